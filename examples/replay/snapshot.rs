@@ -1,0 +1,524 @@
+//! A V8 heap snapshot, read into three flat arrays.
+//!
+//! The file is one JSON object. Its `nodes` and `edges` are flat arrays of numbers, tens of millions
+//! in a large heap, so nothing is parsed into a tree: serde hands over number after number, each is
+//! judged where it stands, and what the replay needs is pushed. Every index and every count that the
+//! file claims is checked against what is there; none is used to reserve memory.
+//!
+//! V8 writes `snapshot`, `nodes`, `edges` and, near the end, `strings`; each is needed to judge the
+//! next, so any other order of these four is refused.
+
+use std::io::BufReader;
+use std::path::Path;
+
+use indicatif::ProgressBar;
+use serde::Deserialize;
+use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
+
+use crate::bad_input::{BadInput, Fault};
+use crate::schema::{EdgeField, Header, NodeField, Number, Schema};
+use crate::source::{Source, fault_of};
+
+/// Names are kept up to this many characters: some nodes are named after the source text they hold.
+const LONGEST_NAME: usize = 80;
+
+/// The graph of a heap: node 0 is the root.
+#[derive(Debug)]
+pub(crate) struct Snapshot {
+    names: Vec<Box<str>>,
+    nodes: Vec<Record>,
+    edges: Vec<Edge>,
+}
+
+/// A node as the file describes it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Record {
+    /// While reading, an index into `strings`; afterwards one into [`Snapshot::names`].
+    pub(crate) name: u32,
+    /// Bytes the object itself took.
+    pub(crate) size: u64,
+    /// Where its edges end; they begin where those of the node before end.
+    end: u32,
+}
+
+/// The target of an edge, and whether the edge holds it alive.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Edge(u32);
+
+impl Edge {
+    fn new(target: u32, weak: bool) -> Self {
+        Self(target << 1 | u32::from(weak))
+    }
+
+    /// The node this edge leads to.
+    pub(crate) fn target(self) -> usize {
+        (self.0 >> 1) as usize
+    }
+
+    /// A weak edge holds nothing alive.
+    pub(crate) fn is_weak(self) -> bool {
+        self.0 & 1 == 1
+    }
+}
+
+impl Snapshot {
+    /// Reads `file`, checking all of it.
+    pub(crate) fn read(file: &Path, bar: &ProgressBar) -> Result<Self, BadInput> {
+        parse(file, bar).map_err(|fault| fault.of(file))
+    }
+
+    pub(crate) fn nodes(&self) -> &[Record] {
+        &self.nodes
+    }
+
+    /// The number of edges, weak ones included.
+    pub(crate) fn edge_count(&self) -> usize {
+        self.edges.len()
+    }
+
+    /// The edges out of `node`.
+    pub(crate) fn edges_of(&self, node: usize) -> &[Edge] {
+        let start = node.checked_sub(1).map_or(0, |before| self.nodes[before].end);
+        &self.edges[start as usize..self.nodes[node].end as usize]
+    }
+
+    /// The name of `node`: in heaps of JavaScript and Python, mostly its type.
+    pub(crate) fn name_of(&self, node: usize) -> &str {
+        &self.names[self.nodes[node].name as usize]
+    }
+
+    /// The number of nodes that strong edges lead to from the root, the root included.
+    pub(crate) fn reachable(&self) -> usize {
+        let mut reached = vec![false; self.nodes.len()];
+        reached[0] = true;
+        let mut count = 0;
+        let mut stack = vec![0];
+        while let Some(node) = stack.pop() {
+            count += 1;
+            for edge in self.edges_of(node).iter().filter(|edge| !edge.is_weak()) {
+                if !std::mem::replace(&mut reached[edge.target()], true) {
+                    stack.push(edge.target());
+                }
+            }
+        }
+        count
+    }
+}
+
+fn parse(file: &Path, bar: &ProgressBar) -> Result<Snapshot, Fault> {
+    let source = BufReader::with_capacity(1 << 16, Source::open(file, bar)?);
+    let mut json = serde_json::Deserializer::from_reader(source);
+    let mut reading = Reading { at: At::File, ..Reading::default() };
+    let parsed = Document(&mut reading).deserialize(&mut json).and_then(|()| {
+        reading.at = At::File;
+        json.end()
+    });
+    parsed.map_err(|error| reading.fault(error))?;
+    reading.finish().map_err(|reason| Fault::new("end of file", reason))
+}
+
+/// Where the reader is, for the place of a fault.
+#[derive(Clone, Copy, Debug, Default)]
+enum At {
+    #[default]
+    File,
+    Section(Section),
+    Element(Section, u64),
+}
+
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq)]
+#[serde(field_identifier, rename_all = "lowercase")]
+enum Section {
+    Snapshot,
+    Nodes,
+    Edges,
+    Strings,
+    #[serde(other)]
+    Other,
+}
+
+impl Section {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Snapshot => "snapshot",
+            Self::Nodes => "nodes",
+            Self::Edges => "edges",
+            Self::Strings => "strings",
+            Self::Other => "a section that is not read",
+        }
+    }
+}
+
+/// What has been read so far.
+#[derive(Debug, Default)]
+struct Reading {
+    at: At,
+    /// A refusal that was raised here, not by the parser.
+    refusal: Option<String>,
+    schema: Option<Schema>,
+    nodes: Option<Vec<Record>>,
+    edges: Option<Vec<Edge>>,
+    /// The indices into `strings` that nodes use, sorted, and the strings there.
+    used: Vec<u32>,
+    names: Option<Vec<Box<str>>>,
+}
+
+impl Reading {
+    /// Raises a refusal through the parser.
+    fn refuse<E: Error>(&mut self, reason: impl Into<String>) -> E {
+        self.refusal = Some(reason.into());
+        E::custom("refused")
+    }
+
+    /// What went wrong, and where: `error` came out of the parser.
+    fn fault(&mut self, error: serde_json::Error) -> Fault {
+        if error.is_io() {
+            return fault_of(error.into());
+        }
+        let position = format!("line {} column {}", error.line(), error.column());
+        let place = match self.at {
+            At::File => position.clone(),
+            At::Section(section) => format!("{} at {position}", section.name()),
+            At::Element(section, index) => format!("{}[{index}] at {position}", section.name()),
+        };
+        // The parser puts the position behind its message; here it stands in the place already.
+        let text = error.to_string();
+        let message = text.strip_suffix(&format!(" at {position}")).unwrap_or(&text);
+        let reason = match self.refusal.take() {
+            Some(refusal) => refusal,
+            None if error.is_eof() => format!("truncated: {message}"),
+            None if error.is_syntax() => format!("not JSON: {message}"),
+            None => message.to_string(),
+        };
+        Fault::new(place, reason)
+    }
+
+    /// One section of the file, by its name.
+    fn section<'de, A: MapAccess<'de>>(&mut self, section: Section, map: &mut A) -> Result<(), A::Error> {
+        self.at = At::Section(section);
+        let (twice, early) = match section {
+            Section::Snapshot => (self.schema.is_some(), None),
+            Section::Nodes => (self.nodes.is_some(), self.schema.is_none().then_some("snapshot")),
+            Section::Edges => (self.edges.is_some(), self.nodes.is_none().then_some("nodes")),
+            Section::Strings => (self.names.is_some(), self.nodes.is_none().then_some("nodes")),
+            Section::Other => return map.next_value::<IgnoredAny>().map(drop),
+        };
+        if twice {
+            return Err(self.refuse("stands in the file twice"));
+        }
+        if let Some(needed) = early {
+            return Err(self.refuse(format!("stands before {needed}, which is needed to read it")));
+        }
+        match section {
+            Section::Snapshot => {
+                let header = map.next_value::<Header>()?;
+                self.schema = Some(Schema::new(&header).map_err(|reason| self.refuse(reason))?);
+            }
+            Section::Nodes => {
+                let mut nodes = Nodes::default();
+                map.next_value_seed(Flat { reading: self, section, numbers: &mut nodes })?;
+                self.used = nodes.records.iter().map(|record| record.name).collect();
+                self.used.sort_unstable();
+                self.used.dedup();
+                self.nodes = Some(nodes.records);
+            }
+            Section::Edges => {
+                let mut edges = Edges::default();
+                map.next_value_seed(Flat { reading: self, section, numbers: &mut edges })?;
+                self.edges = Some(edges.edges);
+            }
+            Section::Strings => map.next_value_seed(Strings(self))?,
+            Section::Other => {}
+        }
+        Ok(())
+    }
+
+    fn finish(self) -> Result<Snapshot, String> {
+        let missing = |section: Section| format!("the file has no {:?}", section.name());
+        self.schema.ok_or_else(|| missing(Section::Snapshot))?;
+        let mut nodes = self.nodes.ok_or_else(|| missing(Section::Nodes))?;
+        let edges = self.edges.ok_or_else(|| missing(Section::Edges))?;
+        let names = self.names.ok_or_else(|| missing(Section::Strings))?;
+        for node in &mut nodes {
+            // Every name is among the used ones, which were collected from these nodes.
+            node.name = self.used.partition_point(|used| *used < node.name) as u32;
+        }
+        Ok(Snapshot { names, nodes, edges })
+    }
+}
+
+/// The whole file.
+struct Document<'r>(&'r mut Reading);
+
+impl<'de> DeserializeSeed<'de> for Document<'_> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
+        deserializer.deserialize_map(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Document<'_> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("the object of a heap snapshot")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
+        while let Some(section) = map.next_key::<Section>()? {
+            self.0.section(section, &mut map)?;
+            self.0.at = At::File;
+        }
+        Ok(())
+    }
+}
+
+/// Takes the numbers of a flat array, one by one.
+trait Numbers {
+    /// The next number; an error is the reason to refuse it.
+    fn take(&mut self, number: Number, reading: &Reading) -> Result<(), String>;
+
+    /// No more numbers: is everything there?
+    fn end(&mut self, reading: &Reading) -> Result<(), String>;
+}
+
+/// A flat array on its way into `numbers`.
+struct Flat<'r, N> {
+    reading: &'r mut Reading,
+    section: Section,
+    numbers: &'r mut N,
+}
+
+impl<'de, N: Numbers> DeserializeSeed<'de> for Flat<'_, N> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
+        deserializer.deserialize_seq(self)
+    }
+}
+
+impl<'de, N: Numbers> Visitor<'de> for Flat<'_, N> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("an array of numbers")
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut array: A) -> Result<(), A::Error> {
+        let Self { reading, section, numbers } = self;
+        let mut index = 0;
+        loop {
+            reading.at = At::Element(section, index);
+            let Some(number) = array.next_element::<Number>()? else { break };
+            numbers.take(number, reading).map_err(|reason| reading.refuse(reason))?;
+            index += 1;
+        }
+        reading.at = At::Section(section);
+        numbers.end(reading).map_err(|reason| reading.refuse(reason))
+    }
+}
+
+/// `number` as a value of a field, below `limit`.
+fn whole(number: Number, limit: u64, field: impl Fn() -> String) -> Result<u64, String> {
+    match number {
+        Number::Whole(n) if n < limit => Ok(n),
+        Number::Whole(n) => Err(format!("{} is {n}, out of range (below {limit})", field())),
+        Number::Other(text) => Err(format!("{} is {text}, not a whole number from 0 up", field())),
+    }
+}
+
+#[derive(Default)]
+struct Nodes {
+    records: Vec<Record>,
+    /// The node being read: its fields so far.
+    next: Option<Record>,
+    field: usize,
+    /// The sum of all edge counts.
+    edges: u64,
+}
+
+impl Numbers for Nodes {
+    #[inline]
+    fn take(&mut self, number: Number, reading: &Reading) -> Result<(), String> {
+        let schema = reading.schema.as_ref().expect("nodes are read after the schema");
+        let id = self.records.len();
+        if id == schema.nodes as usize {
+            return Err(format!("more nodes than the {id} that snapshot.node_count claims"));
+        }
+        let next = self.next.get_or_insert(Record { name: 0, size: 0, end: 0 });
+        match schema.node[self.field] {
+            NodeField::Type => {
+                whole(number, schema.node_types, || format!("type of node {id}"))?;
+            }
+            NodeField::Name => next.name = whole(number, 1 << 32, || format!("name of node {id}"))? as u32,
+            NodeField::Size => next.size = whole(number, 1 << 53, || format!("self_size of node {id}"))?,
+            NodeField::EdgeCount => {
+                let left = u64::from(schema.edges) - self.edges;
+                let count = whole(number, u64::MAX, || format!("edge_count of node {id}"))?;
+                if count > left {
+                    let claimed = schema.edges;
+                    return Err(format!(
+                        "edge_count of node {id} is {count}; with it the nodes have more edges than the \
+                         {claimed} that snapshot.edge_count claims"
+                    ));
+                }
+                self.edges += count;
+                next.end = self.edges as u32;
+            }
+            NodeField::Ignored => {}
+        }
+        self.field += 1;
+        if self.field == schema.node.len() {
+            self.field = 0;
+            self.records.extend(self.next.take());
+        }
+        Ok(())
+    }
+
+    fn end(&mut self, reading: &Reading) -> Result<(), String> {
+        let schema = reading.schema.as_ref().expect("nodes are read after the schema");
+        let (there, claimed) = (self.records.len(), schema.nodes);
+        if self.field != 0 {
+            let (field, fields) = (self.field, schema.node.len());
+            return Err(format!("ends inside node {there}, after {field} of {fields} numbers"));
+        }
+        if there != claimed as usize {
+            return Err(format!("{there} nodes, but snapshot.node_count claims {claimed}"));
+        }
+        if self.edges != u64::from(schema.edges) {
+            let (sum, claimed) = (self.edges, schema.edges);
+            return Err(format!(
+                "the nodes' edge_counts sum up to {sum}, but snapshot.edge_count claims {claimed}"
+            ));
+        }
+        Ok(())
+    }
+}
+
+#[derive(Default)]
+struct Edges {
+    edges: Vec<Edge>,
+    /// The edge being read: its fields so far.
+    weak: bool,
+    target: u32,
+    field: usize,
+}
+
+impl Numbers for Edges {
+    #[inline]
+    fn take(&mut self, number: Number, reading: &Reading) -> Result<(), String> {
+        let schema = reading.schema.as_ref().expect("edges are read after the schema");
+        let id = self.edges.len();
+        if id == schema.edges as usize {
+            return Err(format!("more edges than the {id} that snapshot.edge_count claims"));
+        }
+        match schema.edge[self.field] {
+            EdgeField::Type => {
+                let kind = whole(number, schema.edge_types, || format!("type of edge {id}"))?;
+                self.weak = schema.weak == Some(kind);
+            }
+            EdgeField::Target => {
+                let stride = schema.node.len() as u64;
+                let limit = u64::from(schema.nodes) * stride;
+                let index = whole(number, limit, || format!("to_node of edge {id}"))?;
+                if index % stride != 0 {
+                    return Err(format!(
+                        "to_node of edge {id} is {index}, which is not where a node begins (a multiple of {stride})"
+                    ));
+                }
+                self.target = (index / stride) as u32;
+            }
+            EdgeField::Ignored => {}
+        }
+        self.field += 1;
+        if self.field == schema.edge.len() {
+            self.field = 0;
+            self.edges.push(Edge::new(self.target, self.weak));
+        }
+        Ok(())
+    }
+
+    fn end(&mut self, reading: &Reading) -> Result<(), String> {
+        let schema = reading.schema.as_ref().expect("edges are read after the schema");
+        let (there, claimed) = (self.edges.len(), schema.edges);
+        if self.field != 0 {
+            let (field, fields) = (self.field, schema.edge.len());
+            return Err(format!("ends inside edge {there}, after {field} of {fields} numbers"));
+        }
+        if there != claimed as usize {
+            return Err(format!("{there} edges, but snapshot.edge_count claims {claimed}"));
+        }
+        Ok(())
+    }
+}
+
+/// The strings that nodes use as names.
+struct Strings<'r>(&'r mut Reading);
+
+impl<'de> DeserializeSeed<'de> for Strings<'_> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
+        deserializer.deserialize_seq(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Strings<'_> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("an array of strings")
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut array: A) -> Result<(), A::Error> {
+        let reading = self.0;
+        let mut names = Vec::new();
+        let mut index = 0;
+        loop {
+            reading.at = At::Element(Section::Strings, index);
+            let wanted = reading.used.get(names.len()).is_some_and(|used| u64::from(*used) == index);
+            let Some(name) = array.next_element_seed(Text { wanted })? else { break };
+            names.extend(name);
+            index += 1;
+        }
+        if let Some(unknown) = reading.used.get(names.len()) {
+            let nodes = reading.nodes.as_deref().expect("strings are read after the nodes");
+            let node = nodes.iter().position(|node| node.name == *unknown).unwrap_or_default();
+            reading.at = At::Section(Section::Strings);
+            return Err(reading
+                .refuse(format!("name of node {node} is string {unknown}, but there are {index} strings")));
+        }
+        reading.names = Some(names);
+        Ok(())
+    }
+}
+
+/// A string: kept, in short, if wanted. Lone surrogates, which JavaScript allows, are replaced.
+struct Text {
+    wanted: bool,
+}
+
+impl<'de> DeserializeSeed<'de> for Text {
+    type Value = Option<Box<str>>;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
+        deserializer.deserialize_bytes(self)
+    }
+}
+
+impl Visitor<'_> for Text {
+    type Value = Option<Box<str>>;
+
+    fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("a string")
+    }
+
+    fn visit_bytes<E: Error>(self, text: &[u8]) -> Result<Self::Value, E> {
+        Ok(self.wanted.then(|| {
+            // A character takes 4 bytes at most; a cut one becomes a replacement character, and is cut.
+            let text = String::from_utf8_lossy(&text[..text.len().min(4 * LONGEST_NAME + 4)]);
+            text.chars().take(LONGEST_NAME).collect::<String>().into_boxed_str()
+        }))
+    }
+}

@@ -1,0 +1,331 @@
+//! The coordinator's handshakes, every interleaving of them.
+//!
+//! What the stop protects is a plain counter, written by attached threads and by requesters, without
+//! any synchronisation of its own: loom reports it when two of them touch it at once, or one does
+//! not see what the other did. A wake-up that is lost shows as a deadlock.
+//!
+//! Each model names the mutation of `src/safepoint.rs` that makes it fail; each was tried.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool as Plain, Ordering::Relaxed};
+
+use loom::thread;
+
+use super::model;
+use crate::safepoint::{Coordinator, Participant, STOP, Suspend, ThreadId};
+use crate::sync::{AtomicBool, Ordering, UnsafeCell};
+
+/// A world of one counter.
+struct World {
+    coordinator: Arc<Coordinator>,
+    counter: UnsafeCell<usize>,
+}
+
+// SAFETY: this is the claim under test: the counter is touched by attached threads, by requesters in
+// their stop, and by suspenders, never by two at once. loom checks each access.
+unsafe impl Sync for World {}
+// SAFETY: nothing in it belongs to a thread.
+unsafe impl Send for World {}
+
+impl World {
+    fn new() -> Arc<Self> {
+        Arc::new(Self { coordinator: Coordinator::new(), counter: UnsafeCell::new(0) })
+    }
+
+    fn attached(&self) -> Participant {
+        let me = self.coordinator.register(());
+        me.attach().unwrap();
+        me
+    }
+
+    /// Changes what the stop protects.
+    fn touch(&self) {
+        // SAFETY: see `Sync`; nothing refers to the counter outside the closure.
+        self.counter.with_mut(|c| unsafe { *c += 1 });
+    }
+
+    fn touches(&self) -> usize {
+        // SAFETY: as in `touch`.
+        self.counter.with(|c| unsafe { *c })
+    }
+
+    /// A whole life of a requester.
+    fn stop_once(&self) {
+        let me = self.attached();
+        let stopped = me.stop().unwrap();
+        self.touch();
+        drop(stopped);
+    }
+}
+
+/// Mutations: `step_in` does not wait for the end of the stop; `acknowledge` does not notify.
+#[test]
+fn loom_stop_meets_safepoint() {
+    model(|| {
+        let world = World::new();
+        let me = world.attached();
+        let w = world.clone();
+        let requester = thread::spawn(move || w.stop_once());
+        for _ in 0..2 {
+            world.touch();
+            if me.poll() & STOP != 0 {
+                assert!(me.park());
+            }
+        }
+        drop(me);
+        requester.join().unwrap();
+        assert_eq!(world.touches(), 3);
+    });
+}
+
+/// Mutations: no fence in `begin`; no fence in `attach`; the release of `stop := false` in `end` relaxed.
+#[test]
+fn loom_stop_meets_attach() {
+    model(|| {
+        let world = World::new();
+        let me = world.coordinator.register(());
+        let w = world.clone();
+        let requester = thread::spawn(move || w.stop_once());
+        me.attach().unwrap();
+        world.touch();
+        drop(me);
+        requester.join().unwrap();
+        assert_eq!(world.touches(), 2);
+    });
+}
+
+/// Mutations: no fence in `detach`: the requester waits for ever; the swap in `set_state` relaxed.
+#[test]
+fn loom_stop_meets_detach() {
+    model(|| {
+        let world = World::new();
+        let me = world.attached();
+        let w = world.clone();
+        let requester = thread::spawn(move || w.stop_once());
+        world.touch();
+        assert!(me.detach());
+        requester.join().unwrap();
+        assert_eq!(world.touches(), 2);
+    });
+}
+
+/// Mutation: `attach` does not look at `stop`.
+#[test]
+fn loom_birth_during_stop() {
+    model(|| {
+        let world = World::new();
+        let me = world.attached();
+        let stopped = me.stop().unwrap();
+        let w = world.clone();
+        let newborn = thread::spawn(move || {
+            let me = w.attached();
+            w.touch();
+            drop(me);
+        });
+        world.touch();
+        drop(stopped);
+        newborn.join().unwrap();
+        assert_eq!(world.touches(), 2);
+        assert_eq!(world.coordinator.threads(), 1);
+    });
+}
+
+/// Mutation: dropping a participant does not acknowledge.
+#[test]
+fn loom_exit_during_stop() {
+    model(|| {
+        let world = World::new();
+        let me = world.attached();
+        let w = world.clone();
+        let requester = thread::spawn(move || w.stop_once());
+        world.touch();
+        drop(me);
+        requester.join().unwrap();
+        assert_eq!(world.touches(), 2);
+        assert_eq!(world.coordinator.threads(), 0);
+    });
+}
+
+/// Mutations: the loser does not step out while it waits; `end` does not call the queue.
+#[test]
+fn loom_two_requesters() {
+    model(|| {
+        let world = World::new();
+        let me = world.attached();
+        let w = world.clone();
+        let other = thread::spawn(move || w.stop_once());
+        let stopped = me.stop().unwrap();
+        world.touch();
+        drop(stopped);
+        drop(me);
+        other.join().unwrap();
+        assert_eq!(world.touches(), 2);
+    });
+}
+
+/// Mutations: the suspender does not open the gate; the step back to `DETACHED` relaxed.
+#[test]
+fn loom_suspend_meets_attach() {
+    model(|| {
+        let world = World::new();
+        let me = world.coordinator.register(());
+        let (w, id) = (world.clone(), me.id());
+        let suspender = thread::spawn(move || match w.coordinator.suspend(id) {
+            Suspend::Suspended(guard) => {
+                w.touch();
+                drop(guard);
+                1
+            }
+            Suspend::Attached => 0,
+            Suspend::Ended => unreachable!("it lives"),
+        });
+        me.attach().unwrap();
+        world.touch();
+        let suspended = suspender.join().unwrap();
+        assert_eq!(world.touches(), 1 + suspended);
+    });
+}
+
+/// Mutation: dropping a participant does not wait for the end of a suspension.
+#[test]
+fn loom_suspend_meets_exit() {
+    model(|| {
+        let world = World::new();
+        let me = world.coordinator.register(());
+        let (w, id) = (world.clone(), me.id());
+        let suspender = thread::spawn(move || match w.coordinator.suspend(id) {
+            Suspend::Suspended(guard) => {
+                w.touch();
+                drop(guard);
+                1
+            }
+            Suspend::Attached => unreachable!("it never attaches"),
+            Suspend::Ended => 0,
+        });
+        drop(me);
+        world.touch();
+        let suspended = suspender.join().unwrap();
+        assert_eq!(world.touches(), 1 + suspended);
+    });
+}
+
+/// Mutation: the guard's drop does not look at `stop`.
+#[test]
+fn loom_stop_meets_suspension() {
+    model(|| {
+        let world = World::new();
+        let suspended = world.coordinator.register(());
+        let (w, id) = (world.clone(), suspended.id());
+        let suspender = thread::spawn(move || touch_for(&w, id));
+        world.stop_once();
+        suspender.join().unwrap();
+        assert_eq!(world.touches(), 2);
+    });
+}
+
+fn touch_for(world: &World, id: ThreadId) {
+    let Suspend::Suspended(guard) = world.coordinator.suspend(id) else { unreachable!("it is detached") };
+    world.touch();
+    drop(guard);
+}
+
+/// A thread that suspends another in the middle of a stop, and ends while it does.
+///
+/// Mutation: `suspend` does not count the suspended thread when a stop is on.
+#[test]
+fn loom_stop_meets_suspension_from_inside() {
+    model(|| {
+        let world = World::new();
+        let suspended = world.coordinator.register(());
+        let (w, id) = (world.clone(), suspended.id());
+        let suspender = thread::spawn(move || {
+            let me = w.attached();
+            let Suspend::Suspended(guard) = w.coordinator.suspend(id) else { unreachable!("it is detached") };
+            drop(me);
+            w.touch();
+            drop(guard);
+        });
+        world.stop_once();
+        suspender.join().unwrap();
+        assert_eq!(world.touches(), 2);
+    });
+}
+
+/// A suspender is slow to acknowledge the stop it saw; meanwhile that is over, the thread it had
+/// suspended is attached, and a second stop waits for it.
+///
+/// Mutation: the guard's drop acknowledges whatever the state is.
+#[test]
+fn loom_late_acknowledgement() {
+    // Below four preemptions the acknowledgement is never late enough.
+    let mut four = loom::model::Builder::new();
+    four.preemption_bound = Some(four.preemption_bound.map_or(4, |bound| bound.max(4)));
+    four.check(|| {
+        let world = World::new();
+        let first = world.coordinator.register(());
+        let suspended = world.coordinator.register(());
+        let id = suspended.id();
+        let w = world.clone();
+        let suspender = thread::spawn(move || drop(w.coordinator.suspend(id)));
+        first.attach().unwrap();
+        drop(first.stop().unwrap());
+        drop(first);
+        suspended.attach().unwrap();
+        let w = world.clone();
+        let second = thread::spawn(move || w.stop_once());
+        world.touch();
+        drop(suspended);
+        second.join().unwrap();
+        suspender.join().unwrap();
+        assert_eq!(world.touches(), 2);
+    });
+}
+
+/// Mutation: no fence in `poke_attached`.
+#[test]
+fn loom_poke_meets_attach() {
+    model(|| {
+        let coordinator = Coordinator::new();
+        let asked = Arc::new(AtomicBool::new(false));
+        let me = coordinator.register(());
+        let (c, a) = (coordinator.clone(), asked.clone());
+        let poker = thread::spawn(move || {
+            a.store(true, Ordering::SeqCst);
+            c.poke_attached(2);
+        });
+        me.attach().unwrap();
+        let seen = asked.load(Ordering::SeqCst);
+        poker.join().unwrap();
+        assert!(seen || me.take_requests(!0) == 2, "a request was lost");
+    });
+}
+
+/// A thread that was kept waiting by one stop runs before the next.
+///
+/// Mutation: `is_turn_of` does not look at `owed`.
+#[test]
+fn loom_owed_a_turn() {
+    model(|| {
+        let world = World::new();
+        // Not the algorithm's: what the test knows.
+        let progress = Arc::new([Plain::new(false), Plain::new(false)]);
+        let me = world.attached();
+        let (w, p) = (world.clone(), progress.clone());
+        let requester = thread::spawn(move || {
+            let me = w.attached();
+            let stopped = me.stop().unwrap();
+            let was_parked = p[0].load(Relaxed);
+            drop(stopped);
+            let stopped = me.stop().unwrap();
+            assert!(!was_parked || p[1].load(Relaxed), "stopped twice without a turn");
+            drop(stopped);
+        });
+        if me.poll() & STOP != 0 {
+            progress[0].store(true, Relaxed);
+            me.park();
+            progress[1].store(true, Relaxed);
+        }
+        drop(me);
+        requester.join().unwrap();
+    });
+}

@@ -1,0 +1,63 @@
+//! Step 10: emptying garbage, and letting go of it.
+//!
+//! Every member is cleared before the collector lets go of any, so a member dies only when nothing the
+//! collector still holds needs it; destructors that run in between see neighbours that may have been
+//! cleared, never ones that have been freed. Counts do the rest: nothing here frees.
+
+use crate::collect::finalize::Garbage;
+use crate::event::{self, During, Phase};
+use crate::model::{ModelMutator, ObjectModel};
+use crate::tracked;
+
+/// Objects between two looks at the poll word.
+const POLL: usize = 256;
+
+/// What became of the garbage.
+#[derive(Debug, Default)]
+pub(crate) struct Cleared {
+    pub(crate) collected: usize,
+    pub(crate) uncollectable: usize,
+}
+
+/// Step 10. With the world running. It parks for other stops in between: no borrow into an object is held.
+pub(crate) fn clear<M: ObjectModel>(garbage: Garbage, m: &mut ModelMutator<M>) -> Cleared {
+    let _phase = event::phase(Phase::Clear);
+    let Garbage { objects, spared, .. } = garbage;
+    for (at, &object) in objects.iter().enumerate() {
+        if at % POLL == 0 && m.poll() != 0 {
+            m.park();
+        }
+        let core = m.core();
+        // SAFETY: held since the claim.
+        unsafe {
+            // A clear handler, or a destructor it caused, has taken it out of the set.
+            if core.state(object.address()).get() & tracked::TRACKED == 0 {
+                continue;
+            }
+            let _no_safepoint = m.no_safepoint();
+            if let Err(payload) = event::guarded(|| core.model.clear(object, m)) {
+                let name = core.model.type_name(object);
+                core.hooks.unraisable(During::Clear, name, event::panic_message(&*payload));
+            }
+        }
+    }
+    let total = objects.len();
+    for (at, &object) in spared.iter().chain(&objects).enumerate() {
+        if at % POLL == 0 && m.poll() != 0 {
+            m.park();
+        }
+        // SAFETY: this gives back the claim's reference, once.
+        unsafe { m.model().release(object, m) };
+    }
+    // Who still has the bit is still the object it was: the bit goes with the death, and no birth sets it.
+    let uncollectable = objects
+        .iter()
+        .filter(|object| {
+            // SAFETY: the page of a freed cell keeps its table entries; a cell that is in use again has no
+            // such bit, and clearing it there is a read-modify-write that changes nothing.
+            let before = unsafe { m.core().state(object.address()) }.unset(tracked::UNREACHABLE);
+            before & tracked::UNREACHABLE != 0
+        })
+        .count();
+    Cleared { collected: total - uncollectable, uncollectable }
+}

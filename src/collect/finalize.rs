@@ -1,0 +1,251 @@
+//! Steps 6b, 8 and 9: taking hold of the unreachable, running user code on it, and looking again.
+
+use std::collections::{HashMap, HashSet};
+
+use crate::collect::count::{Abandoned, guard_traversal, object_at};
+use crate::event::{self, During, Phase};
+use crate::model::{ModelMutator, ObjectModel};
+use crate::mutator::World;
+use crate::object::{Object, Tracer};
+use crate::sync::Ordering;
+use crate::tracked;
+
+/// Candidates that nothing outside refers to. Each is held by the collecting thread, and carries the
+/// `UNREACHABLE` bit. Still in the stop that found them.
+#[must_use]
+pub(crate) struct Unreachable<M: ObjectModel> {
+    objects: Vec<Object>,
+    callbacks: Vec<M::Callback>,
+    runs_code: bool,
+}
+
+/// Unreachable objects whose finalizers have run: some may be reachable again.
+#[must_use]
+#[derive(Default)]
+pub(crate) struct Pending {
+    objects: Vec<Object>,
+    pub(crate) finalized: usize,
+    /// Whether user code ran: only then can anything have changed.
+    pub(crate) looked_at: bool,
+}
+
+/// Objects that are to be cleared: nothing reaches them, and all weak references to them are dead.
+#[must_use]
+pub(crate) struct Garbage {
+    pub(crate) objects: Vec<Object>,
+    /// Held, but reachable again, or no longer tracked: only the hold is dropped.
+    pub(crate) spared: Vec<Object>,
+    pub(crate) resurrected: usize,
+}
+
+/// Step 6b. Claims the unreachable objects, clears their weak references with callbacks, and, if nothing
+/// in the set can run code, all others too.
+pub(crate) fn claim<M: ObjectModel>(world: &World<'_, M>, granules: &[u32]) -> Unreachable<M> {
+    let _phase = event::phase(Phase::Claim);
+    let core = world.core();
+    let mut set =
+        Unreachable { objects: Vec::with_capacity(granules.len()), callbacks: Vec::new(), runs_code: false };
+    let mut weak = Vec::new();
+    for &granule in granules {
+        let object = object_at(&core.space, granule as usize);
+        // SAFETY: a candidate is alive, and the world is stopped.
+        unsafe {
+            core.model.hold(object, world.requester());
+            let before = core.state(object.address()).set(tracked::UNREACHABLE);
+            set.runs_code |= before & tracked::FINALIZED == 0 && core.model.has_finalizer(object);
+            if core.model.has_weak(object) {
+                weak.push(object);
+            }
+        }
+        set.objects.push(object);
+    }
+    // SAFETY: an object that weak references or edges lead to is alive.
+    let is_unreachable = |object: Object| {
+        core.space.contains(object.address())
+            && unsafe { core.state(object.address()) }.get() & tracked::UNREACHABLE != 0
+    };
+    for &object in &weak {
+        // SAFETY: held, and the world is stopped.
+        unsafe { core.model.take_callbacks(object, &is_unreachable, world, &mut set.callbacks) };
+    }
+    set.runs_code |= !set.callbacks.is_empty();
+    if !set.runs_code {
+        for &object in &weak {
+            // SAFETY: as above.
+            unsafe { core.model.clear_weak(object) };
+        }
+    }
+    set
+}
+
+impl<M: ObjectModel> Unreachable<M> {
+    /// How many.
+    pub(crate) fn len(&self) -> usize {
+        self.objects.len()
+    }
+}
+
+/// Step 8. With the world running: weak callbacks, then finalizers, once per object.
+pub(crate) fn finalize<M: ObjectModel>(set: Unreachable<M>, m: &ModelMutator<M>) -> Pending {
+    let Unreachable { objects, callbacks, runs_code } = set;
+    let mut pending = Pending { objects, finalized: 0, looked_at: runs_code };
+    if !runs_code {
+        return pending;
+    }
+    let core = m.core();
+    let _no_safepoint = m.no_safepoint();
+    {
+        let _phase = event::phase(Phase::Callbacks);
+        for callback in callbacks {
+            if let Err(payload) = event::guarded(|| core.model.call_back(callback, m)) {
+                core.hooks.unraisable(During::WeakCallback, "", event::panic_message(&*payload));
+            }
+        }
+    }
+    let _phase = event::phase(Phase::Finalize);
+    for &object in &pending.objects {
+        // SAFETY: held since the claim.
+        unsafe {
+            let state = core.state(object.address());
+            if state.get() & tracked::FINALIZED != 0 || !core.model.has_finalizer(object) {
+                continue;
+            }
+            // Before the call: once, whatever the finalizer does.
+            state.set(tracked::FINALIZED);
+            pending.finalized += 1;
+            if let Err(payload) = event::guarded(|| core.model.finalize(object, m)) {
+                let name = core.model.type_name(object);
+                core.hooks.unraisable(During::Finalize, name, event::panic_message(&*payload));
+            }
+        }
+    }
+    pending
+}
+
+impl Pending {
+    /// Moves the set out, for a step that may not come to pass.
+    pub(crate) fn take(&mut self) -> Self {
+        std::mem::take(self)
+    }
+
+    /// Nothing ran that could have changed anything: what was unreachable is garbage.
+    pub(crate) fn untouched(self) -> Garbage {
+        debug_assert!(!self.looked_at);
+        Garbage { objects: self.objects, spared: Vec::new(), resurrected: 0 }
+    }
+}
+
+/// Step 9. What is reachable from outside the set again, with all it reaches, leaves it; the rest loses
+/// its remaining weak references.
+///
+/// The same counting as in step 4, over the set alone. A handler that fails here keeps the whole set alive.
+pub(crate) fn recheck<M: ObjectModel>(world: &World<'_, M>, pending: Pending) -> (Garbage, Option<Abandoned>) {
+    let _phase = event::phase(Phase::Recheck);
+    let core = world.core();
+    let (space, model) = (&core.space, &core.model);
+    let marks = space.counts();
+    let mut garbage = Garbage { objects: Vec::new(), spared: Vec::new(), resurrected: 0 };
+    // SAFETY (of the closures below): every object of the set is held, edges lead to live objects, and the
+    // world is stopped.
+    let bits = |object: Object| unsafe { core.state(object.address()) }.get();
+    let in_set = |bits: u8| bits & (tracked::UNREACHABLE | tracked::TRACKED) == (tracked::UNREACHABLE | tracked::TRACKED);
+    let granule = |object: Object| space.granule(object.address());
+
+    let mut internal = HashMap::<usize, i64>::with_capacity(pending.objects.len());
+    let mut reachable: Vec<Object> = Vec::new();
+    let mut tracer = Tracer::new(space.base(), space.reserved_bytes());
+    // Objects with a field that counting could not read: their targets are reachable, for all we know.
+    let mut unreadable = HashSet::<usize>::new();
+    let mut doubt = None;
+    let result = guard_traversal(world, |at| {
+        let mut visit = |object: Object, tracer: &mut Tracer| {
+            *at = Some(object);
+            tracer.clear();
+            let page = space.page_index(object.address()) as u32;
+            tracer.enter(object.address(), crate::collect::count::cell_size(space, page));
+            // SAFETY: held, or an edge from what is held; the world is stopped.
+            unsafe { model.traverse(object, tracer) };
+            let readable = !tracer.take_unreadable();
+            if !readable {
+                tracer.clear();
+            }
+            readable
+        };
+        for &object in &pending.objects {
+            if !in_set(bits(object)) {
+                continue;
+            }
+            if !visit(object, &mut tracer) {
+                unreadable.insert(granule(object));
+            }
+            for &edge in tracer.edges() {
+                if in_set(bits(object_at(space, space.granule(edge)))) {
+                    *internal.entry(space.granule(edge)).or_default() += 1;
+                }
+            }
+        }
+        for &object in &pending.objects {
+            if !in_set(bits(object)) {
+                continue;
+            }
+            // One reference is the claim's.
+            // SAFETY: held, and the world is stopped.
+            let outside = unsafe { model.count(object) }
+                .is_none_or(|n| n - 1 != internal.get(&granule(object)).copied().unwrap_or(0));
+            if outside {
+                marks[granule(object)].store(1, Ordering::Relaxed);
+                reachable.push(object);
+            }
+        }
+        while let Some(object) = reachable.pop() {
+            if !visit(object, &mut tracer) && !unreadable.contains(&granule(object)) {
+                doubt = Some(object);
+                return;
+            }
+            for &edge in tracer.edges() {
+                let target = space.granule(edge);
+                let object = object_at(space, target);
+                if marks[target].load(Ordering::Relaxed) == 0 && in_set(bits(object)) {
+                    marks[target].store(1, Ordering::Relaxed);
+                    reachable.push(object);
+                }
+            }
+        }
+    });
+    let mut abandoned = result.err();
+    if let Some(object) = doubt {
+        abandoned = Some(Abandoned {
+            reason: "a field that could be read when references were counted is locked now".to_owned(),
+            // SAFETY: held.
+            type_name: unsafe { model.type_name(object) },
+        });
+    }
+    for object in pending.objects {
+        let marked = marks[granule(object)].swap(0, Ordering::Relaxed) != 0;
+        // SAFETY: held, and the world is stopped.
+        unsafe {
+            if abandoned.is_none() && !marked && in_set(bits(object)) {
+                model.clear_weak(object);
+                garbage.objects.push(object);
+                continue;
+            }
+            let before = core.state(object.address()).unset(tracked::UNREACHABLE);
+            if before & tracked::TRACKED != 0 {
+                core.state(object.address()).set(tracked::OLD);
+                garbage.resurrected += 1;
+            }
+        }
+        garbage.spared.push(object);
+    }
+    (garbage, abandoned)
+}
+
+/// Instead of step 9, when the world cannot be stopped any more: keeps the whole set.
+pub(crate) fn keep<M: ObjectModel>(pending: Pending, m: &ModelMutator<M>) -> Garbage {
+    for &object in &pending.objects {
+        // SAFETY: held since the claim.
+        unsafe { m.core().state(object.address()) }.unset(tracked::UNREACHABLE);
+    }
+    let resurrected = pending.objects.len();
+    Garbage { objects: Vec::new(), spared: pending.objects, resurrected }
+}

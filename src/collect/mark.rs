@@ -1,0 +1,306 @@
+//! Steps 5b and 6a: marking from the roots, and sweeping up what was not reached.
+//!
+//! A worker claims an object when it *pushes* it, with a relaxed load and store of the side table's byte:
+//! two workers may push the same object, which costs a second look and harms nothing. In front of the stack
+//! stands a ring of prefetched bodies: an object is asked for from memory when it enters the ring and
+//! looked at when it leaves, so that about thirty misses overlap instead of one being waited for.
+//!
+//! Work is shared through a queue of chunks. It starts with the roots; a worker that sees an idle one gives
+//! half of its stack away, counting what its ring holds. A worker may join at any time or never, so nobody
+//! waits for a thread that the machine is slow to start. Lists have one object to look at at a time: they
+//! are marked by one worker, whatever there is.
+
+use crossbeam_deque::{Injector, Steal};
+use crossbeam_utils::CachePadded;
+
+use crate::collect::count::{Abandoned, Counts, Roots, Scope, cell_size, guard_traversal, object_at, wipe};
+use crate::event::{self, CollectionKind, Phase};
+use crate::model::ObjectModel;
+use crate::mutator::World;
+use crate::object::{Object, Tracer};
+use crate::space::{PAGE_GRANULES, Space};
+use crate::sync::{AtomicBool, AtomicU8, AtomicUsize, Mutex, Ordering, spin_loop, yield_now};
+use crate::tracked::{self, State};
+
+/// Objects between the request to memory and the look.
+const RING: usize = 64;
+/// Roots in one chunk of shared work.
+const CHUNK: usize = 2048;
+/// What a worker keeps for itself when it gives work away, ring included.
+const KEEP: usize = 8;
+/// Attempts to read a field that counting could read and marking could not.
+const PATIENCE: usize = 100;
+
+/// The work that the workers share.
+struct Pool {
+    chunks: Injector<Vec<u32>>,
+    /// Workers that have joined.
+    joined: CachePadded<AtomicUsize>,
+    /// Of these, how many have nothing to do.
+    idle: CachePadded<AtomicUsize>,
+    failed: AtomicBool,
+}
+
+impl Pool {
+    /// More work for a worker that has none; `None`: there is none anywhere, marking is over.
+    fn take(&self) -> Option<Vec<u32>> {
+        // Relaxed counters: they bound how long one looks. A chunk is in the queue or in the hands of a
+        // worker that is not idle; whoever leaves early only leaves the rest to others.
+        self.idle.fetch_add(1, Ordering::Relaxed);
+        let mut looks = 0;
+        loop {
+            match self.chunks.steal() {
+                Steal::Success(chunk) => {
+                    self.idle.fetch_sub(1, Ordering::Relaxed);
+                    return Some(chunk);
+                }
+                Steal::Retry => spin_loop(),
+                Steal::Empty => {
+                    if self.idle.load(Ordering::Relaxed) >= self.joined.load(Ordering::Relaxed)
+                        || self.failed.load(Ordering::Relaxed)
+                    {
+                        return None;
+                    }
+                    looks += 1;
+                    if looks % 64 == 0 { yield_now() } else { spin_loop() }
+                }
+            }
+        }
+    }
+}
+
+/// One worker's part of marking.
+struct Marker<'a, M: ObjectModel> {
+    space: &'a Space,
+    model: &'a M,
+    states: &'a [AtomicU8],
+    marks: &'a [AtomicU8],
+    young: bool,
+    tracer: Tracer,
+    stack: Vec<u32>,
+    /// Objects with a field that could not be read now.
+    doubtful: Vec<u32>,
+    has_unreadable: &'a dyn Fn(u32) -> bool,
+}
+
+impl<M: ObjectModel> Marker<'_, M> {
+    /// Looks at an object: pushes what it refers to and nobody has claimed.
+    #[inline(always)]
+    fn scan(&mut self, granule: u32, at: &mut Option<Object>) {
+        let object = object_at(self.space, granule as usize);
+        *at = Some(object);
+        self.tracer.clear();
+        self.tracer.enter(object.address(), cell_size(self.space, granule / PAGE_GRANULES as u32));
+        // SAFETY: only candidates are pushed; they are alive, and the world is stopped.
+        unsafe { self.model.traverse(object, &mut self.tracer) };
+        if self.tracer.take_unreadable() {
+            self.doubt(granule);
+            return;
+        }
+        for &edge in self.tracer.edges() {
+            let target = self.space.granule(edge);
+            // Relaxed: a duplicate is harmless; see the module's page.
+            if self.marks[target].load(Ordering::Relaxed) != 0 {
+                continue;
+            }
+            if self.young && !tracked::is_young_candidate(State(&self.states[target]).get()) {
+                continue;
+            }
+            self.marks[target].store(1, Ordering::Relaxed);
+            self.stack.push(target as u32);
+        }
+    }
+
+    /// A field of the object cannot be read. If counting could not read it either, its targets are roots
+    /// and nothing is lost. Else what counting saw there would be missed: look again later.
+    #[cold]
+    fn doubt(&mut self, granule: u32) {
+        if !(self.has_unreadable)(granule) {
+            self.doubtful.push(granule);
+        }
+    }
+
+    /// Marks until the own stack is empty; gives work away while somebody is idle.
+    fn run(&mut self, pool: &Pool, at: &mut Option<Object>) {
+        // A queue in an array: entered at `head`, left at `tail`; both run on and wrap.
+        let mut ring = [0; RING];
+        let (mut head, mut tail) = (0usize, 0usize);
+        let mut ticks = 0u32;
+        loop {
+            // Fill the ring from the stack; with nothing left there, or the ring full, look at the oldest.
+            if head - tail < RING
+                && let Some(granule) = self.stack.pop()
+            {
+                prefetch(self.space.address(granule as usize));
+                ring[head % RING] = granule;
+                head += 1;
+                if head - tail < RING {
+                    continue;
+                }
+            }
+            if head == tail {
+                return;
+            }
+            self.scan(ring[tail % RING], at);
+            tail += 1;
+            ticks = ticks.wrapping_add(1);
+            if ticks % 64 == 0 {
+                // Relaxed: hints.
+                if pool.failed.load(Ordering::Relaxed) {
+                    return;
+                }
+                if pool.idle.load(Ordering::Relaxed) > 0 && self.stack.len() + (head - tail) > KEEP {
+                    // The older half: nearer to the roots, so likely the larger part of the graph.
+                    let give = self.stack.len().div_ceil(2).min(CHUNK);
+                    if give > 0 {
+                        pool.chunks.push(self.stack.drain(..give).collect());
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Asks memory for the first bytes of an object.
+#[inline(always)]
+fn prefetch(address: usize) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: a prefetch has no effect but on caches, whatever the address.
+    unsafe {
+        use core::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        _mm_prefetch::<_MM_HINT_T0>(std::ptr::without_provenance(address));
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = address;
+}
+
+/// Step 5b. Marks what the roots reach. Afterwards a candidate whose byte is 0 is unreachable.
+pub(crate) fn mark<M: ObjectModel>(
+    world: &World<'_, M>,
+    scope: &Scope,
+    counts: &mut Counts,
+    roots: Roots,
+    workers: usize,
+) -> Result<(), Abandoned> {
+    let _phase = event::phase(Phase::Mark);
+    let core = world.core();
+    counts.unreadable.sort_unstable();
+    let unreadable = &counts.unreadable;
+    let has_unreadable = |granule: u32| unreadable.binary_search(&granule).is_ok();
+    let pool = Pool {
+        chunks: Injector::new(),
+        joined: CachePadded::new(AtomicUsize::new(0)),
+        idle: CachePadded::new(AtomicUsize::new(0)),
+        failed: AtomicBool::new(false),
+    };
+    for stack in roots.stacks {
+        stack.chunks(CHUNK).for_each(|chunk| pool.chunks.push(chunk.to_vec()));
+    }
+    let failed = Mutex::new(None);
+    let doubtful = Mutex::new(Vec::new());
+    let marker = |stack| Marker {
+        space: &core.space,
+        model: &core.model,
+        states: core.space.states(),
+        marks: core.space.counts(),
+        young: scope.kind == CollectionKind::Young,
+        tracer: Tracer::new(core.space.base(), core.space.reserved_bytes()),
+        stack,
+        doubtful: Vec::new(),
+        has_unreadable: &has_unreadable,
+    };
+    core.workers.run(workers, &|_| {
+        pool.joined.fetch_add(1, Ordering::Relaxed);
+        let result = guard_traversal(world, |at| {
+            let mut marker = marker(Vec::new());
+            while let Some(chunk) = pool.take() {
+                marker.stack = chunk;
+                marker.run(&pool, at);
+            }
+            doubtful.lock().append(&mut marker.doubtful);
+        });
+        if let Err(abandoned) = result {
+            // Relaxed: a hint to hurry; the lock carries the reason.
+            pool.failed.store(true, Ordering::Relaxed);
+            failed.lock().get_or_insert(abandoned);
+        }
+    });
+    if let Some(abandoned) = failed.lock().take() {
+        return Err(abandoned);
+    }
+    let doubtful = std::mem::take(&mut *doubtful.lock());
+    if doubtful.is_empty() { Ok(()) } else { resolve_doubt(world, marker(doubtful), &pool) }
+}
+
+/// Looks again, alone, at objects that counting could read and marking could not: whoever has the lock is an
+/// unattached thread and may let go of it. If it does not, the collection is abandoned.
+#[cold]
+fn resolve_doubt<M: ObjectModel>(
+    world: &World<'_, M>,
+    mut marker: Marker<'_, M>,
+    pool: &Pool,
+) -> Result<(), Abandoned> {
+    let mut left = PATIENCE;
+    guard_traversal(world, |at| {
+        while !marker.stack.is_empty() && left > 0 {
+            left -= 1;
+            yield_now();
+            marker.run(pool, at);
+            marker.stack.append(&mut marker.doubtful);
+        }
+    })?;
+    match marker.stack.first() {
+        None => Ok(()),
+        Some(&granule) => Err(Abandoned {
+            reason: "a field that could be read when references were counted is locked now".to_owned(),
+            // SAFETY: a candidate is alive, and the world is stopped.
+            type_name: unsafe {
+                world.core().model.type_name(object_at(&world.core().space, granule as usize))
+            },
+        }),
+    }
+}
+
+/// Step 6a. Collects what was not reached, ages what was, and leaves the side table zero.
+pub(crate) fn sweep<M: ObjectModel>(world: &World<'_, M>, scope: &Scope, workers: usize) -> Vec<u32> {
+    let _phase = event::phase(Phase::Sweep);
+    let core = world.core();
+    let space = &core.space;
+    let (states, marks) = (space.states(), space.counts());
+    let share = scope.share();
+    let all = Mutex::new(Vec::new());
+    core.workers.run(workers, &|_| {
+        let mut unreachable = Vec::new();
+        while let Some(pages) = share.take() {
+            for &page in pages {
+                for granule in space.starts(page as usize) {
+                    let state = State(&states[granule]);
+                    let bits = state.get();
+                    if !scope.contains(bits) {
+                        continue;
+                    }
+                    if marks[granule].load(Ordering::Relaxed) == 0 {
+                        unreachable.push(granule as u32);
+                    } else if bits & tracked::OLD == 0 {
+                        state.set(tracked::OLD);
+                    }
+                }
+                // Relaxed: in a stop.
+                space.page(page as usize).young.store(0, Ordering::Relaxed);
+            }
+            wipe(space, pages);
+        }
+        all.lock().append(&mut unreachable);
+    });
+    // Cells that wait in magazines will be handed out without a word: their pages stay young.
+    world.arenas(|arena| {
+        arena.for_each_cached(|cell| {
+            // SAFETY: a cell of an arena lies on a page that was handed out.
+            unsafe { space.page_of(cell.as_ptr() as usize) }.young.store(1, Ordering::Relaxed);
+        });
+    });
+    let mut unreachable = std::mem::take(&mut *all.lock());
+    // In address order, whoever found them: clearing then walks memory forwards, and runs repeat.
+    unreachable.sort_unstable();
+    unreachable
+}

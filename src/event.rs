@@ -1,0 +1,304 @@
+//! Floor 0: what can be seen from outside: reports, callbacks, and the only file that names `tracing`.
+//!
+//! Every phase of a collection is entered through [`phase`], so a phase that happens and a span that
+//! says so are one call. `docs/tracing.md` is the table of everything that is emitted. With no
+//! subscriber a span costs one relaxed load of `tracing`'s global level, a few dozen times per
+//! collection; allocation, counting and the safepoint poll emit nothing at all.
+
+use std::any::Any;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::sync::Mutex;
+
+/// What is looked at in a collection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum CollectionKind {
+    /// Only objects that were allocated, or tracked, since the last collection.
+    Young,
+    /// Every tracked object that is not frozen.
+    Full,
+}
+
+impl CollectionKind {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Young => "young",
+            Self::Full => "full",
+        }
+    }
+}
+
+/// The facts about one collection.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct CollectionReport {
+    /// What was looked at.
+    pub kind: CollectionKind,
+    /// Why the collection gave up, if it did: nothing was cleared then.
+    pub abandoned: Option<String>,
+    /// Tracked objects in the pages that were looked at, frozen ones not counted.
+    pub tracked: usize,
+    /// Objects whose references were counted.
+    pub candidates: usize,
+    /// Candidates that nothing outside refers to, directly or through others.
+    pub unreachable: usize,
+    /// Finalizers that ran.
+    pub finalized: usize,
+    /// Unreachable objects that finalizers or callbacks made reachable again.
+    pub resurrected: usize,
+    /// Unreachable objects that were destroyed.
+    pub collected: usize,
+    /// Unreachable objects that are still there after everything was cleared: no field of their cycle
+    /// can be emptied. They stay tracked, and the next full collection tries again.
+    pub uncollectable: usize,
+    /// Objects whose type visited more references than exist: kept, whatever they are. A traversal
+    /// that does so is wrong.
+    pub overvisited: usize,
+    /// How long the world was stopped, each time: one stop where one was enough, else two.
+    pub stops: Vec<Duration>,
+    /// From the request to the last thread's parking, the longer of the two.
+    pub time_to_stop: Duration,
+    /// From the first step to the last, stops and finalizers included.
+    pub duration: Duration,
+    /// Threads that counted and marked; 1: the collecting thread alone.
+    pub workers: usize,
+}
+
+impl CollectionReport {
+    pub(crate) fn new(kind: CollectionKind) -> Self {
+        Self {
+            kind,
+            abandoned: None,
+            tracked: 0,
+            candidates: 0,
+            unreachable: 0,
+            finalized: 0,
+            resurrected: 0,
+            collected: 0,
+            uncollectable: 0,
+            overvisited: 0,
+            stops: Vec::new(),
+            time_to_stop: Duration::ZERO,
+            duration: Duration::ZERO,
+            workers: 1,
+        }
+    }
+}
+
+/// What a callback registered with [`Heap::on_collection`](crate::Heap::on_collection) is told.
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub enum CollectionEvent<'a> {
+    /// A collection begins; the world is still running.
+    Start(CollectionKind),
+    /// A collection is over; the world is running again.
+    Stop(&'a CollectionReport),
+}
+
+impl<'a> CollectionEvent<'a> {
+    /// What is, or was, looked at.
+    pub fn kind(&self) -> CollectionKind {
+        match self {
+            Self::Start(kind) => *kind,
+            Self::Stop(report) => report.kind,
+        }
+    }
+
+    /// The facts, once the collection is over.
+    pub fn report(&self) -> Option<&'a CollectionReport> {
+        match self {
+            Self::Start(_) => None,
+            Self::Stop(report) => Some(report),
+        }
+    }
+}
+
+/// Where user code was running when it failed in a way that no caller can be told of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum During {
+    /// A traversal: the collection is abandoned.
+    Traverse,
+    /// A finalizer.
+    Finalize,
+    /// A weak callback.
+    WeakCallback,
+    /// A clear handler.
+    Clear,
+    /// A destructor.
+    Drop,
+    /// A callback of [`Heap::on_collection`](crate::Heap::on_collection).
+    CollectionCallback,
+}
+
+/// A failure that no caller could be told of.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Unraisable {
+    /// Where it happened.
+    pub during: During,
+    /// The type of the object concerned; empty where there is none.
+    pub type_name: &'static str,
+    /// The panic's message, or the reason for an abandoned collection.
+    pub message: String,
+}
+
+impl fmt::Display for Unraisable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "ignored failure in {:?} of {}: {}", self.during, self.type_name, self.message)
+    }
+}
+
+/// The text of a caught panic.
+pub(crate) fn panic_message(payload: &(dyn Any + Send)) -> String {
+    payload
+        .downcast_ref::<&str>()
+        .map(|s| (*s).to_owned())
+        .or_else(|| payload.downcast_ref::<String>().cloned())
+        .unwrap_or_else(|| "a panic without a message".to_owned())
+}
+
+type CollectionHook = Arc<dyn Fn(&CollectionEvent<'_>) + Send + Sync>;
+type UnraisableHook = Arc<dyn Fn(&Unraisable) + Send + Sync>;
+
+/// A heap's callbacks. They are cloned out before they are called, so a callback may register others.
+#[derive(Default)]
+pub(crate) struct Hooks {
+    collection: Mutex<Vec<CollectionHook>>,
+    unraisable: Mutex<Option<UnraisableHook>>,
+}
+
+impl Hooks {
+    pub(crate) fn on_collection(&self, hook: CollectionHook) {
+        self.collection.lock().push(hook);
+    }
+
+    pub(crate) fn on_unraisable(&self, hook: UnraisableHook) {
+        *self.unraisable.lock() = Some(hook);
+    }
+
+    pub(crate) fn collection(&self, event: &CollectionEvent<'_>) {
+        let hooks = self.collection.lock().clone();
+        for hook in hooks {
+            if let Err(payload) = guarded(|| hook(event)) {
+                self.unraisable(During::CollectionCallback, "", panic_message(&*payload));
+            }
+        }
+    }
+
+    /// Tells of a failure: to the hook, else to stderr; to `tracing` in any case. Never unwinds.
+    pub(crate) fn unraisable(&self, during: During, type_name: &'static str, message: String) {
+        let what = Unraisable { during, type_name, message };
+        tracing::error!(target: "standstill", during = ?what.during, type_name, message = %what.message, "unraisable");
+        let hook = self.unraisable.lock().clone();
+        match hook {
+            Some(hook) => {
+                // A hook that panics has had its chance.
+                let _ = guarded(|| hook(&what));
+            }
+            None => eprintln!("standstill: {what}"),
+        }
+    }
+}
+
+impl fmt::Debug for Hooks {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Hooks").finish_non_exhaustive()
+    }
+}
+
+/// Runs user code and catches its panic.
+pub(crate) fn guarded<R>(f: impl FnOnce() -> R) -> Result<R, Box<dyn Any + Send>> {
+    // Unwind safety: what the closure touches is user data behind the user's own locks, or ours that
+    // each caller keeps whole by itself.
+    std::panic::catch_unwind(std::panic::AssertUnwindSafe(f))
+}
+
+/// The steps of a collection, in their order. The table in `docs/tracing.md` says what each does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Phase {
+    Merge,
+    Count,
+    Roots,
+    Mark,
+    Sweep,
+    Claim,
+    Callbacks,
+    Finalize,
+    Recheck,
+    Clear,
+}
+
+/// Enters a phase: a span that closes when the value is dropped.
+pub(crate) fn phase(phase: Phase) -> tracing::span::EnteredSpan {
+    tracing::debug_span!(target: "standstill::phase", "phase", name = ?phase).entered()
+}
+
+/// The span of a whole collection.
+pub(crate) fn collection(kind: CollectionKind, heap: &str) -> tracing::span::EnteredSpan {
+    tracing::info_span!(
+        target: "standstill",
+        "collection",
+        heap,
+        kind = kind.name(),
+        candidates = tracing::field::Empty,
+        unreachable = tracing::field::Empty,
+        collected = tracing::field::Empty,
+    )
+    .entered()
+}
+
+/// The end of a collection, with its facts.
+pub(crate) fn collected(span: &tracing::span::EnteredSpan, report: &CollectionReport) {
+    span.record("candidates", report.candidates);
+    span.record("unreachable", report.unreachable);
+    span.record("collected", report.collected);
+    tracing::info!(
+        target: "standstill",
+        kind = report.kind.name(),
+        tracked = report.tracked,
+        candidates = report.candidates,
+        unreachable = report.unreachable,
+        finalized = report.finalized,
+        resurrected = report.resurrected,
+        collected = report.collected,
+        uncollectable = report.uncollectable,
+        overvisited = report.overvisited,
+        stops = report.stops.len(),
+        stopped_us = report.stops.iter().sum::<Duration>().as_micros() as u64,
+        time_to_stop_us = report.time_to_stop.as_micros() as u64,
+        duration_us = report.duration.as_micros() as u64,
+        workers = report.workers,
+        abandoned = report.abandoned.as_deref(),
+        "collected"
+    );
+}
+
+/// The world has been stopped.
+pub(crate) fn stopped(time_to_stop: Duration) {
+    tracing::debug!(target: "standstill", time_to_stop_us = time_to_stop.as_micros() as u64, "stopped");
+}
+
+/// The world runs again.
+pub(crate) fn resumed(stopped: Duration) {
+    tracing::debug!(target: "standstill", stopped_us = stopped.as_micros() as u64, "resumed");
+}
+
+/// A stop is slow, and this thread is one of those it waits for.
+pub(crate) fn slow_stop(heap: &str, waited: Duration, thread: &str, attached_for: Duration) {
+    tracing::warn!(
+        target: "standstill",
+        heap,
+        waited_ms = waited.as_millis() as u64,
+        thread,
+        attached_ms = attached_for.as_millis() as u64,
+        "slow stop"
+    );
+}
+
+/// The marking pool could not be started: collections stay serial.
+pub(crate) fn no_pool(reason: &str) {
+    tracing::warn!(target: "standstill", reason, "the marking pool cannot start; collections are serial");
+}

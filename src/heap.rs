@@ -1,0 +1,714 @@
+//! Floor 5: heaps, and the typed face of mutators.
+
+use std::fmt;
+use std::sync::{Arc, LockResult, MutexGuard, TryLockError};
+use std::time::Duration;
+
+use crate::collect::{self, Collect, CollectError};
+use crate::error::{AllocError, AttachError, BuildError};
+use crate::event::{CollectionEvent, CollectionReport, Unraisable};
+use crate::gc::{self, Gc, WeakCallback, WeakRef};
+use crate::managed::{self, Managed, Raw};
+use crate::model::{ModelMutator, ObjectModel};
+use crate::mutator::{Core, CoreConfig, Handle};
+use crate::pacing::{Due, Pacing};
+use crate::safepoint::{ForkGuard, StopError};
+use crate::slice::GcSlice;
+use crate::space::{Space, SpaceConfig};
+use crate::sync::Ordering;
+use crate::{AnyGc, Trace};
+
+/// How to build a heap. Made by [`Heap::builder`].
+#[derive(Clone, Debug)]
+#[must_use = "a builder does nothing until `build` is called"]
+pub struct HeapBuilder {
+    reserve: Option<usize>,
+    limit: Option<usize>,
+    workers: Option<usize>,
+    serial_below: usize,
+    pacing: Pacing,
+    stress: bool,
+    slow_stop: Duration,
+    name: String,
+}
+
+impl Default for HeapBuilder {
+    fn default() -> Self {
+        Self {
+            reserve: None,
+            limit: None,
+            workers: None,
+            serial_below: 50_000,
+            pacing: Pacing::default(),
+            stress: false,
+            slow_stop: Duration::from_secs(1),
+            name: "heap".to_owned(),
+        }
+    }
+}
+
+impl HeapBuilder {
+    /// Bytes of address space to reserve: the most the heap can ever hold. It costs nothing until used.
+    /// Default: four times the machine's memory, 64 GiB at most, less if the system refuses.
+    pub fn reserve(mut self, bytes: usize) -> Self {
+        self.reserve = Some(bytes);
+        self
+    }
+
+    /// Bytes that objects may occupy at a time, in whole pages of 64 KiB. Beyond it allocation fails with
+    /// an [`AllocError`]. Default: what is reserved.
+    pub fn limit(mut self, bytes: usize) -> Self {
+        self.limit = Some(bytes);
+        self
+    }
+
+    /// Threads that work on a collection, the collecting one included. Default: the machine's
+    /// parallelism.
+    pub fn workers(mut self, workers: usize) -> Self {
+        self.workers = Some(workers);
+        self
+    }
+
+    /// Objects below which a collection is done by the collecting thread alone, since waking others costs
+    /// more. Default: 50,000.
+    pub fn serial_below(mut self, objects: usize) -> Self {
+        self.serial_below = objects;
+        self
+    }
+
+    /// When the heap collects by itself.
+    pub fn pacing(mut self, pacing: Pacing) -> Self {
+        self.pacing = pacing;
+        self
+    }
+
+    /// Stress mode, for tests: collect in full at every safepoint, and verify the heap before and after each
+    /// collection. Very slow.
+    pub fn stress(mut self, stress: bool) -> Self {
+        self.stress = stress;
+        self
+    }
+
+    /// How long a stop may take before the threads it waits for are reported. Default: one second.
+    pub fn slow_stop(mut self, after: Duration) -> Self {
+        self.slow_stop = after;
+        self
+    }
+
+    /// A name for reports.
+    pub fn name(mut self, name: &str) -> Self {
+        name.clone_into(&mut self.name);
+        self
+    }
+
+    /// Builds a heap of typed objects.
+    ///
+    /// # Errors
+    ///
+    /// When the system refuses the address space, or a setting makes no sense.
+    pub fn build(self) -> Result<Heap, BuildError> {
+        ModelHeap::build(self, Managed::new(), |core| {
+            teardown(core);
+        })
+        .map(Heap)
+    }
+
+    /// Builds a heap of objects of another [`ObjectModel`].
+    ///
+    /// # Errors
+    ///
+    /// Like [`build`](Self::build).
+    pub fn build_with<M: ObjectModel>(self, model: M) -> Result<ModelHeap<M>, BuildError> {
+        ModelHeap::build(self, model, |_| {})
+    }
+}
+
+/// A heap of objects of model `M`: a counted handle. See [`model`](crate::model).
+#[repr(transparent)]
+pub struct ModelHeap<M: ObjectModel>(pub(crate) Arc<Handle<M>>);
+
+impl<M: ObjectModel> ModelHeap<M> {
+    fn build(builder: HeapBuilder, model: M, last: fn(&Arc<Core<M>>)) -> Result<Self, BuildError> {
+        let workers = match builder.workers {
+            Some(0) => return Err(BuildError::Setting("`workers` is 0; at least one thread collects".into())),
+            Some(workers) => workers,
+            None => std::thread::available_parallelism().map_or(1, usize::from),
+        };
+        for (name, value) in [("reserve", builder.reserve), ("limit", builder.limit)] {
+            if value.is_some_and(|bytes| bytes < crate::space::PAGE_SIZE) {
+                return Err(BuildError::Setting(format!(
+                    "`{name}` is less than a page of {} bytes",
+                    crate::space::PAGE_SIZE
+                )));
+            }
+        }
+        if !(builder.pacing.full_growth >= 0.0) {
+            return Err(BuildError::Setting("`Pacing::full_growth` is negative or not a number".into()));
+        }
+        let space = Space::reserve(SpaceConfig { reserve: builder.reserve, limit: builder.limit })
+            .map_err(|e| BuildError::Reserve { tried: e.asked, reason: e.to_string() })?;
+        let core = Core::new(
+            space,
+            model,
+            CoreConfig {
+                name: builder.name,
+                stress: builder.stress,
+                serial_below: builder.serial_below,
+                workers,
+                slow_stop: builder.slow_stop,
+                pacing: builder.pacing,
+            },
+        );
+        Ok(Self(Arc::new(Handle { core, last })))
+    }
+
+    /// Makes the calling thread a mutator.
+    ///
+    /// # Panics
+    ///
+    /// Where [`try_attach`](Self::try_attach) gives an error.
+    pub fn attach(&self) -> ModelMutator<M> {
+        self.try_attach().unwrap_or_else(|error| panic!("{error}"))
+    }
+
+    /// Makes the calling thread a mutator.
+    ///
+    /// # Errors
+    ///
+    /// When the thread is attached already, to whatever heap, when it is inside a traversal, or in a
+    /// closure of a detach.
+    pub fn try_attach(&self) -> Result<ModelMutator<M>, AttachError> {
+        ModelMutator::attach(&self.0)
+    }
+
+    /// The heap's model.
+    pub fn model(&self) -> &M {
+        &self.0.core.model
+    }
+
+    /// Figures about the heap. See [`HeapStats`].
+    pub fn stats(&self) -> HeapStats {
+        let core = &self.0.core;
+        let (live_objects, live_bytes) = core.live();
+        let coordinator = core.coordinator.stats();
+        HeapStats {
+            live_objects,
+            live_bytes,
+            in_use_bytes: core.space.in_use_bytes(),
+            committed_bytes: core.space.committed_bytes(),
+            reserved_bytes: core.space.reserved_bytes(),
+            mutators: coordinator.threads,
+            // Relaxed: figures.
+            collections: core.totals.collections.load(Ordering::Relaxed),
+            young_collections: core.totals.young.load(Ordering::Relaxed),
+            collected: core.totals.collected.load(Ordering::Relaxed),
+            stops: coordinator.stops,
+            time_to_stop_max: coordinator.max_time_to_stop,
+        }
+    }
+}
+
+impl<M: ObjectModel> Clone for ModelHeap<M> {
+    fn clone(&self) -> Self {
+        Self(Arc::clone(&self.0))
+    }
+}
+
+impl<M: ObjectModel> fmt::Debug for ModelHeap<M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("ModelHeap").field(&self.0.core).finish()
+    }
+}
+
+impl<M: ObjectModel> ModelMutator<M> {
+    /// Lets the heap stop or collect here, if it wants to. One relaxed load if it does not.
+    ///
+    /// It takes `&mut self`, so nothing borrowed from an object is held across it.
+    #[inline(always)]
+    pub fn safepoint(&mut self) {
+        if self.poll() != 0 {
+            self.safepoint_slow();
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn safepoint_slow(&mut self) {
+        self.answer();
+        self.park();
+        // What was asked for while this thread was parked may not have been asked of it.
+        self.model().attached(self);
+        if self.take_collect() {
+            let stress = self.core().stress;
+            let what = match self.core().pace.due() {
+                _ if stress => Some(Collect::full()),
+                Due::Nothing => None,
+                Due::Young => Some(Collect::young()),
+                Due::Full => Some(Collect::full()),
+            };
+            if let Some(what) = what {
+                // Busy: somebody else is collecting for all of us. A stop that fails is told to those who
+                // ask for a collection; here nobody did.
+                let _ = collect::collect(self, what.wait(false));
+            }
+            if stress {
+                self.raise(crate::mutator::COLLECT);
+            }
+        }
+    }
+
+    /// Collects.
+    ///
+    /// # Errors
+    ///
+    /// When the world cannot be stopped, or another thread is collecting and `what` says not to wait.
+    pub fn try_collect(&mut self, what: Collect) -> Result<CollectionReport, CollectError> {
+        collect::collect(self, what)
+    }
+}
+
+/// Figures about a heap: a snapshot, exact when no thread is allocating.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct HeapStats {
+    /// Objects alive, tracked or not.
+    pub live_objects: usize,
+    /// Bytes of their cells, headers and rounding included.
+    pub live_bytes: usize,
+    /// Bytes of the pages that hold them.
+    pub in_use_bytes: usize,
+    /// Bytes made accessible, side tables included.
+    pub committed_bytes: usize,
+    /// Bytes of address space for pages.
+    pub reserved_bytes: usize,
+    /// Mutators, attached or detached.
+    pub mutators: usize,
+    /// Collections so far.
+    pub collections: usize,
+    /// How many of them were young ones.
+    pub young_collections: usize,
+    /// Objects that collections destroyed so far. Objects that died by count are not among them.
+    pub collected: usize,
+    /// Stops so far, for collections and otherwise.
+    pub stops: u64,
+    /// The longest time from a stop's request to the last thread's parking.
+    pub time_to_stop_max: Duration,
+}
+
+/// A garbage collected heap of typed objects.
+///
+/// A value, of which there may be many: each has its own threads, stops only these, and knows nothing of
+/// others. It is a counted handle, cheap to clone and to send; the heap is torn down when the last handle
+/// and the last mutator are gone. Objects to which references remain then stay until these are dropped.
+///
+/// ```
+/// use standstill::{Gc, GcCell, Heap, Trace};
+///
+/// #[derive(Trace)]
+/// struct Node { label: String, next: GcCell<Option<Gc<Node>>> }
+///
+/// let heap = Heap::new();
+/// let mut m = heap.attach();
+/// let a = m.alloc(Node { label: "a".into(), next: GcCell::new(None) });
+/// let b = m.alloc(Node { label: "b".into(), next: GcCell::new(Some(a.clone())) });
+/// a.get(&m).next.set(&m, Some(b.clone()));
+/// drop((a, b));
+/// assert_eq!(m.collect().collected, 2);
+/// ```
+#[derive(Clone)]
+#[repr(transparent)]
+pub struct Heap(ModelHeap<Managed>);
+
+impl Heap {
+    /// A heap with the default settings.
+    ///
+    /// # Panics
+    ///
+    /// When the system refuses the address space; see [`HeapBuilder::build`].
+    #[expect(clippy::new_without_default, reason = "a heap reserves address space: to make one is a decision")]
+    pub fn new() -> Self {
+        Self::builder().build().unwrap_or_else(|error| panic!("{error}"))
+    }
+
+    /// A heap with other settings.
+    pub fn builder() -> HeapBuilder {
+        HeapBuilder::default()
+    }
+
+    /// Makes the calling thread a mutator of this heap.
+    ///
+    /// # Panics
+    ///
+    /// Where [`try_attach`](Self::try_attach) gives an error.
+    pub fn attach(&self) -> Mutator {
+        self.try_attach().unwrap_or_else(|error| panic!("{error}"))
+    }
+
+    /// Makes the calling thread a mutator of this heap. Waits while the heap's world is stopped.
+    ///
+    /// # Errors
+    ///
+    /// When the thread is attached already, to whatever heap; inside a traversal; and in the closure of
+    /// [`Mutator::detach`], where only [`attach_scoped`](Self::attach_scoped) is allowed.
+    pub fn try_attach(&self) -> Result<Mutator, AttachError> {
+        self.0.try_attach().map(Mutator)
+    }
+
+    /// Attaches for the length of a closure. Also allowed inside [`Mutator::detach`], to enter a second heap.
+    ///
+    /// # Panics
+    ///
+    /// When the thread is attached, or inside a traversal.
+    pub fn attach_scoped<R>(&self, f: impl FnOnce(&mut Mutator) -> R) -> R {
+        ModelMutator::attach_scoped(&self.0.0, |raw| f(Mutator::from_raw_mut(raw)))
+            .unwrap_or_else(|error| panic!("{error}"))
+    }
+
+    /// Figures about the heap.
+    pub fn stats(&self) -> HeapStats {
+        self.0.stats()
+    }
+
+    /// When the heap collects by itself.
+    pub fn pacing(&self) -> Pacing {
+        self.core().pace.policy()
+    }
+
+    /// Changes when the heap collects by itself.
+    pub fn set_pacing(&self, pacing: Pacing) {
+        self.core().pace.set_policy(pacing);
+    }
+
+    /// Switches automatic collections off while the guard lives: for building something large of which one
+    /// knows that it will stay. Explicit collections are not affected.
+    pub fn defer_collections(&self) -> DeferGuard {
+        self.core().pace.hold_off();
+        DeferGuard { heap: self.clone() }
+    }
+
+    /// Registers a callback that is called before and after each collection, on the collecting thread, with the
+    /// world running. A panic in it goes to the hook of [`on_unraisable`](Self::on_unraisable).
+    pub fn on_collection(&self, f: impl Fn(&CollectionEvent<'_>) + Send + Sync + 'static) {
+        self.core().hooks.on_collection(Arc::new(f));
+    }
+
+    /// Sets the hook for failures that no caller can be told of: panics of finalizers, callbacks, clear
+    /// handlers, and of destructors that a collection caused; and the reason when one was abandoned.
+    /// Without a hook they go to stderr.
+    pub fn on_unraisable(&self, f: impl Fn(&Unraisable) + Send + Sync + 'static) {
+        self.core().hooks.on_unraisable(Arc::new(f));
+    }
+
+    /// Whether two handles are of the same heap.
+    pub fn ptr_eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(self.core(), other.core())
+    }
+
+    fn core(&self) -> &Arc<managed::Core> {
+        &self.0.0.core
+    }
+}
+
+impl fmt::Debug for Heap {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Heap").field(&self.core().name).finish()
+    }
+}
+
+/// The last handle and the last mutator are gone: collects once more, and closes the heap.
+fn teardown(core: &Arc<managed::Core>) {
+    // Finalizers get a mutator, which can make handles: this one counts them. If any outlives the
+    // collection the heap stays open, and its last handle closes it.
+    let handle = Arc::new(Handle { core: Arc::clone(core), last: managed::close });
+    // A thread that is attached elsewhere, or traverses another heap, leaves cycles behind. They leak.
+    let _ = ModelMutator::attach_scoped(&handle, |m| {
+        // Fails when a thread ended without dropping its mutator. Then nothing can be collected.
+        let _ = collect::collect(m, Collect::full());
+    });
+}
+
+/// Automatic collections of a heap are off while this lives. Made by [`Heap::defer_collections`].
+#[must_use = "automatic collections are on again when the guard is dropped"]
+#[derive(Debug)]
+pub struct DeferGuard {
+    heap: Heap,
+}
+
+impl Drop for DeferGuard {
+    fn drop(&mut self) {
+        self.heap.core().pace.let_go();
+    }
+}
+
+/// A thread that is attached to a heap: the proof of it, and what it can do.
+///
+/// It belongs to its thread (neither `Send` nor `Sync`), and there is at most one per thread. Whatever is
+/// borrowed from an object borrows the mutator, and [`safepoint`](Self::safepoint),
+/// [`detach`](Self::detach) and [`collect`](Self::collect) take `&mut self`: so the compiler proves
+/// that nobody parks in the middle of a change to an object, or keeps a reference over a stop.
+///
+/// Call [`safepoint`](Self::safepoint) regularly (in loops, between bytecodes): stops wait for it. Blocking
+/// belongs into [`detach`](Self::detach). Dropping the mutator detaches the thread for good; one that is
+/// leaked makes stops of its heap fail once its thread has ended.
+#[repr(transparent)]
+pub struct Mutator(Raw);
+
+impl Mutator {
+    #[inline(always)]
+    pub(crate) fn raw(&self) -> &Raw {
+        &self.0
+    }
+
+    #[inline(always)]
+    pub(crate) fn id(&self) -> u64 {
+        self.0.id()
+    }
+
+    fn from_raw_mut(raw: &mut Raw) -> &mut Self {
+        // SAFETY: a transparent wrapper.
+        unsafe { &mut *std::ptr::from_mut(raw).cast::<Self>() }
+    }
+
+    /// Calls `f` with the calling thread's mutator, if it has one: for code that is not handed one, as a
+    /// destructor. It can touch objects; it can reach no safepoint under somebody's borrow.
+    ///
+    /// `None` on a thread that is not attached (to a heap of typed objects), inside a traversal, and while
+    /// the thread holds a stop.
+    pub fn with_current<R>(f: impl FnOnce(&Self) -> R) -> Option<R> {
+        Raw::with_current(|raw| {
+            // SAFETY: a transparent wrapper.
+            f(unsafe { &*std::ptr::from_ref(raw).cast::<Self>() })
+        })
+    }
+
+    /// The heap.
+    pub fn heap(&self) -> &Heap {
+        let handle: *const Arc<Handle<Managed>> = self.0.handle();
+        // SAFETY: `Heap` is a transparent wrapper of `ModelHeap`, and that of the handle.
+        unsafe { &*handle.cast::<Heap>() }
+    }
+
+    /// Allocates an object. Its type is tracked at birth if [`Trace::TRACKED`] says so.
+    ///
+    /// `T` is `Send + Sync`, since any thread may look at the object, and any may destroy it.
+    ///
+    /// # Panics
+    ///
+    /// When the heap is full; see [`try_alloc`](Self::try_alloc) and [`alloc_or_collect`](Self::alloc_or_collect).
+    #[inline]
+    pub fn alloc<T: Trace + Send + Sync>(&self, value: T) -> Gc<T> {
+        match gc::allocate(&self.0, value) {
+            Ok(gc) => gc,
+            Err(error) => out_of_memory(error),
+        }
+    }
+
+    /// Allocates an object, or gives the value back.
+    ///
+    /// # Errors
+    ///
+    /// When the heap is full. The heap is as it was.
+    #[inline]
+    pub fn try_alloc<T: Trace + Send + Sync>(&self, value: T) -> Result<Gc<T>, AllocError<T>> {
+        gc::allocate(&self.0, value)
+    }
+
+    /// Allocates an object; collects in full first if there is no room.
+    ///
+    /// # Errors
+    ///
+    /// When the heap is full even then, or cannot be collected.
+    pub fn alloc_or_collect<T: Trace + Send + Sync>(&mut self, value: T) -> Result<Gc<T>, AllocError<T>> {
+        self.try_alloc(value).or_else(|error| {
+            // Not collected: then the second attempt says why there is no room.
+            let _ = self.try_collect(Collect::full());
+            self.try_alloc(error.into_inner())
+        })
+    }
+
+    /// Allocates one object for a header and items.
+    ///
+    /// # Panics
+    ///
+    /// When the heap is full, or the iterator gives fewer items than it promises.
+    pub fn alloc_slice<H, T, I>(&self, header: H, items: I) -> GcSlice<H, T>
+    where
+        H: Trace + Send + Sync,
+        T: Trace + Send + Sync,
+        I: IntoIterator<Item = T, IntoIter: ExactSizeIterator>,
+    {
+        self.try_alloc_slice(header, items).unwrap_or_else(|error| panic!("{}", error.reason()))
+    }
+
+    /// Allocates one object for a header and items, or gives them back.
+    ///
+    /// # Errors
+    ///
+    /// When the heap is full. The heap is as it was.
+    pub fn try_alloc_slice<H, T, I>(
+        &self,
+        header: H,
+        items: I,
+    ) -> Result<GcSlice<H, T>, AllocError<(H, I::IntoIter)>>
+    where
+        H: Trace + Send + Sync,
+        T: Trace + Send + Sync,
+        I: IntoIterator<Item = T, IntoIter: ExactSizeIterator>,
+    {
+        GcSlice::allocate(&self.0, header, items.into_iter())
+    }
+
+    /// Allocates a weak reference to `target` that calls `callback` when the target is gone.
+    ///
+    /// # Panics
+    ///
+    /// When the heap is full, or the target belongs to another one.
+    pub fn alloc_weak<T, D>(
+        &self,
+        target: &Gc<T>,
+        data: D,
+        callback: WeakCallback<T, D>,
+    ) -> Gc<WeakRef<T, D>>
+    where
+        T: Trace,
+        D: Trace + Send + Sync,
+    {
+        WeakRef::alloc(target, data, callback, self).unwrap_or_else(|error| out_of_memory(error))
+    }
+
+    /// Lets the heap stop or collect here, if it wants to. One relaxed load if it does not.
+    #[inline(always)]
+    pub fn safepoint(&mut self) {
+        self.0.safepoint();
+    }
+
+    /// Runs `f` detached: stops do not wait for this thread meanwhile, so it may block. Attached again
+    /// afterwards, also when `f` panics.
+    ///
+    /// The closure cannot use this mutator. Handles can be cloned and dropped in it; another heap (or the
+    /// same) can be entered with [`Heap::attach_scoped`].
+    pub fn detach<R>(&mut self, f: impl FnOnce() -> R) -> R {
+        self.0.detach(f)
+    }
+
+    /// Locks an ordinary mutex that lies outside the heap: tries, and else waits detached. A thread that
+    /// waits attached for somebody who is parked with the lock would make the stop wait for ever.
+    ///
+    /// # Errors
+    ///
+    /// When the mutex is poisoned, like [`Mutex::lock`](std::sync::Mutex::lock).
+    pub fn lock<'a, T: ?Sized>(&mut self, mutex: &'a std::sync::Mutex<T>) -> LockResult<MutexGuard<'a, T>> {
+        match mutex.try_lock() {
+            Ok(guard) => Ok(guard),
+            Err(TryLockError::Poisoned(poisoned)) => Err(poisoned),
+            Err(TryLockError::WouldBlock) => self.detach(|| mutex.lock()),
+        }
+    }
+
+    /// Collects in full: waits for a collection that is running, and then runs one.
+    ///
+    /// # Panics
+    ///
+    /// When the world cannot be stopped because a thread ended without dropping its mutator; see
+    /// [`try_collect`](Self::try_collect).
+    pub fn collect(&mut self) -> CollectionReport {
+        self.try_collect(Collect::full()).unwrap_or_else(|error| panic!("{error}"))
+    }
+
+    /// Collects among what is new since the last collection.
+    ///
+    /// # Panics
+    ///
+    /// Like [`collect`](Self::collect).
+    pub fn collect_young(&mut self) -> CollectionReport {
+        self.try_collect(Collect::young()).unwrap_or_else(|error| panic!("{error}"))
+    }
+
+    /// Collects as `what` says.
+    ///
+    /// # Errors
+    ///
+    /// When the world cannot be stopped, or another thread is collecting and `what` says not to wait.
+    pub fn try_collect(&mut self, what: Collect) -> Result<CollectionReport, CollectError> {
+        self.0.try_collect(what)
+    }
+
+    /// To be called right before `fork`: waits until no collection runs, stops the world, and keeps it so
+    /// that the child finds the heap whole. Then the parent calls [`Fork::parent`], the child
+    /// [`Fork::child`].
+    ///
+    /// # Errors
+    ///
+    /// When the world cannot be stopped.
+    pub fn prepare_fork(&mut self) -> Result<Fork<'_>, StopError> {
+        let core = Arc::clone(self.0.core());
+        while !core.turn.try_take() {
+            self.0.detach(|| core.turn.wait());
+        }
+        match self.0.prepare_fork() {
+            Ok(guard) => Ok(Fork { guard: Some(guard), core }),
+            Err(error) => {
+                core.turn.give_back();
+                Err(error)
+            }
+        }
+    }
+
+    pub(crate) fn any_from(&self, header: std::ptr::NonNull<crate::header::Header>) -> AnyGc {
+        // SAFETY: callers name a live object of this heap; the count makes the reference.
+        unsafe {
+            header.as_ref().clone_ref(self.id());
+            AnyGc::from_header(header)
+        }
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn out_of_memory<T>(error: AllocError<T>) -> ! {
+    panic!("{error}")
+}
+
+impl fmt::Debug for Mutator {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Mutator").field("id", &self.id()).field("heap", self.heap()).finish()
+    }
+}
+
+/// The world is stopped for a `fork`. Made by [`Mutator::prepare_fork`].
+#[must_use = "the world stays stopped until `parent` or `child` is called"]
+pub struct Fork<'a> {
+    guard: Option<ForkGuard<'a, crate::mutator::Shared<Managed>>>,
+    core: Arc<managed::Core>,
+}
+
+impl Fork<'_> {
+    /// In the parent (also when `fork` failed): the world runs again.
+    pub fn parent(self) {}
+
+    /// In the child: this thread is the heap's only one. Objects of the others are nobody's now, and
+    /// collected like any. The marking pool is started anew when it is needed.
+    pub fn child(mut self) {
+        if let Some(guard) = self.guard.take() {
+            self.core.workers.forget_pool();
+            for ended in guard.child() {
+                // This thread is the only one there is.
+                self.core.abandon(ended.data());
+                managed::orphan(&self.core, &ended.data().local);
+            }
+        }
+    }
+}
+
+impl Drop for Fork<'_> {
+    fn drop(&mut self) {
+        drop(self.guard.take());
+        self.core.turn.give_back();
+    }
+}
+
+impl fmt::Debug for Fork<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Fork").finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,150 @@
+//! Floor 5: looking at a heap from outside: all objects, who refers to whom, what is frozen.
+//!
+//! Each question stops the world. Objects that a running collection is about to clear are not shown.
+
+use crate::collect::count::{cell_size, guard_traversal};
+use crate::collect::verify::{self, Depth};
+use crate::collect::{self};
+use crate::managed::Managed;
+use crate::mutator::World;
+use crate::object::{Object, Tracer};
+use crate::tracked::{FROZEN, TRACKED};
+use crate::{AnyGc, Mutator};
+
+/// Calls `f` with each visible object and what it refers to.
+fn walk(world: &World<'_, Managed>, mut f: impl FnMut(Object, &[usize])) -> Result<(), String> {
+    let space = &world.core().space;
+    let mut tracer = Tracer::new(space.base(), space.reserved_bytes());
+    guard_traversal(world, |at| {
+        collect::visible(world, |object, _| {
+            *at = Some(object);
+            edges_of(world, object, &mut tracer);
+            f(object, tracer.edges());
+        });
+    })
+    .map_err(|abandoned| abandoned.reason)
+}
+
+fn edges_of(world: &World<'_, Managed>, object: Object, tracer: &mut Tracer) {
+    use crate::model::ObjectModel;
+    let space = &world.core().space;
+    tracer.clear();
+    tracer.enter(object.address(), cell_size(space, space.page_index(object.address()) as u32));
+    // SAFETY: alive, since it is visible or the caller has a reference; the world is stopped.
+    unsafe { world.core().model.traverse(object, tracer) };
+    tracer.take_unreadable();
+}
+
+impl Mutator {
+    fn stopped<R>(&mut self, f: impl FnOnce(&Self, &World<'_, Managed>) -> R) -> R {
+        let raw: *mut crate::managed::Raw = std::ptr::from_ref(self.raw()).cast_mut();
+        // SAFETY: `self` is borrowed exclusively and a transparent wrapper of this; the shared reference that
+        // `f` gets is to the same attachment, which is not moved or ended meanwhile.
+        let world = unsafe { (*raw).stop() }.unwrap_or_else(|error| panic!("{error}"));
+        let result = f(self, &world);
+        drop(world);
+        crate::model::ObjectModel::resumed(self.raw().model(), self.raw());
+        result
+    }
+
+    /// Every tracked object of the heap, frozen ones included.
+    ///
+    /// # Panics
+    ///
+    /// Like the following, when the world cannot be stopped.
+    pub fn objects(&mut self) -> Vec<AnyGc> {
+        self.stopped(|m, world| {
+            let mut all = Vec::new();
+            collect::visible(world, |object, _| all.push(m.any_from(object.as_ptr().cast())));
+            all
+        })
+    }
+
+    /// The tracked objects that refer to `target`, each once.
+    ///
+    /// # Panics
+    ///
+    /// When `target` belongs to another heap, or a traversal panics.
+    pub fn referrers(&mut self, target: &AnyGc) -> Vec<AnyGc> {
+        crate::gc::check(target.header(), self);
+        let address = target.header().as_ptr() as usize;
+        self.stopped(|m, world| {
+            let mut found = Vec::new();
+            let result = walk(world, |object, edges| {
+                if edges.contains(&address) {
+                    found.push(object);
+                }
+            });
+            let found: Vec<_> = found.into_iter().map(|o| m.any_from(o.as_ptr().cast())).collect();
+            result.map(|()| found)
+        })
+        .unwrap_or_else(|reason| panic!("a traversal failed: {reason}"))
+    }
+
+    /// What `source` refers to, as often as it does, tracked or not.
+    ///
+    /// # Panics
+    ///
+    /// When `source` belongs to another heap, or its traversal panics.
+    pub fn referents(&mut self, source: &AnyGc) -> Vec<AnyGc> {
+        crate::gc::check(source.header(), self);
+        let object = Object::new(source.header().cast());
+        self.stopped(|m, world| {
+            let space = &world.core().space;
+            let mut tracer = Tracer::new(space.base(), space.reserved_bytes());
+            let result = guard_traversal(world, |at| {
+                *at = Some(object);
+                edges_of(world, object, &mut tracer);
+            });
+            let to_header = |&edge: &usize| {
+                let object = collect::count::object_at(space, space.granule(edge));
+                m.any_from(object.as_ptr().cast())
+            };
+            result.map(|()| tracer.edges().iter().map(to_header).collect::<Vec<_>>())
+        })
+        .unwrap_or_else(|abandoned| panic!("a traversal failed: {}", abandoned.reason))
+    }
+
+    /// Freezes every tracked object: none is looked at by collections until [`unfreeze`](Self::unfreeze),
+    /// and what they refer to stays. Returns how many are frozen now.
+    pub fn freeze(&mut self) -> usize {
+        self.stopped(|_, world| {
+            let mut frozen = 0;
+            collect::visible(world, |_, state| {
+                state.set(FROZEN);
+                frozen += 1;
+            });
+            frozen
+        })
+    }
+
+    /// Ends the freeze of all objects.
+    pub fn unfreeze(&mut self) {
+        self.stopped(|_, world| {
+            collect::visible(world, |_, state| {
+                state.unset(FROZEN);
+            });
+        });
+    }
+
+    /// How many objects are frozen.
+    pub fn frozen(&mut self) -> usize {
+        self.stopped(|_, world| {
+            let mut frozen = 0;
+            collect::visible(world, |_, state| {
+                frozen += usize::from(state.get() & (FROZEN | TRACKED) == FROZEN | TRACKED);
+            });
+            frozen
+        })
+    }
+
+    /// Looks at the whole heap for what must not be: damaged tables, references to where no object is, and
+    /// objects that are visited more often than they are referred to (which a wrong traversal can cause).
+    ///
+    /// # Errors
+    ///
+    /// The first thing found.
+    pub fn verify(&mut self) -> Result<(), String> {
+        self.stopped(|_, world| verify::check(world, Depth::Counts))
+    }
+}

@@ -1,0 +1,46 @@
+#![doc = include_str!("../README.md")]
+#![cfg_attr(all(test, loom), allow(dead_code, unused_imports))]
+
+#[cfg(not(all(unix, target_pointer_width = "64")))]
+compile_error!("standstill reserves large address ranges: it needs a 64-bit Unix");
+
+mod arena;
+mod cell;
+mod collect;
+mod error;
+mod event;
+mod gc;
+mod header;
+mod heap;
+mod inspect;
+mod managed;
+pub mod model;
+mod mutator;
+mod object;
+mod pacing;
+pub mod safepoint;
+mod slice;
+mod slot;
+mod space;
+mod sync;
+mod trace;
+mod tracked;
+mod weak;
+
+pub use cell::{GcCell, GcCellGuard};
+pub use collect::{Collect, CollectError};
+pub use error::{AllocError, AttachError, BuildError, ForeignGc, OutOfMemory};
+pub use event::{CollectionEvent, CollectionKind, CollectionReport, During, Unraisable};
+pub use gc::{AnyGc, Gc, GcDyn, GcWeak, WeakCallback, WeakRef};
+pub use heap::{DeferGuard, Fork, Heap, HeapBuilder, HeapStats, Mutator};
+pub use object::Tracer;
+pub use pacing::Pacing;
+pub use slice::{GcSlice, HeaderSlice};
+pub use slot::{AtomicGc, GcOnce};
+#[cfg(feature = "derive")]
+pub use standstill_derive::Trace;
+pub use trace::Trace;
+
+#[cfg(all(test, loom))]
+#[path = "../loom_tests/mod.rs"]
+mod loom_tests;

@@ -1,0 +1,819 @@
+//! Floor 4: the built-in object model: biased counts, types by index, explicit destruction.
+//!
+//! # A reference is dropped
+//!
+//! | by | how |
+//! |---|---|
+//! | the owner, attached | `local` goes down, plainly |
+//! | another thread, attached to the same heap | `shared` goes down; below zero the object is queued for its owner |
+//! | anybody else: unattached, attached elsewhere, or inside a traversal | the reference itself is put on the heap's *deferred* list, uncounted for, until an attached thread drains it |
+//!
+//! So no count is lowered while the world is stopped: attached threads are parked, the others defer.
+//!
+//! # Queues
+//!
+//! Each mutator has a queue of objects whose shared half went below zero: their sum is known only once the
+//! owner's half is added. The owner is asked by a request bit and merges at its next safepoint. Is it
+//! detached, whoever enqueued suspends that one thread and merges for it. Has it ended, the queue is closed,
+//! and the object is merged on the spot. A collection merges all queues in its stop.
+//!
+//! # Destruction
+//!
+//! An object whose count has reached 0 is destroyed by the thread that brought it there: finalizer (once;
+//! it may bring the object back), weak references, destructor, memory. References that the destructor drops
+//! come to the same place, so the work goes through an explicit stack, which is empty again before control
+//! returns to the user, also when a destructor panics.
+//!
+//! # Retirement
+//!
+//! A reference taken out of an [`AtomicGc`](crate::AtomicGc) may still be looked at by a thread that loaded it
+//! a moment ago. It is *retired*: dropped only when each thread that was attached at that time has passed a
+//! safepoint, or detached. Epochs tell: `seen` of a mutator is the epoch that stood at its last safepoint.
+//!
+//! # After the heap
+//!
+//! When the last handle and mutator are gone the heap is *closed*: its range stays as long as objects do, and
+//! a dropped reference counts down and destroys on the dropping thread, through the same explicit stack.
+//! Finalizers and weak callbacks need a mutator and are not run any more.
+
+use std::cell::{Cell, RefCell};
+use std::panic::resume_unwind;
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use crate::Mutator;
+use crate::arena::Arena;
+use crate::event::{self, During};
+use crate::header::{Dropped, Header};
+use crate::model::{ModelMutator, ObjectModel, World};
+use crate::mutator;
+use crate::object::{Object, Tracer, TypeInfo, TypeRegistry};
+use crate::safepoint::{Suspend, ThreadId, current, is_traversing};
+use crate::space::Space;
+use crate::sync::{AtomicBool, AtomicU64, AtomicUsize, Mutex, Ordering};
+use crate::tracked;
+use crate::weak::{Target, Watcher, WeakTable};
+
+/// A request: merge the queue.
+const MERGE: u32 = 1 << 8;
+/// A request: drain the deferred list.
+const DRAIN: u32 = 1 << 9;
+/// A request: pass a safepoint, references are waiting for it.
+const QUIESCE: u32 = 1 << 10;
+
+/// Retired references that a mutator gathers before it asks everybody to pass a safepoint.
+const RETIRE_BATCH: usize = 64;
+
+pub(crate) type Core = mutator::Core<Managed>;
+pub(crate) type Raw = ModelMutator<Managed>;
+
+/// See the [module's page](self).
+#[derive(Debug)]
+pub(crate) struct Managed {
+    pub(crate) types: TypeRegistry,
+    pub(crate) weak: WeakTable,
+    deferred: Mutex<Deferred>,
+    /// Whether the list has entries: what an attaching thread looks at.
+    has_deferred: AtomicBool,
+    retired: Mutex<Vec<(u64, Target)>>,
+    epoch: AtomicU64,
+    /// Objects left in a closed heap.
+    left: AtomicUsize,
+}
+
+#[derive(Debug, Default)]
+struct Deferred {
+    list: Vec<Target>,
+    /// The heap is closed, and itself kept alive by its remaining objects.
+    closed: Option<Arc<Core>>,
+}
+
+/// What a mutator shows to other threads.
+#[derive(Debug)]
+pub(crate) struct Local {
+    /// Objects to merge; `None`: the owner has ended.
+    queue: Mutex<Option<Vec<Target>>>,
+    /// The epoch at the last safepoint.
+    seen: AtomicU64,
+}
+
+/// What a mutator keeps to itself.
+pub(crate) struct Private {
+    /// Type indices by the address of the type's table: a cache of the registry, for allocation.
+    types: [Cell<(*const TypeInfo, u32)>; TYPE_CACHE],
+    dying: RefCell<Vec<NonNull<Header>>>,
+    destroying: Cell<bool>,
+    retired: RefCell<Vec<Target>>,
+}
+
+const TYPE_CACHE: usize = 64;
+
+/// What happens to a panic of a destructor.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum OnPanic {
+    /// It goes on to the user, who dropped the reference.
+    PassOn,
+    /// It goes to the hook: nobody here asked for this destruction.
+    Report,
+}
+
+impl Managed {
+    pub(crate) fn new() -> Self {
+        Self {
+            types: TypeRegistry::new(),
+            weak: WeakTable::default(),
+            deferred: Mutex::new(Deferred::default()),
+            has_deferred: AtomicBool::new(false),
+            retired: Mutex::new(Vec::new()),
+            epoch: AtomicU64::new(0),
+            left: AtomicUsize::new(0),
+        }
+    }
+
+    /// Whether the heap has been closed.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.deferred.lock().closed.is_some()
+    }
+
+    fn info(&self, header: NonNull<Header>) -> &'static TypeInfo {
+        // SAFETY: callers hold the object, or are destroying it.
+        self.types.get(unsafe { header.as_ref() }.type_index())
+    }
+}
+
+/// The header of an object of this model.
+#[inline(always)]
+fn header(object: Object) -> NonNull<Header> {
+    object.as_ptr().cast()
+}
+
+/// The object with a header.
+#[inline(always)]
+pub(crate) fn object(header: NonNull<Header>) -> Object {
+    Object::new(header.cast())
+}
+
+/// The index of a type in the mutator's heap.
+#[inline(always)]
+pub(crate) fn type_index(m: &Raw, info: &'static TypeInfo) -> u32 {
+    let key: *const TypeInfo = info;
+    let slot = &m.private().types[(key as usize >> 4) % TYPE_CACHE];
+    let (cached, index) = slot.get();
+    if std::ptr::eq(cached, key) {
+        return index;
+    }
+    let index = m.model().types.index_of(info);
+    slot.set((key, index));
+    index
+}
+
+/// Drops a reference, on whatever thread.
+///
+/// # Safety
+///
+/// The caller owns the reference, and gives it up.
+#[inline(always)]
+pub(crate) unsafe fn drop_reference(header: NonNull<Header>) {
+    // SAFETY: the reference keeps the object alive.
+    let h = unsafe { header.as_ref() };
+    if h.is_owned_by(current()) {
+        match h.drop_local() {
+            Dropped::Alive => {}
+            // SAFETY: it was the last reference.
+            _ => unsafe { dead(header) },
+        }
+    } else {
+        // SAFETY: as the caller says.
+        unsafe { drop_foreign(header) };
+    }
+}
+
+/// The owner has dropped the last reference.
+#[cold]
+#[inline(never)]
+unsafe fn dead(header: NonNull<Header>) {
+    // SAFETY: `Dead` was answered to this thread, which is attached: it is the owner.
+    let done = Raw::with_current(|m| unsafe { destroy_all(m, header, OnPanic::PassOn) });
+    debug_assert!(done.is_some(), "a count reached 0 in a stop");
+}
+
+/// A thread that is not the owner drops a reference.
+#[cold]
+#[inline(never)]
+unsafe fn drop_foreign(header: NonNull<Header>) {
+    let attached = Raw::with_current(|m| {
+        let mine = m.owns(object(header));
+        if mine {
+            // SAFETY: as for `drop_reference`; this thread is attached to the object's heap.
+            unsafe { drop_shared(m, header, OnPanic::PassOn) };
+        }
+        mine
+    });
+    if attached != Some(true) {
+        // SAFETY: as for `drop_reference`.
+        unsafe { defer(header) };
+    }
+}
+
+/// Drops a reference on a thread that is attached to the object's heap, and not the owner.
+unsafe fn drop_shared(m: &Raw, header: NonNull<Header>, on_panic: OnPanic) {
+    // SAFETY: the reference keeps the object alive until it is dropped.
+    match unsafe { header.as_ref() }.drop_shared() {
+        Dropped::Alive => {}
+        // SAFETY: `Dead` was answered to this thread.
+        Dropped::Dead => unsafe { destroy_all(m, header, on_panic) },
+        Dropped::Enqueue(owner) => enqueue(m, owner, header, on_panic),
+    }
+}
+
+/// Puts an object into its owner's queue, and sees to it that somebody empties it.
+fn enqueue(m: &Raw, owner: u64, header: NonNull<Header>, on_panic: OnPanic) {
+    let coordinator = &m.core().coordinator;
+    let id = ThreadId::from_raw(owner);
+    let queued = id.and_then(|id| {
+        coordinator.with_data(id, |shared| match &mut *shared.local.queue.lock() {
+            Some(queue) => {
+                queue.push(Target(header));
+                true
+            }
+            None => false,
+        })
+    });
+    let Some(id) = id.filter(|_| queued == Some(true)) else {
+        // The owner has ended, and closed its queue (or left the registry) after its last count: the
+        // lock that told us orders that before this.
+        // SAFETY: the object is queued, in no queue, so it is not freed before this merge.
+        if unsafe { header.as_ref() }.merge_ended() == Dropped::Dead {
+            // SAFETY: `Dead` was answered to this thread.
+            unsafe { destroy_all(m, header, on_panic) };
+        }
+        return;
+    };
+    coordinator.poke(id, MERGE);
+    let mut dead = Vec::new();
+    if let Suspend::Suspended(owner) = coordinator.suspend(id) {
+        merge_queue(&owner.local, &mut dead);
+    }
+    for target in dead {
+        // SAFETY: `Dead` was answered to this thread.
+        unsafe { destroy_all(m, target.0, on_panic) };
+    }
+}
+
+/// Merges what is in a queue. The caller is its owner, has suspended it, or has stopped the world.
+fn merge_queue(local: &Local, dead: &mut Vec<Target>) {
+    let queue = match &mut *local.queue.lock() {
+        Some(queue) => std::mem::take(queue),
+        None => return,
+    };
+    for target in queue {
+        // SAFETY: a queued object is not freed before the queue lets go of it.
+        if unsafe { target.0.as_ref() }.merge() == Dropped::Dead {
+            dead.push(target);
+        }
+    }
+}
+
+/// Puts a reference on the deferred list of its heap: this thread may not count there.
+unsafe fn defer(header: NonNull<Header>) {
+    // SAFETY: the reference keeps the object alive, the object keeps its heap's core alive: while the heap
+    // is open its handles do, afterwards its remaining objects. A count of our own: once the reference is
+    // on the list, somebody else may drop it, and the heap go.
+    let core = unsafe {
+        let core = Space::heap_of(header.as_ptr() as usize).cast::<Core>();
+        Arc::increment_strong_count(core);
+        Arc::from_raw(core)
+    };
+    let mut deferred = core.model.deferred.lock();
+    if deferred.closed.is_some() {
+        drop(deferred);
+        // SAFETY: as for `drop_reference`; the heap is closed.
+        unsafe { drop_in_closed(&core, header) };
+        return;
+    }
+    deferred.list.push(Target(header));
+    let first = deferred.list.len() == 1;
+    // SAFETY: an object's page was handed out.
+    let size = unsafe { core.space.page_of(header.as_ptr() as usize) }.shape().cell() * crate::space::GRANULE;
+    core.pace.deferred(size);
+    if first {
+        // SeqCst: against an attaching thread's load of it; see `Coordinator::poke_attached`.
+        core.model.has_deferred.store(true, Ordering::SeqCst);
+    }
+    drop(deferred);
+    // In a traversal the collection drains the list itself; to ask for locks there serves nobody.
+    if first && !is_traversing() {
+        core.coordinator.poke_attached(DRAIN);
+    }
+}
+
+/// Drops the deferred references.
+fn drain_deferred(m: &Raw) {
+    let model = m.model();
+    // SeqCst: see `defer`.
+    while model.has_deferred.load(Ordering::SeqCst) {
+        let list = {
+            let mut deferred = model.deferred.lock();
+            model.has_deferred.store(false, Ordering::SeqCst);
+            std::mem::take(&mut deferred.list)
+        };
+        m.core().pace.drained();
+        for target in list {
+            // SAFETY: the list owned the reference; this thread is attached to its heap.
+            unsafe { drop_attached(m, target.0) };
+        }
+    }
+}
+
+/// Drops a reference that the library held for somebody, on an attached thread.
+unsafe fn drop_attached(m: &Raw, header: NonNull<Header>) {
+    // SAFETY: the reference keeps the object alive until it is dropped.
+    unsafe {
+        if !header.as_ref().is_owned_by(m.id()) {
+            drop_shared(m, header, OnPanic::Report);
+        } else if header.as_ref().drop_local() == Dropped::Dead {
+            destroy_all(m, header, OnPanic::Report);
+        }
+    }
+}
+
+/// Retires a reference: somebody who loaded it a moment ago may still be looking at the object.
+pub(crate) fn retire(m: &Raw, header: NonNull<Header>) {
+    let mut buffer = m.private().retired.borrow_mut();
+    buffer.push(Target(header));
+    if buffer.len() == 1 {
+        m.raise(QUIESCE);
+    }
+    if buffer.len() >= RETIRE_BATCH {
+        drop(buffer);
+        publish_retired(m);
+    }
+}
+
+/// Gives the gathered references an epoch, and asks every attached thread to pass a safepoint.
+fn publish_retired(m: &Raw) {
+    let model = m.model();
+    let buffer = m.private().retired.take();
+    if buffer.is_empty() {
+        return;
+    }
+    // SeqCst: before the loads of the threads' states in `poke_attached` and `reap`. A thread that attaches
+    // after those has its load of the epoch behind this, sees it, and with it that the slots are empty.
+    let epoch = model.epoch.fetch_add(1, Ordering::SeqCst) + 1;
+    model.retired.lock().extend(buffer.into_iter().map(|target| (epoch, target)));
+    m.core().coordinator.poke_attached(QUIESCE);
+}
+
+/// This thread is at a safepoint: it looks at nothing that it loaded before.
+fn quiesce(m: &Raw) {
+    publish_retired(m);
+    let model = m.model();
+    // SeqCst: see `publish_retired`.
+    m.local().seen.store(model.epoch.load(Ordering::SeqCst), Ordering::SeqCst);
+    reap(m);
+}
+
+/// Drops the retired references that every attached thread is past.
+fn reap(m: &Raw) {
+    let model = m.model();
+    if model.retired.lock().is_empty() {
+        return;
+    }
+    let mut past = model.epoch.load(Ordering::SeqCst);
+    m.core().coordinator.attached(|_, shared| {
+        past = past.min(shared.local.seen.load(Ordering::SeqCst));
+    });
+    let ready: Vec<_> = {
+        let mut retired = model.retired.lock();
+        retired.extract_if(.., |(epoch, _)| *epoch <= past).collect()
+    };
+    for (_, target) in ready {
+        // SAFETY: the list owned the reference; this thread is attached to its heap.
+        unsafe { drop_attached(m, target.0) };
+    }
+}
+
+/// Destroys an object whose count is 0, and whatever dies with it.
+///
+/// # Safety
+///
+/// The caller was told `Dead`, and is attached to the object's heap.
+unsafe fn destroy_all(m: &Raw, header: NonNull<Header>, on_panic: OnPanic) {
+    let private = m.private();
+    if private.destroying.replace(true) {
+        private.dying.borrow_mut().push(header);
+        return;
+    }
+    let mut next = Some(header);
+    let mut panic = None;
+    while let Some(header) = next {
+        // SAFETY: as the caller says; those on the stack were put there for the same reason.
+        if let Err(payload) = unsafe { destroy(m, header) } {
+            if on_panic == OnPanic::PassOn && panic.is_none() && !std::thread::panicking() {
+                panic = Some(payload);
+            } else {
+                // SAFETY: type indices are not reused, and the index was read before the memory went.
+                m.core().hooks.unraisable(During::Drop, "", event::panic_message(&*payload));
+            }
+        }
+        next = private.dying.borrow_mut().pop();
+    }
+    private.destroying.set(false);
+    if let Some(payload) = panic {
+        resume_unwind(payload);
+    }
+}
+
+type Panic = Box<dyn std::any::Any + Send>;
+
+/// Destroys one object. A panic of its destructor comes back; the memory is freed all the same.
+#[inline]
+unsafe fn destroy(m: &Raw, header: NonNull<Header>) -> Result<(), Panic> {
+    let info = m.model().info(header);
+    // SAFETY: this thread alone knows the object, whose memory is valid until `free` below.
+    unsafe {
+        if let Some(finalize) = info.finalize
+            && !finalize_dying(m, header, info, finalize)
+        {
+            return Ok(());
+        }
+        if header.as_ref().has_weak() {
+            announce_death(m, header);
+        }
+        m.core().state(header.as_ptr() as usize).dying();
+        let result = match info.drop {
+            None => Ok(()),
+            Some(drop) => {
+                let _no_safepoint = m.no_safepoint();
+                event::guarded(|| drop(info.value(header)))
+            }
+        };
+        m.free(header.cast());
+        result
+    }
+}
+
+/// Runs the finalizer of an object whose count reached 0, once; `false`: it has brought the object back.
+#[cold]
+unsafe fn finalize_dying(
+    m: &Raw,
+    header: NonNull<Header>,
+    info: &TypeInfo,
+    finalize: unsafe fn(NonNull<Header>, *const ()),
+) -> bool {
+    // SAFETY: see `destroy`. The reference that `revive` makes is the finalizer's, and dropped after it.
+    unsafe {
+        let state = m.core().state(header.as_ptr() as usize);
+        if state.set(tracked::FINALIZED) & tracked::FINALIZED != 0 {
+            return true;
+        }
+        header.as_ref().revive(m.id());
+        let _no_safepoint = m.no_safepoint();
+        if let Err(payload) = event::guarded(|| finalize(header, (&raw const *m).cast())) {
+            m.core().hooks.unraisable(During::Finalize, (info.name)(), event::panic_message(&*payload));
+        }
+        header.as_ref().drop_local() == Dropped::Dead
+    }
+}
+
+/// Kills the weak references of a dying object, and calls their callbacks.
+#[cold]
+fn announce_death(m: &Raw, header: NonNull<Header>) {
+    for watcher in m.model().weak.died(header) {
+        if let Some(weak_ref) = watcher.weak_ref.upgrade(m.id()) {
+            call(Callback { weak_ref: Held(weak_ref), invoke: watcher.invoke }, m);
+        }
+    }
+}
+
+/// A reference that is dropped wherever the value is.
+struct Held(NonNull<Header>);
+
+// SAFETY: a reference; dropping one works on every thread.
+unsafe impl Send for Held {}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        // SAFETY: this value owned the reference.
+        unsafe { drop_reference(self.0) };
+    }
+}
+
+/// A weak callback that is due.
+pub(crate) struct Callback {
+    weak_ref: Held,
+    invoke: unsafe fn(NonNull<Header>, *const ()),
+}
+
+fn call(callback: Callback, m: &Raw) {
+    let _no_safepoint = m.no_safepoint();
+    // SAFETY: the function was registered with the weak reference it is given.
+    let result = event::guarded(|| unsafe { (callback.invoke)(callback.weak_ref.0, (&raw const *m).cast()) });
+    if let Err(payload) = result {
+        let name = (m.model().info(callback.weak_ref.0).name)();
+        m.core().hooks.unraisable(During::WeakCallback, name, event::panic_message(&*payload));
+    }
+}
+
+thread_local! {
+    /// Objects of closed heaps that this thread is destroying.
+    static CLOSED: RefCell<Option<Vec<(Arc<Core>, Target)>>> = const { RefCell::new(None) };
+}
+
+/// Drops a reference to an object of a closed heap. Nobody owns anything there: all mutators have ended.
+unsafe fn drop_in_closed(core: &Arc<Core>, header: NonNull<Header>) {
+    // SAFETY: the reference keeps the object alive until it is dropped.
+    let h = unsafe { header.as_ref() };
+    let dead = match h.drop_shared() {
+        Dropped::Alive => false,
+        Dropped::Dead => true,
+        // The heap's last lock round ordered all owners' counts before this.
+        Dropped::Enqueue(_) => h.merge_ended() == Dropped::Dead,
+    };
+    if !dead {
+        return;
+    }
+    let nested = CLOSED.with_borrow_mut(|stack| match stack {
+        Some(stack) => {
+            stack.push((Arc::clone(core), Target(header)));
+            true
+        }
+        None => {
+            *stack = Some(Vec::new());
+            false
+        }
+    });
+    if nested {
+        return;
+    }
+    let mut next = Some((Arc::clone(core), Target(header)));
+    let mut panic = None;
+    while let Some((core, Target(header))) = next {
+        // SAFETY: `Dead` was answered to this thread.
+        if let Err(payload) = unsafe { destroy_in_closed(&core, header) } {
+            if panic.is_none() && !std::thread::panicking() {
+                panic = Some(payload);
+            } else {
+                core.hooks.unraisable(During::Drop, "", event::panic_message(&*payload));
+            }
+        }
+        next = CLOSED.with_borrow_mut(|stack| stack.as_mut().and_then(Vec::pop));
+    }
+    CLOSED.set(None);
+    if let Some(payload) = panic {
+        resume_unwind(payload);
+    }
+}
+
+unsafe fn destroy_in_closed(core: &Arc<Core>, header: NonNull<Header>) -> Result<(), Panic> {
+    let info = core.model.info(header);
+    // SAFETY: as in `destroy`.
+    unsafe {
+        if header.as_ref().has_weak() {
+            drop(core.model.weak.died(header));
+        }
+        let state = core.state(header.as_ptr() as usize);
+        state.dying();
+        let result = match info.drop {
+            None => Ok(()),
+            Some(drop) => event::guarded(|| drop(info.value(header))),
+        };
+        state.death();
+        Arena::free_remote(&core.space, header.cast());
+        // AcqRel: whoever destroys the last object lets the range go, after all others are done with it.
+        if core.model.left.fetch_sub(1, Ordering::AcqRel) == 1 {
+            drop(core.model.deferred.lock().closed.take());
+        }
+        result
+    }
+}
+
+/// In a forked child: closes the queue of a mutator whose thread does not exist here. What is in it is
+/// merged; what that finds dead is destroyed by the next attached thread that drains the deferred list.
+pub(crate) fn orphan(core: &Core, local: &Local) {
+    let queue = local.queue.lock().take().unwrap_or_default();
+    for target in queue {
+        // SAFETY: a queued object is not freed before the queue lets go of it; its owner has ended.
+        let header = unsafe { target.0.as_ref() };
+        if header.merge_ended() == Dropped::Dead {
+            header.revive(0);
+            core.model.deferred.lock().list.push(target);
+            core.model.has_deferred.store(true, Ordering::SeqCst);
+        }
+    }
+}
+
+/// Closes a heap whose last handle and mutator are gone.
+pub(crate) fn close(core: &Arc<Core>) {
+    let left = core.live().0;
+    let list = {
+        let mut deferred = core.model.deferred.lock();
+        // Before anybody can see the heap closed, and nothing has died since the count: mutators are
+        // gone, and the others defer.
+        core.model.left.store(left, Ordering::Relaxed);
+        if left > 0 {
+            deferred.closed = Some(Arc::clone(core));
+        }
+        std::mem::take(&mut deferred.list)
+    };
+    let retired = std::mem::take(&mut *core.model.retired.lock());
+    for target in list.into_iter().chain(retired.into_iter().map(|(_, target)| target)) {
+        // SAFETY: the list owned the reference.
+        unsafe { drop_in_closed(core, target.0) };
+    }
+}
+
+// SAFETY: 1. `count` sums both halves; `hold` and `release` are a claim and a drop. 2. memory is freed in
+// `destroy` and `destroy_in_closed` alone, at count 0. 3. attached threads are parked in a stop, others
+// defer their drops. 4. `Tracer` takes handles only (`Gc`, `AnyGc`), which are counted. 5. `merge` empties
+// every queue; an object at 0 without being queued is on the destruction stack of a thread that is not
+// at a safepoint. 6. call-outs run under `no_safepoint`, with `&Mutator`.
+unsafe impl ObjectModel for Managed {
+    type Local = Local;
+    type Private = Private;
+    type Callback = Callback;
+
+    const STABLE_DURING_STOP: bool = true;
+
+    fn local(&self) -> Local {
+        Local { queue: Mutex::new(Some(Vec::new())), seen: AtomicU64::new(0) }
+    }
+
+    fn private(&self) -> Private {
+        Private {
+            types: [const { Cell::new((std::ptr::null(), 0)) }; TYPE_CACHE],
+            dying: RefCell::new(Vec::new()),
+            destroying: Cell::new(false),
+            retired: RefCell::new(Vec::new()),
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn count(&self, object: Object) -> Option<i64> {
+        // SAFETY: alive, as the caller says.
+        unsafe { header(object).as_ref() }.count()
+    }
+
+    #[inline(always)]
+    unsafe fn traverse(&self, object: Object, tracer: &mut Tracer) {
+        let header = header(object);
+        let info = self.info(header);
+        // SAFETY: alive, as the caller says, and of the type that its header names.
+        unsafe { (info.traverse)(info.value(header), tracer) };
+    }
+
+    unsafe fn hold(&self, object: Object, by: ThreadId) {
+        // SAFETY: alive, as the caller says; the world is stopped.
+        unsafe { header(object).as_ref() }.claim(by.get());
+    }
+
+    unsafe fn release(&self, object: Object, m: &Raw) {
+        // SAFETY: the caller gives the reference up.
+        unsafe { drop_attached(m, header(object)) };
+    }
+
+    unsafe fn clear(&self, object: Object, m: &Raw) {
+        let header = header(object);
+        let info = self.info(header);
+        // SAFETY: alive, as the caller says, and of the type that its header names.
+        unsafe { (info.clear)(info.value(header), (&raw const *m).cast()) };
+    }
+
+    unsafe fn has_finalizer(&self, object: Object) -> bool {
+        self.info(header(object)).finalize.is_some()
+    }
+
+    unsafe fn finalize(&self, object: Object, m: &Raw) {
+        let header = header(object);
+        if let Some(finalize) = self.info(header).finalize {
+            // SAFETY: alive, as the caller says, and of the type that its header names.
+            unsafe { finalize(header, (&raw const *m).cast()) };
+        }
+    }
+
+    fn prepare(&self, m: &Raw) {
+        quiesce(m);
+        drain_deferred(m);
+        let mut dead = Vec::new();
+        merge_queue(m.local(), &mut dead);
+        for target in dead {
+            // SAFETY: `Dead` was answered to this thread.
+            unsafe { destroy_all(m, target.0, OnPanic::Report) };
+        }
+    }
+
+    fn merge(&self, world: &World<'_, Self>, dead: &mut Vec<Object>) {
+        let mut targets = Vec::new();
+        // Everybody is at a safepoint.
+        let epoch = self.epoch.load(Ordering::SeqCst);
+        world.locals(|_, local| {
+            merge_queue(local, &mut targets);
+            local.seen.store(epoch, Ordering::SeqCst);
+        });
+        dead.extend(targets.into_iter().map(|target| object(target.0)));
+    }
+
+    unsafe fn bury(&self, object: Object, m: &Raw) {
+        // SAFETY: the merge answered `Dead`.
+        unsafe { destroy_all(m, header(object), OnPanic::Report) };
+    }
+
+    unsafe fn has_weak(&self, object: Object) -> bool {
+        // SAFETY: alive, as the caller says.
+        unsafe { header(object).as_ref() }.has_weak()
+    }
+
+    unsafe fn take_callbacks(
+        &self,
+        target: Object,
+        is_unreachable: &dyn Fn(Object) -> bool,
+        _: &World<'_, Self>,
+        due: &mut Vec<Callback>,
+    ) {
+        let Some(record) = self.weak.get(header(target)) else { return };
+        for Watcher { weak_ref, invoke, .. } in record.take_watchers() {
+            // Garbage itself, or dead: its callback is dropped with it.
+            if weak_ref.with_target(|h| is_unreachable(object(NonNull::from(h)))) != Some(false) {
+                continue;
+            }
+            // Counted as shared: the collecting thread need not be the owner.
+            if let Some(weak_ref) = weak_ref.upgrade(0) {
+                due.push(Callback { weak_ref: Held(weak_ref), invoke });
+            }
+        }
+    }
+
+    fn call_back(&self, callback: Callback, m: &Raw) {
+        call(callback, m);
+    }
+
+    unsafe fn clear_weak(&self, object: Object) {
+        if let Some(record) = self.weak.get(header(object)) {
+            record.clear();
+            drop(record.take_watchers());
+        }
+    }
+
+    unsafe fn type_name(&self, object: Object) -> &'static str {
+        (self.info(header(object)).name)()
+    }
+
+    fn resumed(&self, m: &Raw) {
+        reap(m);
+        drain_deferred(m);
+    }
+
+    fn answer(&self, requests: u32, m: &Raw) {
+        if requests & MERGE != 0 {
+            let mut dead = Vec::new();
+            merge_queue(m.local(), &mut dead);
+            for target in dead {
+                // SAFETY: `Dead` was answered to this thread.
+                unsafe { destroy_all(m, target.0, OnPanic::Report) };
+            }
+        }
+        if requests & DRAIN != 0 {
+            drain_deferred(m);
+        }
+        if requests & QUIESCE != 0 {
+            quiesce(m);
+        }
+    }
+
+    fn attached(&self, m: &Raw) {
+        // SeqCst: see `publish_retired`.
+        m.local().seen.store(self.epoch.load(Ordering::SeqCst), Ordering::SeqCst);
+        drain_deferred(m);
+    }
+
+    fn ending(&self, m: &Raw) {
+        quiesce(m);
+        drain_deferred(m);
+        loop {
+            let mut dead = Vec::new();
+            merge_queue(m.local(), &mut dead);
+            if dead.is_empty() {
+                let mut queue = m.local().queue.lock();
+                // Closing under the lock: whoever finds it closed merges by himself.
+                if queue.as_ref().is_some_and(Vec::is_empty) {
+                    *queue = None;
+                    return;
+                }
+            }
+            for target in dead {
+                // SAFETY: `Dead` was answered to this thread.
+                unsafe { destroy_all(m, target.0, OnPanic::Report) };
+            }
+        }
+    }
+}
+
+/// The typed face of an opaque mutator pointer, as type tables get it.
+///
+/// # Safety
+///
+/// `m` came from a `&Raw`, which is what a [`Mutator`] is.
+pub(crate) unsafe fn mutator<'a>(m: *const ()) -> &'a Mutator {
+    // SAFETY: `Mutator` is a transparent wrapper of `Raw`.
+    unsafe { &*m.cast::<Mutator>() }
+}

@@ -1,0 +1,191 @@
+//! Floor 3: the seam between the collector and objects of whatever shape.
+//!
+//! The collector knows addresses, side tables and steps. Everything about the objects themselves,
+//! where their counts lie, what they refer to, how they are emptied and destroyed, it asks an
+//! [`ObjectModel`]. The typed face ([`Gc`](crate::Gc), [`Trace`](crate::Trace)) is one model; a
+//! runtime that already has objects brings its own, and gets the same collector, monomorphised.
+//!
+//! A model's objects live in memory that a [`ModelMutator`](crate::model::ModelMutator) hands out; so the
+//! collector's tables cover them, and "is this an object of mine" needs no look at it.
+
+pub use crate::heap::ModelHeap;
+pub use crate::mutator::{MODEL_REQUESTS, ModelMutator, World};
+pub use crate::object::{Object, Tracer};
+use crate::safepoint::ThreadId;
+
+/// The objects of a runtime, as a [`ModelHeap`](crate::model::ModelHeap) sees them.
+///
+/// # Safety
+///
+/// The collector trusts an implementation with the following. Breaking a rule is undefined behaviour.
+///
+/// 1. **Counts are real.** [`count`](Self::count) tells the number of references that exist to an object,
+///    wherever they are held. [`hold`](Self::hold) adds one, [`release`](Self::release) takes one away.
+/// 2. **Memory is freed only at count 0**, by the model, with
+///    [`ModelMutator::free`](crate::model::ModelMutator::free).
+/// 3. **A stop is a stop.** Between a stop and the resume no thread lowers a count or frees an object,
+///    attached or not. (Unattached threads may add references to what they hold references to.)
+/// 4. **Traversal reports live references only**: each address given to
+///    [`Tracer::visit_object`] is an object that the traversed one holds a counted reference to. To
+///    report too few, or one twice, is allowed: it keeps alive or clears the wrong object, and no more.
+/// 5. **Pending counts are merged when asked.** After [`merge`](Self::merge), `count` is exact, and every
+///    object whose count is 0 has been put into `dead`, or is one whose destruction has begun.
+/// 6. **No safepoint inside.** No method, and nothing it calls, reaches a safepoint, detaches, or stops
+///    the world. (The mutator is passed as `&`, which cannot.)
+///
+/// Methods that are given a [`World`] token run while the world is stopped, possibly on a thread of
+/// the collector's pool; the others on the collecting thread, attached, with the world running.
+pub unsafe trait ObjectModel: Sized + Send + Sync + 'static {
+    /// What the model keeps for each mutator. Other threads read it, so it synchronises itself.
+    type Local: Send + Sync + 'static;
+
+    /// A weak callback that is due: made in a stop, called after it.
+    type Callback: Send;
+
+    /// What the model keeps for each mutator that no other thread ever sees.
+    type Private: 'static;
+
+    /// Whether two traversals of an object in one stop report the same references. If not, the
+    /// collector keeps what the counting pass saw for the marking pass.
+    const STABLE_DURING_STOP: bool;
+
+    /// The shared part of a new mutator.
+    fn local(&self) -> Self::Local;
+
+    /// The private part of a new mutator.
+    fn private(&self) -> Self::Private;
+
+    /// How many references exist; `None`: the object is immortal, and never a candidate.
+    ///
+    /// # Safety
+    /// `object` is tracked, and the world is stopped.
+    unsafe fn count(&self, object: Object) -> Option<i64>;
+
+    /// Reports every reference that `object` holds. May panic: the collection is abandoned.
+    ///
+    /// # Safety
+    /// `object` is tracked or otherwise alive, and the world is stopped.
+    unsafe fn traverse(&self, object: Object, tracer: &mut Tracer);
+
+    /// Adds a reference on behalf of the collecting thread `by`.
+    ///
+    /// # Safety
+    /// `object` is alive, and the world is stopped.
+    unsafe fn hold(&self, object: Object, by: ThreadId);
+
+    /// Drops a reference that [`hold`](Self::hold) added, and destroys the object if it was the last.
+    ///
+    /// # Safety
+    /// The reference exists.
+    unsafe fn release(&self, object: Object, m: &ModelMutator<Self>);
+
+    /// Takes the references out of those fields of `object` that can close a cycle. May panic: that is
+    /// reported, and the collection goes on.
+    ///
+    /// # Safety
+    /// `object` is held.
+    unsafe fn clear(&self, object: Object, m: &ModelMutator<Self>);
+
+    /// Whether `object` has a finalizer. It is asked only for objects that were not finalized yet.
+    ///
+    /// # Safety
+    /// `object` is alive.
+    unsafe fn has_finalizer(&self, object: Object) -> bool {
+        let _ = object;
+        false
+    }
+
+    /// Runs the finalizer. May panic, make the object reachable again, allocate, and change the graph.
+    ///
+    /// # Safety
+    /// `object` is held.
+    unsafe fn finalize(&self, object: Object, m: &ModelMutator<Self>) {
+        let _ = (object, m);
+    }
+
+    /// Before a collection stops the world: drop what was deferred.
+    fn prepare(&self, m: &ModelMutator<Self>) {
+        let _ = m;
+    }
+
+    /// Makes counts exact (rule 5): merges what threads have pending in their [`Local`](Self::Local)s,
+    /// which [`World::locals`] lists.
+    fn merge(&self, world: &World<'_, Self>, dead: &mut Vec<Object>) {
+        let _ = (world, dead);
+    }
+
+    /// Destroys an object whose count was found to be 0 in [`merge`](Self::merge).
+    ///
+    /// # Safety
+    /// The object was given to the collector in `dead`, and to nobody else.
+    unsafe fn bury(&self, object: Object, m: &ModelMutator<Self>) {
+        let _ = (object, m);
+    }
+
+    /// Whether weak references to `object` may exist.
+    ///
+    /// # Safety
+    /// `object` is alive.
+    unsafe fn has_weak(&self, object: Object) -> bool {
+        let _ = object;
+        false
+    }
+
+    /// Clears those weak references to the unreachable `object` that have a callback, and puts the
+    /// callbacks of those that are not garbage themselves into `due`.
+    ///
+    /// # Safety
+    /// `object` is alive, and the world is stopped.
+    unsafe fn take_callbacks(
+        &self,
+        object: Object,
+        is_unreachable: &dyn Fn(Object) -> bool,
+        world: &World<'_, Self>,
+        due: &mut Vec<Self::Callback>,
+    ) {
+        let _ = (object, is_unreachable, world, due);
+    }
+
+    /// Calls a weak callback. May panic.
+    fn call_back(&self, callback: Self::Callback, m: &ModelMutator<Self>) {
+        let _ = (callback, m);
+    }
+
+    /// Clears all weak references to `object`: upgrading one fails from now on.
+    ///
+    /// # Safety
+    /// `object` is alive, and the world is stopped.
+    unsafe fn clear_weak(&self, object: Object) {
+        let _ = object;
+    }
+
+    /// A name for the type of `object`, for reports.
+    ///
+    /// # Safety
+    /// `object` is alive.
+    unsafe fn type_name(&self, object: Object) -> &'static str {
+        let _ = object;
+        "object"
+    }
+
+    /// After a stop in which everything was quiescent, the world running again.
+    fn resumed(&self, m: &ModelMutator<Self>) {
+        let _ = m;
+    }
+
+    /// Answers requests that the model has raised with the bits from
+    /// [`MODEL_REQUESTS`](crate::model::MODEL_REQUESTS): at a safepoint, before a detach, after an attach.
+    fn answer(&self, requests: u32, m: &ModelMutator<Self>) {
+        let _ = (requests, m);
+    }
+
+    /// After each attach, the world running.
+    fn attached(&self, m: &ModelMutator<Self>) {
+        let _ = m;
+    }
+
+    /// A mutator is ending, on its own thread, still attached.
+    fn ending(&self, m: &ModelMutator<Self>) {
+        let _ = m;
+    }
+}

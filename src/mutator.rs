@@ -1,0 +1,714 @@
+//! Floor 3: a heap's core, and the threads that work in it.
+//!
+//! A [`ModelMutator`] is the proof that the calling thread is attached to one heap: it is neither `Send`
+//! nor `Sync`, it parks only through `&mut self`, and everything borrowed from an object borrows it.
+//!
+//! # Who may touch what
+//!
+//! | data | who, when |
+//! |---|---|
+//! | [`Shared::arena`] | its thread, while attached; whoever holds the [`World`], for any of them |
+//! | [`Shared::local`] | anybody; it synchronises itself |
+//! | [`Inner`] | its thread only |
+//! | `HERE` | its thread only: which mutator `with_current` finds; null while detached |
+//!
+//! The rule that makes the first row sound is rule **A** below, cited by its letter:
+//!
+//! * **A** (arena): `&ModelMutator` exists only on an attached thread, and the world is not stopped
+//!   while such a thread runs. So either the owner is in its arena, or a stop is, never both.
+//! * **P** (pointer): [`Inner`] lives in a box from attach to the mutator's drop; `HERE` points to it
+//!   only in between.
+
+use std::any::TypeId;
+use std::cell::Cell;
+use std::fmt;
+use std::marker::PhantomData;
+use std::mem::ManuallyDrop;
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::arena::{Arena, class_for};
+use crate::collect::workers::Workers;
+use crate::error::{AttachError, OutOfMemory};
+use crate::event::{self, Hooks};
+use crate::model::ObjectModel;
+use crate::object::Object;
+use crate::pacing::{Due, Pace};
+use crate::safepoint::{
+    self, Coordinator, ForkGuard, NoSafepoint, Participant, StopError, ThreadId, WorldStopped, current,
+};
+use crate::space::{Space, SpaceError};
+use crate::sync::{AtomicUsize, Condvar, Mutex, Ordering, UnsafeCell, const_thread_local};
+use crate::tracked::{self, State};
+
+/// A request: a collection is due.
+pub(crate) const COLLECT: u32 = 1 << 1;
+/// The request bits that belong to the [`ObjectModel`].
+pub const MODEL_REQUESTS: u32 = !0xff;
+
+/// Everything that the threads of one heap share.
+pub(crate) struct Core<M: ObjectModel> {
+    pub(crate) space: Space,
+    pub(crate) model: M,
+    pub(crate) coordinator: Arc<Coordinator<Shared<M>>>,
+    pub(crate) pace: Pace,
+    pub(crate) hooks: Arc<Hooks>,
+    pub(crate) workers: Workers,
+    pub(crate) name: String,
+    /// Collect at every safepoint, verify around every collection.
+    pub(crate) stress: bool,
+    /// Objects below which one thread counts and marks alone.
+    pub(crate) serial_below: usize,
+    pub(crate) turn: Turn,
+    pub(crate) totals: Totals,
+    arena_ids: Mutex<ArenaIds>,
+}
+
+impl<M: ObjectModel> fmt::Debug for Core<M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Core").field("name", &self.name).field("space", &self.space).finish_non_exhaustive()
+    }
+}
+
+/// What [`Core::new`] needs beside the space and the model.
+#[derive(Debug)]
+pub(crate) struct CoreConfig {
+    pub(crate) name: String,
+    pub(crate) stress: bool,
+    pub(crate) serial_below: usize,
+    pub(crate) workers: usize,
+    pub(crate) slow_stop: Duration,
+    pub(crate) pacing: crate::pacing::Pacing,
+}
+
+impl<M: ObjectModel> Core<M> {
+    pub(crate) fn new(space: Space, model: M, config: CoreConfig) -> Arc<Self> {
+        let coordinator = Coordinator::with_config(safepoint::Config {
+            slow_stop: config.slow_stop,
+            name: Some(config.name.clone()),
+            ..safepoint::Config::default()
+        });
+        let name = config.name.clone();
+        coordinator.on_slow_stop(move |slow| {
+            for straggler in &slow.stragglers {
+                event::slow_stop(
+                    &name,
+                    slow.waited,
+                    straggler.name.as_deref().unwrap_or("unnamed"),
+                    straggler.attached_for,
+                );
+            }
+        });
+        Arc::new_cyclic(|weak: &std::sync::Weak<Self>| {
+            // The word that leads from an object to its heap when no mutator is at hand.
+            space.set_heap(weak.as_ptr().cast());
+            Self {
+                space,
+                model,
+                coordinator,
+                pace: Pace::new(config.pacing),
+                hooks: Arc::default(),
+                workers: Workers::new(config.workers),
+                name: config.name,
+                stress: config.stress,
+                serial_below: config.serial_below,
+                turn: Turn::new(),
+                totals: Totals::default(),
+                arena_ids: Mutex::new(ArenaIds::default()),
+            }
+        })
+    }
+
+    /// The state of the object at `address`.
+    ///
+    /// # Safety
+    ///
+    /// An object of this heap, alive or just allocated.
+    #[inline(always)]
+    pub(crate) unsafe fn state(&self, address: usize) -> State<'_> {
+        // SAFETY: an object lies on a page that was handed out.
+        State(unsafe { self.space.state(self.space.granule(address)) })
+    }
+
+    /// In a forked child: gives up the arena of a mutator whose thread does not exist here. Its id is not
+    /// given out again.
+    pub(crate) fn abandon(&self, ended: &Shared<M>) {
+        // SAFETY: the owner is gone, and this is the only thread.
+        ended.arena.with_mut(|arena| unsafe { &mut *arena }.retire(&self.space));
+    }
+
+    /// Objects alive and the bytes of their cells: a snapshot when the world is running.
+    pub(crate) fn live(&self) -> (usize, usize) {
+        let (mut objects, mut bytes) = (0, 0);
+        let states = self.space.states();
+        for page in 0..states.len() / crate::space::PAGE_GRANULES {
+            let shape = self.space.page(page).shape();
+            let size = match shape.kind() {
+                crate::space::PageKind::Small => shape.cell() * crate::space::GRANULE,
+                _ => shape.pages() * crate::space::PAGE_SIZE,
+            };
+            for granule in self.space.starts(page) {
+                if states.get(granule).is_some_and(|s| State(s).get() & tracked::LIVE != 0) {
+                    objects += 1;
+                    bytes += size;
+                }
+            }
+        }
+        (objects, bytes)
+    }
+}
+
+/// Ids for arenas: small, reused only after the arena that had one has retired.
+#[derive(Debug, Default)]
+struct ArenaIds {
+    free: Vec<u32>,
+    last: u32,
+}
+
+/// Counters over a heap's life. Relaxed: figures.
+#[derive(Debug)]
+pub(crate) struct Totals {
+    pub(crate) collections: AtomicUsize,
+    pub(crate) young: AtomicUsize,
+    pub(crate) collected: AtomicUsize,
+}
+
+impl Default for Totals {
+    fn default() -> Self {
+        Self {
+            collections: AtomicUsize::new(0),
+            young: AtomicUsize::new(0),
+            collected: AtomicUsize::new(0),
+        }
+    }
+}
+
+/// One collection at a time: who is collecting, and a place to wait for it.
+#[derive(Debug)]
+pub(crate) struct Turn {
+    taken: Mutex<bool>,
+    over: Condvar,
+}
+
+impl Turn {
+    fn new() -> Self {
+        Self { taken: Mutex::new(false), over: Condvar::new() }
+    }
+
+    /// Takes the turn unless somebody has it.
+    pub(crate) fn try_take(&self) -> bool {
+        let mut taken = self.taken.lock();
+        !std::mem::replace(&mut *taken, true)
+    }
+
+    /// Waits until nobody has the turn. The caller is detached, or the turn's holder could wait for it.
+    pub(crate) fn wait(&self) {
+        let mut taken = self.taken.lock();
+        while *taken {
+            self.over.wait(&mut taken);
+        }
+    }
+
+    /// Gives the turn back.
+    pub(crate) fn give_back(&self) {
+        *self.taken.lock() = false;
+        self.over.notify_all();
+    }
+}
+
+/// What a mutator is to other threads.
+pub(crate) struct Shared<M: ObjectModel> {
+    arena: UnsafeCell<Arena>,
+    pub(crate) local: M::Local,
+}
+
+// SAFETY: the arena is touched under rule A; the rest is `Sync`.
+unsafe impl<M: ObjectModel> Sync for Shared<M> {}
+
+/// A heap is kept open by its handles and mutators: when the last goes, `last` tears it down.
+pub(crate) struct Handle<M: ObjectModel> {
+    pub(crate) core: Arc<Core<M>>,
+    pub(crate) last: fn(&Arc<Core<M>>),
+}
+
+impl<M: ObjectModel> Drop for Handle<M> {
+    fn drop(&mut self) {
+        (self.last)(&self.core);
+    }
+}
+
+#[repr(C)]
+struct Inner<M: ObjectModel> {
+    /// First, so that `with_current` can read it whatever the model is.
+    model: TypeId,
+    id: u64,
+    participant: Participant<Shared<M>>,
+    core: Arc<Core<M>>,
+    private: M::Private,
+    arena_id: u32,
+    handle: Arc<Handle<M>>,
+}
+
+/// Which mutator this thread has.
+struct Here {
+    /// The attached mutator's [`Inner`]; null: none.
+    inner: Cell<*const TypeId>,
+    /// Inside the closure of a detach, where a mutator must not outlive the closure.
+    detached: Cell<bool>,
+}
+
+const_thread_local! {
+    static HERE: Here = Here { inner: Cell::new(std::ptr::null()), detached: Cell::new(false) }
+}
+
+/// A thread attached to a heap of objects of model `M`.
+///
+/// The typed face wraps it as [`Mutator`](crate::Mutator); a runtime with objects of its own uses it
+/// directly, see [`model`](crate::model).
+pub struct ModelMutator<M: ObjectModel> {
+    inner: NonNull<Inner<M>>,
+    /// Neither `Send` nor `Sync`.
+    thread: PhantomData<*mut ()>,
+}
+
+impl<M: ObjectModel> fmt::Debug for ModelMutator<M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ModelMutator").field("id", &self.id()).field("heap", &self.core().name).finish()
+    }
+}
+
+impl<M: ObjectModel> ModelMutator<M> {
+    pub(crate) fn attach(handle: &Arc<Handle<M>>) -> Result<Self, AttachError> {
+        if HERE.with(|here| here.detached.get()) {
+            return Err(AttachError::InsideDetach);
+        }
+        Self::attach_unchecked(handle)
+    }
+
+    /// As [`attach`](Self::attach), also inside a detach: the caller sees to it that the mutator does not
+    /// outlive the detach.
+    fn attach_unchecked(handle: &Arc<Handle<M>>) -> Result<Self, AttachError> {
+        if safepoint::is_traversing() {
+            return Err(AttachError::Traversing);
+        }
+        if current() != 0 {
+            return Err(AttachError::AlreadyAttached);
+        }
+        let core = Arc::clone(&handle.core);
+        let arena_id = {
+            let mut ids = core.arena_ids.lock();
+            ids.free.pop().unwrap_or_else(|| {
+                ids.last += 1;
+                ids.last
+            })
+        };
+        let shared = Shared { arena: UnsafeCell::new(Arena::new(arena_id)), local: core.model.local() };
+        let participant = core.coordinator.register(shared);
+        if let Err(error) = participant.attach() {
+            drop(participant);
+            core.arena_ids.lock().free.push(arena_id);
+            return Err(match error {
+                safepoint::AttachError::Traversing => AttachError::Traversing,
+                _ => AttachError::AlreadyAttached,
+            });
+        }
+        let inner = Box::new(Inner {
+            model: TypeId::of::<M>(),
+            id: participant.id().get(),
+            participant,
+            private: core.model.private(),
+            core,
+            arena_id,
+            handle: Arc::clone(handle),
+        });
+        let this = Self { inner: NonNull::from(Box::leak(inner)), thread: PhantomData };
+        this.arrive();
+        Ok(this)
+    }
+
+    /// Attaches for the length of a closure; allowed inside [`detach`](Self::detach).
+    pub(crate) fn attach_scoped<R>(
+        handle: &Arc<Handle<M>>,
+        f: impl FnOnce(&mut Self) -> R,
+    ) -> Result<R, AttachError> {
+        struct Restore(bool);
+        impl Drop for Restore {
+            fn drop(&mut self) {
+                HERE.with(|here| here.detached.set(self.0));
+            }
+        }
+        let _restore = Restore(HERE.with(|here| here.detached.replace(false)));
+        let mut mutator = Self::attach_unchecked(handle)?;
+        Ok(f(&mut mutator))
+    }
+
+    /// The thread has just been attached.
+    fn arrive(&self) {
+        HERE.with(|here| here.inner.set(self.inner.as_ptr().cast::<TypeId>()));
+        if self.core().stress {
+            self.inner().participant.raise(COLLECT);
+        }
+        self.core().model.attached(self);
+    }
+
+    /// The thread is about to be detached.
+    fn leave(&self) {
+        HERE.with(|here| here.inner.set(std::ptr::null()));
+    }
+
+    /// Calls `f` with this thread's mutator, if it is attached to a heap of this model.
+    ///
+    /// `None` when it is not, while it runs a traversal, and while it holds a stop.
+    pub fn with_current<R>(f: impl FnOnce(&Self) -> R) -> Option<R> {
+        if current() == 0 || safepoint::is_stopping() {
+            return None;
+        }
+        let inner = HERE.with(|here| here.inner.get());
+        // SAFETY: rule P; `model` is the first field of every `Inner`.
+        if inner.is_null() || unsafe { *inner } != TypeId::of::<M>() {
+            return None;
+        }
+        // SAFETY: rule P, and the model is `M`.
+        let inner = unsafe { NonNull::new_unchecked(inner.cast_mut().cast::<Inner<M>>()) };
+        // A second value for the same attachment: only `&` of it is lent out, and it is never dropped.
+        let mutator = ManuallyDrop::new(Self { inner, thread: PhantomData });
+        Some(f(&mutator))
+    }
+
+    #[inline(always)]
+    fn inner(&self) -> &Inner<M> {
+        // SAFETY: rule P.
+        unsafe { self.inner.as_ref() }
+    }
+
+    /// This mutator's id, as [`safepoint::current`] tells it.
+    #[inline(always)]
+    pub(crate) fn id(&self) -> u64 {
+        self.inner().id
+    }
+
+    /// This thread's id at the coordinator.
+    pub fn thread_id(&self) -> ThreadId {
+        self.inner().participant.id()
+    }
+
+    #[inline(always)]
+    pub(crate) fn core(&self) -> &Arc<Core<M>> {
+        &self.inner().core
+    }
+
+    pub(crate) fn handle(&self) -> &Arc<Handle<M>> {
+        &self.inner().handle
+    }
+
+    /// The heap's model.
+    #[inline(always)]
+    pub fn model(&self) -> &M {
+        &self.inner().core.model
+    }
+
+    /// What the model keeps for this mutator and others may see.
+    #[inline(always)]
+    pub fn local(&self) -> &M::Local {
+        &self.inner().participant.data().local
+    }
+
+    /// What the model keeps for this mutator alone.
+    #[inline(always)]
+    pub fn private(&self) -> &M::Private {
+        &self.inner().private
+    }
+
+    /// Whether `object` lies in this heap.
+    #[inline(always)]
+    pub fn owns(&self, object: Object) -> bool {
+        self.inner().core.space.contains(object.address())
+    }
+
+    #[inline(always)]
+    fn arena<R>(&self, f: impl FnOnce(&mut Arena) -> R) -> R {
+        self.inner().participant.data().arena.with_mut(|arena| {
+            // SAFETY: rule A; arenas call nobody back, so this does not nest.
+            f(unsafe { &mut *arena })
+        })
+    }
+
+    /// Memory for an object of `size` bytes on a multiple of `align`, which is at least 32. Its bytes are
+    /// arbitrary. It is no object before [`publish`](Self::publish).
+    ///
+    /// # Errors
+    ///
+    /// When the heap's limit is reached or the system refuses. Nothing has changed then.
+    pub fn allocate(&self, size: usize, align: usize) -> Result<NonNull<u8>, OutOfMemory> {
+        match class_for(size, align) {
+            Some(class) => self.allocate_cell(class),
+            None => self.allocate_large(size, align),
+        }
+    }
+
+    /// Memory for an object of a known size class.
+    #[inline(always)]
+    pub(crate) fn allocate_cell(&self, class: u8) -> Result<NonNull<u8>, OutOfMemory> {
+        match self.arena(|arena| arena.pop(class)) {
+            Some(cell) => Ok(cell),
+            None => self.refill(class),
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn refill(&self, class: u8) -> Result<NonNull<u8>, OutOfMemory> {
+        let space = &self.core().space;
+        let cell = self.arena(|arena| arena.alloc(space, class).ok_or_else(|| arena.last_error()));
+        let cell = cell.map_err(|error| Self::out_of_memory(error))?;
+        self.account();
+        Ok(cell)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn allocate_large(&self, size: usize, align: usize) -> Result<NonNull<u8>, OutOfMemory> {
+        let space = &self.core().space;
+        let object = self
+            .arena(|arena| arena.alloc_large(space, size, align))
+            .map_err(|error| Self::out_of_memory(Some(error)))?;
+        self.account();
+        Ok(object)
+    }
+
+    fn out_of_memory(error: Option<SpaceError>) -> OutOfMemory {
+        match error {
+            Some(SpaceError::Limit { asked, limit, .. }) if asked <= limit => OutOfMemory::Limit { limit },
+            Some(SpaceError::Full { asked, reserved, .. }) if asked <= reserved => {
+                OutOfMemory::Limit { limit: reserved }
+            }
+            Some(SpaceError::Limit { asked, .. } | SpaceError::Full { asked, .. }) => {
+                OutOfMemory::TooLarge { size: asked }
+            }
+            _ => OutOfMemory::System,
+        }
+    }
+
+    /// Allocation never collects: it tells the pace what it took, and raises a flag.
+    fn account(&self) {
+        let (objects, bytes) = self.arena(Arena::take_refill_count);
+        let pace = &self.core().pace;
+        pace.taken(objects as isize, bytes as isize);
+        if pace.due() != Due::Nothing {
+            self.inner().participant.raise(COLLECT);
+        }
+    }
+
+    /// Gives memory back that was allocated and not published, or makes an object's memory free.
+    ///
+    /// # Safety
+    ///
+    /// The memory came from [`allocate`](Self::allocate) of this heap, nobody refers to it, and its
+    /// content has been destroyed.
+    #[inline]
+    pub unsafe fn free(&self, cell: NonNull<u8>) {
+        let core = self.core();
+        // SAFETY: the cell was handed out by this heap's space.
+        unsafe { core.state(cell.as_ptr() as usize) }.death();
+        // SAFETY: as the caller says; the state byte is 0.
+        self.arena(|arena| unsafe { arena.free(&core.space, cell) });
+    }
+
+    /// Makes the memory an object, in the tracked set or not.
+    ///
+    /// # Safety
+    ///
+    /// The memory came from [`allocate`](Self::allocate) of this mutator, and now holds what the model
+    /// can count and traverse.
+    #[inline(always)]
+    pub unsafe fn publish(&self, object: Object, tracked: bool) {
+        // SAFETY: handed out by this heap's space.
+        unsafe { self.core().state(object.address()) }.birth(tracked);
+    }
+
+    /// Puts an object into the tracked set; `false`: it was in it already.
+    ///
+    /// # Safety
+    ///
+    /// `object` is alive, and of this heap.
+    pub unsafe fn track(&self, object: Object) -> bool {
+        let core = self.core();
+        // SAFETY: as the caller says.
+        let (state, page) =
+            unsafe { (core.state(object.address()), core.space.page_of(object.address())) };
+        // Relaxed: see `PageInfo::young`. Before the bit: a stop between the two costs a look at the page.
+        page.young.store(1, Ordering::Relaxed);
+        state.track()
+    }
+
+    /// Takes an object out of the tracked set; `false`: it was not in it.
+    ///
+    /// # Safety
+    ///
+    /// `object` is alive, and of this heap.
+    pub unsafe fn untrack(&self, object: Object) -> bool {
+        // SAFETY: as the caller says.
+        unsafe { self.core().state(object.address()) }.untrack()
+    }
+
+    /// Whether an object is in the tracked set.
+    ///
+    /// # Safety
+    ///
+    /// `object` is alive, and of this heap.
+    pub unsafe fn is_tracked(&self, object: Object) -> bool {
+        // SAFETY: as the caller says.
+        unsafe { self.core().state(object.address()) }.get() & tracked::TRACKED != 0
+    }
+
+    /// Whether an object's finalizer has been called by a collection.
+    ///
+    /// # Safety
+    ///
+    /// `object` is alive, and of this heap.
+    pub unsafe fn is_finalized(&self, object: Object) -> bool {
+        // SAFETY: as the caller says.
+        unsafe { self.core().state(object.address()) }.get() & tracked::FINALIZED != 0
+    }
+
+    /// Raises request bits of this thread itself.
+    pub fn raise(&self, requests: u32) {
+        self.inner().participant.raise(requests);
+    }
+
+    /// What this thread is asked for: one relaxed load.
+    #[inline(always)]
+    pub(crate) fn poll(&self) -> u32 {
+        self.inner().participant.poll()
+    }
+
+    /// Takes back the flag that a collection is due; whether it was up.
+    pub(crate) fn take_collect(&self) -> bool {
+        self.inner().participant.take_requests(COLLECT) != 0
+    }
+
+    /// Lets the model answer what was asked of it.
+    pub(crate) fn answer(&self) {
+        let requests = self.inner().participant.take_requests(MODEL_REQUESTS);
+        if requests != 0 {
+            self.core().model.answer(requests, self);
+        }
+    }
+
+    /// Takes part in a stop, if one is on.
+    pub(crate) fn park(&mut self) {
+        self.inner().participant.park();
+    }
+
+    /// While the guard lives, this thread reaches no safepoint, whoever asks.
+    pub(crate) fn no_safepoint(&self) -> NoSafepoint<'_> {
+        self.inner().participant.no_safepoint()
+    }
+
+    /// Runs `f` detached: stops do not wait for this thread meanwhile, and it can block.
+    ///
+    /// It is attached again afterwards, also when `f` panics; if the world is stopped then, that waits.
+    pub fn detach<R>(&mut self, f: impl FnOnce() -> R) -> R {
+        struct Reattach<'a, M: ObjectModel>(&'a ModelMutator<M>, bool);
+        impl<M: ObjectModel> Drop for Reattach<'_, M> {
+            fn drop(&mut self) {
+                HERE.with(|here| here.detached.set(self.1));
+                self.0.inner().participant.attach().expect("nothing attached in a detach outlives it");
+                self.0.arrive();
+            }
+        }
+        if self.poll() != 0 {
+            self.answer();
+        }
+        self.leave();
+        self.inner().participant.detach();
+        let _reattach = Reattach(&*self, HERE.with(|here| here.detached.replace(true)));
+        f()
+    }
+
+    /// Stops the world: every other thread of this heap parks at its next safepoint, or is detached.
+    ///
+    /// # Errors
+    ///
+    /// When a thread has ended without dropping its mutator (it can never be stopped), or inside
+    /// another stop.
+    pub fn stop(&mut self) -> Result<World<'_, M>, StopError> {
+        let inner = self.inner();
+        let stopped = inner.participant.stop()?;
+        event::stopped(stopped.time_to_stop());
+        Ok(World { since: std::time::Instant::now(), core: &inner.core, requester: inner.participant.id(), stopped })
+    }
+
+    /// Stops the world for a `fork`.
+    pub(crate) fn prepare_fork(&mut self) -> Result<ForkGuard<'_, Shared<M>>, StopError> {
+        let participant = &self.inner().participant;
+        participant.coordinator().prepare_fork(participant)
+    }
+}
+
+impl<M: ObjectModel> Drop for ModelMutator<M> {
+    fn drop(&mut self) {
+        self.answer();
+        self.core().model.ending(self);
+        let core = Arc::clone(self.core());
+        self.arena(|arena| arena.retire(&core.space));
+        self.leave();
+        // SAFETY: rule P: made by `Box::leak` in `attach_unchecked`, and `HERE` no longer points to it.
+        let Inner { participant, arena_id, handle, .. } = *unsafe { Box::from_raw(self.inner.as_ptr()) };
+        // In this order: the thread leaves, then its arena's id is free, then the heap may be torn down.
+        drop(participant);
+        core.arena_ids.lock().free.push(arena_id);
+        drop(handle);
+    }
+}
+
+/// Proof that the world is stopped, and what that gives access to. Dropping it resumes.
+#[derive(Debug)]
+pub struct World<'a, M: ObjectModel> {
+    stopped: WorldStopped<'a, Shared<M>>,
+    core: &'a Core<M>,
+    requester: ThreadId,
+    since: std::time::Instant,
+}
+
+impl<M: ObjectModel> World<'_, M> {
+    /// The thread that stopped the world.
+    pub fn requester(&self) -> ThreadId {
+        self.requester
+    }
+
+    /// From the request to the last thread's parking.
+    pub fn time_to_stop(&self) -> Duration {
+        self.stopped.time_to_stop()
+    }
+
+    /// Calls `f` with each mutator's id and the model's part of it.
+    pub fn locals(&self, mut f: impl FnMut(ThreadId, &M::Local)) {
+        self.stopped.threads(|id, shared| f(id, &shared.local));
+    }
+
+    /// How long the world has been stopped.
+    pub(crate) fn elapsed(&self) -> Duration {
+        self.since.elapsed()
+    }
+
+    pub(crate) fn core(&self) -> &Core<M> {
+        self.core
+    }
+
+    /// Calls `f` with each mutator's arena.
+    pub(crate) fn arenas(&self, mut f: impl FnMut(&mut Arena)) {
+        self.stopped.threads(|_, shared| {
+            // SAFETY: rule A: the world is stopped, and `self` is not `Send`, so this is the one thread
+            // that is in any arena.
+            shared.arena.with_mut(|arena| f(unsafe { &mut *arena }));
+        });
+    }
+}
+
+impl<M: ObjectModel> Drop for World<'_, M> {
+    fn drop(&mut self) {
+        event::resumed(self.elapsed());
+    }
+}

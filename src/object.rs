@@ -1,0 +1,286 @@
+//! Floor 1: objects as the collector sees them: an address, a type to ask, and the [`Tracer`] that
+//! collects what a type's traversal visits.
+
+use std::any::TypeId;
+use std::fmt;
+use std::marker::PhantomData;
+use std::ptr::NonNull;
+use std::sync::OnceLock;
+
+use dashmap::DashMap;
+
+use crate::header::{Header, TYPE_BITS};
+use crate::sync::{AtomicU32, Ordering};
+
+/// The address of an object: its first byte, where its header lies.
+///
+/// A name, not a reference: it holds nothing alive and may dangle.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+#[repr(transparent)]
+pub struct Object(NonNull<u8>);
+
+impl Object {
+    /// The object that starts at `address`.
+    pub const fn new(address: NonNull<u8>) -> Self {
+        Self(address)
+    }
+
+    /// Its first byte.
+    #[inline(always)]
+    pub const fn as_ptr(self) -> NonNull<u8> {
+        self.0
+    }
+
+    /// Its address as a number.
+    #[inline(always)]
+    pub fn address(self) -> usize {
+        self.0.as_ptr() as usize
+    }
+}
+
+// SAFETY: a bare address; whoever dereferences it answers for that.
+unsafe impl Send for Object {}
+// SAFETY: as above.
+unsafe impl Sync for Object {}
+
+/// Collects the references that an object holds, while the collector (or an inspection) looks at it.
+///
+/// [`Trace::traverse`](crate::Trace::traverse) receives one and reports each field to it. Only the
+/// library makes tracers, and a traversal can only report handles that it can borrow, so whatever
+/// it reports is a live object of some heap.
+pub struct Tracer {
+    /// Addresses visited so far that lie inside the heap.
+    edges: Vec<usize>,
+    base: usize,
+    len: usize,
+    /// The object being traversed, while the world is stopped; empty otherwise.
+    object: (usize, usize),
+    unreadable: u32,
+    /// A tracer belongs to the thread that made it.
+    local: PhantomData<*mut ()>,
+}
+
+impl Tracer {
+    /// A tracer for the objects that lie in `len` bytes from `base`.
+    pub(crate) fn new(base: usize, len: usize) -> Self {
+        Self { edges: Vec::new(), base, len, object: (0, 0), unreadable: 0, local: PhantomData }
+    }
+
+    /// Reports a reference by the address of its target. References to other heaps are not this
+    /// collection's business: there they count as held from outside.
+    #[inline(always)]
+    pub(crate) fn edge(&mut self, address: usize) {
+        if address.wrapping_sub(self.base) < self.len {
+            self.edges.push(address);
+        }
+    }
+
+    /// Reports a reference to an object of a hand-made [`ObjectModel`](crate::model::ObjectModel).
+    ///
+    /// # Safety
+    ///
+    /// `target` is alive: the object being traversed holds a counted reference to it.
+    #[inline(always)]
+    pub unsafe fn visit_object(&mut self, target: Object) {
+        self.edge(target.address());
+    }
+
+    /// Reports that a field could not be read, because its lock is held.
+    ///
+    /// Whatever the field refers to stays alive: references that the collector cannot explain count
+    /// as held from outside.
+    #[inline]
+    pub fn unreadable(&mut self) {
+        self.unreadable += 1;
+    }
+
+    /// Whether `address` lies in the object that is being traversed in a stop. Only there is it
+    /// certain that nobody is about to take a cell's lock, so that one look at it is enough.
+    #[inline(always)]
+    pub(crate) fn owns(&self, address: usize) -> bool {
+        address.wrapping_sub(self.object.0) < self.object.1
+    }
+
+    /// The next object to be traversed in this stop occupies `size` bytes from `start`.
+    #[inline(always)]
+    pub(crate) fn enter(&mut self, start: usize, size: usize) {
+        self.object = (start, size);
+    }
+
+    /// How many edges stand in the buffer.
+    #[inline(always)]
+    pub(crate) fn mark(&self) -> usize {
+        self.edges.len()
+    }
+
+    /// Forgets the edges behind `mark`.
+    pub(crate) fn truncate(&mut self, mark: usize) {
+        self.edges.truncate(mark);
+    }
+
+    /// Whether a field could not be read since the last call.
+    #[inline(always)]
+    pub(crate) fn take_unreadable(&mut self) -> bool {
+        if self.unreadable == 0 {
+            return false;
+        }
+        self.unreadable = 0;
+        true
+    }
+
+    /// The addresses visited.
+    #[inline(always)]
+    pub(crate) fn edges(&self) -> &[usize] {
+        &self.edges
+    }
+
+    /// Empties the buffer and keeps its memory.
+    #[inline(always)]
+    pub(crate) fn clear(&mut self) {
+        self.edges.clear();
+    }
+}
+
+impl fmt::Debug for Tracer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Tracer").field("edges", &self.edges.len()).finish_non_exhaustive()
+    }
+}
+
+/// What the built-in model knows about a type: its table of functions.
+///
+/// `mutator` in the signatures is the calling thread's mutator, passed as an opaque pointer so that
+/// this floor does not name that one.
+pub(crate) struct TypeInfo {
+    pub(crate) id: fn() -> TypeId,
+    pub(crate) name: fn() -> &'static str,
+    /// From the header to the value.
+    pub(crate) offset: usize,
+    /// Whether instances enter the tracked set.
+    pub(crate) tracked: bool,
+    /// Reports the references of the value.
+    pub(crate) traverse: unsafe fn(NonNull<u8>, &mut Tracer),
+    /// Takes the references out of the fields that can close a cycle.
+    pub(crate) clear: unsafe fn(NonNull<u8>, *const ()),
+    /// Runs the finalizer on a live object, given its header.
+    pub(crate) finalize: Option<unsafe fn(NonNull<Header>, *const ())>,
+    /// Destroys the value in place; `None`: nothing to do.
+    pub(crate) drop: Option<unsafe fn(NonNull<u8>)>,
+}
+
+impl fmt::Debug for TypeInfo {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TypeInfo").field("name", &(self.name)()).finish_non_exhaustive()
+    }
+}
+
+impl TypeInfo {
+    /// The value of the object with this header.
+    #[inline(always)]
+    pub(crate) fn value(&self, header: NonNull<Header>) -> NonNull<u8> {
+        // SAFETY: an object of this type is at least `offset` bytes long (rule: a header's type index
+        // names the type it was allocated with).
+        unsafe { header.cast::<u8>().add(self.offset) }
+    }
+}
+
+/// A heap's types, numbered. Types are added and never removed, so an index stays valid.
+///
+/// Lookup by index takes no lock: buckets of doubling size are filled once and never move.
+pub(crate) struct TypeRegistry {
+    by_id: DashMap<TypeId, u32>,
+    buckets: [OnceLock<Box<[OnceLock<&'static TypeInfo>]>>; BUCKETS],
+    next: AtomicU32,
+}
+
+const FIRST_BUCKET: u32 = 64;
+const BUCKETS: usize = (TYPE_BITS - FIRST_BUCKET.trailing_zeros()) as usize;
+
+impl TypeRegistry {
+    pub(crate) fn new() -> Self {
+        Self { by_id: DashMap::new(), buckets: [const { OnceLock::new() }; BUCKETS], next: AtomicU32::new(0) }
+    }
+
+    /// Bucket and place of an index: bucket 0 holds the first 64, each further one as many as all before.
+    #[inline(always)]
+    fn locate(index: u32) -> (usize, usize) {
+        if index < FIRST_BUCKET {
+            return (0, index as usize);
+        }
+        let high = 31 - index.leading_zeros();
+        ((high - FIRST_BUCKET.trailing_zeros() + 1) as usize, (index - (1 << high)) as usize)
+    }
+
+    /// The index of a type, which gets one if it has none.
+    ///
+    /// # Panics
+    ///
+    /// When a program has more than 2²³ types.
+    pub(crate) fn index_of(&self, info: &'static TypeInfo) -> u32 {
+        let id = (info.id)();
+        if let Some(index) = self.by_id.get(&id) {
+            return *index;
+        }
+        // The entry's guard makes the number unique; nothing is called out to while it is held.
+        *self.by_id.entry(id).or_insert_with(|| {
+            // Relaxed: uniqueness is all that is asked; the cell below publishes.
+            let index = self.next.fetch_add(1, Ordering::Relaxed);
+            let (bucket, place) = Self::locate(index);
+            assert!(bucket < BUCKETS, "a heap has more than 2^23 types");
+            let cells = self.buckets[bucket].get_or_init(|| {
+                let size = if bucket == 0 { FIRST_BUCKET } else { FIRST_BUCKET << (bucket - 1) };
+                (0..size).map(|_| OnceLock::new()).collect()
+            });
+            cells[place].set(info).expect("an index is given out once");
+            index
+        })
+    }
+
+    /// The type with this index.
+    #[inline(always)]
+    pub(crate) fn get(&self, index: u32) -> &'static TypeInfo {
+        let (bucket, place) = Self::locate(index);
+        self.buckets[bucket]
+            .get()
+            .and_then(|cells| cells[place].get())
+            .expect("a header names a registered type (is this memory damaged?)")
+    }
+}
+
+impl fmt::Debug for TypeRegistry {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TypeRegistry").field("types", &self.by_id.len()).finish()
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn indices_fall_into_doubling_buckets() {
+        assert_eq!(TypeRegistry::locate(0), (0, 0));
+        assert_eq!(TypeRegistry::locate(63), (0, 63));
+        assert_eq!(TypeRegistry::locate(64), (1, 0));
+        assert_eq!(TypeRegistry::locate(127), (1, 63));
+        assert_eq!(TypeRegistry::locate(128), (2, 0));
+        assert_eq!(TypeRegistry::locate(255), (2, 127));
+        assert_eq!(TypeRegistry::locate((1 << 23) - 1).0, BUCKETS - 1);
+    }
+
+    #[test]
+    fn tracer_keeps_only_its_own_heap() {
+        let mut t = Tracer::new(0x1000, 0x1000);
+        for a in [0, 0xfff, 0x1000, 0x1fff, 0x2000, usize::MAX] {
+            t.edge(a);
+        }
+        assert_eq!(t.edges(), [0x1000, 0x1fff]);
+        t.truncate(1);
+        assert_eq!(t.edges(), [0x1000]);
+        assert!(!t.take_unreadable());
+        t.unreadable();
+        assert!(t.take_unreadable() && !t.take_unreadable());
+        t.enter(0x1000, 64);
+        assert!(t.owns(0x1000) && t.owns(0x103f) && !t.owns(0x1040) && !t.owns(0xfff));
+    }
+}

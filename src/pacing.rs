@@ -1,0 +1,282 @@
+//! Floor 3: when to collect.
+//!
+//! Two questions, asked whenever a mutator's arena has been refilled (so never on the fast path):
+//! are there enough *new* cells to look at the young objects, and has the *old* set grown enough since
+//! the last full collection to look at everything? Both count net cells, taken from arenas less given
+//! back, so a program that allocates and frees as it goes never collects, and one that only makes
+//! cycles collects in proportion to what it makes: it can neither starve nor run away.
+//!
+//! A young collection that frees little doubles the young threshold (up to a share of the old set,
+//! where its cost stays below that of the full collections to come); one that frees much halves it.
+
+use crate::sync::{AtomicU64, AtomicUsize, Ordering};
+
+/// When a heap collects by itself: a value, set with
+/// [`HeapBuilder::pacing`](crate::HeapBuilder::pacing) or [`Heap::set_pacing`](crate::Heap::set_pacing).
+#[derive(Clone, Copy, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct Pacing {
+    /// Whether the heap collects by itself at all. Explicit collections ignore it.
+    pub automatic: bool,
+    /// New objects (net of those freed) that make a young collection due. The heap raises it by itself
+    /// while young collections free little.
+    pub young_objects: usize,
+    /// New bytes that make a young collection due.
+    pub young_bytes: usize,
+    /// Growth of the old set, in objects or bytes, that makes a full collection due: 1.0 means twice
+    /// what survived the last one.
+    pub full_growth: f64,
+    /// Objects below which the old set never makes a full collection due.
+    pub full_minimum: usize,
+}
+
+impl Default for Pacing {
+    fn default() -> Self {
+        Self {
+            automatic: true,
+            young_objects: 10_000,
+            young_bytes: 4 << 20,
+            full_growth: 1.0,
+            full_minimum: 40_000,
+        }
+    }
+}
+
+impl Pacing {
+    /// Never collect without being asked.
+    pub fn manual() -> Self {
+        Self { automatic: false, ..Self::default() }
+    }
+
+    /// With another threshold of new objects.
+    pub fn with_young_objects(mut self, objects: usize) -> Self {
+        self.young_objects = objects;
+        self
+    }
+
+    /// With another threshold of new bytes.
+    pub fn with_young_bytes(mut self, bytes: usize) -> Self {
+        self.young_bytes = bytes;
+        self
+    }
+
+    /// With another growth that makes a full collection due.
+    pub fn with_full_growth(mut self, growth: f64) -> Self {
+        self.full_growth = growth;
+        self
+    }
+
+    /// With another minimum of old objects.
+    pub fn with_full_minimum(mut self, objects: usize) -> Self {
+        self.full_minimum = objects;
+        self
+    }
+}
+
+/// What is due.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Due {
+    Nothing,
+    Young,
+    Full,
+}
+
+/// A heap's pace: the policy, and what it counts. All counters are relaxed: they advise.
+#[derive(Debug)]
+pub(crate) struct Pace {
+    policy: crate::sync::Mutex<Pacing>,
+    /// Copies of the policy and what was learned, readable without the lock.
+    young_objects: AtomicUsize,
+    young_bytes: AtomicUsize,
+    /// [`DeferGuard`](crate::DeferGuard)s alive, plus one while automatic collection is off.
+    held_off: AtomicUsize,
+    new_objects: AtomicUsize,
+    new_bytes: AtomicUsize,
+    /// What survived young collections since the last full one, and that one.
+    grown_objects: AtomicUsize,
+    old_objects: AtomicUsize,
+    /// Bytes that unattached threads have dropped and nobody has freed yet.
+    deferred: AtomicU64,
+}
+
+impl Pace {
+    pub(crate) fn new(policy: Pacing) -> Self {
+        Self {
+            policy: crate::sync::Mutex::new(policy),
+            young_objects: AtomicUsize::new(policy.young_objects),
+            young_bytes: AtomicUsize::new(policy.young_bytes),
+            held_off: AtomicUsize::new(usize::from(!policy.automatic)),
+            new_objects: AtomicUsize::new(0),
+            new_bytes: AtomicUsize::new(0),
+            grown_objects: AtomicUsize::new(0),
+            old_objects: AtomicUsize::new(0),
+            deferred: AtomicU64::new(0),
+        }
+    }
+
+    pub(crate) fn policy(&self) -> Pacing {
+        *self.policy.lock()
+    }
+
+    pub(crate) fn set_policy(&self, policy: Pacing) {
+        let mut current = self.policy.lock();
+        if current.automatic != policy.automatic {
+            if policy.automatic {
+                self.held_off.fetch_sub(1, Ordering::Relaxed);
+            } else {
+                self.held_off.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+        *current = policy;
+        self.young_objects.store(policy.young_objects, Ordering::Relaxed);
+        self.young_bytes.store(policy.young_bytes, Ordering::Relaxed);
+    }
+
+    pub(crate) fn hold_off(&self) {
+        self.held_off.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn let_go(&self) {
+        self.held_off.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// Cells were taken from (positive) or given back to (negative) pages.
+    pub(crate) fn taken(&self, objects: isize, bytes: isize) {
+        Self::add(&self.new_objects, objects);
+        Self::add(&self.new_bytes, bytes);
+    }
+
+    /// Adds with zero as the floor: giving back what an earlier cycle took must not postpone the next.
+    fn add(counter: &AtomicUsize, delta: isize) {
+        let mut now = counter.load(Ordering::Relaxed);
+        while let Err(seen) = counter.compare_exchange_weak(
+            now,
+            now.saturating_add_signed(delta),
+            Ordering::Relaxed,
+            Ordering::Relaxed,
+        ) {
+            now = seen;
+        }
+    }
+
+    /// An unattached thread dropped a reference that keeps up to `bytes` alive until somebody drains it.
+    pub(crate) fn deferred(&self, bytes: usize) {
+        self.deferred.fetch_add(bytes as u64, Ordering::Relaxed);
+    }
+
+    /// The deferred references were dropped.
+    pub(crate) fn drained(&self) {
+        self.deferred.store(0, Ordering::Relaxed);
+    }
+
+    /// What is due now.
+    pub(crate) fn due(&self) -> Due {
+        if self.held_off.load(Ordering::Relaxed) != 0 {
+            return Due::Nothing;
+        }
+        let bytes = self.new_bytes.load(Ordering::Relaxed) as u64 + self.deferred.load(Ordering::Relaxed);
+        if self.new_objects.load(Ordering::Relaxed) < self.young_objects.load(Ordering::Relaxed)
+            && bytes < self.young_bytes.load(Ordering::Relaxed) as u64
+        {
+            return Due::Nothing;
+        }
+        let policy = self.policy.lock();
+        let old = self.old_objects.load(Ordering::Relaxed);
+        let grown = self.grown_objects.load(Ordering::Relaxed);
+        let allowed = (old as f64 * policy.full_growth).max(policy.full_minimum as f64);
+        if grown as f64 > allowed { Due::Full } else { Due::Young }
+    }
+
+    /// A young collection looked at `candidates` and found `dead` of them unreachable.
+    pub(crate) fn after_young(&self, candidates: usize, dead: usize) {
+        self.new_objects.store(0, Ordering::Relaxed);
+        self.new_bytes.store(0, Ordering::Relaxed);
+        let survivors = candidates - dead.min(candidates);
+        let grown = self.grown_objects.fetch_add(survivors, Ordering::Relaxed) + survivors;
+        let policy = self.policy.lock();
+        let old = self.old_objects.load(Ordering::Relaxed) + grown;
+        let now = self.young_objects.load(Ordering::Relaxed);
+        let next = if dead * 8 < candidates {
+            // A sixteenth of the old set: sixteen such collections cost as much as a full one.
+            (now * 2).min(policy.young_objects.max(old / 16))
+        } else if dead * 2 > candidates {
+            (now / 2).max(policy.young_objects)
+        } else {
+            now
+        };
+        self.young_objects.store(next, Ordering::Relaxed);
+        // Bytes follow, so that large objects do not undo what was learned.
+        let scale = next / policy.young_objects.max(1);
+        self.young_bytes.store(policy.young_bytes.saturating_mul(scale.max(1)), Ordering::Relaxed);
+    }
+
+    /// A full collection left `survivors` tracked objects.
+    pub(crate) fn after_full(&self, survivors: usize) {
+        self.new_objects.store(0, Ordering::Relaxed);
+        self.new_bytes.store(0, Ordering::Relaxed);
+        self.grown_objects.store(0, Ordering::Relaxed);
+        self.old_objects.store(survivors, Ordering::Relaxed);
+    }
+
+    /// New cells since the last collection.
+    pub(crate) fn new_objects(&self) -> usize {
+        self.new_objects.load(Ordering::Relaxed)
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_is_due_below_the_thresholds() {
+        let p = Pace::new(Pacing::default());
+        p.taken(9_999, 0);
+        assert_eq!(p.due(), Due::Nothing);
+        p.taken(1, 0);
+        assert_eq!(p.due(), Due::Young);
+        p.taken(-20_000, 0);
+        assert_eq!(p.new_objects(), 0, "never negative");
+        p.taken(10, 5 << 20);
+        assert_eq!(p.due(), Due::Young, "bytes count too");
+    }
+
+    #[test]
+    fn growth_makes_a_full_collection_due_and_the_threshold_adapts() {
+        let p = Pace::new(Pacing::default());
+        let mut young = 0;
+        loop {
+            p.taken(p.young_objects.load(Ordering::Relaxed) as isize, 0);
+            match p.due() {
+                Due::Young => p.after_young(p.new_objects(), 0),
+                Due::Full => break,
+                Due::Nothing => panic!("starved"),
+            }
+            young += 1;
+            assert!(young < 10);
+        }
+        p.after_full(1_000_000);
+        for _ in 0..10 {
+            p.taken(1 << 20, 0);
+            p.after_young(1 << 17, 0);
+        }
+        assert!(p.young_objects.load(Ordering::Relaxed) > 60_000);
+        for _ in 0..10 {
+            p.after_young(100, 100);
+        }
+        assert_eq!(p.young_objects.load(Ordering::Relaxed), 10_000);
+    }
+
+    #[test]
+    fn holding_off_and_manual_pacing() {
+        let p = Pace::new(Pacing::manual());
+        p.taken(1 << 30, 0);
+        assert_eq!(p.due(), Due::Nothing);
+        p.set_policy(Pacing::default());
+        assert_ne!(p.due(), Due::Nothing);
+        p.hold_off();
+        assert_eq!(p.due(), Due::Nothing);
+        p.let_go();
+        assert_ne!(p.due(), Due::Nothing);
+    }
+}

@@ -1,0 +1,1364 @@
+//! Floor 2: threads that can be brought to a standstill, and nothing about objects.
+//!
+//! A [`Coordinator`] knows the threads that registered with it, each by a [`Participant`]. A
+//! participant is *attached* while its thread works on what the stop protects, *detached* while it
+//! does not. [`Participant::stop`] returns once nobody else is attached; while the
+//! [`WorldStopped`] it gives lives, nobody can become so. Attached threads come to a safepoint
+//! ([`Participant::park`]) when their poll word says so; detached ones are not bothered at all.
+//! The protocol's page, with its proof, is `docs/safepoints.md`.
+//!
+//! # States
+//!
+//! The `state` word of a record, and who may take which arrow:
+//!
+//! | from → to | who |
+//! |---|---|
+//! | `DETACHED` → `ATTACHED` | its thread: attach, or at the gate (registry locked) once no stop is on |
+//! | `ATTACHED` → `DETACHED` | its thread: detach, park, waiting for its own stop, stepping back from an attach that met a stop |
+//! | `DETACHED` → `SUSPENDED` | whoever suspends it (registry locked) |
+//! | `SUSPENDED` → `AWAITED` | its thread, or the next to suspend it, about to wait (registry locked) |
+//! | `SUSPENDED`, `AWAITED` → `DETACHED` | the suspender |
+//! | any → `ENDED` | its thread, when the participant is dropped; the child of a fork for a thread that it lost |
+//!
+//! # Fields: who may touch which, when
+//!
+//! * `Record::state`: as above, every transition a read-modify-write, so that it has one order and a
+//!   reader that sees a later state also sees what was written before an earlier one.
+//! * `Record::requests`, the poll word: bit [`STOP`] is set and cleared under the registry lock only,
+//!   and is set exactly while the record is `counted`. The other bits are the user's: anybody sets,
+//!   its own thread takes.
+//! * `Coordinator::stop`: written under the registry lock; read by every attach and detach.
+//! * `Coordinator::pending`: the number of `counted` entries; written under the registry lock; the
+//!   requester may look at it without.
+//! * everything in `Registry`: under its lock. No user code runs under it: payloads are cloned out
+//!   as `Arc`s, callbacks are called and payloads dropped after it was let go.
+//!
+//! # Orderings
+//!
+//! Two words cross: a thread writes its `state` and reads `stop`; the requester writes `stop` and
+//! reads all `state`s. At least one must see the other's write, which acquire and release cannot
+//! give: these four accesses are `SeqCst`, with `sync::dekker_fence` between (see there). Everything
+//! else is ordinary happens-before: what an attached thread wrote reaches the requester by the
+//! release of its last transition, read by the scan, or by the registry lock under which it
+//! acknowledged; what the requester wrote reaches an attaching thread by the release of `stop :=
+//! false`, or by the lock at the gate.
+
+use std::fmt;
+use std::marker::PhantomData;
+use std::num::NonZeroU64;
+use std::ops::Deref;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
+
+use crossbeam_utils::CachePadded;
+
+use crate::sync::{AtomicBool, AtomicU32, AtomicUsize, Ordering, dekker_fence, spin_loop};
+
+#[path = "current.rs"]
+mod current;
+
+pub use current::{TraversalGuard, current, is_stopping, is_traversing, traversing};
+use lock::{Condvar, Guard, Mutex};
+
+/// The coordinator's bit in a poll word: a stop waits for this thread. The others are the user's.
+pub const STOP: u32 = 1;
+
+/// Not working on what the stop protects. A stop does not wait for it.
+const DETACHED: u32 = 0;
+/// At work, or about to look whether it may. A stop waits for it.
+const ATTACHED: u32 = 1;
+/// Detached, and somebody acts for it. A stop waits until that is over; so does an attach.
+const SUSPENDED: u32 = 2;
+/// Suspended, and somebody sleeps at the gate until that is over.
+const AWAITED: u32 = 3;
+/// The participant is gone.
+const ENDED: u32 = 4;
+
+/// The name of a participant: unique in the process, never given again, below 2^40.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ThreadId(NonZeroU64);
+
+impl ThreadId {
+    /// The largest id there is: 2^40 - 1.
+    pub const MAX: u64 = (1 << 40) - 1;
+
+    /// The number behind the name; never 0.
+    #[inline]
+    pub fn get(self) -> u64 {
+        self.0.get()
+    }
+
+    /// The id with this number; `None` for what no id can be.
+    pub(crate) fn from_raw(id: u64) -> Option<Self> {
+        if id > Self::MAX { None } else { NonZeroU64::new(id).map(Self) }
+    }
+
+    fn next() -> Self {
+        // The one static beside the thread-locals: ids must differ between coordinators, because
+        // the `current` word does not say which one it speaks of. std's atomic under loom too: its
+        // own cannot live in a static, and no ordering is needed for numbers to differ.
+        static LAST: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(0);
+        let id = LAST.fetch_add(1, std::sync::atomic::Ordering::Relaxed) + 1;
+        assert!(id <= Self::MAX, "no thread ids are left");
+        Self(NonZeroU64::new(id).expect("counted from 1"))
+    }
+}
+
+impl fmt::Display for ThreadId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "#{}", self.0)
+    }
+}
+
+/// How a [`Coordinator`] behaves.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// How long a requester waits before it calls the [`Coordinator::on_slow_stop`] callbacks, and
+    /// between two such calls. Default: one second.
+    pub slow_stop: Duration,
+    /// How often a requester looks whether all have come before it goes to sleep; a look is a few
+    /// tens of nanoseconds. Default: 40, a microsecond or two. Never more on one processor than 0:
+    /// there the thread that is waited for needs it.
+    pub spin: u32,
+    /// A name, for reports.
+    pub name: Option<String>,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self { slow_stop: Duration::from_secs(1), spin: 40, name: None }
+    }
+}
+
+/// What the registry knows of a participant for as long as anybody holds on to it.
+struct Record<T> {
+    word: CachePadded<Word>,
+    id: ThreadId,
+    /// The OS thread, by which a fork's child knows which participants it still has.
+    thread: std::thread::ThreadId,
+    name: Option<String>,
+    data: T,
+}
+
+/// The two words that are looked at without a lock, on a cache line of their own: their thread
+/// writes them all the time, others hardly ever.
+struct Word {
+    requests: AtomicU32,
+    state: AtomicU32,
+}
+
+impl<T> Record<T> {
+    fn state(&self) -> u32 {
+        // `SeqCst`: the requester's half of the store-load race. Acquires the thread's writes.
+        self.word.state.load(Ordering::SeqCst)
+    }
+
+    /// `SeqCst`: the thread's half of the store-load race; releases what it wrote so far. On
+    /// failure nothing is known, and nothing is read.
+    fn step(&self, from: u32, to: u32) -> Result<u32, u32> {
+        self.word.state.compare_exchange(from, to, Ordering::SeqCst, Ordering::Relaxed)
+    }
+
+    fn set_state(&self, to: u32) -> u32 {
+        // As in `step`.
+        self.word.state.swap(to, Ordering::SeqCst)
+    }
+
+    /// Whether this thread is attached. For the record's own thread only: nobody else takes a record
+    /// to `ATTACHED` or away from it, so the order does not matter.
+    fn is_mine_attached(&self) -> bool {
+        self.word.state.load(Ordering::Relaxed) == ATTACHED
+    }
+}
+
+struct Entry<T> {
+    record: Arc<Record<T>>,
+    /// The stop that is on waits for this thread; `pending` counts it, its poll word says so.
+    counted: bool,
+    /// Its OS thread has ended while it was attached.
+    orphaned: bool,
+}
+
+/// What the lock protects.
+struct Registry<T> {
+    /// By rising id: an id is taken, and pushed, under the lock.
+    entries: Vec<Entry<T>>,
+    /// Whose stop is on, complete or not. `Coordinator::stop` says whether there is one.
+    stopper: Option<ThreadId>,
+    /// The requester sleeps until `pending` is 0.
+    stopper_sleeps: bool,
+    /// Requesters that wait for their stop, first come first served.
+    queue: std::collections::VecDeque<ThreadId>,
+    /// Threads that were kept waiting by a stop and have not been attached since.
+    owed: usize,
+    /// Threads that sleep at the gate, for whatever reason.
+    at_gate: usize,
+    orphans: usize,
+    slow_stop: Vec<SlowStopCallback>,
+    stops: u64,
+    failed_stops: u64,
+    time_to_stop: Duration,
+    max_time_to_stop: Duration,
+}
+
+type SlowStopCallback = Arc<dyn Fn(&SlowStop) + Send + Sync>;
+
+impl<T> Registry<T> {
+    fn position(&self, id: ThreadId) -> Option<usize> {
+        self.entries.binary_search_by_key(&id, |e| e.record.id).ok()
+    }
+
+    fn find(&self, id: ThreadId) -> Option<&Arc<Record<T>>> {
+        self.position(id).map(|at| &self.entries[at].record)
+    }
+
+    /// The thread that no stop can wait for: it has ended, attached.
+    fn gone(&self) -> Option<StopError> {
+        if self.orphans == 0 {
+            return None;
+        }
+        let entry = self.entries.iter().find(|e| e.orphaned && e.record.state() == ATTACHED)?;
+        Some(StopError::ThreadGone { name: entry.record.name.clone(), id: entry.record.id })
+    }
+
+    /// Whether `id`'s stop may begin: none is on, nobody is owed a turn, and it is first.
+    fn is_turn_of(&self, id: ThreadId) -> bool {
+        self.stopper.is_none() && self.owed == 0 && self.queue.front().is_none_or(|&first| first == id)
+    }
+}
+
+/// Brings the threads that registered with it to a standstill, and lets them go again.
+///
+/// `T` is what each thread shows of itself to the others, by shared reference.
+///
+/// ```
+/// use standstill::safepoint::Coordinator;
+/// use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+///
+/// let coordinator = Coordinator::new();
+/// let done = AtomicBool::new(false);
+/// std::thread::scope(|s| {
+///     s.spawn(|| {
+///         let me = coordinator.register("worker");
+///         me.attach().unwrap();
+///         while !done.load(Relaxed) {
+///             if me.poll() != 0 {
+///                 me.park();
+///             }
+///         }
+///     });
+///     let me = coordinator.register("main");
+///     me.attach().unwrap();
+///     let world = me.stop().unwrap();
+///     world.threads(|id, name| println!("{id} {name} stands still"));
+///     drop(world);
+///     done.store(true, Relaxed);
+/// });
+/// ```
+pub struct Coordinator<T = ()> {
+    /// A stop is on. On a line of its own: every attach and detach reads it, only stops write it.
+    stop: CachePadded<AtomicBool>,
+    /// How many counted threads the stop still waits for.
+    pending: CachePadded<AtomicUsize>,
+    registry: Mutex<Registry<T>>,
+    /// Threads that wait for the end of a stop to attach, or of a suspension.
+    gate: Condvar,
+    /// The requester, waiting for `pending` to be 0.
+    arrivals: Condvar,
+    /// The queue, waiting for its turn.
+    turn: Condvar,
+    slow_stop: Duration,
+    spin: u32,
+    name: Option<String>,
+}
+
+impl<T: Send + Sync + 'static> Coordinator<T> {
+    /// A coordinator without threads, with the default [`Config`].
+    pub fn new() -> Arc<Self> {
+        Self::with_config(Config::default())
+    }
+
+    /// A coordinator without threads.
+    pub fn with_config(config: Config) -> Arc<Self> {
+        let alone = cfg!(all(test, loom)) || std::thread::available_parallelism().is_ok_and(|n| n.get() == 1);
+        Arc::new(Self {
+            stop: CachePadded::new(AtomicBool::new(false)),
+            pending: CachePadded::new(AtomicUsize::new(0)),
+            registry: Mutex::new(Registry {
+                entries: Vec::new(),
+                stopper: None,
+                stopper_sleeps: false,
+                queue: Default::default(),
+                owed: 0,
+                at_gate: 0,
+                orphans: 0,
+                slow_stop: Vec::new(),
+                stops: 0,
+                failed_stops: 0,
+                time_to_stop: Duration::ZERO,
+                max_time_to_stop: Duration::ZERO,
+            }),
+            gate: Condvar::new(),
+            arrivals: Condvar::new(),
+            turn: Condvar::new(),
+            slow_stop: config.slow_stop,
+            spin: if alone { 0 } else { config.spin },
+            name: config.name,
+        })
+    }
+
+    /// Makes the calling thread a participant, detached at first. Allowed at any time, also while
+    /// the world is stopped. `data` is what others see of it; the thread's name is noted for reports.
+    pub fn register(self: &Arc<Self>, data: T) -> Participant<T> {
+        let thread = std::thread::current();
+        let name = thread.name().map(str::to_owned);
+        let record = {
+            let mut registry = self.registry.lock();
+            let record = Arc::new(Record {
+                word: CachePadded::new(Word { requests: AtomicU32::new(0), state: AtomicU32::new(DETACHED) }),
+                id: ThreadId::next(),
+                thread: thread.id(),
+                name,
+                data,
+            });
+            registry.entries.push(Entry { record: record.clone(), counted: false, orphaned: false });
+            record
+        };
+        let weak = Arc::downgrade(self);
+        current::watch(record.id.get(), weak as Weak<dyn current::Watched>);
+        Participant {
+            record,
+            coordinator: self.clone(),
+            depth: std::cell::Cell::new(0),
+            not_send: PhantomData,
+        }
+    }
+}
+
+impl<T> Coordinator<T> {
+    /// The name it was given.
+    pub fn name(&self) -> Option<&str> {
+        self.name.as_deref()
+    }
+
+    /// Raises request bits in that thread's poll word; `false`: there is no such thread (any more).
+    /// What was written before is seen by the thread once it has taken the bits. [`STOP`] is left out.
+    pub fn poke(&self, id: ThreadId, bits: u32) -> bool {
+        let registry = self.registry.lock();
+        let record = registry.find(id);
+        if let Some(record) = record {
+            raise(record, bits);
+        }
+        record.is_some()
+    }
+
+    /// Raises request bits in the poll words of all threads that are attached, and says how many.
+    ///
+    /// A thread that is just attaching, or parked, may be missed. Nothing is lost if the caller
+    /// *first* stores its condition with `SeqCst`, and every thread loads it with `SeqCst` *after* it
+    /// attached (after [`attach`](Participant::attach), [`park`](Participant::park) and the end of a
+    /// [`stop`](Participant::stop)): either it is poked, or it sees the condition.
+    pub fn poke_attached(&self, bits: u32) -> usize {
+        let registry = self.registry.lock();
+        // The caller's store, then our loads of the states; against it, the thread's transition to
+        // attached, then its load of the condition. The same race as a stop's, won the same way.
+        dekker_fence();
+        let mut poked = 0;
+        for entry in &registry.entries {
+            if entry.record.state() == ATTACHED {
+                raise(&entry.record, bits);
+                poked += 1;
+            }
+        }
+        poked
+    }
+
+    /// Calls `f` with what each attached thread shows of itself. A thread that is just attaching may be
+    /// missed, in the way that [`poke_attached`](Self::poke_attached) tells of. The registry is locked
+    /// meanwhile: `f` calls nothing here.
+    pub(crate) fn attached(&self, mut f: impl FnMut(ThreadId, &T)) {
+        let registry = self.registry.lock();
+        dekker_fence();
+        for entry in &registry.entries {
+            if entry.record.state() == ATTACHED {
+                f(entry.record.id, &entry.record.data);
+            }
+        }
+    }
+
+    /// Calls `f` with what that thread shows of itself; `None`: it has ended.
+    pub fn with_data<R>(&self, id: ThreadId, f: impl FnOnce(&T) -> R) -> Option<R> {
+        let record = self.registry.lock().find(id).cloned();
+        record.map(|record| f(&record.data))
+    }
+
+    /// Keeps one detached thread from attaching, to act for it meanwhile.
+    ///
+    /// While the guard lives the thread waits when it attaches or ends, and so does everybody
+    /// else who wants to suspend it. A suspension counts as work: a stop waits until it is over, and a
+    /// thread that is not attached here waits in this call while a stop is on (so a stop's requester must
+    /// not wait for a helper that suspends). Hold it shortly: meanwhile the calling thread may
+    /// neither attach, park, detach nor stop, nor suspend a second thread.
+    ///
+    /// # Panics
+    ///
+    /// When this thread keeps another one suspended already: two threads that do so could wait for
+    /// one another.
+    pub fn suspend(&self, id: ThreadId) -> Suspend<'_, T> {
+        assert_eq!(current::suspended(), 0, "a thread suspends one other at a time");
+        let me = NonZeroU64::new(current::attached_as()).map(ThreadId);
+        let mut registry = self.registry.lock();
+        loop {
+            let Some(at) = registry.position(id) else { return Suspend::Ended };
+            let record = registry.entries[at].record.clone();
+            // A caller that is attached here is a part of the world that has not stopped yet, and must
+            // not wait for a stop that waits for it. Anybody else comes in like an attaching thread.
+            let is_inside = me.is_some_and(|me| registry.find(me).is_some());
+            if !is_inside && registry.stopper.is_some() {
+                registry = self.wait_at_gate(registry);
+                continue;
+            }
+            match record.step(DETACHED, SUSPENDED) {
+                Ok(_) => {
+                    if registry.stopper.is_some() && registry.stopper != me {
+                        // The scan has seen it detached. It is not complete without us, so it can still
+                        // be told to wait for this one too.
+                        self.count(&mut registry.entries[at]);
+                    }
+                    current::set_suspended(id.get());
+                    return Suspend::Suspended(Suspended {
+                        coordinator: self,
+                        record,
+                        not_send: PhantomData,
+                    });
+                }
+                Err(SUSPENDED | AWAITED) => registry = self.await_suspension(registry, &record),
+                Err(ATTACHED) => return Suspend::Attached,
+                Err(_) => return Suspend::Ended,
+            }
+        }
+    }
+
+    /// Adds a callback for stops that take longer than [`Config::slow_stop`]. The requester calls it
+    /// while it waits, without any lock, again each time the limit passes. A panic in it is caught.
+    pub fn on_slow_stop(&self, f: impl Fn(&SlowStop) + Send + Sync + 'static) {
+        self.registry.lock().slow_stop.push(Arc::new(f));
+    }
+
+    /// Counts and times so far.
+    pub fn stats(&self) -> Stats {
+        let registry = self.registry.lock();
+        Stats {
+            threads: registry.entries.len(),
+            attached: registry.entries.iter().filter(|e| e.record.state() == ATTACHED).count(),
+            stops: registry.stops,
+            failed_stops: registry.failed_stops,
+            time_to_stop: registry.time_to_stop,
+            max_time_to_stop: registry.max_time_to_stop,
+        }
+    }
+
+    /// How many threads are registered.
+    pub fn threads(&self) -> usize {
+        self.registry.lock().entries.len()
+    }
+
+    /// To be called before `fork`: stops the world and keeps the registry locked, so that the child
+    /// finds both whole. Afterwards the parent calls [`ForkGuard::parent`], the child
+    /// [`ForkGuard::child`]. Between the two, this thread must not call this coordinator: it holds
+    /// its lock.
+    ///
+    /// # Errors
+    ///
+    /// As [`Participant::stop`]; [`StopError::NotAttached`] also when `by` belongs to another coordinator.
+    pub fn prepare_fork<'a>(&'a self, by: &'a Participant<T>) -> Result<ForkGuard<'a, T>, StopError> {
+        if !std::ptr::eq(self, &*by.coordinator) {
+            return Err(StopError::NotAttached);
+        }
+        let world = by.stop()?;
+        Ok(ForkGuard { registry: self.registry.lock(), world })
+    }
+
+    /// The thread's state is `DETACHED` or `ENDED` now: if a stop waits for it, one less to wait for.
+    fn acknowledge(&self, registry: &mut Registry<T>, at: usize) {
+        let entry = &mut registry.entries[at];
+        if !std::mem::take(&mut entry.counted) {
+            return;
+        }
+        // Relaxed, both: under the lock. The requester takes it before it believes in a 0.
+        entry.record.word.requests.fetch_and(!STOP, Ordering::Relaxed);
+        if self.pending.fetch_sub(1, Ordering::Relaxed) == 1 && registry.stopper_sleeps {
+            self.arrivals.notify_one();
+        }
+    }
+
+    /// From attached to detached, with the registry locked: no stop can begin in between.
+    fn step_out(&self, registry: &mut Registry<T>, record: &Record<T>) {
+        record.set_state(DETACHED);
+        if let Some(at) = registry.position(record.id) {
+            self.acknowledge(registry, at);
+        }
+    }
+
+    /// From detached to attached, after the end of the stop that is on, and of a suspension.
+    fn step_in<'a>(
+        &'a self,
+        mut registry: Guard<'a, Registry<T>>,
+        record: &Record<T>,
+    ) -> Guard<'a, Registry<T>> {
+        let mut is_owed = false;
+        loop {
+            if registry.stopper.is_some() {
+                // The next stop waits until this thread has been attached once.
+                if !std::mem::replace(&mut is_owed, true) {
+                    registry.owed += 1;
+                }
+                registry = self.wait_at_gate(registry);
+                continue;
+            }
+            match record.step(DETACHED, ATTACHED) {
+                Ok(_) => break,
+                Err(SUSPENDED | AWAITED) => registry = self.await_suspension(registry, record),
+                Err(state) => unreachable_state(record.id, state),
+            }
+        }
+        if is_owed {
+            registry.owed -= 1;
+            self.call_queue(&registry);
+        }
+        registry
+    }
+
+    /// Sleeps until a suspension is over; the caller looks again.
+    fn await_suspension<'a>(
+        &'a self,
+        registry: Guard<'a, Registry<T>>,
+        record: &Record<T>,
+    ) -> Guard<'a, Registry<T>> {
+        match record.step(SUSPENDED, AWAITED) {
+            // The suspender sees AWAITED, and takes the lock before it notifies: we sleep by then.
+            Ok(_) | Err(AWAITED) => self.wait_at_gate(registry),
+            Err(_) => registry,
+        }
+    }
+
+    fn wait_at_gate<'a>(&'a self, mut registry: Guard<'a, Registry<T>>) -> Guard<'a, Registry<T>> {
+        registry.at_gate += 1;
+        registry = self.gate.wait(registry);
+        registry.at_gate -= 1;
+        registry
+    }
+
+    fn open_gate(&self, registry: &Registry<T>) {
+        if registry.at_gate != 0 {
+            self.gate.notify_all();
+        }
+    }
+
+    /// Wakes the requesters that wait for their turn, when one of them may have it.
+    fn call_queue(&self, registry: &Registry<T>) {
+        if registry.stopper.is_none() && registry.owed == 0 && !registry.queue.is_empty() {
+            self.turn.notify_all();
+        }
+    }
+
+    /// The beginning of a stop: from here on nobody attaches, and who is attached will come.
+    fn begin(&self, registry: &mut Registry<T>, requester: ThreadId) {
+        registry.stopper = Some(requester);
+        // The requester's store, then its loads of the states. See the module's `Orderings`.
+        self.stop.store(true, Ordering::SeqCst);
+        dekker_fence();
+        for entry in &mut registry.entries {
+            if entry.record.state() != DETACHED && entry.record.id != requester {
+                self.count(entry);
+            }
+        }
+    }
+
+    /// The stop that is on waits for this thread too. Its acknowledgement is the reverse.
+    fn count(&self, entry: &mut Entry<T>) {
+        entry.counted = true;
+        // Relaxed, both: under the lock; to its thread the bit is a hint to come there.
+        entry.record.word.requests.fetch_or(STOP, Ordering::Relaxed);
+        self.pending.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// The end of a stop, complete or not.
+    fn end(&self, registry: &mut Registry<T>) {
+        if self.pending.swap(0, Ordering::Relaxed) != 0 {
+            for entry in registry.entries.iter_mut().filter(|e| e.counted) {
+                entry.counted = false;
+                entry.record.word.requests.fetch_and(!STOP, Ordering::Relaxed);
+            }
+        }
+        registry.stopper = None;
+        // Release: an attach that reads it has what the requester wrote.
+        self.stop.store(false, Ordering::Release);
+        self.open_gate(registry);
+        self.call_queue(registry);
+    }
+
+    /// Waits until nobody is pending, and says how long the stop took from its beginning.
+    fn await_arrivals(&self, begun: Instant) -> Result<Duration, StopError> {
+        for _ in 0..self.spin {
+            // Relaxed: a hint, the lock below decides.
+            if self.pending.load(Ordering::Relaxed) == 0 {
+                break;
+            }
+            spin_loop();
+        }
+        let mut registry = self.registry.lock();
+        while self.pending.load(Ordering::Relaxed) != 0 {
+            if let Some(gone) = registry.gone() {
+                self.end(&mut registry);
+                registry.failed_stops += 1;
+                return Err(gone);
+            }
+            registry.stopper_sleeps = true;
+            let timed_out;
+            (registry, timed_out) = self.arrivals.wait_for(registry, self.slow_stop);
+            registry.stopper_sleeps = false;
+            if timed_out && !registry.slow_stop.is_empty() && self.pending.load(Ordering::Relaxed) != 0 {
+                let waited = begun.elapsed();
+                let stragglers = registry.entries.iter().filter(|e| e.counted);
+                let report = SlowStop {
+                    waited,
+                    stragglers: stragglers.map(|e| Straggler::of(&e.record, waited)).collect(),
+                };
+                let callbacks = registry.slow_stop.clone();
+                drop(registry);
+                for callback in callbacks {
+                    // A report may not decide whether the world stops. The panic hook has printed it.
+                    let _ = catch_unwind(AssertUnwindSafe(|| callback(&report)));
+                }
+                registry = self.registry.lock();
+            }
+        }
+        let time_to_stop = begun.elapsed();
+        registry.stops += 1;
+        registry.time_to_stop += time_to_stop;
+        registry.max_time_to_stop = registry.max_time_to_stop.max(time_to_stop);
+        Ok(time_to_stop)
+    }
+}
+
+/// Sets the user's bits in a poll word. Release, for the taker.
+fn raise<T>(record: &Record<T>, bits: u32) {
+    record.word.requests.fetch_or(bits & !STOP, Ordering::Release);
+}
+
+#[cold]
+fn unreachable_state(id: ThreadId, state: u32) -> ! {
+    assert_eq!(state, ENDED, "two threads are one participant");
+    current::leave(id.get());
+    panic!("participant {id} was taken for lost in a fork, in a process that has not lost it")
+}
+
+impl<T: Send + Sync> current::Watched for Coordinator<T> {
+    fn thread_ended(&self, id: u64) {
+        let Some(id) = NonZeroU64::new(id).map(ThreadId) else { return };
+        let mut registry = self.registry.lock();
+        let Some(at) = registry.position(id) else { return };
+        if registry.entries[at].record.is_mine_attached() {
+            registry.entries[at].orphaned = true;
+            registry.orphans += 1;
+            self.arrivals.notify_one();
+            self.turn.notify_all();
+        }
+    }
+}
+
+impl<T> fmt::Debug for Coordinator<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Coordinator").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+/// One thread's membership in a [`Coordinator`]. Dropping it ends the membership, also while it is
+/// attached, or while a stop is on. Neither `Send` nor `Sync`.
+///
+/// A participant that is leaked while it is attached stays so: once its thread has ended, every stop
+/// returns [`StopError::ThreadGone`].
+pub struct Participant<T = ()> {
+    record: Arc<Record<T>>,
+    coordinator: Arc<Coordinator<T>>,
+    /// How many [`NoSafepoint`]s live.
+    depth: std::cell::Cell<u32>,
+    not_send: PhantomData<*mut ()>,
+}
+
+impl<T> Participant<T> {
+    /// Its name.
+    #[inline]
+    pub fn id(&self) -> ThreadId {
+        self.record.id
+    }
+
+    /// What it shows of itself to the others.
+    #[inline]
+    pub fn data(&self) -> &T {
+        &self.record.data
+    }
+
+    /// Where it is registered.
+    #[inline]
+    pub fn coordinator(&self) -> &Arc<Coordinator<T>> {
+        &self.coordinator
+    }
+
+    /// Attaches; waits while a stop is on, or while this participant is suspended.
+    ///
+    /// # Errors
+    ///
+    /// When the thread is attached, here or to any other coordinator, or something it holds forbids it.
+    #[inline]
+    pub fn attach(&self) -> Result<(), AttachError> {
+        if current::obstacles() != (0, 0) {
+            return Err(AttachError::now());
+        }
+        let stepped_in = self.record.step(DETACHED, ATTACHED).is_ok();
+        dekker_fence();
+        // `SeqCst`: see the module's `Orderings`. Acquires what the last stop wrote.
+        if !stepped_in || self.coordinator.stop.load(Ordering::SeqCst) {
+            self.attach_slow(stepped_in);
+        }
+        current::enter(self.record.id.get());
+        Ok(())
+    }
+
+    #[cold]
+    fn attach_slow(&self, stepped_in: bool) {
+        let mut registry = self.coordinator.registry.lock();
+        if stepped_in {
+            self.coordinator.step_out(&mut registry, &self.record);
+        }
+        drop(self.coordinator.step_in(registry, &self.record));
+    }
+
+    /// Detaches. `false`: it does nothing, because it is not attached, or because this thread must
+    /// not reach a safepoint now (inside [`no_safepoint`](Self::no_safepoint), a traversal, a
+    /// suspension, or a stop of its own).
+    #[inline]
+    pub fn detach(&self) -> bool {
+        if !self.may_leave() {
+            return false;
+        }
+        current::leave(self.record.id.get());
+        self.record.set_state(DETACHED);
+        dekker_fence();
+        // `SeqCst`: see the module's `Orderings`.
+        if self.coordinator.stop.load(Ordering::SeqCst) {
+            self.detached_in_a_stop();
+        }
+        true
+    }
+
+    #[cold]
+    fn detached_in_a_stop(&self) {
+        let mut registry = self.coordinator.registry.lock();
+        if let Some(at) = registry.position(self.record.id) {
+            self.coordinator.acknowledge(&mut registry, at);
+        }
+    }
+
+    /// Whether it is attached.
+    #[inline]
+    pub fn is_attached(&self) -> bool {
+        self.record.is_mine_attached()
+    }
+
+    #[inline]
+    fn may_leave(&self) -> bool {
+        self.is_attached() && self.depth.get() == 0 && !current::forbids_safepoint()
+    }
+
+    /// What is asked of this thread: 0 is nothing. With [`STOP`] among the bits, it should
+    /// [`park`](Self::park) soon. One relaxed load of a word on this thread's own cache line.
+    #[inline(always)]
+    pub fn poll(&self) -> u32 {
+        // Relaxed: a hint. Who acts on it takes the bits, or the lock.
+        self.record.word.requests.load(Ordering::Relaxed)
+    }
+
+    /// Takes those of the user's request bits that are in `mask` out of the poll word, and says which
+    /// were set. What was written before they were raised is seen from here on.
+    pub fn take_requests(&self, mask: u32) -> u32 {
+        let mask = mask & !STOP;
+        // Acquire: pairs with the release of `raise`.
+        self.record.word.requests.fetch_and(!mask, Ordering::Acquire) & mask
+    }
+
+    /// Raises the user's request bits in this thread's own poll word.
+    pub fn raise(&self, bits: u32) {
+        raise(&self.record, bits);
+    }
+
+    /// A safepoint: when a stop is on, waits for its end as a detached thread. `false`: it does
+    /// nothing, for the reasons that [`detach`](Self::detach) does nothing.
+    pub fn park(&self) -> bool {
+        if !self.may_leave() {
+            return false;
+        }
+        // A stop that finds this thread attached sets its poll word before it waits.
+        if self.poll() & STOP != 0 {
+            self.park_slow();
+        }
+        true
+    }
+
+    #[cold]
+    fn park_slow(&self) {
+        let mut registry = self.coordinator.registry.lock();
+        if registry.stopper.is_some() {
+            self.coordinator.step_out(&mut registry, &self.record);
+            drop(self.coordinator.step_in(registry, &self.record));
+        }
+    }
+
+    /// Stops the world: returns when no other thread is attached, and none will be before the
+    /// returned value is dropped. Requests are served one after the other; who waits for its turn
+    /// waits like a detached thread.
+    ///
+    /// # Errors
+    ///
+    /// The world runs then, and nothing has changed, although other stops may have come and gone meanwhile.
+    pub fn stop(&self) -> Result<WorldStopped<'_, T>, StopError> {
+        if current::is_stopping() {
+            return Err(StopError::Nested);
+        }
+        if !self.is_attached() {
+            return Err(StopError::NotAttached);
+        }
+        if !self.may_leave() {
+            return Err(StopError::NoSafepoint);
+        }
+        let coordinator = &*self.coordinator;
+        let id = self.record.id;
+        let mut registry = coordinator.registry.lock();
+        if !registry.is_turn_of(id) {
+            registry = self.wait_turn(registry);
+        }
+        if let Some(gone) = registry.gone() {
+            registry.failed_stops += 1;
+            coordinator.call_queue(&registry);
+            return Err(gone);
+        }
+        let begun = Instant::now();
+        coordinator.begin(&mut registry, id);
+        drop(registry);
+        current::hold(current::STOPPING);
+        match coordinator.await_arrivals(begun) {
+            Ok(time_to_stop) => {
+                Ok(WorldStopped { coordinator, requester: id, time_to_stop, not_send: PhantomData })
+            }
+            Err(gone) => {
+                current::let_go(current::STOPPING);
+                Err(gone)
+            }
+        }
+    }
+
+    /// Waits in the queue, detached, and comes back attached: because it is this thread's turn, or
+    /// because no turn will ever come (`Registry::gone`).
+    #[cold]
+    fn wait_turn<'a>(&'a self, mut registry: Guard<'a, Registry<T>>) -> Guard<'a, Registry<T>> {
+        let coordinator = &*self.coordinator;
+        let id = self.record.id;
+        registry.queue.push_back(id);
+        coordinator.step_out(&mut registry, &self.record);
+        loop {
+            let is_gone = registry.stopper.is_none() && registry.gone().is_some();
+            if !is_gone && !registry.is_turn_of(id) {
+                registry = coordinator.turn.wait(registry);
+                continue;
+            }
+            match self.record.step(DETACHED, ATTACHED) {
+                Ok(_) => break,
+                Err(SUSPENDED | AWAITED) => registry = coordinator.await_suspension(registry, &self.record),
+                Err(state) => unreachable_state(id, state),
+            }
+        }
+        registry.queue.retain(|&waiting| waiting != id);
+        registry
+    }
+
+    /// Declares that this thread must not reach a safepoint while the guard lives: `stop` refuses, `park`
+    /// and `detach` do nothing. Guards nest.
+    pub fn no_safepoint(&self) -> NoSafepoint<'_> {
+        self.depth.set(self.depth.get().checked_add(1).expect("too many no-safepoint guards"));
+        NoSafepoint { depth: &self.depth }
+    }
+
+    /// How many [`NoSafepoint`]s of this participant live.
+    #[inline]
+    pub fn no_safepoint_depth(&self) -> u32 {
+        self.depth.get()
+    }
+}
+
+impl<T> Drop for Participant<T> {
+    fn drop(&mut self) {
+        current::unwatch(self.record.id.get());
+        let coordinator = &*self.coordinator;
+        let id = self.record.id;
+        let mut registry = coordinator.registry.lock();
+        if registry.stopper == Some(id) {
+            // Its `WorldStopped` was leaked; nobody can look at it any more.
+            current::let_go(current::STOPPING);
+            coordinator.end(&mut registry);
+        }
+        loop {
+            match self.record.word.state.load(Ordering::Relaxed) {
+                // Somebody acts for this thread, and must not find it gone half way; unless that is
+                // this very thread.
+                SUSPENDED | AWAITED if current::suspended() != id.get() => {
+                    registry = coordinator.await_suspension(registry, &self.record);
+                }
+                _ => break,
+            }
+        }
+        current::leave(id.get());
+        if self.record.set_state(ENDED) == AWAITED {
+            coordinator.open_gate(&registry);
+        }
+        let entry = registry.position(id).map(|at| {
+            coordinator.acknowledge(&mut registry, at);
+            registry.entries.remove(at)
+        });
+        if entry.as_ref().is_some_and(|e| e.orphaned) {
+            registry.orphans -= 1;
+            coordinator.call_queue(&registry);
+        }
+        drop(registry);
+        // The payload may be dropped here, without the lock.
+        drop(entry);
+    }
+}
+
+impl<T> fmt::Debug for Participant<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Participant")
+            .field("id", &self.record.id)
+            .field("attached", &self.is_attached())
+            .finish_non_exhaustive()
+    }
+}
+
+/// This thread must not reach a safepoint; see [`Participant::no_safepoint`].
+#[must_use = "safepoints are allowed again when the guard is dropped"]
+#[derive(Debug)]
+pub struct NoSafepoint<'a> {
+    depth: &'a std::cell::Cell<u32>,
+}
+
+impl Drop for NoSafepoint<'_> {
+    fn drop(&mut self) {
+        self.depth.set(self.depth.get() - 1);
+    }
+}
+
+/// The proof that the world stands still: no other participant is attached, or suspended by
+/// another thread. Dropping it lets the world go. `Sync`, so that helpers may be shown the proof;
+/// not `Send`, because it is given back where it was asked for.
+#[must_use = "the world runs again when this is dropped"]
+pub struct WorldStopped<'a, T = ()> {
+    coordinator: &'a Coordinator<T>,
+    requester: ThreadId,
+    time_to_stop: Duration,
+    /// `Sync` and not `Send`, like this guard.
+    not_send: PhantomData<std::sync::MutexGuard<'a, ()>>,
+}
+
+impl<T> WorldStopped<'_, T> {
+    /// How long it took from the request, without the wait for other stops, until all others stood still.
+    pub fn time_to_stop(&self) -> Duration {
+        self.time_to_stop
+    }
+
+    /// Who asked for it.
+    pub fn requester(&self) -> ThreadId {
+        self.requester
+    }
+
+    /// Whose world it is.
+    pub fn coordinator(&self) -> &Coordinator<T> {
+        self.coordinator
+    }
+
+    /// Calls `f` with every registered thread: parked, detached, and the requester itself. Threads
+    /// that are born meanwhile may be missed, threads that end meanwhile included.
+    pub fn threads(&self, mut f: impl FnMut(ThreadId, &T)) {
+        let records: Vec<_> =
+            self.coordinator.registry.lock().entries.iter().map(|e| e.record.clone()).collect();
+        for record in records {
+            f(record.id, &record.data);
+        }
+    }
+}
+
+impl<T> Drop for WorldStopped<'_, T> {
+    fn drop(&mut self) {
+        current::let_go(current::STOPPING);
+        self.coordinator.end(&mut self.coordinator.registry.lock());
+    }
+}
+
+impl<T> fmt::Debug for WorldStopped<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("WorldStopped")
+            .field("requester", &self.requester)
+            .field("time_to_stop", &self.time_to_stop)
+            .finish_non_exhaustive()
+    }
+}
+
+/// What [`Coordinator::suspend`] found.
+#[must_use = "a suspension ends when its guard is dropped"]
+#[derive(Debug)]
+pub enum Suspend<'a, T> {
+    /// The thread was detached, and cannot attach before the guard is dropped.
+    Suspended(Suspended<'a, T>),
+    /// The thread is attached, or about to be.
+    Attached,
+    /// The thread has ended.
+    Ended,
+}
+
+/// One detached thread is kept so; see [`Coordinator::suspend`]. Derefs to what it shows of itself.
+pub struct Suspended<'a, T> {
+    coordinator: &'a Coordinator<T>,
+    record: Arc<Record<T>>,
+    not_send: PhantomData<*mut ()>,
+}
+
+impl<T> Suspended<'_, T> {
+    /// Whom it suspends.
+    pub fn id(&self) -> ThreadId {
+        self.record.id
+    }
+}
+
+impl<T> Deref for Suspended<'_, T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        &self.record.data
+    }
+}
+
+impl<T> Drop for Suspended<'_, T> {
+    fn drop(&mut self) {
+        current::set_suspended(0);
+        let was_awaited = match self.record.step(SUSPENDED, DETACHED) {
+            Ok(_) => false,
+            Err(AWAITED) => {
+                self.record.set_state(DETACHED);
+                true
+            }
+            // The participant has ended in our hands: it is this thread's own.
+            Err(_) => return,
+        };
+        dekker_fence();
+        // `SeqCst`: the same race as a detach's, see the module's `Orderings`.
+        if was_awaited || self.coordinator.stop.load(Ordering::SeqCst) {
+            let mut registry = self.coordinator.registry.lock();
+            // This is not the record's thread, which may have attached by now, and been asked to park by
+            // another stop than the one that was seen above: nobody else may acknowledge that.
+            if self.record.state() == DETACHED
+                && let Some(at) = registry.position(self.record.id)
+            {
+                self.coordinator.acknowledge(&mut registry, at);
+            }
+            self.coordinator.open_gate(&registry);
+        }
+    }
+}
+
+impl<T> fmt::Debug for Suspended<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Suspended").field(&self.record.id).finish()
+    }
+}
+
+/// The world is stopped and the registry locked for a fork; see [`Coordinator::prepare_fork`].
+/// Dropping it is [`parent`](Self::parent).
+#[must_use = "the world runs again when this is dropped"]
+pub struct ForkGuard<'a, T> {
+    // In this order: the lock is let go before the world is.
+    registry: Guard<'a, Registry<T>>,
+    world: WorldStopped<'a, T>,
+}
+
+impl<'a, T> ForkGuard<'a, T> {
+    /// In the parent, or when the fork failed: everything goes on.
+    pub fn parent(self) {}
+
+    /// In the child: the participants of all other threads are gone, and returned, for somebody to
+    /// care for what they owned. The world runs again. Called in a process that still has the other
+    /// threads, it leaves them with participants that panic when they try to attach.
+    pub fn child(mut self) -> Vec<Ended<T>> {
+        let here = std::thread::current().id();
+        let registry = &mut *self.registry;
+        let all = std::mem::take(&mut registry.entries);
+        let (kept, lost): (_, Vec<_>) = all.into_iter().partition(|e| e.record.thread == here);
+        registry.entries = kept;
+        registry.orphans = registry.entries.iter().filter(|e| e.orphaned).count();
+        // Those who waited, for whatever, wait no more.
+        registry.owed = 0;
+        registry.at_gate = 0;
+        registry.queue.clear();
+        let end = |entry: Entry<T>| {
+            entry.record.set_state(ENDED);
+            Ended(entry.record)
+        };
+        lost.into_iter().map(end).collect()
+    }
+}
+
+impl<T> fmt::Debug for ForkGuard<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("ForkGuard").field(&self.world).finish()
+    }
+}
+
+/// A participant whose thread a fork's child does not have.
+pub struct Ended<T>(Arc<Record<T>>);
+
+impl<T> Ended<T> {
+    /// Its name.
+    pub fn id(&self) -> ThreadId {
+        self.0.id
+    }
+
+    /// What it showed of itself.
+    pub fn data(&self) -> &T {
+        &self.0.data
+    }
+}
+
+impl<T> fmt::Debug for Ended<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Ended").field(&self.0.id).finish()
+    }
+}
+
+/// A stop that takes long: who has not come.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct SlowStop {
+    /// How long the requester has waited since its stop began.
+    pub waited: Duration,
+    /// Those it still waits for.
+    pub stragglers: Vec<Straggler>,
+}
+
+/// A thread that a stop waits for.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Straggler {
+    /// Who.
+    pub id: ThreadId,
+    /// What its thread was called when it registered.
+    pub name: Option<String>,
+    /// For how long it has been attached *at least*: since this stop asked for it. Attaching is too cheap
+    /// to look at a clock.
+    pub attached_for: Duration,
+    /// It is not attached itself: another thread keeps it [suspended](Coordinator::suspend).
+    pub is_suspended: bool,
+}
+
+impl Straggler {
+    fn of<T>(record: &Record<T>, waited: Duration) -> Self {
+        Self {
+            id: record.id,
+            name: record.name.clone(),
+            attached_for: waited,
+            is_suspended: record.state() != ATTACHED,
+        }
+    }
+}
+
+/// What a [`Coordinator`] has seen.
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub struct Stats {
+    /// Threads that are registered now.
+    pub threads: usize,
+    /// Threads that are attached now.
+    pub attached: usize,
+    /// Stops that were completed.
+    pub stops: u64,
+    /// Stops that were given up, because a thread had ended attached.
+    pub failed_stops: u64,
+    /// From request to standstill, all stops together.
+    pub time_to_stop: Duration,
+    /// From request to standstill, the longest.
+    pub max_time_to_stop: Duration,
+}
+
+/// Why a thread could not attach.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum AttachError {
+    /// It is attached, here or elsewhere.
+    AlreadyAttached,
+    /// It is inside a [traversal](traversing).
+    Traversing,
+    /// It keeps another thread [suspended](Coordinator::suspend).
+    Suspending,
+    /// It is ending: this is a thread-local's destructor, and nobody would notice a leak any more.
+    ThreadEnding,
+}
+
+impl AttachError {
+    #[cold]
+    fn now() -> Self {
+        if is_traversing() {
+            Self::Traversing
+        } else if current::current() != 0 {
+            Self::AlreadyAttached
+        } else if current::is_ending() {
+            Self::ThreadEnding
+        } else {
+            Self::Suspending
+        }
+    }
+}
+
+impl fmt::Display for AttachError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::AlreadyAttached => "this thread is attached already",
+            Self::Traversing => "this thread is inside a traversal",
+            Self::Suspending => "this thread keeps another one suspended",
+            Self::ThreadEnding => "this thread is ending",
+        })
+    }
+}
+
+impl std::error::Error for AttachError {}
+
+/// Why the world was not stopped.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum StopError {
+    /// This thread has stopped the world already.
+    Nested,
+    /// This thread is not attached (to this coordinator).
+    NotAttached,
+    /// This thread must not reach a safepoint now.
+    NoSafepoint,
+    /// A thread has ended without detaching: its participant was leaked.
+    ThreadGone {
+        /// What the thread was called when it registered.
+        name: Option<String>,
+        /// Its participant.
+        id: ThreadId,
+    },
+}
+
+impl fmt::Display for StopError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Nested => f.write_str("this thread has stopped the world already"),
+            Self::NotAttached => f.write_str("this thread is not attached"),
+            Self::NoSafepoint => f.write_str("this thread must not reach a safepoint now"),
+            Self::ThreadGone { name, id } => {
+                let name = name.as_deref().unwrap_or("without a name");
+                write!(f, "thread {id} ({name}) has ended attached: its participant was leaked")
+            }
+        }
+    }
+}
+
+impl std::error::Error for StopError {}
+
+/// The registry's lock and what is waited for with it: std's, not `parking_lot`'s, because of fork. A
+/// `parking_lot` lock keeps its waiters in a table of the process, and hands itself over to the
+/// first of them: in the child that is a thread which does not exist. std's is one futex word.
+#[cfg(not(all(test, loom)))]
+mod lock {
+    use std::sync::PoisonError;
+    use std::time::Duration;
+
+    pub(super) use std::sync::MutexGuard as Guard;
+
+    #[derive(Debug)]
+    pub(super) struct Mutex<T>(std::sync::Mutex<T>);
+
+    impl<T> Mutex<T> {
+        pub(super) fn new(value: T) -> Self {
+            Self(std::sync::Mutex::new(value))
+        }
+
+        pub(super) fn lock(&self) -> Guard<'_, T> {
+            self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        }
+    }
+
+    #[derive(Debug)]
+    pub(super) struct Condvar(std::sync::Condvar);
+
+    impl Condvar {
+        pub(super) fn new() -> Self {
+            Self(std::sync::Condvar::new())
+        }
+
+        pub(super) fn wait<'a, T>(&self, guard: Guard<'a, T>) -> Guard<'a, T> {
+            self.0.wait(guard).unwrap_or_else(PoisonError::into_inner)
+        }
+
+        /// The second value: the time is up.
+        pub(super) fn wait_for<'a, T>(&self, guard: Guard<'a, T>, limit: Duration) -> (Guard<'a, T>, bool) {
+            let (guard, result) = self.0.wait_timeout(guard, limit).unwrap_or_else(PoisonError::into_inner);
+            (guard, result.timed_out())
+        }
+
+        pub(super) fn notify_one(&self) {
+            self.0.notify_one();
+        }
+
+        pub(super) fn notify_all(&self) {
+            self.0.notify_all();
+        }
+    }
+}
+
+#[cfg(all(test, loom))]
+mod lock {
+    use std::time::Duration;
+
+    pub(super) use crate::sync::{Mutex, MutexGuard as Guard};
+
+    #[derive(Debug)]
+    pub(super) struct Condvar(crate::sync::Condvar);
+
+    impl Condvar {
+        pub(super) fn new() -> Self {
+            Self(crate::sync::Condvar::new())
+        }
+
+        pub(super) fn wait<'a, T>(&self, mut guard: Guard<'a, T>) -> Guard<'a, T> {
+            self.0.wait(&mut guard);
+            guard
+        }
+
+        pub(super) fn wait_for<'a, T>(
+            &self,
+            mut guard: Guard<'a, T>,
+            limit: Duration,
+        ) -> (Guard<'a, T>, bool) {
+            let timed_out = self.0.wait_for(&mut guard, limit).timed_out();
+            (guard, timed_out)
+        }
+
+        pub(super) fn notify_one(&self) {
+            self.0.notify_one();
+        }
+
+        pub(super) fn notify_all(&self) {
+            self.0.notify_all();
+        }
+    }
+}

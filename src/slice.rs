@@ -1,0 +1,225 @@
+//! Floor 5: [`GcSlice`], one object for a header and a number of items that is known when it is made.
+//!
+//! ```text
+//! | Header | length | HeaderSlice<H, [T]>: header, items … |
+//! ```
+//!
+//! The handle is one word: the length lies in the object, and the wide reference is made on access.
+
+use std::alloc::Layout;
+use std::any::TypeId;
+use std::fmt;
+use std::marker::PhantomData;
+use std::mem::ManuallyDrop;
+use std::ptr::NonNull;
+
+use crate::error::AllocError;
+use crate::gc::{AnyGc, check, offset};
+use crate::header::Header;
+use crate::managed::{self, Raw, drop_reference, object};
+use crate::object::{Tracer, TypeInfo};
+use crate::safepoint::current;
+use crate::space::GRANULE;
+use crate::{Mutator, Trace};
+
+/// A value with a sequence of items behind it, in one piece of memory: what a [`GcSlice`] holds.
+#[derive(Debug)]
+#[repr(C)]
+pub struct HeaderSlice<H, S: ?Sized> {
+    /// What there is one of.
+    pub header: H,
+    /// What there are many of; `[T]` in a [`GcSlice`].
+    pub items: S,
+}
+
+struct Sliced<H, T>(PhantomData<(H, T)>);
+
+impl<H: Trace, T: Trace> Sliced<H, T> {
+    const ALIGN: usize = align_of::<HeaderSlice<H, [T; 0]>>();
+    /// From the header to the length.
+    const LEN: usize = offset(align_of::<usize>());
+    /// From the header to the value.
+    const VALUE: usize = (Self::LEN + size_of::<usize>()).next_multiple_of(Self::ALIGN);
+
+    const INFO: &'static TypeInfo = &TypeInfo {
+        id: TypeId::of::<HeaderSlice<H, [T]>>,
+        name: std::any::type_name::<HeaderSlice<H, [T]>>,
+        offset: 0,
+        tracked: H::TRACKED || T::TRACKED,
+        traverse: Self::traverse,
+        clear: Self::clear,
+        finalize: None,
+        drop: if std::mem::needs_drop::<H>() || std::mem::needs_drop::<T>() { Some(Self::drop) } else { None },
+    };
+
+    /// The value of a live object, given its first byte.
+    unsafe fn value(start: NonNull<u8>) -> NonNull<HeaderSlice<H, [T]>> {
+        // SAFETY: the caller names an object of this type, laid out by `allocate`.
+        unsafe {
+            let len = start.add(Self::LEN).cast::<usize>().read();
+            let wide = std::ptr::slice_from_raw_parts_mut(start.add(Self::VALUE).as_ptr().cast::<T>(), len);
+            // The cast keeps the length: both end in a `[T]`.
+            NonNull::new_unchecked(wide as *mut HeaderSlice<H, [T]>)
+        }
+    }
+
+    unsafe fn traverse(start: NonNull<u8>, tracer: &mut Tracer) {
+        // SAFETY: the table belongs to objects of this type, and the caller has a live one.
+        let value = unsafe { Self::value(start).as_ref() };
+        value.header.traverse(tracer);
+        if T::TRACKED {
+            value.items.iter().for_each(|item| item.traverse(tracer));
+        }
+    }
+
+    unsafe fn clear(start: NonNull<u8>, m: *const ()) {
+        // SAFETY: as in `traverse`; `m` is a mutator.
+        let (value, m) = unsafe { (Self::value(start).as_ref(), managed::mutator(m)) };
+        value.header.clear(m);
+        if T::TRACKED {
+            value.items.iter().for_each(|item| item.clear(m));
+        }
+    }
+
+    unsafe fn drop(start: NonNull<u8>) {
+        // SAFETY: as in `traverse`; the caller gives the value up.
+        unsafe { Self::value(start).drop_in_place() };
+    }
+}
+
+/// Memory with some items written into it: dropped and given back if making the others panics.
+struct Partial<'a, H: Trace, T: Trace> {
+    m: &'a Raw,
+    cell: NonNull<u8>,
+    items: NonNull<T>,
+    written: usize,
+    header: PhantomData<H>,
+}
+
+impl<H: Trace, T: Trace> Drop for Partial<'_, H, T> {
+    fn drop(&mut self) {
+        // SAFETY: these items were written and the memory was never published.
+        unsafe {
+            std::ptr::slice_from_raw_parts_mut(self.items.as_ptr(), self.written).drop_in_place();
+            self.m.free(self.cell);
+        }
+    }
+}
+
+/// A counted reference to a [`HeaderSlice<H, [T]>`](HeaderSlice) in a heap: one word.
+///
+/// ```
+/// use standstill::{GcSlice, Heap};
+///
+/// let heap = Heap::new();
+/// let m = heap.attach();
+/// let tuple: GcSlice<&str, i32> = m.alloc_slice("triple", [1, 2, 3]);
+/// assert_eq!(tuple.get(&m).items, [1, 2, 3]);
+/// assert_eq!(tuple.get(&m).header, "triple");
+/// ```
+pub struct GcSlice<H, T> {
+    header: NonNull<Header>,
+    owns: PhantomData<(H, T)>,
+}
+
+// SAFETY: as for `Gc`.
+unsafe impl<H: Send + Sync, T: Send + Sync> Send for GcSlice<H, T> {}
+// SAFETY: as above.
+unsafe impl<H: Send + Sync, T: Send + Sync> Sync for GcSlice<H, T> {}
+
+impl<H: Trace, T: Trace> GcSlice<H, T> {
+    /// Allocates; if there is no room, header and items come back.
+    pub(crate) fn allocate<I>(m: &Raw, header: H, items: I) -> Result<Self, AllocError<(H, I)>>
+    where
+        H: Send + Sync,
+        T: Send + Sync,
+        I: ExactSizeIterator<Item = T>,
+    {
+        let len = items.len();
+        let layout = Layout::array::<T>(len)
+            .and_then(|items| Layout::new::<H>().extend(items))
+            .and_then(|(value, _)| Layout::from_size_align(Sliced::<H, T>::VALUE, 1)?.extend(value))
+            .map(|(whole, _)| whole.size());
+        let size = match layout {
+            Ok(size) => size,
+            Err(_) => {
+                let reason = crate::error::OutOfMemory::TooLarge { size: usize::MAX };
+                return Err(AllocError::new((header, items), reason));
+            }
+        };
+        let cell = match m.allocate(size, Sliced::<H, T>::ALIGN.max(GRANULE)) {
+            Ok(cell) => cell,
+            Err(reason) => return Err(AllocError::new((header, items), reason)),
+        };
+        let index = managed::type_index(m, Sliced::<H, T>::INFO);
+        // SAFETY: fresh memory, large enough for the parts at their places; nobody else knows it, and it
+        // is published when all of it is written.
+        unsafe {
+            cell.add(Sliced::<H, T>::LEN).cast::<usize>().write(len);
+            let value = Sliced::<H, T>::value(cell);
+            let first = NonNull::new_unchecked((&raw mut (*value.as_ptr()).items).cast::<T>());
+            let mut partial = Partial::<H, T> { m, cell, items: first, written: 0, header: PhantomData };
+            for item in items.take(len) {
+                first.add(partial.written).write(item);
+                partial.written += 1;
+            }
+            assert_eq!(partial.written, len, "the iterator gave fewer items than it promised");
+            std::mem::forget(partial);
+            (&raw mut (*value.as_ptr()).header).write(header);
+            cell.cast::<Header>().write(Header::new(m.id(), index));
+            m.publish(object(cell.cast()), Sliced::<H, T>::INFO.tracked);
+        }
+        Ok(Self { header: cell.cast(), owns: PhantomData })
+    }
+
+    /// Header and items, for as long as handle and mutator are borrowed.
+    ///
+    /// # Panics
+    ///
+    /// When the object belongs to another heap than the mutator.
+    pub fn get<'a>(&'a self, m: &'a Mutator) -> &'a HeaderSlice<H, [T]> {
+        check(self.header, m);
+        // SAFETY: this reference keeps the object alive.
+        unsafe { Sliced::<H, T>::value(self.header.cast()).as_ref() }
+    }
+
+    /// The same reference without its type.
+    pub fn into_any(this: Self) -> AnyGc {
+        // SAFETY: the reference goes over.
+        unsafe { AnyGc::from_header(ManuallyDrop::new(this).header) }
+    }
+
+    /// Whether two handles refer to the same object.
+    pub fn ptr_eq(this: &Self, other: &Self) -> bool {
+        this.header == other.header
+    }
+}
+
+impl<H, T> Clone for GcSlice<H, T> {
+    #[inline]
+    fn clone(&self) -> Self {
+        // SAFETY: this reference keeps the object alive.
+        unsafe { self.header.as_ref() }.clone_ref(current());
+        Self { header: self.header, owns: PhantomData }
+    }
+}
+
+impl<H, T> Drop for GcSlice<H, T> {
+    #[inline]
+    fn drop(&mut self) {
+        // SAFETY: this value owned a reference.
+        unsafe { drop_reference(self.header) };
+    }
+}
+
+impl<H: Trace, T: Trace> Trace for GcSlice<H, T> {
+    fn traverse(&self, tracer: &mut Tracer) {
+        tracer.edge(self.header.as_ptr() as usize);
+    }
+}
+
+impl<H, T> fmt::Debug for GcSlice<H, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "GcSlice<{}, {}>({:p})", std::any::type_name::<H>(), std::any::type_name::<T>(), self.header)
+    }
+}

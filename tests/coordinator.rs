@@ -1,0 +1,715 @@
+//! The coordinator with real threads: what a profiler, a debugger or a fork handler sees of it.
+#![cfg(not(loom))]
+
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::*};
+use std::sync::mpsc;
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::Duration;
+
+use standstill::safepoint::{
+    AttachError, Config, Coordinator, Participant, STOP, StopError, Suspend, ThreadId, TraversalGuard,
+    WorldStopped, current, is_stopping, is_traversing, traversing,
+};
+
+/// A type cannot have `$trait`: if it had, the call below would be ambiguous.
+macro_rules! assert_not_impl {
+    ($type:ty: $trait:path) => {
+        const _: fn() = || {
+            trait Ambiguous<A> {
+                fn ask() {}
+            }
+            impl<T: ?Sized> Ambiguous<()> for T {}
+            struct Has;
+            impl<T: ?Sized + $trait> Ambiguous<Has> for T {}
+            <$type as Ambiguous<_>>::ask()
+        };
+    };
+}
+
+assert_not_impl!(Participant<()>: Send);
+assert_not_impl!(Participant<()>: Sync);
+assert_not_impl!(WorldStopped<'static, ()>: Send);
+assert_not_impl!(TraversalGuard: Send);
+assert_not_impl!(standstill::safepoint::Suspended<'static, ()>: Send);
+assert_not_impl!(standstill::safepoint::NoSafepoint<'static>: Send);
+assert_not_impl!(standstill::safepoint::ForkGuard<'static, ()>: Send);
+
+const _: fn() = || {
+    fn is_sync<T: Sync>() {}
+    fn is_send<T: Send>() {}
+    is_sync::<WorldStopped<'static, ()>>();
+    is_sync::<Coordinator<usize>>();
+    is_send::<Coordinator<usize>>();
+};
+
+fn attached<T: Send + Sync + 'static>(coordinator: &Arc<Coordinator<T>>, data: T) -> Participant<T> {
+    let me = coordinator.register(data);
+    me.attach().unwrap();
+    me
+}
+
+/// What a stop protects: two words that attached threads change one after the other.
+#[derive(Default)]
+struct World(AtomicUsize, AtomicUsize);
+
+impl World {
+    fn touch(&self) {
+        let n = self.0.load(Relaxed) + 1;
+        self.0.store(n, Relaxed);
+        std::hint::spin_loop();
+        self.1.store(n, Relaxed);
+    }
+
+    fn check(&self) {
+        assert_eq!(self.0.load(Relaxed), self.1.load(Relaxed));
+    }
+}
+
+fn rounds(usual: usize) -> usize {
+    if cfg!(miri) { usual / 100 + 1 } else { usual }
+}
+
+#[test]
+fn stress() {
+    let coordinator = Coordinator::<Mutex<usize>>::new();
+    let worlds: Arc<[World; 6]> = Arc::default();
+    let ids: [Mutex<Option<ThreadId>>; 2] = Default::default();
+    let done = AtomicBool::new(false);
+    let finished = AtomicUsize::new(0);
+    thread::scope(|s| {
+        for world in worlds.iter().take(2) {
+            s.spawn(|| {
+                let me = attached(&coordinator, Mutex::new(0));
+                while !done.load(Relaxed) {
+                    world.touch();
+                    if me.poll() != 0 {
+                        assert!(me.park());
+                        me.take_requests(!0);
+                    }
+                    // More threads than processors: without it a stop takes time slices.
+                    thread::yield_now();
+                }
+            });
+        }
+        // In and out.
+        s.spawn(|| {
+            let me = coordinator.register(Mutex::new(0));
+            *ids[0].lock().unwrap() = Some(me.id());
+            while !done.load(Relaxed) {
+                me.attach().unwrap();
+                worlds[2].touch();
+                assert!(me.detach());
+                assert_eq!(current(), 0);
+                thread::yield_now();
+            }
+        });
+        // Births and exits.
+        s.spawn(|| {
+            while !done.load(Relaxed) {
+                let me = coordinator.register(Mutex::new(0));
+                *ids[1].lock().unwrap() = Some(me.id());
+                me.attach().unwrap();
+                worlds[3].touch();
+                if me.id().get().is_multiple_of(2) {
+                    me.detach();
+                }
+                drop(me);
+                thread::yield_now();
+            }
+        });
+        // Acts for others, from outside.
+        s.spawn(|| {
+            while !done.load(Relaxed) {
+                coordinator.poke_attached(4);
+                for id in &ids {
+                    let id = *id.lock().unwrap();
+                    if let Some(Suspend::Suspended(guard)) = id.map(|id| coordinator.suspend(id)) {
+                        *guard.try_lock().expect("nobody else acts for it") += 1;
+                    }
+                }
+                thread::yield_now();
+            }
+        });
+        for _ in 0..2 {
+            s.spawn(|| {
+                let me = attached(&coordinator, Mutex::new(0));
+                for _ in 0..rounds(1_000) {
+                    let stopped = me.stop().unwrap();
+                    worlds.iter().for_each(World::check);
+                    let mut n = 0;
+                    stopped.threads(|_, count| {
+                        drop(count.try_lock().expect("nobody acts for it"));
+                        n += 1;
+                    });
+                    assert!(n >= 1);
+                    thread::yield_now();
+                    worlds.iter().for_each(World::check);
+                }
+                if finished.fetch_add(1, Relaxed) == 1 {
+                    done.store(true, Relaxed);
+                }
+            });
+        }
+    });
+    assert_eq!(coordinator.threads(), 0);
+    let stats = coordinator.stats();
+    assert_eq!((stats.threads, stats.attached, stats.failed_stops), (0, 0, 0));
+    assert_eq!(stats.stops, 2 * rounds(1_000) as u64);
+    assert!(stats.max_time_to_stop <= stats.time_to_stop);
+}
+
+#[test]
+fn current_follows_attach_and_detach() {
+    let coordinator = Coordinator::new();
+    let me = coordinator.register(());
+    assert!(me.id().get() <= ThreadId::MAX);
+    assert_eq!((current(), me.is_attached()), (0, false));
+    me.attach().unwrap();
+    assert_eq!((current(), me.is_attached()), (me.id().get(), true));
+    assert!(me.park(), "no stop is on: nothing to wait for");
+    assert!(me.detach());
+    assert!(!me.detach(), "once is enough");
+    assert!(!me.park());
+    assert_eq!(current(), 0);
+    me.attach().unwrap();
+    drop(me);
+    assert_eq!(current(), 0);
+    assert_eq!(coordinator.threads(), 0);
+}
+
+#[test]
+fn a_thread_is_attached_once_in_the_whole_process() {
+    let (here, there) = (Coordinator::new(), Coordinator::new());
+    let me = attached(&here, ());
+    assert_eq!(me.attach(), Err(AttachError::AlreadyAttached));
+    assert_eq!(here.register(()).attach(), Err(AttachError::AlreadyAttached));
+    let other = there.register(());
+    assert_eq!(other.attach(), Err(AttachError::AlreadyAttached));
+    assert_ne!(me.id(), other.id());
+    me.detach();
+    other.attach().unwrap();
+    assert_eq!(current(), other.id().get());
+}
+
+#[test]
+fn a_thousand_detached_threads_stop_without_being_asked() {
+    const THREADS: usize = 1_000;
+    let coordinator = Coordinator::new();
+    let (ready, readied) = mpsc::channel();
+    let threads: Vec<_> = (0..THREADS)
+        .map(|n| {
+            let (coordinator, ready) = (coordinator.clone(), ready.clone());
+            let (go, gone) = mpsc::channel::<()>();
+            let body = move || {
+                let me = coordinator.register(n);
+                me.attach().unwrap();
+                me.detach();
+                ready.send(()).unwrap();
+                let _ = gone.recv();
+            };
+            (go, thread::Builder::new().stack_size(64 << 10).spawn(body).unwrap())
+        })
+        .collect();
+    readied.iter().take(THREADS).for_each(drop);
+    let me = attached(&coordinator, THREADS);
+    for _ in 0..10 {
+        let stopped = me.stop().unwrap();
+        let mut sum = 0;
+        stopped.threads(|_, n| sum += n);
+        assert_eq!(sum, THREADS * (THREADS + 1) / 2);
+    }
+    assert_eq!(coordinator.stats().threads, THREADS + 1);
+    assert_eq!(coordinator.stats().attached, 1);
+    // Half of them end while the world stands.
+    let stopped = me.stop().unwrap();
+    for (go, thread) in threads.into_iter().step_by(2) {
+        drop(go);
+        thread.join().unwrap();
+    }
+    drop(stopped);
+    drop(me.stop().unwrap());
+}
+
+#[test]
+fn births_do_not_wait_but_attaching_does() {
+    let coordinator = Coordinator::new();
+    let me = attached(&coordinator, ());
+    let stopped = me.stop().unwrap();
+    let (born, birth) = mpsc::channel();
+    let running = Arc::new(AtomicBool::new(false));
+    let child = thread::spawn({
+        let (coordinator, running) = (coordinator.clone(), running.clone());
+        move || {
+            let me = coordinator.register(());
+            born.send(()).unwrap();
+            me.attach().unwrap();
+            assert!(running.load(SeqCst), "attached while the world was stopped");
+        }
+    });
+    birth.recv().unwrap();
+    assert_eq!(coordinator.threads(), 2);
+    for _ in 0..100 {
+        thread::yield_now();
+    }
+    running.store(true, SeqCst);
+    drop(stopped);
+    child.join().unwrap();
+    assert_eq!(coordinator.threads(), 1);
+}
+
+#[test]
+fn back_to_back_stops_leave_everybody_a_turn() {
+    let coordinator = Coordinator::new();
+    let turns: [AtomicUsize; 3] = Default::default();
+    let done = AtomicBool::new(false);
+    let most = 500;
+    thread::scope(|s| {
+        for turn in &turns {
+            s.spawn(|| {
+                let me = attached(&coordinator, ());
+                while !done.load(Relaxed) {
+                    if me.poll() & STOP != 0 {
+                        me.park();
+                        turn.fetch_add(1, Relaxed);
+                    }
+                    thread::yield_now();
+                }
+            });
+        }
+        let me = attached(&coordinator, ());
+        while coordinator.stats().attached < 4 {
+            thread::yield_now();
+        }
+        for stop in 0..rounds(most) {
+            // All have been stopped `stop` times, and each must have come back from each but the last.
+            drop(me.stop().unwrap());
+            for turn in &turns {
+                assert!(turn.load(Relaxed) >= stop.saturating_sub(1), "a thread was not given its turn");
+            }
+        }
+        done.store(true, Relaxed);
+    });
+}
+
+#[test]
+fn requesters_take_turns() {
+    let coordinator = Coordinator::new();
+    let inside = AtomicUsize::new(0);
+    thread::scope(|s| {
+        for _ in 0..4 {
+            s.spawn(|| {
+                let me = attached(&coordinator, ());
+                for _ in 0..rounds(500) {
+                    let stopped = me.stop().unwrap();
+                    assert_eq!(inside.fetch_add(1, Relaxed), 0);
+                    assert_eq!(stopped.requester(), me.id());
+                    assert_eq!(inside.fetch_sub(1, Relaxed), 1);
+                }
+            });
+        }
+    });
+    assert_eq!(coordinator.stats().stops, 4 * rounds(500) as u64);
+}
+
+#[test]
+fn a_slow_stop_names_who_is_missing() {
+    let coordinator = Coordinator::with_config(Config {
+        slow_stop: Duration::from_millis(1),
+        name: Some("test".into()),
+        ..Config::default()
+    });
+    assert_eq!(coordinator.name(), Some("test"));
+    let reports = Arc::new(AtomicUsize::new(0));
+    let (started, start) = mpsc::channel();
+    let straggler = thread::Builder::new()
+        .name("straggler".into())
+        .spawn({
+            let (coordinator, reports) = (coordinator.clone(), reports.clone());
+            move || {
+                let me = attached(&coordinator, ());
+                started.send(me.id()).unwrap();
+                // Deaf until it has been reported twice.
+                while reports.load(SeqCst) < 2 {
+                    thread::yield_now();
+                }
+            }
+        })
+        .unwrap();
+    let straggler_id = start.recv().unwrap();
+    let me = attached(&coordinator, ());
+    let mine = me.id();
+    // A callback that fails keeps nobody from anything, and may look around.
+    coordinator.on_slow_stop(|_| panic!("a callback that panics; nothing is wrong"));
+    let weak = Arc::downgrade(&coordinator);
+    coordinator.on_slow_stop(move |report| {
+        assert_eq!(weak.upgrade().unwrap().threads(), 2);
+        let [straggler] = &report.stragglers[..] else { panic!("{report:?}") };
+        assert_eq!((straggler.id, straggler.name.as_deref()), (straggler_id, Some("straggler")));
+        assert!(!straggler.is_suspended && straggler.attached_for <= report.waited);
+        assert_ne!(straggler.id, mine);
+        reports.fetch_add(1, SeqCst);
+    });
+    let stopped = me.stop().unwrap();
+    assert!(stopped.time_to_stop() >= Duration::from_millis(1));
+    drop(stopped);
+    straggler.join().unwrap();
+}
+
+#[test]
+fn a_thread_that_leaks_its_participant_fails_every_stop_and_holds_nobody() {
+    let coordinator = Coordinator::new();
+    let me = attached(&coordinator, ());
+    let bystander = coordinator.register(());
+    let leak = |attach: bool| {
+        let coordinator = coordinator.clone();
+        let body = move || {
+            let me = coordinator.register(());
+            if attach {
+                me.attach().unwrap();
+            }
+            let id = me.id();
+            std::mem::forget(me);
+            id
+        };
+        thread::Builder::new().name("leaker".into()).spawn(body).unwrap().join().unwrap()
+    };
+    leak(false);
+    drop(me.stop().expect("a leaked participant that is detached is harmless"));
+    let id = leak(true);
+    for _ in 0..3 {
+        let error = me.stop().unwrap_err();
+        assert_eq!(error, StopError::ThreadGone { name: Some("leaker".into()), id });
+        assert!(error.to_string().contains("leaker"));
+        assert!(me.is_attached() && !is_stopping());
+        me.detach();
+        bystander.attach().unwrap();
+        bystander.detach();
+        me.attach().unwrap();
+    }
+    assert!(coordinator.prepare_fork(&me).is_err());
+    assert_eq!(coordinator.stats().failed_stops, 4);
+}
+
+#[test]
+fn a_requester_that_waits_already_hears_of_a_leak() {
+    let coordinator = Coordinator::new();
+    let (started, start) = mpsc::channel();
+    let leaker = thread::spawn({
+        let coordinator = coordinator.clone();
+        move || {
+            let me = attached(&coordinator, ());
+            started.send(()).unwrap();
+            while me.poll() & STOP == 0 {
+                thread::yield_now();
+            }
+            std::mem::forget(me);
+        }
+    });
+    start.recv().unwrap();
+    let me = attached(&coordinator, ());
+    assert!(matches!(me.stop(), Err(StopError::ThreadGone { .. })));
+    leaker.join().unwrap();
+}
+
+#[test]
+fn a_participant_in_a_thread_local_ends_with_its_thread() {
+    thread_local! {
+        static ME: std::cell::RefCell<Option<Participant>> = const { std::cell::RefCell::new(None) };
+    }
+    let coordinator = Coordinator::new();
+    let body = {
+        let coordinator = coordinator.clone();
+        move || ME.with(|me| *me.borrow_mut() = Some(attached(&coordinator, ())))
+    };
+    thread::spawn(body).join().unwrap();
+    let me = attached(&coordinator, ());
+    assert_eq!(coordinator.threads(), 1);
+    drop(me.stop().unwrap());
+}
+
+#[test]
+fn an_ending_thread_does_not_attach_unwatched() {
+    struct Late(Option<Arc<Coordinator>>, mpsc::Sender<Result<(), AttachError>>);
+    impl Drop for Late {
+        fn drop(&mut self) {
+            let me = self.0.take().unwrap().register(());
+            self.1.send(me.attach()).unwrap();
+        }
+    }
+    thread_local! {
+        static LATE: std::cell::RefCell<Option<Late>> = const { std::cell::RefCell::new(None) };
+    }
+    let coordinator = Coordinator::new();
+    let (tell, told) = mpsc::channel();
+    let body = {
+        let coordinator = coordinator.clone();
+        move || {
+            LATE.with(|late| *late.borrow_mut() = Some(Late(Some(coordinator.clone()), tell)));
+            drop(attached(&coordinator, ()));
+        }
+    };
+    thread::spawn(body).join().unwrap();
+    // Which destructor comes first is the platform's choice.
+    assert!(matches!(told.recv().unwrap(), Ok(()) | Err(AttachError::ThreadEnding)));
+    let me = attached(&coordinator, ());
+    drop(me.stop().unwrap());
+}
+
+#[test]
+fn a_stop_inside_a_stop_is_refused() {
+    let coordinator = Coordinator::new();
+    let me = coordinator.register(());
+    assert_eq!(me.stop().unwrap_err(), StopError::NotAttached);
+    me.attach().unwrap();
+    let stopped = me.stop().unwrap();
+    assert!(is_stopping());
+    assert_eq!(me.stop().unwrap_err(), StopError::Nested);
+    assert!(!me.detach() && !me.park(), "it would leave its own stop");
+    assert_eq!(coordinator.register(()).attach(), Err(AttachError::AlreadyAttached));
+    drop(stopped);
+    assert!(!is_stopping());
+    drop(me.stop().unwrap());
+}
+
+#[test]
+fn a_leaked_stop_ends_with_its_participant() {
+    let coordinator = Coordinator::new();
+    let me = attached(&coordinator, ());
+    std::mem::forget(me.stop().unwrap());
+    assert_eq!(me.stop().unwrap_err(), StopError::Nested);
+    drop(me);
+    let me = attached(&coordinator, ());
+    drop(me.stop().unwrap());
+}
+
+#[test]
+fn a_panic_in_a_stop_lets_the_world_go() {
+    let coordinator = Coordinator::new();
+    let me = attached(&coordinator, ());
+    let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+        let stopped = me.stop().unwrap();
+        stopped.threads(|_, ()| panic!("in a stop; nothing is wrong"));
+    }));
+    assert!(panicked.is_err());
+    drop(me.stop().unwrap());
+}
+
+#[test]
+fn no_safepoint_is_refused_where_none_may_be() {
+    let coordinator = Coordinator::new();
+    let me = attached(&coordinator, ());
+    let outer = me.no_safepoint();
+    let inner = me.no_safepoint();
+    assert_eq!(me.no_safepoint_depth(), 2);
+    drop(outer);
+    assert_eq!(me.stop().unwrap_err(), StopError::NoSafepoint);
+    assert!(!me.park() && !me.detach() && me.is_attached());
+    drop(inner);
+    assert_eq!(me.no_safepoint_depth(), 0);
+    drop(me.stop().unwrap());
+    assert!(me.park() && me.detach());
+}
+
+#[test]
+fn a_traversal_is_not_attached_and_does_not_attach() {
+    let coordinator = Coordinator::new();
+    let me = attached(&coordinator, ());
+    let outer = traversing();
+    let inner = traversing();
+    assert_eq!(current(), 0);
+    drop(outer);
+    assert!(is_traversing());
+    assert_eq!(current(), 0);
+    assert_eq!(me.attach(), Err(AttachError::Traversing));
+    assert_eq!(coordinator.register(()).attach(), Err(AttachError::Traversing));
+    assert_eq!(me.stop().unwrap_err(), StopError::NoSafepoint);
+    assert!(!me.park() && !me.detach());
+    drop(inner);
+    assert!(!is_traversing());
+    assert_eq!(current(), me.id().get());
+
+    // In a stop, and in a thread that is not attached.
+    let stopped = me.stop().unwrap();
+    drop(traversing());
+    drop(stopped);
+    me.detach();
+    let guard = traversing();
+    assert_eq!(me.attach(), Err(AttachError::Traversing));
+    drop(guard);
+    me.attach().unwrap();
+
+    // A participant that ends meanwhile does not come back.
+    let guard = traversing();
+    drop(me);
+    drop(guard);
+    assert_eq!(current(), 0);
+}
+
+#[test]
+fn requests_reach_the_threads_they_are_meant_for() {
+    let coordinator = Coordinator::new();
+    let me = attached(&coordinator, 1);
+    let detached = coordinator.register(2);
+    assert_eq!(me.poll(), 0);
+    assert!(coordinator.poke(detached.id(), 2 | STOP));
+    assert_eq!(detached.poll(), 2, "the stop bit is not the user's");
+    assert_eq!(coordinator.poke_attached(4), 1);
+    assert_eq!((me.poll(), detached.poll()), (4, 2));
+    me.raise(8);
+    assert_eq!(me.take_requests(4), 4);
+    assert_eq!(me.take_requests(!0), 8);
+    assert_eq!(me.poll(), 0);
+    let id = detached.id();
+    assert_eq!(coordinator.with_data(id, |n| *n), Some(2));
+    drop(detached);
+    assert!(!coordinator.poke(id, 2));
+    assert_eq!(coordinator.with_data(id, |n| *n), None);
+    assert!(matches!(coordinator.suspend(id), Suspend::Ended));
+}
+
+#[test]
+fn a_suspended_thread_waits_to_attach_and_to_end() {
+    let coordinator = Coordinator::new();
+    for attach in [true, false] {
+        let (told, id) = mpsc::channel();
+        let (go, gone) = mpsc::channel::<()>();
+        let thread = thread::spawn({
+            let coordinator = coordinator.clone();
+            move || {
+                let me = coordinator.register(AtomicBool::new(false));
+                told.send(me.id()).unwrap();
+                gone.recv().unwrap();
+                if attach {
+                    me.attach().unwrap();
+                    assert!(me.data().load(Relaxed), "attached while it was suspended");
+                }
+            }
+        });
+        let id = id.recv().unwrap();
+        let Suspend::Suspended(guard) = coordinator.suspend(id) else { panic!("it is detached") };
+        assert_eq!(guard.id(), id);
+        let me = coordinator.register(AtomicBool::new(false));
+        assert_eq!(me.attach(), Err(AttachError::Suspending));
+        go.send(()).unwrap();
+        for _ in 0..100 {
+            thread::yield_now();
+        }
+        assert_eq!(coordinator.threads(), 2, "it is still there");
+        guard.store(true, Relaxed);
+        drop(guard);
+        thread.join().unwrap();
+        me.attach().unwrap();
+    }
+    let me = attached(&coordinator, AtomicBool::new(false));
+    assert!(matches!(coordinator.suspend(me.id()), Suspend::Attached));
+}
+
+#[test]
+fn a_thread_can_end_in_its_own_hands() {
+    let coordinator = Coordinator::new();
+    let me = coordinator.register(7);
+    let Suspend::Suspended(guard) = coordinator.suspend(me.id()) else { panic!("it is detached") };
+    drop(me);
+    assert_eq!(*guard, 7);
+    drop(guard);
+    attached(&coordinator, 8);
+}
+
+#[test]
+fn one_suspension_at_a_time() {
+    let coordinator = Coordinator::new();
+    let (a, b) = (coordinator.register(()), coordinator.register(()));
+    let me = attached(&coordinator, ());
+    let guard = coordinator.suspend(a.id());
+    assert!(
+        std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| drop(coordinator.suspend(b.id())))).is_err()
+    );
+    assert_eq!(me.stop().unwrap_err(), StopError::NoSafepoint);
+    drop(guard);
+    assert!(matches!(coordinator.suspend(b.id()), Suspend::Suspended(_)));
+    let stopped = me.stop().unwrap();
+    assert!(matches!(coordinator.suspend(a.id()), Suspend::Suspended(_)), "in its own stop one may");
+    drop(stopped);
+}
+
+#[test]
+fn payloads_are_dropped_without_the_lock() {
+    struct Payload(std::sync::Weak<Coordinator<Self>>);
+    impl Drop for Payload {
+        fn drop(&mut self) {
+            // Would wait for ever for a lock that its own thread holds.
+            let _ = self.0.upgrade().map(|c| c.threads());
+        }
+    }
+    let coordinator = Coordinator::new();
+    let me = coordinator.register(Payload(Arc::downgrade(&coordinator)));
+    let id = me.id();
+    drop(me);
+    assert!(coordinator.with_data(id, |_| ()).is_none());
+}
+
+#[cfg(all(unix, not(miri)))]
+#[test]
+fn a_forked_child_has_one_thread_and_a_world() {
+    let coordinator = Coordinator::new();
+    let done = AtomicBool::new(false);
+    let status = thread::scope(|s| {
+        for n in 0..3 {
+            let (coordinator, done) = (&coordinator, &done);
+            s.spawn(move || {
+                let me = attached(coordinator, n);
+                while !done.load(Relaxed) {
+                    if me.poll() & STOP != 0 {
+                        me.park();
+                    }
+                    me.detach();
+                    me.attach().unwrap();
+                }
+            });
+        }
+        let me = attached(&coordinator, 3);
+        let other = coordinator.register(4);
+        while coordinator.threads() < 5 {
+            thread::yield_now();
+        }
+        let mut statuses = Vec::new();
+        for _ in 0..20 {
+            let guard = coordinator.prepare_fork(&me).unwrap();
+            // SAFETY: the child calls nothing but the coordinator, whose lock this thread holds, and the
+            // allocator, which the system's fork handlers keep usable, and leaves by `_exit`.
+            let pid = unsafe { libc::fork() };
+            if pid == 0 {
+                let ended = guard.child();
+                let mut payloads: Vec<_> = ended.iter().map(|e| *e.data()).collect();
+                payloads.sort_unstable();
+                let mut ok = payloads == [0, 1, 2] && coordinator.threads() == 2;
+                for _ in 0..3 {
+                    ok &= me.stop().is_ok_and(|stopped| stopped.requester() == me.id());
+                    ok &= me.detach() && other.attach().is_ok() && other.detach() && me.attach().is_ok();
+                }
+                ok &= ended.iter().all(|e| coordinator.with_data(e.id(), |_| ()).is_none());
+                // SAFETY: ends the process, without anybody's destructors.
+                unsafe { libc::_exit(if ok { 0 } else { 1 }) };
+            }
+            guard.parent();
+            let mut status = -1;
+            // SAFETY: `status` is there to be written.
+            unsafe { libc::waitpid(pid, &raw mut status, 0) };
+            statuses.push(status);
+        }
+        done.store(true, Relaxed);
+        statuses
+    });
+    assert_eq!(status, [0; 20]);
+    assert_eq!(coordinator.threads(), 0);
+}
+
+#[test]
+fn a_fork_is_prepared_by_ones_own_participant() {
+    let (here, there) = (Coordinator::new(), Coordinator::<()>::new());
+    let me = attached(&here, ());
+    assert!(matches!(there.prepare_fork(&me), Err(StopError::NotAttached)));
+    here.prepare_fork(&me).unwrap().parent();
+    drop(me.stop().unwrap());
+}

@@ -1,0 +1,679 @@
+//! What the derive writes, and what the containers of the standard library show: every container kind
+//! must carry a cycle that a collection finds, since a reference that is not shown leaks and one shown
+//! twice is worse.
+
+#![cfg(feature = "derive")]
+#![deny(missing_docs, unused, unused_qualifications, single_use_lifetimes)]
+
+use std::borrow::Cow;
+use std::cmp::{Ordering, Reverse};
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap, HashMap, HashSet, LinkedList, VecDeque};
+use std::hash::{Hash, Hasher};
+use std::marker::PhantomData;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, Mutex, OnceLock, RwLock};
+
+use standstill::{AnyGc, Gc, GcCell, Heap, Mutator, Trace, Tracer};
+
+// -------------------------------------------------------------------- containers carry edges
+
+/// An object that refers to others through a container.
+#[derive(Trace)]
+struct Hub<C: Default> {
+    spokes: GcCell<C>,
+}
+
+/// Puts `wrap(hub)` into the hub itself. While somebody holds the hub it stays; then it is found.
+#[track_caller]
+fn carries_a_cycle<C: Trace + Default + Send + Sync>(wrap: impl Fn(AnyGc) -> C) {
+    let heap = Heap::new();
+    let mut m = heap.attach();
+    let hub = m.alloc(Hub { spokes: GcCell::new(C::default()) });
+    hub.get(&m).spokes.set(&m, wrap(AnyGc::from(hub.clone())));
+    assert!(C::TRACKED);
+    assert_eq!(m.collect().collected, 0, "held from outside");
+    drop(hub);
+    assert_eq!(m.collect().collected, 1, "held by nothing but itself");
+}
+
+/// A key whose order and hash do not look into the object.
+#[derive(Clone, Trace)]
+struct Key(u32, AnyGc);
+
+impl PartialEq for Key {
+    fn eq(&self, other: &Self) -> bool {
+        self.0 == other.0
+    }
+}
+impl Eq for Key {}
+impl PartialOrd for Key {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+impl Ord for Key {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.0.cmp(&other.0)
+    }
+}
+impl Hash for Key {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.0.hash(state);
+    }
+}
+
+#[test]
+fn single_values() {
+    carries_a_cycle(Some);
+    carries_a_cycle(|hub| Some(Box::new(hub)));
+    carries_a_cycle(|hub| Some(Ok::<_, u8>(hub)));
+    carries_a_cycle(|hub| Some(Err::<u8, _>(hub)));
+    carries_a_cycle(|hub| Reverse(Some(hub)));
+    carries_a_cycle(|hub| Some(Some(hub.clone())..Some(hub)));
+    carries_a_cycle(|hub| Some(Some(hub.clone())..=Some(hub)));
+}
+
+#[test]
+fn sequences() {
+    carries_a_cycle(|hub| vec![hub.clone(), hub.clone(), hub]);
+    carries_a_cycle(|hub| vec![hub; 2].into_boxed_slice());
+    carries_a_cycle(|hub| VecDeque::from([hub.clone(), hub]));
+    carries_a_cycle(|hub| LinkedList::from([hub.clone(), hub]));
+    carries_a_cycle(|hub| [None, Some(hub.clone()), Some(hub)]);
+    carries_a_cycle(|hub| Cow::<'static, [AnyGc]>::Owned(vec![hub]));
+    carries_a_cycle(|hub| BinaryHeap::from([Key(1, hub.clone()), Key(2, hub)]));
+    carries_a_cycle(|hub| BTreeSet::from([Key(1, hub.clone()), Key(2, hub)]));
+    carries_a_cycle(|hub| HashSet::from([Key(1, hub.clone()), Key(2, hub)]));
+}
+
+#[test]
+fn maps_show_keys_and_values() {
+    carries_a_cycle(|hub| BTreeMap::from([(1, hub)]));
+    carries_a_cycle(|hub| BTreeMap::from([(Key(1, hub), 1)]));
+    carries_a_cycle(|hub| BTreeMap::from([(Key(1, hub.clone()), hub)]));
+    carries_a_cycle(|hub| HashMap::from([("one", hub)]));
+    carries_a_cycle(|hub| HashMap::from([(Key(1, hub), 1)]));
+    carries_a_cycle(|hub| HashMap::from([(Key(1, hub.clone()), hub)]));
+}
+
+#[test]
+fn tuples() {
+    carries_a_cycle(|hub| (Some(hub),));
+    carries_a_cycle(|hub| (1, Some(hub.clone()), "two", Some(hub)));
+    carries_a_cycle(|hub| {
+        let hub = || Some(hub.clone());
+        (hub(), hub(), hub(), hub(), hub(), hub(), hub(), hub(), hub(), hub(), hub(), hub())
+    });
+}
+
+// ------------------------------------------------------------------------- leaves and skips
+
+fn is_leaf<T: Trace + ?Sized>() {
+    assert!(!T::TRACKED, "{} holds no references", std::any::type_name::<T>());
+}
+
+#[test]
+fn leaves_are_not_tracked() {
+    is_leaf::<()>();
+    is_leaf::<bool>();
+    is_leaf::<char>();
+    is_leaf::<u128>();
+    is_leaf::<f64>();
+    is_leaf::<str>();
+    is_leaf::<String>();
+    is_leaf::<&'static [u8]>();
+    is_leaf::<Box<str>>();
+    is_leaf::<std::num::NonZeroU32>();
+    is_leaf::<std::time::Instant>();
+    is_leaf::<std::path::PathBuf>();
+    is_leaf::<std::net::SocketAddr>();
+    is_leaf::<std::thread::ThreadId>();
+    is_leaf::<AtomicUsize>();
+    is_leaf::<Ordering>();
+    is_leaf::<fn()>();
+    is_leaf::<extern "C" fn(i32, *const u8) -> i32>();
+    is_leaf::<unsafe fn(u8, u8, u8, u8, u8, u8) -> AnyGc>();
+}
+
+#[test]
+fn a_container_is_tracked_if_its_elements_are() {
+    is_leaf::<Vec<Option<(u8, [String; 4])>>>();
+    is_leaf::<HashMap<String, Box<[u8]>>>();
+    is_leaf::<Mutex<u64>>();
+    is_leaf::<parking_lot::RwLock<u64>>();
+    is_leaf::<Result<u8, String>>();
+    is_leaf::<PhantomData<AnyGc>>();
+    is_leaf::<Arc<Mutex<Option<AnyGc>>>>();
+    const { assert!(<HashMap<u8, AnyGc>>::TRACKED && <HashMap<Key, u8>>::TRACKED) };
+    const { assert!(<(u8, u8, AnyGc)>::TRACKED && <Result<u8, AnyGc>>::TRACKED) };
+}
+
+/// What is shared is counted by its own pointer: it holds from outside, and a cycle through it is not seen.
+#[test]
+fn the_contents_of_an_arc_are_skipped() {
+    #[derive(Trace)]
+    struct Node {
+        shared: Arc<Mutex<Option<Gc<Node>>>>,
+    }
+    let heap = Heap::new();
+    let mut m = heap.attach();
+    let shared = Arc::new(Mutex::new(None));
+    let node = m.alloc(Node { shared: Arc::clone(&shared) });
+    assert!(node.get(&m).shared.lock().unwrap().is_none());
+    *shared.lock().unwrap() = Some(node);
+    assert_eq!(m.collect().unreachable, 0);
+    drop(shared.lock().unwrap().take());
+}
+
+#[test]
+fn a_skipped_field_holds_from_outside() {
+    struct Opaque(GcCell<Option<Gc<Node>>>);
+    #[derive(Trace)]
+    struct Node {
+        #[trace(skip)]
+        opaque: Opaque,
+    }
+    let heap = Heap::new();
+    let mut m = heap.attach();
+    let node = m.alloc(Node { opaque: Opaque(GcCell::new(None)) });
+    node.get(&m).opaque.0.set(&m, Some(node.clone()));
+    assert_eq!(m.collect().unreachable, 0);
+    let kept = node.get(&m).opaque.0.take(&m);
+    drop((kept, node));
+}
+
+// ------------------------------------------------------------------------------------ locks
+
+#[derive(Default, Trace)]
+struct Locked {
+    mutex: Mutex<Option<AnyGc>>,
+    rwlock: RwLock<Vec<AnyGc>>,
+    small_mutex: parking_lot::Mutex<Option<AnyGc>>,
+    small_rwlock: parking_lot::RwLock<Vec<AnyGc>>,
+    number: Mutex<u64>,
+}
+
+fn locked_cycle(m: &Mutator) -> Gc<Locked> {
+    let node = m.alloc(Locked::default());
+    let any = || AnyGc::from(node.clone());
+    let value = node.get(m);
+    *value.mutex.lock().unwrap() = Some(any());
+    value.rwlock.write().unwrap().extend([any(), any()]);
+    *value.small_mutex.lock() = Some(any());
+    value.small_rwlock.write().extend([any(), any()]);
+    node
+}
+
+#[test]
+fn locks_carry_cycles() {
+    let heap = Heap::new();
+    let mut m = heap.attach();
+    let node = locked_cycle(&m);
+    assert_eq!(m.collect().collected, 0);
+    drop(node);
+    assert_eq!(m.collect().collected, 1);
+}
+
+#[test]
+fn poison_is_ignored() {
+    let heap = Heap::new();
+    let mut m = heap.attach();
+    let node = locked_cycle(&m);
+    let panic = catch_unwind(AssertUnwindSafe(|| {
+        let value = node.get(&m);
+        let _mutex = value.mutex.lock();
+        let _rwlock = value.rwlock.write();
+        std::panic::resume_unwind(Box::new("poison"));
+    }));
+    assert!(panic.is_err() && node.get(&m).mutex.is_poisoned() && node.get(&m).rwlock.is_poisoned());
+    drop(node);
+    assert_eq!(m.collect().collected, 1);
+}
+
+/// Doubt keeps objects alive. The guard is leaked, so the lock is never free again.
+#[test]
+fn what_lies_behind_a_held_lock_is_kept() {
+    let heap = Heap::new();
+    let mut m = heap.attach();
+    let node = locked_cycle(&m);
+    std::mem::forget(node.get(&m).small_rwlock.write());
+    drop(node);
+    let report = m.collect();
+    assert_eq!((report.collected, report.uncollectable), (0, 0));
+}
+
+/// No lock is looked into for contents that cannot hold a reference.
+#[test]
+fn a_held_lock_around_a_number_is_no_doubt() {
+    let heap = Heap::new();
+    let mut m = heap.attach();
+    let node = locked_cycle(&m);
+    std::mem::forget(node.get(&m).number.lock());
+    drop(node);
+    assert_eq!(m.collect().collected, 1);
+}
+
+/// Readers exclude writers only: a read-locked field is traversed, and found garbage, but cannot be cleared.
+#[test]
+fn clear_skips_a_held_lock() {
+    #[derive(Trace)]
+    struct Node {
+        next: parking_lot::RwLock<Option<Gc<Node>>>,
+    }
+    let heap = Heap::new();
+    let mut m = heap.attach();
+    let node = m.alloc(Node { next: parking_lot::RwLock::new(None) });
+    *node.get(&m).next.write() = Some(node.clone());
+    std::mem::forget(node.get(&m).next.read());
+    drop(node);
+    let report = m.collect();
+    assert_eq!((report.collected, report.uncollectable), (0, 1));
+}
+
+/// A value that is dropped by `clear` may want the lock it lay under.
+#[test]
+fn clear_unlocks_before_it_drops() {
+    static DROPS: AtomicUsize = AtomicUsize::new(0);
+
+    #[derive(Default, Trace)]
+    struct Node {
+        entry: Mutex<Option<Entry>>,
+    }
+    #[derive(Trace)]
+    struct Entry {
+        node: Gc<Node>,
+    }
+    impl Drop for Entry {
+        fn drop(&mut self) {
+            let free = Mutator::with_current(|m| self.node.get(m).entry.try_lock().is_ok());
+            DROPS.fetch_add(usize::from(free == Some(true)), Relaxed);
+        }
+    }
+    let heap = Heap::new();
+    let mut m = heap.attach();
+    let node = m.alloc(Node::default());
+    *node.get(&m).entry.lock().unwrap() = Some(Entry { node: node.clone() });
+    drop(node);
+    assert_eq!(m.collect().collected, 1);
+    assert_eq!(DROPS.load(Relaxed), 1);
+}
+
+/// A traverse that panics abandons the collection; nobody's mutex is poisoned by it.
+#[test]
+fn a_panic_in_traverse_poisons_nothing() {
+    #[derive(Default)]
+    struct Bomb(bool);
+    impl Trace for Bomb {
+        fn traverse(&self, _: &mut Tracer) {
+            assert!(!self.0, "a traverse that panics");
+        }
+    }
+    #[derive(Trace)]
+    struct Holder {
+        bomb: Mutex<Bomb>,
+    }
+    let heap = Heap::new();
+    let mut m = heap.attach();
+    let holder = m.alloc(Holder { bomb: Mutex::new(Bomb(true)) });
+    assert!(m.collect().abandoned.is_some());
+    assert!(!holder.get(&m).bomb.is_poisoned());
+    holder.get(&m).bomb.lock().unwrap().0 = false;
+    assert!(m.collect().abandoned.is_none());
+}
+
+#[test]
+fn a_once_lock_is_traversed_and_cannot_be_cleared() {
+    #[derive(Trace)]
+    struct Node {
+        next: OnceLock<Gc<Node>>,
+    }
+    #[derive(Trace)]
+    struct Nested {
+        next: OnceLock<GcCell<Option<Gc<Nested>>>>,
+    }
+    let heap = Heap::new();
+    let mut m = heap.attach();
+    let node = m.alloc(Node { next: OnceLock::new() });
+    assert!(node.get(&m).next.set(node.clone()).is_ok());
+    drop(node);
+    let report = m.collect();
+    assert_eq!((report.collected, report.uncollectable), (0, 1));
+
+    let nested = m.alloc(Nested { next: OnceLock::new() });
+    assert!(nested.get(&m).next.set(GcCell::new(Some(nested.clone()))).is_ok());
+    drop(nested);
+    assert_eq!(m.collect().collected, 1);
+}
+
+// ----------------------------------------------------------------------- shapes of the derive
+
+#[derive(Default, Trace)]
+enum Shape {
+    #[default]
+    Nil,
+    Number(f64),
+    Pair(AnyGc, Box<Shape>),
+    List {
+        items: Vec<Shape>,
+        #[trace(skip)]
+        _source: Option<Arc<str>>,
+    },
+    r#Type {
+        r#fn: AnyGc,
+    },
+}
+
+#[test]
+fn enums_show_what_their_variant_holds() {
+    carries_a_cycle(|hub| Shape::Pair(hub.clone(), Box::new(Shape::Pair(hub, Box::default()))));
+    carries_a_cycle(|hub| Shape::List {
+        items: vec![
+            Shape::Nil,
+            Shape::r#Type { r#fn: hub.clone() },
+            Shape::Number(0.5),
+            Shape::Pair(hub, Box::default()),
+        ],
+        _source: None,
+    });
+}
+
+/// `clear` reaches a cell in a variant, in a box, in a tuple.
+#[test]
+fn clear_is_forwarded() {
+    #[derive(Trace)]
+    enum Node {
+        Deep { way: Box<(u8, Vec<Cell>)> },
+    }
+    #[derive(Trace)]
+    struct Cell(GcCell<Option<Gc<Node>>>, #[trace(skip)] Option<&'static str>);
+
+    let heap = Heap::new();
+    let mut m = heap.attach();
+    let cells = vec![Cell(GcCell::new(None), None), Cell(GcCell::new(None), Some("second"))];
+    let node = m.alloc(Node::Deep { way: Box::new((0, cells)) });
+    let Node::Deep { way } = node.get(&m);
+    assert_eq!(way.1[1].1, Some("second"));
+    way.1[1].0.set(&m, Some(node.clone()));
+    drop(node);
+    assert_eq!(m.collect().collected, 1);
+}
+
+/// Types without anything to show, and without a warning, which this file denies.
+#[test]
+fn shapes_without_references() {
+    #[derive(Trace)]
+    struct Unit;
+    #[derive(Trace)]
+    struct Empty {}
+    #[derive(Trace)]
+    struct Tuple();
+    #[derive(Trace)]
+    enum Never {}
+    #[derive(Trace)]
+    enum Tokens {
+        Plus,
+        Other(#[trace(skip)] Opaque),
+    }
+    struct Opaque;
+    fn traced<T: Trace>() {
+        const { assert!(T::TRACKED && !T::HAS_FINALIZER) };
+    }
+    traced::<Never>();
+    let heap = Heap::new();
+    let mut m = heap.attach();
+    let objects = (m.alloc(Unit), m.alloc(Empty {}), m.alloc(Tuple()));
+    let tokens = [m.alloc(Tokens::Plus), m.alloc(Tokens::Other(Opaque))];
+    assert!(matches!(tokens[1].get(&m), Tokens::Other(Opaque)));
+    assert_eq!(m.collect().unreachable, 0);
+    drop((objects, tokens));
+}
+
+// --------------------------------------------------------------------------------- generics
+
+#[derive(Trace)]
+struct Table<K: Ord, V, const N: usize, S = u8>
+where
+    V: Default + Clone,
+{
+    rows: [GcCell<BTreeMap<K, V>>; N],
+    _settings: PhantomData<S>,
+}
+
+#[test]
+fn generic_types_keep_their_bounds() {
+    type Rows = Table<u8, Option<AnyGc>, 2>;
+    let heap = Heap::new();
+    let mut m = heap.attach();
+    let table: Gc<Rows> = m.alloc(Table { rows: Default::default(), _settings: PhantomData });
+    table.get(&m).rows[1].lock(&m).insert(7, Some(AnyGc::from(table.clone())));
+    drop(table);
+    assert_eq!(m.collect().collected, 1);
+}
+
+/// A parameter that only a skipped field names needs no `Trace`.
+#[test]
+fn a_skipped_parameter_needs_no_trace() {
+    struct Opaque;
+    #[derive(Trace)]
+    struct Tagged<T, U> {
+        value: T,
+        #[trace(skip)]
+        tag: Option<U>,
+    }
+    fn traced<T: Trace>(_: &T) {}
+    let tagged = Tagged { value: 7, tag: Some(Opaque) };
+    traced(&tagged);
+    assert_eq!(tagged.value, 7);
+    assert!(tagged.tag.is_some());
+}
+
+/// `bound` takes the place of `I: Trace`, which an iterator does not have.
+#[test]
+fn bounds_may_be_written_out() {
+    #[derive(Trace)]
+    #[trace(bound = "I::Item: Trace")]
+    struct Peeked<I: Iterator> {
+        next: Option<I::Item>,
+        #[trace(skip)]
+        _rest: I,
+    }
+    let heap = Heap::new();
+    let m = heap.attach();
+    let peeked = m.alloc(Peeked { next: Some(1), _rest: 2..5 });
+    assert_eq!(peeked.get(&m).next, Some(1));
+}
+
+// ------------------------------------------------------------------------------- attributes
+
+#[test]
+fn untracked_types_are_not_tracked() {
+    #[derive(Trace)]
+    #[trace(untracked)]
+    struct Point<T> {
+        at: (T, T),
+        name: Option<Box<str>>,
+        #[trace(skip)]
+        _anything: Option<AnyGc>,
+    }
+    /// Recursive: its proof must not depend on itself.
+    #[derive(Trace)]
+    #[trace(untracked)]
+    #[expect(dead_code, reason = "for its shape only")]
+    enum Tree {
+        Leaf(Point<u8>),
+        Fork(Box<[Self; 2]>),
+        Chain(Option<Box<Tree>>),
+    }
+    is_leaf::<Tree>();
+    let heap = Heap::new();
+    let m = heap.attach();
+    let point = m.alloc(Point { at: (1, 2), name: None, _anything: None });
+    assert!(point.get(&m).at == (1, 2) && point.get(&m).name.is_none());
+    assert!(!Gc::is_tracked(&point, &m));
+    assert!(Gc::is_tracked(&m.alloc(Hub { spokes: GcCell::new(vec![0_u8]) }), &m));
+}
+
+static FINALIZED: AtomicUsize = AtomicUsize::new(0);
+
+#[derive(Trace)]
+#[trace(finalize)]
+struct Inherent<T: Default> {
+    next: GcCell<Option<Gc<Inherent<T>>>>,
+    add: T,
+}
+
+impl<T: Trace + Default + Copy + Into<usize>> Inherent<T> {
+    const ADD: fn(T) -> usize = Into::into;
+}
+
+impl<T: Trace + Default> Inherent<T> {
+    fn finalize(this: &Gc<Self>, m: &Mutator) {
+        let next = this.get(m).next.get(m);
+        assert!(Gc::ptr_eq(this, &next.expect("nothing is cleared before all finalizers have run")));
+        FINALIZED.fetch_add(1, Relaxed);
+    }
+}
+
+#[derive(Trace)]
+#[trace(finalize = finalizers::count)]
+struct Elsewhere(GcCell<Option<Gc<Elsewhere>>>);
+
+mod finalizers {
+    use super::{Elsewhere, FINALIZED, Gc, Mutator, Relaxed};
+
+    pub(crate) fn count(this: &Gc<Elsewhere>, m: &Mutator) {
+        assert!(this.get(m).0.get(m).is_some());
+        FINALIZED.fetch_add(100, Relaxed);
+    }
+}
+
+#[test]
+fn finalizers_run_once() {
+    const { assert!(Inherent::<u8>::HAS_FINALIZER && Elsewhere::HAS_FINALIZER) };
+    const { assert!(!<Vec<Elsewhere>>::HAS_FINALIZER, "an element's finalizer is not the object's") };
+    let heap = Heap::new();
+    let mut m = heap.attach();
+    let inherent = m.alloc(Inherent { next: GcCell::new(None), add: 1_u8 });
+    assert_eq!(Inherent::ADD(inherent.get(&m).add), 1);
+    inherent.get(&m).next.set(&m, Some(inherent.clone()));
+    let elsewhere = m.alloc(Elsewhere(GcCell::new(None)));
+    elsewhere.get(&m).0.set(&m, Some(elsewhere.clone()));
+    drop((inherent, elsewhere));
+    let report = m.collect();
+    assert_eq!((report.finalized, report.collected), (2, 2));
+    assert_eq!(FINALIZED.load(Relaxed), 101);
+}
+
+/// The library under another name, and a module in which every name of ours means something else.
+mod renamed {
+    #![expect(dead_code, reason = "decoys")]
+
+    pub(crate) mod gc {
+        pub(crate) use standstill::{Gc, GcCell, Mutator, Trace, Tracer};
+    }
+
+    mod standstill {}
+    mod core {}
+    mod std {}
+    struct Mutator;
+    struct Tracer;
+    struct Gc;
+    trait Trace {}
+
+    #[derive(gc::Trace)]
+    #[trace(crate = crate::renamed::gc, finalize = Self::close)]
+    pub(crate) struct Node {
+        pub(crate) next: gc::GcCell<Option<gc::Gc<Node>>>,
+    }
+
+    impl Node {
+        fn close(_: &gc::Gc<Self>, _: &gc::Mutator) {}
+    }
+
+    #[derive(gc::Trace)]
+    #[trace(crate = gc, untracked)]
+    pub(crate) struct Leaf {
+        bits: u64,
+    }
+}
+
+#[test]
+fn the_crate_may_have_another_name() {
+    is_leaf::<renamed::Leaf>();
+    let heap = Heap::new();
+    let mut m = heap.attach();
+    let node = m.alloc(renamed::Node { next: GcCell::new(None) });
+    node.get(&m).next.set(&m, Some(node.clone()));
+    drop(node);
+    let report = m.collect();
+    assert_eq!((report.finalized, report.collected), (1, 1));
+}
+
+/// Field names and types that meet the names in the generated code, and fields from a macro.
+#[test]
+fn generated_code_is_hygienic() {
+    macro_rules! node {
+        ($name:ident<$parameter:ident> { $($field:ident: $ty:ty),* $(,)? }) => {
+            #[derive(Trace)]
+            struct $name<$parameter> { $($field: $ty),* }
+        };
+    }
+    node! {
+        Node<Tracer> {
+            tracer: GcCell<Option<AnyGc>>,
+            m: Option<Tracer>,
+            self_: u8,
+            this: u8,
+            argument: u8,
+            field0: u8,
+            r#type: u8,
+            clear: fn() -> u8,
+            traverse: (),
+        }
+    }
+    #[expect(non_upper_case_globals, reason = "a trap for patterns")]
+    const argument: u8 = 7;
+    let heap = Heap::new();
+    let mut m = heap.attach();
+    let node = m.alloc(Node {
+        tracer: GcCell::new(None),
+        m: Some(1_u8),
+        self_: 1,
+        this: 1,
+        argument,
+        field0: 1,
+        r#type: 1,
+        clear: || 1,
+        traverse: (),
+    });
+    let value = node.get(&m);
+    let sum = value.self_ + value.this + value.argument + value.field0 + value.r#type + (value.clear)();
+    assert_eq!((sum, value.m, value.traverse), (12, Some(1), ()));
+    value.tracer.set(&m, Some(AnyGc::from(node.clone())));
+    drop(node);
+    assert_eq!(m.collect().collected, 1);
+}
+
+/// Unlike some derives for collectors, this one leaves `Drop` to the type.
+#[test]
+fn a_traced_type_may_implement_drop() {
+    static DROPS: AtomicUsize = AtomicUsize::new(0);
+
+    #[derive(Trace)]
+    struct Noisy(GcCell<Option<Gc<Noisy>>>);
+    impl Drop for Noisy {
+        fn drop(&mut self) {
+            DROPS.fetch_add(1, Relaxed);
+        }
+    }
+    let heap = Heap::new();
+    let mut m = heap.attach();
+    let noisy = m.alloc(Noisy(GcCell::new(None)));
+    noisy.get(&m).0.set(&m, Some(noisy.clone()));
+    drop(noisy);
+    assert_eq!(DROPS.load(Relaxed), 0);
+    assert_eq!(m.collect().collected, 1);
+    assert_eq!(DROPS.load(Relaxed), 1);
+}

@@ -1,0 +1,388 @@
+//! The example `replay`, run as a program: what it reports about real heaps, and what it says to bad
+//! files.
+
+#![cfg(not(any(loom, miri)))]
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::sync::OnceLock;
+
+use ruzstd::encoding::{CompressionLevel, compress_to_vec};
+use serde_json::Value;
+
+/// A small heap, with a field that no reader needs, a ring that the root holds (nodes 1 and 2), a
+/// node that only a weak edge leads to (3), and a ring that nothing leads to (4 and 5).
+const GOOD: &str = r#"{"snapshot":{"meta":{
+"node_fields":["type","name","id","self_size","edge_count"],
+"node_types":[["hidden","object"],"string","number","number","number"],
+"edge_fields":["type","name_or_index","to_node"],
+"edge_types":[["element","weak"],"string_or_number","node"]},
+"node_count":6,"edge_count":6,"extra":null},
+"nodes":[0,0,1,0,2,
+1,1,3,64,1,
+1,1,5,64,1,
+1,2,7,32,0,
+1,2,9,16,1,
+1,2,11,8,1],
+"edges":[0,0,5,
+1,0,15,
+0,0,10,
+0,0,5,
+0,0,25,
+0,0,20],
+"locations":[1,2,[3,{"a":"b"}]],
+"strings":["root","Ring","Lone \ud800"]}
+"#;
+
+/// The same heap, written down differently.
+const PERMUTED: &str = r#"{"snapshot":{"edge_count":6,"node_count":6,"meta":{
+"edge_types":["node",["context","weak","shortcut","element"]],
+"edge_fields":["to_node","type"],
+"node_types":["number","number",["a","b","object"],"string"],
+"node_fields":["edge_count","self_size","type","name"]}},
+"nodes":[2,0,0,2, 1,64,2,1, 1,64,2,1, 0,32,2,0, 1,16,2,0, 1,8,2,0],
+"edges":[4,3, 12,1, 8,3, 4,3, 20,3, 16,3],
+"strings":["Lone","Ring","root"]}"#;
+
+/// The example's executable. `cargo test` builds the examples, but `cargo test --test replay` does
+/// not, and would test an old one; so cargo is asked again, which costs nothing when all is fresh.
+fn replay() -> &'static Path {
+    static REPLAY: OnceLock<PathBuf> = OnceLock::new();
+    REPLAY.get_or_init(|| {
+        let test = std::env::current_exe().unwrap();
+        // <target>/<profile>/deps/replay-<hash>
+        let profile = test.ancestors().nth(2).unwrap();
+        let name = match profile.file_name().and_then(|name| name.to_str()).unwrap() {
+            "debug" => "dev",
+            name => name,
+        };
+        let mut cargo = Command::new(env!("CARGO"));
+        cargo.args(["build", "--quiet", "--example", "replay", "--profile", name]);
+        cargo.arg("--target-dir").arg(profile.parent().unwrap());
+        assert!(cargo.current_dir(env!("CARGO_MANIFEST_DIR")).status().unwrap().success(), "{cargo:?}");
+        profile.join("examples").join(format!("replay{}", std::env::consts::EXE_SUFFIX))
+    })
+}
+
+fn run(file: &Path, options: &[&str]) -> Output {
+    Command::new(replay()).arg(file).args(options).output().unwrap()
+}
+
+/// The path of a file with these bytes.
+fn file(name: &str, bytes: &[u8]) -> PathBuf {
+    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("replay-{name}"));
+    std::fs::write(&path, bytes).unwrap();
+    path
+}
+
+fn heap(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/heaps").join(format!("{name}.heapsnapshot.zst"))
+}
+
+/// Runs `file`, which must pass all checks, and gives its line of JSON back.
+fn report(file: &Path, options: &[&str]) -> Value {
+    let output = run(file, &[options, &["--json"]].concat());
+    let (out, err) = (String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap());
+    assert_eq!(output.status.code(), Some(0), "{out}\n{err}");
+    assert_eq!(out.lines().count(), 1, "{out}");
+    assert_eq!(err, "");
+    serde_json::from_str(&out).unwrap()
+}
+
+#[track_caller]
+fn assert_fields(report: &Value, heap: &str, objects: u64, edges: u64, threads: u64) {
+    assert_eq!(report["heap"], heap);
+    assert_eq!(report["objects"], objects);
+    assert_eq!(report["edges"], edges);
+    assert_eq!(report["threads"], threads);
+    assert_eq!(report["leaked"], 0);
+    let number =
+        |field: &str| report[field].as_f64().unwrap_or_else(|| panic!("no number {field}: {report}"));
+    for field in
+        ["collected", "young_collections", "young_pause_ms_max", "time_to_stop_us_max", "churn_ns_per_op"]
+    {
+        assert!(number(field) >= 0.0, "{field}: {report}");
+    }
+    for field in ["full_pause_ms_min", "build_ns_per_object", "peak_rss_kb"] {
+        assert!(number(field) > 0.0, "{field}: {report}");
+    }
+    assert!(number("full_pause_ms_median") >= number("full_pause_ms_min"), "{report}");
+    assert!(number("freed") >= objects as f64, "{report}");
+    assert!(number("collections") >= number("young_collections") + 2.0, "{report}");
+}
+
+#[test]
+fn replays_sympy() {
+    let report = report(&heap("sympy"), &["--threads", "2", "--churn", "2000"]);
+    assert_fields(&report, "sympy", 83_442, 227_554, 2);
+    assert!(report["churn_ns_per_op"].as_f64() > Some(0.0));
+    // What the churn made, and all that hangs together in rings, died too.
+    assert!(report["freed"].as_u64() > Some(83_442));
+    assert!(report["collected"].as_u64() > Some(0));
+}
+
+#[test]
+fn replays_django_with_payload() {
+    let options = ["--threads", "3", "--churn", "500", "--collections", "2", "--seed", "7", "--payload"];
+    assert_fields(&report(&heap("django"), &options), "django", 173_870, 396_224, 3);
+}
+
+#[test]
+fn frees_what_the_file_does_not_hold_and_nothing_else() {
+    let plain = file("good.heapsnapshot", GOOD.as_bytes());
+    let packed = file("packed.zst", &compress_to_vec(GOOD.as_bytes(), CompressionLevel::Fastest));
+    let permuted = file("permuted.heapsnapshot", PERMUTED.as_bytes());
+    for (file, name) in [(plain, "replay-good"), (packed, "replay-packed"), (permuted, "replay-permuted")] {
+        // With more threads than nodes, some have nothing to build.
+        for threads in [1, 2, 3, 9] {
+            let report = report(&file, &["--churn", "0", "--threads", &threads.to_string()]);
+            assert_fields(&report, name, 6, 6, threads);
+            assert_eq!(report["reachable"], 3);
+            assert_eq!(report["freed"], 6);
+            // The two rings. Counting frees the rest.
+            assert_eq!(report["collected"], 4);
+        }
+    }
+}
+
+#[test]
+fn prints_a_table() {
+    let output = run(&file("table.heapsnapshot", GOOD.as_bytes()), &["--threads", "2", "--churn", "300"]);
+    let table = String::from_utf8(output.stdout).unwrap();
+    assert_eq!(output.status.code(), Some(0), "{table}");
+    for row in
+        ["objects", "edges", "threads", "full pause", "young pause", "time to stop", "leaked", "peak memory"]
+    {
+        assert!(table.lines().any(|line| line.starts_with(row)), "no {row}:\n{table}");
+    }
+    // No bars where there is no terminal.
+    assert!(output.stderr.is_empty());
+}
+
+#[test]
+fn help_says_what_it_does() {
+    let output = Command::new(replay()).arg("--help").output().unwrap();
+    let help = String::from_utf8(output.stdout).unwrap();
+    for part in ["--threads", "--churn", "--collections", "--seed", "--payload", "--json", "Exit status"] {
+        assert!(help.contains(part), "no {part}:\n{help}");
+    }
+}
+
+/// The program refuses `file` in one line that names the file, then `place`, then `reason`.
+#[track_caller]
+fn assert_refused(file: &Path, place: &str, reason: &str) {
+    let output = run(file, &["--threads", "2", "--churn", "10", "--json"]);
+    let error = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(2), "{}: {error}", file.display());
+    assert!(output.stdout.is_empty());
+    assert!(error.ends_with('\n') && error.lines().count() == 1, "not one line: {error}");
+    let said =
+        error.strip_prefix(&format!("{}: ", file.display())).unwrap_or_else(|| panic!("no file: {error}"));
+    let behind = said.strip_prefix(place).unwrap_or_else(|| panic!("not at {place:?}: {error}"));
+    assert!(behind.contains(reason), "no {reason:?}: {error}");
+}
+
+/// A copy of [`GOOD`] with `from` replaced by `to` is refused.
+#[track_caller]
+fn assert_edit_refused(name: &str, from: &str, to: &str, place: &str, reason: &str) {
+    let bad = GOOD.replacen(from, to, 1);
+    assert_ne!(bad, GOOD, "{name}: nothing changed");
+    assert_refused(&file(&format!("{name}.heapsnapshot"), bad.as_bytes()), place, reason);
+}
+
+#[test]
+fn refuses_what_is_no_file() {
+    let missing = Path::new(env!("CARGO_TARGET_TMPDIR")).join("replay-there-is-no-such-file");
+    assert_refused(&missing, "open: ", "");
+    assert_refused(Path::new(env!("CARGO_TARGET_TMPDIR")), "open: ", "directory");
+    assert_refused(&file("empty", b""), "byte 0: ", "empty");
+}
+
+#[test]
+fn refuses_broken_zstd() {
+    let whole = std::fs::read(heap("sympy")).unwrap();
+    for length in [5, 9, 40, whole.len() / 2, whole.len() - 1] {
+        assert_refused(&file("cut.zst", &whole[..length]), "compressed byte ", "truncated");
+    }
+    let mut flipped = whole.clone();
+    *flipped.last_mut().unwrap() ^= 1;
+    assert_refused(&file("flipped.zst", &flipped), "compressed byte ", "checksum");
+    let behind = [whole.as_slice(), b"what is this"].concat();
+    assert_refused(&file("behind.zst", &behind), "compressed byte ", "neither a zstd frame nor the end");
+    // A frame of which the header claims a window of 3.75 TB.
+    let window = [0x28, 0xB5, 0x2F, 0xFD, 0x00, 0xFF, 0x00, 0x00, 0x00];
+    assert_refused(&file("window.zst", &window), "compressed byte 6: ", "window of 4123168604160 bytes");
+    // 8 MiB of spaces in a few hundred bytes.
+    let bomb =
+        compress_to_vec(std::io::Read::take(std::io::repeat(b' '), 8 << 20), CompressionLevel::Fastest);
+    assert!(bomb.len() < 8 << 10);
+    assert_refused(&file("bomb.zst", &bomb), "decompressed byte ", "more than 256 times");
+}
+
+#[test]
+fn refuses_what_is_not_the_json_of_a_snapshot() {
+    for length in [1, 30, GOOD.len() / 2, GOOD.len() - 3] {
+        let cut = file("cut.heapsnapshot", &GOOD.as_bytes()[..length]);
+        assert_refused(&cut, "", "truncated");
+    }
+    assert_refused(&file("text", b"Dear reader,"), "line 1 column 1: ", "not JSON");
+    assert_refused(&file("binary", &[0, 159, 146, 150]), "line 1 column 1: ", "not JSON");
+    assert_refused(&file("list", b"[]"), "line 1 column ", "expected the object of a heap snapshot");
+    assert_refused(&file("nothing", b"{}"), "end of file: ", "no \"snapshot\"");
+    assert_edit_refused("behind", "]}\n", "]}\nmore", "line 21 column 1: ", "not JSON: trailing characters");
+    assert_edit_refused(
+        "string",
+        "[0,0,1,0,2,",
+        "[0,0,\"a\\nb\",0,2,",
+        "nodes[2] at line ",
+        "expected a number",
+    );
+    assert_edit_refused(
+        "nodes-object",
+        "[0,0,1,0,2,",
+        "{\"a\":[0],\"b\":[",
+        "nodes at line ",
+        "expected an array",
+    );
+    assert_edit_refused(
+        "huge",
+        "[0,0,1,",
+        "[0,0,1e999,",
+        "nodes[2] at line ",
+        "not JSON: number out of range",
+    );
+}
+
+#[test]
+fn refuses_a_wrong_meta() {
+    assert_edit_refused("no-meta", "\"meta\"", "\"mata\"", "snapshot at line 6", "missing field `meta`");
+    assert_edit_refused(
+        "no-header",
+        "\"snapshot\"",
+        "\"snapshut\"",
+        "nodes at line ",
+        "stands before snapshot",
+    );
+    assert_edit_refused(
+        "no-fields",
+        "node_fields",
+        "node_feelds",
+        "snapshot at line 5",
+        "missing field `node_fields`",
+    );
+    let field = |name: &str, from: &str, to: &str, reason: &str| {
+        assert_edit_refused(name, from, to, "snapshot at line 6", reason);
+    };
+    field("no-size", "\"self_size\"", "\"size\"", "meta.node_fields has no \"self_size\"");
+    field("no-name", "\"name\"", "\"nom\"", "meta.node_fields has no \"name\"");
+    field("two-names", "\"id\"", "\"name\"", "meta.node_fields has \"name\" 2 times");
+    field("no-target", "\"to_node\"", "\"to\"", "meta.edge_fields has no \"to_node\"");
+    field("no-types", "[\"hidden\",\"object\"]", "\"number\"", "meta.node_types does not list");
+    field("no-edge-types", "[[\"element\",\"weak\"],", "[", "meta.edge_types does not list");
+    let many = format!("\"node_fields\":[{}", "\"x\",".repeat(300));
+    assert_edit_refused("many", "\"node_fields\":[", &many, "snapshot at line 2", "more than 256 entries");
+}
+
+#[test]
+fn refuses_nonsense_counts() {
+    let header = |name: &str, from: &str, to: &str, reason: &str| {
+        assert_edit_refused(name, from, to, "snapshot at line 6", reason);
+    };
+    header("negative", "\"node_count\":6", "\"node_count\":-6", "node_count is -6");
+    header("fraction", "\"node_count\":6", "\"node_count\":6.5", "node_count is 6.5");
+    header("float", "\"node_count\":6", "\"node_count\":1e18", "node_count is 1e18");
+    header(
+        "quintillion",
+        "\"node_count\":6",
+        "\"node_count\":1000000000000000000",
+        "node_count is 1000000000000000000",
+    );
+    header("word", "\"edge_count\":6", "\"edge_count\":\"six\"", "expected a number");
+    header("no-root", "\"node_count\":6", "\"node_count\":0", "no root");
+    let nodes = |name: &str, from: &str, to: &str, reason: &str| {
+        assert_edit_refused(name, from, to, "nodes", reason);
+    };
+    nodes("too-many", "\"node_count\":6", "\"node_count\":7", "6 nodes, but snapshot.node_count claims 7");
+    nodes("billion", "\"node_count\":6", "\"node_count\":2000000000", "6 nodes, but");
+    nodes("too-few", "\"node_count\":6", "\"node_count\":5", "more nodes than the 5");
+    nodes("half", "1,2,11,8,1]", "1,2,11,8]", "ends inside node 5, after 4 of 5 numbers");
+    nodes(
+        "sum-less",
+        "\"edge_count\":6",
+        "\"edge_count\":9",
+        "sum up to 6, but snapshot.edge_count claims 9",
+    );
+    nodes(
+        "sum-more",
+        "\"edge_count\":6",
+        "\"edge_count\":5",
+        "edge_count of node 5 is 1; with it the nodes have more",
+    );
+    nodes(
+        "own-count",
+        "[0,0,1,0,2,",
+        "[0,0,1,0,18446744073709551615,",
+        "edge_count of node 0 is 18446744073709551615",
+    );
+    nodes("own-negative", "[0,0,1,0,2,", "[0,0,1,0,-2,", "edge_count of node 0 is -2");
+    nodes("size", "[0,0,1,0,2,", "[0,0,1,1e99,2,", "self_size of node 0 is 1e99");
+    assert_edit_refused(
+        "no-edge",
+        ",\n0,0,20]",
+        "]",
+        "edges at line ",
+        "5 edges, but snapshot.edge_count claims 6",
+    );
+    assert_edit_refused("an-edge", "0,0,20]", "0,0,20,0,0,0]", "edges[18] at line ", "more edges than the 6");
+    assert_edit_refused("half-edge", "0,0,20]", "0,0]", "edges at line ", "ends inside edge 5");
+}
+
+#[test]
+fn refuses_an_index_out_of_range() {
+    assert_edit_refused(
+        "target",
+        "1,0,15,",
+        "1,0,30,",
+        "edges[5] at line ",
+        "to_node of edge 1 is 30, out of range",
+    );
+    assert_edit_refused("between", "1,0,15,", "1,0,16,", "edges[5] at line ", "a multiple of 5");
+    assert_edit_refused("minus", "1,0,15,", "1,0,-5,", "edges[5] at line ", "to_node of edge 1 is -5");
+    assert_edit_refused(
+        "edge-type",
+        "1,0,15,",
+        "2,0,15,",
+        "edges[3] at line ",
+        "type of edge 1 is 2, out of range",
+    );
+    assert_edit_refused(
+        "node-type",
+        "1,1,3,64",
+        "2,1,3,64",
+        "nodes[5] at line ",
+        "type of node 1 is 2, out of range",
+    );
+    assert_edit_refused(
+        "name",
+        "1,1,3,64",
+        "1,3,3,64",
+        "strings at line ",
+        "name of node 1 is string 3, but there are 3 strings",
+    );
+    assert_edit_refused(
+        "far-name",
+        "1,1,3,64",
+        "1,4294967296,3,64",
+        "nodes[6] at line ",
+        "name of node 1 is 4294967296",
+    );
+}
+
+#[test]
+fn refuses_missing_and_misplaced_sections() {
+    assert_edit_refused("no-strings", "\"strings\"", "\"things\"", "end of file: ", "no \"strings\"");
+    assert_edit_refused("no-edges", "\"edges\"", "\"hedges\"", "end of file: ", "no \"edges\"");
+    assert_edit_refused("no-nodes", "\"nodes\"", "\"knots\"", "edges at line", "stands before nodes");
+    assert_edit_refused("twice", "\"locations\"", "\"edges\"", "edges at line ", "twice");
+    assert_edit_refused("number-string", "[\"root\"", "[7", "strings[0] at line ", "expected a string");
+}

@@ -1,0 +1,23 @@
+//! A finalizer takes the object's handle and a mutator.
+
+use standstill::{Mutator, Trace};
+
+#[derive(Trace)]
+#[trace(finalize)]
+struct File {
+    descriptor: i32,
+}
+
+impl File {
+    fn finalize(&self, _: &Mutator) {}
+}
+
+#[derive(Trace)]
+#[trace(finalize = close)]
+struct Socket {
+    descriptor: i32,
+}
+
+fn close(_: &Socket) {}
+
+fn main() {}

@@ -1,0 +1,13 @@
+//! Whoever can reach a safepoint is alone with the mutator.
+
+use standstill::{Heap, Mutator};
+
+fn both(one: &mut Mutator, other: &mut Mutator) {
+    one.safepoint();
+    other.safepoint();
+}
+
+fn main() {
+    let mut m = Heap::new().attach();
+    both(&mut m, &mut m);
+}

@@ -1,0 +1,11 @@
+//! What keeps the object alive is the handle, not the mutator.
+
+use standstill::Heap;
+
+fn main() {
+    let m = Heap::new().attach();
+    let name = m.alloc(String::from("Ann"));
+    let text = name.get(&m);
+    drop(name);
+    println!("{text}");
+}

@@ -235,11 +235,6 @@ impl Arena {
         }
     }
 
-    /// What `new` was given.
-    pub(crate) fn id(&self) -> u32 {
-        self.id
-    }
-
     /// A free cell out of the magazine, if one waits there. The fast path: nothing else is looked at.
     #[inline(always)]
     pub(crate) fn pop(&mut self, class: u8) -> Option<NonNull<u8>> {

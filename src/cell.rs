@@ -164,7 +164,7 @@ impl<T: ?Sized> GcCell<T> {
                 ),
             }
             rounds += 1;
-            if rounds % 64 == 0 { yield_now() } else { spin_loop() }
+            if rounds.is_multiple_of(64) { yield_now() } else { spin_loop() }
         }
     }
 

@@ -68,7 +68,10 @@ impl fmt::Display for OutOfMemory {
             ),
             Self::System => f.write_str("the operating system refused to commit more memory"),
             Self::TooLarge { size } => {
-                write!(f, "an object of {size} bytes does not fit into this heap; build it with a larger `reserve`")
+                write!(
+                    f,
+                    "an object of {size} bytes does not fit into this heap; build it with a larger `reserve`"
+                )
             }
         }
     }

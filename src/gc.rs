@@ -702,7 +702,13 @@ impl<T: Trace, D: Trace + Send + Sync> WeakRef<T, D> {
         let raw = m.raw();
         let record = raw.model().weak.record(target.counts());
         let cleared = Arc::new(AtomicBool::new(false));
-        let this = Self { record: Arc::clone(&record), cleared: Arc::clone(&cleared), data, callback, target: PhantomData };
+        let this = Self {
+            record: Arc::clone(&record),
+            cleared: Arc::clone(&cleared),
+            data,
+            callback,
+            target: PhantomData,
+        };
         let this = allocate(raw, this).map_err(|error| {
             let reason: OutOfMemory = error.reason();
             AllocError::new(error.into_inner().data, reason)

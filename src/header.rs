@@ -231,7 +231,11 @@ impl Header {
                 Err(now) => shared = now,
             }
         }
-        if count_of(shared) == 0 && shared & (QUEUED | IMMORTAL) == 0 { Dropped::Dead } else { Dropped::Alive }
+        if count_of(shared) == 0 && shared & (QUEUED | IMMORTAL) == 0 {
+            Dropped::Dead
+        } else {
+            Dropped::Alive
+        }
     }
 
     /// A thread that is attached to the object's heap, but is not the owner, drops a reference.
@@ -408,11 +412,6 @@ impl Header {
     #[inline]
     pub(crate) fn has_weak(&self) -> bool {
         self.shared.load(Ordering::Relaxed) & WEAK != 0
-    }
-
-    /// Whether the object is immortal.
-    pub(crate) fn is_immortal(&self) -> bool {
-        self.shared.load(Ordering::Relaxed) & IMMORTAL != 0
     }
 }
 

@@ -130,7 +130,9 @@ pub struct ModelHeap<M: ObjectModel>(pub(crate) Arc<Handle<M>>);
 impl<M: ObjectModel> ModelHeap<M> {
     fn build(builder: HeapBuilder, model: M, last: fn(&Arc<Core<M>>)) -> Result<Self, BuildError> {
         let workers = match builder.workers {
-            Some(0) => return Err(BuildError::Setting("`workers` is 0; at least one thread collects".into())),
+            Some(0) => {
+                return Err(BuildError::Setting("`workers` is 0; at least one thread collects".into()));
+            }
             Some(workers) => workers,
             None => std::thread::available_parallelism().map_or(1, usize::from),
         };
@@ -142,7 +144,7 @@ impl<M: ObjectModel> ModelHeap<M> {
                 )));
             }
         }
-        if !(builder.pacing.full_growth >= 0.0) {
+        if builder.pacing.full_growth.is_nan() || builder.pacing.full_growth < 0.0 {
             return Err(BuildError::Setting("`Pacing::full_growth` is negative or not a number".into()));
         }
         let space = Space::reserve(SpaceConfig { reserve: builder.reserve, limit: builder.limit })
@@ -325,7 +327,10 @@ impl Heap {
     /// # Panics
     ///
     /// When the system refuses the address space; see [`HeapBuilder::build`].
-    #[expect(clippy::new_without_default, reason = "a heap reserves address space: to make one is a decision")]
+    #[expect(
+        clippy::new_without_default,
+        reason = "a heap reserves address space: to make one is a decision"
+    )]
     pub fn new() -> Self {
         Self::builder().build().unwrap_or_else(|error| panic!("{error}"))
     }
@@ -545,11 +550,7 @@ impl Mutator {
     /// # Errors
     ///
     /// When the heap is full. The heap is as it was.
-    pub fn try_alloc_slice<H, T, I>(
-        &self,
-        header: H,
-        items: I,
-    ) -> Result<GcSlice<H, T>, AllocError<(H, I::IntoIter)>>
+    pub fn try_alloc_slice<H, T, I>(&self, header: H, items: I) -> Result<GcSlice<H, T>, RefusedSlice<H, I>>
     where
         H: Trace + Send + Sync,
         T: Trace + Send + Sync,
@@ -563,12 +564,7 @@ impl Mutator {
     /// # Panics
     ///
     /// When the heap is full, or the target belongs to another one.
-    pub fn alloc_weak<T, D>(
-        &self,
-        target: &Gc<T>,
-        data: D,
-        callback: WeakCallback<T, D>,
-    ) -> Gc<WeakRef<T, D>>
+    pub fn alloc_weak<T, D>(&self, target: &Gc<T>, data: D, callback: WeakCallback<T, D>) -> Gc<WeakRef<T, D>>
     where
         T: Trace,
         D: Trace + Send + Sync,
@@ -662,6 +658,9 @@ impl Mutator {
         }
     }
 }
+
+/// Header and items of a slice that found no room.
+pub type RefusedSlice<H, I> = AllocError<(H, <I as IntoIterator>::IntoIter)>;
 
 #[cold]
 #[inline(never)]

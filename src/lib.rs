@@ -32,7 +32,7 @@ pub use collect::{Collect, CollectError};
 pub use error::{AllocError, AttachError, BuildError, ForeignGc, OutOfMemory};
 pub use event::{CollectionEvent, CollectionKind, CollectionReport, During, Unraisable};
 pub use gc::{AnyGc, Gc, GcDyn, GcWeak, WeakCallback, WeakRef};
-pub use heap::{DeferGuard, Fork, Heap, HeapBuilder, HeapStats, Mutator};
+pub use heap::{DeferGuard, Fork, Heap, HeapBuilder, HeapStats, Mutator, RefusedSlice};
 pub use object::Tracer;
 pub use pacing::Pacing;
 pub use slice::{GcSlice, HeaderSlice};

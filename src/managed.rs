@@ -515,9 +515,12 @@ fn call(callback: Callback, m: &Raw) {
     }
 }
 
+/// A dead object, and what keeps its heap's memory.
+type InClosed = (Arc<Core>, Target);
+
 thread_local! {
     /// Objects of closed heaps that this thread is destroying.
-    static CLOSED: RefCell<Option<Vec<(Arc<Core>, Target)>>> = const { RefCell::new(None) };
+    static CLOSED: RefCell<Option<Vec<InClosed>>> = const { RefCell::new(None) };
 }
 
 /// Drops a reference to an object of a closed heap. Nobody owns anything there: all mutators have ended.

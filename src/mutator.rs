@@ -176,11 +176,7 @@ pub(crate) struct Totals {
 
 impl Default for Totals {
     fn default() -> Self {
-        Self {
-            collections: AtomicUsize::new(0),
-            young: AtomicUsize::new(0),
-            collected: AtomicUsize::new(0),
-        }
+        Self { collections: AtomicUsize::new(0), young: AtomicUsize::new(0), collected: AtomicUsize::new(0) }
     }
 }
 
@@ -535,8 +531,7 @@ impl<M: ObjectModel> ModelMutator<M> {
     pub unsafe fn track(&self, object: Object) -> bool {
         let core = self.core();
         // SAFETY: as the caller says.
-        let (state, page) =
-            unsafe { (core.state(object.address()), core.space.page_of(object.address())) };
+        let (state, page) = unsafe { (core.state(object.address()), core.space.page_of(object.address())) };
         // Relaxed: see `PageInfo::young`. Before the bit: a stop between the two costs a look at the page.
         page.young.store(1, Ordering::Relaxed);
         state.track()
@@ -637,7 +632,12 @@ impl<M: ObjectModel> ModelMutator<M> {
         let inner = self.inner();
         let stopped = inner.participant.stop()?;
         event::stopped(stopped.time_to_stop());
-        Ok(World { since: std::time::Instant::now(), core: &inner.core, requester: inner.participant.id(), stopped })
+        Ok(World {
+            since: std::time::Instant::now(),
+            core: &inner.core,
+            requester: inner.participant.id(),
+            stopped,
+        })
     }
 
     /// Stops the world for a `fork`.

@@ -219,6 +219,7 @@ impl Pace {
     }
 
     /// New cells since the last collection.
+    #[cfg(test)]
     pub(crate) fn new_objects(&self) -> usize {
         self.new_objects.load(Ordering::Relaxed)
     }

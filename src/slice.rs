@@ -49,7 +49,11 @@ impl<H: Trace, T: Trace> Sliced<H, T> {
         traverse: Self::traverse,
         clear: Self::clear,
         finalize: None,
-        drop: if std::mem::needs_drop::<H>() || std::mem::needs_drop::<T>() { Some(Self::drop) } else { None },
+        drop: if std::mem::needs_drop::<H>() || std::mem::needs_drop::<T>() {
+            Some(Self::drop)
+        } else {
+            None
+        },
     };
 
     /// The value of a live object, given its first byte.
@@ -220,6 +224,12 @@ impl<H: Trace, T: Trace> Trace for GcSlice<H, T> {
 
 impl<H, T> fmt::Debug for GcSlice<H, T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "GcSlice<{}, {}>({:p})", std::any::type_name::<H>(), std::any::type_name::<T>(), self.header)
+        write!(
+            f,
+            "GcSlice<{}, {}>({:p})",
+            std::any::type_name::<H>(),
+            std::any::type_name::<T>(),
+            self.header
+        )
     }
 }

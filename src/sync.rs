@@ -15,9 +15,7 @@
 
 #[cfg(not(all(test, loom)))]
 mod real {
-    pub(crate) use std::sync::atomic::{
-        AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering,
-    };
+    pub(crate) use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
     pub(crate) use parking_lot::{Condvar, Mutex, MutexGuard};
 
@@ -36,6 +34,7 @@ mod real {
         }
 
         /// Calls `f` with a pointer that is valid for reads while nobody writes.
+        #[cfg(test)]
         #[inline(always)]
         pub(crate) fn with<R>(&self, f: impl FnOnce(*const T) -> R) -> R {
             f(self.0.get())
@@ -67,9 +66,7 @@ mod mocked {
     pub(crate) use loom::cell::UnsafeCell;
     pub(crate) use loom::hint::spin_loop;
     pub(crate) use loom::sync::MutexGuard;
-    pub(crate) use loom::sync::atomic::{
-        AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering,
-    };
+    pub(crate) use loom::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
     pub(crate) use loom::thread::yield_now;
 
     /// loom's mutex in `parking_lot`'s shape.
@@ -114,7 +111,11 @@ mod mocked {
             }
         }
 
-        pub(crate) fn wait_for<T>(&self, guard: &mut MutexGuard<'_, T>, _limit: std::time::Duration) -> WaitResult {
+        pub(crate) fn wait_for<T>(
+            &self,
+            guard: &mut MutexGuard<'_, T>,
+            _limit: std::time::Duration,
+        ) -> WaitResult {
             self.wait(guard);
             WaitResult
         }

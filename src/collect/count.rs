@@ -148,6 +148,9 @@ pub(crate) struct Counts {
     /// Objects with a field that could not be read: none of their edges were counted, so all their targets
     /// are roots, and marking need not look at them.
     pub(crate) unreadable: Vec<u32>,
+    /// What each object was seen to refer to, by granule: for models whose traversals do not repeat
+    /// themselves ([`ObjectModel::STABLE_DURING_STOP`]). Marking must follow what was counted.
+    pub(crate) kept: HashMap<u32, Box<[u32]>>,
 }
 
 impl Counts {
@@ -158,6 +161,7 @@ impl Counts {
             *self.spills.entry(granule).or_default() += carry;
         }
         self.unreadable.extend(other.unreadable);
+        self.kept.extend(other.kept);
     }
 }
 
@@ -271,6 +275,10 @@ fn count_share<M: ObjectModel>(
                     tracer.truncate(mark);
                     counts.unreadable.push(granule as u32);
                 }
+                if !M::STABLE_DURING_STOP {
+                    let edges = tracer.edges()[mark..].iter().map(|&edge| space.granule(edge) as u32);
+                    counts.kept.insert(granule as u32, edges.collect());
+                }
                 if tracer.mark() >= BATCH {
                     flush(&mut tracer, &mut counts.spills);
                 }
@@ -299,7 +307,7 @@ fn merge_tables<M: ObjectModel>(
         let mut carries = Vec::new();
         while let Some(pages) = share.take() {
             for &page in pages {
-                for range in granules_of(&core.space, page) {
+                if let Some(range) = granules_of(&core.space, page) {
                     for table in &tables {
                         add_bytes(&main[range.clone()], &table[range.clone()], |at| {
                             carries.push((range.start + at) as u32);
@@ -315,7 +323,7 @@ fn merge_tables<M: ObjectModel>(
     }
     for mut table in tables.drain(..) {
         for &page in &scope.pages {
-            for range in granules_of(&core.space, page) {
+            if let Some(range) = granules_of(&core.space, page) {
                 table[range].fill(0);
             }
         }
@@ -440,11 +448,10 @@ pub(crate) fn roots<M: ObjectModel>(
     for (granule, (internal, count)) in hubs {
         if count.is_some_and(|n| n < 256 && n != internal)
             && scope.contains(State(&states[granule as usize]).get())
+            && marks[granule as usize].swap(1, Ordering::Relaxed) == 0
         {
-            if marks[granule as usize].swap(1, Ordering::Relaxed) == 0 {
-                roots.stacks.push(vec![granule]);
-                roots.overvisited += 1;
-            }
+            roots.stacks.push(vec![granule]);
+            roots.overvisited += 1;
         }
     }
     roots

@@ -59,10 +59,12 @@ pub(crate) fn claim<M: ObjectModel>(world: &World<'_, M>, granules: &[u32]) -> U
         }
         set.objects.push(object);
     }
-    // SAFETY: an object that weak references or edges lead to is alive.
     let is_unreachable = |object: Object| {
-        core.space.contains(object.address())
-            && unsafe { core.state(object.address()) }.get() & tracked::UNREACHABLE != 0
+        core.space.contains(object.address()) && {
+            // SAFETY: the model asks about objects that are alive.
+            let state = unsafe { core.state(object.address()) };
+            state.get() & tracked::UNREACHABLE != 0
+        }
     };
     for &object in &weak {
         // SAFETY: held, and the world is stopped.
@@ -76,13 +78,6 @@ pub(crate) fn claim<M: ObjectModel>(world: &World<'_, M>, granules: &[u32]) -> U
         }
     }
     set
-}
-
-impl<M: ObjectModel> Unreachable<M> {
-    /// How many.
-    pub(crate) fn len(&self) -> usize {
-        self.objects.len()
-    }
 }
 
 /// Step 8. With the world running: weak callbacks, then finalizers, once per object.
@@ -139,16 +134,21 @@ impl Pending {
 /// its remaining weak references.
 ///
 /// The same counting as in step 4, over the set alone. A handler that fails here keeps the whole set alive.
-pub(crate) fn recheck<M: ObjectModel>(world: &World<'_, M>, pending: Pending) -> (Garbage, Option<Abandoned>) {
+pub(crate) fn recheck<M: ObjectModel>(
+    world: &World<'_, M>,
+    pending: Pending,
+) -> (Garbage, Option<Abandoned>) {
     let _phase = event::phase(Phase::Recheck);
     let core = world.core();
     let (space, model) = (&core.space, &core.model);
     let marks = space.counts();
     let mut garbage = Garbage { objects: Vec::new(), spared: Vec::new(), resurrected: 0 };
-    // SAFETY (of the closures below): every object of the set is held, edges lead to live objects, and the
-    // world is stopped.
-    let bits = |object: Object| unsafe { core.state(object.address()) }.get();
-    let in_set = |bits: u8| bits & (tracked::UNREACHABLE | tracked::TRACKED) == (tracked::UNREACHABLE | tracked::TRACKED);
+    let bits = |object: Object| {
+        // SAFETY: every object of the set is held, and edges lead to live objects.
+        unsafe { core.state(object.address()) }.get()
+    };
+    const IN_SET: u8 = tracked::UNREACHABLE | tracked::TRACKED;
+    let in_set = |bits: u8| bits & IN_SET == IN_SET;
     let granule = |object: Object| space.granule(object.address());
 
     let mut internal = HashMap::<usize, i64>::with_capacity(pending.objects.len());
@@ -156,6 +156,8 @@ pub(crate) fn recheck<M: ObjectModel>(world: &World<'_, M>, pending: Pending) ->
     let mut tracer = Tracer::new(space.base(), space.reserved_bytes());
     // Objects with a field that counting could not read: their targets are reachable, for all we know.
     let mut unreadable = HashSet::<usize>::new();
+    // What each object was seen to refer to, for models whose traversals do not repeat themselves.
+    let mut kept = HashMap::<usize, Vec<usize>>::new();
     let mut doubt = None;
     let result = guard_traversal(world, |at| {
         let mut visit = |object: Object, tracer: &mut Tracer| {
@@ -178,6 +180,9 @@ pub(crate) fn recheck<M: ObjectModel>(world: &World<'_, M>, pending: Pending) ->
             if !visit(object, &mut tracer) {
                 unreadable.insert(granule(object));
             }
+            if !M::STABLE_DURING_STOP {
+                kept.insert(granule(object), tracer.edges().to_vec());
+            }
             for &edge in tracer.edges() {
                 if in_set(bits(object_at(space, space.granule(edge)))) {
                     *internal.entry(space.granule(edge)).or_default() += 1;
@@ -198,11 +203,17 @@ pub(crate) fn recheck<M: ObjectModel>(world: &World<'_, M>, pending: Pending) ->
             }
         }
         while let Some(object) = reachable.pop() {
-            if !visit(object, &mut tracer) && !unreadable.contains(&granule(object)) {
-                doubt = Some(object);
-                return;
-            }
-            for &edge in tracer.edges() {
+            let edges = match kept.get(&granule(object)) {
+                Some(edges) => edges,
+                None => {
+                    if !visit(object, &mut tracer) && !unreadable.contains(&granule(object)) {
+                        doubt = Some(object);
+                        return;
+                    }
+                    tracer.edges()
+                }
+            };
+            for &edge in edges {
                 let target = space.granule(edge);
                 let object = object_at(space, target);
                 if marks[target].load(Ordering::Relaxed) == 0 && in_set(bits(object)) {

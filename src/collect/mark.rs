@@ -47,7 +47,7 @@ impl Pool {
         // Relaxed counters: they bound how long one looks. A chunk is in the queue or in the hands of a
         // worker that is not idle; whoever leaves early only leaves the rest to others.
         self.idle.fetch_add(1, Ordering::Relaxed);
-        let mut looks = 0;
+        let mut looks = 0u32;
         loop {
             match self.chunks.steal() {
                 Steal::Success(chunk) => {
@@ -62,7 +62,7 @@ impl Pool {
                         return None;
                     }
                     looks += 1;
-                    if looks % 64 == 0 { yield_now() } else { spin_loop() }
+                    if looks.is_multiple_of(64) { yield_now() } else { spin_loop() }
                 }
             }
         }
@@ -80,13 +80,16 @@ struct Marker<'a, M: ObjectModel> {
     stack: Vec<u32>,
     /// Objects with a field that could not be read now.
     doubtful: Vec<u32>,
-    has_unreadable: &'a dyn Fn(u32) -> bool,
+    counts: &'a Counts,
 }
 
 impl<M: ObjectModel> Marker<'_, M> {
     /// Looks at an object: pushes what it refers to and nobody has claimed.
     #[inline(always)]
     fn scan(&mut self, granule: u32, at: &mut Option<Object>) {
+        if !M::STABLE_DURING_STOP {
+            return self.scan_kept(granule);
+        }
         let object = object_at(self.space, granule as usize);
         *at = Some(object);
         self.tracer.clear();
@@ -97,25 +100,38 @@ impl<M: ObjectModel> Marker<'_, M> {
             self.doubt(granule);
             return;
         }
-        for &edge in self.tracer.edges() {
-            let target = self.space.granule(edge);
-            // Relaxed: a duplicate is harmless; see the module's page.
-            if self.marks[target].load(Ordering::Relaxed) != 0 {
-                continue;
-            }
-            if self.young && !tracked::is_young_candidate(State(&self.states[target]).get()) {
-                continue;
-            }
-            self.marks[target].store(1, Ordering::Relaxed);
-            self.stack.push(target as u32);
+        for at in 0..self.tracer.edges().len() {
+            self.reach(self.space.granule(self.tracer.edges()[at]));
         }
+    }
+
+    /// As `scan`, from what the counting pass saw.
+    fn scan_kept(&mut self, granule: u32) {
+        let counts = self.counts;
+        for &target in counts.kept.get(&granule).into_iter().flatten() {
+            self.reach(target as usize);
+        }
+    }
+
+    /// Claims and pushes the object at a granule, unless somebody has.
+    #[inline(always)]
+    fn reach(&mut self, target: usize) {
+        // Relaxed: a duplicate is harmless; see the module's page.
+        if self.marks[target].load(Ordering::Relaxed) != 0 {
+            return;
+        }
+        if self.young && !tracked::is_young_candidate(State(&self.states[target]).get()) {
+            return;
+        }
+        self.marks[target].store(1, Ordering::Relaxed);
+        self.stack.push(target as u32);
     }
 
     /// A field of the object cannot be read. If counting could not read it either, its targets are roots
     /// and nothing is lost. Else what counting saw there would be missed: look again later.
     #[cold]
     fn doubt(&mut self, granule: u32) {
-        if !(self.has_unreadable)(granule) {
+        if self.counts.unreadable.binary_search(&granule).is_err() {
             self.doubtful.push(granule);
         }
     }
@@ -144,7 +160,7 @@ impl<M: ObjectModel> Marker<'_, M> {
             self.scan(ring[tail % RING], at);
             tail += 1;
             ticks = ticks.wrapping_add(1);
-            if ticks % 64 == 0 {
+            if ticks.is_multiple_of(64) {
                 // Relaxed: hints.
                 if pool.failed.load(Ordering::Relaxed) {
                     return;
@@ -185,8 +201,7 @@ pub(crate) fn mark<M: ObjectModel>(
     let _phase = event::phase(Phase::Mark);
     let core = world.core();
     counts.unreadable.sort_unstable();
-    let unreadable = &counts.unreadable;
-    let has_unreadable = |granule: u32| unreadable.binary_search(&granule).is_ok();
+    let counts = &*counts;
     let pool = Pool {
         chunks: Injector::new(),
         joined: CachePadded::new(AtomicUsize::new(0)),
@@ -207,7 +222,7 @@ pub(crate) fn mark<M: ObjectModel>(
         tracer: Tracer::new(core.space.base(), core.space.reserved_bytes()),
         stack,
         doubtful: Vec::new(),
-        has_unreadable: &has_unreadable,
+        counts,
     };
     core.workers.run(workers, &|_| {
         pool.joined.fetch_add(1, Ordering::Relaxed);

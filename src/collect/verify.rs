@@ -38,7 +38,8 @@ pub(crate) fn check<M: ObjectModel>(world: &World<'_, M>, depth: Depth) -> Resul
                 starts[granule] = true;
                 let bits = State(&states[granule]).get();
                 if bits & LIVE == 0 && bits != 0 {
-                    error = Some(format!("a free cell at {:#x} has state {bits:#04x}", space.address(granule)));
+                    error =
+                        Some(format!("a free cell at {:#x} has state {bits:#04x}", space.address(granule)));
                     return;
                 }
                 // Enumerations skip the unreachable, but the heap does not.
@@ -59,7 +60,10 @@ pub(crate) fn check<M: ObjectModel>(world: &World<'_, M>, depth: Depth) -> Resul
                     if states.get(target).is_none_or(|s| State(s).get() & LIVE == 0) {
                         // SAFETY: as above.
                         let name = unsafe { core.model.type_name(object) };
-                        error = Some(format!("the {name} at {:#x} refers to {edge:#x}, where no object is", object.address()));
+                        error = Some(format!(
+                            "the {name} at {:#x} refers to {edge:#x}, where no object is",
+                            object.address()
+                        ));
                         return;
                     }
                     *internal.entry(target).or_default() += 1;

@@ -13,11 +13,12 @@ use std::sync::Arc;
 use crate::arena::class_for;
 use crate::error::{AllocError, ForeignGc, OutOfMemory};
 use crate::header::Header;
-use crate::managed::{self, Raw, drop_reference, object};
+use crate::managed::{self, Raw, drop_reference, drop_reference_to_plain, object};
 use crate::object::{Tracer, TypeInfo};
 use crate::safepoint::current;
 use crate::space::GRANULE;
 use crate::sync::{AtomicBool, Ordering};
+use crate::tracked;
 use crate::weak::{Watcher, WeakRecord};
 use crate::{Mutator, Trace};
 
@@ -43,6 +44,7 @@ impl<T: Trace> Typed<T> {
     };
 
     unsafe fn traverse(value: NonNull<u8>, tracer: &mut Tracer) {
+        tracer.enter(value, size_of::<T>());
         // SAFETY: the table belongs to objects of type `T`, and the caller has a live one.
         unsafe { value.cast::<T>().as_ref() }.traverse(tracer);
     }
@@ -64,6 +66,12 @@ impl<T: Trace> Typed<T> {
         // SAFETY: as in `traverse`; the caller gives the value up.
         unsafe { value.cast::<T>().drop_in_place() };
     }
+}
+
+/// The state bits that objects of this type are born with.
+const fn born<T: Trace>() -> u8 {
+    let tracked = if T::TRACKED { tracked::TRACKED } else { 0 };
+    tracked | if T::HAS_FINALIZER { tracked::FINALIZER } else { 0 }
 }
 
 /// From a header to a value with this alignment.
@@ -89,7 +97,7 @@ pub(crate) fn allocate<T: Trace + Send + Sync>(m: &Raw, value: T) -> Result<Gc<T
     unsafe {
         header.write(Header::new(m.id(), index));
         cell.add(Typed::<T>::OFFSET).cast::<T>().write(value);
-        m.publish(object(header), T::TRACKED);
+        m.publish_as(object(header), const { born::<T>() });
         Ok(Gc::from_header(header))
     }
 }
@@ -321,7 +329,13 @@ impl<T> Drop for Gc<T> {
     #[inline(always)]
     fn drop(&mut self) {
         // SAFETY: this value owned a reference.
-        unsafe { drop_reference(self.header) };
+        unsafe {
+            if std::mem::needs_drop::<T>() {
+                drop_reference(self.header);
+            } else {
+                drop_reference_to_plain(self.header);
+            }
+        }
     }
 }
 

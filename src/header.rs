@@ -54,6 +54,9 @@ use crate::sync::{AtomicU32, AtomicU64, Ordering};
 pub(crate) const TYPE_BITS: u32 = 24;
 const TYPE_MASK: u64 = (1 << TYPE_BITS) - 1;
 
+/// In place of the owner's id, when there is none. No mutator has it.
+pub(crate) const NOBODY: u64 = (1 << 40) - 1;
+
 const MERGED: u32 = 1;
 const QUEUED: u32 = 2;
 const IMMORTAL: u32 = 4;
@@ -112,7 +115,7 @@ impl Header {
         (self.word.load(Ordering::Relaxed) & TYPE_MASK) as u32
     }
 
-    /// The id of the owner; 0: nobody. May name a mutator that has ended.
+    /// The id of the owner, or [`NOBODY`]. May name a mutator that has ended.
     #[inline(always)]
     pub(crate) fn owner(&self) -> u64 {
         // Relaxed: compared with the caller's own id (which only the caller, or a stop that the
@@ -120,10 +123,11 @@ impl Header {
         self.word.load(Ordering::Relaxed) >> TYPE_BITS
     }
 
-    /// Whether the mutator `current` counts locally. Never so for `current == 0`.
+    /// Whether the mutator `current` counts locally. Never so for 0, which is what `current` is on a
+    /// thread that is not attached: an object without an owner names [`NOBODY`].
     #[inline(always)]
     pub(crate) fn is_owned_by(&self, current: u64) -> bool {
-        current != 0 && self.owner() == current
+        self.owner() == current
     }
 
     fn set_owner(&self, owner: u64) {
@@ -175,11 +179,23 @@ impl Header {
         self.shared.fetch_or(IMMORTAL, Ordering::Relaxed);
     }
 
-    /// The owner drops a reference.
+    /// The common case of dropping a reference: by the owner, and not the last. `false`: nothing has happened.
     ///
-    /// The common case is one load, one store and a signed compare, which catches the last
-    /// reference (1), an immortal's used-up half (0) and a pinned one (negative) alike.
+    /// Two loads, a store and a signed compare, which catches the last reference (1), an immortal's used-up
+    /// half (0) and a pinned one (negative) alike.
     #[inline(always)]
+    pub(crate) fn try_drop_local(&self, current: u64) -> bool {
+        // Relaxed: as in `clone_local`.
+        let local = self.local.load(Ordering::Relaxed);
+        let common = self.is_owned_by(current) && local as i32 > 1;
+        if common {
+            self.local.store(local - 1, Ordering::Relaxed);
+        }
+        common
+    }
+
+    /// The owner drops a reference.
+    #[inline]
     pub(crate) fn drop_local(&self) -> Dropped {
         // Relaxed: as in `clone_local`.
         let local = self.local.load(Ordering::Relaxed);
@@ -216,7 +232,7 @@ impl Header {
             return Dropped::Alive;
         }
         // Before the CAS: after it the object may be freed by another thread at any time.
-        self.set_owner(0);
+        self.set_owner(NOBODY);
         let mut shared = self.shared.load(Ordering::Relaxed);
         loop {
             // AcqRel: publishes this thread's uses of the object to whoever frees it, and acquires
@@ -288,7 +304,7 @@ impl Header {
     pub(crate) fn merge(&self) -> Dropped {
         let local = self.local.load(Ordering::Relaxed);
         // Before the CAS, for the reason given in `merge_last`. The owner is not counting now.
-        self.set_owner(0);
+        self.set_owner(NOBODY);
         self.merge_with(local)
     }
 
@@ -455,7 +471,7 @@ mod tests {
         assert_eq!(h.count(), Some(1));
         assert_eq!(h.merge(), Dropped::Alive);
         assert_eq!(h.count(), Some(1));
-        assert_eq!(h.owner(), 0);
+        assert_eq!(h.owner(), NOBODY);
         assert_eq!(h.drop_shared(), Dropped::Dead);
     }
 
@@ -477,7 +493,7 @@ mod tests {
         let h = fresh();
         h.clone_ref(OTHER);
         assert_eq!(h.drop_local(), Dropped::Alive);
-        assert_eq!(h.owner(), 0);
+        assert_eq!(h.owner(), NOBODY);
         h.clone_ref(ME); // no longer the owner
         assert_eq!(h.count(), Some(2));
         assert_eq!(h.drop_shared(), Dropped::Alive);

@@ -2,7 +2,7 @@
 //!
 //! Each question stops the world. Objects that a running collection is about to clear are not shown.
 
-use crate::collect::count::{cell_size, guard_traversal};
+use crate::collect::count::guard_traversal;
 use crate::collect::verify::{self, Depth};
 use crate::collect::{self};
 use crate::managed::Managed;
@@ -27,9 +27,7 @@ fn walk(world: &World<'_, Managed>, mut f: impl FnMut(Object, &[usize])) -> Resu
 
 fn edges_of(world: &World<'_, Managed>, object: Object, tracer: &mut Tracer) {
     use crate::model::ObjectModel;
-    let space = &world.core().space;
     tracer.clear();
-    tracer.enter(object.address(), cell_size(space, space.page_index(object.address()) as u32));
     // SAFETY: alive, since it is visible or the caller has a reference; the world is stopped.
     unsafe { world.core().model.traverse(object, tracer) };
     tracer.take_unreadable();

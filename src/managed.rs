@@ -44,7 +44,7 @@ use std::sync::Arc;
 use crate::Mutator;
 use crate::arena::Arena;
 use crate::event::{self, During};
-use crate::header::{Dropped, Header};
+use crate::header::{Dropped, Header, NOBODY};
 use crate::model::{ModelMutator, ObjectModel, World};
 use crate::mutator;
 use crate::object::{Object, Tracer, TypeInfo, TypeRegistry};
@@ -175,26 +175,64 @@ pub(crate) fn type_index(m: &Raw, info: &'static TypeInfo) -> u32 {
 #[inline(always)]
 pub(crate) unsafe fn drop_reference(header: NonNull<Header>) {
     // SAFETY: the reference keeps the object alive.
-    let h = unsafe { header.as_ref() };
-    if h.is_owned_by(current()) {
-        match h.drop_local() {
-            Dropped::Alive => {}
-            // SAFETY: it was the last reference.
-            _ => unsafe { dead(header) },
-        }
-    } else {
+    if !unsafe { header.as_ref() }.try_drop_local(current()) {
         // SAFETY: as the caller says.
-        unsafe { drop_foreign(header) };
+        unsafe { drop_slowly(header) };
+    }
+}
+
+/// Drops the last local reference, or on a thread that is not the owner.
+#[inline(never)]
+unsafe fn drop_slowly(header: NonNull<Header>) {
+    // SAFETY: the reference keeps the object alive until it is dropped.
+    unsafe {
+        if !header.as_ref().is_owned_by(current()) {
+            drop_foreign(header);
+        } else if header.as_ref().drop_local() == Dropped::Dead {
+            dead(header);
+        }
+    }
+}
+
+/// As [`drop_reference`], for a value that needs no destructor: then its memory is all there is to free.
+///
+/// # Safety
+///
+/// As for [`drop_reference`].
+#[inline(always)]
+pub(crate) unsafe fn drop_reference_to_plain(header: NonNull<Header>) {
+    // SAFETY: the reference keeps the object alive.
+    if !unsafe { header.as_ref() }.try_drop_local(current()) {
+        // SAFETY: as the caller says.
+        unsafe { drop_plain_slowly(header) };
+    }
+}
+
+/// As [`drop_slowly`], for a value that needs no destructor.
+#[inline(never)]
+unsafe fn drop_plain_slowly(header: NonNull<Header>) {
+    // SAFETY: as in `drop_slowly`. At 0 this thread, the owner, is attached to a heap of this model, and
+    // nobody else knows the object. Weak references and finalizers must be asked for all the same.
+    unsafe {
+        if !header.as_ref().is_owned_by(current()) {
+            drop_foreign(header);
+        } else if header.as_ref().drop_local() == Dropped::Dead {
+            Raw::with_known(|m| {
+                let state = m.core().state(header.as_ptr() as usize).get();
+                if state & tracked::FINALIZER == 0 && !header.as_ref().has_weak() {
+                    m.free(header.cast());
+                } else {
+                    destroy_all(m, header, OnPanic::PassOn);
+                }
+            });
+        }
     }
 }
 
 /// The owner has dropped the last reference.
-#[cold]
-#[inline(never)]
 unsafe fn dead(header: NonNull<Header>) {
-    // SAFETY: `Dead` was answered to this thread, which is attached: it is the owner.
-    let done = Raw::with_current(|m| unsafe { destroy_all(m, header, OnPanic::PassOn) });
-    debug_assert!(done.is_some(), "a count reached 0 in a stop");
+    // SAFETY: the owner is attached, to a heap of this model.
+    unsafe { Raw::with_known(|m| destroy_all(m, header, OnPanic::PassOn)) }
 }
 
 /// A thread that is not the owner drops a reference.
@@ -599,7 +637,7 @@ pub(crate) fn orphan(core: &Core, local: &Local) {
         // SAFETY: a queued object is not freed before the queue lets go of it; its owner has ended.
         let header = unsafe { target.0.as_ref() };
         if header.merge_ended() == Dropped::Dead {
-            header.revive(0);
+            header.revive(NOBODY);
             core.model.deferred.lock().list.push(target);
             core.model.has_deferred.store(true, Ordering::SeqCst);
         }

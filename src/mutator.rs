@@ -353,6 +353,18 @@ impl<M: ObjectModel> ModelMutator<M> {
         HERE.with(|here| here.inner.set(std::ptr::null()));
     }
 
+    /// Calls `f` with this thread's mutator, which the caller knows to be of this model.
+    ///
+    /// # Safety
+    ///
+    /// `current` is the id of a mutator of model `M`.
+    #[inline(always)]
+    pub(crate) unsafe fn with_known<R>(f: impl FnOnce(&Self) -> R) -> R {
+        // SAFETY: rule P: attached, as `current` says, and of this model.
+        let inner = unsafe { NonNull::new_unchecked(HERE.with(|here| here.inner.get()).cast_mut().cast()) };
+        f(&ManuallyDrop::new(Self { inner, thread: PhantomData }))
+    }
+
     /// Calls `f` with this thread's mutator, if it is attached to a heap of this model.
     ///
     /// `None` when it is not, while it runs a traversal, and while it holds a stop.
@@ -519,8 +531,19 @@ impl<M: ObjectModel> ModelMutator<M> {
     /// can count and traverse.
     #[inline(always)]
     pub unsafe fn publish(&self, object: Object, tracked: bool) {
+        // SAFETY: as the caller says.
+        unsafe { self.publish_as(object, if tracked { tracked::TRACKED } else { 0 }) };
+    }
+
+    /// As [`publish`](Self::publish), with the state bits that the object is born with.
+    ///
+    /// # Safety
+    ///
+    /// As for `publish`.
+    #[inline(always)]
+    pub(crate) unsafe fn publish_as(&self, object: Object, bits: u8) {
         // SAFETY: handed out by this heap's space.
-        unsafe { self.core().state(object.address()) }.birth(tracked);
+        unsafe { self.core().state(object.address()) }.birth(bits);
     }
 
     /// Puts an object into the tracked set; `false`: it was in it already.

@@ -6,11 +6,11 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::ptr::NonNull;
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 
 use dashmap::DashMap;
 
 use crate::header::{Header, TYPE_BITS};
-use crate::sync::{AtomicU32, Ordering};
 
 /// The address of an object: its first byte, where its header lies.
 ///
@@ -53,7 +53,7 @@ pub struct Tracer {
     edges: Vec<usize>,
     base: usize,
     len: usize,
-    /// The object being traversed, while the world is stopped; empty otherwise.
+    /// Start and size of the value being traversed.
     object: (usize, usize),
     unreadable: u32,
     /// A tracer belongs to the thread that made it.
@@ -94,17 +94,17 @@ impl Tracer {
         self.unreadable += 1;
     }
 
-    /// Whether `address` lies in the object that is being traversed in a stop. Only there is it
-    /// certain that nobody is about to take a cell's lock, so that one look at it is enough.
+    /// Whether `address` lies in the value that is being traversed. Tracers are used in stops alone, so
+    /// there, and only there, it is certain that nobody is about to take a cell's lock, so that one look at it is enough.
     #[inline(always)]
     pub(crate) fn owns(&self, address: usize) -> bool {
         address.wrapping_sub(self.object.0) < self.object.1
     }
 
-    /// The next object to be traversed in this stop occupies `size` bytes from `start`.
+    /// The value to be traversed next, in this stop, occupies `size` bytes from `start`.
     #[inline(always)]
-    pub(crate) fn enter(&mut self, start: usize, size: usize) {
-        self.object = (start, size);
+    pub(crate) fn enter(&mut self, start: NonNull<u8>, size: usize) {
+        self.object = (start.as_ptr() as usize, size);
     }
 
     /// How many edges stand in the buffer.
@@ -186,29 +186,33 @@ impl TypeInfo {
 
 /// A heap's types, numbered. Types are added and never removed, so an index stays valid.
 ///
-/// Lookup by index takes no lock: buckets of doubling size are filled once and never move.
+/// Lookup by index takes no lock, and is on the path of marking: two dependent loads. Buckets of doubling size
+/// are filled once and never move.
 pub(crate) struct TypeRegistry {
     by_id: DashMap<TypeId, u32>,
-    buckets: [OnceLock<Box<[OnceLock<&'static TypeInfo>]>>; BUCKETS],
+    /// The first types: most programs have no others.
+    first: [AtomicPtr<TypeInfo>; FIRST_BUCKET as usize],
+    buckets: [OnceLock<Box<[AtomicPtr<TypeInfo>]>>; BUCKETS],
     next: AtomicU32,
 }
 
-const FIRST_BUCKET: u32 = 64;
-const BUCKETS: usize = (TYPE_BITS - FIRST_BUCKET.trailing_zeros()) as usize;
+const FIRST_BUCKET: u32 = 256;
+const BUCKETS: usize = (TYPE_BITS - 1 - FIRST_BUCKET.trailing_zeros()) as usize;
 
 impl TypeRegistry {
     pub(crate) fn new() -> Self {
-        Self { by_id: DashMap::new(), buckets: [const { OnceLock::new() }; BUCKETS], next: AtomicU32::new(0) }
+        Self {
+            by_id: DashMap::new(),
+            first: [const { AtomicPtr::new(std::ptr::null_mut()) }; _],
+            buckets: [const { OnceLock::new() }; BUCKETS],
+            next: AtomicU32::new(0),
+        }
     }
 
-    /// Bucket and place of an index: bucket 0 holds the first 64, each further one as many as all before.
-    #[inline(always)]
+    /// Bucket and place of an index past the first ones: each bucket holds as many as all before it.
     fn locate(index: u32) -> (usize, usize) {
-        if index < FIRST_BUCKET {
-            return (0, index as usize);
-        }
         let high = 31 - index.leading_zeros();
-        ((high - FIRST_BUCKET.trailing_zeros() + 1) as usize, (index - (1 << high)) as usize)
+        ((high - FIRST_BUCKET.trailing_zeros()) as usize, (index - (1 << high)) as usize)
     }
 
     /// The index of a type, which gets one if it has none.
@@ -223,15 +227,21 @@ impl TypeRegistry {
         }
         // The entry's guard makes the number unique; nothing is called out to while it is held.
         *self.by_id.entry(id).or_insert_with(|| {
-            // Relaxed: uniqueness is all that is asked; the cell below publishes.
+            // Relaxed: uniqueness is all that is asked; the store below publishes.
             let index = self.next.fetch_add(1, Ordering::Relaxed);
-            let (bucket, place) = Self::locate(index);
-            assert!(bucket < BUCKETS, "a heap has more than 2^23 types");
-            let cells = self.buckets[bucket].get_or_init(|| {
-                let size = if bucket == 0 { FIRST_BUCKET } else { FIRST_BUCKET << (bucket - 1) };
-                (0..size).map(|_| OnceLock::new()).collect()
-            });
-            cells[place].set(info).expect("an index is given out once");
+            let cell = if index < FIRST_BUCKET {
+                &self.first[index as usize]
+            } else {
+                let (bucket, place) = Self::locate(index);
+                assert!(bucket < BUCKETS, "a heap has more than 2^23 types");
+                let cells = self.buckets[bucket].get_or_init(|| {
+                    (0..FIRST_BUCKET << bucket).map(|_| AtomicPtr::new(std::ptr::null_mut())).collect()
+                });
+                &cells[place]
+            };
+            // Relaxed: the table is a constant of the program; whoever has the index got it with an object,
+            // or from the map, after this store.
+            cell.store(std::ptr::from_ref(info).cast_mut(), Ordering::Relaxed);
             index
         })
     }
@@ -239,11 +249,23 @@ impl TypeRegistry {
     /// The type with this index.
     #[inline(always)]
     pub(crate) fn get(&self, index: u32) -> &'static TypeInfo {
+        let info = if index < FIRST_BUCKET {
+            self.first[index as usize].load(Ordering::Relaxed)
+        } else {
+            self.get_late(index)
+        };
+        assert!(!info.is_null(), "a header names an unknown type: is this memory damaged?");
+        // SAFETY: only `index_of` stores here, and what it stores is `'static`.
+        unsafe { &*info }
+    }
+
+    #[cold]
+    fn get_late(&self, index: u32) -> *mut TypeInfo {
         let (bucket, place) = Self::locate(index);
-        self.buckets[bucket]
-            .get()
-            .and_then(|cells| cells[place].get())
-            .expect("a header names a registered type (is this memory damaged?)")
+        self.buckets
+            .get(bucket)
+            .and_then(OnceLock::get)
+            .map_or(std::ptr::null_mut(), |cells| cells[place].load(Ordering::Relaxed))
     }
 }
 
@@ -259,12 +281,10 @@ mod tests {
 
     #[test]
     fn indices_fall_into_doubling_buckets() {
-        assert_eq!(TypeRegistry::locate(0), (0, 0));
-        assert_eq!(TypeRegistry::locate(63), (0, 63));
-        assert_eq!(TypeRegistry::locate(64), (1, 0));
-        assert_eq!(TypeRegistry::locate(127), (1, 63));
-        assert_eq!(TypeRegistry::locate(128), (2, 0));
-        assert_eq!(TypeRegistry::locate(255), (2, 127));
+        assert_eq!(TypeRegistry::locate(256), (0, 0));
+        assert_eq!(TypeRegistry::locate(511), (0, 255));
+        assert_eq!(TypeRegistry::locate(512), (1, 0));
+        assert_eq!(TypeRegistry::locate(1023), (1, 511));
         assert_eq!(TypeRegistry::locate((1 << 23) - 1).0, BUCKETS - 1);
     }
 
@@ -280,7 +300,7 @@ mod tests {
         assert!(!t.take_unreadable());
         t.unreadable();
         assert!(t.take_unreadable() && !t.take_unreadable());
-        t.enter(0x1000, 64);
+        t.enter(NonNull::new(std::ptr::without_provenance_mut(0x1000)).unwrap(), 64);
         assert!(t.owns(0x1000) && t.owns(0x103f) && !t.owns(0x1040) && !t.owns(0xfff));
     }
 }

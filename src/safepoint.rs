@@ -80,8 +80,8 @@ const ENDED: u32 = 4;
 pub struct ThreadId(NonZeroU64);
 
 impl ThreadId {
-    /// The largest id there is: 2^40 - 1.
-    pub const MAX: u64 = (1 << 40) - 1;
+    /// The largest id there is: 2^40 - 2.
+    pub const MAX: u64 = (1 << 40) - 2;
 
     /// The number behind the name; never 0.
     #[inline]

@@ -70,6 +70,7 @@ impl<H: Trace, T: Trace> Sliced<H, T> {
     unsafe fn traverse(start: NonNull<u8>, tracer: &mut Tracer) {
         // SAFETY: the table belongs to objects of this type, and the caller has a live one.
         let value = unsafe { Self::value(start).as_ref() };
+        tracer.enter(NonNull::from(value).cast(), size_of_val(value));
         value.header.traverse(tracer);
         if T::TRACKED {
             value.items.iter().for_each(|item| item.traverse(tracer));

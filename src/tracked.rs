@@ -13,6 +13,7 @@
 //! | `OLD` | survived a collection | in a stop | when tracked late |
 //! | `UNREACHABLE` | in the set that the running collection is about to clear | in a stop | by the collecting thread, or with the death |
 //! | `DYING` | its destruction has begun; no candidate | with the count at 0 | at death |
+//! | `FINALIZER` | its type has a finalizer: the path to zero need not ask the type | at birth | at death |
 //!
 //! # Orderings
 //!
@@ -38,6 +39,8 @@ pub(crate) const OLD: u8 = 16;
 pub(crate) const UNREACHABLE: u8 = 32;
 /// Its destruction has begun.
 pub(crate) const DYING: u8 = 64;
+/// Its type has a finalizer.
+pub(crate) const FINALIZER: u8 = 128;
 
 /// Whether an object in this state takes part in a full collection.
 #[inline(always)]
@@ -68,11 +71,12 @@ impl State<'_> {
         self.0.load(Ordering::Relaxed)
     }
 
-    /// The object comes into being, unpublished.
+    /// The object comes into being, unpublished: `TRACKED` or not, `FINALIZER` or not.
     #[inline(always)]
-    pub(crate) fn birth(self, tracked: bool) {
+    pub(crate) fn birth(self, bits: u8) {
         debug_assert_eq!(self.get(), 0, "a cell in use was handed out");
-        self.0.store(if tracked { LIVE | TRACKED } else { LIVE }, Ordering::Relaxed);
+        debug_assert_eq!(bits & !(TRACKED | FINALIZER), 0);
+        self.0.store(LIVE | bits, Ordering::Relaxed);
     }
 
     /// The object's destruction begins: its count is 0, and this thread alone knows it.
@@ -129,7 +133,7 @@ mod tests {
     fn life_of_a_byte() {
         let byte = AtomicU8::new(0);
         let s = State(&byte);
-        s.birth(true);
+        s.birth(TRACKED);
         assert!(is_candidate(s.get()) && is_young_candidate(s.get()) && is_visible(s.get()));
         s.set(OLD);
         assert!(is_candidate(s.get()) && !is_young_candidate(s.get()));

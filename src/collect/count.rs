@@ -15,7 +15,7 @@ use crate::event::{self, CollectionKind, Phase};
 use crate::model::ObjectModel;
 use crate::mutator::World;
 use crate::object::{Object, Tracer};
-use crate::space::{GRANULE, PAGE_GRANULES, PAGE_SIZE, PageKind, Space};
+use crate::space::{GRANULE, PAGE_GRANULES, PageKind, Space};
 use crate::sync::{AtomicBool, AtomicUsize, Mutex, Ordering};
 use crate::tracked::{self, State};
 
@@ -89,16 +89,6 @@ impl<'a> Share<'a> {
             return None;
         }
         Some(&self.pages[start..(start + CHUNK).min(self.pages.len())])
-    }
-}
-
-/// The size of the object that starts on `page`, as its cell says.
-#[inline(always)]
-pub(crate) fn cell_size(space: &Space, page: u32) -> usize {
-    let shape = space.page(page as usize).shape();
-    match shape.kind() {
-        PageKind::Small => shape.cell() * GRANULE,
-        _ => shape.pages() * PAGE_SIZE,
     }
 }
 
@@ -256,7 +246,6 @@ fn count_share<M: ObjectModel>(
             return;
         }
         for &page in pages {
-            let size = cell_size(space, page);
             for granule in space.starts(page as usize) {
                 let state = State(&states[granule]).get();
                 if !scope.contains(state) {
@@ -268,7 +257,6 @@ fn count_share<M: ObjectModel>(
                 counts.candidates += 1;
                 *at = Some(object);
                 let mark = tracer.mark();
-                tracer.enter(object.address(), size);
                 // SAFETY: a candidate is alive, and the world is stopped.
                 unsafe { model.traverse(object, &mut tracer) };
                 if tracer.take_unreadable() {

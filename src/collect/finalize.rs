@@ -163,8 +163,6 @@ pub(crate) fn recheck<M: ObjectModel>(
         let mut visit = |object: Object, tracer: &mut Tracer| {
             *at = Some(object);
             tracer.clear();
-            let page = space.page_index(object.address()) as u32;
-            tracer.enter(object.address(), crate::collect::count::cell_size(space, page));
             // SAFETY: held, or an edge from what is held; the world is stopped.
             unsafe { model.traverse(object, tracer) };
             let readable = !tracer.take_unreadable();

@@ -13,12 +13,12 @@
 use crossbeam_deque::{Injector, Steal};
 use crossbeam_utils::CachePadded;
 
-use crate::collect::count::{Abandoned, Counts, Roots, Scope, cell_size, guard_traversal, object_at, wipe};
+use crate::collect::count::{Abandoned, Counts, Roots, Scope, guard_traversal, object_at, wipe};
 use crate::event::{self, CollectionKind, Phase};
 use crate::model::ObjectModel;
 use crate::mutator::World;
 use crate::object::{Object, Tracer};
-use crate::space::{PAGE_GRANULES, Space};
+use crate::space::Space;
 use crate::sync::{AtomicBool, AtomicU8, AtomicUsize, Mutex, Ordering, spin_loop, yield_now};
 use crate::tracked::{self, State};
 
@@ -93,7 +93,6 @@ impl<M: ObjectModel> Marker<'_, M> {
         let object = object_at(self.space, granule as usize);
         *at = Some(object);
         self.tracer.clear();
-        self.tracer.enter(object.address(), cell_size(self.space, granule / PAGE_GRANULES as u32));
         // SAFETY: only candidates are pushed; they are alive, and the world is stopped.
         unsafe { self.model.traverse(object, &mut self.tracer) };
         if self.tracer.take_unreadable() {
@@ -184,7 +183,9 @@ fn prefetch(address: usize) {
     // SAFETY: a prefetch has no effect but on caches, whatever the address.
     unsafe {
         use core::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        // The second line too: half of all objects are longer than one, or cross into it.
         _mm_prefetch::<_MM_HINT_T0>(std::ptr::without_provenance(address));
+        _mm_prefetch::<_MM_HINT_T0>(std::ptr::without_provenance(address + 64));
     }
     #[cfg(not(target_arch = "x86_64"))]
     let _ = address;

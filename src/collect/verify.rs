@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 
-use crate::collect::count::{cell_size, guard_traversal, object_at};
+use crate::collect::count::{guard_traversal, object_at};
 use crate::model::ObjectModel;
 use crate::mutator::World;
 use crate::object::Tracer;
@@ -49,7 +49,6 @@ pub(crate) fn check<M: ObjectModel>(world: &World<'_, M>, depth: Depth) -> Resul
                 let object = object_at(space, granule);
                 *at = Some(object);
                 tracer.clear();
-                tracer.enter(object.address(), cell_size(space, page as u32));
                 // SAFETY: tracked and not dying, so alive; the world is stopped.
                 unsafe { core.model.traverse(object, &mut tracer) };
                 if tracer.take_unreadable() {

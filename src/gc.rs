@@ -22,20 +22,25 @@ use crate::tracked;
 use crate::weak::{Watcher, WeakRecord};
 use crate::{Mutator, Trace};
 
-/// How a value of type `T` is laid out and handled: the constants behind [`Gc<T>`].
-struct Typed<T>(PhantomData<T>);
+/// Where a value of type `T` lies in its object.
+struct Layout<T>(PhantomData<T>);
 
-impl<T: Trace> Typed<T> {
+impl<T> Layout<T> {
     /// From the header to the value.
     const OFFSET: usize = offset(align_of::<T>());
     const SIZE: usize = Self::OFFSET + size_of::<T>();
     const ALIGN: usize = if align_of::<T>() > GRANULE { align_of::<T>() } else { GRANULE };
     const CLASS: Option<u8> = class_for(Self::SIZE, Self::ALIGN);
+}
 
+/// How a value of type `T` is handled: the table behind [`Gc<T>`].
+struct Typed<T>(PhantomData<T>);
+
+impl<T: Trace> Typed<T> {
     const INFO: &'static TypeInfo = &TypeInfo {
         id: TypeId::of::<T>,
         name: std::any::type_name::<T>,
-        offset: Self::OFFSET,
+        offset: Layout::<T>::OFFSET,
         tracked: T::TRACKED,
         traverse: Self::traverse,
         clear: Self::clear,
@@ -74,6 +79,11 @@ const fn born<T: Trace>() -> u8 {
     tracked | if T::HAS_FINALIZER { tracked::FINALIZER } else { 0 }
 }
 
+/// The size class of objects whose values need no destructor; `None`: they need one, or are large.
+const fn class_of_plain<T>() -> Option<u8> {
+    if std::mem::needs_drop::<T>() { None } else { Layout::<T>::CLASS }
+}
+
 /// From a header to a value with this alignment.
 pub(crate) const fn offset(align: usize) -> usize {
     assert!(align <= crate::space::MAX_ALIGN, "the alignment is too large for a garbage collected object");
@@ -83,9 +93,9 @@ pub(crate) const fn offset(align: usize) -> usize {
 /// Allocates an object, and gives the value back if there is no room.
 #[inline]
 pub(crate) fn allocate<T: Trace + Send + Sync>(m: &Raw, value: T) -> Result<Gc<T>, AllocError<T>> {
-    let cell = match const { Typed::<T>::CLASS } {
+    let cell = match const { Layout::<T>::CLASS } {
         Some(class) => m.allocate_cell(class),
-        None => m.allocate(Typed::<T>::SIZE, Typed::<T>::ALIGN),
+        None => m.allocate(Layout::<T>::SIZE, Layout::<T>::ALIGN),
     };
     let cell = match cell {
         Ok(cell) => cell,
@@ -96,7 +106,7 @@ pub(crate) fn allocate<T: Trace + Send + Sync>(m: &Raw, value: T) -> Result<Gc<T
     // SAFETY: fresh memory for a header and, at its offset, a value of type `T`; nobody else knows it.
     unsafe {
         header.write(Header::new(m.id(), index));
-        cell.add(Typed::<T>::OFFSET).cast::<T>().write(value);
+        cell.add(Layout::<T>::OFFSET).cast::<T>().write(value);
         m.publish_as(object(header), const { born::<T>() });
         Ok(Gc::from_header(header))
     }
@@ -200,7 +210,7 @@ impl<T: Trace> Gc<T> {
     #[inline(always)]
     fn value(&self) -> NonNull<T> {
         // SAFETY: an object of type `T` has its value there.
-        unsafe { self.header.cast::<u8>().add(Typed::<T>::OFFSET).cast() }
+        unsafe { self.header.cast::<u8>().add(Layout::<T>::OFFSET).cast() }
     }
 
     /// The address of the value. It stays where it is as long as the object lives.
@@ -330,10 +340,9 @@ impl<T> Drop for Gc<T> {
     fn drop(&mut self) {
         // SAFETY: this value owned a reference.
         unsafe {
-            if std::mem::needs_drop::<T>() {
-                drop_reference(self.header);
-            } else {
-                drop_reference_to_plain(self.header);
+            match const { class_of_plain::<T>() } {
+                Some(class) => drop_reference_to_plain(self.header, class),
+                None => drop_reference(self.header),
             }
         }
     }
@@ -437,7 +446,7 @@ impl AnyGc {
     pub fn downcast_ref<'a, T: Trace>(&'a self, m: &'a Mutator) -> Option<&'a T> {
         self.is::<T>(m).then(|| {
             // SAFETY: just asked; this reference keeps the object alive for `'a`.
-            unsafe { self.header.cast::<u8>().add(Typed::<T>::OFFSET).cast::<T>().as_ref() }
+            unsafe { self.header.cast::<u8>().add(Layout::<T>::OFFSET).cast::<T>().as_ref() }
         })
     }
 

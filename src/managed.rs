@@ -198,19 +198,19 @@ unsafe fn drop_slowly(header: NonNull<Header>) {
 ///
 /// # Safety
 ///
-/// As for [`drop_reference`].
+/// As for [`drop_reference`], and the object was allocated with this size class.
 #[inline(always)]
-pub(crate) unsafe fn drop_reference_to_plain(header: NonNull<Header>) {
+pub(crate) unsafe fn drop_reference_to_plain(header: NonNull<Header>, class: u8) {
     // SAFETY: the reference keeps the object alive.
     if !unsafe { header.as_ref() }.try_drop_local(current()) {
         // SAFETY: as the caller says.
-        unsafe { drop_plain_slowly(header) };
+        unsafe { drop_plain_slowly(header, class) };
     }
 }
 
 /// As [`drop_slowly`], for a value that needs no destructor.
 #[inline(never)]
-unsafe fn drop_plain_slowly(header: NonNull<Header>) {
+unsafe fn drop_plain_slowly(header: NonNull<Header>, class: u8) {
     // SAFETY: as in `drop_slowly`. At 0 this thread, the owner, is attached to a heap of this model, and
     // nobody else knows the object. Weak references and finalizers must be asked for all the same.
     unsafe {
@@ -220,7 +220,7 @@ unsafe fn drop_plain_slowly(header: NonNull<Header>) {
             Raw::with_known(|m| {
                 let state = m.core().state(header.as_ptr() as usize).get();
                 if state & tracked::FINALIZER == 0 && !header.as_ref().has_weak() {
-                    m.free(header.cast());
+                    m.free_of_class(header.cast(), class);
                 } else {
                     destroy_all(m, header, OnPanic::PassOn);
                 }

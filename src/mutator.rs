@@ -523,6 +523,20 @@ impl<M: ObjectModel> ModelMutator<M> {
         self.arena(|arena| unsafe { arena.free(&core.space, cell) });
     }
 
+    /// As [`free`](Self::free), for an object whose size class the caller knows.
+    ///
+    /// # Safety
+    ///
+    /// As for `free`, and the memory was allocated with this class.
+    #[inline(always)]
+    pub(crate) unsafe fn free_of_class(&self, cell: NonNull<u8>, class: u8) {
+        let core = self.core();
+        // SAFETY: as in `free`.
+        unsafe { core.state(cell.as_ptr() as usize) }.death();
+        // SAFETY: as the caller says; the state byte is 0.
+        self.arena(|arena| unsafe { arena.free_of_class(&core.space, cell, class) });
+    }
+
     /// Makes the memory an object, in the tracked set or not.
     ///
     /// # Safety

@@ -3,8 +3,11 @@
 //! One file a protocol. Each test says which mutation of the code makes it fail; a model that cannot
 //! fail proves nothing.
 
+mod collect;
+mod count;
 mod remote_free;
 mod safepoint;
+mod tracked;
 
 /// Explores `f`. `LOOM_MAX_PREEMPTIONS` bounds the search; the default is 2.
 pub(crate) fn model(f: impl Fn() + Sync + Send + 'static) {

@@ -44,7 +44,14 @@ impl Trace for Hostile {
 }
 
 /// A random graph of `n` hostile objects.
-fn graph(m: &Mutator, census: &Arc<Census>, n: usize, seed: u64, on: &Arc<AtomicBool>, trick: &Trick) -> Vec<Gc<Hostile>> {
+fn graph(
+    m: &Mutator,
+    census: &Arc<Census>,
+    n: usize,
+    seed: u64,
+    on: &Arc<AtomicBool>,
+    trick: &Trick,
+) -> Vec<Gc<Hostile>> {
     let calls = Arc::new(AtomicUsize::new(0));
     let all: Vec<_> = (0..n)
         .map(|name| {
@@ -356,8 +363,7 @@ fn a_guard_that_is_forgotten() {
         let on = Arc::new(AtomicBool::new(false));
         let mut all = graph(m, &lab.census, 50, 3, &on, &honest);
         let locked = all.swap_remove(7);
-        let targets: Vec<_> =
-            locked.get(m).next.lock(m).iter().map(|gc| gc.get(m).witness.name()).collect();
+        let targets: Vec<_> = locked.get(m).next.lock(m).iter().map(|gc| gc.get(m).witness.name()).collect();
         std::mem::forget(locked.get(m).next.lock(m));
         drop(all);
         for _ in 0..3 {
@@ -415,7 +421,12 @@ impl Drop for Touchy {
     }
 }
 
-fn touchy_ring(m: &Mutator, lab: &Lab, n: usize, who: impl Fn(usize) -> (bool, bool, bool)) -> Vec<Gc<Touchy>> {
+fn touchy_ring(
+    m: &Mutator,
+    lab: &Lab,
+    n: usize,
+    who: impl Fn(usize) -> (bool, bool, bool),
+) -> Vec<Gc<Touchy>> {
     let all: Vec<_> = (0..n)
         .map(|name| {
             let (finalize, clear, die) = who(name);
@@ -670,7 +681,7 @@ fn destructors_that_allocate_and_link() {
     }
     on_every_heap_attached(|lab, m| {
         let nest: Arc<Mutex<Vec<Gc<Node>>>> = Arc::default();
-        for _ in 0..20 {
+        for round in 0..20 {
             let new = |m: &Mutator| {
                 let witness = Witness::new(&lab.census, 0);
                 m.alloc(Phoenix { nest: nest.clone(), next: GcCell::default(), witness })
@@ -679,7 +690,8 @@ fn destructors_that_allocate_and_link() {
             a.get(m).next.set(m, Some(b.clone()));
             b.get(m).next.set(m, Some(a.clone()));
             drop((a, b));
-            assert_eq!(m.collect().collected, 2);
+            // Each of the last round's three destructors has left a cycle.
+            assert_eq!(m.collect().collected, if round == 0 { 2 } else { 5 });
             drop(new(m));
         }
         let kept = std::mem::take(&mut *nest.lock().unwrap());

@@ -215,10 +215,13 @@ fn trap_a_poisoned_plain_lock() {
     let lock = Mutex::new(1);
     let mut m = heap.attach();
     *m.lock(&lock).unwrap() += 1;
-    assert!(panic_text(|| {
-        let _held = lock.lock();
-        panic!("poison");
-    }).is_some());
+    assert!(
+        panic_text(|| {
+            let _held = lock.lock();
+            panic!("poison");
+        })
+        .is_some()
+    );
     let poisoned = m.lock(&lock);
     assert_eq!(*poisoned.expect_err("poisoned").into_inner(), 2);
     m.collect();
@@ -1005,6 +1008,10 @@ fn trap_a_cell_shared_between_heaps() {
             }
             drop((window, inner));
         });
+        // Where counting could read the cell and marking could not, the collection was given up.
+        for report in lab.reports() {
+            assert!(report.contains("could be read when references were counted"), "{report}");
+        }
         // Nobody writes any more. The window is dead, and the cell's `Arc` is ours.
         lab.heap.attach_scoped(|m| {
             m.collect();

@@ -15,7 +15,7 @@ use standstill::{Gc, GcCell, GcWeak, Heap, HeapBuilder, Mutator, Trace, Tracer, 
 
 /// What happened to an object, in the order it happened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Event {
+pub(crate) enum Event {
     /// Its finalizer was called.
     Finalized(usize),
     /// Its `clear` was called.
@@ -26,7 +26,7 @@ pub enum Event {
 
 /// Counts the births and deaths of one test's objects.
 #[derive(Debug, Default)]
-pub struct Census {
+pub(crate) struct Census {
     born: AtomicUsize,
     dead: AtomicUsize,
     finalized: AtomicUsize,
@@ -35,51 +35,51 @@ pub struct Census {
 
 impl Census {
     /// Counts only.
-    pub fn new() -> Arc<Self> {
+    pub(crate) fn new() -> Arc<Self> {
         Arc::default()
     }
 
     /// Counts, and remembers every event.
-    pub fn with_log() -> Arc<Self> {
+    pub(crate) fn with_log() -> Arc<Self> {
         Arc::new(Self { log: Some(Mutex::default()), ..Self::default() })
     }
 
-    pub fn born(&self) -> usize {
+    pub(crate) fn born(&self) -> usize {
         self.born.load(SeqCst)
     }
 
-    pub fn dead(&self) -> usize {
+    pub(crate) fn dead(&self) -> usize {
         self.dead.load(SeqCst)
     }
 
     /// How many finalizers were called.
-    pub fn finalized(&self) -> usize {
+    pub(crate) fn finalized(&self) -> usize {
         self.finalized.load(SeqCst)
     }
 
-    pub fn alive(&self) -> usize {
+    pub(crate) fn alive(&self) -> usize {
         // Deaths first: a birth and a death in between can then not make the difference negative.
         let dead = self.dead();
         self.born() - dead
     }
 
-    pub fn note(&self, event: Event) {
+    pub(crate) fn note(&self, event: Event) {
         if let Some(log) = &self.log {
             log.lock().unwrap().push(event);
         }
     }
 
-    pub fn events(&self) -> Vec<Event> {
+    pub(crate) fn events(&self) -> Vec<Event> {
         self.log.as_ref().expect("a census with a log").lock().unwrap().clone()
     }
 
     /// The names whose finalizer was called, once for each call, sorted.
-    pub fn finalized_names(&self) -> Vec<usize> {
+    pub(crate) fn finalized_names(&self) -> Vec<usize> {
         self.names(|event| if let Event::Finalized(name) = event { Some(name) } else { None })
     }
 
     /// The names whose destructor was called, once for each call, sorted.
-    pub fn dead_names(&self) -> Vec<usize> {
+    pub(crate) fn dead_names(&self) -> Vec<usize> {
         self.names(|event| if let Event::Died(name) = event { Some(name) } else { None })
     }
 
@@ -90,7 +90,7 @@ impl Census {
     }
 
     /// No `clear` came before the last finalizer, and nobody died before that either.
-    pub fn assert_finalizers_came_first(&self) {
+    pub(crate) fn assert_finalizers_came_first(&self) {
         let events = self.events();
         let last = events.iter().rposition(|event| matches!(event, Event::Finalized(_)));
         let first = events.iter().position(|event| matches!(event, Event::Cleared(_)));
@@ -106,28 +106,28 @@ const BURIED: u64 = 0xDEAD_0B1E_C700_0000;
 /// Sits in an object and aborts the process when its destructor runs a second time or on memory
 /// that never was a living witness.
 #[derive(Debug)]
-pub struct Witness {
+pub(crate) struct Witness {
     census: Arc<Census>,
     name: usize,
     state: AtomicU64,
 }
 
 impl Witness {
-    pub fn new(census: &Arc<Census>, name: usize) -> Self {
+    pub(crate) fn new(census: &Arc<Census>, name: usize) -> Self {
         census.born.fetch_add(1, SeqCst);
         Self { census: census.clone(), name, state: AtomicU64::new(LIVING) }
     }
 
-    pub fn name(&self) -> usize {
+    pub(crate) fn name(&self) -> usize {
         self.name
     }
 
-    pub fn census(&self) -> &Arc<Census> {
+    pub(crate) fn census(&self) -> &Arc<Census> {
         &self.census
     }
 
     /// Aborts unless the object it sits in is alive.
-    pub fn check(&self) {
+    pub(crate) fn check(&self) {
         let state = self.state.load(SeqCst);
         if state != LIVING {
             die(&format!("an object that is not alive was reached: state {state:#x}"));
@@ -147,7 +147,7 @@ impl Drop for Witness {
 }
 
 /// A panic could be swallowed by the code under test; this cannot.
-pub fn die(what: &str) -> ! {
+pub(crate) fn die(what: &str) -> ! {
     // Not `eprintln!`, which the test harness captures and an abort would lose.
     use std::io::Write;
     let _ = writeln!(std::io::stderr(), "\nFATAL: {what}\n{}", std::backtrace::Backtrace::force_capture());
@@ -157,27 +157,27 @@ pub fn die(what: &str) -> ! {
 // --------------------------------------------------------------------------------------- objects
 
 /// What an object's finalizer does.
-pub type Action<const FINAL: bool> = Arc<dyn Fn(&Gc<Thing<FINAL>>, &Mutator) + Send + Sync>;
+pub(crate) type Action<const FINAL: bool> = Arc<dyn Fn(&Gc<Thing<FINAL>>, &Mutator) + Send + Sync>;
 
 /// An object with any number of references to others of its kind.
-pub struct Thing<const FINAL: bool> {
-    pub edges: GcCell<Vec<Gc<Thing<FINAL>>>>,
+pub(crate) struct Thing<const FINAL: bool> {
+    pub(crate) edges: GcCell<Vec<Gc<Thing<FINAL>>>>,
     action: Option<Action<FINAL>>,
-    pub witness: Witness,
+    pub(crate) witness: Witness,
 }
 
 /// A [`Thing`] without a finalizer.
-pub type Node = Thing<false>;
+pub(crate) type Node = Thing<false>;
 
 /// A [`Thing`] with a finalizer, which counts itself and does what the test asked for.
-pub type Fin = Thing<true>;
+pub(crate) type Fin = Thing<true>;
 
 impl<const FINAL: bool> Thing<FINAL> {
-    pub fn value(census: &Arc<Census>, name: usize) -> Self {
+    pub(crate) fn value(census: &Arc<Census>, name: usize) -> Self {
         Self { edges: GcCell::new(Vec::new()), action: None, witness: Witness::new(census, name) }
     }
 
-    pub fn name(&self) -> usize {
+    pub(crate) fn name(&self) -> usize {
         self.witness.check();
         self.witness.name
     }
@@ -214,16 +214,16 @@ impl<const FINAL: bool> Trace for Thing<FINAL> {
 }
 
 /// A new object without references.
-pub fn thing<const FINAL: bool>(m: &Mutator, census: &Arc<Census>, name: usize) -> Gc<Thing<FINAL>> {
+pub(crate) fn thing<const FINAL: bool>(m: &Mutator, census: &Arc<Census>, name: usize) -> Gc<Thing<FINAL>> {
     m.alloc(Thing::value(census, name))
 }
 
-pub fn node(m: &Mutator, census: &Arc<Census>, name: usize) -> Gc<Node> {
+pub(crate) fn node(m: &Mutator, census: &Arc<Census>, name: usize) -> Gc<Node> {
     thing(m, census, name)
 }
 
 /// A new object that does `action` when it is finalized.
-pub fn fin(
+pub(crate) fn fin(
     m: &Mutator,
     census: &Arc<Census>,
     name: usize,
@@ -233,36 +233,36 @@ pub fn fin(
 }
 
 /// Adds the reference `from -> to`.
-pub fn link<const FINAL: bool>(m: &Mutator, from: &Gc<Thing<FINAL>>, to: &Gc<Thing<FINAL>>) {
+pub(crate) fn link<const FINAL: bool>(m: &Mutator, from: &Gc<Thing<FINAL>>, to: &Gc<Thing<FINAL>>) {
     from.get(m).edges.lock(m).push(to.clone());
 }
 
 /// Takes the references out of `from`. What they kept alive dies when the result is dropped.
-pub fn cut<const FINAL: bool>(m: &Mutator, from: &Gc<Thing<FINAL>>) -> Vec<Gc<Thing<FINAL>>> {
+pub(crate) fn cut<const FINAL: bool>(m: &Mutator, from: &Gc<Thing<FINAL>>) -> Vec<Gc<Thing<FINAL>>> {
     from.get(m).edges.take(m)
 }
 
 /// The names of the objects that `from` refers to, in order.
-pub fn edge_names<const FINAL: bool>(m: &Mutator, from: &Gc<Thing<FINAL>>) -> Vec<usize> {
+pub(crate) fn edge_names<const FINAL: bool>(m: &Mutator, from: &Gc<Thing<FINAL>>) -> Vec<usize> {
     from.get(m).edges.lock(m).iter().map(|to| to.get(m).name()).collect()
 }
 
 /// Links `members` into one ring.
-pub fn tie<const FINAL: bool>(m: &Mutator, members: &[Gc<Thing<FINAL>>]) {
+pub(crate) fn tie<const FINAL: bool>(m: &Mutator, members: &[Gc<Thing<FINAL>>]) {
     for (i, member) in members.iter().enumerate() {
         link(m, member, &members[(i + 1) % members.len()]);
     }
 }
 
 /// `n` nodes, named from `first`, in one ring.
-pub fn ring(m: &Mutator, census: &Arc<Census>, first: usize, n: usize) -> Vec<Gc<Node>> {
+pub(crate) fn ring(m: &Mutator, census: &Arc<Census>, first: usize, n: usize) -> Vec<Gc<Node>> {
     let members: Vec<_> = (first..first + n).map(|name| node(m, census, name)).collect();
     tie(m, &members);
     members
 }
 
 /// An object with itself as its only reference, made and let go.
-pub fn garbage_loop(m: &Mutator, census: &Arc<Census>, name: usize) {
+pub(crate) fn garbage_loop(m: &Mutator, census: &Arc<Census>, name: usize) {
     drop(ring(m, census, name, 1));
 }
 
@@ -286,56 +286,56 @@ macro_rules! trace_fields {
 
 /// Handles kept outside the heap: what a finalizer puts here lives again.
 #[derive(Debug)]
-pub struct Shelf<T: 'static>(Mutex<Vec<Gc<T>>>);
+pub(crate) struct Shelf<T: 'static>(Mutex<Vec<Gc<T>>>);
 
 impl<T: 'static> Shelf<T> {
-    pub fn new() -> Arc<Self> {
+    pub(crate) fn new() -> Arc<Self> {
         Arc::new(Self(Mutex::new(Vec::new())))
     }
 
-    pub fn push(&self, gc: Gc<T>) {
+    pub(crate) fn push(&self, gc: Gc<T>) {
         self.0.lock().unwrap().push(gc);
     }
 
     /// Empties the shelf. The lock is free again before anything can die of it.
-    pub fn take(&self) -> Vec<Gc<T>> {
+    pub(crate) fn take(&self) -> Vec<Gc<T>> {
         std::mem::take(&mut *self.0.lock().unwrap())
     }
 
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.0.lock().unwrap().len()
     }
 }
 
 /// What the callbacks of one group of weak references saw.
 #[derive(Debug, Default)]
-pub struct Calls {
+pub(crate) struct Calls {
     /// How often a callback ran.
-    pub count: AtomicUsize,
+    pub(crate) count: AtomicUsize,
     /// How often a callback found one of `weaks`, or its own target, alive.
-    pub saw: AtomicUsize,
+    pub(crate) saw: AtomicUsize,
     /// Weak references that every callback tries.
-    pub weaks: Mutex<Vec<GcWeak<Fin>>>,
+    pub(crate) weaks: Mutex<Vec<GcWeak<Fin>>>,
     /// Weak references with callbacks that every callback tries.
-    pub others: Mutex<Vec<Gc<WeakRef<Fin, Arc<Calls>>>>>,
+    pub(crate) others: Mutex<Vec<Gc<WeakRef<Fin, Arc<Calls>>>>>,
 }
 
 impl Calls {
-    pub fn new() -> Arc<Self> {
+    pub(crate) fn new() -> Arc<Self> {
         Arc::default()
     }
 
-    pub fn count(&self) -> usize {
+    pub(crate) fn count(&self) -> usize {
         self.count.load(SeqCst)
     }
 
-    pub fn saw(&self) -> usize {
+    pub(crate) fn saw(&self) -> usize {
         self.saw.load(SeqCst)
     }
 }
 
 /// A weak reference to `gc` whose callback counts itself in `calls`.
-pub fn watched(m: &Mutator, gc: &Gc<Fin>, calls: &Arc<Calls>) -> Gc<WeakRef<Fin, Arc<Calls>>> {
+pub(crate) fn watched(m: &Mutator, gc: &Gc<Fin>, calls: &Arc<Calls>) -> Gc<WeakRef<Fin, Arc<Calls>>> {
     fn callback(weak: &Gc<WeakRef<Fin, Arc<Calls>>>, m: &Mutator) {
         let calls = weak.get(m).data();
         calls.count.fetch_add(1, SeqCst);
@@ -351,13 +351,13 @@ pub fn watched(m: &Mutator, gc: &Gc<Fin>, calls: &Arc<Calls>) -> Gc<WeakRef<Fin,
 
 /// One heap, and what its scenario observed.
 #[derive(Debug)]
-pub struct Lab {
+pub(crate) struct Lab {
     /// Which variant of the heap this is.
-    pub name: &'static str,
-    pub heap: Heap,
-    pub census: Arc<Census>,
+    pub(crate) name: &'static str,
+    pub(crate) heap: Heap,
+    pub(crate) census: Arc<Census>,
     /// Every safepoint of this heap collects.
-    pub stress: bool,
+    pub(crate) stress: bool,
     reports: Arc<Mutex<Vec<String>>>,
     survivors: AtomicUsize,
 }
@@ -374,19 +374,19 @@ impl Lab {
     }
 
     /// What went to the heap's `on_unraisable` since the last call.
-    pub fn reports(&self) -> Vec<String> {
+    pub(crate) fn reports(&self) -> Vec<String> {
         std::mem::take(&mut self.reports.lock().unwrap())
     }
 
     /// The scenario means to leave `n` objects that no collection can free.
-    pub fn leaves_behind(&self, n: usize) {
+    pub(crate) fn leaves_behind(&self, n: usize) {
         self.survivors.store(n, SeqCst);
     }
 }
 
 /// The heaps every scenario runs on: one thread; several marking threads whatever the size of the
 /// heap; both again with a full collection, checked before and after, at every safepoint.
-pub fn labs() -> Vec<Lab> {
+pub(crate) fn labs() -> Vec<Lab> {
     let parallel = || Heap::builder().workers(3).serial_below(0);
     vec![
         Lab::new("plain", false, Heap::builder()),
@@ -397,7 +397,7 @@ pub fn labs() -> Vec<Lab> {
 }
 
 /// Runs a scenario on every heap. It attaches by itself; afterwards every object must be gone.
-pub fn on_every_heap(scenario: impl Fn(&Lab)) {
+pub(crate) fn on_every_heap(scenario: impl Fn(&Lab)) {
     for lab in labs() {
         let _watch = deadline(lab.name);
         eprintln!("on the {} heap", lab.name);
@@ -407,14 +407,18 @@ pub fn on_every_heap(scenario: impl Fn(&Lab)) {
             m.collect();
             m.verify().expect("a sound heap");
         });
-        assert_eq!(lab.census.alive(), lab.survivors.load(SeqCst), "objects alive at the end of the scenario");
+        assert_eq!(
+            lab.census.alive(),
+            lab.survivors.load(SeqCst),
+            "objects alive at the end of the scenario"
+        );
         let reports = lab.reports();
         assert!(reports.is_empty(), "reports nobody asked for: {reports:#?}");
     }
 }
 
 /// [`on_every_heap`] for a scenario of one thread, which is attached already.
-pub fn on_every_heap_attached(scenario: impl Fn(&Lab, &mut Mutator)) {
+pub(crate) fn on_every_heap_attached(scenario: impl Fn(&Lab, &mut Mutator)) {
     on_every_heap(|lab| {
         let mut m = lab.heap.attach();
         scenario(lab, &mut m);
@@ -426,7 +430,7 @@ pub fn on_every_heap_attached(scenario: impl Fn(&Lab, &mut Mutator)) {
 /// Ends the process, naming the test, if it is still running after five minutes: a deadlock in the
 /// code under test must fail, not hang. Nothing is measured with it.
 #[must_use]
-pub fn deadline(name: &str) -> impl Sized + use<> {
+pub(crate) fn deadline(name: &str) -> impl Sized + use<> {
     struct Watch(Arc<(Mutex<bool>, Condvar)>);
     impl Drop for Watch {
         fn drop(&mut self) {
@@ -440,8 +444,7 @@ pub fn deadline(name: &str) -> impl Sized + use<> {
     let limit = Duration::from_secs(300).max(stress_time(Duration::ZERO) * 3);
     std::thread::spawn(move || {
         let (over, changed) = &*done;
-        let (over, _) =
-            changed.wait_timeout_while(over.lock().unwrap(), limit, |over| !*over).unwrap();
+        let (over, _) = changed.wait_timeout_while(over.lock().unwrap(), limit, |over| !*over).unwrap();
         if !*over {
             die(&format!("{name} hangs"));
         }
@@ -450,7 +453,7 @@ pub fn deadline(name: &str) -> impl Sized + use<> {
 }
 
 /// How long a stress test runs: `default`, or what `STANDSTILL_STRESS_SECS` says.
-pub fn stress_time(default: Duration) -> Duration {
+pub(crate) fn stress_time(default: Duration) -> Duration {
     match std::env::var("STANDSTILL_STRESS_SECS") {
         Ok(secs) => Duration::from_secs(secs.parse().expect("STANDSTILL_STRESS_SECS is a number")),
         Err(_) => default,
@@ -459,53 +462,53 @@ pub fn stress_time(default: Duration) -> Duration {
 
 /// True until the stress time is over or somebody panicked.
 #[derive(Debug)]
-pub struct Clock {
+pub(crate) struct Clock {
     end: Instant,
     stop: AtomicBool,
 }
 
 impl Clock {
-    pub fn start(default_secs: u64) -> Arc<Self> {
+    pub(crate) fn start(default_secs: u64) -> Arc<Self> {
         let time = stress_time(Duration::from_secs(default_secs));
         Arc::new(Self { end: Instant::now() + time, stop: AtomicBool::new(false) })
     }
 
-    pub fn running(&self) -> bool {
+    pub(crate) fn running(&self) -> bool {
         !self.stop.load(SeqCst) && Instant::now() < self.end
     }
 
-    pub fn stop(&self) {
+    pub(crate) fn stop(&self) {
         self.stop.store(true, SeqCst);
     }
 }
 
 /// A small generator of numbers that look random (xorshift64*). The same seed gives the same run.
 #[derive(Clone, Debug)]
-pub struct Rng(u64);
+pub(crate) struct Rng(u64);
 
 impl Rng {
-    pub fn new(seed: u64) -> Self {
+    pub(crate) fn new(seed: u64) -> Self {
         Self(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1)
     }
 
-    pub fn next(&mut self) -> u64 {
+    pub(crate) fn next(&mut self) -> u64 {
         self.0 ^= self.0 >> 12;
         self.0 ^= self.0 << 25;
         self.0 ^= self.0 >> 27;
         self.0.wrapping_mul(0x2545_F491_4F6C_DD1D) >> 16
     }
 
-    pub fn below(&mut self, n: usize) -> usize {
+    pub(crate) fn below(&mut self, n: usize) -> usize {
         (self.next() % n as u64) as usize
     }
 
-    pub fn one_in(&mut self, n: usize) -> bool {
+    pub(crate) fn one_in(&mut self, n: usize) -> bool {
         self.below(n) == 0
     }
 }
 
 /// Which of `n` vertices can be reached from `roots`.
-pub fn reachable(n: usize, edges: &[(usize, usize)], roots: &[usize]) -> Vec<bool> {
+pub(crate) fn reachable(n: usize, edges: &[(usize, usize)], roots: &[usize]) -> Vec<bool> {
     let mut out = vec![Vec::new(); n];
     for &(from, to) in edges {
         out[from].push(to);
@@ -521,7 +524,7 @@ pub fn reachable(n: usize, edges: &[(usize, usize)], roots: &[usize]) -> Vec<boo
 }
 
 /// Runs `f` on a thread with a stack of `bytes`.
-pub fn on_stack<R: Send>(bytes: usize, f: impl FnOnce() -> R + Send) -> R {
+pub(crate) fn on_stack<R: Send>(bytes: usize, f: impl FnOnce() -> R + Send) -> R {
     std::thread::scope(|scope| {
         let handle = std::thread::Builder::new()
             .name(format!("stack of {} KiB", bytes >> 10))
@@ -536,7 +539,7 @@ pub fn on_stack<R: Send>(bytes: usize, f: impl FnOnce() -> R + Send) -> R {
 }
 
 /// The message of a panic.
-pub fn panic_text(f: impl FnOnce()) -> Option<String> {
+pub(crate) fn panic_text(f: impl FnOnce()) -> Option<String> {
     let panic = std::panic::catch_unwind(std::panic::AssertUnwindSafe(f)).err()?;
     Some(match panic.downcast::<String>() {
         Ok(text) => *text,
@@ -545,6 +548,6 @@ pub fn panic_text(f: impl FnOnce()) -> Option<String> {
 }
 
 /// The set of `items`, for comparing what has no order.
-pub fn set<T: Ord>(items: impl IntoIterator<Item = T>) -> BTreeSet<T> {
+pub(crate) fn set<T: Ord>(items: impl IntoIterator<Item = T>) -> BTreeSet<T> {
     items.into_iter().collect()
 }

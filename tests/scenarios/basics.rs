@@ -264,7 +264,13 @@ impl Trace for Nest {
 }
 
 impl Nest {
-    fn build(m: &Mutator, census: &Arc<Census>, finals: &Arc<AtomicUsize>, depth: usize, name: usize) -> Gc<Self> {
+    fn build(
+        m: &Mutator,
+        census: &Arc<Census>,
+        finals: &Arc<AtomicUsize>,
+        depth: usize,
+        name: usize,
+    ) -> Gc<Self> {
         let mut outer: Option<Gc<Self>> = None;
         for level in 0..depth {
             let mut inner = (Vec::new(), BTreeMap::new());

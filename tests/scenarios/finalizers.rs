@@ -18,7 +18,15 @@ enum Does {
 }
 
 /// A member that does as told, and notes when its own reference is not what it was made with.
-fn member(lab: &Lab, m: &Mutator, shelf: &Arc<Shelf<Fin>>, insane: &Arc<AtomicUsize>, name: usize, does: Does, next: usize) -> Gc<Fin> {
+fn member(
+    lab: &Lab,
+    m: &Mutator,
+    shelf: &Arc<Shelf<Fin>>,
+    insane: &Arc<AtomicUsize>,
+    name: usize,
+    does: Does,
+    next: usize,
+) -> Gc<Fin> {
     let (shelf, insane) = (shelf.clone(), insane.clone());
     fin(m, &lab.census, name, move |this, m| {
         // The neighbour is whole: nobody was cleared. It may have broken its own links by itself.
@@ -38,9 +46,8 @@ fn ring_of(lab: &Lab, m: &mut Mutator, what: &[Does]) {
     use Does::Survive;
     let n = what.len();
     let (shelf, insane) = (Shelf::new(), Arc::new(AtomicUsize::new(0)));
-    let members: Vec<_> = (0..n)
-        .map(|name| member(lab, m, &shelf, &insane, name, what[name], (name + 1) % n))
-        .collect();
+    let members: Vec<_> =
+        (0..n).map(|name| member(lab, m, &shelf, &insane, name, what[name], (name + 1) % n)).collect();
     tie(m, &members);
     let plain: Vec<GcWeak<Fin>> = members.iter().map(|gc| Gc::downgrade(gc, m)).collect();
     let calls = Calls::new();

@@ -55,9 +55,13 @@ fn g_21_referents() {
         link(m, &a, &b);
         let found = m.referents(&any(&a));
         assert_eq!(names(m, &found), [1, 2, 2], "once for each reference");
+        drop(found);
 
         let mixed = m.alloc(Mixed {
-            row: GcCell::new(Row { list: vec![a.clone()], map: BTreeMap::from([(1, b.clone()), (2, a.clone())]) }),
+            row: GcCell::new(Row {
+                list: vec![a.clone()],
+                map: BTreeMap::from([(1, b.clone()), (2, a.clone())]),
+            }),
             pair: (b.clone(), None),
             array: [a.clone(), b.clone()],
             leaf: leaf.clone(),

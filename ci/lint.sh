@@ -1,0 +1,7 @@
+#!/usr/bin/env bash
+# Formatting and lints, everywhere. A warning is an error here.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+cargo fmt --all --check
+cargo clippy --quiet --workspace --all-targets -- -D warnings

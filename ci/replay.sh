@@ -1,0 +1,20 @@
+#!/usr/bin/env bash
+# The main job on both recorded heaps, alone and with two threads: nothing may be lost, freed too early, or
+# freed twice. The program checks that itself (exit status); this looks at its result once more.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+cargo build --quiet --release --example replay
+for heap in sympy django; do
+    for threads in 1 2; do
+        result="$(cargo run --quiet --release --example replay -- \
+            "examples/heaps/$heap.heapsnapshot.zst" --threads "$threads" --json)"
+        echo "$result"
+        for fact in '"leaked":0' '"destroyed_twice":0' '"weak_alive":0' '"failed_checks":[]'; do
+            [[ "$result" == *"$fact"[,\}]* ]] || {
+                echo "$heap with $threads threads: $fact does not hold" >&2
+                exit 1
+            }
+        done
+    done
+done

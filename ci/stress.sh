@@ -1,0 +1,15 @@
+#!/usr/bin/env bash
+# Every test binary that starts threads, optimised, and those that run against a clock for longer:
+# STANDSTILL_STRESS_SECS (default 20) each, instead of a second or two.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+export STANDSTILL_STRESS_SECS="${STANDSTILL_STRESS_SECS:-20}"
+
+mapfile -t names < <(grep -rlE 'thread::(spawn|scope)|Clock::start' tests --include='*.rs' |
+    sed -E 's#^tests/([^/.]+).*#\1#' | grep -vxE 'common|ui' | sort -u)
+((${#names[@]} > 0)) || {
+    echo 'no test starts a thread: has tests/ moved?' >&2
+    exit 1
+}
+echo "for $STANDSTILL_STRESS_SECS s a clock: ${names[*]}"
+cargo test --quiet --release "${names[@]/#/--test=}"

@@ -1,0 +1,127 @@
+//! The state byte of an object: changed by threads that know nothing of one another, read in a stop.
+//!
+//! Each model names the mutation of `src/tracked.rs` (or of the file it names) that makes it fail; each was
+//! tried.
+
+use std::sync::Arc;
+
+use loom::thread;
+
+use super::model;
+use crate::safepoint::{Coordinator, STOP};
+use crate::sync::{AtomicU8, UnsafeCell};
+use crate::tracked::{FINALIZED, FROZEN, LIVE, OLD, State, TRACKED, is_candidate};
+
+/// One thread tracks late and untracks, another changes other bits of the same byte.
+///
+/// Mutations: `set` or `unset` is a load and a store; `track` stores what it read.
+#[test]
+fn loom_attributes_of_one_byte() {
+    model(|| {
+        let byte = Arc::new(AtomicU8::new(LIVE | OLD | FROZEN));
+        let b = Arc::clone(&byte);
+        let other = thread::spawn(move || {
+            let state = State(&b);
+            assert_eq!(state.set(FINALIZED) & FINALIZED, 0);
+            assert_ne!(state.unset(FROZEN) & FROZEN, 0);
+        });
+        let state = State(&byte);
+        assert!(state.track() && !state.track());
+        assert!(state.untrack() && !state.untrack());
+        assert!(state.track());
+        other.join().unwrap();
+        assert_eq!(state.get(), LIVE | TRACKED | FINALIZED);
+    });
+}
+
+/// Two threads track, and two untrack: one of each is told that it did it.
+///
+/// Mutations: `track` stores what it read; `untrack` is a load and a store.
+#[test]
+fn loom_one_of_two_tracks() {
+    model(|| {
+        let byte = Arc::new(AtomicU8::new(LIVE));
+        let changes: [fn(State<'_>) -> bool; 2] = [|state| state.track(), |state| state.untrack()];
+        for change in changes {
+            let b = Arc::clone(&byte);
+            let other = thread::spawn(move || change(State(&b)));
+            let mine = change(State(&byte));
+            assert_ne!(mine, other.join().unwrap(), "both or neither made the change");
+        }
+        assert_eq!(State(&byte).get(), LIVE);
+    });
+}
+
+/// An object of which the stop alone protects the value.
+struct Object {
+    state: AtomicU8,
+    value: UnsafeCell<usize>,
+}
+
+impl Object {
+    /// Changes the value, as an attached thread does.
+    fn write(&self) {
+        // SAFETY: see `World`.
+        self.value.with_mut(|value| unsafe { *value += 1 });
+    }
+}
+
+struct World {
+    coordinator: Arc<Coordinator>,
+    objects: [Object; 2],
+}
+
+// SAFETY: this is the claim under test: a value is written by its attached thread, and read in a stop by who
+// finds the object tracked. loom checks each access.
+unsafe impl Sync for World {}
+// SAFETY: nothing in it belongs to a thread.
+unsafe impl Send for World {}
+
+/// A thread tracks one object late and untracks another, and changes both, while a collector enumerates them
+/// in its stop, reads those that are members, and ages them.
+///
+/// Everything about the bits is relaxed: the stop orders it.
+///
+/// Mutations, here: the enumeration is not in the stop. In `src/safepoint.rs`: a parked thread does not wait
+/// (`step_in`), the requester does not wait for it (`await_arrivals`).
+#[test]
+fn loom_tracking_meets_an_enumeration() {
+    model(|| {
+        let world = Arc::new(World {
+            coordinator: Coordinator::new(),
+            objects: [LIVE, LIVE | TRACKED]
+                .map(|state| Object { state: AtomicU8::new(state), value: UnsafeCell::new(0) }),
+        });
+        let me = world.coordinator.register(());
+        me.attach().unwrap();
+        let w = Arc::clone(&world);
+        let collector = thread::spawn(move || {
+            let me = w.coordinator.register(());
+            me.attach().unwrap();
+            let stopped = me.stop().unwrap();
+            for object in &w.objects {
+                let state = State(&object.state);
+                if is_candidate(state.get()) {
+                    // SAFETY: see `World`.
+                    assert_eq!(object.value.with(|value| unsafe { *value }) % 2, 0, "a half-made change");
+                    state.set(OLD);
+                }
+            }
+            drop(stopped);
+        });
+        let [late, early] = &world.objects;
+        late.write();
+        assert!(State(&late.state).track());
+        late.write();
+        if me.poll() & STOP != 0 {
+            me.park();
+        }
+        early.write();
+        assert!(State(&early.state).untrack());
+        early.write();
+        drop(me);
+        collector.join().unwrap();
+        let state = |object: &Object| State(&object.state).get() & !OLD;
+        assert_eq!([state(late), state(early)], [LIVE | TRACKED, LIVE]);
+    });
+}

@@ -1,0 +1,723 @@
+//! The seam below the typed face: a heap of objects that know nothing of it.
+//!
+//! [`Nodes`] is the model of a small runtime with objects of its own: a header of 24 bytes with one plain
+//! atomic count, and slots behind it, as many as each object wants, read and written with atomic exchanges.
+//! Beside that it has what such runtimes have: drops that are put off and merged later, weak references with
+//! callbacks, finalizers that bring objects back, and a destruction without recursion.
+#![cfg(not(loom))]
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::ptr::{NonNull, null_mut};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicUsize, Ordering::*};
+use std::sync::{Arc, Barrier, Mutex};
+
+use standstill::model::{ModelHeap, ModelMutator, Object, ObjectModel, Tracer, World};
+use standstill::safepoint::ThreadId;
+use standstill::{Collect, CollectionReport, Heap, HeapBuilder, Pacing};
+
+/// What stands in front of each object's slots.
+#[repr(C)]
+struct Header {
+    count: AtomicUsize,
+    /// How many slots follow.
+    len: u32,
+    kind: AtomicU32,
+    /// Its number among all objects of the heap.
+    serial: usize,
+}
+
+const _: () = assert!(size_of::<Header>() == 24);
+
+/// `kind`: has a finalizer, which brings the object back.
+const RISES: u32 = 1;
+/// `kind`: reports its slots in every other traversal only.
+const FLICKERS: u32 = 2;
+/// `kind`: was cleared by the collector.
+const CLEARED: u32 = 4;
+/// `kind`: the next traversal of a flickering object reports nothing.
+const DARK: u32 = 8;
+/// `kind`: its traversal panics.
+const BITES: u32 = 16;
+/// `kind`: immortal.
+const FOREVER: u32 = 32;
+
+/// Not the objects', but what a test knows of them.
+#[derive(Default)]
+struct Census {
+    born: AtomicUsize,
+    /// How often each object was destroyed.
+    died: Mutex<HashMap<usize, usize>>,
+    finalized: AtomicUsize,
+    called_back: Mutex<Vec<usize>>,
+}
+
+/// A weak reference: empty when the target is dead or cleared.
+#[derive(Clone)]
+struct Weak {
+    target: Arc<Mutex<Option<Object>>>,
+    /// Has a callback, which logs this number.
+    callback: Option<usize>,
+}
+
+/// See the [module's page](self).
+#[derive(Default)]
+struct Nodes<const STABLE: bool> {
+    census: Census,
+    /// By address. The lock is taken by attached threads, and by a stop, in which it is free.
+    weak: Mutex<HashMap<usize, Vec<Weak>>>,
+    /// Counted references that finalizers have left.
+    risen: Mutex<Vec<Object>>,
+}
+
+type Mutator<const STABLE: bool> = ModelMutator<Nodes<STABLE>>;
+
+/// What only a mutator's thread sees: objects whose count has reached 0.
+#[derive(Default)]
+struct Dying(RefCell<Vec<Object>>, AtomicBool);
+
+impl<const STABLE: bool> Nodes<STABLE> {
+    fn header(&self, object: Object) -> &Header {
+        // SAFETY: an object starts with its header; whoever names one here holds a reference to it, or is
+        // the collector, which names only live ones.
+        unsafe { object.as_ptr().cast().as_ref() }
+    }
+
+    fn slots(&self, object: Object) -> &[AtomicPtr<u8>] {
+        let len = self.header(object).len as usize;
+        // SAFETY: as in `header`; `alloc` has made room for that many, and written them.
+        unsafe {
+            let first = object.as_ptr().byte_add(size_of::<Header>()).cast();
+            std::slice::from_raw_parts(first.as_ptr(), len)
+        }
+    }
+
+    fn add_ref(&self, object: Object) -> Object {
+        self.header(object).count.fetch_add(1, Relaxed);
+        object
+    }
+
+    /// Puts a counted reference into a slot, and takes out what was there.
+    fn swap(&self, object: Object, slot: usize, new: Option<Object>) -> Option<Object> {
+        let new = new.map_or(null_mut(), |new| new.as_ptr().as_ptr());
+        NonNull::new(self.slots(object)[slot].swap(new, AcqRel)).map(Object::new)
+    }
+
+    fn link(&self, from: Object, slot: usize, to: Object, m: &Mutator<STABLE>) {
+        if let Some(old) = self.swap(from, slot, Some(self.add_ref(to))) {
+            self.drop_ref(old, m);
+        }
+    }
+
+    fn drop_ref(&self, object: Object, m: &Mutator<STABLE>) {
+        if self.header(object).count.fetch_sub(1, AcqRel) == 1 {
+            self.destroy(object, m);
+        }
+    }
+
+    /// Drops a reference some time: counted when the collector asks, or at the end.
+    fn drop_later(&self, object: Object, m: &Mutator<STABLE>) {
+        m.local().lock().unwrap().push(object);
+    }
+
+    fn flush(&self, m: &Mutator<STABLE>) {
+        let pending = std::mem::take(&mut *m.local().lock().unwrap());
+        for object in pending {
+            self.drop_ref(object, m);
+        }
+    }
+
+    /// Destroys an object whose count is 0, and what dies with it, one after the other.
+    fn destroy(&self, object: Object, m: &Mutator<STABLE>) {
+        let Dying(stack, busy) = m.private();
+        stack.borrow_mut().push(object);
+        if busy.swap(true, Relaxed) {
+            return;
+        }
+        loop {
+            let Some(object) = stack.borrow_mut().pop() else { break };
+            self.forget_weak(object);
+            for slot in 0..self.slots(object).len() {
+                if let Some(target) = self.swap(object, slot, None) {
+                    self.drop_ref(target, m);
+                }
+            }
+            let serial = self.header(object).serial;
+            *self.census.died.lock().unwrap().entry(serial).or_default() += 1;
+            // SAFETY: rule 2: the count is 0, so nobody else has it, and its content needs no destructor.
+            unsafe { m.free(object.as_ptr()) };
+        }
+        busy.store(false, Relaxed);
+    }
+
+    fn forget_weak(&self, object: Object) {
+        for weak in self.weak.lock().unwrap().remove(&object.address()).unwrap_or_default() {
+            *weak.target.lock().unwrap() = None;
+        }
+    }
+
+    fn downgrade(&self, object: Object, callback: Option<usize>) -> Weak {
+        let weak = Weak { target: Arc::new(Mutex::new(Some(object))), callback };
+        self.weak.lock().unwrap().entry(object.address()).or_default().push(weak.clone());
+        weak
+    }
+
+    fn upgrade(&self, weak: &Weak, _: &Mutator<STABLE>) -> Option<Object> {
+        // While the target stands there and the lock is held its memory is not freed.
+        let target = weak.target.lock().unwrap();
+        let object = (*target)?;
+        let count = &self.header(object).count;
+        count.fetch_update(Relaxed, Relaxed, |n| (n > 0).then_some(n + 1)).ok().map(|_| object)
+    }
+
+    fn was_cleared(&self, object: Object) -> bool {
+        self.header(object).kind.load(Relaxed) & CLEARED != 0
+    }
+
+    /// Objects destroyed, each once.
+    fn dead(&self) -> usize {
+        let died = self.census.died.lock().unwrap();
+        assert!(died.values().all(|&times| times == 1), "an object was destroyed twice");
+        died.len()
+    }
+}
+
+// SAFETY: 1. `count` holds every reference, those that are put off included until they are merged; `hold`
+// adds one, `release` takes it away. 2. `destroy` frees, at 0. 3. counts are lowered by attached threads
+// alone, and by `merge`, which the collector asks for. 4. `traverse` reports what slots hold, which is counted.
+// 5. `merge` empties what every mutator has put off, and tells what came to 0. 6. nothing here reaches a
+// safepoint: no method gets the mutator exclusively.
+unsafe impl<const STABLE: bool> ObjectModel for Nodes<STABLE> {
+    type Local = Mutex<Vec<Object>>;
+    type Callback = usize;
+    type Private = Dying;
+
+    const STABLE_DURING_STOP: bool = STABLE;
+
+    fn local(&self) -> Self::Local {
+        Mutex::default()
+    }
+
+    fn private(&self) -> Dying {
+        Dying::default()
+    }
+
+    unsafe fn count(&self, object: Object) -> Option<i64> {
+        let header = self.header(object);
+        (header.kind.load(Relaxed) & FOREVER == 0).then(|| header.count.load(Relaxed) as i64)
+    }
+
+    unsafe fn traverse(&self, object: Object, tracer: &mut Tracer) {
+        let kind = self.header(object).kind.load(Relaxed);
+        assert!(kind & BITES == 0, "this one bites");
+        if kind & FLICKERS != 0 && self.header(object).kind.fetch_xor(DARK, Relaxed) & DARK != 0 {
+            return;
+        }
+        for slot in self.slots(object) {
+            if let Some(target) = NonNull::new(slot.load(Relaxed)) {
+                // SAFETY: rule 4: a slot's reference is counted.
+                unsafe { tracer.visit_object(Object::new(target)) };
+            }
+        }
+    }
+
+    unsafe fn hold(&self, object: Object, _: ThreadId) {
+        self.add_ref(object);
+    }
+
+    unsafe fn release(&self, object: Object, m: &ModelMutator<Self>) {
+        self.drop_ref(object, m);
+    }
+
+    unsafe fn clear(&self, object: Object, m: &ModelMutator<Self>) {
+        self.header(object).kind.fetch_or(CLEARED, Relaxed);
+        for slot in 0..self.slots(object).len() {
+            if let Some(target) = self.swap(object, slot, None) {
+                self.drop_ref(target, m);
+            }
+        }
+    }
+
+    unsafe fn has_finalizer(&self, object: Object) -> bool {
+        self.header(object).kind.load(Relaxed) & RISES != 0
+    }
+
+    unsafe fn finalize(&self, object: Object, _: &ModelMutator<Self>) {
+        self.census.finalized.fetch_add(1, Relaxed);
+        self.risen.lock().unwrap().push(self.add_ref(object));
+    }
+
+    fn prepare(&self, m: &ModelMutator<Self>) {
+        self.flush(m);
+    }
+
+    fn merge(&self, world: &World<'_, Self>, dead: &mut Vec<Object>) {
+        world.locals(|_, pending| {
+            for object in std::mem::take(&mut *pending.lock().unwrap()) {
+                if self.header(object).count.fetch_sub(1, AcqRel) == 1 {
+                    dead.push(object);
+                }
+            }
+        });
+    }
+
+    unsafe fn bury(&self, object: Object, m: &ModelMutator<Self>) {
+        self.destroy(object, m);
+    }
+
+    unsafe fn has_weak(&self, object: Object) -> bool {
+        self.weak.lock().unwrap().contains_key(&object.address())
+    }
+
+    unsafe fn take_callbacks(
+        &self,
+        object: Object,
+        _: &dyn Fn(Object) -> bool,
+        _: &World<'_, Self>,
+        due: &mut Vec<usize>,
+    ) {
+        // The weak references lie outside the heap: they are never garbage themselves.
+        if let Some(weak) = self.weak.lock().unwrap().get_mut(&object.address()) {
+            for weak in weak.extract_if(.., |weak| weak.callback.is_some()) {
+                *weak.target.lock().unwrap() = None;
+                due.extend(weak.callback);
+            }
+        }
+    }
+
+    fn call_back(&self, callback: usize, _: &ModelMutator<Self>) {
+        self.census.called_back.lock().unwrap().push(callback);
+    }
+
+    unsafe fn clear_weak(&self, object: Object) {
+        self.forget_weak(object);
+    }
+
+    unsafe fn type_name(&self, _: Object) -> &'static str {
+        "node"
+    }
+
+    fn ending(&self, m: &ModelMutator<Self>) {
+        self.flush(m);
+    }
+}
+
+fn builder() -> HeapBuilder {
+    Heap::builder().reserve(1 << 28).pacing(Pacing::manual()).workers(2).serial_below(0)
+}
+
+fn heap<const STABLE: bool>() -> ModelHeap<Nodes<STABLE>> {
+    builder().build_with(Nodes::default()).unwrap()
+}
+
+/// A new object with one reference, tracked or not.
+fn alloc<const STABLE: bool>(m: &Mutator<STABLE>, kind: u32, len: usize, tracked: bool) -> Object {
+    let size = size_of::<Header>() + len * size_of::<AtomicPtr<u8>>();
+    let cell = m.allocate(size, 32).unwrap();
+    let serial = m.model().census.born.fetch_add(1, Relaxed);
+    let header =
+        Header { count: AtomicUsize::new(1), len: len as u32, kind: AtomicU32::new(kind), serial };
+    // SAFETY: the cell is ours, of this size, and aligned; once header and slots are written it holds what
+    // the model can count and traverse.
+    unsafe {
+        cell.cast::<Header>().write(header);
+        cell.byte_add(size_of::<Header>()).cast::<AtomicPtr<u8>>().write_bytes(0, len);
+        m.publish(Object::new(cell), tracked);
+    }
+    Object::new(cell)
+}
+
+/// A node with two slots.
+fn node<const STABLE: bool>(m: &Mutator<STABLE>) -> Object {
+    alloc(m, 0, 2, true)
+}
+
+/// A ring of nodes through their first slots; the reference to one of them comes back.
+fn ring<const STABLE: bool>(m: &Mutator<STABLE>, kind: u32, len: usize) -> Object {
+    let nodes: Vec<_> = (0..len).map(|_| alloc(m, kind, 2, true)).collect();
+    for at in 0..len {
+        m.model().link(nodes[at], 0, nodes[(at + 1) % len], m);
+    }
+    nodes[1..].iter().for_each(|&node| m.model().drop_ref(node, m));
+    nodes[0]
+}
+
+/// Collects, and expects nothing unusual.
+fn collect<const STABLE: bool>(m: &mut Mutator<STABLE>, what: Collect) -> CollectionReport {
+    let report = m.try_collect(what).unwrap();
+    assert_eq!((&report.abandoned, report.uncollectable), (&None, 0));
+    report
+}
+
+/// Everything that was born is gone, once.
+fn assert_empty<const STABLE: bool>(heap: &ModelHeap<Nodes<STABLE>>) {
+    assert_eq!(heap.model().dead(), heap.model().census.born.load(Relaxed));
+    assert_eq!(heap.stats().live_objects, 0);
+}
+
+fn acyclic_objects_die_by_count<const STABLE: bool>() {
+    let heap = heap::<STABLE>();
+    let m = heap.attach();
+    // A list that is too long for any stack, with a large object at its end.
+    let mut list = alloc(&m, 0, 50_000, true);
+    for _ in 0..100_000 {
+        let next = node(&m);
+        assert!(heap.model().swap(next, 0, Some(list)).is_none());
+        list = next;
+    }
+    assert_eq!(heap.stats().live_objects, 100_001);
+    heap.model().drop_ref(list, &m);
+    drop(m);
+    assert_empty(&heap);
+}
+
+fn rings_are_collected_and_what_is_held_is_not<const STABLE: bool>() {
+    let heap = heap::<STABLE>();
+    let mut m = heap.attach();
+    let held = ring(&m, 0, 10);
+    let large = alloc(&m, 0, 50_000, true);
+    m.model().link(held, 1, large, &m);
+    m.model().link(large, 49_999, held, &m);
+    m.model().drop_ref(large, &m);
+    for len in 1..=20 {
+        let ring = ring(&m, 0, len);
+        m.model().drop_ref(ring, &m);
+    }
+    let report = collect(&mut m, Collect::full());
+    assert_eq!((report.tracked, report.unreachable, report.collected), (221, 210, 210));
+    assert_eq!(report.stops.len(), 1);
+    assert!(!m.model().was_cleared(held));
+    m.model().drop_ref(held, &m);
+    assert_eq!(collect(&mut m, Collect::full()).collected, 11);
+    drop(m);
+    assert_empty(&heap);
+}
+
+/// A hub that more objects refer to than a byte can count.
+fn hubs_are_counted_exactly<const STABLE: bool>() {
+    let heap = heap::<STABLE>();
+    let mut m = heap.attach();
+    for outside in [1, 0] {
+        let hub = alloc(&m, 0, 1000, true);
+        for at in 0..1000 {
+            let spoke = node(&m);
+            m.model().link(spoke, 0, hub, &m);
+            assert!(m.model().swap(hub, at, Some(spoke)).is_none());
+        }
+        if outside == 0 {
+            m.model().drop_ref(hub, &m);
+        }
+        let report = collect(&mut m, Collect::full());
+        assert_eq!(report.collected, if outside == 0 { 1001 } else { 0 });
+        if outside == 1 {
+            m.model().drop_ref(hub, &m);
+            assert_eq!(collect(&mut m, Collect::full()).collected, 1001);
+        }
+    }
+    drop(m);
+    assert_empty(&heap);
+}
+
+fn young_collections_leave_the_old_alone<const STABLE: bool>() {
+    let heap = heap::<STABLE>();
+    let mut m = heap.attach();
+    let old = ring(&m, 0, 3);
+    assert_eq!(collect(&mut m, Collect::young()).candidates, 3);
+    m.model().drop_ref(old, &m);
+    let kept = ring(&m, 0, 5);
+    let lost = ring(&m, 0, 7);
+    m.model().drop_ref(lost, &m);
+    let report = collect(&mut m, Collect::young());
+    assert_eq!((report.candidates, report.collected), (12, 7));
+    assert_eq!(collect(&mut m, Collect::young()).candidates, 0);
+    // From an old object to a new one no edge is visited: it keeps its target.
+    let new = node(&m);
+    m.model().link(kept, 1, new, &m);
+    m.model().drop_ref(new, &m);
+    assert_eq!(collect(&mut m, Collect::young()).collected, 0);
+    m.model().drop_ref(kept, &m);
+    assert_eq!(collect(&mut m, Collect::young()).collected, 0);
+    assert_eq!(collect(&mut m, Collect::full()).collected, 9);
+    drop(m);
+    assert_empty(&heap);
+}
+
+fn tracking_late_and_no_more<const STABLE: bool>() {
+    let heap = heap::<STABLE>();
+    let mut m = heap.attach();
+    let object = alloc(&m, 0, 1, false);
+    m.model().link(object, 0, object, &m);
+    // SAFETY: `object` is alive: the slot refers to it, and the collector does not clear what is not tracked.
+    unsafe {
+        assert!(!m.is_tracked(object));
+        m.model().drop_ref(object, &m);
+        assert_eq!(collect(&mut m, Collect::full()).tracked, 0);
+        assert!(m.track(object) && !m.track(object) && m.is_tracked(object));
+        assert!(m.untrack(object) && !m.untrack(object));
+        assert_eq!(collect(&mut m, Collect::full()).tracked, 0);
+        assert!(m.track(object));
+    }
+    // Tracked late is as good as new.
+    assert_eq!(collect(&mut m, Collect::young()).collected, 1);
+    drop(m);
+    assert_empty(&heap);
+}
+
+fn finalizers_bring_objects_back_once<const STABLE: bool>() {
+    let heap = heap::<STABLE>();
+    let mut m = heap.attach();
+    let back = ring(&m, RISES, 3);
+    let lost = ring(&m, 0, 4);
+    let beyond = ring(&m, 0, 2);
+    m.model().link(back, 1, beyond, &m);
+    for object in [back, lost, beyond] {
+        m.model().drop_ref(object, &m);
+    }
+    let report = collect(&mut m, Collect::full());
+    assert_eq!((report.unreachable, report.finalized), (9, 3));
+    assert_eq!((report.resurrected, report.collected, report.stops.len()), (5, 4, 2));
+    assert!(!m.model().was_cleared(beyond));
+    // SAFETY: `back` has risen: the model holds it.
+    assert!(unsafe { m.is_finalized(back) });
+    let risen = std::mem::take(&mut *m.model().risen.lock().unwrap());
+    assert_eq!(risen.len(), 3);
+    risen.into_iter().for_each(|object| m.model().drop_ref(object, &m));
+    let report = collect(&mut m, Collect::full());
+    assert_eq!((report.finalized, report.resurrected, report.collected), (0, 0, 5));
+    assert_eq!(m.model().census.finalized.load(Relaxed), 3);
+    drop(m);
+    assert_empty(&heap);
+}
+
+fn weak_references_end_with_their_target<const STABLE: bool>() {
+    let heap = heap::<STABLE>();
+    let mut m = heap.attach();
+    let (held, lost, counted) = (ring(&m, 0, 2), ring(&m, 0, 2), node(&m));
+    let weak = [held, lost, counted].map(|object| m.model().downgrade(object, None));
+    let told = [(held, 1), (lost, 2)].map(|(object, n)| m.model().downgrade(object, Some(n)));
+    m.model().drop_ref(lost, &m);
+    m.model().drop_ref(counted, &m);
+    assert!(m.model().upgrade(&weak[2], &m).is_none());
+    // Unreachable is not dead: who upgrades before the collection has it back.
+    let again = m.model().upgrade(&weak[1], &m).unwrap();
+    assert_eq!(collect(&mut m, Collect::full()).collected, 0);
+    m.model().drop_ref(again, &m);
+    let report = collect(&mut m, Collect::full());
+    assert_eq!((report.collected, report.stops.len()), (2, 2));
+    assert_eq!(*m.model().census.called_back.lock().unwrap(), [2]);
+    let alive = |weak: &Weak| {
+        let target = m.model().upgrade(weak, &m);
+        target.inspect(|&object| m.model().drop_ref(object, &m)).is_some()
+    };
+    assert_eq!(weak.each_ref().map(alive), [true, false, false]);
+    assert_eq!(told.each_ref().map(alive), [true, false]);
+    m.model().drop_ref(held, &m);
+    assert_eq!(collect(&mut m, Collect::full()).collected, 2);
+    drop(m);
+    assert_empty(&heap);
+}
+
+fn drops_that_were_put_off_are_merged<const STABLE: bool>() {
+    let heap = heap::<STABLE>();
+    let mut m = heap.attach();
+    let (ring, single) = (ring(&m, 0, 4), node(&m));
+    let (later, go) = (Arc::new(Barrier::new(2)), Arc::new(Barrier::new(2)));
+    std::thread::scope(|scope| {
+        let (heap, later, go) = (heap.clone(), Arc::clone(&later), Arc::clone(&go));
+        scope.spawn(move || {
+            let mut m = heap.attach();
+            m.model().drop_later(ring, &m);
+            m.model().drop_later(single, &m);
+            // Detached, with both still uncounted.
+            m.detach(|| {
+                later.wait();
+                go.wait();
+            });
+        });
+        m.detach(|| later_wait(&later));
+        assert_eq!(m.model().dead(), 0);
+        let report = collect(&mut m, Collect::full());
+        // The one at 0 was no candidate: it died by its count.
+        assert_eq!((report.candidates, report.collected, m.model().dead()), (4, 4, 5));
+        m.detach(|| later_wait(&go));
+    });
+    drop(m);
+    assert_empty(&heap);
+
+    fn later_wait(barrier: &Barrier) {
+        barrier.wait();
+    }
+}
+
+fn immortals_keep_what_they_refer_to<const STABLE: bool>() {
+    let heap = heap::<STABLE>();
+    let mut m = heap.attach();
+    let forever = alloc(&m, FOREVER, 1, true);
+    let ring = ring(&m, 0, 3);
+    m.model().link(forever, 0, ring, &m);
+    m.model().drop_ref(ring, &m);
+    for tracked in [4, 3] {
+        let report = collect(&mut m, Collect::full());
+        assert_eq!((report.tracked, report.collected), (tracked, 0));
+    }
+    // Mortal again, and let go of.
+    m.model().header(forever).kind.store(0, Relaxed);
+    m.model().drop_ref(forever, &m);
+    assert_eq!(collect(&mut m, Collect::full()).collected, 3);
+    drop(m);
+    assert_empty(&heap);
+}
+
+fn a_traversal_that_panics_changes_nothing<const STABLE: bool>() {
+    let heap = heap::<STABLE>();
+    let mut m = heap.attach();
+    let (biting, lost) = (alloc(&m, BITES, 1, true), ring(&m, 0, 3));
+    m.model().drop_ref(lost, &m);
+    let report = m.try_collect(Collect::full()).unwrap();
+    assert!(report.abandoned.is_some_and(|why| why.contains("bites")));
+    assert_eq!((report.collected, m.model().dead()), (0, 0));
+    m.model().drop_ref(biting, &m);
+    assert_eq!(collect(&mut m, Collect::full()).collected, 3);
+    drop(m);
+    assert_empty(&heap);
+}
+
+/// Two threads build cycles, through each other's, and drop them; one of them collects meanwhile, young and in
+/// full. What the reports say adds up to exactly what was built.
+fn two_threads_build_and_one_collects<const STABLE: bool>(stress: bool) {
+    let rounds = if stress { 40 } else { 2_000 };
+    let heap: ModelHeap<Nodes<STABLE>> = builder().stress(stress).build_with(Nodes::default()).unwrap();
+    let exchange = Mutex::new(Vec::<Object>::new());
+    let collected = AtomicUsize::new(0);
+    std::thread::scope(|scope| {
+        for thread in 0..2 {
+            let (heap, exchange, collected) = (&heap, &exchange, &collected);
+            scope.spawn(move || {
+                let mut m = heap.attach();
+                for round in 0..rounds {
+                    let mine = ring(&m, 0, 1 + round % 5);
+                    // Each ring refers to an older one, of whichever thread, which may refer to another.
+                    let (give, theirs) = (m.model().add_ref(mine), exchange.lock().unwrap().pop());
+                    exchange.lock().unwrap().push(give);
+                    if let Some(theirs) = theirs {
+                        m.model().link(mine, 1, theirs, &m);
+                        if round % 3 == 0 {
+                            // And back: one cycle of both.
+                            m.model().link(theirs, 1, mine, &m);
+                        }
+                        m.model().drop_later(theirs, &m);
+                    }
+                    assert!(!m.model().was_cleared(mine), "cleared while it is held");
+                    m.model().drop_ref(mine, &m);
+                    m.safepoint();
+                    if thread == 0 && round % 50 == 49 {
+                        let what = if round % 100 == 99 { Collect::full() } else { Collect::young() };
+                        collected.fetch_add(collect(&mut m, what).collected, Relaxed);
+                    }
+                }
+            });
+        }
+    });
+    let mut m = heap.attach();
+    for object in exchange.into_inner().unwrap() {
+        assert!(!m.model().was_cleared(object), "cleared while it is held");
+        m.model().drop_ref(object, &m);
+    }
+    collected.fetch_add(collect(&mut m, Collect::full()).collected, Relaxed);
+    drop(m);
+    assert_empty(&heap);
+    // Every object was on a ring, so none died by its count alone.
+    let (born, stats) = (heap.model().census.born.load(Relaxed), heap.stats());
+    assert_eq!(stats.collected, born);
+    if !stress {
+        assert_eq!(collected.into_inner(), born);
+    }
+    assert!(stats.collections > if stress { rounds } else { rounds / 50 });
+}
+
+macro_rules! for_both {
+    ($($name:ident $(($($argument:expr),*) as $test:ident)?;)*) => {
+        /// Models whose traversals repeat themselves within a stop.
+        mod stable {
+            $(for_both!(@ true $name $(($($argument),*) as $test)?);)*
+        }
+        /// Models whose traversals may not: the collector keeps what it saw first.
+        mod unstable {
+            $(for_both!(@ false $name $(($($argument),*) as $test)?);)*
+        }
+    };
+    (@ $stable:literal $name:ident) => {
+        #[test]
+        fn $name() {
+            super::$name::<$stable>();
+        }
+    };
+    (@ $stable:literal $name:ident ($($argument:expr),*) as $test:ident) => {
+        #[test]
+        fn $test() {
+            super::$name::<$stable>($($argument),*);
+        }
+    };
+}
+
+for_both! {
+    acyclic_objects_die_by_count;
+    rings_are_collected_and_what_is_held_is_not;
+    hubs_are_counted_exactly;
+    young_collections_leave_the_old_alone;
+    tracking_late_and_no_more;
+    finalizers_bring_objects_back_once;
+    weak_references_end_with_their_target;
+    drops_that_were_put_off_are_merged;
+    immortals_keep_what_they_refer_to;
+    a_traversal_that_panics_changes_nothing;
+    two_threads_build_and_one_collects(false) as two_threads_build_and_one_collects;
+    two_threads_build_and_one_collects(true) as two_threads_build_under_stress;
+}
+
+/// An object that shows its slots in every other traversal, between what is held and what only it refers to.
+/// Returns how often the collector cleared what was still reachable, in six collections.
+fn flicker<const STABLE: bool>(serial_below: usize, dark_first: u32) -> usize {
+    let heap: ModelHeap<Nodes<STABLE>> =
+        builder().serial_below(serial_below).build_with(Nodes::default()).unwrap();
+    let mut m = heap.attach();
+    let mut cleared = 0;
+    for young in [false, true, false, false, true, false] {
+        let flickering = alloc(&m, FLICKERS | dark_first, 1, true);
+        let target = ring(&m, 0, 3);
+        m.model().link(flickering, 0, target, &m);
+        let lost = ring(&m, 0, 2);
+        m.model().drop_ref(target, &m);
+        m.model().drop_ref(lost, &m);
+        let what = if young { Collect::young() } else { Collect::full() };
+        let report = collect(&mut m, what);
+        let wrong = m.model().swap(flickering, 0, None).is_none_or(|target| {
+            let wrong = m.model().was_cleared(target);
+            m.model().drop_ref(target, &m);
+            wrong
+        });
+        cleared += usize::from(wrong);
+        assert_eq!(report.collected, if wrong { 4 } else { 2 }, "the garbage beside it");
+        m.model().drop_ref(flickering, &m);
+        collect(&mut m, Collect::full());
+    }
+    drop(m);
+    assert_empty(&heap);
+    cleared
+}
+
+#[test]
+fn traversals_that_change_their_mind_lose_nothing_when_the_model_says_so() {
+    for serial_below in [0, usize::MAX] {
+        for dark_first in [0, DARK] {
+            assert_eq!(flicker::<false>(serial_below, dark_first), 0);
+        }
+    }
+}
+
+/// The same graph under a model that claims to be stable: memory-safe, and wrong. So the test above can fail.
+#[test]
+fn traversals_that_break_their_word_clear_what_is_reachable() {
+    assert_eq!(flicker::<true>(usize::MAX, 0), 6);
+    assert_eq!(flicker::<true>(usize::MAX, DARK), 0);
+}

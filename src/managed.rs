@@ -789,10 +789,8 @@ unsafe impl ObjectModel for Managed {
     }
 
     unsafe fn clear_weak(&self, object: Object) {
-        if let Some(record) = self.weak.get(header(object)) {
-            record.clear();
-            drop(record.take_watchers());
-        }
+        // The record leaves the table: should the object survive, new weak references get a new one.
+        drop(self.weak.died(header(object)));
     }
 
     unsafe fn type_name(&self, object: Object) -> &'static str {

@@ -42,16 +42,21 @@ pub(crate) const DYING: u8 = 64;
 /// Its type has a finalizer.
 pub(crate) const FINALIZER: u8 = 128;
 
+/// Of these bits a candidate of a full collection has `TRACKED` alone.
+pub(crate) const FULL: u8 = TRACKED | FROZEN | UNREACHABLE | DYING;
+/// Of these bits a candidate of a young collection has `TRACKED` alone.
+pub(crate) const YOUNG: u8 = FULL | OLD;
+
 /// Whether an object in this state takes part in a full collection.
 #[inline(always)]
 pub(crate) fn is_candidate(state: u8) -> bool {
-    state & (TRACKED | FROZEN | UNREACHABLE | DYING) == TRACKED
+    state & FULL == TRACKED
 }
 
 /// Whether an object in this state takes part in a young collection.
 #[inline(always)]
 pub(crate) fn is_young_candidate(state: u8) -> bool {
-    state & (TRACKED | FROZEN | UNREACHABLE | DYING | OLD) == TRACKED
+    state & YOUNG == TRACKED
 }
 
 /// Whether an enumeration shows an object in this state.

@@ -148,7 +148,8 @@ impl WeakTable {
         self.records.get(&(header.as_ptr() as usize)).map(|record| Arc::clone(&record))
     }
 
-    /// The object is dying: its record is emptied and leaves the table. The watchers come back.
+    /// The object is dying, or being cleared: its record is emptied and leaves the table. The watchers come
+    /// back.
     pub(crate) fn died(&self, header: NonNull<Header>) -> Vec<Watcher> {
         match self.records.remove(&(header.as_ptr() as usize)) {
             Some((_, record)) => {

@@ -356,6 +356,7 @@ fn forward(shapes: &[Shape<'_>], method: TokenStream, takes: TokenStream, krate:
     let used = shapes.iter().any(|shape| !shape.fields.is_empty());
     let parameter = if used { quote!(#argument) } else { quote!(_) };
     quote! {
+        #[inline]
         fn #method(&self, #parameter: #takes) {
             #body
         }

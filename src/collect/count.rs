@@ -1,13 +1,15 @@
 //! Steps 4 and 5a: counting the references that candidates hold to each other, and telling roots.
 //!
-//! Candidates are walked in address order. Each edge into the set counts *up* in a side table of one byte an
-//! object; nothing is copied out of the objects beforehand, and nothing is written into them. A byte that
-//! wraps carries 256 into a small map (*spills*), so counts are exact, also for hubs. Each worker counts
-//! into a table of its own; the tables are added afterwards, without a locked instruction anywhere.
+//! Candidates are walked in address order. In a side table of one byte an object, each edge into the set counts
+//! *up*, and the visit of the object counts its real count *down*: what is left is 0 when the set explains
+//! every reference. So an object's memory is looked at once, and telling roots is a scan of the table. Nothing
+//! is written into the objects. A byte that overflows, as a signed number, carries into a small map
+//! (*spills*), so the sums are exact, also for hubs. Each worker counts into a table of its own; the tables are
+//! added afterwards, without a locked instruction anywhere.
 //!
-//! A candidate whose real count *differs* from what was counted is a root: more references exist than the
-//! set explains, or (a traversal that visits too much) fewer, and doubt keeps it alive. The byte then
-//! becomes the mark: 1 for roots and for whatever must not be visited, 0 for the rest.
+//! A candidate with a remainder is a root: more references exist than the set explains, or (a traversal that
+//! visits too much) fewer, and doubt keeps it alive. The byte then becomes the mark: 1 for roots and
+//! for whatever must not be visited, 0 for the rest.
 
 use std::collections::HashMap;
 
@@ -16,7 +18,7 @@ use crate::model::ObjectModel;
 use crate::mutator::World;
 use crate::object::{Object, Tracer};
 use crate::space::{GRANULE, PAGE_GRANULES, PageKind, Space};
-use crate::sync::{AtomicBool, AtomicUsize, Mutex, Ordering};
+use crate::sync::{AtomicBool, AtomicU8, AtomicUsize, Mutex, Ordering};
 use crate::tracked::{self, State};
 
 /// Edges that are buffered before they are counted.
@@ -36,6 +38,8 @@ pub(crate) struct Abandoned {
 pub(crate) struct Scope {
     pub(crate) kind: CollectionKind,
     pub(crate) pages: Vec<u32>,
+    /// Of these state bits a candidate has `TRACKED` alone.
+    mask: u8,
 }
 
 impl Scope {
@@ -50,16 +54,17 @@ impl Scope {
             })
             .map(|index| index as u32)
             .collect();
-        Self { kind, pages }
+        let mask = match kind {
+            CollectionKind::Full => tracked::FULL,
+            CollectionKind::Young => tracked::YOUNG,
+        };
+        Self { kind, pages, mask }
     }
 
     /// Whether an object in this state is a candidate.
     #[inline(always)]
     pub(crate) fn contains(&self, state: u8) -> bool {
-        match self.kind {
-            CollectionKind::Full => tracked::is_candidate(state),
-            CollectionKind::Young => tracked::is_young_candidate(state),
-        }
+        state & self.mask == tracked::TRACKED
     }
 
     /// Upper bound of the number of candidates, for deciding how many workers are worth it.
@@ -100,33 +105,34 @@ pub(crate) fn object_at(space: &Space, granule: usize) -> Object {
     Object::new(unsafe { space.cell(granule) })
 }
 
-/// Where a worker counts.
+/// Where a worker counts, in signed bytes that wrap.
 trait Table {
-    /// Counts one reference; `true`: the byte has wrapped.
-    fn add(&mut self, granule: usize) -> bool;
+    /// Counts `by` up or down, at most 127; `true`: the byte has wrapped.
+    fn add(&mut self, granule: usize, by: i8) -> bool;
 }
 
 /// The heap's own table, for one worker at a time.
-impl Table for &[crate::sync::AtomicU8] {
+impl Table for &[AtomicU8] {
     #[inline(always)]
-    fn add(&mut self, granule: usize) -> bool {
+    fn add(&mut self, granule: usize, by: i8) -> bool {
         // Relaxed load and store: one worker, or the stop.
-        let more = self[granule].load(Ordering::Relaxed).wrapping_add(1);
-        self[granule].store(more, Ordering::Relaxed);
-        more == 0
+        let (sum, wrapped) = (self[granule].load(Ordering::Relaxed) as i8).overflowing_add(by);
+        self[granule].store(sum as u8, Ordering::Relaxed);
+        wrapped
     }
 }
 
 /// A worker's private table.
 impl Table for Vec<u8> {
     #[inline(always)]
-    fn add(&mut self, granule: usize) -> bool {
-        self[granule] = self[granule].wrapping_add(1);
-        self[granule] == 0
+    fn add(&mut self, granule: usize, by: i8) -> bool {
+        let (sum, wrapped) = (self[granule] as i8).overflowing_add(by);
+        self[granule] = sum as u8;
+        wrapped
     }
 }
 
-/// References beyond what a byte holds, in multiples of 256, by granule.
+/// What the bytes have lost by wrapping, by granule.
 type Spills = HashMap<u32, i64>;
 
 /// What counting found.
@@ -135,6 +141,8 @@ pub(crate) struct Counts {
     pub(crate) tracked: usize,
     pub(crate) candidates: usize,
     spills: Spills,
+    /// Candidates that turned out to be immortal.
+    immortal: Vec<u32>,
     /// Objects with a field that could not be read: none of their edges were counted, so all their targets
     /// are roots, and marking need not look at them.
     pub(crate) unreadable: Vec<u32>,
@@ -150,6 +158,7 @@ impl Counts {
         for (granule, carry) in other.spills {
             *self.spills.entry(granule).or_default() += carry;
         }
+        self.immortal.extend(other.immortal);
         self.unreadable.extend(other.unreadable);
         self.kept.extend(other.kept);
     }
@@ -213,12 +222,12 @@ pub(crate) fn count<M: ObjectModel>(
     }
 }
 
-fn count_share<M: ObjectModel>(
+fn count_share<M: ObjectModel, T: Table>(
     world: &World<'_, M>,
     scope: &Scope,
     share: &Share<'_>,
     stop: &AtomicBool,
-    table: &mut impl Table,
+    table: &mut T,
     counts: &mut Counts,
     at: &mut Option<Object>,
 ) {
@@ -226,7 +235,7 @@ fn count_share<M: ObjectModel>(
     let states = space.states();
     let mut tracer = Tracer::new(space.base(), space.reserved_bytes());
     let young = scope.kind == CollectionKind::Young;
-    let mut flush = |tracer: &mut Tracer, spills: &mut Spills| {
+    let flush = |table: &mut T, tracer: &mut Tracer, spills: &mut Spills| {
         for &edge in tracer.edges() {
             let granule = space.granule(edge);
             // In a full collection every tracked object is a candidate, and a byte counted for another is
@@ -234,7 +243,7 @@ fn count_share<M: ObjectModel>(
             if young && !tracked::is_young_candidate(State(&states[granule]).get()) {
                 continue;
             }
-            if table.add(granule) {
+            if table.add(granule, 1) {
                 *spills.entry(granule as u32).or_default() += 256;
             }
         }
@@ -268,12 +277,22 @@ fn count_share<M: ObjectModel>(
                     counts.kept.insert(granule as u32, edges.collect());
                 }
                 if tracer.mark() >= BATCH {
-                    flush(&mut tracer, &mut counts.spills);
+                    flush(table, &mut tracer, &mut counts.spills);
+                }
+                // SAFETY: as above.
+                match unsafe { model.count(object) } {
+                    Some(n @ 0..128) => {
+                        if table.add(granule, -(n as i8)) {
+                            *counts.spills.entry(granule as u32).or_default() -= 256;
+                        }
+                    }
+                    Some(n) => *counts.spills.entry(granule as u32).or_default() -= n,
+                    None => counts.immortal.push(granule as u32),
                 }
             }
         }
     }
-    flush(&mut tracer, &mut counts.spills);
+    flush(table, &mut tracer, &mut counts.spills);
 }
 
 /// Adds the workers' private tables to the heap's, and leaves them zero.
@@ -297,8 +316,8 @@ fn merge_tables<M: ObjectModel>(
             for &page in pages {
                 if let Some(range) = granules_of(&core.space, page) {
                     for table in &tables {
-                        add_bytes(&main[range.clone()], &table[range.clone()], |at| {
-                            carries.push((range.start + at) as u32);
+                        add_bytes(&main[range.clone()], &table[range.clone()], |at, carry| {
+                            carries.push(((range.start + at) as u32, carry));
                         });
                     }
                 }
@@ -306,8 +325,8 @@ fn merge_tables<M: ObjectModel>(
         }
         spilled.lock().extend(carries);
     });
-    for granule in std::mem::take(&mut *spilled.lock()) {
-        *counts.spills.entry(granule).or_default() += 256;
+    for (granule, carry) in std::mem::take(&mut *spilled.lock()) {
+        *counts.spills.entry(granule).or_default() += carry;
     }
     for mut table in tables.drain(..) {
         for &page in &scope.pages {
@@ -320,7 +339,7 @@ fn merge_tables<M: ObjectModel>(
 }
 
 /// The table entries that a page's objects can have: the whole page, or a large object's one.
-fn granules_of(space: &Space, page: u32) -> Option<std::ops::Range<usize>> {
+pub(crate) fn granules_of(space: &Space, page: u32) -> Option<std::ops::Range<usize>> {
     let start = page as usize * PAGE_GRANULES;
     match space.page(page as usize).shape().kind() {
         PageKind::Small => Some(start..start + PAGE_GRANULES),
@@ -329,17 +348,35 @@ fn granules_of(space: &Space, page: u32) -> Option<std::ops::Range<usize>> {
     }
 }
 
-fn add_bytes(main: &[crate::sync::AtomicU8], table: &[u8], mut carry: impl FnMut(usize)) {
-    for (at, (sum, &add)) in main.iter().zip(table).enumerate() {
-        if add != 0 {
-            // Relaxed: this page is this worker's.
-            let (now, wrapped) = sum.load(Ordering::Relaxed).overflowing_add(add);
-            sum.store(now, Ordering::Relaxed);
-            if wrapped {
-                carry(at);
+fn add_bytes(main: &[AtomicU8], table: &[u8], mut carry: impl FnMut(usize, i64)) {
+    exclusively(main, |main| {
+        for (at, (sum, &add)) in main.iter_mut().zip(table).enumerate() {
+            if add != 0 {
+                let (now, wrapped) = (*sum as i8).overflowing_add(add as i8);
+                *sum = now as u8;
+                if wrapped {
+                    carry(at, if now < 0 { 256 } else { -256 });
+                }
             }
         }
-    }
+    });
+}
+
+/// Table bytes as plain memory, for scans that the compiler can make wide. The caller is the only one to touch
+/// them: the world is stopped, and each page is handed to one worker.
+#[cfg(not(all(test, loom)))]
+pub(crate) fn exclusively<R>(bytes: &[AtomicU8], f: impl FnOnce(&mut [u8]) -> R) -> R {
+    // SAFETY: an atomic byte has the layout of a byte and may be written through a shared reference; nobody
+    // else accesses these now (rule of this function, which all callers state).
+    f(unsafe { std::slice::from_raw_parts_mut(bytes.as_ptr().cast::<u8>().cast_mut(), bytes.len()) })
+}
+
+#[cfg(all(test, loom))]
+pub(crate) fn exclusively<R>(bytes: &[AtomicU8], f: impl FnOnce(&mut [u8]) -> R) -> R {
+    let mut copy: Vec<u8> = bytes.iter().map(|byte| byte.load(Ordering::Relaxed)).collect();
+    let result = f(&mut copy);
+    bytes.iter().zip(copy).for_each(|(byte, value)| byte.store(value, Ordering::Relaxed));
+    result
 }
 
 /// Zeroes the side table where the scope used it.
@@ -347,10 +384,8 @@ pub(crate) fn wipe(space: &Space, pages: &[u32]) {
     let counts = space.counts();
     for &page in pages {
         if let Some(range) = granules_of(space, page) {
-            for count in &counts[range] {
-                // Relaxed: this page is this worker's.
-                count.store(0, Ordering::Relaxed);
-            }
+            // This page is this worker's.
+            exclusively(&counts[range], |bytes| bytes.fill(0));
         }
     }
 }
@@ -363,7 +398,10 @@ pub(crate) struct Roots {
     pub(crate) overvisited: usize,
 }
 
-/// Step 5a. Compares the counts and turns the table into marks.
+/// Bytes that are looked at together.
+pub(crate) const LANES: usize = 32;
+
+/// Step 5a. Tells roots by their remainder, and turns the table into marks.
 pub(crate) fn roots<M: ObjectModel>(
     world: &World<'_, M>,
     scope: &Scope,
@@ -372,18 +410,17 @@ pub(crate) fn roots<M: ObjectModel>(
 ) -> Roots {
     let _phase = event::phase(Phase::Roots);
     let core = world.core();
-    let (space, model) = (&core.space, &core.model);
+    let space = &core.space;
     let (states, marks) = (space.states(), space.counts());
-    // Whether a hub's references explain its count, decided once and exactly.
-    let hubs: HashMap<u32, (i64, Option<i64>)> = counts
-        .spills
-        .iter()
-        .map(|(&granule, &carry)| {
-            let internal = carry + i64::from(marks[granule as usize].load(Ordering::Relaxed));
-            // SAFETY: an edge led to it, so it is alive; the world is stopped.
-            (granule, (internal, unsafe { model.count(object_at(space, granule as usize)) }))
-        })
-        .collect();
+    // What the bytes alone cannot tell: the sums that have wrapped become 0, 1 or -1.
+    for (&granule, &carry) in &counts.spills {
+        let mark = &marks[granule as usize];
+        let exact = carry + i64::from(mark.load(Ordering::Relaxed) as i8);
+        mark.store(exact.signum() as u8, Ordering::Relaxed);
+    }
+    for &granule in &counts.immortal {
+        marks[granule as usize].store(-1i8 as u8, Ordering::Relaxed);
+    }
     let share = scope.share();
     let all = Mutex::new(Roots::default());
     core.workers.run(workers, &|_| {
@@ -391,56 +428,41 @@ pub(crate) fn roots<M: ObjectModel>(
         let mut overvisited = 0;
         while let Some(pages) = share.take() {
             for &page in pages {
-                for granule in space.starts(page as usize) {
-                    let state = State(&states[granule]);
-                    let bits = state.get();
-                    if !scope.contains(bits) {
-                        if bits & tracked::LIVE != 0 {
-                            marks[granule].store(1, Ordering::Relaxed);
+                let Some(range) = granules_of(space, page) else { continue };
+                let first = range.start;
+                // This page is this worker's.
+                exclusively(&states[range.clone()], |states| {
+                    exclusively(&marks[range], |marks| {
+                        let lanes = states.chunks(LANES).zip(marks.chunks_mut(LANES));
+                        for (chunk, (states, marks)) in lanes.enumerate() {
+                            let mut any = false;
+                            for (&state, &mark) in states.iter().zip(&*marks) {
+                                any |= scope.contains(state) & (mark != 0);
+                            }
+                            if any {
+                                for (at, (&state, &mark)) in states.iter().zip(&*marks).enumerate() {
+                                    if scope.contains(state) && mark != 0 {
+                                        stack.push((first + chunk * LANES + at) as u32);
+                                        overvisited += usize::from((mark as i8) > 0);
+                                    }
+                                }
+                            }
+                            for (&state, mark) in states.iter().zip(marks) {
+                                *mark = u8::from((*mark != 0) | !scope.contains(state));
+                            }
                         }
-                        continue;
-                    }
-                    // SAFETY: a candidate is alive, and the world is stopped.
-                    let count = unsafe { model.count(object_at(space, granule)) };
-                    let mut internal = i64::from(marks[granule].load(Ordering::Relaxed));
-                    if count.is_none_or(|n| n >= 256)
-                        && let Some((exact, _)) = hubs.get(&(granule as u32))
-                    {
-                        internal = *exact;
-                    }
-                    let is_root = match count {
-                        Some(n) => {
-                            overvisited += usize::from(n < internal);
-                            n != internal
-                        }
-                        None => {
-                            // An immortal needs no collector: what it refers to counts as held from outside
-                            // from the next collection on.
-                            state.untrack();
-                            true
-                        }
-                    };
-                    marks[granule].store(u8::from(is_root), Ordering::Relaxed);
-                    if is_root {
-                        stack.push(granule as u32);
-                    }
-                }
+                    });
+                });
             }
         }
         let mut all = all.lock();
         all.overvisited += overvisited;
         all.stacks.push(stack);
     });
-    let mut roots = std::mem::take(&mut *all.lock());
-    // Objects with few references of which a traversal claims hundreds: the bytes alone cannot tell.
-    for (granule, (internal, count)) in hubs {
-        if count.is_some_and(|n| n < 256 && n != internal)
-            && scope.contains(State(&states[granule as usize]).get())
-            && marks[granule as usize].swap(1, Ordering::Relaxed) == 0
-        {
-            roots.stacks.push(vec![granule]);
-            roots.overvisited += 1;
-        }
+    for &granule in &counts.immortal {
+        // An immortal needs no collector: what it refers to counts as held from outside from the next
+        // collection on.
+        State(&states[granule as usize]).untrack();
     }
-    roots
+    std::mem::take(&mut *all.lock())
 }

@@ -13,7 +13,9 @@
 use crossbeam_deque::{Injector, Steal};
 use crossbeam_utils::CachePadded;
 
-use crate::collect::count::{Abandoned, Counts, Roots, Scope, guard_traversal, object_at, wipe};
+use crate::collect::count::{
+    Abandoned, Counts, LANES, Roots, Scope, exclusively, granules_of, guard_traversal, object_at,
+};
 use crate::event::{self, CollectionKind, Phase};
 use crate::model::ObjectModel;
 use crate::mutator::World;
@@ -99,31 +101,22 @@ impl<M: ObjectModel> Marker<'_, M> {
             self.doubt(granule);
             return;
         }
-        for at in 0..self.tracer.edges().len() {
-            self.reach(self.space.granule(self.tracer.edges()[at]));
+        self.stack.reserve(self.tracer.edges().len());
+        for &edge in self.tracer.edges() {
+            let target = self.space.granule(edge);
+            let fresh = claim(self.states, self.marks, self.young, target);
+            push_if(&mut self.stack, target as u32, fresh);
         }
     }
 
     /// As `scan`, from what the counting pass saw.
     fn scan_kept(&mut self, granule: u32) {
-        let counts = self.counts;
-        for &target in counts.kept.get(&granule).into_iter().flatten() {
-            self.reach(target as usize);
+        let edges = self.counts.kept.get(&granule).map_or(&[][..], |edges| edges);
+        self.stack.reserve(edges.len());
+        for &target in edges {
+            let fresh = claim(self.states, self.marks, self.young, target as usize);
+            push_if(&mut self.stack, target, fresh);
         }
-    }
-
-    /// Claims and pushes the object at a granule, unless somebody has.
-    #[inline(always)]
-    fn reach(&mut self, target: usize) {
-        // Relaxed: a duplicate is harmless; see the module's page.
-        if self.marks[target].load(Ordering::Relaxed) != 0 {
-            return;
-        }
-        if self.young && !tracked::is_young_candidate(State(&self.states[target]).get()) {
-            return;
-        }
-        self.marks[target].store(1, Ordering::Relaxed);
-        self.stack.push(target as u32);
     }
 
     /// A field of the object cannot be read. If counting could not read it either, its targets are roots
@@ -173,6 +166,33 @@ impl<M: ObjectModel> Marker<'_, M> {
                 }
             }
         }
+    }
+}
+
+/// Claims the object at a granule; `false`: somebody has, or it is no candidate.
+///
+/// Without a branch: whether an edge leads to something new cannot be predicted, and a wrong guess would stop
+/// the loads of the next edges' marks from overlapping.
+#[inline(always)]
+fn claim(states: &[AtomicU8], marks: &[AtomicU8], young: bool, target: usize) -> bool {
+    // In a young collection the table belongs to young candidates alone: it must stay zero elsewhere.
+    if young && !tracked::is_young_candidate(State(&states[target]).get()) {
+        return false;
+    }
+    // Relaxed: a duplicate is harmless; see the module's page.
+    let fresh = marks[target].load(Ordering::Relaxed) == 0;
+    marks[target].store(1, Ordering::Relaxed);
+    fresh
+}
+
+/// Pushes onto a stack that has room, or does not.
+#[inline(always)]
+fn push_if(stack: &mut Vec<u32>, granule: u32, yes: bool) {
+    debug_assert!(stack.len() < stack.capacity());
+    // SAFETY: the callers have reserved the room. The element is written before it is counted.
+    unsafe {
+        stack.as_mut_ptr().add(stack.len()).write(granule);
+        stack.set_len(stack.len() + usize::from(yes));
     }
 }
 
@@ -289,22 +309,35 @@ pub(crate) fn sweep<M: ObjectModel>(world: &World<'_, M>, scope: &Scope, workers
         let mut unreachable = Vec::new();
         while let Some(pages) = share.take() {
             for &page in pages {
-                for granule in space.starts(page as usize) {
-                    let state = State(&states[granule]);
-                    let bits = state.get();
-                    if !scope.contains(bits) {
-                        continue;
-                    }
-                    if marks[granule].load(Ordering::Relaxed) == 0 {
-                        unreachable.push(granule as u32);
-                    } else if bits & tracked::OLD == 0 {
-                        state.set(tracked::OLD);
-                    }
-                }
                 // Relaxed: in a stop.
                 space.page(page as usize).young.store(0, Ordering::Relaxed);
+                let Some(range) = granules_of(space, page) else { continue };
+                let first = range.start;
+                // This page is this worker's.
+                exclusively(&states[range.clone()], |states| {
+                    exclusively(&marks[range], |marks| {
+                        let lanes = states.chunks_mut(LANES).zip(marks.chunks(LANES));
+                        for (chunk, (states, marks)) in lanes.enumerate() {
+                            let mut any = false;
+                            for (&state, &mark) in states.iter().zip(marks) {
+                                any |= scope.contains(state) & (mark == 0);
+                            }
+                            if any {
+                                for (at, (&state, &mark)) in states.iter().zip(marks).enumerate() {
+                                    if scope.contains(state) && mark == 0 {
+                                        unreachable.push((first + chunk * LANES + at) as u32);
+                                    }
+                                }
+                            }
+                            for (state, &mark) in states.iter_mut().zip(marks) {
+                                let survived = scope.contains(*state) & (mark != 0);
+                                *state |= if survived { tracked::OLD } else { 0 };
+                            }
+                        }
+                        marks.fill(0);
+                    });
+                });
             }
-            wipe(space, pages);
         }
         all.lock().append(&mut unreachable);
     });

@@ -1,1 +1,138 @@
-fn main() {}
+//! Collections by shape and size: `cargo bench --bench collections`.
+
+#![allow(missing_docs)]
+#![cfg(not(loom))]
+
+use criterion::{BatchSize, BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
+use standstill::{Gc, GcCell, Heap, Mutator, Pacing, Trace};
+
+#[derive(Trace)]
+struct Node {
+    edges: GcCell<Vec<Gc<Node>>>,
+}
+
+type Build = fn(&Mutator, usize) -> Gc<Node>;
+
+const SHAPES: [(&str, Build); 4] = [("list", list), ("tree", tree), ("random", random), ("hub", hub)];
+
+fn heap(workers: usize) -> Heap {
+    Heap::builder().workers(workers).pacing(Pacing::manual()).build().expect("a heap")
+}
+
+fn node(m: &Mutator) -> Gc<Node> {
+    m.alloc(Node { edges: GcCell::default() })
+}
+
+fn link(m: &Mutator, from: &Gc<Node>, to: &Gc<Node>) {
+    from.get(m).edges.lock(m).push(to.clone());
+}
+
+fn list(m: &Mutator, n: usize) -> Gc<Node> {
+    let mut head = node(m);
+    for _ in 1..n {
+        let before = node(m);
+        link(m, &before, &head);
+        head = before;
+    }
+    head
+}
+
+/// Binary, with links to the parents.
+fn tree(m: &Mutator, n: usize) -> Gc<Node> {
+    let nodes: Vec<_> = (0..n).map(|_| node(m)).collect();
+    for i in 1..n {
+        link(m, &nodes[(i - 1) / 2], &nodes[i]);
+        link(m, &nodes[i], &nodes[(i - 1) / 2]);
+    }
+    nodes[0].clone()
+}
+
+fn random(m: &Mutator, n: usize) -> Gc<Node> {
+    let nodes: Vec<_> = (0..n).map(|_| node(m)).collect();
+    let mut state = 1u64;
+    for i in 0..n {
+        link(m, &nodes[i], &nodes[(i + 1) % n]);
+        for _ in 0..3 {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            link(m, &nodes[i], &nodes[(state >> 33) as usize % n]);
+        }
+    }
+    nodes[0].clone()
+}
+
+/// Everybody refers to one object, and it to everybody.
+fn hub(m: &Mutator, n: usize) -> Gc<Node> {
+    let hub = node(m);
+    for _ in 1..n {
+        let spoke = node(m);
+        link(m, &spoke, &hub);
+        link(m, &hub, &spoke);
+    }
+    hub
+}
+
+fn full_all_live(c: &mut Criterion) {
+    let mut group = c.benchmark_group("full, all live");
+    group.sample_size(10);
+    for (name, build) in SHAPES {
+        for (workers, n) in [(1, 10_000), (1, 100_000), (1, 1_000_000), (2, 1_000_000)] {
+            let heap = heap(workers);
+            let mut m = heap.attach();
+            let root = build(&m, n);
+            group.throughput(Throughput::Elements(n as u64));
+            group.bench_function(BenchmarkId::new(format!("{name}, {workers} worker(s)"), n), |b| {
+                b.iter(|| m.collect());
+            });
+            drop(root);
+        }
+    }
+    group.finish();
+}
+
+fn full_all_garbage(c: &mut Criterion) {
+    let mut group = c.benchmark_group("full, all garbage");
+    group.sample_size(10);
+    for (name, build) in SHAPES {
+        let n = 100_000;
+        let heap = heap(1);
+        let mut m = heap.attach();
+        group.throughput(Throughput::Elements(n as u64));
+        group.bench_function(BenchmarkId::new(name, n), |b| {
+            b.iter_custom(|rounds| {
+                (0..rounds)
+                    .map(|_| {
+                        drop(build(&m, n));
+                        m.collect().duration
+                    })
+                    .sum()
+            });
+        });
+    }
+    group.finish();
+}
+
+fn young(c: &mut Criterion) {
+    let mut group = c.benchmark_group("young, 10,000 new");
+    group.sample_size(20);
+    for old in [0, 100_000, 1_000_000] {
+        let heap = heap(1);
+        let m = std::cell::RefCell::new(heap.attach());
+        let root = tree(&m.borrow(), old.max(1));
+        m.borrow_mut().collect();
+        group.bench_function(BenchmarkId::new("beside old", old), |b| {
+            b.iter_batched(
+                || tree(&m.borrow(), 10_000),
+                |new| {
+                    m.borrow_mut().collect_young();
+                    new
+                },
+                BatchSize::PerIteration,
+            );
+        });
+        drop(root);
+    }
+    group.finish();
+}
+
+criterion_group!(benches, full_all_live, full_all_garbage, young);
+criterion_main!(benches);

@@ -214,13 +214,14 @@ fn memory() -> f64 {
 }
 
 type Measure = Box<dyn FnMut() -> f64>;
+type Yardstick = (&'static str, fn() -> f64);
 
 struct Row {
     name: &'static str,
     unit: &'static str,
     ours: fn() -> Measure,
     /// What a user would pick instead.
-    yardstick: Option<(&'static str, fn() -> f64)>,
+    yardstick: Option<Yardstick>,
     goal: Option<f64>,
 }
 

@@ -3,7 +3,7 @@
 //! Everything above imports atomics, locks, cells and thread-locals from here. In the crate's own
 //! unit tests under `--cfg loom` they are loom's, which explores every interleaving; in every other
 //! build they are the real ones, whatever flags a dependent sets. The API is normalised to the
-//! shape of `parking_lot` (no poisoning), and [`UnsafeCell`] to loom's (`with` / `with_mut`), so
+//! shape of `parking_lot` (no poisoning), and [`UnsafeCell`] to loom's (`with_mut`), so
 //! code reads alike in both worlds.
 //!
 //! # What differs under loom
@@ -31,13 +31,6 @@ mod real {
     impl<T> UnsafeCell<T> {
         pub(crate) const fn new(value: T) -> Self {
             Self(std::cell::UnsafeCell::new(value))
-        }
-
-        /// Calls `f` with a pointer that is valid for reads while nobody writes.
-        #[cfg(test)]
-        #[inline(always)]
-        pub(crate) fn with<R>(&self, f: impl FnOnce(*const T) -> R) -> R {
-            f(self.0.get())
         }
 
         /// Calls `f` with a pointer that is valid for writes while nobody else reads or writes.

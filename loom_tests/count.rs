@@ -11,7 +11,7 @@
 //! tried.
 
 use std::ptr::NonNull;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use loom::thread;
 
@@ -21,6 +21,8 @@ use crate::safepoint::{Coordinator, Participant, Suspend, ThreadId};
 use crate::sync::{Mutex, UnsafeCell};
 use crate::weak::{WeakRecord, WeakTable};
 
+/// What `current` is on a thread that is not attached.
+const UNATTACHED: u64 = 0;
 const OWNER: u64 = 1;
 const STRANGER: u64 = 2;
 const OTHER: u64 = 3;
@@ -34,6 +36,9 @@ struct Object {
     memory: UnsafeCell<bool>,
     queue: Queue,
     weak: WeakTable,
+    record: OnceLock<Arc<WeakRecord>>,
+    /// Whether the finalizer has left a reference here.
+    given: Mutex<bool>,
 }
 
 // SAFETY: this is the claim under test: memory is read by those who hold a reference, and written by the one
@@ -54,7 +59,16 @@ impl Object {
             memory: UnsafeCell::new(false),
             queue: Mutex::new(Some(0)),
             weak: WeakTable::default(),
+            record: OnceLock::new(),
+            given: Mutex::new(false),
         })
+    }
+
+    /// With a weak reference.
+    fn with_record(self: Arc<Self>) -> Arc<Self> {
+        let record = self.weak.record(&self.header);
+        self.record.set(record).unwrap();
+        self
     }
 
     /// Does something with the header while the memory must be there.
@@ -72,8 +86,10 @@ impl Object {
 
     /// `managed::drop_reference`, on a thread that is attached as `me`.
     fn drop_ref(&self, me: u64) {
-        let dropped = self.with(|h| if h.is_owned_by(me) { h.drop_local() } else { h.drop_shared() });
-        self.settle(dropped);
+        if !self.with(|header| header.try_drop_local(me)) {
+            let dropped = self.with(|h| if h.is_owned_by(me) { h.drop_local() } else { h.drop_shared() });
+            self.settle(dropped);
+        }
     }
 
     fn settle(&self, dropped: Dropped) {
@@ -139,133 +155,281 @@ impl Object {
         assert!(self.memory.with(|memory| unsafe { *memory }), "never destroyed");
     }
 
-    /// `WeakRecord::upgrade`, with an eye on the memory.
-    fn upgrade(&self, record: &WeakRecord, me: u64) -> bool {
-        record.with_target(|_| self.with(|header| header.try_upgrade(me))).unwrap_or(false)
+    /// `WeakRecord::upgrade`, with an eye on the memory, and a drop.
+    fn upgrade(&self, me: u64) {
+        let record = self.record.get().unwrap();
+        if record.with_target(|_| self.with(|header| header.try_upgrade(me))) == Some(true) {
+            self.drop_ref(me);
+        }
     }
 }
 
-fn spawn(object: &Arc<Object>, f: impl FnOnce(&Object) + 'static) -> thread::JoinHandle<()> {
-    let object = Arc::clone(object);
-    thread::spawn(move || f(&object))
+/// Lets several threads loose on an object, and looks at it at the end.
+///
+/// Once for each role in front: loom compares an exchange with the *last* access to its atomic alone, so a load
+/// before it, by the same thread, hides what another thread did, and the two are not tried in the other
+/// order. Whoever runs on the first thread comes first to begin with.
+fn race<const N: usize>(make: fn() -> Arc<Object>, roles: [fn(&Object); N], end: fn(&Object)) {
+    for first in 0..N {
+        model(move || {
+            let object = make();
+            let others = Vec::from_iter((1..N).map(|n| {
+                let (object, role) = (Arc::clone(&object), roles[(first + n) % N]);
+                thread::spawn(move || role(&object))
+            }));
+            roles[first](&object);
+            others.into_iter().for_each(|other| other.join().unwrap());
+            end(&object);
+        });
+    }
 }
 
-/// The owner counts while a stranger clones and drops, below zero in the end.
+/// The owner counts while a stranger, who has a reference that the owner counted, clones and drops, below zero
+/// in the end.
 ///
-/// Mutations: the foreign drop goes down first and sets `QUEUED` afterwards; it is `Relaxed`; the owner's
-/// last drop looks at `shared` with `Relaxed`; a stranger counts in `local`.
+/// Mutations: a stranger counts in `local`; `merge` forgets `local`, or leaves `QUEUED` set.
 #[test]
 fn loom_owner_and_stranger_count() {
-    model(|| {
+    let make = || {
         let object = Object::new();
-        // A reference that is counted locally goes to the stranger.
         object.clone_ref(OWNER);
-        let stranger = spawn(&object, |object| {
-            object.clone_ref(STRANGER);
-            object.drop_ref(STRANGER);
-            object.drop_ref(STRANGER);
-        });
+        object
+    };
+    let owner = |object: &Object| {
         object.clone_ref(OWNER);
         object.drop_ref(OWNER);
         object.merge_queue();
         object.drop_ref(OWNER);
-        stranger.join().unwrap();
-        object.assert_destroyed();
-    });
+    };
+    let stranger = |object: &Object| {
+        object.clone_ref(STRANGER);
+        object.drop_ref(STRANGER);
+        object.drop_ref(STRANGER);
+    };
+    race(make, [owner, stranger], Object::assert_destroyed);
 }
 
 /// The owner's last drop, while a stranger drops a shared reference.
 ///
-/// Mutations: the owner's look at `shared` before it says `Dead` is `Relaxed`; `merge_last` stores what it
-/// read instead of exchanging it, or exchanges it `Relaxed`; `drop_merged` is `Relaxed`; `merge_last` names
-/// no owner only after the exchange.
+/// Mutations: the owner's look at `shared` before it says `Dead` is `Relaxed`; the foreign drop is; `merge_last`
+/// stores what it read instead of exchanging it, or exchanges it with `Release` or `Acquire` alone;
+/// `drop_merged` is `Release` alone; `merge_last` gives up the ownership only after the exchange, or is `Dead`
+/// whatever is left.
 #[test]
 fn loom_owners_last_drop_meets_a_stranger() {
-    model(|| {
+    let make = || {
         let object = Object::new();
         object.clone_ref(STRANGER);
-        let stranger = spawn(&object, |object| object.drop_ref(STRANGER));
-        object.drop_ref(OWNER);
-        stranger.join().unwrap();
-        object.assert_destroyed();
-    });
+        object
+    };
+    race(
+        make,
+        [|object| object.drop_ref(OWNER), |object| object.drop_ref(STRANGER)],
+        Object::assert_destroyed,
+    );
 }
 
 /// Two strangers drop the last references while the owner drops its own.
 ///
-/// Mutations: `drop_merged` is `Relaxed`, or answers `Dead` at 0; `merge_last` is `Dead` whatever is left.
+/// Mutations: `drop_merged` is `Acquire` alone, or answers `Dead` one early.
 #[test]
 fn loom_two_strangers_share_what_the_owner_leaves() {
-    model(|| {
+    let make = || {
         let object = Object::new();
         object.clone_ref(STRANGER);
         object.clone_ref(OTHER);
-        let strangers = [STRANGER, OTHER].map(|me| spawn(&object, move |object| object.drop_ref(me)));
-        object.drop_ref(OWNER);
-        for stranger in strangers {
-            stranger.join().unwrap();
-        }
-        object.assert_destroyed();
-    });
+        object
+    };
+    race(
+        make,
+        [
+            |object| object.drop_ref(OWNER),
+            |object| object.drop_ref(STRANGER),
+            |object| object.drop_ref(OTHER),
+        ],
+        Object::assert_destroyed,
+    );
 }
 
 /// Two strangers have references that the owner counted, and drop them while it merges its queue.
 ///
-/// Mutations: a foreign drop queues although the object is queued; `merge` forgets `local`, or leaves
-/// `QUEUED` set; `merge` is `Dead` when it is not its to say (`mine` is always so).
+/// Mutations: a foreign drop goes down first and sets `QUEUED` afterwards; `merge` forgets `local`, or leaves
+/// `QUEUED` set; its exchange is `Release` or `Acquire` alone, or a store.
 #[test]
 fn loom_queue_of_two_strangers() {
-    model(|| {
+    let make = || {
         let object = Object::new();
         object.clone_ref(OWNER);
-        let strangers = [STRANGER, OTHER].map(|me| spawn(&object, move |object| object.drop_ref(me)));
-        object.merge_queue();
-        for stranger in strangers {
-            stranger.join().unwrap();
-        }
-        object.assert_destroyed();
-    });
+        object
+    };
+    race(
+        make,
+        [|object| object.merge_queue(), |object| object.drop_ref(STRANGER), |object| object.drop_ref(OTHER)],
+        Object::assert_destroyed,
+    );
 }
 
-/// The object is queued, the owner lets go of it, and what is left dies in the queue or with a stranger.
+/// The object is queued, then its owner lets go of it, and it dies in the queue: not with the owner, who has
+/// cloned while detached, nor with the stranger, who comes back through a weak reference.
 ///
-/// Mutations: `merge_last` ignores `QUEUED`; `drop_merged` ignores it: the queue then holds what is gone.
+/// Mutations: `merge_last` or `drop_merged` ignores `QUEUED`: the queue then holds what is gone; the merge of
+/// a queued object that is merged already never answers `Dead`.
 #[test]
 fn loom_a_queued_object_waits_for_its_queue() {
-    model(|| {
-        let object = Object::new();
+    let make = || {
+        let object = Object::new().with_record();
         object.clone_ref(OWNER);
-        object.clone_ref(OWNER);
-        let strangers = [STRANGER, OTHER].map(|me| spawn(&object, move |object| object.drop_ref(me)));
+        object
+    };
+    let owner = |object: &Object| {
+        object.clone_ref(UNATTACHED);
+        object.drop_ref(OWNER);
         object.drop_ref(OWNER);
         object.merge_queue();
-        for stranger in strangers {
-            stranger.join().unwrap();
-        }
-        object.assert_destroyed();
-    });
+    };
+    let stranger = |object: &Object| {
+        object.drop_ref(STRANGER);
+        object.upgrade(STRANGER);
+    };
+    race(make, [owner, stranger], Object::assert_destroyed);
 }
 
 /// The owner ends while two strangers drop what it counted: whoever finds the queue closed merges.
 ///
-/// Mutations: `merge_ended` forgets `local`; a foreign drop does not set `QUEUED`; the exchange of
-/// `merge_with` is `Relaxed`; the queue is closed without a look at what came meanwhile (`managed`'s
-/// `ending`, here `end`).
+/// Mutations: `merge_ended` forgets `local`; the queue is closed without a look at what came meanwhile
+/// (`managed`'s `ending`, here `end`).
 #[test]
 fn loom_strangers_merge_for_an_owner_that_ends() {
-    model(|| {
+    let make = || {
         let object = Object::new();
         object.clone_ref(OWNER);
-        let strangers = [STRANGER, OTHER].map(|me| spawn(&object, move |object| object.drop_ref(me)));
-        object.end();
-        for stranger in strangers {
-            stranger.join().unwrap();
-        }
-        object.assert_destroyed();
-    });
+        object
+    };
+    race(
+        make,
+        [|object| object.end(), |object| object.drop_ref(STRANGER), |object| object.drop_ref(OTHER)],
+        Object::assert_destroyed,
+    );
 }
 
-/// A mutator of the two models below: its queue is what it shows to others.
+/// Somebody makes the object immortal while others let go of it: nobody destroys it.
+///
+/// Mutations: `merge_last` ignores `IMMORTAL`; `make_immortal` is a load and a store.
+#[test]
+fn loom_an_immortal_stays() {
+    let make = || {
+        let object = Object::new();
+        object.clone_ref(STRANGER);
+        object
+    };
+    let owner = |object: &Object| object.drop_ref(OWNER);
+    let stranger = |object: &Object| object.drop_ref(STRANGER);
+    let immortal_owner = |object: &Object| {
+        object.with(Header::make_immortal);
+        object.drop_ref(OWNER);
+    };
+    let immortal_stranger = |object: &Object| {
+        object.with(Header::make_immortal);
+        object.drop_ref(STRANGER);
+    };
+    let end = |object: &Object| assert_eq!(object.with(Header::count), None);
+    race(make, [immortal_owner, stranger], end);
+    race(make, [owner, immortal_stranger], end);
+}
+
+/// A stranger upgrades a weak reference while the owner drops the last strong one.
+///
+/// Mutations: `try_upgrade` does not look for merged and 0; the record is made without the `WEAK` flag; in
+/// `src/weak.rs`: `with_target` lets go of the lock before it looks, `died` does not empty the record.
+#[test]
+fn loom_upgrade_meets_the_last_drop() {
+    let make = || Object::new().with_record();
+    race(
+        make,
+        [|object| object.drop_ref(OWNER), |object| object.upgrade(STRANGER)],
+        Object::assert_destroyed,
+    );
+}
+
+/// A stranger upgrades while another drops the last strong reference of an object that its owner has left.
+///
+/// Mutation: `try_upgrade` adds first and looks afterwards.
+#[test]
+fn loom_upgrade_meets_the_last_drop_of_a_stranger() {
+    let make = || {
+        let object = Object::new().with_record();
+        object.clone_ref(STRANGER);
+        object.drop_ref(OWNER);
+        object
+    };
+    race(
+        make,
+        [|object| object.drop_ref(STRANGER), |object| object.upgrade(OTHER)],
+        Object::assert_destroyed,
+    );
+}
+
+/// The last drop runs a finalizer, which takes the object back and gives a reference away, while a stranger
+/// upgrades a weak one. Both drop; the later one goes below zero, and must know the owner by then.
+///
+/// Mutations: `revive` clears `MERGED` with `Relaxed`, or before it names the owner; the upgrade's exchange
+/// is `Relaxed`.
+#[test]
+fn loom_revival_meets_an_upgrade() {
+    let owner = |object: &Object| match object.with(Header::drop_local) {
+        Dropped::Dead => {
+            object.with(|header| header.revive(OWNER));
+            object.clone_ref(OWNER);
+            *object.given.lock() = true;
+            object.drop_ref(OWNER);
+        }
+        // The stranger has upgraded, and is the last.
+        dropped => assert_eq!(dropped, Dropped::Alive),
+    };
+    let take = |object: &Object| {
+        if std::mem::take(&mut *object.given.lock()) {
+            object.drop_ref(OTHER);
+        }
+    };
+    race(
+        || Object::new().with_record(),
+        [owner, take, |object| object.upgrade(STRANGER)],
+        |object| {
+            if std::mem::take(&mut *object.given.lock()) {
+                object.drop_ref(OTHER);
+            }
+            object.assert_destroyed();
+        },
+    );
+}
+
+/// A collector has claimed an object that its owner had left, and counts on it while a stranger drops what was
+/// shared, and what the collector counted.
+///
+/// Mutations: `claim` leaves `MERGED` set; it does not name the new owner.
+#[test]
+fn loom_claimed_object_is_counted_on() {
+    let make = || {
+        let object = Object::owned_by(OTHER);
+        object.clone_ref(STRANGER);
+        object.drop_ref(OTHER);
+        // Nobody else runs: the stop.
+        object.with(|header| header.claim(OWNER));
+        object.clone_ref(OWNER);
+        object
+    };
+    let collector = |object: &Object| {
+        object.drop_ref(OWNER);
+        object.merge_queue();
+    };
+    let stranger = |object: &Object| {
+        object.drop_ref(STRANGER);
+        object.drop_ref(STRANGER);
+    };
+    race(make, [collector, stranger], Object::assert_destroyed);
+}
+
+/// A mutator of the model below: its queue is what it shows to others.
 fn mutator(coordinator: &Arc<Coordinator<Queue>>) -> Participant<Queue> {
     coordinator.register(Mutex::new(Some(0)))
 }
@@ -273,8 +437,7 @@ fn mutator(coordinator: &Arc<Coordinator<Queue>>) -> Participant<Queue> {
 /// A stranger drops below zero while the owner is detached, or about to attach and count again: it suspends
 /// the owner and merges for it, or leaves it to the owner.
 ///
-/// Mutations: the stranger merges without suspending; `Coordinator::suspend` steps `Relaxed`; a poke's
-/// request is not looked at after the attach.
+/// Mutations: the stranger merges without suspending; `Coordinator::suspend` leaves the owner's state alone.
 #[test]
 fn loom_stranger_merges_for_a_detached_owner() {
     model(|| {
@@ -284,8 +447,8 @@ fn loom_stranger_merges_for_a_detached_owner() {
         let object = Object::owned_by(id.get());
         object.clone_ref(id.get());
         let stranger = {
-            let coordinator = Arc::clone(&coordinator);
-            spawn(&object, move |object| drop_and_merge(object, &coordinator, id))
+            let (coordinator, object) = (Arc::clone(&coordinator), Arc::clone(&object));
+            thread::spawn(move || drop_and_merge(&object, &coordinator, id))
         };
         owner.attach().unwrap();
         object.clone_ref(id.get());
@@ -324,136 +487,4 @@ fn merge_for(object: &Object, queue: &Queue) {
         let merged = object.with(Header::merge);
         object.settle(merged);
     }
-}
-
-/// Somebody makes the object immortal while the others let go of it: nobody destroys it.
-///
-/// Mutations: `merge_last` or `drop_merged` ignores `IMMORTAL`; `make_immortal` is a load and a store.
-#[test]
-fn loom_an_immortal_stays() {
-    model(|| {
-        let object = Object::new();
-        object.clone_ref(STRANGER);
-        object.clone_ref(OTHER);
-        let maker = spawn(&object, |object| {
-            object.with(Header::make_immortal);
-            object.drop_ref(STRANGER);
-        });
-        let other = spawn(&object, |object| object.drop_ref(OTHER));
-        object.drop_ref(OWNER);
-        maker.join().unwrap();
-        other.join().unwrap();
-        object.merge_queue();
-        assert_eq!(object.with(Header::count), None);
-    });
-}
-
-/// A stranger upgrades a weak reference while the owner drops the last strong one.
-///
-/// Mutations: `try_upgrade` does not look for merged and 0; the record is made without the `WEAK` flag; in
-/// `src/weak.rs`: `with_target` lets go of the lock before it looks, `died` does not empty the record.
-#[test]
-fn loom_upgrade_meets_the_last_drop() {
-    model(|| {
-        let object = Object::new();
-        let record = object.weak.record(&object.header);
-        let stranger = spawn(&object, move |object| {
-            if object.upgrade(&record, STRANGER) {
-                object.drop_ref(STRANGER);
-            }
-        });
-        object.drop_ref(OWNER);
-        stranger.join().unwrap();
-        object.assert_destroyed();
-    });
-}
-
-/// A stranger upgrades while another drops the last strong reference of an object that its owner has left.
-///
-/// Mutations: `try_upgrade` adds first and looks afterwards; `drop_merged` is `Relaxed`.
-#[test]
-fn loom_upgrade_meets_the_last_drop_of_a_stranger() {
-    model(|| {
-        let object = Object::new();
-        let record = object.weak.record(&object.header);
-        object.clone_ref(STRANGER);
-        object.drop_ref(OWNER);
-        let upgrader = spawn(&object, move |object| {
-            if object.upgrade(&record, OTHER) {
-                object.drop_ref(OTHER);
-            }
-        });
-        let dropper = spawn(&object, |object| object.drop_ref(STRANGER));
-        upgrader.join().unwrap();
-        dropper.join().unwrap();
-        object.assert_destroyed();
-    });
-}
-
-/// The last drop runs a finalizer, which takes the object back and gives a reference away, while a stranger
-/// upgrades a weak one. Both drop; the later one goes below zero, and must know the owner by then.
-///
-/// Mutations: `revive` clears `MERGED` with `Relaxed`, or before it names the owner; the upgrade's exchange
-/// is `Relaxed`.
-#[test]
-fn loom_revival_meets_an_upgrade() {
-    model(|| {
-        let object = Object::new();
-        let record = object.weak.record(&object.header);
-        let given = Arc::new(Mutex::new(false));
-        let stranger = spawn(&object, move |object| {
-            if object.upgrade(&record, STRANGER) {
-                object.drop_ref(STRANGER);
-            }
-        });
-        let other = {
-            let given = Arc::clone(&given);
-            spawn(&object, move |object| {
-                if std::mem::take(&mut *given.lock()) {
-                    object.drop_ref(OTHER);
-                }
-            })
-        };
-        match object.with(Header::drop_local) {
-            Dropped::Dead => {
-                object.with(|header| header.revive(OWNER));
-                object.clone_ref(OWNER);
-                *given.lock() = true;
-                object.drop_ref(OWNER);
-            }
-            // The stranger was faster, and is the last.
-            dropped => assert_eq!(dropped, Dropped::Alive),
-        }
-        stranger.join().unwrap();
-        other.join().unwrap();
-        if *given.lock() {
-            object.drop_ref(OTHER);
-        }
-        object.assert_destroyed();
-    });
-}
-
-/// A collector claims an object that its owner has left, and lets go of it while a stranger, who had it from
-/// a weak reference, drops his.
-///
-/// Mutations: `claim` leaves `MERGED` set; it does not name the new owner.
-#[test]
-fn loom_claimed_object_is_counted_on() {
-    model(|| {
-        let object = Object::owned_by(OTHER);
-        // Its own cycle, say: this reference is taken out of it below.
-        object.clone_ref(STRANGER);
-        object.drop_ref(OTHER);
-        // Nobody else runs: the stop.
-        object.with(|header| header.claim(OWNER));
-        object.clone_ref(OWNER);
-        let stranger = spawn(&object, |object| {
-            object.drop_ref(STRANGER);
-            object.drop_ref(STRANGER);
-        });
-        object.drop_ref(OWNER);
-        object.merge_queue();
-        stranger.join().unwrap();
-        object.assert_destroyed();
-    });
 }

@@ -5,6 +5,7 @@
 
 mod collect;
 mod count;
+mod managed;
 mod remote_free;
 mod safepoint;
 mod tracked;

@@ -50,8 +50,8 @@ pub struct GcCell<T: ?Sized> {
 
 // SAFETY: the lock gives the value to one thread at a time, as a mutex does.
 unsafe impl<T: ?Sized + Send> Send for GcCell<T> {}
-// SAFETY: as above.
-unsafe impl<T: ?Sized + Send> Sync for GcCell<T> {}
+// SAFETY: as above; and the collector's workers look at the value of one cell together, hence `Sync`.
+unsafe impl<T: ?Sized + Send + Sync> Sync for GcCell<T> {}
 
 impl<T> GcCell<T> {
     /// A cell that holds `value`.
@@ -129,10 +129,12 @@ impl<T: ?Sized> GcCell<T> {
     ///
     /// # Panics
     ///
-    /// When this thread has the cell locked already. It would wait for itself.
+    /// When this thread has the cell locked already: it would wait for itself. When the cell lies in an object
+    /// of another heap than the mutator's.
     #[inline]
     #[track_caller]
     pub fn lock<'a>(&'a self, m: &'a Mutator) -> GcCellGuard<'a, T> {
+        self.refuse_foreign(m);
         // Acquire: pairs with the release in the guard's drop.
         if self.holder.compare_exchange(0, m.id(), Ordering::Acquire, Ordering::Relaxed).is_err() {
             self.wait(m);
@@ -143,11 +145,23 @@ impl<T: ?Sized> GcCell<T> {
     /// Locks the cell if nobody has it, this thread included.
     #[inline]
     pub fn try_lock<'a>(&'a self, m: &'a Mutator) -> Option<GcCellGuard<'a, T>> {
+        self.refuse_foreign(m);
         // Acquire: as in `lock`.
         self.holder
             .compare_exchange(0, m.id(), Ordering::Acquire, Ordering::Relaxed)
             .is_ok()
             .then(|| GcCellGuard { cell: self, thread: PhantomData })
+    }
+
+    /// A cell inside an object is locked through a mutator of its own heap, or that heap's stops would not keep
+    /// it unlocked.
+    #[inline(always)]
+    #[track_caller]
+    fn refuse_foreign(&self, m: &Mutator) {
+        let address = std::ptr::from_ref(self).cast::<()>() as usize;
+        if !m.raw().owns_address(address) {
+            refuse_in_other_heap(address);
+        }
     }
 
     #[cold]
@@ -174,6 +188,16 @@ impl<T: ?Sized> GcCell<T> {
     }
 }
 
+/// Panics for a cell that lies in an object of some heap: not the mutator's, as the caller has found.
+#[cold]
+#[track_caller]
+fn refuse_in_other_heap(address: usize) {
+    assert!(
+        !crate::space::is_in_any_heap(address),
+        "this GcCell lies in an object of another heap than the Mutator it was used with; attach to its own heap"
+    );
+}
+
 impl<T: Trace + Default> Trace for GcCell<T> {
     const TRACKED: bool = T::TRACKED;
 
@@ -187,8 +211,8 @@ impl<T: Trace + Default> Trace for GcCell<T> {
             if self.holder.load(Ordering::Relaxed) != 0 {
                 return tracer.unreadable();
             }
-            // SAFETY: the cell is part of an object of a stopped heap, and unlocked: to lock it takes a borrow
-            // of the object through a mutator of this heap, and those are parked.
+            // SAFETY: the cell is part of an object of a stopped heap, and unlocked: to lock it takes a mutator of
+            // this heap (`refuse_foreign`), and those are parked.
             unsafe { &*self.value.get() }.traverse(tracer);
             return;
         }

@@ -147,6 +147,11 @@ pub(super) fn leave(id: u64) {
     });
 }
 
+/// Whether this thread keeps another one suspended.
+pub(crate) fn is_suspending() -> bool {
+    suspended() != 0
+}
+
 /// Whom this thread keeps suspended.
 pub(super) fn suspended() -> u64 {
     WORDS.with(|w| w.suspended.get())

@@ -151,13 +151,19 @@ impl fmt::Display for Unraisable {
     }
 }
 
-/// The text of a caught panic.
-pub(crate) fn panic_message(payload: &(dyn Any + Send)) -> String {
-    payload
+/// The text of a caught panic. The payload is dropped here, where a panic of its own destructor, which is user
+/// code too, does no harm.
+pub(crate) fn panic_message(payload: Box<dyn Any + Send>) -> String {
+    let message = payload
         .downcast_ref::<&str>()
         .map(|s| (*s).to_owned())
         .or_else(|| payload.downcast_ref::<String>().cloned())
-        .unwrap_or_else(|| "a panic without a message".to_owned())
+        .unwrap_or_else(|| "a panic without a message".to_owned());
+    if let Err(again) = guarded(|| drop(payload)) {
+        // Somebody means it. Leaked rather than dropped: it could go on for ever.
+        std::mem::forget(again);
+    }
+    message
 }
 
 type CollectionHook = Arc<dyn Fn(&CollectionEvent<'_>) + Send + Sync>;
@@ -183,7 +189,7 @@ impl Hooks {
         let hooks = self.collection.lock().clone();
         for hook in hooks {
             if let Err(payload) = guarded(|| hook(event)) {
-                self.unraisable(During::CollectionCallback, "", panic_message(&*payload));
+                self.unraisable(During::CollectionCallback, "", panic_message(payload));
             }
         }
     }
@@ -191,7 +197,7 @@ impl Hooks {
     /// Tells of a failure: to the hook, else to stderr; to `tracing` in any case. Never unwinds.
     pub(crate) fn unraisable(&self, during: During, type_name: &'static str, message: String) {
         let what = Unraisable { during, type_name, message };
-        tracing::error!(target: "standstill", during = ?what.during, type_name, message = %what.message, "unraisable");
+        tracing::error!(target: "standstill", during = ?what.during, type_name, message_text = %what.message, "unraisable");
         let hook = self.unraisable.lock().clone();
         match hook {
             Some(hook) => {

@@ -236,6 +236,9 @@ impl<M: ObjectModel> ModelMutator<M> {
     #[cold]
     #[inline(never)]
     fn safepoint_slow(&mut self) {
+        if self.is_lent() {
+            return;
+        }
         self.answer();
         self.park();
         // What was asked for while this thread was parked may not have been asked of it.
@@ -249,9 +252,13 @@ impl<M: ObjectModel> ModelMutator<M> {
                 Due::Full => Some(Collect::full()),
             };
             if let Some(what) = what {
-                // Busy: somebody else is collecting for all of us. A stop that fails is told to those who
-                // ask for a collection; here nobody did.
-                let _ = collect::collect(self, what.wait(false));
+                // A stop that fails is told to those who ask for a collection; here nobody did.
+                let result = collect::collect(self, what.wait(false));
+                // Somebody else is collecting for all of us; let him keep up.
+                if matches!(result, Err(CollectError::Busy)) && self.core().pace.is_overdue() {
+                    let core = Arc::clone(self.core());
+                    self.detach(|| core.turn.wait_a_while());
+                }
             }
             if stress {
                 self.raise(crate::mutator::COLLECT);
@@ -265,6 +272,9 @@ impl<M: ObjectModel> ModelMutator<M> {
     ///
     /// When the world cannot be stopped, or another thread is collecting and `what` says not to wait.
     pub fn try_collect(&mut self, what: Collect) -> Result<CollectionReport, CollectError> {
+        if self.is_lent() {
+            return Err(StopError::NoSafepoint.into());
+        }
         collect::collect(self, what)
     }
 }
@@ -637,6 +647,9 @@ impl Mutator {
     ///
     /// When the world cannot be stopped.
     pub fn prepare_fork(&mut self) -> Result<Fork<'_>, StopError> {
+        if self.0.is_lent() {
+            return Err(StopError::NoSafepoint);
+        }
         let core = Arc::clone(self.0.core());
         while !core.turn.try_take() {
             self.0.detach(|| core.turn.wait());

@@ -35,10 +35,7 @@ fn edges_of(world: &World<'_, Managed>, object: Object, tracer: &mut Tracer) {
 
 impl Mutator {
     fn stopped<R>(&mut self, f: impl FnOnce(&Self, &World<'_, Managed>) -> R) -> R {
-        let raw: *mut crate::managed::Raw = std::ptr::from_ref(self.raw()).cast_mut();
-        // SAFETY: `self` is borrowed exclusively and a transparent wrapper of this; the shared reference that
-        // `f` gets is to the same attachment, which is not moved or ended meanwhile.
-        let world = unsafe { (*raw).stop() }.unwrap_or_else(|error| panic!("{error}"));
+        let world = self.raw().stop_here().unwrap_or_else(|error| panic!("{error}"));
         let result = f(self, &world);
         drop(world);
         crate::model::ObjectModel::resumed(self.raw().model(), self.raw());
@@ -73,8 +70,7 @@ impl Mutator {
                     found.push(object);
                 }
             });
-            let found: Vec<_> = found.into_iter().map(|o| m.any_from(o.as_ptr().cast())).collect();
-            result.map(|()| found)
+            result.map(|()| found.into_iter().map(|o| m.any_from(o.as_ptr().cast())).collect())
         })
         .unwrap_or_else(|reason| panic!("a traversal failed: {reason}"))
     }
@@ -119,7 +115,8 @@ impl Mutator {
     /// Ends the freeze of all objects.
     pub fn unfreeze(&mut self) {
         self.stopped(|_, world| {
-            collect::visible(world, |_, state| {
+            // All of them: one that was untracked meanwhile would come back frozen.
+            collect::live(world, |_, state| {
                 state.unset(FROZEN);
             });
         });

@@ -48,7 +48,7 @@ use crate::header::{Dropped, Header, NOBODY};
 use crate::model::{ModelMutator, ObjectModel, World};
 use crate::mutator;
 use crate::object::{Object, Tracer, TypeInfo, TypeRegistry};
-use crate::safepoint::{Suspend, ThreadId, current, is_traversing};
+use crate::safepoint::{Suspend, ThreadId, current, is_stopping, is_suspending};
 use crate::space::Space;
 use crate::sync::{AtomicBool, AtomicU64, AtomicUsize, Mutex, Ordering};
 use crate::tracked;
@@ -84,6 +84,8 @@ pub(crate) struct Managed {
 #[derive(Debug, Default)]
 struct Deferred {
     list: Vec<Target>,
+    /// Attached threads have been asked to drain it.
+    poked: bool,
     /// The heap is closed, and itself kept alive by its remaining objects.
     closed: Option<Arc<Core>>,
 }
@@ -186,7 +188,10 @@ pub(crate) unsafe fn drop_reference(header: NonNull<Header>) {
 unsafe fn drop_slowly(header: NonNull<Header>) {
     // SAFETY: the reference keeps the object alive until it is dropped.
     unsafe {
-        if !header.as_ref().is_owned_by(current()) {
+        if is_stopping() {
+            // In a stop of this thread's own: nothing is freed, and no destructor runs.
+            defer(header);
+        } else if !header.as_ref().is_owned_by(current()) {
             drop_foreign(header);
         } else if header.as_ref().drop_local() == Dropped::Dead {
             dead(header);
@@ -214,7 +219,9 @@ unsafe fn drop_plain_slowly(header: NonNull<Header>, class: u8) {
     // SAFETY: as in `drop_slowly`. At 0 this thread, the owner, is attached to a heap of this model, and
     // nobody else knows the object. Weak references and finalizers must be asked for all the same.
     unsafe {
-        if !header.as_ref().is_owned_by(current()) {
+        if is_stopping() {
+            defer(header);
+        } else if !header.as_ref().is_owned_by(current()) {
             drop_foreign(header);
         } else if header.as_ref().drop_local() == Dropped::Dead {
             Raw::with_known(|m| {
@@ -289,7 +296,10 @@ fn enqueue(m: &Raw, owner: u64, header: NonNull<Header>, on_panic: OnPanic) {
     };
     coordinator.poke(id, MERGE);
     let mut dead = Vec::new();
-    if let Suspend::Suspended(owner) = coordinator.suspend(id) {
+    // One suspension at a time: a thread that holds one, of whatever coordinator, leaves it to the owner.
+    if !is_suspending()
+        && let Suspend::Suspended(owner) = coordinator.suspend(id)
+    {
         merge_queue(&owner.local, &mut dead);
     }
     for target in dead {
@@ -330,17 +340,17 @@ unsafe fn defer(header: NonNull<Header>) {
         return;
     }
     deferred.list.push(Target(header));
-    let first = deferred.list.len() == 1;
     // SAFETY: an object's page was handed out.
-    let size = unsafe { core.space.page_of(header.as_ptr() as usize) }.shape().cell() * crate::space::GRANULE;
-    core.pace.deferred(size);
-    if first {
-        // SeqCst: against an attaching thread's load of it; see `Coordinator::poke_attached`.
-        core.model.has_deferred.store(true, Ordering::SeqCst);
-    }
+    let shape = unsafe { core.space.page_of(header.as_ptr() as usize) }.shape();
+    core.pace.deferred(shape.cell_bytes());
+    // SeqCst: against an attaching thread's load of it; see `Coordinator::poke_attached`.
+    core.model.has_deferred.store(true, Ordering::SeqCst);
+    // This thread may have locked the registry, for a fork of this very heap; and when it ends the stop it
+    // drains the list itself.
+    let mine = is_stopping() && Raw::is_attached_to(&core);
+    let poke = !mine && !std::mem::replace(&mut deferred.poked, true);
     drop(deferred);
-    // In a traversal the collection drains the list itself; to ask for locks there serves nobody.
-    if first && !is_traversing() {
+    if poke {
         core.coordinator.poke_attached(DRAIN);
     }
 }
@@ -353,6 +363,7 @@ fn drain_deferred(m: &Raw) {
         let list = {
             let mut deferred = model.deferred.lock();
             model.has_deferred.store(false, Ordering::SeqCst);
+            deferred.poked = false;
             std::mem::take(&mut deferred.list)
         };
         m.core().pace.drained();
@@ -437,6 +448,8 @@ fn reap(m: &Raw) {
 ///
 /// The caller was told `Dead`, and is attached to the object's heap.
 unsafe fn destroy_all(m: &Raw, header: NonNull<Header>, on_panic: OnPanic) {
+    // What comes back to this mutator while its destruction stack is in use waits: rule L.
+    let _lent = m.lend();
     let private = m.private();
     if private.destroying.replace(true) {
         private.dying.borrow_mut().push(header);
@@ -451,7 +464,7 @@ unsafe fn destroy_all(m: &Raw, header: NonNull<Header>, on_panic: OnPanic) {
                 panic = Some(payload);
             } else {
                 // SAFETY: type indices are not reused, and the index was read before the memory went.
-                m.core().hooks.unraisable(During::Drop, "", event::panic_message(&*payload));
+                m.core().hooks.unraisable(During::Drop, "", event::panic_message(payload));
             }
         }
         next = private.dying.borrow_mut().pop();
@@ -482,7 +495,7 @@ unsafe fn destroy(m: &Raw, header: NonNull<Header>) -> Result<(), Panic> {
         let result = match info.drop {
             None => Ok(()),
             Some(drop) => {
-                let _no_safepoint = m.no_safepoint();
+                let _lent = m.lend();
                 event::guarded(|| drop(info.value(header)))
             }
         };
@@ -506,9 +519,9 @@ unsafe fn finalize_dying(
             return true;
         }
         header.as_ref().revive(m.id());
-        let _no_safepoint = m.no_safepoint();
+        let _lent = m.lend();
         if let Err(payload) = event::guarded(|| finalize(header, (&raw const *m).cast())) {
-            m.core().hooks.unraisable(During::Finalize, (info.name)(), event::panic_message(&*payload));
+            m.core().hooks.unraisable(During::Finalize, (info.name)(), event::panic_message(payload));
         }
         header.as_ref().drop_local() == Dropped::Dead
     }
@@ -544,12 +557,12 @@ pub(crate) struct Callback {
 }
 
 fn call(callback: Callback, m: &Raw) {
-    let _no_safepoint = m.no_safepoint();
+    let _lent = m.lend();
     // SAFETY: the function was registered with the weak reference it is given.
     let result = event::guarded(|| unsafe { (callback.invoke)(callback.weak_ref.0, (&raw const *m).cast()) });
     if let Err(payload) = result {
         let name = (m.model().info(callback.weak_ref.0).name)();
-        m.core().hooks.unraisable(During::WeakCallback, name, event::panic_message(&*payload));
+        m.core().hooks.unraisable(During::WeakCallback, name, event::panic_message(payload));
     }
 }
 
@@ -557,8 +570,9 @@ fn call(callback: Callback, m: &Raw) {
 type InClosed = (Arc<Core>, Target);
 
 thread_local! {
-    /// Objects of closed heaps that this thread is destroying.
-    static CLOSED: RefCell<Option<Vec<InClosed>>> = const { RefCell::new(None) };
+    /// The stack of objects of closed heaps that this thread is destroying, in the frame that does; null: none.
+    /// A bare pointer, without a destructor: references may be dropped by other thread-locals' destructors.
+    static CLOSED: Cell<*mut Vec<InClosed>> = const { Cell::new(std::ptr::null_mut()) };
 }
 
 /// Drops a reference to an object of a closed heap. Nobody owns anything there: all mutators have ended.
@@ -574,33 +588,29 @@ unsafe fn drop_in_closed(core: &Arc<Core>, header: NonNull<Header>) {
     if !dead {
         return;
     }
-    let nested = CLOSED.with_borrow_mut(|stack| match stack {
-        Some(stack) => {
-            stack.push((Arc::clone(core), Target(header)));
-            true
-        }
-        None => {
-            *stack = Some(Vec::new());
-            false
-        }
-    });
-    if nested {
+    let outer = CLOSED.get();
+    if !outer.is_null() {
+        // SAFETY: set by the frame below, on this thread, which is further up the stack; it uses the vector only
+        // between destructions.
+        unsafe { (*outer).push((Arc::clone(core), Target(header))) };
         return;
     }
-    let mut next = Some((Arc::clone(core), Target(header)));
+    let mut stack: Vec<InClosed> = vec![(Arc::clone(core), Target(header))];
+    let stack: *mut Vec<InClosed> = &raw mut stack;
+    CLOSED.set(stack);
     let mut panic = None;
-    while let Some((core, Target(header))) = next {
+    // SAFETY: the vector is this frame's, and nothing else uses it while this pops.
+    while let Some((core, Target(header))) = unsafe { (*stack).pop() } {
         // SAFETY: `Dead` was answered to this thread.
         if let Err(payload) = unsafe { destroy_in_closed(&core, header) } {
             if panic.is_none() && !std::thread::panicking() {
                 panic = Some(payload);
             } else {
-                core.hooks.unraisable(During::Drop, "", event::panic_message(&*payload));
+                core.hooks.unraisable(During::Drop, "", event::panic_message(payload));
             }
         }
-        next = CLOSED.with_borrow_mut(|stack| stack.as_mut().and_then(Vec::pop));
     }
-    CLOSED.set(None);
+    CLOSED.set(std::ptr::null_mut());
     if let Some(payload) = panic {
         resume_unwind(payload);
     }
@@ -826,12 +836,12 @@ unsafe impl ObjectModel for Managed {
     }
 
     fn ending(&self, m: &Raw) {
-        quiesce(m);
-        drain_deferred(m);
         loop {
+            quiesce(m);
+            drain_deferred(m);
             let mut dead = Vec::new();
             merge_queue(m.local(), &mut dead);
-            if dead.is_empty() {
+            if dead.is_empty() && m.private().retired.borrow().is_empty() {
                 let mut queue = m.local().queue.lock();
                 // Closing under the lock: whoever finds it closed merges by himself.
                 if queue.as_ref().is_some_and(Vec::is_empty) {

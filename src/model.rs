@@ -5,7 +5,7 @@
 //! [`ObjectModel`]. The typed face ([`Gc`](crate::Gc), [`Trace`](crate::Trace)) is one model; a
 //! runtime that already has objects brings its own, and gets the same collector, monomorphised.
 //!
-//! A model's objects live in memory that a [`ModelMutator`](crate::model::ModelMutator) hands out; so the
+//! A model's objects live in memory that a [`ModelMutator`] hands out; so the
 //! collector's tables cover them, and "is this an object of mine" needs no look at it.
 
 pub use crate::heap::ModelHeap;
@@ -13,7 +13,7 @@ pub use crate::mutator::{MODEL_REQUESTS, ModelMutator, World};
 pub use crate::object::{Object, Tracer};
 use crate::safepoint::ThreadId;
 
-/// The objects of a runtime, as a [`ModelHeap`](crate::model::ModelHeap) sees them.
+/// The objects of a runtime, as a [`ModelHeap`] sees them.
 ///
 /// # Safety
 ///
@@ -174,7 +174,7 @@ pub unsafe trait ObjectModel: Sized + Send + Sync + 'static {
     }
 
     /// Answers requests that the model has raised with the bits from
-    /// [`MODEL_REQUESTS`](crate::model::MODEL_REQUESTS): at a safepoint, before a detach, after an attach.
+    /// [`MODEL_REQUESTS`]: at a safepoint, before a detach, after an attach.
     fn answer(&self, requests: u32, m: &ModelMutator<Self>) {
         let _ = (requests, m);
     }

@@ -18,6 +18,9 @@
 //!   while such a thread runs. So either the owner is in its arena, or a stop is, never both.
 //! * **P** (pointer): [`Inner`] lives in a box from attach to the mutator's drop; `HERE` points to it
 //!   only in between.
+//! * **L** (lending): whoever lends a `&ModelMutator` that nothing ties to the mutator itself (`with_current`, and
+//!   every call into user code) holds a [`Lent`]. While one lives, this thread reaches no safepoint, does
+//!   not detach, collect or stop, and a mutator that is dropped ends only with the last of them.
 
 use std::any::TypeId;
 use std::cell::Cell;
@@ -36,7 +39,7 @@ use crate::model::ObjectModel;
 use crate::object::Object;
 use crate::pacing::{Due, Pace};
 use crate::safepoint::{
-    self, Coordinator, ForkGuard, NoSafepoint, Participant, StopError, ThreadId, WorldStopped, current,
+    self, Coordinator, ForkGuard, Participant, StopError, ThreadId, WorldStopped, current,
 };
 use crate::space::{Space, SpaceError};
 use crate::sync::{AtomicUsize, Condvar, Mutex, Ordering, UnsafeCell, const_thread_local};
@@ -206,6 +209,15 @@ impl Turn {
         }
     }
 
+    /// As [`wait`](Self::wait), for a while: a thread that is only being slowed down may have what the holder's
+    /// finalizers wait for.
+    pub(crate) fn wait_a_while(&self) {
+        let mut taken = self.taken.lock();
+        if *taken {
+            let _ = self.over.wait_for(&mut taken, Duration::from_millis(5));
+        }
+    }
+
     /// Gives the turn back.
     pub(crate) fn give_back(&self) {
         *self.taken.lock() = false;
@@ -244,6 +256,25 @@ struct Inner<M: ObjectModel> {
     private: M::Private,
     arena_id: u32,
     handle: Arc<Handle<M>>,
+    /// How many [`Lent`]s live.
+    lent: Cell<u32>,
+    /// The mutator was dropped while lent.
+    dropped: Cell<bool>,
+}
+
+/// A `&ModelMutator` is in user code's hands: rule L.
+#[must_use = "the mutator is lent while this lives"]
+pub(crate) struct Lent<M: ObjectModel>(NonNull<Inner<M>>);
+
+impl<M: ObjectModel> Drop for Lent<M> {
+    fn drop(&mut self) {
+        // SAFETY: rules P and L: a mutator that is dropped meanwhile waits for this.
+        let inner = unsafe { self.0.as_ref() };
+        inner.lent.set(inner.lent.get() - 1);
+        if inner.lent.get() == 0 && inner.dropped.get() {
+            drop(ModelMutator { inner: self.0, thread: PhantomData });
+        }
+    }
 }
 
 /// Which mutator this thread has.
@@ -317,6 +348,8 @@ impl<M: ObjectModel> ModelMutator<M> {
             core,
             arena_id,
             handle: Arc::clone(handle),
+            lent: Cell::new(0),
+            dropped: Cell::new(false),
         });
         let this = Self { inner: NonNull::from(Box::leak(inner)), thread: PhantomData };
         this.arrive();
@@ -334,8 +367,9 @@ impl<M: ObjectModel> ModelMutator<M> {
                 HERE.with(|here| here.detached.set(self.0));
             }
         }
-        let _restore = Restore(HERE.with(|here| here.detached.replace(false)));
+        // Dropped last: what runs when the mutator ends, and maybe its heap, is inside the detach again.
         let mut mutator = Self::attach_unchecked(handle)?;
+        let _restore = Restore(HERE.with(|here| here.detached.replace(false)));
         Ok(f(&mut mutator))
     }
 
@@ -354,6 +388,8 @@ impl<M: ObjectModel> ModelMutator<M> {
     }
 
     /// Calls `f` with this thread's mutator, which the caller knows to be of this model.
+    ///
+    /// It is not lent: `f` calls no user code.
     ///
     /// # Safety
     ///
@@ -381,7 +417,31 @@ impl<M: ObjectModel> ModelMutator<M> {
         let inner = unsafe { NonNull::new_unchecked(inner.cast_mut().cast::<Inner<M>>()) };
         // A second value for the same attachment: only `&` of it is lent out, and it is never dropped.
         let mutator = ManuallyDrop::new(Self { inner, thread: PhantomData });
+        let _lent = mutator.lend();
         Some(f(&mutator))
+    }
+
+    /// Whether this thread has a mutator of this very heap.
+    pub(crate) fn is_attached_to(core: &Core<M>) -> bool {
+        let inner = HERE.with(|here| here.inner.get());
+        // SAFETY: rule P; the model is compared first.
+        !inner.is_null()
+            && unsafe { *inner == TypeId::of::<M>() }
+            && std::ptr::eq(Arc::as_ptr(&unsafe { &*inner.cast::<Inner<M>>() }.core), core)
+    }
+
+    /// Lends the mutator to user code: rule L.
+    #[inline]
+    pub(crate) fn lend(&self) -> Lent<M> {
+        let lent = &self.inner().lent;
+        lent.set(lent.get() + 1);
+        Lent(self.inner)
+    }
+
+    /// Whether user code up the stack has the mutator, or something else forbids a safepoint.
+    #[inline]
+    pub(crate) fn is_lent(&self) -> bool {
+        self.inner().lent.get() != 0 || self.inner().participant.no_safepoint_depth() != 0
     }
 
     #[inline(always)]
@@ -426,6 +486,12 @@ impl<M: ObjectModel> ModelMutator<M> {
     #[inline(always)]
     pub fn private(&self) -> &M::Private {
         &self.inner().private
+    }
+
+    /// Whether an address lies in this heap.
+    #[inline(always)]
+    pub(crate) fn owns_address(&self, address: usize) -> bool {
+        self.inner().core.space.contains(address)
     }
 
     /// Whether `object` lies in this heap.
@@ -633,30 +699,48 @@ impl<M: ObjectModel> ModelMutator<M> {
         self.inner().participant.park();
     }
 
-    /// While the guard lives, this thread reaches no safepoint, whoever asks.
-    pub(crate) fn no_safepoint(&self) -> NoSafepoint<'_> {
-        self.inner().participant.no_safepoint()
-    }
-
     /// Runs `f` detached: stops do not wait for this thread meanwhile, and it can block.
     ///
     /// It is attached again afterwards, also when `f` panics; if the world is stopped then, that waits.
+    ///
+    /// # Panics
+    ///
+    /// Inside a destructor, finalizer, callback or traversal. The process aborts if the thread cannot be attached
+    /// again, since `f` left it attached elsewhere: code further up relies on the attachment.
     pub fn detach<R>(&mut self, f: impl FnOnce() -> R) -> R {
         struct Reattach<'a, M: ObjectModel>(&'a ModelMutator<M>, bool);
         impl<M: ObjectModel> Drop for Reattach<'_, M> {
             fn drop(&mut self) {
                 HERE.with(|here| here.detached.set(self.1));
-                self.0.inner().participant.attach().expect("nothing attached in a detach outlives it");
+                if let Err(error) = self.0.inner().participant.attach() {
+                    eprintln!("standstill: a detached thread cannot attach again: {error}");
+                    std::process::abort();
+                }
                 self.0.arrive();
             }
         }
-        if self.poll() != 0 {
-            self.answer();
-        }
-        self.leave();
-        self.inner().participant.detach();
+        assert!(!self.is_lent(), "detach inside a destructor, finalizer or callback");
+        self.step_out();
         let _reattach = Reattach(&*self, HERE.with(|here| here.detached.replace(true)));
         f()
+    }
+
+    /// Detaches, with nothing left to answer.
+    fn step_out(&self) {
+        let participant = &self.inner().participant;
+        loop {
+            if self.poll() & MODEL_REQUESTS != 0 {
+                self.answer();
+            }
+            assert!(participant.detach(), "detach inside a traversal or a stop");
+            // Somebody may have asked for something in between, and found this thread attached.
+            if participant.poll_after_detach() & MODEL_REQUESTS == 0 {
+                return self.leave();
+            }
+            if participant.attach().is_err() {
+                unreachable!("this thread has just been attached, and ran nothing since");
+            }
+        }
     }
 
     /// Stops the world: every other thread of this heap parks at its next safepoint, or is detached.
@@ -666,6 +750,14 @@ impl<M: ObjectModel> ModelMutator<M> {
     /// When a thread has ended without dropping its mutator (it can never be stopped), or inside
     /// another stop.
     pub fn stop(&mut self) -> Result<World<'_, M>, StopError> {
+        self.stop_here()
+    }
+
+    /// As [`stop`](Self::stop), for callers that have the mutator exclusively and need it meanwhile.
+    pub(crate) fn stop_here(&self) -> Result<World<'_, M>, StopError> {
+        if self.is_lent() {
+            return Err(StopError::NoSafepoint);
+        }
         let inner = self.inner();
         let stopped = inner.participant.stop()?;
         event::stopped(stopped.time_to_stop());
@@ -680,12 +772,20 @@ impl<M: ObjectModel> ModelMutator<M> {
     /// Stops the world for a `fork`.
     pub(crate) fn prepare_fork(&mut self) -> Result<ForkGuard<'_, Shared<M>>, StopError> {
         let participant = &self.inner().participant;
+        if self.is_lent() {
+            return Err(StopError::NoSafepoint);
+        }
         participant.coordinator().prepare_fork(participant)
     }
 }
 
 impl<M: ObjectModel> Drop for ModelMutator<M> {
     fn drop(&mut self) {
+        if self.is_lent() {
+            // Somebody up the stack is still using it: rule L.
+            self.inner().dropped.set(true);
+            return;
+        }
         self.answer();
         self.core().model.ending(self);
         let core = Arc::clone(self.core());

@@ -6,6 +6,8 @@
 //! back, so a program that allocates and frees as it goes never collects, and one that only makes
 //! cycles collects in proportion to what it makes: it can neither starve nor run away.
 //!
+//! Threads that allocate while another one collects are slowed down once they are far ahead of it.
+//!
 //! A young collection that frees little doubles the young threshold (up to a share of the old set,
 //! where its cost stays below that of the full collections to come); one that frees much halves it.
 
@@ -185,6 +187,17 @@ impl Pace {
         let grown = self.grown_objects.load(Ordering::Relaxed);
         let allowed = (old as f64 * policy.full_growth).max(policy.full_minimum as f64);
         if grown as f64 > allowed { Due::Full } else { Due::Young }
+    }
+
+    /// Whether allocation has run so far ahead of the collection that is running, that it should wait.
+    ///
+    /// Destroying garbage costs more than making it: without this, threads that allocate while another one
+    /// collects would make each collection larger than the one before.
+    pub(crate) fn is_overdue(&self) -> bool {
+        const AHEAD: usize = 4;
+        self.held_off.load(Ordering::Relaxed) == 0
+            && (self.new_objects.load(Ordering::Relaxed) / AHEAD > self.young_objects.load(Ordering::Relaxed)
+                || self.new_bytes.load(Ordering::Relaxed) / AHEAD > self.young_bytes.load(Ordering::Relaxed))
     }
 
     /// A young collection looked at `candidates` and found `dead` of them unreachable.

@@ -58,6 +58,7 @@ use crate::sync::{AtomicBool, AtomicU32, AtomicUsize, Ordering, dekker_fence, sp
 #[path = "current.rs"]
 mod current;
 
+pub(crate) use current::is_suspending;
 pub use current::{TraversalGuard, current, is_stopping, is_traversing, traversing};
 use lock::{Condvar, Guard, Mutex};
 
@@ -578,7 +579,11 @@ impl<T> Coordinator<T> {
 
     /// The stop that is on waits for this thread too. Its acknowledgement is the reverse.
     fn count(&self, entry: &mut Entry<T>) {
-        entry.counted = true;
+        // Once: a thread that has left and not acknowledged yet may be suspended in between, and will
+        // acknowledge once for both.
+        if std::mem::replace(&mut entry.counted, true) {
+            return;
+        }
         // Relaxed, both: under the lock; to its thread the bit is a hint to come there.
         entry.record.word.requests.fetch_or(STOP, Ordering::Relaxed);
         self.pending.fetch_add(1, Ordering::Relaxed);
@@ -643,9 +648,11 @@ impl<T> Coordinator<T> {
     }
 }
 
-/// Sets the user's bits in a poll word. Release, for the taker.
+/// Sets the user's bits in a poll word. SeqCst: release for the taker, and before whatever the caller loads
+/// of the thread's state next; see [`Participant::poll_after_detach`].
 fn raise<T>(record: &Record<T>, bits: u32) {
-    record.word.requests.fetch_or(bits & !STOP, Ordering::Release);
+    record.word.requests.fetch_or(bits & !STOP, Ordering::SeqCst);
+    dekker_fence();
 }
 
 #[cold]
@@ -779,6 +786,14 @@ impl<T> Participant<T> {
     pub fn poll(&self) -> u32 {
         // Relaxed: a hint. Who acts on it takes the bits, or the lock.
         self.record.word.requests.load(Ordering::Relaxed)
+    }
+
+    /// As [`poll`](Self::poll), right after a detach. Either this sees what was raised before, or whoever raised
+    /// it and then looked at the state found this thread detached: SeqCst on both sides.
+    #[inline]
+    pub(crate) fn poll_after_detach(&self) -> u32 {
+        dekker_fence();
+        self.record.word.requests.load(Ordering::SeqCst)
     }
 
     /// Takes those of the user's request bits that are in `mask` out of the poll word, and says which

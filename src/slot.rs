@@ -138,15 +138,25 @@ impl<T: Trace> AtomicGc<T> {
 
     fn retire(m: &Mutator, old: *mut Header) {
         if let Some(header) = NonNull::new(old) {
-            check(header, m);
+            Self::check_taken(m, header);
             managed::retire(m.raw(), header);
+        }
+    }
+
+    /// Panics for an object of another heap that was taken out of the slot, and loses no reference: that heap
+    /// drops it.
+    fn check_taken(m: &Mutator, header: NonNull<Header>) {
+        if !m.raw().owns(object(header)) {
+            // SAFETY: the slot owned the reference.
+            unsafe { drop_reference(header) };
+            check(header, m);
         }
     }
 
     /// A reference for the caller; the slot's own is retired, since others may be about to count up.
     fn take_over(m: &Mutator, old: *mut Header) -> Option<Gc<T>> {
         let header = NonNull::new(old)?;
-        check(header, m);
+        Self::check_taken(m, header);
         // SAFETY: the slot's reference is ours now, and still counted.
         unsafe { header.as_ref() }.clone_ref(m.id());
         managed::retire(m.raw(), header);

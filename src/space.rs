@@ -221,6 +221,14 @@ impl Shape {
         (self.0 >> 48) as usize
     }
 
+    /// Bytes of one object's memory.
+    pub(crate) const fn cell_bytes(self) -> usize {
+        match self.kind() {
+            PageKind::Small => self.cell() * GRANULE,
+            _ => self.pages() * PAGE_SIZE,
+        }
+    }
+
     /// Pages in use by the object whose first page this is; 1 for a small page.
     #[inline(always)]
     pub(crate) const fn pages(self) -> usize {
@@ -521,12 +529,31 @@ impl fmt::Debug for Space {
     }
 }
 
+/// The address ranges of all heaps of the process: what no heap can know of another, and what is asked on one cold
+/// path only. std's own lock, since a static must be made in a constant.
+static RANGES: std::sync::RwLock<Vec<(usize, usize)>> = std::sync::RwLock::new(Vec::new());
+
+/// Whether an address lies in any heap's range.
+#[cold]
+pub(crate) fn is_in_any_heap(addr: usize) -> bool {
+    let ranges = RANGES.read().unwrap_or_else(std::sync::PoisonError::into_inner);
+    ranges.iter().any(|&(base, length)| addr.wrapping_sub(base) < length)
+}
+
+impl Drop for Space {
+    fn drop(&mut self) {
+        let mut ranges = RANGES.write().unwrap_or_else(std::sync::PoisonError::into_inner);
+        ranges.retain(|&(base, _)| base != self.base);
+    }
+}
+
 impl Space {
     /// Reserves the range. Takes less when the system refuses, down to 64 MiB (or what was asked for, if
     /// that is less).
     pub(crate) fn reserve(config: SpaceConfig) -> Result<Self, ReserveError> {
         let range = Range::reserve(config.reserve)?;
         let (base, length) = (range.base.as_ptr().expose_provenance(), range.length);
+        RANGES.write().unwrap_or_else(std::sync::PoisonError::into_inner).push((base, length));
         Ok(Self {
             base,
             length,

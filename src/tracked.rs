@@ -10,7 +10,7 @@
 //! | `TRACKED` | the collector may traverse it | at birth, or late by anybody attached | late by anybody attached; when its destruction begins |
 //! | `FINALIZED` | its finalizer has been called | before the call | never |
 //! | `FROZEN` | no candidate, until unfrozen | in a stop | in a stop |
-//! | `OLD` | survived a collection | in a stop | when tracked late |
+//! | `OLD` | survived a collection; whatever is tracked on a page that is not young is old | in a stop, or by the collecting thread | when tracked late |
 //! | `UNREACHABLE` | in the set that the running collection is about to clear | in a stop | by the collecting thread, or with the death |
 //! | `DYING` | its destruction has begun; no candidate | with the count at 0 | at death |
 //! | `FINALIZER` | its type has a finalizer: the path to zero need not ask the type | at birth | at death |
@@ -117,6 +117,24 @@ impl State<'_> {
         while now & (TRACKED | DYING) == 0 && now & LIVE != 0 {
             let tracked = (now | TRACKED) & !OLD;
             match self.0.compare_exchange_weak(now, tracked, Ordering::Relaxed, Ordering::Relaxed) {
+                Ok(_) => return true,
+                Err(seen) => now = seen,
+            }
+        }
+        false
+    }
+
+    /// The object was to be cleared and is still there: it is no longer unreachable, and it is old, since its
+    /// page is not young. `false`: it is not the object that it was.
+    pub(crate) fn survive(self) -> bool {
+        let mut now = self.get();
+        while now & UNREACHABLE != 0 {
+            match self.0.compare_exchange_weak(
+                now,
+                (now & !UNREACHABLE) | OLD,
+                Ordering::Relaxed,
+                Ordering::Relaxed,
+            ) {
                 Ok(_) => return true,
                 Err(seen) => now = seen,
             }

@@ -6,6 +6,7 @@
 
 mod common;
 
+use std::cell::RefCell;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Barrier, Mutex, mpsc};
 use std::time::Duration;
@@ -61,6 +62,89 @@ fn trap_two_mutators_on_one_thread() {
     drop(m);
     drop(b.attach());
     assert_eq!((a.stats().mutators, b.stats().mutators), (0, 0));
+}
+
+/// "It can touch objects, it cannot reach a safepoint under somebody's borrow": what `with_current` lends is a
+/// second way to the same attachment. While it is lent the first one must not park, or what was
+/// borrowed without counting is freed under the borrow.
+#[test]
+fn trap_with_current_lends_nothing_over_a_safepoint() {
+    let heap = small().build().unwrap();
+    let census = Census::new();
+    let mut m = heap.attach();
+    let slot = m.alloc(vec![AtomicGc::new(Some(node(&m, &census, 7)))]);
+    Mutator::with_current(|lent| {
+        let peeked = slot.get(lent)[0].peek(lent).expect("full");
+        slot.get(lent)[0].store(lent, None);
+        // Refused or without effect, whichever: the borrow is good afterwards.
+        for _ in 0..3 {
+            let _ = panic_text(|| m.safepoint());
+            assert_eq!(census.dead(), 0, "a safepoint freed what is borrowed");
+            let _ = panic_text(|| drop(m.try_collect(Collect::full())));
+            assert_eq!(census.dead(), 0, "a collection freed what is borrowed");
+            let _ = panic_text(|| m.detach(|| ()));
+            assert_eq!(census.dead(), 0, "a detach freed what is borrowed");
+        }
+        assert_eq!(peeked.name(), 7);
+        // A closure that is run all the same is run attached: it can touch what is borrowed.
+        let mut attached = false;
+        let refused = panic_text(|| m.detach(|| attached = Mutator::with_current(|_| ()).is_some()));
+        assert!(refused.is_some() || attached, "detached under a borrow");
+    })
+    .expect("attached");
+    for _ in 0..3 {
+        m.safepoint();
+    }
+    m.collect();
+    assert_eq!(census.alive(), 0);
+}
+
+/// The same from a destructor that finds its thread's mutator somewhere and uses it: it reaches no safepoint,
+/// and nothing is broken afterwards.
+#[test]
+fn trap_a_destructor_reaches_for_its_threads_mutator() {
+    thread_local! { static MINE: RefCell<Option<Mutator>> = const { RefCell::new(None) }; }
+    struct Grabby(Arc<Mutex<Vec<&'static str>>>, #[allow(dead_code)] Witness);
+    impl Trace for Grabby {
+        fn traverse(&self, _: &mut Tracer) {}
+    }
+    impl Drop for Grabby {
+        fn drop(&mut self) {
+            let note = |what| self.0.lock().unwrap().push(what);
+            MINE.with(|mine| {
+                let Ok(mut mine) = mine.try_borrow_mut() else { return note("busy") };
+                let m = mine.as_mut().expect("put there");
+                m.safepoint();
+                if m.try_collect(Collect::full()).is_err() {
+                    note("no collection");
+                }
+                // A refusal by a panic is as good as none at all, if nothing is broken afterwards.
+                let _ = panic_text(|| m.detach(|| note("detached")));
+                note(if Mutator::with_current(|_| ()).is_some() { "still attached" } else { "lost" });
+            });
+        }
+    }
+    let heap = small().build().unwrap();
+    let census = Census::new();
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    let gc = {
+        let m = heap.attach();
+        let gc = m.alloc(Grabby(seen.clone(), Witness::new(&census, 0)));
+        MINE.with_borrow_mut(|mine| *mine = Some(m));
+        gc
+    };
+    drop(gc);
+    let seen = seen.lock().unwrap().clone();
+    assert!(seen.contains(&"no collection"), "{seen:?}");
+    assert_eq!(seen.last(), Some(&"still attached"), "{seen:?}");
+    assert_eq!(census.dead(), 1);
+    // All is as before.
+    let mut m = MINE.take().expect("still there");
+    assert!(Mutator::with_current(|_| ()).is_some());
+    garbage_loop(&m, &census, 1);
+    m.safepoint();
+    assert_eq!(m.detach(|| 5), 5);
+    assert_eq!(m.collect().collected, 1);
 }
 
 /// "Detach re-attaches by a drop guard, also when unwinding."

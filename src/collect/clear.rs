@@ -34,10 +34,10 @@ pub(crate) fn clear<M: ObjectModel>(garbage: Garbage, m: &mut ModelMutator<M>) -
             if core.state(object.address()).get() & tracked::TRACKED == 0 {
                 continue;
             }
-            let _no_safepoint = m.no_safepoint();
+            let _lent = m.lend();
             if let Err(payload) = event::guarded(|| core.model.clear(object, m)) {
                 let name = core.model.type_name(object);
-                core.hooks.unraisable(During::Clear, name, event::panic_message(&*payload));
+                core.hooks.unraisable(During::Clear, name, event::panic_message(payload));
             }
         }
     }
@@ -55,8 +55,7 @@ pub(crate) fn clear<M: ObjectModel>(garbage: Garbage, m: &mut ModelMutator<M>) -
         .filter(|object| {
             // SAFETY: the page of a freed cell keeps its table entries; a cell that is in use again has no
             // such bit, and clearing it there is a read-modify-write that changes nothing.
-            let before = unsafe { m.core().state(object.address()) }.unset(tracked::UNREACHABLE);
-            before & tracked::UNREACHABLE != 0
+            unsafe { m.core().state(object.address()) }.survive()
         })
         .count();
     Cleared { collected: total - uncollectable, uncollectable }

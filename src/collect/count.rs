@@ -173,10 +173,11 @@ pub(crate) fn guard_traversal<M: ObjectModel>(
     let mut at = None;
     // Inside, `current` is 0: clones count shared, drops are deferred, attaching is refused.
     let guard = crate::safepoint::traversing();
-    let result = event::guarded(|| scan(&mut at));
+    // The payload too is dropped inside: it may hold references.
+    let result = event::guarded(|| scan(&mut at)).map_err(event::panic_message);
     drop(guard);
-    result.map_err(|payload| Abandoned {
-        reason: event::panic_message(&*payload),
+    result.map_err(|reason| Abandoned {
+        reason,
         // SAFETY: the object was a candidate, hence alive, and nothing is freed in a stop.
         type_name: at.map_or("", |object| unsafe { world.core().model.type_name(object) }),
     })

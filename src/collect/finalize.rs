@@ -88,12 +88,12 @@ pub(crate) fn finalize<M: ObjectModel>(set: Unreachable<M>, m: &ModelMutator<M>)
         return pending;
     }
     let core = m.core();
-    let _no_safepoint = m.no_safepoint();
+    let _lent = m.lend();
     {
         let _phase = event::phase(Phase::Callbacks);
         for callback in callbacks {
             if let Err(payload) = event::guarded(|| core.model.call_back(callback, m)) {
-                core.hooks.unraisable(During::WeakCallback, "", event::panic_message(&*payload));
+                core.hooks.unraisable(During::WeakCallback, "", event::panic_message(payload));
             }
         }
     }
@@ -110,7 +110,7 @@ pub(crate) fn finalize<M: ObjectModel>(set: Unreachable<M>, m: &ModelMutator<M>)
             pending.finalized += 1;
             if let Err(payload) = event::guarded(|| core.model.finalize(object, m)) {
                 let name = core.model.type_name(object);
-                core.hooks.unraisable(During::Finalize, name, event::panic_message(&*payload));
+                core.hooks.unraisable(During::Finalize, name, event::panic_message(payload));
             }
         }
     }
@@ -238,9 +238,8 @@ pub(crate) fn recheck<M: ObjectModel>(
                 garbage.objects.push(object);
                 continue;
             }
-            let before = core.state(object.address()).unset(tracked::UNREACHABLE);
-            if before & tracked::TRACKED != 0 {
-                core.state(object.address()).set(tracked::OLD);
+            core.state(object.address()).survive();
+            if bits(object) & tracked::TRACKED != 0 {
                 garbage.resurrected += 1;
             }
         }
@@ -253,7 +252,7 @@ pub(crate) fn recheck<M: ObjectModel>(
 pub(crate) fn keep<M: ObjectModel>(pending: Pending, m: &ModelMutator<M>) -> Garbage {
     for &object in &pending.objects {
         // SAFETY: held since the claim.
-        unsafe { m.core().state(object.address()) }.unset(tracked::UNREACHABLE);
+        unsafe { m.core().state(object.address()) }.survive();
     }
     let resurrected = pending.objects.len();
     Garbage { objects: Vec::new(), spared: pending.objects, resurrected }

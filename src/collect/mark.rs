@@ -44,6 +44,15 @@ struct Pool {
 }
 
 impl Pool {
+    fn new() -> Self {
+        Self {
+            chunks: Injector::new(),
+            joined: CachePadded::new(AtomicUsize::new(0)),
+            idle: CachePadded::new(AtomicUsize::new(0)),
+            failed: AtomicBool::new(false),
+        }
+    }
+
     /// More work for a worker that has none; `None`: there is none anywhere, marking is over.
     fn take(&self) -> Option<Vec<u32>> {
         // Relaxed counters: they bound how long one looks. A chunk is in the queue or in the hands of a
@@ -223,12 +232,7 @@ pub(crate) fn mark<M: ObjectModel>(
     let core = world.core();
     counts.unreadable.sort_unstable();
     let counts = &*counts;
-    let pool = Pool {
-        chunks: Injector::new(),
-        joined: CachePadded::new(AtomicUsize::new(0)),
-        idle: CachePadded::new(AtomicUsize::new(0)),
-        failed: AtomicBool::new(false),
-    };
+    let pool = Pool::new();
     for stack in roots.stacks {
         stack.chunks(CHUNK).for_each(|chunk| pool.chunks.push(chunk.to_vec()));
     }
@@ -265,10 +269,10 @@ pub(crate) fn mark<M: ObjectModel>(
         return Err(abandoned);
     }
     let doubtful = std::mem::take(&mut *doubtful.lock());
-    if doubtful.is_empty() { Ok(()) } else { resolve_doubt(world, marker(doubtful), &pool) }
+    if doubtful.is_empty() { Ok(()) } else { resolve_doubt(world, marker(doubtful), &Pool::new()) }
 }
 
-/// Looks again, alone, at objects that counting could read and marking could not: whoever has the lock is an
+/// Looks again, alone (in a pool of its own, where nobody is idle and given work), at objects that counting could read and marking could not: whoever has the lock is an
 /// unattached thread and may let go of it. If it does not, the collection is abandoned.
 #[cold]
 fn resolve_doubt<M: ObjectModel>(
@@ -330,7 +334,9 @@ pub(crate) fn sweep<M: ObjectModel>(world: &World<'_, M>, scope: &Scope, workers
                                 }
                             }
                             for (state, &mark) in states.iter_mut().zip(marks) {
-                                let survived = scope.contains(*state) & (mark != 0);
+                                // Frozen ones too: the page is not young any more, so nothing on it may be.
+                                let garbage = scope.contains(*state) & (mark == 0);
+                                let survived = (*state & tracked::TRACKED != 0) & !garbage;
                                 *state |= if survived { tracked::OLD } else { 0 };
                             }
                         }

@@ -267,12 +267,21 @@ fn give_up<M: ObjectModel>(m: &ModelMutator<M>, report: &mut CollectionReport, w
 
 /// Calls `f` with each object that an enumeration may show.
 pub(crate) fn visible<M: ObjectModel>(world: &World<'_, M>, mut f: impl FnMut(Object, State<'_>)) {
+    live(world, |object, state| {
+        if tracked::is_visible(state.get()) {
+            f(object, state);
+        }
+    });
+}
+
+/// Calls `f` with each object there is.
+pub(crate) fn live<M: ObjectModel>(world: &World<'_, M>, mut f: impl FnMut(Object, State<'_>)) {
     let space = &world.core().space;
     let states = space.states();
     for page in 0..space.high_water() {
         for granule in space.starts(page) {
             let state = State(&states[granule]);
-            if tracked::is_visible(state.get()) {
+            if state.get() & tracked::LIVE != 0 {
                 f(count::object_at(space, granule), state);
             }
         }

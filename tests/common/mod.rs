@@ -177,6 +177,10 @@ impl<const FINAL: bool> Thing<FINAL> {
         Self { edges: GcCell::new(Vec::new()), action: None, witness: Witness::new(census, name) }
     }
 
+    pub(crate) fn with_action(self, action: impl Fn(&Gc<Self>, &Mutator) + Send + Sync + 'static) -> Self {
+        Self { action: Some(Arc::new(action)), ..self }
+    }
+
     pub(crate) fn name(&self) -> usize {
         self.witness.check();
         self.witness.name
@@ -229,7 +233,7 @@ pub(crate) fn fin(
     name: usize,
     action: impl Fn(&Gc<Fin>, &Mutator) + Send + Sync + 'static,
 ) -> Gc<Fin> {
-    m.alloc(Fin { action: Some(Arc::new(action)), ..Fin::value(census, name) })
+    m.alloc(Fin::value(census, name).with_action(action))
 }
 
 /// Adds the reference `from -> to`.

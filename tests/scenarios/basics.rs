@@ -149,6 +149,11 @@ impl Stubborn {
         }
     }
 
+    /// One that refers to another.
+    pub(crate) fn referring(m: &Mutator, census: &Arc<Census>, to: Gc<Self>) -> Gc<Self> {
+        m.alloc(Self { next: GcCell::new(Some(to)), _witness: Witness::new(census, 0) })
+    }
+
     /// Breaks all cycles of the heap by hand, and tells how many objects it found.
     pub(crate) fn break_all(m: &mut Mutator) -> usize {
         let mut found = 0;

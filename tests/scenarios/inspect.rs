@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 
 use standstill::{AnyGc, CollectionKind, Gc, GcCell, Mutator, Trace, Tracer};
 
+use crate::basics::Stubborn;
 use crate::common::*;
 use crate::trace_fields;
 
@@ -443,6 +444,55 @@ fn frozen_objects_hold_what_they_refer_to() {
         link(m, &frozen, &frozen);
         drop(frozen);
         assert_eq!(m.collect().collected, 4);
+    });
+}
+
+/// Frozen objects age like others, on every page: unfrozen they are no business of young collections, and leave
+/// no trace in them.
+#[test]
+fn frozen_objects_age() {
+    on_every_heap_attached(|lab, m| {
+        let count = if lab.stress { 3_000 } else { 20_000 };
+        let frozen: Vec<_> = (0..count).map(|name| node(m, &lab.census, name)).collect();
+        assert_eq!(m.freeze(), count);
+        assert_eq!(m.collect_young().candidates, 0);
+        m.unfreeze();
+        // New ones that refer to them, on pages of their own.
+        let new: Vec<_> = (0..count).map(|name| node(m, &lab.census, name)).collect();
+        for (from, to) in new.iter().zip(&frozen) {
+            link(m, from, to);
+        }
+        assert_eq!(m.collect_young().candidates, count);
+        m.verify().expect("a sound heap");
+        let report = m.collect();
+        assert_eq!((report.candidates, report.unreachable), (2 * count, 0));
+        drop((frozen, new));
+        assert_eq!(lab.census.alive(), 0);
+    });
+}
+
+/// Garbage that cannot be cleared survives young collections, on every page, and leaves no trace in them.
+#[test]
+fn uncollectable_objects_in_young_collections() {
+    on_every_heap_attached(|lab, m| {
+        let count = if lab.stress { 2_000 } else { 10_000 };
+        for _ in 0..count {
+            Stubborn::garbage(m, &lab.census, 1);
+        }
+        let report = m.collect_young();
+        assert_eq!((report.unreachable, report.uncollectable), (count, count));
+        // New ones refer to them.
+        let found: Vec<_> = m.objects().into_iter().filter_map(|any| any.downcast(m).ok()).collect();
+        assert_eq!(found.len(), count);
+        let new: Vec<_> = found.into_iter().map(|old| Stubborn::referring(m, &lab.census, old)).collect();
+        m.collect_young();
+        m.verify().expect("a sound heap");
+        drop(new);
+        m.collect_young();
+        m.verify().expect("a sound heap");
+        assert_eq!(m.collect().uncollectable, count, "a full one tries again");
+        assert_eq!(Stubborn::break_all(m), count);
+        assert_eq!(lab.census.alive(), 0);
     });
 }
 

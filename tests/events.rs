@@ -1,0 +1,158 @@
+//! What `tracing` shows: the table in `docs/tracing.md`, checked.
+#![cfg(not(loom))]
+
+use std::collections::BTreeMap;
+use std::fmt::Debug;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use standstill::{Gc, GcCell, Heap, Mutator, Pacing, Trace};
+use tracing::field::{Field, Visit};
+use tracing::span::Attributes;
+use tracing::{Event, Id, Subscriber};
+use tracing_subscriber::layer::{Context, Layer, SubscriberExt};
+
+type Fields = BTreeMap<&'static str, String>;
+
+#[derive(Clone, Default)]
+struct Recorder(Arc<Mutex<Vec<(String, Fields)>>>);
+
+struct Reader<'a>(&'a mut Fields);
+
+impl Visit for Reader<'_> {
+    fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
+        self.0.insert(field.name(), format!("{value:?}"));
+    }
+}
+
+impl<S: Subscriber> Layer<S> for Recorder {
+    fn on_new_span(&self, span: &Attributes<'_>, _: &Id, _: Context<'_, S>) {
+        let mut fields = Fields::new();
+        span.record(&mut Reader(&mut fields));
+        self.0.lock().unwrap().push((format!("span {}", span.metadata().name()), fields));
+    }
+
+    fn on_event(&self, event: &Event<'_>, _: Context<'_, S>) {
+        let mut fields = Fields::new();
+        event.record(&mut Reader(&mut fields));
+        let message = fields.remove("message").unwrap_or_default();
+        self.0.lock().unwrap().push((message, fields));
+    }
+}
+
+impl Recorder {
+    fn during(f: impl FnOnce()) -> Vec<(String, Fields)> {
+        let recorder = Self::default();
+        tracing::subscriber::with_default(tracing_subscriber::registry().with(recorder.clone()), f);
+        let seen = recorder.0.lock().unwrap();
+        seen.clone()
+    }
+}
+
+#[derive(Trace)]
+#[trace(finalize = finalized)]
+struct Node {
+    this: GcCell<Option<Gc<Node>>>,
+    panics: bool,
+}
+
+fn finalized(this: &Gc<Node>, m: &Mutator) {
+    assert!(!this.get(m).panics, "as asked");
+}
+
+fn cycle(m: &Mutator, panics: bool) {
+    let node = m.alloc(Node { this: GcCell::default(), panics });
+    node.get(m).this.set(m, Some(node.clone()));
+}
+
+#[test]
+fn a_collection_shows_its_phases_in_order_and_its_facts() {
+    let heap = Heap::builder().name("seen").pacing(Pacing::manual()).build().expect("a heap");
+    let mut m = heap.attach();
+    cycle(&m, false);
+    let seen = Recorder::during(|| {
+        m.collect();
+    });
+    let phases: Vec<_> =
+        seen.iter().filter(|(name, _)| name == "span phase").map(|(_, f)| f["name"].as_str()).collect();
+    let expected = [
+        "Merge",
+        "Count",
+        "Roots",
+        "Mark",
+        "Sweep",
+        "Claim",
+        "Callbacks",
+        "Finalize",
+        "Merge",
+        "Recheck",
+        "Clear",
+    ];
+    assert_eq!(phases, expected);
+    let (name, fields) = &seen[0];
+    assert_eq!((name.as_str(), fields["heap"].as_str()), ("span collection", "\"seen\""));
+    assert_eq!(seen.iter().filter(|(name, _)| name == "stopped").count(), 2);
+    assert_eq!(seen.iter().filter(|(name, _)| name == "resumed").count(), 2);
+    let (_, facts) = seen.iter().find(|(name, _)| name == "collected").expect("the facts");
+    let fact = |name: &str| facts[name].as_str();
+    assert_eq!((fact("kind"), fact("candidates"), fact("collected")), ("\"full\"", "1", "1"));
+    assert_eq!((fact("finalized"), fact("stops"), fact("workers")), ("1", "2", "1"));
+}
+
+#[test]
+fn a_failure_is_told() {
+    let heap = Heap::builder().pacing(Pacing::manual()).build().expect("a heap");
+    heap.on_unraisable(|_| ());
+    let mut m = heap.attach();
+    cycle(&m, true);
+    let seen = Recorder::during(|| {
+        m.collect();
+    });
+    let (_, fields) = seen.iter().find(|(name, _)| name == "unraisable").expect("told");
+    assert_eq!((fields["during"].as_str(), fields["message_text"].as_str()), ("Finalize", "as asked"));
+}
+
+#[test]
+fn a_slow_stop_names_the_thread() {
+    let heap =
+        Heap::builder().slow_stop(Duration::from_millis(1)).pacing(Pacing::manual()).build().expect("a heap");
+    let (attached, wait) = std::sync::mpsc::channel();
+    let (told, seen_it) = std::sync::mpsc::channel();
+    let dawdler = std::thread::Builder::new()
+        .name("dawdler".into())
+        .spawn({
+            let heap = heap.clone();
+            move || {
+                let mut m = heap.attach();
+                attached.send(()).expect("the main thread listens");
+                // Attached, and at no safepoint, until the report has been made.
+                seen_it.recv().expect("a report");
+                m.safepoint();
+            }
+        })
+        .expect("a thread");
+    wait.recv().expect("attached");
+    let told = Mutex::new(Some(told));
+    let recorder = Recorder::default();
+    let seen = Arc::clone(&recorder.0);
+    struct Tell(Mutex<Option<std::sync::mpsc::Sender<()>>>);
+    impl<S: Subscriber> Layer<S> for Tell {
+        fn on_event(&self, event: &Event<'_>, _: Context<'_, S>) {
+            let mut fields = Fields::new();
+            event.record(&mut Reader(&mut fields));
+            if fields.get("message").is_some_and(|m| m == "slow stop")
+                && let Some(told) = self.0.lock().unwrap().take()
+            {
+                told.send(()).expect("the dawdler listens");
+            }
+        }
+    }
+    let subscriber = tracing_subscriber::registry().with(recorder).with(Tell(told));
+    tracing::subscriber::with_default(subscriber, || {
+        heap.attach().collect();
+    });
+    dawdler.join().expect("a thread");
+    let seen = seen.lock().unwrap();
+    let (_, fields) = seen.iter().find(|(name, _)| name == "slow stop").expect("a report");
+    assert_eq!(fields["thread"], "\"dawdler\"");
+}

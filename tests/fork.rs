@@ -32,7 +32,12 @@ fn child_says(pid: libc::pid_t) -> i32 {
 
 #[test]
 fn the_child_collects_what_other_threads_left_and_goes_on() {
-    let heap = Heap::builder().workers(2).serial_below(0).pacing(Pacing::manual()).build().expect("a heap");
+    let heap = Heap::builder()
+        .workers(2)
+        .serial_below(0)
+        .pacing(Pacing::default().with_young_objects(500))
+        .build()
+        .expect("a heap");
     let stop = Arc::new(AtomicBool::new(false));
     let others: Vec<_> = (0..2)
         .map(|_| {
@@ -52,8 +57,7 @@ fn the_child_collects_what_other_threads_left_and_goes_on() {
     let mine = ring(&m, 5);
     // The pool has run once, so that the child has threads to forget.
     m.collect();
-    for round in 0..5 {
-        eprintln!("{round} {:?}", heap.stats());
+    for _ in 0..5 {
         let fork = m.prepare_fork().expect("the world stops");
         // SAFETY: the world is stopped; the child uses this heap and then leaves without destructors.
         let pid = unsafe { libc::fork() };
@@ -69,8 +73,7 @@ fn the_child_collects_what_other_threads_left_and_goes_on() {
                 // stay. Everything else of theirs is gone, and ours is whole.
                 assert!(heap.stats().live_objects <= 5 + 2 * 6, "{:?}", heap.stats());
                 let mut at = mine.clone();
-                for round in 0..5 {
-        eprintln!("{round} {:?}", heap.stats());
+                for _ in 0..5 {
                     at = at.get(&m).next.get(&m).expect("a ring");
                 }
                 assert!(Gc::ptr_eq(&at, &mine));

@@ -459,23 +459,45 @@ unsafe fn destroy_all(m: &Raw, header: NonNull<Header>, on_panic: OnPanic) {
     let mut panic = None;
     while let Some(header) = next {
         // SAFETY: as the caller says; those on the stack were put there for the same reason.
-        if let Err(payload) = unsafe { destroy(m, header) } {
+        if let Err(thrown) = unsafe { destroy(m, header) } {
             if on_panic == OnPanic::PassOn && panic.is_none() && !std::thread::panicking() {
-                panic = Some(payload);
+                panic = Some(thrown);
             } else {
-                // SAFETY: type indices are not reused, and the index was read before the memory went.
-                m.core().hooks.unraisable(During::Drop, "", event::panic_message(payload));
+                thrown.report(&m.core().hooks);
             }
         }
         next = private.dying.borrow_mut().pop();
     }
     private.destroying.set(false);
-    if let Some(payload) = panic {
+    if let Some(Panic { payload, .. }) = panic {
         resume_unwind(payload);
     }
 }
 
-type Panic = Box<dyn std::any::Any + Send>;
+/// A destructor's panic, and the type whose destructor it was.
+struct Panic {
+    payload: Box<dyn std::any::Any + Send>,
+    type_name: &'static str,
+}
+
+impl Panic {
+    fn report(self, hooks: &event::Hooks) {
+        hooks.unraisable(During::Drop, self.type_name, event::panic_message(self.payload));
+    }
+}
+
+/// Runs a destructor.
+///
+/// # Safety
+///
+/// The value is the caller's to destroy, and of this type.
+#[inline]
+unsafe fn run_destructor(info: &TypeInfo, header: NonNull<Header>) -> Result<(), Panic> {
+    let Some(drop) = info.drop else { return Ok(()) };
+    // SAFETY: as the caller says.
+    event::guarded(|| unsafe { drop(info.value(header)) })
+        .map_err(|payload| Panic { payload, type_name: (info.name)() })
+}
 
 /// Destroys one object. A panic of its destructor comes back; the memory is freed all the same.
 #[inline]
@@ -492,13 +514,7 @@ unsafe fn destroy(m: &Raw, header: NonNull<Header>) -> Result<(), Panic> {
             announce_death(m, header);
         }
         m.core().state(header.as_ptr() as usize).dying();
-        let result = match info.drop {
-            None => Ok(()),
-            Some(drop) => {
-                let _lent = m.lend();
-                event::guarded(|| drop(info.value(header)))
-            }
-        };
+        let result = run_destructor(info, header);
         m.free(header.cast());
         result
     }
@@ -602,16 +618,16 @@ unsafe fn drop_in_closed(core: &Arc<Core>, header: NonNull<Header>) {
     // SAFETY: the vector is this frame's, and nothing else uses it while this pops.
     while let Some((core, Target(header))) = unsafe { (*stack).pop() } {
         // SAFETY: `Dead` was answered to this thread.
-        if let Err(payload) = unsafe { destroy_in_closed(&core, header) } {
+        if let Err(thrown) = unsafe { destroy_in_closed(&core, header) } {
             if panic.is_none() && !std::thread::panicking() {
-                panic = Some(payload);
+                panic = Some(thrown);
             } else {
-                core.hooks.unraisable(During::Drop, "", event::panic_message(payload));
+                thrown.report(&core.hooks);
             }
         }
     }
     CLOSED.set(std::ptr::null_mut());
-    if let Some(payload) = panic {
+    if let Some(Panic { payload, .. }) = panic {
         resume_unwind(payload);
     }
 }
@@ -625,10 +641,7 @@ unsafe fn destroy_in_closed(core: &Arc<Core>, header: NonNull<Header>) -> Result
         }
         let state = core.state(header.as_ptr() as usize);
         state.dying();
-        let result = match info.drop {
-            None => Ok(()),
-            Some(drop) => event::guarded(|| drop(info.value(header))),
-        };
+        let result = run_destructor(info, header);
         state.death();
         Arena::free_remote(&core.space, header.cast());
         // AcqRel: whoever destroys the last object lets the range go, after all others are done with it.

@@ -28,6 +28,10 @@ anchors() {
 }
 
 mapfile -t pages < <(git ls-files --cached --others --exclude-standard -- '*.md')
+((${#pages[@]} > 0)) || {
+    echo 'no Markdown file: is this a git checkout?' >&2
+    exit 1
+}
 broken=0
 complain() {
     echo "$*" >&2

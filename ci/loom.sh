@@ -15,5 +15,15 @@ export RUSTFLAGS="${RUSTFLAGS:-} --cfg loom"
 
 cargo test --quiet --release --lib --target-dir target/loom --no-run
 begun=$SECONDS
-cargo test --quiet --release --lib --target-dir target/loom loom_
+result="$(timeout --kill-after=30 600 cargo test --quiet --release --lib --target-dir target/loom loom_ 2>&1)" || {
+    status=$?
+    echo "$result" >&2
+    echo "the models failed, or took too long (status 124)" >&2
+    exit "$status"
+}
+echo "$result"
+[[ "$result" =~ running\ [1-9] ]] || {
+    echo 'no model was found: have the tests whose names begin with loom_ moved?' >&2
+    exit 1
+}
 echo "models explored with up to $LOOM_MAX_PREEMPTIONS preemptions in $((SECONDS - begun)) s"

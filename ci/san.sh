@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# ThreadSanitizer and AddressSanitizer over the unit tests and the tests with threads. Needs a nightly
-# toolchain; without one it says so, loudly, and passes.
+# ThreadSanitizer over the unit tests and the tests with threads and traps, AddressSanitizer over the unit tests
+# and the hostile ones. Needs a nightly toolchain; without one it says so, loudly, and passes.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -11,35 +11,26 @@ if [[ -z "$toolchain" || "$(rustc -vV | sed -n 's/^host: //p')" != "$target" ]];
     exit 0
 fi
 
-tests=(--lib)
-for name in threads scenarios traps coordinator; do
-    if [[ -e "tests/$name.rs" || -e "tests/$name/main.rs" ]]; then
-        tests+=("--test=$name")
-    fi
-done
-export STANDSTILL_STRESS_SECS="${STANDSTILL_STRESS_SECS:-1}"
-user_flags="${RUSTFLAGS:-}"
+export STANDSTILL_STRESS_SECS="${STANDSTILL_STRESS_SECS:-3}"
+# The std that comes with a toolchain is not instrumented: what cannot be judged for that reason is suppressed.
+export TSAN_OPTIONS="${TSAN_OPTIONS:-} suppressions=$PWD/ci/tsan.supp"
 
-
-# ThreadSanitizer does not see into the std that comes with a toolchain. With std's source at hand it is
-# built anew, instrumented; else what it cannot judge is suppressed (ci/tsan.supp), nothing of ours.
-build_std=()
-if [[ -d "$(rustc "+$toolchain" --print sysroot)/lib/rustlib/src/rust/library" ]]; then
-    build_std=(-Zbuild-std)
-else
-    export TSAN_OPTIONS="${TSAN_OPTIONS:-} suppressions=$PWD/ci/tsan.supp"
-    echo 'thread: std is not instrumented; rust-src would make this check sharper'
-fi
-
+# check SANITIZER WHAT...: each WHAT (--lib, --test=NAME) is a binary, with a limit of its own.
 check() {
-    local sanitizer="$1"
+    local sanitizer="$1" what begun
     shift
-    echo "$sanitizer: ${tests[*]}"
-    # std comes without instrumentation, and says so in its ABI: allowed.
-    RUSTFLAGS="$user_flags -Zsanitizer=$sanitizer -Cunsafe-allow-abi-mismatch=sanitizer" \
-        cargo "+$toolchain" test --quiet "$@" \
-        --target "$target" --target-dir "target/san-$sanitizer" "${tests[@]}"
+    # std says in its ABI that it is not instrumented: allowed.
+    local -x RUSTFLAGS="${RUSTFLAGS:-} -Zsanitizer=$sanitizer -Cunsafe-allow-abi-mismatch=sanitizer"
+    local build=(cargo "+$toolchain" test --quiet --target "$target" --target-dir "target/san-$sanitizer")
+    begun=$SECONDS
+    "${build[@]}" --no-run "$@"
+    echo "$sanitizer: built in $((SECONDS - begun)) s"
+    for what in "$@"; do
+        begun=$SECONDS
+        timeout --kill-after=30 300 "${build[@]}" "$what"
+        echo "$sanitizer: $what in $((SECONDS - begun)) s"
+    done
 }
 
-check thread "${build_std[@]}"
-check address
+check thread --lib --test=threads --test=traps
+check address --lib --test=hostile

@@ -9,10 +9,11 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool as Plain, Ordering::Relaxed};
 
+use loom::sync::mpsc;
 use loom::thread;
 
 use super::model;
-use crate::safepoint::{Coordinator, Participant, STOP, Suspend, ThreadId};
+use crate::safepoint::{Coordinator, Participant, STOP, Suspend, Suspended, ThreadId};
 use crate::sync::{AtomicBool, Ordering, UnsafeCell};
 
 /// A world of one counter.
@@ -56,6 +57,13 @@ impl World {
         self.touch();
         drop(stopped);
     }
+}
+
+/// As [`model`], with at least so many preemptions: for what cannot happen with fewer.
+fn model_with(preemptions: usize, f: impl Fn() + Sync + Send + 'static) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = Some(builder.preemption_bound.map_or(preemptions, |n| n.max(preemptions)));
+    builder.check(f);
 }
 
 /// Mutations: `step_in` does not wait for the end of the stop; `acknowledge` does not notify.
@@ -251,6 +259,67 @@ fn loom_stop_meets_suspension_from_inside() {
     });
 }
 
+/// A thread that a stop waits for has left and not said so yet, when an attached thread suspends it: the stop
+/// waits for it once, and not past the one acknowledgement that comes.
+///
+/// Mutation: `count` counts who is counted already: the requester waits for ever.
+#[test]
+fn loom_suspension_before_the_acknowledgement() {
+    suspend_a_leaver(|world, guard, me| {
+        world.touch();
+        drop(guard);
+        drop(me);
+    });
+}
+
+/// The same, and the suspender ends while it acts for the other: the stop waits for the suspension, whoever
+/// acknowledged before.
+///
+/// Mutation: `detached_in_a_stop` acknowledges although the record is suspended by then.
+#[test]
+fn loom_acknowledgement_during_a_suspension() {
+    suspend_a_leaver(|world, guard, me| {
+        drop(me);
+        world.touch();
+        drop(guard);
+    });
+}
+
+/// Has one thread detach, another stop the world, and this one suspend the first, and then `act`.
+fn suspend_a_leaver(act: fn(&World, Suspended<'_, ()>, Participant)) {
+    // With fewer, the acknowledgement never comes while the suspension lasts.
+    model_with(4, move || {
+        let world = World::new();
+        let me = world.attached();
+        let w = world.clone();
+        // The id comes by a channel, so that this thread is here while the others run.
+        let (send, receive) = mpsc::channel();
+        let leaver = thread::spawn(move || {
+            let me = w.attached();
+            send.send(me.id()).unwrap();
+            let requester = thread::spawn({
+                let w = w.clone();
+                move || w.stop_once()
+            });
+            w.touch();
+            assert!(me.detach());
+            requester.join().unwrap();
+        });
+        let suspended = match world.coordinator.suspend(receive.recv().unwrap()) {
+            Suspend::Suspended(guard) => {
+                act(&world, guard, me);
+                1
+            }
+            Suspend::Attached | Suspend::Ended => {
+                drop(me);
+                0
+            }
+        };
+        leaver.join().unwrap();
+        assert_eq!(world.touches(), 2 + suspended);
+    });
+}
+
 /// A suspender is slow to acknowledge the stop it saw; meanwhile that is over, the thread it had
 /// suspended is attached, and a second stop waits for it.
 ///
@@ -258,9 +327,7 @@ fn loom_stop_meets_suspension_from_inside() {
 #[test]
 fn loom_late_acknowledgement() {
     // Below four preemptions the acknowledgement is never late enough.
-    let mut four = loom::model::Builder::new();
-    four.preemption_bound = Some(four.preemption_bound.map_or(4, |bound| bound.max(4)));
-    four.check(|| {
+    model_with(4, || {
         let world = World::new();
         let first = world.coordinator.register(());
         let suspended = world.coordinator.register(());

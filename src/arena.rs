@@ -200,8 +200,9 @@ pub(crate) struct Arena {
     objects: isize,
     bytes: isize,
     error: Option<SpaceError>,
-    magazines: [Magazine; CLASSES],
-    pages: [Pages; CLASSES],
+    /// Boxed, and built there: tens of kilobytes that must not travel over a small stack.
+    magazines: Box<[Magazine; CLASSES]>,
+    pages: Box<[Pages; CLASSES]>,
 }
 
 // SAFETY: the pointers are free cells of pages that the arena owns, wherever it is.
@@ -211,6 +212,12 @@ impl std::fmt::Debug for Arena {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Arena").field("id", &self.id).finish_non_exhaustive()
     }
+}
+
+/// An array on the heap, one element after the other.
+fn boxed<T>(element: impl FnMut(usize) -> T) -> Box<[T; CLASSES]> {
+    let elements: Box<[T]> = (0..CLASSES).map(element).collect();
+    elements.try_into().unwrap_or_else(|_| unreachable!("one element a class"))
 }
 
 impl Arena {
@@ -223,12 +230,12 @@ impl Arena {
             objects: 0,
             bytes: 0,
             error: None,
-            magazines: std::array::from_fn(|class| Magazine {
+            magazines: boxed(|class| Magazine {
                 len: 0,
                 capacity: (PAGE_SIZE / SIZES[class]).clamp(2, MAGAZINE) as u32,
                 cells: [NonNull::dangling(); _],
             }),
-            pages: std::array::from_fn(|_| Pages {
+            pages: boxed(|_| Pages {
                 partial: PageList::EMPTY,
                 full: PageList::EMPTY,
                 spare: None,
@@ -370,7 +377,7 @@ impl Arena {
     /// Calls `f` with each cell that waits in a magazine: free, but due to be handed out without anybody
     /// marking its page young again.
     pub(crate) fn for_each_cached(&self, mut f: impl FnMut(NonNull<u8>)) {
-        for magazine in &self.magazines {
+        for magazine in self.magazines.iter() {
             magazine.cells().iter().copied().for_each(&mut f);
         }
     }

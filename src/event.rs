@@ -62,7 +62,8 @@ pub struct CollectionReport {
     pub time_to_stop: Duration,
     /// From the first step to the last, stops and finalizers included.
     pub duration: Duration,
-    /// Threads that counted and marked; 1: the collecting thread alone.
+    /// Threads that were allowed to count and mark, the collecting one included; 1: that one alone. Fewer
+    /// have worked if the collection was over before the others could begin.
     pub workers: usize,
 }
 
@@ -93,7 +94,7 @@ impl CollectionReport {
 pub enum CollectionEvent<'a> {
     /// A collection begins; the world is still running.
     Start(CollectionKind),
-    /// A collection is over; the world is running again.
+    /// A collection is over; the world is running again, and another thread's collection may have begun.
     Stop(&'a CollectionReport),
 }
 

@@ -275,8 +275,8 @@ impl Header {
             if count_of(less) < -SHARED_LIMIT {
                 less |= IMMORTAL;
             }
-            // Release: this thread's uses happen before the destruction. Acquire only for symmetry with
-            // `drop_merged` is not needed: this path never destroys.
+            // Release: this thread's uses happen before the destruction. No acquire, unlike in `drop_merged`:
+            // this path never destroys.
             match self.shared.compare_exchange_weak(shared, less, Ordering::Release, Ordering::Relaxed) {
                 Ok(_) if enqueue => return Dropped::Enqueue(owner),
                 Ok(_) => return Dropped::Alive,

@@ -324,9 +324,10 @@ fn merge_queue(local: &Local, dead: &mut Vec<Target>) {
 
 /// Puts a reference on the deferred list of its heap: this thread may not count there.
 unsafe fn defer(header: NonNull<Header>) {
-    // SAFETY: the reference keeps the object alive, the object keeps its heap's core alive: while the heap
-    // is open its handles do, afterwards its remaining objects. A count of our own: once the reference is
-    // on the list, somebody else may drop it, and the heap go.
+    // SAFETY: the reference keeps the object alive, and the core outlives its objects: an open heap's
+    // handles and mutators keep it, a closed heap's is kept by `Deferred::closed` until the last object has
+    // died. A count of our own: once the reference is on the list and the lock let go, somebody else may drop
+    // it, and the core go.
     let core = unsafe {
         let core = Space::heap_of(header.as_ptr() as usize).cast::<Core>();
         Arc::increment_strong_count(core);
@@ -340,13 +341,13 @@ unsafe fn defer(header: NonNull<Header>) {
         return;
     }
     deferred.list.push(Target(header));
-    // SAFETY: an object's page was handed out.
+    // SAFETY: an object's page was handed out; the object is alive, since nobody drains a locked list.
     let shape = unsafe { core.space.page_of(header.as_ptr() as usize) }.shape();
     core.pace.deferred(shape.cell_bytes());
     // SeqCst: against an attaching thread's load of it; see `Coordinator::poke_attached`.
     core.model.has_deferred.store(true, Ordering::SeqCst);
-    // This thread may have locked the registry, for a fork of this very heap; and when it ends the stop it
-    // drains the list itself.
+    // This thread may have locked the registry, for a fork of this very heap. Collections and inspections drain
+    // the list themselves when their stop is over; after a fork the next to drop, attach or answer sees to it.
     let mine = is_stopping() && Raw::is_attached_to(&core);
     let poke = !mine && !std::mem::replace(&mut deferred.poked, true);
     drop(deferred);
@@ -586,8 +587,9 @@ fn call(callback: Callback, m: &Raw) {
 type InClosed = (Arc<Core>, Target);
 
 thread_local! {
-    /// The stack of objects of closed heaps that this thread is destroying, in the frame that does; null: none.
-    /// A bare pointer, without a destructor: references may be dropped by other thread-locals' destructors.
+    /// The stack of objects of closed heaps that wait for this thread to destroy them; null: it is not at it. The
+    /// vector lies in the frame of the `drop_in_closed` that set this. A bare pointer, because it has no
+    /// destructor: it can be used from the destructors of other thread-locals, which may drop references.
     static CLOSED: Cell<*mut Vec<InClosed>> = const { Cell::new(std::ptr::null_mut()) };
 }
 
@@ -606,8 +608,8 @@ unsafe fn drop_in_closed(core: &Arc<Core>, header: NonNull<Header>) {
     }
     let outer = CLOSED.get();
     if !outer.is_null() {
-        // SAFETY: set by the frame below, on this thread, which is further up the stack; it uses the vector only
-        // between destructions.
+        // SAFETY: set by a call of this function that is still going on, on this thread, and has its vector in
+        // its frame; it uses the vector between destructions only, and this is inside one.
         unsafe { (*outer).push((Arc::clone(core), Target(header))) };
         return;
     }
@@ -615,7 +617,7 @@ unsafe fn drop_in_closed(core: &Arc<Core>, header: NonNull<Header>) {
     let stack: *mut Vec<InClosed> = &raw mut stack;
     CLOSED.set(stack);
     let mut panic = None;
-    // SAFETY: the vector is this frame's, and nothing else uses it while this pops.
+    // SAFETY: the vector is this frame's, and used through this pointer alone; nobody pushes while this pops.
     while let Some((core, Target(header))) = unsafe { (*stack).pop() } {
         // SAFETY: `Dead` was answered to this thread.
         if let Err(thrown) = unsafe { destroy_in_closed(&core, header) } {

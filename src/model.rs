@@ -7,6 +7,14 @@
 //!
 //! A model's objects live in memory that a [`ModelMutator`] hands out; so the
 //! collector's tables cover them, and "is this an object of mine" needs no look at it.
+//!
+//! # The end of a heap
+//!
+//! There is no hook for it. When the last [`ModelHeap`] and the last mutator are gone the heap's range is
+//! unmapped, with all objects that are still in it: they are neither collected nor cleared nor destroyed, so
+//! what they own outside the heap leaks, and whoever still has their addresses has dangling ones. A runtime
+//! that wants its objects destroyed collects, and drops what it holds, before it lets go of the heap. (The
+//! typed face does more: it collects once more, and keeps the range as long as objects are referred to.)
 
 pub use crate::heap::ModelHeap;
 pub use crate::mutator::{MODEL_REQUESTS, ModelMutator, World};

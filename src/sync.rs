@@ -1,10 +1,28 @@
-//! Floor 0: the only file that names a synchronisation primitive's origin.
+//! Floor 0: where the primitives come from whose interleavings the models explore.
 //!
-//! Everything above imports atomics, locks, cells and thread-locals from here. In the crate's own
-//! unit tests under `--cfg loom` they are loom's, which explores every interleaving; in every other
-//! build they are the real ones, whatever flags a dependent sets. The API is normalised to the
-//! shape of `parking_lot` (no poisoning), and [`UnsafeCell`] to loom's (`with_mut`), so
-//! code reads alike in both worlds.
+//! In the crate's own unit tests under `--cfg loom` they are loom's, which explores every interleaving; in
+//! every other build they are the real ones, whatever flags a dependent sets. The API is normalised to
+//! the shape of `parking_lot` (no poisoning), and [`UnsafeCell`] to loom's (`with_mut`), so code reads
+//! alike in both worlds.
+//!
+//! # Who names std's all the same
+//!
+//! loom's primitives have no constant constructor, exist in a model only, and are nobody's but ours. So:
+//!
+//! | file | what | why |
+//! |---|---|---|
+//! | `cell` | the lock word, the value | `GcCell::new` is `const` |
+//! | `slot` | `AtomicPtr` | no model looks at a slot |
+//! | `object` | `AtomicPtr`, `AtomicU32`, `OnceLock` | arrays made in constants; no model looks at the type registry |
+//! | `safepoint` | the counter of thread ids | a static |
+//! | `safepoint`, its `lock` module | mutex and condition variable, outside models | a `parking_lot` lock does not survive a fork; under loom the module takes them from here |
+//! | `current` | the exit watcher, outside models | a thread-local with a destructor: loom's threads have no end to watch |
+//! | `managed` | `CLOSED` | a thread-local without a destructor; no model closes a heap |
+//! | `space` | `RANGES` | a static |
+//! | `heap`, `trace` | `Mutex`, `RwLock`, `OnceLock` and others | they are the user's: `Mutator::lock` takes a std mutex, and std's types are `Trace` |
+//!
+//! `Arc` and `Cell` are std's everywhere. The models check no ordering of what is in this table; `docs/memory-ordering.md`
+//! argues it.
 //!
 //! # What differs under loom
 //!

@@ -18,10 +18,14 @@
 //! # Orderings
 //!
 //! Birth and death are plain relaxed *stores*: at birth nobody else knows the object, and at death the
-//! count is 0 and this thread alone. Every other change is a read-modify-write: two attributes of one byte
-//! are changed by two threads, and by load and store one change would be lost. All are relaxed: what
-//! reads the table as a whole is a stop, and the stop orders it; `is_tracked` of a running thread is a
-//! snapshot by nature.
+//! count is 0 and this thread alone. Every other change of a running thread is a read-modify-write: two
+//! attributes of one byte are changed by two threads, and by load and store one change would be lost. All
+//! are relaxed: what decides by the table as a whole is a stop, and the stop orders it; `is_tracked` of a
+//! running thread, and the statistics' scan, are snapshots by nature.
+//!
+//! In a stop `roots` and `sweep` go over the bytes of a page as plain memory (`count::exclusively`), so that
+//! their scans become wide. Each page is one worker's, and whoever else changes state bytes is attached,
+//! hence parked; the rest of a stop uses the same read-modify-writes as everybody.
 
 use crate::sync::{AtomicU8, Ordering};
 

@@ -1128,6 +1128,30 @@ fn trap_a_cell_shared_between_heaps() {
     });
 }
 
+/// A cell inside an object can be reached on another thread, which is attached to another heap and is stopped by
+/// nobody here. Through that thread's mutator it cannot be locked.
+#[test]
+fn trap_a_cell_of_one_heap_locked_through_another() {
+    let (here, there) = (small().build().unwrap(), small().build().unwrap());
+    let census = Census::new();
+    let m = here.attach();
+    let gc = node(&m, &census, 0);
+    link(&m, &gc, &gc);
+    let lent: &Node = gc.get(&m);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let other = there.attach();
+            assert!(panic_text(|| drop(lent.edges.lock(&other))).is_some());
+            assert!(panic_text(|| drop(lent.edges.try_lock(&other))).is_some());
+            assert!(panic_text(|| drop(lent.edges.take(&other))).is_some());
+            // One that lies in no object is anybody's.
+            *GcCell::new(1).lock(&other) += 1;
+        });
+    });
+    assert_eq!(edge_names(&m, &gc), [0]);
+    drop(cut(&m, &gc));
+}
+
 /// "Load, swap by another thread, free, use." Readers load, peek and clone what writers swap out and drop.
 #[test]
 fn trap_an_atomic_slot_is_read_while_others_swap_and_free() {

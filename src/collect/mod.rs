@@ -2,7 +2,7 @@
 //!
 //! | # | world | step | where |
 //! |---|---|---|---|
-//! | 0 | running | one collector takes the turn; deferred drops are drained; "start" callbacks | [`collect`] |
+//! | 0 | running | one collector takes the turn; "start" callbacks; then the model prepares: deferred drops are drained | [`collect`], the model |
 //! | 1 | **stop** | the time it takes is measured | |
 //! | 2 | stopped | merge pending counts; objects at 0 leave, to be destroyed after the restart | the model |
 //! | 3 | stopped | (known roots could be marked here; none are named yet) | |
@@ -13,6 +13,7 @@
 //! | 8 | running | weak callbacks, then finalizers, once per object | [`finalize::finalize`] |
 //! | 9 | **stop**, **start** | what is reachable again leaves the set; remaining weak references are cleared | [`finalize::recheck`] |
 //! | 10 | running | clear each, let go of each; counts do the rest | [`clear::clear`] |
+//! | – | running | the turn is given back; then "stop" callbacks: the next collection may have begun | [`collect`] |
 //!
 //! A collection that finds nothing, or nothing that can run code, skips 8 and 9: one stop.
 //!

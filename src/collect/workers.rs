@@ -1,4 +1,4 @@
-//! A leaf below every other floor but `sync`: the heap's own marking threads.
+//! Floor 1: a leaf that uses floor 0 alone (`sync`, `event`): the heap's own marking threads.
 //!
 //! The pool is a rayon pool of this heap alone, started at its first use. Work is handed over by
 //! `spawn` and awaited on a condition variable, never by `install`: called from a worker of another

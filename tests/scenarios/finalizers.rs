@@ -369,6 +369,61 @@ fn g_72_grouped_resurrectors_plain_members_and_breakers() {
     on_every_heap_attached(|lab, m| ring_of(lab, m, &[Nothing, Survive, Nothing, Break]));
 }
 
+/// While its finalizer runs an object is tracked, finalized, counted, and can be had through plain weak
+/// references.
+#[test]
+fn what_a_finalizer_sees_of_its_own_object() {
+    on_every_heap_attached(|lab, m| {
+        let seen = Arc::new(AtomicUsize::new(0));
+        for cyclic in [false, true] {
+            let counted = seen.clone();
+            let gc = fin(m, &lab.census, usize::from(cyclic), move |this, m| {
+                assert!(Gc::is_tracked(this, m));
+                assert!(Gc::is_finalized(this, m));
+                let again = Gc::downgrade(this, m).upgrade(m).expect("it lives");
+                assert!(Gc::ptr_eq(this, &again));
+                assert!(Gc::strong_count(this, m) >= 2);
+                counted.fetch_add(1, SeqCst);
+            });
+            if cyclic {
+                link(m, &gc, &gc);
+            }
+            drop(gc);
+            m.collect();
+        }
+        assert_eq!(seen.load(SeqCst), 2);
+        assert_eq!(lab.census.alive(), 0);
+    });
+}
+
+/// An object that a finalizer untracks leaves the garbage: it is neither cleared nor counted, and the
+/// collector only lets go of it.
+#[test]
+fn a_finalizer_that_untracks_a_peer() {
+    on_every_heap_attached(|lab, m| {
+        let peer = fin(m, &lab.census, 0, |_, _| ());
+        let weak = Gc::downgrade(&peer, m);
+        let user = fin(m, &lab.census, 1, {
+            let weak = weak.clone();
+            move |_, m| {
+                Gc::untrack(&weak.upgrade(m).expect("whole"), m);
+            }
+        });
+        tie(m, &[peer.clone(), user.clone()]);
+        drop((peer, user));
+        let report = m.collect();
+        assert_eq!((report.unreachable, report.finalized), (2, 2));
+        assert!(!lab.census.events().contains(&Event::Cleared(0)));
+        // Its reference counts as one from outside, so the other one stays with it.
+        assert_eq!((report.collected, lab.census.alive()), (0, 2));
+        let peer = weak.upgrade(m).expect("alive");
+        assert_eq!(edge_names(m, &peer), [1]);
+        Gc::track(&peer, m);
+        drop(peer);
+        assert_eq!(m.collect().collected, 2);
+    });
+}
+
 /// A fresh cycle, made by a finalizer, is no business of the collection that called it.
 #[test]
 fn a_cycle_made_by_a_finalizer_survives_the_running_collection() {

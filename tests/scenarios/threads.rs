@@ -32,6 +32,11 @@ impl Drop for Stop<'_> {
     }
 }
 
+/// How often to look at the heap.
+fn looks(lab: &Lab) -> usize {
+    if lab.stress { 20 } else { 100 }
+}
+
 #[test]
 fn g_76_objects_against_allocating_threads() {
     on_every_heap(|lab| {
@@ -42,7 +47,7 @@ fn g_76_objects_against_allocating_threads() {
             }
             let _stop = Stop(&stop);
             let mut m = lab.heap.attach();
-            for _ in 0..100 {
+            for _ in 0..looks(lab) {
                 for any in m.objects() {
                     if let Some(node) = any.downcast_ref::<Node>(&m) {
                         node.witness.check();
@@ -86,7 +91,7 @@ fn g_77_referrers_against_threads_that_make_referrers() {
                 .map(|_| {
                     scope.spawn(move || {
                         let mut m = lab.heap.attach();
-                        for _ in 0..100 {
+                        for _ in 0..looks(lab) {
                             for any in m.referrers(&AnyGc::from(target.clone())) {
                                 let entry = any.downcast_ref::<Entry>(&m).expect("only entries refer to it");
                                 let held = entry.entries.lock(&m).len();
@@ -191,7 +196,7 @@ fn g_82_reading_statistics_against_threads_that_allocate() {
             }
             let _stop = Stop(&stop);
             let mut last = 0;
-            for _ in 0..2_000 {
+            for _ in 0..300 {
                 let stats = lab.heap.stats();
                 assert!(stats.committed_bytes <= stats.reserved_bytes);
                 assert!(stats.collected >= last, "a total never goes back");

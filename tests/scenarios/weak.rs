@@ -208,6 +208,36 @@ fn a_callback_runs_once_when_the_count_reaches_zero() {
     });
 }
 
+/// All callbacks of a collection come before its first finalizer; at count 0 the finalizer comes first, since it
+/// may still save the object.
+#[test]
+fn callbacks_and_finalizers_in_their_order() {
+    type Log = Arc<std::sync::Mutex<Vec<&'static str>>>;
+    on_every_heap_attached(|lab, m| {
+        let log = Log::default();
+        let watch = |m: &Mutator, gc: &Gc<Fin>| {
+            m.alloc_weak(gc, log.clone(), |weak, m| weak.get(m).data().lock().unwrap().push("callback"))
+        };
+        let new = |m: &Mutator, name| {
+            let log = log.clone();
+            fin(m, &lab.census, name, move |_, _| log.lock().unwrap().push("finalizer"))
+        };
+        let members: Vec<_> = (0..3).map(|name| new(m, name)).collect();
+        tie(m, &members);
+        let watching: Vec<_> = members.iter().map(|gc| watch(m, gc)).collect();
+        drop(members);
+        assert_eq!(m.collect().collected, 3);
+        let seen = std::mem::take(&mut *log.lock().unwrap());
+        assert_eq!(seen, ["callback", "callback", "callback", "finalizer", "finalizer", "finalizer"]);
+
+        let lone = new(m, 3);
+        let weak = watch(m, &lone);
+        drop(lone);
+        assert_eq!(*log.lock().unwrap(), ["finalizer", "callback"]);
+        drop((watching, weak));
+    });
+}
+
 #[test]
 fn a_callback_of_a_weak_reference_that_died_first_does_not_run() {
     on_every_heap_attached(|lab, m| {

@@ -235,11 +235,7 @@ impl Arena {
                 capacity: (PAGE_SIZE / SIZES[class]).clamp(2, MAGAZINE) as u32,
                 cells: [NonNull::dangling(); _],
             }),
-            pages: boxed(|_| Pages {
-                partial: PageList::EMPTY,
-                full: PageList::EMPTY,
-                spare: None,
-            }),
+            pages: boxed(|_| Pages { partial: PageList::EMPTY, full: PageList::EMPTY, spare: None }),
         }
     }
 

@@ -827,6 +827,11 @@ unsafe impl ObjectModel for Managed {
         drain_deferred(m);
     }
 
+    fn settle(&self, m: &Raw) -> bool {
+        quiesce(m);
+        !self.retired.lock().is_empty()
+    }
+
     fn answer(&self, requests: u32, m: &Raw) {
         if requests & MERGE != 0 {
             let mut dead = Vec::new();

@@ -181,6 +181,13 @@ pub unsafe trait ObjectModel: Sized + Send + Sync + 'static {
         let _ = m;
     }
 
+    /// After everything was cleared: lets go of what can be let go of. `true`: something waits until every thread
+    /// has passed a safepoint, and a stop would help.
+    fn settle(&self, m: &ModelMutator<Self>) -> bool {
+        let _ = m;
+        false
+    }
+
     /// Answers requests that the model has raised with the bits from
     /// [`MODEL_REQUESTS`]: at a safepoint, before a detach, after an attach.
     fn answer(&self, requests: u32, m: &ModelMutator<Self>) {

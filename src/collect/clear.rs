@@ -7,6 +7,7 @@
 use crate::collect::finalize::Garbage;
 use crate::event::{self, During, Phase};
 use crate::model::{ModelMutator, ObjectModel};
+use crate::object::Object;
 use crate::tracked;
 
 /// Objects between two looks at the poll word.
@@ -20,7 +21,7 @@ pub(crate) struct Cleared {
 }
 
 /// Step 10. With the world running. It parks for other stops in between: no borrow into an object is held.
-pub(crate) fn clear<M: ObjectModel>(garbage: Garbage, m: &mut ModelMutator<M>) -> Cleared {
+pub(crate) fn clear<M: ObjectModel>(garbage: Garbage, m: &mut ModelMutator<M>) -> Released {
     let _phase = event::phase(Phase::Clear);
     let Garbage { objects, spared, .. } = garbage;
     for (at, &object) in objects.iter().enumerate() {
@@ -41,7 +42,6 @@ pub(crate) fn clear<M: ObjectModel>(garbage: Garbage, m: &mut ModelMutator<M>) -
             }
         }
     }
-    let total = objects.len();
     for (at, &object) in spared.iter().chain(&objects).enumerate() {
         if at % POLL == 0 && m.poll() != 0 {
             m.park();
@@ -49,14 +49,28 @@ pub(crate) fn clear<M: ObjectModel>(garbage: Garbage, m: &mut ModelMutator<M>) -
         // SAFETY: this gives back the claim's reference, once.
         unsafe { m.model().release(object, m) };
     }
-    // Who still has the bit is still the object it was: the bit goes with the death, and no birth sets it.
-    let uncollectable = objects
-        .iter()
-        .filter(|object| {
-            // SAFETY: the page of a freed cell keeps its table entries; a cell that is in use again has no
-            // such bit, and clearing it there is a read-modify-write that changes nothing.
-            unsafe { m.core().state(object.address()) }.survive()
-        })
-        .count();
-    Cleared { collected: total - uncollectable, uncollectable }
+    Released { objects }
+}
+
+/// Garbage that was cleared and let go of: names of objects that are dead, most of them.
+#[must_use]
+pub(crate) struct Released {
+    objects: Vec<Object>,
+}
+
+impl Released {
+    /// Counts the survivors, and lets them be ordinary objects again.
+    pub(crate) fn tally<M: ObjectModel>(self, m: &ModelMutator<M>) -> Cleared {
+        // Who still has the bit is still the object it was: the bit goes with the death, and no birth sets it.
+        let uncollectable = self
+            .objects
+            .iter()
+            .filter(|object| {
+                // SAFETY: the page of a freed cell keeps its table entries; in a cell that is in use again the
+                // bit is not set, and nothing is changed.
+                unsafe { m.core().state(object.address()) }.survive()
+            })
+            .count();
+        Cleared { collected: self.objects.len() - uncollectable, uncollectable }
+    }
 }

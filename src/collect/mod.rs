@@ -181,10 +181,29 @@ fn run<M: ObjectModel>(m: &mut ModelMutator<M>, report: &mut CollectionReport) -
         pending.untouched()
     };
     report.resurrected = garbage.resurrected;
-    let cleared = clear::clear(garbage, m);
+    let released = clear::clear(garbage, m);
+    settle(m, report);
+    let cleared = released.tally(m);
     report.collected = cleared.collected;
     report.uncollectable = cleared.uncollectable;
     Ok(())
+}
+
+/// Lets references go that wait until every thread has passed a safepoint: a stop is one for all of them.
+///
+/// Rare: only where something that was cleared is read without a lock, and other threads are running.
+fn settle<M: ObjectModel>(m: &mut ModelMutator<M>, report: &mut CollectionReport) {
+    if !m.model().settle(m) {
+        return;
+    }
+    let mut dead = Vec::new();
+    // If the world cannot be stopped, they go later.
+    if let Ok(world) = m.stop() {
+        merge(&world, &mut dead);
+        leave(world, report);
+    }
+    bury(dead, m);
+    m.model().resumed(m);
 }
 
 /// Steps 2 to 6, in the first stop.

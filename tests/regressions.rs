@@ -1,0 +1,708 @@
+//! Programs that broke the library once, each as short as it could be made. Every test says what went wrong
+//! before; what it asserts is how the library behaves by definition now.
+
+#![cfg(not(loom))]
+#![allow(missing_docs)]
+
+use std::cell::Cell;
+use std::os::unix::process::ExitStatusExt;
+use std::panic::{AssertUnwindSafe, catch_unwind, panic_any};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, mpsc};
+use std::time::{Duration, Instant};
+
+use standstill::safepoint::{self, StopError};
+use standstill::{AtomicGc, Collect, CollectError, Gc, GcCell, Heap, Mutator, Pacing, Trace, Tracer};
+
+/// A heap that collects when it is told to.
+fn manual() -> Heap {
+    Heap::builder().pacing(Pacing::manual()).build().expect("a heap")
+}
+
+fn panics<R>(f: impl FnOnce() -> R) -> bool {
+    catch_unwind(AssertUnwindSafe(f)).is_err()
+}
+
+/// Collects until what was put off (deferred, retired) is done with.
+fn settle(m: &mut Mutator) {
+    for _ in 0..3 {
+        m.safepoint();
+        m.collect();
+    }
+    m.safepoint();
+}
+
+/// One reference that can change.
+#[derive(Trace)]
+struct Node {
+    next: GcCell<Option<Gc<Node>>>,
+}
+
+fn node(m: &Mutator, next: Option<Gc<Node>>) -> Gc<Node> {
+    m.alloc(Node { next: GcCell::new(next) })
+}
+
+/// Larger than a node, so that it lies on a page of its own class.
+#[derive(Trace)]
+struct Big<T: Trace> {
+    pad: [u64; 40],
+    to: Gc<T>,
+}
+
+fn big<T: Trace + Send + Sync>(m: &Mutator, to: &Gc<T>) -> Gc<Big<T>> {
+    let big = m.alloc(Big { pad: [1; 40], to: to.clone() });
+    assert!(big.get(m).pad[39] == 1 && Gc::ptr_eq(&big.get(m).to, to));
+    big
+}
+
+// --------------------------------------------------------------------------------------------- lending
+
+/// The mutator that `with_current` lent was freed under its user, together with its arena.
+#[test]
+fn a_mutator_dropped_while_lent_lasts_as_long_as_the_loan() {
+    let heap = Heap::new();
+    let m = heap.attach();
+    Mutator::with_current(|outer| {
+        Mutator::with_current(|inner| {
+            drop(m);
+            assert_eq!(*inner.alloc(5u64).get(inner), 5);
+        })
+        .expect("attached");
+        let gc = outer.alloc(6u64);
+        assert_eq!(*gc.get(outer), 6);
+        assert_eq!(heap.stats().mutators, 1);
+    })
+    .expect("attached");
+    assert_eq!(heap.stats().mutators, 0);
+    assert!(Mutator::with_current(|_| ()).is_none());
+    heap.attach().collect();
+    assert_eq!(heap.stats().live_objects, 0);
+}
+
+/// A borrow from the lent mutator was used after a safepoint of the mutator itself had freed its object.
+#[test]
+fn a_borrow_from_a_lent_mutator_outlasts_safepoints() {
+    let heap = Heap::new();
+    let mut m = heap.attach();
+    let slot = AtomicGc::new(Some(m.alloc(vec![7u64; 1000])));
+    Mutator::with_current(|lent| {
+        let borrowed: &Vec<u64> = slot.peek(lent).expect("full");
+        slot.store(lent, None);
+        m.safepoint();
+        let refused = m.try_collect(Collect::full());
+        assert!(matches!(refused, Err(CollectError::Stop(StopError::NoSafepoint))), "{refused:?}");
+        assert!(matches!(m.prepare_fork(), Err(StopError::NoSafepoint)));
+        assert!(panics(|| m.detach(|| ())), "detached under a borrow");
+        assert_eq!(borrowed.iter().sum::<u64>(), 7000);
+    })
+    .expect("attached");
+    settle(&mut m);
+    assert_eq!(heap.stats().live_objects, 0);
+}
+
+/// A destructor that drops its thread's mutator pulled it from under the code that called the destructor.
+#[test]
+fn a_destructor_drops_its_threads_mutator() {
+    thread_local! { static MINE: Cell<Option<Mutator>> = const { Cell::new(None) } }
+    struct Bomb;
+    impl Trace for Bomb {
+        const TRACKED: bool = false;
+        fn traverse(&self, _: &mut Tracer) {}
+    }
+    impl Drop for Bomb {
+        fn drop(&mut self) {
+            drop(MINE.take());
+        }
+    }
+    let heap = Heap::new();
+    let m = heap.attach();
+    let bomb = m.alloc(Bomb);
+    MINE.set(Some(m));
+    drop(bomb);
+    assert_eq!(heap.stats().mutators, 0);
+    assert_eq!(heap.stats().live_objects, 0);
+    heap.attach().verify().expect("a whole heap");
+}
+
+// --------------------------------------------------------------------------------------------- detaching
+
+/// Runs one test of this file again as a process of its own, where it has to abort; `true`: this is that process.
+fn aborts(test: &str) -> bool {
+    const CHILD: &str = "STANDSTILL_TEST_ABORTS";
+    if std::env::var_os(CHILD).is_some_and(|name| name == test) {
+        return true;
+    }
+    let me = std::env::current_exe().expect("a test binary");
+    let child = std::process::Command::new(me)
+        .args(["--exact", test, "--nocapture", "--test-threads=1"])
+        .env(CHILD, test)
+        .output()
+        .expect("a child process");
+    let said = String::from_utf8_lossy(&child.stderr);
+    assert_eq!(child.status.signal(), Some(libc::SIGABRT), "{:?}: {said}", child.status);
+    assert!(said.contains("cannot attach again"), "{said}");
+    false
+}
+
+/// The mutator stayed detached and usable, its borrows worth nothing, when a traversal guard was leaked.
+#[test]
+#[cfg_attr(miri, ignore = "starts a process")]
+fn a_detach_that_leaks_a_traversal_aborts() {
+    if !aborts("a_detach_that_leaks_a_traversal_aborts") {
+        return;
+    }
+    let heap = Heap::new();
+    let mut m = heap.attach();
+    let _ = panics(|| m.detach(|| std::mem::forget(safepoint::traversing())));
+}
+
+/// The mutator stayed detached and usable when its thread came back attached to something else.
+#[test]
+#[cfg_attr(miri, ignore = "starts a process")]
+fn a_detach_that_stays_attached_elsewhere_aborts() {
+    if !aborts("a_detach_that_stays_attached_elsewhere_aborts") {
+        return;
+    }
+    let other = safepoint::Coordinator::new().register(());
+    let heap = Heap::new();
+    let mut m = heap.attach();
+    let _ = panics(|| m.detach(|| other.attach().expect("nothing forbids it")));
+}
+
+/// A detach that the traversal refused went on all the same, and the drop in it found no mutator.
+#[test]
+fn a_detach_inside_a_traversal_panics_before_it_does_anything() {
+    let heap = Heap::new();
+    let mut m = heap.attach();
+    let gc = m.alloc("x".to_owned());
+    let traversing = safepoint::traversing();
+    let ran = Cell::new(false);
+    assert!(panics(|| {
+        m.detach(|| {
+            ran.set(true);
+            drop((traversing, gc));
+        });
+    }));
+    assert!(!ran.get());
+    settle(&mut m);
+    assert_eq!(heap.stats().live_objects, 0);
+    m.detach(|| ());
+}
+
+// ------------------------------------------------------------------------------------- drops inside a stop
+
+/// Throws what it holds at whoever traverses it, while armed.
+struct Thrower<T: Trace + Send> {
+    holds: Mutex<Option<Gc<T>>>,
+    armed: Arc<AtomicBool>,
+    /// On a page of its own.
+    _pad: [u64; 40],
+}
+
+impl<T: Trace + Send + Sync> Trace for Thrower<T> {
+    fn traverse(&self, tracer: &mut Tracer) {
+        let mut holds = self.holds.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.armed.load(SeqCst) {
+            let thrown = holds.take();
+            drop(holds);
+            if let Some(gc) = thrown {
+                panic_any(gc);
+            }
+        } else {
+            holds.traverse(tracer);
+        }
+    }
+}
+
+fn thrower<T: Trace + Send + Sync>(m: &Mutator, gc: Gc<T>) -> (Gc<Thrower<T>>, Arc<AtomicBool>) {
+    let armed = Arc::new(AtomicBool::new(false));
+    (m.alloc(Thrower { holds: Mutex::new(Some(gc)), armed: Arc::clone(&armed), _pad: [0; 40] }), armed)
+}
+
+/// Counts its destructions, and notes whether one happened in a stop.
+struct Mortal {
+    deaths: Arc<AtomicUsize>,
+    in_stop: Arc<AtomicBool>,
+    to: Option<Gc<String>>,
+}
+
+impl Trace for Mortal {
+    fn traverse(&self, tracer: &mut Tracer) {
+        assert_eq!(self.deaths.load(SeqCst), 0, "traversed after its destruction");
+        self.to.traverse(tracer);
+    }
+}
+
+impl Drop for Mortal {
+    fn drop(&mut self) {
+        self.deaths.fetch_add(1, SeqCst);
+        self.in_stop.fetch_or(safepoint::is_stopping(), SeqCst);
+    }
+}
+
+/// A reference dropped inside the stop of `referrers` destroyed its object there, and the walk met it again.
+#[test]
+fn a_reference_thrown_inside_an_inspection_is_destroyed_once() {
+    let heap = Heap::new();
+    heap.on_unraisable(|_| {});
+    let mut m = heap.attach();
+    let (deaths, in_stop) = (Arc::<AtomicUsize>::default(), Arc::<AtomicBool>::default());
+    let target = m.alloc("t".to_owned());
+    let mortal = Mortal { deaths: deaths.clone(), in_stop: in_stop.clone(), to: Some(target.clone()) };
+    let (_thrower, armed) = thrower(&m, m.alloc(mortal));
+    let target = Gc::into_any(target);
+    assert_eq!(m.referrers(&target).len(), 1);
+    armed.store(true, SeqCst);
+    let _ = panics(|| m.referrers(&target));
+    armed.store(false, SeqCst);
+    settle(&mut m);
+    assert_eq!(deaths.load(SeqCst), 1);
+    assert!(!in_stop.load(SeqCst));
+    m.verify().expect("a whole heap");
+}
+
+/// A panic's payload that owned the last reference ran the destructor with the world stopped.
+#[test]
+fn a_reference_thrown_inside_a_collection_dies_after_the_stop() {
+    let heap = Heap::new();
+    heap.on_unraisable(|_| {});
+    let mut m = heap.attach();
+    let (deaths, in_stop) = (Arc::<AtomicUsize>::default(), Arc::<AtomicBool>::default());
+    let mortal = Mortal { deaths: deaths.clone(), in_stop: in_stop.clone(), to: None };
+    let (thrower, armed) = thrower(&m, m.alloc(mortal));
+    armed.store(true, SeqCst);
+    assert!(m.collect().abandoned.is_some());
+    settle(&mut m);
+    assert_eq!(deaths.load(SeqCst), 1);
+    assert!(!in_stop.load(SeqCst));
+    assert_eq!(heap.stats().live_objects, 1);
+    drop(thrower);
+}
+
+/// The same with a value of the library's own: the count that reached 0 in the stop panicked out of `collect`.
+#[test]
+fn a_plain_value_thrown_inside_a_collection_is_freed() {
+    let heap = Heap::new();
+    heap.on_unraisable(|_| {});
+    let mut m = heap.attach();
+    let (thrower, armed) = thrower(&m, m.alloc("last".to_owned()));
+    armed.store(true, SeqCst);
+    assert!(!panics(|| m.collect()));
+    settle(&mut m);
+    assert_eq!(heap.stats().live_objects, 1);
+    drop(thrower);
+}
+
+// ------------------------------------------------------------------------------------------------ cells
+
+/// `GcCell<T>` was `Sync` for a `T` that is only `Send`, and two workers shared what must not be shared.
+#[test]
+fn a_cell_shares_only_what_may_be_shared() {
+    trait AmbiguousIfSync<A> {
+        fn is_not_sync() {}
+    }
+    impl<T: ?Sized> AmbiguousIfSync<()> for T {}
+    impl<T: ?Sized + Sync> AmbiguousIfSync<u8> for T {}
+    fn is_sync<T: Sync>() {}
+    // Does not compile once the type is `Sync`: there are two functions to choose from then.
+    <GcCell<Cell<u32>> as AmbiguousIfSync<_>>::is_not_sync();
+    is_sync::<GcCell<u32>>();
+}
+
+/// Tries to lock its cell on a thread that is attached to another heap, while its own heap is stopped.
+struct Lends {
+    cell: GcCell<Vec<u64>>,
+    other: Heap,
+    armed: AtomicBool,
+    refused: AtomicUsize,
+}
+
+impl Trace for Lends {
+    fn traverse(&self, tracer: &mut Tracer) {
+        if self.armed.load(SeqCst) {
+            std::thread::scope(|s| {
+                s.spawn(|| {
+                    let m = self.other.attach();
+                    let locked = panics(|| self.cell.lock(&m).push(1));
+                    let tried = panics(|| drop(self.cell.try_lock(&m)));
+                    self.refused.fetch_add(usize::from(locked) + usize::from(tried), SeqCst);
+                });
+            });
+        }
+        self.cell.traverse(tracer);
+    }
+}
+
+/// A thread attached to another heap changed a cell while the collector was reading it.
+#[test]
+fn a_cell_is_not_locked_through_another_heap() {
+    let heap = Heap::new();
+    let mut m = heap.attach();
+    let lends = m.alloc(Lends {
+        cell: GcCell::new(vec![7]),
+        other: Heap::new(),
+        armed: AtomicBool::new(true),
+        refused: AtomicUsize::new(0),
+    });
+    assert_eq!(m.collect().abandoned, None);
+    lends.get(&m).armed.store(false, SeqCst);
+    let refused = lends.get(&m).refused.load(SeqCst);
+    assert!(refused >= 2 && refused.is_multiple_of(2), "{refused} of the locks were refused");
+    assert_eq!(lends.get(&m).cell.get(&m), [7]);
+}
+
+// ------------------------------------------------------------------------------------------ young and old
+
+/// An unfrozen object was young on a page that was not, its reference went uncounted, and it was cleared alive.
+#[test]
+fn a_young_collection_after_unfreeze_clears_nothing_alive() {
+    let heap = manual();
+    let mut m = heap.attach();
+    let leaf = node(&m, None);
+    let frozen = node(&m, Some(leaf));
+    let _fill: Vec<_> = (0..5000).map(|_| node(&m, None)).collect();
+    m.freeze();
+    m.collect();
+    m.unfreeze();
+    let big = big(&m, &frozen);
+    m.collect_young();
+    m.verify().expect("a whole heap");
+    drop(big);
+    m.collect();
+    assert!(frozen.get(&m).next.get(&m).is_some(), "a live object was cleared");
+}
+
+/// Its reference to itself lies where nothing can clear it.
+#[derive(Trace)]
+struct Stubborn {
+    me: OnceLock<Gc<Stubborn>>,
+    data: GcCell<Option<Gc<Node>>>,
+}
+
+fn stubborn(m: &Mutator) -> Gc<Stubborn> {
+    m.alloc(Stubborn { me: OnceLock::new(), data: GcCell::new(None) })
+}
+
+/// A stubborn object without an outside reference that has survived a collection, found again by enumeration.
+fn survivor(m: &mut Mutator, before: impl FnOnce(&Gc<Stubborn>, &Mutator)) -> Gc<Stubborn> {
+    let gc = stubborn(m);
+    gc.get(m).me.set(gc.clone()).ok().expect("set once");
+    before(&gc, m);
+    drop(gc);
+    assert_eq!(m.collect().uncollectable, 1);
+    let found = m.objects().into_iter().filter_map(|o| o.downcast::<Stubborn>(m).ok());
+    let found: Vec<_> = found.filter(|gc| gc.get(m).me.get().is_some()).collect();
+    found.into_iter().next().expect("it survived")
+}
+
+/// An uncollectable object kept a young mark that its page had lost, and was cleared alive.
+#[test]
+fn a_young_collection_after_an_uncollectable_object_clears_nothing_alive() {
+    let heap = manual();
+    let mut m = heap.attach();
+    let _keep: Vec<_> = (0..5000).map(|_| stubborn(&m)).collect();
+    let found = survivor(&mut m, |_, _| ());
+    let leaf = node(&m, None);
+    found.get(&m).data.set(&m, Some(leaf));
+    let big = big(&m, &found);
+    m.collect_young();
+    m.verify().expect("a whole heap");
+    drop(big);
+    m.collect();
+    assert!(found.get(&m).data.get(&m).is_some(), "a live object was cleared");
+}
+
+/// A weak reference made to a survivor whose weak references had been cleared once was born dead.
+#[test]
+fn a_new_weak_reference_to_a_survivor_is_alive() {
+    let heap = manual();
+    let mut m = heap.attach();
+    let found = survivor(&mut m, |gc, m| drop(Gc::downgrade(gc, m)));
+    assert!(Gc::downgrade(&found, &m).upgrade(&m).is_some());
+}
+
+/// An object untracked while frozen stayed frozen for ever, and its cycles were never collected.
+#[test]
+fn an_object_untracked_while_frozen_can_be_collected_again() {
+    let heap = manual();
+    let mut m = heap.attach();
+    let a = node(&m, None);
+    m.freeze();
+    assert!(Gc::untrack(&a, &m));
+    m.unfreeze();
+    assert!(Gc::track(&a, &m));
+    a.get(&m).next.set(&m, Some(a.clone()));
+    drop(a);
+    assert_eq!(m.collect().collected, 1);
+}
+
+#[derive(Trace)]
+struct Leaf {
+    data: GcCell<Option<Gc<String>>>,
+}
+
+#[derive(Trace)]
+struct Branch {
+    leaves: GcCell<Vec<Gc<Leaf>>>,
+}
+
+/// Cannot be read the second time it is asked, as a field behind a lock that somebody outside holds just then.
+struct Doubtful {
+    branches: Vec<Gc<Branch>>,
+    calls: Arc<AtomicUsize>,
+}
+
+impl Trace for Doubtful {
+    fn traverse(&self, tracer: &mut Tracer) {
+        if self.calls.fetch_add(1, SeqCst) == 1 {
+            tracer.unreadable();
+        } else {
+            self.branches.traverse(tracer);
+        }
+    }
+}
+
+/// What an object that became unreadable between counting and marking referred to was cleared alive.
+#[test]
+fn an_object_unreadable_the_second_time_keeps_what_it_refers_to() {
+    let heap = manual();
+    let mut m = heap.attach();
+    let data = m.alloc(String::from("x"));
+    let branches = (0..2000)
+        .map(|_| {
+            let leaves = (0..10).map(|_| m.alloc(Leaf { data: GcCell::new(Some(data.clone())) })).collect();
+            m.alloc(Branch { leaves: GcCell::new(leaves) })
+        })
+        .collect();
+    let calls = Arc::<AtomicUsize>::default();
+    let root = m.alloc(Doubtful { branches, calls: Arc::clone(&calls) });
+    m.collect();
+    assert!(calls.load(SeqCst) >= 2, "it was asked twice");
+    for branch in &root.get(&m).branches {
+        let leaves = branch.get(&m).leaves.lock(&m);
+        assert_eq!(leaves.len(), 10, "a live branch was cleared");
+        assert!(leaves.iter().all(|leaf| leaf.get(&m).data.lock(&m).is_some()), "a live leaf was cleared");
+    }
+}
+
+// ------------------------------------------------------------------------------- ends of threads and heaps
+
+/// Empties a slot when it dies.
+struct Empties<T: Trace + Send + Sync>(Arc<AtomicGc<T>>);
+
+impl<T: Trace + Send + Sync> Trace for Empties<T> {
+    const TRACKED: bool = false;
+    fn traverse(&self, _: &mut Tracer) {}
+}
+
+impl<T: Trace + Send + Sync> Drop for Empties<T> {
+    fn drop(&mut self) {
+        Mutator::with_current(|m| self.0.store(m, None));
+    }
+}
+
+/// A chain of those.
+struct Chain(Arc<AtomicGc<Chain>>);
+
+impl Trace for Chain {
+    const TRACKED: bool = false;
+    fn traverse(&self, _: &mut Tracer) {}
+}
+
+impl Drop for Chain {
+    fn drop(&mut self) {
+        Mutator::with_current(|m| self.0.store(m, None));
+    }
+}
+
+/// What a destructor retired while its thread's mutator was ending was lost.
+#[test]
+fn what_is_retired_while_a_mutator_ends_is_freed() {
+    let heap = Heap::new();
+    let m = heap.attach();
+    let slot = Arc::new(AtomicGc::new(Some(m.alloc("x".to_owned()))));
+    let empties = m.alloc(Empties(slot));
+    // Deferred: the mutator's end is what drops it.
+    std::thread::spawn(move || drop(empties)).join().expect("a thread");
+    drop(m);
+    settle(&mut heap.attach());
+    assert_eq!(heap.stats().live_objects, 0);
+}
+
+/// The same, where each destructor retires the next.
+#[test]
+fn a_chain_that_is_retired_while_a_mutator_ends_is_freed() {
+    let heap = Heap::new();
+    let m = heap.attach();
+    let mut slot = Arc::new(AtomicGc::new(None));
+    for _ in 0..6 {
+        slot = Arc::new(AtomicGc::new(Some(m.alloc(Chain(slot)))));
+    }
+    slot.store(&m, None);
+    drop(m);
+    settle(&mut heap.attach());
+    assert_eq!(heap.stats().live_objects, 0);
+}
+
+/// The last handle to a closed heap, dropped by a thread-local's destructor, aborted the process.
+#[test]
+fn a_thread_local_drops_a_handle_after_its_heap_has_closed() {
+    thread_local! { static KEEP: Cell<Option<Gc<String>>> = const { Cell::new(None) } }
+    let heap = Heap::new();
+    let (a, b) = {
+        let m = heap.attach();
+        (m.alloc("a".to_owned()), m.alloc("b".to_owned()))
+    };
+    drop(heap);
+    let thread = std::thread::spawn(move || {
+        // Registered first, so that what the library keeps in thread-locals goes before it.
+        KEEP.set(Some(a));
+        drop(b);
+    });
+    thread.join().expect("a thread that ends");
+}
+
+// --------------------------------------------------------------------------------- panics and foreign heaps
+
+/// Its destructor panics, and so does that of what it panics with.
+struct PanicsTwice;
+
+impl Trace for PanicsTwice {
+    const TRACKED: bool = false;
+    fn traverse(&self, _: &mut Tracer) {}
+}
+
+impl Drop for PanicsTwice {
+    fn drop(&mut self) {
+        struct Payload;
+        impl Drop for Payload {
+            fn drop(&mut self) {
+                if !std::thread::panicking() {
+                    panic!("a payload");
+                }
+            }
+        }
+        panic_any(Payload);
+    }
+}
+
+/// A payload whose own destructor panics unwound through the library, and nothing was freed on that thread again.
+#[test]
+fn a_payload_that_panics_when_dropped_stays_inside() {
+    let heap = Heap::new();
+    let told = Arc::<AtomicUsize>::default();
+    let t = Arc::clone(&told);
+    heap.on_unraisable(move |_| {
+        t.fetch_add(1, SeqCst);
+    });
+    let mut m = heap.attach();
+    let gc = m.alloc(PanicsTwice);
+    std::thread::spawn(move || drop(gc)).join().expect("deferred");
+    assert!(!panics(|| m.safepoint()));
+    assert_eq!(told.load(SeqCst), 1);
+    for _ in 0..2 {
+        drop(m.alloc("later".to_owned()));
+    }
+    settle(&mut m);
+    assert_eq!(heap.stats().live_objects, 0);
+}
+
+/// A slot that was emptied through another heap's mutator lost the reference with the panic.
+#[test]
+fn a_slot_emptied_through_another_heap_leaks_nothing() {
+    let (home, foreign) = (Heap::new(), Heap::new());
+    let slots: Vec<_> = {
+        let m = home.attach();
+        (0..3).map(|i| AtomicGc::new(Some(m.alloc(i.to_string())))).collect()
+    };
+    {
+        let m = foreign.attach();
+        assert!(panics(|| slots[0].take(&m)));
+        assert!(panics(|| slots[1].store(&m, None)));
+        assert!(panics(|| slots[2].swap(&m, Some(m.alloc("other".to_owned())))));
+    }
+    drop(slots);
+    settle(&mut home.attach());
+    settle(&mut foreign.attach());
+    assert_eq!((home.stats().live_objects, foreign.stats().live_objects), (0, 0));
+}
+
+/// Drops what it holds when it is traversed.
+struct DropsInTraverse(Mutex<Option<Gc<String>>>);
+
+impl Trace for DropsInTraverse {
+    fn traverse(&self, _: &mut Tracer) {
+        drop(self.0.lock().expect("nobody panics").take());
+    }
+}
+
+/// A reference dropped in another heap's traversal was deferred, and neither it nor any after it announced.
+#[test]
+fn what_another_heaps_traversal_defers_is_drained() {
+    let (here, there) = (Heap::new(), Heap::new());
+    let (send, receive) = mpsc::channel();
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|s| {
+        let (there, stop) = (&there, &stop);
+        s.spawn(move || {
+            let mut m = there.attach();
+            send.send((m.alloc("a".to_owned()), m.alloc("b".to_owned()))).expect("somebody listens");
+            while !stop.load(SeqCst) {
+                m.safepoint();
+                std::thread::yield_now();
+            }
+        });
+        let (a, b) = receive.recv().expect("two objects");
+        let left_over = |expected: usize| {
+            let deadline = Instant::now() + Duration::from_secs(20);
+            while there.stats().live_objects > expected && Instant::now() < deadline {
+                std::thread::yield_now();
+            }
+            there.stats().live_objects
+        };
+        let mut m = here.attach();
+        let drops = m.alloc(DropsInTraverse(Mutex::new(Some(a))));
+        m.collect();
+        drop((drops, m));
+        let first = left_over(1);
+        drop(b);
+        let second = left_over(0);
+        // Before anything is asserted: the scope waits for the thread.
+        stop.store(true, SeqCst);
+        assert_eq!((first, second), (1, 0));
+    });
+}
+
+// ------------------------------------------------------------------------------------------------- fork
+
+/// The last reference, dropped by the thread that prepares a fork, was destroyed with the world stopped.
+#[test]
+fn a_drop_in_a_prepared_fork_waits_for_its_end() {
+    let heap = Heap::new();
+    let mut m = heap.attach();
+    let (deaths, in_stop) = (Arc::<AtomicUsize>::default(), Arc::<AtomicBool>::default());
+    let gc = m.alloc(Mortal { deaths: deaths.clone(), in_stop: in_stop.clone(), to: None });
+    let plain = m.alloc(5u64);
+    let fork = m.prepare_fork().expect("the world stops");
+    drop((gc, plain));
+    assert_eq!(deaths.load(SeqCst), 0);
+    fork.parent();
+    settle(&mut m);
+    assert_eq!(deaths.load(SeqCst), 1);
+    assert!(!in_stop.load(SeqCst));
+    assert_eq!(heap.stats().live_objects, 0);
+}
+
+/// A reference to somebody else's object, dropped by the thread that prepares a fork, waited for that thread itself.
+#[test]
+fn a_foreign_drop_in_a_prepared_fork_does_not_wait() {
+    let heap = Heap::new();
+    let h = heap.clone();
+    let gc = std::thread::spawn(move || h.attach().alloc("x".to_owned())).join().expect("an object");
+    let mut m = heap.attach();
+    let fork = m.prepare_fork().expect("the world stops");
+    drop(gc);
+    fork.parent();
+    settle(&mut m);
+    assert_eq!(heap.stats().live_objects, 0);
+}

@@ -548,10 +548,8 @@ impl fmt::Debug for AnyGc {
 ///
 /// let heap = Heap::new();
 /// let m = heap.attach();
-/// let shown: Vec<GcDyn<dyn Display>> = vec![
-///     GcDyn::new(m.alloc(1u8), |n| n, &m),
-///     GcDyn::new(m.alloc("two".to_owned()), |s| s, &m),
-/// ];
+/// type Shown = GcDyn<dyn Display>;
+/// let shown = [Shown::new(m.alloc(1u8), |n| n, &m), Shown::new(m.alloc("two".to_owned()), |s| s, &m)];
 /// assert_eq!(shown[1].get(&m).to_string(), "two");
 /// ```
 pub struct GcDyn<D: ?Sized> {

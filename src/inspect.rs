@@ -11,12 +11,21 @@ use crate::object::{Object, Tracer};
 use crate::tracked::{FROZEN, TRACKED};
 use crate::{AnyGc, Mutator};
 
-/// Calls `f` with each visible object and what it refers to.
+/// Calls `f` with each object that lists show.
+fn listed(world: &World<'_, Managed>, mut f: impl FnMut(Object)) {
+    collect::visible(world, |object, state| {
+        if state.get() & FROZEN == 0 {
+            f(object);
+        }
+    });
+}
+
+/// Calls `f` with each listed object and what it refers to.
 fn walk(world: &World<'_, Managed>, mut f: impl FnMut(Object, &[usize])) -> Result<(), String> {
     let space = &world.core().space;
     let mut tracer = Tracer::new(space.base(), space.reserved_bytes());
     guard_traversal(world, |at| {
-        collect::visible(world, |object, _| {
+        listed(world, |object| {
             *at = Some(object);
             edges_of(world, object, &mut tracer);
             f(object, tracer.edges());
@@ -42,7 +51,7 @@ impl Mutator {
         result
     }
 
-    /// Every tracked object of the heap, frozen ones included.
+    /// Every tracked object of the heap that is not frozen.
     ///
     /// # Panics
     ///
@@ -50,12 +59,12 @@ impl Mutator {
     pub fn objects(&mut self) -> Vec<AnyGc> {
         self.stopped(|m, world| {
             let mut all = Vec::new();
-            collect::visible(world, |object, _| all.push(m.any_from(object.as_ptr().cast())));
+            listed(world, |object| all.push(m.any_from(object.as_ptr().cast())));
             all
         })
     }
 
-    /// The tracked objects that refer to `target`, each once.
+    /// The tracked objects that refer to `target` and are not frozen, each once.
     ///
     /// # Panics
     ///

@@ -4,6 +4,7 @@
 //! an honest collection afterwards frees everything.
 
 #![cfg(not(loom))]
+#![allow(clippy::type_complexity)]
 
 mod common;
 

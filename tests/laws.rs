@@ -5,6 +5,7 @@
 //! another thread from allocating, cloning, dropping and polling.
 
 #![cfg(not(loom))]
+#![allow(clippy::type_complexity)]
 
 mod common;
 
@@ -648,13 +649,7 @@ fn law_5_nobody_waits_for_somebody_elses_user_code() {
         }
         with_helper(lab, |m, helper| {
             // An iterator that feeds an allocation, and a constructor that gets its own weak handle.
-            let slice = m.alloc_slice(
-                (),
-                (0..3).map(|i| {
-                    helper.run();
-                    i
-                }),
-            );
+            let slice = m.alloc_slice((), (0..3).inspect(|_| helper.run()));
             assert_eq!(slice.get(m).items, [0, 1, 2]);
             let cyclic = Gc::new_cyclic(m, |_| {
                 helper.run();

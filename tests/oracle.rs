@@ -5,6 +5,7 @@
 //! A failing program is shrunk and printed as a program.
 
 #![cfg(not(loom))]
+#![allow(clippy::type_complexity)]
 
 mod common;
 

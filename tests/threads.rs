@@ -4,6 +4,7 @@
 //! been destroyed exactly once (a second time would have aborted the process), and the heap is empty.
 
 #![cfg(not(loom))]
+#![allow(clippy::type_complexity)]
 
 mod common;
 
@@ -76,7 +77,7 @@ impl<const FINAL: bool> Shared<FINAL> {
         let name = self.made.fetch_add(1, SeqCst);
         let (lively, saved) = (self.lively.clone(), self.saved.clone());
         let mut value = Thing::value(&self.census, name);
-        if name % 8 == 0 {
+        if name.is_multiple_of(8) {
             value = value.with_action(move |this: &Gc<Thing<FINAL>>, m| {
                 // Some come back, some make more, some break up.
                 match this.get(m).name() % 24 {
@@ -194,7 +195,7 @@ impl<const FINAL: bool> Shared<FINAL> {
                 m.detach(|| {
                     let more = (a.clone(), b.clone());
                     drop(a);
-                    if seed % 8 == 0 {
+                    if seed.is_multiple_of(8) {
                         std::thread::yield_now();
                     }
                     self.put(&mut Rng::new(seed), b);

@@ -3,6 +3,7 @@
 //! (`loom_tests/`); the hammers here run the same races on real threads.
 
 #![cfg(not(loom))]
+#![allow(clippy::type_complexity)]
 
 mod common;
 
@@ -748,7 +749,7 @@ fn trap_a_detached_owner_counts_while_others_merge() {
                         let clones: Vec<_> = (0..rng.below(8)).map(|_| gc.clone()).collect();
                         // Detached, the owner is a stranger to its own object.
                         m.detach(|| {
-                            let more: Vec<_> = clones.iter().cloned().collect();
+                            let more = clones.to_vec();
                             drop(clones);
                             give.send(gc.clone()).unwrap();
                             drop(more);

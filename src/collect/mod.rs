@@ -13,7 +13,7 @@
 //! | 8 | running | weak callbacks, then finalizers, once per object | [`finalize::finalize`] |
 //! | 9 | **stop**, **start** | what is reachable again leaves the set; remaining weak references are cleared | [`finalize::recheck`] |
 //! | 10 | running | clear each, let go of each; counts do the rest | [`clear::clear`] |
-//! | – | running | the turn is given back; then "stop" callbacks: the next collection may have begun | [`collect`] |
+//! | – | running | "stop" callbacks; then the turn is given back | [`collect`] |
 //!
 //! A collection that finds nothing, or nothing that can run code, skips 8 and 9: one stop.
 //!
@@ -134,8 +134,8 @@ pub(crate) fn collect<M: ObjectModel>(
         core.totals.collected.fetch_add(report.collected, Ordering::Relaxed);
     }
     event::collected(&span, &report);
-    drop(turn);
     core.hooks.collection(&CollectionEvent::Stop(&report));
+    drop(turn);
     result?;
     Ok(report)
 }

@@ -262,7 +262,7 @@ impl Trace for Nest {
     /// Every 17th makes a deep nest of its own.
     fn finalize(this: &Gc<Self>, m: &Mutator) {
         let this = this.get(m);
-        if this.finals.fetch_add(1, SeqCst) % 17 == 0 && this.witness.name() == 0 {
+        if this.finals.fetch_add(1, SeqCst).is_multiple_of(17) && this.witness.name() == 0 {
             drop(Self::build(m, this.witness.census(), &this.finals, 150, 1));
         }
     }

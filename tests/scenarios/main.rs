@@ -23,6 +23,7 @@
 //! (`g_60`, `g_61`).
 
 #![cfg(not(loom))]
+#![allow(clippy::type_complexity)]
 
 #[path = "../common/mod.rs"]
 mod common;

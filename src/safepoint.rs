@@ -579,8 +579,8 @@ impl<T> Coordinator<T> {
 
     /// The stop that is on waits for this thread too. Its acknowledgement is the reverse.
     fn count(&self, entry: &mut Entry<T>) {
-        // Once: a thread that has left and not acknowledged yet may be suspended in between, and will
-        // acknowledge once for both.
+        // Once: a thread that has left and not acknowledged yet may be suspended in between. Then one
+        // acknowledgement is due for both, the suspension's.
         if std::mem::replace(&mut entry.counted, true) {
             return;
         }
@@ -764,7 +764,10 @@ impl<T> Participant<T> {
     #[cold]
     fn detached_in_a_stop(&self) {
         let mut registry = self.coordinator.registry.lock();
-        if let Some(at) = registry.position(self.record.id) {
+        // Somebody may have suspended it by now: then the stop waits for that, and the guard acknowledges.
+        if self.record.state() == DETACHED
+            && let Some(at) = registry.position(self.record.id)
+        {
             self.coordinator.acknowledge(&mut registry, at);
         }
     }

@@ -14,7 +14,8 @@ use std::time::Duration;
 
 use common::*;
 use standstill::{
-    AtomicGc, AttachError, Collect, CollectError, Gc, GcCell, Heap, HeapBuilder, Mutator, Trace, Tracer,
+    AtomicGc, AttachError, Collect, CollectError, Gc, GcCell, GcWeak, Heap, HeapBuilder, Mutator, Trace,
+    Tracer,
 };
 
 fn small() -> HeapBuilder {
@@ -455,13 +456,13 @@ fn trap_two_threads_change_two_attributes_of_one_object() {
     let heap = small().build().unwrap();
     let census = Census::with_log();
     let _watch = deadline("attributes");
-    let (give, take) = mpsc::sync_channel::<Option<standstill::GcWeak<Fin>>>(0);
+    let (give, take) = mpsc::sync_channel::<GcWeak<Fin>>(0);
     let go = Barrier::new(2);
     std::thread::scope(|scope| {
         let (heap, go) = (&heap, &go);
         scope.spawn(move || {
             let mut m = heap.attach();
-            while let Some(weak) = m.detach(|| take.recv().unwrap()) {
+            while let Ok(weak) = m.detach(|| take.recv()) {
                 go.wait();
                 // While its finalizer runs the object can be had through the weak reference.
                 for _ in 0..200 {
@@ -473,6 +474,8 @@ fn trap_two_threads_change_two_attributes_of_one_object() {
                 }
             }
         });
+        // Moved in here: a failure ends the other thread, too.
+        let give = give;
         let mut m = heap.attach();
         hammer(300, |round| {
             let shelf = Shelf::new();
@@ -486,7 +489,7 @@ fn trap_two_threads_change_two_attributes_of_one_object() {
             });
             link(&m, &gc, &gc);
             let weak = Gc::downgrade(&gc, &m);
-            m.detach(|| give.send(Some(weak)).unwrap());
+            m.detach(|| give.send(weak).unwrap());
             m.detach(|| go.wait());
             drop(gc);
             // It may be found, or saved by the other thread's handle, or untracked just then.
@@ -498,7 +501,7 @@ fn trap_two_threads_change_two_attributes_of_one_object() {
             }
             assert!(ran.load(SeqCst) <= 1, "finalized twice");
         });
-        m.detach(|| give.send(None).unwrap());
+        m.detach(|| drop(give));
         m.collect();
     });
     heap.attach_scoped(|m| m.collect());
@@ -557,31 +560,33 @@ fn trap_the_owners_last_drop_and_somebody_elses_first_weak_reference() {
     let heap = small().build().unwrap();
     let census = Census::new();
     let _watch = deadline("weak");
-    let (give, take) = mpsc::sync_channel::<Option<Gc<Node>>>(0);
+    let (give, take) = mpsc::sync_channel::<Gc<Node>>(0);
     let (back, weak_back) = mpsc::channel();
     std::thread::scope(|scope| {
         let heap = &heap;
         scope.spawn(move || {
             let mut m = heap.attach();
-            while let Some(gc) = m.detach(|| take.recv().unwrap()) {
+            while let Ok(gc) = m.detach(|| take.recv()) {
                 let weak = Gc::downgrade(&gc, &m);
                 // Either order of the two drops is a race worth having.
                 drop(gc);
                 back.send(weak).unwrap();
             }
         });
+        // Moved in here: a failure ends the other thread, too.
+        let give = give;
         let mut m = heap.attach();
         hammer(500, |round| {
             let gc = node(&m, &census, round);
             let theirs = gc.clone();
-            m.detach(|| give.send(Some(theirs)).unwrap());
+            m.detach(|| give.send(theirs).unwrap());
             drop(gc);
             let weak = m.detach(|| weak_back.recv().unwrap());
             m.safepoint();
             m.safepoint();
             assert!(weak.upgrade(&m).is_none(), "a weak reference to a dead object");
         });
-        m.detach(|| give.send(None).unwrap());
+        m.detach(|| drop(give));
     });
     assert_eq!(census.alive(), 0);
 }

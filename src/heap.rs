@@ -654,8 +654,12 @@ impl Mutator {
         while !core.turn.try_take() {
             self.0.detach(|| core.turn.wait());
         }
-        match self.0.prepare_fork() {
-            Ok(guard) => Ok(Fork { guard: Some(guard), core }),
+        let raw = &self.0;
+        match raw.prepare_fork() {
+            Ok(guard) => {
+                let core = raw.core();
+                Ok(Fork { guard: Some(guard), turn: Some(core.turn.hold()), core })
+            }
             Err(error) => {
                 core.turn.give_back();
                 Err(error)
@@ -691,7 +695,8 @@ impl fmt::Debug for Mutator {
 #[must_use = "the world stays stopped until `parent` or `child` is called"]
 pub struct Fork<'a> {
     guard: Option<ForkGuard<'a, crate::mutator::Shared<Managed>>>,
-    core: Arc<managed::Core>,
+    turn: Option<crate::safepoint::lock::Guard<'a, bool>>,
+    core: &'a managed::Core,
 }
 
 impl Fork<'_> {
@@ -706,7 +711,7 @@ impl Fork<'_> {
             for ended in guard.child() {
                 // This thread is the only one there is.
                 self.core.abandon(ended.data());
-                managed::orphan(&self.core, &ended.data().local);
+                managed::orphan(self.core, &ended.data().local);
             }
         }
     }
@@ -715,7 +720,9 @@ impl Fork<'_> {
 impl Drop for Fork<'_> {
     fn drop(&mut self) {
         drop(self.guard.take());
-        self.core.turn.give_back();
+        if let Some(turn) = self.turn.take() {
+            self.core.turn.let_go(turn);
+        }
     }
 }
 

@@ -39,10 +39,10 @@ use crate::model::ObjectModel;
 use crate::object::Object;
 use crate::pacing::{Due, Pace};
 use crate::safepoint::{
-    self, Coordinator, ForkGuard, Participant, StopError, ThreadId, WorldStopped, current,
+    self, Coordinator, ForkGuard, Participant, StopError, ThreadId, WorldStopped, current, lock,
 };
 use crate::space::{Space, SpaceError};
-use crate::sync::{AtomicUsize, Condvar, Mutex, Ordering, UnsafeCell, const_thread_local};
+use crate::sync::{AtomicUsize, Mutex, Ordering, UnsafeCell, const_thread_local};
 use crate::tracked::{self, State};
 
 /// A request: a collection is due.
@@ -184,15 +184,18 @@ impl Default for Totals {
 }
 
 /// One collection at a time: who is collecting, and a place to wait for it.
+///
+/// Unattached threads wait here, also while a fork happens; so the lock is one that survives it, and the fork
+/// holds it.
 #[derive(Debug)]
 pub(crate) struct Turn {
-    taken: Mutex<bool>,
-    over: Condvar,
+    taken: lock::Mutex<bool>,
+    over: lock::Condvar,
 }
 
 impl Turn {
     fn new() -> Self {
-        Self { taken: Mutex::new(false), over: Condvar::new() }
+        Self { taken: lock::Mutex::new(false), over: lock::Condvar::new() }
     }
 
     /// Takes the turn unless somebody has it.
@@ -205,17 +208,29 @@ impl Turn {
     pub(crate) fn wait(&self) {
         let mut taken = self.taken.lock();
         while *taken {
-            self.over.wait(&mut taken);
+            taken = self.over.wait(taken);
         }
     }
 
     /// As [`wait`](Self::wait), for a while: a thread that is only being slowed down may have what the holder's
     /// finalizers wait for.
     pub(crate) fn wait_a_while(&self) {
-        let mut taken = self.taken.lock();
+        let taken = self.taken.lock();
         if *taken {
-            let _ = self.over.wait_for(&mut taken, Duration::from_millis(5));
+            drop(self.over.wait_for(taken, Duration::from_millis(5)));
         }
+    }
+
+    /// Keeps everybody away from the lock, for a fork. The caller has the turn.
+    pub(crate) fn hold(&self) -> lock::Guard<'_, bool> {
+        self.taken.lock()
+    }
+
+    /// Gives the turn back, and the lock.
+    pub(crate) fn let_go(&self, mut taken: lock::Guard<'_, bool>) {
+        *taken = false;
+        drop(taken);
+        self.over.notify_all();
     }
 
     /// Gives the turn back.
@@ -770,7 +785,7 @@ impl<M: ObjectModel> ModelMutator<M> {
     }
 
     /// Stops the world for a `fork`.
-    pub(crate) fn prepare_fork(&mut self) -> Result<ForkGuard<'_, Shared<M>>, StopError> {
+    pub(crate) fn prepare_fork(&self) -> Result<ForkGuard<'_, Shared<M>>, StopError> {
         let participant = &self.inner().participant;
         if self.is_lent() {
             return Err(StopError::NoSafepoint);

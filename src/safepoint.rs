@@ -1292,77 +1292,77 @@ impl fmt::Display for StopError {
 
 impl std::error::Error for StopError {}
 
-/// The registry's lock and what is waited for with it: std's, not `parking_lot`'s, because of fork. A
+/// Locks that a fork must find whole, and what is waited for with them: std's, not `parking_lot`'s. A
 /// `parking_lot` lock keeps its waiters in a table of the process, and hands itself over to the
 /// first of them: in the child that is a thread which does not exist. std's is one futex word.
 #[cfg(not(all(test, loom)))]
-mod lock {
+pub(crate) mod lock {
     use std::sync::PoisonError;
     use std::time::Duration;
 
-    pub(super) use std::sync::MutexGuard as Guard;
+    pub(crate) use std::sync::MutexGuard as Guard;
 
     #[derive(Debug)]
-    pub(super) struct Mutex<T>(std::sync::Mutex<T>);
+    pub(crate) struct Mutex<T>(std::sync::Mutex<T>);
 
     impl<T> Mutex<T> {
-        pub(super) fn new(value: T) -> Self {
+        pub(crate) fn new(value: T) -> Self {
             Self(std::sync::Mutex::new(value))
         }
 
-        pub(super) fn lock(&self) -> Guard<'_, T> {
+        pub(crate) fn lock(&self) -> Guard<'_, T> {
             self.0.lock().unwrap_or_else(PoisonError::into_inner)
         }
     }
 
     #[derive(Debug)]
-    pub(super) struct Condvar(std::sync::Condvar);
+    pub(crate) struct Condvar(std::sync::Condvar);
 
     impl Condvar {
-        pub(super) fn new() -> Self {
+        pub(crate) fn new() -> Self {
             Self(std::sync::Condvar::new())
         }
 
-        pub(super) fn wait<'a, T>(&self, guard: Guard<'a, T>) -> Guard<'a, T> {
+        pub(crate) fn wait<'a, T>(&self, guard: Guard<'a, T>) -> Guard<'a, T> {
             self.0.wait(guard).unwrap_or_else(PoisonError::into_inner)
         }
 
         /// The second value: the time is up.
-        pub(super) fn wait_for<'a, T>(&self, guard: Guard<'a, T>, limit: Duration) -> (Guard<'a, T>, bool) {
+        pub(crate) fn wait_for<'a, T>(&self, guard: Guard<'a, T>, limit: Duration) -> (Guard<'a, T>, bool) {
             let (guard, result) = self.0.wait_timeout(guard, limit).unwrap_or_else(PoisonError::into_inner);
             (guard, result.timed_out())
         }
 
-        pub(super) fn notify_one(&self) {
+        pub(crate) fn notify_one(&self) {
             self.0.notify_one();
         }
 
-        pub(super) fn notify_all(&self) {
+        pub(crate) fn notify_all(&self) {
             self.0.notify_all();
         }
     }
 }
 
 #[cfg(all(test, loom))]
-mod lock {
+pub(crate) mod lock {
     use std::time::Duration;
 
-    pub(super) use crate::sync::{Mutex, MutexGuard as Guard};
+    pub(crate) use crate::sync::{Mutex, MutexGuard as Guard};
 
     #[derive(Debug)]
-    pub(super) struct Condvar(crate::sync::Condvar);
+    pub(crate) struct Condvar(crate::sync::Condvar);
 
     impl Condvar {
-        pub(super) fn new() -> Self {
+        pub(crate) fn new() -> Self {
             Self(crate::sync::Condvar::new())
         }
 
-        pub(super) fn wait<'a, T>(&self, mut guard: Guard<'a, T>) -> Guard<'a, T> {
+        pub(crate) fn wait<'a, T>(&self, mut guard: Guard<'a, T>) -> Guard<'a, T> {
             self.0.wait(&mut guard);
             guard
         }
 
-        pub(super) fn wait_for<'a, T>(
+        pub(crate) fn wait_for<'a, T>(
             &self,
             mut guard: Guard<'a, T>,
             limit: Duration,
@@ -1371,11 +1371,11 @@ mod lock {
             (guard, timed_out)
         }
 
-        pub(super) fn notify_one(&self) {
+        pub(crate) fn notify_one(&self) {
             self.0.notify_one();
         }
 
-        pub(super) fn notify_all(&self) {
+        pub(crate) fn notify_all(&self) {
             self.0.notify_all();
         }
     }

@@ -160,6 +160,22 @@ fn full<T>(workers: usize, build: impl Fn(&Mutator) -> T) -> impl FnMut() -> f64
     }
 }
 
+/// As `full` with one worker, with what is held named as a known root.
+fn hinted<T: Trace>(build: impl Fn(&Mutator) -> Gc<T>) -> impl FnMut() -> f64 {
+    let heap = heap(1);
+    let root = {
+        let m = heap.attach();
+        heap.known_root(build(&m))
+    };
+    move || {
+        let _root = &root;
+        let mut m = heap.attach();
+        let report = m.collect();
+        assert_eq!((report.collected, report.known_alive), (0, report.candidates));
+        report.stops[0].as_nanos() as f64 / report.candidates as f64
+    }
+}
+
 fn young() -> impl FnMut() -> f64 {
     let heap = heap(1);
     let kept = {
@@ -272,6 +288,20 @@ const ROWS: &[Row] = &[
         name: "full, 1M live, random graph, 2 workers",
         unit: "ns/object",
         ours: || Box::new(full(2, |m| graph(m, 1_000_000))),
+        yardstick: None,
+        goal: None,
+    },
+    Row {
+        name: "full, 1M live, tree with parents, 1 worker, root named",
+        unit: "ns/object",
+        ours: || Box::new(hinted(|m| tree(m, 20))),
+        yardstick: None,
+        goal: None,
+    },
+    Row {
+        name: "full, 1M live, random graph, 1 worker, root named",
+        unit: "ns/object",
+        ours: || Box::new(hinted(|m| graph(m, 1_000_000))),
         yardstick: None,
         goal: None,
     },

@@ -8,7 +8,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 floors='
 0 sync event error
 1 header object collect::workers
-2 space arena tracked weak safepoint current
+2 space arena tracked roots weak safepoint current
 3 mutator pacing model
 4 collect managed
 5 heap gc cell slot slice trace inspect

@@ -42,6 +42,9 @@ pub struct CollectionReport {
     pub tracked: usize,
     /// Objects whose references were counted.
     pub candidates: usize,
+    /// Of the candidates, how many the roots named with [`Heap::known_root`](crate::Heap::known_root) were found to
+    /// reach: these were looked at once instead of twice.
+    pub known_alive: usize,
     /// Candidates that nothing outside refers to, directly or through others.
     pub unreachable: usize,
     /// Finalizers that ran.
@@ -74,6 +77,7 @@ impl CollectionReport {
             abandoned: None,
             tracked: 0,
             candidates: 0,
+            known_alive: 0,
             unreachable: 0,
             finalized: 0,
             resurrected: 0,
@@ -227,6 +231,7 @@ pub(crate) fn guarded<R>(f: impl FnOnce() -> R) -> Result<R, Box<dyn Any + Send>
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Phase {
     Merge,
+    Premark,
     Count,
     Roots,
     Mark,
@@ -267,6 +272,7 @@ pub(crate) fn collected(span: &tracing::span::EnteredSpan, report: &CollectionRe
         kind = report.kind.name(),
         tracked = report.tracked,
         candidates = report.candidates,
+        known_alive = report.known_alive,
         unreachable = report.unreachable,
         finalized = report.finalized,
         resurrected = report.resurrected,

@@ -38,6 +38,7 @@ use crate::event::{self, Hooks};
 use crate::model::ObjectModel;
 use crate::object::Object;
 use crate::pacing::{Due, Pace};
+use crate::roots::KnownRoots;
 use crate::safepoint::{
     self, Coordinator, ForkGuard, Participant, StopError, ThreadId, WorldStopped, current, lock,
 };
@@ -58,6 +59,7 @@ pub(crate) struct Core<M: ObjectModel> {
     pub(crate) pace: Pace,
     pub(crate) hooks: Arc<Hooks>,
     pub(crate) workers: Workers,
+    pub(crate) roots: Arc<KnownRoots>,
     pub(crate) name: String,
     /// Collect at every safepoint, verify around every collection.
     pub(crate) stress: bool,
@@ -113,6 +115,7 @@ impl<M: ObjectModel> Core<M> {
                 pace: Pace::new(config.pacing),
                 hooks: Arc::default(),
                 workers: Workers::new(config.workers),
+                roots: Arc::default(),
                 name: config.name,
                 stress: config.stress,
                 serial_below: config.serial_below,

@@ -12,6 +12,7 @@
 //! | `FROZEN` | no candidate, until unfrozen | in a stop | in a stop |
 //! | `OLD` | survived a collection; whatever is tracked on a page that is not young is old | in a stop, or by the collecting thread | when tracked late |
 //! | `UNREACHABLE` | in the set that the running collection is about to clear | in a stop | by the collecting thread, or with the death |
+//! | `ALIVE` | reached from a known root: no candidate. The same bit as `UNREACHABLE`, at another time | in a stop, before counting | in the same stop, before anything is unreachable |
 //! | `DYING` | its destruction has begun; no candidate | with the count at 0 | at death |
 //! | `FINALIZER` | its type has a finalizer: the path to zero need not ask the type | at birth | at death |
 //!
@@ -41,6 +42,9 @@ pub(crate) const FROZEN: u8 = 8;
 pub(crate) const OLD: u8 = 16;
 /// In the set that the running collection is about to clear.
 pub(crate) const UNREACHABLE: u8 = 32;
+/// Reached from a known root. It shares its bit with the opposite verdict, since all eight are taken and the two
+/// never meet: this one lives from step 3 to step 6 of one stop, and that one from step 6 on.
+pub(crate) const ALIVE: u8 = UNREACHABLE;
 /// Its destruction has begun.
 pub(crate) const DYING: u8 = 64;
 /// Its type has a finalizer.
@@ -55,6 +59,12 @@ pub(crate) const YOUNG: u8 = FULL | OLD;
 #[inline(always)]
 pub(crate) fn is_candidate(state: u8) -> bool {
     state & FULL == TRACKED
+}
+
+/// Whether an object in this state would be a candidate of the running full collection, had no known root led to it.
+#[inline(always)]
+pub(crate) fn is_known_alive(state: u8) -> bool {
+    state & FULL == TRACKED | ALIVE
 }
 
 /// Whether an object in this state takes part in a young collection.

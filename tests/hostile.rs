@@ -85,6 +85,8 @@ fn play(trick: impl Fn(&Hostile, &mut Tracer, usize) + Send + Sync + 'static) {
         let mut m = lab.heap.attach();
         for seed in 0..6 {
             let mut held = graph(&m, &lab.census, 60, seed, &on, &trick);
+            // In half of the rounds collections start from a known root.
+            let _root = (seed % 2 == 1).then(|| lab.heap.known_root(held[0].clone()));
             let mut rng = Rng::new(seed + 100);
             while !held.is_empty() {
                 m.collect();

@@ -16,7 +16,9 @@ use std::sync::{Arc, Mutex};
 use common::Rng;
 use common::*;
 use proptest::prelude::*;
-use standstill::{AnyGc, CollectionReport, Gc, GcCell, GcWeak, Heap, Mutator, Pacing, Trace, Tracer};
+use standstill::{
+    AnyGc, CollectionReport, Gc, GcCell, GcWeak, Heap, KnownRoot, Mutator, Pacing, Trace, Tracer,
+};
 
 // --------------------------------------------------------------------------------------- programs
 
@@ -67,6 +69,9 @@ enum Step {
     Unfreeze,
     TakeShelf(usize),
     ClearShelf,
+    /// Names a known root, in place of the one before.
+    Name(usize),
+    Unname,
     Safepoint,
     Young,
     Full,
@@ -95,6 +100,8 @@ impl fmt::Debug for Step {
             Self::Unfreeze => write!(f, "unfreeze()"),
             Self::TakeShelf(p) => write!(f, "h{p} = shelf.take_lowest()"),
             Self::ClearShelf => write!(f, "shelf.clear()"),
+            Self::Name(p) => write!(f, "root = known_root(h{p})"),
+            Self::Unname => write!(f, "drop(root)"),
             Self::Safepoint => write!(f, "safepoint()"),
             Self::Young => write!(f, "collect_young()"),
             Self::Full => write!(f, "collect()"),
@@ -152,6 +159,8 @@ fn steps(leaks: bool) -> impl Strategy<Value = Step> {
         1 => Just(Step::Unfreeze),
         1 => p().prop_map(Step::TakeShelf),
         1 => Just(Step::ClearShelf),
+        2 => p().prop_map(Step::Name),
+        1 => Just(Step::Unname),
         2 => Just(Step::Safepoint),
         4 => Just(Step::Young),
         4 => Just(Step::Full),
@@ -196,6 +205,8 @@ struct Model {
     places: [Option<Id>; PLACES],
     weaks: [Option<Id>; WEAKS],
     shelf: Vec<Id>,
+    /// The known root.
+    root: Option<Id>,
 }
 
 /// What the model expects of a report.
@@ -243,6 +254,7 @@ impl Model {
     /// References from outside the heap.
     fn handles(&self, id: Id) -> usize {
         usize::from(ANCHORS.contains(&id))
+            + usize::from(self.root == Some(id))
             + self.places.iter().flatten().filter(|&&held| held == id).count()
             + self.shelf.iter().filter(|&&held| held == id).count()
     }
@@ -516,6 +528,7 @@ impl Weak {
 struct Real {
     places: [Option<Ref>; PLACES],
     weaks: [Option<Weak>; WEAKS],
+    root: Option<KnownRoot>,
     anchors: [Ref; 2],
     world: Arc<World>,
     census: Arc<Census>,
@@ -529,7 +542,7 @@ impl Real {
             let Weak::Plain(weak) = anchor.weak(m) else { unreachable!("anchors are plain") };
             world.anchors.lock().unwrap().push(weak);
         }
-        Self { world, census, anchors, places: Default::default(), weaks: Default::default() }
+        Self { world, census, anchors, root: None, places: Default::default(), weaks: Default::default() }
     }
 
     fn put(&mut self, place: usize, gc: Option<Ref>) {
@@ -707,6 +720,19 @@ impl Run<'_> {
                 let taken = std::mem::take(&mut model.shelf);
                 model.reap(taken);
             }
+            Step::Name(place) => {
+                if let Some(gc) = &real.places[place] {
+                    let named = m.heap().known_root(gc.any());
+                    drop(real.root.replace(named));
+                    let old = std::mem::replace(&mut model.root, model.places[place]);
+                    model.reap(old.into_iter().collect());
+                }
+            }
+            Step::Unname => {
+                real.root = None;
+                let old = model.root.take();
+                model.reap(old.into_iter().collect());
+            }
             Step::Safepoint => {
                 m.safepoint();
                 if self.stress {
@@ -789,9 +815,11 @@ fn run(heap: &Heap, stress: bool, program: &Program) {
             run.real.put(place, None);
             run.model.put(place, None);
         }
+        run.step(Step::Unname);
         run.step(Step::Unfreeze);
-        // Each finalizer may still bring its object back, once.
-        for _ in 0..3 {
+        // Each finalizer may still bring its object back, once, with others that then do the same.
+        let bringers = run.model.alive.values().filter(|node| !node.finalized).count();
+        for _ in 0..=bringers {
             run.step(Step::ClearAnchor(0));
             run.step(Step::ClearAnchor(1));
             run.step(Step::ClearShelf);
@@ -910,6 +938,74 @@ fn large_random_graphs() {
         assert_eq!(lab.census.alive(), 0);
         assert!(lab.reports().is_empty());
     }
+}
+
+/// Twice the same random graph, once with the roots named and once without: every figure of every collection that is
+/// no figure of the hint itself is the same.
+#[test]
+fn u_40_known_roots_change_no_result() {
+    fn rounds(lab: &Lab, seed: u64, named: bool) -> Vec<CollectionReport> {
+        const N: usize = 3_000;
+        let mut m = lab.heap.attach();
+        let mut rng = Rng::new(seed);
+        let mut all: Vec<_> = (0..N).map(|name| node(&m, &lab.census, name)).collect();
+        for _ in 0..N * 3 / 2 {
+            link(&m, &all[rng.below(N)], &all[rng.below(N)]);
+        }
+        all.truncate(40);
+        let roots: Vec<_> = all.iter().filter(|_| named).map(|gc| lab.heap.known_root(gc.clone())).collect();
+        let mut reports = Vec::new();
+        for round in 0..12 {
+            reports.push(m.collect());
+            for _ in 0..3 {
+                drop(cut(&m, &all[rng.below(all.len())]));
+            }
+            reports.push(m.collect_young());
+            if round == 5 {
+                m.freeze();
+            } else if round == 8 {
+                m.unfreeze();
+            }
+        }
+        drop((all, roots));
+        reports.push(m.collect());
+        m.verify().expect("a sound heap");
+        reports
+    }
+    for (plain, hinted) in labs().into_iter().zip(labs()).filter(|(lab, _)| !lab.stress) {
+        let _watch = deadline(plain.name);
+        let mut saved = 0;
+        for seed in 0..30 {
+            let with = rounds(&hinted, seed, true);
+            let without = rounds(&plain, seed, false);
+            saved += with.iter().map(|report| report.known_alive).sum::<usize>();
+            assert!(without.iter().all(|report| report.known_alive == 0));
+            let facts = |reports: &[CollectionReport]| -> Vec<_> {
+                let facts = |r: &CollectionReport| {
+                    (
+                        r.tracked,
+                        r.candidates,
+                        r.unreachable,
+                        r.collected,
+                        r.uncollectable,
+                        r.abandoned.clone(),
+                    )
+                };
+                reports.iter().map(facts).collect()
+            };
+            assert_eq!(facts(&with), facts(&without), "seed {seed}");
+        }
+        assert!(saved > 10_000, "the hint saved {saved} looks");
+        assert_eq!((plain.census.alive(), hinted.census.alive()), (0, 0));
+    }
+}
+
+#[test]
+#[should_panic(expected = "an object of another heap")]
+fn a_known_root_of_another_heap_is_refused() {
+    let (one, other) = (plain(), plain());
+    let foreign = other.attach_scoped(|m| m.alloc(7u32));
+    drop(one.known_root(foreign));
 }
 
 /// Small ones exhaustively: every graph of three objects, with every choice of who is held.

@@ -140,6 +140,8 @@ type Spills = HashMap<u32, i64>;
 pub(crate) struct Counts {
     pub(crate) tracked: usize,
     pub(crate) candidates: usize,
+    /// Of these, what a known root was found to reach: not counted, and kept.
+    pub(crate) known_alive: usize,
     spills: Spills,
     /// Candidates that turned out to be immortal.
     immortal: Vec<u32>,
@@ -155,6 +157,7 @@ impl Counts {
     fn add(&mut self, other: Self) {
         self.tracked += other.tracked;
         self.candidates += other.candidates;
+        self.known_alive += other.known_alive;
         for (granule, carry) in other.spills {
             *self.spills.entry(granule).or_default() += carry;
         }
@@ -259,7 +262,10 @@ fn count_share<M: ObjectModel, T: Table>(
             for granule in space.starts(page as usize) {
                 let state = State(&states[granule]).get();
                 if !scope.contains(state) {
-                    counts.tracked += usize::from(tracked::is_candidate(state));
+                    let known_alive = usize::from(tracked::is_known_alive(state));
+                    counts.tracked += usize::from(tracked::is_candidate(state)) + known_alive;
+                    counts.candidates += known_alive;
+                    counts.known_alive += known_alive;
                     continue;
                 }
                 let object = object_at(space, granule);
@@ -380,13 +386,14 @@ pub(crate) fn exclusively<R>(bytes: &[AtomicU8], f: impl FnOnce(&mut [u8]) -> R)
     result
 }
 
-/// Zeroes the side table where the scope used it.
+/// Zeroes the side table where the scope used it, and forgets who was known to be alive.
 pub(crate) fn wipe(space: &Space, pages: &[u32]) {
-    let counts = space.counts();
+    let (states, counts) = (space.states(), space.counts());
     for &page in pages {
         if let Some(range) = granules_of(space, page) {
             // This page is this worker's.
-            exclusively(&counts[range], |bytes| bytes.fill(0));
+            exclusively(&counts[range.clone()], |bytes| bytes.fill(0));
+            exclusively(&states[range], |states| states.iter_mut().for_each(|s| *s &= !tracked::ALIVE));
         }
     }
 }

@@ -1,4 +1,8 @@
-//! Steps 5b and 6a: marking from the roots, and sweeping up what was not reached.
+//! Steps 3, 5b and 6a: marking from the roots, and sweeping up what was not reached.
+//!
+//! Marking happens twice, by the same code, told apart by where a worker notes what it has reached ([`Claims`]). In
+//! step 3 it starts from the roots that the runtime has named, and takes objects out of the candidates by a bit
+//! of their state; in step 5b from the roots that counting has found, in the side table.
 //!
 //! A worker claims an object when it *pushes* it, with a relaxed load and store of the side table's byte:
 //! two workers may push the same object, which costs a second look and harms nothing. In front of the stack
@@ -80,25 +84,91 @@ impl Pool {
     }
 }
 
-/// One worker's part of marking.
-struct Marker<'a, M: ObjectModel> {
-    space: &'a Space,
-    model: &'a M,
+/// Where a worker notes that an object has been reached.
+trait Claims: Copy + Sync {
+    /// Claims the object at a granule; `false`: somebody has, or it is no candidate.
+    ///
+    /// Without a branch: whether an edge leads to something new cannot be predicted, and a wrong guess would stop
+    /// the loads of the next edges' notes from overlapping.
+    fn claim(&self, target: usize) -> bool;
+
+    /// What counting has seen, where it has been done.
+    fn counts(&self) -> Option<&Counts>;
+}
+
+/// In step 3: as a bit of the state, which takes the object out of the candidates.
+#[derive(Clone, Copy)]
+struct Known<'a> {
+    states: &'a [AtomicU8],
+}
+
+impl Claims for Known<'_> {
+    #[inline(always)]
+    fn claim(&self, target: usize) -> bool {
+        // Relaxed load and store: nobody changes a state byte in a stop but workers that set this very bit, so none
+        // loses another's change; a duplicate is harmless.
+        let state = self.states[target].load(Ordering::Relaxed);
+        let fresh = tracked::is_candidate(state);
+        self.states[target].store(if fresh { state | tracked::ALIVE } else { state }, Ordering::Relaxed);
+        fresh
+    }
+
+    fn counts(&self) -> Option<&Counts> {
+        None
+    }
+}
+
+/// In step 5b: as a mark in the side table.
+#[derive(Clone, Copy)]
+struct Found<'a> {
     states: &'a [AtomicU8],
     marks: &'a [AtomicU8],
     young: bool,
-    tracer: Tracer,
-    stack: Vec<u32>,
-    /// Objects with a field that could not be read now.
-    doubtful: Vec<u32>,
     counts: &'a Counts,
 }
 
-impl<M: ObjectModel> Marker<'_, M> {
+impl Claims for Found<'_> {
+    #[inline(always)]
+    fn claim(&self, target: usize) -> bool {
+        // In a young collection the table belongs to young candidates alone: it must stay zero elsewhere.
+        if self.young && !tracked::is_young_candidate(State(&self.states[target]).get()) {
+            return false;
+        }
+        // Relaxed: a duplicate is harmless; see the module's page.
+        let fresh = self.marks[target].load(Ordering::Relaxed) == 0;
+        self.marks[target].store(1, Ordering::Relaxed);
+        fresh
+    }
+
+    fn counts(&self) -> Option<&Counts> {
+        Some(self.counts)
+    }
+}
+
+/// One worker's part of marking.
+struct Marker<'a, M: ObjectModel, C: Claims> {
+    space: &'a Space,
+    model: &'a M,
+    claims: C,
+    tracer: Tracer,
+    stack: Vec<u32>,
+    met: Met,
+}
+
+/// What a worker has met and could not deal with.
+#[derive(Default)]
+struct Met {
+    /// Objects with a field that could not be read now.
+    doubtful: Vec<u32>,
+    /// In step 3: immortal objects. Later steps learn of them from counting.
+    immortal: Vec<u32>,
+}
+
+impl<M: ObjectModel, C: Claims> Marker<'_, M, C> {
     /// Looks at an object: pushes what it refers to and nobody has claimed.
     #[inline(always)]
     fn scan(&mut self, granule: u32, at: &mut Option<Object>) {
-        if !M::STABLE_DURING_STOP {
+        if !M::STABLE_DURING_STOP && self.claims.counts().is_some() {
             return self.scan_kept(granule);
         }
         let object = object_at(self.space, granule as usize);
@@ -110,30 +180,35 @@ impl<M: ObjectModel> Marker<'_, M> {
             self.doubt(granule);
             return;
         }
+        // SAFETY: as above.
+        if self.claims.counts().is_none() && unsafe { self.model.count(object) }.is_none() {
+            self.met.immortal.push(granule);
+        }
         self.stack.reserve(self.tracer.edges().len());
         for &edge in self.tracer.edges() {
             let target = self.space.granule(edge);
-            let fresh = claim(self.states, self.marks, self.young, target);
+            let fresh = self.claims.claim(target);
             push_if(&mut self.stack, target as u32, fresh);
         }
     }
 
     /// As `scan`, from what the counting pass saw.
     fn scan_kept(&mut self, granule: u32) {
-        let edges = self.counts.kept.get(&granule).map_or(&[][..], |edges| edges);
+        let edges = self.claims.counts().and_then(|counts| counts.kept.get(&granule));
+        let edges = edges.map_or(&[][..], |edges| edges);
         self.stack.reserve(edges.len());
         for &target in edges {
-            let fresh = claim(self.states, self.marks, self.young, target as usize);
+            let fresh = self.claims.claim(target as usize);
             push_if(&mut self.stack, target, fresh);
         }
     }
 
-    /// A field of the object cannot be read. If counting could not read it either, its targets are roots
-    /// and nothing is lost. Else what counting saw there would be missed: look again later.
+    /// A field of the object cannot be read. If counting could not read it either, or will not look at the object,
+    /// its targets are roots and nothing is lost. Else what counting saw there would be missed: look again later.
     #[cold]
     fn doubt(&mut self, granule: u32) {
-        if self.counts.unreadable.binary_search(&granule).is_err() {
-            self.doubtful.push(granule);
+        if self.claims.counts().is_some_and(|counts| counts.unreadable.binary_search(&granule).is_err()) {
+            self.met.doubtful.push(granule);
         }
     }
 
@@ -178,22 +253,6 @@ impl<M: ObjectModel> Marker<'_, M> {
     }
 }
 
-/// Claims the object at a granule; `false`: somebody has, or it is no candidate.
-///
-/// Without a branch: whether an edge leads to something new cannot be predicted, and a wrong guess would stop
-/// the loads of the next edges' marks from overlapping.
-#[inline(always)]
-fn claim(states: &[AtomicU8], marks: &[AtomicU8], young: bool, target: usize) -> bool {
-    // In a young collection the table belongs to young candidates alone: it must stay zero elsewhere.
-    if young && !tracked::is_young_candidate(State(&states[target]).get()) {
-        return false;
-    }
-    // Relaxed: a duplicate is harmless; see the module's page.
-    let fresh = marks[target].load(Ordering::Relaxed) == 0;
-    marks[target].store(1, Ordering::Relaxed);
-    fresh
-}
-
 /// Pushes onto a stack that has room, or does not.
 #[inline(always)]
 fn push_if(stack: &mut Vec<u32>, granule: u32, yes: bool) {
@@ -220,6 +279,32 @@ fn prefetch(address: usize) {
     let _ = address;
 }
 
+/// Step 3. Marks what the roots that the runtime has named lead to as alive: it is no candidate of this collection.
+///
+/// A field that cannot be read leaves its targets candidates, with a reference that nothing explains: roots.
+pub(crate) fn premark<M: ObjectModel>(
+    world: &World<'_, M>,
+    scope: &Scope,
+    workers: usize,
+) -> Result<(), Abandoned> {
+    let core = world.core();
+    // A young collection does not look at old objects, where nearly all of this would be.
+    let named = if scope.kind == CollectionKind::Full { core.roots.list() } else { Vec::new() };
+    if named.is_empty() {
+        return Ok(());
+    }
+    let _phase = event::phase(Phase::Premark);
+    let claims = Known { states: core.space.states() };
+    let granules = named.iter().map(|object| core.space.granule(object.address()));
+    let roots = granules.filter(|&granule| claims.claim(granule)).map(|granule| granule as u32).collect();
+    let met = drive(world, claims, vec![roots], workers)?;
+    for granule in met.immortal {
+        // Back among the candidates: counting knows what to do with immortals.
+        State(&claims.states[granule as usize]).unset(tracked::ALIVE);
+    }
+    Ok(())
+}
+
 /// Step 5b. Marks what the roots reach. Afterwards a candidate whose byte is 0 is unreachable.
 pub(crate) fn mark<M: ObjectModel>(
     world: &World<'_, M>,
@@ -229,35 +314,52 @@ pub(crate) fn mark<M: ObjectModel>(
     workers: usize,
 ) -> Result<(), Abandoned> {
     let _phase = event::phase(Phase::Mark);
-    let core = world.core();
     counts.unreadable.sort_unstable();
-    let counts = &*counts;
+    let space = &world.core().space;
+    let young = scope.kind == CollectionKind::Young;
+    let claims = Found { states: space.states(), marks: space.counts(), young, counts: &*counts };
+    let Met { doubtful, .. } = drive(world, claims, roots.stacks, workers)?;
+    if doubtful.is_empty() {
+        Ok(())
+    } else {
+        resolve_doubt(world, marker(world, claims, doubtful), &Pool::new())
+    }
+}
+
+fn marker<'a, M: ObjectModel, C: Claims>(
+    world: &'a World<'_, M>,
+    claims: C,
+    stack: Vec<u32>,
+) -> Marker<'a, M, C> {
+    let (space, model) = (&world.core().space, &world.core().model);
+    let tracer = Tracer::new(space.base(), space.reserved_bytes());
+    Marker { space, model, claims, tracer, stack, met: Met::default() }
+}
+
+/// Marks what the claimed objects on `stacks` lead to; and tells what was met on the way.
+fn drive<M: ObjectModel, C: Claims>(
+    world: &World<'_, M>,
+    claims: C,
+    stacks: Vec<Vec<u32>>,
+    workers: usize,
+) -> Result<Met, Abandoned> {
     let pool = Pool::new();
-    for stack in roots.stacks {
+    for stack in stacks {
         stack.chunks(CHUNK).for_each(|chunk| pool.chunks.push(chunk.to_vec()));
     }
     let failed = Mutex::new(None);
-    let doubtful = Mutex::new(Vec::new());
-    let marker = |stack| Marker {
-        space: &core.space,
-        model: &core.model,
-        states: core.space.states(),
-        marks: core.space.counts(),
-        young: scope.kind == CollectionKind::Young,
-        tracer: Tracer::new(core.space.base(), core.space.reserved_bytes()),
-        stack,
-        doubtful: Vec::new(),
-        counts,
-    };
-    core.workers.run(workers, &|_| {
+    let met = Mutex::new(Met::default());
+    world.core().workers.run(workers, &|_| {
         pool.joined.fetch_add(1, Ordering::Relaxed);
         let result = guard_traversal(world, |at| {
-            let mut marker = marker(Vec::new());
+            let mut marker = marker(world, claims, Vec::new());
             while let Some(chunk) = pool.take() {
                 marker.stack = chunk;
                 marker.run(&pool, at);
             }
-            doubtful.lock().append(&mut marker.doubtful);
+            let mut met = met.lock();
+            met.doubtful.append(&mut marker.met.doubtful);
+            met.immortal.append(&mut marker.met.immortal);
         });
         if let Err(abandoned) = result {
             // Relaxed: a hint to hurry; the lock carries the reason.
@@ -265,19 +367,18 @@ pub(crate) fn mark<M: ObjectModel>(
             failed.lock().get_or_insert(abandoned);
         }
     });
-    if let Some(abandoned) = failed.lock().take() {
-        return Err(abandoned);
+    match failed.lock().take() {
+        Some(abandoned) => Err(abandoned),
+        None => Ok(std::mem::take(&mut *met.lock())),
     }
-    let doubtful = std::mem::take(&mut *doubtful.lock());
-    if doubtful.is_empty() { Ok(()) } else { resolve_doubt(world, marker(doubtful), &Pool::new()) }
 }
 
-/// Looks again, alone (in a pool of its own, where nobody is idle and given work), at objects that counting could read and marking could not: whoever has the lock is an
-/// unattached thread and may let go of it. If it does not, the collection is abandoned.
+/// Looks again, alone (in a pool of its own, where nobody is idle and given work), at objects that counting could
+/// read and marking could not: whoever has the lock is an unattached thread and may let go of it. If it does not, the collection is abandoned.
 #[cold]
 fn resolve_doubt<M: ObjectModel>(
     world: &World<'_, M>,
-    mut marker: Marker<'_, M>,
+    mut marker: Marker<'_, M, Found<'_>>,
     pool: &Pool,
 ) -> Result<(), Abandoned> {
     let mut left = PATIENCE;
@@ -286,7 +387,7 @@ fn resolve_doubt<M: ObjectModel>(
             left -= 1;
             yield_now();
             marker.run(pool, at);
-            marker.stack.append(&mut marker.doubtful);
+            marker.stack.append(&mut marker.met.doubtful);
         }
     })?;
     match marker.stack.first() {
@@ -338,6 +439,7 @@ pub(crate) fn sweep<M: ObjectModel>(world: &World<'_, M>, scope: &Scope, workers
                                 let garbage = scope.contains(*state) & (mark == 0);
                                 let survived = (*state & tracked::TRACKED != 0) & !garbage;
                                 *state |= if survived { tracked::OLD } else { 0 };
+                                *state &= !tracked::ALIVE;
                             }
                         }
                         marks.fill(0);

@@ -5,7 +5,7 @@
 //! | 0 | running | one collector takes the turn; "start" callbacks; then the model prepares: deferred drops are drained | [`collect`], the model |
 //! | 1 | **stop** | the time it takes is measured | |
 //! | 2 | stopped | merge pending counts; objects at 0 leave, to be destroyed after the restart | the model |
-//! | 3 | stopped | (known roots could be marked here; none are named yet) | |
+//! | 3 | stopped | full collections: what known roots reach is alive, and no candidate | [`mark::premark`] |
 //! | 4 | stopped | count the references between candidates | [`count::count`] |
 //! | 5 | stopped | roots are candidates whose count differs; mark from them | [`count::roots`], [`mark::mark`] |
 //! | 6 | stopped | what has no mark is unreachable: claim it, clear weak references | [`mark::sweep`], [`finalize::claim`] |
@@ -220,9 +220,11 @@ fn find<M: ObjectModel>(
     let scope = Scope::new(&core.space, report.kind);
     let workers = if scope.cells(&core.space) < core.serial_below { 1 } else { core.workers.size() };
     report.workers = workers;
-    let result = count::count(world, &scope, workers).and_then(|mut counts| {
+    let result = mark::premark(world, &scope, workers);
+    let result = result.and_then(|()| count::count(world, &scope, workers)).and_then(|mut counts| {
         report.tracked = counts.tracked;
         report.candidates = counts.candidates;
+        report.known_alive = counts.known_alive;
         let roots = count::roots(world, &scope, &counts, workers);
         report.overvisited = roots.overvisited;
         mark::mark(world, &scope, &mut counts, roots, workers)

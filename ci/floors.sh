@@ -11,7 +11,7 @@ floors='
 2 space arena tracked roots weak safepoint current
 3 mutator pacing model
 4 collect managed
-5 heap gc cell slot slice trace inspect
+5 heap gc cell slot slice trace inspect dynamic
 '
 siblings=2
 
@@ -72,13 +72,14 @@ complain() {
     failed=1
 }
 
-for file in src/*.rs src/collect/*.rs; do
+for file in src/*.rs src/collect/*.rs src/dynamic/*.rs; do
     name="${file#src/}"
     name="${name%.rs}"
     case "$name" in
         lib) continue ;;
         collect/workers) from=collect::workers ;;
         collect/*) from=collect ;;
+        dynamic/*) from=dynamic ;;
         *) from="$name" ;;
     esac
     if [[ -z "${floor_of[$from]:-}" ]]; then

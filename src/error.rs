@@ -158,3 +158,262 @@ impl fmt::Display for ForeignGc {
 }
 
 impl Error for ForeignGc {}
+
+/// What went wrong with a dynamic object, as a number that does not change between versions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[non_exhaustive]
+#[repr(i32)]
+pub enum Code {
+    /// The heap is full, or the system refused memory.
+    Memory = 1,
+    /// The calling thread is not attached to a heap.
+    NotAttached = 2,
+    /// The type has not been made ready.
+    NotReady = 3,
+    /// A type that takes part in cycle collection has no traverse handler.
+    MissingTraverse = 4,
+    /// Handlers were given without the flag, under a base that takes part in cycle collection.
+    HandlersWithoutFlag = 5,
+    /// Some base takes part in cycle collection, and the primary one does not.
+    MixedBases = 6,
+    /// The type's free function belongs to the other kind of memory.
+    BadFree = 7,
+    /// Flags that exclude each other, or that the kind of type cannot have.
+    BadFlags = 8,
+    /// A base that is not ready, is final, or does not fit beside the others.
+    BadBase = 9,
+    /// The bases have no consistent order.
+    BadMro = 10,
+    /// An unknown slot, or one that was given twice or without a value.
+    BadSlot = 11,
+    /// A size that is negative, too large, or less than the base's.
+    BadSize = 12,
+    /// The type does not take part in cycle collection.
+    NotGcType = 13,
+    /// The type takes part in cycle collection, and the function is for others.
+    GcType = 14,
+    /// A null pointer where there must be an object.
+    NullArgument = 15,
+    /// The object does not take part in cycle collection.
+    NotGcObject = 16,
+    /// The object is tracked already.
+    AlreadyTracked = 17,
+    /// The object was freed while it was tracked.
+    StillTracked = 18,
+    /// The object to resize is tracked.
+    TrackedResize = 19,
+    /// The object to resize is referred to by others, or weakly.
+    SharedResize = 20,
+    /// The object's type has no items.
+    NotResizable = 21,
+    /// The memory came from the other allocator.
+    WrongAllocator = 22,
+    /// References to the object are left.
+    ReferencesLeft = 23,
+    /// The object was freed before.
+    DoubleFree = 24,
+    /// The address is no object of a heap.
+    ForeignPointer = 25,
+    /// The object at the address was freed.
+    FreedPointer = 26,
+    /// A traverse handler visited a null pointer.
+    NullVisit = 27,
+    /// A visitor was called after the traversal that it was made for.
+    StaleVisitor = 28,
+    /// A traverse handler visited more references than there are.
+    OverVisited = 29,
+    /// The call is not allowed in a traverse handler.
+    InTraversal = 30,
+    /// The call is allowed in a traverse handler alone.
+    OutsideTraversal = 31,
+    /// No safepoint, detach or collection is possible inside a handler or callback.
+    NotAllowedHere = 32,
+    /// A callback returned what has no meaning.
+    BadCallbackResult = 33,
+    /// There is no such generation.
+    BadGeneration = 34,
+    /// A threshold is negative.
+    BadThreshold = 35,
+    /// Unknown debug flags.
+    BadDebugFlags = 36,
+    /// An object of another type is needed.
+    WrongType = 37,
+    /// The type belongs to no module.
+    NoModule = 38,
+    /// No type or module with this token.
+    NoToken = 39,
+    /// There is no such attribute.
+    NoAttribute = 40,
+    /// A type was changed after it had been made ready.
+    WrittenAfterReady = 41,
+    /// A type's own allocator returned something else than a fresh instance.
+    BadAllocResult = 42,
+    /// Items were cut off that still hold references.
+    CutReferences = 43,
+    /// The traverse handler of a heap type does not visit the type.
+    MissingTypeVisit = 44,
+    /// The traverse handler of a type with a managed dictionary does not visit it.
+    MissingDictVisit = 45,
+    /// A handler failed.
+    HandlerError = 46,
+    /// A handler panicked.
+    Panic = 47,
+    /// An error of the program's own.
+    Custom = 48,
+}
+
+impl Code {
+    /// Its name, as in the source.
+    pub fn name(self) -> &'static str {
+        self.facts().0
+    }
+
+    /// What it means.
+    pub fn meaning(self) -> &'static str {
+        self.facts().1
+    }
+
+    fn facts(self) -> (&'static str, &'static str) {
+        match self {
+            Self::Memory => ("Memory", "the heap is full, or the system refused memory"),
+            Self::NotAttached => ("NotAttached", "the calling thread is not attached to a heap"),
+            Self::NotReady => ("NotReady", "the type has not been made ready"),
+            Self::MissingTraverse => {
+                ("MissingTraverse", "a type that takes part in cycle collection has no traverse handler")
+            }
+            Self::HandlersWithoutFlag => (
+                "HandlersWithoutFlag",
+                "handlers were given without the flag, under a base that takes part in cycle collection",
+            ),
+            Self::MixedBases => {
+                ("MixedBases", "some base takes part in cycle collection, and the primary one does not")
+            }
+            Self::BadFree => ("BadFree", "the type's free function belongs to the other kind of memory"),
+            Self::BadFlags => {
+                ("BadFlags", "flags that exclude each other, or that the kind of type cannot have")
+            }
+            Self::BadBase => {
+                ("BadBase", "a base that is not ready, is final, or does not fit beside the others")
+            }
+            Self::BadMro => ("BadMro", "the bases have no consistent order"),
+            Self::BadSlot => ("BadSlot", "an unknown slot, or one that was given twice or without a value"),
+            Self::BadSize => ("BadSize", "a size that is negative, too large, or less than the base's"),
+            Self::NotGcType => ("NotGcType", "the type does not take part in cycle collection"),
+            Self::GcType => {
+                ("GcType", "the type takes part in cycle collection, and the function is for others")
+            }
+            Self::NullArgument => ("NullArgument", "a null pointer where there must be an object"),
+            Self::NotGcObject => ("NotGcObject", "the object does not take part in cycle collection"),
+            Self::AlreadyTracked => ("AlreadyTracked", "the object is tracked already"),
+            Self::StillTracked => ("StillTracked", "the object was freed while it was tracked"),
+            Self::TrackedResize => ("TrackedResize", "the object to resize is tracked"),
+            Self::SharedResize => {
+                ("SharedResize", "the object to resize is referred to by others, or weakly")
+            }
+            Self::NotResizable => ("NotResizable", "the object's type has no items"),
+            Self::WrongAllocator => ("WrongAllocator", "the memory came from the other allocator"),
+            Self::ReferencesLeft => ("ReferencesLeft", "references to the object are left"),
+            Self::DoubleFree => ("DoubleFree", "the object was freed before"),
+            Self::ForeignPointer => ("ForeignPointer", "the address is no object of a heap"),
+            Self::FreedPointer => ("FreedPointer", "the object at the address was freed"),
+            Self::NullVisit => ("NullVisit", "a traverse handler visited a null pointer"),
+            Self::StaleVisitor => {
+                ("StaleVisitor", "a visitor was called after the traversal that it was made for")
+            }
+            Self::OverVisited => ("OverVisited", "a traverse handler visited more references than there are"),
+            Self::InTraversal => ("InTraversal", "the call is not allowed in a traverse handler"),
+            Self::OutsideTraversal => ("OutsideTraversal", "the call is allowed in a traverse handler alone"),
+            Self::NotAllowedHere => (
+                "NotAllowedHere",
+                "no safepoint, detach or collection is possible inside a handler or callback",
+            ),
+            Self::BadCallbackResult => ("BadCallbackResult", "a callback returned what has no meaning"),
+            Self::BadGeneration => ("BadGeneration", "there is no such generation"),
+            Self::BadThreshold => ("BadThreshold", "a threshold is negative"),
+            Self::BadDebugFlags => ("BadDebugFlags", "unknown debug flags"),
+            Self::WrongType => ("WrongType", "an object of another type is needed"),
+            Self::NoModule => ("NoModule", "the type belongs to no module"),
+            Self::NoToken => ("NoToken", "no type or module with this token"),
+            Self::NoAttribute => ("NoAttribute", "there is no such attribute"),
+            Self::WrittenAfterReady => {
+                ("WrittenAfterReady", "a type was changed after it had been made ready")
+            }
+            Self::BadAllocResult => {
+                ("BadAllocResult", "a type's own allocator returned something else than a fresh instance")
+            }
+            Self::CutReferences => ("CutReferences", "items were cut off that still hold references"),
+            Self::MissingTypeVisit => {
+                ("MissingTypeVisit", "the traverse handler of a heap type does not visit the type")
+            }
+            Self::MissingDictVisit => (
+                "MissingDictVisit",
+                "the traverse handler of a type with a managed dictionary does not visit it",
+            ),
+            Self::HandlerError => ("HandlerError", "a handler failed"),
+            Self::Panic => ("Panic", "a handler panicked"),
+            Self::Custom => ("Custom", "an error of the program's own"),
+        }
+    }
+}
+
+/// A call that failed, or that was a mistake: what, where, and concerning whom.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Fault {
+    /// What went wrong.
+    pub code: Code,
+    /// The function that found it.
+    pub function: &'static str,
+    /// The type concerned; empty where there is none.
+    pub type_name: &'static str,
+    /// The address of the object concerned; 0 where there is none.
+    pub address: usize,
+    /// The whole of it in words.
+    pub text: String,
+}
+
+impl Fault {
+    /// A fault in `function`, described by the code alone.
+    pub fn new(code: Code, function: &'static str) -> Self {
+        Self { code, function, type_name: "", address: 0, text: code.meaning().to_owned() }
+    }
+
+    /// Concerning a type.
+    #[must_use]
+    pub fn of_type(mut self, name: &'static str) -> Self {
+        self.type_name = name;
+        self
+    }
+
+    /// Concerning the object at an address.
+    #[must_use]
+    pub fn at(mut self, address: usize) -> Self {
+        self.address = address;
+        self
+    }
+
+    /// In other words than the code's.
+    #[must_use]
+    pub fn because(mut self, text: impl Into<String>) -> Self {
+        self.text = text.into();
+        self
+    }
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.function, self.text)?;
+        if !self.type_name.is_empty() {
+            write!(f, " (type {}", self.type_name)?;
+            if self.address != 0 {
+                write!(f, ", object {:#x}", self.address)?;
+            }
+            f.write_str(")")?;
+        } else if self.address != 0 {
+            write!(f, " (object {:#x})", self.address)?;
+        }
+        write!(f, " [{}]", self.code.name())
+    }
+}
+
+impl Error for Fault {}

@@ -6,10 +6,12 @@
 //! collection; allocation, counting and the safepoint poll emit nothing at all.
 
 use std::any::Any;
+use std::collections::HashMap;
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use crate::error::{Code, Fault};
 use crate::sync::Mutex;
 
 /// What is looked at in a collection.
@@ -172,6 +174,7 @@ pub(crate) fn panic_message(payload: Box<dyn Any + Send>) -> String {
 }
 
 type CollectionHook = Arc<dyn Fn(&CollectionEvent<'_>) + Send + Sync>;
+type MisuseHook = Arc<dyn Fn(&Fault) + Send + Sync>;
 type UnraisableHook = Arc<dyn Fn(&Unraisable) + Send + Sync>;
 
 /// A heap's callbacks. They are cloned out before they are called, so a callback may register others.
@@ -179,7 +182,30 @@ type UnraisableHook = Arc<dyn Fn(&Unraisable) + Send + Sync>;
 pub(crate) struct Hooks {
     collection: Mutex<Vec<CollectionHook>>,
     unraisable: Mutex<Option<UnraisableHook>>,
+    misuse: Mutex<Misuse>,
+    /// What is done around handlers of dynamic types.
+    pub(crate) guards: OnceLock<CallGuards>,
 }
+
+/// What a runtime with an error indicator does around the handlers of dynamic types. See
+/// [`Heap::set_call_guards`](crate::Heap::set_call_guards).
+#[derive(Clone, Copy, Debug)]
+pub struct CallGuards {
+    /// Before: puts aside what stands in the indicator.
+    pub enter: fn(),
+    /// After: takes what the handler has left there, as text, and puts back what was put aside.
+    pub leave: fn() -> Option<String>,
+}
+
+/// Reports of misuse: the hook, and how many there were of each kind.
+#[derive(Default)]
+struct Misuse {
+    hook: Option<MisuseHook>,
+    seen: HashMap<(Code, &'static str), usize>,
+}
+
+/// Reports on stderr of one code and type: more say nothing new.
+const MISUSE_LINES: usize = 5;
 
 impl Hooks {
     pub(crate) fn on_collection(&self, hook: CollectionHook) {
@@ -188,6 +214,31 @@ impl Hooks {
 
     pub(crate) fn on_unraisable(&self, hook: UnraisableHook) {
         *self.unraisable.lock() = Some(hook);
+    }
+
+    pub(crate) fn on_misuse(&self, hook: MisuseHook) {
+        self.misuse.lock().hook = Some(hook);
+    }
+
+    /// Tells of a mistake in the use of dynamic objects: to the hook, else a limited number of times to stderr.
+    pub(crate) fn misuse(&self, fault: &Fault) {
+        tracing::warn!(target: "standstill", code = fault.code.name(), type_name = fault.type_name, message_text = %fault.text, "misuse");
+        let hook = {
+            let mut misuse = self.misuse.lock();
+            let seen = misuse.seen.entry((fault.code, fault.type_name)).or_default();
+            *seen += 1;
+            let seen = *seen;
+            match misuse.hook.clone() {
+                Some(hook) => hook,
+                None if seen <= MISUSE_LINES => {
+                    eprintln!("standstill: misuse: {fault}");
+                    return;
+                }
+                None => return,
+            }
+        };
+        // A hook that panics has had its chance.
+        let _ = guarded(|| hook(fault));
     }
 
     pub(crate) fn collection(&self, event: &CollectionEvent<'_>) {

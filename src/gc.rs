@@ -39,14 +39,20 @@ struct Typed<T>(PhantomData<T>);
 impl<T: Trace> Typed<T> {
     const INFO: &'static TypeInfo = &TypeInfo {
         id: TypeId::of::<T>,
-        name: std::any::type_name::<T>,
+        name: Self::name,
         offset: Layout::<T>::OFFSET,
         tracked: T::TRACKED,
         traverse: Self::traverse,
         clear: Self::clear,
         finalize: if T::HAS_FINALIZER { Some(Self::finalize) } else { None },
+        has_finalizer: None,
         drop: if std::mem::needs_drop::<T>() { Some(Self::drop) } else { None },
+        dealloc: None,
     };
+
+    unsafe fn name(_: NonNull<Header>) -> &'static str {
+        std::any::type_name::<T>()
+    }
 
     unsafe fn traverse(value: NonNull<u8>, tracer: &mut Tracer) {
         tracer.enter(value, size_of::<T>());
@@ -452,7 +458,8 @@ impl AnyGc {
 
     /// The name of the value's type, as [`std::any::type_name`] gives it.
     pub fn type_name(&self, m: &Mutator) -> &'static str {
-        (self.info(m).name)()
+        // SAFETY: this reference keeps the object alive.
+        unsafe { (self.info(m).name)(self.header) }
     }
 
     /// Whether two handles refer to the same object.

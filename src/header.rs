@@ -108,6 +108,22 @@ impl Header {
         }
     }
 
+    /// Of an object outside of all heaps, of type 0, that nobody owns and nobody frees.
+    #[cfg(not(all(test, loom)))]
+    pub(crate) const fn immortal() -> Self {
+        Self {
+            word: AtomicU64::new(NOBODY << TYPE_BITS),
+            local: AtomicU32::new(0),
+            shared: AtomicU32::new(IMMORTAL),
+        }
+    }
+
+    /// Whether this looks like what [`immortal`](Self::immortal) makes.
+    pub(crate) fn is_static(&self) -> bool {
+        self.word.load(Ordering::Relaxed) == NOBODY << TYPE_BITS
+            && self.shared.load(Ordering::Relaxed) & IMMORTAL != 0
+    }
+
     /// The index of the object's type in its heap's registry.
     #[inline(always)]
     pub(crate) fn type_index(&self) -> u32 {

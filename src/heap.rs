@@ -5,8 +5,8 @@ use std::sync::{Arc, LockResult, MutexGuard, TryLockError};
 use std::time::Duration;
 
 use crate::collect::{self, Collect, CollectError};
-use crate::error::{AllocError, AttachError, BuildError};
-use crate::event::{CollectionEvent, CollectionReport, Unraisable};
+use crate::error::{AllocError, AttachError, BuildError, Fault};
+use crate::event::{CallGuards, CollectionEvent, CollectionReport, Unraisable};
 use crate::gc::{self, Gc, WeakCallback, WeakRef};
 use crate::managed::{self, Managed, Raw};
 use crate::model::{ModelMutator, ObjectModel};
@@ -31,6 +31,7 @@ pub struct HeapBuilder {
     pacing: Pacing,
     stress: bool,
     slow_stop: Duration,
+    checked: bool,
     name: String,
 }
 
@@ -44,6 +45,10 @@ impl Default for HeapBuilder {
             pacing: Pacing::default(),
             stress: false,
             slow_stop: Duration::from_secs(1),
+            checked: match std::env::var("STANDSTILL_CHECKED") {
+                Ok(value) => value != "0",
+                Err(_) => cfg!(debug_assertions),
+            },
             name: "heap".to_owned(),
         }
     }
@@ -97,6 +102,14 @@ impl HeapBuilder {
         self
     }
 
+    /// Checked mode, for dynamic objects: their addresses are looked up, what handlers visit is verified, and freed
+    /// memory is poisoned and kept for a while. Default: on in builds with debug assertions; the environment variable
+    /// `STANDSTILL_CHECKED` (`0` or `1`) decides over that.
+    pub fn checked(mut self, checked: bool) -> Self {
+        self.checked = checked;
+        self
+    }
+
     /// A name for reports.
     pub fn name(mut self, name: &str) -> Self {
         name.clone_into(&mut self.name);
@@ -109,7 +122,12 @@ impl HeapBuilder {
     ///
     /// When the system refuses the address space, or a setting makes no sense.
     pub fn build(self) -> Result<Heap, BuildError> {
-        ModelHeap::build(self, Managed::new(), |core| {
+        let model = Managed::new();
+        model.set_checked(self.checked);
+        // The first type: rule D of `dynamic`.
+        #[cfg(not(all(test, loom)))]
+        assert_eq!(model.types.index_of(&crate::dynamic::INFO), crate::dynamic::TYPE_INDEX);
+        ModelHeap::build(self, model, |core| {
             teardown(core);
         })
         .map(Heap)
@@ -450,6 +468,17 @@ impl Heap {
     /// Without a hook they go to stderr.
     pub fn on_unraisable(&self, f: impl Fn(&Unraisable) + Send + Sync + 'static) {
         self.core().hooks.on_unraisable(Arc::new(f));
+    }
+
+    /// Sets the hook for mistakes in the use of dynamic objects that no caller can be told of. Without a hook they go to
+    /// stderr, five of a kind at most.
+    pub fn on_misuse(&self, f: impl Fn(&Fault) + Send + Sync + 'static) {
+        self.core().hooks.on_misuse(Arc::new(f));
+    }
+
+    /// Says what is done around the handlers of dynamic types, by a runtime with an error indicator: once in a heap's life.
+    pub fn set_call_guards(&self, guards: CallGuards) {
+        let _ = self.core().hooks.guards.set(guards);
     }
 
     /// Whether two handles are of the same heap.

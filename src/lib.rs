@@ -7,6 +7,8 @@ compile_error!("standstill reserves large address ranges: it needs a 64-bit Unix
 mod arena;
 mod cell;
 mod collect;
+#[cfg(not(all(test, loom)))]
+pub mod dynamic;
 mod error;
 mod event;
 mod gc;
@@ -30,8 +32,8 @@ mod weak;
 
 pub use cell::{GcCell, GcCellGuard};
 pub use collect::{Collect, CollectError};
-pub use error::{AllocError, AttachError, BuildError, ForeignGc, OutOfMemory};
-pub use event::{CollectionEvent, CollectionKind, CollectionReport, During, Unraisable};
+pub use error::{AllocError, AttachError, BuildError, Code, Fault, ForeignGc, OutOfMemory};
+pub use event::{CallGuards, CollectionEvent, CollectionKind, CollectionReport, During, Unraisable};
 pub use gc::{AnyGc, Gc, GcDyn, GcWeak, WeakCallback, WeakRef};
 pub use heap::{DeferGuard, Fork, Heap, HeapBuilder, HeapStats, KnownRoot, Mutator, RefusedSlice};
 pub use object::Tracer;

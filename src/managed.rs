@@ -37,12 +37,14 @@
 //! Finalizers and weak callbacks need a mutator and are not run any more.
 
 use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
 use std::panic::resume_unwind;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
 use crate::Mutator;
 use crate::arena::Arena;
+use crate::error::{Code, Fault};
 use crate::event::{self, During};
 use crate::header::{Dropped, Header, NOBODY};
 use crate::model::{ModelMutator, ObjectModel, World};
@@ -79,6 +81,14 @@ pub(crate) struct Managed {
     epoch: AtomicU64,
     /// Objects left in a closed heap.
     left: AtomicUsize,
+    /// Checked mode: addresses are looked up, and freed dynamic objects kept for a while.
+    checked: AtomicBool,
+    /// Freed dynamic objects that checked mode keeps, oldest first: their memory is nobody else's yet.
+    pub(crate) quarantine: Mutex<VecDeque<Target>>,
+    /// Mistakes of traverse handlers, to be told when the world runs.
+    notes: Mutex<Vec<Fault>>,
+    /// Held around traverse handlers that ask to be called one at a time.
+    pub(crate) serial: Mutex<()>,
 }
 
 #[derive(Debug, Default)]
@@ -129,6 +139,39 @@ impl Managed {
             retired: Mutex::new(Vec::new()),
             epoch: AtomicU64::new(0),
             left: AtomicUsize::new(0),
+            checked: AtomicBool::new(false),
+            quarantine: Mutex::new(VecDeque::new()),
+            notes: Mutex::new(Vec::new()),
+            serial: Mutex::new(()),
+        }
+    }
+
+    /// Whether addresses are looked up.
+    #[inline(always)]
+    pub(crate) fn is_checked(&self) -> bool {
+        // Relaxed: set before anybody else knows the heap.
+        self.checked.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn set_checked(&self, checked: bool) {
+        self.checked.store(checked, Ordering::Relaxed);
+    }
+
+    /// Notes a mistake of a handler that runs in a stop, where no hook can be called.
+    pub(crate) fn note(&self, fault: Fault) {
+        let mut notes = self.notes.lock();
+        // One of a kind is enough, and there is no end of them.
+        if notes.len() < 256 && !notes.iter().any(|n| n.code == fault.code && n.type_name == fault.type_name)
+        {
+            notes.push(fault);
+        }
+    }
+
+    /// Tells what was noted.
+    pub(crate) fn tell_notes(&self, hooks: &event::Hooks) {
+        let notes = std::mem::take(&mut *self.notes.lock());
+        for fault in notes {
+            hooks.misuse(&fault);
         }
     }
 
@@ -497,7 +540,8 @@ unsafe fn run_destructor(info: &TypeInfo, header: NonNull<Header>) -> Result<(),
     let Some(drop) = info.drop else { return Ok(()) };
     // SAFETY: as the caller says.
     event::guarded(|| unsafe { drop(info.value(header)) })
-        .map_err(|payload| Panic { payload, type_name: (info.name)() })
+        // SAFETY: the memory is still the object's.
+        .map_err(|payload| Panic { payload, type_name: unsafe { (info.name)(header) } })
 }
 
 /// Destroys one object. A panic of its destructor comes back; the memory is freed all the same.
@@ -506,6 +550,9 @@ unsafe fn destroy(m: &Raw, header: NonNull<Header>) -> Result<(), Panic> {
     let info = m.model().info(header);
     // SAFETY: this thread alone knows the object, whose memory is valid until `free` below.
     unsafe {
+        if let Some(dealloc) = info.dealloc {
+            return destroy_dynamic(m, header, info, dealloc);
+        }
         if let Some(finalize) = info.finalize
             && !finalize_dying(m, header, info, finalize)
         {
@@ -518,6 +565,59 @@ unsafe fn destroy(m: &Raw, header: NonNull<Header>) -> Result<(), Panic> {
         let result = run_destructor(info, header);
         m.free(header.cast());
         result
+    }
+}
+
+/// Destroys one object whose type does it all by itself. Its state keeps the other bits: it may come back.
+unsafe fn destroy_dynamic(
+    m: &Raw,
+    header: NonNull<Header>,
+    info: &TypeInfo,
+    dealloc: unsafe fn(NonNull<Header>, *const ()),
+) -> Result<(), Panic> {
+    // SAFETY: as in `destroy`.
+    unsafe {
+        if m.core().state(header.as_ptr() as usize).set(tracked::DYING) & tracked::DYING != 0 {
+            // Its own handler has counted it up and down again, on the way to its end.
+            return Ok(());
+        }
+        let type_name = (info.name)(header);
+        event::guarded(|| dealloc(header, (&raw const *m).cast()))
+            .map_err(|payload| Panic { payload, type_name })
+    }
+}
+
+/// Brings a dying object back for the length of `f`, with one reference; `true`: it is dying again, `false`: it stays.
+///
+/// # Safety
+///
+/// The object is dying on this thread, with nobody else knowing it.
+pub(crate) unsafe fn revived(m: &Raw, header: NonNull<Header>, f: impl FnOnce()) -> bool {
+    // SAFETY: as the caller says.
+    unsafe {
+        let state = m.core().state(header.as_ptr() as usize);
+        header.as_ref().revive(m.id());
+        state.unset(tracked::DYING);
+        let _lent = m.lend();
+        f();
+        let dead = header.as_ref().drop_local() == Dropped::Dead;
+        if dead {
+            // Answered to this thread, so it is this thread's again. No stop can have come in between.
+            state.set(tracked::DYING);
+        }
+        dead
+    }
+}
+
+/// Kills the weak references of a dying object, and calls their callbacks.
+///
+/// # Safety
+///
+/// As for [`revived`].
+pub(crate) unsafe fn clear_weak_references(m: &Raw, header: NonNull<Header>) {
+    // SAFETY: as the caller says.
+    if unsafe { header.as_ref() }.has_weak() {
+        announce_death(m, header);
     }
 }
 
@@ -538,7 +638,7 @@ unsafe fn finalize_dying(
         header.as_ref().revive(m.id());
         let _lent = m.lend();
         if let Err(payload) = event::guarded(|| finalize(header, (&raw const *m).cast())) {
-            m.core().hooks.unraisable(During::Finalize, (info.name)(), event::panic_message(payload));
+            m.core().hooks.unraisable(During::Finalize, (info.name)(header), event::panic_message(payload));
         }
         header.as_ref().drop_local() == Dropped::Dead
     }
@@ -578,7 +678,8 @@ fn call(callback: Callback, m: &Raw) {
     // SAFETY: the function was registered with the weak reference it is given.
     let result = event::guarded(|| unsafe { (callback.invoke)(callback.weak_ref.0, (&raw const *m).cast()) });
     if let Err(payload) = result {
-        let name = (m.model().info(callback.weak_ref.0).name)();
+        // SAFETY: the callback holds a reference.
+        let name = unsafe { (m.model().info(callback.weak_ref.0).name)(callback.weak_ref.0) };
         m.core().hooks.unraisable(During::WeakCallback, name, event::panic_message(payload));
     }
 }
@@ -636,7 +737,8 @@ unsafe fn drop_in_closed(core: &Arc<Core>, header: NonNull<Header>) {
 
 unsafe fn destroy_in_closed(core: &Arc<Core>, header: NonNull<Header>) -> Result<(), Panic> {
     let info = core.model.info(header);
-    // SAFETY: as in `destroy`.
+    // SAFETY: as in `destroy`. Handlers of dynamic objects need a mutator, and are not run any more: what such an
+    // object holds stays.
     unsafe {
         if header.as_ref().has_weak() {
             drop(core.model.weak.died(header));
@@ -746,7 +848,9 @@ unsafe impl ObjectModel for Managed {
     }
 
     unsafe fn has_finalizer(&self, object: Object) -> bool {
-        self.info(header(object)).finalize.is_some()
+        let info = self.info(header(object));
+        // SAFETY: alive, as the caller says.
+        info.finalize.is_some() && info.has_finalizer.is_none_or(|has| unsafe { has(header(object)) })
     }
 
     unsafe fn finalize(&self, object: Object, m: &Raw) {
@@ -754,6 +858,24 @@ unsafe impl ObjectModel for Managed {
         if let Some(finalize) = self.info(header).finalize {
             // SAFETY: alive, as the caller says, and of the type that its header names.
             unsafe { finalize(header, (&raw const *m).cast()) };
+        }
+    }
+
+    fn doubts(&self) -> bool {
+        self.is_checked()
+    }
+
+    unsafe fn is_doubted(&self, object: Object) -> bool {
+        // SAFETY: alive, as the caller says.
+        self.info(header(object)).dealloc.is_some()
+    }
+
+    unsafe fn overvisited(&self, object: Object) {
+        let info = self.info(header(object));
+        if info.dealloc.is_some() {
+            // SAFETY: alive, as the caller says.
+            let name = unsafe { (info.name)(header(object)) };
+            self.note(Fault::new(Code::OverVisited, "collection").of_type(name).at(object.address()));
         }
     }
 
@@ -819,10 +941,12 @@ unsafe impl ObjectModel for Managed {
     }
 
     unsafe fn type_name(&self, object: Object) -> &'static str {
-        (self.info(header(object)).name)()
+        // SAFETY: alive, as the caller says.
+        unsafe { (self.info(header(object)).name)(header(object)) }
     }
 
     fn resumed(&self, m: &Raw) {
+        self.tell_notes(&m.core().hooks);
         reap(m);
         drain_deferred(m);
     }

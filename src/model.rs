@@ -111,6 +111,29 @@ pub unsafe trait ObjectModel: Sized + Send + Sync + 'static {
         let _ = (object, m);
     }
 
+    /// Whether [`is_doubted`](Self::is_doubted) is worth asking.
+    fn doubts(&self) -> bool {
+        false
+    }
+
+    /// Whether the two traversals of `object` in one stop are to be compared: if they differ, the collection is abandoned. Slow,
+    /// and for finding mistakes.
+    ///
+    /// # Safety
+    /// `object` is alive, and the world is stopped.
+    unsafe fn is_doubted(&self, object: Object) -> bool {
+        let _ = object;
+        false
+    }
+
+    /// More references to `object` were reported than exist: some traversal is wrong. The object is kept.
+    ///
+    /// # Safety
+    /// `object` is alive, and the world is stopped.
+    unsafe fn overvisited(&self, object: Object) {
+        let _ = object;
+    }
+
     /// Before a collection stops the world: drop what was deferred.
     fn prepare(&self, m: &ModelMutator<Self>) {
         let _ = m;

@@ -2,6 +2,7 @@
 //! collects what a type's traversal visits.
 
 use std::any::TypeId;
+use std::cell::Cell;
 use std::fmt;
 use std::marker::PhantomData;
 use std::ptr::NonNull;
@@ -11,6 +12,7 @@ use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 use dashmap::DashMap;
 
 use crate::header::{Header, TYPE_BITS};
+use crate::sync::const_thread_local;
 
 /// The address of an object: its first byte, where its header lies.
 ///
@@ -107,6 +109,16 @@ impl Tracer {
         self.object = (start.as_ptr() as usize, size);
     }
 
+    /// Whether addresses anywhere are taken, as when one object is looked at by itself.
+    pub(crate) fn takes_everything(&self) -> bool {
+        self.len == usize::MAX
+    }
+
+    /// Where the value starts that was entered last.
+    pub(crate) fn entered(&self) -> usize {
+        self.object.0
+    }
+
     /// How many edges stand in the buffer.
     #[inline(always)]
     pub(crate) fn mark(&self) -> usize {
@@ -141,6 +153,38 @@ impl Tracer {
     }
 }
 
+impl Drop for Tracer {
+    fn drop(&mut self) {
+        // A function that was handed this tracer as an opaque argument may have kept it.
+        VISITING.with(|visiting| {
+            if std::ptr::eq(visiting.get(), &raw const *self) {
+                visiting.set(std::ptr::null());
+            }
+        });
+    }
+}
+
+const_thread_local! {
+    /// The tracer that this thread has handed to a dynamic type's handler as an opaque argument. Compared with what
+    /// comes back, and dereferenced only if it is the same.
+    static VISITING: Cell<*const Tracer> = Cell::new(std::ptr::null())
+}
+
+impl Tracer {
+    /// Says that a handler of this thread gets this tracer as an opaque argument; `true`: it is another than the last.
+    #[inline(always)]
+    pub(crate) fn hand_out(&mut self) -> bool {
+        let this: *const Self = self;
+        VISITING.with(|visiting| !std::ptr::eq(visiting.replace(this), this))
+    }
+
+    /// Whether `argument` is the tracer that this thread's handler was given.
+    #[inline(always)]
+    pub(crate) fn is_handed_out(argument: *const Self) -> bool {
+        !argument.is_null() && VISITING.with(|visiting| std::ptr::eq(visiting.get(), argument))
+    }
+}
+
 impl fmt::Debug for Tracer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Tracer").field("edges", &self.edges.len()).finish_non_exhaustive()
@@ -153,7 +197,8 @@ impl fmt::Debug for Tracer {
 /// this floor does not name that one.
 pub(crate) struct TypeInfo {
     pub(crate) id: fn() -> TypeId,
-    pub(crate) name: fn() -> &'static str,
+    /// The name of an instance's type: for dynamic objects it differs from one to the next.
+    pub(crate) name: unsafe fn(NonNull<Header>) -> &'static str,
     /// From the header to the value.
     pub(crate) offset: usize,
     /// Whether instances enter the tracked set.
@@ -164,13 +209,17 @@ pub(crate) struct TypeInfo {
     pub(crate) clear: unsafe fn(NonNull<u8>, *const ()),
     /// Runs the finalizer on a live object, given its header.
     pub(crate) finalize: Option<unsafe fn(NonNull<Header>, *const ())>,
+    /// Where some instances have a finalizer and others do not: whom to ask. `None`: they are alike.
+    pub(crate) has_finalizer: Option<unsafe fn(NonNull<Header>) -> bool>,
     /// Destroys the value in place; `None`: nothing to do.
     pub(crate) drop: Option<unsafe fn(NonNull<u8>)>,
+    /// Takes the whole destruction over: finalizer, weak references, value and memory.
+    pub(crate) dealloc: Option<unsafe fn(NonNull<Header>, *const ())>,
 }
 
 impl fmt::Debug for TypeInfo {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("TypeInfo").field("name", &(self.name)()).finish_non_exhaustive()
+        f.debug_struct("TypeInfo").field("offset", &self.offset).finish_non_exhaustive()
     }
 }
 

@@ -43,12 +43,14 @@ impl<H: Trace, T: Trace> Sliced<H, T> {
 
     const INFO: &'static TypeInfo = &TypeInfo {
         id: TypeId::of::<HeaderSlice<H, [T]>>,
-        name: std::any::type_name::<HeaderSlice<H, [T]>>,
+        name: |_| std::any::type_name::<HeaderSlice<H, [T]>>(),
         offset: 0,
         tracked: H::TRACKED || T::TRACKED,
         traverse: Self::traverse,
         clear: Self::clear,
         finalize: None,
+        has_finalizer: None,
+        dealloc: None,
         drop: if std::mem::needs_drop::<H>() || std::mem::needs_drop::<T>() {
             Some(Self::drop)
         } else {

@@ -708,6 +708,26 @@ impl Space {
         Starts { next: page * PAGE_GRANULES + shape.first(), step, left }
     }
 
+    /// Whether an object can start at an address.
+    pub(crate) fn starts_at(&self, addr: usize) -> bool {
+        let granule = self.granule(addr);
+        let page = granule / PAGE_GRANULES;
+        if !self.contains(addr) || !addr.is_multiple_of(GRANULE) || page >= self.high_water() {
+            return false;
+        }
+        let shape = self.page(page).shape();
+        let first = page * PAGE_GRANULES + shape.first();
+        match shape.kind() {
+            PageKind::Small => {
+                granule >= first
+                    && (granule - first).is_multiple_of(shape.cell())
+                    && (granule - first) / shape.cell() < shape.cells()
+            }
+            PageKind::Large => granule == first,
+            PageKind::Free | PageKind::Tail => false,
+        }
+    }
+
     /// A page's free bits.
     ///
     /// # Safety

@@ -149,7 +149,8 @@ pub(crate) struct Counts {
     /// are roots, and marking need not look at them.
     pub(crate) unreadable: Vec<u32>,
     /// What each object was seen to refer to, by granule: for models whose traversals do not repeat
-    /// themselves ([`ObjectModel::STABLE_DURING_STOP`]). Marking must follow what was counted.
+    /// themselves ([`ObjectModel::STABLE_DURING_STOP`]), where marking must follow what was counted; and of objects
+    /// that are [doubted](ObjectModel::is_doubted), where it must see the same.
     pub(crate) kept: HashMap<u32, Box<[u32]>>,
 }
 
@@ -239,6 +240,7 @@ fn count_share<M: ObjectModel, T: Table>(
     let states = space.states();
     let mut tracer = Tracer::new(space.base(), space.reserved_bytes());
     let young = scope.kind == CollectionKind::Young;
+    let doubts = model.doubts();
     let flush = |table: &mut T, tracer: &mut Tracer, spills: &mut Spills| {
         for &edge in tracer.edges() {
             let granule = space.granule(edge);
@@ -279,7 +281,8 @@ fn count_share<M: ObjectModel, T: Table>(
                     tracer.truncate(mark);
                     counts.unreadable.push(granule as u32);
                 }
-                if !M::STABLE_DURING_STOP {
+                // SAFETY: as above.
+                if !M::STABLE_DURING_STOP || (doubts && unsafe { model.is_doubted(object) }) {
                     let edges = tracer.edges()[mark..].iter().map(|&edge| space.granule(edge) as u32);
                     counts.kept.insert(granule as u32, edges.collect());
                 }
@@ -403,7 +406,8 @@ pub(crate) fn wipe(space: &Space, pages: &[u32]) {
 pub(crate) struct Roots {
     /// By worker, each in address order.
     pub(crate) stacks: Vec<Vec<u32>>,
-    pub(crate) overvisited: usize,
+    /// Those with more visits than references.
+    pub(crate) overvisited: Vec<u32>,
 }
 
 /// Bytes that are looked at together.
@@ -433,7 +437,7 @@ pub(crate) fn roots<M: ObjectModel>(
     let all = Mutex::new(Roots::default());
     core.workers.run(workers, &|_| {
         let mut stack = Vec::new();
-        let mut overvisited = 0;
+        let mut overvisited = Vec::new();
         while let Some(pages) = share.take() {
             for &page in pages {
                 let Some(range) = granules_of(space, page) else { continue };
@@ -450,8 +454,11 @@ pub(crate) fn roots<M: ObjectModel>(
                             if any {
                                 for (at, (&state, &mark)) in states.iter().zip(&*marks).enumerate() {
                                     if scope.contains(state) && mark != 0 {
-                                        stack.push((first + chunk * LANES + at) as u32);
-                                        overvisited += usize::from((mark as i8) > 0);
+                                        let granule = (first + chunk * LANES + at) as u32;
+                                        stack.push(granule);
+                                        if mark as i8 > 0 {
+                                            overvisited.push(granule);
+                                        }
                                     }
                                 }
                             }
@@ -464,7 +471,7 @@ pub(crate) fn roots<M: ObjectModel>(
             }
         }
         let mut all = all.lock();
-        all.overvisited += overvisited;
+        all.overvisited.append(&mut overvisited);
         all.stacks.push(stack);
     });
     for &granule in &counts.immortal {

@@ -184,11 +184,31 @@ impl<M: ObjectModel, C: Claims> Marker<'_, M, C> {
         if self.claims.counts().is_none() && unsafe { self.model.count(object) }.is_none() {
             self.met.immortal.push(granule);
         }
+        if M::STABLE_DURING_STOP
+            && let Some(counts) = self.claims.counts()
+            && !counts.kept.is_empty()
+        {
+            self.compare(granule, object, counts);
+        }
         self.stack.reserve(self.tracer.edges().len());
         for &edge in self.tracer.edges() {
             let target = self.space.granule(edge);
             let fresh = self.claims.claim(target);
             push_if(&mut self.stack, target as u32, fresh);
+        }
+    }
+
+    /// Abandons the collection if a doubted object shows others than it did when references were counted.
+    #[cold]
+    fn compare(&self, granule: u32, object: Object, counts: &Counts) {
+        let Some(kept) = counts.kept.get(&granule) else { return };
+        let edges = self.tracer.edges().iter().map(|&edge| self.space.granule(edge) as u32);
+        if !edges.eq(kept.iter().copied()) {
+            // SAFETY: as in `scan`.
+            let name = unsafe { self.model.type_name(object) };
+            let why = format!("the traverse handler of '{name}' visited other references the second time");
+            // Caught by `guard_traversal`; nobody needs a message on stderr.
+            std::panic::resume_unwind(Box::new(why));
         }
     }
 

@@ -226,7 +226,11 @@ fn find<M: ObjectModel>(
         report.candidates = counts.candidates;
         report.known_alive = counts.known_alive;
         let roots = count::roots(world, &scope, &counts, workers);
-        report.overvisited = roots.overvisited;
+        report.overvisited = roots.overvisited.len();
+        for &granule in &roots.overvisited {
+            // SAFETY: a candidate is alive, and the world is stopped.
+            unsafe { core.model.overvisited(count::object_at(&core.space, granule as usize)) };
+        }
         mark::mark(world, &scope, &mut counts, roots, workers)
     });
     if let Err(abandoned) = result {

@@ -1,0 +1,215 @@
+//! Attributes: what a managed dictionary of an instance, and the dictionary of a heap type, holds.
+//!
+//! An instance's dictionary comes into being with its first attribute, and hangs at the object's tail, which is
+//! written once. Its lock is held by attached threads alone, for a look or a change, and never over a call out; so a stop
+//! finds it free. A traversal tries it all the same: locked means that nothing is visited, which keeps
+//! everything alive.
+
+use std::collections::HashMap;
+use std::ffi::{c_int, c_void};
+use std::ptr::NonNull;
+use std::sync::atomic::Ordering;
+
+use crate::dynamic::{
+    Flags, RawObject, VisitProc, as_raw, describe, handlers, instance, refuse_in_traversal, type_of,
+};
+use crate::error::{Code, Fault};
+use crate::sync::Mutex;
+use crate::{AnyGc, Mutator};
+
+/// A dictionary by name.
+#[derive(Default)]
+pub(crate) struct Attributes(Mutex<HashMap<Box<str>, AnyGc>>);
+
+impl Attributes {
+    pub(crate) fn get(&self, name: &str) -> Option<AnyGc> {
+        self.0.lock().get(name).cloned()
+    }
+
+    pub(crate) fn set(&self, name: &str, value: Option<AnyGc>) -> Option<AnyGc> {
+        let mut entries = self.0.lock();
+        match value {
+            Some(value) => entries.insert(name.into(), value),
+            None => entries.remove(name),
+        }
+    }
+
+    /// Takes everything out, and drops it once the lock is free: destructors may come back here.
+    pub(crate) fn clear(&self) {
+        let old = std::mem::take(&mut *self.0.lock());
+        drop(old);
+    }
+
+    /// Visits the values.
+    ///
+    /// # Safety
+    ///
+    /// `visit` belongs to `arg`.
+    pub(crate) unsafe fn visit(&self, visit: VisitProc, arg: *mut c_void) -> c_int {
+        let Some(entries) = self.0.try_lock() else { return 0 };
+        for value in entries.values() {
+            // SAFETY: as the caller says; the dictionary owns the reference.
+            let result = unsafe { visit(as_raw(value).as_ptr(), arg) };
+            if result != 0 {
+                return result;
+            }
+        }
+        0
+    }
+}
+
+/// The dictionary of an object, if its type has any and it has been made.
+///
+/// # Safety
+///
+/// `object` is a living dynamic object of a heap; the result is borrowed from it.
+unsafe fn existing<'a>(object: NonNull<RawObject>) -> Option<&'a Attributes> {
+    // SAFETY: rule D; with the flag there is a tail.
+    unsafe {
+        if type_of(object).flags().has(Flags::MANAGED_DICT) {
+            // Acquire: pairs with the exchange in `of`.
+            instance::tail_slot(object).load(Ordering::Acquire).cast::<Attributes>().as_ref()
+        } else {
+            describe(object).map(|record| &record.attributes)
+        }
+    }
+}
+
+/// As [`existing`], made if need be; an error when the type has none.
+///
+/// # Safety
+///
+/// As for [`existing`].
+unsafe fn of<'a>(object: NonNull<RawObject>, function: &'static str) -> Result<&'a Attributes, Fault> {
+    // SAFETY: as the caller says.
+    unsafe {
+        if let Some(attributes) = existing(object) {
+            return Ok(attributes);
+        }
+        let record = type_of(object);
+        if !record.flags().has(Flags::MANAGED_DICT) {
+            let text = format!("objects of type '{}' have no attributes", record.name());
+            let fault = Fault::new(Code::NoAttribute, function).of_type(record.name());
+            return Err(fault.at(object.as_ptr() as usize).because(text));
+        }
+        let slot = instance::tail_slot(object);
+        let made = Box::into_raw(Box::<Attributes>::default());
+        // AcqRel: publishes the empty dictionary, or takes over another thread's.
+        match slot.compare_exchange(std::ptr::null_mut(), made.cast(), Ordering::AcqRel, Ordering::Acquire) {
+            Ok(_) => Ok(&*made),
+            Err(theirs) => {
+                drop(Box::from_raw(made));
+                Ok(&*theirs.cast::<Attributes>())
+            }
+        }
+    }
+}
+
+/// The value of an attribute.
+///
+/// # Errors
+///
+/// When there is none; in a traverse handler.
+///
+/// # Safety
+///
+/// `object` is a living dynamic object of the mutator's heap.
+pub unsafe fn get_attribute(_: &Mutator, object: NonNull<RawObject>, name: &str) -> Result<AnyGc, Fault> {
+    const FUNCTION: &str = "get_attribute";
+    refuse_in_traversal(FUNCTION)?;
+    // SAFETY: as the caller says.
+    let found = unsafe { existing(object) }.and_then(|attributes| attributes.get(name));
+    found.ok_or_else(|| {
+        // SAFETY: as the caller says.
+        let type_name = unsafe { type_of(object) }.name();
+        let text = format!("'{type_name}' object has no attribute '{name}'");
+        Fault::new(Code::NoAttribute, FUNCTION).of_type(type_name).at(object.as_ptr() as usize).because(text)
+    })
+}
+
+/// Whether there is such an attribute.
+///
+/// # Safety
+///
+/// As for [`get_attribute`].
+pub unsafe fn has_attribute(_: &Mutator, object: NonNull<RawObject>, name: &str) -> bool {
+    // SAFETY: as the caller says.
+    !crate::safepoint::is_traversing()
+        && unsafe { existing(object) }.is_some_and(|attributes| attributes.get(name).is_some())
+}
+
+/// Sets an attribute, or removes it.
+///
+/// # Errors
+///
+/// When objects of this type have no attributes, when there is none to remove, and in a traverse handler.
+///
+/// # Safety
+///
+/// As for [`get_attribute`].
+pub unsafe fn set_attribute(
+    _: &Mutator,
+    object: NonNull<RawObject>,
+    name: &str,
+    value: Option<AnyGc>,
+) -> Result<(), Fault> {
+    const FUNCTION: &str = "set_attribute";
+    refuse_in_traversal(FUNCTION)?;
+    let removes = value.is_none();
+    // SAFETY: as the caller says.
+    let old = unsafe { of(object, FUNCTION) }?.set(name, value);
+    if removes && old.is_none() {
+        // SAFETY: as the caller says.
+        let type_name = unsafe { type_of(object) }.name();
+        let text = format!("'{type_name}' object has no attribute '{name}'");
+        return Err(Fault::new(Code::NoAttribute, FUNCTION).of_type(type_name).because(text));
+    }
+    Ok(())
+}
+
+/// Visits the values of an object's managed dictionary: 0, or the visitor's answer. For traverse handlers.
+///
+/// # Safety
+///
+/// `object` is a living dynamic object of a heap; `visit` belongs to `arg`.
+pub unsafe fn visit_managed_dict(object: NonNull<RawObject>, visit: VisitProc, arg: *mut c_void) -> c_int {
+    // SAFETY: as the caller says.
+    unsafe {
+        if !type_of(object).flags().has(Flags::MANAGED_DICT) {
+            return 0;
+        }
+        handlers::note_dict_visit();
+        existing(object).map_or(0, |attributes| attributes.visit(visit, arg))
+    }
+}
+
+/// Empties an object's managed dictionary. Nothing for an object without one.
+///
+/// # Safety
+///
+/// `object` is a living dynamic object of a heap.
+pub unsafe fn clear_managed_dict(object: NonNull<RawObject>) {
+    // SAFETY: as the caller says.
+    unsafe {
+        if type_of(object).flags().has(Flags::MANAGED_DICT)
+            && let Some(attributes) = existing(object)
+        {
+            attributes.clear();
+        }
+    }
+}
+
+/// Gives the dictionary's own memory back, with the object's.
+///
+/// # Safety
+///
+/// The object is of a type with managed dictionaries, and being freed.
+pub(crate) unsafe fn drop_dict(object: NonNull<RawObject>) {
+    // SAFETY: with the flag there is a tail; whoever frees the object is alone with it.
+    unsafe {
+        let dict = instance::tail_slot(object).swap(std::ptr::null_mut(), Ordering::AcqRel);
+        if !dict.is_null() {
+            drop(Box::from_raw(dict.cast::<Attributes>()));
+        }
+    }
+}

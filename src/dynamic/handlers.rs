@@ -1,0 +1,329 @@
+//! How the collector calls handlers: the table of the built-in model for dynamic objects, the visitor, and what is looked at
+//! around a call.
+//!
+//! A traverse handler gets a C function as its visitor and the tracer as an opaque argument. What comes back is only
+//! believed if it is the tracer that this thread handed out last, and the traversal has not ended.
+
+use std::any::TypeId;
+use std::cell::Cell;
+use std::ffi::{c_int, c_void};
+use std::panic::resume_unwind;
+use std::ptr::NonNull;
+
+use crate::During;
+use crate::dynamic::{Flags, RawObject, TypeRecord, attributes, dealloc as generic_dealloc, raw, type_of};
+use crate::error::{Code, Fault};
+use crate::event::CallGuards;
+use crate::header::Header;
+use crate::managed::{self, Core};
+use crate::object::{Tracer, TypeInfo};
+use crate::safepoint;
+use crate::space::Space;
+use crate::{Mutator, tracked};
+
+/// How dynamic objects are handled: the table that their headers lead to.
+pub(crate) static INFO: TypeInfo = TypeInfo {
+    id: TypeId::of::<RawObject>,
+    name,
+    offset: 0,
+    tracked: true,
+    traverse,
+    clear,
+    finalize: Some(finalize),
+    has_finalizer: Some(has_finalizer),
+    drop: None,
+    dealloc: Some(dealloc),
+};
+
+unsafe fn record<'a>(header: NonNull<Header>) -> &'a TypeRecord {
+    // SAFETY: the callers have a living dynamic object: rule D.
+    unsafe { type_of(header.cast()) }
+}
+
+unsafe fn name(header: NonNull<Header>) -> &'static str {
+    // SAFETY: as the caller says.
+    unsafe { record(header) }.name()
+}
+
+unsafe fn has_finalizer(header: NonNull<Header>) -> bool {
+    // SAFETY: as the caller says.
+    unsafe { record(header) }.finalize.is_some()
+}
+
+thread_local! {
+    /// The heap that the tracer handed out last is of.
+    static HEAP: Cell<*const Core> = const { Cell::new(std::ptr::null()) };
+    /// Whether a traverse handler of this thread has visited a managed dictionary since this was last reset.
+    static DICT_VISITED: Cell<bool> = const { Cell::new(false) };
+}
+
+/// The core of the heap that an object lies in.
+fn core_of(object: NonNull<RawObject>) -> *const Core {
+    // SAFETY: the callers have a living object of a heap.
+    unsafe { Space::heap_of(object.as_ptr() as usize).cast::<Core>() }
+}
+
+#[inline]
+unsafe fn traverse(value: NonNull<u8>, tracer: &mut Tracer) {
+    let object = value.cast::<RawObject>();
+    // SAFETY: a living dynamic object, as the caller says.
+    let record = unsafe { type_of(object) };
+    let Some(handler) = record.traverse else { return };
+    if tracer.hand_out() {
+        HEAP.set(core_of(object));
+    }
+    // For reports. A length of 0: a dynamic object has no cells whose locks could be looked at in passing.
+    tracer.enter(value, 0);
+    if record.flags().has(Flags::SERIAL_TRAVERSE) {
+        // SAFETY: the heap of a living object.
+        let _serial = unsafe { (*core_of(object)).model.serial.lock() };
+        // SAFETY: rule H.
+        unsafe { call(handler, record, object, tracer) };
+    } else {
+        // SAFETY: rule H.
+        unsafe { call(handler, record, object, tracer) };
+    }
+}
+
+#[inline(always)]
+unsafe fn call(
+    handler: super::TraverseProc,
+    record: &TypeRecord,
+    object: NonNull<RawObject>,
+    tracer: &mut Tracer,
+) {
+    // SAFETY: rule H; the visitor belongs to its argument.
+    let result = unsafe { handler(object.as_ptr(), visit, (&raw mut *tracer).cast()) };
+    if result != 0 {
+        refused(record, result);
+    }
+}
+
+/// Abandons the collection: the visitor answers 0, so this came from the handler.
+#[cold]
+fn refused(record: &TypeRecord, result: c_int) {
+    // Not a panic with its message on stderr: whoever guards the traversal tells the hook.
+    resume_unwind(Box::new(format!("the traverse handler of '{}' returned {result}", record.name())));
+}
+
+/// The collector's visitor.
+unsafe extern "C" fn visit(target: *mut RawObject, arg: *mut c_void) -> c_int {
+    let tracer = arg.cast::<Tracer>();
+    if !Tracer::is_handed_out(tracer) || !safepoint::is_traversing() {
+        return stale(target);
+    }
+    let core = HEAP.get();
+    // SAFETY: the tracer that this thread's traversal was given, which is going on; the heap was set with it.
+    let (tracer, core) = unsafe { (&mut *tracer, &*core) };
+    let Some(target) = NonNull::new(target) else {
+        return complain(core, tracer, Code::NullVisit, 0);
+    };
+    if core.model.is_checked() && !tracer.takes_everything() && !is_object(core, target) {
+        return complain(core, tracer, Code::FreedPointer, target.as_ptr() as usize);
+    }
+    tracer.edge(target.as_ptr() as usize);
+    0
+}
+
+/// Whether an address in the heap's range is that of a living object. Others are not the heap's business.
+fn is_object(core: &Core, target: NonNull<RawObject>) -> bool {
+    let address = target.as_ptr() as usize;
+    if !core.space.contains(address) {
+        // A static object, or one of another heap: as far as one can tell without looking.
+        return address >= 4096 && address.is_multiple_of(align_of::<RawObject>());
+    }
+    // SAFETY: objects can start there, so the page was handed out.
+    core.space.starts_at(address) && unsafe { core.state(address) }.get() & tracked::LIVE != 0
+}
+
+/// Notes a mistake of the handler that is running, to be told when the world runs again.
+#[cold]
+fn complain(core: &Core, tracer: &Tracer, code: Code, address: usize) -> c_int {
+    let type_name = NonNull::new(std::ptr::with_exposed_provenance_mut::<RawObject>(tracer.entered()))
+        // SAFETY: the object being traversed.
+        .map_or("", |object| unsafe { type_of(object) }.name());
+    core.model.note(Fault::new(code, "traverse").of_type(type_name).at(address));
+    0
+}
+
+/// A visitor that was kept, and called when its traversal was over.
+#[cold]
+fn stale(target: *mut RawObject) -> c_int {
+    let fault = Fault::new(Code::StaleVisitor, "visit").at(target as usize);
+    if Mutator::with_current(|m| raw(m).core().hooks.misuse(&fault)).is_none() {
+        eprintln!("standstill: {fault}");
+    }
+    0
+}
+
+/// A managed dictionary was visited.
+pub(crate) fn note_dict_visit() {
+    DICT_VISITED.set(true);
+}
+
+/// Traverses one object outside of a collection, and returns what was visited, wherever it lies.
+///
+/// The guard of traversals is on: the handler may do what it may in a stop.
+unsafe fn walk(m: &Mutator, object: NonNull<RawObject>) -> Result<Vec<usize>, Fault> {
+    let mut tracer = Tracer::new(0, usize::MAX);
+    let guard = safepoint::traversing();
+    // SAFETY: a living object, as the caller says, that nobody changes meanwhile.
+    let result = crate::event::guarded(|| unsafe { traverse(object.cast(), &mut tracer) });
+    drop(guard);
+    raw(m).model().tell_notes(&raw(m).core().hooks);
+    match result {
+        Ok(()) => Ok(tracer.edges().to_vec()),
+        Err(payload) => {
+            // SAFETY: as above.
+            let type_name = unsafe { type_of(object) }.name();
+            let text = crate::event::panic_message(payload);
+            Err(Fault::new(Code::HandlerError, "traverse").of_type(type_name).because(text))
+        }
+    }
+}
+
+/// Calls `f` with each object that one object refers to, as often as its traverse handler visits it.
+///
+/// # Errors
+///
+/// When the handler refuses, or panics.
+///
+/// # Safety
+///
+/// `object` is a living dynamic object of the mutator's heap, and nobody changes it meanwhile.
+pub unsafe fn referents(
+    m: &Mutator,
+    object: NonNull<RawObject>,
+    mut f: impl FnMut(NonNull<RawObject>),
+) -> Result<(), Fault> {
+    // SAFETY: as the caller says.
+    for address in unsafe { walk(m, object) }? {
+        if let Some(target) = NonNull::new(std::ptr::with_exposed_provenance_mut(address)) {
+            f(target);
+        }
+    }
+    Ok(())
+}
+
+/// Checked mode, before an object is tracked: its fields must lead to objects. The first instance of a type shows whether the
+/// handler visits what it has to.
+///
+/// # Safety
+///
+/// As for [`referents`].
+pub(crate) unsafe fn check_fields(
+    m: &Mutator,
+    object: NonNull<RawObject>,
+    function: &'static str,
+) -> Result<(), Fault> {
+    use std::sync::atomic::Ordering::Relaxed;
+    // SAFETY: as the caller says.
+    let record = unsafe { type_of(object) };
+    DICT_VISITED.set(false);
+    // SAFETY: as the caller says.
+    let visited = unsafe { walk(m, object) }?;
+    let core = raw(m).core();
+    for &address in &visited {
+        let target = NonNull::new(std::ptr::with_exposed_provenance_mut(address));
+        if target.is_some_and(|target| !is_object(core, target)) {
+            return Err(Fault::new(Code::FreedPointer, function)
+                .of_type(record.name())
+                .at(object.as_ptr() as usize)
+                .because(format!("a field leads to {address:#x}, where no object is")));
+        }
+    }
+    if !record.tried.swap(true, Relaxed) {
+        let report = |code| core.hooks.misuse(&Fault::new(code, function).of_type(record.name()));
+        if record.is_heap_type() && !visited.contains(&(record.object as usize)) {
+            report(Code::MissingTypeVisit);
+        }
+        if record.flags().has(Flags::MANAGED_DICT) && !DICT_VISITED.get() {
+            report(Code::MissingDictVisit);
+        }
+    }
+    Ok(())
+}
+
+/// Runs a handler whose failure no caller can be told of.
+pub(crate) fn guarded(m: &Mutator, during: During, type_name: &'static str, f: impl FnOnce()) {
+    let Some(&guards) = raw(m).core().hooks.guards.get() else { return f() };
+    (guards.enter)();
+    // Not caught here: a panic passes through, with the indicator as it was.
+    struct Leave<'a>(&'a Mutator, During, &'static str, CallGuards);
+    impl Drop for Leave<'_> {
+        fn drop(&mut self) {
+            if let Some(text) = (self.3.leave)() {
+                raw(self.0).core().hooks.unraisable(self.1, self.2, text);
+            }
+        }
+    }
+    let _leave = Leave(m, during, type_name, guards);
+    f();
+}
+
+unsafe fn clear(value: NonNull<u8>, m: *const ()) {
+    let object = value.cast::<RawObject>();
+    // SAFETY: a living dynamic object, as the caller says; `m` is a mutator; rule H.
+    unsafe {
+        let (record, m) = (type_of(object), managed::mutator(m));
+        let Some(handler) = record.clear else { return };
+        guarded(m, During::Clear, record.name(), || {
+            handler(object.as_ptr());
+        });
+        if raw(m).model().is_checked()
+            && let Err(fault) = check_fields(m, object, "clear")
+        {
+            raw(m).core().hooks.misuse(&fault);
+        }
+    }
+}
+
+unsafe fn finalize(header: NonNull<Header>, m: *const ()) {
+    // SAFETY: a living dynamic object, as the caller says, whose state was set before; `m` is a mutator; rule H.
+    unsafe {
+        let (record, m) = (record(header), managed::mutator(m));
+        let Some(handler) = record.finalize else { return };
+        guarded(m, During::Finalize, record.name(), || handler(header.as_ptr().cast()));
+    }
+}
+
+unsafe fn dealloc(header: NonNull<Header>, m: *const ()) {
+    let object = header.cast::<RawObject>();
+    // SAFETY: a dying dynamic object, as the caller says; `m` is a mutator; rule H.
+    unsafe {
+        let record = type_of(object);
+        match record.dealloc.filter(|_| record.own_dealloc) {
+            Some(handler) => handler(object.as_ptr()),
+            None => generic_dealloc(managed::mutator(m), object),
+        }
+    }
+}
+
+/// The traverse handler of types with attributes alone.
+pub(crate) unsafe extern "C" fn traverse_attributes(
+    object: *mut RawObject,
+    visit: super::VisitProc,
+    arg: *mut c_void,
+) -> c_int {
+    let Some(object) = NonNull::new(object) else { return 0 };
+    // SAFETY: called for a living object, with a visitor and its argument.
+    unsafe {
+        let type_object = type_of(object).object;
+        if !type_object.is_null() {
+            let result = visit(type_object, arg);
+            if result != 0 {
+                return result;
+            }
+        }
+        attributes::visit_managed_dict(object, visit, arg)
+    }
+}
+
+/// The clear handler of types with attributes alone.
+pub(crate) unsafe extern "C" fn clear_attributes(object: *mut RawObject) -> c_int {
+    if let Some(object) = NonNull::new(object) {
+        // SAFETY: called for a living object.
+        unsafe { attributes::clear_managed_dict(object) };
+    }
+    0
+}

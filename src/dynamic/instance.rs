@@ -1,0 +1,640 @@
+//! Instances: allocation, the tracked set, and the end of an object.
+//!
+//! # The end
+//!
+//! When the count reaches 0 the object is *dying*, and its type's dealloc handler has it. The generic one finalizes
+//! (which may bring it back), clears weak references, takes it out of the tracked set, lets its references go by whatever handler there
+//! is, and gives the memory back. One written in C does the same by itself, in [`free`] at last. Until then the memory stays: a
+//! handler that forgets leaks.
+//!
+//! In checked mode freed memory is poisoned, and kept in quarantine for a while, so that a stale address is recognised.
+
+use std::collections::VecDeque;
+use std::ffi::c_void;
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicPtr, Ordering};
+
+use crate::dynamic::{
+    Flags, RawObject, RawVarObject, TYPE_INDEX, TypeRecord, attributes, decref, handlers, header, incref,
+    raw, refuse_in_traversal, type_of,
+};
+use crate::error::{Code, Fault};
+use crate::header::Header;
+use crate::managed;
+use crate::object::Object;
+use crate::space::{GRANULE, Space};
+use crate::weak::Target;
+use crate::{Mutator, tracked};
+
+/// Bytes behind the most that an instance may have.
+const MOST: usize = isize::MAX as usize / 2;
+/// Freed objects that checked mode keeps.
+const QUARANTINE: usize = 4096;
+/// What freed memory is filled with in checked mode.
+const POISON: u8 = 0xdb;
+
+/// The two kinds of objects, by who gives their memory back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Family {
+    /// Those whose types take part in cycle collection.
+    Gc,
+    /// The others.
+    Plain,
+}
+
+fn object_of(object: NonNull<RawObject>) -> Object {
+    Object::new(object.cast())
+}
+
+/// A fault concerning an object.
+fn fault_at(code: Code, function: &'static str, object: NonNull<RawObject>, record: &TypeRecord) -> Fault {
+    Fault::new(code, function).of_type(record.name()).at(object.as_ptr() as usize)
+}
+
+/// Allocates an instance of the type: zeroed, with one reference, untracked.
+///
+/// `items`: how many, 0 for types without items. `extra`: bytes behind it all.
+///
+/// # Errors
+///
+/// When the number is negative, the type has no items, the size is too large, or there is no memory; in a traverse handler.
+///
+/// # Safety
+///
+/// The record is a ready type's, and the type is alive.
+pub unsafe fn allocate(
+    m: &Mutator,
+    record: &TypeRecord,
+    items: isize,
+    extra: usize,
+) -> Result<NonNull<RawObject>, Fault> {
+    // SAFETY: as the caller says.
+    unsafe { allocate_as(m, record, items, extra, false) }
+}
+
+/// As [`allocate`], tracked at once if the type takes part in cycle collection: its fields are null until somebody sets them.
+///
+/// # Errors
+///
+/// As for [`allocate`].
+///
+/// # Safety
+///
+/// As for [`allocate`].
+#[inline]
+pub unsafe fn allocate_tracked(
+    m: &Mutator,
+    record: &TypeRecord,
+    items: isize,
+) -> Result<NonNull<RawObject>, Fault> {
+    // SAFETY: as the caller says.
+    unsafe {
+        let object = allocate_as(m, record, items, 0, record.has_gc())?;
+        if super::is_checked(m)
+            && record.has_gc()
+            && !record.tried.load(Ordering::Relaxed)
+            && let Err(fault) = handlers::check_fields(m, object, "allocation")
+        {
+            raw(m).core().hooks.misuse(&fault);
+        }
+        Ok(object)
+    }
+}
+
+#[inline]
+unsafe fn allocate_as(
+    m: &Mutator,
+    record: &TypeRecord,
+    items: isize,
+    extra: usize,
+    tracked: bool,
+) -> Result<NonNull<RawObject>, Fault> {
+    if items == 0
+        && extra == 0
+        && record.item_size == 0
+        && let Some(class) = record.class
+        && !crate::safepoint::is_traversing()
+    {
+        // The common case: everything about the size is known.
+        let size = record.basic_size + if record.flags().has(Flags::MANAGED_DICT) { 8 } else { 0 };
+        let cell = m.raw().allocate_cell(class).map_err(|reason| memory(record, reason.to_string()))?;
+        // SAFETY: fresh memory of at least `size` bytes.
+        return Ok(unsafe { be_born(m, record, cell, size, 0, tracked) });
+    }
+    let size = instance_size(record, items, extra)?;
+    // SAFETY: as the caller says.
+    let object = unsafe { allocate_sized(m, record, size, record.flags().has(Flags::MANAGED_DICT)) }?;
+    if record.item_size != 0 {
+        // SAFETY: objects with items have the room for their number.
+        unsafe { (*object.cast::<RawVarObject>().as_ptr()).size = items };
+    }
+    if tracked {
+        // SAFETY: just made.
+        unsafe { m.raw().track(object_of(object)) };
+    }
+    Ok(object)
+}
+
+#[cold]
+fn memory(record: &TypeRecord, reason: String) -> Fault {
+    Fault::new(Code::Memory, "allocation").of_type(record.name()).because(reason)
+}
+
+/// Bytes of an instance, without its tail.
+fn instance_size(record: &TypeRecord, items: isize, extra: usize) -> Result<usize, Fault> {
+    const FUNCTION: &str = "allocation";
+    let fault = |code, text: String| Err(Fault::new(code, FUNCTION).of_type(record.name()).because(text));
+    let Ok(items) = usize::try_from(items) else {
+        return fault(Code::BadSize, format!("{items} items"));
+    };
+    if record.item_size == 0 && items != 0 {
+        return fault(Code::NotResizable, "the type has no items".to_owned());
+    }
+    if extra != 0 && record.item_size != 0 {
+        return fault(Code::BadSize, "extra bytes would lie where the items do".to_owned());
+    }
+    let size = items
+        .checked_mul(record.item_size)
+        .and_then(|bytes| bytes.checked_add(record.basic_size))
+        .and_then(|bytes| bytes.checked_add(extra))
+        .and_then(|bytes| bytes.checked_next_multiple_of(size_of::<usize>()));
+    match size {
+        Some(size) if size <= MOST => Ok(size),
+        _ => fault(Code::Memory, "an object of this size cannot exist".to_owned()),
+    }
+}
+
+/// Allocates `size` bytes as an object of a type, untracked, with or without a tail.
+///
+/// # Safety
+///
+/// The record is a ready type's, and the type is alive; `size` is that of an instance at least.
+pub(crate) unsafe fn allocate_sized(
+    m: &Mutator,
+    record: &TypeRecord,
+    size: usize,
+    tail: bool,
+) -> Result<NonNull<RawObject>, Fault> {
+    refuse_in_traversal("allocation").map_err(|fault| fault.of_type(record.name()))?;
+    let whole = size + if tail { size_of::<usize>() } else { 0 };
+    let cell = m.raw().allocate(whole, GRANULE).map_err(|reason| memory(record, reason.to_string()))?;
+    // SAFETY: fresh memory of that size.
+    unsafe {
+        let object = be_born(m, record, cell, size, 0, false);
+        if tail {
+            set_tail(object, std::ptr::null_mut());
+        }
+        Ok(object)
+    }
+}
+
+/// Makes fresh memory an object.
+#[inline(always)]
+unsafe fn be_born(
+    m: &Mutator,
+    record: &TypeRecord,
+    cell: NonNull<u8>,
+    size: usize,
+    items: isize,
+    tracked: bool,
+) -> NonNull<RawObject> {
+    let object = cell.cast::<RawObject>();
+    // SAFETY: the memory is fresh, and of that size; nobody else knows it.
+    unsafe {
+        object.write(RawObject { header: Header::new(m.id(), TYPE_INDEX), record });
+        let head = size_of::<RawObject>();
+        cell.add(head).write_bytes(0, size - head);
+        if record.flags().has(Flags::MANAGED_DICT) {
+            set_tail(object, std::ptr::null_mut());
+        }
+        if items != 0 {
+            (*object.cast::<RawVarObject>().as_ptr()).size = items;
+        }
+        if let Some(type_object) = NonNull::new(record.object) {
+            incref(type_object);
+        }
+        let finalizer = if record.finalize.is_some() { tracked::FINALIZER } else { 0 };
+        m.raw().publish_as(object_of(object), finalizer | if tracked { tracked::TRACKED } else { 0 });
+    }
+    object
+}
+
+/// The last word of an object's cell.
+///
+/// # Safety
+///
+/// The object lies in a heap, and was allocated with a tail.
+pub(crate) unsafe fn tail_slot<'a>(object: NonNull<RawObject>) -> &'a AtomicPtr<c_void> {
+    let address = object.as_ptr() as usize;
+    // SAFETY: the object lives, so its heap's core does; a cell in use is at least as large as was asked for.
+    unsafe {
+        let core = &*Space::heap_of(address).cast::<managed::Core>();
+        let bytes = core.space.page_of(address).shape().cell_bytes();
+        object.cast::<u8>().add(bytes - size_of::<usize>()).cast::<AtomicPtr<c_void>>().as_ref()
+    }
+}
+
+/// # Safety
+///
+/// As for [`tail_slot`].
+pub(crate) unsafe fn set_tail(object: NonNull<RawObject>, tail: *mut c_void) {
+    // SAFETY: as the caller says. Release: who reads the word sees what it leads to.
+    unsafe { tail_slot(object) }.store(tail, Ordering::Release);
+}
+
+/// # Safety
+///
+/// As for [`tail_slot`].
+pub(crate) unsafe fn tail(object: NonNull<RawObject>) -> *mut c_void {
+    // SAFETY: as the caller says. Acquire: pairs with the release in `set_tail`.
+    unsafe { tail_slot(object) }.load(Ordering::Acquire)
+}
+
+/// How many items an object has; an error for one of a type without.
+///
+/// # Errors
+///
+/// See above.
+///
+/// # Safety
+///
+/// `object` is a living dynamic object.
+pub unsafe fn size(object: NonNull<RawObject>) -> Result<isize, Fault> {
+    // SAFETY: rule D; objects with items have their number there.
+    unsafe {
+        let record = type_of(object);
+        if record.item_size == 0 {
+            return Err(fault_at(Code::NotResizable, "size", object, record));
+        }
+        Ok((*object.cast::<RawVarObject>().as_ptr()).size)
+    }
+}
+
+/// How many references there are; `None`: the object is immortal. A snapshot.
+///
+/// # Safety
+///
+/// `object` is a living dynamic object.
+pub unsafe fn count(object: NonNull<RawObject>) -> Option<i64> {
+    // SAFETY: as the caller says.
+    unsafe { header(object).as_ref() }.count()
+}
+
+/// Gives an object another number of items. It may move: the old address is dead then. New items are zero.
+///
+/// # Errors
+///
+/// When the object is tracked, shared, or weakly referred to, is of a type without items or without cycle collection, the
+/// number is negative or too large, there is no memory, or in checked mode a reference would be cut off. The object is as it was then.
+///
+/// # Safety
+///
+/// `object` is a living dynamic object of the mutator's heap; the caller owns its reference, and gives it up for
+/// the new one if this succeeds.
+pub unsafe fn resize(
+    m: &Mutator,
+    object: NonNull<RawObject>,
+    items: isize,
+) -> Result<NonNull<RawObject>, Fault> {
+    const FUNCTION: &str = "resize";
+    refuse_in_traversal(FUNCTION)?;
+    // SAFETY: rule D, and as the caller says; the new object is as large as its type and number ask.
+    unsafe {
+        let record = type_of(object);
+        let fault = |code| Err(fault_at(code, FUNCTION, object, record));
+        if !record.has_gc() {
+            return fault(Code::NotGcObject);
+        }
+        if record.item_size == 0 {
+            return fault(Code::NotResizable);
+        }
+        if is_tracked(m, object) {
+            return fault(Code::TrackedResize);
+        }
+        if count(object) != Some(1) || m.raw().model().weak.get(header(object)).is_some() {
+            return fault(Code::SharedResize);
+        }
+        let size = instance_size(record, items, 0)?;
+        let before = (*object.cast::<RawVarObject>().as_ptr()).size.unsigned_abs() * record.item_size;
+        let after = items.unsigned_abs() * record.item_size;
+        if super::is_checked(m) && record.flags().has(Flags::ITEMS_ARE_REFERENCES) {
+            let cut = (after..before).step_by(size_of::<usize>());
+            let at =
+                |offset: usize| object.cast::<u8>().add(record.basic_size + offset).cast::<usize>().read();
+            if cut.map(at).any(|item| item != 0) {
+                return fault(Code::CutReferences);
+            }
+        }
+        let dict = record.flags().has(Flags::MANAGED_DICT);
+        let new = allocate_sized(m, record, size, dict)?;
+        // Everything between header and record, and the end of what both have.
+        let head = size_of::<RawObject>();
+        let kept = record.basic_size - head + before.min(after);
+        object.cast::<u8>().add(head).copy_to_nonoverlapping(new.cast::<u8>().add(head), kept);
+        (*new.cast::<RawVarObject>().as_ptr()).size = items;
+        if dict {
+            set_tail(new, tail(object));
+            set_tail(object, std::ptr::null_mut());
+        }
+        let was_finalized = m.raw().is_finalized(object_of(object));
+        if was_finalized {
+            m.raw().core().state(new.as_ptr() as usize).set(tracked::FINALIZED);
+        }
+        give_back(m, object);
+        if let Some(type_object) = NonNull::new(record.object) {
+            // The new object has its own.
+            decref(type_object);
+        }
+        Ok(new)
+    }
+}
+
+/// Puts an object into the tracked set.
+///
+/// # Errors
+///
+/// When its type takes no part in cycle collection, when it is tracked already, in a traverse handler, and in checked mode when a
+/// field leads to what is no object: then it stays untracked.
+///
+/// # Safety
+///
+/// `object` is a living dynamic object of the mutator's heap, and its fields can be traversed.
+pub unsafe fn track(m: &Mutator, object: NonNull<RawObject>) -> Result<(), Fault> {
+    const FUNCTION: &str = "track";
+    refuse_in_traversal(FUNCTION)?;
+    // SAFETY: as the caller says.
+    unsafe {
+        let record = type_of(object);
+        if !is_gc(object) || !raw(m).owns(object_of(object)) {
+            return Err(fault_at(Code::NotGcObject, FUNCTION, object, record));
+        }
+        if is_tracked(m, object) {
+            return Err(fault_at(Code::AlreadyTracked, FUNCTION, object, record));
+        }
+        if super::is_checked(m) {
+            handlers::check_fields(m, object, FUNCTION)?;
+        }
+        raw(m).track(object_of(object));
+    }
+    Ok(())
+}
+
+/// Takes an object out of the tracked set; nothing if it is not in it.
+///
+/// # Errors
+///
+/// When its type takes no part in cycle collection, and in a traverse handler.
+///
+/// # Safety
+///
+/// `object` is a living dynamic object of the mutator's heap.
+pub unsafe fn untrack(m: &Mutator, object: NonNull<RawObject>) -> Result<(), Fault> {
+    const FUNCTION: &str = "untrack";
+    refuse_in_traversal(FUNCTION)?;
+    // SAFETY: as the caller says.
+    unsafe {
+        if !is_gc(object) || !raw(m).owns(object_of(object)) {
+            return Err(fault_at(Code::NotGcObject, FUNCTION, object, type_of(object)));
+        }
+        raw(m).untrack(object_of(object));
+    }
+    Ok(())
+}
+
+/// Whether an object is in the tracked set.
+///
+/// # Safety
+///
+/// `object` is a living dynamic object.
+pub unsafe fn is_tracked(m: &Mutator, object: NonNull<RawObject>) -> bool {
+    // SAFETY: as the caller says.
+    raw(m).owns(object_of(object)) && unsafe { raw(m).is_tracked(object_of(object)) }
+}
+
+/// Whether an object's finalizer has been called.
+///
+/// # Safety
+///
+/// `object` is a living dynamic object.
+pub unsafe fn is_finalized(m: &Mutator, object: NonNull<RawObject>) -> bool {
+    // SAFETY: as the caller says.
+    raw(m).owns(object_of(object)) && unsafe { raw(m).is_finalized(object_of(object)) }
+}
+
+/// Whether an object takes part in cycle collection: its type says so, and its own test, if there is one, agrees.
+///
+/// # Safety
+///
+/// `object` is a living dynamic object.
+pub unsafe fn is_gc(object: NonNull<RawObject>) -> bool {
+    // SAFETY: rules D and H. What is static is in no heap.
+    unsafe {
+        if header(object).as_ref().is_static() {
+            return false;
+        }
+        let record = type_of(object);
+        record.has_gc() && record.is_gc.is_none_or(|test| test(object.as_ptr()) != 0)
+    }
+}
+
+/// Gives an object's memory back: the last step of a dealloc handler, or of a constructor that failed.
+///
+/// It neither releases fields nor the type, and runs no handler.
+///
+/// # Errors
+///
+/// When the memory is of the other family, or references are left: nothing has happened then. [`Code::StillTracked`] alone comes
+/// after the memory was given back.
+///
+/// # Safety
+///
+/// `object` is a dynamic object of the mutator's heap that nobody uses any more.
+pub unsafe fn free(m: &Mutator, object: NonNull<RawObject>, family: Family) -> Result<(), Fault> {
+    const FUNCTION: &str = "free";
+    refuse_in_traversal(FUNCTION)?;
+    // SAFETY: as the caller says.
+    unsafe {
+        let record = type_of(object);
+        let fault = |code| fault_at(code, FUNCTION, object, record);
+        if !raw(m).owns(object_of(object)) || record.has_gc() != (family == Family::Gc) {
+            return Err(fault(Code::WrongAllocator));
+        }
+        if count(object).is_none_or(|count| count > 1) {
+            return Err(fault(Code::ReferencesLeft));
+        }
+        let was_tracked = raw(m).untrack(object_of(object));
+        let result = if was_tracked { Err(fault(Code::StillTracked)) } else { Ok(()) };
+        clear_weak_references(m, object);
+        if record.flags().has(Flags::MANAGED_DICT) {
+            attributes::drop_dict(object);
+        }
+        give_back(m, object);
+        result
+    }
+}
+
+/// Gives memory back, in checked mode by way of the quarantine.
+unsafe fn give_back(m: &Mutator, object: NonNull<RawObject>) {
+    let model = raw(m).model();
+    // SAFETY: the callers are done with the object.
+    unsafe {
+        if !model.is_checked() {
+            raw(m).free(object.cast());
+            return;
+        }
+        let core = raw(m).core();
+        let address = object.as_ptr() as usize;
+        let bytes = core.space.page_of(address).shape().cell_bytes();
+        let head = size_of::<RawObject>();
+        object.cast::<u8>().add(head).write_bytes(POISON, bytes - head);
+        core.state(address).death();
+        let oldest = {
+            let mut kept: crate::sync::MutexGuard<'_, VecDeque<Target>> = model.quarantine.lock();
+            kept.push_back(Target(object.cast()));
+            if kept.len() > QUARANTINE { kept.pop_front() } else { None }
+        };
+        if let Some(oldest) = oldest {
+            raw(m).free(oldest.0.cast());
+        }
+    }
+}
+
+/// Calls an object's finalizer, unless that has been done.
+///
+/// # Safety
+///
+/// `object` is a living dynamic object of the mutator's heap, to which the caller has a reference.
+pub unsafe fn call_finalizer(m: &Mutator, object: NonNull<RawObject>) {
+    // SAFETY: as the caller says; rule H.
+    unsafe {
+        let record = type_of(object);
+        let Some(finalize) = record.finalize else { return };
+        if record.has_gc() || raw(m).owns(object_of(object)) {
+            let state = raw(m).core().state(object.as_ptr() as usize);
+            // Before the call: once, whatever it does.
+            if state.set(tracked::FINALIZED) & tracked::FINALIZED != 0 {
+                return;
+            }
+        }
+        handlers::guarded(m, crate::During::Finalize, record.name(), || finalize(object.as_ptr()));
+    }
+}
+
+/// Calls a dying object's finalizer, in its dealloc handler; `true`: the object is alive again, and the handler is to return at
+/// once.
+///
+/// # Safety
+///
+/// `object` is dying on this thread, in its dealloc handler.
+pub unsafe fn call_finalizer_from_dealloc(m: &Mutator, object: NonNull<RawObject>) -> bool {
+    // SAFETY: as the caller says.
+    unsafe {
+        if type_of(object).finalize.is_none() || is_finalized(m, object) {
+            return false;
+        }
+        !managed::revived(raw(m), header(object), || call_finalizer(m, object))
+    }
+}
+
+/// Kills the weak references of a dying object, and calls their callbacks.
+///
+/// # Safety
+///
+/// As for [`call_finalizer_from_dealloc`].
+pub unsafe fn clear_weak_references(m: &Mutator, object: NonNull<RawObject>) {
+    // SAFETY: as the caller says.
+    unsafe { managed::clear_weak_references(raw(m), header(object)) };
+}
+
+/// The generic dealloc handler.
+///
+/// # Safety
+///
+/// As for [`call_finalizer_from_dealloc`].
+pub unsafe fn dealloc(m: &Mutator, object: NonNull<RawObject>) {
+    // SAFETY: as the caller says; rules D and H.
+    unsafe {
+        let record = type_of(object);
+        let gc = record.has_gc();
+        // Tracked as it was, while they run: one that comes back needs nothing done to it.
+        if call_finalizer_from_dealloc(m, object) || call_legacy(m, object, record) {
+            return;
+        }
+        if gc {
+            raw(m).untrack(object_of(object));
+        }
+        clear_weak_references(m, object);
+        if record.flags().has(Flags::MANAGED_DICT) {
+            attributes::clear_managed_dict(object);
+        }
+        // Kept past the object: its memory may be the last to hold the type.
+        let type_object = NonNull::new(record.object);
+        let base = record.mro().find(|base| base.own_dealloc);
+        if let Some(base) = base
+            && let Some(dealloc) = base.dealloc
+        {
+            let base_is_heap_type = base.is_heap_type();
+            dealloc(object.as_ptr());
+            if let Some(type_object) = type_object.filter(|_| !base_is_heap_type) {
+                decref(type_object);
+            }
+            return;
+        }
+        if let Some(clear) = record.clear {
+            handlers::guarded(m, crate::During::Clear, record.name(), || {
+                clear(object.as_ptr());
+            });
+        }
+        (record.free)(object.as_ptr().cast());
+        if let Some(type_object) = type_object {
+            decref(type_object);
+        }
+    }
+}
+
+/// Calls the legacy finalizer of a dying object; `true`: it is alive again.
+unsafe fn call_legacy(m: &Mutator, object: NonNull<RawObject>, record: &TypeRecord) -> bool {
+    let Some(del) = record.del else { return false };
+    // SAFETY: as for `dealloc`; rule H.
+    unsafe {
+        !managed::revived(raw(m), header(object), || {
+            handlers::guarded(m, crate::During::Finalize, record.name(), || del(object.as_ptr()));
+        })
+    }
+}
+
+/// [`allocate_tracked`] as a slot, for types whose face is their record or object.
+pub(crate) unsafe extern "C" fn generic_alloc(face: *mut c_void, items: isize) -> *mut RawObject {
+    // SAFETY: called with a type's face, by a runtime without a better function: its object, or the record.
+    let made = Mutator::with_current(|m| unsafe {
+        let record = record_of_face(m, face)?;
+        allocate_tracked(m, record, items).ok()
+    });
+    made.flatten().map_or(std::ptr::null_mut(), NonNull::as_ptr)
+}
+
+/// The record behind a face that no runtime has given: the record itself, or the type's object.
+unsafe fn record_of_face<'a>(m: &Mutator, face: *mut c_void) -> Option<&'a TypeRecord> {
+    let face = NonNull::new(face)?;
+    if raw(m).owns(Object::new(face.cast())) {
+        // SAFETY: an object of this heap, by the caller's word a type's.
+        unsafe { super::describe(face.cast()) }
+    } else {
+        // SAFETY: a static type's record.
+        Some(unsafe { face.cast::<TypeRecord>().as_ref() })
+    }
+}
+
+/// [`free`] as a slot.
+pub(crate) unsafe extern "C" fn generic_free(object: *mut c_void) {
+    let Some(object) = NonNull::new(object.cast::<RawObject>()) else { return };
+    Mutator::with_current(|m| {
+        // SAFETY: called at an object's end.
+        unsafe {
+            let family = if type_of(object).has_gc() { Family::Gc } else { Family::Plain };
+            if let Err(fault) = free(m, object, family) {
+                raw(m).core().hooks.misuse(&fault);
+            }
+        }
+    });
+}

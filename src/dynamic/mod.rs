@@ -1,0 +1,314 @@
+//! Floor 5: dynamic objects: types made at run time, with handlers, as in CPython's object protocol.
+//!
+//! For runtimes whose objects have types that a program makes: classes, extension types, modules. The C ABI (the
+//! package `standstill-capi`) is this module with C's names. Dynamic and typed objects live in one heap, refer to
+//! each other ([`AnyGc`] is a handle to either), and are collected together.
+//!
+//! # An object
+//!
+//! ```text
+//!  0          16         24         32
+//! +----------+----------+----------+----------------------+-----------+------+
+//! | header   | record   | (items)  | fields …             | items …   | tail |
+//! +----------+----------+----------+----------------------+-----------+------+
+//!                        only of types with an item size               last word of the cell
+//! ```
+//!
+//! The *record* is the type as the collector sees it: sizes, handlers, bases. It does not change after the type was made
+//! ready. Sizes count from the object's first byte, as CPython's do. The *tail* is there for objects with a managed
+//! dictionary, and for heap types.
+//!
+//! # A type
+//!
+//! is *static* (its record lives for ever, and nobody counts it) or a *heap type*: an object itself, whose tail leads
+//! to the record, and to which each instance owns a reference. A type has a *face*: the address by which a runtime knows it.
+//! For a heap type that is its object; for a static one whatever the runtime says (in C: its `PyTypeObject`).
+//!
+//! # Who runs what, when
+//!
+//! | handler | world | may |
+//! |---|---|---|
+//! | traverse | stopped, on any thread, several at once | call the visitor, and what is listed as safe |
+//! | finalize, weak callbacks | running, in steps 8 and 10, or at count 0 | anything but a safepoint |
+//! | clear | running, in step 10 | the same |
+//! | dealloc | running, at count 0, on the thread that brought it there | the same |
+//!
+//! A handler that breaks its rules can leak, or empty a live object; it cannot make the collector free memory that
+//! is referred to, since nothing is freed but at count 0. What is noticed goes to
+//! [`Heap::on_misuse`](crate::Heap::on_misuse).
+//!
+//! # Rules
+//!
+//! cited by their letters where unsafe code relies on them:
+//!
+//! * **D** (dynamic): a header with type index 0 belongs to a dynamic object, and is followed by the address of
+//!   a record. The record of a living object lives: static ones for ever, others as long as their type's object, to
+//!   which the instance owns a reference.
+//! * **E** (exclusive): fields of an object may be read and written by whoever is attached and holds a reference, as the
+//!   runtime's own locking arranges it. A stop finds nobody in the middle of it.
+//! * **H** (handlers): a handler is what its type's maker said it is. Making a type with handlers is unsafe, for this reason.
+
+mod attributes;
+mod handlers;
+mod instance;
+mod module;
+mod types;
+mod weakref;
+
+use std::ffi::{c_int, c_void};
+use std::fmt;
+use std::ptr::NonNull;
+
+use crate::error::{Code, Fault};
+use crate::header::Header;
+use crate::managed::{self, Raw};
+use crate::safepoint;
+use crate::{AnyGc, Mutator};
+
+pub use attributes::{clear_managed_dict, get_attribute, has_attribute, set_attribute, visit_managed_dict};
+pub use handlers::referents;
+pub use instance::{
+    Family, allocate, allocate_tracked, call_finalizer, call_finalizer_from_dealloc, clear_weak_references,
+    count, dealloc, free, is_finalized, is_gc, is_tracked, resize, size, track, untrack,
+};
+pub use module::{
+    ModuleSpec, module_face, module_name, module_state, module_token, new_module, type_module,
+    type_module_by_token,
+};
+pub use types::{
+    BASE, Defaults, Flags, METATYPE, MODULE, Slots, Type, TypeRecord, TypeSpec, WEAKREF, base_by_token,
+    describe, item_data, ready_heap, ready_static, type_data,
+};
+pub use weakref::{WeakCall, new_weakref, weakref_target};
+
+/// The start of every dynamic object: 24 bytes.
+///
+/// Only its address means something outside of this module.
+#[repr(C)]
+pub struct RawObject {
+    header: Header,
+    record: *const TypeRecord,
+}
+
+/// The start of a dynamic object with items: 32 bytes.
+#[repr(C)]
+pub struct RawVarObject {
+    base: RawObject,
+    size: isize,
+}
+
+const _: () = assert!(size_of::<RawObject>() == 24 && size_of::<RawVarObject>() == 32);
+
+impl fmt::Debug for RawObject {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "RawObject({:p})", &raw const *self)
+    }
+}
+
+impl fmt::Debug for RawVarObject {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "RawVarObject({:p})", &raw const *self)
+    }
+}
+
+impl RawObject {
+    /// An immortal object outside any heap, for statics: it is counted by nobody, and of no type until
+    /// [`set_static_type`] says so.
+    pub const fn immortal() -> Self {
+        Self { header: Header::immortal(), record: std::ptr::null() }
+    }
+}
+
+/// Called by a traverse handler for each reference, with the argument that the handler was given. What is not 0 is to be
+/// returned at once.
+pub type VisitProc = unsafe extern "C" fn(*mut RawObject, *mut c_void) -> c_int;
+/// Visits what an object refers to.
+pub type TraverseProc = unsafe extern "C" fn(*mut RawObject, VisitProc, *mut c_void) -> c_int;
+/// Answers a question about an object, or clears it.
+pub type Inquiry = unsafe extern "C" fn(*mut RawObject) -> c_int;
+/// Finalizes or destroys an object.
+pub type Destructor = unsafe extern "C" fn(*mut RawObject);
+/// Makes an instance of the type with this face.
+pub type AllocProc = unsafe extern "C" fn(*mut c_void, isize) -> *mut RawObject;
+/// Gives an object's memory back.
+pub type FreeProc = unsafe extern "C" fn(*mut c_void);
+
+/// The type index of dynamic objects, in every heap: rule D.
+pub(crate) const TYPE_INDEX: u32 = 0;
+
+pub(crate) use handlers::INFO;
+
+/// The record of an object's type.
+///
+/// # Safety
+///
+/// `object` is a living dynamic object. The record is borrowed from it: rule D.
+#[inline(always)]
+pub unsafe fn type_of<'a>(object: NonNull<RawObject>) -> &'a TypeRecord {
+    // SAFETY: rule D.
+    unsafe { &*(*object.as_ptr()).record }
+}
+
+/// The record of an object's type; `None`: it is static, and nobody has given it a type yet.
+///
+/// # Safety
+///
+/// As for [`type_of`].
+pub unsafe fn try_type_of<'a>(object: NonNull<RawObject>) -> Option<&'a TypeRecord> {
+    // SAFETY: rule D; a static's word is null until it is set.
+    unsafe { (*object.as_ptr()).record.as_ref() }
+}
+
+/// Gives a static object its type.
+///
+/// # Safety
+///
+/// The object lies in a static, is [immortal](RawObject::immortal), and nobody else looks at it now.
+pub unsafe fn set_static_type(object: NonNull<RawObject>, record: &'static TypeRecord) {
+    // SAFETY: as the caller says.
+    unsafe { (*object.as_ptr()).record = record };
+}
+
+fn header(object: NonNull<RawObject>) -> NonNull<Header> {
+    object.cast()
+}
+
+/// Adds a reference; `false`: refused, in a traverse handler.
+///
+/// # Safety
+///
+/// The caller has a reference to the object.
+#[inline(always)]
+pub unsafe fn incref(object: NonNull<RawObject>) -> bool {
+    let current = safepoint::current();
+    // SAFETY: the caller's reference keeps the object alive.
+    let header = unsafe { header(object).as_ref() };
+    if header.is_owned_by(current) {
+        header.clone_ref(current);
+        return true;
+    }
+    incref_slow(header, current)
+}
+
+#[inline(never)]
+fn incref_slow(header: &Header, current: u64) -> bool {
+    if safepoint::is_traversing() {
+        return false;
+    }
+    // An immortal's count means nothing, and its line may be shared by everybody.
+    if header.count().is_some() {
+        header.clone_ref(current);
+    }
+    true
+}
+
+/// Drops a reference; `false`: refused, in a traverse handler.
+///
+/// # Safety
+///
+/// The caller owns the reference, and gives it up.
+#[inline(always)]
+pub unsafe fn decref(object: NonNull<RawObject>) -> bool {
+    // SAFETY: the reference keeps the object alive.
+    if unsafe { header(object).as_ref() }.try_drop_local(safepoint::current()) {
+        return true;
+    }
+    // SAFETY: as the caller says.
+    unsafe { decref_slow(object) }
+}
+
+#[inline(never)]
+unsafe fn decref_slow(object: NonNull<RawObject>) -> bool {
+    if safepoint::is_traversing() {
+        return false;
+    }
+    // SAFETY: as the caller says. An immortal may lie in no heap.
+    unsafe {
+        if header(object).as_ref().count().is_some() {
+            managed::drop_reference(header(object));
+        }
+    }
+    true
+}
+
+/// A handle to an object, from a reference that the caller gives up.
+///
+/// # Safety
+///
+/// The caller owns a reference to the object, which lies in a heap.
+pub unsafe fn from_raw(object: NonNull<RawObject>) -> AnyGc {
+    // SAFETY: as the caller says.
+    unsafe { AnyGc::from_header(header(object)) }
+}
+
+/// The address of the object that a handle refers to. It holds no reference.
+pub fn as_raw(gc: &AnyGc) -> NonNull<RawObject> {
+    gc.header().cast()
+}
+
+/// The reference of a handle, as an address.
+pub fn into_raw(gc: AnyGc) -> NonNull<RawObject> {
+    let gc = std::mem::ManuallyDrop::new(gc);
+    gc.header().cast()
+}
+
+/// Whether a handle refers to a dynamic object.
+pub fn is_dynamic(gc: &AnyGc) -> bool {
+    // SAFETY: the handle keeps the object alive.
+    unsafe { gc.header().as_ref() }.type_index() == TYPE_INDEX
+}
+
+/// What an address is, as far as looking it up can tell.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Address {
+    /// A living object of the mutator's heap.
+    Live,
+    /// An immortal object outside of all heaps, by what lies there.
+    Static,
+    /// An object of the mutator's heap that was freed.
+    Freed,
+    /// Nothing that this heap knows.
+    Foreign,
+}
+
+/// Looks an address up in the mutator's heap: what checked mode does with every pointer that comes in.
+///
+/// # Safety
+///
+/// Outside of the heap the first 16 bytes must be readable.
+pub unsafe fn look_up(m: &Mutator, object: NonNull<RawObject>) -> Address {
+    let address = object.as_ptr() as usize;
+    let space = &m.raw().core().space;
+    if !space.contains(address) {
+        if !address.is_multiple_of(align_of::<RawObject>()) || crate::space::is_in_any_heap(address) {
+            return Address::Foreign;
+        }
+        // SAFETY: readable, as the caller says.
+        let header = unsafe { header(object).as_ref() };
+        return if header.is_static() { Address::Static } else { Address::Foreign };
+    }
+    if !space.starts_at(address) {
+        return Address::Foreign;
+    }
+    // SAFETY: an object can start there, so its page was handed out.
+    let state = unsafe { m.raw().core().state(address) }.get();
+    if state & crate::tracked::LIVE != 0 { Address::Live } else { Address::Freed }
+}
+
+/// Whether the mutator's heap is in checked mode.
+#[inline]
+pub fn is_checked(m: &Mutator) -> bool {
+    m.raw().model().is_checked()
+}
+
+/// Fails outside of traversals as `function` unless the mutator can be used for what changes objects.
+fn refuse_in_traversal(function: &'static str) -> Result<(), Fault> {
+    if safepoint::is_traversing() {
+        return Err(Fault::new(Code::InTraversal, function));
+    }
+    Ok(())
+}
+
+fn raw(m: &Mutator) -> &Raw {
+    m.raw()
+}

@@ -1,0 +1,224 @@
+//! Modules: objects with a name, a token and a state of bytes, to which types can belong.
+
+use std::ffi::{CString, c_int, c_void};
+use std::ptr::NonNull;
+
+use crate::dynamic::{
+    Destructor, FreeProc, Inquiry, MODULE, RawObject, Slots, TraverseProc, TypeRecord, VisitProc, instance,
+    type_of,
+};
+use crate::error::{Code, Fault};
+use crate::{AnyGc, Mutator};
+
+/// What a module is to be.
+#[derive(Clone, Debug)]
+pub struct ModuleSpec {
+    /// Its name.
+    pub name: String,
+    /// Bytes of state, zeroed; 0: none.
+    pub state_size: usize,
+    /// What it is found by.
+    pub token: usize,
+    /// An address that the runtime keeps with it.
+    pub face: *const c_void,
+    /// Visits what the state holds. Called with the module.
+    pub traverse: Option<TraverseProc>,
+    /// Lets go of what the state holds.
+    pub clear: Option<Inquiry>,
+    /// Called before the state goes.
+    pub free: Option<FreeProc>,
+}
+
+impl ModuleSpec {
+    /// A module without state.
+    pub fn new(name: impl Into<String>) -> Self {
+        Self {
+            name: name.into(),
+            state_size: 0,
+            token: 0,
+            face: std::ptr::null(),
+            traverse: None,
+            clear: None,
+            free: None,
+        }
+    }
+}
+
+/// A module's object.
+#[repr(C)]
+struct Module {
+    base: RawObject,
+    /// Owned; null before the module is whole.
+    parts: *mut Parts,
+}
+
+struct Parts {
+    name: CString,
+    /// Words, so that the state is aligned for anything.
+    state: Box<[u128]>,
+    state_size: usize,
+    token: usize,
+    face: *const c_void,
+    traverse: Option<TraverseProc>,
+    clear: Option<Inquiry>,
+    free: Option<FreeProc>,
+}
+
+pub(crate) const SIZE: usize = size_of::<Module>();
+pub(crate) const SLOTS: Slots = Slots {
+    traverse: Some(traverse),
+    clear: Some(clear),
+    dealloc: Some(dealloc as Destructor),
+    finalize: None,
+    del: None,
+    is_gc: None,
+    alloc: None,
+    free: None,
+};
+
+/// Makes a module.
+///
+/// # Errors
+///
+/// When the name has a null byte, or there is no memory.
+///
+/// # Safety
+///
+/// The handlers are for a state of that size.
+pub unsafe fn new_module(m: &Mutator, spec: ModuleSpec) -> Result<AnyGc, Fault> {
+    const FUNCTION: &str = "new_module";
+    let name = CString::new(spec.name)
+        .map_err(|_| Fault::new(Code::BadSlot, FUNCTION).because("a module's name with a null byte in it"))?;
+    let words = spec.state_size.div_ceil(size_of::<u128>());
+    let mut state = Vec::new();
+    state
+        .try_reserve_exact(words)
+        .map_err(|_| Fault::new(Code::Memory, FUNCTION).because("no memory for the module's state"))?;
+    state.resize(words, 0);
+    let parts = Parts {
+        name,
+        state: state.into_boxed_slice(),
+        state_size: spec.state_size,
+        token: spec.token,
+        face: spec.face,
+        traverse: spec.traverse,
+        clear: spec.clear,
+        free: spec.free,
+    };
+    // SAFETY: a built-in type, whose objects are of that size; nobody else knows the object.
+    unsafe {
+        let object = instance::allocate(m, MODULE.get(), 0, 0)?;
+        (*object.cast::<Module>().as_ptr()).parts = Box::into_raw(Box::new(parts));
+        m.raw().track(crate::object::Object::new(object.cast()));
+        Ok(super::from_raw(object))
+    }
+}
+
+/// The parts of a module; `None`: the object is none.
+///
+/// # Safety
+///
+/// `object` is a living dynamic object; the result is borrowed from it.
+unsafe fn parts<'a>(object: NonNull<RawObject>) -> Option<&'a mut Parts> {
+    // SAFETY: as the caller says. Types derived from `module` start with the same fields.
+    unsafe {
+        if !type_of(object).is_subtype_of(MODULE.get()) {
+            return None;
+        }
+        (*object.cast::<Module>().as_ptr()).parts.as_mut()
+    }
+}
+
+/// A module's state; `None`: the object is no module. Null: it has no state.
+///
+/// # Safety
+///
+/// `object` is a living dynamic object.
+pub unsafe fn module_state(object: NonNull<RawObject>) -> Option<*mut c_void> {
+    // SAFETY: as the caller says.
+    let parts = unsafe { parts(object) }?;
+    Some(if parts.state_size == 0 { std::ptr::null_mut() } else { parts.state.as_mut_ptr().cast() })
+}
+
+/// A module's token; `None`: the object is no module.
+///
+/// # Safety
+///
+/// `object` is a living dynamic object.
+pub unsafe fn module_token(object: NonNull<RawObject>) -> Option<usize> {
+    // SAFETY: as the caller says.
+    unsafe { parts(object) }.map(|parts| parts.token)
+}
+
+/// The address that the runtime keeps with a module; `None`: the object is no module.
+///
+/// # Safety
+///
+/// `object` is a living dynamic object.
+pub unsafe fn module_face(object: NonNull<RawObject>) -> Option<*const c_void> {
+    // SAFETY: as the caller says.
+    unsafe { parts(object) }.map(|parts| parts.face)
+}
+
+/// A module's name; `None`: the object is no module.
+///
+/// # Safety
+///
+/// `object` is a living dynamic object; the result is borrowed from it.
+pub unsafe fn module_name<'a>(object: NonNull<RawObject>) -> Option<&'a std::ffi::CStr> {
+    // SAFETY: as the caller says.
+    unsafe { parts(object) }.map(|parts| parts.name.as_c_str())
+}
+
+/// The module that exactly this type belongs to, borrowed.
+pub fn type_module(record: &TypeRecord) -> Option<NonNull<RawObject>> {
+    NonNull::new(record.module())
+}
+
+/// The module, with this token, of the first type in `record`'s order that belongs to such a one. Borrowed.
+pub fn type_module_by_token(record: &TypeRecord, token: usize) -> Option<NonNull<RawObject>> {
+    record.mro().filter_map(type_module).find(|&module| {
+        // SAFETY: the type owns a reference to its module.
+        token != 0 && unsafe { module_token(module) } == Some(token)
+    })
+}
+
+unsafe extern "C" fn traverse(object: *mut RawObject, visit: VisitProc, arg: *mut c_void) -> c_int {
+    // SAFETY: called for a living module, with a visitor and its argument.
+    unsafe {
+        let handler = NonNull::new(object).and_then(|object| parts(object)).and_then(|parts| parts.traverse);
+        handler.map_or(0, |handler| handler(object, visit, arg))
+    }
+}
+
+unsafe extern "C" fn clear(object: *mut RawObject) -> c_int {
+    // SAFETY: called for a living module.
+    unsafe {
+        let handler = NonNull::new(object).and_then(|object| parts(object)).and_then(|parts| parts.clear);
+        handler.map_or(0, |handler| handler(object))
+    }
+}
+
+unsafe extern "C" fn dealloc(object: *mut RawObject) {
+    let Some(object) = NonNull::new(object) else { return };
+    // SAFETY: called once, for a dying module.
+    unsafe {
+        Mutator::with_current(|m| {
+            let _ = instance::untrack(m, object);
+            instance::clear_weak_references(m, object);
+            let record = type_of(object);
+            if let Some(parts) = parts(object) {
+                if let Some(free) = parts.free {
+                    free(object.as_ptr().cast());
+                }
+                (*object.cast::<Module>().as_ptr()).parts = std::ptr::null_mut();
+                drop(Box::from_raw(&raw mut *parts));
+            }
+            let type_object = NonNull::new(record.object());
+            (record.free)(object.as_ptr().cast());
+            if let Some(type_object) = type_object {
+                super::decref(type_object);
+            }
+        });
+    }
+}

@@ -1,0 +1,712 @@
+//! Dynamic objects through the Rust API: types made at run time, with handlers. The names carry the rows of the
+//! conformance table; what a row says about C is shown through C, in `capi/tests`.
+
+#![cfg(not(loom))]
+#![allow(clippy::type_complexity, unpredictable_function_pointer_comparisons)]
+
+mod common;
+
+use std::cell::Cell;
+use std::ffi::{c_int, c_void};
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::sync::{Arc, Mutex};
+
+use common::deadline;
+use standstill::dynamic::{
+    self, Address, BASE, Family, Flags, METATYPE, MODULE, ModuleSpec, RawObject, RawVarObject, Slots, Type,
+    TypeRecord, TypeSpec, VisitProc,
+};
+use standstill::{AnyGc, Code, Gc, GcCell, Heap, Mutator, Pacing, Trace};
+
+type Ptr = NonNull<RawObject>;
+
+/// Two fields behind the head.
+#[repr(C)]
+struct Pair {
+    base: std::mem::MaybeUninit<RawObject>,
+    fields: [*mut RawObject; 2],
+}
+
+static DEALLOCS: AtomicUsize = AtomicUsize::new(0);
+
+unsafe fn fields<'a>(object: *mut RawObject) -> &'a mut [*mut RawObject; 2] {
+    // SAFETY: called for pairs alone, by whoever has the object for itself.
+    unsafe { &mut (*object.cast::<Pair>()).fields }
+}
+
+unsafe extern "C" fn pair_traverse(object: *mut RawObject, visit: VisitProc, arg: *mut c_void) -> c_int {
+    // SAFETY: a living pair.
+    unsafe {
+        let record = dynamic::type_of(NonNull::new_unchecked(object));
+        if record.is_heap_type() {
+            let result = visit(record.object(), arg);
+            if result != 0 {
+                return result;
+            }
+        }
+        for &field in &*fields(object) {
+            if !field.is_null() {
+                let result = visit(field, arg);
+                if result != 0 {
+                    return result;
+                }
+            }
+        }
+    }
+    0
+}
+
+unsafe extern "C" fn pair_clear(object: *mut RawObject) -> c_int {
+    // SAFETY: a living pair, which owns its fields.
+    unsafe {
+        for field in fields(object) {
+            if let Some(old) = NonNull::new(std::mem::replace(field, std::ptr::null_mut())) {
+                dynamic::decref(old);
+            }
+        }
+    }
+    0
+}
+
+unsafe extern "C" fn pair_dealloc(object: *mut RawObject) {
+    DEALLOCS.fetch_add(1, SeqCst);
+    // SAFETY: a dying pair.
+    unsafe {
+        Mutator::with_current(|m| {
+            let this = NonNull::new_unchecked(object);
+            dynamic::untrack(m, this).unwrap();
+            pair_clear(object);
+            let record = dynamic::type_of(this);
+            let type_object = NonNull::new(record.object());
+            dynamic::free(m, this, Family::Gc).unwrap();
+            if let Some(type_object) = type_object {
+                dynamic::decref(type_object);
+            }
+        })
+        .expect("handlers run attached");
+    }
+}
+
+fn pair_spec(name: &str) -> TypeSpec {
+    let mut spec = TypeSpec::new(name);
+    spec.basic_size = size_of::<Pair>() as isize;
+    spec.flags = Flags::HAVE_GC.and(Flags::BASE_TYPE);
+    spec.slots.traverse = Some(pair_traverse);
+    spec.slots.clear = Some(pair_clear);
+    spec
+}
+
+fn static_pair(dealloc: bool) -> &'static TypeRecord {
+    let mut spec = pair_spec("tests.Pair");
+    spec.slots.dealloc = dealloc.then_some(pair_dealloc as _);
+    // SAFETY: the handlers are a pair's.
+    unsafe { dynamic::ready_static(&spec, std::ptr::null_mut()) }.unwrap()
+}
+
+fn heap() -> Heap {
+    Heap::builder().reserve(1 << 30).pacing(Pacing::manual()).checked(true).build().unwrap()
+}
+
+fn new(m: &Mutator, record: &TypeRecord) -> AnyGc {
+    // SAFETY: a ready type; the reference goes over.
+    unsafe { dynamic::from_raw(dynamic::allocate_tracked(m, record, 0).unwrap()) }
+}
+
+/// Stores a counted reference in a field.
+fn set(object: &AnyGc, field: usize, value: Option<&AnyGc>) {
+    let value = value.map_or(std::ptr::null_mut(), |gc| dynamic::into_raw(gc.clone()).as_ptr());
+    // SAFETY: pairs, of one thread.
+    unsafe {
+        let old = std::mem::replace(&mut fields(dynamic::as_raw(object).as_ptr())[field], value);
+        if let Some(old) = NonNull::new(old) {
+            dynamic::decref(old);
+        }
+    }
+}
+
+fn live(heap: &Heap) -> usize {
+    heap.stats().live_objects
+}
+
+#[test]
+fn s_001_a_cycle_of_dynamic_objects_is_collected() {
+    let _watch = deadline("dynamic");
+    for dealloc in [false, true] {
+        let record = static_pair(dealloc);
+        let heap = heap();
+        let mut m = heap.attach();
+        let (a, b) = (new(&m, record), new(&m, record));
+        set(&a, 0, Some(&b));
+        set(&b, 0, Some(&a));
+        set(&b, 1, Some(&b));
+        drop((a, b));
+        assert_eq!(live(&heap), 2);
+        let report = m.collect();
+        assert_eq!((report.collected, report.stops.len()), (2, 1));
+        assert_eq!(live(&heap), 0);
+        m.verify().unwrap();
+    }
+}
+
+#[test]
+fn s_076_a_chain_of_a_million_dies_without_recursion() {
+    let _watch = deadline("chain");
+    let record = static_pair(false);
+    let heap = heap();
+    std::thread::Builder::new()
+        .stack_size(256 << 10)
+        .spawn({
+            let heap = heap.clone();
+            move || {
+                let m = heap.attach();
+                let mut head: Option<AnyGc> = None;
+                for _ in 0..1_000_000 {
+                    let next = new(&m, record);
+                    set(&next, 0, head.as_ref());
+                    head = Some(next);
+                }
+                drop(head);
+            }
+        })
+        .unwrap()
+        .join()
+        .unwrap();
+    assert_eq!(live(&heap), 0);
+}
+
+#[test]
+fn s_008_s_111_a_heap_type_dies_with_its_instances() {
+    let _watch = deadline("heap type");
+    let heap = heap();
+    let mut m = heap.attach();
+    // SAFETY: the handlers are a pair's.
+    let ty = unsafe { dynamic::ready_heap(&m, &pair_spec("tests.HeapPair"), |_, _| {}) }.unwrap();
+    let a = new(&m, ty.record());
+    set(&a, 0, Some(&a));
+    // The type's own attributes refer to an instance: type and instance are one cycle.
+    let object = dynamic::as_raw(ty.object().unwrap());
+    // SAFETY: a living type.
+    unsafe { dynamic::set_attribute(&m, object, "first", Some(a.clone())) }.unwrap();
+    drop(a);
+    assert_eq!(m.collect().collected, 0);
+    drop(ty);
+    assert_eq!(m.collect().collected, 2);
+    assert_eq!(live(&heap), 0);
+}
+
+#[test]
+fn s_117_a_cycle_through_an_attribute_is_collected() {
+    let _watch = deadline("attributes");
+    let heap = heap();
+    let mut m = heap.attach();
+    // SAFETY: the handlers are this very kind's.
+    let ty =
+        unsafe { dynamic::ready_heap(&m, &TypeSpec::with_attributes("tests.Thing"), |_, _| {}) }.unwrap();
+    let (a, b) = (new(&m, ty.record()), new(&m, ty.record()));
+    // SAFETY: living objects.
+    unsafe {
+        dynamic::set_attribute(&m, dynamic::as_raw(&a), "peer", Some(b.clone())).unwrap();
+        dynamic::set_attribute(&m, dynamic::as_raw(&b), "peer", Some(a.clone())).unwrap();
+        assert!(AnyGc::ptr_eq(&dynamic::get_attribute(&m, dynamic::as_raw(&a), "peer").unwrap(), &b));
+        let none = dynamic::get_attribute(&m, dynamic::as_raw(&a), "none").unwrap_err();
+        assert_eq!(none.code, Code::NoAttribute);
+    }
+    assert_eq!(m.collect().collected, 0);
+    drop((a, b));
+    assert_eq!(m.collect().collected, 2);
+    drop(ty);
+    m.collect();
+    assert_eq!(live(&heap), 0);
+}
+
+/// Typed and dynamic objects in one cycle.
+#[derive(Trace)]
+struct Holder {
+    held: GcCell<Option<AnyGc>>,
+}
+
+#[test]
+fn typed_and_dynamic_objects_are_collected_in_one_cycle() {
+    let _watch = deadline("mixed");
+    let record = static_pair(false);
+    let heap = heap();
+    let mut m = heap.attach();
+    let typed = m.alloc(Holder { held: GcCell::default() });
+    let pair = new(&m, record);
+    set(&pair, 0, Some(&Gc::into_any(typed.clone())));
+    typed.get(&m).held.set(&m, Some(pair.clone()));
+    assert!(dynamic::is_dynamic(&pair) && !dynamic::is_dynamic(&Gc::into_any(typed.clone())));
+    assert_eq!(pair.type_name(&m), "tests.Pair");
+    drop((typed, pair));
+    assert_eq!(m.collect().collected, 2);
+    assert_eq!(live(&heap), 0);
+}
+
+thread_local! {
+    static SAVED: Cell<*mut RawObject> = const { Cell::new(std::ptr::null_mut()) };
+}
+static FINALIZED: AtomicUsize = AtomicUsize::new(0);
+
+unsafe extern "C" fn resurrect(object: *mut RawObject) {
+    FINALIZED.fetch_add(1, SeqCst);
+    // SAFETY: a living object; the new reference goes to the thread-local.
+    unsafe { dynamic::incref(NonNull::new_unchecked(object)) };
+    SAVED.set(object);
+}
+
+#[test]
+fn u_26_u_30_a_finalizer_runs_once_and_may_bring_its_object_back() {
+    let _watch = deadline("finalizer");
+    let mut spec = pair_spec("tests.Phoenix");
+    spec.slots.finalize = Some(resurrect);
+    // SAFETY: the handlers are a pair's.
+    let record = unsafe { dynamic::ready_static(&spec, std::ptr::null_mut()) }.unwrap();
+    let heap = heap();
+    let mut m = heap.attach();
+    for cyclic in [false, true] {
+        let before = FINALIZED.load(SeqCst);
+        let a = new(&m, record);
+        if cyclic {
+            set(&a, 0, Some(&a));
+        }
+        drop(a);
+        if cyclic {
+            let report = m.collect();
+            assert_eq!((report.collected, report.resurrected, report.finalized), (0, 1, 1));
+        }
+        let back = NonNull::new(SAVED.take()).expect("finalized");
+        // SAFETY: the reference that the finalizer took.
+        let back = unsafe { dynamic::from_raw(back) };
+        assert!(back.is_finalized(&m) && back.is_tracked(&m));
+        assert_eq!(live(&heap), 1);
+        drop(back);
+        m.collect();
+        assert_eq!(live(&heap), 0);
+        assert_eq!(FINALIZED.load(SeqCst), before + 1);
+    }
+}
+
+#[test]
+fn u_33_u_35_weak_references_with_callbacks() {
+    let _watch = deadline("weak");
+    static CALLED: AtomicUsize = AtomicUsize::new(0);
+    unsafe extern "C" fn called(_: *mut RawObject, weak_ref: *mut RawObject) {
+        CALLED.fetch_add(1, SeqCst);
+        Mutator::with_current(|m| {
+            // SAFETY: the weak reference is alive.
+            let target = unsafe { dynamic::weakref_target(m, NonNull::new_unchecked(weak_ref)) };
+            assert!(target.unwrap().is_none(), "cleared before the callback");
+        });
+    }
+    let record = static_pair(false);
+    let heap = heap();
+    let mut m = heap.attach();
+    let weak = |target: &AnyGc, callback: Option<AnyGc>| {
+        // SAFETY: a living target.
+        unsafe { dynamic::new_weakref(&m, dynamic::as_raw(target), callback.map(|c| (c, called as _))) }
+            .unwrap()
+    };
+    let (a, b, c) = (new(&m, record), new(&m, record), new(&m, record));
+    set(&a, 0, Some(&a));
+    let outside = weak(&a, Some(c.clone()));
+    let plain = weak(&a, None);
+    let at_zero = weak(&b, Some(c.clone()));
+    // One that is garbage with its target: not called.
+    set(&a, 1, Some(&weak(&a, Some(c.clone()))));
+    drop(a);
+    drop(b);
+    assert_eq!(CALLED.load(SeqCst), 1);
+    assert_eq!(m.collect().collected, 2);
+    assert_eq!(CALLED.load(SeqCst), 2);
+    for gone in [&outside, &plain, &at_zero] {
+        // SAFETY: alive.
+        assert!(unsafe { dynamic::weakref_target(&m, dynamic::as_raw(gone)) }.unwrap().is_none());
+    }
+    drop((outside, plain, at_zero, c));
+    m.collect();
+    assert_eq!(live(&heap), 0);
+}
+
+fn code_of(result: Result<&'static TypeRecord, standstill::Fault>) -> Code {
+    result.expect_err("refused").code
+}
+
+/// Makes a static type; the handlers are a pair's, or none.
+fn ready(spec: &TypeSpec) -> Result<&'static TypeRecord, standstill::Fault> {
+    // SAFETY: see above.
+    unsafe { dynamic::ready_static(spec, std::ptr::null_mut()) }
+}
+
+fn child(name: &str, bases: &[&Type]) -> TypeSpec {
+    let mut spec = TypeSpec::new(name);
+    spec.bases = bases.iter().map(|&base| base.clone()).collect();
+    spec.flags = Flags::BASE_TYPE;
+    spec
+}
+
+#[test]
+fn s_013_flag_traverse_and_clear_are_inherited_together() {
+    let base = Type::from_static(static_pair(false));
+    let record = ready(&child("tests.Child", &[&base])).unwrap();
+    assert!(record.has_gc());
+    let slots = record.slots();
+    let base_slots = base.record().slots();
+    assert_eq!((slots.traverse, slots.clear), (base_slots.traverse, base_slots.clear));
+    assert!(slots.traverse.is_some() && slots.clear.is_some());
+    assert_eq!(record.basic_size(), size_of::<Pair>());
+    let plain = Type::from_static(ready(&child("tests.Plain", &[])).unwrap());
+    assert_eq!(code_of(ready(&child("tests.Mixed", &[&plain, &base]))), Code::MixedBases);
+}
+
+#[test]
+fn s_014_s_015_s_016_handlers_and_the_flag() {
+    let base = Type::from_static(static_pair(false));
+    let mut spec = child("tests.NoFlag", &[&base]);
+    spec.slots.clear = Some(pair_clear);
+    let fault = ready(&spec).unwrap_err();
+    assert_eq!(fault.code, Code::HandlersWithoutFlag);
+    assert!(fault.text.contains("handlers given without Py_TPFLAGS_HAVE_GC under GC base"), "{fault}");
+    assert!(fault.text.contains("tests.NoFlag"));
+    let mut spec = child("tests.FlagAlone", &[&base]);
+    spec.flags = Flags::HAVE_GC;
+    assert_eq!(code_of(ready(&spec)), Code::MissingTraverse);
+    spec.slots.traverse = Some(pair_traverse);
+    assert!(ready(&spec).unwrap().slots().clear.is_none(), "nothing else is filled in");
+}
+
+#[test]
+fn bases_are_searched_in_c3_order() {
+    let make = |name: &str, bases: &[&Type]| Type::from_static(ready(&child(name, bases)).unwrap());
+    let a = make("A", &[]);
+    let b = make("B", &[&a]);
+    let c = make("C", &[&a]);
+    let d = make("D", &[&b, &c]);
+    let names: Vec<_> = d.record().mro().map(TypeRecord::name).collect();
+    assert_eq!(names, ["D", "B", "C", "A", "object"]);
+    assert_eq!(code_of(ready(&child("E", &[&a, &b]))), Code::BadMro);
+    assert_eq!(code_of(ready(&child("F", &[&a, &a]))), Code::BadBase);
+    assert!(d.record().is_subtype_of(a.record()) && !a.record().is_subtype_of(d.record()));
+    let mut last = child("Last", &[]);
+    last.flags = Flags::default();
+    let last = Type::from_static(ready(&last).unwrap());
+    assert_eq!(code_of(ready(&child("G", &[&last]))), Code::BadBase);
+}
+
+#[test]
+fn sizes_are_checked() {
+    let base = Type::from_static(static_pair(false));
+    let mut spec = child("tests.Small", &[&base]);
+    spec.basic_size = 32;
+    assert_eq!(code_of(ready(&spec)), Code::BadSize);
+    spec.basic_size = -20;
+    let record = ready(&spec).unwrap();
+    assert_eq!(record.basic_size(), 48 + 32, "40 bytes, rounded up to 16, and 20, likewise");
+    assert_eq!(record.data_size(), 32);
+    spec.basic_size = 0;
+    spec.item_size = -1;
+    assert_eq!(code_of(ready(&spec)), Code::BadSize);
+    spec.name = String::new();
+    assert_eq!(code_of(ready(&spec)), Code::BadSlot);
+}
+
+fn items_type() -> &'static TypeRecord {
+    unsafe extern "C" fn traverse(object: *mut RawObject, visit: VisitProc, arg: *mut c_void) -> c_int {
+        // SAFETY: a living object of this type.
+        unsafe {
+            let n = dynamic::size(NonNull::new_unchecked(object)).unwrap();
+            let items = object.cast::<RawVarObject>().add(1).cast::<*mut RawObject>();
+            for i in 0..n as usize {
+                let item = *items.add(i);
+                if !item.is_null() {
+                    let result = visit(item, arg);
+                    if result != 0 {
+                        return result;
+                    }
+                }
+            }
+        }
+        0
+    }
+    let mut spec = TypeSpec::new("tests.Items");
+    spec.basic_size = 32;
+    spec.item_size = 8;
+    spec.flags = Flags::HAVE_GC.and(Flags::ITEMS_ARE_REFERENCES);
+    spec.slots = Slots { traverse: Some(traverse), ..Slots::default() };
+    ready(&spec).unwrap()
+}
+
+#[test]
+fn s_041_to_s_047_resize() {
+    let heap = heap();
+    let m = heap.attach();
+    let record = items_type();
+    // SAFETY: objects of this type, of one thread.
+    unsafe {
+        let object = dynamic::allocate(&m, record, 4, 0).unwrap();
+        let items = |object: Ptr| object.cast::<RawVarObject>().add(1).cast::<usize>();
+        for i in 0..4 {
+            items(object).add(i).write(i * 8);
+        }
+        let object = dynamic::resize(&m, object, 4000).unwrap();
+        assert_eq!(dynamic::size(object).unwrap(), 4000);
+        assert_eq!((0..4).map(|i| items(object).add(i).read()).collect::<Vec<_>>(), [0, 8, 16, 24]);
+        assert!((4..4000).all(|i| items(object).add(i).read() == 0));
+        let refused = |n, code| {
+            assert_eq!(dynamic::resize(&m, object, n).unwrap_err().code, code);
+            assert_eq!(dynamic::size(object).unwrap(), 4000);
+        };
+        refused(-1, Code::BadSize);
+        refused(isize::MAX, Code::Memory);
+        refused(2, Code::CutReferences);
+        dynamic::track(&m, object).unwrap_err(); // fields that are no objects: checked mode says so
+        for i in 0..4 {
+            items(object).add(i).write(0);
+        }
+        dynamic::track(&m, object).unwrap();
+        refused(8, Code::TrackedResize);
+        dynamic::untrack(&m, object).unwrap();
+        dynamic::incref(object);
+        refused(8, Code::SharedResize);
+        dynamic::decref(object);
+        let object = dynamic::resize(&m, object, 0).unwrap();
+        assert_eq!(dynamic::size(object).unwrap(), 0);
+        dynamic::decref(object);
+        let fixed = dynamic::allocate(&m, static_pair(false), 0, 0).unwrap();
+        assert_eq!(dynamic::resize(&m, fixed, 1).unwrap_err().code, Code::NotResizable);
+        assert_eq!(dynamic::allocate(&m, static_pair(false), 1, 0).unwrap_err().code, Code::NotResizable);
+        assert_eq!(dynamic::allocate(&m, record, -1, 0).unwrap_err().code, Code::BadSize);
+        assert_eq!(dynamic::allocate(&m, record, 1, 8).unwrap_err().code, Code::BadSize);
+        dynamic::decref(fixed);
+    }
+    assert_eq!(live(&heap), 0);
+}
+
+#[test]
+fn s_035_extra_bytes_are_zero_and_writable() {
+    let heap = heap();
+    let m = heap.attach();
+    let record = static_pair(false);
+    // SAFETY: a pair with 1,000 bytes behind it.
+    unsafe {
+        let object = dynamic::allocate(&m, record, 0, 1000).unwrap();
+        assert!(!dynamic::is_tracked(&m, object));
+        let extra = object.cast::<u8>().add(record.basic_size());
+        assert!((0..1000).all(|i| extra.add(i).read() == 0));
+        extra.add(999).write(7);
+        dynamic::decref(object);
+    }
+    assert_eq!(live(&heap), 0);
+}
+
+#[test]
+fn s_073_s_074_freeing_what_is_tracked_or_referred_to() {
+    let heap = heap();
+    let m = heap.attach();
+    let record = static_pair(false);
+    // SAFETY: pairs of one thread.
+    unsafe {
+        let object = dynamic::allocate_tracked(&m, record, 0).unwrap();
+        assert_eq!(dynamic::free(&m, object, Family::Plain).unwrap_err().code, Code::WrongAllocator);
+        dynamic::incref(object);
+        assert_eq!(dynamic::free(&m, object, Family::Gc).unwrap_err().code, Code::ReferencesLeft);
+        dynamic::decref(object);
+        assert_eq!(dynamic::look_up(&m, object), Address::Live);
+        assert_eq!(dynamic::free(&m, object, Family::Gc).unwrap_err().code, Code::StillTracked);
+        assert_eq!(dynamic::look_up(&m, object), Address::Freed);
+        let odd = NonNull::new(object.as_ptr().cast::<u8>().add(8).cast()).unwrap();
+        assert_eq!(dynamic::look_up(&m, odd), Address::Foreign);
+    }
+    assert_eq!(live(&heap), 0);
+}
+
+#[test]
+fn s_092_s_093_s_095_handlers_that_visit_too_much_refuse_or_panic() {
+    let _watch = deadline("wrong handlers");
+    thread_local! {
+        static TRICK: Cell<u8> = const { Cell::new(0) };
+    }
+    unsafe extern "C" fn traverse(object: *mut RawObject, visit: VisitProc, arg: *mut c_void) -> c_int {
+        // SAFETY: a living pair.
+        unsafe {
+            match TRICK.get() {
+                1 => {
+                    pair_traverse(object, visit, arg);
+                    pair_traverse(object, visit, arg)
+                }
+                2 => 7,
+                3 => visit(std::ptr::null_mut(), arg),
+                _ => pair_traverse(object, visit, arg),
+            }
+        }
+    }
+    let mut spec = pair_spec("tests.Tricky");
+    spec.slots.traverse = Some(traverse);
+    let record = ready(&spec).unwrap();
+    let heap = heap();
+    let (misuses, failures) = (Arc::new(Mutex::new(Vec::new())), Arc::new(Mutex::new(Vec::new())));
+    heap.on_misuse({
+        let misuses = Arc::clone(&misuses);
+        move |fault| misuses.lock().unwrap().push((fault.code, fault.type_name))
+    });
+    heap.on_unraisable({
+        let failures = Arc::clone(&failures);
+        move |failure| failures.lock().unwrap().push(failure.message.clone())
+    });
+    let mut m = heap.attach();
+    let (a, b) = (new(&m, record), new(&m, record));
+    set(&a, 0, Some(&b));
+    set(&b, 0, Some(&a));
+    drop(b);
+    TRICK.set(1);
+    let report = m.collect();
+    assert_eq!((report.collected, report.abandoned.is_some()), (0, false));
+    assert_eq!(std::mem::take(&mut *misuses.lock().unwrap()), [(Code::OverVisited, "tests.Tricky")]);
+    TRICK.set(2);
+    let report = m.collect();
+    assert!(report.abandoned.unwrap().contains("returned 7"));
+    assert_eq!(failures.lock().unwrap().len(), 1);
+    TRICK.set(3);
+    assert_eq!(m.collect().collected, 0);
+    assert_eq!(std::mem::take(&mut *misuses.lock().unwrap()), [(Code::NullVisit, "tests.Tricky")]);
+    TRICK.set(0);
+    drop(a);
+    assert_eq!(m.collect().collected, 2);
+    assert_eq!(live(&heap), 0);
+}
+
+#[test]
+fn s_094_checked_mode_notices_a_handler_that_changes_its_mind() {
+    let _watch = deadline("fickle");
+    static CALLS: AtomicUsize = AtomicUsize::new(0);
+    unsafe extern "C" fn traverse(object: *mut RawObject, visit: VisitProc, arg: *mut c_void) -> c_int {
+        if CALLS.fetch_add(1, SeqCst) % 2 == 1 {
+            return 0;
+        }
+        // SAFETY: a living pair.
+        unsafe { pair_traverse(object, visit, arg) }
+    }
+    let mut spec = pair_spec("tests.Fickle");
+    spec.slots.traverse = Some(traverse);
+    let record = ready(&spec).unwrap();
+    let heap = heap();
+    let mut m = heap.attach();
+    let a = new(&m, record);
+    set(&a, 0, Some(&a));
+    CALLS.store(0, SeqCst);
+    let report = m.collect();
+    assert!(
+        report.abandoned.as_deref().is_some_and(|why| why.contains("Fickle") || why.contains("other")),
+        "{report:?}"
+    );
+    drop(a);
+}
+
+#[test]
+fn s_148_to_s_153_modules_types_and_tokens() {
+    let _watch = deadline("modules");
+    let heap = heap();
+    let mut m = heap.attach();
+    let mut spec = ModuleSpec::new("tests.module");
+    (spec.state_size, spec.token) = (24, 0x77);
+    // SAFETY: no handlers.
+    let module = unsafe { dynamic::new_module(&m, spec) }.unwrap();
+    // SAFETY: a module with 24 bytes of state.
+    unsafe {
+        let state = dynamic::module_state(dynamic::as_raw(&module)).unwrap();
+        assert!((0..24).all(|i| state.cast::<u8>().add(i).read() == 0));
+        assert_eq!(dynamic::module_token(dynamic::as_raw(&module)), Some(0x77));
+        assert_eq!(dynamic::module_name(dynamic::as_raw(&module)).unwrap(), c"tests.module");
+    }
+    let mut spec = pair_spec("tests.Member");
+    (spec.module, spec.token) = (Some(module.clone()), 0x99);
+    // SAFETY: the handlers are a pair's.
+    let ty = unsafe { dynamic::ready_heap(&m, &spec, |_, _| {}) }.unwrap();
+    // SAFETY: no handlers but the base's.
+    let sub = unsafe { dynamic::ready_heap(&m, &child("tests.Sub", &[&ty]), |_, _| {}) }.unwrap();
+    assert!(dynamic::type_module(sub.record()).is_none(), "bases are not searched");
+    assert_eq!(dynamic::type_module_by_token(sub.record(), 0x77), Some(dynamic::as_raw(&module)));
+    assert_eq!(dynamic::type_module_by_token(sub.record(), 1), None);
+    assert!(std::ptr::eq(dynamic::base_by_token(sub.record(), 0x99).unwrap(), ty.record()));
+    assert!(dynamic::base_by_token(sub.record(), 0).is_none());
+    // SAFETY: a living type.
+    unsafe {
+        let member = new(&m, sub.record());
+        dynamic::set_attribute(&m, dynamic::as_raw(ty.object().unwrap()), "member", Some(member)).unwrap();
+        assert!(std::ptr::eq(dynamic::describe(dynamic::as_raw(ty.object().unwrap())).unwrap(), ty.record()));
+        assert!(dynamic::describe(dynamic::as_raw(&module)).is_none());
+    }
+    assert!(METATYPE.get().has_gc() && MODULE.get().has_gc() && !BASE.get().has_gc());
+    drop((ty, sub, spec));
+    assert_eq!(m.collect().collected, 3, "two types and the instance that keeps them");
+    drop(module);
+    m.collect();
+    assert_eq!(live(&heap), 0);
+}
+
+#[test]
+fn s_085_a_walk_shows_the_direct_referents() {
+    let heap = heap();
+    let m = heap.attach();
+    let record = static_pair(false);
+    let (a, b, c) = (new(&m, record), new(&m, record), new(&m, record));
+    set(&a, 0, Some(&b));
+    set(&a, 1, Some(&b));
+    set(&b, 0, Some(&c));
+    let mut seen = Vec::new();
+    // SAFETY: a living object, of one thread.
+    unsafe { dynamic::referents(&m, dynamic::as_raw(&a), |target| seen.push(target)) }.unwrap();
+    assert_eq!(seen, [dynamic::as_raw(&b); 2]);
+}
+
+#[test]
+fn s_054_tracking_an_object_with_a_dangling_field_is_refused() {
+    let heap = heap();
+    let m = heap.attach();
+    let record = static_pair(false);
+    // SAFETY: pairs of one thread; the dangling field is taken out again.
+    unsafe {
+        let (a, b) =
+            (dynamic::allocate(&m, record, 0, 0).unwrap(), dynamic::allocate(&m, record, 0, 0).unwrap());
+        fields(a.as_ptr())[0] = b.as_ptr();
+        dynamic::decref(b);
+        assert_eq!(dynamic::track(&m, a).unwrap_err().code, Code::FreedPointer);
+        assert!(!dynamic::is_tracked(&m, a));
+        fields(a.as_ptr())[0] = std::ptr::null_mut();
+        dynamic::track(&m, a).unwrap();
+        assert_eq!(dynamic::track(&m, a).unwrap_err().code, Code::AlreadyTracked);
+        dynamic::decref(a);
+    }
+}
+
+#[test]
+fn s_059_s_163_objects_of_other_threads() {
+    let _watch = deadline("threads");
+    let record = static_pair(true);
+    let heap = heap();
+    std::thread::scope(|scope| {
+        for seed in 0..4 {
+            let heap = &heap;
+            scope.spawn(move || {
+                let mut m = heap.attach();
+                for round in 0..200 {
+                    let all: Vec<_> = (0..50).map(|_| new(&m, record)).collect();
+                    for (i, object) in all.iter().enumerate() {
+                        set(object, 0, Some(&all[(i + 1) % all.len()]));
+                        set(object, 1, Some(&all[(i * 7 + seed + round) % all.len()]));
+                    }
+                    drop(all);
+                    if round % 20 == 0 {
+                        m.collect();
+                    }
+                    m.safepoint();
+                }
+            });
+        }
+    });
+    heap.attach_scoped(|m| {
+        m.collect();
+        m.verify().unwrap();
+    });
+    assert_eq!(live(&heap), 0);
+}

@@ -14,6 +14,7 @@
 //! | `UNREACHABLE` | in the set that the running collection is about to clear | in a stop | by the collecting thread, or with the death |
 //! | `ALIVE` | reached from a known root: no candidate. The same bit as `UNREACHABLE`, at another time | in a stop, before counting | in the same stop, before anything is unreachable |
 //! | `DYING` | its destruction has begun; no candidate | with the count at 0 | at death |
+//! | `BY_ALLOCATOR` | the same bit, of a dynamic object: its allocator has tracked it | at birth | when tracked or untracked by hand |
 //! | `FINALIZER` | its type has a finalizer: the path to zero need not ask the type | at birth | at death |
 //!
 //! # Orderings
@@ -49,6 +50,8 @@ pub(crate) const ALIVE: u8 = UNREACHABLE;
 pub(crate) const DYING: u8 = 64;
 /// Its type has a finalizer.
 pub(crate) const FINALIZER: u8 = 128;
+/// Of a dynamic object, which asks its type about finalizers: tracked by the allocator, and by nobody else yet.
+pub(crate) const BY_ALLOCATOR: u8 = FINALIZER;
 
 /// Of these bits a candidate of a full collection has `TRACKED` alone.
 pub(crate) const FULL: u8 = TRACKED | FROZEN | UNREACHABLE | DYING;

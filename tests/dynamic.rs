@@ -14,8 +14,8 @@ use std::sync::{Arc, Mutex};
 
 use common::deadline;
 use standstill::dynamic::{
-    self, Address, BASE, Family, Flags, METATYPE, MODULE, ModuleSpec, RawObject, RawVarObject, Slots, Type,
-    TypeRecord, TypeSpec, VisitProc,
+    self, Address, BASE, Class, Family, Flags, METATYPE, MODULE, ModuleSpec, RawObject, RawVarObject, Slots,
+    Type, TypeRecord, TypeSpec, VisitProc,
 };
 use standstill::{AnyGc, Code, Gc, GcCell, Heap, Mutator, Pacing, Trace};
 
@@ -709,4 +709,57 @@ fn s_059_s_163_objects_of_other_threads() {
         m.verify().unwrap();
     });
     assert_eq!(live(&heap), 0);
+}
+
+static RISEN: Mutex<Vec<AnyGc>> = Mutex::new(Vec::new());
+
+#[test]
+fn classes_need_no_unsafe_code() {
+    let _watch = deadline("classes");
+    static COUNT: AtomicUsize = AtomicUsize::new(0);
+    fn finalizer(this: &AnyGc, m: &Mutator) {
+        COUNT.fetch_add(1, SeqCst);
+        match this.attribute(m, "fate") {
+            Ok(_) => RISEN.lock().unwrap().push(this.clone()),
+            Err(fault) => {
+                assert_eq!(fault.code, Code::NoAttribute);
+                panic!("on purpose");
+            }
+        }
+    }
+    let heap = heap();
+    let failures = Arc::new(Mutex::new(Vec::new()));
+    heap.on_unraisable({
+        let failures = Arc::clone(&failures);
+        move |failure| failures.lock().unwrap().push((failure.type_name, failure.message.clone()))
+    });
+    let mut m = heap.attach();
+    let base = Class::new("tests.Base").make(&m).unwrap();
+    let class = Class::new("tests.Derived").base(&base).finalizer(finalizer).make(&m).unwrap();
+    let below = Class::new("tests.Below").base(&class).make(&m).unwrap();
+    let (risen, lost) = (below.instantiate(&m).unwrap(), class.instantiate(&m).unwrap());
+    for object in [&risen, &lost] {
+        object.set_attribute(&m, "me", Some(object.clone())).unwrap();
+    }
+    risen.set_attribute(&m, "fate", Some(base.instantiate(&m).unwrap())).unwrap();
+    let of = Type::of(&risen, &m).unwrap();
+    assert!(std::ptr::eq(of.record(), below.record()) && of.record().is_subtype_of(base.record()));
+    assert!(Type::of(&Gc::into_any(m.alloc(7u32)), &m).is_none());
+    drop((risen, lost, of));
+    let report = m.collect();
+    assert_eq!((report.finalized, report.resurrected, report.collected), (2, 2, 1));
+    assert_eq!(*failures.lock().unwrap(), [("tests.Derived", "on purpose".to_owned())]);
+    let back = std::mem::take(&mut *RISEN.lock().unwrap());
+    assert_eq!(back.len(), 1);
+    assert!(back[0].set_attribute(&m, "nothing", None).is_err());
+    drop((back, base, class, below));
+    m.collect();
+    m.collect();
+    assert_eq!(COUNT.load(SeqCst), 2);
+    assert_eq!(live(&heap), 0);
+    let other = self::heap();
+    drop(m);
+    let foreign = other.attach_scoped(|m| Class::new("tests.Foreign").make(m).unwrap());
+    let m = heap.attach();
+    assert_eq!(foreign.instantiate(&m).unwrap_err().code, Code::ForeignPointer);
 }

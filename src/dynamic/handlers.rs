@@ -31,6 +31,7 @@ pub(crate) static INFO: TypeInfo = TypeInfo {
     clear,
     finalize: Some(finalize),
     has_finalizer: Some(has_finalizer),
+    legacy: None,
     drop: None,
     dealloc: Some(dealloc),
 };
@@ -144,6 +145,29 @@ fn complain(core: &Core, tracer: &Tracer, code: Code, address: usize) -> c_int {
         .map_or("", |object| unsafe { type_of(object) }.name());
     core.model.note(Fault::new(code, "traverse").of_type(type_name).at(address));
     0
+}
+
+/// Notes a mistake that a traverse handler of this thread has made, to be told when the world runs again, with the type of the
+/// object being traversed; `false`: this thread runs none.
+pub fn report_from_handler(mut fault: Fault) -> bool {
+    if !safepoint::is_traversing() {
+        return false;
+    }
+    let (core, tracer) = (HEAP.get(), Tracer::handed_out());
+    if core.is_null() || tracer.is_null() {
+        return false;
+    }
+    // SAFETY: a handler is running, so what it was handed is there: the tracer, and the heap that was set with it.
+    let (core, tracer) = unsafe { (&*core, &*tracer) };
+    if fault.type_name.is_empty()
+        && let Some(object) =
+            NonNull::new(std::ptr::with_exposed_provenance_mut::<RawObject>(tracer.entered()))
+    {
+        // SAFETY: the object being traversed.
+        fault.type_name = unsafe { type_of(object) }.name();
+    }
+    core.model.note(fault);
+    true
 }
 
 /// A visitor that was kept, and called when its traversal was over.

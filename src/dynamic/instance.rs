@@ -130,7 +130,10 @@ unsafe fn allocate_as(
     }
     if tracked {
         // SAFETY: just made.
-        unsafe { m.raw().track(object_of(object)) };
+        unsafe {
+            m.raw().track(object_of(object));
+            m.raw().core().state(object.as_ptr() as usize).set(tracked::BY_ALLOCATOR);
+        }
     }
     Ok(object)
 }
@@ -213,8 +216,10 @@ unsafe fn be_born(
         if let Some(type_object) = NonNull::new(record.object) {
             incref(type_object);
         }
-        let finalizer = if record.finalize.is_some() { tracked::FINALIZER } else { 0 };
-        m.raw().publish_as(object_of(object), finalizer | if tracked { tracked::TRACKED } else { 0 });
+        m.raw().publish_as(
+            object_of(object),
+            if tracked { tracked::TRACKED | tracked::BY_ALLOCATOR } else { 0 },
+        );
     }
     object
 }
@@ -353,7 +358,8 @@ pub unsafe fn resize(
 ///
 /// # Errors
 ///
-/// When its type takes no part in cycle collection, when it is tracked already, in a traverse handler, and in checked mode when a
+/// When its type takes no part in cycle collection, when it is tracked already (but for the first time after
+/// [`allocate_tracked`], which is silent), in a traverse handler, and in checked mode when a
 /// field leads to what is no object: then it stays untracked.
 ///
 /// # Safety
@@ -368,8 +374,16 @@ pub unsafe fn track(m: &Mutator, object: NonNull<RawObject>) -> Result<(), Fault
         if !is_gc(object) || !raw(m).owns(object_of(object)) {
             return Err(fault_at(Code::NotGcObject, FUNCTION, object, record));
         }
-        if is_tracked(m, object) {
-            return Err(fault_at(Code::AlreadyTracked, FUNCTION, object, record));
+        let state = raw(m).core().state(object.as_ptr() as usize);
+        if state.get() & tracked::TRACKED != 0 {
+            // Both ways to make an object are customary: the allocator has tracked it, and its constructor does.
+            if state.unset(tracked::BY_ALLOCATOR) & tracked::BY_ALLOCATOR == 0 {
+                return Err(fault_at(Code::AlreadyTracked, FUNCTION, object, record));
+            }
+            if super::is_checked(m) {
+                handlers::check_fields(m, object, FUNCTION)?;
+            }
+            return Ok(());
         }
         if super::is_checked(m) {
             handlers::check_fields(m, object, FUNCTION)?;
@@ -396,7 +410,8 @@ pub unsafe fn untrack(m: &Mutator, object: NonNull<RawObject>) -> Result<(), Fau
         if !is_gc(object) || !raw(m).owns(object_of(object)) {
             return Err(fault_at(Code::NotGcObject, FUNCTION, object, type_of(object)));
         }
-        raw(m).untrack(object_of(object));
+        let state = raw(m).core().state(object.as_ptr() as usize);
+        state.unset(tracked::TRACKED | tracked::BY_ALLOCATOR);
     }
     Ok(())
 }

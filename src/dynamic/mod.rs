@@ -49,6 +49,7 @@
 //! * **H** (handlers): a handler is what its type's maker said it is. Making a type with handlers is unsafe, for this reason.
 
 mod attributes;
+mod class;
 mod handlers;
 mod instance;
 mod module;
@@ -66,7 +67,8 @@ use crate::safepoint;
 use crate::{AnyGc, Mutator};
 
 pub use attributes::{clear_managed_dict, get_attribute, has_attribute, set_attribute, visit_managed_dict};
-pub use handlers::referents;
+pub use class::{Class, Finalizer};
+pub use handlers::{referents, report_from_handler};
 pub use instance::{
     Family, allocate, allocate_tracked, call_finalizer, call_finalizer_from_dealloc, clear_weak_references,
     count, dealloc, free, is_finalized, is_gc, is_tracked, resize, size, track, untrack,

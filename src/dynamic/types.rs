@@ -19,7 +19,7 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 use crate::arena::class_for;
 use crate::dynamic::attributes::Attributes;
 use crate::dynamic::{
-    AllocProc, Destructor, FreeProc, Inquiry, RawObject, RawVarObject, TraverseProc, decref, handlers,
+    AllocProc, Destructor, Finalizer, FreeProc, Inquiry, RawObject, RawVarObject, TraverseProc, decref, handlers,
     incref, instance, module, type_of, weakref,
 };
 use crate::error::{Code, Fault};
@@ -135,6 +135,8 @@ pub struct TypeSpec {
     pub defaults: Option<&'static Defaults>,
     /// Bytes of the type's own object, 32 at least: for a heap type's face.
     pub face_size: usize,
+    /// For classes.
+    pub(crate) finalizer: Option<Finalizer>,
 }
 
 impl TypeSpec {
@@ -151,6 +153,7 @@ impl TypeSpec {
             token: 0,
             defaults: None,
             face_size: size_of::<RawVarObject>(),
+            finalizer: None,
         }
     }
 
@@ -261,6 +264,8 @@ pub struct TypeRecord {
     token: usize,
     /// A heap type's own attributes.
     pub(crate) attributes: Attributes,
+    /// A class's finalizer, called by the handler of the same name.
+    pub(crate) finalizer: Option<Finalizer>,
     /// Checked mode has looked at an instance.
     pub(crate) tried: AtomicBool,
 }
@@ -473,6 +478,7 @@ fn draft(spec: &TypeSpec, heap_type: bool) -> Result<Draft, Fault> {
             module: AtomicPtr::new(std::ptr::null_mut()),
             token: spec.token,
             attributes: Attributes::default(),
+            finalizer: spec.finalizer,
             tried: AtomicBool::new(false),
         },
     })
@@ -812,6 +818,7 @@ fn root() -> TypeRecord {
         module: AtomicPtr::new(std::ptr::null_mut()),
         token: 0,
         attributes: Attributes::default(),
+        finalizer: None,
         tried: AtomicBool::new(true),
     }
 }

@@ -6,12 +6,12 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 floors='
-0 sync event error
+0 sync event error notices
 1 header object collect::workers
 2 space arena tracked roots weak safepoint current
 3 mutator pacing model
 4 collect managed
-5 heap gc cell slot slice trace inspect dynamic
+5 heap gc cell slot slice trace inspect dynamic services
 '
 siblings=2
 

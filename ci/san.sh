@@ -88,4 +88,4 @@ check address --lib
 # Hostile tests leak handles, guards and whole heaps (a cycle that cannot be broken keeps its own), so what leaks there has
 # not been sorted out by hand; the unit tests are checked for leaks.
 export ASAN_OPTIONS="${ASAN_OPTIONS:-} detect_leaks=0"
-check address --test=hostile
+check address --test=hostile --test=dynamic

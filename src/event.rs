@@ -38,6 +38,9 @@ impl CollectionKind {
 pub struct CollectionReport {
     /// What was looked at.
     pub kind: CollectionKind,
+    /// The number it was asked for by, in the terms of [`services`](crate::services): 0 or 1 for a young collection, 2
+    /// for a full one.
+    pub generation: usize,
     /// Why the collection gave up, if it did: nothing was cleared then.
     pub abandoned: Option<String>,
     /// Tracked objects in the pages that were looked at, frozen ones not counted.
@@ -56,7 +59,8 @@ pub struct CollectionReport {
     /// Unreachable objects that were destroyed.
     pub collected: usize,
     /// Unreachable objects that are still there after everything was cleared: no field of their cycle
-    /// can be emptied. They stay tracked, and the next full collection tries again.
+    /// can be emptied. They stay tracked, and the next full collection tries again. Those that were not to be cleared,
+    /// because of a legacy finalizer or for debugging, count too.
     pub uncollectable: usize,
     /// Objects whose type visited more references than exist: kept, whatever they are. A traversal
     /// that does so is wrong.
@@ -76,6 +80,10 @@ impl CollectionReport {
     pub(crate) fn new(kind: CollectionKind) -> Self {
         Self {
             kind,
+            generation: match kind {
+                CollectionKind::Young => 0,
+                CollectionKind::Full => 2,
+            },
             abandoned: None,
             tracked: 0,
             candidates: 0,
@@ -136,8 +144,17 @@ pub enum During {
     Clear,
     /// A destructor.
     Drop,
-    /// A callback of [`Heap::on_collection`](crate::Heap::on_collection).
+    /// A callback of [`Heap::on_collection`](crate::Heap::on_collection), or of
+    /// [`Services::add_callback`](crate::services::Services::add_callback).
     CollectionCallback,
+    /// The sink of debugging lines.
+    DebugSink,
+    /// The audit hook.
+    AuditHook,
+    /// A collection that was asked for by a call that gives no errors, and could not be.
+    Collect,
+    /// The end of a heap: what is left there.
+    Shutdown,
 }
 
 /// A failure that no caller could be told of.

@@ -46,6 +46,7 @@ impl<T: Trace> Typed<T> {
         clear: Self::clear,
         finalize: if T::HAS_FINALIZER { Some(Self::finalize) } else { None },
         has_finalizer: None,
+        legacy: None,
         drop: if std::mem::needs_drop::<T>() { Some(Self::drop) } else { None },
         dealloc: None,
     };

@@ -152,6 +152,15 @@ impl Header {
         self.word.store((owner << TYPE_BITS) | (word & TYPE_MASK), Ordering::Relaxed);
     }
 
+    /// Whether the caller, the mutator `current`, has the only reference there is, weak ones included.
+    #[inline(always)]
+    pub(crate) fn is_alone(&self, current: u64) -> bool {
+        // Relaxed: whoever could change this has a reference, and there is none but the caller's.
+        self.is_owned_by(current)
+            && self.local.load(Ordering::Relaxed) == 1
+            && self.shared.load(Ordering::Relaxed) == 0
+    }
+
     /// Adds a reference.
     #[inline(always)]
     pub(crate) fn clone_ref(&self, current: u64) {

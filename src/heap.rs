@@ -486,7 +486,7 @@ impl Heap {
         Arc::ptr_eq(self.core(), other.core())
     }
 
-    fn core(&self) -> &Arc<managed::Core> {
+    pub(crate) fn core(&self) -> &Arc<managed::Core> {
         &self.0.0.core
     }
 }
@@ -504,8 +504,7 @@ fn teardown(core: &Arc<managed::Core>) {
     let handle = Arc::new(Handle { core: Arc::clone(core), last: managed::close });
     // A thread that is attached elsewhere, or traverses another heap, leaves cycles behind. They leak.
     let _ = ModelMutator::attach_scoped(&handle, |m| {
-        // Fails when a thread ended without dropping its mutator. Then nothing can be collected.
-        let _ = collect::collect(m, Collect::full());
+        crate::services::at_the_end(Mutator::from_raw_mut(m));
     });
 }
 
@@ -686,6 +685,26 @@ impl Mutator {
         self.0.detach(f)
     }
 
+    /// Whether this thread may reach a safepoint, detach or collect now: not inside a destructor, finalizer, callback or
+    /// traversal, and not while it holds a stop.
+    pub fn may_park(&self) -> bool {
+        self.0.may_step_out()
+    }
+
+    /// Detaches without a closure, for languages that mark the two ends of a blocking region. The thread may attach
+    /// elsewhere meanwhile, as long as it has left there again when it comes back.
+    ///
+    /// # Errors
+    ///
+    /// The mutator itself, where [`may_park`](Self::may_park) says no.
+    pub fn into_detached(self) -> Result<Detached, Self> {
+        if !self.may_park() {
+            return Err(self);
+        }
+        self.0.step_out();
+        Ok(Detached(std::mem::ManuallyDrop::new(self)))
+    }
+
     /// Locks an ordinary mutex that lies outside the heap: tries, and else waits detached. A thread that
     /// waits attached for somebody who is parked with the lock would make the stop wait for ever.
     ///
@@ -762,6 +781,49 @@ impl Mutator {
             header.as_ref().clone_ref(self.id());
             AnyGc::from_header(header)
         }
+    }
+}
+
+/// A mutator whose thread is detached. Made by [`Mutator::into_detached`].
+///
+/// To drop it attaches the thread once more, to leave the heap in order.
+#[must_use = "dropping it ends the attachment for good"]
+pub struct Detached(std::mem::ManuallyDrop<Mutator>);
+
+impl Detached {
+    /// Attaches the thread again. If the world is stopped, that waits.
+    ///
+    /// # Errors
+    ///
+    /// The value itself, when the thread is attached elsewhere, or inside a traversal.
+    pub fn attach(self) -> Result<Mutator, Self> {
+        if !self.0.0.step_in() {
+            return Err(self);
+        }
+        let mut this = std::mem::ManuallyDrop::new(self);
+        // SAFETY: taken once: `this` is neither used again nor dropped.
+        Ok(unsafe { std::mem::ManuallyDrop::take(&mut this.0) })
+    }
+
+    /// The heap.
+    pub fn heap(&self) -> &Heap {
+        self.0.heap()
+    }
+}
+
+impl Drop for Detached {
+    fn drop(&mut self) {
+        if self.0.0.step_in() {
+            // SAFETY: attached again, and not used any more.
+            unsafe { std::mem::ManuallyDrop::drop(&mut self.0) };
+        }
+        // Else the thread is busy elsewhere, and leaks it, as it would leak a mutator.
+    }
+}
+
+impl fmt::Debug for Detached {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Detached").field("heap", self.heap()).finish()
     }
 }
 

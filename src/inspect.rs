@@ -21,7 +21,7 @@ fn listed(world: &World<'_, Managed>, mut f: impl FnMut(Object)) {
 }
 
 /// Calls `f` with each listed object and what it refers to.
-fn walk(world: &World<'_, Managed>, mut f: impl FnMut(Object, &[usize])) -> Result<(), String> {
+pub(crate) fn walk(world: &World<'_, Managed>, mut f: impl FnMut(Object, &[usize])) -> Result<(), String> {
     let space = &world.core().space;
     let mut tracer = Tracer::new(space.base(), space.reserved_bytes());
     guard_traversal(world, |at| {
@@ -34,7 +34,8 @@ fn walk(world: &World<'_, Managed>, mut f: impl FnMut(Object, &[usize])) -> Resu
     .map_err(|abandoned| abandoned.reason)
 }
 
-fn edges_of(world: &World<'_, Managed>, object: Object, tracer: &mut Tracer) {
+/// Fills `tracer` with what an object refers to.
+pub(crate) fn edges_of(world: &World<'_, Managed>, object: Object, tracer: &mut Tracer) {
     use crate::model::ObjectModel;
     tracer.clear();
     // SAFETY: alive, since it is visible or the caller has a reference; the world is stopped.

@@ -47,8 +47,9 @@ use crate::arena::Arena;
 use crate::error::{Code, Fault};
 use crate::event::{self, During};
 use crate::header::{Dropped, Header, NOBODY};
-use crate::model::{ModelMutator, ObjectModel, World};
+use crate::model::{Found, ModelMutator, ObjectModel, Verdict, World};
 use crate::mutator;
+use crate::notices;
 use crate::object::{Object, Tracer, TypeInfo, TypeRegistry};
 use crate::safepoint::{Suspend, ThreadId, current, is_stopping, is_suspending};
 use crate::space::Space;
@@ -89,6 +90,10 @@ pub(crate) struct Managed {
     notes: Mutex<Vec<Fault>>,
     /// Held around traverse handlers that ask to be called one at a time.
     pub(crate) serial: Mutex<()>,
+    /// The garbage list: references to unreachable objects that were not to be cleared.
+    pub(crate) garbage: Mutex<Vec<Target>>,
+    /// Whether types may have legacy finalizers.
+    legacy: AtomicBool,
 }
 
 #[derive(Debug, Default)]
@@ -143,6 +148,28 @@ impl Managed {
             quarantine: Mutex::new(VecDeque::new()),
             notes: Mutex::new(Vec::new()),
             serial: Mutex::new(()),
+            garbage: Mutex::new(Vec::new()),
+            legacy: AtomicBool::new(false),
+        }
+    }
+
+    /// Says whether there may be types with legacy finalizers.
+    pub(crate) fn expect_legacy(&self, expect: bool) {
+        // Relaxed: objects of such a type come into being after this, and a stop orders it.
+        self.legacy.store(expect, Ordering::Relaxed);
+    }
+
+    /// Puts objects into the garbage list.
+    ///
+    /// # Safety
+    ///
+    /// They are alive, and `m` is attached to their heap.
+    unsafe fn save(&self, objects: &[Object], m: &Raw) {
+        let mut garbage = self.garbage.lock();
+        for &object in objects {
+            // SAFETY: as the caller says; the count makes the list's reference.
+            unsafe { header(object).as_ref() }.clone_ref(m.id());
+            garbage.push(Target(header(object)));
         }
     }
 
@@ -297,7 +324,8 @@ unsafe fn drop_foreign(header: NonNull<Header>) {
         }
         mine
     });
-    if attached != Some(true) {
+    // SAFETY: the reference keeps the object alive. A static one lies in no heap, and nobody counts it.
+    if attached != Some(true) && !unsafe { header.as_ref() }.is_static() {
         // SAFETY: as for `drop_reference`.
         unsafe { defer(header) };
     }
@@ -367,6 +395,11 @@ fn merge_queue(local: &Local, dead: &mut Vec<Target>) {
 
 /// Puts a reference on the deferred list of its heap: this thread may not count there.
 unsafe fn defer(header: NonNull<Header>) {
+    // SAFETY: the reference keeps the object alive.
+    if unsafe { header.as_ref() }.is_static() {
+        // In no heap, and counted by nobody.
+        return;
+    }
     // SAFETY: the reference keeps the object alive, and the core outlives its objects: an open heap's
     // handles and mutators keep it, a closed heap's is kept by `Deferred::closed` until the last object has
     // died. A count of our own: once the reference is on the list and the lock let go, somebody else may drop
@@ -577,7 +610,8 @@ unsafe fn destroy_dynamic(
 ) -> Result<(), Panic> {
     // SAFETY: as in `destroy`.
     unsafe {
-        if m.core().state(header.as_ptr() as usize).set(tracked::DYING) & tracked::DYING != 0 {
+        // At count 0 nobody else knows the object.
+        if m.core().state(header.as_ptr() as usize).change_alone(tracked::DYING, 0) & tracked::DYING != 0 {
             // Its own handler has counted it up and down again, on the way to its end.
             return Ok(());
         }
@@ -785,8 +819,9 @@ pub(crate) fn close(core: &Arc<Core>) {
         std::mem::take(&mut deferred.list)
     };
     let retired = std::mem::take(&mut *core.model.retired.lock());
-    for target in list.into_iter().chain(retired.into_iter().map(|(_, target)| target)) {
-        // SAFETY: the list owned the reference.
+    let garbage = std::mem::take(&mut *core.model.garbage.lock());
+    for target in list.into_iter().chain(retired.into_iter().map(|(_, target)| target)).chain(garbage) {
+        // SAFETY: the lists owned the references.
         unsafe { drop_in_closed(core, target.0) };
     }
 }
@@ -938,6 +973,42 @@ unsafe impl ObjectModel for Managed {
     unsafe fn clear_weak(&self, object: Object) {
         // The record leaves the table: should the object survive, new weak references get a new one.
         drop(self.weak.died(header(object)));
+    }
+
+    fn has_legacy(&self) -> bool {
+        self.legacy.load(Ordering::Relaxed)
+    }
+
+    unsafe fn legacy(&self, object: Object) -> bool {
+        // SAFETY: alive, as the caller says.
+        self.info(header(object)).legacy.is_some_and(|legacy| unsafe { legacy(header(object)) })
+    }
+
+    unsafe fn judge(&self, found: &Found<'_>, m: &Raw) -> Verdict {
+        let core = m.core();
+        let debug = core.notices.debug();
+        for (flag, what, objects) in [
+            (notices::DEBUG_COLLECTABLE, "collectable", found.garbage),
+            (notices::DEBUG_UNCOLLECTABLE, "uncollectable", found.uncollectable),
+        ] {
+            if debug & flag != 0 {
+                for &object in objects {
+                    // SAFETY: alive, as the caller says.
+                    let name = unsafe { self.type_name(object) };
+                    core.notices.line(&core.hooks, &format!("gc: {what} <{name} {:#x}>", object.address()));
+                }
+            }
+        }
+        // SAFETY: as above, all of it.
+        unsafe {
+            if debug & notices::DEBUG_SAVEALL == 0 {
+                self.save(found.legacy, m);
+                return Verdict::Clear;
+            }
+            self.save(found.uncollectable, m);
+            self.save(found.garbage, m);
+        }
+        Verdict::Keep
     }
 
     unsafe fn type_name(&self, object: Object) -> &'static str {

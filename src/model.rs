@@ -21,6 +21,34 @@ pub use crate::mutator::{MODEL_REQUESTS, ModelMutator, World};
 pub use crate::object::{Object, Tracer};
 use crate::safepoint::ThreadId;
 
+/// What a collection has found, for [`ObjectModel::judge`].
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub struct Found<'a> {
+    /// To be cleared.
+    pub garbage: &'a [Object],
+    /// Not to be cleared: they have a legacy finalizer, or are reached by such objects.
+    pub uncollectable: &'a [Object],
+    /// Of the uncollectable ones, those with a legacy finalizer.
+    pub legacy: &'a [Object],
+}
+
+impl<'a> Found<'a> {
+    pub(crate) fn new(garbage: &'a [Object], uncollectable: &'a [Object], legacy: &'a [Object]) -> Self {
+        Self { garbage, uncollectable, legacy }
+    }
+}
+
+/// What [`ObjectModel::judge`] has decided.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// The garbage is cleared.
+    Clear,
+    /// Nothing is cleared: all of it is ordinary objects again, and counts as uncollectable. Weak references to them are
+    /// dead, and finalizers have run.
+    Keep,
+}
+
 /// The objects of a runtime, as a [`ModelHeap`] sees them.
 ///
 /// # Safety
@@ -188,6 +216,32 @@ pub unsafe trait ObjectModel: Sized + Send + Sync + 'static {
     /// `object` is alive, and the world is stopped.
     unsafe fn clear_weak(&self, object: Object) {
         let _ = object;
+    }
+
+    /// Whether there may be objects with a legacy finalizer: only then [`legacy`](Self::legacy) is asked.
+    fn has_legacy(&self) -> bool {
+        false
+    }
+
+    /// Whether `object` has a *legacy finalizer*: one that the collector must not call, since it expects all that it
+    /// reaches to be whole, and that it must not destroy the object without. Such an object is not cleared when it is
+    /// unreachable, nor is what it reaches: they count as uncollectable.
+    ///
+    /// # Safety
+    /// `object` is alive, and the world is stopped.
+    unsafe fn legacy(&self, object: Object) -> bool {
+        let _ = object;
+        false
+    }
+
+    /// Decides what happens to the garbage, when finalizers have run and it is known what is garbage. The world is
+    /// running. All objects named are held until this returns; the model may add references of its own.
+    ///
+    /// # Safety
+    /// The objects are alive.
+    unsafe fn judge(&self, found: &Found<'_>, m: &ModelMutator<Self>) -> Verdict {
+        let _ = (found, m);
+        Verdict::Clear
     }
 
     /// A name for the type of `object`, for reports.

@@ -36,6 +36,7 @@ use crate::collect::workers::Workers;
 use crate::error::{AttachError, OutOfMemory};
 use crate::event::{self, Hooks};
 use crate::model::ObjectModel;
+use crate::notices::Notices;
 use crate::object::Object;
 use crate::pacing::{Due, Pace};
 use crate::roots::KnownRoots;
@@ -58,6 +59,7 @@ pub(crate) struct Core<M: ObjectModel> {
     pub(crate) coordinator: Arc<Coordinator<Shared<M>>>,
     pub(crate) pace: Pace,
     pub(crate) hooks: Arc<Hooks>,
+    pub(crate) notices: Notices,
     pub(crate) workers: Workers,
     pub(crate) roots: Arc<KnownRoots>,
     pub(crate) name: String,
@@ -114,6 +116,7 @@ impl<M: ObjectModel> Core<M> {
                 coordinator,
                 pace: Pace::new(config.pacing),
                 hooks: Arc::default(),
+                notices: Notices::default(),
                 workers: Workers::new(config.workers),
                 roots: Arc::default(),
                 name: config.name,
@@ -439,6 +442,30 @@ impl<M: ObjectModel> ModelMutator<M> {
         Some(f(&mutator))
     }
 
+    /// Calls `f` with this thread's mutator, if it is attached to a heap of this model. `None` also inside a traversal.
+    ///
+    /// It is not lent, which is cheaper: `f` calls no user code, and frees nothing.
+    ///
+    /// # Safety
+    ///
+    /// The calling thread holds no stop.
+    #[inline(always)]
+    pub(crate) unsafe fn with_here<R>(f: impl FnOnce(&Self) -> R) -> Option<R> {
+        if current() == 0 {
+            return None;
+        }
+        let inner = HERE.with(|here| here.inner.get());
+        // SAFETY: rule P; `model` is the first field of every `Inner`.
+        if inner.is_null() || unsafe { *inner } != TypeId::of::<M>() {
+            return None;
+        }
+        // SAFETY: rule P, and the model is `M`.
+        Some(f(&ManuallyDrop::new(Self {
+            inner: unsafe { NonNull::new_unchecked(inner.cast_mut().cast::<Inner<M>>()) },
+            thread: PhantomData,
+        })))
+    }
+
     /// Whether this thread has a mutator of this very heap.
     pub(crate) fn is_attached_to(core: &Core<M>) -> bool {
         let inner = HERE.with(|here| here.inner.get());
@@ -743,8 +770,22 @@ impl<M: ObjectModel> ModelMutator<M> {
         f()
     }
 
+    /// Whether [`step_out`](Self::step_out) is possible.
+    pub(crate) fn may_step_out(&self) -> bool {
+        !self.is_lent() && !safepoint::is_traversing() && !safepoint::is_stopping() && !safepoint::is_suspending()
+    }
+
+    /// Attaches again after [`step_out`](Self::step_out); `false`: the thread is attached elsewhere, or traverses.
+    pub(crate) fn step_in(&self) -> bool {
+        let attached = self.inner().participant.attach().is_ok();
+        if attached {
+            self.arrive();
+        }
+        attached
+    }
+
     /// Detaches, with nothing left to answer.
-    fn step_out(&self) {
+    pub(crate) fn step_out(&self) {
         let participant = &self.inner().participant;
         loop {
             if self.poll() & MODEL_REQUESTS != 0 {

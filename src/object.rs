@@ -58,6 +58,8 @@ pub struct Tracer {
     /// Start and size of the value being traversed.
     object: (usize, usize),
     unreadable: u32,
+    /// Whether what handlers of dynamic types visit is looked up first.
+    pub(crate) doubting: bool,
     /// A tracer belongs to the thread that made it.
     local: PhantomData<*mut ()>,
 }
@@ -65,7 +67,7 @@ pub struct Tracer {
 impl Tracer {
     /// A tracer for the objects that lie in `len` bytes from `base`.
     pub(crate) fn new(base: usize, len: usize) -> Self {
-        Self { edges: Vec::new(), base, len, object: (0, 0), unreadable: 0, local: PhantomData }
+        Self { edges: Vec::new(), base, len, object: (0, 0), unreadable: 0, doubting: false, local: PhantomData }
     }
 
     /// Reports a reference by the address of its target. References to other heaps are not this
@@ -175,7 +177,18 @@ impl Tracer {
     #[inline(always)]
     pub(crate) fn hand_out(&mut self) -> bool {
         let this: *const Self = self;
-        VISITING.with(|visiting| !std::ptr::eq(visiting.replace(this), this))
+        VISITING.with(|visiting| {
+            let other = !std::ptr::eq(visiting.get(), this);
+            if other {
+                visiting.set(this);
+            }
+            other
+        })
+    }
+
+    /// The tracer that this thread's handler was given last.
+    pub(crate) fn handed_out() -> *const Self {
+        VISITING.with(|visiting| visiting.get())
     }
 
     /// Whether `argument` is the tracer that this thread's handler was given.
@@ -211,6 +224,9 @@ pub(crate) struct TypeInfo {
     pub(crate) finalize: Option<unsafe fn(NonNull<Header>, *const ())>,
     /// Where some instances have a finalizer and others do not: whom to ask. `None`: they are alike.
     pub(crate) has_finalizer: Option<unsafe fn(NonNull<Header>) -> bool>,
+    /// Whether an instance has a legacy finalizer; `None`: none has. Asked once the model knows of any
+    /// (`Managed::expect_legacy`).
+    pub(crate) legacy: Option<unsafe fn(NonNull<Header>) -> bool>,
     /// Destroys the value in place; `None`: nothing to do.
     pub(crate) drop: Option<unsafe fn(NonNull<u8>)>,
     /// Takes the whole destruction over: finalizer, weak references, value and memory.

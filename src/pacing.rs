@@ -10,8 +10,12 @@
 //!
 //! A young collection that frees little doubles the young threshold (up to a share of the old set,
 //! where its cost stays below that of the full collections to come); one that frees much halves it.
+//!
+//! [`Thresholds`] are another rule, with the numbers of CPython's `gc` module: see there.
 
-use crate::sync::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::Arc;
+
+use crate::sync::{AtomicBool, AtomicU64, AtomicUsize, Mutex, Ordering};
 
 /// When a heap collects by itself: a value, set with
 /// [`HeapBuilder::pacing`](crate::HeapBuilder::pacing) or [`Heap::set_pacing`](crate::Heap::set_pacing).
@@ -30,6 +34,39 @@ pub struct Pacing {
     pub full_growth: f64,
     /// Objects below which the old set never makes a full collection due.
     pub full_minimum: usize,
+    /// Decide by these instead of the four above, which mean nothing then.
+    pub thresholds: Option<Thresholds>,
+}
+
+/// When a heap collects by itself, in the terms of CPython's `gc.set_threshold`.
+///
+/// More than `t0` new objects make a collection due: a full one if `t1` is 0, or if there are more objects than the last
+/// full collection left by over a quarter; else a young one. The cost of those does not depend on the size of the
+/// heap, so they need no such condition. With `t0` at 0 the heap never collects by itself.
+///
+/// New objects are counted like everywhere in [`Pacing`]: as cells, tracked or not, less those given back, and when a
+/// thread fetches them, up to 64 of a size at a time. So a collection starts that much early, or late.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Thresholds {
+    /// New objects that may be there without a collection; 0: any number.
+    pub t0: u32,
+    /// 0: every automatic collection is a full one. Other values are alike.
+    pub t1: u32,
+    /// Kept for who asks; it means nothing.
+    pub t2: u32,
+}
+
+impl Default for Thresholds {
+    fn default() -> Self {
+        Self { t0: 2000, t1: 10, t2: 0 }
+    }
+}
+
+impl Thresholds {
+    /// New objects with which something may be due.
+    fn first_due(self) -> usize {
+        if self.t0 == 0 { usize::MAX } else { self.t0 as usize + 1 }
+    }
 }
 
 impl Default for Pacing {
@@ -40,6 +77,7 @@ impl Default for Pacing {
             young_bytes: 4 << 20,
             full_growth: 1.0,
             full_minimum: 40_000,
+            thresholds: None,
         }
     }
 }
@@ -65,6 +103,12 @@ impl Pacing {
     /// With another growth that makes a full collection due.
     pub fn with_full_growth(mut self, growth: f64) -> Self {
         self.full_growth = growth;
+        self
+    }
+
+    /// By the rule of these thresholds.
+    pub fn with_thresholds(mut self, thresholds: Thresholds) -> Self {
+        self.thresholds = Some(thresholds);
         self
     }
 
@@ -99,21 +143,61 @@ pub(crate) struct Pace {
     old_objects: AtomicUsize,
     /// Bytes that unattached threads have dropped and nobody has freed yet.
     deferred: AtomicU64,
+    /// What the services' user has said: the other half of `held_off`.
+    enabled: AtomicBool,
+    /// Visits to all objects that are going on.
+    visits: AtomicUsize,
+    /// Whether there is a `memory`: what is looked at first.
+    has_memory: AtomicBool,
+    memory: Mutex<Option<Memory>>,
+    /// New objects that were put aside, each time memory had not grown.
+    banked: AtomicUsize,
+}
+
+/// Tells how much memory the process uses; `None`: it cannot be told now.
+pub(crate) type MemorySource = Arc<dyn Fn() -> Option<usize> + Send + Sync>;
+
+/// The condition of memory.
+struct Memory {
+    source: MemorySource,
+    /// What it said after the last collection.
+    last: Option<usize>,
+}
+
+impl std::fmt::Debug for Memory {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Memory").field("last", &self.last).finish_non_exhaustive()
+    }
 }
 
 impl Pace {
     pub(crate) fn new(policy: Pacing) -> Self {
         Self {
             policy: crate::sync::Mutex::new(policy),
-            young_objects: AtomicUsize::new(policy.young_objects),
-            young_bytes: AtomicUsize::new(policy.young_bytes),
+            young_objects: AtomicUsize::new(Self::first_objects(&policy)),
+            young_bytes: AtomicUsize::new(Self::first_bytes(&policy)),
             held_off: AtomicUsize::new(usize::from(!policy.automatic)),
             new_objects: AtomicUsize::new(0),
             new_bytes: AtomicUsize::new(0),
             grown_objects: AtomicUsize::new(0),
             old_objects: AtomicUsize::new(0),
             deferred: AtomicU64::new(0),
+            enabled: AtomicBool::new(true),
+            visits: AtomicUsize::new(0),
+            has_memory: AtomicBool::new(false),
+            memory: Mutex::new(None),
+            banked: AtomicUsize::new(0),
         }
+    }
+
+    /// New objects with which something may be due under a policy of which nothing has been learned yet.
+    fn first_objects(policy: &Pacing) -> usize {
+        policy.thresholds.map_or(policy.young_objects, Thresholds::first_due)
+    }
+
+    /// As above, in bytes.
+    fn first_bytes(policy: &Pacing) -> usize {
+        policy.thresholds.map_or(policy.young_bytes, |_| usize::MAX)
     }
 
     pub(crate) fn policy(&self) -> Pacing {
@@ -121,7 +205,14 @@ impl Pace {
     }
 
     pub(crate) fn set_policy(&self, policy: Pacing) {
+        self.change_policy(|current| *current = policy);
+    }
+
+    /// Changes the policy, with nobody else doing so in between.
+    pub(crate) fn change_policy(&self, change: impl FnOnce(&mut Pacing)) {
         let mut current = self.policy.lock();
+        let mut policy = *current;
+        change(&mut policy);
         if current.automatic != policy.automatic {
             if policy.automatic {
                 self.held_off.fetch_sub(1, Ordering::Relaxed);
@@ -130,8 +221,99 @@ impl Pace {
             }
         }
         *current = policy;
-        self.young_objects.store(policy.young_objects, Ordering::Relaxed);
-        self.young_bytes.store(policy.young_bytes, Ordering::Relaxed);
+        self.young_objects.store(Self::first_objects(&policy), Ordering::Relaxed);
+        self.young_bytes.store(Self::first_bytes(&policy), Ordering::Relaxed);
+    }
+
+    /// Switches automatic collections on or off for the services' user; returns what was so before.
+    pub(crate) fn enable(&self, enabled: bool) -> bool {
+        // The swap decides who changes the counter, so it counts changes, in whatever order they come to it.
+        let before = self.enabled.swap(enabled, Ordering::AcqRel);
+        match (before, enabled) {
+            (true, false) => self.hold_off(),
+            (false, true) => self.let_go(),
+            _ => {}
+        }
+        before
+    }
+
+    /// What was last said to [`enable`](Self::enable).
+    pub(crate) fn is_enabled(&self) -> bool {
+        self.enabled.load(Ordering::Acquire)
+    }
+
+    /// A visit to all objects begins: nothing collects by itself until it is over.
+    pub(crate) fn visit_begins(&self) {
+        self.visits.fetch_add(1, Ordering::AcqRel);
+        self.hold_off();
+    }
+
+    /// A visit to all objects is over.
+    pub(crate) fn visit_ends(&self) {
+        self.let_go();
+        self.visits.fetch_sub(1, Ordering::AcqRel);
+    }
+
+    /// Whether a visit to all objects is going on.
+    pub(crate) fn is_visited(&self) -> bool {
+        self.visits.load(Ordering::Acquire) != 0
+    }
+
+    /// Sets or removes the source of the condition of memory.
+    pub(crate) fn set_memory(&self, source: Option<MemorySource>) {
+        let memory = source.map(|source| Memory { last: ask(&source), source });
+        let old = {
+            let mut slot = self.memory.lock();
+            self.has_memory.store(memory.is_some(), Ordering::Relaxed);
+            std::mem::replace(&mut *slot, memory)
+        };
+        drop(old);
+    }
+
+    /// After a collection, the world running: notes what memory is in use.
+    pub(crate) fn remember_memory(&self) {
+        if !self.has_memory.load(Ordering::Relaxed) {
+            return;
+        }
+        let source = self.memory.lock().as_ref().map(|memory| Arc::clone(&memory.source));
+        // Asked without the lock: it is user code.
+        if let Some(now) = source.map(|source| ask(&source))
+            && let Some(memory) = &mut *self.memory.lock()
+        {
+            memory.last = now;
+        }
+    }
+
+    /// Whether memory has grown by a tenth since the last collection, or so much is new that it does not matter.
+    fn memory_grew(&self, t0: u32, new: usize) -> bool {
+        /// So many times the threshold may be new.
+        const PATIENCE: usize = 40;
+        let (source, last) = match &*self.memory.lock() {
+            Some(memory) => (Arc::clone(&memory.source), memory.last),
+            None => return true,
+        };
+        let banked = self.banked.load(Ordering::Relaxed);
+        if banked + new > PATIENCE * t0 as usize {
+            return true;
+        }
+        let (Some(last), Some(now)) = (last, ask(&source)) else { return true };
+        if now >= last.saturating_add(last / 10) {
+            return true;
+        }
+        // Put aside, so that memory is asked about once a threshold, and not at each allocation from here on.
+        self.banked.fetch_add(new, Ordering::Relaxed);
+        Self::add(&self.new_objects, -(new as isize));
+        false
+    }
+
+    /// What is due when more than `t0` objects are new.
+    fn due_by(&self, thresholds: Thresholds, new: usize) -> Due {
+        if self.has_memory.load(Ordering::Relaxed) && !self.memory_grew(thresholds.t0, new) {
+            return Due::Nothing;
+        }
+        let grown = self.grown_objects.load(Ordering::Relaxed) + self.banked.load(Ordering::Relaxed) + new;
+        let old = self.old_objects.load(Ordering::Relaxed);
+        if thresholds.t1 == 0 || grown > old / 4 { Due::Full } else { Due::Young }
     }
 
     pub(crate) fn hold_off(&self) {
@@ -177,12 +359,16 @@ impl Pace {
             return Due::Nothing;
         }
         let bytes = self.new_bytes.load(Ordering::Relaxed) as u64 + self.deferred.load(Ordering::Relaxed);
-        if self.new_objects.load(Ordering::Relaxed) < self.young_objects.load(Ordering::Relaxed)
+        let new = self.new_objects.load(Ordering::Relaxed);
+        if new < self.young_objects.load(Ordering::Relaxed)
             && bytes < self.young_bytes.load(Ordering::Relaxed) as u64
         {
             return Due::Nothing;
         }
-        let policy = self.policy.lock();
+        let policy = self.policy();
+        if let Some(thresholds) = policy.thresholds {
+            return self.due_by(thresholds, new);
+        }
         let old = self.old_objects.load(Ordering::Relaxed);
         let grown = self.grown_objects.load(Ordering::Relaxed);
         let allowed = (old as f64 * policy.full_growth).max(policy.full_minimum as f64);
@@ -204,9 +390,13 @@ impl Pace {
     pub(crate) fn after_young(&self, candidates: usize, dead: usize) {
         self.new_objects.store(0, Ordering::Relaxed);
         self.new_bytes.store(0, Ordering::Relaxed);
+        self.banked.store(0, Ordering::Relaxed);
         let survivors = candidates - dead.min(candidates);
         let grown = self.grown_objects.fetch_add(survivors, Ordering::Relaxed) + survivors;
         let policy = self.policy.lock();
+        if policy.thresholds.is_some() {
+            return;
+        }
         let old = self.old_objects.load(Ordering::Relaxed) + grown;
         let now = self.young_objects.load(Ordering::Relaxed);
         let next = if dead * 8 < candidates {
@@ -227,6 +417,7 @@ impl Pace {
     pub(crate) fn after_full(&self, survivors: usize) {
         self.new_objects.store(0, Ordering::Relaxed);
         self.new_bytes.store(0, Ordering::Relaxed);
+        self.banked.store(0, Ordering::Relaxed);
         self.grown_objects.store(0, Ordering::Relaxed);
         self.old_objects.store(survivors, Ordering::Relaxed);
     }
@@ -236,6 +427,14 @@ impl Pace {
     pub(crate) fn new_objects(&self) -> usize {
         self.new_objects.load(Ordering::Relaxed)
     }
+}
+
+/// Asks how much memory is in use. A source that panics cannot tell.
+fn ask(source: &MemorySource) -> Option<usize> {
+    crate::event::guarded(|| source()).unwrap_or_else(|payload| {
+        drop(crate::event::panic_message(payload));
+        None
+    })
 }
 
 #[cfg(all(test, not(loom)))]

@@ -50,6 +50,7 @@ impl<H: Trace, T: Trace> Sliced<H, T> {
         clear: Self::clear,
         finalize: None,
         has_finalizer: None,
+        legacy: None,
         dealloc: None,
         drop: if std::mem::needs_drop::<H>() || std::mem::needs_drop::<T>() {
             Some(Self::drop)

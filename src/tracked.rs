@@ -115,6 +115,15 @@ impl State<'_> {
         self.0.store(0, Ordering::Relaxed);
     }
 
+    /// Sets and clears bits by a load and a store; returns the byte before. Where this thread alone knows the object:
+    /// nobody else can be changing the byte then.
+    #[inline(always)]
+    pub(crate) fn change_alone(self, set: u8, clear: u8) -> u8 {
+        let now = self.get();
+        self.0.store((now & !clear) | set, Ordering::Relaxed);
+        now
+    }
+
     /// Sets bits; returns the byte before.
     #[inline]
     pub(crate) fn set(self, bits: u8) -> u8 {

@@ -763,3 +763,108 @@ fn classes_need_no_unsafe_code() {
     let m = heap.attach();
     assert_eq!(foreign.instantiate(&m).unwrap_err().code, Code::ForeignPointer);
 }
+
+/// What a hostile handler does, by turns.
+static TRICKS: AtomicUsize = AtomicUsize::new(0);
+
+unsafe extern "C" fn hostile_traverse(object: *mut RawObject, visit: VisitProc, arg: *mut c_void) -> c_int {
+    // SAFETY: a living pair.
+    unsafe {
+        let this = NonNull::new_unchecked(object);
+        let fields = *fields(object);
+        match TRICKS.fetch_add(1, SeqCst) % 11 {
+            0 => 0,
+            1 => {
+                for _ in 0..300 {
+                    pair_traverse(object, visit, arg);
+                }
+                0
+            }
+            2 => 7,
+            3 => -1,
+            4 => visit(std::ptr::null_mut(), arg),
+            5 => {
+                // Refused, all of it.
+                assert!(!dynamic::incref(this) || fields[0].is_null());
+                assert!(!dynamic::decref(this) || fields[0].is_null());
+                assert!(Mutator::with_current(|_| ()).is_none());
+                pair_traverse(object, visit, arg)
+            }
+            6 => visit(object, arg),
+            7 => visit(fields[1], arg),
+            // With an argument of its own: not believed.
+            8 => {
+                let mut other = 0usize;
+                visit(object, (&raw mut other).cast())
+            }
+            9 => {
+                std::thread::yield_now();
+                pair_traverse(object, visit, arg)
+            }
+            _ => pair_traverse(object, visit, arg),
+        }
+    }
+}
+
+unsafe extern "C" fn hostile_clear(object: *mut RawObject) -> c_int {
+    match TRICKS.fetch_add(1, SeqCst) % 4 {
+        0 => 0,
+        1 => -3,
+        2 => {
+            // A collection inside a handler is refused; objects can be made and dropped.
+            Mutator::with_current(|m| {
+                // SAFETY: the type of a living object.
+                let record = unsafe { dynamic::type_of(NonNull::new_unchecked(object)) };
+                let extra = new(m, record);
+                set(&extra, 0, Some(&extra));
+            });
+            // SAFETY: a living pair.
+            unsafe { pair_clear(object) }
+        }
+        // SAFETY: a living pair.
+        _ => unsafe { pair_clear(object) },
+    }
+}
+
+#[test]
+fn hostile_handlers_with_collections_on_other_threads() {
+    let _watch = deadline("hostile handlers");
+    for checked in [false, true] {
+        let mut spec = pair_spec("tests.Hostile");
+        spec.slots.traverse = Some(hostile_traverse);
+        spec.slots.clear = Some(hostile_clear);
+        spec.slots.dealloc = Some(pair_dealloc);
+        let record = ready(&spec).unwrap();
+        let heap = Heap::builder().reserve(1 << 30).checked(checked).build().unwrap();
+        heap.on_misuse(|_| ());
+        heap.on_unraisable(|_| ());
+        let rounds = if cfg!(debug_assertions) { 60 } else { 300 };
+        std::thread::scope(|scope| {
+            for seed in 0..3 {
+                let heap = &heap;
+                scope.spawn(move || {
+                    let mut m = heap.attach();
+                    let mut kept = Vec::new();
+                    for round in 0..rounds {
+                        let all: Vec<_> = (0..40).map(|_| new(&m, record)).collect();
+                        for (i, object) in all.iter().enumerate() {
+                            set(object, 0, Some(&all[(i + 1) % all.len()]));
+                            set(object, 1, Some(&all[(i * 3 + seed + round) % all.len()]));
+                        }
+                        kept.push(all[round % 40].clone());
+                        if kept.len() > 10 {
+                            kept.remove(0);
+                        }
+                        drop(all);
+                        m.collect();
+                        // What is held is whole, or cleared; it is never freed.
+                        for object in &kept {
+                            assert!(dynamic::is_dynamic(object) && object.strong_count(&m) > 0);
+                        }
+                    }
+                });
+            }
+        });
+        // Nothing here says what is left: hostile handlers leak. The next heap starts afresh.
+    }
+}

@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 
 use crate::collect::count::{Abandoned, guard_traversal, object_at};
 use crate::event::{self, During, Phase};
-use crate::model::{ModelMutator, ObjectModel};
+use crate::model::{Found, ModelMutator, ObjectModel, Verdict};
 use crate::mutator::World;
 use crate::object::{Object, Tracer};
 use crate::sync::Ordering;
@@ -17,6 +17,19 @@ pub(crate) struct Unreachable<M: ObjectModel> {
     objects: Vec<Object>,
     callbacks: Vec<M::Callback>,
     runs_code: bool,
+    exempt: Exempt,
+    doubt: Option<Abandoned>,
+}
+
+/// Unreachable objects that were taken out of the set right after the claim: ordinary objects again, but held.
+#[derive(Debug, Default)]
+pub(crate) struct Exempt {
+    /// Uncollectable: objects with a legacy finalizer, and what these reach.
+    objects: Vec<Object>,
+    /// Of these, the ones with a legacy finalizer.
+    legacy: Vec<Object>,
+    /// Kept out of doubt.
+    spared: Vec<Object>,
 }
 
 /// Unreachable objects whose finalizers have run: some may be reachable again.
@@ -27,6 +40,9 @@ pub(crate) struct Pending {
     pub(crate) finalized: usize,
     /// Whether user code ran: only then can anything have changed.
     pub(crate) looked_at: bool,
+    exempt: Exempt,
+    /// Why everything was kept, if it was.
+    pub(crate) doubt: Option<Abandoned>,
 }
 
 /// Objects that are to be cleared: nothing reaches them, and all weak references to them are dead.
@@ -36,6 +52,15 @@ pub(crate) struct Garbage {
     /// Held, but reachable again, or no longer tracked: only the hold is dropped.
     pub(crate) spared: Vec<Object>,
     pub(crate) resurrected: usize,
+    /// Those that count as uncollectable although nobody tries to clear them; among the spared, once judged.
+    pub(crate) kept: usize,
+    exempt: Exempt,
+}
+
+impl Garbage {
+    fn none(exempt: Exempt) -> Self {
+        Self { objects: Vec::new(), spared: Vec::new(), resurrected: 0, kept: 0, exempt }
+    }
 }
 
 /// Step 6b. Claims the unreachable objects, clears their weak references with callbacks, and, if nothing
@@ -43,21 +68,54 @@ pub(crate) struct Garbage {
 pub(crate) fn claim<M: ObjectModel>(world: &World<'_, M>, granules: &[u32]) -> Unreachable<M> {
     let _phase = event::phase(Phase::Claim);
     let core = world.core();
-    let mut set =
-        Unreachable { objects: Vec::with_capacity(granules.len()), callbacks: Vec::new(), runs_code: false };
+    let mut set = Unreachable {
+        objects: Vec::with_capacity(granules.len()),
+        callbacks: Vec::new(),
+        runs_code: false,
+        exempt: Exempt::default(),
+        doubt: None,
+    };
     let mut weak = Vec::new();
+    let has_legacy = core.model.has_legacy();
+    let look = |object: Object, set: &mut Unreachable<M>, weak: &mut Vec<Object>| {
+        // SAFETY: a candidate is alive, and the world is stopped.
+        unsafe {
+            let state = core.state(object.address()).get();
+            set.runs_code |= state & tracked::FINALIZED == 0 && core.model.has_finalizer(object);
+            if core.model.has_weak(object) {
+                weak.push(object);
+            }
+        }
+    };
     for &granule in granules {
         let object = object_at(&core.space, granule as usize);
         // SAFETY: a candidate is alive, and the world is stopped.
         unsafe {
             core.model.hold(object, world.requester());
-            let before = core.state(object.address()).set(tracked::UNREACHABLE);
-            set.runs_code |= before & tracked::FINALIZED == 0 && core.model.has_finalizer(object);
-            if core.model.has_weak(object) {
-                weak.push(object);
-            }
+            core.state(object.address()).set(tracked::UNREACHABLE);
+        }
+        if !has_legacy {
+            look(object, &mut set, &mut weak);
         }
         set.objects.push(object);
+    }
+    if has_legacy {
+        // First, so that what leaves the set is like any object outside for the rest.
+        let objects = std::mem::take(&mut set.objects);
+        match exempt(world, &objects) {
+            Ok((left, exempt)) => (set.objects, set.exempt) = (left, exempt),
+            Err(doubt) => {
+                set.exempt.spared = objects;
+                set.doubt = Some(doubt);
+            }
+        }
+        for &object in set.exempt.objects.iter().chain(&set.exempt.spared) {
+            // SAFETY: held, and the world is stopped.
+            unsafe { core.state(object.address()) }.survive();
+        }
+        for object in set.objects.clone() {
+            look(object, &mut set, &mut weak);
+        }
     }
     let is_unreachable = |object: Object| {
         core.space.contains(object.address()) && {
@@ -80,10 +138,61 @@ pub(crate) fn claim<M: ObjectModel>(world: &World<'_, M>, granules: &[u32]) -> U
     set
 }
 
+/// Tells the objects with legacy finalizers, and all that they reach in the set, from the rest. A field that cannot be
+/// read now, or a handler that fails, leaves open who is reached.
+fn exempt<M: ObjectModel>(
+    world: &World<'_, M>,
+    objects: &[Object],
+) -> Result<(Vec<Object>, Exempt), Abandoned> {
+    let core = world.core();
+    let (space, model) = (&core.space, &core.model);
+    let mut found = Exempt::default();
+    // SAFETY: held, and the world is stopped.
+    found.legacy.extend(objects.iter().copied().filter(|&object| unsafe { model.legacy(object) }));
+    if found.legacy.is_empty() {
+        return Ok((objects.to_vec(), found));
+    }
+    let mut stack = found.legacy.clone();
+    let mut reached: HashSet<Object> = stack.iter().copied().collect();
+    let mut doubt = None;
+    let mut tracer = Tracer::new(space.base(), space.reserved_bytes());
+    let result = guard_traversal(world, |at| {
+        while let Some(object) = stack.pop() {
+            *at = Some(object);
+            tracer.clear();
+            // SAFETY: held, and the world is stopped.
+            unsafe { model.traverse(object, &mut tracer) };
+            if tracer.take_unreadable() {
+                doubt = Some(object);
+                return;
+            }
+            for &edge in tracer.edges() {
+                let target = object_at(space, space.granule(edge));
+                // SAFETY: edges lead to live objects.
+                let state = unsafe { core.state(target.address()) }.get();
+                if state & tracked::UNREACHABLE != 0 && reached.insert(target) {
+                    stack.push(target);
+                }
+            }
+        }
+    });
+    result?;
+    let left;
+    (found.objects, left) = objects.iter().partition(|&object| reached.contains(object));
+    match doubt {
+        None => Ok((left, found)),
+        Some(object) => Err(Abandoned {
+            reason: "a field that leads from a legacy finalizer cannot be read now".to_owned(),
+            // SAFETY: held.
+            type_name: unsafe { model.type_name(object) },
+        }),
+    }
+}
+
 /// Step 8. With the world running: weak callbacks, then finalizers, once per object.
 pub(crate) fn finalize<M: ObjectModel>(set: Unreachable<M>, m: &ModelMutator<M>) -> Pending {
-    let Unreachable { objects, callbacks, runs_code } = set;
-    let mut pending = Pending { objects, finalized: 0, looked_at: runs_code };
+    let Unreachable { objects, callbacks, runs_code, exempt, doubt } = set;
+    let mut pending = Pending { objects, finalized: 0, looked_at: runs_code, exempt, doubt };
     if !runs_code {
         return pending;
     }
@@ -126,7 +235,7 @@ impl Pending {
     /// Nothing ran that could have changed anything: what was unreachable is garbage.
     pub(crate) fn untouched(self) -> Garbage {
         debug_assert!(!self.looked_at);
-        Garbage { objects: self.objects, spared: Vec::new(), resurrected: 0 }
+        Garbage { objects: self.objects, ..Garbage::none(self.exempt) }
     }
 }
 
@@ -142,7 +251,7 @@ pub(crate) fn recheck<M: ObjectModel>(
     let core = world.core();
     let (space, model) = (&core.space, &core.model);
     let marks = space.counts();
-    let mut garbage = Garbage { objects: Vec::new(), spared: Vec::new(), resurrected: 0 };
+    let mut garbage = Garbage::none(pending.exempt);
     let bits = |object: Object| {
         // SAFETY: every object of the set is held, and edges lead to live objects.
         unsafe { core.state(object.address()) }.get()
@@ -255,5 +364,37 @@ pub(crate) fn keep<M: ObjectModel>(pending: Pending, m: &ModelMutator<M>) -> Gar
         unsafe { m.core().state(object.address()) }.survive();
     }
     let resurrected = pending.objects.len();
-    Garbage { objects: Vec::new(), spared: pending.objects, resurrected }
+    Garbage { spared: pending.objects, resurrected, ..Garbage::none(pending.exempt) }
+}
+
+/// Between steps 9 and 10, the world running: the model hears what is garbage, and decides.
+pub(crate) fn judge<M: ObjectModel>(mut garbage: Garbage, m: &ModelMutator<M>) -> Garbage {
+    let exempt = std::mem::take(&mut garbage.exempt);
+    let found = Found::new(&garbage.objects, &exempt.objects, &exempt.legacy);
+    let mut verdict = Verdict::Clear;
+    if !found.garbage.is_empty() || !found.uncollectable.is_empty() {
+        let _lent = m.lend();
+        // SAFETY: held since the claim.
+        match event::guarded(|| unsafe { m.model().judge(&found, m) }) {
+            Ok(decided) => verdict = decided,
+            Err(payload) => {
+                // Doubt keeps everything alive.
+                verdict = Verdict::Keep;
+                m.core().hooks.unraisable(During::Clear, "", event::panic_message(payload));
+            }
+        }
+    }
+    garbage.kept = exempt.objects.len();
+    garbage.spared.extend(exempt.objects);
+    garbage.spared.extend(exempt.spared);
+    if verdict == Verdict::Keep {
+        for object in std::mem::take(&mut garbage.objects) {
+            // SAFETY: held since the claim.
+            let state = unsafe { m.core().state(object.address()) };
+            // One that somebody has untracked meanwhile is no less kept.
+            garbage.kept += usize::from(state.survive());
+            garbage.spared.push(object);
+        }
+    }
+    garbage
 }

@@ -9,9 +9,11 @@
 //! | 4 | stopped | count the references between candidates | [`count::count`] |
 //! | 5 | stopped | roots are candidates whose count differs; mark from them | [`count::roots`], [`mark::mark`] |
 //! | 6 | stopped | what has no mark is unreachable: claim it, clear weak references | [`mark::sweep`], [`finalize::claim`] |
+//! | 6 | stopped | where the model knows legacy finalizers: objects with one, and all that they reach, leave the set | [`finalize::claim`] |
 //! | 7 | **start** | | |
 //! | 8 | running | weak callbacks, then finalizers, once per object | [`finalize::finalize`] |
 //! | 9 | **stop**, **start** | what is reachable again leaves the set; remaining weak references are cleared | [`finalize::recheck`] |
+//! | 9 | running | the model is told what is garbage, and may keep it | [`finalize::judge`] |
 //! | 10 | running | clear each, let go of each; counts do the rest | [`clear::clear`] |
 //! | – | running | "stop" callbacks; then the turn is given back | [`collect`] |
 //!
@@ -51,23 +53,39 @@ use crate::tracked::{self, State};
 pub struct Collect {
     kind: CollectionKind,
     wait: bool,
+    /// What the records and callbacks are told.
+    generation: u8,
+    /// The callbacks of the services are not to know.
+    quiet: bool,
 }
 
 impl Collect {
     /// Everything that is tracked and not frozen.
     pub fn full() -> Self {
-        Self { kind: CollectionKind::Full, wait: true }
+        Self { kind: CollectionKind::Full, wait: true, generation: 2, quiet: false }
     }
 
     /// What is new since the last collection.
     pub fn young() -> Self {
-        Self { kind: CollectionKind::Young, wait: true }
+        Self { kind: CollectionKind::Young, wait: true, generation: 0, quiet: false }
     }
 
     /// Whether to wait, detached, for a collection that another thread is running, and then collect
     /// (the default); else [`CollectError::Busy`] comes back at once.
     pub fn wait(mut self, wait: bool) -> Self {
         self.wait = wait;
+        self
+    }
+
+    /// Under another number than its kind's.
+    pub(crate) fn named(mut self, generation: u8) -> Self {
+        self.generation = generation;
+        self
+    }
+
+    /// Without the callbacks of the services.
+    pub(crate) fn quietly(mut self) -> Self {
+        self.quiet = true;
         self
     }
 }
@@ -125,9 +143,16 @@ pub(crate) fn collect<M: ObjectModel>(
     let span = event::collection(what.kind, &core.name);
     core.hooks.collection(&CollectionEvent::Start(what.kind));
     let mut report = CollectionReport::new(what.kind);
+    report.generation = usize::from(what.generation);
+    {
+        let _lent = m.lend();
+        core.notices.starts(&core.hooks, report.generation, what.quiet);
+    }
     let result = run(m, &mut report);
+    core.pace.remember_memory();
     report.duration = begun.elapsed();
     if result.is_ok() {
+        core.notices.record(&report);
         // Relaxed: figures.
         core.totals.collections.fetch_add(1, Ordering::Relaxed);
         core.totals.young.fetch_add(usize::from(what.kind == CollectionKind::Young), Ordering::Relaxed);
@@ -135,6 +160,10 @@ pub(crate) fn collect<M: ObjectModel>(
     }
     event::collected(&span, &report);
     core.hooks.collection(&CollectionEvent::Stop(&report));
+    {
+        let _lent = m.lend();
+        core.notices.stops(&core.hooks, &report, what.quiet);
+    }
     drop(turn);
     result?;
     Ok(report)
@@ -157,6 +186,9 @@ fn run<M: ObjectModel>(m: &mut ModelMutator<M>, report: &mut CollectionReport) -
         }
     };
     let mut pending = finalize::finalize(unreachable, m);
+    if let Some(doubt) = pending.doubt.take() {
+        give_up(m, report, doubt);
+    }
     report.finalized = pending.finalized;
     let garbage = if pending.looked_at {
         let mut dead = Vec::new();
@@ -180,12 +212,14 @@ fn run<M: ObjectModel>(m: &mut ModelMutator<M>, report: &mut CollectionReport) -
     } else {
         pending.untouched()
     };
+    let garbage = finalize::judge(garbage, m);
     report.resurrected = garbage.resurrected;
+    let kept = garbage.kept;
     let released = clear::clear(garbage, m);
     settle(m, report);
     let cleared = released.tally(m);
     report.collected = cleared.collected;
-    report.uncollectable = cleared.uncollectable;
+    report.uncollectable = cleared.uncollectable + kept;
     Ok(())
 }
 

@@ -31,7 +31,7 @@ pub(crate) static INFO: TypeInfo = TypeInfo {
     clear,
     finalize: Some(finalize),
     has_finalizer: Some(has_finalizer),
-    legacy: None,
+    legacy: Some(legacy),
     drop: None,
     dealloc: Some(dealloc),
 };
@@ -44,6 +44,11 @@ unsafe fn record<'a>(header: NonNull<Header>) -> &'a TypeRecord {
 unsafe fn name(header: NonNull<Header>) -> &'static str {
     // SAFETY: as the caller says.
     unsafe { record(header) }.name()
+}
+
+unsafe fn legacy(header: NonNull<Header>) -> bool {
+    // SAFETY: as the caller says.
+    unsafe { record(header) }.del.is_some()
 }
 
 unsafe fn has_finalizer(header: NonNull<Header>) -> bool {
@@ -71,7 +76,10 @@ unsafe fn traverse(value: NonNull<u8>, tracer: &mut Tracer) {
     let record = unsafe { type_of(object) };
     let Some(handler) = record.traverse else { return };
     if tracer.hand_out() {
-        HEAP.set(core_of(object));
+        let core = core_of(object);
+        HEAP.set(core);
+        // SAFETY: the heap of a living object. One that is looked at by itself is looked up by whoever does so.
+        tracer.doubting = unsafe { (*core).model.is_checked() } && !tracer.takes_everything();
     }
     // For reports. A length of 0: a dynamic object has no cells whose locks could be looked at in passing.
     tracer.enter(value, 0);
@@ -110,17 +118,17 @@ fn refused(record: &TypeRecord, result: c_int) {
 /// The collector's visitor.
 unsafe extern "C" fn visit(target: *mut RawObject, arg: *mut c_void) -> c_int {
     let tracer = arg.cast::<Tracer>();
-    if !Tracer::is_handed_out(tracer) || !safepoint::is_traversing() {
+    // A tracer that is gone is not handed out any more.
+    if !Tracer::is_handed_out(tracer) {
         return stale(target);
     }
-    let core = HEAP.get();
-    // SAFETY: the tracer that this thread's traversal was given, which is going on; the heap was set with it.
-    let (tracer, core) = unsafe { (&mut *tracer, &*core) };
+    // SAFETY: the tracer that this thread's traversal was given, which is going on.
+    let tracer = unsafe { &mut *tracer };
     let Some(target) = NonNull::new(target) else {
-        return complain(core, tracer, Code::NullVisit, 0);
+        return complain(tracer, Code::NullVisit, 0);
     };
-    if core.model.is_checked() && !tracer.takes_everything() && !is_object(core, target) {
-        return complain(core, tracer, Code::FreedPointer, target.as_ptr() as usize);
+    if tracer.doubting && !is_object(heap(), target) {
+        return complain(tracer, Code::FreedPointer, target.as_ptr() as usize);
     }
     tracer.edge(target.as_ptr() as usize);
     0
@@ -139,35 +147,31 @@ fn is_object(core: &Core, target: NonNull<RawObject>) -> bool {
 
 /// Notes a mistake of the handler that is running, to be told when the world runs again.
 #[cold]
-fn complain(core: &Core, tracer: &Tracer, code: Code, address: usize) -> c_int {
+fn complain(tracer: &Tracer, code: Code, address: usize) -> c_int {
     let type_name = NonNull::new(std::ptr::with_exposed_provenance_mut::<RawObject>(tracer.entered()))
         // SAFETY: the object being traversed.
         .map_or("", |object| unsafe { type_of(object) }.name());
-    core.model.note(Fault::new(code, "traverse").of_type(type_name).at(address));
+    heap().model.note(Fault::new(code, "traverse").of_type(type_name).at(address));
     0
 }
 
-/// Notes a mistake that a traverse handler of this thread has made, to be told when the world runs again, with the type of the
-/// object being traversed; `false`: this thread runs none.
-pub fn report_from_handler(mut fault: Fault) -> bool {
-    if !safepoint::is_traversing() {
-        return false;
+/// The heap of the traversal that this thread is in.
+fn heap<'a>() -> &'a Core {
+    // SAFETY: the callers were handed a tracer, and this was set with it, to the heap that is being traversed.
+    unsafe { &*HEAP.get() }
+}
+
+/// The name of the type whose traverse handler is running on this thread; `None`: none is. For reports.
+pub fn traversed_type() -> Option<&'static str> {
+    let tracer = Tracer::handed_out();
+    if tracer.is_null() || !safepoint::is_traversing() {
+        return None;
     }
-    let (core, tracer) = (HEAP.get(), Tracer::handed_out());
-    if core.is_null() || tracer.is_null() {
-        return false;
-    }
-    // SAFETY: a handler is running, so what it was handed is there: the tracer, and the heap that was set with it.
-    let (core, tracer) = unsafe { (&*core, &*tracer) };
-    if fault.type_name.is_empty()
-        && let Some(object) =
-            NonNull::new(std::ptr::with_exposed_provenance_mut::<RawObject>(tracer.entered()))
-    {
-        // SAFETY: the object being traversed.
-        fault.type_name = unsafe { type_of(object) }.name();
-    }
-    core.model.note(fault);
-    true
+    // SAFETY: a handler is running, so the tracer it was handed is there.
+    let object = unsafe { &*tracer }.entered();
+    let object = NonNull::new(std::ptr::with_exposed_provenance_mut::<RawObject>(object))?;
+    // SAFETY: the object being traversed.
+    Some(unsafe { type_of(object) }.name())
 }
 
 /// A visitor that was kept, and called when its traversal was over.
@@ -320,6 +324,32 @@ unsafe fn dealloc(header: NonNull<Header>, m: *const ()) {
             Some(handler) => handler(object.as_ptr()),
             None => generic_dealloc(managed::mutator(m), object),
         }
+    }
+}
+
+/// The traverse handler of a heap type that brings none, under a static base: visits the type, and then what the base's
+/// instances have. Types derived from this one inherit it as it is, so that the type is visited once.
+pub(crate) unsafe extern "C" fn traverse_inherited(
+    object: *mut RawObject,
+    visit: super::VisitProc,
+    arg: *mut c_void,
+) -> c_int {
+    let Some(object) = NonNull::new(object) else { return 0 };
+    // SAFETY: called for a living object, with a visitor and its argument.
+    unsafe {
+        let record = type_of(object);
+        if record.is_heap_type() {
+            let result = visit(record.object, arg);
+            if result != 0 {
+                return result;
+            }
+        }
+        let mut base = record.base();
+        // A static type has a handler of its own.
+        while let Some(heap_type) = base.filter(|base| base.is_heap_type()) {
+            base = heap_type.base();
+        }
+        base.and_then(|base| base.traverse).map_or(0, |handler| handler(object.as_ptr(), visit, arg))
     }
 }
 

@@ -377,7 +377,12 @@ pub unsafe fn track(m: &Mutator, object: NonNull<RawObject>) -> Result<(), Fault
         let state = raw(m).core().state(object.as_ptr() as usize);
         if state.get() & tracked::TRACKED != 0 {
             // Both ways to make an object are customary: the allocator has tracked it, and its constructor does.
-            if state.unset(tracked::BY_ALLOCATOR) & tracked::BY_ALLOCATOR == 0 {
+            let before = if header(object).as_ref().is_alone(m.id()) {
+                state.change_alone(0, tracked::BY_ALLOCATOR)
+            } else {
+                state.unset(tracked::BY_ALLOCATOR)
+            };
+            if before & tracked::BY_ALLOCATOR == 0 {
                 return Err(fault_at(Code::AlreadyTracked, FUNCTION, object, record));
             }
             if super::is_checked(m) {
@@ -391,6 +396,62 @@ pub unsafe fn track(m: &Mutator, object: NonNull<RawObject>) -> Result<(), Fault
         raw(m).track(object_of(object));
     }
     Ok(())
+}
+
+/// The common case of [`track`]: nothing is wrong, and no code of the program's runs. `false`: nothing was done, ask [`track`].
+///
+/// # Safety
+///
+/// As for [`track`].
+#[inline]
+pub unsafe fn track_common(m: &Mutator, object: NonNull<RawObject>) -> bool {
+    // SAFETY: as the caller says.
+    unsafe {
+        if !is_common(m, object) {
+            return false;
+        }
+        let state = raw(m).core().state(object.as_ptr() as usize);
+        if state.get() & tracked::TRACKED == 0 {
+            return raw(m).track(object_of(object));
+        }
+        state.get() & tracked::BY_ALLOCATOR != 0
+            && state.unset(tracked::BY_ALLOCATOR) & tracked::BY_ALLOCATOR != 0
+    }
+}
+
+/// The common case of [`untrack`]; as [`track_common`].
+///
+/// # Safety
+///
+/// As for [`untrack`].
+#[inline]
+pub unsafe fn untrack_common(m: &Mutator, object: NonNull<RawObject>) -> bool {
+    // SAFETY: as the caller says.
+    unsafe {
+        if !is_common(m, object) {
+            return false;
+        }
+        let state = raw(m).core().state(object.as_ptr() as usize);
+        if state.get() & tracked::TRACKED != 0 {
+            state.unset(tracked::TRACKED | tracked::BY_ALLOCATOR);
+        }
+        true
+    }
+}
+
+/// Whether tracking an object needs no look but at its type's flag.
+///
+/// # Safety
+///
+/// As for [`track`].
+#[inline(always)]
+unsafe fn is_common(m: &Mutator, object: NonNull<RawObject>) -> bool {
+    if !raw(m).owns(object_of(object)) || super::is_checked(m) || crate::safepoint::is_traversing() {
+        return false;
+    }
+    // SAFETY: as the caller says.
+    let record = unsafe { type_of(object) };
+    record.has_gc() && record.is_gc.is_none()
 }
 
 /// Takes an object out of the tracked set; nothing if it is not in it.
@@ -411,7 +472,12 @@ pub unsafe fn untrack(m: &Mutator, object: NonNull<RawObject>) -> Result<(), Fau
             return Err(fault_at(Code::NotGcObject, FUNCTION, object, type_of(object)));
         }
         let state = raw(m).core().state(object.as_ptr() as usize);
-        state.unset(tracked::TRACKED | tracked::BY_ALLOCATOR);
+        if state.get() & tracked::DYING != 0 {
+            // In its dealloc handler, which has it alone.
+            state.change_alone(0, tracked::TRACKED | tracked::BY_ALLOCATOR);
+        } else {
+            state.unset(tracked::TRACKED | tracked::BY_ALLOCATOR);
+        }
     }
     Ok(())
 }
@@ -477,7 +543,9 @@ pub unsafe fn free(m: &Mutator, object: NonNull<RawObject>, family: Family) -> R
         if count(object).is_none_or(|count| count > 1) {
             return Err(fault(Code::ReferencesLeft));
         }
-        let was_tracked = raw(m).untrack(object_of(object));
+        // Whoever frees an object has it alone.
+        let state = raw(m).core().state(object.as_ptr() as usize);
+        let was_tracked = state.change_alone(0, tracked::TRACKED) & tracked::TRACKED != 0;
         let result = if was_tracked { Err(fault(Code::StillTracked)) } else { Ok(()) };
         clear_weak_references(m, object);
         if record.flags().has(Flags::MANAGED_DICT) {
@@ -576,7 +644,8 @@ pub unsafe fn dealloc(m: &Mutator, object: NonNull<RawObject>) {
             return;
         }
         if gc {
-            raw(m).untrack(object_of(object));
+            // Dying: nobody else knows it.
+            raw(m).core().state(object.as_ptr() as usize).change_alone(0, tracked::TRACKED);
         }
         clear_weak_references(m, object);
         if record.flags().has(Flags::MANAGED_DICT) {
@@ -584,7 +653,8 @@ pub unsafe fn dealloc(m: &Mutator, object: NonNull<RawObject>) {
         }
         // Kept past the object: its memory may be the last to hold the type.
         let type_object = NonNull::new(record.object);
-        let base = record.mro().find(|base| base.own_dealloc);
+        // Called by a type's own handler, this does the rest.
+        let base = record.mro().find(|base| base.own_dealloc).filter(|_| !record.own_dealloc);
         if let Some(base) = base
             && let Some(dealloc) = base.dealloc
         {

@@ -68,10 +68,11 @@ use crate::{AnyGc, Mutator};
 
 pub use attributes::{clear_managed_dict, get_attribute, has_attribute, set_attribute, visit_managed_dict};
 pub use class::{Class, Finalizer};
-pub use handlers::{referents, report_from_handler};
+pub use handlers::{referents, traversed_type};
 pub use instance::{
     Family, allocate, allocate_tracked, call_finalizer, call_finalizer_from_dealloc, clear_weak_references,
-    count, dealloc, free, is_finalized, is_gc, is_tracked, resize, size, track, untrack,
+    count, dealloc, free, is_finalized, is_gc, is_tracked, resize, size, track, track_common, untrack,
+    untrack_common,
 };
 pub use module::{
     ModuleSpec, module_face, module_name, module_state, module_token, new_module, type_module,
@@ -219,8 +220,25 @@ pub unsafe fn decref(object: NonNull<RawObject>) -> bool {
     unsafe { decref_slow(object) }
 }
 
+/// The common case of [`decref`]: the calling thread owns the object, and there are other references. `false`: nothing was done, ask
+/// [`decref`].
+///
+/// # Safety
+///
+/// As for [`decref`].
+#[inline(always)]
+pub unsafe fn decref_common(object: NonNull<RawObject>) -> bool {
+    // SAFETY: the reference keeps the object alive.
+    unsafe { header(object).as_ref() }.try_drop_local(safepoint::current())
+}
+
 #[inline(never)]
 unsafe fn decref_slow(object: NonNull<RawObject>) -> bool {
+    // SAFETY: as the caller says. An owner is attached, and in no traversal.
+    if unsafe { header(object).as_ref() }.is_owned_by(safepoint::current()) {
+        unsafe { managed::drop_reference(header(object)) };
+        return true;
+    }
     if safepoint::is_traversing() {
         return false;
     }
@@ -231,6 +249,19 @@ unsafe fn decref_slow(object: NonNull<RawObject>) -> bool {
         }
     }
     true
+}
+
+/// Calls `f` with the calling thread's mutator, as [`Mutator::with_current`] does, but cheaper.
+///
+/// `None`: the thread is not attached to a heap of typed and dynamic objects, or it runs a traverse handler.
+///
+/// # Safety
+///
+/// `f` calls no user code: no handlers, and nothing that may drop a last reference. The thread holds no stop.
+#[inline(always)]
+pub unsafe fn with_mutator<R>(f: impl FnOnce(&Mutator) -> R) -> Option<R> {
+    // SAFETY: as the caller says; a mutator is a transparent wrapper.
+    unsafe { Raw::with_here(|raw| f(managed::mutator((&raw const *raw).cast()))) }
 }
 
 /// A handle to an object, from a reference that the caller gives up.

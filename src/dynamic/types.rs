@@ -19,8 +19,8 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 use crate::arena::class_for;
 use crate::dynamic::attributes::Attributes;
 use crate::dynamic::{
-    AllocProc, Destructor, Finalizer, FreeProc, Inquiry, RawObject, RawVarObject, TraverseProc, decref, handlers,
-    incref, instance, module, type_of, weakref,
+    AllocProc, Destructor, Finalizer, FreeProc, Inquiry, RawObject, RawVarObject, TraverseProc, decref,
+    handlers, incref, instance, module, type_of, weakref,
 };
 use crate::error::{Code, Fault};
 use crate::sync::Mutex;
@@ -420,7 +420,7 @@ fn draft(spec: &TypeSpec, heap_type: bool) -> Result<Draft, Fault> {
     let base = bases[0].get();
     let mut flags = spec.flags;
     let mut slots = spec.slots;
-    inherit_collection(name, &mut flags, &mut slots, &bases)?;
+    inherit_collection(name, &mut flags, &mut slots, &bases, heap_type)?;
     let inherited = Flags::MANAGED_DICT.0 | Flags::ITEMS_AT_END.0 | Flags::ITEMS_ARE_REFERENCES.0;
     flags = flags.and(Flags(base.flags.0 & inherited));
     // Type families go down the line.
@@ -540,6 +540,7 @@ fn inherit_collection(
     flags: &mut Flags,
     slots: &mut Slots,
     bases: &[RecordRef],
+    heap_type: bool,
 ) -> Result<(), Fault> {
     let base = bases[0].get();
     if flags.has(Flags::HAVE_GC) {
@@ -560,7 +561,11 @@ fn inherit_collection(
         return Err(fault(Code::HandlersWithoutFlag, name, text));
     }
     *flags = flags.and(Flags::HAVE_GC);
-    slots.traverse = base.traverse;
+    slots.traverse = match base.traverse {
+        // Instances own their type now, which the base's handler knows nothing of.
+        Some(_) if heap_type && !base.is_heap_type() => Some(handlers::traverse_inherited),
+        inherited => inherited,
+    };
     slots.clear = base.clear;
     Ok(())
 }

@@ -1,0 +1,62 @@
+#!/usr/bin/env bash
+# The C ABI as a C programmer meets it: the header alone under several compilers' strictest settings, the guide's
+# smallest program, the object system with its threads, the same under valgrind, and linking through pkg-config with the shared library.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+cargo build --release --quiet -p standstill-capi
+out=target/capi
+mkdir -p "$out"
+include=capi/include
+strict=(-Wall -Wextra -Werror -pedantic -fsyntax-only -I "$include")
+
+header="$out/header.c"
+printf '#include <standstill.h>\n#include <standstill_compat.h>\nint main(void) { return 0; }\n' >"$header"
+for std in c99 c11 c17; do
+    cc -std="$std" "${strict[@]}" "$header"
+done
+if command -v c++ >/dev/null; then
+    for std in c++11 c++17 c++20; do
+        c++ -std="$std" "${strict[@]}" -x c++ "$header"
+    done
+    echo 'the header is clean as C99, C11, C17, C++11, C++17 and C++20'
+else
+    echo '!!!! SKIPPED: no C++ compiler to look at the header !!!!' >&2
+fi
+
+static=(target/release/libstandstill_capi.a -lpthread -ldl -lm)
+cc -std=c99 -Wall -Wextra -Werror -pedantic -O2 -I "$include" capi/examples/minimal.c "${static[@]}" -o "$out/minimal"
+timeout --kill-after=5 60 "$out/minimal"
+
+cc -std=c11 -Wall -Wextra -Werror -pedantic -O2 -I "$include" capi/examples/objects/*.c "${static[@]}" -o "$out/objects"
+timeout --kill-after=5 120 "$out/objects" 4
+STANDSTILL_CHECKED=1 timeout --kill-after=5 120 "$out/objects" 4
+
+if command -v valgrind >/dev/null; then
+    # One thread at a time there: few rounds. The heap's own cells are no malloc blocks to it, so what it judges is the
+    # rest; leaks of objects are the program's own to find.
+    timeout --kill-after=5 300 valgrind --quiet --error-exitcode=9 --leak-check=full \
+        --errors-for-leak-kinds=definite "$out/objects" 2 20
+    echo 'valgrind has nothing to say about the object system'
+else
+    echo '!!!! SKIPPED: no valgrind to run the object system under !!!!' >&2
+fi
+
+# As an installed library: a prefix with header, shared library and pkg-config file.
+prefix="$PWD/$out/prefix"
+rm -rf "$prefix"
+mkdir -p "$prefix/include" "$prefix/lib/pkgconfig"
+cp "$include"/*.h "$prefix/include/"
+cp target/release/libstandstill_capi.so "$prefix/lib/"
+version="$(sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -n 1)"
+sed "s|@PREFIX@|$prefix|; s|@VERSION@|$version|" capi/standstill.pc.in >"$prefix/lib/pkgconfig/standstill.pc"
+if command -v pkg-config >/dev/null; then
+    flags="$(PKG_CONFIG_PATH="$prefix/lib/pkgconfig" pkg-config --cflags --libs standstill)"
+else
+    echo '!!!! no pkg-config: its file is read by hand !!!!' >&2
+    flags="-I$prefix/include -L$prefix/lib -lstandstill_capi"
+fi
+# shellcheck disable=SC2086 # the flags are words
+cc -std=c99 -O2 capi/examples/minimal.c $flags -o "$out/minimal-shared"
+LD_LIBRARY_PATH="$prefix/lib" timeout --kill-after=5 60 "$out/minimal-shared"
+echo 'the C programs build and run, with the static library and with the shared one'

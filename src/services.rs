@@ -1,0 +1,867 @@
+//! Floor 5: the services of CPython's `gc` module, for a heap of typed and dynamic objects.
+//!
+//! [`Heap::services`] gives a handle: switching automatic collections on and off, thresholds, counters, records,
+//! progress callbacks, debugging, the garbage list, freezing, and questions about who refers to whom. All handles of a heap are
+//! alike, since the state lies with the heap; who does not ask for any of this pays nothing for it.
+//!
+//! ```
+//! use standstill::{Gc, GcCell, Heap, Trace};
+//!
+//! #[derive(Trace)]
+//! struct Node { next: GcCell<Option<Gc<Node>>> }
+//!
+//! let heap = Heap::new();
+//! let services = heap.services();
+//! let mut m = heap.attach();
+//! let node = m.alloc(Node { next: GcCell::default() });
+//! node.get(&m).next.set(&m, Some(node.clone()));
+//! drop(node);
+//!
+//! assert!(services.disable());
+//! assert!(services.collect_if_enabled(&mut m).is_none());
+//! assert_eq!(services.collect_generation(&mut m, 2), Ok(1));
+//! assert_eq!(services.stats()[2].collected, 1);
+//! ```
+//!
+//! # Generations
+//!
+//! The interface is in three generations; the collector has two kinds of collection. So:
+//!
+//! | number | a collection | objects | a counter |
+//! |---|---|---|---|
+//! | 0 | young | new since the last collection | how many of them there are |
+//! | 1 | young, under this number | none | 0 |
+//! | 2 | full | the others | young collections since the last full one |
+//!
+//! # Where the state is, and who may touch it
+//!
+//! | state | values | where | who |
+//! |---|---|---|---|
+//! | what the user has said | enabled, disabled | `pacing` | anybody: one atomic swap. A collection that runs goes on |
+//! | visits to all objects | how many are going on | `pacing` | who visits. While it is not 0 nothing collects by itself, and the collecting calls here do nothing |
+//! | thresholds, source of memory | | `pacing` | anybody |
+//! | callbacks, debugging flags and sink, audit hook, records | | `notices` | anybody; see there |
+//! | the garbage list | references | the built-in model | attached threads, under its lock; a collection adds to it between its recheck and the clearing |
+//! | legacy finalizers | unknown, expected | the built-in model | anybody; off by default |
+//!
+//! Automatic collections happen when the user has enabled them, nobody visits, no [`DeferGuard`](crate::DeferGuard) lives, and
+//! [`Pacing::automatic`](crate::Pacing::automatic) is set: the first of these is all that [`Services::is_enabled`] tells.
+//!
+//! # Calls from inside
+//!
+//! What collects or stops the world takes `&mut Mutator`, which no finalizer, destructor, weak callback or progress callback has. Where
+//! a language cannot express that, its layer has a mutator while user code up the stack is using it; then collecting calls give
+//! nothing and the others a [`Fault`] with [`Code::NotAllowedHere`]. On other threads, collecting calls give nothing while
+//! one collects, and do not wait.
+//!
+//! # The end of a heap
+//!
+//! When the last handle and mutator are gone the heap collects in full once more, without the progress callbacks of this
+//! module, and with finalizers. Is anything in the garbage list then, the hook of
+//! [`Heap::on_unraisable`] hears of it, the list is emptied, and the heap collected again. What is left after that (but
+//! immortal objects) is told by type to the same hook, if the services were ever asked for; see [`Services::tell_leaks`].
+//!
+//! # Out of memory
+//!
+//! Snapshots of objects fail as a [`Fault`] with [`Code::Memory`], and nothing has happened. The collector's own work
+//! lists do not: Rust's collections abort the process when the system refuses them memory.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+
+use crate::collect::count::guard_traversal;
+use crate::collect::{self, Collect, CollectError};
+use crate::error::{Code, Fault};
+use crate::event::{CollectionReport, During};
+use crate::managed::{Core, Managed};
+use crate::model::ObjectModel;
+use crate::mutator::World;
+use crate::notices::{self, Notices};
+use crate::object::{Object, Tracer};
+use crate::pacing::{Pace, Thresholds};
+use crate::safepoint::StopError;
+use crate::tracked::{DYING, FROZEN, OLD};
+use crate::weak::Target;
+use crate::{AnyGc, Heap, Mutator, gc, inspect};
+
+pub use crate::notices::{
+    CallbackInfo, CallbackPhase, DEBUG_COLLECTABLE, DEBUG_LEAK, DEBUG_SAVEALL, DEBUG_STATS,
+    DEBUG_UNCOLLECTABLE, GenerationStats,
+};
+
+/// Whether a visit to all objects goes on. See [`Services::visit_objects`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Visit {
+    /// With the next object.
+    Continue,
+    /// No: this was the last.
+    Stop,
+}
+
+/// The services of a heap: a handle, which keeps the heap open. See the [module's page](self).
+#[derive(Clone)]
+pub struct Services {
+    heap: Heap,
+}
+
+impl fmt::Debug for Services {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Services").field(&self.heap).finish()
+    }
+}
+
+impl Heap {
+    /// The services of CPython's `gc` module for this heap.
+    pub fn services(&self) -> Services {
+        self.core().notices.use_them();
+        Services { heap: self.clone() }
+    }
+}
+
+/// Runs `f` in a stop of its own, and then what is due after one.
+fn stopped<R>(
+    m: &mut Mutator,
+    function: &'static str,
+    f: impl FnOnce(&Mutator, &World<'_, Managed>) -> Result<R, Fault>,
+) -> Result<R, Fault> {
+    let world = m.raw().stop_here().map_err(|error| {
+        let code = match error {
+            StopError::NoSafepoint | StopError::Nested => Code::NotAllowedHere,
+            _ => Code::Custom,
+        };
+        Fault::new(code, function).because(format!("the world cannot be stopped: {error}"))
+    })?;
+    let result = f(m, &world);
+    drop(world);
+    m.raw().model().resumed(m.raw());
+    result
+}
+
+/// References to the visible objects whose state `wanted` likes.
+fn snapshot(
+    m: &Mutator,
+    world: &World<'_, Managed>,
+    function: &'static str,
+    wanted: impl Fn(u8) -> bool,
+) -> Result<Vec<AnyGc>, Fault> {
+    let mut count = 0;
+    collect::visible(world, |_, state| count += usize::from(wanted(state.get())));
+    let mut all = room(count, function)?;
+    collect::visible(world, |object, state| {
+        if wanted(state.get()) {
+            all.push(m.any_from(object.as_ptr().cast()));
+        }
+    });
+    Ok(all)
+}
+
+/// An empty list with room for so many.
+fn room<T>(count: usize, function: &'static str) -> Result<Vec<T>, Fault> {
+    let mut list = Vec::new();
+    list.try_reserve_exact(count).map_err(|error| {
+        Fault::new(Code::Memory, function).because(format!("no memory for a list of {count}: {error}"))
+    })?;
+    Ok(list)
+}
+
+fn failed_traversal(function: &'static str, reason: &str, type_name: &'static str) -> Fault {
+    Fault::new(Code::HandlerError, function)
+        .of_type(type_name)
+        .because(format!("a traversal failed: {reason}"))
+}
+
+impl Services {
+    fn core(&self) -> &Arc<Core> {
+        self.heap.core()
+    }
+
+    fn pace(&self) -> &Pace {
+        &self.core().pace
+    }
+
+    fn notices(&self) -> &Notices {
+        &self.core().notices
+    }
+
+    /// Panics for a mutator of another heap.
+    #[track_caller]
+    fn check(&self, m: &Mutator) {
+        assert!(
+            Arc::ptr_eq(m.raw().core(), self.core()),
+            "the services of one heap were used with the Mutator of another"
+        );
+    }
+
+    fn audit(&self, m: &Mutator, what: &str) {
+        let _lent = m.raw().lend();
+        self.notices().audit(&self.core().hooks, what);
+    }
+
+    /// The heap.
+    pub fn heap(&self) -> &Heap {
+        &self.heap
+    }
+
+    // ------------------------------------------------------------------------------------ collecting
+
+    /// Switches automatic collections on; returns whether they were. A heap begins with them on.
+    pub fn enable(&self) -> bool {
+        self.pace().enable(true)
+    }
+
+    /// Switches automatic collections, and [`collect_if_enabled`](Self::collect_if_enabled), off; returns whether they
+    /// were on. A collection that is running goes on.
+    pub fn disable(&self) -> bool {
+        self.pace().enable(false)
+    }
+
+    /// What was last said by [`enable`](Self::enable) and [`disable`](Self::disable). What suspends
+    /// collections for a while does not change it.
+    pub fn is_enabled(&self) -> bool {
+        self.pace().is_enabled()
+    }
+
+    /// Whether a visit to all objects is going on, on any thread: then nothing here collects.
+    pub fn is_visiting(&self) -> bool {
+        self.pace().is_visited()
+    }
+
+    /// Collects in full, as `PyGC_Collect` does. `None`, at once: collections are disabled, one is running on whatever
+    /// thread, all objects are being visited, or this thread must not reach a safepoint now.
+    ///
+    /// What CPython returns is [`CollectionReport::found`]. That the world could not be stopped, because a thread ended without
+    /// dropping its mutator, goes to the hook of [`Heap::on_unraisable`].
+    ///
+    /// # Panics
+    ///
+    /// Like all functions that take a mutator, when it is of another heap.
+    pub fn collect_if_enabled(&self, m: &mut Mutator) -> Option<CollectionReport> {
+        self.check(m);
+        if self.is_enabled() { self.run(m, Collect::full()) } else { None }
+    }
+
+    /// Collects a generation, enabled or not: 0 and 1 are young collections, 2 is a full one. `None` where
+    /// [`collect_if_enabled`](Self::collect_if_enabled) gives it, but for the first reason.
+    ///
+    /// # Errors
+    ///
+    /// [`Code::BadGeneration`] for other numbers; nothing has happened.
+    pub fn collect(&self, m: &mut Mutator, generation: i32) -> Result<Option<CollectionReport>, Fault> {
+        self.check(m);
+        let what = match generation {
+            0 => Collect::young(),
+            1 => Collect::young().named(1),
+            2 => Collect::full(),
+            _ => return Err(bad_generation("collect", generation)),
+        };
+        Ok(self.run(m, what))
+    }
+
+    /// As [`collect`](Self::collect), and returns what CPython's `gc.collect` does: how many unreachable objects there were,
+    /// those included that could not be destroyed. 0 where nothing was done.
+    ///
+    /// # Errors
+    ///
+    /// As [`collect`](Self::collect).
+    pub fn collect_generation(&self, m: &mut Mutator, generation: i32) -> Result<usize, Fault> {
+        let report = self.collect(m, generation)?;
+        Ok(report.map_or(0, |report| report.found()))
+    }
+
+    fn run(&self, m: &mut Mutator, what: Collect) -> Option<CollectionReport> {
+        if self.is_visiting() {
+            return None;
+        }
+        match m.try_collect(what.wait(false)) {
+            Ok(report) => Some(report),
+            Err(CollectError::Busy | CollectError::Stop(StopError::NoSafepoint | StopError::Nested)) => None,
+            Err(error) => {
+                self.core().hooks.unraisable(During::Collect, "", error.to_string());
+                None
+            }
+        }
+    }
+
+    /// The last collection of a runtime that ends before its heap does: a full one, without progress callbacks. Is anything in
+    /// the garbage list then, the hook of [`Heap::on_unraisable`] hears of it; with [`DEBUG_UNCOLLECTABLE`] the
+    /// debugging sink hears of each object too. The list stays as it is.
+    pub fn final_collection(&self, m: &mut Mutator) -> Option<CollectionReport> {
+        self.check(m);
+        let report = m.try_collect(Collect::full().quietly()).ok();
+        tell_garbage(self.core());
+        report
+    }
+
+    // ------------------------------------------------------------------------------------ when
+
+    /// Sets the thresholds; see [`Thresholds`] for what they mean. Those that are `None` stay. `t0` at 0 switches automatic
+    /// collections off, whatever [`is_enabled`](Self::is_enabled) says.
+    ///
+    /// The heap's other [`Pacing`](crate::Pacing) means nothing from now on, but for
+    /// [`automatic`](crate::Pacing::automatic).
+    ///
+    /// # Errors
+    ///
+    /// [`Code::BadThreshold`] when one is negative; nothing has changed.
+    pub fn set_threshold(&self, t0: i32, t1: Option<i32>, t2: Option<i32>) -> Result<(), Fault> {
+        let number = |threshold: i32| {
+            u32::try_from(threshold).map_err(|_| {
+                let text = format!("a threshold must not be negative, and {threshold} is");
+                Fault::new(Code::BadThreshold, "set_threshold").because(text)
+            })
+        };
+        let t0 = number(t0)?;
+        let (t1, t2) = (t1.map(number).transpose()?, t2.map(number).transpose()?);
+        self.pace().change_policy(|policy| {
+            let old = policy.thresholds.unwrap_or_default();
+            let new = Thresholds { t0, t1: t1.unwrap_or(old.t1), t2: t2.unwrap_or(old.t2) };
+            policy.thresholds = Some(new);
+        });
+        Ok(())
+    }
+
+    /// The thresholds. In a heap that was given none, by [`set_threshold`](Self::set_threshold) or
+    /// [`Pacing::with_thresholds`](crate::Pacing::with_thresholds), those that would be the default; its other
+    /// [`Pacing`](crate::Pacing) decides there.
+    pub fn threshold(&self) -> [i32; 3] {
+        let Thresholds { t0, t1, t2 } = self.pace().policy().thresholds.unwrap_or_default();
+        [t0, t1, t2].map(|number| i32::try_from(number).unwrap_or(i32::MAX))
+    }
+
+    /// Makes memory a condition of collections by [`Thresholds`]: one that is due is skipped if memory has not
+    /// grown by a tenth since the last, and no more than 40 times `t0` objects are new since. [`process_memory`] is such
+    /// a source. Without one (the default) there is no such condition.
+    ///
+    /// The source is called when a thread has run out of cells and a collection is due, and after collections. It must use no heap. Where it
+    /// cannot tell, the condition holds.
+    pub fn set_memory_source(&self, source: impl Fn() -> Option<usize> + Send + Sync + 'static) {
+        self.pace().set_memory(Some(Arc::new(source)));
+    }
+
+    /// Ends the condition of memory.
+    pub fn remove_memory_source(&self) {
+        self.pace().set_memory(None);
+    }
+
+    // ------------------------------------------------------------------------------------ figures
+
+    /// The three counters, exact: see the [module's page](self#generations).
+    ///
+    /// # Errors
+    ///
+    /// When the world cannot be stopped.
+    pub fn counts(&self, m: &mut Mutator) -> Result<[usize; 3], Fault> {
+        self.check(m);
+        let new = stopped(m, "counts", |_, world| {
+            let mut new = 0;
+            collect::visible(world, |_, state| new += usize::from(state.get() & (OLD | FROZEN) == 0));
+            Ok(new)
+        })?;
+        Ok([new, 0, self.notices().records().1])
+    }
+
+    /// What collections did so far, by the number of their generation. Collections by other means, automatic ones for
+    /// example, are among them.
+    pub fn stats(&self) -> [GenerationStats; 3] {
+        self.notices().records().0
+    }
+
+    // ------------------------------------------------------------------------------------ notices
+
+    /// Registers a callback that is called before and after each collection but the heap's last, on the collecting thread, the world
+    /// running; returns the id for [`remove_callback`](Self::remove_callback). One that is added or removed by a callback is so from
+    /// the next phase on. Panics go to the hook of [`Heap::on_unraisable`].
+    ///
+    /// A callback that holds the heap, or its services, keeps it open for ever.
+    pub fn add_callback(&self, f: impl Fn(CallbackPhase, &CallbackInfo) + Send + Sync + 'static) -> u64 {
+        self.notices().add_callback(Arc::new(f))
+    }
+
+    /// Removes a callback; `false`: there is none of this id.
+    pub fn remove_callback(&self, id: u64) -> bool {
+        self.notices().remove_callback(id)
+    }
+
+    /// Sets the debugging flags, an or of the `DEBUG_` constants.
+    ///
+    /// # Errors
+    ///
+    /// [`Code::BadDebugFlags`] for other bits; nothing has changed.
+    pub fn set_debug(&self, flags: u32) -> Result<(), Fault> {
+        if flags & !(DEBUG_STATS | DEBUG_LEAK) != 0 {
+            let text = format!("there are no debugging flags {:#x}", flags & !(DEBUG_STATS | DEBUG_LEAK));
+            return Err(Fault::new(Code::BadDebugFlags, "set_debug").because(text));
+        }
+        self.notices().set_debug(flags);
+        Ok(())
+    }
+
+    /// The debugging flags.
+    pub fn debug(&self) -> u32 {
+        self.notices().debug()
+    }
+
+    /// Sends debugging lines there instead of to stderr. Panics go to the hook of [`Heap::on_unraisable`].
+    pub fn set_debug_sink(&self, sink: impl Fn(&str) + Send + Sync + 'static) {
+        self.notices().set_sink(Some(Arc::new(sink)));
+    }
+
+    /// Sends debugging lines to stderr again.
+    pub fn reset_debug_sink(&self) {
+        self.notices().set_sink(None);
+    }
+
+    /// Sets a hook that is told of questions about the heap before they are answered: `gc.get_objects`,
+    /// `gc.get_referrers`, `gc.get_referents`. It is called by the thread that asks; panics go to the hook of
+    /// [`Heap::on_unraisable`].
+    pub fn set_audit_hook(&self, hook: impl Fn(&str) + Send + Sync + 'static) {
+        self.notices().set_audit(Some(Arc::new(hook)));
+    }
+
+    /// Removes the audit hook.
+    pub fn remove_audit_hook(&self) {
+        self.notices().set_audit(None);
+    }
+
+    /// Whether the end of the heap tells what is left in it. Who has asked for services has said yes; this changes it.
+    pub fn tell_leaks(&self, tell: bool) {
+        self.notices().tell_leaks(tell);
+    }
+
+    /// Whether there may be types with legacy finalizers, which the collector must not call: unreachable objects with
+    /// one, and what they reach, are not cleared, count as uncollectable, and the former go to the garbage
+    /// list. Off by default, since each unreachable object is asked then. Typed objects have none.
+    pub fn expect_legacy_finalizers(&self, expect: bool) {
+        self.core().model.expect_legacy(expect);
+    }
+
+    // ------------------------------------------------------------------------------------ the garbage list
+
+    /// How many objects the garbage list holds.
+    pub fn garbage_len(&self, m: &Mutator) -> usize {
+        self.check(m);
+        self.core().model.garbage.lock().len()
+    }
+
+    /// An object of the garbage list.
+    pub fn garbage_get(&self, m: &Mutator, index: usize) -> Option<AnyGc> {
+        self.check(m);
+        let list = self.core().model.garbage.lock();
+        // The list's reference keeps the object alive while the lock is held.
+        list.get(index).map(|target| m.any_from(target.0))
+    }
+
+    /// The objects of the garbage list.
+    pub fn garbage(&self, m: &Mutator) -> Vec<AnyGc> {
+        self.check(m);
+        let list = self.core().model.garbage.lock();
+        list.iter().map(|target| m.any_from(target.0)).collect()
+    }
+
+    /// Takes an object out of the garbage list; those behind it move up.
+    pub fn garbage_remove(&self, m: &Mutator, index: usize) -> Option<AnyGc> {
+        self.check(m);
+        let mut list = self.core().model.garbage.lock();
+        (index < list.len()).then(|| own(list.remove(index)))
+    }
+
+    /// Empties the garbage list. What is dropped dies, or is found by the next collection again.
+    pub fn garbage_take(&self, m: &Mutator) -> Vec<AnyGc> {
+        self.check(m);
+        take_garbage(self.core())
+    }
+
+    // ------------------------------------------------------------------------------------ freezing
+
+    /// Freezes all tracked objects: collections leave them alone, and what they refer to stays. Objects that
+    /// a running collection has found unreachable are not frozen. Returns how many are frozen now.
+    ///
+    /// # Errors
+    ///
+    /// When the world cannot be stopped.
+    pub fn freeze(&self, m: &mut Mutator) -> Result<usize, Fault> {
+        self.check(m);
+        stopped(m, "freeze", |_, world| {
+            let mut frozen = 0;
+            collect::visible(world, |_, state| {
+                state.set(FROZEN);
+                frozen += 1;
+            });
+            Ok(frozen)
+        })
+    }
+
+    /// Ends the freeze of all objects.
+    ///
+    /// # Errors
+    ///
+    /// When the world cannot be stopped.
+    pub fn unfreeze(&self, m: &mut Mutator) -> Result<(), Fault> {
+        self.check(m);
+        stopped(m, "unfreeze", |_, world| {
+            // All of them: one that was untracked meanwhile would come back frozen.
+            collect::live(world, |_, state| {
+                state.unset(FROZEN);
+            });
+            Ok(())
+        })
+    }
+
+    /// How many objects are frozen.
+    ///
+    /// # Errors
+    ///
+    /// When the world cannot be stopped.
+    pub fn freeze_count(&self, m: &mut Mutator) -> Result<usize, Fault> {
+        self.check(m);
+        stopped(m, "freeze_count", |_, world| {
+            let mut frozen = 0;
+            collect::visible(world, |_, state| frozen += usize::from(state.get() & FROZEN != 0));
+            Ok(frozen)
+        })
+    }
+
+    // ------------------------------------------------------------------------------------ questions
+
+    /// The tracked objects, or those of one generation (see the [module's page](self#generations)), but frozen ones and
+    /// those that a running collection has found unreachable.
+    ///
+    /// # Errors
+    ///
+    /// [`Code::BadGeneration`] for a generation other than 0, 1 and 2; [`Code::Memory`]; or the world cannot be stopped.
+    pub fn objects(&self, m: &mut Mutator, generation: Option<i32>) -> Result<Vec<AnyGc>, Fault> {
+        const NAME: &str = "objects";
+        self.check(m);
+        self.audit(m, "gc.get_objects");
+        let wanted: fn(u8) -> bool = match generation {
+            None => |state| state & FROZEN == 0,
+            Some(0) => |state| state & (FROZEN | OLD) == 0,
+            Some(1) => return Ok(Vec::new()),
+            Some(2) => |state| state & (FROZEN | OLD) == OLD,
+            Some(other) => return Err(bad_generation(NAME, other)),
+        };
+        stopped(m, NAME, |m, world| snapshot(m, world, NAME, wanted))
+    }
+
+    /// The tracked objects that refer to one of `targets`, each once, but frozen ones and those that a running collection has
+    /// found unreachable. They may be half built: for debugging only.
+    ///
+    /// # Errors
+    ///
+    /// [`Code::HandlerError`] when a traversal panics; [`Code::Memory`]; or the world cannot be stopped.
+    ///
+    /// # Panics
+    ///
+    /// When a target belongs to another heap.
+    pub fn referrers(&self, m: &mut Mutator, targets: &[AnyGc]) -> Result<Vec<AnyGc>, Fault> {
+        const NAME: &str = "referrers";
+        self.check(m);
+        targets.iter().for_each(|target| gc::check(target.header(), m));
+        self.audit(m, "gc.get_referrers");
+        let mut addresses: Vec<usize> = targets.iter().map(|t| t.header().as_ptr() as usize).collect();
+        addresses.sort_unstable();
+        stopped(m, NAME, |m, world| {
+            let mut found: Vec<Object> = Vec::new();
+            let mut refused = None;
+            inspect::walk(world, |object, edges| {
+                if refused.is_none() && edges.iter().any(|edge| addresses.binary_search(edge).is_ok()) {
+                    match found.try_reserve(1) {
+                        Ok(()) => found.push(object),
+                        Err(error) => refused = Some(error),
+                    }
+                }
+            })
+            .map_err(|reason| failed_traversal(NAME, &reason, ""))?;
+            if let Some(error) = refused {
+                return Err(Fault::new(Code::Memory, NAME).because(error.to_string()));
+            }
+            let mut all = room(found.len(), NAME)?;
+            all.extend(found.into_iter().map(|object| m.any_from(object.as_ptr().cast())));
+            Ok(all)
+        })
+    }
+
+    /// What `sources` refer to, in their order, as often as they do, tracked or not. Sources that are not tracked are asked too.
+    ///
+    /// # Errors
+    ///
+    /// As for [`referrers`](Self::referrers).
+    ///
+    /// # Panics
+    ///
+    /// When a source belongs to another heap.
+    pub fn referents(&self, m: &mut Mutator, sources: &[AnyGc]) -> Result<Vec<AnyGc>, Fault> {
+        const NAME: &str = "referents";
+        self.check(m);
+        sources.iter().for_each(|source| gc::check(source.header(), m));
+        self.audit(m, "gc.get_referents");
+        stopped(m, NAME, |m, world| {
+            let space = &world.core().space;
+            let mut tracer = Tracer::new(space.base(), space.reserved_bytes());
+            let mut edges = Vec::new();
+            guard_traversal(world, |at| {
+                for source in sources {
+                    let object = Object::new(source.header().cast());
+                    *at = Some(object);
+                    inspect::edges_of(world, object, &mut tracer);
+                    edges.extend_from_slice(tracer.edges());
+                }
+            })
+            .map_err(|abandoned| failed_traversal(NAME, &abandoned.reason, abandoned.type_name))?;
+            let mut all = room(edges.len(), NAME)?;
+            all.extend(edges.into_iter().map(|edge| {
+                let object = collect::count::object_at(space, space.granule(edge));
+                m.any_from(object.as_ptr().cast())
+            }));
+            Ok(all)
+        })
+    }
+
+    /// Whether the collector looks at an object.
+    pub fn is_tracked(&self, m: &Mutator, object: &AnyGc) -> bool {
+        object.is_tracked(m)
+    }
+
+    /// Whether an object's finalizer has been called.
+    pub fn is_finalized(&self, m: &Mutator, object: &AnyGc) -> bool {
+        object.is_finalized(m)
+    }
+
+    /// Calls `f` with every tracked object, frozen ones too, until it says [`Visit::Stop`]; returns how many calls that
+    /// were. In no particular order, each once; objects that a running collection has found unreachable are left out.
+    ///
+    /// The set is fixed in a short stop at the start, and its members are held: objects made meanwhile are not visited,
+    /// and one that nobody else holds any more lives until its turn is over. The callback runs with the world running, so it may do
+    /// anything, visit all objects in turn included; other threads change objects meanwhile. Nothing collects by itself until the visit
+    /// is over, and the collecting calls of this module give nothing, on every thread; the user's setting stays as it is, and may be
+    /// changed. (Explicit collections by [`Mutator::collect`] are harmless, and run.)
+    ///
+    /// Should `f` panic, what was held is let go of, automatic collections are on again, and the panic goes on.
+    ///
+    /// # Errors
+    ///
+    /// [`Code::Memory`] when there is no room for the set, or the world cannot be stopped: nothing was visited.
+    pub fn visit_objects(
+        &self,
+        m: &mut Mutator,
+        mut f: impl FnMut(&AnyGc, &mut Mutator) -> Visit,
+    ) -> Result<usize, Fault> {
+        const NAME: &str = "visit_objects";
+        struct Suspended<'a>(&'a Pace);
+        impl Drop for Suspended<'_> {
+            fn drop(&mut self) {
+                self.0.visit_ends();
+            }
+        }
+        self.check(m);
+        self.pace().visit_begins();
+        // Dropped after the set, also when a destructor panics.
+        let _suspended = Suspended(self.pace());
+        let set = stopped(m, NAME, |m, world| snapshot(m, world, NAME, |_| true))?;
+        let mut visited = 0;
+        for object in set {
+            visited += 1;
+            if f(&object, m) == Visit::Stop {
+                break;
+            }
+        }
+        Ok(visited)
+    }
+}
+
+impl CollectionReport {
+    /// What CPython's `gc.collect` returns: all unreachable objects, collected or not, but those that are reachable again.
+    pub fn found(&self) -> usize {
+        self.collected.saturating_add(self.uncollectable)
+    }
+}
+
+/// How much memory the process uses now, in bytes, what was swapped out included; `None`: the system does not tell.
+pub fn process_memory() -> Option<usize> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let kilobytes = |name: &str| {
+        let line = status.lines().find_map(|line| line.strip_prefix(name))?;
+        line.split_whitespace().next()?.parse::<usize>().ok()
+    };
+    let swapped = kilobytes("VmSwap:").unwrap_or(0);
+    Some((kilobytes("VmRSS:")? + swapped) << 10)
+}
+
+fn bad_generation(function: &'static str, generation: i32) -> Fault {
+    let text = format!("there is no generation {generation}, only 0, 1 and 2");
+    Fault::new(Code::BadGeneration, function).because(text)
+}
+
+/// The reference that a list gives up.
+fn own(target: Target) -> AnyGc {
+    // SAFETY: the garbage list owned the reference; the caller has just taken it out.
+    unsafe { AnyGc::from_header(target.0) }
+}
+
+fn take_garbage(core: &Core) -> Vec<AnyGc> {
+    let list = std::mem::take(&mut *core.model.garbage.lock());
+    list.into_iter().map(own).collect()
+}
+
+/// Tells of what is in the garbage list at the end; how many that are.
+fn tell_garbage(core: &Core) -> usize {
+    let mut lines = Vec::new();
+    let count = {
+        let list = core.model.garbage.lock();
+        if core.notices.debug() & notices::DEBUG_UNCOLLECTABLE != 0 {
+            lines.extend(list.iter().map(|target| {
+                let object = Object::new(target.0.cast());
+                // SAFETY: the list's reference keeps the object alive while the lock is held.
+                let name = unsafe { core.model.type_name(object) };
+                format!("gc: uncollectable at the end <{name} {:#x}>", object.address())
+            }));
+        }
+        list.len()
+    };
+    if count != 0 {
+        let text = format!(
+            "{count} objects are in the garbage list of heap '{}' at its end: they were unreachable, and could not be \
+             destroyed",
+            core.name
+        );
+        core.hooks.unraisable(During::Shutdown, "", text);
+    }
+    lines.iter().for_each(|line| core.notices.line(&core.hooks, line));
+    count
+}
+
+/// The end of a heap, on whatever thread: see the [module's page](self#the-end-of-a-heap).
+pub(crate) fn at_the_end(m: &mut Mutator) {
+    let core = Arc::clone(m.raw().core());
+    // Fails when a thread ended without dropping its mutator. Then nothing can be collected.
+    let collect = |m: &mut Mutator| drop(m.try_collect(Collect::full().quietly()));
+    collect(m);
+    if tell_garbage(&core) != 0 {
+        // Cleared this time, as far as that is possible.
+        let debug = core.notices.debug();
+        core.notices.set_debug(0);
+        drop(take_garbage(&core));
+        collect(m);
+        drop(take_garbage(&core));
+        core.notices.set_debug(debug);
+    }
+    if core.notices.tells_leaks() {
+        let mut left = BTreeMap::<&'static str, usize>::new();
+        let _ = stopped(m, "at_the_end", |_, world| {
+            collect::live(world, |object, state| {
+                if state.get() & DYING != 0 {
+                    return;
+                }
+                // SAFETY: alive; the world is stopped.
+                let (count, name) = unsafe { (core.model.count(object), core.model.type_name(object)) };
+                if count.is_some() {
+                    *left.entry(name).or_default() += 1;
+                }
+            });
+            Ok(())
+        });
+        for (name, count) in left {
+            let text = format!("{count} objects are left in heap '{}' at its end", core.name);
+            core.hooks.unraisable(During::Shutdown, name, text);
+        }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::any::TypeId;
+    use std::ptr::NonNull;
+
+    use super::*;
+    use crate::header::Header;
+    use crate::object::TypeInfo;
+    use crate::{GcCell, Pacing, Trace, managed, tracked};
+
+    /// What a type with a legacy finalizer would be.
+    struct Legacy {
+        to: GcCell<Option<AnyGc>>,
+    }
+
+    impl Trace for Legacy {
+        fn traverse(&self, tracer: &mut Tracer) {
+            self.to.traverse(tracer);
+        }
+    }
+
+    static INFO: TypeInfo = TypeInfo {
+        id: TypeId::of::<Legacy>,
+        name: |_| "Legacy",
+        offset: gc::offset(align_of::<Legacy>()),
+        tracked: true,
+        traverse,
+        clear,
+        finalize: None,
+        has_finalizer: None,
+        legacy: Some(|_| true),
+        drop: Some(destroy),
+        dealloc: None,
+    };
+
+    unsafe fn traverse(value: NonNull<u8>, tracer: &mut Tracer) {
+        tracer.enter(value, size_of::<Legacy>());
+        // SAFETY: the table belongs to objects of this type, and the caller has a live one.
+        unsafe { value.cast::<Legacy>().as_ref() }.traverse(tracer);
+    }
+
+    unsafe fn clear(value: NonNull<u8>, m: *const ()) {
+        // SAFETY: as above; `m` is a mutator.
+        unsafe { value.cast::<Legacy>().as_ref().to.set(managed::mutator(m), None) };
+    }
+
+    unsafe fn destroy(value: NonNull<u8>) {
+        // SAFETY: as above, and the caller gives it up.
+        unsafe { value.cast::<Legacy>().drop_in_place() };
+    }
+
+    /// A new object that refers to itself, through another one.
+    fn cycle(m: &Mutator) {
+        let cell = m.raw().allocate(INFO.offset + size_of::<Legacy>(), 32).expect("memory");
+        let header = cell.cast::<Header>();
+        // SAFETY: fresh memory, large enough for both.
+        let legacy = unsafe {
+            header.write(Header::new(m.id(), managed::type_index(m.raw(), &INFO)));
+            cell.add(INFO.offset).cast().write(Legacy { to: GcCell::new(None) });
+            m.raw().publish_as(Object::new(cell), tracked::TRACKED);
+            AnyGc::from_header(header)
+        };
+        let other = m.alloc(GcCell::new(Some(legacy.clone())));
+        legacy.downcast_ref::<Legacy>(m).expect("just made").to.set(m, Some(other.into()));
+    }
+
+    #[test]
+    fn u_17_legacy_finalizers_end_up_in_the_garbage_list() {
+        let heap = Heap::builder().pacing(Pacing::manual()).build().expect("a heap");
+        let services = heap.services();
+        let mut m = heap.attach();
+        cycle(&m);
+        assert_eq!(m.collect().collected, 2, "off by default");
+        services.expect_legacy_finalizers(true);
+        let lines = Arc::new(std::sync::Mutex::new(Vec::new()));
+        let to = Arc::clone(&lines);
+        services.set_debug_sink(move |line| to.lock().expect("lines").push(line.to_owned()));
+        services.set_debug(DEBUG_UNCOLLECTABLE).expect("flags");
+        cycle(&m);
+        let report = m.collect();
+        assert_eq!((report.found(), report.collected, report.uncollectable), (2, 0, 2));
+        let told = std::mem::take(&mut *lines.lock().expect("lines"));
+        assert!(
+            told.len() == 2 && told.iter().all(|line| line.starts_with("gc: uncollectable <")),
+            "{told:?}"
+        );
+        assert_eq!(m.collect().found(), 0, "the list holds it");
+        let garbage = services.garbage(&m);
+        assert_eq!(garbage.len(), 1);
+        assert_eq!(heap.stats().live_objects, 2);
+        garbage[0].downcast_ref::<Legacy>(&m).expect("one of them").to.set(&m, None);
+        drop((garbage, services.garbage_take(&m)));
+        assert_eq!(heap.stats().live_objects, 0);
+        cycle(&m);
+        drop((m, services, heap));
+    }
+}

@@ -36,7 +36,7 @@ if command -v valgrind >/dev/null; then
     # One thread at a time there: few rounds. The heap's own cells are no malloc blocks to it, so what it judges is the
     # rest; leaks of objects are the program's own to find.
     timeout --kill-after=5 300 valgrind --quiet --error-exitcode=9 --leak-check=full \
-        --errors-for-leak-kinds=definite "$out/objects" 2 20
+        --show-leak-kinds=definite --errors-for-leak-kinds=definite "$out/objects" 2 20
     echo 'valgrind has nothing to say about the object system'
 else
     echo '!!!! SKIPPED: no valgrind to run the object system under !!!!' >&2

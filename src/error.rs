@@ -260,6 +260,8 @@ pub enum Code {
     Panic = 47,
     /// An error of the program's own.
     Custom = 48,
+    /// A traverse handler took longer than the heap's limit.
+    SlowHandler = 49,
 }
 
 impl Code {
@@ -352,6 +354,7 @@ impl Code {
             Self::HandlerError => ("HandlerError", "a handler failed"),
             Self::Panic => ("Panic", "a handler panicked"),
             Self::Custom => ("Custom", "an error of the program's own"),
+            Self::SlowHandler => ("SlowHandler", "a traverse handler took longer than the heap's limit"),
         }
     }
 }

@@ -165,6 +165,8 @@ pub struct Unraisable {
     pub during: During,
     /// The type of the object concerned; empty where there is none.
     pub type_name: &'static str,
+    /// The address of the object concerned; 0 where there is none, or it is not known.
+    pub address: usize,
     /// The panic's message, or the reason for an abandoned collection.
     pub message: String,
 }
@@ -269,7 +271,18 @@ impl Hooks {
 
     /// Tells of a failure: to the hook, else to stderr; to `tracing` in any case. Never unwinds.
     pub(crate) fn unraisable(&self, during: During, type_name: &'static str, message: String) {
-        let what = Unraisable { during, type_name, message };
+        self.unraisable_at(during, type_name, 0, message);
+    }
+
+    /// As [`unraisable`](Self::unraisable), concerning the object at an address.
+    pub(crate) fn unraisable_at(
+        &self,
+        during: During,
+        type_name: &'static str,
+        address: usize,
+        message: String,
+    ) {
+        let what = Unraisable { during, type_name, address, message };
         tracing::error!(target: "standstill", during = ?what.during, type_name, message_text = %what.message, "unraisable");
         let hook = self.unraisable.lock().clone();
         match hook {

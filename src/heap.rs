@@ -32,6 +32,7 @@ pub struct HeapBuilder {
     stress: bool,
     slow_stop: Duration,
     checked: bool,
+    slow_handler: Duration,
     name: String,
 }
 
@@ -49,6 +50,7 @@ impl Default for HeapBuilder {
                 Ok(value) => value != "0",
                 Err(_) => cfg!(debug_assertions),
             },
+            slow_handler: Duration::ZERO,
             name: "heap".to_owned(),
         }
     }
@@ -110,6 +112,14 @@ impl HeapBuilder {
         self
     }
 
+    /// How long one call of a dynamic type's traverse handler may take before it is reported to
+    /// [`Heap::on_misuse`], with its type: a handler that waits for something waits for a thread that is stopped. It is told when
+    /// the world runs again. Off by default, which is what zero means.
+    pub fn slow_handler(mut self, after: Duration) -> Self {
+        self.slow_handler = after;
+        self
+    }
+
     /// A name for reports.
     pub fn name(mut self, name: &str) -> Self {
         name.clone_into(&mut self.name);
@@ -124,6 +134,7 @@ impl HeapBuilder {
     pub fn build(self) -> Result<Heap, BuildError> {
         let model = Managed::new();
         model.set_checked(self.checked);
+        model.set_slow_handler(self.slow_handler.as_nanos().try_into().unwrap_or(u64::MAX));
         // The first type: rule D of `dynamic`.
         #[cfg(not(all(test, loom)))]
         assert_eq!(model.types.index_of(&crate::dynamic::INFO), crate::dynamic::TYPE_INDEX);

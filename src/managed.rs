@@ -37,7 +37,7 @@
 //! Finalizers and weak callbacks need a mutator and are not run any more.
 
 use std::cell::{Cell, RefCell};
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 use std::panic::resume_unwind;
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -84,10 +84,14 @@ pub(crate) struct Managed {
     left: AtomicUsize,
     /// Checked mode: addresses are looked up, and freed dynamic objects kept for a while.
     checked: AtomicBool,
+    /// Nanoseconds that a traverse handler may take without a report; 0: as long as it likes.
+    slow_handler: AtomicU64,
     /// Freed dynamic objects that checked mode keeps, oldest first: their memory is nobody else's yet.
     pub(crate) quarantine: Mutex<VecDeque<Target>>,
     /// Mistakes of traverse handlers, to be told when the world runs.
     notes: Mutex<Vec<Fault>>,
+    /// Types whose traverse handlers were found to visit null.
+    null_visitors: Mutex<HashSet<&'static str>>,
     /// Held around traverse handlers that ask to be called one at a time.
     pub(crate) serial: Mutex<()>,
     /// The garbage list: references to unreachable objects that were not to be cleared.
@@ -145,8 +149,10 @@ impl Managed {
             epoch: AtomicU64::new(0),
             left: AtomicUsize::new(0),
             checked: AtomicBool::new(false),
+            slow_handler: AtomicU64::new(0),
             quarantine: Mutex::new(VecDeque::new()),
             notes: Mutex::new(Vec::new()),
+            null_visitors: Mutex::default(),
             serial: Mutex::new(()),
             garbage: Mutex::new(Vec::new()),
             legacy: AtomicBool::new(false),
@@ -180,6 +186,16 @@ impl Managed {
         self.checked.load(Ordering::Relaxed)
     }
 
+    /// Nanoseconds that a traverse handler may take without a report; 0: as long as it likes.
+    pub(crate) fn slow_handler(&self) -> u64 {
+        // Relaxed: as in `is_checked`.
+        self.slow_handler.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn set_slow_handler(&self, nanoseconds: u64) {
+        self.slow_handler.store(nanoseconds, Ordering::Relaxed);
+    }
+
     pub(crate) fn set_checked(&self, checked: bool) {
         self.checked.store(checked, Ordering::Relaxed);
     }
@@ -187,6 +203,10 @@ impl Managed {
     /// Notes a mistake of a handler that runs in a stop, where no hook can be called.
     pub(crate) fn note(&self, fault: Fault) {
         let mut notes = self.notes.lock();
+        // A handler that visits null does so all the time: told once for each type.
+        if fault.code == Code::NullVisit && !self.null_visitors.lock().insert(fault.type_name) {
+            return;
+        }
         // One of a kind is enough, and there is no end of them.
         if notes.len() < 256 && !notes.iter().any(|n| n.code == fault.code && n.type_name == fault.type_name)
         {
@@ -255,7 +275,7 @@ pub(crate) unsafe fn drop_reference(header: NonNull<Header>) {
 
 /// Drops the last local reference, or on a thread that is not the owner.
 #[inline(never)]
-unsafe fn drop_slowly(header: NonNull<Header>) {
+pub(crate) unsafe fn drop_slowly(header: NonNull<Header>) {
     // SAFETY: the reference keeps the object alive until it is dropped.
     unsafe {
         if is_stopping() {

@@ -442,30 +442,6 @@ impl<M: ObjectModel> ModelMutator<M> {
         Some(f(&mutator))
     }
 
-    /// Calls `f` with this thread's mutator, if it is attached to a heap of this model. `None` also inside a traversal.
-    ///
-    /// It is not lent, which is cheaper: `f` calls no user code, and frees nothing.
-    ///
-    /// # Safety
-    ///
-    /// The calling thread holds no stop.
-    #[inline(always)]
-    pub(crate) unsafe fn with_here<R>(f: impl FnOnce(&Self) -> R) -> Option<R> {
-        if current() == 0 {
-            return None;
-        }
-        let inner = HERE.with(|here| here.inner.get());
-        // SAFETY: rule P; `model` is the first field of every `Inner`.
-        if inner.is_null() || unsafe { *inner } != TypeId::of::<M>() {
-            return None;
-        }
-        // SAFETY: rule P, and the model is `M`.
-        Some(f(&ManuallyDrop::new(Self {
-            inner: unsafe { NonNull::new_unchecked(inner.cast_mut().cast::<Inner<M>>()) },
-            thread: PhantomData,
-        })))
-    }
-
     /// Whether this thread has a mutator of this very heap.
     pub(crate) fn is_attached_to(core: &Core<M>) -> bool {
         let inner = HERE.with(|here| here.inner.get());
@@ -772,7 +748,10 @@ impl<M: ObjectModel> ModelMutator<M> {
 
     /// Whether [`step_out`](Self::step_out) is possible.
     pub(crate) fn may_step_out(&self) -> bool {
-        !self.is_lent() && !safepoint::is_traversing() && !safepoint::is_stopping() && !safepoint::is_suspending()
+        !self.is_lent()
+            && !safepoint::is_traversing()
+            && !safepoint::is_stopping()
+            && !safepoint::is_suspending()
     }
 
     /// Attaches again after [`step_out`](Self::step_out); `false`: the thread is attached elsewhere, or traverses.

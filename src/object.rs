@@ -60,6 +60,8 @@ pub struct Tracer {
     unreadable: u32,
     /// Whether what handlers of dynamic types visit is looked up first.
     pub(crate) doubting: bool,
+    /// Whether the time that handlers of dynamic types take is looked at.
+    pub(crate) timing: bool,
     /// A tracer belongs to the thread that made it.
     local: PhantomData<*mut ()>,
 }
@@ -67,7 +69,7 @@ pub struct Tracer {
 impl Tracer {
     /// A tracer for the objects that lie in `len` bytes from `base`.
     pub(crate) fn new(base: usize, len: usize) -> Self {
-        Self { edges: Vec::new(), base, len, object: (0, 0), unreadable: 0, doubting: false, local: PhantomData }
+        Self { edges: Vec::new(), base, len, object: (0, 0), unreadable: 0, doubting: false, timing: false, local: PhantomData }
     }
 
     /// Reports a reference by the address of its target. References to other heaps are not this

@@ -79,7 +79,7 @@ unsafe extern "C" fn pair_dealloc(object: *mut RawObject) {
             pair_clear(object);
             let record = dynamic::type_of(this);
             let type_object = NonNull::new(record.object());
-            dynamic::free(m, this, Family::Gc).unwrap();
+            dynamic::free(m, this, Family::Container).unwrap();
             if let Some(type_object) = type_object {
                 dynamic::decref(type_object);
             }
@@ -509,10 +509,10 @@ fn s_073_s_074_freeing_what_is_tracked_or_referred_to() {
         let object = dynamic::allocate_tracked(&m, record, 0).unwrap();
         assert_eq!(dynamic::free(&m, object, Family::Plain).unwrap_err().code, Code::WrongAllocator);
         dynamic::incref(object);
-        assert_eq!(dynamic::free(&m, object, Family::Gc).unwrap_err().code, Code::ReferencesLeft);
+        assert_eq!(dynamic::free(&m, object, Family::Container).unwrap_err().code, Code::ReferencesLeft);
         dynamic::decref(object);
         assert_eq!(dynamic::look_up(&m, object), Address::Live);
-        assert_eq!(dynamic::free(&m, object, Family::Gc).unwrap_err().code, Code::StillTracked);
+        assert_eq!(dynamic::free(&m, object, Family::Container).unwrap_err().code, Code::StillTracked);
         assert_eq!(dynamic::look_up(&m, object), Address::Freed);
         let odd = NonNull::new(object.as_ptr().cast::<u8>().add(8).cast()).unwrap();
         assert_eq!(dynamic::look_up(&m, odd), Address::Foreign);
@@ -866,5 +866,39 @@ fn hostile_handlers_with_collections_on_other_threads() {
             }
         });
         // Nothing here says what is left: hostile handlers leak. The next heap starts afresh.
+    }
+}
+
+#[test]
+fn s_128_a_handler_that_waits_is_reported_with_its_type() {
+    let _watch = deadline("slow handler");
+    static SLOW: AtomicUsize = AtomicUsize::new(0);
+    unsafe extern "C" fn traverse(object: *mut RawObject, visit: VisitProc, arg: *mut c_void) -> c_int {
+        if SLOW.load(SeqCst) == 1 {
+            std::thread::sleep(std::time::Duration::from_millis(30));
+        }
+        // SAFETY: a living pair.
+        unsafe { pair_traverse(object, visit, arg) }
+    }
+    let mut spec = pair_spec("tests.Slow");
+    spec.slots.traverse = Some(traverse);
+    let record = ready(&spec).unwrap();
+    for limit in [0, 10] {
+        let after = std::time::Duration::from_millis(limit);
+        let heap =
+            Heap::builder().reserve(1 << 30).pacing(Pacing::manual()).slow_handler(after).build().unwrap();
+        let misuses = Arc::new(Mutex::new(Vec::new()));
+        heap.on_misuse({
+            let misuses = Arc::clone(&misuses);
+            move |fault| misuses.lock().unwrap().push((fault.code, fault.type_name))
+        });
+        let mut m = heap.attach();
+        let object = new(&m, record);
+        SLOW.store(1, SeqCst);
+        m.collect();
+        SLOW.store(0, SeqCst);
+        let reports = std::mem::take(&mut *misuses.lock().unwrap());
+        assert_eq!(reports, if limit == 0 { vec![] } else { vec![(Code::SlowHandler, "tests.Slow")] });
+        drop(object);
     }
 }

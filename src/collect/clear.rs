@@ -38,7 +38,8 @@ pub(crate) fn clear<M: ObjectModel>(garbage: Garbage, m: &mut ModelMutator<M>) -
             let _lent = m.lend();
             if let Err(payload) = event::guarded(|| core.model.clear(object, m)) {
                 let name = core.model.type_name(object);
-                core.hooks.unraisable(During::Clear, name, event::panic_message(payload));
+                let text = event::panic_message(payload);
+                core.hooks.unraisable_at(During::Clear, name, object.address(), text);
             }
         }
     }

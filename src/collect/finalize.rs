@@ -219,7 +219,8 @@ pub(crate) fn finalize<M: ObjectModel>(set: Unreachable<M>, m: &ModelMutator<M>)
             pending.finalized += 1;
             if let Err(payload) = event::guarded(|| core.model.finalize(object, m)) {
                 let name = core.model.type_name(object);
-                core.hooks.unraisable(During::Finalize, name, event::panic_message(payload));
+                let text = event::panic_message(payload);
+                core.hooks.unraisable_at(During::Finalize, name, object.address(), text);
             }
         }
     }

@@ -9,6 +9,7 @@ use std::cell::Cell;
 use std::ffi::{c_int, c_void};
 use std::panic::resume_unwind;
 use std::ptr::NonNull;
+use std::time::Instant;
 
 use crate::During;
 use crate::dynamic::{Flags, RawObject, TypeRecord, attributes, dealloc as generic_dealloc, raw, type_of};
@@ -79,7 +80,9 @@ unsafe fn traverse(value: NonNull<u8>, tracer: &mut Tracer) {
         let core = core_of(object);
         HEAP.set(core);
         // SAFETY: the heap of a living object. One that is looked at by itself is looked up by whoever does so.
-        tracer.doubting = unsafe { (*core).model.is_checked() } && !tracer.takes_everything();
+        let model = unsafe { &(*core).model };
+        tracer.doubting = model.is_checked() && !tracer.takes_everything();
+        tracer.timing = model.slow_handler() != 0;
     }
     // For reports. A length of 0: a dynamic object has no cells whose locks could be looked at in passing.
     tracer.enter(value, 0);
@@ -101,10 +104,25 @@ unsafe fn call(
     object: NonNull<RawObject>,
     tracer: &mut Tracer,
 ) {
+    let begun = if tracer.timing { Some(Instant::now()) } else { None };
     // SAFETY: rule H; the visitor belongs to its argument.
     let result = unsafe { handler(object.as_ptr(), visit, (&raw mut *tracer).cast()) };
+    if let Some(begun) = begun {
+        look_at_time(begun, record, object);
+    }
     if result != 0 {
         refused(record, result);
+    }
+}
+
+/// Notes a handler that took too long.
+#[cold]
+fn look_at_time(begun: Instant, record: &TypeRecord, object: NonNull<RawObject>) {
+    let (took, model) = (begun.elapsed(), &heap().model);
+    if took.as_nanos() > u128::from(model.slow_handler()) {
+        let text = format!("the traverse handler took {took:?}: does it wait for something?");
+        let fault = Fault::new(Code::SlowHandler, "traverse").of_type(record.name());
+        model.note(fault.at(object.as_ptr() as usize).because(text));
     }
 }
 
@@ -127,22 +145,42 @@ unsafe extern "C" fn visit(target: *mut RawObject, arg: *mut c_void) -> c_int {
     let Some(target) = NonNull::new(target) else {
         return complain(tracer, Code::NullVisit, 0);
     };
-    if tracer.doubting && !is_object(heap(), target) {
-        return complain(tracer, Code::FreedPointer, target.as_ptr() as usize);
+    if tracer.doubting
+        && let Some(code) = doubt(heap(), target)
+    {
+        return complain(tracer, code, target.as_ptr() as usize);
     }
     tracer.edge(target.as_ptr() as usize);
     0
 }
 
-/// Whether an address in the heap's range is that of a living object. Others are not the heap's business.
-fn is_object(core: &Core, target: NonNull<RawObject>) -> bool {
+/// What is wrong with an address that a handler visits; `None`: a living object is there, a static one, or another heap.
+fn doubt(core: &Core, target: NonNull<RawObject>) -> Option<Code> {
     let address = target.as_ptr() as usize;
     if !core.space.contains(address) {
-        // A static object, or one of another heap: as far as one can tell without looking.
-        return address >= 4096 && address.is_multiple_of(align_of::<RawObject>());
+        let known = crate::space::is_in_any_heap(address) || super::is_static_at(target);
+        return (!known).then_some(Code::ForeignPointer);
     }
     // SAFETY: objects can start there, so the page was handed out.
-    core.space.starts_at(address) && unsafe { core.state(address) }.get() & tracked::LIVE != 0
+    let lives = core.space.starts_at(address) && unsafe { core.state(address) }.get() & tracked::LIVE != 0;
+    (!lives).then_some(Code::FreedPointer)
+}
+
+/// What is wrong with an address that is visited `times` times after an object was cleared: there may be an object yet because the
+/// running collection holds it, and nobody else.
+fn doubt_cleared(core: &Core, target: NonNull<RawObject>, times: usize) -> Option<Code> {
+    let address = target.as_ptr() as usize;
+    doubt(core, target).or_else(|| {
+        if !core.space.contains(address) {
+            return None;
+        }
+        // SAFETY: no doubt, and in the heap: a living object.
+        unsafe {
+            let held = core.state(address).get() & tracked::UNREACHABLE != 0;
+            let count = super::count(target)?;
+            (held && count < 1 + times as i64).then_some(Code::FreedPointer)
+        }
+    })
 }
 
 /// Notes a mistake of the handler that is running, to be told when the world runs again.
@@ -233,6 +271,9 @@ pub unsafe fn referents(
     Ok(())
 }
 
+/// What [`check_fields`] is told after a clear handler.
+const CLEARED: &str = "clear";
+
 /// Checked mode, before an object is tracked: its fields must lead to objects. The first instance of a type shows whether the
 /// handler visits what it has to.
 ///
@@ -253,8 +294,14 @@ pub(crate) unsafe fn check_fields(
     let core = raw(m).core();
     for &address in &visited {
         let target = NonNull::new(std::ptr::with_exposed_provenance_mut(address));
-        if target.is_some_and(|target| !is_object(core, target)) {
-            return Err(Fault::new(Code::FreedPointer, function)
+        let code = target.and_then(|target| match function {
+            CLEARED => {
+                doubt_cleared(core, target, visited.iter().filter(|&&visited| visited == address).count())
+            }
+            _ => doubt(core, target),
+        });
+        if let Some(code) = code {
+            return Err(Fault::new(code, function)
                 .of_type(record.name())
                 .at(object.as_ptr() as usize)
                 .because(format!("a field leads to {address:#x}, where no object is")));
@@ -273,19 +320,26 @@ pub(crate) unsafe fn check_fields(
 }
 
 /// Runs a handler whose failure no caller can be told of.
-pub(crate) fn guarded(m: &Mutator, during: During, type_name: &'static str, f: impl FnOnce()) {
+///
+/// # Safety
+///
+/// `object` is a living dynamic object, and lives until `f` is called.
+pub(crate) unsafe fn guarded(m: &Mutator, during: During, object: NonNull<RawObject>, f: impl FnOnce()) {
     let Some(&guards) = raw(m).core().hooks.guards.get() else { return f() };
     (guards.enter)();
     // Not caught here: a panic passes through, with the indicator as it was.
-    struct Leave<'a>(&'a Mutator, During, &'static str, CallGuards);
+    struct Leave<'a>(&'a Mutator, During, (&'static str, usize), CallGuards);
     impl Drop for Leave<'_> {
         fn drop(&mut self) {
             if let Some(text) = (self.3.leave)() {
-                raw(self.0).core().hooks.unraisable(self.1, self.2, text);
+                let (type_name, address) = self.2;
+                raw(self.0).core().hooks.unraisable_at(self.1, type_name, address, text);
             }
         }
     }
-    let _leave = Leave(m, during, type_name, guards);
+    // SAFETY: as the caller says.
+    let what = (unsafe { type_of(object) }.name(), object.as_ptr() as usize);
+    let _leave = Leave(m, during, what, guards);
     f();
 }
 
@@ -295,11 +349,11 @@ unsafe fn clear(value: NonNull<u8>, m: *const ()) {
     unsafe {
         let (record, m) = (type_of(object), managed::mutator(m));
         let Some(handler) = record.clear else { return };
-        guarded(m, During::Clear, record.name(), || {
+        guarded(m, During::Clear, object, || {
             handler(object.as_ptr());
         });
         if raw(m).model().is_checked()
-            && let Err(fault) = check_fields(m, object, "clear")
+            && let Err(fault) = check_fields(m, object, CLEARED)
         {
             raw(m).core().hooks.misuse(&fault);
         }
@@ -311,7 +365,7 @@ unsafe fn finalize(header: NonNull<Header>, m: *const ()) {
     unsafe {
         let (record, m) = (record(header), managed::mutator(m));
         let Some(handler) = record.finalize else { return };
-        guarded(m, During::Finalize, record.name(), || handler(header.as_ptr().cast()));
+        guarded(m, During::Finalize, header.cast(), || handler(header.as_ptr().cast()));
     }
 }
 

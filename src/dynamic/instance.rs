@@ -37,7 +37,7 @@ const POISON: u8 = 0xdb;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Family {
     /// Those whose types take part in cycle collection.
-    Gc,
+    Container,
     /// The others.
     Plain,
 }
@@ -98,6 +98,38 @@ pub unsafe fn allocate_tracked(
             raw(m).core().hooks.misuse(&fault);
         }
         Ok(object)
+    }
+}
+
+/// The common case of [`allocate_tracked`]: a type that takes part in cycle collection, without items or a dictionary, whose instances are
+/// small. `None`: ask [`allocate_tracked`].
+///
+/// # Safety
+///
+/// As for [`allocate`]. No traverse handler is running on this thread.
+#[inline(always)]
+pub unsafe fn allocate_common(m: &Mutator, record: &TypeRecord) -> Option<NonNull<RawObject>> {
+    let class = record.common_class?;
+    if super::is_checked(m) {
+        return None;
+    }
+    let cell = m.raw().allocate_cell(class).ok()?;
+    // SAFETY: fresh memory of an instance's size at least. Cells are whole granules, so whole words can be cleared.
+    unsafe {
+        let object = cell.cast::<RawObject>();
+        object.write(RawObject { header: Header::new(m.id(), TYPE_INDEX), record });
+        let words = cell.cast::<u64>();
+        let mut at = size_of::<RawObject>() / size_of::<u64>();
+        while at * size_of::<u64>() < record.basic_size {
+            // Volatile, so that it is not made a call: there are a few of them.
+            words.add(at).write_volatile(0);
+            at += 1;
+        }
+        if let Some(type_object) = NonNull::new(record.object) {
+            incref(type_object);
+        }
+        m.raw().publish_as(object_of(object), tracked::TRACKED | tracked::BY_ALLOCATOR);
+        Some(object)
     }
 }
 
@@ -407,15 +439,24 @@ pub unsafe fn track(m: &Mutator, object: NonNull<RawObject>) -> Result<(), Fault
 pub unsafe fn track_common(m: &Mutator, object: NonNull<RawObject>) -> bool {
     // SAFETY: as the caller says.
     unsafe {
-        if !is_common(m, object) {
+        if !is_at_hand(m, object) {
             return false;
         }
         let state = raw(m).core().state(object.as_ptr() as usize);
-        if state.get() & tracked::TRACKED == 0 {
-            return raw(m).track(object_of(object));
+        let now = state.get();
+        if now & tracked::TRACKED == 0 {
+            return is_common(object) && raw(m).track(object_of(object));
         }
-        state.get() & tracked::BY_ALLOCATOR != 0
-            && state.unset(tracked::BY_ALLOCATOR) & tracked::BY_ALLOCATOR != 0
+        // Only objects that take part in cycle collection are tracked by the allocator.
+        if now & tracked::BY_ALLOCATOR == 0 {
+            return false;
+        }
+        let before = if header(object).as_ref().is_alone(m.id()) {
+            state.change_alone(0, tracked::BY_ALLOCATOR)
+        } else {
+            state.unset(tracked::BY_ALLOCATOR)
+        };
+        before & tracked::BY_ALLOCATOR != 0
     }
 }
 
@@ -428,27 +469,36 @@ pub unsafe fn track_common(m: &Mutator, object: NonNull<RawObject>) -> bool {
 pub unsafe fn untrack_common(m: &Mutator, object: NonNull<RawObject>) -> bool {
     // SAFETY: as the caller says.
     unsafe {
-        if !is_common(m, object) {
+        if !is_at_hand(m, object) {
             return false;
         }
         let state = raw(m).core().state(object.as_ptr() as usize);
-        if state.get() & tracked::TRACKED != 0 {
+        let now = state.get();
+        if now & (tracked::DYING | tracked::TRACKED) == tracked::DYING | tracked::TRACKED {
+            // In its dealloc handler, which has it alone.
+            state.change_alone(0, tracked::TRACKED | tracked::BY_ALLOCATOR);
+        } else if now & tracked::TRACKED != 0 {
             state.unset(tracked::TRACKED | tracked::BY_ALLOCATOR);
+        } else {
+            return is_common(object);
         }
         true
     }
 }
 
-/// Whether tracking an object needs no look but at its type's flag.
+/// Whether an object can be dealt with without a second look: it is the mutator's heap's, which is not in checked mode.
+#[inline(always)]
+fn is_at_hand(m: &Mutator, object: NonNull<RawObject>) -> bool {
+    raw(m).owns(object_of(object)) && !super::is_checked(m) && !crate::safepoint::is_traversing()
+}
+
+/// Whether an object takes part in cycle collection, and its type has no test of its own.
 ///
 /// # Safety
 ///
 /// As for [`track`].
 #[inline(always)]
-unsafe fn is_common(m: &Mutator, object: NonNull<RawObject>) -> bool {
-    if !raw(m).owns(object_of(object)) || super::is_checked(m) || crate::safepoint::is_traversing() {
-        return false;
-    }
+unsafe fn is_common(object: NonNull<RawObject>) -> bool {
     // SAFETY: as the caller says.
     let record = unsafe { type_of(object) };
     record.has_gc() && record.is_gc.is_none()
@@ -537,7 +587,7 @@ pub unsafe fn free(m: &Mutator, object: NonNull<RawObject>, family: Family) -> R
     unsafe {
         let record = type_of(object);
         let fault = |code| fault_at(code, FUNCTION, object, record);
-        if !raw(m).owns(object_of(object)) || record.has_gc() != (family == Family::Gc) {
+        if !raw(m).owns(object_of(object)) || record.has_gc() != (family == Family::Container) {
             return Err(fault(Code::WrongAllocator));
         }
         if count(object).is_none_or(|count| count > 1) {
@@ -553,6 +603,32 @@ pub unsafe fn free(m: &Mutator, object: NonNull<RawObject>, family: Family) -> R
         }
         give_back(m, object);
         result
+    }
+}
+
+/// The common case of [`free`] for objects that take part in cycle collection: dying, untracked, without weak references or a
+/// dictionary. `false`: nothing was done, ask [`free`].
+///
+/// # Safety
+///
+/// As for [`free`].
+#[inline]
+pub unsafe fn free_common(m: &Mutator, object: NonNull<RawObject>) -> bool {
+    // SAFETY: as the caller says.
+    unsafe {
+        if !is_at_hand(m, object)
+            || !is_common(object)
+            || type_of(object).flags().has(Flags::MANAGED_DICT)
+        {
+            return false;
+        }
+        let state = raw(m).core().state(object.as_ptr() as usize).get();
+        let dying = state & (tracked::DYING | tracked::TRACKED) == tracked::DYING;
+        if !dying || header(object).as_ref().has_weak() || header(object).as_ref().count() != Some(0) {
+            return false;
+        }
+        raw(m).free(object.cast());
+        true
     }
 }
 
@@ -599,7 +675,7 @@ pub unsafe fn call_finalizer(m: &Mutator, object: NonNull<RawObject>) {
                 return;
             }
         }
-        handlers::guarded(m, crate::During::Finalize, record.name(), || finalize(object.as_ptr()));
+        handlers::guarded(m, crate::During::Finalize, object, || finalize(object.as_ptr()));
     }
 }
 
@@ -640,8 +716,15 @@ pub unsafe fn dealloc(m: &Mutator, object: NonNull<RawObject>) {
         let record = type_of(object);
         let gc = record.has_gc();
         // Tracked as it was, while they run: one that comes back needs nothing done to it.
-        if call_finalizer_from_dealloc(m, object) || call_legacy(m, object, record) {
+        if call_finalizer_from_dealloc(m, object) {
             return;
+        }
+        if record.del.is_some() {
+            // A legacy finalizer finds them gone, as in CPython.
+            clear_weak_references(m, object);
+            if call_legacy(m, object, record) {
+                return;
+            }
         }
         if gc {
             // Dying: nobody else knows it.
@@ -666,7 +749,7 @@ pub unsafe fn dealloc(m: &Mutator, object: NonNull<RawObject>) {
             return;
         }
         if let Some(clear) = record.clear {
-            handlers::guarded(m, crate::During::Clear, record.name(), || {
+            handlers::guarded(m, crate::During::Clear, object, || {
                 clear(object.as_ptr());
             });
         }
@@ -683,7 +766,7 @@ unsafe fn call_legacy(m: &Mutator, object: NonNull<RawObject>, record: &TypeReco
     // SAFETY: as for `dealloc`; rule H.
     unsafe {
         !managed::revived(raw(m), header(object), || {
-            handlers::guarded(m, crate::During::Finalize, record.name(), || del(object.as_ptr()));
+            handlers::guarded(m, crate::During::Finalize, object, || del(object.as_ptr()));
         })
     }
 }
@@ -716,7 +799,7 @@ pub(crate) unsafe extern "C" fn generic_free(object: *mut c_void) {
     Mutator::with_current(|m| {
         // SAFETY: called at an object's end.
         unsafe {
-            let family = if type_of(object).has_gc() { Family::Gc } else { Family::Plain };
+            let family = if type_of(object).has_gc() { Family::Container } else { Family::Plain };
             if let Err(fault) = free(m, object, family) {
                 raw(m).core().hooks.misuse(&fault);
             }

@@ -70,9 +70,9 @@ pub use attributes::{clear_managed_dict, get_attribute, has_attribute, set_attri
 pub use class::{Class, Finalizer};
 pub use handlers::{referents, traversed_type};
 pub use instance::{
-    Family, allocate, allocate_tracked, call_finalizer, call_finalizer_from_dealloc, clear_weak_references,
-    count, dealloc, free, is_finalized, is_gc, is_tracked, resize, size, track, track_common, untrack,
-    untrack_common,
+    Family, allocate, allocate_common, allocate_tracked, call_finalizer, call_finalizer_from_dealloc,
+    clear_weak_references, count, dealloc, free, free_common, is_finalized, is_gc, is_tracked, resize, size,
+    track, track_common, untrack, untrack_common,
 };
 pub use module::{
     ModuleSpec, module_face, module_name, module_state, module_token, new_module, type_module,
@@ -232,12 +232,19 @@ pub unsafe fn decref_common(object: NonNull<RawObject>) -> bool {
     unsafe { header(object).as_ref() }.try_drop_local(safepoint::current())
 }
 
+/// Drops a reference where [`decref_common`] could not; `false`: refused, in a traverse handler.
+///
+/// # Safety
+///
+/// As for [`decref`].
 #[inline(never)]
-unsafe fn decref_slow(object: NonNull<RawObject>) -> bool {
+pub unsafe fn decref_slow(object: NonNull<RawObject>) -> bool {
     // SAFETY: as the caller says. An owner is attached, and in no traversal.
-    if unsafe { header(object).as_ref() }.is_owned_by(safepoint::current()) {
-        unsafe { managed::drop_reference(header(object)) };
-        return true;
+    unsafe {
+        if header(object).as_ref().is_owned_by(safepoint::current()) {
+            managed::drop_slowly(header(object));
+            return true;
+        }
     }
     if safepoint::is_traversing() {
         return false;
@@ -249,19 +256,6 @@ unsafe fn decref_slow(object: NonNull<RawObject>) -> bool {
         }
     }
     true
-}
-
-/// Calls `f` with the calling thread's mutator, as [`Mutator::with_current`] does, but cheaper.
-///
-/// `None`: the thread is not attached to a heap of typed and dynamic objects, or it runs a traverse handler.
-///
-/// # Safety
-///
-/// `f` calls no user code: no handlers, and nothing that may drop a last reference. The thread holds no stop.
-#[inline(always)]
-pub unsafe fn with_mutator<R>(f: impl FnOnce(&Mutator) -> R) -> Option<R> {
-    // SAFETY: as the caller says; a mutator is a transparent wrapper.
-    unsafe { Raw::with_here(|raw| f(managed::mutator((&raw const *raw).cast()))) }
 }
 
 /// A handle to an object, from a reference that the caller gives up.
@@ -308,17 +302,13 @@ pub enum Address {
 ///
 /// # Safety
 ///
-/// Outside of the heap the first 16 bytes must be readable.
+/// Outside of all heaps the address is looked at if it can be read; nobody may take it away meanwhile.
 pub unsafe fn look_up(m: &Mutator, object: NonNull<RawObject>) -> Address {
     let address = object.as_ptr() as usize;
     let space = &m.raw().core().space;
     if !space.contains(address) {
-        if !address.is_multiple_of(align_of::<RawObject>()) || crate::space::is_in_any_heap(address) {
-            return Address::Foreign;
-        }
-        // SAFETY: readable, as the caller says.
-        let header = unsafe { header(object).as_ref() };
-        return if header.is_static() { Address::Static } else { Address::Foreign };
+        let known = !crate::space::is_in_any_heap(address) && is_static_at(object);
+        return if known { Address::Static } else { Address::Foreign };
     }
     if !space.starts_at(address) {
         return Address::Foreign;
@@ -326,6 +316,24 @@ pub unsafe fn look_up(m: &Mutator, object: NonNull<RawObject>) -> Address {
     // SAFETY: an object can start there, so its page was handed out.
     let state = unsafe { m.raw().core().state(address) }.get();
     if state & crate::tracked::LIVE != 0 { Address::Live } else { Address::Freed }
+}
+
+/// Whether a static object is at an address outside of all heaps, by what lies there; no, where nothing does.
+fn is_static_at(object: NonNull<RawObject>) -> bool {
+    let address = object.as_ptr() as usize;
+    let page = rustix::param::page_size();
+    if address < page || !address.is_multiple_of(align_of::<RawObject>()) {
+        return false;
+    }
+    let first = address / page * page;
+    let end = address + size_of::<Header>();
+    // SAFETY: the call looks at the mapping alone, and fails where there is none.
+    let mapped = unsafe {
+        let start = std::ptr::with_exposed_provenance_mut(first);
+        rustix::mm::msync(start, end - first, rustix::mm::MsyncFlags::ASYNC)
+    };
+    // SAFETY: mapped, and not a heap's: what is not accessible otherwise is nobody's to pass around.
+    mapped.is_ok() && unsafe { header(object).as_ref() }.is_static()
 }
 
 /// Whether the mutator's heap is in checked mode.

@@ -214,11 +214,8 @@ unsafe extern "C" fn dealloc(object: *mut RawObject) {
                 (*object.cast::<Module>().as_ptr()).parts = std::ptr::null_mut();
                 drop(Box::from_raw(&raw mut *parts));
             }
-            let type_object = NonNull::new(record.object());
+            // Of a heap type derived from this one, too: then whoever called this lets go of the type.
             (record.free)(object.as_ptr().cast());
-            if let Some(type_object) = type_object {
-                super::decref(type_object);
-            }
         });
     }
 }

@@ -253,6 +253,8 @@ pub struct TypeRecord {
     data: (usize, usize),
     /// The size class of an instance without items.
     pub(crate) class: Option<u8>,
+    /// The same, where allocation is as simple as can be; see `instance::allocate_common`.
+    pub(crate) common_class: Option<u8>,
     /// The object of a heap type; null: static.
     pub(crate) object: *mut RawObject,
     pub(crate) bases: Box<[RecordRef]>,
@@ -401,6 +403,9 @@ fn fault(code: Code, name: &str, text: String) -> Fault {
     Fault::new(code, "type readiness").of_type(intern(name)).because(format!("type '{name}': {text}"))
 }
 
+/// Bytes of an instance that are cleared in a plain loop.
+const COMMON: usize = 128;
+
 /// What a type is, before it has an address.
 struct Draft {
     record: TypeRecord,
@@ -471,6 +476,7 @@ fn draft(spec: &TypeSpec, heap_type: bool) -> Result<Draft, Fault> {
             item_size,
             data,
             class,
+            common_class: class.filter(|_| gc && !tail && item_size == 0 && basic_size <= COMMON),
             object: std::ptr::null_mut(),
             mro: linearize(name, &bases)?,
             bases: bases.into(),
@@ -816,6 +822,7 @@ fn root() -> TypeRecord {
         item_size: 0,
         data: (0, 0),
         class: class_for(size_of::<RawObject>(), crate::space::GRANULE),
+        common_class: None,
         object: std::ptr::null_mut(),
         bases: Box::new([]),
         mro: Box::new([]),
@@ -923,6 +930,6 @@ unsafe extern "C" fn dealloc_type(object: *mut RawObject) {
             }
         }
         drop(record);
-        Mutator::with_current(|m| instance::free(m, object, instance::Family::Gc));
+        Mutator::with_current(|m| instance::free(m, object, instance::Family::Container));
     }
 }

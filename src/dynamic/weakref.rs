@@ -136,7 +136,7 @@ unsafe fn invoke(header: NonNull<Header>, m: *const ()) {
         let m = managed::mutator(m);
         let callback = parts(object).and_then(|parts| parts.callback.lock().take());
         if let Some((callback, call)) = callback {
-            handlers::guarded(m, During::WeakCallback, type_of(object).name(), || {
+            handlers::guarded(m, During::WeakCallback, object, || {
                 call(as_raw(&callback).as_ptr(), object.as_ptr());
             });
         }

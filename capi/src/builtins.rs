@@ -1,0 +1,579 @@
+//! The types that are there from the start, with their faces in exported statics; tuples, strings, numbers, None, callbacks, and
+//! the exception types, which are names and no more.
+
+use std::ffi::{CStr, c_char, c_int, c_long, c_longlong, c_void};
+use std::ptr::NonNull;
+use std::sync::Once;
+
+use standstill::dynamic::{
+    self, BASE, Flags, METATYPE, MODULE, Slots, Type, TypeRecord, TypeSpec, VisitProc, WEAKREF,
+};
+use standstill::{Code, Fault, Mutator};
+
+use crate::call::{self, export};
+use crate::errors;
+use crate::layout::{Global, PyObject, PyTypeObject};
+use crate::types;
+
+macro_rules! faces {
+    ($($(#[$meta:meta])* $name:ident = $text:literal;)*) => {$(
+        $(#[$meta])*
+        #[unsafe(no_mangle)]
+        pub static $name: Global<PyTypeObject> = Global::new(PyTypeObject::named($text));
+    )*};
+}
+
+faces! {
+    /// The root of all types.
+    standstill_PyBaseObject_Type = c"object";
+    /// The type of types.
+    standstill_PyType_Type = c"type";
+    /// The type of modules.
+    standstill_PyModule_Type = c"module";
+    /// Tuples.
+    standstill_PyTuple_Type = c"tuple";
+    /// Strings.
+    standstill_PyUnicode_Type = c"str";
+    /// Numbers of 64 bits.
+    standstill_PyLong_Type = c"int";
+    /// Weak references.
+    standstill_PyWeakref_Type = c"weakref";
+}
+
+static NONE_TYPE: Global<PyTypeObject> = Global::new(PyTypeObject::named(c"NoneType"));
+static CALLBACK_TYPE: Global<PyTypeObject> = Global::new(PyTypeObject::named(c"standstill.Callback"));
+
+/// The object for "nothing".
+#[unsafe(no_mangle)]
+pub static standstill__Py_NoneStruct: Global<PyObject> = Global::new(PyObject::immortal());
+
+/// The exception types.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Exception {
+    Type,
+    Value,
+    System,
+    Memory,
+    Runtime,
+    Attribute,
+}
+
+static TYPE_ERROR: Global<PyTypeObject> = Global::new(PyTypeObject::named(c"TypeError"));
+static VALUE_ERROR: Global<PyTypeObject> = Global::new(PyTypeObject::named(c"ValueError"));
+static SYSTEM_ERROR: Global<PyTypeObject> = Global::new(PyTypeObject::named(c"SystemError"));
+static MEMORY_ERROR: Global<PyTypeObject> = Global::new(PyTypeObject::named(c"MemoryError"));
+static RUNTIME_ERROR: Global<PyTypeObject> = Global::new(PyTypeObject::named(c"RuntimeError"));
+static ATTRIBUTE_ERROR: Global<PyTypeObject> = Global::new(PyTypeObject::named(c"AttributeError"));
+
+impl Exception {
+    const ALL: [Self; 6] =
+        [Self::Type, Self::Value, Self::System, Self::Memory, Self::Runtime, Self::Attribute];
+
+    const fn face(self) -> *mut PyTypeObject {
+        match self {
+            Self::Type => TYPE_ERROR.get(),
+            Self::Value => VALUE_ERROR.get(),
+            Self::System => SYSTEM_ERROR.get(),
+            Self::Memory => MEMORY_ERROR.get(),
+            Self::Runtime => RUNTIME_ERROR.get(),
+            Self::Attribute => ATTRIBUTE_ERROR.get(),
+        }
+    }
+
+    /// Its object, which is static.
+    pub(crate) const fn object(self) -> *mut PyObject {
+        self.face().cast()
+    }
+}
+
+macro_rules! exceptions {
+    ($($(#[$meta:meta])* $name:ident = $which:ident;)*) => {$(
+        $(#[$meta])*
+        #[unsafe(no_mangle)]
+        pub static $name: Global<*mut PyObject> = Global::new(Exception::$which.object());
+    )*};
+}
+
+exceptions! {
+    /// An object of the wrong type.
+    standstill_PyExc_TypeError = Type;
+    /// A value that makes no sense.
+    standstill_PyExc_ValueError = Value;
+    /// A mistake of an extension.
+    standstill_PyExc_SystemError = System;
+    /// No memory.
+    standstill_PyExc_MemoryError = Memory;
+    /// Anything else.
+    standstill_PyExc_RuntimeError = Runtime;
+    /// No such attribute.
+    standstill_PyExc_AttributeError = Attribute;
+}
+
+/// Whether an error of one exception type is of another.
+pub(crate) fn exception_matches(error: *mut PyObject, exception: *mut PyObject) -> bool {
+    if std::ptr::eq(error, exception) {
+        return true;
+    }
+    let known =
+        |object: *mut PyObject| Exception::ALL.iter().any(|which| std::ptr::eq(which.object(), object));
+    if known(error) || error.is_null() || exception.is_null() {
+        return false;
+    }
+    // SAFETY: an exception type of the program's own, which it has passed as one.
+    unsafe { types::is_subtype(error.cast(), exception.cast()) }
+}
+
+/// The heads of tuples, and their items behind.
+const TUPLE_SIZE: usize = 32;
+
+/// A string: its bytes are its items, 0 at the end.
+const STRING_SIZE: usize = 32;
+
+#[repr(C)]
+struct Number {
+    base: PyObject,
+    value: c_longlong,
+}
+
+/// What a callback calls.
+pub(crate) type CallbackFn = unsafe extern "C" fn(*mut PyObject, *mut PyObject);
+
+#[repr(C)]
+struct Callback {
+    base: PyObject,
+    function: Option<CallbackFn>,
+    own: *mut PyObject,
+}
+
+/// Gives the built-in types their faces, once.
+pub(crate) fn start() {
+    static START: Once = Once::new();
+    START.call_once(|| {
+        for (builtin, face) in [
+            (&BASE, standstill_PyBaseObject_Type.get()),
+            (&METATYPE, standstill_PyType_Type.get()),
+            (&MODULE, standstill_PyModule_Type.get()),
+            (&WEAKREF, standstill_PyWeakref_Type.get()),
+        ] {
+            builtin.set_face(face.cast());
+            // SAFETY: rule S: this is the start.
+            unsafe { types::wear(face, builtin.get()) };
+        }
+        let mut tuple = spec("tuple", TUPLE_SIZE, Flags::HAVE_GC.and(Flags::BASE_TYPE).and(Flags(1 << 26)));
+        tuple.item_size = size_of::<*mut PyObject>() as isize;
+        tuple.flags = tuple.flags.and(Flags::ITEMS_ARE_REFERENCES);
+        tuple.slots =
+            Slots { traverse: Some(traverse_tuple), dealloc: Some(dealloc_tuple), ..Slots::default() };
+        make(&tuple, &standstill_PyTuple_Type);
+        let mut string = spec("str", STRING_SIZE, Flags::BASE_TYPE.and(Flags(1 << 28)));
+        string.item_size = 1;
+        make(&string, &standstill_PyUnicode_Type);
+        let number = spec("int", size_of::<Number>(), Flags::BASE_TYPE.and(Flags(1 << 24)));
+        make(&number, &standstill_PyLong_Type);
+        let none = make(&spec("NoneType", 0, Flags::default()), &NONE_TYPE);
+        let mut callback = spec("standstill.Callback", size_of::<Callback>(), Flags::HAVE_GC);
+        callback.slots =
+            Slots { traverse: Some(traverse_callback), clear: Some(clear_callback), ..Slots::default() };
+        make(&callback, &CALLBACK_TYPE);
+        for which in Exception::ALL {
+            // SAFETY: named where it is defined.
+            let name = unsafe { CStr::from_ptr((*which.face()).tp_name) }.to_string_lossy().into_owned();
+            let spec = spec(&name, 0, Flags::BASE_TYPE.and(Flags(1 << 30)));
+            make_at(&spec, which.face());
+        }
+        // SAFETY: a static object of ours; rule S.
+        unsafe { dynamic::set_static_type(NonNull::new_unchecked(standstill__Py_NoneStruct.get()), none) };
+    });
+}
+
+fn spec(name: &str, size: usize, flags: Flags) -> TypeSpec {
+    let mut spec = TypeSpec::new(name);
+    spec.basic_size = size as isize;
+    spec.flags = flags;
+    spec.defaults = Some(&types::DEFAULTS);
+    spec.bases = vec![Type::from_static(BASE.get())];
+    spec
+}
+
+fn make(spec: &TypeSpec, face: &'static Global<PyTypeObject>) -> &'static TypeRecord {
+    make_at(spec, face.get())
+}
+
+fn make_at(spec: &TypeSpec, face: *mut PyTypeObject) -> &'static TypeRecord {
+    // SAFETY: the handlers are for objects of these layouts; rule S.
+    unsafe {
+        let record = dynamic::ready_static(spec, face.cast()).unwrap_or_else(|fault| panic!("{fault}"));
+        types::wear(face, record);
+        record
+    }
+}
+
+/// Whether an object is of a built-in type, or of one derived from it.
+///
+/// # Safety
+///
+/// A living object, or a static one.
+pub(crate) unsafe fn is_a(object: NonNull<PyObject>, face: &Global<PyTypeObject>) -> bool {
+    // SAFETY: as the caller says. A static object without a type is a type that is not ready.
+    unsafe {
+        match (dynamic::try_type_of(object), (*face.get()).ss_own.as_ref()) {
+            (Some(own), Some(wanted)) => own.is_subtype_of(wanted),
+            _ => false,
+        }
+    }
+}
+
+fn own(face: &Global<PyTypeObject>) -> &'static TypeRecord {
+    start();
+    // SAFETY: rule S: started, so there is a record, which is static.
+    unsafe { &*(*face.get()).ss_own }
+}
+
+fn expected(function: &'static str, what: &str, object: NonNull<PyObject>) -> Fault {
+    // SAFETY: the callers have a living object.
+    let type_name = unsafe { dynamic::try_type_of(object) }.map_or("type", TypeRecord::name);
+    Fault::new(Code::WrongType, function)
+        .of_type(type_name)
+        .at(object.as_ptr() as usize)
+        .because(format!("{what} is needed, not an object of type '{type_name}'"))
+}
+
+/// The items of a tuple.
+unsafe fn items<'a>(object: NonNull<PyObject>) -> &'a mut [*mut PyObject] {
+    // SAFETY: a tuple, as the callers say; rule E of the library for who may change them.
+    unsafe {
+        let length = dynamic::size(object).unwrap_or(0).unsigned_abs();
+        std::slice::from_raw_parts_mut(object.as_ptr().byte_add(TUPLE_SIZE).cast(), length)
+    }
+}
+
+unsafe extern "C" fn traverse_tuple(object: *mut PyObject, visit: VisitProc, arg: *mut c_void) -> c_int {
+    let Some(object) = NonNull::new(object) else { return 0 };
+    // SAFETY: called for a living tuple.
+    unsafe {
+        for &item in &*items(object) {
+            if !item.is_null() {
+                let result = visit(item, arg);
+                if result != 0 {
+                    return result;
+                }
+            }
+        }
+    }
+    0
+}
+
+unsafe extern "C" fn dealloc_tuple(object: *mut PyObject) {
+    let Some(object) = NonNull::new(object) else { return };
+    // SAFETY: called once, for a dying tuple.
+    unsafe {
+        Mutator::with_current(|m| {
+            let _ = dynamic::untrack(m, object);
+            dynamic::clear_weak_references(m, object);
+            for item in items(object) {
+                if let Some(item) = NonNull::new(std::mem::replace(item, std::ptr::null_mut())) {
+                    dynamic::decref(item);
+                }
+            }
+            // Of a heap type derived from this one, too: then whoever called this lets go of the type.
+            if let Some(free) = dynamic::type_of(object).slots().free {
+                free(object.as_ptr().cast());
+            }
+        });
+    }
+}
+
+unsafe extern "C" fn traverse_callback(object: *mut PyObject, visit: VisitProc, arg: *mut c_void) -> c_int {
+    // SAFETY: called for a living callback, with a visitor and its argument.
+    unsafe {
+        let own = (*object.cast::<Callback>()).own;
+        if own.is_null() { 0 } else { visit(own, arg) }
+    }
+}
+
+unsafe extern "C" fn clear_callback(object: *mut PyObject) -> c_int {
+    // SAFETY: called for a living callback.
+    unsafe {
+        let callback = object.cast::<Callback>();
+        (*callback).function = None;
+        if let Some(own) = NonNull::new(std::mem::replace(&mut (*callback).own, std::ptr::null_mut())) {
+            dynamic::decref(own);
+        }
+    }
+    0
+}
+
+/// Whether an object is a callback.
+///
+/// # Safety
+///
+/// A living object.
+pub(crate) unsafe fn is_callback(object: NonNull<PyObject>) -> bool {
+    // SAFETY: as the caller says.
+    unsafe { is_a(object, &CALLBACK_TYPE) }
+}
+
+/// Calls a callback for a weak reference.
+///
+/// # Safety
+///
+/// `callback` is a living callback.
+pub(crate) unsafe extern "C" fn invoke_callback(callback: *mut PyObject, weak_ref: *mut PyObject) {
+    // SAFETY: as the caller says.
+    unsafe {
+        let Callback { function, own, .. } = &*callback.cast::<Callback>();
+        if let Some(function) = *function {
+            function(*own, weak_ref);
+        }
+    }
+}
+
+/// A new tuple with room for `length` items, all null.
+///
+/// # Errors
+///
+/// When there is no memory, or the number is negative.
+pub(crate) fn new_tuple(m: &Mutator, length: isize) -> Result<NonNull<PyObject>, Fault> {
+    call::may_allocate()?;
+    // SAFETY: a ready, static type.
+    unsafe { dynamic::allocate_tracked(m, own(&standstill_PyTuple_Type), length) }
+}
+
+/// A new tuple of objects, whose references it takes over.
+///
+/// # Errors
+///
+/// When there is no memory. The references are dropped then.
+pub(crate) fn tuple_of(m: &Mutator, objects: Vec<standstill::AnyGc>) -> Result<NonNull<PyObject>, Fault> {
+    let tuple = new_tuple(m, objects.len() as isize)?;
+    // SAFETY: just made, as long as the list.
+    for (place, object) in unsafe { items(tuple) }.iter_mut().zip(objects) {
+        *place = dynamic::into_raw(object).as_ptr();
+    }
+    Ok(tuple)
+}
+
+/// The text of a string; `None`: it is none.
+///
+/// # Safety
+///
+/// A living object; the text is borrowed from it.
+pub(crate) unsafe fn string<'a>(object: NonNull<PyObject>) -> Option<&'a CStr> {
+    // SAFETY: as the caller says; a string ends with a 0.
+    unsafe {
+        is_a(object, &standstill_PyUnicode_Type)
+            .then(|| CStr::from_ptr(object.as_ptr().byte_add(STRING_SIZE).cast::<c_char>()))
+    }
+}
+
+macro_rules! checks {
+    ($($name:ident, $text:literal, $face:ident, $exact:literal;)*) => {
+        export! {$(
+            /// Whether an object is of this type.
+            fn $name(object: *mut PyObject) -> c_int {
+                let Some(object) = NonNull::new(object) else {
+                    errors::misuse(Fault::new(Code::NullArgument, $text));
+                    return 0;
+                };
+                // SAFETY: rule C.
+                unsafe {
+                    if $exact {
+                        let record = dynamic::try_type_of(object);
+                        c_int::from(record.is_some_and(|record| std::ptr::eq(record, (*$face.get()).ss_own)))
+                    } else {
+                        c_int::from(is_a(object, &$face))
+                    }
+                }
+            }
+        )*}
+    };
+}
+
+checks! {
+    standstill_PyType_Check, "PyType_Check", standstill_PyType_Type, false;
+    standstill_PyType_CheckExact, "PyType_CheckExact", standstill_PyType_Type, true;
+    standstill_PyModule_Check, "PyModule_Check", standstill_PyModule_Type, false;
+    standstill_PyModule_CheckExact, "PyModule_CheckExact", standstill_PyModule_Type, true;
+    standstill_PyTuple_Check, "PyTuple_Check", standstill_PyTuple_Type, false;
+    standstill_PyTuple_CheckExact, "PyTuple_CheckExact", standstill_PyTuple_Type, true;
+    standstill_PyUnicode_Check, "PyUnicode_Check", standstill_PyUnicode_Type, false;
+    standstill_PyUnicode_CheckExact, "PyUnicode_CheckExact", standstill_PyUnicode_Type, true;
+    standstill_PyLong_Check, "PyLong_Check", standstill_PyLong_Type, false;
+    standstill_PyLong_CheckExact, "PyLong_CheckExact", standstill_PyLong_Type, true;
+    standstill_PyWeakref_Check, "PyWeakref_Check", standstill_PyWeakref_Type, false;
+}
+
+unsafe fn tuple(
+    m: &Mutator,
+    object: *mut PyObject,
+    function: &'static str,
+) -> Result<NonNull<PyObject>, Fault> {
+    // SAFETY: rule C.
+    unsafe {
+        let object = call::object(m, object)?;
+        if is_a(object, &standstill_PyTuple_Type) {
+            Ok(object)
+        } else {
+            Err(expected(function, "a tuple", object))
+        }
+    }
+}
+
+fn no_item(function: &'static str, index: isize) -> Fault {
+    Fault::new(Code::BadSize, function).because(format!("there is no item {index}"))
+}
+
+unsafe fn long(m: &Mutator, object: *mut PyObject, function: &'static str) -> Result<c_longlong, Fault> {
+    // SAFETY: rule C.
+    unsafe {
+        let object = call::object(m, object)?;
+        if is_a(object, &standstill_PyLong_Type) {
+            Ok((*object.cast::<Number>().as_ptr()).value)
+        } else {
+            Err(expected(function, "a number", object))
+        }
+    }
+}
+
+fn new_long(m: &Mutator, value: c_longlong) -> Result<*mut PyObject, Fault> {
+    call::may_allocate()?;
+    // SAFETY: a ready, static type, of this layout.
+    unsafe {
+        let object = dynamic::allocate(m, own(&standstill_PyLong_Type), 0, 0)?;
+        (*object.cast::<Number>().as_ptr()).value = value;
+        Ok(object.as_ptr())
+    }
+}
+
+export! {
+    /// A tuple of nothing yet.
+    fn standstill_PyTuple_New(size: isize) -> *mut PyObject {
+        call::fallible("PyTuple_New", std::ptr::null_mut(), |m| new_tuple(m, size).map(NonNull::as_ptr))
+    }
+
+    /// How many items.
+    fn standstill_PyTuple_Size(object: *mut PyObject) -> isize {
+        const FUNCTION: &str = "PyTuple_Size";
+        // SAFETY: rule C.
+        call::fallible(FUNCTION, -1, |m| unsafe { Ok(items(tuple(m, object, FUNCTION)?).len() as isize) })
+    }
+
+    /// An item, borrowed.
+    fn standstill_PyTuple_GetItem(object: *mut PyObject, index: isize) -> *mut PyObject {
+        const FUNCTION: &str = "PyTuple_GetItem";
+        call::fallible(FUNCTION, std::ptr::null_mut(), |m| {
+            // SAFETY: rule C.
+            let items = unsafe { items(tuple(m, object, FUNCTION)?) };
+            usize::try_from(index).ok().and_then(|at| items.get(at)).copied().ok_or_else(|| no_item(FUNCTION, index))
+        })
+    }
+
+    /// Sets an item; the reference goes over in any case.
+    fn standstill_PyTuple_SetItem(object: *mut PyObject, index: isize, item: *mut PyObject) -> c_int {
+        const FUNCTION: &str = "PyTuple_SetItem";
+        call::fallible(FUNCTION, -1, |m| {
+            // SAFETY: rule C.
+            unsafe {
+                let item = call::optional(m, item)?;
+                let place = tuple(m, object, FUNCTION).and_then(|tuple| {
+                    let place = usize::try_from(index).ok().and_then(|at| items(tuple).get_mut(at));
+                    place.ok_or_else(|| no_item(FUNCTION, index))
+                });
+                let (old, result) = match place {
+                    Ok(place) => {
+                        let new = item.map_or(std::ptr::null_mut(), NonNull::as_ptr);
+                        (NonNull::new(std::mem::replace(place, new)), Ok(0))
+                    }
+                    Err(fault) => (item, Err(fault)),
+                };
+                if let Some(old) = old {
+                    dynamic::decref(old);
+                }
+                result
+            }
+        })
+    }
+
+    /// A string.
+    fn standstill_PyUnicode_FromString(text: *const c_char) -> *mut PyObject {
+        const FUNCTION: &str = "PyUnicode_FromString";
+        call::fallible(FUNCTION, std::ptr::null_mut(), |m| {
+            call::some(text.cast_mut())?;
+            // SAFETY: rule C.
+            let text = unsafe { CStr::from_ptr(text) };
+            if text.to_str().is_err() {
+                return Err(Fault::new(Code::WrongType, FUNCTION).because("the text is not UTF-8"));
+            }
+            call::may_allocate()?;
+            let bytes = text.to_bytes_with_nul();
+            // SAFETY: a ready, static type; there is room for the bytes.
+            unsafe {
+                let object = dynamic::allocate(m, own(&standstill_PyUnicode_Type), bytes.len() as isize, 0)?;
+                let place = object.as_ptr().byte_add(STRING_SIZE).cast::<u8>();
+                place.copy_from_nonoverlapping(bytes.as_ptr(), bytes.len());
+                Ok(object.as_ptr())
+            }
+        })
+    }
+
+    /// Its bytes, borrowed.
+    fn standstill_PyUnicode_AsUTF8(object: *mut PyObject) -> *const c_char {
+        const FUNCTION: &str = "PyUnicode_AsUTF8";
+        call::fallible(FUNCTION, std::ptr::null(), |m| {
+            // SAFETY: rule C.
+            unsafe {
+                let object = call::object(m, object)?;
+                string(object).map(CStr::as_ptr).ok_or_else(|| expected(FUNCTION, "a string", object))
+            }
+        })
+    }
+
+    /// A number.
+    fn standstill_PyLong_FromLong(value: c_long) -> *mut PyObject {
+        call::fallible("PyLong_FromLong", std::ptr::null_mut(), |m| new_long(m, value))
+    }
+
+    /// A number.
+    fn standstill_PyLong_FromLongLong(value: c_longlong) -> *mut PyObject {
+        call::fallible("PyLong_FromLongLong", std::ptr::null_mut(), |m| new_long(m, value))
+    }
+
+    /// Its value.
+    fn standstill_PyLong_AsLong(object: *mut PyObject) -> c_long {
+        // SAFETY: rule C.
+        call::fallible("PyLong_AsLong", -1, |m| unsafe { long(m, object, "PyLong_AsLong") })
+    }
+
+    /// Its value.
+    fn standstill_PyLong_AsLongLong(object: *mut PyObject) -> c_longlong {
+        // SAFETY: rule C.
+        call::fallible("PyLong_AsLongLong", -1, |m| unsafe { long(m, object, "PyLong_AsLongLong") })
+    }
+
+    /// An object that can be called back.
+    fn standstill_Callback_New(
+        function: Option<unsafe extern "C" fn(*mut PyObject, *mut PyObject)>,
+        own_object: *mut PyObject,
+    ) -> *mut PyObject {
+        const FUNCTION: &str = "standstill_Callback_New";
+        call::fallible(FUNCTION, std::ptr::null_mut(), |m| {
+            if function.is_none() {
+                return Err(Fault::new(Code::NullArgument, FUNCTION));
+            }
+            call::may_allocate()?;
+            // SAFETY: rule C; a ready, static type of this layout.
+            unsafe {
+                let held = call::optional(m, own_object)?;
+                let object = dynamic::allocate(m, own(&CALLBACK_TYPE), 0, 0)?;
+                let callback = object.cast::<Callback>().as_ptr();
+                (*callback).function = function;
+                if let Some(held) = held {
+                    dynamic::incref(held);
+                    (*callback).own = held.as_ptr();
+                }
+                dynamic::track(m, object)?;
+                Ok(object.as_ptr())
+            }
+        })
+    }
+}

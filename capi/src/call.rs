@@ -1,0 +1,263 @@
+//! How a call from C is run, and how the pointers in it are looked at.
+
+use std::ffi::{CStr, c_char};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
+
+use standstill::dynamic::{self, Address, TypeRecord};
+use standstill::{Code, Fault, Mutator, safepoint};
+
+use crate::errors;
+use crate::layout::{PyObject, PyTypeObject};
+
+/// Defines exported functions. What each does stands in the header.
+macro_rules! export {
+    ($($(#[$meta:meta])* fn $name:ident($($arg:ident: $type:ty),* $(,)?) $(-> $result:ty)? $body:block)*) => {$(
+        $(#[$meta])*
+        ///
+        /// # Safety
+        ///
+        /// Rule C of the crate: each pointer is what the header says of it.
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $name($($arg: $type),*) $(-> $result)? $body
+    )*};
+}
+pub(crate) use export;
+
+/// Whether any heap is in checked mode: then the fast paths leave everything to the slow ones.
+static CHECKED: AtomicBool = AtomicBool::new(false);
+
+/// A heap in checked mode has come into being.
+pub(crate) fn note_checked() {
+    CHECKED.store(true, Ordering::Relaxed);
+}
+
+/// Whether a fast path is to be left.
+#[inline(always)]
+pub(crate) fn is_special() -> bool {
+    // Relaxed: set before the heap is known to anybody.
+    CHECKED.load(Ordering::Relaxed) || FAIL_AFTER.load(Ordering::Relaxed) >= 0
+}
+
+/// Allocations that still succeed, for tests of what happens when memory runs out; negative: all do.
+static FAIL_AFTER: AtomicI64 = AtomicI64::new(-1);
+
+/// See `standstill_test_fail_allocations`.
+pub(crate) fn fail_allocations(after: i64) {
+    FAIL_AFTER.store(after.max(-1), Ordering::Relaxed);
+}
+
+/// Fails when a test wants this allocation to.
+pub(crate) fn may_allocate() -> Result<(), Fault> {
+    if FAIL_AFTER.load(Ordering::Relaxed) < 0 {
+        return Ok(());
+    }
+    let left =
+        FAIL_AFTER.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| (left > 0).then(|| left - 1));
+    match left {
+        Ok(_) => Ok(()),
+        Err(left) if left < 0 => Ok(()),
+        Err(_) => Err(Fault::new(Code::Memory, "allocation").because("a test has forbidden this allocation")),
+    }
+}
+
+/// Says that a function cannot be called in a traverse handler.
+#[cold]
+#[inline(never)]
+pub(crate) fn refuse(function: &'static str) {
+    errors::misuse(Fault::new(Code::InTraversal, function));
+}
+
+#[cold]
+#[inline(never)]
+fn panicked(function: &'static str, payload: Box<dyn std::any::Any + Send>) {
+    let text = payload
+        .downcast_ref::<&str>()
+        .map(|text| (*text).to_owned())
+        .or_else(|| payload.downcast_ref::<String>().cloned())
+        .unwrap_or_else(|| "a panic without a message".to_owned());
+    // Not dropped: its destructor is somebody's code, too.
+    std::mem::forget(payload);
+    errors::unraisable("panic", "", std::ptr::null(), &format!("{function}: {text}"));
+    errors::set_fault(&Fault::new(Code::Panic, function).because(text));
+}
+
+/// Runs a function that needs no attached thread, but not in a traverse handler.
+pub(crate) fn outside<R: Copy>(function: &'static str, failure: R, f: impl FnOnce() -> R) -> R {
+    if safepoint::is_traversing() {
+        refuse(function);
+        return failure;
+    }
+    catching(function, failure, f)
+}
+
+/// Runs a function wherever it is called.
+pub(crate) fn catching<R: Copy>(function: &'static str, failure: R, f: impl FnOnce() -> R) -> R {
+    match catch_unwind(AssertUnwindSafe(f)) {
+        Ok(result) => result,
+        Err(payload) => {
+            panicked(function, payload);
+            failure
+        }
+    }
+}
+
+/// Runs a function of an attached thread; a fault goes to `tell`.
+fn attached<R: Copy>(
+    function: &'static str,
+    failure: R,
+    tell: fn(Fault),
+    f: impl FnOnce(&Mutator) -> Result<R, Fault>,
+) -> R {
+    outside(function, failure, || {
+        let result = Mutator::with_current(f);
+        let result = result.unwrap_or_else(|| Err(Fault::new(Code::NotAttached, function)));
+        result.unwrap_or_else(|mut fault| {
+            fault.function = function;
+            tell(fault);
+            failure
+        })
+    })
+}
+
+/// Runs a function of an attached thread; a fault goes into the error indicator.
+pub(crate) fn fallible<R: Copy>(
+    function: &'static str,
+    failure: R,
+    f: impl FnOnce(&Mutator) -> Result<R, Fault>,
+) -> R {
+    attached(function, failure, |fault| errors::set_fault(&fault), f)
+}
+
+/// As [`fallible`], for functions that cannot fail: a fault is a report of misuse.
+pub(crate) fn reported<R: Copy>(
+    function: &'static str,
+    failure: R,
+    f: impl FnOnce(&Mutator) -> Result<R, Fault>,
+) -> R {
+    attached(function, failure, errors::misuse, f)
+}
+
+fn null(function: &'static str) -> Fault {
+    Fault::new(Code::NullArgument, function)
+}
+
+/// A pointer that must not be null.
+pub(crate) fn some<T>(pointer: *mut T) -> Result<NonNull<T>, Fault> {
+    NonNull::new(pointer).ok_or_else(|| null("argument"))
+}
+
+/// An object from C: not null; in checked mode looked up.
+///
+/// # Safety
+///
+/// Rule C.
+pub(crate) unsafe fn object(m: &Mutator, pointer: *mut PyObject) -> Result<NonNull<PyObject>, Fault> {
+    let object = some(pointer)?;
+    if dynamic::is_checked(m) {
+        // SAFETY: rule C.
+        unsafe { look_at(m, object) }?;
+    }
+    Ok(object)
+}
+
+/// An object from C that may be null.
+///
+/// # Safety
+///
+/// Rule C.
+pub(crate) unsafe fn optional(
+    m: &Mutator,
+    pointer: *mut PyObject,
+) -> Result<Option<NonNull<PyObject>>, Fault> {
+    // SAFETY: rule C.
+    if pointer.is_null() { Ok(None) } else { unsafe { object(m, pointer) }.map(Some) }
+}
+
+/// Checked mode's look at an address.
+///
+/// # Safety
+///
+/// Rule C, less what is looked for.
+pub(crate) unsafe fn look_at(m: &Mutator, object: NonNull<PyObject>) -> Result<(), Fault> {
+    let fault = |code| Err(Fault::new(code, "argument").at(object.as_ptr() as usize));
+    // SAFETY: as the caller says.
+    match unsafe { dynamic::look_up(m, object) } {
+        Address::Live => {
+            // SAFETY: a living object of the heap.
+            if unsafe { is_sound(object) } { Ok(()) } else { fault(Code::ForeignPointer) }
+        }
+        Address::Static => Ok(()),
+        Address::Freed => fault(Code::FreedPointer),
+        Address::Foreign => fault(Code::ForeignPointer),
+    }
+}
+
+/// Whether a living object is a dynamic one. A head that can be neither kind's has been written over: that ends the process.
+///
+/// # Safety
+///
+/// A living object of a heap.
+unsafe fn is_sound(object: NonNull<PyObject>) -> bool {
+    // More types than any program has, and far less than random bits.
+    const TYPES: u64 = 1 << 16;
+    // SAFETY: as the caller says: the header's first word, which is read as others write it.
+    let word = unsafe { AtomicU64::from_ptr(object.as_ptr().cast()) }.load(Ordering::Relaxed);
+    let index = word & 0xff_ffff;
+    if (1..TYPES).contains(&index) {
+        return false;
+    }
+    // SAFETY: the record's address stands behind the header.
+    let record = unsafe { object.as_ptr().cast::<usize>().add(2).read() };
+    if index != 0 || record < 4096 || !record.is_multiple_of(align_of::<TypeRecord>()) {
+        eprintln!("standstill: the head of the object at {:p} has been written over", object.as_ptr());
+        std::process::abort();
+    }
+    true
+}
+
+/// The record of a type from C: not null, ready; in checked mode looked up.
+///
+/// # Safety
+///
+/// Rule C. The record lives as long as the type.
+pub(crate) unsafe fn record<'a>(m: &Mutator, face: *mut PyTypeObject) -> Result<&'a TypeRecord, Fault> {
+    // SAFETY: rules C and F.
+    unsafe {
+        if dynamic::is_checked(m) && !face.is_null() {
+            look_at(m, NonNull::new_unchecked(face.cast()))?;
+        }
+        ready(face)
+    }
+}
+
+/// As [`record`], without the look: for functions that may be called anywhere.
+///
+/// # Safety
+///
+/// Rule C.
+pub(crate) unsafe fn ready<'a>(face: *mut PyTypeObject) -> Result<&'a TypeRecord, Fault> {
+    let face = some(face)?;
+    // SAFETY: rules C and F. The pointer is published once; see `types`.
+    let own = unsafe { (*face.as_ptr()).ss_own };
+    // SAFETY: rule F.
+    unsafe { own.as_ref() }.ok_or_else(|| {
+        // SAFETY: rule C.
+        let name = unsafe { text((*face.as_ptr()).tp_name) }.unwrap_or_else(|| "without a name".to_owned());
+        Fault::new(Code::NotReady, "argument").because(format!("type '{name}' is not ready"))
+    })
+}
+
+/// A text from C, as far as it is UTF-8; `None`: null.
+///
+/// # Safety
+///
+/// Null, or a text with a 0 at its end.
+pub(crate) unsafe fn text(text: *const c_char) -> Option<String> {
+    if text.is_null() {
+        return None;
+    }
+    // SAFETY: as the caller says.
+    Some(unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned())
+}

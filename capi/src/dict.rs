@@ -1,0 +1,112 @@
+//! Attributes, and the managed dictionary.
+
+use std::ffi::{CStr, c_char, c_int, c_void};
+use std::ptr::NonNull;
+
+use standstill::dynamic::{self, VisitProc};
+use standstill::{Code, Fault, Mutator};
+
+use crate::call::{self, export};
+use crate::errors;
+use crate::layout::PyObject;
+
+/// An object that lies in a heap, and the name of one of its attributes.
+unsafe fn place<'a>(
+    m: &Mutator,
+    object: *mut PyObject,
+    name: *const c_char,
+    function: &'static str,
+) -> Result<(NonNull<PyObject>, std::borrow::Cow<'a, str>), Fault> {
+    // SAFETY: rule C.
+    unsafe {
+        let object = call::object(m, object)?;
+        call::some(name.cast_mut())?;
+        let name = CStr::from_ptr(name).to_string_lossy();
+        if dynamic::count(object).is_none() {
+            let text = format!("a static object has no attribute '{name}'");
+            return Err(Fault::new(Code::NoAttribute, function).at(object.as_ptr() as usize).because(text));
+        }
+        Ok((object, name))
+    }
+}
+
+export! {
+    /// Sets an attribute; null removes it.
+    fn standstill_PyObject_SetAttrString(
+        object: *mut PyObject,
+        name: *const c_char,
+        value: *mut PyObject,
+    ) -> c_int {
+        const FUNCTION: &str = "PyObject_SetAttrString";
+        call::fallible(FUNCTION, -1, |m| {
+            // SAFETY: rule C.
+            unsafe {
+                let (object, name) = place(m, object, name, FUNCTION)?;
+                let value = call::optional(m, value)?;
+                call::may_allocate()?;
+                let value = value.map(|value| {
+                    dynamic::incref(value);
+                    dynamic::from_raw(value)
+                });
+                dynamic::set_attribute(m, object, &name, value).map(|()| 0)
+            }
+        })
+    }
+
+    /// The value of an attribute.
+    fn standstill_PyObject_GetAttrString(object: *mut PyObject, name: *const c_char) -> *mut PyObject {
+        const FUNCTION: &str = "PyObject_GetAttrString";
+        call::fallible(FUNCTION, std::ptr::null_mut(), |m| {
+            // SAFETY: rule C.
+            unsafe {
+                let (object, name) = place(m, object, name, FUNCTION)?;
+                Ok(dynamic::into_raw(dynamic::get_attribute(m, object, &name)?).as_ptr())
+            }
+        })
+    }
+
+    /// Whether there is one.
+    fn standstill_PyObject_HasAttrString(object: *mut PyObject, name: *const c_char) -> c_int {
+        const FUNCTION: &str = "PyObject_HasAttrString";
+        call::reported(FUNCTION, 0, |m| {
+            // SAFETY: rule C.
+            match unsafe { place(m, object, name, FUNCTION) } {
+                // SAFETY: as above.
+                Ok((object, name)) => Ok(c_int::from(unsafe { dynamic::has_attribute(m, object, &name) })),
+                Err(fault) if fault.code == Code::NoAttribute => Ok(0),
+                Err(fault) => Err(fault),
+            }
+        })
+    }
+
+    /// Visits the values in an instance's dictionary.
+    fn standstill_PyObject_VisitManagedDict(object: *mut PyObject, visit: Option<VisitProc>, arg: *mut c_void) -> c_int {
+        const FUNCTION: &str = "PyObject_VisitManagedDict";
+        let (Some(object), Some(visit)) = (NonNull::new(object), visit) else {
+            errors::misuse(Fault::new(Code::NullArgument, FUNCTION));
+            return 0;
+        };
+        // SAFETY: rule C; a static object has none.
+        unsafe {
+            if dynamic::try_type_of(object).is_none() {
+                return 0;
+            }
+            dynamic::visit_managed_dict(object, visit, arg)
+        }
+    }
+
+    /// Empties it.
+    fn standstill_PyObject_ClearManagedDict(object: *mut PyObject) {
+        const FUNCTION: &str = "PyObject_ClearManagedDict";
+        call::reported(FUNCTION, (), |m| {
+            // SAFETY: rule C.
+            unsafe {
+                let object = call::object(m, object)?;
+                if dynamic::try_type_of(object).is_some() {
+                    dynamic::clear_managed_dict(object);
+                }
+            }
+            Ok(())
+        });
+    }
+}

@@ -1,0 +1,352 @@
+//! The error indicator, reports of misuse, and the unraisable hook.
+//!
+//! The indicator belongs to the thread. Around handlers that the collector calls it is set aside, so that a handler finds it
+//! empty, and what it leaves there is told as unraisable.
+//!
+//! The two hooks belong to the process. They are called with the mutator lent, so that a hook can reach no safepoint; and by a
+//! traverse handler's wrong call in the stop itself, so a hook waits for nobody.
+
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+use std::ffi::{CStr, CString, c_char, c_int, c_void};
+use std::sync::Mutex;
+
+use standstill::dynamic;
+use standstill::{CallGuards, Code, During, Fault, Heap, Mutator, Unraisable};
+
+use crate::builtins::{self, Exception};
+use crate::call::{self, export};
+use crate::layout::PyObject;
+
+/// What stands in the indicator.
+struct Indicator {
+    code: Code,
+    exception: *mut PyObject,
+    message: CString,
+}
+
+#[derive(Default)]
+struct Errors {
+    now: Option<Box<Indicator>>,
+    /// One for each handler that is running, and for each collection.
+    aside: Vec<Option<Box<Indicator>>>,
+}
+
+thread_local! {
+    static ERRORS: RefCell<Errors> = RefCell::default();
+    /// Whether this thread runs a hook.
+    static IN_HOOK: Cell<bool> = const { Cell::new(false) };
+}
+
+/// `None` when the thread is ending, and its indicator gone.
+fn with<R>(f: impl FnOnce(&mut Errors) -> R) -> Option<R> {
+    ERRORS.try_with(|errors| f(&mut errors.borrow_mut())).ok()
+}
+
+fn set(code: Code, exception: *mut PyObject, message: CString) {
+    let new = Box::new(Indicator { code, exception, message });
+    drop(with(|errors| errors.now.replace(new)));
+}
+
+fn c_string(text: &str) -> CString {
+    CString::new(text.replace('\0', "\u{fffd}")).unwrap_or_default()
+}
+
+/// Puts a fault into the indicator.
+#[cold]
+#[inline(never)]
+pub(crate) fn set_fault(fault: &Fault) {
+    set(fault.code, exception_for(fault.code).object(), c_string(&fault.to_string()));
+}
+
+fn exception_for(code: Code) -> Exception {
+    match code {
+        Code::Memory => Exception::Memory,
+        Code::NoAttribute => Exception::Attribute,
+        Code::NotAttached | Code::NotAllowedHere => Exception::Runtime,
+        Code::BadSize | Code::BadGeneration | Code::BadThreshold | Code::BadDebugFlags | Code::NoToken => {
+            Exception::Value
+        }
+        Code::BadFree
+        | Code::BadBase
+        | Code::BadMro
+        | Code::BadFlags
+        | Code::MixedBases
+        | Code::NotGcType
+        | Code::GcType
+        | Code::NotResizable
+        | Code::WrongType
+        | Code::NoModule => Exception::Type,
+        _ => Exception::System,
+    }
+}
+
+/// Puts the indicator aside until [`put_back`].
+pub(crate) fn set_aside() {
+    with(|errors| {
+        let now = errors.now.take();
+        errors.aside.push(now);
+    });
+}
+
+/// Puts back what [`set_aside`] took, and returns what stood in the indicator meanwhile.
+pub(crate) fn put_back() -> Option<String> {
+    let left = with(|errors| {
+        let before = errors.aside.pop().flatten();
+        std::mem::replace(&mut errors.now, before)
+    });
+    left.flatten().map(|left| left.message.to_string_lossy().into_owned())
+}
+
+/// Ties a heap's reports to the hooks of the process.
+pub(crate) fn dress(heap: &Heap) {
+    heap.on_misuse(deliver);
+    heap.on_unraisable(|what| {
+        let Unraisable { during, type_name, address, message, .. } = what;
+        unraisable(kind(*during), type_name, std::ptr::without_provenance(*address), message);
+    });
+    heap.set_call_guards(CallGuards { enter: set_aside, leave: put_back });
+}
+
+fn kind(during: During) -> &'static str {
+    match during {
+        During::Traverse => "traverse handler",
+        During::Finalize => "finalizer",
+        During::WeakCallback => "weak reference callback",
+        During::Clear => "clear handler",
+        During::Drop => "deallocator",
+        During::CollectionCallback => "collection callback",
+        During::DebugSink => "debug sink",
+        During::AuditHook => "audit hook",
+        During::Collect => "collection",
+        During::Shutdown => "heap's end",
+        _ => "handler",
+    }
+}
+
+/// `standstill_misuse` of the header.
+#[repr(C)]
+#[derive(Debug)]
+#[expect(missing_docs, reason = "the header says what they are")]
+pub struct standstill_misuse {
+    pub code: c_int,
+    pub code_name: *const c_char,
+    pub function: *const c_char,
+    pub r#type: *const c_char,
+    pub object: *const c_void,
+    pub text: *const c_char,
+}
+
+/// `standstill_unraisable` of the header.
+#[repr(C)]
+#[derive(Debug)]
+#[expect(missing_docs, reason = "the header says what they are")]
+pub struct standstill_unraisable {
+    pub kind: *const c_char,
+    pub r#type: *const c_char,
+    pub object: *const c_void,
+    pub message: *const c_char,
+}
+
+type MisuseHook = unsafe extern "C" fn(*const standstill_misuse, *mut c_void);
+type UnraisableHook = unsafe extern "C" fn(*const standstill_unraisable, *mut c_void);
+
+/// A hook and its argument.
+#[derive(Clone, Copy)]
+struct Hook<F> {
+    function: Option<F>,
+    arg: *mut c_void,
+}
+
+// SAFETY: the argument is handed back to the hook, which is C's business.
+unsafe impl<F> Send for Hook<F> {}
+
+static MISUSE: Mutex<Hook<MisuseHook>> = Mutex::new(Hook { function: None, arg: std::ptr::null_mut() });
+static UNRAISABLE: Mutex<Hook<UnraisableHook>> =
+    Mutex::new(Hook { function: None, arg: std::ptr::null_mut() });
+/// How many reports went to stderr, by code and type.
+static LINES: Mutex<Option<HashMap<(Code, &'static str), usize>>> = Mutex::new(None);
+/// Lines of one code and type: more say nothing new.
+const LINES_OF_A_KIND: usize = 5;
+
+fn locked<T: ?Sized>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
+/// Tells of a mistake of the caller, on the spot: also in a traverse handler, whose call this is.
+#[cold]
+#[inline(never)]
+pub(crate) fn misuse(mut fault: Fault) {
+    if fault.type_name.is_empty()
+        && let Some(type_name) = dynamic::traversed_type()
+    {
+        fault.type_name = type_name;
+    }
+    deliver(&fault);
+}
+
+fn line(fault: &Fault) {
+    let seen = {
+        let mut lines = locked(&LINES);
+        let seen = lines.get_or_insert_default().entry((fault.code, fault.type_name)).or_default();
+        *seen += 1;
+        *seen
+    };
+    if seen <= LINES_OF_A_KIND {
+        eprintln!("standstill: misuse: {fault}");
+    }
+}
+
+/// Runs a hook: not inside another, and with the mutator lent. `false`: it was inside another.
+fn in_hook(f: impl FnOnce()) -> bool {
+    let inside = IN_HOOK.replace(true);
+    if !inside {
+        let mut f = Some(f);
+        let mut run = || f.take().map_or((), |f| f());
+        if Mutator::with_current(|_| run()).is_none() {
+            run();
+        }
+        IN_HOOK.set(false);
+    }
+    !inside
+}
+
+fn deliver(fault: &Fault) {
+    let hook = *locked(&MISUSE);
+    let Some(function) = hook.function else { return line(fault) };
+    let name = c_string(fault.code.name());
+    let where_ = c_string(fault.function);
+    let type_name = c_string(fault.type_name);
+    let text = c_string(&fault.to_string());
+    let report = standstill_misuse {
+        code: fault.code as c_int,
+        code_name: name.as_ptr(),
+        function: where_.as_ptr(),
+        r#type: if fault.type_name.is_empty() { std::ptr::null() } else { type_name.as_ptr() },
+        object: std::ptr::without_provenance(fault.address),
+        text: text.as_ptr(),
+    };
+    // SAFETY: the hook is for such reports, as whoever set it said.
+    if !in_hook(|| unsafe { function(&report, hook.arg) }) {
+        line(fault);
+    }
+}
+
+/// Tells of an error that no caller can receive.
+pub(crate) fn unraisable(kind: &str, type_name: &str, object: *const c_void, message: &str) {
+    let hook = *locked(&UNRAISABLE);
+    let to_stderr = || {
+        let of = if type_name.is_empty() { String::new() } else { format!(" of {type_name}") };
+        eprintln!("standstill: an error was ignored\n  in: {kind}{of}\n  error: {message}");
+    };
+    let Some(function) = hook.function else { return to_stderr() };
+    let (kind, message) = (c_string(kind), c_string(message));
+    let type_text = c_string(type_name);
+    let report = standstill_unraisable {
+        kind: kind.as_ptr(),
+        r#type: if type_name.is_empty() { std::ptr::null() } else { type_text.as_ptr() },
+        object,
+        message: message.as_ptr(),
+    };
+    // SAFETY: as in `deliver`.
+    if !in_hook(|| unsafe { function(&report, hook.arg) }) {
+        to_stderr();
+    }
+}
+
+export! {
+    /// Whose error is set, if any.
+    fn standstill_PyErr_Occurred() -> *mut PyObject {
+        call::outside("PyErr_Occurred", std::ptr::null_mut(), || {
+            let found = with(|errors| errors.now.as_ref().map(|now| now.exception));
+            found.flatten().unwrap_or(std::ptr::null_mut())
+        })
+    }
+
+    /// Empties the indicator.
+    fn standstill_PyErr_Clear() {
+        call::outside("PyErr_Clear", (), || drop(with(|errors| errors.now.take())));
+    }
+
+    /// Sets an error of the program's own.
+    fn standstill_PyErr_SetString(exception: *mut PyObject, message: *const c_char) {
+        call::outside("PyErr_SetString", (), || {
+            let message = match message.is_null() {
+                true => CString::default(),
+                // SAFETY: rule C.
+                false => unsafe { CStr::from_ptr(message) }.to_owned(),
+            };
+            let exception = if exception.is_null() { Exception::System.object() } else { exception };
+            set(Code::Custom, exception, message);
+        });
+    }
+
+    /// Says that there is no memory.
+    fn standstill_PyErr_NoMemory() -> *mut PyObject {
+        call::outside("PyErr_NoMemory", (), || set_fault(&Fault::new(Code::Memory, "PyErr_NoMemory")));
+        std::ptr::null_mut()
+    }
+
+    /// Says that a function was called with what makes no sense.
+    fn standstill_PyErr_BadInternalCall() {
+        call::outside("PyErr_BadInternalCall", (), || {
+            let message = c_string("bad argument to an internal function");
+            set(Code::Custom, Exception::System.object(), message);
+        });
+    }
+
+    /// Whether the error that is set is of this type.
+    fn standstill_PyErr_ExceptionMatches(exception: *mut PyObject) -> c_int {
+        call::outside("PyErr_ExceptionMatches", 0, || {
+            let matches = with(|errors| {
+                errors.now.as_ref().is_some_and(|now| builtins::exception_matches(now.exception, exception))
+            });
+            c_int::from(matches == Some(true))
+        })
+    }
+
+    /// Hands the error that is set to the unraisable hook.
+    fn standstill_PyErr_WriteUnraisable(object: *mut PyObject) {
+        call::outside("PyErr_WriteUnraisable", (), || {
+            let Some(now) = with(|errors| errors.now.take()).flatten() else { return };
+            // SAFETY: rule C.
+            let type_name = unsafe {
+                std::ptr::NonNull::new(object)
+                    .and_then(|object| dynamic::try_type_of(object))
+                    .map_or("", dynamic::TypeRecord::name)
+            };
+            unraisable("call", type_name, object.cast(), &now.message.to_string_lossy());
+        });
+    }
+
+    /// The number of the error that is set.
+    fn standstill_error_code() -> c_int {
+        call::outside("standstill_error_code", 0, || {
+            with(|errors| errors.now.as_ref().map_or(0, |now| now.code as c_int)).unwrap_or(0)
+        })
+    }
+
+    /// The text of the error that is set.
+    fn standstill_error_message() -> *const c_char {
+        call::outside("standstill_error_message", std::ptr::null(), || {
+            let text = with(|errors| errors.now.as_ref().map_or(std::ptr::null(), |now| now.message.as_ptr()));
+            text.unwrap_or(std::ptr::null())
+        })
+    }
+
+    /// Who is told of misuse.
+    fn standstill_set_misuse_hook(
+        hook: Option<unsafe extern "C" fn(*const standstill_misuse, *mut c_void)>,
+        arg: *mut c_void,
+    ) {
+        call::outside("standstill_set_misuse_hook", (), || *locked(&MISUSE) = Hook { function: hook, arg });
+    }
+
+    /// Who is told of errors that nobody can receive.
+    fn standstill_set_unraisable_hook(
+        hook: Option<unsafe extern "C" fn(*const standstill_unraisable, *mut c_void)>,
+        arg: *mut c_void,
+    ) {
+        call::outside("standstill_set_unraisable_hook", (), || *locked(&UNRAISABLE) = Hook { function: hook, arg });
+    }
+}

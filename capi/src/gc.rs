@@ -1,0 +1,523 @@
+//! The collector, and the services of the `gc` module: all of the heap that the calling thread is attached to.
+
+use std::cell::Cell;
+use std::ffi::{CString, c_char, c_int, c_long, c_longlong, c_uint, c_void};
+use std::ptr::NonNull;
+
+use standstill::dynamic;
+use standstill::services::{CallbackPhase, Services, Visit};
+use standstill::{AnyGc, Code, Fault, Mutator};
+
+use crate::call::{self, export};
+use crate::layout::PyObject;
+use crate::{builtins, errors, objects, thread};
+
+thread_local! {
+    /// Visits to all objects that this thread is in.
+    static VISITING: Cell<usize> = const { Cell::new(0) };
+}
+
+/// Runs `f` with the mutator exclusively, with the error indicator put aside.
+fn collecting(
+    function: &'static str,
+    f: impl FnOnce(&Services, &mut Mutator) -> Result<isize, Fault>,
+) -> Result<isize, Fault> {
+    if thread::is_collecting() {
+        // In a finalizer, or whatever else a collection calls.
+        return Ok(0);
+    }
+    if VISITING.get() != 0 {
+        let text = "all objects are being visited; nothing collects meanwhile";
+        return Err(Fault::new(Code::NotAllowedHere, function).because(text));
+    }
+    thread::exclusively(function, |m| {
+        struct PutBack;
+        impl Drop for PutBack {
+            fn drop(&mut self) {
+                let _ = errors::put_back();
+            }
+        }
+        errors::set_aside();
+        let _put_back = PutBack;
+        let services = m.heap().services();
+        f(&services, m)
+    })?
+}
+
+fn found(report: Option<standstill::CollectionReport>) -> isize {
+    report.map_or(0, |report| isize::try_from(report.found()).unwrap_or(isize::MAX))
+}
+
+/// The last collection of the process's own heap.
+pub(crate) fn last_collection(function: &'static str) {
+    let result = collecting(function, |services, m| Ok(found(services.final_collection(m))));
+    if let Err(fault) = result {
+        errors::misuse(fault);
+    }
+}
+
+/// Asks the services something that needs no more than an attached thread.
+fn ask<R: Copy>(
+    function: &'static str,
+    failure: R,
+    f: impl FnOnce(&Services, &Mutator) -> Result<R, Fault>,
+) -> R {
+    call::fallible(function, failure, |m| f(&m.heap().services(), m))
+}
+
+/// Asks them something for which the world is stopped.
+fn stop_and_ask<R: Copy>(
+    function: &'static str,
+    failure: R,
+    f: impl FnOnce(&Services, &mut Mutator) -> Result<R, Fault>,
+) -> R {
+    call::outside(function, failure, || {
+        let result = thread::exclusively(function, |m| {
+            let services = m.heap().services();
+            f(&services, m)
+        });
+        result.and_then(|result| result).unwrap_or_else(|mut fault| {
+            fault.function = function;
+            errors::set_fault(&fault);
+            failure
+        })
+    })
+}
+
+fn switch(function: &'static str, f: impl FnOnce(&Services) -> bool) -> c_int {
+    call::reported(function, 0, |m| Ok(c_int::from(f(&m.heap().services()))))
+}
+
+/// A tuple of those of the objects that C can understand.
+fn tuple(m: &Mutator, mut objects: Vec<AnyGc>) -> Result<*mut PyObject, Fault> {
+    objects.retain(dynamic::is_dynamic);
+    builtins::tuple_of(m, objects).map(NonNull::as_ptr)
+}
+
+/// Objects from C.
+unsafe fn list(m: &Mutator, objects: *const *mut PyObject, n: isize) -> Result<Vec<AnyGc>, Fault> {
+    let n = usize::try_from(n)
+        .map_err(|_| Fault::new(Code::BadSize, "argument").because(format!("{n} objects")))?;
+    if n != 0 {
+        call::some(objects.cast_mut())?;
+    }
+    let mut all = Vec::new();
+    for at in 0..n {
+        // SAFETY: rule C: there are so many.
+        unsafe {
+            let object = call::object(m, *objects.add(at))?;
+            // Static objects are nobody's, so nothing refers to them, and they refer to nothing that is tracked.
+            if dynamic::count(object).is_some() {
+                dynamic::incref(object);
+                all.push(dynamic::from_raw(object));
+            }
+        }
+    }
+    Ok(all)
+}
+
+/// `standstill_gc_stats` of the header.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+#[expect(missing_docs, reason = "the header says what they are")]
+pub struct standstill_gc_stats {
+    pub collections: u64,
+    pub collected: u64,
+    pub uncollectable: u64,
+    pub candidates: u64,
+    pub duration: f64,
+    pub stopped: f64,
+}
+
+/// `standstill_gc_info` of the header.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+#[expect(missing_docs, reason = "the header says what they are")]
+pub struct standstill_gc_info {
+    pub generation: c_int,
+    pub collected: u64,
+    pub uncollectable: u64,
+    pub candidates: u64,
+    pub duration: f64,
+    pub stopped: f64,
+}
+
+type Progress = unsafe extern "C" fn(*const c_char, *const standstill_gc_info, *mut c_void);
+type Line = unsafe extern "C" fn(*const c_char, *mut c_void);
+type VisitAll = unsafe extern "C" fn(*mut PyObject, *mut c_void) -> c_int;
+
+/// A function of C's with its argument, to be called from whatever thread.
+#[derive(Clone, Copy)]
+struct Bound<F> {
+    function: F,
+    arg: *mut c_void,
+}
+
+// SAFETY: the argument is handed back to the function, which is C's business.
+unsafe impl<F: Send> Send for Bound<F> {}
+// SAFETY: as above.
+unsafe impl<F: Sync> Sync for Bound<F> {}
+
+impl Bound<Line> {
+    fn call(&self, text: &str) {
+        let text = CString::new(text.replace('\0', "\u{fffd}")).unwrap_or_default();
+        // SAFETY: whoever set it said that it is for this.
+        unsafe { (self.function)(text.as_ptr(), self.arg) };
+    }
+}
+
+impl Bound<Progress> {
+    fn call(&self, phase: CallbackPhase, info: &standstill_gc_info) {
+        let phase = if phase == CallbackPhase::Start { c"start" } else { c"stop" };
+        // SAFETY: as above.
+        unsafe { (self.function)(phase.as_ptr(), info, self.arg) };
+    }
+}
+
+/// Calls back with every tracked object.
+fn visit_all(function: &'static str, callback: &Bound<VisitAll>) -> Result<(), Fault> {
+    struct Leave;
+    impl Drop for Leave {
+        fn drop(&mut self) {
+            VISITING.set(VISITING.get() - 1);
+        }
+    }
+    call::may_allocate()?;
+    thread::exclusively(function, |m| {
+        let services = m.heap().services();
+        let visited = services.visit_objects(m, |object, m| {
+            if !dynamic::is_dynamic(object) {
+                return Visit::Continue;
+            }
+            VISITING.set(VISITING.get() + 1);
+            let leave = Leave;
+            let object = dynamic::as_raw(object).as_ptr();
+            // SAFETY: whoever passed it said that it is for this; the visit holds the object.
+            let answer = thread::lend_again(m, || unsafe { (callback.function)(object, callback.arg) });
+            drop(leave);
+            match answer {
+                1 => Visit::Continue,
+                0 => Visit::Stop,
+                other => {
+                    let text = format!("the callback returned {other}, which is neither 1 nor 0");
+                    let fault = Fault::new(Code::BadCallbackResult, function).at(object as usize);
+                    errors::misuse(fault.because(text));
+                    Visit::Stop
+                }
+            }
+        });
+        visited.map(|_| ())
+    })?
+}
+
+export! {
+    /// Collects in full, unless that is switched off.
+    fn standstill_PyGC_Collect() -> isize {
+        const FUNCTION: &str = "PyGC_Collect";
+        call::outside(FUNCTION, 0, || {
+            collecting(FUNCTION, |services, m| Ok(found(services.collect_if_enabled(m)))).unwrap_or_else(|fault| {
+                errors::misuse(fault);
+                0
+            })
+        })
+    }
+
+    /// Switches automatic collections on.
+    fn standstill_PyGC_Enable() -> c_int {
+        switch("PyGC_Enable", Services::enable)
+    }
+
+    /// Switches them off.
+    fn standstill_PyGC_Disable() -> c_int {
+        switch("PyGC_Disable", Services::disable)
+    }
+
+    /// Whether they are on.
+    fn standstill_PyGC_IsEnabled() -> c_int {
+        switch("PyGC_IsEnabled", Services::is_enabled)
+    }
+
+    /// Calls back with every tracked object.
+    fn standstill_PyUnstable_GC_VisitObjects(
+        callback: Option<unsafe extern "C" fn(*mut PyObject, *mut c_void) -> c_int>,
+        arg: *mut c_void,
+    ) {
+        const FUNCTION: &str = "PyUnstable_GC_VisitObjects";
+        call::outside(FUNCTION, (), || {
+            let Some(function) = callback else {
+                return errors::misuse(Fault::new(Code::NullArgument, FUNCTION));
+            };
+            match visit_all(FUNCTION, &Bound { function, arg }) {
+                Ok(()) => {}
+                Err(fault) if fault.code == Code::Memory => {
+                    errors::unraisable("visit of all objects", "", std::ptr::null(), &fault.to_string());
+                }
+                Err(mut fault) => {
+                    fault.function = FUNCTION;
+                    errors::misuse(fault);
+                }
+            }
+        });
+    }
+
+    /// Collects a generation.
+    fn standstill_gc_collect(generation: c_int) -> isize {
+        const FUNCTION: &str = "standstill_gc_collect";
+        call::outside(FUNCTION, -1, || {
+            let result = if (0..=2).contains(&generation) {
+                collecting(FUNCTION, |services, m| services.collect(m, generation).map(found))
+            } else {
+                let text = format!("there is no generation {generation}");
+                Err(Fault::new(Code::BadGeneration, FUNCTION).because(text))
+            };
+            result.unwrap_or_else(|mut fault| {
+                fault.function = FUNCTION;
+                if matches!(fault.code, Code::NotAllowedHere) {
+                    errors::misuse(fault);
+                    return 0;
+                }
+                errors::set_fault(&fault);
+                -1
+            })
+        })
+    }
+
+    /// As `PyGC_Enable`.
+    fn standstill_gc_enable() -> c_int {
+        switch("standstill_gc_enable", Services::enable)
+    }
+
+    /// As `PyGC_Disable`.
+    fn standstill_gc_disable() -> c_int {
+        switch("standstill_gc_disable", Services::disable)
+    }
+
+    /// As `PyGC_IsEnabled`.
+    fn standstill_gc_isenabled() -> c_int {
+        switch("standstill_gc_isenabled", Services::is_enabled)
+    }
+
+    /// Sets the thresholds.
+    fn standstill_gc_set_threshold(t0: c_int, t1: c_int, t2: c_int) -> c_int {
+        ask("standstill_gc_set_threshold", -1, |services, _| {
+            services.set_threshold(t0, Some(t1), Some(t2)).map(|()| 0)
+        })
+    }
+
+    /// Writes them.
+    fn standstill_gc_get_threshold(out: *mut c_int) -> c_int {
+        ask("standstill_gc_get_threshold", -1, |services, _| {
+            let out = call::some(out)?;
+            // SAFETY: rule C: room for three.
+            unsafe { out.cast::<[c_int; 3]>().write(services.threshold()) };
+            Ok(0)
+        })
+    }
+
+    /// Writes the counters.
+    fn standstill_gc_get_count(out: *mut isize) -> c_int {
+        stop_and_ask("standstill_gc_get_count", -1, |services, m| {
+            let out = call::some(out)?;
+            let counts = services.counts(m)?.map(|count| count as isize);
+            // SAFETY: rule C: room for three.
+            unsafe { out.cast::<[isize; 3]>().write(counts) };
+            Ok(0)
+        })
+    }
+
+    /// Writes the sums of each generation.
+    fn standstill_gc_get_stats(out: *mut standstill_gc_stats) -> c_int {
+        ask("standstill_gc_get_stats", -1, |services, _| {
+            let out = call::some(out)?;
+            let stats = services.stats().map(|stats| standstill_gc_stats {
+                collections: stats.collections as u64,
+                collected: stats.collected as u64,
+                uncollectable: stats.uncollectable as u64,
+                candidates: stats.candidates as u64,
+                duration: stats.duration.as_secs_f64(),
+                stopped: stats.stopped.as_secs_f64(),
+            });
+            // SAFETY: rule C: room for three.
+            unsafe { out.cast::<[standstill_gc_stats; 3]>().write(stats) };
+            Ok(0)
+        })
+    }
+
+    /// Registers a callback for before and after collections.
+    fn standstill_gc_add_callback(
+        callback: Option<unsafe extern "C" fn(*const c_char, *const standstill_gc_info, *mut c_void)>,
+        arg: *mut c_void,
+    ) -> c_int {
+        const FUNCTION: &str = "standstill_gc_add_callback";
+        ask(FUNCTION, -1, |services, _| {
+            let function: Progress = callback.ok_or_else(|| Fault::new(Code::NullArgument, FUNCTION))?;
+            let bound = Bound { function, arg };
+            let id = services.add_callback(move |phase, info| {
+                let info = standstill_gc_info {
+                    generation: info.generation as c_int,
+                    collected: info.collected as u64,
+                    uncollectable: info.uncollectable as u64,
+                    candidates: info.candidates as u64,
+                    duration: info.duration.as_secs_f64(),
+                    stopped: info.stopped.as_secs_f64(),
+                };
+                errors::set_aside();
+                bound.call(phase, &info);
+                if let Some(text) = errors::put_back() {
+                    errors::unraisable("collection callback", "", std::ptr::null(), &text);
+                }
+            });
+            Ok(c_int::try_from(id).unwrap_or(c_int::MAX))
+        })
+    }
+
+    /// Takes it out.
+    fn standstill_gc_remove_callback(id: c_int) -> c_int {
+        ask("standstill_gc_remove_callback", -1, |services, _| {
+            let removed = u64::try_from(id).is_ok_and(|id| services.remove_callback(id));
+            Ok(if removed { 0 } else { -1 })
+        })
+    }
+
+    /// Which lines collections write.
+    fn standstill_gc_set_debug(flags: c_uint) -> c_int {
+        ask("standstill_gc_set_debug", -1, |services, _| services.set_debug(flags).map(|()| 0))
+    }
+
+    /// The bits.
+    fn standstill_gc_get_debug() -> c_uint {
+        ask("standstill_gc_get_debug", 0, |services, _| Ok(services.debug()))
+    }
+
+    /// Where the lines go.
+    fn standstill_gc_set_debug_sink(
+        sink: Option<unsafe extern "C" fn(*const c_char, *mut c_void)>,
+        arg: *mut c_void,
+    ) {
+        ask("standstill_gc_set_debug_sink", (), |services, _| {
+            match sink {
+                Some(function) => {
+                    let bound = Bound::<Line> { function, arg };
+                    services.set_debug_sink(move |line| bound.call(line));
+                }
+                None => services.reset_debug_sink(),
+            }
+            Ok(())
+        });
+    }
+
+    /// How many objects the garbage list has.
+    fn standstill_gc_garbage_size() -> isize {
+        ask("standstill_gc_garbage_size", -1, |services, m| Ok(services.garbage_len(m) as isize))
+    }
+
+    /// One of them.
+    fn standstill_gc_garbage_get(index: isize) -> *mut PyObject {
+        const FUNCTION: &str = "standstill_gc_garbage_get";
+        ask(FUNCTION, std::ptr::null_mut(), |services, m| {
+            let object = usize::try_from(index).ok().and_then(|index| services.garbage_get(m, index));
+            let object = object.filter(dynamic::is_dynamic);
+            object.map(|object| dynamic::into_raw(object).as_ptr()).ok_or_else(|| {
+                Fault::new(Code::BadSize, FUNCTION).because(format!("there is no object {index} in the garbage list"))
+            })
+        })
+    }
+
+    /// Empties it.
+    fn standstill_gc_garbage_clear() -> c_int {
+        ask("standstill_gc_garbage_clear", -1, |services, m| {
+            drop(services.garbage_take(m));
+            Ok(0)
+        })
+    }
+
+    /// Collections leave alone what is tracked now.
+    fn standstill_gc_freeze() -> c_int {
+        stop_and_ask("standstill_gc_freeze", -1, |services, m| services.freeze(m).map(|_| 0))
+    }
+
+    /// No longer.
+    fn standstill_gc_unfreeze() -> c_int {
+        stop_and_ask("standstill_gc_unfreeze", -1, |services, m| services.unfreeze(m).map(|()| 0))
+    }
+
+    /// How many objects that are.
+    fn standstill_gc_get_freeze_count() -> isize {
+        stop_and_ask("standstill_gc_get_freeze_count", -1, |services, m| {
+            services.freeze_count(m).map(|count| count as isize)
+        })
+    }
+
+    /// All tracked objects.
+    fn standstill_gc_get_objects(generation: c_int) -> *mut PyObject {
+        stop_and_ask("standstill_gc_get_objects", std::ptr::null_mut(), |services, m| {
+            let generation = (generation != -1).then_some(generation);
+            let objects = services.objects(m, generation)?;
+            tuple(m, objects)
+        })
+    }
+
+    /// Who refers to these.
+    fn standstill_gc_get_referrers(objects: *const *mut PyObject, n: isize) -> *mut PyObject {
+        stop_and_ask("standstill_gc_get_referrers", std::ptr::null_mut(), |services, m| {
+            // SAFETY: rule C.
+            let targets = unsafe { list(m, objects, n) }?;
+            let found = services.referrers(m, &targets)?;
+            tuple(m, found)
+        })
+    }
+
+    /// To what these refer.
+    fn standstill_gc_get_referents(objects: *const *mut PyObject, n: isize) -> *mut PyObject {
+        stop_and_ask("standstill_gc_get_referents", std::ptr::null_mut(), |services, m| {
+            // SAFETY: rule C.
+            let sources = unsafe { list(m, objects, n) }?;
+            let found = services.referents(m, &sources)?;
+            tuple(m, found)
+        })
+    }
+
+    /// As `PyObject_GC_IsTracked`.
+    fn standstill_gc_is_tracked(object: *mut PyObject) -> c_int {
+        // SAFETY: rule C.
+        unsafe { objects::standstill_PyObject_GC_IsTracked(object) }
+    }
+
+    /// As `PyObject_GC_IsFinalized`.
+    fn standstill_gc_is_finalized(object: *mut PyObject) -> c_int {
+        // SAFETY: rule C.
+        unsafe { objects::standstill_PyObject_GC_IsFinalized(object) }
+    }
+
+    /// Who is told of questions about all objects.
+    fn standstill_gc_set_audit_hook(
+        hook: Option<unsafe extern "C" fn(*const c_char, *mut c_void)>,
+        arg: *mut c_void,
+    ) {
+        ask("standstill_gc_set_audit_hook", (), |services, _| {
+            match hook {
+                Some(function) => {
+                    let bound = Bound::<Line> { function, arg };
+                    services.set_audit_hook(move |event| bound.call(event));
+                }
+                None => services.remove_audit_hook(),
+            }
+            Ok(())
+        });
+    }
+
+    /// Objects of the heap.
+    fn standstill_live_objects() -> c_longlong {
+        call::fallible("standstill_live_objects", -1, |m| Ok(m.heap().stats().live_objects as c_longlong))
+    }
+
+    /// Their bytes.
+    fn standstill_live_bytes() -> usize {
+        call::fallible("standstill_live_bytes", 0, |m| Ok(m.heap().stats().live_bytes))
+    }
+
+    /// Lets allocations fail.
+    fn standstill_test_fail_allocations(after: c_long) {
+        call::outside("standstill_test_fail_allocations", (), || call::fail_allocations(after));
+    }
+}

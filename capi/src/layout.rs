@@ -1,0 +1,189 @@
+//! The structs of the header, as Rust sees them.
+
+use std::cell::UnsafeCell;
+use std::ffi::{c_char, c_int, c_uint, c_void};
+use std::fmt;
+use std::mem::offset_of;
+
+use standstill::dynamic::{AllocProc, Destructor, FreeProc, Inquiry, RawObject, TraverseProc, TypeRecord};
+
+/// The start of every object.
+pub type PyObject = RawObject;
+/// Stored, inherited, and never called from here.
+pub type NewProc = unsafe extern "C" fn(*mut PyTypeObject, *mut PyObject, *mut PyObject) -> *mut PyObject;
+/// Stored, inherited, and never called from here.
+pub type InitProc = unsafe extern "C" fn(*mut PyObject, *mut PyObject, *mut PyObject) -> c_int;
+
+/// The start of an object with items.
+#[repr(C)]
+#[derive(Debug)]
+#[expect(missing_docs, reason = "the header says what they are")]
+pub struct PyVarObject {
+    pub ob_base: PyObject,
+    pub ob_size: isize,
+}
+
+/// A type: the face that C sees.
+#[repr(C)]
+#[expect(missing_docs, reason = "the header says what they are")]
+pub struct PyTypeObject {
+    pub ob_base: PyVarObject,
+    pub tp_name: *const c_char,
+    pub tp_basicsize: isize,
+    pub tp_itemsize: isize,
+    pub tp_dealloc: Option<Destructor>,
+    pub tp_flags: u64,
+    pub tp_doc: *const c_char,
+    pub tp_traverse: Option<TraverseProc>,
+    pub tp_clear: Option<Inquiry>,
+    pub tp_weaklistoffset: isize,
+    pub tp_dictoffset: isize,
+    pub tp_base: *mut PyTypeObject,
+    pub tp_bases: *mut PyObject,
+    pub tp_alloc: Option<AllocProc>,
+    pub tp_new: Option<NewProc>,
+    pub tp_init: Option<InitProc>,
+    pub tp_free: Option<FreeProc>,
+    pub tp_is_gc: Option<Inquiry>,
+    pub tp_del: Option<Destructor>,
+    pub tp_finalize: Option<Destructor>,
+    pub tp_weaklist: *mut PyObject,
+    pub tp_version_tag: c_uint,
+    pub ss_reserved: [*mut c_void; 7],
+    pub ss_own: *const TypeRecord,
+}
+
+impl fmt::Debug for PyTypeObject {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "PyTypeObject({:p})", &raw const *self)
+    }
+}
+
+impl PyTypeObject {
+    /// A static type without anything but a name.
+    pub const fn named(name: &'static std::ffi::CStr) -> Self {
+        Self {
+            ob_base: PyVarObject { ob_base: RawObject::immortal(), ob_size: 0 },
+            tp_name: name.as_ptr(),
+            tp_basicsize: 0,
+            tp_itemsize: 0,
+            tp_dealloc: None,
+            tp_flags: 0,
+            tp_doc: std::ptr::null(),
+            tp_traverse: None,
+            tp_clear: None,
+            tp_weaklistoffset: 0,
+            tp_dictoffset: 0,
+            tp_base: std::ptr::null_mut(),
+            tp_bases: std::ptr::null_mut(),
+            tp_alloc: None,
+            tp_new: None,
+            tp_init: None,
+            tp_free: None,
+            tp_is_gc: None,
+            tp_del: None,
+            tp_finalize: None,
+            tp_weaklist: std::ptr::null_mut(),
+            tp_version_tag: 0,
+            ss_reserved: [std::ptr::null_mut(); 7],
+            ss_own: std::ptr::null(),
+        }
+    }
+}
+
+const _: () = {
+    assert!(size_of::<PyObject>() == 24 && size_of::<PyVarObject>() == 32);
+    assert!(offset_of!(PyTypeObject, tp_name) == 32);
+    assert!(offset_of!(PyTypeObject, tp_dealloc) == 56);
+    assert!(offset_of!(PyTypeObject, tp_flags) == 64);
+    assert!(offset_of!(PyTypeObject, tp_traverse) == 80);
+    assert!(offset_of!(PyTypeObject, tp_base) == 112);
+    assert!(offset_of!(PyTypeObject, tp_alloc) == 128);
+    assert!(offset_of!(PyTypeObject, tp_free) == 152);
+    assert!(offset_of!(PyTypeObject, tp_finalize) == 176);
+    assert!(offset_of!(PyTypeObject, ss_reserved) == 200);
+    assert!(offset_of!(PyTypeObject, ss_own) == 256);
+    assert!(size_of::<PyTypeObject>() == 264);
+};
+
+/// One entry of a spec.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+#[expect(missing_docs, reason = "the header says what they are")]
+pub struct PyType_Slot {
+    pub slot: c_int,
+    pub pfunc: *mut c_void,
+}
+
+/// What a heap type is made from.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+#[expect(missing_docs, reason = "the header says what they are")]
+pub struct PyType_Spec {
+    pub name: *const c_char,
+    pub basicsize: c_int,
+    pub itemsize: c_int,
+    pub flags: c_uint,
+    pub slots: *mut PyType_Slot,
+}
+
+const _: () = assert!(size_of::<PyType_Slot>() == 16 && size_of::<PyType_Spec>() == 32);
+
+/// One entry of a module definition.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+#[expect(missing_docs, reason = "the header says what they are")]
+pub struct PyModuleDef_Slot {
+    pub slot: c_int,
+    pub value: *mut c_void,
+}
+
+/// What a module is made from.
+#[repr(C)]
+#[expect(missing_docs, reason = "the header says what they are")]
+pub struct PyModuleDef {
+    pub ob_base: PyObject,
+    pub m_init: Option<unsafe extern "C" fn() -> *mut PyObject>,
+    pub m_index: isize,
+    pub m_copy: *mut PyObject,
+    pub m_name: *const c_char,
+    pub m_doc: *const c_char,
+    pub m_size: isize,
+    pub m_methods: *mut c_void,
+    pub m_slots: *mut PyModuleDef_Slot,
+    pub m_traverse: Option<TraverseProc>,
+    pub m_clear: Option<Inquiry>,
+    pub m_free: Option<FreeProc>,
+}
+
+const _: () = assert!(offset_of!(PyModuleDef, m_name) == 48 && size_of::<PyModuleDef>() == 112);
+
+impl fmt::Debug for PyModuleDef {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "PyModuleDef({:p})", &raw const *self)
+    }
+}
+
+/// A static that C may write to: rule S.
+#[repr(transparent)]
+pub struct Global<T>(UnsafeCell<T>);
+
+// SAFETY: rule S.
+unsafe impl<T> Sync for Global<T> {}
+
+impl<T> Global<T> {
+    pub(crate) const fn new(value: T) -> Self {
+        Self(UnsafeCell::new(value))
+    }
+
+    /// Its address.
+    pub const fn get(&self) -> *mut T {
+        self.0.get()
+    }
+}
+
+impl<T> fmt::Debug for Global<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Global({:p})", self.get())
+    }
+}

@@ -1,0 +1,147 @@
+//! Modules.
+
+use std::ffi::{CStr, c_char, c_int, c_void};
+use std::ptr::NonNull;
+
+use standstill::dynamic::{self, ModuleSpec};
+use standstill::{Code, Fault, Mutator};
+
+use crate::builtins;
+use crate::call::{self, export};
+use crate::layout::{PyModuleDef, PyObject};
+
+const MOD_CREATE: c_int = 1;
+const MOD_GIL: c_int = 4;
+
+unsafe fn new_module(
+    m: &Mutator,
+    def: *mut PyModuleDef,
+    spec: *mut PyObject,
+    function: &'static str,
+) -> Result<*mut PyObject, Fault> {
+    builtins::start();
+    // SAFETY: rule C: a definition stays as long as its modules.
+    unsafe {
+        let address = def;
+        let def = call::some(def)?.as_ref();
+        let mut name = call::text(def.m_name);
+        if let Some(spec) = call::optional(m, spec)?
+            && let Ok(given) = dynamic::get_attribute(m, spec, "name")
+            && dynamic::is_dynamic(&given)
+            && let Some(given) = builtins::string(dynamic::as_raw(&given))
+        {
+            name = Some(given.to_string_lossy().into_owned());
+        }
+        let Some(name) = name else {
+            return Err(Fault::new(Code::BadSlot, function).because("a module needs a name"));
+        };
+        let mut slot = def.m_slots;
+        while !slot.is_null() && (*slot).slot != 0 {
+            let number = (*slot).slot;
+            if number == MOD_CREATE || !(MOD_CREATE..=MOD_GIL).contains(&number) {
+                let text = format!("module '{name}': slot {number} is not known here");
+                return Err(Fault::new(Code::BadSlot, function).because(text));
+            }
+            slot = slot.add(1);
+        }
+        call::may_allocate()?;
+        let mut wanted = ModuleSpec::new(name);
+        wanted.state_size = usize::try_from(def.m_size).unwrap_or(0);
+        wanted.token = address as usize;
+        wanted.face = address.cast();
+        wanted.traverse = def.m_traverse;
+        wanted.clear = def.m_clear;
+        wanted.free = def.m_free;
+        Ok(dynamic::into_raw(dynamic::new_module(m, wanted)?).as_ptr())
+    }
+}
+
+fn no_module(function: &'static str, object: NonNull<PyObject>) -> Fault {
+    Fault::new(Code::WrongType, function).at(object.as_ptr() as usize).because("this is no module")
+}
+
+export! {
+    /// A module.
+    fn standstill_PyModule_Create(def: *mut PyModuleDef) -> *mut PyObject {
+        const FUNCTION: &str = "PyModule_Create";
+        // SAFETY: rule C.
+        call::fallible(FUNCTION, std::ptr::null_mut(), |m| unsafe {
+            new_module(m, def, std::ptr::null_mut(), FUNCTION)
+        })
+    }
+
+    /// A module, named by a spec.
+    fn standstill_PyModule_FromDefAndSpec(def: *mut PyModuleDef, spec: *mut PyObject) -> *mut PyObject {
+        const FUNCTION: &str = "PyModule_FromDefAndSpec";
+        // SAFETY: rule C.
+        call::fallible(FUNCTION, std::ptr::null_mut(), |m| unsafe { new_module(m, def, spec, FUNCTION) })
+    }
+
+    /// Its state.
+    fn standstill_PyModule_GetState(module: *mut PyObject) -> *mut c_void {
+        const FUNCTION: &str = "PyModule_GetState";
+        call::fallible(FUNCTION, std::ptr::null_mut(), |m| {
+            // SAFETY: rule C.
+            unsafe {
+                let module = call::object(m, module)?;
+                known(module, FUNCTION)?;
+                dynamic::module_state(module).ok_or_else(|| no_module(FUNCTION, module))
+            }
+        })
+    }
+
+    /// What it was made from.
+    fn standstill_PyModule_GetDef(module: *mut PyObject) -> *mut PyModuleDef {
+        const FUNCTION: &str = "PyModule_GetDef";
+        call::fallible(FUNCTION, std::ptr::null_mut(), |m| {
+            // SAFETY: rule C.
+            unsafe {
+                let module = call::object(m, module)?;
+                known(module, FUNCTION)?;
+                let face = dynamic::module_face(module).ok_or_else(|| no_module(FUNCTION, module))?;
+                Ok(face.cast_mut().cast())
+            }
+        })
+    }
+
+    /// Its token.
+    fn standstill_PyModule_GetToken(module: *mut PyObject, result: *mut *mut c_void) -> c_int {
+        const FUNCTION: &str = "PyModule_GetToken";
+        let token = call::fallible(FUNCTION, None, |m| {
+            call::some(result)?;
+            // SAFETY: rule C.
+            unsafe {
+                let module = call::object(m, module)?;
+                known(module, FUNCTION)?;
+                dynamic::module_token(module).map(Some).ok_or_else(|| no_module(FUNCTION, module))
+            }
+        });
+        if !result.is_null() {
+            // SAFETY: rule C.
+            unsafe { *result = std::ptr::with_exposed_provenance_mut(token.unwrap_or(0)) };
+        }
+        if token.is_some() { 0 } else { -1 }
+    }
+
+    /// Its name.
+    fn standstill_PyModule_GetName(module: *mut PyObject) -> *const c_char {
+        const FUNCTION: &str = "PyModule_GetName";
+        call::fallible(FUNCTION, std::ptr::null(), |m| {
+            // SAFETY: rule C.
+            unsafe {
+                let module = call::object(m, module)?;
+                known(module, FUNCTION)?;
+                dynamic::module_name(module).map(CStr::as_ptr).ok_or_else(|| no_module(FUNCTION, module))
+            }
+        })
+    }
+}
+
+/// Fails for a static object without a type, about which nothing more can be asked.
+unsafe fn known(object: NonNull<PyObject>, function: &'static str) -> Result<(), Fault> {
+    // SAFETY: rule C.
+    match unsafe { dynamic::try_type_of(object) } {
+        Some(_) => Ok(()),
+        None => Err(no_module(function, object)),
+    }
+}

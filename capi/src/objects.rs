@@ -1,0 +1,458 @@
+//! Objects: counts, allocation, tracking, queries, and the end.
+
+use std::ffi::{c_int, c_void};
+use std::ptr::NonNull;
+
+use standstill::dynamic::{self, Family, TypeRecord};
+use standstill::{Code, Fault, Mutator, safepoint};
+
+use crate::call::{self, export};
+use crate::errors;
+use crate::layout::{PyObject, PyTypeObject, PyVarObject};
+use crate::thread;
+use crate::types;
+
+/// What Py_REFCNT says of an immortal object.
+const IMMORTAL: isize = 1 << 30;
+
+/// Checked mode's look at an object that is counted; `false`: it is none.
+#[cold]
+#[inline(never)]
+unsafe fn is_countable(object: NonNull<PyObject>, function: &'static str) -> bool {
+    // SAFETY: rule C.
+    let looked = Mutator::with_current(|m| unsafe {
+        if dynamic::is_checked(m) { call::look_at(m, object) } else { Ok(()) }
+    });
+    match looked {
+        Some(Err(mut fault)) => {
+            fault.function = function;
+            errors::misuse(fault);
+            false
+        }
+        _ => true,
+    }
+}
+
+/// Drops a reference that may be the last, or of another thread's object.
+#[cold]
+#[inline(never)]
+unsafe fn decref_slow(object: NonNull<PyObject>) {
+    const FUNCTION: &str = "Py_DecRef";
+    // SAFETY: rule C.
+    unsafe {
+        if call::is_special() && !is_countable(object, FUNCTION) {
+            return;
+        }
+        let dropped = call::catching(FUNCTION, true, || dynamic::decref_slow(object));
+        if !dropped {
+            call::refuse(FUNCTION);
+        }
+    }
+}
+
+/// A type from C that is to be allocated from.
+unsafe fn allocatable<'a>(
+    m: &Mutator,
+    face: *mut PyTypeObject,
+    function: &'static str,
+) -> Result<&'a TypeRecord, Fault> {
+    // SAFETY: rule C.
+    unsafe {
+        let record = call::record(m, face)?;
+        if dynamic::is_checked(m) {
+            types::check_intact(face, record, true, function);
+        }
+        call::may_allocate().map_err(|fault| fault.of_type(record.name()))?;
+        Ok(record)
+    }
+}
+
+#[cold]
+#[inline(never)]
+unsafe fn generic_alloc_slow(face: *mut PyTypeObject, items: isize) -> *mut PyObject {
+    const FUNCTION: &str = "PyType_GenericAlloc";
+    call::fallible(FUNCTION, std::ptr::null_mut(), |m| {
+        // SAFETY: rule C.
+        unsafe {
+            let record = allocatable(m, face, FUNCTION)?;
+            dynamic::allocate_tracked(m, record, items).map(NonNull::as_ptr).map_err(sized)
+        }
+    })
+}
+
+/// Items of a type without any are a bad size to allocations, as the header has it.
+fn sized(mut fault: Fault) -> Fault {
+    if fault.code == Code::NotResizable {
+        fault.code = Code::BadSize;
+    }
+    fault
+}
+
+/// Allocates for one family of types, untracked.
+unsafe fn allocate(
+    face: *mut PyTypeObject,
+    items: isize,
+    family: Family,
+    function: &'static str,
+) -> *mut PyObject {
+    call::fallible(function, std::ptr::null_mut(), |m| {
+        // SAFETY: rule C.
+        unsafe {
+            let record = allocatable(m, face, function)?;
+            family_fits(record, family, function)?;
+            if items < 0 {
+                let text = format!("{items} items");
+                return Err(Fault::new(Code::BadSize, function).of_type(record.name()).because(text));
+            }
+            dynamic::allocate(m, record, items, 0).map(NonNull::as_ptr).map_err(sized)
+        }
+    })
+}
+
+fn family_fits(record: &TypeRecord, family: Family, function: &'static str) -> Result<(), Fault> {
+    match (record.has_gc(), family) {
+        (true, Family::Plain) => Err(Fault::new(Code::GcType, function).of_type(record.name())),
+        (false, Family::Container) => Err(Fault::new(Code::NotGcType, function).of_type(record.name())),
+        _ => Ok(()),
+    }
+}
+
+fn memory_given_back(object: *mut c_void, family: Family, function: &'static str) {
+    call::reported(function, (), |m| {
+        // SAFETY: rule C.
+        unsafe {
+            let object = call::object(m, object.cast()).map_err(|mut fault| {
+                if fault.code == Code::FreedPointer {
+                    fault.code = Code::DoubleFree;
+                    fault = fault.because("the object was freed before");
+                }
+                fault
+            })?;
+            dynamic::free(m, object, family)
+        }
+    });
+}
+
+/// Whether an object's destruction has begun, as the functions for deallocators need it.
+unsafe fn dying(object: NonNull<PyObject>, function: &'static str) -> Result<(), Fault> {
+    // SAFETY: rule C.
+    match unsafe { dynamic::count(object) } {
+        Some(0) => Ok(()),
+        _ => {
+            let fault = Fault::new(Code::NotAllowedHere, function).at(object.as_ptr() as usize);
+            Err(fault.because("this is for deallocators: the object has references"))
+        }
+    }
+}
+
+#[cold]
+#[inline(never)]
+unsafe fn track_slow(object: *mut c_void) {
+    call::reported("PyObject_GC_Track", (), |m| {
+        // SAFETY: rule C.
+        unsafe { dynamic::track(m, call::object(m, object.cast())?) }
+    });
+}
+
+#[cold]
+#[inline(never)]
+unsafe fn untrack_slow(object: *mut c_void) {
+    call::reported("PyObject_GC_UnTrack", (), |m| {
+        // SAFETY: rule C.
+        unsafe { dynamic::untrack(m, call::object(m, object.cast())?) }
+    });
+}
+
+export! {
+    /// Adds a reference.
+    fn standstill_Py_IncRef(object: *mut PyObject) {
+        let Some(object) = NonNull::new(object) else { return };
+        // SAFETY: rule C.
+        unsafe {
+            if call::is_special() && !is_countable(object, "Py_IncRef") {
+                return;
+            }
+            if !dynamic::incref(object) {
+                call::refuse("Py_IncRef");
+            }
+        }
+    }
+
+    /// Drops a reference.
+    fn standstill_Py_DecRef(object: *mut PyObject) {
+        let Some(object) = NonNull::new(object) else { return };
+        // SAFETY: rule C.
+        unsafe {
+            if call::is_special() || !dynamic::decref_common(object) {
+                decref_slow(object);
+            }
+        }
+    }
+
+    /// How many references there are.
+    fn standstill_Py_REFCNT(object: *mut PyObject) -> isize {
+        call::outside("Py_REFCNT", 0, || {
+            let Some(object) = NonNull::new(object) else {
+                errors::misuse(Fault::new(Code::NullArgument, "Py_REFCNT"));
+                return 0;
+            };
+            // SAFETY: rule C.
+            unsafe {
+                if call::is_special() && !is_countable(object, "Py_REFCNT") {
+                    return 0;
+                }
+                dynamic::count(object).map_or(IMMORTAL, |count| count as isize)
+            }
+        })
+    }
+
+    /// How many items.
+    fn standstill_Py_SIZE(object: *mut PyObject) -> isize {
+        const FUNCTION: &str = "Py_SIZE";
+        let size = match NonNull::new(object) {
+            // SAFETY: rule C.
+            Some(object) => unsafe {
+                match dynamic::try_type_of(object) {
+                    Some(_) => dynamic::size(object),
+                    None => Err(Fault::new(Code::WrongType, FUNCTION).at(object.as_ptr() as usize)),
+                }
+            },
+            None => Err(Fault::new(Code::NullArgument, FUNCTION)),
+        };
+        size.unwrap_or_else(|mut fault| {
+            if fault.code == Code::NotResizable {
+                fault.code = Code::WrongType;
+                fault = fault.because("the object has no items");
+            }
+            fault.function = FUNCTION;
+            errors::misuse(fault);
+            0
+        })
+    }
+
+    /// The default allocator: tracked at once if the type is a container type.
+    fn standstill_PyType_GenericAlloc(face: *mut c_void, items: isize) -> *mut PyObject {
+        let face = face.cast::<PyTypeObject>();
+        if let Some(m) = thread::at_hand()
+            && !face.is_null()
+            && !call::is_special()
+        {
+            // SAFETY: rules C and F.
+            unsafe {
+                if let Some(record) = (*face).ss_own.as_ref()
+                    && items == 0
+                    && !safepoint::is_traversing()
+                    && let Some(object) = dynamic::allocate_common(m, record)
+                {
+                    return object.as_ptr();
+                }
+            }
+        }
+        // SAFETY: rule C.
+        unsafe { generic_alloc_slow(face, items) }
+    }
+
+    /// A container object, untracked.
+    fn standstill__PyObject_GC_New(face: *mut PyTypeObject) -> *mut PyObject {
+        // SAFETY: rule C.
+        unsafe { allocate(face, 0, Family::Container, "PyObject_GC_New") }
+    }
+
+    /// A container object with items, untracked.
+    fn standstill__PyObject_GC_NewVar(face: *mut PyTypeObject, items: isize) -> *mut PyVarObject {
+        // SAFETY: rule C.
+        unsafe { allocate(face, items, Family::Container, "PyObject_GC_NewVar") }.cast()
+    }
+
+    /// Another object.
+    fn standstill__PyObject_New(face: *mut PyTypeObject) -> *mut PyObject {
+        // SAFETY: rule C.
+        unsafe { allocate(face, 0, Family::Plain, "PyObject_New") }
+    }
+
+    /// Another object with items.
+    fn standstill__PyObject_NewVar(face: *mut PyTypeObject, items: isize) -> *mut PyVarObject {
+        // SAFETY: rule C.
+        unsafe { allocate(face, items, Family::Plain, "PyObject_NewVar") }.cast()
+    }
+
+    /// A container object with bytes behind it, untracked.
+    fn standstill_PyUnstable_Object_GC_NewWithExtraData(face: *mut PyTypeObject, extra: usize) -> *mut PyObject {
+        const FUNCTION: &str = "PyUnstable_Object_GC_NewWithExtraData";
+        call::fallible(FUNCTION, std::ptr::null_mut(), |m| {
+            // SAFETY: rule C.
+            unsafe {
+                let record = allocatable(m, face, FUNCTION)?;
+                family_fits(record, Family::Container, FUNCTION)?;
+                if record.item_size() != 0 {
+                    let text = "extra bytes would lie where the items do";
+                    return Err(Fault::new(Code::BadSize, FUNCTION).of_type(record.name()).because(text));
+                }
+                dynamic::allocate(m, record, 0, extra).map(NonNull::as_ptr)
+            }
+        })
+    }
+
+    /// Another number of items.
+    fn standstill__PyObject_GC_Resize(object: *mut PyVarObject, items: isize) -> *mut PyVarObject {
+        call::fallible("PyObject_GC_Resize", std::ptr::null_mut(), |m| {
+            // SAFETY: rule C.
+            unsafe {
+                let object = call::object(m, object.cast())?;
+                call::may_allocate()?;
+                dynamic::resize(m, object, items).map(|object| object.as_ptr().cast())
+            }
+        })
+    }
+
+    /// Into the tracked set.
+    fn standstill_PyObject_GC_Track(object: *mut c_void) {
+        if let Some(m) = thread::at_hand()
+            && let Some(object) = NonNull::new(object.cast::<PyObject>())
+            && !call::is_special()
+        {
+            // SAFETY: rule C.
+            if unsafe { dynamic::track_common(m, object) } {
+                return;
+            }
+        }
+        // SAFETY: rule C.
+        unsafe { track_slow(object) };
+    }
+
+    /// Out of it.
+    fn standstill_PyObject_GC_UnTrack(object: *mut c_void) {
+        if let Some(m) = thread::at_hand()
+            && let Some(object) = NonNull::new(object.cast::<PyObject>())
+            && !call::is_special()
+        {
+            // SAFETY: rule C.
+            if unsafe { dynamic::untrack_common(m, object) } {
+                return;
+            }
+        }
+        // SAFETY: rule C.
+        unsafe { untrack_slow(object) };
+    }
+
+    /// Memory of a container object.
+    fn standstill_PyObject_GC_Del(object: *mut c_void) {
+        if let Some(m) = thread::at_hand()
+            && let Some(object) = NonNull::new(object.cast::<PyObject>())
+            && !call::is_special()
+        {
+            // SAFETY: rule C.
+            if unsafe { dynamic::free_common(m, object) } {
+                return;
+            }
+        }
+        memory_given_back(object, Family::Container, "PyObject_GC_Del");
+    }
+
+    /// Memory of another object.
+    fn standstill_PyObject_Free(object: *mut c_void) {
+        if !object.is_null() {
+            memory_given_back(object, Family::Plain, "PyObject_Free");
+        }
+    }
+
+    /// Whether it is a container object.
+    fn standstill_PyObject_IS_GC(object: *mut PyObject) -> c_int {
+        const FUNCTION: &str = "PyObject_IS_GC";
+        call::catching(FUNCTION, 0, || {
+            let Some(object) = NonNull::new(object) else {
+                errors::misuse(Fault::new(Code::NullArgument, FUNCTION));
+                return 0;
+            };
+            // SAFETY: rule C.
+            unsafe {
+                if call::is_special() && !is_countable(object, FUNCTION) {
+                    return 0;
+                }
+                c_int::from(dynamic::is_gc(object))
+            }
+        })
+    }
+
+    /// Whether it is tracked now.
+    fn standstill_PyObject_GC_IsTracked(object: *mut PyObject) -> c_int {
+        call::reported("PyObject_GC_IsTracked", 0, |m| {
+            // SAFETY: rule C.
+            unsafe { Ok(c_int::from(dynamic::is_tracked(m, call::object(m, object)?))) }
+        })
+    }
+
+    /// Whether its finalizer has been called.
+    fn standstill_PyObject_GC_IsFinalized(object: *mut PyObject) -> c_int {
+        call::reported("PyObject_GC_IsFinalized", 0, |m| {
+            // SAFETY: rule C.
+            unsafe { Ok(c_int::from(dynamic::is_finalized(m, call::object(m, object)?))) }
+        })
+    }
+
+    /// Calls the finalizer, once in the object's life.
+    fn standstill_PyObject_CallFinalizer(object: *mut PyObject) {
+        call::reported("PyObject_CallFinalizer", (), |m| {
+            // SAFETY: rule C.
+            unsafe { dynamic::call_finalizer(m, call::object(m, object)?) };
+            Ok(())
+        });
+    }
+
+    /// The same at the start of a deallocator.
+    fn standstill_PyObject_CallFinalizerFromDealloc(object: *mut PyObject) -> c_int {
+        const FUNCTION: &str = "PyObject_CallFinalizerFromDealloc";
+        call::reported(FUNCTION, 0, |m| {
+            // SAFETY: rule C.
+            unsafe {
+                let object = call::object(m, object)?;
+                dying(object, FUNCTION)?;
+                Ok(-c_int::from(dynamic::call_finalizer_from_dealloc(m, object)))
+            }
+        })
+    }
+
+    /// Empties the weak references to a dying object.
+    fn standstill_PyObject_ClearWeakRefs(object: *mut PyObject) {
+        const FUNCTION: &str = "PyObject_ClearWeakRefs";
+        call::reported(FUNCTION, (), |m| {
+            // SAFETY: rule C.
+            unsafe {
+                let object = call::object(m, object)?;
+                dying(object, FUNCTION)?;
+                dynamic::clear_weak_references(m, object);
+            }
+            Ok(())
+        });
+    }
+
+    /// The part that a class has reserved.
+    fn standstill_PyObject_GetTypeData(object: *mut PyObject, class: *mut PyTypeObject) -> *mut c_void {
+        const FUNCTION: &str = "PyObject_GetTypeData";
+        call::fallible(FUNCTION, std::ptr::null_mut(), |m| {
+            // SAFETY: rule C.
+            unsafe {
+                let (object, record) = (call::object(m, object)?, call::record(m, class)?);
+                dynamic::type_data(object, record).map(NonNull::as_ptr).ok_or_else(|| {
+                    let text = format!("the object has no part of type '{}'", record.name());
+                    Fault::new(Code::WrongType, FUNCTION).at(object.as_ptr() as usize).because(text)
+                })
+            }
+        })
+    }
+
+    /// The first item, of a type that keeps them at the end.
+    fn standstill_PyObject_GetItemData(object: *mut PyObject) -> *mut c_void {
+        const FUNCTION: &str = "PyObject_GetItemData";
+        call::fallible(FUNCTION, std::ptr::null_mut(), |m| {
+            // SAFETY: rule C.
+            unsafe {
+                let object = call::object(m, object)?;
+                dynamic::item_data(object).map(NonNull::as_ptr).ok_or_else(|| {
+                    let text = "the type keeps no items at the end";
+                    Fault::new(Code::WrongType, FUNCTION).at(object.as_ptr() as usize).because(text)
+                })
+            }
+        })
+    }
+}

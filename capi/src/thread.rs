@@ -1,0 +1,387 @@
+//! What the library knows about the calling thread: its mutator, and those it has put down for a while.
+
+use std::cell::{Cell, RefCell};
+use std::ffi::c_int;
+
+use standstill::dynamic;
+use standstill::{Code, Detached, Fault, Mutator, safepoint};
+
+use crate::call::{self, export};
+use crate::errors;
+use crate::world::{self, standstill_heap};
+
+thread_local! {
+    /// Rule T.
+    static MUTATOR: Cell<*mut Mutator> = const { Cell::new(std::ptr::null_mut()) };
+    /// Whether the mutator is in use exclusively up the stack: for a collection, or a safepoint.
+    static EXCLUSIVE: Cell<bool> = const { Cell::new(false) };
+    /// How often somebody up the stack has given the mutator away for a while, and will want it back: it must not be taken out.
+    static GUESTS: Cell<usize> = const { Cell::new(0) };
+    static PUT_DOWN: RefCell<PutDown> = const { RefCell::new(PutDown { saved: Vec::new(), ensured: Vec::new() }) };
+    static AT_EXIT: AtExit = const { AtExit };
+}
+
+/// What `PyEval_SaveThread` gives to C.
+#[derive(Debug)]
+pub struct standstill_thread_state {
+    /// `None` while `PyGILState_Ensure` has it attached again.
+    detached: Option<Detached>,
+}
+
+/// What a `PyGILState_Ensure` did, for its Release to undo.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Ensured {
+    /// It made the thread a mutator.
+    Attached,
+    /// It took up the one that this saved state had put down.
+    TakenUp(*mut standstill_thread_state),
+}
+
+struct PutDown {
+    /// Made by `Box::into_raw`.
+    saved: Vec<*mut standstill_thread_state>,
+    ensured: Vec<Ensured>,
+}
+
+/// Ends the attachment of a thread that ends without doing so.
+struct AtExit;
+
+impl Drop for AtExit {
+    fn drop(&mut self) {
+        let _ = leave("standstill_detach");
+        let saved =
+            PUT_DOWN.try_with(|down| std::mem::take(&mut down.borrow_mut().saved)).unwrap_or_default();
+        for state in saved {
+            // SAFETY: in the list, so not given back yet.
+            drop(unsafe { Box::from_raw(state) });
+        }
+    }
+}
+
+/// The mutator, where it is at hand at once. Under a traverse handler it may be, or not.
+///
+/// What is called with it must not run code of the program's: that could come back for the mutator exclusively. Whoever
+/// does runs under [`Mutator::with_current`], which lends it.
+#[inline(always)]
+pub(crate) fn at_hand<'a>() -> Option<&'a Mutator> {
+    // SAFETY: rule T. The caller is on this thread, and done with it before anything else happens there.
+    unsafe { MUTATOR.get().as_ref() }
+}
+
+/// Whether this thread is attached to a heap, by C or otherwise.
+pub(crate) fn is_attached() -> bool {
+    safepoint::current() != 0 || safepoint::is_traversing()
+}
+
+/// Whether a collection, or a safepoint that might be one, is going on up the stack.
+pub(crate) fn is_collecting() -> bool {
+    EXCLUSIVE.get()
+}
+
+/// Runs `f` with the mutator exclusively.
+///
+/// # Errors
+///
+/// When the thread is not attached, or code up the stack is using the mutator.
+pub(crate) fn exclusively<R>(function: &'static str, f: impl FnOnce(&mut Mutator) -> R) -> Result<R, Fault> {
+    struct PutBack(*mut Mutator);
+    impl Drop for PutBack {
+        fn drop(&mut self) {
+            MUTATOR.set(self.0);
+            EXCLUSIVE.set(false);
+        }
+    }
+    let mutator = MUTATOR.get();
+    // SAFETY: rule T.
+    match unsafe { mutator.as_ref() } {
+        Some(m) if m.may_park() => {}
+        None if !is_attached() => return Err(Fault::new(Code::NotAttached, function)),
+        _ => return Err(Fault::new(Code::NotAllowedHere, function)),
+    }
+    MUTATOR.set(std::ptr::null_mut());
+    EXCLUSIVE.set(true);
+    let _put_back = PutBack(mutator);
+    // SAFETY: rule T: nobody else has it, since the pointer is null now, and nobody up the stack has borrowed it.
+    Ok(f(unsafe { &mut *mutator }))
+}
+
+/// Runs `f` as if nobody up the stack had the mutator: the one who does gives it away meanwhile.
+pub(crate) fn lend_again<R>(m: &mut Mutator, f: impl FnOnce() -> R) -> R {
+    struct PutBack(*mut Mutator, bool);
+    impl Drop for PutBack {
+        fn drop(&mut self) {
+            MUTATOR.set(self.0);
+            EXCLUSIVE.set(self.1);
+            GUESTS.set(GUESTS.get() - 1);
+        }
+    }
+    GUESTS.set(GUESTS.get() + 1);
+    let _put_back = PutBack(MUTATOR.replace(m), EXCLUSIVE.replace(false));
+    f()
+}
+
+/// Takes the mutator away from the thread until [`give_back`], if nobody is using it.
+pub(crate) fn take_up() -> Option<*mut Mutator> {
+    let mutator = MUTATOR.get();
+    // SAFETY: rule T.
+    let free = unsafe { mutator.as_ref() }.is_some_and(Mutator::may_park);
+    free.then(|| {
+        EXCLUSIVE.set(true);
+        MUTATOR.replace(std::ptr::null_mut())
+    })
+}
+
+/// Undoes [`take_up`].
+pub(crate) fn give_back(mutator: *mut Mutator) {
+    MUTATOR.set(mutator);
+    EXCLUSIVE.set(false);
+}
+
+/// Takes a mutator as this thread's own.
+fn arrive(mutator: Mutator) {
+    if dynamic::is_checked(&mutator) {
+        call::note_checked();
+    }
+    crate::fork::watch();
+    MUTATOR.set(Box::into_raw(Box::new(mutator)));
+    // After the library's own watch over the thread, so that this one ends first.
+    let _ = AT_EXIT.try_with(|_| ());
+}
+
+/// Takes the mutator out, if it may be.
+fn take(function: &'static str) -> Result<Mutator, Fault> {
+    // SAFETY: rule T.
+    match unsafe { MUTATOR.get().as_ref() } {
+        Some(m) if m.may_park() && GUESTS.get() == 0 => {}
+        None if !is_attached() => return Err(Fault::new(Code::NotAttached, function)),
+        _ => return Err(Fault::new(Code::NotAllowedHere, function)),
+    }
+    let mutator = MUTATOR.replace(std::ptr::null_mut());
+    // SAFETY: rule T: made by `arrive`.
+    Ok(*unsafe { Box::from_raw(mutator) })
+}
+
+fn leave(function: &'static str) -> Result<(), Fault> {
+    take(function).map(drop)
+}
+
+fn enter(heap: *mut standstill_heap, function: &'static str) -> Result<(), Fault> {
+    let heap = world::heap_at(heap)?;
+    let mutator = heap
+        .try_attach()
+        .map_err(|error| Fault::new(Code::NotAllowedHere, function).because(error.to_string()))?;
+    arrive(mutator);
+    Ok(())
+}
+
+fn told(result: Result<(), Fault>, tell: fn(Fault)) -> c_int {
+    match result {
+        Ok(()) => 0,
+        Err(fault) => {
+            tell(fault);
+            -1
+        }
+    }
+}
+
+/// Undoes a `PyGILState_Ensure`.
+fn release(function: &'static str) -> Result<(), Fault> {
+    let last = PUT_DOWN.with(|down| down.borrow().ensured.last().copied());
+    let Some(last) = last else {
+        return Err(Fault::new(Code::NotAllowedHere, function).because("there was no PyGILState_Ensure"));
+    };
+    let mutator = take(function)?;
+    PUT_DOWN.with(|down| down.borrow_mut().ensured.pop());
+    let Ensured::TakenUp(state) = last else {
+        drop(mutator);
+        return Ok(());
+    };
+    match mutator.into_detached() {
+        // SAFETY: states are given back after what was ensured inside of them: see `restore`.
+        Ok(detached) => unsafe { (*state).detached = Some(detached) },
+        Err(mutator) => arrive(mutator),
+    }
+    Ok(())
+}
+
+/// Puts the mutator down.
+fn save(function: &'static str) -> Result<*mut standstill_thread_state, Fault> {
+    match take(function)?.into_detached() {
+        Ok(detached) => {
+            let state = Box::into_raw(Box::new(standstill_thread_state { detached: Some(detached) }));
+            PUT_DOWN.with(|down| down.borrow_mut().saved.push(state));
+            Ok(state)
+        }
+        Err(mutator) => {
+            arrive(mutator);
+            Err(Fault::new(Code::NotAllowedHere, function))
+        }
+    }
+}
+
+/// Takes up the mutator that was put down as `state`.
+fn restore(state: *mut standstill_thread_state, function: &'static str) -> Result<(), Fault> {
+    let address = state as usize;
+    let fault = |code, text: &str| Err(Fault::new(code, function).at(address).because(text));
+    let known =
+        PUT_DOWN.with(|down| down.borrow().saved.iter().rposition(|&saved| std::ptr::eq(saved, state)));
+    let Some(at) = known else {
+        return fault(Code::ForeignPointer, "this is no saved state of this thread");
+    };
+    // SAFETY: in the list, so not given back yet.
+    let Some(detached) = (unsafe { &mut *state }).detached.take() else {
+        return fault(Code::NotAllowedHere, "a PyGILState_Ensure has not been released");
+    };
+    match detached.attach() {
+        Ok(mutator) => {
+            PUT_DOWN.with(|down| down.borrow_mut().saved.remove(at));
+            // SAFETY: as above, and no longer in the list.
+            drop(unsafe { Box::from_raw(state) });
+            arrive(mutator);
+            Ok(())
+        }
+        Err(detached) => {
+            // SAFETY: as above.
+            unsafe { (*state).detached = Some(detached) };
+            fault(Code::NotAllowedHere, "the thread is attached to a heap")
+        }
+    }
+}
+
+/// Attaches the thread if it is not, by what is nearest: the state put down last, or the default heap.
+fn ensure(function: &'static str) -> Result<Option<Ensured>, Fault> {
+    if is_attached() {
+        return Ok(None);
+    }
+    let state = PUT_DOWN.with(|down| down.borrow().saved.last().copied());
+    if let Some(state) = state
+        // SAFETY: in the list.
+        && let Some(detached) = unsafe { &mut *state }.detached.take()
+    {
+        match detached.attach() {
+            Ok(mutator) => {
+                arrive(mutator);
+                return Ok(Some(Ensured::TakenUp(state)));
+            }
+            // SAFETY: as above.
+            Err(detached) => unsafe { (*state).detached = Some(detached) },
+        }
+    }
+    enter(std::ptr::null_mut(), function)?;
+    Ok(Some(Ensured::Attached))
+}
+
+/// `PyGILState_STATE`: what the thread was before.
+const LOCKED: c_int = 0;
+const UNLOCKED: c_int = 1;
+
+export! {
+    /// Attaches the calling thread.
+    fn standstill_attach(heap: *mut standstill_heap) -> c_int {
+        const FUNCTION: &str = "standstill_attach";
+        call::outside(FUNCTION, -1, || {
+            told(enter(heap, FUNCTION), |mut fault| {
+                fault.function = FUNCTION;
+                errors::set_fault(&fault);
+            })
+        })
+    }
+
+    /// Ends that.
+    fn standstill_detach() -> c_int {
+        const FUNCTION: &str = "standstill_detach";
+        call::outside(FUNCTION, -1, || told(leave(FUNCTION), errors::misuse))
+    }
+
+    /// Whether the calling thread is attached.
+    fn standstill_is_attached() -> c_int {
+        call::outside("standstill_is_attached", 0, || c_int::from(is_attached()))
+    }
+
+    /// Lets a collection happen here.
+    fn standstill_safepoint() {
+        const FUNCTION: &str = "standstill_safepoint";
+        call::outside(FUNCTION, (), || {
+            told(exclusively(FUNCTION, Mutator::safepoint), errors::misuse);
+        });
+    }
+
+    /// Puts the thread's attachment down.
+    fn standstill_PyEval_SaveThread() -> *mut standstill_thread_state {
+        const FUNCTION: &str = "PyEval_SaveThread";
+        call::outside(FUNCTION, std::ptr::null_mut(), || {
+            save(FUNCTION).unwrap_or_else(|fault| {
+                errors::misuse(fault);
+                std::ptr::null_mut()
+            })
+        })
+    }
+
+    /// Takes it up again. Null: there was nothing to put down.
+    fn standstill_PyEval_RestoreThread(state: *mut standstill_thread_state) {
+        const FUNCTION: &str = "PyEval_RestoreThread";
+        call::outside(FUNCTION, (), || {
+            if !state.is_null() {
+                told(restore(state, FUNCTION), errors::misuse);
+            }
+        });
+    }
+
+    /// Attaches the thread unless it is.
+    fn standstill_PyGILState_Ensure() -> c_int {
+        const FUNCTION: &str = "PyGILState_Ensure";
+        call::outside(FUNCTION, LOCKED, || match ensure(FUNCTION) {
+            Ok(None) => LOCKED,
+            Ok(Some(ensured)) => {
+                PUT_DOWN.with(|down| down.borrow_mut().ensured.push(ensured));
+                UNLOCKED
+            }
+            Err(fault) => {
+                errors::misuse(fault);
+                LOCKED
+            }
+        })
+    }
+
+    /// Undoes the Ensure that gave `state`.
+    fn standstill_PyGILState_Release(state: c_int) {
+        const FUNCTION: &str = "PyGILState_Release";
+        call::outside(FUNCTION, (), || {
+            if state != LOCKED {
+                told(release(FUNCTION), errors::misuse);
+            }
+        });
+    }
+
+    /// Attaches the calling thread to the default heap.
+    fn standstill_Py_Initialize() {
+        const FUNCTION: &str = "Py_Initialize";
+        call::outside(FUNCTION, (), || {
+            if !is_attached() {
+                told(enter(std::ptr::null_mut(), FUNCTION), errors::misuse);
+            }
+            INITIALIZED.store(true, std::sync::atomic::Ordering::Relaxed);
+        });
+    }
+
+    /// A last collection, and the end of the attachment.
+    fn standstill_Py_Finalize() {
+        const FUNCTION: &str = "Py_Finalize";
+        call::outside(FUNCTION, (), || {
+            if !INITIALIZED.swap(false, std::sync::atomic::Ordering::Relaxed) {
+                return;
+            }
+            crate::gc::last_collection(FUNCTION);
+            told(leave(FUNCTION), errors::misuse);
+        });
+    }
+
+    /// Whether it is between the two.
+    fn standstill_Py_IsInitialized() -> c_int {
+        call::outside("Py_IsInitialized", 0, || {
+            c_int::from(INITIALIZED.load(std::sync::atomic::Ordering::Relaxed))
+        })
+    }
+}
+
+static INITIALIZED: std::sync::atomic::AtomicBool = std::sync::atomic::AtomicBool::new(false);

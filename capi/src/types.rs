@@ -1,0 +1,696 @@
+//! Types: from C's structs to records, and back: what a type has inherited is written into its face.
+
+use std::collections::HashSet;
+use std::ffi::{CStr, c_char, c_int, c_ulong, c_void};
+use std::ptr::NonNull;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use standstill::dynamic::{
+    self, AllocProc, BASE, Defaults, Destructor, Flags, FreeProc, Inquiry, METATYPE, Slots, TraverseProc,
+    Type, TypeRecord, TypeSpec,
+};
+use standstill::{AnyGc, Code, Fault, Mutator};
+
+use crate::builtins;
+use crate::call::{self, export};
+use crate::errors;
+use crate::layout::{InitProc, NewProc, PyModuleDef, PyObject, PyType_Spec, PyTypeObject};
+use crate::objects::{standstill_PyObject_Free, standstill_PyObject_GC_Del, standstill_PyType_GenericAlloc};
+
+/// What fills empty slots.
+pub(crate) static DEFAULTS: Defaults = Defaults {
+    alloc: standstill_PyType_GenericAlloc,
+    gc_free: standstill_PyObject_GC_Del,
+    plain_free: standstill_PyObject_Free,
+};
+
+/// What stands in `tp_dealloc` of a type without its own: what the library does then.
+unsafe extern "C" fn generic_dealloc(object: *mut PyObject) {
+    call::reported("tp_dealloc", (), |m| {
+        // SAFETY: rule C: called for a dying object.
+        unsafe { dynamic::dealloc(m, call::object(m, object)?) };
+        Ok(())
+    });
+}
+
+/// Texts of types outlive them, since reports and C keep them: each is made once.
+fn intern(text: &CStr) -> *const c_char {
+    static TEXTS: Mutex<Option<HashSet<&'static CStr>>> = Mutex::new(None);
+    let mut texts = TEXTS.lock().unwrap_or_else(PoisonError::into_inner);
+    let texts = texts.get_or_insert_default();
+    if let Some(known) = texts.get(text) {
+        return known.as_ptr();
+    }
+    let leaked: &'static CStr = Box::leak(text.to_owned().into_boxed_c_str());
+    texts.insert(leaked);
+    leaked.as_ptr()
+}
+
+/// The allocator that a face shows: ours in place of the library's, which knows no faces of C.
+fn alloc_of(record: &TypeRecord) -> Option<AllocProc> {
+    let address = |alloc: Option<AllocProc>| alloc.map(|alloc| alloc as usize);
+    let own = record.slots().alloc;
+    if address(own) == address(METATYPE.get().slots().alloc) { Some(DEFAULTS.alloc) } else { own }
+}
+
+/// Likewise for the free function.
+fn free_of(record: &TypeRecord) -> Option<FreeProc> {
+    let address = |free: Option<FreeProc>| free.map(|free| free as usize);
+    let own = record.slots().free;
+    if address(own) != address(METATYPE.get().slots().free) {
+        own
+    } else if record.has_gc() {
+        Some(DEFAULTS.gc_free)
+    } else {
+        Some(DEFAULTS.plain_free)
+    }
+}
+
+fn base_face(record: &TypeRecord) -> *mut PyTypeObject {
+    record.base().map_or(std::ptr::null_mut(), |base| base.face().cast())
+}
+
+/// Writes into a face what its record says.
+///
+/// # Safety
+///
+/// The face is the record's; nobody else writes to it.
+unsafe fn show(face: *mut PyTypeObject, record: &TypeRecord) {
+    let Slots { traverse, clear, dealloc, finalize, del, is_gc, .. } = record.slots();
+    // SAFETY: as the caller says.
+    let face = unsafe { &mut *face };
+    face.tp_basicsize = record.basic_size() as isize;
+    face.tp_itemsize = record.item_size() as isize;
+    face.tp_flags = record.flags().0;
+    face.tp_traverse = traverse;
+    face.tp_clear = clear;
+    face.tp_dealloc = dealloc.or(Some(generic_dealloc as Destructor));
+    face.tp_finalize = finalize;
+    face.tp_del = del;
+    face.tp_is_gc = is_gc;
+    face.tp_alloc = alloc_of(record);
+    face.tp_free = free_of(record);
+    face.tp_base = base_face(record);
+}
+
+/// Whether a face still shows what its record says.
+fn is_intact(face: &PyTypeObject, record: &TypeRecord) -> bool {
+    let Slots { traverse, clear, dealloc, finalize, del, is_gc, .. } = record.slots();
+    macro_rules! same {
+        ($($a:expr, $b:expr;)*) => { true $(&& $a.map(|f| f as usize) == $b.map(|f| f as usize))* };
+    }
+    face.tp_basicsize == record.basic_size() as isize
+        && face.tp_itemsize == record.item_size() as isize
+        && face.tp_flags == record.flags().0
+        && std::ptr::eq(face.tp_base, base_face(record))
+        && same! {
+            face.tp_traverse, traverse;
+            face.tp_clear, clear;
+            face.tp_dealloc, dealloc.or(Some(generic_dealloc as Destructor));
+            face.tp_finalize, finalize;
+            face.tp_del, del;
+            face.tp_is_gc, is_gc;
+            face.tp_alloc, alloc_of(record);
+            face.tp_free, free_of(record);
+        }
+}
+
+/// Writes back what a ready type was before somebody wrote to it, and reports it in checked mode. Whether the collector's flag was
+/// among it.
+///
+/// # Safety
+///
+/// Rule C; the record is the face's.
+pub(crate) unsafe fn check_intact(
+    face: *mut PyTypeObject,
+    record: &TypeRecord,
+    checked: bool,
+    function: &'static str,
+) -> bool {
+    // SAFETY: as the caller says.
+    unsafe {
+        if record.face() != face.cast() || is_intact(&*face, record) {
+            return false;
+        }
+        let flipped = ((*face).tp_flags ^ record.flags().0) & Flags::HAVE_GC.0 != 0;
+        show(face, record);
+        if checked {
+            let text = "a member of the ready type was written to; it has its value again";
+            errors::misuse(
+                Fault::new(Code::WrittenAfterReady, function).of_type(record.name()).because(text),
+            );
+        }
+        flipped
+    }
+}
+
+/// Makes a static face its record's: from now on the type is ready.
+///
+/// # Safety
+///
+/// The face is static, and nobody else writes to it.
+pub(crate) unsafe fn wear(face: *mut PyTypeObject, record: &'static TypeRecord) {
+    // SAFETY: as the caller says.
+    unsafe {
+        show(face, record);
+        let head = face.cast::<PyObject>();
+        // A head that was left zero would belong to nobody's heap, and be counted.
+        head.write(PyObject::immortal());
+        dynamic::set_static_type(NonNull::new_unchecked(head), METATYPE.get());
+        // Last: whoever sees it sees the rest. Others ask without a lock.
+        std::sync::atomic::AtomicPtr::from_ptr((&raw mut (*face).ss_own).cast::<*mut TypeRecord>())
+            .store(std::ptr::from_ref(record).cast_mut(), std::sync::atomic::Ordering::Release);
+    }
+}
+
+/// One type at a time is made ready.
+fn readying() -> MutexGuard<'static, ()> {
+    static READYING: Mutex<()> = Mutex::new(());
+    READYING.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Makes a static type ready, and before it its bases.
+///
+/// # Safety
+///
+/// Rule C.
+unsafe fn ready_static(face: *mut PyTypeObject, depth: usize) -> Result<(), Fault> {
+    // SAFETY: rule C.
+    unsafe {
+        if !(*face).ss_own.is_null() {
+            return Ok(());
+        }
+        let name = call::text((*face).tp_name)
+            .ok_or_else(|| Fault::new(Code::BadSlot, "PyType_Ready").because("a type needs a tp_name"))?;
+        let bad = |code, text: &str| {
+            Err(Fault::new(code, "PyType_Ready").because(format!("type '{name}': {text}")))
+        };
+        if (*face).tp_basicsize < 0 {
+            return bad(Code::BadSize, "a static type cannot have a negative tp_basicsize");
+        }
+        if depth > 64 {
+            return bad(Code::BadBase, "its bases have no end");
+        }
+        let mut bases = Vec::new();
+        if let Some(tuple) = NonNull::new((*face).tp_bases) {
+            collect_bases(tuple, &mut bases, &name)?;
+        }
+        let base = (*face).tp_base;
+        if bases.is_empty() && !base.is_null() {
+            ready_static(base, depth + 1)?;
+            bases.push(Type::from_record(&*(*base).ss_own));
+        }
+        let mut spec = TypeSpec::new(name);
+        spec.basic_size = (*face).tp_basicsize;
+        spec.item_size = (*face).tp_itemsize;
+        spec.flags = Flags((*face).tp_flags);
+        spec.slots = Slots {
+            traverse: (*face).tp_traverse,
+            clear: (*face).tp_clear,
+            dealloc: (*face).tp_dealloc,
+            finalize: (*face).tp_finalize,
+            del: (*face).tp_del,
+            is_gc: (*face).tp_is_gc,
+            alloc: (*face).tp_alloc,
+            free: (*face).tp_free,
+        };
+        complete(&mut spec, bases);
+        let record = dynamic::ready_static(&spec, face.cast())?;
+        inherit(face, record);
+        wear(face, record);
+        Ok(())
+    }
+}
+
+/// What is the same for all types of C: bases, defaults, and an allocator that knows its faces.
+fn complete(spec: &mut TypeSpec, bases: Vec<Type>) {
+    spec.bases = if bases.is_empty() { vec![Type::from_static(BASE.get())] } else { bases };
+    spec.defaults = Some(&DEFAULTS);
+    if spec.slots.del.is_some() {
+        crate::world::expect_legacy();
+    }
+    spec.slots.alloc = spec.slots.alloc.or_else(|| alloc_of(spec.bases[0].record()));
+}
+
+/// What is inherited, and means nothing to the library.
+unsafe fn inherit(face: *mut PyTypeObject, record: &TypeRecord) {
+    let base = base_face(record);
+    // SAFETY: rule F: the base's face is as good as its record.
+    unsafe {
+        if let Some(base) = base.as_ref() {
+            (*face).tp_new = (*face).tp_new.or(base.tp_new);
+            (*face).tp_init = (*face).tp_init.or(base.tp_init);
+        }
+    }
+}
+
+/// The record of an object that is a type; `None`: it is none, or not ready.
+///
+/// # Safety
+///
+/// A living object, or a static one; the record is borrowed from it.
+pub(crate) unsafe fn record_of<'a>(object: NonNull<PyObject>) -> Option<&'a TypeRecord> {
+    // SAFETY: as the caller says; objects of the metatype are faces.
+    unsafe {
+        if !builtins::is_a(object, &builtins::standstill_PyType_Type) {
+            return None;
+        }
+        (*object.cast::<PyTypeObject>().as_ptr()).ss_own.as_ref()
+    }
+}
+
+/// Adds a type, or those of a tuple.
+unsafe fn collect_bases(object: NonNull<PyObject>, bases: &mut Vec<Type>, name: &str) -> Result<(), Fault> {
+    // SAFETY: rule C.
+    unsafe {
+        if let Some(record) = record_of(object) {
+            bases.push(Type::from_record(record));
+            return Ok(());
+        }
+        let bad = || {
+            let text = format!("type '{name}': a base that is no type, or not ready");
+            Err(Fault::new(Code::BadBase, "type readiness").at(object.as_ptr() as usize).because(text))
+        };
+        if !builtins::is_a(object, &builtins::standstill_PyTuple_Type) {
+            return bad();
+        }
+        for index in 0..builtins::standstill_PyTuple_Size(object.as_ptr()) {
+            let item = NonNull::new(builtins::standstill_PyTuple_GetItem(object.as_ptr(), index));
+            match item.and_then(|item| record_of(item)) {
+                Some(record) => bases.push(Type::from_record(record)),
+                None => return bad(),
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Slots by CPython's numbers.
+mod number {
+    use std::ffi::c_int;
+
+    pub(super) const ALLOC: c_int = 47;
+    pub(super) const BASE: c_int = 48;
+    pub(super) const BASES: c_int = 49;
+    pub(super) const CLEAR: c_int = 51;
+    pub(super) const DEALLOC: c_int = 52;
+    pub(super) const DEL: c_int = 53;
+    pub(super) const DOC: c_int = 56;
+    pub(super) const INIT: c_int = 60;
+    pub(super) const IS_GC: c_int = 61;
+    pub(super) const NEW: c_int = 65;
+    pub(super) const TRAVERSE: c_int = 71;
+    pub(super) const FREE: c_int = 74;
+    pub(super) const FINALIZE: c_int = 80;
+    pub(super) const TOKEN: c_int = 83;
+}
+
+/// What a spec's slots say.
+struct Parsed {
+    /// A face with the given slots, and nothing else.
+    given: PyTypeObject,
+    token: usize,
+}
+
+/// Reads a spec's slots.
+unsafe fn parse(spec: &PyType_Spec, name: &str) -> Result<Parsed, Fault> {
+    let mut given = PyTypeObject::named(c"");
+    let mut token = 0;
+    let mut seen = Vec::new();
+    let bad = |number: c_int, why: &str| {
+        let text = format!("type '{name}': slot {number} {why}");
+        Err(Fault::new(Code::BadSlot, "PyType_FromSpec").because(text))
+    };
+    let mut slot = spec.slots;
+    // SAFETY: rule C: the list ends with the slot 0. What a slot holds is what its number says.
+    unsafe {
+        while !slot.is_null() && (*slot).slot != 0 {
+            let (number, value) = ((*slot).slot, (*slot).pfunc);
+            if seen.contains(&number) {
+                return bad(number, "is given twice");
+            }
+            seen.push(number);
+            let may_be_null = [number::DOC, number::TOKEN, number::BASE, number::BASES];
+            if value.is_null() && !may_be_null.contains(&number) {
+                return bad(number, "has no value");
+            }
+            macro_rules! function {
+                ($place:ident, $kind:ty) => {
+                    given.$place = Some(std::mem::transmute::<*mut c_void, $kind>(value))
+                };
+            }
+            match number {
+                number::ALLOC => function!(tp_alloc, AllocProc),
+                number::BASE => given.tp_base = value.cast(),
+                number::BASES => given.tp_bases = value.cast(),
+                number::CLEAR => function!(tp_clear, Inquiry),
+                number::DEALLOC => function!(tp_dealloc, Destructor),
+                number::DEL => function!(tp_del, Destructor),
+                number::DOC => given.tp_doc = value.cast(),
+                number::INIT => function!(tp_init, InitProc),
+                number::IS_GC => function!(tp_is_gc, Inquiry),
+                number::NEW => function!(tp_new, NewProc),
+                number::TRAVERSE => function!(tp_traverse, TraverseProc),
+                number::FREE => function!(tp_free, FreeProc),
+                number::FINALIZE => function!(tp_finalize, Destructor),
+                number::TOKEN if value.is_null() => token = std::ptr::from_ref(spec) as usize,
+                number::TOKEN => token = value as usize,
+                _ => return bad(number, "is not known here"),
+            }
+            slot = slot.add(1);
+        }
+    }
+    Ok(Parsed { given, token })
+}
+
+/// Makes a heap type.
+unsafe fn from_spec(
+    m: &Mutator,
+    module: *mut PyObject,
+    spec: *const PyType_Spec,
+    bases: *mut PyObject,
+) -> Result<*mut PyObject, Fault> {
+    const FUNCTION: &str = "PyType_FromSpec";
+    builtins::start();
+    // SAFETY: rule C.
+    unsafe {
+        let spec = call::some(spec.cast_mut())?.as_ref();
+        if spec.name.is_null() {
+            return Err(Fault::new(Code::BadSlot, FUNCTION).because("a type needs a name"));
+        }
+        let name = CStr::from_ptr(spec.name);
+        let text = name.to_string_lossy().into_owned();
+        let module = call::optional(m, module)?;
+        if let Some(module) = module.filter(|&module| dynamic::module_face(module).is_none()) {
+            let fault = Fault::new(Code::WrongType, FUNCTION).at(module.as_ptr() as usize);
+            return Err(fault.because(format!("type '{text}': this is no module")));
+        }
+        let Parsed { mut given, token } = parse(spec, &text)?;
+        let mut list = Vec::new();
+        match call::optional(m, bases)?.or(NonNull::new(given.tp_bases)) {
+            Some(bases) => collect_bases(bases, &mut list, &text)?,
+            None if given.tp_base.is_null() => {}
+            None => {
+                {
+                    let _one = readying();
+                    ready_static(given.tp_base, 0)?;
+                }
+                list.push(Type::from_record(&*(*given.tp_base).ss_own));
+            }
+        }
+        call::may_allocate()?;
+        let mut wanted = TypeSpec::new(text);
+        wanted.basic_size = spec.basicsize as isize;
+        wanted.item_size = spec.itemsize as isize;
+        wanted.flags = Flags(u64::from(spec.flags));
+        wanted.slots = Slots {
+            traverse: given.tp_traverse,
+            clear: given.tp_clear,
+            dealloc: given.tp_dealloc,
+            finalize: given.tp_finalize,
+            del: given.tp_del,
+            is_gc: given.tp_is_gc,
+            alloc: given.tp_alloc,
+            free: given.tp_free,
+        };
+        wanted.module = module.map(|module| {
+            dynamic::incref(module);
+            dynamic::from_raw(module)
+        });
+        wanted.token = token;
+        wanted.face_size = size_of::<PyTypeObject>();
+        complete(&mut wanted, list);
+        let made = dynamic::ready_heap(m, &wanted, |object, record| {
+            let face = object.cast::<PyTypeObject>().as_ptr();
+            let doc = given.tp_doc;
+            (*face).tp_name = intern(name);
+            (*face).tp_doc = if doc.is_null() { doc } else { intern(CStr::from_ptr(doc)) };
+            (*face).tp_new = given.tp_new.take();
+            (*face).tp_init = given.tp_init.take();
+            inherit(face, record);
+            show(face, record);
+            (*face).ss_own = record;
+        })?;
+        let object: Option<AnyGc> = made.object().cloned();
+        Ok(object.map_or(std::ptr::null_mut(), |object| dynamic::into_raw(object).as_ptr()))
+    }
+}
+
+/// Whether one type is another, or derived from it; `false` for types that are not ready.
+///
+/// # Safety
+///
+/// Rule C, not null.
+pub(crate) unsafe fn is_subtype(a: *mut PyTypeObject, b: *mut PyTypeObject) -> bool {
+    // SAFETY: rules C and F.
+    unsafe {
+        match ((*a).ss_own.as_ref(), (*b).ss_own.as_ref()) {
+            (Some(a), Some(b)) => a.is_subtype_of(b),
+            _ => std::ptr::eq(a, b),
+        }
+    }
+}
+
+/// The flags of a type, ready or not.
+unsafe fn flags(face: *mut PyTypeObject) -> u64 {
+    // SAFETY: rules C and F.
+    unsafe { (*face).ss_own.as_ref().map_or((*face).tp_flags, |record| record.flags().0) }
+}
+
+fn no_module(function: &'static str, record: &TypeRecord) -> Fault {
+    let text = format!("type '{}' belongs to no such module", record.name());
+    Fault::new(Code::NoModule, function).of_type(record.name()).because(text)
+}
+
+fn null_type(function: &'static str) -> c_int {
+    errors::misuse(Fault::new(Code::NullArgument, function));
+    0
+}
+
+export! {
+    /// Finishes a static type.
+    fn standstill_PyType_Ready(face: *mut PyTypeObject) -> c_int {
+        const FUNCTION: &str = "PyType_Ready";
+        call::outside(FUNCTION, -1, || {
+            builtins::start();
+            // SAFETY: rule C.
+            let result = call::some(face).and_then(|_| unsafe {
+                let _one = readying();
+                let Some(record) = (*face).ss_own.as_ref() else { return ready_static(face, 0) };
+                let checked = Mutator::with_current(dynamic::is_checked) == Some(true);
+                if check_intact(face, record, checked, FUNCTION) {
+                    let text = "Py_TPFLAGS_HAVE_GC of a ready type cannot be changed";
+                    return Err(Fault::new(Code::WrittenAfterReady, FUNCTION).of_type(record.name()).because(text));
+                }
+                Ok(())
+            });
+            match result {
+                Ok(()) => 0,
+                Err(mut fault) => {
+                    fault.function = FUNCTION;
+                    errors::set_fault(&fault);
+                    -1
+                }
+            }
+        })
+    }
+
+    /// A heap type.
+    fn standstill_PyType_FromSpec(spec: *mut PyType_Spec) -> *mut PyObject {
+        // SAFETY: rule C.
+        call::fallible("PyType_FromSpec", std::ptr::null_mut(), |m| unsafe {
+            from_spec(m, std::ptr::null_mut(), spec, std::ptr::null_mut())
+        })
+    }
+
+    /// A heap type with these bases.
+    fn standstill_PyType_FromSpecWithBases(spec: *mut PyType_Spec, bases: *mut PyObject) -> *mut PyObject {
+        // SAFETY: rule C.
+        call::fallible("PyType_FromSpecWithBases", std::ptr::null_mut(), |m| unsafe {
+            from_spec(m, std::ptr::null_mut(), spec, bases)
+        })
+    }
+
+    /// A heap type of a module.
+    fn standstill_PyType_FromModuleAndSpec(
+        module: *mut PyObject,
+        spec: *mut PyType_Spec,
+        bases: *mut PyObject,
+    ) -> *mut PyObject {
+        // SAFETY: rule C.
+        call::fallible("PyType_FromModuleAndSpec", std::ptr::null_mut(), |m| unsafe {
+            from_spec(m, module, spec, bases)
+        })
+    }
+
+    /// Whether one type is another, or derived from it.
+    fn standstill_PyType_IsSubtype(a: *mut PyTypeObject, b: *mut PyTypeObject) -> c_int {
+        if a.is_null() || b.is_null() {
+            return null_type("PyType_IsSubtype");
+        }
+        // SAFETY: rule C.
+        c_int::from(unsafe { is_subtype(a, b) })
+    }
+
+    /// Whether an object is of a type, or of one derived from it.
+    fn standstill_PyObject_TypeCheck(object: *mut PyObject, face: *mut PyTypeObject) -> c_int {
+        let Some(object) = NonNull::new(object).filter(|_| !face.is_null()) else {
+            return null_type("PyObject_TypeCheck");
+        };
+        // SAFETY: rules C and F.
+        unsafe {
+            match (dynamic::try_type_of(object), (*face).ss_own.as_ref()) {
+                (Some(own), Some(wanted)) => c_int::from(own.is_subtype_of(wanted)),
+                _ => 0,
+            }
+        }
+    }
+
+    /// Whether one of these flags is set.
+    fn standstill_PyType_HasFeature(face: *mut PyTypeObject, feature: c_ulong) -> c_int {
+        if face.is_null() {
+            return null_type("PyType_HasFeature");
+        }
+        // SAFETY: rule C.
+        c_int::from(unsafe { flags(face) } & feature != 0)
+    }
+
+    /// All flags.
+    fn standstill_PyType_GetFlags(face: *mut PyTypeObject) -> c_ulong {
+        const FUNCTION: &str = "PyType_GetFlags";
+        call::outside(FUNCTION, 0, || {
+            if face.is_null() {
+                null_type(FUNCTION);
+                return 0;
+            }
+            // SAFETY: rule C.
+            unsafe { flags(face) }
+        })
+    }
+
+    /// A slot's value.
+    fn standstill_PyType_GetSlot(face: *mut PyTypeObject, slot: c_int) -> *mut c_void {
+        const FUNCTION: &str = "PyType_GetSlot";
+        call::fallible(FUNCTION, std::ptr::null_mut(), |m| {
+            // SAFETY: rule C.
+            let record = unsafe { call::record(m, face) }?;
+            // SAFETY: as above, and not null.
+            let face = unsafe { &*face };
+            macro_rules! function {
+                ($place:ident) => {
+                    face.$place.map_or(std::ptr::null_mut(), |function| function as *mut c_void)
+                };
+            }
+            Ok(match slot {
+                number::ALLOC => function!(tp_alloc),
+                number::BASE => face.tp_base.cast(),
+                number::BASES => face.tp_bases.cast(),
+                number::CLEAR => function!(tp_clear),
+                number::DEALLOC => function!(tp_dealloc),
+                number::DEL => function!(tp_del),
+                number::DOC => face.tp_doc.cast_mut().cast(),
+                number::INIT => function!(tp_init),
+                number::IS_GC => function!(tp_is_gc),
+                number::NEW => function!(tp_new),
+                number::TRAVERSE => function!(tp_traverse),
+                number::FREE => function!(tp_free),
+                number::FINALIZE => function!(tp_finalize),
+                number::TOKEN => std::ptr::with_exposed_provenance_mut(record.token()),
+                _ => {
+                    let fault = Fault::new(Code::BadSlot, FUNCTION).of_type(record.name());
+                    return Err(fault.because(format!("there is no slot {slot}")));
+                }
+            })
+        })
+    }
+
+    /// The module of exactly this type, borrowed.
+    fn standstill_PyType_GetModule(face: *mut PyTypeObject) -> *mut PyObject {
+        const FUNCTION: &str = "PyType_GetModule";
+        call::fallible(FUNCTION, std::ptr::null_mut(), |m| {
+            // SAFETY: rule C.
+            let record = unsafe { call::record(m, face) }?;
+            dynamic::type_module(record).map(NonNull::as_ptr).ok_or_else(|| no_module(FUNCTION, record))
+        })
+    }
+
+    /// Its state.
+    fn standstill_PyType_GetModuleState(face: *mut PyTypeObject) -> *mut c_void {
+        const FUNCTION: &str = "PyType_GetModuleState";
+        call::fallible(FUNCTION, std::ptr::null_mut(), |m| {
+            // SAFETY: rule C; the type owns its module.
+            unsafe {
+                let record = call::record(m, face)?;
+                let module = dynamic::type_module(record).ok_or_else(|| no_module(FUNCTION, record))?;
+                Ok(dynamic::module_state(module).unwrap_or(std::ptr::null_mut()))
+            }
+        })
+    }
+
+    /// The module of the first type that was made from `def`, borrowed.
+    fn standstill_PyType_GetModuleByDef(face: *mut PyTypeObject, def: *mut PyModuleDef) -> *mut PyObject {
+        const FUNCTION: &str = "PyType_GetModuleByDef";
+        call::fallible(FUNCTION, std::ptr::null_mut(), |m| {
+            call::some(def)?;
+            // SAFETY: rule C; types own their modules.
+            unsafe {
+                let record = call::record(m, face)?;
+                let found = record.mro().filter_map(dynamic::type_module).find(|&module| {
+                    dynamic::module_face(module).is_some_and(|face| std::ptr::addr_eq(face, def))
+                });
+                found.map(NonNull::as_ptr).ok_or_else(|| no_module(FUNCTION, record))
+            }
+        })
+    }
+
+    /// The module of the first type whose module has this token.
+    fn standstill_PyType_GetModuleByToken(face: *mut PyTypeObject, token: *const c_void) -> *mut PyObject {
+        const FUNCTION: &str = "PyType_GetModuleByToken";
+        call::fallible(FUNCTION, std::ptr::null_mut(), |m| {
+            call::some(token.cast_mut())?;
+            // SAFETY: rule C; the type owns its module.
+            unsafe {
+                let record = call::record(m, face)?;
+                let found = dynamic::type_module_by_token(record, token as usize);
+                let module = found.ok_or_else(|| no_module(FUNCTION, record))?;
+                dynamic::incref(module);
+                Ok(module.as_ptr())
+            }
+        })
+    }
+
+    /// The first type with this token.
+    fn standstill_PyType_GetBaseByToken(
+        face: *mut PyTypeObject,
+        token: *mut c_void,
+        result: *mut *mut PyTypeObject,
+    ) -> c_int {
+        const FUNCTION: &str = "PyType_GetBaseByToken";
+        let found = call::fallible(FUNCTION, Err(()), |m| {
+            call::some(token)?;
+            // SAFETY: rule C.
+            let record = unsafe { call::record(m, face) }?;
+            let found = dynamic::base_by_token(record, token as usize);
+            if let Some(object) = found.and_then(|base| NonNull::new(base.object()))
+                && !result.is_null()
+            {
+                // SAFETY: the base of a living type; the reference is for the caller.
+                unsafe { dynamic::incref(object) };
+            }
+            Ok(Ok(found.map_or(std::ptr::null_mut(), |base| base.face().cast::<PyTypeObject>())))
+        });
+        if !result.is_null() {
+            // SAFETY: rule C.
+            unsafe { *result = found.unwrap_or(std::ptr::null_mut()) };
+        }
+        found.map_or(-1, |base| c_int::from(!base.is_null()))
+    }
+
+    /// How many bytes the type has reserved in its instances.
+    fn standstill_PyType_GetTypeDataSize(face: *mut PyTypeObject) -> isize {
+        // SAFETY: rule C.
+        call::fallible("PyType_GetTypeDataSize", -1, |m| unsafe {
+            Ok(call::record(m, face)?.data_size() as isize)
+        })
+    }
+}

@@ -1,0 +1,65 @@
+//! Weak references.
+
+use std::ffi::c_int;
+
+use standstill::dynamic::{self, WeakCall};
+use standstill::{Code, Fault};
+
+use crate::builtins;
+use crate::call::{self, export};
+use crate::layout::PyObject;
+
+export! {
+    /// A weak reference.
+    fn standstill_PyWeakref_NewRef(object: *mut PyObject, callback: *mut PyObject) -> *mut PyObject {
+        const FUNCTION: &str = "PyWeakref_NewRef";
+        call::fallible(FUNCTION, std::ptr::null_mut(), |m| {
+            // SAFETY: rule C.
+            unsafe {
+                let target = call::object(m, object)?;
+                let none = builtins::standstill__Py_NoneStruct.get();
+                let callback = call::optional(m, callback)?.filter(|callback| callback.as_ptr() != none);
+                let callback = match callback {
+                    None => None,
+                    Some(callback) if builtins::is_callback(callback) => {
+                        dynamic::incref(callback);
+                        Some((dynamic::from_raw(callback), builtins::invoke_callback as WeakCall))
+                    }
+                    Some(other) => {
+                        let fault = Fault::new(Code::WrongType, FUNCTION).at(other.as_ptr() as usize);
+                        return Err(fault.because("a callback is an object of standstill_Callback_New, or None"));
+                    }
+                };
+                call::may_allocate()?;
+                Ok(dynamic::into_raw(dynamic::new_weakref(m, target, callback)?).as_ptr())
+            }
+        })
+    }
+
+    /// What it refers to.
+    fn standstill_PyWeakref_GetRef(weak_ref: *mut PyObject, out: *mut *mut PyObject) -> c_int {
+        const FUNCTION: &str = "PyWeakref_GetRef";
+        if !out.is_null() && !standstill::safepoint::is_traversing() {
+            // SAFETY: rule C.
+            unsafe { *out = std::ptr::null_mut() };
+        }
+        call::fallible(FUNCTION, -1, |m| {
+            let out = call::some(out)?;
+            // SAFETY: rule C.
+            unsafe {
+                let weak_ref = call::object(m, weak_ref)?;
+                if !builtins::is_a(weak_ref, &builtins::standstill_PyWeakref_Type) {
+                    let fault = Fault::new(Code::WrongType, FUNCTION).at(weak_ref.as_ptr() as usize);
+                    return Err(fault.because("this is no weak reference"));
+                }
+                match dynamic::weakref_target(m, weak_ref)? {
+                    Some(target) => {
+                        out.write(dynamic::into_raw(target).as_ptr());
+                        Ok(1)
+                    }
+                    None => Ok(0),
+                }
+            }
+        })
+    }
+}

@@ -1,0 +1,176 @@
+//! Heaps: the one of the process, which starts by itself, and others.
+
+use std::collections::BTreeMap;
+use std::ffi::{c_int, c_uint};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+
+use standstill::{BuildError, Code, Fault, Heap, HeapBuilder};
+
+use crate::call::{self, export};
+use crate::{builtins, errors};
+
+/// What a heap is to C.
+#[derive(Debug)]
+pub struct standstill_heap {
+    heap: Heap,
+}
+
+/// `standstill_heap_options` of the header.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+#[expect(missing_docs, reason = "the header says what they are")]
+pub struct standstill_heap_options {
+    pub size: usize,
+    pub reserve: usize,
+    pub limit: usize,
+    pub workers: c_uint,
+    pub checked: c_int,
+    pub stress: c_int,
+    pub serial_below: usize,
+}
+
+/// The heaps that C knows, by their addresses.
+static HEAPS: Mutex<BTreeMap<usize, Box<standstill_heap>>> = Mutex::new(BTreeMap::new());
+/// The address of the default heap.
+static DEFAULT: OnceLock<usize> = OnceLock::new();
+
+fn heaps() -> MutexGuard<'static, BTreeMap<usize, Box<standstill_heap>>> {
+    HEAPS.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn found(heap: Heap) -> usize {
+    builtins::start();
+    errors::dress(&heap);
+    let boxed = Box::new(standstill_heap { heap });
+    let address = (&raw const *boxed) as usize;
+    let mut heaps = heaps();
+    boxed.heap.services().expect_legacy_finalizers(LEGACY.load(Ordering::SeqCst));
+    heaps.insert(address, boxed);
+    drop(heaps);
+    address
+}
+
+/// Whether any type has a legacy finalizer.
+static LEGACY: AtomicBool = AtomicBool::new(false);
+
+/// A type with a legacy finalizer is about to become ready.
+pub(crate) fn expect_legacy() {
+    // Before the list is locked: a heap that is not in it yet sees the flag.
+    LEGACY.store(true, Ordering::SeqCst);
+    for heap in heaps().values() {
+        heap.heap.services().expect_legacy_finalizers(true);
+    }
+}
+
+fn fault_of(error: &BuildError, function: &'static str) -> Fault {
+    let code = if matches!(error, BuildError::Setting(_)) { Code::BadSize } else { Code::Memory };
+    Fault::new(code, function).because(error.to_string())
+}
+
+fn build(builder: HeapBuilder, function: &'static str) -> Result<usize, Fault> {
+    builder.build().map(found).map_err(|error| fault_of(&error, function))
+}
+
+fn default_address() -> Result<usize, Fault> {
+    static STARTING: Mutex<()> = Mutex::new(());
+    if let Some(&address) = DEFAULT.get() {
+        return Ok(address);
+    }
+    let _starting = STARTING.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(&address) = DEFAULT.get() {
+        return Ok(address);
+    }
+    let address = build(Heap::builder().name("default"), "standstill_default_heap")?;
+    Ok(*DEFAULT.get_or_init(|| address))
+}
+
+/// The heap at an address that C has; null: the default one.
+pub(crate) fn heap_at(heap: *mut standstill_heap) -> Result<Heap, Fault> {
+    let address = if heap.is_null() { default_address()? } else { heap as usize };
+    let heaps = heaps();
+    let known = heaps.get(&address).map(|known| known.heap.clone());
+    known.ok_or_else(|| {
+        Fault::new(Code::ForeignPointer, "argument").at(address).because("there is no heap at this address")
+    })
+}
+
+fn new_heap(options: Option<&standstill_heap_options>) -> Result<usize, Fault> {
+    let mut builder = Heap::builder();
+    if let Some(options) = options {
+        let bytes = |bytes: usize| (bytes != 0).then_some(bytes);
+        // `size` is what later versions will tell this one's callers by.
+        if let Some(reserve) = bytes(options.reserve) {
+            builder = builder.reserve(reserve);
+        }
+        if let Some(limit) = bytes(options.limit) {
+            builder = builder.limit(limit);
+        }
+        if options.workers != 0 {
+            builder = builder.workers(options.workers as usize);
+        }
+        if options.checked >= 0 {
+            builder = builder.checked(options.checked != 0);
+        }
+        if options.serial_below != 0 {
+            builder = builder.serial_below(options.serial_below);
+        }
+        builder = builder.stress(options.stress != 0);
+    }
+    build(builder, "standstill_heap_new")
+}
+
+export! {
+    /// The heap of the process.
+    fn standstill_default_heap() -> *mut standstill_heap {
+        call::outside("standstill_default_heap", std::ptr::null_mut(), || match default_address() {
+            Ok(address) => std::ptr::with_exposed_provenance_mut(address),
+            Err(fault) => {
+                errors::set_fault(&fault);
+                std::ptr::null_mut()
+            }
+        })
+    }
+
+    /// A heap besides the default one.
+    fn standstill_heap_new(options: *const standstill_heap_options) -> *mut standstill_heap {
+        call::outside("standstill_heap_new", std::ptr::null_mut(), || {
+            // SAFETY: rule C.
+            match new_heap(unsafe { options.as_ref() }) {
+                Ok(address) => std::ptr::with_exposed_provenance_mut(address),
+                Err(fault) => {
+                    errors::set_fault(&fault);
+                    std::ptr::null_mut()
+                }
+            }
+        })
+    }
+
+    /// Gives a heap up.
+    fn standstill_heap_free(heap: *mut standstill_heap) -> c_int {
+        const FUNCTION: &str = "standstill_heap_free";
+        call::outside(FUNCTION, -1, || {
+            let fault = |code, text: &str| {
+                errors::misuse(Fault::new(code, FUNCTION).at(heap as usize).because(text));
+                -1
+            };
+            if heap.is_null() {
+                return fault(Code::NullArgument, "a null pointer where there must be a heap");
+            }
+            let address = heap as usize;
+            if DEFAULT.get() == Some(&address) {
+                return fault(Code::NotAllowedHere, "the default heap stays");
+            }
+            let Ok(known) = heap_at(heap) else {
+                return fault(Code::ForeignPointer, "there is no heap at this address");
+            };
+            if known.stats().mutators != 0 {
+                return fault(Code::NotAllowedHere, "threads are attached to the heap");
+            }
+            let boxed = heaps().remove(&address);
+            // With the last handle goes the heap; it says what is left in it.
+            drop((known, boxed));
+            0
+        })
+    }
+}

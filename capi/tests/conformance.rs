@@ -1,0 +1,189 @@
+//! The conformance tests that are written in C: what is shown through the header and the library that C programs use.
+//!
+//! The files of `tests/conformance/` are compiled once and linked with the static library of this build. Each test of
+//! theirs runs in a process of its own. The snippets in `accepted/` must compile, those in `refused/` must not.
+
+use std::fs;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use libtest_mimic::{Arguments, Failed, Trial};
+
+const LIMIT: Duration = Duration::from_secs(60);
+const STRICT: [&str; 6] = ["-std=c99", "-Wall", "-Wextra", "-Werror", "-pedantic", "-g"];
+
+fn main() {
+    let arguments = Arguments::from_args();
+    let mut trials = snippets("accepted", true);
+    trials.extend(snippets("refused", false));
+    match build() {
+        Ok(program) => trials.extend(list(&program)),
+        Err(message) => trials.push(Trial::test("build", move || Err(message.into()))),
+    }
+    libtest_mimic::run(&arguments, trials).exit();
+}
+
+fn here() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/conformance")
+}
+
+fn include() -> String {
+    format!("-I{}/include", env!("CARGO_MANIFEST_DIR"))
+}
+
+fn cc() -> Command {
+    let mut command = Command::new(std::env::var_os("CC").unwrap_or_else(|| "cc".into()));
+    command.args(STRICT).arg(include());
+    command
+}
+
+/// The folder of this build: the test program is in `deps/` of it.
+fn profile_dir() -> PathBuf {
+    let program = std::env::current_exe().expect("the test's own path");
+    program.ancestors().nth(2).expect("target/<profile>/deps/<test>").to_path_buf()
+}
+
+/// The static library of the same profile, brought up to date. Cargo builds no static library for a test.
+fn library(profile: &Path) -> Result<PathBuf, String> {
+    let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    cargo
+        .args(["build", "--quiet", "-p", "standstill-capi", "--lib"])
+        .current_dir(env!("CARGO_MANIFEST_DIR"));
+    match profile.file_name().and_then(|name| name.to_str()) {
+        Some("debug") | None => {}
+        Some(name) => {
+            cargo.args(["--profile", name]);
+        }
+    }
+    // target/<profile>, or target/<triple>/<profile> where a target was named.
+    let target = profile.parent().ok_or("no target folder")?;
+    match target.file_name().and_then(|name| name.to_str()) {
+        Some(triple) if triple.split('-').count() >= 3 => {
+            cargo
+                .args(["--target", triple])
+                .env("CARGO_TARGET_DIR", target.parent().ok_or("no target folder")?);
+        }
+        _ => {
+            cargo.env("CARGO_TARGET_DIR", target);
+        }
+    }
+    let output = cargo.output().map_err(|error| format!("cargo: {error}"))?;
+    if !output.status.success() {
+        return Err(text(&output));
+    }
+    Ok(profile.join("libstandstill_capi.a"))
+}
+
+fn text(output: &Output) -> String {
+    format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
+}
+
+fn files(folder: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
+    let mut files: Vec<_> = entries.map(|entry| entry.expect("an entry").path()).collect();
+    files.retain(|path| path.extension().is_some_and(|extension| extension == "c"));
+    files.sort();
+    files
+}
+
+fn build() -> Result<PathBuf, String> {
+    let profile = profile_dir();
+    let library = library(&profile)?;
+    let program = profile.join(format!("conformance-{}", std::process::id()));
+    let output = cc()
+        .arg("-D_XOPEN_SOURCE=700")
+        .arg(format!("-DCONFORMANCE_DIR=\"{}\"", here().display()))
+        .args(profile.ends_with("debug").then_some("-DCHAIN=2000000"))
+        .args(files(&here()))
+        .arg("-o")
+        .arg(&program)
+        .arg(library)
+        .args(["-rdynamic", "-lpthread", "-ldl", "-lm"])
+        .args(std::env::var("STANDSTILL_CFLAGS").unwrap_or_default().split_whitespace())
+        .output()
+        .map_err(|error| format!("cc: {error}"))?;
+    if !output.status.success() {
+        return Err(text(&output));
+    }
+    // One name for all runs, replaced as a whole: another run of this test may be executing the old one.
+    let settled = profile.join("conformance-c");
+    fs::rename(&program, &settled).map_err(|error| error.to_string())?;
+    Ok(settled)
+}
+
+fn list(program: &Path) -> Vec<Trial> {
+    let output = Command::new(program).arg("--list").output().expect("the list of tests");
+    assert!(output.status.success(), "{}", text(&output));
+    String::from_utf8(output.stdout)
+        .expect("names")
+        .lines()
+        .map(|name| {
+            let (program, name) = (program.to_path_buf(), name.to_string());
+            Trial::test(name.clone(), move || run(&program, &name))
+        })
+        .collect()
+}
+
+/// Runs one test, and ends it when it takes too long.
+fn run(program: &Path, name: &str) -> Result<(), Failed> {
+    let mut child = Command::new(program)
+        .arg(name)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .map_err(|error| error.to_string())?;
+    let readers = [drain(child.stdout.take().expect("piped")), drain(child.stderr.take().expect("piped"))];
+    let start = Instant::now();
+    let status = loop {
+        if let Some(status) = child.try_wait().map_err(|error| error.to_string())? {
+            break Some(status);
+        }
+        if start.elapsed() > LIMIT {
+            let _ = child.kill();
+            let _ = child.wait();
+            break None;
+        }
+        thread::sleep(Duration::from_millis(5));
+    };
+    let output: String = readers.into_iter().map(|reader| reader.join().expect("a reader")).collect();
+    match status {
+        Some(status) if status.success() => Ok(()),
+        Some(status) => Err(format!("{status}\n{output}").into()),
+        None => Err(format!("not done after {LIMIT:?}\n{output}").into()),
+    }
+}
+
+fn drain(mut pipe: impl Read + Send + 'static) -> thread::JoinHandle<String> {
+    thread::spawn(move || {
+        let mut bytes = Vec::new();
+        let _ = pipe.read_to_end(&mut bytes);
+        String::from_utf8_lossy(&bytes).into_owned()
+    })
+}
+
+fn snippets(folder: &'static str, wanted: bool) -> Vec<Trial> {
+    files(&here().join(folder))
+        .into_iter()
+        .map(|path| {
+            let name = path.file_stem().expect("a name").to_string_lossy().into_owned();
+            Trial::test(format!("{folder}::{name}"), move || {
+                let output =
+                    cc().arg("-fsyntax-only").arg(&path).output().map_err(|error| error.to_string())?;
+                match output.status.success() == wanted {
+                    true => Ok(()),
+                    false => Err(format!(
+                        "{} was {}\n{}",
+                        path.display(),
+                        if wanted { "refused" } else { "accepted" },
+                        text(&output)
+                    )
+                    .into()),
+                }
+            })
+        })
+        .collect()
+}

@@ -1,0 +1,3 @@
+#include <standstill.h>
+void traverse(PyObject *self, visitproc visit, void *arg);
+void traverse(PyObject *self, visitproc visit, void *arg) { Py_VISIT(self); }

@@ -1,0 +1,5 @@
+#define STANDSTILL_UNSTABLE __attribute__((deprecated))
+#include <standstill.h>
+
+void walk(gcvisitobjects_t visit);
+void walk(gcvisitobjects_t visit) { PyUnstable_GC_VisitObjects(visit, 0); }

@@ -1,0 +1,3 @@
+#include <standstill.h>
+PyVarObject *make(PyTypeObject *type);
+PyVarObject *make(PyTypeObject *type) { return PyObject_GC_VarNew(PyVarObject, type, 3); }

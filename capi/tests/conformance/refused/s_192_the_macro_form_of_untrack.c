@@ -1,0 +1,3 @@
+#include <standstill.h>
+void untrack(PyObject *object);
+void untrack(PyObject *object) { _PyObject_GC_UNTRACK(object); }

@@ -1,0 +1,177 @@
+//! Every exported function is refused in a traverse handler, but for the safe list: S-126, S-127.
+//!
+//! The shared library is loaded as a program of another language would do it, and each symbol that `symbols.txt` lists is called
+//! with as many pointers as any of them takes. A function that looks at them before it refuses shows by what happens.
+
+use std::collections::BTreeSet;
+use std::ffi::{CStr, CString, c_int, c_void};
+use std::path::PathBuf;
+use std::process::Command;
+use std::ptr::null_mut;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+
+use standstill::Code;
+use standstill::dynamic::{RawObject, VisitProc};
+use standstill_capi::errors::standstill_misuse;
+use standstill_capi::layout::PyTypeObject;
+
+type Pointer = *mut c_void;
+/// More arguments than any function takes; a callee looks at those it knows.
+type Any = unsafe extern "C" fn(Pointer, Pointer, Pointer, Pointer) -> usize;
+
+struct Library(Pointer);
+
+// SAFETY: a handle for `dlsym`, which may be called from anywhere.
+unsafe impl Send for Library {}
+// SAFETY: as above.
+unsafe impl Sync for Library {}
+
+impl Library {
+    fn load() -> Self {
+        // The folder of this build: the test is in `deps/` of it. Cargo builds no shared library for a test.
+        let folder = std::env::current_exe().unwrap().ancestors().nth(2).unwrap().to_path_buf();
+        let profile = match folder.file_name().and_then(|name| name.to_str()) {
+            Some("debug") | None => "dev".to_owned(),
+            Some(name) => name.to_owned(),
+        };
+        // target/<profile>, or target/<triple>/<profile> where a target was named.
+        let target = folder.parent().unwrap();
+        let triple =
+            target.file_name().and_then(|name| name.to_str()).filter(|name| name.split('-').count() >= 3);
+        let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+        cargo.args([
+            "build",
+            "--quiet",
+            "-p",
+            "standstill-capi",
+            "--lib",
+            "--profile",
+            &profile,
+            "--target-dir",
+        ]);
+        match triple {
+            Some(triple) => cargo.arg(target.parent().unwrap()).args(["--target", triple]),
+            None => cargo.arg(target),
+        };
+        let built = cargo.current_dir(env!("CARGO_MANIFEST_DIR")).status();
+        assert!(built.is_ok_and(|status| status.success()), "the library cannot be built");
+        let path = folder.join("libstandstill_capi.so");
+        let name = CString::new(path.to_str().unwrap()).unwrap();
+        // SAFETY: our own library.
+        let handle = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOW) };
+        assert!(!handle.is_null(), "{} cannot be loaded", path.display());
+        Self(handle)
+    }
+
+    fn address(&self, symbol: &str) -> Pointer {
+        let name = CString::new(symbol).unwrap();
+        // SAFETY: an open library.
+        let found = unsafe { libc::dlsym(self.0, name.as_ptr()) };
+        assert!(!found.is_null(), "{symbol} is not exported");
+        found
+    }
+
+    /// # Safety
+    ///
+    /// The symbol is a function that can be called so.
+    unsafe fn function<F: Copy>(&self, symbol: &str) -> F {
+        let address = self.address(symbol);
+        assert_eq!(size_of::<F>(), size_of::<Pointer>());
+        // SAFETY: as the caller says.
+        unsafe { std::mem::transmute_copy::<Pointer, F>(&address) }
+    }
+}
+
+fn listed(file: &str) -> BTreeSet<String> {
+    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join(file);
+    let text = std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    text.lines().filter_map(|line| line.split_whitespace().next()).map(str::to_owned).collect()
+}
+
+static LIBRARY: Mutex<Option<Library>> = Mutex::new(None);
+static SYMBOLS: Mutex<Vec<String>> = Mutex::new(Vec::new());
+/// Codes of the reports since the last call.
+static REPORTS: Mutex<Vec<c_int>> = Mutex::new(Vec::new());
+/// What was reported during each call.
+static SEEN: Mutex<Vec<(String, Vec<c_int>)>> = Mutex::new(Vec::new());
+static CALLED: AtomicBool = AtomicBool::new(false);
+
+unsafe extern "C" fn note(report: *const standstill_misuse, _: Pointer) {
+    // SAFETY: a report, as the hook is given them.
+    REPORTS.lock().unwrap().push(unsafe { (*report).code });
+}
+
+/// Something that is an object and a type, and may be written to.
+fn scratch() -> *mut PyTypeObject {
+    Box::into_raw(Box::new(PyTypeObject::named(c"test.Scratch")))
+}
+
+unsafe extern "C" fn traverse(_: *mut RawObject, _: VisitProc, _: Pointer) -> c_int {
+    if CALLED.swap(true, SeqCst) {
+        return 0;
+    }
+    let library = LIBRARY.lock().unwrap();
+    let library = library.as_ref().unwrap();
+    for symbol in SYMBOLS.lock().unwrap().iter() {
+        let target = scratch().cast::<c_void>();
+        REPORTS.lock().unwrap().clear();
+        // SAFETY: whatever the function is, it refuses, or is one of those that look at an object or a type.
+        unsafe { library.function::<Any>(symbol)(target, target, target, target) };
+        let reports = std::mem::take(&mut *REPORTS.lock().unwrap());
+        SEEN.lock().unwrap().push((symbol.clone(), reports));
+    }
+    0
+}
+
+#[test]
+fn s_126_s_127_every_function_is_refused_in_a_handler_but_the_safe_list() {
+    let library = Library::load();
+    let statics = ["_Type", "_NoneStruct"];
+    let symbols: Vec<String> = listed("symbols.txt")
+        .into_iter()
+        .filter(|name| !name.contains("PyExc_") && !statics.iter().any(|end| name.ends_with(end)))
+        .collect();
+    assert!(symbols.len() > 100);
+    let safe: BTreeSet<String> =
+        listed("tests/conformance/safe_list.txt").iter().map(|name| format!("standstill_{name}")).collect();
+    assert!(safe.iter().all(|name| symbols.contains(name)), "the safe list names what is not exported");
+    // SAFETY: the functions are of these types.
+    unsafe {
+        let initialize: unsafe extern "C" fn() = library.function("standstill_Py_Initialize");
+        let set_hook: unsafe extern "C" fn(unsafe extern "C" fn(*const standstill_misuse, Pointer), Pointer) =
+            library.function("standstill_set_misuse_hook");
+        let ready: unsafe extern "C" fn(*mut PyTypeObject) -> c_int =
+            library.function("standstill_PyType_Ready");
+        let new: unsafe extern "C" fn(*mut PyTypeObject) -> *mut RawObject =
+            library.function("standstill__PyObject_GC_New");
+        let track: unsafe extern "C" fn(*mut RawObject) = library.function("standstill_PyObject_GC_Track");
+        let collect: unsafe extern "C" fn() -> isize = library.function("standstill_PyGC_Collect");
+        let error: unsafe extern "C" fn() -> *const std::ffi::c_char =
+            library.function("standstill_error_message");
+        let decref: unsafe extern "C" fn(*mut RawObject) = library.function("standstill_Py_DecRef");
+        *SYMBOLS.lock().unwrap() = symbols;
+        initialize();
+        set_hook(note, null_mut());
+        let face = Box::leak(Box::new(PyTypeObject::named(c"test.Nosy")));
+        face.tp_basicsize = size_of::<RawObject>() as isize;
+        face.tp_flags = 1 << 14;
+        face.tp_traverse = Some(traverse);
+        assert_eq!(ready(face), 0, "{:?}", CStr::from_ptr(error()));
+        let object = new(face);
+        assert!(!object.is_null());
+        *LIBRARY.lock().unwrap() = Some(library);
+        // The first look is checked mode's; without it, the collection's.
+        track(object);
+        collect();
+        decref(object);
+    }
+    let in_traversal = Code::InTraversal as c_int;
+    let seen = SEEN.lock().unwrap();
+    assert!(!seen.is_empty(), "the handler was not called");
+    for (symbol, reports) in seen.iter() {
+        let refused = reports.contains(&in_traversal);
+        assert_eq!(refused, !safe.contains(symbol), "{symbol}: {reports:?}");
+        assert!(!refused || reports.len() == 1, "{symbol} is reported once: {reports:?}");
+    }
+}

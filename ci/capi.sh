@@ -19,6 +19,28 @@ if command -v c++ >/dev/null; then
     for std in c++11 c++17 c++20; do
         c++ -std="$std" "${strict[@]}" -x c++ "$header"
     done
+    # Designated initialisers in CPython's order, which C++20 insists on.
+    cat >"$out/static.cpp" <<'CPP'
+#include <standstill.h>
+static int traverse(PyObject *, visitproc, void *) { return 0; }
+static int clear(PyObject *) { return 0; }
+static void end(PyObject *) {}
+static PyTypeObject type = {
+    .ob_base = {PyObject_HEAD_INIT(nullptr) 0},
+    .tp_name = "ci.Type",
+    .tp_basicsize = sizeof(PyObject),
+    .tp_dealloc = end,
+    .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC,
+    .tp_traverse = traverse,
+    .tp_clear = clear,
+    .tp_base = &PyBaseObject_Type,
+    .tp_alloc = PyType_GenericAlloc,
+    .tp_free = PyObject_GC_Del,
+    .tp_finalize = end,
+};
+int main() { return PyType_Ready(&type); }
+CPP
+    c++ -std=c++20 "${strict[@]}" -Wno-missing-field-initializers "$out/static.cpp"
     echo 'the header is clean as C99, C11, C17, C++11, C++17 and C++20'
 else
     echo '!!!! SKIPPED: no C++ compiler to look at the header !!!!' >&2
@@ -40,6 +62,15 @@ if command -v valgrind >/dev/null; then
     echo 'valgrind has nothing to say about the object system'
 else
     echo '!!!! SKIPPED: no valgrind to run the object system under !!!!' >&2
+fi
+
+# The conformance tests once more with their C side under AddressSanitizer and UndefinedBehaviorSanitizer: handlers that do
+# what they must not, with collections on other threads, touch no memory that is not theirs.
+if printf 'int main(void) { return 0; }\n' | cc -fsanitize=address,undefined -x c - -o "$out/asan" 2>/dev/null; then
+    STANDSTILL_CFLAGS='-fsanitize=address,undefined -fno-sanitize-recover=undefined' ASAN_OPTIONS=detect_leaks=0 \
+        timeout --kill-after=30 600 cargo test --quiet -p standstill-capi --test conformance
+else
+    echo '!!!! SKIPPED: this C compiler has no AddressSanitizer !!!!' >&2
 fi
 
 # As an installed library: a prefix with header, shared library and pkg-config file.

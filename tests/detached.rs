@@ -1,6 +1,7 @@
 //! A mutator that is put down without a closure, and taken up again.
 
 #![cfg(not(loom))]
+#![allow(clippy::type_complexity)]
 
 mod common;
 

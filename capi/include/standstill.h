@@ -286,18 +286,18 @@ struct _typeobject {
     traverseproc tp_traverse;
     inquiry tp_clear;
     Py_ssize_t tp_weaklistoffset;      /* accepted, not needed: every object can be referred to weakly */
-    Py_ssize_t tp_dictoffset;          /* accepted, not used: Py_TPFLAGS_MANAGED_DICT */
     PyTypeObject *tp_base;             /* NULL: PyBaseObject_Type */
-    PyObject *tp_bases;                /* a tuple, or NULL */
+    Py_ssize_t tp_dictoffset;          /* accepted, not used: Py_TPFLAGS_MANAGED_DICT */
+    initproc tp_init;                  /* stored and inherited, never called by this library */
     allocfunc tp_alloc;                /* NULL: inherited, at the root PyType_GenericAlloc */
-    newfunc tp_new;                    /* stored and inherited, never called by this library */
-    initproc tp_init;                  /* likewise */
+    newfunc tp_new;                    /* likewise */
     freefunc tp_free;                  /* NULL: PyObject_GC_Del, or PyObject_Free without Py_TPFLAGS_HAVE_GC */
     inquiry tp_is_gc;                  /* a test per object, besides the flag */
-    destructor tp_del;                 /* legacy finalizer: keeps cycles from being collected */
-    destructor tp_finalize;            /* at most once for each object */
+    PyObject *tp_bases;                /* a tuple, or NULL */
     PyObject *tp_weaklist;             /* reserved */
+    destructor tp_del;                 /* legacy finalizer: keeps cycles from being collected */
     unsigned int tp_version_tag;       /* reserved */
+    destructor tp_finalize;            /* at most once for each object */
     void *ss_reserved[7];              /* reserved */
     const struct standstill_record *ss_own; /* private: NULL until the type is ready */
 };

@@ -37,18 +37,18 @@ pub struct PyTypeObject {
     pub tp_traverse: Option<TraverseProc>,
     pub tp_clear: Option<Inquiry>,
     pub tp_weaklistoffset: isize,
-    pub tp_dictoffset: isize,
     pub tp_base: *mut PyTypeObject,
-    pub tp_bases: *mut PyObject,
+    pub tp_dictoffset: isize,
+    pub tp_init: Option<InitProc>,
     pub tp_alloc: Option<AllocProc>,
     pub tp_new: Option<NewProc>,
-    pub tp_init: Option<InitProc>,
     pub tp_free: Option<FreeProc>,
     pub tp_is_gc: Option<Inquiry>,
-    pub tp_del: Option<Destructor>,
-    pub tp_finalize: Option<Destructor>,
+    pub tp_bases: *mut PyObject,
     pub tp_weaklist: *mut PyObject,
+    pub tp_del: Option<Destructor>,
     pub tp_version_tag: c_uint,
+    pub tp_finalize: Option<Destructor>,
     pub ss_reserved: [*mut c_void; 7],
     pub ss_own: *const TypeRecord,
 }
@@ -97,10 +97,10 @@ const _: () = {
     assert!(offset_of!(PyTypeObject, tp_dealloc) == 56);
     assert!(offset_of!(PyTypeObject, tp_flags) == 64);
     assert!(offset_of!(PyTypeObject, tp_traverse) == 80);
-    assert!(offset_of!(PyTypeObject, tp_base) == 112);
+    assert!(offset_of!(PyTypeObject, tp_base) == 104);
     assert!(offset_of!(PyTypeObject, tp_alloc) == 128);
-    assert!(offset_of!(PyTypeObject, tp_free) == 152);
-    assert!(offset_of!(PyTypeObject, tp_finalize) == 176);
+    assert!(offset_of!(PyTypeObject, tp_free) == 144);
+    assert!(offset_of!(PyTypeObject, tp_finalize) == 192);
     assert!(offset_of!(PyTypeObject, ss_reserved) == 200);
     assert!(offset_of!(PyTypeObject, ss_own) == 256);
     assert!(size_of::<PyTypeObject>() == 264);

@@ -1,4 +1,4 @@
-//! The C ABI of [standstill](standstill): CPython's protocol for cyclic garbage collection, under its own names.
+//! The C ABI of [standstill]: CPython's protocol for cyclic garbage collection, under its own names.
 //!
 //! `include/standstill.h` is the reference of every function; this crate is what stands behind it, made of nothing but the
 //! library's public API. An exported symbol is the customary name behind the prefix `standstill_`.

@@ -104,7 +104,7 @@ static void s_053_a_wild_field_is_reported_and_not_followed(void) {
 
 static void s_053_an_address_outside_the_heap_is_not_followed(void) {
     Pair *p = pair(NULL, NULL), *q = ring(2);
-    p->a = (PyObject *)(uintptr_t)0x7000000000; /* nothing is there */
+    p->a = (PyObject *)(uintptr_t)0x800000000000; /* nothing can be there */
     Py_DECREF(q);
     CHECK_INT(PyGC_Collect(), 2);
     if (check_is_checked)

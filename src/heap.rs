@@ -806,9 +806,11 @@ impl Detached {
     ///
     /// # Errors
     ///
-    /// The value itself, when the thread is attached elsewhere, or inside a traversal.
+    /// The value itself, when the thread is attached elsewhere, inside a traversal, or in the closure of a
+    /// [`Mutator::detach`].
     pub fn attach(self) -> Result<Mutator, Self> {
-        if !self.0.0.step_in() {
+        // Inside the closure of another mutator's detach, this one could outlive the closure.
+        if Raw::is_inside_detach() || !self.0.0.step_in() {
             return Err(self);
         }
         let mut this = std::mem::ManuallyDrop::new(self);

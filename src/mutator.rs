@@ -746,6 +746,11 @@ impl<M: ObjectModel> ModelMutator<M> {
         f()
     }
 
+    /// Whether the calling thread is in the closure of a detach.
+    pub(crate) fn is_inside_detach() -> bool {
+        HERE.with(|here| here.detached.get())
+    }
+
     /// Whether [`step_out`](Self::step_out) is possible.
     pub(crate) fn may_step_out(&self) -> bool {
         !self.is_lent()

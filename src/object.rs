@@ -69,7 +69,16 @@ pub struct Tracer {
 impl Tracer {
     /// A tracer for the objects that lie in `len` bytes from `base`.
     pub(crate) fn new(base: usize, len: usize) -> Self {
-        Self { edges: Vec::new(), base, len, object: (0, 0), unreadable: 0, doubting: false, timing: false, local: PhantomData }
+        Self {
+            edges: Vec::new(),
+            base,
+            len,
+            object: (0, 0),
+            unreadable: 0,
+            doubting: false,
+            timing: false,
+            local: PhantomData,
+        }
     }
 
     /// Reports a reference by the address of its target. References to other heaps are not this

@@ -81,3 +81,15 @@ fn a_destructor_cannot_put_it_down() {
     drop(m.alloc(Asks(())));
     assert!(ASKED.load(Ordering::SeqCst));
 }
+
+#[test]
+fn a_mutator_is_not_taken_up_inside_the_closure_of_a_detach() {
+    let _deadline = deadline("taking a mutator up inside a detach");
+    let (one, other) = (Heap::new(), Heap::new());
+    let down = one.attach().into_detached().unwrap();
+    let mut m = other.attach();
+    let down = m.detach(|| down.attach().unwrap_err());
+    drop(m);
+    let m = down.attach().unwrap();
+    garbage(&m);
+}

@@ -902,3 +902,22 @@ fn s_128_a_handler_that_waits_is_reported_with_its_type() {
         drop(object);
     }
 }
+
+#[test]
+fn s_030_an_allocator_that_returns_something_else_is_an_error() {
+    unsafe extern "C" fn of_another_type(_: *mut c_void, _: isize) -> *mut RawObject {
+        // SAFETY: a ready type; the reference goes over.
+        let made = Mutator::with_current(|m| unsafe { dynamic::allocate_tracked(m, static_pair(false), 0) });
+        made.expect("attached").expect("room").as_ptr()
+    }
+    let heap = heap();
+    let m = heap.attach();
+    let mut spec = pair_spec("tests.Odd");
+    spec.slots.alloc = Some(of_another_type);
+    let odd = Type::from_static(ready(&spec).unwrap());
+    assert_eq!(odd.instantiate(&m).unwrap_err().code, Code::BadAllocResult);
+    assert_eq!(live(&heap), 0);
+    // A subclass inherits the allocator.
+    let below = Type::from_static(ready(&child("tests.Below", &[&odd])).unwrap());
+    assert_eq!(below.instantiate(&m).unwrap_err().code, Code::BadAllocResult);
+}

@@ -616,10 +616,7 @@ pub unsafe fn free(m: &Mutator, object: NonNull<RawObject>, family: Family) -> R
 pub unsafe fn free_common(m: &Mutator, object: NonNull<RawObject>) -> bool {
     // SAFETY: as the caller says.
     unsafe {
-        if !is_at_hand(m, object)
-            || !is_common(object)
-            || type_of(object).flags().has(Flags::MANAGED_DICT)
-        {
+        if !is_at_hand(m, object) || !is_common(object) || type_of(object).flags().has(Flags::MANAGED_DICT) {
             return false;
         }
         let state = raw(m).core().state(object.as_ptr() as usize).get();

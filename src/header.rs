@@ -161,6 +161,27 @@ impl Header {
             && self.shared.load(Ordering::Relaxed) == 0
     }
 
+    /// Whether no reference is left, and no weak record was ever made. Of an object that was never merged.
+    #[inline(always)]
+    pub(crate) fn is_spent(&self) -> bool {
+        // Relaxed: for whoever has the object alone.
+        self.local.load(Ordering::Relaxed) | self.shared.load(Ordering::Relaxed) == 0
+    }
+
+    /// The owner `current` gives up the only reference there is; `false`: it is not the owner, or there are others, or a weak record,
+    /// and nothing has happened. `true`: the object is dead, and the caller's to destroy.
+    #[inline(always)]
+    pub(crate) fn take_last(&self, current: u64) -> bool {
+        // Acquire: as in `drop_last_local`.
+        let last = self.is_owned_by(current)
+            && self.local.load(Ordering::Relaxed) == 1
+            && self.shared.load(Ordering::Acquire) == 0;
+        if last {
+            self.local.store(0, Ordering::Relaxed);
+        }
+        last
+    }
+
     /// Adds a reference.
     #[inline(always)]
     pub(crate) fn clone_ref(&self, current: u64) {

@@ -326,6 +326,17 @@ unsafe fn drop_plain_slowly(header: NonNull<Header>, class: u8) {
     }
 }
 
+/// Destroys an object whose last reference the mutator has just [taken](Header::take_last).
+///
+/// # Safety
+///
+/// See there. The object is of the mutator's heap, and the thread holds no stop.
+#[inline(always)]
+pub(crate) unsafe fn end(m: &Raw, header: NonNull<Header>) {
+    // SAFETY: as the caller says.
+    unsafe { destroy_all(m, header, OnPanic::PassOn) };
+}
+
 /// The owner has dropped the last reference.
 unsafe fn dead(header: NonNull<Header>) {
     // SAFETY: the owner is attached, to a heap of this model.
@@ -635,9 +646,11 @@ unsafe fn destroy_dynamic(
             // Its own handler has counted it up and down again, on the way to its end.
             return Ok(());
         }
-        let type_name = (info.name)(header);
-        event::guarded(|| dealloc(header, (&raw const *m).cast()))
-            .map_err(|payload| Panic { payload, type_name })
+        event::guarded(|| dealloc(header, (&raw const *m).cast())).map_err(|payload| {
+            // The handler may have come as far as giving the memory back.
+            let lives = m.core().state(header.as_ptr() as usize).get() & tracked::LIVE != 0;
+            Panic { payload, type_name: if lives { (info.name)(header) } else { "" } }
+        })
     }
 }
 

@@ -533,6 +533,20 @@ impl fmt::Debug for Space {
 /// path only. std's own lock, since a static must be made in a constant.
 static RANGES: std::sync::RwLock<Vec<(usize, usize)>> = std::sync::RwLock::new(Vec::new());
 
+/// Whether memory is mapped at an address, accessible or not. The first page of all never is.
+pub(crate) fn is_mapped(addr: usize, len: usize) -> bool {
+    let page = rustix::param::page_size();
+    if addr < page {
+        return false;
+    }
+    let (first, end) = (addr / page * page, addr.saturating_add(len));
+    // SAFETY: the call looks at the mapping alone, and fails where there is none.
+    unsafe {
+        let start = std::ptr::with_exposed_provenance_mut(first);
+        rustix::mm::msync(start, end - first, rustix::mm::MsyncFlags::ASYNC).is_ok()
+    }
+}
+
 /// Whether an address lies in any heap's range.
 #[cold]
 pub(crate) fn is_in_any_heap(addr: usize) -> bool {

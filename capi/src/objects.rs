@@ -33,6 +33,21 @@ unsafe fn is_countable(object: NonNull<PyObject>, function: &'static str) -> boo
     }
 }
 
+/// Drops a reference that is the last, most likely.
+#[inline(never)]
+unsafe fn decref_last(object: NonNull<PyObject>) {
+    // SAFETY: rule C.
+    unsafe {
+        if let Some(m) = thread::at_hand()
+            && !call::is_special()
+            && call::catching("Py_DecRef", true, || dynamic::decref_last(m, object))
+        {
+            return;
+        }
+        decref_slow(object);
+    }
+}
+
 /// Drops a reference that may be the last, or of another thread's object.
 #[cold]
 #[inline(never)]
@@ -184,7 +199,7 @@ export! {
         // SAFETY: rule C.
         unsafe {
             if call::is_special() || !dynamic::decref_common(object) {
-                decref_slow(object);
+                decref_last(object);
             }
         }
     }

@@ -434,7 +434,7 @@ pub unsafe fn track(m: &Mutator, object: NonNull<RawObject>) -> Result<(), Fault
 ///
 /// # Safety
 ///
-/// As for [`track`].
+/// As for [`track`]. The heap is not in checked mode, and no traverse handler runs on this thread in a stop.
 #[inline]
 pub unsafe fn track_common(m: &Mutator, object: NonNull<RawObject>) -> bool {
     // SAFETY: as the caller says.
@@ -464,7 +464,7 @@ pub unsafe fn track_common(m: &Mutator, object: NonNull<RawObject>) -> bool {
 ///
 /// # Safety
 ///
-/// As for [`untrack`].
+/// As for [`untrack`], and as for [`track_common`].
 #[inline]
 pub unsafe fn untrack_common(m: &Mutator, object: NonNull<RawObject>) -> bool {
     // SAFETY: as the caller says.
@@ -486,10 +486,11 @@ pub unsafe fn untrack_common(m: &Mutator, object: NonNull<RawObject>) -> bool {
     }
 }
 
-/// Whether an object can be dealt with without a second look: it is the mutator's heap's, which is not in checked mode.
+/// Whether an object can be dealt with without a second look: it is the mutator's heap's.
 #[inline(always)]
 fn is_at_hand(m: &Mutator, object: NonNull<RawObject>) -> bool {
-    raw(m).owns(object_of(object)) && !super::is_checked(m) && !crate::safepoint::is_traversing()
+    debug_assert!(!super::is_checked(m));
+    raw(m).owns(object_of(object))
 }
 
 /// Whether an object takes part in cycle collection, and its type has no test of its own.
@@ -611,17 +612,18 @@ pub unsafe fn free(m: &Mutator, object: NonNull<RawObject>, family: Family) -> R
 ///
 /// # Safety
 ///
-/// As for [`free`].
+/// As for [`free`], and as for [`track_common`].
 #[inline]
 pub unsafe fn free_common(m: &Mutator, object: NonNull<RawObject>) -> bool {
     // SAFETY: as the caller says.
     unsafe {
-        if !is_at_hand(m, object) || !is_common(object) || type_of(object).flags().has(Flags::MANAGED_DICT) {
+        // Such types take part in cycle collection, and have no dictionary.
+        if !is_at_hand(m, object) || type_of(object).common_class.is_none() {
             return false;
         }
         let state = raw(m).core().state(object.as_ptr() as usize).get();
         let dying = state & (tracked::DYING | tracked::TRACKED) == tracked::DYING;
-        if !dying || header(object).as_ref().has_weak() || header(object).as_ref().count() != Some(0) {
+        if !dying || !header(object).as_ref().is_spent() {
             return false;
         }
         raw(m).free(object.cast());

@@ -232,6 +232,24 @@ pub unsafe fn decref_common(object: NonNull<RawObject>) -> bool {
     unsafe { header(object).as_ref() }.try_drop_local(safepoint::current())
 }
 
+/// Drops the last reference of an object that this thread has made and nobody else refers to; `false`: that is not so, and
+/// nothing was done. The object's dealloc handler runs.
+///
+/// # Safety
+///
+/// As for [`decref`]. The thread holds no stop.
+#[inline(always)]
+pub unsafe fn decref_last(m: &Mutator, object: NonNull<RawObject>) -> bool {
+    // SAFETY: the reference keeps the object alive; an owner is attached to the object's heap.
+    unsafe {
+        let last = !safepoint::is_traversing() && header(object).as_ref().take_last(m.raw().id());
+        if last {
+            managed::end(m.raw(), header(object));
+        }
+        last
+    }
+}
+
 /// Drops a reference where [`decref_common`] could not; `false`: refused, in a traverse handler.
 ///
 /// # Safety
@@ -321,19 +339,10 @@ pub unsafe fn look_up(m: &Mutator, object: NonNull<RawObject>) -> Address {
 /// Whether a static object is at an address outside of all heaps, by what lies there; no, where nothing does.
 fn is_static_at(object: NonNull<RawObject>) -> bool {
     let address = object.as_ptr() as usize;
-    let page = rustix::param::page_size();
-    if address < page || !address.is_multiple_of(align_of::<RawObject>()) {
-        return false;
-    }
-    let first = address / page * page;
-    let end = address + size_of::<Header>();
-    // SAFETY: the call looks at the mapping alone, and fails where there is none.
-    let mapped = unsafe {
-        let start = std::ptr::with_exposed_provenance_mut(first);
-        rustix::mm::msync(start, end - first, rustix::mm::MsyncFlags::ASYNC)
-    };
-    // SAFETY: mapped, and not a heap's: what is not accessible otherwise is nobody's to pass around.
-    mapped.is_ok() && unsafe { header(object).as_ref() }.is_static()
+    address.is_multiple_of(align_of::<RawObject>())
+        && crate::space::is_mapped(address, size_of::<Header>())
+        // SAFETY: mapped, and not a heap's: what is not accessible otherwise is nobody's to pass around.
+        && unsafe { header(object).as_ref() }.is_static()
 }
 
 /// Whether the mutator's heap is in checked mode.

@@ -208,8 +208,9 @@ impl Managed {
             return;
         }
         // One of a kind is enough, and there is no end of them.
-        if notes.len() < 256 && !notes.iter().any(|n| n.code == fault.code && n.type_name == fault.type_name)
-        {
+        let same =
+            |n: &Fault| (n.code, n.type_name, n.function) == (fault.code, fault.type_name, fault.function);
+        if notes.len() < 256 && !notes.iter().any(same) {
             notes.push(fault);
         }
     }

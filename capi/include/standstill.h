@@ -322,11 +322,11 @@ struct _typeobject {
 #define Py_TPFLAGS_DICT_SUBCLASS (1UL << 29)
 #define Py_TPFLAGS_BASE_EXC_SUBCLASS (1UL << 30)
 #define Py_TPFLAGS_TYPE_SUBCLASS (1UL << 31)
-/* Ours: no two traverse handlers run at the same time in a collection that meets an object of this type. For static
- * types: the flags of a PyType_Spec are too narrow. */
+/* Ours: the traverse handlers of types with this flag are called one at a time. In a PyType_Spec by the slot
+ * STANDSTILL_tp_flags: its own flags are too narrow. */
 #define STANDSTILL_TPFLAGS_SERIAL_TRAVERSE (1UL << 62)
-/* Ours: the items are references to objects. Checked mode reports those that a resize would cut off. For static
- * types. */
+/* Ours: the items are references to objects. In checked mode a resize that would cut one off fails. Given like the
+ * flag above. */
 #define STANDSTILL_TPFLAGS_ITEMS_ARE_REFERENCES (1UL << 61)
 
 /* What a heap type is made from. */
@@ -358,6 +358,8 @@ typedef struct {
 #define Py_tp_free 74
 #define Py_tp_finalize 80
 #define Py_tp_token 83
+/* Ours: the address of a uint64_t with more flags, for those that the 32 bits of a PyType_Spec have no room for. */
+#define STANDSTILL_tp_flags 1001
 /* The value of the slot Py_tp_token that makes the address of the spec the token. */
 #define Py_TP_USE_SPEC NULL
 

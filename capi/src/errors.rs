@@ -173,16 +173,13 @@ fn locked<T: ?Sized>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
-/// Tells of a mistake of the caller, on the spot: also in a traverse handler, whose call this is.
+/// Tells of a mistake of the caller: on the spot, and of one in a traverse handler when the world runs again.
 #[cold]
 #[inline(never)]
-pub(crate) fn misuse(mut fault: Fault) {
-    if fault.type_name.is_empty()
-        && let Some(type_name) = dynamic::traversed_type()
-    {
-        fault.type_name = type_name;
+pub(crate) fn misuse(fault: Fault) {
+    if let Err(fault) = dynamic::note(fault) {
+        deliver(&fault);
     }
-    deliver(&fault);
 }
 
 fn line(fault: &Fault) {

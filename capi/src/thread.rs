@@ -4,7 +4,7 @@ use std::cell::{Cell, RefCell};
 use std::ffi::c_int;
 
 use standstill::dynamic;
-use standstill::{Code, Detached, Fault, Mutator, safepoint};
+use standstill::{AttachError, Code, Detached, Fault, Mutator, safepoint};
 
 use crate::call::{self, export};
 use crate::errors;
@@ -167,9 +167,16 @@ fn leave(function: &'static str) -> Result<(), Fault> {
 
 fn enter(heap: *mut standstill_heap, function: &'static str) -> Result<(), Fault> {
     let heap = world::heap_at(heap)?;
-    let mutator = heap
-        .try_attach()
-        .map_err(|error| Fault::new(Code::NotAllowedHere, function).because(error.to_string()))?;
+    let mutator = heap.try_attach().map_err(|error| {
+        let text = match error {
+            AttachError::AlreadyAttached => {
+                "the thread is attached to a heap already: it leaves that one first"
+            }
+            AttachError::Traversing => "no thread is attached in a traverse handler",
+            _ => "the thread is in the middle of something that a new attachment could outlive",
+        };
+        Fault::new(Code::NotAllowedHere, function).because(text)
+    })?;
     arrive(mutator);
     Ok(())
 }

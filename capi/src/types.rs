@@ -303,6 +303,8 @@ mod number {
     pub(super) const FREE: c_int = 74;
     pub(super) const FINALIZE: c_int = 80;
     pub(super) const TOKEN: c_int = 83;
+    /// Ours: see `STANDSTILL_tp_flags`.
+    pub(super) const FLAGS: c_int = 1001;
 }
 
 /// What a spec's slots say.
@@ -355,6 +357,7 @@ unsafe fn parse(spec: &PyType_Spec, name: &str) -> Result<Parsed, Fault> {
                 number::FINALIZE => function!(tp_finalize, Destructor),
                 number::TOKEN if value.is_null() => token = std::ptr::from_ref(spec) as usize,
                 number::TOKEN => token = value as usize,
+                number::FLAGS => given.tp_flags = value.cast::<u64>().read(),
                 _ => return bad(number, "is not known here"),
             }
             slot = slot.add(1);
@@ -402,7 +405,7 @@ unsafe fn from_spec(
         let mut wanted = TypeSpec::new(text);
         wanted.basic_size = spec.basicsize as isize;
         wanted.item_size = spec.itemsize as isize;
-        wanted.flags = Flags(u64::from(spec.flags));
+        wanted.flags = Flags(u64::from(spec.flags) | given.tp_flags);
         wanted.slots = Slots {
             traverse: given.tp_traverse,
             clear: given.tp_clear,

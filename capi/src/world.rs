@@ -5,7 +5,7 @@ use std::ffi::{c_int, c_uint};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
-use standstill::{BuildError, Code, Fault, Heap, HeapBuilder};
+use standstill::{BuildError, Code, Fault, Heap, HeapBuilder, Pacing, Thresholds};
 
 use crate::call::{self, export};
 use crate::{builtins, errors};
@@ -69,6 +69,9 @@ fn fault_of(error: &BuildError, function: &'static str) -> Fault {
 }
 
 fn build(builder: HeapBuilder, function: &'static str) -> Result<usize, Fault> {
+    // What `standstill_gc_get_threshold` says from the start.
+    let pacing = Pacing::default().with_thresholds(Thresholds::default());
+    let builder = builder.pacing(pacing);
     builder.build().map(found).map_err(|error| fault_of(&error, function))
 }
 

@@ -199,17 +199,26 @@ fn heap<'a>() -> &'a Core {
     unsafe { &*HEAP.get() }
 }
 
-/// The name of the type whose traverse handler is running on this thread; `None`: none is. For reports.
-pub fn traversed_type() -> Option<&'static str> {
+/// Notes a mistake that the traverse handler running on this thread makes: it is told when the world runs again, since no hook is
+/// called in a stop. The fault comes back if this thread runs no handler. One without a type is given that of the object traversed.
+///
+/// # Errors
+///
+/// See above.
+pub fn note(mut fault: Fault) -> Result<(), Fault> {
     let tracer = Tracer::handed_out();
     if tracer.is_null() || !safepoint::is_traversing() {
-        return None;
+        return Err(fault);
     }
-    // SAFETY: a handler is running, so the tracer it was handed is there.
-    let object = unsafe { &*tracer }.entered();
-    let object = NonNull::new(std::ptr::with_exposed_provenance_mut::<RawObject>(object))?;
-    // SAFETY: the object being traversed.
-    Some(unsafe { type_of(object) }.name())
+    if fault.type_name.is_empty() {
+        // SAFETY: a handler is running, so the tracer it was handed is there.
+        let object = unsafe { &*tracer }.entered();
+        fault.type_name = NonNull::new(std::ptr::with_exposed_provenance_mut::<RawObject>(object))
+            // SAFETY: the object being traversed.
+            .map_or("", |object| unsafe { type_of(object) }.name());
+    }
+    heap().model.note(fault);
+    Ok(())
 }
 
 /// A visitor that was kept, and called when its traversal was over.

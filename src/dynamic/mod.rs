@@ -33,6 +33,9 @@
 //! | clear | running, in step 10 | the same |
 //! | dealloc | running, at count 0, on the thread that brought it there | the same |
 //!
+//! A handler written in Rust catches its own panics: one that leaves an `extern "C"` function aborts the process, as everywhere in
+//! Rust. (The finalizer of a [`Class`] may panic: that goes to the hook.)
+//!
 //! A handler that breaks its rules can leak, or empty a live object; it cannot make the collector free memory that
 //! is referred to, since nothing is freed but at count 0. What is noticed goes to
 //! [`Heap::on_misuse`](crate::Heap::on_misuse).
@@ -68,7 +71,7 @@ use crate::{AnyGc, Mutator};
 
 pub use attributes::{clear_managed_dict, get_attribute, has_attribute, set_attribute, visit_managed_dict};
 pub use class::{Class, Finalizer};
-pub use handlers::{referents, traversed_type};
+pub use handlers::{note, referents};
 pub use instance::{
     Family, allocate, allocate_common, allocate_tracked, call_finalizer, call_finalizer_from_dealloc,
     clear_weak_references, count, dealloc, free, free_common, is_finalized, is_gc, is_tracked, resize, size,

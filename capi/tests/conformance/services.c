@@ -95,6 +95,17 @@ static uint64_t collections(int generation) {
 }
 static uint64_t all_collections(void) { return collections(0) + collections(1) + collections(2); }
 
+static void u_04_the_first_run_comes_at_the_threshold_that_is_said(void) {
+    int made = 0;
+    while (all_collections() == 0 && made < 100000) {
+        garbage_ring(1);
+        made++;
+        standstill_safepoint();
+    }
+    /* Cells are counted when a thread fetches them, some dozens at a time. */
+    CHECK(made > 1500 && made < 2500);
+}
+
 static void u_05_a_run_starts_at_the_threshold(void) {
     Pair *kept = ring(1), *next;
     int i;
@@ -1128,6 +1139,7 @@ const struct test services_tests[] = {
     TEST(u_03_both_views_of_the_switch_agree),
     TEST(u_04_thresholds_are_kept),
     TEST(u_04_threshold_0_starts_nothing),
+    TEST(u_04_the_first_run_comes_at_the_threshold_that_is_said),
     TEST(u_05_a_run_starts_at_the_threshold),
     TEST(u_05_full_runs_wait_for_a_quarter_of_the_survivors),
     TEST(u_07_counts_are_exact_over_threads),

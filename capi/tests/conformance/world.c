@@ -89,6 +89,23 @@ static void s_156_a_type_can_ask_for_serial_calls(void) {
     CHECK_INT(standstill_attach(check_heap), 0);
 }
 
+static void s_156_a_heap_type_asks_by_a_slot(void) {
+    static const uint64_t more = STANDSTILL_TPFLAGS_SERIAL_TRAVERSE;
+    PyType_Slot slots[] = {{Py_tp_traverse, NULL}, {STANDSTILL_tp_flags, NULL}, {0, NULL}};
+    PyType_Spec spec = {"check.SerialHeap", sizeof(Pair), 0, GC_TYPE, NULL};
+    traverseproc traverse = serial_traverse;
+    const uint64_t *address = &more;
+    PyObject *type;
+    memcpy(&slots[0].pfunc, &traverse, sizeof traverse);
+    memcpy(&slots[1].pfunc, &address, sizeof address);
+    spec.slots = slots;
+    type = PyType_FromSpec(&spec);
+    CHECK(type != NULL);
+    CHECK((((PyTypeObject *)type)->tp_flags & more) == more);
+    CHECK((((PyTypeObject *)type)->tp_flags & Py_TPFLAGS_HAVE_GC) != 0);
+    Py_DECREF(type);
+}
+
 /* S-157 */
 static pthread_t maker;
 static int on_another_thread;
@@ -372,6 +389,7 @@ const struct test world_tests[] = {
     /* Checked mode also tries handlers outside of collections, on objects that only the caller knows. */
     TEST_AS(s_156_no_other_thread_runs_during_a_handler, UNCHECKED_ONLY),
     TEST(s_156_a_type_can_ask_for_serial_calls),
+    TEST(s_156_a_heap_type_asks_by_a_slot),
     TEST(s_157_a_handler_runs_on_other_threads_too),
     TEST(s_158_a_collection_may_start_at_any_safe_point),
     TEST(s_159_finalizers_run_with_the_world_running),

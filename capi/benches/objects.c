@@ -1,6 +1,7 @@
 /* The C side of `cargo bench -p standstill-capi`: one measurement a run, printed as nanoseconds an object.
  *
- *   objects create static|heap      make, track and release a two-field object
+ *   objects create static|heap      make, track and release a two-field object, with a deallocator in C
+ *   objects create generic          the same by the generic allocator, which tracks, and the generic deallocator
  *   objects collect static|heap     full collection of a binary tree with parent links, all of it held
  */
 #include <standstill.h>
@@ -29,7 +30,7 @@ static double now(void)
     return (double)t.tv_sec * 1e9 + (double)t.tv_nsec;
 }
 
-static int is_heap_type;
+static int is_heap_type, is_generic;
 
 static int pair_traverse(PyObject *self, visitproc visit, void *arg)
 {
@@ -149,7 +150,8 @@ static int create(PyTypeObject *type)
         Pair *pair = (Pair *)type->tp_alloc(type, 0);
         if (pair == NULL)
             return 1;
-        PyObject_GC_Track((PyObject *)pair);
+        if (!is_generic)
+            PyObject_GC_Track((PyObject *)pair);
         Py_DECREF((PyObject *)pair);
     }
     printf("%f\n", (now() - begun) / CREATED);
@@ -192,10 +194,13 @@ int main(int argc, char **argv)
     }
     PyGC_Disable();
     is_heap_type = strcmp(argv[2], "heap") == 0;
+    is_generic = strcmp(argv[2], "generic") == 0;
     if (is_heap_type) {
         pair = make("bench.Pair", sizeof(Pair), pair_traverse, pair_clear, pair_dealloc);
         tree = make("bench.Tree", sizeof(Tree), tree_traverse, tree_clear, tree_dealloc);
     } else {
+        if (is_generic)
+            Pair_Type.tp_dealloc = NULL;
         pair = PyType_Ready(&Pair_Type) == 0 ? &Pair_Type : NULL;
         tree = PyType_Ready(&Tree_Type) == 0 ? &Tree_Type : NULL;
     }

@@ -114,7 +114,8 @@ fn main() {
     println!("| work | C | typed | ratio | goal |");
     println!("|---|---:|---:|---:|---:|");
     type Row = (&'static str, &'static str, &'static str, fn() -> f64, f64);
-    let rows: [Row; 4] = [
+    let rows: [Row; 5] = [
+        ("create + release, static type, generic path", "create", "generic", create, 1.5),
         ("create + track + release, static type", "create", "static", create, 1.5),
         ("create + track + release, heap type", "create", "heap", create, 2.5),
         ("full collection of a tree, 1M, static type", "collect", "static", collect, 1.6),

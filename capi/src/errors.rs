@@ -3,8 +3,8 @@
 //! The indicator belongs to the thread. Around handlers that the collector calls it is set aside, so that a handler finds it
 //! empty, and what it leaves there is told as unraisable.
 //!
-//! The two hooks belong to the process. They are called with the mutator lent, so that a hook can reach no safepoint; and by a
-//! traverse handler's wrong call in the stop itself, so a hook waits for nobody.
+//! The two hooks belong to the process. They are called with the mutator lent, so that a hook can reach no safepoint, and never in
+//! a stop: what a traverse handler does wrong is told when the world runs again.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -28,19 +28,30 @@ struct Indicator {
 #[derive(Default)]
 struct Errors {
     now: Option<Box<Indicator>>,
-    /// One for each handler that is running, and for each collection.
-    aside: Vec<Option<Box<Indicator>>>,
+    /// What was set aside, each with the number of times that nothing was, before it.
+    aside: Vec<(Option<Box<Indicator>>, u32)>,
 }
 
 thread_local! {
     static ERRORS: RefCell<Errors> = RefCell::default();
+    /// Whether something stands in the indicator: what is looked at around handlers, of which nearly none fails.
+    static IS_SET: Cell<bool> = const { Cell::new(false) };
+    /// How often nothing has been set aside, since something was.
+    static NOTHING_ASIDE: Cell<u32> = const { Cell::new(0) };
     /// Whether this thread runs a hook.
     static IN_HOOK: Cell<bool> = const { Cell::new(false) };
 }
 
 /// `None` when the thread is ending, and its indicator gone.
 fn with<R>(f: impl FnOnce(&mut Errors) -> R) -> Option<R> {
-    ERRORS.try_with(|errors| f(&mut errors.borrow_mut())).ok()
+    ERRORS
+        .try_with(|errors| {
+            let errors = &mut *errors.borrow_mut();
+            let result = f(errors);
+            IS_SET.set(errors.now.is_some());
+            result
+        })
+        .ok()
 }
 
 fn set(code: Code, exception: *mut PyObject, message: CString) {
@@ -83,18 +94,32 @@ fn exception_for(code: Code) -> Exception {
 
 /// Puts the indicator aside until [`put_back`].
 pub(crate) fn set_aside() {
+    if !IS_SET.get() {
+        NOTHING_ASIDE.set(NOTHING_ASIDE.get() + 1);
+        return;
+    }
     with(|errors| {
         let now = errors.now.take();
-        errors.aside.push(now);
+        errors.aside.push((now, NOTHING_ASIDE.replace(0)));
     });
 }
 
 /// Puts back what [`set_aside`] took, and returns what stood in the indicator meanwhile.
 pub(crate) fn put_back() -> Option<String> {
-    let left = with(|errors| {
-        let before = errors.aside.pop().flatten();
-        std::mem::replace(&mut errors.now, before)
-    });
+    let left = match NOTHING_ASIDE.get() {
+        0 => with(|errors| {
+            let (before, nothing) = errors.aside.pop().unwrap_or_default();
+            NOTHING_ASIDE.set(nothing);
+            std::mem::replace(&mut errors.now, before)
+        }),
+        times => {
+            NOTHING_ASIDE.set(times - 1);
+            if !IS_SET.get() {
+                return None;
+            }
+            with(|errors| errors.now.take())
+        }
+    };
     left.flatten().map(|left| left.message.to_string_lossy().into_owned())
 }
 

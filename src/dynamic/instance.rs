@@ -713,6 +713,9 @@ pub unsafe fn dealloc(m: &Mutator, object: NonNull<RawObject>) {
     // SAFETY: as the caller says; rules D and H.
     unsafe {
         let record = type_of(object);
+        if record.ends_simply && !super::is_checked(m) {
+            return end_simply(m, object, record);
+        }
         let gc = record.has_gc();
         // Tracked as it was, while they run: one that comes back needs nothing done to it.
         if call_finalizer_from_dealloc(m, object) {
@@ -753,6 +756,33 @@ pub unsafe fn dealloc(m: &Mutator, object: NonNull<RawObject>) {
             });
         }
         (record.free)(object.as_ptr().cast());
+        if let Some(type_object) = type_object {
+            decref(type_object);
+        }
+    }
+}
+
+/// [`dealloc`], where there is little to do.
+#[inline]
+unsafe fn end_simply(m: &Mutator, object: NonNull<RawObject>, record: &TypeRecord) {
+    // SAFETY: as for `dealloc`.
+    unsafe {
+        raw(m)
+            .core()
+            .state(object.as_ptr() as usize)
+            .change_alone(0, tracked::TRACKED | tracked::BY_ALLOCATOR);
+        clear_weak_references(m, object);
+        let type_object = NonNull::new(record.object);
+        if let Some(clear) = record.clear {
+            handlers::guarded(m, crate::During::Clear, object, || {
+                clear(object.as_ptr());
+            });
+        }
+        if header(object).as_ref().is_spent() {
+            raw(m).free(object.cast());
+        } else {
+            (record.free)(object.as_ptr().cast());
+        }
         if let Some(type_object) = type_object {
             decref(type_object);
         }

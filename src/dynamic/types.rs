@@ -255,6 +255,8 @@ pub struct TypeRecord {
     pub(crate) class: Option<u8>,
     /// The same, where allocation is as simple as can be; see `instance::allocate_common`.
     pub(crate) common_class: Option<u8>,
+    /// Whether instances end without finalizers, dictionaries and handlers of bases, and their memory goes back the usual way.
+    pub(crate) ends_simply: bool,
     /// The object of a heap type; null: static.
     pub(crate) object: *mut RawObject,
     pub(crate) bases: Box<[RecordRef]>,
@@ -458,14 +460,19 @@ fn draft(spec: &TypeSpec, heap_type: bool) -> Result<Draft, Fault> {
     let own_dealloc = slots.dealloc.is_some();
     let tail = flags.has(Flags::MANAGED_DICT);
     let class = class_for(basic_size + if tail { size_of::<usize>() } else { 0 }, crate::space::GRANULE);
+    let dealloc = slots.dealloc.or(base.dealloc);
+    let finalize = slots.finalize.or(base.finalize);
+    let del = slots.del.or(base.del);
+    let usual_free = gc && std::ptr::fn_addr_eq(free, defaults.gc_free);
+    let ends_simply = usual_free && !tail && dealloc.is_none() && finalize.is_none() && del.is_none();
     Ok(Draft {
         record: TypeRecord {
             face: AtomicPtr::new(std::ptr::null_mut()),
             traverse: slots.traverse,
             clear: slots.clear,
-            finalize: slots.finalize.or(base.finalize),
-            del: slots.del.or(base.del),
-            dealloc: slots.dealloc.or(base.dealloc),
+            finalize,
+            del,
+            dealloc,
             own_dealloc,
             is_gc: slots.is_gc.or(base.is_gc),
             // A base of another face has its functions for that face: the root's are nobody's.
@@ -477,6 +484,7 @@ fn draft(spec: &TypeSpec, heap_type: bool) -> Result<Draft, Fault> {
             data,
             class,
             common_class: class.filter(|_| gc && !tail && item_size == 0 && basic_size <= COMMON),
+            ends_simply,
             object: std::ptr::null_mut(),
             mro: linearize(name, &bases)?,
             bases: bases.into(),
@@ -823,6 +831,7 @@ fn root() -> TypeRecord {
         data: (0, 0),
         class: class_for(size_of::<RawObject>(), crate::space::GRANULE),
         common_class: None,
+        ends_simply: false,
         object: std::ptr::null_mut(),
         bases: Box::new([]),
         mro: Box::new([]),

@@ -370,6 +370,11 @@ pub(crate) fn collected(span: &tracing::span::EnteredSpan, report: &CollectionRe
     );
 }
 
+/// A type brings its own traverse handler, and leaves the clear handler that its base has out: allowed, and most likely a mistake.
+pub(crate) fn no_clear_handler(type_name: &str, base: &str) {
+    tracing::info!(target: "standstill", type_name, base, "a type without the clear handler that its base has");
+}
+
 /// The world has been stopped.
 pub(crate) fn stopped(time_to_stop: Duration) {
     tracing::debug!(target: "standstill", time_to_stop_us = time_to_stop.as_micros() as u64, "stopped");

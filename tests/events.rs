@@ -6,6 +6,7 @@ use std::fmt::Debug;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use standstill::dynamic::{self, Flags, TypeSpec};
 use standstill::{Gc, GcCell, Heap, Mutator, Pacing, Trace};
 use tracing::field::{Field, Visit};
 use tracing::span::Attributes;
@@ -155,4 +156,25 @@ fn a_slow_stop_names_the_thread() {
     let seen = seen.lock().unwrap();
     let (_, fields) = seen.iter().find(|(name, _)| name == "slow stop").expect("a report");
     assert_eq!(fields["thread"], "\"dawdler\"");
+}
+
+#[test]
+fn s_015_a_type_without_the_clear_handler_of_its_base_is_noted() {
+    let note = "a type without the clear handler that its base has";
+    let seen = Recorder::during(|| {
+        let mut spec = TypeSpec::with_attributes("tests.Base");
+        spec.flags = Flags::HAVE_GC.and(Flags::BASE_TYPE);
+        let base = spec.clone();
+        // SAFETY: handlers for attributes, of which objects of these types have none.
+        let base = unsafe { dynamic::ready_static(&base, std::ptr::null_mut()) }.expect("a base");
+        spec.name = "tests.Child".into();
+        spec.bases = vec![dynamic::Type::from_static(base)];
+        spec.slots.clear = None;
+        // SAFETY: as above.
+        unsafe { dynamic::ready_static(&spec, std::ptr::null_mut()) }.expect("a child");
+    });
+    let notes: Vec<_> = seen.iter().filter(|(message, _)| message == note).collect();
+    assert_eq!(notes.len(), 1, "{seen:?}");
+    assert_eq!(notes[0].1["type_name"], "\"tests.Child\"");
+    assert_eq!(notes[0].1["base"], "\"tests.Base\"");
 }

@@ -23,6 +23,7 @@ use crate::dynamic::{
     handlers, incref, instance, module, type_of, weakref,
 };
 use crate::error::{Code, Fault};
+use crate::event;
 use crate::sync::Mutex;
 use crate::{AnyGc, Mutator};
 
@@ -428,6 +429,9 @@ fn draft(spec: &TypeSpec, heap_type: bool) -> Result<Draft, Fault> {
     let mut flags = spec.flags;
     let mut slots = spec.slots;
     inherit_collection(name, &mut flags, &mut slots, &bases, heap_type)?;
+    if flags.has(Flags::HAVE_GC) && slots.clear.is_none() && base.clear.is_some() {
+        event::no_clear_handler(name, base.name);
+    }
     let inherited = Flags::MANAGED_DICT.0 | Flags::ITEMS_AT_END.0 | Flags::ITEMS_ARE_REFERENCES.0;
     flags = flags.and(Flags(base.flags.0 & inherited));
     // Type families go down the line.

@@ -333,9 +333,45 @@ unsafe fn drop_plain_slowly(header: NonNull<Header>, class: u8) {
 ///
 /// See there. The object is of the mutator's heap, and the thread holds no stop.
 #[inline(always)]
-pub(crate) unsafe fn end(m: &Raw, header: NonNull<Header>) {
+pub(crate) unsafe fn end(m: &Raw, header: NonNull<Header>, dealloc: impl FnOnce(&Raw)) {
+    let private = m.private();
     // SAFETY: as the caller says.
-    unsafe { destroy_all(m, header, OnPanic::PassOn) };
+    unsafe {
+        if private.destroying.get() {
+            return destroy_all(m, header, OnPanic::PassOn);
+        }
+        // The same as there, for one object whose handler is known.
+        let _lent = m.lend();
+        private.destroying.set(true);
+        m.core().state(header.as_ptr() as usize).change_alone(tracked::DYING, 0);
+        let result = event::guarded(|| dealloc(m));
+        if result.is_ok() && private.dying.borrow().is_empty() {
+            private.destroying.set(false);
+            return;
+        }
+        private.destroying.set(false);
+        destroy_rest(m, result.err().map(|payload| Panic { payload, type_name: "" }));
+    }
+}
+
+/// What has died with an object whose own destruction is over, in [`end`].
+#[cold]
+#[inline(never)]
+unsafe fn destroy_rest(m: &Raw, panic: Option<Panic>) {
+    let next = m.private().dying.borrow_mut().pop();
+    if let Some(next) = next {
+        // SAFETY: put on the stack by whoever was told `Dead`.
+        let result = event::guarded(|| unsafe { destroy_all(m, next, OnPanic::PassOn) });
+        if let Err(payload) = result
+            && panic.is_none()
+            && !std::thread::panicking()
+        {
+            resume_unwind(payload);
+        }
+    }
+    if let Some(Panic { payload, .. }) = panic {
+        resume_unwind(payload);
+    }
 }
 
 /// The owner has dropped the last reference.

@@ -921,3 +921,50 @@ fn s_030_an_allocator_that_returns_something_else_is_an_error() {
     let below = Type::from_static(ready(&child("tests.Below", &[&odd])).unwrap());
     assert_eq!(below.instantiate(&m).unwrap_err().code, Code::BadAllocResult);
 }
+
+/// Panics when it is destroyed, so many times.
+#[derive(Trace)]
+struct Bomb {
+    #[trace(skip)]
+    armed: Arc<AtomicUsize>,
+}
+
+impl Drop for Bomb {
+    fn drop(&mut self) {
+        if self.armed.fetch_sub(1, SeqCst) > 0 && !std::thread::panicking() {
+            panic!("as asked");
+        }
+    }
+}
+
+#[test]
+fn what_dies_with_an_object_dies_also_when_a_destructor_panics() {
+    let _watch = deadline("bombs");
+    for dealloc in [false, true] {
+        let record = static_pair(dealloc);
+        let heap = Heap::builder().reserve(1 << 30).pacing(Pacing::manual()).checked(false).build().unwrap();
+        heap.on_unraisable(|_| ());
+        let m = heap.attach();
+        let armed = Arc::new(AtomicUsize::new(100));
+        let bomb = || Gc::into_any(m.alloc(Bomb { armed: Arc::clone(&armed) }));
+        let (outer, inner) = (new(&m, record), new(&m, record));
+        set(&inner, 0, Some(&bomb()));
+        set(&inner, 1, Some(&bomb()));
+        set(&outer, 0, Some(&inner));
+        set(&outer, 1, Some(&bomb()));
+        drop(inner);
+        let outer = dynamic::into_raw(outer);
+        // SAFETY: the last reference, of this thread.
+        let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| unsafe {
+            assert!(!dynamic::decref_common(outer));
+            dynamic::decref_last(&m, outer)
+        }));
+        assert!(result.is_err());
+        assert_eq!((live(&heap), armed.load(SeqCst)), (0, 97));
+        // The thread's destruction stack is in order again.
+        let after = new(&m, record);
+        set(&after, 0, Some(&new(&m, record)));
+        drop(after);
+        assert_eq!(live(&heap), 0);
+    }
+}

@@ -3,7 +3,7 @@
 use std::ffi::{CStr, c_char};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU8, AtomicU64, Ordering};
 
 use standstill::dynamic::{self, Address, TypeRecord};
 use standstill::{Code, Fault, Mutator, safepoint};
@@ -25,19 +25,23 @@ macro_rules! export {
 }
 pub(crate) use export;
 
-/// Whether any heap is in checked mode: then the fast paths leave everything to the slow ones.
-static CHECKED: AtomicBool = AtomicBool::new(false);
+/// Why the fast paths leave everything to the slow ones, as bits.
+static SPECIAL: AtomicU8 = AtomicU8::new(0);
+/// Some heap is in checked mode.
+const CHECKED: u8 = 1;
+/// Allocations are to fail.
+const FAILING: u8 = 2;
 
 /// A heap in checked mode has come into being.
 pub(crate) fn note_checked() {
-    CHECKED.store(true, Ordering::Relaxed);
+    SPECIAL.fetch_or(CHECKED, Ordering::Relaxed);
 }
 
 /// Whether a fast path is to be left.
 #[inline(always)]
 pub(crate) fn is_special() -> bool {
     // Relaxed: set before the heap is known to anybody.
-    CHECKED.load(Ordering::Relaxed) || FAIL_AFTER.load(Ordering::Relaxed) >= 0
+    SPECIAL.load(Ordering::Relaxed) != 0
 }
 
 /// Allocations that still succeed, for tests of what happens when memory runs out; negative: all do.
@@ -46,6 +50,11 @@ static FAIL_AFTER: AtomicI64 = AtomicI64::new(-1);
 /// See `standstill_test_fail_allocations`.
 pub(crate) fn fail_allocations(after: i64) {
     FAIL_AFTER.store(after.max(-1), Ordering::Relaxed);
+    if after >= 0 {
+        SPECIAL.fetch_or(FAILING, Ordering::Relaxed);
+    } else {
+        SPECIAL.fetch_and(!FAILING, Ordering::Relaxed);
+    }
 }
 
 /// Fails when a test wants this allocation to.

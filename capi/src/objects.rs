@@ -38,8 +38,8 @@ unsafe fn is_countable(object: NonNull<PyObject>, function: &'static str) -> boo
 unsafe fn decref_last(object: NonNull<PyObject>) {
     // SAFETY: rule C.
     unsafe {
-        if let Some(m) = thread::at_hand()
-            && !call::is_special()
+        if !call::is_special()
+            && let Some(m) = thread::at_hand()
             && call::catching("Py_DecRef", true, || dynamic::decref_last(m, object))
         {
             return;
@@ -132,6 +132,8 @@ fn family_fits(record: &TypeRecord, family: Family, function: &'static str) -> R
     }
 }
 
+#[cold]
+#[inline(never)]
 fn memory_given_back(object: *mut c_void, family: Family, function: &'static str) {
     call::reported(function, (), |m| {
         // SAFETY: rule C.

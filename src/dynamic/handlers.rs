@@ -378,7 +378,8 @@ unsafe fn finalize(header: NonNull<Header>, m: *const ()) {
     }
 }
 
-unsafe fn dealloc(header: NonNull<Header>, m: *const ()) {
+#[inline]
+pub(crate) unsafe fn dealloc(header: NonNull<Header>, m: *const ()) {
     let object = header.cast::<RawObject>();
     // SAFETY: a dying dynamic object, as the caller says; `m` is a mutator; rule H.
     unsafe {

@@ -126,11 +126,18 @@ pub unsafe fn allocate_common(m: &Mutator, record: &TypeRecord) -> Option<NonNul
             at += 1;
         }
         if let Some(type_object) = NonNull::new(record.object) {
-            incref(type_object);
+            own_type(type_object);
         }
         m.raw().publish_as(object_of(object), tracked::TRACKED | tracked::BY_ALLOCATOR);
         Some(object)
     }
+}
+
+/// The reference that an instance owns to its heap type. By itself, so that instances of others need no registers for it.
+#[inline(never)]
+unsafe fn own_type(type_object: NonNull<RawObject>) {
+    // SAFETY: the type is alive, as whoever allocates says.
+    unsafe { incref(type_object) };
 }
 
 #[inline]

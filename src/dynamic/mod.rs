@@ -247,7 +247,9 @@ pub unsafe fn decref_last(m: &Mutator, object: NonNull<RawObject>) -> bool {
     unsafe {
         let last = !safepoint::is_traversing() && header(object).as_ref().take_last(m.raw().id());
         if last {
-            managed::end(m.raw(), header(object));
+            managed::end(m.raw(), header(object), |raw| {
+                handlers::dealloc(header(object), (&raw const *raw).cast());
+            });
         }
         last
     }

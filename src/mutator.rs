@@ -288,12 +288,18 @@ struct Inner<M: ObjectModel> {
 pub(crate) struct Lent<M: ObjectModel>(NonNull<Inner<M>>);
 
 impl<M: ObjectModel> Drop for Lent<M> {
+    #[inline(always)]
     fn drop(&mut self) {
+        #[cold]
+        #[inline(never)]
+        fn end<M: ObjectModel>(inner: NonNull<Inner<M>>) {
+            drop(ModelMutator { inner, thread: PhantomData });
+        }
         // SAFETY: rules P and L: a mutator that is dropped meanwhile waits for this.
         let inner = unsafe { self.0.as_ref() };
         inner.lent.set(inner.lent.get() - 1);
         if inner.lent.get() == 0 && inner.dropped.get() {
-            drop(ModelMutator { inner: self.0, thread: PhantomData });
+            end(self.0);
         }
     }
 }

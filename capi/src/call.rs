@@ -80,7 +80,7 @@ pub(crate) fn refuse(function: &'static str) {
 
 #[cold]
 #[inline(never)]
-fn panicked(function: &'static str, payload: Box<dyn std::any::Any + Send>) {
+pub(crate) fn panicked(function: &'static str, payload: Box<dyn std::any::Any + Send>) {
     let text = payload
         .downcast_ref::<&str>()
         .map(|text| (*text).to_owned())

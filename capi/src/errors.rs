@@ -94,10 +94,16 @@ fn exception_for(code: Code) -> Exception {
 
 /// Puts the indicator aside until [`put_back`].
 pub(crate) fn set_aside() {
-    if !IS_SET.get() {
+    if IS_SET.get() {
+        set_something_aside();
+    } else {
         NOTHING_ASIDE.set(NOTHING_ASIDE.get() + 1);
-        return;
     }
+}
+
+#[cold]
+#[inline(never)]
+fn set_something_aside() {
     with(|errors| {
         let now = errors.now.take();
         errors.aside.push((now, NOTHING_ASIDE.replace(0)));
@@ -106,20 +112,25 @@ pub(crate) fn set_aside() {
 
 /// Puts back what [`set_aside`] took, and returns what stood in the indicator meanwhile.
 pub(crate) fn put_back() -> Option<String> {
-    let left = match NOTHING_ASIDE.get() {
-        0 => with(|errors| {
-            let (before, nothing) = errors.aside.pop().unwrap_or_default();
-            NOTHING_ASIDE.set(nothing);
-            std::mem::replace(&mut errors.now, before)
-        }),
-        times => {
-            NOTHING_ASIDE.set(times - 1);
-            if !IS_SET.get() {
-                return None;
-            }
-            with(|errors| errors.now.take())
+    let times = NOTHING_ASIDE.get();
+    if times > 0 {
+        NOTHING_ASIDE.set(times - 1);
+        if !IS_SET.get() {
+            return None;
         }
-    };
+    }
+    put_something_back(times > 0)
+}
+
+#[cold]
+#[inline(never)]
+fn put_something_back(over_nothing: bool) -> Option<String> {
+    let left = with(|errors| {
+        let (before, nothing) =
+            if over_nothing { (None, NOTHING_ASIDE.get()) } else { errors.aside.pop().unwrap_or_default() };
+        NOTHING_ASIDE.set(nothing);
+        std::mem::replace(&mut errors.now, before)
+    });
     left.flatten().map(|left| left.message.to_string_lossy().into_owned())
 }
 

@@ -1,6 +1,7 @@
 //! Objects: counts, allocation, tracking, queries, and the end.
 
 use std::ffi::{c_int, c_void};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::NonNull;
 
 use standstill::dynamic::{self, Family, TypeRecord};
@@ -34,15 +35,16 @@ unsafe fn is_countable(object: NonNull<PyObject>, function: &'static str) -> boo
 }
 
 /// Drops a reference that is the last, most likely.
-#[inline(never)]
+#[inline(always)]
 unsafe fn decref_last(object: NonNull<PyObject>) {
     // SAFETY: rule C.
     unsafe {
-        if !call::is_special()
-            && let Some(m) = thread::at_hand()
-            && call::catching("Py_DecRef", true, || dynamic::decref_last(m, object))
-        {
-            return;
+        if let Some(m) = thread::at_hand() {
+            match catch_unwind(AssertUnwindSafe(|| dynamic::decref_last(m, object))) {
+                Ok(true) => return,
+                Ok(false) => {}
+                Err(payload) => return call::panicked("Py_DecRef", payload),
+            }
         }
         decref_slow(object);
     }
@@ -200,7 +202,9 @@ export! {
         let Some(object) = NonNull::new(object) else { return };
         // SAFETY: rule C.
         unsafe {
-            if call::is_special() || !dynamic::decref_common(object) {
+            if call::is_special() {
+                decref_slow(object);
+            } else if !dynamic::decref_common(object) {
                 decref_last(object);
             }
         }

@@ -716,13 +716,24 @@ pub unsafe fn clear_weak_references(m: &Mutator, object: NonNull<RawObject>) {
 /// # Safety
 ///
 /// As for [`call_finalizer_from_dealloc`].
+#[inline]
 pub unsafe fn dealloc(m: &Mutator, object: NonNull<RawObject>) {
     // SAFETY: as the caller says; rules D and H.
     unsafe {
         let record = type_of(object);
         if record.ends_simply && !super::is_checked(m) {
-            return end_simply(m, object, record);
+            end_simply(m, object, record);
+        } else {
+            end_in_full(m, object, record);
         }
+    }
+}
+
+/// [`dealloc`], whatever there is to do.
+#[inline(never)]
+unsafe fn end_in_full(m: &Mutator, object: NonNull<RawObject>, record: &TypeRecord) {
+    // SAFETY: as for `dealloc`.
+    unsafe {
         let gc = record.has_gc();
         // Tracked as it was, while they run: one that comes back needs nothing done to it.
         if call_finalizer_from_dealloc(m, object) {
@@ -770,7 +781,7 @@ pub unsafe fn dealloc(m: &Mutator, object: NonNull<RawObject>) {
 }
 
 /// [`dealloc`], where there is little to do.
-#[inline]
+#[inline(never)]
 unsafe fn end_simply(m: &Mutator, object: NonNull<RawObject>, record: &TypeRecord) {
     // SAFETY: as for `dealloc`.
     unsafe {

@@ -1,0 +1,26 @@
+#!/usr/bin/env bash
+# One C program, built with this library and with the CPython that is installed here, must say the same with both. Without
+# CPython's header and library there is nothing to compare with: it says so, loudly, and passes.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+config="${PYTHON_CONFIG:-python3-config}"
+if ! flags="$("$config" --includes 2>/dev/null)" || ! libs="$("$config" --embed --ldflags 2>/dev/null)"; then
+    echo '!!!! SKIPPED: there is no CPython to compare with (python3-config) !!!!' >&2
+    exit 0
+fi
+
+cargo build --release --quiet -p standstill-capi
+out=target/capi
+mkdir -p "$out"
+source=capi/tests/alike/alike.c
+cc -std=c11 -O1 -I capi/include "$source" target/release/libstandstill_capi.a -lpthread -ldl -lm -o "$out/alike-ours"
+# shellcheck disable=SC2086 # the flags are words
+if ! cc -std=c11 -O1 -w -DWITH_CPYTHON $flags "$source" $libs -o "$out/alike-cpython" 2>"$out/alike.log"; then
+    echo '!!!! SKIPPED: CPython'\''s header or library is not complete here !!!!' >&2
+    exit 0
+fi
+timeout --kill-after=5 60 "$out/alike-ours" >"$out/alike-ours.txt"
+timeout --kill-after=5 60 "$out/alike-cpython" >"$out/alike-cpython.txt"
+diff "$out/alike-ours.txt" "$out/alike-cpython.txt"
+echo "$(wc -l <"$out/alike-ours.txt") lines, the same with CPython $("$config" --embed --ldflags | grep -oE 'python3\.[0-9]+' | head -n 1)"

@@ -1,0 +1,230 @@
+//! From `results.jsonl` to `table.md` and the charts.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::fs;
+use std::path::Path;
+
+use crate::chart;
+use crate::contestants;
+use crate::task::{Line, Workload};
+
+/// One contestant in one row of the plan: a workload with a number of threads.
+pub struct Entry {
+    /// Who.
+    pub contestant: String,
+    /// Whose figures these are: somebody else's.
+    pub rival: bool,
+    /// The median and the extremes in nanoseconds a unit, of rounds that passed their checks.
+    pub ns: Option<[f64; 3]>,
+    /// The largest peak, in MiB.
+    pub peak: Option<f64>,
+    /// What went wrong, and how often, or what else is to be said.
+    pub notes: Vec<String>,
+    /// Medians of the facts.
+    facts: BTreeMap<String, f64>,
+}
+
+/// All contestants with a workload and a number of threads.
+pub struct Group {
+    /// The workload.
+    pub workload: Workload,
+    /// The threads.
+    pub threads: usize,
+    /// The size.
+    n: usize,
+    /// The fastest first; those without a figure last.
+    pub entries: Vec<Entry>,
+}
+
+/// Reads the results of a folder, and writes the table and the charts there.
+pub fn write(out: &Path) -> Result<(), Box<dyn std::error::Error>> {
+    let text = fs::read_to_string(out.join("results.jsonl"))?;
+    let lines = text.lines().map(serde_json::from_str).collect::<Result<Vec<Line>, _>>()?;
+    let groups = groups(&lines);
+    let rounds = lines.iter().map(|line| line.round + 1).max().unwrap_or(0);
+    let table = table(&groups, rounds);
+    fs::write(out.join("table.md"), &table)?;
+    for &workload in Workload::ALL {
+        let of: Vec<&Group> = groups.iter().filter(|group| group.workload == workload).collect();
+        if !of.is_empty() {
+            fs::write(out.join(format!("{workload:?}.svg")), chart::bars(workload, &of))?;
+        }
+    }
+    println!("{table}");
+    println!("written to {}", out.display());
+    Ok(())
+}
+
+fn groups(lines: &[Line]) -> Vec<Group> {
+    type Key = (Workload, usize, usize);
+    let mut by_row: BTreeMap<Key, BTreeMap<&str, Vec<&Line>>> = BTreeMap::new();
+    for line in lines {
+        let row = by_row.entry((line.workload, line.threads, line.n)).or_default();
+        row.entry(&line.contestant).or_default().push(line);
+    }
+    by_row
+        .into_iter()
+        .map(|((workload, threads, n), by_contestant)| {
+            let mut entries: Vec<Entry> =
+                by_contestant.into_iter().map(|(name, lines)| entry(name, &lines)).collect();
+            let rank = |entry: &Entry| entry.ns.map_or(f64::INFINITY, |[median, ..]| median);
+            entries.sort_by(|a, b| rank(a).total_cmp(&rank(b)));
+            Group { workload, threads, n, entries }
+        })
+        .collect()
+}
+
+fn entry(name: &str, lines: &[&Line]) -> Entry {
+    let passed: Vec<&&Line> = lines.iter().filter(|line| line.outcome == "ok").collect();
+    let ns = of_rounds(passed.iter().filter_map(|line| line.ns).collect());
+    let peak = passed.iter().filter_map(|line| line.peak_rss_kib).max().map(|kib| kib as f64 / 1024.0);
+    let mut notes = Vec::new();
+    let mut wrong: BTreeMap<&str, usize> = BTreeMap::new();
+    for line in lines.iter().filter(|line| line.outcome != "ok") {
+        *wrong.entry(&line.outcome).or_default() += 1;
+    }
+    for (what, times) in wrong {
+        notes.push(if times == lines.len() { what.to_owned() } else { format!("{what} ({times} x)") });
+    }
+    if lines.iter().any(|line| line.overflowed) {
+        notes.push("overflowed a stack of 8 MiB; again with 4 GiB".to_owned());
+    }
+    let mut facts: BTreeMap<String, f64> = BTreeMap::new();
+    for key in passed.iter().flat_map(|line| line.facts.keys()) {
+        let values = passed.iter().filter_map(|line| line.facts.get(key).copied()).collect();
+        facts.extend(of_rounds(values).map(|[median, ..]| (key.clone(), median)));
+    }
+    if let Some(leaked) = facts.get("leaked_nodes").filter(|leaked| **leaked > 0.0) {
+        notes.push(format!("leaks {leaked:.0} nodes"));
+    }
+    let rival = contestants::ALL.iter().any(|known| known.name == name && known.rival);
+    Entry { contestant: name.to_owned(), rival, ns, peak, notes, facts }
+}
+
+/// Median, least and greatest.
+fn of_rounds(mut values: Vec<f64>) -> Option<[f64; 3]> {
+    values.sort_by(f64::total_cmp);
+    let (least, greatest) = (*values.first()?, *values.last()?);
+    let middle = values.len() / 2;
+    let median =
+        if values.len() % 2 == 1 { values[middle] } else { (values[middle - 1] + values[middle]) / 2.0 };
+    Some([median, least, greatest])
+}
+
+impl Group {
+    fn median_of(&self, name: &str) -> Option<f64> {
+        self.entries.iter().find(|entry| entry.contestant == name)?.ns.map(|[median, ..]| median)
+    }
+
+    /// Entries are sorted: the first rival with a figure is the best.
+    fn best_rival(&self) -> Option<(&str, f64)> {
+        let best = self.entries.iter().find(|entry| entry.rival && entry.ns.is_some())?;
+        Some((&best.contestant, best.ns?[0]))
+    }
+}
+
+/// Three figures of which the reader can see that they are not more exact than that.
+fn number(value: f64) -> String {
+    match value {
+        v if v >= 100.0 => format!("{v:.0}"),
+        v if v >= 10.0 => format!("{v:.1}"),
+        v => format!("{v:.2}"),
+    }
+}
+
+fn ratio(value: Option<f64>, to: Option<f64>) -> String {
+    match (value, to) {
+        (Some(value), Some(to)) => format!("{:.2}", value / to),
+        _ => "–".to_owned(),
+    }
+}
+
+fn table(groups: &[Group], rounds: usize) -> String {
+    let mut text = String::from("# standstill beside its rivals\n\n");
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let _ = writeln!(
+        text,
+        "Core nanoseconds a unit (wall time, times the cores that the threads can have, by the units), medians \
+         of {rounds} rounds on {cores} cores. T: threads; in W4 and W5 the collector's. Best rival: with the \
+         same T, and where there is none, with one thread.\n"
+    );
+    summary(&mut text, groups);
+    for group in groups {
+        details(&mut text, group);
+    }
+    text
+}
+
+fn summary(text: &mut String, groups: &[Group]) {
+    text.push_str("| work | T | standstill | x Arc | best rival | | x rival | with hint | x rival |\n");
+    text.push_str("|---|---:|---:|---:|---|---:|---:|---:|---:|\n");
+    for group in groups {
+        let ours = group.median_of("standstill");
+        let hinted = group.median_of("standstill-hint");
+        let alone = groups
+            .iter()
+            .find(|other| (other.workload, other.n, other.threads) == (group.workload, group.n, 1));
+        let rival = group.best_rival().or_else(|| alone.and_then(Group::best_rival));
+        let cell = |value: Option<f64>| value.map_or_else(|| "–".to_owned(), number);
+        let _ = writeln!(
+            text,
+            "| {:?} | {} | {} | {} | {} | {} | {} | {} | {} |",
+            group.workload,
+            group.threads,
+            cell(ours),
+            ratio(ours, group.median_of("Arc")),
+            rival.map_or("–", |(name, _)| name),
+            cell(rival.map(|(_, ns)| ns)),
+            ratio(ours, rival.map(|(_, ns)| ns)),
+            cell(hinted),
+            ratio(hinted, rival.map(|(_, ns)| ns)),
+        );
+    }
+}
+
+fn details(text: &mut String, group: &Group) {
+    let _ = writeln!(
+        text,
+        "\n## {:?}, T = {}, n = {}: {} (ns per {})\n",
+        group.workload,
+        group.threads,
+        group.n,
+        group.workload.about(),
+        group.workload.unit()
+    );
+    let (arc, best) = (group.median_of("Arc"), group.best_rival().map(|(_, ns)| ns));
+    // The facts that anybody has, as columns; how much leaked is a note.
+    let mut facts: Vec<&str> =
+        group.entries.iter().flat_map(|entry| entry.facts.keys().map(String::as_str)).collect();
+    facts.sort_unstable();
+    facts.dedup();
+    facts.retain(|fact| fact.ends_with("_ns"));
+    text.push_str("| contestant | median | min | max | x Arc | x best rival | peak MiB |");
+    for fact in &facts {
+        let _ = write!(text, " {} ms |", fact.trim_end_matches("_ns"));
+    }
+    text.push_str(" notes |\n|---|---:|---:|---:|---:|---:|---:|");
+    text.push_str(&"---:|".repeat(facts.len()));
+    text.push_str("---|\n");
+    for entry in &group.entries {
+        let median = entry.ns.map(|[median, ..]| median);
+        let cells = entry.ns.map_or([const { String::new() }; 3], |ns| ns.map(number));
+        let _ = write!(
+            text,
+            "| {} | {} | {} | {} | {} | {} | {} |",
+            entry.contestant,
+            cells[0],
+            cells[1],
+            cells[2],
+            ratio(median, arc),
+            ratio(median, best),
+            entry.peak.map_or_else(String::new, |peak| format!("{peak:.0}")),
+        );
+        for fact in &facts {
+            let value = entry.facts.get(*fact).map_or_else(String::new, |ns| number(ns / 1e6));
+            let _ = write!(text, " {value} |");
+        }
+        let _ = writeln!(text, " {} |", entry.notes.join("; "));
+    }
+}

@@ -1,0 +1,55 @@
+//! W4: full collections that free nothing: right after the build, with nothing done since, and after one
+//! handle to the root was cloned and dropped. The last is the figure.
+
+use std::time::{Duration, Instant};
+
+use crate::peer::Peer;
+use crate::shapes;
+use crate::tally::{self, Tally};
+use crate::task::{Measured, Task, Workload};
+
+use super::{check_all_freed, drain};
+
+pub(super) fn run<P: Peer>(task: &Task) -> Measured {
+    let shared = P::shared(task);
+    let mut local = P::attach(&shared);
+    let root = build::<P>(&local, task);
+    let hint = P::hint(&local, &root);
+    let (first, _) = timed::<P>(&mut local);
+    let (idle, _) = timed::<P>(&mut local);
+    drop(root.clone());
+    let (touched, stopped) = timed::<P>(&mut local);
+
+    // The time of one pause counts, whatever number of cores works in it: so `cores` is one.
+    let mut measured = Measured::new(touched, task.n as u64, 1);
+    measured.fact("first_ns", first.as_nanos() as f64);
+    measured.fact("idle_ns", idle.as_nanos() as f64);
+    if let Some(stopped) = stopped {
+        measured.fact("stopped_ns", stopped.as_nanos() as f64);
+    }
+    measured.check(tally::deaths() == 0, || format!("{} live nodes were freed", tally::deaths()));
+    P::read(&local, &root);
+    drop(hint);
+    drop(root);
+    drain::<P>(&mut local);
+    check_all_freed::<P>(&mut measured);
+    measured
+}
+
+fn timed<P: Peer>(local: &mut P::Local<'_>) -> (Duration, Option<Duration>) {
+    let begun = Instant::now();
+    let stopped = P::collect(local);
+    (begun.elapsed(), stopped)
+}
+
+/// The tree or the graph; only its root is held.
+pub(super) fn build<P: Peer>(local: &P::Local<'_>, task: &Task) -> P::Node {
+    let nodes: Vec<P::Node> = (0..task.n).map(|id| P::alloc(local, Tally::new(id as u32))).collect();
+    let link = |from: usize, to: usize| P::link(local, &nodes[from], &nodes[to]);
+    if task.workload == Workload::W4t {
+        shapes::tree(task.n, link)
+    } else {
+        shapes::graph(task.n, link)
+    }
+    nodes[0].clone()
+}

@@ -597,7 +597,12 @@ unsafe fn destroy_all(m: &Raw, header: NonNull<Header>, on_panic: OnPanic) {
     let _lent = m.lend();
     let private = m.private();
     if private.destroying.replace(true) {
-        private.dying.borrow_mut().push(header);
+        // An object whose own handler counts it up and down again is on its way already. It is asked now, while its
+        // memory is its own: when the stack comes to it, another object may lie there.
+        // SAFETY: as the caller says.
+        if unsafe { m.core().state(header.as_ptr() as usize) }.get() & tracked::DYING == 0 {
+            private.dying.borrow_mut().push(header);
+        }
         return;
     }
     let mut next = Some(header);

@@ -968,3 +968,37 @@ fn what_dies_with_an_object_dies_also_when_a_destructor_panics() {
         assert_eq!(live(&heap), 0);
     }
 }
+
+#[test]
+fn a_dealloc_handler_that_counts_its_object_up_and_down_destroys_nothing_else() {
+    let _watch = deadline("counting dealloc");
+    static NEXT: Mutex<Vec<AnyGc>> = Mutex::new(Vec::new());
+    static MADE: AtomicUsize = AtomicUsize::new(0);
+    unsafe extern "C" fn dealloc(object: *mut RawObject) {
+        // SAFETY: a dying pair.
+        unsafe {
+            let this = NonNull::new_unchecked(object);
+            dynamic::incref(this);
+            dynamic::decref(this);
+            let record = dynamic::type_of(this);
+            pair_dealloc(object);
+            // Most likely where the old one was.
+            if MADE.fetch_add(1, SeqCst) == 0 {
+                Mutator::with_current(|m| NEXT.lock().unwrap().push(new(m, record)));
+            }
+        }
+    }
+    let mut spec = pair_spec("tests.Counting");
+    spec.slots.dealloc = Some(dealloc);
+    let record = ready(&spec).unwrap();
+    let heap = Heap::builder().reserve(1 << 30).pacing(Pacing::manual()).checked(false).build().unwrap();
+    let m = heap.attach();
+    let first = new(&m, record);
+    let place = dynamic::as_raw(&first);
+    drop(first);
+    let next = NEXT.lock().unwrap().pop().expect("made");
+    assert_eq!(dynamic::as_raw(&next), place, "the cell is used again");
+    assert_eq!((live(&heap), next.strong_count(&m)), (1, 1));
+    drop(next);
+    assert_eq!((live(&heap), MADE.load(SeqCst)), (0, 2));
+}

@@ -19,7 +19,7 @@ use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::sync::{spin_loop, yield_now};
-use crate::{Mutator, Trace, Tracer};
+use crate::{Mutator, Trace, Tracer, managed};
 
 /// A field of an object that can change: a small exclusive lock around a value.
 ///
@@ -198,8 +198,36 @@ fn refuse_in_other_heap(address: usize) {
     );
 }
 
+impl<T: Trace> GcCell<T> {
+    /// Traverses a cell that lies in no object of the stopped heap: somebody may lock it at this very moment.
+    #[cold]
+    #[inline(never)]
+    fn traverse_elsewhere(&self, tracer: &mut Tracer) {
+        // An id that no mutator has, so that a thread that locks the cell itself waits instead of panicking.
+        // Acquire: as in `lock`.
+        if self.holder.compare_exchange(0, u64::MAX, Ordering::Acquire, Ordering::Relaxed).is_err() {
+            return tracer.unreadable();
+        }
+        let guard = GcCellGuard { cell: self, thread: PhantomData };
+        guard.traverse(tracer);
+    }
+}
+
 impl<T: Trace + Default> Trace for GcCell<T> {
     const TRACKED: bool = T::TRACKED;
+    const INDIRECT: bool = T::INDIRECT;
+
+    #[inline]
+    fn prefetch(&self, tracer: &Tracer) {
+        // Relaxed: as in `traverse`.
+        if T::INDIRECT
+            && tracer.owns(std::ptr::from_ref(self) as usize)
+            && self.holder.load(Ordering::Relaxed) == 0
+        {
+            // SAFETY: as in `traverse`.
+            unsafe { &*self.value.get() }.prefetch(tracer);
+        }
+    }
 
     #[inline]
     fn traverse(&self, tracer: &mut Tracer) {
@@ -214,15 +242,9 @@ impl<T: Trace + Default> Trace for GcCell<T> {
             // SAFETY: the cell is part of an object of a stopped heap, and unlocked: to lock it takes a mutator of
             // this heap (`refuse_foreign`), and those are parked.
             unsafe { &*self.value.get() }.traverse(tracer);
-            return;
+        } else {
+            self.traverse_elsewhere(tracer);
         }
-        // An id that no mutator has, so that a thread that locks the cell itself waits instead of panicking.
-        // Acquire: as in `lock`.
-        if self.holder.compare_exchange(0, u64::MAX, Ordering::Acquire, Ordering::Relaxed).is_err() {
-            return tracer.unreadable();
-        }
-        let guard = GcCellGuard { cell: self, thread: PhantomData };
-        guard.traverse(tracer);
     }
 
     fn clear(&self, m: &Mutator) {
@@ -234,7 +256,7 @@ impl<T: Trace + Default> Trace for GcCell<T> {
         if let Some(mut guard) = self.try_lock(m) {
             let old = std::mem::replace(&mut *guard, empty);
             drop(guard);
-            drop(old);
+            managed::discard(m.raw(), old);
         }
     }
 }

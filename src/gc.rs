@@ -13,8 +13,8 @@ use std::sync::Arc;
 use crate::arena::class_for;
 use crate::error::{AllocError, ForeignGc, OutOfMemory};
 use crate::header::Header;
-use crate::managed::{self, Raw, drop_reference, drop_reference_to_plain, object};
-use crate::object::{Tracer, TypeInfo};
+use crate::managed::{self, Raw, drop_reference, drop_reference_to, drop_reference_to_plain, object};
+use crate::object::{Tracer, TypeInfo, prefetch};
 use crate::safepoint::current;
 use crate::space::GRANULE;
 use crate::sync::{AtomicBool, Ordering};
@@ -43,11 +43,13 @@ impl<T: Trace> Typed<T> {
         offset: Layout::<T>::OFFSET,
         tracked: T::TRACKED,
         traverse: Self::traverse,
+        prefetch: if T::INDIRECT { Some(Self::prefetch) } else { None },
         clear: Self::clear,
         finalize: if T::HAS_FINALIZER { Some(Self::finalize) } else { None },
         has_finalizer: None,
         legacy: None,
         drop: if std::mem::needs_drop::<T>() { Some(Self::drop) } else { None },
+        end: Some(Self::end),
         dealloc: None,
     };
 
@@ -61,6 +63,12 @@ impl<T: Trace> Typed<T> {
         unsafe { value.cast::<T>().as_ref() }.traverse(tracer);
     }
 
+    unsafe fn prefetch(value: NonNull<u8>, tracer: &mut Tracer) {
+        tracer.enter(value, size_of::<T>());
+        // SAFETY: as in `traverse`.
+        unsafe { value.cast::<T>().as_ref() }.prefetch(tracer);
+    }
+
     unsafe fn clear(value: NonNull<u8>, m: *const ()) {
         // SAFETY: as in `traverse`; `m` is a mutator.
         unsafe { value.cast::<T>().as_ref().clear(managed::mutator(m)) };
@@ -72,6 +80,14 @@ impl<T: Trace> Typed<T> {
         let this = ManuallyDrop::new(unsafe { Gc::<T>::from_header(header) });
         // SAFETY: `m` is a mutator.
         T::finalize(&this, unsafe { managed::mutator(m) });
+    }
+
+    unsafe fn end(header: NonNull<Header>, m: *const ()) {
+        // SAFETY: as the table says; `m` is a mutator.
+        unsafe {
+            let m = managed::mutator(m).raw();
+            managed::end_value::<T>(m, header, Layout::<T>::OFFSET, Layout::<T>::CLASS);
+        }
     }
 
     unsafe fn drop(value: NonNull<u8>) {
@@ -100,22 +116,54 @@ pub(crate) const fn offset(align: usize) -> usize {
 /// Allocates an object, and gives the value back if there is no room.
 #[inline]
 pub(crate) fn allocate<T: Trace + Send + Sync>(m: &Raw, value: T) -> Result<Gc<T>, AllocError<T>> {
-    let cell = match const { Layout::<T>::CLASS } {
-        Some(class) => m.allocate_cell(class),
-        None => m.allocate(Layout::<T>::SIZE, Layout::<T>::ALIGN),
-    };
-    let cell = match cell {
-        Ok(cell) => cell,
-        Err(reason) => return Err(AllocError::new(value, reason)),
-    };
+    match const { Layout::<T>::CLASS } {
+        Some(class) => allocate_small(m, class, value),
+        None => allocate_large(m, value),
+    }
+}
+
+#[inline]
+fn allocate_small<T: Trace + Send + Sync>(m: &Raw, class: u8, value: T) -> Result<Gc<T>, AllocError<T>> {
+    // Nothing in between unwinds; if the compiler had to drop the value in that case, it would build it on the stack
+    // first and copy it, with loads that wait for the stores.
+    let value = ManuallyDrop::new(value);
+    match m.allocate_cell(class) {
+        // SAFETY: fresh memory of the type's class, which nobody else knows.
+        Ok(cell) => unsafe {
+            cell.add(Layout::<T>::OFFSET).cast().write(value);
+            Ok(publish(m, cell))
+        },
+        Err(reason) => Err(AllocError::new(ManuallyDrop::into_inner(value), reason)),
+    }
+}
+
+/// As few copies of the value as can be: it is large.
+#[inline(never)]
+fn allocate_large<T: Trace + Send + Sync>(m: &Raw, value: T) -> Result<Gc<T>, AllocError<T>> {
+    match m.allocate(Layout::<T>::SIZE, Layout::<T>::ALIGN) {
+        // SAFETY: fresh memory of the type's size, which nobody else knows.
+        Ok(cell) => unsafe {
+            cell.add(Layout::<T>::OFFSET).cast::<T>().write(value);
+            Ok(publish(m, cell))
+        },
+        Err(reason) => Err(AllocError::new(value, reason)),
+    }
+}
+
+/// Makes memory that holds a value an object.
+///
+/// # Safety
+///
+/// There is a `T` at its offset, and nobody else knows the memory.
+#[inline(always)]
+unsafe fn publish<T: Trace + Send + Sync>(m: &Raw, cell: NonNull<u8>) -> Gc<T> {
     let index = managed::type_index(m, Typed::<T>::INFO);
     let header = cell.cast::<Header>();
-    // SAFETY: fresh memory for a header and, at its offset, a value of type `T`; nobody else knows it.
+    // SAFETY: as the caller says.
     unsafe {
         header.write(Header::new(m.id(), index));
-        cell.add(Layout::<T>::OFFSET).cast::<T>().write(value);
         m.publish_as(object(header), const { born::<T>() });
-        Ok(Gc::from_header(header))
+        Gc::from_header(header)
     }
 }
 
@@ -349,7 +397,7 @@ impl<T> Drop for Gc<T> {
         unsafe {
             match const { class_of_plain::<T>() } {
                 Some(class) => drop_reference_to_plain(self.header, class),
-                None => drop_reference(self.header),
+                None => drop_reference_to::<T>(self.header, Layout::<T>::OFFSET, Layout::<T>::CLASS),
             }
         }
     }
@@ -357,8 +405,25 @@ impl<T> Drop for Gc<T> {
 
 impl<T: Trace> Trace for Gc<T> {
     #[inline(always)]
+    fn fetch_target(&self) -> bool {
+        prefetch(self.header.as_ptr().cast());
+        true
+    }
+
+    #[inline(always)]
     fn traverse(&self, tracer: &mut Tracer) {
         tracer.visit(self);
+    }
+
+    #[inline(always)]
+    fn traverse_slice(these: &[Self], tracer: &mut Tracer) {
+        tracer.edges_to(these, |gc| gc.header.as_ptr() as usize);
+    }
+
+    #[inline(always)]
+    fn traverse_option(this: &Option<Self>, tracer: &mut Tracer) {
+        // None is the null address, which lies in no heap.
+        tracer.edge(this.as_ref().map_or(0, |gc| gc.header.as_ptr() as usize));
     }
 }
 
@@ -534,8 +599,25 @@ impl Drop for AnyGc {
 
 impl Trace for AnyGc {
     #[inline(always)]
+    fn fetch_target(&self) -> bool {
+        prefetch(self.header.as_ptr().cast());
+        true
+    }
+
+    #[inline(always)]
     fn traverse(&self, tracer: &mut Tracer) {
         tracer.visit_any(self);
+    }
+
+    #[inline(always)]
+    fn traverse_slice(these: &[Self], tracer: &mut Tracer) {
+        tracer.edges_to(these, |gc| gc.header.as_ptr() as usize);
+    }
+
+    #[inline(always)]
+    fn traverse_option(this: &Option<Self>, tracer: &mut Tracer) {
+        // As of `Gc`.
+        tracer.edge(this.as_ref().map_or(0, |gc| gc.header.as_ptr() as usize));
     }
 }
 

@@ -7,6 +7,7 @@ compile_error!("standstill reserves large address ranges: it needs a 64-bit Unix
 mod arena;
 mod cell;
 mod collect;
+mod discard;
 #[cfg(not(all(test, loom)))]
 pub mod dynamic;
 mod error;

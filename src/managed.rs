@@ -38,12 +38,13 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::{HashSet, VecDeque};
+use std::mem::ManuallyDrop;
 use std::panic::resume_unwind;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-use crate::Mutator;
 use crate::arena::Arena;
+use crate::discard::Discard;
 use crate::error::{Code, Fault};
 use crate::event::{self, During};
 use crate::header::{Dropped, Header, NOBODY};
@@ -56,6 +57,7 @@ use crate::space::Space;
 use crate::sync::{AtomicBool, AtomicU64, AtomicUsize, Mutex, Ordering};
 use crate::tracked;
 use crate::weak::{Target, Watcher, WeakTable};
+use crate::{Mutator, Trace};
 
 /// A request: merge the queue.
 const MERGE: u32 = 1 << 8;
@@ -125,6 +127,7 @@ pub(crate) struct Private {
     dying: RefCell<Vec<NonNull<Header>>>,
     destroying: Cell<bool>,
     retired: RefCell<Vec<Target>>,
+    discard: Discard,
 }
 
 const TYPE_CACHE: usize = 64;
@@ -327,6 +330,92 @@ unsafe fn drop_plain_slowly(header: NonNull<Header>, class: u8) {
     }
 }
 
+/// Drops a value that was taken out of an object: a little later, if a collection is clearing that object.
+pub(crate) fn discard<T: Trace>(m: &Raw, value: T) {
+    m.private().discard.discard(value);
+}
+
+/// As [`drop_reference`], to a `T` that lies `offset` bytes behind its header.
+///
+/// # Safety
+///
+/// As for [`drop_reference`], and the object was allocated for a `T`, with this size class.
+#[inline(always)]
+pub(crate) unsafe fn drop_reference_to<T>(header: NonNull<Header>, offset: usize, class: Option<u8>) {
+    // SAFETY: the reference keeps the object alive.
+    if !unsafe { header.as_ref() }.try_drop_local(current()) {
+        // SAFETY: as the caller says.
+        unsafe { drop_slowly_to::<T>(header, offset, class) };
+    }
+}
+
+/// As [`drop_slowly`], to a `T`: the common end of an object, without asking its type for anything.
+#[inline(never)]
+unsafe fn drop_slowly_to<T>(header: NonNull<Header>, offset: usize, class: Option<u8>) {
+    // SAFETY: as in `drop_slowly`. Who takes the last reference is the owner, attached to a heap of this model.
+    unsafe {
+        if is_stopping() || !header.as_ref().take_last(current()) {
+            return drop_slowly(header);
+        }
+        Raw::with_known(|m| {
+            let state = m.core().state(header.as_ptr() as usize).get();
+            if state & tracked::FINALIZER != 0 || m.private().destroying.get() {
+                destroy_all(m, header, OnPanic::PassOn);
+            } else {
+                end_value::<T>(m, header, offset, class);
+            }
+        });
+    }
+}
+
+/// Destroys an object without finalizer and weak record, whose last reference is gone, and what dies with it: as
+/// [`destroy_all`], of a known type.
+///
+/// # Safety
+///
+/// The last reference has been [taken](Header::take_last) by the mutator, and nothing is being destroyed on
+/// it. The object was allocated for a `T` at this offset, with this size class.
+#[inline(always)]
+pub(crate) unsafe fn end_value<T>(m: &Raw, header: NonNull<Header>, offset: usize, class: Option<u8>) {
+    /// What is left to do when the destructor is over, by whatever way.
+    struct Rest<'a>(&'a Raw, NonNull<Header>, Option<u8>);
+    impl Rest<'_> {
+        #[inline(always)]
+        fn free(&self) {
+            // SAFETY: the value has been destroyed, and nobody else knows the object.
+            unsafe {
+                match self.2 {
+                    Some(class) => self.0.free_of_class(self.1.cast(), class),
+                    None => self.0.free(self.1.cast()),
+                }
+            }
+            self.0.private().destroying.set(false);
+        }
+    }
+    impl Drop for Rest<'_> {
+        // The destructor has panicked.
+        #[cold]
+        fn drop(&mut self) {
+            self.free();
+            // SAFETY: nothing is being destroyed on this mutator any more. A second panic is reported.
+            unsafe { destroy_rest(self.0, None) };
+        }
+    }
+    let private = m.private();
+    // SAFETY: as the caller says.
+    unsafe {
+        let _lent = m.lend();
+        private.destroying.set(true);
+        m.core().state(header.as_ptr() as usize).dying();
+        let rest = Rest(m, header, class);
+        header.cast::<u8>().add(offset).cast::<T>().drop_in_place();
+        ManuallyDrop::new(rest).free();
+        if !private.dying.borrow().is_empty() {
+            destroy_rest(m, None);
+        }
+    }
+}
+
 /// Destroys an object whose last reference the mutator has just [taken](Header::take_last).
 ///
 /// # Safety
@@ -525,8 +614,22 @@ unsafe fn drop_attached(m: &Raw, header: NonNull<Header>) {
     unsafe {
         if !header.as_ref().is_owned_by(m.id()) {
             drop_shared(m, header, OnPanic::Report);
-        } else if header.as_ref().drop_local() == Dropped::Dead {
-            destroy_all(m, header, OnPanic::Report);
+        } else if !header.as_ref().take_last(m.id()) {
+            if header.as_ref().drop_local() == Dropped::Dead {
+                destroy_all(m, header, OnPanic::Report);
+            }
+        } else {
+            let info = m.model().info(header);
+            match info.end {
+                Some(end) if info.finalize.is_none() && !m.private().destroying.get() => {
+                    if let Err(payload) = event::guarded(|| end(header, (&raw const *m).cast())) {
+                        // SAFETY: such a type has one name for all its objects, and does not look at this one.
+                        let type_name = (info.name)(header);
+                        Panic { payload, type_name }.report(&m.core().hooks);
+                    }
+                }
+                _ => destroy_all(m, header, OnPanic::Report),
+            }
         }
     }
 }
@@ -923,6 +1026,7 @@ unsafe impl ObjectModel for Managed {
             dying: RefCell::new(Vec::new()),
             destroying: Cell::new(false),
             retired: RefCell::new(Vec::new()),
+            discard: Discard::default(),
         }
     }
 
@@ -940,6 +1044,20 @@ unsafe impl ObjectModel for Managed {
         unsafe { (info.traverse)(info.value(header), tracer) };
     }
 
+    fn prefetches(&self) -> bool {
+        self.types.any_indirect()
+    }
+
+    #[inline(always)]
+    unsafe fn prefetch(&self, object: Object, tracer: &mut Tracer) {
+        let header = header(object);
+        let info = self.info(header);
+        if let Some(prefetch) = info.prefetch {
+            // SAFETY: as in `traverse`.
+            unsafe { prefetch(info.value(header), tracer) };
+        }
+    }
+
     unsafe fn hold(&self, object: Object, by: ThreadId) {
         // SAFETY: alive, as the caller says; the world is stopped.
         unsafe { header(object).as_ref() }.claim(by.get());
@@ -953,8 +1071,24 @@ unsafe impl ObjectModel for Managed {
     unsafe fn clear(&self, object: Object, m: &Raw) {
         let header = header(object);
         let info = self.info(header);
-        // SAFETY: alive, as the caller says, and of the type that its header names.
-        unsafe { (info.clear)(info.value(header), (&raw const *m).cast()) };
+        m.private().discard.clearing(object, || {
+            // SAFETY: alive, as the caller says, and of the type that its header names.
+            unsafe { (info.clear)(info.value(header), (&raw const *m).cast()) };
+        });
+    }
+
+    fn cleared(&self, m: &Raw, last: bool) {
+        let discard = &m.private().discard;
+        if !last && !discard.is_full() {
+            return;
+        }
+        let _lent = m.lend();
+        discard.drop_all(|object, payload| {
+            // SAFETY: the collection holds what it clears.
+            let name = unsafe { self.type_name(object) };
+            let text = event::panic_message(payload);
+            m.core().hooks.unraisable_at(During::Clear, name, object.address(), text);
+        });
     }
 
     unsafe fn has_finalizer(&self, object: Object) -> bool {

@@ -103,6 +103,21 @@ pub unsafe trait ObjectModel: Sized + Send + Sync + 'static {
     /// `object` is tracked or otherwise alive, and the world is stopped.
     unsafe fn traverse(&self, object: Object, tracer: &mut Tracer);
 
+    /// Whether [`prefetch`](Self::prefetch) is worth calling: asked once for each pass over the heap.
+    fn prefetches(&self) -> bool {
+        false
+    }
+
+    /// Asks memory for what [`traverse`](Self::traverse) is going to read outside of the object, with
+    /// [`Tracer::fetch`]. Called some objects ahead of it.
+    ///
+    /// # Safety
+    /// As for [`traverse`](Self::traverse).
+    #[inline]
+    unsafe fn prefetch(&self, object: Object, tracer: &mut Tracer) {
+        let _ = (object, tracer);
+    }
+
     /// Adds a reference on behalf of the collecting thread `by`.
     ///
     /// # Safety
@@ -121,6 +136,12 @@ pub unsafe trait ObjectModel: Sized + Send + Sync + 'static {
     /// # Safety
     /// `object` is held.
     unsafe fn clear(&self, object: Object, m: &ModelMutator<Self>);
+
+    /// Some objects have been cleared: drops what [`clear`](Self::clear) took out of them, if it has put that off.
+    /// Called every few objects, and `last` before any is released, and before the thread may park.
+    fn cleared(&self, m: &ModelMutator<Self>, last: bool) {
+        let _ = (m, last);
+    }
 
     /// Whether `object` has a finalizer. It is asked only for objects that were not finalized yet.
     ///

@@ -7,7 +7,7 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::ptr::NonNull;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
 
 use dashmap::DashMap;
 
@@ -51,8 +51,11 @@ unsafe impl Sync for Object {}
 /// library makes tracers, and a traversal can only report handles that it can borrow, so whatever
 /// it reports is a live object of some heap.
 pub struct Tracer {
-    /// Addresses visited so far that lie inside the heap.
-    edges: Vec<usize>,
+    /// Room for the addresses visited so far that lie inside the heap. As a vector it stays empty: only its room
+    /// is used, from its start to `next`, and by bare pointers, which cost a visit least.
+    room: Vec<usize>,
+    next: *mut usize,
+    end: *mut usize,
     base: usize,
     len: usize,
     /// Start and size of the value being traversed.
@@ -66,11 +69,19 @@ pub struct Tracer {
     local: PhantomData<*mut ()>,
 }
 
+/// Addresses that a tracer makes room for at a time, at least.
+const ROOM: usize = 256;
+
 impl Tracer {
     /// A tracer for the objects that lie in `len` bytes from `base`.
     pub(crate) fn new(base: usize, len: usize) -> Self {
+        // None yet: not every tracer visits something.
+        let mut room = Vec::new();
+        let next: *mut usize = room.as_mut_ptr();
         Self {
-            edges: Vec::new(),
+            end: next,
+            room,
+            next,
             base,
             len,
             object: (0, 0),
@@ -86,7 +97,58 @@ impl Tracer {
     #[inline(always)]
     pub(crate) fn edge(&mut self, address: usize) {
         if address.wrapping_sub(self.base) < self.len {
-            self.edges.push(address);
+            if self.next == self.end {
+                return self.grow_and_add(address);
+            }
+            // SAFETY: there is room for one more.
+            unsafe {
+                self.next.write(address);
+                self.next = self.next.add(1);
+            }
+        }
+    }
+
+    /// As [`edge`](Self::edge), for the address of each of `handles`.
+    #[inline(always)]
+    pub(crate) fn edges_to<H>(&mut self, handles: &[H], address: impl Fn(&H) -> usize) {
+        // SAFETY: both point into the room, or one past it.
+        if handles.len() > unsafe { self.end.offset_from_unsigned(self.next) } {
+            self.grow(handles.len());
+        }
+        let (base, len) = (self.base, self.len);
+        let mut next = self.next;
+        for handle in handles {
+            let address = address(handle);
+            if address.wrapping_sub(base) < len {
+                // SAFETY: there is room for one address a handle.
+                unsafe {
+                    next.write(address);
+                    next = next.add(1);
+                }
+            }
+        }
+        self.next = next;
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn grow_and_add(&mut self, address: usize) {
+        self.grow(1);
+        self.edge(address);
+    }
+
+    /// Makes room for `more` addresses.
+    #[cold]
+    #[inline(never)]
+    fn grow(&mut self, more: usize) {
+        let len = self.edges().len();
+        // SAFETY: so many elements have been written. None is counted again after the move.
+        unsafe {
+            self.room.set_len(len);
+            self.room.reserve(more.max(ROOM));
+            self.room.set_len(0);
+            self.next = self.room.as_mut_ptr().add(len);
+            self.end = self.room.as_mut_ptr().add(self.room.capacity());
         }
     }
 
@@ -107,6 +169,13 @@ impl Tracer {
     #[inline]
     pub fn unreadable(&mut self) {
         self.unreadable += 1;
+    }
+
+    /// Asks memory for the bytes at an address; it has no effect but on caches, and any address will do.
+    /// For [`Trace::prefetch`](crate::Trace::prefetch).
+    #[inline(always)]
+    pub fn fetch<T>(&self, address: *const T) {
+        prefetch(address.cast());
     }
 
     /// Whether `address` lies in the value that is being traversed. Tracers are used in stops alone, so
@@ -132,17 +201,6 @@ impl Tracer {
         self.object.0
     }
 
-    /// How many edges stand in the buffer.
-    #[inline(always)]
-    pub(crate) fn mark(&self) -> usize {
-        self.edges.len()
-    }
-
-    /// Forgets the edges behind `mark`.
-    pub(crate) fn truncate(&mut self, mark: usize) {
-        self.edges.truncate(mark);
-    }
-
     /// Whether a field could not be read since the last call.
     #[inline(always)]
     pub(crate) fn take_unreadable(&mut self) -> bool {
@@ -156,14 +214,31 @@ impl Tracer {
     /// The addresses visited.
     #[inline(always)]
     pub(crate) fn edges(&self) -> &[usize] {
-        &self.edges
+        // SAFETY: from the room's start to `next` all is written.
+        unsafe {
+            let start = self.room.as_ptr();
+            std::slice::from_raw_parts(start, self.next.cast_const().offset_from_unsigned(start))
+        }
     }
 
     /// Empties the buffer and keeps its memory.
     #[inline(always)]
     pub(crate) fn clear(&mut self) {
-        self.edges.clear();
+        self.next = self.room.as_mut_ptr();
     }
+}
+
+/// Asks memory for the bytes at an address.
+#[inline(always)]
+pub(crate) fn prefetch(address: *const u8) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: a prefetch has no effect but on caches, whatever the address.
+    unsafe {
+        use core::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        _mm_prefetch::<_MM_HINT_T0>(address.cast());
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = address;
 }
 
 impl Drop for Tracer {
@@ -211,7 +286,7 @@ impl Tracer {
 
 impl fmt::Debug for Tracer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Tracer").field("edges", &self.edges.len()).finish_non_exhaustive()
+        f.debug_struct("Tracer").field("edges", &self.edges().len()).finish_non_exhaustive()
     }
 }
 
@@ -229,6 +304,8 @@ pub(crate) struct TypeInfo {
     pub(crate) tracked: bool,
     /// Reports the references of the value.
     pub(crate) traverse: unsafe fn(NonNull<u8>, &mut Tracer),
+    /// Asks memory for what `traverse` reads behind the value's own bytes; `None`: nothing.
+    pub(crate) prefetch: Option<unsafe fn(NonNull<u8>, &mut Tracer)>,
     /// Takes the references out of the fields that can close a cycle.
     pub(crate) clear: unsafe fn(NonNull<u8>, *const ()),
     /// Runs the finalizer on a live object, given its header.
@@ -240,6 +317,9 @@ pub(crate) struct TypeInfo {
     pub(crate) legacy: Option<unsafe fn(NonNull<Header>) -> bool>,
     /// Destroys the value in place; `None`: nothing to do.
     pub(crate) drop: Option<unsafe fn(NonNull<u8>)>,
+    /// Destroys an object whose last reference the mutator has taken, where that takes no more than the
+    /// destructor: no finalizer, no weak record. `None`: by `drop` and the rest of this table.
+    pub(crate) end: Option<unsafe fn(NonNull<Header>, *const ())>,
     /// Takes the whole destruction over: finalizer, weak references, value and memory.
     pub(crate) dealloc: Option<unsafe fn(NonNull<Header>, *const ())>,
 }
@@ -266,6 +346,8 @@ impl TypeInfo {
 /// are filled once and never move.
 pub(crate) struct TypeRegistry {
     by_id: DashMap<TypeId, u32>,
+    /// Whether any type has something to prefetch.
+    indirect: AtomicBool,
     /// The first types: most programs have no others.
     first: [AtomicPtr<TypeInfo>; FIRST_BUCKET as usize],
     buckets: [OnceLock<Box<[AtomicPtr<TypeInfo>]>>; BUCKETS],
@@ -279,6 +361,7 @@ impl TypeRegistry {
     pub(crate) fn new() -> Self {
         Self {
             by_id: DashMap::new(),
+            indirect: AtomicBool::new(false),
             first: [const { AtomicPtr::new(std::ptr::null_mut()) }; _],
             buckets: [const { OnceLock::new() }; BUCKETS],
             next: AtomicU32::new(0),
@@ -303,6 +386,10 @@ impl TypeRegistry {
         }
         // The entry's guard makes the number unique; nothing is called out to while it is held.
         *self.by_id.entry(id).or_insert_with(|| {
+            if info.prefetch.is_some() {
+                // Relaxed: a hint.
+                self.indirect.store(true, Ordering::Relaxed);
+            }
             // Relaxed: uniqueness is all that is asked; the store below publishes.
             let index = self.next.fetch_add(1, Ordering::Relaxed);
             let cell = if index < FIRST_BUCKET {
@@ -320,6 +407,11 @@ impl TypeRegistry {
             cell.store(std::ptr::from_ref(info).cast_mut(), Ordering::Relaxed);
             index
         })
+    }
+
+    /// Whether any type has something to prefetch.
+    pub(crate) fn any_indirect(&self) -> bool {
+        self.indirect.load(Ordering::Relaxed)
     }
 
     /// The type with this index.
@@ -371,8 +463,15 @@ mod tests {
             t.edge(a);
         }
         assert_eq!(t.edges(), [0x1000, 0x1fff]);
-        t.truncate(1);
-        assert_eq!(t.edges(), [0x1000]);
+        let handles: Vec<usize> = (0..3000).map(|i| 0x1800 + 2 * i).collect();
+        t.edges_to(&handles, |&address| address);
+        assert_eq!(t.edges()[..3], [0x1000, 0x1fff, 0x1800]);
+        assert_eq!(t.edges().len(), 2 + 0x400, "those within the heap");
+        (0..3000).for_each(|_| t.edge(0x1000));
+        assert_eq!(t.edges().len(), 2 + 0x400 + 3000);
+        assert_eq!(t.edges()[2 + 0x3ff..][..2], [0x1ffe, 0x1000]);
+        t.clear();
+        assert!(t.edges().is_empty());
         assert!(!t.take_unreadable());
         t.unreadable();
         assert!(t.take_unreadable() && !t.take_unreadable());

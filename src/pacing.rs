@@ -73,8 +73,8 @@ impl Default for Pacing {
     fn default() -> Self {
         Self {
             automatic: true,
-            young_objects: 10_000,
-            young_bytes: 4 << 20,
+            young_objects: 2_500,
+            young_bytes: 1 << 20,
             full_growth: 1.0,
             full_minimum: 40_000,
             thresholds: None,
@@ -444,13 +444,14 @@ mod tests {
     #[test]
     fn nothing_is_due_below_the_thresholds() {
         let p = Pace::new(Pacing::default());
-        p.taken(9_999, 0);
+        let threshold = Pacing::default().young_objects as isize;
+        p.taken(threshold - 1, 0);
         assert_eq!(p.due(), Due::Nothing);
         p.taken(1, 0);
         assert_eq!(p.due(), Due::Young);
-        p.taken(-20_000, 0);
+        p.taken(-2 * threshold, 0);
         assert_eq!(p.new_objects(), 0, "never negative");
-        p.taken(10, 5 << 20);
+        p.taken(10, Pacing::default().young_bytes as isize);
         assert_eq!(p.due(), Due::Young, "bytes count too");
     }
 
@@ -466,7 +467,7 @@ mod tests {
                 Due::Nothing => panic!("starved"),
             }
             young += 1;
-            assert!(young < 10);
+            assert!(young < 20);
         }
         p.after_full(1_000_000);
         for _ in 0..10 {
@@ -477,7 +478,7 @@ mod tests {
         for _ in 0..10 {
             p.after_young(100, 100);
         }
-        assert_eq!(p.young_objects.load(Ordering::Relaxed), 10_000);
+        assert_eq!(p.young_objects.load(Ordering::Relaxed), Pacing::default().young_objects);
     }
 
     #[test]

@@ -795,11 +795,13 @@ mod tests {
         offset: gc::offset(align_of::<Legacy>()),
         tracked: true,
         traverse,
+        prefetch: None,
         clear,
         finalize: None,
         has_finalizer: None,
         legacy: Some(|_| true),
         drop: Some(destroy),
+        end: None,
         dealloc: None,
     };
 

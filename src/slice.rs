@@ -47,10 +47,12 @@ impl<H: Trace, T: Trace> Sliced<H, T> {
         offset: 0,
         tracked: H::TRACKED || T::TRACKED,
         traverse: Self::traverse,
+        prefetch: None,
         clear: Self::clear,
         finalize: None,
         has_finalizer: None,
         legacy: None,
+        end: None,
         dealloc: None,
         drop: if std::mem::needs_drop::<H>() || std::mem::needs_drop::<T>() {
             Some(Self::drop)

@@ -21,6 +21,7 @@ use std::ops::Deref;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::{OnceLock, TryLockError, TryLockResult};
 
+use crate::object::prefetch;
 use crate::{Gc, Mutator, Tracer};
 
 /// A type whose references the collector can follow.
@@ -151,6 +152,10 @@ pub trait Trace: 'static {
     /// derive sets it with `#[trace(untracked)]`.
     const TRACKED: bool = true;
 
+    /// Whether [`prefetch`](Self::prefetch) does anything: whether references lie in memory that the value leads to,
+    /// such as the buffer of a `Vec`. The derive sets it.
+    const INDIRECT: bool = false;
+
     /// Shows the references this value owns to the collector.
     ///
     /// Runs **while the world is stopped**, on any thread, possibly on several values at once, and more
@@ -162,6 +167,53 @@ pub trait Trace: 'static {
     /// since its holder may be a thread that is stopped. The guard around the call answers what it
     /// can tell from the safe list with a panic, and a panic abandons the collection.
     fn traverse(&self, tracer: &mut Tracer);
+
+    /// Asks memory for what [`traverse`](Self::traverse) is going to read behind the value's own bytes, with
+    /// [`Tracer::fetch`].
+    ///
+    /// The collector calls it some objects ahead of the traversal, under the same guard, where the type is
+    /// [`INDIRECT`](Self::INDIRECT); else it would spend most of a pause waiting for small buffers. The derive
+    /// forwards it to the fields. Doing nothing is always right; the rules are those of `traverse`.
+    #[inline]
+    fn prefetch(&self, tracer: &Tracer) {
+        let _ = tracer;
+    }
+
+    /// As [`traverse`](Self::traverse), of a value that may be missing: where a missing one can be told
+    /// by its address, this spares a branch that nobody can predict.
+    #[doc(hidden)]
+    #[inline(always)]
+    fn traverse_option(this: &Option<Self>, tracer: &mut Tracer)
+    where
+        Self: Sized,
+    {
+        if let Some(value) = this {
+            value.traverse(tracer);
+        }
+    }
+
+    /// As [`traverse`](Self::traverse), of each of `these`: handles among themselves are copied at once.
+    #[doc(hidden)]
+    #[inline(always)]
+    fn traverse_slice(these: &[Self], tracer: &mut Tracer)
+    where
+        Self: Sized,
+    {
+        these.iter().for_each(|value| value.traverse(tracer));
+    }
+
+    /// The value is to be dropped soon: asks memory for the counts of the object that it leads to, or for the buffer that
+    /// its handles lie in; `false`: it knows of none.
+    #[doc(hidden)]
+    #[inline]
+    fn fetch_target(&self) -> bool {
+        false
+    }
+
+    /// Asks memory for the counts that the handles in the value's buffer lead to. The buffer has been fetched.
+    #[doc(hidden)]
+    #[inline]
+    fn fetch_targets(&self) {}
 
     /// Lets go of the references that can close a cycle.
     ///
@@ -283,11 +335,18 @@ macro_rules! parts {
         $(#[$doc])*
         impl<$($params)*> Trace for $ty {
             const TRACKED: bool = $(<$owner>::TRACKED)||+;
+            const INDIRECT: bool = $(<$owner>::INDIRECT)||+;
 
             #[inline]
             fn traverse(&self, tracer: &mut Tracer) {
                 let $this = self;
                 $(<$owner>::traverse($part, tracer);)+
+            }
+
+            #[inline]
+            fn prefetch(&self, tracer: &Tracer) {
+                let $this = self;
+                $(<$owner>::prefetch($part, tracer);)+
             }
 
             #[inline]
@@ -300,9 +359,6 @@ macro_rules! parts {
 }
 
 parts! {
-    /// Walks by recursion, as dropping does: a long list belongs into objects of its own (`Gc`),
-    /// not into boxes.
-    [T: Trace + ?Sized] Box<T>, |this| T = &**this;
     [T: Trace] std::cmp::Reverse<T>, |this| T = &this.0;
     [T: Trace] std::num::Wrapping<T>, |this| T = &this.0;
     [T: Trace] std::num::Saturating<T>, |this| T = &this.0;
@@ -332,6 +388,155 @@ tuples! {
     A.0 B.1 C.2 D.3 E.4 F.5 G.6 H.7 I.8 J.9;
     A.0 B.1 C.2 D.3 E.4 F.5 G.6 H.7 I.8 J.9 K.10;
     A.0 B.1 C.2 D.3 E.4 F.5 G.6 H.7 I.8 J.9 K.10 L.11;
+}
+
+/// Walks by recursion, as dropping does: a long list belongs into objects of its own (`Gc`), not into boxes.
+impl<T: Trace + ?Sized> Trace for Box<T> {
+    const TRACKED: bool = T::TRACKED;
+    const INDIRECT: bool = T::TRACKED;
+
+    #[inline]
+    fn traverse(&self, tracer: &mut Tracer) {
+        (**self).traverse(tracer);
+    }
+
+    #[inline]
+    fn prefetch(&self, tracer: &Tracer) {
+        tracer.fetch((&raw const **self).cast::<u8>());
+    }
+
+    #[inline]
+    fn clear(&self, m: &Mutator) {
+        (**self).clear(m);
+    }
+}
+
+impl<T: Trace> Trace for Option<T> {
+    const TRACKED: bool = T::TRACKED;
+    const INDIRECT: bool = T::INDIRECT;
+
+    #[inline]
+    fn traverse(&self, tracer: &mut Tracer) {
+        if T::TRACKED {
+            T::traverse_option(self, tracer);
+        }
+    }
+
+    #[inline]
+    fn prefetch(&self, tracer: &Tracer) {
+        if T::INDIRECT
+            && let Some(value) = self
+        {
+            value.prefetch(tracer);
+        }
+    }
+
+    #[inline]
+    fn fetch_target(&self) -> bool {
+        self.as_ref().is_some_and(T::fetch_target)
+    }
+
+    #[inline]
+    fn fetch_targets(&self) {
+        if let Some(value) = self {
+            value.fetch_targets();
+        }
+    }
+
+    #[inline]
+    fn clear(&self, m: &Mutator) {
+        if T::TRACKED
+            && let Some(value) = self
+        {
+            value.clear(m);
+        }
+    }
+}
+
+/// Types whose elements lie side by side: `$slices` are the places, behind a pointer (`behind`) or in the value
+/// itself (`within`).
+macro_rules! slices {
+    ($([$($params:tt)*] $ty:ty, $place:ident |$this:ident| $slices:expr;)*) => {$(
+        impl<T: Trace $($params)*> Trace for $ty {
+            const TRACKED: bool = T::TRACKED;
+            slices!($place |$this| $slices);
+
+            #[inline]
+            fn traverse(&self, tracer: &mut Tracer) {
+                if T::TRACKED {
+                    let $this = self;
+                    for slice in $slices {
+                        T::traverse_slice(slice, tracer);
+                    }
+                }
+            }
+
+            #[inline]
+            fn clear(&self, m: &Mutator) {
+                if T::TRACKED {
+                    let $this = self;
+                    for element in $slices.into_iter().flatten() {
+                        element.clear(m);
+                    }
+                }
+            }
+        }
+    )*};
+    (within |$this:ident| $slices:expr) => {
+        const INDIRECT: bool = T::INDIRECT;
+
+        #[inline]
+        fn prefetch(&self, tracer: &Tracer) {
+            if T::INDIRECT {
+                self.iter().for_each(|element| element.prefetch(tracer));
+            }
+        }
+    };
+    (behind |$this:ident| $slices:expr) => {
+        const INDIRECT: bool = T::TRACKED;
+
+        #[inline]
+        fn fetch_target(&self) -> bool {
+            let $this = self;
+            let mut any = false;
+            for slice in $slices {
+                if let (Some(first), Some(last)) = (slice.first(), slice.last()) {
+                    prefetch((&raw const *first).cast());
+                    prefetch((&raw const *last).cast());
+                    any = T::TRACKED;
+                }
+            }
+            any
+        }
+
+        #[inline]
+        fn fetch_targets(&self) {
+            let $this = self;
+            for element in $slices.into_iter().flatten() {
+                element.fetch_target();
+            }
+        }
+
+        #[inline]
+        fn prefetch(&self, tracer: &Tracer) {
+            let $this = self;
+            for slice in $slices {
+                // The two ends: of a small buffer that is all of it.
+                if let (Some(first), Some(last)) = (slice.first(), slice.last()) {
+                    tracer.fetch(first);
+                    tracer.fetch(last);
+                }
+            }
+        }
+    };
+}
+
+slices! {
+    [] [T], within |this| [this];
+    [, const N: usize] [T; N], within |this| [this];
+    [] Vec<T>, behind |this| [this.as_slice()];
+    [] VecDeque<T>, behind |this| <[&[T]; 2]>::from(this.as_slices());
+    [] BinaryHeap<T>, behind |this| [this.as_slice()];
 }
 
 /// Types with any number of elements, reached through an iterator over references.
@@ -365,13 +570,7 @@ macro_rules! sequences {
 }
 
 sequences! {
-    [] Option<T>, |this| this.iter();
-    [] [T], |this| this.iter();
-    [, const N: usize] [T; N], |this| this.iter();
-    [] Vec<T>, |this| this.iter();
-    [] VecDeque<T>, |this| this.iter();
     [] LinkedList<T>, |this| this.iter();
-    [] BinaryHeap<T>, |this| this.iter();
     [] BTreeSet<T>, |this| this.iter();
     [, S: 'static] HashSet<T, S>, |this| this.iter();
 

@@ -258,7 +258,10 @@ fn expand(input: &DeriveInput) -> syn::Result<TokenStream> {
     } else {
         let traverse = forward(&shapes, quote!(traverse), quote!(&mut #krate::Tracer), &krate);
         let clear = forward(&shapes, quote!(clear), quote!(&#krate::Mutator), &krate);
-        (quote!(#traverse #clear), TokenStream::new())
+        let prefetch = forward(&shapes, quote!(prefetch), quote!(&#krate::Tracer), &krate);
+        let types = shapes.iter().flat_map(|shape| &shape.fields).map(|field| field.ty);
+        let indirect = quote!(const INDIRECT: bool = false #(|| <#types as #krate::Trace>::INDIRECT)*;);
+        (quote!(#indirect #traverse #prefetch #clear), TokenStream::new())
     };
     let finalize = container.finalize.map(|finalizer| finalize(finalizer, &krate));
 

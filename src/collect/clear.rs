@@ -26,6 +26,7 @@ pub(crate) fn clear<M: ObjectModel>(garbage: Garbage, m: &mut ModelMutator<M>) -
     let Garbage { objects, spared, .. } = garbage;
     for (at, &object) in objects.iter().enumerate() {
         if at % POLL == 0 && m.poll() != 0 {
+            m.model().cleared(m, true);
             m.park();
         }
         let core = m.core();
@@ -41,8 +42,10 @@ pub(crate) fn clear<M: ObjectModel>(garbage: Garbage, m: &mut ModelMutator<M>) -
                 let text = event::panic_message(payload);
                 core.hooks.unraisable_at(During::Clear, name, object.address(), text);
             }
+            core.model.cleared(m, false);
         }
     }
+    m.model().cleared(m, true);
     for (at, &object) in spared.iter().chain(&objects).enumerate() {
         if at % POLL == 0 && m.poll() != 0 {
             m.park();

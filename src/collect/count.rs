@@ -21,8 +21,8 @@ use crate::space::{GRANULE, PAGE_GRANULES, PageKind, Space};
 use crate::sync::{AtomicBool, AtomicU8, AtomicUsize, Mutex, Ordering};
 use crate::tracked::{self, State};
 
-/// Edges that are buffered before they are counted.
-const BATCH: usize = 512;
+/// Objects between the request for what an object leads to outside of the heap, and the look at it.
+const AHEAD: usize = 16;
 /// Pages that a worker takes at a time.
 const CHUNK: usize = 4;
 
@@ -105,31 +105,20 @@ pub(crate) fn object_at(space: &Space, granule: usize) -> Object {
     Object::new(unsafe { space.cell(granule) })
 }
 
-/// Where a worker counts, in signed bytes that wrap.
-trait Table {
-    /// Counts `by` up or down, at most 127; `true`: the byte has wrapped.
-    fn add(&mut self, granule: usize, by: i8) -> bool;
-}
-
-/// The heap's own table, for one worker at a time.
-impl Table for &[AtomicU8] {
-    #[inline(always)]
-    fn add(&mut self, granule: usize, by: i8) -> bool {
-        // Relaxed load and store: one worker, or the stop.
-        let (sum, wrapped) = (self[granule].load(Ordering::Relaxed) as i8).overflowing_add(by);
-        self[granule].store(sum as u8, Ordering::Relaxed);
-        wrapped
+/// Counts `by`, at most 127, up or down in a signed byte that wraps, and notes it if it does.
+#[inline(always)]
+fn add(table: &mut [u8], granule: usize, by: i8, spills: &mut Spills) {
+    let (sum, wrapped) = (table[granule] as i8).overflowing_add(by);
+    table[granule] = sum as u8;
+    if wrapped {
+        spill(spills, granule, if by > 0 { 256 } else { -256 });
     }
 }
 
-/// A worker's private table.
-impl Table for Vec<u8> {
-    #[inline(always)]
-    fn add(&mut self, granule: usize, by: i8) -> bool {
-        let (sum, wrapped) = (self[granule] as i8).overflowing_add(by);
-        self[granule] = sum as u8;
-        wrapped
-    }
+#[cold]
+#[inline(never)]
+fn spill(spills: &mut Spills, granule: usize, carry: i64) {
+    *spills.entry(granule as u32).or_default() += carry;
 }
 
 /// What the bytes have lost by wrapping, by granule.
@@ -204,7 +193,10 @@ pub(crate) fn count<M: ObjectModel>(
         let mut private = None;
         let result = guard_traversal(world, |at| {
             if index == 0 {
-                count_share(world, scope, &share, &stop, &mut core.space.counts(), &mut counts, at);
+                // The heap's own table is this worker's now.
+                exclusively(core.space.counts(), |table| {
+                    count_share(world, scope, &share, &stop, table, &mut counts, at);
+                });
             } else {
                 let table = private.insert(core.workers.take_table(core.space.counts().len()));
                 count_share(world, scope, &share, &stop, table, &mut counts, at);
@@ -227,12 +219,12 @@ pub(crate) fn count<M: ObjectModel>(
     }
 }
 
-fn count_share<M: ObjectModel, T: Table>(
+fn count_share<M: ObjectModel>(
     world: &World<'_, M>,
     scope: &Scope,
     share: &Share<'_>,
     stop: &AtomicBool,
-    table: &mut T,
+    table: &mut [u8],
     counts: &mut Counts,
     at: &mut Option<Object>,
 ) {
@@ -241,68 +233,66 @@ fn count_share<M: ObjectModel, T: Table>(
     let mut tracer = Tracer::new(space.base(), space.reserved_bytes());
     let young = scope.kind == CollectionKind::Young;
     let doubts = model.doubts();
-    let flush = |table: &mut T, tracer: &mut Tracer, spills: &mut Spills| {
-        for &edge in tracer.edges() {
-            let granule = space.granule(edge);
-            // In a full collection every tracked object is a candidate, and a byte counted for another is
-            // ignored. In a young one, edges to old objects must leave the table alone: it stays zero there.
-            if young && !tracked::is_young_candidate(State(&states[granule]).get()) {
-                continue;
-            }
-            if table.add(granule, 1) {
-                *spills.entry(granule as u32).or_default() += 256;
-            }
-        }
-        tracer.clear();
-    };
+    let prefetches = model.prefetches();
+    let mut candidates: Vec<u32> = Vec::with_capacity(PAGE_GRANULES);
     while let Some(pages) = share.take() {
         // Relaxed: see where it is set.
         if stop.load(Ordering::Relaxed) {
             return;
         }
         for &page in pages {
+            candidates.clear();
             for granule in space.starts(page as usize) {
                 let state = State(&states[granule]).get();
-                if !scope.contains(state) {
-                    let known_alive = usize::from(tracked::is_known_alive(state));
-                    counts.tracked += usize::from(tracked::is_candidate(state)) + known_alive;
-                    counts.candidates += known_alive;
-                    counts.known_alive += known_alive;
-                    continue;
+                let known_alive = usize::from(tracked::is_known_alive(state));
+                counts.tracked += usize::from(tracked::is_candidate(state)) + known_alive;
+                counts.known_alive += known_alive;
+                if scope.contains(state) {
+                    candidates.push(granule as u32);
                 }
+            }
+            counts.candidates += candidates.len();
+            for (index, &granule) in candidates.iter().enumerate() {
+                if prefetches && let Some(&ahead) = candidates.get(index + AHEAD) {
+                    let object = object_at(space, ahead as usize);
+                    *at = Some(object);
+                    // SAFETY: a candidate is alive, and the world is stopped.
+                    unsafe { model.prefetch(object, &mut tracer) };
+                }
+                let granule = granule as usize;
                 let object = object_at(space, granule);
-                counts.tracked += 1;
-                counts.candidates += 1;
                 *at = Some(object);
-                let mark = tracer.mark();
+                tracer.clear();
                 // SAFETY: a candidate is alive, and the world is stopped.
                 unsafe { model.traverse(object, &mut tracer) };
                 if tracer.take_unreadable() {
-                    tracer.truncate(mark);
+                    tracer.clear();
                     counts.unreadable.push(granule as u32);
                 }
                 // SAFETY: as above.
                 if !M::STABLE_DURING_STOP || (doubts && unsafe { model.is_doubted(object) }) {
-                    let edges = tracer.edges()[mark..].iter().map(|&edge| space.granule(edge) as u32);
+                    let edges = tracer.edges().iter().map(|&edge| space.granule(edge) as u32);
                     counts.kept.insert(granule as u32, edges.collect());
                 }
-                if tracer.mark() >= BATCH {
-                    flush(table, &mut tracer, &mut counts.spills);
+                for &edge in tracer.edges() {
+                    let target = space.granule(edge);
+                    // In a full collection every tracked object is a candidate, and a byte counted for another is
+                    // ignored. In a young one, edges to old objects must leave the table alone: it stays zero there.
+                    if young && !tracked::is_young_candidate(State(&states[target]).get()) {
+                        continue;
+                    }
+                    add(table, target, 1, &mut counts.spills);
                 }
                 // SAFETY: as above.
                 match unsafe { model.count(object) } {
-                    Some(n @ 0..128) => {
-                        if table.add(granule, -(n as i8)) {
-                            *counts.spills.entry(granule as u32).or_default() -= 256;
-                        }
-                    }
-                    Some(n) => *counts.spills.entry(granule as u32).or_default() -= n,
+                    Some(n @ 0..128) => add(table, granule, -(n as i8), &mut counts.spills),
+                    Some(n) => spill(&mut counts.spills, granule, -n),
                     None => counts.immortal.push(granule as u32),
                 }
             }
         }
     }
-    flush(table, &mut tracer, &mut counts.spills);
+    counts.candidates += counts.known_alive;
 }
 
 /// Adds the workers' private tables to the heap's, and leaves them zero.

@@ -23,13 +23,15 @@ use crate::collect::count::{
 use crate::event::{self, CollectionKind, Phase};
 use crate::model::ObjectModel;
 use crate::mutator::World;
-use crate::object::{Object, Tracer};
+use crate::object::{Object, Tracer, prefetch};
 use crate::space::Space;
 use crate::sync::{AtomicBool, AtomicU8, AtomicUsize, Mutex, Ordering, spin_loop, yield_now};
 use crate::tracked::{self, State};
 
 /// Objects between the request to memory and the look.
 const RING: usize = 64;
+/// Objects between the request for what an object leads to outside of the heap, and the look.
+const AHEAD: usize = 20;
 /// Roots in one chunk of shared work.
 const CHUNK: usize = 2048;
 /// What a worker keeps for itself when it gives work away, ring included.
@@ -120,18 +122,17 @@ impl Claims for Known<'_> {
 
 /// In step 5b: as a mark in the side table.
 #[derive(Clone, Copy)]
-struct Found<'a> {
+struct Found<'a, const YOUNG: bool> {
     states: &'a [AtomicU8],
     marks: &'a [AtomicU8],
-    young: bool,
     counts: &'a Counts,
 }
 
-impl Claims for Found<'_> {
+impl<const YOUNG: bool> Claims for Found<'_, YOUNG> {
     #[inline(always)]
     fn claim(&self, target: usize) -> bool {
         // In a young collection the table belongs to young candidates alone: it must stay zero elsewhere.
-        if self.young && !tracked::is_young_candidate(State(&self.states[target]).get()) {
+        if YOUNG && !tracked::is_young_candidate(State(&self.states[target]).get()) {
             return false;
         }
         // Relaxed: a duplicate is harmless; see the module's page.
@@ -153,6 +154,8 @@ struct Marker<'a, M: ObjectModel, C: Claims> {
     tracer: Tracer,
     stack: Vec<u32>,
     met: Met,
+    /// Whether the model has more to prefetch than objects.
+    prefetches: bool,
 }
 
 /// What a worker has met and could not deal with.
@@ -190,15 +193,12 @@ impl<M: ObjectModel, C: Claims> Marker<'_, M, C> {
         {
             self.compare(granule, object, counts);
         }
-        self.stack.reserve(self.tracer.edges().len());
-        for &edge in self.tracer.edges() {
-            let target = self.space.granule(edge);
-            let fresh = self.claims.claim(target);
-            push_if(&mut self.stack, target as u32, fresh);
-        }
+        let space = self.space;
+        let edges = self.tracer.edges().iter().map(|&edge| space.granule(edge));
+        push_claimed(&mut self.stack, self.claims, edges);
     }
 
-    /// Abandons the collection if a doubted object shows others than it did when references were counted.
+    /// Objects that have kept what counting saw in them must show the same again.
     #[cold]
     fn compare(&self, granule: u32, object: Object, counts: &Counts) {
         let Some(kept) = counts.kept.get(&granule) else { return };
@@ -215,12 +215,8 @@ impl<M: ObjectModel, C: Claims> Marker<'_, M, C> {
     /// As `scan`, from what the counting pass saw.
     fn scan_kept(&mut self, granule: u32) {
         let edges = self.claims.counts().and_then(|counts| counts.kept.get(&granule));
-        let edges = edges.map_or(&[][..], |edges| edges);
-        self.stack.reserve(edges.len());
-        for &target in edges {
-            let fresh = self.claims.claim(target as usize);
-            push_if(&mut self.stack, target, fresh);
-        }
+        let edges = edges.map_or(&[][..], |edges| edges).iter().map(|&target| target as usize);
+        push_claimed(&mut self.stack, self.claims, edges);
     }
 
     /// A field of the object cannot be read. If counting could not read it either, or will not look at the object,
@@ -243,7 +239,10 @@ impl<M: ObjectModel, C: Claims> Marker<'_, M, C> {
             if head - tail < RING
                 && let Some(granule) = self.stack.pop()
             {
-                prefetch(self.space.address(granule as usize));
+                let address: *const u8 = std::ptr::without_provenance(self.space.address(granule as usize));
+                // The second line too: half of all objects are longer than one, or cross into it.
+                prefetch(address);
+                prefetch(address.wrapping_add(64));
                 ring[head % RING] = granule;
                 head += 1;
                 if head - tail < RING {
@@ -252,6 +251,13 @@ impl<M: ObjectModel, C: Claims> Marker<'_, M, C> {
             }
             if head == tail {
                 return;
+            }
+            if self.prefetches && head - tail > AHEAD {
+                // Its own bytes are here by now; what they lead to is not.
+                let object = object_at(self.space, ring[(tail + AHEAD) % RING] as usize);
+                *at = Some(object);
+                // SAFETY: only candidates are pushed; they are alive, and the world is stopped.
+                unsafe { self.model.prefetch(object, &mut self.tracer) };
             }
             self.scan(ring[tail % RING], at);
             tail += 1;
@@ -273,30 +279,23 @@ impl<M: ObjectModel, C: Claims> Marker<'_, M, C> {
     }
 }
 
-/// Pushes onto a stack that has room, or does not.
+/// Pushes those of `targets` that the caller is the first to claim.
+///
+/// All are written, and only the claimed ones counted: no branch, for the reason given at [`Claims::claim`]. The
+/// stack's length is in a register meanwhile: through memory, each edge would wait for the one before.
 #[inline(always)]
-fn push_if(stack: &mut Vec<u32>, granule: u32, yes: bool) {
-    debug_assert!(stack.len() < stack.capacity());
-    // SAFETY: the callers have reserved the room. The element is written before it is counted.
-    unsafe {
-        stack.as_mut_ptr().add(stack.len()).write(granule);
-        stack.set_len(stack.len() + usize::from(yes));
+fn push_claimed<C: Claims>(stack: &mut Vec<u32>, claims: C, targets: impl ExactSizeIterator<Item = usize>) {
+    stack.reserve(targets.len());
+    let mut len = stack.len();
+    let elements = stack.as_mut_ptr();
+    for target in targets {
+        let fresh = claims.claim(target);
+        // SAFETY: there is room for all targets. An element is written before it is counted.
+        unsafe { elements.add(len).write(target as u32) };
+        len += usize::from(fresh);
     }
-}
-
-/// Asks memory for the first bytes of an object.
-#[inline(always)]
-fn prefetch(address: usize) {
-    #[cfg(target_arch = "x86_64")]
-    // SAFETY: a prefetch has no effect but on caches, whatever the address.
-    unsafe {
-        use core::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-        // The second line too: half of all objects are longer than one, or cross into it.
-        _mm_prefetch::<_MM_HINT_T0>(std::ptr::without_provenance(address));
-        _mm_prefetch::<_MM_HINT_T0>(std::ptr::without_provenance(address + 64));
-    }
-    #[cfg(not(target_arch = "x86_64"))]
-    let _ = address;
+    // SAFETY: as above.
+    unsafe { stack.set_len(len) };
 }
 
 /// Step 3. Marks what the roots that the runtime has named lead to as alive: it is no candidate of this collection.
@@ -335,9 +334,20 @@ pub(crate) fn mark<M: ObjectModel>(
 ) -> Result<(), Abandoned> {
     let _phase = event::phase(Phase::Mark);
     counts.unreadable.sort_unstable();
+    match scope.kind {
+        CollectionKind::Young => mark_from::<M, true>(world, counts, roots, workers),
+        CollectionKind::Full => mark_from::<M, false>(world, counts, roots, workers),
+    }
+}
+
+fn mark_from<M: ObjectModel, const YOUNG: bool>(
+    world: &World<'_, M>,
+    counts: &Counts,
+    roots: Roots,
+    workers: usize,
+) -> Result<(), Abandoned> {
     let space = &world.core().space;
-    let young = scope.kind == CollectionKind::Young;
-    let claims = Found { states: space.states(), marks: space.counts(), young, counts: &*counts };
+    let claims = Found::<YOUNG> { states: space.states(), marks: space.counts(), counts };
     let Met { doubtful, .. } = drive(world, claims, roots.stacks, workers)?;
     if doubtful.is_empty() {
         Ok(())
@@ -353,7 +363,7 @@ fn marker<'a, M: ObjectModel, C: Claims>(
 ) -> Marker<'a, M, C> {
     let (space, model) = (&world.core().space, &world.core().model);
     let tracer = Tracer::new(space.base(), space.reserved_bytes());
-    Marker { space, model, claims, tracer, stack, met: Met::default() }
+    Marker { space, model, claims, tracer, stack, met: Met::default(), prefetches: model.prefetches() }
 }
 
 /// Marks what the claimed objects on `stacks` lead to; and tells what was met on the way.
@@ -396,9 +406,9 @@ fn drive<M: ObjectModel, C: Claims>(
 /// Looks again, alone (in a pool of its own, where nobody is idle and given work), at objects that counting could
 /// read and marking could not: whoever has the lock is an unattached thread and may let go of it. If it does not, the collection is abandoned.
 #[cold]
-fn resolve_doubt<M: ObjectModel>(
+fn resolve_doubt<M: ObjectModel, C: Claims>(
     world: &World<'_, M>,
-    mut marker: Marker<'_, M, Found<'_>>,
+    mut marker: Marker<'_, M, C>,
     pool: &Pool,
 ) -> Result<(), Abandoned> {
     let mut left = PATIENCE;

@@ -29,11 +29,13 @@ pub(crate) static INFO: TypeInfo = TypeInfo {
     offset: 0,
     tracked: true,
     traverse,
+    prefetch: None,
     clear,
     finalize: Some(finalize),
     has_finalizer: Some(has_finalizer),
     legacy: Some(legacy),
     drop: None,
+    end: None,
     dealloc: Some(dealloc),
 };
 
@@ -240,7 +242,8 @@ pub(crate) fn note_dict_visit() {
 ///
 /// The guard of traversals is on: the handler may do what it may in a stop.
 unsafe fn walk(m: &Mutator, object: NonNull<RawObject>) -> Result<Vec<usize>, Fault> {
-    let mut tracer = Tracer::new(0, usize::MAX);
+    // From 1 on: nothing lies at 0.
+    let mut tracer = Tracer::new(1, usize::MAX);
     let guard = safepoint::traversing();
     // SAFETY: a living object, as the caller says, that nobody changes meanwhile.
     let result = crate::event::guarded(|| unsafe { traverse(object.cast(), &mut tracer) });

@@ -231,7 +231,8 @@ fn loom_owners_last_drop_meets_a_stranger() {
 
 /// Two strangers drop the last references while the owner drops its own.
 ///
-/// Mutations: `drop_merged` is `Acquire` alone, or answers `Dead` one early.
+/// Mutations: `drop_merged` is `Acquire` alone, or answers `Dead` one early; a contended drop queues an object that its
+/// owner is just merging (without `owner != NOBODY`).
 #[test]
 fn loom_two_strangers_share_what_the_owner_leaves() {
     let make = || {

@@ -28,6 +28,8 @@
 //! * *clone*, *drop* by the owner: a plain load and store of `local`.
 //! * *last local drop*: `local` 1 → 0. Nothing shared and no flags: dead, without a read-modify-write.
 //!   Else the object is merged.
+//! * *foreign drop* that has met another foreign count: queues the object too, so that it is merged: what many
+//!   threads count is counted by one instruction each then.
 //! * *foreign drop* of a biased object: one CAS takes the reference away **and**, when the shared
 //!   half becomes negative, sets `QUEUED`. In two steps the owner could see the decrement, merge to
 //!   zero and free the object before the flag is set.
@@ -304,6 +306,7 @@ impl Header {
     #[inline]
     pub(crate) fn drop_shared(&self) -> Dropped {
         let mut shared = self.shared.load(Ordering::Relaxed);
+        let mut contended = false;
         loop {
             if shared & IMMORTAL != 0 {
                 return Dropped::Alive;
@@ -314,7 +317,10 @@ impl Header {
             // Before the CAS: after it the reference is gone, and with it the right to look.
             let owner = self.owner();
             let mut less = shared.wrapping_sub(ONE);
-            let enqueue = count_of(less) < 0 && shared & QUEUED == 0;
+            // An object that several threads count at once is better off merged: then one instruction does, where
+            // this loop tries again and again. Without an owner it is just being merged (`merge_last`).
+            let hot = contended && owner != NOBODY;
+            let enqueue = (count_of(less) < 0 || hot) && shared & QUEUED == 0;
             if enqueue {
                 less |= QUEUED;
             }
@@ -326,7 +332,7 @@ impl Header {
             match self.shared.compare_exchange_weak(shared, less, Ordering::Release, Ordering::Relaxed) {
                 Ok(_) if enqueue => return Dropped::Enqueue(owner),
                 Ok(_) => return Dropped::Alive,
-                Err(now) => shared = now,
+                Err(now) => (shared, contended) = (now, shared != now),
             }
         }
     }

@@ -1255,7 +1255,12 @@ unsafe impl ObjectModel for Managed {
 
     fn attached(&self, m: &Raw) {
         // SeqCst: see `publish_retired`.
-        m.local().seen.store(self.epoch.load(Ordering::SeqCst), Ordering::SeqCst);
+        let epoch = self.epoch.load(Ordering::SeqCst);
+        // Mostly it stands there already: nobody has retired anything. Relaxed: this thread's own last word, or a
+        // stop's, which happened before this. The load of the epoch is what orders.
+        if m.local().seen.load(Ordering::Relaxed) != epoch {
+            m.local().seen.store(epoch, Ordering::SeqCst);
+        }
         drain_deferred(m);
     }
 

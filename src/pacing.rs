@@ -29,8 +29,8 @@ pub struct Pacing {
     pub young_objects: usize,
     /// New bytes that make a young collection due.
     pub young_bytes: usize,
-    /// Growth of the old set, in objects or bytes, that makes a full collection due: 1.0 means twice
-    /// what survived the last one.
+    /// Growth of the old set that makes a full collection due: 1.0 means twice the objects that survived the last one.
+    /// After a full collection that freed less than an eighth the heap waits for twice the growth: it is being built.
     pub full_growth: f64,
     /// Objects below which the old set never makes a full collection due.
     pub full_minimum: usize,
@@ -141,6 +141,10 @@ pub(crate) struct Pace {
     /// What survived young collections since the last full one, and that one.
     grown_objects: AtomicUsize,
     old_objects: AtomicUsize,
+    /// The last full collection freed next to nothing.
+    lean: AtomicBool,
+    /// What the running collection has found, and is destroying.
+    burying: AtomicUsize,
     /// Bytes that unattached threads have dropped and nobody has freed yet.
     deferred: AtomicU64,
     /// What the services' user has said: the other half of `held_off`.
@@ -180,6 +184,8 @@ impl Pace {
             new_objects: AtomicUsize::new(0),
             new_bytes: AtomicUsize::new(0),
             grown_objects: AtomicUsize::new(0),
+            lean: AtomicBool::new(false),
+            burying: AtomicUsize::new(0),
             old_objects: AtomicUsize::new(0),
             deferred: AtomicU64::new(0),
             enabled: AtomicBool::new(true),
@@ -371,19 +377,31 @@ impl Pace {
         }
         let old = self.old_objects.load(Ordering::Relaxed);
         let grown = self.grown_objects.load(Ordering::Relaxed);
-        let allowed = (old as f64 * policy.full_growth).max(policy.full_minimum as f64);
+        let growth = policy.full_growth * if self.lean.load(Ordering::Relaxed) { 2.0 } else { 1.0 };
+        let allowed = (old as f64 * growth).max(policy.full_minimum as f64);
         if grown as f64 > allowed { Due::Full } else { Due::Young }
     }
 
     /// Whether allocation has run so far ahead of the collection that is running, that it should wait.
     ///
     /// Destroying garbage costs more than making it: without this, threads that allocate while another one
-    /// collects would make each collection larger than the one before.
+    /// collects would make each collection larger than the one before. Half of what is being destroyed may be made
+    /// meanwhile, so that a large collection slows nobody down, and the next is smaller all the same.
     pub(crate) fn is_overdue(&self) -> bool {
         const AHEAD: usize = 4;
+        let burying = self.burying.load(Ordering::Relaxed);
+        let young = self.young_objects.load(Ordering::Relaxed);
+        let objects = young.saturating_mul(AHEAD).max(burying / 2);
+        // As many bytes more as objects.
+        let bytes = self.young_bytes.load(Ordering::Relaxed).saturating_mul(objects / young.max(1));
         self.held_off.load(Ordering::Relaxed) == 0
-            && (self.new_objects.load(Ordering::Relaxed) / AHEAD > self.young_objects.load(Ordering::Relaxed)
-                || self.new_bytes.load(Ordering::Relaxed) / AHEAD > self.young_bytes.load(Ordering::Relaxed))
+            && (self.new_objects.load(Ordering::Relaxed) > objects
+                || self.new_bytes.load(Ordering::Relaxed) > bytes)
+    }
+
+    /// The running collection is over.
+    pub(crate) fn buried(&self) {
+        self.burying.store(0, Ordering::Relaxed);
     }
 
     /// A young collection looked at `candidates` and found `dead` of them unreachable.
@@ -391,6 +409,7 @@ impl Pace {
         self.new_objects.store(0, Ordering::Relaxed);
         self.new_bytes.store(0, Ordering::Relaxed);
         self.banked.store(0, Ordering::Relaxed);
+        self.burying.store(dead, Ordering::Relaxed);
         let survivors = candidates - dead.min(candidates);
         let grown = self.grown_objects.fetch_add(survivors, Ordering::Relaxed) + survivors;
         let policy = self.policy.lock();
@@ -413,13 +432,15 @@ impl Pace {
         self.young_bytes.store(policy.young_bytes.saturating_mul(scale.max(1)), Ordering::Relaxed);
     }
 
-    /// A full collection left `survivors` tracked objects.
-    pub(crate) fn after_full(&self, survivors: usize) {
+    /// A full collection looked at `candidates` and found `dead` of them unreachable.
+    pub(crate) fn after_full(&self, candidates: usize, dead: usize) {
+        self.burying.store(dead, Ordering::Relaxed);
+        self.lean.store(dead * 8 < candidates, Ordering::Relaxed);
         self.new_objects.store(0, Ordering::Relaxed);
         self.new_bytes.store(0, Ordering::Relaxed);
         self.banked.store(0, Ordering::Relaxed);
         self.grown_objects.store(0, Ordering::Relaxed);
-        self.old_objects.store(survivors, Ordering::Relaxed);
+        self.old_objects.store(candidates - dead.min(candidates), Ordering::Relaxed);
     }
 
     /// New cells since the last collection.
@@ -469,7 +490,7 @@ mod tests {
             young += 1;
             assert!(young < 20);
         }
-        p.after_full(1_000_000);
+        p.after_full(1_000_000, 0);
         for _ in 0..10 {
             p.taken(1 << 20, 0);
             p.after_young(1 << 17, 0);

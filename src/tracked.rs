@@ -64,12 +64,6 @@ pub(crate) fn is_candidate(state: u8) -> bool {
     state & FULL == TRACKED
 }
 
-/// Whether an object in this state would be a candidate of the running full collection, had no known root led to it.
-#[inline(always)]
-pub(crate) fn is_known_alive(state: u8) -> bool {
-    state & FULL == TRACKED | ALIVE
-}
-
 /// Whether an object in this state takes part in a young collection.
 #[inline(always)]
 pub(crate) fn is_young_candidate(state: u8) -> bool {

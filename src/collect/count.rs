@@ -16,7 +16,7 @@ use std::collections::HashMap;
 use crate::event::{self, CollectionKind, Phase};
 use crate::model::ObjectModel;
 use crate::mutator::World;
-use crate::object::{Object, Tracer};
+use crate::object::{Object, Tracer, prefetch};
 use crate::space::{GRANULE, PAGE_GRANULES, PageKind, Space};
 use crate::sync::{AtomicBool, AtomicU8, AtomicUsize, Mutex, Ordering};
 use crate::tracked::{self, State};
@@ -67,6 +67,31 @@ impl Scope {
         state & self.mask == tracked::TRACKED
     }
 
+    /// Looks for candidates among the states of a page, of which the first is that of granule `first`, eight at a time.
+    fn gather(&self, states: &[u8], first: usize, candidates: &mut Vec<u32>, counts: &mut Counts) {
+        let (words, rest) = states.as_chunks::<8>();
+        let mut last = [0; 8];
+        last[..rest.len()].copy_from_slice(rest);
+        let before = candidates.len();
+        for (at, bytes) in words.iter().chain([&last]).enumerate() {
+            let word = u64::from_le_bytes(*bytes);
+            if word == 0 {
+                continue;
+            }
+            let known_alive = matching(word, tracked::FULL, tracked::TRACKED | tracked::ALIVE).count_ones();
+            let tracked = matching(word, tracked::FULL, tracked::TRACKED).count_ones();
+            counts.tracked += (tracked + known_alive) as usize;
+            counts.candidates += known_alive as usize;
+            counts.known_alive += known_alive as usize;
+            let mut found = matching(word, self.mask, tracked::TRACKED);
+            while found != 0 {
+                candidates.push((first + 8 * at) as u32 + found.trailing_zeros() / 8);
+                found &= found - 1;
+            }
+        }
+        counts.candidates += candidates.len() - before;
+    }
+
     /// Upper bound of the number of candidates, for deciding how many workers are worth it.
     pub(crate) fn cells(&self, space: &Space) -> usize {
         self.pages.iter().map(|&p| space.starts(p as usize).len()).sum()
@@ -75,6 +100,59 @@ impl Scope {
     /// Hands the pages out to workers, a few at a time.
     pub(crate) fn share(&self) -> Share<'_> {
         Share { pages: &self.pages, next: AtomicUsize::new(0) }
+    }
+}
+
+/// Of eight bytes in a word, those that have of the bits of `mask` just those of `value`: by their highest bits.
+#[inline(always)]
+fn matching(word: u64, mask: u8, value: u8) -> u64 {
+    const EACH: u64 = 0x0101_0101_0101_0101;
+    const LOW: u64 = 0x7f * EACH;
+    let differs = (word & (EACH * u64::from(mask))) ^ (EACH * u64::from(value));
+    // A byte is 0 if adding 0x7f to its low bits reaches the highest bit no more than that bit was set.
+    !(((differs & LOW) + LOW) | differs | LOW)
+}
+
+/// Entries of a side table from which on it is too large for the caches, and is asked for ahead: that of 256 MiB.
+const FAR: usize = 8 << 20;
+
+/// Whether table entries are to be asked for ahead. Always in stress mode, so that small heaps show it too.
+pub(crate) fn is_far<M: ObjectModel>(world: &World<'_, M>, entries: usize) -> bool {
+    entries >= FAR || world.core().stress
+}
+
+/// Targets whose table entries have been asked for and not yet been looked at.
+#[derive(Debug)]
+pub(crate) struct Delay {
+    ring: [u32; Self::LEN],
+    count: usize,
+}
+
+impl Default for Delay {
+    fn default() -> Self {
+        Self { ring: [0; Self::LEN], count: 0 }
+    }
+}
+
+impl Delay {
+    const LEN: usize = 64;
+
+    /// Asks for the entry of `target`, and gives back the target whose entry has arrived by now.
+    #[inline(always)]
+    pub(crate) fn swap(&mut self, target: usize, entry: *const u8) -> Option<usize> {
+        prefetch(entry);
+        let at = self.count % Self::LEN;
+        let before = std::mem::replace(&mut self.ring[at], target as u32);
+        self.count += 1;
+        (self.count > Self::LEN).then_some(before as usize)
+    }
+
+    /// Calls `f` with the targets that are left.
+    pub(crate) fn drain(&mut self, mut f: impl FnMut(usize)) {
+        for at in self.count.saturating_sub(Self::LEN)..self.count {
+            f(self.ring[at % Self::LEN] as usize);
+        }
+        self.count = 0;
     }
 }
 
@@ -234,6 +312,11 @@ fn count_share<M: ObjectModel>(
     let young = scope.kind == CollectionKind::Young;
     let doubts = model.doubts();
     let prefetches = model.prefetches();
+    // In a full collection every tracked object is a candidate, and a byte counted for another is ignored. In a
+    // young one, edges to old objects must leave the table alone: it stays zero there.
+    let is_candidate = |target: usize| !young || tracked::is_young_candidate(State(&states[target]).get());
+    let (far, entries) = (is_far(world, table.len()), table.as_ptr());
+    let mut delay = Delay::default();
     let mut candidates: Vec<u32> = Vec::with_capacity(PAGE_GRANULES);
     while let Some(pages) = share.take() {
         // Relaxed: see where it is set.
@@ -242,17 +325,16 @@ fn count_share<M: ObjectModel>(
         }
         for &page in pages {
             candidates.clear();
-            for granule in space.starts(page as usize) {
-                let state = State(&states[granule]).get();
-                let known_alive = usize::from(tracked::is_known_alive(state));
-                counts.tracked += usize::from(tracked::is_candidate(state)) + known_alive;
-                counts.known_alive += known_alive;
-                if scope.contains(state) {
-                    candidates.push(granule as u32);
-                }
-            }
-            counts.candidates += candidates.len();
+            let Some(range) = granules_of(space, page) else { continue };
+            // Nobody changes a state while references are counted.
+            plainly(&states[range.clone()], |bytes| {
+                scope.gather(bytes, range.start, &mut candidates, counts)
+            });
             for (index, &granule) in candidates.iter().enumerate() {
+                if let Some(&far_ahead) = candidates.get(index + 2 * AHEAD) {
+                    // In a full collection one after the other, which the machine would guess; in a young one far apart.
+                    prefetch(object_at(space, far_ahead as usize).as_ptr().as_ptr());
+                }
                 if prefetches && let Some(&ahead) = candidates.get(index + AHEAD) {
                     let object = object_at(space, ahead as usize);
                     *at = Some(object);
@@ -275,13 +357,14 @@ fn count_share<M: ObjectModel>(
                     counts.kept.insert(granule as u32, edges.collect());
                 }
                 for &edge in tracer.edges() {
-                    let target = space.granule(edge);
-                    // In a full collection every tracked object is a candidate, and a byte counted for another is
-                    // ignored. In a young one, edges to old objects must leave the table alone: it stays zero there.
-                    if young && !tracked::is_young_candidate(State(&states[target]).get()) {
-                        continue;
+                    let mut target = space.granule(edge);
+                    if far {
+                        let Some(before) = delay.swap(target, entries.wrapping_add(target)) else { continue };
+                        target = before;
                     }
-                    add(table, target, 1, &mut counts.spills);
+                    if is_candidate(target) {
+                        add(table, target, 1, &mut counts.spills);
+                    }
                 }
                 // SAFETY: as above.
                 match unsafe { model.count(object) } {
@@ -292,7 +375,11 @@ fn count_share<M: ObjectModel>(
             }
         }
     }
-    counts.candidates += counts.known_alive;
+    delay.drain(|target| {
+        if is_candidate(target) {
+            add(table, target, 1, &mut counts.spills);
+        }
+    });
 }
 
 /// Adds the workers' private tables to the heap's, and leaves them zero.
@@ -369,6 +456,19 @@ pub(crate) fn exclusively<R>(bytes: &[AtomicU8], f: impl FnOnce(&mut [u8]) -> R)
     // SAFETY: an atomic byte has the layout of a byte and may be written through a shared reference; nobody
     // else accesses these now (rule of this function, which all callers state).
     f(unsafe { std::slice::from_raw_parts_mut(bytes.as_ptr().cast::<u8>().cast_mut(), bytes.len()) })
+}
+
+/// Table bytes as plain memory, as `exclusively`, for scans that only read. Nobody writes them meanwhile.
+#[cfg(not(all(test, loom)))]
+fn plainly<R>(bytes: &[AtomicU8], f: impl FnOnce(&[u8]) -> R) -> R {
+    // SAFETY: an atomic byte has the layout of a byte; nobody writes these now (rule of this function, which all
+    // callers state).
+    f(unsafe { std::slice::from_raw_parts(bytes.as_ptr().cast::<u8>(), bytes.len()) })
+}
+
+#[cfg(all(test, loom))]
+fn plainly<R>(bytes: &[AtomicU8], f: impl FnOnce(&[u8]) -> R) -> R {
+    f(&bytes.iter().map(|byte| byte.load(Ordering::Relaxed)).collect::<Vec<u8>>())
 }
 
 #[cfg(all(test, loom))]
@@ -470,4 +570,39 @@ pub(crate) fn roots<M: ObjectModel>(
         State(&states[granule as usize]).untrack();
     }
     std::mem::take(&mut *all.lock())
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::tracked::{ALIVE, DYING, FROZEN, FULL, LIVE, OLD, TRACKED, YOUNG};
+
+    #[test]
+    fn bytes_of_a_word_are_matched_one_by_one() {
+        let some =
+            [0, TRACKED, LIVE | TRACKED, LIVE | TRACKED | OLD, FROZEN | TRACKED, ALIVE | TRACKED, DYING, 255];
+        for start in 0..some.len() {
+            let bytes: [u8; 8] = std::array::from_fn(|at| some[(start + at * 3) % some.len()]);
+            for (mask, value) in
+                [(FULL, TRACKED), (YOUNG, TRACKED), (FULL, TRACKED | ALIVE), (255, 0), (0, 0)]
+            {
+                let found = matching(u64::from_le_bytes(bytes), mask, value);
+                let expected = bytes.map(|byte| if byte & mask == value { 0x80 } else { 0 });
+                assert_eq!(found.to_le_bytes(), expected, "{bytes:?} {mask} {value}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_delayed_comes_back_once_and_in_order() {
+        for n in [0, 1, Delay::LEN - 1, Delay::LEN, Delay::LEN + 1, 1000] {
+            let mut delay = Delay::default();
+            for round in 0..2 {
+                let mut seen: Vec<usize> =
+                    (0..n).filter_map(|target| delay.swap(target, std::ptr::null())).collect();
+                delay.drain(|target| seen.push(target));
+                assert_eq!(seen, (0..n).collect::<Vec<_>>(), "round {round}");
+            }
+        }
+    }
 }

@@ -18,7 +18,8 @@ use crossbeam_deque::{Injector, Steal};
 use crossbeam_utils::CachePadded;
 
 use crate::collect::count::{
-    Abandoned, Counts, LANES, Roots, Scope, exclusively, granules_of, guard_traversal, object_at,
+    Abandoned, Counts, Delay, LANES, Roots, Scope, exclusively, granules_of, guard_traversal, is_far,
+    object_at,
 };
 use crate::event::{self, CollectionKind, Phase};
 use crate::model::ObjectModel;
@@ -94,6 +95,9 @@ trait Claims: Copy + Sync {
     /// the loads of the next edges' notes from overlapping.
     fn claim(&self, target: usize) -> bool;
 
+    /// Where the note about a granule lies.
+    fn entry(&self, target: usize) -> *const u8;
+
     /// What counting has seen, where it has been done.
     fn counts(&self) -> Option<&Counts>;
 }
@@ -113,6 +117,11 @@ impl Claims for Known<'_> {
         let fresh = tracked::is_candidate(state);
         self.states[target].store(if fresh { state | tracked::ALIVE } else { state }, Ordering::Relaxed);
         fresh
+    }
+
+    #[inline(always)]
+    fn entry(&self, target: usize) -> *const u8 {
+        self.states.as_ptr().wrapping_add(target).cast()
     }
 
     fn counts(&self) -> Option<&Counts> {
@@ -141,6 +150,11 @@ impl<const YOUNG: bool> Claims for Found<'_, YOUNG> {
         fresh
     }
 
+    #[inline(always)]
+    fn entry(&self, target: usize) -> *const u8 {
+        self.marks.as_ptr().wrapping_add(target).cast()
+    }
+
     fn counts(&self) -> Option<&Counts> {
         Some(self.counts)
     }
@@ -156,6 +170,9 @@ struct Marker<'a, M: ObjectModel, C: Claims> {
     met: Met,
     /// Whether the model has more to prefetch than objects.
     prefetches: bool,
+    /// Whether the side tables are so large that they are asked for ahead too.
+    far: bool,
+    delay: Delay,
 }
 
 /// What a worker has met and could not deal with.
@@ -193,9 +210,16 @@ impl<M: ObjectModel, C: Claims> Marker<'_, M, C> {
         {
             self.compare(granule, object, counts);
         }
-        let space = self.space;
+        let (space, claims) = (self.space, self.claims);
         let edges = self.tracer.edges().iter().map(|&edge| space.granule(edge));
-        push_claimed(&mut self.stack, self.claims, edges);
+        if !self.far {
+            return push_claimed(&mut self.stack, claims, edges);
+        }
+        for target in edges {
+            if let Some(before) = self.delay.swap(target, claims.entry(target)) {
+                push_claimed(&mut self.stack, claims, std::iter::once(before));
+            }
+        }
     }
 
     /// Objects that have kept what counting saw in them must show the same again.
@@ -250,7 +274,13 @@ impl<M: ObjectModel, C: Claims> Marker<'_, M, C> {
                 }
             }
             if head == tail {
-                return;
+                // What waits for its table entry may be the rest of the graph.
+                let (stack, claims) = (&mut self.stack, self.claims);
+                self.delay.drain(|target| push_claimed(stack, claims, std::iter::once(target)));
+                if self.stack.is_empty() {
+                    return;
+                }
+                continue;
             }
             if self.prefetches && head - tail > AHEAD {
                 // Its own bytes are here by now; what they lead to is not.
@@ -363,7 +393,17 @@ fn marker<'a, M: ObjectModel, C: Claims>(
 ) -> Marker<'a, M, C> {
     let (space, model) = (&world.core().space, &world.core().model);
     let tracer = Tracer::new(space.base(), space.reserved_bytes());
-    Marker { space, model, claims, tracer, stack, met: Met::default(), prefetches: model.prefetches() }
+    Marker {
+        space,
+        model,
+        claims,
+        tracer,
+        stack,
+        met: Met::default(),
+        prefetches: model.prefetches(),
+        far: is_far(world, space.counts().len()),
+        delay: Delay::default(),
+    }
 }
 
 /// Marks what the claimed objects on `stacks` lead to; and tells what was met on the way.
@@ -487,7 +527,8 @@ pub(crate) fn sweep<M: ObjectModel>(world: &World<'_, M>, scope: &Scope, workers
         });
     });
     let mut unreachable = std::mem::take(&mut *all.lock());
-    // In address order, whoever found them: clearing then walks memory forwards, and runs repeat.
-    unreachable.sort_unstable();
+    // In address order, whoever found them: clearing then walks memory forwards, and runs repeat. Each worker's pages
+    // went up, so this is a merge of few runs, which the stable sort finds.
+    unreachable.sort();
     unreachable
 }

@@ -149,6 +149,7 @@ pub(crate) fn collect<M: ObjectModel>(
         core.notices.starts(&core.hooks, report.generation, what.quiet);
     }
     let result = run(m, &mut report);
+    core.pace.buried();
     core.pace.remember_memory();
     report.duration = begun.elapsed();
     if result.is_ok() {
@@ -275,7 +276,7 @@ fn find<M: ObjectModel>(
     report.unreachable = granules.len();
     match report.kind {
         CollectionKind::Young => core.pace.after_young(report.candidates, granules.len()),
-        CollectionKind::Full => core.pace.after_full(report.candidates - granules.len()),
+        CollectionKind::Full => core.pace.after_full(report.candidates, granules.len()),
     }
     let unreachable = finalize::claim(world, &granules);
     if core.stress {

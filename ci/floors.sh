@@ -10,7 +10,7 @@ floors='
 1 header object collect::workers
 2 space arena tracked roots weak safepoint current
 3 mutator pacing model
-4 collect managed
+4 collect managed discard
 5 heap gc cell slot slice trace inspect dynamic services
 '
 siblings=2
@@ -20,6 +20,8 @@ exceptions='
 arena space: an arena is an allocator over the pages of a space
 safepoint current: its own child module, in a file of its own
 model heap: re-exports ModelHeap, so that a model has one module to look at; uses nothing of it
+managed trace: a value that waits to be dropped says what it leads to
+discard trace: the same
 managed heap: type tables are given the mutator as an opaque pointer, cast back to Mutator here
 '
 

@@ -6,7 +6,9 @@
 //! that it is dropped, the counts that it leads to have been asked for, and have arrived: at once where the
 //! value is a handle, in a round of its own where the handles lie in a buffer that must be fetched first.
 //!
-//! A value stays in its [`Discarded`] until that is dropped, so none is lost, whatever panics.
+//! A value stays in its [`Discarded`] until that is dropped, so none is lost, whatever panics: they are dropped by the collection
+//! (`Managed::cleared`), or at the latest when the mutator ends. Discarded values run destructors, and these may clear
+//! something themselves: nothing is being cleared at that time, so what they take out is dropped at once.
 
 use std::cell::{Cell, RefCell};
 use std::mem::MaybeUninit;
@@ -30,38 +32,50 @@ struct Discarded {
     from: Object,
 }
 
+/// # Safety
+///
+/// `value` points to a live `T`.
+unsafe fn fetch<T: Trace>(value: *const u8) {
+    // SAFETY: as the caller says.
+    unsafe { &*value.cast::<T>() }.fetch_targets();
+}
+
+/// # Safety
+///
+/// As for [`fetch`], and the caller gives the value up.
+unsafe fn drop_in_place<T>(value: *mut u8) {
+    // SAFETY: as the caller says.
+    unsafe { value.cast::<T>().drop_in_place() };
+}
+
 impl Discarded {
-    /// Keeps the value, or gives it back if it is too large.
+    /// Whether there is room for a `T`.
+    const fn fits<T>() -> bool {
+        size_of::<T>() <= size_of::<[u64; WORDS]>() && align_of::<T>() <= align_of::<u64>()
+    }
+
+    /// Adds a value that fits. In its place at once: built elsewhere and copied, the copy's wide loads would wait for the
+    /// narrow stores before them.
     #[inline(always)]
-    fn new<T: Trace>(value: T, from: Object) -> Result<Self, T> {
-        /// # Safety
-        ///
-        /// `value` points to a live `T`.
-        unsafe fn fetch<T: Trace>(value: *const u8) {
-            // SAFETY: as the caller says.
-            unsafe { &*value.cast::<T>() }.fetch_targets();
+    fn push<T: Trace>(values: &mut Vec<Self>, value: T, from: Object) {
+        assert!(const { Self::fits::<T>() });
+        values.reserve(1);
+        let place = values.as_mut_ptr();
+        // SAFETY: there is room for one more, whose fields are all written before it is counted; the value fits.
+        unsafe {
+            let place = place.add(values.len());
+            (&raw mut (*place).value).cast::<T>().write(value);
+            (&raw mut (*place).fetch).write(if T::INDIRECT { Some(fetch::<T>) } else { None });
+            (&raw mut (*place).drop).write(drop_in_place::<T>);
+            (&raw mut (*place).from).write(from);
+            values.set_len(values.len() + 1);
         }
-        /// # Safety
-        ///
-        /// As for `fetch`, and the caller gives it up.
-        unsafe fn drop<T>(value: *mut u8) {
-            // SAFETY: as the caller says.
-            unsafe { value.cast::<T>().drop_in_place() };
-        }
-        if size_of::<T>() > size_of::<[u64; WORDS]>() || align_of::<T>() > align_of::<u64>() {
-            return Err(value);
-        }
-        let fetch = if T::INDIRECT { Some(fetch::<T> as unsafe fn(*const u8)) } else { None };
-        let mut this = Self { value: MaybeUninit::uninit(), fetch, drop: drop::<T>, from };
-        // SAFETY: it is large and aligned enough, as was just asked.
-        unsafe { this.value.as_mut_ptr().cast::<T>().write(value) };
-        Ok(this)
     }
 }
 
 impl Drop for Discarded {
     fn drop(&mut self) {
-        // SAFETY: the value that `new` wrote; nobody uses it after this.
+        // SAFETY: the value that `push` wrote; nobody uses it after this.
         unsafe { (self.drop)(self.value.as_mut_ptr().cast()) };
     }
 }
@@ -91,10 +105,11 @@ impl Discard {
     #[inline]
     pub(crate) fn discard<T: Trace>(&self, value: T) {
         // What leads to no counts has nothing to wait for.
-        let Some(from) = self.clearing.get().filter(|_| value.fetch_target()) else { return drop(value) };
-        match Discarded::new(value, from) {
-            Ok(discarded) => self.values.borrow_mut().push(discarded),
-            Err(value) => drop(value),
+        match self.clearing.get() {
+            Some(from) if const { Discarded::fits::<T>() } && value.fetch_target() => {
+                Discarded::push(&mut self.values.borrow_mut(), value, from);
+            }
+            _ => drop(value),
         }
     }
 
@@ -105,12 +120,15 @@ impl Discard {
 
     /// Drops everything. `failed` hears of panics, and of the object that the value was taken out of.
     pub(crate) fn drop_all(&self, mut failed: impl FnMut(Object, Box<dyn std::any::Any + Send>)) {
-        // What is dropped may run destructors, and these may do anything: even come here.
+        // Out of its place: what is dropped may run destructors, and these may do anything, even come here.
         let mut values = self.values.take();
         for value in &values {
             if let Some(fetch) = value.fetch {
+                // The function can be the user's.
                 // SAFETY: the value is in its place until it is dropped.
-                unsafe { fetch(value.value.as_ptr().cast()) };
+                if let Err(payload) = event::guarded(|| unsafe { fetch(value.value.as_ptr().cast()) }) {
+                    failed(value.from, payload);
+                }
             }
         }
         let mut left = values.drain(..);
@@ -128,7 +146,8 @@ impl Discard {
         drop(left);
         let mut place = self.values.borrow_mut();
         if place.is_empty() {
-            // For its room.
+            // For its room, within reason.
+            values.shrink_to(2 * ENOUGH);
             *place = values;
         }
     }

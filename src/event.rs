@@ -257,7 +257,7 @@ impl Hooks {
             }
         };
         // A hook that panics has had its chance.
-        let _ = guarded(|| hook(fault));
+        swallow(guarded(|| hook(fault)));
     }
 
     pub(crate) fn collection(&self, event: &CollectionEvent<'_>) {
@@ -288,7 +288,7 @@ impl Hooks {
         match hook {
             Some(hook) => {
                 // A hook that panics has had its chance.
-                let _ = guarded(|| hook(&what));
+                swallow(guarded(|| hook(&what)));
             }
             None => eprintln!("standstill: {what}"),
         }
@@ -298,6 +298,13 @@ impl Hooks {
 impl fmt::Debug for Hooks {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Hooks").finish_non_exhaustive()
+    }
+}
+
+/// Forgets a panic, and that of its payload's destructor.
+fn swallow(result: Result<(), Box<dyn Any + Send>>) {
+    if let Err(payload) = result {
+        panic_message(payload);
     }
 }
 

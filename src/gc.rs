@@ -86,7 +86,7 @@ impl<T: Trace> Typed<T> {
         // SAFETY: as the table says; `m` is a mutator.
         unsafe {
             let m = managed::mutator(m).raw();
-            managed::end_value::<T>(m, header, Layout::<T>::OFFSET, Layout::<T>::CLASS);
+            managed::end_reporting::<T>(m, header, Layout::<T>::OFFSET, Layout::<T>::CLASS);
         }
     }
 

@@ -19,6 +19,9 @@
 //!
 //! # Destruction
 //!
+//! An object without finalizer and weak record whose type is known where its last handle is dropped ends there, in place
+//! (`end_value`); what dies with it goes the way of all others.
+//!
 //! An object whose count has reached 0 is destroyed by the thread that brought it there: finalizer (once;
 //! it may bring the object back), weak references, destructor, memory. References that the destructor drops
 //! come to the same place, so the work goes through an explicit stack, which is empty again before control
@@ -359,10 +362,11 @@ unsafe fn drop_slowly_to<T>(header: NonNull<Header>, offset: usize, class: Optio
         }
         Raw::with_known(|m| {
             let state = m.core().state(header.as_ptr() as usize).get();
-            if state & tracked::FINALIZER != 0 || m.private().destroying.get() {
+            // While the thread unwinds, a panic of the destructor must not leave: it would end the process.
+            if state & tracked::FINALIZER != 0 || m.private().destroying.get() || std::thread::panicking() {
                 destroy_all(m, header, OnPanic::PassOn);
             } else {
-                end_value::<T>(m, header, offset, class);
+                end_value::<T>(m, header, offset, class, OnPanic::PassOn);
             }
         });
     }
@@ -376,7 +380,13 @@ unsafe fn drop_slowly_to<T>(header: NonNull<Header>, offset: usize, class: Optio
 /// The last reference has been [taken](Header::take_last) by the mutator, and nothing is being destroyed on
 /// it. The object was allocated for a `T` at this offset, with this size class.
 #[inline(always)]
-pub(crate) unsafe fn end_value<T>(m: &Raw, header: NonNull<Header>, offset: usize, class: Option<u8>) {
+unsafe fn end_value<T>(
+    m: &Raw,
+    header: NonNull<Header>,
+    offset: usize,
+    class: Option<u8>,
+    on_panic: OnPanic,
+) {
     /// What is left to do when the destructor is over, by whatever way.
     struct Rest<'a>(&'a Raw, NonNull<Header>, Option<u8>);
     impl Rest<'_> {
@@ -397,8 +407,8 @@ pub(crate) unsafe fn end_value<T>(m: &Raw, header: NonNull<Header>, offset: usiz
         #[cold]
         fn drop(&mut self) {
             self.free();
-            // SAFETY: nothing is being destroyed on this mutator any more. A second panic is reported.
-            unsafe { destroy_rest(self.0, None) };
+            // SAFETY: nothing is being destroyed on this mutator any more. A second panic is reported, not passed on.
+            unsafe { destroy_rest(self.0, None, OnPanic::Report) };
         }
     }
     let private = m.private();
@@ -411,9 +421,19 @@ pub(crate) unsafe fn end_value<T>(m: &Raw, header: NonNull<Header>, offset: usiz
         header.cast::<u8>().add(offset).cast::<T>().drop_in_place();
         ManuallyDrop::new(rest).free();
         if !private.dying.borrow().is_empty() {
-            destroy_rest(m, None);
+            destroy_rest(m, None, on_panic);
         }
     }
+}
+
+/// As `end_value`, for a reference that the library held: only a panic of the object's own destructor comes back.
+///
+/// # Safety
+///
+/// As for `end_value`.
+pub(crate) unsafe fn end_reporting<T>(m: &Raw, header: NonNull<Header>, offset: usize, class: Option<u8>) {
+    // SAFETY: as the caller says.
+    unsafe { end_value::<T>(m, header, offset, class, OnPanic::Report) }
 }
 
 /// Destroys an object whose last reference the mutator has just [taken](Header::take_last).
@@ -439,18 +459,18 @@ pub(crate) unsafe fn end(m: &Raw, header: NonNull<Header>, dealloc: impl FnOnce(
             return;
         }
         private.destroying.set(false);
-        destroy_rest(m, result.err().map(|payload| Panic { payload, type_name: "" }));
+        destroy_rest(m, result.err().map(|payload| Panic { payload, type_name: "" }), OnPanic::PassOn);
     }
 }
 
-/// What has died with an object whose own destruction is over, in [`end`].
+/// What has died with an object whose own destruction is over, in [`end`] or [`end_value`].
 #[cold]
 #[inline(never)]
-unsafe fn destroy_rest(m: &Raw, panic: Option<Panic>) {
+unsafe fn destroy_rest(m: &Raw, panic: Option<Panic>, on_panic: OnPanic) {
     let next = m.private().dying.borrow_mut().pop();
     if let Some(next) = next {
         // SAFETY: put on the stack by whoever was told `Dead`.
-        let result = event::guarded(|| unsafe { destroy_all(m, next, OnPanic::PassOn) });
+        let result = event::guarded(|| unsafe { destroy_all(m, next, on_panic) });
         if let Err(payload) = result
             && panic.is_none()
             && !std::thread::panicking()
@@ -1004,8 +1024,8 @@ pub(crate) fn close(core: &Arc<Core>) {
     }
 }
 
-// SAFETY: 1. `count` sums both halves; `hold` and `release` are a claim and a drop. 2. memory is freed in
-// `destroy` and `destroy_in_closed` alone, at count 0. 3. attached threads are parked in a stop, others
+// SAFETY: 1. `count` sums both halves; `hold` and `release` are a claim and a drop. 2. memory is freed at
+// count 0 alone: in `destroy`, `destroy_in_closed`, `end_value`, `drop_plain_slowly`, and by dynamic objects' own end. 3. attached threads are parked in a stop, others
 // defer their drops. 4. `Tracer` takes handles only (`Gc`, `AnyGc`), which are counted. 5. `merge` empties
 // every queue; an object at 0 without being queued is on the destruction stack of a thread that is not
 // at a safepoint. 6. call-outs run under `no_safepoint`, with `&Mutator`.
@@ -1265,6 +1285,8 @@ unsafe impl ObjectModel for Managed {
     }
 
     fn ending(&self, m: &Raw) {
+        // Nothing, unless a panic of a hook has ended a collection.
+        self.cleared(m, true);
         loop {
             quiesce(m);
             drain_deferred(m);

@@ -109,7 +109,7 @@ pub unsafe trait ObjectModel: Sized + Send + Sync + 'static {
     }
 
     /// Asks memory for what [`traverse`](Self::traverse) is going to read outside of the object, with
-    /// [`Tracer::fetch`]. Called some objects ahead of it.
+    /// [`Tracer::fetch`]. Called some objects ahead of it; it reports nothing to the tracer.
     ///
     /// # Safety
     /// As for [`traverse`](Self::traverse).

@@ -293,6 +293,9 @@ impl<M: ObjectModel> Drop for Lent<M> {
         #[cold]
         #[inline(never)]
         fn end<M: ObjectModel>(inner: NonNull<Inner<M>>) {
+            // Once: what is destroyed on the way lends it again.
+            // SAFETY: as below.
+            unsafe { inner.as_ref() }.dropped.set(false);
             drop(ModelMutator { inner, thread: PhantomData });
         }
         // SAFETY: rules P and L: a mutator that is dropped meanwhile waits for this.

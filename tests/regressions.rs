@@ -714,3 +714,324 @@ fn a_foreign_drop_in_a_prepared_fork_does_not_wait() {
     settle(&mut m);
     assert_eq!(heap.stats().live_objects, 0);
 }
+// --------------------------------------------------------------------------- destructors that panic
+
+/// What a heap's hook was told: when, of which type, and the message.
+type Told = Arc<Mutex<Vec<(standstill::During, &'static str)>>>;
+
+fn told(heap: &Heap) -> Told {
+    let told = Told::default();
+    let to = Arc::clone(&told);
+    heap.on_unraisable(move |what| {
+        to.lock().unwrap_or_else(PoisonError::into_inner).push((what.during, what.type_name));
+    });
+    told
+}
+
+/// Counts itself through the token, and panics when it is dropped.
+struct Panics(#[allow(dead_code)] Arc<()>);
+impl Trace for Panics {
+    const TRACKED: bool = false;
+    fn traverse(&self, _: &mut Tracer) {}
+}
+impl Drop for Panics {
+    fn drop(&mut self) {
+        panic!("dropped");
+    }
+}
+
+/// As `Panics`, and does not.
+struct Quiet(#[allow(dead_code)] Arc<()>);
+impl Trace for Quiet {
+    const TRACKED: bool = false;
+    fn traverse(&self, _: &mut Tracer) {}
+}
+impl Drop for Quiet {
+    fn drop(&mut self) {}
+}
+
+/// A second handle whose object's destructor panicked, dropped while the first one's panic unwound, ended the process.
+#[test]
+fn destructors_that_panic_side_by_side() {
+    let (heap, token) = (manual(), Arc::new(()));
+    let told = told(&heap);
+    let m = heap.attach();
+    let several: Vec<_> = (0..3).map(|_| m.alloc(Panics(Arc::clone(&token)))).collect();
+    assert!(panics(|| drop(several)), "the first goes on to the user");
+    let told = told.lock().unwrap_or_else(PoisonError::into_inner);
+    assert_eq!(told.len(), 2, "{told:?}");
+    assert!(told.iter().all(|(during, of)| *during == standstill::During::Drop && of.ends_with("Panics")));
+    assert_eq!((heap.stats().live_objects, Arc::strong_count(&token)), (0, 1));
+}
+
+/// So did one that was dropped while the user's own panic unwound.
+#[test]
+fn a_destructor_that_panics_while_unwinding() {
+    let (heap, token) = (manual(), Arc::new(()));
+    let told = told(&heap);
+    let m = heap.attach();
+    let caught = catch_unwind(AssertUnwindSafe(|| {
+        let _last = m.alloc(Panics(Arc::clone(&token)));
+        panic!("the user's");
+    }));
+    assert_eq!(caught.expect_err("panics").downcast_ref::<&str>(), Some(&"the user's"));
+    assert_eq!(told.lock().unwrap_or_else(PoisonError::into_inner).len(), 1);
+    assert_eq!((heap.stats().live_objects, Arc::strong_count(&token)), (0, 1));
+}
+
+#[derive(Trace)]
+struct Owner {
+    me: GcCell<Option<Gc<Owner>>>,
+    #[allow(dead_code)]
+    owned: Gc<Panics>,
+}
+
+/// The panic of an object that died with garbage was reported under the type of the garbage.
+#[test]
+fn a_panic_is_reported_under_the_type_whose_destructor_it_was() {
+    let (heap, token) = (manual(), Arc::new(()));
+    let told = told(&heap);
+    let mut m = heap.attach();
+    let owner = m.alloc(Owner { me: GcCell::default(), owned: m.alloc(Panics(Arc::clone(&token))) });
+    owner.get(&m).me.set(&m, Some(owner.clone()));
+    drop(owner);
+    assert_eq!(m.collect().collected, 1);
+    let told = told.lock().unwrap_or_else(PoisonError::into_inner);
+    assert!(told.len() == 1 && told[0].1.ends_with("Panics"), "{told:?}");
+    assert_eq!((heap.stats().live_objects, Arc::strong_count(&token)), (0, 1));
+}
+
+#[derive(Trace)]
+struct Parts {
+    #[allow(dead_code)]
+    before: Gc<Quiet>,
+    #[allow(dead_code)]
+    fails: Panics,
+    #[allow(dead_code)]
+    after: Gc<Link>,
+    #[allow(dead_code)]
+    more: Vec<Gc<Panics>>,
+}
+
+#[derive(Trace)]
+struct Link {
+    #[allow(dead_code)]
+    next: Option<Gc<Link>>,
+    #[allow(dead_code)]
+    quiet: Quiet,
+}
+
+/// A destructor that panics in the common end of an object: its memory is freed, and what it held is destroyed.
+#[test]
+fn what_a_failed_destructor_leaves_is_destroyed() {
+    let (heap, token) = (manual(), Arc::new(()));
+    let told = told(&heap);
+    let m = heap.attach();
+    let quiet = || Quiet(Arc::clone(&token));
+    let mut list = None;
+    for _ in 0..100_000 {
+        list = Some(m.alloc(Link { next: list, quiet: quiet() }));
+    }
+    let parts = m.alloc(Parts {
+        before: m.alloc(quiet()),
+        fails: Panics(Arc::clone(&token)),
+        after: list.expect("a list"),
+        more: (0..3).map(|_| m.alloc(Panics(Arc::clone(&token)))).collect(),
+    });
+    assert!(panics(|| drop(parts)));
+    let told = told.lock().unwrap_or_else(PoisonError::into_inner);
+    assert_eq!(told.len(), 3, "the user hears of the first: {told:?}");
+    assert_eq!((heap.stats().live_objects, Arc::strong_count(&token)), (0, 1));
+    // The mutator is fit for more.
+    drop(m.alloc(quiet()));
+    assert_eq!(heap.stats().live_objects, 0);
+}
+
+// --------------------------------------------------------------------------- values taken out of garbage
+
+#[derive(Default, Trace)]
+struct Wide {
+    // More than a discarded value may have.
+    fails: Vec<Gc<Panics>>,
+    quiet: Vec<Gc<Quiet>>,
+}
+
+#[derive(Trace)]
+struct Fields {
+    many: GcCell<Vec<Gc<Panics>>>,
+    one: GcCell<Option<Gc<Panics>>>,
+    quiet: GcCell<Option<Gc<Quiet>>>,
+    next: GcCell<Option<Gc<Fields>>>,
+    // Last: what is not kept is dropped at once, and its panic ends the clearing of its object.
+    wide: GcCell<Wide>,
+}
+
+/// A collection that takes failing values out of garbage: each is dropped once, each panic is told, under the
+/// object whose field it was, and the fields after it are cleared all the same. Fewer values than are kept, as many, and more.
+#[test]
+fn discarded_values_that_panic_are_reported_and_nothing_leaks() {
+    for n in [1, 31, 32, 33, 100] {
+        let (heap, token) = (manual(), Arc::new(()));
+        let told = told(&heap);
+        let mut m = heap.attach();
+        let fails = || m.alloc(Panics(Arc::clone(&token)));
+        let quiet = || m.alloc(Quiet(Arc::clone(&token)));
+        let ring: Vec<_> = (0..n)
+            .map(|_| {
+                m.alloc(Fields {
+                    many: GcCell::new(vec![fails(), fails(), fails()]),
+                    one: GcCell::new(Some(fails())),
+                    quiet: GcCell::new(Some(quiet())),
+                    next: GcCell::default(),
+                    wide: GcCell::new(Wide { fails: vec![fails()], quiet: vec![quiet()] }),
+                })
+            })
+            .collect();
+        for (at, one) in ring.iter().enumerate() {
+            one.get(&m).next.set(&m, Some(ring[(at + 1) % n].clone()));
+        }
+        drop(ring);
+        assert_eq!(m.collect().collected, n);
+        let told = told.lock().unwrap_or_else(PoisonError::into_inner);
+        // Of three side by side the first unwinds out of the value, the others are told by themselves.
+        let clear =
+            told.iter().filter(|t| t.0 == standstill::During::Clear && t.1.ends_with("Fields")).count();
+        let drops =
+            told.iter().filter(|t| t.0 == standstill::During::Drop && t.1.ends_with("Panics")).count();
+        assert_eq!((clear, drops, told.len()), (3 * n, 2 * n, 5 * n), "{told:?}");
+        assert_eq!((heap.stats().live_objects, Arc::strong_count(&token)), (0, 1));
+    }
+}
+
+/// Its destructor panics, as a hook's payload.
+struct Payload;
+impl Drop for Payload {
+    fn drop(&mut self) {
+        if !std::thread::panicking() {
+            panic!("the payload");
+        }
+    }
+}
+
+struct FailsToClear;
+impl Trace for FailsToClear {
+    fn traverse(&self, _: &mut Tracer) {}
+    fn clear(&self, _: &Mutator) {
+        panic!("clear");
+    }
+}
+
+#[derive(Trace)]
+struct Half {
+    value: GcCell<Option<Gc<Quiet>>>,
+    me: GcCell<Option<Gc<Half>>>,
+    fails: FailsToClear,
+}
+
+/// A hook whose panic had a payload with a failing destructor threw a collection out of its clearing. What was waiting to
+/// be dropped then was dropped with the mutator's memory, when the thread had no mutator any more but was still attached.
+#[test]
+fn a_hook_that_panics_badly_does_not_end_a_collection() {
+    let (heap, token) = (manual(), Arc::new(()));
+    heap.on_unraisable(|_| panic_any(Payload));
+    let mut m = heap.attach();
+    let value = m.alloc(Quiet(Arc::clone(&token)));
+    let half = m.alloc(Half { value: GcCell::new(Some(value)), me: GcCell::default(), fails: FailsToClear });
+    half.get(&m).me.set(&m, Some(half.clone()));
+    drop(half);
+    assert!(!panics(|| m.collect()), "hooks' panics go nowhere");
+    drop(m);
+    assert_eq!((heap.stats().live_objects, Arc::strong_count(&token)), (0, 1));
+}
+
+// --------------------------------------------------------------------------- what is asked for ahead
+
+#[derive(Trace)]
+struct Cells {
+    plain: GcCell<Vec<Gc<u64>>>,
+    each: [GcCell<Vec<Gc<Cells>>>; 3],
+    behind: GcCell<Option<Box<GcCell<Vec<Gc<u64>>>>>>,
+}
+
+/// The hooks that ask memory ahead look into cells, and leave those alone whose guard was leaked: with a guard goes `&mut`.
+#[test]
+fn locked_cells_are_not_looked_into_ahead() {
+    let heap = manual();
+    let mut m = heap.attach();
+    let mut all: Vec<Gc<Cells>> = Vec::new();
+    for n in 0..300u64 {
+        let cells = m.alloc(Cells {
+            plain: GcCell::new(vec![m.alloc(n)]),
+            each: std::array::from_fn(|_| GcCell::new(all.last().cloned().into_iter().collect())),
+            behind: GcCell::new(Some(Box::new(GcCell::new(vec![m.alloc(n)])))),
+        });
+        if n % 3 == 0 {
+            std::mem::forget(cells.get(&m).plain.lock(&m));
+            std::mem::forget(cells.get(&m).each[1].lock(&m));
+        }
+        all.push(cells);
+    }
+    let report = m.collect();
+    assert_eq!((report.abandoned, report.candidates, report.unreachable), (None, 300, 0));
+    let last = all.pop().expect("some");
+    drop(all);
+    let report = m.collect();
+    assert_eq!((report.abandoned, report.unreachable), (None, 0), "all are reached from the last");
+    drop(last);
+    m.collect();
+}
+
+struct FailsAhead(Gc<u64>);
+impl Trace for FailsAhead {
+    const INDIRECT: bool = true;
+    fn traverse(&self, tracer: &mut Tracer) {
+        self.0.traverse(tracer);
+    }
+    fn prefetch(&self, _: &Tracer) {
+        panic!("ahead");
+    }
+}
+
+/// A hook that asks ahead and panics abandons the collection, under its own type's name, as a traversal does.
+#[test]
+fn a_prefetch_that_panics_abandons_the_collection() {
+    let heap = manual();
+    let told = told(&heap);
+    let mut m = heap.attach();
+    let all: Vec<_> = (0..100u64).map(|n| m.alloc(FailsAhead(m.alloc(n)))).collect();
+    let report = m.collect();
+    assert!(report.abandoned.is_some_and(|why| why.contains("ahead")));
+    assert!(told.lock().unwrap_or_else(PoisonError::into_inner)[0].1.ends_with("FailsAhead"));
+    drop(all);
+    assert_eq!(heap.stats().live_objects, 0);
+}
+
+// --------------------------------------------------------------------------- lending
+
+/// A mutator dropped while lent, with references of others to drop at its end, ended twice: what was destroyed on the
+/// way lent it again, and the last of those loans freed it under the first's feet. (Older than the commit under review.)
+#[test]
+fn a_mutator_dropped_while_lent_ends_once() {
+    thread_local! { static MINE: Cell<Option<Mutator>> = const { Cell::new(None) } }
+    struct Drops;
+    impl Trace for Drops {
+        const TRACKED: bool = false;
+        fn traverse(&self, _: &mut Tracer) {}
+    }
+    impl Drop for Drops {
+        fn drop(&mut self) {
+            drop(MINE.take());
+        }
+    }
+    let (heap, token) = (manual(), Arc::new(()));
+    let m = heap.attach();
+    let values: Vec<_> = (0..3).map(|_| m.alloc(Quiet(Arc::clone(&token)))).collect();
+    let last = m.alloc(Drops);
+    MINE.set(Some(m));
+    std::thread::scope(|scope| {
+        scope.spawn(|| drop(values));
+    });
+    drop(last);
+    assert_eq!((heap.stats().mutators, heap.stats().live_objects), (0, 0));
+    assert_eq!(Arc::strong_count(&token), 1);
+}

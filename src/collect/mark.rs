@@ -320,7 +320,8 @@ fn push_claimed<C: Claims>(stack: &mut Vec<u32>, claims: C, targets: impl ExactS
     let elements = stack.as_mut_ptr();
     for target in targets {
         let fresh = claims.claim(target);
-        // SAFETY: there is room for all targets. An element is written before it is counted.
+        // SAFETY: there is room for all targets: the callers' iterators are those of slices, whose lengths are right. An
+        // element is written before it is counted.
         unsafe { elements.add(len).write(target as u32) };
         len += usize::from(fresh);
     }

@@ -4,7 +4,8 @@
 //! objects anywhere in memory. One field after the other, each locked instruction would wait for the counts before it
 //! to arrive, one cache miss after the other. So while a collection clears, what it takes out is kept here. By the time
 //! that it is dropped, the counts that it leads to have been asked for, and have arrived: at once where the
-//! value is a handle, in a round of its own where the handles lie in a buffer that must be fetched first.
+//! value is a handle, in a round of its own where the handles lie in a buffer that must be fetched first. Little garbage
+//! is in the caches, and dropped at once.
 //!
 //! A value stays in its [`Discarded`] until that is dropped, so none is lost, whatever panics: they are dropped by the collection
 //! (`Managed::cleared`), or at the latest when the mutator ends. Discarded values run destructors, and these may clear
@@ -19,6 +20,8 @@ use crate::object::Object;
 
 /// Words of the largest value that is kept: a `Vec` and one more.
 const WORDS: usize = 4;
+/// Objects of garbage from which on keeping is worth its price: with fewer, the counts are in the caches.
+const MANY: usize = 16_384;
 /// Values that are gathered before the collector is to drop them.
 const ENOUGH: usize = 128;
 
@@ -83,14 +86,25 @@ impl Drop for Discarded {
 /// What a mutator has discarded while it clears garbage.
 #[derive(Default)]
 pub(crate) struct Discard {
+    /// Whether the garbage is more than the caches hold.
+    worthwhile: Cell<bool>,
     /// The object that is being cleared. `None`: nothing is, and values are dropped at once.
     clearing: Cell<Option<Object>>,
     values: RefCell<Vec<Discarded>>,
 }
 
 impl Discard {
+    /// So many objects are about to be cleared. In stress mode any number is worth it.
+    pub(crate) fn expect(&self, objects: usize, stress: bool) {
+        self.worthwhile.set(objects >= MANY || stress);
+    }
+
     /// Calls `f`, which clears `object`.
+    #[inline]
     pub(crate) fn clearing<R>(&self, object: Object, f: impl FnOnce() -> R) -> R {
+        if !self.worthwhile.get() {
+            return f();
+        }
         struct Restore<'a>(&'a Discard, Option<Object>);
         impl Drop for Restore<'_> {
             fn drop(&mut self) {

@@ -1091,10 +1091,13 @@ unsafe impl ObjectModel for Managed {
     unsafe fn clear(&self, object: Object, m: &Raw) {
         let header = header(object);
         let info = self.info(header);
-        m.private().discard.clearing(object, || {
-            // SAFETY: alive, as the caller says, and of the type that its header names.
-            unsafe { (info.clear)(info.value(header), (&raw const *m).cast()) };
-        });
+        // SAFETY: alive, as the caller says, and of the type that its header names.
+        let clear = || unsafe { (info.clear)(info.value(header), (&raw const *m).cast()) };
+        m.private().discard.clearing(object, clear);
+    }
+
+    fn clearing(&self, m: &Raw, objects: usize) {
+        m.private().discard.expect(objects, m.core().stress);
     }
 
     fn cleared(&self, m: &Raw, last: bool) {

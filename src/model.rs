@@ -137,6 +137,11 @@ pub unsafe trait ObjectModel: Sized + Send + Sync + 'static {
     /// `object` is held.
     unsafe fn clear(&self, object: Object, m: &ModelMutator<Self>);
 
+    /// So many objects are about to be cleared.
+    fn clearing(&self, m: &ModelMutator<Self>, objects: usize) {
+        let _ = (m, objects);
+    }
+
     /// Some objects have been cleared: drops what [`clear`](Self::clear) took out of them, if it has put that off.
     /// Called every few objects, and `last` before any is released, and before the thread may park.
     fn cleared(&self, m: &ModelMutator<Self>, last: bool) {

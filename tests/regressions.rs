@@ -20,6 +20,11 @@ fn manual() -> Heap {
     Heap::builder().pacing(Pacing::manual()).build().expect("a heap")
 }
 
+/// As `manual`; what it clears is kept for a while in any case.
+fn stressed() -> Heap {
+    Heap::builder().pacing(Pacing::manual()).stress(true).build().expect("a heap")
+}
+
 fn panics<R>(f: impl FnOnce() -> R) -> bool {
     catch_unwind(AssertUnwindSafe(f)).is_err()
 }
@@ -753,7 +758,7 @@ impl Drop for Quiet {
 /// A second handle whose object's destructor panicked, dropped while the first one's panic unwound, ended the process.
 #[test]
 fn destructors_that_panic_side_by_side() {
-    let (heap, token) = (manual(), Arc::new(()));
+    let (heap, token) = (stressed(), Arc::new(()));
     let told = told(&heap);
     let m = heap.attach();
     let several: Vec<_> = (0..3).map(|_| m.alloc(Panics(Arc::clone(&token)))).collect();
@@ -767,7 +772,7 @@ fn destructors_that_panic_side_by_side() {
 /// So did one that was dropped while the user's own panic unwound.
 #[test]
 fn a_destructor_that_panics_while_unwinding() {
-    let (heap, token) = (manual(), Arc::new(()));
+    let (heap, token) = (stressed(), Arc::new(()));
     let told = told(&heap);
     let m = heap.attach();
     let caught = catch_unwind(AssertUnwindSafe(|| {
@@ -789,7 +794,7 @@ struct Owner {
 /// The panic of an object that died with garbage was reported under the type of the garbage.
 #[test]
 fn a_panic_is_reported_under_the_type_whose_destructor_it_was() {
-    let (heap, token) = (manual(), Arc::new(()));
+    let (heap, token) = (stressed(), Arc::new(()));
     let told = told(&heap);
     let mut m = heap.attach();
     let owner = m.alloc(Owner { me: GcCell::default(), owned: m.alloc(Panics(Arc::clone(&token))) });
@@ -824,7 +829,7 @@ struct Link {
 /// A destructor that panics in the common end of an object: its memory is freed, and what it held is destroyed.
 #[test]
 fn what_a_failed_destructor_leaves_is_destroyed() {
-    let (heap, token) = (manual(), Arc::new(()));
+    let (heap, token) = (stressed(), Arc::new(()));
     let told = told(&heap);
     let m = heap.attach();
     let quiet = || Quiet(Arc::clone(&token));
@@ -871,7 +876,7 @@ struct Fields {
 #[test]
 fn discarded_values_that_panic_are_reported_and_nothing_leaks() {
     for n in [1, 31, 32, 33, 100] {
-        let (heap, token) = (manual(), Arc::new(()));
+        let (heap, token) = (stressed(), Arc::new(()));
         let told = told(&heap);
         let mut m = heap.attach();
         let fails = || m.alloc(Panics(Arc::clone(&token)));
@@ -932,7 +937,7 @@ struct Half {
 /// be dropped then was dropped with the mutator's memory, when the thread had no mutator any more but was still attached.
 #[test]
 fn a_hook_that_panics_badly_does_not_end_a_collection() {
-    let (heap, token) = (manual(), Arc::new(()));
+    let (heap, token) = (stressed(), Arc::new(()));
     heap.on_unraisable(|_| panic_any(Payload));
     let mut m = heap.attach();
     let value = m.alloc(Quiet(Arc::clone(&token)));
@@ -956,7 +961,7 @@ struct Cells {
 /// The hooks that ask memory ahead look into cells, and leave those alone whose guard was leaked: with a guard goes `&mut`.
 #[test]
 fn locked_cells_are_not_looked_into_ahead() {
-    let heap = manual();
+    let heap = stressed();
     let mut m = heap.attach();
     let mut all: Vec<Gc<Cells>> = Vec::new();
     for n in 0..300u64 {
@@ -995,7 +1000,7 @@ impl Trace for FailsAhead {
 /// A hook that asks ahead and panics abandons the collection, under its own type's name, as a traversal does.
 #[test]
 fn a_prefetch_that_panics_abandons_the_collection() {
-    let heap = manual();
+    let heap = stressed();
     let told = told(&heap);
     let mut m = heap.attach();
     let all: Vec<_> = (0..100u64).map(|n| m.alloc(FailsAhead(m.alloc(n)))).collect();
@@ -1023,7 +1028,7 @@ fn a_mutator_dropped_while_lent_ends_once() {
             drop(MINE.take());
         }
     }
-    let (heap, token) = (manual(), Arc::new(()));
+    let (heap, token) = (stressed(), Arc::new(()));
     let m = heap.attach();
     let values: Vec<_> = (0..3).map(|_| m.alloc(Quiet(Arc::clone(&token)))).collect();
     let last = m.alloc(Drops);

@@ -24,6 +24,7 @@ pub(crate) struct Cleared {
 pub(crate) fn clear<M: ObjectModel>(garbage: Garbage, m: &mut ModelMutator<M>) -> Released {
     let _phase = event::phase(Phase::Clear);
     let Garbage { objects, spared, .. } = garbage;
+    m.model().clearing(m, objects.len());
     for (at, &object) in objects.iter().enumerate() {
         if at % POLL == 0 && m.poll() != 0 {
             m.model().cleared(m, true);

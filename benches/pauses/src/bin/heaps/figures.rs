@@ -1,0 +1,43 @@
+//! What one measurement gives.
+
+use serde::{Deserialize, Serialize};
+
+/// Times in milliseconds. What a contestant cannot say is left out.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct Figures {
+    /// Full collections with everything held, by the caller's clock; of the ideal mark, the marks.
+    pub(crate) held_ms: Vec<f64>,
+    /// How long the world was stopped in each of them.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) held_stopped_ms: Vec<f64>,
+    /// From letting go of the root to the end of the collection after it: nothing is left then.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) dropped_ms: Option<f64>,
+    /// How much of that the collection took; before it, counting freed what it could.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) dropped_collecting_ms: Option<f64>,
+    /// How long the world was stopped in it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) dropped_stopped_ms: Option<f64>,
+    /// Checks that did not hold.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) failed: Vec<String>,
+}
+
+/// One line of `heaps.jsonl`.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Line {
+    pub(crate) heap: String,
+    pub(crate) objects: usize,
+    pub(crate) edges: usize,
+    pub(crate) contestant: String,
+    /// The collector's threads, where that can be chosen.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) workers: Option<usize>,
+    pub(crate) round: usize,
+    /// `ok`, or why there are no figures to believe.
+    pub(crate) outcome: String,
+    #[serde(flatten)]
+    pub(crate) figures: Figures,
+}

@@ -1,0 +1,49 @@
+//! How near standstill's pauses are to what the machine can do, and how they grow.
+//!
+//! `limit shapes` measures full collections of one size beside the ideal mark of the same graph; `limit growth`,
+//! collections of every size. Each measurement has a process of its own: the tool starts itself. The README says what
+//! is measured and how to read it.
+
+mod child;
+mod growth;
+mod shape;
+mod shapes;
+mod table;
+mod typed;
+
+use std::error::Error;
+
+use clap::{Parser, Subcommand};
+
+/// Measures how near standstill's pauses are to what the machine can do
+#[derive(Debug, Parser)]
+struct Args {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Full collections of differently shaped heaps, beside the ideal mark
+    Shapes(shapes::Options),
+    /// Building, collecting and dropping heaps of growing size
+    Growth(growth::Options),
+    /// One measurement, in this process (the tool starts itself with it)
+    #[command(hide = true)]
+    Measure {
+        /// The task, as JSON
+        task: String,
+    },
+}
+
+fn main() -> Result<(), Box<dyn Error>> {
+    match Args::parse().command {
+        Command::Shapes(options) => shapes::run(&options),
+        Command::Growth(options) => growth::run(&options),
+        Command::Measure { task } => match serde_json::from_str(&task)? {
+            child::Task::Shape(task) => shapes::measure(&task),
+            child::Task::Size(task) => growth::measure(&task),
+            child::Task::IdealSize(task) => growth::measure_ideal(&task),
+        },
+    }
+}

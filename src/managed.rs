@@ -490,28 +490,34 @@ unsafe fn dead(header: NonNull<Header>) {
 }
 
 /// A thread that is not the owner drops a reference.
-#[cold]
-#[inline(never)]
+#[inline]
 unsafe fn drop_foreign(header: NonNull<Header>) {
-    let attached = Raw::with_current(|m| {
-        let mine = m.owns(object(header));
-        if mine {
-            // SAFETY: as for `drop_reference`; this thread is attached to the object's heap.
-            unsafe { drop_shared(m, header, OnPanic::PassOn) };
+    // SAFETY: as for `drop_reference`; who has a mutator is attached to the object's heap.
+    unsafe {
+        match Raw::current_owning(object(header)) {
+            Some(m) => drop_shared(&m, header, OnPanic::PassOn),
+            None => defer(header),
         }
-        mine
-    });
-    // SAFETY: the reference keeps the object alive. A static one lies in no heap, and nobody counts it.
-    if attached != Some(true) && !unsafe { header.as_ref() }.is_static() {
-        // SAFETY: as for `drop_reference`.
-        unsafe { defer(header) };
     }
 }
 
 /// Drops a reference on a thread that is attached to the object's heap, and not the owner.
+#[inline]
 unsafe fn drop_shared(m: &Raw, header: NonNull<Header>, on_panic: OnPanic) {
     // SAFETY: the reference keeps the object alive until it is dropped.
     match unsafe { header.as_ref() }.drop_shared() {
+        Dropped::Alive => {}
+        // SAFETY: it was answered to this thread.
+        more => unsafe { settle(m, header, more, on_panic) },
+    }
+}
+
+/// What is left to do for an object after a foreign drop.
+#[cold]
+#[inline(never)]
+unsafe fn settle(m: &Raw, header: NonNull<Header>, dropped: Dropped, on_panic: OnPanic) {
+    let _lent = m.lend();
+    match dropped {
         Dropped::Alive => {}
         // SAFETY: `Dead` was answered to this thread.
         Dropped::Dead => unsafe { destroy_all(m, header, on_panic) },

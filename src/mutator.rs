@@ -431,10 +431,12 @@ impl<M: ObjectModel> ModelMutator<M> {
         f(&ManuallyDrop::new(Self { inner, thread: PhantomData }))
     }
 
-    /// Calls `f` with this thread's mutator, if it is attached to a heap of this model.
+    /// This thread's mutator, if it is attached to a heap of this model, traverses nothing, and holds no stop.
     ///
-    /// `None` when it is not, while it runs a traversal, and while it holds a stop.
-    pub fn with_current<R>(f: impl FnOnce(&Self) -> R) -> Option<R> {
+    /// A second value for the same attachment: it is never dropped, and it is not lent. Who calls user code with it
+    /// lends it first.
+    #[inline(always)]
+    fn here() -> Option<ManuallyDrop<Self>> {
         if current() == 0 || safepoint::is_stopping() {
             return None;
         }
@@ -445,10 +447,22 @@ impl<M: ObjectModel> ModelMutator<M> {
         }
         // SAFETY: rule P, and the model is `M`.
         let inner = unsafe { NonNull::new_unchecked(inner.cast_mut().cast::<Inner<M>>()) };
-        // A second value for the same attachment: only `&` of it is lent out, and it is never dropped.
-        let mutator = ManuallyDrop::new(Self { inner, thread: PhantomData });
+        Some(ManuallyDrop::new(Self { inner, thread: PhantomData }))
+    }
+
+    /// Calls `f` with this thread's mutator, if it is attached to a heap of this model.
+    ///
+    /// `None` when it is not, while it runs a traversal, and while it holds a stop.
+    pub fn with_current<R>(f: impl FnOnce(&Self) -> R) -> Option<R> {
+        let mutator = Self::here()?;
         let _lent = mutator.lend();
         Some(f(&mutator))
+    }
+
+    /// This thread's mutator, not lent, if it is attached to the heap that `object` lies in; else as `with_current`.
+    #[inline(always)]
+    pub(crate) fn current_owning(object: Object) -> Option<ManuallyDrop<Self>> {
+        Self::here().filter(|mutator| mutator.owns(object))
     }
 
     /// Whether this thread has a mutator of this very heap.

@@ -26,8 +26,8 @@
 //! running thread, and the statistics' scan, are snapshots by nature.
 //!
 //! In a stop `roots` and `sweep` go over the bytes of a page as plain memory (`count::exclusively`), so that
-//! their scans become wide. Each page is one worker's, and whoever else changes state bytes is attached,
-//! hence parked; the rest of a stop uses the same read-modify-writes as everybody.
+//! their scans become wide: each page is one worker's. Counting reads them so, while nobody writes them. Whoever else
+//! changes state bytes is attached, hence parked; so the claim, one thread's, loads and stores.
 
 use crate::sync::{AtomicU8, Ordering};
 
@@ -109,8 +109,8 @@ impl State<'_> {
         self.0.store(0, Ordering::Relaxed);
     }
 
-    /// Sets and clears bits by a load and a store; returns the byte before. Where this thread alone knows the object:
-    /// nobody else can be changing the byte then.
+    /// Sets and clears bits by a load and a store; returns the byte before. Where this thread alone knows the object, or in a
+    /// stop: nobody else can be changing the byte then.
     #[inline(always)]
     pub(crate) fn change_alone(self, set: u8, clear: u8) -> u8 {
         let now = self.get();

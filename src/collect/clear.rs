@@ -25,25 +25,36 @@ pub(crate) fn clear<M: ObjectModel>(garbage: Garbage, m: &mut ModelMutator<M>) -
     let _phase = event::phase(Phase::Clear);
     let Garbage { objects, spared, .. } = garbage;
     m.model().clearing(m, objects.len());
-    for (at, &object) in objects.iter().enumerate() {
-        if at % POLL == 0 && m.poll() != 0 {
+    let mut next = 0;
+    while next < objects.len() {
+        if m.poll() != 0 {
             m.model().cleared(m, true);
             m.park();
         }
+        // One guard for many: who fails is the last that was begun, and the others' turn comes all the same.
+        let few = objects.len().min(next + POLL);
+        let _lent = m.lend();
         let core = m.core();
-        // SAFETY: held since the claim.
-        unsafe {
-            // A clear handler, or a destructor it caused, has taken it out of the set.
-            if core.state(object.address()).get() & tracked::TRACKED == 0 {
-                continue;
+        let result = event::guarded(|| {
+            while next < few {
+                let object = objects[next];
+                next += 1;
+                // SAFETY: held since the claim.
+                unsafe {
+                    // Else a clear handler, or a destructor it caused, has taken it out of the set.
+                    if core.state(object.address()).get() & tracked::TRACKED != 0 {
+                        core.model.clear(object, m);
+                        core.model.cleared(m, false);
+                    }
+                }
             }
-            let _lent = m.lend();
-            if let Err(payload) = event::guarded(|| core.model.clear(object, m)) {
-                let name = core.model.type_name(object);
-                let text = event::panic_message(payload);
-                core.hooks.unraisable_at(During::Clear, name, object.address(), text);
-            }
-            core.model.cleared(m, false);
+        });
+        if let Err(payload) = result {
+            let object = objects[next - 1];
+            // SAFETY: as above.
+            let name = unsafe { core.model.type_name(object) };
+            let text = event::panic_message(payload);
+            core.hooks.unraisable_at(During::Clear, name, object.address(), text);
         }
     }
     m.model().cleared(m, true);

@@ -92,7 +92,8 @@ pub(crate) fn claim<M: ObjectModel>(world: &World<'_, M>, granules: &[u32]) -> U
         // SAFETY: a candidate is alive, and the world is stopped.
         unsafe {
             core.model.hold(object, world.requester());
-            core.state(object.address()).set(tracked::UNREACHABLE);
+            // Alone: whoever else changes states is attached, hence parked.
+            core.state(object.address()).change_alone(tracked::UNREACHABLE, 0);
         }
         if !has_legacy {
             look(object, &mut set, &mut weak);

@@ -1,0 +1,31 @@
+#!/usr/bin/env bash
+# The tools of benches/pauses still build, and their checks hold: each runs once, small. Their times are not looked at.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+out=target/benches
+manifest=benches/pauses/Cargo.toml
+rm -rf "$out"
+cargo clippy --quiet --release --manifest-path "$manifest" --all-targets --target-dir target/pauses -- -D warnings
+cargo fmt --manifest-path "$manifest" --check
+timeout --kill-after=10 300 cargo test --quiet --release --manifest-path "$manifest" --target-dir target/pauses
+
+quickly() {
+    echo "-- $*"
+    timeout --kill-after=10 300 cargo run --quiet --release --manifest-path "$manifest" --target-dir target/pauses \
+        --bin "$@" --quick --out "$out" >"$out.log" 2>&1 || {
+        status=$?
+        cat "$out.log" >&2
+        echo "the tool failed, or took too long (status 124)" >&2
+        exit "$status"
+    }
+}
+
+quickly limit -- shapes --n 20000
+quickly limit -- growth --max 100000
+quickly heaps -- --python none
+quickly stops --
+quickly load -- --threads 2 --live 50000 --seconds 2
+for page in shapes growth heaps stops load; do
+    [[ -s "$out/$page.md" ]] || { echo "$page.md was not written" >&2 && exit 1; }
+done

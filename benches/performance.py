@@ -39,6 +39,14 @@ class Versus:
         return min(filter(None, (self.median(workload, name, threads) for name in names)), default=None)
 
 
+def cell(page, row, column, section=""):
+    """The first number in a column of the table row that begins with `row`, after the heading `section`; if there is one."""
+    text = page.read_text()
+    found = re.search(rf"^\| {re.escape(row)} \|.*$", text[text.index(section) :], flags=re.M)
+    number = found and re.search(r"[\d.]+", found[0].split("|")[column])
+    return float(number[0]) if number else None
+
+
 def goals(folder):
     v = Versus(folder / "results.jsonl")
     ours = lambda workload, threads=1, **fact: v.median(workload, "standstill", threads, **fact)
@@ -77,6 +85,21 @@ def goals(folder):
         row(f"W7 own object, T = {t}", "≤ 0.15 x Arc", ratio(ours("W7own", t), arc("W7own", t)))
     for t in (1, 2, 4):
         row(f"W7 hot object, T = {t}", "≤ 1.3 x Arc", ratio(ours("W7hot", t), arc("W7hot", t)))
+    for heap in re.findall(r"^## (.+): [\d,]+ objects", (folder / "heaps.md").read_text(), flags=re.M):
+        for layout in ("Vec", "Vec, root named", "inline", "inline, root named"):
+            of = lambda column: cell(folder / "heaps.md", f"{layout} | 1", column, f"## {heap}:")
+            row(f"{heap}, {layout}: held", "≤ 3 x the ideal mark", of(5))
+            row("the same", "≤ 0.25 x CPython", of(6))
+    stops = lambda name: cell(folder / "stops.md", name, 2)
+    row("young, 10^4 new beside 10^7 old", "≤ 1 ms", stops("the same: from start to end"))
+    row("building 4 million objects, T = 1", "≤ 15 ns an object in the collector", cell(folder / "load.md", "1", 5, "Building"))
+    row("stop and resume with 1,000 detached threads, the coordinator", "≤ 2 us", stops("stop and resume, 1,000 threads detached"))
+    row("the same, of a heap", "≤ 2 us", stops("the same, of a heap"))
+    row("stop and resume with one running thread", "≤ 5 us", stops("the same stop and resume, of a heap"))
+    row("attach and detach, the coordinator", "≤ 13 ns", stops("attach and detach"))
+    row("the same, of a heap", "≤ 13 ns", stops("detach and attach, of a heap"))
+    row("memory at the peak, all live", "≤ 75 bytes an object", stops("at the peak of a collection, all live, 1 worker"))
+    row("memory at the peak, all garbage", "≤ 75 bytes an object", stops("at the peak of a collection, all garbage, 1 worker"))
     return "\n".join(["| work | goal | measured | |", "|---|---|---:|---|", *rows])
 
 

@@ -65,30 +65,22 @@ impl Garbage {
 
 /// Step 6b. Claims the unreachable objects, clears their weak references with callbacks, and, if nothing
 /// in the set can run code, all others too.
-pub(crate) fn claim<M: ObjectModel>(world: &World<'_, M>, granules: &[u32]) -> Unreachable<M> {
+pub(crate) fn claim<M: ObjectModel>(world: &World<'_, M>, found: Vec<Object>) -> Unreachable<M> {
     let _phase = event::phase(Phase::Claim);
     let core = world.core();
-    let mut set = Unreachable {
-        objects: Vec::with_capacity(granules.len()),
-        callbacks: Vec::new(),
-        runs_code: false,
-        exempt: Exempt::default(),
-        doubt: None,
-    };
-    let mut weak = Vec::new();
-    let has_legacy = core.model.has_legacy();
-    let look = |object: Object, set: &mut Unreachable<M>, weak: &mut Vec<Object>| {
+    let (mut runs_code, mut weak) = (false, Vec::new());
+    let mut look = |object: Object| {
         // SAFETY: a candidate is alive, and the world is stopped.
         unsafe {
             let state = core.state(object.address()).get();
-            set.runs_code |= state & tracked::FINALIZED == 0 && core.model.has_finalizer(object);
+            runs_code |= state & tracked::FINALIZED == 0 && core.model.has_finalizer(object);
             if core.model.has_weak(object) {
                 weak.push(object);
             }
         }
     };
-    for &granule in granules {
-        let object = object_at(&core.space, granule as usize);
+    let has_legacy = core.model.has_legacy();
+    for &object in &found {
         // SAFETY: a candidate is alive, and the world is stopped.
         unsafe {
             core.model.hold(object, world.requester());
@@ -96,28 +88,26 @@ pub(crate) fn claim<M: ObjectModel>(world: &World<'_, M>, granules: &[u32]) -> U
             core.state(object.address()).change_alone(tracked::UNREACHABLE, 0);
         }
         if !has_legacy {
-            look(object, &mut set, &mut weak);
+            look(object);
         }
-        set.objects.push(object);
     }
+    let (mut objects, mut left_out, mut doubt) = (found, Exempt::default(), None);
     if has_legacy {
         // First, so that what leaves the set is like any object outside for the rest.
-        let objects = std::mem::take(&mut set.objects);
         match exempt(world, &objects) {
-            Ok((left, exempt)) => (set.objects, set.exempt) = (left, exempt),
-            Err(doubt) => {
-                set.exempt.spared = objects;
-                set.doubt = Some(doubt);
+            Ok(told_apart) => (objects, left_out) = told_apart,
+            Err(abandoned) => {
+                left_out.spared = std::mem::take(&mut objects);
+                doubt = Some(abandoned);
             }
         }
-        for &object in set.exempt.objects.iter().chain(&set.exempt.spared) {
+        for &object in left_out.objects.iter().chain(&left_out.spared) {
             // SAFETY: held, and the world is stopped.
             unsafe { core.state(object.address()) }.survive();
         }
-        for object in set.objects.clone() {
-            look(object, &mut set, &mut weak);
-        }
+        objects.iter().copied().for_each(&mut look);
     }
+    let mut set = Unreachable { objects, callbacks: Vec::new(), runs_code, exempt: left_out, doubt };
     let is_unreachable = |object: Object| {
         core.space.contains(object.address()) && {
             // SAFETY: the model asks about objects that are alive.

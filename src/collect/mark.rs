@@ -474,13 +474,13 @@ fn resolve_doubt<M: ObjectModel, C: Claims>(
 }
 
 /// Step 6a. Collects what was not reached, ages what was, and leaves the side table zero.
-pub(crate) fn sweep<M: ObjectModel>(world: &World<'_, M>, scope: &Scope, workers: usize) -> Vec<u32> {
+pub(crate) fn sweep<M: ObjectModel>(world: &World<'_, M>, scope: &Scope, workers: usize) -> Vec<Object> {
     let _phase = event::phase(Phase::Sweep);
     let core = world.core();
     let space = &core.space;
     let (states, marks) = (space.states(), space.counts());
     let share = scope.share();
-    let all = Mutex::new(Vec::new());
+    let all = Mutex::new(Vec::<Object>::new());
     core.workers.run(workers, &|_| {
         let mut unreachable = Vec::new();
         while let Some(pages) = share.take() {
@@ -501,7 +501,7 @@ pub(crate) fn sweep<M: ObjectModel>(world: &World<'_, M>, scope: &Scope, workers
                             if any {
                                 for (at, (&state, &mark)) in states.iter().zip(marks).enumerate() {
                                     if scope.contains(state) && mark == 0 {
-                                        unreachable.push((first + chunk * LANES + at) as u32);
+                                        unreachable.push(object_at(space, first + chunk * LANES + at));
                                     }
                                 }
                             }
@@ -518,7 +518,13 @@ pub(crate) fn sweep<M: ObjectModel>(world: &World<'_, M>, scope: &Scope, workers
                 });
             }
         }
-        all.lock().append(&mut unreachable);
+        let mut all = all.lock();
+        if all.is_empty() {
+            // The only list there is, mostly: not a second time in memory.
+            *all = unreachable;
+        } else {
+            all.append(&mut unreachable);
+        }
     });
     // Cells that wait in magazines will be handed out without a word: their pages stay young.
     world.arenas(|arena| {

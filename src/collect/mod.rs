@@ -272,13 +272,13 @@ fn find<M: ObjectModel>(
         count::wipe(&core.space, &scope.pages);
         return Err(abandoned);
     }
-    let granules = mark::sweep(world, &scope, workers);
-    report.unreachable = granules.len();
+    let found = mark::sweep(world, &scope, workers);
+    report.unreachable = found.len();
     match report.kind {
-        CollectionKind::Young => core.pace.after_young(report.candidates, granules.len()),
-        CollectionKind::Full => core.pace.after_full(report.candidates, granules.len()),
+        CollectionKind::Young => core.pace.after_young(report.candidates, found.len()),
+        CollectionKind::Full => core.pace.after_full(report.candidates, found.len()),
     }
-    let unreachable = finalize::claim(world, &granules);
+    let unreachable = finalize::claim(world, found);
     if core.stress {
         verify::check(world, verify::Depth::Structure).unwrap_or_else(|e| panic!("in a collection: {e}"));
     }

@@ -467,19 +467,18 @@ pub(crate) unsafe fn end(m: &Raw, header: NonNull<Header>, dealloc: impl FnOnce(
 #[cold]
 #[inline(never)]
 unsafe fn destroy_rest(m: &Raw, panic: Option<Panic>, on_panic: OnPanic) {
+    // One panic at most goes on: the object's own, if there is one.
+    let on_panic = if panic.is_some() { OnPanic::Report } else { on_panic };
     let next = m.private().dying.borrow_mut().pop();
     if let Some(next) = next {
         // SAFETY: put on the stack by whoever was told `Dead`.
-        let result = event::guarded(|| unsafe { destroy_all(m, next, on_panic) });
-        if let Err(payload) = result
-            && panic.is_none()
-            && !std::thread::panicking()
-        {
-            resume_unwind(payload);
-        }
+        unsafe { destroy_all(m, next, on_panic) };
     }
-    if let Some(Panic { payload, .. }) = panic {
-        resume_unwind(payload);
+    match panic {
+        // A second panic while the thread unwinds would end the process.
+        Some(panic) if std::thread::panicking() => panic.report(&m.core().hooks),
+        Some(Panic { payload, .. }) => resume_unwind(payload),
+        None => {}
     }
 }
 

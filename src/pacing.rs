@@ -488,8 +488,10 @@ mod tests {
                 Due::Nothing => panic!("starved"),
             }
             young += 1;
-            assert!(young < 20);
         }
+        // Nothing dies, and the old set is small: each step is the threshold, until the minimum is exceeded.
+        let policy = Pacing::default();
+        assert_eq!(young, policy.full_minimum / policy.young_objects + 1);
         p.after_full(1_000_000, 0);
         for _ in 0..10 {
             p.taken(1 << 20, 0);
@@ -500,6 +502,38 @@ mod tests {
             p.after_young(100, 100);
         }
         assert_eq!(p.young_objects.load(Ordering::Relaxed), Pacing::default().young_objects);
+    }
+
+    #[test]
+    fn a_heap_that_is_being_built_waits_for_twice_the_growth() {
+        for (dead, growth) in [(0, 2), (124_999, 2), (125_000, 1), (900_000, 1)] {
+            let p = Pace::new(Pacing::default());
+            p.after_full(1_000_000, dead);
+            let allowed = (1_000_000 - dead) * growth;
+            p.after_young(allowed, 0);
+            p.taken(1 << 30, 0);
+            assert_eq!(p.due(), Due::Young, "{dead} dead, grown by {allowed}");
+            p.after_young(1, 0);
+            p.taken(1 << 30, 0);
+            assert_eq!(p.due(), Due::Full, "{dead} dead, grown by one more");
+        }
+    }
+
+    #[test]
+    fn a_large_collection_slows_nobody_down_who_makes_less_than_half_of_it() {
+        let p = Pace::new(Pacing::default());
+        let young = Pacing::default().young_objects;
+        p.after_full(1_000_000, 1_000_000);
+        p.taken(500_000, 0);
+        assert!(!p.is_overdue(), "half of what is being destroyed");
+        p.taken(1, 0);
+        assert!(p.is_overdue());
+        p.buried();
+        p.after_young(0, 0);
+        p.taken(4 * young as isize, 0);
+        assert!(!p.is_overdue(), "four times the threshold, while next to nothing is destroyed");
+        p.taken(1, 0);
+        assert!(p.is_overdue());
     }
 
     #[test]

@@ -734,7 +734,9 @@ fn told(heap: &Heap) -> Told {
 }
 
 /// Counts itself through the token, and panics when it is dropped.
-struct Panics(#[allow(dead_code)] Arc<()>);
+struct Panics {
+    _token: Arc<()>,
+}
 impl Trace for Panics {
     const TRACKED: bool = false;
     fn traverse(&self, _: &mut Tracer) {}
@@ -746,7 +748,9 @@ impl Drop for Panics {
 }
 
 /// As `Panics`, and does not.
-struct Quiet(#[allow(dead_code)] Arc<()>);
+struct Quiet {
+    _token: Arc<()>,
+}
 impl Trace for Quiet {
     const TRACKED: bool = false;
     fn traverse(&self, _: &mut Tracer) {}
@@ -761,7 +765,7 @@ fn destructors_that_panic_side_by_side() {
     let (heap, token) = (stressed(), Arc::new(()));
     let told = told(&heap);
     let m = heap.attach();
-    let several: Vec<_> = (0..3).map(|_| m.alloc(Panics(Arc::clone(&token)))).collect();
+    let several: Vec<_> = (0..3).map(|_| m.alloc(Panics { _token: Arc::clone(&token) })).collect();
     assert!(panics(|| drop(several)), "the first goes on to the user");
     let told = told.lock().unwrap_or_else(PoisonError::into_inner);
     assert_eq!(told.len(), 2, "{told:?}");
@@ -776,7 +780,7 @@ fn a_destructor_that_panics_while_unwinding() {
     let told = told(&heap);
     let m = heap.attach();
     let caught = catch_unwind(AssertUnwindSafe(|| {
-        let _last = m.alloc(Panics(Arc::clone(&token)));
+        let _last = m.alloc(Panics { _token: Arc::clone(&token) });
         panic!("the user's");
     }));
     assert_eq!(caught.expect_err("panics").downcast_ref::<&str>(), Some(&"the user's"));
@@ -787,8 +791,7 @@ fn a_destructor_that_panics_while_unwinding() {
 #[derive(Trace)]
 struct Owner {
     me: GcCell<Option<Gc<Owner>>>,
-    #[allow(dead_code)]
-    owned: Gc<Panics>,
+    _owned: Gc<Panics>,
 }
 
 /// The panic of an object that died with garbage was reported under the type of the garbage.
@@ -797,7 +800,8 @@ fn a_panic_is_reported_under_the_type_whose_destructor_it_was() {
     let (heap, token) = (stressed(), Arc::new(()));
     let told = told(&heap);
     let mut m = heap.attach();
-    let owner = m.alloc(Owner { me: GcCell::default(), owned: m.alloc(Panics(Arc::clone(&token))) });
+    let owner =
+        m.alloc(Owner { me: GcCell::default(), _owned: m.alloc(Panics { _token: Arc::clone(&token) }) });
     owner.get(&m).me.set(&m, Some(owner.clone()));
     drop(owner);
     assert_eq!(m.collect().collected, 1);
@@ -808,22 +812,16 @@ fn a_panic_is_reported_under_the_type_whose_destructor_it_was() {
 
 #[derive(Trace)]
 struct Parts {
-    #[allow(dead_code)]
-    before: Gc<Quiet>,
-    #[allow(dead_code)]
-    fails: Panics,
-    #[allow(dead_code)]
-    after: Gc<Link>,
-    #[allow(dead_code)]
-    more: Vec<Gc<Panics>>,
+    _before: Gc<Quiet>,
+    _fails: Panics,
+    _after: Gc<Link>,
+    _more: Vec<Gc<Panics>>,
 }
 
 #[derive(Trace)]
 struct Link {
-    #[allow(dead_code)]
-    next: Option<Gc<Link>>,
-    #[allow(dead_code)]
-    quiet: Quiet,
+    _next: Option<Gc<Link>>,
+    _quiet: Quiet,
 }
 
 /// A destructor that panics in the common end of an object: its memory is freed, and what it held is destroyed.
@@ -832,16 +830,16 @@ fn what_a_failed_destructor_leaves_is_destroyed() {
     let (heap, token) = (stressed(), Arc::new(()));
     let told = told(&heap);
     let m = heap.attach();
-    let quiet = || Quiet(Arc::clone(&token));
+    let quiet = || Quiet { _token: Arc::clone(&token) };
     let mut list = None;
     for _ in 0..100_000 {
-        list = Some(m.alloc(Link { next: list, quiet: quiet() }));
+        list = Some(m.alloc(Link { _next: list, _quiet: quiet() }));
     }
     let parts = m.alloc(Parts {
-        before: m.alloc(quiet()),
-        fails: Panics(Arc::clone(&token)),
-        after: list.expect("a list"),
-        more: (0..3).map(|_| m.alloc(Panics(Arc::clone(&token)))).collect(),
+        _before: m.alloc(quiet()),
+        _fails: Panics { _token: Arc::clone(&token) },
+        _after: list.expect("a list"),
+        _more: (0..3).map(|_| m.alloc(Panics { _token: Arc::clone(&token) })).collect(),
     });
     assert!(panics(|| drop(parts)));
     let told = told.lock().unwrap_or_else(PoisonError::into_inner);
@@ -879,8 +877,8 @@ fn discarded_values_that_panic_are_reported_and_nothing_leaks() {
         let (heap, token) = (stressed(), Arc::new(()));
         let told = told(&heap);
         let mut m = heap.attach();
-        let fails = || m.alloc(Panics(Arc::clone(&token)));
-        let quiet = || m.alloc(Quiet(Arc::clone(&token)));
+        let fails = || m.alloc(Panics { _token: Arc::clone(&token) });
+        let quiet = || m.alloc(Quiet { _token: Arc::clone(&token) });
         let ring: Vec<_> = (0..n)
             .map(|_| {
                 m.alloc(Fields {
@@ -940,7 +938,7 @@ fn a_hook_that_panics_badly_does_not_end_a_collection() {
     let (heap, token) = (stressed(), Arc::new(()));
     heap.on_unraisable(|_| panic_any(Payload));
     let mut m = heap.attach();
-    let value = m.alloc(Quiet(Arc::clone(&token)));
+    let value = m.alloc(Quiet { _token: Arc::clone(&token) });
     let half = m.alloc(Half { value: GcCell::new(Some(value)), me: GcCell::default(), fails: FailsToClear });
     half.get(&m).me.set(&m, Some(half.clone()));
     drop(half);
@@ -1030,7 +1028,7 @@ fn a_mutator_dropped_while_lent_ends_once() {
     }
     let (heap, token) = (stressed(), Arc::new(()));
     let m = heap.attach();
-    let values: Vec<_> = (0..3).map(|_| m.alloc(Quiet(Arc::clone(&token)))).collect();
+    let values: Vec<_> = (0..3).map(|_| m.alloc(Quiet { _token: Arc::clone(&token) })).collect();
     let last = m.alloc(Drops);
     MINE.set(Some(m));
     std::thread::scope(|scope| {

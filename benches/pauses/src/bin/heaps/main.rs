@@ -10,7 +10,7 @@
 mod bad_input;
 #[path = "../../../../../examples/replay/schema.rs"]
 mod schema;
-#[allow(dead_code)] // names and sizes are read, and not used here
+#[expect(dead_code, reason = "names and sizes are read, and not used here")]
 #[path = "../../../../../examples/replay/snapshot.rs"]
 mod snapshot;
 #[path = "../../../../../examples/replay/source.rs"]

@@ -9,7 +9,7 @@ floors='
 0 sync event error notices
 1 header object collect::workers
 2 space arena tracked roots weak safepoint current
-3 mutator pacing model
+3 mutator pacing model turn
 4 collect managed discard
 5 heap gc cell slot slice trace inspect dynamic services
 '

@@ -310,3 +310,30 @@ fn loom_two_collectors_take_turns() {
     };
     race(make, [collect, collect], |_, _, collected| assert_eq!(collected, 1));
 }
+
+/// As the heap itself would: part of the garbage is left to bury, and buried at the next safepoints, or by somebody else.
+fn collect_by_itself(m: &mut Mutator, _: [Object; 2]) -> usize {
+    let _ = crate::collect::by_itself(m, Collect::full());
+    m.safepoint();
+    0
+}
+
+/// A collection of the heap's own leaves garbage to bury; another thread wants to collect, and first finishes it. Nothing is
+/// left, nothing is buried twice, and the turn is given back.
+///
+/// Mutations: `Turn::take` does not count the piece as under way; `Turn::done` leaves the burial in its place at the end;
+/// who wants the turn takes no pieces (`collect/mod.rs`, `take_turn`).
+#[test]
+fn loom_what_is_left_to_bury_is_buried_once() {
+    let make = |m: &Mutator| {
+        let objects = [new_cycle(m, false), new_cycle(m, false)];
+        objects.map(|object| {
+            m.model().drop_ref(object, m);
+            object
+        })
+    };
+    race(make, [collect_by_itself, collect], |m, objects, _| {
+        assert_eq!(collect(m, objects), 0);
+        assert_eq!(m.core().totals.collected.load(Ordering::Relaxed), 2);
+    });
+}

@@ -9,6 +9,7 @@ mod managed;
 mod remote_free;
 mod safepoint;
 mod tracked;
+mod turn;
 
 /// Explores `f`. `LOOM_MAX_PREEMPTIONS` bounds the search; the default is 2.
 pub(crate) fn model(f: impl Fn() + Sync + Send + 'static) {

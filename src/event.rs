@@ -315,6 +315,9 @@ pub(crate) fn guarded<R>(f: impl FnOnce() -> R) -> Result<R, Box<dyn Any + Send>
     std::panic::catch_unwind(std::panic::AssertUnwindSafe(f))
 }
 
+/// The span of a collection: entered by each thread that works on it, while it does.
+pub(crate) use tracing::Span;
+
 /// The steps of a collection, in their order. The table in `docs/tracing.md` says what each does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Phase {
@@ -337,7 +340,7 @@ pub(crate) fn phase(phase: Phase) -> tracing::span::EnteredSpan {
 }
 
 /// The span of a whole collection.
-pub(crate) fn collection(kind: CollectionKind, heap: &str) -> tracing::span::EnteredSpan {
+pub(crate) fn collection(kind: CollectionKind, heap: &str) -> Span {
     tracing::info_span!(
         target: "standstill",
         "collection",
@@ -347,11 +350,10 @@ pub(crate) fn collection(kind: CollectionKind, heap: &str) -> tracing::span::Ent
         unreachable = tracing::field::Empty,
         collected = tracing::field::Empty,
     )
-    .entered()
 }
 
 /// The end of a collection, with its facts.
-pub(crate) fn collected(span: &tracing::span::EnteredSpan, report: &CollectionReport) {
+pub(crate) fn collected(span: &Span, report: &CollectionReport) {
     span.record("candidates", report.candidates);
     span.record("unreachable", report.unreachable);
     span.record("collected", report.collected);

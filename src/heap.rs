@@ -2,9 +2,9 @@
 
 use std::fmt;
 use std::sync::{Arc, LockResult, MutexGuard, TryLockError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use crate::collect::{self, Collect, CollectError};
+use crate::collect::{self, Collect, CollectError, clear};
 use crate::error::{AllocError, AttachError, BuildError, Fault};
 use crate::event::{CallGuards, CollectionEvent, CollectionReport, Unraisable};
 use crate::gc::{self, Gc, WeakCallback, WeakRef};
@@ -18,6 +18,7 @@ use crate::safepoint::{ForkGuard, StopError};
 use crate::slice::GcSlice;
 use crate::space::{Space, SpaceConfig};
 use crate::sync::Ordering;
+use crate::turn::Whose;
 use crate::{AnyGc, Trace};
 
 /// How to build a heap. Made by [`Heap::builder`].
@@ -291,6 +292,9 @@ impl<M: ObjectModel> ModelMutator<M> {
         self.model().attached(self);
         if self.take_collect() {
             let stress = self.core().stress;
+            if self.core().turn.is_burying() {
+                self.bury_a_piece();
+            }
             let what = match self.core().pace.due() {
                 _ if stress => Some(Collect::full()),
                 Due::Nothing => None,
@@ -299,17 +303,35 @@ impl<M: ObjectModel> ModelMutator<M> {
             };
             if let Some(what) = what {
                 // A stop that fails is told to those who ask for a collection; here nobody did.
-                let result = collect::collect(self, what.wait(false));
-                // Somebody else is collecting for all of us; let him keep up.
-                if matches!(result, Err(CollectError::Busy)) && self.core().pace.is_overdue() {
-                    let core = Arc::clone(self.core());
-                    self.detach(|| core.turn.wait_a_while());
+                let result = collect::by_itself(self, what);
+                // The last one is not over. Far ahead of it, this thread helps with what has been found, whosever it is, or lets
+                // those who work on it keep up.
+                if matches!(result, Err(CollectError::Busy))
+                    && self.core().pace.is_overdue()
+                    && !clear::bury(self, Whose::Anybodys, clear::MANY)
+                {
+                    self.keep_pace();
                 }
             }
             if stress {
                 self.raise(crate::mutator::COLLECT);
             }
         }
+    }
+
+    /// Works on what a collection of the heap's own has left to bury. A piece at a time, so that no pause is long, and half of
+    /// the time at most, so that the program comes on between the pieces.
+    fn bury_a_piece(&mut self) {
+        let begun = Instant::now();
+        // Models know no time.
+        if begun >= self.rest_until() || cfg!(all(test, loom)) {
+            if !clear::bury(self, Whose::Of(self.thread_id()), clear::PIECE) {
+                return;
+            }
+            self.rest(Instant::now() + begun.elapsed());
+        }
+        // More of it may be there.
+        self.raise(crate::mutator::COLLECT);
     }
 
     /// Collects.
@@ -770,9 +792,7 @@ impl Mutator {
             return Err(StopError::NoSafepoint);
         }
         let core = Arc::clone(self.0.core());
-        while !core.turn.try_take() {
-            self.0.detach(|| core.turn.wait());
-        }
+        collect::wait_for_turn(&mut self.0);
         let raw = &self.0;
         match raw.prepare_fork() {
             Ok(guard) => {
@@ -859,7 +879,7 @@ impl fmt::Debug for Mutator {
 #[must_use = "the world stays stopped until `parent` or `child` is called"]
 pub struct Fork<'a> {
     guard: Option<ForkGuard<'a, crate::mutator::Shared<Managed>>>,
-    turn: Option<crate::safepoint::lock::Guard<'a, bool>>,
+    turn: Option<crate::safepoint::lock::Guard<'a, crate::turn::State>>,
     core: &'a managed::Core,
 }
 

@@ -31,6 +31,7 @@ mod space;
 mod sync;
 mod trace;
 mod tracked;
+mod turn;
 mod weak;
 
 pub use cell::{GcCell, GcCellGuard};

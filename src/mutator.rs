@@ -29,7 +29,7 @@ use std::marker::PhantomData;
 use std::mem::ManuallyDrop;
 use std::ptr::NonNull;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::arena::{Arena, class_for};
 use crate::collect::workers::Workers;
@@ -41,11 +41,12 @@ use crate::object::Object;
 use crate::pacing::{Due, Pace};
 use crate::roots::KnownRoots;
 use crate::safepoint::{
-    self, Coordinator, ForkGuard, Participant, StopError, ThreadId, WorldStopped, current, lock,
+    self, Coordinator, ForkGuard, Participant, StopError, ThreadId, WorldStopped, current,
 };
 use crate::space::{Space, SpaceError};
-use crate::sync::{AtomicUsize, Mutex, Ordering, UnsafeCell, const_thread_local};
+use crate::sync::{AtomicBool, AtomicUsize, Mutex, Ordering, UnsafeCell, const_thread_local};
 use crate::tracked::{self, State};
+use crate::turn::Turn;
 
 /// A request: a collection is due.
 pub(crate) const COLLECT: u32 = 1 << 1;
@@ -189,66 +190,12 @@ impl Default for Totals {
     }
 }
 
-/// One collection at a time: who is collecting, and a place to wait for it.
-///
-/// Unattached threads wait here, also while a fork happens; so the lock is one that survives it, and the fork
-/// holds it.
-#[derive(Debug)]
-pub(crate) struct Turn {
-    taken: lock::Mutex<bool>,
-    over: lock::Condvar,
-}
-
-impl Turn {
-    fn new() -> Self {
-        Self { taken: lock::Mutex::new(false), over: lock::Condvar::new() }
-    }
-
-    /// Takes the turn unless somebody has it.
-    pub(crate) fn try_take(&self) -> bool {
-        let mut taken = self.taken.lock();
-        !std::mem::replace(&mut *taken, true)
-    }
-
-    /// Waits until nobody has the turn. The caller is detached, or the turn's holder could wait for it.
-    pub(crate) fn wait(&self) {
-        let mut taken = self.taken.lock();
-        while *taken {
-            taken = self.over.wait(taken);
-        }
-    }
-
-    /// As [`wait`](Self::wait), for a while: a thread that is only being slowed down may have what the holder's
-    /// finalizers wait for.
-    pub(crate) fn wait_a_while(&self) {
-        let taken = self.taken.lock();
-        if *taken {
-            drop(self.over.wait_for(taken, Duration::from_millis(5)));
-        }
-    }
-
-    /// Keeps everybody away from the lock, for a fork. The caller has the turn.
-    pub(crate) fn hold(&self) -> lock::Guard<'_, bool> {
-        self.taken.lock()
-    }
-
-    /// Gives the turn back, and the lock.
-    pub(crate) fn let_go(&self, mut taken: lock::Guard<'_, bool>) {
-        *taken = false;
-        drop(taken);
-        self.over.notify_all();
-    }
-
-    /// Gives the turn back.
-    pub(crate) fn give_back(&self) {
-        *self.taken.lock() = false;
-        self.over.notify_all();
-    }
-}
-
 /// What a mutator is to other threads.
 pub(crate) struct Shared<M: ObjectModel> {
     arena: UnsafeCell<Arena>,
+    arena_id: u32,
+    /// The thread is at a safepoint, and goes on soon. Relaxed: written by its thread before it parks, read in a stop.
+    parked: AtomicBool,
     pub(crate) local: M::Local,
 }
 
@@ -281,6 +228,8 @@ struct Inner<M: ObjectModel> {
     lent: Cell<u32>,
     /// The mutator was dropped while lent.
     dropped: Cell<bool>,
+    /// Before that it buries nothing.
+    rest: Cell<Instant>,
 }
 
 /// A `&ModelMutator` is in user code's hands: rule L.
@@ -360,7 +309,12 @@ impl<M: ObjectModel> ModelMutator<M> {
                 ids.last
             })
         };
-        let shared = Shared { arena: UnsafeCell::new(Arena::new(arena_id)), local: core.model.local() };
+        let shared = Shared {
+            arena: UnsafeCell::new(Arena::new(arena_id)),
+            arena_id,
+            parked: AtomicBool::new(false),
+            local: core.model.local(),
+        };
         let participant = core.coordinator.register(shared);
         if let Err(error) = participant.attach() {
             drop(participant);
@@ -380,6 +334,7 @@ impl<M: ObjectModel> ModelMutator<M> {
             handle: Arc::clone(handle),
             lent: Cell::new(0),
             dropped: Cell::new(false),
+            rest: Cell::new(Instant::now()),
         });
         let this = Self { inner: NonNull::from(Box::leak(inner)), thread: PhantomData };
         this.arrive();
@@ -613,7 +568,7 @@ impl<M: ObjectModel> ModelMutator<M> {
         let (objects, bytes) = self.arena(Arena::take_refill_count);
         let pace = &self.core().pace;
         pace.taken(objects as isize, bytes as isize);
-        if pace.due() != Due::Nothing {
+        if pace.due() != Due::Nothing || self.core().turn.is_burying() {
             self.inner().participant.raise(COLLECT);
         }
     }
@@ -740,7 +695,32 @@ impl<M: ObjectModel> ModelMutator<M> {
 
     /// Takes part in a stop, if one is on.
     pub(crate) fn park(&mut self) {
+        self.comes_back(true);
         self.inner().participant.park();
+        self.comes_back(false);
+    }
+
+    /// Whether this thread is about to wait for nothing but a stop, or a collection.
+    fn comes_back(&self, soon: bool) {
+        self.inner().participant.data().parked.store(soon, Ordering::Relaxed);
+    }
+
+    /// When this thread may bury the next piece.
+    pub(crate) fn rest_until(&self) -> Instant {
+        self.inner().rest.get()
+    }
+
+    /// Buries nothing for a while.
+    pub(crate) fn rest(&self, until: Instant) {
+        self.inner().rest.set(until);
+    }
+
+    /// Lets the collection that is running catch up with this thread, for a few milliseconds at most.
+    pub(crate) fn keep_pace(&mut self) {
+        let core = Arc::clone(self.core());
+        self.comes_back(true);
+        self.detach(|| core.turn.wait_a_while());
+        self.comes_back(false);
     }
 
     /// Runs `f` detached: stops do not wait for this thread meanwhile, and it can block.
@@ -827,12 +807,7 @@ impl<M: ObjectModel> ModelMutator<M> {
         let inner = self.inner();
         let stopped = inner.participant.stop()?;
         event::stopped(stopped.time_to_stop());
-        Ok(World {
-            since: std::time::Instant::now(),
-            core: &inner.core,
-            requester: inner.participant.id(),
-            stopped,
-        })
+        Ok(World { since: Instant::now(), core: &inner.core, requester: inner.participant.id(), stopped })
     }
 
     /// Stops the world for a `fork`.
@@ -872,7 +847,7 @@ pub struct World<'a, M: ObjectModel> {
     stopped: WorldStopped<'a, Shared<M>>,
     core: &'a Core<M>,
     requester: ThreadId,
-    since: std::time::Instant,
+    since: Instant,
 }
 
 impl<M: ObjectModel> World<'_, M> {
@@ -889,6 +864,15 @@ impl<M: ObjectModel> World<'_, M> {
     /// Calls `f` with each mutator's id and the model's part of it.
     pub fn locals(&self, mut f: impl FnMut(ThreadId, &M::Local)) {
         self.stopped.threads(|id, shared| f(id, &shared.local));
+    }
+
+    /// Calls `f` with the number of each arena whose thread is parked, and with that thread: it goes on when the world does.
+    pub(crate) fn parked(&self, mut f: impl FnMut(u32, ThreadId)) {
+        self.stopped.threads(|id, shared| {
+            if shared.parked.load(Ordering::Relaxed) {
+                f(shared.arena_id, id);
+            }
+        });
     }
 
     /// How long the world has been stopped.

@@ -1,30 +1,130 @@
 //! Step 10: emptying garbage, and letting go of it.
 //!
-//! Every member is cleared before the collector lets go of any, so a member dies only when nothing the
-//! collector still holds needs it; destructors that run in between see neighbours that may have been
-//! cleared, never ones that have been freed. Counts do the rest: nothing here frees.
+//! Garbage that somebody collected is cleared as a whole before the collector lets go of any of it. Garbage of a collection
+//! that the heap started is cleared in pieces, by the threads that it belongs to, see [`turn`](crate::turn): a piece is cleared
+//! before its objects are let go of. Either way a member dies only when nothing that is still to be cleared needs it, since
+//! it is held and counted; destructors that run in between see neighbours that may have been cleared, never ones that have been
+//! freed. Counts do the rest: nothing here frees.
 
 use crate::collect::finalize::Garbage;
 use crate::event::{self, During, Phase};
 use crate::model::{ModelMutator, ObjectModel};
+use crate::mutator::{COLLECT, Core};
 use crate::object::Object;
 use crate::tracked;
+use crate::turn::{Burial, Cleared, Done, Open, Piece, Task, Whose};
 
 /// Objects between two looks at the poll word.
 const POLL: usize = 256;
 
-/// What became of the garbage.
-#[derive(Debug, Default)]
-pub(crate) struct Cleared {
-    pub(crate) collected: usize,
-    pub(crate) uncollectable: usize,
+/// Objects that a thread buries at once, of a collection that nobody asked for: less than a tenth of a millisecond.
+pub(crate) const PIECE: usize = if cfg!(all(test, loom)) { 1 } else { 512 };
+/// As many pieces, for a thread that would rather collect: what has been found comes first.
+pub(crate) const MANY: usize = if cfg!(all(test, loom)) { 1 } else { 8 * PIECE };
+
+/// Step 10, all of it. With the world running. It parks for other stops in between: no borrow into an object is held.
+pub(crate) fn clear<M: ObjectModel>(garbage: Garbage, m: &mut ModelMutator<M>) -> Released {
+    let Garbage { objects, spared, .. } = garbage;
+    empty(&objects, objects.len(), m);
+    let_go(&spared, m);
+    let_go(&objects, m);
+    Released { objects }
 }
 
-/// Step 10. With the world running. It parks for other stops in between: no borrow into an object is held.
-pub(crate) fn clear<M: ObjectModel>(garbage: Garbage, m: &mut ModelMutator<M>) -> Released {
+/// Garbage that was cleared and let go of.
+#[must_use]
+pub(crate) struct Released {
+    objects: Vec<Object>,
+}
+
+impl Released {
+    /// Counts the survivors, and lets them be ordinary objects again.
+    pub(crate) fn tally<M: ObjectModel>(self, m: &ModelMutator<M>) -> Cleared {
+        tally(&self.objects, m.core())
+    }
+}
+
+/// Leaves step 10, and the turn, to all mutators. Each takes pieces of what lies on its own pages; this one begins.
+pub(crate) fn leave<M: ObjectModel>(garbage: Garbage, open: Open, m: &mut ModelMutator<M>) {
+    let Garbage { objects, homes, spared, .. } = garbage;
+    let_go(&spared, m);
+    let me = m.thread_id();
+    let mut piles = Vec::new();
+    if homes.is_empty() {
+        piles.push((me, objects));
+    } else {
+        let mut at = 0;
+        for object in objects {
+            let home = homes.of(object, &m.core().space).unwrap_or(me);
+            // Mostly the one before: neighbours lie on one page.
+            if piles.get(at).is_none_or(|&(whose, _)| whose != home) {
+                at = piles.iter().position(|&(whose, _)| whose == home).unwrap_or_else(|| {
+                    piles.push((home, Vec::new()));
+                    piles.len() - 1
+                });
+            }
+            piles[at].1.push(object);
+        }
+    }
+    m.core().turn.leave(Burial::new(piles, open));
+    // They notice at their next refill, or if there is none, now.
+    homes.threads().filter(|&home| home != me).for_each(|home| {
+        m.core().coordinator.poke(home, COLLECT);
+    });
+}
+
+/// Takes one piece of a burial, if there is one, and does what is to be done with it.
+pub(crate) fn bury<M: ObjectModel>(m: &mut ModelMutator<M>, whose: Whose, limit: usize) -> bool {
+    /// Gives the piece back also when a model's handler unwinds: what it has left undone stays as it is, held.
+    struct Working<'a, M: ObjectModel>(&'a Core<M>, Option<Piece>);
+    impl<M: ObjectModel> Drop for Working<'_, M> {
+        fn drop(&mut self) {
+            let Some(piece) = self.1.take() else { return };
+            match self.0.turn.done(piece, Cleared::default()) {
+                Done::Nothing => {}
+                Done::Settle(open) => self.0.turn.tally(open),
+                Done::End(..) => {
+                    self.0.pace.buried();
+                    self.0.turn.give_back();
+                }
+            }
+        }
+    }
+    let core = std::sync::Arc::clone(m.core());
+    let Some(piece) = core.turn.take(whose, limit) else { return false };
+    let _span = piece.span.clone().entered();
+    let mut working = Working(&core, Some(piece));
+    let mut cleared = Cleared::default();
+    if let Some(piece) = &working.1 {
+        match piece.task {
+            Task::Clear => {
+                empty(piece.objects(), piece.garbage, m);
+                let_go(piece.objects(), m);
+            }
+            Task::Tally => cleared = tally(piece.objects(), &core),
+        }
+    }
+    match working.1.take().map_or(Done::Nothing, |piece| core.turn.done(piece, cleared)) {
+        Done::Nothing => {}
+        Done::Settle(mut open) => {
+            super::settle(m, &mut open.report);
+            core.turn.tally(open);
+        }
+        Done::End(mut open, cleared) => {
+            open.report.collected = cleared.collected;
+            open.report.uncollectable += cleared.uncollectable;
+            let turn = super::HasTurn(&core);
+            super::close(m, open, true);
+            drop(turn);
+        }
+    }
+    true
+}
+
+/// Clears objects that are held, of `garbage` in all.
+fn empty<M: ObjectModel>(objects: &[Object], garbage: usize, m: &mut ModelMutator<M>) {
     let _phase = event::phase(Phase::Clear);
-    let Garbage { objects, spared, .. } = garbage;
-    m.model().clearing(m, objects.len());
+    m.model().clearing(m, garbage);
     let mut next = 0;
     while next < objects.len() {
         if m.poll() != 0 {
@@ -58,35 +158,30 @@ pub(crate) fn clear<M: ObjectModel>(garbage: Garbage, m: &mut ModelMutator<M>) -
         }
     }
     m.model().cleared(m, true);
-    for (at, &object) in spared.iter().chain(&objects).enumerate() {
+}
+
+/// Gives back the references that the claim took.
+fn let_go<M: ObjectModel>(objects: &[Object], m: &mut ModelMutator<M>) {
+    for (at, &object) in objects.iter().enumerate() {
         if at % POLL == 0 && m.poll() != 0 {
             m.park();
         }
-        // SAFETY: this gives back the claim's reference, once.
+        // SAFETY: each once.
         unsafe { m.model().release(object, m) };
     }
-    Released { objects }
 }
 
-/// Garbage that was cleared and let go of: names of objects that are dead, most of them.
-#[must_use]
-pub(crate) struct Released {
-    objects: Vec<Object>,
-}
-
-impl Released {
-    /// Counts the survivors, and lets them be ordinary objects again.
-    pub(crate) fn tally<M: ObjectModel>(self, m: &ModelMutator<M>) -> Cleared {
-        // Who still has the bit is still the object it was: the bit goes with the death, and no birth sets it.
-        let uncollectable = self
-            .objects
-            .iter()
-            .filter(|object| {
-                // SAFETY: the page of a freed cell keeps its table entries; in a cell that is in use again the
-                // bit is not set, and nothing is changed.
-                unsafe { m.core().state(object.address()) }.survive()
-            })
-            .count();
-        Cleared { collected: self.objects.len() - uncollectable, uncollectable }
-    }
+/// Of objects that were let go of, names of dead ones most of them, counts the survivors, and lets them be ordinary
+/// objects again.
+fn tally<M: ObjectModel>(objects: &[Object], core: &Core<M>) -> Cleared {
+    // Who still has the bit is still the object it was: the bit goes with the death, and no birth sets it.
+    let uncollectable = objects
+        .iter()
+        .filter(|object| {
+            // SAFETY: the page of a freed cell keeps its table entries; in a cell that is in use again the
+            // bit is not set, and nothing is changed.
+            unsafe { core.state(object.address()) }.survive()
+        })
+        .count();
+    Cleared { collected: objects.len() - uncollectable, uncollectable }
 }

@@ -7,14 +7,56 @@ use crate::event::{self, During, Phase};
 use crate::model::{Found, ModelMutator, ObjectModel, Verdict};
 use crate::mutator::World;
 use crate::object::{Object, Tracer};
+use crate::safepoint::ThreadId;
+use crate::space::Space;
 use crate::sync::Ordering;
 use crate::tracked;
 
-/// Candidates that nothing outside refers to. Each is held by the collecting thread, and carries the
+/// Which threads go on after the stop and can bury what lies on their pages; all else is the collecting thread's.
+#[derive(Debug, Default)]
+pub(crate) struct Homes {
+    /// By the number of the arena, which is small.
+    arenas: Vec<Option<ThreadId>>,
+}
+
+impl Homes {
+    /// The threads that are parked now.
+    pub(crate) fn of_parked<M: ObjectModel>(world: &World<'_, M>) -> Self {
+        let mut arenas = Vec::new();
+        world.parked(|arena, thread| {
+            let arena = arena as usize;
+            if arenas.len() <= arena {
+                arenas.resize(arena + 1, None);
+            }
+            arenas[arena] = Some(thread);
+        });
+        Self { arenas }
+    }
+
+    /// Whether all is one thread's.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.arenas.is_empty()
+    }
+
+    /// Those threads.
+    pub(crate) fn threads(&self) -> impl Iterator<Item = ThreadId> {
+        self.arenas.iter().flatten().copied()
+    }
+
+    /// Whose the object is, by the page that it lies on.
+    pub(crate) fn of(&self, object: Object, space: &Space) -> Option<ThreadId> {
+        // SAFETY: a page that an object lies on, or lay on, was handed out.
+        let page = unsafe { space.page_of(object.address()) };
+        self.arenas.get(page.arena() as usize).copied().flatten()
+    }
+}
+
+/// Candidates that nothing outside refers to. Each is held by the thread that is to bury it, and carries the
 /// `UNREACHABLE` bit. Still in the stop that found them.
 #[must_use]
 pub(crate) struct Unreachable<M: ObjectModel> {
     objects: Vec<Object>,
+    homes: Homes,
     callbacks: Vec<M::Callback>,
     runs_code: bool,
     exempt: Exempt,
@@ -37,6 +79,7 @@ pub(crate) struct Exempt {
 #[derive(Default)]
 pub(crate) struct Pending {
     objects: Vec<Object>,
+    homes: Homes,
     pub(crate) finalized: usize,
     /// Whether user code ran: only then can anything have changed.
     pub(crate) looked_at: bool,
@@ -47,8 +90,10 @@ pub(crate) struct Pending {
 
 /// Objects that are to be cleared: nothing reaches them, and all weak references to them are dead.
 #[must_use]
+#[derive(Default)]
 pub(crate) struct Garbage {
     pub(crate) objects: Vec<Object>,
+    pub(crate) homes: Homes,
     /// Held, but reachable again, or no longer tracked: only the hold is dropped.
     pub(crate) spared: Vec<Object>,
     pub(crate) resurrected: usize,
@@ -58,14 +103,18 @@ pub(crate) struct Garbage {
 }
 
 impl Garbage {
-    fn none(exempt: Exempt) -> Self {
-        Self { objects: Vec::new(), spared: Vec::new(), resurrected: 0, kept: 0, exempt }
+    fn none(homes: Homes, exempt: Exempt) -> Self {
+        Self { objects: Vec::new(), homes, spared: Vec::new(), resurrected: 0, kept: 0, exempt }
     }
 }
 
 /// Step 6b. Claims the unreachable objects, clears their weak references with callbacks, and, if nothing
 /// in the set can run code, all others too.
-pub(crate) fn claim<M: ObjectModel>(world: &World<'_, M>, found: Vec<Object>) -> Unreachable<M> {
+pub(crate) fn claim<M: ObjectModel>(
+    world: &World<'_, M>,
+    found: Vec<Object>,
+    homes: Homes,
+) -> Unreachable<M> {
     let _phase = event::phase(Phase::Claim);
     let core = world.core();
     let (mut runs_code, mut weak) = (false, Vec::new());
@@ -83,7 +132,8 @@ pub(crate) fn claim<M: ObjectModel>(world: &World<'_, M>, found: Vec<Object>) ->
     for &object in &found {
         // SAFETY: a candidate is alive, and the world is stopped.
         unsafe {
-            core.model.hold(object, world.requester());
+            let holder = if homes.is_empty() { None } else { homes.of(object, &core.space) };
+            core.model.hold(object, holder.unwrap_or(world.requester()));
             // Alone: whoever else changes states is attached, hence parked.
             core.state(object.address()).change_alone(tracked::UNREACHABLE, 0);
         }
@@ -107,7 +157,7 @@ pub(crate) fn claim<M: ObjectModel>(world: &World<'_, M>, found: Vec<Object>) ->
         }
         objects.iter().copied().for_each(&mut look);
     }
-    let mut set = Unreachable { objects, callbacks: Vec::new(), runs_code, exempt: left_out, doubt };
+    let mut set = Unreachable { objects, homes, callbacks: Vec::new(), runs_code, exempt: left_out, doubt };
     let is_unreachable = |object: Object| {
         core.space.contains(object.address()) && {
             // SAFETY: the model asks about objects that are alive.
@@ -182,8 +232,8 @@ fn exempt<M: ObjectModel>(
 
 /// Step 8. With the world running: weak callbacks, then finalizers, once per object.
 pub(crate) fn finalize<M: ObjectModel>(set: Unreachable<M>, m: &ModelMutator<M>) -> Pending {
-    let Unreachable { objects, callbacks, runs_code, exempt, doubt } = set;
-    let mut pending = Pending { objects, finalized: 0, looked_at: runs_code, exempt, doubt };
+    let Unreachable { objects, homes, callbacks, runs_code, exempt, doubt } = set;
+    let mut pending = Pending { objects, homes, finalized: 0, looked_at: runs_code, exempt, doubt };
     if !runs_code {
         return pending;
     }
@@ -227,7 +277,7 @@ impl Pending {
     /// Nothing ran that could have changed anything: what was unreachable is garbage.
     pub(crate) fn untouched(self) -> Garbage {
         debug_assert!(!self.looked_at);
-        Garbage { objects: self.objects, ..Garbage::none(self.exempt) }
+        Garbage { objects: self.objects, ..Garbage::none(self.homes, self.exempt) }
     }
 }
 
@@ -243,7 +293,7 @@ pub(crate) fn recheck<M: ObjectModel>(
     let core = world.core();
     let (space, model) = (&core.space, &core.model);
     let marks = space.counts();
-    let mut garbage = Garbage::none(pending.exempt);
+    let mut garbage = Garbage::none(pending.homes, pending.exempt);
     let bits = |object: Object| {
         // SAFETY: every object of the set is held, and edges lead to live objects.
         unsafe { core.state(object.address()) }.get()
@@ -356,7 +406,7 @@ pub(crate) fn keep<M: ObjectModel>(pending: Pending, m: &ModelMutator<M>) -> Gar
         unsafe { m.core().state(object.address()) }.survive();
     }
     let resurrected = pending.objects.len();
-    Garbage { spared: pending.objects, resurrected, ..Garbage::none(pending.exempt) }
+    Garbage { spared: pending.objects, resurrected, ..Garbage::none(pending.homes, pending.exempt) }
 }
 
 /// Between steps 9 and 10, the world running: the model hears what is garbage, and decides.

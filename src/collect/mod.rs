@@ -14,8 +14,11 @@
 //! | 8 | running | weak callbacks, then finalizers, once per object | [`finalize::finalize`] |
 //! | 9 | **stop**, **start** | what is reachable again leaves the set; remaining weak references are cleared | [`finalize::recheck`] |
 //! | 9 | running | the model is told what is garbage, and may keep it | [`finalize::judge`] |
-//! | 10 | running | clear each, let go of each; counts do the rest | [`clear::clear`] |
-//! | – | running | "stop" callbacks; then the turn is given back | [`collect`] |
+//! | 10 | running | clear each, let go of each; counts do the rest | [`clear::clear`], [`clear::bury`] |
+//! | – | running | "stop" callbacks; then the turn is given back | [`close`] |
+//!
+//! A collection that somebody asked for goes through all steps in that call ([`collect`]). Of one that the heap started
+//! ([`by_itself`]) step 10 is left to all mutators, in pieces: see [`turn`](crate::turn).
 //!
 //! A collection that finds nothing, or nothing that can run code, skips 8 and 9: one stop.
 //!
@@ -36,10 +39,11 @@ pub(crate) mod verify;
 pub(crate) mod workers;
 
 use std::fmt;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::collect::count::{Abandoned, Scope};
-use crate::collect::finalize::Unreachable;
+use crate::collect::finalize::{Garbage, Homes, Unreachable};
 use crate::event::{self, CollectionEvent, CollectionKind, CollectionReport, During, Phase};
 use crate::model::{ModelMutator, ObjectModel};
 use crate::mutator::World;
@@ -47,6 +51,7 @@ use crate::object::Object;
 use crate::safepoint::StopError;
 use crate::sync::Ordering;
 use crate::tracked::{self, State};
+use crate::turn::{Open, Whose};
 
 /// What to collect, and what to do if somebody else is collecting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -126,56 +131,154 @@ impl<M: ObjectModel> Drop for HasTurn<'_, M> {
     }
 }
 
+/// Takes the turn, and waits for it if need be.
+pub(crate) fn wait_for_turn<M: ObjectModel>(m: &mut ModelMutator<M>) {
+    let core = Arc::clone(m.core());
+    while !take_turn(m) {
+        m.detach(|| core.turn.wait());
+    }
+}
+
+/// Takes the turn, unless it is in the hands of somebody who is working.
+fn take_turn<M: ObjectModel>(m: &mut ModelMutator<M>) -> bool {
+    loop {
+        if m.core().turn.try_take() {
+            return true;
+        }
+        // What is left of another collection, and is in nobody's hands, is in the way.
+        if !clear::bury(m, Whose::Anybodys, usize::MAX) {
+            return false;
+        }
+    }
+}
+
 /// Runs one collection, or tells why not.
 pub(crate) fn collect<M: ObjectModel>(
     m: &mut ModelMutator<M>,
     what: Collect,
 ) -> Result<CollectionReport, CollectError> {
-    let core = std::sync::Arc::clone(m.core());
-    while !core.turn.try_take() {
-        if !what.wait {
-            return Err(CollectError::Busy);
-        }
-        m.detach(|| core.turn.wait());
+    if what.wait {
+        wait_for_turn(m);
+    } else if !take_turn(m) {
+        return Err(CollectError::Busy);
     }
-    let turn = HasTurn(&core);
-    let begun = Instant::now();
-    let span = event::collection(what.kind, &core.name);
-    core.hooks.collection(&CollectionEvent::Start(what.kind));
-    let mut report = CollectionReport::new(what.kind);
-    report.generation = usize::from(what.generation);
-    {
-        let _lent = m.lend();
-        core.notices.starts(&core.hooks, report.generation, what.quiet);
-    }
-    let result = run(m, &mut report);
-    core.pace.buried();
-    core.pace.remember_memory();
-    report.duration = begun.elapsed();
-    if result.is_ok() {
-        core.notices.record(&report);
-        // Relaxed: figures.
-        core.totals.collections.fetch_add(1, Ordering::Relaxed);
-        core.totals.young.fetch_add(usize::from(what.kind == CollectionKind::Young), Ordering::Relaxed);
-        core.totals.collected.fetch_add(report.collected, Ordering::Relaxed);
-    }
-    event::collected(&span, &report);
-    core.hooks.collection(&CollectionEvent::Stop(&report));
-    {
-        let _lent = m.lend();
-        core.notices.stops(&core.hooks, &report, what.quiet);
-    }
-    drop(turn);
-    result?;
+    let core = Arc::clone(m.core());
+    let _turn = HasTurn(&core);
+    let mut open = begin(m, what);
+    let entered = open.span.clone().entered();
+    let found = find_garbage(m, &mut open.report, false);
+    let found = found.map(|garbage| clear_at_once(m, garbage, &mut open.report));
+    drop(entered);
+    let report = close(m, open, found.is_ok());
+    found?;
     Ok(report)
 }
 
-/// Steps 1 to 10.
-fn run<M: ObjectModel>(m: &mut ModelMutator<M>, report: &mut CollectionReport) -> Result<(), StopError> {
+/// Runs a collection that the heap itself has found due, unless somebody else is collecting. Garbage may be left to bury when
+/// it returns.
+pub(crate) fn by_itself<M: ObjectModel>(m: &mut ModelMutator<M>, what: Collect) -> Result<(), CollectError> {
+    let core = Arc::clone(m.core());
+    if !core.turn.try_take() {
+        return Err(CollectError::Busy);
+    }
+    let turn = HasTurn(&core);
+    let mut open = begin(m, what);
+    let entered = open.span.clone().entered();
+    let mut found = find_garbage(m, &mut open.report, true);
+    if let Ok(Some(garbage)) = &mut found
+        && !garbage.objects.is_empty()
+    {
+        let garbage = std::mem::take(garbage);
+        open.report.uncollectable = garbage.kept;
+        drop(entered);
+        std::mem::forget(turn);
+        clear::leave(garbage, open, m);
+        // All of a small collection, to its end.
+        let mine = Whose::Of(m.thread_id());
+        clear::bury(m, mine, clear::MANY);
+        clear::bury(m, mine, clear::PIECE);
+        if core.turn.is_burying() {
+            m.raise(crate::mutator::COLLECT);
+        }
+        return Ok(());
+    }
+    let found = found.map(|garbage| clear_at_once(m, garbage, &mut open.report));
+    drop(entered);
+    close(m, open, found.is_ok());
+    Ok(found?)
+}
+
+/// A collection begins: the turn is taken.
+fn begin<M: ObjectModel>(m: &mut ModelMutator<M>, what: Collect) -> Open {
+    let core = m.core();
+    let mut report = CollectionReport::new(what.kind);
+    report.generation = usize::from(what.generation);
+    let open = Open {
+        report,
+        quiet: what.quiet,
+        begun: Instant::now(),
+        span: event::collection(what.kind, &core.name),
+    };
+    let _entered = open.span.enter();
+    core.hooks.collection(&CollectionEvent::Start(what.kind));
+    let lent = m.lend();
+    core.notices.starts(&core.hooks, open.report.generation, what.quiet);
+    drop(lent);
+    drop(_entered);
+    open
+}
+
+/// The end of a collection, the turn still taken: it is told to who wants to know. If it came to pass at all it counts.
+fn close<M: ObjectModel>(m: &ModelMutator<M>, open: Open, came_to_pass: bool) -> CollectionReport {
+    let core = m.core();
+    let Open { mut report, quiet, begun, span } = open;
+    core.pace.buried();
+    core.pace.remember_memory();
+    report.duration = begun.elapsed();
+    if came_to_pass {
+        core.notices.record(&report);
+        // Relaxed: figures.
+        core.totals.collected.fetch_add(report.collected, Ordering::Relaxed);
+    }
+    let _entered = span.enter();
+    event::collected(&span, &report);
+    core.hooks.collection(&CollectionEvent::Stop(&report));
+    let _lent = m.lend();
+    core.notices.stops(&core.hooks, &report, quiet);
+    drop(_entered);
+    report
+}
+
+/// Step 10 in one go. `None`: there is nothing to do, since the collection was abandoned.
+fn clear_at_once<M: ObjectModel>(
+    m: &mut ModelMutator<M>,
+    garbage: Option<Garbage>,
+    report: &mut CollectionReport,
+) {
+    let Some(garbage) = garbage else { return };
+    let kept = garbage.kept;
+    let released = clear::clear(garbage, m);
+    settle(m, report);
+    let cleared = released.tally(m);
+    report.collected = cleared.collected;
+    report.uncollectable = cleared.uncollectable + kept;
+}
+
+/// Steps 1 to 9. `None`: the collection was abandoned. With `shared`, what lies on the pages of other running threads is
+/// held by those.
+fn find_garbage<M: ObjectModel>(
+    m: &mut ModelMutator<M>,
+    report: &mut CollectionReport,
+    shared: bool,
+) -> Result<Option<Garbage>, StopError> {
     m.model().prepare(m);
     let mut dead = Vec::new();
     let world = m.stop()?;
-    let found = find(&world, report, &mut dead);
+    // Relaxed: figures.
+    let totals = &world.core().totals;
+    totals.collections.fetch_add(1, Ordering::Relaxed);
+    totals.young.fetch_add(usize::from(report.kind == CollectionKind::Young), Ordering::Relaxed);
+    let found = find(&world, report, &mut dead, shared);
     leave(world, report);
     bury(dead, m);
     m.model().resumed(m);
@@ -183,7 +286,7 @@ fn run<M: ObjectModel>(m: &mut ModelMutator<M>, report: &mut CollectionReport) -
         Ok(unreachable) => unreachable,
         Err(abandoned) => {
             give_up(m, report, abandoned);
-            return Ok(());
+            return Ok(None);
         }
     };
     let mut pending = finalize::finalize(unreachable, m);
@@ -215,13 +318,7 @@ fn run<M: ObjectModel>(m: &mut ModelMutator<M>, report: &mut CollectionReport) -
     };
     let garbage = finalize::judge(garbage, m);
     report.resurrected = garbage.resurrected;
-    let kept = garbage.kept;
-    let released = clear::clear(garbage, m);
-    settle(m, report);
-    let cleared = released.tally(m);
-    report.collected = cleared.collected;
-    report.uncollectable = cleared.uncollectable + kept;
-    Ok(())
+    Ok(Some(garbage))
 }
 
 /// Lets references go that wait until every thread has passed a safepoint: a stop is one for all of them.
@@ -246,6 +343,7 @@ fn find<M: ObjectModel>(
     world: &World<'_, M>,
     report: &mut CollectionReport,
     dead: &mut Vec<Object>,
+    shared: bool,
 ) -> Result<Unreachable<M>, Abandoned> {
     let core = world.core();
     merge(world, dead);
@@ -278,7 +376,9 @@ fn find<M: ObjectModel>(
         CollectionKind::Young => core.pace.after_young(report.candidates, found.len()),
         CollectionKind::Full => core.pace.after_full(report.candidates, found.len()),
     }
-    let unreachable = finalize::claim(world, found);
+    // What makes less than a piece is not worth the sharing.
+    let homes = if shared && found.len() > clear::PIECE { Homes::of_parked(world) } else { Homes::default() };
+    let unreachable = finalize::claim(world, found, homes);
     if core.stress {
         verify::check(world, verify::Depth::Structure).unwrap_or_else(|e| panic!("in a collection: {e}"));
     }

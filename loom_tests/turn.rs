@@ -1,0 +1,116 @@
+//! The turn to collect, and burials that are left to whoever comes.
+//!
+//! | transition | model |
+//! |---|---|
+//! | nobody's → taken → nobody's, a thread waiting | [`loom_a_burial_ends_once_and_the_turn_comes_free`] |
+//! | taken → burial, clearing → taken, to settle → burial, counting → taken → nobody's | the same |
+//! | the same with a heap around it | `collect::loom_what_is_left_to_bury_is_buried_once` |
+//!
+//! Run time: a second each.
+
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::time::Instant;
+
+use loom::sync::Arc;
+use loom::thread;
+
+use super::model;
+use crate::event::{self, CollectionKind, CollectionReport};
+use crate::object::Object;
+use crate::safepoint::{Coordinator, ThreadId};
+use crate::turn::{Burial, Cleared, Done, Open, Task, Turn, Whose};
+
+/// Objects of the burial: names, never looked at.
+const OBJECTS: usize = 3;
+
+struct World {
+    turn: Turn,
+    cleared: [AtomicUsize; OBJECTS],
+    settled: AtomicUsize,
+    ended: AtomicUsize,
+}
+
+fn name(number: usize) -> Object {
+    Object::new(NonNull::new((number * 32 + 32) as *mut u8).unwrap())
+}
+
+/// Takes one piece and does what is to be done.
+fn work(world: &World, whose: Whose) -> bool {
+    let Some(piece) = world.turn.take(whose, 1) else { return false };
+    let mut found = Cleared::default();
+    for object in piece.objects() {
+        let number = object.address() / 32 - 1;
+        match piece.task {
+            Task::Clear => {
+                assert_eq!(world.settled.load(Relaxed), 0, "cleared after it was settled");
+                assert_eq!(world.cleared[number].fetch_add(1, Relaxed), 0, "cleared twice");
+            }
+            Task::Tally => {
+                assert_eq!(world.settled.load(Relaxed), 1, "counted before it was settled");
+                found.collected += world.cleared[number].load(Relaxed);
+            }
+        }
+    }
+    match world.turn.done(piece, found) {
+        Done::Nothing => {}
+        Done::Settle(open) => {
+            assert!(world.cleared.iter().all(|n| n.load(Relaxed) == 1), "settled before all is cleared");
+            assert_eq!(world.settled.fetch_add(1, Relaxed), 0, "settled twice");
+            world.turn.tally(open);
+        }
+        Done::End(_, found) => {
+            assert_eq!(found.collected, OBJECTS);
+            assert_eq!(world.ended.fetch_add(1, Relaxed), 0, "ended twice");
+            world.turn.give_back();
+        }
+    }
+    true
+}
+
+/// One thread leaves a burial, works on its own pile and goes away; another wants the turn, helps, waits, and gets it.
+///
+/// Mutations: `Burial::take` does not raise `under_way`: settled before all is cleared; `Turn::done` does not take `open` out
+/// when all is cleared: settled twice; `Turn::wait` does not look for pieces, or `Turn::leave` or `Turn::tally` does not
+/// notify: the waiting thread sleeps for ever.
+#[test]
+fn loom_a_burial_ends_once_and_the_turn_comes_free() {
+    model(|| {
+        let coordinator = Coordinator::<()>::new();
+        let [mine, theirs]: [ThreadId; 2] = [(); 2].map(|()| coordinator.register(()).id());
+        let world = Arc::new(World {
+            turn: Turn::new(),
+            cleared: Default::default(),
+            settled: AtomicUsize::new(0),
+            ended: AtomicUsize::new(0),
+        });
+        assert!(world.turn.try_take());
+        let other = {
+            let world = Arc::clone(&world);
+            thread::spawn(move || {
+                loop {
+                    if world.turn.try_take() {
+                        break;
+                    }
+                    if !work(&world, Whose::Anybodys) {
+                        world.turn.wait();
+                    }
+                }
+                assert_eq!(world.ended.load(Relaxed), 1);
+                world.turn.give_back();
+            })
+        };
+        let open = Open {
+            report: CollectionReport::new(CollectionKind::Full),
+            quiet: true,
+            begun: Instant::now(),
+            span: event::collection(CollectionKind::Full, "model"),
+        };
+        let piles = vec![(mine, vec![name(0), name(1)]), (theirs, vec![name(2)])];
+        world.turn.leave(Burial::new(piles, open));
+        while work(&world, Whose::Of(mine)) {}
+        other.join().unwrap();
+        assert!(!world.turn.is_burying());
+        assert!(world.turn.try_take());
+    });
+}

@@ -1,0 +1,311 @@
+//! Floor 3: whose turn it is to collect, and what is left to do of a collection that its thread has walked away from.
+//!
+//! There is one collection at a time. Whoever runs one has the [`Turn`]. A collection that somebody asked for is over
+//! when that call returns. One that the heap started is in nobody's hands: its world is restarted, its finalizers have run,
+//! and what remains, to clear the garbage and to let go of it, is a [`Burial`]: piles of objects from which any mutator takes
+//! a [`Piece`] at its own safepoints. So no thread pays for all the garbage of the others in one long pause, and each thread
+//! frees what it has made, to its own pages.
+//!
+//! # States
+//!
+//! | state | `taken` | `burial` | next |
+//! |---|---|---|---|
+//! | nobody collects | no | none | *taken* by [`Turn::try_take`] |
+//! | taken | yes | none | nobody's again, by [`Turn::give_back`]; or *burial*, by [`Turn::leave`] |
+//! | burial, clearing | yes | objects to empty and let go of | when the last piece is done: *taken*, by who did it |
+//! | taken, to settle | yes | none of whose pieces can be had | *burial, counting*, by [`Turn::tally`] |
+//! | burial, counting | yes | the same objects, to see which are still there | when the last piece is done: *taken*, by who did it, to end the collection |
+//!
+//! A piece that was taken is done by its thread alone. So a burial ends with its last piece, wherever that is done, and
+//! that thread ends the collection and gives the turn back. There is one burial at a time, and it belongs to the turn.
+//!
+//! # Progress
+//!
+//! Nobody is obliged to work on a burial, so nobody may wait for one without working on it himself: who wants the turn takes
+//! pieces, whosever they are, until there are none ([`Turn::wait`] returns when there are some). What remains then is
+//! in the hands of threads that run.
+//!
+//! All of it is under one lock, taken a few times for each thousand objects. Unattached threads wait here, also while a fork
+//! happens; so the lock is one that survives it, and the fork holds it.
+
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::event::{CollectionReport, Span};
+use crate::object::Object;
+use crate::safepoint::{ThreadId, lock};
+use crate::sync::{AtomicBool, Ordering};
+
+/// One collection at a time: see the module's page.
+#[derive(Debug)]
+pub(crate) struct Turn {
+    state: lock::Mutex<State>,
+    /// The turn is nobody's, or there are pieces to take.
+    change: lock::Condvar,
+    /// Whether there is a burial. A hint, for threads that pass by.
+    burying: AtomicBool,
+}
+
+/// What the lock protects.
+#[derive(Debug, Default)]
+pub(crate) struct State {
+    taken: bool,
+    burial: Option<Burial>,
+}
+
+/// A collection whose figures are not complete yet.
+#[derive(Debug)]
+pub(crate) struct Open {
+    pub(crate) report: CollectionReport,
+    /// The callbacks of the services are not to know.
+    pub(crate) quiet: bool,
+    pub(crate) begun: std::time::Instant,
+    pub(crate) span: Span,
+}
+
+/// What became of garbage.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Cleared {
+    pub(crate) collected: usize,
+    pub(crate) uncollectable: usize,
+}
+
+/// What is done with the objects of a piece.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Task {
+    /// Empty them, then let go of them.
+    Clear,
+    /// See which of them are still there.
+    Tally,
+}
+
+impl Task {
+    /// How many times as many objects make a piece: to look at a byte costs little.
+    fn share(self) -> usize {
+        match self {
+            Self::Clear => 1,
+            Self::Tally => 16,
+        }
+    }
+}
+
+/// What there is to do for the thread that has done a piece.
+#[derive(Debug)]
+pub(crate) enum Done {
+    /// Nothing.
+    Nothing,
+    /// Everything is cleared: it settles, and calls [`Turn::tally`].
+    Settle(Open),
+    /// Everything is counted: it has the turn, and ends the collection.
+    End(Open, Cleared),
+}
+
+/// Garbage that lies on one thread's pages.
+#[derive(Debug)]
+struct Pile {
+    home: ThreadId,
+    objects: Arc<Vec<Object>>,
+    /// How many have been taken.
+    next: usize,
+}
+
+/// Step 10 of a collection, in pieces.
+#[derive(Debug)]
+pub(crate) struct Burial {
+    piles: Vec<Pile>,
+    task: Task,
+    /// Pieces that were taken and are not done.
+    under_way: usize,
+    garbage: usize,
+    cleared: Cleared,
+    span: Span,
+    /// With the thread that settles, while one does.
+    open: Option<Open>,
+}
+
+impl Burial {
+    /// Each pile with the thread whose pages it lies on.
+    pub(crate) fn new(piles: Vec<(ThreadId, Vec<Object>)>, open: Open) -> Self {
+        let piles: Vec<_> = piles
+            .into_iter()
+            .map(|(home, objects)| Pile { home, objects: Arc::new(objects), next: 0 })
+            .collect();
+        let garbage = piles.iter().map(|pile| pile.objects.len()).sum();
+        let span = open.span.clone();
+        Self {
+            piles,
+            task: Task::Clear,
+            under_way: 0,
+            garbage,
+            cleared: Cleared::default(),
+            span,
+            open: Some(open),
+        }
+    }
+
+    fn has_pieces(&self) -> bool {
+        self.piles.iter().any(|pile| pile.next < pile.objects.len())
+    }
+
+    fn take(&mut self, whose: Whose, limit: usize) -> Option<Piece> {
+        let pile = self.piles.iter_mut().find(|pile| {
+            pile.next < pile.objects.len()
+                && match whose {
+                    // To count is anybody's work.
+                    Whose::Of(home) => pile.home == home || self.task == Task::Tally,
+                    Whose::Anybodys => true,
+                }
+        })?;
+        let first = pile.next;
+        pile.next = pile.objects.len().min(first.saturating_add(limit.saturating_mul(self.task.share())));
+        self.under_way += 1;
+        Some(Piece {
+            objects: Arc::clone(&pile.objects),
+            range: first..pile.next,
+            task: self.task,
+            garbage: self.garbage,
+            span: self.span.clone(),
+        })
+    }
+
+    /// A piece is done. `true`: it was the last one of its kind.
+    fn done(&mut self, cleared: Cleared) -> bool {
+        self.under_way -= 1;
+        self.cleared.collected += cleared.collected;
+        self.cleared.uncollectable += cleared.uncollectable;
+        self.under_way == 0 && !self.has_pieces()
+    }
+}
+
+/// Whose garbage a thread works on.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Whose {
+    /// What lies on the pages of this thread.
+    Of(ThreadId),
+    /// Anybody's: for a thread that wants the turn.
+    Anybodys,
+}
+
+/// Some objects of a burial: the taker's alone until they are [`done`](Turn::done).
+#[derive(Debug)]
+pub(crate) struct Piece {
+    objects: Arc<Vec<Object>>,
+    range: Range<usize>,
+    pub(crate) task: Task,
+    /// How many objects the whole burial has.
+    pub(crate) garbage: usize,
+    pub(crate) span: Span,
+}
+
+impl Piece {
+    pub(crate) fn objects(&self) -> &[Object] {
+        &self.objects[self.range.clone()]
+    }
+}
+
+impl Turn {
+    pub(crate) fn new() -> Self {
+        Self {
+            state: lock::Mutex::new(State::default()),
+            change: lock::Condvar::new(),
+            burying: AtomicBool::new(false),
+        }
+    }
+
+    /// Takes the turn unless somebody has it, or something is left to bury.
+    pub(crate) fn try_take(&self) -> bool {
+        !std::mem::replace(&mut self.state.lock().taken, true)
+    }
+
+    /// Waits until nobody has the turn, or there is something to bury. The caller is detached, or the turn's holder could
+    /// wait for it.
+    pub(crate) fn wait(&self) {
+        let mut state = self.state.lock();
+        while state.taken && !state.burial.as_ref().is_some_and(Burial::has_pieces) {
+            state = self.change.wait(state);
+        }
+    }
+
+    /// Waits for a change, for a while: a thread that is only being slowed down may have what the holder's finalizers wait
+    /// for.
+    pub(crate) fn wait_a_while(&self) {
+        let state = self.state.lock();
+        if state.taken {
+            drop(self.change.wait_for(state, Duration::from_millis(5)));
+        }
+    }
+
+    /// Keeps everybody away from the lock, for a fork. The caller has the turn.
+    pub(crate) fn hold(&self) -> lock::Guard<'_, State> {
+        self.state.lock()
+    }
+
+    /// Gives the turn back, and the lock.
+    pub(crate) fn let_go(&self, mut state: lock::Guard<'_, State>) {
+        state.taken = false;
+        drop(state);
+        self.change.notify_all();
+    }
+
+    /// Gives the turn back.
+    pub(crate) fn give_back(&self) {
+        self.let_go(self.state.lock());
+    }
+
+    /// Leaves the turn, which the caller has, to those who finish the burial.
+    pub(crate) fn leave(&self, burial: Burial) {
+        let mut state = self.state.lock();
+        state.burial = Some(burial);
+        // Relaxed: who misses it looks again at his next refill.
+        self.burying.store(true, Ordering::Relaxed);
+        drop(state);
+        self.change.notify_all();
+    }
+
+    /// Whether something may be left to bury.
+    #[inline]
+    pub(crate) fn is_burying(&self) -> bool {
+        // Relaxed: a hint. What it leads to is under the lock.
+        self.burying.load(Ordering::Relaxed)
+    }
+
+    /// Takes up to `limit` objects of a burial. Whoever gets a piece calls [`done`](Self::done).
+    pub(crate) fn take(&self, whose: Whose, limit: usize) -> Option<Piece> {
+        self.state.lock().burial.as_mut()?.take(whose, limit)
+    }
+
+    /// A piece is done.
+    pub(crate) fn done(&self, piece: Piece, cleared: Cleared) -> Done {
+        drop(piece);
+        let mut state = self.state.lock();
+        let Some(burial) = state.burial.as_mut() else { return Done::Nothing };
+        if !burial.done(cleared) {
+            return Done::Nothing;
+        }
+        let open = burial.open.take();
+        let done = match (burial.task, open) {
+            (Task::Clear, Some(open)) => return Done::Settle(open),
+            (Task::Tally, Some(open)) => Done::End(open, burial.cleared),
+            (_, None) => return Done::Nothing,
+        };
+        self.burying.store(false, Ordering::Relaxed);
+        let burial = state.burial.take();
+        drop(state);
+        drop(burial);
+        done
+    }
+
+    /// All that hung in the air after clearing has been settled: who is still there is counted.
+    pub(crate) fn tally(&self, open: Open) {
+        let mut state = self.state.lock();
+        if let Some(burial) = &mut state.burial {
+            burial.open = Some(open);
+            burial.task = Task::Tally;
+            burial.piles.iter_mut().for_each(|pile| pile.next = 0);
+        }
+        drop(state);
+        // Who waits for the turn can help.
+        self.change.notify_all();
+    }
+}

@@ -1,0 +1,206 @@
+//! What a collection of the heap's own has found is buried a piece at a time, by the threads that made it; nothing of it is
+//! lost, whoever stops coming, collects, forks or ends meanwhile (`docs/adr/0017-burial.md`).
+
+#![cfg(not(loom))]
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
+use std::thread::ThreadId;
+
+use standstill::{CollectionEvent, Gc, GcCell, Heap, Mutator, Pacing, Trace};
+
+/// More than is buried in one go.
+const MANY: usize = 50_000;
+/// What one safepoint may bury: the first pieces of a collection, and then one more.
+const AT_ONCE: usize = 8 * 512 + 512;
+
+/// Knows who made it, and tells who destroys it.
+#[derive(Trace)]
+struct Homebody {
+    me: GcCell<Option<Gc<Homebody>>>,
+    #[trace(skip)]
+    born_on: ThreadId,
+    #[trace(skip)]
+    deaths: Arc<Deaths>,
+}
+
+#[derive(Default)]
+struct Deaths {
+    born: AtomicUsize,
+    at_home: AtomicUsize,
+    elsewhere: AtomicUsize,
+}
+
+impl Deaths {
+    fn all(&self) -> usize {
+        self.at_home.load(SeqCst) + self.elsewhere.load(SeqCst)
+    }
+}
+
+impl Drop for Homebody {
+    fn drop(&mut self) {
+        let at_home = std::thread::current().id() == self.born_on;
+        if at_home { &self.deaths.at_home } else { &self.deaths.elsewhere }.fetch_add(1, SeqCst);
+    }
+}
+
+/// Makes cycles of one and loses them.
+fn litter(m: &Mutator, deaths: &Arc<Deaths>, objects: usize) {
+    for _ in 0..objects {
+        deaths.born.fetch_add(1, SeqCst);
+        let born_on = std::thread::current().id();
+        let object = m.alloc(Homebody { me: GcCell::new(None), born_on, deaths: deaths.clone() });
+        object.get(m).me.set(m, Some(object.clone()));
+    }
+}
+
+fn heap() -> Heap {
+    Heap::builder().reserve(1 << 30).pacing(Pacing::default()).build().unwrap()
+}
+
+#[test]
+fn a_large_collection_of_the_heaps_own_is_buried_over_many_safepoints() {
+    let (heap, deaths) = (heap(), Arc::<Deaths>::default());
+    let told = Arc::new(AtomicUsize::new(0));
+    heap.on_collection({
+        let told = told.clone();
+        move |event| {
+            if let CollectionEvent::Stop(report) = event {
+                assert_eq!((report.collected, report.uncollectable), (MANY, 0));
+                told.fetch_add(1, SeqCst);
+            }
+        }
+    });
+    let mut m = heap.attach();
+    litter(&m, &deaths, MANY);
+    let mut pieces = 0;
+    while told.load(SeqCst) == 0 {
+        let before = deaths.all();
+        m.safepoint();
+        let died = deaths.all() - before;
+        assert!(died <= AT_ONCE, "{died} at one safepoint");
+        pieces += usize::from(died != 0);
+    }
+    assert!(pieces > MANY / AT_ONCE, "in {pieces} pieces");
+    assert_eq!(deaths.all(), MANY);
+    assert_eq!((heap.stats().collections, heap.stats().collected), (1, MANY));
+    m.verify().unwrap();
+}
+
+#[test]
+fn who_asks_for_a_collection_finishes_the_one_before() {
+    for wait in [true, false] {
+        let (heap, deaths) = (heap(), Arc::<Deaths>::default());
+        let mut m = heap.attach();
+        litter(&m, &deaths, MANY);
+        m.safepoint();
+        assert!((1..MANY).contains(&deaths.all()), "some are buried, others not: {}", deaths.all());
+        let report = m.try_collect(standstill::Collect::full().wait(wait)).unwrap();
+        assert_eq!((deaths.all(), report.collected), (MANY, 0));
+    }
+}
+
+#[test]
+fn garbage_dies_on_the_thread_that_made_it() {
+    let (heap, deaths) = (heap(), Arc::<Deaths>::default());
+    let over = AtomicBool::new(false);
+    std::thread::scope(|s| {
+        for _ in 0..2 {
+            s.spawn(|| {
+                let mut m = heap.attach();
+                while !over.load(SeqCst) {
+                    litter(&m, &deaths, 64);
+                    m.safepoint();
+                    if deaths.at_home.load(SeqCst) > 200_000 && heap.stats().collections > 20 {
+                        over.store(true, SeqCst);
+                    }
+                }
+            });
+        }
+    });
+    let mut m = heap.attach();
+    m.collect();
+    assert_eq!(deaths.all(), deaths.born.load(SeqCst));
+    let [at_home, elsewhere] = [&deaths.at_home, &deaths.elsewhere].map(|n| n.load(SeqCst));
+    assert!(at_home > elsewhere, "{at_home} at home, {elsewhere} elsewhere");
+}
+
+#[test]
+fn what_an_ended_thread_leaves_to_bury_is_buried_by_others() {
+    let (heap, deaths) = (heap(), Arc::<Deaths>::default());
+    std::thread::scope(|s| {
+        s.spawn(|| {
+            let mut m = heap.attach();
+            litter(&m, &deaths, MANY);
+            m.safepoint();
+            assert!(deaths.all() < MANY);
+        });
+    });
+    let mut m = heap.attach();
+    assert!(deaths.all() < MANY, "nobody has come by");
+    m.collect();
+    assert_eq!(deaths.all(), MANY);
+}
+
+#[test]
+fn a_heap_that_ends_buries_what_is_left() {
+    let (heap, deaths) = (heap(), Arc::<Deaths>::default());
+    let mut m = heap.attach();
+    litter(&m, &deaths, MANY);
+    m.safepoint();
+    assert!(deaths.all() < MANY);
+    drop(m);
+    drop(heap);
+    assert_eq!(deaths.all(), MANY);
+}
+
+#[test]
+fn a_fork_waits_for_no_burial_that_nobody_works_on() {
+    let (heap, deaths) = (heap(), Arc::<Deaths>::default());
+    let mut m = heap.attach();
+    litter(&m, &deaths, MANY);
+    m.safepoint();
+    assert!(deaths.all() < MANY);
+    m.prepare_fork().unwrap().parent();
+    assert_eq!(deaths.all(), MANY);
+}
+
+#[test]
+fn what_waits_to_be_buried_is_hidden_and_survives_a_panicking_destructor() {
+    struct Loud(Arc<Deaths>);
+    impl Drop for Loud {
+        fn drop(&mut self) {
+            if self.0.elsewhere.fetch_add(1, SeqCst).is_multiple_of(1000) {
+                panic!("a destructor that panics");
+            }
+        }
+    }
+    #[derive(Trace)]
+    struct Node {
+        me: GcCell<Option<Gc<Node>>>,
+        #[trace(skip)]
+        _loud: Loud,
+    }
+    let (heap, deaths) = (heap(), Arc::<Deaths>::default());
+    let reported = Arc::new(AtomicUsize::new(0));
+    heap.on_unraisable({
+        let reported = reported.clone();
+        move |_| {
+            reported.fetch_add(1, SeqCst);
+        }
+    });
+    let mut m = heap.attach();
+    for _ in 0..MANY {
+        let node = m.alloc(Node { me: GcCell::new(None), _loud: Loud(deaths.clone()) });
+        node.get(&m).me.set(&m, Some(node.clone()));
+    }
+    m.safepoint();
+    assert!(deaths.all() < MANY);
+    assert_eq!(m.objects().len(), 0, "all are garbage");
+    m.verify().unwrap();
+    while deaths.all() < MANY {
+        m.safepoint();
+    }
+    assert_eq!(reported.load(SeqCst), MANY / 1000);
+    m.verify().unwrap();
+}

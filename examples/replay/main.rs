@@ -8,7 +8,7 @@
 //!
 //! The phases, in order, and what must hold after each:
 //!
-//! 1. **read** (`snapshot`, `schema`, `source`): the file is what it claims to be, or exit status 2;
+//! 1. **read** (`file`, `snapshot`, `schema`, `source`): the file is what it claims to be, or exit status 2;
 //! 2. **build** (`build`, `graph`): each of `--threads` mutators makes its share of the nodes and
 //!    hands references to the others. Afterwards only the root and the targets of its edges are held;
 //! 3. **settle**: one full collection, which frees what is unreachable in the file itself, no more;
@@ -20,6 +20,7 @@
 mod bad_input;
 mod build;
 mod churn;
+mod file;
 mod graph;
 mod ledger;
 mod pauses;
@@ -103,7 +104,7 @@ fn main() -> ExitCode {
     let options = Options::parse();
     let bar = progress::bar("read", 0);
     let start = Instant::now();
-    let snapshot = match Snapshot::read(&options.file, &bar) {
+    let snapshot = match file::read(&options.file, &bar) {
         Ok(snapshot) => snapshot,
         Err(bad) => {
             bar.finish_and_clear();

@@ -9,13 +9,11 @@
 //! next, so any other order of these four is refused.
 
 use std::io::BufReader;
-use std::path::Path;
 
-use indicatif::ProgressBar;
 use serde::Deserialize;
 use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
-use crate::bad_input::{BadInput, Fault};
+use crate::bad_input::Fault;
 use crate::schema::{EdgeField, Header, NodeField, Number, Schema};
 use crate::source::{Source, fault_of};
 
@@ -62,9 +60,16 @@ impl Edge {
 }
 
 impl Snapshot {
-    /// Reads `file`, checking all of it.
-    pub(crate) fn read(file: &Path, bar: &ProgressBar) -> Result<Self, BadInput> {
-        parse(file, bar).map_err(|fault| fault.of(file))
+    /// Reads what comes out of `source`, and checks all of it.
+    pub(crate) fn read(source: Source) -> Result<Self, Fault> {
+        let mut json = serde_json::Deserializer::from_reader(BufReader::with_capacity(1 << 16, source));
+        let mut reading = Reading { at: At::File, ..Reading::default() };
+        let parsed = Document(&mut reading).deserialize(&mut json).and_then(|()| {
+            reading.at = At::File;
+            json.end()
+        });
+        parsed.map_err(|error| reading.fault(error))?;
+        reading.finish().map_err(|reason| Fault::new("end of file", reason))
     }
 
     pub(crate) fn nodes(&self) -> &[Record] {
@@ -103,18 +108,6 @@ impl Snapshot {
         }
         count
     }
-}
-
-fn parse(file: &Path, bar: &ProgressBar) -> Result<Snapshot, Fault> {
-    let source = BufReader::with_capacity(1 << 16, Source::open(file, bar)?);
-    let mut json = serde_json::Deserializer::from_reader(source);
-    let mut reading = Reading { at: At::File, ..Reading::default() };
-    let parsed = Document(&mut reading).deserialize(&mut json).and_then(|()| {
-        reading.at = At::File;
-        json.end()
-    });
-    parsed.map_err(|error| reading.fault(error))?;
-    reading.finish().map_err(|reason| Fault::new("end of file", reason))
 }
 
 /// Where the reader is, for the place of a fault.

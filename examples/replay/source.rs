@@ -11,11 +11,8 @@
 //!
 //! Errors travel as [`io::Error`]s around a [`Fault`], through serde_json and back.
 
-use std::fs::File;
 use std::io::{self, BufReader, Chain, Cursor, Read};
-use std::path::Path;
 
-use indicatif::ProgressBar;
 use ruzstd::decoding::{BlockDecodingStrategy, FrameDecoder};
 
 use crate::bad_input::Fault;
@@ -34,7 +31,7 @@ const SKIPPABLE_FRAMES: std::ops::RangeInclusive<u32> = 0x184D_2A50..=0x184D_2A5
 
 type Raw = Counted<Chain<Cursor<Vec<u8>>, BufReader<Box<dyn Read>>>>;
 
-/// A snapshot file, opened: JSON comes out.
+/// The content of a snapshot file: JSON comes out.
 pub(crate) struct Source {
     stream: Stream,
     given: u64,
@@ -46,18 +43,9 @@ enum Stream {
 }
 
 impl Source {
-    /// Opens `file`; `bar` moves with the bytes read from it.
-    pub(crate) fn open(file: &Path, bar: &ProgressBar) -> Result<Self, Fault> {
-        let failed = |error: io::Error| Fault::new("open", error.to_string());
-        let opened = File::open(file).map_err(failed)?;
-        let metadata = opened.metadata().map_err(failed)?;
-        if metadata.is_dir() {
-            return Err(Fault::new("open", "a directory, not a file"));
-        }
-        bar.set_length(metadata.len());
-        let reader: Box<dyn Read> = Box::new(bar.wrap_read(opened));
+    /// The snapshot that `reader` gives the bytes of.
+    pub(crate) fn new(reader: Box<dyn Read>) -> Result<Self, Fault> {
         let mut reader = BufReader::with_capacity(1 << 16, reader);
-
         let mut magic = Vec::with_capacity(4);
         (&mut reader).take(4).read_to_end(&mut magic).map_err(|e| Fault::new("byte 0", e.to_string()))?;
         let number = <[u8; 4]>::try_from(magic.as_slice()).map(u32::from_le_bytes);

@@ -1,0 +1,66 @@
+#!/usr/bin/env bash
+# Coverage-guided fuzzing (fuzz/): each target for a number of seconds, 30 by default, from the corpus in the repository. Needs a nightly
+# toolchain and a C++ compiler (libFuzzer is built from source); without them it says so, loudly, and passes. What is found lies in
+# fuzz/artifacts, and new inputs that are worth keeping in target/fuzz-corpus: `ci/fuzz.sh --minimise` takes the best of them, few and small,
+# into the corpus.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+seconds=30
+minimise=
+case "${1:-}" in
+    '') ;;
+    --minimise) minimise=yes ;;
+    *[!0-9]*) echo "usage: ci/fuzz.sh [SECONDS | --minimise]" >&2 && exit 2 ;;
+    *) seconds="$1" ;;
+esac
+
+target=x86_64-unknown-linux-gnu
+toolchain="$(rustup toolchain list 2>/dev/null | grep -oE '^nightly[^ ]*' | head -n 1 || true)"
+if [[ -z "$toolchain" || "$(rustc -vV | sed -n 's/^host: //p')" != "$target" ]]; then
+    echo '!!!! SKIPPED: fuzzing needs a nightly toolchain on x86-64 Linux, and here is none !!!!' >&2
+    exit 0
+fi
+if ! command -v c++ >/dev/null; then
+    echo '!!!! SKIPPED: fuzzing needs a C++ compiler, and here is none !!!!' >&2
+    exit 0
+fi
+
+# What `cargo fuzz` would say.
+export RUSTFLAGS="${RUSTFLAGS:-} --cfg fuzzing -Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \
+-Cllvm-args=-sanitizer-coverage-inline-8bit-counters -Cllvm-args=-sanitizer-coverage-pc-table \
+-Cllvm-args=-sanitizer-coverage-trace-compares -Zsanitizer=address -Cunsafe-allow-abi-mismatch=sanitizer -Ccodegen-units=1"
+out="${CARGO_TARGET_DIR:-$PWD/target}/fuzz"
+cargo "+$toolchain" build --quiet --release --manifest-path fuzz/Cargo.toml --target "$target" --target-dir "$out"
+
+# A heap reserves more than it uses, and whoever ends with one leaks it.
+export ASAN_OPTIONS="${ASAN_OPTIONS:-} detect_leaks=0"
+kept="${CARGO_TARGET_DIR:-$PWD/target}/fuzz-corpus"
+
+fuzz() {
+    local name="$1"
+    shift
+    mkdir -p "$kept/$name" "fuzz/artifacts/$name"
+    local binary="$out/$target/release/$name" corpus="fuzz/corpus/$name" log="$kept/$name.log"
+    if [[ -n "$minimise" ]]; then
+        rm -rf "$corpus.new"
+        mkdir -p "$corpus.new"
+        "$binary" -merge=1 "$@" "$corpus.new" "$corpus" "$kept/$name" >"$log" 2>&1
+        rm -rf "$corpus"
+        mv "$corpus.new" "$corpus"
+        echo "$name: $(find "$corpus" -type f | wc -l) files of $(du -sb "$corpus" | cut -f 1) bytes"
+        return
+    fi
+    timeout --kill-after=60 "$((seconds + 300))" "$binary" "-max_total_time=$seconds" -timeout=20 -rss_limit_mb=2048 \
+        -print_final_stats=1 "-artifact_prefix=fuzz/artifacts/$name/" "$@" "$kept/$name" "$corpus" >"$log" 2>&1 || {
+        local status=$?
+        tail -n 60 "$log" >&2
+        echo "$name has failed; the input is in fuzz/artifacts/$name" >&2
+        exit "$status"
+    }
+    echo "$name: $(grep -oE 'number_of_executed_units: [0-9]+' "$log" | grep -oE '[0-9]+') executions in $seconds s," \
+        "$(grep -oE 'cov: [0-9]+' "$log" | tail -n 1 | grep -oE '[0-9]+') edges covered"
+}
+
+fuzz program -max_len=1025 -len_control=0
+fuzz snapshot -max_len=4096 -dict=fuzz/snapshot.dict

@@ -1,0 +1,99 @@
+//! What must hold for any bytes that are given to the reader of snapshots: it reads them, or says in one line what is wrong and where;
+//! and it takes no more memory than the bytes are worth.
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+use std::io::Cursor;
+use std::path::Path;
+
+use crate::snapshot::Snapshot;
+use crate::source::Source;
+
+/// Bytes that any file may cost: buffers, a decoder, and the growth that is not judged.
+const FREE: usize = 16 << 20;
+/// Bytes of memory for a byte of JSON.
+const JSON: usize = 32;
+/// Bytes of JSON for a byte of the file: what the reader allows.
+const GROWTH: usize = 256;
+
+/// Reads `bytes`, whatever they are.
+pub(crate) fn examine(bytes: &[u8]) {
+    let packed = matches!(bytes, [0x28, 0xB5, 0x2F, 0xFD, ..] | [0x50..=0x5F, 0x2A, 0x4D, 0x18, ..]);
+    let allowed = FREE + JSON * if packed { GROWTH } else { 1 } * bytes.len();
+    Counting::start();
+    let read = Source::new(Box::new(Cursor::new(bytes.to_vec()))).and_then(Snapshot::read);
+    let taken = Counting::most();
+    assert!(taken <= allowed, "{} bytes of a file took {taken} bytes of memory", bytes.len());
+    match read {
+        Ok(snapshot) => look_at_all(&snapshot),
+        Err(fault) => {
+            assert!(
+                !fault.place.is_empty() && !fault.reason.is_empty(),
+                "what is wrong, and where? {fault:?}"
+            );
+            let line = fault.of(Path::new("file")).to_string();
+            assert!(line.starts_with("file: ") && line.lines().count() == 1, "not one line: {line:?}");
+        }
+    }
+}
+
+/// Whatever has been read can be looked at.
+fn look_at_all(snapshot: &Snapshot) {
+    let nodes = snapshot.nodes().len();
+    let mut edges = 0;
+    for (node, record) in snapshot.nodes().iter().enumerate() {
+        assert!(record.size < 1 << 53 && snapshot.name_of(node).chars().count() <= 80);
+        assert!(snapshot.edges_of(node).iter().all(|edge| edge.target() < nodes));
+        edges += snapshot.edges_of(node).len();
+    }
+    assert_eq!(edges, snapshot.edge_count());
+    assert!((1..=nodes).contains(&snapshot.reachable()));
+}
+
+/// Counts what a thread has allocated.
+pub(crate) struct Counting;
+
+thread_local! {
+    static NOW: Cell<usize> = const { Cell::new(0) };
+    static MOST: Cell<usize> = const { Cell::new(0) };
+}
+
+impl Counting {
+    /// Counts from here on.
+    fn start() {
+        NOW.set(0);
+        MOST.set(0);
+    }
+
+    /// The most at a time, since the start.
+    fn most() -> usize {
+        MOST.get()
+    }
+
+    fn took(bytes: usize) {
+        let now = NOW.get() + bytes;
+        NOW.set(now);
+        MOST.set(MOST.get().max(now));
+    }
+}
+
+// SAFETY: the system's allocator does it all; counting allocates nothing.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        Self::took(layout.size());
+        // SAFETY: as the caller says.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        Self::took(layout.size());
+        // SAFETY: as the caller says.
+        unsafe { System.alloc_zeroed(layout) }
+    }
+
+    unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
+        NOW.set(NOW.get().saturating_sub(layout.size()));
+        // SAFETY: as the caller says.
+        unsafe { System.dealloc(block, layout) }
+    }
+}

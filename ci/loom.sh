@@ -1,29 +1,46 @@
 #!/usr/bin/env bash
-# The protocols' models (loom_tests/), every interleaving up to a bound of preemptions: 2, or 3 with --full.
-# LOOM_MAX_PREEMPTIONS overrides both.
+# The protocols' models (loom_tests/), and the mutations that they must catch (loom_tests/mutations.toml).
+#
+# Without arguments: every interleaving with up to 2 preemptions (LOOM_MAX_PREEMPTIONS sets another bound), whether the table
+# of mutations fits the code, and a sample of them. With --full: every interleaving there is, save where a model
+# states a bound, and all mutations.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-bound=2
+limit=600
 case "${1:-}" in
-    '') ;;
-    --full) bound=3 ;;
+    '') export LOOM_MAX_PREEMPTIONS="${LOOM_MAX_PREEMPTIONS:-2}" ;;
+    --full) export LOOM_FULL=1 limit=7200 ;;
     *) echo "usage: ci/loom.sh [--full]" >&2 && exit 2 ;;
 esac
-export LOOM_MAX_PREEMPTIONS="${LOOM_MAX_PREEMPTIONS:-$bound}"
-export RUSTFLAGS="${RUSTFLAGS:-} --cfg loom"
 
-cargo test --quiet --release --lib --target-dir target/loom --no-run
+models() {
+    RUSTFLAGS="${RUSTFLAGS:-} --cfg loom" \
+        cargo test --quiet --release -p standstill --lib --target-dir "${CARGO_TARGET_DIR:-target/loom}" "$@"
+}
+
+models --no-run
 begun=$SECONDS
-result="$(timeout --kill-after=30 600 cargo test --quiet --release --lib --target-dir target/loom loom_ 2>&1)" || {
+result="$(timeout --kill-after=30 "$limit" bash -c "$(declare -f models); models -- loom_ --show-output" 2>&1)" || {
     status=$?
     echo "$result" >&2
     echo "the models failed, or took too long (status 124)" >&2
     exit "$status"
 }
-echo "$result"
-[[ "$result" =~ running\ [1-9] ]] || {
+[[ "$result" =~ running\ ([1-9][0-9]*) ]] || {
     echo 'no model was found: have the tests whose names begin with loom_ moved?' >&2
     exit 1
 }
-echo "models explored with up to $LOOM_MAX_PREEMPTIONS preemptions in $((SECONDS - begun)) s"
+found="${BASH_REMATCH[1]}"
+executions="$(awk '/^explored: / { sum += $2 } END { print sum }' <<<"$result")"
+depth="${LOOM_FULL:+all there are, or as deep as the models say}"
+depth="${depth:-with up to $LOOM_MAX_PREEMPTIONS preemptions, or what the models need}"
+echo "$found models, $executions executions, $depth, in $((SECONDS - begun)) s"
+
+# The mutations need no depth: what a model is to catch it catches within its bound.
+unset LOOM_FULL
+if [[ "${1:-}" == --full ]]; then
+    ci/mutations.py --all
+else
+    ci/mutations.py --sample 20
+fi

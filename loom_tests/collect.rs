@@ -5,13 +5,31 @@
 //! [`ObjectModel`]: an atomic count, and a body that nothing protects but the stop. loom reports it when the
 //! collector and the other thread touch a body at once, or one does not see what the other did.
 //!
-//! Each model names the mutation that makes it fail; each was tried.
+//! # Transitions
+//!
+//! The steps are those of `collect`'s page, the states of the turn those of `turn`'s.
+//!
+//! | step, or transition | models |
+//! |---|---|
+//! | the turn: taken, waited for, given back | `two_collectors_take_turns`, `young_meets_full` |
+//! | counting and marking against a graph that changes before and after the stop | `collection_meets_a_moving_edge`, `young_collection_meets_a_moving_edge` |
+//! | claim, clear, let go: against the last drop | `collection_meets_the_last_drop` |
+//! | finalizers; recheck: one comes back, alone, or with what it reaches | `resurrection_meets_a_taker`, `resurrection_keeps_what_it_reaches` |
+//! | young against full | `young_meets_full` |
+//! | ageing; pages that are young again, by a tracked object, a new one, a freed cell | `late_tracking_meets_a_young_collection`, `allocation_makes_a_page_young`, `a_freed_cell_makes_a_page_young` |
+//! | a mutator is born, and ends | `collection_meets_a_birth_and_an_end` |
+//! | the trigger flag: raised by a refill, taken at a safepoint | `the_heap_collects_by_itself` |
+//! | a burial: left, its pieces taken by their owners, by who wants the turn | `the_heap_collects_by_itself`, `a_burial_is_finished_by_who_wants_the_turn`, `what_is_left_to_bury_is_buried_once`, `turn::a_burial_ends_once_and_the_turn_comes_free` |
+//! | weak references cleared in the first stop, in the second | `managed::weak_handle_meets_a_collection`, `managed::weak_handle_meets_finalizers` |
+//! | pending counts merged in the stop | `managed::a_collection_merges_the_queues`, `managed::deferred_drop_meets_a_collection` |
+//! | several workers | none: loom cannot see rayon's threads; see `docs/memory-ordering.md` and ThreadSanitizer |
 
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicUsize as Plain, Ordering::Relaxed};
 
 use loom::thread;
 
+use super::Model;
 use crate::model::{ModelHeap, ModelMutator, Object, ObjectModel, Tracer};
 use crate::safepoint::ThreadId;
 use crate::sync::{AtomicUsize, Mutex, Ordering, UnsafeCell};
@@ -19,17 +37,10 @@ use crate::{Collect, Heap, Pacing};
 
 type Mutator = ModelMutator<Tiny>;
 
-/// Explores `f`, which has more branches than loom expects of a model.
-fn model(f: impl Fn() + Sync + Send + 'static) {
-    let mut builder = loom::model::Builder::new();
-    builder.preemption_bound = builder.preemption_bound.or(Some(2));
-    builder.max_branches = 20_000;
-    builder.check(f);
-}
-
 /// What lies in a cell.
 struct Node {
     count: AtomicUsize,
+    finalizer: bool,
     body: UnsafeCell<Body>,
 }
 
@@ -37,7 +48,6 @@ struct Body {
     /// Counted.
     edge: Option<Object>,
     cleared: bool,
-    finalizer: bool,
 }
 
 #[derive(Default)]
@@ -127,8 +137,7 @@ unsafe impl ObjectModel for Tiny {
     }
 
     unsafe fn has_finalizer(&self, object: Object) -> bool {
-        // SAFETY: set at birth and never changed.
-        self.node(object).body.with(|body| unsafe { (*body).finalizer })
+        self.node(object).finalizer
     }
 
     unsafe fn finalize(&self, object: Object, _: &Mutator) {
@@ -139,15 +148,23 @@ unsafe impl ObjectModel for Tiny {
 /// A tracked object with one reference.
 fn new(m: &Mutator, finalizer: bool) -> Object {
     let cell = m.allocate(size_of::<Node>(), 32).unwrap().cast::<Node>();
-    let body = Body { edge: None, cleared: false, finalizer };
+    let body = UnsafeCell::new(Body { edge: None, cleared: false });
     // SAFETY: the cell is ours, large enough and aligned; once written, the model can count it.
     unsafe {
-        cell.write(Node { count: AtomicUsize::new(1), body: UnsafeCell::new(body) });
+        cell.write(Node { count: AtomicUsize::new(1), finalizer, body });
         let object = Object::new(NonNull::cast(cell));
         m.publish(object, true);
         m.model().born.fetch_add(1, Relaxed);
         object
     }
+}
+
+/// As [`new`], not in the tracked set yet.
+fn new_untracked(m: &Mutator) -> Object {
+    let object = new(m, false);
+    // SAFETY: alive, and of this heap.
+    assert!(unsafe { m.untrack(object) });
+    object
 }
 
 /// An object that refers to itself.
@@ -167,7 +184,15 @@ fn assert_whole(m: &Mutator, object: Object) {
 }
 
 fn collect(m: &mut Mutator, _: [Object; 2]) -> usize {
-    let report = m.try_collect(Collect::full()).unwrap();
+    collect_as(m, Collect::full())
+}
+
+fn collect_young(m: &mut Mutator, _: [Object; 2]) -> usize {
+    collect_as(m, Collect::young())
+}
+
+fn collect_as(m: &mut Mutator, what: Collect) -> usize {
+    let report = m.try_collect(what).unwrap();
     assert_eq!((report.abandoned, report.uncollectable, report.overvisited), (None, 0, 0));
     report.collected
 }
@@ -182,13 +207,21 @@ type End = fn(&mut Mutator, [Object; 2], usize);
 ///
 /// Each role is on the first thread once: that one is attached already, which saves one of the preemptions that
 /// the search is bounded by.
-fn race(make: fn(&Mutator) -> [Object; 2], roles: [Role; 2], end: End) {
-    for [mine, theirs] in [roles, [roles[1], roles[0]]] {
-        model(move || {
-            let heap = Heap::builder().pacing(Pacing::manual()).workers(1);
+fn race(make: fn(&mut Mutator) -> [Object; 2], roles: [Role; 2], end: End) {
+    race_paced(Pacing::manual(), make, roles, end);
+}
+
+/// The same, in a heap that may collect by itself.
+fn race_paced(pacing: Pacing, make: fn(&mut Mutator) -> [Object; 2], roles: [Role; 2], end: End) {
+    let orders = [roles, [roles[1], roles[0]]];
+    let alike = std::ptr::fn_addr_eq(roles[0], roles[1]);
+    for [mine, theirs] in orders.into_iter().take(if alike { 1 } else { 2 }) {
+        // Every interleaving would take hours.
+        Model::new().at_most(3).check(move || {
+            let heap = Heap::builder().pacing(pacing).workers(1);
             let heap: ModelHeap<Tiny> = heap.build_with(Tiny::default()).unwrap();
             let mut m = heap.attach();
-            let objects = make(&m);
+            let objects = make(&mut m);
             let other = {
                 let heap = heap.clone();
                 thread::spawn(move || theirs(&mut heap.attach(), objects))
@@ -210,7 +243,7 @@ fn race(make: fn(&Mutator) -> [Object; 2], roles: [Role; 2], end: End) {
 /// stop (`safepoint.rs`, `park_slow`); the requester does not wait for it (`await_arrivals`).
 #[test]
 fn loom_collection_meets_a_moving_edge() {
-    let make = |m: &Mutator| {
+    let make = |m: &mut Mutator| {
         let [holder, cycle] = [new(m, false), new_cycle(m, false)];
         set(m, holder, Some(cycle));
         // The mover's reference, and one for the end.
@@ -241,7 +274,7 @@ fn loom_collection_meets_a_moving_edge() {
 /// `clear` lets go of nothing; the sweep leaves the marks (`collect/mark.rs`, `wipe`).
 #[test]
 fn loom_collection_meets_the_last_drop() {
-    let make = |m: &Mutator| {
+    let make = |m: &mut Mutator| {
         let [one, two] = [new(m, false), new(m, false)];
         set(m, one, Some(two));
         set(m, two, Some(m.model().add_ref(one)));
@@ -267,7 +300,7 @@ fn loom_collection_meets_the_last_drop() {
 /// from inside.
 #[test]
 fn loom_resurrection_meets_a_taker() {
-    let make = |m: &Mutator| {
+    let make = |m: &mut Mutator| {
         let objects = [new_cycle(m, true), new_cycle(m, false)];
         objects.map(|object| {
             m.model().drop_ref(object, m);
@@ -303,12 +336,225 @@ fn loom_resurrection_meets_a_taker() {
 /// attached (`collect/mod.rs`).
 #[test]
 fn loom_two_collectors_take_turns() {
-    let make = |m: &Mutator| {
+    let make = |m: &mut Mutator| {
         let cycle = new_cycle(m, false);
         m.model().drop_ref(cycle, m);
         [cycle; 2]
     };
     race(make, [collect, collect], |_, _, collected| assert_eq!(collected, 1));
+}
+
+/// A young object hangs on an old one alone, by an edge that a thread takes out, carries over a safepoint, and puts
+/// back, while another collects among the young.
+///
+/// The old one is no candidate, and its edge is not counted: so it looks like a reference from outside.
+#[test]
+fn loom_young_collection_meets_a_moving_edge() {
+    let make = |m: &mut Mutator| {
+        let holder = new(m, false);
+        assert_eq!(collect(m, [holder; 2]), 0);
+        let cycle = new_cycle(m, false);
+        set(m, holder, Some(cycle));
+        [m.model().add_ref(holder), cycle]
+    };
+    let mover: Role = |m, [holder, cycle]| {
+        let taken = set(m, holder, None);
+        m.safepoint();
+        assert_whole(m, cycle);
+        assert_eq!(set(m, holder, taken), None);
+        m.safepoint();
+        m.model().drop_ref(holder, m);
+        0
+    };
+    race(make, [mover, collect_young], |m, [holder, cycle], collected| {
+        assert_eq!(collected, 0);
+        assert_whole(m, cycle);
+        m.model().drop_ref(holder, m);
+        assert_eq!(collect(m, [holder, cycle]), 1);
+    });
+}
+
+/// Old garbage and young: one thread collects the young, the other all.
+#[test]
+fn loom_young_meets_full() {
+    let make = |m: &mut Mutator| {
+        let old = new_cycle(m, false);
+        assert_eq!(collect(m, [old; 2]), 0);
+        let young = new_cycle(m, false);
+        [old, young].map(|object| {
+            m.model().drop_ref(object, m);
+            object
+        })
+    };
+    race(make, [collect_young, collect], |_, _, collected| assert_eq!(collected, 2));
+}
+
+/// Objects on pages that no collection looks at any more are tracked late, and dropped, while another thread collects
+/// among the young: this collection finds them, or the next.
+#[test]
+fn loom_late_tracking_meets_a_young_collection() {
+    let make = |m: &mut Mutator| {
+        // Two: then no free cell of their page waits in a magazine.
+        let objects = [new_untracked(m), new(m, false)];
+        for object in objects {
+            set(m, object, Some(m.model().add_ref(object)));
+        }
+        assert_eq!(collect(m, objects), 0);
+        objects
+    };
+    let tracker: Role = |m, [untracked, old]| {
+        // SAFETY: alive, and of this heap.
+        unsafe {
+            assert!(m.track(untracked));
+            assert!(m.untrack(old) && m.track(old));
+        }
+        m.model().drop_ref(untracked, m);
+        m.model().drop_ref(old, m);
+        0
+    };
+    race(make, [tracker, collect_young], |m, objects, collected| {
+        assert_eq!(collected + collect_young(m, objects), 2);
+    });
+}
+
+/// A thread allocates on a page that no collection looks at any more, out of its free cells, while another collects among
+/// the young: this collection finds the garbage, or the next.
+#[test]
+fn loom_allocation_makes_a_page_young() {
+    let allocator: Role = |m, _| {
+        let cycle = new_cycle(m, false);
+        m.model().drop_ref(cycle, m);
+        0
+    };
+    race(two_on_an_old_page, [allocator, collect_young], end_young);
+    // And with one such cell left.
+    let make = |m: &mut Mutator| {
+        let object = new(m, false);
+        assert_eq!(collect(m, [object; 2]), 0);
+        [object, m.model().add_ref(object)]
+    };
+    race(make, [allocator, collect_young], end_young);
+}
+
+/// The same, in a cell that has just become free there.
+#[test]
+fn loom_a_freed_cell_makes_a_page_young() {
+    let reuser: Role = |m, [object, _]| {
+        m.model().drop_ref(object, m);
+        let cycle = new_cycle(m, false);
+        m.model().drop_ref(cycle, m);
+        0
+    };
+    race(two_on_an_old_page, [reuser, collect_young], |m, objects, collected| {
+        // Before anything is allocated: a refill would make the page young.
+        assert_eq!(collected + collect_young(m, objects), 1);
+        m.model().drop_ref(objects[1], m);
+    });
+}
+
+/// Two objects, none of whose page's free cells waits in a magazine, so that the page is old after a collection.
+fn two_on_an_old_page(m: &mut Mutator) -> [Object; 2] {
+    let objects = [new(m, false), new(m, false)];
+    assert_eq!(collect(m, objects), 0);
+    objects
+}
+
+/// One piece of garbage was made, and is found among the young, if not yet.
+fn end_young(m: &mut Mutator, objects: [Object; 2], collected: usize) {
+    assert_eq!(collected + collect_young(m, objects), 1);
+    objects.iter().for_each(|&object| m.model().drop_ref(object, m));
+}
+
+/// A thread is born, makes garbage, and ends while another collects.
+#[test]
+fn loom_collection_meets_a_birth_and_an_end() {
+    let guest: Role = |m, _| {
+        let cycle = new_cycle(m, false);
+        let plain = new(m, false);
+        m.model().drop_ref(cycle, m);
+        m.model().drop_ref(plain, m);
+        0
+    };
+    race(
+        |m| [new(m, false); 2],
+        [collect, guest],
+        |m, [object, _], collected| {
+            m.model().drop_ref(object, m);
+            assert_eq!(collected + collect(m, [object; 2]), 1);
+        },
+    );
+}
+
+/// A finalizer gives a reference away, and what that reaches comes back with it.
+#[test]
+fn loom_resurrection_keeps_what_it_reaches() {
+    let make = |m: &mut Mutator| {
+        let [one, two] = [new(m, true), new(m, false)];
+        set(m, one, Some(two));
+        set(m, two, Some(one));
+        [one, two]
+    };
+    let taker: Role = |m, [_, two]| {
+        let taken = m.model().revived.lock().take();
+        if let Some(one) = taken {
+            m.safepoint();
+            assert_whole(m, one);
+            assert_whole(m, two);
+            m.model().drop_ref(one, m);
+        }
+        0
+    };
+    race(make, [taker, collect], |m, objects, collected| {
+        let left = m.model().revived.lock().take();
+        if let Some(one) = left {
+            objects.iter().for_each(|&object| assert_whole(m, object));
+            m.model().drop_ref(one, m);
+        }
+        assert_eq!(collected + collect(m, objects), 2);
+    });
+}
+
+/// A thread makes garbage until the heap finds a collection due, and passes safepoints.
+fn make_garbage(m: &mut Mutator, _: [Object; 2]) -> usize {
+    for _ in 0..2 {
+        let cycle = new_cycle(m, false);
+        m.model().drop_ref(cycle, m);
+    }
+    m.safepoint();
+    0
+}
+
+/// Two threads make garbage, and the heap collects by itself: the flag that says so is not lost, whoever runs the
+/// collection, and whoever clears what it has found.
+#[test]
+fn loom_the_heap_collects_by_itself() {
+    let pacing = Pacing::default().with_young_objects(2);
+    race_paced(
+        pacing,
+        |m| [new(m, false); 2],
+        [make_garbage, make_garbage],
+        |m, [object, _], _| {
+            m.model().drop_ref(object, m);
+            assert!(m.model().destroyed.load(Relaxed) > 1, "no collection has begun");
+            collect(m, [object; 2]);
+        },
+    );
+}
+
+/// One thread makes garbage until the heap collects by itself; another asks for a collection, and helps to bury what the
+/// first has left.
+#[test]
+fn loom_a_burial_is_finished_by_who_wants_the_turn() {
+    let pacing = Pacing::default().with_young_objects(2);
+    race_paced(
+        pacing,
+        |m| [new(m, false); 2],
+        [make_garbage, collect],
+        |m, [object, _], _| {
+            m.model().drop_ref(object, m);
+            collect(m, [object; 2]);
+        },
+    );
 }
 
 /// As the heap itself would: part of the garbage is left to bury, and buried at the next safepoints, or by somebody else.
@@ -320,12 +566,9 @@ fn collect_by_itself(m: &mut Mutator, _: [Object; 2]) -> usize {
 
 /// A collection of the heap's own leaves garbage to bury; another thread wants to collect, and first finishes it. Nothing is
 /// left, nothing is buried twice, and the turn is given back.
-///
-/// Mutations: `Turn::take` does not count the piece as under way; `Turn::done` leaves the burial in its place at the end;
-/// who wants the turn takes no pieces (`collect/mod.rs`, `take_turn`).
 #[test]
 fn loom_what_is_left_to_bury_is_buried_once() {
-    let make = |m: &Mutator| {
+    let make = |m: &mut Mutator| {
         let objects = [new_cycle(m, false), new_cycle(m, false)];
         objects.map(|object| {
             m.model().drop_ref(object, m);

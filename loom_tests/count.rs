@@ -7,15 +7,38 @@
 //! which a use is not ordered before the destruction; `destroyed` fails one that is destroyed twice, and
 //! the end of each model one that is not destroyed at all.
 //!
-//! Each model names the mutations of `src/header.rs` (or of the file it names) that make it fail; each was
-//! tried.
+//! # Transitions
+//!
+//! The states are those of `header`'s page.
+//!
+//! | transition | models |
+//! |---|---|
+//! | clone and drop by the owner: `local` | `owner_and_stranger_count` |
+//! | clone by a stranger, or unattached: `shared` | `owner_and_stranger_count`, `a_queued_object_waits_for_its_queue` |
+//! | last local drop, nothing shared: dead | `owners_last_drop_meets_a_stranger`, `owner_takes_the_last` |
+//! | last local drop, something shared: biased to merged | `owners_last_drop_meets_a_stranger`, `a_former_owner_comes_back`, `two_strangers_share_what_the_owner_leaves` |
+//! | foreign drop, above zero | `owners_last_drop_meets_a_stranger` |
+//! | foreign drop, below zero: biased to queued | `queue_of_two_strangers`, `owner_and_stranger_count` |
+//! | foreign drop that met another: biased to queued | `two_strangers_share_what_the_owner_leaves` |
+//! | drop of a merged object, the last: dead | `two_strangers_share_what_the_owner_leaves` |
+//! | drop of a merged, queued object: the queue decides | `a_queued_object_waits_for_its_queue` |
+//! | merge by the owner: queued to merged | `queue_of_two_strangers` |
+//! | merge by who has suspended the owner | `stranger_merges_for_a_detached_owner` |
+//! | merge for an owner that has ended | `strangers_merge_for_an_owner_that_ends` |
+//! | merge in a stop | `managed::a_collection_merges_the_queues` |
+//! | claim in a stop: merged or biased to biased | `claimed_object_is_counted_on`, `managed::weak_handle_meets_a_collection` |
+//! | revival for a finalizer: merged or dead to biased | `revival_meets_an_upgrade` |
+//! | upgrade: of a biased, merged, dead, immortal object | `upgrade_meets_the_last_drop`, `upgrade_meets_the_last_drop_of_a_stranger`, `revival_meets_an_upgrade`, `an_immortal_leaves_its_queue` |
+//! | `WEAK` set: before others know the object, and after | `upgrade_meets_the_last_drop`, `weak_flag_beside_counts` |
+//! | any state to immortal, asked for | `an_immortal_stays`, `an_immortal_leaves_its_queue` |
+//! | any state to immortal, by overflow: local, shared, below zero, in a merge | `the_local_half_saturates`, `the_shared_half_saturates`, `the_shared_half_saturates_below_zero`, `a_merge_saturates` |
 
 use std::ptr::NonNull;
 use std::sync::{Arc, OnceLock};
 
 use loom::thread;
 
-use super::model;
+use super::{Model, model};
 use crate::header::{Dropped, Header};
 use crate::safepoint::{Coordinator, Participant, Suspend, ThreadId};
 use crate::sync::{Mutex, UnsafeCell};
@@ -26,6 +49,10 @@ const UNATTACHED: u64 = 0;
 const OWNER: u64 = 1;
 const STRANGER: u64 = 2;
 const OTHER: u64 = 3;
+
+/// Where the shared half turns immortal, on either side of zero, and the local one: see `header`.
+const SHARED_LIMIT: i32 = 1 << 26;
+const LOCAL_PINNED: u32 = 1 << 31;
 
 /// An owner's queue, of one object: how often the object is in it; `None`: closed.
 type Queue = Mutex<Option<usize>>;
@@ -89,6 +116,17 @@ impl Object {
         if !self.with(|header| header.try_drop_local(me)) {
             let dropped = self.with(|h| if h.is_owned_by(me) { h.drop_local() } else { h.drop_shared() });
             self.settle(dropped);
+        }
+    }
+
+    /// `managed::drop_slowly_to`, on a thread that is attached as `me`: the common end of an object is looked at first.
+    fn drop_last(&self, me: u64) {
+        if !self.with(|header| header.try_drop_local(me)) {
+            if self.with(|header| header.take_last(me)) {
+                self.destroy();
+            } else {
+                self.drop_ref(me);
+            }
         }
     }
 
@@ -169,9 +207,22 @@ impl Object {
 /// Once for each role in front: loom compares an exchange with the *last* access to its atomic alone, so a load
 /// before it, by the same thread, hides what another thread did, and the two are not tried in the other
 /// order. Whoever runs on the first thread comes first to begin with.
+///
+/// Of three threads not every interleaving: that would take hours.
 fn race<const N: usize>(make: fn() -> Arc<Object>, roles: [fn(&Object); N], end: fn(&Object)) {
+    let depth = if N > 2 { Model::new().at_most(4) } else { Model::new() };
+    race_to(depth, make, roles, end);
+}
+
+/// The same, as deep as it says.
+fn race_to<const N: usize>(
+    depth: Model,
+    make: fn() -> Arc<Object>,
+    roles: [fn(&Object); N],
+    end: fn(&Object),
+) {
     for first in 0..N {
-        model(move || {
+        depth.check(move || {
             let object = make();
             let others = Vec::from_iter((1..N).map(|n| {
                 let (object, role) = (Arc::clone(&object), roles[(first + n) % N]);
@@ -225,6 +276,67 @@ fn loom_owners_last_drop_meets_a_stranger() {
     race(
         make,
         [|object| object.drop_ref(OWNER), |object| object.drop_ref(STRANGER)],
+        Object::assert_destroyed,
+    );
+}
+
+/// The same, and the owner looks first whether it has the only reference.
+#[test]
+fn loom_owner_takes_the_last() {
+    let make = || {
+        let object = Object::new();
+        object.clone_ref(STRANGER);
+        object
+    };
+    race(
+        make,
+        [|object| object.drop_last(OWNER), |object| object.drop_last(STRANGER)],
+        Object::assert_destroyed,
+    );
+    // And the stranger, with a reference that the owner counted, takes nothing for its own.
+    let make = || {
+        let object = Object::new();
+        object.clone_ref(OWNER);
+        object
+    };
+    race(
+        make,
+        [|object| object.drop_last(OWNER), |object| object.drop_last(STRANGER)],
+        Object::assert_destroyed,
+    );
+}
+
+/// The owner gives up its last local reference, and comes back through a weak one: it is the owner no more.
+#[test]
+fn loom_a_former_owner_comes_back() {
+    let make = || {
+        let object = Object::new().with_record();
+        object.clone_ref(STRANGER);
+        object
+    };
+    let owner = |object: &Object| {
+        object.drop_ref(OWNER);
+        object.upgrade(OWNER);
+    };
+    race(make, [owner, |object| object.drop_ref(STRANGER)], Object::assert_destroyed);
+}
+
+/// Somebody asks for a weak reference while others let go of the object.
+#[test]
+fn loom_weak_flag_beside_counts() {
+    let make = || {
+        let object = Object::new();
+        object.clone_ref(STRANGER);
+        object.clone_ref(OTHER);
+        object
+    };
+    let asker = |object: &Object| {
+        object.with(Header::set_weak);
+        object.drop_ref(STRANGER);
+    };
+    race(
+        make,
+        [|object| object.drop_ref(OWNER), asker, |object| object.drop_ref(OTHER)],
         Object::assert_destroyed,
     );
 }
@@ -292,7 +404,7 @@ fn loom_a_queued_object_waits_for_its_queue() {
         object.drop_ref(STRANGER);
         object.upgrade(STRANGER);
     };
-    race(make, [owner, stranger], Object::assert_destroyed);
+    race_to(Model::new().at_most(5), make, [owner, stranger], Object::assert_destroyed);
 }
 
 /// The owner ends while two strangers drop what it counted: whoever finds the queue closed merges.
@@ -336,6 +448,109 @@ fn loom_an_immortal_stays() {
     let end = |object: &Object| assert_eq!(object.with(Header::count), None);
     race(make, [immortal_owner, stranger], end);
     race(make, [owner, immortal_stranger], end);
+}
+
+/// Somebody makes the object immortal while it lies in its owner's queue, and while a stranger, who has come back
+/// through a weak reference, lets go of it: the queue lets it go, and nobody destroys it.
+#[test]
+fn loom_an_immortal_leaves_its_queue() {
+    let make = || {
+        let object = Object::new().with_record();
+        object.clone_ref(OWNER);
+        object
+    };
+    let owner = |object: &Object| {
+        object.merge_queue();
+        object.drop_ref(OWNER);
+        object.merge_queue();
+    };
+    let stranger = |object: &Object| {
+        let record = object.record.get().unwrap();
+        // So that the object may be queued while somebody still refers to it.
+        let upgraded = record.with_target(|_| object.with(|header| header.try_upgrade(STRANGER)));
+        object.drop_ref(STRANGER);
+        if upgraded == Some(true) {
+            object.with(Header::make_immortal);
+            object.drop_ref(STRANGER);
+        }
+    };
+    let end = |object: &Object| {
+        object.merge_queue();
+        assert_eq!(object.with(Header::count), None);
+        assert_eq!(object.record.get().unwrap().with_target(|h| h.try_upgrade(OTHER)), Some(true));
+        object.drop_ref(OTHER);
+        assert_eq!(object.with(Header::count), None);
+    };
+    race(make, [owner, stranger], end);
+}
+
+/// An object whose halves are near their limits.
+fn preset(local: u32, shared: i32) -> Arc<Object> {
+    let object = Object::new();
+    object.header.preset(local, shared);
+    object
+}
+
+/// Looks whether the object has become immortal, and is not freed by drops.
+fn assert_immortal(object: &Object) {
+    object.merge_queue();
+    assert_eq!(object.with(Header::count), None);
+    if let Some(record) = object.record.get() {
+        assert_eq!(record.with_target(|header| header.try_upgrade(OTHER)), Some(true));
+    }
+    object.drop_ref(OWNER);
+    object.drop_ref(OTHER);
+    object.merge_queue();
+    assert_eq!(object.with(Header::count), None);
+}
+
+/// The local half overflows while a stranger drops what the owner counted, below zero.
+#[test]
+fn loom_the_local_half_saturates() {
+    let owner = |object: &Object| {
+        object.clone_ref(OWNER);
+        // At once: what is merged later saturates by itself.
+        assert_eq!(object.with(Header::count), None);
+        object.merge_queue();
+        object.drop_ref(OWNER);
+    };
+    // In the end the shared half says 0, in the queue.
+    let stranger = |object: &Object| {
+        object.drop_ref(STRANGER);
+        object.clone_ref(OTHER);
+    };
+    race(|| preset(LOCAL_PINNED - 1, 0).with_record(), [owner, stranger], assert_immortal);
+}
+
+/// The shared half reaches its limit by two strangers at once: one clones, the other upgrades.
+#[test]
+fn loom_the_shared_half_saturates() {
+    let make = || preset(1, SHARED_LIMIT).with_record();
+    let cloner = |object: &Object| {
+        object.clone_ref(STRANGER);
+        object.drop_ref(STRANGER);
+    };
+    race(make, [cloner, |object| object.upgrade(OTHER)], assert_immortal);
+    race(make, [|object| object.drop_ref(OWNER), |object| object.upgrade(OTHER)], assert_immortal);
+    race(make, [|object| object.drop_ref(OWNER), cloner], assert_immortal);
+}
+
+/// The shared half reaches its limit below zero, by drops of what the owner counted.
+#[test]
+fn loom_the_shared_half_saturates_below_zero() {
+    let make = || preset(LOCAL_PINNED - 2, -SHARED_LIMIT);
+    let stranger = |object: &Object| {
+        object.drop_ref(STRANGER);
+        assert_eq!(object.with(Header::count), None);
+    };
+    race(make, [|object| object.drop_ref(OWNER), stranger], assert_immortal);
+}
+
+/// A merge finds more references than the shared half can count.
+#[test]
+fn loom_a_merge_saturates() {
+    let make = || preset(SHARED_LIMIT as u32 + 8, 0);
+    race(make, [Object::merge_queue, |object| object.drop_ref(STRANGER)], assert_immortal);
 }
 
 /// A stranger upgrades a weak reference while the owner drops the last strong one.
@@ -392,16 +607,15 @@ fn loom_revival_meets_an_upgrade() {
             object.drop_ref(OTHER);
         }
     };
-    race(
-        || Object::new().with_record(),
-        [owner, take, |object| object.upgrade(STRANGER)],
-        |object| {
-            if std::mem::take(&mut *object.given.lock()) {
-                object.drop_ref(OTHER);
-            }
-            object.assert_destroyed();
-        },
-    );
+    let end = |object: &Object| {
+        if std::mem::take(&mut *object.given.lock()) {
+            object.drop_ref(OTHER);
+        }
+        object.assert_destroyed();
+    };
+    race(|| Object::new().with_record(), [owner, take, |object| object.upgrade(STRANGER)], end);
+    // Without a weak reference it was never merged.
+    race(Object::new, [owner, take], end);
 }
 
 /// A collector has claimed an object that its owner had left, and counts on it while a stranger drops what was

@@ -8,24 +8,30 @@
 //! The type registry is a dashmap, which loom does not see: the first thread registers the one type before
 //! there is another. `Arc`s are std's: their counts are exact, but loom tries no other order around them.
 //!
-//! Each model names the mutation of `src/managed.rs` (or of the file it names) that makes it fail; each was
-//! tried.
+//! # Transitions
+//!
+//! | transition | models |
+//! |---|---|
+//! | queued for an owner that is attached: asked, merges at a safepoint | `stranger_drops_what_the_owner_counted` |
+//! | the owner is detached: suspended, and merged for | `stranger_merges_while_the_owner_is_detached` |
+//! | the owner detaches between the two | `a_detached_owner_leaves_nothing_undone` |
+//! | the owner ends: its queue is closed | `owner_ends_before_a_stranger_drops` |
+//! | queues merged by a collection; what was merged, counted by one | `a_collection_merges_the_queues`, `a_collection_counts_what_was_merged` |
+//! | deferred, drained by: an attach, a safepoint, a collection, the end of the heap | `deferred_drop_meets_an_attach`, `deferred_drops_meet_a_safepoint`, `deferred_drop_meets_a_collection`, `deferred_drop_meets_the_end_of_the_heap` |
+//! | heap closed, its last objects dropped | `deferred_drop_meets_the_end_of_the_heap`, `last_objects_of_a_closed_heap` |
+//! | weak reference: upgraded against death | `weak_handle_meets_the_last_drop`, `weak_handle_from_birth_meets_the_last_drop`, `weak_reference_with_a_callback_meets_the_last_drop` |
+//! | weak reference: upgraded against clearing, in the first stop, and in the second | `weak_handle_meets_a_collection`, `weak_handle_meets_finalizers`, `weak_reference_with_a_callback_meets_a_collection` |
+//! | retired, published, dropped: against a reader, an attach, a collection | `a_retired_reference_meets_a_reader`, `a_retired_reference_meets_a_collection` |
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize as Plain, Ordering::Relaxed};
 
 use loom::thread;
 
-use crate::sync::UnsafeCell;
-use crate::{Collect, Gc, Heap, Mutator, Pacing, Trace, Tracer};
-
-/// Explores `f`, which has more branches than loom expects of a model.
-fn model(f: impl Fn() + Sync + Send + 'static) {
-    let mut builder = loom::model::Builder::new();
-    builder.preemption_bound = builder.preemption_bound.or(Some(2));
-    builder.max_branches = 20_000;
-    builder.check(f);
-}
+use super::{Model, model};
+use crate::managed::retire;
+use crate::sync::{AtomicUsize, Ordering, UnsafeCell};
+use crate::{Collect, Gc, GcCell, Heap, Mutator, Pacing, Trace, Tracer, WeakRef};
 
 /// A value whose uses happen before its destruction.
 struct Value {
@@ -95,7 +101,7 @@ fn loom_stranger_drops_what_the_owner_counted() {
 /// Mutations: `ending` closes the queue without looking; `enqueue` takes a closed queue for an open one.
 #[test]
 fn loom_owner_ends_before_a_stranger_drops() {
-    model(|| {
+    Model::new().at_most(4).check(|| {
         let (heap, m, object, destroyed) = world();
         let theirs = object.clone();
         let stranger = thread::spawn(move || {
@@ -157,7 +163,7 @@ fn loom_deferred_drop_meets_an_attach() {
 /// Mutations: `drop_foreign` counts on an unattached thread, instead of deferring; `defer` pokes nobody.
 #[test]
 fn loom_deferred_drop_meets_a_collection() {
-    model(|| {
+    Model::new().at_most(4).check(|| {
         let (_heap, mut m, object, destroyed) = world();
         let theirs = object.clone();
         let dropper = thread::spawn(move || {
@@ -168,7 +174,8 @@ fn loom_deferred_drop_meets_a_collection() {
         let report = m.try_collect(Collect::full()).unwrap();
         assert_eq!(report.collected, 0);
         dropper.join().unwrap();
-        m.safepoint();
+        // No safepoint: a collection drains by itself.
+        assert_eq!(m.try_collect(Collect::full()).unwrap().collected, 0);
         assert_eq!(destroyed.load(Relaxed), 1);
     });
 }
@@ -199,6 +206,375 @@ fn loom_weak_handle_meets_the_last_drop() {
         let stranger = thread::spawn(move || {
             let m = heap.attach();
             if let Some(object) = weak.upgrade(&m) {
+                object.get(&m).touch();
+            }
+        });
+        drop(object);
+        stranger.join().unwrap();
+        m.safepoint();
+        assert_eq!(destroyed.load(Relaxed), 1);
+    });
+}
+
+/// The owner lets go, and detaches while a stranger drops what it had counted: somebody merges, and nothing waits for
+/// the owner to come back.
+///
+/// The stranger is attached already when the owner begins to detach.
+#[test]
+fn loom_a_detached_owner_leaves_nothing_undone() {
+    model(|| {
+        let (heap, mut m, object, destroyed) = world();
+        let theirs = object.clone();
+        drop(object);
+        let stranger = thread::spawn(move || {
+            let m = heap.attach();
+            theirs.get(&m).touch();
+            drop(theirs);
+        });
+        m.detach(|| {
+            stranger.join().unwrap();
+            assert_eq!(destroyed.load(Relaxed), 1, "it waits in the queue of a thread that is away");
+        });
+    });
+}
+
+/// A stranger drops what the owner counted, and collects: the collection merges the owner's queue in its stop.
+#[test]
+fn loom_a_collection_merges_the_queues() {
+    Model::new().at_most(4).check(|| {
+        let (heap, mut m, object, destroyed) = world();
+        let theirs = object.clone();
+        let d = Arc::clone(&destroyed);
+        let stranger = thread::spawn(move || {
+            let mut m = heap.attach();
+            theirs.get(&m).touch();
+            drop(theirs);
+            let report = m.try_collect(Collect::full()).unwrap();
+            assert_eq!(report.collected, 0);
+            d.load(Relaxed)
+        });
+        drop(object);
+        // From here on nobody merges but the collection, and the thread itself at a safepoint.
+        m.safepoint();
+        let seen = m.detach(|| stranger.join().unwrap());
+        assert_eq!((seen, destroyed.load(Relaxed)), (1, 1));
+    });
+}
+
+/// Two unattached threads drop the last references while a mutator passes safepoints: it is asked each time.
+#[test]
+fn loom_deferred_drops_meet_a_safepoint() {
+    Model::new().at_most(4).check(|| {
+        let (_heap, mut m, object, destroyed) = world();
+        let theirs = object.clone();
+        let droppers = [object, theirs].map(|object| thread::spawn(move || drop(object)));
+        m.safepoint();
+        droppers.into_iter().for_each(|dropper| dropper.join().unwrap());
+        m.safepoint();
+        assert_eq!(destroyed.load(Relaxed), 1);
+    });
+}
+
+/// Two unattached threads drop the last two objects of a heap that is closed.
+#[test]
+fn loom_last_objects_of_a_closed_heap() {
+    model(|| {
+        let (heap, m, object, destroyed) = world();
+        let d = Arc::clone(&destroyed);
+        let other = m.alloc(Value { used: UnsafeCell::new(0), destroyed: d });
+        drop(m);
+        drop(heap);
+        let dropper = thread::spawn(move || drop(other));
+        drop(object);
+        dropper.join().unwrap();
+        assert_eq!(destroyed.load(Relaxed), 2);
+    });
+}
+
+/// A slot as `AtomicGc` is one, of loom's atomics: it owns a reference, and is read without a lock.
+struct Slot(AtomicUsize);
+
+impl Slot {
+    fn new(object: Gc<Value>) -> Arc<Self> {
+        let address = object.header().as_ptr().expose_provenance();
+        std::mem::forget(object);
+        Arc::new(Self(AtomicUsize::new(address)))
+    }
+
+    /// `AtomicGc::peek`: looks at the object without counting.
+    fn peek(&self, _: &Mutator) {
+        let Some(header) =
+            std::ptr::NonNull::new(std::ptr::with_exposed_provenance_mut(self.0.load(Ordering::Acquire)))
+        else {
+            return;
+        };
+        // SAFETY: the claim under test: the object stays until this mutator passes a safepoint.
+        let object = std::mem::ManuallyDrop::new(unsafe { Gc::<Value>::from_header(header) });
+        // SAFETY: as above.
+        unsafe { &*Gc::as_ptr(&object) }.touch();
+    }
+
+    /// `AtomicGc::store` of nothing.
+    fn empty(&self, m: &Mutator) {
+        let header = std::ptr::with_exposed_provenance_mut(self.0.swap(0, Ordering::AcqRel));
+        retire(m.raw(), std::ptr::NonNull::new(header).unwrap());
+    }
+}
+
+/// One thread empties a slot and passes safepoints, another attaches and looks into it.
+#[test]
+fn loom_a_retired_reference_meets_a_reader() {
+    // With fewer, the reader never looks between what the other does before and after it.
+    Model::new().at_least(3).at_most(3).check(|| {
+        let (heap, mut m, object, destroyed) = world();
+        // While there is no other thread a safepoint is enough.
+        Slot::new(object).empty(&m);
+        m.safepoint();
+        assert_eq!(destroyed.swap(0, Relaxed), 1);
+        let object = m.alloc(Value { used: UnsafeCell::new(0), destroyed: Arc::clone(&destroyed) });
+        let slot = Slot::new(object);
+        drop(m);
+        let (h, s) = (heap.clone(), Arc::clone(&slot));
+        let emptier = thread::spawn(move || {
+            let mut m = h.attach();
+            s.empty(&m);
+            m.safepoint();
+        });
+        let m = heap.attach();
+        slot.peek(&m);
+        drop(m);
+        emptier.join().unwrap();
+        assert_eq!(heap.attach().try_collect(Collect::full()).unwrap().collected, 0);
+        assert_eq!(destroyed.load(Relaxed), 1);
+    });
+}
+
+/// The same, and the reader has been attached before; a third thread collects meanwhile.
+#[test]
+fn loom_a_retired_reference_meets_a_collection() {
+    Model::new().at_most(3).check(|| {
+        let (heap, mut m, object, destroyed) = world();
+        let slot = Slot::new(object);
+        let (h, s) = (heap.clone(), Arc::clone(&slot));
+        let reader = thread::spawn(move || {
+            let m = h.attach();
+            s.peek(&m);
+        });
+        slot.empty(&m);
+        let report = m.try_collect(Collect::full()).unwrap();
+        assert_eq!(report.collected, 0);
+        m.detach(|| reader.join().unwrap());
+        assert_eq!(destroyed.load(Relaxed), 1, "a collection is a safepoint of all threads");
+        drop(heap);
+    });
+}
+
+/// A value that may refer to another, and to itself.
+struct Node {
+    value: Value,
+    edge: GcCell<Option<Gc<Node>>>,
+}
+
+impl Trace for Node {
+    fn traverse(&self, tracer: &mut Tracer) {
+        self.value.touch();
+        self.edge.traverse(tracer);
+    }
+
+    fn clear(&self, m: &Mutator) {
+        self.edge.set(m, None);
+    }
+}
+
+/// The same, with a finalizer that does nothing.
+struct Finalized(Node);
+
+impl Trace for Finalized {
+    const HAS_FINALIZER: bool = true;
+
+    fn traverse(&self, tracer: &mut Tracer) {
+        self.0.traverse(tracer);
+    }
+
+    fn clear(&self, m: &Mutator) {
+        self.0.clear(m);
+    }
+}
+
+/// A heap, and in it an object that refers to itself.
+fn cycle() -> (Heap, Mutator, Gc<Node>, Arc<Plain>) {
+    let (heap, m, object, destroyed) = world();
+    drop(object);
+    destroyed.store(0, Relaxed);
+    let value = Value { used: UnsafeCell::new(0), destroyed: Arc::clone(&destroyed) };
+    let cycle = m.alloc(Node { value, edge: GcCell::new(None) });
+    cycle.get(&m).edge.set(&m, Some(cycle.clone()));
+    (heap, m, cycle, destroyed)
+}
+
+/// A stranger drops what the owner counted of an object that refers to itself: merged, it is garbage like any other.
+#[test]
+fn loom_a_collection_counts_what_was_merged() {
+    Model::new().at_most(4).check(|| {
+        let (heap, mut m, object, destroyed) = cycle();
+        let theirs = object.clone();
+        let stranger = thread::spawn(move || {
+            let m = heap.attach();
+            theirs.get(&m).value.touch();
+            drop(theirs);
+        });
+        m.safepoint();
+        drop(object);
+        let first = m.try_collect(Collect::full()).unwrap();
+        m.detach(|| stranger.join().unwrap());
+        let second = m.try_collect(Collect::full()).unwrap();
+        assert_eq!((first.collected + second.collected, destroyed.load(Relaxed)), (1, 1));
+    });
+}
+
+/// A stranger upgrades a weak reference to garbage while a collection finds it, clears the weak references to it, and
+/// clears it: either the upgrade comes first, and it is no garbage, or it comes too late.
+#[test]
+fn loom_weak_handle_meets_a_collection() {
+    Model::new().at_most(4).check(|| {
+        let (heap, mut m, object, destroyed) = cycle();
+        let weak = Gc::downgrade(&object, &m);
+        drop(object);
+        let stranger = thread::spawn(move || {
+            let mut m = heap.attach();
+            if let Some(object) = weak.upgrade(&m) {
+                object.get(&m).value.touch();
+                m.safepoint();
+                assert!(object.get(&m).edge.get(&m).is_some(), "cleared while somebody holds it");
+            }
+        });
+        let first = m.try_collect(Collect::full()).unwrap();
+        m.detach(|| stranger.join().unwrap());
+        let second = m.try_collect(Collect::full()).unwrap();
+        assert_eq!((first.collected + second.collected, destroyed.load(Relaxed)), (1, 1));
+    });
+}
+
+/// The same, and the garbage has a finalizer: upgrades work until it has run.
+#[test]
+fn loom_weak_handle_meets_finalizers() {
+    Model::new().at_most(4).check(|| {
+        let (heap, mut m, node, destroyed) = cycle();
+        // An object with a finalizer holds the cycle, and the cycle does not know it.
+        let value = Value { used: UnsafeCell::new(0), destroyed: Arc::clone(&destroyed) };
+        let edge = GcCell::new(Some(node.clone()));
+        let holder = m.alloc(Finalized(Node { value, edge }));
+        node.get(&m).edge.set(&m, None);
+        let weak = Gc::downgrade(&node, &m);
+        // The two in a cycle, by way of a third.
+        let knot = m.alloc(Knot { first: GcCell::new(Some(holder.clone())), second: GcCell::new(None) });
+        knot.get(&m).second.set(&m, Some(knot.clone()));
+        drop((node, holder, knot));
+        let stranger = thread::spawn(move || {
+            let mut m = heap.attach();
+            let object = weak.upgrade(&m);
+            if let Some(object) = &object {
+                object.get(&m).value.touch();
+            }
+            m.safepoint();
+            if let Some(object) = &object {
+                object.get(&m).value.touch();
+            }
+        });
+        let first = m.try_collect(Collect::full()).unwrap();
+        m.detach(|| stranger.join().unwrap());
+        let second = m.try_collect(Collect::full()).unwrap();
+        m.safepoint();
+        assert!(first.collected + second.collected <= 3);
+        assert_eq!(destroyed.load(Relaxed), 2);
+    });
+}
+
+/// What makes a cycle of the objects of the model above.
+struct Knot {
+    first: GcCell<Option<Gc<Finalized>>>,
+    second: GcCell<Option<Gc<Knot>>>,
+}
+
+impl Trace for Knot {
+    fn traverse(&self, tracer: &mut Tracer) {
+        self.first.traverse(tracer);
+        self.second.traverse(tracer);
+    }
+
+    fn clear(&self, m: &Mutator) {
+        self.first.set(m, None);
+        self.second.set(m, None);
+    }
+}
+
+/// The last reference to the target of a weak reference with a callback is dropped, while a stranger upgrades that.
+#[test]
+fn loom_weak_reference_with_a_callback_meets_the_last_drop() {
+    Model::new().at_most(4).check(|| {
+        let (heap, mut m, object, destroyed) = world();
+        let called = Arc::new(Plain::new(0));
+        let weak = m.alloc_weak(&object, Arc::clone(&called), called_back);
+        let theirs = weak.clone();
+        let stranger = thread::spawn(move || {
+            let m = heap.attach();
+            if let Some(object) = theirs.get(&m).upgrade(&m) {
+                object.get(&m).touch();
+            }
+        });
+        drop(object);
+        stranger.join().unwrap();
+        m.safepoint();
+        drop((weak, m));
+        assert_eq!((destroyed.load(Relaxed), called.load(Relaxed)), (1, 1));
+    });
+}
+
+/// Counts its calls, and 100 for each that finds its weak reference uncleared.
+fn called_back<T: Trace>(weak: &Gc<WeakRef<T, Arc<Plain>>>, m: &Mutator) {
+    let weak = weak.get(m);
+    weak.data().fetch_add(if weak.upgrade(m).is_none() { 1 } else { 100 }, Relaxed);
+}
+
+/// The same, and a collection finds the target to be garbage.
+#[test]
+fn loom_weak_reference_with_a_callback_meets_a_collection() {
+    Model::new().at_most(4).check(|| {
+        let (heap, mut m, object, destroyed) = cycle();
+        let called = Arc::new(Plain::new(0));
+        let weak = m.alloc_weak(&object, Arc::clone(&called), called_back);
+        let theirs = weak.clone();
+        drop(object);
+        let stranger = thread::spawn(move || {
+            let m = heap.attach();
+            if let Some(object) = theirs.get(&m).upgrade(&m) {
+                object.get(&m).value.touch();
+            }
+        });
+        let first = m.try_collect(Collect::full()).unwrap();
+        m.detach(|| stranger.join().unwrap());
+        let second = m.try_collect(Collect::full()).unwrap();
+        assert_eq!(first.collected + second.collected, 1);
+        assert_eq!((destroyed.load(Relaxed), called.load(Relaxed)), (1, 1));
+        drop(weak);
+    });
+}
+
+/// A weak reference that was made before its target is upgraded while the owner drops that.
+#[test]
+fn loom_weak_handle_from_birth_meets_the_last_drop() {
+    Model::new().at_most(4).check(|| {
+        let (heap, mut m, object, destroyed) = world();
+        drop(object);
+        destroyed.store(0, Relaxed);
+        let mut weak = None;
+        let object = Gc::new_cyclic(&m, |this| {
+            weak = Some(this.clone());
+            Value { used: UnsafeCell::new(0), destroyed: Arc::clone(&destroyed) }
+        });
+        let stranger = thread::spawn(move || {
+            let m = heap.attach();
+            if let Some(object) = weak.unwrap().upgrade(&m) {
                 object.get(&m).touch();
             }
         });

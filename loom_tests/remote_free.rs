@@ -7,6 +7,22 @@
 //!
 //! loom compares an exchange only with the *last* access to its atomic: were a push to begin with a load,
 //! that load would hide the owner's look at the stack, and loom would not try the two in the other order.
+//!
+//! # Transitions
+//!
+//! The places that a cell can be in are those of `space`'s page, the ones of a page of cells those of `arena`'s.
+//!
+//! | transition | models |
+//! |---|---|
+//! | in use to its page's remote stack, by a stranger | all |
+//! | remote stack to free bits, by the owner that refills, or trims | `remote_frees_meet_the_owner`, `remote_free_meets_the_release_of_its_page` |
+//! | the same by who adopts, and by who sweeps what is abandoned | `remote_free_meets_retirement_and_adoption`, `two_arenas_end_and_one_adopts` |
+//! | page: owned to abandoned | `remote_free_meets_retirement_and_adoption` |
+//! | page: abandoned to owned by another | `remote_free_meets_retirement_and_adoption`, `two_arenas_end_and_one_adopts` |
+//! | page: owned, or abandoned, to the pool | `remote_free_meets_the_release_of_its_page`, `remote_free_meets_retirement_and_adoption` |
+//! | page: the pool to in use, as another kind | `remote_free_meets_the_release_of_its_page` |
+//! | large object: in use to the pool, by a stranger; and out of it again | `a_large_object_is_freed_by_a_stranger` |
+//! | a mutator ends while a collection counts | `collect::collection_meets_a_birth_and_an_end` |
 
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -67,6 +83,13 @@ impl World {
         }
     }
 
+    /// As [`give`](Self::give), by a thread that knows the size class.
+    fn give_of_class(&self, arena: &mut Arena, cell: NonNull<u8>) {
+        self.touch(cell);
+        // SAFETY: each cell is given once, by its holder, and is of this class.
+        unsafe { arena.free_of_class(&self.space, cell, class_of(HALF).unwrap()) };
+    }
+
     /// Frees a cell on a thread without an arena.
     fn spawn_give(self: &Arc<Self>, cell: NonNull<u8>) -> thread::JoinHandle<()> {
         let (world, cell) = (Arc::clone(self), Sent(cell));
@@ -118,7 +141,7 @@ fn loom_remote_frees_meet_the_owner() {
 /// when the sweep releases a page one cell early, and with a `Relaxed` push or drain.
 #[test]
 fn loom_remote_free_meets_retirement_and_adoption() {
-    super::model(|| {
+    super::Model::new().at_most(5).check(|| {
         let world = World::new(1);
         let mut first = Arena::new(1);
         let cells = [world.take(&mut first).unwrap(), world.take(&mut first).unwrap()];
@@ -164,6 +187,56 @@ fn loom_remote_free_meets_the_release_of_its_page() {
         }
         stranger.join().unwrap();
         arena.retire(&world.space);
+        world.assert_empty();
+    });
+}
+
+/// A stranger frees a large object while another thread looks for that much memory, and its owner ends.
+#[test]
+fn loom_a_large_object_is_freed_by_a_stranger() {
+    super::model(|| {
+        let world = World::new(2);
+        let size = 2 * PAGE_SIZE - PAGE_HEADER;
+        let object = world.space.acquire_large(size, 1).unwrap();
+        world.touch(object);
+        let stranger = world.spawn_give(object);
+        let mut arena = Arena::new(1);
+        if let Ok(object) = arena.alloc_large(&world.space, size, 1) {
+            world.touch(object);
+            world.give(Some(&mut arena), object);
+        }
+        arena.retire(&world.space);
+        stranger.join().unwrap();
+        world.assert_empty();
+    });
+}
+
+/// Two threads end, and a third adopts from both, while a stranger frees on the pages of one.
+#[test]
+fn loom_two_arenas_end_and_one_adopts() {
+    super::Model::new().at_most(3).check(|| {
+        let world = World::new(2);
+        let mut arenas = [Arena::new(1), Arena::new(2)];
+        let cells = arenas.each_mut().map(|arena| [(); 2].map(|()| world.take(arena).unwrap()));
+        let stranger = world.spawn_give(cells[0][0]);
+        let [mut first, mut second] = arenas;
+        let other = {
+            let (world, theirs) = (Arc::clone(&world), Sent(cells[1][0]));
+            thread::spawn(move || {
+                let Sent(cell) = { theirs };
+                world.give(Some(&mut second), cell);
+                second.retire(&world.space);
+            })
+        };
+        first.retire(&world.space);
+        let mut third = Arena::new(3);
+        let taken = world.take(&mut third);
+        stranger.join().unwrap();
+        other.join().unwrap();
+        for cell in taken.into_iter().chain([cells[0][1], cells[1][1]]) {
+            world.give_of_class(&mut third, cell);
+        }
+        third.retire(&world.space);
         world.assert_empty();
     });
 }

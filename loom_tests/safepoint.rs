@@ -4,7 +4,31 @@
 //! any synchronisation of its own: loom reports it when two of them touch it at once, or one does
 //! not see what the other did. A wake-up that is lost shows as a deadlock.
 //!
-//! Each model names the mutation of `src/safepoint.rs` that makes it fail; each was tried.
+//! # Transitions
+//!
+//! The states are those of `safepoint`'s page, the names of the steps those of `docs/safepoints.md`.
+//!
+//! | transition | models |
+//! |---|---|
+//! | detached to attached: Enter, LookIn | `stop_meets_attach`, `poke_meets_attach`, `a_look_at_the_attached_meets_attach` |
+//! | attached to detached to attached: StepBack, the gate | `stop_meets_attach`, `birth_during_stop` |
+//! | attached to detached: Leave, LookOut | `stop_meets_detach`, `poke_meets_detach` |
+//! | attached to detached to attached: parking | `stop_meets_safepoint`, `stop_asks_who_is_attached`, `two_requesters_and_one_who_parks` |
+//! | the same: waiting for one's turn | `two_requesters`, `two_requesters_and_one_who_parks` |
+//! | no stop to a stop: Raise, Scan | all that stop |
+//! | a stop to none: Resume; by the end of a participant that has leaked it | all that stop; `a_leaked_stop_ends_with_its_participant` |
+//! | owed a turn, and no longer | `owed_a_turn` |
+//! | birth: during a stop | `birth_during_stop` |
+//! | attached, or detached, to ended: during a stop | `exit_during_stop` |
+//! | detached to suspended to detached | `suspend_meets_attach`, `stop_meets_suspension` |
+//! | suspended to awaited to detached: for its thread, the next suspender, its end | `suspend_meets_attach`, `two_suspenders_meet_attach`, `suspend_meets_exit` |
+//! | suspended, or awaited, to ended: by the suspender itself | `own_suspension_meets_exit` |
+//! | suspended during a stop, from outside and from inside | `stop_meets_suspension`, `stop_meets_suspension_from_inside` |
+//! | suspended between Leave and LookOut | `suspension_before_the_acknowledgement`, `acknowledgement_during_a_suspension` |
+//! | suspended while it waits for its turn | `suspension_of_one_who_waits_for_its_turn` |
+//! | a guard's LookOut that comes late | `late_acknowledgement` |
+//! | request bits raised and taken | `a_request_carries_what_was_written`, `poke_meets_attach`, `poke_meets_detach` |
+//! | orphaned; lost in a fork | none: loom's threads have no end to watch, and no fork |
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool as Plain, Ordering::Relaxed};
@@ -12,7 +36,7 @@ use std::sync::atomic::{AtomicBool as Plain, Ordering::Relaxed};
 use loom::sync::mpsc;
 use loom::thread;
 
-use super::model;
+use super::{Model, model};
 use crate::safepoint::{Coordinator, Participant, STOP, Suspend, Suspended, ThreadId};
 use crate::sync::{AtomicBool, Ordering, UnsafeCell};
 
@@ -59,13 +83,6 @@ impl World {
     }
 }
 
-/// As [`model`], with at least so many preemptions: for what cannot happen with fewer.
-fn model_with(preemptions: usize, f: impl Fn() + Sync + Send + 'static) {
-    let mut builder = loom::model::Builder::new();
-    builder.preemption_bound = Some(builder.preemption_bound.map_or(preemptions, |n| n.max(preemptions)));
-    builder.check(f);
-}
-
 /// Mutations: `step_in` does not wait for the end of the stop; `acknowledge` does not notify.
 #[test]
 fn loom_stop_meets_safepoint() {
@@ -78,6 +95,7 @@ fn loom_stop_meets_safepoint() {
             world.touch();
             if me.poll() & STOP != 0 {
                 assert!(me.park());
+                assert_eq!(me.poll() & STOP, 0, "the only stop is over");
             }
         }
         drop(me);
@@ -165,9 +183,13 @@ fn loom_two_requesters() {
         let stopped = me.stop().unwrap();
         world.touch();
         drop(stopped);
-        drop(me);
+        assert!(me.detach());
         other.join().unwrap();
+        // Nobody is left in the queue who has had his turn.
+        me.attach().unwrap();
+        let stopped = me.stop().unwrap();
         assert_eq!(world.touches(), 2);
+        drop(stopped);
     });
 }
 
@@ -288,7 +310,7 @@ fn loom_acknowledgement_during_a_suspension() {
 /// Has one thread detach, another stop the world, and this one suspend the first, and then `act`.
 fn suspend_a_leaver(act: fn(&World, Suspended<'_, ()>, Participant)) {
     // With fewer, the acknowledgement never comes while the suspension lasts.
-    model_with(4, move || {
+    Model::new().at_least(4).at_most(5).check(move || {
         let world = World::new();
         let me = world.attached();
         let w = world.clone();
@@ -327,7 +349,7 @@ fn suspend_a_leaver(act: fn(&World, Suspended<'_, ()>, Participant)) {
 #[test]
 fn loom_late_acknowledgement() {
     // Below four preemptions the acknowledgement is never late enough.
-    model_with(4, || {
+    Model::new().at_least(4).check(|| {
         let world = World::new();
         let first = world.coordinator.register(());
         let suspended = world.coordinator.register(());
@@ -394,5 +416,196 @@ fn loom_owed_a_turn() {
         }
         drop(me);
         requester.join().unwrap();
+    });
+}
+
+/// What was written before a request was raised is seen by who takes it.
+#[test]
+fn loom_a_request_carries_what_was_written() {
+    model(|| {
+        let world = World::new();
+        let me = world.attached();
+        let (w, id) = (world.clone(), me.id());
+        let poker = thread::spawn(move || {
+            w.touch();
+            assert!(w.coordinator.poke(id, 2));
+        });
+        let taken = me.take_requests(!0);
+        if taken != 0 {
+            assert_eq!((taken, world.touches()), (2, 1));
+        }
+        poker.join().unwrap();
+        assert_eq!(taken | me.take_requests(!0), 2);
+        assert_eq!(world.touches(), 1);
+    });
+}
+
+/// A thread is asked for something while it detaches: it sees the request, or can be suspended.
+#[test]
+fn loom_poke_meets_detach() {
+    model(|| {
+        let coordinator = Coordinator::<()>::new();
+        let me = coordinator.register(());
+        me.attach().unwrap();
+        let (c, id) = (coordinator.clone(), me.id());
+        let poker = thread::spawn(move || {
+            assert!(c.poke(id, 2));
+            matches!(c.suspend(id), Suspend::Suspended(_))
+        });
+        assert!(me.detach());
+        let seen = me.poll_after_detach() != 0;
+        assert!(poker.join().unwrap() || seen, "nobody sees to the request");
+    });
+}
+
+/// Who looks which threads are attached, after it has stored something, and a thread that attaches and then loads that:
+/// one sees the other.
+#[test]
+fn loom_a_look_at_the_attached_meets_attach() {
+    model(|| {
+        let coordinator = Coordinator::<()>::new();
+        let asked = Arc::new(AtomicBool::new(false));
+        let me = coordinator.register(());
+        let (c, a) = (coordinator.clone(), asked.clone());
+        let looker = thread::spawn(move || {
+            a.store(true, Ordering::SeqCst);
+            let mut found = 0;
+            c.attached(|_, ()| found += 1);
+            found
+        });
+        me.attach().unwrap();
+        let seen = asked.load(Ordering::SeqCst);
+        assert!(looker.join().unwrap() == 1 || seen, "neither saw the other");
+    });
+}
+
+/// A participant ends that has leaked its own stop: the world goes on.
+#[test]
+fn loom_a_leaked_stop_ends_with_its_participant() {
+    model(|| {
+        let world = World::new();
+        let me = world.attached();
+        std::mem::forget(me.stop().unwrap());
+        world.touch();
+        let w = world.clone();
+        let other = thread::spawn(move || {
+            let me = w.attached();
+            w.touch();
+            drop(me);
+        });
+        drop(me);
+        other.join().unwrap();
+        assert_eq!(world.touches(), 2);
+    });
+}
+
+/// A third thread works on while two stop the world.
+#[test]
+fn loom_two_requesters_and_one_who_parks() {
+    Model::new().at_most(3).check(|| {
+        let world = World::new();
+        let me = world.attached();
+        let requesters = [(); 2].map(|()| {
+            let w = world.clone();
+            thread::spawn(move || w.stop_once())
+        });
+        for _ in 0..2 {
+            world.touch();
+            if me.poll() & STOP != 0 {
+                assert!(me.park());
+            }
+        }
+        drop(me);
+        requesters.into_iter().for_each(|requester| requester.join().unwrap());
+        assert_eq!(world.touches(), 4);
+    });
+}
+
+/// Two threads want to suspend the same third, which attaches: one after the other, or not at all.
+#[test]
+fn loom_two_suspenders_meet_attach() {
+    Model::new().at_most(4).check(|| {
+        let world = World::new();
+        let me = world.coordinator.register(());
+        let suspenders = [(); 2].map(|()| {
+            let (w, id) = (world.clone(), me.id());
+            thread::spawn(move || match w.coordinator.suspend(id) {
+                Suspend::Suspended(guard) => {
+                    w.touch();
+                    drop(guard);
+                    1
+                }
+                Suspend::Attached => 0,
+                Suspend::Ended => unreachable!("it lives"),
+            })
+        });
+        me.attach().unwrap();
+        world.touch();
+        let suspended: usize = suspenders.into_iter().map(|suspender| suspender.join().unwrap()).sum();
+        assert_eq!(world.touches(), 1 + suspended);
+    });
+}
+
+/// A requester that waits for its turn, detached, is suspended: it has its turn when both are over.
+#[test]
+fn loom_suspension_of_one_who_waits_for_its_turn() {
+    Model::new().at_most(3).check(|| {
+        let world = World::new();
+        let waiting = world.coordinator.register(());
+        let id = waiting.id();
+        let w = world.clone();
+        let suspender = thread::spawn(move || match w.coordinator.suspend(id) {
+            Suspend::Suspended(guard) => {
+                w.touch();
+                drop(guard);
+                1
+            }
+            Suspend::Attached | Suspend::Ended => 0,
+        });
+        let w = world.clone();
+        let first = thread::spawn(move || w.stop_once());
+        waiting.attach().unwrap();
+        let stopped = waiting.stop().unwrap();
+        world.touch();
+        drop(stopped);
+        drop(waiting);
+        first.join().unwrap();
+        let suspended = suspender.join().unwrap();
+        assert_eq!(world.touches(), 2 + suspended);
+    });
+}
+
+/// A thread works until it is asked, and no longer: it is asked.
+#[test]
+fn loom_stop_asks_who_is_attached() {
+    model(|| {
+        let world = World::new();
+        let me = world.attached();
+        let w = world.clone();
+        let requester = thread::spawn(move || w.stop_once());
+        world.touch();
+        while me.poll() & STOP == 0 {
+            thread::yield_now();
+        }
+        assert!(me.park());
+        requester.join().unwrap();
+        assert_eq!(world.touches(), 2);
+    });
+}
+
+/// A participant ends that its own thread keeps suspended, while another wants to suspend it, too.
+#[test]
+fn loom_own_suspension_meets_exit() {
+    model(|| {
+        let world = World::new();
+        let me = world.coordinator.register(());
+        let Suspend::Suspended(guard) = world.coordinator.suspend(me.id()) else {
+            unreachable!("it is detached")
+        };
+        let (w, id) = (world.clone(), me.id());
+        let other = thread::spawn(move || assert!(matches!(w.coordinator.suspend(id), Suspend::Ended)));
+        drop(me);
+        drop(guard);
+        other.join().unwrap();
     });
 }

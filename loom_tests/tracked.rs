@@ -1,7 +1,18 @@
 //! The state byte of an object: changed by threads that know nothing of one another, read in a stop.
 //!
-//! Each model names the mutation of `src/tracked.rs` (or of the file it names) that makes it fail; each was
-//! tried.
+//! # Transitions
+//!
+//! The bits are those of `tracked`'s page.
+//!
+//! | transition | models |
+//! |---|---|
+//! | tracked late, untracked | `one_of_two_tracks`, `attributes_of_one_byte` |
+//! | `FINALIZED`, `FROZEN` set and cleared beside that | `attributes_of_one_byte` |
+//! | tracked and untracked against an enumeration, which ages what it finds | `tracking_meets_an_enumeration`, `collect::late_tracking_meets_a_young_collection` |
+//! | old, untracked, tracked late: young again | `collect::late_tracking_meets_a_young_collection` |
+//! | `UNREACHABLE` cleared by the tally, of who is still there | `survivor_meets_late_tracking` |
+//! | the same, of a cell that is in use again: dying, death, birth | none: loom does not order these stores against the exchange before them, and shows what cannot be; the exchange is that of the row above |
+//! | `DYING`, `ALIVE`, `FINALIZER` | one thread's, or a stop's: nothing to interleave |
 
 use std::sync::Arc;
 
@@ -10,7 +21,7 @@ use loom::thread;
 use super::model;
 use crate::safepoint::{Coordinator, STOP};
 use crate::sync::{AtomicU8, UnsafeCell};
-use crate::tracked::{FINALIZED, FROZEN, LIVE, OLD, State, TRACKED, is_candidate};
+use crate::tracked::{FINALIZED, FROZEN, LIVE, OLD, State, TRACKED, UNREACHABLE, is_candidate};
 
 /// One thread tracks late and untracks, another changes other bits of the same byte.
 ///
@@ -49,6 +60,25 @@ fn loom_one_of_two_tracks() {
             assert_ne!(mine, other.join().unwrap(), "both or neither made the change");
         }
         assert_eq!(State(&byte).get(), LIVE);
+    });
+}
+
+/// The collecting thread looks which of its garbage is still there, while somebody who has some of it untracks it, tracks
+/// it again, and freezes it.
+#[test]
+fn loom_survivor_meets_late_tracking() {
+    model(|| {
+        let byte = Arc::new(AtomicU8::new(LIVE | TRACKED | UNREACHABLE));
+        let b = Arc::clone(&byte);
+        let other = thread::spawn(move || {
+            let state = State(&b);
+            state.set(FROZEN);
+            assert!(state.untrack());
+            assert!(state.track());
+        });
+        assert!(State(&byte).survive());
+        other.join().unwrap();
+        assert_eq!(State(&byte).get() & !OLD, LIVE | TRACKED | FROZEN);
     });
 }
 

@@ -1,0 +1,258 @@
+//! The objects under test: each tells the oracle what happens to it, and each reference who holds it.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+use super::below;
+use super::shadow::{Holder, Id, Shadow};
+use crate::sync::Mutex;
+use crate::{AtomicGc, Gc, GcCell, GcWeak, Heap, Mutator, Trace, Tracer};
+
+/// How many references lie outside the heap for all threads to take, and how many weak ones.
+pub(crate) const PLACES: usize = 6;
+
+/// What the threads of one schedule share, the heap aside.
+pub(crate) struct World<const FINAL: bool> {
+    pub(crate) shadow: Shadow,
+    pub(crate) places: [Mutex<Option<Ref<FINAL>>>; PLACES],
+    pub(crate) weaks: [Mutex<Option<Weak<FINAL>>>; PLACES],
+    /// What is not tracked: no collection finds it, so the end has to.
+    pub(crate) untracked: Mutex<Vec<Weak<FINAL>>>,
+    /// Finalizers do more than count, as long as this is on.
+    pub(crate) lively: AtomicBool,
+    /// What the oracle found in finalizers, callbacks, clear handlers and destructors, whose panics the library catches.
+    caught: std::sync::Mutex<Vec<String>>,
+}
+
+impl<const FINAL: bool> World<FINAL> {
+    pub(crate) fn new(heap: &Heap) -> Arc<Self> {
+        let world = Arc::new(Self {
+            shadow: Shadow::default(),
+            places: Default::default(),
+            weaks: Default::default(),
+            untracked: Mutex::default(),
+            lively: AtomicBool::new(true),
+            caught: std::sync::Mutex::default(),
+        });
+        let weak = Arc::downgrade(&world);
+        heap.on_unraisable(move |report| {
+            if let Some(world) = weak.upgrade() {
+                world.caught.lock().unwrap().push(format!("{report:?}"));
+            }
+        });
+        world
+    }
+
+    /// Fails if the library has caught a panic.
+    pub(crate) fn assert_well(&self) {
+        let caught = std::mem::take(&mut *self.caught.lock().unwrap());
+        assert!(caught.is_empty(), "{caught:#?}");
+    }
+
+    /// A reference of the caller's own, to what lies in some place.
+    pub(crate) fn pick(&self) -> Option<Ref<FINAL>> {
+        self.places[below(PLACES)].lock().as_ref().map(|it| it.copy(Holder::Root))
+    }
+
+    /// Puts `it` into some place. What was there is the caller's to drop.
+    #[must_use]
+    pub(crate) fn put(&self, it: Option<Ref<FINAL>>) -> Option<Ref<FINAL>> {
+        let it = it.map(|it| it.moved_to(Holder::Root));
+        std::mem::replace(&mut *self.places[below(PLACES)].lock(), it)
+    }
+}
+
+/// An object with references in a cell.
+pub(crate) struct Thing<const FINAL: bool> {
+    pub(crate) id: Id,
+    pub(crate) edges: GcCell<Vec<Ref<FINAL>>>,
+    world: Arc<World<FINAL>>,
+}
+
+impl<const FINAL: bool> Thing<FINAL> {
+    /// A new object, and the caller's reference to it.
+    pub(crate) fn make(m: &Mutator, world: &Arc<World<FINAL>>) -> Ref<FINAL> {
+        let id = world.shadow.born();
+        let gc = m.alloc(Self { id, edges: GcCell::default(), world: world.clone() });
+        Ref::new(gc, id, Holder::Root, world.clone())
+    }
+}
+
+impl<const FINAL: bool> Trace for Thing<FINAL> {
+    const HAS_FINALIZER: bool = FINAL;
+
+    fn traverse(&self, tracer: &mut Tracer) {
+        self.edges.traverse(tracer);
+    }
+
+    fn clear(&self, m: &Mutator) {
+        self.world.shadow.cleared(self.id);
+        self.edges.clear(m);
+    }
+
+    fn finalize(this: &Gc<Self>, m: &Mutator) {
+        let thing = this.get(m);
+        let world = &thing.world;
+        world.shadow.finalizing(thing.id);
+        if world.lively.load(Relaxed) {
+            let me = Ref::new(this.clone(), thing.id, Holder::Root, world.clone());
+            match thing.id % 6 {
+                // It comes back,
+                0 => drop(world.put(Some(me))),
+                // refers to something from now on,
+                1 => {
+                    if let Some(other) = world.pick() {
+                        me.link(&other, m);
+                    }
+                }
+                // makes another, in a cycle with itself,
+                2 => {
+                    let bred = Self::make(m, world);
+                    bred.link(&me, m);
+                    me.link(&bred, m);
+                }
+                // lets go of what it has,
+                3 => drop(thing.edges.take(m)),
+                // is referred to by something from now on,
+                4 => {
+                    if let Some(other) = world.pick() {
+                        other.link(&me, m);
+                    }
+                }
+                // or does nothing.
+                _ => {}
+            }
+        }
+        world.shadow.finalized();
+    }
+}
+
+impl<const FINAL: bool> Drop for Thing<FINAL> {
+    fn drop(&mut self) {
+        self.world.shadow.died(self.id);
+    }
+}
+
+/// A counted reference that the oracle knows.
+pub(crate) struct Ref<const FINAL: bool> {
+    gc: Gc<Thing<FINAL>>,
+    pub(crate) to: Id,
+    by: Holder,
+    world: Arc<World<FINAL>>,
+}
+
+impl<const FINAL: bool> Ref<FINAL> {
+    pub(crate) fn new(gc: Gc<Thing<FINAL>>, to: Id, by: Holder, world: Arc<World<FINAL>>) -> Self {
+        world.shadow.refer(by, to);
+        Self { gc, to, by, world }
+    }
+
+    /// A second reference, for somebody else.
+    pub(crate) fn copy(&self, by: Holder) -> Self {
+        self.world.shadow.touched(self.to);
+        Self::new(self.gc.clone(), self.to, by, self.world.clone())
+    }
+
+    /// The same reference in other hands.
+    pub(crate) fn moved_to(mut self, by: Holder) -> Self {
+        self.world.shadow.refer(by, self.to);
+        self.world.shadow.strike(std::mem::replace(&mut self.by, by), self.to);
+        self
+    }
+
+    pub(crate) fn gc(&self) -> &Gc<Thing<FINAL>> {
+        &self.gc
+    }
+
+    /// The object.
+    pub(crate) fn get<'a>(&'a self, m: &'a Mutator) -> &'a Thing<FINAL> {
+        self.world.shadow.touched(self.to);
+        let thing = self.gc.get(m);
+        assert_eq!(thing.id, self.to, "another object lies where the reference leads");
+        thing
+    }
+
+    /// Lets the object refer to another.
+    pub(crate) fn link(&self, to: &Self, m: &Mutator) {
+        let it = to.copy(Holder::Object(self.to));
+        self.get(m).edges.lock(m).push(it);
+    }
+
+    /// Takes one of the object's references out.
+    pub(crate) fn unlink(&self, m: &Mutator) -> Option<Self> {
+        let mut edges = self.get(m).edges.lock(m);
+        let at = if edges.is_empty() { return None } else { below(edges.len()) };
+        let it = edges.swap_remove(at);
+        drop(edges);
+        Some(it.moved_to(Holder::Root))
+    }
+
+    pub(crate) fn downgrade(&self, m: &Mutator) -> Weak<FINAL> {
+        Weak { weak: Gc::downgrade(&self.gc, m), to: self.to, world: self.world.clone() }
+    }
+}
+
+impl<const FINAL: bool> Drop for Ref<FINAL> {
+    fn drop(&mut self) {
+        self.world.shadow.strike(self.by, self.to);
+    }
+}
+
+impl<const FINAL: bool> Trace for Ref<FINAL> {
+    fn traverse(&self, tracer: &mut Tracer) {
+        self.gc.traverse(tracer);
+    }
+}
+
+/// A weak reference that the oracle knows.
+#[derive(Clone)]
+pub(crate) struct Weak<const FINAL: bool> {
+    weak: GcWeak<Thing<FINAL>>,
+    to: Id,
+    world: Arc<World<FINAL>>,
+}
+
+impl<const FINAL: bool> Weak<FINAL> {
+    pub(crate) fn upgrade(&self, m: &Mutator) -> Option<Ref<FINAL>> {
+        let before = self.world.shadow.before_upgrade(self.to);
+        match self.weak.upgrade(m) {
+            Some(gc) => {
+                assert_eq!(gc.get(m).id, self.to, "another object lies where the weak reference leads");
+                Some(Ref::new(gc, self.to, Holder::Root, self.world.clone()))
+            }
+            None => {
+                self.world.shadow.upgrade_failed(self.to, before);
+                None
+            }
+        }
+    }
+}
+
+/// What a weak reference's callback must find: the object gone, and this the first call.
+pub(crate) struct Watched<const FINAL: bool> {
+    pub(crate) to: Id,
+    pub(crate) called: AtomicBool,
+    pub(crate) world: Arc<World<FINAL>>,
+}
+
+/// An object of the heap that is always held, with references in slots that are read without a lock. They change too fast
+/// to be entered in the oracle; at quiet points they are read.
+pub(crate) struct Board<const FINAL: bool> {
+    pub(crate) slots: [AtomicGc<Thing<FINAL>>; 3],
+}
+
+impl<const FINAL: bool> Board<FINAL> {
+    pub(crate) fn new() -> Self {
+        Self { slots: std::array::from_fn(|_| AtomicGc::new(None)) }
+    }
+}
+
+impl<const FINAL: bool> Trace for Board<FINAL> {
+    fn traverse(&self, tracer: &mut Tracer) {
+        self.slots.traverse(tracer);
+    }
+
+    fn clear(&self, _: &Mutator) {
+        panic!("the board is cleared, and held");
+    }
+}

@@ -155,9 +155,11 @@ pub(crate) fn start() {
             (&MODULE, standstill_PyModule_Type.get()),
             (&WEAKREF, standstill_PyWeakref_Type.get()),
         ] {
-            builtin.set_face(face.cast());
-            // SAFETY: rule S: this is the start.
-            unsafe { types::wear(face, builtin.get()) };
+            // SAFETY: rule S: this is the start; the functions of this crate take faces of this kind.
+            unsafe {
+                builtin.set_face(face.cast());
+                types::wear(face, builtin.get());
+            }
         }
         let mut tuple = spec("tuple", TUPLE_SIZE, Flags::HAVE_GC.and(Flags::BASE_TYPE).and(Flags(1 << 26)));
         tuple.item_size = size_of::<*mut PyObject>() as isize;
@@ -377,6 +379,9 @@ macro_rules! checks {
                 };
                 // SAFETY: rule C.
                 unsafe {
+                    if !call::is_object(object, $text) {
+                        return 0;
+                    }
                     if $exact {
                         let record = dynamic::try_type_of(object);
                         c_int::from(record.is_some_and(|record| std::ptr::eq(record, (*$face.get()).ss_own)))

@@ -5,7 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicI64, AtomicU8, AtomicU64, Ordering};
 
-use standstill::dynamic::{self, Address, TypeRecord};
+use standstill::dynamic::{self, Address, METATYPE, TypeRecord};
 use standstill::{Code, Fault, Mutator, safepoint};
 
 use crate::errors;
@@ -190,16 +190,79 @@ pub(crate) unsafe fn optional(
 ///
 /// Rule C, less what is looked for.
 pub(crate) unsafe fn look_at(m: &Mutator, object: NonNull<PyObject>) -> Result<(), Fault> {
-    let fault = |code| Err(Fault::new(code, "argument").at(object.as_ptr() as usize));
     // SAFETY: as the caller says.
-    match unsafe { dynamic::look_up(m, object) } {
+    unsafe { judge(dynamic::look_up(m, object), object) }
+}
+
+/// What follows from what an address is.
+///
+/// # Safety
+///
+/// That is what the address is.
+unsafe fn judge(address: Address, object: NonNull<PyObject>) -> Result<(), Fault> {
+    let fault = |code| Err(Fault::new(code, "argument").at(object.as_ptr() as usize));
+    match address {
         Address::Live => {
             // SAFETY: a living object of the heap.
             if unsafe { is_sound(object) } { Ok(()) } else { fault(Code::ForeignPointer) }
         }
         Address::Static => Ok(()),
         Address::Freed => fault(Code::FreedPointer),
-        Address::Foreign => fault(Code::ForeignPointer),
+        Address::Foreign | Address::Outside | Address::Nowhere => fault(Code::ForeignPointer),
+    }
+}
+
+/// Checked mode's look at an object, for functions that can be called anywhere; `false`: it is none, and that was reported.
+///
+/// # Safety
+///
+/// Rule C, less what is looked for.
+#[inline(always)]
+pub(crate) unsafe fn is_object(object: NonNull<PyObject>, function: &'static str) -> bool {
+    // SAFETY: as the caller says.
+    !is_special() || told(unsafe { look_here(object) }, function)
+}
+
+/// The same for a type, ready or not.
+///
+/// # Safety
+///
+/// As for [`is_object`].
+#[inline(always)]
+pub(crate) unsafe fn is_type(face: NonNull<PyTypeObject>, function: &'static str) -> bool {
+    // SAFETY: as the caller says. What is an object can be asked for its type.
+    !is_special() || told(unsafe { look_here(face.cast()).and_then(|()| must_be_type(face)) }, function)
+}
+
+fn told(looked: Result<(), Fault>, function: &'static str) -> bool {
+    let Err(mut fault) = looked else { return true };
+    fault.function = function;
+    errors::misuse(fault);
+    false
+}
+
+/// As [`look_at`], wherever this thread is. Where it has no checked heap there is nothing to look in.
+#[cold]
+#[inline(never)]
+unsafe fn look_here(object: NonNull<PyObject>) -> Result<(), Fault> {
+    // SAFETY: as the callers say; and that is what the address is.
+    unsafe { dynamic::look_up_here(object).map_or(Ok(()), |address| judge(address, object)) }
+}
+
+/// Fails for an object that is no type. One without a type is a static type that is not ready yet.
+///
+/// # Safety
+///
+/// A living object, or a static one.
+pub(crate) unsafe fn must_be_type(face: NonNull<PyTypeObject>) -> Result<(), Fault> {
+    // SAFETY: as the caller says.
+    match unsafe { dynamic::try_type_of(face.cast()) } {
+        Some(record) if !std::ptr::eq(record, METATYPE.get()) => {
+            let text = format!("a type is needed, not an object of type '{}'", record.name());
+            let fault = Fault::new(Code::WrongType, "argument").of_type(record.name());
+            Err(fault.at(face.as_ptr() as usize).because(text))
+        }
+        _ => Ok(()),
     }
 }
 
@@ -235,7 +298,9 @@ pub(crate) unsafe fn record<'a>(m: &Mutator, face: *mut PyTypeObject) -> Result<
     // SAFETY: rules C and F.
     unsafe {
         if dynamic::is_checked(m) && !face.is_null() {
-            look_at(m, NonNull::new_unchecked(face.cast()))?;
+            let face = NonNull::new_unchecked(face);
+            look_at(m, face.cast())?;
+            must_be_type(face)?;
         }
         ready(face)
     }

@@ -88,7 +88,7 @@ export! {
         };
         // SAFETY: rule C; a static object has none.
         unsafe {
-            if dynamic::try_type_of(object).is_none() {
+            if !call::is_object(object, FUNCTION) || dynamic::try_type_of(object).is_none() {
                 return 0;
             }
             dynamic::visit_managed_dict(object, visit, arg)

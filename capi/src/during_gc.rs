@@ -4,7 +4,7 @@ use std::cell::Cell;
 use std::ffi::{c_int, c_void};
 use std::ptr::NonNull;
 
-use standstill::dynamic;
+use standstill::dynamic::{self, TypeRecord};
 use standstill::{Code, Fault, safepoint};
 
 use crate::call::{self, export};
@@ -37,51 +37,67 @@ fn or_null<T>(function: &'static str, f: impl FnOnce() -> Option<*mut T>) -> *mu
 }
 
 /// An object with a type.
-unsafe fn known(object: *mut PyObject) -> Option<NonNull<PyObject>> {
+unsafe fn known(object: *mut PyObject, function: &'static str) -> Option<NonNull<PyObject>> {
     // SAFETY: rule C.
-    NonNull::new(object).filter(|&object| unsafe { dynamic::try_type_of(object) }.is_some())
+    NonNull::new(object).filter(|&object| unsafe {
+        call::is_object(object, function) && dynamic::try_type_of(object).is_some()
+    })
+}
+
+/// A type that is ready.
+unsafe fn ready<'a>(face: *mut PyTypeObject, function: &'static str) -> Option<&'a TypeRecord> {
+    // SAFETY: rule C.
+    unsafe {
+        NonNull::new(face).filter(|&face| call::is_type(face, function))?;
+        call::ready(face).ok()
+    }
 }
 
 export! {
     /// As `PyObject_GetTypeData`.
     fn standstill_PyObject_GetTypeData_DuringGC(object: *mut PyObject, class: *mut PyTypeObject) -> *mut c_void {
+        const FUNCTION: &str = "PyObject_GetTypeData_DuringGC";
         // SAFETY: rule C.
-        or_null("PyObject_GetTypeData_DuringGC", || unsafe {
-            dynamic::type_data(known(object)?, call::ready(class).ok()?).map(NonNull::as_ptr)
+        or_null(FUNCTION, || unsafe {
+            dynamic::type_data(known(object, FUNCTION)?, ready(class, FUNCTION)?).map(NonNull::as_ptr)
         })
     }
 
     /// As `PyObject_GetItemData`.
     fn standstill_PyObject_GetItemData_DuringGC(object: *mut PyObject) -> *mut c_void {
+        const FUNCTION: &str = "PyObject_GetItemData_DuringGC";
         // SAFETY: rule C.
-        or_null("PyObject_GetItemData_DuringGC", || unsafe {
-            dynamic::item_data(known(object)?).map(NonNull::as_ptr)
+        or_null(FUNCTION, || unsafe {
+            dynamic::item_data(known(object, FUNCTION)?).map(NonNull::as_ptr)
         })
     }
 
     /// As `PyType_GetModuleState`.
     fn standstill_PyType_GetModuleState_DuringGC(face: *mut PyTypeObject) -> *mut c_void {
+        const FUNCTION: &str = "PyType_GetModuleState_DuringGC";
         // SAFETY: rule C.
-        or_null("PyType_GetModuleState_DuringGC", || unsafe {
-            dynamic::module_state(dynamic::type_module(call::ready(face).ok()?)?)
+        or_null(FUNCTION, || unsafe {
+            dynamic::module_state(dynamic::type_module(ready(face, FUNCTION)?)?)
         })
     }
 
     /// As `PyModule_GetState`.
     fn standstill_PyModule_GetState_DuringGC(module: *mut PyObject) -> *mut c_void {
+        const FUNCTION: &str = "PyModule_GetState_DuringGC";
         // SAFETY: rule C.
-        or_null("PyModule_GetState_DuringGC", || unsafe { dynamic::module_state(known(module)?) })
+        or_null(FUNCTION, || unsafe { dynamic::module_state(known(module, FUNCTION)?) })
     }
 
     /// As `PyModule_GetToken`.
     fn standstill_PyModule_GetToken_DuringGC(module: *mut PyObject, result: *mut *mut c_void) -> c_int {
-        let inside = is_inside("PyModule_GetToken_DuringGC");
+        const FUNCTION: &str = "PyModule_GetToken_DuringGC";
+        let inside = is_inside(FUNCTION);
         if result.is_null() {
             return -1;
         }
         // SAFETY: rule C.
         unsafe {
-            let token = known(module).filter(|_| inside).and_then(|module| dynamic::module_token(module));
+            let token = known(module, FUNCTION).filter(|_| inside).and_then(|module| dynamic::module_token(module));
             *result = std::ptr::with_exposed_provenance_mut(token.unwrap_or(0));
             if token.is_some() { 0 } else { -1 }
         }
@@ -93,7 +109,8 @@ export! {
         token: *mut c_void,
         result: *mut *mut PyTypeObject,
     ) -> c_int {
-        let inside = is_inside("PyType_GetBaseByToken_DuringGC");
+        const FUNCTION: &str = "PyType_GetBaseByToken_DuringGC";
+        let inside = is_inside(FUNCTION);
         // SAFETY: rule C.
         unsafe {
             if !result.is_null() {
@@ -102,7 +119,7 @@ export! {
             if !inside || token.is_null() || face.is_null() {
                 return -1;
             }
-            let Some(record) = (*face).ss_own.as_ref() else { return -1 };
+            let Some(record) = ready(face, FUNCTION) else { return -1 };
             let Some(base) = dynamic::base_by_token(record, token as usize) else { return 0 };
             if !result.is_null() {
                 *result = base.face().cast();
@@ -113,17 +130,19 @@ export! {
 
     /// As `PyType_GetModule`.
     fn standstill_PyType_GetModule_DuringGC(face: *mut PyTypeObject) -> *mut PyObject {
+        const FUNCTION: &str = "PyType_GetModule_DuringGC";
         // SAFETY: rule C.
-        or_null("PyType_GetModule_DuringGC", || unsafe {
-            dynamic::type_module(call::ready(face).ok()?).map(NonNull::as_ptr)
+        or_null(FUNCTION, || unsafe {
+            dynamic::type_module(ready(face, FUNCTION)?).map(NonNull::as_ptr)
         })
     }
 
     /// As `PyType_GetModuleByToken`.
     fn standstill_PyType_GetModuleByToken_DuringGC(face: *mut PyTypeObject, token: *const c_void) -> *mut PyObject {
+        const FUNCTION: &str = "PyType_GetModuleByToken_DuringGC";
         // SAFETY: rule C.
-        or_null("PyType_GetModuleByToken_DuringGC", || unsafe {
-            dynamic::type_module_by_token(call::ready(face).ok()?, token as usize).map(NonNull::as_ptr)
+        or_null(FUNCTION, || unsafe {
+            dynamic::type_module_by_token(ready(face, FUNCTION)?, token as usize).map(NonNull::as_ptr)
         })
     }
 }

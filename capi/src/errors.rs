@@ -9,6 +9,7 @@
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
+use std::ptr::NonNull;
 use std::sync::Mutex;
 
 use standstill::dynamic;
@@ -309,7 +310,10 @@ export! {
                 // SAFETY: rule C.
                 false => unsafe { CStr::from_ptr(message) }.to_owned(),
             };
-            let exception = if exception.is_null() { Exception::System.object() } else { exception };
+            // SAFETY: rule C.
+            let known = NonNull::new(exception.cast())
+                .is_some_and(|exception| unsafe { call::is_type(exception, "PyErr_SetString") });
+            let exception = if known { exception } else { Exception::System.object() };
             set(Code::Custom, exception, message);
         });
     }
@@ -330,7 +334,13 @@ export! {
 
     /// Whether the error that is set is of this type.
     fn standstill_PyErr_ExceptionMatches(exception: *mut PyObject) -> c_int {
-        call::outside("PyErr_ExceptionMatches", 0, || {
+        const FUNCTION: &str = "PyErr_ExceptionMatches";
+        call::outside(FUNCTION, 0, || {
+            let Some(known) = NonNull::new(exception.cast()) else { return 0 };
+            // SAFETY: rule C.
+            if !unsafe { call::is_type(known, FUNCTION) } {
+                return 0;
+            }
             let matches = with(|errors| {
                 errors.now.as_ref().is_some_and(|now| builtins::exception_matches(now.exception, exception))
             });
@@ -344,7 +354,8 @@ export! {
             let Some(now) = with(|errors| errors.now.take()).flatten() else { return };
             // SAFETY: rule C.
             let type_name = unsafe {
-                std::ptr::NonNull::new(object)
+                NonNull::new(object)
+                    .filter(|&object| call::is_object(object, "PyErr_WriteUnraisable"))
                     .and_then(|object| dynamic::try_type_of(object))
                     .map_or("", dynamic::TypeRecord::name)
             };

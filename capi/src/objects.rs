@@ -16,24 +16,6 @@ use crate::types;
 /// What Py_REFCNT says of an immortal object.
 const IMMORTAL: isize = 1 << 30;
 
-/// Checked mode's look at an object that is counted; `false`: it is none.
-#[cold]
-#[inline(never)]
-unsafe fn is_countable(object: NonNull<PyObject>, function: &'static str) -> bool {
-    // SAFETY: rule C.
-    let looked = Mutator::with_current(|m| unsafe {
-        if dynamic::is_checked(m) { call::look_at(m, object) } else { Ok(()) }
-    });
-    match looked {
-        Some(Err(mut fault)) => {
-            fault.function = function;
-            errors::misuse(fault);
-            false
-        }
-        _ => true,
-    }
-}
-
 /// Drops a reference that is the last, most likely.
 #[inline(always)]
 unsafe fn decref_last(object: NonNull<PyObject>) {
@@ -57,7 +39,7 @@ unsafe fn decref_slow(object: NonNull<PyObject>) {
     const FUNCTION: &str = "Py_DecRef";
     // SAFETY: rule C.
     unsafe {
-        if call::is_special() && !is_countable(object, FUNCTION) {
+        if !call::is_object(object, FUNCTION) {
             return;
         }
         let dropped = call::catching(FUNCTION, true, || dynamic::decref_slow(object));
@@ -188,7 +170,7 @@ export! {
         let Some(object) = NonNull::new(object) else { return };
         // SAFETY: rule C.
         unsafe {
-            if call::is_special() && !is_countable(object, "Py_IncRef") {
+            if !call::is_object(object, "Py_IncRef") {
                 return;
             }
             if !dynamic::incref(object) {
@@ -219,7 +201,7 @@ export! {
             };
             // SAFETY: rule C.
             unsafe {
-                if call::is_special() && !is_countable(object, "Py_REFCNT") {
+                if !call::is_object(object, "Py_REFCNT") {
                     return 0;
                 }
                 dynamic::count(object).map_or(IMMORTAL, |count| count as isize)
@@ -233,6 +215,9 @@ export! {
         let size = match NonNull::new(object) {
             // SAFETY: rule C.
             Some(object) => unsafe {
+                if !call::is_object(object, FUNCTION) {
+                    return 0;
+                }
                 match dynamic::try_type_of(object) {
                     Some(_) => dynamic::size(object),
                     None => Err(Fault::new(Code::WrongType, FUNCTION).at(object.as_ptr() as usize)),
@@ -387,7 +372,7 @@ export! {
             };
             // SAFETY: rule C.
             unsafe {
-                if call::is_special() && !is_countable(object, FUNCTION) {
+                if !call::is_object(object, FUNCTION) {
                     return 0;
                 }
                 c_int::from(dynamic::is_gc(object))

@@ -1,13 +1,13 @@
 //! Types: from C's structs to records, and back: what a type has inherited is written into its face.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 use std::ffi::{CStr, c_char, c_int, c_ulong, c_void};
 use std::ptr::NonNull;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use standstill::dynamic::{
-    self, AllocProc, BASE, Defaults, Destructor, Flags, FreeProc, Inquiry, METATYPE, Slots, TraverseProc,
-    Type, TypeRecord, TypeSpec,
+    self, Address, AllocProc, BASE, Defaults, Destructor, Flags, FreeProc, Inquiry, METATYPE, Slots,
+    TraverseProc, Type, TypeRecord, TypeSpec,
 };
 use standstill::{AnyGc, Code, Fault, Mutator};
 
@@ -157,9 +157,50 @@ pub(crate) unsafe fn wear(face: *mut PyTypeObject, record: &'static TypeRecord) 
         // A head that was left zero would belong to nobody's heap, and be counted.
         head.write(PyObject::immortal());
         dynamic::set_static_type(NonNull::new_unchecked(head), METATYPE.get());
+        ready_ones().insert(face as usize);
         // Last: whoever sees it sees the rest. Others ask without a lock.
         std::sync::atomic::AtomicPtr::from_ptr((&raw mut (*face).ss_own).cast::<*mut TypeRecord>())
             .store(std::ptr::from_ref(record).cast_mut(), std::sync::atomic::Ordering::Release);
+    }
+}
+
+/// The static types that are ready, by their addresses: what checked mode knows them by.
+static READY: Mutex<BTreeSet<usize>> = Mutex::new(BTreeSet::new());
+
+fn ready_ones() -> MutexGuard<'static, BTreeSet<usize>> {
+    READY.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Checked mode's look at what is to be made ready: a type of a heap, a static one that is ready, or memory for which nobody has
+/// claimed that.
+///
+/// # Safety
+///
+/// Rule C, less what is looked for.
+unsafe fn may_become_ready(face: NonNull<PyTypeObject>) -> Result<(), Fault> {
+    let fault = |code, text: &str| Err(Fault::new(code, "argument").at(face.as_ptr() as usize).because(text));
+    // SAFETY: as the caller says: what can be read is looked at as far as a head goes, and as a type once it may be one.
+    unsafe {
+        match dynamic::look_up_here(face.cast()) {
+            None => Ok(()),
+            Some(Address::Live) => call::must_be_type(face),
+            Some(Address::Freed) => fault(Code::FreedPointer, "the type was freed"),
+            Some(Address::Foreign | Address::Nowhere) => {
+                fault(Code::ForeignPointer, "there is no type at this address")
+            }
+            Some(Address::Static) if dynamic::try_type_of(face.cast()).is_some() => call::must_be_type(face),
+            Some(Address::Static | Address::Outside) => {
+                let known = ready_ones().contains(&(face.as_ptr() as usize));
+                let claims = !(*face.as_ptr()).ss_own.is_null();
+                if claims && !known {
+                    return fault(
+                        Code::ForeignPointer,
+                        "this is no type, or its private members were written to",
+                    );
+                }
+                Ok(())
+            }
+        }
     }
 }
 
@@ -477,7 +518,10 @@ export! {
         call::outside(FUNCTION, -1, || {
             builtins::start();
             // SAFETY: rule C.
-            let result = call::some(face).and_then(|_| unsafe {
+            let result = call::some(face).and_then(|known| unsafe {
+                if call::is_special() {
+                    may_become_ready(known)?;
+                }
                 let _one = readying();
                 let Some(record) = (*face).ss_own.as_ref() else { return ready_static(face, 0) };
                 let checked = Mutator::with_current(dynamic::is_checked) == Some(true);
@@ -528,20 +572,26 @@ export! {
 
     /// Whether one type is another, or derived from it.
     fn standstill_PyType_IsSubtype(a: *mut PyTypeObject, b: *mut PyTypeObject) -> c_int {
-        if a.is_null() || b.is_null() {
-            return null_type("PyType_IsSubtype");
+        const FUNCTION: &str = "PyType_IsSubtype";
+        let (Some(one), Some(other)) = (NonNull::new(a), NonNull::new(b)) else { return null_type(FUNCTION) };
+        // SAFETY: rule C; neither is null.
+        unsafe {
+            let known = call::is_type(one, FUNCTION) && call::is_type(other, FUNCTION);
+            c_int::from(known && is_subtype(a, b))
         }
-        // SAFETY: rule C.
-        c_int::from(unsafe { is_subtype(a, b) })
     }
 
     /// Whether an object is of a type, or of one derived from it.
     fn standstill_PyObject_TypeCheck(object: *mut PyObject, face: *mut PyTypeObject) -> c_int {
+        const FUNCTION: &str = "PyObject_TypeCheck";
         let Some(object) = NonNull::new(object).filter(|_| !face.is_null()) else {
-            return null_type("PyObject_TypeCheck");
+            return null_type(FUNCTION);
         };
         // SAFETY: rules C and F.
         unsafe {
+            if !call::is_object(object, FUNCTION) || !call::is_type(NonNull::new_unchecked(face), FUNCTION) {
+                return 0;
+            }
             match (dynamic::try_type_of(object), (*face).ss_own.as_ref()) {
                 (Some(own), Some(wanted)) => c_int::from(own.is_subtype_of(wanted)),
                 _ => 0,
@@ -551,23 +601,22 @@ export! {
 
     /// Whether one of these flags is set.
     fn standstill_PyType_HasFeature(face: *mut PyTypeObject, feature: c_ulong) -> c_int {
-        if face.is_null() {
-            return null_type("PyType_HasFeature");
-        }
+        const FUNCTION: &str = "PyType_HasFeature";
+        let Some(known) = NonNull::new(face) else { return null_type(FUNCTION) };
         // SAFETY: rule C.
-        c_int::from(unsafe { flags(face) } & feature != 0)
+        c_int::from(unsafe { call::is_type(known, FUNCTION) && flags(face) & feature != 0 })
     }
 
     /// All flags.
     fn standstill_PyType_GetFlags(face: *mut PyTypeObject) -> c_ulong {
         const FUNCTION: &str = "PyType_GetFlags";
         call::outside(FUNCTION, 0, || {
-            if face.is_null() {
+            let Some(known) = NonNull::new(face) else {
                 null_type(FUNCTION);
                 return 0;
-            }
+            };
             // SAFETY: rule C.
-            unsafe { flags(face) }
+            unsafe { if call::is_type(known, FUNCTION) { flags(face) } else { 0 } }
         })
     }
 

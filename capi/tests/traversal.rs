@@ -3,85 +3,23 @@
 //! The shared library is loaded as a program of another language would do it, and each symbol that `symbols.txt` lists is called
 //! with as many pointers as any of them takes. A function that looks at them before it refuses shows by what happens.
 
+mod library;
+
 use std::collections::BTreeSet;
-use std::ffi::{CStr, CString, c_int, c_void};
+use std::ffi::{CStr, c_int, c_void};
 use std::path::PathBuf;
-use std::process::Command;
 use std::ptr::null_mut;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 
+use library::{Library, Pointer};
 use standstill::Code;
 use standstill::dynamic::{RawObject, VisitProc};
 use standstill_capi::errors::standstill_misuse;
 use standstill_capi::layout::PyTypeObject;
 
-type Pointer = *mut c_void;
 /// More arguments than any function takes; a callee looks at those it knows.
 type Any = unsafe extern "C" fn(Pointer, Pointer, Pointer, Pointer) -> usize;
-
-struct Library(Pointer);
-
-// SAFETY: a handle for `dlsym`, which may be called from anywhere.
-unsafe impl Send for Library {}
-// SAFETY: as above.
-unsafe impl Sync for Library {}
-
-impl Library {
-    fn load() -> Self {
-        // The folder of this build: the test is in `deps/` of it. Cargo builds no shared library for a test.
-        let folder = std::env::current_exe().unwrap().ancestors().nth(2).unwrap().to_path_buf();
-        let profile = match folder.file_name().and_then(|name| name.to_str()) {
-            Some("debug") | None => "dev".to_owned(),
-            Some(name) => name.to_owned(),
-        };
-        // target/<profile>, or target/<triple>/<profile> where a target was named.
-        let target = folder.parent().unwrap();
-        let triple =
-            target.file_name().and_then(|name| name.to_str()).filter(|name| name.split('-').count() >= 3);
-        let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-        cargo.args([
-            "build",
-            "--quiet",
-            "-p",
-            "standstill-capi",
-            "--lib",
-            "--profile",
-            &profile,
-            "--target-dir",
-        ]);
-        match triple {
-            Some(triple) => cargo.arg(target.parent().unwrap()).args(["--target", triple]),
-            None => cargo.arg(target),
-        };
-        let built = cargo.current_dir(env!("CARGO_MANIFEST_DIR")).status();
-        assert!(built.is_ok_and(|status| status.success()), "the library cannot be built");
-        let path = folder.join("libstandstill_capi.so");
-        let name = CString::new(path.to_str().unwrap()).unwrap();
-        // SAFETY: our own library.
-        let handle = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOW) };
-        assert!(!handle.is_null(), "{} cannot be loaded", path.display());
-        Self(handle)
-    }
-
-    fn address(&self, symbol: &str) -> Pointer {
-        let name = CString::new(symbol).unwrap();
-        // SAFETY: an open library.
-        let found = unsafe { libc::dlsym(self.0, name.as_ptr()) };
-        assert!(!found.is_null(), "{symbol} is not exported");
-        found
-    }
-
-    /// # Safety
-    ///
-    /// The symbol is a function that can be called so.
-    unsafe fn function<F: Copy>(&self, symbol: &str) -> F {
-        let address = self.address(symbol);
-        assert_eq!(size_of::<F>(), size_of::<Pointer>());
-        // SAFETY: as the caller says.
-        unsafe { std::mem::transmute_copy::<Pointer, F>(&address) }
-    }
-}
 
 fn listed(file: &str) -> BTreeSet<String> {
     let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join(file);
@@ -122,7 +60,7 @@ unsafe extern "C" fn traverse(_: *mut RawObject, _: VisitProc, _: Pointer) -> c_
 
 #[test]
 fn s_126_s_127_every_function_is_refused_in_a_handler_but_the_safe_list() {
-    let library = Library::load();
+    let library = Library::load(&Library::build());
     let statics = ["_Type", "_NoneStruct"];
     let symbols: Vec<String> = listed("symbols.txt")
         .into_iter()

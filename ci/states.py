@@ -1,0 +1,376 @@
+#!/usr/bin/env python3
+"""The tables of hostile uses: no public function without a row, and the pages made of them.
+
+    ci/states.py            fails when a public function has no row in tests/states/expected.tsv, when a row calls
+                            nothing that exists, or when docs/states.md or docs/pointers.md is not what the tables say
+    ci/states.py --write    writes the two pages
+"""
+
+import re
+import sys
+from collections import Counter
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+TABLE = ROOT / "tests/states/expected.tsv"
+PAGE = ROOT / "docs/states.md"
+POINTERS = ROOT / "capi/tests/pointers/expected.tsv"
+POINTERS_PAGE = ROOT / "docs/pointers.md"
+
+# Types and functions that have no row, and why.
+EXEMPT = {
+    "ModelHeap": "the face for custom object models, whose one trait is `unsafe`: `tests/model.rs` is its table",
+    "ModelMutator": "as `ModelHeap`",
+    "World": "as `ModelHeap`",
+    "HeapBuilder::build_with": "as `ModelHeap`",
+    "Tracer: Drop": "only the library makes a `Tracer`, and ends it",
+}
+
+# What the columns of the two tables are called, and mean.
+TYPED = {
+    "attached": "attached to the heap of the objects that are used: the control",
+    "elsewhere": "attached to another heap",
+    "unattached": "without a mutator",
+    "detached": "in the closure of `Mutator::detach`",
+    "traverse": "in `Trace::traverse`, the world being stopped",
+    "finalize": "in `Trace::finalize`",
+    "destructor": "in a destructor, the last reference having been dropped",
+    "collected": "in a destructor that a collection calls",
+    "clear": "in `Trace::clear`",
+    "callback": "in the callback of a weak reference",
+    "stopped": "between `Mutator::prepare_fork` and `Fork::parent`: the thread holds a stop",
+    "gone": "the last handle and mutator of the objects' heap are gone, references are left; attached elsewhere",
+}
+COORDINATOR = {
+    "attached": "the participant is attached: the control",
+    "elsewhere": "it is detached, and its thread attached to another coordinator",
+    "unregistered": "the thread has no participant",
+    "detached": "it is detached",
+    "traversing": "a `TraversalGuard` of the thread lives",
+    "no safepoint": "a `NoSafepoint` of the participant lives",
+    "stopped": "it holds a stop",
+    "suspending": "it keeps another thread suspended",
+    "forking": "between `prepare_fork` and `ForkGuard::parent`",
+    "leaked stop": "its `WorldStopped` was leaked",
+}
+
+INTRO = """\
+# Hostile uses of the typed face
+
+What happens when a function is called where it makes no sense: every public function that safe Rust can call, from every
+state that the calling thread can be in. Each cell is a test (`cargo test --test states`), which runs on fresh heaps, one
+process for each function; afterwards the heaps are verified, collected, and must be empty, with every object
+destroyed exactly once. No cell crashes the process, hangs, or returns nonsense in silence.
+
+This page is made of `tests/states/expected.tsv` by `ci/states.py`, which also fails when a public function has no row. `unsafe`
+functions have contracts that forbid the wrong states, and no row; what the C functions over them make of wrong pointers is in
+[pointers.md](pointers.md). Without rows, too: {exempt}.
+
+| in a cell | means |
+|---|---|
+| ok | it does what it always does |
+| none | it returns `None`, `false`, or does nothing, as its documentation says |
+| later | it is put off: until the thread or the heap is ready for it, and no longer |
+| refused | there is no `&Mutator` to call it with: `Mutator::with_current` gives `None` |
+| – | the type system does not let it be called |
+| E*n*, P*n* | an error, a panic: see [the texts](#the-texts) |
+
+A reference is dropped *later* where the thread is not attached to the heap, or destroys something else already. In a heap
+that is gone nobody waits: it is destroyed at once, by whoever drops the last reference, wherever that is. Handlers of dynamic objects
+need a mutator, and are not called in such a heap any more: what a dynamic object holds, stays. A function that takes `&mut Mutator` or
+`Mutator` is called in destructors, finalizers and callbacks with a mutator that the thread keeps in a thread-local, which is
+the one way there in safe Rust: such a mutator is lent to whoever is up the stack, and will not park; its safepoints do nothing.
+"""
+
+
+def public_types(text):
+    return re.findall(r"^\s*pub (?:struct|enum|union) (\w+)", text, re.M)
+
+
+def without_tests(text):
+    """The source without test modules and comments."""
+    text = re.sub(r"\n#\[cfg\(all\(test[^\n]*\n(?:pub\S* )?mod \w+ \{.*?\n\}", "", text, flags=re.S)
+    return re.sub(r"//.*", "", text)
+
+
+def implemented(head):
+    """What an `impl` line is for: (type, trait or None)."""
+    head = re.sub(r"\bwhere\b.*", "", head, flags=re.S).replace("->", "  ")
+    head = re.sub(r"^\s*(?:unsafe )?impl", "", head)
+    depth, flat = 0, ""
+    for char in head:
+        depth += (char == "<") - (char == ">")
+        if depth == 0 and char != ">":
+            flat += char
+    trait, _, type_ = flat.rpartition(" for ")
+    return type_.strip().split("::")[-1], trait.strip() or None
+
+
+TOKEN = re.compile(
+    r"[{}]"
+    r"|^[ ]*(?:unsafe )?impl\b[^{;]*"
+    r"|^[ ]*pub (?P<how>(?:const |unsafe |extern \"C\" )*)fn (?P<name>\w+)",
+    re.M,
+)
+# Traits whose hand-written implementations do something worth a row.
+TRAITS = {"Drop", "Clone", "Deref", "DerefMut", "Default"}
+
+
+def public_functions():
+    """Everything that safe Rust can call: `Type::function`, `module::function`, `Type: Trait`."""
+    texts = {path: without_tests(path.read_text()) for path in sorted((ROOT / "src").rglob("*.rs"))}
+    types = {name for text in texts.values() for name in public_types(text)}
+    modules = {"current": "safepoint", "safepoint": "safepoint", "services": "services"}
+    found = set()
+    for path, text in texts.items():
+        module = "dynamic" if path.parent.name == "dynamic" else modules.get(path.stem)
+        depth, blocks = 0, []
+        for token in TOKEN.finditer(text):
+            what = token.group(0)
+            if what == "{":
+                depth += 1
+            elif what == "}":
+                depth -= 1
+                while blocks and blocks[-1][0] > depth:
+                    blocks.pop()
+            elif token.group("name") is None:
+                type_, trait = implemented(what)
+                blocks.append((depth + 1, type_))
+                if trait in TRAITS and type_ in types:
+                    found.add(f"{type_}: {trait}")
+            elif "unsafe" not in token.group("how"):
+                type_ = blocks[-1][1] if blocks and blocks[-1][0] == depth else None
+                if type_ in types:
+                    found.add(f"{type_}::{token.group('name')}")
+                elif type_ is None and depth == 0 and module:
+                    found.add(f"{module}::{token.group('name')}")
+    return {name for name in found if name not in EXEMPT and re.split(r"::|:", name)[0] not in EXEMPT}
+
+
+# What no outcome may say, however it was blessed: the process died, or the heaps were not as they should be afterwards.
+WRONG = re.compile(r"^(crash|broken)|; .*(not destroyed|left in the heap|unsound|threads left|ignored failure)")
+
+
+def rows():
+    """The table: {function: {state: outcome}}, in its order."""
+    table = {}
+    for line in TABLE.read_text().splitlines():
+        if not line.startswith("#"):
+            function, state, outcome = line.split("\t", 2)
+            # What is immortal stays.
+            if WRONG.search(outcome) and not function.endswith("::immortalize"):
+                raise SystemExit(f"{function}, {state}: this must not happen: {outcome}")
+            table.setdefault(function, {})[state] = outcome
+    return table
+
+
+def base(name):
+    """The function that a row calls: what follows a comma says in which case."""
+    return name.split(", ")[0]
+
+
+class Texts:
+    """The texts of errors and panics, by number."""
+
+    def __init__(self):
+        self.numbers = {}
+
+    def of(self, kind, text):
+        return f"{kind}{self.numbers.setdefault((kind, text), len([k for k in self.numbers if k[0] == kind]) + 1)}"
+
+
+def short(outcome, texts):
+    """A cell of the page."""
+    if outcome.startswith("refused"):
+        return "refused"
+    if outcome.startswith("impossible"):
+        return "–"
+    if outcome.startswith("deferred"):
+        return "later"
+    if outcome.startswith("error: "):
+        return texts.of("E", outcome.removeprefix("error: "))
+    if outcome.startswith("panic: "):
+        return texts.of("P", outcome.removeprefix("panic: "))
+    if outcome in ("None", "ok: None", "ok: false", "ok: none") or outcome.startswith("None;"):
+        return "none"
+    if re.match(r"ok\b", outcome):
+        return "ok"
+    raise SystemExit(f"what is this outcome? {outcome}")
+
+
+def cells(row, columns, texts):
+    found = [short(row.get(state, row["*"]), texts) for state in columns]
+    # What is `none` everywhere it can be called is what the function returns, and no refusal.
+    if found[0] == "none":
+        found = ["ok" if cell == "none" else cell for cell in found]
+    return found
+
+
+NEWLINE = "\n"
+
+
+def table_of(functions, table, columns, texts):
+    lines = [f"| | {' | '.join(columns)} |", "|---" * (len(columns) + 1) + "|"]
+    alike, handled = [], []
+    for name in functions:
+        found = cells(table[name], columns, texts)
+        code, _, case = name.partition(", ")
+        shown = f"`{code}`{', ' + case if case else ''}"
+        if set(found) == {"ok"}:
+            alike.append(shown)
+        elif set(found[:-1]) == {"ok"} and found[-1] == "–":
+            handled.append(shown)
+        else:
+            lines.append(f"| {shown} | {' | '.join(found)} |")
+    text = "\n".join(lines) + "\n" if len(lines) > 2 else ""
+    for names, where in [(alike, "in every state"), (handled, "wherever there is a heap, that is, everywhere but in *gone*")]:
+        if names:
+            text += f"{NEWLINE if text else ''}*ok* {where}: {'; '.join(names)}.\n"
+    return text
+
+
+def page(table):
+    texts = Texts()
+    mine = [n for n in table if is_coordinators(n)]
+    theirs = [n for n in table if not is_coordinators(n)]
+    reasons = "; ".join(
+        f"`{name}` ({why})" for name, why in EXEMPT.items() if not why.startswith("as ")
+    )
+    others = ", ".join(f"`{name}`" for name, why in EXEMPT.items() if why.startswith("as "))
+    out = [INTRO.format(exempt=f"{reasons}, and with it {others}")]
+    out.append("## The states\n\n| state | the thread is |\n|---|---|")
+    out[-1] += "".join(f"\n| {state} | {text} |" for state, text in TYPED.items()) + "\n"
+    groups = {}
+    for name in theirs:
+        groups.setdefault(re.split(r"::|:", name)[0], []).append(name)
+    for group, names in groups.items():
+        out.append(f"## {group}\n\n" + table_of(names, table, list(TYPED), texts))
+    out.append(
+        "## The coordinator\n\nBy itself, without a heap. Its states are those of a participant's thread.\n\n"
+        "| state | means |\n|---|---|"
+        + "".join(f"\n| {state} | {text} |" for state, text in COORDINATOR.items())
+        + "\n\n"
+        + table_of(mine, table, list(COORDINATOR), texts)
+    )
+    listed = "".join(
+        f"\n| {kind}{number} | {text.replace('|', chr(92) + '|')} |"
+        for (kind, text), number in sorted(texts.numbers.items(), key=lambda item: (item[0][0], item[1]))
+    )
+    out.append("## The texts\n\n| | |\n|---|---|" + listed + "\n")
+    return "\n".join(out)
+
+
+OF_COORDINATOR = {
+    "Coordinator", "Config", "Participant", "NoSafepoint", "WorldStopped", "Suspended", "ForkGuard", "Ended", "ThreadId",
+}
+
+
+def is_coordinators(name):
+    return re.split(r"::|:", name)[0] in OF_COORDINATOR
+
+
+# ---------------------------------------------------------------------------------------- wrong pointers, from C
+
+# What a parameter is given, by the columns of the page.
+FOREIGN = ["zeroed", "random", "stack", "interior", "unmapped", "another heap's"]
+SORTS = ["an instance", "a number", "a tuple", "a string", "a module", "a type", "the type of types",
+         "a weak reference", "None"]
+
+POINTERS_INTRO = """\
+# Wrong pointers, in checked mode
+
+What every exported function of the C ABI makes of wrong pointers, for each of its parameters in turn. Each call is made in a
+process of its own (`cargo test -p standstill-capi --test pointers`), which reads the functions and their parameters from the
+header: a new function is covered when it is declared. No call ends in a crash, a deadlock, or nonsense without a word. This page is made
+of `capi/tests/pointers/expected.tsv` by `ci/states.py`.
+
+Checked mode (`STANDSTILL_CHECKED=1`, or `checked` in the options of a heap) looks up every object and every type that comes in, wherever
+the function may be called, traverse handlers included. Without it, a pointer is what the header says of it.
+
+| column | what is given |
+|---|---|
+| null | NULL |
+| foreign | in turn: a zeroed block of memory, one of arbitrary bytes, one on the stack, the inside of an object, an address where nothing is, an object of another heap |
+| freed | an object or a type whose last reference is gone; a heap that was given up; a saved thread state that was restored |
+| other sorts | a living object of each sort: an instance of a class, a number, a tuple, a string, a module, a type, the type of types, a weak reference, None |
+
+| in a cell | means |
+|---|---|
+| a code | an error with it, and the function's failure value |
+| a code in italics | a report of misuse with it, and the failure value where the function has one |
+| ok | no mistake, or none that anybody could tell; or the function answers NULL, 0 or -1 for such a thing, as the header says |
+| *what*: ok | that sort is right, or as good as any |
+
+Not tried is what nobody can tell from a right one: a text without an end, a description with wrong addresses in it, a function that is none,
+a result's address that leads somewhere else. Where the library gets an address that only the program knows the meaning of, any will do.
+An exported function that is not here takes no pointer.
+
+| function | parameter | null | foreign | freed | other sorts |
+|---|---|---|---|---|---|
+"""
+
+
+def coded(outcome):
+    """What came of a call, for a cell."""
+    codes = re.findall(r"(misuse|error) (\w+)", outcome)
+    codes = [(kind, code) for kind, code in codes if code != "Custom"]
+    return ", ".join(f"*{code}*" if kind == "misuse" else code for kind, code in codes) or "ok"
+
+
+def joined(found):
+    """The outcomes of several values in one cell: {value: outcome}."""
+    if not found:
+        return "–"
+    often = Counter(found.values()).most_common()
+    if len(often) == 1:
+        return often[0][0]
+    rest = [(o, [v for v, outcome in found.items() if outcome == o]) for o, _ in often[1:]]
+    odd = "; ".join(f"{', '.join(values)}: {outcome}" for outcome, values in rest)
+    return f"{often[0][0]}; {odd}"
+
+
+def pointers_page():
+    lines = {}
+    for line in POINTERS.read_text().splitlines():
+        if not line.startswith("#"):
+            function, parameter, given, outcome = line.split("\t", 3)
+            if "crash" in outcome:
+                raise SystemExit(f"{function} crashes: {outcome}")
+            if parameter:
+                lines.setdefault((function, parameter), {})[given] = coded(outcome)
+    text = POINTERS_INTRO
+    for (function, parameter), found in lines.items():
+        columns = [["null"], FOREIGN, ["freed"], SORTS]
+        row = [joined({v: found[v] for v in column if v in found}) for column in columns]
+        text += f"| `{function}` | {parameter} | {' | '.join(row)} |\n"
+    return text, len({function for function, _ in lines}), sum(map(len, lines.values()))
+
+
+def main():
+    table = rows()
+    called = {base(name) for name in table}
+    functions = public_functions()
+    missing = sorted(functions - called)
+    for name in missing:
+        print(f"{name} is public, and no row of {TABLE.relative_to(ROOT)} calls it", file=sys.stderr)
+    # Rows for what derives and implementations do anyway are welcome; those of functions that are gone are not.
+    gone = sorted(name for name in called - functions if "::" in name and name.split(": ")[-1] != "Trace::clear")
+    for name in gone:
+        print(f"{name} has a row, and is no public function", file=sys.stderr)
+    pointers, takers, calls = pointers_page()
+    stale = False
+    for path, text in [(PAGE, page(table)), (POINTERS_PAGE, pointers)]:
+        if "--write" in sys.argv[1:]:
+            path.write_text(text)
+        if not path.exists() or path.read_text() != text:
+            print(f"{path.relative_to(ROOT)} is not what the table says: ci/states.py --write", file=sys.stderr)
+            stale = True
+    if missing or gone or stale:
+        sys.exit(1)
+    outcomes = sum(len(COORDINATOR if is_coordinators(name) else TYPED) for name in table)
+    print(f"{len(functions)} public functions, {len(table)} rows, {outcomes} cells")
+    print(f"{takers} exported functions that take pointers, {calls} wrong ones")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,9 @@
+#!/usr/bin/env bash
+# Hostile users: every public function from every wrong state, every exported C function with wrong pointers; no function
+# without a row, and the pages that say what happens are what the tests found.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+ci/states.py
+cargo test --quiet --test states
+cargo test --quiet -p standstill-capi --test pointers

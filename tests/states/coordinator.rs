@@ -1,0 +1,299 @@
+//! The coordinator on its own, which is public: its functions in the states that a participant's thread can be in.
+
+use std::cell::RefCell;
+use std::sync::{Arc, Barrier};
+
+use standstill::safepoint::{self, Config, Coordinator, Participant, Suspend, ThreadId};
+
+use crate::stage::{caught, impossible};
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    /// The participant is attached.
+    Attached,
+    /// It is detached, and its thread is attached to another coordinator.
+    Elsewhere,
+    /// The thread has no participant.
+    Unregistered,
+    /// It is detached.
+    Detached,
+    /// A `TraversalGuard` of the thread lives.
+    Traversing,
+    /// A `NoSafepoint` of the participant lives.
+    NoSafepoint,
+    /// The thread holds a stop.
+    Stopped,
+    /// The thread keeps another one suspended.
+    Suspending,
+    /// Between `prepare_fork` and `ForkGuard::parent`.
+    Forking,
+    /// A `WorldStopped` of the participant was leaked.
+    Leaked,
+}
+
+const STATES: [(State, &str); 10] = [
+    (State::Attached, "attached"),
+    (State::Elsewhere, "elsewhere"),
+    (State::Unregistered, "unregistered"),
+    (State::Detached, "detached"),
+    (State::Traversing, "traversing"),
+    (State::NoSafepoint, "no safepoint"),
+    (State::Stopped, "stopped"),
+    (State::Suspending, "suspending"),
+    (State::Forking, "forking"),
+    (State::Leaked, "leaked stop"),
+];
+
+type Threads = Arc<Coordinator<u32>>;
+type Thread = Participant<u32>;
+
+/// What the functions are called with.
+struct Cast<'a> {
+    threads: &'a Threads,
+    participant: Option<&'a Thread>,
+    /// A thread that is registered and detached throughout.
+    idle: ThreadId,
+    /// Its id after its end.
+    ended: ThreadId,
+}
+
+impl Cast<'_> {
+    fn participant(&self) -> &Thread {
+        self.participant.unwrap_or_else(|| impossible("a `Participant` is not `Send`, so there is none here"))
+    }
+}
+
+type Call = fn(&Cast<'_>) -> String;
+
+fn ok(value: impl std::fmt::Debug) -> String {
+    format!("ok: {value:?}")
+}
+
+/// Like `?` for a stop.
+fn stopped(cast: &Cast<'_>, f: impl FnOnce(safepoint::WorldStopped<'_, u32>) -> String) -> String {
+    match cast.participant().stop() {
+        Ok(world) => f(world),
+        Err(error) => format!("error: {error}"),
+    }
+}
+
+fn forking(cast: &Cast<'_>, f: impl FnOnce(safepoint::ForkGuard<'_, u32>) -> String) -> String {
+    match cast.threads.prepare_fork(cast.participant()) {
+        Ok(guard) => f(guard),
+        Err(error) => format!("error: {error}"),
+    }
+}
+
+fn suspended(cast: &Cast<'_>, id: ThreadId) -> String {
+    match cast.threads.suspend(id) {
+        Suspend::Suspended(guard) => format!("ok: suspended, showing {}, {}", *guard, guard.id() == id),
+        Suspend::Attached => "ok: it is attached".into(),
+        Suspend::Ended => "ok: it has ended".into(),
+    }
+}
+
+const ROWS: &[(&str, Call)] = &[
+    ("Coordinator::new", |_| ok(Coordinator::<u32>::new().threads())),
+    ("Coordinator::with_config", |_| ok(Coordinator::<u32>::with_config(Config::default()).threads())),
+    ("Config: Default", |_| ok(Config::default())),
+    ("Coordinator::register", |cast| ok(cast.threads.register(9).data())),
+    ("Coordinator::name", |cast| ok(cast.threads.name())),
+    ("Coordinator::poke", |cast| ok(cast.threads.poke(cast.idle, 1 << 8))),
+    ("Coordinator::poke, a thread that has ended", |cast| ok(cast.threads.poke(cast.ended, 1 << 8))),
+    ("Coordinator::poke_attached", |cast| ok(cast.threads.poke_attached(1 << 8))),
+    ("Coordinator::with_data", |cast| ok(cast.threads.with_data(cast.idle, |data| *data))),
+    ("Coordinator::with_data, which calls the coordinator", |cast| {
+        ok(cast.threads.with_data(cast.idle, |_| cast.threads.threads()))
+    }),
+    ("Coordinator::with_data, a thread that has ended", |cast| {
+        ok(cast.threads.with_data(cast.ended, |data| *data))
+    }),
+    ("Coordinator::suspend", |cast| suspended(cast, cast.idle)),
+    ("Coordinator::suspend, itself", |cast| suspended(cast, cast.participant().id())),
+    ("Coordinator::suspend, a thread that has ended", |cast| suspended(cast, cast.ended)),
+    ("Coordinator::on_slow_stop", |cast| {
+        cast.threads.on_slow_stop(|_| ());
+        "ok".into()
+    }),
+    ("Coordinator::stats", |cast| ok(cast.threads.stats().threads)),
+    ("Coordinator::threads", |cast| ok(cast.threads.threads())),
+    ("Coordinator::prepare_fork", |cast| forking(cast, |_| "ok".into())),
+    ("Coordinator::prepare_fork, by another's participant", |cast| {
+        let other = Coordinator::new();
+        let participant = other.register(9);
+        match cast.threads.prepare_fork(&participant) {
+            Ok(_) => "ok".into(),
+            Err(error) => format!("error: {error}"),
+        }
+    }),
+    ("Coordinator: Debug", |cast| ok(format!("{:?}", cast.threads).starts_with("Coordinator"))),
+    ("Participant::id", |cast| ok(cast.participant().id() != cast.idle)),
+    ("Participant::data", |cast| ok(cast.participant().data())),
+    ("Participant::coordinator", |cast| ok(Arc::ptr_eq(cast.participant().coordinator(), cast.threads))),
+    ("Participant::attach", |cast| match cast.participant().attach() {
+        Ok(()) => "ok".into(),
+        Err(error) => format!("error: {error}"),
+    }),
+    ("Participant::detach", |cast| ok(cast.participant().detach())),
+    ("Participant::is_attached", |cast| ok(cast.participant().is_attached())),
+    ("Participant::poll", |cast| ok(cast.participant().poll())),
+    ("Participant::take_requests", |cast| ok(cast.participant().take_requests(u32::MAX))),
+    ("Participant::raise", |cast| {
+        cast.participant().raise(1 << 8);
+        ok(cast.participant().poll())
+    }),
+    ("Participant::park", |cast| ok(cast.participant().park())),
+    ("Participant::stop", |cast| stopped(cast, |_| "ok".into())),
+    ("Participant::no_safepoint", |cast| {
+        let guard = cast.participant().no_safepoint();
+        let parked = cast.participant().park();
+        drop(guard);
+        ok(parked)
+    }),
+    ("Participant::no_safepoint_depth", |cast| ok(cast.participant().no_safepoint_depth())),
+    ("Participant: Drop, another one of this thread", |cast| {
+        drop(cast.threads.register(9));
+        "ok".into()
+    }),
+    ("Participant: Debug", |cast| ok(format!("{:?}", cast.participant()).starts_with("Participant {"))),
+    ("NoSafepoint: Drop", |cast| {
+        drop(cast.participant().no_safepoint());
+        ok(cast.participant().no_safepoint_depth())
+    }),
+    ("WorldStopped::time_to_stop", |cast| stopped(cast, |world| ok(world.time_to_stop().as_secs() < 60))),
+    ("WorldStopped::requester", |cast| {
+        let me = cast.participant().id();
+        stopped(cast, |world| ok(world.requester() == me))
+    }),
+    ("WorldStopped::coordinator", |cast| stopped(cast, |world| ok(world.coordinator().threads()))),
+    ("WorldStopped::threads", |cast| {
+        stopped(cast, |world| {
+            let mut data = Vec::new();
+            world.threads(|_, &number| data.push(number));
+            data.sort_unstable();
+            ok(data)
+        })
+    }),
+    ("WorldStopped::threads, which calls the coordinator", |cast| {
+        stopped(cast, |world| {
+            let mut calls = 0;
+            world.threads(|id, _| calls += usize::from(cast.threads.with_data(id, |_| ()).is_some()));
+            ok(calls)
+        })
+    }),
+    ("WorldStopped: Drop", |cast| stopped(cast, |world| ok(drop(world)))),
+    ("WorldStopped: Debug", |cast| {
+        stopped(cast, |world| ok(format!("{world:?}").starts_with("WorldStopped")))
+    }),
+    ("Suspended::id", |cast| suspended(cast, cast.idle)),
+    ("Suspended: Deref", |cast| suspended(cast, cast.idle)),
+    ("Suspended: Drop", |cast| suspended(cast, cast.idle)),
+    ("ForkGuard::parent", |cast| forking(cast, |guard| ok(guard.parent()))),
+    ("ForkGuard::child", |cast| forking(cast, |guard| ok(guard.child().len()))),
+    ("Ended::id", |cast| {
+        forking(cast, |guard| ok(guard.child().iter().any(|ended| ended.id() == cast.idle)))
+    }),
+    ("Ended::data", |cast| {
+        forking(cast, |guard| ok(guard.child().iter().map(|ended| *ended.data()).collect::<Vec<_>>()))
+    }),
+    ("ThreadId::get", |cast| ok(cast.idle.get() > 0)),
+];
+
+thread_local! {
+    static OUTCOME: RefCell<Option<String>> = const { RefCell::new(None) };
+}
+
+fn enter(state: State, cast: &Cast<'_>, call: Call) {
+    let me = cast.participant.expect("of this thread");
+    let perform = |cast: &Cast<'_>| {
+        let outcome = caught(|| call(cast));
+        OUTCOME.set(Some(outcome));
+    };
+    if !matches!(state, State::Elsewhere | State::Detached | State::Unregistered) {
+        me.attach().expect("nothing hinders it");
+    }
+    match state {
+        State::Attached | State::Detached => perform(cast),
+        State::Unregistered => perform(&Cast { participant: None, ..*cast }),
+        State::Elsewhere => {
+            let other = Coordinator::new();
+            let there = other.register(());
+            there.attach().expect("nothing hinders it");
+            perform(cast);
+        }
+        State::Traversing => {
+            let _guard = safepoint::traversing();
+            perform(cast);
+        }
+        State::NoSafepoint => {
+            let _guard = me.no_safepoint();
+            perform(cast);
+        }
+        State::Stopped => {
+            let _world = me.stop().expect("nothing hinders it");
+            perform(cast);
+        }
+        State::Suspending => {
+            let Suspend::Suspended(_guard) = cast.threads.suspend(cast.idle) else {
+                panic!("it is detached")
+            };
+            perform(cast);
+        }
+        State::Forking => {
+            let guard = cast.threads.prepare_fork(me).expect("nothing hinders it");
+            perform(cast);
+            guard.parent();
+        }
+        State::Leaked => {
+            std::mem::forget(me.stop().expect("nothing hinders it"));
+            perform(cast);
+        }
+    }
+}
+
+/// Plays one cell. Afterwards the world can be stopped by others: nothing was left behind.
+fn cell(state: State, call: Call) -> String {
+    let threads: Threads =
+        Coordinator::with_config(Config { name: Some("the threads".into()), ..Config::default() });
+    let over = Barrier::new(2);
+    let (tell, told) = std::sync::mpsc::channel();
+    let mut outcome = std::thread::scope(|scope| {
+        let ended = scope.spawn(|| threads.register(2).id()).join().expect("an id");
+        scope.spawn(|| {
+            let idle = threads.register(1);
+            tell.send(idle.id()).expect("somebody waits for it");
+            over.wait();
+        });
+        let idle = told.recv().expect("an id");
+        let me = threads.register(0);
+        let result = caught(|| {
+            enter(state, &Cast { threads: &threads, participant: Some(&me), idle, ended }, call);
+            String::new()
+        });
+        drop(me);
+        over.wait();
+        let outcome = OUTCOME.take().unwrap_or_else(|| "broken: the state was never reached".into());
+        if result.is_empty() { outcome } else { format!("{outcome}; and then {result}") }
+    });
+    let left = threads.threads();
+    let again = threads.register(3);
+    let works = again.attach().is_ok() && again.stop().is_ok();
+    if left != 0 || !works {
+        outcome = format!("{outcome}; {left} threads left, works: {works}");
+    }
+    outcome.replace(['\n', '\t'], " ")
+}
+
+pub(crate) fn all() -> Vec<crate::Row> {
+    ROWS.iter()
+        .map(|&(name, call)| crate::Row {
+            name,
+            cells: STATES
+                .iter()
+                .map(|&(state, label)| {
+                    (label, Box::new(move || cell(state, call)) as Box<dyn FnOnce() -> String + Send>)
+                })
+                .collect(),
+        })
+        .collect()
+}

@@ -1,0 +1,71 @@
+//! Hostile users, cell by cell: every public function of the typed face called from every state that it could
+//! be called from by mistake.
+//!
+//! A *row* is a function, a *column* the state that the calling thread is in, a *cell* what happens there. Each
+//! row runs in a process of its own, each cell of it on a thread of its own with fresh heaps; a cell that hangs
+//! or kills the process fails. What happens must be what `expected.tsv` says, and afterwards the heaps must be
+//! sound, empty, and every object destroyed once: what is left alive is part of the outcome.
+//!
+//! `docs/states.md` is made of `expected.tsv` by `ci/states.py`, which also fails when a public function has no
+//! row. To write the table anew: `STATES_BLESS=1 cargo test --test states`, and read every line that changed.
+
+#![cfg(not(loom))]
+#![allow(clippy::unit_arg, reason = "a row is one expression, whatever it gives")]
+#![allow(clippy::type_complexity)]
+
+#[path = "../common/mod.rs"]
+mod common;
+
+mod coordinator;
+mod process;
+mod rows;
+mod stage;
+mod table;
+mod things;
+
+use std::sync::{Arc, Mutex};
+
+use libtest_mimic::{Arguments, Failed, Trial};
+
+/// A function, and what calls it in each of its columns.
+struct Row {
+    name: &'static str,
+    cells: Vec<(&'static str, Box<dyn FnOnce() -> String + Send>)>,
+}
+
+fn all_rows() -> Vec<Row> {
+    let mut all = rows::all();
+    all.extend(coordinator::all());
+    all
+}
+
+fn main() {
+    if process::is_child() {
+        return process::child(all_rows());
+    }
+    let names: Vec<_> = all_rows().into_iter().map(|row| row.name).collect();
+    let expected = Arc::new(table::read());
+    let found = Arc::new(Mutex::new(table::Table::default()));
+    let bless = std::env::var_os("STATES_BLESS").is_some();
+    let mut trials: Vec<_> = names
+        .iter()
+        .map(|&name| {
+            let (expected, found) = (Arc::clone(&expected), Arc::clone(&found));
+            Trial::test(name, move || {
+                let outcomes = process::run(name);
+                let difference = if bless { None } else { expected.difference(name, &outcomes) };
+                found.lock().unwrap().insert(name, outcomes);
+                difference.map_or(Ok(()), |text| Err(Failed::from(text)))
+            })
+        })
+        .collect();
+    let all = names.clone();
+    trials.push(Trial::test("the table has these rows and no others", move || {
+        if bless { Ok(()) } else { expected.has_rows(&all).map_err(Failed::from) }
+    }));
+    let conclusion = libtest_mimic::run(&Arguments::from_args(), trials);
+    if bless {
+        table::write(&names, &found.lock().unwrap());
+    }
+    conclusion.exit();
+}

@@ -1,0 +1,87 @@
+//! `Gc` and its kin.
+
+use standstill::{AnyGc, Gc, GcSlice, GcWeak, Tracer};
+
+use super::{Rows, buried, done, ok, told};
+use crate::stage::Call::{Free, Shared, Tracing};
+use crate::things::{Leaf, View};
+
+/// What a weak reference led to.
+fn number(gc: Option<Gc<Leaf>>, m: &standstill::Mutator) -> String {
+    gc.map_or_else(|| "None".into(), |gc| ok(gc.get(m).number))
+}
+
+pub(super) const ROWS: Rows = &[
+    ("Gc::ptr_eq", Free(|t| ok(Gc::ptr_eq(&t.leaf, &t.leaf)))),
+    ("Gc::get", Shared(|t, m| ok(t.leaf.get(m).number))),
+    ("Gc::try_get", Shared(|t, m| told(t.leaf.try_get(m).map(|leaf| leaf.number)))),
+    ("Gc::as_ptr", Free(|t| ok(Gc::as_ptr(&t.leaf) == Gc::as_ptr(&t.leaf.clone())))),
+    ("Gc::strong_count", Shared(|t, m| ok(Gc::strong_count(&t.leaf, m)))),
+    ("Gc::downgrade", Shared(|t, m| ok(Gc::downgrade(&t.leaf, m).ptr_eq(&t.weak)))),
+    (
+        "Gc::new_cyclic",
+        Shared(|t, m| {
+            let gc = Gc::new_cyclic(m, |weak: &GcWeak<Leaf>| t.value(u32::from(weak.upgrade(m).is_some())));
+            ok(gc.get(m).number)
+        }),
+    ),
+    ("Gc::is_tracked", Shared(|t, m| ok(Gc::is_tracked(&t.leaf, m)))),
+    ("Gc::track", Shared(|t, m| ok(Gc::track(&t.leaf, m)))),
+    ("Gc::untrack", Shared(|t, m| ok(Gc::untrack(&t.leaf, m)))),
+    ("Gc::is_finalized", Shared(|t, m| ok(Gc::is_finalized(&t.leaf, m)))),
+    ("Gc::immortalize", Shared(|t, m| done(Gc::immortalize(&t.leaf, m)))),
+    (
+        "Gc::into_any",
+        Free(|t| ok(AnyGc::ptr_eq(&Gc::into_any(t.leaf.clone()), &Gc::into_any(t.leaf.clone())))),
+    ),
+    ("Gc: Clone", Free(|t| ok(Gc::ptr_eq(&t.leaf, &t.leaf.clone())))),
+    ("Gc: Drop", Free(|t| buried(t, || drop(t.spares.lock().unwrap().leaf.take())))),
+    ("Gc: Debug", Free(|t| ok(format!("{:?}", t.leaf).starts_with("Gc<")))),
+    ("Gc: Pointer", Free(|t| ok(format!("{:p}", t.leaf).starts_with("0x")))),
+    ("AnyGc::is", Shared(|t, m| ok((t.any.is::<Leaf>(m), t.any.is::<u8>(m))))),
+    (
+        "AnyGc::downcast",
+        Shared(|t, m| {
+            told(t.any.clone().downcast::<Leaf>(m).map(|leaf| leaf.get(m).number).map_err(|_| "another type"))
+        }),
+    ),
+    ("AnyGc::downcast_ref", Shared(|t, m| ok(t.any.downcast_ref::<Leaf>(m).map(|leaf| leaf.number)))),
+    ("AnyGc::type_name", Shared(|t, m| ok(t.any.type_name(m)))),
+    ("AnyGc::ptr_eq", Free(|t| ok(AnyGc::ptr_eq(&t.any, &t.any)))),
+    ("AnyGc::strong_count", Shared(|t, m| ok(t.any.strong_count(m)))),
+    ("AnyGc::is_tracked", Shared(|t, m| ok(t.any.is_tracked(m)))),
+    ("AnyGc::track", Shared(|t, m| ok(t.any.track(m)))),
+    ("AnyGc::untrack", Shared(|t, m| ok(t.any.untrack(m)))),
+    ("AnyGc::is_finalized", Shared(|t, m| ok(t.any.is_finalized(m)))),
+    ("AnyGc::immortalize", Shared(|t, m| done(t.any.immortalize(m)))),
+    ("AnyGc: From", Free(|t| done(AnyGc::from(t.leaf.clone())))),
+    ("AnyGc: Clone", Free(|t| ok(AnyGc::ptr_eq(&t.any, &t.any.clone())))),
+    ("AnyGc: Drop", Free(|t| buried(t, || drop(t.spares.lock().unwrap().leaf.take().map(Gc::into_any))))),
+    ("AnyGc: Debug", Free(|t| ok(format!("{:?}", t.any).starts_with("AnyGc(")))),
+    ("GcDyn::new", Shared(|t, m| ok(View::new(t.leaf.clone(), |leaf| leaf, m).get(m).to_string()))),
+    ("GcDyn::get", Shared(|t, m| ok(t.view.get(m).to_string()))),
+    ("GcDyn::as_any", Free(|t| ok(AnyGc::ptr_eq(t.view.as_any(), t.view.clone().as_any())))),
+    ("GcDyn: Clone", Free(|t| done(t.view.clone()))),
+    ("GcDyn: Drop", Free(|t| buried(t, || drop(t.spares.lock().unwrap().view.take())))),
+    ("GcDyn: Debug", Free(|t| ok(format!("{:?}", t.view).starts_with("GcDyn<")))),
+    ("GcSlice::get", Shared(|t, m| ok(t.row.get(m).items[0].get(m).number))),
+    ("GcSlice::into_any", Free(|t| done(GcSlice::into_any(t.row.clone())))),
+    ("GcSlice::ptr_eq", Free(|t| ok(GcSlice::ptr_eq(&t.row, &t.row)))),
+    ("GcSlice: Clone", Free(|t| ok(GcSlice::ptr_eq(&t.row, &t.row.clone())))),
+    ("GcSlice: Drop", Free(|t| buried(t, || drop(t.spares.lock().unwrap().row.take())))),
+    ("GcSlice: Debug", Free(|t| ok(format!("{:?}", t.row).starts_with("GcSlice<")))),
+    ("GcWeak::new", Free(|_| ok(GcWeak::<Leaf>::new().ptr_eq(&GcWeak::new())))),
+    ("GcWeak::ptr_eq", Free(|t| ok(t.weak.ptr_eq(&t.weak)))),
+    ("GcWeak::upgrade", Shared(|t, m| number(t.weak.upgrade(m), m))),
+    ("GcWeak: Default", Free(|t| ok(GcWeak::default().ptr_eq(&t.weak)))),
+    ("GcWeak: Clone", Free(|t| ok(t.weak.clone().ptr_eq(&t.weak)))),
+    ("GcWeak: Debug", Free(|t| ok(format!("{:?}", t.weak).starts_with("GcWeak<")))),
+    ("WeakRef::upgrade", Shared(|t, m| number(t.weak_ref().upgrade(m), m))),
+    ("WeakRef::data", Free(|t| ok(t.weak_ref().data()))),
+    ("WeakRef: Debug", Free(|t| ok(t.weak_ref()))),
+    ("Tracer::visit", Tracing(|t, tracer| done(tracer.visit(&t.leaf)))),
+    ("Tracer::visit_any", Tracing(|t, tracer| done(tracer.visit_any(&t.any)))),
+    ("Tracer::unreadable", Tracing(|_, tracer| done(tracer.unreadable()))),
+    ("Tracer::fetch", Tracing(|t, tracer| done(tracer.fetch(Gc::as_ptr(&t.leaf))))),
+    ("Tracer: Debug", Tracing(|_, tracer: &mut Tracer| ok(tracer))),
+];

@@ -1,0 +1,61 @@
+//! The rows: what is called, and what is told of it. One file for each family of functions.
+
+mod cells;
+mod dynamic;
+mod handles;
+mod heaps;
+mod mutators;
+mod services;
+mod values;
+
+use std::fmt::{Debug, Display};
+
+use crate::stage::{self, Call, STATES};
+
+type Rows = &'static [(&'static str, Call)];
+
+pub(crate) fn all() -> Vec<crate::Row> {
+    let families = [
+        handles::ROWS,
+        cells::ROWS,
+        heaps::ROWS,
+        mutators::ROWS,
+        services::ROWS,
+        dynamic::ROWS,
+        values::ROWS,
+    ];
+    let row = |&(name, call): &(&'static str, Call)| crate::Row {
+        name,
+        cells: STATES
+            .iter()
+            .map(|&(state, label)| {
+                (label, Box::new(move || stage::cell(state, call)) as Box<dyn FnOnce() -> String + Send>)
+            })
+            .collect(),
+    };
+    families.into_iter().flatten().map(row).collect()
+}
+
+fn ok(value: impl Debug) -> String {
+    format!("ok: {value:?}")
+}
+
+/// For what gives nothing back, or nothing worth telling.
+fn done<T>(value: T) -> String {
+    drop(value);
+    "ok".into()
+}
+
+fn told(result: Result<impl Debug, impl Display>) -> String {
+    match result {
+        Ok(value) => ok(value),
+        Err(error) => format!("error: {error}"),
+    }
+}
+
+/// What happens to the last reference to an object that `drop` gives up.
+fn buried(things: &crate::things::Things, drop: impl FnOnce()) -> String {
+    let before = things.census.dead();
+    drop();
+    if things.census.dead() > before { "ok: destroyed at once".into() } else { "deferred".into() }
+}

@@ -1,0 +1,188 @@
+//! `Mutator`, and what it turns into: `Detached`, `Fork`.
+
+use std::sync::{Barrier, Mutex};
+use std::time::Duration;
+
+use standstill::safepoint;
+use standstill::{AnyGc, Collect, Fork, Mutator};
+
+use super::{Rows, done, ok, told};
+use crate::stage::Call::{Exclusive, Owned, Parked, Shared};
+use crate::stage::caught;
+
+/// What came of giving a mutator up.
+fn left() -> String {
+    match Mutator::with_current(|_| ()) {
+        Some(()) => "deferred".into(),
+        None => "ok".into(),
+    }
+}
+
+/// How long a walk over the objects is, or that it was refused.
+fn some(objects: Vec<AnyGc>) -> String {
+    if objects.is_empty() { "ok: none".into() } else { "ok: some".into() }
+}
+
+pub(super) const ROWS: Rows = &[
+    ("Mutator::heap", Shared(|t, m| ok(m.heap().ptr_eq(&t.other)))),
+    ("Mutator::alloc", Shared(|t, m| ok(t.leaf_of(m, 30).get(m).number))),
+    ("Mutator::try_alloc", Shared(|t, m| told(m.try_alloc(t.value(30)).map(|gc| gc.get(m).number)))),
+    (
+        "Mutator::alloc_or_collect",
+        Exclusive(|t, m| told(m.alloc_or_collect(t.value(30)).map(|gc| gc.get(m).number))),
+    ),
+    ("Mutator::alloc_slice", Shared(|t, m| ok(m.alloc_slice(1, [t.leaf_of(m, 30)]).get(m).header))),
+    (
+        "Mutator::try_alloc_slice",
+        Shared(|t, m| match m.try_alloc_slice(1, [t.leaf_of(m, 30)]) {
+            Ok(slice) => ok(slice.get(m).header),
+            Err(error) => format!("error: {}", error.reason()),
+        }),
+    ),
+    ("Mutator::alloc_weak", Shared(|t, m| ok(m.alloc_weak(&t.leaf, 0u32, |_, _| ()).get(m).data()))),
+    ("Mutator::safepoint", Exclusive(|_, m| done(m.safepoint()))),
+    ("Mutator::detach", Exclusive(|_, m| ok(m.detach(|| Mutator::with_current(|_| ()).is_some())))),
+    ("Mutator::may_park", Shared(|_, m| ok(m.may_park()))),
+    ("Mutator::may_park, by its owner", Exclusive(|_, m| ok(m.may_park()))),
+    (
+        "Mutator::into_detached",
+        Owned(|_, m| match m.into_detached() {
+            Ok(detached) => done(detached),
+            Err(_) => "error: the mutator comes back".into(),
+        }),
+    ),
+    ("Mutator::lock", Exclusive(|_, m| ok(*m.lock(&Mutex::new(1)).expect("whole")))),
+    (
+        "Mutator::lock, taken by another thread",
+        Exclusive(|_, m| {
+            let mutex = Mutex::new(1);
+            let (taken, over) = (Barrier::new(2), Barrier::new(2));
+            // Who may wait for the lock gets it in the end, found taken or not. Who may not finds it taken.
+            let waits = m.may_park();
+            std::thread::scope(|scope| {
+                scope.spawn(|| {
+                    let guard = mutex.lock().unwrap();
+                    taken.wait();
+                    if waits {
+                        std::thread::sleep(Duration::from_millis(20));
+                    } else {
+                        over.wait();
+                    }
+                    drop(guard);
+                });
+                taken.wait();
+                let outcome = caught(|| ok(*m.lock(&mutex).expect("whole")));
+                if !waits {
+                    over.wait();
+                }
+                outcome
+            })
+        }),
+    ),
+    ("Mutator::collect", Exclusive(|_, m| ok(m.collect().collected))),
+    ("Mutator::collect_young", Exclusive(|_, m| ok(m.collect_young().collected))),
+    (
+        "Mutator::try_collect",
+        Exclusive(|_, m| told(m.try_collect(Collect::full()).map(|report| report.collected))),
+    ),
+    (
+        "Mutator::try_collect, without waiting",
+        Exclusive(|_, m| told(m.try_collect(Collect::young().wait(false)).map(|report| report.collected))),
+    ),
+    ("Mutator::prepare_fork", Exclusive(|_, m| told(m.prepare_fork().map(drop)))),
+    ("Mutator::objects", Exclusive(|_, m| some(m.objects()))),
+    ("Mutator::referrers", Exclusive(|t, m| some(m.referrers(&t.any)))),
+    ("Mutator::referents", Exclusive(|t, m| some(m.referents(&t.any)))),
+    (
+        "Mutator::freeze",
+        Exclusive(|_, m| {
+            let frozen = m.freeze();
+            m.unfreeze();
+            ok(frozen > 0)
+        }),
+    ),
+    ("Mutator::unfreeze", Exclusive(|_, m| done(m.unfreeze()))),
+    ("Mutator::frozen", Exclusive(|_, m| ok(m.frozen()))),
+    ("Mutator::verify", Exclusive(|_, m| told(m.verify()))),
+    (
+        "Mutator: Drop",
+        Owned(|_, m| {
+            drop(m);
+            left()
+        }),
+    ),
+    (
+        "Mutator: Drop, and attached again",
+        Owned(|_, m| {
+            let heap = m.heap().clone();
+            drop(m);
+            told(heap.try_attach().map(drop))
+        }),
+    ),
+    ("Mutator: Debug", Shared(|_, m| ok(format!("{m:?}").starts_with("Mutator {")))),
+    (
+        "Detached::attach",
+        Parked(|_, detached| match detached.attach() {
+            Ok(m) => done(m),
+            Err(_) => "error: it comes back".into(),
+        }),
+    ),
+    ("Detached::heap", Parked(|t, detached| ok(detached.heap().ptr_eq(&t.other)))),
+    ("Detached: Drop", Parked(|_, detached| done(detached))),
+    ("Detached: Debug", Parked(|_, detached| ok(format!("{detached:?}").starts_with("Detached {")))),
+    ("Fork::parent", Exclusive(|_, m| told(m.prepare_fork().map(Fork::parent)))),
+    ("Fork::child", Exclusive(|_, m| told(m.prepare_fork().map(Fork::child)))),
+    ("Fork: Drop", Exclusive(|_, m| told(m.prepare_fork().map(drop)))),
+    ("Fork: Debug", Exclusive(|_, m| told(m.prepare_fork()))),
+    (
+        "Mutator::collect, after a panic in its detach",
+        Exclusive(|_, m| {
+            let ended = caught(|| m.detach(|| panic!("on purpose")));
+            format!("{ended}; {}", ok(m.collect().collected))
+        }),
+    ),
+    (
+        "Mutator::collect, inside a traversal guard",
+        Exclusive(|_, m| {
+            let _guard = safepoint::traversing();
+            ok(m.collect().collected)
+        }),
+    ),
+    (
+        "Mutator::alloc, inside a traversal guard",
+        Shared(|t, m| {
+            let _guard = safepoint::traversing();
+            ok(t.leaf_of(m, 30).get(m).number)
+        }),
+    ),
+    (
+        "Mutator::detach, inside a traversal guard",
+        Exclusive(|_, m| {
+            let _guard = safepoint::traversing();
+            ok(m.detach(|| ()))
+        }),
+    ),
+    (
+        "Mutator::safepoint, inside a traversal guard",
+        Exclusive(|_, m| {
+            let _guard = safepoint::traversing();
+            done(m.safepoint())
+        }),
+    ),
+    (
+        "Mutator::prepare_fork, inside a traversal guard",
+        Exclusive(|_, m| {
+            let _guard = safepoint::traversing();
+            told(m.prepare_fork().map(drop))
+        }),
+    ),
+    (
+        "Mutator: Drop, inside a traversal guard",
+        Owned(|t, m| {
+            let guard = safepoint::traversing();
+            drop(m);
+            drop(guard);
+            ok(Mutator::with_current(|m| m.heap().ptr_eq(&t.other)))
+        }),
+    ),
+];

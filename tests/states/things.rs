@@ -1,0 +1,159 @@
+//! What the functions are called on: handles to objects of one heap, alive whatever happens to it.
+
+use std::fmt;
+use std::sync::{Arc, Mutex};
+
+use standstill::dynamic::{Class, Type};
+use standstill::services::Services;
+use standstill::{
+    AnyGc, AtomicGc, DeferGuard, Gc, GcCell, GcDyn, GcOnce, GcSlice, GcWeak, Heap, KnownRoot, Mutator, Trace,
+    Tracer, WeakRef,
+};
+
+use crate::common::{Census, Witness};
+use crate::stage::impossible;
+
+/// An object with a number.
+pub(crate) struct Leaf {
+    pub(crate) number: u32,
+    witness: Witness,
+}
+
+impl Trace for Leaf {
+    fn traverse(&self, _: &mut Tracer) {
+        self.witness.check();
+    }
+}
+
+impl fmt::Display for Leaf {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.witness.check();
+        write!(f, "leaf {}", self.number)
+    }
+}
+
+pub(crate) type View = GcDyn<dyn fmt::Display + Send + Sync>;
+pub(crate) type Row = GcSlice<u32, Gc<Leaf>>;
+pub(crate) type Slot = GcCell<Option<Gc<Leaf>>>;
+
+pub(crate) struct Things {
+    pub(crate) census: Arc<Census>,
+    heap: Option<Heap>,
+    services: Option<Services>,
+    pub(crate) other: Heap,
+    pub(crate) leaf: Gc<Leaf>,
+    pub(crate) any: AnyGc,
+    pub(crate) view: View,
+    pub(crate) row: Row,
+    pub(crate) weak: GcWeak<Leaf>,
+    pub(crate) weak_ref: Gc<WeakRef<Leaf, u32>>,
+    cell: Gc<Slot>,
+    atomic: Gc<AtomicGc<Leaf>>,
+    once: Gc<GcOnce<Leaf>>,
+    unset: Gc<GcOnce<Leaf>>,
+    pub(crate) class: Type,
+    pub(crate) instance: AnyGc,
+    pub(crate) spares: Mutex<Spares>,
+}
+
+/// Last references, to be dropped by the call.
+#[derive(Default)]
+pub(crate) struct Spares {
+    pub(crate) leaf: Option<Gc<Leaf>>,
+    pub(crate) view: Option<View>,
+    pub(crate) row: Option<Row>,
+    pub(crate) atomic: Option<AtomicGc<Leaf>>,
+    pub(crate) once: Option<GcOnce<Leaf>>,
+    pub(crate) root: Option<KnownRoot>,
+    pub(crate) defer: Option<DeferGuard>,
+    pub(crate) heap: Option<Heap>,
+}
+
+impl Things {
+    /// With `open`, the heap's handles are among the things.
+    pub(crate) fn new(m: &Mutator, census: &Arc<Census>, other: &Heap, open: bool) -> Self {
+        let leaf = |number| m.alloc(Leaf { number, witness: Witness::new(census, number as usize) });
+        let seven = leaf(7);
+        let once = m.alloc(GcOnce::new());
+        assert!(once.get(m).set(m, leaf(13)).is_ok());
+        let spare_once = GcOnce::new();
+        assert!(spare_once.set(m, leaf(23)).is_ok());
+        let class = Class::new("states.Class").make(m).expect("a class");
+        let instance = class.instantiate(m).expect("an instance");
+        instance.set_attribute(m, "number", Some(m.alloc(14u32).into())).expect("room");
+        let heap = m.heap();
+        let spares = Spares {
+            leaf: Some(leaf(20)),
+            view: Some(View::new(leaf(21), |leaf| leaf, m)),
+            row: Some(m.alloc_slice(0, [leaf(22)])),
+            atomic: Some(AtomicGc::new(Some(leaf(24)))),
+            once: Some(spare_once),
+            root: Some(heap.known_root(leaf(25))),
+            defer: open.then(|| heap.defer_collections()),
+            heap: open.then(|| heap.clone()),
+        };
+        Self {
+            census: Arc::clone(census),
+            heap: open.then(|| heap.clone()),
+            services: open.then(|| heap.services()),
+            other: other.clone(),
+            any: leaf(8).into(),
+            view: View::new(leaf(9), |leaf| leaf, m),
+            row: m.alloc_slice(10, [leaf(10)]),
+            weak: Gc::downgrade(&seven, m),
+            weak_ref: m.alloc_weak(&seven, 0, |_, _| ()),
+            leaf: seven,
+            cell: m.alloc(GcCell::new(Some(leaf(11)))),
+            atomic: m.alloc(AtomicGc::new(Some(leaf(12)))),
+            once,
+            unset: m.alloc(GcOnce::new()),
+            class,
+            instance,
+            spares: Mutex::new(spares),
+        }
+    }
+
+    /// The heap itself. While somebody has a handle to it, it is not gone.
+    pub(crate) fn heap(&self) -> &Heap {
+        self.heap.as_ref().unwrap_or_else(|| impossible("a handle keeps the heap"))
+    }
+
+    pub(crate) fn services(&self) -> &Services {
+        self.services.as_ref().unwrap_or_else(|| impossible("a handle keeps the heap"))
+    }
+
+    pub(crate) fn cell(&self) -> &Slot {
+        lent(&self.cell)
+    }
+
+    pub(crate) fn atomic(&self) -> &AtomicGc<Leaf> {
+        lent(&self.atomic)
+    }
+
+    pub(crate) fn once(&self) -> &GcOnce<Leaf> {
+        lent(&self.once)
+    }
+
+    pub(crate) fn unset(&self) -> &GcOnce<Leaf> {
+        lent(&self.unset)
+    }
+
+    pub(crate) fn weak_ref(&self) -> &WeakRef<Leaf, u32> {
+        lent(&self.weak_ref)
+    }
+
+    /// A new leaf in whatever heap.
+    pub(crate) fn leaf_of(&self, m: &Mutator, number: u32) -> Gc<Leaf> {
+        m.alloc(self.value(number))
+    }
+
+    pub(crate) fn value(&self, number: u32) -> Leaf {
+        Leaf { number, witness: Witness::new(&self.census, number as usize) }
+    }
+}
+
+/// The value, on whatever thread: what an attached thread could have lent to this one, which it waits for.
+fn lent<T: Trace>(gc: &Gc<T>) -> &T {
+    // SAFETY: `as_ptr` is the address of the value, and `gc` keeps it. Nobody gets `&mut` to the value.
+    unsafe { &*Gc::as_ptr(gc) }
+}

@@ -1,91 +1,173 @@
 #!/usr/bin/env bash
-# ThreadSanitizer over the unit tests and (with rust-src) the tests with threads and traps, AddressSanitizer over the unit tests
-# and the hostile ones. Needs a nightly toolchain; without one it says so, loudly, and passes.
+# ThreadSanitizer over what has threads, AddressSanitizer and LeakSanitizer over what owns memory: unit, stress and property
+# tests, and the C program. `--full`: more of them, for longer. Needs a nightly toolchain; without one it says so, loudly, and
+# passes.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-target=x86_64-unknown-linux-gnu
+full=
+limit=600 seconds=1 rounds=200
+if [[ "${1:-}" == --full ]]; then
+    full=yes
+    limit=1800 seconds=10 rounds=2000
+fi
+triple=x86_64-unknown-linux-gnu
+folder="${CARGO_TARGET_DIR:-$PWD/target}"
+
+skipped() { echo "!!!! SKIPPED: $* !!!!" >&2; }
+
 toolchain="$(rustup toolchain list 2>/dev/null | grep -oE '^nightly[^ ]*' | head -n 1 || true)"
-if [[ -z "$toolchain" || "$(rustc -vV | sed -n 's/^host: //p')" != "$target" ]]; then
-    echo '!!!! SKIPPED: the sanitizers need a nightly toolchain on x86-64 Linux, and here is none !!!!' >&2
+if [[ -z "$toolchain" || "$(rustc -vV | sed -n 's/^host: //p')" != "$triple" ]]; then
+    skipped 'the sanitizers need a nightly toolchain on x86-64 Linux, and here is none'
     exit 0
 fi
+libraries="$(rustc "+$toolchain" --print target-libdir)"
 
-export STANDSTILL_STRESS_SECS="${STANDSTILL_STRESS_SECS:-3}"
+# The std that comes with a toolchain is not instrumented. ThreadSanitizer then does not see the contended half of its
+# locks, and reports what they guard: true races cannot be told from that. So std is built anew, from its source, and
+# nothing is suppressed: std and crossbeam replace the fences, which ThreadSanitizer does not understand, themselves. Without
+# the source the unit tests alone are judged, less what ci/tsan.supp lists.
+source="$(rustc "+$toolchain" --print sysroot)/lib/rustlib/src/rust/library"
+[[ -d "$source" ]] ||
+    timeout --kill-after=5 120 rustup component add rust-src --toolchain "$toolchain" >/dev/null 2>&1 || true
 
-# The std that comes with a toolchain is not instrumented. Of its locks ThreadSanitizer then does not see the contended
-# half, so it reports whatever they guard, in the tests with threads a thousand times, and true races cannot be told from
-# that. With std's source at hand std is built anew, instrumented; else the unit tests alone are judged, less a
-# few lines of suppressions.
-build_std=()
-threaded=()
-if [[ -d "$(rustc "+$toolchain" --print sysroot)/lib/rustlib/src/rust/library" ]]; then
-    build_std=(-Zbuild-std)
-    threaded=(--test=threads --test=traps)
-else
-    export TSAN_OPTIONS="${TSAN_OPTIONS:-} suppressions=$PWD/ci/tsan.supp"
-    echo '!!!! SKIPPED: ThreadSanitizer over threads and traps needs std'\''s source:' \
-        "rustup component add rust-src --toolchain $toolchain !!!!" >&2
-fi
+export STANDSTILL_STRESS_SECS="${STANDSTILL_STRESS_SECS:-$seconds}"
+# Random programs: proptest's own default is 256.
+[[ -n "$full" ]] || export PROPTEST_CASES="${PROPTEST_CASES:-64}"
+# Instrumented frames are several times as large; tests that want a small stack ask for one.
+export RUST_MIN_STACK="${RUST_MIN_STACK:-16777216}"
+# A report needs lines, no variables.
+export CARGO_PROFILE_DEV_DEBUG="${CARGO_PROFILE_DEV_DEBUG:-line-tables-only}"
+export LSAN_OPTIONS="suppressions=$PWD/ci/lsan.supp:print_suppressions=0"
 
-# Suppressions that hide everything would pass for ever: a planted race must be reported.
-canary() {
-    local dir=target/san-canary
-    mkdir -p "$dir"
-    cat >"$dir/canary.rs" <<'RUST'
-#[test]
-fn two_threads_write_one_word() {
-    struct Word(*mut u64);
-    unsafe impl Send for Word {}
-    impl Word {
-        #[inline(never)]
-        fn bump(&self) {
-            for _ in 0..10_000 {
-                unsafe { self.0.write(self.0.read() + 1) }
-            }
-        }
-    }
-    let word = Box::into_raw(Box::new(0));
-    let (a, b) = (Word(word), Word(word));
-    let a = std::thread::spawn(move || { let a = a; a.bump() });
-    let b = std::thread::spawn(move || { let b = b; b.bump() });
-    a.join().unwrap();
-    b.join().unwrap();
+# A std that is not instrumented says so in its ABI: allowed.
+foreign_std=-Cunsafe-allow-abi-mismatch=sanitizer
+
+# with SANITIZER: what is built and run from here on is built for it.
+with() {
+    sanitizer="$1"
+    export RUSTFLAGS="-Zsanitizer=$sanitizer"
+    export CARGO_TARGET_DIR="$folder/san-$sanitizer"
+    built="$CARGO_TARGET_DIR/$triple/debug"
+    unset CARGO_UNSTABLE_BUILD_STD TSAN_OPTIONS
+    if [[ "$sanitizer" == thread && -d "$source" ]]; then
+        export CARGO_UNSTABLE_BUILD_STD=std
+    else
+        RUSTFLAGS+=" $foreign_std"
+        [[ "$sanitizer" == address ]] || export TSAN_OPTIONS="suppressions=$PWD/ci/tsan.supp"
+    fi
+    # A C compiler brings a run-time library of its own, and there must be one in a process: under its name, rustc's.
+    local short="${sanitizer:0:1}san"
+    mkdir -p "$CARGO_TARGET_DIR/runtime"
+    ln -sf "$libraries"/librustc*_rt."$short".a "$CARGO_TARGET_DIR/runtime/lib$short.a"
+    instrumented=("-fsanitize=$sanitizer" "-static-lib$short" "-L$CARGO_TARGET_DIR/runtime")
 }
-RUST
-    rustc "+$toolchain" --edition 2024 --test -Zsanitizer=thread -Cunsafe-allow-abi-mismatch=sanitizer \
-        -g "$dir/canary.rs" -o "$dir/canary"
-    local output
-    output="$(timeout --kill-after=5 60 "$dir/canary" 2>&1 || true)"
-    [[ "$output" == *'data race'*'::bump'* ]] || {
-        echo 'thread: a planted race was not reported; do the suppressions in ci/tsan.supp hide too much?' >&2
+
+# canary NAME EXPECTED: what hides or misses everything would pass for ever, so a planted fault, on stdin, must be reported.
+canary() {
+    local program="$CARGO_TARGET_DIR/canary-$1" output
+    cat >"$program.rs"
+    rustc "+$toolchain" --edition 2024 "-Zsanitizer=$sanitizer" "$foreign_std" -g "$program.rs" -o "$program"
+    output="$(timeout --kill-after=5 60 "$program" 2>&1)" && output=
+    [[ "$output" == *"$2"*canary* ]] || {
+        echo "$sanitizer: a planted fault ($1) was not reported; do the suppressions hide too much?" >&2
         exit 1
     }
 }
 
-# check SANITIZER WHAT...: each WHAT (--lib, --test=NAME) is a binary, with a limit of its own.
-check() {
-    local sanitizer="$1" what begun
+# step WHAT COMMAND...: says how long it took.
+step() {
+    local what="$1" begun=$SECONDS
     shift
-    # std says in its ABI that it is not instrumented: allowed.
-    local -x RUSTFLAGS="${RUSTFLAGS:-} -Zsanitizer=$sanitizer -Cunsafe-allow-abi-mismatch=sanitizer"
-    local build=(cargo "+$toolchain" test --quiet "${extra[@]}" --target "$target" --target-dir "target/san-$sanitizer")
-    begun=$SECONDS
-    "${build[@]}" --no-run "$@"
-    echo "$sanitizer: built in $((SECONDS - begun)) s"
+    timeout --kill-after=30 "$limit" "$@" || {
+        echo "$sanitizer: $what FAILED after $((SECONDS - begun)) s" >&2
+        exit 1
+    }
+    echo "$sanitizer: $what in $((SECONDS - begun)) s"
+}
+
+# tests WHAT...: each (--lib, --test=NAME) is a binary.
+tests() {
+    local test=(cargo "+$toolchain" test --quiet -p standstill --target "$triple") what
+    step build "${test[@]}" --no-run "$@"
     for what in "$@"; do
-        begun=$SECONDS
-        timeout --kill-after=30 300 "${build[@]}" "$what"
-        echo "$sanitizer: $what in $((SECONDS - begun)) s"
+        # shellcheck disable=SC2046 # each is a word
+        step "$what" "${test[@]}" "$what" -- $(left_out "${what#--test=}")
     done
 }
 
-canary
-extra=("${build_std[@]}")
-check thread --lib "${threaded[@]}"
-extra=()
-check address --lib
-# Hostile tests leak handles, guards and whole heaps (a cycle that cannot be broken keeps its own), so what leaks there has
-# not been sorted out by hand; the unit tests are checked for leaks.
-export ASAN_OPTIONS="${ASAN_OPTIONS:-} detect_leaks=0"
-check address --test=hostile --test=dynamic
+# The C program with its threads: C and Rust instrumented alike, so that a race between the two is seen.
+c_program() {
+    if ! command -v cc >/dev/null; then
+        skipped 'no C compiler'
+        return
+    fi
+    step 'the C library' cargo "+$toolchain" build --quiet -p standstill-capi --lib --target "$triple"
+    cc -std=c11 -g -O1 "${instrumented[@]}" -I capi/include capi/examples/objects/*.c "$built/libstandstill_capi.a" \
+        -lpthread -ldl -lm -o "$built/objects"
+    step 'the C program' "$built/objects" 3 "$rounds"
+}
+
+# left_out WHAT: arguments for what a sanitizer has nothing to say about.
+left_out() {
+    case "$sanitizer $1" in
+        # Ten million objects one after the other, on one thread.
+        'thread laws') echo --skip=law_7_ ;;
+        # How much garbage there is at once depends on how fast each thread is.
+        'thread scenarios') echo --skip=garbage_of_many_threads_does_not_run_away ;;
+        # Minutes, most of them on one thread.
+        *' oracle') [[ -n "$full" ]] || echo --skip=every_graph_of_three --skip=large_random_graphs ;;
+    esac
+}
+
+# Not `ui`, which runs nothing but the compiler; not `replay`, which has cargo build an example for the wrong target; not `fork`, whose
+# child starts threads, which ThreadSanitizer refuses.
+quick_threads=(--lib --test={threads,traps,coordinator,dynamic,services,model})
+quick_memory=(--lib --test={threads,hostile,dynamic,regressions,oracle})
+more_threads=(--test={hostile,memory,scenarios,regressions,events,derive,detached,laws,oracle})
+more_memory=(--test={traps,services,model,memory,scenarios})
+
+with thread
+canary race 'data race' <<'RUST'
+#[inline(never)]
+fn planted(word: usize) {
+    for _ in 0..10_000 {
+        unsafe { *(word as *mut u64) += 1 }
+    }
+}
+fn main() {
+    let word = Box::into_raw(Box::new(0u64)) as usize;
+    let threads = [(); 2].map(|()| std::thread::spawn(move || planted(word)));
+    threads.into_iter().for_each(|thread| thread.join().unwrap());
+}
+RUST
+if [[ ! -d "$source" ]]; then
+    skipped 'ThreadSanitizer over the tests with threads needs the source of std:' \
+        "rustup component add rust-src --toolchain $toolchain"
+    tests --lib
+else
+    tests "${quick_threads[@]}" ${full:+"${more_threads[@]}"}
+    c_program
+fi
+
+with address
+canary overflow heap-buffer-overflow <<'RUST'
+#[inline(never)]
+fn planted(bytes: &[u8]) -> u8 {
+    unsafe { *bytes.as_ptr().add(bytes.len()) }
+}
+fn main() {
+    println!("{}", planted(&std::hint::black_box(vec![1; 100])));
+}
+RUST
+canary leak 'detected memory leaks' <<'RUST'
+#[inline(never)]
+fn planted() {
+    std::mem::forget(std::hint::black_box(vec![1; 100]));
+}
+fn main() {
+    planted();
+}
+RUST
+tests "${quick_memory[@]}" ${full:+"${more_memory[@]}"}
+c_program

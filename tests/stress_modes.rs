@@ -1,0 +1,520 @@
+//! Each stress mode: what it does, and the fault that it finds. The faults are planted by raw pointers, as a mistake in
+//! unsafe code would. What `verify` finds in pages and tables is planted next to it, in `src/collect/verify.rs`.
+#![cfg(not(any(loom, shuttle)))]
+
+use std::collections::{HashMap, HashSet};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::process::Command;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering::SeqCst};
+
+use standstill::{BuildError, Gc, GcCell, GcWeak, Heap, HeapBuilder, Mutator, Pacing, Stress, Trace, Tracer};
+
+#[derive(Trace)]
+struct Node {
+    #[trace(skip)]
+    number: u64,
+    next: GcCell<Vec<Gc<Node>>>,
+}
+
+fn node(m: &Mutator) -> Gc<Node> {
+    m.alloc(Node { number: 7, next: GcCell::default() })
+}
+
+fn link(from: &Gc<Node>, to: &Gc<Node>, m: &Mutator) {
+    from.get(m).next.lock(m).push(to.clone());
+}
+
+/// A heap that collects when it is told to, or under stress.
+fn builder(stress: Stress) -> HeapBuilder {
+    Heap::builder().pacing(Pacing::manual()).reserve(1 << 30).stress(stress)
+}
+
+fn heap(stress: Stress) -> Heap {
+    builder(stress).build().expect("a heap")
+}
+
+/// Where an object's header lies: owner and type, then the local count, then the shared one.
+fn header(gc: &Gc<Node>) -> *mut u8 {
+    Gc::as_ptr(gc).cast_mut().cast::<u8>().wrapping_sub(16)
+}
+
+fn local_count(gc: &Gc<Node>) -> &AtomicU32 {
+    // SAFETY: eight bytes into the header, for as long as the object lives.
+    unsafe { &*header(gc).add(8).cast::<AtomicU32>() }
+}
+
+/// The text of the panic that `f` ends with.
+fn panic_of<R>(f: impl FnOnce() -> R) -> String {
+    let Err(payload) = catch_unwind(AssertUnwindSafe(f)) else { panic!("nothing was found") };
+    payload
+        .downcast_ref::<String>()
+        .cloned()
+        .or_else(|| payload.downcast_ref::<&str>().map(|&s| s.into()))
+        .unwrap()
+}
+
+// ----------------------------------------------------------------------------------- collections
+
+#[test]
+fn every_nth_safepoint_collects() {
+    for (every, expected) in [(0, 0), (1, 9), (3, 3), (10, 0)] {
+        let heap = heap(Stress::none().collect_at_safepoints(every));
+        let mut m = heap.attach();
+        (0..9).for_each(|_| m.safepoint());
+        assert_eq!((heap.stats().collections, heap.stress_stats().collections), (expected, expected as u64));
+    }
+}
+
+#[test]
+fn garbage_goes_at_the_next_safepoint() {
+    let heap = heap(Stress::none().collect_at_safepoints(1));
+    let mut m = heap.attach();
+    let (a, b) = (node(&m), node(&m));
+    link(&a, &b, &m);
+    link(&b, &a, &m);
+    drop((a, b));
+    assert_eq!(heap.stats().live_objects, 2);
+    m.safepoint();
+    assert_eq!(heap.stats().live_objects, 0);
+}
+
+// ---------------------------------------------------------------------------------------- verify
+
+#[test]
+fn each_collection_is_verified_before_inside_and_after() {
+    let heap = heap(Stress::none().verify(true));
+    let mut m = heap.attach();
+    m.collect();
+    assert_eq!(heap.stress_stats().verifications, 3);
+    m.collect_young();
+    assert_eq!(heap.stress_stats().verifications, 6);
+}
+
+#[test]
+fn a_lost_count_is_found_before_the_collection() {
+    let plant = |stress: Stress, f: &dyn Fn(&mut Mutator, &Gc<Node>)| {
+        let heap = heap(stress);
+        let mut m = heap.attach();
+        let (a, b, c) = (node(&m), node(&m), node(&m));
+        link(&a, &c, &m);
+        link(&b, &c, &m);
+        // `a`, `b` and this function have one each.
+        assert_eq!(local_count(&c).swap(1, SeqCst), 3);
+        f(&mut m, &c);
+        local_count(&c).store(3, SeqCst);
+        m.verify().expect("sound again");
+    };
+    plant(Stress::none().verify_counts(true), &|m, c| {
+        let text = panic_of(|| m.collect());
+        let place = format!("{:#x}", header(c) as usize);
+        for part in
+            ["before a collection", "Node", &place, "visited 2 times", "Some(1)", "poison and quarantine"]
+        {
+            assert!(text.contains(part), "no `{part}` in: {text}");
+        }
+    });
+    // Without: the object is kept, and the report says that more references were seen than there are.
+    plant(Stress::none().verify(true), &|m, _| assert_eq!(m.collect().overvisited, 1));
+}
+
+#[test]
+fn a_damaged_header_is_found() {
+    let heap = heap(Stress::none().verify(true));
+    let mut m = heap.attach();
+    let object = node(&m);
+    let faults: [(usize, u32, &str); 4] = [
+        (0, 0xdede_dede, "its type is number 0xdedede"),
+        (4, 0x7fff_ffff, "no thread ever had that id"),
+        (8, 0xdede_dede, "its counts are out of range"),
+        (8, 0, "it is alive with a count of 0"),
+    ];
+    for (at, value, expected) in faults {
+        // SAFETY: four bytes of the header.
+        let word = unsafe { &*header(&object).add(at).cast::<AtomicU32>() };
+        let before = word.swap(value, SeqCst);
+        let text = panic_of(|| m.collect());
+        assert!(
+            text.contains(expected) && text.contains(&format!("{:#x}", header(&object) as usize)),
+            "{text}"
+        );
+        word.store(before, SeqCst);
+        m.collect();
+    }
+}
+
+#[test]
+fn a_field_that_leads_to_no_object_is_found() {
+    let heap = heap(Stress::none().verify(true));
+    let mut m = heap.attach();
+    let (object, target) = (node(&m), node(&m));
+    link(&object, &target, &m);
+    // As a field that was copied bytewise, and whose original was dropped.
+    let field: *mut usize = object.get(&m).next.lock(&m).as_mut_ptr().cast();
+    // SAFETY: a handle is one word. Nobody reads it until it is put right.
+    let before = unsafe { field.read() };
+    for wrong in [before + 8, before + (1 << 20)] {
+        // SAFETY: as above.
+        unsafe { field.write(wrong) };
+        let text = panic_of(|| m.collect());
+        assert!(text.contains("Node") && text.contains("where no object is"), "{text}");
+    }
+    // SAFETY: as above.
+    unsafe { field.write(before) };
+    m.collect();
+}
+
+/// Shows one field twice.
+struct Liar(Gc<Node>);
+
+impl Trace for Liar {
+    fn traverse(&self, t: &mut Tracer) {
+        self.0.traverse(t);
+        self.0.traverse(t);
+    }
+}
+
+#[test]
+fn a_type_that_lies_is_an_error_only_where_counts_are_verified() {
+    let run = |stress| {
+        let heap = heap(stress);
+        let mut m = heap.attach();
+        let liar = m.alloc(Liar(node(&m)));
+        let collected = catch_unwind(AssertUnwindSafe(|| m.collect().overvisited));
+        drop(liar);
+        collected
+    };
+    assert_eq!(run(Stress::from(true)).expect("no panic"), 1);
+    run(Stress::none().verify_counts(true)).expect_err("a panic");
+}
+
+// ---------------------------------------------------------------------------------------- poison
+
+#[test]
+fn freed_memory_is_loud_header_included() {
+    let heap = heap(Stress::none().poison(true));
+    let m = heap.attach();
+    let object = node(&m);
+    let memory = header(&object);
+    assert_eq!(object.get(&m).number, 7);
+    drop(object);
+    // SAFETY: the page stays: the arena keeps one.
+    let bytes = unsafe { std::slice::from_raw_parts(memory, size_of::<Node>() + 16) };
+    assert!(bytes.iter().all(|&byte| byte == 0xde), "{bytes:x?}");
+    let stats = heap.stress_stats();
+    assert_eq!(
+        (stats.poisoned, stats.checked),
+        (1, 1),
+        "poisoned once, and looked at when it was handed out"
+    );
+}
+
+#[test]
+fn a_write_after_the_free_is_found_when_the_memory_is_handed_out() {
+    for at in [0, 15, 16, 30] {
+        let heap = heap(Stress::none().poison(true));
+        let m = heap.attach();
+        let object = node(&m);
+        let memory = header(&object);
+        drop(object);
+        // SAFETY: that is the fault: mapped memory, and nobody else uses it.
+        unsafe { memory.add(at).write(1) };
+        let text = panic_of(|| (0..2000).map(|_| node(&m)).collect::<Vec<_>>());
+        for part in
+            ["after it was freed", "Node", &format!("{:#x}", memory as usize), &format!("bytes {at} to {at}")]
+        {
+            assert!(text.contains(part), "no `{part}` in: {text}");
+        }
+    }
+}
+
+#[test]
+fn a_write_after_the_free_is_found_by_the_next_collection() {
+    for quarantine in [0, 5] {
+        let heap = heap(Stress::none().poison(true).quarantine(quarantine).verify(true));
+        let mut m = heap.attach();
+        let object = node(&m);
+        let memory = header(&object);
+        drop(object);
+        m.collect();
+        // SAFETY: as above.
+        unsafe { memory.add(24).write(1) };
+        let text = panic_of(|| m.collect());
+        assert!(text.contains("before a collection") && text.contains("after it was freed"), "{text}");
+        // SAFETY: as above.
+        unsafe { memory.add(24).write(0xde) };
+        m.collect();
+    }
+}
+
+#[test]
+fn what_other_threads_free_is_poisoned_too() {
+    let heap = heap(Stress::none().poison(true).verify(true));
+    let mut m = heap.attach();
+    let objects: Vec<_> = (0..500).map(|_| node(&m)).collect();
+    let memory: Vec<_> = objects.iter().map(|gc| header(gc) as usize).collect();
+    let (objects, shared) = (Mutex::new(objects), &heap);
+    m.detach(|| {
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let _m = shared.attach();
+                drop(std::mem::take(&mut *objects.lock().unwrap()));
+            });
+        });
+    });
+    m.collect();
+    assert_eq!(heap.stats().live_objects, 0);
+    for at in memory {
+        // SAFETY: the pages stay: the arena has released none yet.
+        let bytes = unsafe { std::slice::from_raw_parts(at as *const u8, 40) };
+        // The first four may link the cells that strangers have freed.
+        assert!(bytes[4..].iter().all(|&byte| byte == 0xde), "{bytes:x?}");
+    }
+    let again: Vec<_> = (0..1000).map(|_| node(&m)).collect();
+    assert_eq!(heap.stress_stats().checked, 1500);
+    drop(again);
+}
+
+#[test]
+fn a_write_to_quarantined_memory_is_found_at_the_end_of_the_heap() {
+    let heap = heap(Stress::none().poison(true).quarantine(10));
+    let m = heap.attach();
+    let object = node(&m);
+    let memory = header(&object);
+    drop((object, m));
+    // SAFETY: mapped while the heap is, and nobody else uses it.
+    unsafe { memory.add(20).write(1) };
+    let text = panic_of(|| drop(heap));
+    assert!(text.contains("at the end of the heap") && text.contains("Node"), "{text}");
+}
+
+#[test]
+fn a_write_to_a_freed_large_object_is_found_when_its_quarantine_ends() {
+    let heap = heap(Stress::none().poison(true).quarantine(1));
+    let m = heap.attach();
+    let object = m.alloc([1u64; 20_000]);
+    let memory = Gc::as_ptr(&object).cast_mut().cast::<u64>();
+    drop(object);
+    // SAFETY: kept in quarantine, and nobody else uses it.
+    unsafe {
+        assert_eq!(memory.add(19_999).read(), 0xdede_dede_dede_dede);
+        memory.add(9_999).write(1);
+    }
+    let text = panic_of(|| drop(node(&m)));
+    assert!(text.contains("after it was freed"), "{text}");
+}
+
+// ------------------------------------------------------------------------------------ quarantine
+
+#[test]
+fn freed_memory_is_not_used_again_until_others_have_been_freed() {
+    const KEPT: usize = 100;
+    let heap = heap(Stress::none().quarantine(KEPT));
+    let m = heap.attach();
+    // When each address was freed last, by the number of frees.
+    let mut freed = HashMap::new();
+    let mut again = 0;
+    for frees in 0..20 * KEPT {
+        let object = node(&m);
+        if let Some(before) = freed.insert(header(&object), frees) {
+            assert!(frees - before > KEPT, "freed as number {before}, used again after number {frees}");
+            again += 1;
+        }
+        drop(object);
+        assert_eq!(heap.stress_stats().quarantined, KEPT.min(frees + 1));
+    }
+    assert!(again > 0, "memory is used again in the end");
+    assert_eq!(heap.stats().live_objects, 0);
+}
+
+/// The control: what the test above would see without.
+#[test]
+fn without_quarantine_memory_is_used_again_at_once() {
+    let heap = heap(Stress::none());
+    let m = heap.attach();
+    let places: HashSet<_> = (0..100).map(|_| header(&node(&m)) as usize).collect();
+    assert_eq!(places.len(), 1);
+}
+
+#[test]
+fn a_full_heap_takes_its_quarantine_back() {
+    let limit = 1 << 20;
+    let stress = Stress::none().quarantine(1_000_000).poison(true);
+    let heap = builder(stress).limit(limit).build().unwrap();
+    let mut m = heap.attach();
+    // Small objects, many times what there is room for, and freed by two threads.
+    for _ in 0..50_000 {
+        drop(node(&m));
+    }
+    m.detach(|| {
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let m = heap.attach();
+                (0..50_000).for_each(|_| drop(node(&m)));
+            });
+        });
+    });
+    // Then nearly all of it at once, for one large object, ten times.
+    for _ in 0..10 {
+        let large = m.try_alloc_slice((), std::iter::repeat_n(0u8, limit - (1 << 16)));
+        assert!(large.is_ok(), "{:?}", heap.stats());
+    }
+    m.verify().unwrap();
+    assert!(heap.stats().in_use_bytes <= limit);
+}
+
+#[test]
+fn objects_that_outlive_their_heap_die_under_watch() {
+    let heap = heap(Stress::none().quarantine(3).poison(true));
+    let m = heap.attach();
+    let objects: Vec<_> = (0..20).map(|_| node(&m)).collect();
+    drop((m, heap));
+    drop(objects);
+}
+
+// ---------------------------------------------------------------------------------------- yields
+
+/// Threads that come by every protocol between threads.
+fn mingle(heap: &Heap) {
+    let shared: Mutex<Vec<Gc<Node>>> = Mutex::default();
+    let weak: Mutex<Vec<GcWeak<Node>>> = Mutex::default();
+    let upgraded = AtomicUsize::new(0);
+    std::thread::scope(|scope| {
+        for _ in 0..3 {
+            scope.spawn(|| {
+                let mut m = heap.attach();
+                for round in 0..60 {
+                    let (a, b) = (node(&m), node(&m));
+                    link(&a, &b, &m);
+                    link(&b, &a, &m);
+                    weak.lock().unwrap().push(Gc::downgrade(&a, &m));
+                    shared.lock().unwrap().push(b);
+                    let theirs: Vec<_> = shared.lock().unwrap().drain(..).collect();
+                    let seen = weak.lock().unwrap().iter().filter(|weak| weak.upgrade(&m).is_some()).count();
+                    upgraded.fetch_add(seen, SeqCst);
+                    // By a stranger, attached; and by one that is not.
+                    m.detach(|| drop(theirs));
+                    m.safepoint();
+                    if round % 8 == 0 {
+                        m.collect();
+                    }
+                }
+                drop(shared.lock().unwrap().drain(..).collect::<Vec<_>>());
+            });
+        }
+    });
+    let mut m = heap.attach();
+    drop(shared);
+    (0..3).for_each(|_| drop(m.collect()));
+    assert!(upgraded.load(SeqCst) > 0);
+    assert_eq!(heap.stats().live_objects, 0);
+}
+
+#[test]
+fn threads_yield_in_the_steps_of_the_protocols() {
+    let heap = heap(Stress::none().yield_at_random(1));
+    // What one thread drops another has made: counts are merged, cells come back from strangers.
+    let object = {
+        let m = heap.attach();
+        node(&m)
+    };
+    mingle_with(&heap, object);
+    let stats = heap.stress_stats();
+    let steps: HashMap<_, _> = stats.steps.iter().copied().collect();
+    for step in ["attach", "detach", "safepoint", "stop", "resume", "hold", "weak", "adopt", "defer"] {
+        assert!(steps[step] > 0, "nobody came by {step}: {stats:?}");
+    }
+    let all: u64 = steps.values().sum();
+    assert!(stats.yields > 0 && stats.yields < all, "{stats:?}");
+}
+
+fn mingle_with(heap: &Heap, object: Gc<Node>) {
+    drop(object);
+    mingle(heap);
+}
+
+#[test]
+fn nobody_yields_without_being_told() {
+    let heap = heap(Stress::all(1));
+    mingle(&heap);
+    assert!(heap.stress_stats().yields > 0);
+    let heap = builder(Stress::none().verify(true)).build().unwrap();
+    mingle(&heap);
+    let stats = heap.stress_stats();
+    assert_eq!((stats.yields, stats.steps.iter().map(|(_, n)| n).sum::<u64>()), (0, 0));
+}
+
+// ------------------------------------------------------------------------------------- constants
+
+#[test]
+fn small_heaps_are_collected_by_several_threads() {
+    for (stress, workers) in [(Stress::none(), 1), (Stress::none().small_constants(true), 3)] {
+        let heap = builder(stress).workers(3).build().unwrap();
+        let mut m = heap.attach();
+        let keep = node(&m);
+        assert_eq!(m.collect().workers, workers);
+        drop(keep);
+    }
+    // Said in so many words, it stays.
+    let heap = builder(Stress::none().small_constants(true)).workers(3).serial_below(100).build().unwrap();
+    assert_eq!(heap.attach().collect().workers, 1);
+}
+
+// ----------------------------------------------------------------------------------- environment
+
+/// Runs one test of this file in a process of its own, with the variable set; `None`: this is that process.
+fn with_variable(test: &str, value: &str) -> Option<()> {
+    const CHILD: &str = "STANDSTILL_TEST_CHILD";
+    if std::env::var_os(CHILD).is_some() {
+        return None;
+    }
+    let me = std::env::current_exe().expect("a test binary");
+    let child = Command::new(me)
+        .args(["--exact", test, "--nocapture"])
+        .env(CHILD, test)
+        .env("STANDSTILL_STRESS", value)
+        .output()
+        .expect("a child process");
+    assert!(child.status.success(), "{}", String::from_utf8_lossy(&child.stderr));
+    assert!(String::from_utf8_lossy(&child.stdout).contains("1 passed"));
+    Some(())
+}
+
+#[test]
+#[cfg_attr(miri, ignore = "starts a process")]
+fn the_variable_adds_to_what_the_code_asks_for() {
+    if with_variable("the_variable_adds_to_what_the_code_asks_for", "collect:2,verify").is_some() {
+        return;
+    }
+    let heap = heap(Stress::none().poison(true));
+    let mut m = heap.attach();
+    drop(node(&m));
+    (0..4).for_each(|_| m.safepoint());
+    let stats = heap.stress_stats();
+    assert_eq!((stats.collections, stats.verifications, stats.poisoned), (2, 6, 1));
+}
+
+#[test]
+#[cfg_attr(miri, ignore = "starts a process")]
+fn a_wrong_word_in_the_variable_is_an_error_that_says_so() {
+    if with_variable("a_wrong_word_in_the_variable_is_an_error_that_says_so", "verify,poisn").is_some() {
+        return;
+    }
+    let Err(BuildError::Setting(text)) = Heap::builder().build() else { panic!("a heap was built") };
+    for part in ["poisn", "STANDSTILL_STRESS", "poison", "quarantine[:N]"] {
+        assert!(text.contains(part), "no `{part}` in: {text}");
+    }
+}
+
+// ------------------------------------------------------------------------------------ everything
+
+#[test]
+fn everything_at_once() {
+    for seed in 0..4 {
+        let heap = heap(Stress::all(seed));
+        mingle(&heap);
+        let stats = heap.stress_stats();
+        assert!(stats.collections > 0 && stats.verifications > 0 && stats.yields > 0, "{stats:?}");
+        assert!(stats.poisoned >= 360 && stats.checked >= 360 && stats.quarantined > 0, "{stats:?}");
+    }
+}

@@ -1,0 +1,111 @@
+//! Floor 0: memory that the collector asks for and may not get.
+//!
+//! A program that runs out of memory needs its collector most, so a collection must not end the process when one of
+//! its own lists cannot grow, as std's containers would. Whatever grows during one grows through here, or by
+//! `try_reserve` ahead of the pushes where they are many, and a refusal is a value: [`NoMemory`] goes up to the
+//! step, which gives the collection up. `tests/alloc_failure.rs` refuses each allocation in turn, and lists those that
+//! are made inside std and other packages, where a refusal still ends the process.
+
+use std::collections::TryReserveError;
+
+/// There was no memory. It says no more, since words would take some.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct NoMemory;
+
+impl NoMemory {
+    /// For reports.
+    pub(crate) const REASON: &str = "memory ran out";
+}
+
+impl From<TryReserveError> for NoMemory {
+    fn from(_: TryReserveError) -> Self {
+        Self
+    }
+}
+
+/// Adds a value to a list.
+#[inline]
+pub(crate) fn push<T>(list: &mut Vec<T>, value: T) -> Result<(), NoMemory> {
+    list.try_reserve(1)?;
+    list.push(value);
+    Ok(())
+}
+
+/// Moves what is in `more` to the end of a list. Into an empty list it goes without a copy.
+pub(crate) fn append<T>(list: &mut Vec<T>, more: &mut Vec<T>) -> Result<(), NoMemory> {
+    if list.is_empty() {
+        std::mem::swap(list, more);
+        return Ok(());
+    }
+    list.try_reserve(more.len())?;
+    list.append(more);
+    Ok(())
+}
+
+/// A list of what an iterator gives that knows how much that is.
+pub(crate) fn collect<T>(values: impl ExactSizeIterator<Item = T>) -> Result<Vec<T>, NoMemory> {
+    let mut list = Vec::new();
+    list.try_reserve_exact(values.len())?;
+    list.extend(values);
+    Ok(list)
+}
+
+/// So many zero bytes, which the system need not touch before somebody else does.
+pub(crate) fn zeroes(len: usize) -> Result<Vec<u8>, NoMemory> {
+    let layout = std::alloc::Layout::array::<u8>(len).map_err(|_| NoMemory)?;
+    if len == 0 {
+        return Ok(Vec::new());
+    }
+    // SAFETY: the layout is not empty.
+    let bytes = unsafe { std::alloc::alloc_zeroed(layout) };
+    if bytes.is_null() {
+        return Err(NoMemory);
+    }
+    // SAFETY: from the global allocator, with the layout of so many bytes, all of which are initialised.
+    Ok(unsafe { Vec::from_raw_parts(bytes, len, len) })
+}
+
+/// The text; an empty one where there is no memory for it.
+pub(crate) fn text(parts: &[&str]) -> String {
+    let mut text = String::new();
+    if text.try_reserve_exact(parts.iter().map(|part| part.len()).sum()).is_ok() {
+        text.extend(parts.iter().copied());
+    }
+    text
+}
+
+/// Whether so many bytes could be had just now. For what cannot be asked for fallibly: a hint, which nothing but
+/// the extent of the harm may depend on.
+pub(crate) fn seems_to_have(bytes: usize) -> bool {
+    Vec::<u8>::new().try_reserve_exact(bytes).is_ok()
+}
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_too_much_is_refused_and_changes_nothing() {
+        let mut list = vec![1u8, 2];
+        assert_eq!(zeroes(isize::MAX as usize), Err(NoMemory));
+        assert_eq!(zeroes(usize::MAX), Err(NoMemory));
+        assert!(!seems_to_have(isize::MAX as usize));
+        assert_eq!(list.try_reserve(usize::MAX).map_err(NoMemory::from), Err(NoMemory));
+        assert_eq!(list, [1, 2]);
+    }
+
+    #[test]
+    fn what_is_enough_is_there() {
+        let mut list = Vec::new();
+        push(&mut list, 1).unwrap();
+        append(&mut list, &mut vec![2, 3]).unwrap();
+        assert_eq!(list, collect(1..4).unwrap());
+        let mut other = Vec::new();
+        append(&mut other, &mut list).unwrap();
+        assert_eq!((other.len(), list.len()), (3, 0));
+        assert_eq!(zeroes(1000).unwrap(), vec![0; 1000]);
+        assert_eq!(zeroes(0).unwrap(), []);
+        assert_eq!(text(&["memory", " ran out"]), "memory ran out");
+        assert!(seems_to_have(1));
+    }
+}

@@ -1,0 +1,755 @@
+//! Allocation failure, at every allocation in turn.
+//!
+//! Each test builds a heap, and then does one thing to it again and again, each time in a forked child with a copy of the same
+//! heap: the first child is refused its first allocation, the second its second, and so on, until one needs no more. All is done
+//! twice: refused one allocation and given the others, and refused all from that one on. In whichever way the thing ends,
+//! the child then checks that the heap is whole, and that the next collection does what the first could not.
+//!
+//! Where the refusal ends the process all the same, because the allocation is made inside std or another package, and
+//! cannot be asked for in a way that could fail, the function is in the test's list of such places, and there is no other: so these
+//! lists are the whole of what a program without memory can die of in the library.
+
+#![cfg(not(loom))]
+#![allow(missing_docs, clippy::type_complexity)]
+
+mod common;
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::collections::{BTreeMap, HashMap};
+use std::io::Read;
+use std::os::fd::FromRawFd;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicBool, AtomicIsize, AtomicPtr, AtomicUsize, Ordering::SeqCst};
+use std::sync::{Arc, Mutex};
+
+use common::{Census, Fin, Node, fin, link, node, ring};
+use standstill::model::{ModelHeap, ModelMutator, Object, ObjectModel, Tracer};
+use standstill::safepoint::ThreadId;
+use standstill::services::{Services, Visit};
+use standstill::{AnyGc, Code, Collect, CollectionReport, Gc, GcCell, Heap, HeapBuilder, Mutator, Pacing};
+
+// ------------------------------------------------------------------------------------------- the allocator
+
+/// The system's allocator, until it is told to refuse.
+struct Refusing;
+
+/// Allocations until the one to refuse; 0: none is refused. On all threads.
+static LEFT: AtomicIsize = AtomicIsize::new(0);
+/// Whether those after it are refused too.
+static ALL_LATER: AtomicBool = AtomicBool::new(false);
+/// Whether any was refused.
+static REFUSED: AtomicBool = AtomicBool::new(false);
+
+fn refuses() -> bool {
+    if LEFT.load(SeqCst) == 0 {
+        return false;
+    }
+    match LEFT.fetch_sub(1, SeqCst) {
+        1 => REFUSED.store(true, SeqCst),
+        left if left > 1 || !ALL_LATER.load(SeqCst) => return false,
+        _ => {}
+    }
+    // Not 0, which is nobody's.
+    LEFT.store(if ALL_LATER.load(SeqCst) { -1 } else { 0 }, SeqCst);
+    true
+}
+
+/// Refuses the allocation after `n - 1` others.
+fn arm(n: usize, all_later: bool) {
+    ALL_LATER.store(all_later, SeqCst);
+    LEFT.store(n as isize, SeqCst);
+}
+
+/// Refuses nothing any more, and tells whether anything was refused.
+fn disarm() -> bool {
+    ALL_LATER.store(false, SeqCst);
+    LEFT.store(0, SeqCst);
+    REFUSED.load(SeqCst)
+}
+
+// SAFETY: the system's allocator, or no memory.
+unsafe impl GlobalAlloc for Refusing {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        if refuses() {
+            return std::ptr::null_mut();
+        }
+        // SAFETY: as the caller says.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        if refuses() {
+            return std::ptr::null_mut();
+        }
+        // SAFETY: as the caller says.
+        unsafe { System.alloc_zeroed(layout) }
+    }
+
+    unsafe fn realloc(&self, cell: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        if refuses() {
+            return std::ptr::null_mut();
+        }
+        // SAFETY: as the caller says.
+        unsafe { System.realloc(cell, layout, size) }
+    }
+
+    unsafe fn dealloc(&self, cell: *mut u8, layout: Layout) {
+        // SAFETY: as the caller says.
+        unsafe { System.dealloc(cell, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Refusing = Refusing;
+
+// ------------------------------------------------------------------------------------------- the children
+
+/// What a child says with its exit status. More it says on its standard error.
+const WHOLE: i32 = 0;
+const NOT_REACHED: i32 = 1;
+const WRONG: i32 = 2;
+const ABORTED: i32 = 3;
+
+/// In a child that is being aborted: says from where, by addresses. To name them takes memory and locks.
+extern "C" fn aborted(_: libc::c_int) {
+    disarm();
+    eprint_raw("\nsite:");
+    // SAFETY: this is the child's end, in which no other thread traces anything.
+    unsafe {
+        backtrace::trace_unsynchronized(|frame| {
+            eprint_raw(&format!(" {:x}", frame.ip() as usize));
+            true
+        });
+        // Without anything in between.
+        libc::_exit(ABORTED)
+    }
+}
+
+/// The function of the library nearest to the allocation, and the package that it was made in if that is another. The
+/// addresses are a forked child's, hence of the same program at the same place.
+fn site_of(addresses: &str, names: &mut HashMap<usize, Vec<String>>) -> String {
+    let mut functions = Vec::new();
+    for address in addresses.split_whitespace() {
+        let address = usize::from_str_radix(address, 16).expect("an address").saturating_sub(1);
+        functions.extend_from_slice(names.entry(address).or_insert_with(|| {
+            let mut names = Vec::new();
+            backtrace::resolve(std::ptr::without_provenance_mut(address), |symbol| {
+                names.extend(symbol.name().map(|name| format!("{name:#}")));
+            });
+            names
+        }));
+    }
+    // What is not Rust's has no path.
+    functions.retain(|function| function.contains("::"));
+    const STD: [&str; 7] = ["std", "core", "alloc", "hashbrown", "lock_api", "backtrace", "alloc_failure"];
+    // The first word of a path: `<a::B as c::D>::e` is of `a`.
+    let package = |function: &String| -> String {
+        let path = function.trim_start_matches(['<', '&']);
+        let end = path.find(|c: char| c != '_' && !c.is_ascii_alphanumeric()).unwrap_or(path.len());
+        if path[end..].starts_with("::") { path[..end].to_owned() } else { String::new() }
+    };
+    let is_foreign = |package: &String| {
+        !package.is_empty() && !package.starts_with("__") && !STD.contains(&package.as_str())
+    };
+    let nearest = functions.iter().map(package).find(is_foreign);
+    let ours = functions.iter().find(|function| function.contains("standstill::"));
+    match (nearest, ours) {
+        (Some(nearest), Some(ours)) if nearest == "standstill" => ours.clone(),
+        (Some(nearest), Some(ours)) => format!("{ours}, in {nearest}"),
+        (Some(nearest), None) => format!("in {nearest}"),
+        _ => functions.join(" "),
+    }
+}
+
+/// Past the test harness, which captures what a test prints.
+fn eprint_raw(text: &str) {
+    // SAFETY: the bytes of the text.
+    unsafe { libc::write(2, text.as_ptr().cast(), text.len()) };
+}
+
+/// Does `f` in a forked child, and returns what it said.
+fn in_child(f: impl FnOnce() -> i32) -> (i32, String) {
+    let mut ends = [0; 2];
+    // SAFETY: two descriptors are made.
+    assert_eq!(unsafe { libc::pipe(ends.as_mut_ptr()) }, 0, "no pipe");
+    // SAFETY: the child does what this thread would do, and leaves without destructors; no other thread of the process has
+    // what it needs (`one_at_a_time`).
+    let pid = unsafe { libc::fork() };
+    assert!(pid >= 0, "no fork");
+    if pid == 0 {
+        // SAFETY: what the child says goes to the pipe; if it hangs it is killed; if it is aborted it says where.
+        unsafe {
+            libc::dup2(ends[1], 2);
+            libc::alarm(20);
+            libc::signal(libc::SIGABRT, aborted as *const () as libc::sighandler_t);
+        }
+        let code = catch_unwind(AssertUnwindSafe(f)).unwrap_or_else(|payload| {
+            disarm();
+            let text = payload.downcast_ref::<String>().cloned();
+            eprint_raw(
+                &text.or_else(|| payload.downcast_ref::<&str>().map(|s| (*s).to_owned())).unwrap_or_default(),
+            );
+            WRONG
+        });
+        // SAFETY: no destructors, no output: this is a copy of a test process.
+        unsafe { libc::_exit(code) };
+    }
+    let mut said = String::new();
+    let mut status = 0;
+    // SAFETY: the descriptors are this function's, and `pid` is a child of this process.
+    unsafe {
+        libc::close(ends[1]);
+        let _ = std::fs::File::from_raw_fd(ends[0]).read_to_string(&mut said);
+        assert_eq!(libc::waitpid(pid, &raw mut status, 0), pid);
+    }
+    assert!(libc::WIFEXITED(status), "the child was killed by signal {}: {said}", libc::WTERMSIG(status));
+    (libc::WEXITSTATUS(status), said)
+}
+
+/// Does `act` to copies of `start`, each time with another allocation refused, and then `check`. The places where a refusal
+/// ends the process are those that contain one of `ends`, and each of these is one.
+///
+/// Returns how many refusals there were.
+fn refuse_each<S>(
+    start: S,
+    ends: &[&str],
+    warm: impl Fn(&mut S),
+    act: impl Fn(&mut S),
+    check: impl Fn(S),
+) -> usize {
+    let mut start = Some(start);
+    let (mut sites, mut names) = (BTreeMap::<String, usize>::new(), HashMap::new());
+    let mut refused = [0; 2];
+    for (all_later, refused) in [false, true].into_iter().zip(&mut refused) {
+        for n in 1.. {
+            let (code, said) = in_child(|| {
+                let mut state = start.take().expect("a copy of the start");
+                warm(&mut state);
+                arm(n, all_later);
+                act(&mut state);
+                if !disarm() {
+                    return NOT_REACHED;
+                }
+                check(state);
+                WHOLE
+            });
+            match code {
+                WHOLE => *refused += 1,
+                NOT_REACHED => break,
+                ABORTED if said.contains("memory allocation of") => {
+                    let (_, site) = said.rsplit_once("site:").expect("a site");
+                    *sites.entry(site_of(site, &mut names)).or_default() += 1;
+                }
+                _ => panic!("refusing allocation {n} (and all later: {all_later}): {said}"),
+            }
+            assert!(n < 5000, "no end of allocations");
+        }
+    }
+    let asked = refused[0] + sites.values().sum::<usize>();
+    eprintln!("survived: {} single refusals, {} lasting ones; ended by: {sites:#?}", refused[0], refused[1]);
+    // Some happen now and then: `?` before them says so.
+    let is = |site: &String, end: &str| site.contains(end.trim_start_matches('?'));
+    let unexpected: Vec<_> = sites.keys().filter(|site| !ends.iter().any(|end| is(site, end))).collect();
+    assert!(unexpected.is_empty(), "a refusal ends the process in {unexpected:#?}");
+    for end in ends.iter().filter(|end| !end.starts_with('?')) {
+        assert!(sites.keys().any(|site| is(site, end)), "'{end}' does not end the process any more");
+    }
+    // The parent's own copy was never touched.
+    drop(start);
+    asked
+}
+
+/// A child has one thread, and locks of others stay locked: so the tests of this file do not run side by side.
+fn one_at_a_time() -> std::sync::MutexGuard<'static, ()> {
+    static LOCK: Mutex<()> = Mutex::new(());
+    LOCK.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
+// ------------------------------------------------------------------------------------------- the heaps
+
+/// A heap with something in it, and what a collection has said of it.
+struct State {
+    heap: Heap,
+    m: Mutator,
+    census: Arc<Census>,
+    /// What holds everything that is alive.
+    kept: Vec<AnyGc>,
+    /// How many objects that is.
+    live: usize,
+    report: Option<CollectionReport>,
+}
+
+fn builder() -> HeapBuilder {
+    Heap::builder().reserve(1 << 30).workers(1).checked(false).pacing(Pacing::manual())
+}
+
+impl State {
+    fn new(builder: HeapBuilder) -> Self {
+        let heap = builder.build().expect("a heap");
+        heap.on_unraisable(|_| {});
+        let m = heap.attach();
+        Self { heap, m, census: Census::new(), kept: Vec::new(), live: 0, report: None }
+    }
+
+    fn collect(&mut self) {
+        self.report = Some(self.m.try_collect(Collect::full()).expect("the world can be stopped"));
+    }
+
+    /// The heap is whole, whatever has become of the collection; the next one finds all garbage, and when nothing is kept any more,
+    /// nothing stays.
+    fn check(mut self) {
+        let live = self.live;
+        if let Some(report) = &self.report {
+            match report.abandoned.as_deref() {
+                Some(why) => {
+                    assert_eq!(why, "memory ran out");
+                    assert_eq!(report.collected, 0, "an abandoned collection clears nothing");
+                }
+                None => {
+                    assert_eq!(self.heap.stats().live_objects, live, "a collection that ends is complete");
+                    assert_eq!(report.uncollectable, 0, "nothing that is alive was taken for garbage");
+                }
+            }
+        }
+        self.m.verify().expect("a whole heap");
+        let report = self.m.try_collect(Collect::full()).expect("the world can be stopped");
+        assert_eq!((report.abandoned, report.uncollectable), (None, 0));
+        self.m.verify().expect("a whole heap");
+        assert_eq!(self.heap.stats().live_objects, live);
+        self.kept.clear();
+        self.m.collect();
+        assert_eq!((self.heap.stats().live_objects, self.census.alive()), (0, 0));
+    }
+}
+
+/// Keeps nodes by the first of them, which leads to the others.
+fn keep(state: &mut State, nodes: Vec<Gc<Node>>) {
+    state.live += nodes.len();
+    state.kept.extend(nodes.into_iter().next().map(AnyGc::from));
+}
+
+/// Live rings and garbage rings, a hub, and one object that nobody counts.
+fn mixed(state: &mut State, n: usize) {
+    // Garbage first: what is lost of it when there is no memory for its counts would keep it alive.
+    let garbage = ring(&state.m, &state.census, n, n);
+    let alive = ring(&state.m, &state.census, 0, n);
+    // More references than a byte counts, from both sides.
+    let hubs = ring(&state.m, &state.census, 2 * n, 2);
+    for (alive, garbage) in alive.iter().zip(&garbage) {
+        link(&state.m, alive, &hubs[0]);
+        link(&state.m, garbage, &hubs[1]);
+        link(&state.m, garbage, alive);
+        link(&state.m, &hubs[0], alive);
+        link(&state.m, &hubs[1], garbage);
+    }
+    // The ring of hubs is alive through the first: cut it.
+    let (m, both) = (&state.m, &hubs);
+    both.iter().for_each(|hub| {
+        hub.get(m).edges.lock(m).retain(|to| !hubs.iter().any(|h| Gc::ptr_eq(h, to)));
+    });
+    keep(state, alive);
+    // What the hub alone leads to: as many at once as a work list never has room for by chance.
+    for name in 3 * n..4 * n {
+        link(&state.m, &hubs[0], &node(&state.m, &state.census, name));
+    }
+    state.live += n;
+    keep(state, vec![hubs[0].clone()]);
+}
+
+// ------------------------------------------------------------------------------------------- collections
+
+#[test]
+fn collecting_plain_garbage() {
+    let _alone = one_at_a_time();
+    let mut state = State::new(builder());
+    mixed(&mut state, 300);
+    assert!(refuse_each(state, &[], |_| {}, State::collect, State::check) > 0);
+}
+
+#[test]
+fn collecting_young_garbage() {
+    let _alone = one_at_a_time();
+    let mut state = State::new(builder());
+    // More pages than those that cells for the next objects lie on.
+    mixed(&mut state, 1000);
+    let young = |state: &mut State| {
+        state.report = Some(state.m.try_collect(Collect::young()).expect("the world can be stopped"));
+    };
+    assert!(refuse_each(state, &[], |_| {}, young, State::check) > 0);
+}
+
+#[test]
+fn collecting_without_being_asked() {
+    let _alone = one_at_a_time();
+    let pacing = Pacing::default().with_young_objects(1000);
+    let mut state = State::new(builder().pacing(pacing));
+    mixed(&mut state, 1000);
+    let pass = |state: &mut State| {
+        for _ in 0..20 {
+            state.m.safepoint();
+        }
+    };
+    // What is to be cleared in pieces is listed by thread and piece.
+    refuse_each(state, &["clear::leave", "turn::Burial::new"], |_| {}, pass, State::check);
+}
+
+#[test]
+fn collecting_with_known_roots() {
+    let _alone = one_at_a_time();
+    let mut state = State::new(builder());
+    mixed(&mut state, 200);
+    let roots: Vec<_> = state.kept.iter().take(3).map(|root| state.heap.known_root(root.clone())).collect();
+    let check = |(state, roots): (State, Vec<_>)| {
+        drop(roots);
+        state.check();
+    };
+    assert!(refuse_each((state, roots), &[], |_| {}, |s| s.0.collect(), check) > 0);
+}
+
+#[test]
+fn collecting_with_finalizers_that_resurrect() {
+    let _alone = one_at_a_time();
+    let state = State::new(builder());
+    let shelf = Arc::new(Mutex::new(Vec::<Gc<Fin>>::with_capacity(8)));
+    let members: Vec<_> = (0..40)
+        .map(|name| {
+            let shelf = Arc::clone(&shelf);
+            fin(&state.m, &state.census, name, move |this, _| {
+                if name % 10 == 0 && name < 20 {
+                    shelf.lock().unwrap().push(this.clone());
+                }
+            })
+        })
+        .collect();
+    // A ring that comes back as a whole, and one that does not.
+    common::tie(&state.m, &members[..20]);
+    common::tie(&state.m, &members[20..]);
+    drop(members);
+    let check = |(mut state, shelf): (State, Arc<Mutex<Vec<Gc<Fin>>>>)| {
+        // The finalizers have all run, or none has.
+        let finalized = state.census.finalized();
+        assert!(finalized == 0 || finalized == 40, "{finalized} finalizers have run");
+        state.m.verify().expect("a whole heap");
+        state.collect();
+        assert_eq!(state.report.as_ref().unwrap().abandoned, None);
+        assert_eq!((state.census.finalized(), state.census.alive()), (40, 20));
+        drop(std::mem::take(&mut *shelf.lock().unwrap()));
+        state.report = None;
+        state.check();
+    };
+    assert!(refuse_each((state, shelf), &[], |_| {}, |s| s.0.collect(), check) > 0);
+}
+
+#[test]
+fn collecting_with_weak_references() {
+    let _alone = one_at_a_time();
+    let state = State::new(builder());
+    let calls = common::Calls::new();
+    let (mut weak, mut watchers) = (Vec::new(), Vec::new());
+    let members: Vec<_> = (0..30).map(|name| fin(&state.m, &state.census, name, |_, _| {})).collect();
+    common::tie(&state.m, &members);
+    for member in &members {
+        weak.push(Gc::downgrade(member, &state.m));
+        watchers.push(common::watched(&state.m, member, &calls));
+    }
+    drop(members);
+    let check = |(mut state, weak, watchers, calls): (State, Vec<_>, Vec<_>, Arc<common::Calls>)| {
+        state.m.verify().expect("a whole heap");
+        state.collect();
+        assert_eq!(state.report.take().unwrap().abandoned, None);
+        assert_eq!(state.census.alive(), 0);
+        assert_eq!((calls.count(), calls.saw()), (30, 0), "each callback once, and none saw its target");
+        for weak in &weak {
+            let weak: &standstill::GcWeak<Fin> = weak;
+            assert!(weak.upgrade(&state.m).is_none());
+        }
+        drop((weak, watchers));
+        state.check();
+    };
+    // Callbacks are listed by the model, which cannot refuse.
+    refuse_each((state, weak, watchers, calls), &["take_callbacks"], |_| {}, |s| s.0.collect(), check);
+}
+
+#[test]
+fn collecting_what_other_threads_have_dropped() {
+    let _alone = one_at_a_time();
+    let mut state = State::new(builder());
+    mixed(&mut state, 20);
+    // References that were counted for another thread wait in this one's queue: dropped elsewhere, where they go below zero.
+    let shared: Vec<_> = (1000..1064).map(|name| node(&state.m, &state.census, name)).collect();
+    let clones: Vec<_> = shared.iter().map(Gc::clone).collect();
+    let heap = state.heap.clone();
+    // This thread does not detach: else the other would do its work for it.
+    std::thread::spawn(move || heap.attach_scoped(|_| drop(clones))).join().expect("a thread");
+    drop(shared);
+    // The list of what turns out to be dead is the model's, which cannot refuse.
+    refuse_each(state, &["managed::merge_queue"], |_| {}, State::collect, State::check);
+}
+
+#[test]
+fn collecting_in_parallel() {
+    let _alone = one_at_a_time();
+    let mut state = State::new(builder().workers(3).serial_below(0));
+    mixed(&mut state, 2500);
+    // Long as well as wide.
+    let list: Vec<_> = (10_000..13_000).map(|name| node(&state.m, &state.census, name)).collect();
+    list.windows(2).for_each(|pair| link(&state.m, &pair[0], &pair[1]));
+    keep(&mut state, list);
+    let warm = |state: &mut State| {
+        // The pool's threads are running. They are the child's: a fork takes no thread along.
+        state.m.try_collect(Collect::young()).expect("the world can be stopped");
+    };
+    // Handing work over: a counted cell, and what the pool's queues take. Where memory is short already, it is not done.
+    // Of the pool's own threads some may still be starting.
+    let ends = ["Workers>::run", "Workers>::spawn, in rayon_core", "?thread_start", "?in rayon_core"];
+    refuse_each(state, &ends, warm, State::collect, State::check);
+}
+
+// ------------------------------------------------------------------------------------------- another model
+
+/// Objects of two slots, whose traversals need not repeat themselves, and which may have finalizers of both kinds.
+struct Slots;
+
+#[repr(C)]
+struct Cells {
+    count: AtomicUsize,
+    kind: Kind,
+    slots: [AtomicPtr<u8>; 2],
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum Kind {
+    Plain,
+    /// Has a finalizer, which does nothing.
+    Final,
+    /// Has a legacy finalizer, which is never called.
+    Legacy,
+}
+
+fn cells<'a>(object: Object) -> &'a Cells {
+    // SAFETY: objects start with this, and whoever names one has a reference.
+    unsafe { object.as_ptr().cast().as_ref() }
+}
+
+impl Slots {
+    fn alloc(m: &ModelMutator<Self>, kind: Kind) -> Object {
+        let cell = m.allocate(size_of::<Cells>(), 32).expect("memory");
+        // SAFETY: the cell is ours, and large enough.
+        unsafe {
+            cell.cast().write(Cells { count: AtomicUsize::new(1), kind, slots: Default::default() });
+            m.publish(Object::new(cell), true);
+        }
+        Object::new(cell)
+    }
+
+    fn link(from: Object, slot: usize, to: Object) {
+        cells(to).count.fetch_add(1, SeqCst);
+        assert!(cells(from).slots[slot].swap(to.as_ptr().as_ptr(), SeqCst).is_null());
+    }
+
+    fn drop_ref(object: Object, m: &ModelMutator<Self>) {
+        if cells(object).count.fetch_sub(1, SeqCst) == 1 {
+            Self::empty(object, m);
+            // SAFETY: its count is 0.
+            unsafe { m.free(object.as_ptr()) };
+        }
+    }
+
+    fn empty(object: Object, m: &ModelMutator<Self>) {
+        for slot in &cells(object).slots {
+            if let Some(target) = NonNull::new(slot.swap(std::ptr::null_mut(), SeqCst)) {
+                Self::drop_ref(Object::new(target), m);
+            }
+        }
+    }
+}
+
+// SAFETY: counts hold all references, lowered by attached threads alone; `drop_ref` frees, at 0; slots are counted.
+unsafe impl ObjectModel for Slots {
+    type Local = ();
+    type Callback = ();
+    type Private = ();
+
+    const STABLE_DURING_STOP: bool = false;
+
+    fn local(&self) {}
+
+    fn private(&self) {}
+
+    unsafe fn count(&self, object: Object) -> Option<i64> {
+        Some(cells(object).count.load(SeqCst) as i64)
+    }
+
+    unsafe fn traverse(&self, object: Object, tracer: &mut Tracer) {
+        for slot in &cells(object).slots {
+            if let Some(target) = NonNull::new(slot.load(SeqCst)) {
+                // SAFETY: a slot's reference is counted.
+                unsafe { tracer.visit_object(Object::new(target)) };
+            }
+        }
+    }
+
+    unsafe fn hold(&self, object: Object, _: ThreadId) {
+        cells(object).count.fetch_add(1, SeqCst);
+    }
+
+    unsafe fn release(&self, object: Object, m: &ModelMutator<Self>) {
+        Self::drop_ref(object, m);
+    }
+
+    unsafe fn clear(&self, object: Object, m: &ModelMutator<Self>) {
+        Self::empty(object, m);
+    }
+
+    unsafe fn has_finalizer(&self, object: Object) -> bool {
+        cells(object).kind == Kind::Final
+    }
+
+    fn has_legacy(&self) -> bool {
+        true
+    }
+
+    unsafe fn legacy(&self, object: Object) -> bool {
+        cells(object).kind == Kind::Legacy
+    }
+}
+
+#[test]
+fn collecting_with_legacy_finalizers_and_moody_traversals() {
+    let _alone = one_at_a_time();
+    const RINGS: usize = 10;
+    let heap = builder().build_with(Slots).expect("a heap");
+    let m = heap.attach();
+    for _ in 0..RINGS {
+        // Of each ring of three, the one with a legacy finalizer and the one that it reaches stay.
+        let [plain, legacy, reached] =
+            [Kind::Final, Kind::Legacy, Kind::Plain].map(|kind| Slots::alloc(&m, kind));
+        for (from, slot, to) in
+            [(plain, 0, legacy), (plain, 1, plain), (legacy, 0, reached), (reached, 0, legacy)]
+        {
+            Slots::link(from, slot, to);
+        }
+        [plain, legacy, reached].iter().for_each(|&object| Slots::drop_ref(object, &m));
+    }
+    let collect = |(_, m, report): &mut (_, ModelMutator<Slots>, Option<CollectionReport>)| {
+        *report = Some(m.try_collect(Collect::full()).expect("the world can be stopped"));
+    };
+    let check = |(heap, mut m, report): (ModelHeap<Slots>, ModelMutator<Slots>, Option<CollectionReport>)| {
+        let report = report.expect("a report");
+        match report.abandoned.as_deref() {
+            Some(why) => assert_eq!((why, report.collected), ("memory ran out", 0)),
+            None => assert_eq!((report.collected, report.uncollectable), (RINGS, 2 * RINGS)),
+        }
+        let report = m.try_collect(Collect::full()).expect("the world can be stopped");
+        assert_eq!((report.abandoned, report.uncollectable), (None, 2 * RINGS));
+        assert_eq!(heap.stats().live_objects, 2 * RINGS);
+        std::mem::forget(m);
+    };
+    // This heap has no hook, and what it prints goes into the test harness' memory.
+    assert!(refuse_each((heap, m, None), &["?Hooks::unraisable_at"], |_| {}, collect, check) > 0);
+}
+
+// ------------------------------------------------------------------------------------------- everything else
+
+#[test]
+fn allocating_objects_asks_nobody_for_memory() {
+    let _alone = one_at_a_time();
+    let state = State::new(builder().limit(1 << 20));
+    let filled: Vec<Gc<Node>> = Vec::with_capacity(100_000);
+    // The type is known, as it is after its first object.
+    drop(node(&state.m, &state.census, 0));
+    let fill = |(state, filled): &mut (State, Vec<Gc<Node>>)| {
+        while let Ok(node) = state.m.try_alloc(Node::value(&state.census, 0)) {
+            filled.push(node);
+        }
+    };
+    let check = |(state, filled): (State, Vec<Gc<Node>>)| {
+        drop(filled);
+        state.check();
+    };
+    // A heap's memory comes from the system, and goes to objects without any list.
+    assert_eq!(refuse_each((state, filled), &[], |_| {}, fill, check), 0);
+}
+
+#[test]
+fn looking_at_a_heap() {
+    let _alone = one_at_a_time();
+    let mut state = State::new(builder());
+    mixed(&mut state, 40);
+    let services = state.heap.services();
+    let target = state.kept[0].clone();
+    let look = |(state, services, target, failed): &mut (State, Services, AnyGc, usize)| {
+        let faults = [
+            services.objects(&mut state.m, None).map(drop).err(),
+            services.referrers(&mut state.m, std::slice::from_ref(target)).map(drop).err(),
+            services.referents(&mut state.m, std::slice::from_ref(target)).map(drop).err(),
+            services.visit_objects(&mut state.m, |_, _| Visit::Continue).map(drop).err(),
+        ];
+        for fault in faults.into_iter().flatten() {
+            assert_eq!(fault.code, Code::Memory);
+            *failed += 1;
+        }
+    };
+    let check = |(state, services, target, _): (State, Services, AnyGc, usize)| {
+        assert!(services.is_enabled());
+        drop((services, target));
+        state.check();
+    };
+    // The set fails as it says. Not so the words of the fault, and what is found out about a few objects.
+    let ends = ["Fault::new", "Tracer::grow", "Services::referents", "Services::referrers"];
+    refuse_each((state, services, target, 0), &ends, |_| {}, look, check);
+}
+
+#[test]
+fn dropping_references() {
+    let _alone = one_at_a_time();
+    let mut state = State::new(builder());
+    let list: Vec<_> = (0..300).map(|name| node(&state.m, &state.census, name)).collect();
+    list.windows(2).for_each(|pair| link(&state.m, &pair[0], &pair[1]));
+    // Most die one after the other; a few are dropped where nothing can be counted.
+    let (first, deferred) = (list[0].clone(), list[200..210].to_vec());
+    drop(list);
+    mixed(&mut state, 5);
+    let drops = |(state, first, deferred): &mut (State, Option<Gc<Node>>, Vec<Gc<Node>>)| {
+        drop(first.take());
+        state.m.detach(|| deferred.drain(..).for_each(drop));
+        state.m.safepoint();
+    };
+    // A drop gives no errors, and what it could not note down would stay for ever.
+    let ends = ["managed::destroy_all", "managed::defer"];
+    let check = |(state, ..): (State, Option<Gc<Node>>, Vec<Gc<Node>>)| state.check();
+    refuse_each((state, Some(first), deferred), &ends, |_| {}, drops, check);
+}
+
+#[test]
+fn making_heaps_mutators_and_first_objects() {
+    let _alone = one_at_a_time();
+    let make = |made: &mut bool| {
+        let heap = builder().build().expect("a heap");
+        heap.on_unraisable(|_| {});
+        let m = heap.attach();
+        let cell = m.alloc(GcCell::new(0));
+        drop(Gc::downgrade(&cell, &m));
+        *made = true;
+    };
+    // All of it gives no error, as nothing of std does that makes one thing: an `Arc`, a `Box`, the entry of a map.
+    let ends = [
+        "HeapBuilder",
+        "ModelHeap<M>::build",
+        "?Space::reserve",
+        "Space::put",
+        "Core<M>::new",
+        "Heap::on_unraisable",
+        "safepoint::Coordinator<T>",
+        "current::watcher::watch",
+        "ModelMutator<M>::attach_unchecked",
+        "ModelMutator<M> as core::ops::drop::Drop>::drop",
+        "arena::boxed",
+        "TypeRegistry::new",
+        "TypeRegistry::index_of",
+        "WeakTable",
+        "heap::teardown",
+    ];
+    refuse_each(false, &ends, |_| {}, make, |made| assert!(made));
+}

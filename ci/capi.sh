@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # The C ABI as a C programmer meets it: the header alone under several compilers' strictest settings, the guide's
-# smallest program, the object system with its threads, the same under valgrind, and linking through pkg-config with the shared library.
+# smallest program, the object system with its threads, both under valgrind, and linking through pkg-config with the shared library.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -57,11 +57,26 @@ STANDSTILL_CHECKED=1 timeout --kill-after=5 120 "$out/objects" 4
 if command -v valgrind >/dev/null; then
     # One thread at a time there: few rounds. The heap's own cells are no malloc blocks to it, so what it judges is the
     # rest; leaks of objects are the program's own to find.
-    timeout --kill-after=5 300 valgrind --quiet --error-exitcode=9 --leak-check=full \
-        --show-leak-kinds=definite --errors-for-leak-kinds=definite "$out/objects" 2 20
-    echo 'valgrind has nothing to say about the object system'
+    memcheck=(timeout --kill-after=5 300 valgrind --quiet --error-exitcode=9 --leak-check=full
+        --show-leak-kinds=definite --errors-for-leak-kinds=definite)
+    # With these options it must object to a leak, and to a word that is read before it was written.
+    printf '#include <stdlib.h>\nint main(void) { return malloc(40) == NULL; }\n' >"$out/leaks.c"
+    printf '#include <stdlib.h>\nint main(void) { volatile int *p = malloc(40); int i = *p == 7; free((void *)p); return i; }\n' \
+        >"$out/reads.c"
+    for planted in leaks reads; do
+        cc -g "$out/$planted.c" -o "$out/$planted"
+        "${memcheck[@]}" "$out/$planted" >/dev/null 2>&1 && status=0 || status=$?
+        [[ "$status" == 9 ]] || {
+            echo "valgrind does not see what $planted.c does wrong" >&2
+            exit 1
+        }
+    done
+    "${memcheck[@]}" "$out/minimal"
+    "${memcheck[@]}" "$out/objects" 2 20
+    STANDSTILL_CHECKED=1 "${memcheck[@]}" "$out/objects" 2 5
+    echo 'valgrind has nothing to say about the C examples'
 else
-    echo '!!!! SKIPPED: no valgrind to run the object system under !!!!' >&2
+    echo '!!!! SKIPPED: no valgrind to run the C examples under !!!!' >&2
 fi
 
 # The conformance tests once more with their C side under AddressSanitizer and UndefinedBehaviorSanitizer: handlers that do

@@ -6,8 +6,8 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 floors='
-0 sync event error notices
-1 header object collect::workers
+0 sync event error fallible notices stress
+1 header object collect::workers freed
 2 space arena tracked roots weak safepoint current
 3 mutator pacing model turn
 4 collect managed discard
@@ -27,13 +27,13 @@ managed heap: type tables are given the mutator as an opaque pointer, cast back 
 
 # package: files
 packages='
-crossbeam_deque: collect/mark
 crossbeam_utils: collect/mark safepoint
 dashmap: object weak
 loom: sync
 parking_lot: sync trace
 rayon: collect/workers
 rustix: space
+shuttle: sync
 tracing: event
 '
 
@@ -47,7 +47,7 @@ done < <(grep . <<<"$exceptions")
 
 # What a file says outside comments, and before its tests.
 code() {
-    sed -n '/^#\[cfg(all(test, not(loom)))\]$/,$d; s#^ *//.*##; p' "$1" | tr '\n' ' '
+    sed -n '/^#\[cfg(all(test, not(any(loom, shuttle))))\]$/,$d; s#^ *//.*##; p' "$1" | tr '\n' ' '
 }
 
 # The names that lib.rs exports, with their modules: `pub use gc::{AnyGc, Gc}`.

@@ -11,6 +11,9 @@
 //! free by a stranger -> the page's remote stack
 //! ```
 //!
+//! Where freed memory is watched (`freed`), magazines have no room at all: each cell is looked at on its way in and out,
+//! and the fast paths, which find nothing and no room, know nothing of it.
+//!
 //! # Invariants
 //!
 //! * A page is on exactly one of its class's two lists: `partial` while it has marks in its free bits,
@@ -23,10 +26,12 @@
 
 use std::ptr::NonNull;
 
+use crate::freed::Cell;
 use crate::space::{
     GRANULE, LOOK, PAGE_GRANULES, PAGE_HEADER, PAGE_SIZE, PageInfo, PageKind, PageList, Shape, Space,
     SpaceError,
 };
+use crate::stress::Stress;
 use crate::sync::Ordering;
 
 /// The largest small object: two to a page.
@@ -34,7 +39,7 @@ pub(crate) const SMALL_MAX: usize = (PAGE_SIZE - PAGE_HEADER) / 2 / GRANULE * GR
 /// Up to this size there is a class for each granule.
 const FINE_MAX: usize = if SMALL_MAX < 512 { SMALL_MAX } else { 512 };
 /// Cells in a full magazine.
-const MAGAZINE: usize = if cfg!(all(test, loom)) { 2 } else { 64 };
+const MAGAZINE: usize = if cfg!(all(test, any(loom, shuttle))) { 2 } else { 64 };
 
 /// How many classes there are.
 pub(crate) const CLASSES: usize = sizes(&mut [0; 128]);
@@ -133,6 +138,11 @@ pub(crate) const fn class_for(size: usize, align: usize) -> Option<u8> {
     None
 }
 
+/// The layout of a class's pages.
+pub(crate) const fn shape_of(class: u8) -> Shape {
+    SHAPES[class as usize]
+}
+
 /// Bytes of a cell.
 #[inline]
 pub(crate) const fn class_size(class: u8) -> usize {
@@ -221,10 +231,17 @@ fn boxed<T>(element: impl FnMut(usize) -> T) -> Box<[T; CLASSES]> {
 }
 
 impl Arena {
+    /// An arena without pages, as one in a heap under no stress.
+    #[cfg(test)]
+    pub(crate) fn new(id: u32) -> Self {
+        Self::under(Stress::none(), id)
+    }
+
     /// An arena without pages. `id` is not 0 and no other living arena of the space has it. It may have been
     /// a retired arena's, if that retirement happened before this call.
-    pub(crate) fn new(id: u32) -> Self {
+    pub(crate) fn under(stress: Stress, id: u32) -> Self {
         assert_ne!(id, 0, "0 is nobody");
+        let most = if stress.watches_freed() { 0 } else { stress.shrink(MAGAZINE).max(2) };
         Self {
             id,
             objects: 0,
@@ -232,7 +249,7 @@ impl Arena {
             error: None,
             magazines: boxed(|class| Magazine {
                 len: 0,
-                capacity: (PAGE_SIZE / SIZES[class]).clamp(2, MAGAZINE) as u32,
+                capacity: (PAGE_SIZE / SIZES[class]).clamp(2, MAGAZINE).min(most) as u32,
                 cells: [NonNull::dangling(); _],
             }),
             pages: boxed(|_| Pages { partial: PageList::EMPTY, full: PageList::EMPTY, spare: None }),
@@ -300,12 +317,35 @@ impl Arena {
         let magazine = unsafe { self.magazines.get_unchecked_mut(usize::from(class)) };
         if magazine.is_full() {
             let half = magazine.capacity / 2;
+            if half == 0 {
+                // SAFETY: as the caller says.
+                return unsafe { self.free_watched(space, cell) };
+            }
             self.flush(space, class, half);
         }
         // SAFETY: as above.
         unsafe { self.magazines.get_unchecked_mut(usize::from(class)) }.push(cell);
         // Relaxed: see the field.
         page.young.store(1, Ordering::Relaxed);
+    }
+
+    /// As `free`, of a cell of a page of this arena, where freed memory is watched: what has been watched for long
+    /// enough is free.
+    #[cold]
+    #[inline(never)]
+    unsafe fn free_watched(&mut self, space: &Space, cell: NonNull<u8>) {
+        // SAFETY: as the caller says; what comes back is ours to free.
+        unsafe {
+            let Some(due) = space.bury(cell) else { return };
+            let page = space.page_of(due.as_ptr().addr());
+            if page.arena() == self.id {
+                let class = page.shape().class();
+                self.pages[usize::from(class)].mark(space, class, &[due]);
+                self.count(class, -1);
+            } else {
+                space.give_back(due);
+            }
+        }
     }
 
     /// As `free`, on a thread that has no arena.
@@ -315,12 +355,10 @@ impl Arena {
     /// As for `free`.
     #[cold]
     pub(crate) unsafe fn free_remote(space: &Space, cell: NonNull<u8>) {
-        let addr = cell.as_ptr().addr();
         // SAFETY: the cell lies on a page that was handed out, and is the caller's to free.
         unsafe {
-            match space.page_of(addr).shape().kind() {
-                PageKind::Large => space.release(space.page_index(addr) as u32),
-                _ => space.push_remote(cell),
+            if let Some(due) = space.bury(cell) {
+                space.give_back(due);
             }
         }
     }
@@ -347,6 +385,7 @@ impl Arena {
         align: usize,
     ) -> Result<NonNull<u8>, SpaceError> {
         let object = space.acquire_large(size, align).or_else(|_| {
+            space.end_quarantine();
             self.trim(space);
             space.sweep_abandoned();
             space.acquire_large(size, align)
@@ -368,6 +407,22 @@ impl Arena {
     pub(crate) fn take_refill_count(&mut self) -> (usize, usize) {
         let clamp = |count: isize| usize::try_from(count).unwrap_or(0);
         (clamp(std::mem::take(&mut self.objects)), clamp(std::mem::take(&mut self.bytes)))
+    }
+
+    /// Its id.
+    pub(crate) fn id(&self) -> u32 {
+        self.id
+    }
+
+    /// Calls `f` with each of its pages: the class, and whether it is on the list of those with free cells.
+    pub(crate) fn for_each_page(&self, space: &Space, mut f: impl FnMut(u8, bool, u32)) {
+        for (class, pages) in self.pages.iter().enumerate() {
+            // SAFETY: the pages are this arena's.
+            unsafe {
+                pages.partial.for_each(space, |page| f(class as u8, true, page));
+                pages.full.for_each(space, |page| f(class as u8, false, page));
+            }
+        }
     }
 
     /// Calls `f` with each cell that waits in a magazine: free, but due to be handed out without anybody
@@ -428,6 +483,10 @@ impl Arena {
         loop {
             self.fill(space, class);
             if let Some(cell) = self.magazines[usize::from(class)].pop() {
+                if let Some(freed) = space.freed() {
+                    // SAFETY: free until it is handed out, here.
+                    unsafe { freed.check_out(Cell { start: cell, bytes: class_size(class) }) };
+                }
                 return Some(cell);
             }
             if self.look_at_full(space, class) {
@@ -439,6 +498,7 @@ impl Arena {
                 Err(_) if !last_try => {
                     // Look everywhere before giving up: what strangers freed may be enough.
                     last_try = true;
+                    space.end_quarantine();
                     self.trim(space);
                     space.sweep_abandoned();
                 }
@@ -454,7 +514,8 @@ impl Arena {
     fn fill(&mut self, space: &Space, class: u8) {
         let (magazine, pages) =
             (&mut self.magazines[usize::from(class)], &mut self.pages[usize::from(class)]);
-        let capacity = magazine.capacity as usize;
+        // One without room has it for the one cell that `refill` takes out again.
+        let capacity = magazine.capacity.max(1) as usize;
         let (mut filled, mut drained) = (0, 0);
         while filled < capacity
             && let Some(page) = pages.partial.front()
@@ -482,7 +543,7 @@ impl Arena {
     /// Looks at some full pages, others each time, for one on which a stranger has freed something.
     fn look_at_full(&mut self, space: &Space, class: u8) -> bool {
         let pages = &mut self.pages[usize::from(class)];
-        for _ in 0..LOOK.min(pages.full.len()) {
+        for _ in 0..space.stress().shrink(LOOK).min(pages.full.len()) {
             // SAFETY: the pages are this arena's.
             unsafe {
                 let Some(page) = pages.full.pop_front(space) else { break };
@@ -504,13 +565,33 @@ impl Arena {
         let (magazine, pages) =
             (&mut self.magazines[usize::from(class)], &mut self.pages[usize::from(class)]);
         let (len, count) = (magazine.len as usize, count as usize);
-        let mut granules = magazine.cells[..count].iter().map(|cell| space.granule(cell.as_ptr().addr()));
+        // SAFETY: the cells of a magazine lie on pages of this arena, of the magazine's class, and are free.
+        unsafe { pages.mark(space, class, &magazine.cells[..count]) };
+        magazine.cells.copy_within(count..len, 0);
+        magazine.len = (len - count) as u32;
+        self.count(class, -(count as isize));
+    }
+
+    fn count(&mut self, class: u8, cells: isize) {
+        self.objects += cells;
+        self.bytes += cells * class_size(class) as isize;
+    }
+}
+
+impl Pages {
+    /// Marks free cells in the free bits of their pages, and files the pages accordingly.
+    ///
+    /// # Safety
+    ///
+    /// The cells are free, are in no other place, and lie on pages of the arena, of this class.
+    unsafe fn mark(&mut self, space: &Space, class: u8, cells: &[NonNull<u8>]) {
+        let mut granules = cells.iter().map(|cell| space.granule(cell.as_ptr().addr()));
         let mut next = granules.next();
         while let Some(granule) = next {
             let first = granule / PAGE_GRANULES * PAGE_GRANULES;
             let page = (first / PAGE_GRANULES) as u32;
             let mut marked = 0;
-            // SAFETY: the cells of a magazine lie on pages of this arena.
+            // SAFETY: the cells lie on pages of the arena.
             unsafe {
                 // Neighbours on the stack are mostly neighbours on a page.
                 space.free_bits(page, |bits| {
@@ -528,26 +609,16 @@ impl Arena {
                     owned.free
                 });
                 if free == marked {
-                    pages.full.remove(space, page);
-                    pages.partial.push_back(space, page);
+                    self.full.remove(space, page);
+                    self.partial.push_back(space, page);
                 }
                 if free as usize == SHAPES[usize::from(class)].cells() {
-                    pages.emptied(space, page);
+                    self.emptied(space, page);
                 }
             }
         }
-        magazine.cells.copy_within(count..len, 0);
-        magazine.len = (len - count) as u32;
-        self.count(class, -(count as isize));
     }
 
-    fn count(&mut self, class: u8, cells: isize) {
-        self.objects += cells;
-        self.bytes += cells * class_size(class) as isize;
-    }
-}
-
-impl Pages {
     /// Puts a page where it belongs.
     ///
     /// # Safety
@@ -619,7 +690,7 @@ unsafe fn take_cells(space: &Space, page: u32, out: &mut [NonNull<u8>]) -> usize
     taken
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(all(test, not(any(loom, shuttle))))]
 mod tests {
     use std::collections::HashSet;
     use std::sync::mpsc;

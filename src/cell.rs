@@ -171,9 +171,8 @@ impl<T: ?Sized> GcCell<T> {
         loop {
             match self.holder.compare_exchange_weak(0, m.id(), Ordering::Acquire, Ordering::Relaxed) {
                 Ok(_) => return,
-                Err(holder) => assert_ne!(
-                    holder,
-                    m.id(),
+                Err(holder) => assert!(
+                    holder != m.id(),
                     "this thread has locked this GcCell already; drop the first guard before locking again"
                 ),
             }

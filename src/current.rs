@@ -167,12 +167,12 @@ pub(super) use watcher::{unwatch, watch};
 
 /// Who wants to know that a thread ended while one of its participants did not.
 pub(super) trait Watched: Send + Sync {
-    #[cfg_attr(all(test, loom), expect(dead_code, reason = "nobody watches there"))]
+    #[cfg_attr(all(test, any(loom, shuttle)), expect(dead_code, reason = "nobody watches there"))]
     fn thread_ended(&self, id: u64);
 }
 
-/// The exit watcher. loom's threads have no end that could be watched from inside a model.
-#[cfg(not(all(test, loom)))]
+/// The exit watcher. A model's threads have no end that could be watched from inside.
+#[cfg(not(all(test, any(loom, shuttle))))]
 mod watcher {
     use std::cell::RefCell;
     use std::sync::Weak;
@@ -213,7 +213,7 @@ mod watcher {
     }
 }
 
-#[cfg(all(test, loom))]
+#[cfg(all(test, any(loom, shuttle)))]
 mod watcher {
     use std::sync::Weak;
 

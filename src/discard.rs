@@ -17,6 +17,7 @@ use std::mem::MaybeUninit;
 use crate::Trace;
 use crate::event;
 use crate::object::Object;
+use crate::stress::Stress;
 
 /// Words of the largest value that is kept: a `Vec` and one more.
 const WORDS: usize = 4;
@@ -94,9 +95,9 @@ pub(crate) struct Discard {
 }
 
 impl Discard {
-    /// So many objects are about to be cleared. In stress mode any number is worth it.
-    pub(crate) fn expect(&self, objects: usize, stress: bool) {
-        self.worthwhile.set(objects >= MANY || stress);
+    /// So many objects are about to be cleared. In stress any number is worth it.
+    pub(crate) fn expect(&self, objects: usize, stress: Stress) {
+        self.worthwhile.set(objects >= stress.shrink(MANY));
     }
 
     /// Calls `f`, which clears `object`.

@@ -6,6 +6,7 @@
 //! collection; allocation, counting and the safepoint poll emit nothing at all.
 
 use std::any::Any;
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, OnceLock};
@@ -42,7 +43,7 @@ pub struct CollectionReport {
     /// for a full one.
     pub generation: usize,
     /// Why the collection gave up, if it did: nothing was cleared then.
-    pub abandoned: Option<String>,
+    pub abandoned: Option<Cow<'static, str>>,
     /// Tracked objects in the pages that were looked at, frozen ones not counted.
     pub tracked: usize,
     /// Objects whose references were counted.
@@ -69,7 +70,8 @@ pub struct CollectionReport {
     pub stops: Vec<Duration>,
     /// From the request to the last thread's parking, the longer of the two.
     pub time_to_stop: Duration,
-    /// From the first step to the last, stops and finalizers included.
+    /// From the first step to the last, stops and finalizers included; of a collection that the heap started, also what the
+    /// program did while its garbage was cleared in pieces.
     pub duration: Duration,
     /// Threads that were allowed to count and mark, the collecting one included; 1: that one alone. Fewer
     /// have worked if the collection was over before the others could begin.
@@ -108,7 +110,8 @@ impl CollectionReport {
 pub enum CollectionEvent<'a> {
     /// A collection begins; the world is still running.
     Start(CollectionKind),
-    /// A collection is over; the world is running again, and another thread's collection may have begun.
+    /// A collection is over; the world is running. Of one that the heap started itself another thread may tell this than told of
+    /// the start.
     Stop(&'a CollectionReport),
 }
 
@@ -261,8 +264,10 @@ impl Hooks {
     }
 
     pub(crate) fn collection(&self, event: &CollectionEvent<'_>) {
-        let hooks = self.collection.lock().clone();
-        for hook in hooks {
+        // One at a time, as a list of them would take memory. None is ever taken out.
+        let registered = self.collection.lock().len();
+        for at in 0..registered {
+            let Some(hook) = self.collection.lock().get(at).cloned() else { break };
             if let Err(payload) = guarded(|| hook(event)) {
                 self.unraisable(During::CollectionCallback, "", panic_message(payload));
             }

@@ -68,6 +68,8 @@ const FLAGS: u32 = ONE - 1;
 
 /// The shared half turns immortal beyond this distance from zero.
 const SHARED_LIMIT: i32 = 1 << 26;
+/// How far threads may overshoot it, one each.
+const SLACK: i32 = 1 << 20;
 /// The local half of an object that has overflowed.
 const LOCAL_PINNED: u32 = 1 << 31;
 
@@ -406,6 +408,27 @@ impl Header {
         Some(local + i64::from(count_of(shared)))
     }
 
+    /// Looks at the header of a live object, the world being stopped, for what cannot be. `was_given` tells whether a
+    /// mutator ever had an id.
+    pub(crate) fn check(&self, was_given: impl FnOnce(u64) -> bool) -> Result<(), String> {
+        let owner = self.owner();
+        if owner != NOBODY && !was_given(owner) {
+            return Err(format!("its owner is #{owner}, and no thread ever had that id"));
+        }
+        // Relaxed: the stop orders.
+        let (local, shared) = (self.local.load(Ordering::Relaxed), self.shared.load(Ordering::Relaxed));
+        let in_range = local <= LOCAL_PINNED && count_of(shared).abs() <= SHARED_LIMIT + SLACK;
+        match self.count() {
+            Some(_) if !in_range => {
+                Err(format!("its counts are out of range: local {local}, shared {}", count_of(shared)))
+            }
+            Some(count) if count < 0 => Err(format!("it is alive with a count of {count}")),
+            // A sum of 0 is found out when the queue is emptied.
+            Some(0) if shared & QUEUED == 0 => Err("it is alive with a count of 0".to_owned()),
+            _ => Ok(()),
+        }
+    }
+
     /// The world is stopped: `owner` takes a reference, and the object with it. What others hold stays
     /// counted where it is, so the sum is right; clearing and dropping then run on the plain path, and
     /// a survivor is biased again.
@@ -468,6 +491,13 @@ impl Header {
         }
     }
 
+    /// Puts the counts of an object that nobody else knows yet where a model wants them: near their limits.
+    #[cfg(all(test, loom))]
+    pub(crate) fn preset(&self, local: u32, shared: i32) {
+        self.local.store(local, Ordering::Relaxed);
+        self.shared.store((shared as u32) << 4, Ordering::Relaxed);
+    }
+
     /// Says that a weak record exists, for good. The caller holds a reference; the flag stands before
     /// the first weak reference does, so the last drop cannot miss it.
     pub(crate) fn set_weak(&self) {
@@ -483,7 +513,7 @@ impl Header {
     }
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(all(test, not(any(loom, shuttle))))]
 mod tests {
     use super::*;
 

@@ -14,12 +14,16 @@ use crate::mutator::{Core, CoreConfig, Handle};
 use crate::object::Object;
 use crate::pacing::{Due, Pacing};
 use crate::roots::KnownRoots;
-use crate::safepoint::{ForkGuard, StopError};
+use crate::safepoint::{ForkGuard, StopError, lock};
 use crate::slice::GcSlice;
 use crate::space::{Space, SpaceConfig};
+use crate::stress::{Step, Stress, StressStats, maybe_yield};
 use crate::sync::Ordering;
 use crate::turn::Whose;
 use crate::{AnyGc, Trace};
+
+/// Objects below which one thread collects alone, where nobody says how many.
+const SERIAL_BELOW: usize = 50_000;
 
 /// How to build a heap. Made by [`Heap::builder`].
 #[derive(Clone, Debug)]
@@ -28,9 +32,9 @@ pub struct HeapBuilder {
     reserve: Option<usize>,
     limit: Option<usize>,
     workers: Option<usize>,
-    serial_below: usize,
+    serial_below: Option<usize>,
     pacing: Pacing,
-    stress: bool,
+    stress: Stress,
     slow_stop: Duration,
     checked: bool,
     slow_handler: Duration,
@@ -43,9 +47,9 @@ impl Default for HeapBuilder {
             reserve: None,
             limit: None,
             workers: None,
-            serial_below: 50_000,
+            serial_below: None,
             pacing: Pacing::default(),
-            stress: false,
+            stress: Stress::none(),
             slow_stop: Duration::from_secs(1),
             checked: match std::env::var("STANDSTILL_CHECKED") {
                 Ok(value) => value != "0",
@@ -82,7 +86,7 @@ impl HeapBuilder {
     /// Objects below which a collection is done by the collecting thread alone, since waking others costs
     /// more. Default: 50,000.
     pub fn serial_below(mut self, objects: usize) -> Self {
-        self.serial_below = objects;
+        self.serial_below = Some(objects);
         self
     }
 
@@ -92,10 +96,13 @@ impl HeapBuilder {
         self
     }
 
-    /// Stress mode, for tests: collect in full at every safepoint, and verify the heap before and after each
-    /// collection. Very slow.
-    pub fn stress(mut self, stress: bool) -> Self {
-        self.stress = stress;
+    /// Stress modes, for tests: see [`Stress`]. Very slow. `true` stands for a full collection at every safepoint, verified,
+    /// with small constants.
+    ///
+    /// The environment variable `STANDSTILL_STRESS` adds modes to those given here, for programs that cannot be changed; with
+    /// a word in it that is none, no heap is built.
+    pub fn stress(mut self, stress: impl Into<Stress>) -> Self {
+        self.stress = stress.into();
         self
     }
 
@@ -179,6 +186,7 @@ impl<M: ObjectModel> ModelHeap<M> {
         if builder.pacing.full_growth.is_nan() || builder.pacing.full_growth < 0.0 {
             return Err(BuildError::Setting("`Pacing::full_growth` is negative or not a number".into()));
         }
+        let stress = builder.stress.with_environment().map_err(|e| BuildError::Setting(e.to_string()))?;
         let space = Space::reserve(SpaceConfig { reserve: builder.reserve, limit: builder.limit })
             .map_err(|e| BuildError::Reserve { tried: e.asked, reason: e.to_string() })?;
         let core = Core::new(
@@ -186,8 +194,8 @@ impl<M: ObjectModel> ModelHeap<M> {
             model,
             CoreConfig {
                 name: builder.name,
-                stress: builder.stress,
-                serial_below: builder.serial_below,
+                stress,
+                serial_below: builder.serial_below.unwrap_or(stress.shrink(SERIAL_BELOW)),
                 workers,
                 slow_stop: builder.slow_stop,
                 pacing: builder.pacing,
@@ -235,11 +243,22 @@ impl<M: ObjectModel> ModelHeap<M> {
         self.0.core.roots.remove(key);
     }
 
+    /// What the heap's stress modes have done so far.
+    pub fn stress_stats(&self) -> StressStats {
+        let core = &self.0.core;
+        let mut stats = core.under.as_ref().map_or_else(StressStats::default, |strain| strain.stats());
+        if let Some(freed) = core.space.freed() {
+            freed.tell(&mut stats);
+        }
+        stats
+    }
+
     /// Figures about the heap. See [`HeapStats`].
     pub fn stats(&self) -> HeapStats {
         let core = &self.0.core;
-        let (live_objects, live_bytes) = core.live();
+        // First: it refuses a thread that holds a fork, which would wait for itself below.
         let coordinator = core.coordinator.stats();
+        let (live_objects, live_bytes) = core.live();
         HeapStats {
             live_objects,
             live_bytes,
@@ -287,16 +306,17 @@ impl<M: ObjectModel> ModelMutator<M> {
             return;
         }
         self.answer();
+        maybe_yield(&self.core().under, Step::Safepoint);
         self.park();
         // What was asked for while this thread was parked may not have been asked of it.
         self.model().attached(self);
         if self.take_collect() {
-            let stress = self.core().stress;
+            let stressed = self.core().under.as_ref().is_some_and(|strain| strain.collects_now());
             if self.core().turn.is_burying() {
                 self.bury_a_piece();
             }
             let what = match self.core().pace.due() {
-                _ if stress => Some(Collect::full()),
+                _ if stressed => Some(Collect::full()),
                 Due::Nothing => None,
                 Due::Young => Some(Collect::young()),
                 Due::Full => Some(Collect::full()),
@@ -313,7 +333,7 @@ impl<M: ObjectModel> ModelMutator<M> {
                     self.keep_pace();
                 }
             }
-            if stress {
+            if self.core().stress.collects() {
                 self.raise(crate::mutator::COLLECT);
             }
         }
@@ -324,7 +344,7 @@ impl<M: ObjectModel> ModelMutator<M> {
     fn bury_a_piece(&mut self) {
         let begun = Instant::now();
         // Models know no time.
-        if begun >= self.rest_until() || cfg!(all(test, loom)) {
+        if begun >= self.rest_until() || cfg!(all(test, any(loom, shuttle))) {
             if !clear::bury(self, Whose::Of(self.thread_id()), clear::PIECE) {
                 return;
             }
@@ -447,6 +467,11 @@ impl Heap {
             .unwrap_or_else(|error| panic!("{error}"))
     }
 
+    /// What the heap's stress modes have done so far.
+    pub fn stress_stats(&self) -> StressStats {
+        self.0.stress_stats()
+    }
+
     /// Figures about the heap.
     pub fn stats(&self) -> HeapStats {
         self.0.stats()
@@ -484,7 +509,7 @@ impl Heap {
         let object = Object::new(root.header().cast());
         assert!(
             self.core().space.contains(object.address()),
-            "`Heap::known_root` was given an object of another heap"
+            "`Heap::known_root` was given an object of another heap; name it to its own heap"
         );
         let names = Arc::clone(&self.core().roots);
         KnownRoot { key: names.add(object), names, _root: root }
@@ -782,7 +807,7 @@ impl Mutator {
 
     /// To be called right before `fork`: waits until no collection runs, stops the world, and keeps it so
     /// that the child finds the heap whole. Then the parent calls [`Fork::parent`], the child
-    /// [`Fork::child`].
+    /// [`Fork::child`]. In between, [`Heap::stats`] panics on this thread, which holds the lock of the heap's threads.
     ///
     /// # Errors
     ///
@@ -797,7 +822,8 @@ impl Mutator {
         match raw.prepare_fork() {
             Ok(guard) => {
                 let core = raw.core();
-                Ok(Fork { guard: Some(guard), turn: Some(core.turn.hold()), core })
+                let lists = Lists { _deferred: core.model.hold_deferred(), _arenas: core.arena_ids.lock() };
+                Ok(Fork { guard: Some(guard), lists: Some(lists), turn: Some(core.turn.hold()), core })
             }
             Err(error) => {
                 core.turn.give_back();
@@ -875,10 +901,18 @@ impl fmt::Debug for Mutator {
     }
 }
 
+/// What threads that are not attached may be in the middle of changing, when nobody keeps them from it: the child would wait
+/// for them for ever.
+struct Lists<'a> {
+    _deferred: lock::Guard<'a, managed::Deferred>,
+    _arenas: lock::Guard<'a, crate::mutator::ArenaIds>,
+}
+
 /// The world is stopped for a `fork`. Made by [`Mutator::prepare_fork`].
 #[must_use = "the world stays stopped until `parent` or `child` is called"]
 pub struct Fork<'a> {
     guard: Option<ForkGuard<'a, crate::mutator::Shared<Managed>>>,
+    lists: Option<Lists<'a>>,
     turn: Option<crate::safepoint::lock::Guard<'a, crate::turn::State>>,
     core: &'a managed::Core,
 }
@@ -890,6 +924,7 @@ impl Fork<'_> {
     /// In the child: this thread is the heap's only one. Objects of the others are nobody's now, and
     /// collected like any. The marking pool is started anew when it is needed.
     pub fn child(mut self) {
+        drop(self.lists.take());
         if let Some(guard) = self.guard.take() {
             self.core.workers.forget_pool();
             for ended in guard.child() {
@@ -903,6 +938,7 @@ impl Fork<'_> {
 
 impl Drop for Fork<'_> {
     fn drop(&mut self) {
+        drop(self.lists.take());
         drop(self.guard.take());
         if let Some(turn) = self.turn.take() {
             self.core.turn.let_go(turn);

@@ -31,7 +31,7 @@ pub(crate) fn walk(world: &World<'_, Managed>, mut f: impl FnMut(Object, &[usize
             f(object, tracer.edges());
         });
     })
-    .map_err(|abandoned| abandoned.reason)
+    .map_err(|abandoned| abandoned.reason.into_owned())
 }
 
 /// Fills `tracer` with what an object refers to.
@@ -150,6 +150,6 @@ impl Mutator {
     ///
     /// The first thing found.
     pub fn verify(&mut self) -> Result<(), String> {
-        self.stopped(|_, world| verify::check(world, Depth::Counts))
+        self.stopped(|_, world| verify::check(world, Depth::Complete))
     }
 }

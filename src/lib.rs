@@ -1,5 +1,5 @@
 #![doc = include_str!("../README.md")]
-#![cfg_attr(all(test, loom), allow(dead_code, unused_imports))]
+#![cfg_attr(all(test, any(loom, shuttle)), allow(dead_code, unused_imports))]
 
 #[cfg(not(all(unix, target_pointer_width = "64")))]
 compile_error!("standstill reserves large address ranges: it needs a 64-bit Unix");
@@ -12,6 +12,8 @@ mod discard;
 pub mod dynamic;
 mod error;
 mod event;
+mod fallible;
+mod freed;
 mod gc;
 mod header;
 mod heap;
@@ -28,6 +30,7 @@ pub mod services;
 mod slice;
 mod slot;
 mod space;
+mod stress;
 mod sync;
 mod trace;
 mod tracked;
@@ -46,8 +49,12 @@ pub use slice::{GcSlice, HeaderSlice};
 pub use slot::{AtomicGc, GcOnce};
 #[cfg(feature = "derive")]
 pub use standstill_derive::Trace;
+pub use stress::{ParseStressError, Stress, StressStats};
 pub use trace::Trace;
 
 #[cfg(all(test, loom))]
 #[path = "../loom_tests/mod.rs"]
 mod loom_tests;
+#[cfg(all(test, shuttle))]
+#[path = "../shuttle_tests/mod.rs"]
+mod shuttle_tests;

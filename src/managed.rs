@@ -55,9 +55,10 @@ use crate::model::{Found, ModelMutator, ObjectModel, Verdict, World};
 use crate::mutator;
 use crate::notices;
 use crate::object::{Object, Tracer, TypeInfo, TypeRegistry};
-use crate::safepoint::{Suspend, ThreadId, current, is_stopping, is_suspending};
+use crate::safepoint::{Suspend, ThreadId, current, is_stopping, is_suspending, lock};
 use crate::space::Space;
-use crate::sync::{AtomicBool, AtomicU64, AtomicUsize, Mutex, Ordering};
+use crate::stress::{Step, maybe_yield};
+use crate::sync::{AtomicBool, AtomicU64, AtomicUsize, Mutex, Ordering, const_thread_local};
 use crate::tracked;
 use crate::weak::{Target, Watcher, WeakTable};
 use crate::{Mutator, Trace};
@@ -80,8 +81,11 @@ pub(crate) type Raw = ModelMutator<Managed>;
 pub(crate) struct Managed {
     pub(crate) types: TypeRegistry,
     pub(crate) weak: WeakTable,
-    deferred: Mutex<Deferred>,
-    /// Whether the list has entries: what an attaching thread looks at.
+    /// A fork holds it, like the registry: unattached threads drop while one happens.
+    deferred: lock::Mutex<Deferred>,
+    /// What is dropped meanwhile by the thread that holds the stop, which may be the one that forks.
+    deferred_in_stop: Mutex<Vec<Target>>,
+    /// Whether one of the lists has entries: what an attaching thread looks at.
     has_deferred: AtomicBool,
     retired: Mutex<Vec<(u64, Target)>>,
     epoch: AtomicU64,
@@ -106,7 +110,7 @@ pub(crate) struct Managed {
 }
 
 #[derive(Debug, Default)]
-struct Deferred {
+pub(crate) struct Deferred {
     list: Vec<Target>,
     /// Attached threads have been asked to drain it.
     poked: bool,
@@ -131,6 +135,28 @@ pub(crate) struct Private {
     destroying: Cell<bool>,
     retired: RefCell<Vec<Target>>,
     discard: Discard,
+    /// Handlers of dynamic objects on the stack: C functions, through whose frames no panic may pass.
+    handlers: Cell<u32>,
+}
+
+impl Private {
+    /// Calls a handler of a dynamic object. Destructors that panic meanwhile are reported, for they would end the process.
+    pub(crate) fn in_handler<R>(&self, f: impl FnOnce() -> R) -> R {
+        struct Left<'a>(&'a Cell<u32>);
+        impl Drop for Left<'_> {
+            fn drop(&mut self) {
+                self.0.set(self.0.get() - 1);
+            }
+        }
+        self.handlers.set(self.handlers.get() + 1);
+        let _left = Left(&self.handlers);
+        f()
+    }
+
+    /// Whether a panic can go on to whoever dropped the reference.
+    fn may_unwind(&self) -> bool {
+        self.handlers.get() == 0 && !std::thread::panicking()
+    }
 }
 
 const TYPE_CACHE: usize = 64;
@@ -149,7 +175,8 @@ impl Managed {
         Self {
             types: TypeRegistry::new(),
             weak: WeakTable::default(),
-            deferred: Mutex::new(Deferred::default()),
+            deferred: lock::Mutex::new(Deferred::default()),
+            deferred_in_stop: Mutex::new(Vec::new()),
             has_deferred: AtomicBool::new(false),
             retired: Mutex::new(Vec::new()),
             epoch: AtomicU64::new(0),
@@ -227,6 +254,11 @@ impl Managed {
         for fault in notes {
             hooks.misuse(&fault);
         }
+    }
+
+    /// Keeps unattached threads away from the deferred list, for a fork.
+    pub(crate) fn hold_deferred(&self) -> lock::Guard<'_, Deferred> {
+        self.deferred.lock()
     }
 
     /// Whether the heap has been closed.
@@ -475,8 +507,8 @@ unsafe fn destroy_rest(m: &Raw, panic: Option<Panic>, on_panic: OnPanic) {
         unsafe { destroy_all(m, next, on_panic) };
     }
     match panic {
-        // A second panic while the thread unwinds would end the process.
-        Some(panic) if std::thread::panicking() => panic.report(&m.core().hooks),
+        // A second panic while the thread unwinds, or one through a C function, would end the process.
+        Some(panic) if !m.private().may_unwind() => panic.report(&m.core().hooks),
         Some(Panic { payload, .. }) => resume_unwind(payload),
         None => {}
     }
@@ -547,12 +579,14 @@ fn enqueue(m: &Raw, owner: u64, header: NonNull<Header>, on_panic: OnPanic) {
         }
         return;
     };
+    maybe_yield(&m.core().under, Step::Queue);
     coordinator.poke(id, MERGE);
     let mut dead = Vec::new();
     // One suspension at a time: a thread that holds one, of whatever coordinator, leaves it to the owner.
     if !is_suspending()
         && let Suspend::Suspended(owner) = coordinator.suspend(id)
     {
+        maybe_yield(&m.core().under, Step::Merge);
         merge_queue(&owner.local, &mut dead);
     }
     for target in dead {
@@ -591,6 +625,17 @@ unsafe fn defer(header: NonNull<Header>) {
         Arc::increment_strong_count(core);
         Arc::from_raw(core)
     };
+    maybe_yield(&core.under, Step::Defer);
+    // SAFETY: an object's page was handed out; the object is alive: this is its reference.
+    let bytes = unsafe { core.space.page_of(header.as_ptr() as usize) }.shape().cell_bytes();
+    // This thread may have locked the list and the registry, for a fork of this very heap. Collections and inspections drain
+    // the lists themselves when their stop is over; after a fork the next to drop, attach or answer sees to it.
+    if is_stopping() && Raw::is_attached_to(&core) {
+        core.model.deferred_in_stop.lock().push(Target(header));
+        core.pace.deferred(bytes);
+        core.model.has_deferred.store(true, Ordering::SeqCst);
+        return;
+    }
     let mut deferred = core.model.deferred.lock();
     if deferred.closed.is_some() {
         drop(deferred);
@@ -599,15 +644,10 @@ unsafe fn defer(header: NonNull<Header>) {
         return;
     }
     deferred.list.push(Target(header));
-    // SAFETY: an object's page was handed out; the object is alive, since nobody drains a locked list.
-    let shape = unsafe { core.space.page_of(header.as_ptr() as usize) }.shape();
-    core.pace.deferred(shape.cell_bytes());
+    core.pace.deferred(bytes);
     // SeqCst: against an attaching thread's load of it; see `Coordinator::poke_attached`.
     core.model.has_deferred.store(true, Ordering::SeqCst);
-    // This thread may have locked the registry, for a fork of this very heap. Collections and inspections drain
-    // the list themselves when their stop is over; after a fork the next to drop, attach or answer sees to it.
-    let mine = is_stopping() && Raw::is_attached_to(&core);
-    let poke = !mine && !std::mem::replace(&mut deferred.poked, true);
+    let poke = !std::mem::replace(&mut deferred.poked, true);
     drop(deferred);
     if poke {
         core.coordinator.poke_attached(DRAIN);
@@ -625,8 +665,10 @@ fn drain_deferred(m: &Raw) {
             deferred.poked = false;
             std::mem::take(&mut deferred.list)
         };
+        // After the flag: whoever has put something there since has raised it again.
+        let in_stop = std::mem::take(&mut *model.deferred_in_stop.lock());
         m.core().pace.drained();
-        for target in list {
+        for target in list.into_iter().chain(in_stop) {
             // SAFETY: the list owned the reference; this thread is attached to its heap.
             unsafe { drop_attached(m, target.0) };
         }
@@ -666,7 +708,7 @@ pub(crate) fn retire(m: &Raw, header: NonNull<Header>) {
     if buffer.len() == 1 {
         m.raise(QUIESCE);
     }
-    if buffer.len() >= RETIRE_BATCH {
+    if buffer.len() >= m.core().stress.shrink(RETIRE_BATCH) {
         drop(buffer);
         publish_retired(m);
     }
@@ -738,7 +780,7 @@ unsafe fn destroy_all(m: &Raw, header: NonNull<Header>, on_panic: OnPanic) {
     while let Some(header) = next {
         // SAFETY: as the caller says; those on the stack were put there for the same reason.
         if let Err(thrown) = unsafe { destroy(m, header) } {
-            if on_panic == OnPanic::PassOn && panic.is_none() && !std::thread::panicking() {
+            if on_panic == OnPanic::PassOn && panic.is_none() && private.may_unwind() {
                 panic = Some(thrown);
             } else {
                 thrown.report(&m.core().hooks);
@@ -884,6 +926,7 @@ unsafe fn finalize_dying(
 /// Kills the weak references of a dying object, and calls their callbacks.
 #[cold]
 fn announce_death(m: &Raw, header: NonNull<Header>) {
+    maybe_yield(&m.core().under, Step::Weak);
     for watcher in m.model().weak.died(header) {
         if let Some(weak_ref) = watcher.weak_ref.upgrade(m.id()) {
             call(Callback { weak_ref: Held(weak_ref), invoke: watcher.invoke }, m);
@@ -924,11 +967,11 @@ fn call(callback: Callback, m: &Raw) {
 /// A dead object, and what keeps its heap's memory.
 type InClosed = (Arc<Core>, Target);
 
-thread_local! {
+const_thread_local! {
     /// The stack of objects of closed heaps that wait for this thread to destroy them; null: it is not at it. The
     /// vector lies in the frame of the `drop_in_closed` that set this. A bare pointer, because it has no
     /// destructor: it can be used from the destructors of other thread-locals, which may drop references.
-    static CLOSED: Cell<*mut Vec<InClosed>> = const { Cell::new(std::ptr::null_mut()) };
+    static CLOSED: Cell<*mut Vec<InClosed>> = Cell::new(std::ptr::null_mut())
 }
 
 /// Drops a reference to an object of a closed heap. Nobody owns anything there: all mutators have ended.
@@ -944,7 +987,7 @@ unsafe fn drop_in_closed(core: &Arc<Core>, header: NonNull<Header>) {
     if !dead {
         return;
     }
-    let outer = CLOSED.get();
+    let outer = CLOSED.with(Cell::get);
     if !outer.is_null() {
         // SAFETY: set by a call of this function that is still going on, on this thread, and has its vector in
         // its frame; it uses the vector between destructions only, and this is inside one.
@@ -953,7 +996,7 @@ unsafe fn drop_in_closed(core: &Arc<Core>, header: NonNull<Header>) {
     }
     let mut stack: Vec<InClosed> = vec![(Arc::clone(core), Target(header))];
     let stack: *mut Vec<InClosed> = &raw mut stack;
-    CLOSED.set(stack);
+    CLOSED.with(|closed| closed.set(stack));
     let mut panic = None;
     // SAFETY: the vector is this frame's, and used through this pointer alone; nobody pushes while this pops.
     while let Some((core, Target(header))) = unsafe { (*stack).pop() } {
@@ -966,7 +1009,7 @@ unsafe fn drop_in_closed(core: &Arc<Core>, header: NonNull<Header>) {
             }
         }
     }
-    CLOSED.set(std::ptr::null_mut());
+    CLOSED.with(|closed| closed.set(std::ptr::null_mut()));
     if let Some(Panic { payload, .. }) = panic {
         resume_unwind(payload);
     }
@@ -1052,6 +1095,7 @@ unsafe impl ObjectModel for Managed {
             destroying: Cell::new(false),
             retired: RefCell::new(Vec::new()),
             discard: Discard::default(),
+            handlers: Cell::new(0),
         }
     }
 
@@ -1253,6 +1297,24 @@ unsafe impl ObjectModel for Managed {
         unsafe { (self.info(header(object)).name)(header(object)) }
     }
 
+    unsafe fn check(&self, object: Object) -> Result<(), String> {
+        // SAFETY: alive, as the caller says; read as bare memory, whatever lies there.
+        let header = unsafe { header(object).as_ref() };
+        if self.types.find(header.type_index()).is_none() {
+            return Err(format!("its type is number {:#x}, and the heap has none", header.type_index()));
+        }
+        header.check(ThreadId::was_given)
+    }
+
+    fn last_type(&self, memory: NonNull<u8>) -> Option<&'static str> {
+        // SAFETY: a cell is larger than a header, any bytes are one, and the cell is the caller's.
+        let index = unsafe { memory.cast::<Header>().as_ref() }.type_index();
+        let info = self.types.find(index)?;
+        // A dynamic object's type may have gone before it.
+        // SAFETY: the names of other types are constants: the object is not looked at.
+        Some(if info.dealloc.is_some() { "dynamic object" } else { unsafe { (info.name)(memory.cast()) } })
+    }
+
     fn resumed(&self, m: &Raw) {
         self.tell_notes(&m.core().hooks);
         reap(m);
@@ -1266,6 +1328,7 @@ unsafe impl ObjectModel for Managed {
 
     fn answer(&self, requests: u32, m: &Raw) {
         if requests & MERGE != 0 {
+            maybe_yield(&m.core().under, Step::Merge);
             let mut dead = Vec::new();
             merge_queue(m.local(), &mut dead);
             for target in dead {

@@ -70,7 +70,8 @@ pub enum Verdict {
 ///    the world. (The mutator is passed as `&`, which cannot.)
 ///
 /// Methods that are given a [`World`] token run while the world is stopped, possibly on a thread of
-/// the collector's pool; the others on the collecting thread, attached, with the world running.
+/// the collector's pool; the others on the collecting thread, attached, with the world running. Garbage of a collection that the
+/// heap started itself is cleared and released by any attached thread, each object by one.
 pub unsafe trait ObjectModel: Sized + Send + Sync + 'static {
     /// What the model keeps for each mutator. Other threads read it, so it synchronises itself.
     type Local: Send + Sync + 'static;
@@ -118,13 +119,15 @@ pub unsafe trait ObjectModel: Sized + Send + Sync + 'static {
         let _ = (object, tracer);
     }
 
-    /// Adds a reference on behalf of the collecting thread `by`.
+    /// Adds a reference on behalf of the thread `by`: the collecting one, or another mutator that is parked now, and will most
+    /// likely be the one to release it.
     ///
     /// # Safety
     /// `object` is alive, and the world is stopped.
     unsafe fn hold(&self, object: Object, by: ThreadId);
 
-    /// Drops a reference that [`hold`](Self::hold) added, and destroys the object if it was the last.
+    /// Drops a reference that [`hold`](Self::hold) added, and destroys the object if it was the last. Mostly on the thread that
+    /// `hold` named, but any attached one may come to it first.
     ///
     /// # Safety
     /// The reference exists.
@@ -137,7 +140,7 @@ pub unsafe trait ObjectModel: Sized + Send + Sync + 'static {
     /// `object` is held.
     unsafe fn clear(&self, object: Object, m: &ModelMutator<Self>);
 
-    /// So many objects are about to be cleared.
+    /// Objects are about to be cleared by this thread, of so many in all.
     fn clearing(&self, m: &ModelMutator<Self>, objects: usize) {
         let _ = (m, objects);
     }
@@ -277,6 +280,27 @@ pub unsafe trait ObjectModel: Sized + Send + Sync + 'static {
     unsafe fn type_name(&self, object: Object) -> &'static str {
         let _ = object;
         "object"
+    }
+
+    /// Looks at what `object` itself keeps, a header, for what cannot be: asked when the heap is verified, before anything
+    /// else is asked of it.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    ///
+    /// # Safety
+    /// `object` is alive, and the world is stopped.
+    unsafe fn check(&self, object: Object) -> Result<(), String> {
+        let _ = object;
+        Ok(())
+    }
+
+    /// The name of the type of an object that has just been destroyed, if what is left of it still tells: for a report, should
+    /// somebody write there. The memory may never have been an object. Asked where [freed memory is
+    /// poisoned](crate::Stress::poison).
+    fn last_type(&self, memory: std::ptr::NonNull<u8>) -> Option<&'static str> {
+        let _ = memory;
+        None
     }
 
     /// After a stop in which everything was quiescent, the world running again.

@@ -41,10 +41,11 @@ use crate::object::Object;
 use crate::pacing::{Due, Pace};
 use crate::roots::KnownRoots;
 use crate::safepoint::{
-    self, Coordinator, ForkGuard, Participant, StopError, ThreadId, WorldStopped, current,
+    self, Coordinator, ForkGuard, Participant, StopError, ThreadId, WorldStopped, current, lock,
 };
 use crate::space::{Space, SpaceError};
-use crate::sync::{AtomicBool, AtomicUsize, Mutex, Ordering, UnsafeCell, const_thread_local};
+use crate::stress::{Step, Strain, Stress, Under, maybe_yield};
+use crate::sync::{AtomicBool, AtomicUsize, Ordering, UnsafeCell, const_thread_local};
 use crate::tracked::{self, State};
 use crate::turn::Turn;
 
@@ -64,13 +65,15 @@ pub(crate) struct Core<M: ObjectModel> {
     pub(crate) workers: Workers,
     pub(crate) roots: Arc<KnownRoots>,
     pub(crate) name: String,
-    /// Collect at every safepoint, verify around every collection.
-    pub(crate) stress: bool,
+    /// The stress modes, and what they do.
+    pub(crate) stress: Stress,
+    pub(crate) under: Under,
     /// Objects below which one thread counts and marks alone.
     pub(crate) serial_below: usize,
     pub(crate) turn: Turn,
     pub(crate) totals: Totals,
-    arena_ids: Mutex<ArenaIds>,
+    /// A fork holds it: threads that attach, or have just left, take it.
+    pub(crate) arena_ids: lock::Mutex<ArenaIds>,
 }
 
 impl<M: ObjectModel> fmt::Debug for Core<M> {
@@ -83,7 +86,7 @@ impl<M: ObjectModel> fmt::Debug for Core<M> {
 #[derive(Debug)]
 pub(crate) struct CoreConfig {
     pub(crate) name: String,
-    pub(crate) stress: bool,
+    pub(crate) stress: Stress,
     pub(crate) serial_below: usize,
     pub(crate) workers: usize,
     pub(crate) slow_stop: Duration,
@@ -91,12 +94,16 @@ pub(crate) struct CoreConfig {
 }
 
 impl<M: ObjectModel> Core<M> {
-    pub(crate) fn new(space: Space, model: M, config: CoreConfig) -> Arc<Self> {
-        let coordinator = Coordinator::with_config(safepoint::Config {
-            slow_stop: config.slow_stop,
-            name: Some(config.name.clone()),
-            ..safepoint::Config::default()
-        });
+    pub(crate) fn new(mut space: Space, model: M, config: CoreConfig) -> Arc<Self> {
+        let under = Strain::new(config.stress);
+        let coordinator = Coordinator::under(
+            under.clone(),
+            safepoint::Config {
+                slow_stop: config.slow_stop,
+                name: Some(config.name.clone()),
+                ..safepoint::Config::default()
+            },
+        );
         let name = config.name.clone();
         coordinator.on_slow_stop(move |slow| {
             for straggler in &slow.stragglers {
@@ -111,6 +118,9 @@ impl<M: ObjectModel> Core<M> {
         Arc::new_cyclic(|weak: &std::sync::Weak<Self>| {
             // The word that leads from an object to its heap when no mutator is at hand.
             space.set_heap(weak.as_ptr().cast());
+            let core = weak.clone();
+            let name = move |dead| core.upgrade().and_then(|core| core.model.last_type(dead));
+            space.put_under(config.stress, under.clone(), Some(Box::new(name)));
             Self {
                 space,
                 model,
@@ -122,10 +132,11 @@ impl<M: ObjectModel> Core<M> {
                 roots: Arc::default(),
                 name: config.name,
                 stress: config.stress,
+                under,
                 serial_below: config.serial_below,
                 turn: Turn::new(),
                 totals: Totals::default(),
-                arena_ids: Mutex::new(ArenaIds::default()),
+                arena_ids: lock::Mutex::new(ArenaIds::default()),
             }
         })
     }
@@ -153,6 +164,8 @@ impl<M: ObjectModel> Core<M> {
         let (mut objects, mut bytes) = (0, 0);
         let states = self.space.states();
         for page in 0..states.len() / crate::space::PAGE_GRANULES {
+            // The caller need not be attached, so a stop does not wait for it, save for one page of this.
+            let _table = self.turn.table();
             let shape = self.space.page(page).shape();
             let size = match shape.kind() {
                 crate::space::PageKind::Small => shape.cell() * crate::space::GRANULE,
@@ -171,7 +184,7 @@ impl<M: ObjectModel> Core<M> {
 
 /// Ids for arenas: small, reused only after the arena that had one has retired.
 #[derive(Debug, Default)]
-struct ArenaIds {
+pub(crate) struct ArenaIds {
     free: Vec<u32>,
     last: u32,
 }
@@ -310,7 +323,7 @@ impl<M: ObjectModel> ModelMutator<M> {
             })
         };
         let shared = Shared {
-            arena: UnsafeCell::new(Arena::new(arena_id)),
+            arena: UnsafeCell::new(Arena::under(core.stress, arena_id)),
             arena_id,
             parked: AtomicBool::new(false),
             local: core.model.local(),
@@ -361,10 +374,19 @@ impl<M: ObjectModel> ModelMutator<M> {
     /// The thread has just been attached.
     fn arrive(&self) {
         HERE.with(|here| here.inner.set(self.inner.as_ptr().cast::<TypeId>()));
-        if self.core().stress {
-            self.inner().participant.raise(COLLECT);
+        if self.core().under.is_some() {
+            self.arrive_under_stress();
         }
         self.core().model.attached(self);
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn arrive_under_stress(&self) {
+        maybe_yield(&self.core().under, Step::Attach);
+        if self.core().stress.collects() {
+            self.inner().participant.raise(COLLECT);
+        }
     }
 
     /// The thread is about to be detached.
@@ -743,7 +765,11 @@ impl<M: ObjectModel> ModelMutator<M> {
                 self.0.arrive();
             }
         }
-        assert!(!self.is_lent(), "detach inside a destructor, finalizer or callback");
+        assert!(
+            !self.is_lent(),
+            "`Mutator::detach` inside a destructor, finalizer or callback: whoever called that relies on the \
+             attachment; detach when it has returned"
+        );
         self.step_out();
         let _reattach = Reattach(&*self, HERE.with(|here| here.detached.replace(true)));
         f()
@@ -778,7 +804,10 @@ impl<M: ObjectModel> ModelMutator<M> {
             if self.poll() & MODEL_REQUESTS != 0 {
                 self.answer();
             }
-            assert!(participant.detach(), "detach inside a traversal or a stop");
+            assert!(
+                participant.detach(),
+                "`Mutator::detach` inside a traversal or a stop of this thread; detach when that is over"
+            );
             // Somebody may have asked for something in between, and found this thread attached.
             if participant.poll_after_detach() & MODEL_REQUESTS == 0 {
                 return self.leave();

@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
 
 use dashmap::DashMap;
 
+use crate::fallible::NoMemory;
 use crate::header::{Header, TYPE_BITS};
 use crate::sync::const_thread_local;
 
@@ -61,6 +62,10 @@ pub struct Tracer {
     /// Start and size of the value being traversed.
     object: (usize, usize),
     unreadable: u32,
+    /// Whether a collection uses it, which can do without an object's edges. Who inspects cannot.
+    may_lose: bool,
+    /// There was no room for some address.
+    lost: bool,
     /// Whether what handlers of dynamic types visit is looked up first.
     pub(crate) doubting: bool,
     /// Whether the time that handlers of dynamic types take is looked at.
@@ -86,10 +91,19 @@ impl Tracer {
             len,
             object: (0, 0),
             unreadable: 0,
+            may_lose: false,
+            lost: false,
             doubting: false,
             timing: false,
             local: PhantomData,
         }
+    }
+
+    /// A tracer that forgets what it has no memory for, and says so: see [`take_unreadable`](Self::take_unreadable).
+    pub(crate) fn for_collection(base: usize, len: usize) -> Self {
+        let mut tracer = Self::new(base, len);
+        tracer.may_lose = true;
+        tracer
     }
 
     /// Reports a reference by the address of its target. References to other heaps are not this
@@ -112,8 +126,8 @@ impl Tracer {
     #[inline(always)]
     pub(crate) fn edges_to<H>(&mut self, handles: &[H], address: impl Fn(&H) -> usize) {
         // SAFETY: both point into the room, or one past it.
-        if handles.len() > unsafe { self.end.offset_from_unsigned(self.next) } {
-            self.grow(handles.len());
+        if handles.len() > unsafe { self.end.offset_from_unsigned(self.next) } && !self.grow(handles.len()) {
+            return;
         }
         let (base, len) = (self.base, self.len);
         let mut next = self.next;
@@ -133,23 +147,31 @@ impl Tracer {
     #[cold]
     #[inline(never)]
     fn grow_and_add(&mut self, address: usize) {
-        self.grow(1);
-        self.edge(address);
+        if self.grow(1) {
+            self.edge(address);
+        }
     }
 
-    /// Makes room for `more` addresses.
+    /// Makes room for `more` addresses; `false`: there is no memory, and the object counts as unreadable.
     #[cold]
     #[inline(never)]
-    fn grow(&mut self, more: usize) {
+    fn grow(&mut self, more: usize) -> bool {
         let len = self.edges().len();
+        let more = more.max(ROOM);
         // SAFETY: so many elements have been written. None is counted again after the move.
         unsafe {
             self.room.set_len(len);
-            self.room.reserve(more.max(ROOM));
+            if !self.may_lose {
+                self.room.reserve(more);
+            } else if self.room.try_reserve(more).is_err() {
+                self.lost = true;
+                self.unreadable();
+            }
             self.room.set_len(0);
             self.next = self.room.as_mut_ptr().add(len);
             self.end = self.room.as_mut_ptr().add(self.room.capacity());
         }
+        !self.lost
     }
 
     /// Reports a reference to an object of a hand-made [`ObjectModel`](crate::model::ObjectModel).
@@ -209,6 +231,11 @@ impl Tracer {
         }
         self.unreadable = 0;
         true
+    }
+
+    /// An error if, since the tracer was made, there was no memory for what some object refers to.
+    pub(crate) fn lost_nothing(&self) -> Result<(), NoMemory> {
+        if self.lost { Err(NoMemory) } else { Ok(()) }
     }
 
     /// The addresses visited.
@@ -414,6 +441,12 @@ impl TypeRegistry {
         self.indirect.load(Ordering::Relaxed)
     }
 
+    /// The type with this index, if there is one.
+    pub(crate) fn find(&self, index: u32) -> Option<&'static TypeInfo> {
+        // Relaxed: for reports, of what was registered long ago.
+        (index < self.next.load(Ordering::Relaxed)).then(|| self.get(index))
+    }
+
     /// The type with this index.
     #[inline(always)]
     pub(crate) fn get(&self, index: u32) -> &'static TypeInfo {
@@ -443,7 +476,7 @@ impl fmt::Debug for TypeRegistry {
     }
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(all(test, not(any(loom, shuttle))))]
 mod tests {
     use super::*;
 

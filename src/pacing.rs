@@ -458,7 +458,7 @@ fn ask(source: &MemorySource) -> Option<usize> {
     })
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(all(test, not(any(loom, shuttle))))]
 mod tests {
     use super::*;
 

@@ -6,6 +6,7 @@
 
 use std::collections::HashMap;
 
+use crate::fallible::{self, NoMemory};
 use crate::object::Object;
 use crate::sync::Mutex;
 
@@ -38,7 +39,7 @@ impl KnownRoots {
     }
 
     /// The objects named now.
-    pub(crate) fn list(&self) -> Vec<Object> {
-        self.0.lock().by_key.values().copied().collect()
+    pub(crate) fn list(&self) -> Result<Vec<Object>, NoMemory> {
+        fallible::collect(self.0.lock().by_key.values().copied())
     }
 }

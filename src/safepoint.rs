@@ -53,6 +53,7 @@ use std::time::{Duration, Instant};
 
 use crossbeam_utils::CachePadded;
 
+use crate::stress::{Step, Under, maybe_yield};
 use crate::sync::{AtomicBool, AtomicU32, AtomicUsize, Ordering, dekker_fence, spin_loop};
 
 #[path = "current.rs"]
@@ -80,6 +81,11 @@ const ENDED: u32 = 4;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ThreadId(NonZeroU64);
 
+/// The last id that was given. The one static beside the thread-locals: ids must differ between coordinators,
+/// because the `current` word does not say which one it speaks of. std's atomic under loom too: its own cannot live
+/// in a static, and no ordering is needed for numbers to differ.
+static LAST: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(0);
+
 impl ThreadId {
     /// The largest id there is: 2^40 - 2.
     pub const MAX: u64 = (1 << 40) - 2;
@@ -95,11 +101,12 @@ impl ThreadId {
         if id > Self::MAX { None } else { NonZeroU64::new(id).map(Self) }
     }
 
+    /// Whether an id with this number was ever given.
+    pub(crate) fn was_given(id: u64) -> bool {
+        id != 0 && id <= LAST.load(std::sync::atomic::Ordering::Relaxed)
+    }
+
     fn next() -> Self {
-        // The one static beside the thread-locals: ids must differ between coordinators, because
-        // the `current` word does not say which one it speaks of. std's atomic under loom too: its
-        // own cannot live in a static, and no ordering is needed for numbers to differ.
-        static LAST: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(0);
         let id = LAST.fetch_add(1, std::sync::atomic::Ordering::Relaxed) + 1;
         assert!(id <= Self::MAX, "no thread ids are left");
         Self(NonZeroU64::new(id).expect("counted from 1"))
@@ -197,6 +204,9 @@ struct Registry<T> {
     at_gate: usize,
     orphans: usize,
     slow_stop: Vec<SlowStopCallback>,
+    /// Room for a list of all threads, and for all of them in the queue: made when they register, so that a stop takes
+    /// no memory. Taken while the list is in use.
+    room: Vec<Arc<Record<T>>>,
     stops: u64,
     failed_stops: u64,
     time_to_stop: Duration,
@@ -272,6 +282,7 @@ pub struct Coordinator<T = ()> {
     slow_stop: Duration,
     spin: u32,
     name: Option<String>,
+    under: Under,
 }
 
 impl<T: Send + Sync + 'static> Coordinator<T> {
@@ -282,7 +293,13 @@ impl<T: Send + Sync + 'static> Coordinator<T> {
 
     /// A coordinator without threads.
     pub fn with_config(config: Config) -> Arc<Self> {
-        let alone = cfg!(all(test, loom)) || std::thread::available_parallelism().is_ok_and(|n| n.get() == 1);
+        Self::under(None, config)
+    }
+
+    /// As [`with_config`](Self::with_config), of a heap that may be under stress.
+    pub(crate) fn under(under: Under, config: Config) -> Arc<Self> {
+        let alone = cfg!(all(test, any(loom, shuttle)))
+            || std::thread::available_parallelism().is_ok_and(|n| n.get() == 1);
         Arc::new(Self {
             stop: CachePadded::new(AtomicBool::new(false)),
             pending: CachePadded::new(AtomicUsize::new(0)),
@@ -295,6 +312,7 @@ impl<T: Send + Sync + 'static> Coordinator<T> {
                 at_gate: 0,
                 orphans: 0,
                 slow_stop: Vec::new(),
+                room: Vec::new(),
                 stops: 0,
                 failed_stops: 0,
                 time_to_stop: Duration::ZERO,
@@ -306,6 +324,7 @@ impl<T: Send + Sync + 'static> Coordinator<T> {
             slow_stop: config.slow_stop,
             spin: if alone { 0 } else { config.spin },
             name: config.name,
+            under,
         })
     }
 
@@ -324,6 +343,10 @@ impl<T: Send + Sync + 'static> Coordinator<T> {
                 data,
             });
             registry.entries.push(Entry { record: record.clone(), counted: false, orphaned: false });
+            let threads = registry.entries.len();
+            registry.room.reserve(threads);
+            let waiting = registry.queue.len();
+            registry.queue.reserve(threads - waiting.min(threads));
             record
         };
         let weak = Arc::downgrade(self);
@@ -407,7 +430,10 @@ impl<T> Coordinator<T> {
     /// When this thread keeps another one suspended already: two threads that do so could wait for
     /// one another.
     pub fn suspend(&self, id: ThreadId) -> Suspend<'_, T> {
-        assert_eq!(current::suspended(), 0, "a thread suspends one other at a time");
+        assert!(
+            current::suspended() == 0,
+            "this thread keeps another one suspended, and a thread suspends one at a time; drop that guard first"
+        );
         let me = NonZeroU64::new(current::attached_as()).map(ThreadId);
         let mut registry = self.registry.lock();
         loop {
@@ -428,6 +454,7 @@ impl<T> Coordinator<T> {
                         self.count(&mut registry.entries[at]);
                     }
                     current::set_suspended(id.get());
+                    maybe_yield(&self.under, Step::Suspend);
                     return Suspend::Suspended(Suspended {
                         coordinator: self,
                         record,
@@ -467,8 +494,8 @@ impl<T> Coordinator<T> {
 
     /// To be called before `fork`: stops the world and keeps the registry locked, so that the child
     /// finds both whole. Afterwards the parent calls [`ForkGuard::parent`], the child
-    /// [`ForkGuard::child`]. Between the two, this thread must not call this coordinator: it holds
-    /// its lock.
+    /// [`ForkGuard::child`]. Between the two, this thread holds the coordinator's lock: should it call
+    /// the coordinator, that panics.
     ///
     /// # Errors
     ///
@@ -478,7 +505,7 @@ impl<T> Coordinator<T> {
             return Err(StopError::NotAttached);
         }
         let world = by.stop()?;
-        Ok(ForkGuard { registry: self.registry.lock(), world })
+        Ok(ForkGuard { registry: self.registry.lock(), _kept: lock::keep(&self.registry), world })
     }
 
     /// The thread's state is `DETACHED` or `ENDED` now: if a stop waits for it, one less to wait for.
@@ -567,8 +594,10 @@ impl<T> Coordinator<T> {
     /// The beginning of a stop: from here on nobody attaches, and who is attached will come.
     fn begin(&self, registry: &mut Registry<T>, requester: ThreadId) {
         registry.stopper = Some(requester);
-        // The requester's store, then its loads of the states. See the module's `Orderings`.
+        // The requester's store, then its loads of the states. See the module's `Orderings`. Nobody reads through `true`:
+        // who finds it takes the lock.
         self.stop.store(true, Ordering::SeqCst);
+        maybe_yield(&self.under, Step::Stop);
         dekker_fence();
         for entry in &mut registry.entries {
             if entry.record.state() != DETACHED && entry.record.id != requester {
@@ -591,6 +620,7 @@ impl<T> Coordinator<T> {
 
     /// The end of a stop, complete or not.
     fn end(&self, registry: &mut Registry<T>) {
+        maybe_yield(&self.under, Step::Resume);
         if self.pending.swap(0, Ordering::Relaxed) != 0 {
             for entry in registry.entries.iter_mut().filter(|e| e.counted) {
                 entry.counted = false;
@@ -763,6 +793,7 @@ impl<T> Participant<T> {
 
     #[cold]
     fn detached_in_a_stop(&self) {
+        maybe_yield(&self.coordinator.under, Step::Detach);
         let mut registry = self.coordinator.registry.lock();
         // Somebody may have suspended it by now: then the stop waits for that, and the guard acknowledges.
         if self.record.state() == DETACHED
@@ -827,6 +858,7 @@ impl<T> Participant<T> {
 
     #[cold]
     fn park_slow(&self) {
+        maybe_yield(&self.coordinator.under, Step::Safepoint);
         let mut registry = self.coordinator.registry.lock();
         if registry.stopper.is_some() {
             self.coordinator.step_out(&mut registry, &self.record);
@@ -868,6 +900,7 @@ impl<T> Participant<T> {
         current::hold(current::STOPPING);
         match coordinator.await_arrivals(begun) {
             Ok(time_to_stop) => {
+                maybe_yield(&coordinator.under, Step::Stop);
                 Ok(WorldStopped { coordinator, requester: id, time_to_stop, not_send: PhantomData })
             }
             Err(gone) => {
@@ -1007,10 +1040,18 @@ impl<T> WorldStopped<'_, T> {
     /// Calls `f` with every registered thread: parked, detached, and the requester itself. Threads
     /// that are born meanwhile may be missed, threads that end meanwhile included.
     pub fn threads(&self, mut f: impl FnMut(ThreadId, &T)) {
-        let records: Vec<_> =
-            self.coordinator.registry.lock().entries.iter().map(|e| e.record.clone()).collect();
-        for record in records {
+        let mut records = {
+            let registry = &mut *self.coordinator.registry.lock();
+            let mut room = std::mem::take(&mut registry.room);
+            room.extend(registry.entries.iter().map(|e| e.record.clone()));
+            room
+        };
+        for record in records.drain(..) {
             f(record.id, &record.data);
+        }
+        let room = &mut self.coordinator.registry.lock().room;
+        if room.capacity() < records.capacity() {
+            *room = records;
         }
     }
 }
@@ -1105,6 +1146,7 @@ impl<T> fmt::Debug for Suspended<'_, T> {
 pub struct ForkGuard<'a, T> {
     // In this order: the lock is let go before the world is.
     registry: Guard<'a, Registry<T>>,
+    _kept: lock::Kept,
     world: WorldStopped<'a, T>,
 }
 
@@ -1247,9 +1289,11 @@ impl AttachError {
 impl fmt::Display for AttachError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::AlreadyAttached => "this thread is attached already",
-            Self::Traversing => "this thread is inside a traversal",
-            Self::Suspending => "this thread keeps another one suspended",
+            Self::AlreadyAttached => {
+                "this thread is attached already, here or elsewhere; detach it there first"
+            }
+            Self::Traversing => "this thread is inside a traversal; attach when its guard has been dropped",
+            Self::Suspending => "this thread keeps another one suspended; drop that guard first",
             Self::ThreadEnding => "this thread is ending",
         })
     }
@@ -1279,9 +1323,14 @@ pub enum StopError {
 impl fmt::Display for StopError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Nested => f.write_str("this thread has stopped the world already"),
-            Self::NotAttached => f.write_str("this thread is not attached"),
-            Self::NoSafepoint => f.write_str("this thread must not reach a safepoint now"),
+            Self::Nested => f.write_str("this thread has stopped the world already; let it run again first"),
+            Self::NotAttached => {
+                f.write_str("this thread is not attached to this coordinator; attach it first")
+            }
+            Self::NoSafepoint => f.write_str(
+                "this thread must not reach a safepoint now: it is inside a destructor, finalizer, callback, \
+                 traversal or suspension; do this when that has returned",
+            ),
             Self::ThreadGone { name, id } => {
                 let name = name.as_deref().unwrap_or("without a name");
                 write!(f, "thread {id} ({name}) has ended attached: its participant was leaked")
@@ -1295,12 +1344,19 @@ impl std::error::Error for StopError {}
 /// Locks that a fork must find whole, and what is waited for with them: std's, not `parking_lot`'s. A
 /// `parking_lot` lock keeps its waiters in a table of the process, and hands itself over to the
 /// first of them: in the child that is a thread which does not exist. std's is one futex word.
-#[cfg(not(all(test, loom)))]
+#[cfg(not(all(test, any(loom, shuttle))))]
 pub(crate) mod lock {
-    use std::sync::PoisonError;
+    use std::cell::Cell;
+    use std::ptr;
+    use std::sync::{PoisonError, TryLockError};
     use std::time::Duration;
 
     pub(crate) use std::sync::MutexGuard as Guard;
+
+    thread_local! {
+        /// The lock that this thread keeps through a fork, by its address; null: none.
+        static KEPT: Cell<*const ()> = const { Cell::new(ptr::null()) };
+    }
 
     #[derive(Debug)]
     pub(crate) struct Mutex<T>(std::sync::Mutex<T>);
@@ -1311,7 +1367,39 @@ pub(crate) mod lock {
         }
 
         pub(crate) fn lock(&self) -> Guard<'_, T> {
+            match self.0.try_lock() {
+                Ok(guard) => guard,
+                Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+                Err(TryLockError::WouldBlock) => self.wait(),
+            }
+        }
+
+        #[cold]
+        fn wait(&self) -> Guard<'_, T> {
+            // Waiting for oneself would be for ever.
+            assert!(
+                KEPT.get() != ptr::from_ref(self).cast(),
+                "this thread has stopped the world for a fork, and keeps the lock of its threads; call `parent` or \
+                 `child` of the fork first"
+            );
             self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        }
+    }
+
+    /// Says that this thread, which has the lock, keeps it through a fork: should it want it once more, it panics,
+    /// and does not wait for itself.
+    pub(crate) fn keep<T>(mutex: &Mutex<T>) -> Kept {
+        KEPT.set(ptr::from_ref(mutex).cast());
+        Kept(())
+    }
+
+    /// See [`keep`].
+    #[derive(Debug)]
+    pub(crate) struct Kept(());
+
+    impl Drop for Kept {
+        fn drop(&mut self) {
+            KEPT.set(ptr::null());
         }
     }
 
@@ -1343,11 +1431,19 @@ pub(crate) mod lock {
     }
 }
 
-#[cfg(all(test, loom))]
+#[cfg(all(test, any(loom, shuttle)))]
 pub(crate) mod lock {
     use std::time::Duration;
 
     pub(crate) use crate::sync::{Mutex, MutexGuard as Guard};
+
+    /// No model forks.
+    pub(crate) fn keep<T>(_: &Mutex<T>) -> Kept {
+        Kept(())
+    }
+
+    #[derive(Debug)]
+    pub(crate) struct Kept(());
 
     #[derive(Debug)]
     pub(crate) struct Condvar(crate::sync::Condvar);

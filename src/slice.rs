@@ -7,13 +7,15 @@
 //! The handle is one word: the length lies in the object, and the wide reference is made on access.
 
 use std::alloc::Layout;
-use std::any::TypeId;
+use std::any::{TypeId, type_name};
 use std::fmt;
 use std::marker::PhantomData;
 use std::mem::ManuallyDrop;
+use std::panic::resume_unwind;
 use std::ptr::NonNull;
 
 use crate::error::AllocError;
+use crate::event::{self, During};
 use crate::gc::{AnyGc, check, offset};
 use crate::header::Header;
 use crate::managed::{self, Raw, drop_reference, object};
@@ -86,8 +88,24 @@ impl<H: Trace, T: Trace> Sliced<H, T> {
         // SAFETY: as in `traverse`; `m` is a mutator.
         let (value, m) = unsafe { (Self::value(start).as_ref(), managed::mutator(m)) };
         value.header.clear(m);
-        if T::TRACKED {
-            value.items.iter().for_each(|item| item.clear(m));
+        if !T::TRACKED {
+            return;
+        }
+        // All of them, also when what was in one panics as it is dropped: the first such panic goes on, later.
+        let mut items = value.items.iter();
+        let mut first = None;
+        while let Err(payload) = event::guarded(|| items.by_ref().for_each(|item| item.clear(m))) {
+            match first {
+                None => first = Some(payload),
+                Some(_) => m.raw().core().hooks.unraisable(
+                    During::Clear,
+                    type_name::<Self>(),
+                    event::panic_message(payload),
+                ),
+            }
+        }
+        if let Some(payload) = first {
+            resume_unwind(payload);
         }
     }
 

@@ -25,8 +25,8 @@
 //!
 //! # Invariants
 //!
-//! * A cell is in exactly one place: in use, in its owner's magazine, on its page's remote stack, or
-//!   marked in the free bits. [`Owned::free`] counts the marks. So a page whose marks equal its
+//! * A cell is in exactly one place: in use, in its owner's magazine, on its page's remote stack, in
+//!   quarantine (`freed`), or marked in the free bits. [`Owned::free`] counts the marks. So a page whose marks equal its
 //!   cells has nothing on its remote stack, and nobody can be about to push there.
 //! * An arena gives a page away (to the pool, or abandons it) only when no magazine holds a cell of it.
 //! * Pages below the high-water mark have their table entries accessible for ever; what a released
@@ -38,6 +38,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::ptr::NonNull;
 
+use crate::freed::{Cell, Freed, Namer};
+use crate::stress::{Step, Stress, Under, maybe_yield};
 use crate::sync::{AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Mutex, MutexGuard, Ordering, UnsafeCell};
 
 /// The unit of addresses: every cell starts on one and has its bytes in the side tables.
@@ -46,8 +48,15 @@ pub(crate) const GRANULE: usize = 1 << GRANULE_SHIFT;
 pub(crate) const GRANULE_SHIFT: u32 = 5;
 /// The unit of ownership: one size class, one owner.
 pub(crate) const PAGE_SIZE: usize = 1 << PAGE_SHIFT;
-/// The shift that turns an offset into a page index. Tiny under loom, which pays for each table byte.
-pub(crate) const PAGE_SHIFT: u32 = if cfg!(all(test, loom)) { 9 } else { 16 };
+/// The shift that turns an offset into a page index. Tiny under loom, which pays for each table byte, and
+/// small under shuttle, whose heaps are.
+pub(crate) const PAGE_SHIFT: u32 = if cfg!(all(test, loom)) {
+    9
+} else if cfg!(all(test, shuttle)) {
+    12
+} else {
+    16
+};
 /// Bytes at the start of each page (or run of pages) that no cell uses: the heap word, and the rest
 /// of its cache line so that cells keep their alignment.
 pub(crate) const PAGE_HEADER: usize = 64;
@@ -59,7 +68,7 @@ pub(crate) const MAX_ALIGN: usize = PAGE_SIZE / 2;
 /// Free pages that stay resident however small the heap is: 1 MiB.
 const RESIDENT_PAGES: usize = 16;
 /// Pages one refill looks at for remote frees before it takes new memory.
-pub(crate) const LOOK: usize = if cfg!(all(test, loom)) { 2 } else { 16 };
+pub(crate) const LOOK: usize = if cfg!(all(test, any(loom, shuttle))) { 2 } else { 16 };
 /// "No page" in a link.
 const NONE: u32 = u32::MAX;
 
@@ -292,6 +301,16 @@ impl PageInfo {
         self.arena.store(id, Ordering::Relaxed);
     }
 
+    /// Gives the page a layout that is not its own: a fault, for tests of what finds it.
+    ///
+    /// # Safety
+    ///
+    /// The world is stopped, and the layout is put right before it goes on.
+    #[cfg(test)]
+    pub(crate) unsafe fn set_shape(&self, shape: Shape) {
+        self.shape.store(shape.0, Ordering::Relaxed);
+    }
+
     /// Whether cells wait on the remote stack. Relaxed and a hint: a miss is found the next time.
     #[inline]
     pub(crate) fn has_remote(&self) -> bool {
@@ -344,6 +363,22 @@ impl PageList {
     /// The first page.
     pub(crate) fn front(&self) -> Option<u32> {
         (self.head != NONE).then_some(self.head)
+    }
+
+    /// Calls `f` with each page.
+    ///
+    /// # Safety
+    ///
+    /// The caller owns the list's pages, and `f` changes no list.
+    pub(crate) unsafe fn for_each(&self, space: &Space, mut f: impl FnMut(u32)) {
+        let mut next = self.front();
+        for _ in 0..self.len {
+            let Some(page) = next else { return };
+            f(page);
+            // SAFETY: the caller owns the page.
+            let link = unsafe { space.info(page).owned(|owned| owned.next) };
+            next = (link != NONE).then_some(link);
+        }
     }
 
     /// Puts a page in front.
@@ -477,6 +512,10 @@ impl ExactSizeIterator for Starts {}
 
 /// The range, its tables and the pool of pages.
 pub(crate) struct Space {
+    /// Freed memory under watch. First, so that it goes before the range does.
+    freed: Option<Box<Freed>>,
+    under: Under,
+    stress: Stress,
     /// Both plain and constant: the range question must not load what anybody writes.
     base: usize,
     length: usize,
@@ -503,6 +542,17 @@ struct Pool {
     committed: usize,
     in_use: usize,
     heap: HeapWord,
+}
+
+/// What the pool knows, for looking at a whole heap.
+#[derive(Debug)]
+pub(crate) struct PoolView {
+    /// Free runs: first page and length, ascending.
+    pub(crate) holes: Vec<(u32, u32)>,
+    /// Abandoned pages, with their classes.
+    pub(crate) abandoned: Vec<(u8, u32)>,
+    /// How many pages are in use.
+    pub(crate) in_use: usize,
 }
 
 /// The word at the start of each page.
@@ -569,6 +619,9 @@ impl Space {
         let (base, length) = (range.base.as_ptr().expose_provenance(), range.length);
         RANGES.write().unwrap_or_else(std::sync::PoisonError::into_inner).push((base, length));
         Ok(Self {
+            freed: None,
+            under: None,
+            stress: Stress::none(),
             base,
             length,
             range,
@@ -585,6 +638,39 @@ impl Space {
                 heap: HeapWord(std::ptr::null()),
             }),
         })
+    }
+
+    /// Puts a space that nobody uses yet under stress. `name` tells what lay in a cell, for reports.
+    pub(crate) fn put_under(&mut self, stress: Stress, under: Under, name: Option<Namer>) {
+        self.freed = Freed::new(stress, name);
+        self.under = under;
+        self.stress = stress;
+    }
+
+    /// The stress modes that it is in.
+    pub(crate) fn stress(&self) -> Stress {
+        self.stress
+    }
+
+    /// Freed memory, if somebody watches it.
+    #[inline]
+    pub(crate) fn freed(&self) -> Option<&Freed> {
+        self.freed.as_deref()
+    }
+
+    /// The memory of the cell or large object that starts at `start`.
+    ///
+    /// # Safety
+    ///
+    /// See there; its page has been handed out.
+    pub(crate) unsafe fn memory(&self, start: NonNull<u8>) -> Cell {
+        // SAFETY: as the caller says.
+        let shape = unsafe { self.page_of(start.as_ptr().addr()) }.shape();
+        let before = match shape.kind() {
+            PageKind::Large => shape.first() * GRANULE,
+            _ => 0,
+        };
+        Cell { start, bytes: shape.cell_bytes() - before }
     }
 
     /// Sets the word that the header of each page taken from now on holds.
@@ -780,6 +866,7 @@ impl Space {
         // SAFETY: the cell lies on a page that was handed out.
         let page = unsafe { self.page_of(addr) };
         let slot = ((addr & (PAGE_SIZE - 1)) >> GRANULE_SHIFT) as u32;
+        maybe_yield(&self.under, Step::RemoteFree);
         // A guess instead of a load: mostly right, and the line comes over once, for writing.
         let mut head = 0;
         loop {
@@ -817,7 +904,12 @@ impl Space {
                 while slot != 0 {
                     debug_assert!(bits[slot / 64] & (1 << (slot % 64)) == 0, "a cell was freed twice");
                     bits[slot / 64] |= 1 << (slot % 64);
-                    slot = start.add(slot * GRANULE).cast::<u32>().read() as usize;
+                    let cell = start.add(slot * GRANULE);
+                    slot = cell.cast::<u32>().read() as usize;
+                    if let Some(freed) = self.freed() {
+                        self.check_link(page, slot);
+                        freed.unlinked(cell);
+                    }
                     drained += 1;
                 }
             });
@@ -826,9 +918,95 @@ impl Space {
         }
     }
 
+    /// Panics if a link of a page's remote stack leads to where no cell is.
+    pub(crate) fn check_link(&self, page: u32, slot: usize) {
+        let addr = self.address(page as usize * PAGE_GRANULES + slot);
+        assert!(
+            slot == 0 || (slot < PAGE_GRANULES && self.starts_at(addr)),
+            "the link to the next freed cell of page {page} was written to after the cell was freed: it leads to granule {slot}"
+        );
+    }
+
+    /// The cells on a page's remote stack, by granules of the page. For looking at a whole heap.
+    ///
+    /// # Safety
+    ///
+    /// The world is stopped, and nobody frees.
+    pub(crate) unsafe fn remote_cells(&self, page: u32) -> Vec<usize> {
+        // SAFETY: as the caller says: the page was handed out, and the stack stands still.
+        unsafe {
+            let mut slot = self.info(page).remote.load(Ordering::Acquire) as usize;
+            let mut cells = Vec::new();
+            while slot != 0 && cells.len() <= PAGE_GRANULES {
+                self.check_link(page, slot);
+                cells.push(slot);
+                slot = self.page_start(page).add(slot * GRANULE).cast::<u32>().read() as usize;
+            }
+            cells
+        }
+    }
+
+    /// What the pool knows now.
+    pub(crate) fn pool(&self) -> PoolView {
+        let pool = self.pool.lock();
+        let mut abandoned = Vec::new();
+        for (class, list) in pool.abandoned.iter().enumerate() {
+            // SAFETY: the lock owns abandoned pages.
+            unsafe { list.for_each(self, |page| abandoned.push((class as u8, page))) };
+        }
+        let holes = pool.free.iter().map(|(&start, &len)| (start, len)).collect();
+        PoolView { holes, abandoned, in_use: pool.in_use }
+    }
+
+    /// A cell or large object has been freed: what comes back is to be free now. Itself, where nobody watches freed memory.
+    ///
+    /// # Safety
+    ///
+    /// As for `Arena::free`.
+    #[inline]
+    pub(crate) unsafe fn bury(&self, cell: NonNull<u8>) -> Option<NonNull<u8>> {
+        match self.freed() {
+            // SAFETY: as the caller says.
+            Some(freed) => unsafe { freed.bury(self.memory(cell)) }.map(|due| due.start),
+            None => Some(cell),
+        }
+    }
+
+    /// Ends the quarantine: its cells are free, as if strangers had freed them just now. Before the heap is given up as full.
+    pub(crate) fn end_quarantine(&self) {
+        for cell in self.freed().into_iter().flat_map(Freed::empty) {
+            // SAFETY: a cell in quarantine is nobody's, on a page that is in use for its sake.
+            unsafe { self.give_back(cell.start) };
+        }
+    }
+
+    /// Frees memory that nobody watches any longer, on a thread that does not own its page.
+    ///
+    /// # Safety
+    ///
+    /// As for `Arena::free`.
+    #[inline]
+    pub(crate) unsafe fn give_back(&self, cell: NonNull<u8>) {
+        let addr = cell.as_ptr().addr();
+        // SAFETY: as the caller says.
+        unsafe {
+            match self.page_of(addr).shape().kind() {
+                PageKind::Large => {
+                    if let Some(freed) = self.freed() {
+                        // Its pages may go to the system: the last chance to look.
+                        freed.check_out(self.memory(cell));
+                    }
+                    self.release(self.page_index(addr) as u32);
+                }
+                _ => self.push_remote(cell),
+            }
+        }
+    }
+
     /// Finds a page of `shape` with a free cell for arena `id`: one of an ended arena, else a fresh one.
     /// It is on no list, and the caller owns it.
     pub(crate) fn acquire(&self, shape: Shape, id: u32) -> Result<u32, SpaceError> {
+        maybe_yield(&self.under, Step::Adopt);
         let mut pool = self.pool.lock();
         if let Some(page) = self.adopt(&mut pool, shape.class()) {
             // SAFETY: ours by the lock.
@@ -849,6 +1027,10 @@ impl Space {
             info.owned(|owned| owned.free = shape.cells() as u32);
             info.set_arena(id);
             info.shape.store(shape.0, Ordering::Relaxed);
+            if let Some(freed) = self.freed() {
+                let start = self.cell(page as usize * PAGE_GRANULES + shape.first());
+                freed.fill(Cell { start, bytes: shape.cells() * shape.cell_bytes() });
+            }
         }
         Ok(page)
     }
@@ -856,7 +1038,7 @@ impl Space {
     /// Looks through a few abandoned pages of a class for one with a free cell.
     fn adopt(&self, pool: &mut Pool, class: u8) -> Option<u32> {
         let list = pool.abandoned.get_mut(usize::from(class))?;
-        for _ in 0..LOOK.min(list.len()) {
+        for _ in 0..self.stress.shrink(LOOK).min(list.len()) {
             // SAFETY: the lock owns abandoned pages.
             unsafe {
                 let page = list.pop_front(self)?;
@@ -876,6 +1058,7 @@ impl Space {
     ///
     /// The caller owns the pages, all of `class`, with no cell in a magazine, and gives them up.
     pub(crate) unsafe fn abandon(&self, class: u8, mut pages: PageList) {
+        maybe_yield(&self.under, Step::Adopt);
         let mut pool = self.pool.lock();
         let class = usize::from(class);
         if pool.abandoned.len() <= class {
@@ -1055,7 +1238,7 @@ impl Space {
         }
         pool.free.insert(start, len);
 
-        let keep = RESIDENT_PAGES.max(pool.in_use / 8);
+        let keep = self.stress.shrink(RESIDENT_PAGES).max(pool.in_use / 8);
         if pages as usize > keep {
             self.range.discard(page as usize, pages as usize);
         } else {
@@ -1372,7 +1555,7 @@ mod modelled {
     }
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(all(test, not(any(loom, shuttle))))]
 mod tests {
     use super::*;
 

@@ -1,23 +1,25 @@
 //! Floor 0: where the primitives come from whose interleavings the models explore.
 //!
-//! In the crate's own unit tests under `--cfg loom` they are loom's, which explores every interleaving; in
-//! every other build they are the real ones, whatever flags a dependent sets. The API is normalised to
-//! the shape of `parking_lot` (no poisoning), and [`UnsafeCell`] to loom's (`with_mut`), so code reads
-//! alike in both worlds.
+//! It has three faces. In the crate's own unit tests under `--cfg loom` the primitives are loom's, which
+//! explores every interleaving of a few threads; under `--cfg shuttle` they are shuttle's, which draws
+//! schedules of larger programs at random; in every other build they are the real ones, whatever flags a
+//! dependent sets. The API is normalised to the shape of `parking_lot` (no poisoning), and [`UnsafeCell`] to
+//! loom's (`with_mut`), so code reads alike in all three.
 //!
 //! # Who names std's all the same
 //!
-//! loom's primitives have no constant constructor, exist in a model only, and are nobody's but ours. So:
+//! loom's primitives have no constant constructor, the tools' exist in a model only, and are nobody's but ours.
+//! So:
 //!
 //! | file | what | why |
 //! |---|---|---|
 //! | `cell` | the lock word, the value | `GcCell::new` is `const` |
-//! | `slot` | `AtomicPtr` | no model looks at a slot |
+//! | `slot` | `AtomicPtr` | no model of loom looks at a slot |
 //! | `object` | `AtomicPtr`, `AtomicU32`, `OnceLock` | arrays made in constants; no model looks at the type registry |
 //! | `safepoint` | the counter of thread ids | a static |
-//! | `safepoint`, its `lock` module | mutex and condition variable, outside models | a `parking_lot` lock does not survive a fork; under loom the module takes them from here |
-//! | `current` | the exit watcher, outside models | a thread-local with a destructor: loom's threads have no end to watch |
-//! | `managed` | `CLOSED` | a thread-local without a destructor; no model closes a heap |
+//! | `safepoint`, its `lock` module | mutex and condition variable, outside models | a `parking_lot` lock does not survive a fork; in models the module takes them from here |
+//! | `current` | the exit watcher, outside models | a thread-local with a destructor: a model's threads have no end to watch |
+//! | `dynamic` | atomics, thread-locals | loom does not see it, and shuttle's models make no dynamic objects |
 //! | `space` | `RANGES` | a static |
 //! | `heap`, `trace` | `Mutex`, `RwLock`, `OnceLock` and others | they are the user's: `Mutator::lock` takes a std mutex, and std's types are `Trace` |
 //!
@@ -30,16 +32,19 @@
 //!   store-load race must be won, code calls [`dekker_fence`] between the store and the load. On
 //!   real hardware the accesses beside it are `SeqCst` themselves and the fence compiles to nothing.
 //! * There is no time: [`Condvar::wait_for`] waits without limit. No timed wait may carry progress.
+//!
+//! # What differs under shuttle
+//!
+//! * Its threads take turns on one thread of the system, so every access is `SeqCst`, whatever it says: what a weaker
+//!   ordering would allow is loom's to find. Another thread may run before each access of an atomic and at each
+//!   lock, and nowhere else.
+//! * The atomics are the real ones, each access behind a scheduling point: shuttle's own are larger than the value they
+//!   hold. So objects, tables and pages lie in memory as they do outside models.
+//! * There is no time, as under loom. `std::thread::panicking` speaks of all threads together.
 
+/// What is the same wherever memory is the real one.
 #[cfg(not(all(test, loom)))]
-mod real {
-    pub(crate) use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
-
-    pub(crate) use parking_lot::{Condvar, Mutex, MutexGuard};
-
-    pub(crate) use std::hint::spin_loop;
-    pub(crate) use std::thread::yield_now;
-
+mod plain {
     /// Plain data whose exclusion comes from somewhere else (the stop, an owner), accessed through
     /// closures so that loom's twin can check the claim.
     #[derive(Debug, Default)]
@@ -62,6 +67,16 @@ mod real {
     /// do it themselves. See the module's page.
     #[inline(always)]
     pub(crate) fn dekker_fence() {}
+}
+
+#[cfg(not(all(test, any(loom, shuttle))))]
+mod real {
+    pub(crate) use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+
+    pub(crate) use parking_lot::{Condvar, Mutex, MutexGuard};
+
+    pub(crate) use std::hint::spin_loop;
+    pub(crate) use std::thread::yield_now;
 
     /// A thread-local without lazy initialisation: one address computation, no branch.
     macro_rules! const_thread_local {
@@ -72,29 +87,35 @@ mod real {
     pub(crate) use const_thread_local;
 }
 
-#[cfg(all(test, loom))]
+/// Locks and thread-locals of whichever tool runs the models: both have them in std's shape.
+#[cfg(all(test, any(loom, shuttle)))]
 mod mocked {
-    pub(crate) use loom::cell::UnsafeCell;
-    pub(crate) use loom::hint::spin_loop;
-    pub(crate) use loom::sync::MutexGuard;
-    pub(crate) use loom::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
-    pub(crate) use loom::thread::yield_now;
+    use std::ops::{Deref, DerefMut};
+    use std::sync::PoisonError;
 
-    /// loom's mutex in `parking_lot`'s shape.
+    #[cfg(loom)]
+    pub(crate) use loom as tool;
+    #[cfg(shuttle)]
+    pub(crate) use shuttle as tool;
+
+    pub(crate) use tool::hint::spin_loop;
+    pub(crate) use tool::thread::yield_now;
+
+    /// The tool's mutex in `parking_lot`'s shape.
     #[derive(Debug)]
-    pub(crate) struct Mutex<T>(loom::sync::Mutex<T>);
+    pub(crate) struct Mutex<T>(tool::sync::Mutex<T>);
 
     impl<T> Mutex<T> {
         pub(crate) fn new(value: T) -> Self {
-            Self(loom::sync::Mutex::new(value))
+            Self(tool::sync::Mutex::new(value))
         }
 
         pub(crate) fn lock(&self) -> MutexGuard<'_, T> {
-            self.0.lock().unwrap()
+            MutexGuard(Some(self.0.lock().unwrap_or_else(PoisonError::into_inner)))
         }
 
         pub(crate) fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
-            self.0.try_lock().ok()
+            self.0.try_lock().ok().map(|guard| MutexGuard(Some(guard)))
         }
     }
 
@@ -104,21 +125,36 @@ mod mocked {
         }
     }
 
-    /// loom's condition variable in `parking_lot`'s shape.
+    /// Empty while its thread waits on a condition variable, and at no other time.
     #[derive(Debug)]
-    pub(crate) struct Condvar(loom::sync::Condvar);
+    pub(crate) struct MutexGuard<'a, T>(Option<tool::sync::MutexGuard<'a, T>>);
+
+    impl<T> Deref for MutexGuard<'_, T> {
+        type Target = T;
+
+        fn deref(&self) -> &T {
+            self.0.as_ref().expect("not waiting")
+        }
+    }
+
+    impl<T> DerefMut for MutexGuard<'_, T> {
+        fn deref_mut(&mut self) -> &mut T {
+            self.0.as_mut().expect("not waiting")
+        }
+    }
+
+    /// The tool's condition variable in `parking_lot`'s shape.
+    #[derive(Debug)]
+    pub(crate) struct Condvar(tool::sync::Condvar);
 
     impl Condvar {
         pub(crate) fn new() -> Self {
-            Self(loom::sync::Condvar::new())
+            Self(tool::sync::Condvar::new())
         }
 
         pub(crate) fn wait<T>(&self, guard: &mut MutexGuard<'_, T>) {
-            // SAFETY: the guard is moved out, handed to loom, and the one loom returns is put back
-            // before anybody can see the hole. loom's wait aborts the whole model when it panics.
-            unsafe {
-                let taken = std::ptr::read(guard);
-                std::ptr::write(guard, self.0.wait(taken).unwrap());
+            if let Some(held) = guard.0.take() {
+                guard.0 = Some(self.0.wait(held).unwrap_or_else(PoisonError::into_inner));
             }
         }
 
@@ -140,7 +176,7 @@ mod mocked {
         }
     }
 
-    /// There is no time under loom: a wait never ends by itself.
+    /// There is no time in a model: a wait never ends by itself.
     #[derive(Debug)]
     pub(crate) struct WaitResult;
 
@@ -150,19 +186,66 @@ mod mocked {
         }
     }
 
-    pub(crate) fn dekker_fence() {
-        loom::sync::atomic::fence(Ordering::SeqCst);
-    }
-
     macro_rules! const_thread_local {
         ($(#[$meta:meta])* static $name:ident: $ty:ty = $init:expr) => {
-            loom::thread_local! { $(#[$meta])* static $name: $ty = $init; }
+            $crate::sync::tool::thread_local! { $(#[$meta])* static $name: $ty = $init; }
         };
     }
     pub(crate) use const_thread_local;
 }
 
 #[cfg(all(test, loom))]
+mod loomed {
+    pub(crate) use loom::cell::UnsafeCell;
+    pub(crate) use loom::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+
+    pub(crate) fn dekker_fence() {
+        loom::sync::atomic::fence(Ordering::SeqCst);
+    }
+}
+
+#[cfg(all(test, shuttle))]
+mod shuttled {
+    use std::ops::Deref;
+    use std::time::Duration;
+
+    pub(crate) use std::sync::atomic::Ordering;
+
+    /// Atomics whose every access goes through `deref`, which lets another thread run first.
+    macro_rules! atomics {
+        ($($name:ident: $value:ty),*) => {$(
+            #[derive(Debug, Default)]
+            #[repr(transparent)]
+            pub(crate) struct $name(std::sync::atomic::$name);
+
+            impl $name {
+                pub(crate) const fn new(value: $value) -> Self {
+                    Self(std::sync::atomic::$name::new(value))
+                }
+            }
+
+            impl Deref for $name {
+                type Target = std::sync::atomic::$name;
+
+                fn deref(&self) -> &Self::Target {
+                    // A scheduling point and nothing else: shuttle knows no time.
+                    shuttle::thread::sleep(Duration::ZERO);
+                    &self.0
+                }
+            }
+        )*};
+    }
+
+    atomics!(AtomicBool: bool, AtomicU8: u8, AtomicU32: u32, AtomicU64: u64, AtomicUsize: usize);
+}
+
+#[cfg(all(test, loom))]
+pub(crate) use loomed::*;
+#[cfg(all(test, any(loom, shuttle)))]
 pub(crate) use mocked::*;
 #[cfg(not(all(test, loom)))]
+pub(crate) use plain::*;
+#[cfg(not(all(test, any(loom, shuttle))))]
 pub(crate) use real::*;
+#[cfg(all(test, shuttle))]
+pub(crate) use shuttled::*;

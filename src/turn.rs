@@ -241,6 +241,12 @@ impl Turn {
         self.state.lock()
     }
 
+    /// Keeps stops from writing state bytes as plain memory, for a reader whom no stop waits for; and such readers away, for
+    /// a stop that is about to write.
+    pub(crate) fn table(&self) -> lock::Guard<'_, State> {
+        self.state.lock()
+    }
+
     /// Gives the turn back, and the lock.
     pub(crate) fn let_go(&self, mut state: lock::Guard<'_, State>) {
         state.taken = false;

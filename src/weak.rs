@@ -104,7 +104,7 @@ impl WeakRecord {
     pub(crate) fn take_watchers(&self) -> Vec<Watcher> {
         let watchers = std::mem::take(&mut self.state.lock().watchers);
         for watcher in &watchers {
-            // Release: who sees the flag sees what led to it.
+            // Release: who sees the flag sees what led to it. Nothing in the library reads through it.
             watcher.cleared.store(true, Ordering::Release);
         }
         watchers

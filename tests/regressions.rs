@@ -12,8 +12,11 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, mpsc};
 use std::time::{Duration, Instant};
 
+use standstill::dynamic::Class;
 use standstill::safepoint::{self, StopError};
-use standstill::{AtomicGc, Collect, CollectError, Gc, GcCell, Heap, Mutator, Pacing, Trace, Tracer};
+use standstill::{
+    AnyGc, AtomicGc, Collect, CollectError, Gc, GcCell, GcSlice, Heap, Mutator, Pacing, Trace, Tracer,
+};
 
 /// A heap that collects when it is told to.
 fn manual() -> Heap {
@@ -1037,4 +1040,67 @@ fn a_mutator_dropped_while_lent_ends_once() {
     drop(last);
     assert_eq!((heap.stats().mutators, heap.stats().live_objects), (0, 0));
     assert_eq!(Arc::strong_count(&token), 1);
+}
+
+/// Found by random programs on threads: the destructor's panic left the clear handler, a C function, and ended the process.
+#[test]
+fn a_destructor_that_panics_under_a_dynamic_objects_clear_handler_is_reported() {
+    #[derive(Trace)]
+    struct Loud;
+    impl Drop for Loud {
+        fn drop(&mut self) {
+            panic!("a destructor that panics");
+        }
+    }
+    let heap = Heap::builder().reserve(1 << 30).pacing(Pacing::manual()).build().unwrap();
+    let reported = Arc::new(AtomicUsize::new(0));
+    heap.on_unraisable({
+        let reported = reported.clone();
+        move |what| {
+            assert!(what.message.contains("a destructor that panics"), "{what}");
+            reported.fetch_add(1, SeqCst);
+        }
+    });
+    let mut m = heap.attach();
+    let object = Class::new("t.A").make(&m).unwrap().instantiate(&m).unwrap();
+    object.set_attribute(&m, "me", Some(object.clone())).unwrap();
+    object.set_attribute(&m, "loud", Some(Gc::into_any(m.alloc(Loud)))).unwrap();
+    drop(object);
+    let report = m.collect();
+    // The class was of no more use either.
+    assert_eq!((report.collected, report.uncollectable), (report.unreachable, 0));
+    assert_eq!(reported.load(SeqCst), 1);
+    // Where no handler is in between, the panic goes on to who dropped the reference, as ever.
+    let loud = m.alloc(Loud);
+    assert!(std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| drop(loud))).is_err());
+    assert_eq!(reported.load(SeqCst), 1);
+}
+
+/// Found by random programs: the panic ended the clearing, and a cycle through a later item stayed until the next collection.
+#[test]
+fn a_value_that_panics_when_dropped_does_not_end_the_clearing_of_a_slice() {
+    #[derive(Default)]
+    struct Bomb(bool);
+    impl Drop for Bomb {
+        fn drop(&mut self) {
+            assert!(!self.0, "a value that panics when dropped");
+        }
+    }
+    #[derive(Default, Trace)]
+    struct Content {
+        edge: Option<AnyGc>,
+        #[trace(skip)]
+        _bomb: Bomb,
+    }
+    let heap = manual();
+    heap.on_unraisable(|what| assert!(what.message.contains("panics when dropped"), "{what}"));
+    let mut m = heap.attach();
+    let slice = m.alloc_slice((), (0..3).map(|_| GcCell::new(Content::default())));
+    for (item, armed) in slice.get(&m).items.iter().zip([true, true, false]) {
+        item.set(&m, Content { edge: None, _bomb: Bomb(armed) });
+    }
+    slice.get(&m).items[2].lock(&m).edge = Some(GcSlice::into_any(slice.clone()));
+    drop(slice);
+    let report = m.collect();
+    assert_eq!((report.collected, report.uncollectable), (1, 0));
 }

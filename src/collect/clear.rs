@@ -6,11 +6,13 @@
 //! it is held and counted; destructors that run in between see neighbours that may have been cleared, never ones that have been
 //! freed. Counts do the rest: nothing here frees.
 
-use crate::collect::finalize::Garbage;
+use crate::collect::finalize::{Garbage, Homes};
 use crate::event::{self, During, Phase};
+use crate::fallible::{self, NoMemory};
 use crate::model::{ModelMutator, ObjectModel};
 use crate::mutator::{COLLECT, Core};
 use crate::object::Object;
+use crate::safepoint::ThreadId;
 use crate::tracked;
 use crate::turn::{Burial, Cleared, Done, Open, Piece, Task, Whose};
 
@@ -18,15 +20,15 @@ use crate::turn::{Burial, Cleared, Done, Open, Piece, Task, Whose};
 const POLL: usize = 256;
 
 /// Objects that a thread buries at once, of a collection that nobody asked for: less than a tenth of a millisecond.
-pub(crate) const PIECE: usize = if cfg!(all(test, loom)) { 1 } else { 512 };
+pub(crate) const PIECE: usize = if cfg!(all(test, any(loom, shuttle))) { 1 } else { 512 };
 /// As many pieces, for a thread that would rather collect: what has been found comes first.
-pub(crate) const MANY: usize = if cfg!(all(test, loom)) { 1 } else { 8 * PIECE };
+pub(crate) const MANY: usize = if cfg!(all(test, any(loom, shuttle))) { 1 } else { 8 * PIECE };
 
 /// Step 10, all of it. With the world running. It parks for other stops in between: no borrow into an object is held.
 pub(crate) fn clear<M: ObjectModel>(garbage: Garbage, m: &mut ModelMutator<M>) -> Released {
     let Garbage { objects, spared, .. } = garbage;
     empty(&objects, objects.len(), m);
-    let_go(&spared, m);
+    spared.iter().for_each(|list| let_go(list, m));
     let_go(&objects, m);
     Released { objects }
 }
@@ -47,30 +49,46 @@ impl Released {
 /// Leaves step 10, and the turn, to all mutators. Each takes pieces of what lies on its own pages; this one begins.
 pub(crate) fn leave<M: ObjectModel>(garbage: Garbage, open: Open, m: &mut ModelMutator<M>) {
     let Garbage { objects, homes, spared, .. } = garbage;
-    let_go(&spared, m);
+    spared.iter().for_each(|list| let_go(list, m));
     let me = m.thread_id();
-    let mut piles = Vec::new();
-    if homes.is_empty() {
-        piles.push((me, objects));
-    } else {
-        let mut at = 0;
-        for object in objects {
-            let home = homes.of(object, &m.core().space).unwrap_or(me);
-            // Mostly the one before: neighbours lie on one page.
-            if piles.get(at).is_none_or(|&(whose, _)| whose != home) {
-                at = piles.iter().position(|&(whose, _)| whose == home).unwrap_or_else(|| {
-                    piles.push((home, Vec::new()));
-                    piles.len() - 1
-                });
-            }
-            piles[at].1.push(object);
-        }
-    }
+    // Where there is no memory to sort in, all is this thread's.
+    let piles = match sort(&objects, &homes, m) {
+        Ok(piles) if !piles.is_empty() => piles,
+        _ => vec![(me, objects)],
+    };
     m.core().turn.leave(Burial::new(piles, open));
     // They notice at their next refill, or if there is none, now.
     homes.threads().filter(|&home| home != me).for_each(|home| {
         m.core().coordinator.poke(home, COLLECT);
     });
+}
+
+/// Garbage by the thread on whose pages it lies. Nothing, if all of it is this thread's.
+fn sort<M: ObjectModel>(
+    objects: &[Object],
+    homes: &Homes,
+    m: &ModelMutator<M>,
+) -> Result<Vec<(ThreadId, Vec<Object>)>, NoMemory> {
+    let mut piles: Vec<(ThreadId, Vec<Object>)> = Vec::new();
+    if homes.is_empty() {
+        return Ok(piles);
+    }
+    let mut at = 0;
+    for &object in objects {
+        let home = homes.of(object, &m.core().space).unwrap_or(m.thread_id());
+        // Mostly the one before: neighbours lie on one page.
+        if piles.get(at).is_none_or(|&(whose, _)| whose != home) {
+            at = match piles.iter().position(|&(whose, _)| whose == home) {
+                Some(at) => at,
+                None => {
+                    fallible::push(&mut piles, (home, Vec::new()))?;
+                    piles.len() - 1
+                }
+            };
+        }
+        fallible::push(&mut piles[at].1, object)?;
+    }
+    Ok(piles)
 }
 
 /// Takes one piece of a burial, if there is one, and does what is to be done with it.
@@ -132,7 +150,7 @@ fn empty<M: ObjectModel>(objects: &[Object], garbage: usize, m: &mut ModelMutato
             m.park();
         }
         // One guard for many: who fails is the last that was begun, and the others' turn comes all the same.
-        let few = objects.len().min(next + POLL);
+        let few = objects.len().min(next + m.core().stress.shrink(POLL));
         let _lent = m.lend();
         let core = m.core();
         let result = event::guarded(|| {

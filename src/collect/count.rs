@@ -11,9 +11,11 @@
 //! visits too much) fewer, and doubt keeps it alive. The byte then becomes the mark: 1 for roots and
 //! for whatever must not be visited, 0 for the rest.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 
 use crate::event::{self, CollectionKind, Phase};
+use crate::fallible::{self, NoMemory};
 use crate::model::ObjectModel;
 use crate::mutator::World;
 use crate::object::{Object, Tracer, prefetch};
@@ -29,8 +31,14 @@ const CHUNK: usize = 4;
 /// Why a collection cannot go on.
 #[derive(Debug)]
 pub(crate) struct Abandoned {
-    pub(crate) reason: String,
+    pub(crate) reason: Cow<'static, str>,
     pub(crate) type_name: &'static str,
+}
+
+impl From<NoMemory> for Abandoned {
+    fn from(_: NoMemory) -> Self {
+        Self { reason: NoMemory::REASON.into(), type_name: "" }
+    }
 }
 
 /// What a collection looks at: the pages, and which objects on them are candidates.
@@ -44,21 +52,21 @@ pub(crate) struct Scope {
 
 impl Scope {
     /// The pages in use; for a young collection, those on which something may be new.
-    pub(crate) fn new(space: &Space, kind: CollectionKind) -> Self {
-        let pages = (0..space.high_water())
-            .filter(|&index| {
-                let page = space.page(index);
-                matches!(page.shape().kind(), PageKind::Small | PageKind::Large)
-                    // Relaxed: in a stop.
-                    && (kind == CollectionKind::Full || page.young.load(Ordering::Relaxed) != 0)
-            })
-            .map(|index| index as u32)
-            .collect();
+    pub(crate) fn new(space: &Space, kind: CollectionKind) -> Result<Self, NoMemory> {
+        let mut pages = Vec::new();
+        pages.try_reserve_exact(space.high_water())?;
+        let in_use = (0..space.high_water()).filter(|&index| {
+            let page = space.page(index);
+            matches!(page.shape().kind(), PageKind::Small | PageKind::Large)
+                // Relaxed: in a stop.
+                && (kind == CollectionKind::Full || page.young.load(Ordering::Relaxed) != 0)
+        });
+        pages.extend(in_use.map(|index| index as u32));
         let mask = match kind {
             CollectionKind::Full => tracked::FULL,
             CollectionKind::Young => tracked::YOUNG,
         };
-        Self { kind, pages, mask }
+        Ok(Self { kind, pages, mask })
     }
 
     /// Whether an object in this state is a candidate.
@@ -68,6 +76,7 @@ impl Scope {
     }
 
     /// Looks for candidates among the states of a page, of which the first is that of granule `first`, eight at a time.
+    /// There is room for them all.
     fn gather(&self, states: &[u8], first: usize, candidates: &mut Vec<u32>, counts: &mut Counts) {
         let (words, rest) = states.as_chunks::<8>();
         let mut last = [0; 8];
@@ -116,9 +125,9 @@ fn matching(word: u64, mask: u8, value: u8) -> u64 {
 /// Entries of a side table from which on it is too large for the caches, and is asked for ahead: that of 256 MiB.
 const FAR: usize = 8 << 20;
 
-/// Whether table entries are to be asked for ahead. Always in stress mode, so that small heaps show it too.
+/// Whether table entries are to be asked for ahead. In stress also of small heaps, so that these show it too.
 pub(crate) fn is_far<M: ObjectModel>(world: &World<'_, M>, entries: usize) -> bool {
-    entries >= FAR || world.core().stress
+    entries >= world.core().stress.shrink(FAR)
 }
 
 /// Targets whose table entries have been asked for and not yet been looked at.
@@ -135,7 +144,7 @@ impl Default for Delay {
 }
 
 impl Delay {
-    const LEN: usize = 64;
+    pub(crate) const LEN: usize = 64;
 
     /// Asks for the entry of `target`, and gives back the target whose entry has arrived by now.
     #[inline(always)]
@@ -196,11 +205,30 @@ fn add(table: &mut [u8], granule: usize, by: i8, spills: &mut Spills) {
 #[cold]
 #[inline(never)]
 fn spill(spills: &mut Spills, granule: usize, carry: i64) {
-    *spills.entry(granule as u32).or_default() += carry;
+    spills.add(granule as u32, carry);
 }
 
 /// What the bytes have lost by wrapping, by granule.
-type Spills = HashMap<u32, i64>;
+#[derive(Debug, Default)]
+struct Spills {
+    carries: HashMap<u32, i64>,
+    /// There was no room for some carry. Looked at once, in the end: carries come out of the innermost loops.
+    lost: bool,
+}
+
+impl Spills {
+    fn add(&mut self, granule: u32, carry: i64) {
+        if self.carries.try_reserve(1).is_ok() {
+            *self.carries.entry(granule).or_default() += carry;
+        } else {
+            self.lost = true;
+        }
+    }
+
+    fn lost_nothing(&self) -> Result<(), NoMemory> {
+        if self.lost { Err(NoMemory) } else { Ok(()) }
+    }
+}
 
 /// What counting found.
 #[derive(Debug, Default)]
@@ -222,25 +250,28 @@ pub(crate) struct Counts {
 }
 
 impl Counts {
-    fn add(&mut self, other: Self) {
+    fn add(&mut self, mut other: Self) -> Result<(), NoMemory> {
         self.tracked += other.tracked;
         self.candidates += other.candidates;
         self.known_alive += other.known_alive;
-        for (granule, carry) in other.spills {
-            *self.spills.entry(granule).or_default() += carry;
+        for (granule, carry) in other.spills.carries {
+            self.spills.add(granule, carry);
         }
-        self.immortal.extend(other.immortal);
-        self.unreadable.extend(other.unreadable);
+        self.spills.lost |= other.spills.lost;
+        fallible::append(&mut self.immortal, &mut other.immortal)?;
+        fallible::append(&mut self.unreadable, &mut other.unreadable)?;
+        self.kept.try_reserve(other.kept.len())?;
         self.kept.extend(other.kept);
+        self.spills.lost_nothing()
     }
 }
 
 /// Runs `scan` over objects and turns a panic of a traversal into [`Abandoned`]. `at` says which object is
 /// being traversed.
-pub(crate) fn guard_traversal<M: ObjectModel>(
+pub(crate) fn guard_traversal<M: ObjectModel, R>(
     world: &World<'_, M>,
-    scan: impl FnOnce(&mut Option<Object>),
-) -> Result<(), Abandoned> {
+    scan: impl FnOnce(&mut Option<Object>) -> R,
+) -> Result<R, Abandoned> {
     let mut at = None;
     // Inside, `current` is 0: clones count shared, drops are deferred, attaching is refused.
     let guard = crate::safepoint::traversing();
@@ -248,7 +279,7 @@ pub(crate) fn guard_traversal<M: ObjectModel>(
     let result = event::guarded(|| scan(&mut at)).map_err(event::panic_message);
     drop(guard);
     result.map_err(|reason| Abandoned {
-        reason,
+        reason: reason.into(),
         // SAFETY: the object was a candidate, hence alive, and nothing is freed in a stop.
         type_name: at.map_or("", |object| unsafe { world.core().model.type_name(object) }),
     })
@@ -263,37 +294,43 @@ pub(crate) fn count<M: ObjectModel>(
     let _phase = event::phase(Phase::Count);
     let core = world.core();
     let share = scope.share();
-    let total = Mutex::new((Counts::default(), Vec::new()));
+    let mut tables = Vec::new();
+    // The first worker needs none.
+    tables.try_reserve_exact(workers - 1).map_err(NoMemory::from)?;
+    let total = Mutex::new((Counts::default(), tables));
     let failed = Mutex::new(None);
     let stop = AtomicBool::new(false);
     core.workers.run(workers, &|index| {
         let mut counts = Counts::default();
         let mut private = None;
-        let result = guard_traversal(world, |at| {
-            if index == 0 {
-                // The heap's own table is this worker's now.
-                exclusively(core.space.counts(), |table| {
-                    count_share(world, scope, &share, &stop, table, &mut counts, at);
-                });
-            } else {
-                let table = private.insert(core.workers.take_table(core.space.counts().len()));
-                count_share(world, scope, &share, &stop, table, &mut counts, at);
-            }
+        if index > 0 {
+            // Without a table of its own a worker leaves its share to the others.
+            let Ok(table) = core.workers.take_table(core.space.counts().len()) else { return };
+            private = Some(table);
+        }
+        let result = guard_traversal(world, |at| match &mut private {
+            // The heap's own table is this worker's now.
+            None => exclusively(core.space.counts(), |table| {
+                count_share(world, scope, &share, &stop, table, &mut counts, at)
+            }),
+            Some(table) => count_share(world, scope, &share, &stop, table, &mut counts, at),
         });
+        let mut total = total.lock();
+        total.1.extend(private);
+        let added = total.0.add(counts);
+        drop(total);
+        let result = result.and_then(|counted| Ok(counted.and(added)?));
         if let Err(abandoned) = result {
             // Relaxed: a hint to hurry; the lock carries the reason.
             stop.store(true, Ordering::Relaxed);
             failed.lock().get_or_insert(abandoned);
         }
-        let mut total = total.lock();
-        total.0.add(counts);
-        total.1.extend(private);
     });
     let (mut counts, tables) = std::mem::take(&mut *total.lock());
-    merge_tables(world, scope, workers, tables, &mut counts);
+    let merged = merge_tables(world, scope, workers, tables, &mut counts);
     match failed.lock().take() {
         Some(abandoned) => Err(abandoned),
-        None => Ok(counts),
+        None => Ok(merged.map(|()| counts)?),
     }
 }
 
@@ -305,10 +342,10 @@ fn count_share<M: ObjectModel>(
     table: &mut [u8],
     counts: &mut Counts,
     at: &mut Option<Object>,
-) {
+) -> Result<(), NoMemory> {
     let (space, model) = (&world.core().space, &world.core().model);
     let states = space.states();
-    let mut tracer = Tracer::new(space.base(), space.reserved_bytes());
+    let mut tracer = Tracer::for_collection(space.base(), space.reserved_bytes());
     let young = scope.kind == CollectionKind::Young;
     let doubts = model.doubts();
     let prefetches = model.prefetches();
@@ -317,11 +354,12 @@ fn count_share<M: ObjectModel>(
     let is_candidate = |target: usize| !young || tracked::is_young_candidate(State(&states[target]).get());
     let (far, entries) = (is_far(world, table.len()), table.as_ptr());
     let mut delay = Delay::default();
-    let mut candidates: Vec<u32> = Vec::with_capacity(PAGE_GRANULES);
+    let mut candidates: Vec<u32> = Vec::new();
+    candidates.try_reserve_exact(PAGE_GRANULES)?;
     while let Some(pages) = share.take() {
         // Relaxed: see where it is set.
         if stop.load(Ordering::Relaxed) {
-            return;
+            return Ok(());
         }
         for &page in pages {
             candidates.clear();
@@ -348,13 +386,15 @@ fn count_share<M: ObjectModel>(
                 // SAFETY: a candidate is alive, and the world is stopped.
                 unsafe { model.traverse(object, &mut tracer) };
                 if tracer.take_unreadable() {
+                    tracer.lost_nothing()?;
                     tracer.clear();
-                    counts.unreadable.push(granule as u32);
+                    fallible::push(&mut counts.unreadable, granule as u32)?;
                 }
                 // SAFETY: as above.
                 if !M::STABLE_DURING_STOP || (doubts && unsafe { model.is_doubted(object) }) {
                     let edges = tracer.edges().iter().map(|&edge| space.granule(edge) as u32);
-                    counts.kept.insert(granule as u32, edges.collect());
+                    counts.kept.try_reserve(1)?;
+                    counts.kept.insert(granule as u32, fallible::collect(edges)?.into_boxed_slice());
                 }
                 for &edge in tracer.edges() {
                     let mut target = space.granule(edge);
@@ -370,7 +410,7 @@ fn count_share<M: ObjectModel>(
                 match unsafe { model.count(object) } {
                     Some(n @ 0..128) => add(table, granule, -(n as i8), &mut counts.spills),
                     Some(n) => spill(&mut counts.spills, granule, -n),
-                    None => counts.immortal.push(granule as u32),
+                    None => fallible::push(&mut counts.immortal, granule as u32)?,
                 }
             }
         }
@@ -380,6 +420,7 @@ fn count_share<M: ObjectModel>(
             add(table, target, 1, &mut counts.spills);
         }
     });
+    counts.spills.lost_nothing()
 }
 
 /// Adds the workers' private tables to the heap's, and leaves them zero.
@@ -389,32 +430,32 @@ fn merge_tables<M: ObjectModel>(
     workers: usize,
     mut tables: Vec<Vec<u8>>,
     counts: &mut Counts,
-) {
+) -> Result<(), NoMemory> {
     if tables.is_empty() {
-        return;
+        return Ok(());
     }
     let core = world.core();
     let main = core.space.counts();
     let share = scope.share();
-    let spilled = Mutex::new(Vec::new());
+    let spills = Mutex::new(std::mem::take(&mut counts.spills));
     core.workers.run(workers, &|_| {
-        let mut carries = Vec::new();
+        let mut carries = Spills::default();
         while let Some(pages) = share.take() {
             for &page in pages {
                 if let Some(range) = granules_of(&core.space, page) {
                     for table in &tables {
                         add_bytes(&main[range.clone()], &table[range.clone()], |at, carry| {
-                            carries.push(((range.start + at) as u32, carry));
+                            carries.add((range.start + at) as u32, carry);
                         });
                     }
                 }
             }
         }
-        spilled.lock().extend(carries);
+        let mut spills = spills.lock();
+        spills.lost |= carries.lost;
+        carries.carries.into_iter().for_each(|(granule, carry)| spills.add(granule, carry));
     });
-    for (granule, carry) in std::mem::take(&mut *spilled.lock()) {
-        *counts.spills.entry(granule).or_default() += carry;
-    }
+    counts.spills = std::mem::take(&mut *spills.lock());
     for mut table in tables.drain(..) {
         for &page in &scope.pages {
             if let Some(range) = granules_of(&core.space, page) {
@@ -423,6 +464,7 @@ fn merge_tables<M: ObjectModel>(
         }
         core.workers.give_table(table);
     }
+    counts.spills.lost_nothing()
 }
 
 /// The table entries that a page's objects can have: the whole page, or a large object's one.
@@ -509,13 +551,13 @@ pub(crate) fn roots<M: ObjectModel>(
     scope: &Scope,
     counts: &Counts,
     workers: usize,
-) -> Roots {
+) -> Result<Roots, NoMemory> {
     let _phase = event::phase(Phase::Roots);
     let core = world.core();
     let space = &core.space;
     let (states, marks) = (space.states(), space.counts());
     // What the bytes alone cannot tell: the sums that have wrapped become 0, 1 or -1.
-    for (&granule, &carry) in &counts.spills {
+    for (&granule, &carry) in &counts.spills.carries {
         let mark = &marks[granule as usize];
         let exact = carry + i64::from(mark.load(Ordering::Relaxed) as i8);
         mark.store(exact.signum() as u8, Ordering::Relaxed);
@@ -524,55 +566,72 @@ pub(crate) fn roots<M: ObjectModel>(
         marks[granule as usize].store(-1i8 as u8, Ordering::Relaxed);
     }
     let share = scope.share();
-    let all = Mutex::new(Roots::default());
+    let all = Mutex::new((Roots::default(), Ok(())));
     core.workers.run(workers, &|_| {
-        let mut stack = Vec::new();
-        let mut overvisited = Vec::new();
-        while let Some(pages) = share.take() {
-            for &page in pages {
-                let Some(range) = granules_of(space, page) else { continue };
-                let first = range.start;
-                // This page is this worker's.
-                exclusively(&states[range.clone()], |states| {
-                    exclusively(&marks[range], |marks| {
-                        let lanes = states.chunks(LANES).zip(marks.chunks_mut(LANES));
-                        for (chunk, (states, marks)) in lanes.enumerate() {
-                            let mut any = false;
-                            for (&state, &mark) in states.iter().zip(&*marks) {
-                                any |= scope.contains(state) & (mark != 0);
-                            }
-                            if any {
-                                for (at, (&state, &mark)) in states.iter().zip(&*marks).enumerate() {
-                                    if scope.contains(state) && mark != 0 {
-                                        let granule = (first + chunk * LANES + at) as u32;
-                                        stack.push(granule);
-                                        if mark as i8 > 0 {
-                                            overvisited.push(granule);
-                                        }
-                                    }
-                                }
-                            }
-                            for (&state, mark) in states.iter().zip(marks) {
-                                *mark = u8::from((*mark != 0) | !scope.contains(state));
-                            }
-                        }
-                    });
-                });
-            }
-        }
-        let mut all = all.lock();
-        all.overvisited.append(&mut overvisited);
-        all.stacks.push(stack);
+        let (mut stack, mut overvisited) = (Vec::new(), Vec::new());
+        let told = roots_of_share(space, scope, &share, &mut stack, &mut overvisited);
+        let (all, result) = &mut *all.lock();
+        let added = if stack.is_empty() { Ok(()) } else { fallible::push(&mut all.stacks, stack) };
+        let noted = fallible::append(&mut all.overvisited, &mut overvisited);
+        *result = result.and(told).and(added).and(noted);
     });
+    let (all, result) = std::mem::replace(&mut *all.lock(), (Roots::default(), Ok(())));
+    result?;
     for &granule in &counts.immortal {
         // An immortal needs no collector: what it refers to counts as held from outside from the next
         // collection on.
         State(&states[granule as usize]).untrack();
     }
-    std::mem::take(&mut *all.lock())
+    Ok(all)
 }
 
-#[cfg(all(test, not(loom)))]
+/// One worker's part of telling roots.
+fn roots_of_share(
+    space: &Space,
+    scope: &Scope,
+    share: &Share<'_>,
+    stack: &mut Vec<u32>,
+    overvisited: &mut Vec<u32>,
+) -> Result<(), NoMemory> {
+    let (states, marks) = (space.states(), space.counts());
+    while let Some(pages) = share.take() {
+        for &page in pages {
+            let Some(range) = granules_of(space, page) else { continue };
+            let first = range.start;
+            // This page is this worker's.
+            exclusively(&states[range.clone()], |states| {
+                exclusively(&marks[range], |marks| {
+                    let lanes = states.chunks(LANES).zip(marks.chunks_mut(LANES));
+                    for (chunk, (states, marks)) in lanes.enumerate() {
+                        let mut any = false;
+                        for (&state, &mark) in states.iter().zip(&*marks) {
+                            any |= scope.contains(state) & (mark != 0);
+                        }
+                        if any {
+                            stack.try_reserve(LANES)?;
+                            for (at, (&state, &mark)) in states.iter().zip(&*marks).enumerate() {
+                                if scope.contains(state) && mark != 0 {
+                                    let granule = (first + chunk * LANES + at) as u32;
+                                    stack.push(granule);
+                                    if mark as i8 > 0 {
+                                        fallible::push(overvisited, granule)?;
+                                    }
+                                }
+                            }
+                        }
+                        for (&state, mark) in states.iter().zip(marks) {
+                            *mark = u8::from((*mark != 0) | !scope.contains(state));
+                        }
+                    }
+                    Ok::<_, NoMemory>(())
+                })
+            })?;
+        }
+    }
+    Ok(())
+}
+
+#[cfg(all(test, not(any(loom, shuttle))))]
 mod tests {
     use super::*;
     use crate::tracked::{ALIVE, DYING, FROZEN, FULL, LIVE, OLD, TRACKED, YOUNG};

@@ -4,11 +4,13 @@ use std::collections::{HashMap, HashSet};
 
 use crate::collect::count::{Abandoned, guard_traversal, object_at};
 use crate::event::{self, During, Phase};
+use crate::fallible::{self, NoMemory};
 use crate::model::{Found, ModelMutator, ObjectModel, Verdict};
 use crate::mutator::World;
 use crate::object::{Object, Tracer};
 use crate::safepoint::ThreadId;
 use crate::space::Space;
+use crate::stress::{Step, maybe_yield};
 use crate::sync::Ordering;
 use crate::tracked;
 
@@ -20,15 +22,15 @@ pub(crate) struct Homes {
 }
 
 impl Homes {
-    /// The threads that are parked now.
+    /// The threads that are parked now. Those for whom there is no memory leave theirs to the collecting one.
     pub(crate) fn of_parked<M: ObjectModel>(world: &World<'_, M>) -> Self {
         let mut arenas = Vec::new();
         world.parked(|arena, thread| {
-            let arena = arena as usize;
-            if arenas.len() <= arena {
-                arenas.resize(arena + 1, None);
+            let missing = (arena as usize + 1).saturating_sub(arenas.len());
+            if arenas.try_reserve(missing).is_ok() {
+                arenas.extend(std::iter::repeat_n(None, missing));
+                arenas[arena as usize] = Some(thread);
             }
-            arenas[arena] = Some(thread);
         });
         Self { arenas }
     }
@@ -94,8 +96,9 @@ pub(crate) struct Pending {
 pub(crate) struct Garbage {
     pub(crate) objects: Vec<Object>,
     pub(crate) homes: Homes,
-    /// Held, but reachable again, or no longer tracked: only the hold is dropped.
-    pub(crate) spared: Vec<Object>,
+    /// Held, but reachable again, or no longer tracked: only the hold is dropped. Several lists, because putting them
+    /// into one would take memory.
+    pub(crate) spared: [Vec<Object>; 4],
     pub(crate) resurrected: usize,
     /// Those that count as uncollectable although nobody tries to clear them; among the spared, once judged.
     pub(crate) kept: usize,
@@ -104,7 +107,7 @@ pub(crate) struct Garbage {
 
 impl Garbage {
     fn none(homes: Homes, exempt: Exempt) -> Self {
-        Self { objects: Vec::new(), homes, spared: Vec::new(), resurrected: 0, kept: 0, exempt }
+        Self { objects: Vec::new(), homes, spared: Default::default(), resurrected: 0, kept: 0, exempt }
     }
 }
 
@@ -118,18 +121,20 @@ pub(crate) fn claim<M: ObjectModel>(
     let _phase = event::phase(Phase::Claim);
     let core = world.core();
     let (mut runs_code, mut weak) = (false, Vec::new());
+    let mut looked = Ok(());
     let mut look = |object: Object| {
         // SAFETY: a candidate is alive, and the world is stopped.
         unsafe {
             let state = core.state(object.address()).get();
             runs_code |= state & tracked::FINALIZED == 0 && core.model.has_finalizer(object);
             if core.model.has_weak(object) {
-                weak.push(object);
+                looked = looked.and(fallible::push(&mut weak, object));
             }
         }
     };
     let has_legacy = core.model.has_legacy();
     for &object in &found {
+        maybe_yield(&core.under, Step::Hold);
         // SAFETY: a candidate is alive, and the world is stopped.
         unsafe {
             let holder = if homes.is_empty() { None } else { homes.of(object, &core.space) };
@@ -151,11 +156,17 @@ pub(crate) fn claim<M: ObjectModel>(
                 doubt = Some(abandoned);
             }
         }
-        for &object in left_out.objects.iter().chain(&left_out.spared) {
-            // SAFETY: held, and the world is stopped.
-            unsafe { core.state(object.address()) }.survive();
-        }
         objects.iter().copied().for_each(&mut look);
+    }
+    if let Err(no_memory) = looked {
+        // Who is referred to weakly is not known, and the references could lead to what is cleared.
+        left_out.spared = std::mem::take(&mut objects);
+        (runs_code, doubt) = (false, Some(no_memory.into()));
+        weak.clear();
+    }
+    for &object in left_out.objects.iter().chain(&left_out.spared) {
+        // SAFETY: held, and the world is stopped.
+        unsafe { core.state(object.address()) }.survive();
     }
     let mut set = Unreachable { objects, homes, callbacks: Vec::new(), runs_code, exempt: left_out, doubt };
     let is_unreachable = |object: Object| {
@@ -188,15 +199,21 @@ fn exempt<M: ObjectModel>(
     let core = world.core();
     let (space, model) = (&core.space, &core.model);
     let mut found = Exempt::default();
-    // SAFETY: held, and the world is stopped.
-    found.legacy.extend(objects.iter().copied().filter(|&object| unsafe { model.legacy(object) }));
-    if found.legacy.is_empty() {
-        return Ok((objects.to_vec(), found));
+    for &object in objects {
+        // SAFETY: held, and the world is stopped.
+        if unsafe { model.legacy(object) } {
+            fallible::push(&mut found.legacy, object)?;
+        }
     }
-    let mut stack = found.legacy.clone();
-    let mut reached: HashSet<Object> = stack.iter().copied().collect();
+    if found.legacy.is_empty() {
+        return Ok((fallible::collect(objects.iter().copied())?, found));
+    }
+    let mut stack = fallible::collect(found.legacy.iter().copied())?;
+    let mut reached = HashSet::new();
+    reached.try_reserve(stack.len()).map_err(NoMemory::from)?;
+    reached.extend(stack.iter().copied());
     let mut doubt = None;
-    let mut tracer = Tracer::new(space.base(), space.reserved_bytes());
+    let mut tracer = Tracer::for_collection(space.base(), space.reserved_bytes());
     let result = guard_traversal(world, |at| {
         while let Some(object) = stack.pop() {
             *at = Some(object);
@@ -204,26 +221,33 @@ fn exempt<M: ObjectModel>(
             // SAFETY: held, and the world is stopped.
             unsafe { model.traverse(object, &mut tracer) };
             if tracer.take_unreadable() {
+                tracer.lost_nothing()?;
                 doubt = Some(object);
-                return;
+                return Ok(());
             }
             for &edge in tracer.edges() {
                 let target = object_at(space, space.granule(edge));
                 // SAFETY: edges lead to live objects.
                 let state = unsafe { core.state(target.address()) }.get();
+                reached.try_reserve(1)?;
                 if state & tracked::UNREACHABLE != 0 && reached.insert(target) {
-                    stack.push(target);
+                    fallible::push(&mut stack, target)?;
                 }
             }
         }
+        Ok::<_, NoMemory>(())
     });
-    result?;
-    let left;
-    (found.objects, left) = objects.iter().partition(|&object| reached.contains(object));
+    result??;
+    let mut left = Vec::new();
+    found.objects.try_reserve_exact(reached.len()).map_err(NoMemory::from)?;
+    left.try_reserve_exact(objects.len() - reached.len()).map_err(NoMemory::from)?;
+    for &object in objects {
+        if reached.contains(&object) { &mut found.objects } else { &mut left }.push(object);
+    }
     match doubt {
         None => Ok((left, found)),
         Some(object) => Err(Abandoned {
-            reason: "a field that leads from a legacy finalizer cannot be read now".to_owned(),
+            reason: "a field that leads from a legacy finalizer cannot be read now".into(),
             // SAFETY: held.
             type_name: unsafe { model.type_name(object) },
         }),
@@ -302,15 +326,17 @@ pub(crate) fn recheck<M: ObjectModel>(
     let in_set = |bits: u8| bits & IN_SET == IN_SET;
     let granule = |object: Object| space.granule(object.address());
 
-    let mut internal = HashMap::<usize, i64>::with_capacity(pending.objects.len());
+    let mut internal = HashMap::<usize, i64>::new();
     let mut reachable: Vec<Object> = Vec::new();
-    let mut tracer = Tracer::new(space.base(), space.reserved_bytes());
+    let mut tracer = Tracer::for_collection(space.base(), space.reserved_bytes());
     // Objects with a field that counting could not read: their targets are reachable, for all we know.
     let mut unreadable = HashSet::<usize>::new();
     // What each object was seen to refer to, for models whose traversals do not repeat themselves.
     let mut kept = HashMap::<usize, Vec<usize>>::new();
     let mut doubt = None;
     let result = guard_traversal(world, |at| {
+        // Only members are entered, each once.
+        internal.try_reserve(pending.objects.len())?;
         let mut visit = |object: Object, tracer: &mut Tracer| {
             *at = Some(object);
             tracer.clear();
@@ -318,19 +344,22 @@ pub(crate) fn recheck<M: ObjectModel>(
             unsafe { model.traverse(object, tracer) };
             let readable = !tracer.take_unreadable();
             if !readable {
+                tracer.lost_nothing()?;
                 tracer.clear();
             }
-            readable
+            Ok::<_, NoMemory>(readable)
         };
         for &object in &pending.objects {
             if !in_set(bits(object)) {
                 continue;
             }
-            if !visit(object, &mut tracer) {
+            if !visit(object, &mut tracer)? {
+                unreadable.try_reserve(1)?;
                 unreadable.insert(granule(object));
             }
             if !M::STABLE_DURING_STOP {
-                kept.insert(granule(object), tracer.edges().to_vec());
+                kept.try_reserve(1)?;
+                kept.insert(granule(object), fallible::collect(tracer.edges().iter().copied())?);
             }
             for &edge in tracer.edges() {
                 if in_set(bits(object_at(space, space.granule(edge)))) {
@@ -348,16 +377,16 @@ pub(crate) fn recheck<M: ObjectModel>(
                 .is_none_or(|n| n - 1 != internal.get(&granule(object)).copied().unwrap_or(0));
             if outside {
                 marks[granule(object)].store(1, Ordering::Relaxed);
-                reachable.push(object);
+                fallible::push(&mut reachable, object)?;
             }
         }
         while let Some(object) = reachable.pop() {
             let edges = match kept.get(&granule(object)) {
                 Some(edges) => edges,
                 None => {
-                    if !visit(object, &mut tracer) && !unreadable.contains(&granule(object)) {
+                    if !visit(object, &mut tracer)? && !unreadable.contains(&granule(object)) {
                         doubt = Some(object);
-                        return;
+                        return Ok(());
                     }
                     tracer.edges()
                 }
@@ -367,35 +396,55 @@ pub(crate) fn recheck<M: ObjectModel>(
                 let object = object_at(space, target);
                 if marks[target].load(Ordering::Relaxed) == 0 && in_set(bits(object)) {
                     marks[target].store(1, Ordering::Relaxed);
-                    reachable.push(object);
+                    fallible::push(&mut reachable, object)?;
                 }
             }
         }
+        Ok::<_, NoMemory>(())
     });
-    let mut abandoned = result.err();
+    let mut abandoned = result.and_then(|looked| Ok(looked?)).err();
     if let Some(object) = doubt {
         abandoned = Some(Abandoned {
-            reason: "a field that could be read when references were counted is locked now".to_owned(),
+            reason: "a field that could be read when references were counted is locked now".into(),
             // SAFETY: held.
             type_name: unsafe { model.type_name(object) },
         });
     }
-    for object in pending.objects {
-        let marked = marks[granule(object)].swap(0, Ordering::Relaxed) != 0;
-        // SAFETY: held, and the world is stopped.
-        unsafe {
-            if abandoned.is_none() && !marked && in_set(bits(object)) {
-                model.clear_weak(object);
-                garbage.objects.push(object);
-                continue;
-            }
-            core.state(object.address()).survive();
-            if bits(object) & tracked::TRACKED != 0 {
-                garbage.resurrected += 1;
-            }
-        }
-        garbage.spared.push(object);
+    // The two lists share the set's memory, but for those that are few, mostly.
+    let mut spared = Vec::new();
+    let is_garbage =
+        |object: Object| marks[granule(object)].load(Ordering::Relaxed) == 0 && in_set(bits(object));
+    let many = pending.objects.iter().filter(|&&object| !is_garbage(object)).count();
+    if abandoned.is_none() && spared.try_reserve_exact(many).is_err() {
+        abandoned = Some(NoMemory.into());
     }
+    let mut objects = pending.objects;
+    let mut survives = |object: Object| {
+        // SAFETY: held, and the world is stopped.
+        unsafe { core.state(object.address()) }.survive();
+        garbage.resurrected += usize::from(bits(object) & tracked::TRACKED != 0);
+    };
+    if abandoned.is_some() {
+        objects.iter().copied().for_each(&mut survives);
+        spared = std::mem::take(&mut objects);
+    } else {
+        objects.retain(|&object| {
+            let garbage = is_garbage(object);
+            if garbage {
+                // SAFETY: held, and the world is stopped.
+                unsafe { model.clear_weak(object) };
+            } else {
+                survives(object);
+                spared.push(object);
+            }
+            garbage
+        });
+    }
+    for &object in objects.iter().chain(&spared) {
+        marks[granule(object)].store(0, Ordering::Relaxed);
+    }
+    garbage.objects = objects;
+    garbage.spared[0] = spared;
     (garbage, abandoned)
 }
 
@@ -406,7 +455,9 @@ pub(crate) fn keep<M: ObjectModel>(pending: Pending, m: &ModelMutator<M>) -> Gar
         unsafe { m.core().state(object.address()) }.survive();
     }
     let resurrected = pending.objects.len();
-    Garbage { spared: pending.objects, resurrected, ..Garbage::none(pending.homes, pending.exempt) }
+    let mut garbage = Garbage { resurrected, ..Garbage::none(pending.homes, pending.exempt) };
+    garbage.spared[0] = pending.objects;
+    garbage
 }
 
 /// Between steps 9 and 10, the world running: the model hears what is garbage, and decides.
@@ -427,16 +478,16 @@ pub(crate) fn judge<M: ObjectModel>(mut garbage: Garbage, m: &ModelMutator<M>) -
         }
     }
     garbage.kept = exempt.objects.len();
-    garbage.spared.extend(exempt.objects);
-    garbage.spared.extend(exempt.spared);
+    garbage.spared[1] = exempt.objects;
+    garbage.spared[2] = exempt.spared;
     if verdict == Verdict::Keep {
-        for object in std::mem::take(&mut garbage.objects) {
+        for object in &garbage.objects {
             // SAFETY: held since the claim.
             let state = unsafe { m.core().state(object.address()) };
             // One that somebody has untracked meanwhile is no less kept.
             garbage.kept += usize::from(state.survive());
-            garbage.spared.push(object);
         }
+        garbage.spared[3] = std::mem::take(&mut garbage.objects);
     }
     garbage
 }

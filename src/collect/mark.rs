@@ -11,21 +11,23 @@
 //!
 //! Work is shared through a queue of chunks. It starts with the roots; a worker that sees an idle one gives
 //! half of its stack away, counting what its ring holds. A worker may join at any time or never, so nobody
-//! waits for a thread that the machine is slow to start. Lists have one object to look at at a time: they
+//! waits for a thread that the machine is slow to start. (The queue is a vector under a lock: a chunk is thousands of
+//! objects, and unlike a lock-free queue's, its growth can be refused.) Lists have one object to look at at a time: they
 //! are marked by one worker, whatever there is.
 
-use crossbeam_deque::{Injector, Steal};
 use crossbeam_utils::CachePadded;
 
 use crate::collect::count::{
-    Abandoned, Counts, Delay, LANES, Roots, Scope, exclusively, granules_of, guard_traversal, is_far,
+    Abandoned, Counts, Delay, LANES, Roots, Scope, Share, exclusively, granules_of, guard_traversal, is_far,
     object_at,
 };
 use crate::event::{self, CollectionKind, Phase};
+use crate::fallible::{self, NoMemory};
 use crate::model::ObjectModel;
 use crate::mutator::World;
 use crate::object::{Object, Tracer, prefetch};
 use crate::space::Space;
+use crate::stress::Stress;
 use crate::sync::{AtomicBool, AtomicU8, AtomicUsize, Mutex, Ordering, spin_loop, yield_now};
 use crate::tracked::{self, State};
 
@@ -42,7 +44,9 @@ const PATIENCE: usize = 100;
 
 /// The work that the workers share.
 struct Pool {
-    chunks: Injector<Vec<u32>>,
+    chunks: Mutex<Vec<Vec<u32>>>,
+    /// How many there are: a hint, for those who look again and again.
+    waiting: CachePadded<AtomicUsize>,
     /// Workers that have joined.
     joined: CachePadded<AtomicUsize>,
     /// Of these, how many have nothing to do.
@@ -53,11 +57,36 @@ struct Pool {
 impl Pool {
     fn new() -> Self {
         Self {
-            chunks: Injector::new(),
+            chunks: Mutex::new(Vec::new()),
+            waiting: CachePadded::new(AtomicUsize::new(0)),
             joined: CachePadded::new(AtomicUsize::new(0)),
             idle: CachePadded::new(AtomicUsize::new(0)),
             failed: AtomicBool::new(false),
         }
+    }
+
+    /// Adds a chunk of work. If there is no memory for its place, it comes back.
+    fn give(&self, chunk: Vec<u32>) -> Result<(), Vec<u32>> {
+        let mut chunks = self.chunks.lock();
+        if chunks.try_reserve(1).is_err() {
+            return Err(chunk);
+        }
+        chunks.push(chunk);
+        // Relaxed, under the lock: a hint.
+        self.waiting.store(chunks.len(), Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// A chunk, if there is one.
+    fn steal(&self) -> Option<Vec<u32>> {
+        // Relaxed: who misses a chunk looks again, or leaves it to whoever has put it there.
+        if self.waiting.load(Ordering::Relaxed) == 0 {
+            return None;
+        }
+        let mut chunks = self.chunks.lock();
+        let chunk = chunks.pop();
+        self.waiting.store(chunks.len(), Ordering::Relaxed);
+        chunk
     }
 
     /// More work for a worker that has none; `None`: there is none anywhere, marking is over.
@@ -67,22 +96,17 @@ impl Pool {
         self.idle.fetch_add(1, Ordering::Relaxed);
         let mut looks = 0u32;
         loop {
-            match self.chunks.steal() {
-                Steal::Success(chunk) => {
-                    self.idle.fetch_sub(1, Ordering::Relaxed);
-                    return Some(chunk);
-                }
-                Steal::Retry => spin_loop(),
-                Steal::Empty => {
-                    if self.idle.load(Ordering::Relaxed) >= self.joined.load(Ordering::Relaxed)
-                        || self.failed.load(Ordering::Relaxed)
-                    {
-                        return None;
-                    }
-                    looks += 1;
-                    if looks.is_multiple_of(64) { yield_now() } else { spin_loop() }
-                }
+            if let Some(chunk) = self.steal() {
+                self.idle.fetch_sub(1, Ordering::Relaxed);
+                return Some(chunk);
             }
+            if self.idle.load(Ordering::Relaxed) >= self.joined.load(Ordering::Relaxed)
+                || self.failed.load(Ordering::Relaxed)
+            {
+                return None;
+            }
+            looks += 1;
+            if looks.is_multiple_of(64) { yield_now() } else { spin_loop() }
         }
     }
 }
@@ -170,6 +194,7 @@ struct Marker<'a, M: ObjectModel, C: Claims> {
     met: Met,
     /// Whether the model has more to prefetch than objects.
     prefetches: bool,
+    stress: Stress,
     /// Whether the side tables are so large that they are asked for ahead too.
     far: bool,
     delay: Delay,
@@ -187,7 +212,7 @@ struct Met {
 impl<M: ObjectModel, C: Claims> Marker<'_, M, C> {
     /// Looks at an object: pushes what it refers to and nobody has claimed.
     #[inline(always)]
-    fn scan(&mut self, granule: u32, at: &mut Option<Object>) {
+    fn scan(&mut self, granule: u32, at: &mut Option<Object>) -> Result<(), NoMemory> {
         if !M::STABLE_DURING_STOP && self.claims.counts().is_some() {
             return self.scan_kept(granule);
         }
@@ -197,12 +222,12 @@ impl<M: ObjectModel, C: Claims> Marker<'_, M, C> {
         // SAFETY: only candidates are pushed; they are alive, and the world is stopped.
         unsafe { self.model.traverse(object, &mut self.tracer) };
         if self.tracer.take_unreadable() {
-            self.doubt(granule);
-            return;
+            self.tracer.lost_nothing()?;
+            return self.doubt(granule);
         }
         // SAFETY: as above.
         if self.claims.counts().is_none() && unsafe { self.model.count(object) }.is_none() {
-            self.met.immortal.push(granule);
+            fallible::push(&mut self.met.immortal, granule)?;
         }
         if M::STABLE_DURING_STOP
             && let Some(counts) = self.claims.counts()
@@ -217,9 +242,10 @@ impl<M: ObjectModel, C: Claims> Marker<'_, M, C> {
         }
         for target in edges {
             if let Some(before) = self.delay.swap(target, claims.entry(target)) {
-                push_claimed(&mut self.stack, claims, std::iter::once(before));
+                push_claimed(&mut self.stack, claims, std::iter::once(before))?;
             }
         }
+        Ok(())
     }
 
     /// Objects that have kept what counting saw in them must show the same again.
@@ -237,23 +263,24 @@ impl<M: ObjectModel, C: Claims> Marker<'_, M, C> {
     }
 
     /// As `scan`, from what the counting pass saw.
-    fn scan_kept(&mut self, granule: u32) {
+    fn scan_kept(&mut self, granule: u32) -> Result<(), NoMemory> {
         let edges = self.claims.counts().and_then(|counts| counts.kept.get(&granule));
         let edges = edges.map_or(&[][..], |edges| edges).iter().map(|&target| target as usize);
-        push_claimed(&mut self.stack, self.claims, edges);
+        push_claimed(&mut self.stack, self.claims, edges)
     }
 
     /// A field of the object cannot be read. If counting could not read it either, or will not look at the object,
     /// its targets are roots and nothing is lost. Else what counting saw there would be missed: look again later.
     #[cold]
-    fn doubt(&mut self, granule: u32) {
+    fn doubt(&mut self, granule: u32) -> Result<(), NoMemory> {
         if self.claims.counts().is_some_and(|counts| counts.unreadable.binary_search(&granule).is_err()) {
-            self.met.doubtful.push(granule);
+            fallible::push(&mut self.met.doubtful, granule)?;
         }
+        Ok(())
     }
 
     /// Marks until the own stack is empty; gives work away while somebody is idle.
-    fn run(&mut self, pool: &Pool, at: &mut Option<Object>) {
+    fn run(&mut self, pool: &Pool, at: &mut Option<Object>) -> Result<(), NoMemory> {
         // A queue in an array: entered at `head`, left at `tail`; both run on and wrap.
         let mut ring = [0; RING];
         let (mut head, mut tail) = (0usize, 0usize);
@@ -276,9 +303,14 @@ impl<M: ObjectModel, C: Claims> Marker<'_, M, C> {
             if head == tail {
                 // What waits for its table entry may be the rest of the graph.
                 let (stack, claims) = (&mut self.stack, self.claims);
-                self.delay.drain(|target| push_claimed(stack, claims, std::iter::once(target)));
+                stack.try_reserve(Delay::LEN)?;
+                let mut pushed = Ok(());
+                self.delay.drain(|target| {
+                    pushed = pushed.and(push_claimed(stack, claims, std::iter::once(target)));
+                });
+                pushed?;
                 if self.stack.is_empty() {
-                    return;
+                    return Ok(());
                 }
                 continue;
             }
@@ -289,19 +321,25 @@ impl<M: ObjectModel, C: Claims> Marker<'_, M, C> {
                 // SAFETY: only candidates are pushed; they are alive, and the world is stopped.
                 unsafe { self.model.prefetch(object, &mut self.tracer) };
             }
-            self.scan(ring[tail % RING], at);
+            self.scan(ring[tail % RING], at)?;
             tail += 1;
             ticks = ticks.wrapping_add(1);
             if ticks.is_multiple_of(64) {
                 // Relaxed: hints.
                 if pool.failed.load(Ordering::Relaxed) {
-                    return;
+                    return Ok(());
                 }
-                if pool.idle.load(Ordering::Relaxed) > 0 && self.stack.len() + (head - tail) > KEEP {
+                if pool.idle.load(Ordering::Relaxed) > 0
+                    && self.stack.len() + (head - tail) > self.stress.shrink(KEEP)
+                {
                     // The older half: nearer to the roots, so likely the larger part of the graph.
-                    let give = self.stack.len().div_ceil(2).min(CHUNK);
-                    if give > 0 {
-                        pool.chunks.push(self.stack.drain(..give).collect());
+                    let give = self.stack.len().div_ceil(2).min(self.stress.shrink(CHUNK));
+                    // Without memory to give it away in, the work is done here.
+                    if give > 0
+                        && let Ok(chunk) = fallible::collect(self.stack[..give].iter().copied())
+                        && pool.give(chunk).is_ok()
+                    {
+                        self.stack.drain(..give);
                     }
                 }
             }
@@ -314,8 +352,12 @@ impl<M: ObjectModel, C: Claims> Marker<'_, M, C> {
 /// All are written, and only the claimed ones counted: no branch, for the reason given at [`Claims::claim`]. The
 /// stack's length is in a register meanwhile: through memory, each edge would wait for the one before.
 #[inline(always)]
-fn push_claimed<C: Claims>(stack: &mut Vec<u32>, claims: C, targets: impl ExactSizeIterator<Item = usize>) {
-    stack.reserve(targets.len());
+fn push_claimed<C: Claims>(
+    stack: &mut Vec<u32>,
+    claims: C,
+    targets: impl ExactSizeIterator<Item = usize>,
+) -> Result<(), NoMemory> {
+    stack.try_reserve(targets.len())?;
     let mut len = stack.len();
     let elements = stack.as_mut_ptr();
     for target in targets {
@@ -327,6 +369,7 @@ fn push_claimed<C: Claims>(stack: &mut Vec<u32>, claims: C, targets: impl ExactS
     }
     // SAFETY: as above.
     unsafe { stack.set_len(len) };
+    Ok(())
 }
 
 /// Step 3. Marks what the roots that the runtime has named lead to as alive: it is no candidate of this collection.
@@ -339,15 +382,17 @@ pub(crate) fn premark<M: ObjectModel>(
 ) -> Result<(), Abandoned> {
     let core = world.core();
     // A young collection does not look at old objects, where nearly all of this would be.
-    let named = if scope.kind == CollectionKind::Full { core.roots.list() } else { Vec::new() };
+    let named = if scope.kind == CollectionKind::Full { core.roots.list()? } else { Vec::new() };
     if named.is_empty() {
         return Ok(());
     }
     let _phase = event::phase(Phase::Premark);
     let claims = Known { states: core.space.states() };
     let granules = named.iter().map(|object| core.space.granule(object.address()));
-    let roots = granules.filter(|&granule| claims.claim(granule)).map(|granule| granule as u32).collect();
-    let met = drive(world, claims, vec![roots], workers)?;
+    let mut roots = Vec::new();
+    roots.try_reserve_exact(named.len()).map_err(NoMemory::from)?;
+    roots.extend(granules.filter(|&granule| claims.claim(granule)).map(|granule| granule as u32));
+    let met = drive(world, claims, [roots], workers)?;
     for granule in met.immortal {
         // Back among the candidates: counting knows what to do with immortals.
         State(&claims.states[granule as usize]).unset(tracked::ALIVE);
@@ -393,7 +438,7 @@ fn marker<'a, M: ObjectModel, C: Claims>(
     stack: Vec<u32>,
 ) -> Marker<'a, M, C> {
     let (space, model) = (&world.core().space, &world.core().model);
-    let tracer = Tracer::new(space.base(), space.reserved_bytes());
+    let tracer = Tracer::for_collection(space.base(), space.reserved_bytes());
     Marker {
         space,
         model,
@@ -402,6 +447,7 @@ fn marker<'a, M: ObjectModel, C: Claims>(
         stack,
         met: Met::default(),
         prefetches: model.prefetches(),
+        stress: world.core().stress,
         far: is_far(world, space.counts().len()),
         delay: Delay::default(),
     }
@@ -411,12 +457,19 @@ fn marker<'a, M: ObjectModel, C: Claims>(
 fn drive<M: ObjectModel, C: Claims>(
     world: &World<'_, M>,
     claims: C,
-    stacks: Vec<Vec<u32>>,
+    stacks: impl IntoIterator<Item = Vec<u32>>,
     workers: usize,
 ) -> Result<Met, Abandoned> {
     let pool = Pool::new();
     for stack in stacks {
-        stack.chunks(CHUNK).for_each(|chunk| pool.chunks.push(chunk.to_vec()));
+        let most = world.core().stress.shrink(CHUNK);
+        if stack.len() <= most {
+            pool.give(stack).map_err(|_| NoMemory)?;
+            continue;
+        }
+        for chunk in stack.chunks(most) {
+            pool.give(fallible::collect(chunk.iter().copied())?).map_err(|_| NoMemory)?;
+        }
     }
     let failed = Mutex::new(None);
     let met = Mutex::new(Met::default());
@@ -426,13 +479,13 @@ fn drive<M: ObjectModel, C: Claims>(
             let mut marker = marker(world, claims, Vec::new());
             while let Some(chunk) = pool.take() {
                 marker.stack = chunk;
-                marker.run(&pool, at);
+                marker.run(&pool, at)?;
             }
             let mut met = met.lock();
-            met.doubtful.append(&mut marker.met.doubtful);
-            met.immortal.append(&mut marker.met.immortal);
+            fallible::append(&mut met.doubtful, &mut marker.met.doubtful)?;
+            fallible::append(&mut met.immortal, &mut marker.met.immortal)
         });
-        if let Err(abandoned) = result {
+        if let Err(abandoned) = result.and_then(|marked| Ok(marked?)) {
             // Relaxed: a hint to hurry; the lock carries the reason.
             pool.failed.store(true, Ordering::Relaxed);
             failed.lock().get_or_insert(abandoned);
@@ -457,14 +510,15 @@ fn resolve_doubt<M: ObjectModel, C: Claims>(
         while !marker.stack.is_empty() && left > 0 {
             left -= 1;
             yield_now();
-            marker.run(pool, at);
-            marker.stack.append(&mut marker.met.doubtful);
+            marker.run(pool, at)?;
+            fallible::append(&mut marker.stack, &mut marker.met.doubtful)?;
         }
-    })?;
+        Ok::<_, NoMemory>(())
+    })??;
     match marker.stack.first() {
         None => Ok(()),
         Some(&granule) => Err(Abandoned {
-            reason: "a field that could be read when references were counted is locked now".to_owned(),
+            reason: "a field that could be read when references were counted is locked now".into(),
             // SAFETY: a candidate is alive, and the world is stopped.
             type_name: unsafe {
                 world.core().model.type_name(object_at(&world.core().space, granule as usize))
@@ -474,57 +528,25 @@ fn resolve_doubt<M: ObjectModel, C: Claims>(
 }
 
 /// Step 6a. Collects what was not reached, ages what was, and leaves the side table zero.
-pub(crate) fn sweep<M: ObjectModel>(world: &World<'_, M>, scope: &Scope, workers: usize) -> Vec<Object> {
+///
+/// Without memory for the list the collection is over: what was reached has aged, nothing else has changed.
+pub(crate) fn sweep<M: ObjectModel>(
+    world: &World<'_, M>,
+    scope: &Scope,
+    workers: usize,
+) -> Result<Vec<Object>, NoMemory> {
     let _phase = event::phase(Phase::Sweep);
     let core = world.core();
     let space = &core.space;
-    let (states, marks) = (space.states(), space.counts());
     let share = scope.share();
-    let all = Mutex::new(Vec::<Object>::new());
+    let all = Mutex::new((Vec::new(), Ok(())));
+    let _table = core.turn.table();
     core.workers.run(workers, &|_| {
-        let mut unreachable = Vec::new();
-        while let Some(pages) = share.take() {
-            for &page in pages {
-                // Relaxed: in a stop.
-                space.page(page as usize).young.store(0, Ordering::Relaxed);
-                let Some(range) = granules_of(space, page) else { continue };
-                let first = range.start;
-                // This page is this worker's.
-                exclusively(&states[range.clone()], |states| {
-                    exclusively(&marks[range], |marks| {
-                        let lanes = states.chunks_mut(LANES).zip(marks.chunks(LANES));
-                        for (chunk, (states, marks)) in lanes.enumerate() {
-                            let mut any = false;
-                            for (&state, &mark) in states.iter().zip(marks) {
-                                any |= scope.contains(state) & (mark == 0);
-                            }
-                            if any {
-                                for (at, (&state, &mark)) in states.iter().zip(marks).enumerate() {
-                                    if scope.contains(state) && mark == 0 {
-                                        unreachable.push(object_at(space, first + chunk * LANES + at));
-                                    }
-                                }
-                            }
-                            for (state, &mark) in states.iter_mut().zip(marks) {
-                                // Frozen ones too: the page is not young any more, so nothing on it may be.
-                                let garbage = scope.contains(*state) & (mark == 0);
-                                let survived = (*state & tracked::TRACKED != 0) & !garbage;
-                                *state |= if survived { tracked::OLD } else { 0 };
-                                *state &= !tracked::ALIVE;
-                            }
-                        }
-                        marks.fill(0);
-                    });
-                });
-            }
-        }
-        let mut all = all.lock();
-        if all.is_empty() {
-            // The only list there is, mostly: not a second time in memory.
-            *all = unreachable;
-        } else {
-            all.append(&mut unreachable);
-        }
+        let mut run = Vec::new();
+        let swept = sweep_share(space, scope, &share, &mut run);
+        let (runs, result) = &mut *all.lock();
+        let added = if run.is_empty() { Ok(()) } else { fallible::push(runs, run) };
+        *result = result.and(swept).and(added);
     });
     // Cells that wait in magazines will be handed out without a word: their pages stay young.
     world.arenas(|arena| {
@@ -533,9 +555,103 @@ pub(crate) fn sweep<M: ObjectModel>(world: &World<'_, M>, scope: &Scope, workers
             unsafe { space.page_of(cell.as_ptr() as usize) }.young.store(1, Ordering::Relaxed);
         });
     });
-    let mut unreachable = std::mem::take(&mut *all.lock());
-    // In address order, whoever found them: clearing then walks memory forwards, and runs repeat. Each worker's pages
-    // went up, so this is a merge of few runs, which the stable sort finds.
-    unreachable.sort();
-    unreachable
+    let (mut runs, result) = std::mem::replace(&mut *all.lock(), (Vec::new(), Ok(())));
+    let swept = result.and_then(|()| merge_runs(&mut runs));
+    if swept.is_err() {
+        // What is new and was not reached is to be looked at again.
+        scope.pages.iter().for_each(|&page| space.page(page as usize).young.store(1, Ordering::Relaxed));
+    }
+    swept
+}
+
+/// One worker's part of the sweep. What it finds goes up, as its pages do.
+fn sweep_share(
+    space: &Space,
+    scope: &Scope,
+    share: &Share<'_>,
+    unreachable: &mut Vec<Object>,
+) -> Result<(), NoMemory> {
+    let (states, marks) = (space.states(), space.counts());
+    while let Some(pages) = share.take() {
+        for &page in pages {
+            // Relaxed: in a stop.
+            space.page(page as usize).young.store(0, Ordering::Relaxed);
+            let Some(range) = granules_of(space, page) else { continue };
+            let first = range.start;
+            // This page is this worker's.
+            exclusively(&states[range.clone()], |states| {
+                exclusively(&marks[range], |marks| {
+                    let lanes = states.chunks_mut(LANES).zip(marks.chunks(LANES));
+                    for (chunk, (states, marks)) in lanes.enumerate() {
+                        let mut any = false;
+                        for (&state, &mark) in states.iter().zip(marks) {
+                            any |= scope.contains(state) & (mark == 0);
+                        }
+                        if any {
+                            unreachable.try_reserve(LANES)?;
+                            for (at, (&state, &mark)) in states.iter().zip(marks).enumerate() {
+                                if scope.contains(state) && mark == 0 {
+                                    unreachable.push(object_at(space, first + chunk * LANES + at));
+                                }
+                            }
+                        }
+                        for (state, &mark) in states.iter_mut().zip(marks) {
+                            // Frozen ones too: the page is not young any more, so nothing on it may be.
+                            let garbage = scope.contains(*state) & (mark == 0);
+                            let survived = (*state & tracked::TRACKED != 0) & !garbage;
+                            *state |= if survived { tracked::OLD } else { 0 };
+                            *state &= !tracked::ALIVE;
+                        }
+                    }
+                    marks.fill(0);
+                    Ok::<_, NoMemory>(())
+                })
+            })?;
+        }
+    }
+    Ok(())
+}
+
+/// Makes one list of runs that each go up and have something in them, and that goes up too: clearing then walks memory forwards, whoever found
+/// what, and runs repeat. A run consists of whole pages, so that it gives long pieces at a time.
+fn merge_runs(runs: &mut Vec<Vec<Object>>) -> Result<Vec<Object>, NoMemory> {
+    if runs.len() <= 1 {
+        // The only list there is, mostly: not a second time in memory.
+        return Ok(runs.pop().unwrap_or_default());
+    }
+    let mut merged = Vec::new();
+    merged.try_reserve_exact(runs.iter().map(Vec::len).sum())?;
+    let mut rest = fallible::collect(runs.iter().map(Vec::as_slice))?;
+    while !rest.is_empty() {
+        rest.sort_unstable_by_key(|run| run[0]);
+        let upto = match rest.get(1) {
+            Some(next) => rest[0].partition_point(|object| *object < next[0]),
+            None => rest[0].len(),
+        };
+        let (piece, left) = rest[0].split_at(upto);
+        merged.extend_from_slice(piece);
+        rest[0] = left;
+        rest.retain(|run| !run.is_empty());
+    }
+    Ok(merged)
+}
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn runs_that_go_up_become_one_that_does() {
+        let run = |addresses: &[usize]| -> Vec<Object> {
+            let object =
+                |&a: &usize| Object::new(std::ptr::NonNull::without_provenance(a.try_into().unwrap()));
+            addresses.iter().map(object).collect()
+        };
+        for runs in [vec![], vec![&[1, 2][..]], vec![&[1, 2, 9, 10], &[3, 4, 12], &[5, 11]]] {
+            let mut all = runs.concat();
+            all.sort_unstable();
+            let mut runs = runs.into_iter().map(run).collect();
+            assert_eq!(merge_runs(&mut runs).unwrap(), run(&all));
+        }
+    }
 }

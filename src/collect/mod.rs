@@ -28,7 +28,7 @@
 //!
 //! # Giving up
 //!
-//! A traversal that panics, or a field that counting could read and marking cannot, abandons the
+//! A traversal that panics, a field that counting could read and marking cannot, or memory that runs out, abandons the
 //! collection: before anything was claimed with nothing changed, in the recheck with the whole set kept.
 
 pub(crate) mod clear;
@@ -45,6 +45,7 @@ use std::time::{Duration, Instant};
 use crate::collect::count::{Abandoned, Scope};
 use crate::collect::finalize::{Garbage, Homes, Unreachable};
 use crate::event::{self, CollectionEvent, CollectionKind, CollectionReport, During, Phase};
+use crate::fallible;
 use crate::model::{ModelMutator, ObjectModel};
 use crate::mutator::World;
 use crate::object::Object;
@@ -230,6 +231,7 @@ fn begin<M: ObjectModel>(m: &mut ModelMutator<M>, what: Collect) -> Open {
 
 /// The end of a collection, the turn still taken: it is told to who wants to know. If it came to pass at all it counts.
 fn close<M: ObjectModel>(m: &ModelMutator<M>, open: Open, came_to_pass: bool) -> CollectionReport {
+    verify::after(m);
     let core = m.core();
     let Open { mut report, quiet, begun, span } = open;
     core.pace.buried();
@@ -304,7 +306,7 @@ fn find_garbage<M: ObjectModel>(
         });
         let (garbage, abandoned) = checked.unwrap_or_else(|error| {
             // Somebody has ended a thread wrongly since the first stop. Doubt keeps everything alive.
-            let why = Abandoned { reason: error.to_string(), type_name: "" };
+            let why = Abandoned { reason: error.to_string().into(), type_name: "" };
             (finalize::keep(pending, m), Some(why))
         });
         bury(dead, m);
@@ -347,10 +349,8 @@ fn find<M: ObjectModel>(
 ) -> Result<Unreachable<M>, Abandoned> {
     let core = world.core();
     merge(world, dead);
-    if core.stress {
-        verify::check(world, verify::Depth::Structure).unwrap_or_else(|e| panic!("before a collection: {e}"));
-    }
-    let scope = Scope::new(&core.space, report.kind);
+    verify::stressed(world, "before a collection");
+    let scope = Scope::new(&core.space, report.kind)?;
     let workers = if scope.cells(&core.space) < core.serial_below { 1 } else { core.workers.size() };
     report.workers = workers;
     let result = mark::premark(world, &scope, workers);
@@ -358,7 +358,7 @@ fn find<M: ObjectModel>(
         report.tracked = counts.tracked;
         report.candidates = counts.candidates;
         report.known_alive = counts.known_alive;
-        let roots = count::roots(world, &scope, &counts, workers);
+        let roots = count::roots(world, &scope, &counts, workers)?;
         report.overvisited = roots.overvisited.len();
         for &granule in &roots.overvisited {
             // SAFETY: a candidate is alive, and the world is stopped.
@@ -366,11 +366,11 @@ fn find<M: ObjectModel>(
         }
         mark::mark(world, &scope, &mut counts, roots, workers)
     });
-    if let Err(abandoned) = result {
+    let result = result.and_then(|()| Ok(mark::sweep(world, &scope, workers)?));
+    let found = result.inspect_err(|_| {
+        let _table = core.turn.table();
         count::wipe(&core.space, &scope.pages);
-        return Err(abandoned);
-    }
-    let found = mark::sweep(world, &scope, workers);
+    })?;
     report.unreachable = found.len();
     match report.kind {
         CollectionKind::Young => core.pace.after_young(report.candidates, found.len()),
@@ -379,9 +379,7 @@ fn find<M: ObjectModel>(
     // What makes less than a piece is not worth the sharing.
     let homes = if shared && found.len() > clear::PIECE { Homes::of_parked(world) } else { Homes::default() };
     let unreachable = finalize::claim(world, found, homes);
-    if core.stress {
-        verify::check(world, verify::Depth::Structure).unwrap_or_else(|e| panic!("in a collection: {e}"));
-    }
+    verify::stressed(world, "in a collection");
     Ok(unreachable)
 }
 
@@ -403,7 +401,9 @@ fn leave<M: ObjectModel>(world: World<'_, M>, report: &mut CollectionReport) {
     let since = Instant::now();
     let stopped = world.elapsed();
     drop(world);
-    report.stops.push(stopped + since.elapsed().min(Duration::from_millis(1)));
+    if report.stops.try_reserve(1).is_ok() {
+        report.stops.push(stopped + since.elapsed().min(Duration::from_millis(1)));
+    }
 }
 
 /// Destroys what the merge found dead, also when the collection was abandoned.
@@ -421,7 +421,7 @@ fn give_up<M: ObjectModel>(m: &ModelMutator<M>, report: &mut CollectionReport, w
     m.core().hooks.unraisable(
         During::Traverse,
         why.type_name,
-        format!("the collection was abandoned: {}", why.reason),
+        fallible::text(&["the collection was abandoned: ", &why.reason]),
     );
     report.abandoned = Some(why.reason);
 }

@@ -9,6 +9,7 @@
 
 use std::fmt;
 
+use crate::fallible::{self, NoMemory};
 use crate::sync::Mutex;
 
 /// The marking threads of one heap.
@@ -46,18 +47,16 @@ impl Workers {
     }
 
     /// A table of at least `len` zeroes.
-    pub(crate) fn take_table(&self, len: usize) -> Vec<u8> {
-        let mut table = self.tables.lock().pop().unwrap_or_default();
-        if table.len() < len {
-            // Not `resize`, which would touch what the system gives zeroed.
-            table = vec![0; len];
+    pub(crate) fn take_table(&self, len: usize) -> Result<Vec<u8>, NoMemory> {
+        match self.tables.lock().pop() {
+            Some(table) if table.len() >= len => Ok(table),
+            _ => fallible::zeroes(len),
         }
-        table
     }
 
-    /// Takes a table back; it is all zero again.
+    /// Takes a table back; it is all zero again. Without memory for its place it is not kept.
     pub(crate) fn give_table(&self, table: Vec<u8>) {
-        self.tables.lock().push(table);
+        let _ = fallible::push(&mut self.tables.lock(), table);
     }
 
     /// In a forked child: the pool's threads do not exist here. A new pool is started when one is needed.
@@ -73,9 +72,13 @@ mod run {
 
     use super::{Pool, Workers};
     use crate::event;
+    use crate::fallible;
     use crate::sync::{Condvar, Mutex};
 
     type Job<'a> = dyn Fn(usize) + Sync + 'a;
+
+    /// More than handing over the work of one step takes, and than starting the pool does, stacks aside.
+    const HEADROOM: usize = 256 << 10;
 
     /// One call of [`Workers::run`].
     struct Call {
@@ -127,7 +130,9 @@ mod run {
         /// Returns when all calls that began have returned; passes a panic on.
         pub(crate) fn run(&self, n: usize, job: &Job<'_>) {
             let n = n.min(self.size);
-            if n <= 1 {
+            // What follows asks for memory in ways that cannot be refused. Where there is hardly any left, this thread does
+            // without the others.
+            if n <= 1 || !fallible::seems_to_have(HEADROOM) {
                 return job(0);
             }
             let call = Arc::new(Call {
@@ -186,7 +191,7 @@ impl Workers {
     }
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(all(test, not(any(loom, shuttle))))]
 mod tests {
     use super::*;
     use std::sync::atomic::{AtomicUsize, Ordering};
@@ -224,7 +229,8 @@ mod tests {
     fn tables_come_back_zeroed_and_large_enough() {
         let workers = Workers::new(2);
         workers.give_table(vec![0; 10]);
-        assert_eq!(workers.take_table(5).len(), 10);
-        assert_eq!(workers.take_table(100), vec![0; 100]);
+        assert_eq!(workers.take_table(5).unwrap().len(), 10);
+        assert_eq!(workers.take_table(100).unwrap(), vec![0; 100]);
+        assert_eq!(workers.take_table(usize::MAX), Err(NoMemory));
     }
 }

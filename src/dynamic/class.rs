@@ -3,7 +3,9 @@
 use std::ptr::NonNull;
 
 use crate::dynamic::types::ready_heap;
-use crate::dynamic::{Flags, RawObject, Type, TypeSpec, as_raw, attributes, from_raw, is_dynamic, type_of};
+use crate::dynamic::{
+    Flags, METATYPE, MODULE, RawObject, Type, TypeSpec, as_raw, attributes, from_raw, is_dynamic, type_of,
+};
 use crate::error::{Code, Fault};
 use crate::{AnyGc, Mutator};
 
@@ -65,8 +67,12 @@ impl Class {
     ///
     /// # Errors
     ///
-    /// When the bases do not fit together, or there is no memory.
+    /// When the bases do not fit together, the module is none, or there is no memory.
     pub fn make(self, m: &Mutator) -> Result<Type, Fault> {
+        if self.module.as_ref().is_some_and(|module| !is_module(module)) {
+            let text = format!("what class '{}' was said to belong to is no module", self.name);
+            return Err(Fault::new(Code::WrongType, "make").because(text));
+        }
         let mut spec = TypeSpec::new(self.name);
         spec.bases = self.bases;
         spec.module = self.module;
@@ -84,6 +90,11 @@ impl Class {
         // SAFETY: the handlers are for attributes, which the type has itself or inherits with them.
         unsafe { ready_heap(m, &spec, |_, _| {}) }
     }
+}
+
+fn is_module(object: &AnyGc) -> bool {
+    // SAFETY: the handle keeps the object alive.
+    is_dynamic(object) && unsafe { type_of(as_raw(object)) }.is_subtype_of(MODULE.get())
 }
 
 /// Calls a class's finalizer.
@@ -112,13 +123,17 @@ impl Type {
     ///
     /// # Errors
     ///
-    /// When the type belongs to another heap, or there is no memory.
+    /// When the type belongs to another heap, or is the type of types, or there is no memory.
     pub fn instantiate(&self, m: &Mutator) -> Result<AnyGc, Fault> {
         const FUNCTION: &str = "instantiate";
         if let Some(object) = self.object() {
             check_heap(object, m, FUNCTION)?;
         }
         let record = self.record();
+        if std::ptr::eq(record, METATYPE.get()) {
+            let text = "types are made by `Class::make`, and not instantiated";
+            return Err(Fault::new(Code::WrongType, FUNCTION).of_type(record.name()).because(text));
+        }
         // SAFETY: a ready type's own allocator, with its face (rule H); what it returns is a reference.
         unsafe {
             let made = NonNull::new((record.alloc)(record.face(), 0));

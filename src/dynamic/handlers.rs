@@ -188,9 +188,7 @@ fn doubt_cleared(core: &Core, target: NonNull<RawObject>, times: usize) -> Optio
 /// Notes a mistake of the handler that is running, to be told when the world runs again.
 #[cold]
 fn complain(tracer: &Tracer, code: Code, address: usize) -> c_int {
-    let type_name = NonNull::new(std::ptr::with_exposed_provenance_mut::<RawObject>(tracer.entered()))
-        // SAFETY: the object being traversed.
-        .map_or("", |object| unsafe { type_of(object) }.name());
+    let type_name = traversed(tracer).map_or("", TypeRecord::name);
     heap().model.note(Fault::new(code, "traverse").of_type(type_name).at(address));
     0
 }
@@ -199,6 +197,11 @@ fn complain(tracer: &Tracer, code: Code, address: usize) -> c_int {
 fn heap<'a>() -> &'a Core {
     // SAFETY: the callers were handed a tracer, and this was set with it, to the heap that is being traversed.
     unsafe { &*HEAP.get() }
+}
+
+/// The heap of the traverse handler that this thread is running, if it is running one.
+pub(crate) fn traversed_heap<'a>() -> Option<&'a Core> {
+    (safepoint::is_traversing() && !Tracer::handed_out().is_null()).then(heap)
 }
 
 /// Notes a mistake that the traverse handler running on this thread makes: it is told when the world runs again, since no hook is
@@ -212,15 +215,26 @@ pub fn note(mut fault: Fault) -> Result<(), Fault> {
     if tracer.is_null() || !safepoint::is_traversing() {
         return Err(fault);
     }
+    // SAFETY: a tracer takes itself back when it ends, so the one that was handed out last on this thread is there.
+    let Some(record) = traversed(unsafe { &*tracer }) else { return Err(fault) };
     if fault.type_name.is_empty() {
-        // SAFETY: a handler is running, so the tracer it was handed is there.
-        let object = unsafe { &*tracer }.entered();
-        fault.type_name = NonNull::new(std::ptr::with_exposed_provenance_mut::<RawObject>(object))
-            // SAFETY: the object being traversed.
-            .map_or("", |object| unsafe { type_of(object) }.name());
+        fault.type_name = record.name();
     }
     heap().model.note(fault);
     Ok(())
+}
+
+/// The type of the dynamic object that a tracer is at; `None`: it has gone on to a typed one.
+fn traversed<'a>(tracer: &Tracer) -> Option<&'a TypeRecord> {
+    let address = tracer.entered();
+    let object = NonNull::new(std::ptr::with_exposed_provenance_mut::<RawObject>(address))?;
+    let space = &heap().space;
+    // A value of a typed object lies behind its header, and is no object's start.
+    if space.contains(address) && !space.starts_at(address) {
+        return None;
+    }
+    // SAFETY: an object that is being traversed, and lives; static ones are dynamic.
+    unsafe { super::try_type_of(object) }
 }
 
 /// A visitor that was kept, and called when its traversal was over.
@@ -362,7 +376,7 @@ unsafe fn clear(value: NonNull<u8>, m: *const ()) {
         let (record, m) = (type_of(object), managed::mutator(m));
         let Some(handler) = record.clear else { return };
         guarded(m, During::Clear, object, || {
-            handler(object.as_ptr());
+            raw(m).private().in_handler(|| handler(object.as_ptr()));
         });
         if raw(m).model().is_checked()
             && let Err(fault) = check_fields(m, object, CLEARED)
@@ -377,7 +391,9 @@ unsafe fn finalize(header: NonNull<Header>, m: *const ()) {
     unsafe {
         let (record, m) = (record(header), managed::mutator(m));
         let Some(handler) = record.finalize else { return };
-        guarded(m, During::Finalize, header.cast(), || handler(header.as_ptr().cast()));
+        guarded(m, During::Finalize, header.cast(), || {
+            raw(m).private().in_handler(|| handler(header.as_ptr().cast()));
+        });
     }
 }
 

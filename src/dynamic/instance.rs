@@ -15,8 +15,8 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
 use crate::dynamic::{
-    Flags, RawObject, RawVarObject, TYPE_INDEX, TypeRecord, attributes, decref, handlers, header, incref,
-    raw, refuse_in_traversal, type_of,
+    Flags, METATYPE, RawObject, RawVarObject, TYPE_INDEX, TypeRecord, attributes, decref, handlers, header,
+    incref, raw, refuse_in_traversal, type_of,
 };
 use crate::error::{Code, Fault};
 use crate::header::Header;
@@ -186,6 +186,9 @@ fn memory(record: &TypeRecord, reason: String) -> Fault {
 fn instance_size(record: &TypeRecord, items: isize, extra: usize) -> Result<usize, Fault> {
     const FUNCTION: &str = "allocation";
     let fault = |code, text: String| Err(Fault::new(code, FUNCTION).of_type(record.name()).because(text));
+    if std::ptr::eq(record, METATYPE.get()) {
+        return fault(Code::WrongType, "a type is made from a description, and not allocated".to_owned());
+    }
     let Ok(items) = usize::try_from(items) else {
         return fault(Code::BadSize, format!("{items} items"));
     };

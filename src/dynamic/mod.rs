@@ -317,8 +317,12 @@ pub enum Address {
     Static,
     /// An object of the mutator's heap that was freed.
     Freed,
-    /// Nothing that this heap knows.
+    /// In a heap, but no object of the mutator's.
     Foreign,
+    /// Memory outside of all heaps, with no immortal object in it.
+    Outside,
+    /// Nothing that could be read.
+    Nowhere,
 }
 
 /// Looks an address up in the mutator's heap: what checked mode does with every pointer that comes in.
@@ -327,18 +331,48 @@ pub enum Address {
 ///
 /// Outside of all heaps the address is looked at if it can be read; nobody may take it away meanwhile.
 pub unsafe fn look_up(m: &Mutator, object: NonNull<RawObject>) -> Address {
-    let address = object.as_ptr() as usize;
-    let space = &m.raw().core().space;
-    if !space.contains(address) {
-        let known = !crate::space::is_in_any_heap(address) && is_static_at(object);
-        return if known { Address::Static } else { Address::Foreign };
+    look_up_in(m.raw().core(), object)
+}
+
+/// As [`look_up`], wherever this thread is: in a traverse handler the heap is the one that is traversed. `None`: the thread has no
+/// heap, or one that is not in checked mode.
+///
+/// # Safety
+///
+/// As for [`look_up`].
+pub unsafe fn look_up_here(object: NonNull<RawObject>) -> Option<Address> {
+    let looked = |core: &managed::Core| core.model.is_checked().then(|| look_up_in(core, object));
+    match handlers::traversed_heap() {
+        Some(core) => looked(core),
+        None => Mutator::with_current(|m| looked(m.raw().core())).flatten(),
     }
-    if !space.starts_at(address) {
+}
+
+fn look_up_in(core: &managed::Core, object: NonNull<RawObject>) -> Address {
+    let address = object.as_ptr() as usize;
+    if !core.space.contains(address) {
+        return look_outside(object);
+    }
+    if !core.space.starts_at(address) {
         return Address::Foreign;
     }
     // SAFETY: an object can start there, so its page was handed out.
-    let state = unsafe { m.raw().core().state(address) }.get();
+    let state = unsafe { core.state(address) }.get();
     if state & crate::tracked::LIVE != 0 { Address::Live } else { Address::Freed }
+}
+
+/// What lies at an address that is not the heap's own.
+fn look_outside(object: NonNull<RawObject>) -> Address {
+    let address = object.as_ptr() as usize;
+    if crate::space::is_in_any_heap(address) {
+        Address::Foreign
+    } else if is_static_at(object) {
+        Address::Static
+    } else if crate::space::is_mapped(address, size_of::<RawObject>()) {
+        Address::Outside
+    } else {
+        Address::Nowhere
+    }
 }
 
 /// Whether a static object is at an address outside of all heaps, by what lies there; no, where nothing does.

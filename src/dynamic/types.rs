@@ -808,7 +808,11 @@ impl Builtin {
     }
 
     /// Gives it a face, before anything is made of it.
-    pub fn set_face(&self, face: *mut c_void) {
+    ///
+    /// # Safety
+    ///
+    /// The functions in the type's slots can be called with the face.
+    pub unsafe fn set_face(&self, face: *mut c_void) {
         // Relaxed: as in `TypeRecord::face`.
         self.get().face.store(face, Ordering::Relaxed);
     }
@@ -867,7 +871,9 @@ pub static METATYPE: Builtin = Builtin {
             dealloc: Some(dealloc_type),
             ..Slots::default()
         };
-        builtin("type", size_of::<RawVarObject>(), Flags(1 << 31), slots)
+        let record = builtin("type", size_of::<RawVarObject>(), Flags(1 << 31), slots);
+        // Never allocated by size alone: a type without a record would be none. `instance_size` refuses it.
+        TypeRecord { class: None, common_class: None, ..record }
     },
 };
 

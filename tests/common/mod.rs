@@ -311,6 +311,9 @@ impl<T: 'static> Shelf<T> {
     }
 }
 
+/// A weak reference with a callback that tells [`Calls`].
+pub(crate) type FinWeak = Gc<WeakRef<Fin, Arc<Calls>>>;
+
 /// What the callbacks of one group of weak references saw.
 #[derive(Debug, Default)]
 pub(crate) struct Calls {
@@ -321,7 +324,7 @@ pub(crate) struct Calls {
     /// Weak references that every callback tries.
     pub(crate) weaks: Mutex<Vec<GcWeak<Fin>>>,
     /// Weak references with callbacks that every callback tries.
-    pub(crate) others: Mutex<Vec<Gc<WeakRef<Fin, Arc<Calls>>>>>,
+    pub(crate) others: Mutex<Vec<FinWeak>>,
 }
 
 impl Calls {
@@ -339,8 +342,8 @@ impl Calls {
 }
 
 /// A weak reference to `gc` whose callback counts itself in `calls`.
-pub(crate) fn watched(m: &Mutator, gc: &Gc<Fin>, calls: &Arc<Calls>) -> Gc<WeakRef<Fin, Arc<Calls>>> {
-    fn callback(weak: &Gc<WeakRef<Fin, Arc<Calls>>>, m: &Mutator) {
+pub(crate) fn watched(m: &Mutator, gc: &Gc<Fin>, calls: &Arc<Calls>) -> FinWeak {
+    fn callback(weak: &FinWeak, m: &Mutator) {
         let calls = weak.get(m).data();
         calls.count.fetch_add(1, SeqCst);
         let mut saw = usize::from(weak.get(m).upgrade(m).is_some());

@@ -342,6 +342,11 @@ impl<M: ObjectModel> ModelMutator<M> {
     /// Works on what a collection of the heap's own has left to bury. A piece at a time, so that no pause is long, and half of
     /// the time at most, so that the program comes on between the pieces.
     fn bury_a_piece(&mut self) {
+        if self.core().space.is_tight() {
+            // Allocation fails soon, and what it needs may be what is to be buried: all of it, whosever it is.
+            while clear::bury(self, Whose::Anybodys, usize::MAX) {}
+            return;
+        }
         let begun = Instant::now();
         // Models know no time.
         if begun >= self.rest_until() || cfg!(all(test, any(loom, shuttle))) {

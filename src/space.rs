@@ -855,6 +855,12 @@ impl Space {
         self.in_use.load(Ordering::Relaxed) << PAGE_SHIFT
     }
 
+    /// Whether pages are running short: three quarters of those there may be are in use.
+    pub(crate) fn is_tight(&self) -> bool {
+        let most = self.limit.min(self.length >> PAGE_SHIFT);
+        self.in_use.load(Ordering::Relaxed) > most - most / 4
+    }
+
     /// Frees a cell of a page of somebody else, from any thread. The last access is the exchange: from then
     /// on the page may be anybody's, or gone.
     ///

@@ -204,3 +204,18 @@ fn what_waits_to_be_buried_is_hidden_and_survives_a_panicking_destructor() {
     assert_eq!(reported.load(SeqCst), MANY / 1000);
     m.verify().unwrap();
 }
+
+#[test]
+fn a_heap_that_is_nearly_full_is_buried_at_once() {
+    // As much as one collection finds is most of the heap.
+    let pacing = Pacing::default().with_young_objects(90_000).with_young_bytes(1 << 30);
+    let heap = Heap::builder().reserve(1 << 30).limit(8 << 20).pacing(pacing).build().unwrap();
+    let deaths = Arc::<Deaths>::default();
+    let mut m = heap.attach();
+    for _ in 0..50 {
+        // Panics when the heap is full.
+        litter(&m, &deaths, 20_000);
+        m.safepoint();
+    }
+    assert!(heap.stats().collections > 5);
+}

@@ -194,9 +194,10 @@ pub(crate) fn by_itself<M: ObjectModel>(m: &mut ModelMutator<M>, what: Collect) 
         drop(entered);
         std::mem::forget(turn);
         clear::leave(garbage, open, m);
-        // All of a small collection, to its end.
+        // All of a small collection, to its end; and all of any, if room is wanted.
         let mine = Whose::Of(m.thread_id());
-        clear::bury(m, mine, clear::MANY);
+        let first = if core.space.is_tight() { usize::MAX } else { clear::MANY };
+        clear::bury(m, mine, first);
         clear::bury(m, mine, clear::PIECE);
         if core.turn.is_burying() {
             m.raise(crate::mutator::COLLECT);

@@ -49,12 +49,14 @@ with() {
     export RUSTFLAGS="-Zsanitizer=$sanitizer"
     export CARGO_TARGET_DIR="$folder/san-$sanitizer"
     built="$CARGO_TARGET_DIR/$triple/debug"
-    unset CARGO_UNSTABLE_BUILD_STD TSAN_OPTIONS
+    unset CARGO_UNSTABLE_BUILD_STD
+    # A test asks for more memory than there is.
+    export ASAN_OPTIONS=allocator_may_return_null=1 TSAN_OPTIONS=allocator_may_return_null=1
     if [[ "$sanitizer" == thread && -d "$source" ]]; then
         export CARGO_UNSTABLE_BUILD_STD=std
     else
         RUSTFLAGS+=" $foreign_std"
-        [[ "$sanitizer" == address ]] || export TSAN_OPTIONS="suppressions=$PWD/ci/tsan.supp"
+        [[ "$sanitizer" == address ]] || TSAN_OPTIONS+=":suppressions=$PWD/ci/tsan.supp"
     fi
     # A C compiler brings a run-time library of its own, and there must be one in a process: under its name, rustc's.
     local short="${sanitizer:0:1}san"

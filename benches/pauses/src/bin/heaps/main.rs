@@ -8,6 +8,8 @@
 
 #[path = "../../../../../examples/replay/bad_input.rs"]
 mod bad_input;
+#[path = "../../../../../examples/replay/file.rs"]
+mod file;
 #[path = "../../../../../examples/replay/schema.rs"]
 mod schema;
 #[expect(dead_code, reason = "names and sizes are read, and not used here")]
@@ -37,7 +39,6 @@ use figures::{Figures, Line};
 use graph::Graph;
 use measure::Contestant;
 use python::Interpreter;
-use snapshot::Snapshot;
 
 /// Collections with everything held that a measurement makes.
 const COLLECTIONS: usize = 7;
@@ -130,7 +131,7 @@ fn read(files: &[PathBuf]) -> Result<Vec<Program>, Box<dyn Error>> {
     let mut heaps = Vec::new();
     for file in files {
         let bar = ProgressBar::no_length().with_style(style.clone()).with_message(name_of(file));
-        let snapshot = Snapshot::read(file, &bar).map_err(|bad| bad.to_string());
+        let snapshot = file::read(file, &bar).map_err(|bad| bad.to_string());
         bar.finish_and_clear();
         heaps.push(Program { name: name_of(file), graph: Graph::of(&snapshot?) });
     }

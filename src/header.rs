@@ -424,7 +424,9 @@ impl Header {
             }
             Some(count) if count < 0 => Err(format!("it is alive with a count of {count}")),
             // A sum of 0 is found out when the queue is emptied.
-            Some(0) if shared & QUEUED == 0 => Err("it is alive with a count of 0".to_owned()),
+            Some(0) if shared & QUEUED == 0 => Err(format!(
+                "it is alive with a count of 0: owner #{owner}, local {local}, shared {shared:#x}"
+            )),
             _ => Ok(()),
         }
     }

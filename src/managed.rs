@@ -394,8 +394,9 @@ unsafe fn drop_slowly_to<T>(header: NonNull<Header>, offset: usize, class: Optio
         }
         Raw::with_known(|m| {
             let state = m.core().state(header.as_ptr() as usize).get();
-            // While the thread unwinds, a panic of the destructor must not leave: it would end the process.
-            if state & tracked::FINALIZER != 0 || m.private().destroying.get() || std::thread::panicking() {
+            // While the thread unwinds, or through a C function, a panic of the destructor must not leave: it would end the
+            // process.
+            if state & tracked::FINALIZER != 0 || m.private().destroying.get() || !m.private().may_unwind() {
                 destroy_all(m, header, OnPanic::PassOn);
             } else {
                 end_value::<T>(m, header, offset, class, OnPanic::PassOn);
@@ -589,10 +590,25 @@ fn enqueue(m: &Raw, owner: u64, header: NonNull<Header>, on_panic: OnPanic) {
         maybe_yield(&m.core().under, Step::Merge);
         merge_queue(&owner.local, &mut dead);
     }
-    for target in dead {
-        // SAFETY: `Dead` was answered to this thread.
-        unsafe { destroy_all(m, target.0, on_panic) };
-    }
+    // SAFETY: `Dead` was answered to this thread.
+    unsafe { destroy_each(m, dead, on_panic) };
+}
+
+/// As [`destroy_all`], for several: a panic that goes on does so when all are destroyed.
+///
+/// # Safety
+///
+/// As there, for each.
+unsafe fn destroy_each(m: &Raw, mut dead: Vec<Target>, on_panic: OnPanic) {
+    let Some(last) = dead.pop() else { return };
+    // The others wait with what dies on the way. One whose own handler counts it up and down is on its way already.
+    // SAFETY: as the caller says.
+    let waiting = dead
+        .iter()
+        .filter(|target| unsafe { m.core().state(target.0.as_ptr() as usize) }.get() & tracked::DYING == 0);
+    m.private().dying.borrow_mut().extend(waiting.map(|target| target.0));
+    // SAFETY: as the caller says.
+    unsafe { destroy_all(m, last.0, on_panic) };
 }
 
 /// Merges what is in a queue. The caller is its owner, has suspended it, or has stopped the world.
@@ -1200,10 +1216,8 @@ unsafe impl ObjectModel for Managed {
         drain_deferred(m);
         let mut dead = Vec::new();
         merge_queue(m.local(), &mut dead);
-        for target in dead {
-            // SAFETY: `Dead` was answered to this thread.
-            unsafe { destroy_all(m, target.0, OnPanic::Report) };
-        }
+        // SAFETY: `Dead` was answered to this thread.
+        unsafe { destroy_each(m, dead, OnPanic::Report) };
     }
 
     fn merge(&self, world: &World<'_, Self>, dead: &mut Vec<Object>) {
@@ -1331,10 +1345,8 @@ unsafe impl ObjectModel for Managed {
             maybe_yield(&m.core().under, Step::Merge);
             let mut dead = Vec::new();
             merge_queue(m.local(), &mut dead);
-            for target in dead {
-                // SAFETY: `Dead` was answered to this thread.
-                unsafe { destroy_all(m, target.0, OnPanic::Report) };
-            }
+            // SAFETY: `Dead` was answered to this thread.
+            unsafe { destroy_each(m, dead, OnPanic::Report) };
         }
         if requests & DRAIN != 0 {
             drain_deferred(m);
@@ -1371,10 +1383,8 @@ unsafe impl ObjectModel for Managed {
                     return;
                 }
             }
-            for target in dead {
-                // SAFETY: `Dead` was answered to this thread.
-                unsafe { destroy_all(m, target.0, OnPanic::Report) };
-            }
+            // SAFETY: `Dead` was answered to this thread.
+            unsafe { destroy_each(m, dead, OnPanic::Report) };
         }
     }
 }
@@ -1387,4 +1397,56 @@ unsafe impl ObjectModel for Managed {
 pub(crate) unsafe fn mutator<'a>(m: *const ()) -> &'a Mutator {
     // SAFETY: `Mutator` is a transparent wrapper of `Raw`.
     unsafe { &*m.cast::<Mutator>() }
+}
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+
+    use super::*;
+    use crate::{Gc, Heap};
+
+    static DIED: AtomicUsize = AtomicUsize::new(0);
+
+    struct Loud;
+
+    impl Trace for Loud {
+        fn traverse(&self, _: &mut Tracer) {}
+    }
+
+    impl Drop for Loud {
+        fn drop(&mut self) {
+            DIED.fetch_add(1, SeqCst);
+            panic!("a destructor that panics");
+        }
+    }
+
+    /// Found by random programs on threads: the first panic left the others of a queue dead, and for ever undestroyed.
+    #[test]
+    fn of_several_that_are_dead_all_are_destroyed_whoever_panics() {
+        let heap = Heap::builder().reserve(1 << 30).build().unwrap();
+        let reported = Arc::new(AtomicUsize::new(0));
+        heap.on_unraisable({
+            let reported = reported.clone();
+            move |_| {
+                reported.fetch_add(1, SeqCst);
+            }
+        });
+        let m = heap.attach();
+        let dead: Vec<_> = (0..3)
+            .map(|_| {
+                let loud = std::mem::ManuallyDrop::new(m.alloc(Loud));
+                let header = NonNull::new(Gc::as_ptr(&loud).cast_mut()).unwrap();
+                // SAFETY: the value lies behind its header.
+                let header: NonNull<Header> = unsafe { header.byte_sub(size_of::<Header>()) }.cast();
+                // SAFETY: alive; the handle is never used again.
+                assert!(unsafe { header.as_ref() }.take_last(m.raw().id()));
+                Target(header)
+            })
+            .collect();
+        // SAFETY: the last references were taken just now.
+        let thrown = event::guarded(|| unsafe { destroy_each(m.raw(), dead, OnPanic::PassOn) });
+        assert!(thrown.is_err());
+        assert_eq!((DIED.load(SeqCst), reported.load(SeqCst), heap.stats().live_objects), (3, 2, 0));
+    }
 }

@@ -146,7 +146,7 @@ impl<const FINAL: bool> Drop for Object<FINAL> {
             if let Some(child) = self.edges.get_mut().pop() {
                 self.soul.world.shelf.lock().unwrap().push(child);
             }
-            if self.soul.name().is_multiple_of(3) {
+            if !self.soul.world.dynamic && self.soul.name().is_multiple_of(3) {
                 panic!("{ON_PURPOSE}, in a destructor");
             }
         }
@@ -382,7 +382,7 @@ impl Trace for Board {
 /// What the threads of one test share, the heap aside.
 struct World {
     hostile: bool,
-    /// There are dynamic objects.
+    /// There are dynamic objects, and destructors do not panic. Both together are not right yet: docs/verification.md.
     dynamic: bool,
     /// All is quiet: handlers do what they should, and nothing else.
     quiet: AtomicBool,

@@ -394,9 +394,8 @@ unsafe fn drop_slowly_to<T>(header: NonNull<Header>, offset: usize, class: Optio
         }
         Raw::with_known(|m| {
             let state = m.core().state(header.as_ptr() as usize).get();
-            // While the thread unwinds, or through a C function, a panic of the destructor must not leave: it would end the
-            // process.
-            if state & tracked::FINALIZER != 0 || m.private().destroying.get() || !m.private().may_unwind() {
+            // While the thread unwinds, a panic of the destructor must not leave: it would end the process.
+            if state & tracked::FINALIZER != 0 || m.private().destroying.get() || std::thread::panicking() {
                 destroy_all(m, header, OnPanic::PassOn);
             } else {
                 end_value::<T>(m, header, offset, class, OnPanic::PassOn);
@@ -599,16 +598,18 @@ fn enqueue(m: &Raw, owner: u64, header: NonNull<Header>, on_panic: OnPanic) {
 /// # Safety
 ///
 /// As there, for each.
-unsafe fn destroy_each(m: &Raw, mut dead: Vec<Target>, on_panic: OnPanic) {
-    let Some(last) = dead.pop() else { return };
-    // The others wait with what dies on the way. One whose own handler counts it up and down is on its way already.
-    // SAFETY: as the caller says.
-    let waiting = dead
-        .iter()
-        .filter(|target| unsafe { m.core().state(target.0.as_ptr() as usize) }.get() & tracked::DYING == 0);
-    m.private().dying.borrow_mut().extend(waiting.map(|target| target.0));
-    // SAFETY: as the caller says.
-    unsafe { destroy_all(m, last.0, on_panic) };
+unsafe fn destroy_each(m: &Raw, dead: Vec<Target>, on_panic: OnPanic) {
+    let mut thrown = None;
+    for target in dead {
+        // One panic at most goes on.
+        let on_panic = if thrown.is_some() { OnPanic::Report } else { on_panic };
+        // SAFETY: as the caller says.
+        let result = event::guarded(|| unsafe { destroy_all(m, target.0, on_panic) });
+        thrown = thrown.or(result.err());
+    }
+    if let Some(payload) = thrown {
+        resume_unwind(payload);
+    }
 }
 
 /// Merges what is in a queue. The caller is its owner, has suspended it, or has stopped the world.
@@ -1216,8 +1217,10 @@ unsafe impl ObjectModel for Managed {
         drain_deferred(m);
         let mut dead = Vec::new();
         merge_queue(m.local(), &mut dead);
-        // SAFETY: `Dead` was answered to this thread.
-        unsafe { destroy_each(m, dead, OnPanic::Report) };
+        for target in dead {
+            // SAFETY: `Dead` was answered to this thread.
+            unsafe { destroy_all(m, target.0, OnPanic::Report) };
+        }
     }
 
     fn merge(&self, world: &World<'_, Self>, dead: &mut Vec<Object>) {
@@ -1345,8 +1348,10 @@ unsafe impl ObjectModel for Managed {
             maybe_yield(&m.core().under, Step::Merge);
             let mut dead = Vec::new();
             merge_queue(m.local(), &mut dead);
-            // SAFETY: `Dead` was answered to this thread.
-            unsafe { destroy_each(m, dead, OnPanic::Report) };
+            for target in dead {
+                // SAFETY: `Dead` was answered to this thread.
+                unsafe { destroy_all(m, target.0, OnPanic::Report) };
+            }
         }
         if requests & DRAIN != 0 {
             drain_deferred(m);
@@ -1383,8 +1388,10 @@ unsafe impl ObjectModel for Managed {
                     return;
                 }
             }
-            // SAFETY: `Dead` was answered to this thread.
-            unsafe { destroy_each(m, dead, OnPanic::Report) };
+            for target in dead {
+                // SAFETY: `Dead` was answered to this thread.
+                unsafe { destroy_all(m, target.0, OnPanic::Report) };
+            }
         }
     }
 }

@@ -1,4 +1,5 @@
 #![doc = include_str!("../README.md")]
+// Models build the library for its tests alone, and use a part of it.
 #![cfg_attr(all(test, any(loom, shuttle)), allow(dead_code, unused_imports))]
 
 #[cfg(not(all(unix, target_pointer_width = "64")))]

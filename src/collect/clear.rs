@@ -184,7 +184,7 @@ fn let_go<M: ObjectModel>(objects: &[Object], m: &mut ModelMutator<M>) {
         if at % POLL == 0 && m.poll() != 0 {
             m.park();
         }
-        // SAFETY: each once.
+        // SAFETY: this gives back the claim's reference, once: a piece is one thread's, and each object is in one.
         unsafe { m.model().release(object, m) };
     }
 }

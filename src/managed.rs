@@ -38,6 +38,16 @@
 //! When the last handle and mutator are gone the heap is *closed*: its range stays as long as objects do, and
 //! a dropped reference counts down and destroys on the dropping thread, through the same explicit stack.
 //! Finalizers and weak callbacks need a mutator and are not run any more.
+//!
+//! # Rules
+//!
+//! cited by their letters where unsafe code relies on them:
+//!
+//! * **R** (reference): an object's memory is given back at count 0 alone. So it may be used by whoever owns a counted reference, or
+//!   borrows from one who does; a reference is given up once. What was taken out of a slot goes on counting until all who may have
+//!   loaded it have passed a safepoint.
+//! * **Z** (zero): whoever is told [`Dead`](Dropped::Dead), or [takes the last reference](Header::take_last), has the object to
+//!   himself, and ends it, once; attached to its heap, or after the heap.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{HashSet, VecDeque};
@@ -132,30 +142,46 @@ pub(crate) struct Private {
     /// Type indices by the address of the type's table: a cache of the registry, for allocation.
     types: [Cell<(*const TypeInfo, u32)>; TYPE_CACHE],
     dying: RefCell<Vec<NonNull<Header>>>,
-    destroying: Cell<bool>,
+    /// What is on the stack: [`DESTROYING`], [`IN_HANDLER`].
+    busy: Cell<u8>,
     retired: RefCell<Vec<Target>>,
     discard: Discard,
-    /// Handlers of dynamic objects on the stack: C functions, through whose frames no panic may pass.
-    handlers: Cell<u32>,
 }
+
+/// An object is being destroyed; what dies with it waits.
+const DESTROYING: u8 = 1;
+/// A handler of a dynamic object runs: a C function, through whose frame no panic may pass.
+const IN_HANDLER: u8 = 2;
 
 impl Private {
     /// Calls a handler of a dynamic object. Destructors that panic meanwhile are reported, for they would end the process.
     pub(crate) fn in_handler<R>(&self, f: impl FnOnce() -> R) -> R {
-        struct Left<'a>(&'a Cell<u32>);
+        struct Left<'a>(&'a Private, bool);
         impl Drop for Left<'_> {
             fn drop(&mut self) {
-                self.0.set(self.0.get() - 1);
+                if !self.1 {
+                    self.0.ends(IN_HANDLER);
+                }
             }
         }
-        self.handlers.set(self.handlers.get() + 1);
-        let _left = Left(&self.handlers);
+        let _left = Left(self, self.begins(IN_HANDLER));
         f()
+    }
+
+    /// From here on it is on the stack; `true`: it was already.
+    fn begins(&self, what: u8) -> bool {
+        let busy = self.busy.get();
+        self.busy.set(busy | what);
+        busy & what != 0
+    }
+
+    fn ends(&self, what: u8) {
+        self.busy.set(self.busy.get() & !what);
     }
 
     /// Whether a panic can go on to whoever dropped the reference.
     fn may_unwind(&self) -> bool {
-        self.handlers.get() == 0 && !std::thread::panicking()
+        self.busy.get() & IN_HANDLER == 0 && !std::thread::panicking()
     }
 }
 
@@ -267,7 +293,7 @@ impl Managed {
     }
 
     fn info(&self, header: NonNull<Header>) -> &'static TypeInfo {
-        // SAFETY: callers hold the object, or are destroying it.
+        // SAFETY: rule R: callers hold the object, or are destroying it.
         self.types.get(unsafe { header.as_ref() }.type_index())
     }
 }
@@ -305,7 +331,7 @@ pub(crate) fn type_index(m: &Raw, info: &'static TypeInfo) -> u32 {
 /// The caller owns the reference, and gives it up.
 #[inline(always)]
 pub(crate) unsafe fn drop_reference(header: NonNull<Header>) {
-    // SAFETY: the reference keeps the object alive.
+    // SAFETY: rule R: the reference keeps the object alive.
     if !unsafe { header.as_ref() }.try_drop_local(current()) {
         // SAFETY: as the caller says.
         unsafe { drop_slowly(header) };
@@ -313,9 +339,13 @@ pub(crate) unsafe fn drop_reference(header: NonNull<Header>) {
 }
 
 /// Drops the last local reference, or on a thread that is not the owner.
+///
+/// # Safety
+///
+/// As for [`drop_reference`].
 #[inline(never)]
 pub(crate) unsafe fn drop_slowly(header: NonNull<Header>) {
-    // SAFETY: the reference keeps the object alive until it is dropped.
+    // SAFETY: rules R and Z: the reference keeps the object alive until it is dropped.
     unsafe {
         if is_stopping() {
             // In a stop of this thread's own: nothing is freed, and no destructor runs.
@@ -335,7 +365,7 @@ pub(crate) unsafe fn drop_slowly(header: NonNull<Header>) {
 /// As for [`drop_reference`], and the object was allocated with this size class.
 #[inline(always)]
 pub(crate) unsafe fn drop_reference_to_plain(header: NonNull<Header>, class: u8) {
-    // SAFETY: the reference keeps the object alive.
+    // SAFETY: rule R: the reference keeps the object alive.
     if !unsafe { header.as_ref() }.try_drop_local(current()) {
         // SAFETY: as the caller says.
         unsafe { drop_plain_slowly(header, class) };
@@ -377,7 +407,7 @@ pub(crate) fn discard<T: Trace>(m: &Raw, value: T) {
 /// As for [`drop_reference`], and the object was allocated for a `T`, with this size class.
 #[inline(always)]
 pub(crate) unsafe fn drop_reference_to<T>(header: NonNull<Header>, offset: usize, class: Option<u8>) {
-    // SAFETY: the reference keeps the object alive.
+    // SAFETY: rule R: the reference keeps the object alive.
     if !unsafe { header.as_ref() }.try_drop_local(current()) {
         // SAFETY: as the caller says.
         unsafe { drop_slowly_to::<T>(header, offset, class) };
@@ -394,8 +424,9 @@ unsafe fn drop_slowly_to<T>(header: NonNull<Header>, offset: usize, class: Optio
         }
         Raw::with_known(|m| {
             let state = m.core().state(header.as_ptr() as usize).get();
-            // While the thread unwinds, a panic of the destructor must not leave: it would end the process.
-            if state & tracked::FINALIZER != 0 || m.private().destroying.get() || std::thread::panicking() {
+            // While the thread unwinds, or through a C function, a panic of the destructor must not leave: it would end the
+            // process.
+            if state & tracked::FINALIZER != 0 || m.private().busy.get() != 0 || std::thread::panicking() {
                 destroy_all(m, header, OnPanic::PassOn);
             } else {
                 end_value::<T>(m, header, offset, class, OnPanic::PassOn);
@@ -409,8 +440,8 @@ unsafe fn drop_slowly_to<T>(header: NonNull<Header>, offset: usize, class: Optio
 ///
 /// # Safety
 ///
-/// The last reference has been [taken](Header::take_last) by the mutator, and nothing is being destroyed on
-/// it. The object was allocated for a `T` at this offset, with this size class.
+/// The last reference has been [taken](Header::take_last) by the mutator, which is not [busy](Private::busy).
+/// The object was allocated for a `T` at this offset, with this size class.
 #[inline(always)]
 unsafe fn end_value<T>(
     m: &Raw,
@@ -424,14 +455,14 @@ unsafe fn end_value<T>(
     impl Rest<'_> {
         #[inline(always)]
         fn free(&self) {
-            // SAFETY: the value has been destroyed, and nobody else knows the object.
+            // SAFETY: rule Z: the value has been destroyed, and nobody else knows the object.
             unsafe {
                 match self.2 {
                     Some(class) => self.0.free_of_class(self.1.cast(), class),
                     None => self.0.free(self.1.cast()),
                 }
             }
-            self.0.private().destroying.set(false);
+            self.0.private().busy.set(0);
         }
     }
     impl Drop for Rest<'_> {
@@ -439,7 +470,8 @@ unsafe fn end_value<T>(
         #[cold]
         fn drop(&mut self) {
             self.free();
-            // SAFETY: nothing is being destroyed on this mutator any more. A second panic is reported, not passed on.
+            // SAFETY: rule Z: nothing is being destroyed on this mutator any more. A second panic is reported, not
+            // passed on.
             unsafe { destroy_rest(self.0, None, OnPanic::Report) };
         }
     }
@@ -447,7 +479,7 @@ unsafe fn end_value<T>(
     // SAFETY: as the caller says.
     unsafe {
         let _lent = m.lend();
-        private.destroying.set(true);
+        private.busy.set(DESTROYING);
         m.core().state(header.as_ptr() as usize).dying();
         let rest = Rest(m, header, class);
         header.cast::<u8>().add(offset).cast::<T>().drop_in_place();
@@ -478,19 +510,18 @@ pub(crate) unsafe fn end(m: &Raw, header: NonNull<Header>, dealloc: impl FnOnce(
     let private = m.private();
     // SAFETY: as the caller says.
     unsafe {
-        if private.destroying.get() {
+        if private.begins(DESTROYING) {
             return destroy_all(m, header, OnPanic::PassOn);
         }
         // The same as there, for one object whose handler is known.
         let _lent = m.lend();
-        private.destroying.set(true);
         m.core().state(header.as_ptr() as usize).change_alone(tracked::DYING, 0);
         let result = event::guarded(|| dealloc(m));
         if result.is_ok() && private.dying.borrow().is_empty() {
-            private.destroying.set(false);
+            private.ends(DESTROYING);
             return;
         }
-        private.destroying.set(false);
+        private.ends(DESTROYING);
         destroy_rest(m, result.err().map(|payload| Panic { payload, type_name: "" }), OnPanic::PassOn);
     }
 }
@@ -503,7 +534,7 @@ unsafe fn destroy_rest(m: &Raw, panic: Option<Panic>, on_panic: OnPanic) {
     let on_panic = if panic.is_some() { OnPanic::Report } else { on_panic };
     let next = m.private().dying.borrow_mut().pop();
     if let Some(next) = next {
-        // SAFETY: put on the stack by whoever was told `Dead`.
+        // SAFETY: rule Z: put on the stack by whoever was told `Dead`.
         unsafe { destroy_all(m, next, on_panic) };
     }
     match panic {
@@ -516,7 +547,7 @@ unsafe fn destroy_rest(m: &Raw, panic: Option<Panic>, on_panic: OnPanic) {
 
 /// The owner has dropped the last reference.
 unsafe fn dead(header: NonNull<Header>) {
-    // SAFETY: the owner is attached, to a heap of this model.
+    // SAFETY: rules P and Z: the owner is attached, to a heap of this model.
     unsafe { Raw::with_known(|m| destroy_all(m, header, OnPanic::PassOn)) }
 }
 
@@ -535,10 +566,10 @@ unsafe fn drop_foreign(header: NonNull<Header>) {
 /// Drops a reference on a thread that is attached to the object's heap, and not the owner.
 #[inline]
 unsafe fn drop_shared(m: &Raw, header: NonNull<Header>, on_panic: OnPanic) {
-    // SAFETY: the reference keeps the object alive until it is dropped.
+    // SAFETY: rule R: the reference keeps the object alive until it is dropped.
     match unsafe { header.as_ref() }.drop_shared() {
         Dropped::Alive => {}
-        // SAFETY: it was answered to this thread.
+        // SAFETY: rule Z: it was answered to this thread.
         more => unsafe { settle(m, header, more, on_panic) },
     }
 }
@@ -550,7 +581,7 @@ unsafe fn settle(m: &Raw, header: NonNull<Header>, dropped: Dropped, on_panic: O
     let _lent = m.lend();
     match dropped {
         Dropped::Alive => {}
-        // SAFETY: `Dead` was answered to this thread.
+        // SAFETY: rule Z: `Dead` was answered to this thread.
         Dropped::Dead => unsafe { destroy_all(m, header, on_panic) },
         Dropped::Enqueue(owner) => enqueue(m, owner, header, on_panic),
     }
@@ -572,9 +603,9 @@ fn enqueue(m: &Raw, owner: u64, header: NonNull<Header>, on_panic: OnPanic) {
     let Some(id) = id.filter(|_| queued == Some(true)) else {
         // The owner has ended, and closed its queue (or left the registry) after its last count: the
         // lock that told us orders that before this.
-        // SAFETY: the object is queued, in no queue, so it is not freed before this merge.
+        // SAFETY: rule R: the object is queued, in no queue, so it is not freed before this merge.
         if unsafe { header.as_ref() }.merge_ended() == Dropped::Dead {
-            // SAFETY: `Dead` was answered to this thread.
+            // SAFETY: rule Z: `Dead` was answered to this thread.
             unsafe { destroy_all(m, header, on_panic) };
         }
         return;
@@ -589,7 +620,7 @@ fn enqueue(m: &Raw, owner: u64, header: NonNull<Header>, on_panic: OnPanic) {
         maybe_yield(&m.core().under, Step::Merge);
         merge_queue(&owner.local, &mut dead);
     }
-    // SAFETY: `Dead` was answered to this thread.
+    // SAFETY: rule Z: `Dead` was answered to this thread.
     unsafe { destroy_each(m, dead, on_panic) };
 }
 
@@ -619,7 +650,7 @@ fn merge_queue(local: &Local, dead: &mut Vec<Target>) {
         None => return,
     };
     for target in queue {
-        // SAFETY: a queued object is not freed before the queue lets go of it.
+        // SAFETY: rule R: a queued object is not freed before the queue lets go of it.
         if unsafe { target.0.as_ref() }.merge() == Dropped::Dead {
             dead.push(target);
         }
@@ -628,22 +659,21 @@ fn merge_queue(local: &Local, dead: &mut Vec<Target>) {
 
 /// Puts a reference on the deferred list of its heap: this thread may not count there.
 unsafe fn defer(header: NonNull<Header>) {
-    // SAFETY: the reference keeps the object alive.
+    // SAFETY: rule R: the reference keeps the object alive.
     if unsafe { header.as_ref() }.is_static() {
         // In no heap, and counted by nobody.
         return;
     }
-    // SAFETY: the reference keeps the object alive, and the core outlives its objects: an open heap's
-    // handles and mutators keep it, a closed heap's is kept by `Deferred::closed` until the last object has
-    // died. A count of our own: once the reference is on the list and the lock let go, somebody else may drop
-    // it, and the core go.
+    // SAFETY: rule R: the reference keeps the object alive, and the core outlives its objects: an open heap's handles
+    // and mutators keep it, a closed heap's is kept by `Deferred::closed` until the last object has died. A count of
+    // our own: once the reference is on the list and the lock let go, somebody else may drop it, and the core go.
     let core = unsafe {
         let core = Space::heap_of(header.as_ptr() as usize).cast::<Core>();
         Arc::increment_strong_count(core);
         Arc::from_raw(core)
     };
     maybe_yield(&core.under, Step::Defer);
-    // SAFETY: an object's page was handed out; the object is alive: this is its reference.
+    // SAFETY: rules R and G: an object's page was handed out; the object is alive: this is its reference.
     let bytes = unsafe { core.space.page_of(header.as_ptr() as usize) }.shape().cell_bytes();
     // This thread may have locked the list and the registry, for a fork of this very heap. Collections and inspections drain
     // the lists themselves when their stop is over; after a fork the next to drop, attach or answer sees to it.
@@ -686,7 +716,7 @@ fn drain_deferred(m: &Raw) {
         let in_stop = std::mem::take(&mut *model.deferred_in_stop.lock());
         m.core().pace.drained();
         for target in list.into_iter().chain(in_stop) {
-            // SAFETY: the list owned the reference; this thread is attached to its heap.
+            // SAFETY: rule R: the list owned the reference; this thread is attached to its heap.
             unsafe { drop_attached(m, target.0) };
         }
     }
@@ -694,7 +724,7 @@ fn drain_deferred(m: &Raw) {
 
 /// Drops a reference that the library held for somebody, on an attached thread.
 unsafe fn drop_attached(m: &Raw, header: NonNull<Header>) {
-    // SAFETY: the reference keeps the object alive until it is dropped.
+    // SAFETY: rules R and Z: the reference keeps the object alive until it is dropped.
     unsafe {
         if !header.as_ref().is_owned_by(m.id()) {
             drop_shared(m, header, OnPanic::Report);
@@ -705,9 +735,9 @@ unsafe fn drop_attached(m: &Raw, header: NonNull<Header>) {
         } else {
             let info = m.model().info(header);
             match info.end {
-                Some(end) if info.finalize.is_none() && !m.private().destroying.get() => {
+                Some(end) if info.finalize.is_none() && m.private().busy.get() == 0 => {
                     if let Err(payload) = event::guarded(|| end(header, (&raw const *m).cast())) {
-                        // SAFETY: such a type has one name for all its objects, and does not look at this one.
+                        // SAFETY: rule Y: such a type has one name for all its objects, and does not look at this one.
                         let type_name = (info.name)(header);
                         Panic { payload, type_name }.report(&m.core().hooks);
                     }
@@ -769,7 +799,7 @@ fn reap(m: &Raw) {
         retired.extract_if(.., |(epoch, _)| *epoch <= past).collect()
     };
     for (_, target) in ready {
-        // SAFETY: the list owned the reference; this thread is attached to its heap.
+        // SAFETY: rule R: the list owned the reference; this thread is attached to its heap.
         unsafe { drop_attached(m, target.0) };
     }
 }
@@ -783,7 +813,7 @@ unsafe fn destroy_all(m: &Raw, header: NonNull<Header>, on_panic: OnPanic) {
     // What comes back to this mutator while its destruction stack is in use waits: rule L.
     let _lent = m.lend();
     let private = m.private();
-    if private.destroying.replace(true) {
+    if private.begins(DESTROYING) {
         // An object whose own handler counts it up and down again is on its way already. It is asked now, while its
         // memory is its own: when the stack comes to it, another object may lie there.
         // SAFETY: as the caller says.
@@ -805,7 +835,7 @@ unsafe fn destroy_all(m: &Raw, header: NonNull<Header>, on_panic: OnPanic) {
         }
         next = private.dying.borrow_mut().pop();
     }
-    private.destroying.set(false);
+    private.ends(DESTROYING);
     if let Some(Panic { payload, .. }) = panic {
         resume_unwind(payload);
     }
@@ -833,7 +863,7 @@ unsafe fn run_destructor(info: &TypeInfo, header: NonNull<Header>) -> Result<(),
     let Some(drop) = info.drop else { return Ok(()) };
     // SAFETY: as the caller says.
     event::guarded(|| unsafe { drop(info.value(header)) })
-        // SAFETY: the memory is still the object's.
+        // SAFETY: rule Z: the memory is still the object's.
         .map_err(|payload| Panic { payload, type_name: unsafe { (info.name)(header) } })
 }
 
@@ -841,7 +871,7 @@ unsafe fn run_destructor(info: &TypeInfo, header: NonNull<Header>) -> Result<(),
 #[inline]
 unsafe fn destroy(m: &Raw, header: NonNull<Header>) -> Result<(), Panic> {
     let info = m.model().info(header);
-    // SAFETY: this thread alone knows the object, whose memory is valid until `free` below.
+    // SAFETY: rule Z: this thread alone knows the object, whose memory is valid until `free` below.
     unsafe {
         if let Some(dealloc) = info.dealloc {
             return destroy_dynamic(m, header, info, dealloc);
@@ -925,7 +955,7 @@ unsafe fn finalize_dying(
     info: &TypeInfo,
     finalize: unsafe fn(NonNull<Header>, *const ()),
 ) -> bool {
-    // SAFETY: see `destroy`. The reference that `revive` makes is the finalizer's, and dropped after it.
+    // SAFETY: as in `destroy`. The reference that `revive` makes is the finalizer's, and dropped after it.
     unsafe {
         let state = m.core().state(header.as_ptr() as usize);
         if state.set(tracked::FINALIZED) & tracked::FINALIZED != 0 {
@@ -954,12 +984,12 @@ fn announce_death(m: &Raw, header: NonNull<Header>) {
 /// A reference that is dropped wherever the value is.
 struct Held(NonNull<Header>);
 
-// SAFETY: a reference; dropping one works on every thread.
+// SAFETY: rules R and X: a reference; dropping one works on every thread.
 unsafe impl Send for Held {}
 
 impl Drop for Held {
     fn drop(&mut self) {
-        // SAFETY: this value owned the reference.
+        // SAFETY: rule R: this value owned the reference.
         unsafe { drop_reference(self.0) };
     }
 }
@@ -972,10 +1002,10 @@ pub(crate) struct Callback {
 
 fn call(callback: Callback, m: &Raw) {
     let _lent = m.lend();
-    // SAFETY: the function was registered with the weak reference it is given.
+    // SAFETY: rule Y: the function was registered with the weak reference it is given.
     let result = event::guarded(|| unsafe { (callback.invoke)(callback.weak_ref.0, (&raw const *m).cast()) });
     if let Err(payload) = result {
-        // SAFETY: the callback holds a reference.
+        // SAFETY: rule R: the callback holds a reference.
         let name = unsafe { (m.model().info(callback.weak_ref.0).name)(callback.weak_ref.0) };
         m.core().hooks.unraisable(During::WeakCallback, name, event::panic_message(payload));
     }
@@ -993,7 +1023,7 @@ const_thread_local! {
 
 /// Drops a reference to an object of a closed heap. Nobody owns anything there: all mutators have ended.
 unsafe fn drop_in_closed(core: &Arc<Core>, header: NonNull<Header>) {
-    // SAFETY: the reference keeps the object alive until it is dropped.
+    // SAFETY: rule R: the reference keeps the object alive until it is dropped.
     let h = unsafe { header.as_ref() };
     let dead = match h.drop_shared() {
         Dropped::Alive => false,
@@ -1006,8 +1036,8 @@ unsafe fn drop_in_closed(core: &Arc<Core>, header: NonNull<Header>) {
     }
     let outer = CLOSED.with(Cell::get);
     if !outer.is_null() {
-        // SAFETY: set by a call of this function that is still going on, on this thread, and has its vector in
-        // its frame; it uses the vector between destructions only, and this is inside one.
+        // SAFETY: rule V: set by a call of this function that is still going on, on this thread, and has its vector
+        // in its frame; it uses the vector between destructions only, and this is inside one.
         unsafe { (*outer).push((Arc::clone(core), Target(header))) };
         return;
     }
@@ -1015,9 +1045,9 @@ unsafe fn drop_in_closed(core: &Arc<Core>, header: NonNull<Header>) {
     let stack: *mut Vec<InClosed> = &raw mut stack;
     CLOSED.with(|closed| closed.set(stack));
     let mut panic = None;
-    // SAFETY: the vector is this frame's, and used through this pointer alone; nobody pushes while this pops.
+    // SAFETY: rule V: the vector is this frame's, and used through this pointer alone; nobody pushes while this pops.
     while let Some((core, Target(header))) = unsafe { (*stack).pop() } {
-        // SAFETY: `Dead` was answered to this thread.
+        // SAFETY: rule Z: `Dead` was answered to this thread.
         if let Err(thrown) = unsafe { destroy_in_closed(&core, header) } {
             if panic.is_none() && !std::thread::panicking() {
                 panic = Some(thrown);
@@ -1058,7 +1088,7 @@ unsafe fn destroy_in_closed(core: &Arc<Core>, header: NonNull<Header>) -> Result
 pub(crate) fn orphan(core: &Core, local: &Local) {
     let queue = local.queue.lock().take().unwrap_or_default();
     for target in queue {
-        // SAFETY: a queued object is not freed before the queue lets go of it; its owner has ended.
+        // SAFETY: rule R: a queued object is not freed before the queue lets go of it; its owner has ended.
         let header = unsafe { target.0.as_ref() };
         if header.merge_ended() == Dropped::Dead {
             header.revive(NOBODY);
@@ -1084,16 +1114,17 @@ pub(crate) fn close(core: &Arc<Core>) {
     let retired = std::mem::take(&mut *core.model.retired.lock());
     let garbage = std::mem::take(&mut *core.model.garbage.lock());
     for target in list.into_iter().chain(retired.into_iter().map(|(_, target)| target)).chain(garbage) {
-        // SAFETY: the lists owned the references.
+        // SAFETY: rule R: the lists owned the references.
         unsafe { drop_in_closed(core, target.0) };
     }
 }
 
-// SAFETY: 1. `count` sums both halves; `hold` and `release` are a claim and a drop. 2. memory is freed at
-// count 0 alone: in `destroy`, `destroy_in_closed`, `end_value`, `drop_plain_slowly`, and by dynamic objects' own end. 3. attached threads are parked in a stop, others
-// defer their drops. 4. `Tracer` takes handles only (`Gc`, `AnyGc`), which are counted. 5. `merge` empties
-// every queue; an object at 0 without being queued is on the destruction stack of a thread that is not
-// at a safepoint. 6. call-outs run under `no_safepoint`, with `&Mutator`.
+// SAFETY: rules R, Z and W: 1. `count` sums both halves; `hold` and `release` are a claim and a drop. 2. memory is
+// freed at count 0 alone: in `destroy`, `destroy_in_closed`, `end_value`, `drop_plain_slowly`, and by dynamic
+// objects' own end. 3. attached threads are parked in a stop, others defer their drops. 4. `Tracer` takes handles
+// only (`Gc`, `AnyGc`), which are counted. 5. `merge` empties every queue; an object at 0 without being queued is on
+// the destruction stack of a thread that is not at a safepoint. 6. call-outs run under `no_safepoint`, with
+// `&Mutator`.
 unsafe impl ObjectModel for Managed {
     type Local = Local;
     type Private = Private;
@@ -1109,10 +1140,9 @@ unsafe impl ObjectModel for Managed {
         Private {
             types: [const { Cell::new((std::ptr::null(), 0)) }; TYPE_CACHE],
             dying: RefCell::new(Vec::new()),
-            destroying: Cell::new(false),
+            busy: Cell::new(0),
             retired: RefCell::new(Vec::new()),
             discard: Discard::default(),
-            handlers: Cell::new(0),
         }
     }
 
@@ -1173,7 +1203,7 @@ unsafe impl ObjectModel for Managed {
         }
         let _lent = m.lend();
         discard.drop_all(|object, payload| {
-            // SAFETY: the collection holds what it clears.
+            // SAFETY: rule R: the collection holds what it clears.
             let name = unsafe { self.type_name(object) };
             let text = event::panic_message(payload);
             m.core().hooks.unraisable_at(During::Clear, name, object.address(), text);
@@ -1199,7 +1229,6 @@ unsafe impl ObjectModel for Managed {
     }
 
     unsafe fn is_doubted(&self, object: Object) -> bool {
-        // SAFETY: alive, as the caller says.
         self.info(header(object)).dealloc.is_some()
     }
 
@@ -1218,7 +1247,7 @@ unsafe impl ObjectModel for Managed {
         let mut dead = Vec::new();
         merge_queue(m.local(), &mut dead);
         for target in dead {
-            // SAFETY: `Dead` was answered to this thread.
+            // SAFETY: rule Z: `Dead` was answered to this thread.
             unsafe { destroy_all(m, target.0, OnPanic::Report) };
         }
     }
@@ -1235,7 +1264,7 @@ unsafe impl ObjectModel for Managed {
     }
 
     unsafe fn bury(&self, object: Object, m: &Raw) {
-        // SAFETY: the merge answered `Dead`.
+        // SAFETY: rule Z: the merge answered `Dead`.
         unsafe { destroy_all(m, header(object), OnPanic::Report) };
     }
 
@@ -1324,11 +1353,11 @@ unsafe impl ObjectModel for Managed {
     }
 
     fn last_type(&self, memory: NonNull<u8>) -> Option<&'static str> {
-        // SAFETY: a cell is larger than a header, any bytes are one, and the cell is the caller's.
+        // SAFETY: rule O: a cell is larger than a header, any bytes are one, and the cell is the caller's.
         let index = unsafe { memory.cast::<Header>().as_ref() }.type_index();
         let info = self.types.find(index)?;
         // A dynamic object's type may have gone before it.
-        // SAFETY: the names of other types are constants: the object is not looked at.
+        // SAFETY: rule Y: the names of other types are constants: the object is not looked at.
         Some(if info.dealloc.is_some() { "dynamic object" } else { unsafe { (info.name)(memory.cast()) } })
     }
 
@@ -1349,7 +1378,7 @@ unsafe impl ObjectModel for Managed {
             let mut dead = Vec::new();
             merge_queue(m.local(), &mut dead);
             for target in dead {
-                // SAFETY: `Dead` was answered to this thread.
+                // SAFETY: rule Z: `Dead` was answered to this thread.
                 unsafe { destroy_all(m, target.0, OnPanic::Report) };
             }
         }
@@ -1389,7 +1418,7 @@ unsafe impl ObjectModel for Managed {
                 }
             }
             for target in dead {
-                // SAFETY: `Dead` was answered to this thread.
+                // SAFETY: rule Z: `Dead` was answered to this thread.
                 unsafe { destroy_all(m, target.0, OnPanic::Report) };
             }
         }
@@ -1402,7 +1431,7 @@ unsafe impl ObjectModel for Managed {
 ///
 /// `m` came from a `&Raw`, which is what a [`Mutator`] is.
 pub(crate) unsafe fn mutator<'a>(m: *const ()) -> &'a Mutator {
-    // SAFETY: `Mutator` is a transparent wrapper of `Raw`.
+    // SAFETY: rule Y: `Mutator` is a transparent wrapper of `Raw`.
     unsafe { &*m.cast::<Mutator>() }
 }
 
@@ -1444,14 +1473,14 @@ mod tests {
             .map(|_| {
                 let loud = std::mem::ManuallyDrop::new(m.alloc(Loud));
                 let header = NonNull::new(Gc::as_ptr(&loud).cast_mut()).unwrap();
-                // SAFETY: the value lies behind its header.
+                // SAFETY: rule Y: the value lies behind its header.
                 let header: NonNull<Header> = unsafe { header.byte_sub(size_of::<Header>()) }.cast();
-                // SAFETY: alive; the handle is never used again.
+                // SAFETY: rule R: alive; the handle is never used again.
                 assert!(unsafe { header.as_ref() }.take_last(m.raw().id()));
                 Target(header)
             })
             .collect();
-        // SAFETY: the last references were taken just now.
+        // SAFETY: rule Z: the last references were taken just now.
         let thrown = event::guarded(|| unsafe { destroy_each(m.raw(), dead, OnPanic::PassOn) });
         assert!(thrown.is_err());
         assert_eq!((DIED.load(SeqCst), reported.load(SeqCst), heap.stats().live_objects), (3, 2, 0));

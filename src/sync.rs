@@ -19,7 +19,7 @@
 //! | `safepoint` | the counter of thread ids | a static |
 //! | `safepoint`, its `lock` module | mutex and condition variable, outside models | a `parking_lot` lock does not survive a fork; in models the module takes them from here |
 //! | `current` | the exit watcher, outside models | a thread-local with a destructor: a model's threads have no end to watch |
-//! | `dynamic` | atomics, thread-locals | loom does not see it, and shuttle's models make no dynamic objects |
+//! | `dynamic` | atomics, thread-locals, `RwLock` | loom does not see it, and shuttle's models make no dynamic objects |
 //! | `space` | `RANGES` | a static |
 //! | `heap`, `trace` | `Mutex`, `RwLock`, `OnceLock` and others | they are the user's: `Mutator::lock` takes a std mutex, and std's types are `Trace` |
 //!

@@ -969,6 +969,51 @@ fn what_dies_with_an_object_dies_also_when_a_destructor_panics() {
     }
 }
 
+/// Handlers are C functions, also those that are written in Rust, and no panic may pass through one.
+#[test]
+fn what_a_handler_lets_go_of_by_a_typed_handle_may_panic() {
+    let _watch = deadline("typed bombs");
+    static KEPT: Mutex<Vec<Gc<Bomb>>> = Mutex::new(Vec::new());
+    unsafe extern "C" fn clear(object: *mut RawObject) -> c_int {
+        let kept = KEPT.lock().unwrap().pop();
+        drop(kept);
+        // SAFETY: as for this.
+        unsafe { pair_clear(object) }
+    }
+    let mut spec = pair_spec("tests.Keeper");
+    spec.slots.clear = Some(clear);
+    let record = ready(&spec).unwrap();
+    let heap = Heap::builder().reserve(1 << 30).pacing(Pacing::manual()).checked(false).build().unwrap();
+    let reports = Arc::new(Mutex::new(Vec::new()));
+    heap.on_unraisable({
+        let reports = Arc::clone(&reports);
+        move |failure| reports.lock().unwrap().push(failure.message.clone())
+    });
+    let mut m = heap.attach();
+    let armed = Arc::new(AtomicUsize::new(100));
+    let fill = |m: &Mutator| {
+        let bombs = (0..2).map(|_| m.alloc(Bomb { armed: Arc::clone(&armed) }));
+        KEPT.lock().unwrap().extend(bombs);
+    };
+    // Cleared by a collection,
+    fill(&m);
+    let (one, other) = (new(&m, record), new(&m, record));
+    set(&one, 0, Some(&other));
+    set(&other, 0, Some(&one));
+    drop((one, other));
+    assert_eq!(m.collect().collected, 2);
+    assert_eq!((live(&heap), armed.load(SeqCst)), (0, 98));
+    assert_eq!(*reports.lock().unwrap(), ["as asked"; 2]);
+    // and on the way to its end: the bomb waits until the handler is over, and its panic comes back to whoever dropped.
+    fill(&m);
+    for _ in 0..2 {
+        let last = new(&m, record);
+        assert!(std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| drop(last))).is_err());
+    }
+    assert_eq!((live(&heap), armed.load(SeqCst)), (0, 96));
+    assert_eq!(reports.lock().unwrap().len(), 2);
+}
+
 #[test]
 fn a_dealloc_handler_that_counts_its_object_up_and_down_destroys_nothing_else() {
     let _watch = deadline("counting dealloc");

@@ -1,33 +1,34 @@
 //! Attributes: what a managed dictionary of an instance, and the dictionary of a heap type, holds.
 //!
 //! An instance's dictionary comes into being with its first attribute, and hangs at the object's tail, which is
-//! written once. Its lock is held by attached threads alone, for a look or a change, and never over a call out; so a stop
-//! finds it free. A traversal tries it all the same: locked means that nothing is visited, which keeps
-//! everything alive.
+//! written once. Its lock is held by attached threads alone, for a look or a change, and never over a call out; so in a stop
+//! nobody changes a dictionary. Traversals share the lock: two markers may visit one object at the same time, and each has to
+//! see all of it. They try it only: locked all the same means that nothing is visited, which keeps everything alive.
 
 use std::collections::HashMap;
 use std::ffi::{c_int, c_void};
 use std::ptr::NonNull;
 use std::sync::atomic::Ordering;
 
+use parking_lot::RwLock;
+
 use crate::dynamic::{
     Flags, RawObject, VisitProc, as_raw, describe, handlers, instance, refuse_in_traversal, type_of,
 };
 use crate::error::{Code, Fault};
-use crate::sync::Mutex;
 use crate::{AnyGc, Mutator};
 
 /// A dictionary by name.
 #[derive(Default)]
-pub(crate) struct Attributes(Mutex<HashMap<Box<str>, AnyGc>>);
+pub(crate) struct Attributes(RwLock<HashMap<Box<str>, AnyGc>>);
 
 impl Attributes {
     pub(crate) fn get(&self, name: &str) -> Option<AnyGc> {
-        self.0.lock().get(name).cloned()
+        self.0.read().get(name).cloned()
     }
 
     pub(crate) fn set(&self, name: &str, value: Option<AnyGc>) -> Option<AnyGc> {
-        let mut entries = self.0.lock();
+        let mut entries = self.0.write();
         match value {
             Some(value) => entries.insert(name.into(), value),
             None => entries.remove(name),
@@ -36,7 +37,7 @@ impl Attributes {
 
     /// Takes everything out, and drops it once the lock is free: destructors may come back here.
     pub(crate) fn clear(&self) {
-        let old = std::mem::take(&mut *self.0.lock());
+        let old = std::mem::take(&mut *self.0.write());
         // One by one: a map drops nothing more once a destructor has panicked, but what is left of its iterator is dropped.
         old.into_values().for_each(drop);
     }
@@ -47,9 +48,9 @@ impl Attributes {
     ///
     /// `visit` belongs to `arg`.
     pub(crate) unsafe fn visit(&self, visit: VisitProc, arg: *mut c_void) -> c_int {
-        let Some(entries) = self.0.try_lock() else { return 0 };
+        let Some(entries) = self.0.try_read() else { return 0 };
         for value in entries.values() {
-            // SAFETY: as the caller says; the dictionary owns the reference.
+            // SAFETY: as the caller says; rule R: the dictionary owns the reference.
             let result = unsafe { visit(as_raw(value).as_ptr(), arg) };
             if result != 0 {
                 return result;
@@ -206,11 +207,46 @@ pub unsafe fn clear_managed_dict(object: NonNull<RawObject>) {
 ///
 /// The object is of a type with managed dictionaries, and being freed.
 pub(crate) unsafe fn drop_dict(object: NonNull<RawObject>) {
-    // SAFETY: with the flag there is a tail; whoever frees the object is alone with it.
+    // SAFETY: rules D and Z: with the flag there is a tail; whoever frees the object is alone with it.
     unsafe {
         let dict = instance::tail_slot(object).swap(std::ptr::null_mut(), Ordering::AcqRel);
         if !dict.is_null() {
             drop(Box::from_raw(dict.cast::<Attributes>()));
         }
+    }
+}
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use super::*;
+    use crate::Heap;
+
+    /// A visit in the middle of a visit: as two markers do that have claimed one object together.
+    unsafe extern "C" fn again(_: *mut RawObject, arg: *mut c_void) -> c_int {
+        unsafe extern "C" fn count(_: *mut RawObject, arg: *mut c_void) -> c_int {
+            // SAFETY: rule V: the counter below.
+            unsafe { *arg.cast::<usize>() += 1 };
+            0
+        }
+        // SAFETY: rule V: what is handed on below, which nobody else uses meanwhile.
+        unsafe {
+            let (attributes, visited) = &mut *arg.cast::<(&Attributes, usize)>();
+            attributes.visit(count, (&raw mut *visited).cast())
+        }
+    }
+
+    #[test]
+    fn two_visits_at_the_same_time_see_everything() {
+        let heap = Heap::new();
+        heap.attach_scoped(|m| {
+            let attributes = Attributes::default();
+            for name in ["one", "other", "third"] {
+                attributes.set(name, Some(m.alloc(0u8).into()));
+            }
+            let mut seen = (&attributes, 0usize);
+            // SAFETY: rule V: the argument is what the visitor takes, and is in this frame.
+            assert_eq!(unsafe { attributes.visit(again, (&raw mut seen).cast()) }, 0);
+            assert_eq!(seen.1, 9);
+        });
     }
 }

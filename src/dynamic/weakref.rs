@@ -4,6 +4,8 @@ use std::ffi::{c_int, c_void};
 use std::ptr::NonNull;
 use std::sync::Arc;
 
+use parking_lot::RwLock;
+
 use crate::During;
 use crate::dynamic::{
     Destructor, RawObject, Slots, VisitProc, WEAKREF, as_raw, from_raw, handlers, header, instance, type_of,
@@ -11,7 +13,7 @@ use crate::dynamic::{
 use crate::error::{Code, Fault};
 use crate::header::Header;
 use crate::managed;
-use crate::sync::{AtomicBool, Mutex, Ordering};
+use crate::sync::{AtomicBool, Ordering};
 use crate::weak::{Watcher, WeakRecord};
 use crate::{AnyGc, Mutator};
 
@@ -30,7 +32,7 @@ struct Parts {
     /// Shared with the record's watcher: set, this leads to the target no longer.
     cleared: Arc<AtomicBool>,
     /// Taken by whoever calls it, or clears this.
-    callback: Mutex<Option<(AnyGc, WeakCall)>>,
+    callback: RwLock<Option<(AnyGc, WeakCall)>>,
 }
 
 pub(crate) const SIZE: usize = size_of::<WeakRef>();
@@ -69,7 +71,7 @@ pub unsafe fn new_weakref(
             .at(target.as_ptr() as usize)
             .because("an immortal object outside of the heap cannot be referred to weakly"));
     }
-    // SAFETY: a built-in type, whose objects are of that size; nobody else knows the object.
+    // SAFETY: rule N: a built-in type, whose objects are of that size; nobody else knows the object.
     unsafe {
         let object = instance::allocate(m, WEAKREF.get(), 0, 0)?;
         let record = raw.model().weak.record(header(target).as_ref());
@@ -78,7 +80,7 @@ pub unsafe fn new_weakref(
         let parts = Parts {
             record: Arc::clone(&record),
             cleared: Arc::clone(&cleared),
-            callback: Mutex::new(callback),
+            callback: RwLock::new(callback),
         };
         (*object.cast::<WeakRef>().as_ptr()).parts = Box::into_raw(Box::new(parts));
         if called {
@@ -131,10 +133,10 @@ unsafe fn parts<'a>(object: NonNull<RawObject>) -> Option<&'a Parts> {
 /// The target is gone: calls the callback, once.
 unsafe fn invoke(header: NonNull<Header>, m: *const ()) {
     let object = header.cast::<RawObject>();
-    // SAFETY: registered with a weak reference, which the caller holds; `m` is a mutator.
+    // SAFETY: rules Y and R: registered with a weak reference, which is held meanwhile; `m` is a mutator.
     unsafe {
         let m = managed::mutator(m);
-        let callback = parts(object).and_then(|parts| parts.callback.lock().take());
+        let callback = parts(object).and_then(|parts| parts.callback.write().take());
         if let Some((callback, call)) = callback {
             handlers::guarded(m, During::WeakCallback, object, || {
                 call(as_raw(&callback).as_ptr(), object.as_ptr());
@@ -144,19 +146,20 @@ unsafe fn invoke(header: NonNull<Header>, m: *const ()) {
 }
 
 unsafe extern "C" fn traverse(object: *mut RawObject, visit: VisitProc, arg: *mut c_void) -> c_int {
-    // SAFETY: called for a living weak reference, with a visitor and its argument.
+    // SAFETY: rule H: called for a living weak reference, with a visitor and its argument.
     unsafe {
         let Some(parts) = NonNull::new(object).and_then(|object| parts(object)) else { return 0 };
-        // Free in a stop: attached threads take it for a moment. Anywhere else what it guards counts as outside.
-        let Some(callback) = parts.callback.try_lock() else { return 0 };
+        // In a stop nobody changes it: attached threads do, for a moment. Markers share it: two may visit one object at the
+        // same time. Anywhere else what it guards counts as outside.
+        let Some(callback) = parts.callback.try_read() else { return 0 };
         callback.as_ref().map_or(0, |(callback, _)| visit(as_raw(callback).as_ptr(), arg))
     }
 }
 
 unsafe extern "C" fn clear(object: *mut RawObject) -> c_int {
-    // SAFETY: called for a living weak reference.
+    // SAFETY: rule H: called for a living weak reference.
     let callback = unsafe {
-        NonNull::new(object).and_then(|object| parts(object)).and_then(|parts| parts.callback.lock().take())
+        NonNull::new(object).and_then(|object| parts(object)).and_then(|parts| parts.callback.write().take())
     };
     drop(callback);
     0
@@ -164,7 +167,7 @@ unsafe extern "C" fn clear(object: *mut RawObject) -> c_int {
 
 unsafe extern "C" fn dealloc(object: *mut RawObject) {
     let Some(object) = NonNull::new(object) else { return };
-    // SAFETY: called once, for a dying weak reference.
+    // SAFETY: rules H and Z: called once, for a dying weak reference.
     unsafe {
         Mutator::with_current(|m| {
             let _ = instance::untrack(m, object);

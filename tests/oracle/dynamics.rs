@@ -109,21 +109,10 @@ unsafe extern "C" fn clear(object: *mut RawObject) -> c_int {
         let (tag, fields) = parts(object);
         let Some(tag) = tag.get().as_ref() else { return 0 };
         tag.clear();
-        let world = tag.world.clone();
         for field in fields {
-            world.let_go(own(field.replace(std::ptr::null_mut())));
+            drop(own(field.replace(std::ptr::null_mut())));
         }
-        if dynamic::type_of(object).flags().has(Flags::MANAGED_DICT) {
-            Mutator::with_current(|m| {
-                for name in NAMES {
-                    if let Ok(old) = dynamic::get_attribute(m, object, name) {
-                        dynamic::set_attribute(m, object, name, None).expect("an attribute that is there");
-                        world.let_go(old);
-                    }
-                }
-            })
-            .expect("handlers run attached");
-        }
+        dynamic::clear_managed_dict(object);
     }
     0
 }

@@ -36,14 +36,7 @@ pub(crate) struct Data {
     edges: GcCell<Edges>,
 }
 
-/// An item of a slice. What is cleared is let go of by way of the world: a panic of a destructor would end the clearing of the
-/// slice, and leave the other items to the next collection.
-pub(crate) struct Item {
-    world: Arc<World>,
-    cell: GcCell<Option<Ref>>,
-}
-
-type Slice = GcSlice<Tag, Item>;
+type Slice = GcSlice<Tag, GcCell<Option<Ref>>>;
 
 /// A handle, with what is known of its object.
 #[derive(Clone)]
@@ -138,16 +131,6 @@ impl Trace for Single {
     }
 }
 
-impl Trace for Item {
-    fn traverse(&self, tracer: &mut Tracer) {
-        self.cell.traverse(tracer);
-    }
-
-    fn clear(&self, m: &Mutator) {
-        self.world.let_go(self.cell.take(m));
-    }
-}
-
 impl Trace for Data {
     fn traverse(&self, tracer: &mut Tracer) {
         self.tag.check();
@@ -171,10 +154,7 @@ impl Ref {
             (Shape::Cyclic, true) => Self::Final(Object::cyclic(m, tag())),
             (Shape::Slots, _) => Self::Slots(m.alloc(Slots { tag: tag(), slots: Default::default() })),
             (Shape::Once, _) => Self::Once(m.alloc(Single { tag: tag(), once: GcOnce::new() })),
-            (Shape::Slice, _) => {
-                let item = || Item { world: world.clone(), cell: GcCell::default() };
-                Self::Slice(m.alloc_slice(tag(), [item(), item(), item()]))
-            }
+            (Shape::Slice, _) => Self::Slice(m.alloc_slice(tag(), [const { GcCell::new(None) }; 3])),
             (shape, _) => Self::Dynamic(dynamics::alloc(m, shape, tag())),
         };
         gc.named(world, id)
@@ -307,7 +287,7 @@ impl Ref {
         match self {
             Self::Slots(gc) => gc.get(m).slots.iter().map(|slot| slot.load(m).map(Self::Plain)).collect(),
             Self::Once(gc) => vec![gc.get(m).once.handle(m).map(Self::Plain)],
-            Self::Slice(gc) => gc.get(m).items.iter().map(|item| item.cell.get(m)).collect(),
+            Self::Slice(gc) => gc.get(m).items.iter().map(|item| item.get(m)).collect(),
             Self::Dynamic(gc) => dynamics::fields(m, gc),
             list => list.edges(m).expect("a list").lock(m).0.iter().cloned().map(Some).collect(),
         }
@@ -329,9 +309,9 @@ impl Ref {
                 slots.any(|slot| slot.compare_exchange(m, None, Some(to.clone())).is_ok())
             }
             (Self::Once(gc), Self::Plain(to)) => gc.get(m).once.set(m, to).is_ok(),
-            (Self::Slice(gc), to) => match gc.get(m).items.iter().find(|item| item.cell.lock(m).is_none()) {
+            (Self::Slice(gc), to) => match gc.get(m).items.iter().find(|item| item.lock(m).is_none()) {
                 Some(item) => {
-                    item.cell.set(m, Some(to));
+                    item.set(m, Some(to));
                     true
                 }
                 None => false,
@@ -346,7 +326,7 @@ impl Ref {
         match self {
             Self::Slots(gc) => gc.get(m).slots.get(at)?.take(m).map(Self::Plain),
             Self::Once(_) => None,
-            Self::Slice(gc) => gc.get(m).items.get(at)?.cell.take(m),
+            Self::Slice(gc) => gc.get(m).items.get(at)?.take(m),
             Self::Dynamic(gc) => dynamics::remove(m, gc, at).map(|gc| Self::of(gc, m)),
             list => {
                 let mut edges = list.edges(m).expect("a list").lock(m);

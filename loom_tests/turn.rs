@@ -19,7 +19,7 @@ use super::Model;
 use crate::event::{self, CollectionKind, CollectionReport};
 use crate::object::Object;
 use crate::safepoint::{Coordinator, ThreadId};
-use crate::turn::{Burial, Cleared, Done, Open, Task, Turn, Whose};
+use crate::turn::{Burial, Cleared, Done, Open, Pile, Task, Turn, Whose};
 
 /// Objects of the burial: names, never looked at.
 const OBJECTS: usize = 3;
@@ -37,7 +37,7 @@ fn name(number: usize) -> Object {
 
 /// Takes one piece and does what is to be done.
 fn work(world: &World, whose: Whose) -> bool {
-    let Some(piece) = world.turn.take(whose, 1) else { return false };
+    let Some(piece) = world.turn.take(whose) else { return false };
     let mut found = Cleared::default();
     for object in piece.objects() {
         let number = object.address() / 32 - 1;
@@ -103,7 +103,7 @@ fn loom_a_burial_ends_once_and_the_turn_comes_free() {
             begun: Instant::now(),
             span: event::collection(CollectionKind::Full, "model"),
         };
-        let piles = vec![(mine, vec![name(0), name(1)]), (theirs, vec![name(2)])];
+        let piles = vec![Pile::new(mine, vec![name(0), name(1)]), Pile::new(theirs, vec![name(2)])];
         world.turn.leave(Burial::new(piles, open));
         while work(&world, Whose::Of(mine)) {}
         other.join().unwrap();

@@ -168,7 +168,7 @@ impl Magazine {
     #[inline(always)]
     fn pop(&mut self) -> Option<NonNull<u8>> {
         self.len = self.len.checked_sub(1)?;
-        // SAFETY: `len` is below `capacity`, which is at most `MAGAZINE`.
+        // SAFETY: rule B: `len` is below `capacity`, which is at most `MAGAZINE`.
         Some(unsafe { *self.cells.get_unchecked(self.len as usize) })
     }
 
@@ -181,7 +181,7 @@ impl Magazine {
     #[inline(always)]
     fn push(&mut self, cell: NonNull<u8>) {
         debug_assert!(self.len < self.capacity);
-        // SAFETY: `len` is below `capacity`, which is at most `MAGAZINE`.
+        // SAFETY: rule B: `len` is below `capacity`, which is at most `MAGAZINE`.
         unsafe { *self.cells.get_unchecked_mut(self.len as usize) = cell };
         self.len += 1;
     }
@@ -215,7 +215,7 @@ pub(crate) struct Arena {
     pages: Box<[Pages; CLASSES]>,
 }
 
-// SAFETY: the pointers are free cells of pages that the arena owns, wherever it is.
+// SAFETY: rules O and X: the pointers are free cells of pages that the arena owns, wherever it is.
 unsafe impl Send for Arena {}
 
 impl std::fmt::Debug for Arena {
@@ -280,13 +280,13 @@ impl Arena {
     /// again, and has a state byte of 0.
     #[inline]
     pub(crate) unsafe fn free(&mut self, space: &Space, cell: NonNull<u8>) {
-        // SAFETY: the cell lies on a page that was handed out.
+        // SAFETY: rule G: the cell lies on a page that was handed out.
         let page = unsafe { space.page_of(cell.as_ptr().addr()) };
         if page.arena() != self.id {
             // SAFETY: as the caller says.
             return unsafe { self.free_elsewhere(space, cell) };
         }
-        // SAFETY: pages of an arena are small ones, made from `SHAPES`: the class is theirs.
+        // SAFETY: rule O: pages of an arena are small ones, made from `SHAPES`: the class is theirs.
         unsafe { self.free_own(space, cell, page, page.shape().class()) };
     }
 
@@ -297,7 +297,7 @@ impl Arena {
     /// As for `free`, and the cell was allocated with this class.
     #[inline]
     pub(crate) unsafe fn free_of_class(&mut self, space: &Space, cell: NonNull<u8>, class: u8) {
-        // SAFETY: the cell lies on a page that was handed out.
+        // SAFETY: rule G: the cell lies on a page that was handed out.
         let page = unsafe { space.page_of(cell.as_ptr().addr()) };
         // SAFETY: as the caller says.
         unsafe {
@@ -313,17 +313,17 @@ impl Arena {
     #[inline(always)]
     unsafe fn free_own(&mut self, space: &Space, cell: NonNull<u8>, page: &PageInfo, class: u8) {
         debug_assert_eq!(page.shape().class(), class);
-        // SAFETY: the class of a page is below `CLASSES`.
+        // SAFETY: rule B: the class of a page is below `CLASSES`.
         let magazine = unsafe { self.magazines.get_unchecked_mut(usize::from(class)) };
         if magazine.is_full() {
             let half = magazine.capacity / 2;
             if half == 0 {
-                // SAFETY: as the caller says.
+                // SAFETY: as for `free`.
                 return unsafe { self.free_watched(space, cell) };
             }
             self.flush(space, class, half);
         }
-        // SAFETY: as above.
+        // SAFETY: rule B, as before.
         unsafe { self.magazines.get_unchecked_mut(usize::from(class)) }.push(cell);
         // Relaxed: see the field.
         page.young.store(1, Ordering::Relaxed);
@@ -334,7 +334,7 @@ impl Arena {
     #[cold]
     #[inline(never)]
     unsafe fn free_watched(&mut self, space: &Space, cell: NonNull<u8>) {
-        // SAFETY: as the caller says; what comes back is ours to free.
+        // SAFETY: as for `free`; what comes back is ours to free (rule O).
         unsafe {
             let Some(due) = space.bury(cell) else { return };
             let page = space.page_of(due.as_ptr().addr());
@@ -355,7 +355,7 @@ impl Arena {
     /// As for `free`.
     #[cold]
     pub(crate) unsafe fn free_remote(space: &Space, cell: NonNull<u8>) {
-        // SAFETY: the cell lies on a page that was handed out, and is the caller's to free.
+        // SAFETY: rules G and O: the cell lies on a page that was handed out, and is the caller's to free.
         unsafe {
             if let Some(due) = space.bury(cell) {
                 space.give_back(due);
@@ -390,7 +390,7 @@ impl Arena {
             space.sweep_abandoned();
             space.acquire_large(size, align)
         })?;
-        // SAFETY: just handed out.
+        // SAFETY: rule G: just handed out.
         let pages = unsafe { space.page_of(object.as_ptr().addr()) }.shape().pages();
         self.objects += 1;
         self.bytes += (pages * PAGE_SIZE) as isize;
@@ -417,7 +417,7 @@ impl Arena {
     /// Calls `f` with each of its pages: the class, and whether it is on the list of those with free cells.
     pub(crate) fn for_each_page(&self, space: &Space, mut f: impl FnMut(u8, bool, u32)) {
         for (class, pages) in self.pages.iter().enumerate() {
-            // SAFETY: the pages are this arena's.
+            // SAFETY: rule O: the pages are this arena's.
             unsafe {
                 pages.partial.for_each(space, |page| f(class as u8, true, page));
                 pages.full.for_each(space, |page| f(class as u8, false, page));
@@ -440,7 +440,7 @@ impl Arena {
             let pages = &mut self.pages[class];
             pages.spare = None;
             let mut drained = 0;
-            // SAFETY: the pages are this arena's, and no magazine holds their cells any more.
+            // SAFETY: rule O: the pages are this arena's, and no magazine holds their cells any more.
             unsafe {
                 for _ in 0..pages.full.len() {
                     let Some(page) = pages.full.pop_front(space) else { break };
@@ -468,7 +468,7 @@ impl Arena {
         for (class, pages) in self.pages.iter_mut().enumerate() {
             for list in [&mut pages.partial, &mut pages.full] {
                 if list.len() != 0 {
-                    // SAFETY: the pages are this arena's, and `trim` has emptied the magazines.
+                    // SAFETY: rule O: the pages are this arena's, and `trim` has emptied the magazines.
                     unsafe { space.abandon(class as u8, std::mem::replace(list, PageList::EMPTY)) };
                 }
             }
@@ -484,7 +484,7 @@ impl Arena {
             self.fill(space, class);
             if let Some(cell) = self.magazines[usize::from(class)].pop() {
                 if let Some(freed) = space.freed() {
-                    // SAFETY: free until it is handed out, here.
+                    // SAFETY: rule O: free until it is handed out, here.
                     unsafe { freed.check_out(Cell { start: cell, bytes: class_size(class) }) };
                 }
                 return Some(cell);
@@ -493,7 +493,7 @@ impl Arena {
                 continue;
             }
             match space.acquire(SHAPES[usize::from(class)], self.id) {
-                // SAFETY: the page is ours now, and on no list.
+                // SAFETY: rule O: the page is ours now, and on no list.
                 Ok(page) => unsafe { self.pages[usize::from(class)].partial.push_front(space, page) },
                 Err(_) if !last_try => {
                     // Look everywhere before giving up: what strangers freed may be enough.
@@ -520,7 +520,7 @@ impl Arena {
         while filled < capacity
             && let Some(page) = pages.partial.front()
         {
-            // SAFETY: the page is this arena's.
+            // SAFETY: rule O: the page is this arena's.
             unsafe {
                 drained += space.drain(page);
                 filled += take_cells(space, page, &mut magazine.cells[filled..capacity]);
@@ -544,7 +544,7 @@ impl Arena {
     fn look_at_full(&mut self, space: &Space, class: u8) -> bool {
         let pages = &mut self.pages[usize::from(class)];
         for _ in 0..space.stress().shrink(LOOK).min(pages.full.len()) {
-            // SAFETY: the pages are this arena's.
+            // SAFETY: rule O: the pages are this arena's.
             unsafe {
                 let Some(page) = pages.full.pop_front(space) else { break };
                 // Not drained here: `fill` does it, and counts.
@@ -565,7 +565,7 @@ impl Arena {
         let (magazine, pages) =
             (&mut self.magazines[usize::from(class)], &mut self.pages[usize::from(class)]);
         let (len, count) = (magazine.len as usize, count as usize);
-        // SAFETY: the cells of a magazine lie on pages of this arena, of the magazine's class, and are free.
+        // SAFETY: rule O: the cells of a magazine lie on pages of this arena, of the magazine's class, and are free.
         unsafe { pages.mark(space, class, &magazine.cells[..count]) };
         magazine.cells.copy_within(count..len, 0);
         magazine.len = (len - count) as u32;
@@ -591,7 +591,7 @@ impl Pages {
             let first = granule / PAGE_GRANULES * PAGE_GRANULES;
             let page = (first / PAGE_GRANULES) as u32;
             let mut marked = 0;
-            // SAFETY: the cells lie on pages of the arena.
+            // SAFETY: rules O and G: the cells lie on pages of the arena.
             unsafe {
                 // Neighbours on the stack are mostly neighbours on a page.
                 space.free_bits(page, |bits| {
@@ -673,7 +673,7 @@ unsafe fn is_empty(space: &Space, page: u32) -> bool {
 unsafe fn take_cells(space: &Space, page: u32, out: &mut [NonNull<u8>]) -> usize {
     let first = page as usize * PAGE_GRANULES;
     let mut taken = 0;
-    // SAFETY: the caller owns the page, and marks are on its granules.
+    // SAFETY: rule O: the caller owns the page, and marks are on its granules.
     unsafe {
         space.free_bits(page, |bits| {
             for (index, word) in bits.iter_mut().enumerate() {
@@ -712,7 +712,7 @@ mod tests {
 
     /// A cell on its way to another thread.
     struct Sent(NonNull<u8>);
-    // SAFETY: whoever has it may free it.
+    // SAFETY: rule O: whoever has it may free it.
     unsafe impl Send for Sent {}
 
     #[test]
@@ -758,7 +758,7 @@ mod tests {
             }
             for &cell in &cells {
                 assert!(space.contains(addr(cell)) && addr(cell).is_multiple_of(class_align(class)));
-                // SAFETY: all its bytes are ours.
+                // SAFETY: rule O: all its bytes are ours.
                 unsafe { cell.write_bytes(0xee, size) };
                 let page = space.page_index(addr(cell));
                 assert!(space.starts(page).any(|granule| granule == space.granule(addr(cell))));
@@ -766,14 +766,14 @@ mod tests {
                 assert_eq!(space.page(page).arena(), 1);
             }
             // The last one freed is the next one out.
-            // SAFETY: freed once each.
+            // SAFETY: rule O: freed once each.
             unsafe { arena.free(&space, cells[7]) };
             assert_eq!(arena.alloc(&space, class), Some(cells[7]));
-            // SAFETY: freed once each.
+            // SAFETY: rule O: freed once each.
             cells.iter().for_each(|&cell| unsafe { arena.free(&space, cell) });
             let again: HashSet<_> = (0..200).map(|_| arena.alloc(&space, class).unwrap()).collect();
             assert_eq!(again.len(), 200);
-            // SAFETY: freed once each.
+            // SAFETY: rule O: freed once each.
             again.iter().for_each(|&cell| unsafe { arena.free(&space, cell) });
         }
         arena.retire(&space);
@@ -792,7 +792,7 @@ mod tests {
         assert!(space.in_use_bytes() <= at_most, "{} bytes", space.in_use_bytes());
         // In an order that has nothing to do with addresses.
         for n in 0..cells.len() {
-            // SAFETY: 7919 is coprime with the length: each index once.
+            // SAFETY: rule O: 7919 is coprime with the length: each index once.
             unsafe { arena.free(&space, cells[n * 7919 % cells.len()]) };
         }
         assert_eq!(arena.take_refill_count(), (0, 0));
@@ -823,7 +823,7 @@ mod tests {
         assert_eq!(space.in_use_bytes(), 12 * PAGE_SIZE);
         assert_eq!(arena.take_refill_count(), (2, 12 * PAGE_SIZE));
         assert_eq!(space.page(space.page_index(addr(huge))).shape().pages(), 11);
-        // SAFETY: freed once each.
+        // SAFETY: rule O: freed once each.
         unsafe {
             arena.free(&space, object);
             Arena::free_remote(&space, huge);
@@ -846,16 +846,16 @@ mod tests {
         assert!(arena.alloc_large(&space, 1, 1).is_err());
         // What strangers free is found at once, wherever it lies.
         let last = cells.pop().unwrap();
-        // SAFETY: freed once.
+        // SAFETY: rule O: freed once.
         unsafe { Arena::free_remote(&space, last) };
         assert_eq!(arena.alloc(&space, class), Some(last));
         cells.push(last);
         assert_eq!(arena.alloc(&space, class), None);
         // An empty page is of use to another class, and to a large object.
-        // SAFETY: freed once each.
+        // SAFETY: rule O: freed once each.
         cells.drain(..).for_each(|cell| unsafe { arena.free(&space, cell) });
         let large = arena.alloc_large(&space, 7 * PAGE_SIZE, 1).unwrap();
-        // SAFETY: freed once.
+        // SAFETY: rule O: freed once.
         unsafe { arena.free(&space, large) };
         assert!(arena.alloc(&space, 0).is_some());
     }
@@ -871,7 +871,7 @@ mod tests {
             scope.spawn(move || {
                 let mut other = Arena::new(2);
                 for (n, Sent(cell)) in receive.into_iter().enumerate() {
-                    // SAFETY: freed once each.
+                    // SAFETY: rule O: freed once each.
                     unsafe {
                         match n % 2 {
                             0 => other.free(space, cell),
@@ -883,7 +883,7 @@ mod tests {
             });
             for _ in 0..300_000 {
                 let cell = arena.alloc(space, class).unwrap();
-                // SAFETY: ours.
+                // SAFETY: rule O: ours.
                 unsafe { cell.write_bytes(0xaa, 64) };
                 send.send(Sent(cell)).unwrap();
             }
@@ -902,11 +902,11 @@ mod tests {
         let class = class_of(2000).unwrap();
         let cells: Vec<_> = (0..100).map(|_| first.alloc(&space, class).unwrap()).collect();
         let in_use = space.in_use_bytes();
-        // SAFETY: freed once.
+        // SAFETY: rule O: freed once.
         unsafe { first.free(&space, cells[3]) };
         first.retire(&space);
         // Some freed before, some after: all of it is found before a fresh page is.
-        // SAFETY: freed once.
+        // SAFETY: rule O: freed once.
         cells[50..].iter().for_each(|&cell| unsafe { second.free(&space, cell) });
         let mut again = HashSet::new();
         while space.in_use_bytes() == in_use {
@@ -914,7 +914,7 @@ mod tests {
         }
         assert!(again.contains(&cells[3]) && cells[50..].iter().all(|cell| again.contains(cell)));
         for &cell in again.iter().chain(&cells[..3]).chain(&cells[4..50]) {
-            // SAFETY: freed once each.
+            // SAFETY: rule O: freed once each.
             unsafe { second.free(&space, cell) };
         }
         second.retire(&space);
@@ -930,7 +930,7 @@ mod tests {
         arena.retire(&space);
         space.sweep_abandoned();
         assert!(space.in_use_bytes() >= 20 * PAGE_SIZE);
-        // SAFETY: freed once each.
+        // SAFETY: rule O: freed once each.
         cells.into_iter().for_each(|cell| unsafe { Arena::free_remote(&space, cell) });
         space.sweep_abandoned();
         assert_eq!(space.in_use_bytes(), 0);
@@ -957,7 +957,7 @@ mod tests {
                 };
                 let release = |arena: &mut Arena, cell: NonNull<u8>| {
                     let granule = space.granule(addr(cell));
-                    // SAFETY: in use; freed once.
+                    // SAFETY: rule O: in use; freed once.
                     unsafe {
                         assert_eq!(Space::heap_of(addr(cell)).addr(), 0xbeef0);
                         assert_eq!(space.state(granule).swap(0, Ordering::AcqRel), 1, "freed twice");
@@ -972,7 +972,7 @@ mod tests {
                         0 => arena.alloc_large(space, next(5 * PAGE_SIZE), 32).unwrap(),
                         _ => arena.alloc(space, class as u8).unwrap(),
                     };
-                    // SAFETY: handed out.
+                    // SAFETY: rule G: handed out.
                     let state = unsafe { space.state(space.granule(addr(cell))) };
                     assert_eq!(state.swap(1, Ordering::AcqRel), 0, "handed out twice");
                     mine.push(cell);
@@ -1022,7 +1022,7 @@ mod tests {
         report("immediate pair", 10_000_000, &mut |arena| {
             for _ in 0..10_000_000 {
                 let cell = arena.alloc(&space, 1).unwrap();
-                // SAFETY: freed once; ours to write.
+                // SAFETY: rule O: freed once; ours to write.
                 unsafe {
                     cell.cast::<u64>().write_volatile(1);
                     arena.free(&space, cell);
@@ -1038,10 +1038,10 @@ mod tests {
                     for _ in 0..repeat {
                         for place in &mut cells[..count] {
                             *place = arena.alloc(&space, 1).unwrap();
-                            // SAFETY: ours to write.
+                            // SAFETY: rule O: ours to write.
                             unsafe { place.cast::<u64>().write(1) };
                         }
-                        // SAFETY: freed once each.
+                        // SAFETY: rule O: freed once each.
                         order.iter().for_each(|&n| unsafe { arena.free(&space, cells[n]) });
                     }
                 });

@@ -48,7 +48,7 @@ pub struct GcCell<T: ?Sized> {
     value: UnsafeCell<T>,
 }
 
-// SAFETY: the lock gives the value to one thread at a time, as a mutex does.
+// SAFETY: rule X: the lock gives the value to one thread at a time, as a mutex does.
 unsafe impl<T: ?Sized + Send> Send for GcCell<T> {}
 // SAFETY: as above; and the collector's workers look at the value of one cell together, hence `Sync`.
 unsafe impl<T: ?Sized + Send + Sync> Sync for GcCell<T> {}
@@ -238,8 +238,8 @@ impl<T: Trace + Default> Trace for GcCell<T> {
             if self.holder.load(Ordering::Relaxed) != 0 {
                 return tracer.unreadable();
             }
-            // SAFETY: the cell is part of an object of a stopped heap, and unlocked: to lock it takes a mutator of
-            // this heap (`refuse_foreign`), and those are parked.
+            // SAFETY: rules W and X: the cell is part of an object of a stopped heap, and unlocked: to lock it takes
+            // a mutator of this heap (`refuse_foreign`), and those are parked.
             unsafe { &*self.value.get() }.traverse(tracer);
         } else {
             self.traverse_elsewhere(tracer);
@@ -280,7 +280,7 @@ pub struct GcCellGuard<'a, T: ?Sized> {
     thread: PhantomData<*mut ()>,
 }
 
-// SAFETY: a shared guard gives `&T` only.
+// SAFETY: rule X: a shared guard gives `&T` only.
 unsafe impl<T: ?Sized + Sync> Sync for GcCellGuard<'_, T> {}
 
 impl<T: ?Sized> Deref for GcCellGuard<'_, T> {
@@ -288,7 +288,7 @@ impl<T: ?Sized> Deref for GcCellGuard<'_, T> {
 
     #[inline]
     fn deref(&self) -> &T {
-        // SAFETY: the guard has the lock.
+        // SAFETY: rule X: the guard has the lock.
         unsafe { &*self.cell.value.get() }
     }
 }
@@ -296,7 +296,7 @@ impl<T: ?Sized> Deref for GcCellGuard<'_, T> {
 impl<T: ?Sized> DerefMut for GcCellGuard<'_, T> {
     #[inline]
     fn deref_mut(&mut self) -> &mut T {
-        // SAFETY: the guard has the lock, and is borrowed exclusively.
+        // SAFETY: rule X: the guard has the lock, and is borrowed exclusively.
         unsafe { &mut *self.cell.value.get() }
     }
 }

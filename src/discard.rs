@@ -65,7 +65,7 @@ impl Discarded {
         assert!(const { Self::fits::<T>() });
         values.reserve(1);
         let place = values.as_mut_ptr();
-        // SAFETY: there is room for one more, whose fields are all written before it is counted; the value fits.
+        // SAFETY: rule B: there is room for one more, whose fields are all written before it is counted; the value fits.
         unsafe {
             let place = place.add(values.len());
             (&raw mut (*place).value).cast::<T>().write(value);
@@ -79,7 +79,7 @@ impl Discarded {
 
 impl Drop for Discarded {
     fn drop(&mut self) {
-        // SAFETY: the value that `push` wrote; nobody uses it after this.
+        // SAFETY: rule V: the value that `push` wrote; nobody uses it after this.
         unsafe { (self.drop)(self.value.as_mut_ptr().cast()) };
     }
 }
@@ -140,7 +140,7 @@ impl Discard {
         for value in &values {
             if let Some(fetch) = value.fetch {
                 // The function can be the user's.
-                // SAFETY: the value is in its place until it is dropped.
+                // SAFETY: rule V: the value is in its place until it is dropped.
                 if let Err(payload) = event::guarded(|| unsafe { fetch(value.value.as_ptr().cast()) }) {
                     failed(value.from, payload);
                 }

@@ -56,12 +56,12 @@ pub(crate) fn zeroes(len: usize) -> Result<Vec<u8>, NoMemory> {
     if len == 0 {
         return Ok(Vec::new());
     }
-    // SAFETY: the layout is not empty.
+    // SAFETY: rule B: the layout is not empty.
     let bytes = unsafe { std::alloc::alloc_zeroed(layout) };
     if bytes.is_null() {
         return Err(NoMemory);
     }
-    // SAFETY: from the global allocator, with the layout of so many bytes, all of which are initialised.
+    // SAFETY: rule B: from the global allocator, with the layout of so many bytes, all of which are initialised.
     Ok(unsafe { Vec::from_raw_parts(bytes, len, len) })
 }
 

@@ -28,7 +28,7 @@ pub(crate) struct Cell {
     pub(crate) bytes: usize,
 }
 
-// SAFETY: bare memory that is nobody's.
+// SAFETY: rule X: bare memory that is nobody's.
 unsafe impl Send for Cell {}
 
 /// Tells the name of the type whose dead object lies at an address: asked before the memory is poisoned.
@@ -174,7 +174,7 @@ impl Freed {
     ///
     /// The cell is the caller's, and free.
     pub(crate) unsafe fn unlinked(&self, cell: NonNull<u8>) {
-        // SAFETY: a cell is a granule at least.
+        // SAFETY: rule O: a cell is a granule at least.
         unsafe { self.fill(Cell { start: cell, bytes: size_of::<u32>() }) };
     }
 
@@ -205,7 +205,7 @@ impl Drop for Freed {
             return;
         }
         for cell in self.empty() {
-            // SAFETY: the space that has the memory lives until this is over.
+            // SAFETY: rule G: the space that has the memory lives until this is over.
             if let Err(error) = unsafe { self.check(cell, 0) } {
                 panic!("at the end of the heap: {error}");
             }
@@ -230,7 +230,7 @@ mod tests {
         let freed = Freed::new(Stress::none().quarantine(2), None).unwrap();
         let mut memory = [memory(), memory(), memory()];
         let cells = memory.each_mut().map(cell);
-        // SAFETY: all is this test's.
+        // SAFETY: rule V: all is this test's.
         let back = cells.map(|cell| unsafe { freed.bury(cell) }.map(|cell| cell.start));
         assert_eq!(back, [None, None, Some(cells[0].start)]);
         assert_eq!(freed.empty().len(), 2);
@@ -246,7 +246,7 @@ mod tests {
         let freed = Freed::new(Stress::none().poison(true), Some(name)).unwrap();
         let mut memory = memory();
         let cell = cell(&mut memory);
-        // SAFETY: all is this test's.
+        // SAFETY: rule V: all is this test's.
         unsafe {
             assert!(freed.bury(cell).is_some());
             freed.check(cell, 0).unwrap();

@@ -59,7 +59,7 @@ impl<T: Trace> Typed<T> {
 
     unsafe fn traverse(value: NonNull<u8>, tracer: &mut Tracer) {
         tracer.enter(value, size_of::<T>());
-        // SAFETY: the table belongs to objects of type `T`, and the caller has a live one.
+        // SAFETY: rule Y: the table belongs to objects of type `T`, and the caller has a live one.
         unsafe { value.cast::<T>().as_ref() }.traverse(tracer);
     }
 
@@ -78,12 +78,12 @@ impl<T: Trace> Typed<T> {
         // A handle that borrows the caller's reference.
         // SAFETY: as in `traverse`.
         let this = ManuallyDrop::new(unsafe { Gc::<T>::from_header(header) });
-        // SAFETY: `m` is a mutator.
+        // SAFETY: rule Y: `m` is a mutator.
         T::finalize(&this, unsafe { managed::mutator(m) });
     }
 
     unsafe fn end(header: NonNull<Header>, m: *const ()) {
-        // SAFETY: as the table says; `m` is a mutator.
+        // SAFETY: rules Y and Z: the object is dying, as the table says; `m` is a mutator.
         unsafe {
             let m = managed::mutator(m).raw();
             managed::end_reporting::<T>(m, header, Layout::<T>::OFFSET, Layout::<T>::CLASS);
@@ -91,7 +91,7 @@ impl<T: Trace> Typed<T> {
     }
 
     unsafe fn drop(value: NonNull<u8>) {
-        // SAFETY: as in `traverse`; the caller gives the value up.
+        // SAFETY: as in `traverse`; the value is given up.
         unsafe { value.cast::<T>().drop_in_place() };
     }
 }
@@ -128,7 +128,7 @@ fn allocate_small<T: Trace + Send + Sync>(m: &Raw, class: u8, value: T) -> Resul
     // first and copy it, with loads that wait for the stores.
     let value = ManuallyDrop::new(value);
     match m.allocate_cell(class) {
-        // SAFETY: fresh memory of the type's class, which nobody else knows.
+        // SAFETY: rule N: fresh memory of the type's class, which nobody else knows.
         Ok(cell) => unsafe {
             cell.add(Layout::<T>::OFFSET).cast().write(value);
             Ok(publish(m, cell))
@@ -141,7 +141,7 @@ fn allocate_small<T: Trace + Send + Sync>(m: &Raw, class: u8, value: T) -> Resul
 #[inline(never)]
 fn allocate_large<T: Trace + Send + Sync>(m: &Raw, value: T) -> Result<Gc<T>, AllocError<T>> {
     match m.allocate(Layout::<T>::SIZE, Layout::<T>::ALIGN) {
-        // SAFETY: fresh memory of the type's size, which nobody else knows.
+        // SAFETY: rule N: fresh memory of the type's size, which nobody else knows.
         Ok(cell) => unsafe {
             cell.add(Layout::<T>::OFFSET).cast::<T>().write(value);
             Ok(publish(m, cell))
@@ -198,7 +198,7 @@ pub struct Gc<T> {
     owns: PhantomData<T>,
 }
 
-// SAFETY: a `Gc` gives `&T` to any thread and may drop `T` on any: hence both bounds, as for `Arc`.
+// SAFETY: rule X: a `Gc` gives `&T` to any thread and may drop `T` on any: hence both bounds, as for `Arc`.
 unsafe impl<T: Send + Sync> Send for Gc<T> {}
 // SAFETY: as above.
 unsafe impl<T: Send + Sync> Sync for Gc<T> {}
@@ -226,7 +226,7 @@ impl<T> Gc<T> {
 
     #[inline(always)]
     fn counts(&self) -> &Header {
-        // SAFETY: this reference keeps the object alive.
+        // SAFETY: rule R: this reference keeps the object alive.
         unsafe { self.header.as_ref() }
     }
 
@@ -258,13 +258,13 @@ impl<T: Trace> Gc<T> {
         if !m.raw().owns(object(self.header)) {
             return Err(ForeignGc);
         }
-        // SAFETY: this reference keeps the object alive, and nobody gets `&mut` to its value.
+        // SAFETY: rule R: this reference keeps the object alive, and nobody gets `&mut` to its value.
         Ok(unsafe { self.value().as_ref() })
     }
 
     #[inline(always)]
     fn value(&self) -> NonNull<T> {
-        // SAFETY: an object of type `T` has its value there.
+        // SAFETY: rule Y: an object of type `T` has its value there.
         unsafe { self.header.cast::<u8>().add(Layout::<T>::OFFSET).cast() }
     }
 
@@ -318,7 +318,7 @@ impl<T: Trace> Gc<T> {
     /// Like the following, when the object belongs to another heap than the mutator.
     pub fn is_tracked(this: &Self, m: &Mutator) -> bool {
         check(this.header, m);
-        // SAFETY: alive, and of this heap.
+        // SAFETY: rule R: alive, and of this heap.
         unsafe { m.raw().is_tracked(object(this.header)) }
     }
 
@@ -375,7 +375,7 @@ pub(crate) fn check(header: NonNull<Header>, m: &Mutator) {
 
 fn strong_count(header: NonNull<Header>, m: &Mutator) -> usize {
     check(header, m);
-    // SAFETY: the caller's reference keeps the object alive.
+    // SAFETY: rule R: the caller's reference keeps the object alive.
     match unsafe { header.as_ref() }.count() {
         Some(count) => usize::try_from(count).unwrap_or(0),
         None => usize::MAX,
@@ -393,7 +393,7 @@ impl<T> Clone for Gc<T> {
 impl<T> Drop for Gc<T> {
     #[inline(always)]
     fn drop(&mut self) {
-        // SAFETY: this value owned a reference.
+        // SAFETY: rule R: this value owned a reference.
         unsafe {
             match const { class_of_plain::<T>() } {
                 Some(class) => drop_reference_to_plain(self.header, class),
@@ -468,7 +468,7 @@ pub struct AnyGc {
     header: NonNull<Header>,
 }
 
-// SAFETY: objects are `Send + Sync` when they are allocated.
+// SAFETY: rule X: objects are `Send + Sync` when they are allocated.
 unsafe impl Send for AnyGc {}
 // SAFETY: as above.
 unsafe impl Sync for AnyGc {}
@@ -491,7 +491,7 @@ impl AnyGc {
 
     fn info(&self, m: &Mutator) -> &'static TypeInfo {
         check(self.header, m);
-        // SAFETY: this reference keeps the object alive.
+        // SAFETY: rule R: this reference keeps the object alive.
         m.raw().model().types.get(unsafe { self.header.as_ref() }.type_index())
     }
 
@@ -507,7 +507,7 @@ impl AnyGc {
     /// The typed handle, or this one back if the value is not a `T`.
     pub fn downcast<T: Trace>(self, m: &Mutator) -> Result<Gc<T>, Self> {
         if self.is::<T>(m) {
-            // SAFETY: just asked; the reference goes over.
+            // SAFETY: rules Y and R: just asked; the reference goes over.
             Ok(unsafe { Gc::from_header(self.into_header()) })
         } else {
             Err(self)
@@ -517,14 +517,14 @@ impl AnyGc {
     /// The value, if it is a `T`.
     pub fn downcast_ref<'a, T: Trace>(&'a self, m: &'a Mutator) -> Option<&'a T> {
         self.is::<T>(m).then(|| {
-            // SAFETY: just asked; this reference keeps the object alive for `'a`.
+            // SAFETY: rules Y and R: just asked; this reference keeps the object alive for `'a`.
             unsafe { self.header.cast::<u8>().add(Layout::<T>::OFFSET).cast::<T>().as_ref() }
         })
     }
 
     /// The name of the value's type, as [`std::any::type_name`] gives it.
     pub fn type_name(&self, m: &Mutator) -> &'static str {
-        // SAFETY: this reference keeps the object alive.
+        // SAFETY: rules R and Y: this reference keeps the object alive.
         unsafe { (self.info(m).name)(self.header) }
     }
 
@@ -541,7 +541,7 @@ impl AnyGc {
     /// See [`Gc::is_tracked`].
     pub fn is_tracked(&self, m: &Mutator) -> bool {
         check(self.header, m);
-        // SAFETY: alive, and of this heap.
+        // SAFETY: rule R: alive, and of this heap.
         unsafe { m.raw().is_tracked(object(self.header)) }
     }
 
@@ -569,7 +569,7 @@ impl AnyGc {
     /// See [`Gc::immortalize`].
     pub fn immortalize(&self, m: &Mutator) {
         check(self.header, m);
-        // SAFETY: this reference keeps the object alive.
+        // SAFETY: rule R: this reference keeps the object alive.
         unsafe { self.header.as_ref() }.make_immortal();
     }
 }
@@ -583,7 +583,7 @@ impl<T: Trace> From<Gc<T>> for AnyGc {
 impl Clone for AnyGc {
     #[inline(always)]
     fn clone(&self) -> Self {
-        // SAFETY: this reference keeps the object alive.
+        // SAFETY: rule R: this reference keeps the object alive.
         unsafe { self.header.as_ref() }.clone_ref(current());
         Self { header: self.header }
     }
@@ -592,7 +592,7 @@ impl Clone for AnyGc {
 impl Drop for AnyGc {
     #[inline(always)]
     fn drop(&mut self) {
-        // SAFETY: this value owned a reference.
+        // SAFETY: rule R: this value owned a reference.
         unsafe { drop_reference(self.header) };
     }
 }
@@ -647,7 +647,7 @@ pub struct GcDyn<D: ?Sized> {
     view: NonNull<D>,
 }
 
-// SAFETY: as for `Gc`: the view is shared, and what it belongs to may be dropped anywhere.
+// SAFETY: rule X: as of a `Gc`: the view is shared, and what it belongs to may be dropped anywhere.
 unsafe impl<D: ?Sized + Sync> Send for GcDyn<D> {}
 // SAFETY: as above. The object itself is `Send + Sync`; the view needs `Sync` alone, being only shared.
 unsafe impl<D: ?Sized + Sync> Sync for GcDyn<D> {}
@@ -672,7 +672,7 @@ impl<D: ?Sized> GcDyn<D> {
     /// When the object belongs to another heap than the mutator.
     pub fn get<'a>(&'a self, m: &'a Mutator) -> &'a D {
         check(self.gc.header, m);
-        // SAFETY: made from a borrow of the value, which lasts as long as the object; `gc` keeps that alive.
+        // SAFETY: rule R: made from a borrow of the value, which lasts as long as the object; `gc` keeps that alive.
         unsafe { self.view.as_ref() }
     }
 
@@ -734,7 +734,7 @@ impl<T: Trace> GcWeak<T> {
     /// When the object lives in another heap than the mutator's.
     pub fn upgrade(&self, m: &Mutator) -> Option<Gc<T>> {
         let header = upgrade(self.record.as_ref()?, m)?;
-        // SAFETY: a fresh reference; the record was made for an object of type `T`.
+        // SAFETY: rules R and Y: a fresh reference; the record was made for an object of type `T`.
         Some(unsafe { Gc::from_header(header) })
     }
 }
@@ -744,7 +744,7 @@ fn upgrade(record: &WeakRecord, m: &Mutator) -> Option<NonNull<Header>> {
     let raw = m.raw();
     let result = record.with_target(|header| {
         if !raw.owns(object(NonNull::from(header))) {
-            // SAFETY: the object lives while the record says so, and keeps its heap's core.
+            // SAFETY: rule R: the object lives while the record says so, and keeps its heap's core.
             let core = unsafe {
                 &*crate::space::Space::heap_of(std::ptr::from_ref(header) as usize).cast::<managed::Core>()
             };
@@ -831,7 +831,7 @@ impl<T: Trace, D: Trace + Send + Sync> WeakRef<T, D> {
 
     unsafe fn invoke(header: NonNull<Header>, m: *const ()) {
         // A handle that borrows the caller's reference.
-        // SAFETY: registered with an object of this type; `m` is a mutator.
+        // SAFETY: rule Y: registered with an object of this type; `m` is a mutator.
         let (this, m) = unsafe { (ManuallyDrop::new(Gc::<Self>::from_header(header)), managed::mutator(m)) };
         (this.get(m).callback)(&this, m);
     }
@@ -849,7 +849,7 @@ impl<T: Trace, D> WeakRef<T, D> {
             return None;
         }
         let header = upgrade(&self.record, m)?;
-        // SAFETY: a fresh reference; the record was made for an object of type `T`.
+        // SAFETY: rules R and Y: a fresh reference; the record was made for an object of type `T`.
         Some(unsafe { Gc::from_header(header) })
     }
 

@@ -19,7 +19,7 @@ use crate::slice::GcSlice;
 use crate::space::{Space, SpaceConfig};
 use crate::stress::{Step, Stress, StressStats, maybe_yield};
 use crate::sync::Ordering;
-use crate::turn::Whose;
+use crate::turn::{PIECE, Whose};
 use crate::{AnyGc, Trace};
 
 /// Objects below which one thread collects alone, where nobody says how many.
@@ -350,7 +350,7 @@ impl<M: ObjectModel> ModelMutator<M> {
         let begun = Instant::now();
         // Models know no time.
         if begun >= self.rest_until() || cfg!(all(test, any(loom, shuttle))) {
-            if !clear::bury(self, Whose::Of(self.thread_id()), clear::PIECE) {
+            if !clear::bury(self, Whose::Of(self.thread_id()), PIECE) {
                 return;
             }
             self.rest(Instant::now() + begun.elapsed());
@@ -631,7 +631,7 @@ impl Mutator {
     }
 
     fn from_raw_mut(raw: &mut Raw) -> &mut Self {
-        // SAFETY: a transparent wrapper.
+        // SAFETY: rule Y: a transparent wrapper.
         unsafe { &mut *std::ptr::from_mut(raw).cast::<Self>() }
     }
 
@@ -642,7 +642,7 @@ impl Mutator {
     /// the thread holds a stop.
     pub fn with_current<R>(f: impl FnOnce(&Self) -> R) -> Option<R> {
         Raw::with_current(|raw| {
-            // SAFETY: a transparent wrapper.
+            // SAFETY: rule Y: a transparent wrapper.
             f(unsafe { &*std::ptr::from_ref(raw).cast::<Self>() })
         })
     }
@@ -650,7 +650,7 @@ impl Mutator {
     /// The heap.
     pub fn heap(&self) -> &Heap {
         let handle: *const Arc<Handle<Managed>> = self.0.handle();
-        // SAFETY: `Heap` is a transparent wrapper of `ModelHeap`, and that of the handle.
+        // SAFETY: rule Y: `Heap` is a transparent wrapper of `ModelHeap`, and that of the handle.
         unsafe { &*handle.cast::<Heap>() }
     }
 
@@ -838,7 +838,7 @@ impl Mutator {
     }
 
     pub(crate) fn any_from(&self, header: std::ptr::NonNull<crate::header::Header>) -> AnyGc {
-        // SAFETY: callers name a live object of this heap; the count makes the reference.
+        // SAFETY: rule R: callers name a live object of this heap; the count makes the reference.
         unsafe {
             header.as_ref().clone_ref(self.id());
             AnyGc::from_header(header)
@@ -865,7 +865,7 @@ impl Detached {
             return Err(self);
         }
         let mut this = std::mem::ManuallyDrop::new(self);
-        // SAFETY: taken once: `this` is neither used again nor dropped.
+        // SAFETY: rule V: taken once: `this` is neither used again nor dropped.
         Ok(unsafe { std::mem::ManuallyDrop::take(&mut this.0) })
     }
 
@@ -878,7 +878,7 @@ impl Detached {
 impl Drop for Detached {
     fn drop(&mut self) {
         if self.0.0.step_in() {
-            // SAFETY: attached again, and not used any more.
+            // SAFETY: rule V: attached again, and not used any more.
             unsafe { std::mem::ManuallyDrop::drop(&mut self.0) };
         }
         // Else the thread is busy elsewhere, and leaks it, as it would leak a mutator.

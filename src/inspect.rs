@@ -38,7 +38,7 @@ pub(crate) fn walk(world: &World<'_, Managed>, mut f: impl FnMut(Object, &[usize
 pub(crate) fn edges_of(world: &World<'_, Managed>, object: Object, tracer: &mut Tracer) {
     use crate::model::ObjectModel;
     tracer.clear();
-    // SAFETY: alive, since it is visible or the caller has a reference; the world is stopped.
+    // SAFETY: rules R and W: alive, since it is visible or the caller has a reference; the world is stopped.
     unsafe { world.core().model.traverse(object, tracer) };
     tracer.take_unreadable();
 }

@@ -5,6 +5,16 @@
 #[cfg(not(all(unix, target_pointer_width = "64")))]
 compile_error!("standstill reserves large address ranges: it needs a 64-bit Unix");
 
+// Rules of unsafe code that no one file keeps: each place that cites them keeps them by itself. All the rules, with what exercises
+// them, are in docs/unsafe.md.
+//
+// * **B** (bounds): what the operation asks for was seen to right here: a length or an index was compared, room was made, a null
+//   excluded. Some ask for nothing: a prefetch, a question to the system about an address.
+// * **V** (value): what a bare pointer was made from stays in its place while the pointer is used: a box until it is taken back, once;
+//   a frame while it waits for the pointer's user, or lies below him on the stack; a constant for ever.
+// * **X** (exclusion): what a lock or an atomic guards is touched by way of it alone. What crosses threads is made of these, is a bare
+//   address (whoever follows it names another rule), or asks of its value what `Arc` and `Mutex` would.
+
 mod arena;
 mod cell;
 mod collect;

@@ -292,6 +292,13 @@ impl Managed {
         self.deferred.lock().closed.is_some()
     }
 
+    /// An epoch for what is retired now: taken out of its slot before this.
+    fn new_epoch(&self) -> u64 {
+        // SeqCst: before the loads of the threads' states in `poke_attached` and `reap`. A thread that attaches
+        // after those has its load of the epoch behind this, sees it, and with it that the slots are empty.
+        self.epoch.fetch_add(1, Ordering::SeqCst) + 1
+    }
+
     fn info(&self, header: NonNull<Header>) -> &'static TypeInfo {
         // SAFETY: rule R: callers hold the object, or are destroying it.
         self.types.get(unsafe { header.as_ref() }.type_index())
@@ -618,7 +625,7 @@ fn enqueue(m: &Raw, owner: u64, header: NonNull<Header>, on_panic: OnPanic) {
         && let Suspend::Suspended(owner) = coordinator.suspend(id)
     {
         maybe_yield(&m.core().under, Step::Merge);
-        merge_queue(&owner.local, &mut dead);
+        dead = merge_queue(&owner.local);
     }
     // SAFETY: rule Z: `Dead` was answered to this thread.
     unsafe { destroy_each(m, dead, on_panic) };
@@ -643,35 +650,48 @@ unsafe fn destroy_each(m: &Raw, dead: Vec<Target>, on_panic: OnPanic) {
     }
 }
 
-/// Merges what is in a queue. The caller is its owner, has suspended it, or has stopped the world.
-fn merge_queue(local: &Local, dead: &mut Vec<Target>) {
-    let queue = match &mut *local.queue.lock() {
+/// Merges what is in a queue, and returns who turns out to be dead. The caller is its owner, has suspended it, or has stopped the
+/// world.
+fn merge_queue(local: &Local) -> Vec<Target> {
+    // The list of those to merge becomes that of the dead: nobody is asked for memory.
+    let mut queue = match &mut *local.queue.lock() {
         Some(queue) => std::mem::take(queue),
-        None => return,
+        None => return Vec::new(),
     };
-    for target in queue {
-        // SAFETY: rule R: a queued object is not freed before the queue lets go of it.
-        if unsafe { target.0.as_ref() }.merge() == Dropped::Dead {
-            dead.push(target);
-        }
+    // SAFETY: rule R: a queued object is not freed before the queue lets go of it.
+    queue.retain(|target| unsafe { target.0.as_ref() }.merge() == Dropped::Dead);
+    queue
+}
+
+/// The heap of an object, to which this thread need not be attached.
+///
+/// # Safety
+///
+/// The caller has a reference to the object, which is in a heap.
+unsafe fn heap_of(header: NonNull<Header>) -> Arc<Core> {
+    // SAFETY: rule R: the reference keeps the object alive, and the core outlives its objects: an open heap's handles
+    // and mutators keep it, a closed heap's is kept by `Deferred::closed` until the last object has died. A count of
+    // our own: once the reference is given away, somebody else may drop it, and the core go.
+    unsafe {
+        let core = Space::heap_of(header.as_ptr() as usize).cast::<Core>();
+        Arc::increment_strong_count(core);
+        Arc::from_raw(core)
     }
 }
 
 /// Puts a reference on the deferred list of its heap: this thread may not count there.
+///
+/// # Safety
+///
+/// As for [`drop_reference`].
 unsafe fn defer(header: NonNull<Header>) {
     // SAFETY: rule R: the reference keeps the object alive.
     if unsafe { header.as_ref() }.is_static() {
         // In no heap, and counted by nobody.
         return;
     }
-    // SAFETY: rule R: the reference keeps the object alive, and the core outlives its objects: an open heap's handles
-    // and mutators keep it, a closed heap's is kept by `Deferred::closed` until the last object has died. A count of
-    // our own: once the reference is on the list and the lock let go, somebody else may drop it, and the core go.
-    let core = unsafe {
-        let core = Space::heap_of(header.as_ptr() as usize).cast::<Core>();
-        Arc::increment_strong_count(core);
-        Arc::from_raw(core)
-    };
+    // SAFETY: rule R: as above.
+    let core = unsafe { heap_of(header) };
     maybe_yield(&core.under, Step::Defer);
     // SAFETY: rules R and G: an object's page was handed out; the object is alive: this is its reference.
     let bytes = unsafe { core.space.page_of(header.as_ptr() as usize) }.shape().cell_bytes();
@@ -761,6 +781,33 @@ pub(crate) fn retire(m: &Raw, header: NonNull<Header>) {
     }
 }
 
+/// As [`retire`], on a thread that is not attached to the object's heap by the mutator at hand: by misuse, which has taken the
+/// reference out of a slot all the same. Who is attached there may be looking at the object.
+///
+/// # Safety
+///
+/// As for [`drop_reference`].
+pub(crate) unsafe fn retire_elsewhere(header: NonNull<Header>) {
+    // SAFETY: rule R: as the caller says; a slot leads to objects of heaps.
+    let core = unsafe { heap_of(header) };
+    if is_stopping() && Raw::is_attached_to(&core) {
+        // The others are parked, and look at nothing.
+        // SAFETY: as the caller says.
+        return unsafe { defer(header) };
+    }
+    // Keeps the end of the heap away, and forks, in whose child the lock of the retired would stay locked.
+    let deferred = core.model.deferred.lock();
+    if deferred.closed.is_some() {
+        drop(deferred);
+        // SAFETY: as the caller says; the heap is closed, and nobody is attached to it.
+        return unsafe { drop_in_closed(&core, header) };
+    }
+    let epoch = core.model.new_epoch();
+    core.model.retired.lock().push((epoch, Target(header)));
+    drop(deferred);
+    core.coordinator.poke_attached(QUIESCE);
+}
+
 /// Gives the gathered references an epoch, and asks every attached thread to pass a safepoint.
 fn publish_retired(m: &Raw) {
     let model = m.model();
@@ -768,9 +815,7 @@ fn publish_retired(m: &Raw) {
     if buffer.is_empty() {
         return;
     }
-    // SeqCst: before the loads of the threads' states in `poke_attached` and `reap`. A thread that attaches
-    // after those has its load of the epoch behind this, sees it, and with it that the slots are empty.
-    let epoch = model.epoch.fetch_add(1, Ordering::SeqCst) + 1;
+    let epoch = model.new_epoch();
     model.retired.lock().extend(buffer.into_iter().map(|target| (epoch, target)));
     m.core().coordinator.poke_attached(QUIESCE);
 }
@@ -779,7 +824,7 @@ fn publish_retired(m: &Raw) {
 fn quiesce(m: &Raw) {
     publish_retired(m);
     let model = m.model();
-    // SeqCst: see `publish_retired`.
+    // SeqCst: see `new_epoch`.
     m.local().seen.store(model.epoch.load(Ordering::SeqCst), Ordering::SeqCst);
     reap(m);
 }
@@ -818,7 +863,7 @@ unsafe fn destroy_all(m: &Raw, header: NonNull<Header>, on_panic: OnPanic) {
         // memory is its own: when the stack comes to it, another object may lie there.
         // SAFETY: as the caller says.
         if unsafe { m.core().state(header.as_ptr() as usize) }.get() & tracked::DYING == 0 {
-            private.dying.borrow_mut().push(header);
+            wait_to_die(m, header);
         }
         return;
     }
@@ -838,6 +883,21 @@ unsafe fn destroy_all(m: &Raw, header: NonNull<Header>, on_panic: OnPanic) {
     private.ends(DESTROYING);
     if let Some(Panic { payload, .. }) = panic {
         resume_unwind(payload);
+    }
+}
+
+/// Puts a dead object on the stack of those that are destroyed when the one that is being destroyed has ended. Without memory for
+/// that, it is destroyed within: as deep as a nested value of Rust, which is better than never.
+fn wait_to_die(m: &Raw, header: NonNull<Header>) {
+    let mut dying = m.private().dying.borrow_mut();
+    if dying.try_reserve(1).is_ok() {
+        dying.push(header);
+        return;
+    }
+    drop(dying);
+    // SAFETY: rule Z: as `destroy_all`'s caller says.
+    if let Err(panic) = unsafe { destroy(m, header) } {
+        panic.report(&m.core().hooks);
     }
 }
 
@@ -1244,23 +1304,25 @@ unsafe impl ObjectModel for Managed {
     fn prepare(&self, m: &Raw) {
         quiesce(m);
         drain_deferred(m);
-        let mut dead = Vec::new();
-        merge_queue(m.local(), &mut dead);
-        for target in dead {
+        for target in merge_queue(m.local()) {
             // SAFETY: rule Z: `Dead` was answered to this thread.
             unsafe { destroy_all(m, target.0, OnPanic::Report) };
         }
     }
 
+    fn pending(&self, world: &World<'_, Self>) -> usize {
+        let mut pending = 0;
+        world.locals(|_, local| pending += local.queue.lock().as_ref().map_or(0, Vec::len));
+        pending
+    }
+
     fn merge(&self, world: &World<'_, Self>, dead: &mut Vec<Object>) {
-        let mut targets = Vec::new();
         // Everybody is at a safepoint.
         let epoch = self.epoch.load(Ordering::SeqCst);
         world.locals(|_, local| {
-            merge_queue(local, &mut targets);
+            dead.extend(merge_queue(local).into_iter().map(|target| object(target.0)));
             local.seen.store(epoch, Ordering::SeqCst);
         });
-        dead.extend(targets.into_iter().map(|target| object(target.0)));
     }
 
     unsafe fn bury(&self, object: Object, m: &Raw) {
@@ -1271,6 +1333,10 @@ unsafe impl ObjectModel for Managed {
     unsafe fn has_weak(&self, object: Object) -> bool {
         // SAFETY: alive, as the caller says.
         unsafe { header(object).as_ref() }.has_weak()
+    }
+
+    unsafe fn callbacks(&self, target: Object) -> usize {
+        self.weak.get(header(target)).map_or(0, |record| record.watchers())
     }
 
     unsafe fn take_callbacks(
@@ -1375,9 +1441,7 @@ unsafe impl ObjectModel for Managed {
     fn answer(&self, requests: u32, m: &Raw) {
         if requests & MERGE != 0 {
             maybe_yield(&m.core().under, Step::Merge);
-            let mut dead = Vec::new();
-            merge_queue(m.local(), &mut dead);
-            for target in dead {
+            for target in merge_queue(m.local()) {
                 // SAFETY: rule Z: `Dead` was answered to this thread.
                 unsafe { destroy_all(m, target.0, OnPanic::Report) };
             }
@@ -1391,7 +1455,7 @@ unsafe impl ObjectModel for Managed {
     }
 
     fn attached(&self, m: &Raw) {
-        // SeqCst: see `publish_retired`.
+        // SeqCst: see `new_epoch`.
         let epoch = self.epoch.load(Ordering::SeqCst);
         // Mostly it stands there already: nobody has retired anything. Relaxed: this thread's own last word, or a
         // stop's, which happened before this. The load of the epoch is what orders.
@@ -1407,8 +1471,7 @@ unsafe impl ObjectModel for Managed {
         loop {
             quiesce(m);
             drain_deferred(m);
-            let mut dead = Vec::new();
-            merge_queue(m.local(), &mut dead);
+            let dead = merge_queue(m.local());
             if dead.is_empty() && m.private().retired.borrow().is_empty() {
                 let mut queue = m.local().queue.lock();
                 // Closing under the lock: whoever finds it closed merges by himself.

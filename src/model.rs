@@ -196,6 +196,13 @@ pub unsafe trait ObjectModel: Sized + Send + Sync + 'static {
         let _ = m;
     }
 
+    /// How many objects [`merge`](Self::merge) may put into `dead`, at most. The collector makes room for them first: if there is
+    /// none, the collection is abandoned before anything is merged.
+    fn pending(&self, world: &World<'_, Self>) -> usize {
+        let _ = world;
+        0
+    }
+
     /// Makes counts exact (rule 5): merges what threads have pending in their [`Local`](Self::Local)s,
     /// which [`World::locals`] lists.
     fn merge(&self, world: &World<'_, Self>, dead: &mut Vec<Object>) {
@@ -217,6 +224,16 @@ pub unsafe trait ObjectModel: Sized + Send + Sync + 'static {
     unsafe fn has_weak(&self, object: Object) -> bool {
         let _ = object;
         false
+    }
+
+    /// How many callbacks [`take_callbacks`](Self::take_callbacks) may put into `due` for `object`, at most. The collector makes
+    /// room for them first: if there is none, nothing is cleared, and the collection is abandoned.
+    ///
+    /// # Safety
+    /// `object` is alive, and the world is stopped.
+    unsafe fn callbacks(&self, object: Object) -> usize {
+        let _ = object;
+        0
     }
 
     /// Clears those weak references to the unreachable `object` that have a callback, and puts the

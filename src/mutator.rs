@@ -21,6 +21,11 @@
 //! * **L** (lending): whoever lends a `&ModelMutator` that nothing ties to the mutator itself (`with_current`, and
 //!   every call into user code) holds a [`Lent`]. While one lives, this thread reaches no safepoint, does
 //!   not detach, collect or stop, and a mutator that is dropped ends only with the last of them.
+//!
+//! And one about memory:
+//!
+//! * **N** (new): what [`allocate`](ModelMutator::allocate) has just given is as large and as aligned as was asked for, and nobody else
+//!   knows it until it is [published](ModelMutator::publish) and its address passed on.
 
 use std::any::TypeId;
 use std::cell::Cell;
@@ -148,14 +153,14 @@ impl<M: ObjectModel> Core<M> {
     /// An object of this heap, alive or just allocated.
     #[inline(always)]
     pub(crate) unsafe fn state(&self, address: usize) -> State<'_> {
-        // SAFETY: an object lies on a page that was handed out.
+        // SAFETY: rule G: an object lies on a page that was handed out.
         State(unsafe { self.space.state(self.space.granule(address)) })
     }
 
     /// In a forked child: gives up the arena of a mutator whose thread does not exist here. Its id is not
     /// given out again.
     pub(crate) fn abandon(&self, ended: &Shared<M>) {
-        // SAFETY: the owner is gone, and this is the only thread.
+        // SAFETY: rule A: the owner is gone, and this is the only thread.
         ended.arena.with_mut(|arena| unsafe { &mut *arena }.retire(&self.space));
     }
 
@@ -256,7 +261,7 @@ impl<M: ObjectModel> Drop for Lent<M> {
         #[inline(never)]
         fn end<M: ObjectModel>(inner: NonNull<Inner<M>>) {
             // Once: what is destroyed on the way lends it again.
-            // SAFETY: as below.
+            // SAFETY: rules P and L, as below.
             unsafe { inner.as_ref() }.dropped.set(false);
             drop(ModelMutator { inner, thread: PhantomData });
         }
@@ -417,14 +422,12 @@ impl<M: ObjectModel> ModelMutator<M> {
         if current() == 0 || safepoint::is_stopping() {
             return None;
         }
-        let inner = HERE.with(|here| here.inner.get());
+        let inner = NonNull::new(HERE.with(|here| here.inner.get()).cast_mut())?;
         // SAFETY: rule P; `model` is the first field of every `Inner`.
-        if inner.is_null() || unsafe { *inner } != TypeId::of::<M>() {
+        if unsafe { inner.read() } != TypeId::of::<M>() {
             return None;
         }
-        // SAFETY: rule P, and the model is `M`.
-        let inner = unsafe { NonNull::new_unchecked(inner.cast_mut().cast::<Inner<M>>()) };
-        Some(ManuallyDrop::new(Self { inner, thread: PhantomData }))
+        Some(ManuallyDrop::new(Self { inner: inner.cast(), thread: PhantomData }))
     }
 
     /// Calls `f` with this thread's mutator, if it is attached to a heap of this model.
@@ -444,11 +447,12 @@ impl<M: ObjectModel> ModelMutator<M> {
 
     /// Whether this thread has a mutator of this very heap.
     pub(crate) fn is_attached_to(core: &Core<M>) -> bool {
-        let inner = HERE.with(|here| here.inner.get());
+        let Some(inner) = NonNull::new(HERE.with(|here| here.inner.get()).cast_mut()) else { return false };
         // SAFETY: rule P; the model is compared first.
-        !inner.is_null()
-            && unsafe { *inner == TypeId::of::<M>() }
-            && std::ptr::eq(Arc::as_ptr(&unsafe { &*inner.cast::<Inner<M>>() }.core), core)
+        unsafe {
+            inner.read() == TypeId::of::<M>()
+                && std::ptr::eq(Arc::as_ptr(&inner.cast::<Inner<M>>().as_ref().core), core)
+        }
     }
 
     /// Lends the mutator to user code: rule L.
@@ -604,7 +608,7 @@ impl<M: ObjectModel> ModelMutator<M> {
     #[inline]
     pub unsafe fn free(&self, cell: NonNull<u8>) {
         let core = self.core();
-        // SAFETY: the cell was handed out by this heap's space.
+        // SAFETY: rule G: the cell was handed out by this heap's space.
         unsafe { core.state(cell.as_ptr() as usize) }.death();
         // SAFETY: as the caller says; the state byte is 0.
         self.arena(|arena| unsafe { arena.free(&core.space, cell) });
@@ -643,7 +647,7 @@ impl<M: ObjectModel> ModelMutator<M> {
     /// As for `publish`.
     #[inline(always)]
     pub(crate) unsafe fn publish_as(&self, object: Object, bits: u8) {
-        // SAFETY: handed out by this heap's space.
+        // SAFETY: rule N: handed out by this heap's space.
         unsafe { self.core().state(object.address()) }.birth(bits);
     }
 

@@ -1,5 +1,11 @@
 //! Floor 1: objects as the collector sees them: an address, a type to ask, and the [`Tracer`] that
 //! collects what a type's traversal visits.
+//!
+//! A rule, cited by its letter where unsafe code relies on it:
+//!
+//! * **Y** (type): a header's type index names the table that the object was made with, so that the value lies where the table says.
+//!   The functions of a table are called with objects of its type, which live as long as the call (those that end an object are given
+//!   it), and with a mutator of their heap. `Mutator` and `Heap` wrap, transparently, what this side of the library has.
 
 use std::any::TypeId;
 use std::cell::Cell;
@@ -41,7 +47,7 @@ impl Object {
     }
 }
 
-// SAFETY: a bare address; whoever dereferences it answers for that.
+// SAFETY: rule X: a bare address; whoever dereferences it answers for that.
 unsafe impl Send for Object {}
 // SAFETY: as above.
 unsafe impl Sync for Object {}
@@ -114,7 +120,7 @@ impl Tracer {
             if self.next == self.end {
                 return self.grow_and_add(address);
             }
-            // SAFETY: there is room for one more.
+            // SAFETY: rule B: there is room for one more.
             unsafe {
                 self.next.write(address);
                 self.next = self.next.add(1);
@@ -125,7 +131,7 @@ impl Tracer {
     /// As [`edge`](Self::edge), for the address of each of `handles`.
     #[inline(always)]
     pub(crate) fn edges_to<H>(&mut self, handles: &[H], address: impl Fn(&H) -> usize) {
-        // SAFETY: both point into the room, or one past it.
+        // SAFETY: rule B: both point into the room, or one past it.
         if handles.len() > unsafe { self.end.offset_from_unsigned(self.next) } && !self.grow(handles.len()) {
             return;
         }
@@ -134,7 +140,7 @@ impl Tracer {
         for handle in handles {
             let address = address(handle);
             if address.wrapping_sub(base) < len {
-                // SAFETY: there is room for one address a handle.
+                // SAFETY: rule B: there is room for one address a handle.
                 unsafe {
                     next.write(address);
                     next = next.add(1);
@@ -158,7 +164,7 @@ impl Tracer {
     fn grow(&mut self, more: usize) -> bool {
         let len = self.edges().len();
         let more = more.max(ROOM);
-        // SAFETY: so many elements have been written. None is counted again after the move.
+        // SAFETY: rule B: so many elements have been written. None is counted again after the move.
         unsafe {
             self.room.set_len(len);
             if !self.may_lose {
@@ -241,7 +247,7 @@ impl Tracer {
     /// The addresses visited.
     #[inline(always)]
     pub(crate) fn edges(&self) -> &[usize] {
-        // SAFETY: from the room's start to `next` all is written.
+        // SAFETY: rule B: from the room's start to `next` all is written.
         unsafe {
             let start = self.room.as_ptr();
             std::slice::from_raw_parts(start, self.next.cast_const().offset_from_unsigned(start))
@@ -259,7 +265,7 @@ impl Tracer {
 #[inline(always)]
 pub(crate) fn prefetch(address: *const u8) {
     #[cfg(target_arch = "x86_64")]
-    // SAFETY: a prefetch has no effect but on caches, whatever the address.
+    // SAFETY: rule B: a prefetch has no effect but on caches, whatever the address.
     unsafe {
         use core::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
         _mm_prefetch::<_MM_HINT_T0>(address.cast());
@@ -361,8 +367,7 @@ impl TypeInfo {
     /// The value of the object with this header.
     #[inline(always)]
     pub(crate) fn value(&self, header: NonNull<Header>) -> NonNull<u8> {
-        // SAFETY: an object of this type is at least `offset` bytes long (rule: a header's type index
-        // names the type it was allocated with).
+        // SAFETY: rule Y: an object of this type is at least `offset` bytes long.
         unsafe { header.cast::<u8>().add(self.offset) }
     }
 }
@@ -456,7 +461,7 @@ impl TypeRegistry {
             self.get_late(index)
         };
         assert!(!info.is_null(), "a header names an unknown type: is this memory damaged?");
-        // SAFETY: only `index_of` stores here, and what it stores is `'static`.
+        // SAFETY: rule V: only `index_of` stores here, and what it stores is `'static`.
         unsafe { &*info }
     }
 

@@ -696,7 +696,7 @@ fn bad_generation(function: &'static str, generation: i32) -> Fault {
 
 /// The reference that a list gives up.
 fn own(target: Target) -> AnyGc {
-    // SAFETY: the garbage list owned the reference; the caller has just taken it out.
+    // SAFETY: rule R: the garbage list owned the reference; the caller has just taken it out.
     unsafe { AnyGc::from_header(target.0) }
 }
 
@@ -713,7 +713,7 @@ fn tell_garbage(core: &Core) -> usize {
         if core.notices.debug() & notices::DEBUG_UNCOLLECTABLE != 0 {
             lines.extend(list.iter().map(|target| {
                 let object = Object::new(target.0.cast());
-                // SAFETY: the list's reference keeps the object alive while the lock is held.
+                // SAFETY: rule R: the list's reference keeps the object alive while the lock is held.
                 let name = unsafe { core.model.type_name(object) };
                 format!("gc: uncollectable at the end <{name} {:#x}>", object.address())
             }));
@@ -754,7 +754,7 @@ pub(crate) fn at_the_end(m: &mut Mutator) {
                 if state.get() & DYING != 0 {
                     return;
                 }
-                // SAFETY: alive; the world is stopped.
+                // SAFETY: rule W: alive; the world is stopped.
                 let (count, name) = unsafe { (core.model.count(object), core.model.type_name(object)) };
                 if count.is_some() {
                     *left.entry(name).or_default() += 1;
@@ -808,7 +808,7 @@ mod tests {
 
     unsafe fn traverse(value: NonNull<u8>, tracer: &mut Tracer) {
         tracer.enter(value, size_of::<Legacy>());
-        // SAFETY: the table belongs to objects of this type, and the caller has a live one.
+        // SAFETY: rule Y: the table belongs to objects of this type, and the caller has a live one.
         unsafe { value.cast::<Legacy>().as_ref() }.traverse(tracer);
     }
 
@@ -818,7 +818,7 @@ mod tests {
     }
 
     unsafe fn destroy(value: NonNull<u8>) {
-        // SAFETY: as above, and the caller gives it up.
+        // SAFETY: as above; the value is given up.
         unsafe { value.cast::<Legacy>().drop_in_place() };
     }
 
@@ -826,7 +826,7 @@ mod tests {
     fn cycle(m: &Mutator) {
         let cell = m.raw().allocate(INFO.offset + size_of::<Legacy>(), 32).expect("memory");
         let header = cell.cast::<Header>();
-        // SAFETY: fresh memory, large enough for both.
+        // SAFETY: rule N: fresh memory, large enough for both.
         let legacy = unsafe {
             header.write(Header::new(m.id(), managed::type_index(m.raw(), &INFO)));
             cell.add(INFO.offset).cast().write(Legacy { to: GcCell::new(None) });

@@ -65,7 +65,7 @@ impl<H: Trace, T: Trace> Sliced<H, T> {
 
     /// The value of a live object, given its first byte.
     unsafe fn value(start: NonNull<u8>) -> NonNull<HeaderSlice<H, [T]>> {
-        // SAFETY: the caller names an object of this type, laid out by `allocate`.
+        // SAFETY: rule Y: an object of this type, laid out by `allocate`.
         unsafe {
             let len = start.add(Self::LEN).cast::<usize>().read();
             let wide = std::ptr::slice_from_raw_parts_mut(start.add(Self::VALUE).as_ptr().cast::<T>(), len);
@@ -75,7 +75,7 @@ impl<H: Trace, T: Trace> Sliced<H, T> {
     }
 
     unsafe fn traverse(start: NonNull<u8>, tracer: &mut Tracer) {
-        // SAFETY: the table belongs to objects of this type, and the caller has a live one.
+        // SAFETY: rule Y: the table belongs to objects of this type, and the caller has a live one.
         let value = unsafe { Self::value(start).as_ref() };
         tracer.enter(NonNull::from(value).cast(), size_of_val(value));
         value.header.traverse(tracer);
@@ -110,7 +110,7 @@ impl<H: Trace, T: Trace> Sliced<H, T> {
     }
 
     unsafe fn drop(start: NonNull<u8>) {
-        // SAFETY: as in `traverse`; the caller gives the value up.
+        // SAFETY: as in `traverse`; the value is given up.
         unsafe { Self::value(start).drop_in_place() };
     }
 }
@@ -126,7 +126,7 @@ struct Partial<'a, H: Trace, T: Trace> {
 
 impl<H: Trace, T: Trace> Drop for Partial<'_, H, T> {
     fn drop(&mut self) {
-        // SAFETY: these items were written and the memory was never published.
+        // SAFETY: rule N: these items were written and the memory was never published.
         unsafe {
             std::ptr::slice_from_raw_parts_mut(self.items.as_ptr(), self.written).drop_in_place();
             self.m.free(self.cell);
@@ -150,7 +150,7 @@ pub struct GcSlice<H, T> {
     owns: PhantomData<(H, T)>,
 }
 
-// SAFETY: as for `Gc`.
+// SAFETY: rule X: as of a `Gc`.
 unsafe impl<H: Send + Sync, T: Send + Sync> Send for GcSlice<H, T> {}
 // SAFETY: as above.
 unsafe impl<H: Send + Sync, T: Send + Sync> Sync for GcSlice<H, T> {}
@@ -180,8 +180,8 @@ impl<H: Trace, T: Trace> GcSlice<H, T> {
             Err(reason) => return Err(AllocError::new((header, items), reason)),
         };
         let index = managed::type_index(m, Sliced::<H, T>::INFO);
-        // SAFETY: fresh memory, large enough for the parts at their places; nobody else knows it, and it
-        // is published when all of it is written.
+        // SAFETY: rule N: fresh memory, large enough for the parts at their places; nobody else knows it, and it is
+        // published when all of it is written.
         unsafe {
             cell.add(Sliced::<H, T>::LEN).cast::<usize>().write(len);
             let value = Sliced::<H, T>::value(cell);
@@ -207,13 +207,13 @@ impl<H: Trace, T: Trace> GcSlice<H, T> {
     /// When the object belongs to another heap than the mutator.
     pub fn get<'a>(&'a self, m: &'a Mutator) -> &'a HeaderSlice<H, [T]> {
         check(self.header, m);
-        // SAFETY: this reference keeps the object alive.
+        // SAFETY: rules R and Y: this reference keeps the object alive.
         unsafe { Sliced::<H, T>::value(self.header.cast()).as_ref() }
     }
 
     /// The same reference without its type.
     pub fn into_any(this: Self) -> AnyGc {
-        // SAFETY: the reference goes over.
+        // SAFETY: rule R: the reference goes over.
         unsafe { AnyGc::from_header(ManuallyDrop::new(this).header) }
     }
 
@@ -226,7 +226,7 @@ impl<H: Trace, T: Trace> GcSlice<H, T> {
 impl<H, T> Clone for GcSlice<H, T> {
     #[inline]
     fn clone(&self) -> Self {
-        // SAFETY: this reference keeps the object alive.
+        // SAFETY: rule R: this reference keeps the object alive.
         unsafe { self.header.as_ref() }.clone_ref(current());
         Self { header: self.header, owns: PhantomData }
     }
@@ -235,7 +235,7 @@ impl<H, T> Clone for GcSlice<H, T> {
 impl<H, T> Drop for GcSlice<H, T> {
     #[inline]
     fn drop(&mut self) {
-        // SAFETY: this value owned a reference.
+        // SAFETY: rule R: this value owned a reference.
         unsafe { drop_reference(self.header) };
     }
 }

@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 
 use crate::gc::check;
 use crate::header::Header;
-use crate::managed::{self, drop_reference, object};
+use crate::managed::{self, drop_reference, object, retire_elsewhere};
 use crate::{Gc, Mutator, Trace, Tracer};
 
 /// A field that holds a reference or nothing, changed and read by any thread without a lock.
@@ -58,9 +58,9 @@ impl<T: Trace> AtomicGc<T> {
     #[inline]
     pub fn load(&self, m: &Mutator) -> Option<Gc<T>> {
         self.guarded(m).map(|header| {
-            // SAFETY: `guarded`.
+            // SAFETY: rule R: `guarded`.
             unsafe { header.as_ref() }.clone_ref(m.id());
-            // SAFETY: the reference just counted.
+            // SAFETY: rule R: the reference just counted.
             unsafe { Gc::from_header(header) }
         })
     }
@@ -71,7 +71,7 @@ impl<T: Trace> AtomicGc<T> {
     pub fn peek<'a>(&'a self, m: &'a Mutator) -> Option<&'a T> {
         self.guarded(m).map(|header| {
             // A handle that borrows the slot's reference.
-            // SAFETY: `guarded`, for as long as `m` is borrowed.
+            // SAFETY: rule R: `guarded`, for as long as `m` is borrowed.
             let gc = std::mem::ManuallyDrop::new(unsafe { Gc::<T>::from_header(header) });
             // SAFETY: as above.
             unsafe { &*Gc::as_ptr(&gc) }
@@ -123,7 +123,7 @@ impl<T: Trace> AtomicGc<T> {
         match self.slot.compare_exchange(current, raw, Ordering::AcqRel, Ordering::Relaxed) {
             Ok(old) => Ok(Self::take_over(m, old)),
             Err(_) => Err(NonNull::new(raw).map(|header| {
-                // SAFETY: `accept` gave the reference up, and nobody took it.
+                // SAFETY: rule R: `accept` gave the reference up, and nobody took it.
                 unsafe { Gc::from_header(header) }
             })),
         }
@@ -143,12 +143,12 @@ impl<T: Trace> AtomicGc<T> {
         }
     }
 
-    /// Panics for an object of another heap that was taken out of the slot, and loses no reference: that heap
-    /// drops it.
+    /// Panics for an object of another heap that was taken out of the slot, and loses no reference: it is retired there, where
+    /// others may be about to count up.
     fn check_taken(m: &Mutator, header: NonNull<Header>) {
         if !m.raw().owns(object(header)) {
-            // SAFETY: the slot owned the reference.
-            unsafe { drop_reference(header) };
+            // SAFETY: rule R: the slot owned the reference.
+            unsafe { retire_elsewhere(header) };
             check(header, m);
         }
     }
@@ -157,10 +157,10 @@ impl<T: Trace> AtomicGc<T> {
     fn take_over(m: &Mutator, old: *mut Header) -> Option<Gc<T>> {
         let header = NonNull::new(old)?;
         Self::check_taken(m, header);
-        // SAFETY: the slot's reference is ours now, and still counted.
+        // SAFETY: rule R: the slot's reference is ours now, and still counted.
         unsafe { header.as_ref() }.clone_ref(m.id());
         managed::retire(m.raw(), header);
-        // SAFETY: the reference just counted.
+        // SAFETY: rule R: the reference just counted.
         Some(unsafe { Gc::from_header(header) })
     }
 }
@@ -169,7 +169,7 @@ impl<T> Drop for AtomicGc<T> {
     fn drop(&mut self) {
         // Nobody borrows the slot, so nobody is in the middle of a load; and whoever peeked borrowed it.
         if let Some(header) = NonNull::new(*self.slot.get_mut()) {
-            // SAFETY: the slot owned the reference.
+            // SAFETY: rule R: the slot owned the reference.
             unsafe { drop_reference(header) };
         }
     }
@@ -191,9 +191,9 @@ impl<T: Trace> Trace for AtomicGc<T> {
             if m.raw().owns(object(header)) {
                 managed::retire(m.raw(), header);
             } else {
-                // Stored through a mutator of its own heap. Nobody attached here can have looked at it.
-                // SAFETY: the slot owned the reference.
-                unsafe { drop_reference(header) };
+                // Stored through a mutator of its own heap.
+                // SAFETY: rule R: the slot owned the reference.
+                unsafe { retire_elsewhere(header) };
             }
         }
     }

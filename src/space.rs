@@ -33,6 +33,15 @@
 //!   page gives back to the system is its own memory only.
 //! * In-use pages never exceed the limit; free pages still resident never exceed
 //!   `max(16, in use / 8)`: together they bound the resident size.
+//!
+//! # Rules
+//!
+//! cited by their letters where unsafe code relies on them:
+//!
+//! * **G** (granules): cells and objects lie on pages that were handed out. Those lie in the range and below the mark; they and their
+//!   table entries are accessible as long as the space is, and whatever bytes are there are valid ones.
+//! * **O** (owner): memory has one owner at a time, as "Who may touch what" says, and nobody else touches it but a stop. A page out of
+//!   the pool is its taker's; a cell that was handed out is its taker's too, until he gives it back, once.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -324,7 +333,7 @@ impl PageInfo {
     /// The caller owns the page, and `f` does not come here again.
     #[inline]
     pub(crate) unsafe fn owned<R>(&self, f: impl FnOnce(&mut Owned) -> R) -> R {
-        // SAFETY: the owner is one thread, and it does not nest (caller).
+        // SAFETY: rule O: the owner is one thread, and it does not nest (caller).
         self.owned.with_mut(|owned| f(unsafe { &mut *owned }))
     }
 
@@ -375,7 +384,7 @@ impl PageList {
         for _ in 0..self.len {
             let Some(page) = next else { return };
             f(page);
-            // SAFETY: the caller owns the page.
+            // SAFETY: rule O: the caller owns the page.
             let link = unsafe { space.info(page).owned(|owned| owned.next) };
             next = (link != NONE).then_some(link);
         }
@@ -387,7 +396,7 @@ impl PageList {
     ///
     /// The caller owns `page`, which is on no list, and the list's pages.
     pub(crate) unsafe fn push_front(&mut self, space: &Space, page: u32) {
-        // SAFETY: the caller owns all pages involved.
+        // SAFETY: rule O: the caller owns all pages involved.
         unsafe { self.link(space, NONE, page, self.head) }
     }
 
@@ -397,7 +406,7 @@ impl PageList {
     ///
     /// The caller owns `page`, which is on no list, and the list's pages.
     pub(crate) unsafe fn push_back(&mut self, space: &Space, page: u32) {
-        // SAFETY: the caller owns all pages involved.
+        // SAFETY: rule O: the caller owns all pages involved.
         unsafe { self.link(space, self.tail, page, NONE) }
     }
 
@@ -408,7 +417,7 @@ impl PageList {
     /// The caller owns the list's pages.
     pub(crate) unsafe fn pop_front(&mut self, space: &Space) -> Option<u32> {
         let page = self.front()?;
-        // SAFETY: it is on this list.
+        // SAFETY: rule O: it is on this list.
         unsafe { self.remove(space, page) };
         Some(page)
     }
@@ -419,7 +428,7 @@ impl PageList {
     ///
     /// The caller owns the list's pages, of which `page` is one.
     pub(crate) unsafe fn remove(&mut self, space: &Space, page: u32) {
-        // SAFETY: the caller owns the page and its neighbours; each closure touches one entry.
+        // SAFETY: rule O: the caller owns the page and its neighbours; each closure touches one entry.
         unsafe {
             let (prev, next) = space.info(page).owned(|owned| (owned.prev, owned.next));
             self.set_next(space, prev, next);
@@ -434,7 +443,7 @@ impl PageList {
     ///
     /// The caller owns `page`, which is on no list, and the list's pages.
     unsafe fn file(&mut self, space: &Space, page: u32) {
-        // SAFETY: the caller owns all pages involved.
+        // SAFETY: rule O: the caller owns all pages involved.
         unsafe {
             match space.info(page).owned(|owned| owned.free) {
                 0 => self.push_back(space, page),
@@ -447,7 +456,7 @@ impl PageList {
     ///
     /// The caller owns all pages named and the list, where `prev` and `next` are neighbours.
     unsafe fn link(&mut self, space: &Space, prev: u32, page: u32, next: u32) {
-        // SAFETY: the caller owns the pages; each closure touches one entry.
+        // SAFETY: rule O: the caller owns the pages; each closure touches one entry.
         unsafe {
             space.info(page).owned(|owned| (owned.prev, owned.next) = (prev, next));
             self.set_next(space, prev, page);
@@ -462,7 +471,7 @@ impl PageList {
     unsafe fn set_next(&mut self, space: &Space, page: u32, next: u32) {
         match page {
             NONE => self.head = next,
-            // SAFETY: the caller owns the page.
+            // SAFETY: rule O: the caller owns the page.
             page => unsafe { space.info(page).owned(|owned| owned.next = next) },
         }
     }
@@ -473,7 +482,7 @@ impl PageList {
     unsafe fn set_prev(&mut self, space: &Space, page: u32, prev: u32) {
         match page {
             NONE => self.tail = prev,
-            // SAFETY: the caller owns the page.
+            // SAFETY: rule O: the caller owns the page.
             page => unsafe { space.info(page).owned(|owned| owned.prev = prev) },
         }
     }
@@ -559,10 +568,10 @@ pub(crate) struct PoolView {
 #[derive(Clone, Copy, Debug)]
 struct HeapWord(*const ());
 
-// SAFETY: an opaque value to this module, never dereferenced here.
+// SAFETY: rule X: an opaque value to this module, never dereferenced here.
 unsafe impl Send for HeapWord {}
 
-// SAFETY: the raw parts are atomics, memory of cells (whose exclusion is the callers' contract), and
+// SAFETY: rules O and X: the raw parts are atomics, memory of cells (whose exclusion is the callers' contract), and
 // owner-only data behind `unsafe` methods that name the owner.
 unsafe impl Send for Space {}
 // SAFETY: as above; everything else is behind the pool's lock.
@@ -590,7 +599,7 @@ pub(crate) fn is_mapped(addr: usize, len: usize) -> bool {
         return false;
     }
     let (first, end) = (addr / page * page, addr.saturating_add(len));
-    // SAFETY: the call looks at the mapping alone, and fails where there is none.
+    // SAFETY: rule B: the call looks at the mapping alone, and fails where there is none.
     unsafe {
         let start = std::ptr::with_exposed_provenance_mut(first);
         rustix::mm::msync(start, end - first, rustix::mm::MsyncFlags::ASYNC).is_ok()
@@ -686,7 +695,7 @@ impl Space {
     #[inline]
     pub(crate) unsafe fn heap_of(addr: usize) -> *const () {
         let header = std::ptr::with_exposed_provenance::<*const ()>(addr & !(PAGE_SIZE - 1));
-        // SAFETY: objects start on the first page of their run, which starts with the word; it was written
+        // SAFETY: rule G: objects start on the first page of their run, which starts with the word; it was written
         // before the page's first cell was handed out and stays while one is in use.
         unsafe { *header }
     }
@@ -736,7 +745,7 @@ impl Space {
     #[inline]
     pub(crate) fn page(&self, index: usize) -> &PageInfo {
         assert!(index < self.high_water(), "page {index} was never handed out");
-        // SAFETY: below the mark.
+        // SAFETY: rule G: below the mark.
         unsafe { self.range.info(index) }
     }
 
@@ -748,7 +757,7 @@ impl Space {
     #[inline(always)]
     pub(crate) unsafe fn page_of(&self, addr: usize) -> &PageInfo {
         debug_assert!(self.handed_out(self.page_index(addr)));
-        // SAFETY: the page was handed out, so it is below the mark.
+        // SAFETY: rule G: the page was handed out, so it is below the mark.
         unsafe { self.range.info(self.page_index(addr)) }
     }
 
@@ -760,7 +769,7 @@ impl Space {
     #[inline(always)]
     pub(crate) unsafe fn info(&self, page: u32) -> &PageInfo {
         debug_assert!(self.handed_out(page as usize));
-        // SAFETY: the page was handed out, so it is below the mark.
+        // SAFETY: rule G: the page was handed out, so it is below the mark.
         unsafe { self.range.info(page as usize) }
     }
 
@@ -773,14 +782,14 @@ impl Space {
     /// One byte a granule up to the high-water mark, 0 on free cells; the callers' own.
     #[inline]
     pub(crate) fn states(&self) -> &[AtomicU8] {
-        // SAFETY: the entries below the mark are accessible.
+        // SAFETY: rule G: the entries below the mark are accessible.
         unsafe { self.range.states(self.high_water() * PAGE_GRANULES) }
     }
 
     /// One byte a granule up to the high-water mark, for collections; the callers' own.
     #[inline]
     pub(crate) fn counts(&self) -> &[AtomicU8] {
-        // SAFETY: the entries below the mark are accessible.
+        // SAFETY: rule G: the entries below the mark are accessible.
         unsafe { self.range.counts(self.high_water() * PAGE_GRANULES) }
     }
 
@@ -792,7 +801,7 @@ impl Space {
     #[inline(always)]
     pub(crate) unsafe fn state(&self, granule: usize) -> &AtomicU8 {
         debug_assert!(self.handed_out(granule / PAGE_GRANULES));
-        // SAFETY: the page was handed out, so its entries are accessible.
+        // SAFETY: rule G: the page was handed out, so its entries are accessible.
         unsafe { self.range.state(granule) }
     }
 
@@ -836,7 +845,7 @@ impl Space {
     #[inline]
     pub(crate) unsafe fn free_bits<R>(&self, page: u32, f: impl FnOnce(&mut FreeBits) -> R) -> R {
         debug_assert!(self.handed_out(page as usize));
-        // SAFETY: the page was handed out, so its bits are accessible, and only the owner comes here.
+        // SAFETY: rules G and O: the page was handed out, so its bits are accessible, and only the owner comes here.
         unsafe { self.range.bits(page as usize).with_mut(|bits| f(&mut *bits)) }
     }
 
@@ -869,14 +878,14 @@ impl Space {
     /// `cell` is the start of a cell in use of a small page of this space, and the caller's to free.
     pub(crate) unsafe fn push_remote(&self, cell: NonNull<u8>) {
         let addr = cell.as_ptr().addr();
-        // SAFETY: the cell lies on a page that was handed out.
+        // SAFETY: rule G: the cell lies on a page that was handed out.
         let page = unsafe { self.page_of(addr) };
         let slot = ((addr & (PAGE_SIZE - 1)) >> GRANULE_SHIFT) as u32;
         maybe_yield(&self.under, Step::RemoteFree);
         // A guess instead of a load: mostly right, and the line comes over once, for writing.
         let mut head = 0;
         loop {
-            // SAFETY: the cell is dead and still ours, a granule long and aligned to one.
+            // SAFETY: rule O: the cell is dead and still ours, a granule long and aligned to one.
             unsafe { cell.cast::<u32>().write(head) };
             // Release: hands the link, and all this thread did with the cell, to whoever drains. Pushes by
             // others in between are read-modify-writes and keep the release sequence alive.
@@ -895,7 +904,7 @@ impl Space {
     ///
     /// The caller owns the page.
     pub(crate) unsafe fn drain(&self, page: u32) -> usize {
-        // SAFETY: an owned page was handed out.
+        // SAFETY: rule G: an owned page was handed out.
         let info = unsafe { self.info(page) };
         if !info.has_remote() {
             return 0;
@@ -903,7 +912,7 @@ impl Space {
         // Acquire: see `push_remote`.
         let mut slot = info.remote.swap(0, Ordering::Acquire) as usize;
         let start = self.page_start(page);
-        // SAFETY: the caller owns the page; the chain is of dead cells of this page, now ours alone.
+        // SAFETY: rule O: the caller owns the page; the chain is of dead cells of this page, now ours alone.
         unsafe {
             let mut drained = 0;
             self.free_bits(page, |bits| {
@@ -957,7 +966,7 @@ impl Space {
         let pool = self.pool.lock();
         let mut abandoned = Vec::new();
         for (class, list) in pool.abandoned.iter().enumerate() {
-            // SAFETY: the lock owns abandoned pages.
+            // SAFETY: rule O: the lock owns abandoned pages.
             unsafe { list.for_each(self, |page| abandoned.push((class as u8, page))) };
         }
         let holes = pool.free.iter().map(|(&start, &len)| (start, len)).collect();
@@ -981,7 +990,7 @@ impl Space {
     /// Ends the quarantine: its cells are free, as if strangers had freed them just now. Before the heap is given up as full.
     pub(crate) fn end_quarantine(&self) {
         for cell in self.freed().into_iter().flat_map(Freed::empty) {
-            // SAFETY: a cell in quarantine is nobody's, on a page that is in use for its sake.
+            // SAFETY: rule O: a cell in quarantine is nobody's, on a page that is in use for its sake.
             unsafe { self.give_back(cell.start) };
         }
     }
@@ -1015,12 +1024,12 @@ impl Space {
         maybe_yield(&self.under, Step::Adopt);
         let mut pool = self.pool.lock();
         if let Some(page) = self.adopt(&mut pool, shape.class()) {
-            // SAFETY: ours by the lock.
+            // SAFETY: rule O: ours by the lock.
             unsafe { self.info(page).set_arena(id) };
             return Ok(page);
         }
         let page = self.take(&mut pool, 1)?;
-        // SAFETY: the page came out of the pool, so it is ours alone.
+        // SAFETY: rule O: the page came out of the pool, so it is ours alone.
         unsafe {
             let info = self.info(page);
             self.free_bits(page, |bits| {
@@ -1045,7 +1054,7 @@ impl Space {
     fn adopt(&self, pool: &mut Pool, class: u8) -> Option<u32> {
         let list = pool.abandoned.get_mut(usize::from(class))?;
         for _ in 0..self.stress.shrink(LOOK).min(list.len()) {
-            // SAFETY: the lock owns abandoned pages.
+            // SAFETY: rule O: the lock owns abandoned pages.
             unsafe {
                 let page = list.pop_front(self)?;
                 self.drain(page);
@@ -1070,7 +1079,7 @@ impl Space {
         if pool.abandoned.len() <= class {
             pool.abandoned.resize_with(class + 1, || PageList::EMPTY);
         }
-        // SAFETY: the caller owns the pages, and the lock those on its list.
+        // SAFETY: rule O: the caller owns the pages, and the lock those on its list.
         unsafe {
             while let Some(page) = pages.pop_front(self) {
                 self.info(page).set_arena(0);
@@ -1084,7 +1093,7 @@ impl Space {
         let mut pool = self.pool.lock();
         for class in 0..pool.abandoned.len() {
             let mut pages = std::mem::replace(&mut pool.abandoned[class], PageList::EMPTY);
-            // SAFETY: the lock owns abandoned pages.
+            // SAFETY: rule O: the lock owns abandoned pages.
             unsafe {
                 while let Some(page) = pages.pop_front(self) {
                     self.drain(page);
@@ -1113,7 +1122,7 @@ impl Space {
             reserved: self.length,
         })?;
         let head = self.take(&mut pool, pages)?;
-        // SAFETY: the pages came out of the pool; `first` is inside the first one.
+        // SAFETY: rule O: the pages came out of the pool; `first` is inside the first one.
         unsafe {
             for tail in head + 1..head + pages {
                 self.info(tail).shape.store(Shape::TAIL.0, Ordering::Relaxed);
@@ -1132,7 +1141,7 @@ impl Space {
     /// The caller owns the page, which is on no list and has all its cells marked free, or the large object
     /// whose first page this is. The state bytes of its objects are 0.
     pub(crate) unsafe fn release(&self, page: u32) {
-        // SAFETY: the caller owns the page, so it was handed out.
+        // SAFETY: rule G: the caller owns the page, so it was handed out.
         let pages = unsafe { self.info(page) }.shape().pages() as u32;
         let mut pool = self.pool.lock();
         self.put(&mut pool, page, pages);
@@ -1152,7 +1161,7 @@ impl Space {
     /// A page's first byte.
     fn page_start(&self, page: u32) -> NonNull<u8> {
         debug_assert!((page as usize) < self.length >> PAGE_SHIFT);
-        // SAFETY: inside the range.
+        // SAFETY: rule G: inside the range.
         unsafe { self.range.base.add((page as usize) << PAGE_SHIFT) }
     }
 
@@ -1207,7 +1216,7 @@ impl Space {
         }
         pool.in_use += count;
         self.in_use.store(pool.in_use, Ordering::Relaxed);
-        // SAFETY: the page is accessible, nobody's, and its start is aligned for anything.
+        // SAFETY: rules O and G: the page is accessible, nobody's, and its start is aligned for anything.
         unsafe { self.page_start(start).cast::<*const ()>().write(pool.heap.0) };
         Ok(start)
     }
@@ -1224,7 +1233,7 @@ impl Space {
             debug_assert!(!info.has_remote(), "a page is released with cells on its stack");
         }
         for free in page..page + pages {
-            // SAFETY: the caller gives pages back that were handed out.
+            // SAFETY: rule G: the caller gives pages back that were handed out.
             let info = unsafe { self.info(free) };
             info.shape.store(Shape::FREE.0, Ordering::Relaxed);
             info.young.store(0, Ordering::Relaxed);
@@ -1343,12 +1352,12 @@ mod mapped {
             // One chunk more, to align the base.
             let mapped = end + CHUNK;
             let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
-            // SAFETY: a fresh mapping at an address of the system's choice.
+            // SAFETY: rule B: a fresh mapping at an address of the system's choice.
             let mapping = unsafe { mmap_anonymous(std::ptr::null_mut(), mapped, ProtFlags::empty(), flags) };
             let mapping = mapping.map_err(|error| error.raw_os_error())?;
             let mapping = NonNull::new(mapping.cast::<u8>()).ok_or(0)?;
             let base_offset = mapping.as_ptr().align_offset(CHUNK);
-            // SAFETY: all offsets are inside the mapping, which has a chunk to spare.
+            // SAFETY: rule G: all offsets are inside the mapping, which has a chunk to spare.
             unsafe {
                 let base = mapping.add(base_offset);
                 Ok(Self {
@@ -1384,7 +1393,7 @@ mod mapped {
                 // Outwards to the system's pages: opening an open one again is harmless.
                 let (from, to) = (from / unit * unit, to.next_multiple_of(unit));
                 let access = MprotectFlags::READ | MprotectFlags::WRITE;
-                // SAFETY: inside the mapping (each part ends before the next chunk), and only ever opened.
+                // SAFETY: rule G: inside the mapping (each part ends before the next chunk), and only ever opened.
                 unsafe { mprotect(start.add(from).as_ptr().cast(), to - from, access) }
                     .map_err(|error| error.raw_os_error())?;
                 total += to;
@@ -1404,7 +1413,7 @@ mod mapped {
                 let parts =
                     [(self.base, self.length), (self.states.cast(), bytes), (self.counts.cast(), bytes)];
                 for (start, bytes) in parts {
-                    // SAFETY: inside the mapping; the advice changes no contents.
+                    // SAFETY: rule G: inside the mapping; the advice changes no contents.
                     let _ = unsafe { madvise(start.as_ptr().cast(), bytes, Advice::LinuxHugepage) };
                 }
             }
@@ -1416,7 +1425,7 @@ mod mapped {
             if pages == 0 {
                 return;
             }
-            // SAFETY: inside the range, on pages that are nobody's.
+            // SAFETY: rules G and O: inside the range, on pages that are nobody's.
             unsafe {
                 let start = self.base.add(page << PAGE_SHIFT).as_ptr().cast();
                 #[cfg(any(target_os = "linux", target_os = "android"))]
@@ -1437,38 +1446,38 @@ mod mapped {
         /// The page is open. So for all below.
         #[inline(always)]
         pub(super) unsafe fn info(&self, page: usize) -> &PageInfo {
-            // SAFETY: open; zeroed memory is a valid entry.
+            // SAFETY: rule G: open; zeroed memory is a valid entry.
             unsafe { self.infos.add(page).as_ref() }
         }
 
         #[inline(always)]
         pub(super) unsafe fn bits(&self, page: usize) -> &UnsafeCell<FreeBits> {
-            // SAFETY: open; any bytes are valid.
+            // SAFETY: rule G: open; any bytes are valid.
             unsafe { self.bits.add(page).as_ref() }
         }
 
         #[inline(always)]
         pub(super) unsafe fn state(&self, granule: usize) -> &AtomicU8 {
-            // SAFETY: open; any bytes are valid.
+            // SAFETY: rule G: open; any bytes are valid.
             unsafe { self.states.add(granule).as_ref() }
         }
 
         #[inline(always)]
         pub(super) unsafe fn states(&self, granules: usize) -> &[AtomicU8] {
-            // SAFETY: open up to there; any bytes are valid.
+            // SAFETY: rule G: open up to there; any bytes are valid.
             unsafe { std::slice::from_raw_parts(self.states.as_ptr(), granules) }
         }
 
         #[inline(always)]
         pub(super) unsafe fn counts(&self, granules: usize) -> &[AtomicU8] {
-            // SAFETY: open up to there; any bytes are valid.
+            // SAFETY: rule G: open up to there; any bytes are valid.
             unsafe { std::slice::from_raw_parts(self.counts.as_ptr(), granules) }
         }
     }
 
     impl Drop for Range {
         fn drop(&mut self) {
-            // SAFETY: ours, and nobody has a reference into the space any more.
+            // SAFETY: rule V: ours, and nobody has a reference into the space any more.
             let unmapped = unsafe { munmap(self.mapping.as_ptr().cast(), self.mapped) };
             debug_assert!(unmapped.is_ok());
         }
@@ -1513,7 +1522,7 @@ mod modelled {
         pub(super) fn reserve(asked: Option<usize>) -> Result<Self, ReserveError> {
             let pages = asked.map_or(PAGES, |bytes| bytes.div_ceil(PAGE_SIZE).clamp(1, PAGES));
             let length = pages * PAGE_SIZE;
-            // SAFETY: not empty.
+            // SAFETY: rule B: not empty.
             let base = NonNull::new(unsafe { alloc_zeroed(Self::layout(length)) });
             let bytes = || (0..pages * PAGE_GRANULES).map(|_| AtomicU8::new(0)).collect();
             Ok(Self {
@@ -1555,7 +1564,7 @@ mod modelled {
 
     impl Drop for Range {
         fn drop(&mut self) {
-            // SAFETY: allocated with this layout.
+            // SAFETY: rule V: allocated with this layout.
             unsafe { dealloc(self.base.as_ptr(), Self::layout(self.length)) }
         }
     }
@@ -1576,7 +1585,7 @@ mod tests {
     fn resident(start: usize, bytes: usize) -> usize {
         let unit = rustix::param::page_size();
         let mut map = vec![0u8; bytes / unit];
-        // SAFETY: asks about a mapping of ours, one byte a page.
+        // SAFETY: rule B: asks about a mapping of ours, one byte a page.
         let asked = unsafe {
             libc::mincore(std::ptr::with_exposed_provenance_mut(start), bytes, map.as_mut_ptr().cast())
         };
@@ -1629,7 +1638,7 @@ mod tests {
         for (size, align) in [(1, 1), (3 * PAGE_SIZE, 64), (5, MAX_ALIGN), (PAGE_SIZE, 4096)] {
             let object = space.acquire_large(size, align).unwrap();
             assert_eq!(object.as_ptr().addr() % align, 0);
-            // SAFETY: a large object in use; all its bytes are ours.
+            // SAFETY: rule O: a large object in use; all its bytes are ours.
             unsafe {
                 object.write_bytes(0xff, size);
                 assert_eq!(Space::heap_of(object.as_ptr().addr()), word);
@@ -1645,7 +1654,7 @@ mod tests {
     fn runs_coalesce_and_the_lowest_hole_is_reused() {
         let space = space(64 * PAGE_SIZE, usize::MAX);
         let take = |pages: usize| space.acquire_large(pages * PAGE_SIZE - PAGE_HEADER, 1).unwrap();
-        // SAFETY: each is released once.
+        // SAFETY: rule O: each is released once.
         let give = |object| unsafe { space.release(page_of(&space, object)) };
         let runs: Vec<_> = (0..6).map(|_| take(2)).collect();
         assert_eq!(space.high_water(), 12);
@@ -1673,7 +1682,7 @@ mod tests {
     }
 
     fn space_at(space: &Space, page: usize) -> NonNull<u8> {
-        // SAFETY: inside the range.
+        // SAFETY: rule G: inside the range.
         unsafe { space.cell(page * PAGE_GRANULES + PAGE_HEADER / GRANULE) }
     }
 
@@ -1685,14 +1694,14 @@ mod tests {
         let (asked, full) = (PAGE_SIZE, 4 * PAGE_SIZE);
         assert_eq!(error, SpaceError::Limit { asked, in_use: full, limit: full });
         assert!(error.to_string().contains("limit"));
-        // SAFETY: released once.
+        // SAFETY: rule O: released once.
         unsafe { small.release(page_of(&small, object)) };
         assert!(small.acquire_large(1, 1).is_ok());
 
         let tight = space(4 * PAGE_SIZE, usize::MAX);
         let first = tight.acquire_large(1, 1).unwrap();
         let second = tight.acquire_large(PAGE_SIZE, 1).unwrap();
-        // SAFETY: released once.
+        // SAFETY: rule O: released once.
         unsafe { tight.release(page_of(&tight, first)) };
         // One page is free on each side of the second object, and not two in a row.
         assert!(matches!(tight.acquire_large(PAGE_SIZE, 1), Err(SpaceError::Full { .. })));
@@ -1711,12 +1720,12 @@ mod tests {
         for page in 0..pages {
             let object = space.acquire_large(PAGE_SIZE - PAGE_HEADER, 1).unwrap();
             assert_eq!(space.page_index(object.as_ptr().addr()), page);
-            // SAFETY: all its bytes are ours.
+            // SAFETY: rule O: all its bytes are ours.
             unsafe { object.write_bytes(1, PAGE_SIZE - PAGE_HEADER) };
             assert_eq!(space.states().len(), (page + 1) * PAGE_GRANULES);
             space.states()[(page + 1) * PAGE_GRANULES - 1].store(1, Ordering::Relaxed);
             space.counts()[(page + 1) * PAGE_GRANULES - 1].store(1, Ordering::Relaxed);
-            // SAFETY: ours.
+            // SAFETY: rule O: ours.
             unsafe { space.free_bits(page as u32, |bits| assert_eq!(*bits, [0; _])) };
             assert!(space.committed_bytes() >= committed);
             committed = space.committed_bytes();
@@ -1726,7 +1735,7 @@ mod tests {
         // One run over all chunks at once.
         let space = self::space(pages * PAGE_SIZE, usize::MAX);
         let bytes = pages * PAGE_SIZE - PAGE_HEADER;
-        // SAFETY: all its bytes are ours.
+        // SAFETY: rule O: all its bytes are ours.
         unsafe { space.acquire_large(bytes, 1).unwrap().write_bytes(1, bytes) };
         assert!(space.states().iter().all(|state| state.load(Ordering::Relaxed) == 0));
     }
@@ -1737,13 +1746,13 @@ mod tests {
         let objects: Vec<_> = (0..(80 << 20) / PAGE_SIZE)
             .map(|_| {
                 let object = space.acquire_large(100, 1).unwrap();
-                // SAFETY: ours.
+                // SAFETY: rule O: ours.
                 unsafe { object.write(1) };
                 object
             })
             .collect();
         for object in objects {
-            // SAFETY: released once.
+            // SAFETY: rule O: released once.
             unsafe { space.release(page_of(&space, object)) };
         }
         assert_eq!(space.in_use_bytes(), 0);
@@ -1758,12 +1767,12 @@ mod tests {
         for _ in 0..2 {
             let objects: Vec<_> = (0..bytes / PAGE_SIZE).map(|_| take()).collect();
             for object in &objects {
-                // SAFETY: all its bytes are ours.
+                // SAFETY: rule O: all its bytes are ours.
                 unsafe { object.write_bytes(1, PAGE_SIZE - PAGE_HEADER) };
             }
             assert_eq!(resident(space.base(), bytes), bytes);
             for object in objects {
-                // SAFETY: released once.
+                // SAFETY: rule O: released once.
                 unsafe { space.release(page_of(&space, object)) };
             }
             assert_eq!(space.in_use_bytes(), 0);
@@ -1771,7 +1780,7 @@ mod tests {
         }
         // A run that is larger than the cache goes at once.
         let object = space.acquire_large(bytes - PAGE_HEADER, 1).unwrap();
-        // SAFETY: all its bytes are ours; released once.
+        // SAFETY: rule O: all its bytes are ours; released once.
         unsafe {
             object.write_bytes(1, bytes - PAGE_HEADER);
             assert_eq!(resident(space.base(), bytes), bytes);
@@ -1785,7 +1794,7 @@ mod tests {
         // What is mapped from a file opened for reading cannot be made writable.
         let file = std::fs::File::open(std::env::current_exe().unwrap()).unwrap();
         let space = space(4 * PAGE_SIZE, usize::MAX);
-        // SAFETY: replaces part of the space's mapping, which nobody uses yet.
+        // SAFETY: rule O: replaces part of the space's mapping, which nobody uses yet.
         unsafe {
             use rustix::mm::{MapFlags, ProtFlags, mmap};
             let start = space.range.base.as_ptr().cast();

@@ -42,6 +42,9 @@
 //!   hold. So objects, tables and pages lie in memory as they do outside models.
 //! * There is no time, as under loom. `std::thread::panicking` speaks of all threads together.
 
+/// Only where no model looks: see the table above.
+pub(crate) use parking_lot::RwLock;
+
 /// What is the same wherever memory is the real one.
 #[cfg(not(all(test, loom)))]
 mod plain {

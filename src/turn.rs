@@ -28,11 +28,10 @@
 //! All of it is under one lock, taken a few times for each thousand objects. Unattached threads wait here, also while a fork
 //! happens; so the lock is one that survives it, and the fork holds it.
 
-use std::ops::Range;
-use std::sync::Arc;
 use std::time::Duration;
 
 use crate::event::{CollectionReport, Span};
+use crate::fallible::{self, NoMemory};
 use crate::object::Object;
 use crate::safepoint::{ThreadId, lock};
 use crate::sync::{AtomicBool, Ordering};
@@ -81,8 +80,8 @@ pub(crate) enum Task {
 }
 
 impl Task {
-    /// How many times as many objects make a piece: to look at a byte costs little.
-    fn share(self) -> usize {
+    /// How many objects are as much work as one to clear: to look at a byte costs little.
+    pub(crate) fn share(self) -> usize {
         match self {
             Self::Clear => 1,
             Self::Tally => 16,
@@ -101,13 +100,35 @@ pub(crate) enum Done {
     End(Open, Cleared),
 }
 
+/// Objects of a piece, at most. To bury so many takes less than a tenth of a millisecond.
+pub(crate) const PIECE: usize = if cfg!(all(test, any(loom, shuttle))) { 1 } else { 512 };
+
 /// Garbage that lies on one thread's pages.
 #[derive(Debug)]
-struct Pile {
+pub(crate) struct Pile {
     home: ThreadId,
-    objects: Arc<Vec<Object>>,
+    objects: Vec<Object>,
     /// How many have been taken.
     next: usize,
+}
+
+impl Pile {
+    pub(crate) fn new(home: ThreadId, objects: Vec<Object>) -> Self {
+        Self { home, objects, next: 0 }
+    }
+
+    pub(crate) fn is_of(&self, home: ThreadId) -> bool {
+        self.home == home
+    }
+
+    pub(crate) fn push(&mut self, object: Object) -> Result<(), NoMemory> {
+        fallible::push(&mut self.objects, object)
+    }
+
+    /// Whether there is something left to take.
+    fn has_pieces(&self) -> bool {
+        self.next < self.objects.len()
+    }
 }
 
 /// Step 10 of a collection, in pieces.
@@ -125,12 +146,7 @@ pub(crate) struct Burial {
 }
 
 impl Burial {
-    /// Each pile with the thread whose pages it lies on.
-    pub(crate) fn new(piles: Vec<(ThreadId, Vec<Object>)>, open: Open) -> Self {
-        let piles: Vec<_> = piles
-            .into_iter()
-            .map(|(home, objects)| Pile { home, objects: Arc::new(objects), next: 0 })
-            .collect();
+    pub(crate) fn new(piles: Vec<Pile>, open: Open) -> Self {
         let garbage = piles.iter().map(|pile| pile.objects.len()).sum();
         let span = open.span.clone();
         Self {
@@ -145,28 +161,26 @@ impl Burial {
     }
 
     fn has_pieces(&self) -> bool {
-        self.piles.iter().any(|pile| pile.next < pile.objects.len())
+        self.piles.iter().any(Pile::has_pieces)
     }
 
-    fn take(&mut self, whose: Whose, limit: usize) -> Option<Piece> {
+    fn take(&mut self, whose: Whose) -> Option<Piece> {
         let pile = self.piles.iter_mut().find(|pile| {
-            pile.next < pile.objects.len()
+            pile.has_pieces()
                 && match whose {
                     // To count is anybody's work.
-                    Whose::Of(home) => pile.home == home || self.task == Task::Tally,
+                    Whose::Of(home) => pile.is_of(home) || self.task == Task::Tally,
                     Whose::Anybodys => true,
                 }
         })?;
-        let first = pile.next;
-        pile.next = pile.objects.len().min(first.saturating_add(limit.saturating_mul(self.task.share())));
+        let left = &pile.objects[pile.next..];
+        let taken = &left[..left.len().min(PIECE)];
+        let mut objects = [*taken.first()?; PIECE];
+        objects[..taken.len()].copy_from_slice(taken);
+        let len = taken.len();
+        pile.next += len;
         self.under_way += 1;
-        Some(Piece {
-            objects: Arc::clone(&pile.objects),
-            range: first..pile.next,
-            task: self.task,
-            garbage: self.garbage,
-            span: self.span.clone(),
-        })
+        Some(Piece { objects, len, task: self.task, garbage: self.garbage, span: self.span.clone() })
     }
 
     /// A piece is done. `true`: it was the last one of its kind.
@@ -187,11 +201,12 @@ pub(crate) enum Whose {
     Anybodys,
 }
 
-/// Some objects of a burial: the taker's alone until they are [`done`](Turn::done).
+/// Some objects of a burial: the taker's alone until they are [`done`](Turn::done). In place: to take one asks nobody for
+/// memory, of which there may be none until something is buried.
 #[derive(Debug)]
 pub(crate) struct Piece {
-    objects: Arc<Vec<Object>>,
-    range: Range<usize>,
+    objects: [Object; PIECE],
+    len: usize,
     pub(crate) task: Task,
     /// How many objects the whole burial has.
     pub(crate) garbage: usize,
@@ -200,7 +215,7 @@ pub(crate) struct Piece {
 
 impl Piece {
     pub(crate) fn objects(&self) -> &[Object] {
-        &self.objects[self.range.clone()]
+        &self.objects[..self.len]
     }
 }
 
@@ -276,9 +291,9 @@ impl Turn {
         self.burying.load(Ordering::Relaxed)
     }
 
-    /// Takes up to `limit` objects of a burial. Whoever gets a piece calls [`done`](Self::done).
-    pub(crate) fn take(&self, whose: Whose, limit: usize) -> Option<Piece> {
-        self.state.lock().burial.as_mut()?.take(whose, limit)
+    /// Takes some objects of a burial. Whoever gets a piece calls [`done`](Self::done).
+    pub(crate) fn take(&self, whose: Whose) -> Option<Piece> {
+        self.state.lock().burial.as_mut()?.take(whose)
     }
 
     /// A piece is done.

@@ -26,7 +26,7 @@ use crate::sync::{AtomicBool, Mutex, Ordering};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Target(pub(crate) NonNull<Header>);
 
-// SAFETY: a bare address; it is dereferenced under the record's lock only.
+// SAFETY: rule X: a bare address; it is dereferenced under the record's lock only.
 unsafe impl Send for Target {}
 // SAFETY: as above.
 unsafe impl Sync for Target {}
@@ -70,7 +70,7 @@ impl WeakRecord {
     /// Calls `f` with the target while it cannot die; `None`: it is dead, or not born yet.
     pub(crate) fn with_target<R>(&self, f: impl FnOnce(&Header) -> R) -> Option<R> {
         let state = self.state.lock();
-        // SAFETY: while `target` is set and the lock is held, the object's memory is not freed: whoever
+        // SAFETY: rules X and R: while `target` is set and the lock is held, the object's memory is not freed: whoever
         // frees it empties `target` first.
         state.target.map(|target| f(unsafe { target.0.as_ref() }))
     }
@@ -98,6 +98,11 @@ impl WeakRecord {
             state.pruned = state.watchers.len();
         }
         state.watchers.push(watcher);
+    }
+
+    /// How many watchers there are.
+    pub(crate) fn watchers(&self) -> usize {
+        self.state.lock().watchers.len()
     }
 
     /// Takes the watchers, and tells their weak references that they are cleared.

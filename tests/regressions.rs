@@ -9,7 +9,7 @@ use std::cell::Cell;
 use std::os::unix::process::ExitStatusExt;
 use std::panic::{AssertUnwindSafe, catch_unwind, panic_any};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, mpsc};
+use std::sync::{Arc, Barrier, Mutex, OnceLock, PoisonError, mpsc};
 use std::time::{Duration, Instant};
 
 use standstill::dynamic::Class;
@@ -641,6 +641,59 @@ fn a_slot_emptied_through_another_heap_leaks_nothing() {
     settle(&mut home.attach());
     settle(&mut foreign.attach());
     assert_eq!((home.stats().live_objects, foreign.stats().live_objects), (0, 0));
+}
+
+/// Notes its end, and shows it to whoever looks at what is left.
+struct Marked<'a>(AtomicUsize, &'a AtomicUsize);
+
+impl Trace for Marked<'static> {
+    fn traverse(&self, _: &mut Tracer) {}
+}
+
+impl Drop for Marked<'_> {
+    fn drop(&mut self) {
+        self.0.store(0, SeqCst);
+        self.1.fetch_add(1, SeqCst);
+    }
+}
+
+/// What was taken out through another heap's mutator was dropped while threads of its own heap were looking at it.
+#[test]
+fn a_slot_emptied_through_another_heap_waits_for_those_who_look() {
+    static ENDED: AtomicUsize = AtomicUsize::new(0);
+    let ways: [fn(&AtomicGc<Marked<'static>>, &Mutator); 3] = [
+        |slot, m| assert!(panics(|| slot.take(m))),
+        |slot, m| assert!(panics(|| slot.store(m, None))),
+        |slot, m| slot.clear(m),
+    ];
+    for (done, way) in ways.into_iter().enumerate() {
+        let (home, foreign) = (Heap::new(), Heap::new());
+        // Of a thread that has ended: any other may destroy it.
+        let slot = home.attach_scoped(|m| AtomicGc::new(Some(m.alloc(Marked(AtomicUsize::new(7), &ENDED)))));
+        // Looked at; emptied and settled as far as can be.
+        let [looked_at, settled] = [const { Barrier::new(2) }; 2];
+        std::thread::scope(|s| {
+            s.spawn(|| {
+                let mut m = home.attach();
+                {
+                    let value = slot.peek(&m).expect("just put there");
+                    looked_at.wait();
+                    settled.wait();
+                    assert_eq!((value.0.load(SeqCst), ENDED.load(SeqCst)), (7, done));
+                }
+                m.safepoint();
+            });
+            let foreign = foreign.attach();
+            looked_at.wait();
+            way(&slot, &foreign);
+            drop(foreign);
+            let mut m = home.attach();
+            (0..3).for_each(|_| m.safepoint());
+            settled.wait();
+        });
+        settle(&mut home.attach());
+        assert_eq!((home.stats().live_objects, ENDED.load(SeqCst)), (0, done + 1));
+    }
 }
 
 /// Drops what it holds when it is traversed.

@@ -1,6 +1,7 @@
 //! The types that are there from the start, with their faces in exported statics; tuples, strings, numbers, None, callbacks, and
 //! the exception types, which are names and no more.
 
+use std::cell::Cell;
 use std::ffi::{CStr, c_char, c_int, c_long, c_longlong, c_void};
 use std::ptr::NonNull;
 use std::sync::Once;
@@ -18,6 +19,7 @@ use crate::types;
 macro_rules! faces {
     ($($(#[$meta:meta])* $name:ident = $text:literal;)*) => {$(
         $(#[$meta])*
+        // SAFETY: rule B: no other name begins with `standstill_`; `ci/capi_symbols.sh` looks.
         #[unsafe(no_mangle)]
         pub static $name: Global<PyTypeObject> = Global::new(PyTypeObject::named($text));
     )*};
@@ -44,6 +46,7 @@ static NONE_TYPE: Global<PyTypeObject> = Global::new(PyTypeObject::named(c"NoneT
 static CALLBACK_TYPE: Global<PyTypeObject> = Global::new(PyTypeObject::named(c"standstill.Callback"));
 
 /// The object for "nothing".
+// SAFETY: rule B: no other name begins with `standstill_`; `ci/capi_symbols.sh` looks.
 #[unsafe(no_mangle)]
 pub static standstill__Py_NoneStruct: Global<PyObject> = Global::new(PyObject::immortal());
 
@@ -89,6 +92,7 @@ impl Exception {
 macro_rules! exceptions {
     ($($(#[$meta:meta])* $name:ident = $which:ident;)*) => {$(
         $(#[$meta])*
+        // SAFETY: rule B: no other name begins with `standstill_`; `ci/capi_symbols.sh` looks.
         #[unsafe(no_mangle)]
         pub static $name: Global<*mut PyObject> = Global::new(Exception::$which.object());
     )*};
@@ -119,7 +123,7 @@ pub(crate) fn exception_matches(error: *mut PyObject, exception: *mut PyObject) 
     if known(error) || error.is_null() || exception.is_null() {
         return false;
     }
-    // SAFETY: an exception type of the program's own, which it has passed as one.
+    // SAFETY: rule C: an exception type of the program's own, which it has passed as one.
     unsafe { types::is_subtype(error.cast(), exception.cast()) }
 }
 
@@ -178,7 +182,7 @@ pub(crate) fn start() {
             Slots { traverse: Some(traverse_callback), clear: Some(clear_callback), ..Slots::default() };
         make(&callback, &CALLBACK_TYPE);
         for which in Exception::ALL {
-            // SAFETY: named where it is defined.
+            // SAFETY: rule S: named where it is defined.
             let name = unsafe { CStr::from_ptr((*which.face()).tp_name) }.to_string_lossy().into_owned();
             let spec = spec(&name, 0, Flags::BASE_TYPE.and(Flags(1 << 30)));
             make_at(&spec, which.face());
@@ -232,7 +236,7 @@ fn own(face: &Global<PyTypeObject>) -> &'static TypeRecord {
 }
 
 fn expected(function: &'static str, what: &str, object: NonNull<PyObject>) -> Fault {
-    // SAFETY: the callers have a living object.
+    // SAFETY: rule R: the callers have a living object.
     let type_name = unsafe { dynamic::try_type_of(object) }.map_or("type", TypeRecord::name);
     Fault::new(Code::WrongType, function)
         .of_type(type_name)
@@ -240,22 +244,26 @@ fn expected(function: &'static str, what: &str, object: NonNull<PyObject>) -> Fa
         .because(format!("{what} is needed, not an object of type '{type_name}'"))
 }
 
-/// The items of a tuple.
-unsafe fn items<'a>(object: NonNull<PyObject>) -> &'a mut [*mut PyObject] {
-    // SAFETY: a tuple, as the callers say; rule E of the library for who may change them.
+/// The items of a tuple: cells, since several threads may read them at the same time.
+///
+/// # Safety
+///
+/// A living tuple.
+unsafe fn items<'a>(object: NonNull<PyObject>) -> &'a [Cell<*mut PyObject>] {
+    // SAFETY: a tuple, as the caller says; rule E of the library for who may change them.
     unsafe {
         let length = dynamic::size(object).unwrap_or(0).unsigned_abs();
-        std::slice::from_raw_parts_mut(object.as_ptr().byte_add(TUPLE_SIZE).cast(), length)
+        std::slice::from_raw_parts(object.as_ptr().byte_add(TUPLE_SIZE).cast(), length)
     }
 }
 
 unsafe extern "C" fn traverse_tuple(object: *mut PyObject, visit: VisitProc, arg: *mut c_void) -> c_int {
     let Some(object) = NonNull::new(object) else { return 0 };
-    // SAFETY: called for a living tuple.
+    // SAFETY: rule H: called for a living tuple.
     unsafe {
-        for &item in &*items(object) {
-            if !item.is_null() {
-                let result = visit(item, arg);
+        for item in items(object) {
+            if !item.get().is_null() {
+                let result = visit(item.get(), arg);
                 if result != 0 {
                     return result;
                 }
@@ -267,13 +275,13 @@ unsafe extern "C" fn traverse_tuple(object: *mut PyObject, visit: VisitProc, arg
 
 unsafe extern "C" fn dealloc_tuple(object: *mut PyObject) {
     let Some(object) = NonNull::new(object) else { return };
-    // SAFETY: called once, for a dying tuple.
+    // SAFETY: rule H: called once, for a dying tuple.
     unsafe {
         Mutator::with_current(|m| {
             let _ = dynamic::untrack(m, object);
             dynamic::clear_weak_references(m, object);
             for item in items(object) {
-                if let Some(item) = NonNull::new(std::mem::replace(item, std::ptr::null_mut())) {
+                if let Some(item) = NonNull::new(item.replace(std::ptr::null_mut())) {
                     dynamic::decref(item);
                 }
             }
@@ -286,7 +294,7 @@ unsafe extern "C" fn dealloc_tuple(object: *mut PyObject) {
 }
 
 unsafe extern "C" fn traverse_callback(object: *mut PyObject, visit: VisitProc, arg: *mut c_void) -> c_int {
-    // SAFETY: called for a living callback, with a visitor and its argument.
+    // SAFETY: rule H: called for a living callback, with a visitor and its argument.
     unsafe {
         let own = (*object.cast::<Callback>()).own;
         if own.is_null() { 0 } else { visit(own, arg) }
@@ -294,7 +302,7 @@ unsafe extern "C" fn traverse_callback(object: *mut PyObject, visit: VisitProc, 
 }
 
 unsafe extern "C" fn clear_callback(object: *mut PyObject) -> c_int {
-    // SAFETY: called for a living callback.
+    // SAFETY: rule H: called for a living callback.
     unsafe {
         let callback = object.cast::<Callback>();
         (*callback).function = None;
@@ -337,7 +345,7 @@ pub(crate) unsafe extern "C" fn invoke_callback(callback: *mut PyObject, weak_re
 /// When there is no memory, or the number is negative.
 pub(crate) fn new_tuple(m: &Mutator, length: isize) -> Result<NonNull<PyObject>, Fault> {
     call::may_allocate()?;
-    // SAFETY: a ready, static type.
+    // SAFETY: rule S: a ready, static type.
     unsafe { dynamic::allocate_tracked(m, own(&standstill_PyTuple_Type), length) }
 }
 
@@ -348,9 +356,9 @@ pub(crate) fn new_tuple(m: &Mutator, length: isize) -> Result<NonNull<PyObject>,
 /// When there is no memory. The references are dropped then.
 pub(crate) fn tuple_of(m: &Mutator, objects: Vec<standstill::AnyGc>) -> Result<NonNull<PyObject>, Fault> {
     let tuple = new_tuple(m, objects.len() as isize)?;
-    // SAFETY: just made, as long as the list.
-    for (place, object) in unsafe { items(tuple) }.iter_mut().zip(objects) {
-        *place = dynamic::into_raw(object).as_ptr();
+    // SAFETY: rule N: just made, as long as the list.
+    for (place, object) in unsafe { items(tuple) }.iter().zip(objects) {
+        place.set(dynamic::into_raw(object).as_ptr());
     }
     Ok(tuple)
 }
@@ -442,7 +450,7 @@ unsafe fn long(m: &Mutator, object: *mut PyObject, function: &'static str) -> Re
 
 fn new_long(m: &Mutator, value: c_longlong) -> Result<*mut PyObject, Fault> {
     call::may_allocate()?;
-    // SAFETY: a ready, static type, of this layout.
+    // SAFETY: rules S and N: a ready, static type, of this layout.
     unsafe {
         let object = dynamic::allocate(m, own(&standstill_PyLong_Type), 0, 0)?;
         (*object.cast::<Number>().as_ptr()).value = value;
@@ -469,7 +477,7 @@ export! {
         call::fallible(FUNCTION, std::ptr::null_mut(), |m| {
             // SAFETY: rule C.
             let items = unsafe { items(tuple(m, object, FUNCTION)?) };
-            usize::try_from(index).ok().and_then(|at| items.get(at)).copied().ok_or_else(|| no_item(FUNCTION, index))
+            usize::try_from(index).ok().and_then(|at| items.get(at)).map(Cell::get).ok_or_else(|| no_item(FUNCTION, index))
         })
     }
 
@@ -481,13 +489,13 @@ export! {
             unsafe {
                 let item = call::optional(m, item)?;
                 let place = tuple(m, object, FUNCTION).and_then(|tuple| {
-                    let place = usize::try_from(index).ok().and_then(|at| items(tuple).get_mut(at));
+                    let place = usize::try_from(index).ok().and_then(|at| items(tuple).get(at));
                     place.ok_or_else(|| no_item(FUNCTION, index))
                 });
                 let (old, result) = match place {
                     Ok(place) => {
                         let new = item.map_or(std::ptr::null_mut(), NonNull::as_ptr);
-                        (NonNull::new(std::mem::replace(place, new)), Ok(0))
+                        (NonNull::new(place.replace(new)), Ok(0))
                     }
                     Err(fault) => (item, Err(fault)),
                 };
@@ -511,7 +519,7 @@ export! {
             }
             call::may_allocate()?;
             let bytes = text.to_bytes_with_nul();
-            // SAFETY: a ready, static type; there is room for the bytes.
+            // SAFETY: rules S and N: a ready, static type; there is room for the bytes.
             unsafe {
                 let object = dynamic::allocate(m, own(&standstill_PyUnicode_Type), bytes.len() as isize, 0)?;
                 let place = object.as_ptr().byte_add(STRING_SIZE).cast::<u8>();

@@ -19,6 +19,7 @@ macro_rules! export {
         /// # Safety
         ///
         /// Rule C of the crate: each pointer is what the header says of it.
+        // SAFETY: rule B: no other name begins with `standstill_`; `ci/capi_symbols.sh` looks.
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $name($($arg: $type),*) $(-> $result)? $body
     )*};
@@ -203,7 +204,7 @@ unsafe fn judge(address: Address, object: NonNull<PyObject>) -> Result<(), Fault
     let fault = |code| Err(Fault::new(code, "argument").at(object.as_ptr() as usize));
     match address {
         Address::Live => {
-            // SAFETY: a living object of the heap.
+            // SAFETY: as the caller says: a living object of the heap.
             if unsafe { is_sound(object) } { Ok(()) } else { fault(Code::ForeignPointer) }
         }
         Address::Static => Ok(()),
@@ -245,7 +246,7 @@ fn told(looked: Result<(), Fault>, function: &'static str) -> bool {
 #[cold]
 #[inline(never)]
 unsafe fn look_here(object: NonNull<PyObject>) -> Result<(), Fault> {
-    // SAFETY: as the callers say; and that is what the address is.
+    // SAFETY: rule C; and that is what the address is.
     unsafe { dynamic::look_up_here(object).map_or(Ok(()), |address| judge(address, object)) }
 }
 
@@ -280,7 +281,7 @@ unsafe fn is_sound(object: NonNull<PyObject>) -> bool {
     if (1..TYPES).contains(&index) {
         return false;
     }
-    // SAFETY: the record's address stands behind the header.
+    // SAFETY: rule D: the record's address stands behind the header.
     let record = unsafe { object.as_ptr().cast::<usize>().add(2).read() };
     if index != 0 || record < 4096 || !record.is_multiple_of(align_of::<TypeRecord>()) {
         eprintln!("standstill: the head of the object at {:p} has been written over", object.as_ptr());

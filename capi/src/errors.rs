@@ -17,6 +17,7 @@ use standstill::{CallGuards, Code, During, Fault, Heap, Mutator, Unraisable};
 
 use crate::builtins::{self, Exception};
 use crate::call::{self, export};
+use crate::gc::Bound;
 use crate::layout::PyObject;
 
 /// What stands in the indicator.
@@ -188,19 +189,11 @@ pub struct standstill_unraisable {
 type MisuseHook = unsafe extern "C" fn(*const standstill_misuse, *mut c_void);
 type UnraisableHook = unsafe extern "C" fn(*const standstill_unraisable, *mut c_void);
 
-/// A hook and its argument.
-#[derive(Clone, Copy)]
-struct Hook<F> {
-    function: Option<F>,
-    arg: *mut c_void,
-}
+type Hook<F> = Bound<Option<F>>;
 
-// SAFETY: the argument is handed back to the hook, which is C's business.
-unsafe impl<F> Send for Hook<F> {}
-
-static MISUSE: Mutex<Hook<MisuseHook>> = Mutex::new(Hook { function: None, arg: std::ptr::null_mut() });
+static MISUSE: Mutex<Hook<MisuseHook>> = Mutex::new(Bound { function: None, arg: std::ptr::null_mut() });
 static UNRAISABLE: Mutex<Hook<UnraisableHook>> =
-    Mutex::new(Hook { function: None, arg: std::ptr::null_mut() });
+    Mutex::new(Bound { function: None, arg: std::ptr::null_mut() });
 /// How many reports went to stderr, by code and type.
 static LINES: Mutex<Option<HashMap<(Code, &'static str), usize>>> = Mutex::new(None);
 /// Lines of one code and type: more say nothing new.
@@ -260,7 +253,7 @@ fn deliver(fault: &Fault) {
         object: std::ptr::without_provenance(fault.address),
         text: text.as_ptr(),
     };
-    // SAFETY: the hook is for such reports, as whoever set it said.
+    // SAFETY: rule C: the hook is for such reports, as whoever set it said.
     if !in_hook(|| unsafe { function(&report, hook.arg) }) {
         line(fault);
     }
@@ -383,7 +376,7 @@ export! {
         hook: Option<unsafe extern "C" fn(*const standstill_misuse, *mut c_void)>,
         arg: *mut c_void,
     ) {
-        call::outside("standstill_set_misuse_hook", (), || *locked(&MISUSE) = Hook { function: hook, arg });
+        call::outside("standstill_set_misuse_hook", (), || *locked(&MISUSE) = Bound { function: hook, arg });
     }
 
     /// Who is told of errors that nobody can receive.
@@ -391,6 +384,6 @@ export! {
         hook: Option<unsafe extern "C" fn(*const standstill_unraisable, *mut c_void)>,
         arg: *mut c_void,
     ) {
-        call::outside("standstill_set_unraisable_hook", (), || *locked(&UNRAISABLE) = Hook { function: hook, arg });
+        call::outside("standstill_set_unraisable_hook", (), || *locked(&UNRAISABLE) = Bound { function: hook, arg });
     }
 }

@@ -19,6 +19,7 @@ thread_local! {
 
 type Handler = Option<unsafe extern "C" fn()>;
 
+// SAFETY: rule B: declared as the system's headers have it.
 unsafe extern "C" {
     fn pthread_atfork(prepare: Handler, parent: Handler, child: Handler) -> c_int;
 }
@@ -27,7 +28,8 @@ unsafe extern "C" {
 pub(crate) fn watch() {
     static WATCH: Once = Once::new();
     WATCH.call_once(|| {
-        // SAFETY: the three are for this. Should there be no memory for them, a child has only what it had without.
+        // SAFETY: rule B: the three are for this. Should there be no memory for them, a child has only what it had
+        // without.
         let _ = unsafe { pthread_atfork(Some(prepare), Some(parent), Some(child)) };
     });
 }

@@ -148,12 +148,12 @@ type VisitAll = unsafe extern "C" fn(*mut PyObject, *mut c_void) -> c_int;
 
 /// A function of C's with its argument, to be called from whatever thread.
 #[derive(Clone, Copy)]
-struct Bound<F> {
-    function: F,
-    arg: *mut c_void,
+pub(crate) struct Bound<F> {
+    pub(crate) function: F,
+    pub(crate) arg: *mut c_void,
 }
 
-// SAFETY: the argument is handed back to the function, which is C's business.
+// SAFETY: rule X: the argument is handed back to the function, which is C's business.
 unsafe impl<F: Send> Send for Bound<F> {}
 // SAFETY: as above.
 unsafe impl<F: Sync> Sync for Bound<F> {}
@@ -161,7 +161,7 @@ unsafe impl<F: Sync> Sync for Bound<F> {}
 impl Bound<Line> {
     fn call(&self, text: &str) {
         let text = CString::new(text.replace('\0', "\u{fffd}")).unwrap_or_default();
-        // SAFETY: whoever set it said that it is for this.
+        // SAFETY: rule C: whoever set it said that it is for this.
         unsafe { (self.function)(text.as_ptr(), self.arg) };
     }
 }
@@ -192,7 +192,7 @@ fn visit_all(function: &'static str, callback: &Bound<VisitAll>) -> Result<(), F
             VISITING.set(VISITING.get() + 1);
             let leave = Leave;
             let object = dynamic::as_raw(object).as_ptr();
-            // SAFETY: whoever passed it said that it is for this; the visit holds the object.
+            // SAFETY: rule C: whoever passed it said that it is for this; the visit holds the object.
             let answer = thread::lend_again(m, || unsafe { (callback.function)(object, callback.arg) });
             drop(leave);
             match answer {

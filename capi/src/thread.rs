@@ -52,7 +52,7 @@ impl Drop for AtExit {
         let saved =
             PUT_DOWN.try_with(|down| std::mem::take(&mut down.borrow_mut().saved)).unwrap_or_default();
         for state in saved {
-            // SAFETY: in the list, so not given back yet.
+            // SAFETY: rule V: in the list, so not given back yet.
             drop(unsafe { Box::from_raw(state) });
         }
     }
@@ -204,7 +204,7 @@ fn release(function: &'static str) -> Result<(), Fault> {
         return Ok(());
     };
     match mutator.into_detached() {
-        // SAFETY: states are given back after what was ensured inside of them: see `restore`.
+        // SAFETY: rule V: states are given back after what was ensured inside of them: see `restore`.
         Ok(detached) => unsafe { (*state).detached = Some(detached) },
         Err(mutator) => arrive(mutator),
     }
@@ -235,7 +235,7 @@ fn restore(state: *mut standstill_thread_state, function: &'static str) -> Resul
     let Some(at) = known else {
         return fault(Code::ForeignPointer, "this is no saved state of this thread");
     };
-    // SAFETY: in the list, so not given back yet.
+    // SAFETY: rule V: in the list, so not given back yet.
     let Some(detached) = (unsafe { &mut *state }).detached.take() else {
         return fault(Code::NotAllowedHere, "a PyGILState_Ensure has not been released");
     };
@@ -262,7 +262,7 @@ fn ensure(function: &'static str) -> Result<Option<Ensured>, Fault> {
     }
     let state = PUT_DOWN.with(|down| down.borrow().saved.last().copied());
     if let Some(state) = state
-        // SAFETY: in the list.
+        // SAFETY: rule V: in the list.
         && let Some(detached) = unsafe { &mut *state }.detached.take()
     {
         match detached.attach() {

@@ -726,7 +726,7 @@ export! {
             if let Some(object) = found.and_then(|base| NonNull::new(base.object()))
                 && !result.is_null()
             {
-                // SAFETY: the base of a living type; the reference is for the caller.
+                // SAFETY: rule R: the base of a living type; the reference is for the caller.
                 unsafe { dynamic::incref(object) };
             }
             Ok(Ok(found.map_or(std::ptr::null_mut(), |base| base.face().cast::<PyTypeObject>())))

@@ -12,16 +12,13 @@ use crate::fallible::{self, NoMemory};
 use crate::model::{ModelMutator, ObjectModel};
 use crate::mutator::{COLLECT, Core};
 use crate::object::Object;
-use crate::safepoint::ThreadId;
 use crate::tracked;
-use crate::turn::{Burial, Cleared, Done, Open, Piece, Task, Whose};
+use crate::turn::{Burial, Cleared, Done, Open, PIECE, Piece, Pile, Task, Whose};
 
 /// Objects between two looks at the poll word.
 const POLL: usize = 256;
 
-/// Objects that a thread buries at once, of a collection that nobody asked for: less than a tenth of a millisecond.
-pub(crate) const PIECE: usize = if cfg!(all(test, any(loom, shuttle))) { 1 } else { 512 };
-/// As many pieces, for a thread that would rather collect: what has been found comes first.
+/// Objects that a thread buries that would rather collect: what has been found comes first.
 pub(crate) const MANY: usize = if cfg!(all(test, any(loom, shuttle))) { 1 } else { 8 * PIECE };
 
 /// Step 10, all of it. With the world running. It parks for other stops in between: no borrow into an object is held.
@@ -46,21 +43,29 @@ impl Released {
     }
 }
 
-/// Leaves step 10, and the turn, to all mutators. Each takes pieces of what lies on its own pages; this one begins.
-pub(crate) fn leave<M: ObjectModel>(garbage: Garbage, open: Open, m: &mut ModelMutator<M>) {
-    let Garbage { objects, homes, spared, .. } = garbage;
-    spared.iter().for_each(|list| let_go(list, m));
+/// Leaves step 10, and the turn, to all mutators: each takes pieces of what lies on its own pages. Where there is no memory to
+/// write down what is whose, all of it comes back.
+pub(crate) fn leave<M: ObjectModel>(
+    garbage: Garbage,
+    open: Open,
+    m: &mut ModelMutator<M>,
+) -> Option<(Garbage, Open)> {
     let me = m.thread_id();
-    // Where there is no memory to sort in, all is this thread's.
-    let piles = match sort(&objects, &homes, m) {
-        Ok(piles) if !piles.is_empty() => piles,
-        _ => vec![(me, objects)],
-    };
+    let Ok(mut piles) = sort(&garbage.objects, &garbage.homes, m) else { return Some((garbage, open)) };
+    if piles.is_empty() && piles.try_reserve_exact(1).is_err() {
+        return Some((garbage, open));
+    }
+    let Garbage { objects, homes, spared, .. } = garbage;
+    if piles.is_empty() {
+        piles.push(Pile::new(me, objects));
+    }
+    spared.iter().for_each(|list| let_go(list, m));
     m.core().turn.leave(Burial::new(piles, open));
     // They notice at their next refill, or if there is none, now.
     homes.threads().filter(|&home| home != me).for_each(|home| {
         m.core().coordinator.poke(home, COLLECT);
     });
+    None
 }
 
 /// Garbage by the thread on whose pages it lies. Nothing, if all of it is this thread's.
@@ -68,8 +73,8 @@ fn sort<M: ObjectModel>(
     objects: &[Object],
     homes: &Homes,
     m: &ModelMutator<M>,
-) -> Result<Vec<(ThreadId, Vec<Object>)>, NoMemory> {
-    let mut piles: Vec<(ThreadId, Vec<Object>)> = Vec::new();
+) -> Result<Vec<Pile>, NoMemory> {
+    let mut piles: Vec<Pile> = Vec::new();
     if homes.is_empty() {
         return Ok(piles);
     }
@@ -77,22 +82,34 @@ fn sort<M: ObjectModel>(
     for &object in objects {
         let home = homes.of(object, &m.core().space).unwrap_or(m.thread_id());
         // Mostly the one before: neighbours lie on one page.
-        if piles.get(at).is_none_or(|&(whose, _)| whose != home) {
-            at = match piles.iter().position(|&(whose, _)| whose == home) {
+        if piles.get(at).is_none_or(|pile| !pile.is_of(home)) {
+            at = match piles.iter().position(|pile| pile.is_of(home)) {
                 Some(at) => at,
                 None => {
-                    fallible::push(&mut piles, (home, Vec::new()))?;
+                    fallible::push(&mut piles, Pile::new(home, Vec::new()))?;
                     piles.len() - 1
                 }
             };
         }
-        fallible::push(&mut piles[at].1, object)?;
+        piles[at].push(object)?;
     }
     Ok(piles)
 }
 
-/// Takes one piece of a burial, if there is one, and does what is to be done with it.
+/// Takes pieces of a burial, as long as there are any, up to about `limit` objects to clear. `true`: there was one.
 pub(crate) fn bury<M: ObjectModel>(m: &mut ModelMutator<M>, whose: Whose, limit: usize) -> bool {
+    let mut buried = 0;
+    while buried < limit {
+        match bury_piece(m, whose) {
+            Some(work) => buried += work,
+            None => break,
+        }
+    }
+    buried > 0
+}
+
+/// Takes one piece of a burial, if there is one, and does what is to be done with it. How much that was, in objects to clear.
+fn bury_piece<M: ObjectModel>(m: &mut ModelMutator<M>, whose: Whose) -> Option<usize> {
     /// Gives the piece back also when a model's handler unwinds: what it has left undone stays as it is, held.
     struct Working<'a, M: ObjectModel>(&'a Core<M>, Option<Piece>);
     impl<M: ObjectModel> Drop for Working<'_, M> {
@@ -109,7 +126,8 @@ pub(crate) fn bury<M: ObjectModel>(m: &mut ModelMutator<M>, whose: Whose, limit:
         }
     }
     let core = std::sync::Arc::clone(m.core());
-    let Some(piece) = core.turn.take(whose, limit) else { return false };
+    let piece = core.turn.take(whose)?;
+    let work = piece.objects().len().div_ceil(piece.task.share());
     let _span = piece.span.clone().entered();
     let mut working = Working(&core, Some(piece));
     let mut cleared = Cleared::default();
@@ -136,7 +154,7 @@ pub(crate) fn bury<M: ObjectModel>(m: &mut ModelMutator<M>, whose: Whose, limit:
             drop(turn);
         }
     }
-    true
+    Some(work)
 }
 
 /// Clears objects that are held, of `garbage` in all.
@@ -157,7 +175,7 @@ fn empty<M: ObjectModel>(objects: &[Object], garbage: usize, m: &mut ModelMutato
             while next < few {
                 let object = objects[next];
                 next += 1;
-                // SAFETY: held since the claim.
+                // SAFETY: rule R: held since the claim.
                 unsafe {
                     // Else a clear handler, or a destructor it caused, has taken it out of the set.
                     if core.state(object.address()).get() & tracked::TRACKED != 0 {
@@ -184,7 +202,8 @@ fn let_go<M: ObjectModel>(objects: &[Object], m: &mut ModelMutator<M>) {
         if at % POLL == 0 && m.poll() != 0 {
             m.park();
         }
-        // SAFETY: this gives back the claim's reference, once: a piece is one thread's, and each object is in one.
+        // SAFETY: rule R: this gives back the claim's reference, once: a piece is one thread's, and each object is in
+        // one.
         unsafe { m.model().release(object, m) };
     }
 }
@@ -196,7 +215,7 @@ fn tally<M: ObjectModel>(objects: &[Object], core: &Core<M>) -> Cleared {
     let uncollectable = objects
         .iter()
         .filter(|object| {
-            // SAFETY: the page of a freed cell keeps its table entries; in a cell that is in use again the
+            // SAFETY: rule G: the page of a freed cell keeps its table entries; in a cell that is in use again the
             // bit is not set, and nothing is changed.
             unsafe { core.state(object.address()) }.survive()
         })

@@ -188,7 +188,7 @@ impl<'a> Share<'a> {
 #[inline(always)]
 pub(crate) fn object_at(space: &Space, granule: usize) -> Object {
     debug_assert!(granule < space.reserved_bytes() / GRANULE);
-    // SAFETY: granules come from `Space::starts` and from edges, which were checked against the range.
+    // SAFETY: rule G: granules come from `Space::starts` and from edges, which were checked against the range.
     Object::new(unsafe { space.cell(granule) })
 }
 
@@ -280,7 +280,7 @@ pub(crate) fn guard_traversal<M: ObjectModel, R>(
     drop(guard);
     result.map_err(|reason| Abandoned {
         reason: reason.into(),
-        // SAFETY: the object was a candidate, hence alive, and nothing is freed in a stop.
+        // SAFETY: rule W: the object was a candidate, hence alive, and nothing is freed in a stop.
         type_name: at.map_or("", |object| unsafe { world.core().model.type_name(object) }),
     })
 }
@@ -376,14 +376,14 @@ fn count_share<M: ObjectModel>(
                 if prefetches && let Some(&ahead) = candidates.get(index + AHEAD) {
                     let object = object_at(space, ahead as usize);
                     *at = Some(object);
-                    // SAFETY: a candidate is alive, and the world is stopped.
+                    // SAFETY: rule W: a candidate is alive, and the world is stopped.
                     unsafe { model.prefetch(object, &mut tracer) };
                 }
                 let granule = granule as usize;
                 let object = object_at(space, granule);
                 *at = Some(object);
                 tracer.clear();
-                // SAFETY: a candidate is alive, and the world is stopped.
+                // SAFETY: rule W: a candidate is alive, and the world is stopped.
                 unsafe { model.traverse(object, &mut tracer) };
                 if tracer.take_unreadable() {
                     tracer.lost_nothing()?;
@@ -495,7 +495,7 @@ fn add_bytes(main: &[AtomicU8], table: &[u8], mut carry: impl FnMut(usize, i64))
 /// them: the world is stopped, and each page is handed to one worker.
 #[cfg(not(all(test, loom)))]
 pub(crate) fn exclusively<R>(bytes: &[AtomicU8], f: impl FnOnce(&mut [u8]) -> R) -> R {
-    // SAFETY: an atomic byte has the layout of a byte and may be written through a shared reference; nobody
+    // SAFETY: rule X: an atomic byte has the layout of a byte and may be written through a shared reference; nobody
     // else accesses these now (rule of this function, which all callers state).
     f(unsafe { std::slice::from_raw_parts_mut(bytes.as_ptr().cast::<u8>().cast_mut(), bytes.len()) })
 }
@@ -503,8 +503,8 @@ pub(crate) fn exclusively<R>(bytes: &[AtomicU8], f: impl FnOnce(&mut [u8]) -> R)
 /// Table bytes as plain memory, as `exclusively`, for scans that only read. Nobody writes them meanwhile.
 #[cfg(not(all(test, loom)))]
 fn plainly<R>(bytes: &[AtomicU8], f: impl FnOnce(&[u8]) -> R) -> R {
-    // SAFETY: an atomic byte has the layout of a byte; nobody writes these now (rule of this function, which all
-    // callers state).
+    // SAFETY: rule X: an atomic byte has the layout of a byte; nobody writes these now (rule of this function, which
+    // all callers state).
     f(unsafe { std::slice::from_raw_parts(bytes.as_ptr().cast::<u8>(), bytes.len()) })
 }
 

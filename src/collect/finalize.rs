@@ -47,7 +47,7 @@ impl Homes {
 
     /// Whose the object is, by the page that it lies on.
     pub(crate) fn of(&self, object: Object, space: &Space) -> Option<ThreadId> {
-        // SAFETY: a page that an object lies on, or lay on, was handed out.
+        // SAFETY: rule G: a page that an object lies on, or lay on, was handed out.
         let page = unsafe { space.page_of(object.address()) };
         self.arenas.get(page.arena() as usize).copied().flatten()
     }
@@ -120,22 +120,23 @@ pub(crate) fn claim<M: ObjectModel>(
 ) -> Unreachable<M> {
     let _phase = event::phase(Phase::Claim);
     let core = world.core();
-    let (mut runs_code, mut weak) = (false, Vec::new());
+    let (mut runs_code, mut weak, mut due) = (false, Vec::new(), 0);
     let mut looked = Ok(());
     let mut look = |object: Object| {
-        // SAFETY: a candidate is alive, and the world is stopped.
+        // SAFETY: rule W: a candidate is alive, and the world is stopped.
         unsafe {
             let state = core.state(object.address()).get();
             runs_code |= state & tracked::FINALIZED == 0 && core.model.has_finalizer(object);
             if core.model.has_weak(object) {
                 looked = looked.and(fallible::push(&mut weak, object));
+                due += core.model.callbacks(object);
             }
         }
     };
     let has_legacy = core.model.has_legacy();
     for &object in &found {
         maybe_yield(&core.under, Step::Hold);
-        // SAFETY: a candidate is alive, and the world is stopped.
+        // SAFETY: rule W: a candidate is alive, and the world is stopped.
         unsafe {
             let holder = if homes.is_empty() { None } else { homes.of(object, &core.space) };
             core.model.hold(object, holder.unwrap_or(world.requester()));
@@ -158,26 +159,28 @@ pub(crate) fn claim<M: ObjectModel>(
         }
         objects.iter().copied().for_each(&mut look);
     }
+    let mut callbacks = Vec::new();
+    let looked = looked.and_then(|()| Ok(callbacks.try_reserve_exact(due)?));
     if let Err(no_memory) = looked {
-        // Who is referred to weakly is not known, and the references could lead to what is cleared.
+        // Weak references that are not known, or whose callbacks are lost, could lead to what is cleared.
         left_out.spared = std::mem::take(&mut objects);
         (runs_code, doubt) = (false, Some(no_memory.into()));
         weak.clear();
     }
     for &object in left_out.objects.iter().chain(&left_out.spared) {
-        // SAFETY: held, and the world is stopped.
+        // SAFETY: rules R and W: held, and the world is stopped.
         unsafe { core.state(object.address()) }.survive();
     }
-    let mut set = Unreachable { objects, homes, callbacks: Vec::new(), runs_code, exempt: left_out, doubt };
+    let mut set = Unreachable { objects, homes, callbacks, runs_code, exempt: left_out, doubt };
     let is_unreachable = |object: Object| {
         core.space.contains(object.address()) && {
-            // SAFETY: the model asks about objects that are alive.
+            // SAFETY: rule R: the model asks about objects that are alive.
             let state = unsafe { core.state(object.address()) };
             state.get() & tracked::UNREACHABLE != 0
         }
     };
     for &object in &weak {
-        // SAFETY: held, and the world is stopped.
+        // SAFETY: rules R and W: held, and the world is stopped.
         unsafe { core.model.take_callbacks(object, &is_unreachable, world, &mut set.callbacks) };
     }
     set.runs_code |= !set.callbacks.is_empty();
@@ -200,7 +203,7 @@ fn exempt<M: ObjectModel>(
     let (space, model) = (&core.space, &core.model);
     let mut found = Exempt::default();
     for &object in objects {
-        // SAFETY: held, and the world is stopped.
+        // SAFETY: rules R and W: held, and the world is stopped.
         if unsafe { model.legacy(object) } {
             fallible::push(&mut found.legacy, object)?;
         }
@@ -218,7 +221,7 @@ fn exempt<M: ObjectModel>(
         while let Some(object) = stack.pop() {
             *at = Some(object);
             tracer.clear();
-            // SAFETY: held, and the world is stopped.
+            // SAFETY: rules R and W: held, and the world is stopped.
             unsafe { model.traverse(object, &mut tracer) };
             if tracer.take_unreadable() {
                 tracer.lost_nothing()?;
@@ -227,7 +230,7 @@ fn exempt<M: ObjectModel>(
             }
             for &edge in tracer.edges() {
                 let target = object_at(space, space.granule(edge));
-                // SAFETY: edges lead to live objects.
+                // SAFETY: rule W: edges lead to live objects.
                 let state = unsafe { core.state(target.address()) }.get();
                 reached.try_reserve(1)?;
                 if state & tracked::UNREACHABLE != 0 && reached.insert(target) {
@@ -248,7 +251,7 @@ fn exempt<M: ObjectModel>(
         None => Ok((left, found)),
         Some(object) => Err(Abandoned {
             reason: "a field that leads from a legacy finalizer cannot be read now".into(),
-            // SAFETY: held.
+            // SAFETY: rule R: held.
             type_name: unsafe { model.type_name(object) },
         }),
     }
@@ -273,7 +276,7 @@ pub(crate) fn finalize<M: ObjectModel>(set: Unreachable<M>, m: &ModelMutator<M>)
     }
     let _phase = event::phase(Phase::Finalize);
     for &object in &pending.objects {
-        // SAFETY: held since the claim.
+        // SAFETY: rule R: held since the claim.
         unsafe {
             let state = core.state(object.address());
             if state.get() & tracked::FINALIZED != 0 || !core.model.has_finalizer(object) {
@@ -319,7 +322,7 @@ pub(crate) fn recheck<M: ObjectModel>(
     let marks = space.counts();
     let mut garbage = Garbage::none(pending.homes, pending.exempt);
     let bits = |object: Object| {
-        // SAFETY: every object of the set is held, and edges lead to live objects.
+        // SAFETY: rules R and W: every object of the set is held, and edges lead to live objects.
         unsafe { core.state(object.address()) }.get()
     };
     const IN_SET: u8 = tracked::UNREACHABLE | tracked::TRACKED;
@@ -340,7 +343,7 @@ pub(crate) fn recheck<M: ObjectModel>(
         let mut visit = |object: Object, tracer: &mut Tracer| {
             *at = Some(object);
             tracer.clear();
-            // SAFETY: held, or an edge from what is held; the world is stopped.
+            // SAFETY: rules R and W: held, or an edge from what is held; the world is stopped.
             unsafe { model.traverse(object, tracer) };
             let readable = !tracer.take_unreadable();
             if !readable {
@@ -372,7 +375,7 @@ pub(crate) fn recheck<M: ObjectModel>(
                 continue;
             }
             // One reference is the claim's.
-            // SAFETY: held, and the world is stopped.
+            // SAFETY: rules R and W: held, and the world is stopped.
             let outside = unsafe { model.count(object) }
                 .is_none_or(|n| n - 1 != internal.get(&granule(object)).copied().unwrap_or(0));
             if outside {
@@ -406,7 +409,7 @@ pub(crate) fn recheck<M: ObjectModel>(
     if let Some(object) = doubt {
         abandoned = Some(Abandoned {
             reason: "a field that could be read when references were counted is locked now".into(),
-            // SAFETY: held.
+            // SAFETY: rule R: held.
             type_name: unsafe { model.type_name(object) },
         });
     }
@@ -420,7 +423,7 @@ pub(crate) fn recheck<M: ObjectModel>(
     }
     let mut objects = pending.objects;
     let mut survives = |object: Object| {
-        // SAFETY: held, and the world is stopped.
+        // SAFETY: rules R and W: held, and the world is stopped.
         unsafe { core.state(object.address()) }.survive();
         garbage.resurrected += usize::from(bits(object) & tracked::TRACKED != 0);
     };
@@ -431,7 +434,7 @@ pub(crate) fn recheck<M: ObjectModel>(
         objects.retain(|&object| {
             let garbage = is_garbage(object);
             if garbage {
-                // SAFETY: held, and the world is stopped.
+                // SAFETY: rules R and W: held, and the world is stopped.
                 unsafe { model.clear_weak(object) };
             } else {
                 survives(object);
@@ -451,7 +454,7 @@ pub(crate) fn recheck<M: ObjectModel>(
 /// Instead of step 9, when the world cannot be stopped any more: keeps the whole set.
 pub(crate) fn keep<M: ObjectModel>(pending: Pending, m: &ModelMutator<M>) -> Garbage {
     for &object in &pending.objects {
-        // SAFETY: held since the claim.
+        // SAFETY: rule R: held since the claim.
         unsafe { m.core().state(object.address()) }.survive();
     }
     let resurrected = pending.objects.len();
@@ -467,7 +470,7 @@ pub(crate) fn judge<M: ObjectModel>(mut garbage: Garbage, m: &ModelMutator<M>) -
     let mut verdict = Verdict::Clear;
     if !found.garbage.is_empty() || !found.uncollectable.is_empty() {
         let _lent = m.lend();
-        // SAFETY: held since the claim.
+        // SAFETY: rule R: held since the claim.
         match event::guarded(|| unsafe { m.model().judge(&found, m) }) {
             Ok(decided) => verdict = decided,
             Err(payload) => {
@@ -482,7 +485,7 @@ pub(crate) fn judge<M: ObjectModel>(mut garbage: Garbage, m: &ModelMutator<M>) -
     garbage.spared[2] = exempt.spared;
     if verdict == Verdict::Keep {
         for object in &garbage.objects {
-            // SAFETY: held since the claim.
+            // SAFETY: rule R: held since the claim.
             let state = unsafe { m.core().state(object.address()) };
             // One that somebody has untracked meanwhile is no less kept.
             garbage.kept += usize::from(state.survive());

@@ -219,7 +219,7 @@ impl<M: ObjectModel, C: Claims> Marker<'_, M, C> {
         let object = object_at(self.space, granule as usize);
         *at = Some(object);
         self.tracer.clear();
-        // SAFETY: only candidates are pushed; they are alive, and the world is stopped.
+        // SAFETY: rule W: only candidates are pushed; they are alive, and the world is stopped.
         unsafe { self.model.traverse(object, &mut self.tracer) };
         if self.tracer.take_unreadable() {
             self.tracer.lost_nothing()?;
@@ -318,7 +318,7 @@ impl<M: ObjectModel, C: Claims> Marker<'_, M, C> {
                 // Its own bytes are here by now; what they lead to is not.
                 let object = object_at(self.space, ring[(tail + AHEAD) % RING] as usize);
                 *at = Some(object);
-                // SAFETY: only candidates are pushed; they are alive, and the world is stopped.
+                // SAFETY: rule W: only candidates are pushed; they are alive, and the world is stopped.
                 unsafe { self.model.prefetch(object, &mut self.tracer) };
             }
             self.scan(ring[tail % RING], at)?;
@@ -362,8 +362,8 @@ fn push_claimed<C: Claims>(
     let elements = stack.as_mut_ptr();
     for target in targets {
         let fresh = claims.claim(target);
-        // SAFETY: there is room for all targets: the callers' iterators are those of slices, whose lengths are right. An
-        // element is written before it is counted.
+        // SAFETY: rule B: there is room for all targets: the callers' iterators are those of slices, whose lengths
+        // are right. An element is written before it is counted.
         unsafe { elements.add(len).write(target as u32) };
         len += usize::from(fresh);
     }
@@ -519,7 +519,7 @@ fn resolve_doubt<M: ObjectModel, C: Claims>(
         None => Ok(()),
         Some(&granule) => Err(Abandoned {
             reason: "a field that could be read when references were counted is locked now".into(),
-            // SAFETY: a candidate is alive, and the world is stopped.
+            // SAFETY: rule W: a candidate is alive, and the world is stopped.
             type_name: unsafe {
                 world.core().model.type_name(object_at(&world.core().space, granule as usize))
             },
@@ -551,7 +551,7 @@ pub(crate) fn sweep<M: ObjectModel>(
     // Cells that wait in magazines will be handed out without a word: their pages stay young.
     world.arenas(|arena| {
         arena.for_each_cached(|cell| {
-            // SAFETY: a cell of an arena lies on a page that was handed out.
+            // SAFETY: rule G: a cell of an arena lies on a page that was handed out.
             unsafe { space.page_of(cell.as_ptr() as usize) }.young.store(1, Ordering::Relaxed);
         });
     });

@@ -30,6 +30,13 @@
 //!
 //! A traversal that panics, a field that counting could read and marking cannot, or memory that runs out, abandons the
 //! collection: before anything was claimed with nothing changed, in the recheck with the whole set kept.
+//!
+//! # A rule
+//!
+//! cited by its letter where unsafe code relies on it:
+//!
+//! * **W** (world): whoever has the stop's token, or works for one who has, finds nothing freed and no count lowered until the world
+//!   runs again. A candidate is alive, and so is whatever an edge of a living object leads to; what mutators own stands still.
 
 pub(crate) mod clear;
 pub(crate) mod count;
@@ -45,14 +52,14 @@ use std::time::{Duration, Instant};
 use crate::collect::count::{Abandoned, Scope};
 use crate::collect::finalize::{Garbage, Homes, Unreachable};
 use crate::event::{self, CollectionEvent, CollectionKind, CollectionReport, During, Phase};
-use crate::fallible;
+use crate::fallible::{self, NoMemory};
 use crate::model::{ModelMutator, ObjectModel};
 use crate::mutator::World;
 use crate::object::Object;
 use crate::safepoint::StopError;
 use crate::sync::Ordering;
 use crate::tracked::{self, State};
-use crate::turn::{Open, Whose};
+use crate::turn::{Open, PIECE, Whose};
 
 /// What to collect, and what to do if somebody else is collecting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -190,15 +197,22 @@ pub(crate) fn by_itself<M: ObjectModel>(m: &mut ModelMutator<M>, what: Collect) 
         && !garbage.objects.is_empty()
     {
         let garbage = std::mem::take(garbage);
-        open.report.uncollectable = garbage.kept;
+        let kept = garbage.kept;
         drop(entered);
+        open.report.uncollectable = kept;
+        if let Some((garbage, mut open)) = clear::leave(garbage, open, m) {
+            let entered = open.span.clone().entered();
+            clear_at_once(m, Some(garbage), &mut open.report);
+            drop(entered);
+            close(m, open, true);
+            return Ok(());
+        }
         std::mem::forget(turn);
-        clear::leave(garbage, open, m);
         // All of a small collection, to its end; and all of any, if room is wanted.
         let mine = Whose::Of(m.thread_id());
         let first = if core.space.is_tight() { usize::MAX } else { clear::MANY };
         clear::bury(m, mine, first);
-        clear::bury(m, mine, clear::PIECE);
+        clear::bury(m, mine, PIECE);
         if core.turn.is_burying() {
             m.raise(crate::mutator::COLLECT);
         }
@@ -299,17 +313,18 @@ fn find_garbage<M: ObjectModel>(
     report.finalized = pending.finalized;
     let garbage = if pending.looked_at {
         let mut dead = Vec::new();
-        let checked = m.stop().map(|world| {
-            merge(&world, &mut dead);
-            let checked = finalize::recheck(&world, pending.take());
-            leave(world, report);
-            checked
-        });
-        let (garbage, abandoned) = checked.unwrap_or_else(|error| {
-            // Somebody has ended a thread wrongly since the first stop. Doubt keeps everything alive.
-            let why = Abandoned { reason: error.to_string().into(), type_name: "" };
-            (finalize::keep(pending, m), Some(why))
-        });
+        let checked = match m.stop() {
+            Ok(world) => {
+                let merged = merge(&world, &mut dead);
+                let checked = merged.map(|()| finalize::recheck(&world, pending.take()));
+                leave(world, report);
+                checked.map_err(Abandoned::from)
+            }
+            // Somebody has ended a thread wrongly since the first stop.
+            Err(error) => Err(Abandoned { reason: error.to_string().into(), type_name: "" }),
+        };
+        // Doubt keeps everything alive.
+        let (garbage, abandoned) = checked.unwrap_or_else(|why| (finalize::keep(pending, m), Some(why)));
         bury(dead, m);
         m.model().resumed(m);
         if let Some(abandoned) = abandoned {
@@ -332,9 +347,9 @@ fn settle<M: ObjectModel>(m: &mut ModelMutator<M>, report: &mut CollectionReport
         return;
     }
     let mut dead = Vec::new();
-    // If the world cannot be stopped, they go later.
+    // If the world cannot be stopped, or there is no memory, they go later.
     if let Ok(world) = m.stop() {
-        merge(&world, &mut dead);
+        let _ = merge(&world, &mut dead);
         leave(world, report);
     }
     bury(dead, m);
@@ -349,7 +364,7 @@ fn find<M: ObjectModel>(
     shared: bool,
 ) -> Result<Unreachable<M>, Abandoned> {
     let core = world.core();
-    merge(world, dead);
+    merge(world, dead)?;
     verify::stressed(world, "before a collection");
     let scope = Scope::new(&core.space, report.kind)?;
     let workers = if scope.cells(&core.space) < core.serial_below { 1 } else { core.workers.size() };
@@ -362,7 +377,7 @@ fn find<M: ObjectModel>(
         let roots = count::roots(world, &scope, &counts, workers)?;
         report.overvisited = roots.overvisited.len();
         for &granule in &roots.overvisited {
-            // SAFETY: a candidate is alive, and the world is stopped.
+            // SAFETY: rule W: a candidate is alive, and the world is stopped.
             unsafe { core.model.overvisited(count::object_at(&core.space, granule as usize)) };
         }
         mark::mark(world, &scope, &mut counts, roots, workers)
@@ -378,22 +393,24 @@ fn find<M: ObjectModel>(
         CollectionKind::Full => core.pace.after_full(report.candidates, found.len()),
     }
     // What makes less than a piece is not worth the sharing.
-    let homes = if shared && found.len() > clear::PIECE { Homes::of_parked(world) } else { Homes::default() };
+    let homes = if shared && found.len() > PIECE { Homes::of_parked(world) } else { Homes::default() };
     let unreachable = finalize::claim(world, found, homes);
     verify::stressed(world, "in a collection");
     Ok(unreachable)
 }
 
 /// Step 2. Objects whose count turns out to be 0 are dying from here on: no candidates.
-fn merge<M: ObjectModel>(world: &World<'_, M>, dead: &mut Vec<Object>) {
+fn merge<M: ObjectModel>(world: &World<'_, M>, dead: &mut Vec<Object>) -> Result<(), NoMemory> {
     let _phase = event::phase(Phase::Merge);
     let core = world.core();
     let before = dead.len();
+    dead.try_reserve(core.model.pending(world))?;
     core.model.merge(world, dead);
     for object in &dead[before..] {
-        // SAFETY: the model has not freed them.
+        // SAFETY: rule W: the model has not freed them.
         unsafe { core.state(object.address()) }.set(tracked::DYING);
     }
+    Ok(())
 }
 
 /// Resumes the world, and notes what the stop cost.
@@ -410,7 +427,7 @@ fn leave<M: ObjectModel>(world: World<'_, M>, report: &mut CollectionReport) {
 /// Destroys what the merge found dead, also when the collection was abandoned.
 fn bury<M: ObjectModel>(dead: Vec<Object>, m: &ModelMutator<M>) {
     for object in dead {
-        // SAFETY: it was given to this collection alone, and the world is running.
+        // SAFETY: rule Z: it was given to this collection alone, and the world is running.
         unsafe {
             m.core().state(object.address()).unset(tracked::DYING);
             m.model().bury(object, m);

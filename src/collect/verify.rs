@@ -130,7 +130,7 @@ impl Free<'_> {
         {
             // The first bytes of one on a remote stack are a link.
             let from = if place == Place::RemoteStack { size_of::<u32>() } else { 0 };
-            // SAFETY: the cell is nobody's, and lies on a page that was handed out.
+            // SAFETY: rules O and G: the cell is nobody's, and lies on a page that was handed out.
             unsafe { freed.check(self.space.memory(object_at(self.space, granule).as_ptr()), from)? };
         }
         Ok(())
@@ -247,7 +247,7 @@ fn pages<M: ObjectModel>(world: &World<'_, M>) -> Result<(), String> {
 fn small_page(page: u32, has_free: Option<bool>, free: &mut Free<'_>) -> Result<(), String> {
     let space = free.space;
     let first = page as usize * PAGE_GRANULES;
-    // SAFETY: the world is stopped: what is the owner's is ours to look at.
+    // SAFETY: rules O and W: the world is stopped: what is the owner's is ours to look at.
     let (bits, marked, remote) = unsafe {
         (
             space.free_bits(page, |bits| *bits),
@@ -298,7 +298,7 @@ fn objects<M: ObjectModel>(world: &World<'_, M>, depth: Depth) -> Result<(), Str
                     continue;
                 }
                 let object = object_at(space, granule);
-                // SAFETY: alive; the world is stopped.
+                // SAFETY: rule W: alive; the world is stopped.
                 if let Err(what) = unsafe { core.model.check(object) } {
                     error = Some(format!(
                         "the header of the object at {:#x} is damaged: {what}",
@@ -312,7 +312,7 @@ fn objects<M: ObjectModel>(world: &World<'_, M>, depth: Depth) -> Result<(), Str
                 }
                 *at = Some(object);
                 tracer.clear();
-                // SAFETY: tracked and not dying, so alive; the world is stopped.
+                // SAFETY: rule W: tracked and not dying, so alive; the world is stopped.
                 unsafe { core.model.traverse(object, &mut tracer) };
                 if tracer.take_unreadable() {
                     continue;
@@ -347,7 +347,7 @@ fn objects<M: ObjectModel>(world: &World<'_, M>, depth: Depth) -> Result<(), Str
     }
     for (granule, visits) in visits {
         let object = object_at(space, granule);
-        // SAFETY: an edge leads to it and it is live; the world is stopped.
+        // SAFETY: rule W: an edge leads to it and it is live; the world is stopped.
         let count = unsafe { core.model.count(object) };
         let bits = State(&states[granule]).get();
         if count.is_some_and(|n| n < visits) && bits & (UNREACHABLE | DYING) == 0 {
@@ -432,7 +432,7 @@ mod tests {
     fn a_live_cell_that_is_free() {
         finds("has state", |world, node| {
             let flip = move |world: &World<'_, Managed>, at: usize| unsafe {
-                // SAFETY: the world is stopped.
+                // SAFETY: rule W: the world is stopped.
                 world.core().space.free_bits(PAGE, |bits| bits[at / 64] ^= 1 << (at % 64));
             };
             let at = granule(&world.core().space, &node);
@@ -445,7 +445,7 @@ mod tests {
     fn a_free_bit_where_no_cell_starts() {
         finds("where no cell starts", |world, _| {
             let flip = |world: &World<'_, Managed>| unsafe {
-                // SAFETY: the world is stopped.
+                // SAFETY: rule W: the world is stopped.
                 world.core().space.free_bits(PAGE, |bits| bits[0] ^= 1);
             };
             flip(world);
@@ -457,7 +457,7 @@ mod tests {
     fn a_page_that_miscounts_its_free_bits() {
         finds("and thinks", |world, _| {
             let add = |world: &World<'_, Managed>, by: u32| unsafe {
-                // SAFETY: the world is stopped.
+                // SAFETY: rule W: the world is stopped.
                 world.core().space.info(PAGE).owned(|owned| owned.free = owned.free.wrapping_add(by));
             };
             add(world, 1);
@@ -469,7 +469,7 @@ mod tests {
     fn a_cell_that_waits_at_two_places() {
         finds("free twice", |world, _| {
             let space = &world.core().space;
-            // SAFETY: the world is stopped; the free bits stand still.
+            // SAFETY: rule W: the world is stopped; the free bits stand still.
             let cell = unsafe {
                 let first = space.free_bits(PAGE, |bits| {
                     bits.iter()
@@ -478,12 +478,12 @@ mod tests {
                 });
                 object_at(space, first.unwrap()).as_ptr()
             };
-            // SAFETY: it is free, if twice.
+            // SAFETY: rule O: it is free, if twice.
             unsafe { space.push_remote(cell) };
             Box::new(move |world| {
                 let space = &world.core().space;
-                // SAFETY: the world is stopped, and with it the page's owner. The bit is set already, and the count one too
-                // high.
+                // SAFETY: rules O and W: the world is stopped, and with it the page's owner. The bit is set already,
+                // and the count one too high.
                 unsafe {
                     space.free_bits(PAGE, |bits| {
                         let at = space.granule(cell.as_ptr().addr());
@@ -500,7 +500,7 @@ mod tests {
     fn a_state_byte_of_a_free_cell() {
         finds("has state", |world, node| {
             let space = &world.core().space;
-            // SAFETY: the world is stopped.
+            // SAFETY: rule W: the world is stopped.
             let at = unsafe {
                 space.free_bits(PAGE, |bits| bits.iter().position(|&word| word >> 63 != 0).unwrap() * 64 + 63)
             };
@@ -538,7 +538,7 @@ mod tests {
     fn a_page_of_another_arena_than_its_list() {
         finds("is on the list of arena", |world, _| {
             let own = |world: &World<'_, Managed>, id| unsafe {
-                // SAFETY: the world is stopped.
+                // SAFETY: rule W: the world is stopped.
                 world.core().space.info(PAGE).set_arena(id);
             };
             let id = world.core().space.page(PAGE as usize).arena();
@@ -554,7 +554,7 @@ mod tests {
             let shape = space.page(PAGE as usize).shape();
             let other = shape_of(shape.class() + 1);
             let set = |world: &World<'_, Managed>, shape: Shape| unsafe {
-                // SAFETY: the world is stopped.
+                // SAFETY: rule W: the world is stopped.
                 world.core().space.info(PAGE).set_shape(shape);
             };
             set(world, other);
@@ -570,7 +570,7 @@ mod tests {
         let cell = object_at(&heap.core().space, granule(&heap.core().space, &node)).as_ptr();
         let world = m.raw().stop_here().unwrap();
         // Freed by a stranger, as far as the page knows; then somebody writes to it.
-        // SAFETY: the world is stopped, and the handle is leaked below.
+        // SAFETY: rule W: the world is stopped, and the handle is leaked below.
         unsafe {
             world.core().state(cell.as_ptr() as usize).death();
             world.core().space.push_remote(cell);
@@ -594,9 +594,9 @@ mod tests {
             let space = &world.core().space;
             let cell = object_at(space, granule(space, &node)).as_ptr();
             // The third cell of the page was freed, and is the neighbour of the second.
-            // SAFETY: on the page.
+            // SAFETY: rule B: on the page.
             let freed = unsafe { cell.add(2 * space.page(PAGE as usize).shape().cell_bytes() + 20) };
-            // SAFETY: nobody uses it.
+            // SAFETY: rule O: nobody uses it.
             unsafe { freed.write(0) };
             // SAFETY: as above.
             Box::new(move |_| unsafe { freed.write(crate::freed::POISON) })

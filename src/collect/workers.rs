@@ -95,7 +95,7 @@ mod run {
         panic: Option<Box<dyn std::any::Any + Send>>,
     }
 
-    // SAFETY: the job is `Sync`, and is called only while `Workers::run` waits (see there).
+    // SAFETY: rule V: the job is `Sync`, and is called only while `Workers::run` waits (see there).
     unsafe impl Send for Call {}
     // SAFETY: as above.
     unsafe impl Sync for Call {}
@@ -109,7 +109,7 @@ mod run {
                 }
                 state.running += 1;
             }
-            // SAFETY: `running` was raised before `closed` was set, so `Workers::run`, which owns the
+            // SAFETY: rule V: `running` was raised before `closed` was set, so `Workers::run`, which owns the
             // closure, returns only after it is lowered below.
             let job = unsafe { &*self.job };
             let result = catch_unwind(AssertUnwindSafe(|| job(index)));
@@ -136,7 +136,7 @@ mod run {
                 return job(0);
             }
             let call = Arc::new(Call {
-                // SAFETY: only the lifetime changes; `work` dereferences it only while this frame waits.
+                // SAFETY: rule V: only the lifetime changes; `work` dereferences it only while this frame waits.
                 job: unsafe { std::mem::transmute::<*const Job<'_>, *const Job<'static>>(job) },
                 state: Mutex::new(CallState { closed: false, running: 0, panic: None }),
                 finished: Condvar::new(),

@@ -10,12 +10,11 @@ use std::ffi::{c_int, c_void};
 use std::ptr::NonNull;
 use std::sync::atomic::Ordering;
 
-use parking_lot::RwLock;
-
 use crate::dynamic::{
     Flags, RawObject, VisitProc, as_raw, describe, handlers, instance, refuse_in_traversal, type_of,
 };
 use crate::error::{Code, Fault};
+use crate::sync::RwLock;
 use crate::{AnyGc, Mutator};
 
 /// A dictionary by name.

@@ -87,13 +87,13 @@ impl Class {
             spec.slots.finalize = Some(finalize);
         }
         spec.finalizer = self.finalizer;
-        // SAFETY: the handlers are for attributes, which the type has itself or inherits with them.
+        // SAFETY: rule H: the handlers are for attributes, which the type has itself or inherits with them.
         unsafe { ready_heap(m, &spec, |_, _| {}) }
     }
 }
 
 fn is_module(object: &AnyGc) -> bool {
-    // SAFETY: the handle keeps the object alive.
+    // SAFETY: rules R and D: the handle keeps the object alive.
     is_dynamic(object) && unsafe { type_of(as_raw(object)) }.is_subtype_of(MODULE.get())
 }
 
@@ -101,7 +101,8 @@ fn is_module(object: &AnyGc) -> bool {
 unsafe extern "C" fn finalize(object: *mut RawObject) {
     let Some(object) = NonNull::new(object) else { return };
     Mutator::with_current(|m| {
-        // SAFETY: called for a living object, to which the caller has a reference: this handle borrows it.
+        // SAFETY: rules H and R: called for a living object, to which whoever calls has a reference: this handle
+        // borrows it.
         let (finalizer, this) = unsafe {
             let finalizer = type_of(object).mro().find_map(|record| record.finalizer);
             (finalizer, std::mem::ManuallyDrop::new(from_raw(object)))
@@ -110,7 +111,7 @@ unsafe extern "C" fn finalize(object: *mut RawObject) {
             && let Err(payload) = crate::event::guarded(|| finalizer(&this, m))
         {
             // Not through the frames of a C program that may lie in between.
-            // SAFETY: alive.
+            // SAFETY: rule R: alive.
             let name = unsafe { type_of(object) }.name();
             let message = crate::event::panic_message(payload);
             m.raw().core().hooks.unraisable(crate::During::Finalize, name, message);
@@ -155,7 +156,7 @@ impl Type {
     /// When the object belongs to another heap than the mutator.
     pub fn of(object: &AnyGc, m: &Mutator) -> Option<Self> {
         crate::gc::check(object.header(), m);
-        // SAFETY: the handle keeps the object alive, and thereby its type.
+        // SAFETY: rules R and D: the handle keeps the object alive, and thereby its type.
         is_dynamic(object).then(|| unsafe { Self::from_record(type_of(as_raw(object))) })
     }
 }
@@ -186,7 +187,7 @@ impl AnyGc {
     /// When there is no such attribute, or the object belongs to another heap.
     pub fn attribute(&self, m: &Mutator, name: &str) -> Result<Self, Fault> {
         let object = dynamic(self, m, "attribute")?;
-        // SAFETY: this handle keeps the object alive; it is the mutator's heap's.
+        // SAFETY: rule R: this handle keeps the object alive; it is the mutator's heap's.
         unsafe { attributes::get_attribute(m, object, name) }
     }
 

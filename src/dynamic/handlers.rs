@@ -39,24 +39,19 @@ pub(crate) static INFO: TypeInfo = TypeInfo {
     dealloc: Some(dealloc),
 };
 
-unsafe fn record<'a>(header: NonNull<Header>) -> &'a TypeRecord {
-    // SAFETY: the callers have a living dynamic object: rule D.
-    unsafe { type_of(header.cast()) }
-}
-
 unsafe fn name(header: NonNull<Header>) -> &'static str {
-    // SAFETY: as the caller says.
-    unsafe { record(header) }.name()
+    // SAFETY: rule Y: called for a living dynamic object.
+    unsafe { type_of(header.cast()) }.name()
 }
 
 unsafe fn legacy(header: NonNull<Header>) -> bool {
-    // SAFETY: as the caller says.
-    unsafe { record(header) }.del.is_some()
+    // SAFETY: rule Y: called for a living dynamic object.
+    unsafe { type_of(header.cast()) }.del.is_some()
 }
 
 unsafe fn has_finalizer(header: NonNull<Header>) -> bool {
-    // SAFETY: as the caller says.
-    unsafe { record(header) }.finalize.is_some()
+    // SAFETY: rule Y: called for a living dynamic object.
+    unsafe { type_of(header.cast()) }.finalize.is_some()
 }
 
 thread_local! {
@@ -66,31 +61,30 @@ thread_local! {
     static DICT_VISITED: Cell<bool> = const { Cell::new(false) };
 }
 
-/// The core of the heap that an object lies in.
-fn core_of(object: NonNull<RawObject>) -> *const Core {
-    // SAFETY: the callers have a living object of a heap.
-    unsafe { Space::heap_of(object.as_ptr() as usize).cast::<Core>() }
+/// The core of the heap that a living object lies in: one that is being traversed. One that is looked at by itself is looked up by
+/// whoever does so.
+fn core_of<'a>(object: NonNull<RawObject>) -> &'a Core {
+    // SAFETY: rule R: the callers have a living object of a heap, and are done before it dies.
+    unsafe { &*Space::heap_of(object.as_ptr() as usize).cast::<Core>() }
 }
 
 #[inline]
 unsafe fn traverse(value: NonNull<u8>, tracer: &mut Tracer) {
     let object = value.cast::<RawObject>();
-    // SAFETY: a living dynamic object, as the caller says.
+    // SAFETY: rules Y and D: called for a living dynamic object.
     let record = unsafe { type_of(object) };
     let Some(handler) = record.traverse else { return };
     if tracer.hand_out() {
         let core = core_of(object);
         HEAP.set(core);
-        // SAFETY: the heap of a living object. One that is looked at by itself is looked up by whoever does so.
-        let model = unsafe { &(*core).model };
+        let model = &core.model;
         tracer.doubting = model.is_checked() && !tracer.takes_everything();
         tracer.timing = model.slow_handler() != 0;
     }
     // For reports. A length of 0: a dynamic object has no cells whose locks could be looked at in passing.
     tracer.enter(value, 0);
     if record.flags().has(Flags::SERIAL_TRAVERSE) {
-        // SAFETY: the heap of a living object.
-        let _serial = unsafe { (*core_of(object)).model.serial.lock() };
+        let _serial = core_of(object).model.serial.lock();
         // SAFETY: rule H.
         unsafe { call(handler, record, object, tracer) };
     } else {
@@ -142,7 +136,7 @@ unsafe extern "C" fn visit(target: *mut RawObject, arg: *mut c_void) -> c_int {
     if !Tracer::is_handed_out(tracer) {
         return stale(target);
     }
-    // SAFETY: the tracer that this thread's traversal was given, which is going on.
+    // SAFETY: rule V: the tracer that this thread's traversal was given, which is going on.
     let tracer = unsafe { &mut *tracer };
     let Some(target) = NonNull::new(target) else {
         return complain(tracer, Code::NullVisit, 0);
@@ -163,7 +157,7 @@ fn doubt(core: &Core, target: NonNull<RawObject>) -> Option<Code> {
         let known = crate::space::is_in_any_heap(address) || super::is_static_at(target);
         return (!known).then_some(Code::ForeignPointer);
     }
-    // SAFETY: objects can start there, so the page was handed out.
+    // SAFETY: rule G: objects can start there, so the page was handed out.
     let lives = core.space.starts_at(address) && unsafe { core.state(address) }.get() & tracked::LIVE != 0;
     (!lives).then_some(Code::FreedPointer)
 }
@@ -176,7 +170,7 @@ fn doubt_cleared(core: &Core, target: NonNull<RawObject>, times: usize) -> Optio
         if !core.space.contains(address) {
             return None;
         }
-        // SAFETY: no doubt, and in the heap: a living object.
+        // SAFETY: rules G and D: no doubt, and in the heap: a living object.
         unsafe {
             let held = core.state(address).get() & tracked::UNREACHABLE != 0;
             let count = super::count(target)?;
@@ -196,7 +190,7 @@ fn complain(tracer: &Tracer, code: Code, address: usize) -> c_int {
 
 /// The heap of the traversal that this thread is in.
 fn heap<'a>() -> &'a Core {
-    // SAFETY: the callers were handed a tracer, and this was set with it, to the heap that is being traversed.
+    // SAFETY: rule V: the callers were handed a tracer, and this was set with it, to the heap that is being traversed.
     unsafe { &*HEAP.get() }
 }
 
@@ -216,7 +210,8 @@ pub fn note(mut fault: Fault) -> Result<(), Fault> {
     if tracer.is_null() || !safepoint::is_traversing() {
         return Err(fault);
     }
-    // SAFETY: a tracer takes itself back when it ends, so the one that was handed out last on this thread is there.
+    // SAFETY: rule V: a tracer takes itself back when it ends, so the one that was handed out last on this thread is
+    // there.
     let Some(record) = traversed(unsafe { &*tracer }) else { return Err(fault) };
     if fault.type_name.is_empty() {
         fault.type_name = record.name();
@@ -234,7 +229,7 @@ fn traversed<'a>(tracer: &Tracer) -> Option<&'a TypeRecord> {
     if space.contains(address) && !space.starts_at(address) {
         return None;
     }
-    // SAFETY: an object that is being traversed, and lives; static ones are dynamic.
+    // SAFETY: rules R and D: an object that is being traversed, and lives; static ones are dynamic.
     unsafe { super::try_type_of(object) }
 }
 
@@ -260,7 +255,7 @@ unsafe fn walk(m: &Mutator, object: NonNull<RawObject>) -> Result<Vec<usize>, Fa
     // From 1 on: nothing lies at 0.
     let mut tracer = Tracer::new(1, usize::MAX);
     let guard = safepoint::traversing();
-    // SAFETY: a living object, as the caller says, that nobody changes meanwhile.
+    // SAFETY: as for `referents`.
     let result = crate::event::guarded(|| unsafe { traverse(object.cast(), &mut tracer) });
     drop(guard);
     raw(m).model().tell_notes(&raw(m).core().hooks);
@@ -372,7 +367,7 @@ pub(crate) unsafe fn guarded(m: &Mutator, during: During, object: NonNull<RawObj
 
 unsafe fn clear(value: NonNull<u8>, m: *const ()) {
     let object = value.cast::<RawObject>();
-    // SAFETY: a living dynamic object, as the caller says; `m` is a mutator; rule H.
+    // SAFETY: rules Y and H: a living dynamic object; `m` is a mutator.
     unsafe {
         let (record, m) = (type_of(object), managed::mutator(m));
         let Some(handler) = record.clear else { return };
@@ -388,9 +383,9 @@ unsafe fn clear(value: NonNull<u8>, m: *const ()) {
 }
 
 unsafe fn finalize(header: NonNull<Header>, m: *const ()) {
-    // SAFETY: a living dynamic object, as the caller says, whose state was set before; `m` is a mutator; rule H.
+    // SAFETY: rules Y and H: a living dynamic object, whose state was set before; `m` is a mutator.
     unsafe {
-        let (record, m) = (record(header), managed::mutator(m));
+        let (record, m) = (type_of(header.cast()), managed::mutator(m));
         let Some(handler) = record.finalize else { return };
         guarded(m, During::Finalize, header.cast(), || {
             raw(m).private().in_handler(|| handler(header.as_ptr().cast()));
@@ -401,7 +396,7 @@ unsafe fn finalize(header: NonNull<Header>, m: *const ()) {
 #[inline]
 pub(crate) unsafe fn dealloc(header: NonNull<Header>, m: *const ()) {
     let object = header.cast::<RawObject>();
-    // SAFETY: a dying dynamic object, as the caller says; `m` is a mutator; rule H.
+    // SAFETY: rules Y, Z and H: a dying dynamic object; `m` is a mutator.
     unsafe {
         let record = type_of(object);
         match record.dealloc.filter(|_| record.own_dealloc) {
@@ -419,7 +414,7 @@ pub(crate) unsafe extern "C" fn traverse_inherited(
     arg: *mut c_void,
 ) -> c_int {
     let Some(object) = NonNull::new(object) else { return 0 };
-    // SAFETY: called for a living object, with a visitor and its argument.
+    // SAFETY: rule H: called for a living object, with a visitor and its argument.
     unsafe {
         let record = type_of(object);
         if record.is_heap_type() {
@@ -444,7 +439,7 @@ pub(crate) unsafe extern "C" fn traverse_attributes(
     arg: *mut c_void,
 ) -> c_int {
     let Some(object) = NonNull::new(object) else { return 0 };
-    // SAFETY: called for a living object, with a visitor and its argument.
+    // SAFETY: rule H: called for a living object, with a visitor and its argument.
     unsafe {
         let type_object = type_of(object).object;
         if !type_object.is_null() {
@@ -460,7 +455,7 @@ pub(crate) unsafe extern "C" fn traverse_attributes(
 /// The clear handler of types with attributes alone.
 pub(crate) unsafe extern "C" fn clear_attributes(object: *mut RawObject) -> c_int {
     if let Some(object) = NonNull::new(object) {
-        // SAFETY: called for a living object.
+        // SAFETY: rule H: called for a living object.
         unsafe { attributes::clear_managed_dict(object) };
     }
     0

@@ -114,7 +114,8 @@ pub unsafe fn allocate_common(m: &Mutator, record: &TypeRecord) -> Option<NonNul
         return None;
     }
     let cell = m.raw().allocate_cell(class).ok()?;
-    // SAFETY: fresh memory of an instance's size at least. Cells are whole granules, so whole words can be cleared.
+    // SAFETY: rule N: fresh memory of an instance's size at least. Cells are whole granules, so whole words can be
+    // cleared.
     unsafe {
         let object = cell.cast::<RawObject>();
         object.write(RawObject { header: Header::new(m.id(), TYPE_INDEX), record });
@@ -136,7 +137,7 @@ pub unsafe fn allocate_common(m: &Mutator, record: &TypeRecord) -> Option<NonNul
 /// The reference that an instance owns to its heap type. By itself, so that instances of others need no registers for it.
 #[inline(never)]
 unsafe fn own_type(type_object: NonNull<RawObject>) {
-    // SAFETY: the type is alive, as whoever allocates says.
+    // SAFETY: rule R: the type is alive, as whoever allocates says.
     unsafe { incref(type_object) };
 }
 
@@ -157,18 +158,18 @@ unsafe fn allocate_as(
         // The common case: everything about the size is known.
         let size = record.basic_size + if record.flags().has(Flags::MANAGED_DICT) { 8 } else { 0 };
         let cell = m.raw().allocate_cell(class).map_err(|reason| memory(record, reason.to_string()))?;
-        // SAFETY: fresh memory of at least `size` bytes.
+        // SAFETY: rule N: fresh memory of at least `size` bytes.
         return Ok(unsafe { be_born(m, record, cell, size, 0, tracked) });
     }
     let size = instance_size(record, items, extra)?;
-    // SAFETY: as the caller says.
+    // SAFETY: as for `allocate`.
     let object = unsafe { allocate_sized(m, record, size, record.flags().has(Flags::MANAGED_DICT)) }?;
     if record.item_size != 0 {
-        // SAFETY: objects with items have the room for their number.
+        // SAFETY: rule N: objects with items have the room for their number.
         unsafe { (*object.cast::<RawVarObject>().as_ptr()).size = items };
     }
     if tracked {
-        // SAFETY: just made.
+        // SAFETY: rule N: just made.
         unsafe {
             m.raw().track(object_of(object));
             m.raw().core().state(object.as_ptr() as usize).set(tracked::BY_ALLOCATOR);
@@ -223,7 +224,7 @@ pub(crate) unsafe fn allocate_sized(
     refuse_in_traversal("allocation").map_err(|fault| fault.of_type(record.name()))?;
     let whole = size + if tail { size_of::<usize>() } else { 0 };
     let cell = m.raw().allocate(whole, GRANULE).map_err(|reason| memory(record, reason.to_string()))?;
-    // SAFETY: fresh memory of that size.
+    // SAFETY: rule N: fresh memory of that size.
     unsafe {
         let object = be_born(m, record, cell, size, 0, false);
         if tail {
@@ -244,7 +245,7 @@ unsafe fn be_born(
     tracked: bool,
 ) -> NonNull<RawObject> {
     let object = cell.cast::<RawObject>();
-    // SAFETY: the memory is fresh, and of that size; nobody else knows it.
+    // SAFETY: rule N: the memory is fresh, and of that size; nobody else knows it.
     unsafe {
         object.write(RawObject { header: Header::new(m.id(), TYPE_INDEX), record });
         let head = size_of::<RawObject>();
@@ -273,7 +274,8 @@ unsafe fn be_born(
 /// The object lies in a heap, and was allocated with a tail.
 pub(crate) unsafe fn tail_slot<'a>(object: NonNull<RawObject>) -> &'a AtomicPtr<c_void> {
     let address = object.as_ptr() as usize;
-    // SAFETY: the object lives, so its heap's core does; a cell in use is at least as large as was asked for.
+    // SAFETY: rules R and G: the object lives, so its heap's core does; a cell in use is at least as large as was
+    // asked for.
     unsafe {
         let core = &*Space::heap_of(address).cast::<managed::Core>();
         let bytes = core.space.page_of(address).shape().cell_bytes();
@@ -644,7 +646,7 @@ pub unsafe fn free_common(m: &Mutator, object: NonNull<RawObject>) -> bool {
 /// Gives memory back, in checked mode by way of the quarantine.
 unsafe fn give_back(m: &Mutator, object: NonNull<RawObject>) {
     let model = raw(m).model();
-    // SAFETY: the callers are done with the object.
+    // SAFETY: as for `free`: the callers are done with the object.
     unsafe {
         if !model.is_checked() {
             raw(m).free(object.cast());
@@ -823,7 +825,7 @@ unsafe fn call_legacy(m: &Mutator, object: NonNull<RawObject>, record: &TypeReco
 
 /// [`allocate_tracked`] as a slot, for types whose face is their record or object.
 pub(crate) unsafe extern "C" fn generic_alloc(face: *mut c_void, items: isize) -> *mut RawObject {
-    // SAFETY: called with a type's face, by a runtime without a better function: its object, or the record.
+    // SAFETY: rule H: called with a type's face, by a runtime without a better function: its object, or the record.
     let made = Mutator::with_current(|m| unsafe {
         let record = record_of_face(m, face)?;
         allocate_tracked(m, record, items).ok()
@@ -835,10 +837,10 @@ pub(crate) unsafe extern "C" fn generic_alloc(face: *mut c_void, items: isize) -
 unsafe fn record_of_face<'a>(m: &Mutator, face: *mut c_void) -> Option<&'a TypeRecord> {
     let face = NonNull::new(face)?;
     if raw(m).owns(Object::new(face.cast())) {
-        // SAFETY: an object of this heap, by the caller's word a type's.
+        // SAFETY: rule H: an object of this heap, and a type's, as whoever calls the slot says.
         unsafe { super::describe(face.cast()) }
     } else {
-        // SAFETY: a static type's record.
+        // SAFETY: rule H: a static type's record.
         Some(unsafe { face.cast::<TypeRecord>().as_ref() })
     }
 }
@@ -847,7 +849,7 @@ unsafe fn record_of_face<'a>(m: &Mutator, face: *mut c_void) -> Option<&'a TypeR
 pub(crate) unsafe extern "C" fn generic_free(object: *mut c_void) {
     let Some(object) = NonNull::new(object.cast::<RawObject>()) else { return };
     Mutator::with_current(|m| {
-        // SAFETY: called at an object's end.
+        // SAFETY: rule H: called at an object's end.
         unsafe {
             let family = if type_of(object).has_gc() { Family::Container } else { Family::Plain };
             if let Err(fault) = free(m, object, family) {

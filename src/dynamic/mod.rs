@@ -187,7 +187,7 @@ fn header(object: NonNull<RawObject>) -> NonNull<Header> {
 #[inline(always)]
 pub unsafe fn incref(object: NonNull<RawObject>) -> bool {
     let current = safepoint::current();
-    // SAFETY: the caller's reference keeps the object alive.
+    // SAFETY: rule R: the caller's reference keeps the object alive.
     let header = unsafe { header(object).as_ref() };
     if header.is_owned_by(current) {
         header.clone_ref(current);
@@ -215,7 +215,7 @@ fn incref_slow(header: &Header, current: u64) -> bool {
 /// The caller owns the reference, and gives it up.
 #[inline(always)]
 pub unsafe fn decref(object: NonNull<RawObject>) -> bool {
-    // SAFETY: the reference keeps the object alive.
+    // SAFETY: rule R: the reference keeps the object alive.
     if unsafe { header(object).as_ref() }.try_drop_local(safepoint::current()) {
         return true;
     }
@@ -231,7 +231,7 @@ pub unsafe fn decref(object: NonNull<RawObject>) -> bool {
 /// As for [`decref`].
 #[inline(always)]
 pub unsafe fn decref_common(object: NonNull<RawObject>) -> bool {
-    // SAFETY: the reference keeps the object alive.
+    // SAFETY: rule R: the reference keeps the object alive.
     unsafe { header(object).as_ref() }.try_drop_local(safepoint::current())
 }
 
@@ -243,7 +243,7 @@ pub unsafe fn decref_common(object: NonNull<RawObject>) -> bool {
 /// As for [`decref`]. The thread holds no stop.
 #[inline(always)]
 pub unsafe fn decref_last(m: &Mutator, object: NonNull<RawObject>) -> bool {
-    // SAFETY: the reference keeps the object alive; an owner is attached to the object's heap.
+    // SAFETY: rule R: the reference keeps the object alive; an owner is attached to the object's heap.
     unsafe {
         let last = !safepoint::is_traversing() && header(object).as_ref().take_last(m.raw().id());
         if last {
@@ -304,7 +304,7 @@ pub fn into_raw(gc: AnyGc) -> NonNull<RawObject> {
 
 /// Whether a handle refers to a dynamic object.
 pub fn is_dynamic(gc: &AnyGc) -> bool {
-    // SAFETY: the handle keeps the object alive.
+    // SAFETY: rule R: the handle keeps the object alive.
     unsafe { gc.header().as_ref() }.type_index() == TYPE_INDEX
 }
 
@@ -356,7 +356,7 @@ fn look_up_in(core: &managed::Core, object: NonNull<RawObject>) -> Address {
     if !core.space.starts_at(address) {
         return Address::Foreign;
     }
-    // SAFETY: an object can start there, so its page was handed out.
+    // SAFETY: rule G: an object can start there, so its page was handed out.
     let state = unsafe { core.state(address) }.get();
     if state & crate::tracked::LIVE != 0 { Address::Live } else { Address::Freed }
 }
@@ -380,7 +380,7 @@ fn is_static_at(object: NonNull<RawObject>) -> bool {
     let address = object.as_ptr() as usize;
     address.is_multiple_of(align_of::<RawObject>())
         && crate::space::is_mapped(address, size_of::<Header>())
-        // SAFETY: mapped, and not a heap's: what is not accessible otherwise is nobody's to pass around.
+        // SAFETY: rule B: mapped, and not a heap's: what is not accessible otherwise is nobody's to pass around.
         && unsafe { header(object).as_ref() }.is_static()
 }
 

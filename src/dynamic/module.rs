@@ -105,7 +105,7 @@ pub unsafe fn new_module(m: &Mutator, spec: ModuleSpec) -> Result<AnyGc, Fault> 
         clear: spec.clear,
         free: spec.free,
     };
-    // SAFETY: a built-in type, whose objects are of that size; nobody else knows the object.
+    // SAFETY: rule N: a built-in type, whose objects are of that size; nobody else knows the object.
     unsafe {
         let object = instance::allocate(m, MODULE.get(), 0, 0)?;
         (*object.cast::<Module>().as_ptr()).parts = Box::into_raw(Box::new(parts));
@@ -178,13 +178,13 @@ pub fn type_module(record: &TypeRecord) -> Option<NonNull<RawObject>> {
 /// The module, with this token, of the first type in `record`'s order that belongs to such a one. Borrowed.
 pub fn type_module_by_token(record: &TypeRecord, token: usize) -> Option<NonNull<RawObject>> {
     record.mro().filter_map(type_module).find(|&module| {
-        // SAFETY: the type owns a reference to its module.
+        // SAFETY: rule R: the type owns a reference to its module.
         token != 0 && unsafe { module_token(module) } == Some(token)
     })
 }
 
 unsafe extern "C" fn traverse(object: *mut RawObject, visit: VisitProc, arg: *mut c_void) -> c_int {
-    // SAFETY: called for a living module, with a visitor and its argument.
+    // SAFETY: rule H: called for a living module, with a visitor and its argument.
     unsafe {
         let handler = NonNull::new(object).and_then(|object| parts(object)).and_then(|parts| parts.traverse);
         handler.map_or(0, |handler| handler(object, visit, arg))
@@ -192,7 +192,7 @@ unsafe extern "C" fn traverse(object: *mut RawObject, visit: VisitProc, arg: *mu
 }
 
 unsafe extern "C" fn clear(object: *mut RawObject) -> c_int {
-    // SAFETY: called for a living module.
+    // SAFETY: rule H: called for a living module.
     unsafe {
         let handler = NonNull::new(object).and_then(|object| parts(object)).and_then(|parts| parts.clear);
         handler.map_or(0, |handler| handler(object))
@@ -201,7 +201,7 @@ unsafe extern "C" fn clear(object: *mut RawObject) -> c_int {
 
 unsafe extern "C" fn dealloc(object: *mut RawObject) {
     let Some(object) = NonNull::new(object) else { return };
-    // SAFETY: called once, for a dying module.
+    // SAFETY: rules H and Z: called once, for a dying module.
     unsafe {
         Mutator::with_current(|m| {
             let _ = instance::untrack(m, object);

@@ -172,14 +172,14 @@ impl TypeSpec {
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct RecordRef(NonNull<TypeRecord>);
 
-// SAFETY: a record synchronises what changes in it.
+// SAFETY: rule X: a record synchronises what changes in it.
 unsafe impl Send for RecordRef {}
 // SAFETY: as above.
 unsafe impl Sync for RecordRef {}
 
 impl RecordRef {
     pub(crate) fn get(&self) -> &TypeRecord {
-        // SAFETY: static records live for ever; a heap type's are kept by its subtypes and instances.
+        // SAFETY: rule D: static records live for ever; a heap type's are kept by its subtypes and instances.
         unsafe { self.0.as_ref() }
     }
 }
@@ -275,7 +275,7 @@ pub struct TypeRecord {
     pub(crate) tried: AtomicBool,
 }
 
-// SAFETY: everything but the atomics and the locked attributes is constant once the type is ready.
+// SAFETY: rule X: everything but the atomics and the locked attributes is constant once the type is ready.
 unsafe impl Send for TypeRecord {}
 // SAFETY: as above.
 unsafe impl Sync for TypeRecord {}
@@ -697,25 +697,25 @@ pub unsafe fn ready_heap(
 ) -> Result<Type, Fault> {
     let mut record = Box::new(draft(spec, true)?.record);
     let size = spec.face_size.max(size_of::<RawVarObject>());
-    // SAFETY: a fresh object of the metatype with a tail; it is not tracked before it is whole.
+    // SAFETY: rule N: a fresh object of the metatype with a tail; it is not tracked before it is whole.
     let object = unsafe { instance::allocate_sized(m, METATYPE.get(), size, true) }
         .map_err(|fault| fault.of_type(record.name))?;
     record.object = object.as_ptr();
     *record.face.get_mut() = object.as_ptr().cast();
     if let Some(module) = &spec.module {
-        // SAFETY: the spec's handle holds one; the type gets one of its own.
+        // SAFETY: rule R: the spec's handle holds one; the type gets one of its own.
         unsafe { incref(super::as_raw(module)) };
         *record.module.get_mut() = super::as_raw(module).as_ptr();
     }
     for base in &record.bases {
         if let Some(base) = NonNull::new(base.get().object) {
-            // SAFETY: the spec's handles hold the bases; the type gets references of its own.
+            // SAFETY: rule R: the spec's handles hold the bases; the type gets references of its own.
             unsafe { incref(base) };
         }
     }
     init(object, &record);
     let record = Box::into_raw(record);
-    // SAFETY: the object has a tail, and belongs to this thread until it is tracked; the reference goes over.
+    // SAFETY: rule N: the object has a tail, and belongs to this thread until it is tracked; the reference goes over.
     unsafe {
         instance::set_tail(object, record.cast());
         m.raw().track(crate::object::Object::new(object.cast()));
@@ -759,7 +759,7 @@ pub unsafe fn type_data(object: NonNull<RawObject>, record: &TypeRecord) -> Opti
     if record.data.1 == 0 || !own.is_subtype_of(record) {
         return None;
     }
-    // SAFETY: instances are at least so large.
+    // SAFETY: rule D: instances are at least so large.
     Some(unsafe { object.cast::<u8>().add(record.data.0).cast() })
 }
 
@@ -774,13 +774,13 @@ pub unsafe fn item_data(object: NonNull<RawObject>) -> Option<NonNull<c_void>> {
     if !record.flags.has(Flags::ITEMS_AT_END) || record.item_size == 0 {
         return None;
     }
-    // SAFETY: instances are at least so large.
+    // SAFETY: rule D: instances are at least so large.
     Some(unsafe { object.cast::<u8>().add(record.basic_size).cast() })
 }
 
 /// A type that is there from the start.
 pub struct Builtin {
-    cell: OnceLock<RecordRef>,
+    cell: OnceLock<&'static TypeRecord>,
     make: fn() -> TypeRecord,
 }
 
@@ -793,13 +793,11 @@ impl fmt::Debug for Builtin {
 impl Builtin {
     /// Its record.
     pub fn get(&self) -> &'static TypeRecord {
-        let record = self.cell.get_or_init(|| {
+        self.cell.get_or_init(|| {
             let record = Box::leak(Box::new((self.make)()));
             *record.face.get_mut() = (&raw mut *record).cast();
-            RecordRef(NonNull::from(record))
-        });
-        // SAFETY: leaked above.
-        unsafe { record.0.as_ref() }
+            record
+        })
     }
 
     /// A handle to it.
@@ -895,12 +893,12 @@ unsafe extern "C" fn traverse_type(
     visit: super::VisitProc,
     arg: *mut c_void,
 ) -> std::ffi::c_int {
-    // SAFETY: called for a living object of the metatype.
+    // SAFETY: rule H: called for a living object of the metatype.
     let Some(record) = NonNull::new(object).and_then(|object| unsafe { describe(object) }) else { return 0 };
     for base in &record.bases {
         let base = base.get().object;
         if !base.is_null() {
-            // SAFETY: `visit` belongs to `arg`, and the type owns the reference.
+            // SAFETY: rules H and R: `visit` belongs to `arg`, and the type owns the reference.
             let result = unsafe { visit(base, arg) };
             if result != 0 {
                 return result;
@@ -921,11 +919,11 @@ unsafe extern "C" fn traverse_type(
 
 /// Takes attributes and module out. Handlers stay, so instances can still be used, and freed.
 unsafe extern "C" fn clear_type(object: *mut RawObject) -> std::ffi::c_int {
-    // SAFETY: called for a living object of the metatype.
+    // SAFETY: rule H: called for a living object of the metatype.
     if let Some(record) = NonNull::new(object).and_then(|object| unsafe { describe(object) }) {
         record.attributes.clear();
         if let Some(module) = NonNull::new(record.take_module()) {
-            // SAFETY: the type owned the reference.
+            // SAFETY: rule R: the type owned the reference.
             unsafe { decref(module) };
         }
     }
@@ -935,7 +933,7 @@ unsafe extern "C" fn clear_type(object: *mut RawObject) -> std::ffi::c_int {
 /// The end of a heap type: nobody has instances, or subtypes, any more.
 unsafe extern "C" fn dealloc_type(object: *mut RawObject) {
     let Some(object) = NonNull::new(object) else { return };
-    // SAFETY: called once, for a dying object of the metatype, which owns its record.
+    // SAFETY: rules H and Z: called once, for a dying object of the metatype, which owns its record.
     unsafe {
         Mutator::with_current(|m| {
             let _ = instance::untrack(m, object);

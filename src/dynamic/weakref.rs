@@ -4,8 +4,6 @@ use std::ffi::{c_int, c_void};
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-use parking_lot::RwLock;
-
 use crate::During;
 use crate::dynamic::{
     Destructor, RawObject, Slots, VisitProc, WEAKREF, as_raw, from_raw, handlers, header, instance, type_of,
@@ -13,7 +11,7 @@ use crate::dynamic::{
 use crate::error::{Code, Fault};
 use crate::header::Header;
 use crate::managed;
-use crate::sync::{AtomicBool, Ordering};
+use crate::sync::{AtomicBool, Ordering, RwLock};
 use crate::weak::{Watcher, WeakRecord};
 use crate::{AnyGc, Mutator};
 

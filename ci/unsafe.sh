@@ -1,0 +1,6 @@
+#!/usr/bin/env bash
+# Unsafe code: each place says which rule it relies on, each rule has tests that exist, and the page is what the code says.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+ci/unsafe.py --check

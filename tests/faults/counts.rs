@@ -1,0 +1,65 @@
+//! Counts that overflow: the object becomes immortal, with what it leads to, and everything else goes on.
+
+use std::sync::Arc;
+
+use standstill::{Gc, Heap, Mutator, Pacing};
+
+use crate::{Alive, Node, node, ring};
+
+/// Where the shared half of a count ends.
+const SHARED: usize = 1 << 26;
+/// Where the owner's half does.
+const LOCAL: usize = 1 << 31;
+
+/// References that nobody will ever give up.
+fn leak(gc: &Gc<Node>, times: usize) {
+    (0..times).for_each(|_| std::mem::forget(gc.clone()));
+}
+
+/// Has the count of a ring's member overflow, by `overflow`, and then does what is done with any object.
+fn overflow_by(overflow: impl FnOnce(&Heap, &mut Mutator, &Gc<Node>)) {
+    const RING: usize = 3;
+    let heap = Heap::builder().reserve(1 << 30).pacing(Pacing::manual()).build().expect("a heap");
+    let alive = Arc::new(Alive::default());
+    let mut m = heap.attach();
+    let gc = ring(&m, &alive, RING);
+    overflow(&heap, &mut m, &gc);
+    assert_eq!(Gc::strong_count(&gc, &m), usize::MAX, "immortal");
+    // It is counted by nobody any more, wherever that would be.
+    let clones: Vec<_> = (0..100).map(|_| gc.clone()).collect();
+    std::thread::scope(|s| {
+        s.spawn(|| clones.iter().cloned().for_each(drop));
+        s.spawn(|| heap.attach_scoped(|_| clones.iter().cloned().for_each(drop)));
+        m.detach(|| ());
+    });
+    drop(clones);
+    let weak = Gc::downgrade(&gc, &m);
+    drop(gc);
+    // Others come and go beside it.
+    drop((node(&m, &alive), ring(&m, &alive, 10)));
+    for _ in 0..3 {
+        m.safepoint();
+        m.collect();
+        m.verify().expect("a whole heap");
+        assert_eq!((heap.stats().live_objects, alive.now()), (RING, RING));
+    }
+    assert!(weak.upgrade(&m).is_some());
+}
+
+#[test]
+fn a_shared_count_that_overflows_is_immortal() {
+    overflow_by(|heap, m, gc| {
+        let clone = gc.clone();
+        let other = heap.clone();
+        let strangers = move || other.attach_scoped(|_| leak(&clone, SHARED + 1));
+        m.detach(|| std::thread::spawn(strangers).join().expect("a thread"));
+        m.safepoint();
+    });
+}
+
+/// Its own half is the owner's for as long as nobody merges it with the other.
+#[test]
+#[cfg_attr(debug_assertions, ignore = "two thousand million references: with --release")]
+fn an_owners_count_that_overflows_is_immortal() {
+    overflow_by(|_, _, gc| leak(gc, LOCAL));
+}

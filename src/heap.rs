@@ -340,7 +340,8 @@ impl<M: ObjectModel> ModelMutator<M> {
     }
 
     /// Works on what a collection of the heap's own has left to bury. A piece at a time, so that no pause is long, and half of
-    /// the time at most, so that the program comes on between the pieces.
+    /// the time at most, so that the program comes on between the pieces; but at each safepoint once the next collection is late:
+    /// it waits for this, and has the more to look at the later it comes.
     fn bury_a_piece(&mut self) {
         if self.core().space.is_tight() {
             // Allocation fails soon, and what it needs may be what is to be buried: all of it, whosever it is.
@@ -349,7 +350,8 @@ impl<M: ObjectModel> ModelMutator<M> {
         }
         let begun = Instant::now();
         // Models know no time.
-        if begun >= self.rest_until() || cfg!(all(test, any(loom, shuttle))) {
+        let is_time = begun >= self.rest_until() || self.core().pace.is_late();
+        if is_time || cfg!(all(test, any(loom, shuttle))) {
             if !clear::bury(self, Whose::Of(self.thread_id()), PIECE) {
                 return;
             }

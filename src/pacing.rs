@@ -399,6 +399,14 @@ impl Pace {
                 || self.new_bytes.load(Ordering::Relaxed) > bytes)
     }
 
+    /// Whether the next collection, which waits for much garbage to be buried, has twice as much to look at as it should.
+    pub(crate) fn is_late(&self) -> bool {
+        const MUCH: usize = 8;
+        let young = self.young_objects.load(Ordering::Relaxed);
+        self.burying.load(Ordering::Relaxed) > young.saturating_mul(MUCH)
+            && self.new_objects.load(Ordering::Relaxed) > young.saturating_mul(2)
+    }
+
     /// The running collection is over.
     pub(crate) fn buried(&self) {
         self.burying.store(0, Ordering::Relaxed);
@@ -534,6 +542,19 @@ mod tests {
         assert!(!p.is_overdue(), "four times the threshold, while next to nothing is destroyed");
         p.taken(1, 0);
         assert!(p.is_overdue());
+    }
+
+    #[test]
+    fn a_collection_is_late_when_it_waits_for_much_garbage() {
+        let p = Pace::new(Pacing::default());
+        let young = Pacing::default().young_objects;
+        for (dead, late) in [(8 * young, false), (8 * young + 1, true)] {
+            p.after_full(1_000_000, dead);
+            p.taken(2 * young as isize, 0);
+            assert!(!p.is_late(), "twice as much as it should");
+            p.taken(1, 0);
+            assert_eq!(p.is_late(), late, "{dead} dead");
+        }
     }
 
     #[test]

@@ -407,6 +407,18 @@ pub(crate) fn discard<T: Trace>(m: &Raw, value: T) {
     m.private().discard.discard(value);
 }
 
+/// Drops what has been discarded.
+#[inline(never)]
+fn drop_discarded(m: &Raw) {
+    let _lent = m.lend();
+    m.private().discard.drop_all(|object, payload| {
+        // SAFETY: rule R: the collection holds what it clears.
+        let name = unsafe { m.model().type_name(object) };
+        let text = event::panic_message(payload);
+        m.core().hooks.unraisable_at(During::Clear, name, object.address(), text);
+    });
+}
+
 /// As [`drop_reference`], to a `T` that lies `offset` bytes behind its header.
 ///
 /// # Safety
@@ -886,15 +898,23 @@ unsafe fn destroy_all(m: &Raw, header: NonNull<Header>, on_panic: OnPanic) {
     }
 }
 
-/// Puts a dead object on the stack of those that are destroyed when the one that is being destroyed has ended. Without memory for
-/// that, it is destroyed within: as deep as a nested value of Rust, which is better than never.
+/// Puts a dead object on the stack of those that are destroyed when the one that is being destroyed has ended.
+#[inline(always)]
 fn wait_to_die(m: &Raw, header: NonNull<Header>) {
     let mut dying = m.private().dying.borrow_mut();
-    if dying.try_reserve(1).is_ok() {
+    if dying.len() < dying.capacity() || dying.try_reserve(1).is_ok() {
         dying.push(header);
         return;
     }
     drop(dying);
+    die_within(m, header);
+}
+
+/// Destroys a dead object within the destruction of another, where there is no memory to have it wait: as deep as a nested value of
+/// Rust, which is better than never.
+#[cold]
+#[inline(never)]
+fn die_within(m: &Raw, header: NonNull<Header>) {
     // SAFETY: rule Z: as `destroy_all`'s caller says.
     if let Err(panic) = unsafe { destroy(m, header) } {
         panic.report(&m.core().hooks);
@@ -1256,18 +1276,11 @@ unsafe impl ObjectModel for Managed {
         m.private().discard.expect(objects, m.core().stress);
     }
 
+    #[inline(always)]
     fn cleared(&self, m: &Raw, last: bool) {
-        let discard = &m.private().discard;
-        if !last && !discard.is_full() {
-            return;
+        if last || m.private().discard.is_full() {
+            drop_discarded(m);
         }
-        let _lent = m.lend();
-        discard.drop_all(|object, payload| {
-            // SAFETY: rule R: the collection holds what it clears.
-            let name = unsafe { self.type_name(object) };
-            let text = event::panic_message(payload);
-            m.core().hooks.unraisable_at(During::Clear, name, object.address(), text);
-        });
     }
 
     unsafe fn has_finalizer(&self, object: Object) -> bool {

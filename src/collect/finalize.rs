@@ -120,7 +120,7 @@ pub(crate) fn claim<M: ObjectModel>(
 ) -> Unreachable<M> {
     let _phase = event::phase(Phase::Claim);
     let core = world.core();
-    let (mut runs_code, mut weak, mut due) = (false, Vec::new(), 0);
+    let (mut runs_code, mut weak) = (false, Vec::new());
     let mut looked = Ok(());
     let mut look = |object: Object| {
         // SAFETY: rule W: a candidate is alive, and the world is stopped.
@@ -129,7 +129,6 @@ pub(crate) fn claim<M: ObjectModel>(
             runs_code |= state & tracked::FINALIZED == 0 && core.model.has_finalizer(object);
             if core.model.has_weak(object) {
                 looked = looked.and(fallible::push(&mut weak, object));
-                due += core.model.callbacks(object);
             }
         }
     };
@@ -159,6 +158,8 @@ pub(crate) fn claim<M: ObjectModel>(
         }
         objects.iter().copied().for_each(&mut look);
     }
+    // SAFETY: rules R and W: held, and the world is stopped.
+    let due = weak.iter().map(|&object| unsafe { core.model.callbacks(object) }).sum();
     let mut callbacks = Vec::new();
     let looked = looked.and_then(|()| Ok(callbacks.try_reserve_exact(due)?));
     if let Err(no_memory) = looked {

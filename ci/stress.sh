@@ -1,10 +1,12 @@
 #!/usr/bin/env bash
 # Every test binary that starts threads, optimised, and those that run against a clock for longer:
-# STANDSTILL_STRESS_SECS (default 10) each, instead of a second or two. Then some of them once more under the stress modes of
-# docs/stress.md, from outside.
+# STANDSTILL_STRESS_SECS (default 10) each, instead of a second or two; the oracle's soak, STANDSTILL_ORACLE_SECS (default 40):
+# millions of operations, both. Then some of them once more under the stress modes of docs/stress.md, from outside.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 export STANDSTILL_STRESS_SECS="${STANDSTILL_STRESS_SECS:-10}"
+soak="${STANDSTILL_ORACLE_SECS:-40}"
+unset STANDSTILL_ORACLE_SECS
 
 # Not `alloc_failure`: it knows the places of refusals by their names, and optimised some are in others.
 mapfile -t names < <(grep -rlE 'thread::(spawn|scope)|Clock::start' tests --include='*.rs' |
@@ -20,6 +22,8 @@ for name in "${names[@]}"; do
     timeout --kill-after=30 "$((300 + 10 * STANDSTILL_STRESS_SECS))" cargo test --quiet --release --test "$name"
     echo "$name: $((SECONDS - begun)) s"
 done
+STANDSTILL_ORACLE_SECS="$soak" timeout --kill-after=30 "$((300 + 2 * soak))" \
+    cargo test --quiet --release --test oracle soak -- --nocapture
 
 # Test, modes, and what is left out. The oracle foretells every collection, so none may start by itself. Hostile handlers lie about
 # counts. A traversal that throws at its first look throws at the verifier's.

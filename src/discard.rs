@@ -58,12 +58,12 @@ impl Discarded {
         size_of::<T>() <= size_of::<[u64; WORDS]>() && align_of::<T>() <= align_of::<u64>()
     }
 
-    /// Adds a value that fits. In its place at once: built elsewhere and copied, the copy's wide loads would wait for the
+    /// Adds a value that fits, for which there is room. In its place at once: built elsewhere and copied, the copy's wide loads would wait for the
     /// narrow stores before them.
     #[inline(always)]
     fn push<T: Trace>(values: &mut Vec<Self>, value: T, from: Object) {
         assert!(const { Self::fits::<T>() });
-        values.reserve(1);
+        assert!(values.len() < values.capacity());
         let place = values.as_mut_ptr();
         // SAFETY: rule B: there is room for one more, whose fields are all written before it is counted; the value fits.
         unsafe {
@@ -121,11 +121,17 @@ impl Discard {
     pub(crate) fn discard<T: Trace>(&self, value: T) {
         // What leads to no counts has nothing to wait for.
         match self.clearing.get() {
-            Some(from) if const { Discarded::fits::<T>() } && value.fetch_target() => {
+            Some(from) if const { Discarded::fits::<T>() } && value.fetch_target() && self.has_room() => {
                 Discarded::push(&mut self.values.borrow_mut(), value, from);
             }
             _ => drop(value),
         }
+    }
+
+    /// Whether another value can be kept. Without memory for it, it cannot.
+    fn has_room(&self) -> bool {
+        let mut values = self.values.borrow_mut();
+        values.len() < values.capacity() || values.try_reserve(1).is_ok()
     }
 
     /// Whether it is time to drop what there is.

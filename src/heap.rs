@@ -345,7 +345,7 @@ impl<M: ObjectModel> ModelMutator<M> {
     fn bury_a_piece(&mut self) {
         if self.core().space.is_tight() {
             // Allocation fails soon, and what it needs may be what is to be buried: all of it, whosever it is.
-            while clear::bury(self, Whose::Anybodys, usize::MAX) {}
+            clear::bury(self, Whose::Anybodys, usize::MAX);
             return;
         }
         let begun = Instant::now();

@@ -186,6 +186,8 @@ impl Private {
 }
 
 const TYPE_CACHE: usize = 64;
+/// Objects that can wait to be destroyed before memory is asked for.
+const DYING: usize = 16;
 
 /// What happens to a panic of a destructor.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -783,6 +785,10 @@ unsafe fn drop_attached(m: &Raw, header: NonNull<Header>) {
 /// Retires a reference: somebody who loaded it a moment ago may still be looking at the object.
 pub(crate) fn retire(m: &Raw, header: NonNull<Header>) {
     let mut buffer = m.private().retired.borrow_mut();
+    if buffer.try_reserve(1).is_err() {
+        // Kept for ever: who may be looking at it is not known.
+        return;
+    }
     buffer.push(Target(header));
     if buffer.len() == 1 {
         m.raise(QUIESCE);
@@ -820,21 +826,29 @@ pub(crate) unsafe fn retire_elsewhere(header: NonNull<Header>) {
     core.coordinator.poke_attached(QUIESCE);
 }
 
-/// Gives the gathered references an epoch, and asks every attached thread to pass a safepoint.
-fn publish_retired(m: &Raw) {
+/// Gives the gathered references an epoch, and asks every attached thread to pass a safepoint. `false`: there is no memory for that, and they stay where they are.
+fn publish_retired(m: &Raw) -> bool {
     let model = m.model();
-    let buffer = m.private().retired.take();
+    let mut buffer = m.private().retired.borrow_mut();
     if buffer.is_empty() {
-        return;
+        return true;
+    }
+    let mut retired = model.retired.lock();
+    if retired.try_reserve(buffer.len()).is_err() {
+        // At the next safepoint.
+        m.raise(QUIESCE);
+        return false;
     }
     let epoch = model.new_epoch();
-    model.retired.lock().extend(buffer.into_iter().map(|target| (epoch, target)));
+    retired.extend(buffer.drain(..).map(|target| (epoch, target)));
+    drop((retired, buffer));
     m.core().coordinator.poke_attached(QUIESCE);
+    true
 }
 
 /// This thread is at a safepoint: it looks at nothing that it loaded before.
 fn quiesce(m: &Raw) {
-    publish_retired(m);
+    let _ = publish_retired(m);
     let model = m.model();
     // SeqCst: see `new_epoch`.
     m.local().seen.store(model.epoch.load(Ordering::SeqCst), Ordering::SeqCst);
@@ -851,10 +865,15 @@ fn reap(m: &Raw) {
     m.core().coordinator.attached(|_, shared| {
         past = past.min(shared.local.seen.load(Ordering::SeqCst));
     });
-    let ready: Vec<_> = {
+    let mut ready = Vec::new();
+    {
         let mut retired = model.retired.lock();
-        retired.extract_if(.., |(epoch, _)| *epoch <= past).collect()
-    };
+        if ready.try_reserve_exact(retired.len()).is_err() {
+            // Some other time.
+            return;
+        }
+        ready.extend(retired.extract_if(.., |(epoch, _)| *epoch <= past));
+    }
     for (_, target) in ready {
         // SAFETY: rule R: the list owned the reference; this thread is attached to its heap.
         unsafe { drop_attached(m, target.0) };
@@ -902,7 +921,10 @@ unsafe fn destroy_all(m: &Raw, header: NonNull<Header>, on_panic: OnPanic) {
 #[inline(always)]
 fn wait_to_die(m: &Raw, header: NonNull<Header>) {
     let mut dying = m.private().dying.borrow_mut();
-    if dying.len() < dying.capacity() || dying.try_reserve(1).is_ok() {
+    // Twice as much, or if need be one more.
+    let has_room =
+        dying.len() < dying.capacity() || dying.try_reserve(1).is_ok() || dying.try_reserve_exact(1).is_ok();
+    if has_room {
         dying.push(header);
         return;
     }
@@ -911,7 +933,7 @@ fn wait_to_die(m: &Raw, header: NonNull<Header>) {
 }
 
 /// Destroys a dead object within the destruction of another, where there is no memory to have it wait: as deep as a nested value of
-/// Rust, which is better than never.
+/// Rust, which is better than never. Seldom deep: a list needs one place to wait in.
 #[cold]
 #[inline(never)]
 fn die_within(m: &Raw, header: NonNull<Header>) {
@@ -1219,7 +1241,7 @@ unsafe impl ObjectModel for Managed {
     fn private(&self) -> Private {
         Private {
             types: [const { Cell::new((std::ptr::null(), 0)) }; TYPE_CACHE],
-            dying: RefCell::new(Vec::new()),
+            dying: RefCell::new(Vec::with_capacity(DYING)),
             busy: Cell::new(0),
             retired: RefCell::new(Vec::new()),
             discard: Discard::default(),
@@ -1474,6 +1496,8 @@ unsafe impl ObjectModel for Managed {
         // stop's, which happened before this. The load of the epoch is what orders.
         if m.local().seen.load(Ordering::Relaxed) != epoch {
             m.local().seen.store(epoch, Ordering::SeqCst);
+            // It may be the first since then.
+            reap(m);
         }
         drain_deferred(m);
     }
@@ -1482,6 +1506,10 @@ unsafe impl ObjectModel for Managed {
         // Nothing, unless a panic of a hook has ended a collection.
         self.cleared(m, true);
         loop {
+            if !publish_retired(m) {
+                // Nobody will hand them over.
+                m.private().retired.take();
+            }
             quiesce(m);
             drain_deferred(m);
             let dead = merge_queue(m.local());

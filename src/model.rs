@@ -197,7 +197,8 @@ pub unsafe trait ObjectModel: Sized + Send + Sync + 'static {
     }
 
     /// How many objects [`merge`](Self::merge) may put into `dead`, at most. The collector makes room for them first: if there is
-    /// none, the collection is abandoned before anything is merged.
+    /// none, the collection is abandoned before anything is merged. More than that asks for memory in `merge`, where it ends the
+    /// process if there is none.
     fn pending(&self, world: &World<'_, Self>) -> usize {
         let _ = world;
         0
@@ -227,7 +228,7 @@ pub unsafe trait ObjectModel: Sized + Send + Sync + 'static {
     }
 
     /// How many callbacks [`take_callbacks`](Self::take_callbacks) may put into `due` for `object`, at most. The collector makes
-    /// room for them first: if there is none, nothing is cleared, and the collection is abandoned.
+    /// room for them first: if there is none, nothing is cleared, and the collection is abandoned. As for [`pending`](Self::pending).
     ///
     /// # Safety
     /// `object` is alive, and the world is stopped.

@@ -399,11 +399,13 @@ impl Pace {
                 || self.new_bytes.load(Ordering::Relaxed) > bytes)
     }
 
-    /// Whether the next collection, which waits for much garbage to be buried, has twice as much to look at as it should.
+    /// Whether the next collection, which waits until the garbage of this one is buried, and that was much, has twice as much to look
+    /// at as it should.
     pub(crate) fn is_late(&self) -> bool {
         const MUCH: usize = 8;
         let young = self.young_objects.load(Ordering::Relaxed);
-        self.burying.load(Ordering::Relaxed) > young.saturating_mul(MUCH)
+        self.held_off.load(Ordering::Relaxed) == 0
+            && self.burying.load(Ordering::Relaxed) > young.saturating_mul(MUCH)
             && self.new_objects.load(Ordering::Relaxed) > young.saturating_mul(2)
     }
 

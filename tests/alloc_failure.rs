@@ -27,7 +27,9 @@ use common::{Census, Fin, Node, fin, link, node, ring};
 use standstill::model::{ModelHeap, ModelMutator, Object, ObjectModel, Tracer};
 use standstill::safepoint::ThreadId;
 use standstill::services::{Services, Visit};
-use standstill::{AnyGc, Code, Collect, CollectionReport, Gc, GcCell, Heap, HeapBuilder, Mutator, Pacing};
+use standstill::{
+    AnyGc, AtomicGc, Code, Collect, CollectionReport, Gc, GcCell, Heap, HeapBuilder, Mutator, Pacing, Stress,
+};
 
 // ------------------------------------------------------------------------------------------- the allocator
 
@@ -394,6 +396,48 @@ fn collecting_without_being_asked() {
     assert!(refuse_each(state, &[], |_| {}, pass, State::check) > 0);
 }
 
+/// What large garbage needs: values that are taken out are kept back, and dropped together.
+#[test]
+fn collecting_with_small_constants() {
+    let _alone = one_at_a_time();
+    let mut state = State::new(builder().stress(Stress::none().small_constants(true)));
+    mixed(&mut state, 100);
+    assert!(refuse_each(state, &[], |_| {}, State::collect, State::check) > 0);
+}
+
+/// Leads to itself by a slot that is read without a lock, so that what is taken out waits for its readers.
+#[derive(standstill::Trace)]
+struct Slotted {
+    slot: AtomicGc<Slotted>,
+    #[trace(skip)]
+    _witness: common::Witness,
+}
+
+#[test]
+fn collecting_with_lock_free_slots() {
+    let _alone = one_at_a_time();
+    let mut state = State::new(builder());
+    mixed(&mut state, 20);
+    let slotted =
+        |name| Slotted { slot: AtomicGc::new(None), _witness: common::Witness::new(&state.census, name) };
+    for name in 2000..2100 {
+        let gc = state.m.alloc(slotted(name));
+        gc.get(&state.m).slot.store(&state.m, Some(gc.clone()));
+    }
+    let check = |mut state: State| {
+        // A reference that could not be kept for later is kept for ever.
+        state.m.verify().expect("a whole heap");
+        for _ in 0..2 {
+            let report = state.m.try_collect(Collect::full()).expect("the world can be stopped");
+            assert_eq!(report.abandoned, None);
+            state.m.verify().expect("a whole heap");
+        }
+        let lost = state.heap.stats().live_objects - state.live;
+        assert!(lost <= 100, "{lost} objects");
+    };
+    assert!(refuse_each(state, &[], |_| {}, State::collect, check) > 0);
+}
+
 #[test]
 fn collecting_with_known_roots() {
     let _alone = one_at_a_time();
@@ -499,8 +543,14 @@ fn collecting_in_parallel() {
         state.m.try_collect(Collect::young()).expect("the world can be stopped");
     };
     // Handing work over: a counted cell, and what the pool's queues take. Where memory is short already, it is not done.
-    // Of the pool's own threads some may still be starting.
-    let ends = ["Workers>::run", "Workers>::spawn, in rayon_core", "?thread_start", "?in rayon_core"];
+    // Of the pool's own threads some may still be starting, and who has to wait for a lock for the first time has a queue made.
+    let ends = [
+        "Workers>::run",
+        "Workers>::spawn, in rayon_core",
+        "?thread_start",
+        "?in rayon_core",
+        "?in parking_lot_core",
+    ];
     refuse_each(state, &ends, warm, State::collect, State::check);
 }
 
@@ -743,6 +793,7 @@ fn making_heaps_mutators_and_first_objects() {
         "safepoint::Coordinator<T>",
         "current::watcher::watch",
         "ModelMutator<M>::attach_unchecked",
+        "ObjectModel>::private",
         "ModelMutator<M> as core::ops::drop::Drop>::drop",
         "arena::boxed",
         "TypeRegistry::new",

@@ -1012,6 +1012,21 @@ fn what_a_handler_lets_go_of_by_a_typed_handle_may_panic() {
     }
     assert_eq!((live(&heap), armed.load(SeqCst)), (0, 96));
     assert_eq!(reports.lock().unwrap().len(), 2);
+    // A weak reference's callback is one, too.
+    unsafe extern "C" fn call(_: *mut RawObject, _: *mut RawObject) {
+        let kept = KEPT.lock().unwrap().pop();
+        drop(kept);
+    }
+    fill(&m);
+    let (target, callback) = (new(&m, record), new(&m, record));
+    set(&target, 0, Some(&target));
+    // SAFETY: a living object, and a function for the callback.
+    let weak = unsafe { dynamic::new_weakref(&m, dynamic::as_raw(&target), Some((callback, call))) }.unwrap();
+    drop(target);
+    assert_eq!(m.collect().collected, 1);
+    assert_eq!((live(&heap), armed.load(SeqCst)), (1, 94));
+    drop(weak);
+    assert_eq!(live(&heap), 0);
 }
 
 #[test]

@@ -137,7 +137,7 @@ unsafe fn invoke(header: NonNull<Header>, m: *const ()) {
         let callback = parts(object).and_then(|parts| parts.callback.write().take());
         if let Some((callback, call)) = callback {
             handlers::guarded(m, During::WeakCallback, object, || {
-                call(as_raw(&callback).as_ptr(), object.as_ptr());
+                m.raw().private().in_handler(|| call(as_raw(&callback).as_ptr(), object.as_ptr()));
             });
         }
     }

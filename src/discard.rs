@@ -129,9 +129,15 @@ impl Discard {
     }
 
     /// Whether another value can be kept. Without memory for it, it cannot.
+    #[inline(always)]
     fn has_room(&self) -> bool {
+        #[cold]
+        #[inline(never)]
+        fn make_room(values: &mut Vec<Discarded>) -> bool {
+            values.try_reserve(1).is_ok()
+        }
         let mut values = self.values.borrow_mut();
-        values.len() < values.capacity() || values.try_reserve(1).is_ok()
+        values.len() < values.capacity() || make_room(&mut values)
     }
 
     /// Whether it is time to drop what there is.

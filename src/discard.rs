@@ -58,8 +58,8 @@ impl Discarded {
         size_of::<T>() <= size_of::<[u64; WORDS]>() && align_of::<T>() <= align_of::<u64>()
     }
 
-    /// Adds a value that fits, for which there is room. In its place at once: built elsewhere and copied, the copy's wide loads would wait for the
-    /// narrow stores before them.
+    /// Adds a value that fits, for which there is room. In its place at once: built elsewhere and copied, the copy's wide loads would
+    /// wait for the narrow stores before them.
     #[inline(always)]
     fn push<T: Trace>(values: &mut Vec<Self>, value: T, from: Object) {
         assert!(const { Self::fits::<T>() });

@@ -187,7 +187,7 @@ impl Private {
 
 const TYPE_CACHE: usize = 64;
 /// Objects that can wait to be destroyed before memory is asked for.
-const DYING: usize = 16;
+const DYING_ROOM: usize = 16;
 
 /// What happens to a panic of a destructor.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -826,7 +826,8 @@ pub(crate) unsafe fn retire_elsewhere(header: NonNull<Header>) {
     core.coordinator.poke_attached(QUIESCE);
 }
 
-/// Gives the gathered references an epoch, and asks every attached thread to pass a safepoint. `false`: there is no memory for that, and they stay where they are.
+/// Gives the gathered references an epoch, and asks every attached thread to pass a safepoint. `false`: there is no memory
+/// for that, and they stay where they are.
 fn publish_retired(m: &Raw) -> bool {
     let model = m.model();
     let mut buffer = m.private().retired.borrow_mut();
@@ -1241,7 +1242,7 @@ unsafe impl ObjectModel for Managed {
     fn private(&self) -> Private {
         Private {
             types: [const { Cell::new((std::ptr::null(), 0)) }; TYPE_CACHE],
-            dying: RefCell::new(Vec::with_capacity(DYING)),
+            dying: RefCell::new(Vec::with_capacity(DYING_ROOM)),
             busy: Cell::new(0),
             retired: RefCell::new(Vec::new()),
             discard: Discard::default(),

@@ -44,7 +44,8 @@ impl Released {
 }
 
 /// Leaves step 10, and the turn, to all mutators: each takes pieces of what lies on its own pages. Where there is no memory to
-/// write down what is whose, all of it comes back. (What other threads hold then dies at their next safepoints, after it was counted.)
+/// write down what is whose, all of it comes back. (What other threads hold then dies at their next safepoints, after it was
+/// counted.)
 pub(crate) fn leave<M: ObjectModel>(
     garbage: Garbage,
     open: Open,

@@ -7,9 +7,9 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 floors='
 0 sync event error fallible notices stress
-1 header object collect::workers freed
+1 header object freed
 2 space arena tracked roots weak safepoint current
-3 mutator pacing model turn
+3 mutator pacing model turn collect::crew collect::workers
 4 collect managed discard
 5 heap gc cell slot slice trace inspect dynamic services
 '
@@ -27,7 +27,7 @@ managed heap: type tables are given the mutator as an opaque pointer, cast back 
 
 # package: files
 packages='
-crossbeam_utils: collect/mark safepoint
+crossbeam_utils: collect/crew collect/mark safepoint
 dashmap: object weak
 loom: sync
 parking_lot: sync trace
@@ -61,7 +61,7 @@ imports() {
     code "$1" | grep -oE 'crate::(\{[^}]*\}|[A-Za-z_]+(::[A-Za-z_]+)?)' | sed -E 's/^crate:://; s/[{},]/ /g' |
         tr ' ' '\n' | grep . | sort -u | while read -r path; do
         case "$path" in
-            collect::workers) echo "$path" ;;
+            collect::workers | collect::crew) echo "$path" ;;
             [A-Z]*) echo "${module_of[${path%%::*}]:-unknown:$path}" ;;
             *) echo "${path%%::*}" ;;
         esac
@@ -79,7 +79,7 @@ for file in src/*.rs src/collect/*.rs src/dynamic/*.rs; do
     name="${name%.rs}"
     case "$name" in
         lib) continue ;;
-        collect/workers) from=collect::workers ;;
+        collect/workers | collect/crew) from="${name/\//::}" ;;
         collect/*) from=collect ;;
         dynamic/*) from=dynamic ;;
         *) from="$name" ;;

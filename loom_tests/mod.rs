@@ -16,6 +16,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 mod collect;
 mod count;
+mod crew;
 mod managed;
 mod remote_free;
 mod safepoint;

@@ -83,8 +83,8 @@ impl HeapBuilder {
         self
     }
 
-    /// Objects below which a collection is done by the collecting thread alone, since waking others costs
-    /// more. Default: 50,000.
+    /// Objects below which a collection wakes nobody to help, since that costs more. Threads that are parked for it anyway
+    /// help from 512 objects on; one of [`workers`](Self::workers) is always the collecting thread. Default: 50,000.
     pub fn serial_below(mut self, objects: usize) -> Self {
         self.serial_below = Some(objects);
         self
@@ -352,7 +352,10 @@ impl<M: ObjectModel> ModelMutator<M> {
         // Models know no time.
         let is_time = begun >= self.rest_until() || self.core().pace.is_late();
         if is_time || cfg!(all(test, any(loom, shuttle))) {
-            if !clear::bury(self, Whose::Of(self.thread_id()), PIECE) {
+            let me = self.thread_id();
+            // As much at first as the collecting thread does: then most collections are over at once.
+            let few = if self.core().turn.is_untouched(me) { clear::MANY } else { PIECE };
+            if !clear::bury(self, Whose::Of(me), few) {
                 return;
             }
             self.rest(Instant::now() + begun.elapsed());
@@ -829,7 +832,11 @@ impl Mutator {
         match raw.prepare_fork() {
             Ok(guard) => {
                 let core = raw.core();
-                let lists = Lists { _deferred: core.model.hold_deferred(), _arenas: core.arena_ids.lock() };
+                let lists = Lists {
+                    _deferred: core.model.hold_deferred(),
+                    _arenas: core.arena_ids.lock(),
+                    _crew: core.workers.crew().hold(),
+                };
                 Ok(Fork { guard: Some(guard), lists: Some(lists), turn: Some(core.turn.hold()), core })
             }
             Err(error) => {
@@ -913,6 +920,7 @@ impl fmt::Debug for Mutator {
 struct Lists<'a> {
     _deferred: lock::Guard<'a, managed::Deferred>,
     _arenas: lock::Guard<'a, crate::mutator::ArenaIds>,
+    _crew: lock::Guard<'a, collect::crew::State>,
 }
 
 /// The world is stopped for a `fork`. Made by [`Mutator::prepare_fork`].
@@ -933,7 +941,7 @@ impl Fork<'_> {
     pub fn child(mut self) {
         drop(self.lists.take());
         if let Some(guard) = self.guard.take() {
-            self.core.workers.forget_pool();
+            self.core.workers.forget_others();
             for ended in guard.child() {
                 // This thread is the only one there is.
                 self.core.abandon(ended.data());

@@ -120,7 +120,7 @@ pub unsafe trait ObjectModel: Sized + Send + Sync + 'static {
     }
 
     /// Adds a reference on behalf of the thread `by`: the collecting one, or another mutator that is parked now, and will most
-    /// likely be the one to release it.
+    /// likely be the one to release it. Called once for each object, on several of the collection's threads at a time.
     ///
     /// # Safety
     /// `object` is alive, and the world is stopped.

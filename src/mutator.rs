@@ -37,6 +37,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::arena::{Arena, class_for};
+use crate::collect::crew::Job;
 use crate::collect::workers::Workers;
 use crate::error::{AttachError, OutOfMemory};
 use crate::event::{self, Hooks};
@@ -721,8 +722,12 @@ impl<M: ObjectModel> ModelMutator<M> {
 
     /// Takes part in a stop, if one is on.
     pub(crate) fn park(&mut self) {
+        if self.poll() & safepoint::STOP == 0 {
+            return;
+        }
         self.comes_back(true);
-        self.inner().participant.park();
+        let hand = self.core().workers.crew().hand(self.inner().arena_id);
+        self.inner().participant.park_and(|is_on| hand.wait(is_on));
         self.comes_back(false);
     }
 
@@ -840,7 +845,8 @@ impl<M: ObjectModel> ModelMutator<M> {
         let inner = self.inner();
         let stopped = inner.participant.stop()?;
         event::stopped(stopped.time_to_stop());
-        Ok(World { since: Instant::now(), core: &inner.core, requester: inner.participant.id(), stopped })
+        let (requester, home) = (inner.participant.id(), inner.arena_id);
+        Ok(World { since: Instant::now(), core: &inner.core, requester, home, stopped })
     }
 
     /// Stops the world for a `fork`.
@@ -880,6 +886,8 @@ pub struct World<'a, M: ObjectModel> {
     stopped: WorldStopped<'a, Shared<M>>,
     core: &'a Core<M>,
     requester: ThreadId,
+    /// The arena of the thread that stopped the world.
+    home: u32,
     since: Instant,
 }
 
@@ -906,6 +914,11 @@ impl<M: ObjectModel> World<'_, M> {
                 f(shared.arena_id, id);
             }
         });
+    }
+
+    /// Shares a job with up to `n - 1` other threads: see [`Workers::run`].
+    pub(crate) fn share(&self, n: usize, job: &Job<'_>) {
+        self.core.workers.run(n, self.home, job);
     }
 
     /// How long the world has been stopped.

@@ -45,7 +45,7 @@
 
 use std::fmt;
 use std::marker::PhantomData;
-use std::num::NonZeroU64;
+use std::num::{NonZeroU64, NonZeroUsize};
 use std::ops::Deref;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Weak};
@@ -281,6 +281,7 @@ pub struct Coordinator<T = ()> {
     turn: Condvar,
     slow_stop: Duration,
     spin: u32,
+    processors: usize,
     name: Option<String>,
     under: Under,
 }
@@ -298,8 +299,11 @@ impl<T: Send + Sync + 'static> Coordinator<T> {
 
     /// As [`with_config`](Self::with_config), of a heap that may be under stress.
     pub(crate) fn under(under: Under, config: Config) -> Arc<Self> {
-        let alone = cfg!(all(test, any(loom, shuttle)))
-            || std::thread::available_parallelism().is_ok_and(|n| n.get() == 1);
+        let modelled = cfg!(all(test, any(loom, shuttle)));
+        // A model is the same on every machine.
+        let processors =
+            if modelled { 2 } else { std::thread::available_parallelism().map_or(1, NonZeroUsize::get) };
+        let alone = modelled || processors == 1;
         Arc::new(Self {
             stop: CachePadded::new(AtomicBool::new(false)),
             pending: CachePadded::new(AtomicUsize::new(0)),
@@ -323,6 +327,7 @@ impl<T: Send + Sync + 'static> Coordinator<T> {
             turn: Condvar::new(),
             slow_stop: config.slow_stop,
             spin: if alone { 0 } else { config.spin },
+            processors,
             name: config.name,
             under,
         })
@@ -529,13 +534,22 @@ impl<T> Coordinator<T> {
         }
     }
 
-    /// From detached to attached, after the end of the stop that is on, and of a suspension.
+    /// Whether a thread that parks may do something with its processor: nobody else can want it, neither a thread that the stop
+    /// still waits for, nor one that works for it.
+    fn has_room(&self, registry: &Registry<T>) -> bool {
+        // Relaxed: under the lock.
+        self.processors > 1
+            && (self.pending.load(Ordering::Relaxed) == 0 || registry.entries.len() <= self.processors)
+    }
+
+    /// From detached to attached, after the end of the stop that is on, and of a suspension. `is_owed`: it is among the
+    /// `owed` already.
     fn step_in<'a>(
         &'a self,
         mut registry: Guard<'a, Registry<T>>,
         record: &Record<T>,
+        mut is_owed: bool,
     ) -> Guard<'a, Registry<T>> {
-        let mut is_owed = false;
         loop {
             if registry.stopper.is_some() {
                 // The next stop waits until this thread has been attached once.
@@ -770,7 +784,7 @@ impl<T> Participant<T> {
         if stepped_in {
             self.coordinator.step_out(&mut registry, &self.record);
         }
-        drop(self.coordinator.step_in(registry, &self.record));
+        drop(self.coordinator.step_in(registry, &self.record, false));
     }
 
     /// Detaches. `false`: it does nothing, because it is not attached, or because this thread must
@@ -846,24 +860,43 @@ impl<T> Participant<T> {
     /// A safepoint: when a stop is on, waits for its end as a detached thread. `false`: it does
     /// nothing, for the reasons that [`detach`](Self::detach) does nothing.
     pub fn park(&self) -> bool {
+        self.park_and(|_| {})
+    }
+
+    /// As [`park`](Self::park). Where this thread would only wait and nobody wants its processor, it does `meanwhile` first: detached,
+    /// and without the lock. That gets a look at whether the stop is still on, and should return soon after it is not.
+    pub(crate) fn park_and(&self, meanwhile: impl FnOnce(&dyn Fn() -> bool)) -> bool {
         if !self.may_leave() {
             return false;
         }
         // A stop that finds this thread attached sets its poll word before it waits.
         if self.poll() & STOP != 0 {
-            self.park_slow();
+            self.park_slow(meanwhile);
         }
         true
     }
 
     #[cold]
-    fn park_slow(&self) {
-        maybe_yield(&self.coordinator.under, Step::Safepoint);
-        let mut registry = self.coordinator.registry.lock();
-        if registry.stopper.is_some() {
-            self.coordinator.step_out(&mut registry, &self.record);
-            drop(self.coordinator.step_in(registry, &self.record));
+    fn park_slow(&self, meanwhile: impl FnOnce(&dyn Fn() -> bool)) {
+        let coordinator = &*self.coordinator;
+        maybe_yield(&coordinator.under, Step::Safepoint);
+        let mut registry = coordinator.registry.lock();
+        if registry.stopper.is_none() {
+            return;
         }
+        coordinator.step_out(&mut registry, &self.record);
+        // Before the lock is let go: while somebody is owed a turn no other stop begins, so this one is the only one that
+        // `meanwhile` can meet.
+        registry.owed += 1;
+        if coordinator.has_room(&registry) {
+            drop(registry);
+            // Relaxed: a hint to come back; the lock decides.
+            meanwhile(&|| coordinator.stop.load(Ordering::Relaxed));
+            registry = coordinator.registry.lock();
+        } else {
+            drop(meanwhile);
+        }
+        drop(coordinator.step_in(registry, &self.record, true));
     }
 
     /// Stops the world: returns when no other thread is attached, and none will be before the

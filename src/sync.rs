@@ -76,7 +76,7 @@ mod plain {
 mod real {
     pub(crate) use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
-    pub(crate) use parking_lot::{Condvar, Mutex, MutexGuard};
+    pub(crate) use parking_lot::{Mutex, MutexGuard};
 
     pub(crate) use std::hint::spin_loop;
     pub(crate) use std::thread::yield_now;

@@ -50,6 +50,8 @@ pub(crate) struct Turn {
 #[derive(Debug, Default)]
 pub(crate) struct State {
     taken: bool,
+    /// Threads that wait for a change. To wake nobody is not free.
+    waiting: usize,
     burial: Option<Burial>,
 }
 
@@ -237,17 +239,21 @@ impl Turn {
     /// wait for it.
     pub(crate) fn wait(&self) {
         let mut state = self.state.lock();
+        state.waiting += 1;
         while state.taken && !state.burial.as_ref().is_some_and(Burial::has_pieces) {
             state = self.change.wait(state);
         }
+        state.waiting -= 1;
     }
 
     /// Waits for a change, for a while: a thread that is only being slowed down may have what the holder's finalizers wait
     /// for.
     pub(crate) fn wait_a_while(&self) {
-        let state = self.state.lock();
+        let mut state = self.state.lock();
         if state.taken {
-            drop(self.change.wait_for(state, Duration::from_millis(5)));
+            state.waiting += 1;
+            (state, _) = self.change.wait_for(state, Duration::from_millis(5));
+            state.waiting -= 1;
         }
     }
 
@@ -265,8 +271,7 @@ impl Turn {
     /// Gives the turn back, and the lock.
     pub(crate) fn let_go(&self, mut state: lock::Guard<'_, State>) {
         state.taken = false;
-        drop(state);
-        self.change.notify_all();
+        self.changed(state);
     }
 
     /// Gives the turn back.
@@ -280,8 +285,14 @@ impl Turn {
         state.burial = Some(burial);
         // Relaxed: who misses it looks again at his next refill.
         self.burying.store(true, Ordering::Relaxed);
-        drop(state);
-        self.change.notify_all();
+        self.changed(state);
+    }
+
+    /// Whether nobody has begun with what lies on the pages of this thread.
+    pub(crate) fn is_untouched(&self, home: ThreadId) -> bool {
+        let state = self.state.lock();
+        let mut piles = state.burial.iter().flat_map(|burial| &burial.piles);
+        piles.any(|pile| pile.is_of(home) && pile.next == 0)
     }
 
     /// Whether something may be left to bury.
@@ -325,8 +336,16 @@ impl Turn {
             burial.task = Task::Tally;
             burial.piles.iter_mut().for_each(|pile| pile.next = 0);
         }
-        drop(state);
         // Who waits for the turn can help.
-        self.change.notify_all();
+        self.changed(state);
+    }
+
+    /// Lets go of the lock, and wakes those who wait for what has changed.
+    fn changed(&self, state: lock::Guard<'_, State>) {
+        let waiting = state.waiting;
+        drop(state);
+        if waiting > 0 {
+            self.change.notify_all();
+        }
     }
 }

@@ -551,11 +551,10 @@ fn collecting_in_parallel() {
         // The pool's threads are running. They are the child's: a fork takes no thread along.
         state.m.try_collect(Collect::young()).expect("the world can be stopped");
     };
-    // Handing work over: a counted cell, and what the pool's queues take. Where memory is short already, it is not done.
+    // Calling the pool: what its queues take. Where memory is short already, it is not done.
     // Of the pool's own threads some may still be starting, and who has to wait for a lock for the first time has a queue made.
     let ends = [
-        "Workers>::run",
-        "Workers>::spawn, in rayon_core",
+        "Workers::call_pool, in rayon_core",
         "?thread_start",
         "?in rayon_core",
         "?in parking_lot_core",
@@ -809,6 +808,7 @@ fn making_heaps_mutators_and_first_objects() {
         "TypeRegistry::index_of",
         "WeakTable",
         "heap::teardown",
+        "Workers::new",
     ];
     refuse_each(false, &ends, |_| {}, make, |made| assert!(made));
 }

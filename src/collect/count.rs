@@ -14,18 +14,20 @@
 use std::borrow::Cow;
 use std::collections::HashMap;
 
+use crate::collect::crew::Seat;
+use crate::collect::portions::{Portions, Share};
 use crate::event::{self, CollectionKind, Phase};
 use crate::fallible::{self, NoMemory};
 use crate::model::ObjectModel;
 use crate::mutator::World;
 use crate::object::{Object, Tracer, prefetch};
 use crate::space::{GRANULE, PAGE_GRANULES, PageKind, Space};
-use crate::sync::{AtomicBool, AtomicU8, AtomicUsize, Mutex, Ordering};
+use crate::sync::{AtomicBool, AtomicU8, Mutex, Ordering};
 use crate::tracked::{self, State};
 
 /// Objects between the request for what an object leads to outside of the heap, and the look at it.
 const AHEAD: usize = 16;
-/// Pages that a worker takes at a time.
+/// Pages that a worker takes at a time, at most.
 const CHUNK: usize = 4;
 
 /// Why a collection cannot go on.
@@ -45,7 +47,7 @@ impl From<NoMemory> for Abandoned {
 #[derive(Debug)]
 pub(crate) struct Scope {
     pub(crate) kind: CollectionKind,
-    pub(crate) pages: Vec<u32>,
+    pages: Portions<u32>,
     /// Of these state bits a candidate has `TRACKED` alone.
     mask: u8,
 }
@@ -66,7 +68,7 @@ impl Scope {
             CollectionKind::Full => tracked::FULL,
             CollectionKind::Young => tracked::YOUNG,
         };
-        Ok(Self { kind, pages, mask })
+        Ok(Self { kind, pages: Portions::new(pages)?, mask })
     }
 
     /// Whether an object in this state is a candidate.
@@ -103,12 +105,24 @@ impl Scope {
 
     /// Upper bound of the number of candidates, for deciding how many workers are worth it.
     pub(crate) fn cells(&self, space: &Space) -> usize {
-        self.pages.iter().map(|&p| space.starts(p as usize).len()).sum()
+        self.pages().iter().map(|&p| space.starts(p as usize).len()).sum()
+    }
+
+    /// The pages.
+    pub(crate) fn pages(&self) -> &[u32] {
+        self.pages.items()
+    }
+
+    /// Has the pages handed out first to the threads that they belong to.
+    pub(crate) fn sort_by_home(&mut self, space: &Space) -> Result<(), NoMemory> {
+        let pages = std::mem::replace(&mut self.pages, Portions::new(Vec::new())?).into_items();
+        self.pages = Portions::by_home(pages, |&page| space.page(page as usize).arena(), |&page| page)?;
+        Ok(())
     }
 
     /// Hands the pages out to workers, a few at a time.
-    pub(crate) fn share(&self) -> Share<'_> {
-        Share { pages: &self.pages, next: AtomicUsize::new(0) }
+    pub(crate) fn share(&self, workers: usize) -> Share<'_, u32> {
+        self.pages.share((self.pages().len() / (4 * workers)).clamp(1, CHUNK))
     }
 }
 
@@ -162,25 +176,6 @@ impl Delay {
             f(self.ring[at % Self::LEN] as usize);
         }
         self.count = 0;
-    }
-}
-
-/// The pages of a scope, being handed out.
-#[derive(Debug)]
-pub(crate) struct Share<'a> {
-    pages: &'a [u32],
-    next: AtomicUsize,
-}
-
-impl<'a> Share<'a> {
-    /// The next few pages; `None`: all are handed out.
-    pub(crate) fn take(&self) -> Option<&'a [u32]> {
-        // Relaxed: only the number must be unique; `Workers::run` orders everything else.
-        let start = self.next.fetch_add(CHUNK, Ordering::Relaxed);
-        if start >= self.pages.len() {
-            return None;
-        }
-        Some(&self.pages[start..(start + CHUNK).min(self.pages.len())])
     }
 }
 
@@ -293,17 +288,17 @@ pub(crate) fn count<M: ObjectModel>(
 ) -> Result<Counts, Abandoned> {
     let _phase = event::phase(Phase::Count);
     let core = world.core();
-    let share = scope.share();
+    let share = scope.share(workers);
     let mut tables = Vec::new();
     // The first worker needs none.
     tables.try_reserve_exact(workers - 1).map_err(NoMemory::from)?;
     let total = Mutex::new((Counts::default(), tables));
     let failed = Mutex::new(None);
     let stop = AtomicBool::new(false);
-    core.workers.run(workers, &|index| {
+    world.share(workers, &|seat| {
         let mut counts = Counts::default();
         let mut private = None;
-        if index > 0 {
+        if seat.index > 0 {
             // Without a table of its own a worker leaves its share to the others.
             let Ok(table) = core.workers.take_table(core.space.counts().len()) else { return };
             private = Some(table);
@@ -311,9 +306,9 @@ pub(crate) fn count<M: ObjectModel>(
         let result = guard_traversal(world, |at| match &mut private {
             // The heap's own table is this worker's now.
             None => exclusively(core.space.counts(), |table| {
-                count_share(world, scope, &share, &stop, table, &mut counts, at)
+                count_share(world, scope, (&share, seat), &stop, table, &mut counts, at)
             }),
-            Some(table) => count_share(world, scope, &share, &stop, table, &mut counts, at),
+            Some(table) => count_share(world, scope, (&share, seat), &stop, table, &mut counts, at),
         });
         let mut total = total.lock();
         total.1.extend(private);
@@ -337,7 +332,7 @@ pub(crate) fn count<M: ObjectModel>(
 fn count_share<M: ObjectModel>(
     world: &World<'_, M>,
     scope: &Scope,
-    share: &Share<'_>,
+    (share, seat): (&Share<'_, u32>, Seat),
     stop: &AtomicBool,
     table: &mut [u8],
     counts: &mut Counts,
@@ -356,7 +351,7 @@ fn count_share<M: ObjectModel>(
     let mut delay = Delay::default();
     let mut candidates: Vec<u32> = Vec::new();
     candidates.try_reserve_exact(PAGE_GRANULES)?;
-    while let Some(pages) = share.take() {
+    while let Some(pages) = share.take(seat) {
         // Relaxed: see where it is set.
         if stop.load(Ordering::Relaxed) {
             return Ok(());
@@ -436,11 +431,11 @@ fn merge_tables<M: ObjectModel>(
     }
     let core = world.core();
     let main = core.space.counts();
-    let share = scope.share();
+    let share = scope.share(workers);
     let spills = Mutex::new(std::mem::take(&mut counts.spills));
-    core.workers.run(workers, &|_| {
+    world.share(workers, &|seat| {
         let mut carries = Spills::default();
-        while let Some(pages) = share.take() {
+        while let Some(pages) = share.take(seat) {
             for &page in pages {
                 if let Some(range) = granules_of(&core.space, page) {
                     for table in &tables {
@@ -457,7 +452,7 @@ fn merge_tables<M: ObjectModel>(
     });
     counts.spills = std::mem::take(&mut *spills.lock());
     for mut table in tables.drain(..) {
-        for &page in &scope.pages {
+        for &page in scope.pages() {
             if let Some(range) = granules_of(&core.space, page) {
                 table[range].fill(0);
             }
@@ -565,11 +560,11 @@ pub(crate) fn roots<M: ObjectModel>(
     for &granule in &counts.immortal {
         marks[granule as usize].store(-1i8 as u8, Ordering::Relaxed);
     }
-    let share = scope.share();
+    let share = scope.share(workers);
     let all = Mutex::new((Roots::default(), Ok(())));
-    core.workers.run(workers, &|_| {
+    world.share(workers, &|seat| {
         let (mut stack, mut overvisited) = (Vec::new(), Vec::new());
-        let told = roots_of_share(space, scope, &share, &mut stack, &mut overvisited);
+        let told = roots_of_share(space, scope, (&share, seat), &mut stack, &mut overvisited);
         let (all, result) = &mut *all.lock();
         let added = if stack.is_empty() { Ok(()) } else { fallible::push(&mut all.stacks, stack) };
         let noted = fallible::append(&mut all.overvisited, &mut overvisited);
@@ -589,12 +584,12 @@ pub(crate) fn roots<M: ObjectModel>(
 fn roots_of_share(
     space: &Space,
     scope: &Scope,
-    share: &Share<'_>,
+    (share, seat): (&Share<'_, u32>, Seat),
     stack: &mut Vec<u32>,
     overvisited: &mut Vec<u32>,
 ) -> Result<(), NoMemory> {
     let (states, marks) = (space.states(), space.counts());
-    while let Some(pages) = share.take() {
+    while let Some(pages) = share.take(seat) {
         for &page in pages {
             let Some(range) = granules_of(space, page) else { continue };
             let first = range.start;

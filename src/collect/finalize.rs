@@ -1,17 +1,19 @@
 //! Steps 6b, 8 and 9: taking hold of the unreachable, running user code on it, and looking again.
 
 use std::collections::{HashMap, HashSet};
+use std::ops::Range;
 
 use crate::collect::count::{Abandoned, guard_traversal, object_at};
+use crate::collect::portions::Portions;
 use crate::event::{self, During, Phase};
 use crate::fallible::{self, NoMemory};
 use crate::model::{Found, ModelMutator, ObjectModel, Verdict};
-use crate::mutator::World;
+use crate::mutator::{Core, World};
 use crate::object::{Object, Tracer};
 use crate::safepoint::ThreadId;
 use crate::space::Space;
 use crate::stress::{Step, maybe_yield};
-use crate::sync::Ordering;
+use crate::sync::{Mutex, Ordering};
 use crate::tracked;
 
 /// Which threads go on after the stop and can bury what lies on their pages; all else is the collecting thread's.
@@ -117,35 +119,12 @@ pub(crate) fn claim<M: ObjectModel>(
     world: &World<'_, M>,
     found: Vec<Object>,
     homes: Homes,
+    workers: usize,
 ) -> Unreachable<M> {
     let _phase = event::phase(Phase::Claim);
     let core = world.core();
-    let (mut runs_code, mut weak) = (false, Vec::new());
-    let mut looked = Ok(());
-    let mut look = |object: Object| {
-        // SAFETY: rule W: a candidate is alive, and the world is stopped.
-        unsafe {
-            let state = core.state(object.address()).get();
-            runs_code |= state & tracked::FINALIZED == 0 && core.model.has_finalizer(object);
-            if core.model.has_weak(object) {
-                looked = looked.and(fallible::push(&mut weak, object));
-            }
-        }
-    };
     let has_legacy = core.model.has_legacy();
-    for &object in &found {
-        maybe_yield(&core.under, Step::Hold);
-        // SAFETY: rule W: a candidate is alive, and the world is stopped.
-        unsafe {
-            let holder = if homes.is_empty() { None } else { homes.of(object, &core.space) };
-            core.model.hold(object, holder.unwrap_or(world.requester()));
-            // Alone: whoever else changes states is attached, hence parked.
-            core.state(object.address()).change_alone(tracked::UNREACHABLE, 0);
-        }
-        if !has_legacy {
-            look(object);
-        }
-    }
+    let mut looks = hold_all(world, &found, &homes, if has_legacy { 1 } else { workers });
     let (mut objects, mut left_out, mut doubt) = (found, Exempt::default(), None);
     if has_legacy {
         // First, so that what leaves the set is like any object outside for the rest.
@@ -156,8 +135,10 @@ pub(crate) fn claim<M: ObjectModel>(
                 doubt = Some(abandoned);
             }
         }
-        objects.iter().copied().for_each(&mut look);
+        looks = Looks::default();
+        objects.iter().for_each(|&object| looks.look(object, core));
     }
+    let Looks { mut runs_code, mut weak, looked } = looks;
     // SAFETY: rules R and W: held, and the world is stopped.
     let due = weak.iter().map(|&object| unsafe { core.model.callbacks(object) }).sum();
     let mut callbacks = Vec::new();
@@ -192,6 +173,94 @@ pub(crate) fn claim<M: ObjectModel>(
         }
     }
     set
+}
+
+/// What one look at each claimed object has shown.
+struct Looks {
+    runs_code: bool,
+    /// Those with weak references.
+    weak: Vec<Object>,
+    looked: Result<(), NoMemory>,
+}
+
+impl Default for Looks {
+    fn default() -> Self {
+        Self { runs_code: false, weak: Vec::new(), looked: Ok(()) }
+    }
+}
+
+impl Looks {
+    fn look<M: ObjectModel>(&mut self, object: Object, core: &Core<M>) {
+        // SAFETY: rule W: a candidate is alive, and the world is stopped.
+        unsafe {
+            let state = core.state(object.address()).get();
+            self.runs_code |= state & tracked::FINALIZED == 0 && core.model.has_finalizer(object);
+            if core.model.has_weak(object) {
+                self.looked = self.looked.and(fallible::push(&mut self.weak, object));
+            }
+        }
+    }
+
+    /// Takes the objects, each for the thread that is to bury it.
+    fn hold<M: ObjectModel>(&mut self, world: &World<'_, M>, objects: &[Object], homes: &Homes) {
+        let core = world.core();
+        for &object in objects {
+            maybe_yield(&core.under, Step::Hold);
+            // SAFETY: rule W: a candidate is alive, and the world is stopped.
+            unsafe {
+                let holder = if homes.is_empty() { None } else { homes.of(object, &core.space) };
+                core.model.hold(object, holder.unwrap_or(world.requester()));
+                // Alone: whoever else changes states is attached, hence parked, or works on other objects here.
+                core.state(object.address()).change_alone(tracked::UNREACHABLE, 0);
+            }
+            self.look(object, core);
+        }
+    }
+
+    fn add(&mut self, mut other: Self) {
+        self.runs_code |= other.runs_code;
+        let added = fallible::append(&mut self.weak, &mut other.weak);
+        self.looked = self.looked.and(other.looked).and(added);
+    }
+}
+
+/// Holds all of `found`, page by page: each worker first what lies on its own pages, and is in its caches. Without memory to write
+/// down what is whose, this thread does it alone.
+fn hold_all<M: ObjectModel>(world: &World<'_, M>, found: &[Object], homes: &Homes, workers: usize) -> Looks {
+    let space = &world.core().space;
+    let mut looks = Looks::default();
+    let pages = if workers > 1 { pages_of(found, space) } else { Err(NoMemory) };
+    let Ok(pages) = pages else {
+        looks.hold(world, found, homes);
+        return looks;
+    };
+    let share = pages.share(1);
+    let all = Mutex::new(Looks::default());
+    world.share(workers, &|seat| {
+        let mut mine = Looks::default();
+        while let Some(pages) = share.take(seat) {
+            for range in pages {
+                mine.hold(world, &found[range.clone()], homes);
+            }
+        }
+        all.lock().add(mine);
+    });
+    std::mem::swap(&mut looks, &mut all.lock());
+    // In the order of memory, whoever has found what.
+    looks.weak.sort_unstable();
+    looks
+}
+
+/// Ranges of `found`, which goes up, each on a page of its own.
+fn pages_of(found: &[Object], space: &Space) -> Result<Portions<Range<usize>>, NoMemory> {
+    let page = |object: Object| space.page_index(object.address());
+    let mut ranges = Vec::new();
+    for part in found.chunk_by(|&one, &next| page(one) == page(next)) {
+        let start = ranges.last().map_or(0, |range: &Range<usize>| range.end);
+        fallible::push(&mut ranges, start..start + part.len())?;
+    }
+    let home = |range: &Range<usize>| space.page(page(found[range.start])).arena();
+    Portions::by_home(ranges, home, |range| range.start)
 }
 
 /// Tells the objects with legacy finalizers, and all that they reach in the set, from the rest. A field that cannot be

@@ -18,9 +18,11 @@
 use crossbeam_utils::CachePadded;
 
 use crate::collect::count::{
-    Abandoned, Counts, Delay, LANES, Roots, Scope, Share, exclusively, granules_of, guard_traversal, is_far,
+    Abandoned, Counts, Delay, LANES, Roots, Scope, exclusively, granules_of, guard_traversal, is_far,
     object_at,
 };
+use crate::collect::crew::Seat;
+use crate::collect::portions::Share;
 use crate::event::{self, CollectionKind, Phase};
 use crate::fallible::{self, NoMemory};
 use crate::model::ObjectModel;
@@ -473,7 +475,7 @@ fn drive<M: ObjectModel, C: Claims>(
     }
     let failed = Mutex::new(None);
     let met = Mutex::new(Met::default());
-    world.core().workers.run(workers, &|_| {
+    world.share(workers, &|_| {
         pool.joined.fetch_add(1, Ordering::Relaxed);
         let result = guard_traversal(world, |at| {
             let mut marker = marker(world, claims, Vec::new());
@@ -538,15 +540,18 @@ pub(crate) fn sweep<M: ObjectModel>(
     let _phase = event::phase(Phase::Sweep);
     let core = world.core();
     let space = &core.space;
-    let share = scope.share();
+    let share = scope.share(workers);
     let all = Mutex::new((Vec::new(), Ok(())));
     let _table = core.turn.table();
-    core.workers.run(workers, &|_| {
+    world.share(workers, &|seat| {
         let mut run = Vec::new();
-        let swept = sweep_share(space, scope, &share, &mut run);
-        let (runs, result) = &mut *all.lock();
-        let added = if run.is_empty() { Ok(()) } else { fallible::push(runs, run) };
-        *result = result.and(swept).and(added);
+        let keep = |run: &mut Vec<Object>| {
+            if run.is_empty() { Ok(()) } else { fallible::push(&mut all.lock().0, std::mem::take(run)) }
+        };
+        let swept = sweep_share(space, scope, (&share, seat), &mut run, keep);
+        let kept = keep(&mut run);
+        let result = &mut all.lock().1;
+        *result = result.and(swept).and(kept);
     });
     // Cells that wait in magazines will be handed out without a word: their pages stay young.
     world.arenas(|arena| {
@@ -559,21 +564,27 @@ pub(crate) fn sweep<M: ObjectModel>(
     let swept = result.and_then(|()| merge_runs(&mut runs));
     if swept.is_err() {
         // What is new and was not reached is to be looked at again.
-        scope.pages.iter().for_each(|&page| space.page(page as usize).young.store(1, Ordering::Relaxed));
+        scope.pages().iter().for_each(|&page| space.page(page as usize).young.store(1, Ordering::Relaxed));
     }
     swept
 }
 
-/// One worker's part of the sweep. What it finds goes up, as its pages do.
+/// One worker's part of the sweep. What it finds goes up, as its pages do; where these begin anew, a run is complete.
 fn sweep_share(
     space: &Space,
     scope: &Scope,
-    share: &Share<'_>,
+    (share, seat): (&Share<'_, u32>, Seat),
     unreachable: &mut Vec<Object>,
+    complete: impl Fn(&mut Vec<Object>) -> Result<(), NoMemory>,
 ) -> Result<(), NoMemory> {
     let (states, marks) = (space.states(), space.counts());
-    while let Some(pages) = share.take() {
+    let mut last = 0;
+    while let Some(pages) = share.take(seat) {
         for &page in pages {
+            if page < last {
+                complete(unreachable)?;
+            }
+            last = page;
             // Relaxed: in a stop.
             space.page(page as usize).young.store(0, Ordering::Relaxed);
             let Some(range) = granules_of(space, page) else { continue };

@@ -40,8 +40,10 @@
 
 pub(crate) mod clear;
 pub(crate) mod count;
+pub(crate) mod crew;
 pub(crate) mod finalize;
 pub(crate) mod mark;
+pub(crate) mod portions;
 pub(crate) mod verify;
 pub(crate) mod workers;
 
@@ -366,8 +368,12 @@ fn find<M: ObjectModel>(
     let core = world.core();
     merge(world, dead)?;
     verify::stressed(world, "before a collection");
-    let scope = Scope::new(&core.space, report.kind)?;
-    let workers = if scope.cells(&core.space) < core.serial_below { 1 } else { core.workers.size() };
+    let mut scope = Scope::new(&core.space, report.kind)?;
+    let cells = scope.cells(&core.space);
+    let workers = core.workers.worth(cells, core.serial_below);
+    if workers > 1 && cells < core.serial_below {
+        scope.sort_by_home(&core.space)?;
+    }
     report.workers = workers;
     let result = mark::premark(world, &scope, workers);
     let result = result.and_then(|()| count::count(world, &scope, workers)).and_then(|mut counts| {
@@ -385,7 +391,7 @@ fn find<M: ObjectModel>(
     let result = result.and_then(|()| Ok(mark::sweep(world, &scope, workers)?));
     let found = result.inspect_err(|_| {
         let _table = core.turn.table();
-        count::wipe(&core.space, &scope.pages);
+        count::wipe(&core.space, scope.pages());
     })?;
     report.unreachable = found.len();
     match report.kind {
@@ -394,7 +400,7 @@ fn find<M: ObjectModel>(
     }
     // What makes less than a piece is not worth the sharing.
     let homes = if shared && found.len() > PIECE { Homes::of_parked(world) } else { Homes::default() };
-    let unreachable = finalize::claim(world, found, homes);
+    let unreachable = finalize::claim(world, found, homes, workers);
     verify::stressed(world, "in a collection");
     Ok(unreachable)
 }

@@ -1,21 +1,33 @@
-//! Floor 1: a leaf that uses floor 0 alone (`sync`, `event`): the heap's own marking threads.
+//! Floor 3: who works on a collection beside the thread that has stopped the world.
 //!
-//! The pool is a rayon pool of this heap alone, started at its first use. Work is handed over by
-//! `spawn` and awaited on a condition variable, never by `install`: called from a worker of another
-//! pool, `install` would run that pool's strangers' jobs inside the pause.
+//! Work is shared through the [crew](super::crew). Mutators that are parked for the stop come by themselves. For more, the heap has a
+//! rayon pool of its own, started at its first use. It is asked by `spawn`, never by `install`: called from a
+//! worker of another pool, `install` would run that pool's strangers' jobs inside the pause.
 //!
-//! A job that the pool has not begun when the caller is done with its own share is withdrawn, so a
+//! Who has not come when the caller is done with its own share is not waited for, so a
 //! busy machine delays nobody: the caller alone can always finish everything.
 
 use std::fmt;
+use std::sync::Arc;
 
+use crate::collect::crew::{Crew, Job, Seat};
+#[cfg(not(all(test, loom)))]
+use crate::event;
 use crate::fallible::{self, NoMemory};
 use crate::sync::Mutex;
+
+/// More than asking the pool takes, and than starting it does, stacks aside.
+#[cfg(not(all(test, loom)))]
+const HEADROOM: usize = 256 << 10;
+
+/// Objects from which on it is worth while to share the work with threads that need not be woken.
+const SHARED_FROM: usize = 512;
 
 /// The marking threads of one heap.
 pub(crate) struct Workers {
     /// Threads that work on a collection at most, the collecting one included.
     size: usize,
+    crew: Arc<Crew>,
     pool: Mutex<Pool>,
     /// Counting tables that collections have used, all zero, kept because fresh memory faults.
     tables: Mutex<Vec<Vec<u8>>>,
@@ -38,12 +50,17 @@ impl fmt::Debug for Workers {
 impl Workers {
     /// `size` threads, the collecting one included; none is started yet.
     pub(crate) fn new(size: usize) -> Self {
-        Self { size: size.max(1), pool: Mutex::new(Pool::NotStarted), tables: Mutex::new(Vec::new()) }
+        Self {
+            size: size.max(1),
+            crew: Arc::new(Crew::new()),
+            pool: Mutex::new(Pool::NotStarted),
+            tables: Mutex::new(Vec::new()),
+        }
     }
 
-    /// Threads that work on a collection at most.
-    pub(crate) fn size(&self) -> usize {
-        self.size
+    /// Where parked threads wait for work.
+    pub(crate) fn crew(&self) -> &Crew {
+        &self.crew
     }
 
     /// A table of at least `len` zeroes.
@@ -59,135 +76,71 @@ impl Workers {
         let _ = fallible::push(&mut self.tables.lock(), table);
     }
 
-    /// In a forked child: the pool's threads do not exist here. A new pool is started when one is needed.
-    pub(crate) fn forget_pool(&self) {
+    /// In a forked child: neither the pool's threads nor the parked ones exist here. A new pool is started when one is needed.
+    pub(crate) fn forget_others(&self) {
+        self.crew.forget_hands();
         std::mem::forget(std::mem::replace(&mut *self.pool.lock(), Pool::NotStarted));
     }
 }
 
-#[cfg(not(all(test, loom)))]
-mod run {
-    use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-    use std::sync::Arc;
-
-    use super::{Pool, Workers};
-    use crate::event;
-    use crate::fallible;
-    use crate::sync::{Condvar, Mutex};
-
-    type Job<'a> = dyn Fn(usize) + Sync + 'a;
-
-    /// More than handing over the work of one step takes, and than starting the pool does, stacks aside.
-    const HEADROOM: usize = 256 << 10;
-
-    /// One call of [`Workers::run`].
-    struct Call {
-        /// The caller's closure, its lifetime erased: see the safety comment at its use.
-        job: *const Job<'static>,
-        state: Mutex<CallState>,
-        finished: Condvar,
-    }
-
-    struct CallState {
-        /// The caller is done: whoever has not begun must not.
-        closed: bool,
-        running: usize,
-        panic: Option<Box<dyn std::any::Any + Send>>,
-    }
-
-    // SAFETY: rule V: the job is `Sync`, and is called only while `Workers::run` waits (see there).
-    unsafe impl Send for Call {}
-    // SAFETY: as above.
-    unsafe impl Sync for Call {}
-
-    impl Call {
-        fn work(&self, index: usize) {
-            {
-                let mut state = self.state.lock();
-                if state.closed {
-                    return;
-                }
-                state.running += 1;
-            }
-            // SAFETY: rule V: `running` was raised before `closed` was set, so `Workers::run`, which owns the
-            // closure, returns only after it is lowered below.
-            let job = unsafe { &*self.job };
-            let result = catch_unwind(AssertUnwindSafe(|| job(index)));
-            let mut state = self.state.lock();
-            state.running -= 1;
-            if let Err(payload) = result {
-                state.panic.get_or_insert(payload);
-            }
-            if state.running == 0 {
-                self.finished.notify_all();
-            }
-        }
-    }
-
-    impl Workers {
-        /// Calls `job(0)` on this thread and, as far as the pool gets to it in time, `job(1)` to
-        /// `job(n - 1)` on others. The work is shared inside `job`: any of the calls can do all of it.
-        /// Returns when all calls that began have returned; passes a panic on.
-        pub(crate) fn run(&self, n: usize, job: &Job<'_>) {
-            let n = n.min(self.size);
-            // What follows asks for memory in ways that cannot be refused. Where there is hardly any left, this thread does
-            // without the others.
-            if n <= 1 || !fallible::seems_to_have(HEADROOM) {
-                return job(0);
-            }
-            let call = Arc::new(Call {
-                // SAFETY: rule V: only the lifetime changes; `work` dereferences it only while this frame waits.
-                job: unsafe { std::mem::transmute::<*const Job<'_>, *const Job<'static>>(job) },
-                state: Mutex::new(CallState { closed: false, running: 0, panic: None }),
-                finished: Condvar::new(),
-            });
-            self.spawn(n, &call);
-            let mine = catch_unwind(AssertUnwindSafe(|| job(0)));
-            let mut state = call.state.lock();
-            state.closed = true;
-            while state.running > 0 {
-                call.finished.wait(&mut state);
-            }
-            let theirs = state.panic.take();
-            drop(state);
-            if let Err(payload) = mine {
-                resume_unwind(payload);
-            }
-            if let Some(payload) = theirs {
-                resume_unwind(payload);
-            }
-        }
-
-        fn spawn(&self, n: usize, call: &Arc<Call>) {
-            let mut pool = self.pool.lock();
-            if matches!(*pool, Pool::NotStarted) {
-                let built = rayon::ThreadPoolBuilder::new()
-                    .num_threads(self.size - 1)
-                    .thread_name(|i| format!("gc-mark-{}", i + 1))
-                    .build();
-                *pool = match built {
-                    Ok(built) => Pool::Running(built),
-                    Err(error) => {
-                        event::no_pool(&error.to_string());
-                        Pool::Unavailable
-                    }
-                };
-            }
-            if let Pool::Running(pool) = &*pool {
-                for index in 1..n {
-                    let call = Arc::clone(call);
-                    pool.spawn(move || call.work(index));
-                }
-            }
-        }
-    }
-}
-
-#[cfg(all(test, loom))]
 impl Workers {
-    /// loom has no pool: the serial driver of the same functions.
-    pub(crate) fn run(&self, _: usize, job: &(dyn Fn(usize) + Sync)) {
-        job(0);
+    /// Calls the job on this thread, whose arena is `home`, and, as far as they come in time, on `n - 1` others: mutators that are
+    /// parked, then the pool's threads. The work is shared inside `job`: any of the calls can do all of it.
+    /// Returns when all calls that began have returned; passes a panic on.
+    pub(crate) fn run(&self, n: usize, home: u32, job: &Job<'_>) {
+        let n = n.min(self.size);
+        if n <= 1 {
+            return job(Seat { index: 0, home });
+        }
+        let missing = (n - 1).saturating_sub(self.crew.hands());
+        self.crew.share(n, home, job, || self.call_pool(missing));
+    }
+
+    /// How many threads are worth it for so many objects, of which one alone would look at less than `serial_below`: more are
+    /// only called for when they need not be woken.
+    pub(crate) fn worth(&self, objects: usize, serial_below: usize) -> usize {
+        if objects >= serial_below {
+            self.size
+        } else if objects >= serial_below.min(SHARED_FROM) {
+            self.size.min(1 + self.crew.hands())
+        } else {
+            1
+        }
+    }
+
+    /// loom has no pool.
+    #[cfg(all(test, loom))]
+    fn call_pool(&self, _: usize) {}
+
+    /// Asks the pool for `n` threads.
+    #[cfg(not(all(test, loom)))]
+    fn call_pool(&self, n: usize) {
+        // What follows asks for memory in ways that cannot be refused. Where there is hardly any left, the others have to do without.
+        if n == 0 || !fallible::seems_to_have(HEADROOM) {
+            return;
+        }
+        let mut pool = self.pool.lock();
+        if matches!(*pool, Pool::NotStarted) {
+            let built = rayon::ThreadPoolBuilder::new()
+                .num_threads(self.size - 1)
+                .thread_name(|i| format!("gc-mark-{}", i + 1))
+                .build();
+            *pool = match built {
+                Ok(built) => Pool::Running(built),
+                Err(error) => {
+                    event::no_pool(&error.to_string());
+                    Pool::Unavailable
+                }
+            };
+        }
+        if let Pool::Running(pool) = &*pool {
+            for _ in 0..n {
+                let crew = Arc::clone(&self.crew);
+                pool.spawn(move || {
+                    crew.join(0);
+                });
+            }
+        }
     }
 }
 
@@ -202,7 +155,7 @@ mod tests {
         for _ in 0..200 {
             let next = AtomicUsize::new(0);
             let sum = AtomicUsize::new(0);
-            workers.run(4, &|_| {
+            workers.run(4, 1, &|_| {
                 loop {
                     let i = next.fetch_add(1, Ordering::Relaxed);
                     if i >= 100 {
@@ -219,10 +172,10 @@ mod tests {
     fn a_panic_in_any_share_comes_back() {
         let workers = Workers::new(2);
         let caught = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-            workers.run(2, &|i| assert_ne!(i, 0, "share zero fails"));
+            workers.run(2, 1, &|seat| assert_ne!(seat.index, 0, "share zero fails"));
         }));
         assert!(caught.is_err());
-        workers.run(2, &|_| {});
+        workers.run(2, 1, &|_| {});
     }
 
     #[test]

@@ -1,0 +1,118 @@
+//! Jobs of a collection, and the parked threads that come to work on them.
+//!
+//! | transition | model |
+//! |---|---|
+//! | no job → open → closing → no job, a thread joining at any moment | [`loom_a_job_is_called_only_while_it_is_shared`] |
+//! | the same, the thread joining again and again while two jobs are shared | [`loom_who_comes_late_works_on_the_job_that_is_open`] |
+//! | parked → meanwhile → at the gate, while one stop ends and the next is wanted | [`loom_what_is_done_meanwhile_meets_one_stop`] |
+
+use std::sync::Arc;
+
+use loom::cell::UnsafeCell;
+use loom::sync::Mutex;
+use loom::thread;
+
+use super::Model;
+use crate::collect::crew::Crew;
+use crate::safepoint::Coordinator;
+
+/// What a job does: each of its threads writes into a place of its own.
+struct Places([UnsafeCell<usize>; 2]);
+
+// SAFETY: loom checks each access.
+unsafe impl Sync for Places {}
+// SAFETY: as above.
+unsafe impl Send for Places {}
+
+impl Places {
+    fn new() -> Self {
+        Self([(); 2].map(|()| UnsafeCell::new(0)))
+    }
+
+    fn write(&self, index: usize, value: usize) {
+        // SAFETY: loom checks that nobody else is there.
+        self.0[index].with_mut(|place| unsafe { *place += value });
+    }
+
+    fn read(&self, index: usize) -> usize {
+        // SAFETY: as above.
+        self.0[index].with(|place| unsafe { *place })
+    }
+}
+
+/// The closure and what it borrows are gone when `share` has returned, and what the others have written is there.
+#[test]
+fn loom_a_job_is_called_only_while_it_is_shared() {
+    Model::new().check(|| {
+        let crew = Arc::new(Crew::new());
+        let other = {
+            let crew = Arc::clone(&crew);
+            thread::spawn(move || crew.join(7))
+        };
+        // On this frame, and destroyed before the other thread is awaited: loom sees a use after that.
+        let places = Places::new();
+        crew.share(
+            2,
+            3,
+            &|seat| {
+                assert_eq!(seat.home, if seat.index == 0 { 3 } else { 7 });
+                places.write(seat.index, 1);
+            },
+            || (),
+        );
+        assert_eq!(places.read(0), 1);
+        let joined = places.read(1);
+        drop(places);
+        assert_eq!(other.join().unwrap(), joined == 1);
+    });
+}
+
+/// A thread that looks twice may work on either job, on both, or twice on none; never on one that is over.
+#[test]
+fn loom_who_comes_late_works_on_the_job_that_is_open() {
+    Model::new().check(|| {
+        let crew = Arc::new(Crew::new());
+        let other = {
+            let crew = Arc::clone(&crew);
+            thread::spawn(move || usize::from(crew.join(0)) + usize::from(crew.join(0)))
+        };
+        let mut came = 0;
+        for job in 1..=2 {
+            let places = Places::new();
+            crew.share(2, 0, &|seat| places.write(seat.index, job), || ());
+            assert_eq!(places.read(0), job);
+            came += places.read(1) / job;
+        }
+        assert_eq!(other.join().unwrap(), came);
+    });
+}
+
+/// What a parked thread does meanwhile begins and ends in the stop that it is parked for.
+#[test]
+fn loom_what_is_done_meanwhile_meets_one_stop() {
+    Model::new().at_least(6).at_most(6).check(|| {
+        let coordinator = Coordinator::<()>::new();
+        let stops = Arc::new(Mutex::new(0)); // which is complete
+        let other = {
+            let (coordinator, stops) = (Arc::clone(&coordinator), Arc::clone(&stops));
+            thread::spawn(move || {
+                let me = coordinator.register(());
+                me.attach().unwrap();
+                me.park_and(|_| {
+                    let seen = [(); 2].map(|()| *stops.lock().unwrap());
+                    assert_ne!(seen, [1, 2], "another stop");
+                });
+            })
+        };
+        let me = coordinator.register(());
+        me.attach().unwrap();
+        for stop in 1..=2 {
+            let world = me.stop().unwrap();
+            *stops.lock().unwrap() = stop;
+            *stops.lock().unwrap() = 0;
+            drop(world);
+        }
+        drop(me);
+        other.join().unwrap();
+    });
+}

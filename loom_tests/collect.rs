@@ -460,7 +460,7 @@ fn loom_allocation_meets_a_promotion() {
     };
     race(make, [allocator, promote], |m, objects, _| {
         promote(m, objects);
-        // The first roles are run by either thread, so the cell may be in use by now, and the page young for that.
+        // Either thread runs either role, so that free cell may be in use by now; then this one makes its page young itself.
         let cycle = new_cycle(m, false);
         m.model().drop_ref(cycle, m);
         assert_eq!(collect_young(m, objects), 1);
@@ -479,7 +479,9 @@ fn loom_late_tracking_meets_a_promotion() {
     };
     let make = |m: &mut Mutator| {
         let objects = [new(m, false), new(m, false)];
-        objects.iter().for_each(|&object| drop(set(m, object, Some(m.model().add_ref(object)))));
+        for object in objects {
+            set(m, object, Some(m.model().add_ref(object)));
+        }
         assert_eq!(collect(m, objects), 0);
         objects
     };

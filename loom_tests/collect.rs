@@ -17,6 +17,7 @@
 //! | finalizers; recheck: one comes back, alone, or with what it reaches | `resurrection_meets_a_taker`, `resurrection_keeps_what_it_reaches` |
 //! | young against full | `young_meets_full` |
 //! | ageing; pages that are young again, by a tracked object, a new one, a freed cell | `late_tracking_meets_a_young_collection`, `allocation_makes_a_page_young`, `a_freed_cell_makes_a_page_young` |
+//! | a promotion: pages with cells in magazines stay young, late tracking makes young again, what is old is left to a full collection | `allocation_meets_a_promotion`, `late_tracking_meets_a_promotion` |
 //! | a mutator is born, and ends | `collection_meets_a_birth_and_an_end` |
 //! | the trigger flag: raised by a refill, taken at a safepoint | `the_heap_collects_by_itself` |
 //! | a burial: left, its pieces taken by their owners, by who wants the turn | `the_heap_collects_by_itself`, `a_burial_is_finished_by_who_wants_the_turn`, `what_is_left_to_bury_is_buried_once`, `turn::a_burial_ends_once_and_the_turn_comes_free` |
@@ -434,6 +435,63 @@ fn loom_allocation_makes_a_page_young() {
         [object, m.model().add_ref(object)]
     };
     race(make, [allocator, collect_young], end_young);
+}
+
+/// What is new becomes old without a look.
+fn promote(m: &mut Mutator, _: [Object; 2]) -> usize {
+    crate::collect::promote_now(m).unwrap();
+    0
+}
+
+/// A thread makes garbage while another promotes: a full collection finds it. And what is made after that, on a page with
+/// a free cell in a magazine, is young.
+#[test]
+fn loom_allocation_meets_a_promotion() {
+    let allocator: Role = |m, _| {
+        let cycle = new_cycle(m, false);
+        m.safepoint();
+        m.model().drop_ref(cycle, m);
+        0
+    };
+    let make = |m: &mut Mutator| {
+        // One: the other free cell of the refill waits in the magazine.
+        let object = new(m, false);
+        [object, m.model().add_ref(object)]
+    };
+    race(make, [allocator, promote], |m, objects, _| {
+        promote(m, objects);
+        // Either thread runs either role, so that free cell may be in use by now; then this one makes its page young itself.
+        let cycle = new_cycle(m, false);
+        m.model().drop_ref(cycle, m);
+        assert_eq!(collect_young(m, objects), 1);
+        assert_eq!(collect(m, objects), 1);
+        objects.iter().for_each(|&object| m.model().drop_ref(object, m));
+    });
+}
+
+/// An old object is tracked anew while another thread promotes: it is young, or old, and found in either case.
+#[test]
+fn loom_late_tracking_meets_a_promotion() {
+    let tracker: Role = |m, [object, _]| {
+        // SAFETY: alive, and of this heap.
+        unsafe { assert!(m.untrack(object) && m.track(object)) };
+        0
+    };
+    let make = |m: &mut Mutator| {
+        let objects = [new(m, false), new(m, false)];
+        for object in objects {
+            set(m, object, Some(m.model().add_ref(object)));
+        }
+        assert_eq!(collect(m, objects), 0);
+        objects
+    };
+    race(make, [tracker, promote], |m, objects, _| {
+        objects.iter().for_each(|&object| m.model().drop_ref(object, m));
+        // The second one is old, whatever happened.
+        let young = collect_young(m, objects);
+        assert!(young <= 1);
+        assert_eq!(young + collect(m, objects), 2);
+    });
 }
 
 /// The same, in a cell that has just become free there.

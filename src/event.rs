@@ -18,7 +18,7 @@ use crate::sync::Mutex;
 /// What is looked at in a collection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum CollectionKind {
-    /// Only objects that were allocated, or tracked, since the last collection.
+    /// Only objects that were allocated, or tracked, since the last collection, or [promotion](crate::HeapStats::promotions).
     Young,
     /// Every tracked object that is not frozen.
     Full,
@@ -355,6 +355,21 @@ pub(crate) fn collection(kind: CollectionKind, heap: &str) -> Span {
         unreachable = tracing::field::Empty,
         collected = tracing::field::Empty,
     )
+}
+
+/// The span of a promotion: open from before the stop to after it.
+pub(crate) fn promotion(heap: &str) -> tracing::span::EnteredSpan {
+    tracing::debug_span!(target: "standstill", "promotion", heap).entered()
+}
+
+/// What was new is old, without having been looked at.
+pub(crate) fn promoted(objects: usize, stopped: Duration) {
+    tracing::debug!(
+        target: "standstill",
+        objects,
+        stopped_us = stopped.as_micros() as u64,
+        "promoted"
+    );
 }
 
 /// The end of a collection, with its facts.

@@ -269,6 +269,7 @@ impl<M: ObjectModel> ModelHeap<M> {
             // Relaxed: figures.
             collections: core.totals.collections.load(Ordering::Relaxed),
             young_collections: core.totals.young.load(Ordering::Relaxed),
+            promotions: core.totals.promotions.load(Ordering::Relaxed),
             collected: core.totals.collected.load(Ordering::Relaxed),
             stops: coordinator.stops,
             time_to_stop_max: coordinator.max_time_to_stop,
@@ -315,15 +316,16 @@ impl<M: ObjectModel> ModelMutator<M> {
             if self.core().turn.is_burying() {
                 self.bury_a_piece();
             }
-            let what = match self.core().pace.due() {
-                _ if stressed => Some(Collect::full()),
+            // A stop that fails is told to those who ask for a collection; here nobody did.
+            let result = match self.core().pace.due() {
+                _ if stressed => Some(collect::by_itself(self, Collect::full())),
                 Due::Nothing => None,
-                Due::Young => Some(Collect::young()),
-                Due::Full => Some(Collect::full()),
+                // Where room is short, all garbage that there is counts.
+                Due::Promotion if !self.core().space.is_tight() => Some(collect::promote(self)),
+                Due::Promotion | Due::Young => Some(collect::by_itself(self, Collect::young())),
+                Due::Full => Some(collect::by_itself(self, Collect::full())),
             };
-            if let Some(what) = what {
-                // A stop that fails is told to those who ask for a collection; here nobody did.
-                let result = collect::by_itself(self, what);
+            if let Some(result) = result {
                 // The last one is not over. Far ahead of it, this thread helps with what has been found, whosever it is, or lets
                 // those who work on it keep up.
                 if matches!(result, Err(CollectError::Busy))
@@ -397,6 +399,9 @@ pub struct HeapStats {
     pub collections: usize,
     /// How many of them were young ones.
     pub young_collections: usize,
+    /// How often what was new was taken for old, where a young collection would have found next to nothing. No collections: nothing was
+    /// looked at, and nobody called back. See [`Pacing::young_objects`].
+    pub promotions: usize,
     /// Objects that collections destroyed so far. Objects that died by count are not among them.
     pub collected: usize,
     /// Stops so far, for collections and otherwise.
@@ -797,7 +802,7 @@ impl Mutator {
         self.try_collect(Collect::full()).unwrap_or_else(|error| panic!("{error}"))
     }
 
-    /// Collects among what is new since the last collection.
+    /// Collects among what is new since the last collection, or [promotion](HeapStats::promotions).
     ///
     /// # Panics
     ///

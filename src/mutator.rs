@@ -200,12 +200,18 @@ pub(crate) struct ArenaIds {
 pub(crate) struct Totals {
     pub(crate) collections: AtomicUsize,
     pub(crate) young: AtomicUsize,
+    pub(crate) promotions: AtomicUsize,
     pub(crate) collected: AtomicUsize,
 }
 
 impl Default for Totals {
     fn default() -> Self {
-        Self { collections: AtomicUsize::new(0), young: AtomicUsize::new(0), collected: AtomicUsize::new(0) }
+        Self {
+            collections: AtomicUsize::new(0),
+            young: AtomicUsize::new(0),
+            promotions: AtomicUsize::new(0),
+            collected: AtomicUsize::new(0),
+        }
     }
 }
 

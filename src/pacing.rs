@@ -11,7 +11,29 @@
 //! A young collection that frees little doubles the young threshold (up to a share of the old set,
 //! where its cost stays below that of the full collections to come); one that frees much halves it.
 //!
-//! [`Thresholds`] are another rule, with the numbers of CPython's `gc` module: see there.
+//! # Promotion
+//!
+//! While a heap is being built, young collections look at each new object once and find nothing. So what a young collection
+//! would wait for, a *period*, is cut into up to [`SLICES`] equal slices. Only the last is looked at: a sample. When
+//! another falls due its objects are *promoted*: in a stop as short as that they become old, without being looked at.
+//!
+//! | slices | when |
+//! |---|---|
+//! | 1, so that nothing is promoted | in the beginning; after a look that found a [`LITTLE`]th of its candidates dead or more; after a full collection that was not lean; when the policy changes |
+//! | twice as many, at most [`SLICES`], and none below `young_objects` | after a look at enough objects that found less, if the last full collection was lean |
+//! | as many as before | after a look at few objects, and after a lean full collection |
+//!
+//! Any look, also one that was asked for, begins a period. Bytes alone never make a promotion due: who makes few large objects pays
+//! little for looks, and loses much by garbage. Where the heap's pages are nearly used up everything is looked at.
+//!
+//! Bounds. From one look to the next no more is new than one young collection could wait for without promotions: `young_objects`
+//! or a sixteenth of the old set. So this is what a program that turns from building to making garbage can leave unseen,
+//! however suddenly. What is promoted counts as growth like what survives, so a full collection, which finds it, is due as
+//! before. Less than a `LITTLE`th of what grows steadily may be garbage that only a full collection sees. And garbage that lives longer
+//! than a slice, and no longer than a period, is taken for life until the next full collection finds that it was much;
+//! then everything is looked at, until one is lean again.
+//!
+//! [`Thresholds`] are another rule, with the numbers of CPython's `gc` module: see there. Nothing is promoted under it.
 
 use std::sync::Arc;
 
@@ -25,7 +47,8 @@ pub struct Pacing {
     /// Whether the heap collects by itself at all. Explicit collections ignore it.
     pub automatic: bool,
     /// New objects (net of those freed) that make a young collection due. The heap raises it by itself
-    /// while young collections free little.
+    /// while young collections free little; and while full ones free little too, it looks at a part of what is new, an eighth at
+    /// least, and takes the rest for old ([`HeapStats::promotions`](crate::HeapStats::promotions)).
     pub young_objects: usize,
     /// New bytes that make a young collection due.
     pub young_bytes: usize,
@@ -123,22 +146,36 @@ impl Pacing {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Due {
     Nothing,
+    /// What is new becomes old without a look.
+    Promotion,
     Young,
     Full,
 }
+
+/// Into how many slices a period is cut, at most.
+const SLICES: usize = 8;
+/// The share of candidates from which on dead ones are not few. An eighth would do for the cost of looks, but not for memory: it is
+/// what all that grows may consist of, unseen, until a full collection.
+const LITTLE: usize = 32;
 
 /// A heap's pace: the policy, and what it counts. All counters are relaxed: they advise.
 #[derive(Debug)]
 pub(crate) struct Pace {
     policy: crate::sync::Mutex<Pacing>,
-    /// Copies of the policy and what was learned, readable without the lock.
+    /// New objects from one look to the next: of the policy, or what was learned.
+    period: AtomicUsize,
+    /// Into how many slices a period is cut.
+    slices: AtomicUsize,
+    /// How many of them are still to be promoted before the next look.
+    unseen: AtomicUsize,
+    /// What makes something due: one slice. Readable without the policy's lock.
     young_objects: AtomicUsize,
     young_bytes: AtomicUsize,
     /// [`DeferGuard`](crate::DeferGuard)s alive, plus one while automatic collection is off.
     held_off: AtomicUsize,
     new_objects: AtomicUsize,
     new_bytes: AtomicUsize,
-    /// What survived young collections since the last full one, and that one.
+    /// What survived young collections, or was promoted, since the last full one; and what survived that one.
     grown_objects: AtomicUsize,
     old_objects: AtomicUsize,
     /// The last full collection freed next to nothing.
@@ -178,6 +215,9 @@ impl Pace {
     pub(crate) fn new(policy: Pacing) -> Self {
         Self {
             policy: crate::sync::Mutex::new(policy),
+            period: AtomicUsize::new(Self::first_objects(&policy)),
+            slices: AtomicUsize::new(1),
+            unseen: AtomicUsize::new(0),
             young_objects: AtomicUsize::new(Self::first_objects(&policy)),
             young_bytes: AtomicUsize::new(Self::first_bytes(&policy)),
             held_off: AtomicUsize::new(usize::from(!policy.automatic)),
@@ -227,6 +267,9 @@ impl Pace {
             }
         }
         *current = policy;
+        self.period.store(Self::first_objects(&policy), Ordering::Relaxed);
+        self.slices.store(1, Ordering::Relaxed);
+        self.unseen.store(0, Ordering::Relaxed);
         self.young_objects.store(Self::first_objects(&policy), Ordering::Relaxed);
         self.young_bytes.store(Self::first_bytes(&policy), Ordering::Relaxed);
     }
@@ -379,7 +422,14 @@ impl Pace {
         let grown = self.grown_objects.load(Ordering::Relaxed);
         let growth = policy.full_growth * if self.lean.load(Ordering::Relaxed) { 2.0 } else { 1.0 };
         let allowed = (old as f64 * growth).max(policy.full_minimum as f64);
-        if grown as f64 > allowed { Due::Full } else { Due::Young }
+        if self.unseen.load(Ordering::Relaxed) != 0 && new >= self.young_objects.load(Ordering::Relaxed) {
+            // Full collections begin where a period ends, as if it had no slices.
+            Due::Promotion
+        } else if grown as f64 > allowed {
+            Due::Full
+        } else {
+            Due::Young
+        }
     }
 
     /// Whether allocation has run so far ahead of the collection that is running, that it should wait.
@@ -391,7 +441,8 @@ impl Pace {
         const AHEAD: usize = 4;
         let burying = self.burying.load(Ordering::Relaxed);
         let young = self.young_objects.load(Ordering::Relaxed);
-        let objects = young.saturating_mul(AHEAD).max(burying / 2);
+        let period = self.period.load(Ordering::Relaxed);
+        let objects = period.saturating_mul(AHEAD).max(burying / 2);
         // As many bytes more as objects.
         let bytes = self.young_bytes.load(Ordering::Relaxed).saturating_mul(objects / young.max(1));
         self.held_off.load(Ordering::Relaxed) == 0
@@ -403,10 +454,10 @@ impl Pace {
     /// at as it should.
     pub(crate) fn is_late(&self) -> bool {
         const MUCH: usize = 8;
-        let young = self.young_objects.load(Ordering::Relaxed);
+        let period = self.period.load(Ordering::Relaxed);
         self.held_off.load(Ordering::Relaxed) == 0
-            && self.burying.load(Ordering::Relaxed) > young.saturating_mul(MUCH)
-            && self.new_objects.load(Ordering::Relaxed) > young.saturating_mul(2)
+            && self.burying.load(Ordering::Relaxed) > period.saturating_mul(MUCH)
+            && self.new_objects.load(Ordering::Relaxed) > period.saturating_mul(2)
     }
 
     /// The running collection is over.
@@ -414,11 +465,16 @@ impl Pace {
         self.burying.store(0, Ordering::Relaxed);
     }
 
-    /// A young collection looked at `candidates` and found `dead` of them unreachable.
-    pub(crate) fn after_young(&self, candidates: usize, dead: usize) {
+    /// Whatever is new was seen to, one way or another.
+    fn nothing_is_new(&self) {
         self.new_objects.store(0, Ordering::Relaxed);
         self.new_bytes.store(0, Ordering::Relaxed);
         self.banked.store(0, Ordering::Relaxed);
+    }
+
+    /// A young collection looked at `candidates` and found `dead` of them unreachable.
+    pub(crate) fn after_young(&self, candidates: usize, dead: usize) {
+        self.nothing_is_new();
         self.burying.store(dead, Ordering::Relaxed);
         let survivors = candidates - dead.min(candidates);
         let grown = self.grown_objects.fetch_add(survivors, Ordering::Relaxed) + survivors;
@@ -427,7 +483,7 @@ impl Pace {
             return;
         }
         let old = self.old_objects.load(Ordering::Relaxed) + grown;
-        let now = self.young_objects.load(Ordering::Relaxed);
+        let now = self.period.load(Ordering::Relaxed);
         let next = if dead * 8 < candidates {
             // A sixteenth of the old set: sixteen such collections cost as much as a full one.
             (now * 2).min(policy.young_objects.max(old / 16))
@@ -436,21 +492,51 @@ impl Pace {
         } else {
             now
         };
-        self.young_objects.store(next, Ordering::Relaxed);
+        let slices = self.slices.load(Ordering::Relaxed);
+        let slices = if !self.lean.load(Ordering::Relaxed) || dead * LITTLE >= candidates.max(1) {
+            1
+        } else if candidates * 2 >= policy.young_objects {
+            slices * 2
+        } else {
+            slices
+        };
+        self.begin_period(&policy, next, slices);
+    }
+
+    /// Everything new is seen to: what is learned from that holds from here on.
+    fn begin_period(&self, policy: &Pacing, period: usize, slices: usize) {
+        // A slice below the threshold would cost more stops than its looks are worth.
+        let slices = slices.min(SLICES).min(period / policy.young_objects.max(1)).max(1);
+        let slice = period / slices;
+        self.period.store(period, Ordering::Relaxed);
+        self.slices.store(slices, Ordering::Relaxed);
+        self.unseen.store(slices - 1, Ordering::Relaxed);
+        self.young_objects.store(slice, Ordering::Relaxed);
         // Bytes follow, so that large objects do not undo what was learned.
-        let scale = next / policy.young_objects.max(1);
+        let scale = slice / policy.young_objects.max(1);
         self.young_bytes.store(policy.young_bytes.saturating_mul(scale.max(1)), Ordering::Relaxed);
+    }
+
+    /// A slice was promoted, with `promoted` candidates in it.
+    pub(crate) fn after_promotion(&self, promoted: usize) {
+        self.nothing_is_new();
+        self.grown_objects.fetch_add(promoted, Ordering::Relaxed);
+        Self::add(&self.unseen, -1);
     }
 
     /// A full collection looked at `candidates` and found `dead` of them unreachable.
     pub(crate) fn after_full(&self, candidates: usize, dead: usize) {
         self.burying.store(dead, Ordering::Relaxed);
-        self.lean.store(dead * 8 < candidates, Ordering::Relaxed);
-        self.new_objects.store(0, Ordering::Relaxed);
-        self.new_bytes.store(0, Ordering::Relaxed);
-        self.banked.store(0, Ordering::Relaxed);
+        let lean = dead * 8 < candidates;
+        self.lean.store(lean, Ordering::Relaxed);
+        self.nothing_is_new();
         self.grown_objects.store(0, Ordering::Relaxed);
         self.old_objects.store(candidates - dead.min(candidates), Ordering::Relaxed);
+        let policy = self.policy.lock();
+        if policy.thresholds.is_none() {
+            let slices = if lean { self.slices.load(Ordering::Relaxed) } else { 1 };
+            self.begin_period(&policy, self.period.load(Ordering::Relaxed), slices);
+        }
     }
 
     /// New cells since the last collection.
@@ -495,6 +581,7 @@ mod tests {
             match p.due() {
                 Due::Young => p.after_young(p.new_objects(), 0),
                 Due::Full => break,
+                Due::Promotion => panic!("before anything is known"),
                 Due::Nothing => panic!("starved"),
             }
             young += 1;
@@ -507,7 +594,7 @@ mod tests {
             p.taken(1 << 20, 0);
             p.after_young(1 << 17, 0);
         }
-        assert!(p.young_objects.load(Ordering::Relaxed) > 60_000);
+        assert!(p.period.load(Ordering::Relaxed) > 60_000);
         for _ in 0..10 {
             p.after_young(100, 100);
         }
@@ -521,12 +608,146 @@ mod tests {
             p.after_full(1_000_000, dead);
             let allowed = (1_000_000 - dead) * growth;
             p.after_young(allowed, 0);
-            p.taken(1 << 30, 0);
-            assert_eq!(p.due(), Due::Young, "{dead} dead, grown by {allowed}");
+            assert_eq!(after_promotions(&p), (p.slices() - 1, Due::Young), "{dead} dead, grown by {allowed}");
             p.after_young(1, 0);
-            p.taken(1 << 30, 0);
-            assert_eq!(p.due(), Due::Full, "{dead} dead, grown by one more");
+            assert_eq!(after_promotions(&p), (p.slices() - 1, Due::Full), "{dead} dead, grown by one more");
         }
+    }
+
+    impl Pace {
+        fn slices(&self) -> usize {
+            self.slices.load(Ordering::Relaxed)
+        }
+    }
+
+    /// Lets new objects come, and be promoted with `candidates` among them, until something else is due: how often they were.
+    fn promotions(p: &Pace, candidates: usize) -> (usize, Due) {
+        for promoted in 0.. {
+            assert_eq!(p.due(), Due::Nothing);
+            p.taken(p.young_objects.load(Ordering::Relaxed) as isize - 1, 0);
+            assert_eq!(p.due(), Due::Nothing, "one is missing");
+            p.taken(1, 0);
+            match p.due() {
+                Due::Promotion => p.after_promotion(candidates),
+                due => return (promoted, due),
+            }
+        }
+        unreachable!()
+    }
+
+    /// As above, with nothing that counts as growth.
+    fn after_promotions(p: &Pace) -> (usize, Due) {
+        promotions(p, 0)
+    }
+
+    #[test]
+    fn while_a_heap_is_built_few_slices_are_looked_at() {
+        let p = Pace::new(Pacing::default());
+        let young = Pacing::default().young_objects;
+        p.after_full(1_000_000, 0);
+        for (slices, looks) in [(1, 0), (2, 1), (4, 2), (8, 3), (8, 4), (8, 5)] {
+            assert_eq!(after_promotions(&p), (slices - 1, Due::Young));
+            let period = (young << looks).min((1_000_000 + looks * young) / 16);
+            assert_eq!(
+                p.young_objects.load(Ordering::Relaxed),
+                period / slices,
+                "the period is as long as ever"
+            );
+            p.after_young(young, 0);
+        }
+        // What was asked for is a look too.
+        assert_eq!(after_promotions(&p).0, 7);
+        p.after_young(young, 0);
+        assert_eq!(after_promotions(&p).0, 7);
+    }
+
+    /// A heap of a million objects that has found nothing for long.
+    fn being_built() -> Pace {
+        let p = Pace::new(Pacing::default());
+        p.after_full(1_000_000, 0);
+        (0..10).for_each(|_| p.after_young(2_500, 0));
+        assert_eq!(p.slices(), SLICES);
+        p
+    }
+
+    #[test]
+    fn whatever_shows_that_a_heap_is_not_being_built_ends_promotions() {
+        for (candidates, dead, slices) in
+            [(3_200, 99, 8), (3_200, 100, 1), (3_200, 3_200, 1), (10, 1, 1), (1, 0, 8), (0, 0, 8)]
+        {
+            let p = being_built();
+            p.after_young(candidates, dead);
+            assert_eq!(p.slices(), slices, "{dead} of {candidates} dead");
+            assert_eq!(after_promotions(&p), (slices - 1, Due::Young));
+        }
+        for (dead, slices) in [(0, 8), (124_999, 8), (125_000, 1)] {
+            let p = being_built();
+            p.after_full(1_000_000, dead);
+            assert_eq!(after_promotions(&p), (slices - 1, Due::Young), "{dead} of a million dead");
+        }
+        // It takes a lean full collection to begin again, and then looks.
+        let p = being_built();
+        p.after_full(1_000_000, 500_000);
+        (0..10).for_each(|_| p.after_young(2_500, 0));
+        assert_eq!(after_promotions(&p), (0, Due::Young));
+        p.after_full(1_000_000, 0);
+        assert_eq!(after_promotions(&p), (0, Due::Young));
+        p.after_young(2_500, 0);
+        assert_eq!(after_promotions(&p), (1, Due::Young));
+        // And any change of the policy begins anew.
+        let p = being_built();
+        p.change_policy(|_| ());
+        assert_eq!(after_promotions(&p), (0, Due::Young));
+    }
+
+    #[test]
+    fn few_candidates_and_small_heaps_teach_nothing() {
+        let p = Pace::new(Pacing::default());
+        p.after_full(1_000_000, 0);
+        (0..10).for_each(|_| p.after_young(1_249, 0));
+        assert_eq!(after_promotions(&p), (0, Due::Young));
+        // A sixteenth of the old set is less than two thresholds.
+        let p = Pace::new(Pacing::default());
+        p.after_full(50_000, 0);
+        p.after_young(2_500, 0);
+        assert_eq!(after_promotions(&p), (0, Due::Young));
+    }
+
+    #[test]
+    fn promotions_count_as_growth_and_a_full_collection_comes_when_their_period_ends() {
+        let p = being_built();
+        let grown = p.grown_objects.load(Ordering::Relaxed);
+        let slice = p.young_objects.load(Ordering::Relaxed);
+        assert_eq!(promotions(&p, slice), (7, Due::Young));
+        assert_eq!(p.grown_objects.load(Ordering::Relaxed), grown + 7 * slice);
+        p.after_young(slice, 0);
+        // Twice the growth, since the heap is being built; and not in the middle of a period.
+        assert_eq!(promotions(&p, 1_999_999), (7, Due::Full));
+    }
+
+    #[test]
+    fn bytes_alone_and_thresholds_promote_nothing() {
+        let p = being_built();
+        p.taken(1, p.young_bytes.load(Ordering::Relaxed) as isize);
+        assert_eq!(p.due(), Due::Young);
+        let p = Pace::new(Pacing::default().with_thresholds(Thresholds { t0: 1_000, t1: 10, t2: 0 }));
+        for _ in 0..10 {
+            p.after_full(1_000_000, 0);
+            p.after_young(2_500, 0);
+            assert_eq!(after_promotions(&p), (0, Due::Young));
+        }
+        let p = being_built();
+        p.set_policy(Pacing::default().with_thresholds(Thresholds::default()));
+        assert_eq!(after_promotions(&p), (0, Due::Young));
+    }
+
+    #[test]
+    fn slices_slow_nobody_down_earlier() {
+        let p = being_built();
+        p.taken(4 * p.period.load(Ordering::Relaxed) as isize, 0);
+        assert!(!p.is_overdue());
+        p.taken(1, 0);
+        assert!(p.is_overdue());
     }
 
     #[test]

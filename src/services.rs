@@ -29,7 +29,7 @@
 //!
 //! | number | a collection | objects | a counter |
 //! |---|---|---|---|
-//! | 0 | young | new since the last collection | how many of them there are |
+//! | 0 | young | new since the last collection (or [promotion](crate::HeapStats::promotions), in a heap without thresholds) | how many of them there are |
 //! | 1 | young, under this number | none | 0 |
 //! | 2 | full | the others | young collections since the last full one |
 //!

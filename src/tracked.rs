@@ -10,7 +10,7 @@
 //! | `TRACKED` | the collector may traverse it | at birth, or late by anybody attached | late by anybody attached; when its destruction begins |
 //! | `FINALIZED` | its finalizer has been called | before the call | never |
 //! | `FROZEN` | no candidate, until unfrozen | in a stop | in a stop |
-//! | `OLD` | survived a collection; whatever is tracked on a page that is not young is old | in a stop, or by the collecting thread | when tracked late |
+//! | `OLD` | survived a collection, or was promoted; whatever is tracked on a page that is not young is old | in a stop, or by the collecting thread | when tracked late |
 //! | `UNREACHABLE` | in the set that the running collection is about to clear | in a stop | by the collecting thread, or with the death |
 //! | `ALIVE` | reached from a known root: no candidate. The same bit as `UNREACHABLE`, at another time | in a stop, before counting | in the same stop, before anything is unreachable |
 //! | `DYING` | its destruction has begun; no candidate | with the count at 0 | at death |
@@ -26,7 +26,7 @@
 //! running thread, and the statistics' scan, are snapshots by nature. (That scan takes the turn's lock for each page, since no stop
 //! waits for who asks, and a stop writes some bytes as plain memory, under that lock.)
 //!
-//! In a stop `roots` and `sweep` go over the bytes of a page as plain memory (`count::exclusively`), so that
+//! In a stop `roots`, `sweep` and `promote` go over the bytes of a page as plain memory (`count::exclusively`), so that
 //! their scans become wide: each page is one worker's. Counting reads them so, while nobody writes them. Whoever else
 //! changes state bytes is attached, hence parked; so the claim, one thread's, loads and stores.
 
@@ -40,7 +40,7 @@ pub(crate) const TRACKED: u8 = 2;
 pub(crate) const FINALIZED: u8 = 4;
 /// No candidate, until unfrozen.
 pub(crate) const FROZEN: u8 = 8;
-/// Survived a collection.
+/// Survived a collection, or was promoted.
 pub(crate) const OLD: u8 = 16;
 /// In the set that the running collection is about to clear.
 pub(crate) const UNREACHABLE: u8 = 32;

@@ -101,6 +101,37 @@ fn a_collection_shows_its_phases_in_order_and_its_facts() {
 }
 
 #[test]
+fn a_promotion_is_told() {
+    let pacing = Pacing::default().with_young_objects(200).with_full_minimum(2_000);
+    let heap = Heap::builder().name("built").pacing(pacing).build().expect("a heap");
+    let mut m = heap.attach();
+    m.safepoint();
+    if heap.stats().collections != 0 {
+        return; // All safepoints collect, as the environment says.
+    }
+    let mut kept = Vec::new();
+    let seen = Recorder::during(|| {
+        for _ in 0..40_000 {
+            kept.push(m.alloc(Node { this: GcCell::default(), panics: false }));
+            m.safepoint();
+        }
+    });
+    let promotions = heap.stats().promotions;
+    assert!(promotions > 0);
+    let count = |what: &str| seen.iter().filter(|(name, _)| name == what).count();
+    assert_eq!((count("span promotion"), count("promoted")), (promotions, promotions));
+    assert_eq!(count("span collection"), heap.stats().collections);
+    let at = seen.iter().position(|(name, _)| name == "span promotion").expect("the span");
+    assert_eq!(seen[at].1["heap"], "\"built\"");
+    // It has no phases of its own but the merge.
+    let names: Vec<_> = seen[at..].iter().map(|(name, _)| name.as_str()).take(5).collect();
+    assert_eq!(names, ["span promotion", "stopped", "span phase", "resumed", "promoted"]);
+    let (_, facts) = &seen[at + 4];
+    assert!(facts["objects"].parse::<usize>().expect("a number") >= 100);
+    assert!(facts.contains_key("stopped_us"));
+}
+
+#[test]
 fn a_failure_is_told() {
     let heap = Heap::builder().pacing(Pacing::manual()).build().expect("a heap");
     heap.on_unraisable(|_| ());

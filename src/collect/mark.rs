@@ -553,13 +553,7 @@ pub(crate) fn sweep<M: ObjectModel>(
         let result = &mut all.lock().1;
         *result = result.and(swept).and(kept);
     });
-    // Cells that wait in magazines will be handed out without a word: their pages stay young.
-    world.arenas(|arena| {
-        arena.for_each_cached(|cell| {
-            // SAFETY: rule G: a cell of an arena lies on a page that was handed out.
-            unsafe { space.page_of(cell.as_ptr() as usize) }.young.store(1, Ordering::Relaxed);
-        });
-    });
+    magazines_stay_young(world);
     let (mut runs, result) = std::mem::replace(&mut *all.lock(), (Vec::new(), Ok(())));
     let swept = result.and_then(|()| merge_runs(&mut runs));
     if swept.is_err() {
@@ -567,6 +561,56 @@ pub(crate) fn sweep<M: ObjectModel>(
         scope.pages().iter().for_each(|&page| space.page(page as usize).young.store(1, Ordering::Relaxed));
     }
     swept
+}
+
+/// Cells that wait in magazines will be handed out without a word: their pages stay young.
+fn magazines_stay_young<M: ObjectModel>(world: &World<'_, M>) {
+    let space = &world.core().space;
+    world.arenas(|arena| {
+        arena.for_each_cached(|cell| {
+            // SAFETY: rule G: a cell of an arena lies on a page that was handed out.
+            unsafe { space.page_of(cell.as_ptr() as usize) }.young.store(1, Ordering::Relaxed);
+        });
+    });
+}
+
+/// What a tracked object's state is when its page is young no more: nothing on it may be new, frozen objects included.
+#[inline(always)]
+fn aged(state: u8) -> u8 {
+    state | if state & tracked::TRACKED != 0 { tracked::OLD } else { 0 }
+}
+
+/// Makes all that is new old, without a look at it: the sweep of a young collection that has found everything alive. How many
+/// were candidates.
+///
+/// It asks for no memory, and one thread does it: there is a nanosecond of work for an object.
+pub(crate) fn promote<M: ObjectModel>(world: &World<'_, M>) -> usize {
+    let core = world.core();
+    let (space, states) = (&core.space, core.space.states());
+    let mut promoted = 0;
+    let _table = core.turn.table();
+    for page in 0..space.high_water() {
+        let info = space.page(page);
+        // Relaxed: in a stop.
+        if info.young.load(Ordering::Relaxed) == 0 {
+            continue;
+        }
+        let Some(range) = granules_of(space, page as u32) else { continue };
+        info.young.store(0, Ordering::Relaxed);
+        // This thread is the only one here.
+        exclusively(&states[range], |states| {
+            for lane in states.chunks_mut(LANES) {
+                let mut young = 0;
+                for state in lane {
+                    young += u8::from(tracked::is_young_candidate(*state));
+                    *state = aged(*state);
+                }
+                promoted += usize::from(young);
+            }
+        });
+    }
+    magazines_stay_young(world);
+    promoted
 }
 
 /// One worker's part of the sweep. What it finds goes up, as its pages do; where these begin anew, a run is complete.
@@ -607,11 +651,9 @@ fn sweep_share(
                             }
                         }
                         for (state, &mark) in states.iter_mut().zip(marks) {
-                            // Frozen ones too: the page is not young any more, so nothing on it may be.
                             let garbage = scope.contains(*state) & (mark == 0);
-                            let survived = (*state & tracked::TRACKED != 0) & !garbage;
-                            *state |= if survived { tracked::OLD } else { 0 };
-                            *state &= !tracked::ALIVE;
+                            let state_then = if garbage { *state } else { aged(*state) };
+                            *state = state_then & !tracked::ALIVE;
                         }
                     }
                     marks.fill(0);

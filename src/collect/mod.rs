@@ -58,6 +58,7 @@ use crate::fallible::{self, NoMemory};
 use crate::model::{ModelMutator, ObjectModel};
 use crate::mutator::World;
 use crate::object::Object;
+use crate::pacing::Due;
 use crate::safepoint::StopError;
 use crate::sync::Ordering;
 use crate::tracked::{self, State};
@@ -80,7 +81,7 @@ impl Collect {
         Self { kind: CollectionKind::Full, wait: true, generation: 2, quiet: false }
     }
 
-    /// What is new since the last collection.
+    /// What is new since the last collection, or [promotion](crate::HeapStats::promotions).
     pub fn young() -> Self {
         Self { kind: CollectionKind::Young, wait: true, generation: 0, quiet: false }
     }
@@ -224,6 +225,44 @@ pub(crate) fn by_itself<M: ObjectModel>(m: &mut ModelMutator<M>, what: Collect) 
     drop(entered);
     close(m, open, found.is_ok());
     Ok(found?)
+}
+
+/// Makes what is new old without a look at it, where the heap has found that due, unless somebody is collecting: see
+/// [`pacing`](crate::pacing). No collection, so nobody is called back; what else a collection's first stop does happens in this
+/// one.
+pub(crate) fn promote<M: ObjectModel>(m: &mut ModelMutator<M>) -> Result<(), CollectError> {
+    let core = Arc::clone(m.core());
+    if !core.turn.try_take() {
+        return Err(CollectError::Busy);
+    }
+    let _turn = HasTurn(&core);
+    // Somebody may have collected, or promoted, since this thread looked.
+    if core.pace.due() != Due::Promotion {
+        return Ok(());
+    }
+    Ok(promote_now(m)?)
+}
+
+/// A promotion. The caller has the turn.
+pub(crate) fn promote_now<M: ObjectModel>(m: &mut ModelMutator<M>) -> Result<(), StopError> {
+    let core = Arc::clone(m.core());
+    let _span = event::promotion(&core.name);
+    m.model().prepare(m);
+    let mut dead = Vec::new();
+    let world = m.stop()?;
+    // Where there is no memory for what it may find, the next collection merges.
+    let _ = merge(&world, &mut dead);
+    let promoted = mark::promote(&world);
+    core.pace.after_promotion(promoted);
+    // Relaxed: figures.
+    core.totals.promotions.fetch_add(1, Ordering::Relaxed);
+    verify::stressed(&world, "after a promotion");
+    let stopped = world.elapsed();
+    drop(world);
+    bury(dead, m);
+    m.model().resumed(m);
+    event::promoted(promoted, stopped);
+    Ok(())
 }
 
 /// A collection begins: the turn is taken.

@@ -553,12 +553,8 @@ fn collecting_in_parallel() {
     };
     // Calling the pool: what its queues take. Where memory is short already, it is not done.
     // Of the pool's own threads some may still be starting, and who has to wait for a lock for the first time has a queue made.
-    let ends = [
-        "Workers::call_pool, in rayon_core",
-        "?thread_start",
-        "?in rayon_core",
-        "?in parking_lot_core",
-    ];
+    let ends =
+        ["Workers::call_pool, in rayon_core", "?thread_start", "?in rayon_core", "?in parking_lot_core"];
     refuse_each(state, &ends, warm, State::collect, State::check);
 }
 

@@ -301,6 +301,15 @@ impl Managed {
         self.epoch.fetch_add(1, Ordering::SeqCst) + 1
     }
 
+    /// Drops the deferred references on the thread of a mutator of this model.
+    #[inline(always)]
+    fn drain_on(&self, m: &Raw) {
+        // SeqCst: see `defer`.
+        if self.has_deferred.load(Ordering::SeqCst) {
+            drain_list(m);
+        }
+    }
+
     fn info(&self, header: NonNull<Header>) -> &'static TypeInfo {
         // SAFETY: rule R: callers hold the object, or are destroying it.
         self.types.get(unsafe { header.as_ref() }.type_index())
@@ -736,9 +745,16 @@ unsafe fn defer(header: NonNull<Header>) {
 }
 
 /// Drops the deferred references.
+#[inline(always)]
 fn drain_deferred(m: &Raw) {
+    m.model().drain_on(m);
+}
+
+/// As [`drain_deferred`], once there is something.
+#[cold]
+#[inline(never)]
+fn drain_list(m: &Raw) {
     let model = m.model();
-    // SeqCst: see `defer`.
     while model.has_deferred.load(Ordering::SeqCst) {
         let list = {
             let mut deferred = model.deferred.lock();
@@ -1500,7 +1516,7 @@ unsafe impl ObjectModel for Managed {
             // It may be the first since then.
             reap(m);
         }
-        drain_deferred(m);
+        self.drain_on(m);
     }
 
     fn ending(&self, m: &Raw) {

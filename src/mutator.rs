@@ -385,11 +385,17 @@ impl<M: ObjectModel> ModelMutator<M> {
 
     /// The thread has just been attached.
     fn arrive(&self) {
+        self.arrive_in(self.core());
+    }
+
+    /// As [`arrive`](Self::arrive), in a core that the caller had looked up before it attached.
+    #[inline(always)]
+    fn arrive_in(&self, core: &Core<M>) {
         HERE.with(|here| here.inner.set(self.inner.as_ptr().cast::<TypeId>()));
-        if self.core().under.is_some() {
+        if core.under.is_some() {
             self.arrive_under_stress();
         }
-        self.core().model.attached(self);
+        core.model.attached(self);
     }
 
     #[cold]
@@ -773,11 +779,12 @@ impl<M: ObjectModel> ModelMutator<M> {
         impl<M: ObjectModel> Drop for Reattach<'_, M> {
             fn drop(&mut self) {
                 HERE.with(|here| here.detached.set(self.1));
+                let core = &**self.0.core();
                 if let Err(error) = self.0.inner().participant.attach() {
                     eprintln!("standstill: a detached thread cannot attach again: {error}");
                     std::process::abort();
                 }
-                self.0.arrive();
+                self.0.arrive_in(core);
             }
         }
         assert!(
@@ -819,12 +826,11 @@ impl<M: ObjectModel> ModelMutator<M> {
             if self.poll() & MODEL_REQUESTS != 0 {
                 self.answer();
             }
-            assert!(
-                participant.detach(),
-                "`Mutator::detach` inside a traversal or a stop of this thread; detach when that is over"
+            let requests = participant.detach_and_poll().expect(
+                "`Mutator::detach` inside a traversal or a stop of this thread; detach when that is over",
             );
             // Somebody may have asked for something in between, and found this thread attached.
-            if participant.poll_after_detach() & MODEL_REQUESTS == 0 {
+            if requests & MODEL_REQUESTS == 0 {
                 return self.leave();
             }
             if participant.attach().is_err() {

@@ -693,7 +693,7 @@ impl<T> Coordinator<T> {
 }
 
 /// Sets the user's bits in a poll word. SeqCst: release for the taker, and before whatever the caller loads
-/// of the thread's state next; see [`Participant::poll_after_detach`].
+/// of the thread's state next; see [`Participant::detach_and_poll`].
 fn raise<T>(record: &Record<T>, bits: u32) {
     record.word.requests.fetch_or(bits & !STOP, Ordering::SeqCst);
     dekker_fence();
@@ -768,13 +768,15 @@ impl<T> Participant<T> {
         if current::obstacles() != (0, 0) {
             return Err(AttachError::now());
         }
-        let stepped_in = self.record.step(DETACHED, ATTACHED).is_ok();
+        // Before the exchange, for which whatever is loaded later has to wait; in `detach` too.
+        let (record, stop, id) = (&*self.record, &self.coordinator.stop, self.record.id.get());
+        let stepped_in = record.step(DETACHED, ATTACHED).is_ok();
         dekker_fence();
         // `SeqCst`: see the module's `Orderings`. Acquires what the last stop wrote.
-        if !stepped_in || self.coordinator.stop.load(Ordering::SeqCst) {
+        if !stepped_in || stop.load(Ordering::SeqCst) {
             self.attach_slow(stepped_in);
         }
-        current::enter(self.record.id.get());
+        current::enter(id);
         Ok(())
     }
 
@@ -792,17 +794,25 @@ impl<T> Participant<T> {
     /// suspension, or a stop of its own).
     #[inline]
     pub fn detach(&self) -> bool {
+        self.detach_and_poll().is_some()
+    }
+
+    /// As [`detach`](Self::detach), and a [`poll`](Self::poll) right after it. Either this sees what was raised before, or whoever raised
+    /// it and then looked at the state found this thread detached: SeqCst on both sides.
+    #[inline]
+    pub(crate) fn detach_and_poll(&self) -> Option<u32> {
         if !self.may_leave() {
-            return false;
+            return None;
         }
+        let (word, stop) = (&self.record.word, &self.coordinator.stop);
         current::leave(self.record.id.get());
         self.record.set_state(DETACHED);
         dekker_fence();
         // `SeqCst`: see the module's `Orderings`.
-        if self.coordinator.stop.load(Ordering::SeqCst) {
+        if stop.load(Ordering::SeqCst) {
             self.detached_in_a_stop();
         }
-        true
+        Some(word.requests.load(Ordering::SeqCst))
     }
 
     #[cold]
@@ -834,14 +844,6 @@ impl<T> Participant<T> {
     pub fn poll(&self) -> u32 {
         // Relaxed: a hint. Who acts on it takes the bits, or the lock.
         self.record.word.requests.load(Ordering::Relaxed)
-    }
-
-    /// As [`poll`](Self::poll), right after a detach. Either this sees what was raised before, or whoever raised
-    /// it and then looked at the state found this thread detached: SeqCst on both sides.
-    #[inline]
-    pub(crate) fn poll_after_detach(&self) -> u32 {
-        dekker_fence();
-        self.record.word.requests.load(Ordering::SeqCst)
     }
 
     /// Takes those of the user's request bits that are in `mask` out of the poll word, and says which

@@ -32,7 +32,7 @@ dashmap: object weak
 loom: sync
 parking_lot: sync trace
 rayon: collect/workers
-rustix: space
+rustix: fallible space
 shuttle: sync
 tracing: event
 '

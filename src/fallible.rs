@@ -7,6 +7,8 @@
 //! are made inside std and other packages, where a refusal still ends the process.
 
 use std::collections::TryReserveError;
+use std::mem::MaybeUninit;
+use std::ptr::NonNull;
 
 /// There was no memory. It says no more, since words would take some.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,6 +67,118 @@ pub(crate) fn zeroes(len: usize) -> Result<Vec<u8>, NoMemory> {
     Ok(unsafe { Vec::from_raw_parts(bytes, len, len) })
 }
 
+/// Room for numbers, of which those at the front are there and the rest is not yet: as a vector that does not grow by itself.
+///
+/// From the size of a huge page on it is a mapping of its own, in huge pages where the system has some: what is looked at here
+/// and there costs far less then, since the machine need not look up where each page lies. And it is
+/// given back as it was taken, without a trace in the allocator that the program uses.
+pub(crate) struct Room {
+    start: NonNull<u32>,
+    capacity: usize,
+    len: usize,
+    /// Start and bytes of the mapping; none: it is the allocator's.
+    mapping: Option<(NonNull<u8>, usize)>,
+}
+
+/// The size of a huge page.
+const HUGE: usize = 2 << 20;
+
+// SAFETY: rule X: it owns its memory, which holds numbers.
+unsafe impl Send for Room {}
+// SAFETY: as above.
+unsafe impl Sync for Room {}
+
+impl Room {
+    /// Room for `capacity` numbers.
+    pub(crate) fn new(capacity: usize) -> Result<Self, NoMemory> {
+        let layout = std::alloc::Layout::array::<u32>(capacity).map_err(|_| NoMemory)?;
+        if layout.size() >= HUGE && !cfg!(any(miri, all(test, loom))) {
+            return Self::map(capacity, layout.size());
+        }
+        let mut list = Vec::<u32>::new();
+        list.try_reserve_exact(capacity)?;
+        let mut list = std::mem::ManuallyDrop::new(list);
+        let start = NonNull::new(list.as_mut_ptr()).ok_or(NoMemory)?;
+        Ok(Self { start, capacity: list.capacity(), len: 0, mapping: None })
+    }
+
+    fn map(capacity: usize, bytes: usize) -> Result<Self, NoMemory> {
+        use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous};
+        // So that there is a multiple of a huge page in it.
+        let mapped = bytes.checked_add(HUGE).ok_or(NoMemory)?;
+        let (access, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE | MapFlags::NORESERVE);
+        // SAFETY: rule B: a new mapping, where the system likes.
+        let mapping = unsafe { mmap_anonymous(std::ptr::null_mut(), mapped, access, flags) };
+        let mapping = NonNull::new(mapping.map_err(|_| NoMemory)?.cast::<u8>()).ok_or(NoMemory)?;
+        // SAFETY: rule B: less than the `HUGE` bytes that were added.
+        let start = unsafe { mapping.add(mapping.as_ptr().align_offset(HUGE)) };
+        #[cfg(any(target_os = "linux", target_os = "android"))]
+        // SAFETY: rule B: inside the mapping; the advice changes no contents. A refusal costs speed only.
+        let _ =
+            unsafe { rustix::mm::madvise(start.as_ptr().cast(), bytes, rustix::mm::Advice::LinuxHugepage) };
+        Ok(Self { start: start.cast(), capacity, len: 0, mapping: Some((mapping, mapped)) })
+    }
+
+    /// How many numbers are there.
+    #[inline(always)]
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+
+    /// The numbers that are there.
+    #[inline(always)]
+    pub(crate) fn numbers(&self) -> &[u32] {
+        // SAFETY: rule B: so many have been written.
+        unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.len) }
+    }
+
+    /// Room for those that are not.
+    #[inline(always)]
+    pub(crate) fn spare(&mut self) -> &mut [MaybeUninit<u32>] {
+        // SAFETY: rule B: from the last number to the end of what was allocated.
+        unsafe {
+            let start = self.start.as_ptr().add(self.len).cast::<MaybeUninit<u32>>();
+            std::slice::from_raw_parts_mut(start, self.capacity - self.len)
+        }
+    }
+
+    /// Says that `more` numbers are there.
+    ///
+    /// # Safety
+    ///
+    /// The first `more` places of [`spare`](Self::spare) have been written.
+    pub(crate) unsafe fn add(&mut self, more: usize) {
+        assert!(more <= self.capacity - self.len);
+        self.len += more;
+    }
+}
+
+impl Default for Room {
+    fn default() -> Self {
+        Self { start: NonNull::dangling(), capacity: 0, len: 0, mapping: None }
+    }
+}
+
+impl std::fmt::Debug for Room {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Room").field("len", &self.len).field("capacity", &self.capacity).finish()
+    }
+}
+
+impl Drop for Room {
+    fn drop(&mut self) {
+        match self.mapping {
+            Some((mapping, bytes)) => {
+                // SAFETY: rule B: mapped by `map`, and nobody has a reference into it any more.
+                let unmapped = unsafe { rustix::mm::munmap(mapping.as_ptr().cast(), bytes) };
+                debug_assert!(unmapped.is_ok());
+            }
+            // SAFETY: rule B: the parts of a vector of numbers, which need no dropping.
+            None => drop(unsafe { Vec::from_raw_parts(self.start.as_ptr(), 0, self.capacity) }),
+        }
+    }
+}
+
 /// The text; an empty one where there is no memory for it.
 pub(crate) fn text(parts: &[&str]) -> String {
     let mut text = String::new();
@@ -107,5 +221,28 @@ mod tests {
         assert_eq!(zeroes(0).unwrap(), []);
         assert_eq!(text(&["memory", " ran out"]), "memory ran out");
         assert!(seems_to_have(1));
+    }
+
+    #[test]
+    fn room_small_and_large_is_filled_from_the_front() {
+        for capacity in [0, 1, 1000, HUGE / 4 - 1, HUGE / 4, HUGE] {
+            let mut room = Room::new(capacity).unwrap();
+            assert!(room.spare().len() >= capacity && room.numbers().is_empty());
+            for round in 0..2 {
+                let half = capacity / 2;
+                let spare = &mut room.spare()[..half];
+                spare.iter_mut().zip(round..).for_each(|(place, number)| _ = place.write(number));
+                // SAFETY: rule B: so many have been written just now.
+                unsafe { room.add(half) };
+                assert_eq!(room.len(), (round as usize + 1) * half);
+                assert!(room.numbers()[round as usize * half..].iter().copied().eq((round..).take(half)));
+            }
+        }
+        assert_eq!(Room::default().spare().len(), 0);
+        for capacity in [usize::MAX, usize::MAX / 4, isize::MAX as usize / 4] {
+            assert!(Room::new(capacity).is_err());
+        }
+        // SAFETY: rule B: it is refused.
+        assert!(std::panic::catch_unwind(|| unsafe { Room::default().add(1) }).is_err());
     }
 }

@@ -68,6 +68,8 @@ pub struct Tracer {
     /// Start and size of the value being traversed.
     object: (usize, usize),
     unreadable: u32,
+    /// How many addresses objects before this one have left here.
+    before: usize,
     /// Whether a collection uses it, which can do without an object's edges. Who inspects cannot.
     may_lose: bool,
     /// There was no room for some address.
@@ -97,6 +99,7 @@ impl Tracer {
             len,
             object: (0, 0),
             unreadable: 0,
+            before: 0,
             may_lose: false,
             lost: false,
             doubting: false,
@@ -254,9 +257,25 @@ impl Tracer {
         }
     }
 
+    /// Forgets all addresses but the first `len`.
+    #[cold]
+    pub(crate) fn truncate(&mut self, len: usize) {
+        let len = len.min(self.edges().len());
+        self.before = self.before.min(len);
+        // SAFETY: rule B: `next` only goes back.
+        self.next = unsafe { self.room.as_mut_ptr().add(len) };
+    }
+
+    /// Another object comes, and the `before` addresses that were visited stay.
+    #[inline(always)]
+    pub(crate) fn go_on(&mut self, before: usize) {
+        self.before = before;
+    }
+
     /// Empties the buffer and keeps its memory.
     #[inline(always)]
     pub(crate) fn clear(&mut self) {
+        self.before = 0;
         self.next = self.room.as_mut_ptr();
     }
 }
@@ -319,7 +338,7 @@ impl Tracer {
 
 impl fmt::Debug for Tracer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Tracer").field("edges", &self.edges().len()).finish_non_exhaustive()
+        f.debug_struct("Tracer").field("edges", &(self.edges().len() - self.before)).finish_non_exhaustive()
     }
 }
 
@@ -508,6 +527,11 @@ mod tests {
         (0..3000).for_each(|_| t.edge(0x1000));
         assert_eq!(t.edges().len(), 2 + 0x400 + 3000);
         assert_eq!(t.edges()[2 + 0x3ff..][..2], [0x1ffe, 0x1000]);
+        t.go_on(2 + 0x400 + 3000);
+        (0..300).for_each(|_| t.edge(0x1008));
+        assert_eq!(format!("{t:?}"), "Tracer { edges: 300, .. }");
+        t.truncate(3);
+        assert_eq!(t.edges(), [0x1000, 0x1fff, 0x1800]);
         t.clear();
         assert!(t.edges().is_empty());
         assert!(!t.take_unreadable());

@@ -741,10 +741,11 @@ fn traversals_that_change_their_mind_lose_nothing_when_the_model_says_so() {
     assert!(!flicker_and_rise::<false>(0b0001));
 }
 
-/// The same graphs under a model that claims to be stable: memory-safe, and wrong. So the test above can fail.
+/// The same graphs under a model that claims to be stable: memory-safe, and wrong. So the test above can fail. A full
+/// collection looks at such small objects once all the same, and follows what it has seen; the two young ones look twice.
 #[test]
 fn traversals_that_break_their_word_clear_what_is_reachable() {
-    assert_eq!(flicker::<true>(0b0101, usize::MAX), 6);
+    assert_eq!(flicker::<true>(0b0101, usize::MAX), 2);
     assert_eq!(flicker::<true>(0b1010, usize::MAX), 0);
     assert!(flicker_and_rise::<true>(0b0011));
 }

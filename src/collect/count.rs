@@ -7,6 +7,10 @@
 //! (*spills*), so the sums are exact, also for hubs. Each worker counts into a table of its own; the tables are
 //! added afterwards, without a locked instruction anywhere.
 //!
+//! A batch of objects is traversed before the edges of all of them are counted: one loop of hundreds of edges, instead of one
+//! for each object that ends where nobody can predict. A full collection writes the edges down in the same loop ([`log`](super::log)),
+//! so that marking need not ask for them again.
+//!
 //! A candidate with a remainder is a root: more references exist than the set explains, or (a traversal that
 //! visits too much) fewer, and doubt keeps it alive. The byte then becomes the mark: 1 for roots and
 //! for whatever must not be visited, 0 for the rest.
@@ -15,6 +19,7 @@ use std::borrow::Cow;
 use std::collections::HashMap;
 
 use crate::collect::crew::Seat;
+use crate::collect::log::{Batch, Budget, Log, Writer};
 use crate::collect::portions::{Portions, Share};
 use crate::event::{self, CollectionKind, Phase};
 use crate::fallible::{self, NoMemory};
@@ -27,6 +32,8 @@ use crate::tracked::{self, State};
 
 /// Objects between the request for what an object leads to outside of the heap, and the look at it.
 const AHEAD: usize = 16;
+/// Objects that are traversed before their edges are counted.
+const BATCH: usize = 64;
 /// Pages that a worker takes at a time, at most.
 const CHUNK: usize = 4;
 
@@ -242,6 +249,8 @@ pub(crate) struct Counts {
     /// themselves ([`ObjectModel::STABLE_DURING_STOP`]), where marking must follow what was counted; and of objects
     /// that are [doubted](ObjectModel::is_doubted), where it must see the same.
     pub(crate) kept: HashMap<u32, Box<[u32]>>,
+    /// What the workers of a full collection have written down of the rest, for marking.
+    pub(crate) logs: Vec<Log>,
 }
 
 impl Counts {
@@ -257,6 +266,8 @@ impl Counts {
         fallible::append(&mut self.unreadable, &mut other.unreadable)?;
         self.kept.try_reserve(other.kept.len())?;
         self.kept.extend(other.kept);
+        // Without memory for its place a log is lost, and nothing else.
+        let _ = fallible::append(&mut self.logs, &mut other.logs);
         self.spills.lost_nothing()
     }
 }
@@ -295,6 +306,8 @@ pub(crate) fn count<M: ObjectModel>(
     let total = Mutex::new((Counts::default(), tables));
     let failed = Mutex::new(None);
     let stop = AtomicBool::new(false);
+    let budget = Budget::new(&core.space, core.stress, scope.pages().len(), workers);
+    let work = Work { world, scope, share: &share, stop: &stop, budget: &budget };
     world.share(workers, &|seat| {
         let mut counts = Counts::default();
         let mut private = None;
@@ -305,10 +318,8 @@ pub(crate) fn count<M: ObjectModel>(
         }
         let result = guard_traversal(world, |at| match &mut private {
             // The heap's own table is this worker's now.
-            None => exclusively(core.space.counts(), |table| {
-                count_share(world, scope, (&share, seat), &stop, table, &mut counts, at)
-            }),
-            Some(table) => count_share(world, scope, (&share, seat), &stop, table, &mut counts, at),
+            None => exclusively(core.space.counts(), |table| work.count(seat, table, &mut counts, at)),
+            Some(table) => work.count(seat, table, &mut counts, at),
         });
         let mut total = total.lock();
         total.1.extend(private);
@@ -329,93 +340,154 @@ pub(crate) fn count<M: ObjectModel>(
     }
 }
 
-fn count_share<M: ObjectModel>(
-    world: &World<'_, M>,
-    scope: &Scope,
-    (share, seat): (&Share<'_, u32>, Seat),
-    stop: &AtomicBool,
-    table: &mut [u8],
-    counts: &mut Counts,
-    at: &mut Option<Object>,
-) -> Result<(), NoMemory> {
-    let (space, model) = (&world.core().space, &world.core().model);
-    let states = space.states();
-    let mut tracer = Tracer::for_collection(space.base(), space.reserved_bytes());
-    let young = scope.kind == CollectionKind::Young;
-    let doubts = model.doubts();
-    let prefetches = model.prefetches();
-    // In a full collection every tracked object is a candidate, and a byte counted for another is ignored. In a
-    // young one, edges to old objects must leave the table alone: it stays zero there.
-    let is_candidate = |target: usize| !young || tracked::is_young_candidate(State(&states[target]).get());
-    let (far, entries) = (is_far(world, table.len()), table.as_ptr());
-    let mut delay = Delay::default();
-    let mut candidates: Vec<u32> = Vec::new();
-    candidates.try_reserve_exact(PAGE_GRANULES)?;
-    while let Some(pages) = share.take(seat) {
-        // Relaxed: see where it is set.
-        if stop.load(Ordering::Relaxed) {
-            return Ok(());
+/// What the workers that count share.
+struct Work<'a, M: ObjectModel> {
+    world: &'a World<'a, M>,
+    scope: &'a Scope,
+    share: &'a Share<'a, u32>,
+    stop: &'a AtomicBool,
+    budget: &'a Budget,
+}
+
+impl<M: ObjectModel> Work<'_, M> {
+    /// One worker's part, into a table of its own.
+    fn count(
+        &self,
+        seat: Seat,
+        table: &mut [u8],
+        counts: &mut Counts,
+        at: &mut Option<Object>,
+    ) -> Result<(), NoMemory> {
+        match self.scope.kind {
+            CollectionKind::Young => self.count_share::<true>(seat, table, counts, at),
+            CollectionKind::Full => self.count_share::<false>(seat, table, counts, at),
         }
-        for &page in pages {
-            candidates.clear();
-            let Some(range) = granules_of(space, page) else { continue };
-            // Nobody changes a state while references are counted.
-            plainly(&states[range.clone()], |bytes| {
-                scope.gather(bytes, range.start, &mut candidates, counts)
-            });
-            for (index, &granule) in candidates.iter().enumerate() {
-                if let Some(&far_ahead) = candidates.get(index + 2 * AHEAD) {
-                    // In a full collection one after the other, which the machine would guess; in a young one far apart.
-                    prefetch(object_at(space, far_ahead as usize).as_ptr().as_ptr());
+    }
+
+    fn count_share<const YOUNG: bool>(
+        &self,
+        seat: Seat,
+        table: &mut [u8],
+        counts: &mut Counts,
+        at: &mut Option<Object>,
+    ) -> Result<(), NoMemory> {
+        let Self { world, scope, .. } = self;
+        let (space, model) = (&world.core().space, &world.core().model);
+        let states = space.states();
+        let mut tracer = Tracer::for_collection(space.base(), space.reserved_bytes());
+        let doubts = model.doubts();
+        let prefetches = model.prefetches();
+        // In a full collection every tracked object is a candidate, and a byte counted for another is ignored. In a
+        // young one, edges to old objects must leave the table alone: it stays zero there.
+        let is_candidate =
+            |target: usize| !YOUNG || tracked::is_young_candidate(State(&states[target]).get());
+        let (far, entries) = (is_far(world, table.len()), table.as_ptr());
+        let mut delay = Delay::default();
+        // Young objects are few and in the caches.
+        let logs = !YOUNG && M::STABLE_DURING_STOP;
+        let mut log = Writer::new(self.budget);
+        let mut candidates: Vec<u32> = Vec::new();
+        candidates.try_reserve_exact(PAGE_GRANULES)?;
+        while let Some(pages) = self.share.take(seat) {
+            // Relaxed: see where it is set.
+            if self.stop.load(Ordering::Relaxed) {
+                return Ok(());
+            }
+            for &page in pages {
+                candidates.clear();
+                let Some(range) = granules_of(space, page) else { continue };
+                // Nobody changes a state while references are counted.
+                plainly(&states[range.clone()], |bytes| {
+                    scope.gather(bytes, range.start, &mut candidates, counts)
+                });
+                let Some(&last) = candidates.last() else { continue };
+                if logs {
+                    log.begin(page, last);
                 }
-                if prefetches && let Some(&ahead) = candidates.get(index + AHEAD) {
-                    let object = object_at(space, ahead as usize);
-                    *at = Some(object);
-                    // SAFETY: rule W: a candidate is alive, and the world is stopped.
-                    unsafe { model.prefetch(object, &mut tracer) };
-                }
-                let granule = granule as usize;
-                let object = object_at(space, granule);
-                *at = Some(object);
-                tracer.clear();
-                // SAFETY: rule W: a candidate is alive, and the world is stopped.
-                unsafe { model.traverse(object, &mut tracer) };
-                if tracer.take_unreadable() {
-                    tracer.lost_nothing()?;
+                for (number, batch) in candidates.chunks(BATCH).enumerate() {
                     tracer.clear();
-                    fallible::push(&mut counts.unreadable, granule as u32)?;
-                }
-                // SAFETY: as above.
-                if !M::STABLE_DURING_STOP || (doubts && unsafe { model.is_doubted(object) }) {
-                    let edges = tracer.edges().iter().map(|&edge| space.granule(edge) as u32);
-                    counts.kept.try_reserve(1)?;
-                    counts.kept.insert(granule as u32, fallible::collect(edges)?.into_boxed_slice());
-                }
-                for &edge in tracer.edges() {
-                    let mut target = space.granule(edge);
-                    if far {
-                        let Some(before) = delay.swap(target, entries.wrapping_add(target)) else { continue };
-                        target = before;
+                    let mut sizes = [0; BATCH];
+                    let (mut most, mut unlogged) = (0, 0);
+                    let mut after = 0;
+                    for (place, &granule) in batch.iter().enumerate() {
+                        let index = number * BATCH + place;
+                        if let Some(&far_ahead) = candidates.get(index + 2 * AHEAD) {
+                            // In a full collection one after the other, which the machine would guess; in a young one far apart.
+                            prefetch(object_at(space, far_ahead as usize).as_ptr().as_ptr());
+                        }
+                        if prefetches && let Some(&ahead) = candidates.get(index + AHEAD) {
+                            let object = object_at(space, ahead as usize);
+                            *at = Some(object);
+                            // SAFETY: rule W: a candidate is alive, and the world is stopped.
+                            unsafe { model.prefetch(object, &mut tracer) };
+                        }
+                        let object = object_at(space, granule as usize);
+                        *at = Some(object);
+                        let before = after;
+                        tracer.go_on(before);
+                        // SAFETY: rule W: a candidate is alive, and the world is stopped.
+                        unsafe { model.traverse(object, &mut tracer) };
+                        if tracer.take_unreadable() {
+                            tracer.lost_nothing()?;
+                            tracer.truncate(before);
+                            fallible::push(&mut counts.unreadable, granule)?;
+                        }
+                        after = tracer.edges().len();
+                        let size = after - before;
+                        sizes[place] = size as u32;
+                        most = most.max(size as u32);
+                        // SAFETY: as above.
+                        if !M::STABLE_DURING_STOP || (doubts && unsafe { model.is_doubted(object) }) {
+                            let edges =
+                                tracer.edges()[before..].iter().map(|&edge| space.granule(edge) as u32);
+                            counts.kept.try_reserve(1)?;
+                            counts.kept.insert(granule, fallible::collect(edges)?.into_boxed_slice());
+                            unlogged |= 1 << place;
+                        }
+                        // SAFETY: as above.
+                        match unsafe { model.count(object) } {
+                            Some(n @ 0..128) => add(table, granule as usize, -(n as i8), &mut counts.spills),
+                            Some(n) => spill(&mut counts.spills, granule as usize, -n),
+                            None => fallible::push(&mut counts.immortal, granule)?,
+                        }
                     }
-                    if is_candidate(target) {
-                        add(table, target, 1, &mut counts.spills);
+                    // The edges of all of them in one go: how many each has cannot be predicted, and here nothing asks.
+                    let one = |target: usize| {
+                        let mut target = target;
+                        if far {
+                            let Some(before) = delay.swap(target, entries.wrapping_add(target)) else {
+                                return;
+                            };
+                            target = before;
+                        }
+                        if is_candidate(target) {
+                            add(table, target, 1, &mut counts.spills);
+                        }
+                    };
+                    let targets = tracer.edges().iter().map(|&edge| space.granule(edge));
+                    if logs {
+                        let batch = Batch { granules: batch, sizes: &sizes[..batch.len()], most, unlogged };
+                        log.write(&batch, targets, one);
+                    } else {
+                        targets.for_each(one);
                     }
                 }
-                // SAFETY: as above.
-                match unsafe { model.count(object) } {
-                    Some(n @ 0..128) => add(table, granule, -(n as i8), &mut counts.spills),
-                    Some(n) => spill(&mut counts.spills, granule, -n),
-                    None => fallible::push(&mut counts.immortal, granule as u32)?,
+                if logs {
+                    log.end();
                 }
             }
         }
-    }
-    delay.drain(|target| {
-        if is_candidate(target) {
-            add(table, target, 1, &mut counts.spills);
+        delay.drain(|target| {
+            if is_candidate(target) {
+                add(table, target, 1, &mut counts.spills);
+            }
+        });
+        if logs && let Some(log) = log.finish() {
+            // Without memory for its place it is lost, and nothing else.
+            let _ = fallible::push(&mut counts.logs, log);
         }
-    });
-    counts.spills.lost_nothing()
+        counts.spills.lost_nothing()
+    }
 }
 
 /// Adds the workers' private tables to the heap's, and leaves them zero.

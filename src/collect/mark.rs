@@ -9,6 +9,10 @@
 //! stands a ring of prefetched bodies: an object is asked for from memory when it enters the ring and
 //! looked at when it leaves, so that about thirty misses overlap instead of one being waited for.
 //!
+//! In a full collection step 5b finds the edges of most objects in the [`log`](super::log) that counting wrote, and does not look
+//! at them: instead of the ring there are three batches on their way, see `Marker::run_by_log`. What is not in the
+//! log, and all in step 3 and in young collections, is traversed.
+//!
 //! Work is shared through a queue of chunks. It starts with the roots; a worker that sees an idle one gives
 //! half of its stack away, counting what its ring holds. A worker may join at any time or never, so nobody
 //! waits for a thread that the machine is slow to start. (The queue is a vector under a lock: a chunk is thousands of
@@ -22,6 +26,7 @@ use crate::collect::count::{
     object_at,
 };
 use crate::collect::crew::Seat;
+use crate::collect::log::{Entry, Reader, WIDE};
 use crate::collect::portions::Share;
 use crate::event::{self, CollectionKind, Phase};
 use crate::fallible::{self, NoMemory};
@@ -35,6 +40,10 @@ use crate::tracked::{self, State};
 
 /// Objects between the request to memory and the look.
 const RING: usize = 64;
+/// Objects whose edges are taken from the log together.
+const BATCH: usize = 32;
+/// With fewer objects to look at there is nothing to overlap.
+const FEW: usize = 4;
 /// Objects between the request for what an object leads to outside of the heap, and the look.
 const AHEAD: usize = 20;
 /// Roots in one chunk of shared work.
@@ -126,6 +135,9 @@ trait Claims: Copy + Sync {
 
     /// What counting has seen, where it has been done.
     fn counts(&self) -> Option<&Counts>;
+
+    /// What counting has written down, if anything.
+    fn log(&self) -> Option<&Reader<'_>>;
 }
 
 /// In step 3: as a bit of the state, which takes the object out of the candidates.
@@ -153,6 +165,10 @@ impl Claims for Known<'_> {
     fn counts(&self) -> Option<&Counts> {
         None
     }
+
+    fn log(&self) -> Option<&Reader<'_>> {
+        None
+    }
 }
 
 /// In step 5b: as a mark in the side table.
@@ -161,6 +177,8 @@ struct Found<'a, const YOUNG: bool> {
     states: &'a [AtomicU8],
     marks: &'a [AtomicU8],
     counts: &'a Counts,
+    /// In full collections: what counting has written down.
+    log: &'a Reader<'a>,
 }
 
 impl<const YOUNG: bool> Claims for Found<'_, YOUNG> {
@@ -183,6 +201,10 @@ impl<const YOUNG: bool> Claims for Found<'_, YOUNG> {
 
     fn counts(&self) -> Option<&Counts> {
         Some(self.counts)
+    }
+
+    fn log(&self) -> Option<&Reader<'_>> {
+        if YOUNG || self.log.is_empty() { None } else { Some(self.log) }
     }
 }
 
@@ -237,17 +259,9 @@ impl<M: ObjectModel, C: Claims> Marker<'_, M, C> {
         {
             self.compare(granule, object, counts);
         }
-        let (space, claims) = (self.space, self.claims);
-        let edges = self.tracer.edges().iter().map(|&edge| space.granule(edge));
-        if !self.far {
-            return push_claimed(&mut self.stack, claims, edges);
-        }
-        for target in edges {
-            if let Some(before) = self.delay.swap(target, claims.entry(target)) {
-                push_claimed(&mut self.stack, claims, std::iter::once(before))?;
-            }
-        }
-        Ok(())
+        let space = self.space;
+        let targets = self.tracer.edges().iter().map(|&edge| space.granule(edge));
+        push_or_delay(&mut self.stack, &mut self.delay, self.far, self.claims, targets)
     }
 
     /// Objects that have kept what counting saw in them must show the same again.
@@ -283,6 +297,113 @@ impl<M: ObjectModel, C: Claims> Marker<'_, M, C> {
 
     /// Marks until the own stack is empty; gives work away while somebody is idle.
     fn run(&mut self, pool: &Pool, at: &mut Option<Object>) -> Result<(), NoMemory> {
+        let claims = self.claims;
+        match claims.log() {
+            Some(log) => self.run_by_log(log, pool, at),
+            None => self.run_by_bodies(pool, at),
+        }
+    }
+
+    /// From the log: no object is looked at but those that are not in it.
+    ///
+    /// Three batches are on their way: of one the words of the log were asked for, of one the edges, and the last is
+    /// dealt with: its edges are put side by side, [`WIDE`] for each object whether it has them or not, and then claimed in
+    /// one go. How many edges an object has cannot be predicted, and a wrong guess for each is what marking would
+    /// consist of.
+    fn run_by_log(&mut self, log: &Reader<'_>, pool: &Pool, at: &mut Option<Object>) -> Result<(), NoMemory> {
+        let (mut asked, mut asked_len) = ([0; BATCH], 0);
+        let (mut found, mut found_len) = ([[Entry::default(); BATCH]; 2], 0);
+        let mut edges = [0; BATCH * WIDE + WIDE];
+        let mut turn = false;
+        loop {
+            if found_len + asked_len == 0 {
+                self.follow_few(log, pool, at)?;
+            }
+            // What was asked for is found, and its edges asked for; and what comes off the stack is asked for. After that, so that
+            // both have some time, what was found a round ago is dealt with.
+            let [one, other] = &mut found;
+            let (arrived, next) = if turn { (&*other, one) } else { (&*one, other) };
+            turn = !turn;
+            let (arrived, next) = (&arrived[..found_len], &mut next[..asked_len]);
+            for (entry, &granule) in next.iter_mut().zip(&asked[..asked_len]) {
+                *entry = log.find(granule);
+                if entry.is_body() {
+                    ask_for_body(self.space, granule);
+                }
+            }
+            let next_len = asked_len;
+            asked_len = self.stack.len().min(BATCH);
+            let rest = self.stack.len() - asked_len;
+            asked[..asked_len].copy_from_slice(&self.stack[rest..]);
+            self.stack.truncate(rest);
+            for &granule in &asked[..asked_len] {
+                prefetch(log.word(granule));
+            }
+            let (mut len, mut bodies) = (0, 0);
+            for entry in arrived {
+                if let Some(count) = entry.few() {
+                    edges[len..len + WIDE].copy_from_slice(entry.edges);
+                    len += count;
+                } else if let Some(all) = log.all(entry.granule) {
+                    let targets = all.iter().map(|&target| target as usize);
+                    push_or_delay(&mut self.stack, &mut self.delay, self.far, self.claims, targets)?;
+                } else {
+                    bodies += 1;
+                    if self.prefetches {
+                        let object = object_at(self.space, entry.granule as usize);
+                        *at = Some(object);
+                        // SAFETY: rule W: only candidates are pushed; they are alive, and the world is stopped.
+                        unsafe { self.model.prefetch(object, &mut self.tracer) };
+                    }
+                }
+            }
+            let targets = edges[..len].iter().map(|&target| target as usize);
+            push_or_delay(&mut self.stack, &mut self.delay, self.far, self.claims, targets)?;
+            if bodies > 0 {
+                for entry in arrived.iter().filter(|entry| entry.is_body()) {
+                    self.scan(entry.granule, at)?;
+                }
+            }
+            found_len = next_len;
+            if found_len + asked_len == 0 && self.stack.is_empty() {
+                self.drain_delayed()?;
+                if self.stack.is_empty() {
+                    return Ok(());
+                }
+            }
+            // Relaxed: a hint.
+            if pool.failed.load(Ordering::Relaxed) {
+                return Ok(());
+            }
+            self.give_some(pool, found_len + asked_len);
+        }
+    }
+
+    /// Where there is hardly anything to look at, as in a list, batches would only be waited for: one after the other,
+    /// until there is more.
+    fn follow_few(&mut self, log: &Reader<'_>, pool: &Pool, at: &mut Option<Object>) -> Result<(), NoMemory> {
+        let mut ticks = 0u32;
+        while self.stack.len() < FEW
+            && let Some(granule) = self.stack.pop()
+        {
+            match log.all(granule) {
+                Some(edges) => {
+                    let targets = edges.iter().map(|&target| target as usize);
+                    push_or_delay(&mut self.stack, &mut self.delay, self.far, self.claims, targets)?;
+                }
+                None => self.scan(granule, at)?,
+            }
+            ticks = ticks.wrapping_add(1);
+            // Relaxed: a hint.
+            if ticks.is_multiple_of(64) && pool.failed.load(Ordering::Relaxed) {
+                return Ok(());
+            }
+        }
+        Ok(())
+    }
+
+    /// Looks at objects, and asks for them ahead.
+    fn run_by_bodies(&mut self, pool: &Pool, at: &mut Option<Object>) -> Result<(), NoMemory> {
         // A queue in an array: entered at `head`, left at `tail`; both run on and wrap.
         let mut ring = [0; RING];
         let (mut head, mut tail) = (0usize, 0usize);
@@ -292,10 +413,7 @@ impl<M: ObjectModel, C: Claims> Marker<'_, M, C> {
             if head - tail < RING
                 && let Some(granule) = self.stack.pop()
             {
-                let address: *const u8 = std::ptr::without_provenance(self.space.address(granule as usize));
-                // The second line too: half of all objects are longer than one, or cross into it.
-                prefetch(address);
-                prefetch(address.wrapping_add(64));
+                ask_for_body(self.space, granule);
                 ring[head % RING] = granule;
                 head += 1;
                 if head - tail < RING {
@@ -303,14 +421,7 @@ impl<M: ObjectModel, C: Claims> Marker<'_, M, C> {
                 }
             }
             if head == tail {
-                // What waits for its table entry may be the rest of the graph.
-                let (stack, claims) = (&mut self.stack, self.claims);
-                stack.try_reserve(Delay::LEN)?;
-                let mut pushed = Ok(());
-                self.delay.drain(|target| {
-                    pushed = pushed.and(push_claimed(stack, claims, std::iter::once(target)));
-                });
-                pushed?;
+                self.drain_delayed()?;
                 if self.stack.is_empty() {
                     return Ok(());
                 }
@@ -331,22 +442,68 @@ impl<M: ObjectModel, C: Claims> Marker<'_, M, C> {
                 if pool.failed.load(Ordering::Relaxed) {
                     return Ok(());
                 }
-                if pool.idle.load(Ordering::Relaxed) > 0
-                    && self.stack.len() + (head - tail) > self.stress.shrink(KEEP)
-                {
-                    // The older half: nearer to the roots, so likely the larger part of the graph.
-                    let give = self.stack.len().div_ceil(2).min(self.stress.shrink(CHUNK));
-                    // Without memory to give it away in, the work is done here.
-                    if give > 0
-                        && let Ok(chunk) = fallible::collect(self.stack[..give].iter().copied())
-                        && pool.give(chunk).is_ok()
-                    {
-                        self.stack.drain(..give);
-                    }
-                }
+                self.give_some(pool, head - tail);
             }
         }
     }
+
+    /// What waits for its table entry may be the rest of the graph.
+    fn drain_delayed(&mut self) -> Result<(), NoMemory> {
+        let (stack, claims) = (&mut self.stack, self.claims);
+        stack.try_reserve(Delay::LEN)?;
+        let mut pushed = Ok(());
+        self.delay.drain(|target| {
+            pushed = pushed.and(push_claimed(stack, claims, std::iter::once(target)));
+        });
+        pushed
+    }
+
+    /// Gives work away if somebody is idle. So many objects have left the stack and wait to be looked at.
+    #[inline(always)]
+    fn give_some(&mut self, pool: &Pool, waiting: usize) {
+        // Relaxed: a hint.
+        if pool.idle.load(Ordering::Relaxed) > 0 && self.stack.len() + waiting > self.stress.shrink(KEEP) {
+            // The older half: nearer to the roots, so likely the larger part of the graph.
+            let give = self.stack.len().div_ceil(2).min(self.stress.shrink(CHUNK));
+            // Without memory to give it away in, the work is done here.
+            if give > 0
+                && let Ok(chunk) = fallible::collect(self.stack[..give].iter().copied())
+                && pool.give(chunk).is_ok()
+            {
+                self.stack.drain(..give);
+            }
+        }
+    }
+}
+
+/// Asks for an object's body.
+#[inline(always)]
+fn ask_for_body(space: &Space, granule: u32) {
+    let address: *const u8 = std::ptr::without_provenance(space.address(granule as usize));
+    // The second line too: half of all objects are longer than one, or cross into it.
+    prefetch(address);
+    prefetch(address.wrapping_add(64));
+}
+
+/// Pushes those of `targets` that the caller is the first to claim; where the side tables are `far`, when their notes
+/// have arrived.
+#[inline(always)]
+fn push_or_delay<C: Claims>(
+    stack: &mut Vec<u32>,
+    delay: &mut Delay,
+    far: bool,
+    claims: C,
+    targets: impl ExactSizeIterator<Item = usize>,
+) -> Result<(), NoMemory> {
+    if !far {
+        return push_claimed(stack, claims, targets);
+    }
+    for target in targets {
+        if let Some(before) = delay.swap(target, claims.entry(target)) {
+            push_claimed(stack, claims, std::iter::once(before))?;
+        }
+    }
+    Ok(())
 }
 
 /// Pushes those of `targets` that the caller is the first to claim.
@@ -412,20 +569,24 @@ pub(crate) fn mark<M: ObjectModel>(
 ) -> Result<(), Abandoned> {
     let _phase = event::phase(Phase::Mark);
     counts.unreadable.sort_unstable();
+    // They are let go of at the end of this step.
+    let logs = std::mem::take(&mut counts.logs);
+    let log = Reader::new(&logs, world.core().space.high_water());
     match scope.kind {
-        CollectionKind::Young => mark_from::<M, true>(world, counts, roots, workers),
-        CollectionKind::Full => mark_from::<M, false>(world, counts, roots, workers),
+        CollectionKind::Young => mark_from::<M, true>(world, counts, &log, roots, workers),
+        CollectionKind::Full => mark_from::<M, false>(world, counts, &log, roots, workers),
     }
 }
 
 fn mark_from<M: ObjectModel, const YOUNG: bool>(
     world: &World<'_, M>,
     counts: &Counts,
+    log: &Reader<'_>,
     roots: Roots,
     workers: usize,
 ) -> Result<(), Abandoned> {
     let space = &world.core().space;
-    let claims = Found::<YOUNG> { states: space.states(), marks: space.counts(), counts };
+    let claims = Found::<YOUNG> { states: space.states(), marks: space.counts(), counts, log };
     let Met { doubtful, .. } = drive(world, claims, roots.stacks, workers)?;
     if doubtful.is_empty() {
         Ok(())

@@ -6,7 +6,7 @@
 //! | 1 | **stop** | the time it takes is measured | |
 //! | 2 | stopped | merge pending counts; objects at 0 leave, to be destroyed after the restart | the model |
 //! | 3 | stopped | full collections: what known roots reach is alive, and no candidate | [`mark::premark`] |
-//! | 4 | stopped | count the references between candidates | [`count::count`] |
+//! | 4 | stopped | count the references between candidates; full collections: write them down | [`count::count`], [`log`] |
 //! | 5 | stopped | roots are candidates whose count differs; mark from them | [`count::roots`], [`mark::mark`] |
 //! | 6 | stopped | what has no mark is unreachable: claim it, clear weak references | [`mark::sweep`], [`finalize::claim`] |
 //! | 6 | stopped | where the model knows legacy finalizers: objects with one, and all that they reach, leave the set | [`finalize::claim`] |
@@ -42,6 +42,7 @@ pub(crate) mod clear;
 pub(crate) mod count;
 pub(crate) mod crew;
 pub(crate) mod finalize;
+pub(crate) mod log;
 pub(crate) mod mark;
 pub(crate) mod portions;
 pub(crate) mod verify;

@@ -1,0 +1,655 @@
+//! What counting has seen, written down for marking: the edge log of a full collection.
+//!
+//! Counting calls every candidate's traversal, in address order. Marking would call each again, in the order of the graph: a
+//! type to find, a lock to test, a buffer to follow, each in another cache line, for edges that were all there
+//! before. So counting writes them down, and marking reads here: four bytes an edge, close together, nothing to call.
+//!
+//! ```text
+//! chunk   | segment of a page                         | segment of another page     | ...
+//!         | word | word | ... | edges of the page's candidates, as granules | filler |
+//!
+//! word    | 63..48: end | 47..42: last of eight | ... | 11..6 | 5..0: first of eight |
+//! ```
+//!
+//! A segment starts with one word for each eight granules, up to the last candidate's: for each of the eight how many edges
+//! its object has, and where in the segment the edges of the last of them end. Those of an object
+//! end where those of the ones behind it in the word begin, so they are found by adding up at most eight
+//! numbers, which takes two masks and a multiplication. The filler is there because a reader takes [`WIDE`] edges at
+//! a time, whether they are the object's or not: how many it has cannot be predicted, and that way nothing asks.
+//!
+//! # Nothing depends on it
+//!
+//! Memory for the log may be refused, and is bounded ([`Budget`]). What is not logged is traversed again, as without a log:
+//! objects of many edges (where the traversal costs little an edge), what lies on a page whose
+//! edges are too many for the words, everything on a page that there was no memory for, and objects whose traversals are to
+//! be seen twice ([`ObjectModel::is_doubted`](crate::model::ObjectModel::is_doubted)).
+//!
+//! # Invariants
+//!
+//! * On a page that has a segment every candidate either was written down, with the very edges that were counted, or its
+//!   field says that it was not. Marking asks for candidates alone.
+//! * A segment is written by the worker that counts the page, and by nobody after that; it is read when all workers are done
+//!   (`Workers::run` orders the two).
+//! * A log does not outlive the marking: its memory is gone before the sweep asks for some, and long before
+//!   the world runs. Between collections there is none.
+//!
+//! A logged object cannot surprise marking: what was unreadable when it was counted has no edges here and its targets are roots, and
+//! what becomes of its locks afterwards is nobody's business.
+
+use std::mem::MaybeUninit;
+
+use crate::fallible::{self, NoMemory, Room};
+use crate::object::prefetch;
+use crate::space::{PAGE_GRANULES, PAGE_SIZE, Space};
+use crate::stress::Stress;
+use crate::sync::{AtomicUsize, Ordering};
+
+/// Edges that are taken out at once.
+pub(crate) const WIDE: usize = 8;
+
+/// Granules that share a word.
+const GROUP: usize = 8;
+/// Words of a page.
+const WORDS: usize = PAGE_GRANULES.div_ceil(GROUP);
+/// Bits for the number of an object's edges.
+const FIELD: usize = 6;
+/// So many edges are too many. As a field: not logged; in the sums it counts as so many edges, which are left free.
+const UNLOGGED: usize = (1 << FIELD) - 1;
+/// From this bit on a word says where the edges of its last object end.
+const END: usize = FIELD * GROUP;
+/// The fields of a word.
+const FIELDS: u64 = (1 << END) - 1;
+/// Every other field of a word.
+const EVEN: u64 = 0x03f0_3f03_f03f;
+/// Where a page's edges end at most: if all that follows in the same word is not logged, its sums still fit.
+const MOST: usize = (1 << 16) - UNLOGGED * GROUP;
+/// What a page gets room for, as a first guess: three edges for each of a thousand objects, and the words.
+const PAGE_ROOM: usize = PAGE_SIZE / 16;
+/// Numbers in a chunk at most: 32 MiB, of which the system gives what is used.
+const CHUNK: usize = 8 << 20;
+/// The log may have one of so many parts of the size of the pages in use.
+const PART: usize = 2;
+
+/// What the workers of one collection may take for their logs.
+#[derive(Debug)]
+pub(crate) struct Budget {
+    /// Bytes.
+    left: AtomicUsize,
+    /// Numbers in a chunk.
+    chunk: usize,
+    /// Where the edges of a page end at most.
+    most: usize,
+}
+
+impl Budget {
+    /// For the pages of a scope. In stress only the first objects of each page are logged.
+    pub(crate) fn new(space: &Space, stress: Stress, pages: usize, workers: usize) -> Self {
+        let chunk = pages.saturating_mul(PAGE_ROOM).div_ceil(workers);
+        Self {
+            left: AtomicUsize::new(space.in_use_bytes() / PART),
+            chunk: chunk.min(CHUNK),
+            most: if stress.shrink(MOST) < MOST { 2 * WORDS + 3 } else { MOST },
+        }
+    }
+
+    /// An empty chunk, with room for at least so many numbers, if there is memory.
+    fn chunk(&self, least: usize) -> Result<Room, NoMemory> {
+        let edges = self.chunk.max(least);
+        let bytes = edges * size_of::<u32>();
+        // Relaxed: a bare number, that nothing else goes by.
+        let taken =
+            self.left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(bytes));
+        taken.map_err(|_| NoMemory)?;
+        Room::new(edges)
+    }
+}
+
+/// What one worker has written.
+#[derive(Debug, Default)]
+pub(crate) struct Log {
+    chunks: Vec<Room>,
+    segments: Vec<Segment>,
+}
+
+/// Where a page's edges are.
+#[derive(Clone, Copy, Debug)]
+struct Segment {
+    page: u32,
+    chunk: u32,
+    start: u32,
+    len: u32,
+}
+
+/// Some candidates, in address order, whose edges are known.
+#[derive(Debug)]
+pub(crate) struct Batch<'a> {
+    pub(crate) granules: &'a [u32],
+    /// How many edges each has.
+    pub(crate) sizes: &'a [u32],
+    /// The most of those; no matter, if any is not to be logged.
+    pub(crate) most: u32,
+    /// Which are not, by number.
+    pub(crate) unlogged: u64,
+}
+
+/// One worker's log while it counts.
+#[derive(Debug)]
+pub(crate) struct Writer<'a> {
+    budget: &'a Budget,
+    log: Log,
+    /// The chunk that is being filled: elements up to its length belong to segments that are complete.
+    chunk: Room,
+    page: u32,
+    /// The page's words, until the segment is complete.
+    words: [u64; WORDS],
+    used_words: usize,
+    /// Where the edges of the next object go, from the start of the segment on.
+    at: usize,
+    /// Where they end at most; 0: nothing more of this page is logged, it is closed.
+    end: usize,
+    /// If so, where what was logged ends; 0: nothing was.
+    closed_at: usize,
+}
+
+impl<'a> Writer<'a> {
+    pub(crate) fn new(budget: &'a Budget) -> Self {
+        Self {
+            budget,
+            log: Log::default(),
+            chunk: Room::default(),
+            page: 0,
+            words: [0; WORDS],
+            used_words: 0,
+            at: 0,
+            end: 0,
+            closed_at: 0,
+        }
+    }
+
+    /// A page begins, of which the last candidate lies at granule `last`.
+    pub(crate) fn begin(&mut self, page: u32, last: u32) {
+        self.page = page;
+        self.used_words = last as usize % PAGE_GRANULES / GROUP + 1;
+        self.words[..self.used_words].fill(0);
+        self.at = 2 * self.used_words;
+        self.end = 0;
+        self.closed_at = 0;
+        if self.log.segments.try_reserve(1).is_ok() {
+            self.open(self.at);
+        }
+    }
+
+    /// Makes room for `least` elements of the segment; where it cannot be, the page is closed.
+    fn open(&mut self, least: usize) {
+        let least = least + WIDE;
+        if self.chunk.spare().len() < least && self.change_chunk(least).is_err() {
+            self.close();
+            return;
+        }
+        self.end = (self.chunk.spare().len() - WIDE).min(self.budget.most);
+    }
+
+    /// Goes on in another chunk, and takes along what the segment has already.
+    fn change_chunk(&mut self, least: usize) -> Result<(), NoMemory> {
+        self.log.chunks.try_reserve(1)?;
+        let mut chunk = self.budget.chunk(least)?;
+        if self.end > 0 {
+            let written = &mut self.chunk.spare()[..self.at];
+            chunk.spare()[..self.at].copy_from_slice(written);
+        }
+        let full = std::mem::replace(&mut self.chunk, chunk);
+        if full.len() > 0 {
+            self.log.chunks.push(full);
+        }
+        Ok(())
+    }
+
+    /// Nothing more of this page is logged.
+    fn close(&mut self) {
+        if self.end > 0 {
+            self.closed_at = self.at;
+            self.end = 0;
+        }
+    }
+
+    /// Writes down the edges of some candidates, and calls `each` with the granule of each target.
+    #[inline(always)]
+    pub(crate) fn write(
+        &mut self,
+        batch: &Batch<'_>,
+        targets: impl ExactSizeIterator<Item = usize>,
+        mut each: impl FnMut(usize),
+    ) {
+        let (start, edges) = (self.at, targets.len());
+        if batch.unlogged != 0 || batch.most as usize >= UNLOGGED || start + edges > self.end {
+            return self.write_slowly(batch, targets, each);
+        }
+        let mut end = start;
+        for (&granule, &size) in batch.granules.iter().zip(batch.sizes) {
+            end += size as usize;
+            self.note(granule, size as usize, end);
+        }
+        let room = &mut self.chunk.spare()[start..start + edges];
+        for (target, place) in targets.zip(room) {
+            place.write(target as u32);
+            each(target);
+        }
+    }
+
+    /// As `write`, one by one: there is no room for all, or one has too many edges.
+    #[cold]
+    #[inline(never)]
+    fn write_slowly(
+        &mut self,
+        batch: &Batch<'_>,
+        mut targets: impl ExactSizeIterator<Item = usize>,
+        mut each: impl FnMut(usize),
+    ) {
+        for (place, (&granule, &size)) in batch.granules.iter().zip(batch.sizes).enumerate() {
+            let size = size as usize;
+            let own = targets.by_ref().take(size);
+            if batch.unlogged >> place & 1 != 0 || size >= UNLOGGED || !self.has_room(size) {
+                self.skip(granule);
+                own.for_each(&mut each);
+                continue;
+            }
+            let start = self.at;
+            self.note(granule, size, start + size);
+            let room = &mut self.chunk.spare()[start..start + size];
+            for (target, place) in own.zip(room) {
+                place.write(target as u32);
+                each(target);
+            }
+        }
+    }
+
+    /// The candidate at a granule is not logged.
+    fn skip(&mut self, granule: u32) {
+        let start = self.at;
+        if self.has_room(UNLOGGED) {
+            // The sums of its word count it as so many.
+            self.chunk.spare()[start..start + UNLOGGED].fill(MaybeUninit::new(0));
+        }
+        // A closed page has no logged objects behind this one: only the sums of this word need to be right, if any.
+        self.note(granule, UNLOGGED, (start + UNLOGGED).min(u16::MAX.into()));
+    }
+
+    /// Makes room for `more` elements; where it cannot be, the page is closed.
+    fn has_room(&mut self, more: usize) -> bool {
+        if self.end > 0 && self.at + more > self.end {
+            if self.at + more > self.budget.most {
+                self.close();
+            } else {
+                self.open((self.at + more.max(PAGE_ROOM)).min(self.budget.most));
+            }
+        }
+        self.end > 0
+    }
+
+    /// Notes how many edges an object has, and where they end.
+    #[inline(always)]
+    fn note(&mut self, granule: u32, edges: usize, end: usize) {
+        let word = &mut self.words[granule as usize % PAGE_GRANULES / GROUP];
+        *word =
+            (*word & FIELDS) | ((edges as u64) << (granule as usize % GROUP * FIELD)) | ((end as u64) << END);
+        self.at = end;
+    }
+
+    /// The page ends.
+    pub(crate) fn end(&mut self) {
+        self.close();
+        let len = self.closed_at;
+        if len == 0 {
+            return;
+        }
+        let (start, words) = (self.chunk.len(), &self.words[..self.used_words]);
+        let (room, _) = self.chunk.spare().as_chunks_mut::<2>();
+        for (place, word) in room.iter_mut().zip(words) {
+            *place = [MaybeUninit::new(*word as u32), MaybeUninit::new((*word >> 32) as u32)];
+        }
+        let (page, chunk) = (self.page, self.log.chunks.len() as u32);
+        // Who takes out the last edges takes more than there are.
+        self.chunk.spare()[len..len + WIDE].fill(MaybeUninit::new(0));
+        let len = len + WIDE;
+        self.log.segments.push(Segment { page, chunk, start: start as u32, len: len as u32 });
+        // SAFETY: rule B: the words have been written just now, and the filler; what lies between by `write`, which is given
+        // the iterators of slices, whose lengths are right, and the sizes that add up to them, and by `skip`.
+        unsafe { self.chunk.add(len) };
+    }
+
+    /// The log, all pages having ended; `None`: there is nothing in it.
+    pub(crate) fn finish(&mut self) -> Option<Log> {
+        let (mut log, chunk) = (std::mem::take(&mut self.log), std::mem::take(&mut self.chunk));
+        if log.segments.is_empty() {
+            return None;
+        }
+        fallible::push(&mut log.chunks, chunk).ok()?;
+        Some(log)
+    }
+}
+
+/// The logs of all workers, to look into.
+#[derive(Debug, Default)]
+pub(crate) struct Reader<'a> {
+    /// By page; an empty one has no segment.
+    pages: Vec<&'a [u32]>,
+}
+
+impl<'a> Reader<'a> {
+    /// For a heap of `pages` pages. Without memory nothing was logged.
+    pub(crate) fn new(logs: &'a [Log], pages: usize) -> Self {
+        let mut reader = Self::default();
+        if logs.is_empty() || reader.pages.try_reserve_exact(pages).is_err() {
+            return reader;
+        }
+        reader.pages.resize(pages, &[]);
+        for log in logs {
+            for &Segment { page, chunk, start, len } in &log.segments {
+                reader.pages[page as usize] =
+                    &log.chunks[chunk as usize].numbers()[start as usize..][..len as usize];
+            }
+        }
+        reader
+    }
+
+    /// Whether nothing is logged.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.pages.is_empty()
+    }
+
+    /// Where the word of a granule lies, if its page has a segment.
+    #[inline(always)]
+    pub(crate) fn word(&self, granule: u32) -> *const u8 {
+        let granule = granule as usize;
+        let segment = self.pages.get(granule / PAGE_GRANULES).copied().unwrap_or_default();
+        segment.as_ptr().wrapping_add(2 * (granule % PAGE_GRANULES / GROUP)).cast()
+    }
+
+    /// Looks up what the candidate at a granule was seen to refer to, and asks memory for it.
+    #[inline(always)]
+    pub(crate) fn find(&self, granule: u32) -> Entry<'a> {
+        let (count, rest) = self.edges(granule as usize).unwrap_or((UNLOGGED, &[]));
+        let Some(edges) = rest.first_chunk() else { return Entry { granule, ..Entry::default() } };
+        prefetch(edges.as_ptr().cast());
+        prefetch(edges.as_ptr_range().end.wrapping_sub(1).cast());
+        Entry { edges, count: count as u32, granule }
+    }
+
+    /// All that the candidate at a granule was seen to refer to; `None`: it is not logged.
+    pub(crate) fn all(&self, granule: u32) -> Option<&'a [u32]> {
+        let (count, rest) = self.edges(granule as usize)?;
+        if count == UNLOGGED { None } else { rest.get(..count) }
+    }
+
+    /// How many edges a candidate has, and its segment from where they begin.
+    #[inline(always)]
+    fn edges(&self, granule: usize) -> Option<(usize, &'a [u32])> {
+        let segment = *self.pages.get(granule / PAGE_GRANULES)?;
+        let at = 2 * (granule % PAGE_GRANULES / GROUP);
+        let &[low, high] = segment.get(at..at + 2)?.first_chunk::<2>()?;
+        let word = u64::from(low) | u64::from(high) << 32;
+        let fields = (word & FIELDS) >> (granule % GROUP * FIELD);
+        // Where the edges of this one and of those behind it in the word begin.
+        let start = ((word >> END) as usize).wrapping_sub(sum(fields));
+        Some((fields as usize & UNLOGGED, segment.get(start..)?))
+    }
+}
+
+/// What the log says of an object.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Entry<'a> {
+    /// Its edges, if they are few, and then some of somebody else's.
+    pub(crate) edges: &'a [u32; WIDE],
+    count: u32,
+    pub(crate) granule: u32,
+}
+
+impl Default for Entry<'_> {
+    fn default() -> Self {
+        Self { edges: &[0; WIDE], count: UNLOGGED as u32, granule: 0 }
+    }
+}
+
+impl Entry<'_> {
+    /// How many edges it has, if they are few; others are to be had of [`Reader::all`].
+    #[inline(always)]
+    pub(crate) fn few(&self) -> Option<usize> {
+        let count = self.count as usize;
+        (count <= WIDE).then_some(count)
+    }
+
+    /// Whether the object is not logged.
+    #[inline(always)]
+    pub(crate) fn is_body(&self) -> bool {
+        self.count as usize == UNLOGGED
+    }
+}
+
+/// The sum of a word's fields.
+#[inline(always)]
+fn sum(fields: u64) -> usize {
+    // Four sums of two, of twelve bits each; the multiplication adds them up in the highest.
+    let pairs = (fields & EVEN) + (fields >> FIELD & EVEN);
+    (pairs.wrapping_mul(0x0010_0100_1001) >> 36) as usize & 0xfff
+}
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use super::*;
+
+    /// A page's candidates: granule within the page, and edges.
+    type Page = Vec<(u32, Vec<u32>)>;
+
+    fn budget(chunk: usize) -> Budget {
+        Budget { left: AtomicUsize::new(usize::MAX), chunk, most: MOST }
+    }
+
+    /// Logs pages as counting does, by one worker, and looks whether every edge is counted.
+    fn log(budget: &Budget, pages: &[(u32, Page)]) -> Log {
+        log_but(budget, pages, |_| false)
+    }
+
+    fn log_but(budget: &Budget, pages: &[(u32, Page)], unlogged: impl Fn(u32) -> bool) -> Log {
+        let mut writer = Writer::new(budget);
+        for (page, candidates) in pages {
+            let Some((last, _)) = candidates.last() else { continue };
+            let granule = |within: u32| page * PAGE_GRANULES as u32 + within;
+            writer.begin(*page, granule(*last));
+            for batch in candidates.chunks(64) {
+                let granules: Vec<u32> = batch.iter().map(|(within, _)| granule(*within)).collect();
+                let sizes: Vec<u32> = batch.iter().map(|(_, edges)| edges.len() as u32).collect();
+                let edges: Vec<u32> = batch.iter().flat_map(|(_, edges)| edges).copied().collect();
+                let bits =
+                    batch.iter().enumerate().map(|(at, (within, _))| u64::from(unlogged(*within)) << at);
+                let most = sizes.iter().copied().max().unwrap_or_default();
+                let batch = Batch { granules: &granules, sizes: &sizes, most, unlogged: bits.sum() };
+                let mut counted = Vec::new();
+                writer.write(&batch, edges.iter().map(|&edge| edge as usize), |t| counted.push(t as u32));
+                assert_eq!(counted, edges);
+            }
+            writer.end();
+        }
+        writer.finish().unwrap_or_default()
+    }
+
+    /// Looks everything up: what is logged is right. How many candidates are.
+    fn check(logs: &[Log], pages: &[(u32, Page)]) -> usize {
+        let reader = Reader::new(logs, 1 + pages.iter().map(|(page, _)| *page as usize).max().unwrap_or(0));
+        let mut logged = 0;
+        for (page, candidates) in pages {
+            for (within, edges) in candidates {
+                let entry = reader.find(page * PAGE_GRANULES as u32 + within);
+                assert_eq!(entry.granule, page * PAGE_GRANULES as u32 + within);
+                let all = reader.all(entry.granule);
+                assert_eq!(entry.is_body(), all.is_none());
+                let Some(all) = all else { continue };
+                logged += 1;
+                assert_eq!(all, edges, "page {page}, granule {within}");
+                match entry.few() {
+                    Some(count) => assert_eq!(entry.edges[..count], edges[..]),
+                    None => assert!(edges.len() > WIDE),
+                }
+            }
+        }
+        logged
+    }
+
+    /// Candidates `stride` granules apart, with so many edges each.
+    fn page(stride: u32, sizes: impl IntoIterator<Item = usize>) -> Page {
+        let edges = |at: usize, size: usize| (0..size).map(|i| (at * 1000 + i) as u32).collect();
+        sizes.into_iter().enumerate().map(|(at, size)| (2 + stride * at as u32, edges(at, size))).collect()
+    }
+
+    #[test]
+    fn fields_add_up() {
+        for at in 0..GROUP {
+            for value in [0, 1, 31, UNLOGGED] {
+                assert_eq!(sum((value as u64) << (at * FIELD)), value);
+            }
+        }
+        assert_eq!(sum(FIELDS), GROUP * UNLOGGED);
+        assert_eq!(sum(FIELDS >> FIELD), (GROUP - 1) * UNLOGGED);
+    }
+
+    #[test]
+    fn every_size_up_to_the_limit_is_logged_and_none_beyond() {
+        for stride in [1, 2, 3, 5, 8, 24] {
+            let pages = [(3, page(stride, (0..80).chain((0..80).rev()).take(2000 / stride as usize)))];
+            let log = [log(&budget(PAGE_ROOM), &pages)];
+            let few = pages[0].1.iter().filter(|(_, edges)| edges.len() < UNLOGGED).count();
+            assert_eq!(check(&log, &pages), few, "stride {stride}");
+        }
+    }
+
+    #[test]
+    fn groups_that_are_full_and_groups_with_hubs() {
+        for sizes in
+            [[62; 8], [63; 8], [62, 63, 62, 63, 0, 0, 63, 62], [0; 8], [0, 0, 100_000, 5, 5, 5, 5, 5]]
+        {
+            let pages = [(0, page(1, sizes.repeat(20)))];
+            let few = 20 * sizes.iter().filter(|&&size| size < UNLOGGED).count();
+            assert_eq!(check(&[log(&budget(PAGE_ROOM), &pages)], &pages), few, "{sizes:?}");
+        }
+    }
+
+    #[test]
+    fn a_page_with_too_many_edges_is_logged_up_to_there() {
+        // 2000 of 60 are twice too many.
+        let many = page(1, [60; 2000]);
+        // These end just at the limit, with words for all granules before.
+        let words = 2 * WORDS;
+        let mut just: Page = page(1, [62; 2000]);
+        just.truncate((MOST - words) / 62);
+        let rest = (MOST - words) % 62;
+        just.push((2046, vec![7; rest]));
+        let mut over = just.clone();
+        over.last_mut().unwrap().1.push(8);
+        for (page, logged) in [(&many, (MOST - words) / 60), (&just, just.len()), (&over, just.len() - 1)] {
+            let pages = [(1, page.clone())];
+            assert_eq!(check(&[log(&budget(CHUNK), &pages)], &pages), logged);
+        }
+        // What comes behind, in the same word and in others, is not; a page after it is.
+        let mut behind = over.clone();
+        behind.push((2047, vec![]));
+        let pages = [(1, behind), (2, page(2, [3; 1000]))];
+        assert_eq!(check(&[log(&budget(CHUNK), &pages)], &pages), over.len() - 1 + 1000);
+    }
+
+    #[test]
+    fn large_objects_have_one_candidate_a_page() {
+        let pages: Vec<_> = [0u32, 4, 9].map(|at| (at, vec![(2 + 511 * (at % 5), vec![at; 10])])).into();
+        assert_eq!(check(&[log(&budget(PAGE_ROOM), &pages)], &pages), 3);
+        let pages: Vec<_> = [0u32, 4, 9].map(|at| (at, vec![(1024, vec![at; 10_000])])).into();
+        assert_eq!(check(&[log(&budget(PAGE_ROOM), &pages)], &pages), 0);
+    }
+
+    #[test]
+    fn chunks_that_end_in_the_middle_of_a_page() {
+        let pages: Vec<_> =
+            (0..40).map(|at| (at, page(2, (0..1000).map(|i| (i * i + at as usize) % 20)))).collect();
+        for chunk in [0, 1, 100, 600, 5000, 40_000, CHUNK] {
+            assert_eq!(check(&[log(&budget(chunk), &pages)], &pages), 40_000, "chunks of {chunk}");
+        }
+    }
+
+    #[test]
+    fn memory_that_is_refused_is_done_without() {
+        let pages: Vec<_> = (0..40).map(|at| (at, page(2, [5; 1000]))).collect();
+        let mut before = 0;
+        for left in [0, 100, 20_000, 100_000, 400_000, 1_000_000, 10_000_000] {
+            let budget = Budget { left: AtomicUsize::new(left), chunk: PAGE_ROOM, most: MOST };
+            let log = [log(&budget, &pages)];
+            let bytes: usize = log[0].chunks.iter().map(|chunk| 4 * chunk.len()).sum();
+            assert!(bytes <= left);
+            let logged = check(&log, &pages);
+            assert!(logged >= before && (logged > 0) == (left > 4 * PAGE_ROOM), "{left}: {logged}");
+            before = logged;
+            if left == 0 {
+                assert!(log[0].segments.is_empty());
+                assert!(Reader::new(&log, 40).find(77).is_body());
+            }
+        }
+        assert_eq!(before, 40_000);
+    }
+
+    #[test]
+    fn the_budget_is_part_of_what_is_in_use_and_in_stress_little_of_a_page_is_logged() {
+        use crate::space::SpaceConfig;
+        let space = Space::reserve(SpaceConfig { reserve: Some(1 << 20), limit: None }).unwrap();
+        assert!(Budget::new(&space, Stress::none(), 0, 1).chunk(1).is_err(), "an empty heap");
+        space.acquire_large(PAGE_SIZE, 1).unwrap();
+        let budget = Budget::new(&space, Stress::none(), 1, 1);
+        assert!(budget.chunk(1).is_ok());
+        assert_eq!(budget.left.into_inner(), 2 * PAGE_SIZE / PART - 4 * PAGE_ROOM);
+        let budget = Budget::new(&space, Stress::from(true), 1, 1);
+        let pages = [(0, page(2, [2; 1000]))];
+        let logged = check(&[log(&budget, &pages)], &pages);
+        assert!(logged > 0 && logged < 10, "{logged}");
+    }
+
+    #[test]
+    fn what_must_be_seen_twice_is_left_out() {
+        let pages = [(0, page(2, (0..1000).map(|i| i % 9)))];
+        let logs = [log_but(&budget(PAGE_ROOM), &pages, |within| within % 3 == 0)];
+        let seen_once = pages[0].1.iter().filter(|(within, _)| within % 3 != 0).count();
+        assert_eq!(check(&logs, &pages), seen_once);
+    }
+
+    #[test]
+    fn several_workers_have_several_pages_each() {
+        let pages: Vec<_> =
+            (0..30).map(|at| (at, page(2, (0..1000).map(|i| (i + at as usize) % 7)))).collect();
+        let budget = budget(PAGE_ROOM);
+        let logs: Vec<Log> = std::thread::scope(|scope| {
+            let workers: Vec<_> = (0..3)
+                .map(|worker| {
+                    let own: Vec<_> = pages.iter().skip(worker).step_by(3).cloned().collect();
+                    let budget = &budget;
+                    scope.spawn(move || log(budget, &own))
+                })
+                .collect();
+            workers.into_iter().map(|worker| worker.join().unwrap()).collect()
+        });
+        assert_eq!(check(&logs, &pages), 30_000);
+        assert_eq!(check(&logs[..2], &pages), 20_000, "without the log of one");
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn any_pages_come_back(
+            sizes in proptest::collection::vec(proptest::collection::vec(
+                proptest::prop_oneof![20 => 0..5usize, 5 => 0..70usize, 1 => 500..5000usize], 0..200), 1..8),
+            stride in 1u32..10,
+            chunk in 0..20_000usize,
+            left in 0..1_000_000usize,
+        ) {
+            let budget = Budget { left: AtomicUsize::new(left), chunk, most: MOST };
+            let pages: Vec<_> =
+                sizes.into_iter().enumerate().map(|(at, sizes)| (at as u32, page(stride, sizes))).collect();
+            check(&[log(&budget, &pages)], &pages);
+            let all = Budget { left: AtomicUsize::new(usize::MAX), chunk, most: MOST };
+            let few = pages.iter().flat_map(|(_, page)| page).filter(|(_, edges)| edges.len() < UNLOGGED).count();
+            assert_eq!(check(&[log(&all, &pages)], &pages), few);
+        }
+    }
+}

@@ -190,6 +190,7 @@ impl Default for Looks {
 }
 
 impl Looks {
+    #[inline(always)]
     fn look<M: ObjectModel>(&mut self, object: Object, core: &Core<M>) {
         // SAFETY: rule W: a candidate is alive, and the world is stopped.
         unsafe {

@@ -40,6 +40,8 @@ use crate::tracked::{self, State};
 
 /// Objects between the request to memory and the look.
 const RING: usize = 64;
+/// Of these, how many are looked at together.
+const TOGETHER: usize = 16;
 /// Objects whose edges are taken from the log together.
 const BATCH: usize = 32;
 /// With fewer objects to look at there is nothing to overlap.
@@ -234,19 +236,34 @@ struct Met {
 }
 
 impl<M: ObjectModel, C: Claims> Marker<'_, M, C> {
-    /// Looks at an object: pushes what it refers to and nobody has claimed.
+    /// Looks at objects: pushes what they refer to and nobody has claimed.
     #[inline(always)]
-    fn scan(&mut self, granule: u32, at: &mut Option<Object>) -> Result<(), NoMemory> {
+    fn scan(&mut self, granules: &[u32], at: &mut Option<Object>) -> Result<(), NoMemory> {
         if !M::STABLE_DURING_STOP && self.claims.counts().is_some() {
-            return self.scan_kept(granule);
+            return granules.iter().try_for_each(|&granule| self.scan_kept(granule));
         }
+        self.tracer.clear();
+        for &granule in granules {
+            self.look(granule, at)?;
+        }
+        // The edges of all of them in one go: how many each has cannot be predicted, and here nothing asks.
+        let space = self.space;
+        let targets = self.tracer.edges().iter().map(|&edge| space.granule(edge));
+        push_or_delay(&mut self.stack, &mut self.delay, self.far, self.claims, targets)
+    }
+
+    /// Has an object add its edges to those that the tracer has.
+    #[inline(always)]
+    fn look(&mut self, granule: u32, at: &mut Option<Object>) -> Result<(), NoMemory> {
         let object = object_at(self.space, granule as usize);
         *at = Some(object);
-        self.tracer.clear();
+        let before = self.tracer.edges().len();
+        self.tracer.go_on(before);
         // SAFETY: rule W: only candidates are pushed; they are alive, and the world is stopped.
         unsafe { self.model.traverse(object, &mut self.tracer) };
         if self.tracer.take_unreadable() {
             self.tracer.lost_nothing()?;
+            self.tracer.truncate(before);
             return self.doubt(granule);
         }
         // SAFETY: as above.
@@ -257,20 +274,18 @@ impl<M: ObjectModel, C: Claims> Marker<'_, M, C> {
             && let Some(counts) = self.claims.counts()
             && !counts.kept.is_empty()
         {
-            self.compare(granule, object, counts);
+            self.compare(granule, object, before, counts);
         }
-        let space = self.space;
-        let targets = self.tracer.edges().iter().map(|&edge| space.granule(edge));
-        push_or_delay(&mut self.stack, &mut self.delay, self.far, self.claims, targets)
+        Ok(())
     }
 
     /// Objects that have kept what counting saw in them must show the same again.
     #[cold]
-    fn compare(&self, granule: u32, object: Object, counts: &Counts) {
+    fn compare(&self, granule: u32, object: Object, before: usize, counts: &Counts) {
         let Some(kept) = counts.kept.get(&granule) else { return };
-        let edges = self.tracer.edges().iter().map(|&edge| self.space.granule(edge) as u32);
+        let edges = self.tracer.edges()[before..].iter().map(|&edge| self.space.granule(edge) as u32);
         if !edges.eq(kept.iter().copied()) {
-            // SAFETY: as in `scan`.
+            // SAFETY: as in `look`.
             let name = unsafe { self.model.type_name(object) };
             let why = format!("the traverse handler of '{name}' visited other references the second time");
             // Caught by `guard_traversal`; nobody needs a message on stderr.
@@ -278,7 +293,7 @@ impl<M: ObjectModel, C: Claims> Marker<'_, M, C> {
         }
     }
 
-    /// As `scan`, from what the counting pass saw.
+    /// As `scan`, of one object, from what the counting pass saw.
     fn scan_kept(&mut self, granule: u32) -> Result<(), NoMemory> {
         let edges = self.claims.counts().and_then(|counts| counts.kept.get(&granule));
         let edges = edges.map_or(&[][..], |edges| edges).iter().map(|&target| target as usize);
@@ -361,7 +376,7 @@ impl<M: ObjectModel, C: Claims> Marker<'_, M, C> {
             push_or_delay(&mut self.stack, &mut self.delay, self.far, self.claims, targets)?;
             if bodies > 0 {
                 for entry in arrived.iter().filter(|entry| entry.is_body()) {
-                    self.scan(entry.granule, at)?;
+                    self.scan(&[entry.granule], at)?;
                 }
             }
             found_len = next_len;
@@ -391,7 +406,7 @@ impl<M: ObjectModel, C: Claims> Marker<'_, M, C> {
                     let targets = edges.iter().map(|&target| target as usize);
                     push_or_delay(&mut self.stack, &mut self.delay, self.far, self.claims, targets)?;
                 }
-                None => self.scan(granule, at)?,
+                None => self.scan(&[granule], at)?,
             }
             ticks = ticks.wrapping_add(1);
             // Relaxed: a hint.
@@ -407,18 +422,14 @@ impl<M: ObjectModel, C: Claims> Marker<'_, M, C> {
         // A queue in an array: entered at `head`, left at `tail`; both run on and wrap.
         let mut ring = [0; RING];
         let (mut head, mut tail) = (0usize, 0usize);
-        let mut ticks = 0u32;
         loop {
-            // Fill the ring from the stack; with nothing left there, or the ring full, look at the oldest.
-            if head - tail < RING
+            // Fill the ring from the stack, and look at the oldest in it.
+            while head - tail < RING
                 && let Some(granule) = self.stack.pop()
             {
                 ask_for_body(self.space, granule);
                 ring[head % RING] = granule;
                 head += 1;
-                if head - tail < RING {
-                    continue;
-                }
             }
             if head == tail {
                 self.drain_delayed()?;
@@ -427,23 +438,25 @@ impl<M: ObjectModel, C: Claims> Marker<'_, M, C> {
                 }
                 continue;
             }
-            if self.prefetches && head - tail > AHEAD {
-                // Its own bytes are here by now; what they lead to is not.
-                let object = object_at(self.space, ring[(tail + AHEAD) % RING] as usize);
-                *at = Some(object);
-                // SAFETY: rule W: only candidates are pushed; they are alive, and the world is stopped.
-                unsafe { self.model.prefetch(object, &mut self.tracer) };
-            }
-            self.scan(ring[tail % RING], at)?;
-            tail += 1;
-            ticks = ticks.wrapping_add(1);
-            if ticks.is_multiple_of(64) {
-                // Relaxed: hints.
-                if pool.failed.load(Ordering::Relaxed) {
-                    return Ok(());
+            // Together, as far as they lie side by side.
+            let batch = (head - tail).min(TOGETHER - tail % TOGETHER);
+            if self.prefetches {
+                for ahead in tail + AHEAD..(tail + AHEAD + batch).min(head) {
+                    // Its own bytes are here by now; what they lead to is not.
+                    let object = object_at(self.space, ring[ahead % RING] as usize);
+                    *at = Some(object);
+                    // SAFETY: rule W: only candidates are pushed; they are alive, and the world is stopped.
+                    unsafe { self.model.prefetch(object, &mut self.tracer) };
                 }
-                self.give_some(pool, head - tail);
             }
+            let first = tail % RING;
+            self.scan(&ring[first..first + batch], at)?;
+            tail += batch;
+            // Relaxed: a hint.
+            if pool.failed.load(Ordering::Relaxed) {
+                return Ok(());
+            }
+            self.give_some(pool, head - tail);
         }
     }
 

@@ -99,6 +99,7 @@ fn loom_what_is_done_meanwhile_meets_one_stop() {
                 let me = coordinator.register(());
                 me.attach().unwrap();
                 me.park_and(|_| {
+                    assert_eq!(crate::safepoint::current(), 0);
                     let seen = [(); 2].map(|()| *stops.lock().unwrap());
                     assert_ne!(seen, [1, 2], "another stop");
                 });

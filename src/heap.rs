@@ -84,7 +84,7 @@ impl HeapBuilder {
     }
 
     /// Objects below which a collection wakes nobody to help, since that costs more. Threads that are parked for it anyway
-    /// help from 512 objects on; one of [`workers`](Self::workers) is always the collecting thread. Default: 50,000.
+    /// help from 2,000 on. What is counted are the places for objects on the pages that are looked at. Default: 50,000.
     pub fn serial_below(mut self, objects: usize) -> Self {
         self.serial_below = Some(objects);
         self
@@ -840,7 +840,7 @@ impl Mutator {
                 let lists = Lists {
                     _deferred: core.model.hold_deferred(),
                     _arenas: core.arena_ids.lock(),
-                    _crew: core.workers.crew().hold(),
+                    _crew: core.workers.crew().map(|crew| crew.hold()),
                 };
                 Ok(Fork { guard: Some(guard), lists: Some(lists), turn: Some(core.turn.hold()), core })
             }
@@ -925,7 +925,7 @@ impl fmt::Debug for Mutator {
 struct Lists<'a> {
     _deferred: lock::Guard<'a, managed::Deferred>,
     _arenas: lock::Guard<'a, crate::mutator::ArenaIds>,
-    _crew: lock::Guard<'a, collect::crew::State>,
+    _crew: Option<lock::Guard<'a, collect::crew::State>>,
 }
 
 /// The world is stopped for a `fork`. Made by [`Mutator::prepare_fork`].

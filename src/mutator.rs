@@ -738,8 +738,16 @@ impl<M: ObjectModel> ModelMutator<M> {
             return;
         }
         self.comes_back(true);
-        let hand = self.core().workers.crew().hand(self.inner().arena_id);
-        self.inner().participant.park_and(|is_on| hand.wait(is_on));
+        let participant = &self.inner().participant;
+        match self.core().workers.crew() {
+            Some(crew) => {
+                let hand = crew.hand(self.inner().arena_id);
+                participant.park_and(|is_on| hand.wait(is_on));
+            }
+            None => {
+                participant.park();
+            }
+        }
         self.comes_back(false);
     }
 

@@ -47,7 +47,7 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::num::{NonZeroU64, NonZeroUsize};
 use std::ops::Deref;
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
@@ -890,15 +890,22 @@ impl<T> Participant<T> {
         // Before the lock is let go: while somebody is owed a turn no other stop begins, so this one is the only one that
         // `meanwhile` can meet.
         registry.owed += 1;
-        if coordinator.has_room(&registry) {
-            drop(registry);
-            // Relaxed: a hint to come back; the lock decides.
-            meanwhile(&|| coordinator.stop.load(Ordering::Relaxed));
-            registry = coordinator.registry.lock();
-        } else {
+        if !coordinator.has_room(&registry) {
             drop(meanwhile);
+            drop(coordinator.step_in(registry, &self.record, true));
+            return;
         }
-        drop(coordinator.step_in(registry, &self.record, true));
+        drop(registry);
+        // Detached, for this thread's own eyes too: what it works on has no mutator.
+        current::leave(self.record.id.get());
+        // Relaxed: a hint to come back; the lock decides.
+        let is_on = || coordinator.stop.load(Ordering::Relaxed);
+        let result = catch_unwind(AssertUnwindSafe(|| meanwhile(&is_on)));
+        drop(coordinator.step_in(coordinator.registry.lock(), &self.record, true));
+        current::enter(self.record.id.get());
+        if let Err(payload) = result {
+            resume_unwind(payload);
+        }
     }
 
     /// Stops the world: returns when no other thread is attached, and none will be before the

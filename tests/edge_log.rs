@@ -11,7 +11,6 @@ use standstill::{Gc, GcCell, Heap, HeapBuilder, Pacing, Stress, Trace};
 struct Node {
     number: usize,
     edges: GcCell<Vec<Gc<Node>>>,
-    /// For a large object, that has its page to itself.
     #[trace(skip)]
     _bulk: [u64; 6],
 }

@@ -420,6 +420,7 @@ impl<M: ObjectModel> Work<'_, M> {
                             *at = Some(object);
                             // SAFETY: rule W: a candidate is alive, and the world is stopped.
                             unsafe { model.prefetch(object, &mut tracer) };
+                            debug_assert_eq!(tracer.edges().len(), after, "to prefetch reports nothing");
                         }
                         let object = object_at(space, granule as usize);
                         *at = Some(object);
@@ -603,7 +604,7 @@ pub(crate) fn wipe(space: &Space, pages: &[u32]) {
 /// What stands in for the world outside: the candidates to start marking from.
 #[derive(Debug, Default)]
 pub(crate) struct Roots {
-    /// By worker, each in address order.
+    /// By worker.
     pub(crate) stacks: Vec<Vec<u32>>,
     /// Those with more visits than references.
     pub(crate) overvisited: Vec<u32>,

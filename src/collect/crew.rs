@@ -21,6 +21,7 @@
 //! * A closure is called only between the beginning and the end of the `share` that brought it: a thread counts itself among
 //!   `running` while the job is open, under the lock, and `share` returns when the job is closed and nobody is running.
 //! * Indices are unique within a job, 0 is the caller's, all are below its `limit`.
+//! * A job takes nobody any more once a call of it has returned: that call found nothing left.
 //! * A thread that comes late works on the job that is open then, or on none: nobody is promised to one job.
 //!
 //! # A parked thread may not stay away
@@ -34,6 +35,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 use crossbeam_utils::CachePadded;
 
+use crate::event;
 use crate::safepoint::lock::{Condvar, Guard, Mutex};
 use crate::sync::{AtomicBool, AtomicUsize, Ordering, spin_loop};
 
@@ -113,8 +115,11 @@ impl Crew {
             // Relaxed: a hint; the lock carries the job.
             self.open.store(n > 1, Ordering::Relaxed);
         }
-        invite();
-        let mine = catch_unwind(AssertUnwindSafe(|| job(Seat { index: 0, home })));
+        // The invitation too: whoever comes by himself may be in the job by now.
+        let mine = catch_unwind(AssertUnwindSafe(|| {
+            invite();
+            job(Seat { index: 0, home });
+        }));
         let theirs = self.close();
         if let Err(payload) = mine {
             resume_unwind(payload);
@@ -162,11 +167,21 @@ impl Crew {
         let result = catch_unwind(AssertUnwindSafe(|| job(Seat { index, home })));
         let mut state = self.state.lock();
         state.running -= 1;
-        if let Err(payload) = result {
-            state.panic.get_or_insert(payload);
+        if let Some(open) = &mut state.job {
+            // It is the same one. A call that has returned found nothing left to do: nobody needs to come for more.
+            open.limit = open.next;
+            self.open.store(false, Ordering::Relaxed);
+        }
+        let mut spare = result.err();
+        if state.panic.is_none() {
+            state.panic = spare.take();
         }
         if state.running == 0 {
             self.through.notify_all();
+        }
+        drop(state);
+        if let Some(payload) = spare {
+            drop(event::panic_message(payload));
         }
         true
     }
@@ -283,5 +298,33 @@ mod tests {
             });
         }
         crew.share(1, 0, &|_| (), || ());
+    }
+
+    #[test]
+    fn an_invitation_that_panics_waits_for_who_has_come_all_the_same() {
+        let crew = Crew::new();
+        std::thread::scope(|scope| {
+            let through = AtomicUsize::new(0);
+            let caught = catch_unwind(AssertUnwindSafe(|| {
+                let job = |seat: Seat| {
+                    assert_eq!(seat.index, 1, "the caller does not come to it");
+                    through.fetch_add(1, Ordering::Relaxed);
+                    while through.load(Ordering::Relaxed) < 2 {
+                        std::thread::yield_now();
+                    }
+                };
+                crew.share(2, 0, &job, || {
+                    scope.spawn(|| crew.join(0));
+                    while through.load(Ordering::Relaxed) == 0 {
+                        std::thread::yield_now();
+                    }
+                    through.fetch_add(1, Ordering::Relaxed);
+                    panic!("nobody is there");
+                });
+            }));
+            assert!(caught.is_err());
+            let state = crew.state.lock();
+            assert!(state.job.is_none() && state.running == 0 && state.panic.is_none());
+        });
     }
 }

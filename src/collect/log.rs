@@ -86,7 +86,8 @@ impl Budget {
     pub(crate) fn new(space: &Space, stress: Stress, pages: usize, workers: usize) -> Self {
         let chunk = pages.saturating_mul(PAGE_ROOM).div_ceil(workers);
         Self {
-            left: AtomicUsize::new(space.in_use_bytes() / PART),
+            // Where room is short, the collection may be what makes some.
+            left: AtomicUsize::new(if space.is_tight() { 0 } else { space.in_use_bytes() / PART }),
             chunk: chunk.min(CHUNK),
             most: if stress.shrink(MOST) < MOST { 2 * WORDS + 3 } else { MOST },
         }

@@ -14,20 +14,22 @@ use crate::collect::crew::{Crew, Job, Seat};
 #[cfg(not(all(test, loom)))]
 use crate::event;
 use crate::fallible::{self, NoMemory};
-use crate::sync::Mutex;
+use crate::sync::{AtomicBool, Mutex, Ordering};
 
 /// More than asking the pool takes, and than starting it does, stacks aside.
 #[cfg(not(all(test, loom)))]
 const HEADROOM: usize = 256 << 10;
 
-/// Objects from which on it is worth while to share the work with threads that need not be woken.
-const SHARED_FROM: usize = 512;
+/// Cells from which on it is worth while to share the work with threads that need not be woken: two pages.
+const SHARED_FROM: usize = if cfg!(all(test, any(loom, shuttle))) { 2 } else { 2_000 };
 
 /// The marking threads of one heap.
 pub(crate) struct Workers {
     /// Threads that work on a collection at most, the collecting one included.
     size: usize,
     crew: Arc<Crew>,
+    /// Whether this collection is large enough to wake threads for it. Relaxed: for who has stopped the world.
+    calls_pool: AtomicBool,
     pool: Mutex<Pool>,
     /// Counting tables that collections have used, all zero, kept because fresh memory faults.
     tables: Mutex<Vec<Vec<u8>>>,
@@ -53,14 +55,15 @@ impl Workers {
         Self {
             size: size.max(1),
             crew: Arc::new(Crew::new()),
+            calls_pool: AtomicBool::new(false),
             pool: Mutex::new(Pool::NotStarted),
             tables: Mutex::new(Vec::new()),
         }
     }
 
-    /// Where parked threads wait for work.
-    pub(crate) fn crew(&self) -> &Crew {
-        &self.crew
+    /// Where parked threads wait for work, if there is ever any for them.
+    pub(crate) fn crew(&self) -> Option<&Crew> {
+        (self.size > 1).then_some(&*self.crew)
     }
 
     /// A table of at least `len` zeroes.
@@ -92,16 +95,19 @@ impl Workers {
         if n <= 1 {
             return job(Seat { index: 0, home });
         }
-        let missing = (n - 1).saturating_sub(self.crew.hands());
-        self.crew.share(n, home, job, || self.call_pool(missing));
+        self.crew.share(n, home, job, || {
+            if self.calls_pool.load(Ordering::Relaxed) {
+                self.call_pool((n - 1).saturating_sub(self.crew.hands()));
+            }
+        });
     }
 
-    /// How many threads are worth it for so many objects, of which one alone would look at less than `serial_below`: more are
-    /// only called for when they need not be woken.
-    pub(crate) fn worth(&self, objects: usize, serial_below: usize) -> usize {
-        if objects >= serial_below {
+    /// How many threads are worth it for a collection of so many cells. Below `serial_below` they are those that need not be woken.
+    pub(crate) fn worth(&self, cells: usize, serial_below: usize) -> usize {
+        self.calls_pool.store(cells >= serial_below, Ordering::Relaxed);
+        if cells >= serial_below {
             self.size
-        } else if objects >= serial_below.min(SHARED_FROM) {
+        } else if cells >= SHARED_FROM {
             self.size.min(1 + self.crew.hands())
         } else {
             1
@@ -152,6 +158,7 @@ mod tests {
     #[test]
     fn every_share_is_done_once_even_when_the_pool_is_late() {
         let workers = Workers::new(4);
+        assert_eq!(workers.worth(2, 1), 4, "large enough to wake them all");
         for _ in 0..200 {
             let next = AtomicUsize::new(0);
             let sum = AtomicUsize::new(0);
@@ -171,6 +178,7 @@ mod tests {
     #[test]
     fn a_panic_in_any_share_comes_back() {
         let workers = Workers::new(2);
+        workers.worth(2, 1);
         let caught = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
             workers.run(2, 1, &|seat| assert_ne!(seat.index, 0, "share zero fails"));
         }));

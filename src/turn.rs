@@ -250,7 +250,8 @@ impl Turn {
     /// for.
     pub(crate) fn wait_a_while(&self) {
         let mut state = self.state.lock();
-        if state.taken {
+        // Pieces may have come since the caller looked, and their thread may be gone: nobody would wake this one.
+        if state.taken && !state.burial.as_ref().is_some_and(Burial::has_pieces) {
             state.waiting += 1;
             (state, _) = self.change.wait_for(state, Duration::from_millis(5));
             state.waiting -= 1;

@@ -121,11 +121,14 @@ impl Crew {
             job(Seat { index: 0, home });
         }));
         let theirs = self.close();
-        if let Err(payload) = mine {
-            resume_unwind(payload);
-        }
-        if let Some(payload) = theirs {
-            resume_unwind(payload);
+        match (mine, theirs) {
+            (Ok(()), None) => {}
+            (Ok(()), Some(payload)) => resume_unwind(payload),
+            (Err(payload), theirs) => {
+                // One is enough; the other's payload may panic when it is dropped.
+                theirs.map(event::panic_message);
+                resume_unwind(payload);
+            }
         }
     }
 
@@ -264,6 +267,21 @@ mod tests {
             on.store(false, Ordering::Relaxed);
         });
         assert_eq!(crew.hands(), 0);
+    }
+
+    #[test]
+    fn when_one_call_has_returned_nobody_is_asked_for_more() {
+        let crew = Crew::new();
+        let calls = AtomicUsize::new(0);
+        let job = |seat: Seat| {
+            calls.fetch_add(1, Ordering::Relaxed);
+            if seat.index == 0 {
+                assert!(crew.join(0), "there is room for three");
+                assert!(!crew.join(0), "and nothing left to do");
+            }
+        };
+        crew.share(3, 0, &job, || ());
+        assert_eq!(calls.into_inner(), 2);
     }
 
     #[test]

@@ -410,7 +410,7 @@ fn find<M: ObjectModel>(
     verify::stressed(world, "before a collection");
     let mut scope = Scope::new(&core.space, report.kind)?;
     let cells = scope.cells(&core.space);
-    let workers = core.workers.worth(cells, core.serial_below);
+    let workers = core.workers.muster(cells, core.serial_below);
     if workers > 1 && cells < core.serial_below {
         scope.sort_by_home(&core.space)?;
     }

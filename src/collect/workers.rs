@@ -102,8 +102,9 @@ impl Workers {
         });
     }
 
-    /// How many threads are worth it for a collection of so many cells. Below `serial_below` they are those that need not be woken.
-    pub(crate) fn worth(&self, cells: usize, serial_below: usize) -> usize {
+    /// Decides how many threads may work on a collection of so many cells, until the next is begun. Below `serial_below` they are
+    /// those that need not be woken.
+    pub(crate) fn muster(&self, cells: usize, serial_below: usize) -> usize {
         self.calls_pool.store(cells >= serial_below, Ordering::Relaxed);
         if cells >= serial_below {
             self.size
@@ -158,7 +159,7 @@ mod tests {
     #[test]
     fn every_share_is_done_once_even_when_the_pool_is_late() {
         let workers = Workers::new(4);
-        assert_eq!(workers.worth(2, 1), 4, "large enough to wake them all");
+        assert_eq!(workers.muster(2, 1), 4, "large enough to wake them all");
         for _ in 0..200 {
             let next = AtomicUsize::new(0);
             let sum = AtomicUsize::new(0);
@@ -178,12 +179,28 @@ mod tests {
     #[test]
     fn a_panic_in_any_share_comes_back() {
         let workers = Workers::new(2);
-        workers.worth(2, 1);
+        workers.muster(2, 1);
         let caught = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
             workers.run(2, 1, &|seat| assert_ne!(seat.index, 0, "share zero fails"));
         }));
         assert!(caught.is_err());
         workers.run(2, 1, &|_| {});
+    }
+
+    #[test]
+    fn a_small_collection_wakes_nobody() {
+        let workers = Workers::new(4);
+        let hands = [(); 2].map(|()| workers.crew.hand(1));
+        let cells = 10 * SHARED_FROM;
+        assert_eq!(workers.muster(SHARED_FROM - 1, usize::MAX), 1);
+        assert_eq!(workers.muster(cells, cells + 1), 3, "itself, and two that are there");
+        // They have given up by now.
+        drop(hands);
+        workers.run(3, 1, &|_| {});
+        assert!(matches!(*workers.pool.lock(), Pool::NotStarted));
+        assert_eq!(workers.muster(cells, cells), 4);
+        workers.run(4, 1, &|_| {});
+        assert!(!matches!(*workers.pool.lock(), Pool::NotStarted));
     }
 
     #[test]

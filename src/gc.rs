@@ -14,7 +14,7 @@ use crate::arena::class_for;
 use crate::error::{AllocError, ForeignGc, OutOfMemory};
 use crate::header::Header;
 use crate::managed::{self, Raw, drop_reference, drop_reference_to, drop_reference_to_plain, object};
-use crate::object::{Tracer, TypeInfo, prefetch};
+use crate::object::{Ends, Object, Tracer, TypeInfo, prefetch};
 use crate::safepoint::current;
 use crate::space::GRANULE;
 use crate::sync::{AtomicBool, Ordering};
@@ -43,7 +43,8 @@ impl<T: Trace> Typed<T> {
         offset: Layout::<T>::OFFSET,
         tracked: T::TRACKED,
         traverse: Self::traverse,
-        prefetch: if T::INDIRECT { Some(Self::prefetch) } else { None },
+        traverse_each: Self::traverse_each,
+        prefetch_each: if T::INDIRECT { Some(Self::prefetch_each) } else { None },
         clear: Self::clear,
         finalize: if T::HAS_FINALIZER { Some(Self::finalize) } else { None },
         has_finalizer: None,
@@ -57,16 +58,33 @@ impl<T: Trace> Typed<T> {
         std::any::type_name::<T>()
     }
 
+    #[inline(always)]
     unsafe fn traverse(value: NonNull<u8>, tracer: &mut Tracer) {
         tracer.enter(value, size_of::<T>());
         // SAFETY: rule Y: the table belongs to objects of type `T`, and the caller has a live one.
         unsafe { value.cast::<T>().as_ref() }.traverse(tracer);
     }
 
-    unsafe fn prefetch(value: NonNull<u8>, tracer: &mut Tracer) {
-        tracer.enter(value, size_of::<T>());
+    unsafe fn traverse_each(objects: &[Object], tracer: &mut Tracer, ends: &mut Ends<'_>) {
         // SAFETY: as in `traverse`.
-        unsafe { value.cast::<T>().as_ref() }.prefetch(tracer);
+        tracer.each(objects, ends, |object, tracer| unsafe { Self::traverse(Self::value(object), tracer) });
+    }
+
+    unsafe fn prefetch_each(objects: &[Object], tracer: &mut Tracer) {
+        for &object in objects {
+            // SAFETY: as in `traverse`.
+            let value = unsafe { Self::value(object) };
+            tracer.enter(value, size_of::<T>());
+            // SAFETY: as in `traverse`.
+            unsafe { value.cast::<T>().as_ref() }.prefetch(tracer);
+        }
+    }
+
+    /// The value of an object of this type.
+    #[inline(always)]
+    unsafe fn value(object: Object) -> NonNull<u8> {
+        // SAFETY: rule Y: an object of this type is longer than the offset.
+        unsafe { object.as_ptr().add(Layout::<T>::OFFSET) }
     }
 
     unsafe fn clear(value: NonNull<u8>, m: *const ()) {

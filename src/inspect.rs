@@ -24,10 +24,9 @@ fn listed(world: &World<'_, Managed>, mut f: impl FnMut(Object)) {
 pub(crate) fn walk(world: &World<'_, Managed>, mut f: impl FnMut(Object, &[usize])) -> Result<(), String> {
     let space = &world.core().space;
     let mut tracer = Tracer::new(space.base(), space.reserved_bytes());
-    guard_traversal(world, |at| {
+    guard_traversal(world, &mut tracer, |tracer| {
         listed(world, |object| {
-            *at = Some(object);
-            edges_of(world, object, &mut tracer);
+            edges_of(world, object, tracer);
             f(object, tracer.edges());
         });
     })
@@ -37,7 +36,7 @@ pub(crate) fn walk(world: &World<'_, Managed>, mut f: impl FnMut(Object, &[usize
 /// Fills `tracer` with what an object refers to.
 pub(crate) fn edges_of(world: &World<'_, Managed>, object: Object, tracer: &mut Tracer) {
     use crate::model::ObjectModel;
-    tracer.clear();
+    tracer.begin(object);
     // SAFETY: rules R and W: alive, since it is visible or the caller has a reference; the world is stopped.
     unsafe { world.core().model.traverse(object, tracer) };
     tracer.take_unreadable();
@@ -96,10 +95,7 @@ impl Mutator {
         self.stopped(|m, world| {
             let space = &world.core().space;
             let mut tracer = Tracer::new(space.base(), space.reserved_bytes());
-            let result = guard_traversal(world, |at| {
-                *at = Some(object);
-                edges_of(world, object, &mut tracer);
-            });
+            let result = guard_traversal(world, &mut tracer, |tracer| edges_of(world, object, tracer));
             let to_header = |&edge: &usize| {
                 let object = collect::count::object_at(space, space.granule(edge));
                 m.any_from(object.as_ptr().cast())

@@ -64,7 +64,7 @@ use crate::header::{Dropped, Header, NOBODY};
 use crate::model::{Found, ModelMutator, ObjectModel, Verdict, World};
 use crate::mutator;
 use crate::notices;
-use crate::object::{Object, Tracer, TypeInfo, TypeRegistry};
+use crate::object::{Ends, Object, Tracer, TypeInfo, TypeRegistry};
 use crate::safepoint::{Suspend, ThreadId, current, is_stopping, is_suspending, lock};
 use crate::space::Space;
 use crate::stress::{Step, maybe_yield};
@@ -308,6 +308,17 @@ impl Managed {
         if self.has_deferred.load(Ordering::SeqCst) {
             drain_list(m);
         }
+    }
+
+    /// How `objects` are handled, if all are of one type. Without a branch for each: where types alternate, nobody could
+    /// predict how many are alike.
+    #[inline(always)]
+    fn alike(&self, objects: &[Object]) -> Option<&'static TypeInfo> {
+        // SAFETY: rule R: callers have live objects.
+        let index = |object: Object| unsafe { header(object).as_ref() }.type_index();
+        let first = index(*objects.first()?);
+        let differs = objects.iter().fold(0, |differs, &object| differs | (index(object) ^ first));
+        (differs == 0).then(|| self.types.get(first))
     }
 
     fn info(&self, header: NonNull<Header>) -> &'static TypeInfo {
@@ -1279,17 +1290,32 @@ unsafe impl ObjectModel for Managed {
         unsafe { (info.traverse)(info.value(header), tracer) };
     }
 
+    #[inline(always)]
+    unsafe fn traverse_each(&self, objects: &[Object], tracer: &mut Tracer, ends: &mut Ends<'_>) {
+        // SAFETY: as in `traverse`.
+        unsafe {
+            match self.alike(objects) {
+                Some(info) => (info.traverse_each)(objects, tracer, ends),
+                None => tracer.each(objects, ends, |object, tracer| self.traverse(object, tracer)),
+            }
+        }
+    }
+
     fn prefetches(&self) -> bool {
         self.types.any_indirect()
     }
 
     #[inline(always)]
-    unsafe fn prefetch(&self, object: Object, tracer: &mut Tracer) {
-        let header = header(object);
-        let info = self.info(header);
-        if let Some(prefetch) = info.prefetch {
-            // SAFETY: as in `traverse`.
-            unsafe { prefetch(info.value(header), tracer) };
+    unsafe fn prefetch_each(&self, objects: &[Object], tracer: &mut Tracer) {
+        let mut prefetch = |info: &TypeInfo, objects: &[Object]| {
+            if let Some(prefetch_each) = info.prefetch_each {
+                // SAFETY: as in `traverse`.
+                unsafe { prefetch_each(objects, tracer) };
+            }
+        };
+        match self.alike(objects) {
+            Some(info) => prefetch(info, objects),
+            None => objects.iter().for_each(|&object| prefetch(self.info(header(object)), &[object])),
         }
     }
 

@@ -18,7 +18,7 @@
 
 pub use crate::heap::ModelHeap;
 pub use crate::mutator::{MODEL_REQUESTS, ModelMutator, World};
-pub use crate::object::{Object, Tracer};
+pub use crate::object::{Ends, Object, Tracer};
 use crate::safepoint::ThreadId;
 
 /// What a collection has found, for [`ObjectModel::judge`].
@@ -104,6 +104,19 @@ pub unsafe trait ObjectModel: Sized + Send + Sync + 'static {
     /// `object` is tracked or otherwise alive, and the world is stopped.
     unsafe fn traverse(&self, object: Object, tracer: &mut Tracer);
 
+    /// Reports the references of the first few of `objects`, as [`traverse`](Self::traverse) does of each, by calling
+    /// [`Tracer::each`] for one or more of them.
+    ///
+    /// For models to which it is faster to deal with several objects of one type than to look up each one's type.
+    ///
+    /// # Safety
+    /// As for [`traverse`](Self::traverse), for each of them.
+    #[inline(always)]
+    unsafe fn traverse_each(&self, objects: &[Object], tracer: &mut Tracer, ends: &mut Ends<'_>) {
+        // SAFETY: rule R: as the caller says.
+        tracer.each(objects, ends, |object, tracer| unsafe { self.traverse(object, tracer) });
+    }
+
     /// Whether [`prefetch`](Self::prefetch) is worth calling: asked once for each pass over the heap.
     fn prefetches(&self) -> bool {
         false
@@ -117,6 +130,16 @@ pub unsafe trait ObjectModel: Sized + Send + Sync + 'static {
     #[inline]
     unsafe fn prefetch(&self, object: Object, tracer: &mut Tracer) {
         let _ = (object, tracer);
+    }
+
+    /// As [`prefetch`](Self::prefetch), for several objects.
+    ///
+    /// # Safety
+    /// As for [`traverse`](Self::traverse), for each of them.
+    #[inline(always)]
+    unsafe fn prefetch_each(&self, objects: &[Object], tracer: &mut Tracer) {
+        // SAFETY: rule R: as the caller says.
+        objects.iter().for_each(|&object| unsafe { self.prefetch(object, tracer) });
     }
 
     /// Adds a reference on behalf of the thread `by`: the collecting one, or another mutator that is parked now, and will most

@@ -68,8 +68,10 @@ pub struct Tracer {
     /// Start and size of the value being traversed.
     object: (usize, usize),
     unreadable: u32,
-    /// How many addresses objects before this one have left here.
-    before: usize,
+    /// The object that is looked at: whose traversal it was, should one panic.
+    at: Option<Object>,
+    /// Where the addresses begin that it has visited: those of objects before it may have been left.
+    before: *mut usize,
     /// Whether a collection uses it, which can do without an object's edges. Who inspects cannot.
     may_lose: bool,
     /// There was no room for some address.
@@ -99,7 +101,8 @@ impl Tracer {
             len,
             object: (0, 0),
             unreadable: 0,
-            before: 0,
+            at: None,
+            before: next,
             may_lose: false,
             lost: false,
             doubting: false,
@@ -140,17 +143,22 @@ impl Tracer {
         }
         let (base, len) = (self.base, self.len);
         let mut next = self.next;
-        for handle in handles {
+        let mut handles = handles.iter();
+        for handle in &mut handles {
             let address = address(handle);
-            if address.wrapping_sub(base) < len {
-                // SAFETY: rule B: there is room for one address a handle.
-                unsafe {
-                    next.write(address);
-                    next = next.add(1);
-                }
+            if address.wrapping_sub(base) >= len {
+                break;
+            }
+            // SAFETY: rule B: there is room for one address a handle.
+            unsafe {
+                next.write(address);
+                next = next.add(1);
             }
         }
         self.next = next;
+        // A way out of the loop, and not one past an edge: nearly always there are none of these, and the compiler does
+        // not unroll what mostly has two or three rounds.
+        handles.for_each(|handle| self.edge(address(handle)));
     }
 
     #[cold]
@@ -167,8 +175,10 @@ impl Tracer {
     fn grow(&mut self, more: usize) -> bool {
         let len = self.edges().len();
         let more = more.max(ROOM);
-        // SAFETY: rule B: so many elements have been written. None is counted again after the move.
+        // SAFETY: rule B: so many elements have been written. None is counted again after the move; `before` points into the
+        // room, or one past it.
         unsafe {
+            let before = self.before.offset_from_unsigned(self.room.as_ptr());
             self.room.set_len(len);
             if !self.may_lose {
                 self.room.reserve(more);
@@ -177,6 +187,7 @@ impl Tracer {
                 self.unreadable();
             }
             self.room.set_len(0);
+            self.before = self.room.as_mut_ptr().add(before);
             self.next = self.room.as_mut_ptr().add(len);
             self.end = self.room.as_mut_ptr().add(self.room.capacity());
         }
@@ -261,22 +272,81 @@ impl Tracer {
     #[cold]
     pub(crate) fn truncate(&mut self, len: usize) {
         let len = len.min(self.edges().len());
-        self.before = self.before.min(len);
         // SAFETY: rule B: `next` only goes back.
         self.next = unsafe { self.room.as_mut_ptr().add(len) };
+        self.before = self.before.min(self.next);
     }
 
-    /// Another object comes, and the `before` addresses that were visited stay.
+    /// `object` is going to be looked at, and what was visited before stays.
     #[inline(always)]
-    pub(crate) fn go_on(&mut self, before: usize) {
-        self.before = before;
+    pub(crate) fn go_on(&mut self, object: Object) {
+        self.at = Some(object);
+        self.before = self.next;
+    }
+
+    /// `object` is going to be looked at, from an empty buffer.
+    #[inline(always)]
+    pub(crate) fn begin(&mut self, object: Object) {
+        self.clear();
+        self.at = Some(object);
+    }
+
+    /// The object that was looked at last.
+    pub(crate) fn at(&self) -> Option<Object> {
+        self.at
+    }
+
+    /// Calls `traverse` for one object after the other, and notes where the references of each end. Stops behind one with a
+    /// field that could not be read.
+    ///
+    /// For [`ObjectModel::traverse_each`](crate::model::ObjectModel::traverse_each).
+    #[inline(always)]
+    pub fn each(
+        &mut self,
+        objects: &[Object],
+        ends: &mut Ends<'_>,
+        mut traverse: impl FnMut(Object, &mut Self),
+    ) {
+        let mut noted = ends.noted;
+        for (&object, end) in objects.iter().zip(&mut ends.ends[noted..]) {
+            self.go_on(object);
+            traverse(object, self);
+            *end = self.edges().len() as u32;
+            noted += 1;
+            if self.unreadable != 0 {
+                break;
+            }
+        }
+        ends.noted = noted;
     }
 
     /// Empties the buffer and keeps its memory.
     #[inline(always)]
     pub(crate) fn clear(&mut self) {
-        self.before = 0;
         self.next = self.room.as_mut_ptr();
+        self.before = self.next;
+    }
+}
+
+/// Where the references of several objects end among all that a [`Tracer`] has been told.
+///
+/// Filled by [`Tracer::each`], and by nothing else: the collector relies on it.
+#[derive(Debug)]
+pub struct Ends<'a> {
+    ends: &'a mut [u32],
+    noted: usize,
+}
+
+impl<'a> Ends<'a> {
+    /// Room for as many objects as there are `ends`.
+    pub(crate) fn new(ends: &'a mut [u32]) -> Self {
+        Self { ends, noted: 0 }
+    }
+
+    /// Those of the objects that have been looked at.
+    #[inline(always)]
+    pub(crate) fn noted(self) -> &'a mut [u32] {
+        &mut self.ends[..self.noted]
     }
 }
 
@@ -338,7 +408,9 @@ impl Tracer {
 
 impl fmt::Debug for Tracer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Tracer").field("edges", &(self.edges().len() - self.before)).finish_non_exhaustive()
+        // SAFETY: rule B: both point into the room, or one past it.
+        let own = unsafe { self.next.offset_from_unsigned(self.before) };
+        f.debug_struct("Tracer").field("edges", &own).finish_non_exhaustive()
     }
 }
 
@@ -356,8 +428,10 @@ pub(crate) struct TypeInfo {
     pub(crate) tracked: bool,
     /// Reports the references of the value.
     pub(crate) traverse: unsafe fn(NonNull<u8>, &mut Tracer),
-    /// Asks memory for what `traverse` reads behind the value's own bytes; `None`: nothing.
-    pub(crate) prefetch: Option<unsafe fn(NonNull<u8>, &mut Tracer)>,
+    /// The same of several, as [`Tracer::each`]: one call for all of them, in which `traverse` can be inlined.
+    pub(crate) traverse_each: unsafe fn(&[Object], &mut Tracer, &mut Ends<'_>),
+    /// Asks memory for what `traverse` reads behind the values' own bytes; `None`: nothing.
+    pub(crate) prefetch_each: Option<unsafe fn(&[Object], &mut Tracer)>,
     /// Takes the references out of the fields that can close a cycle.
     pub(crate) clear: unsafe fn(NonNull<u8>, *const ()),
     /// Runs the finalizer on a live object, given its header.
@@ -437,7 +511,7 @@ impl TypeRegistry {
         }
         // The entry's guard makes the number unique; nothing is called out to while it is held.
         *self.by_id.entry(id).or_insert_with(|| {
-            if info.prefetch.is_some() {
+            if info.prefetch_each.is_some() {
                 // Relaxed: a hint.
                 self.indirect.store(true, Ordering::Relaxed);
             }
@@ -513,6 +587,40 @@ mod tests {
         assert_eq!(TypeRegistry::locate((1 << 23) - 1).0, BUCKETS - 1);
     }
 
+    fn object(address: usize) -> Object {
+        Object::new(NonNull::new(std::ptr::without_provenance_mut(address)).unwrap())
+    }
+
+    #[test]
+    fn objects_are_looked_at_up_to_one_that_cannot_be_read() {
+        let mut t = Tracer::new(0x1000, 0x1000);
+        let objects: Vec<Object> = (0..5).map(|at| object(0x1000 + 64 * at)).collect();
+        let look = |t: &mut Tracer, room: usize, unreadable: usize| {
+            t.clear();
+            let mut room = vec![0; room];
+            let mut ends = Ends::new(&mut room);
+            t.each(&objects, &mut ends, |object, t| {
+                let number = (object.address() - 0x1000) / 64;
+                (0..number).for_each(|_| t.edge(0x1800));
+                if number == unreadable {
+                    t.unreadable();
+                }
+            });
+            ends.noted().to_vec()
+        };
+        assert_eq!(look(&mut t, 5, 3), [0, 1, 3, 6]);
+        assert_eq!(t.at(), Some(objects[3]));
+        assert!(t.take_unreadable());
+        assert_eq!(look(&mut t, 5, 4), [0, 1, 3, 6, 10]);
+        assert!(t.take_unreadable());
+        assert_eq!(look(&mut t, 7, 7), [0, 1, 3, 6, 10]);
+        assert!(!t.take_unreadable());
+        assert_eq!((t.at(), t.edges().len()), (Some(objects[4]), 10));
+        assert_eq!(look(&mut t, 2, 7), [0, 1], "as many as there is room for");
+        t.begin(objects[1]);
+        assert_eq!((t.at(), t.edges().len()), (Some(objects[1]), 0));
+    }
+
     #[test]
     fn tracer_keeps_only_its_own_heap() {
         let mut t = Tracer::new(0x1000, 0x1000);
@@ -527,7 +635,7 @@ mod tests {
         (0..3000).for_each(|_| t.edge(0x1000));
         assert_eq!(t.edges().len(), 2 + 0x400 + 3000);
         assert_eq!(t.edges()[2 + 0x3ff..][..2], [0x1ffe, 0x1000]);
-        t.go_on(2 + 0x400 + 3000);
+        t.go_on(object(0x1000));
         (0..300).for_each(|_| t.edge(0x1008));
         assert_eq!(format!("{t:?}"), "Tracer { edges: 300, .. }");
         t.truncate(3);

@@ -601,11 +601,9 @@ impl Services {
             let space = &world.core().space;
             let mut tracer = Tracer::new(space.base(), space.reserved_bytes());
             let mut edges = Vec::new();
-            guard_traversal(world, |at| {
+            guard_traversal(world, &mut tracer, |tracer| {
                 for source in sources {
-                    let object = Object::new(source.header().cast());
-                    *at = Some(object);
-                    inspect::edges_of(world, object, &mut tracer);
+                    inspect::edges_of(world, Object::new(source.header().cast()), tracer);
                     edges.extend_from_slice(tracer.edges());
                 }
             })
@@ -776,7 +774,7 @@ mod tests {
 
     use super::*;
     use crate::header::Header;
-    use crate::object::TypeInfo;
+    use crate::object::{Ends, TypeInfo};
     use crate::{GcCell, Pacing, Trace, managed, tracked};
 
     /// What a type with a legacy finalizer would be.
@@ -796,7 +794,8 @@ mod tests {
         offset: gc::offset(align_of::<Legacy>()),
         tracked: true,
         traverse,
-        prefetch: None,
+        traverse_each,
+        prefetch_each: None,
         clear,
         finalize: None,
         has_finalizer: None,
@@ -810,6 +809,13 @@ mod tests {
         tracer.enter(value, size_of::<Legacy>());
         // SAFETY: rule Y: the table belongs to objects of this type, and the caller has a live one.
         unsafe { value.cast::<Legacy>().as_ref() }.traverse(tracer);
+    }
+
+    unsafe fn traverse_each(objects: &[Object], tracer: &mut Tracer, ends: &mut Ends<'_>) {
+        // SAFETY: as above.
+        tracer.each(objects, ends, |object, tracer| unsafe {
+            traverse(object.as_ptr().add(INFO.offset), tracer);
+        });
     }
 
     unsafe fn clear(value: NonNull<u8>, m: *const ()) {

@@ -19,7 +19,7 @@ use crate::event::{self, During};
 use crate::gc::{AnyGc, check, offset};
 use crate::header::Header;
 use crate::managed::{self, Raw, drop_reference, object};
-use crate::object::{Tracer, TypeInfo};
+use crate::object::{Ends, Object, Tracer, TypeInfo};
 use crate::safepoint::current;
 use crate::space::GRANULE;
 use crate::{Mutator, Trace};
@@ -49,7 +49,8 @@ impl<H: Trace, T: Trace> Sliced<H, T> {
         offset: 0,
         tracked: H::TRACKED || T::TRACKED,
         traverse: Self::traverse,
-        prefetch: None,
+        traverse_each: Self::traverse_each,
+        prefetch_each: None,
         clear: Self::clear,
         finalize: None,
         has_finalizer: None,
@@ -82,6 +83,11 @@ impl<H: Trace, T: Trace> Sliced<H, T> {
         if T::TRACKED {
             value.items.iter().for_each(|item| item.traverse(tracer));
         }
+    }
+
+    unsafe fn traverse_each(objects: &[Object], tracer: &mut Tracer, ends: &mut Ends<'_>) {
+        // SAFETY: as in `traverse`.
+        tracer.each(objects, ends, |object, tracer| unsafe { Self::traverse(object.as_ptr(), tracer) });
     }
 
     unsafe fn clear(start: NonNull<u8>, m: *const ()) {

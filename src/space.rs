@@ -266,6 +266,30 @@ pub(crate) struct Owned {
     next: u32,
 }
 
+/// Where a space begins: enough to tell granules from addresses. In the loops of a collection it stays in a register, as
+/// the space itself, which others change meanwhile, would not.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Origin(NonNull<u8>);
+
+impl Origin {
+    /// The granule of an address of the space.
+    #[inline(always)]
+    pub(crate) fn granule(self, addr: usize) -> usize {
+        (addr - self.0.addr().get()) >> GRANULE_SHIFT
+    }
+
+    /// The memory at a granule, with leave to use all of its cell.
+    ///
+    /// # Safety
+    ///
+    /// The granule is inside the range.
+    #[inline(always)]
+    pub(crate) unsafe fn cell(self, granule: usize) -> NonNull<u8> {
+        // SAFETY: as the caller says.
+        unsafe { self.0.add(granule << GRANULE_SHIFT) }
+    }
+}
+
 /// One page's entry in the side table: one cache line, so that neighbours do not share.
 ///
 /// All zero is the entry of a page never used.
@@ -712,6 +736,12 @@ impl Space {
         self.base
     }
 
+    /// Where the range begins.
+    #[inline(always)]
+    pub(crate) fn origin(&self) -> Origin {
+        Origin(self.range.base)
+    }
+
     /// The index of an address of this space in the tables of a byte a granule.
     #[inline(always)]
     pub(crate) fn granule(&self, addr: usize) -> usize {
@@ -1155,7 +1185,7 @@ impl Space {
     #[inline(always)]
     pub(crate) unsafe fn cell(&self, granule: usize) -> NonNull<u8> {
         // SAFETY: as the caller says.
-        unsafe { self.range.base.add(granule << GRANULE_SHIFT) }
+        unsafe { self.origin().cell(granule) }
     }
 
     /// A page's first byte.

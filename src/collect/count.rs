@@ -20,20 +20,21 @@ use std::collections::HashMap;
 
 use crate::collect::crew::Seat;
 use crate::collect::log::{Batch, Budget, Log, Writer};
+use crate::collect::look::{TOGETHER, look, tracer};
 use crate::collect::portions::{Portions, Share};
 use crate::event::{self, CollectionKind, Phase};
 use crate::fallible::{self, NoMemory};
 use crate::model::ObjectModel;
 use crate::mutator::World;
 use crate::object::{Object, Tracer, prefetch};
-use crate::space::{GRANULE, PAGE_GRANULES, PageKind, Space};
+use crate::space::{GRANULE, Origin, PAGE_GRANULES, PageKind, Space};
 use crate::sync::{AtomicBool, AtomicU8, Mutex, Ordering};
 use crate::tracked::{self, State};
 
-/// Objects between the request for what an object leads to outside of the heap, and the look at it.
-const AHEAD: usize = 16;
 /// Objects that are traversed before their edges are counted.
 const BATCH: usize = 64;
+/// Objects between the request for one and the look at it.
+const AHEAD: usize = 4 * TOGETHER;
 /// Pages that a worker takes at a time, at most.
 const CHUNK: usize = 4;
 
@@ -84,30 +85,45 @@ impl Scope {
         state & self.mask == tracked::TRACKED
     }
 
-    /// Looks for candidates among the states of a page, of which the first is that of granule `first`, eight at a time.
-    /// There is room for them all.
-    fn gather(&self, states: &[u8], first: usize, candidates: &mut Vec<u32>, counts: &mut Counts) {
+    /// Looks for candidates among the states of a page, which begins at granule `first`, eight at a time.
+    #[inline(never)]
+    fn gather<const YOUNG: bool>(
+        &self,
+        states: &[u8],
+        (origin, first): (Origin, usize),
+        candidates: &mut Vec<Object>,
+        counts: &mut Counts,
+    ) {
+        const ALIVE: u64 = EACH * tracked::ALIVE as u64;
+        candidates.clear();
+        let room = candidates.spare_capacity_mut();
+        let (mut known_alive, mut others) = (0, 0);
+        let mut gathered = 0;
         let (words, rest) = states.as_chunks::<8>();
         let mut last = [0; 8];
         last[..rest.len()].copy_from_slice(rest);
-        let before = candidates.len();
         for (at, bytes) in words.iter().chain([&last]).enumerate() {
             let word = u64::from_le_bytes(*bytes);
-            if word == 0 {
-                continue;
+            let mut found = matching(word, if YOUNG { tracked::YOUNG } else { tracked::FULL }, tracked::TRACKED);
+            if YOUNG {
+                others += (matching(word, tracked::FULL, tracked::TRACKED) & !found).count_ones() as usize;
             }
-            let known_alive = matching(word, tracked::FULL, tracked::TRACKED | tracked::ALIVE).count_ones();
-            let tracked = matching(word, tracked::FULL, tracked::TRACKED).count_ones();
-            counts.tracked += (tracked + known_alive) as usize;
-            counts.candidates += known_alive as usize;
-            counts.known_alive += known_alive as usize;
-            let mut found = matching(word, self.mask, tracked::TRACKED);
+            if word & ALIVE != 0 {
+                let alive = matching(word, tracked::FULL, tracked::TRACKED | tracked::ALIVE);
+                known_alive += alive.count_ones() as usize;
+            }
             while found != 0 {
-                candidates.push((first + 8 * at) as u32 + found.trailing_zeros() / 8);
+                let granule = first + 8 * at + found.trailing_zeros() as usize / 8;
+                room[gathered].write(object_from(origin, granule));
+                gathered += 1;
                 found &= found - 1;
             }
         }
-        counts.candidates += candidates.len() - before;
+        // SAFETY: rule B: so many have been written.
+        unsafe { candidates.set_len(gathered) };
+        counts.known_alive += known_alive;
+        counts.candidates += gathered + known_alive;
+        counts.tracked += gathered + known_alive + others;
     }
 
     /// Upper bound of the number of candidates, for deciding how many workers are worth it.
@@ -133,10 +149,12 @@ impl Scope {
     }
 }
 
+/// A one in each of eight bytes.
+const EACH: u64 = 0x0101_0101_0101_0101;
+
 /// Of eight bytes in a word, those that have of the bits of `mask` just those of `value`: by their highest bits.
 #[inline(always)]
 fn matching(word: u64, mask: u8, value: u8) -> u64 {
-    const EACH: u64 = 0x0101_0101_0101_0101;
     const LOW: u64 = 0x7f * EACH;
     let differs = (word & (EACH * u64::from(mask))) ^ (EACH * u64::from(value));
     // A byte is 0 if adding 0x7f to its low bits reaches the highest bit no more than that bit was set.
@@ -190,8 +208,14 @@ impl Delay {
 #[inline(always)]
 pub(crate) fn object_at(space: &Space, granule: usize) -> Object {
     debug_assert!(granule < space.reserved_bytes() / GRANULE);
-    // SAFETY: rule G: granules come from `Space::starts` and from edges, which were checked against the range.
-    Object::new(unsafe { space.cell(granule) })
+    object_from(space.origin(), granule)
+}
+
+#[inline(always)]
+fn object_from(origin: Origin, granule: usize) -> Object {
+    // SAFETY: rule G: granules come from `Space::starts`, from states that are not 0, and from edges, which were checked against
+    // the range.
+    Object::new(unsafe { origin.cell(granule) })
 }
 
 /// Counts `by`, at most 127, up or down in a signed byte that wraps, and notes it if it does.
@@ -272,22 +296,22 @@ impl Counts {
     }
 }
 
-/// Runs `scan` over objects and turns a panic of a traversal into [`Abandoned`]. `at` says which object is
+/// Runs `scan` over objects and turns a panic of a traversal into [`Abandoned`]. The tracer knows which object was
 /// being traversed.
 pub(crate) fn guard_traversal<M: ObjectModel, R>(
     world: &World<'_, M>,
-    scan: impl FnOnce(&mut Option<Object>) -> R,
+    tracer: &mut Tracer,
+    scan: impl FnOnce(&mut Tracer) -> R,
 ) -> Result<R, Abandoned> {
-    let mut at = None;
     // Inside, `current` is 0: clones count shared, drops are deferred, attaching is refused.
     let guard = crate::safepoint::traversing();
     // The payload too is dropped inside: it may hold references.
-    let result = event::guarded(|| scan(&mut at)).map_err(event::panic_message);
+    let result = event::guarded(|| scan(tracer)).map_err(event::panic_message);
     drop(guard);
     result.map_err(|reason| Abandoned {
         reason: reason.into(),
         // SAFETY: rule W: the object was a candidate, hence alive, and nothing is freed in a stop.
-        type_name: at.map_or("", |object| unsafe { world.core().model.type_name(object) }),
+        type_name: tracer.at().map_or("", |object| unsafe { world.core().model.type_name(object) }),
     })
 }
 
@@ -316,10 +340,11 @@ pub(crate) fn count<M: ObjectModel>(
             let Ok(table) = core.workers.take_table(core.space.counts().len()) else { return };
             private = Some(table);
         }
-        let result = guard_traversal(world, |at| match &mut private {
+        let mut tracer = tracer(&core.space);
+        let result = guard_traversal(world, &mut tracer, |tracer| match &mut private {
             // The heap's own table is this worker's now.
-            None => exclusively(core.space.counts(), |table| work.count(seat, table, &mut counts, at)),
-            Some(table) => work.count(seat, table, &mut counts, at),
+            None => exclusively(core.space.counts(), |table| work.count(seat, table, &mut counts, tracer)),
+            Some(table) => work.count(seat, table, &mut counts, tracer),
         });
         let mut total = total.lock();
         total.1.extend(private);
@@ -356,11 +381,11 @@ impl<M: ObjectModel> Work<'_, M> {
         seat: Seat,
         table: &mut [u8],
         counts: &mut Counts,
-        at: &mut Option<Object>,
+        tracer: &mut Tracer,
     ) -> Result<(), NoMemory> {
         match self.scope.kind {
-            CollectionKind::Young => self.count_share::<true>(seat, table, counts, at),
-            CollectionKind::Full => self.count_share::<false>(seat, table, counts, at),
+            CollectionKind::Young => self.count_share::<true>(seat, table, counts, tracer),
+            CollectionKind::Full => self.count_share::<false>(seat, table, counts, tracer),
         }
     }
 
@@ -369,24 +394,18 @@ impl<M: ObjectModel> Work<'_, M> {
         seat: Seat,
         table: &mut [u8],
         counts: &mut Counts,
-        at: &mut Option<Object>,
+        tracer: &mut Tracer,
     ) -> Result<(), NoMemory> {
         let Self { world, scope, .. } = self;
         let (space, model) = (&world.core().space, &world.core().model);
-        let states = space.states();
-        let mut tracer = Tracer::for_collection(space.base(), space.reserved_bytes());
-        let doubts = model.doubts();
-        let prefetches = model.prefetches();
-        // In a full collection every tracked object is a candidate, and a byte counted for another is ignored. In a
-        // young one, edges to old objects must leave the table alone: it stays zero there.
-        let is_candidate =
-            |target: usize| !YOUNG || tracked::is_young_candidate(State(&states[target]).get());
-        let (far, entries) = (is_far(world, table.len()), table.as_ptr());
-        let mut delay = Delay::default();
+        let (origin, states) = (space.origin(), space.states());
+        let (doubts, prefetches) = (model.doubts(), model.prefetches());
+        let far = is_far(world, table.len());
+        let mut counter = Counter::<YOUNG> { origin, states, table, far, delay: Delay::default(), counts };
         // Young objects are few and in the caches.
         let logs = !YOUNG && M::STABLE_DURING_STOP;
         let mut log = Writer::new(self.budget);
-        let mut candidates: Vec<u32> = Vec::new();
+        let mut candidates: Vec<Object> = Vec::new();
         candidates.try_reserve_exact(PAGE_GRANULES)?;
         while let Some(pages) = self.share.take(seat) {
             // Relaxed: see where it is set.
@@ -394,83 +413,51 @@ impl<M: ObjectModel> Work<'_, M> {
                 return Ok(());
             }
             for &page in pages {
-                candidates.clear();
                 let Some(range) = granules_of(space, page) else { continue };
+                let first = range.start;
                 // Nobody changes a state while references are counted.
-                plainly(&states[range.clone()], |bytes| {
-                    scope.gather(bytes, range.start, &mut candidates, counts)
+                plainly(&states[range], |bytes| {
+                    scope.gather::<YOUNG>(bytes, (origin, first), &mut candidates, counter.counts);
                 });
                 let Some(&last) = candidates.last() else { continue };
                 if logs {
-                    log.begin(page, last);
+                    log.begin(page, origin.granule(last.address()) as u32);
                 }
                 for (number, batch) in candidates.chunks(BATCH).enumerate() {
                     tracer.clear();
-                    let mut sizes = [0; BATCH];
-                    let (mut most, mut unlogged) = (0, 0);
-                    let mut after = 0;
-                    for (place, &granule) in batch.iter().enumerate() {
-                        let index = number * BATCH + place;
-                        if let Some(&far_ahead) = candidates.get(index + 2 * AHEAD) {
-                            // In a full collection one after the other, which the machine would guess; in a young one far apart.
-                            prefetch(object_at(space, far_ahead as usize).as_ptr().as_ptr());
+                    let mut ends = [0; BATCH];
+                    for (place, few) in batch.chunks(TOGETHER).enumerate() {
+                        let first = number * BATCH + place * TOGETHER;
+                        // In a full collection bodies lie one after the other, which the machine would guess, up to the end of its
+                        // pages; in a young one far apart.
+                        for object in few_from(&candidates, first + AHEAD) {
+                            prefetch(object.as_ptr().as_ptr());
                         }
-                        if prefetches && let Some(&ahead) = candidates.get(index + AHEAD) {
-                            let object = object_at(space, ahead as usize);
-                            *at = Some(object);
-                            // SAFETY: rule W: a candidate is alive, and the world is stopped.
-                            unsafe { model.prefetch(object, &mut tracer) };
-                            debug_assert_eq!(tracer.edges().len(), after, "to prefetch reports nothing");
+                        if prefetches {
+                            let before = tracer.edges().len();
+                            // SAFETY: rule W: candidates are alive, and the world is stopped.
+                            unsafe { model.prefetch_each(few_from(&candidates, first + TOGETHER), tracer) };
+                            debug_assert_eq!(tracer.edges().len(), before, "to prefetch reports nothing");
                         }
-                        let object = object_at(space, granule as usize);
-                        *at = Some(object);
-                        let before = after;
-                        tracer.go_on(before);
-                        // SAFETY: rule W: a candidate is alive, and the world is stopped.
-                        unsafe { model.traverse(object, &mut tracer) };
-                        if tracer.take_unreadable() {
-                            tracer.lost_nothing()?;
-                            tracer.truncate(before);
-                            fallible::push(&mut counts.unreadable, granule)?;
-                        }
-                        after = tracer.edges().len();
-                        let size = after - before;
-                        sizes[place] = size as u32;
-                        most = most.max(size as u32);
+                        let unreadable = &mut counter.counts.unreadable;
+                        let unreadable =
+                            |at: usize| fallible::push(unreadable, origin.granule(few[at].address()) as u32);
                         // SAFETY: as above.
-                        if !M::STABLE_DURING_STOP || (doubts && unsafe { model.is_doubted(object) }) {
-                            let edges =
-                                tracer.edges()[before..].iter().map(|&edge| space.granule(edge) as u32);
-                            counts.kept.try_reserve(1)?;
-                            counts.kept.insert(granule, fallible::collect(edges)?.into_boxed_slice());
-                            unlogged |= 1 << place;
-                        }
-                        // SAFETY: as above.
-                        match unsafe { model.count(object) } {
-                            Some(n @ 0..128) => add(table, granule as usize, -(n as i8), &mut counts.spills),
-                            Some(n) => spill(&mut counts.spills, granule as usize, -n),
-                            None => fallible::push(&mut counts.immortal, granule)?,
-                        }
+                        unsafe { look(model, few, tracer, &mut ends[place * TOGETHER..], unreadable)? };
                     }
-                    // The edges of all of them in one go: how many each has cannot be predicted, and here nothing asks.
-                    let one = |target: usize| {
-                        let mut target = target;
-                        if far {
-                            let Some(before) = delay.swap(target, entries.wrapping_add(target)) else {
-                                return;
-                            };
-                            target = before;
-                        }
-                        if is_candidate(target) {
-                            add(table, target, 1, &mut counts.spills);
-                        }
-                    };
-                    let targets = tracer.edges().iter().map(|&edge| space.granule(edge));
+                    let mut granules = [0; BATCH];
+                    counter.take_own(model, batch, &mut granules)?;
+                    let mut unlogged = 0;
+                    if doubts || !M::STABLE_DURING_STOP {
+                        unlogged = counter.keep(model, batch, tracer.edges(), &ends)?;
+                    }
                     if logs {
-                        let batch = Batch { granules: batch, sizes: &sizes[..batch.len()], most, unlogged };
-                        log.write(&batch, targets, one);
+                        let (sizes, most) = sizes(&ends, batch.len());
+                        let (granules, sizes) = (&granules[..batch.len()], &sizes[..batch.len()]);
+                        let batch = Batch { granules, sizes, most, unlogged };
+                        counter.take_edges(tracer.edges(), Some((&mut log, &batch)));
                     } else {
-                        targets.for_each(one);
+                        counter.take_edges(tracer.edges(), None);
                     }
                 }
                 if logs {
@@ -478,17 +465,144 @@ impl<M: ObjectModel> Work<'_, M> {
                 }
             }
         }
-        delay.drain(|target| {
-            if is_candidate(target) {
-                add(table, target, 1, &mut counts.spills);
-            }
-        });
+        counter.drain_delayed();
         if logs && let Some(log) = log.finish() {
             // Without memory for its place it is lost, and nothing else.
             let _ = fallible::push(&mut counts.logs, log);
         }
         counts.spills.lost_nothing()
     }
+}
+
+/// What one worker counts into.
+///
+/// Its loops are functions of their own, each with what it needs in registers.
+struct Counter<'a, const YOUNG: bool> {
+    origin: Origin,
+    states: &'a [AtomicU8],
+    table: &'a mut [u8],
+    /// Whether the table is so large that its entries are asked for ahead.
+    far: bool,
+    delay: Delay,
+    counts: &'a mut Counts,
+}
+
+impl<const YOUNG: bool> Counter<'_, YOUNG> {
+    /// Counts the references to each of `objects` down, and notes their granules.
+    #[inline(never)]
+    fn take_own<M: ObjectModel>(
+        &mut self,
+        model: &M,
+        objects: &[Object],
+        granules: &mut [u32; BATCH],
+    ) -> Result<(), NoMemory> {
+        let (origin, table) = (self.origin, &mut *self.table);
+        let Counts { spills, immortal, .. } = &mut *self.counts;
+        for (&object, place) in objects.iter().zip(granules) {
+            let granule = origin.granule(object.address());
+            *place = granule as u32;
+            // SAFETY: rule W: candidates are alive, and the world is stopped.
+            match unsafe { model.count(object) } {
+                Some(n @ 0..128) => add(table, granule, -(n as i8), spills),
+                Some(n) => spill(spills, granule, -n),
+                None => fallible::push(immortal, granule as u32)?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Keeps what was seen of the objects that are to be seen twice, or cannot be. Which those are, by number.
+    #[cold]
+    fn keep<M: ObjectModel>(
+        &mut self,
+        model: &M,
+        objects: &[Object],
+        edges: &[usize],
+        ends: &[u32],
+    ) -> Result<u64, NoMemory> {
+        let (mut kept, mut start) = (0, 0);
+        for (place, (&object, &end)) in objects.iter().zip(ends).enumerate() {
+            let own = &edges[start..end as usize];
+            start = end as usize;
+            // SAFETY: rule W: candidates are alive, and the world is stopped.
+            if !M::STABLE_DURING_STOP || unsafe { model.is_doubted(object) } {
+                let own = fallible::collect(own.iter().map(|&edge| self.origin.granule(edge) as u32))?;
+                self.counts.kept.try_reserve(1)?;
+                self.counts.kept.insert(self.origin.granule(object.address()) as u32, own.into_boxed_slice());
+                kept |= 1 << place;
+            }
+        }
+        Ok(kept)
+    }
+
+    /// Counts the edges of a batch up, and writes them down: all of them in one go. How many each object has cannot be
+    /// predicted, and here nothing asks.
+    #[inline(never)]
+    fn take_edges(&mut self, edges: &[usize], log: Option<(&mut Writer<'_>, &Batch<'_>)>) {
+        let (origin, states, table) = (self.origin, self.states, &mut *self.table);
+        let spills = &mut self.counts.spills;
+        let targets = edges.iter().map(|&edge| origin.granule(edge));
+        if self.far {
+            let (entries, delay) = (table.as_ptr(), &mut self.delay);
+            for_each(targets, log, |target| {
+                if let Some(target) = delay.swap(target, entries.wrapping_add(target)) {
+                    take_edge::<YOUNG>(states, table, target, spills);
+                }
+            });
+        } else {
+            for_each(targets, log, |target| take_edge::<YOUNG>(states, table, target, spills));
+        }
+    }
+
+    /// Counts those whose entries were asked for ahead.
+    fn drain_delayed(&mut self) {
+        let (states, table, spills) = (self.states, &mut *self.table, &mut self.counts.spills);
+        self.delay.drain(|target| take_edge::<YOUNG>(states, table, target, spills));
+    }
+}
+
+/// Counts an edge up. In a full collection every tracked object is a candidate, and a byte counted for another is
+/// ignored. In a young one, edges to old objects must leave the table alone: it stays zero there.
+#[inline(always)]
+fn take_edge<const YOUNG: bool>(
+    states: &[AtomicU8],
+    table: &mut [u8],
+    target: usize,
+    spills: &mut Spills,
+) {
+    if !YOUNG || tracked::is_young_candidate(State(&states[target]).get()) {
+        add(table, target, 1, spills);
+    }
+}
+
+/// Calls `each` with every target, and writes them down where there is a log.
+#[inline(always)]
+fn for_each(
+    targets: impl ExactSizeIterator<Item = usize>,
+    log: Option<(&mut Writer<'_>, &Batch<'_>)>,
+    each: impl FnMut(usize),
+) {
+    match log {
+        Some((log, batch)) => log.write(batch, targets, each),
+        None => targets.for_each(each),
+    }
+}
+
+/// How many references each object of a batch has, and a number that none is greater than.
+fn sizes(ends: &[u32; BATCH], len: usize) -> ([u32; BATCH], u32) {
+    let mut sizes = *ends;
+    for (size, before) in sizes[1..len].iter_mut().zip(ends) {
+        *size -= before;
+    }
+    let most = sizes[..len].iter().fold(0, |most, size| most | size);
+    (sizes, most)
+}
+
+/// The few of `objects` from number `first` on, as far as there are any.
+#[inline(always)]
+fn few_from(objects: &[Object], first: usize) -> &[Object] {
+    let rest = objects.get(first..).unwrap_or_default();
+    &rest[..rest.len().min(TOGETHER)]
 }
 
 /// Adds the workers' private tables to the heap's, and leaves them zero.

@@ -4,6 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 
 use crate::collect::count::{Abandoned, guard_traversal, object_at};
+use crate::collect::look::tracer;
 use crate::collect::portions::Portions;
 use crate::event::{self, During, Phase};
 use crate::fallible::{self, NoMemory};
@@ -287,13 +288,11 @@ fn exempt<M: ObjectModel>(
     reached.try_reserve(stack.len()).map_err(NoMemory::from)?;
     reached.extend(stack.iter().copied());
     let mut doubt = None;
-    let mut tracer = Tracer::for_collection(space.base(), space.reserved_bytes());
-    let result = guard_traversal(world, |at| {
+    let result = guard_traversal(world, &mut tracer(space), |tracer| {
         while let Some(object) = stack.pop() {
-            *at = Some(object);
-            tracer.clear();
+            tracer.begin(object);
             // SAFETY: rules R and W: held, and the world is stopped.
-            unsafe { model.traverse(object, &mut tracer) };
+            unsafe { model.traverse(object, tracer) };
             if tracer.take_unreadable() {
                 tracer.lost_nothing()?;
                 doubt = Some(object);
@@ -402,18 +401,16 @@ pub(crate) fn recheck<M: ObjectModel>(
 
     let mut internal = HashMap::<usize, i64>::new();
     let mut reachable: Vec<Object> = Vec::new();
-    let mut tracer = Tracer::for_collection(space.base(), space.reserved_bytes());
     // Objects with a field that counting could not read: their targets are reachable, for all we know.
     let mut unreadable = HashSet::<usize>::new();
     // What each object was seen to refer to, for models whose traversals do not repeat themselves.
     let mut kept = HashMap::<usize, Vec<usize>>::new();
     let mut doubt = None;
-    let result = guard_traversal(world, |at| {
+    let result = guard_traversal(world, &mut tracer(space), |tracer| {
         // Only members are entered, each once.
         internal.try_reserve(pending.objects.len())?;
-        let mut visit = |object: Object, tracer: &mut Tracer| {
-            *at = Some(object);
-            tracer.clear();
+        let visit = |object: Object, tracer: &mut Tracer| {
+            tracer.begin(object);
             // SAFETY: rules R and W: held, or an edge from what is held; the world is stopped.
             unsafe { model.traverse(object, tracer) };
             let readable = !tracer.take_unreadable();
@@ -427,7 +424,7 @@ pub(crate) fn recheck<M: ObjectModel>(
             if !in_set(bits(object)) {
                 continue;
             }
-            if !visit(object, &mut tracer)? {
+            if !visit(object, tracer)? {
                 unreadable.try_reserve(1)?;
                 unreadable.insert(granule(object));
             }
@@ -458,7 +455,7 @@ pub(crate) fn recheck<M: ObjectModel>(
             let edges = match kept.get(&granule(object)) {
                 Some(edges) => edges,
                 None => {
-                    if !visit(object, &mut tracer)? && !unreadable.contains(&granule(object)) {
+                    if !visit(object, tracer)? && !unreadable.contains(&granule(object)) {
                         doubt = Some(object);
                         return Ok(());
                     }

@@ -127,7 +127,7 @@ pub(crate) struct Batch<'a> {
     pub(crate) granules: &'a [u32],
     /// How many edges each has.
     pub(crate) sizes: &'a [u32],
-    /// The most of those; no matter, if any is not to be logged.
+    /// None is greater: the bits of all of those.
     pub(crate) most: u32,
     /// Which are not, by number.
     pub(crate) unlogged: u64,
@@ -462,7 +462,7 @@ mod tests {
                 let edges: Vec<u32> = batch.iter().flat_map(|(_, edges)| edges).copied().collect();
                 let bits =
                     batch.iter().enumerate().map(|(at, (within, _))| u64::from(unlogged(*within)) << at);
-                let most = sizes.iter().copied().max().unwrap_or_default();
+                let most = sizes.iter().fold(0, |most, size| most | size);
                 let batch = Batch { granules: &granules, sizes: &sizes, most, unlogged: bits.sum() };
                 let mut counted = Vec::new();
                 writer.write(&batch, edges.iter().map(|&edge| edge as usize), |t| counted.push(t as u32));

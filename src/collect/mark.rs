@@ -27,6 +27,7 @@ use crate::collect::count::{
 };
 use crate::collect::crew::Seat;
 use crate::collect::log::{Entry, Reader, WIDE};
+use crate::collect::look::{TOGETHER, look, tracer};
 use crate::collect::portions::Share;
 use crate::event::{self, CollectionKind, Phase};
 use crate::fallible::{self, NoMemory};
@@ -40,14 +41,10 @@ use crate::tracked::{self, State};
 
 /// Objects between the request to memory and the look.
 const RING: usize = 64;
-/// Of these, how many are looked at together.
-const TOGETHER: usize = 16;
 /// Objects whose edges are taken from the log together.
 const BATCH: usize = 32;
 /// With fewer objects to look at there is nothing to overlap.
 const FEW: usize = 4;
-/// Objects between the request for what an object leads to outside of the heap, and the look.
-const AHEAD: usize = 20;
 /// Roots in one chunk of shared work.
 const CHUNK: usize = 2048;
 /// What a worker keeps for itself when it gives work away, ring included.
@@ -215,7 +212,7 @@ struct Marker<'a, M: ObjectModel, C: Claims> {
     space: &'a Space,
     model: &'a M,
     claims: C,
-    tracer: Tracer,
+    tracer: &'a mut Tracer,
     stack: Vec<u32>,
     met: Met,
     /// Whether the model has more to prefetch than objects.
@@ -235,16 +232,42 @@ struct Met {
     immortal: Vec<u32>,
 }
 
+impl Met {
+    /// A field of an object cannot be read. If counting could not read it either, or will not look at the object,
+    /// its targets are roots and nothing is lost. Else what counting saw there would be missed: look again later.
+    #[cold]
+    fn doubt(&mut self, granule: u32, counts: Option<&Counts>) -> Result<(), NoMemory> {
+        if counts.is_some_and(|counts| counts.unreadable.binary_search(&granule).is_err()) {
+            fallible::push(&mut self.doubtful, granule)?;
+        }
+        Ok(())
+    }
+}
+
 impl<M: ObjectModel, C: Claims> Marker<'_, M, C> {
     /// Looks at objects: pushes what they refer to and nobody has claimed.
     #[inline(always)]
-    fn scan(&mut self, granules: &[u32], at: &mut Option<Object>) -> Result<(), NoMemory> {
+    fn scan(&mut self, objects: &[Object]) -> Result<(), NoMemory> {
         if !M::STABLE_DURING_STOP && self.claims.counts().is_some() {
-            return granules.iter().try_for_each(|&granule| self.scan_kept(granule));
+            return objects.iter().try_for_each(|&object| self.scan_kept(object));
         }
         self.tracer.clear();
-        for &granule in granules {
-            self.look(granule, at)?;
+        let mut ends = [0; TOGETHER];
+        let (space, claims, met) = (self.space, self.claims, &mut self.met);
+        let unreadable = |at: usize| met.doubt(granule(space, objects[at]), claims.counts());
+        // SAFETY: rule W: only candidates are pushed; they are alive, and the world is stopped.
+        unsafe { look(self.model, objects, self.tracer, &mut ends, unreadable)? };
+        match claims.counts() {
+            None => {
+                for &object in objects {
+                    // SAFETY: as above.
+                    if unsafe { self.model.count(object) }.is_none() {
+                        fallible::push(&mut self.met.immortal, granule(space, object))?;
+                    }
+                }
+            }
+            Some(counts) if !counts.kept.is_empty() => self.compare(objects, &ends, counts),
+            Some(_) => {}
         }
         // The edges of all of them in one go: how many each has cannot be predicted, and here nothing asks.
         let space = self.space;
@@ -252,70 +275,39 @@ impl<M: ObjectModel, C: Claims> Marker<'_, M, C> {
         push_or_delay(&mut self.stack, &mut self.delay, self.far, self.claims, targets)
     }
 
-    /// Has an object add its edges to those that the tracer has.
-    #[inline(always)]
-    fn look(&mut self, granule: u32, at: &mut Option<Object>) -> Result<(), NoMemory> {
-        let object = object_at(self.space, granule as usize);
-        *at = Some(object);
-        let before = self.tracer.edges().len();
-        self.tracer.go_on(before);
-        // SAFETY: rule W: only candidates are pushed; they are alive, and the world is stopped.
-        unsafe { self.model.traverse(object, &mut self.tracer) };
-        if self.tracer.take_unreadable() {
-            self.tracer.lost_nothing()?;
-            self.tracer.truncate(before);
-            return self.doubt(granule);
-        }
-        // SAFETY: as above.
-        if self.claims.counts().is_none() && unsafe { self.model.count(object) }.is_none() {
-            fallible::push(&mut self.met.immortal, granule)?;
-        }
-        if M::STABLE_DURING_STOP
-            && let Some(counts) = self.claims.counts()
-            && !counts.kept.is_empty()
-        {
-            self.compare(granule, object, before, counts);
-        }
-        Ok(())
-    }
-
     /// Objects that have kept what counting saw in them must show the same again.
     #[cold]
-    fn compare(&self, granule: u32, object: Object, before: usize, counts: &Counts) {
-        let Some(kept) = counts.kept.get(&granule) else { return };
-        let edges = self.tracer.edges()[before..].iter().map(|&edge| self.space.granule(edge) as u32);
-        if !edges.eq(kept.iter().copied()) {
-            // SAFETY: as in `look`.
-            let name = unsafe { self.model.type_name(object) };
-            let why = format!("the traverse handler of '{name}' visited other references the second time");
-            // Caught by `guard_traversal`; nobody needs a message on stderr.
-            std::panic::resume_unwind(Box::new(why));
+    fn compare(&mut self, objects: &[Object], ends: &[u32], counts: &Counts) {
+        let mut start = 0;
+        for (&object, &end) in objects.iter().zip(ends) {
+            let edges = &self.tracer.edges()[start..end as usize];
+            start = end as usize;
+            let Some(kept) = counts.kept.get(&granule(self.space, object)) else { continue };
+            if !edges.iter().map(|&edge| self.space.granule(edge) as u32).eq(kept.iter().copied()) {
+                // SAFETY: as in `scan`.
+                let name = unsafe { self.model.type_name(object) };
+                let why = format!("the traverse handler of '{name}' visited other references the second time");
+                // Whose it was, whoever of them was looked at last.
+                self.tracer.go_on(object);
+                // Caught by `guard_traversal`; nobody needs a message on stderr.
+                std::panic::resume_unwind(Box::new(why));
+            }
         }
     }
 
     /// As `scan`, of one object, from what the counting pass saw.
-    fn scan_kept(&mut self, granule: u32) -> Result<(), NoMemory> {
-        let edges = self.claims.counts().and_then(|counts| counts.kept.get(&granule));
+    fn scan_kept(&mut self, object: Object) -> Result<(), NoMemory> {
+        let edges = self.claims.counts().and_then(|counts| counts.kept.get(&granule(self.space, object)));
         let edges = edges.map_or(&[][..], |edges| edges).iter().map(|&target| target as usize);
         push_claimed(&mut self.stack, self.claims, edges)
     }
 
-    /// A field of the object cannot be read. If counting could not read it either, or will not look at the object,
-    /// its targets are roots and nothing is lost. Else what counting saw there would be missed: look again later.
-    #[cold]
-    fn doubt(&mut self, granule: u32) -> Result<(), NoMemory> {
-        if self.claims.counts().is_some_and(|counts| counts.unreadable.binary_search(&granule).is_err()) {
-            fallible::push(&mut self.met.doubtful, granule)?;
-        }
-        Ok(())
-    }
-
     /// Marks until the own stack is empty; gives work away while somebody is idle.
-    fn run(&mut self, pool: &Pool, at: &mut Option<Object>) -> Result<(), NoMemory> {
+    fn run(&mut self, pool: &Pool) -> Result<(), NoMemory> {
         let claims = self.claims;
         match claims.log() {
-            Some(log) => self.run_by_log(log, pool, at),
-            None => self.run_by_bodies(pool, at),
+            Some(log) => self.run_by_log(log, pool),
+            None => self.run_by_bodies(pool),
         }
     }
 
@@ -325,14 +317,14 @@ impl<M: ObjectModel, C: Claims> Marker<'_, M, C> {
     /// dealt with: its edges are put side by side, [`WIDE`] for each object whether it has them or not, and then claimed in
     /// one go. How many edges an object has cannot be predicted, and a wrong guess for each is what marking would
     /// consist of.
-    fn run_by_log(&mut self, log: &Reader<'_>, pool: &Pool, at: &mut Option<Object>) -> Result<(), NoMemory> {
+    fn run_by_log(&mut self, log: &Reader<'_>, pool: &Pool) -> Result<(), NoMemory> {
         let (mut asked, mut asked_len) = ([0; BATCH], 0);
         let (mut found, mut found_len) = ([[Entry::default(); BATCH]; 2], 0);
         let mut edges = [0; BATCH * WIDE + WIDE];
         let mut turn = false;
         loop {
             if found_len + asked_len == 0 {
-                self.follow_few(log, pool, at)?;
+                self.follow_few(log, pool)?;
             }
             // What was asked for is found, and its edges asked for; and what comes off the stack is asked for. After that, so that
             // both have some time, what was found a round ago is dealt with.
@@ -366,9 +358,8 @@ impl<M: ObjectModel, C: Claims> Marker<'_, M, C> {
                     bodies += 1;
                     if self.prefetches {
                         let object = object_at(self.space, entry.granule as usize);
-                        *at = Some(object);
                         // SAFETY: rule W: only candidates are pushed; they are alive, and the world is stopped.
-                        unsafe { self.model.prefetch(object, &mut self.tracer) };
+                        unsafe { self.model.prefetch_each(&[object], self.tracer) };
                     }
                 }
             }
@@ -376,7 +367,7 @@ impl<M: ObjectModel, C: Claims> Marker<'_, M, C> {
             push_or_delay(&mut self.stack, &mut self.delay, self.far, self.claims, targets)?;
             if bodies > 0 {
                 for entry in arrived.iter().filter(|entry| entry.is_body()) {
-                    self.scan(&[entry.granule], at)?;
+                    self.scan(&[object_at(self.space, entry.granule as usize)])?;
                 }
             }
             found_len = next_len;
@@ -396,7 +387,7 @@ impl<M: ObjectModel, C: Claims> Marker<'_, M, C> {
 
     /// Where there is hardly anything to look at, as in a list, batches would only be waited for: one after the other,
     /// until there is more.
-    fn follow_few(&mut self, log: &Reader<'_>, pool: &Pool, at: &mut Option<Object>) -> Result<(), NoMemory> {
+    fn follow_few(&mut self, log: &Reader<'_>, pool: &Pool) -> Result<(), NoMemory> {
         let mut ticks = 0u32;
         while self.stack.len() < FEW
             && let Some(granule) = self.stack.pop()
@@ -406,7 +397,7 @@ impl<M: ObjectModel, C: Claims> Marker<'_, M, C> {
                     let targets = edges.iter().map(|&target| target as usize);
                     push_or_delay(&mut self.stack, &mut self.delay, self.far, self.claims, targets)?;
                 }
-                None => self.scan(&[granule], at)?,
+                None => self.scan(&[object_at(self.space, granule as usize)])?,
             }
             ticks = ticks.wrapping_add(1);
             // Relaxed: a hint.
@@ -418,9 +409,9 @@ impl<M: ObjectModel, C: Claims> Marker<'_, M, C> {
     }
 
     /// Looks at objects, and asks for them ahead.
-    fn run_by_bodies(&mut self, pool: &Pool, at: &mut Option<Object>) -> Result<(), NoMemory> {
+    fn run_by_bodies(&mut self, pool: &Pool) -> Result<(), NoMemory> {
         // A queue in an array: entered at `head`, left at `tail`; both run on and wrap.
-        let mut ring = [0; RING];
+        let mut ring = [object_at(self.space, 0); RING];
         let (mut head, mut tail) = (0usize, 0usize);
         loop {
             // Fill the ring from the stack, and look at the oldest in it.
@@ -428,7 +419,7 @@ impl<M: ObjectModel, C: Claims> Marker<'_, M, C> {
                 && let Some(granule) = self.stack.pop()
             {
                 ask_for_body(self.space, granule);
-                ring[head % RING] = granule;
+                ring[head % RING] = object_at(self.space, granule as usize);
                 head += 1;
             }
             if head == tail {
@@ -441,16 +432,13 @@ impl<M: ObjectModel, C: Claims> Marker<'_, M, C> {
             // Together, as far as they lie side by side.
             let batch = (head - tail).min(TOGETHER - tail % TOGETHER);
             if self.prefetches {
-                for ahead in tail + AHEAD..(tail + AHEAD + batch).min(head) {
-                    // Its own bytes are here by now; what they lead to is not.
-                    let object = object_at(self.space, ring[ahead % RING] as usize);
-                    *at = Some(object);
-                    // SAFETY: rule W: only candidates are pushed; they are alive, and the world is stopped.
-                    unsafe { self.model.prefetch(object, &mut self.tracer) };
-                }
+                // As far behind these as the next batch. Their own bytes are here by now; what they lead to is not.
+                let (first, ahead) = ((tail + TOGETHER) % RING, batch.min((head - tail).saturating_sub(TOGETHER)));
+                // SAFETY: rule W: only candidates are pushed; they are alive, and the world is stopped.
+                unsafe { self.model.prefetch_each(&ring[first..first + ahead], self.tracer) };
             }
             let first = tail % RING;
-            self.scan(&ring[first..first + batch], at)?;
+            self.scan(&ring[first..first + batch])?;
             tail += batch;
             // Relaxed: a hint.
             if pool.failed.load(Ordering::Relaxed) {
@@ -487,6 +475,12 @@ impl<M: ObjectModel, C: Claims> Marker<'_, M, C> {
             }
         }
     }
+}
+
+/// The granule that an object starts at.
+#[inline(always)]
+fn granule(space: &Space, object: Object) -> u32 {
+    space.granule(object.address()) as u32
 }
 
 /// Asks for an object's body.
@@ -604,17 +598,17 @@ fn mark_from<M: ObjectModel, const YOUNG: bool>(
     if doubtful.is_empty() {
         Ok(())
     } else {
-        resolve_doubt(world, marker(world, claims, doubtful), &Pool::new())
+        resolve_doubt(world, claims, doubtful)
     }
 }
 
 fn marker<'a, M: ObjectModel, C: Claims>(
     world: &'a World<'_, M>,
     claims: C,
+    tracer: &'a mut Tracer,
     stack: Vec<u32>,
 ) -> Marker<'a, M, C> {
     let (space, model) = (&world.core().space, &world.core().model);
-    let tracer = Tracer::for_collection(space.base(), space.reserved_bytes());
     Marker {
         space,
         model,
@@ -651,11 +645,11 @@ fn drive<M: ObjectModel, C: Claims>(
     let met = Mutex::new(Met::default());
     world.share(workers, &|_| {
         pool.joined.fetch_add(1, Ordering::Relaxed);
-        let result = guard_traversal(world, |at| {
-            let mut marker = marker(world, claims, Vec::new());
+        let result = guard_traversal(world, &mut tracer(&world.core().space), |tracer| {
+            let mut marker = marker(world, claims, tracer, Vec::new());
             while let Some(chunk) = pool.take() {
                 marker.stack = chunk;
-                marker.run(&pool, at)?;
+                marker.run(&pool)?;
             }
             let mut met = met.lock();
             fallible::append(&mut met.doubtful, &mut marker.met.doubtful)?;
@@ -678,22 +672,25 @@ fn drive<M: ObjectModel, C: Claims>(
 #[cold]
 fn resolve_doubt<M: ObjectModel, C: Claims>(
     world: &World<'_, M>,
-    mut marker: Marker<'_, M, C>,
-    pool: &Pool,
+    claims: C,
+    doubtful: Vec<u32>,
 ) -> Result<(), Abandoned> {
-    let mut left = PATIENCE;
-    guard_traversal(world, |at| {
-        while !marker.stack.is_empty() && left > 0 {
-            left -= 1;
+    let pool = Pool::new();
+    let locked = guard_traversal(world, &mut tracer(&world.core().space), |tracer| {
+        let mut marker = marker(world, claims, tracer, doubtful);
+        for _ in 0..PATIENCE {
             yield_now();
-            marker.run(pool, at)?;
+            marker.run(&pool)?;
             fallible::append(&mut marker.stack, &mut marker.met.doubtful)?;
+            if marker.stack.is_empty() {
+                break;
+            }
         }
-        Ok::<_, NoMemory>(())
+        Ok::<_, NoMemory>(marker.stack.first().copied())
     })??;
-    match marker.stack.first() {
+    match locked {
         None => Ok(()),
-        Some(&granule) => Err(Abandoned {
+        Some(granule) => Err(Abandoned {
             reason: "a field that could be read when references were counted is locked now".into(),
             // SAFETY: rule W: a candidate is alive, and the world is stopped.
             type_name: unsafe {

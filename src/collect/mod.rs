@@ -43,6 +43,7 @@ pub(crate) mod count;
 pub(crate) mod crew;
 pub(crate) mod finalize;
 pub(crate) mod log;
+pub(crate) mod look;
 pub(crate) mod mark;
 pub(crate) mod portions;
 pub(crate) mod verify;

@@ -284,7 +284,7 @@ fn objects<M: ObjectModel>(world: &World<'_, M>, depth: Depth) -> Result<(), Str
     let mut visits = HashMap::<usize, i64>::new();
     let mut error = None;
     let mut starts = vec![false; states.len()];
-    let result = guard_traversal(world, |at| {
+    let result = guard_traversal(world, &mut tracer, |tracer| {
         for page in 0..space.high_water() {
             for granule in space.starts(page) {
                 starts[granule] = true;
@@ -310,10 +310,9 @@ fn objects<M: ObjectModel>(world: &World<'_, M>, depth: Depth) -> Result<(), Str
                 if bits & TRACKED == 0 {
                     continue;
                 }
-                *at = Some(object);
-                tracer.clear();
+                tracer.begin(object);
                 // SAFETY: rule W: tracked and not dying, so alive; the world is stopped.
-                unsafe { core.model.traverse(object, &mut tracer) };
+                unsafe { core.model.traverse(object, tracer) };
                 if tracer.take_unreadable() {
                     continue;
                 }

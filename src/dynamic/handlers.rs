@@ -17,7 +17,7 @@ use crate::error::{Code, Fault};
 use crate::event::CallGuards;
 use crate::header::Header;
 use crate::managed::{self, Core};
-use crate::object::{Tracer, TypeInfo};
+use crate::object::{Ends, Object, Tracer, TypeInfo};
 use crate::safepoint;
 use crate::space::Space;
 use crate::{Mutator, tracked};
@@ -29,7 +29,8 @@ pub(crate) static INFO: TypeInfo = TypeInfo {
     offset: 0,
     tracked: true,
     traverse,
-    prefetch: None,
+    traverse_each,
+    prefetch_each: None,
     clear,
     finalize: Some(finalize),
     has_finalizer: Some(has_finalizer),
@@ -38,6 +39,11 @@ pub(crate) static INFO: TypeInfo = TypeInfo {
     end: None,
     dealloc: Some(dealloc),
 };
+
+unsafe fn traverse_each(objects: &[Object], tracer: &mut Tracer, ends: &mut Ends<'_>) {
+    // SAFETY: rules Y and D: called for living dynamic objects.
+    tracer.each(objects, ends, |object, tracer| unsafe { traverse(object.as_ptr(), tracer) });
+}
 
 unsafe fn name(header: NonNull<Header>) -> &'static str {
     // SAFETY: rule Y: called for a living dynamic object.

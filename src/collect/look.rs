@@ -1,0 +1,50 @@
+//! Looking at objects: several together, so that a model that knows of some that they are alike calls one function for all of
+//! them.
+
+use crate::fallible::NoMemory;
+use crate::model::ObjectModel;
+use crate::object::{Ends, Object, Tracer};
+use crate::space::Space;
+
+/// Objects that are looked at together.
+pub(crate) const TOGETHER: usize = 16;
+
+/// A tracer for a collection in this space.
+pub(crate) fn tracer(space: &Space) -> Tracer {
+    Tracer::for_collection(space.base(), space.reserved_bytes())
+}
+
+/// Has `objects` report what they refer to, behind what the tracer has already, and notes in `ends` where each one's
+/// references end. One with a field that cannot be read reports nothing, and `unreadable` is called with its number.
+///
+/// # Safety
+///
+/// The objects are alive, and the world is stopped.
+#[inline(always)]
+pub(crate) unsafe fn look<M: ObjectModel>(
+    model: &M,
+    objects: &[Object],
+    tracer: &mut Tracer,
+    ends: &mut [u32],
+    mut unreadable: impl FnMut(usize) -> Result<(), NoMemory>,
+) -> Result<(), NoMemory> {
+    let mut looked = 0;
+    while looked < objects.len() {
+        let before = tracer.edges().len() as u32;
+        let mut own = Ends::new(&mut ends[looked..objects.len()]);
+        // SAFETY: rule W: as the caller says.
+        unsafe { model.traverse_each(&objects[looked..], tracer, &mut own) };
+        let ends_of = own.noted();
+        assert!(!ends_of.is_empty(), "`traverse_each` has looked at no object");
+        let last = ends_of.len() - 1;
+        if tracer.take_unreadable() {
+            tracer.lost_nothing()?;
+            let start = if last > 0 { ends_of[last - 1] } else { before };
+            ends_of[last] = start;
+            tracer.truncate(start as usize);
+            unreadable(looked + last)?;
+        }
+        looked += last + 1;
+    }
+    Ok(())
+}

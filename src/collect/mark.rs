@@ -320,10 +320,11 @@ impl<M: ObjectModel, C: Claims> Marker<'_, M, C> {
     fn run_by_log(&mut self, log: &Reader<'_>, pool: &Pool) -> Result<(), NoMemory> {
         let (mut asked, mut asked_len) = ([0; BATCH], 0);
         let (mut found, mut found_len) = ([[Entry::default(); BATCH]; 2], 0);
-        let mut edges = [0; BATCH * WIDE + WIDE];
+        let mut edges = [[0; BATCH * WIDE + WIDE]; 2];
+        let mut edges_len = 0;
         let mut turn = false;
         loop {
-            if found_len + asked_len == 0 {
+            if found_len + asked_len + edges_len == 0 {
                 self.follow_few(log, pool)?;
             }
             // What was asked for is found, and its edges asked for; and what comes off the stack is asked for. After that, so that
@@ -346,6 +347,8 @@ impl<M: ObjectModel, C: Claims> Marker<'_, M, C> {
             for &granule in &asked[..asked_len] {
                 prefetch(log.word(granule));
             }
+            let [one, other] = &mut edges;
+            let (waiting, edges) = if turn { (&*other, one) } else { (&*one, other) };
             let (mut len, mut bodies) = (0, 0);
             for entry in arrived {
                 if let Some(count) = entry.few() {
@@ -363,15 +366,19 @@ impl<M: ObjectModel, C: Claims> Marker<'_, M, C> {
                     }
                 }
             }
-            let targets = edges[..len].iter().map(|&target| target as usize);
+            for &target in &edges[..len] {
+                prefetch(self.claims.entry(target as usize));
+            }
+            let targets = waiting[..edges_len].iter().map(|&target| target as usize);
             push_or_delay(&mut self.stack, &mut self.delay, self.far, self.claims, targets)?;
+            edges_len = len;
             if bodies > 0 {
                 for entry in arrived.iter().filter(|entry| entry.is_body()) {
                     self.scan(&[object_at(self.space, entry.granule as usize)])?;
                 }
             }
             found_len = next_len;
-            if found_len + asked_len == 0 && self.stack.is_empty() {
+            if found_len + asked_len + edges_len == 0 && self.stack.is_empty() {
                 self.drain_delayed()?;
                 if self.stack.is_empty() {
                     return Ok(());

@@ -395,6 +395,13 @@ impl Header {
         }
     }
 
+    /// Whether counts are void, in a stop.
+    #[inline(always)]
+    pub(crate) fn is_immortal(&self) -> bool {
+        // Relaxed: in a stop, the stop orders.
+        self.shared.load(Ordering::Relaxed) & IMMORTAL != 0
+    }
+
     /// The number of references; `None`: immortal. Exact in a stop, or on an object that nobody
     /// else can reach; a snapshot otherwise.
     #[inline(always)]

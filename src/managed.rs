@@ -1283,6 +1283,12 @@ unsafe impl ObjectModel for Managed {
     }
 
     #[inline(always)]
+    unsafe fn is_immortal(&self, object: Object) -> bool {
+        // SAFETY: alive, as the caller says.
+        unsafe { header(object).as_ref() }.is_immortal()
+    }
+
+    #[inline(always)]
     unsafe fn traverse(&self, object: Object, tracer: &mut Tracer) {
         let header = header(object);
         let info = self.info(header);

@@ -98,6 +98,16 @@ pub unsafe trait ObjectModel: Sized + Send + Sync + 'static {
     /// `object` is tracked, and the world is stopped.
     unsafe fn count(&self, object: Object) -> Option<i64>;
 
+    /// Whether [`count`](Self::count) gives `None`.
+    ///
+    /// # Safety
+    /// As for [`count`](Self::count).
+    #[inline(always)]
+    unsafe fn is_immortal(&self, object: Object) -> bool {
+        // SAFETY: as the caller says.
+        unsafe { self.count(object) }.is_none()
+    }
+
     /// Reports every reference that `object` holds. May panic: the collection is abandoned.
     ///
     /// # Safety

@@ -106,11 +106,11 @@ impl Scope {
             let word = u64::from_le_bytes(*bytes);
             let mut found = matching(word, if YOUNG { tracked::YOUNG } else { tracked::FULL }, tracked::TRACKED);
             if YOUNG {
-                others += (matching(word, tracked::FULL, tracked::TRACKED) & !found).count_ones() as usize;
+                others += matches(matching(word, tracked::FULL, tracked::TRACKED) & !found);
             }
             if word & ALIVE != 0 {
                 let alive = matching(word, tracked::FULL, tracked::TRACKED | tracked::ALIVE);
-                known_alive += alive.count_ones() as usize;
+                known_alive += matches(alive);
             }
             while found != 0 {
                 let granule = first + 8 * at + found.trailing_zeros() as usize / 8;
@@ -159,6 +159,13 @@ fn matching(word: u64, mask: u8, value: u8) -> u64 {
     let differs = (word & (EACH * u64::from(mask))) ^ (EACH * u64::from(value));
     // A byte is 0 if adding 0x7f to its low bits reaches the highest bit no more than that bit was set.
     !(((differs & LOW) + LOW) | differs | LOW)
+}
+
+/// How many bytes [`matching`] has told.
+#[inline(always)]
+fn matches(found: u64) -> usize {
+    // Not every machine that this is compiled for counts bits.
+    ((found >> 7).wrapping_mul(EACH) >> 56) as usize
 }
 
 /// Entries of a side table from which on it is too large for the caches, and is asked for ahead: that of 256 MiB.
@@ -212,7 +219,7 @@ pub(crate) fn object_at(space: &Space, granule: usize) -> Object {
 }
 
 #[inline(always)]
-fn object_from(origin: Origin, granule: usize) -> Object {
+pub(crate) fn object_from(origin: Origin, granule: usize) -> Object {
     // SAFETY: rule G: granules come from `Space::starts`, from states that are not 0, and from edges, which were checked against
     // the range.
     Object::new(unsafe { origin.cell(granule) })

@@ -23,7 +23,7 @@ use crossbeam_utils::CachePadded;
 
 use crate::collect::count::{
     Abandoned, Counts, Delay, LANES, Roots, Scope, exclusively, granules_of, guard_traversal, is_far,
-    object_at,
+    object_at, object_from,
 };
 use crate::collect::crew::Seat;
 use crate::collect::log::{Entry, Reader, WIDE};
@@ -34,7 +34,7 @@ use crate::fallible::{self, NoMemory};
 use crate::model::ObjectModel;
 use crate::mutator::World;
 use crate::object::{Object, Tracer, prefetch};
-use crate::space::Space;
+use crate::space::{Origin, Space};
 use crate::stress::Stress;
 use crate::sync::{AtomicBool, AtomicU8, AtomicUsize, Mutex, Ordering, spin_loop, yield_now};
 use crate::tracked::{self, State};
@@ -152,7 +152,7 @@ impl Claims for Known<'_> {
         // loses another's change; a duplicate is harmless.
         let state = self.states[target].load(Ordering::Relaxed);
         let fresh = tracked::is_candidate(state);
-        self.states[target].store(if fresh { state | tracked::ALIVE } else { state }, Ordering::Relaxed);
+        self.states[target].store(state | tracked::ALIVE * u8::from(fresh), Ordering::Relaxed);
         fresh
     }
 
@@ -245,23 +245,36 @@ impl Met {
 }
 
 impl<M: ObjectModel, C: Claims> Marker<'_, M, C> {
-    /// Looks at objects: pushes what they refer to and nobody has claimed.
+    /// Looks at an object: pushes what it refers to and nobody has claimed.
     #[inline(always)]
-    fn scan(&mut self, objects: &[Object]) -> Result<(), NoMemory> {
-        if !M::STABLE_DURING_STOP && self.claims.counts().is_some() {
-            return objects.iter().try_for_each(|&object| self.scan_kept(object));
-        }
+    fn scan(&mut self, granule: u32) -> Result<(), NoMemory> {
+        self.look(&[object_at(self.space, granule as usize)])?;
+        let origin = self.space.origin();
+        let targets = self.tracer.edges().iter().map(|&edge| origin.granule(edge));
+        push_or_delay(&mut self.stack, &mut self.delay, self.far, self.claims, targets)
+    }
+
+    /// Looks at objects: the tracer has what they refer to.
+    #[inline(always)]
+    fn look(&mut self, objects: &[Object]) -> Result<(), NoMemory> {
         self.tracer.clear();
+        let claims = self.claims;
+        if !M::STABLE_DURING_STOP && let Some(counts) = claims.counts() {
+            objects.iter().for_each(|&object| self.recall(object, counts));
+            return self.tracer.lost_nothing();
+        }
         let mut ends = [0; TOGETHER];
-        let (space, claims, met) = (self.space, self.claims, &mut self.met);
+        let (space, met) = (self.space, &mut self.met);
         let unreadable = |at: usize| met.doubt(granule(space, objects[at]), claims.counts());
         // SAFETY: rule W: only candidates are pushed; they are alive, and the world is stopped.
         unsafe { look(self.model, objects, self.tracer, &mut ends, unreadable)? };
         match claims.counts() {
             None => {
-                for &object in objects {
-                    // SAFETY: as above.
-                    if unsafe { self.model.count(object) }.is_none() {
+                // SAFETY: as above.
+                let is_immortal = |&object: &Object| unsafe { self.model.is_immortal(object) };
+                // No branch for each: there are hardly any.
+                if objects.iter().fold(false, |any, object| any | is_immortal(object)) {
+                    for &object in objects.iter().filter(|object| is_immortal(object)) {
                         fallible::push(&mut self.met.immortal, granule(space, object))?;
                     }
                 }
@@ -269,10 +282,7 @@ impl<M: ObjectModel, C: Claims> Marker<'_, M, C> {
             Some(counts) if !counts.kept.is_empty() => self.compare(objects, &ends, counts),
             Some(_) => {}
         }
-        // The edges of all of them in one go: how many each has cannot be predicted, and here nothing asks.
-        let space = self.space;
-        let targets = self.tracer.edges().iter().map(|&edge| space.granule(edge));
-        push_or_delay(&mut self.stack, &mut self.delay, self.far, self.claims, targets)
+        Ok(())
     }
 
     /// Objects that have kept what counting saw in them must show the same again.
@@ -295,11 +305,12 @@ impl<M: ObjectModel, C: Claims> Marker<'_, M, C> {
         }
     }
 
-    /// As `scan`, of one object, from what the counting pass saw.
-    fn scan_kept(&mut self, object: Object) -> Result<(), NoMemory> {
-        let edges = self.claims.counts().and_then(|counts| counts.kept.get(&granule(self.space, object)));
-        let edges = edges.map_or(&[][..], |edges| edges).iter().map(|&target| target as usize);
-        push_claimed(&mut self.stack, self.claims, edges)
+    /// As `look`, at what the counting pass saw.
+    fn recall(&mut self, object: Object, counts: &Counts) {
+        let kept = counts.kept.get(&granule(self.space, object));
+        for &edge in kept.map_or(&[][..], |edges| edges) {
+            self.tracer.edge(self.space.address(edge as usize));
+        }
     }
 
     /// Marks until the own stack is empty; gives work away while somebody is idle.
@@ -336,7 +347,7 @@ impl<M: ObjectModel, C: Claims> Marker<'_, M, C> {
             for (entry, &granule) in next.iter_mut().zip(&asked[..asked_len]) {
                 *entry = log.find(granule);
                 if entry.is_body() {
-                    ask_for_body(self.space, granule);
+                    ask_for_body(object_at(self.space, granule as usize));
                 }
             }
             let next_len = asked_len;
@@ -374,7 +385,7 @@ impl<M: ObjectModel, C: Claims> Marker<'_, M, C> {
             edges_len = len;
             if bodies > 0 {
                 for entry in arrived.iter().filter(|entry| entry.is_body()) {
-                    self.scan(&[object_at(self.space, entry.granule as usize)])?;
+                    self.scan(entry.granule)?;
                 }
             }
             found_len = next_len;
@@ -404,7 +415,7 @@ impl<M: ObjectModel, C: Claims> Marker<'_, M, C> {
                     let targets = edges.iter().map(|&target| target as usize);
                     push_or_delay(&mut self.stack, &mut self.delay, self.far, self.claims, targets)?;
                 }
-                None => self.scan(&[object_at(self.space, granule as usize)])?,
+                None => self.scan(granule)?,
             }
             ticks = ticks.wrapping_add(1);
             // Relaxed: a hint.
@@ -420,16 +431,13 @@ impl<M: ObjectModel, C: Claims> Marker<'_, M, C> {
         // A queue in an array: entered at `head`, left at `tail`; both run on and wrap.
         let mut ring = [object_at(self.space, 0); RING];
         let (mut head, mut tail) = (0usize, 0usize);
+        let (mut asked, mut arrived) = (Vec::new(), Vec::new());
         loop {
             // Fill the ring from the stack, and look at the oldest in it.
-            while head - tail < RING
-                && let Some(granule) = self.stack.pop()
-            {
-                ask_for_body(self.space, granule);
-                ring[head % RING] = object_at(self.space, granule as usize);
-                head += 1;
-            }
+            head += self.enter(&mut ring, head, RING - (head - tail));
             if head == tail {
+                push_all(&mut self.stack, self.claims, &asked)?;
+                asked.clear();
                 self.drain_delayed()?;
                 if self.stack.is_empty() {
                     return Ok(());
@@ -445,14 +453,34 @@ impl<M: ObjectModel, C: Claims> Marker<'_, M, C> {
                 unsafe { self.model.prefetch_each(&ring[first..first + ahead], self.tracer) };
             }
             let first = tail % RING;
-            self.scan(&ring[first..first + batch])?;
+            self.look(&ring[first..first + batch])?;
             tail += batch;
+            // The edges of all of them in one go: how many each has cannot be predicted, and here nothing asks. They are claimed
+            // with the next batch, when the notes about their targets have arrived.
+            std::mem::swap(&mut asked, &mut arrived);
+            ask_for_notes(self.claims, self.space.origin(), self.tracer.edges(), &mut asked)?;
+            push_all(&mut self.stack, self.claims, &arrived)?;
             // Relaxed: a hint.
             if pool.failed.load(Ordering::Relaxed) {
                 return Ok(());
             }
             self.give_some(pool, head - tail);
         }
+    }
+
+    /// Moves objects from the stack to the ring, from place `head` on, where there is `room`, and asks memory for them. How many.
+    #[inline(never)]
+    fn enter(&mut self, ring: &mut [Object; RING], head: usize, room: usize) -> usize {
+        let origin = self.space.origin();
+        let taken = room.min(self.stack.len());
+        let rest = self.stack.len() - taken;
+        for (at, &granule) in self.stack[rest..].iter().rev().enumerate() {
+            let object = object_from(origin, granule as usize);
+            ask_for_body(object);
+            ring[(head + at) % RING] = object;
+        }
+        self.stack.truncate(rest);
+        taken
     }
 
     /// What waits for its table entry may be the rest of the graph.
@@ -490,10 +518,27 @@ fn granule(space: &Space, object: Object) -> u32 {
     space.granule(object.address()) as u32
 }
 
+#[inline(never)]
+fn ask_for_notes<C: Claims>(claims: C, origin: Origin, edges: &[usize], targets: &mut Vec<u32>) -> Result<(), NoMemory> {
+    targets.clear();
+    targets.try_reserve(edges.len())?;
+    targets.extend(edges.iter().map(|&edge| {
+        let target = origin.granule(edge);
+        prefetch(claims.entry(target));
+        target as u32
+    }));
+    Ok(())
+}
+
+#[inline(never)]
+fn push_all<C: Claims>(stack: &mut Vec<u32>, claims: C, targets: &[u32]) -> Result<(), NoMemory> {
+    push_claimed(stack, claims, targets.iter().map(|&target| target as usize))
+}
+
 /// Asks for an object's body.
 #[inline(always)]
-fn ask_for_body(space: &Space, granule: u32) {
-    let address: *const u8 = std::ptr::without_provenance(space.address(granule as usize));
+fn ask_for_body(object: Object) {
+    let address = object.as_ptr().as_ptr();
     // The second line too: half of all objects are longer than one, or cross into it.
     prefetch(address);
     prefetch(address.wrapping_add(64));

@@ -34,7 +34,7 @@ use crate::tracked::{self, State};
 /// Objects that are traversed before their edges are counted.
 const BATCH: usize = 64;
 /// Objects between the request for one and the look at it.
-const AHEAD: usize = 4 * TOGETHER;
+const AHEAD: usize = 6 * TOGETHER;
 /// Pages that a worker takes at a time, at most.
 const CHUNK: usize = 4;
 
@@ -443,7 +443,7 @@ impl<M: ObjectModel> Work<'_, M> {
                         if prefetches {
                             let before = tracer.edges().len();
                             // SAFETY: rule W: candidates are alive, and the world is stopped.
-                            unsafe { model.prefetch_each(few_from(&candidates, first + TOGETHER), tracer) };
+                            unsafe { model.prefetch_each(few_from(&candidates, first + 2 * TOGETHER), tracer) };
                             debug_assert_eq!(tracer.edges().len(), before, "to prefetch reports nothing");
                         }
                         let unreadable = &mut counter.counts.unreadable;

@@ -40,7 +40,7 @@ use crate::sync::{AtomicBool, AtomicU8, AtomicUsize, Mutex, Ordering, spin_loop,
 use crate::tracked::{self, State};
 
 /// Objects between the request to memory and the look.
-const RING: usize = 64;
+const RING: usize = 256;
 /// Objects whose edges are taken from the log together.
 const BATCH: usize = 32;
 /// With fewer objects to look at there is nothing to overlap.
@@ -448,7 +448,7 @@ impl<M: ObjectModel, C: Claims> Marker<'_, M, C> {
             let batch = (head - tail).min(TOGETHER - tail % TOGETHER);
             if self.prefetches {
                 // As far behind these as the next batch. Their own bytes are here by now; what they lead to is not.
-                let (first, ahead) = ((tail + TOGETHER) % RING, batch.min((head - tail).saturating_sub(TOGETHER)));
+                let (first, ahead) = ((tail + 4 * TOGETHER) % RING, batch.min((head - tail).saturating_sub(4 * TOGETHER)));
                 // SAFETY: rule W: only candidates are pushed; they are alive, and the world is stopped.
                 unsafe { self.model.prefetch_each(&ring[first..first + ahead], self.tracer) };
             }

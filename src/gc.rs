@@ -42,7 +42,6 @@ impl<T: Trace> Typed<T> {
         name: Self::name,
         offset: Layout::<T>::OFFSET,
         tracked: T::TRACKED,
-        traverse: Self::traverse,
         traverse_each: Self::traverse_each,
         prefetch_each: if T::INDIRECT { Some(Self::prefetch_each) } else { None },
         clear: Self::clear,
@@ -58,43 +57,36 @@ impl<T: Trace> Typed<T> {
         std::any::type_name::<T>()
     }
 
-    #[inline(always)]
-    unsafe fn traverse(value: NonNull<u8>, tracer: &mut Tracer) {
-        tracer.enter(value, size_of::<T>());
-        // SAFETY: rule Y: the table belongs to objects of type `T`, and the caller has a live one.
-        unsafe { value.cast::<T>().as_ref() }.traverse(tracer);
-    }
-
     unsafe fn traverse_each(objects: &[Object], tracer: &mut Tracer, ends: &mut Ends<'_>) {
-        // SAFETY: as in `traverse`.
-        tracer.each(objects, ends, |object, tracer| unsafe { Self::traverse(Self::value(object), tracer) });
+        // SAFETY: as in `enter`.
+        tracer.each(objects, ends, |object, tracer| unsafe { Self::enter(object, tracer) }.traverse(tracer));
     }
 
     unsafe fn prefetch_each(objects: &[Object], tracer: &mut Tracer) {
         for &object in objects {
-            // SAFETY: as in `traverse`.
-            let value = unsafe { Self::value(object) };
-            tracer.enter(value, size_of::<T>());
-            // SAFETY: as in `traverse`.
-            unsafe { value.cast::<T>().as_ref() }.prefetch(tracer);
+            tracer.go_on(object);
+            // SAFETY: as in `enter`.
+            unsafe { Self::enter(object, tracer) }.prefetch(tracer);
         }
     }
 
-    /// The value of an object of this type.
+    /// The value of an object, which is going to be looked at.
     #[inline(always)]
-    unsafe fn value(object: Object) -> NonNull<u8> {
-        // SAFETY: rule Y: an object of this type is longer than the offset.
-        unsafe { object.as_ptr().add(Layout::<T>::OFFSET) }
+    unsafe fn enter<'a>(object: Object, tracer: &mut Tracer) -> &'a T {
+        // SAFETY: rule Y: the table belongs to objects of type `T`, and the caller has a live one.
+        let value = unsafe { object.as_ptr().add(Layout::<T>::OFFSET).cast::<T>().as_ref() };
+        tracer.enter(NonNull::from(value).cast(), size_of::<T>());
+        value
     }
 
     unsafe fn clear(value: NonNull<u8>, m: *const ()) {
-        // SAFETY: as in `traverse`; `m` is a mutator.
+        // SAFETY: as in `enter`; `m` is a mutator.
         unsafe { value.cast::<T>().as_ref().clear(managed::mutator(m)) };
     }
 
     unsafe fn finalize(header: NonNull<Header>, m: *const ()) {
         // A handle that borrows the caller's reference.
-        // SAFETY: as in `traverse`.
+        // SAFETY: as in `enter`.
         let this = ManuallyDrop::new(unsafe { Gc::<T>::from_header(header) });
         // SAFETY: rule Y: `m` is a mutator.
         T::finalize(&this, unsafe { managed::mutator(m) });
@@ -109,7 +101,7 @@ impl<T: Trace> Typed<T> {
     }
 
     unsafe fn drop(value: NonNull<u8>) {
-        // SAFETY: as in `traverse`; the value is given up.
+        // SAFETY: as in `enter`; the value is given up.
         unsafe { value.cast::<T>().drop_in_place() };
     }
 }

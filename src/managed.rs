@@ -1290,10 +1290,9 @@ unsafe impl ObjectModel for Managed {
 
     #[inline(always)]
     unsafe fn traverse(&self, object: Object, tracer: &mut Tracer) {
-        let header = header(object);
-        let info = self.info(header);
+        let info = self.info(header(object));
         // SAFETY: alive, as the caller says, and of the type that its header names.
-        unsafe { (info.traverse)(info.value(header), tracer) };
+        unsafe { (info.traverse_each)(&[object], tracer, &mut Ends::new(&mut [0])) };
     }
 
     #[inline(always)]
@@ -1302,7 +1301,14 @@ unsafe impl ObjectModel for Managed {
         unsafe {
             match self.alike(objects) {
                 Some(info) => (info.traverse_each)(objects, tracer, ends),
-                None => tracer.each(objects, ends, |object, tracer| self.traverse(object, tracer)),
+                None => {
+                    for one in objects.chunks(1) {
+                        (self.info(header(one[0])).traverse_each)(one, tracer, ends);
+                        if tracer.is_unreadable() {
+                            break;
+                        }
+                    }
+                }
             }
         }
     }

@@ -148,8 +148,11 @@ pub unsafe trait ObjectModel: Sized + Send + Sync + 'static {
     /// As for [`traverse`](Self::traverse), for each of them.
     #[inline(always)]
     unsafe fn prefetch_each(&self, objects: &[Object], tracer: &mut Tracer) {
-        // SAFETY: rule R: as the caller says.
-        objects.iter().for_each(|&object| unsafe { self.prefetch(object, tracer) });
+        for &object in objects {
+            tracer.go_on(object);
+            // SAFETY: rule R: as the caller says.
+            unsafe { self.prefetch(object, tracer) };
+        }
     }
 
     /// Adds a reference on behalf of the thread `by`: the collecting one, or another mutator that is parked now, and will most

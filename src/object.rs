@@ -243,14 +243,18 @@ impl Tracer {
         self.object.0
     }
 
+    /// Whether a field could not be read since the last call of [`take_unreadable`](Self::take_unreadable).
+    #[inline(always)]
+    pub(crate) fn is_unreadable(&self) -> bool {
+        self.unreadable != 0
+    }
+
     /// Whether a field could not be read since the last call.
     #[inline(always)]
     pub(crate) fn take_unreadable(&mut self) -> bool {
-        if self.unreadable == 0 {
-            return false;
-        }
+        let unreadable = self.is_unreadable();
         self.unreadable = 0;
-        true
+        unreadable
     }
 
     /// An error if, since the tracer was made, there was no memory for what some object refers to.
@@ -313,7 +317,7 @@ impl Tracer {
             traverse(object, self);
             *end = self.edges().len() as u32;
             noted += 1;
-            if self.unreadable != 0 {
+            if self.is_unreadable() {
                 break;
             }
         }
@@ -426,9 +430,8 @@ pub(crate) struct TypeInfo {
     pub(crate) offset: usize,
     /// Whether instances enter the tracked set.
     pub(crate) tracked: bool,
-    /// Reports the references of the value.
-    pub(crate) traverse: unsafe fn(NonNull<u8>, &mut Tracer),
-    /// The same of several, as [`Tracer::each`]: one call for all of them, in which `traverse` can be inlined.
+    /// Reports the references of several values, by [`Tracer::each`]: one call for all of them, in which what is to be done for
+    /// each can be inlined.
     pub(crate) traverse_each: unsafe fn(&[Object], &mut Tracer, &mut Ends<'_>),
     /// Asks memory for what `traverse` reads behind the values' own bytes; `None`: nothing.
     pub(crate) prefetch_each: Option<unsafe fn(&[Object], &mut Tracer)>,

@@ -793,7 +793,6 @@ mod tests {
         name: |_| "Legacy",
         offset: gc::offset(align_of::<Legacy>()),
         tracked: true,
-        traverse,
         traverse_each,
         prefetch_each: None,
         clear,

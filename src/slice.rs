@@ -48,7 +48,6 @@ impl<H: Trace, T: Trace> Sliced<H, T> {
         name: |_| std::any::type_name::<HeaderSlice<H, [T]>>(),
         offset: 0,
         tracked: H::TRACKED || T::TRACKED,
-        traverse: Self::traverse,
         traverse_each: Self::traverse_each,
         prefetch_each: None,
         clear: Self::clear,

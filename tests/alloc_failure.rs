@@ -119,13 +119,15 @@ const ABORTED: i32 = 3;
 /// In a child that is being aborted: says from where, by addresses. To name them takes memory and locks.
 extern "C" fn aborted(_: libc::c_int) {
     disarm();
-    eprint_raw("\nsite:");
-    // SAFETY: this is the child's end, in which no other thread traces anything.
+    let mut site = "\nsite:".to_owned();
+    // SAFETY: this is the child's end, in which no other thread traces anything; if one does, it is ending too.
     unsafe {
         backtrace::trace_unsynchronized(|frame| {
-            eprint_raw(&format!(" {:x}", frame.ip() as usize));
+            site += &format!(" {:x}", frame.ip() as usize);
             true
         });
+        // In one go: another thread may be aborting too, and saying so.
+        eprint_raw(&(site + "\n"));
         // Without anything in between.
         libc::_exit(ABORTED)
     }
@@ -243,7 +245,7 @@ fn refuse_each<S>(
                 WHOLE => *refused += 1,
                 NOT_REACHED => break,
                 ABORTED if said.contains("memory allocation of") => {
-                    let (_, site) = said.rsplit_once("site:").expect("a site");
+                    let site = said.lines().find_map(|line| line.strip_prefix("site:")).expect("a site");
                     *sites.entry(site_of(site, &mut names)).or_default() += 1;
                 }
                 _ => panic!("refusing allocation {n} (and all later: {all_later}): {said}"),

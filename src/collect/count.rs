@@ -104,7 +104,8 @@ impl Scope {
         last[..rest.len()].copy_from_slice(rest);
         for (at, bytes) in words.iter().chain([&last]).enumerate() {
             let word = u64::from_le_bytes(*bytes);
-            let mut found = matching(word, if YOUNG { tracked::YOUNG } else { tracked::FULL }, tracked::TRACKED);
+            let mut found =
+                matching(word, if YOUNG { tracked::YOUNG } else { tracked::FULL }, tracked::TRACKED);
             if YOUNG {
                 others += matches(matching(word, tracked::FULL, tracked::TRACKED) & !found);
             }
@@ -443,7 +444,9 @@ impl<M: ObjectModel> Work<'_, M> {
                         if prefetches {
                             let before = tracer.edges().len();
                             // SAFETY: rule W: candidates are alive, and the world is stopped.
-                            unsafe { model.prefetch_each(few_from(&candidates, first + 2 * TOGETHER), tracer) };
+                            unsafe {
+                                model.prefetch_each(few_from(&candidates, first + 2 * TOGETHER), tracer)
+                            };
                             debug_assert_eq!(tracer.edges().len(), before, "to prefetch reports nothing");
                         }
                         let unreadable = &mut counter.counts.unreadable;
@@ -571,12 +574,7 @@ impl<const YOUNG: bool> Counter<'_, YOUNG> {
 /// Counts an edge up. In a full collection every tracked object is a candidate, and a byte counted for another is
 /// ignored. In a young one, edges to old objects must leave the table alone: it stays zero there.
 #[inline(always)]
-fn take_edge<const YOUNG: bool>(
-    states: &[AtomicU8],
-    table: &mut [u8],
-    target: usize,
-    spills: &mut Spills,
-) {
+fn take_edge<const YOUNG: bool>(states: &[AtomicU8], table: &mut [u8], target: usize, spills: &mut Spills) {
     if !YOUNG || tracked::is_young_candidate(State(&states[target]).get()) {
         add(table, target, 1, spills);
     }

@@ -259,7 +259,9 @@ impl<M: ObjectModel, C: Claims> Marker<'_, M, C> {
     fn look(&mut self, objects: &[Object]) -> Result<(), NoMemory> {
         self.tracer.clear();
         let claims = self.claims;
-        if !M::STABLE_DURING_STOP && let Some(counts) = claims.counts() {
+        if !M::STABLE_DURING_STOP
+            && let Some(counts) = claims.counts()
+        {
             objects.iter().for_each(|&object| self.recall(object, counts));
             return self.tracer.lost_nothing();
         }
@@ -296,7 +298,8 @@ impl<M: ObjectModel, C: Claims> Marker<'_, M, C> {
             if !edges.iter().map(|&edge| self.space.granule(edge) as u32).eq(kept.iter().copied()) {
                 // SAFETY: as in `scan`.
                 let name = unsafe { self.model.type_name(object) };
-                let why = format!("the traverse handler of '{name}' visited other references the second time");
+                let why =
+                    format!("the traverse handler of '{name}' visited other references the second time");
                 // Whose it was, whoever of them was looked at last.
                 self.tracer.go_on(object);
                 // Caught by `guard_traversal`; nobody needs a message on stderr.
@@ -448,7 +451,8 @@ impl<M: ObjectModel, C: Claims> Marker<'_, M, C> {
             let batch = (head - tail).min(TOGETHER - tail % TOGETHER);
             if self.prefetches {
                 // As far behind these as the next batch. Their own bytes are here by now; what they lead to is not.
-                let (first, ahead) = ((tail + 4 * TOGETHER) % RING, batch.min((head - tail).saturating_sub(4 * TOGETHER)));
+                let (first, ahead) =
+                    ((tail + 4 * TOGETHER) % RING, batch.min((head - tail).saturating_sub(4 * TOGETHER)));
                 // SAFETY: rule W: only candidates are pushed; they are alive, and the world is stopped.
                 unsafe { self.model.prefetch_each(&ring[first..first + ahead], self.tracer) };
             }
@@ -519,7 +523,12 @@ fn granule(space: &Space, object: Object) -> u32 {
 }
 
 #[inline(never)]
-fn ask_for_notes<C: Claims>(claims: C, origin: Origin, edges: &[usize], targets: &mut Vec<u32>) -> Result<(), NoMemory> {
+fn ask_for_notes<C: Claims>(
+    claims: C,
+    origin: Origin,
+    edges: &[usize],
+    targets: &mut Vec<u32>,
+) -> Result<(), NoMemory> {
     targets.clear();
     targets.try_reserve(edges.len())?;
     targets.extend(edges.iter().map(|&edge| {
@@ -647,11 +656,7 @@ fn mark_from<M: ObjectModel, const YOUNG: bool>(
     let space = &world.core().space;
     let claims = Found::<YOUNG> { states: space.states(), marks: space.counts(), counts, log };
     let Met { doubtful, .. } = drive(world, claims, roots.stacks, workers)?;
-    if doubtful.is_empty() {
-        Ok(())
-    } else {
-        resolve_doubt(world, claims, doubtful)
-    }
+    if doubtful.is_empty() { Ok(()) } else { resolve_doubt(world, claims, doubtful) }
 }
 
 fn marker<'a, M: ObjectModel, C: Claims>(

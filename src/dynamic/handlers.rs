@@ -28,7 +28,6 @@ pub(crate) static INFO: TypeInfo = TypeInfo {
     name,
     offset: 0,
     tracked: true,
-    traverse,
     traverse_each,
     prefetch_each: None,
     clear,

@@ -35,6 +35,8 @@ use crate::tracked::{self, State};
 const BATCH: usize = 64;
 /// Objects between the request for one and the look at it.
 const AHEAD: usize = 6 * TOGETHER;
+/// Objects between the request for what an object leads to outside of the heap, and the look.
+const CONTENTS_AHEAD: usize = 2 * TOGETHER;
 /// Pages that a worker takes at a time, at most.
 const CHUNK: usize = 4;
 
@@ -445,7 +447,7 @@ impl<M: ObjectModel> Work<'_, M> {
                             let before = tracer.edges().len();
                             // SAFETY: rule W: candidates are alive, and the world is stopped.
                             unsafe {
-                                model.prefetch_each(few_from(&candidates, first + 2 * TOGETHER), tracer)
+                                model.prefetch_each(few_from(&candidates, first + CONTENTS_AHEAD), tracer)
                             };
                             debug_assert_eq!(tracer.edges().len(), before, "to prefetch reports nothing");
                         }

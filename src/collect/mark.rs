@@ -7,10 +7,11 @@
 //! A worker claims an object when it *pushes* it, with a relaxed load and store of the side table's byte:
 //! two workers may push the same object, which costs a second look and harms nothing. In front of the stack
 //! stands a ring of prefetched bodies: an object is asked for from memory when it enters the ring and
-//! looked at when it leaves, so that about thirty misses overlap instead of one being waited for.
+//! looked at when it leaves, so that many misses overlap instead of one being waited for. What it refers to waits once more, while
+//! the notes about that, which the claims read, are asked for.
 //!
 //! In a full collection step 5b finds the edges of most objects in the [`log`](super::log) that counting wrote, and does not look
-//! at them: instead of the ring there are three batches on their way, see `Marker::run_by_log`. What is not in the
+//! at them: instead of the ring there are four batches on their way, see `Marker::run_by_log`. What is not in the
 //! log, and all in step 3 and in young collections, is traversed.
 //!
 //! Work is shared through a queue of chunks. It starts with the roots; a worker that sees an idle one gives
@@ -41,6 +42,8 @@ use crate::tracked::{self, State};
 
 /// Objects between the request to memory and the look.
 const RING: usize = 256;
+/// Of these, between the request for what an object leads to outside of the heap, and the look.
+const CONTENTS_AHEAD: usize = 2 * TOGETHER;
 /// Objects whose edges are taken from the log together.
 const BATCH: usize = 32;
 /// With fewer objects to look at there is nothing to overlap.
@@ -152,7 +155,7 @@ impl Claims for Known<'_> {
         // loses another's change; a duplicate is harmless.
         let state = self.states[target].load(Ordering::Relaxed);
         let fresh = tracked::is_candidate(state);
-        self.states[target].store(state | tracked::ALIVE * u8::from(fresh), Ordering::Relaxed);
+        self.states[target].store(state | (tracked::ALIVE * u8::from(fresh)), Ordering::Relaxed);
         fresh
     }
 
@@ -296,7 +299,7 @@ impl<M: ObjectModel, C: Claims> Marker<'_, M, C> {
             start = end as usize;
             let Some(kept) = counts.kept.get(&granule(self.space, object)) else { continue };
             if !edges.iter().map(|&edge| self.space.granule(edge) as u32).eq(kept.iter().copied()) {
-                // SAFETY: as in `scan`.
+                // SAFETY: as in `look`.
                 let name = unsafe { self.model.type_name(object) };
                 let why =
                     format!("the traverse handler of '{name}' visited other references the second time");
@@ -327,15 +330,14 @@ impl<M: ObjectModel, C: Claims> Marker<'_, M, C> {
 
     /// From the log: no object is looked at but those that are not in it.
     ///
-    /// Three batches are on their way: of one the words of the log were asked for, of one the edges, and the last is
-    /// dealt with: its edges are put side by side, [`WIDE`] for each object whether it has them or not, and then claimed in
-    /// one go. How many edges an object has cannot be predicted, and a wrong guess for each is what marking would
+    /// Four batches are on their way: of one the words of the log were asked for, of one the edges; of one the edges are put side
+    /// by side, [`WIDE`] for each object whether it has them or not, and their targets' notes asked for; and those of the last are
+    /// claimed in one go. How many edges an object has cannot be predicted, and a wrong guess for each is what marking would
     /// consist of.
     fn run_by_log(&mut self, log: &Reader<'_>, pool: &Pool) -> Result<(), NoMemory> {
         let (mut asked, mut asked_len) = ([0; BATCH], 0);
         let (mut found, mut found_len) = ([[Entry::default(); BATCH]; 2], 0);
-        let mut edges = [[0; BATCH * WIDE + WIDE]; 2];
-        let mut edges_len = 0;
+        let (mut edges, mut edges_len) = ([[0; BATCH * WIDE + WIDE]; 2], 0);
         let mut turn = false;
         loop {
             if found_len + asked_len + edges_len == 0 {
@@ -450,9 +452,9 @@ impl<M: ObjectModel, C: Claims> Marker<'_, M, C> {
             // Together, as far as they lie side by side.
             let batch = (head - tail).min(TOGETHER - tail % TOGETHER);
             if self.prefetches {
-                // As far behind these as the next batch. Their own bytes are here by now; what they lead to is not.
+                // Their own bytes are here by now; what they lead to is not.
                 let (first, ahead) =
-                    ((tail + 4 * TOGETHER) % RING, batch.min((head - tail).saturating_sub(4 * TOGETHER)));
+                    ((tail + CONTENTS_AHEAD) % RING, batch.min((head - tail).saturating_sub(CONTENTS_AHEAD)));
                 // SAFETY: rule W: only candidates are pushed; they are alive, and the world is stopped.
                 unsafe { self.model.prefetch_each(&ring[first..first + ahead], self.tracer) };
             }
@@ -522,6 +524,7 @@ fn granule(space: &Space, object: Object) -> u32 {
     space.granule(object.address()) as u32
 }
 
+/// Puts the granules of `edges` into `targets`, and asks for the notes about them.
 #[inline(never)]
 fn ask_for_notes<C: Claims>(
     claims: C,
@@ -539,6 +542,7 @@ fn ask_for_notes<C: Claims>(
     Ok(())
 }
 
+/// As `push_claimed`: a function of its own, with what its loop needs in registers.
 #[inline(never)]
 fn push_all<C: Claims>(stack: &mut Vec<u32>, claims: C, targets: &[u32]) -> Result<(), NoMemory> {
     push_claimed(stack, claims, targets.iter().map(|&target| target as usize))

@@ -421,6 +421,10 @@ fn find<M: ObjectModel>(
         report.tracked = counts.tracked;
         report.candidates = counts.candidates;
         report.known_alive = counts.known_alive;
+        if counts.candidates == counts.known_alive {
+            // All of them have been reached from the roots that the runtime has named.
+            return Ok(());
+        }
         let roots = count::roots(world, &scope, &counts, workers)?;
         report.overvisited = roots.overvisited.len();
         for &granule in &roots.overvisited {

@@ -1304,9 +1304,6 @@ unsafe impl ObjectModel for Managed {
                 None => {
                     for one in objects.chunks(1) {
                         (self.info(header(one[0])).traverse_each)(one, tracer, ends);
-                        if tracer.is_unreadable() {
-                            break;
-                        }
                     }
                 }
             }

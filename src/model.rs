@@ -115,9 +115,11 @@ pub unsafe trait ObjectModel: Sized + Send + Sync + 'static {
     unsafe fn traverse(&self, object: Object, tracer: &mut Tracer);
 
     /// Reports the references of the first few of `objects`, as [`traverse`](Self::traverse) does of each, by calling
-    /// [`Tracer::each`] for one or more of them.
+    /// [`Tracer::each`] for one or more of them, in their order and without gaps. There is at least one.
     ///
-    /// For models to which it is faster to deal with several objects of one type than to look up each one's type.
+    /// For models to which it is faster to deal with several objects of one type than to look up each one's type. What is reported
+    /// otherwise than by [`Tracer::each`], or under another object, counts as the next one's, or that one's (rule 4 says what this leads to).
+    /// If nothing is looked at the collection is abandoned.
     ///
     /// # Safety
     /// As for [`traverse`](Self::traverse), for each of them.
@@ -142,7 +144,7 @@ pub unsafe trait ObjectModel: Sized + Send + Sync + 'static {
         let _ = (object, tracer);
     }
 
-    /// As [`prefetch`](Self::prefetch), for several objects.
+    /// As [`prefetch`](Self::prefetch), for several objects, of which there is at least one. The collector calls this.
     ///
     /// # Safety
     /// As for [`traverse`](Self::traverse), for each of them.

@@ -182,7 +182,8 @@ impl Tracer {
             self.room.set_len(len);
             if !self.may_lose {
                 self.room.reserve(more);
-            } else if self.room.try_reserve(more).is_err() {
+            } else if len + more > u32::MAX as usize || self.room.try_reserve(more).is_err() {
+                // `Ends` count no further either.
                 self.lost = true;
                 self.unreadable();
             }
@@ -301,7 +302,7 @@ impl Tracer {
     }
 
     /// Calls `traverse` for one object after the other, and notes where the references of each end. Stops behind one with a
-    /// field that could not be read.
+    /// field that could not be read, and does nothing after it.
     ///
     /// For [`ObjectModel::traverse_each`](crate::model::ObjectModel::traverse_each).
     #[inline(always)]
@@ -313,13 +314,13 @@ impl Tracer {
     ) {
         let mut noted = ends.noted;
         for (&object, end) in objects.iter().zip(&mut ends.ends[noted..]) {
+            if self.is_unreadable() {
+                break;
+            }
             self.go_on(object);
             traverse(object, self);
             *end = self.edges().len() as u32;
             noted += 1;
-            if self.is_unreadable() {
-                break;
-            }
         }
         ends.noted = noted;
     }
@@ -613,6 +614,7 @@ mod tests {
         };
         assert_eq!(look(&mut t, 5, 3), [0, 1, 3, 6]);
         assert_eq!(t.at(), Some(objects[3]));
+        assert_eq!(look(&mut t, 5, 7), [], "until somebody has heard of it");
         assert!(t.take_unreadable());
         assert_eq!(look(&mut t, 5, 4), [0, 1, 3, 6, 10]);
         assert!(t.take_unreadable());

@@ -12,7 +12,7 @@ use std::ptr::{NonNull, null_mut};
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicUsize, Ordering::*};
 use std::sync::{Arc, Barrier, Mutex};
 
-use standstill::model::{ModelHeap, ModelMutator, Object, ObjectModel, Tracer, World};
+use standstill::model::{Ends, ModelHeap, ModelMutator, Object, ObjectModel, Tracer, World};
 use standstill::safepoint::ThreadId;
 use standstill::{Collect, CollectionReport, Heap, HeapBuilder, Pacing};
 
@@ -37,6 +37,12 @@ const CLEARED: u32 = 2;
 const BITES: u32 = 4;
 /// `kind`: immortal.
 const FOREVER: u32 = 8;
+/// `kind`: the second half of its slots cannot be read.
+const SHUT: u32 = 16;
+/// `kind`: is to show the same in both traversals of a collection.
+const DOUBTED: u32 = 32;
+/// `kind`: cannot be read the second time that it is traversed.
+const WINKS: u32 = 64;
 /// `kind`: has been traversed once more.
 const TRAVERSAL: u32 = 1 << 16;
 
@@ -72,6 +78,8 @@ struct Nodes<const STABLE: bool> {
     weak: Mutex<HashMap<usize, Vec<Weak>>>,
     /// Counted references that finalizers have left.
     risen: Mutex<Vec<Object>>,
+    /// It does not look at objects when it is asked to look at several.
+    idle: AtomicBool,
 }
 
 type Mutator<const STABLE: bool> = ModelMutator<Nodes<STABLE>>;
@@ -221,11 +229,40 @@ unsafe impl<const STABLE: bool> ObjectModel for Nodes<STABLE> {
                 return;
             }
         }
-        for slot in self.slots(object) {
+        if kind & WINKS != 0 && self.header(object).kind.fetch_add(TRAVERSAL, Relaxed) / TRAVERSAL == 1 {
+            return tracer.unreadable();
+        }
+        let slots = self.slots(object);
+        let readable = if kind & SHUT == 0 { slots.len() } else { slots.len() / 2 };
+        for slot in &slots[..readable] {
             if let Some(target) = NonNull::new(slot.load(Relaxed)) {
                 // SAFETY: rule 4: a slot's reference is counted.
                 unsafe { tracer.visit_object(Object::new(target)) };
             }
+        }
+        if readable < slots.len() {
+            tracer.unreadable();
+        }
+    }
+
+    fn doubts(&self) -> bool {
+        true
+    }
+
+    unsafe fn is_doubted(&self, object: Object) -> bool {
+        self.header(object).kind.load(Relaxed) & DOUBTED != 0
+    }
+
+    /// Those with as many slots as the first, in two portions.
+    unsafe fn traverse_each(&self, objects: &[Object], tracer: &mut Tracer, ends: &mut Ends<'_>) {
+        if self.idle.load(Relaxed) {
+            return;
+        }
+        let len = |object: &Object| self.header(*object).len;
+        let alike = objects.iter().take_while(|object| len(object) == len(&objects[0])).count();
+        for some in objects[..alike].chunks(alike.div_ceil(2)) {
+            // SAFETY: as the caller says.
+            tracer.each(some, ends, |object, tracer| unsafe { self.traverse(object, tracer) });
         }
     }
 
@@ -584,6 +621,70 @@ fn a_traversal_that_panics_changes_nothing<const STABLE: bool>() {
     assert_empty(&heap);
 }
 
+/// What lies between objects that cannot be read keeps its own edges, however they are looked at together: what is reached by
+/// them alone stays, in a long chain as well as beside it.
+fn objects_that_cannot_be_read_lie_among_others<const STABLE: bool>() {
+    const LEN: usize = 300;
+    let heap = heap::<STABLE>();
+    let mut m = heap.attach();
+    let shut = |at: usize| at % 7 == 3 || at % 50 > 46;
+    let chain: Vec<_> =
+        (0..LEN).map(|at| alloc(&m, if shut(at) { SHUT } else { 0 }, 2 + at / 20 % 3, true)).collect();
+    for (at, &object) in chain.iter().enumerate() {
+        let beside = node(&m);
+        m.model().link(object, 0, beside, &m);
+        m.model().drop_ref(beside, &m);
+        let last = m.model().slots(object).len() - 1;
+        m.model().link(object, last, chain[(at + 1) % LEN], &m);
+    }
+    chain[1..].iter().for_each(|&object| m.model().drop_ref(object, &m));
+    for what in [Collect::young(), Collect::full(), Collect::full()] {
+        let report = collect(&mut m, what);
+        assert_eq!((report.abandoned, report.unreachable), (None, 0), "{what:?}");
+    }
+    m.model().drop_ref(chain[0], &m);
+    assert_eq!(collect(&mut m, Collect::full()).unreachable, 0, "what cannot be read may lead anywhere");
+    chain.iter().for_each(|&object| {
+        m.model().header(object).kind.fetch_and(!SHUT, Relaxed);
+    });
+    assert_eq!(collect(&mut m, Collect::full()).collected, 2 * LEN);
+    drop(m);
+    assert_empty(&heap);
+}
+
+/// Objects that are to show the same twice, and of which a field could be read once only, are not blamed: that can be somebody's
+/// lock. It is tried again; and what can never be read is left alone.
+fn doubted_objects_may_be_unreadable<const STABLE: bool>() {
+    for (kind, later) in [(WINKS, 0), (SHUT, 0), (0, SHUT), (WINKS, SHUT)] {
+        let heap = heap::<STABLE>();
+        let mut m = heap.attach();
+        let first = ring(&m, DOUBTED | kind, 5);
+        let other = ring(&m, DOUBTED | later, 5);
+        m.model().link(first, 1, other, &m);
+        m.model().drop_ref(other, &m);
+        let report = collect(&mut m, Collect::full());
+        assert_eq!((report.abandoned, report.unreachable), (None, 0), "{kind} {later}");
+        m.model().header(first).kind.fetch_and(!SHUT, Relaxed);
+        m.model().drop_ref(first, &m);
+        drop(m);
+    }
+}
+
+/// A model that is asked to look at objects and looks at none is told so, and nothing else happens.
+fn a_model_that_looks_at_nothing_is_told<const STABLE: bool>() {
+    let heap = heap::<STABLE>();
+    let mut m = heap.attach();
+    let lost = ring(&m, 0, 3);
+    m.model().drop_ref(lost, &m);
+    m.model().idle.store(true, Relaxed);
+    let report = m.try_collect(Collect::full()).unwrap();
+    assert!(report.abandoned.is_some_and(|why| why.contains("`traverse_each` has looked at no object")));
+    m.model().idle.store(false, Relaxed);
+    assert_eq!(collect(&mut m, Collect::full()).collected, 3);
+    drop(m);
+    assert_empty(&heap);
+}
+
 /// Two threads build cycles, through each other's, and drop them; one of them collects meanwhile, young and in
 /// full. What the reports say adds up to exactly what was built.
 fn two_threads_build_and_one_collects<const STABLE: bool>(stress: bool) {
@@ -674,6 +775,9 @@ for_both! {
     drops_that_were_put_off_are_merged;
     immortals_keep_what_they_refer_to;
     a_traversal_that_panics_changes_nothing;
+    objects_that_cannot_be_read_lie_among_others;
+    doubted_objects_may_be_unreadable;
+    a_model_that_looks_at_nothing_is_told;
     two_threads_build_and_one_collects(false) as two_threads_build_and_one_collects;
     two_threads_build_and_one_collects(true) as two_threads_build_under_stress;
 }

@@ -20,7 +20,7 @@ use std::collections::HashMap;
 
 use crate::collect::crew::Seat;
 use crate::collect::log::{Batch, Budget, Log, Writer};
-use crate::collect::look::{TOGETHER, look, tracer};
+use crate::collect::look::{TOGETHER, look, prefetch_each, tracer};
 use crate::collect::portions::{Portions, Share};
 use crate::event::{self, CollectionKind, Phase};
 use crate::fallible::{self, NoMemory};
@@ -87,48 +87,6 @@ impl Scope {
         state & self.mask == tracked::TRACKED
     }
 
-    /// Looks for candidates among the states of a page, which begins at granule `first`, eight at a time.
-    #[inline(never)]
-    fn gather<const YOUNG: bool>(
-        &self,
-        states: &[u8],
-        (origin, first): (Origin, usize),
-        candidates: &mut Vec<Object>,
-        counts: &mut Counts,
-    ) {
-        const ALIVE: u64 = EACH * tracked::ALIVE as u64;
-        candidates.clear();
-        let room = candidates.spare_capacity_mut();
-        let (mut known_alive, mut others) = (0, 0);
-        let mut gathered = 0;
-        let (words, rest) = states.as_chunks::<8>();
-        let mut last = [0; 8];
-        last[..rest.len()].copy_from_slice(rest);
-        for (at, bytes) in words.iter().chain([&last]).enumerate() {
-            let word = u64::from_le_bytes(*bytes);
-            let mut found =
-                matching(word, if YOUNG { tracked::YOUNG } else { tracked::FULL }, tracked::TRACKED);
-            if YOUNG {
-                others += matches(matching(word, tracked::FULL, tracked::TRACKED) & !found);
-            }
-            if word & ALIVE != 0 {
-                let alive = matching(word, tracked::FULL, tracked::TRACKED | tracked::ALIVE);
-                known_alive += matches(alive);
-            }
-            while found != 0 {
-                let granule = first + 8 * at + found.trailing_zeros() as usize / 8;
-                room[gathered].write(object_from(origin, granule));
-                gathered += 1;
-                found &= found - 1;
-            }
-        }
-        // SAFETY: rule B: so many have been written.
-        unsafe { candidates.set_len(gathered) };
-        counts.known_alive += known_alive;
-        counts.candidates += gathered + known_alive;
-        counts.tracked += gathered + known_alive + others;
-    }
-
     /// Upper bound of the number of candidates, for deciding how many workers are worth it.
     pub(crate) fn cells(&self, space: &Space) -> usize {
         self.pages().iter().map(|&p| space.starts(p as usize).len()).sum()
@@ -154,6 +112,46 @@ impl Scope {
 
 /// A one in each of eight bytes.
 const EACH: u64 = 0x0101_0101_0101_0101;
+
+/// Looks for candidates among the states of a page, which begins at granule `first`, eight at a time.
+#[inline(never)]
+fn gather<const YOUNG: bool>(
+    states: &[u8],
+    (origin, first): (Origin, usize),
+    candidates: &mut Vec<Object>,
+    counts: &mut Counts,
+) {
+    const ALIVE: u64 = EACH * tracked::ALIVE as u64;
+    candidates.clear();
+    let room = candidates.spare_capacity_mut();
+    let (mut known_alive, mut others) = (0, 0);
+    let mut gathered = 0;
+    let (words, rest) = states.as_chunks::<8>();
+    let mut last = [0; 8];
+    last[..rest.len()].copy_from_slice(rest);
+    for (at, bytes) in words.iter().chain([&last]).enumerate() {
+        let word = u64::from_le_bytes(*bytes);
+        let mut found = matching(word, if YOUNG { tracked::YOUNG } else { tracked::FULL }, tracked::TRACKED);
+        if YOUNG {
+            others += matches(matching(word, tracked::FULL, tracked::TRACKED) & !found);
+        }
+        if word & ALIVE != 0 {
+            let alive = matching(word, tracked::FULL, tracked::TRACKED | tracked::ALIVE);
+            known_alive += matches(alive);
+        }
+        while found != 0 {
+            let granule = first + 8 * at + found.trailing_zeros() as usize / 8;
+            room[gathered].write(object_from(origin, granule));
+            gathered += 1;
+            found &= found - 1;
+        }
+    }
+    // SAFETY: rule B: so many have been written.
+    unsafe { candidates.set_len(gathered) };
+    counts.known_alive += known_alive;
+    counts.candidates += gathered + known_alive;
+    counts.tracked += gathered + known_alive + others;
+}
 
 /// Of eight bytes in a word, those that have of the bits of `mask` just those of `value`: by their highest bits.
 #[inline(always)]
@@ -406,7 +404,7 @@ impl<M: ObjectModel> Work<'_, M> {
         counts: &mut Counts,
         tracer: &mut Tracer,
     ) -> Result<(), NoMemory> {
-        let Self { world, scope, .. } = self;
+        let Self { world, .. } = self;
         let (space, model) = (&world.core().space, &world.core().model);
         let (origin, states) = (space.origin(), space.states());
         let (doubts, prefetches) = (model.doubts(), model.prefetches());
@@ -427,9 +425,12 @@ impl<M: ObjectModel> Work<'_, M> {
                 let first = range.start;
                 // Nobody changes a state while references are counted.
                 plainly(&states[range], |bytes| {
-                    scope.gather::<YOUNG>(bytes, (origin, first), &mut candidates, counter.counts);
+                    gather::<YOUNG>(bytes, (origin, first), &mut candidates, counter.counts);
                 });
                 let Some(&last) = candidates.last() else { continue };
+                // In a full collection they lie one after the other, which the machine would guess, up to the end of its pages;
+                // in a young one far apart.
+                candidates.iter().take(AHEAD).for_each(ask_for);
                 if logs {
                     log.begin(page, origin.granule(last.address()) as u32);
                 }
@@ -438,18 +439,11 @@ impl<M: ObjectModel> Work<'_, M> {
                     let mut ends = [0; BATCH];
                     for (place, few) in batch.chunks(TOGETHER).enumerate() {
                         let first = number * BATCH + place * TOGETHER;
-                        // In a full collection bodies lie one after the other, which the machine would guess, up to the end of its
-                        // pages; in a young one far apart.
-                        for object in few_from(&candidates, first + AHEAD) {
-                            prefetch(object.as_ptr().as_ptr());
-                        }
+                        few_from(&candidates, first + AHEAD).iter().for_each(ask_for);
                         if prefetches {
-                            let before = tracer.edges().len();
+                            let ahead = few_from(&candidates, first + CONTENTS_AHEAD);
                             // SAFETY: rule W: candidates are alive, and the world is stopped.
-                            unsafe {
-                                model.prefetch_each(few_from(&candidates, first + CONTENTS_AHEAD), tracer)
-                            };
-                            debug_assert_eq!(tracer.edges().len(), before, "to prefetch reports nothing");
+                            unsafe { prefetch_each(model, ahead, tracer) };
                         }
                         let unreadable = &mut counter.counts.unreadable;
                         let unreadable =
@@ -603,6 +597,12 @@ fn sizes(ends: &[u32; BATCH], len: usize) -> ([u32; BATCH], u32) {
     }
     let most = sizes[..len].iter().fold(0, |most, size| most | size);
     (sizes, most)
+}
+
+/// Asks for an object.
+#[inline(always)]
+fn ask_for(object: &Object) {
+    prefetch(object.as_ptr().as_ptr());
 }
 
 /// The few of `objects` from number `first` on, as far as there are any.

@@ -32,6 +32,8 @@ pub(crate) unsafe fn look<M: ObjectModel>(
     while looked < objects.len() {
         let before = tracer.edges().len() as u32;
         let mut own = Ends::new(&mut ends[looked..objects.len()]);
+        // Whose the fault is, should it come to nothing.
+        tracer.go_on(objects[looked]);
         // SAFETY: rule W: as the caller says.
         unsafe { model.traverse_each(&objects[looked..], tracer, &mut own) };
         let ends_of = own.noted();
@@ -47,4 +49,19 @@ pub(crate) unsafe fn look<M: ObjectModel>(
         looked += last + 1;
     }
     Ok(())
+}
+
+/// Has the model ask memory for what traversing `objects`, if there are any, is going to read.
+///
+/// # Safety
+///
+/// As for [`look`].
+#[inline(always)]
+pub(crate) unsafe fn prefetch_each<M: ObjectModel>(model: &M, objects: &[Object], tracer: &mut Tracer) {
+    let Some(&first) = objects.first() else { return };
+    tracer.go_on(first);
+    let before = tracer.edges().len();
+    // SAFETY: rule W: as the caller says.
+    unsafe { model.prefetch_each(objects, tracer) };
+    debug_assert_eq!(tracer.edges().len(), before, "to prefetch reports nothing");
 }

@@ -28,7 +28,7 @@ use crate::collect::count::{
 };
 use crate::collect::crew::Seat;
 use crate::collect::log::{Entry, Reader, WIDE};
-use crate::collect::look::{TOGETHER, look, tracer};
+use crate::collect::look::{TOGETHER, look, prefetch_each, tracer};
 use crate::collect::portions::Share;
 use crate::event::{self, CollectionKind, Phase};
 use crate::fallible::{self, NoMemory};
@@ -46,6 +46,8 @@ const RING: usize = 256;
 const CONTENTS_AHEAD: usize = 2 * TOGETHER;
 /// Objects whose edges are taken from the log together.
 const BATCH: usize = 32;
+/// Edges of a batch that are not asked for together: their notes would not stay in the caches, and a list of them takes memory.
+const MANY: usize = 2048;
 /// With fewer objects to look at there is nothing to overlap.
 const FEW: usize = 4;
 /// Roots in one chunk of shared work.
@@ -221,7 +223,7 @@ struct Marker<'a, M: ObjectModel, C: Claims> {
     /// Whether the model has more to prefetch than objects.
     prefetches: bool,
     stress: Stress,
-    /// Whether the side tables are so large that they are asked for ahead too.
+    /// Whether the side tables are so large that they are asked for ahead also for objects of many edges.
     far: bool,
     delay: Delay,
 }
@@ -297,7 +299,12 @@ impl<M: ObjectModel, C: Claims> Marker<'_, M, C> {
         for (&object, &end) in objects.iter().zip(ends) {
             let edges = &self.tracer.edges()[start..end as usize];
             start = end as usize;
-            let Some(kept) = counts.kept.get(&granule(self.space, object)) else { continue };
+            let granule = granule(self.space, object);
+            let Some(kept) = counts.kept.get(&granule) else { continue };
+            // What cannot be read, or could not be, shows nothing, and that is nobody's fault.
+            if counts.unreadable.binary_search(&granule).is_ok() || self.met.doubtful.contains(&granule) {
+                continue;
+            }
             if !edges.iter().map(|&edge| self.space.granule(edge) as u32).eq(kept.iter().copied()) {
                 // SAFETY: as in `look`.
                 let name = unsafe { self.model.type_name(object) };
@@ -378,15 +385,14 @@ impl<M: ObjectModel, C: Claims> Marker<'_, M, C> {
                     if self.prefetches {
                         let object = object_at(self.space, entry.granule as usize);
                         // SAFETY: rule W: only candidates are pushed; they are alive, and the world is stopped.
-                        unsafe { self.model.prefetch_each(&[object], self.tracer) };
+                        unsafe { prefetch_each(self.model, &[object], self.tracer) };
                     }
                 }
             }
             for &target in &edges[..len] {
                 prefetch(self.claims.entry(target as usize));
             }
-            let targets = waiting[..edges_len].iter().map(|&target| target as usize);
-            push_or_delay(&mut self.stack, &mut self.delay, self.far, self.claims, targets)?;
+            push_all(&mut self.stack, self.claims, &waiting[..edges_len])?;
             edges_len = len;
             if bodies > 0 {
                 for entry in arrived.iter().filter(|entry| entry.is_body()) {
@@ -456,7 +462,7 @@ impl<M: ObjectModel, C: Claims> Marker<'_, M, C> {
                 let (first, ahead) =
                     ((tail + CONTENTS_AHEAD) % RING, batch.min((head - tail).saturating_sub(CONTENTS_AHEAD)));
                 // SAFETY: rule W: only candidates are pushed; they are alive, and the world is stopped.
-                unsafe { self.model.prefetch_each(&ring[first..first + ahead], self.tracer) };
+                unsafe { prefetch_each(self.model, &ring[first..first + ahead], self.tracer) };
             }
             let first = tail % RING;
             self.look(&ring[first..first + batch])?;
@@ -464,7 +470,14 @@ impl<M: ObjectModel, C: Claims> Marker<'_, M, C> {
             // The edges of all of them in one go: how many each has cannot be predicted, and here nothing asks. They are claimed
             // with the next batch, when the notes about their targets have arrived.
             std::mem::swap(&mut asked, &mut arrived);
-            ask_for_notes(self.claims, self.space.origin(), self.tracer.edges(), &mut asked)?;
+            let (origin, edges) = (self.space.origin(), self.tracer.edges());
+            if edges.len() <= MANY {
+                ask_for_notes(self.claims, origin, edges, &mut asked)?;
+            } else {
+                asked.clear();
+                let targets = edges.iter().map(|&edge| origin.granule(edge));
+                push_or_delay(&mut self.stack, &mut self.delay, self.far, self.claims, targets)?;
+            }
             push_all(&mut self.stack, self.claims, &arrived)?;
             // Relaxed: a hint.
             if pool.failed.load(Ordering::Relaxed) {

@@ -20,7 +20,8 @@
 //! A collection that somebody asked for goes through all steps in that call ([`collect`]). Of one that the heap started
 //! ([`by_itself`]) step 10 is left to all mutators, in pieces: see [`turn`](crate::turn).
 //!
-//! A collection that finds nothing, or nothing that can run code, skips 8 and 9: one stop.
+//! A collection that finds nothing, or nothing that can run code, skips 8 and 9: one stop. One to which step 3 has left no candidate
+//! has no step 5.
 //!
 //! The steps consume one another's results, so none can be left out, and those that need the stop
 //! take its token. Everything of one collection lives in these values: there is no collector state
@@ -422,7 +423,7 @@ fn find<M: ObjectModel>(
         report.candidates = counts.candidates;
         report.known_alive = counts.known_alive;
         if counts.candidates == counts.known_alive {
-            // All of them have been reached from the roots that the runtime has named.
+            // There are none, or all of them have been reached from the roots that the runtime has named.
             return Ok(());
         }
         let roots = count::roots(world, &scope, &counts, workers)?;

@@ -640,6 +640,9 @@ mod tests {
         (0..3000).for_each(|_| t.edge(0x1000));
         assert_eq!(t.edges().len(), 2 + 0x400 + 3000);
         assert_eq!(t.edges()[2 + 0x3ff..][..2], [0x1ffe, 0x1000]);
+        t.edges_to(&[0x2000, 0x1008, 0xfff, 0x1010, 0], |&address| address);
+        assert_eq!(t.edges()[2 + 0x400 + 3000..], [0x1008, 0x1010], "also behind another heap's");
+        t.truncate(2 + 0x400 + 3000);
         t.go_on(object(0x1000));
         (0..300).for_each(|_| t.edge(0x1008));
         assert_eq!(format!("{t:?}"), "Tracer { edges: 300, .. }");

@@ -1157,3 +1157,62 @@ fn a_value_that_panics_when_dropped_does_not_end_the_clearing_of_a_slice() {
     let report = m.collect();
     assert_eq!((report.collected, report.uncollectable), (1, 0));
 }
+
+// --------------------------------------------------------------------------- several at once
+
+/// Marking by looking at objects, as from named roots and in young collections, puts off the claims of a batch, but not of one
+/// with very many edges: an object with thousands of references, among small ones that are reached before and after it.
+#[test]
+fn an_object_with_very_many_references_leads_to_all_of_them() {
+    type Hub = GcCell<Vec<AnyGc>>;
+    let heap = manual();
+    let mut m = heap.attach();
+    let root = m.alloc(Hub::default());
+    let mut at = root.clone();
+    for step in 0..40 {
+        let next = m.alloc(Hub::default());
+        let many = if step % 20 == 7 { 6000 } else { 3 };
+        let mut edges: Vec<AnyGc> = (0..many).map(|_| m.alloc(Hub::default()).into()).collect();
+        edges.insert(many / 2, next.clone().into());
+        at.get(&m).set(&m, edges);
+        at = next;
+    }
+    drop(at);
+    let all = heap.stats().live_objects;
+    let report = m.try_collect(Collect::young()).expect("a collection");
+    assert_eq!((report.abandoned, report.candidates, report.unreachable), (None, all, 0));
+    let named = heap.known_root(root.clone());
+    let report = m.collect();
+    assert_eq!((report.known_alive, report.unreachable), (all, 0));
+    drop((named, root));
+    m.collect();
+    assert_eq!(heap.stats().live_objects, 0);
+}
+
+/// What a named root leads to is known alive, but an immortal among it is told to counting, and is tracked no more.
+#[test]
+fn an_immortal_that_a_named_root_leads_to_is_no_longer_tracked() {
+    let heap = manual();
+    let mut m = heap.attach();
+    let nodes: Vec<AnyGc> = (0..50).map(|_| m.alloc(GcCell::<Option<AnyGc>>::default()).into()).collect();
+    let root = m.alloc(GcCell::new(nodes.clone()));
+    let _named = heap.known_root(root);
+    nodes[33].immortalize(&m);
+    let report = m.collect();
+    assert_eq!((report.candidates, report.known_alive), (51, 50));
+    let tracked: Vec<usize> = (0..50).filter(|&at| !nodes[at].is_tracked(&m)).collect();
+    assert_eq!(tracked, [33]);
+}
+
+/// A young collection looks at what is new, and reports how much there is beside it on the same pages.
+#[test]
+fn a_young_collection_tells_the_old_from_the_new() {
+    let heap = manual();
+    let mut m = heap.attach();
+    let mut kept: Vec<_> = (0..20).map(|n: u64| m.alloc(GcCell::new(vec![m.alloc(n)]))).collect();
+    let first = m.try_collect(Collect::young()).expect("a collection");
+    kept.extend((0..3).map(|n: u64| m.alloc(GcCell::new(vec![m.alloc(n)]))));
+    let second = m.try_collect(Collect::young()).expect("a collection");
+    assert_eq!((first.tracked, first.candidates), (20, 20));
+    assert_eq!((second.tracked, second.candidates), (23, 3));
+}

@@ -4,6 +4,7 @@ use standstill::{AnyGc, Gc, GcSlice, GcWeak, Tracer};
 
 use super::{Rows, buried, done, ok, told};
 use crate::stage::Call::{Free, Shared, Tracing};
+use crate::stage::impossible;
 use crate::things::{Leaf, View};
 
 /// What a weak reference led to.
@@ -81,6 +82,7 @@ pub(super) const ROWS: Rows = &[
     ("WeakRef: Debug", Free(|t| ok(t.weak_ref()))),
     ("Tracer::visit", Tracing(|t, tracer| done(tracer.visit(&t.leaf)))),
     ("Tracer::visit_any", Tracing(|t, tracer| done(tracer.visit_any(&t.any)))),
+    ("Tracer::each", Tracing(|_, _| impossible("only models are given `Ends`"))),
     ("Tracer::unreadable", Tracing(|_, tracer| done(tracer.unreadable()))),
     ("Tracer::fetch", Tracing(|t, tracer| done(tracer.fetch(Gc::as_ptr(&t.leaf))))),
     ("Tracer: Debug", Tracing(|_, tracer: &mut Tracer| ok(tracer))),

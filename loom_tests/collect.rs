@@ -240,7 +240,7 @@ fn race_paced(pacing: Pacing, make: fn(&mut Mutator) -> [Object; 2], roles: [Rol
 /// A thread takes the only edge to a cycle out of an object, carries it over a safepoint, and puts it back.
 ///
 /// Mutations: one reference that the set does not explain makes no root yet (`collect/count.rs`, `roots`);
-/// marking does not follow edges (`collect/mark.rs`, `scan`); a parked thread does not wait for the end of the
+/// the pass does not follow edges (`collect/mark/pass.rs`, `follow`); a parked thread does not wait for the end of the
 /// stop (`safepoint.rs`, `park_slow`); the requester does not wait for it (`await_arrivals`).
 #[test]
 fn loom_collection_meets_a_moving_edge() {

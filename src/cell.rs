@@ -18,6 +18,7 @@ use std::ops::{Deref, DerefMut};
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use crate::object::Target;
 use crate::sync::{spin_loop, yield_now};
 use crate::{Mutator, Trace, Tracer, managed};
 
@@ -243,6 +244,30 @@ impl<T: Trace + Default> Trace for GcCell<T> {
             unsafe { &*self.value.get() }.traverse(tracer);
         } else {
             self.traverse_elsewhere(tracer);
+        }
+    }
+
+    /// Of handles, some cells at a time: their locks are looked at, and nothing asks how many cells there are.
+    #[inline]
+    fn traverse_slice(these: &[Self], tracer: &mut Tracer) {
+        let start = these.as_ptr() as usize;
+        let is_own = tracer.owns(start)
+            && these.last().is_some_and(|cell| tracer.owns(std::ptr::from_ref(cell) as usize));
+        if !(T::IS_HANDLE && is_own) {
+            return these.iter().for_each(|cell| cell.traverse(tracer));
+        }
+        let mut is_any_locked = false;
+        tracer.edges_to(these, |cell| {
+            // Relaxed: as in `traverse`.
+            if cell.holder.load(Ordering::Relaxed) != 0 {
+                is_any_locked = true;
+                return Target::NONE;
+            }
+            // SAFETY: as in `traverse`.
+            unsafe { &*cell.value.get() }.target()
+        });
+        if is_any_locked {
+            tracer.unreadable();
         }
     }
 

@@ -10,6 +10,8 @@ use std::collections::TryReserveError;
 use std::mem::MaybeUninit;
 use std::ptr::NonNull;
 
+use crate::sync::Mutex;
+
 /// There was no memory. It says no more, since words would take some.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct NoMemory;
@@ -142,6 +144,43 @@ impl Room {
         }
     }
 
+    /// Whether it is a mapping of its own.
+    pub(crate) fn is_mapping(&self) -> bool {
+        self.mapping.is_some()
+    }
+
+    /// Bytes of its mapping, from the start on; 0: it is the allocator's.
+    fn mapped(&self) -> usize {
+        self.mapping
+            .map_or(0, |(mapping, bytes)| bytes - (self.start.as_ptr() as usize - mapping.as_ptr() as usize))
+    }
+
+    /// Forgets the numbers, and lets the system have the memory if it needs some, as long as nobody writes here. `false`: it is
+    /// not to be had that way.
+    fn set_aside(&mut self) -> bool {
+        self.len = 0;
+        // Whole huge pages: to give a part of one away would cost it its size.
+        let bytes = self.mapped() / HUGE * HUGE;
+        #[cfg(any(target_os = "linux", target_os = "android"))]
+        if bytes > 0 {
+            use rustix::mm::{Advice, madvise};
+            // SAFETY: rule B: inside the mapping. The contents may become zeroes, and nobody reads them.
+            return unsafe { madvise(self.start.as_ptr().cast(), bytes, Advice::LinuxFree) }.is_ok();
+        }
+        let _ = bytes;
+        false
+    }
+
+    /// Is for `capacity` numbers from now on, if that many fit in, and not far more.
+    fn refit(&mut self, capacity: usize) -> bool {
+        let fitting = self.mapped() / size_of::<u32>();
+        let fits = (capacity..=capacity.saturating_mul(4)).contains(&fitting);
+        if fits {
+            self.capacity = capacity;
+        }
+        fits
+    }
+
     /// Says that `more` numbers are there.
     ///
     /// # Safety
@@ -176,6 +215,50 @@ impl Drop for Room {
             // SAFETY: rule B: the parts of a vector of numbers, which need no dropping.
             None => drop(unsafe { Vec::from_raw_parts(self.start.as_ptr(), 0, self.capacity) }),
         }
+    }
+}
+
+/// Rooms that nobody uses now. New ones would have to be zeroed by the system first, which may take as long as to fill them.
+#[derive(Debug, Default)]
+pub(crate) struct Spare {
+    rooms: Mutex<Vec<Room>>,
+}
+
+impl Spare {
+    /// Room for `capacity` numbers. What is too small for them is not worth keeping, nor what is far too large.
+    pub(crate) fn take(&self, capacity: usize) -> Result<Room, NoMemory> {
+        while let Some(mut room) = self.pop() {
+            if room.refit(capacity) {
+                return Ok(room);
+            }
+        }
+        Room::new(capacity)
+    }
+
+    // A function of its own: the lock is not held while the system works.
+    fn pop(&self) -> Option<Room> {
+        self.rooms.lock().pop()
+    }
+
+    /// Keeps rooms, as far as the system can have them back, and there is memory for their places.
+    pub(crate) fn keep(&self, rooms: impl IntoIterator<Item = Room>) {
+        for mut room in rooms {
+            if room.set_aside() && push(&mut self.rooms.lock(), room).is_err() {
+                return;
+            }
+        }
+    }
+
+    /// How many rooms there are.
+    #[cfg(test)]
+    pub(crate) fn len(&self) -> usize {
+        self.rooms.lock().len()
+    }
+
+    /// Gives everything back.
+    pub(crate) fn give_up(&self) {
+        let rooms = std::mem::take(&mut *self.rooms.lock());
+        drop(rooms);
     }
 }
 
@@ -244,5 +327,38 @@ mod tests {
         }
         // SAFETY: rule B: it is refused.
         assert!(std::panic::catch_unwind(|| unsafe { Room::default().add(1) }).is_err());
+    }
+
+    // Elsewhere none is kept.
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn rooms_are_used_again_where_they_fit() {
+        let spare = Spare::default();
+        for capacity in [HUGE / 4, HUGE / 2 + 1, HUGE] {
+            let mut room = spare.take(capacity).unwrap();
+            room.spare()[0].write(7);
+            // SAFETY: rule B: it has been written just now.
+            unsafe { room.add(1) };
+            let start = room.numbers().as_ptr();
+            spare.keep([room]);
+            for less in [capacity / 2, capacity] {
+                let room = spare.take(less).unwrap();
+                assert_eq!((room.start.as_ptr().cast_const(), room.capacity, room.len()), (start, less, 0));
+                assert_eq!(spare.len(), 0);
+                spare.keep([room]);
+            }
+            // Too small, and far too large: a new one, and the old one is gone.
+            for next in [2 * capacity + HUGE, capacity / 8] {
+                let room = spare.take(next).unwrap();
+                assert_eq!((room.capacity, spare.len()), (next, 0));
+                assert!(!room.is_mapping() || room.mapped() / size_of::<u32>() >= next, "all of it is there");
+                spare.keep([room, spare.take(HUGE).unwrap()]);
+            }
+            spare.give_up();
+            assert_eq!(spare.len(), 0);
+        }
+        spare.keep([Room::new(1000).unwrap()]);
+        assert_eq!(spare.len(), 0, "the allocator keeps small ones");
+        assert_eq!(spare.take(usize::MAX).unwrap_err(), NoMemory);
     }
 }

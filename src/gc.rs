@@ -14,7 +14,7 @@ use crate::arena::class_for;
 use crate::error::{AllocError, ForeignGc, OutOfMemory};
 use crate::header::Header;
 use crate::managed::{self, Raw, drop_reference, drop_reference_to, drop_reference_to_plain, object};
-use crate::object::{Ends, Object, Tracer, TypeInfo, prefetch};
+use crate::object::{Ends, Object, Target, Tracer, TypeInfo, prefetch};
 use crate::safepoint::current;
 use crate::space::GRANULE;
 use crate::sync::{AtomicBool, Ordering};
@@ -414,6 +414,8 @@ impl<T> Drop for Gc<T> {
 }
 
 impl<T: Trace> Trace for Gc<T> {
+    const IS_HANDLE: bool = true;
+
     #[inline(always)]
     fn fetch_target(&self) -> bool {
         prefetch(self.header.as_ptr().cast());
@@ -422,18 +424,12 @@ impl<T: Trace> Trace for Gc<T> {
 
     #[inline(always)]
     fn traverse(&self, tracer: &mut Tracer) {
-        tracer.visit(self);
+        tracer.target(self.target());
     }
 
     #[inline(always)]
-    fn traverse_slice(these: &[Self], tracer: &mut Tracer) {
-        tracer.edges_to(these, |gc| gc.header.as_ptr() as usize);
-    }
-
-    #[inline(always)]
-    fn traverse_option(this: &Option<Self>, tracer: &mut Tracer) {
-        // None is the null address, which lies in no heap.
-        tracer.edge(this.as_ref().map_or(0, |gc| gc.header.as_ptr() as usize));
+    fn target(&self) -> Target<'_> {
+        Target::at(self.header.as_ptr() as usize)
     }
 }
 
@@ -608,6 +604,8 @@ impl Drop for AnyGc {
 }
 
 impl Trace for AnyGc {
+    const IS_HANDLE: bool = true;
+
     #[inline(always)]
     fn fetch_target(&self) -> bool {
         prefetch(self.header.as_ptr().cast());
@@ -616,18 +614,12 @@ impl Trace for AnyGc {
 
     #[inline(always)]
     fn traverse(&self, tracer: &mut Tracer) {
-        tracer.visit_any(self);
+        tracer.target(self.target());
     }
 
     #[inline(always)]
-    fn traverse_slice(these: &[Self], tracer: &mut Tracer) {
-        tracer.edges_to(these, |gc| gc.header.as_ptr() as usize);
-    }
-
-    #[inline(always)]
-    fn traverse_option(this: &Option<Self>, tracer: &mut Tracer) {
-        // As of `Gc`.
-        tracer.edge(this.as_ref().map_or(0, |gc| gc.header.as_ptr() as usize));
+    fn target(&self) -> Target<'_> {
+        Target::at(self.header.as_ptr() as usize)
     }
 }
 

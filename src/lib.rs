@@ -54,6 +54,8 @@ pub use error::{AllocError, AttachError, BuildError, Code, Fault, ForeignGc, Out
 pub use event::{CallGuards, CollectionEvent, CollectionKind, CollectionReport, During, Unraisable};
 pub use gc::{AnyGc, Gc, GcDyn, GcWeak, WeakCallback, WeakRef};
 pub use heap::{DeferGuard, Detached, Fork, Heap, HeapBuilder, HeapStats, KnownRoot, Mutator, RefusedSlice};
+#[doc(hidden)]
+pub use object::Target;
 pub use object::Tracer;
 pub use pacing::{Pacing, Thresholds};
 pub use slice::{GcSlice, HeaderSlice};

@@ -456,13 +456,34 @@ pub(crate) unsafe fn drop_reference_to<T>(header: NonNull<Header>, offset: usize
 }
 
 /// As [`drop_slowly`], to a `T`: the common end of an object, without asking its type for anything.
+///
+/// What needs a frame is a function of its own, so that a foreign drop gets from its first look at the header to its
+/// count in few steps: meanwhile another thread may take the cache line away.
 #[inline(never)]
 unsafe fn drop_slowly_to<T>(header: NonNull<Header>, offset: usize, class: Option<u8>) {
-    // SAFETY: as in `drop_slowly`. Who takes the last reference is the owner, attached to a heap of this model.
+    // SAFETY: as in `drop_slowly`.
     unsafe {
-        if is_stopping() || !header.as_ref().take_last(current()) {
-            return drop_slowly(header);
+        if is_stopping() {
+            defer(header);
+        } else if header.as_ref().take_last(current()) {
+            end_last::<T>(header, offset, class);
+        } else if !header.as_ref().is_owned_by(current()) {
+            drop_foreign(header);
+        } else {
+            drop_slowly(header);
         }
+    }
+}
+
+/// The end of a `T` whose last reference its owner has taken.
+///
+/// # Safety
+///
+/// The last reference has been [taken](Header::take_last) by the current mutator. The rest is as for [`end_value`].
+#[inline(never)]
+unsafe fn end_last<T>(header: NonNull<Header>, offset: usize, class: Option<u8>) {
+    // SAFETY: who has taken the last reference is the owner, attached to a heap of this model. The rest: as the caller says.
+    unsafe {
         Raw::with_known(|m| {
             let state = m.core().state(header.as_ptr() as usize).get();
             // While the thread unwinds, or through a C function, a panic of the destructor must not leave: it would end the

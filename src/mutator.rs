@@ -573,7 +573,7 @@ impl<M: ObjectModel> ModelMutator<M> {
     fn refill(&self, class: u8) -> Result<NonNull<u8>, OutOfMemory> {
         let space = &self.core().space;
         let cell = self.arena(|arena| arena.alloc(space, class).ok_or_else(|| arena.last_error()));
-        let cell = cell.map_err(|error| Self::out_of_memory(error))?;
+        let cell = cell.map_err(|error| self.out_of_memory(error))?;
         self.account();
         Ok(cell)
     }
@@ -584,12 +584,12 @@ impl<M: ObjectModel> ModelMutator<M> {
         let space = &self.core().space;
         let object = self
             .arena(|arena| arena.alloc_large(space, size, align))
-            .map_err(|error| Self::out_of_memory(Some(error)))?;
+            .map_err(|error| self.out_of_memory(Some(error)))?;
         self.account();
         Ok(object)
     }
 
-    fn out_of_memory(error: Option<SpaceError>) -> OutOfMemory {
+    fn out_of_memory(&self, error: Option<SpaceError>) -> OutOfMemory {
         match error {
             Some(SpaceError::Limit { asked, limit, .. }) if asked <= limit => OutOfMemory::Limit { limit },
             Some(SpaceError::Full { asked, reserved, .. }) if asked <= reserved => {
@@ -598,7 +598,11 @@ impl<M: ObjectModel> ModelMutator<M> {
             Some(SpaceError::Limit { asked, .. } | SpaceError::Full { asked, .. }) => {
                 OutOfMemory::TooLarge { size: asked }
             }
-            _ => OutOfMemory::System,
+            _ => {
+                // So that the next attempt may have it.
+                self.core().workers.spare.give_up();
+                OutOfMemory::System
+            }
         }
     }
 

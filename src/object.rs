@@ -84,8 +84,34 @@ pub struct Tracer {
     local: PhantomData<*mut ()>,
 }
 
+/// What a handle refers to, for as long as it is borrowed: only handles make one.
+///
+/// ```compile_fail,E0624
+/// // An address out of thin air would become a handle.
+/// let made_up = standstill::Target::at(0x1000);
+/// ```
+#[doc(hidden)]
+#[derive(Clone, Copy, Debug)]
+pub struct Target<'a> {
+    address: usize,
+    handle: PhantomData<&'a Header>,
+}
+
+impl Target<'_> {
+    /// Of no handle: null, where no object lies.
+    pub(crate) const NONE: Self = Self::at(0);
+
+    /// Of a handle that leads to `address`.
+    #[inline(always)]
+    pub(crate) const fn at(address: usize) -> Self {
+        Self { address, handle: PhantomData }
+    }
+}
+
 /// Addresses that a tracer makes room for at a time, at least.
 const ROOM: usize = 256;
+/// Handles that are read together: in a tree a parent and two children. With four, lists and trees would pay for what is not there.
+const AT_ONCE: usize = 3;
 
 impl Tracer {
     /// A tracer for the objects that lie in `len` bytes from `base`.
@@ -122,31 +148,59 @@ impl Tracer {
     /// collection's business: there they count as held from outside.
     #[inline(always)]
     pub(crate) fn edge(&mut self, address: usize) {
-        if address.wrapping_sub(self.base) < self.len {
-            if self.next == self.end {
-                return self.grow_and_add(address);
-            }
-            // SAFETY: rule B: there is room for one more.
-            unsafe {
-                self.next.write(address);
-                self.next = self.next.add(1);
-            }
+        if self.next == self.end {
+            return self.grow_and_add(address);
+        }
+        let is_inside = address.wrapping_sub(self.base) < self.len;
+        // SAFETY: rule B: there is room for one more.
+        unsafe {
+            self.next.write(address);
+            self.next = self.next.add(usize::from(is_inside));
         }
     }
 
-    /// As [`edge`](Self::edge), for the address of each of `handles`.
+    /// As [`edge`](Self::edge), of what a handle refers to.
     #[inline(always)]
-    pub(crate) fn edges_to<H>(&mut self, handles: &[H], address: impl Fn(&H) -> usize) {
+    pub(crate) fn target(&mut self, target: Target<'_>) {
+        self.edge(target.address);
+    }
+
+    /// As [`edge`](Self::edge), for what each of `handles` refers to.
+    ///
+    /// How many the next object has cannot be predicted, and a wrong guess costs as much as all else that is done for it. So
+    /// [`AT_ONCE`] are read without asking how many there are: in place of those that are not, the last one again.
+    #[inline(always)]
+    pub(crate) fn edges_to<H>(&mut self, handles: &[H], mut target: impl FnMut(&H) -> Target<'_>) {
+        let count = handles.len();
+        if count == 0 {
+            return;
+        }
+        let most = count + AT_ONCE;
         // SAFETY: rule B: both point into the room, or one past it.
-        if handles.len() > unsafe { self.end.offset_from_unsigned(self.next) } && !self.grow(handles.len()) {
+        if most > unsafe { self.end.offset_from_unsigned(self.next) } && !self.grow(most) {
             return;
         }
         let (base, len) = (self.base, self.len);
+        let is_inside = |address: usize| address.wrapping_sub(base) < len;
         let mut next = self.next;
+        if count <= AT_ONCE {
+            let mut are_inside = true;
+            for at in 0..AT_ONCE {
+                let Target { address, .. } = target(&handles[at.min(count - 1)]);
+                are_inside &= is_inside(address);
+                // SAFETY: rule B: there is room for `AT_ONCE` more than there are.
+                unsafe { next.add(at).write(address) };
+            }
+            if are_inside {
+                // SAFETY: rule B: so many have been written.
+                self.next = unsafe { next.add(count) };
+                return;
+            }
+        }
         let mut handles = handles.iter();
         for handle in &mut handles {
-            let address = address(handle);
-            if address.wrapping_sub(base) >= len {
+            let Target { address, .. } = target(handle);
+            if !is_inside(address) {
                 break;
             }
             // SAFETY: rule B: there is room for one address a handle.
@@ -156,9 +210,8 @@ impl Tracer {
             }
         }
         self.next = next;
-        // A way out of the loop, and not one past an edge: nearly always there are none of these, and the compiler does
-        // not unroll what mostly has two or three rounds.
-        handles.for_each(|handle| self.edge(address(handle)));
+        // A way out of the loop, and not one past an edge: nearly always there are none of these.
+        handles.for_each(|handle| self.target(target(handle)));
     }
 
     #[cold]
@@ -627,6 +680,27 @@ mod tests {
     }
 
     #[test]
+    fn handles_are_taken_over_however_many_there_are() {
+        for (count, already) in (0..40).flat_map(|count| [0, 1, ROOM - 3, ROOM, ROOM + 1].map(|n| (count, n)))
+        {
+            let mut t = Tracer::new(0x1000, 0x1000);
+            (0..already).for_each(|_| t.edge(0x1000));
+            let inside: Vec<usize> = (0..count).map(|i| 0x1100 + i).collect();
+            t.edges_to(&inside, |&address| Target::at(address));
+            assert_eq!(t.edges()[already..], inside);
+            // One that leads elsewhere, wherever it stands.
+            for at in 0..count {
+                let mut handles = inside.clone();
+                handles[at] = 0x3000;
+                t.truncate(already);
+                t.edges_to(&handles, |&address| Target::at(address));
+                handles.remove(at);
+                assert_eq!(t.edges()[already..], handles, "{count} handles, the one at {at} elsewhere");
+            }
+        }
+    }
+
+    #[test]
     fn tracer_keeps_only_its_own_heap() {
         let mut t = Tracer::new(0x1000, 0x1000);
         for a in [0, 0xfff, 0x1000, 0x1fff, 0x2000, usize::MAX] {
@@ -634,13 +708,13 @@ mod tests {
         }
         assert_eq!(t.edges(), [0x1000, 0x1fff]);
         let handles: Vec<usize> = (0..3000).map(|i| 0x1800 + 2 * i).collect();
-        t.edges_to(&handles, |&address| address);
+        t.edges_to(&handles, |&address| Target::at(address));
         assert_eq!(t.edges()[..3], [0x1000, 0x1fff, 0x1800]);
         assert_eq!(t.edges().len(), 2 + 0x400, "those within the heap");
         (0..3000).for_each(|_| t.edge(0x1000));
         assert_eq!(t.edges().len(), 2 + 0x400 + 3000);
         assert_eq!(t.edges()[2 + 0x3ff..][..2], [0x1ffe, 0x1000]);
-        t.edges_to(&[0x2000, 0x1008, 0xfff, 0x1010, 0], |&address| address);
+        t.edges_to(&[0x2000, 0x1008, 0xfff, 0x1010, 0], |&address| Target::at(address));
         assert_eq!(t.edges()[2 + 0x400 + 3000..], [0x1008, 0x1010], "also behind another heap's");
         t.truncate(2 + 0x400 + 3000);
         t.go_on(object(0x1000));

@@ -19,7 +19,7 @@ use crate::event::{self, During};
 use crate::gc::{AnyGc, check, offset};
 use crate::header::Header;
 use crate::managed::{self, Raw, drop_reference, object};
-use crate::object::{Ends, Object, Tracer, TypeInfo};
+use crate::object::{Ends, Object, Target, Tracer, TypeInfo};
 use crate::safepoint::current;
 use crate::space::GRANULE;
 use crate::{Mutator, Trace};
@@ -80,7 +80,7 @@ impl<H: Trace, T: Trace> Sliced<H, T> {
         tracer.enter(NonNull::from(value).cast(), size_of_val(value));
         value.header.traverse(tracer);
         if T::TRACKED {
-            value.items.iter().for_each(|item| item.traverse(tracer));
+            T::traverse_slice(&value.items, tracer);
         }
     }
 
@@ -246,8 +246,16 @@ impl<H, T> Drop for GcSlice<H, T> {
 }
 
 impl<H: Trace, T: Trace> Trace for GcSlice<H, T> {
+    const IS_HANDLE: bool = true;
+
+    #[inline(always)]
     fn traverse(&self, tracer: &mut Tracer) {
-        tracer.edge(self.header.as_ptr() as usize);
+        tracer.target(self.target());
+    }
+
+    #[inline(always)]
+    fn target(&self) -> Target<'_> {
+        Target::at(self.header.as_ptr() as usize)
     }
 }
 

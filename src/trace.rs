@@ -21,7 +21,7 @@ use std::ops::Deref;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::{OnceLock, TryLockError, TryLockResult};
 
-use crate::object::prefetch;
+use crate::object::{Target, prefetch};
 use crate::{Gc, Mutator, Tracer};
 
 /// A type whose references the collector can follow.
@@ -179,17 +179,16 @@ pub trait Trace: 'static {
         let _ = tracer;
     }
 
-    /// As [`traverse`](Self::traverse), of a value that may be missing: where a missing one can be told
-    /// by its address, this spares a branch that nobody can predict.
+    /// Whether the value is a handle, or an optional one: [`target`](Self::target) says all that [`traverse`](Self::traverse) would,
+    /// without a branch that nobody can predict.
+    #[doc(hidden)]
+    const IS_HANDLE: bool = false;
+
+    /// Of a handle: what it refers to.
     #[doc(hidden)]
     #[inline(always)]
-    fn traverse_option(this: &Option<Self>, tracer: &mut Tracer)
-    where
-        Self: Sized,
-    {
-        if let Some(value) = this {
-            value.traverse(tracer);
-        }
+    fn target(&self) -> Target<'_> {
+        Target::NONE
     }
 
     /// As [`traverse`](Self::traverse), of each of `these`: handles among themselves are copied at once.
@@ -199,7 +198,11 @@ pub trait Trace: 'static {
     where
         Self: Sized,
     {
-        these.iter().for_each(|value| value.traverse(tracer));
+        if Self::IS_HANDLE {
+            tracer.edges_to(these, Self::target);
+        } else {
+            these.iter().for_each(|value| value.traverse(tracer));
+        }
     }
 
     /// The value is to be dropped soon: asks memory for the counts of the object that it leads to, or for the buffer that
@@ -414,11 +417,21 @@ impl<T: Trace + ?Sized> Trace for Box<T> {
 impl<T: Trace> Trace for Option<T> {
     const TRACKED: bool = T::TRACKED;
     const INDIRECT: bool = T::INDIRECT;
+    const IS_HANDLE: bool = T::IS_HANDLE;
+
+    #[inline(always)]
+    fn target(&self) -> Target<'_> {
+        self.as_ref().map_or(Target::NONE, T::target)
+    }
 
     #[inline]
     fn traverse(&self, tracer: &mut Tracer) {
-        if T::TRACKED {
-            T::traverse_option(self, tracer);
+        if T::IS_HANDLE {
+            tracer.target(self.target());
+        } else if T::TRACKED
+            && let Some(value) = self
+        {
+            value.traverse(tracer);
         }
     }
 

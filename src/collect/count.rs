@@ -12,8 +12,8 @@
 //! so that marking need not ask for them again.
 //!
 //! A candidate with a remainder is a root: more references exist than the set explains, or (a traversal that
-//! visits too much) fewer, and doubt keeps it alive. The byte then becomes the mark: 1 for roots and
-//! for whatever must not be visited, 0 for the rest.
+//! visits too much) fewer, and doubt keeps it alive. The byte then becomes the [mark](super::mark::pass#marks): not 0 for roots
+//! and for whatever must not be visited, 0 for the rest.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -21,6 +21,7 @@ use std::collections::HashMap;
 use crate::collect::crew::Seat;
 use crate::collect::log::{Batch, Budget, Log, Writer};
 use crate::collect::look::{TOGETHER, look, prefetch_each, tracer};
+use crate::collect::mark::pass::{NOTED, PUSHED};
 use crate::collect::portions::{Portions, Share};
 use crate::event::{self, CollectionKind, Phase};
 use crate::fallible::{self, NoMemory};
@@ -338,7 +339,7 @@ pub(crate) fn count<M: ObjectModel>(
     let total = Mutex::new((Counts::default(), tables));
     let failed = Mutex::new(None);
     let stop = AtomicBool::new(false);
-    let budget = Budget::new(&core.space, core.stress, scope.pages().len(), workers);
+    let budget = Budget::new(&core.workers.spare, &core.space, core.stress, scope.pages().len(), workers);
     let work = Work { world, scope, share: &share, stop: &stop, budget: &budget };
     world.share(workers, &|seat| {
         let mut counts = Counts::default();
@@ -365,6 +366,10 @@ pub(crate) fn count<M: ObjectModel>(
             failed.lock().get_or_insert(abandoned);
         }
     });
+    if scope.kind == CollectionKind::Full {
+        // Of the last log more was kept than this one needed.
+        core.workers.spare.give_up();
+    }
     let (mut counts, tables) = std::mem::take(&mut *total.lock());
     let merged = merge_tables(world, scope, workers, tables, &mut counts);
     match failed.lock().take() {
@@ -379,7 +384,7 @@ struct Work<'a, M: ObjectModel> {
     scope: &'a Scope,
     share: &'a Share<'a, u32>,
     stop: &'a AtomicBool,
-    budget: &'a Budget,
+    budget: &'a Budget<'a>,
 }
 
 impl<M: ObjectModel> Work<'_, M> {
@@ -691,14 +696,14 @@ pub(crate) fn exclusively<R>(bytes: &[AtomicU8], f: impl FnOnce(&mut [u8]) -> R)
 
 /// Table bytes as plain memory, as `exclusively`, for scans that only read. Nobody writes them meanwhile.
 #[cfg(not(all(test, loom)))]
-fn plainly<R>(bytes: &[AtomicU8], f: impl FnOnce(&[u8]) -> R) -> R {
+pub(crate) fn plainly<R>(bytes: &[AtomicU8], f: impl FnOnce(&[u8]) -> R) -> R {
     // SAFETY: rule X: an atomic byte has the layout of a byte; nobody writes these now (rule of this function, which
     // all callers state).
     f(unsafe { std::slice::from_raw_parts(bytes.as_ptr().cast::<u8>(), bytes.len()) })
 }
 
 #[cfg(all(test, loom))]
-fn plainly<R>(bytes: &[AtomicU8], f: impl FnOnce(&[u8]) -> R) -> R {
+pub(crate) fn plainly<R>(bytes: &[AtomicU8], f: impl FnOnce(&[u8]) -> R) -> R {
     f(&bytes.iter().map(|byte| byte.load(Ordering::Relaxed)).collect::<Vec<u8>>())
 }
 
@@ -725,6 +730,8 @@ pub(crate) fn wipe(space: &Space, pages: &[u32]) {
 /// What stands in for the world outside: the candidates to start marking from.
 #[derive(Debug, Default)]
 pub(crate) struct Roots {
+    /// Whether they are on no stack, but noted, for the pass.
+    pub(crate) noted: bool,
     /// By worker.
     pub(crate) stacks: Vec<Vec<u32>>,
     /// Those with more visits than references.
@@ -754,15 +761,17 @@ pub(crate) fn roots<M: ObjectModel>(
     for &granule in &counts.immortal {
         marks[granule as usize].store(-1i8 as u8, Ordering::Relaxed);
     }
+    // Several workers, and young collections, mark from stacks: see `mark::pass`.
+    let noted = scope.kind == CollectionKind::Full && workers == 1;
     let share = scope.share(workers);
-    let all = Mutex::new((Roots::default(), Ok(())));
+    let all = Mutex::new((Roots { noted, ..Roots::default() }, Ok(())));
     world.share(workers, &|seat| {
         let (mut stack, mut overvisited) = (Vec::new(), Vec::new());
-        let told = roots_of_share(space, scope, (&share, seat), &mut stack, &mut overvisited);
+        let told = roots_of_share(space, scope, (&share, seat), noted, &mut stack, &mut overvisited);
         let (all, result) = &mut *all.lock();
         let added = if stack.is_empty() { Ok(()) } else { fallible::push(&mut all.stacks, stack) };
-        let noted = fallible::append(&mut all.overvisited, &mut overvisited);
-        *result = result.and(told).and(added).and(noted);
+        let listed = fallible::append(&mut all.overvisited, &mut overvisited);
+        *result = result.and(told).and(added).and(listed);
     });
     let (all, result) = std::mem::replace(&mut *all.lock(), (Roots::default(), Ok(())));
     result?;
@@ -779,6 +788,7 @@ fn roots_of_share(
     space: &Space,
     scope: &Scope,
     (share, seat): (&Share<'_, u32>, Seat),
+    noted: bool,
     stack: &mut Vec<u32>,
     overvisited: &mut Vec<u32>,
 ) -> Result<(), NoMemory> {
@@ -794,14 +804,16 @@ fn roots_of_share(
                     for (chunk, (states, marks)) in lanes.enumerate() {
                         let mut any = false;
                         for (&state, &mark) in states.iter().zip(&*marks) {
-                            any |= scope.contains(state) & (mark != 0);
+                            any |= scope.contains(state) & (if noted { mark as i8 > 0 } else { mark != 0 });
                         }
                         if any {
                             stack.try_reserve(LANES)?;
                             for (at, (&state, &mark)) in states.iter().zip(&*marks).enumerate() {
                                 if scope.contains(state) && mark != 0 {
                                     let granule = (first + chunk * LANES + at) as u32;
-                                    stack.push(granule);
+                                    if !noted {
+                                        stack.push(granule);
+                                    }
                                     if mark as i8 > 0 {
                                         fallible::push(overvisited, granule)?;
                                     }
@@ -809,7 +821,12 @@ fn roots_of_share(
                             }
                         }
                         for (&state, mark) in states.iter().zip(marks) {
-                            *mark = u8::from((*mark != 0) | !scope.contains(state));
+                            let of_root = if noted { NOTED } else { PUSHED };
+                            *mark = match (scope.contains(state), *mark) {
+                                (false, _) => PUSHED,
+                                (true, 0) => 0,
+                                (true, _) => of_root,
+                            };
                         }
                     }
                     Ok::<_, NoMemory>(())

@@ -28,17 +28,19 @@
 //!
 //! * On a page that has a segment every candidate either was written down, with the very edges that were counted, or its
 //!   field says that it was not. Marking asks for candidates alone.
+//! * The edges of a segment are those of one candidate after the other, as `Space::starts` tells where candidates are. The
+//!   [pass](super::mark::pass) counts on it.
 //! * A segment is written by the worker that counts the page, and by nobody after that; it is read when all workers are done
 //!   (`Workers::run` orders the two).
-//! * A log does not outlive the marking: its memory is gone before the sweep asks for some, and long before
-//!   the world runs. Between collections there is none.
+//! * A log does not outlive the marking. Its memory is kept for the next full collection ([`Spare`]), for the system to take if
+//!   it needs some; where much of the heap is garbage it is gone before the sweep, which then asks for some.
 //!
 //! A logged object cannot surprise marking: what was unreadable when it was counted has no edges here and its targets are roots, and
 //! what becomes of its locks afterwards is nobody's business.
 
 use std::mem::MaybeUninit;
 
-use crate::fallible::{self, NoMemory, Room};
+use crate::fallible::{self, NoMemory, Room, Spare};
 use crate::object::prefetch;
 use crate::space::{PAGE_GRANULES, PAGE_SIZE, Space};
 use crate::stress::Stress;
@@ -54,7 +56,7 @@ const WORDS: usize = PAGE_GRANULES.div_ceil(GROUP);
 /// Bits for the number of an object's edges.
 const FIELD: usize = 6;
 /// So many edges are too many. As a field: not logged; in the sums it counts as so many edges, which are left free.
-const UNLOGGED: usize = (1 << FIELD) - 1;
+pub(crate) const UNLOGGED: usize = (1 << FIELD) - 1;
 /// From this bit on a word says where the edges of its last object end.
 const END: usize = FIELD * GROUP;
 /// The fields of a word.
@@ -72,7 +74,8 @@ const PART: usize = 2;
 
 /// What the workers of one collection may take for their logs.
 #[derive(Debug)]
-pub(crate) struct Budget {
+pub(crate) struct Budget<'a> {
+    spare: &'a Spare,
     /// Bytes.
     left: AtomicUsize,
     /// Numbers in a chunk.
@@ -81,13 +84,18 @@ pub(crate) struct Budget {
     most: usize,
 }
 
-impl Budget {
+impl<'a> Budget<'a> {
     /// For the pages of a scope. In stress only the first objects of each page are logged.
-    pub(crate) fn new(space: &Space, stress: Stress, pages: usize, workers: usize) -> Self {
+    pub(crate) fn new(spare: &'a Spare, space: &Space, stress: Stress, pages: usize, workers: usize) -> Self {
         let chunk = pages.saturating_mul(PAGE_ROOM).div_ceil(workers);
+        // Where room is short, the collection may be what makes some.
+        let is_tight = space.is_tight();
+        if is_tight {
+            spare.give_up();
+        }
         Self {
-            // Where room is short, the collection may be what makes some.
-            left: AtomicUsize::new(if space.is_tight() { 0 } else { space.in_use_bytes() / PART }),
+            spare,
+            left: AtomicUsize::new(if is_tight { 0 } else { space.in_use_bytes() / PART }),
             chunk: chunk.min(CHUNK),
             most: if stress.shrink(MOST) < MOST { 2 * WORDS + 3 } else { MOST },
         }
@@ -101,7 +109,7 @@ impl Budget {
         let taken =
             self.left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(bytes));
         taken.map_err(|_| NoMemory)?;
-        Room::new(edges)
+        self.spare.take(edges)
     }
 }
 
@@ -110,6 +118,18 @@ impl Budget {
 pub(crate) struct Log {
     chunks: Vec<Room>,
     segments: Vec<Segment>,
+}
+
+impl Log {
+    /// Whether it lies in memory that is worth keeping: the allocator keeps what is smaller.
+    pub(crate) fn is_large(&self) -> bool {
+        self.chunks.iter().any(Room::is_mapping)
+    }
+
+    /// What it was written in.
+    pub(crate) fn into_rooms(self) -> Vec<Room> {
+        self.chunks
+    }
 }
 
 /// Where a page's edges are.
@@ -136,7 +156,7 @@ pub(crate) struct Batch<'a> {
 /// One worker's log while it counts.
 #[derive(Debug)]
 pub(crate) struct Writer<'a> {
-    budget: &'a Budget,
+    budget: &'a Budget<'a>,
     log: Log,
     /// The chunk that is being filled: elements up to its length belong to segments that are complete.
     chunk: Room,
@@ -153,7 +173,7 @@ pub(crate) struct Writer<'a> {
 }
 
 impl<'a> Writer<'a> {
-    pub(crate) fn new(budget: &'a Budget) -> Self {
+    pub(crate) fn new(budget: &'a Budget<'a>) -> Self {
         Self {
             budget,
             log: Log::default(),
@@ -358,6 +378,15 @@ impl<'a> Reader<'a> {
         self.pages.is_empty()
     }
 
+    /// What was written down of a page; `None`: nothing.
+    pub(crate) fn sequence(&self, page: usize) -> Option<Sequence<'a>> {
+        let segment = *self.pages.get(page)?;
+        // A word of no candidates is 0; one of some says where their edges end, and the first edges are behind the last word.
+        let first = segment.as_chunks().0.iter().map(|&word| joined(word)).find(|&word| word != 0)?;
+        let (words, edges) = segment.split_at_checked(begin(first, first & FIELDS))?;
+        Some(Sequence { words: words.as_chunks().0, edges: &edges[..edges.len().checked_sub(WIDE)?] })
+    }
+
     /// Where the word of a granule lies, if its page has a segment.
     #[inline(always)]
     pub(crate) fn word(&self, granule: u32) -> *const u8 {
@@ -388,12 +417,39 @@ impl<'a> Reader<'a> {
         let segment = *self.pages.get(granule / PAGE_GRANULES)?;
         let at = 2 * (granule % PAGE_GRANULES / GROUP);
         let &[low, high] = segment.get(at..at + 2)?.first_chunk::<2>()?;
-        let word = u64::from(low) | u64::from(high) << 32;
+        let word = joined([low, high]);
         let fields = (word & FIELDS) >> (granule % GROUP * FIELD);
-        // Where the edges of this one and of those behind it in the word begin.
-        let start = ((word >> END) as usize).wrapping_sub(sum(fields));
-        Some((fields as usize & UNLOGGED, segment.get(start..)?))
+        Some((fields as usize & UNLOGGED, segment.get(begin(word, fields)..)?))
     }
+}
+
+/// What was written down of a page, from its beginning to its end.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Sequence<'a> {
+    words: &'a [[u32; 2]],
+    /// The edges of one candidate after the other; [`UNLOGGED`] meaningless ones, or fewer at the end, of one that is not logged.
+    pub(crate) edges: &'a [u32],
+}
+
+impl Sequence<'_> {
+    /// How many of the edges are those of the object at a granule, which is none for what is no candidate.
+    #[inline(always)]
+    pub(crate) fn count(&self, granule: usize) -> usize {
+        let word = self.words.get(granule % PAGE_GRANULES / GROUP).map_or(0, |&word| joined(word));
+        (word >> (granule % GROUP * FIELD)) as usize & UNLOGGED
+    }
+}
+
+/// A word of which the log has the halves.
+#[inline(always)]
+fn joined([low, high]: [u32; 2]) -> u64 {
+    u64::from(low) | u64::from(high) << 32
+}
+
+/// Where the edges of the objects begin whose fields these are, or that lie behind them in this word.
+#[inline(always)]
+fn begin(word: u64, fields: u64) -> usize {
+    ((word >> END) as usize).wrapping_sub(sum(fields))
 }
 
 /// What the log says of an object.
@@ -436,13 +492,16 @@ fn sum(fields: u64) -> usize {
 
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod tests {
+    use std::sync::LazyLock;
+
     use super::*;
 
     /// A page's candidates: granule within the page, and edges.
     type Page = Vec<(u32, Vec<u32>)>;
 
-    fn budget(chunk: usize) -> Budget {
-        Budget { left: AtomicUsize::new(usize::MAX), chunk, most: MOST }
+    fn budget(chunk: usize) -> Budget<'static> {
+        static SPARE: LazyLock<Spare> = LazyLock::new(Spare::default);
+        Budget { spare: &SPARE, left: AtomicUsize::new(usize::MAX), chunk, most: MOST }
     }
 
     /// Logs pages as counting does, by one worker, and looks whether every edge is counted.
@@ -478,6 +537,7 @@ mod tests {
         let reader = Reader::new(logs, 1 + pages.iter().map(|(page, _)| *page as usize).max().unwrap_or(0));
         let mut logged = 0;
         for (page, candidates) in pages {
+            check_sequence(reader.sequence(*page as usize), candidates);
             for (within, edges) in candidates {
                 let entry = reader.find(page * PAGE_GRANULES as u32 + within);
                 assert_eq!(entry.granule, page * PAGE_GRANULES as u32 + within);
@@ -493,6 +553,23 @@ mod tests {
             }
         }
         logged
+    }
+
+    /// Looks at a page from its beginning to its end: what is logged has its edges there, and what is no candidate none.
+    fn check_sequence(sequence: Option<Sequence<'_>>, candidates: &Page) {
+        let Some(sequence) = sequence else { return };
+        let (mut at, mut next) = (0, candidates.iter().peekable());
+        for granule in 0..PAGE_GRANULES {
+            let count = sequence.count(granule);
+            let candidate = next.next_if(|(within, _)| *within as usize == granule);
+            match candidate {
+                None => assert_eq!(count, 0),
+                Some((_, edges)) if count < UNLOGGED => assert_eq!(sequence.edges[at..at + count], edges[..]),
+                Some(_) => {}
+            }
+            at += count;
+        }
+        assert!(at >= sequence.edges.len(), "all that is there is somebody's");
     }
 
     /// Candidates `stride` granules apart, with so many edges each.
@@ -578,7 +655,7 @@ mod tests {
         let pages: Vec<_> = (0..40).map(|at| (at, page(2, [5; 1000]))).collect();
         let mut before = 0;
         for left in [0, 100, 20_000, 100_000, 400_000, 1_000_000, 10_000_000] {
-            let budget = Budget { left: AtomicUsize::new(left), chunk: PAGE_ROOM, most: MOST };
+            let budget = Budget { left: AtomicUsize::new(left), ..budget(PAGE_ROOM) };
             let log = [log(&budget, &pages)];
             let bytes: usize = log[0].chunks.iter().map(|chunk| 4 * chunk.len()).sum();
             assert!(bytes <= left);
@@ -597,15 +674,33 @@ mod tests {
     fn the_budget_is_part_of_what_is_in_use_and_in_stress_little_of_a_page_is_logged() {
         use crate::space::SpaceConfig;
         let space = Space::reserve(SpaceConfig { reserve: Some(1 << 20), limit: None }).unwrap();
-        assert!(Budget::new(&space, Stress::none(), 0, 1).chunk(1).is_err(), "an empty heap");
+        let spare = Spare::default();
+        assert!(Budget::new(&spare, &space, Stress::none(), 0, 1).chunk(1).is_err(), "an empty heap");
         space.acquire_large(PAGE_SIZE, 1).unwrap();
-        let budget = Budget::new(&space, Stress::none(), 1, 1);
+        let budget = Budget::new(&spare, &space, Stress::none(), 1, 1);
         assert!(budget.chunk(1).is_ok());
         assert_eq!(budget.left.into_inner(), 2 * PAGE_SIZE / PART - 4 * PAGE_ROOM);
-        let budget = Budget::new(&space, Stress::from(true), 1, 1);
+        let budget = Budget::new(&spare, &space, Stress::from(true), 1, 1);
         let pages = [(0, page(2, [2; 1000]))];
         let logged = check(&[log(&budget, &pages)], &pages);
         assert!(logged > 0 && logged < 10, "{logged}");
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn the_next_log_is_written_where_the_last_one_was() {
+        let spare = Spare::default();
+        let mut place = None;
+        for (round, edges) in [3, 5, 4].into_iter().enumerate() {
+            // Other numbers each time, and some pages more: what is left of the last log is not seen.
+            let pages: Vec<_> = (0..40 + round as u32).map(|at| (at, page(2, [edges; 1000]))).collect();
+            let log = log(&Budget { spare: &spare, ..budget(1 << 20) }, &pages);
+            let start = log.chunks[0].numbers().as_ptr();
+            assert_eq!(*place.get_or_insert(start), start);
+            let logs = [log];
+            assert_eq!(check(&logs, &pages), pages.len() * 1000);
+            spare.keep(logs.into_iter().flat_map(Log::into_rooms));
+        }
     }
 
     #[test]
@@ -644,11 +739,11 @@ mod tests {
             chunk in 0..20_000usize,
             left in 0..1_000_000usize,
         ) {
-            let budget = Budget { left: AtomicUsize::new(left), chunk, most: MOST };
+            let budget = Budget { left: AtomicUsize::new(left), ..budget(chunk) };
             let pages: Vec<_> =
                 sizes.into_iter().enumerate().map(|(at, sizes)| (at as u32, page(stride, sizes))).collect();
             check(&[log(&budget, &pages)], &pages);
-            let all = Budget { left: AtomicUsize::new(usize::MAX), chunk, most: MOST };
+            let all = Budget { left: AtomicUsize::new(usize::MAX), ..budget };
             let few = pages.iter().flat_map(|(_, page)| page).filter(|(_, edges)| edges.len() < UNLOGGED).count();
             assert_eq!(check(&[log(&all, &pages)], &pages), few);
         }

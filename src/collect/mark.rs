@@ -12,7 +12,8 @@
 //!
 //! In a full collection step 5b finds the edges of most objects in the [`log`](super::log) that counting wrote, and does not look
 //! at them: instead of the ring there are four batches on their way, see `Marker::run_by_log`. What is not in the
-//! log, and all in step 3 and in young collections, is traversed.
+//! log, and all in step 3 and in young collections, is traversed. With one worker, what lies in the order of memory is marked in that
+//! order before: the [`pass`].
 //!
 //! Work is shared through a queue of chunks. It starts with the roots; a worker that sees an idle one gives
 //! half of its stack away, counting what its ring holds. A worker may join at any time or never, so nobody
@@ -20,15 +21,18 @@
 //! objects, and unlike a lock-free queue's, its growth can be refused.) Lists have one object to look at at a time: they
 //! are marked by one worker, whatever there is.
 
+pub(crate) mod pass;
+
 use crossbeam_utils::CachePadded;
 
 use crate::collect::count::{
     Abandoned, Counts, Delay, LANES, Roots, Scope, exclusively, granules_of, guard_traversal, is_far,
-    object_at, object_from,
+    object_at, object_from, plainly,
 };
 use crate::collect::crew::Seat;
-use crate::collect::log::{Entry, Reader, WIDE};
+use crate::collect::log::{Entry, Log, Reader, WIDE};
 use crate::collect::look::{TOGETHER, look, prefetch_each, tracer};
+use crate::collect::mark::pass::{InOrder, PUSHED};
 use crate::collect::portions::Share;
 use crate::event::{self, CollectionKind, Phase};
 use crate::fallible::{self, NoMemory};
@@ -54,6 +58,8 @@ const FEW: usize = 4;
 const CHUNK: usize = 2048;
 /// What a worker keeps for itself when it gives work away, ring included.
 const KEEP: usize = 8;
+/// So many pages are looked at to guess how much garbage there is.
+const SAMPLE: usize = 64;
 /// Attempts to read a field that counting could read and marking could not.
 const PATIENCE: usize = 100;
 
@@ -194,7 +200,7 @@ impl<const YOUNG: bool> Claims for Found<'_, YOUNG> {
         }
         // Relaxed: a duplicate is harmless; see the module's page.
         let fresh = self.marks[target].load(Ordering::Relaxed) == 0;
-        self.marks[target].store(1, Ordering::Relaxed);
+        self.marks[target].store(PUSHED, Ordering::Relaxed);
         fresh
     }
 
@@ -208,7 +214,7 @@ impl<const YOUNG: bool> Claims for Found<'_, YOUNG> {
     }
 
     fn log(&self) -> Option<&Reader<'_>> {
-        if YOUNG || self.log.is_empty() { None } else { Some(self.log) }
+        (!YOUNG && !self.log.is_empty()).then_some(self.log)
     }
 }
 
@@ -654,26 +660,58 @@ pub(crate) fn mark<M: ObjectModel>(
 ) -> Result<(), Abandoned> {
     let _phase = event::phase(Phase::Mark);
     counts.unreadable.sort_unstable();
-    // They are let go of at the end of this step.
     let logs = std::mem::take(&mut counts.logs);
-    let log = Reader::new(&logs, world.core().space.high_water());
+    let core = world.core();
+    let log = Reader::new(&logs, core.space.high_water());
+    let (states, marks, counts) = (core.space.states(), core.space.counts(), &*counts);
     match scope.kind {
-        CollectionKind::Young => mark_from::<M, true>(world, counts, &log, roots, workers),
-        CollectionKind::Full => mark_from::<M, false>(world, counts, &log, roots, workers),
+        CollectionKind::Young => {
+            let claims = Found::<true> { states, marks, counts, log: &log };
+            let met = drive(world, claims, roots.stacks, workers)?;
+            resolve_doubt(world, claims, met.doubtful)
+        }
+        CollectionKind::Full => {
+            let claims = Found::<false> { states, marks, counts, log: &log };
+            let (mut stacks, mut doubtful) = (roots.stacks, Vec::new());
+            if roots.noted {
+                let rest = pass::pass(world, InOrder::new(marks, counts, &log))?;
+                doubtful = rest.doubtful;
+                if !rest.stack.is_empty() {
+                    fallible::push(&mut stacks, rest.stack)?;
+                }
+            }
+            if !stacks.is_empty() {
+                let mut met = drive(world, claims, stacks, workers)?;
+                fallible::append(&mut doubtful, &mut met.doubtful)?;
+            }
+            resolve_doubt(world, claims, doubtful)?;
+            let is_large = logs.iter().any(Log::is_large);
+            if is_large && !has_much_garbage(&core.space, scope) {
+                core.workers.spare.keep(logs.into_iter().flat_map(Log::into_rooms));
+            }
+            Ok(())
+        }
     }
 }
 
-fn mark_from<M: ObjectModel, const YOUNG: bool>(
-    world: &World<'_, M>,
-    counts: &Counts,
-    log: &Reader<'_>,
-    roots: Roots,
-    workers: usize,
-) -> Result<(), Abandoned> {
-    let space = &world.core().space;
-    let claims = Found::<YOUNG> { states: space.states(), marks: space.counts(), counts, log };
-    let Met { doubtful, .. } = drive(world, claims, roots.stacks, workers)?;
-    if doubtful.is_empty() { Ok(()) } else { resolve_doubt(world, claims, doubtful) }
+/// Whether a list of what was not reached is going to take memory that matters. A guess, from some of the pages.
+fn has_much_garbage(space: &Space, scope: &Scope) -> bool {
+    let (states, marks) = (space.states(), space.counts());
+    let (mut candidates, mut unreached) = (0, 0);
+    for &page in scope.pages().iter().step_by(scope.pages().len().div_ceil(SAMPLE).max(1)) {
+        let Some(range) = granules_of(space, page) else { continue };
+        // Marking is over, and nobody else is here.
+        plainly(&states[range.clone()], |states| {
+            plainly(&marks[range], |marks| {
+                for (&state, &mark) in states.iter().zip(marks) {
+                    let is_candidate = scope.contains(state);
+                    candidates += usize::from(is_candidate);
+                    unreached += usize::from(is_candidate & (mark == 0));
+                }
+            });
+        });
+    }
+    unreached > candidates / 8
 }
 
 fn marker<'a, M: ObjectModel, C: Claims>(
@@ -749,6 +787,9 @@ fn resolve_doubt<M: ObjectModel, C: Claims>(
     claims: C,
     doubtful: Vec<u32>,
 ) -> Result<(), Abandoned> {
+    if doubtful.is_empty() {
+        return Ok(());
+    }
     let pool = Pool::new();
     let locked = guard_traversal(world, &mut tracer(&world.core().space), |tracer| {
         let mut marker = marker(world, claims, tracer, doubtful);
@@ -937,6 +978,55 @@ fn merge_runs(runs: &mut Vec<Vec<Object>>) -> Result<Vec<Object>, NoMemory> {
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod tests {
     use super::*;
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn the_logs_memory_is_kept_unless_there_is_much_garbage() {
+        use std::sync::Arc;
+
+        use crate::{Gc, GcCell, Heap, Pacing, Trace};
+
+        struct Ring(GcCell<Option<Gc<Ring>>>, Arc<AtomicBool>);
+        impl Trace for Ring {
+            fn traverse(&self, tracer: &mut Tracer) {
+                assert!(!self.1.load(Ordering::Relaxed), "on purpose");
+                self.0.traverse(tracer);
+            }
+            fn clear(&self, m: &crate::Mutator) {
+                self.0.clear(m);
+            }
+        }
+
+        let heap = Heap::builder().workers(1).pacing(Pacing::manual()).build().unwrap();
+        let mut m = heap.attach();
+        let kept = |m: &crate::Mutator| m.raw().core().workers.spare.len();
+        heap.on_unraisable(|_| {});
+        let panics = Arc::new(AtomicBool::new(false));
+        let mut rings = Vec::new();
+        for _ in 0..500_000 {
+            let ring = m.alloc(Ring(GcCell::default(), panics.clone()));
+            ring.get(&m).0.set(&m, Some(ring.clone()));
+            rings.push(ring);
+        }
+        for (garbage, rooms) in [(0, 1), (30_000, 1), (100_000, 0), (0, 1), (100_000, 0)] {
+            rings.truncate(rings.len() - garbage);
+            assert_eq!((m.collect().collected, kept(&m)), (garbage, rooms));
+            m.collect_young();
+            assert_eq!(kept(&m), rooms, "young collections have no log");
+        }
+        assert_eq!((m.collect().collected, kept(&m)), (0, 1));
+        // Next there is nothing to write down.
+        let named: Vec<_> = rings.iter().map(|ring| heap.known_root(ring.clone())).collect();
+        assert_eq!((m.collect().known_alive, kept(&m)), (rings.len(), 0));
+        drop(named);
+        assert_eq!((m.collect().collected, kept(&m)), (0, 1));
+        // A young collection that is given up: memory may be why.
+        let _new = m.alloc(Ring(GcCell::default(), panics.clone()));
+        panics.store(true, Ordering::Relaxed);
+        assert!(m.collect_young().abandoned.is_some());
+        panics.store(false, Ordering::Relaxed);
+        assert_eq!(kept(&m), 0);
+    }
 
     #[test]
     fn runs_that_go_up_become_one_that_does() {

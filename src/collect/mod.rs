@@ -25,7 +25,7 @@
 //!
 //! The steps consume one another's results, so none can be left out, and those that need the stop
 //! take its token. Everything of one collection lives in these values: there is no collector state
-//! between collections but the side tables, all zero, and the age bits.
+//! between collections but the side tables, all zero, the age bits, and memory that is kept for the next one.
 //!
 //! # Giving up
 //!
@@ -488,6 +488,8 @@ fn bury<M: ObjectModel>(dead: Vec<Object>, m: &ModelMutator<M>) {
 }
 
 fn give_up<M: ObjectModel>(m: &ModelMutator<M>, report: &mut CollectionReport, why: Abandoned) {
+    // It may have been memory that there was not enough of.
+    m.core().workers.spare.give_up();
     m.core().hooks.unraisable(
         During::Traverse,
         why.type_name,

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use crate::collect::crew::{Crew, Job, Seat};
 #[cfg(not(all(test, loom)))]
 use crate::event;
-use crate::fallible::{self, NoMemory};
+use crate::fallible::{self, NoMemory, Spare};
 use crate::sync::{AtomicBool, Mutex, Ordering};
 
 /// More than asking the pool takes, and than starting it does, stacks aside.
@@ -33,6 +33,8 @@ pub(crate) struct Workers {
     pool: Mutex<Pool>,
     /// Counting tables that collections have used, all zero, kept because fresh memory faults.
     tables: Mutex<Vec<Vec<u8>>>,
+    /// Memory for logs, kept for the same reason.
+    pub(crate) spare: Spare,
 }
 
 enum Pool {
@@ -58,6 +60,7 @@ impl Workers {
             calls_pool: AtomicBool::new(false),
             pool: Mutex::new(Pool::NotStarted),
             tables: Mutex::new(Vec::new()),
+            spare: Spare::default(),
         }
     }
 

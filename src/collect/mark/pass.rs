@@ -1,0 +1,290 @@
+//! Marking in the order of memory, where the heap lies in that order.
+//!
+//! Objects are often made in the order in which they lead to each other, a tree from its root on, and then they lie in memory so
+//! too, and their edges in the [log](crate::collect::log). Going through the log from its beginning to its end needs no lookup for each
+//! object, and hardly a stack. So a full collection of one worker goes up the pages, the *pass*:
+//!
+//! * What is reached and lies ahead is only *noted*, by its mark: the pass will come there.
+//! * What is reached and lies behind is noted and goes to the stack, for [`Marker::run`]. Where the stack grows, it is looked at
+//!   before the pass goes on, in the same way: what lies behind the page is pushed, the rest noted.
+//! * What is not in the log is traversed when its page is through.
+//!
+//! On a page that has something noted all edges are followed, one after the other as they were written, from whatever objects they are:
+//! those of an object that is not noted lead to nothing. That way the loop asks neither where an object's edges
+//! end nor whether it is reached, neither of which can be predicted. It needs to know whose each edge is, which [`Owners`] tell.
+//!
+//! Where much of that is in vain, objects do not lie in order: the pass gives up, and pushes what is noted ahead. So it does where objects have
+//! many edges, since what it saves, it saves for each object, and each edge takes more steps here than on the way from the stack.
+//!
+//! Where there is no log at all, there is no pass either: what is noted is pushed.
+//!
+//! # Marks
+//!
+//! | mark | during the pass |
+//! |---|---|
+//! | 0 | a candidate that nobody has reached |
+//! | [`NOTED`] | a candidate that was reached. Ahead: the pass will look at it. Behind: it was looked at, or pushed |
+//! | [`PUSHED`] | no candidate |
+//! | both | no candidate, that some edge leads to |
+//!
+//! Afterwards, and where there is no pass, nothing counts but whether a mark is 0.
+//!
+//! # Why one worker
+//!
+//! Others would push what the pass would note, each object's edges would be followed twice, and to note without a locked instruction
+//! what another worker may have passed just now would lose it. Several workers mark as in step 3, each from its own stack.
+
+use super::{Claims, Marker, Pool, ask_for_body, marker};
+use crate::collect::count::{Abandoned, Counts, LANES, granules_of, guard_traversal, object_at, plainly};
+use crate::collect::log::{Reader, Sequence, UNLOGGED, WIDE};
+use crate::collect::look::tracer;
+use crate::fallible::{self, NoMemory};
+use crate::model::ObjectModel;
+use crate::mutator::World;
+use crate::space::{PAGE_GRANULES, Space, Starts};
+use crate::sync::{AtomicU8, Ordering};
+
+/// A mark: see the module's page.
+pub(crate) const NOTED: u8 = 1;
+/// A mark: see the module's page. Without a pass, of what was pushed, too.
+pub(crate) const PUSHED: u8 = 2;
+
+/// So many objects on the stack are looked at before the pass goes on.
+const ENOUGH: usize = 2048;
+/// After so many objects the pass asks itself whether it is worth it.
+const TRIAL: usize = 512;
+/// Objects between the request for one that is not in the log, and the look at it.
+const AHEAD: usize = 8;
+/// With more edges for each object, those that are not in the log counted as [`UNLOGGED`], the pass is not worth it.
+const EDGES_EACH: usize = 6;
+/// Edges whose owners are told together, at least; and in the same breath those of one more object.
+const PIECE: usize = 4096;
+
+/// What the pass has left to do.
+pub(super) struct Rest {
+    /// What was pushed.
+    pub(super) stack: Vec<u32>,
+    /// Objects with a field that could not be read now.
+    pub(super) doubtful: Vec<u32>,
+}
+
+/// Marks what is noted, and of what that leads to as much as lies in the order of memory.
+pub(super) fn pass<M: ObjectModel>(world: &World<'_, M>, claims: InOrder<'_>) -> Result<Rest, Abandoned> {
+    // Of its own, where nobody is idle.
+    let pool = Pool::new();
+    let rest = guard_traversal(world, &mut tracer(&world.core().space), |tracer| {
+        let mut marker = marker(world, claims, tracer, Vec::new());
+        marker.pass(&pool)?;
+        Ok::<_, NoMemory>(Rest { stack: marker.stack, doubtful: marker.met.doubtful })
+    })?;
+    Ok(rest?)
+}
+
+/// The pass's claims: they note everything, and have pushed what the pass has behind it.
+#[derive(Clone, Copy)]
+pub(super) struct InOrder<'a> {
+    marks: &'a [AtomicU8],
+    counts: &'a Counts,
+    log: &'a Reader<'a>,
+    /// The last granule of the page where the pass is.
+    upto: usize,
+}
+
+impl<'a> InOrder<'a> {
+    pub(super) fn new(marks: &'a [AtomicU8], counts: &'a Counts, log: &'a Reader<'a>) -> Self {
+        Self { marks, counts, log, upto: 0 }
+    }
+
+    #[inline(always)]
+    fn is_noted(&self, granule: usize) -> bool {
+        // Relaxed: there is one worker.
+        self.marks[granule].load(Ordering::Relaxed) == NOTED
+    }
+}
+
+impl InOrder<'_> {
+    /// Calls `f` with the marks of a page and the first one's granule, for scans that the compiler can make wide. `None`: no object
+    /// starts there.
+    fn on_page<R>(&self, space: &Space, page: usize, f: impl FnOnce(&[u8], usize) -> R) -> Option<R> {
+        let range = granules_of(space, page as u32)?;
+        Some(plainly(&self.marks[range.clone()], |marks| f(marks, range.start)))
+    }
+}
+
+impl Claims for InOrder<'_> {
+    #[inline(always)]
+    fn claim(&self, target: usize) -> bool {
+        // Relaxed: there is one worker.
+        let mark = self.marks[target].load(Ordering::Relaxed);
+        self.marks[target].store(mark | NOTED, Ordering::Relaxed);
+        (mark == 0) & (target <= self.upto)
+    }
+
+    #[inline(always)]
+    fn entry(&self, target: usize) -> *const u8 {
+        self.marks.as_ptr().wrapping_add(target).cast()
+    }
+
+    fn counts(&self) -> Option<&Counts> {
+        Some(self.counts)
+    }
+
+    fn log(&self) -> Option<&Reader<'_>> {
+        (!self.log.is_empty()).then_some(self.log)
+    }
+}
+
+impl<M: ObjectModel> Marker<'_, M, InOrder<'_>> {
+    fn pass(&mut self, pool: &Pool) -> Result<(), NoMemory> {
+        let mut owners = Owners { by_edge: [0; _], unlogged: Vec::new() };
+        let space = self.space;
+        let (mut reached, mut candidates, mut edges) = (0, 0, 0);
+        let mut pages = 0..space.high_water();
+        while !self.claims.log.is_empty()
+            && let Some(page) = pages.next()
+        {
+            if self.claims.on_page(space, page, |marks, _| marks.contains(&NOTED)) != Some(true) {
+                continue;
+            }
+            edges += self.pass_page(page, &mut owners)?;
+            if self.stack.len() > self.stress.shrink(ENOUGH) {
+                self.run(pool)?;
+            }
+            let noted = |marks: &[u8], _| (how_many(marks, NOTED), how_many(marks, 0));
+            let (now_reached, not_reached) = self.claims.on_page(space, page, noted).unwrap_or_default();
+            reached += now_reached;
+            candidates += now_reached + not_reached;
+            let in_vain = candidates - reached;
+            if candidates > self.stress.shrink(TRIAL)
+                && (in_vain > candidates / 4 || edges > EDGES_EACH * candidates)
+            {
+                break;
+            }
+        }
+        for page in pages {
+            let stack = &mut self.stack;
+            self.claims.on_page(space, page, |marks, first| push_noted(marks, first, stack)).transpose()?;
+        }
+        Ok(())
+    }
+
+    /// Follows the edges of what is noted on a page: notes their targets, and pushes what lies behind. How many edges the page has.
+    fn pass_page(&mut self, page: usize, owners: &mut Owners) -> Result<usize, NoMemory> {
+        let (space, first) = (self.space, page * PAGE_GRANULES);
+        let mut cells = space.starts(page);
+        let mut followed = 0;
+        owners.unlogged.clear();
+        if let Some(sequence) = self.claims.log.sequence(page) {
+            let mut edges = sequence.edges;
+            followed = edges.len();
+            while cells.len() > 0 {
+                let places = owners.tell(&mut cells, sequence)?;
+                let (piece, rest) = edges.split_at(places.min(edges.len()));
+                self.follow(first, &owners.by_edge[..piece.len()], piece)?;
+                edges = rest;
+            }
+            debug_assert!(edges.is_empty(), "all edges of a page are those of objects that start there");
+        } else {
+            for cell in cells {
+                fallible::push(&mut owners.unlogged, cell as u32)?;
+            }
+        }
+        self.claims.upto = first + PAGE_GRANULES - 1;
+        owners.unlogged.retain(|&object| self.claims.is_noted(object as usize));
+        for (at, &object) in owners.unlogged.iter().enumerate() {
+            if let Some(&ahead) = owners.unlogged.get(at + AHEAD) {
+                ask_for_body(object_at(space, ahead as usize));
+            }
+            self.scan(object)?;
+        }
+        // While the pass is here.
+        self.drain_delayed()?;
+        Ok(followed)
+    }
+
+    /// Follows `edges` of a page that begins at granule `first`.
+    #[inline(never)]
+    fn follow(&mut self, first: usize, owners: &[u16], edges: &[u32]) -> Result<(), NoMemory> {
+        let (stack, marks) = (&mut self.stack, self.claims.marks);
+        let own: &[AtomicU8; PAGE_GRANULES] = marks[first..].first_chunk().expect("a whole page");
+        stack.try_reserve(edges.len())?;
+        let mut len = stack.len();
+        let elements = stack.as_mut_ptr();
+        for (&owner, &target) in owners.iter().zip(edges) {
+            let owner = usize::from(owner) % PAGE_GRANULES;
+            let target = target as usize;
+            // Relaxed: there is one worker. What is stored is often what was there: that is cheaper than to ask.
+            let noted = own[owner].load(Ordering::Relaxed) & NOTED;
+            let mark = marks[target].load(Ordering::Relaxed);
+            marks[target].store(mark | noted, Ordering::Relaxed);
+            let behind = noted & u8::from(target < first + owner);
+            // SAFETY: rule B: there is room for all edges, and an element is written before it is counted.
+            unsafe { elements.add(len).write(target as u32) };
+            // Of what is marked already, the shift leaves nothing.
+            len += usize::from(behind >> (mark & (NOTED | PUSHED)));
+        }
+        // SAFETY: as above.
+        unsafe { stack.set_len(len) };
+        Ok(())
+    }
+}
+
+/// How many of the marks are this one.
+fn how_many(marks: &[u8], wanted: u8) -> usize {
+    let of_lane = |lane: &[u8]| lane.iter().fold(0, |sum, &mark| sum + u8::from(mark == wanted));
+    marks.chunks(LANES).map(|lane| usize::from(of_lane(lane))).sum()
+}
+
+/// Pushes what is noted, the first mark being that of granule `first`.
+fn push_noted(marks: &[u8], first: usize, stack: &mut Vec<u32>) -> Result<(), NoMemory> {
+    for (at, lane) in marks.chunks(LANES).enumerate() {
+        if how_many(lane, NOTED) == 0 {
+            continue;
+        }
+        // All are written, and only the noted ones counted.
+        let (mut noted, mut len) = ([0; LANES], 0);
+        for (place, &mark) in lane.iter().enumerate() {
+            noted[len % LANES] = (first + at * LANES + place) as u32;
+            len += usize::from(mark == NOTED);
+        }
+        stack.try_reserve(len)?;
+        stack.extend_from_slice(&noted[..len]);
+    }
+    Ok(())
+}
+
+/// Which objects of a page some edges in its log belong to.
+struct Owners {
+    /// By edge: the object's granule, counted from the page's first; 0, where no object can be, for edges of nobody.
+    by_edge: [u16; PIECE + UNLOGGED],
+    /// Objects that are not in the log.
+    unlogged: Vec<u32>,
+}
+
+impl Owners {
+    /// Notes whose edges come next, those of the next cells. How many that are, at most.
+    #[inline(never)]
+    fn tell(&mut self, cells: &mut Starts, sequence: Sequence<'_>) -> Result<usize, NoMemory> {
+        let mut at = 0;
+        let mut next = cells.clone();
+        while at < PIECE
+            && let Some(cell) = next.next()
+        {
+            let count = sequence.count(cell);
+            let owner = (cell % PAGE_GRANULES) as u16;
+            if count <= WIDE {
+                // How many it has cannot be predicted: what is too much is the next one's.
+                self.by_edge[at..at + WIDE].fill(owner);
+            } else if count < UNLOGGED {
+                self.by_edge[at..at + count].fill(owner);
+            } else {
+                // So many edges of nobody; or none any more, where the log of the page has ended.
+                self.by_edge[at..at + count].fill(0);
+                fallible::push(&mut self.unlogged, cell as u32)?;
+            }
+            at += count;
+        }
+        *cells = next;
+        Ok(at)
+    }
+}

@@ -1,0 +1,199 @@
+//! Slices of handles are read some at a time, whether they are there or not: what is found is what is there, however
+//! many there are, whatever they lead to, and whatever they lie in.
+
+#![cfg(not(loom))]
+#![allow(missing_docs)]
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+use proptest::prelude::*;
+use standstill::{AnyGc, Gc, GcCell, GcSlice, Heap, Mutator, Pacing, Trace, Tracer};
+
+type Cells = GcSlice<usize, GcCell<Option<AnyGc>>>;
+
+#[derive(Trace, Default)]
+struct Lists {
+    plain: GcCell<Vec<Gc<Lists>>>,
+    any: GcCell<Vec<AnyGc>>,
+    optional: GcCell<Vec<Option<Gc<Lists>>>>,
+    slices: GcCell<Vec<Cells>>,
+    /// In the object itself.
+    within: [GcCell<Option<AnyGc>>; 5],
+    /// Behind a pointer: cells that no object contains.
+    boxed: Box<[GcCell<Option<AnyGc>>]>,
+}
+
+/// An object of one of two kinds.
+enum Made {
+    Lists(Gc<Lists>),
+    Cells(Cells),
+}
+
+impl Made {
+    fn any(&self) -> AnyGc {
+        match self {
+            Self::Lists(lists) => lists.clone().into(),
+            Self::Cells(cells) => GcSlice::into_any(cells.clone()),
+        }
+    }
+
+    /// Lets it refer to `target`, somewhere. Which cell that was, if what was there before is gone.
+    fn refer(&self, target: &Self, place: usize, m: &Mutator) -> Option<usize> {
+        let (cell, cells): (usize, &[GcCell<Option<AnyGc>>]) = match self {
+            Self::Cells(cells) => (place % cells.get(m).items.len(), &cells.get(m).items),
+            Self::Lists(lists) => {
+                let lists = lists.get(m);
+                match (place % 8, target) {
+                    (0 | 1, Self::Lists(target)) => lists.plain.lock(m).push(target.clone()),
+                    (2, Self::Lists(target)) => {
+                        lists.optional.lock(m).extend([None, Some(target.clone()), None]);
+                    }
+                    (0..3, Self::Cells(target)) => lists.slices.lock(m).push(target.clone()),
+                    (3 | 4, target) => lists.any.lock(m).push(target.any()),
+                    (5, target) => {
+                        lists.boxed[place % 3].set(m, Some(target.any()));
+                        return Some(5 + place % 3);
+                    }
+                    (_, target) => {
+                        lists.within[place % 5].set(m, Some(target.any()));
+                        return Some(place % 5);
+                    }
+                }
+                return None;
+            }
+        };
+        cells[cell].set(m, Some(target.any()));
+        Some(cell)
+    }
+}
+
+fn lists(m: &Mutator) -> Gc<Lists> {
+    m.alloc(Lists { boxed: (0..3).map(|_| GcCell::default()).collect(), ..Lists::default() })
+}
+
+/// Some of `sizes` cells, the others lists.
+fn make(sizes: &[usize], m: &Mutator) -> Vec<Made> {
+    let one = |(number, &size): (usize, &usize)| match size {
+        0..10 => Made::Cells(m.alloc_slice(number, (0..size + 1).map(|_| GcCell::new(None)))),
+        _ => Made::Lists(lists(m)),
+    };
+    sizes.iter().enumerate().map(one).collect()
+}
+
+fn heap(workers: usize) -> Heap {
+    Heap::builder().workers(workers).serial_below(0).pacing(Pacing::manual()).build().unwrap()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(48))]
+
+    /// What is reachable, by a list of all references that is kept beside the heap, lives on, and nothing else.
+    #[test]
+    fn what_slices_lead_to_lives_and_nothing_else(
+        sizes in proptest::collection::vec(0..20usize, 1..120),
+        edges in proptest::collection::vec((any::<usize>(), any::<usize>(), any::<usize>()), 0..600),
+        held in proptest::collection::vec(any::<usize>(), 0..4),
+        named in any::<bool>(),
+        workers in 1..3usize,
+    ) {
+        let (ours, other) = (heap(workers), heap(1));
+        let strangers = other.attach_scoped(|m| make(&[3, 12], m));
+        let mut m = ours.attach();
+        let all = make(&sizes, &m);
+        // By object: what its cells and its lists refer to; a number beyond the last is a stranger.
+        let mut cells = vec![BTreeMap::new(); all.len()];
+        let mut lists = vec![Vec::new(); all.len()];
+        for (from, to, place) in edges {
+            let (from, to) = (from % all.len(), to % (all.len() + 1));
+            let target = all.get(to).unwrap_or(&strangers[place % 2]);
+            match all[from].refer(target, place, &m) {
+                Some(cell) => _ = cells[from].insert(cell, to),
+                None => lists[from].push(to),
+            }
+        }
+        let mut unseen: Vec<usize> = held.iter().map(|at| at % all.len()).collect();
+        let held: Vec<AnyGc> = unseen.iter().map(|&at| all[at].any()).collect();
+        let _root = held.first().filter(|_| named).map(|first| ours.known_root(first.clone()));
+        let mut reached = BTreeSet::new();
+        while let Some(at) = unseen.pop() {
+            if at < all.len() && reached.insert(at) {
+                unseen.extend(cells[at].values().chain(&lists[at]));
+            }
+        }
+        drop(all);
+        let report = m.collect();
+        prop_assert_eq!((report.abandoned, report.overvisited), (None, 0));
+        prop_assert_eq!(ours.stats().live_objects, reached.len());
+        drop((held, _root));
+        m.collect();
+        prop_assert_eq!(ours.stats().live_objects, 0);
+        drop(strangers);
+    }
+}
+
+/// Whoever forgets a guard keeps what the object refers to, and nothing is freed that somebody may still use.
+#[test]
+fn a_cell_among_others_that_is_locked_for_ever() {
+    for (size, locked) in (1..9).flat_map(|size| (0..size).map(move |locked| (size, locked))) {
+        let ours = heap(1);
+        let mut m = ours.attach();
+        let cells: Cells = m.alloc_slice(0, (0..size).map(|_| GcCell::new(None)));
+        let targets: Vec<Gc<Lists>> = (0..size).map(|_| lists(&m)).collect();
+        for (cell, target) in cells.get(&m).items.iter().zip(&targets) {
+            cell.set(&m, Some(target.clone().into()));
+            // A cycle, so that counts alone would not end it.
+            target.get(&m).plain.lock(&m).push(target.clone());
+        }
+        let seen: Vec<_> = targets.iter().map(|target| Gc::downgrade(target, &m)).collect();
+        drop(targets);
+        std::mem::forget(cells.get(&m).items[locked].lock(&m));
+        for _ in 0..2 {
+            assert_eq!(m.collect().collected, 0);
+        }
+        assert!(seen.iter().all(|weak| weak.upgrade(&m).is_some()));
+        drop(cells);
+        assert_eq!(m.collect().collected, size, "the cells died, and let go of them");
+    }
+}
+
+/// Cells that lie in no object: threads that no stop of this heap waits for may lock them while it collects.
+#[derive(Clone)]
+struct Shared(Arc<Box<[GcCell<Option<AnyGc>>]>>);
+
+impl Trace for Shared {
+    fn traverse(&self, tracer: &mut Tracer) {
+        // Not the `Arc`'s, which is skipped.
+        Box::traverse(&self.0, tracer);
+    }
+}
+
+#[test]
+fn cells_outside_of_objects_change_while_they_are_looked_at() {
+    let (ours, other) = (heap(2), heap(1));
+    let shared = Shared(Arc::new((0..3).map(|_| GcCell::default()).collect()));
+    let mut m = ours.attach();
+    let holder = m.alloc(shared.clone());
+    let mut in_hand: Vec<Option<AnyGc>> = (0..5).map(|_| Some(lists(&m).into())).collect();
+    let over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let m = other.attach();
+            let mut turn = 0;
+            while !over.load(Relaxed) {
+                turn += 1;
+                let (cell, at) = (&shared.0[turn % 3], turn * 7 % 5);
+                std::mem::swap(&mut *cell.lock(&m), &mut in_hand[at]);
+            }
+        });
+        (0..200).for_each(|_| assert_eq!(m.collect().collected, 0));
+        over.store(true, Relaxed);
+    });
+    let filled = shared.0.iter().filter(|cell| cell.lock(&m).is_some()).count();
+    assert_eq!(m.referents(&holder.clone().into()).len(), filled);
+    drop((holder, shared, in_hand));
+    m.safepoint();
+    m.collect();
+    assert_eq!(ours.stats().live_objects, 0);
+}

@@ -27,7 +27,7 @@
 //! | merge for an owner that has ended | `strangers_merge_for_an_owner_that_ends` |
 //! | merge in a stop | `managed::a_collection_merges_the_queues` |
 //! | claim in a stop: merged or biased to biased | `claimed_object_is_counted_on`, `managed::weak_handle_meets_a_collection` |
-//! | revival for a finalizer: merged or dead to biased | `revival_meets_an_upgrade` |
+//! | revival for a finalizer: merged or dead to biased | `revival_meets_an_upgrade`, `a_finalizer_drops_what_a_stranger_counted` |
 //! | upgrade: of a biased, merged, dead, immortal object | `upgrade_meets_the_last_drop`, `upgrade_meets_the_last_drop_of_a_stranger`, `revival_meets_an_upgrade`, `an_immortal_leaves_its_queue` |
 //! | `WEAK` set: before others know the object, and after | `upgrade_meets_the_last_drop`, `weak_flag_beside_counts` |
 //! | any state to immortal, asked for | `an_immortal_stays`, `an_immortal_leaves_its_queue` |
@@ -193,10 +193,15 @@ impl Object {
         assert!(self.memory.with(|memory| unsafe { *memory }), "never destroyed");
     }
 
-    /// `WeakRecord::upgrade`, with an eye on the memory, and a drop.
-    fn upgrade(&self, me: u64) {
+    /// `WeakRecord::upgrade`, with an eye on the memory; `true`: the caller has a reference.
+    fn upgraded(&self, me: u64) -> bool {
         let record = self.record.get().unwrap();
-        if record.with_target(|_| self.with(|header| header.try_upgrade(me))) == Some(true) {
+        record.with_target(|_| self.with(|header| header.try_upgrade(me))) == Some(true)
+    }
+
+    /// The same, and a drop.
+    fn upgrade(&self, me: u64) {
+        if self.upgraded(me) {
             self.drop_ref(me);
         }
     }
@@ -616,6 +621,37 @@ fn loom_revival_meets_an_upgrade() {
     race(|| Object::new().with_record(), [owner, take, |object| object.upgrade(STRANGER)], end);
     // Without a weak reference it was never merged.
     race(Object::new, [owner, take], end);
+}
+
+/// A finalizer drops what a stranger, who has upgraded a weak reference meanwhile, has counted: the reference with which the
+/// object was taken back then is the shared half's. Nobody is left, and nothing.
+///
+/// Mutation: the finalizer's own reference is dropped as a local one, whoever owns the object by then.
+#[test]
+fn loom_a_finalizer_drops_what_a_stranger_counted() {
+    let owner = |object: &Object| match object.with(Header::drop_local) {
+        Dropped::Dead => {
+            object.with(|header| header.revive(OWNER));
+            if std::mem::take(&mut *object.given.lock()) {
+                object.drop_ref(OWNER);
+            }
+            let dropped = object.with(|header| header.drop_ref(OWNER));
+            object.settle(dropped);
+        }
+        dropped => assert_eq!(dropped, Dropped::Alive),
+    };
+    let stranger = |object: &Object| {
+        if object.upgraded(STRANGER) {
+            *object.given.lock() = true;
+        }
+    };
+    let end = |object: &Object| {
+        if std::mem::take(&mut *object.given.lock()) {
+            object.drop_ref(OTHER);
+        }
+        object.assert_destroyed();
+    };
+    race(|| Object::new().with_record(), [owner, stranger], end);
 }
 
 /// A collector has claimed an object that its owner had left, and counts on it while a stranger drops what was

@@ -304,6 +304,11 @@ impl Header {
         }
     }
 
+    /// The mutator `current` drops a reference, attached to the object's heap, and owner or not.
+    pub(crate) fn drop_ref(&self, current: u64) -> Dropped {
+        if self.is_owned_by(current) { self.drop_local() } else { self.drop_shared() }
+    }
+
     /// A thread that is attached to the object's heap, but is not the owner, drops a reference.
     #[inline]
     pub(crate) fn drop_shared(&self) -> Dropped {
@@ -459,6 +464,9 @@ impl Header {
     }
 
     /// The thread that was told `Dead` takes the object back, with one reference.
+    ///
+    /// That one is given up by [`drop_ref`](Self::drop_ref): by then the object may be merged, since this thread has dropped locally what
+    /// others have counted.
     pub(crate) fn revive(&self, owner: u64) {
         self.local.store(1, Ordering::Relaxed);
         self.set_owner(owner);

@@ -1077,7 +1077,7 @@ pub(crate) unsafe fn revived(m: &Raw, header: NonNull<Header>, f: impl FnOnce())
         state.unset(tracked::DYING);
         let _lent = m.lend();
         f();
-        let dead = header.as_ref().drop_local() == Dropped::Dead;
+        let dead = give_up_again(m, header);
         if dead {
             // Answered to this thread, so it is this thread's again. No stop can have come in between.
             state.set(tracked::DYING);
@@ -1117,7 +1117,25 @@ unsafe fn finalize_dying(
         if let Err(payload) = event::guarded(|| finalize(header, (&raw const *m).cast())) {
             m.core().hooks.unraisable(During::Finalize, (info.name)(header), event::panic_message(payload));
         }
-        header.as_ref().drop_local() == Dropped::Dead
+        give_up_again(m, header)
+    }
+}
+
+/// Gives up the reference with which a dying object was taken back; `true`: it dies after all.
+///
+/// # Safety
+///
+/// As for [`drop_reference`], on the thread that took it back.
+unsafe fn give_up_again(m: &Raw, header: NonNull<Header>) -> bool {
+    // SAFETY: rule R: the reference keeps the object alive until it is dropped.
+    match unsafe { header.as_ref() }.drop_ref(m.id()) {
+        Dropped::Dead => true,
+        Dropped::Alive => false,
+        more => {
+            // SAFETY: rule Z: it was answered to this thread.
+            unsafe { settle(m, header, more, OnPanic::Report) };
+            false
+        }
     }
 }
 

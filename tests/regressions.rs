@@ -1158,6 +1158,53 @@ fn a_value_that_panics_when_dropped_does_not_end_the_clearing_of_a_slice() {
     assert_eq!((report.collected, report.uncollectable), (1, 0));
 }
 
+// --------------------------------------------------------------------------- finalizers
+
+/// The reference that a finalizer runs with was dropped as one of the owner's, also if the object had been merged meanwhile, and
+/// so not at all: the object stayed for ever. Here another thread upgrades a weak reference, and gives what it got to the finalizer,
+/// whose drop of it is the owner's last.
+#[test]
+fn an_object_that_is_merged_in_its_finalizer_dies_all_the_same() {
+    struct Mortal {
+        begun: mpsc::Sender<()>,
+        gift: Mutex<mpsc::Receiver<Gc<Mortal>>>,
+        dead: Arc<AtomicUsize>,
+    }
+    impl Trace for Mortal {
+        const HAS_FINALIZER: bool = true;
+        fn traverse(&self, _: &mut Tracer) {}
+        fn finalize(this: &Gc<Self>, m: &Mutator) {
+            let mortal = this.get(m);
+            mortal.begun.send(()).expect("somebody listens");
+            drop(mortal.gift.lock().unwrap().recv().expect("somebody gives"));
+        }
+    }
+    impl Drop for Mortal {
+        fn drop(&mut self) {
+            self.dead.fetch_add(1, SeqCst);
+        }
+    }
+    let heap = manual();
+    let mut m = heap.attach();
+    let dead = Arc::<AtomicUsize>::default();
+    let ((begun, begins), (giver, gift)) = (mpsc::channel(), mpsc::channel());
+    let mortal = m.alloc(Mortal { begun, gift: Mutex::new(gift), dead: dead.clone() });
+    let weak = Gc::downgrade(&mortal, &m);
+    std::thread::scope(|scope| {
+        let heap = &heap;
+        scope.spawn(move || {
+            let m = heap.attach();
+            begins.recv().expect("a finalizer");
+            giver
+                .send(weak.upgrade(&m).expect("alive as long as its finalizer runs"))
+                .expect("the finalizer waits");
+        });
+        drop(mortal);
+    });
+    settle(&mut m);
+    assert_eq!((dead.load(SeqCst), heap.stats().live_objects), (1, 0));
+}
+
 // --------------------------------------------------------------------------- several at once
 
 /// Marking by looking at objects, as from named roots and in young collections, puts off the claims of a batch, but not of one

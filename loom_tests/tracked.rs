@@ -10,7 +10,7 @@
 //! | `FINALIZED`, `FROZEN` set and cleared beside that | `attributes_of_one_byte` |
 //! | tracked and untracked against an enumeration, which ages what it finds | `tracking_meets_an_enumeration`, `collect::late_tracking_meets_a_young_collection` |
 //! | old, untracked, tracked late: young again | `collect::late_tracking_meets_a_young_collection` |
-//! | `UNREACHABLE` cleared by the tally, of who is still there | `survivor_meets_late_tracking` |
+//! | `UNREACHABLE` cleared by the tally, of who is still there | `survivor_meets_late_tracking`, `who_is_alone_meets_the_tally` |
 //! | the same, of a cell that is in use again: dying, death, birth | none: loom does not order these stores against the exchange before them, and shows what cannot be; the exchange is that of the row above |
 //! | `DYING`, `ALIVE`, `FINALIZER` | one thread's, or a stop's: nothing to interleave |
 
@@ -21,7 +21,7 @@ use loom::thread;
 use super::model;
 use crate::safepoint::{Coordinator, STOP};
 use crate::sync::{AtomicU8, UnsafeCell};
-use crate::tracked::{FINALIZED, FROZEN, LIVE, OLD, State, TRACKED, UNREACHABLE, is_candidate};
+use crate::tracked::{BY_ALLOCATOR, FINALIZED, FROZEN, LIVE, OLD, State, TRACKED, UNREACHABLE, is_candidate};
 
 /// One thread tracks late and untracks, another changes other bits of the same byte.
 ///
@@ -79,6 +79,21 @@ fn loom_survivor_meets_late_tracking() {
         assert!(State(&byte).survive());
         other.join().unwrap();
         assert_eq!(State(&byte).get() & !OLD, LIVE | TRACKED | FROZEN);
+    });
+}
+
+/// Who has the only reference to a survivor changes its byte as if alone, while the tally, which has let go of it, clears what it had set.
+///
+/// Mutation: `change_alone` does not ask for `UNREACHABLE`.
+#[test]
+fn loom_who_is_alone_meets_the_tally() {
+    model(|| {
+        let byte = Arc::new(AtomicU8::new(LIVE | TRACKED | UNREACHABLE | BY_ALLOCATOR));
+        let b = Arc::clone(&byte);
+        let tally = thread::spawn(move || assert!(State(&b).survive()));
+        assert_ne!(State(&byte).change_alone(0, BY_ALLOCATOR) & BY_ALLOCATOR, 0);
+        tally.join().unwrap();
+        assert_eq!(State(&byte).get(), LIVE | TRACKED | OLD);
     });
 }
 

@@ -420,6 +420,12 @@ impl Header {
         Some(local + i64::from(count_of(shared)))
     }
 
+    /// Whether the object is in a queue.
+    pub(crate) fn is_queued(&self) -> bool {
+        // Relaxed: as for `count`.
+        self.shared.load(Ordering::Relaxed) & QUEUED != 0
+    }
+
     /// Looks at the header of a live object, the world being stopped, for what cannot be. `was_given` tells whether a
     /// mutator ever had an id.
     pub(crate) fn check(&self, was_given: impl FnOnce(u64) -> bool) -> Result<(), String> {

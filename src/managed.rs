@@ -70,7 +70,7 @@ use crate::space::Space;
 use crate::stress::{Step, maybe_yield};
 use crate::sync::{AtomicBool, AtomicU64, AtomicUsize, Mutex, Ordering, const_thread_local};
 use crate::tracked;
-use crate::weak::{Target, Watcher, WeakTable};
+use crate::weak::{Target, Watcher, WeakRecord, WeakTable};
 use crate::{Mutator, Trace};
 
 /// A request: merge the queue.
@@ -577,7 +577,7 @@ pub(crate) unsafe fn end(m: &Raw, header: NonNull<Header>, dealloc: impl FnOnce(
         }
         // The same as there, for one object whose handler is known.
         let _lent = m.lend();
-        m.core().state(header.as_ptr() as usize).change_alone(tracked::DYING, 0);
+        m.core().state(header.as_ptr() as usize).change_plainly(tracked::DYING, 0);
         let result = event::guarded(|| dealloc(m));
         if result.is_ok() && private.dying.borrow().is_empty() {
             private.ends(DESTROYING);
@@ -716,6 +716,14 @@ fn merge_queue(local: &Local) -> Vec<Target> {
     // SAFETY: rule R: a queued object is not freed before the queue lets go of it.
     queue.retain(|target| unsafe { target.0.as_ref() }.merge() == Dropped::Dead);
     queue
+}
+
+/// Empties the mutator's queue, and destroys who turns out to be dead.
+pub(crate) fn empty_queue(m: &Raw) {
+    for target in merge_queue(m.local()) {
+        // SAFETY: rule Z: `Dead` was answered to this thread.
+        unsafe { destroy_all(m, target.0, OnPanic::Report) };
+    }
 }
 
 /// The heap of an object, to which this thread need not be attached.
@@ -1051,8 +1059,7 @@ unsafe fn destroy_dynamic(
 ) -> Result<(), Panic> {
     // SAFETY: as in `destroy`.
     unsafe {
-        // At count 0 nobody else knows the object.
-        if m.core().state(header.as_ptr() as usize).change_alone(tracked::DYING, 0) & tracked::DYING != 0 {
+        if mark_dying(m, header) & tracked::DYING != 0 {
             // Its own handler has counted it up and down again, on the way to its end.
             return Ok(());
         }
@@ -1072,18 +1079,62 @@ unsafe fn destroy_dynamic(
 pub(crate) unsafe fn revived(m: &Raw, header: NonNull<Header>, f: impl FnOnce()) -> bool {
     // SAFETY: as the caller says.
     unsafe {
-        let state = m.core().state(header.as_ptr() as usize);
+        // First: whoever upgrades a weak reference from now on may take it for alive.
+        m.core().state(header.as_ptr() as usize).unset(tracked::DYING);
         header.as_ref().revive(m.id());
-        state.unset(tracked::DYING);
         let _lent = m.lend();
         f();
         let dead = give_up_again(m, header);
         if dead {
             // Answered to this thread, so it is this thread's again. No stop can have come in between.
-            state.set(tracked::DYING);
+            mark_dying(m, header);
         }
         dead
     }
+}
+
+/// The destruction of a dynamic object begins, whose count is 0: its state before.
+///
+/// What its handlers do with the count brings it back for nobody: under the lock with which an [upgrade](upgrade) looks at the
+/// state.
+///
+/// # Safety
+///
+/// As for [`revived`].
+#[inline(always)]
+unsafe fn mark_dying(m: &Raw, header: NonNull<Header>) -> u8 {
+    // SAFETY: as the caller says.
+    unsafe {
+        if header.as_ref().has_weak() {
+            return mark_dying_for_upgrades(m, header);
+        }
+        m.core().state(header.as_ptr() as usize).change_plainly(tracked::DYING, 0)
+    }
+}
+
+/// As [`mark_dying`], of an object that has a weak record, or had one.
+#[cold]
+#[inline(never)]
+unsafe fn mark_dying_for_upgrades(m: &Raw, header: NonNull<Header>) -> u8 {
+    let record = m.model().weak.get(header);
+    let _no_upgrade = record.as_deref().map(WeakRecord::hold);
+    // SAFETY: as for `mark_dying`.
+    unsafe { m.core().state(header.as_ptr() as usize) }.change_plainly(tracked::DYING, 0)
+}
+
+/// Adds a reference to a dynamic object of the mutator's heap to which a weak reference leads, unless it is dying or dead.
+pub(crate) fn upgrade(m: &Raw, record: &WeakRecord) -> Option<NonNull<Header>> {
+    let upgraded = record.with_target(|header| {
+        let header = NonNull::from(header);
+        // SAFETY: rules R and G: the target's memory is not freed meanwhile; an object of this heap.
+        let is_dying = || unsafe { m.core().state(header.as_ptr() as usize) }.get() & tracked::DYING != 0;
+        if m.owns(object(header)) && is_dying() {
+            return None;
+        }
+        // SAFETY: rule R: as above.
+        unsafe { header.as_ref() }.try_upgrade(m.id()).then_some(header)
+    });
+    upgraded.flatten()
 }
 
 /// Kills the weak references of a dying object, and calls their callbacks.
@@ -1430,10 +1481,7 @@ unsafe impl ObjectModel for Managed {
     fn prepare(&self, m: &Raw) {
         quiesce(m);
         drain_deferred(m);
-        for target in merge_queue(m.local()) {
-            // SAFETY: rule Z: `Dead` was answered to this thread.
-            unsafe { destroy_all(m, target.0, OnPanic::Report) };
-        }
+        empty_queue(m);
     }
 
     fn pending(&self, world: &World<'_, Self>) -> usize {
@@ -1567,10 +1615,7 @@ unsafe impl ObjectModel for Managed {
     fn answer(&self, requests: u32, m: &Raw) {
         if requests & MERGE != 0 {
             maybe_yield(&m.core().under, Step::Merge);
-            for target in merge_queue(m.local()) {
-                // SAFETY: rule Z: `Dead` was answered to this thread.
-                unsafe { destroy_all(m, target.0, OnPanic::Report) };
-            }
+            empty_queue(m);
         }
         if requests & DRAIN != 0 {
             drain_deferred(m);

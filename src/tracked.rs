@@ -110,13 +110,32 @@ impl State<'_> {
         self.0.store(0, Ordering::Relaxed);
     }
 
-    /// Sets and clears bits by a load and a store; returns the byte before. Where this thread alone knows the object, or in a
-    /// stop: nobody else can be changing the byte then.
+    /// Sets and clears bits by a load and a store; returns the byte before. In a stop, or on the way to the object's death, which is the
+    /// last word about all bits.
+    ///
+    /// The one who may be changing the byte then is the tally; of what a legacy finalizer brings back in that very moment, in a heap that
+    /// expects none, the bit `UNREACHABLE` can stay.
     #[inline(always)]
-    pub(crate) fn change_alone(self, set: u8, clear: u8) -> u8 {
+    pub(crate) fn change_plainly(self, set: u8, clear: u8) -> u8 {
         let now = self.get();
         self.0.store((now & !clear) | set, Ordering::Relaxed);
         now
+    }
+
+    /// The same of a living object that this thread alone has, with the world running. Then nobody changes the byte but the tally, which
+    /// does not ask who has what, and that only while the object counts as unreachable; it becomes so in a stop alone.
+    #[inline(always)]
+    pub(crate) fn change_alone(self, set: u8, clear: u8) -> u8 {
+        if self.get() & UNREACHABLE != 0 {
+            return self.change_beside_the_tally(set, clear);
+        }
+        self.change_plainly(set, clear)
+    }
+
+    #[cold]
+    fn change_beside_the_tally(self, set: u8, clear: u8) -> u8 {
+        let changed = |now: u8| Some((now & !clear) | set);
+        self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, changed).unwrap_or_else(|now| now)
     }
 
     /// Sets bits; returns the byte before.

@@ -75,6 +75,11 @@ impl WeakRecord {
         state.target.map(|target| f(unsafe { target.0.as_ref() }))
     }
 
+    /// Keeps upgrades away until the guard is dropped.
+    pub(crate) fn hold(&self) -> impl Sized + '_ {
+        self.state.lock()
+    }
+
     /// Adds a reference to the target for the thread `current`, if it lives.
     pub(crate) fn upgrade(&self, current: u64) -> Option<NonNull<Header>> {
         self.with_target(|header| header.try_upgrade(current).then(|| NonNull::from(header))).flatten()

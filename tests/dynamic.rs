@@ -10,7 +10,7 @@ use std::cell::Cell;
 use std::ffi::{c_int, c_void};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Barrier, Mutex};
 
 use common::deadline;
 use standstill::dynamic::{
@@ -1061,4 +1061,155 @@ fn a_dealloc_handler_that_counts_its_object_up_and_down_destroys_nothing_else() 
     assert_eq!((live(&heap), next.strong_count(&m)), (1, 1));
     drop(next);
     assert_eq!((live(&heap), MADE.load(SeqCst)), (0, 2));
+}
+
+/// What another thread drops last is in its owner's queue until the next safepoint, also if the owner, who has the only reference that
+/// is left, moves it or gives its memory back before.
+#[test]
+fn what_is_in_a_queue_leaves_it_before_its_memory_is_given_back() {
+    let _watch = deadline("queued");
+    let record = items_type();
+    for moves in [true, false] {
+        let heap = Heap::builder().reserve(1 << 30).pacing(Pacing::manual()).checked(false).build().unwrap();
+        let mut m = heap.attach();
+        let make = || {
+            // SAFETY: a ready type.
+            unsafe { dynamic::allocate(&m, record, 4, 0) }.unwrap()
+        };
+        let object = make();
+        // SAFETY: objects of this heap; every reference is dropped once.
+        unsafe {
+            dynamic::incref(object);
+            let (heap, theirs) = (&heap, dynamic::from_raw(object));
+            std::thread::scope(|scope| {
+                scope.spawn(move || {
+                    let _m = heap.attach();
+                    drop(theirs);
+                });
+            });
+            if moves {
+                dynamic::decref(dynamic::resize(&m, object, 40).unwrap());
+            } else {
+                dynamic::free(&m, object, Family::Container).unwrap();
+            }
+            let next = make();
+            assert_eq!(next, object, "the cell is used again");
+            dynamic::decref(next);
+        }
+        m.safepoint();
+        let (one, other) = (new(&m, record), new(&m, record));
+        assert!(!AnyGc::ptr_eq(&one, &other), "one cell is handed out twice");
+        drop((one, other));
+        m.verify().unwrap();
+        assert_eq!(live(&heap), 0);
+    }
+}
+
+/// A dealloc handler that has taken a reference to its object has it still: the memory stays, and what refers to it leads somewhere.
+#[test]
+fn s_074_a_dealloc_handler_cannot_free_what_it_has_given_away() {
+    let _watch = deadline("given away");
+    static CODE: Mutex<Option<Code>> = Mutex::new(None);
+    unsafe extern "C" fn dealloc(object: *mut RawObject) {
+        // SAFETY: a dying pair.
+        unsafe {
+            let this = NonNull::new_unchecked(object);
+            dynamic::incref(this);
+            Mutator::with_current(|m| {
+                dynamic::untrack(m, this).unwrap();
+                *CODE.lock().unwrap() =
+                    dynamic::free(m, this, Family::Container).err().map(|fault| fault.code);
+            });
+        }
+    }
+    let mut spec = pair_spec("tests.Given");
+    spec.slots.dealloc = Some(dealloc);
+    let record = ready(&spec).unwrap();
+    let heap = heap();
+    let m = heap.attach();
+    let object = new(&m, record);
+    let place = dynamic::as_raw(&object);
+    drop(object);
+    assert_eq!(CODE.lock().unwrap().take(), Some(Code::ReferencesLeft));
+    // SAFETY: the address of an object of this heap.
+    assert_eq!(unsafe { dynamic::look_up(&m, place) }, Address::Live);
+    assert_eq!(live(&heap), 1);
+}
+
+/// Whatever a dealloc handler does with the count, a weak reference leads to its object no more: here another thread asks while the handler
+/// has a reference.
+#[test]
+fn a_weak_reference_does_not_lead_to_what_its_dealloc_handler_counts() {
+    let _watch = deadline("upgrade in dealloc");
+    static COUNTED: Barrier = Barrier::new(2);
+    static ASKED: Barrier = Barrier::new(2);
+    unsafe extern "C" fn dealloc(object: *mut RawObject) {
+        // SAFETY: a dying pair.
+        unsafe {
+            let this = NonNull::new_unchecked(object);
+            dynamic::incref(this);
+            COUNTED.wait();
+            ASKED.wait();
+            dynamic::decref(this);
+            pair_dealloc(object);
+        }
+    }
+    let mut spec = pair_spec("tests.Countdown");
+    spec.slots.dealloc = Some(dealloc);
+    spec.slots.finalize = Some(finalize);
+    /// Does nothing: its object is taken back for it, and dies again.
+    unsafe extern "C" fn finalize(_: *mut RawObject) {}
+    let record = ready(&spec).unwrap();
+    let heap = Heap::builder().reserve(1 << 30).pacing(Pacing::manual()).checked(false).build().unwrap();
+    let mut m = heap.attach();
+    let object = new(&m, record);
+    // SAFETY: a living target.
+    let weak = unsafe { dynamic::new_weakref(&m, dynamic::as_raw(&object), None) }.unwrap();
+    std::thread::scope(|scope| {
+        let (heap, weak) = (&heap, weak.clone());
+        let asking = scope.spawn(move || {
+            let m = heap.attach();
+            COUNTED.wait();
+            // SAFETY: alive.
+            let target = unsafe { dynamic::weakref_target(&m, dynamic::as_raw(&weak)) }.unwrap();
+            ASKED.wait();
+            target.map(std::mem::forget).is_none()
+        });
+        drop(object);
+        assert!(asking.join().unwrap(), "what is dying is alive again");
+    });
+    drop(weak);
+    m.collect();
+    m.verify().unwrap();
+    assert_eq!(live(&heap), 0);
+}
+
+/// An object of a heap that is merged and immortal looks like a static one by its count, and is none.
+#[test]
+fn an_immortal_type_that_nobody_owns_goes_on_being_a_type() {
+    let _watch = deadline("immortal type");
+    let heap = heap();
+    let m = heap.attach();
+    let class = Class::new("tests.Lasting").make(&m).unwrap();
+    let theirs = std::thread::scope(|scope| {
+        let (heap, class) = (&heap, &class);
+        scope.spawn(move || {
+            let _m = heap.attach();
+            class.clone()
+        });
+        scope
+            .spawn(move || {
+                let _m = heap.attach();
+                class.clone()
+            })
+            .join()
+            .unwrap()
+    });
+    // The owner's last reference but those that the others have counted.
+    drop(class);
+    theirs.object().unwrap().immortalize(&m);
+    theirs.object().unwrap().set_attribute(&m, "answer", Some(theirs.object().unwrap().clone())).unwrap();
+    let instance = theirs.instantiate(&m).unwrap();
+    instance.set_attribute(&m, "name", Some(instance.clone())).unwrap();
+    assert!(theirs.object().unwrap().attribute(&m, "answer").is_ok());
 }

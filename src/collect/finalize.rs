@@ -213,7 +213,7 @@ impl Looks {
                 let holder = if homes.is_empty() { None } else { homes.of(object, &core.space) };
                 core.model.hold(object, holder.unwrap_or(world.requester()));
                 // Alone: whoever else changes states is attached, hence parked, or works on other objects here.
-                core.state(object.address()).change_alone(tracked::UNREACHABLE, 0);
+                core.state(object.address()).change_plainly(tracked::UNREACHABLE, 0);
             }
             self.look(object, core);
         }
@@ -349,11 +349,10 @@ pub(crate) fn finalize<M: ObjectModel>(set: Unreachable<M>, m: &ModelMutator<M>)
         // SAFETY: rule R: held since the claim.
         unsafe {
             let state = core.state(object.address());
-            if state.get() & tracked::FINALIZED != 0 || !core.model.has_finalizer(object) {
+            // Before the call: once, whatever the finalizer does, and whoever else calls it now by a weak reference.
+            if !core.model.has_finalizer(object) || state.set(tracked::FINALIZED) & tracked::FINALIZED != 0 {
                 continue;
             }
-            // Before the call: once, whatever the finalizer does.
-            state.set(tracked::FINALIZED);
             pending.finalized += 1;
             if let Err(payload) = event::guarded(|| core.model.finalize(object, m)) {
                 let name = core.model.type_name(object);

@@ -360,7 +360,7 @@ pub unsafe fn resize(
         if is_tracked(m, object) {
             return fault(Code::TrackedResize);
         }
-        if count(object) != Some(1) || m.raw().model().weak.get(header(object)).is_some() {
+        if !is_last(m, object, 1) || m.raw().model().weak.get(header(object)).is_some() {
             return fault(Code::SharedResize);
         }
         let size = instance_size(record, items, 0)?;
@@ -488,7 +488,7 @@ pub unsafe fn untrack_common(m: &Mutator, object: NonNull<RawObject>) -> bool {
         let now = state.get();
         if now & (tracked::DYING | tracked::TRACKED) == tracked::DYING | tracked::TRACKED {
             // In its dealloc handler, which has it alone.
-            state.change_alone(0, tracked::TRACKED | tracked::BY_ALLOCATOR);
+            state.change_plainly(0, tracked::TRACKED | tracked::BY_ALLOCATOR);
         } else if now & tracked::TRACKED != 0 {
             state.unset(tracked::TRACKED | tracked::BY_ALLOCATOR);
         } else {
@@ -537,7 +537,7 @@ pub unsafe fn untrack(m: &Mutator, object: NonNull<RawObject>) -> Result<(), Fau
         let state = raw(m).core().state(object.as_ptr() as usize);
         if state.get() & tracked::DYING != 0 {
             // In its dealloc handler, which has it alone.
-            state.change_alone(0, tracked::TRACKED | tracked::BY_ALLOCATOR);
+            state.change_plainly(0, tracked::TRACKED | tracked::BY_ALLOCATOR);
         } else {
             state.unset(tracked::TRACKED | tracked::BY_ALLOCATOR);
         }
@@ -573,7 +573,7 @@ pub unsafe fn is_finalized(m: &Mutator, object: NonNull<RawObject>) -> bool {
 pub unsafe fn is_gc(object: NonNull<RawObject>) -> bool {
     // SAFETY: rules D and H. What is static is in no heap.
     unsafe {
-        if header(object).as_ref().is_static() {
+        if super::is_static(object) {
             return false;
         }
         let record = type_of(object);
@@ -603,11 +603,13 @@ pub unsafe fn free(m: &Mutator, object: NonNull<RawObject>, family: Family) -> R
         if !raw(m).owns(object_of(object)) || record.has_gc() != (family == Family::Container) {
             return Err(fault(Code::WrongAllocator));
         }
-        if count(object).is_none_or(|count| count > 1) {
+        let state = raw(m).core().state(object.as_ptr() as usize);
+        // A constructor has one. In a dealloc handler there is none: who has taken one there still has it.
+        let own = i64::from(state.get() & tracked::DYING == 0);
+        if !is_last(m, object, own) && !is_last(m, object, 0) {
             return Err(fault(Code::ReferencesLeft));
         }
         // Whoever frees an object has it alone.
-        let state = raw(m).core().state(object.as_ptr() as usize);
         let was_tracked = state.change_alone(0, tracked::TRACKED) & tracked::TRACKED != 0;
         let result = if was_tracked { Err(fault(Code::StillTracked)) } else { Ok(()) };
         clear_weak_references(m, object);
@@ -617,6 +619,22 @@ pub unsafe fn free(m: &Mutator, object: NonNull<RawObject>, family: Family) -> R
         give_back(m, object);
         result
     }
+}
+
+/// Whether `count` references to an object are all there are, and no queue knows it, which would outlive it.
+///
+/// # Safety
+///
+/// `object` is a dynamic object of the mutator's heap, that nobody else uses.
+unsafe fn is_last(m: &Mutator, object: NonNull<RawObject>, count: i64) -> bool {
+    // SAFETY: as the caller says.
+    let header = unsafe { header(object).as_ref() };
+    let is_so = || header.count() == Some(count);
+    if is_so() && count > 0 && header.is_queued() && header.is_owned_by(raw(m).id()) {
+        // Others have dropped what this thread had counted. Its queue is emptied ahead of the safepoint; the object stays.
+        managed::empty_queue(raw(m));
+    }
+    is_so() && !header.is_queued()
 }
 
 /// The common case of [`free`] for objects that take part in cycle collection: dying, untracked, without weak references or a
@@ -753,7 +771,7 @@ unsafe fn end_in_full(m: &Mutator, object: NonNull<RawObject>, record: &TypeReco
         }
         if gc {
             // Dying: nobody else knows it.
-            raw(m).core().state(object.as_ptr() as usize).change_alone(0, tracked::TRACKED);
+            raw(m).core().state(object.as_ptr() as usize).change_plainly(0, tracked::TRACKED);
         }
         clear_weak_references(m, object);
         if record.flags().has(Flags::MANAGED_DICT) {
@@ -793,7 +811,7 @@ unsafe fn end_simply(m: &Mutator, object: NonNull<RawObject>, record: &TypeRecor
         raw(m)
             .core()
             .state(object.as_ptr() as usize)
-            .change_alone(0, tracked::TRACKED | tracked::BY_ALLOCATOR);
+            .change_plainly(0, tracked::TRACKED | tracked::BY_ALLOCATOR);
         clear_weak_references(m, object);
         let type_object = NonNull::new(record.object);
         if let Some(clear) = record.clear {

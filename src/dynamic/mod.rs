@@ -375,6 +375,16 @@ fn look_outside(object: NonNull<RawObject>) -> Address {
     }
 }
 
+/// Whether an object lies outside of all heaps. By its count alone it might also be one of a heap, merged and immortal.
+///
+/// # Safety
+///
+/// `object` is a living dynamic object.
+unsafe fn is_static(object: NonNull<RawObject>) -> bool {
+    // SAFETY: as the caller says.
+    unsafe { header(object).as_ref() }.is_static() && !crate::space::is_in_any_heap(object.as_ptr() as usize)
+}
+
 /// Whether a static object is at an address outside of all heaps, by what lies there; no, where nothing does.
 fn is_static_at(object: NonNull<RawObject>) -> bool {
     let address = object.as_ptr() as usize;

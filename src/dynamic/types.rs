@@ -734,9 +734,7 @@ pub unsafe fn ready_heap(
 pub unsafe fn describe<'a>(object: NonNull<RawObject>) -> Option<&'a TypeRecord> {
     // SAFETY: rule D; objects of the metatype in a heap have a tail with their record.
     unsafe {
-        if !std::ptr::eq(type_of(object), METATYPE.get())
-            || object.cast::<crate::header::Header>().as_ref().is_static()
-        {
+        if !std::ptr::eq(type_of(object), METATYPE.get()) || super::is_static(object) {
             return None;
         }
         instance::tail(object).cast::<TypeRecord>().as_ref()

@@ -111,7 +111,7 @@ pub unsafe fn weakref_target(m: &Mutator, object: NonNull<RawObject>) -> Result<
         if parts.cleared.load(Ordering::Acquire) {
             return Ok(None);
         }
-        Ok(parts.record.upgrade(m.raw().id()).map(|header| AnyGc::from_header(header)))
+        Ok(managed::upgrade(m.raw(), &parts.record).map(|header| AnyGc::from_header(header)))
     }
 }
 

@@ -1083,6 +1083,7 @@ pub(crate) unsafe fn revived(m: &Raw, header: NonNull<Header>, f: impl FnOnce())
         m.core().state(header.as_ptr() as usize).unset(tracked::DYING);
         header.as_ref().revive(m.id());
         let _lent = m.lend();
+        maybe_yield(&m.core().under, Step::Weak);
         f();
         let dead = give_up_again(m, header);
         if dead {
@@ -1116,6 +1117,7 @@ unsafe fn mark_dying(m: &Raw, header: NonNull<Header>) -> u8 {
 #[cold]
 #[inline(never)]
 unsafe fn mark_dying_for_upgrades(m: &Raw, header: NonNull<Header>) -> u8 {
+    maybe_yield(&m.core().under, Step::Weak);
     let record = m.model().weak.get(header);
     let _no_upgrade = record.as_deref().map(WeakRecord::hold);
     // SAFETY: as for `mark_dying`.

@@ -276,7 +276,8 @@ pub(crate) enum Step {
     Defer,
     /// Before the collector takes hold of an unreachable object.
     Hold,
-    /// Before the weak references of an object whose count is 0 are killed: upgrades come in between.
+    /// Before the weak references of an object whose count is 0 are killed, and while it has one of its finalizer's: upgrades come in
+    /// between.
     Weak,
     /// Before a cell is put on the remote stack of its page.
     RemoteFree,

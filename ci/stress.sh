@@ -32,6 +32,7 @@ threads all:1
 regressions all:2 thrown_inside_a_collection
 hostile all:3,no-counts
 oracle all:4,no-collect
+oracle_threads yield:5
 '
 cargo test --quiet --release --test oracle --no-run
 while read -r name stress skip; do

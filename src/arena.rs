@@ -402,11 +402,21 @@ impl Arena {
         self.error
     }
 
-    /// Objects and bytes handed to this thread since the last call, less those it gave back, not below 0.
+    /// Objects and bytes handed to this thread since the last call, less those it gave back.
     /// Counted where magazines are filled, so it runs ahead of allocation by what they hold.
-    pub(crate) fn take_refill_count(&mut self) -> (usize, usize) {
-        let clamp = |count: isize| usize::try_from(count).unwrap_or(0);
-        (clamp(std::mem::take(&mut self.objects)), clamp(std::mem::take(&mut self.bytes)))
+    pub(crate) fn take_refill_count(&mut self) -> (isize, isize) {
+        (std::mem::take(&mut self.objects), std::mem::take(&mut self.bytes))
+    }
+
+    /// As the last [`take_refill_count`](Self::take_refill_count), of what has been counted since, which stays.
+    pub(crate) fn refill_count(&self) -> (isize, isize) {
+        (self.objects, self.bytes)
+    }
+
+    /// What was given back since the counts were `before` is counted by nobody.
+    pub(crate) fn forget_frees(&mut self, before: (isize, isize)) {
+        self.objects = self.objects.max(before.0.min(0));
+        self.bytes = self.bytes.max(before.1.min(0));
     }
 
     /// Its id.
@@ -795,7 +805,8 @@ mod tests {
             // SAFETY: rule O: 7919 is coprime with the length: each index once.
             unsafe { arena.free(&space, cells[n * 7919 % cells.len()]) };
         }
-        assert_eq!(arena.take_refill_count(), (0, 0));
+        let given_back = arena.take_refill_count();
+        assert_eq!((given_back.0 / 1000, given_back.1 / 64), (-1000, given_back.0));
         // Each cell that waits in the magazine holds its page back.
         assert!(space.in_use_bytes() <= (MAGAZINE + 1) * PAGE_SIZE, "{} bytes", space.in_use_bytes());
         arena.trim(&space);
@@ -811,7 +822,7 @@ mod tests {
         arena.for_each_cached(|cell| assert!(cached.insert(cell)));
         assert_eq!(cached.len(), MAGAZINE - 10);
         assert!(cells.iter().all(|cell| !cached.contains(cell)));
-        assert_eq!(arena.take_refill_count(), (MAGAZINE, MAGAZINE * class_size(3)));
+        assert_eq!(arena.take_refill_count(), (MAGAZINE as isize, (MAGAZINE * class_size(3)) as isize));
     }
 
     #[test]
@@ -821,7 +832,7 @@ mod tests {
         let object = arena.alloc_large(&space, SMALL_MAX + 1, 32).unwrap();
         let huge = arena.alloc_large(&space, 10 * PAGE_SIZE, 4096).unwrap();
         assert_eq!(space.in_use_bytes(), 12 * PAGE_SIZE);
-        assert_eq!(arena.take_refill_count(), (2, 12 * PAGE_SIZE));
+        assert_eq!(arena.take_refill_count(), (2, 12 * PAGE_SIZE as isize));
         assert_eq!(space.page(space.page_index(addr(huge))).shape().pages(), 11);
         // SAFETY: rule O: freed once each.
         unsafe {

@@ -63,7 +63,8 @@ impl Default for HeapBuilder {
 
 impl HeapBuilder {
     /// Bytes of address space to reserve: the most the heap can ever hold. It costs nothing until used.
-    /// Default: four times the machine's memory, 64 GiB at most, less if the system refuses.
+    /// Default: four times the machine's memory, 64 GiB at most, less if the system refuses. No heap holds more than 128 GiB: what is
+    /// asked for beyond that is not reserved.
     pub fn reserve(mut self, bytes: usize) -> Self {
         self.reserve = Some(bytes);
         self
@@ -824,6 +825,10 @@ impl Mutator {
     /// To be called right before `fork`: waits until no collection runs, stops the world, and keeps it so
     /// that the child finds the heap whole. Then the parent calls [`Fork::parent`], the child
     /// [`Fork::child`]. In between, [`Heap::stats`] panics on this thread, which holds the lock of the heap's threads.
+    ///
+    /// What threads that are not attached do cannot be waited for. They may drop references, attach and detach at that moment; but one
+    /// that is naming a [root](Heap::known_root), changing a heap's settings or hooks, or making or ending a heap would leave a lock in
+    /// the child that nobody opens.
     ///
     /// # Errors
     ///

@@ -719,10 +719,23 @@ fn merge_queue(local: &Local) -> Vec<Target> {
 }
 
 /// Empties the mutator's queue, and destroys who turns out to be dead.
-pub(crate) fn empty_queue(m: &Raw) {
+fn empty_queue(m: &Raw) {
     for target in merge_queue(m.local()) {
         // SAFETY: rule Z: `Dead` was answered to this thread.
         unsafe { destroy_all(m, target.0, OnPanic::Report) };
+    }
+}
+
+/// Takes one object, to which the caller has a reference, out of the mutator's queue, if it is there: merged, ahead of the safepoint.
+pub(crate) fn leave_queue(m: &Raw, header: &Header) {
+    let mut queue = m.local().queue.lock();
+    let place = |queue: &Vec<Target>| queue.iter().position(|target| std::ptr::eq(target.0.as_ptr(), header));
+    if let Some(queue) = &mut *queue
+        && let Some(at) = place(queue)
+    {
+        queue.swap_remove(at);
+        let merged = header.merge();
+        debug_assert_eq!(merged, Dropped::Alive, "the caller's reference counts");
     }
 }
 
@@ -1113,24 +1126,28 @@ unsafe fn mark_dying(m: &Raw, header: NonNull<Header>) -> u8 {
     }
 }
 
-/// As [`mark_dying`], of an object that has a weak record, or had one.
+/// As [`mark_dying`], of an object that may have a weak record.
+///
+/// # Safety
+///
+/// The object is alive, or dying on this thread.
 #[cold]
 #[inline(never)]
-unsafe fn mark_dying_for_upgrades(m: &Raw, header: NonNull<Header>) -> u8 {
+pub(crate) unsafe fn mark_dying_for_upgrades(m: &Raw, header: NonNull<Header>) -> u8 {
     maybe_yield(&m.core().under, Step::Weak);
     let record = m.model().weak.get(header);
     let _no_upgrade = record.as_deref().map(WeakRecord::hold);
-    // SAFETY: as for `mark_dying`.
-    unsafe { m.core().state(header.as_ptr() as usize) }.change_plainly(tracked::DYING, 0)
+    // SAFETY: as the caller says.
+    unsafe { m.core().state(header.as_ptr() as usize) }.set(tracked::DYING)
 }
 
-/// Adds a reference to a dynamic object of the mutator's heap to which a weak reference leads, unless it is dying or dead.
+/// Adds a reference to a dynamic object to which a weak reference leads, unless it is dying or dead, or another heap's.
 pub(crate) fn upgrade(m: &Raw, record: &WeakRecord) -> Option<NonNull<Header>> {
     let upgraded = record.with_target(|header| {
         let header = NonNull::from(header);
         // SAFETY: rules R and G: the target's memory is not freed meanwhile; an object of this heap.
         let is_dying = || unsafe { m.core().state(header.as_ptr() as usize) }.get() & tracked::DYING != 0;
-        if m.owns(object(header)) && is_dying() {
+        if !m.owns(object(header)) || is_dying() {
             return None;
         }
         // SAFETY: rule R: as above.

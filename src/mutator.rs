@@ -539,7 +539,7 @@ impl<M: ObjectModel> ModelMutator<M> {
     }
 
     #[inline(always)]
-    fn arena<R>(&self, f: impl FnOnce(&mut Arena) -> R) -> R {
+    pub(crate) fn arena<R>(&self, f: impl FnOnce(&mut Arena) -> R) -> R {
         self.inner().participant.data().arena.with_mut(|arena| {
             // SAFETY: rule A; arenas call nobody back, so this does not nest.
             f(unsafe { &mut *arena })
@@ -610,7 +610,7 @@ impl<M: ObjectModel> ModelMutator<M> {
     fn account(&self) {
         let (objects, bytes) = self.arena(Arena::take_refill_count);
         let pace = &self.core().pace;
-        pace.taken(objects as isize, bytes as isize);
+        pace.taken(objects, bytes);
         if pace.due() != Due::Nothing || self.core().turn.is_burying() {
             self.inner().participant.raise(COLLECT);
         }
@@ -654,7 +654,11 @@ impl<M: ObjectModel> ModelMutator<M> {
     #[inline(always)]
     pub unsafe fn publish(&self, object: Object, tracked: bool) {
         // SAFETY: as the caller says.
-        unsafe { self.publish_as(object, if tracked { tracked::TRACKED } else { 0 }) };
+        unsafe {
+            // Since it was allocated a stop may have taken the page for old. Relaxed: see `PageInfo::young`.
+            self.core().space.page_of(object.address()).young.store(1, Ordering::Relaxed);
+            self.publish_as(object, if tracked { tracked::TRACKED } else { 0 });
+        }
     }
 
     /// As [`publish`](Self::publish), with the state bits that the object is born with.

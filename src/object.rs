@@ -175,7 +175,8 @@ impl Tracer {
         if count == 0 {
             return;
         }
-        let most = count + AT_ONCE;
+        // A slice of what takes no room can be as long as there are numbers.
+        let most = count.saturating_add(AT_ONCE);
         // SAFETY: rule B: both point into the room, or one past it.
         if most > unsafe { self.end.offset_from_unsigned(self.next) } && !self.grow(most) {
             return;
@@ -235,7 +236,7 @@ impl Tracer {
             self.room.set_len(len);
             if !self.may_lose {
                 self.room.reserve(more);
-            } else if len + more > u32::MAX as usize || self.room.try_reserve(more).is_err() {
+            } else if len.saturating_add(more) > u32::MAX as usize || self.room.try_reserve(more).is_err() {
                 // `Ends` count no further either.
                 self.lost = true;
                 self.unreadable();
@@ -698,6 +699,15 @@ mod tests {
                 assert_eq!(t.edges()[already..], handles, "{count} handles, the one at {at} elsewhere");
             }
         }
+    }
+
+    #[test]
+    fn handles_that_take_no_room_may_be_more_than_there_is_room_for() {
+        let mut t = Tracer::new(0x1000, 0x1000);
+        t.may_lose = true;
+        t.edges_to(&[(); usize::MAX], |()| Target::at(0x1000));
+        assert_eq!(t.edges().len(), 0);
+        assert!(t.take_unreadable() && t.lost_nothing().is_err());
     }
 
     #[test]

@@ -37,6 +37,7 @@
 
 use std::sync::Arc;
 
+use crate::event::CollectionKind;
 use crate::sync::{AtomicBool, AtomicU64, AtomicUsize, Mutex, Ordering};
 
 /// When a heap collects by itself: a value, set with
@@ -486,7 +487,7 @@ impl Pace {
         let now = self.period.load(Ordering::Relaxed);
         let next = if dead * 8 < candidates {
             // A sixteenth of the old set: sixteen such collections cost as much as a full one.
-            (now * 2).min(policy.young_objects.max(old / 16))
+            now.saturating_mul(2).min(policy.young_objects.max(old / 16))
         } else if dead * 2 > candidates {
             (now / 2).max(policy.young_objects)
         } else {
@@ -522,6 +523,15 @@ impl Pace {
         self.nothing_is_new();
         self.grown_objects.fetch_add(promoted, Ordering::Relaxed);
         Self::add(&self.unseen, -1);
+    }
+
+    /// A collection was abandoned. The next one comes when it would after a collection that has found everything alive: whatever was
+    /// in the way may be there for long, and the new objects are still to be looked at.
+    pub(crate) fn after_nothing(&self, kind: CollectionKind) {
+        if kind == CollectionKind::Full {
+            self.grown_objects.store(0, Ordering::Relaxed);
+        }
+        self.nothing_is_new();
     }
 
     /// A full collection looked at `candidates` and found `dead` of them unreachable.
@@ -739,6 +749,13 @@ mod tests {
         let p = being_built();
         p.set_policy(Pacing::default().with_thresholds(Thresholds::default()));
         assert_eq!(after_promotions(&p), (0, Due::Young));
+    }
+
+    #[test]
+    fn a_threshold_out_of_reach_stays_out_of_reach() {
+        let p = Pace::new(Pacing::default().with_young_objects(usize::MAX));
+        p.after_young(100, 0);
+        assert_eq!(p.period.load(Ordering::Relaxed), usize::MAX);
     }
 
     #[test]

@@ -679,7 +679,9 @@ impl<T> Coordinator<T> {
                 drop(registry);
                 for callback in callbacks {
                     // A report may not decide whether the world stops. The panic hook has printed it.
-                    let _ = catch_unwind(AssertUnwindSafe(|| callback(&report)));
+                    if let Err(payload) = catch_unwind(AssertUnwindSafe(|| callback(&report))) {
+                        drop(crate::event::panic_message(payload));
+                    }
                 }
                 registry = self.registry.lock();
             }

@@ -22,6 +22,7 @@ use crate::managed::{self, Raw, drop_reference, object};
 use crate::object::{Ends, Object, Target, Tracer, TypeInfo};
 use crate::safepoint::current;
 use crate::space::GRANULE;
+use crate::tracked;
 use crate::{Mutator, Trace};
 
 /// A value with a sequence of items behind it, in one piece of memory: what a [`GcSlice`] holds.
@@ -200,7 +201,10 @@ impl<H: Trace, T: Trace> GcSlice<H, T> {
             std::mem::forget(partial);
             (&raw mut (*value.as_ptr()).header).write(header);
             cell.cast::<Header>().write(Header::new(m.id(), index));
-            m.publish(object(cell.cast()), Sliced::<H, T>::INFO.tracked);
+            m.publish_as(
+                object(cell.cast()),
+                if Sliced::<H, T>::INFO.tracked { tracked::TRACKED } else { 0 },
+            );
         }
         Ok(Self { header: cell.cast(), owns: PhantomData })
     }

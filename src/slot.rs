@@ -36,12 +36,14 @@ use crate::{Gc, Mutator, Trace, Tracer};
 pub struct AtomicGc<T> {
     slot: AtomicPtr<Header>,
     owns: PhantomData<Gc<T>>,
+    /// What is put in through `&self` comes out as a `T`: neither a subtype nor a supertype will do for it, as in a `Cell`.
+    invariant: PhantomData<fn(T) -> T>,
 }
 
 impl<T> AtomicGc<T> {
     /// A slot that holds `gc`.
     pub fn new(gc: Option<Gc<T>>) -> Self {
-        Self { slot: AtomicPtr::new(into_raw(gc)), owns: PhantomData }
+        Self { slot: AtomicPtr::new(into_raw(gc)), owns: PhantomData, invariant: PhantomData }
     }
 }
 

@@ -1325,7 +1325,7 @@ mod mapped {
 
     use rustix::mm::{MapFlags, MprotectFlags, ProtFlags, mmap_anonymous, mprotect, munmap};
 
-    use super::{FreeBits, GRANULE, PAGE_SHIFT, PAGE_SIZE, PageInfo, ReserveError};
+    use super::{FreeBits, GRANULE, PAGE_GRANULES, PAGE_SHIFT, PAGE_SIZE, PageInfo, ReserveError};
     use crate::sync::{AtomicU8, UnsafeCell};
 
     #[cfg(not(target_pointer_width = "64"))]
@@ -1342,8 +1342,8 @@ mod mapped {
     /// costs more memory than that is worth.
     const HUGE_FROM: usize = 32 << 20;
 
-    /// Page indices are `u32` with one value to spare.
-    const MAX_PAGES: usize = u32::MAX as usize - 1;
+    /// The collector's lists name objects by granules, as `u32`.
+    const MAX_PAGES: usize = (1 << 32) / PAGE_GRANULES;
 
     pub(super) struct Range {
         mapping: NonNull<u8>,

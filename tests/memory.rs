@@ -183,6 +183,8 @@ fn settings_that_make_no_sense_are_refused() {
     // More than any machine has is not: it is halved until the system agrees.
     let heap = Heap::builder().reserve(1 << 46).build().expect("halved");
     assert!(heap.stats().reserved_bytes >= 1 << 30);
+    // And a heap is no larger than the collector's names of objects reach.
+    assert!(heap.stats().reserved_bytes <= 1 << 37);
     assert_eq!(*heap.attach_scoped(|m| m.alloc(1u8).clone()).try_get(&heap.attach()).expect("its own"), 1);
 }
 

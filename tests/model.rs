@@ -486,6 +486,28 @@ fn young_collections_leave_the_old_alone<const STABLE: bool>() {
     assert_empty(&heap);
 }
 
+/// Memory may be asked for before a stop, and become an object after it: then the object is new, and a young collection looks at it.
+fn what_is_published_after_a_stop_is_new<const STABLE: bool>() {
+    let heap = heap::<STABLE>();
+    let mut m = heap.attach();
+    let late = m.allocate(size_of::<Header>() + size_of::<AtomicPtr<u8>>(), 32).unwrap();
+    collect(&mut m, Collect::young());
+    let serial = m.model().census.born.fetch_add(1, Relaxed);
+    let header = Header { count: AtomicUsize::new(1), len: 1, kind: AtomicU32::new(0), serial };
+    let late = Object::new(late);
+    // SAFETY: as in `alloc`.
+    unsafe {
+        late.as_ptr().cast::<Header>().write(header);
+        late.as_ptr().byte_add(size_of::<Header>()).cast::<*mut u8>().write(null_mut());
+        m.publish(late, true);
+    }
+    m.model().link(late, 0, late, &m);
+    m.model().drop_ref(late, &m);
+    assert_eq!(collect(&mut m, Collect::young()).collected, 1);
+    drop(m);
+    assert_empty(&heap);
+}
+
 fn tracking_late_and_no_more<const STABLE: bool>() {
     let heap = heap::<STABLE>();
     let mut m = heap.attach();
@@ -770,6 +792,7 @@ for_both! {
     hubs_are_counted_exactly;
     young_collections_leave_the_old_alone;
     tracking_late_and_no_more;
+    what_is_published_after_a_stop_is_new;
     finalizers_bring_objects_back_once;
     weak_references_end_with_their_target;
     drops_that_were_put_off_are_merged;

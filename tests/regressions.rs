@@ -1263,3 +1263,52 @@ fn a_young_collection_tells_the_old_from_the_new() {
     assert_eq!((first.tracked, first.candidates), (20, 20));
     assert_eq!((second.tracked, second.candidates), (23, 3));
 }
+
+/// A thread that freed more than it took told nobody, so that a program which makes and frees as it goes collected, again and
+/// again, in proportion to what it had made.
+#[test]
+fn what_is_freed_as_it_goes_makes_no_collection_due() {
+    let heap = Heap::new();
+    let mut m = heap.attach();
+    for _ in 0..1000 {
+        let some: Vec<_> = (0..1000).map(|_| node(&m, None)).collect();
+        m.safepoint();
+        drop(some);
+        m.safepoint();
+    }
+    assert_eq!(heap.stats().collections, 0);
+    // But garbage is not taken for something that is freed as it goes, when a collection has found it.
+    for _ in 0..1_000_000 {
+        let cycle = node(&m, None);
+        cycle.get(&m).next.set(&m, Some(cycle.clone()));
+        m.safepoint();
+    }
+    let stats = heap.stats();
+    assert!(stats.collections >= 50 && stats.live_objects < 100_000, "{stats:?}");
+}
+
+/// After a collection that had to be abandoned the next one was due at once, at each refill, for as long as what was in the way was
+/// there.
+#[test]
+fn a_traversal_that_always_panics_does_not_stop_the_world_all_the_time() {
+    struct Bad(GcCell<Option<AnyGc>>);
+    impl Trace for Bad {
+        fn traverse(&self, _: &mut Tracer) {
+            panic!("on purpose");
+        }
+        fn clear(&self, m: &Mutator) {
+            self.0.clear(m);
+        }
+    }
+    let heap = Heap::new();
+    heap.on_unraisable(|_| {});
+    let mut m = heap.attach();
+    let _bad = m.alloc(Bad(GcCell::default()));
+    let mut kept = Vec::new();
+    for _ in 0..300_000 {
+        kept.push(node(&m, None));
+        m.safepoint();
+    }
+    let stats = heap.stats();
+    assert!((5..300).contains(&stats.stops), "{stats:?}");
+}

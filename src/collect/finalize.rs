@@ -349,8 +349,11 @@ pub(crate) fn finalize<M: ObjectModel>(set: Unreachable<M>, m: &ModelMutator<M>)
         // SAFETY: rule R: held since the claim.
         unsafe {
             let state = core.state(object.address());
+            if state.get() & tracked::FINALIZED != 0 || !core.model.has_finalizer(object) {
+                continue;
+            }
             // Before the call: once, whatever the finalizer does, and whoever else calls it now by a weak reference.
-            if !core.model.has_finalizer(object) || state.set(tracked::FINALIZED) & tracked::FINALIZED != 0 {
+            if state.set(tracked::FINALIZED) & tracked::FINALIZED != 0 {
                 continue;
             }
             pending.finalized += 1;

@@ -45,6 +45,9 @@ pub(crate) unsafe fn look<M: ObjectModel>(
             ends_of[last] = start;
             tracer.truncate(start as usize);
             unreadable(looked + last)?;
+        } else if tracer.edges().len() > ends_of[last] as usize {
+            // Reported for an object that did not come: nobody's.
+            tracer.truncate(ends_of[last] as usize);
         }
         looked += last + 1;
     }

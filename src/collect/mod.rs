@@ -438,6 +438,7 @@ fn find<M: ObjectModel>(
     let found = result.inspect_err(|_| {
         let _table = core.turn.table();
         count::wipe(&core.space, scope.pages());
+        core.pace.after_nothing(report.kind);
     })?;
     report.unreachable = found.len();
     match report.kind {

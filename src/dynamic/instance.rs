@@ -604,9 +604,13 @@ pub unsafe fn free(m: &Mutator, object: NonNull<RawObject>, family: Family) -> R
             return Err(fault(Code::WrongAllocator));
         }
         let state = raw(m).core().state(object.as_ptr() as usize);
-        // A constructor has one. In a dealloc handler there is none: who has taken one there still has it.
-        let own = i64::from(state.get() & tracked::DYING == 0);
-        if !is_last(m, object, own) && !is_last(m, object, 0) {
+        // From here on no weak reference leads to it. In a dealloc handler that is so already.
+        let was_dying = managed::mark_dying_for_upgrades(raw(m), header(object)) & tracked::DYING != 0;
+        // A constructor has a reference. In a dealloc handler there is none: who has taken one there still has it.
+        if !is_last(m, object, 0) && (was_dying || !is_last(m, object, 1)) {
+            if !was_dying {
+                state.unset(tracked::DYING);
+            }
             return Err(fault(Code::ReferencesLeft));
         }
         // Whoever frees an object has it alone.
@@ -630,9 +634,9 @@ unsafe fn is_last(m: &Mutator, object: NonNull<RawObject>, count: i64) -> bool {
     // SAFETY: as the caller says.
     let header = unsafe { header(object).as_ref() };
     let is_so = || header.count() == Some(count);
-    if is_so() && count > 0 && header.is_queued() && header.is_owned_by(raw(m).id()) {
-        // Others have dropped what this thread had counted. Its queue is emptied ahead of the safepoint; the object stays.
-        managed::empty_queue(raw(m));
+    if is_so() && count > 0 && header.is_queued() {
+        // Others have dropped what this thread had counted, or has.
+        managed::leave_queue(raw(m), header);
     }
     is_so() && !header.is_queued()
 }

@@ -4,7 +4,8 @@
 //! are there enough *new* cells to look at the young objects, and has the *old* set grown enough since
 //! the last full collection to look at everything? Both count net cells, taken from arenas less given
 //! back, so a program that allocates and frees as it goes never collects, and one that only makes
-//! cycles collects in proportion to what it makes: it can neither starve nor run away.
+//! cycles collects in proportion to what it makes: it can neither starve nor run away. What is given back in burying
+//! garbage is left out: else a collection would put off the next by what it has found.
 //!
 //! Threads that allocate while another one collects are slowed down once they are far ahead of it.
 //!

@@ -253,7 +253,9 @@ unsafe fn items<'a>(object: NonNull<PyObject>) -> &'a [Cell<*mut PyObject>] {
     // SAFETY: a tuple, as the caller says; rule E of the library for who may change them.
     unsafe {
         let length = dynamic::size(object).unwrap_or(0).unsigned_abs();
-        std::slice::from_raw_parts(object.as_ptr().byte_add(TUPLE_SIZE).cast(), length)
+        // A type derived from it may have fields in front of the items.
+        let place = dynamic::type_of(object).basic_size();
+        std::slice::from_raw_parts(object.as_ptr().byte_add(place).cast(), length)
     }
 }
 
@@ -369,10 +371,16 @@ pub(crate) fn tuple_of(m: &Mutator, objects: Vec<standstill::AnyGc>) -> Result<N
 ///
 /// A living object; the text is borrowed from it.
 pub(crate) unsafe fn string<'a>(object: NonNull<PyObject>) -> Option<&'a CStr> {
-    // SAFETY: as the caller says; a string ends with a 0.
+    // SAFETY: as the caller says; the items are bytes, behind the fields of whatever type it is.
     unsafe {
-        is_a(object, &standstill_PyUnicode_Type)
-            .then(|| CStr::from_ptr(object.as_ptr().byte_add(STRING_SIZE).cast::<c_char>()))
+        if !is_a(object, &standstill_PyUnicode_Type) {
+            return None;
+        }
+        let place = dynamic::type_of(object).basic_size();
+        let length = dynamic::size(object).unwrap_or(0).unsigned_abs();
+        let bytes = std::slice::from_raw_parts(object.as_ptr().byte_add(place).cast(), length);
+        // One that its maker has not filled has no text.
+        Some(CStr::from_bytes_until_nul(bytes).unwrap_or(c""))
     }
 }
 

@@ -144,7 +144,8 @@ fn arrive(mutator: Mutator) {
     }
     crate::fork::watch();
     MUTATOR.set(Box::into_raw(Box::new(mutator)));
-    // After the library's own watch over the thread, so that this one ends first.
+    // After the library's own watch over the thread, and after what was put down, so that this one ends first.
+    let _ = PUT_DOWN.try_with(|_| ());
     let _ = AT_EXIT.try_with(|_| ());
 }
 

@@ -346,6 +346,7 @@ fn find_garbage<M: ObjectModel>(
     let unreachable = match found {
         Ok(unreachable) => unreachable,
         Err(abandoned) => {
+            m.core().pace.after_nothing(report.kind);
             give_up(m, report, abandoned);
             return Ok(None);
         }
@@ -438,7 +439,6 @@ fn find<M: ObjectModel>(
     let found = result.inspect_err(|_| {
         let _table = core.turn.table();
         count::wipe(&core.space, scope.pages());
-        core.pace.after_nothing(report.kind);
     })?;
     report.unreachable = found.len();
     match report.kind {

@@ -4,7 +4,8 @@ use std::ptr::NonNull;
 
 use crate::dynamic::types::ready_heap;
 use crate::dynamic::{
-    Flags, METATYPE, MODULE, RawObject, Type, TypeSpec, as_raw, attributes, from_raw, is_dynamic, type_of,
+    AllocProc, Flags, METATYPE, MODULE, RawObject, Type, TypeSpec, as_raw, attributes, from_raw, instance,
+    is_dynamic, type_of,
 };
 use crate::error::{Code, Fault};
 use crate::{AnyGc, Mutator};
@@ -134,6 +135,12 @@ impl Type {
         if std::ptr::eq(record, METATYPE.get()) {
             let text = "types are made by `Class::make`, and not instantiated";
             return Err(Fault::new(Code::WrongType, FUNCTION).of_type(record.name()).because(text));
+        }
+        let generic: AllocProc = instance::generic_alloc;
+        if std::ptr::fn_addr_eq(record.alloc, generic) {
+            // Without the detour by the face, which may be that of another allocator.
+            // SAFETY: rule N: a ready type of this heap, or a static one; the reference goes over.
+            return Ok(unsafe { from_raw(instance::allocate_tracked(m, record, 0)?) });
         }
         // SAFETY: a ready type's own allocator, with its face (rule H); what it returns is a reference.
         unsafe {

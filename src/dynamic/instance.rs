@@ -784,7 +784,8 @@ unsafe fn end_in_full(m: &Mutator, object: NonNull<RawObject>, record: &TypeReco
         // Kept past the object: its memory may be the last to hold the type.
         let type_object = NonNull::new(record.object);
         // Called by a type's own handler, this does the rest.
-        let base = record.mro().find(|base| base.own_dealloc).filter(|_| !record.own_dealloc);
+        let mut primary = std::iter::successors(Some(record), |record| record.base());
+        let base = primary.find(|base| base.own_dealloc).filter(|_| !record.own_dealloc);
         if let Some(base) = base
             && let Some(dealloc) = base.dealloc
         {

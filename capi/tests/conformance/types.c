@@ -507,6 +507,44 @@ static void s_019_the_supplied_dealloc_calls_that_of_a_c_base(void) {
     CHECK_INT(LIVE(), before);
 }
 
+/* A tuple's items lie behind the fields of a derived type, and a string's bytes too. */
+static void a_type_derived_from_tuple_may_have_fields_of_its_own(void) {
+    typedef struct {
+        PyVarObject head;
+        long first, second;
+    } Fields;
+    PyType_Slot slots[] = {{Py_tp_base, &PyTuple_Type}, {0, NULL}};
+    long long before = LIVE();
+    PyTypeObject *type = type_of_slots("check.Fields", sizeof(Fields), 0, Py_TPFLAGS_DEFAULT, slots);
+    PyObject *text = PyUnicode_FromString("text");
+    Fields *object;
+    MUST(type != NULL && text != NULL);
+    object = (Fields *)type->tp_alloc(type, 2);
+    MUST(object != NULL);
+    object->first = 7;
+    object->second = 8;
+    CHECK_INT(PyTuple_SetItem((PyObject *)object, 0, text), 0);
+    CHECK(PyTuple_GetItem((PyObject *)object, 0) == text);
+    CHECK(PyTuple_GetItem((PyObject *)object, 1) == NULL);
+    PyErr_Clear();
+    PyGC_Collect();
+    CHECK_INT(object->first, 7);
+    CHECK_INT(object->second, 8);
+    Py_DECREF(object);
+    Py_DECREF(type);
+    PyGC_Collect();
+    CHECK_INT(LIVE(), before);
+}
+
+static void a_string_that_nobody_has_filled_is_empty(void) {
+    PyObject *empty = PyUnicode_Type.tp_alloc(&PyUnicode_Type, 0);
+    const char *text;
+    MUST(empty != NULL);
+    text = PyUnicode_AsUTF8(empty);
+    CHECK(text != NULL && text[0] == 0);
+    Py_DECREF(empty);
+}
+
 const struct test types_tests[] = {
     TEST(s_001_a_type_that_does_not_opt_in_keeps_its_cycles),
     TEST(s_002_the_flag_of_a_ready_type_is_fixed),
@@ -540,5 +578,7 @@ const struct test types_tests[] = {
     TEST(s_018_an_empty_alloc_slot_is_filled),
     TEST(s_019_a_missing_dealloc_is_supplied),
     TEST(s_019_the_supplied_dealloc_calls_that_of_a_c_base),
+    TEST(a_type_derived_from_tuple_may_have_fields_of_its_own),
+    TEST(a_string_that_nobody_has_filled_is_empty),
     TESTS_END,
 };

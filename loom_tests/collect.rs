@@ -154,7 +154,8 @@ fn new(m: &Mutator, finalizer: bool) -> Object {
     unsafe {
         cell.write(Node { count: AtomicUsize::new(1), finalizer, body });
         let object = Object::new(NonNull::cast(cell));
-        m.publish(object, true);
+        // As typed objects are, which rely on the marks of magazines.
+        m.publish_as(object, crate::tracked::TRACKED);
         m.model().born.fetch_add(1, Relaxed);
         object
     }

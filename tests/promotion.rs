@@ -9,7 +9,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 
 use common::*;
-use standstill::{CollectionKind, Gc, Heap, Mutator, Pacing, Stress, Thresholds};
+use standstill::{
+    AnyGc, CollectionKind, Gc, GcCell, Heap, Mutator, Pacing, Stress, Thresholds, Trace, Tracer,
+};
 
 /// New objects that make something due here.
 const YOUNG: usize = 500;
@@ -226,4 +228,63 @@ fn threads_that_build_and_trade_lose_nothing() {
     m.collect();
     m.verify().unwrap();
     assert_eq!(census.alive(), 0);
+}
+
+/// A reference that can change.
+#[derive(Default, Trace)]
+struct Link(GcCell<Option<Gc<Link>>>);
+
+/// A thread that freed more than it took told nobody, so that a program which makes and frees as it goes collected, again and
+/// again, in proportion to what it had made.
+#[test]
+fn what_is_freed_as_it_goes_makes_no_collection_due() {
+    let heap = Heap::new();
+    if heap_collects_anyway(&heap) {
+        return;
+    }
+    let mut m = heap.attach();
+    for _ in 0..1000 {
+        let some: Vec<_> = (0..1000).map(|_| m.alloc(Link::default())).collect();
+        m.safepoint();
+        drop(some);
+        m.safepoint();
+    }
+    assert_eq!(heap.stats().collections, 0);
+    // But garbage is not taken for something that is freed as it goes, when a collection has found it.
+    for _ in 0..1_000_000 {
+        let cycle = m.alloc(Link::default());
+        cycle.get(&m).0.set(&m, Some(cycle.clone()));
+        m.safepoint();
+    }
+    let stats = heap.stats();
+    assert!(stats.collections >= 50 && stats.live_objects < 100_000, "{stats:?}");
+}
+
+/// After a collection that had to be abandoned the next one was due at once, at each refill, for as long as what was in the way was
+/// there.
+#[test]
+fn a_traversal_that_always_panics_does_not_stop_the_world_all_the_time() {
+    struct Bad(GcCell<Option<AnyGc>>);
+    impl Trace for Bad {
+        fn traverse(&self, _: &mut Tracer) {
+            panic!("on purpose");
+        }
+        fn clear(&self, m: &Mutator) {
+            self.0.clear(m);
+        }
+    }
+    let heap = Heap::new();
+    if heap_collects_anyway(&heap) {
+        return;
+    }
+    heap.on_unraisable(|_| {});
+    let mut m = heap.attach();
+    let _bad = m.alloc(Bad(GcCell::default()));
+    let mut kept = Vec::new();
+    for _ in 0..300_000 {
+        kept.push(m.alloc(Link::default()));
+        m.safepoint();
+    }
+    let stats = heap.stats();
+    assert!((5..300).contains(&stats.stops), "{stats:?}");
 }

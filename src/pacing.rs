@@ -753,6 +753,25 @@ mod tests {
     }
 
     #[test]
+    fn what_came_to_nothing_is_not_due_again_at_once() {
+        let p = Pace::new(Pacing::default().with_full_minimum(10_000));
+        let young = Pacing::default().young_objects;
+        p.taken(young as isize, 0);
+        assert_eq!(p.due(), Due::Young);
+        p.after_nothing(CollectionKind::Young);
+        assert_eq!(p.due(), Due::Nothing);
+        p.after_young(20_000, 0);
+        let due = |p: &Pace| {
+            p.taken(p.period.load(Ordering::Relaxed) as isize, 0);
+            p.due()
+        };
+        assert_eq!(due(&p), Due::Full);
+        p.after_nothing(CollectionKind::Full);
+        assert_eq!(p.due(), Due::Nothing);
+        assert_eq!(due(&p), Due::Young, "and no full one, until the heap has grown again");
+    }
+
+    #[test]
     fn a_threshold_out_of_reach_stays_out_of_reach() {
         let p = Pace::new(Pacing::default().with_young_objects(usize::MAX));
         p.after_young(100, 0);

@@ -8,6 +8,7 @@
 //! |---|---|
 //! | `WEAK` flag of the header | set before the record is made, never cleared: the last drop cannot miss it |
 //! | `target` | set at birth; emptied by whoever destroys or clears the object, under the lock |
+//! | `DYING` of a dynamic target's state | set under the lock by whoever destroys it ([`hold`](WeakRecord::hold)), since its dealloc handler may count it: an upgrade looks at it under the lock |
 //! | `watchers` | added by attached threads, taken by a stop or by the death of the target, under the lock |
 //!
 //! The lock is never held over a call out, and only attached threads take it: so it is free in a stop.

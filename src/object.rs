@@ -293,11 +293,6 @@ impl Tracer {
         self.len == usize::MAX
     }
 
-    /// Where the value starts that was entered last.
-    pub(crate) fn entered(&self) -> usize {
-        self.object.0
-    }
-
     /// Whether a field could not be read since the last call of [`take_unreadable`](Self::take_unreadable).
     #[inline(always)]
     pub(crate) fn is_unreadable(&self) -> bool {
@@ -451,11 +446,6 @@ impl Tracer {
             }
             other
         })
-    }
-
-    /// The tracer that this thread's handler was given last.
-    pub(crate) fn handed_out() -> *const Self {
-        VISITING.with(|visiting| visiting.get())
     }
 
     /// Whether `argument` is the tracer that this thread's handler was given.

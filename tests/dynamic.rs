@@ -62,7 +62,7 @@ unsafe extern "C" fn pair_clear(object: *mut RawObject) -> c_int {
     unsafe {
         for field in fields(object) {
             if let Some(old) = NonNull::new(std::mem::replace(field, std::ptr::null_mut())) {
-                dynamic::decref(old);
+                assert!(dynamic::decref(old));
             }
         }
     }
@@ -81,7 +81,7 @@ unsafe extern "C" fn pair_dealloc(object: *mut RawObject) {
             let type_object = NonNull::new(record.object());
             dynamic::free(m, this, Family::Container).unwrap();
             if let Some(type_object) = type_object {
-                dynamic::decref(type_object);
+                assert!(dynamic::decref(type_object));
             }
         })
         .expect("handlers run attached");
@@ -120,7 +120,7 @@ fn set(object: &AnyGc, field: usize, value: Option<&AnyGc>) {
     unsafe {
         let old = std::mem::replace(&mut fields(dynamic::as_raw(object).as_ptr())[field], value);
         if let Some(old) = NonNull::new(old) {
-            dynamic::decref(old);
+            assert!(dynamic::decref(old));
         }
     }
 }
@@ -251,7 +251,7 @@ static FINALIZED: AtomicUsize = AtomicUsize::new(0);
 unsafe extern "C" fn resurrect(object: *mut RawObject) {
     FINALIZED.fetch_add(1, SeqCst);
     // SAFETY: a living object; the new reference goes to the thread-local.
-    unsafe { dynamic::incref(NonNull::new_unchecked(object)) };
+    assert!(unsafe { dynamic::incref(NonNull::new_unchecked(object)) });
     SAVED.set(object);
 }
 
@@ -466,18 +466,18 @@ fn s_041_to_s_047_resize() {
         dynamic::track(&m, object).unwrap();
         refused(8, Code::TrackedResize);
         dynamic::untrack(&m, object).unwrap();
-        dynamic::incref(object);
+        assert!(dynamic::incref(object));
         refused(8, Code::SharedResize);
-        dynamic::decref(object);
+        assert!(dynamic::decref(object));
         let object = dynamic::resize(&m, object, 0).unwrap();
         assert_eq!(dynamic::size(object).unwrap(), 0);
-        dynamic::decref(object);
+        assert!(dynamic::decref(object));
         let fixed = dynamic::allocate(&m, static_pair(false), 0, 0).unwrap();
         assert_eq!(dynamic::resize(&m, fixed, 1).unwrap_err().code, Code::NotResizable);
         assert_eq!(dynamic::allocate(&m, static_pair(false), 1, 0).unwrap_err().code, Code::NotResizable);
         assert_eq!(dynamic::allocate(&m, record, -1, 0).unwrap_err().code, Code::BadSize);
         assert_eq!(dynamic::allocate(&m, record, 1, 8).unwrap_err().code, Code::BadSize);
-        dynamic::decref(fixed);
+        assert!(dynamic::decref(fixed));
     }
     assert_eq!(live(&heap), 0);
 }
@@ -494,7 +494,7 @@ fn s_035_extra_bytes_are_zero_and_writable() {
         let extra = object.cast::<u8>().add(record.basic_size());
         assert!((0..1000).all(|i| extra.add(i).read() == 0));
         extra.add(999).write(7);
-        dynamic::decref(object);
+        assert!(dynamic::decref(object));
     }
     assert_eq!(live(&heap), 0);
 }
@@ -508,9 +508,9 @@ fn s_073_s_074_freeing_what_is_tracked_or_referred_to() {
     unsafe {
         let object = dynamic::allocate_tracked(&m, record, 0).unwrap();
         assert_eq!(dynamic::free(&m, object, Family::Plain).unwrap_err().code, Code::WrongAllocator);
-        dynamic::incref(object);
+        assert!(dynamic::incref(object));
         assert_eq!(dynamic::free(&m, object, Family::Container).unwrap_err().code, Code::ReferencesLeft);
-        dynamic::decref(object);
+        assert!(dynamic::decref(object));
         assert_eq!(dynamic::look_up(&m, object), Address::Live);
         assert_eq!(dynamic::free(&m, object, Family::Container).unwrap_err().code, Code::StillTracked);
         assert_eq!(dynamic::look_up(&m, object), Address::Freed);
@@ -669,13 +669,13 @@ fn s_054_tracking_an_object_with_a_dangling_field_is_refused() {
         let (a, b) =
             (dynamic::allocate(&m, record, 0, 0).unwrap(), dynamic::allocate(&m, record, 0, 0).unwrap());
         fields(a.as_ptr())[0] = b.as_ptr();
-        dynamic::decref(b);
+        assert!(dynamic::decref(b));
         assert_eq!(dynamic::track(&m, a).unwrap_err().code, Code::FreedPointer);
         assert!(!dynamic::is_tracked(&m, a));
         fields(a.as_ptr())[0] = std::ptr::null_mut();
         dynamic::track(&m, a).unwrap();
         assert_eq!(dynamic::track(&m, a).unwrap_err().code, Code::AlreadyTracked);
-        dynamic::decref(a);
+        assert!(dynamic::decref(a));
     }
 }
 
@@ -1038,8 +1038,8 @@ fn a_dealloc_handler_that_counts_its_object_up_and_down_destroys_nothing_else() 
         // SAFETY: a dying pair.
         unsafe {
             let this = NonNull::new_unchecked(object);
-            dynamic::incref(this);
-            dynamic::decref(this);
+            assert!(dynamic::incref(this));
+            assert!(dynamic::decref(this));
             let record = dynamic::type_of(this);
             pair_dealloc(object);
             // Most likely where the old one was.
@@ -1079,7 +1079,7 @@ fn what_is_in_a_queue_leaves_it_before_its_memory_is_given_back() {
         let object = make();
         // SAFETY: objects of this heap; every reference is dropped once.
         unsafe {
-            dynamic::incref(object);
+            assert!(dynamic::incref(object));
             let (heap, theirs) = (&heap, dynamic::from_raw(object));
             std::thread::scope(|scope| {
                 scope.spawn(move || {
@@ -1088,13 +1088,13 @@ fn what_is_in_a_queue_leaves_it_before_its_memory_is_given_back() {
                 });
             });
             if moves {
-                dynamic::decref(dynamic::resize(&m, object, 40).unwrap());
+                assert!(dynamic::decref(dynamic::resize(&m, object, 40).unwrap()));
             } else {
                 dynamic::free(&m, object, Family::Container).unwrap();
             }
             let next = make();
             assert_eq!(next, object, "the cell is used again");
-            dynamic::decref(next);
+            assert!(dynamic::decref(next));
         }
         m.safepoint();
         let (one, other) = (new(&m, record), new(&m, record));
@@ -1114,7 +1114,7 @@ fn s_074_a_dealloc_handler_cannot_free_what_it_has_given_away() {
         // SAFETY: a dying pair.
         unsafe {
             let this = NonNull::new_unchecked(object);
-            dynamic::incref(this);
+            assert!(dynamic::incref(this));
             Mutator::with_current(|m| {
                 dynamic::untrack(m, this).unwrap();
                 *CODE.lock().unwrap() =
@@ -1147,10 +1147,10 @@ fn a_weak_reference_does_not_lead_to_what_its_dealloc_handler_counts() {
         // SAFETY: a dying pair.
         unsafe {
             let this = NonNull::new_unchecked(object);
-            dynamic::incref(this);
+            assert!(dynamic::incref(this));
             COUNTED.wait();
             ASKED.wait();
-            dynamic::decref(this);
+            assert!(dynamic::decref(this));
             pair_dealloc(object);
         }
     }

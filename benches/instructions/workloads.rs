@@ -410,7 +410,7 @@ unsafe extern "C" fn clear<const E: usize>(object: *mut RawObject) -> c_int {
     unsafe {
         for field in fields::<E>(object) {
             if let Some(old) = NonNull::new(std::mem::replace(field, null_mut())) {
-                dynamic::decref(old);
+                assert!(dynamic::decref(old));
             }
         }
     }

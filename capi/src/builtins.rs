@@ -280,11 +280,15 @@ unsafe extern "C" fn dealloc_tuple(object: *mut PyObject) {
     // SAFETY: rule H: called once, for a dying tuple.
     unsafe {
         Mutator::with_current(|m| {
-            let _ = dynamic::untrack(m, object);
+            if dynamic::is_tracked(m, object)
+                && let Err(fault) = dynamic::untrack(m, object)
+            {
+                errors::misuse(fault);
+            }
             dynamic::clear_weak_references(m, object);
             for item in items(object) {
                 if let Some(item) = NonNull::new(item.replace(std::ptr::null_mut())) {
-                    dynamic::decref(item);
+                    drop(dynamic::from_raw(item));
                 }
             }
             // Of a heap type derived from this one, too: then whoever called this lets go of the type.
@@ -309,7 +313,7 @@ unsafe extern "C" fn clear_callback(object: *mut PyObject) -> c_int {
         let callback = object.cast::<Callback>();
         (*callback).function = None;
         if let Some(own) = NonNull::new(std::mem::replace(&mut (*callback).own, std::ptr::null_mut())) {
-            dynamic::decref(own);
+            drop(dynamic::from_raw(own));
         }
     }
     0
@@ -507,9 +511,7 @@ export! {
                     }
                     Err(fault) => (item, Err(fault)),
                 };
-                if let Some(old) = old {
-                    dynamic::decref(old);
-                }
+                drop(old.map(|old| dynamic::from_raw(old)));
                 result
             }
         })
@@ -589,8 +591,7 @@ export! {
                 let callback = object.cast::<Callback>().as_ptr();
                 (*callback).function = function;
                 if let Some(held) = held {
-                    dynamic::incref(held);
-                    (*callback).own = held.as_ptr();
+                    (*callback).own = dynamic::into_raw(dynamic::share(held)).as_ptr();
                 }
                 dynamic::track(m, object)?;
                 Ok(object.as_ptr())

@@ -44,10 +44,7 @@ export! {
                 let (object, name) = place(m, object, name, FUNCTION)?;
                 let value = call::optional(m, value)?;
                 call::may_allocate()?;
-                let value = value.map(|value| {
-                    dynamic::incref(value);
-                    dynamic::from_raw(value)
-                });
+                let value = value.map(|value| dynamic::share(value));
                 dynamic::set_attribute(m, object, &name, value).map(|()| 0)
             }
         })

@@ -108,8 +108,7 @@ unsafe fn list(m: &Mutator, objects: *const *mut PyObject, n: isize) -> Result<V
             let object = call::object(m, *objects.add(at))?;
             // Static objects are nobody's, so nothing refers to them, and they refer to nothing that is tracked.
             if dynamic::count(object).is_some() {
-                dynamic::incref(object);
-                all.push(dynamic::from_raw(object));
+                all.push(dynamic::share(object));
             }
         }
     }

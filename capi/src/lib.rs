@@ -26,6 +26,7 @@
 //! * **S** (statics): the exported statics are written while the library starts, by one thread, and later by nobody but their
 //!   readiness.
 
+#![warn(clippy::let_underscore_must_use)]
 #![allow(non_camel_case_types, non_snake_case, non_upper_case_globals, reason = "the names are C's")]
 
 pub mod builtins;

@@ -48,7 +48,11 @@ struct AtExit;
 
 impl Drop for AtExit {
     fn drop(&mut self) {
-        let _ = leave("standstill_detach");
+        if let Err(fault) = leave("standstill_detach")
+            && fault.code != Code::NotAttached
+        {
+            errors::misuse(fault);
+        }
         let saved =
             PUT_DOWN.try_with(|down| std::mem::take(&mut down.borrow_mut().saved)).unwrap_or_default();
         for state in saved {
@@ -145,8 +149,9 @@ fn arrive(mutator: Mutator) {
     crate::fork::watch();
     MUTATOR.set(Box::into_raw(Box::new(mutator)));
     // After the library's own watch over the thread, and after what was put down, so that this one ends first.
-    let _ = PUT_DOWN.try_with(|_| ());
-    let _ = AT_EXIT.try_with(|_| ());
+    // A thread whose own variables are gone has nothing to end.
+    PUT_DOWN.try_with(|_| ()).unwrap_or(());
+    AT_EXIT.try_with(|_| ()).unwrap_or(());
 }
 
 /// Takes the mutator out, if it may be.

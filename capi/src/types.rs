@@ -457,10 +457,7 @@ unsafe fn from_spec(
             alloc: given.tp_alloc,
             free: given.tp_free,
         };
-        wanted.module = module.map(|module| {
-            dynamic::incref(module);
-            dynamic::from_raw(module)
-        });
+        wanted.module = module.map(|module| dynamic::share(module));
         wanted.token = token;
         wanted.face_size = size_of::<PyTypeObject>();
         complete(&mut wanted, list);
@@ -705,8 +702,7 @@ export! {
                 let record = call::record(m, face)?;
                 let found = dynamic::type_module_by_token(record, token as usize);
                 let module = found.ok_or_else(|| no_module(FUNCTION, record))?;
-                dynamic::incref(module);
-                Ok(module.as_ptr())
+                Ok(dynamic::into_raw(dynamic::share(module)).as_ptr())
             }
         })
     }
@@ -727,7 +723,7 @@ export! {
                 && !result.is_null()
             {
                 // SAFETY: rule R: the base of a living type; the reference is for the caller.
-                unsafe { dynamic::incref(object) };
+                std::mem::forget(unsafe { dynamic::share(object) });
             }
             Ok(Ok(found.map_or(std::ptr::null_mut(), |base| base.face().cast::<PyTypeObject>())))
         });

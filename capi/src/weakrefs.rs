@@ -22,8 +22,7 @@ export! {
                 let callback = match callback {
                     None => None,
                     Some(callback) if builtins::is_callback(callback) => {
-                        dynamic::incref(callback);
-                        Some((dynamic::from_raw(callback), builtins::invoke_callback as WeakCall))
+                        Some((dynamic::share(callback), builtins::invoke_callback as WeakCall))
                     }
                     Some(other) => {
                         let fault = Fault::new(Code::WrongType, FUNCTION).at(other.as_ptr() as usize);

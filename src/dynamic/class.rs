@@ -148,7 +148,7 @@ impl Type {
             match made {
                 Some(object) if std::ptr::eq(type_of(object), record) => Ok(from_raw(object)),
                 Some(object) => {
-                    super::decref(object);
+                    drop(from_raw(object));
                     Err(Fault::new(Code::BadAllocResult, FUNCTION).of_type(record.name()))
                 }
                 None => Err(Fault::new(Code::Memory, FUNCTION).of_type(record.name())),

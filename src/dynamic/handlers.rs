@@ -3,6 +3,9 @@
 //!
 //! A traverse handler gets a C function as its visitor and the tracer as an opaque argument. What comes back is only
 //! believed if it is the tracer that this thread handed out last, and the traversal has not ended.
+//!
+//! The thread keeps the object whose handler it runs in [`RUNNING`], from the call of the handler to its return. Reports take the
+//! type from there: no address is asked what lies at it, and the tracer is reached through the visitor's argument alone.
 
 use std::any::TypeId;
 use std::cell::Cell;
@@ -62,6 +65,8 @@ unsafe fn has_finalizer(header: NonNull<Header>) -> bool {
 thread_local! {
     /// The heap that the tracer handed out last is of.
     static HEAP: Cell<*const Core> = const { Cell::new(std::ptr::null()) };
+    /// The object whose traverse handler this thread runs, in `HEAP`; null: it runs none.
+    static RUNNING: Cell<*mut RawObject> = const { Cell::new(std::ptr::null_mut()) };
     /// Whether a traverse handler of this thread has visited a managed dictionary since this was last reset.
     static DICT_VISITED: Cell<bool> = const { Cell::new(false) };
 }
@@ -86,8 +91,6 @@ unsafe fn traverse(value: NonNull<u8>, tracer: &mut Tracer) {
         tracer.doubting = model.is_checked() && !tracer.takes_everything();
         tracer.timing = model.slow_handler() != 0;
     }
-    // For reports. A length of 0: a dynamic object has no cells whose locks could be looked at in passing.
-    tracer.enter(value, 0);
     if record.flags().has(Flags::SERIAL_TRAVERSE) {
         let _serial = core_of(object).model.serial.lock();
         // SAFETY: rule H.
@@ -106,8 +109,11 @@ unsafe fn call(
     tracer: &mut Tracer,
 ) {
     let begun = if tracer.timing { Some(Instant::now()) } else { None };
-    // SAFETY: rule H; the visitor belongs to its argument.
+    RUNNING.set(object.as_ptr());
+    // SAFETY: rule H; the visitor belongs to its argument. What unwinds out of an `extern "C"` function ends the process, so this
+    // one returns.
     let result = unsafe { handler(object.as_ptr(), visit, (&raw mut *tracer).cast()) };
+    RUNNING.set(std::ptr::null_mut());
     if let Some(begun) = begun {
         look_at_time(begun, record, object);
     }
@@ -144,12 +150,12 @@ unsafe extern "C" fn visit(target: *mut RawObject, arg: *mut c_void) -> c_int {
     // SAFETY: rule V: the tracer that this thread's traversal was given, which is going on.
     let tracer = unsafe { &mut *tracer };
     let Some(target) = NonNull::new(target) else {
-        return complain(tracer, Code::NullVisit, 0);
+        return complain(Code::NullVisit, 0);
     };
     if tracer.doubting
         && let Some(code) = doubt(heap(), target)
     {
-        return complain(tracer, code, target.as_ptr() as usize);
+        return complain(code, target.as_ptr() as usize);
     }
     tracer.edge(target.as_ptr() as usize);
     0
@@ -187,8 +193,8 @@ fn doubt_cleared(core: &Core, target: NonNull<RawObject>, times: usize) -> Optio
 
 /// Notes a mistake of the handler that is running, to be told when the world runs again.
 #[cold]
-fn complain(tracer: &Tracer, code: Code, address: usize) -> c_int {
-    let type_name = traversed(tracer).map_or("", TypeRecord::name);
+fn complain(code: Code, address: usize) -> c_int {
+    let type_name = running().map_or("", TypeRecord::name);
     heap().model.note(Fault::new(code, "traverse").of_type(type_name).at(address));
     0
 }
@@ -201,7 +207,13 @@ fn heap<'a>() -> &'a Core {
 
 /// The heap of the traverse handler that this thread is running, if it is running one.
 pub(crate) fn traversed_heap<'a>() -> Option<&'a Core> {
-    (safepoint::is_traversing() && !Tracer::handed_out().is_null()).then(heap)
+    (!RUNNING.get().is_null()).then(heap)
+}
+
+/// The type of the object whose traverse handler this thread runs, if it runs one.
+fn running<'a>() -> Option<&'a TypeRecord> {
+    // SAFETY: rules R and D: a dynamic object that is being traversed, and lives as long as its handler runs.
+    NonNull::new(RUNNING.get()).map(|object| unsafe { type_of(object) })
 }
 
 /// Notes a mistake that the traverse handler running on this thread makes: it is told when the world runs again, since no hook is
@@ -211,31 +223,12 @@ pub(crate) fn traversed_heap<'a>() -> Option<&'a Core> {
 ///
 /// See above.
 pub fn note(mut fault: Fault) -> Result<(), Fault> {
-    let tracer = Tracer::handed_out();
-    if tracer.is_null() || !safepoint::is_traversing() {
-        return Err(fault);
-    }
-    // SAFETY: rule V: a tracer takes itself back when it ends, so the one that was handed out last on this thread is
-    // there.
-    let Some(record) = traversed(unsafe { &*tracer }) else { return Err(fault) };
+    let Some(record) = running() else { return Err(fault) };
     if fault.type_name.is_empty() {
         fault.type_name = record.name();
     }
     heap().model.note(fault);
     Ok(())
-}
-
-/// The type of the dynamic object that a tracer is at; `None`: it has gone on to a typed one.
-fn traversed<'a>(tracer: &Tracer) -> Option<&'a TypeRecord> {
-    let address = tracer.entered();
-    let object = NonNull::new(std::ptr::with_exposed_provenance_mut::<RawObject>(address))?;
-    let space = &heap().space;
-    // A value of a typed object lies behind its header, and is no object's start.
-    if space.contains(address) && !space.starts_at(address) {
-        return None;
-    }
-    // SAFETY: rules R and D: an object that is being traversed, and lives; static ones are dynamic.
-    unsafe { super::try_type_of(object) }
 }
 
 /// A visitor that was kept, and called when its traversal was over.

@@ -15,8 +15,8 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
 use crate::dynamic::{
-    Flags, METATYPE, RawObject, RawVarObject, TYPE_INDEX, TypeRecord, attributes, decref, handlers, header,
-    incref, raw, refuse_in_traversal, type_of,
+    Flags, METATYPE, RawObject, RawVarObject, TYPE_INDEX, TypeRecord, attributes, from_raw, handlers, header,
+    raw, refuse_in_traversal, share, type_of,
 };
 use crate::error::{Code, Fault};
 use crate::header::Header;
@@ -137,8 +137,8 @@ pub unsafe fn allocate_common(m: &Mutator, record: &TypeRecord) -> Option<NonNul
 /// The reference that an instance owns to its heap type. By itself, so that instances of others need no registers for it.
 #[inline(never)]
 unsafe fn own_type(type_object: NonNull<RawObject>) {
-    // SAFETY: rule R: the type is alive, as whoever allocates says.
-    unsafe { incref(type_object) };
+    // SAFETY: rule R: the type is alive, as whoever allocates says. The instance owns what the handle does.
+    std::mem::forget(unsafe { share(type_object) });
 }
 
 #[inline]
@@ -257,7 +257,7 @@ unsafe fn be_born(
             (*object.cast::<RawVarObject>().as_ptr()).size = items;
         }
         if let Some(type_object) = NonNull::new(record.object) {
-            incref(type_object);
+            std::mem::forget(share(type_object));
         }
         m.raw().publish_as(
             object_of(object),
@@ -392,7 +392,7 @@ pub unsafe fn resize(
         give_back(m, object);
         if let Some(type_object) = NonNull::new(record.object) {
             // The new object has its own.
-            decref(type_object);
+            drop(from_raw(type_object));
         }
         Ok(new)
     }
@@ -543,6 +543,17 @@ pub unsafe fn untrack(m: &Mutator, object: NonNull<RawObject>) -> Result<(), Fau
         }
     }
     Ok(())
+}
+
+/// Takes a dying object out of the tracked set, in its dealloc handler.
+///
+/// # Safety
+///
+/// `object` is a dynamic object of the mutator's heap that is dying on this thread.
+pub(crate) unsafe fn untrack_dying(m: &Mutator, object: NonNull<RawObject>) {
+    // SAFETY: as the caller says: its dealloc handler has the object alone.
+    unsafe { raw(m).core().state(object.as_ptr() as usize) }
+        .change_plainly(0, tracked::TRACKED | tracked::BY_ALLOCATOR);
 }
 
 /// Whether an object is in the tracked set.
@@ -792,7 +803,7 @@ unsafe fn end_in_full(m: &Mutator, object: NonNull<RawObject>, record: &TypeReco
             let base_is_heap_type = base.is_heap_type();
             dealloc(object.as_ptr());
             if let Some(type_object) = type_object.filter(|_| !base_is_heap_type) {
-                decref(type_object);
+                drop(from_raw(type_object));
             }
             return;
         }
@@ -803,7 +814,7 @@ unsafe fn end_in_full(m: &Mutator, object: NonNull<RawObject>, record: &TypeReco
         }
         (record.free)(object.as_ptr().cast());
         if let Some(type_object) = type_object {
-            decref(type_object);
+            drop(from_raw(type_object));
         }
     }
 }
@@ -830,7 +841,7 @@ unsafe fn end_simply(m: &Mutator, object: NonNull<RawObject>, record: &TypeRecor
             (record.free)(object.as_ptr().cast());
         }
         if let Some(type_object) = type_object {
-            decref(type_object);
+            drop(from_raw(type_object));
         }
     }
 }

@@ -51,6 +51,8 @@
 //!   runtime's own locking arranges it. A stop finds nobody in the middle of it.
 //! * **H** (handlers): a handler is what its type's maker said it is. Making a type with handlers is unsafe, for this reason.
 
+#![warn(clippy::let_underscore_must_use)]
+
 mod attributes;
 mod class;
 mod handlers;
@@ -179,12 +181,13 @@ fn header(object: NonNull<RawObject>) -> NonNull<Header> {
     object.cast()
 }
 
-/// Adds a reference; `false`: refused, in a traverse handler.
+/// Adds a reference; `false`: refused, in a traverse handler. Who wants a handle calls [`share`], which is never refused.
 ///
 /// # Safety
 ///
 /// The caller has a reference to the object.
 #[inline(always)]
+#[must_use = "where this is refused no reference was added"]
 pub unsafe fn incref(object: NonNull<RawObject>) -> bool {
     let current = safepoint::current();
     // SAFETY: rule R: the caller's reference keeps the object alive.
@@ -208,12 +211,39 @@ fn incref_slow(header: &Header, current: u64) -> bool {
     true
 }
 
-/// Drops a reference; `false`: refused, in a traverse handler.
+/// A handle with a reference of its own to an object to which the caller has one. In a traverse handler, too: there the reference
+/// is counted as another thread's would be.
+///
+/// # Safety
+///
+/// The caller has a reference to the object.
+#[inline(always)]
+pub unsafe fn share(object: NonNull<RawObject>) -> AnyGc {
+    // SAFETY: as the caller says; the handle owns the reference that is counted here.
+    unsafe {
+        if !incref(object) {
+            share_in_traversal(header(object).as_ref());
+        }
+        from_raw(object)
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn share_in_traversal(header: &Header) {
+    // As in `incref_slow`.
+    if header.count().is_some() {
+        header.clone_ref(safepoint::current());
+    }
+}
+
+/// Drops a reference; `false`: refused, in a traverse handler. Dropping a [handle](from_raw) is never refused.
 ///
 /// # Safety
 ///
 /// The caller owns the reference, and gives it up.
 #[inline(always)]
+#[must_use = "where this is refused the caller still owns the reference"]
 pub unsafe fn decref(object: NonNull<RawObject>) -> bool {
     // SAFETY: rule R: the reference keeps the object alive.
     if unsafe { header(object).as_ref() }.try_drop_local(safepoint::current()) {
@@ -230,6 +260,7 @@ pub unsafe fn decref(object: NonNull<RawObject>) -> bool {
 ///
 /// As for [`decref`].
 #[inline(always)]
+#[must_use = "where nothing was done the caller still owns the reference"]
 pub unsafe fn decref_common(object: NonNull<RawObject>) -> bool {
     // SAFETY: rule R: the reference keeps the object alive.
     unsafe { header(object).as_ref() }.try_drop_local(safepoint::current())
@@ -242,6 +273,7 @@ pub unsafe fn decref_common(object: NonNull<RawObject>) -> bool {
 ///
 /// As for [`decref`]. The thread holds no stop.
 #[inline(always)]
+#[must_use = "where nothing was done the caller still owns the reference"]
 pub unsafe fn decref_last(m: &Mutator, object: NonNull<RawObject>) -> bool {
     // SAFETY: rule R: the reference keeps the object alive; an owner is attached to the object's heap.
     unsafe {
@@ -261,6 +293,7 @@ pub unsafe fn decref_last(m: &Mutator, object: NonNull<RawObject>) -> bool {
 ///
 /// As for [`decref`].
 #[inline(never)]
+#[must_use = "where this is refused the caller still owns the reference"]
 pub unsafe fn decref_slow(object: NonNull<RawObject>) -> bool {
     // SAFETY: as the caller says. An owner is attached, and in no traversal.
     unsafe {

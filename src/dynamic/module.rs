@@ -204,7 +204,7 @@ unsafe extern "C" fn dealloc(object: *mut RawObject) {
     // SAFETY: rules H and Z: called once, for a dying module.
     unsafe {
         Mutator::with_current(|m| {
-            let _ = instance::untrack(m, object);
+            instance::untrack_dying(m, object);
             instance::clear_weak_references(m, object);
             let record = type_of(object);
             if let Some(parts) = parts(object) {

@@ -19,8 +19,8 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 use crate::arena::class_for;
 use crate::dynamic::attributes::Attributes;
 use crate::dynamic::{
-    AllocProc, Destructor, Finalizer, FreeProc, Inquiry, RawObject, RawVarObject, TraverseProc, decref,
-    handlers, incref, instance, module, type_of, weakref,
+    AllocProc, Destructor, Finalizer, FreeProc, Inquiry, RawObject, RawVarObject, TraverseProc, from_raw,
+    handlers, instance, module, share, type_of, weakref,
 };
 use crate::error::{Code, Fault};
 use crate::event;
@@ -202,15 +202,10 @@ impl Type {
     ///
     /// # Safety
     ///
-    /// The type is alive, and the calling thread may count its object.
+    /// The type is alive.
     pub unsafe fn from_record(record: &TypeRecord) -> Self {
-        let object = NonNull::new(record.object).map(|object| {
-            // SAFETY: as the caller says.
-            unsafe {
-                incref(object);
-                AnyGc::from_header(object.cast())
-            }
-        });
+        // SAFETY: as the caller says: somebody has a reference to the type's object.
+        let object = NonNull::new(record.object).map(|object| unsafe { share(object) });
         Self { record: RecordRef(NonNull::from(record)), object }
     }
 
@@ -703,14 +698,12 @@ pub unsafe fn ready_heap(
     record.object = object.as_ptr();
     *record.face.get_mut() = object.as_ptr().cast();
     if let Some(module) = &spec.module {
-        // SAFETY: rule R: the spec's handle holds one; the type gets one of its own.
-        unsafe { incref(super::as_raw(module)) };
-        *record.module.get_mut() = super::as_raw(module).as_ptr();
+        *record.module.get_mut() = super::into_raw(module.clone()).as_ptr();
     }
     for base in &record.bases {
         if let Some(base) = NonNull::new(base.get().object) {
             // SAFETY: rule R: the spec's handles hold the bases; the type gets references of its own.
-            unsafe { incref(base) };
+            std::mem::forget(unsafe { share(base) });
         }
     }
     init(object, &record);
@@ -922,7 +915,7 @@ unsafe extern "C" fn clear_type(object: *mut RawObject) -> std::ffi::c_int {
         record.attributes.clear();
         if let Some(module) = NonNull::new(record.take_module()) {
             // SAFETY: rule R: the type owned the reference.
-            unsafe { decref(module) };
+            drop(unsafe { from_raw(module) });
         }
     }
     0
@@ -934,17 +927,21 @@ unsafe extern "C" fn dealloc_type(object: *mut RawObject) {
     // SAFETY: rules H and Z: called once, for a dying object of the metatype, which owns its record.
     unsafe {
         Mutator::with_current(|m| {
-            let _ = instance::untrack(m, object);
+            instance::untrack_dying(m, object);
             instance::clear_weak_references(m, object);
         });
         clear_type(object.as_ptr());
         let record = Box::from_raw(instance::tail(object).cast::<TypeRecord>());
         for base in &record.bases {
             if let Some(base) = NonNull::new(base.get().object) {
-                decref(base);
+                drop(from_raw(base));
             }
         }
         drop(record);
-        Mutator::with_current(|m| instance::free(m, object, instance::Family::Container));
+        Mutator::with_current(|m| {
+            if let Err(fault) = instance::free(m, object, instance::Family::Container) {
+                m.raw().core().hooks.misuse(&fault);
+            }
+        });
     }
 }

@@ -168,7 +168,7 @@ unsafe extern "C" fn dealloc(object: *mut RawObject) {
     // SAFETY: rules H and Z: called once, for a dying weak reference.
     unsafe {
         Mutator::with_current(|m| {
-            let _ = instance::untrack(m, object);
+            instance::untrack_dying(m, object);
             instance::clear_weak_references(m, object);
             let parts =
                 std::mem::replace(&mut (*object.cast::<WeakRef>().as_ptr()).parts, std::ptr::null_mut());

@@ -128,7 +128,7 @@ unsafe extern "C" fn finalize(object: *mut RawObject) {
             tag.finalize(m, || {
                 // SAFETY: whoever calls a finalizer has a reference; this handle gets one of its own.
                 Ref::Dynamic(unsafe {
-                    dynamic::incref(object);
+                    assert!(dynamic::incref(object));
                     dynamic::from_raw(object)
                 })
             });
@@ -260,7 +260,7 @@ pub(crate) fn fields(m: &Mutator, gc: &AnyGc) -> Vec<Option<Ref>> {
         // SAFETY: the field's reference keeps the object alive; the handle gets its own.
         Some(Ref::of(
             unsafe {
-                dynamic::incref(object);
+                assert!(dynamic::incref(object));
                 dynamic::from_raw(object)
             },
             m,
@@ -335,7 +335,7 @@ pub(crate) unsafe fn at(_: &Mutator, address: usize) -> AnyGc {
     // SAFETY: as the caller says; the handle gets a reference of its own.
     unsafe {
         let object = NonNull::new_unchecked(object);
-        dynamic::incref(object);
+        assert!(dynamic::incref(object));
         dynamic::from_raw(object)
     }
 }

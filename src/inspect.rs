@@ -20,14 +20,20 @@ fn listed(world: &World<'_, Managed>, mut f: impl FnMut(Object)) {
     });
 }
 
-/// Calls `f` with each listed object and what it refers to.
-pub(crate) fn walk(world: &World<'_, Managed>, mut f: impl FnMut(Object, &[usize])) -> Result<(), String> {
+/// Calls `f` with each listed object that refers to an object at one of the `sought` addresses.
+pub(crate) fn referring(
+    world: &World<'_, Managed>,
+    sought: Vec<usize>,
+    mut f: impl FnMut(Object),
+) -> Result<(), String> {
     let space = &world.core().space;
-    let mut tracer = Tracer::new(space.base(), space.reserved_bytes());
+    let mut tracer = Tracer::seeking(space.base(), space.reserved_bytes(), sought);
     guard_traversal(world, &mut tracer, |tracer| {
         listed(world, |object| {
             edges_of(world, object, tracer);
-            f(object, tracer.edges());
+            if tracer.take_found() {
+                f(object);
+            }
         });
     })
     .map_err(|abandoned| abandoned.reason.into_owned())
@@ -74,11 +80,7 @@ impl Mutator {
         let address = target.header().as_ptr() as usize;
         self.stopped(|m, world| {
             let mut found = Vec::new();
-            let result = walk(world, |object, edges| {
-                if edges.contains(&address) {
-                    found.push(object);
-                }
-            });
+            let result = referring(world, vec![address], |object| found.push(object));
             result.map(|()| found.into_iter().map(|o| m.any_from(o.as_ptr().cast())).collect())
         })
         .unwrap_or_else(|reason| panic!("a traversal failed: {reason}"))

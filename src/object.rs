@@ -76,8 +76,12 @@ pub struct Tracer {
     may_lose: bool,
     /// There was no room for some address.
     lost: bool,
-    /// Whether what handlers of dynamic types visit is looked up first.
-    pub(crate) doubting: bool,
+    /// Whether each visit by a handler of a dynamic type takes the slow path: the heap is in checked mode, or this tracer seeks.
+    pub(crate) careful: bool,
+    /// The targets that an inspection seeks, sorted. Empty in a collection.
+    sought: Vec<usize>,
+    /// A handler of the object that is traversed has visited one of them.
+    found: bool,
     /// Whether the time that handlers of dynamic types take is looked at.
     pub(crate) timing: bool,
     /// A tracer belongs to the thread that made it.
@@ -131,7 +135,9 @@ impl Tracer {
             before: next,
             may_lose: false,
             lost: false,
-            doubting: false,
+            careful: false,
+            sought: Vec::new(),
+            found: false,
             timing: false,
             local: PhantomData,
         }
@@ -142,6 +148,37 @@ impl Tracer {
         let mut tracer = Self::new(base, len);
         tracer.may_lose = true;
         tracer
+    }
+
+    /// A tracer that seeks references to the objects at the `sought` addresses. A handler of a dynamic type is told to stop as
+    /// soon as it has visited one of them.
+    pub(crate) fn seeking(base: usize, len: usize, mut sought: Vec<usize>) -> Self {
+        sought.sort_unstable();
+        let mut tracer = Self::new(base, len);
+        tracer.sought = sought;
+        tracer
+    }
+
+    /// Whether this tracer was made by [`seeking`](Self::seeking).
+    pub(crate) fn seeks(&self) -> bool {
+        !self.sought.is_empty()
+    }
+
+    /// Notes a visit by a handler: the answer is whether the handler is to stop.
+    pub(crate) fn seek(&mut self, address: usize) -> bool {
+        self.found |= self.sought.binary_search(&address).is_ok();
+        self.found
+    }
+
+    /// Whether a handler of the object that is traversed has visited a sought object.
+    pub(crate) fn has_found(&self) -> bool {
+        self.found
+    }
+
+    /// Whether the object that was traversed last refers to a sought object. Forgets what was found.
+    pub(crate) fn take_found(&mut self) -> bool {
+        std::mem::take(&mut self.found)
+            || self.edges().iter().any(|edge| self.sought.binary_search(edge).is_ok())
     }
 
     /// Reports a reference by the address of its target. References to other heaps are not this

@@ -560,13 +560,12 @@ impl Services {
         self.check(m);
         targets.iter().for_each(|target| gc::check(target.header(), m));
         self.audit(m, "gc.get_referrers");
-        let mut addresses: Vec<usize> = targets.iter().map(|t| t.header().as_ptr() as usize).collect();
-        addresses.sort_unstable();
+        let addresses: Vec<usize> = targets.iter().map(|t| t.header().as_ptr() as usize).collect();
         stopped(m, NAME, |m, world| {
             let mut found: Vec<Object> = Vec::new();
             let mut refused = None;
-            inspect::walk(world, |object, edges| {
-                if refused.is_none() && edges.iter().any(|edge| addresses.binary_search(edge).is_ok()) {
+            inspect::referring(world, addresses, |object| {
+                if refused.is_none() {
                     match found.try_reserve(1) {
                         Ok(()) => found.push(object),
                         Err(error) => refused = Some(error),

@@ -88,7 +88,7 @@ unsafe fn traverse(value: NonNull<u8>, tracer: &mut Tracer) {
         let core = core_of(object);
         HEAP.set(core);
         let model = &core.model;
-        tracer.doubting = model.is_checked() && !tracer.takes_everything();
+        tracer.careful = (model.is_checked() && !tracer.takes_everything()) || tracer.seeks();
         tracer.timing = model.slow_handler() != 0;
     }
     if record.flags().has(Flags::SERIAL_TRAVERSE) {
@@ -117,7 +117,8 @@ unsafe fn call(
     if let Some(begun) = begun {
         look_at_time(begun, record, object);
     }
-    if result != 0 {
+    // A seeking tracer answers 1 once it has found something, and a correct handler passes that on.
+    if result != 0 && !tracer.has_found() {
         refused(record, result);
     }
 }
@@ -133,14 +134,15 @@ fn look_at_time(begun: Instant, record: &TypeRecord, object: NonNull<RawObject>)
     }
 }
 
-/// Abandons the collection: the visitor answers 0, so this came from the handler.
+/// Abandons the collection: the visitor has answered 0 each time, so the result is the handler's own.
 #[cold]
 fn refused(record: &TypeRecord, result: c_int) {
     // Not a panic with its message on stderr: whoever guards the traversal tells the hook.
     resume_unwind(Box::new(format!("the traverse handler of '{}' returned {result}", record.name())));
 }
 
-/// The collector's visitor.
+/// The visitor. In a collection it answers 0. For a [seeking](Tracer::seeking) tracer it answers 1 from the first sought object
+/// on, and ignores each later visit of that traversal.
 unsafe extern "C" fn visit(target: *mut RawObject, arg: *mut c_void) -> c_int {
     let tracer = arg.cast::<Tracer>();
     // A tracer that is gone is not handed out any more.
@@ -152,13 +154,26 @@ unsafe extern "C" fn visit(target: *mut RawObject, arg: *mut c_void) -> c_int {
     let Some(target) = NonNull::new(target) else {
         return complain(Code::NullVisit, 0);
     };
-    if tracer.doubting
+    if tracer.careful {
+        return visit_with_care(tracer, target);
+    }
+    tracer.edge(target.as_ptr() as usize);
+    0
+}
+
+/// The visitor's slow path: see [`Tracer::careful`].
+#[cold]
+fn visit_with_care(tracer: &mut Tracer, target: NonNull<RawObject>) -> c_int {
+    if tracer.has_found() {
+        return 1;
+    }
+    if heap().model.is_checked()
         && let Some(code) = doubt(heap(), target)
     {
         return complain(code, target.as_ptr() as usize);
     }
     tracer.edge(target.as_ptr() as usize);
-    0
+    c_int::from(tracer.seek(target.as_ptr() as usize))
 }
 
 /// What is wrong with an address that a handler visits; `None`: a living object is there, a static one, or another heap.

@@ -276,14 +276,36 @@ static void s_032_gc_newvar_has_room_for_the_items(void) {
 static void s_032_the_size_is_rounded_up_to_pointers(void) {
     static PyTypeObject bytes = {TYPE_HEAD .tp_name = "check.Bytes", .tp_basicsize = sizeof(PyVarObject), .tp_itemsize = 1,
                                  .tp_flags = GC_TYPE, .tp_traverse = nothing_traverse};
-    PyVarObject *b;
+    enum { MOST = 130, EACH = 4 };
+    static PyVarObject *all[MOST][EACH];
+    Py_ssize_t n, rounded;
+    size_t at;
+    int i;
     ready(&bytes);
-    b = PyObject_GC_NewVar(PyVarObject, &bytes, 13);
-    MUST(b != NULL);
-    CHECK(is_zero(b + 1, 16));
-    memset(b + 1, 0xff, 13);
-    CHECK_INT(Py_SIZE(b), 13);
-    Py_DECREF(b);
+    /* Every byte up to the next pointer is the object's own: it is zero at first, and a write there damages no
+     * neighbour. */
+    for (n = 0; n < MOST; n++)
+        for (i = 0; i < EACH; i++) {
+            all[n][i] = PyObject_GC_NewVar(PyVarObject, &bytes, n);
+            MUST(all[n][i] != NULL);
+        }
+    for (n = 0; n < MOST; n++)
+        for (i = 0; i < EACH; i++) {
+            rounded = (n + 7) / 8 * 8;
+            CHECK(is_zero(all[n][i] + 1, (size_t)rounded));
+            memset(all[n][i] + 1, (int)(n + i) % 255 + 1, (size_t)rounded);
+        }
+    for (n = 0; n < MOST; n++)
+        for (i = 0; i < EACH; i++) {
+            rounded = (n + 7) / 8 * 8;
+            CHECK_INT(Py_SIZE(all[n][i]), n);
+            CHECK(Py_TYPE(all[n][i]) == &bytes);
+            CHECK_INT(Py_REFCNT((PyObject *)all[n][i]), 1);
+            for (at = 0; at < (size_t)rounded; at++)
+                CHECK_INT(((unsigned char *)(all[n][i] + 1))[at], (n + i) % 255 + 1);
+            memset(all[n][i] + 1, 0, (size_t)rounded);
+            Py_DECREF(all[n][i]);
+        }
 }
 
 /* S-33 */

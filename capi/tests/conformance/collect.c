@@ -231,6 +231,59 @@ static void s_173_disable_gives_the_state_before(void) {
     CHECK_INT(PyGC_Disable(), 1);
     CHECK_INT(PyGC_Disable(), 0);
 }
+/* Switches in a callback: what each phase found, and what it sets. */
+static int found_at_start, found_at_stop;
+static void switching(const char *phase, const standstill_gc_info *info, void *arg) {
+    (void)info;
+    (void)arg;
+    if (strcmp(phase, "start") == 0)
+        found_at_start = PyGC_Disable();
+    else
+        found_at_stop = PyGC_Enable();
+}
+
+static void s_172_s_173_the_switch_works_in_callbacks_and_a_running_collection_finishes(void) {
+    long long before = LIVE();
+    int id = standstill_gc_add_callback(switching, NULL);
+    CHECK(id >= 0);
+    garbage_ring(7);
+    PyGC_Enable();
+    found_at_start = found_at_stop = -1;
+    CHECK_INT(PyGC_Collect(), 7); /* disabled at its start, it collects all the same */
+    CHECK_INT(found_at_start, 1);
+    CHECK_INT(found_at_stop, 0);
+    CHECK_INT(PyGC_IsEnabled(), 1);
+    CHECK_INT(LIVE(), before);
+    CHECK_INT(standstill_gc_remove_callback(id), 0);
+}
+
+/* Each change of state is told to exactly one caller. */
+static long turned_on, turned_off;
+static void flip(void *arg) {
+    long i;
+    (void)arg;
+    for (i = 0; i < 20000; i++) {
+        if (i % 2) {
+            if (PyGC_Enable() == 0)
+                ADD(turned_on);
+        } else if (PyGC_Disable() == 1)
+            ADD(turned_off);
+    }
+}
+
+static void s_172_s_173_the_switch_is_atomic(void) {
+    thread threads[3];
+    int i;
+    PyGC_Enable();
+    for (i = 0; i < 3; i++)
+        start(&threads[i], flip, NULL);
+    for (i = 0; i < 3; i++)
+        join(&threads[i]);
+    CHECK(turned_off > 0);
+    CHECK_INT(turned_off - turned_on, !PyGC_IsEnabled());
+    PyGC_Enable();
+}
+
 static void s_174_is_enabled_follows(void) {
     CHECK_INT(PyGC_IsEnabled(), 1);
     PyGC_Disable();
@@ -275,6 +328,8 @@ const struct test collect_tests[] = {
     TEST(s_171_the_module_function_collects_while_disabled),
     TEST(s_172_enable_gives_the_state_before),
     TEST(s_173_disable_gives_the_state_before),
+    TEST(s_172_s_173_the_switch_works_in_callbacks_and_a_running_collection_finishes),
+    TEST(s_172_s_173_the_switch_is_atomic),
     TEST(s_174_is_enabled_follows),
     TEST(s_174_a_suspension_does_not_show),
     TEST(s_175_all_three_are_exported),

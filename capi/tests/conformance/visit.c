@@ -145,14 +145,63 @@ static void s_087_a_handler_stops_when_the_visitor_says_so(void) {
     Py_DECREF(l);
 }
 
-static int first_answer, second_answer, third_answer;
+/* Visits three members, and counts the visits. Passes a non-zero answer on. */
+static int counted_visits;
+static int counting_traverse(PyObject *self, visitproc visit, void *arg) {
+    Row *r = (Row *)self;
+    Py_ssize_t i;
+    counted_visits = 0;
+    for (i = 0; i < Py_SIZE(r); i++) {
+        counted_visits++;
+        Py_VISIT(r->items[i]);
+    }
+    return 0;
+}
+
+static PyObject *referrers_of(void *object) {
+    PyObject *objects[1], *found;
+    objects[0] = object;
+    found = standstill_gc_get_referrers(objects, 1);
+    MUST(found != NULL);
+    return found;
+}
+
+static void s_087_the_library_stops_a_handler_that_has_visited_the_sought_object(void) {
+    static PyTypeObject type = {TYPE_HEAD .tp_name = "check.Counting", .tp_basicsize = ROW_SIZE,
+                                .tp_itemsize = sizeof(PyObject *), .tp_flags = GC_TYPE, .tp_dealloc = row_dealloc,
+                                .tp_traverse = counting_traverse, .tp_clear = row_clear};
+    Leaf *sought = leaf(), *other = leaf();
+    PyObject *found;
+    Row *r;
+    int at, i;
+    ready(&type);
+    for (at = 0; at < 3; at++) {
+        r = PyObject_GC_NewVar(Row, &type, 3);
+        MUST(r != NULL);
+        for (i = 0; i < 3; i++)
+            r->items[i] = Py_NewRef((PyObject *)(i == at ? sought : other));
+        PyObject_GC_Track(r);
+        found = referrers_of(sought);
+        CHECK_INT(PyTuple_Size(found), 1);
+        CHECK(PyTuple_GetItem(found, 0) == (PyObject *)r);
+        CHECK_INT(counted_visits, at + 1); /* no member after the sought one is visited */
+        Py_DECREF(found);
+        PyGC_Collect();
+        CHECK_INT(counted_visits, 3); /* a collection stops no handler */
+        Py_DECREF(r);
+    }
+    Py_DECREF(sought);
+    Py_DECREF(other);
+}
+
+static int answers[4];
 static int deaf_traverse(PyObject *self, visitproc visit, void *arg) {
     Pair *p = (Pair *)self;
     if (p->a && p->b) {
-        first_answer = visit(p->a, arg);
-        second_answer = visit(p->b, arg);
-        third_answer = visit(p->a, arg);
-        visit(p->b, arg);
+        answers[0] = visit(p->b, arg);
+        answers[1] = visit(p->a, arg);
+        answers[2] = visit(p->b, arg);
+        answers[3] = visit(p->a, arg);
     }
     return 0;
 }
@@ -160,24 +209,29 @@ static int deaf_traverse(PyObject *self, visitproc visit, void *arg) {
 static void s_087_a_handler_that_goes_on_is_answered_alike(void) {
     static PyTypeObject type = {TYPE_HEAD .tp_name = "check.Deaf", .tp_basicsize = sizeof(Pair), .tp_flags = GC_TYPE,
                                 .tp_dealloc = pair_dealloc, .tp_traverse = deaf_traverse, .tp_clear = pair_clear};
-    Leaf *l = leaf(), *other = leaf();
+    Leaf *sought = leaf(), *other = leaf();
     Pair *p;
-    PyObject *objects[1], *found;
+    PyObject *found;
     ready(&type);
-    p = pair_of(&type, l, other);
+    p = pair_of(&type, sought, other);
     PyObject_GC_Track(p);
-    objects[0] = (PyObject *)l;
-    found = standstill_gc_get_referrers(objects, 1);
-    MUST(found != NULL);
-    CHECK_INT(PyTuple_Size(found), 1); /* though the handler swallowed the answer, and found it twice */
-    if (first_answer != 0)
-        CHECK(second_answer == first_answer && third_answer == first_answer);
+    found = referrers_of(sought);
+    CHECK_INT(PyTuple_Size(found), 1); /* though the handler swallowed the answer, and visited the object twice */
+    CHECK(PyTuple_GetItem(found, 0) == (PyObject *)p);
+    CHECK_INT(answers[0], 0);
+    CHECK_INT(answers[1], 1);
+    CHECK(answers[2] == answers[1] && answers[3] == answers[1]);
+    Py_DECREF(found);
+    /* One traversal's answers do not reach the next. */
+    found = referrers_of(p);
+    CHECK_INT(PyTuple_Size(found), 0);
+    CHECK_INT(answers[0] | answers[1] | answers[2] | answers[3], 0);
     Py_DECREF(found);
     PyObject_GC_UnTrack(p);
     Py_DECREF(p);
-    Py_DECREF(l);
+    Py_DECREF(sought);
     Py_DECREF(other);
-    forget_misuses(); /* in checked mode the handler may have been noticed: it visits each twice */
+    forget_misuses(); /* checked mode reports a handler that visits an object twice */
 }
 
 /* S-88 */
@@ -521,6 +575,45 @@ static void s_101_clearing_twice_is_clearing_once(void) {
     Py_DECREF(l);
 }
 
+/* The first call keeps the object alive. */
+static PyObject *survivor;
+static int surviving_clears;
+static int surviving_clear(PyObject *self) {
+    if (surviving_clears++ == 0)
+        survivor = Py_NewRef(self);
+    return pair_clear(self);
+}
+
+static void s_101_the_collector_clears_a_survivor_again(void) {
+    static PyTypeObject type = {TYPE_HEAD .tp_name = "check.Survivor", .tp_basicsize = sizeof(Pair), .tp_flags = GC_TYPE,
+                                .tp_dealloc = pair_dealloc, .tp_traverse = pair_traverse, .tp_clear = surviving_clear};
+    long long before = LIVE();
+    Pair *p;
+    int i;
+    ready(&type);
+    p = pair_of(&type, NULL, NULL);
+    for (i = 1; i <= 2; i++) {
+        set_a(p, p);
+        Py_DECREF(p);
+        PyGC_Collect();
+        CHECK_INT(surviving_clears, i);
+        if (i == 1) {
+            CHECK(survivor == (PyObject *)p && p->a == NULL);
+            CHECK_INT(Py_REFCNT(survivor), 1);
+        }
+    }
+    CHECK_INT(LIVE(), before);
+}
+
+static void s_101_an_object_that_dies_by_its_count_is_never_cleared(void) {
+    Pair *p = pair(NULL, NULL), *q = pair(p, NULL);
+    Py_DECREF(p);
+    Py_DECREF(q);
+    PyGC_Collect();
+    CHECK_INT(calls.freed, 2);
+    CHECK_INT(calls.cleared, 0);
+}
+
 /* S-102 */
 static int cleared_before_finalized;
 static void ordered_finalizer(PyObject *self) {
@@ -731,6 +824,7 @@ const struct test visit_tests[] = {
     TEST(s_085_a_visitor_of_ones_own_sees_the_direct_referents),
     TEST(s_086_a_visit_of_null_is_ignored_and_reported_once),
     TEST(s_087_a_handler_stops_when_the_visitor_says_so),
+    TEST(s_087_the_library_stops_a_handler_that_has_visited_the_sought_object),
     TEST(s_087_a_handler_that_goes_on_is_answered_alike),
     TEST(s_088_tracked_objects_are_traversed_and_others_are_not),
     TEST(s_089_only_direct_contents),
@@ -748,6 +842,8 @@ const struct test visit_tests[] = {
     TEST(s_099_immutable_members_of_a_cycle_need_no_clear),
     TEST(s_100_an_error_in_clear_does_not_stop_the_collection),
     TEST(s_101_clearing_twice_is_clearing_once),
+    TEST(s_101_the_collector_clears_a_survivor_again),
+    TEST(s_101_an_object_that_dies_by_its_count_is_never_cleared),
     TEST(s_102_every_finalizer_runs_before_the_first_clear),
     TEST(s_103_py_visit_skips_null_and_passes_results_on),
     TEST(s_106_py_visit_takes_any_expression),

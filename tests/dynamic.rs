@@ -680,7 +680,67 @@ fn s_054_tracking_an_object_with_a_dangling_field_is_refused() {
 }
 
 #[test]
-fn s_059_s_163_objects_of_other_threads() {
+fn s_059_tracking_and_finalizing_at_once_lose_nothing() {
+    let _watch = deadline("tracking on two threads");
+    unsafe extern "C" fn nothing(_: *mut RawObject) {}
+    let mut spec = pair_spec("tests.Ending");
+    spec.slots.finalize = Some(nothing);
+    let record = ready(&spec).unwrap();
+    let heap = heap();
+    let toggling = AtomicUsize::new(usize::MAX);
+    let m = heap.attach();
+    let all: Vec<_> = (0..40_000).map(|_| new(&m, record)).collect();
+    let mut finalized = 0;
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut m = heap.attach();
+            for (i, object) in all.iter().enumerate() {
+                toggling.store(i, SeqCst);
+                for _ in 0..20 {
+                    // SAFETY: a living object, which `all` keeps alive.
+                    unsafe {
+                        dynamic::untrack(&m, dynamic::as_raw(object)).unwrap();
+                        dynamic::track(&m, dynamic::as_raw(object)).unwrap();
+                    }
+                }
+                if i % 2 == 0 {
+                    // SAFETY: as above.
+                    unsafe { dynamic::untrack(&m, dynamic::as_raw(object)).unwrap() };
+                }
+                m.safepoint();
+            }
+            toggling.store(all.len(), SeqCst);
+        });
+        // The object that the other thread is toggling now is finalized here.
+        loop {
+            let at = toggling.load(SeqCst);
+            if at == all.len() {
+                break;
+            }
+            if let Some(object) = all.get(at).map(dynamic::as_raw) {
+                // SAFETY: as above.
+                unsafe {
+                    if !dynamic::is_finalized(&m, object) {
+                        dynamic::call_finalizer(&m, object);
+                        finalized += 1;
+                    }
+                }
+            }
+        }
+    });
+    assert!(finalized > 0);
+    for (i, object) in all.iter().enumerate() {
+        // SAFETY: as above.
+        unsafe {
+            assert_eq!(dynamic::is_tracked(&m, dynamic::as_raw(object)), i % 2 == 1);
+            finalized -= usize::from(dynamic::is_finalized(&m, dynamic::as_raw(object)));
+        }
+    }
+    assert_eq!(finalized, 0, "a finalized mark was lost");
+}
+
+#[test]
+fn s_163_objects_of_other_threads_are_collected() {
     let _watch = deadline("threads");
     let record = static_pair(true);
     let heap = heap();

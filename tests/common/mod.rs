@@ -89,13 +89,14 @@ impl Census {
         names
     }
 
-    /// No `clear` came before the last finalizer, and nobody died before that either.
+    /// No `clear` and no destructor ran before the last finalizer.
     pub(crate) fn assert_finalizers_came_first(&self) {
         let events = self.events();
         let last = events.iter().rposition(|event| matches!(event, Event::Finalized(_)));
-        let first = events.iter().position(|event| matches!(event, Event::Cleared(_)));
-        if let (Some(last), Some(first)) = (last, first) {
-            assert!(last < first, "cleared before the last finalizer: {events:?}");
+        let first = events.iter().position(|event| matches!(event, Event::Cleared(_) | Event::Died(_)));
+        let last = last.expect("a finalizer ran");
+        if let Some(first) = first {
+            assert!(last < first, "cleared or destroyed before the last finalizer: {events:?}");
         }
     }
 }

@@ -165,25 +165,50 @@ fn drain(mut pipe: impl Read + Send + 'static) -> thread::JoinHandle<String> {
     })
 }
 
+/// Snippets of `accepted` compile. Each of `refused` does not compile, for the reason that its first line names: with the
+/// mistake taken out (`-DACCEPTED`) it compiles.
 fn snippets(folder: &'static str, wanted: bool) -> Vec<Trial> {
     files(&here().join(folder))
         .into_iter()
         .map(|path| {
             let name = path.file_stem().expect("a name").to_string_lossy().into_owned();
             Trial::test(format!("{folder}::{name}"), move || {
-                let output =
-                    cc().arg("-fsyntax-only").arg(&path).output().map_err(|error| error.to_string())?;
-                match output.status.success() == wanted {
-                    true => Ok(()),
-                    false => Err(format!(
-                        "{} was {}\n{}",
-                        path.display(),
-                        if wanted { "refused" } else { "accepted" },
-                        text(&output)
-                    )
-                    .into()),
+                if wanted {
+                    return accepts(&path, &[]);
                 }
+                refuses(&path)?;
+                accepts(&path, &["-DACCEPTED"])
             })
         })
         .collect()
+}
+
+fn compile(path: &Path, options: &[&str]) -> Result<Output, Failed> {
+    cc().arg("-fsyntax-only").args(options).arg(path).output().map_err(|error| error.to_string().into())
+}
+
+fn accepts(path: &Path, options: &[&str]) -> Result<(), Failed> {
+    let output = compile(path, options)?;
+    if output.status.success() {
+        return Ok(());
+    }
+    Err(format!("{} was refused {options:?}\n{}", path.display(), text(&output)).into())
+}
+
+fn refuses(path: &Path) -> Result<(), Failed> {
+    let source = fs::read_to_string(path).map_err(|error| error.to_string())?;
+    let reason = source
+        .lines()
+        .next()
+        .and_then(|line| line.strip_prefix("/* Refused because of: ")?.strip_suffix(" */"))
+        .ok_or_else(|| format!("{} does not begin with its reason", path.display()))?;
+    let output = compile(path, &[])?;
+    if output.status.success() {
+        return Err(format!("{} was accepted", path.display()).into());
+    }
+    let said = text(&output);
+    if said.lines().find(|line| line.contains(": error:")).is_some_and(|line| line.contains(reason)) {
+        return Ok(());
+    }
+    Err(format!("{} was refused, but not because of {reason}\n{said}", path.display()).into())
 }

@@ -1,3 +1,14 @@
+/* Refused because of: return */
 #include <standstill.h>
-void traverse(PyObject *self, visitproc visit, void *arg);
-void traverse(PyObject *self, visitproc visit, void *arg) { Py_VISIT(self); }
+#ifdef ACCEPTED
+#define RESULT int
+#else
+#define RESULT void
+#endif
+RESULT traverse(PyObject *self, visitproc visit, void *arg);
+RESULT traverse(PyObject *self, visitproc visit, void *arg) {
+    Py_VISIT(self);
+#ifdef ACCEPTED
+    return 0;
+#endif
+}

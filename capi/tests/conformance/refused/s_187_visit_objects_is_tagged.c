@@ -1,4 +1,7 @@
+/* Refused because of: deprecated */
+#ifndef ACCEPTED
 #define STANDSTILL_UNSTABLE __attribute__((deprecated))
+#endif
 #include <standstill.h>
 
 void walk(gcvisitobjects_t visit);

@@ -1,10 +1,16 @@
+/* Refused because of: incompatible */
 #include <standstill.h>
 typedef struct {
     PyObject_HEAD
     PyObject *foo;
 } my_object;
-static int my_traverse(my_object *self, visitproc visit, void *arg) {
-    Py_VISIT(self->foo);
+#ifdef ACCEPTED
+#define SELF PyObject
+#else
+#define SELF my_object
+#endif
+static int my_traverse(SELF *self, visitproc visit, void *arg) {
+    Py_VISIT(((my_object *)self)->foo);
     return 0;
 }
 extern PyTypeObject my_type;

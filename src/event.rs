@@ -1,4 +1,22 @@
-//! Floor 0: what can be seen from outside: reports, callbacks, and the only file that names `tracing`.
+//! Floor 0: what can be seen from outside: reports, callbacks, spans and lines on standard error.
+//!
+//! # Calling out
+//!
+//! This file is the only one through which the library speaks to the outside: a `tracing` subscriber, a hook, standard
+//! error. All of these are code of somebody else's: they can panic, and they can call the library. Two rules hold for
+//! each such call, and for each drop of something that belongs to the outside (a hook, a span, a panic's payload):
+//!
+//! * *It does not unwind into the library.* Subscribers are called through [`outside`], hooks through [`Hook::call`],
+//!   lines are written by [`line`]. Each catches a panic. The panic hook of the process has printed it by then.
+//! * *It runs under no lock of the library's.* In debug builds `sync` counts the locks that a thread holds, and each call
+//!   out ends the process when there is one ([`must_hold_no_lock`]). Release builds do not count.
+//!
+//! Types and lints keep other ways closed: [`Span`], [`Entered`] and [`Hook`] call nobody but through here, `ci/floors.sh`
+//! refuses the name `tracing` in other files, and `clippy` refuses `eprintln!` and `println!` in the library's packages.
+//!
+//! A condition under which the process cannot go on ends it by [`abort`], which does not unwind either.
+//!
+//! # What is emitted
 //!
 //! Every phase of a collection is entered through [`phase`], so a phase that happens and a span that
 //! says so are one call. `docs/tracing.md` is the table of everything that is emitted. With no
@@ -9,11 +27,15 @@ use std::any::Any;
 use std::borrow::Cow;
 use std::collections::HashMap;
 use std::fmt;
+use std::io::Write;
+use std::marker::PhantomData;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use tracing::{Dispatch, Id};
+
 use crate::error::{Code, Fault};
-use crate::sync::Mutex;
+use crate::sync::{Mutex, are_locks_held};
 
 /// What is looked at in a collection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -180,6 +202,31 @@ impl fmt::Display for Unraisable {
     }
 }
 
+/// Ends the process in a debug build if this thread holds a lock of the library's. Release builds do not count locks.
+#[inline(always)]
+pub(crate) fn must_hold_no_lock() {
+    if are_locks_held() {
+        abort(format_args!(
+            "standstill: code of the program is about to run under a lock of the library; that is a fault of the library"
+        ));
+    }
+}
+
+/// Runs code of the program's, and catches its panic.
+pub(crate) fn guarded<R>(f: impl FnOnce() -> R) -> Result<R, Box<dyn Any + Send>> {
+    must_hold_no_lock();
+    // Unwind safety: what the closure touches is user data behind the user's own locks, or ours that
+    // each caller keeps whole by itself.
+    std::panic::catch_unwind(std::panic::AssertUnwindSafe(f))
+}
+
+/// Calls a subscriber, or whoever else listens. A panic there ends with this call: the panic hook has printed it.
+fn outside(f: impl FnOnce()) {
+    if let Err(payload) = guarded(f) {
+        panic_message(payload);
+    }
+}
+
 /// The text of a caught panic. The payload is dropped here, where a panic of its own destructor, which is user
 /// code too, does no harm.
 pub(crate) fn panic_message(payload: Box<dyn Any + Send>) -> String {
@@ -195,9 +242,74 @@ pub(crate) fn panic_message(payload: Box<dyn Any + Send>) -> String {
     message
 }
 
-type CollectionHook = Arc<dyn Fn(&CollectionEvent<'_>) + Send + Sync>;
-type MisuseHook = Arc<dyn Fn(&Fault) + Send + Sync>;
-type UnraisableHook = Arc<dyn Fn(&Unraisable) + Send + Sync>;
+/// Writes a line to standard error. If that is closed, or full, the line is lost.
+#[doc(hidden)]
+pub fn line(text: fmt::Arguments<'_>) {
+    outside(|| write_line(text));
+}
+
+fn write_line(text: fmt::Arguments<'_>) {
+    // Unlike `eprintln!`, which panics when the line cannot be written. There is nowhere to tell that.
+    drop(writeln!(std::io::stderr(), "{text}"));
+}
+
+/// Ends the process, after a line on standard error if one can be written. It never unwinds, whatever that line meets: for
+/// threads that must not go on, and whose callers must not either.
+#[doc(hidden)]
+#[cold]
+#[inline(never)]
+pub fn abort(reason: fmt::Arguments<'_>) -> ! {
+    // Not by `line`, which comes here when a lock is held.
+    let written = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| write_line(reason)));
+    std::mem::forget(written);
+    std::process::abort()
+}
+
+/// A function of the program's that the library calls: whoever registers one gets it called, and dropped, as the
+/// [module's page](self) says.
+pub(crate) struct Hook<F: ?Sized>(Option<Arc<F>>);
+
+impl<F: ?Sized> Hook<F> {
+    pub(crate) fn new(function: Arc<F>) -> Self {
+        Self(Some(function))
+    }
+
+    /// Calls it, by way of `f`.
+    ///
+    /// # Errors
+    ///
+    /// The message of its panic.
+    pub(crate) fn call<R>(&self, f: impl FnOnce(&F) -> R) -> Result<R, String> {
+        match &self.0 {
+            Some(function) => guarded(|| f(function)).map_err(panic_message),
+            // It is taken out when the hook is dropped, and at no other time.
+            None => Err("the hook has been dropped".to_owned()),
+        }
+    }
+}
+
+impl<F: ?Sized> Clone for Hook<F> {
+    fn clone(&self) -> Self {
+        Self(self.0.clone())
+    }
+}
+
+impl<F: ?Sized> Drop for Hook<F> {
+    fn drop(&mut self) {
+        let function = self.0.take();
+        outside(|| drop(function));
+    }
+}
+
+impl<F: ?Sized> fmt::Debug for Hook<F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Hook").finish_non_exhaustive()
+    }
+}
+
+type CollectionHook = Hook<dyn Fn(&CollectionEvent<'_>) + Send + Sync>;
+type MisuseHook = Hook<dyn Fn(&Fault) + Send + Sync>;
+type UnraisableHook = Hook<dyn Fn(&Unraisable) + Send + Sync>;
 
 /// A heap's callbacks. They are cloned out before they are called, so a callback may register others.
 #[derive(Default)]
@@ -235,32 +347,35 @@ impl Hooks {
     }
 
     pub(crate) fn on_unraisable(&self, hook: UnraisableHook) {
-        *self.unraisable.lock() = Some(hook);
+        let old = self.unraisable.lock().replace(hook);
+        // Without the lock: what it has captured may come back here when it is dropped.
+        drop(old);
     }
 
     pub(crate) fn on_misuse(&self, hook: MisuseHook) {
-        self.misuse.lock().hook = Some(hook);
+        let old = self.misuse.lock().hook.replace(hook);
+        // As in `on_unraisable`.
+        drop(old);
     }
 
     /// Tells of a mistake in the use of dynamic objects: to the hook, else a limited number of times to stderr.
     pub(crate) fn misuse(&self, fault: &Fault) {
-        tracing::warn!(target: "standstill", code = fault.code.name(), type_name = fault.type_name, message_text = %fault.text, "misuse");
-        let hook = {
+        outside(|| {
+            tracing::warn!(target: "standstill", code = fault.code.name(), type_name = fault.type_name, message_text = %fault.text, "misuse");
+        });
+        let (hook, seen) = {
             let mut misuse = self.misuse.lock();
             let seen = misuse.seen.entry((fault.code, fault.type_name)).or_default();
             *seen += 1;
             let seen = *seen;
-            match misuse.hook.clone() {
-                Some(hook) => hook,
-                None if seen <= MISUSE_LINES => {
-                    eprintln!("standstill: misuse: {fault}");
-                    return;
-                }
-                None => return,
-            }
+            (misuse.hook.clone(), seen)
         };
-        // A hook that panics has had its chance.
-        swallow(guarded(|| hook(fault)));
+        match hook {
+            // A hook that panics has had its chance.
+            Some(hook) => drop(hook.call(|hook| hook(fault))),
+            None if seen <= MISUSE_LINES => line(format_args!("standstill: misuse: {fault}")),
+            None => {}
+        }
     }
 
     pub(crate) fn collection(&self, event: &CollectionEvent<'_>) {
@@ -268,8 +383,8 @@ impl Hooks {
         let registered = self.collection.lock().len();
         for at in 0..registered {
             let Some(hook) = self.collection.lock().get(at).cloned() else { break };
-            if let Err(payload) = guarded(|| hook(event)) {
-                self.unraisable(During::CollectionCallback, "", panic_message(payload));
+            if let Err(message) = hook.call(|hook| hook(event)) {
+                self.unraisable(During::CollectionCallback, "", message);
             }
         }
     }
@@ -288,14 +403,14 @@ impl Hooks {
         message: String,
     ) {
         let what = Unraisable { during, type_name, address, message };
-        tracing::error!(target: "standstill", during = ?what.during, type_name, message_text = %what.message, "unraisable");
+        outside(|| {
+            tracing::error!(target: "standstill", during = ?what.during, type_name, message_text = %what.message, "unraisable");
+        });
         let hook = self.unraisable.lock().clone();
         match hook {
-            Some(hook) => {
-                // A hook that panics has had its chance.
-                swallow(guarded(|| hook(&what)));
-            }
-            None => eprintln!("standstill: {what}"),
+            // A hook that panics has had its chance.
+            Some(hook) => drop(hook.call(|hook| hook(&what))),
+            None => line(format_args!("standstill: {what}")),
         }
     }
 }
@@ -306,22 +421,77 @@ impl fmt::Debug for Hooks {
     }
 }
 
-/// Forgets a panic, and that of its payload's destructor.
-fn swallow(result: Result<(), Box<dyn Any + Send>>) {
-    if let Err(payload) = result {
-        panic_message(payload);
+/// A span: entered by each thread that works on what it stands for, while it does. Nothing, where no subscriber wants it.
+///
+/// A subscriber that panics when the span is made or entered does not hear of it any more. Clones are of one span, and ask
+/// the subscriber for nothing: so a span can be cloned under a lock.
+#[derive(Clone, Debug)]
+pub(crate) struct Span(Option<Arc<Open>>);
+
+/// The one span behind all clones.
+#[derive(Debug)]
+struct Open(tracing::Span);
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        let span = std::mem::replace(&mut self.0, tracing::Span::none());
+        // A subscriber that is dropped as its last span closes may panic once more: not while the first panic unwinds.
+        let subscriber = span.with_subscriber(|(_, subscriber)| subscriber.clone());
+        outside(|| drop(span));
+        outside(|| drop(subscriber));
     }
 }
 
-/// Runs user code and catches its panic.
-pub(crate) fn guarded<R>(f: impl FnOnce() -> R) -> Result<R, Box<dyn Any + Send>> {
-    // Unwind safety: what the closure touches is user data behind the user's own locks, or ours that
-    // each caller keeps whole by itself.
-    std::panic::catch_unwind(std::panic::AssertUnwindSafe(f))
+impl Span {
+    fn new(make: impl FnOnce() -> tracing::Span) -> Self {
+        let mut made = tracing::Span::none();
+        outside(|| made = make());
+        Self((!made.is_disabled()).then(|| Arc::new(Open(made))))
+    }
+
+    /// Calls the subscriber; whether there is one, and it has not panicked.
+    fn ask(&self, f: impl FnOnce(&Dispatch, &Id)) -> bool {
+        let mut done = false;
+        if let Some(span) = &self.0 {
+            // Not `tracing`'s own `enter`: its guard would leave, and close, the span as a panic passes.
+            span.0.with_subscriber(|(id, subscriber)| {
+                outside(|| {
+                    f(subscriber, id);
+                    done = true;
+                });
+            });
+        }
+        done
+    }
+
+    /// Enters the span, until the value is dropped.
+    pub(crate) fn enter(&self) -> Entered {
+        let entered = self.ask(Dispatch::enter);
+        Entered { span: if entered { self.clone() } else { Self(None) }, not_send: PhantomData }
+    }
+
+    fn record(&self, field: &'static str, value: usize) {
+        if let Some(span) = &self.0 {
+            outside(|| {
+                span.0.record(field, value);
+            });
+        }
+    }
 }
 
-/// The span of a collection: entered by each thread that works on it, while it does.
-pub(crate) use tracing::Span;
+/// This thread is in a span, which it leaves when this is dropped.
+#[must_use = "the span is left when this is dropped"]
+#[derive(Debug)]
+pub(crate) struct Entered {
+    span: Span,
+    not_send: PhantomData<*mut ()>,
+}
+
+impl Drop for Entered {
+    fn drop(&mut self) {
+        self.span.ask(Dispatch::exit);
+    }
+}
 
 /// The steps of a collection, in their order. The table in `docs/tracing.md` says what each does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -340,36 +510,40 @@ pub(crate) enum Phase {
 }
 
 /// Enters a phase: a span that closes when the value is dropped.
-pub(crate) fn phase(phase: Phase) -> tracing::span::EnteredSpan {
-    tracing::debug_span!(target: "standstill::phase", "phase", name = ?phase).entered()
+pub(crate) fn phase(phase: Phase) -> Entered {
+    Span::new(|| tracing::debug_span!(target: "standstill::phase", "phase", name = ?phase)).enter()
 }
 
 /// The span of a whole collection.
 pub(crate) fn collection(kind: CollectionKind, heap: &str) -> Span {
-    tracing::info_span!(
-        target: "standstill",
-        "collection",
-        heap,
-        kind = kind.name(),
-        candidates = tracing::field::Empty,
-        unreachable = tracing::field::Empty,
-        collected = tracing::field::Empty,
-    )
+    Span::new(|| {
+        tracing::info_span!(
+            target: "standstill",
+            "collection",
+            heap,
+            kind = kind.name(),
+            candidates = tracing::field::Empty,
+            unreachable = tracing::field::Empty,
+            collected = tracing::field::Empty,
+        )
+    })
 }
 
 /// The span of a promotion: open from before the stop to after it.
-pub(crate) fn promotion(heap: &str) -> tracing::span::EnteredSpan {
-    tracing::debug_span!(target: "standstill", "promotion", heap).entered()
+pub(crate) fn promotion(heap: &str) -> Entered {
+    Span::new(|| tracing::debug_span!(target: "standstill", "promotion", heap)).enter()
 }
 
 /// What was new is old, without having been looked at.
 pub(crate) fn promoted(objects: usize, stopped: Duration) {
-    tracing::debug!(
-        target: "standstill",
-        objects,
-        stopped_us = stopped.as_micros() as u64,
-        "promoted"
-    );
+    outside(|| {
+        tracing::debug!(
+            target: "standstill",
+            objects,
+            stopped_us = stopped.as_micros() as u64,
+            "promoted"
+        );
+    });
 }
 
 /// The end of a collection, with its facts.
@@ -377,56 +551,68 @@ pub(crate) fn collected(span: &Span, report: &CollectionReport) {
     span.record("candidates", report.candidates);
     span.record("unreachable", report.unreachable);
     span.record("collected", report.collected);
-    tracing::info!(
-        target: "standstill",
-        kind = report.kind.name(),
-        tracked = report.tracked,
-        candidates = report.candidates,
-        known_alive = report.known_alive,
-        unreachable = report.unreachable,
-        finalized = report.finalized,
-        resurrected = report.resurrected,
-        collected = report.collected,
-        uncollectable = report.uncollectable,
-        overvisited = report.overvisited,
-        stops = report.stops.len(),
-        stopped_us = report.stops.iter().sum::<Duration>().as_micros() as u64,
-        time_to_stop_us = report.time_to_stop.as_micros() as u64,
-        duration_us = report.duration.as_micros() as u64,
-        workers = report.workers,
-        abandoned = report.abandoned.as_deref(),
-        "collected"
-    );
+    outside(|| {
+        tracing::info!(
+            target: "standstill",
+            kind = report.kind.name(),
+            tracked = report.tracked,
+            candidates = report.candidates,
+            known_alive = report.known_alive,
+            unreachable = report.unreachable,
+            finalized = report.finalized,
+            resurrected = report.resurrected,
+            collected = report.collected,
+            uncollectable = report.uncollectable,
+            overvisited = report.overvisited,
+            stops = report.stops.len(),
+            stopped_us = report.stops.iter().sum::<Duration>().as_micros() as u64,
+            time_to_stop_us = report.time_to_stop.as_micros() as u64,
+            duration_us = report.duration.as_micros() as u64,
+            workers = report.workers,
+            abandoned = report.abandoned.as_deref(),
+            "collected"
+        );
+    });
 }
 
 /// A type brings its own traverse handler, and leaves the clear handler that its base has out: allowed, and most likely a mistake.
 pub(crate) fn no_clear_handler(type_name: &str, base: &str) {
-    tracing::info!(target: "standstill", type_name, base, "a type without the clear handler that its base has");
+    outside(|| {
+        tracing::info!(target: "standstill", type_name, base, "a type without the clear handler that its base has");
+    });
 }
 
 /// The world has been stopped.
 pub(crate) fn stopped(time_to_stop: Duration) {
-    tracing::debug!(target: "standstill", time_to_stop_us = time_to_stop.as_micros() as u64, "stopped");
+    outside(|| {
+        tracing::debug!(target: "standstill", time_to_stop_us = time_to_stop.as_micros() as u64, "stopped");
+    });
 }
 
 /// The world runs again.
 pub(crate) fn resumed(stopped: Duration) {
-    tracing::debug!(target: "standstill", stopped_us = stopped.as_micros() as u64, "resumed");
+    outside(|| {
+        tracing::debug!(target: "standstill", stopped_us = stopped.as_micros() as u64, "resumed");
+    });
 }
 
 /// A stop is slow, and this thread is one of those it waits for.
 pub(crate) fn slow_stop(heap: &str, waited: Duration, thread: &str, attached_for: Duration) {
-    tracing::warn!(
-        target: "standstill",
-        heap,
-        waited_ms = waited.as_millis() as u64,
-        thread,
-        attached_ms = attached_for.as_millis() as u64,
-        "slow stop"
-    );
+    outside(|| {
+        tracing::warn!(
+            target: "standstill",
+            heap,
+            waited_ms = waited.as_millis() as u64,
+            thread,
+            attached_ms = attached_for.as_millis() as u64,
+            "slow stop"
+        );
+    });
 }
 
 /// The marking pool could not be started: collections stay serial.
 pub(crate) fn no_pool(reason: &str) {
-    tracing::warn!(target: "standstill", reason, "the marking pool cannot start; collections are serial");
+    outside(|| {
+        tracing::warn!(target: "standstill", reason, "the marking pool cannot start; collections are serial");
+    });
 }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use crate::collect::{self, Collect, CollectError, clear};
 use crate::error::{AllocError, AttachError, BuildError, Fault};
-use crate::event::{CallGuards, CollectionEvent, CollectionReport, Unraisable};
+use crate::event::{CallGuards, CollectionEvent, CollectionReport, Hook, Unraisable};
 use crate::gc::{self, Gc, WeakCallback, WeakRef};
 use crate::managed::{self, Managed, Raw};
 use crate::model::{ModelMutator, ObjectModel};
@@ -18,7 +18,7 @@ use crate::safepoint::{ForkGuard, StopError, lock};
 use crate::slice::GcSlice;
 use crate::space::{Space, SpaceConfig};
 use crate::stress::{Step, Stress, StressStats, maybe_yield};
-use crate::sync::Ordering;
+use crate::sync::{Aside, Ordering};
 use crate::turn::{PIECE, Whose};
 use crate::{AnyGc, Trace};
 
@@ -535,20 +535,20 @@ impl Heap {
     /// Registers a callback that is called before and after each collection, on the collecting thread, with the
     /// world running. A panic in it goes to the hook of [`on_unraisable`](Self::on_unraisable).
     pub fn on_collection(&self, f: impl Fn(&CollectionEvent<'_>) + Send + Sync + 'static) {
-        self.core().hooks.on_collection(Arc::new(f));
+        self.core().hooks.on_collection(Hook::new(Arc::new(f)));
     }
 
     /// Sets the hook for failures that no caller can be told of: panics of finalizers, callbacks, clear
     /// handlers, and of destructors that a collection caused; and the reason when one was abandoned.
     /// Without a hook they go to stderr.
     pub fn on_unraisable(&self, f: impl Fn(&Unraisable) + Send + Sync + 'static) {
-        self.core().hooks.on_unraisable(Arc::new(f));
+        self.core().hooks.on_unraisable(Hook::new(Arc::new(f)));
     }
 
     /// Sets the hook for mistakes in the use of dynamic objects that no caller can be told of. Without a hook they go to
     /// stderr, five of a kind at most.
     pub fn on_misuse(&self, f: impl Fn(&Fault) + Send + Sync + 'static) {
-        self.core().hooks.on_misuse(Arc::new(f));
+        self.core().hooks.on_misuse(Hook::new(Arc::new(f)));
     }
 
     /// Says what is done around the handlers of dynamic types, by a runtime with an error indicator: once in a heap's life.
@@ -848,7 +848,8 @@ impl Mutator {
                     _arenas: core.arena_ids.lock(),
                     _crew: core.workers.crew().map(|crew| crew.hold()),
                 };
-                Ok(Fork { guard: Some(guard), lists: Some(lists), turn: Some(core.turn.hold()), core })
+                let turn = Some(core.turn.hold());
+                Ok(Fork { guard: Some(guard), lists: Some(lists), turn, core, _known: Aside::all() })
             }
             Err(error) => {
                 core.turn.give_back();
@@ -941,6 +942,8 @@ pub struct Fork<'a> {
     lists: Option<Lists<'a>>,
     turn: Option<crate::safepoint::lock::Guard<'a, crate::turn::State>>,
     core: &'a managed::Core,
+    /// Dropped last: the thread knows that it keeps the locks of the others above.
+    _known: Aside,
 }
 
 impl Fork<'_> {

@@ -1,4 +1,6 @@
 #![doc = include_str!("../README.md")]
+// Lines go through `event`, which is not disturbed when they cannot be written.
+#![cfg_attr(not(test), deny(clippy::print_stderr, clippy::print_stdout))]
 // Models build the library for its tests alone, and use a part of it.
 #![cfg_attr(all(test, any(loom, shuttle)), allow(dead_code, unused_imports))]
 
@@ -54,6 +56,11 @@ pub use error::{AllocError, AttachError, BuildError, Code, Fault, ForeignGc, Out
 pub use event::{CallGuards, CollectionEvent, CollectionKind, CollectionReport, During, Unraisable};
 pub use gc::{AnyGc, Gc, GcDyn, GcWeak, WeakCallback, WeakRef};
 pub use heap::{DeferGuard, Detached, Fork, Heap, HeapBuilder, HeapStats, KnownRoot, Mutator, RefusedSlice};
+/// Lines on standard error, for the C library.
+#[doc(hidden)]
+pub mod stderr {
+    pub use crate::event::{abort, line};
+}
 #[doc(hidden)]
 pub use object::Target;
 pub use object::Tracer;

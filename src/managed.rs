@@ -1255,9 +1255,25 @@ type InClosed = (Arc<Core>, Target);
 
 const_thread_local! {
     /// The stack of objects of closed heaps that wait for this thread to destroy them; null: it is not at it. The
-    /// vector lies in the frame of the `drop_in_closed` that set this. A bare pointer, because it has no
-    /// destructor: it can be used from the destructors of other thread-locals, which may drop references.
+    /// vector lies in the frame of the `drop_in_closed` that set this, whose [`InUse`] sets it back. A bare pointer, because
+    /// it has no destructor: it can be used from the destructors of other thread-locals, which may drop references.
     static CLOSED: Cell<*mut Vec<InClosed>> = Cell::new(std::ptr::null_mut())
+}
+
+/// While this lives, [`CLOSED`] leads to a vector of the frame that made it.
+struct InUse;
+
+impl InUse {
+    fn begin(stack: *mut Vec<InClosed>) -> Self {
+        CLOSED.with(|closed| closed.set(stack));
+        Self
+    }
+}
+
+impl Drop for InUse {
+    fn drop(&mut self) {
+        CLOSED.with(|closed| closed.set(std::ptr::null_mut()));
+    }
 }
 
 /// Drops a reference to an object of a closed heap. Nobody owns anything there: all mutators have ended.
@@ -1282,7 +1298,8 @@ unsafe fn drop_in_closed(core: &Arc<Core>, header: NonNull<Header>) {
     }
     let mut stack: Vec<InClosed> = vec![(Arc::clone(core), Target(header))];
     let stack: *mut Vec<InClosed> = &raw mut stack;
-    CLOSED.with(|closed| closed.set(stack));
+    // Declared behind the vector, so dropped before it, whichever way this function is left.
+    let in_use = InUse::begin(stack);
     let mut panic = None;
     // SAFETY: rule V: the vector is this frame's, and used through this pointer alone; nobody pushes while this pops.
     while let Some((core, Target(header))) = unsafe { (*stack).pop() } {
@@ -1295,7 +1312,7 @@ unsafe fn drop_in_closed(core: &Arc<Core>, header: NonNull<Header>) {
             }
         }
     }
-    CLOSED.with(|closed| closed.set(std::ptr::null_mut()));
+    drop(in_use);
     if let Some(Panic { payload, .. }) = panic {
         resume_unwind(payload);
     }
@@ -1316,7 +1333,9 @@ unsafe fn destroy_in_closed(core: &Arc<Core>, header: NonNull<Header>) -> Result
         Arena::free_remote(&core.space, header.cast());
         // AcqRel: whoever destroys the last object lets the range go, after all others are done with it.
         if core.model.left.fetch_sub(1, Ordering::AcqRel) == 1 {
-            drop(core.model.deferred.lock().closed.take());
+            let closed = core.model.deferred.lock().closed.take();
+            // Without the lock, which it may be the last to keep.
+            drop(closed);
         }
         result
     }

@@ -797,8 +797,7 @@ impl<M: ObjectModel> ModelMutator<M> {
                 HERE.with(|here| here.detached.set(self.1));
                 let core = &**self.0.core();
                 if let Err(error) = self.0.inner().participant.attach() {
-                    eprintln!("standstill: a detached thread cannot attach again: {error}");
-                    std::process::abort();
+                    event::abort(format_args!("standstill: a detached thread cannot attach again: {error}"));
                 }
                 self.0.arrive_in(core);
             }

@@ -13,10 +13,9 @@
 //! | records | written by the collecting thread at the end of a collection, under the lock |
 
 use std::fmt;
-use std::sync::Arc;
 use std::time::Duration;
 
-use crate::event::{self, CollectionReport, During, Hooks};
+use crate::event::{self, CollectionReport, During, Hook, Hooks};
 use crate::sync::{AtomicBool, AtomicU32, Mutex, Ordering};
 
 /// Debugging: a line at the start and one at the end of each collection.
@@ -85,8 +84,8 @@ pub struct GenerationStats {
     pub stopped: Duration,
 }
 
-type Callback = Arc<dyn Fn(CallbackPhase, &CallbackInfo) + Send + Sync>;
-type Line = Arc<dyn Fn(&str) + Send + Sync>;
+type Callback = Hook<dyn Fn(CallbackPhase, &CallbackInfo) + Send + Sync>;
+type Line = Hook<dyn Fn(&str) + Send + Sync>;
 
 /// See the [module's page](self).
 #[derive(Default)]
@@ -177,9 +176,9 @@ impl Notices {
     pub(crate) fn audit(&self, hooks: &Hooks, what: &str) {
         let hook = self.audit.lock().clone();
         if let Some(hook) = hook
-            && let Err(payload) = event::guarded(|| hook(what))
+            && let Err(message) = hook.call(|hook| hook(what))
         {
-            hooks.unraisable(During::AuditHook, "", event::panic_message(payload));
+            hooks.unraisable(During::AuditHook, "", message);
         }
     }
 
@@ -188,11 +187,11 @@ impl Notices {
         let sink = self.sink.lock().clone();
         match sink {
             Some(sink) => {
-                if let Err(payload) = event::guarded(|| sink(line)) {
-                    hooks.unraisable(During::DebugSink, "", event::panic_message(payload));
+                if let Err(message) = sink.call(|sink| sink(line)) {
+                    hooks.unraisable(During::DebugSink, "", message);
                 }
             }
-            None => eprintln!("{line}"),
+            None => event::line(format_args!("{line}")),
         }
     }
 
@@ -251,10 +250,10 @@ impl Notices {
 
     /// Calls those that are registered now.
     fn call(&self, hooks: &Hooks, phase: CallbackPhase, info: &CallbackInfo) {
-        let list: Vec<Callback> = self.callbacks.lock().list.iter().map(|(_, f)| Arc::clone(f)).collect();
+        let list: Vec<Callback> = self.callbacks.lock().list.iter().map(|(_, f)| f.clone()).collect();
         for callback in list {
-            if let Err(payload) = event::guarded(|| callback(phase, info)) {
-                hooks.unraisable(During::CollectionCallback, "", event::panic_message(payload));
+            if let Err(message) = callback.call(|callback| callback(phase, info)) {
+                hooks.unraisable(During::CollectionCallback, "", message);
             }
         }
     }

@@ -36,9 +36,7 @@
 //!
 //! [`Thresholds`] are another rule, with the numbers of CPython's `gc` module: see there. Nothing is promoted under it.
 
-use std::sync::Arc;
-
-use crate::event::CollectionKind;
+use crate::event::{CollectionKind, Hook};
 use crate::sync::{AtomicBool, AtomicU64, AtomicUsize, Mutex, Ordering};
 
 /// When a heap collects by itself: a value, set with
@@ -198,7 +196,7 @@ pub(crate) struct Pace {
 }
 
 /// Tells how much memory the process uses; `None`: it cannot be told now.
-pub(crate) type MemorySource = Arc<dyn Fn() -> Option<usize> + Send + Sync>;
+pub(crate) type MemorySource = Hook<dyn Fn() -> Option<usize> + Send + Sync>;
 
 /// The condition of memory.
 struct Memory {
@@ -326,7 +324,7 @@ impl Pace {
         if !self.has_memory.load(Ordering::Relaxed) {
             return;
         }
-        let source = self.memory.lock().as_ref().map(|memory| Arc::clone(&memory.source));
+        let source = self.memory.lock().as_ref().map(|memory| memory.source.clone());
         // Asked without the lock: it is user code.
         if let Some(now) = source.map(|source| ask(&source))
             && let Some(memory) = &mut *self.memory.lock()
@@ -340,7 +338,7 @@ impl Pace {
         /// So many times the threshold may be new.
         const PATIENCE: usize = 40;
         let (source, last) = match &*self.memory.lock() {
-            Some(memory) => (Arc::clone(&memory.source), memory.last),
+            Some(memory) => (memory.source.clone(), memory.last),
             None => return true,
         };
         let banked = self.banked.load(Ordering::Relaxed);
@@ -559,10 +557,7 @@ impl Pace {
 
 /// Asks how much memory is in use. A source that panics cannot tell.
 fn ask(source: &MemorySource) -> Option<usize> {
-    crate::event::guarded(|| source()).unwrap_or_else(|payload| {
-        drop(crate::event::panic_message(payload));
-        None
-    })
+    source.call(|source| source()).unwrap_or(None)
 }
 
 #[cfg(all(test, not(any(loom, shuttle))))]

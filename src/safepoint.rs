@@ -53,6 +53,7 @@ use std::time::{Duration, Instant};
 
 use crossbeam_utils::CachePadded;
 
+use crate::event::Hook;
 use crate::stress::{Step, Under, maybe_yield};
 use crate::sync::{AtomicBool, AtomicU32, AtomicUsize, Ordering, dekker_fence, spin_loop};
 
@@ -213,7 +214,7 @@ struct Registry<T> {
     max_time_to_stop: Duration,
 }
 
-type SlowStopCallback = Arc<dyn Fn(&SlowStop) + Send + Sync>;
+type SlowStopCallback = Hook<dyn Fn(&SlowStop) + Send + Sync>;
 
 impl<T> Registry<T> {
     fn position(&self, id: ThreadId) -> Option<usize> {
@@ -476,7 +477,8 @@ impl<T> Coordinator<T> {
     /// Adds a callback for stops that take longer than [`Config::slow_stop`]. The requester calls it
     /// while it waits, without any lock, again each time the limit passes. A panic in it is caught.
     pub fn on_slow_stop(&self, f: impl Fn(&SlowStop) + Send + Sync + 'static) {
-        self.registry.lock().slow_stop.push(Arc::new(f));
+        let hook: SlowStopCallback = Hook::new(Arc::new(f));
+        self.registry.lock().slow_stop.push(hook);
     }
 
     /// Counts and times so far.
@@ -679,9 +681,7 @@ impl<T> Coordinator<T> {
                 drop(registry);
                 for callback in callbacks {
                     // A report may not decide whether the world stops. The panic hook has printed it.
-                    if let Err(payload) = catch_unwind(AssertUnwindSafe(|| callback(&report))) {
-                        drop(crate::event::panic_message(payload));
-                    }
+                    drop(callback.call(|callback| callback(&report)));
                 }
                 registry = self.registry.lock();
             }
@@ -1395,7 +1395,9 @@ pub(crate) mod lock {
     use std::sync::{PoisonError, TryLockError};
     use std::time::Duration;
 
-    pub(crate) use std::sync::MutexGuard as Guard;
+    use crate::sync::{Aside, Counted};
+
+    pub(crate) type Guard<'a, T> = Counted<std::sync::MutexGuard<'a, T>>;
 
     thread_local! {
         /// The lock that this thread keeps through a fork, by its address; null: none.
@@ -1411,15 +1413,15 @@ pub(crate) mod lock {
         }
 
         pub(crate) fn lock(&self) -> Guard<'_, T> {
-            match self.0.try_lock() {
+            Counted::new(match self.0.try_lock() {
                 Ok(guard) => guard,
                 Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
                 Err(TryLockError::WouldBlock) => self.wait(),
-            }
+            })
         }
 
         #[cold]
-        fn wait(&self) -> Guard<'_, T> {
+        fn wait(&self) -> std::sync::MutexGuard<'_, T> {
             // Waiting for oneself would be for ever.
             assert!(
                 KEPT.get() != ptr::from_ref(self).cast(),
@@ -1434,12 +1436,12 @@ pub(crate) mod lock {
     /// and does not wait for itself.
     pub(crate) fn keep<T>(mutex: &Mutex<T>) -> Kept {
         KEPT.set(ptr::from_ref(mutex).cast());
-        Kept(())
+        Kept(Aside::all())
     }
 
     /// See [`keep`].
     #[derive(Debug)]
-    pub(crate) struct Kept(());
+    pub(crate) struct Kept(#[expect(dead_code, reason = "kept for its drop")] Aside);
 
     impl Drop for Kept {
         fn drop(&mut self) {
@@ -1456,13 +1458,16 @@ pub(crate) mod lock {
         }
 
         pub(crate) fn wait<'a, T>(&self, guard: Guard<'a, T>) -> Guard<'a, T> {
-            self.0.wait(guard).unwrap_or_else(PoisonError::into_inner)
+            guard.through(|guard| (self.0.wait(guard).unwrap_or_else(PoisonError::into_inner), ())).0
         }
 
         /// The second value: the time is up.
         pub(crate) fn wait_for<'a, T>(&self, guard: Guard<'a, T>, limit: Duration) -> (Guard<'a, T>, bool) {
-            let (guard, result) = self.0.wait_timeout(guard, limit).unwrap_or_else(PoisonError::into_inner);
-            (guard, result.timed_out())
+            guard.through(|guard| {
+                let (guard, result) =
+                    self.0.wait_timeout(guard, limit).unwrap_or_else(PoisonError::into_inner);
+                (guard, result.timed_out())
+            })
         }
 
         pub(crate) fn notify_one(&self) {

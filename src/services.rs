@@ -74,7 +74,7 @@ use std::sync::Arc;
 use crate::collect::count::guard_traversal;
 use crate::collect::{self, Collect, CollectError};
 use crate::error::{Code, Fault};
-use crate::event::{CollectionReport, During};
+use crate::event::{CollectionReport, During, Hook};
 use crate::managed::{Core, Managed};
 use crate::model::ObjectModel;
 use crate::mutator::World;
@@ -337,7 +337,7 @@ impl Services {
     /// The source is called when a thread has run out of cells and a collection is due, and after collections. It must use no heap. Where it
     /// cannot tell, the condition holds.
     pub fn set_memory_source(&self, source: impl Fn() -> Option<usize> + Send + Sync + 'static) {
-        self.pace().set_memory(Some(Arc::new(source)));
+        self.pace().set_memory(Some(Hook::new(Arc::new(source))));
     }
 
     /// Ends the condition of memory.
@@ -376,7 +376,7 @@ impl Services {
     ///
     /// A callback that holds the heap, or its services, keeps it open for ever.
     pub fn add_callback(&self, f: impl Fn(CallbackPhase, &CallbackInfo) + Send + Sync + 'static) -> u64 {
-        self.notices().add_callback(Arc::new(f))
+        self.notices().add_callback(Hook::new(Arc::new(f)))
     }
 
     /// Removes a callback; `false`: there is none of this id.
@@ -405,7 +405,7 @@ impl Services {
 
     /// Sends debugging lines there instead of to stderr. Panics go to the hook of [`Heap::on_unraisable`].
     pub fn set_debug_sink(&self, sink: impl Fn(&str) + Send + Sync + 'static) {
-        self.notices().set_sink(Some(Arc::new(sink)));
+        self.notices().set_sink(Some(Hook::new(Arc::new(sink))));
     }
 
     /// Sends debugging lines to stderr again.
@@ -417,7 +417,7 @@ impl Services {
     /// `gc.get_referrers`, `gc.get_referents`. It is called by the thread that asks; panics go to the hook of
     /// [`Heap::on_unraisable`].
     pub fn set_audit_hook(&self, hook: impl Fn(&str) + Send + Sync + 'static) {
-        self.notices().set_audit(Some(Arc::new(hook)));
+        self.notices().set_audit(Some(Hook::new(Arc::new(hook))));
     }
 
     /// Removes the audit hook.

@@ -43,6 +43,7 @@
 //! * There is no time, as under loom. `std::thread::panicking` speaks of all threads together.
 
 /// Only where no model looks: see the table above.
+#[cfg(all(test, any(loom, shuttle)))]
 pub(crate) use parking_lot::RwLock;
 
 /// What is the same wherever memory is the real one.
@@ -72,14 +73,152 @@ mod plain {
     pub(crate) fn dekker_fence() {}
 }
 
+/// How many of the library's locks this thread holds: counted in debug builds, so that [`event`](crate::event) can refuse
+/// to call out under one. In release builds all of this is empty.
+#[cfg(not(all(test, any(loom, shuttle))))]
+mod held {
+    use std::ops::{Deref, DerefMut};
+
+    #[cfg(debug_assertions)]
+    thread_local! {
+        /// Below 0 between the drop of a lock that was [set aside](Aside) and the end of the setting aside.
+        static HELD: std::cell::Cell<i32> = const { std::cell::Cell::new(0) };
+    }
+
+    #[inline(always)]
+    fn add(_locks: i32) {
+        #[cfg(debug_assertions)]
+        HELD.set(HELD.get() + _locks);
+    }
+
+    /// Whether this thread holds a lock of the library's. Always `false` in release builds.
+    #[inline(always)]
+    pub(crate) fn are_locks_held() -> bool {
+        #[cfg(debug_assertions)]
+        return HELD.get() > 0;
+        #[cfg(not(debug_assertions))]
+        false
+    }
+
+    /// Counts one lock while it lives. Without a destructor in release builds.
+    #[derive(Debug)]
+    struct Held;
+
+    #[cfg(debug_assertions)]
+    impl Drop for Held {
+        fn drop(&mut self) {
+            add(-1);
+        }
+    }
+
+    /// A lock's guard, counted while it lives.
+    #[derive(Debug)]
+    pub(crate) struct Counted<G>(G, Held);
+
+    impl<G> Counted<G> {
+        #[inline(always)]
+        pub(crate) fn new(guard: G) -> Self {
+            add(1);
+            Self(guard, Held)
+        }
+
+        /// Passes the guard through `f`, which gives it back: a wait for a condition.
+        pub(crate) fn through<R>(self, f: impl FnOnce(G) -> (G, R)) -> (Self, R) {
+            let Self(guard, held) = self;
+            let (guard, result) = f(guard);
+            (Self(guard, held), result)
+        }
+    }
+
+    impl<G: Deref> Deref for Counted<G> {
+        type Target = G::Target;
+
+        #[inline(always)]
+        fn deref(&self) -> &G::Target {
+            &self.0
+        }
+    }
+
+    impl<G: DerefMut> DerefMut for Counted<G> {
+        #[inline(always)]
+        fn deref_mut(&mut self) -> &mut G::Target {
+            &mut self.0
+        }
+    }
+
+    /// While this lives, the locks that this thread held when it was made do not count: those of a fork, which the caller
+    /// keeps and knows of, and the one around traverse handlers that want to be called one at a time.
+    #[must_use = "the locks count again when this is dropped"]
+    #[derive(Debug)]
+    pub(crate) struct Aside {
+        #[cfg(debug_assertions)]
+        locks: i32,
+    }
+
+    impl Aside {
+        pub(crate) fn all() -> Self {
+            #[cfg(debug_assertions)]
+            return Self { locks: HELD.replace(0) };
+            #[cfg(not(debug_assertions))]
+            Self {}
+        }
+    }
+
+    #[cfg(debug_assertions)]
+    impl Drop for Aside {
+        fn drop(&mut self) {
+            add(self.locks);
+        }
+    }
+}
+
 #[cfg(not(all(test, any(loom, shuttle))))]
 mod real {
     pub(crate) use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
-    pub(crate) use parking_lot::{Mutex, MutexGuard};
+    pub(crate) use super::held::{Aside, Counted, are_locks_held};
 
     pub(crate) use std::hint::spin_loop;
     pub(crate) use std::thread::yield_now;
+
+    pub(crate) type MutexGuard<'a, T> = Counted<parking_lot::MutexGuard<'a, T>>;
+
+    /// `parking_lot`'s mutex, whose guards are counted.
+    #[derive(Debug, Default)]
+    pub(crate) struct Mutex<T>(parking_lot::Mutex<T>);
+
+    impl<T> Mutex<T> {
+        pub(crate) fn new(value: T) -> Self {
+            Self(parking_lot::Mutex::new(value))
+        }
+
+        #[inline(always)]
+        pub(crate) fn lock(&self) -> MutexGuard<'_, T> {
+            Counted::new(self.0.lock())
+        }
+    }
+
+    /// `parking_lot`'s lock for readers and writers, whose guards are counted.
+    #[derive(Debug, Default)]
+    pub(crate) struct RwLock<T>(parking_lot::RwLock<T>);
+
+    impl<T> RwLock<T> {
+        pub(crate) fn new(value: T) -> Self {
+            Self(parking_lot::RwLock::new(value))
+        }
+
+        pub(crate) fn read(&self) -> Counted<parking_lot::RwLockReadGuard<'_, T>> {
+            Counted::new(self.0.read())
+        }
+
+        pub(crate) fn try_read(&self) -> Option<Counted<parking_lot::RwLockReadGuard<'_, T>>> {
+            self.0.try_read().map(Counted::new)
+        }
+
+        pub(crate) fn write(&self) -> Counted<parking_lot::RwLockWriteGuard<'_, T>> {
+            Counted::new(self.0.write())
+        }
+    }
 
     /// A thread-local without lazy initialisation: one address computation, no branch.
     macro_rules! const_thread_local {
@@ -95,6 +234,21 @@ mod real {
 mod mocked {
     use std::ops::{Deref, DerefMut};
     use std::sync::PoisonError;
+
+    /// No model counts locks: shuttle's threads share one thread of the system.
+    pub(crate) fn are_locks_held() -> bool {
+        false
+    }
+
+    /// See [`are_locks_held`].
+    #[derive(Debug)]
+    pub(crate) struct Aside;
+
+    impl Aside {
+        pub(crate) fn all() -> Self {
+            Self
+        }
+    }
 
     #[cfg(loom)]
     pub(crate) use loom as tool;

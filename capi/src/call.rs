@@ -6,7 +6,7 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicI64, AtomicU8, AtomicU64, Ordering};
 
 use standstill::dynamic::{self, Address, METATYPE, TypeRecord};
-use standstill::{Code, Fault, Mutator, safepoint};
+use standstill::{Code, Fault, Mutator, safepoint, stderr};
 
 use crate::errors;
 use crate::layout::{PyObject, PyTypeObject};
@@ -284,8 +284,8 @@ unsafe fn is_sound(object: NonNull<PyObject>) -> bool {
     // SAFETY: rule D: the record's address stands behind the header.
     let record = unsafe { object.as_ptr().cast::<usize>().add(2).read() };
     if index != 0 || record < 4096 || !record.is_multiple_of(align_of::<TypeRecord>()) {
-        eprintln!("standstill: the head of the object at {:p} has been written over", object.as_ptr());
-        std::process::abort();
+        let head = object.as_ptr();
+        stderr::abort(format_args!("standstill: the head of the object at {head:p} has been written over"));
     }
     true
 }

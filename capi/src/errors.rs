@@ -13,7 +13,7 @@ use std::ptr::NonNull;
 use std::sync::Mutex;
 
 use standstill::dynamic;
-use standstill::{CallGuards, Code, During, Fault, Heap, Mutator, Unraisable};
+use standstill::{CallGuards, Code, During, Fault, Heap, Mutator, Unraisable, stderr};
 
 use crate::builtins::{self, Exception};
 use crate::call::{self, export};
@@ -220,7 +220,7 @@ fn line(fault: &Fault) {
         *seen
     };
     if seen <= LINES_OF_A_KIND {
-        eprintln!("standstill: misuse: {fault}");
+        stderr::line(format_args!("standstill: misuse: {fault}"));
     }
 }
 
@@ -264,7 +264,7 @@ pub(crate) fn unraisable(kind: &str, type_name: &str, object: *const c_void, mes
     let hook = *locked(&UNRAISABLE);
     let to_stderr = || {
         let of = if type_name.is_empty() { String::new() } else { format!(" of {type_name}") };
-        eprintln!("standstill: an error was ignored\n  in: {kind}{of}\n  error: {message}");
+        stderr::line(format_args!("standstill: an error was ignored\n  in: {kind}{of}\n  error: {message}"));
     };
     let Some(function) = hook.function else { return to_stderr() };
     let (kind, message) = (c_string(kind), c_string(message));

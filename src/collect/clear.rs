@@ -131,7 +131,7 @@ fn bury_piece<M: ObjectModel>(m: &mut ModelMutator<M>, whose: Whose) -> Option<u
     let core = std::sync::Arc::clone(m.core());
     let piece = core.turn.take(whose)?;
     let work = piece.objects().len().div_ceil(piece.task.share());
-    let _span = piece.span.clone().entered();
+    let _span = piece.span.enter();
     let mut working = Working(&core, Some(piece));
     let mut cleared = Cleared::default();
     if let Some(piece) = &working.1 {

@@ -179,7 +179,7 @@ pub(crate) fn collect<M: ObjectModel>(
     let core = Arc::clone(m.core());
     let _turn = HasTurn(&core);
     let mut open = begin(m, what);
-    let entered = open.span.clone().entered();
+    let entered = open.span.enter();
     let found = find_garbage(m, &mut open.report, false);
     let found = found.map(|garbage| clear_at_once(m, garbage, &mut open.report));
     drop(entered);
@@ -197,7 +197,7 @@ pub(crate) fn by_itself<M: ObjectModel>(m: &mut ModelMutator<M>, what: Collect) 
     }
     let turn = HasTurn(&core);
     let mut open = begin(m, what);
-    let entered = open.span.clone().entered();
+    let entered = open.span.enter();
     let mut found = find_garbage(m, &mut open.report, true);
     if let Ok(Some(garbage)) = &mut found
         && !garbage.objects.is_empty()
@@ -207,7 +207,7 @@ pub(crate) fn by_itself<M: ObjectModel>(m: &mut ModelMutator<M>, what: Collect) 
         drop(entered);
         open.report.uncollectable = kept;
         if let Some((garbage, mut open)) = clear::leave(garbage, open, m) {
-            let entered = open.span.clone().entered();
+            let entered = open.span.enter();
             clear_at_once(m, Some(garbage), &mut open.report);
             drop(entered);
             close(m, open, true);

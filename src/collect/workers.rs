@@ -129,6 +129,7 @@ impl Workers {
         if n == 0 || !fallible::seems_to_have(HEADROOM) {
             return;
         }
+        let mut refused = None;
         let mut pool = self.pool.lock();
         if matches!(*pool, Pool::NotStarted) {
             let built = rayon::ThreadPoolBuilder::new()
@@ -138,7 +139,7 @@ impl Workers {
             *pool = match built {
                 Ok(built) => Pool::Running(built),
                 Err(error) => {
-                    event::no_pool(&error.to_string());
+                    refused = Some(error);
                     Pool::Unavailable
                 }
             };
@@ -150,6 +151,10 @@ impl Workers {
                     crew.join(0);
                 });
             }
+        }
+        drop(pool);
+        if let Some(error) = refused {
+            event::no_pool(&error.to_string());
         }
     }
 }

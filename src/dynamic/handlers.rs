@@ -17,12 +17,13 @@ use std::time::Instant;
 use crate::During;
 use crate::dynamic::{Flags, RawObject, TypeRecord, attributes, dealloc as generic_dealloc, raw, type_of};
 use crate::error::{Code, Fault};
-use crate::event::CallGuards;
+use crate::event::{self, CallGuards};
 use crate::header::Header;
 use crate::managed::{self, Core};
 use crate::object::{Ends, Object, Tracer, TypeInfo};
 use crate::safepoint;
 use crate::space::Space;
+use crate::sync::Aside;
 use crate::{Mutator, tracked};
 
 /// How dynamic objects are handled: the table that their headers lead to.
@@ -93,6 +94,8 @@ unsafe fn traverse(value: NonNull<u8>, tracer: &mut Tracer) {
     }
     if record.flags().has(Flags::SERIAL_TRAVERSE) {
         let _serial = core_of(object).model.serial.lock();
+        // What the handler reaches traverses nothing, so it cannot want this lock.
+        let _known = Aside::all();
         // SAFETY: rule H.
         unsafe { call(handler, record, object, tracer) };
     } else {
@@ -251,7 +254,7 @@ pub fn note(mut fault: Fault) -> Result<(), Fault> {
 fn stale(target: *mut RawObject) -> c_int {
     let fault = Fault::new(Code::StaleVisitor, "visit").at(target as usize);
     if Mutator::with_current(|m| raw(m).core().hooks.misuse(&fault)).is_none() {
-        eprintln!("standstill: {fault}");
+        event::line(format_args!("standstill: {fault}"));
     }
     0
 }

@@ -143,8 +143,8 @@ fn loom_stranger_merges_while_the_owner_is_detached() {
 
 /// A thread that is not attached drops the last reference, while another attaches: it drains, or is asked to.
 ///
-/// Mutations: `defer` pokes nobody; an attach does not look at the list; no fence in `poke_attached`
-/// (`safepoint.rs`).
+/// Mutations: `defer` pokes nobody; an attach does not look at the list; the flag's store, or the
+/// look at it, not `SeqCst`.
 #[test]
 fn loom_deferred_drop_meets_an_attach() {
     model(|| {

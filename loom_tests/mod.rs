@@ -65,6 +65,7 @@ impl Model {
         builder.max_branches = 20_000;
         builder.check(move || {
             count.fetch_add(1, Relaxed);
+            crate::sync::begin_execution();
             f();
         });
         let executions = executions.load(Relaxed);

@@ -104,7 +104,7 @@ fn loom_stop_meets_safepoint() {
     });
 }
 
-/// Mutations: no fence in `begin`; no fence in `attach`; the release of `stop := false` in `end` relaxed.
+/// Mutations: the step in `attach`, or the look after it, not `SeqCst`; the release of `stop := false` in `end` relaxed.
 #[test]
 fn loom_stop_meets_attach() {
     model(|| {
@@ -120,7 +120,7 @@ fn loom_stop_meets_attach() {
     });
 }
 
-/// Mutations: no fence in `detach`: the requester waits for ever; the swap in `set_state` relaxed.
+/// Mutations: raising `stop`, the swap in `set_state`, or the look in `detach` not `SeqCst`: the requester waits for ever.
 #[test]
 fn loom_stop_meets_detach() {
     model(|| {
@@ -370,7 +370,7 @@ fn loom_late_acknowledgement() {
     });
 }
 
-/// Mutation: no fence in `poke_attached`.
+/// Mutation: the loads of the states not `SeqCst`.
 #[test]
 fn loom_poke_meets_attach() {
     model(|| {

@@ -776,7 +776,8 @@ unsafe fn defer(header: NonNull<Header>) {
     if is_stopping() && Raw::is_attached_to(&core) {
         core.model.deferred_in_stop.lock().push(Target(header));
         core.pace.deferred(bytes);
-        core.model.has_deferred.store(true, Ordering::SeqCst);
+        // Relaxed: this thread drains it itself, and whoever attaches after this stop has seen its end.
+        core.model.has_deferred.store(true, Ordering::Relaxed);
         return;
     }
     let mut deferred = core.model.deferred.lock();
@@ -808,10 +809,12 @@ fn drain_deferred(m: &Raw) {
 #[inline(never)]
 fn drain_list(m: &Raw) {
     let model = m.model();
-    while model.has_deferred.load(Ordering::SeqCst) {
+    // Relaxed: `drain_on` has seen it, and whoever raises it after the last look here asks this thread to drain again.
+    while model.has_deferred.load(Ordering::Relaxed) {
         let list = {
             let mut deferred = model.deferred.lock();
-            model.has_deferred.store(false, Ordering::SeqCst);
+            // Relaxed: like the list, the flag changes under the lock.
+            model.has_deferred.store(false, Ordering::Relaxed);
             deferred.poked = false;
             std::mem::take(&mut deferred.list)
         };
@@ -920,8 +923,9 @@ fn publish_retired(m: &Raw) -> bool {
 fn quiesce(m: &Raw) {
     let _ = publish_retired(m);
     let model = m.model();
-    // SeqCst: see `new_epoch`.
-    m.local().seen.store(model.epoch.load(Ordering::SeqCst), Ordering::SeqCst);
+    // Acquire: what this thread loads from now on is at least as new as this epoch. Release: what it has loaded so far
+    // it has used before anybody finds the epoch in `seen`.
+    m.local().seen.store(model.epoch.load(Ordering::Acquire), Ordering::Release);
     reap(m);
 }
 
@@ -931,9 +935,11 @@ fn reap(m: &Raw) {
     if model.retired.lock().is_empty() {
         return;
     }
-    let mut past = model.epoch.load(Ordering::SeqCst);
+    // Relaxed: an older epoch lets fewer references go. It is newer than the retirements that count below.
+    let mut past = model.epoch.load(Ordering::Relaxed);
     m.core().coordinator.attached(|_, shared| {
-        past = past.min(shared.local.seen.load(Ordering::SeqCst));
+        // Acquire: the uses of what that thread had loaded come before the drops below.
+        past = past.min(shared.local.seen.load(Ordering::Acquire));
     });
     let mut ready = Vec::new();
     {
@@ -1351,7 +1357,8 @@ pub(crate) fn orphan(core: &Core, local: &Local) {
         if header.merge_ended() == Dropped::Dead {
             header.revive(NOBODY);
             core.model.deferred.lock().list.push(target);
-            core.model.has_deferred.store(true, Ordering::SeqCst);
+            // Relaxed: this process has one thread.
+            core.model.has_deferred.store(true, Ordering::Relaxed);
         }
     }
 }
@@ -1529,11 +1536,11 @@ unsafe impl ObjectModel for Managed {
     }
 
     fn merge(&self, world: &World<'_, Self>, dead: &mut Vec<Object>) {
-        // Everybody is at a safepoint.
-        let epoch = self.epoch.load(Ordering::SeqCst);
+        // Everybody is at a safepoint. Relaxed, both: the stop orders them.
+        let epoch = self.epoch.load(Ordering::Relaxed);
         world.locals(|_, local| {
             dead.extend(merge_queue(local).into_iter().map(|target| object(target.0)));
-            local.seen.store(epoch, Ordering::SeqCst);
+            local.seen.store(epoch, Ordering::Relaxed);
         });
     }
 
@@ -1664,12 +1671,13 @@ unsafe impl ObjectModel for Managed {
     }
 
     fn attached(&self, m: &Raw) {
-        // SeqCst: see `new_epoch`.
+        // SeqCst: the other half of `new_epoch`.
         let epoch = self.epoch.load(Ordering::SeqCst);
         // Mostly it stands there already: nobody has retired anything. Relaxed: this thread's own last word, or a
         // stop's, which happened before this. The load of the epoch is what orders.
         if m.local().seen.load(Ordering::Relaxed) != epoch {
-            m.local().seen.store(epoch, Ordering::SeqCst);
+            // Release: as in `quiesce`, for what this thread loaded when it was attached before.
+            m.local().seen.store(epoch, Ordering::Release);
             // It may be the first since then.
             reap(m);
         }

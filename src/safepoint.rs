@@ -37,7 +37,7 @@
 //!
 //! Two words cross: a thread writes its `state` and reads `stop`; the requester writes `stop` and
 //! reads all `state`s. At least one must see the other's write, which acquire and release cannot
-//! give: these four accesses are `SeqCst`, with `sync::dekker_fence` between (see there). Everything
+//! give: these four accesses are `SeqCst`. Everything
 //! else is ordinary happens-before: what an attached thread wrote reaches the requester by the
 //! release of its last transition, read by the scan, or by the registry lock under which it
 //! acknowledged; what the requester wrote reaches an attaching thread by the release of `stop :=
@@ -55,7 +55,7 @@ use crossbeam_utils::CachePadded;
 
 use crate::event::Hook;
 use crate::stress::{Step, Under, maybe_yield};
-use crate::sync::{AtomicBool, AtomicU32, AtomicUsize, Ordering, dekker_fence, spin_loop};
+use crate::sync::{AtomicBool, AtomicU32, AtomicUsize, Ordering, spin_loop};
 
 #[path = "current.rs"]
 mod current;
@@ -393,7 +393,6 @@ impl<T> Coordinator<T> {
         let registry = self.registry.lock();
         // The caller's store, then our loads of the states; against it, the thread's transition to
         // attached, then its load of the condition. The same race as a stop's, won the same way.
-        dekker_fence();
         let mut poked = 0;
         for entry in &registry.entries {
             if entry.record.state() == ATTACHED {
@@ -409,7 +408,6 @@ impl<T> Coordinator<T> {
     /// meanwhile: `f` calls nothing here.
     pub(crate) fn attached(&self, mut f: impl FnMut(ThreadId, &T)) {
         let registry = self.registry.lock();
-        dekker_fence();
         for entry in &registry.entries {
             if entry.record.state() == ATTACHED {
                 f(entry.record.id, &entry.record.data);
@@ -614,7 +612,6 @@ impl<T> Coordinator<T> {
         // who finds it takes the lock.
         self.stop.store(true, Ordering::SeqCst);
         maybe_yield(&self.under, Step::Stop);
-        dekker_fence();
         for entry in &mut registry.entries {
             if entry.record.state() != DETACHED && entry.record.id != requester {
                 self.count(entry);
@@ -698,7 +695,6 @@ impl<T> Coordinator<T> {
 /// of the thread's state next; see [`Participant::detach_and_poll`].
 fn raise<T>(record: &Record<T>, bits: u32) {
     record.word.requests.fetch_or(bits & !STOP, Ordering::SeqCst);
-    dekker_fence();
 }
 
 #[cold]
@@ -773,7 +769,6 @@ impl<T> Participant<T> {
         // Before the exchange, for which whatever is loaded later has to wait; in `detach` too.
         let (record, stop, id) = (&*self.record, &self.coordinator.stop, self.record.id.get());
         let stepped_in = record.step(DETACHED, ATTACHED).is_ok();
-        dekker_fence();
         // `SeqCst`: see the module's `Orderings`. Acquires what the last stop wrote.
         if !stepped_in || stop.load(Ordering::SeqCst) {
             self.attach_slow(stepped_in);
@@ -809,7 +804,6 @@ impl<T> Participant<T> {
         let (word, stop) = (&self.record.word, &self.coordinator.stop);
         current::leave(self.record.id.get());
         self.record.set_state(DETACHED);
-        dekker_fence();
         // `SeqCst`: see the module's `Orderings`.
         if stop.load(Ordering::SeqCst) {
             self.detached_in_a_stop();
@@ -1162,7 +1156,6 @@ impl<T> Drop for Suspended<'_, T> {
             // The participant has ended in our hands: it is this thread's own.
             Err(_) => return,
         };
-        dekker_fence();
         // `SeqCst`: the same race as a detach's, see the module's `Orderings`.
         if was_awaited || self.coordinator.stop.load(Ordering::SeqCst) {
             let mut registry = self.coordinator.registry.lock();

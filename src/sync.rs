@@ -28,9 +28,9 @@
 //!
 //! # What differs under loom
 //!
-//! * `SeqCst` *accesses* are only acquire/release there; fences are modelled in full. Where a
-//!   store-load race must be won, code calls [`dekker_fence`] between the store and the load. On
-//!   real hardware the accesses beside it are `SeqCst` themselves and the fence compiles to nothing.
+//! * loom takes a `SeqCst` access for acquire and release alone. The atomics here wrap loom's and add the rest: a
+//!   `SeqCst` load never gives a value that is older than the newest `SeqCst` store to the same atomic. This takes
+//!   `SeqCst` on the store and on the load, as in the language: a model sees when either is weakened.
 //! * There is no time: [`Condvar::wait_for`] waits without limit. No timed wait may carry progress.
 //!
 //! # What differs under shuttle
@@ -66,11 +66,6 @@ mod plain {
             f(self.0.get())
         }
     }
-
-    /// Orders a `SeqCst` store before a `SeqCst` load of another location. Free here: the accesses
-    /// do it themselves. See the module's page.
-    #[inline(always)]
-    pub(crate) fn dekker_fence() {}
 }
 
 /// How many of the library's locks this thread holds: counted in debug builds, so that [`event`](crate::event) can refuse
@@ -353,11 +348,173 @@ mod mocked {
 
 #[cfg(all(test, loom))]
 mod loomed {
-    pub(crate) use loom::cell::UnsafeCell;
-    pub(crate) use loom::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+    use std::cell::{Cell, RefCell};
+    use std::marker::PhantomData;
+    use std::sync::atomic::{AtomicU32 as Plain, Ordering::Relaxed};
 
-    pub(crate) fn dekker_fence() {
-        loom::sync::atomic::fence(Ordering::SeqCst);
+    use loom::lazy_static::Lazy;
+    use loom::sync::atomic;
+
+    pub(crate) use loom::cell::UnsafeCell;
+    pub(crate) use loom::sync::atomic::Ordering;
+
+    /// What `SeqCst` adds to acquire and release, for one atomic.
+    ///
+    /// Each `SeqCst` store leaves a *mark*: one of loom's lazy statics, which the storing thread initialises. A `SeqCst`
+    /// load uses the newest mark of its atomic first. In loom the initialisation happens before each use, and
+    /// neither is a step of its own. So the load gives no value that is older than the store.
+    ///
+    /// This is the order of all `SeqCst` accesses in an execution: a store, or an exchange, takes its place when it
+    /// is executed, a load when it uses the mark. Both `SeqCst`s are needed: a store without leaves no mark, and a
+    /// load without uses none.
+    #[derive(Debug)]
+    struct Newest(Plain);
+
+    thread_local! {
+        /// All marks. Each model runs on one thread of the system.
+        static MARKS: RefCell<Vec<&'static Lazy<()>>> = const { RefCell::new(Vec::new()) };
+        /// How many of the marks this execution has used.
+        static USED: Cell<usize> = const { Cell::new(0) };
+    }
+
+    /// A new execution of a model begins: loom has forgotten what was initialised.
+    pub(crate) fn begin_execution() {
+        USED.set(0);
+    }
+
+    impl Newest {
+        /// A store, or an exchange, was executed.
+        fn stored(&self, order: Ordering) {
+            if order == Ordering::SeqCst {
+                let used = USED.replace(USED.get() + 1);
+                let mark = MARKS.with_borrow_mut(|marks| {
+                    if used == marks.len() {
+                        marks.push(Box::leak(Box::new(Lazy { init: || (), _p: PhantomData })));
+                    }
+                    marks[used]
+                });
+                mark.get();
+                self.0.store(used as u32 + 1, Relaxed);
+            }
+        }
+
+        /// A load comes next.
+        fn loading(&self, order: Ordering) {
+            if order == Ordering::SeqCst
+                && let Some(mark) = self.0.load(Relaxed).checked_sub(1)
+            {
+                MARKS.with_borrow(|marks| marks[mark as usize]).get();
+            }
+        }
+    }
+
+    /// loom's atomics, with what `SeqCst` means; see [`Newest`]. An exchange reads the newest value anyway.
+    macro_rules! atomics {
+        ($($name:ident: $value:ty),*) => {$(
+            #[derive(Debug)]
+            pub(crate) struct $name {
+                value: atomic::$name,
+                newest: Newest,
+            }
+
+            impl $name {
+                #[track_caller]
+                pub(crate) fn new(value: $value) -> Self {
+                    Self { value: atomic::$name::new(value), newest: Newest(Plain::new(0)) }
+                }
+
+                #[track_caller]
+                pub(crate) fn load(&self, order: Ordering) -> $value {
+                    self.newest.loading(order);
+                    self.value.load(order)
+                }
+
+                #[track_caller]
+                pub(crate) fn store(&self, value: $value, order: Ordering) {
+                    self.value.store(value, order);
+                    self.newest.stored(order);
+                }
+
+                #[track_caller]
+                pub(crate) fn swap(&self, value: $value, order: Ordering) -> $value {
+                    let old = self.value.swap(value, order);
+                    self.newest.stored(order);
+                    old
+                }
+
+                #[track_caller]
+                pub(crate) fn compare_exchange(
+                    &self,
+                    from: $value,
+                    to: $value,
+                    success: Ordering,
+                    failure: Ordering,
+                ) -> Result<$value, $value> {
+                    let result = self.value.compare_exchange(from, to, success, failure);
+                    if result.is_ok() {
+                        self.newest.stored(success);
+                    }
+                    result
+                }
+
+                /// A try never fails for nothing here.
+                #[track_caller]
+                pub(crate) fn compare_exchange_weak(
+                    &self,
+                    from: $value,
+                    to: $value,
+                    success: Ordering,
+                    failure: Ordering,
+                ) -> Result<$value, $value> {
+                    self.compare_exchange(from, to, success, failure)
+                }
+
+                #[track_caller]
+                pub(crate) fn fetch_update(
+                    &self,
+                    set: Ordering,
+                    fetch: Ordering,
+                    mut step: impl FnMut($value) -> Option<$value>,
+                ) -> Result<$value, $value> {
+                    let mut now = self.load(fetch);
+                    while let Some(next) = step(now) {
+                        match self.compare_exchange(now, next, set, fetch) {
+                            Ok(old) => return Ok(old),
+                            Err(newer) => now = newer,
+                        }
+                    }
+                    Err(now)
+                }
+            }
+
+            impl Default for $name {
+                #[track_caller]
+                fn default() -> Self {
+                    Self::new(<$value>::default())
+                }
+            }
+        )*};
+    }
+
+    macro_rules! arithmetic {
+        ($($name:ident: $value:ty: $($step:ident),*;)*) => {$(
+            impl $name {$(
+                #[track_caller]
+                pub(crate) fn $step(&self, by: $value, order: Ordering) -> $value {
+                    let old = self.value.$step(by, order);
+                    self.newest.stored(order);
+                    old
+                }
+            )*}
+        )*};
+    }
+
+    atomics!(AtomicBool: bool, AtomicU8: u8, AtomicU32: u32, AtomicU64: u64, AtomicUsize: usize);
+    arithmetic! {
+        AtomicU8: u8: fetch_or, fetch_and;
+        AtomicU32: u32: fetch_add, fetch_sub, fetch_or, fetch_and;
+        AtomicU64: u64: fetch_add, fetch_sub, fetch_max;
+        AtomicUsize: usize: fetch_add, fetch_sub, fetch_max;
     }
 }
 

@@ -9,9 +9,9 @@ floors='
 0 sync event error fallible notices stress
 1 header object freed
 2 space arena tracked roots weak safepoint current
-3 mutator pacing model turn collect::crew collect::workers
+3 mutator slow pacing model turn collect::crew collect::workers
 4 collect managed discard
-5 heap gc cell slot slice trace inspect dynamic services
+5 heap blocking gc cell slot slice trace inspect dynamic services
 '
 siblings=2
 
@@ -32,7 +32,7 @@ dashmap: object weak
 loom: sync
 parking_lot: sync trace
 rayon: collect/workers
-rustix: fallible space
+rustix: fallible safepoint space
 shuttle: sync
 tracing: event
 '

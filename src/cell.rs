@@ -9,7 +9,8 @@
 //! of another heap at that very moment; there it takes the lock.
 //!
 //! Waiting is spinning, then yielding: critical sections are a few field accesses. It delays no stop for
-//! longer than the holder, which is attached too, takes to let go.
+//! longer than the holder, which is attached too, takes to unlock. A wait as long as a slow stop is reported once, with both
+//! threads: see [`slow`](crate::slow).
 
 use std::cell::UnsafeCell;
 use std::fmt;
@@ -19,7 +20,7 @@ use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::object::Target;
-use crate::sync::{spin_loop, yield_now};
+use crate::slow::Patience;
 use crate::{Mutator, Trace, Tracer, managed};
 
 /// A field of an object that can change: a small exclusive lock around a value.
@@ -126,7 +127,8 @@ const fn new_word() -> AtomicU64 {
 impl<T: ?Sized> GcCell<T> {
     /// Locks the cell. Waits while another thread has it.
     ///
-    /// The guard borrows the mutator: it cannot be kept over a safepoint.
+    /// The guard borrows the mutator: it cannot be kept over a safepoint. A thread that waits long, as in a deadlock, is
+    /// reported: see [`Heap::on_slow_lock`](crate::Heap::on_slow_lock).
     ///
     /// # Panics
     ///
@@ -168,17 +170,19 @@ impl<T: ?Sized> GcCell<T> {
     #[cold]
     #[track_caller]
     fn wait(&self, m: &Mutator) {
-        let mut rounds = 0u32;
+        let address = std::ptr::from_ref(self).cast::<()>() as usize;
+        let mut patience = Patience::new(m.raw(), address, std::any::type_name::<T>());
         loop {
             match self.holder.compare_exchange_weak(0, m.id(), Ordering::Acquire, Ordering::Relaxed) {
                 Ok(_) => return,
-                Err(holder) => assert!(
-                    holder != m.id(),
-                    "this thread has locked this GcCell already; drop the first guard before locking again"
-                ),
+                Err(holder) => {
+                    assert!(
+                        holder != m.id(),
+                        "this thread has locked this GcCell already; drop the first guard before locking again"
+                    );
+                    patience.wait(holder);
+                }
             }
-            rounds += 1;
-            if rounds.is_multiple_of(64) { yield_now() } else { spin_loop() }
         }
     }
 

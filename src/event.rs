@@ -64,7 +64,8 @@ pub struct CollectionReport {
     /// The number it was asked for by, in the terms of [`services`](crate::services): 0 or 1 for a young collection, 2
     /// for a full one.
     pub generation: usize,
-    /// Why the collection gave up, if it did: nothing was cleared then.
+    /// Why the collection gave up, if it did: nothing was cleared then. Of a collection that could not stop the world, the reason of
+    /// that: it names the thread that leaked its mutator.
     pub abandoned: Option<Cow<'static, str>>,
     /// Tracked objects in the pages that were looked at, frozen ones not counted.
     pub tracked: usize,
@@ -597,17 +598,71 @@ pub(crate) fn resumed(stopped: Duration) {
 }
 
 /// A stop is slow, and this thread is one of those it waits for.
-pub(crate) fn slow_stop(heap: &str, waited: Duration, thread: &str, attached_for: Duration) {
+pub(crate) fn slow_stop(
+    heap: &str,
+    waited: Duration,
+    thread: &str,
+    os_thread: Option<u64>,
+    registered_for: Duration,
+    attached_for: Duration,
+) {
     outside(|| {
         tracing::warn!(
             target: "standstill",
             heap,
             waited_ms = waited.as_millis() as u64,
             thread,
+            os_thread,
+            registered_ms = registered_for.as_millis() as u64,
             attached_ms = attached_for.as_millis() as u64,
             "slow stop"
         );
     });
+}
+
+/// A stop has failed, and no stop will succeed: this thread has ended without dropping its mutator.
+pub(crate) fn leaked_mutator(heap: &str, thread: &str, os_thread: Option<u64>, registered_for: Duration) {
+    outside(|| {
+        tracing::warn!(
+            target: "standstill",
+            heap,
+            thread,
+            os_thread,
+            registered_ms = registered_for.as_millis() as u64,
+            "leaked mutator"
+        );
+    });
+}
+
+/// A thread has waited long for a cell that another one has locked.
+pub(crate) fn slow_lock(
+    heap: &str,
+    waited: Duration,
+    waiter: &str,
+    holder: &str,
+    type_name: &str,
+    is_deadlock: bool,
+) {
+    outside(|| {
+        tracing::warn!(
+            target: "standstill",
+            heap,
+            waited_ms = waited.as_millis() as u64,
+            waiter,
+            holder,
+            type_name,
+            is_deadlock,
+            "slow lock"
+        );
+    });
+}
+
+/// Whether a subscriber takes warnings of this library.
+#[doc(hidden)]
+pub fn is_warning_heard() -> bool {
+    let mut is_heard = false;
+    outside(|| is_heard = tracing::event_enabled!(target: "standstill", tracing::Level::WARN));
+    is_heard
 }
 
 /// The marking pool could not be started: collections stay serial.

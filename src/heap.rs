@@ -1,7 +1,7 @@
 //! Floor 5: heaps, and the typed face of mutators.
 
 use std::fmt;
-use std::sync::{Arc, LockResult, MutexGuard, TryLockError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::collect::{self, Collect, CollectError, clear};
@@ -14,8 +14,9 @@ use crate::mutator::{Core, CoreConfig, Handle};
 use crate::object::Object;
 use crate::pacing::{Due, Pacing};
 use crate::roots::KnownRoots;
-use crate::safepoint::{ForkGuard, StopError, lock};
+use crate::safepoint::{ForkGuard, SlowStop, StopError, lock};
 use crate::slice::GcSlice;
+use crate::slow::SlowLock;
 use crate::space::{Space, SpaceConfig};
 use crate::stress::{Step, Stress, StressStats, maybe_yield};
 use crate::sync::{Aside, Ordering};
@@ -107,7 +108,8 @@ impl HeapBuilder {
         self
     }
 
-    /// How long a stop may take before the threads it waits for are reported. Default: one second.
+    /// How long a stop may take before the threads it waits for are reported ([`Heap::on_slow_stop`]), and how long a thread may
+    /// wait for a [`GcCell`](crate::GcCell) before that is reported ([`Heap::on_slow_lock`]). Default: one second.
     pub fn slow_stop(mut self, after: Duration) -> Self {
         self.slow_stop = after;
         self
@@ -274,6 +276,7 @@ impl<M: ObjectModel> ModelHeap<M> {
             collected: core.totals.collected.load(Ordering::Relaxed),
             stops: coordinator.stops,
             time_to_stop_max: coordinator.max_time_to_stop,
+            leaked_mutators: core.coordinator.leaked().iter().map(ToString::to_string).collect(),
         }
     }
 }
@@ -410,6 +413,9 @@ pub struct HeapStats {
     pub stops: u64,
     /// The longest time from a stop's request to the last thread's parking.
     pub time_to_stop_max: Duration,
+    /// The threads that have ended attached, since they leaked their [`Mutator`]: each with its name, and its number at the
+    /// operating system. While there is one, no stop succeeds, and so no collection.
+    pub leaked_mutators: Vec<String>,
 }
 
 /// A garbage collected heap of typed objects.
@@ -551,6 +557,26 @@ impl Heap {
         self.core().hooks.on_misuse(Hook::new(Arc::new(f)));
     }
 
+    /// Sets the hook for stops that take longer than [`HeapBuilder::slow_stop`]: it is told which threads have not come to a
+    /// safepoint. It is called on the thread that wants to stop the world, and again each time the wait has doubled. It is also
+    /// told, once, of a thread that has ended without dropping its [`Mutator`]: then no stop succeeds any more. Without a hook, and
+    /// without a `tracing` subscriber that takes the event, a line goes to standard error.
+    ///
+    /// The hook should wait for nothing that one of those threads may have. A panic in it is caught.
+    pub fn on_slow_stop(&self, f: impl Fn(&SlowStop) + Send + Sync + 'static) {
+        self.core().slow.on_slow_stop(Hook::new(Arc::new(f)));
+    }
+
+    /// Sets the hook for threads that wait for a [`GcCell`](crate::GcCell) longer than [`HeapBuilder::slow_stop`]. It is called
+    /// on the thread that waits, once for each wait, and told which thread has the cell, and for which cell that thread may
+    /// wait itself: two cells that two threads lock in opposite order are a deadlock. Without a hook, and without a `tracing`
+    /// subscriber that takes the event, a line goes to standard error.
+    ///
+    /// The hook should lock no cell: its thread may have locked some. A panic in it is caught.
+    pub fn on_slow_lock(&self, f: impl Fn(&SlowLock) + Send + Sync + 'static) {
+        self.core().slow.on_slow_lock(Hook::new(Arc::new(f)));
+    }
+
     /// Says what is done around the handlers of dynamic types, by a runtime with an error indicator: once in a heap's life.
     pub fn set_call_guards(&self, guards: CallGuards) {
         let _ = self.core().hooks.guards.set(guards);
@@ -642,7 +668,11 @@ impl Mutator {
         self.0.id()
     }
 
-    fn from_raw_mut(raw: &mut Raw) -> &mut Self {
+    pub(crate) fn raw_mut(&mut self) -> &mut Raw {
+        &mut self.0
+    }
+
+    pub(crate) fn from_raw_mut(raw: &mut Raw) -> &mut Self {
         // SAFETY: rule Y: a transparent wrapper.
         unsafe { &mut *std::ptr::from_mut(raw).cast::<Self>() }
     }
@@ -778,20 +808,6 @@ impl Mutator {
         }
         self.0.step_out();
         Ok(Detached(std::mem::ManuallyDrop::new(self)))
-    }
-
-    /// Locks an ordinary mutex that lies outside the heap: tries, and else waits detached. A thread that
-    /// waits attached for somebody who is parked with the lock would make the stop wait for ever.
-    ///
-    /// # Errors
-    ///
-    /// When the mutex is poisoned, like [`Mutex::lock`](std::sync::Mutex::lock).
-    pub fn lock<'a, T: ?Sized>(&mut self, mutex: &'a std::sync::Mutex<T>) -> LockResult<MutexGuard<'a, T>> {
-        match mutex.try_lock() {
-            Ok(guard) => Ok(guard),
-            Err(TryLockError::Poisoned(poisoned)) => Err(poisoned),
-            Err(TryLockError::WouldBlock) => self.detach(|| mutex.lock()),
-        }
     }
 
     /// Collects in full: waits for a collection that is running, and then runs one.

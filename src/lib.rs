@@ -18,6 +18,7 @@ compile_error!("standstill reserves large address ranges: it needs a 64-bit Unix
 //   address (whoever follows it names another rule), or asks of its value what `Arc` and `Mutex` would.
 
 mod arena;
+mod blocking;
 mod cell;
 mod collect;
 mod discard;
@@ -42,6 +43,7 @@ pub mod safepoint;
 pub mod services;
 mod slice;
 mod slot;
+mod slow;
 mod space;
 mod stress;
 mod sync;
@@ -50,6 +52,7 @@ mod tracked;
 mod turn;
 mod weak;
 
+pub use blocking::Join;
 pub use cell::{GcCell, GcCellGuard};
 pub use collect::{Collect, CollectError};
 pub use error::{AllocError, AttachError, BuildError, Code, Fault, ForeignGc, OutOfMemory};
@@ -59,7 +62,7 @@ pub use heap::{DeferGuard, Detached, Fork, Heap, HeapBuilder, HeapStats, KnownRo
 /// Lines on standard error, for the C library.
 #[doc(hidden)]
 pub mod stderr {
-    pub use crate::event::{abort, line};
+    pub use crate::event::{abort, is_warning_heard, line};
 }
 #[doc(hidden)]
 pub use object::Target;
@@ -67,6 +70,7 @@ pub use object::Tracer;
 pub use pacing::{Pacing, Thresholds};
 pub use slice::{GcSlice, HeaderSlice};
 pub use slot::{AtomicGc, GcOnce};
+pub use slow::{CellWait, SlowLock};
 #[cfg(feature = "derive")]
 pub use standstill_derive::Trace;
 pub use stress::{ParseStressError, Stress, StressStats};

@@ -32,15 +32,17 @@ use std::cell::Cell;
 use std::fmt;
 use std::marker::PhantomData;
 use std::mem::ManuallyDrop;
+use std::panic::resume_unwind;
 use std::ptr::NonNull;
 use std::sync::Arc;
+use std::thread::Scope;
 use std::time::{Duration, Instant};
 
 use crate::arena::{Arena, class_for};
 use crate::collect::crew::Job;
 use crate::collect::workers::Workers;
 use crate::error::{AttachError, OutOfMemory};
-use crate::event::{self, Hooks};
+use crate::event::{self, Hooks, guarded};
 use crate::model::ObjectModel;
 use crate::notices::Notices;
 use crate::object::Object;
@@ -49,6 +51,7 @@ use crate::roots::KnownRoots;
 use crate::safepoint::{
     self, Coordinator, ForkGuard, Participant, StopError, ThreadId, WorldStopped, current, lock,
 };
+use crate::slow;
 use crate::space::{Space, SpaceError};
 use crate::stress::{Step, Strain, Stress, Under, maybe_yield};
 use crate::sync::{AtomicBool, AtomicUsize, Ordering, UnsafeCell, const_thread_local};
@@ -67,6 +70,7 @@ pub(crate) struct Core<M: ObjectModel> {
     pub(crate) coordinator: Arc<Coordinator<Shared<M>>>,
     pub(crate) pace: Pace,
     pub(crate) hooks: Arc<Hooks>,
+    pub(crate) slow: Arc<slow::Hooks>,
     pub(crate) notices: Notices,
     pub(crate) workers: Workers,
     pub(crate) roots: Arc<KnownRoots>,
@@ -110,17 +114,9 @@ impl<M: ObjectModel> Core<M> {
                 ..safepoint::Config::default()
             },
         );
-        let name = config.name.clone();
-        coordinator.on_slow_stop(move |slow| {
-            for straggler in &slow.stragglers {
-                event::slow_stop(
-                    &name,
-                    slow.waited,
-                    straggler.name.as_deref().unwrap_or("unnamed"),
-                    straggler.attached_for,
-                );
-            }
-        });
+        let slow = Arc::<slow::Hooks>::default();
+        let (hooks, name) = (Arc::clone(&slow), config.name.clone());
+        coordinator.on_slow_stop(move |report| hooks.stop(&name, report));
         Arc::new_cyclic(|weak: &std::sync::Weak<Self>| {
             // The word that leads from an object to its heap when no mutator is at hand.
             space.set_heap(weak.as_ptr().cast());
@@ -133,6 +129,7 @@ impl<M: ObjectModel> Core<M> {
                 coordinator,
                 pace: Pace::new(config.pacing),
                 hooks: Arc::default(),
+                slow,
                 notices: Notices::default(),
                 workers: Workers::new(config.workers),
                 roots: Arc::default(),
@@ -221,6 +218,7 @@ pub(crate) struct Shared<M: ObjectModel> {
     arena_id: u32,
     /// The thread is at a safepoint, and goes on soon. Relaxed: written by its thread before it parks, read in a stop.
     parked: AtomicBool,
+    pub(crate) waits: slow::Waits,
     pub(crate) local: M::Local,
 }
 
@@ -338,6 +336,7 @@ impl<M: ObjectModel> ModelMutator<M> {
             arena: UnsafeCell::new(Arena::under(core.stress, arena_id)),
             arena_id,
             parked: AtomicBool::new(false),
+            waits: slow::Waits::default(),
             local: core.model.local(),
         };
         let participant = core.coordinator.register(shared);
@@ -518,6 +517,11 @@ impl<M: ObjectModel> ModelMutator<M> {
     #[inline(always)]
     pub fn local(&self) -> &M::Local {
         &self.inner().participant.data().local
+    }
+
+    /// What this thread shows of its wait for a cell.
+    pub(crate) fn waits(&self) -> &slow::Waits {
+        &self.inner().participant.data().waits
     }
 
     /// What the model keeps for this mutator alone.
@@ -791,25 +795,50 @@ impl<M: ObjectModel> ModelMutator<M> {
     /// Inside a destructor, finalizer, callback or traversal. The process aborts if the thread cannot be attached
     /// again, since `f` left it attached elsewhere: code further up relies on the attachment.
     pub fn detach<R>(&mut self, f: impl FnOnce() -> R) -> R {
-        struct Reattach<'a, M: ObjectModel>(&'a ModelMutator<M>, bool);
-        impl<M: ObjectModel> Drop for Reattach<'_, M> {
+        self.refuse_lent();
+        self.step_out();
+        let _reattach = Reattach(&*self, HERE.with(|here| here.detached.replace(true)));
+        f()
+    }
+
+    /// Runs `f` attached, with a scope for threads, and waits for these detached; see [`Mutator::scope`](crate::Mutator::scope).
+    pub(crate) fn scope<'env, R>(
+        &mut self,
+        f: impl for<'scope> FnOnce(&'scope Scope<'scope, 'env>, &mut Self) -> R,
+    ) -> R {
+        /// Detaches where `f` has returned or panicked, and notes what the thread was inside of before.
+        struct Leave<'a, M: ObjectModel>(&'a mut ModelMutator<M>, &'a mut Option<bool>);
+        impl<M: ObjectModel> Drop for Leave<'_, M> {
             fn drop(&mut self) {
-                HERE.with(|here| here.detached.set(self.1));
-                let core = &**self.0.core();
-                if let Err(error) = self.0.inner().participant.attach() {
-                    event::abort(format_args!("standstill: a detached thread cannot attach again: {error}"));
+                // Else `f` has leaked what forbids it, and the thread waits attached.
+                if self.0.may_step_out() {
+                    self.0.step_out();
+                    *self.1 = Some(HERE.with(|here| here.detached.replace(true)));
                 }
-                self.0.arrive_in(core);
             }
         }
+        self.refuse_lent();
+        assert!(
+            self.may_step_out(),
+            "`Mutator::scope` inside a traversal or a stop of this thread; open the scope when that is over"
+        );
+        let mut left = None;
+        let result = guarded(|| {
+            std::thread::scope(|scope| {
+                let leave = Leave(self, &mut left);
+                f(scope, leave.0)
+            })
+        });
+        drop(left.map(|was_inside| Reattach(&*self, was_inside)));
+        result.unwrap_or_else(|payload| resume_unwind(payload))
+    }
+
+    fn refuse_lent(&self) {
         assert!(
             !self.is_lent(),
             "`Mutator::detach` inside a destructor, finalizer or callback: whoever called that relies on the \
              attachment; detach when it has returned"
         );
-        self.step_out();
-        let _reattach = Reattach(&*self, HERE.with(|here| here.detached.replace(true)));
-        f()
     }
 
     /// Whether the calling thread is in the closure of a detach.
@@ -883,6 +912,21 @@ impl<M: ObjectModel> ModelMutator<M> {
             return Err(StopError::NoSafepoint);
         }
         participant.coordinator().prepare_fork(participant)
+    }
+}
+
+/// Attaches a thread that is away for a while, where this is dropped. The second value: whether the thread was inside of another
+/// detach when it left.
+struct Reattach<'a, M: ObjectModel>(&'a ModelMutator<M>, bool);
+
+impl<M: ObjectModel> Drop for Reattach<'_, M> {
+    fn drop(&mut self) {
+        HERE.with(|here| here.detached.set(self.1));
+        let core = &**self.0.core();
+        if let Err(error) = self.0.inner().participant.attach() {
+            event::abort(format_args!("standstill: a detached thread cannot attach again: {error}"));
+        }
+        self.0.arrive_in(core);
     }
 }
 

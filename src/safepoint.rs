@@ -27,6 +27,7 @@
 //! * `Record::requests`, the poll word: bit [`STOP`] is set and cleared under the registry lock only,
 //!   and is set exactly while the record is `counted`. The other bits are the user's: anybody sets,
 //!   its own thread takes.
+//! * `Record::os_thread`: written by its thread when it registers and in a fork's child; read for reports.
 //! * `Coordinator::stop`: written under the registry lock; read by every attach and detach.
 //! * `Coordinator::pending`: the number of `counted` entries; written under the registry lock; the
 //!   requester may look at it without.
@@ -123,8 +124,8 @@ impl fmt::Display for ThreadId {
 /// How a [`Coordinator`] behaves.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// How long a requester waits before it calls the [`Coordinator::on_slow_stop`] callbacks, and
-    /// between two such calls. Default: one second.
+    /// How long a requester waits before it calls the [`Coordinator::on_slow_stop`] callbacks. It calls
+    /// them again each time its wait has doubled. Default: one second.
     pub slow_stop: Duration,
     /// How often a requester looks whether all have come before it goes to sleep; a look is a few
     /// tens of nanoseconds. Default: 40, a microsecond or two. Never more on one processor than 0:
@@ -146,7 +147,11 @@ struct Record<T> {
     id: ThreadId,
     /// The OS thread, by which a fork's child knows which participants it still has.
     thread: std::thread::ThreadId,
+    /// What the system calls it, see [`ThreadInfo::os_thread`]; 0: unknown. Relaxed: a number for reports.
+    /// std's atomic, as for `LAST`. Written by its thread: when it registers, and in a fork's child.
+    os_thread: std::sync::atomic::AtomicU64,
     name: Option<String>,
+    registered: Instant,
     data: T,
 }
 
@@ -187,6 +192,8 @@ struct Entry<T> {
     counted: bool,
     /// Its OS thread has ended while it was attached.
     orphaned: bool,
+    /// The callbacks for slow stops have been told of that.
+    told: bool,
 }
 
 /// What the lock protects.
@@ -232,6 +239,16 @@ impl<T> Registry<T> {
         }
         let entry = self.entries.iter().find(|e| e.orphaned && e.record.state() == ATTACHED)?;
         Some(StopError::ThreadGone { name: entry.record.name.clone(), id: entry.record.id })
+    }
+
+    /// The threads that have ended attached and that no report has named yet. They count as named from here on.
+    fn untold(&mut self) -> Vec<Straggler> {
+        let entries = self.entries.iter_mut().filter(|e| e.orphaned && e.record.state() == ATTACHED);
+        let untold = entries.filter(|e| !e.told).map(|entry| {
+            entry.told = true;
+            Straggler::of(entry, Duration::ZERO)
+        });
+        untold.collect()
     }
 
     /// Whether `id`'s stop may begin: none is on, nobody is owed a turn, and it is first.
@@ -339,16 +356,20 @@ impl<T: Send + Sync + 'static> Coordinator<T> {
     pub fn register(self: &Arc<Self>, data: T) -> Participant<T> {
         let thread = std::thread::current();
         let name = thread.name().map(str::to_owned);
+        let (os_thread, registered) = (os_thread().into(), Instant::now());
         let record = {
             let mut registry = self.registry.lock();
             let record = Arc::new(Record {
                 word: CachePadded::new(Word { requests: AtomicU32::new(0), state: AtomicU32::new(DETACHED) }),
                 id: ThreadId::next(),
                 thread: thread.id(),
+                os_thread,
                 name,
+                registered,
                 data,
             });
-            registry.entries.push(Entry { record: record.clone(), counted: false, orphaned: false });
+            let entry = Entry { record: record.clone(), counted: false, orphaned: false, told: false };
+            registry.entries.push(entry);
             let threads = registry.entries.len();
             registry.room.reserve(threads);
             let waiting = registry.queue.len();
@@ -472,11 +493,19 @@ impl<T> Coordinator<T> {
         }
     }
 
-    /// Adds a callback for stops that take longer than [`Config::slow_stop`]. The requester calls it
-    /// while it waits, without any lock, again each time the limit passes. A panic in it is caught.
+    /// Adds a callback for stops that take longer than [`Config::slow_stop`]. The requester calls it while
+    /// it waits, without any lock, and again each time its wait has doubled. A panic in it is caught.
+    ///
+    /// The first requester whose stop fails because of a thread that ended attached calls it too, once for
+    /// that thread, which is then a straggler that [has ended](Straggler::has_ended).
     pub fn on_slow_stop(&self, f: impl Fn(&SlowStop) + Send + Sync + 'static) {
         let hook: SlowStopCallback = Hook::new(Arc::new(f));
         self.registry.lock().slow_stop.push(hook);
+    }
+
+    /// How long a wait may take before it is reported.
+    pub(crate) fn slow_stop(&self) -> Duration {
+        self.slow_stop
     }
 
     /// Counts and times so far.
@@ -490,6 +519,18 @@ impl<T> Coordinator<T> {
             time_to_stop: registry.time_to_stop,
             max_time_to_stop: registry.max_time_to_stop,
         }
+    }
+
+    /// The threads that have ended attached: no stop succeeds any more.
+    pub fn leaked(&self) -> Vec<ThreadInfo> {
+        let registry = self.registry.lock();
+        let entries = registry.entries.iter().filter(|e| e.orphaned && e.record.state() == ATTACHED);
+        entries.map(|e| ThreadInfo::of(&e.record)).collect()
+    }
+
+    /// Who the participant is, as long as it has not ended.
+    pub fn thread(&self, id: ThreadId) -> Option<ThreadInfo> {
+        self.registry.lock().find(id).map(|record| ThreadInfo::of(record))
     }
 
     /// How many threads are registered.
@@ -656,6 +697,8 @@ impl<T> Coordinator<T> {
             }
             spin_loop();
         }
+        // How long to sleep before the next report: as long as the wait has taken until then.
+        let mut patience = self.slow_stop;
         let mut registry = self.registry.lock();
         while self.pending.load(Ordering::Relaxed) != 0 {
             if let Some(gone) = registry.gone() {
@@ -665,21 +708,15 @@ impl<T> Coordinator<T> {
             }
             registry.stopper_sleeps = true;
             let timed_out;
-            (registry, timed_out) = self.arrivals.wait_for(registry, self.slow_stop);
+            (registry, timed_out) = self.arrivals.wait_for(registry, patience);
             registry.stopper_sleeps = false;
             if timed_out && !registry.slow_stop.is_empty() && self.pending.load(Ordering::Relaxed) != 0 {
                 let waited = begun.elapsed();
                 let stragglers = registry.entries.iter().filter(|e| e.counted);
-                let report = SlowStop {
-                    waited,
-                    stragglers: stragglers.map(|e| Straggler::of(&e.record, waited)).collect(),
-                };
-                let callbacks = registry.slow_stop.clone();
+                let stragglers = stragglers.map(|e| Straggler::of(e, waited)).collect();
                 drop(registry);
-                for callback in callbacks {
-                    // A report may not decide whether the world stops. The panic hook has printed it.
-                    drop(callback.call(|callback| callback(&report)));
-                }
+                self.report(&SlowStop { waited, stragglers });
+                patience = patience.max(begun.elapsed());
                 registry = self.registry.lock();
             }
         }
@@ -688,6 +725,26 @@ impl<T> Coordinator<T> {
         registry.time_to_stop += time_to_stop;
         registry.max_time_to_stop = registry.max_time_to_stop.max(time_to_stop);
         Ok(time_to_stop)
+    }
+
+    /// Calls the callbacks for slow stops. The caller holds no lock.
+    fn report(&self, report: &SlowStop) {
+        let callbacks = self.registry.lock().slow_stop.clone();
+        for callback in callbacks {
+            // A report may not decide whether the world stops. The panic hook has printed it.
+            drop(callback.call(|callback| callback(report)));
+        }
+    }
+
+    /// A stop has failed because a thread has ended attached: reports each such thread, once.
+    #[cold]
+    fn report_gone(&self) {
+        let mut registry = self.registry.lock();
+        let stragglers = if registry.slow_stop.is_empty() { Vec::new() } else { registry.untold() };
+        drop(registry);
+        if !stragglers.is_empty() {
+            self.report(&SlowStop { waited: Duration::ZERO, stragglers });
+        }
     }
 }
 
@@ -930,6 +987,8 @@ impl<T> Participant<T> {
         if let Some(gone) = registry.gone() {
             registry.failed_stops += 1;
             coordinator.call_queue(&registry);
+            drop(registry);
+            coordinator.report_gone();
             return Err(gone);
         }
         let begun = Instant::now();
@@ -943,6 +1002,7 @@ impl<T> Participant<T> {
             }
             Err(gone) => {
                 current::let_go(current::STOPPING);
+                coordinator.report_gone();
                 Err(gone)
             }
         }
@@ -1200,6 +1260,10 @@ impl<'a, T> ForkGuard<'a, T> {
         let all = std::mem::take(&mut registry.entries);
         let (kept, lost): (_, Vec<_>) = all.into_iter().partition(|e| e.record.thread == here);
         registry.entries = kept;
+        let os_thread = os_thread();
+        for entry in &registry.entries {
+            entry.record.os_thread.store(os_thread, std::sync::atomic::Ordering::Relaxed);
+        }
         registry.orphans = registry.entries.iter().filter(|e| e.orphaned).count();
         // Those who waited, for whatever, wait no more.
         registry.owed = 0;
@@ -1240,14 +1304,83 @@ impl<T> fmt::Debug for Ended<T> {
     }
 }
 
-/// A stop that takes long: who has not come.
+/// The number by which the system's tools know the calling thread; 0: the library knows none on this system.
+fn os_thread() -> u64 {
+    #[cfg(any(target_os = "linux", target_os = "android"))]
+    return rustix::thread::gettid().as_raw_nonzero().get().try_into().unwrap_or(0);
+    #[cfg(not(any(target_os = "linux", target_os = "android")))]
+    return 0;
+}
+
+/// Who a participant's thread is, for reports.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct ThreadInfo {
+    /// The participant.
+    pub id: ThreadId,
+    /// What its thread was called when it registered.
+    pub name: Option<String>,
+    /// The number by which the system's tools know the thread: `gettid` on Linux and Android, `None` elsewhere.
+    pub os_thread: Option<u64>,
+    /// How long ago the participant was registered: of a heap's mutator, how long ago
+    /// [`Heap::attach`](crate::Heap::attach) made it.
+    pub registered_for: Duration,
+}
+
+impl ThreadInfo {
+    fn of<T>(record: &Record<T>) -> Self {
+        let os_thread = record.os_thread.load(std::sync::atomic::Ordering::Relaxed);
+        Self {
+            id: record.id,
+            name: record.name.clone(),
+            os_thread: (os_thread != 0).then_some(os_thread),
+            registered_for: record.registered.elapsed(),
+        }
+    }
+}
+
+/// As `thread 'reader' (OS thread 4711)`.
+impl fmt::Display for ThreadInfo {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.name {
+            Some(name) => write!(f, "thread '{name}'")?,
+            None => write!(f, "thread {} without a name", self.id)?,
+        }
+        match self.os_thread {
+            Some(number) => write!(f, " (OS thread {number})"),
+            None => Ok(()),
+        }
+    }
+}
+
+/// A stop that takes long, or fails: for whom it waits.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct SlowStop {
-    /// How long the requester has waited since its stop began.
+    /// How long the requester has waited since its stop began; zero for a stop that has failed.
     pub waited: Duration,
-    /// Those it still waits for.
+    /// The threads that have not come to a safepoint, or never will.
     pub stragglers: Vec<Straggler>,
+}
+
+/// How many stragglers a line of text names.
+const NAMED: usize = 4;
+
+/// One line.
+impl fmt::Display for SlowStop {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.stragglers.iter().any(|straggler| straggler.has_ended) {
+            true => f.write_str("no stop can succeed, and so no collection, because of ")?,
+            false => write!(f, "a stop has waited {:.1?} for ", self.waited)?,
+        }
+        for (at, straggler) in self.stragglers.iter().take(NAMED).enumerate() {
+            write!(f, "{}{straggler}", if at == 0 { "" } else { ", " })?;
+        }
+        match self.stragglers.len().saturating_sub(NAMED) {
+            0 => Ok(()),
+            more => write!(f, ", and {more} more"),
+        }
+    }
 }
 
 /// A thread that a stop waits for.
@@ -1255,23 +1388,35 @@ pub struct SlowStop {
 #[non_exhaustive]
 pub struct Straggler {
     /// Who.
-    pub id: ThreadId,
-    /// What its thread was called when it registered.
-    pub name: Option<String>,
+    pub thread: ThreadInfo,
     /// For how long it has been attached *at least*: since this stop asked for it. Attaching is too cheap
     /// to look at a clock.
     pub attached_for: Duration,
     /// It is not attached itself: another thread keeps it [suspended](Coordinator::suspend).
     pub is_suspended: bool,
+    /// Its thread has ended without detaching, because its participant (its [`Mutator`](crate::Mutator)) was
+    /// leaked: no stop succeeds any more.
+    pub has_ended: bool,
 }
 
 impl Straggler {
-    fn of<T>(record: &Record<T>, waited: Duration) -> Self {
+    fn of<T>(entry: &Entry<T>, waited: Duration) -> Self {
         Self {
-            id: record.id,
-            name: record.name.clone(),
+            thread: ThreadInfo::of(&entry.record),
             attached_for: waited,
-            is_suspended: record.state() != ATTACHED,
+            is_suspended: entry.record.state() != ATTACHED,
+            has_ended: entry.orphaned,
+        }
+    }
+}
+
+impl fmt::Display for Straggler {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}, which attached {:.1?} ago", self.thread, self.thread.registered_for)?;
+        match self {
+            Self { has_ended: true, .. } => f.write_str(" and ended without dropping its mutator"),
+            Self { is_suspended: true, .. } => f.write_str(" and is suspended by another thread"),
+            _ => Ok(()),
         }
     }
 }

@@ -16,7 +16,8 @@
 //! | `cell` | the lock word, the value | `GcCell::new` is `const` |
 //! | `slot` | `AtomicPtr` | no model of loom looks at a slot |
 //! | `object` | `AtomicPtr`, `AtomicU32`, `OnceLock` | arrays made in constants; no model looks at the type registry |
-//! | `safepoint` | the counter of thread ids | a static |
+//! | `safepoint` | the counter of thread ids, the system's number of a thread | a static; a number for reports |
+//! | `slow` | what a thread shows of a long wait | numbers for reports, and no model waits long |
 //! | `safepoint`, its `lock` module | mutex and condition variable, outside models | a `parking_lot` lock does not survive a fork; in models the module takes them from here |
 //! | `current` | the exit watcher, outside models | a thread-local with a destructor: a model's threads have no end to watch |
 //! | `dynamic` | atomics, thread-locals, `RwLock` | loom does not see it, and shuttle's models make no dynamic objects |

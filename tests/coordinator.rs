@@ -345,9 +345,10 @@ fn a_slow_stop_names_who_is_missing() {
     coordinator.on_slow_stop(move |report| {
         assert_eq!(weak.upgrade().unwrap().threads(), 2);
         let [straggler] = &report.stragglers[..] else { panic!("{report:?}") };
-        assert_eq!((straggler.id, straggler.name.as_deref()), (straggler_id, Some("straggler")));
-        assert!(!straggler.is_suspended && straggler.attached_for <= report.waited);
-        assert_ne!(straggler.id, mine);
+        let thread = &straggler.thread;
+        assert_eq!((thread.id, thread.name.as_deref()), (straggler_id, Some("straggler")));
+        assert!(!straggler.is_suspended && !straggler.has_ended && straggler.attached_for <= report.waited);
+        assert_ne!(thread.id, mine);
         reports.fetch_add(1, SeqCst);
     });
     let stopped = me.stop().unwrap();

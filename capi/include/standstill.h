@@ -978,16 +978,17 @@ STANDSTILL_UNSTABLE void PyUnstable_GC_VisitObjects(gcvisitobjects_t callback, v
 typedef struct standstill_heap standstill_heap;
 
 typedef struct {
-    size_t size;         /* sizeof(standstill_heap_options), so that later versions can add to it; 0: as now */
+    size_t size;         /* sizeof(standstill_heap_options); what lies behind is not read. 0: up to serial_below */
     size_t reserve;      /* bytes of address space to reserve; 0: default */
     size_t limit;        /* bytes of objects after which allocation fails; 0: none */
     unsigned workers;    /* threads that help collections; 0: default */
     int checked;         /* checked mode: 1 on, 0 off, -1 default */
     int stress;          /* 1: collect at every safepoint */
     size_t serial_below; /* collect with one thread below this many objects; 0: default */
+    unsigned slow_stop_ms; /* milliseconds that a stop may take before it is reported as slow; 0: 1000 */
 } standstill_heap_options;
 /* All defaults. (A zeroed struct is checked mode off.) */
-#define STANDSTILL_HEAP_OPTIONS_INIT { 0, 0, 0, 0, -1, 0, 0 }
+#define STANDSTILL_HEAP_OPTIONS_INIT { sizeof(standstill_heap_options), 0, 0, 0, -1, 0, 0, 0 }
 
 /* standstill_heap_new: a heap, besides the default one. NULL for `options`: the defaults. NULL and an error:
  * STANDSTILL_E_MEMORY. standstill_heap_free: a last collection, then gives the heap up. 0; -1 and misuse: threads are attached
@@ -1074,6 +1075,23 @@ typedef struct {
  * Since: ours. Traversal: refused. */
 STANDSTILL_STABLE void standstill_set_unraisable_hook(void (*hook)(const standstill_unraisable *report, void *arg),
                                                       void *arg);
+
+/* A thread that a stop waits for, since it blocks while it is attached, or comes to no safepoint. */
+typedef struct {
+    const char *thread; /* its name, or NULL */
+    uint64_t os_thread; /* what the system calls it (gettid); 0: not known on this system */
+    double waited;      /* seconds that the stop has waited so far */
+    double attached;    /* seconds since the thread attached */
+    int ended;          /* 1: the thread has ended without detaching; no stop succeeds any more */
+    const char *text;   /* one line that says it all, of all such threads */
+} standstill_slow_stop;
+
+/* standstill_set_slow_stop_hook: who is told of threads that hold up a stop, and so a collection, for longer than
+ * standstill_heap_options.slow_stop_ms: once for each thread, and again each time the wait has doubled. The hook is called on the
+ * thread that waits, and should wait for nothing itself. By default a line on stderr.
+ * Since: ours. Traversal: refused. */
+STANDSTILL_STABLE void standstill_set_slow_stop_hook(void (*hook)(const standstill_slow_stop *report, void *arg),
+                                                     void *arg);
 
 /* ==== The gc module ================================================================================================ */
 /* All of the heap that the calling thread is attached to. */

@@ -3,8 +3,9 @@
 //! The indicator belongs to the thread. Around handlers that the collector calls it is set aside, so that a handler finds it
 //! empty, and what it leaves there is told as unraisable.
 //!
-//! The two hooks belong to the process. They are called with the mutator lent, so that a hook can reach no safepoint, and never in
-//! a stop: what a traverse handler does wrong is told when the world runs again.
+//! The hooks belong to the process. They are called with the mutator lent, so that a hook can reach no safepoint, and never in
+//! a stop: what a traverse handler does wrong is told when the world runs again. One exception: the hook for slow stops is called
+//! while its thread waits for the stop that it has asked for.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -13,6 +14,7 @@ use std::ptr::NonNull;
 use std::sync::Mutex;
 
 use standstill::dynamic;
+use standstill::safepoint::SlowStop;
 use standstill::{CallGuards, Code, During, Fault, Heap, Mutator, Unraisable, stderr};
 
 use crate::builtins::{self, Exception};
@@ -143,6 +145,7 @@ pub(crate) fn dress(heap: &Heap) {
         let Unraisable { during, type_name, address, message, .. } = what;
         unraisable(kind(*during), type_name, std::ptr::without_provenance(*address), message);
     });
+    heap.on_slow_stop(slow_stop);
     heap.set_call_guards(CallGuards { enter: set_aside, leave: put_back });
 }
 
@@ -186,14 +189,29 @@ pub struct standstill_unraisable {
     pub message: *const c_char,
 }
 
+/// `standstill_slow_stop` of the header.
+#[repr(C)]
+#[derive(Debug)]
+#[expect(missing_docs, reason = "the header says what they are")]
+pub struct standstill_slow_stop {
+    pub thread: *const c_char,
+    pub os_thread: u64,
+    pub waited: f64,
+    pub attached: f64,
+    pub ended: c_int,
+    pub text: *const c_char,
+}
+
 type MisuseHook = unsafe extern "C" fn(*const standstill_misuse, *mut c_void);
 type UnraisableHook = unsafe extern "C" fn(*const standstill_unraisable, *mut c_void);
+type SlowStopHook = unsafe extern "C" fn(*const standstill_slow_stop, *mut c_void);
 
 type Hook<F> = Bound<Option<F>>;
 
 static MISUSE: Mutex<Hook<MisuseHook>> = Mutex::new(Bound { function: None, arg: std::ptr::null_mut() });
 static UNRAISABLE: Mutex<Hook<UnraisableHook>> =
     Mutex::new(Bound { function: None, arg: std::ptr::null_mut() });
+static SLOW_STOP: Mutex<Hook<SlowStopHook>> = Mutex::new(Bound { function: None, arg: std::ptr::null_mut() });
 /// How many reports went to stderr, by code and type.
 static LINES: Mutex<Option<HashMap<(Code, &'static str), usize>>> = Mutex::new(None);
 /// Lines of one code and type: more say nothing new.
@@ -277,6 +295,49 @@ pub(crate) fn unraisable(kind: &str, type_name: &str, object: *const c_void, mes
     };
     // SAFETY: as in `deliver`.
     if !in_hook(|| unsafe { function(&report, hook.arg) }) {
+        to_stderr();
+    }
+}
+
+/// What the system calls a thread of this process.
+fn system_name(os_thread: u64) -> Option<String> {
+    let name = std::fs::read_to_string(format!("/proc/self/task/{os_thread}/comm")).ok()?;
+    Some(name.trim_end().to_owned()).filter(|name| !name.is_empty())
+}
+
+/// Tells of a stop that waits for threads, once for each of them.
+fn slow_stop(slow: &SlowStop) {
+    let mut slow = slow.clone();
+    for straggler in &mut slow.stragglers {
+        // std knows no name of a thread that C has started.
+        let thread = &mut straggler.thread;
+        thread.name = thread.name.take().or_else(|| system_name(thread.os_thread?));
+    }
+    let to_stderr = || {
+        if !stderr::is_warning_heard() {
+            stderr::line(format_args!("standstill: {slow}"));
+        }
+    };
+    let hook = *locked(&SLOW_STOP);
+    let Some(function) = hook.function else { return to_stderr() };
+    let text = c_string(&slow.to_string());
+    let was_inside = !in_hook(|| {
+        for straggler in &slow.stragglers {
+            let thread = &straggler.thread;
+            let name = c_string(thread.name.as_deref().unwrap_or_default());
+            let report = standstill_slow_stop {
+                thread: if thread.name.is_none() { std::ptr::null() } else { name.as_ptr() },
+                os_thread: thread.os_thread.unwrap_or(0),
+                waited: slow.waited.as_secs_f64(),
+                attached: thread.registered_for.as_secs_f64(),
+                ended: c_int::from(straggler.has_ended),
+                text: text.as_ptr(),
+            };
+            // SAFETY: as in `deliver`.
+            unsafe { function(&report, hook.arg) };
+        }
+    });
+    if was_inside {
         to_stderr();
     }
 }
@@ -385,5 +446,13 @@ export! {
         arg: *mut c_void,
     ) {
         call::outside("standstill_set_unraisable_hook", (), || *locked(&UNRAISABLE) = Bound { function: hook, arg });
+    }
+
+    /// Who is told of threads that hold up a stop.
+    fn standstill_set_slow_stop_hook(
+        hook: Option<unsafe extern "C" fn(*const standstill_slow_stop, *mut c_void)>,
+        arg: *mut c_void,
+    ) {
+        call::outside("standstill_set_slow_stop_hook", (), || *locked(&SLOW_STOP) = Bound { function: hook, arg });
     }
 }

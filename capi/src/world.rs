@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::ffi::{c_int, c_uint};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Duration;
 
 use standstill::{BuildError, Code, Fault, Heap, HeapBuilder, Pacing, Thresholds};
 
@@ -28,6 +29,7 @@ pub struct standstill_heap_options {
     pub checked: c_int,
     pub stress: c_int,
     pub serial_below: usize,
+    pub slow_stop_ms: c_uint,
 }
 
 /// The heaps that C knows, by their addresses.
@@ -98,11 +100,40 @@ pub(crate) fn heap_at(heap: *mut standstill_heap) -> Result<Heap, Fault> {
     })
 }
 
+/// The options that C gives; null: none. A field that the caller's header does not have is 0.
+///
+/// # Safety
+///
+/// Null, or a struct of as many bytes as its `size` says; 0: with the fields of the first version of the header.
+unsafe fn given(options: *const standstill_heap_options) -> Option<standstill_heap_options> {
+    let first = std::mem::offset_of!(standstill_heap_options, slow_stop_ms);
+    let mut given = standstill_heap_options {
+        size: 0,
+        reserve: 0,
+        limit: 0,
+        workers: 0,
+        checked: 0,
+        stress: 0,
+        serial_below: 0,
+        slow_stop_ms: 0,
+    };
+    if options.is_null() {
+        return None;
+    }
+    // SAFETY: rule C: as the caller says, `size` is the first field.
+    let size = match unsafe { options.cast::<usize>().read() } {
+        0 => first,
+        size => size.min(size_of::<standstill_heap_options>()),
+    };
+    // SAFETY: rule C: so many bytes are there. Any bytes make integers.
+    unsafe { options.cast::<u8>().copy_to_nonoverlapping((&raw mut given).cast(), size) };
+    Some(given)
+}
+
 fn new_heap(options: Option<&standstill_heap_options>) -> Result<usize, Fault> {
     let mut builder = Heap::builder();
     if let Some(options) = options {
         let bytes = |bytes: usize| (bytes != 0).then_some(bytes);
-        // `size` is what later versions will tell this one's callers by.
         if let Some(reserve) = bytes(options.reserve) {
             builder = builder.reserve(reserve);
         }
@@ -117,6 +148,9 @@ fn new_heap(options: Option<&standstill_heap_options>) -> Result<usize, Fault> {
         }
         if options.serial_below != 0 {
             builder = builder.serial_below(options.serial_below);
+        }
+        if options.slow_stop_ms != 0 {
+            builder = builder.slow_stop(Duration::from_millis(options.slow_stop_ms.into()));
         }
         builder = builder.stress(options.stress != 0);
     }
@@ -139,7 +173,7 @@ export! {
     fn standstill_heap_new(options: *const standstill_heap_options) -> *mut standstill_heap {
         call::outside("standstill_heap_new", std::ptr::null_mut(), || {
             // SAFETY: rule C.
-            match new_heap(unsafe { options.as_ref() }) {
+            match new_heap(unsafe { given(options) }.as_ref()) {
                 Ok(address) => std::ptr::with_exposed_provenance_mut(address),
                 Err(fault) => {
                     errors::set_fault(&fault);

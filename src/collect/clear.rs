@@ -153,7 +153,7 @@ fn bury_piece<M: ObjectModel>(m: &mut ModelMutator<M>, whose: Whose) -> Option<u
             open.report.collected = cleared.collected;
             open.report.uncollectable += cleared.uncollectable;
             let turn = super::HasTurn(&core);
-            super::close(m, open, true);
+            super::close(m, open, None);
             drop(turn);
         }
     }

@@ -59,7 +59,7 @@ use crate::collect::finalize::{Garbage, Homes, Unreachable};
 use crate::event::{self, CollectionEvent, CollectionKind, CollectionReport, During, Phase};
 use crate::fallible::{self, NoMemory};
 use crate::model::{ModelMutator, ObjectModel};
-use crate::mutator::World;
+use crate::mutator::{Core, World};
 use crate::object::Object;
 use crate::pacing::Due;
 use crate::safepoint::StopError;
@@ -137,7 +137,7 @@ impl From<StopError> for CollectError {
 }
 
 /// The turn to collect: given back whatever happens.
-struct HasTurn<'a, M: ObjectModel>(&'a crate::mutator::Core<M>);
+struct HasTurn<'a, M: ObjectModel>(&'a Core<M>);
 
 impl<M: ObjectModel> Drop for HasTurn<'_, M> {
     fn drop(&mut self) {
@@ -183,7 +183,7 @@ pub(crate) fn collect<M: ObjectModel>(
     let found = find_garbage(m, &mut open.report, false);
     let found = found.map(|garbage| clear_at_once(m, garbage, &mut open.report));
     drop(entered);
-    let report = close(m, open, found.is_ok());
+    let report = close(m, open, found.as_ref().err());
     found?;
     Ok(report)
 }
@@ -210,7 +210,7 @@ pub(crate) fn by_itself<M: ObjectModel>(m: &mut ModelMutator<M>, what: Collect) 
             let entered = open.span.enter();
             clear_at_once(m, Some(garbage), &mut open.report);
             drop(entered);
-            close(m, open, true);
+            close(m, open, None);
             return Ok(());
         }
         std::mem::forget(turn);
@@ -226,7 +226,7 @@ pub(crate) fn by_itself<M: ObjectModel>(m: &mut ModelMutator<M>, what: Collect) 
     }
     let found = found.map(|garbage| clear_at_once(m, garbage, &mut open.report));
     drop(entered);
-    close(m, open, found.is_ok());
+    close(m, open, found.as_ref().err());
     Ok(found?)
 }
 
@@ -252,7 +252,7 @@ pub(crate) fn promote_now<M: ObjectModel>(m: &mut ModelMutator<M>) -> Result<(),
     let _span = event::promotion(&core.name);
     m.model().prepare(m);
     let mut dead = Vec::new();
-    let world = m.stop()?;
+    let world = m.stop().inspect_err(|error| failed(&core, CollectionKind::Young, error))?;
     // Where there is no memory for what it may find, the next collection merges.
     let _ = merge(&world, &mut dead);
     let promoted = mark::promote(&world);
@@ -288,15 +288,25 @@ fn begin<M: ObjectModel>(m: &mut ModelMutator<M>, what: Collect) -> Open {
     open
 }
 
-/// The end of a collection, the turn still taken: it is told to who wants to know. If it came to pass at all it counts.
-fn close<M: ObjectModel>(m: &ModelMutator<M>, open: Open, came_to_pass: bool) -> CollectionReport {
+/// The world cannot be stopped. Where that is for good, the pace is told: else every safepoint would try again.
+fn failed<M: ObjectModel>(core: &Core<M>, kind: CollectionKind, error: &StopError) {
+    if matches!(error, StopError::ThreadGone { .. }) {
+        core.pace.after_nothing(kind);
+    }
+}
+
+/// The end of a collection, the turn still taken: it is told to who wants to know. It counts, unless the world could not be stopped
+/// for it.
+fn close<M: ObjectModel>(m: &ModelMutator<M>, open: Open, failed: Option<&StopError>) -> CollectionReport {
     verify::after(m);
     let core = m.core();
     let Open { mut report, quiet, begun, span } = open;
     core.pace.buried();
     core.pace.remember_memory();
     report.duration = begun.elapsed();
-    if came_to_pass {
+    if let Some(error) = failed {
+        report.abandoned = Some(error.to_string().into());
+    } else {
         core.notices.record(&report);
         // Relaxed: figures.
         core.totals.collected.fetch_add(report.collected, Ordering::Relaxed);
@@ -334,7 +344,8 @@ fn find_garbage<M: ObjectModel>(
 ) -> Result<Option<Garbage>, StopError> {
     m.model().prepare(m);
     let mut dead = Vec::new();
-    let world = m.stop()?;
+    let core = Arc::clone(m.core());
+    let world = m.stop().inspect_err(|error| failed(&core, report.kind, error))?;
     // Relaxed: figures.
     let totals = &world.core().totals;
     totals.collections.fetch_add(1, Ordering::Relaxed);

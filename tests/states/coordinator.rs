@@ -116,6 +116,11 @@ const ROWS: &[(&str, Call)] = &[
         "ok".into()
     }),
     ("Coordinator::stats", |cast| ok(cast.threads.stats().threads)),
+    ("Coordinator::leaked", |cast| ok(cast.threads.leaked().len())),
+    ("Coordinator::thread", |cast| ok(cast.threads.thread(cast.idle).map(|thread| thread.id == cast.idle))),
+    ("Coordinator::thread, one that has ended", |cast| {
+        ok(cast.threads.thread(cast.ended).map(|thread| thread.id))
+    }),
     ("Coordinator::threads", |cast| ok(cast.threads.threads())),
     ("Coordinator::prepare_fork", |cast| forking(cast, |_| "ok".into())),
     ("Coordinator::prepare_fork, by another's participant", |cast| {

@@ -385,6 +385,96 @@ static void s_164_garbage_of_one_heap_is_not_seen_by_another(void) {
     CHECK_INT(PyGC_Collect(), 2);
 }
 
+/* A thread that blocks while it is attached holds up every stop. The hook is told which one it is, and since when. */
+#ifdef __linux__
+extern int pthread_setname_np(pthread_t id, const char *name);
+#endif
+
+static standstill_heap *slow_heap;
+static int slow_attached, slow_may_go_on, slow_reports;
+
+static void note_slow_stop(const standstill_slow_stop *report, void *arg) {
+    CHECK(arg == &slow_reports);
+    CHECK(report->waited >= 0.02 && report->attached >= report->waited);
+    CHECK_INT(report->ended, 0);
+    CHECK(strstr(report->text, "a stop has waited") != NULL);
+#ifdef __linux__
+    {
+        char path[64], name[32] = "";
+        FILE *file;
+        snprintf(path, sizeof path, "/proc/self/task/%llu/comm", (unsigned long long)report->os_thread);
+        file = fopen(path, "r");
+        CHECK(file != NULL && fgets(name, sizeof name, file) != NULL);
+        fclose(file);
+        CHECK(strcmp(name, "blocks\n") == 0);
+        CHECK(report->thread != NULL && strcmp(report->thread, "blocks") == 0);
+        CHECK(strstr(report->text, "thread 'blocks' (OS thread ") != NULL);
+    }
+#endif
+    if (++slow_reports == 2)
+        PUT(slow_may_go_on, 1);
+}
+
+static void blocks(void *arg) {
+    (void)arg;
+#ifdef __linux__
+    CHECK_INT(pthread_setname_np(pthread_self(), "blocks"), 0);
+#endif
+    MUST(standstill_attach(slow_heap) == 0);
+    PUT(slow_attached, 1);
+    block_for(&slow_may_go_on);
+    MUST(standstill_detach() == 0);
+}
+
+static void a_thread_that_blocks_while_attached_is_told_to_the_hook(void) {
+    standstill_heap_options options = STANDSTILL_HEAP_OPTIONS_INIT;
+    thread t;
+    CHECK_INT(standstill_detach(), 0);
+    options.checked = check_is_checked;
+    options.slow_stop_ms = 20;
+    slow_heap = standstill_heap_new(&options);
+    CHECK(slow_heap && standstill_attach(slow_heap) == 0);
+    standstill_set_slow_stop_hook(note_slow_stop, &slow_reports);
+    start_raw(&t, blocks, NULL);
+    wait_for(&slow_attached);
+    CHECK_INT(PyGC_Collect(), 0); /* it waits for the other thread */
+    CHECK(slow_reports >= 2);
+    join(&t);
+    standstill_set_slow_stop_hook(NULL, NULL);
+    CHECK_INT(standstill_detach(), 0);
+    CHECK_INT(standstill_attach(check_heap), 0);
+}
+
+/* What lies behind an older, smaller struct is not read. */
+static void options_of_an_older_header_leave_later_ones_alone(void) {
+    struct {
+        char bytes[offsetof(standstill_heap_options, stress)];
+    } *older;
+    standstill_heap_options now = STANDSTILL_HEAP_OPTIONS_INIT;
+    standstill_heap *heap;
+    now.size = sizeof *older;
+    now.reserve = (size_t)1 << 30;
+    older = malloc(sizeof *older);
+    CHECK(older != NULL);
+    memcpy(older, &now, sizeof *older);
+    heap = standstill_heap_new((const standstill_heap_options *)(const void *)older);
+    free(older);
+    CHECK(heap != NULL);
+    CHECK_INT(standstill_heap_free(heap), 0);
+    /* Stress, which the size leaves out, would collect at a safe point. */
+    now.size = offsetof(standstill_heap_options, stress);
+    now.checked = check_is_checked;
+    now.stress = 1;
+    heap = standstill_heap_new(&now);
+    CHECK_INT(standstill_detach(), 0);
+    CHECK(heap && standstill_attach(heap) == 0);
+    garbage_ring(2);
+    standstill_safepoint();
+    CHECK_INT(PyGC_Collect(), 2);
+    CHECK_INT(standstill_detach(), 0);
+    CHECK_INT(standstill_attach(check_heap), 0);
+}
+
 const struct test world_tests[] = {
     /* Checked mode also tries handlers outside of collections, on objects that only the caller knows. */
     TEST_AS(s_156_no_other_thread_runs_during_a_handler, UNCHECKED_ONLY),
@@ -399,6 +489,8 @@ const struct test world_tests[] = {
     TEST(s_162_eight_threads_pause_in_all_ways),
     TEST(s_163_objects_of_a_thread_that_ended_are_collected),
     TEST(s_164_stopping_one_heap_does_not_stop_another),
+    TEST(a_thread_that_blocks_while_attached_is_told_to_the_hook),
+    TEST(options_of_an_older_header_leave_later_ones_alone),
     TEST(s_164_garbage_of_one_heap_is_not_seen_by_another),
     TESTS_END,
 };

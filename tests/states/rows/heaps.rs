@@ -43,6 +43,8 @@ pub(super) const ROWS: Rows = &[
     ("Heap::known_root, of another heap", Free(|t| done(t.other.known_root(t.leaf.clone())))),
     ("Heap::on_collection", Free(|t| done(t.heap().on_collection(|_| ())))),
     ("Heap::on_unraisable", Free(|t| done(t.heap().on_unraisable(|_| ())))),
+    ("Heap::on_slow_stop", Free(|t| done(t.heap().on_slow_stop(|_| ())))),
+    ("Heap::on_slow_lock", Free(|t| done(t.heap().on_slow_lock(|_| ())))),
     ("Heap::on_misuse", Free(|t| done(t.heap().on_misuse(|_| ())))),
     (
         "Heap::set_call_guards",

@@ -1,6 +1,6 @@
 //! `Mutator`, and what it turns into: `Detached`, `Fork`.
 
-use std::sync::{Barrier, Mutex};
+use std::sync::{Arc, Barrier, Mutex, mpsc};
 use std::time::Duration;
 
 use standstill::safepoint;
@@ -49,6 +49,61 @@ pub(super) const ROWS: Rows = &[
         Owned(|_, m| match m.into_detached() {
             Ok(detached) => done(detached),
             Err(_) => "error: the mutator comes back".into(),
+        }),
+    ),
+    (
+        "Mutator::join",
+        Exclusive(|_, m| {
+            let thread = std::thread::spawn(|| 1);
+            ok(m.join(thread).expect("no panic"))
+        }),
+    ),
+    (
+        "Mutator::recv",
+        Exclusive(|_, m| {
+            let (sender, receiver) = mpsc::channel();
+            sender.send(1).expect("a receiver");
+            told(m.recv(&receiver))
+        }),
+    ),
+    (
+        "Mutator::recv, with nothing there yet",
+        Exclusive(|_, m| {
+            let (sender, receiver) = mpsc::channel();
+            // Who may wait for the message waits. Who may not finds none.
+            let waits = m.may_park();
+            std::thread::scope(|scope| {
+                let over = Arc::new(Barrier::new(2));
+                let other = Arc::clone(&over);
+                scope.spawn(move || {
+                    if !waits {
+                        other.wait();
+                    }
+                    sender.send(1).expect("a receiver");
+                });
+                let outcome = caught(|| told(m.recv(&receiver)));
+                if !waits {
+                    over.wait();
+                }
+                outcome
+            })
+        }),
+    ),
+    (
+        "Mutator::scope",
+        Exclusive(|t, m| {
+            let other = t.other.clone();
+            ok(m.scope(|s, m| {
+                let thread = s.spawn(move || other.stats().reserved_bytes > 0);
+                m.join(thread).expect("no panic")
+            }))
+        }),
+    ),
+    (
+        "Mutator::scope, inside a traversal guard",
+        Exclusive(|_, m| {
+            let _guard = safepoint::traversing();
+            m.scope(|_, _| unreachable!("it is refused"))
         }),
     ),
     ("Mutator::lock", Exclusive(|_, m| ok(*m.lock(&Mutex::new(1)).expect("whole")))),

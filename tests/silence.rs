@@ -1,0 +1,581 @@
+//! Nothing hangs without a word: threads that hold up a stop, leaked mutators and cells that wait for one another are reported, to
+//! a hook, to `tracing`, or on standard error.
+//!
+//! What hangs for ever does so in a child process, which is killed once it has said why.
+
+#![cfg(not(loom))]
+
+mod common;
+
+use std::cell::RefCell;
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::sync::{Arc, Barrier, Mutex, mpsc};
+use std::time::{Duration, Instant};
+
+use common::{deadline, panic_text};
+use standstill::safepoint::SlowStop;
+use standstill::{Collect, Gc, GcCell, Heap, HeapBuilder, Mutator, Pacing, SlowLock, Trace, Tracer};
+
+/// Says what a child process is to do.
+const ROLE: &str = "STANDSTILL_SILENCE_ROLE";
+/// No child should take longer to say something, or to end.
+const LIMIT: Duration = Duration::from_secs(60);
+
+fn role() -> Option<String> {
+    std::env::var(ROLE).ok()
+}
+
+/// This program in a process of its own, running one test in a role. Killed when this is dropped.
+struct Other {
+    child: Child,
+    lines: mpsc::Receiver<String>,
+    since: Instant,
+}
+
+impl Other {
+    fn new(test: &str, role: &str) -> Self {
+        let mut child = Command::new(std::env::current_exe().expect("a program"))
+            .args([test, "--exact", "--nocapture", "--test-threads=1"])
+            .env(ROLE, role)
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("a child");
+        let errors = BufReader::new(child.stderr.take().expect("piped"));
+        let (sender, lines) = mpsc::channel();
+        // Ends with the child's standard error.
+        std::thread::spawn(move || {
+            errors.lines().map_while(Result::ok).try_for_each(|line| sender.send(line))
+        });
+        Self { child, lines, since: Instant::now() }
+    }
+
+    fn left(&self) -> Duration {
+        LIMIT.saturating_sub(self.since.elapsed())
+    }
+
+    /// Waits for a line on standard error that has all of these words.
+    fn says(&self, words: &[&str]) -> String {
+        let mut others = Vec::new();
+        loop {
+            match self.lines.recv_timeout(self.left()) {
+                Ok(line) if words.iter().all(|word| line.contains(word)) => return line,
+                Ok(line) => others.push(line),
+                Err(why) => panic!("the child has not said {words:?} ({why}), only {others:#?}"),
+            }
+        }
+    }
+
+    /// Waits for the end of the child, which succeeds, and gives back what the library has said on standard error.
+    fn ends(mut self) -> Vec<String> {
+        let mut said = Vec::new();
+        loop {
+            match self.lines.recv_timeout(self.left()) {
+                Ok(line) => said.push(line),
+                Err(mpsc::RecvTimeoutError::Disconnected) => break,
+                Err(mpsc::RecvTimeoutError::Timeout) => panic!("the child hangs, and says only {said:#?}"),
+            }
+        }
+        let status = self.child.wait().expect("a child");
+        assert!(status.success(), "{status}: {said:#?}");
+        said.retain(|line| line.starts_with("standstill:"));
+        said
+    }
+
+    /// What the system calls the thread with this number in the child.
+    #[cfg(target_os = "linux")]
+    fn name_of(&self, os_thread: &str) -> String {
+        let file = format!("/proc/{}/task/{os_thread}/comm", self.child.id());
+        std::fs::read_to_string(file).expect("a thread of the child").trim_end().to_owned()
+    }
+}
+
+impl Drop for Other {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn builder() -> HeapBuilder {
+    let builder = Heap::builder().name("silent").reserve(1 << 30).workers(1).pacing(Pacing::manual());
+    builder.slow_stop(Duration::from_millis(20))
+}
+
+fn named<R: Send + 'static>(
+    name: &str,
+    f: impl FnOnce() -> R + Send + 'static,
+) -> std::thread::JoinHandle<R> {
+    std::thread::Builder::new().name(name.into()).spawn(f).expect("a thread")
+}
+
+#[derive(Trace)]
+struct Node {
+    next: GcCell<Option<Gc<Node>>>,
+}
+
+/// A ring of one.
+fn garbage(m: &Mutator) {
+    let node = m.alloc(Node { next: GcCell::default() });
+    node.get(m).next.set(m, Some(node.clone()));
+}
+
+// ------------------------------------------------------------------------------------------- stops that wait
+
+/// On a thread that is attached, waits for another one, which collects.
+type Block = fn(&Heap);
+
+const BLOCKS: [(&str, Block); 3] = [
+    ("the end of a scope", |heap| {
+        std::thread::scope(|scope| {
+            scope.spawn(|| heap.attach().collect());
+        });
+    }),
+    ("a message", |heap| {
+        let (sender, receiver) = mpsc::channel();
+        let heap = heap.clone();
+        std::thread::spawn(move || sender.send(heap.attach().collect().collected));
+        let _ = receiver.recv();
+    }),
+    ("a mutex", |heap| {
+        let (mutex, heap) = (&*Box::leak(Box::new(Mutex::new(()))), heap.clone());
+        let (sender, receiver) = mpsc::channel();
+        std::thread::spawn(move || {
+            let _guard = mutex.lock().unwrap();
+            sender.send(()).unwrap();
+            heap.attach().collect();
+        });
+        receiver.recv().unwrap();
+        drop(mutex.lock());
+    }),
+];
+
+#[test]
+fn a_thread_that_blocks_while_attached_is_named_on_standard_error() {
+    if let Some(role) = role() {
+        let (_, block) = BLOCKS.iter().find(|(name, _)| *name == role).expect("a way to block");
+        let heap = builder().build().expect("a heap");
+        let blocker = named("blocker", move || {
+            let _m = heap.attach();
+            block(&heap);
+        });
+        let _ = blocker.join();
+        return;
+    }
+    for (way, _) in BLOCKS {
+        let test = "a_thread_that_blocks_while_attached_is_named_on_standard_error";
+        let other = Other::new(test, way);
+        // Again as long as it lasts.
+        for _ in 0..2 {
+            let line = other.says(&["standstill: heap 'silent': a stop has waited ", "thread 'blocker'"]);
+            let (_, rest) = line.split_once("(OS thread ").expect("its number");
+            let (number, rest) = rest.split_once("), which attached ").expect("when it attached");
+            assert!(rest.contains("s ago"), "{line}");
+            #[cfg(target_os = "linux")]
+            assert_eq!(other.name_of(number), "blocker");
+            #[cfg(not(target_os = "linux"))]
+            let _ = number;
+        }
+    }
+}
+
+/// A thread that is attached, at no safepoint, until something comes through the channel.
+fn dawdler(heap: &Heap) -> (std::thread::JoinHandle<u64>, mpsc::SyncSender<()>) {
+    let (go_on, wait) = mpsc::sync_channel(16);
+    let (attach, attached) = mpsc::channel();
+    let heap = heap.clone();
+    let thread = named("dawdler", move || {
+        let m = heap.attach();
+        attach.send(()).expect("the caller listens");
+        wait.recv().expect("something happens");
+        drop(m);
+        os_thread()
+    });
+    attached.recv().expect("it attaches");
+    (thread, go_on)
+}
+
+/// The number of the calling thread.
+fn os_thread() -> u64 {
+    // SAFETY: no arguments, and no memory.
+    #[cfg(target_os = "linux")]
+    return unsafe { libc::syscall(libc::SYS_gettid) } as u64;
+    #[cfg(not(target_os = "linux"))]
+    return 0;
+}
+
+#[test]
+fn a_hook_for_slow_stops_is_told_who_is_missing_and_since_when_it_is_attached() {
+    let _watch = deadline("a slow stop");
+    let heap = builder().build().expect("a heap");
+    let (dawdler, go_on) = dawdler(&heap);
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    // The second hook takes the place of the first.
+    heap.on_slow_stop(|_| unreachable!("it was replaced"));
+    heap.on_slow_stop({
+        let seen = Arc::clone(&seen);
+        move |slow: &SlowStop| {
+            seen.lock().unwrap().push(slow.clone());
+            if seen.lock().unwrap().len() == 3 {
+                go_on.send(()).expect("the dawdler listens");
+            }
+            panic!("a hook that panics; nothing is wrong");
+        }
+    });
+    let mut m = heap.attach();
+    garbage(&m);
+    assert_eq!(m.collect().collected, 1);
+    let os_thread = m.join(dawdler).expect("no panic");
+    let seen = std::mem::take(&mut *seen.lock().unwrap());
+    assert!(seen.len() >= 3, "{seen:?}");
+    for slow in &seen {
+        let [straggler] = &slow.stragglers[..] else { panic!("{slow:?}") };
+        let thread = &straggler.thread;
+        assert_eq!(thread.name.as_deref(), Some("dawdler"));
+        assert_eq!(thread.os_thread, (os_thread != 0).then_some(os_thread));
+        assert!(thread.registered_for >= straggler.attached_for);
+        assert!(slow.waited >= Duration::from_millis(20) && !straggler.has_ended && !straggler.is_suspended);
+    }
+    // Rarer and rarer.
+    assert!(seen.windows(2).all(|two| two[1].waited >= 2 * two[0].waited), "{seen:?}");
+}
+
+#[test]
+fn a_hook_or_a_subscriber_takes_the_place_of_standard_error() {
+    use tracing_subscriber::layer::{Context, Layer, SubscriberExt};
+
+    /// Lets the dawdler go on.
+    struct Listener(mpsc::SyncSender<()>);
+    impl<S: tracing::Subscriber> Layer<S> for Listener {
+        fn on_event(&self, event: &tracing::Event<'_>, _: Context<'_, S>) {
+            if *event.metadata().level() == tracing::Level::WARN {
+                let _ = self.0.try_send(());
+            }
+        }
+    }
+
+    if let Some(role) = role() {
+        let heap = builder().build().expect("a heap");
+        let (dawdler, go_on) = dawdler(&heap);
+        let mut m = heap.attach();
+        match role.as_str() {
+            "hook" => {
+                heap.on_slow_stop(move |_| {
+                    let _ = go_on.try_send(());
+                });
+                m.collect();
+            }
+            "subscriber" => {
+                let subscriber = tracing_subscriber::registry().with(Listener(go_on));
+                tracing::subscriber::with_default(subscriber, || m.collect());
+            }
+            other => panic!("{other}"),
+        }
+        m.join(dawdler).expect("no panic");
+        return;
+    }
+    for role in ["hook", "subscriber"] {
+        let said = Other::new("a_hook_or_a_subscriber_takes_the_place_of_standard_error", role).ends();
+        assert!(said.is_empty(), "with a {role}: {said:#?}");
+    }
+}
+
+// ------------------------------------------------------------------------------------------- leaked mutators
+
+#[test]
+fn stats_and_reports_name_who_leaked_a_mutator() {
+    let heap = builder().build().expect("a heap");
+    let (tell, told) = mpsc::channel();
+    heap.on_slow_stop(move |slow: &SlowStop| tell.send(slow.clone()).expect("the test listens"));
+    let abandoned = Arc::new(Mutex::new(Vec::new()));
+    heap.on_collection({
+        let abandoned = Arc::clone(&abandoned);
+        move |event| abandoned.lock().unwrap().extend(event.report().map(|report| report.abandoned.clone()))
+    });
+    let mut m = heap.attach();
+    m.collect();
+    assert_eq!(heap.stats().leaked_mutators, [""; 0]);
+    for name in ["first", "second"] {
+        let heap = heap.clone();
+        let leaks = named(name, move || {
+            std::mem::forget(heap.attach());
+            os_thread()
+        });
+        let os_thread = m.join(leaks).expect("no panic");
+        let error = m.try_collect(Collect::full()).expect_err("no stop").to_string();
+        assert!(error.contains("first"), "{error}");
+        // Each of them once.
+        let slow = told.try_recv().expect("a report");
+        let [straggler] = &slow.stragglers[..] else { panic!("{slow:?}") };
+        assert!(straggler.has_ended && straggler.thread.name.as_deref() == Some(name), "{slow:?}");
+        assert_eq!(straggler.thread.os_thread, (os_thread != 0).then_some(os_thread));
+        m.try_collect(Collect::young()).expect_err("no stop");
+        assert!(told.try_recv().is_err());
+    }
+    let leaked = heap.stats().leaked_mutators;
+    assert_eq!(leaked.len(), 2);
+    assert!(leaked[0].contains("'first'") && leaked[1].contains("'second'"), "{leaked:?}");
+    let abandoned = std::mem::take(&mut *abandoned.lock().unwrap());
+    assert_eq!(abandoned.len(), 5);
+    assert_eq!(abandoned[0], None);
+    for reason in &abandoned[1..] {
+        assert!(reason.as_deref().is_some_and(|reason| reason.contains("first")), "{abandoned:?}");
+    }
+}
+
+/// Each attempt takes the turn and calls back. It is not made at every safepoint.
+#[test]
+fn a_heap_that_can_never_stop_tries_as_rarely_as_one_that_can() {
+    let pacing = Pacing::default().with_young_objects(1000);
+    let attempts = |is_leaked: bool| {
+        let heap = builder().pacing(pacing).build().expect("a heap");
+        heap.on_slow_stop(|_| ());
+        let attempts = Arc::new(AtomicUsize::new(0));
+        heap.on_collection({
+            let attempts = Arc::clone(&attempts);
+            move |event| {
+                attempts.fetch_add(usize::from(event.report().is_some()), SeqCst);
+            }
+        });
+        let mut m = heap.attach();
+        if is_leaked {
+            let heap = heap.clone();
+            m.join(std::thread::spawn(move || std::mem::forget(heap.attach()))).expect("it leaks");
+        }
+        for _ in 0..100_000 {
+            garbage(&m);
+            m.safepoint();
+        }
+        attempts.load(SeqCst)
+    };
+    let (with, without) = (attempts(true), attempts(false));
+    assert!(
+        (1..=without + 1).contains(&with),
+        "{with} attempts, but {without} collections of a heap that can stop"
+    );
+}
+
+#[test]
+fn a_leaked_mutator_is_reported_once_although_every_collection_fails() {
+    if role().is_some() {
+        let pacing = Pacing::default().with_young_objects(100);
+        let heap = builder().pacing(pacing).build().expect("a heap");
+        let leaky = {
+            let heap = heap.clone();
+            named("leaky", move || std::mem::forget(heap.attach()))
+        };
+        leaky.join().expect("it leaks, and no more");
+        let mut m = heap.attach();
+        for _ in 0..10_000 {
+            garbage(&m);
+            m.safepoint();
+        }
+        assert_eq!(heap.stats().collections, 0, "the world cannot be stopped");
+        // No destructor of a heap that cannot collect.
+        std::process::exit(0);
+    }
+    let said = Other::new("a_leaked_mutator_is_reported_once_although_every_collection_fails", "leak").ends();
+    let [line] = &said[..] else { panic!("one line, not {said:#?}") };
+    assert!(line.contains("thread 'leaky'") && line.contains("ended without dropping its mutator"), "{line}");
+}
+
+// ------------------------------------------------------------------------------------------- cells
+
+#[test]
+fn two_cells_locked_in_opposite_order_name_both_threads() {
+    if role().is_some() {
+        let heap = builder().build().expect("a heap");
+        let m = heap.attach();
+        let cells = [0, 1].map(|_| m.alloc(GcCell::new(0u32)));
+        drop(m);
+        let both = std::sync::Arc::new(Barrier::new(2));
+        let threads = ["left", "right"].into_iter().enumerate().map(|(at, name)| {
+            let (heap, cells, both) = (heap.clone(), cells.clone(), both.clone());
+            named(name, move || {
+                let m = heap.attach();
+                let first = cells[at].get(&m).lock(&m);
+                both.wait();
+                let second = cells[1 - at].get(&m).lock(&m);
+                drop((first, second));
+            })
+        });
+        let threads: Vec<_> = threads.collect();
+        threads.into_iter().for_each(|thread| drop(thread.join()));
+        return;
+    }
+    let other = Other::new("two_cells_locked_in_opposite_order_name_both_threads", "deadlock");
+    let line = other.says(&["standstill: heap 'silent': ", "GcCell<u32>", "a deadlock"]);
+    for holder in ["locked by thread 'left' (OS thread ", "locked by thread 'right' (OS thread "] {
+        assert!(line.contains(holder), "{line}");
+    }
+}
+
+#[test]
+fn a_cell_whose_guard_was_leaked_is_reported_although_its_thread_is_gone() {
+    if role().is_some() {
+        let heap = builder().build().expect("a heap");
+        let cell = heap.attach_scoped(|m| m.alloc(GcCell::new(0u32)));
+        let leaks = {
+            let (heap, cell) = (heap.clone(), cell.clone());
+            named("leaky", move || {
+                let m = heap.attach();
+                std::mem::forget(cell.get(&m).lock(&m));
+            })
+        };
+        leaks.join().expect("it leaks, and no more");
+        named("waiter", move || {
+            let m = heap.attach();
+            cell.get(&m).set(&m, 1);
+        })
+        .join()
+        .expect("it waits for ever");
+    }
+    let other = Other::new("a_cell_whose_guard_was_leaked_is_reported_although_its_thread_is_gone", "wait");
+    other.says(&[
+        "standstill: heap 'silent': thread 'waiter'",
+        "GcCell<u32>",
+        "that no thread of this heap has locked",
+    ]);
+}
+
+/// Not a deadlock: the holder unlocks the cell as soon as the wait has been reported.
+#[test]
+fn a_hook_for_slow_locks_is_told_who_waits_and_who_holds() {
+    let _watch = deadline("a slow lock");
+    let heap = builder().build().expect("a heap");
+    let (report, reported) = mpsc::channel();
+    heap.on_slow_lock(move |slow: &SlowLock| {
+        report.send(slow.clone()).expect("the holder listens");
+        panic!("a hook that panics; nothing is wrong");
+    });
+    let cell = heap.attach_scoped(|m| m.alloc(GcCell::new(0u32)));
+    let (lock, locked) = mpsc::channel();
+    let holder = {
+        let (heap, cell) = (heap.clone(), cell.clone());
+        named("holder", move || {
+            let m = heap.attach();
+            let guard = cell.get(&m).lock(&m);
+            lock.send(()).expect("the waiter listens");
+            let slow = reported.recv().expect("a report");
+            drop(guard);
+            (slow, reported)
+        })
+    };
+    locked.recv().expect("it is locked");
+    let waiter = named("waiter", move || {
+        let m = heap.attach();
+        cell.get(&m).set(&m, 1);
+        Gc::as_ptr(&cell) as usize
+    });
+    let address = waiter.join().expect("it waits until the other one has unlocked");
+    let (slow, reported) = holder.join().expect("a report");
+    let [wait] = &slow.waits[..] else { panic!("{slow:?}") };
+    assert_eq!((wait.cell, slow.type_name, slow.is_deadlock), (address, "u32", false));
+    assert_eq!(wait.waiter.name.as_deref(), Some("waiter"));
+    assert_eq!(wait.holder.as_ref().and_then(|holder| holder.name.as_deref()), Some("holder"));
+    assert!(slow.waited >= Duration::from_millis(20));
+    assert!(reported.try_recv().is_err(), "once for each wait");
+}
+
+// ------------------------------------------------------------------------------------------- the short way is the correct one
+
+/// Each of these waits for a thread that collects, and would hang if the waiting thread were attached.
+#[test]
+fn join_recv_and_scope_hold_up_no_stop() {
+    let _watch = deadline("waiting detached");
+    let heap = builder().build().expect("a heap");
+    let mut m = heap.attach();
+    let collects = |heap: &Heap| {
+        let heap = heap.clone();
+        move || {
+            let mut m = heap.attach();
+            garbage(&m);
+            m.collect().collected
+        }
+    };
+    assert_eq!(m.join(std::thread::spawn(collects(&heap))).expect("no panic"), 1);
+    let (sender, receiver) = mpsc::channel();
+    let collect = collects(&heap);
+    let thread = std::thread::spawn(move || sender.send(collect()));
+    assert_eq!(m.recv(&receiver), Ok(1));
+    m.join(thread).expect("no panic").expect("a receiver");
+    assert_eq!(m.recv(&receiver), Err(mpsc::RecvError), "nobody sends any more");
+    let done = AtomicUsize::new(0);
+    let result = m.scope(|s, m| {
+        garbage(m);
+        let joined = s.spawn(collects(&heap));
+        // The garbage of this thread goes with theirs.
+        assert!(m.join(joined).expect("no panic") >= 1);
+        for _ in 0..3 {
+            s.spawn(|| done.fetch_add(collects(&heap)(), SeqCst));
+        }
+        m.alloc(7u32)
+    });
+    assert_eq!((*result.get(&m), done.load(SeqCst)), (7, 3));
+    assert_eq!(m.collect().collected, 0);
+    assert_eq!(heap.stats().mutators, 1);
+}
+
+#[test]
+fn a_scope_that_panics_leaves_its_thread_attached() {
+    let _watch = deadline("a scope that panics");
+    let heap = builder().build().expect("a heap");
+    let mut m = heap.attach();
+    let collect = || {
+        heap.attach().collect();
+    };
+    let text = panic_text(|| {
+        m.scope(|s, _| {
+            s.spawn(collect);
+            panic!("by the closure");
+        })
+    });
+    assert_eq!(text.as_deref(), Some("by the closure"));
+    garbage(&m);
+    let text = panic_text(|| {
+        m.scope(|s, _| {
+            s.spawn(|| {
+                collect();
+                panic!("by a thread");
+            });
+        });
+    });
+    assert_eq!(text.as_deref(), Some("a scoped thread panicked"));
+    garbage(&m);
+    assert_eq!(m.collect().collected, 1, "and the other one was collected by the thread");
+    let thread = std::thread::spawn(|| panic!("by a thread that is joined"));
+    assert!(m.join(thread).is_err());
+    garbage(&m);
+    assert_eq!(m.collect().collected, 1);
+}
+
+#[test]
+fn a_scope_inside_a_destructor_is_refused_before_it_starts_anything() {
+    struct Asks(Mutex<mpsc::Sender<Option<String>>>);
+    impl Trace for Asks {
+        fn traverse(&self, _: &mut Tracer) {}
+    }
+    thread_local! {
+        static MUTATOR: RefCell<Option<Mutator>> = const { RefCell::new(None) };
+    }
+    impl Drop for Asks {
+        fn drop(&mut self) {
+            let text = MUTATOR.with_borrow_mut(|m| {
+                let m = m.as_mut().expect("the mutator");
+                panic_text(|| m.scope(|_, _| self.0.lock().unwrap().send(None).expect("a listener")))
+            });
+            self.0.lock().unwrap().send(text).expect("a listener");
+        }
+    }
+    let heap = builder().build().expect("a heap");
+    let m = heap.attach();
+    let (tell, told) = mpsc::channel();
+    let asks = m.alloc(Asks(Mutex::new(tell)));
+    MUTATOR.set(Some(m));
+    drop(asks);
+    let text = told.recv().expect("an answer").expect("the closure has not run");
+    assert!(text.contains("inside a destructor"), "{text}");
+    MUTATOR.take();
+}

@@ -1663,3 +1663,45 @@ pub(crate) mod lock {
         }
     }
 }
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use super::*;
+
+    /// In a process of its own, since it uses up the ids of the process.
+    #[test]
+    fn when_the_ids_are_used_up_registering_panics_and_others_go_on() {
+        const CHILD: &str = "STANDSTILL_IDS_CHILD";
+        const NAME: &str = "safepoint::tests::when_the_ids_are_used_up_registering_panics_and_others_go_on";
+        if std::env::var_os(CHILD).is_none() {
+            let mut child = std::process::Command::new(std::env::current_exe().expect("a program"));
+            let output = child.args([NAME, "--exact", "--nocapture"]).env(CHILD, "1").output();
+            let output = output.expect("a child");
+            assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+            assert!(String::from_utf8_lossy(&output.stdout).contains("1 passed"));
+            return;
+        }
+        let heap = crate::Heap::builder().reserve(1 << 30).workers(1).build().expect("a heap");
+        let mut m = heap.attach();
+        let kept = m.alloc(7u64);
+        LAST.store(ThreadId::MAX - 1, std::sync::atomic::Ordering::Relaxed);
+        // The last id works.
+        std::thread::scope(|scope| {
+            m.detach(|| {
+                scope.spawn(|| assert_eq!(*kept.get(&heap.attach()), 7)).join().expect("the last id");
+            });
+        });
+        for _ in 0..3 {
+            let attached =
+                m.detach(|| std::thread::scope(|scope| scope.spawn(|| drop(heap.attach())).join()));
+            let payload = attached.expect_err("there are no ids");
+            assert!(crate::event::panic_message(payload).contains("no thread ids are left"));
+        }
+        // This thread goes on, and a stop waits for none of those that were refused.
+        assert_eq!(m.collect().abandoned, None);
+        assert_eq!(*kept.get(&m), 7);
+        m.verify().expect("a whole heap");
+        // The end of a heap takes an id.
+        std::mem::forget((kept, m, heap));
+    }
+}

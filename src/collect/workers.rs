@@ -30,6 +30,8 @@ pub(crate) struct Workers {
     crew: Arc<Crew>,
     /// Whether this collection is large enough to wake threads for it. Relaxed: for who has stopped the world.
     calls_pool: AtomicBool,
+    /// The pool could not be started. Relaxed: a hint, for those who plan the next collection.
+    lacks_pool: AtomicBool,
     pool: Mutex<Pool>,
     /// Counting tables that collections have used, all zero, kept because fresh memory faults.
     tables: Mutex<Vec<Vec<u8>>>,
@@ -58,6 +60,7 @@ impl Workers {
             size: size.max(1),
             crew: Arc::new(Crew::new()),
             calls_pool: AtomicBool::new(false),
+            lacks_pool: AtomicBool::new(false),
             pool: Mutex::new(Pool::NotStarted),
             tables: Mutex::new(Vec::new()),
             spare: Spare::default(),
@@ -85,6 +88,7 @@ impl Workers {
     /// In a forked child: neither the pool's threads nor the parked ones exist here. A new pool is started when one is needed.
     pub(crate) fn forget_others(&self) {
         self.crew.forget_hands();
+        self.lacks_pool.store(false, Ordering::Relaxed);
         std::mem::forget(std::mem::replace(&mut *self.pool.lock(), Pool::NotStarted));
     }
 }
@@ -108,8 +112,9 @@ impl Workers {
     /// Decides how many threads may work on a collection of so many cells, until the next is begun. Below `serial_below` they are
     /// those that need not be woken.
     pub(crate) fn muster(&self, cells: usize, serial_below: usize) -> usize {
-        self.calls_pool.store(cells >= serial_below, Ordering::Relaxed);
-        if cells >= serial_below {
+        let calls_pool = cells >= serial_below && !self.lacks_pool.load(Ordering::Relaxed);
+        self.calls_pool.store(calls_pool, Ordering::Relaxed);
+        if calls_pool {
             self.size
         } else if cells >= SHARED_FROM {
             self.size.min(1 + self.crew.hands())
@@ -139,6 +144,7 @@ impl Workers {
             *pool = match built {
                 Ok(built) => Pool::Running(built),
                 Err(error) => {
+                    self.lacks_pool.store(true, Ordering::Relaxed);
                     refused = Some(error);
                     Pool::Unavailable
                 }

@@ -6,7 +6,7 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 floors='
-0 sync event error fallible notices stress
+0 sync event error fallible notices stress environment
 1 header object freed
 2 space arena tracked roots weak safepoint current
 3 mutator slow pacing model turn collect::crew collect::workers

@@ -17,6 +17,12 @@ pub enum AttachError {
     /// The thread is inside [`Mutator::detach`](crate::Mutator::detach), and the mutator made here
     /// could outlive it. Use [`Heap::attach_scoped`](crate::Heap::attach_scoped).
     InsideDetach,
+    /// The thread keeps another one [suspended](crate::safepoint::Coordinator::suspend), of whatever coordinator: drop that guard
+    /// first.
+    Suspending,
+    /// The thread is ending: this is the destructor of a thread-local, which runs after the library has stopped watching the thread.
+    /// Attach in the thread's own function.
+    ThreadEnding,
 }
 
 impl fmt::Display for AttachError {
@@ -33,6 +39,10 @@ impl fmt::Display for AttachError {
             Self::InsideDetach => {
                 "this thread is inside `Mutator::detach`; use `Heap::attach_scoped`, whose mutator \
                  cannot outlive the closure"
+            }
+            Self::Suspending => "this thread keeps another one suspended; drop that guard first",
+            Self::ThreadEnding => {
+                "this thread is ending, and its thread-locals are being destroyed; attach in the thread's own function"
             }
         })
     }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::collect::{self, Collect, CollectError, clear};
+use crate::environment::Environment;
 use crate::error::{AllocError, AttachError, BuildError, Fault};
 use crate::event::{CallGuards, CollectionEvent, CollectionReport, Hook, Unraisable};
 use crate::gc::{self, Gc, WeakCallback, WeakRef};
@@ -52,10 +53,7 @@ impl Default for HeapBuilder {
             pacing: Pacing::default(),
             stress: Stress::none(),
             slow_stop: Duration::from_secs(1),
-            checked: match std::env::var("STANDSTILL_CHECKED") {
-                Ok(value) => value != "0",
-                Err(_) => cfg!(debug_assertions),
-            },
+            checked: Environment::get().checked.unwrap_or(cfg!(debug_assertions)),
             slow_handler: Duration::ZERO,
             name: "heap".to_owned(),
         }
@@ -101,8 +99,9 @@ impl HeapBuilder {
     /// Stress modes, for tests: see [`Stress`]. Very slow. `true` stands for a full collection at every safepoint, verified,
     /// with small constants.
     ///
-    /// The environment variable `STANDSTILL_STRESS` adds modes to those given here, for programs that cannot be changed; with
-    /// a word in it that is none, no heap is built.
+    /// The environment variable `STANDSTILL_STRESS` adds modes to those given here, for programs that cannot be changed. It is read
+    /// once in a process, and not in one with more rights than its caller has. With a word in it that is none it adds nothing, and
+    /// one line on standard error says so.
     pub fn stress(mut self, stress: impl Into<Stress>) -> Self {
         self.stress = stress.into();
         self
@@ -117,7 +116,7 @@ impl HeapBuilder {
 
     /// Checked mode, for dynamic objects: their addresses are looked up, what handlers visit is verified, and freed
     /// memory is poisoned and kept for a while. Default: on in builds with debug assertions; the environment variable
-    /// `STANDSTILL_CHECKED` (`0` or `1`) decides over that.
+    /// `STANDSTILL_CHECKED` (`0` or `1`) decides over that. It is read as `STANDSTILL_STRESS` is: see [`stress`](Self::stress).
     pub fn checked(mut self, checked: bool) -> Self {
         self.checked = checked;
         self
@@ -189,7 +188,7 @@ impl<M: ObjectModel> ModelHeap<M> {
         if builder.pacing.full_growth.is_nan() || builder.pacing.full_growth < 0.0 {
             return Err(BuildError::Setting("`Pacing::full_growth` is negative or not a number".into()));
         }
-        let stress = builder.stress.with_environment().map_err(|e| BuildError::Setting(e.to_string()))?;
+        let stress = builder.stress.and(Environment::get().stress);
         let space = Space::reserve(SpaceConfig { reserve: builder.reserve, limit: builder.limit })
             .map_err(|e| BuildError::Reserve { tried: e.asked, reason: e.to_string() })?;
         let core = Core::new(
@@ -307,7 +306,7 @@ impl<M: ObjectModel> ModelMutator<M> {
     #[cold]
     #[inline(never)]
     fn safepoint_slow(&mut self) {
-        if self.is_lent() {
+        if self.is_lent() || crate::safepoint::is_traversing() {
             return;
         }
         self.answer();

@@ -24,6 +24,7 @@ mod collect;
 mod discard;
 #[cfg(not(all(test, loom)))]
 pub mod dynamic;
+mod environment;
 mod error;
 mod event;
 mod fallible;

@@ -27,6 +27,10 @@
 //! come to the same place, so the work goes through an explicit stack, which is empty again before control
 //! returns to the user, also when a destructor panics.
 //!
+//! A thread with a [`TraversalGuard`](crate::safepoint::TraversalGuard) has no mutator, which handlers of dynamic objects need. So it
+//! destroys nothing: queues and lists keep what they hold, and requests stay raised until the guard is gone. A mutator that ends under
+//! a guard gives its queue to the deferred list, and asks the others to drain that.
+//!
 //! # Retirement
 //!
 //! A reference taken out of an [`AtomicGc`](crate::AtomicGc) may still be looked at by a thread that loaded it
@@ -65,7 +69,7 @@ use crate::model::{Found, ModelMutator, ObjectModel, Verdict, World};
 use crate::mutator;
 use crate::notices;
 use crate::object::{Ends, Object, Tracer, TypeInfo, TypeRegistry};
-use crate::safepoint::{Suspend, ThreadId, current, is_stopping, is_suspending, lock};
+use crate::safepoint::{Suspend, ThreadId, current, is_stopping, is_suspending, is_traversing, lock};
 use crate::space::Space;
 use crate::stress::{Step, maybe_yield};
 use crate::sync::{AtomicBool, AtomicU64, AtomicUsize, Mutex, Ordering, const_thread_local};
@@ -720,6 +724,9 @@ fn merge_queue(local: &Local) -> Vec<Target> {
 
 /// Empties the mutator's queue, and destroys who turns out to be dead.
 fn empty_queue(m: &Raw) {
+    if is_traversing() {
+        return;
+    }
     for target in merge_queue(m.local()) {
         // SAFETY: rule Z: `Dead` was answered to this thread.
         unsafe { destroy_all(m, target.0, OnPanic::Report) };
@@ -808,6 +815,9 @@ fn drain_deferred(m: &Raw) {
 #[cold]
 #[inline(never)]
 fn drain_list(m: &Raw) {
+    if is_traversing() {
+        return;
+    }
     let model = m.model();
     // Relaxed: `drain_on` has seen it, and whoever raises it after the last look here asks this thread to drain again.
     while model.has_deferred.load(Ordering::Relaxed) {
@@ -932,7 +942,7 @@ fn quiesce(m: &Raw) {
 /// Drops the retired references that every attached thread is past.
 fn reap(m: &Raw) {
     let model = m.model();
-    if model.retired.lock().is_empty() {
+    if is_traversing() || model.retired.lock().is_empty() {
         return;
     }
     // Relaxed: an older epoch lets fewer references go. It is newer than the retirements that count below.
@@ -1347,8 +1357,9 @@ unsafe fn destroy_in_closed(core: &Arc<Core>, header: NonNull<Header>) -> Result
     }
 }
 
-/// In a forked child: closes the queue of a mutator whose thread does not exist here. What is in it is
-/// merged; what that finds dead is destroyed by the next attached thread that drains the deferred list.
+/// Closes the queue of a mutator that cannot destroy anything: in a forked child, where its thread does not exist, or under a
+/// traversal guard. What is in it is merged; what that finds dead is destroyed by the next attached thread that drains the deferred
+/// list.
 pub(crate) fn orphan(core: &Core, local: &Local) {
     let queue = local.queue.lock().take().unwrap_or_default();
     for target in queue {
@@ -1687,6 +1698,15 @@ unsafe impl ObjectModel for Managed {
     fn ending(&self, m: &Raw) {
         // Nothing, unless a panic of a hook has ended a collection.
         self.cleared(m, true);
+        if is_traversing() {
+            if !publish_retired(m) {
+                // Nobody will hand them over.
+                m.private().retired.take();
+            }
+            orphan(m.core(), m.local());
+            m.core().coordinator.poke_attached(DRAIN);
+            return;
+        }
         loop {
             if !publish_retired(m) {
                 // Nobody will hand them over.

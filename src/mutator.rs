@@ -344,8 +344,10 @@ impl<M: ObjectModel> ModelMutator<M> {
             drop(participant);
             core.arena_ids.lock().free.push(arena_id);
             return Err(match error {
+                safepoint::AttachError::AlreadyAttached => AttachError::AlreadyAttached,
                 safepoint::AttachError::Traversing => AttachError::Traversing,
-                _ => AttachError::AlreadyAttached,
+                safepoint::AttachError::Suspending => AttachError::Suspending,
+                safepoint::AttachError::ThreadEnding => AttachError::ThreadEnding,
             });
         }
         let inner = Box::new(Inner {
@@ -736,8 +738,11 @@ impl<M: ObjectModel> ModelMutator<M> {
         self.inner().participant.take_requests(COLLECT) != 0
     }
 
-    /// Lets the model answer what was asked of it.
+    /// Lets the model answer what was asked of it. Under a traversal guard the requests stay raised.
     pub(crate) fn answer(&self) {
+        if safepoint::is_traversing() {
+            return;
+        }
         let requests = self.inner().participant.take_requests(MODEL_REQUESTS);
         if requests != 0 {
             self.core().model.answer(requests, self);

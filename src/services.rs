@@ -84,7 +84,7 @@ use crate::pacing::{Pace, Thresholds};
 use crate::safepoint::StopError;
 use crate::tracked::{DYING, FROZEN, OLD};
 use crate::weak::Target;
-use crate::{AnyGc, Heap, Mutator, gc, inspect};
+use crate::{AnyGc, Heap, Mutator, inspect};
 
 pub use crate::notices::{
     CallbackInfo, CallbackPhase, DEBUG_COLLECTABLE, DEBUG_LEAK, DEBUG_SAVEALL, DEBUG_STATS,
@@ -164,6 +164,15 @@ fn room<T>(count: usize, function: &'static str) -> Result<Vec<T>, Fault> {
         Fault::new(Code::Memory, function).because(format!("no memory for a list of {count}: {error}"))
     })?;
     Ok(list)
+}
+
+/// Fails for an object of another heap.
+fn of_this_heap(m: &Mutator, objects: &[AnyGc], function: &'static str) -> Result<(), Fault> {
+    let foreign = objects.iter().find(|object| !m.raw().owns(Object::new(object.header().cast())));
+    foreign.map_or(Ok(()), |object| {
+        let fault = Fault::new(Code::ForeignPointer, function).at(object.header().as_ptr() as usize);
+        Err(fault.because("the object belongs to another heap than the mutator"))
+    })
 }
 
 fn failed_traversal(function: &'static str, reason: &str, type_name: &'static str) -> Fault {
@@ -550,15 +559,12 @@ impl Services {
     ///
     /// # Errors
     ///
-    /// [`Code::HandlerError`] when a traversal panics; [`Code::Memory`]; or the world cannot be stopped.
-    ///
-    /// # Panics
-    ///
-    /// When a target belongs to another heap.
+    /// [`Code::ForeignPointer`] when a target belongs to another heap; [`Code::HandlerError`] when a traversal panics;
+    /// [`Code::Memory`]; or the world cannot be stopped.
     pub fn referrers(&self, m: &mut Mutator, targets: &[AnyGc]) -> Result<Vec<AnyGc>, Fault> {
         const NAME: &str = "referrers";
         self.check(m);
-        targets.iter().for_each(|target| gc::check(target.header(), m));
+        of_this_heap(m, targets, NAME)?;
         self.audit(m, "gc.get_referrers");
         let addresses: Vec<usize> = targets.iter().map(|t| t.header().as_ptr() as usize).collect();
         stopped(m, NAME, |m, world| {
@@ -587,14 +593,10 @@ impl Services {
     /// # Errors
     ///
     /// As for [`referrers`](Self::referrers).
-    ///
-    /// # Panics
-    ///
-    /// When a source belongs to another heap.
     pub fn referents(&self, m: &mut Mutator, sources: &[AnyGc]) -> Result<Vec<AnyGc>, Fault> {
         const NAME: &str = "referents";
         self.check(m);
-        sources.iter().for_each(|source| gc::check(source.header(), m));
+        of_this_heap(m, sources, NAME)?;
         self.audit(m, "gc.get_referents");
         stopped(m, NAME, |m, world| {
             let space = &world.core().space;
@@ -774,7 +776,7 @@ mod tests {
     use super::*;
     use crate::header::Header;
     use crate::object::{Ends, TypeInfo};
-    use crate::{GcCell, Pacing, Trace, managed, tracked};
+    use crate::{GcCell, Pacing, Trace, gc, managed, tracked};
 
     /// What a type with a legacy finalizer would be.
     struct Legacy {

@@ -12,6 +12,7 @@ use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::environment::STRESS;
 use crate::sync::{AtomicU64, Ordering, yield_now};
 
 /// Which stress modes a heap runs in: for [`HeapBuilder::stress`](crate::HeapBuilder::stress).
@@ -54,8 +55,6 @@ pub struct Stress {
 
 /// Cells in quarantine, where nobody says how many.
 const QUARANTINE: usize = 256;
-/// The environment variable that adds modes to those that the code asks for.
-const VARIABLE: &str = "STANDSTILL_STRESS";
 
 impl Stress {
     /// No stress: what a heap runs in if nobody asks.
@@ -147,14 +146,6 @@ impl Stress {
         }
     }
 
-    /// With what the environment variable adds.
-    pub(crate) fn with_environment(self) -> Result<Self, ParseStressError> {
-        match std::env::var_os(VARIABLE) {
-            Some(text) => Ok(self.and(text.to_string_lossy().parse()?)),
-            None => Ok(self),
-        }
-    }
-
     pub(crate) fn verifies(self) -> bool {
         self.verify
     }
@@ -210,7 +201,7 @@ impl fmt::Display for ParseStressError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "`{}` is no stress mode; {VARIABLE} and `Stress` take, with commas between: collect[:N], verify, counts, \
+            "`{}` is no stress mode; {STRESS} and `Stress` take, with commas between: collect[:N], verify, counts, \
              poison, quarantine[:N], yield[:SEED], small, all[:SEED], no-MODE, none",
             self.word
         )

@@ -22,6 +22,7 @@
 //! | `current` | the exit watcher, outside models | a thread-local with a destructor: a model's threads have no end to watch |
 //! | `dynamic` | atomics, thread-locals, `RwLock` | loom does not see it, and shuttle's models make no dynamic objects |
 //! | `space` | `RANGES` | a static |
+//! | `environment` | `OnceLock` | a constant; what it keeps is read once, and no model sets the variables |
 //! | `heap`, `trace` | `Mutex`, `RwLock`, `OnceLock` and others | they are the user's: `Mutator::lock` takes a std mutex, and std's types are `Trace` |
 //!
 //! `Arc` and `Cell` are std's everywhere. The models check no ordering of what is in this table; `docs/memory-ordering.md`

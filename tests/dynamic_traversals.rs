@@ -117,3 +117,79 @@ fn a_fault_noted_without_a_handler_comes_back() {
     drop(guard);
     drop(keep);
 }
+
+/// Under a guard the thread has no mutator, which dealloc handlers need: what would die at a safepoint there dies at the next one
+/// after it.
+#[test]
+fn nothing_dies_at_a_safepoint_under_a_guard_and_nothing_is_forgotten() {
+    let _watch = deadline("safepoints under a guard");
+    let heap = heap();
+    let mut m = heap.attach();
+    let class = Class::new("tests.Mortal").make(&m).unwrap();
+    let live = || heap.stats().live_objects;
+    let before = live();
+    let make = |m: &Mutator| {
+        let (object, held) = (class.instantiate(m).unwrap(), class.instantiate(m).unwrap());
+        object.set_attribute(m, "held", Some(held)).unwrap();
+        object
+    };
+    let deferred = make(&m);
+    std::thread::spawn(move || drop(deferred)).join().unwrap();
+    let queued = make(&m);
+    let copy = queued.clone();
+    let heap_too = heap.clone();
+    std::thread::spawn(move || {
+        let _m = heap_too.attach();
+        drop(copy);
+    })
+    .join()
+    .unwrap();
+    drop(queued);
+    assert_eq!(live(), before + 4);
+    let guard = safepoint::traversing();
+    m.safepoint();
+    assert_eq!(live(), before + 4, "destroyed where its handlers have no mutator");
+    drop(guard);
+    m.safepoint();
+    assert_eq!(live(), before);
+    m.verify().unwrap();
+}
+
+/// A mutator that ends under a guard leaves what it would have destroyed to the others.
+#[test]
+fn what_a_mutator_leaves_that_ends_under_a_guard_dies_elsewhere() {
+    let _watch = deadline("mutators that end under a guard");
+    for others in [false, true] {
+        let heap = heap();
+        let mut first = others.then(|| heap.attach());
+        let heap_too = heap.clone();
+        let ends = move || {
+            let mut m = heap_too.attach();
+            let class = Class::new("tests.Left").make(&m).unwrap();
+            let (deferred, queued) = (class.instantiate(&m).unwrap(), class.instantiate(&m).unwrap());
+            let copy = queued.clone();
+            let heap_too = heap_too.clone();
+            std::thread::spawn(move || {
+                drop(deferred);
+                let _m = heap_too.attach();
+                drop(copy);
+            })
+            .join()
+            .unwrap();
+            drop((queued, class));
+            let guard = safepoint::traversing();
+            m.safepoint();
+            drop(m);
+            drop(guard);
+        };
+        match &mut first {
+            Some(first) => first.detach(|| std::thread::spawn(ends).join().unwrap()),
+            None => std::thread::spawn(ends).join().unwrap(),
+        }
+        let mut m = first.unwrap_or_else(|| heap.attach());
+        m.safepoint();
+        m.collect();
+        assert_eq!(heap.stats().live_objects, 0);
+        m.verify().unwrap();
+    }
+}

@@ -15,7 +15,8 @@ use std::time::{Duration, Instant};
 use standstill::dynamic::Class;
 use standstill::safepoint::{self, StopError};
 use standstill::{
-    AnyGc, AtomicGc, Collect, CollectError, Gc, GcCell, GcSlice, Heap, Mutator, Pacing, Trace, Tracer,
+    AnyGc, AtomicGc, AttachError, Collect, CollectError, Gc, GcCell, GcSlice, Heap, Mutator, Pacing, Trace,
+    Tracer,
 };
 
 /// A heap that collects when it is told to.
@@ -1262,4 +1263,51 @@ fn a_young_collection_tells_the_old_from_the_new() {
     let second = m.try_collect(Collect::young()).expect("a collection");
     assert_eq!((first.tracked, first.candidates), (20, 20));
     assert_eq!((second.tracked, second.candidates), (23, 3));
+}
+
+/// Whoever may not attach is told why: what helps against one reason does not help against another.
+#[test]
+fn an_attach_that_is_refused_says_why() {
+    struct Late(Heap, mpsc::Sender<Option<AttachError>>);
+    impl Drop for Late {
+        fn drop(&mut self) {
+            self.1.send(self.0.try_attach().err()).unwrap();
+        }
+    }
+    thread_local! {
+        static LATE: std::cell::RefCell<Option<Late>> = const { std::cell::RefCell::new(None) };
+    }
+    let heap = Heap::new();
+    let (tell, told) = mpsc::channel();
+    let heap_too = heap.clone();
+    std::thread::spawn(move || {
+        // Before the library watches the thread: destroyed after that has ended.
+        LATE.with(|late| *late.borrow_mut() = Some(Late(heap_too.clone(), tell)));
+        drop(heap_too.attach());
+    })
+    .join()
+    .unwrap();
+    // Which destructor comes first is the platform's choice.
+    assert!(matches!(told.recv().unwrap(), None | Some(AttachError::ThreadEnding)));
+
+    let coordinator = safepoint::Coordinator::new();
+    let (tell, told) = mpsc::channel();
+    let (go, gone) = mpsc::channel::<()>();
+    let coordinator_too = coordinator.clone();
+    let other = std::thread::spawn(move || {
+        let me = coordinator_too.register(());
+        tell.send(me.id()).unwrap();
+        gone.recv().unwrap();
+        drop(me);
+    });
+    let safepoint::Suspend::Suspended(guard) = coordinator.suspend(told.recv().unwrap()) else {
+        panic!("it is detached")
+    };
+    let error = heap.try_attach().err();
+    assert_eq!(error, Some(AttachError::Suspending));
+    assert!(error.unwrap().to_string().contains("suspended"));
+    drop(guard);
+    go.send(()).unwrap();
+    other.join().unwrap();
+    assert!(heap.try_attach().is_ok());
 }

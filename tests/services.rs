@@ -1298,3 +1298,24 @@ fn a_model_may_keep_the_garbage() {
     let report = m.try_collect(Collect::full()).expect("a collection");
     assert_eq!((report.collected, report.uncollectable), (3, 2));
 }
+
+/// Objects of another heap are an error, and no panic, which C would see printed.
+#[test]
+fn questions_about_objects_of_another_heap_are_refused_with_their_address() {
+    let (here, there) = (Heap::new(), Heap::new());
+    let foreign = there.attach_scoped(|m| Gc::into_any(m.alloc(0u8)));
+    let mut m = here.attach();
+    let services = here.services();
+    let own = Gc::into_any(m.alloc(0u8));
+    for objects in [vec![foreign.clone()], vec![own.clone(), foreign.clone()]] {
+        let refused = [
+            services.referrers(&mut m, &objects).unwrap_err(),
+            services.referents(&mut m, &objects).unwrap_err(),
+        ];
+        for (fault, function) in refused.into_iter().zip(["referrers", "referents"]) {
+            assert_eq!((fault.code, fault.function), (standstill::Code::ForeignPointer, function));
+            assert_eq!(fault.address, standstill::dynamic::as_raw(&foreign).as_ptr() as usize);
+        }
+    }
+    assert!(services.referrers(&mut m, &[own]).unwrap().is_empty());
+}

@@ -8,7 +8,7 @@ use std::process::Command;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering::SeqCst};
 
-use standstill::{BuildError, Gc, GcCell, GcWeak, Heap, HeapBuilder, Mutator, Pacing, Stress, Trace, Tracer};
+use standstill::{Gc, GcCell, GcWeak, Heap, HeapBuilder, Mutator, Pacing, Stress, Trace, Tracer};
 
 #[derive(Trace)]
 struct Node {
@@ -462,28 +462,38 @@ fn small_heaps_are_collected_by_several_threads() {
 
 // ----------------------------------------------------------------------------------- environment
 
-/// Runs one test of this file in a process of its own, with the variable set; `None`: this is that process.
-fn with_variable(test: &str, value: &str) -> Option<()> {
-    const CHILD: &str = "STANDSTILL_TEST_CHILD";
+/// What says that a test is run in a process of its own.
+const CHILD: &str = "STANDSTILL_TEST_CHILD";
+
+/// Runs one test of this file in a process of its own, with the variables set, and returns what it wrote to standard error; `None`:
+/// this is that process.
+fn in_a_child(program: &std::path::Path, test: &str, variables: &[(&str, &str)]) -> Option<String> {
     if std::env::var_os(CHILD).is_some() {
         return None;
     }
-    let me = std::env::current_exe().expect("a test binary");
-    let child = Command::new(me)
+    let child = Command::new(program)
         .args(["--exact", test, "--nocapture"])
+        .env_remove("STANDSTILL_STRESS")
+        .env_remove("STANDSTILL_CHECKED")
         .env(CHILD, test)
-        .env("STANDSTILL_STRESS", value)
+        .envs(variables.iter().copied())
         .output()
         .expect("a child process");
-    assert!(child.status.success(), "{}", String::from_utf8_lossy(&child.stderr));
+    let error = String::from_utf8_lossy(&child.stderr).into_owned();
+    assert!(child.status.success(), "{error}");
     assert!(String::from_utf8_lossy(&child.stdout).contains("1 passed"));
-    Some(())
+    Some(error)
+}
+
+fn with_variables(test: &str, variables: &[(&str, &str)]) -> Option<String> {
+    in_a_child(&std::env::current_exe().expect("a test binary"), test, variables)
 }
 
 #[test]
 #[cfg_attr(miri, ignore = "starts a process")]
 fn the_variable_adds_to_what_the_code_asks_for() {
-    if with_variable("the_variable_adds_to_what_the_code_asks_for", "collect:2,verify").is_some() {
+    const NAME: &str = "the_variable_adds_to_what_the_code_asks_for";
+    if with_variables(NAME, &[("STANDSTILL_STRESS", "collect:2,verify")]).is_some() {
         return;
     }
     let heap = heap(Stress::none().poison(true));
@@ -496,14 +506,88 @@ fn the_variable_adds_to_what_the_code_asks_for() {
 
 #[test]
 #[cfg_attr(miri, ignore = "starts a process")]
-fn a_wrong_word_in_the_variable_is_an_error_that_says_so() {
-    if with_variable("a_wrong_word_in_the_variable_is_an_error_that_says_so", "verify,poisn").is_some() {
+fn a_wrong_word_in_a_variable_is_told_once_and_no_heap_fails_for_it() {
+    const NAME: &str = "a_wrong_word_in_a_variable_is_told_once_and_no_heap_fails_for_it";
+    let variables = [("STANDSTILL_STRESS", "verify,poisn"), ("STANDSTILL_CHECKED", "ture")];
+    if let Some(told) = with_variables(NAME, &variables) {
+        for part in ["poisn", "STANDSTILL_STRESS", "quarantine[:N]", "STANDSTILL_CHECKED", "ture"] {
+            assert!(told.contains(part), "no `{part}` in: {told}");
+        }
+        assert_eq!(told.matches("standstill: ").count(), 2, "{told}");
         return;
     }
-    let Err(BuildError::Setting(text)) = Heap::builder().build() else { panic!("a heap was built") };
-    for part in ["poisn", "STANDSTILL_STRESS", "poison", "quarantine[:N]"] {
-        assert!(text.contains(part), "no `{part}` in: {text}");
+    for _ in 0..2 {
+        let heap = Heap::builder().build().unwrap();
+        let mut m = heap.attach();
+        assert_eq!(standstill::dynamic::is_checked(&m), cfg!(debug_assertions));
+        drop(node(&m));
+        m.collect();
+        assert_eq!(heap.stress_stats().verifications, 0);
     }
+}
+
+/// Checked mode as the first heap of the process has it.
+fn says_checked() -> bool {
+    let heap = Heap::builder().build().unwrap();
+    standstill::dynamic::is_checked(&heap.attach())
+}
+
+#[test]
+#[cfg_attr(miri, ignore = "starts processes")]
+fn checked_mode_is_off_where_the_variable_says_no_in_whatever_word() {
+    const NAME: &str = "checked_mode_is_off_where_the_variable_says_no_in_whatever_word";
+    let words = [("0", false), ("false", false), ("no", false), ("off", false), ("1", true), ("true", true)];
+    for (word, wanted) in words {
+        let variables = [("STANDSTILL_CHECKED", word), ("WANTED", if wanted { "on" } else { "off" })];
+        let Some(told) = with_variables(NAME, &variables) else {
+            return assert_eq!(says_checked(), std::env::var("WANTED").unwrap() == "on");
+        };
+        assert!(!told.contains("standstill: "), "{told}");
+    }
+}
+
+#[test]
+#[cfg_attr(miri, ignore = "starts a process")]
+fn the_environment_is_read_once() {
+    const NAME: &str = "the_environment_is_read_once";
+    if with_variables(NAME, &[("STANDSTILL_CHECKED", "1")]).is_some() {
+        return;
+    }
+    assert!(says_checked());
+    // SAFETY: no other thread of this process reads the environment.
+    unsafe {
+        std::env::set_var("STANDSTILL_CHECKED", "0");
+        std::env::set_var("STANDSTILL_STRESS", "poisn");
+    }
+    assert!(says_checked());
+}
+
+/// Whoever calls a program with more rights than his own chooses its environment. Needs root, to make such a program.
+#[test]
+#[cfg(target_os = "linux")]
+#[cfg_attr(miri, ignore = "starts a process")]
+fn a_program_with_more_rights_than_its_caller_does_not_read_the_variables() {
+    use std::os::unix::fs::{PermissionsExt, chown};
+    const NAME: &str = "a_program_with_more_rights_than_its_caller_does_not_read_the_variables";
+    const VARIABLES: [(&str, &str); 2] = [("STANDSTILL_STRESS", "verify"), ("STANDSTILL_CHECKED", "0")];
+    if std::env::var_os(CHILD).is_some() {
+        assert_eq!(says_checked(), cfg!(debug_assertions));
+        let heap = Heap::new();
+        heap.attach().collect();
+        assert_eq!(heap.stress_stats().verifications, 0);
+        return;
+    }
+    let me = std::env::current_exe().expect("a test binary");
+    let program = me.with_extension("setuid");
+    std::fs::copy(&me, &program).unwrap();
+    let made = chown(&program, Some(65534), None)
+        .and_then(|()| std::fs::set_permissions(&program, PermissionsExt::from_mode(0o4755)));
+    match made {
+        Ok(()) => drop(in_a_child(&program, NAME, &VARIABLES)),
+        // Not root: what the function answers in this process is all that can be shown.
+        Err(error) => assert_eq!(error.kind(), std::io::ErrorKind::PermissionDenied),
+    }
+    std::fs::remove_file(&program).unwrap();
 }
 
 // ------------------------------------------------------------------------------------ everything

@@ -179,6 +179,10 @@ fn enter(heap: *mut standstill_heap, function: &'static str) -> Result<(), Fault
                 "the thread is attached to a heap already: it leaves that one first"
             }
             AttachError::Traversing => "no thread is attached in a traverse handler",
+            AttachError::Suspending => "the thread keeps another one suspended, and lets that one go first",
+            AttachError::ThreadEnding => {
+                "the thread is ending: it attaches in its own function, not in a destructor"
+            }
             _ => "the thread is in the middle of something that a new attachment could outlive",
         };
         Fault::new(Code::NotAllowedHere, function).because(text)

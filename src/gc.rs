@@ -528,10 +528,17 @@ impl AnyGc {
         })
     }
 
-    /// The name of the value's type, as [`std::any::type_name`] gives it.
-    pub fn type_name(&self, m: &Mutator) -> &'static str {
-        // SAFETY: rules R and Y: this reference keeps the object alive.
-        unsafe { (self.info(m).name)(self.header) }
+    /// The name of the value's type, as [`std::any::type_name`] gives it, or that of a dynamic object's type.
+    pub fn type_name(&self, m: &Mutator) -> &str {
+        let info = self.info(m);
+        // SAFETY: rules R, Y and D: this reference keeps the object alive, and thereby its type.
+        unsafe {
+            if std::ptr::eq(info, &raw const crate::dynamic::INFO) {
+                crate::dynamic::type_of(self.header.cast()).name()
+            } else {
+                (info.name)(self.header)
+            }
+        }
     }
 
     /// Whether two handles refer to the same object.

@@ -84,8 +84,9 @@ impl Exception {
     }
 
     /// Its object, which is static.
-    pub(crate) const fn object(self) -> *mut PyObject {
-        self.face().cast()
+    pub(crate) const fn object(self) -> NonNull<PyObject> {
+        // SAFETY: rule S: the address of a static.
+        unsafe { NonNull::new_unchecked(self.face().cast()) }
     }
 }
 
@@ -94,7 +95,7 @@ macro_rules! exceptions {
         $(#[$meta])*
         // SAFETY: rule B: no other name begins with `standstill_`; `ci/capi_symbols.sh` looks.
         #[unsafe(no_mangle)]
-        pub static $name: Global<*mut PyObject> = Global::new(Exception::$which.object());
+        pub static $name: Global<*mut PyObject> = Global::new(Exception::$which.object().as_ptr());
     )*};
 }
 
@@ -118,8 +119,9 @@ pub(crate) fn exception_matches(error: *mut PyObject, exception: *mut PyObject) 
     if std::ptr::eq(error, exception) {
         return true;
     }
-    let known =
-        |object: *mut PyObject| Exception::ALL.iter().any(|which| std::ptr::eq(which.object(), object));
+    let known = |object: *mut PyObject| {
+        Exception::ALL.iter().any(|which| std::ptr::eq(which.object().as_ptr(), object))
+    };
     if known(error) || error.is_null() || exception.is_null() {
         return false;
     }
@@ -249,7 +251,7 @@ fn expected(function: &'static str, what: &str, object: NonNull<PyObject>) -> Fa
 /// # Safety
 ///
 /// A living tuple.
-unsafe fn items<'a>(object: NonNull<PyObject>) -> &'a [Cell<*mut PyObject>] {
+pub(crate) unsafe fn items<'a>(object: NonNull<PyObject>) -> &'a [Cell<*mut PyObject>] {
     // SAFETY: a tuple, as the caller says; rule E of the library for who may change them.
     unsafe {
         let length = dynamic::size(object).unwrap_or(0).unsigned_abs();
@@ -496,7 +498,9 @@ export! {
     /// Sets an item; the reference goes over in any case.
     fn standstill_PyTuple_SetItem(object: *mut PyObject, index: isize, item: *mut PyObject) -> c_int {
         const FUNCTION: &str = "PyTuple_SetItem";
-        call::fallible(FUNCTION, -1, |m| {
+        let came = Cell::new(false);
+        let result = call::fallible(FUNCTION, -1, |m| {
+            came.set(true);
             // SAFETY: rule C.
             unsafe {
                 let item = call::optional(m, item)?;
@@ -514,7 +518,19 @@ export! {
                 drop(old.map(|old| dynamic::from_raw(old)));
                 result
             }
-        })
+        });
+        if !came.get()
+            && let Some(item) = NonNull::new(item)
+        {
+            // Refused before: on an unattached thread, or in a traverse handler. Dropped later, by a thread that may.
+            // SAFETY: rule C: the reference that was given.
+            unsafe {
+                if call::is_object(item, FUNCTION) {
+                    drop(dynamic::from_raw(item));
+                }
+            }
+        }
+        result
     }
 
     /// A string.

@@ -260,7 +260,7 @@ pub(crate) unsafe fn must_be_type(face: NonNull<PyTypeObject>) -> Result<(), Fau
     match unsafe { dynamic::try_type_of(face.cast()) } {
         Some(record) if !std::ptr::eq(record, METATYPE.get()) => {
             let text = format!("a type is needed, not an object of type '{}'", record.name());
-            let fault = Fault::new(Code::WrongType, "argument").of_type(record.name());
+            let fault = Fault::new(Code::WrongType, "argument").of_type(record.kept_name());
             Err(fault.at(face.as_ptr() as usize).because(text))
         }
         _ => Ok(()),

@@ -15,7 +15,7 @@ use std::sync::Mutex;
 
 use standstill::dynamic;
 use standstill::safepoint::SlowStop;
-use standstill::{CallGuards, Code, During, Fault, Heap, Mutator, Unraisable, stderr};
+use standstill::{AnyGc, CallGuards, Code, During, Fault, Heap, Mutator, Unraisable, stderr};
 
 use crate::builtins::{self, Exception};
 use crate::call::{self, export};
@@ -25,7 +25,10 @@ use crate::layout::PyObject;
 /// What stands in the indicator.
 struct Indicator {
     code: Code,
-    exception: *mut PyObject,
+    exception: NonNull<PyObject>,
+    /// Keeps the exception, if it is an object of a heap.
+    #[expect(dead_code, reason = "it is dropped with the indicator")]
+    held: Option<AnyGc>,
     message: CString,
 }
 
@@ -58,8 +61,17 @@ fn with<R>(f: impl FnOnce(&mut Errors) -> R) -> Option<R> {
         .ok()
 }
 
-fn set(code: Code, exception: *mut PyObject, message: CString) {
-    let new = Box::new(Indicator { code, exception, message });
+/// # Safety
+///
+/// `exception` is a living object, or a static one.
+unsafe fn set(code: Code, exception: NonNull<PyObject>, message: CString) {
+    // SAFETY: as the caller says.
+    let held = unsafe {
+        // A static type that is not ready has no type, and is counted by nobody.
+        let is_counted = dynamic::try_type_of(exception).is_some() && dynamic::count(exception).is_some();
+        is_counted.then(|| dynamic::share(exception))
+    };
+    let new = Box::new(Indicator { code, exception, held, message });
     drop(with(|errors| errors.now.replace(new)));
 }
 
@@ -71,7 +83,8 @@ fn c_string(text: &str) -> CString {
 #[cold]
 #[inline(never)]
 pub(crate) fn set_fault(fault: &Fault) {
-    set(fault.code, exception_for(fault.code).object(), c_string(&fault.to_string()));
+    // SAFETY: rule S: a static object of this crate.
+    unsafe { set(fault.code, exception_for(fault.code).object(), c_string(&fault.to_string())) };
 }
 
 fn exception_for(code: Code) -> Exception {
@@ -346,7 +359,7 @@ export! {
     /// Whose error is set, if any.
     fn standstill_PyErr_Occurred() -> *mut PyObject {
         call::outside("PyErr_Occurred", std::ptr::null_mut(), || {
-            let found = with(|errors| errors.now.as_ref().map(|now| now.exception));
+            let found = with(|errors| errors.now.as_ref().map(|now| now.exception.as_ptr()));
             found.flatten().unwrap_or(std::ptr::null_mut())
         })
     }
@@ -365,10 +378,11 @@ export! {
                 false => unsafe { CStr::from_ptr(message) }.to_owned(),
             };
             // SAFETY: rule C.
-            let known = NonNull::new(exception.cast())
-                .is_some_and(|exception| unsafe { call::is_type(exception, "PyErr_SetString") });
-            let exception = if known { exception } else { Exception::System.object() };
-            set(Code::Custom, exception, message);
+            unsafe {
+                let known = NonNull::new(exception)
+                    .filter(|exception| call::is_type(exception.cast(), "PyErr_SetString"));
+                set(Code::Custom, known.unwrap_or(Exception::System.object()), message);
+            }
         });
     }
 
@@ -382,7 +396,8 @@ export! {
     fn standstill_PyErr_BadInternalCall() {
         call::outside("PyErr_BadInternalCall", (), || {
             let message = c_string("bad argument to an internal function");
-            set(Code::Custom, Exception::System.object(), message);
+            // SAFETY: rule S: a static object of this crate.
+            unsafe { set(Code::Custom, Exception::System.object(), message) };
         });
     }
 
@@ -396,7 +411,7 @@ export! {
                 return 0;
             }
             let matches = with(|errors| {
-                errors.now.as_ref().is_some_and(|now| builtins::exception_matches(now.exception, exception))
+                errors.now.as_ref().is_some_and(|now| builtins::exception_matches(now.exception.as_ptr(), exception))
             });
             c_int::from(matches == Some(true))
         })

@@ -61,7 +61,7 @@ unsafe fn allocatable<'a>(
         if dynamic::is_checked(m) {
             types::check_intact(face, record, true, function);
         }
-        call::may_allocate().map_err(|fault| fault.of_type(record.name()))?;
+        call::may_allocate().map_err(|fault| fault.of_type(record.kept_name()))?;
         Ok(record)
     }
 }
@@ -101,7 +101,7 @@ unsafe fn allocate(
             family_fits(record, family, function)?;
             if items < 0 {
                 let text = format!("{items} items");
-                return Err(Fault::new(Code::BadSize, function).of_type(record.name()).because(text));
+                return Err(Fault::new(Code::BadSize, function).of_type(record.kept_name()).because(text));
             }
             dynamic::allocate(m, record, items, 0).map(NonNull::as_ptr).map_err(sized)
         }
@@ -110,8 +110,8 @@ unsafe fn allocate(
 
 fn family_fits(record: &TypeRecord, family: Family, function: &'static str) -> Result<(), Fault> {
     match (record.has_gc(), family) {
-        (true, Family::Plain) => Err(Fault::new(Code::GcType, function).of_type(record.name())),
-        (false, Family::Container) => Err(Fault::new(Code::NotGcType, function).of_type(record.name())),
+        (true, Family::Plain) => Err(Fault::new(Code::GcType, function).of_type(record.kept_name())),
+        (false, Family::Container) => Err(Fault::new(Code::NotGcType, function).of_type(record.kept_name())),
         _ => Ok(()),
     }
 }
@@ -292,7 +292,7 @@ export! {
                 family_fits(record, Family::Container, FUNCTION)?;
                 if record.item_size() != 0 {
                     let text = "extra bytes would lie where the items do";
-                    return Err(Fault::new(Code::BadSize, FUNCTION).of_type(record.name()).because(text));
+                    return Err(Fault::new(Code::BadSize, FUNCTION).of_type(record.kept_name()).because(text));
                 }
                 dynamic::allocate(m, record, 0, extra).map(NonNull::as_ptr)
             }

@@ -1,9 +1,9 @@
 //! Types: from C's structs to records, and back: what a type has inherited is written into its face.
 
-use std::collections::{BTreeSet, HashSet};
-use std::ffi::{CStr, c_char, c_int, c_ulong, c_void};
+use std::collections::BTreeSet;
+use std::ffi::{CStr, CString, c_int, c_ulong, c_void};
 use std::ptr::NonNull;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use standstill::dynamic::{
     self, Address, AllocProc, BASE, Defaults, Destructor, Flags, FreeProc, Inquiry, METATYPE, Slots,
@@ -33,17 +33,10 @@ unsafe extern "C" fn generic_dealloc(object: *mut PyObject) {
     });
 }
 
-/// Texts of types outlive them, since reports and C keep them: each is made once.
-fn intern(text: &CStr) -> *const c_char {
-    static TEXTS: Mutex<Option<HashSet<&'static CStr>>> = Mutex::new(None);
-    let mut texts = TEXTS.lock().unwrap_or_else(PoisonError::into_inner);
-    let texts = texts.get_or_insert_default();
-    if let Some(known) = texts.get(text) {
-        return known.as_ptr();
-    }
-    let leaked: &'static CStr = Box::leak(text.to_owned().into_boxed_c_str());
-    texts.insert(leaked);
-    leaked.as_ptr()
+/// The texts to which a heap type's face leads. They go with the type.
+struct Texts {
+    name: CString,
+    doc: Option<CString>,
 }
 
 /// The allocator that a face shows: ours in place of the library's, which knows no faces of C.
@@ -137,7 +130,7 @@ pub(crate) unsafe fn check_intact(
         if checked {
             let text = "a member of the ready type was written to; it has its value again";
             errors::misuse(
-                Fault::new(Code::WrittenAfterReady, function).of_type(record.name()).because(text),
+                Fault::new(Code::WrittenAfterReady, function).of_type(record.kept_name()).because(text),
             );
         }
         flipped
@@ -315,9 +308,9 @@ unsafe fn collect_bases(object: NonNull<PyObject>, bases: &mut Vec<Type>, name: 
         if !builtins::is_a(object, &builtins::standstill_PyTuple_Type) {
             return bad();
         }
-        for index in 0..builtins::standstill_PyTuple_Size(object.as_ptr()) {
-            let item = NonNull::new(builtins::standstill_PyTuple_GetItem(object.as_ptr(), index));
-            match item.and_then(|item| record_of(item)) {
+        // Not by the functions for C, which need an attached thread.
+        for item in builtins::items(object) {
+            match NonNull::new(item.get()).and_then(|item| record_of(item)) {
                 Some(record) => bases.push(Type::from_record(record)),
                 None => return bad(),
             }
@@ -460,12 +453,17 @@ unsafe fn from_spec(
         wanted.module = module.map(|module| dynamic::share(module));
         wanted.token = token;
         wanted.face_size = size_of::<PyTypeObject>();
+        let doc = given.tp_doc;
+        let texts = Arc::new(Texts {
+            name: name.to_owned(),
+            doc: (!doc.is_null()).then(|| CStr::from_ptr(doc).to_owned()),
+        });
+        wanted.keeps = Some(texts.clone());
         complete(&mut wanted, list);
         let made = dynamic::ready_heap(m, &wanted, |object, record| {
             let face = object.cast::<PyTypeObject>().as_ptr();
-            let doc = given.tp_doc;
-            (*face).tp_name = intern(name);
-            (*face).tp_doc = if doc.is_null() { doc } else { intern(CStr::from_ptr(doc)) };
+            (*face).tp_name = texts.name.as_ptr();
+            (*face).tp_doc = texts.doc.as_ref().map_or(std::ptr::null(), |doc| doc.as_ptr());
             (*face).tp_new = given.tp_new.take();
             (*face).tp_init = given.tp_init.take();
             inherit(face, record);
@@ -500,7 +498,7 @@ unsafe fn flags(face: *mut PyTypeObject) -> u64 {
 
 fn no_module(function: &'static str, record: &TypeRecord) -> Fault {
     let text = format!("type '{}' belongs to no such module", record.name());
-    Fault::new(Code::NoModule, function).of_type(record.name()).because(text)
+    Fault::new(Code::NoModule, function).of_type(record.kept_name()).because(text)
 }
 
 fn null_type(function: &'static str) -> c_int {
@@ -524,7 +522,7 @@ export! {
                 let checked = Mutator::with_current(dynamic::is_checked) == Some(true);
                 if check_intact(face, record, checked, FUNCTION) {
                     let text = "Py_TPFLAGS_HAVE_GC of a ready type cannot be changed";
-                    return Err(Fault::new(Code::WrittenAfterReady, FUNCTION).of_type(record.name()).because(text));
+                    return Err(Fault::new(Code::WrittenAfterReady, FUNCTION).of_type(record.kept_name()).because(text));
                 }
                 Ok(())
             });
@@ -646,7 +644,7 @@ export! {
                 number::FINALIZE => function!(tp_finalize),
                 number::TOKEN => std::ptr::with_exposed_provenance_mut(record.token()),
                 _ => {
-                    let fault = Fault::new(Code::BadSlot, FUNCTION).of_type(record.name());
+                    let fault = Fault::new(Code::BadSlot, FUNCTION).of_type(record.kept_name());
                     return Err(fault.because(format!("there is no slot {slot}")));
                 }
             })

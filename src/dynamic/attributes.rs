@@ -90,7 +90,7 @@ unsafe fn of<'a>(object: NonNull<RawObject>, function: &'static str) -> Result<&
         let record = type_of(object);
         if !record.flags().has(Flags::MANAGED_DICT) {
             let text = format!("objects of type '{}' have no attributes", record.name());
-            let fault = Fault::new(Code::NoAttribute, function).of_type(record.name());
+            let fault = Fault::new(Code::NoAttribute, function).of_type(record.kept_name());
             return Err(fault.at(object.as_ptr() as usize).because(text));
         }
         let slot = instance::tail_slot(object);
@@ -122,7 +122,7 @@ pub unsafe fn get_attribute(_: &Mutator, object: NonNull<RawObject>, name: &str)
     let found = unsafe { existing(object) }.and_then(|attributes| attributes.get(name));
     found.ok_or_else(|| {
         // SAFETY: as the caller says.
-        let type_name = unsafe { type_of(object) }.name();
+        let type_name = unsafe { type_of(object) }.kept_name();
         let text = format!("'{type_name}' object has no attribute '{name}'");
         Fault::new(Code::NoAttribute, FUNCTION).of_type(type_name).at(object.as_ptr() as usize).because(text)
     })
@@ -161,7 +161,7 @@ pub unsafe fn set_attribute(
     let old = unsafe { of(object, FUNCTION) }?.set(name, value);
     if removes && old.is_none() {
         // SAFETY: as the caller says.
-        let type_name = unsafe { type_of(object) }.name();
+        let type_name = unsafe { type_of(object) }.kept_name();
         let text = format!("'{type_name}' object has no attribute '{name}'");
         return Err(Fault::new(Code::NoAttribute, FUNCTION).of_type(type_name).because(text));
     }

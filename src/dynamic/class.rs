@@ -113,7 +113,7 @@ unsafe extern "C" fn finalize(object: *mut RawObject) {
         {
             // Not through the frames of a C program that may lie in between.
             // SAFETY: rule R: alive.
-            let name = unsafe { type_of(object) }.name();
+            let name = unsafe { type_of(object) }.kept_name();
             let message = crate::event::panic_message(payload);
             m.raw().core().hooks.unraisable(crate::During::Finalize, name, message);
         }
@@ -134,7 +134,7 @@ impl Type {
         let record = self.record();
         if std::ptr::eq(record, METATYPE.get()) {
             let text = "types are made by `Class::make`, and not instantiated";
-            return Err(Fault::new(Code::WrongType, FUNCTION).of_type(record.name()).because(text));
+            return Err(Fault::new(Code::WrongType, FUNCTION).of_type(record.kept_name()).because(text));
         }
         let generic: AllocProc = instance::generic_alloc;
         if std::ptr::fn_addr_eq(record.alloc, generic) {
@@ -149,9 +149,9 @@ impl Type {
                 Some(object) if std::ptr::eq(type_of(object), record) => Ok(from_raw(object)),
                 Some(object) => {
                     drop(from_raw(object));
-                    Err(Fault::new(Code::BadAllocResult, FUNCTION).of_type(record.name()))
+                    Err(Fault::new(Code::BadAllocResult, FUNCTION).of_type(record.kept_name()))
                 }
-                None => Err(Fault::new(Code::Memory, FUNCTION).of_type(record.name())),
+                None => Err(Fault::new(Code::Memory, FUNCTION).of_type(record.kept_name())),
             }
         }
     }

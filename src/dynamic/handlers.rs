@@ -50,7 +50,7 @@ unsafe fn traverse_each(objects: &[Object], tracer: &mut Tracer, ends: &mut Ends
 
 unsafe fn name(header: NonNull<Header>) -> &'static str {
     // SAFETY: rule Y: called for a living dynamic object.
-    unsafe { type_of(header.cast()) }.name()
+    unsafe { type_of(header.cast()) }.kept_name()
 }
 
 unsafe fn legacy(header: NonNull<Header>) -> bool {
@@ -132,7 +132,7 @@ fn look_at_time(begun: Instant, record: &TypeRecord, object: NonNull<RawObject>)
     let (took, model) = (begun.elapsed(), &heap().model);
     if took.as_nanos() > u128::from(model.slow_handler()) {
         let text = format!("the traverse handler took {took:?}: does it wait for something?");
-        let fault = Fault::new(Code::SlowHandler, "traverse").of_type(record.name());
+        let fault = Fault::new(Code::SlowHandler, "traverse").of_type(record.kept_name());
         model.note(fault.at(object.as_ptr() as usize).because(text));
     }
 }
@@ -212,7 +212,7 @@ fn doubt_cleared(core: &Core, target: NonNull<RawObject>, times: usize) -> Optio
 /// Notes a mistake of the handler that is running, to be told when the world runs again.
 #[cold]
 fn complain(code: Code, address: usize) -> c_int {
-    let type_name = running().map_or("", TypeRecord::name);
+    let type_name = running().map_or("", TypeRecord::kept_name);
     heap().model.note(Fault::new(code, "traverse").of_type(type_name).at(address));
     0
 }
@@ -243,7 +243,7 @@ fn running<'a>() -> Option<&'a TypeRecord> {
 pub fn note(mut fault: Fault) -> Result<(), Fault> {
     let Some(record) = running() else { return Err(fault) };
     if fault.type_name.is_empty() {
-        fault.type_name = record.name();
+        fault.type_name = record.kept_name();
     }
     heap().model.note(fault);
     Ok(())
@@ -279,7 +279,7 @@ unsafe fn walk(m: &Mutator, object: NonNull<RawObject>) -> Result<Vec<usize>, Fa
         Ok(()) => Ok(tracer.edges().to_vec()),
         Err(payload) => {
             // SAFETY: as above.
-            let type_name = unsafe { type_of(object) }.name();
+            let type_name = unsafe { type_of(object) }.kept_name();
             let text = crate::event::panic_message(payload);
             Err(Fault::new(Code::HandlerError, "traverse").of_type(type_name).because(text))
         }
@@ -340,13 +340,13 @@ pub(crate) unsafe fn check_fields(
         });
         if let Some(code) = code {
             return Err(Fault::new(code, function)
-                .of_type(record.name())
+                .of_type(record.kept_name())
                 .at(object.as_ptr() as usize)
                 .because(format!("a field leads to {address:#x}, where no object is")));
         }
     }
     if !record.tried.swap(true, Relaxed) {
-        let report = |code| core.hooks.misuse(&Fault::new(code, function).of_type(record.name()));
+        let report = |code| core.hooks.misuse(&Fault::new(code, function).of_type(record.kept_name()));
         if record.is_heap_type() && !visited.contains(&(record.object as usize)) {
             report(Code::MissingTypeVisit);
         }
@@ -361,23 +361,23 @@ pub(crate) unsafe fn check_fields(
 ///
 /// # Safety
 ///
-/// `object` is a living dynamic object, and lives until `f` is called.
+/// `object` is a living or dying dynamic object, and its memory is its own until `f` has returned.
 pub(crate) unsafe fn guarded(m: &Mutator, during: During, object: NonNull<RawObject>, f: impl FnOnce()) {
     let Some(&guards) = raw(m).core().hooks.guards.get() else { return f() };
     (guards.enter)();
     // Not caught here: a panic passes through, with the indicator as it was.
-    struct Leave<'a>(&'a Mutator, During, (&'static str, usize), CallGuards);
+    struct Leave<'a>(&'a Mutator, During, NonNull<RawObject>, CallGuards);
     impl Drop for Leave<'_> {
         fn drop(&mut self) {
             if let Some(text) = (self.3.leave)() {
-                let (type_name, address) = self.2;
+                // SAFETY: as the caller of `guarded` says.
+                let type_name = unsafe { type_of(self.2) }.kept_name();
+                let address = self.2.as_ptr() as usize;
                 raw(self.0).core().hooks.unraisable_at(self.1, type_name, address, text);
             }
         }
     }
-    // SAFETY: as the caller says.
-    let what = (unsafe { type_of(object) }.name(), object.as_ptr() as usize);
-    let _leave = Leave(m, during, what, guards);
+    let _leave = Leave(m, during, object, guards);
     f();
 }
 

@@ -48,7 +48,7 @@ fn object_of(object: NonNull<RawObject>) -> Object {
 
 /// A fault concerning an object.
 fn fault_at(code: Code, function: &'static str, object: NonNull<RawObject>, record: &TypeRecord) -> Fault {
-    Fault::new(code, function).of_type(record.name()).at(object.as_ptr() as usize)
+    Fault::new(code, function).of_type(record.kept_name()).at(object.as_ptr() as usize)
 }
 
 /// Allocates an instance of the type: zeroed, with one reference, untracked.
@@ -180,13 +180,14 @@ unsafe fn allocate_as(
 
 #[cold]
 fn memory(record: &TypeRecord, reason: String) -> Fault {
-    Fault::new(Code::Memory, "allocation").of_type(record.name()).because(reason)
+    Fault::new(Code::Memory, "allocation").of_type(record.kept_name()).because(reason)
 }
 
 /// Bytes of an instance, without its tail.
 fn instance_size(record: &TypeRecord, items: isize, extra: usize) -> Result<usize, Fault> {
     const FUNCTION: &str = "allocation";
-    let fault = |code, text: String| Err(Fault::new(code, FUNCTION).of_type(record.name()).because(text));
+    let fault =
+        |code, text: String| Err(Fault::new(code, FUNCTION).of_type(record.kept_name()).because(text));
     if std::ptr::eq(record, METATYPE.get()) {
         return fault(Code::WrongType, "a type is made from a description, and not allocated".to_owned());
     }
@@ -221,7 +222,7 @@ pub(crate) unsafe fn allocate_sized(
     size: usize,
     tail: bool,
 ) -> Result<NonNull<RawObject>, Fault> {
-    refuse_in_traversal("allocation").map_err(|fault| fault.of_type(record.name()))?;
+    refuse_in_traversal("allocation").map_err(|fault| fault.of_type(record.kept_name()))?;
     let whole = size + if tail { size_of::<usize>() } else { 0 };
     let cell = m.raw().allocate(whole, GRANULE).map_err(|reason| memory(record, reason.to_string()))?;
     // SAFETY: rule N: fresh memory of that size.

@@ -1,5 +1,6 @@
 //! Modules: objects with a name, a token and a state of bytes, to which types can belong.
 
+use std::cell::UnsafeCell;
 use std::ffi::{CString, c_int, c_void};
 use std::ptr::NonNull;
 
@@ -54,8 +55,8 @@ struct Module {
 
 struct Parts {
     name: CString,
-    /// Words, so that the state is aligned for anything.
-    state: Box<[u128]>,
+    /// Words, so that the state is aligned for anything. In cells: the program writes to it while others have the parts.
+    state: Box<[UnsafeCell<u128>]>,
     state_size: usize,
     token: usize,
     face: *const c_void,
@@ -94,7 +95,7 @@ pub unsafe fn new_module(m: &Mutator, spec: ModuleSpec) -> Result<AnyGc, Fault> 
     state
         .try_reserve_exact(words)
         .map_err(|_| Fault::new(Code::Memory, FUNCTION).because("no memory for the module's state"))?;
-    state.resize(words, 0);
+    state.resize_with(words, || UnsafeCell::new(0));
     let parts = Parts {
         name,
         state: state.into_boxed_slice(),
@@ -119,13 +120,13 @@ pub unsafe fn new_module(m: &Mutator, spec: ModuleSpec) -> Result<AnyGc, Fault> 
 /// # Safety
 ///
 /// `object` is a living dynamic object; the result is borrowed from it.
-unsafe fn parts<'a>(object: NonNull<RawObject>) -> Option<&'a mut Parts> {
+unsafe fn parts<'a>(object: NonNull<RawObject>) -> Option<&'a Parts> {
     // SAFETY: as the caller says. Types derived from `module` start with the same fields.
     unsafe {
         if !type_of(object).is_subtype_of(MODULE.get()) {
             return None;
         }
-        (*object.cast::<Module>().as_ptr()).parts.as_mut()
+        (*object.cast::<Module>().as_ptr()).parts.as_ref()
     }
 }
 
@@ -137,7 +138,11 @@ unsafe fn parts<'a>(object: NonNull<RawObject>) -> Option<&'a mut Parts> {
 pub unsafe fn module_state(object: NonNull<RawObject>) -> Option<*mut c_void> {
     // SAFETY: as the caller says.
     let parts = unsafe { parts(object) }?;
-    Some(if parts.state_size == 0 { std::ptr::null_mut() } else { parts.state.as_mut_ptr().cast() })
+    Some(if parts.state_size == 0 {
+        std::ptr::null_mut()
+    } else {
+        UnsafeCell::raw_get(parts.state.as_ptr()).cast()
+    })
 }
 
 /// A module's token; `None`: the object is no module.
@@ -207,12 +212,14 @@ unsafe extern "C" fn dealloc(object: *mut RawObject) {
             instance::untrack_dying(m, object);
             instance::clear_weak_references(m, object);
             let record = type_of(object);
-            if let Some(parts) = parts(object) {
-                if let Some(free) = parts.free {
-                    free(object.as_ptr().cast());
-                }
-                (*object.cast::<Module>().as_ptr()).parts = std::ptr::null_mut();
-                drop(Box::from_raw(&raw mut *parts));
+            // Nothing is borrowed from the parts while the handler runs, which asks for the state.
+            if let Some(free) = parts(object).and_then(|parts| parts.free) {
+                free(object.as_ptr().cast());
+            }
+            let parts =
+                std::mem::replace(&mut (*object.cast::<Module>().as_ptr()).parts, std::ptr::null_mut());
+            if !parts.is_null() {
+                drop(Box::from_raw(parts));
             }
             // Of a heap type derived from this one, too: then whoever called this lets go of the type.
             (record.free)(object.as_ptr().cast());

@@ -9,12 +9,13 @@
 //! at all: a type that sets the flag brings its handlers itself. The order of all bases (C3) is for subtype tests
 //! and tokens.
 
+use std::any::Any;
 use std::collections::HashMap;
 use std::ffi::c_void;
 use std::fmt;
 use std::ptr::NonNull;
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use crate::arena::class_for;
 use crate::dynamic::attributes::Attributes;
@@ -136,6 +137,8 @@ pub struct TypeSpec {
     pub defaults: Option<&'static Defaults>,
     /// Bytes of the type's own object, 32 at least: for a heap type's face.
     pub face_size: usize,
+    /// What is dropped when the type goes: texts to which its face leads, for example.
+    pub keeps: Option<Arc<dyn Any + Send + Sync>>,
     /// For classes.
     pub(crate) finalizer: Option<Finalizer>,
 }
@@ -154,6 +157,7 @@ impl TypeSpec {
             token: 0,
             defaults: None,
             face_size: size_of::<RawVarObject>(),
+            keeps: None,
             finalizer: None,
         }
     }
@@ -258,7 +262,9 @@ pub struct TypeRecord {
     pub(crate) bases: Box<[RecordRef]>,
     /// All bases in their order, without the type itself.
     mro: Box<[RecordRef]>,
-    name: &'static str,
+    name: Box<str>,
+    /// What goes with the type: see [`TypeSpec::keeps`].
+    keeps: Option<Arc<dyn Any + Send + Sync>>,
     /// The module: the type owns a reference.
     module: AtomicPtr<RawObject>,
     token: usize,
@@ -293,8 +299,14 @@ impl TypeRecord {
     }
 
     /// The type's name.
-    pub fn name(&self) -> &'static str {
-        self.name
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The same for a report, which may outlive the type. Each name that was asked for in this way is kept as long as the process
+    /// runs, once.
+    pub fn kept_name(&self) -> &'static str {
+        kept(&self.name)
     }
 
     /// Its flags, with what was inherited.
@@ -385,8 +397,8 @@ impl TypeRecord {
     }
 }
 
-/// Names outlive their types, since reports keep them: each is made once.
-fn intern(name: &str) -> &'static str {
+/// Names in reports outlive their types: each is made once.
+fn kept(name: &str) -> &'static str {
     static NAMES: OnceLock<Mutex<HashMap<Box<str>, &'static str>>> = OnceLock::new();
     let mut names = NAMES.get_or_init(Mutex::default).lock();
     if let Some(&known) = names.get(name) {
@@ -398,7 +410,7 @@ fn intern(name: &str) -> &'static str {
 }
 
 fn fault(code: Code, name: &str, text: String) -> Fault {
-    Fault::new(code, "type readiness").of_type(intern(name)).because(format!("type '{name}': {text}"))
+    Fault::new(code, "type readiness").of_type(kept(name)).because(format!("type '{name}': {text}"))
 }
 
 /// Bytes of an instance that are cleared in a plain loop.
@@ -425,7 +437,7 @@ fn draft(spec: &TypeSpec, heap_type: bool) -> Result<Draft, Fault> {
     let mut slots = spec.slots;
     inherit_collection(name, &mut flags, &mut slots, &bases, heap_type)?;
     if flags.has(Flags::HAVE_GC) && slots.clear.is_none() && base.clear.is_some() {
-        event::no_clear_handler(name, base.name);
+        event::no_clear_handler(name, &base.name);
     }
     let inherited = Flags::MANAGED_DICT.0 | Flags::ITEMS_AT_END.0 | Flags::ITEMS_ARE_REFERENCES.0;
     flags = flags.and(Flags(base.flags.0 & inherited));
@@ -487,7 +499,8 @@ fn draft(spec: &TypeSpec, heap_type: bool) -> Result<Draft, Fault> {
             object: std::ptr::null_mut(),
             mro: linearize(name, &bases)?,
             bases: bases.into(),
-            name: intern(name),
+            name: name.into(),
+            keeps: spec.keeps.clone(),
             module: AtomicPtr::new(std::ptr::null_mut()),
             token: spec.token,
             attributes: Attributes::default(),
@@ -647,7 +660,7 @@ fn linearize(name: &str, bases: &[RecordRef]) -> Result<Box<[RecordRef]>, Fault>
             .map(|list| list[0])
             .find(|head| !lists.iter().any(|list| list[1..].contains(head)))
             .ok_or_else(|| {
-                let names: Vec<_> = bases.iter().map(|base| base.get().name).collect();
+                let names: Vec<_> = bases.iter().map(|base| base.get().name()).collect();
                 fault(Code::BadMro, name, format!("no consistent order for the bases {}", names.join(", ")))
             })?;
         order.push(next);
@@ -694,7 +707,7 @@ pub unsafe fn ready_heap(
     let size = spec.face_size.max(size_of::<RawVarObject>());
     // SAFETY: rule N: a fresh object of the metatype with a tail; it is not tracked before it is whole.
     let object = unsafe { instance::allocate_sized(m, METATYPE.get(), size, true) }
-        .map_err(|fault| fault.of_type(record.name))?;
+        .map_err(|fault| fault.of_type(record.kept_name()))?;
     record.object = object.as_ptr();
     *record.face.get_mut() = object.as_ptr().cast();
     if let Some(module) = &spec.module {
@@ -832,7 +845,8 @@ fn root() -> TypeRecord {
         object: std::ptr::null_mut(),
         bases: Box::new([]),
         mro: Box::new([]),
-        name: "object",
+        name: "object".into(),
+        keeps: None,
         module: AtomicPtr::new(std::ptr::null_mut()),
         token: 0,
         attributes: Attributes::default(),

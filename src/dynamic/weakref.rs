@@ -105,7 +105,7 @@ pub unsafe fn weakref_target(m: &Mutator, object: NonNull<RawObject>) -> Result<
     // SAFETY: as the caller says.
     unsafe {
         let Some(parts) = parts(object) else {
-            return Err(Fault::new(Code::WrongType, FUNCTION).of_type(type_of(object).name()));
+            return Err(Fault::new(Code::WrongType, FUNCTION).of_type(type_of(object).kept_name()));
         };
         // Acquire: pairs with the release in `take_watchers`.
         if parts.cleared.load(Ordering::Acquire) {

@@ -6,9 +6,9 @@
 //!
 //! A variable that makes no sense is ignored as a whole, and one line on standard error says so: no heap fails for it.
 
-use std::io::Write;
 use std::sync::OnceLock;
 
+use crate::event;
 use crate::stress::Stress;
 
 /// Switches checked mode for all heaps that do not say otherwise.
@@ -36,8 +36,7 @@ impl Environment {
             let value = |name| std::env::var_os(name).map(|value| value.to_string_lossy().into_owned());
             let (this, complaints) = Self::of(value(CHECKED).as_deref(), value(STRESS).as_deref());
             for complaint in complaints {
-                // A closed standard error takes nothing.
-                writeln!(std::io::stderr(), "standstill: {complaint}").unwrap_or(());
+                event::line(format_args!("standstill: {complaint}"));
             }
             this
         })

@@ -80,6 +80,7 @@ pub(super) const ROWS: Rows = &[
     ("AnyGc: Drop, of a dynamic object", Free(|t| done(t.instance.clone()))),
     ("TypeRecord::face", Free(|t| ok(t.class.record().face().is_null()))),
     ("TypeRecord::name", Free(|t| ok(t.class.record().name()))),
+    ("TypeRecord::kept_name", Free(|t| ok(t.class.record().kept_name()))),
     ("TypeRecord::flags", Free(|t| ok(t.class.record().flags().has(Flags::HAVE_GC)))),
     ("TypeRecord::has_gc", Free(|t| ok(t.class.record().has_gc()))),
     ("TypeRecord::is_heap_type", Free(|t| ok(t.class.record().is_heap_type()))),

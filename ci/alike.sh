@@ -1,23 +1,25 @@
 #!/usr/bin/env bash
-# One C program, built with this library and with the CPython that is installed here, must say the same with both. Without
-# CPython's header and library there is nothing to compare with: it says so, loudly, and passes.
+# One C program, built with this library and with the CPython that is installed here, must say the same with both. It needs
+# CPython's header and library.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
+source ci/common.bash
+limited 300 "$@"
 
 config="${PYTHON_CONFIG:-python3-config}"
-if ! flags="$("$config" --includes 2>/dev/null)" || ! libs="$("$config" --embed --ldflags 2>/dev/null)"; then
-    echo '!!!! SKIPPED: there is no CPython to compare with (python3-config) !!!!' >&2
-    exit 0
-fi
+install='apt-get install -y python3-dev'
+needs 'the comparison with CPython, by python3-config' "$install" "$config" --embed --ldflags || exit 0
+flags="$("$config" --includes)"
+libs="$("$config" --embed --ldflags)"
 
 cargo build --release --quiet -p standstill-capi
-out=target/capi
+out=$target/capi
 mkdir -p "$out"
 source=capi/tests/alike/alike.c
-cc -std=c11 -O1 -I capi/include "$source" target/release/libstandstill_capi.a -lpthread -ldl -lm -o "$out/alike-ours"
+cc -std=c11 -O1 -I capi/include "$source" "$target/release/libstandstill_capi.a" -lpthread -ldl -lm -o "$out/alike-ours"
 # shellcheck disable=SC2086 # the flags are words
 if ! cc -std=c11 -O1 -w -DWITH_CPYTHON $flags "$source" $libs -o "$out/alike-cpython" 2>"$out/alike.log"; then
-    echo '!!!! SKIPPED: CPython'\''s header or library is not complete here !!!!' >&2
+    skipped 'the comparison with CPython, whose header or library is not complete' "$install"
     exit 0
 fi
 timeout --kill-after=5 60 "$out/alike-ours" >"$out/alike-ours.txt"

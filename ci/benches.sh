@@ -2,17 +2,19 @@
 # The tools of benches/pauses still build, and their checks hold: each runs once, small. Their times are not looked at.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
+source ci/common.bash
+limited 1200 "$@"
 
-out=target/benches
+out=$target/benches
 manifest=benches/pauses/Cargo.toml
 rm -rf "$out"
-cargo clippy --quiet --release --manifest-path "$manifest" --all-targets --target-dir target/pauses -- -D warnings
+cargo clippy --quiet --release --manifest-path "$manifest" --all-targets --target-dir "$target/pauses" -- -D warnings
 cargo fmt --manifest-path "$manifest" --check
-timeout --kill-after=10 300 cargo test --quiet --release --manifest-path "$manifest" --target-dir target/pauses
+timeout --kill-after=10 300 cargo test --quiet --release --manifest-path "$manifest" --target-dir "$target/pauses"
 
 quickly() {
     echo "-- $*"
-    timeout --kill-after=10 300 cargo run --quiet --release --manifest-path "$manifest" --target-dir target/pauses \
+    timeout --kill-after=10 300 cargo run --quiet --release --manifest-path "$manifest" --target-dir "$target/pauses" \
         --bin "$@" --quick --out "$out" >"$out.log" 2>&1 || {
         status=$?
         cat "$out.log" >&2

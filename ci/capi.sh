@@ -3,9 +3,11 @@
 # smallest program, the object system with its threads, both under valgrind, and linking through pkg-config with the shared library.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
+source ci/common.bash
+limited 1500 "$@"
 
 cargo build --release --quiet -p standstill-capi
-out=target/capi
+out=$target/capi
 mkdir -p "$out"
 include=capi/include
 strict=(-Wall -Wextra -Werror -pedantic -fsyntax-only -I "$include")
@@ -15,7 +17,7 @@ printf '#include <standstill.h>\n#include <standstill_compat.h>\nint main(void) 
 for std in c99 c11 c17; do
     cc -std="$std" "${strict[@]}" "$header"
 done
-if command -v c++ >/dev/null; then
+if needs 'the header under C++ compilers' 'apt-get install -y g++' command -v c++; then
     for std in c++11 c++17 c++20; do
         c++ -std="$std" "${strict[@]}" -x c++ "$header"
     done
@@ -42,11 +44,9 @@ int main() { return PyType_Ready(&type); }
 CPP
     c++ -std=c++20 "${strict[@]}" -Wno-missing-field-initializers "$out/static.cpp"
     echo 'the header is clean as C99, C11, C17, C++11, C++17 and C++20'
-else
-    echo '!!!! SKIPPED: no C++ compiler to look at the header !!!!' >&2
 fi
 
-static=(target/release/libstandstill_capi.a -lpthread -ldl -lm)
+static=("$target/release/libstandstill_capi.a" -lpthread -ldl -lm)
 cc -std=c99 -Wall -Wextra -Werror -pedantic -O2 -I "$include" capi/examples/minimal.c "${static[@]}" -o "$out/minimal"
 timeout --kill-after=5 60 "$out/minimal"
 
@@ -54,7 +54,7 @@ cc -std=c11 -Wall -Wextra -Werror -pedantic -O2 -I "$include" capi/examples/obje
 timeout --kill-after=5 120 "$out/objects" 4
 STANDSTILL_CHECKED=1 timeout --kill-after=5 120 "$out/objects" 4
 
-if command -v valgrind >/dev/null; then
+if needs 'the C examples under memcheck' 'apt-get install -y valgrind' command -v valgrind; then
     # One thread at a time there: few rounds. The heap's own cells are no malloc blocks to it, so what it judges is the
     # rest; leaks of objects are the program's own to find.
     memcheck=(timeout --kill-after=5 300 valgrind --quiet --error-exitcode=9 --leak-check=full
@@ -75,8 +75,6 @@ if command -v valgrind >/dev/null; then
     "${memcheck[@]}" "$out/objects" 2 20
     STANDSTILL_CHECKED=1 "${memcheck[@]}" "$out/objects" 2 5
     echo 'valgrind has nothing to say about the C examples'
-else
-    echo '!!!! SKIPPED: no valgrind to run the C examples under !!!!' >&2
 fi
 
 # The conformance tests once more with their C side under AddressSanitizer and UndefinedBehaviorSanitizer: handlers that do
@@ -85,21 +83,20 @@ if printf 'int main(void) { return 0; }\n' | cc -fsanitize=address,undefined -x 
     STANDSTILL_CFLAGS='-fsanitize=address,undefined -fno-sanitize-recover=undefined' ASAN_OPTIONS=detect_leaks=0 \
         timeout --kill-after=30 600 cargo test --quiet -p standstill-capi --test conformance
 else
-    echo '!!!! SKIPPED: this C compiler has no AddressSanitizer !!!!' >&2
+    skipped 'the C tests under AddressSanitizer' 'apt-get install -y gcc libc6-dev'
 fi
 
 # As an installed library: a prefix with header, shared library and pkg-config file.
-prefix="$PWD/$out/prefix"
+prefix="$(realpath "$out")/prefix"
 rm -rf "$prefix"
 mkdir -p "$prefix/include" "$prefix/lib/pkgconfig"
 cp "$include"/*.h "$prefix/include/"
-cp target/release/libstandstill_capi.so "$prefix/lib/"
+cp "$target/release/libstandstill_capi.so" "$prefix/lib/"
 version="$(sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -n 1)"
 sed "s|@PREFIX@|$prefix|; s|@VERSION@|$version|" capi/standstill.pc.in >"$prefix/lib/pkgconfig/standstill.pc"
-if command -v pkg-config >/dev/null; then
+if needs 'the pkg-config file' 'apt-get install -y pkg-config' command -v pkg-config; then
     flags="$(PKG_CONFIG_PATH="$prefix/lib/pkgconfig" pkg-config --cflags --libs standstill)"
 else
-    echo '!!!! no pkg-config: its file is read by hand !!!!' >&2
     flags="-I$prefix/include -L$prefix/lib -lstandstill_capi"
 fi
 # shellcheck disable=SC2086 # the flags are words

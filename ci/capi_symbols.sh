@@ -3,12 +3,14 @@
 # built already, and a new one is to be listed with its promise. The header's tags must say the same.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
+source ci/common.bash
+limited 600 "$@"
 
 if [[ $# -gt 0 ]]; then
     library=$1
 else
     cargo build --release --quiet -p standstill-capi
-    library=${CARGO_TARGET_DIR:-target}/release/libstandstill_capi.so
+    library=$target/release/libstandstill_capi.so
 fi
 list=capi/symbols.txt
 

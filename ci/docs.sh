@@ -2,6 +2,8 @@
 # The documentation: rustdoc without a warning, and every relative link in a Markdown file leads to a file.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
+source ci/common.bash
+limited 600 "$@"
 
 RUSTDOCFLAGS='-D warnings' cargo doc --quiet --no-deps --workspace
 

@@ -3,5 +3,7 @@
 # has built.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
+source ci/common.bash
+limited 600 "$@"
 
 cargo clippy --quiet --lib --no-default-features -- -D warnings

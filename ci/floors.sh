@@ -4,6 +4,8 @@
 # says. Comments, documentation and test modules do not count. An exception that nobody needs is an error.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
+source ci/common.bash
+limited 120 "$@"
 
 floors='
 0 sync event error fallible notices stress environment

@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
 # Coverage-guided fuzzing (fuzz/): each target for a number of seconds, 30 by default, from the corpus in the repository. Needs a nightly
-# toolchain and a C++ compiler (libFuzzer is built from source); without them it says so, loudly, and passes. What is found lies in
+# toolchain and a C++ compiler (libFuzzer is built from source). What is found lies in
 # fuzz/artifacts, and new inputs that are worth keeping in target/fuzz-corpus: `ci/fuzz.sh --minimise` takes the best of them, few and small,
 # into the corpus.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
+source ci/common.bash
 
 seconds=30
 minimise=
@@ -14,34 +15,33 @@ case "${1:-}" in
     *[!0-9]*) echo "usage: ci/fuzz.sh [SECONDS | --minimise]" >&2 && exit 2 ;;
     *) seconds="$1" ;;
 esac
+limited "$((1500 + 3 * seconds))" "$@"
 
-target=x86_64-unknown-linux-gnu
-toolchain="$(rustup toolchain list 2>/dev/null | grep -oE '^nightly[^ ]*' | head -n 1 || true)"
-if [[ -z "$toolchain" || "$(rustc -vV | sed -n 's/^host: //p')" != "$target" ]]; then
-    echo '!!!! SKIPPED: fuzzing needs a nightly toolchain on x86-64 Linux, and here is none !!!!' >&2
+triple=x86_64-unknown-linux-gnu
+if [[ "$(rustc -vV | sed -n 's/^host: //p')" != "$triple" ]]; then
+    skipped 'fuzzing' "a machine with x86-64 Linux"
     exit 0
 fi
-if ! command -v c++ >/dev/null; then
-    echo '!!!! SKIPPED: fuzzing needs a C++ compiler, and here is none !!!!' >&2
-    exit 0
-fi
+needs 'fuzzing, with a nightly toolchain' 'rustup toolchain install nightly --profile minimal' nightly || exit 0
+needs 'fuzzing, with libFuzzer, which is C++' 'apt-get install -y g++' command -v c++ || exit 0
+toolchain="$(nightly)"
 
 # What `cargo fuzz` would say.
 export RUSTFLAGS="${RUSTFLAGS:-} --cfg fuzzing -Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \
 -Cllvm-args=-sanitizer-coverage-inline-8bit-counters -Cllvm-args=-sanitizer-coverage-pc-table \
 -Cllvm-args=-sanitizer-coverage-trace-compares -Zsanitizer=address -Cunsafe-allow-abi-mismatch=sanitizer -Ccodegen-units=1"
-out="${CARGO_TARGET_DIR:-$PWD/target}/fuzz"
-cargo "+$toolchain" build --quiet --release --manifest-path fuzz/Cargo.toml --target "$target" --target-dir "$out"
+out="$target/fuzz"
+cargo "+$toolchain" build --quiet --release --manifest-path fuzz/Cargo.toml --target "$triple" --target-dir "$out"
 
 # A heap reserves more than it uses, and whoever ends with one leaks it.
 export ASAN_OPTIONS="${ASAN_OPTIONS:-} detect_leaks=0"
-kept="${CARGO_TARGET_DIR:-$PWD/target}/fuzz-corpus"
+kept="$target/fuzz-corpus"
 
 fuzz() {
     local name="$1"
     shift
     mkdir -p "$kept/$name" "fuzz/artifacts/$name"
-    local binary="$out/$target/release/$name" corpus="fuzz/corpus/$name" log="$kept/$name.log"
+    local binary="$out/$triple/release/$name" corpus="fuzz/corpus/$name" log="$kept/$name.log"
     if [[ -n "$minimise" ]]; then
         rm -rf "$corpus.new"
         mkdir -p "$corpus.new"

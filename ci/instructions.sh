@@ -3,11 +3,10 @@
 # the tolerance fails. --update stores what was counted; other words select rows.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
+source ci/common.bash
+limited 900 "$@"
 
-if ! command -v valgrind >/dev/null; then
-    echo '!!!! SKIPPED: no valgrind to count instructions with !!!!' >&2
-    exit 0
-fi
+needs 'the instruction counts' 'apt-get install -y valgrind' command -v valgrind || exit 0
 
 cargo bench --quiet --bench instructions --no-run
 timeout --kill-after=30 300 cargo bench --quiet --bench instructions -- "$@"

@@ -6,11 +6,14 @@
 # states a bound, and all mutations.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
+source ci/common.bash
 
 limit=600
+[[ "${1:-}" != --full ]] || limit=7200
+limited "$((2 * limit + 600))" "$@"
 case "${1:-}" in
     '') export LOOM_MAX_PREEMPTIONS="${LOOM_MAX_PREEMPTIONS:-2}" ;;
-    --full) export LOOM_FULL=1 limit=7200 ;;
+    --full) export LOOM_FULL=1 ;;
     *) echo "usage: ci/loom.sh [--full]" >&2 && exit 2 ;;
 esac
 

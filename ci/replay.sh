@@ -3,6 +3,8 @@
 # freed twice. The program checks that itself (exit status); this looks at its result once more.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
+source ci/common.bash
+limited 900 "$@"
 
 cargo build --quiet --release --example replay
 for heap in sympy django; do

@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
 # ThreadSanitizer over what has threads, AddressSanitizer and LeakSanitizer over what owns memory: unit, stress and property
-# tests, and the C program. `--full`: more of them, for longer. Needs a nightly toolchain; without one it says so, loudly, and
-# passes.
+# tests, and the C program. `--full`: more of them, for longer. Needs a nightly toolchain and the
+# source of std.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
+source ci/common.bash
 
 full=
 limit=600 seconds=1 rounds=200
@@ -11,16 +12,16 @@ if [[ "${1:-}" == --full ]]; then
     full=yes
     limit=1800 seconds=10 rounds=2000
 fi
+limited "$((6 * limit))" "$@"
 triple=x86_64-unknown-linux-gnu
-folder="${CARGO_TARGET_DIR:-$PWD/target}"
+folder="$target"
 
-skipped() { echo "!!!! SKIPPED: $* !!!!" >&2; }
-
-toolchain="$(rustup toolchain list 2>/dev/null | grep -oE '^nightly[^ ]*' | head -n 1 || true)"
-if [[ -z "$toolchain" || "$(rustc -vV | sed -n 's/^host: //p')" != "$triple" ]]; then
-    skipped 'the sanitizers need a nightly toolchain on x86-64 Linux, and here is none'
+if [[ "$(rustc -vV | sed -n 's/^host: //p')" != "$triple" ]]; then
+    skipped 'the sanitizers' 'a machine with x86-64 Linux'
     exit 0
 fi
+needs 'the sanitizers, with a nightly toolchain' 'rustup toolchain install nightly --profile minimal' nightly || exit 0
+toolchain="$(nightly)"
 libraries="$(rustc "+$toolchain" --print target-libdir)"
 
 # The std that comes with a toolchain is not instrumented. ThreadSanitizer then does not see the contended half of its
@@ -28,8 +29,8 @@ libraries="$(rustc "+$toolchain" --print target-libdir)"
 # nothing is suppressed: std and crossbeam replace the fences, which ThreadSanitizer does not understand, themselves. Without
 # the source the unit tests alone are judged, less what ci/tsan.supp lists.
 source="$(rustc "+$toolchain" --print sysroot)/lib/rustlib/src/rust/library"
-[[ -d "$source" ]] ||
-    timeout --kill-after=5 120 rustup component add rust-src --toolchain "$toolchain" >/dev/null 2>&1 || true
+needs 'ThreadSanitizer over the tests with threads, with the source of std' \
+    "rustup component add rust-src --toolchain $toolchain" test -d "$source" || true
 
 export STANDSTILL_STRESS_SECS="${STANDSTILL_STRESS_SECS:-$seconds}"
 # Random programs: proptest's own default is 256.
@@ -101,7 +102,7 @@ tests() {
 # The C program with its threads: C and Rust instrumented alike, so that a race between the two is seen.
 c_program() {
     if ! command -v cc >/dev/null; then
-        skipped 'no C compiler'
+        skipped 'the C program under a sanitizer' 'apt-get install -y gcc libc6-dev'
         return
     fi
     step 'the C library' cargo "+$toolchain" build --quiet -p standstill-capi --lib --target "$triple"
@@ -144,8 +145,6 @@ fn main() {
 }
 RUST
 if [[ ! -d "$source" ]]; then
-    skipped 'ThreadSanitizer over the tests with threads needs the source of std:' \
-        "rustup component add rust-src --toolchain $toolchain"
     tests --lib
 else
     tests "${quick_threads[@]}" ${full:+"${more_threads[@]}"}

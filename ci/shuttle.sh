@@ -3,6 +3,11 @@
 # 700, or 20,000 with --full. A name after that picks tests; SHUTTLE_REPLAY=FILE replays what a failure has written.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
+source ci/common.bash
+
+limit=900
+[[ "${1:-}" != --full ]] || limit=7200
+limited "$limit" "$@"
 
 schedules=700
 if [[ "${1:-}" == --full ]]; then
@@ -14,7 +19,7 @@ export RUSTFLAGS="${RUSTFLAGS:-} --cfg shuttle"
 # The library's own assertions are on: they are steps too.
 export CARGO_PROFILE_RELEASE_DEBUG_ASSERTIONS=true
 
-args=(--quiet --release --package standstill --lib --target-dir target/shuttle)
+args=(--quiet --release --package standstill --lib --target-dir "$target/shuttle")
 cargo test "${args[@]}" --no-run
 begun=$SECONDS
 result="$(cargo test "${args[@]}" "${1:-shuttle_}" -- --nocapture 2>&1)" || {

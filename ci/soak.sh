@@ -2,7 +2,9 @@
 # A short soak: memory stays flat, and nothing is left in the end. Other minutes and threads are given as for the example.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
+source ci/common.bash
+limited "$((600 + ${SOAK_LIMIT:-300}))" "$@"
 
 cargo build --quiet --release --example soak
 timeout --kill-after=30 "${SOAK_LIMIT:-300}" \
-    "${CARGO_TARGET_DIR:-target}/release/examples/soak" "${@:---minutes=0.5}"
+    "$target/release/examples/soak" "${@:---minutes=0.5}"

@@ -3,6 +3,8 @@
 # without a row, and the pages that say what happens are what the tests found.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
+source ci/common.bash
+limited 900 "$@"
 
 ci/states.py
 cargo test --quiet --test states

@@ -4,6 +4,8 @@
 # millions of operations, both. Then some of them once more under the stress modes of docs/stress.md, from outside.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
+source ci/common.bash
+limited "$((1500 + 20 * ${STANDSTILL_STRESS_SECS:-10} + 4 * ${STANDSTILL_ORACLE_SECS:-40}))" "$@"
 export STANDSTILL_STRESS_SECS="${STANDSTILL_STRESS_SECS:-10}"
 soak="${STANDSTILL_ORACLE_SECS:-40}"
 unset STANDSTILL_ORACLE_SECS

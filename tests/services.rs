@@ -8,7 +8,7 @@ use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::{NonNull, null_mut};
 use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering::*};
-use std::sync::{Arc, Barrier, Mutex, mpsc};
+use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 
 use standstill::model::{Found, ModelMutator, Object, ObjectModel, Tracer, Verdict};
@@ -645,20 +645,29 @@ fn u_07_counts_are_exact_whoever_has_allocated() {
     let heap = manual();
     let services = heap.services();
     let mut m = heap.attach();
-    let (ready, done) = (Barrier::new(3), Barrier::new(3));
+    let heap = &heap;
     std::thread::scope(|scope| {
+        // Channels, and no barriers: a thread that panics drops its ends, and the others go on and fail as well.
+        let (ready, all_ready) = mpsc::channel();
+        let mut done = Vec::new();
         for _ in 0..2 {
-            scope.spawn(|| {
+            let ready = ready.clone();
+            let (end, ended) = mpsc::channel::<()>();
+            done.push(end);
+            scope.spawn(move || {
                 let mut m = heap.attach();
                 let held: Vec<_> = (0..N).map(|_| node(&m, None)).collect();
-                m.detach(|| {
-                    ready.wait();
-                    done.wait();
+                m.detach(move || {
+                    ready.send(()).expect("the test goes on");
+                    drop(ready);
+                    // An error says that the test has ended.
+                    let _ = ended.recv();
                 });
                 drop(held);
             });
         }
-        m.detach(|| ready.wait());
+        drop(ready);
+        m.detach(|| (0..2).for_each(|_| all_ready.recv().expect("both threads are ready")));
         assert_eq!(services.counts(&mut m), Ok([2 * N, 0, 0]));
         services.collect_generation(&mut m, 0).expect("a collection");
         services.collect_generation(&mut m, 1).expect("a collection");
@@ -669,7 +678,7 @@ fn u_07_counts_are_exact_whoever_has_allocated() {
         assert_eq!(services.counts(&mut m), Ok([1, 0, 2]));
         services.collect_generation(&mut m, 2).expect("a collection");
         assert_eq!(services.counts(&mut m), Ok([0, 0, 0]));
-        m.detach(|| done.wait());
+        drop(done);
     });
 }
 

@@ -1,0 +1,58 @@
+#!/usr/bin/env bash
+# The checks' own checks: each script runs under a limit, and one that leaves something out fails.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+source ci/common.bash
+limited 120 "$@"
+
+status=0
+for script in ci/*.sh; do
+    if ! grep -q '^source ci/common.bash$' "$script" || ! grep -qE '^limited .* "\$@"$' "$script"; then
+        echo "$script has no time limit: see ci/common.bash" >&2
+        status=1
+    fi
+done
+((status == 0))
+
+# Scripts of these words, in a repository of their own, must end with these statuses.
+place="$target/ci-checks"
+rm -rf "$place"
+mkdir -p "$place/ci"
+cp ci/common.bash "$place/ci/"
+expect() {
+    local wanted="$1" limit="$2" words="$3" status=0
+    printf 'set -euo pipefail\nsource ci/common.bash\nlimited %s "$@"\n%s\n' "$limit" "$words" >"$place/ci/planted.sh"
+    (cd "$place" && env -u STANDSTILL_LIMITED -u CI "${@:4}" bash ci/planted.sh) >"$place/log" 2>&1 || status=$?
+    ((status == wanted)) || {
+        cat "$place/log" >&2
+        echo "a script of '$words' ended with $status, not $wanted" >&2
+        exit 1
+    }
+}
+export -n STANDSTILL_SKIPPED
+recorded="$place/recorded"
+expect 0 60 'true'
+expect 1 60 'false'
+expect 124 1 'sleep 60'
+expect 3 60 'skipped "a check" "an installer"' -u STANDSTILL_SKIPPED
+grep -q 'a check.*an installer' "$place/log"
+expect 3 60 'needs "a check" "an installer" false || exit 0' -u STANDSTILL_SKIPPED
+expect 0 60 'needs "a check" "an installer" true' -u STANDSTILL_SKIPPED
+expect 0 60 'needs "a check" "touch made" test -e made' -u STANDSTILL_SKIPPED CI=true
+expect 0 60 'skipped "a check" "an installer"' "STANDSTILL_SKIPPED=$recorded"
+grep -qxF "$(printf 'ci/planted.sh: a check\tan installer')" "$recorded"
+
+# .ci/run reads that record: it fails, and names the check and the installer in the end.
+printf 'set -euo pipefail\nsource ci/common.bash\nlimited 60 "$@"\nskipped "a check" "an installer"\n' >"$place/ci/planted.sh"
+mkdir -p "$place/.ci" "$place/bin"
+cp .ci/run "$place/.ci/run"
+printf '#!/bin/sh\nexit 0\n' >"$place/bin/cargo"
+chmod +x "$place/bin/cargo"
+ended=0
+(cd "$place" && env -u STANDSTILL_LIMITED -u CARGO_TARGET_DIR PATH="$place/bin:$PATH" bash .ci/run) >"$place/log" 2>&1 || ended=$?
+if ((ended != 3)) || ! tail -n 6 "$place/log" | grep -q 'install: an installer' || grep -q 'all is well' "$place/log"; then
+    cat "$place/log" >&2
+    echo '.ci/run does not fail when a check did not run' >&2
+    exit 1
+fi
+echo 'each script has a limit, and a check that does not run fails'

@@ -1,0 +1,63 @@
+# What the scripts of ci/ have in common. Each sources this file and calls `limited` before anything else.
+#
+#   limited SECONDS "$@"            the script's time limit
+#   needs NAME INSTALL PROBE...     whether a tool is there; with CI=true a missing tool is installed first
+#   skipped NAME INSTALL            records a check that did not run
+#   nightly                         prints the name of the nightly toolchain; fails without one
+#   $target                         the folder that cargo builds into
+#
+# A check that did not run is a failure: the script goes on with its other checks and ends with status 3. Under .ci/run the
+# record goes into a file, and .ci/run prints all records in the end, with the commands that install what is missing.
+
+target="${CARGO_TARGET_DIR:-$PWD/target}"
+
+# Runs the script once more, under a limit, and ends with its status. In that second run: does nothing.
+limited() {
+    local seconds="$1" script status=0
+    shift
+    script="ci/$(basename "$0")"
+    if [[ "${STANDSTILL_LIMITED:-}" == "$script" ]]; then
+        trap 'finish $?' EXIT
+        return
+    fi
+    STANDSTILL_LIMITED="$script" timeout --kill-after=30 "$seconds" bash "$script" "$@" || status=$?
+    case "$status" in
+        124 | 137) echo "$script took longer than its limit, $seconds s, and was ended" >&2 ;;
+    esac
+    exit "$status"
+}
+
+# The nightly toolchain that is installed.
+nightly() {
+    rustup toolchain list 2>/dev/null | grep -oE '^nightly[^ ]*' | head -n 1 | grep .
+}
+
+omitted=0
+
+skipped() {
+    printf '!!!! NOT RUN: %s. To install what it needs: %s !!!!\n' "$1" "$2" >&2
+    omitted=$((omitted + 1))
+    [[ -z "${STANDSTILL_SKIPPED:-}" ]] || printf '%s: %s\t%s\n' "ci/$(basename "$0")" "$1" "$2" >>"$STANDSTILL_SKIPPED"
+}
+
+needs() {
+    local name="$1" install="$2"
+    shift 2
+    "$@" >/dev/null 2>&1 && return
+    if [[ "${CI:-}" == true ]]; then
+        echo "installing: $install"
+        timeout --kill-after=10 300 bash -c "$install" >/dev/null 2>&1 </dev/null || true
+        "$@" >/dev/null 2>&1 && return
+    fi
+    skipped "$name" "$install"
+    return 1
+}
+
+# The end of a script: what was not run makes it fail, unless .ci/run tells of it in the end.
+finish() {
+    local status="$1"
+    if ((status == 0 && omitted > 0)) && [[ -z "${STANDSTILL_SKIPPED:-}" ]]; then
+        echo "$omitted of the checks of ci/$(basename "$0") did not run" >&2
+        exit 3
+    fi
+}

@@ -230,7 +230,12 @@ static LINES: Mutex<Option<HashMap<(Code, &'static str), usize>>> = Mutex::new(N
 /// Lines of one code and type: more say nothing new.
 const LINES_OF_A_KIND: usize = 5;
 
-fn locked<T: ?Sized>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+/// Takes a lock of this library, poisoned or not: each lock of it is taken here.
+///
+/// In a traverse handler none is: the world is stopped, and a thread may have been stopped with the lock closed. Debug
+/// builds check that.
+pub(crate) fn locked<T: ?Sized>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    debug_assert!(!standstill::safepoint::is_traversing(), "a lock is taken in a traverse handler");
     mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::ffi::{CStr, CString, c_int, c_ulong, c_void};
 use std::ptr::NonNull;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use standstill::dynamic::{
     self, Address, AllocProc, BASE, Defaults, Destructor, Flags, FreeProc, Inquiry, METATYPE, Slots,
@@ -161,7 +161,7 @@ pub(crate) unsafe fn wear(face: *mut PyTypeObject, record: &'static TypeRecord) 
 static READY: Mutex<BTreeSet<usize>> = Mutex::new(BTreeSet::new());
 
 fn ready_ones() -> MutexGuard<'static, BTreeSet<usize>> {
-    READY.lock().unwrap_or_else(PoisonError::into_inner)
+    errors::locked(&READY)
 }
 
 /// Checked mode's look at what is to be made ready: a type of a heap, a static one that is ready, or memory for which nobody has
@@ -200,7 +200,7 @@ unsafe fn may_become_ready(face: NonNull<PyTypeObject>) -> Result<(), Fault> {
 /// One type at a time is made ready.
 fn readying() -> MutexGuard<'static, ()> {
     static READYING: Mutex<()> = Mutex::new(());
-    READYING.lock().unwrap_or_else(PoisonError::into_inner)
+    errors::locked(&READYING)
 }
 
 /// Makes a static type ready, and before it its bases.

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::ffi::{c_int, c_uint};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Mutex, MutexGuard, OnceLock};
 use std::time::Duration;
 
 use standstill::{BuildError, Code, Fault, Heap, HeapBuilder, Pacing, Thresholds};
@@ -38,7 +38,7 @@ static HEAPS: Mutex<BTreeMap<usize, Box<standstill_heap>>> = Mutex::new(BTreeMap
 static DEFAULT: OnceLock<usize> = OnceLock::new();
 
 fn heaps() -> MutexGuard<'static, BTreeMap<usize, Box<standstill_heap>>> {
-    HEAPS.lock().unwrap_or_else(PoisonError::into_inner)
+    crate::errors::locked(&HEAPS)
 }
 
 fn found(heap: Heap) -> usize {
@@ -82,7 +82,7 @@ fn default_address() -> Result<usize, Fault> {
     if let Some(&address) = DEFAULT.get() {
         return Ok(address);
     }
-    let _starting = STARTING.lock().unwrap_or_else(PoisonError::into_inner);
+    let _starting = crate::errors::locked(&STARTING);
     if let Some(&address) = DEFAULT.get() {
         return Ok(address);
     }

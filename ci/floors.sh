@@ -9,7 +9,7 @@ limited 120 "$@"
 
 floors='
 0 sync event error fallible notices stress environment
-1 header object freed
+1 header object shape freed
 2 space arena tracked roots weak safepoint current
 3 mutator slow pacing model turn collect::crew collect::workers
 4 collect managed discard

@@ -26,7 +26,7 @@
 
 use std::ptr::NonNull;
 
-use crate::freed::Cell;
+use crate::shape::Cell;
 use crate::space::{
     GRANULE, LOOK, PAGE_GRANULES, PAGE_HEADER, PAGE_SIZE, PageInfo, PageKind, PageList, Shape, Space,
     SpaceError,
@@ -57,10 +57,10 @@ const SIZES: [usize; CLASSES] = {
 };
 /// The page layout of each class.
 const SHAPES: [Shape; CLASSES] = {
-    let mut table = [Shape::small(0, PAGE_HEADER / GRANULE, 1, 1); CLASSES];
+    let mut table = [Shape::FREE; CLASSES];
     let mut class = 0;
     while class < CLASSES {
-        table[class] = shape(class as u8, SIZES[class]);
+        table[class] = Shape::small(class as u8, SIZES[class]);
         class += 1;
     }
     table
@@ -108,16 +108,6 @@ const fn sizes(out: &mut [usize; 128]) -> usize {
 /// An eighth of the power of two at or below `size`.
 const fn step_above(size: usize) -> usize {
     (1 << size.ilog2()) / 8
-}
-
-/// Cuts a page. Cells start where they have the natural alignment of their size, if that costs no cell.
-const fn shape(class: u8, size: usize) -> Shape {
-    let cells = (PAGE_SIZE - PAGE_HEADER) / size;
-    let mut first = PAGE_HEADER;
-    while size.is_multiple_of(first * 2) && (PAGE_SIZE - first * 2) / size == cells {
-        first *= 2;
-    }
-    Shape::small(class, first / GRANULE, size / GRANULE, cells)
 }
 
 /// The class for objects of `size` bytes; `None`: a large object.
@@ -370,7 +360,7 @@ impl Arena {
             let shape = space.page_of(cell.as_ptr().addr()).shape();
             if shape.kind() == PageKind::Large {
                 self.objects -= 1;
-                self.bytes -= (shape.pages() * PAGE_SIZE) as isize;
+                self.bytes -= shape.footprint().bytes() as isize;
             }
             Self::free_remote(space, cell);
         }
@@ -391,9 +381,9 @@ impl Arena {
             space.acquire_large(size, align)
         })?;
         // SAFETY: rule G: just handed out.
-        let pages = unsafe { space.page_of(object.as_ptr().addr()) }.shape().pages();
+        let shape = unsafe { space.page_of(object.as_ptr().addr()) }.shape();
         self.objects += 1;
-        self.bytes += (pages * PAGE_SIZE) as isize;
+        self.bytes += shape.footprint().bytes() as isize;
         Ok(object)
     }
 
@@ -495,7 +485,7 @@ impl Arena {
             if let Some(cell) = self.magazines[usize::from(class)].pop() {
                 if let Some(freed) = space.freed() {
                     // SAFETY: rule O: free until it is handed out, here.
-                    unsafe { freed.check_out(Cell { start: cell, bytes: class_size(class) }) };
+                    unsafe { freed.check_out(Cell::of(SHAPES[usize::from(class)], cell)) };
                 }
                 return Some(cell);
             }

@@ -66,6 +66,11 @@ pub enum OutOfMemory {
         /// The size asked for, in bytes.
         size: usize,
     },
+    /// No object can have this alignment: it is no power of two, or above 32 KiB.
+    Alignment {
+        /// The alignment asked for.
+        align: usize,
+    },
 }
 
 impl fmt::Display for OutOfMemory {
@@ -77,6 +82,9 @@ impl fmt::Display for OutOfMemory {
                  objects, or build the heap with a larger `limit`"
             ),
             Self::System => f.write_str("the operating system refused to commit more memory"),
+            Self::Alignment { align } => {
+                write!(f, "no object can have an alignment of {align}: a power of two up to 32 KiB is needed")
+            }
             Self::TooLarge { size } => {
                 write!(
                     f,

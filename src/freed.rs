@@ -14,22 +14,13 @@ use std::collections::{HashMap, VecDeque};
 use std::fmt;
 use std::ptr::NonNull;
 
+use crate::shape::Cell;
 use crate::stress::{Stress, StressStats};
 use crate::sync::{AtomicU64, Mutex, Ordering};
 
 /// What freed memory is filled with. A header of it names an owner that never was, a type that no heap has, and counts
 /// that are out of range.
 pub(crate) const POISON: u8 = 0xde;
-
-/// The memory of a cell or a large object.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Cell {
-    pub(crate) start: NonNull<u8>,
-    pub(crate) bytes: usize,
-}
-
-// SAFETY: rule X: bare memory that is nobody's.
-unsafe impl Send for Cell {}
 
 /// Tells the name of the type whose dead object lies at an address: asked before the memory is poisoned.
 pub(crate) type Namer = Box<dyn Fn(NonNull<u8>) -> Option<&'static str> + Send + Sync>;
@@ -85,7 +76,7 @@ impl Freed {
     pub(crate) unsafe fn fill(&self, cell: Cell) {
         if self.poison {
             // SAFETY: as the caller says.
-            unsafe { cell.start.write_bytes(POISON, cell.bytes) };
+            unsafe { cell.start().write_bytes(POISON, cell.room().bytes()) };
         }
     }
 
@@ -96,7 +87,7 @@ impl Freed {
     ///
     /// The cell is the caller's, and nobody uses it any more.
     pub(crate) unsafe fn bury(&self, cell: Cell) -> Option<Cell> {
-        let name = self.name.as_ref().and_then(|name| name(cell.start));
+        let name = self.name.as_ref().and_then(|name| name(cell.start()));
         if self.poison {
             // SAFETY: as the caller says.
             unsafe { self.fill(cell) };
@@ -104,8 +95,8 @@ impl Freed {
         }
         let mut kept = self.kept.lock();
         match name {
-            Some(name) => kept.names.insert(cell.start.as_ptr().addr(), name),
-            None => kept.names.remove(&cell.start.as_ptr().addr()),
+            Some(name) => kept.names.insert(cell.start().as_ptr().addr(), name),
+            None => kept.names.remove(&cell.start().as_ptr().addr()),
         };
         kept.cells.push_back(cell);
         if kept.cells.len() > self.room { kept.cells.pop_front() } else { None }
@@ -136,21 +127,20 @@ impl Freed {
         }
         // Bytes one by one and not a slice: who writes against the rules may be writing now.
         // SAFETY: as the caller says.
-        let read = |at: usize| unsafe { cell.start.add(at).read_volatile() };
-        let Some(first) = (from..cell.bytes).find(|&at| read(at) != POISON) else { return Ok(()) };
-        let last = (first..cell.bytes).rfind(|&at| read(at) != POISON).unwrap_or(first);
-        let found: Vec<_> =
-            (first..cell.bytes.min(first + 8)).map(|at| format!("{:02x}", read(at))).collect();
-        let address = cell.start.as_ptr().addr();
+        let read = |at: usize| unsafe { cell.start().add(at).read_volatile() };
+        let bytes = cell.room().bytes();
+        let Some(first) = (from..bytes).find(|&at| read(at) != POISON) else { return Ok(()) };
+        let last = (first..bytes).rfind(|&at| read(at) != POISON).unwrap_or(first);
+        let found: Vec<_> = (first..bytes.min(first + 8)).map(|at| format!("{:02x}", read(at))).collect();
+        let address = cell.start().as_ptr().addr();
         let what = match self.kept.lock().names.get(&address) {
             Some(name) => format!("a {name} lay"),
             None => "something lay".to_owned(),
         };
         Err(format!(
-            "memory was written to after it was freed: {} bytes at {address:#x}, where {what} last; bytes {first} to {last} are \
+            "memory was written to after it was freed: {bytes} bytes at {address:#x}, where {what} last; bytes {first} to {last} are \
              no longer {POISON:#04x}, from there on: {}. Somebody keeps a pointer into it that no reference backs: look for one in \
              unsafe code or a C extension that uses this type",
-            cell.bytes,
             found.join(" ")
         ))
     }
@@ -174,8 +164,10 @@ impl Freed {
     ///
     /// The cell is the caller's, and free.
     pub(crate) unsafe fn unlinked(&self, cell: NonNull<u8>) {
-        // SAFETY: rule O: a cell is a granule at least.
-        unsafe { self.fill(Cell { start: cell, bytes: size_of::<u32>() }) };
+        if self.poison {
+            // SAFETY: rule O: a cell is a granule at least.
+            unsafe { cell.write_bytes(POISON, size_of::<u32>()) };
+        }
     }
 
     /// Adds its figures.
@@ -192,10 +184,10 @@ impl Freed {
 ///
 /// The memory is accessible.
 unsafe fn is_poison(cell: Cell) -> bool {
-    let words = cell.start.cast::<u64>();
+    let words = cell.start().cast::<u64>();
     // SAFETY: as the caller says; cells are whole granules, on addresses of granules.
     let read = |at| unsafe { words.add(at).read_volatile() };
-    (0..cell.bytes / size_of::<u64>()).all(|at| read(at) == u64::from_ne_bytes([POISON; 8]))
+    (0..cell.room().bytes() / size_of::<u64>()).all(|at| read(at) == u64::from_ne_bytes([POISON; 8]))
 }
 
 /// The end of the heap: a last look at what is in quarantine.
@@ -222,7 +214,7 @@ mod tests {
     }
 
     fn cell(memory: &mut [u64; 8]) -> Cell {
-        Cell { start: NonNull::from(memory).cast(), bytes: 64 }
+        Cell::in_test(memory)
     }
 
     #[test]
@@ -231,8 +223,8 @@ mod tests {
         let mut memory = [memory(), memory(), memory()];
         let cells = memory.each_mut().map(cell);
         // SAFETY: rule V: all is this test's.
-        let back = cells.map(|cell| unsafe { freed.bury(cell) }.map(|cell| cell.start));
-        assert_eq!(back, [None, None, Some(cells[0].start)]);
+        let back = cells.map(|cell| unsafe { freed.bury(cell) }.map(Cell::start));
+        assert_eq!(back, [None, None, Some(cells[0].start())]);
         assert_eq!(freed.empty().len(), 2);
         // Without poison the bytes are as they were, and any bytes will do.
         // SAFETY: as above.
@@ -250,17 +242,17 @@ mod tests {
         unsafe {
             assert!(freed.bury(cell).is_some());
             freed.check(cell, 0).unwrap();
-            cell.start.add(40).write(1);
+            cell.start().add(40).write(1);
             let error = freed.check(cell, 0).unwrap_err();
-            let place = format!("{:#x}", cell.start.as_ptr().addr());
+            let place = format!("{:#x}", cell.start().as_ptr().addr());
             assert!(
                 error.contains("Node") && error.contains(&place) && error.contains("bytes 40 to 40"),
                 "{error}"
             );
             freed.fill(cell);
-            cell.start.cast::<u32>().write(1);
+            cell.start().cast::<u32>().write(1);
             assert!(freed.check(cell, 0).is_err() && freed.check(cell, 4).is_ok(), "but for a link");
-            freed.unlinked(cell.start);
+            freed.unlinked(cell.start());
             freed.check_out(cell);
         }
     }

@@ -42,6 +42,7 @@ mod pacing;
 mod roots;
 pub mod safepoint;
 pub mod services;
+mod shape;
 mod slice;
 mod slot;
 mod slow;

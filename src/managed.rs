@@ -70,6 +70,7 @@ use crate::mutator;
 use crate::notices;
 use crate::object::{Ends, Object, Tracer, TypeInfo, TypeRegistry};
 use crate::safepoint::{Suspend, ThreadId, current, is_stopping, is_suspending, is_traversing, lock};
+use crate::shape::Footprint;
 use crate::space::Space;
 use crate::stress::{Step, maybe_yield};
 use crate::sync::{AtomicBool, AtomicU64, AtomicUsize, Mutex, Ordering, const_thread_local};
@@ -109,8 +110,8 @@ pub(crate) struct Managed {
     checked: AtomicBool,
     /// Nanoseconds that a traverse handler may take without a report; 0: as long as it likes.
     slow_handler: AtomicU64,
-    /// Freed dynamic objects that checked mode keeps, oldest first: their memory is nobody else's yet.
-    pub(crate) quarantine: Mutex<VecDeque<Target>>,
+    /// Freed dynamic objects that checked mode keeps.
+    pub(crate) quarantine: Mutex<Quarantine>,
     /// Mistakes of traverse handlers, to be told when the world runs.
     notes: Mutex<Vec<Fault>>,
     /// Types whose traverse handlers were found to visit null.
@@ -121,6 +122,43 @@ pub(crate) struct Managed {
     pub(crate) garbage: Mutex<Vec<Target>>,
     /// Whether types may have legacy finalizers.
     legacy: AtomicBool,
+}
+
+/// Freed dynamic objects whose memory no other object gets yet, so that a stale address is recognised.
+///
+/// It keeps few enough that programs with large objects do not run out of memory by it, and it is ended where memory is refused.
+#[derive(Debug, Default)]
+pub(crate) struct Quarantine {
+    /// Oldest first.
+    objects: VecDeque<(Target, Footprint)>,
+    /// The sum of their footprints.
+    bytes: usize,
+}
+
+impl Quarantine {
+    /// The most objects that it keeps.
+    const OBJECTS: usize = 4096;
+    /// The most bytes that it keeps.
+    const BYTES: usize = 4 << 20;
+
+    /// Keeps an object. Call [`release`](Self::release) afterwards.
+    pub(crate) fn keep(&mut self, object: Target, footprint: Footprint) {
+        self.bytes += footprint.bytes();
+        self.objects.push_back((object, footprint));
+    }
+
+    /// Takes out the oldest object, if there are more than may be kept.
+    pub(crate) fn release(&mut self) -> Option<Target> {
+        let many = self.objects.len() > Self::OBJECTS || self.bytes > Self::BYTES;
+        if many { self.take() } else { None }
+    }
+
+    /// Takes out the oldest object.
+    fn take(&mut self) -> Option<Target> {
+        let (object, footprint) = self.objects.pop_front()?;
+        self.bytes -= footprint.bytes();
+        Some(object)
+    }
 }
 
 #[derive(Debug, Default)]
@@ -215,7 +253,7 @@ impl Managed {
             left: AtomicUsize::new(0),
             checked: AtomicBool::new(false),
             slow_handler: AtomicU64::new(0),
-            quarantine: Mutex::new(VecDeque::new()),
+            quarantine: Mutex::default(),
             notes: Mutex::new(Vec::new()),
             null_visitors: Mutex::default(),
             serial: Mutex::new(()),
@@ -777,7 +815,7 @@ unsafe fn defer(header: NonNull<Header>) {
     let core = unsafe { heap_of(header) };
     maybe_yield(&core.under, Step::Defer);
     // SAFETY: rules R and G: an object's page was handed out; the object is alive: this is its reference.
-    let bytes = unsafe { core.space.page_of(header.as_ptr() as usize) }.shape().cell_bytes();
+    let bytes = unsafe { core.space.page_of(header.as_ptr() as usize) }.shape().footprint().bytes();
     // This thread may have locked the list and the registry, for a fork of this very heap. Collections and inspections drain
     // the lists themselves when their stop is over; after a fork the next to drop, attach or answer sees to it.
     if is_stopping() && Raw::is_attached_to(&core) {
@@ -1419,6 +1457,18 @@ unsafe impl ObjectModel for Managed {
             busy: Cell::new(0),
             retired: RefCell::new(Vec::new()),
             discard: Discard::default(),
+        }
+    }
+
+    fn refused(&self, m: &Raw) -> bool {
+        let mut any = false;
+        loop {
+            // The lock is free again before the memory goes back.
+            let oldest = self.quarantine.lock().take();
+            let Some(Target(oldest)) = oldest else { return any };
+            // SAFETY: rule O: freed before, and nobody's since; the quarantine gives each up once.
+            unsafe { m.free(oldest.cast()) };
+            any = true;
         }
     }
 

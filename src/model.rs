@@ -229,6 +229,13 @@ pub unsafe trait ObjectModel: Sized + Send + Sync + 'static {
         let _ = object;
     }
 
+    /// Memory for an object was refused: the model gives back what it keeps of memory that is no object's. `true`: it gave
+    /// some back, so a second attempt may succeed.
+    fn refused(&self, m: &ModelMutator<Self>) -> bool {
+        let _ = m;
+        false
+    }
+
     /// Before a collection stops the world: drop what was deferred.
     fn prepare(&self, m: &ModelMutator<Self>) {
         let _ = m;

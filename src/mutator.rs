@@ -38,7 +38,7 @@ use std::sync::Arc;
 use std::thread::Scope;
 use std::time::{Duration, Instant};
 
-use crate::arena::{Arena, class_for};
+use crate::arena::{Arena, class_for, class_size};
 use crate::collect::crew::Job;
 use crate::collect::workers::Workers;
 use crate::error::{AttachError, OutOfMemory};
@@ -51,6 +51,7 @@ use crate::roots::KnownRoots;
 use crate::safepoint::{
     self, Coordinator, ForkGuard, Participant, StopError, ThreadId, WorldStopped, current, lock,
 };
+use crate::shape::MAX_ALIGN;
 use crate::slow;
 use crate::space::{Space, SpaceError};
 use crate::stress::{Step, Strain, Stress, Under, maybe_yield};
@@ -170,10 +171,7 @@ impl<M: ObjectModel> Core<M> {
             // The caller need not be attached, so a stop does not wait for it, save for one page of this.
             let _table = self.turn.table();
             let shape = self.space.page(page).shape();
-            let size = match shape.kind() {
-                crate::space::PageKind::Small => shape.cell() * crate::space::GRANULE,
-                _ => shape.pages() * crate::space::PAGE_SIZE,
-            };
+            let size = shape.footprint().bytes();
             for granule in self.space.starts(page) {
                 if states.get(granule).is_some_and(|s| State(s).get() & tracked::LIVE != 0) {
                     objects += 1;
@@ -552,13 +550,17 @@ impl<M: ObjectModel> ModelMutator<M> {
         })
     }
 
-    /// Memory for an object of `size` bytes on a multiple of `align`, which is at least 32. Its bytes are
-    /// arbitrary. It is no object before [`publish`](Self::publish).
+    /// Memory for an object of `size` bytes on a multiple of `align`, a power of two. Its bytes are arbitrary. It is no
+    /// object before [`publish`](Self::publish).
     ///
     /// # Errors
     ///
-    /// When the heap's limit is reached or the system refuses. Nothing has changed then.
+    /// When the heap's limit is reached or the system refuses, when no heap holds so large an object, and when the
+    /// alignment is no power of two, or above 32 KiB. Nothing has changed then.
     pub fn allocate(&self, size: usize, align: usize) -> Result<NonNull<u8>, OutOfMemory> {
+        if !align.is_power_of_two() || align > MAX_ALIGN {
+            return Err(OutOfMemory::Alignment { align });
+        }
         match class_for(size, align) {
             Some(class) => self.allocate_cell(class),
             None => self.allocate_large(size, align),
@@ -578,33 +580,42 @@ impl<M: ObjectModel> ModelMutator<M> {
     #[inline(never)]
     fn refill(&self, class: u8) -> Result<NonNull<u8>, OutOfMemory> {
         let space = &self.core().space;
-        let cell = self.arena(|arena| arena.alloc(space, class).ok_or_else(|| arena.last_error()));
-        let cell = cell.map_err(|error| self.out_of_memory(error))?;
-        self.account();
-        Ok(cell)
+        self.twice(class_size(class), || {
+            self.arena(|arena| arena.alloc(space, class).ok_or_else(|| arena.last_error()))
+        })
     }
 
     #[cold]
     #[inline(never)]
     fn allocate_large(&self, size: usize, align: usize) -> Result<NonNull<u8>, OutOfMemory> {
         let space = &self.core().space;
-        let object = self
-            .arena(|arena| arena.alloc_large(space, size, align))
-            .map_err(|error| self.out_of_memory(Some(error)))?;
-        self.account();
-        Ok(object)
+        self.twice(size, || self.arena(|arena| arena.alloc_large(space, size, align)).map_err(Some))
     }
 
-    fn out_of_memory(&self, error: Option<SpaceError>) -> OutOfMemory {
+    /// Memory from the arena; a second attempt where the model had some to give back.
+    fn twice(
+        &self,
+        size: usize,
+        attempt: impl Fn() -> Result<NonNull<u8>, Option<SpaceError>>,
+    ) -> Result<NonNull<u8>, OutOfMemory> {
+        let mut result = attempt();
+        if result.is_err() && self.model().refused(self) {
+            result = attempt();
+        }
+        let memory = result.map_err(|error| self.out_of_memory(error, size))?;
+        self.account();
+        Ok(memory)
+    }
+
+    fn out_of_memory(&self, error: Option<SpaceError>, size: usize) -> OutOfMemory {
         match error {
             Some(SpaceError::Limit { asked, limit, .. }) if asked <= limit => OutOfMemory::Limit { limit },
             Some(SpaceError::Full { asked, reserved, .. }) if asked <= reserved => {
                 OutOfMemory::Limit { limit: reserved }
             }
-            Some(SpaceError::Limit { asked, .. } | SpaceError::Full { asked, .. }) => {
-                OutOfMemory::TooLarge { size: asked }
-            }
-            _ => {
+            Some(SpaceError::Limit { .. } | SpaceError::Full { .. }) => OutOfMemory::TooLarge { size },
+            Some(SpaceError::Alignment { align }) => OutOfMemory::Alignment { align },
+            Some(SpaceError::Refused { .. }) | None => {
                 // So that the next attempt may have it.
                 self.core().workers.spare.give_up();
                 OutOfMemory::System

@@ -42,7 +42,11 @@ impl<H: Trace, T: Trace> Sliced<H, T> {
     /// From the header to the length.
     const LEN: usize = offset(align_of::<usize>());
     /// From the header to the value.
-    const VALUE: usize = (Self::LEN + size_of::<usize>()).next_multiple_of(Self::ALIGN);
+    const VALUE: usize = {
+        // Refuses an alignment that no object can have.
+        let _ = offset(Self::ALIGN);
+        (Self::LEN + size_of::<usize>()).next_multiple_of(Self::ALIGN)
+    };
 
     const INFO: &'static TypeInfo = &TypeInfo {
         id: TypeId::of::<HeaderSlice<H, [T]>>,
@@ -163,7 +167,7 @@ unsafe impl<H: Send + Sync, T: Send + Sync> Sync for GcSlice<H, T> {}
 
 impl<H: Trace, T: Trace> GcSlice<H, T> {
     /// Allocates; if there is no room, header and items come back.
-    pub(crate) fn allocate<I>(m: &Raw, header: H, items: I) -> Result<Self, AllocError<(H, I)>>
+    pub(crate) fn allocate<I>(m: &Raw, header: H, mut items: I) -> Result<Self, AllocError<(H, I)>>
     where
         H: Send + Sync,
         T: Send + Sync,
@@ -173,11 +177,12 @@ impl<H: Trace, T: Trace> GcSlice<H, T> {
         let layout = Layout::array::<T>(len)
             .and_then(|items| Layout::new::<H>().extend(items))
             .and_then(|(value, _)| Layout::from_size_align(Sliced::<H, T>::VALUE, 1)?.extend(value))
-            .map(|(whole, _)| whole.size());
+            .map(|(whole, _)| whole.pad_to_align().size());
         let size = match layout {
             Ok(size) => size,
             Err(_) => {
-                let reason = crate::error::OutOfMemory::TooLarge { size: usize::MAX };
+                let size = len.saturating_mul(size_of::<T>());
+                let reason = crate::error::OutOfMemory::TooLarge { size };
                 return Err(AllocError::new((header, items), reason));
             }
         };
@@ -193,11 +198,14 @@ impl<H: Trace, T: Trace> GcSlice<H, T> {
             let value = Sliced::<H, T>::value(cell);
             let first = NonNull::new_unchecked((&raw mut (*value.as_ptr()).items).cast::<T>());
             let mut partial = Partial::<H, T> { m, cell, items: first, written: 0, header: PhantomData };
-            for item in items.take(len) {
+            // The room is for `len` items, whatever the iterator gives.
+            while partial.written < len {
+                let Some(item) = items.next() else {
+                    panic!("the iterator gave {} items and had promised {len}", partial.written);
+                };
                 first.add(partial.written).write(item);
                 partial.written += 1;
             }
-            assert_eq!(partial.written, len, "the iterator gave fewer items than it promised");
             std::mem::forget(partial);
             (&raw mut (*value.as_ptr()).header).write(header);
             cell.cast::<Header>().write(Header::new(m.id(), index));

@@ -47,32 +47,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::ptr::NonNull;
 
-use crate::freed::{Cell, Freed, Namer};
+use crate::freed::{Freed, Namer};
+pub(crate) use crate::shape::{
+    Cell, GRANULE, GRANULE_SHIFT, MAX_ALIGN, PAGE_GRANULES, PAGE_HEADER, PAGE_SHIFT, PAGE_SIZE, PageKind,
+    Shape,
+};
 use crate::stress::{Step, Stress, Under, maybe_yield};
 use crate::sync::{AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Mutex, MutexGuard, Ordering, UnsafeCell};
-
-/// The unit of addresses: every cell starts on one and has its bytes in the side tables.
-pub(crate) const GRANULE: usize = 1 << GRANULE_SHIFT;
-/// The shift that turns an offset into a granule index.
-pub(crate) const GRANULE_SHIFT: u32 = 5;
-/// The unit of ownership: one size class, one owner.
-pub(crate) const PAGE_SIZE: usize = 1 << PAGE_SHIFT;
-/// The shift that turns an offset into a page index. Tiny under loom, which pays for each table byte, and
-/// small under shuttle, whose heaps are.
-pub(crate) const PAGE_SHIFT: u32 = if cfg!(all(test, loom)) {
-    9
-} else if cfg!(all(test, shuttle)) {
-    12
-} else {
-    16
-};
-/// Bytes at the start of each page (or run of pages) that no cell uses: the heap word, and the rest
-/// of its cache line so that cells keep their alignment.
-pub(crate) const PAGE_HEADER: usize = 64;
-/// Granules on a page.
-pub(crate) const PAGE_GRANULES: usize = PAGE_SIZE / GRANULE;
-/// The largest alignment a large object may ask for: it has to start on the first page of its run.
-pub(crate) const MAX_ALIGN: usize = PAGE_SIZE / 2;
 
 /// Free pages that stay resident however small the heap is: 1 MiB.
 const RESIDENT_PAGES: usize = 16;
@@ -136,7 +117,7 @@ pub(crate) enum SpaceError {
         /// The system's error code.
         code: i32,
     },
-    /// An alignment above [`MAX_ALIGN`].
+    /// An alignment that is no power of two, or above [`MAX_ALIGN`].
     Alignment {
         /// What was asked for.
         align: usize,
@@ -156,106 +137,12 @@ impl fmt::Display for SpaceError {
                 let cause = std::io::Error::from_raw_os_error(code);
                 write!(f, "the system refuses {asked} bytes: {cause}")
             }
-            Self::Alignment { align } => write!(f, "alignment {align} is more than {MAX_ALIGN}"),
+            Self::Alignment { align } => write!(f, "alignment {align} is no power of two up to {MAX_ALIGN}"),
         }
     }
 }
 
 impl std::error::Error for SpaceError {}
-
-/// What a page is used for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u8)]
-pub(crate) enum PageKind {
-    /// Nobody's, or not used yet.
-    Free,
-    /// Cells of one size.
-    Small,
-    /// The first page of one large object.
-    Large,
-    /// A later page of one.
-    Tail,
-}
-
-/// A page's layout in one word, so that readers never see half of a change.
-///
-/// Bits 0..8 kind, 8..16 class, 16..32 first cell's granule; then for small pages 32..48 granules a
-/// cell and 48..64 cells, for large ones 32..64 pages of the run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Shape(u64);
-
-impl Shape {
-    const FREE: Self = Self(PageKind::Free as u64);
-    const TAIL: Self = Self(PageKind::Tail as u64);
-
-    /// A page of `cells` cells of `cell` granules, the first at granule `first`.
-    pub(crate) const fn small(class: u8, first: usize, cell: usize, cells: usize) -> Self {
-        assert!(first >= PAGE_HEADER / GRANULE && cells > 0 && first + cell * cells <= PAGE_GRANULES);
-        Self(
-            PageKind::Small as u64
-                | (class as u64) << 8
-                | (first as u64) << 16
-                | (cell as u64) << 32
-                | (cells as u64) << 48,
-        )
-    }
-
-    const fn large(first: usize, pages: u32) -> Self {
-        Self(PageKind::Large as u64 | (first as u64) << 16 | (pages as u64) << 32)
-    }
-
-    /// What the page is used for.
-    #[inline(always)]
-    pub(crate) const fn kind(self) -> PageKind {
-        match self.0 as u8 {
-            0 => PageKind::Free,
-            1 => PageKind::Small,
-            2 => PageKind::Large,
-            _ => PageKind::Tail,
-        }
-    }
-
-    /// The size class of a small page.
-    #[inline(always)]
-    pub(crate) const fn class(self) -> u8 {
-        (self.0 >> 8) as u8
-    }
-
-    /// The first cell's granule, counted from the page's start.
-    #[inline(always)]
-    pub(crate) const fn first(self) -> usize {
-        (self.0 >> 16) as u16 as usize
-    }
-
-    /// Granules a cell, on a small page.
-    #[inline(always)]
-    pub(crate) const fn cell(self) -> usize {
-        (self.0 >> 32) as u16 as usize
-    }
-
-    /// Cells on a small page.
-    #[inline(always)]
-    pub(crate) const fn cells(self) -> usize {
-        (self.0 >> 48) as usize
-    }
-
-    /// Bytes of one object's memory.
-    pub(crate) const fn cell_bytes(self) -> usize {
-        match self.kind() {
-            PageKind::Small => self.cell() * GRANULE,
-            _ => self.pages() * PAGE_SIZE,
-        }
-    }
-
-    /// Pages in use by the object whose first page this is; 1 for a small page.
-    #[inline(always)]
-    pub(crate) const fn pages(self) -> usize {
-        match self.kind() {
-            PageKind::Large => (self.0 >> 32) as usize,
-            _ => 1,
-        }
-    }
-}
 
 /// What only the owner of a page touches.
 #[derive(Debug, Default)]
@@ -316,7 +203,7 @@ impl PageInfo {
     /// The page's layout.
     #[inline(always)]
     pub(crate) fn shape(&self) -> Shape {
-        Shape(self.shape.load(Ordering::Relaxed))
+        Shape::from_bits(self.shape.load(Ordering::Relaxed))
     }
 
     /// The arena that owns the page; 0 is nobody.
@@ -341,7 +228,7 @@ impl PageInfo {
     /// The world is stopped, and the layout is put right before it goes on.
     #[cfg(test)]
     pub(crate) unsafe fn set_shape(&self, shape: Shape) {
-        self.shape.store(shape.0, Ordering::Relaxed);
+        self.shape.store(shape.to_bits(), Ordering::Relaxed);
     }
 
     /// Whether cells wait on the remote stack. Relaxed and a hint: a miss is found the next time.
@@ -586,6 +473,8 @@ pub(crate) struct PoolView {
     pub(crate) abandoned: Vec<(u8, u32)>,
     /// How many pages are in use.
     pub(crate) in_use: usize,
+    /// The word that the header of each page in use holds.
+    pub(crate) heap: *const (),
 }
 
 /// The word at the start of each page.
@@ -698,12 +587,7 @@ impl Space {
     /// See there; its page has been handed out.
     pub(crate) unsafe fn memory(&self, start: NonNull<u8>) -> Cell {
         // SAFETY: as the caller says.
-        let shape = unsafe { self.page_of(start.as_ptr().addr()) }.shape();
-        let before = match shape.kind() {
-            PageKind::Large => shape.first() * GRANULE,
-            _ => 0,
-        };
-        Cell { start, bytes: shape.cell_bytes() - before }
+        Cell::of(unsafe { self.page_of(start.as_ptr().addr()) }.shape(), start)
     }
 
     /// Sets the word that the header of each page taken from now on holds.
@@ -715,7 +599,8 @@ impl Space {
     ///
     /// # Safety
     ///
-    /// `addr` is the start of a cell or large object in use, of any space that still exists.
+    /// `addr` is the start of a cell or large object in use, or of the first page of its run, of any space that still
+    /// exists.
     #[inline]
     pub(crate) unsafe fn heap_of(addr: usize) -> *const () {
         let header = std::ptr::with_exposed_provenance::<*const ()>(addr & !(PAGE_SIZE - 1));
@@ -1000,7 +885,7 @@ impl Space {
             unsafe { list.for_each(self, |page| abandoned.push((class as u8, page))) };
         }
         let holes = pool.free.iter().map(|(&start, &len)| (start, len)).collect();
-        PoolView { holes, abandoned, in_use: pool.in_use }
+        PoolView { holes, abandoned, in_use: pool.in_use, heap: pool.heap.0 }
     }
 
     /// A cell or large object has been freed: what comes back is to be free now. Itself, where nobody watches freed memory.
@@ -1012,7 +897,7 @@ impl Space {
     pub(crate) unsafe fn bury(&self, cell: NonNull<u8>) -> Option<NonNull<u8>> {
         match self.freed() {
             // SAFETY: as the caller says.
-            Some(freed) => unsafe { freed.bury(self.memory(cell)) }.map(|due| due.start),
+            Some(freed) => unsafe { freed.bury(self.memory(cell)) }.map(Cell::start),
             None => Some(cell),
         }
     }
@@ -1021,7 +906,7 @@ impl Space {
     pub(crate) fn end_quarantine(&self) {
         for cell in self.freed().into_iter().flat_map(Freed::empty) {
             // SAFETY: rule O: a cell in quarantine is nobody's, on a page that is in use for its sake.
-            unsafe { self.give_back(cell.start) };
+            unsafe { self.give_back(cell.start()) };
         }
     }
 
@@ -1071,10 +956,11 @@ impl Space {
             });
             info.owned(|owned| owned.free = shape.cells() as u32);
             info.set_arena(id);
-            info.shape.store(shape.0, Ordering::Relaxed);
+            info.shape.store(shape.to_bits(), Ordering::Relaxed);
             if let Some(freed) = self.freed() {
-                let start = self.cell(page as usize * PAGE_GRANULES + shape.first());
-                freed.fill(Cell { start, bytes: shape.cells() * shape.cell_bytes() });
+                for granule in self.starts(page as usize) {
+                    freed.fill(Cell::of(shape, self.cell(granule)));
+                }
             }
         }
         Ok(page)
@@ -1140,27 +1026,26 @@ impl Space {
 
     /// Takes a run of pages for one object of `size` bytes.
     pub(crate) fn acquire_large(&self, size: usize, align: usize) -> Result<NonNull<u8>, SpaceError> {
-        if align > MAX_ALIGN {
+        if !align.is_power_of_two() || align > MAX_ALIGN {
             return Err(SpaceError::Alignment { align });
         }
-        let first = PAGE_HEADER.max(align);
-        let bytes = size.saturating_add(first);
         let mut pool = self.pool.lock();
-        let pages = u32::try_from(bytes.div_ceil(PAGE_SIZE)).map_err(|_| SpaceError::Full {
-            asked: bytes,
+        let shape = Shape::large(size, align).ok_or(SpaceError::Full {
+            asked: size,
             in_use: self.in_use_bytes(),
             reserved: self.length,
         })?;
+        let pages = shape.pages() as u32;
         let head = self.take(&mut pool, pages)?;
-        // SAFETY: rule O: the pages came out of the pool; `first` is inside the first one.
+        // SAFETY: rule O: the pages came out of the pool; the offset is inside the first one.
         unsafe {
             for tail in head + 1..head + pages {
-                self.info(tail).shape.store(Shape::TAIL.0, Ordering::Relaxed);
+                self.info(tail).shape.store(Shape::TAIL.to_bits(), Ordering::Relaxed);
             }
             let info = self.info(head);
             info.young.store(1, Ordering::Relaxed);
-            info.shape.store(Shape::large(first >> GRANULE_SHIFT, pages).0, Ordering::Relaxed);
-            Ok(self.page_start(head).add(first))
+            info.shape.store(shape.to_bits(), Ordering::Relaxed);
+            Ok(self.page_start(head).add(shape.offset()))
         }
     }
 
@@ -1265,7 +1150,7 @@ impl Space {
         for free in page..page + pages {
             // SAFETY: rule G: the caller gives pages back that were handed out.
             let info = unsafe { self.info(free) };
-            info.shape.store(Shape::FREE.0, Ordering::Relaxed);
+            info.shape.store(Shape::FREE.to_bits(), Ordering::Relaxed);
             info.young.store(0, Ordering::Relaxed);
             info.arena.store(0, Ordering::Relaxed);
         }

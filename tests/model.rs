@@ -14,7 +14,7 @@ use std::sync::{Arc, Barrier, Mutex};
 
 use standstill::model::{Ends, ModelHeap, ModelMutator, Object, ObjectModel, Tracer, World};
 use standstill::safepoint::ThreadId;
-use standstill::{Collect, CollectionReport, Heap, HeapBuilder, Pacing};
+use standstill::{Collect, CollectionReport, Heap, HeapBuilder, OutOfMemory, Pacing};
 
 /// What stands in front of each object's slots.
 #[repr(C)]
@@ -855,6 +855,36 @@ fn flicker_and_rise<const STABLE: bool>(lights: u32) -> bool {
     drop(m);
     assert_empty(&heap);
     wrong
+}
+
+#[test]
+fn memory_is_aligned_as_asked_or_refused() {
+    let heap = heap::<true>();
+    let m = heap.attach();
+    for align in (0..=15).map(|shift| 1_usize << shift) {
+        for size in [0, 1, 32, 33, 100, 4_000, 32_736, 32_737, 65_472, 65_473, 200_000] {
+            let memory = m.allocate(size, align).unwrap();
+            assert_eq!(memory.addr().get() % align, 0, "{size} bytes on a multiple of {align}");
+            // SAFETY: so many bytes are this test's own, until they are given back.
+            unsafe {
+                memory.write_bytes(0xff, size);
+                m.free(memory);
+            }
+        }
+    }
+    for align in [0, 3, 24, 48, 100, 4_097, 1 << 16, 1 << 40, usize::MAX] {
+        for size in [32, 4_000, 100_000, usize::MAX] {
+            let reason = m.allocate(size, align).unwrap_err();
+            assert_eq!(reason, OutOfMemory::Alignment { align }, "{size} bytes");
+            assert!(reason.to_string().contains(&align.to_string()));
+        }
+    }
+    for size in [1 << 40, isize::MAX as usize, usize::MAX - 64, usize::MAX - 63, usize::MAX] {
+        for align in [1, 32, 4_096, 32_768] {
+            assert_eq!(m.allocate(size, align), Err(OutOfMemory::TooLarge { size }));
+        }
+    }
+    assert_eq!(heap.stats().live_objects, 0);
 }
 
 #[test]

@@ -142,7 +142,7 @@ fn pages<M: ObjectModel>(world: &World<'_, M>) -> Result<(), String> {
     let space = &world.core().space;
     let states = space.states();
     let mut free = Free { space, places: vec![Place::Nowhere; states.len()] };
-    let PoolView { holes, abandoned, in_use } = space.pool();
+    let PoolView { holes, abandoned, in_use, heap } = space.pool();
 
     let (mut cached, mut owners) = (Vec::new(), HashSet::new());
     // By page: whose list it is on, of which class, and whether among those with free cells.
@@ -188,6 +188,16 @@ fn pages<M: ObjectModel>(world: &World<'_, M>) -> Result<(), String> {
             ));
         }
         used += usize::from(!in_hole);
+        if matches!(shape.kind(), PageKind::Small | PageKind::Large) {
+            let start = space.address(page * PAGE_GRANULES);
+            // SAFETY: rules G and W: the page is in use, and the world is stopped.
+            if unsafe { Space::heap_of(start) } != heap {
+                return Err(format!(
+                    "the header of the page at {start:#x} does not name this heap: something was written in front of its \
+                     first object, or behind the end of the object before it"
+                ));
+            }
+        }
         match shape.kind() {
             PageKind::Free => {}
             PageKind::Tail => tails -= 1,
@@ -238,7 +248,7 @@ fn pages<M: ObjectModel>(world: &World<'_, M>) -> Result<(), String> {
         }
     }
     for cell in space.freed().into_iter().flat_map(|freed| freed.kept()) {
-        free.found(space.granule(cell.start.as_ptr().addr()), Place::Quarantine)?;
+        free.found(space.granule(cell.start().as_ptr().addr()), Place::Quarantine)?;
     }
     free.untouched()
 }
@@ -562,6 +572,19 @@ mod tests {
     }
 
     #[test]
+    fn a_page_header_that_was_written_to() {
+        finds("does not name this heap", |world, _| {
+            let space = &world.core().space;
+            // SAFETY: rule G: inside the range.
+            let header = unsafe { space.cell(PAGE as usize * PAGE_GRANULES) }.cast::<u64>();
+            // SAFETY: rules O and W: the header of a page in use; the world is stopped.
+            let before = unsafe { header.replace(0xdbdb_dbdb_dbdb_dbdb) };
+            // SAFETY: as above.
+            Box::new(move |_| unsafe { header.write(before) })
+        });
+    }
+
+    #[test]
     fn a_link_that_was_written_to() {
         let heap = Heap::builder().pacing(Pacing::manual()).reserve(1 << 30).build().unwrap();
         let mut m = heap.attach();
@@ -594,7 +617,7 @@ mod tests {
             let cell = object_at(space, granule(space, &node)).as_ptr();
             // The third cell of the page was freed, and is the neighbour of the second.
             // SAFETY: rule B: on the page.
-            let freed = unsafe { cell.add(2 * space.page(PAGE as usize).shape().cell_bytes() + 20) };
+            let freed = unsafe { cell.add(2 * space.page(PAGE as usize).shape().room().bytes() + 20) };
             // SAFETY: rule O: nobody uses it.
             unsafe { freed.write(0) };
             // SAFETY: as above.

@@ -9,7 +9,6 @@
 //!
 //! In checked mode freed memory is poisoned, and kept in quarantine for a while, so that a stale address is recognised.
 
-use std::collections::VecDeque;
 use std::ffi::c_void;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicPtr, Ordering};
@@ -28,8 +27,6 @@ use crate::{Mutator, tracked};
 
 /// Bytes behind the most that an instance may have.
 const MOST: usize = isize::MAX as usize / 2;
-/// Freed objects that checked mode keeps.
-const QUARANTINE: usize = 4096;
 /// What freed memory is filled with in checked mode.
 const POISON: u8 = 0xdb;
 
@@ -268,19 +265,19 @@ unsafe fn be_born(
     object
 }
 
-/// The last word of an object's cell.
+/// The last word of an object's room.
 ///
 /// # Safety
 ///
 /// The object lies in a heap, and was allocated with a tail.
 pub(crate) unsafe fn tail_slot<'a>(object: NonNull<RawObject>) -> &'a AtomicPtr<c_void> {
     let address = object.as_ptr() as usize;
-    // SAFETY: rules R and G: the object lives, so its heap's core does; a cell in use is at least as large as was
-    // asked for.
+    // SAFETY: rules R and G: the object lives, so its heap's core does; its room is at least as large as was asked for,
+    // the last word included.
     unsafe {
         let core = &*Space::heap_of(address).cast::<managed::Core>();
-        let bytes = core.space.page_of(address).shape().cell_bytes();
-        object.cast::<u8>().add(bytes - size_of::<usize>()).cast::<AtomicPtr<c_void>>().as_ref()
+        let cell = core.space.memory(object.cast());
+        cell.start().add(cell.room().last_word()).cast::<AtomicPtr<c_void>>().as_ref()
     }
 }
 
@@ -688,17 +685,17 @@ unsafe fn give_back(m: &Mutator, object: NonNull<RawObject>) {
         }
         let core = raw(m).core();
         let address = object.as_ptr() as usize;
-        let bytes = core.space.page_of(address).shape().cell_bytes();
         let head = size_of::<RawObject>();
-        object.cast::<u8>().add(head).write_bytes(POISON, bytes - head);
+        let cell = core.space.memory(object.cast());
+        cell.start().add(head).write_bytes(POISON, cell.room().behind(head));
         core.state(address).death();
-        let oldest = {
-            let mut kept: crate::sync::MutexGuard<'_, VecDeque<Target>> = model.quarantine.lock();
-            kept.push_back(Target(object.cast()));
-            if kept.len() > QUARANTINE { kept.pop_front() } else { None }
-        };
-        if let Some(oldest) = oldest {
-            raw(m).free(oldest.0.cast());
+        let footprint = core.space.page_of(address).shape().footprint();
+        model.quarantine.lock().keep(Target(object.cast()), footprint);
+        loop {
+            // The lock is free again before the memory goes back.
+            let oldest = model.quarantine.lock().release();
+            let Some(Target(oldest)) = oldest else { return };
+            raw(m).free(oldest.cast());
         }
     }
 }

@@ -1,0 +1,317 @@
+//! Floor 1: how pages are cut: where an object begins in its run of pages, and which bytes belong to it.
+//!
+//! ```text
+//!  a small page                               a run of pages with one large object
+//!  | header | cell | cell | cell | rest |     | header | object ...        | ... last page |
+//!  |<-----> offset of the first               |<-----> offset
+//!           |<---> room, and footprint                 |<------------ room ------------>|
+//!                                             |<--------------- footprint ------------->|
+//! ```
+//!
+//! Three numbers describe an object's memory, and this file is the only place that computes them:
+//!
+//! * [`Shape::offset`]: bytes from the start of the run to the object.
+//! * [`Room`]: bytes that belong to the object, counted from the object's own address. Every access to an object's
+//!   memory, and every address inside it that is computed from its end, uses this number.
+//! * [`Footprint`]: bytes that the heap cannot give to another object meanwhile. Statistics and the pace use this number.
+//!
+//! For a cell, room and footprint are equal; for a large object the footprint is larger by the offset. `Room` and
+//! `Footprint` are types of their own, so a number of one kind is never taken for the other.
+//!
+//! # Invariants
+//!
+//! * `offset + room` of the last object of a run is at most the length of the run.
+//! * The offset is a multiple of [`GRANULE`], and [`PAGE_HEADER`] at least: no object contains a byte of a page's header.
+//! * The room is a multiple of [`GRANULE`], and at least the size that was asked for.
+//!
+//! Sizes and alignments come from users, so the arithmetic on them is checked; the lint below sees to it.
+#![deny(clippy::arithmetic_side_effects)]
+
+use std::ptr::NonNull;
+
+/// The unit of addresses: every cell starts on one and has its bytes in the side tables.
+pub(crate) const GRANULE: usize = 1 << GRANULE_SHIFT;
+/// The shift that turns an offset into a granule index.
+pub(crate) const GRANULE_SHIFT: u32 = 5;
+/// The unit of ownership: one size class, one owner.
+pub(crate) const PAGE_SIZE: usize = 1 << PAGE_SHIFT;
+/// The shift that turns an offset into a page index. Tiny under loom, which pays for each table byte, and
+/// small under shuttle, whose heaps are.
+pub(crate) const PAGE_SHIFT: u32 = if cfg!(all(test, loom)) {
+    9
+} else if cfg!(all(test, shuttle)) {
+    12
+} else {
+    16
+};
+/// Bytes at the start of each page (or run of pages) that no cell uses: the heap word, and the rest
+/// of its cache line so that cells keep their alignment.
+pub(crate) const PAGE_HEADER: usize = 64;
+/// Granules on a page.
+pub(crate) const PAGE_GRANULES: usize = PAGE_SIZE / GRANULE;
+/// The largest alignment a large object may ask for: it has to start on the first page of its run.
+pub(crate) const MAX_ALIGN: usize = PAGE_SIZE / 2;
+
+/// Bytes that belong to an object, counted from its own address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Room(usize);
+
+impl Room {
+    /// How many bytes.
+    pub(crate) const fn bytes(self) -> usize {
+        self.0
+    }
+
+    /// From the object's address to the last word of its room. A room is a granule at least.
+    pub(crate) const fn last_word(self) -> usize {
+        self.0.saturating_sub(size_of::<usize>())
+    }
+
+    /// Bytes behind the first `head` ones.
+    pub(crate) const fn behind(self, head: usize) -> usize {
+        self.0.saturating_sub(head)
+    }
+}
+
+/// Bytes that the heap cannot give to another object while this one has them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Footprint(usize);
+
+impl Footprint {
+    /// How many bytes.
+    pub(crate) const fn bytes(self) -> usize {
+        self.0
+    }
+}
+
+/// The memory of one cell or large object: its address, and the bytes that belong to it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Cell {
+    start: NonNull<u8>,
+    room: Room,
+}
+
+// SAFETY: rule X: bare memory that is nobody's.
+unsafe impl Send for Cell {}
+
+impl Cell {
+    /// The cell or large object at `start`, on a page, or at the beginning of a run, of this shape.
+    pub(crate) const fn of(shape: Shape, start: NonNull<u8>) -> Self {
+        Self { start, room: shape.room() }
+    }
+
+    /// Memory of a test's own.
+    #[cfg(all(test, not(any(loom, shuttle))))]
+    pub(crate) fn in_test(memory: &mut [u64; 8]) -> Self {
+        Self { start: NonNull::from(memory).cast(), room: Room(64) }
+    }
+
+    /// Its address.
+    pub(crate) const fn start(self) -> NonNull<u8> {
+        self.start
+    }
+
+    /// The bytes that belong to it.
+    pub(crate) const fn room(self) -> Room {
+        self.room
+    }
+}
+
+/// What a page is used for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum PageKind {
+    /// Nobody's, or not used yet.
+    Free,
+    /// Cells of one size.
+    Small,
+    /// The first page of one large object.
+    Large,
+    /// A later page of one.
+    Tail,
+}
+
+/// A page's layout in one word, so that readers never see half of a change.
+///
+/// Bits 0..8 kind, 8..16 class, 16..32 first cell's granule; then for small pages 32..48 granules a
+/// cell and 48..64 cells, for large ones 32..64 pages of the run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Shape(u64);
+
+impl Shape {
+    pub(crate) const FREE: Self = Self(PageKind::Free as u64);
+    pub(crate) const TAIL: Self = Self(PageKind::Tail as u64);
+
+    /// A page cut into as many cells of `size` bytes, a multiple of a granule, as it has room for. Cells start where
+    /// they have the natural alignment of their size, if that costs no cell.
+    #[expect(
+        clippy::arithmetic_side_effects,
+        reason = "evaluated in constants alone, where overflow is an error"
+    )]
+    pub(crate) const fn small(class: u8, size: usize) -> Self {
+        assert!(size > 0 && size.is_multiple_of(GRANULE));
+        let cells = (PAGE_SIZE - PAGE_HEADER) / size;
+        let mut first = PAGE_HEADER;
+        while size.is_multiple_of(first * 2) && (PAGE_SIZE - first * 2) / size == cells {
+            first *= 2;
+        }
+        assert!(cells > 0 && first + size * cells <= PAGE_SIZE);
+        Self(
+            PageKind::Small as u64
+                | (class as u64) << 8
+                | ((first / GRANULE) as u64) << 16
+                | ((size / GRANULE) as u64) << 32
+                | (cells as u64) << 48,
+        )
+    }
+
+    /// A run of pages for one object of `size` bytes on a multiple of `align`, which is a power of two, [`MAX_ALIGN`] at
+    /// most. `None`: no run can be so long.
+    pub(crate) const fn large(size: usize, align: usize) -> Option<Self> {
+        debug_assert!(align.is_power_of_two() && align <= MAX_ALIGN);
+        let offset = if align > PAGE_HEADER { align } else { PAGE_HEADER };
+        let Some(bytes) = size.checked_add(offset) else { return None };
+        let pages = bytes.div_ceil(PAGE_SIZE);
+        if pages > u32::MAX as usize {
+            return None;
+        }
+        Some(Self(PageKind::Large as u64 | ((offset / GRANULE) as u64) << 16 | (pages as u64) << 32))
+    }
+
+    /// The word that holds it.
+    #[inline(always)]
+    pub(crate) const fn to_bits(self) -> u64 {
+        self.0
+    }
+
+    /// The shape in a word.
+    #[inline(always)]
+    pub(crate) const fn from_bits(bits: u64) -> Self {
+        Self(bits)
+    }
+
+    /// What the page is used for.
+    #[inline(always)]
+    pub(crate) const fn kind(self) -> PageKind {
+        match self.0 as u8 {
+            0 => PageKind::Free,
+            1 => PageKind::Small,
+            2 => PageKind::Large,
+            _ => PageKind::Tail,
+        }
+    }
+
+    /// The size class of a small page.
+    #[inline(always)]
+    pub(crate) const fn class(self) -> u8 {
+        (self.0 >> 8) as u8
+    }
+
+    /// The first cell's granule, counted from the page's start.
+    #[inline(always)]
+    pub(crate) const fn first(self) -> usize {
+        (self.0 >> 16) as u16 as usize
+    }
+
+    /// Bytes from the start of the page, or of the run, to the first object.
+    #[inline(always)]
+    pub(crate) const fn offset(self) -> usize {
+        self.first() << GRANULE_SHIFT
+    }
+
+    /// Granules a cell, on a small page.
+    #[inline(always)]
+    pub(crate) const fn cell(self) -> usize {
+        (self.0 >> 32) as u16 as usize
+    }
+
+    /// Cells on a small page.
+    #[inline(always)]
+    pub(crate) const fn cells(self) -> usize {
+        (self.0 >> 48) as usize
+    }
+
+    /// Pages in use by the object whose first page this is; 1 for a small page.
+    #[inline(always)]
+    pub(crate) const fn pages(self) -> usize {
+        match self.kind() {
+            PageKind::Large => (self.0 >> 32) as usize,
+            _ => 1,
+        }
+    }
+
+    /// What the heap gives up for one object of the page, or for the run's.
+    pub(crate) const fn footprint(self) -> Footprint {
+        Footprint(match self.kind() {
+            PageKind::Small => self.cell() << GRANULE_SHIFT,
+            // At most 2^32 pages.
+            _ => self.pages() << PAGE_SHIFT,
+        })
+    }
+
+    /// What of it belongs to the object, from the object's address on.
+    pub(crate) const fn room(self) -> Room {
+        let Footprint(bytes) = self.footprint();
+        Room(match self.kind() {
+            PageKind::Small => bytes,
+            // A large object begins behind the header of its run, and ends with the run.
+            _ => bytes.saturating_sub(self.offset()),
+        })
+    }
+}
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use super::*;
+
+    /// The sizes around a boundary that are looked at.
+    fn around(boundary: usize) -> impl Iterator<Item = usize> {
+        (boundary.saturating_sub(130)..=boundary.saturating_add(130)).filter(|&size| size > 0)
+    }
+
+    #[test]
+    fn a_large_object_ends_where_its_run_ends() {
+        let aligns = (0..=MAX_ALIGN.ilog2()).map(|shift| 1 << shift);
+        for align in aligns {
+            let lengths = [0, 1, 2, 3, 17, 1000, u32::MAX as usize - 1];
+            for size in lengths.into_iter().flat_map(|pages| around(pages * PAGE_SIZE)) {
+                let shape = Shape::large(size, align).unwrap();
+                let (offset, room, run) = (shape.offset(), shape.room().bytes(), shape.footprint().bytes());
+                assert_eq!(shape.kind(), PageKind::Large);
+                assert_eq!((run, run % PAGE_SIZE), (shape.pages() * PAGE_SIZE, 0));
+                assert_eq!(offset + room, run, "size {size}, alignment {align}");
+                assert!(room >= size && (PAGE_HEADER..PAGE_SIZE).contains(&offset));
+                assert_eq!((offset % align, offset % GRANULE, room % GRANULE), (0, 0, 0));
+                // No page more than it takes.
+                assert!(room < size + PAGE_SIZE);
+                assert_eq!(shape.room().last_word() + size_of::<usize>(), room);
+                assert_eq!(shape.room().behind(24), room - 24);
+            }
+        }
+    }
+
+    #[test]
+    fn a_size_that_no_run_can_have_has_no_shape() {
+        let most = u32::MAX as usize * PAGE_SIZE - PAGE_HEADER;
+        assert!(Shape::large(most, 1).is_some());
+        for size in [most + 1, isize::MAX as usize, usize::MAX - PAGE_HEADER, usize::MAX - 1, usize::MAX] {
+            for align in [1, GRANULE, PAGE_HEADER, 4096, MAX_ALIGN] {
+                assert_eq!(Shape::large(size, align), None, "{size}, {align}");
+            }
+        }
+    }
+
+    #[test]
+    fn cells_lie_behind_the_header_and_end_with_the_page() {
+        for granules in 1..=(PAGE_SIZE - PAGE_HEADER) / 2 / GRANULE {
+            let size = granules * GRANULE;
+            let shape = Shape::small(7, size);
+            assert_eq!((shape.kind(), shape.class(), shape.cell()), (PageKind::Small, 7, granules));
+            assert_eq!((shape.room().bytes(), shape.footprint().bytes()), (size, size));
+            assert!(shape.offset() >= PAGE_HEADER && shape.cells() >= 2);
+            let end = shape.offset() + shape.cells() * size;
+            assert!(end <= PAGE_SIZE, "{size}: the last of {} cells ends at {end}", shape.cells());
+            assert_eq!(shape.cells(), (PAGE_SIZE - PAGE_HEADER) / size, "{size}: a cell was lost");
+        }
+    }
+}

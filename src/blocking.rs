@@ -1,5 +1,6 @@
-//! Floor 5: waiting for others without holding up a stop: [`Mutator::lock`], [`join`](Mutator::join), [`recv`](Mutator::recv) and
-//! [`scope`](Mutator::scope). Each of them waits detached.
+//! Floor 5: waiting for others without holding up a stop: [`Mutator::lock`],
+//! [`join`](Mutator::join), [`recv`](Mutator::recv) and [`scope`](Mutator::scope). Each of them
+//! waits detached.
 
 use std::sync::{LockResult, MutexGuard, TryLockError, mpsc};
 use std::thread::{JoinHandle, Scope, ScopedJoinHandle};
@@ -43,8 +44,9 @@ impl<T> Join for ScopedJoinHandle<'_, T> {
 }
 
 impl Mutator {
-    /// Locks an ordinary mutex that lies outside the heap: tries, and else waits detached. A thread that
-    /// waits attached for somebody who is parked with the lock would make the stop wait for ever.
+    /// Locks an ordinary mutex that lies outside the heap: tries, and else waits detached. A thread
+    /// that waits attached for somebody who is parked with the lock would make the stop wait for
+    /// ever.
     ///
     /// # Errors
     ///
@@ -59,8 +61,8 @@ impl Mutator {
 
     /// Waits, detached, for the end of a thread.
     ///
-    /// A thread that waited attached would hold up every stop, and so every collection, until the other thread has ended;
-    /// and for ever, if that one collects.
+    /// A thread that waited attached would hold up every stop, and so every collection, until the
+    /// other thread has ended; and for ever, if that one collects.
     ///
     /// ```
     /// use standstill::Heap;
@@ -116,11 +118,11 @@ impl Mutator {
         }
     }
 
-    /// Runs `f`, attached, with a scope in which it can start threads that borrow from this one. When `f` has returned, waits
-    /// for these threads, detached.
+    /// Runs `f`, attached, with a scope in which it can start threads that borrow from this one.
+    /// When `f` has returned, waits for these threads, detached.
     ///
-    /// It is [`std::thread::scope`] for attached threads: that function waits at its end too, and a thread that is
-    /// attached then holds up every stop until its threads have ended.
+    /// It is [`std::thread::scope`] for attached threads: that function waits at its end too, and a
+    /// thread that is attached then holds up every stop until its threads have ended.
     ///
     /// ```
     /// use standstill::Heap;
@@ -138,8 +140,9 @@ impl Mutator {
     ///
     /// # Panics
     ///
-    /// Where [`detach`](Self::detach) does, before `f` is run; and, as [`std::thread::scope`], when `f` panics, or one of the threads
-    /// that nobody has joined. The thread is attached again then, too.
+    /// Where [`detach`](Self::detach) does, before `f` is run; and, as [`std::thread::scope`], when
+    /// `f` panics, or one of the threads that nobody has joined. The thread is attached again then,
+    /// too.
     pub fn scope<'env, R>(
         &mut self,
         f: impl for<'scope> FnOnce(&'scope Scope<'scope, 'env>, &mut Self) -> R,

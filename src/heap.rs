@@ -107,8 +107,9 @@ impl HeapBuilder {
         self
     }
 
-    /// How long a stop may take before the threads it waits for are reported ([`Heap::on_slow_stop`]), and how long a thread may
-    /// wait for a [`GcCell`](crate::GcCell) before that is reported ([`Heap::on_slow_lock`]). Default: one second.
+    /// How long a stop may take before the threads it waits for are reported
+    /// ([`Heap::on_slow_stop`]), and how long a thread may wait for a [`GcCell`](crate::GcCell) before
+    /// that is reported ([`Heap::on_slow_lock`]). Default: one second.
     pub fn slow_stop(mut self, after: Duration) -> Self {
         self.slow_stop = after;
         self
@@ -243,6 +244,11 @@ impl<M: ObjectModel> ModelHeap<M> {
     /// Takes back what [`known_root`](Self::known_root) said.
     pub fn forget_root(&self, key: u64) {
         self.0.core.roots.remove(key);
+    }
+
+    /// As [`Heap::on_slow_stop`].
+    pub fn on_slow_stop(&self, f: impl Fn(&SlowStop) + Send + Sync + 'static) {
+        self.0.core.slow.on_slow_stop(Hook::new(Arc::new(f)));
     }
 
     /// What the heap's stress modes have done so far.
@@ -412,8 +418,9 @@ pub struct HeapStats {
     pub stops: u64,
     /// The longest time from a stop's request to the last thread's parking.
     pub time_to_stop_max: Duration,
-    /// The threads that have ended attached, since they leaked their [`Mutator`]: each with its name, and its number at the
-    /// operating system. While there is one, no stop succeeds, and so no collection.
+    /// The threads that have ended attached, since they leaked their [`Mutator`]: each with its name,
+    /// and its number at the operating system. While there is one, no stop succeeds, and so no
+    /// collection.
     pub leaked_mutators: Vec<String>,
 }
 
@@ -556,19 +563,21 @@ impl Heap {
         self.core().hooks.on_misuse(Hook::new(Arc::new(f)));
     }
 
-    /// Sets the hook for stops that take longer than [`HeapBuilder::slow_stop`]: it is told which threads have not come to a
-    /// safepoint. It is called on the thread that wants to stop the world, and again each time the wait has doubled. It is also
-    /// told, once, of a thread that has ended without dropping its [`Mutator`]: then no stop succeeds any more. Without a hook, and
-    /// without a `tracing` subscriber that takes the event, a line goes to standard error.
+    /// Sets the hook for stops that take longer than [`HeapBuilder::slow_stop`]: it is told which
+    /// threads have not come to a safepoint. It is called on the thread that wants to stop the world,
+    /// and again each time the wait has doubled. It is also told, once, of a thread that has ended
+    /// without dropping its [`Mutator`]: then no stop succeeds any more. Without a hook, and without a
+    /// `tracing` subscriber that takes the event, a line goes to standard error.
     ///
     /// The hook should wait for nothing that one of those threads may have. A panic in it is caught.
     pub fn on_slow_stop(&self, f: impl Fn(&SlowStop) + Send + Sync + 'static) {
-        self.core().slow.on_slow_stop(Hook::new(Arc::new(f)));
+        self.0.on_slow_stop(f);
     }
 
-    /// Sets the hook for threads that wait for a [`GcCell`](crate::GcCell) longer than [`HeapBuilder::slow_stop`]. It is called
-    /// on the thread that waits, once for each wait, and told which thread has the cell, and for which cell that thread may
-    /// wait itself: two cells that two threads lock in opposite order are a deadlock. Without a hook, and without a `tracing`
+    /// Sets the hook for threads that wait for a [`GcCell`](crate::GcCell) longer than
+    /// [`HeapBuilder::slow_stop`]. It is called on the thread that waits, once for each wait, and told
+    /// which thread has the cell, and for which cell that thread may wait itself: two cells that two
+    /// threads lock in opposite order are a deadlock. Without a hook, and without a `tracing`
     /// subscriber that takes the event, a line goes to standard error.
     ///
     /// The hook should lock no cell: its thread may have locked some. A panic in it is caught.

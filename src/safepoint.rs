@@ -1377,8 +1377,12 @@ impl fmt::Display for SlowStop {
             write!(f, "{}{straggler}", if at == 0 { "" } else { ", " })?;
         }
         match self.stragglers.len().saturating_sub(NAMED) {
-            0 => Ok(()),
-            more => write!(f, ", and {more} more"),
+            0 => {}
+            more => write!(f, ", and {more} more")?,
+        }
+        match self.waited {
+            Duration::ZERO => Ok(()),
+            _ => f.write_str(": a thread that blocks must be detached meanwhile"),
         }
     }
 }

@@ -1,8 +1,9 @@
-//! Floor 3: reports of waits that take too long: of a stop for a thread, and of a thread for a cell's lock.
+//! Floor 3: reports of waits that take too long: of a stop for a thread, and of a thread for a
+//! cell's lock.
 //!
-//! Both kinds take the same way. An event goes to `tracing`. Then the heap's hook is called, if there is one. Without a hook,
-//! and without a subscriber that takes the event, one line goes to standard error. The coordinator says when a stop is slow;
-//! [`Patience`] says when a lock is.
+//! Both kinds go the same way. An event goes to `tracing`. Then the heap's hook is called, if
+//! there is one. Without a hook, and without a subscriber that takes the event, one line goes to
+//! standard error. The coordinator says when a stop is slow; [`Patience`] says when a lock is.
 //!
 //! # Who may touch what
 //!
@@ -11,8 +12,8 @@
 //! | a hook | any thread sets it, under its lock. A report clones it, and calls it without the lock |
 //! | [`Waits`] | its thread writes it while it waits for a cell; any thread reads it for a report. Relaxed: figures for a report |
 //!
-//! A thread that waits for a cell keeps the cells that it has locked. So a chain of waits that comes back to one of its own
-//! threads stays as it is, and is reported as a deadlock.
+//! A thread that waits for a cell keeps the cells that it has locked. So a chain of waits that
+//! comes back to one of its own threads stays as it is, and is reported as a deadlock.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -64,7 +65,8 @@ impl Hooks {
         set(&self.lock, hook);
     }
 
-    /// Reports a stop that is slow, or that has failed because a mutator was leaked. Called without a lock. Never unwinds.
+    /// Reports a stop that is slow, or that has failed because a mutator was leaked. Called without
+    /// a lock. Never unwinds.
     pub(crate) fn stop(&self, heap: &str, report: &SlowStop) {
         for straggler in &report.stragglers {
             let thread = &straggler.thread;
@@ -101,7 +103,8 @@ impl Hooks {
     }
 }
 
-/// A thread has waited long for a [`GcCell`](crate::GcCell). See [`Heap::on_slow_lock`](crate::Heap::on_slow_lock).
+/// A thread has waited long for a [`GcCell`](crate::GcCell). See
+/// [`Heap::on_slow_lock`](crate::Heap::on_slow_lock).
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct SlowLock {
@@ -109,9 +112,11 @@ pub struct SlowLock {
     pub waited: Duration,
     /// The type of the value in the cell that it waits for.
     pub type_name: &'static str,
-    /// First the wait of this thread. Then, as long as the holder of a cell waits for a cell itself, the wait of that holder.
+    /// First the wait of this thread. Then, as long as the holder of a cell waits for a cell
+    /// itself, the wait of that holder.
     pub waits: Vec<CellWait>,
-    /// The holder of the last cell is one of the threads that wait: none of them goes on any more.
+    /// The holder of the last cell is one of the threads that wait, as each of them saw when it last
+    /// looked: so none of them goes on any more.
     pub is_deadlock: bool,
 }
 
@@ -123,8 +128,9 @@ pub struct CellWait {
     pub cell: usize,
     /// The thread that waits.
     pub waiter: ThreadInfo,
-    /// The thread that has locked the cell. `None`: none of this heap's mutators has. A guard was leaked and its thread has left
-    /// the heap; or the cell lies in no object, and another heap's mutator or collector has locked it.
+    /// The thread that has locked the cell. `None`: none of this heap's mutators has. A guard was
+    /// leaked and its thread has left the heap; or the cell lies in no object, and another heap's
+    /// mutator or collector has locked it.
     pub holder: Option<ThreadInfo>,
 }
 
@@ -167,14 +173,15 @@ impl Waits {
     }
 }
 
-/// Looks at a lock after which a wait is long: it shows itself to other threads, and looks at the clock. Some ten microseconds
-/// where each look finds the processor free.
+/// Looks at a lock after which a wait is long: it shows itself to other threads, and looks at the
+/// clock. Some ten microseconds where each look finds the processor free.
 const LONG: u32 = 4096;
 /// Waits that a report names.
 const MOST: usize = 8;
 
-/// What a thread does between its looks at a cell that another thread has locked. It spins, then yields; once the wait has taken
-/// as long as a slow stop, it reports that once, and from then on sleeps between the looks.
+/// What a thread does between its looks at a cell that another thread has locked. It spins, then
+/// yields; once the wait has taken as long as a slow stop, it reports that once, and from then on
+/// sleeps between the looks.
 pub(crate) struct Patience<'a, M: ObjectModel> {
     m: &'a ModelMutator<M>,
     cell: usize,

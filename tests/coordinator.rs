@@ -689,6 +689,9 @@ fn a_forked_child_has_one_thread_and_a_world() {
                     ok &= me.stop().is_ok_and(|stopped| stopped.requester() == me.id());
                     ok &= me.detach() && other.attach().is_ok() && other.detach() && me.attach().is_ok();
                 }
+                // The child's one thread has another number at the system than in the parent.
+                let os_thread = coordinator.thread(me.id()).and_then(|thread| thread.os_thread);
+                ok &= !cfg!(target_os = "linux") || os_thread == Some(std::process::id().into());
                 ok &= ended.iter().all(|e| coordinator.with_data(e.id(), |_| ()).is_none());
                 // SAFETY: ends the process, without anybody's destructors.
                 unsafe { libc::_exit(if ok { 0 } else { 1 }) };

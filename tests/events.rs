@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use standstill::dynamic::{self, Flags, TypeSpec};
-use standstill::{Gc, GcCell, Heap, Mutator, Pacing, Trace};
+use standstill::{Collect, Gc, GcCell, Heap, Mutator, Pacing, Trace};
 use tracing::field::{Field, Visit};
 use tracing::span::Attributes;
 use tracing::{Event, Id, Subscriber};
@@ -187,6 +187,67 @@ fn a_slow_stop_names_the_thread() {
     let seen = seen.lock().unwrap();
     let (_, fields) = seen.iter().find(|(name, _)| name == "slow stop").expect("a report");
     assert_eq!(fields["thread"], "\"dawdler\"");
+    assert_eq!(fields.contains_key("os_thread"), cfg!(target_os = "linux"));
+    for field in ["heap", "waited_ms", "registered_ms", "attached_ms"] {
+        assert!(fields.contains_key(field), "{fields:?}");
+    }
+}
+
+#[test]
+fn a_leaked_mutator_is_told() {
+    let heap = Heap::builder().name("left").pacing(Pacing::manual()).build().expect("a heap");
+    let leaks = {
+        let heap = heap.clone();
+        let thread = std::thread::Builder::new().name("leaky".into());
+        thread.spawn(move || std::mem::forget(heap.attach())).expect("a thread")
+    };
+    let mut m = heap.attach();
+    m.join(leaks).expect("it leaks, and no more");
+    let seen = Recorder::during(|| {
+        for _ in 0..2 {
+            m.try_collect(Collect::full()).expect_err("no stop");
+        }
+    });
+    let told: Vec<_> = seen.iter().filter(|(name, _)| name == "leaked mutator").collect();
+    let [(_, fields)] = &told[..] else { panic!("{told:?}") };
+    assert_eq!((fields["heap"].as_str(), fields["thread"].as_str()), ("\"left\"", "\"leaky\""));
+    assert_eq!(fields.contains_key("os_thread"), cfg!(target_os = "linux"));
+    assert!(fields.contains_key("registered_ms"));
+    let reasons = seen.iter().filter(|(name, _)| name == "collected").map(|(_, fields)| &fields["abandoned"]);
+    assert_eq!(reasons.filter(|reason| reason.contains("leaky")).count(), 2);
+}
+
+#[test]
+fn a_slow_lock_is_told() {
+    let heap = Heap::builder().slow_stop(Duration::from_millis(1)).pacing(Pacing::manual()).build();
+    let heap = heap.expect("a heap");
+    let cell = heap.attach_scoped(|m| m.alloc(GcCell::new(0u32)));
+    let (lock, locked) = std::sync::mpsc::channel();
+    let (tell, told) = std::sync::mpsc::channel();
+    let holder = {
+        let (heap, cell) = (heap.clone(), cell.clone());
+        let thread = std::thread::Builder::new().name("holder".into());
+        thread
+            .spawn(move || {
+                let m = heap.attach();
+                let guard = cell.get(&m).lock(&m);
+                lock.send(()).expect("the other thread listens");
+                told.recv().expect("a report");
+                drop(guard);
+            })
+            .expect("a thread")
+    };
+    locked.recv().expect("it is locked");
+    // The hook comes after the event, also where there is a subscriber.
+    heap.on_slow_lock(move |_| tell.send(()).expect("the holder listens"));
+    let m = heap.attach();
+    let seen = Recorder::during(|| cell.get(&m).set(&m, 1));
+    drop(m);
+    holder.join().expect("a thread");
+    let (_, fields) = seen.iter().find(|(name, _)| name == "slow lock").expect("a report");
+    assert!(fields["holder"].contains("thread 'holder'") && fields["waiter"].contains("thread '"));
+    assert_eq!((fields["type_name"].as_str(), fields["is_deadlock"].as_str()), ("\"u32\"", "false"));
+    assert!(fields.contains_key("heap") && fields.contains_key("waited_ms"));
 }
 
 #[test]

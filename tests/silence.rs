@@ -1,5 +1,5 @@
-//! Nothing hangs without a word: threads that hold up a stop, leaked mutators and cells that wait for one another are reported, to
-//! a hook, to `tracing`, or on standard error.
+//! Nothing hangs without a word: threads that hold up a stop, leaked mutators and cells that wait
+//! for one another are reported, to a hook, to `tracing`, or on standard error.
 //!
 //! What hangs for ever does so in a child process, which is killed once it has said why.
 
@@ -68,7 +68,8 @@ impl Other {
         }
     }
 
-    /// Waits for the end of the child, which succeeds, and gives back what the library has said on standard error.
+    /// Waits for the end of the child, which succeeds, and gives back what the library has said on
+    /// standard error.
     fn ends(mut self) -> Vec<String> {
         let mut said = Vec::new();
         loop {
@@ -481,7 +482,8 @@ fn a_hook_for_slow_locks_is_told_who_waits_and_who_holds() {
 
 // ------------------------------------------------------------------------------------------- the short way is the correct one
 
-/// Each of these waits for a thread that collects, and would hang if the waiting thread were attached.
+/// Each of these waits for a thread that collects, and would hang if the waiting thread were
+/// attached.
 #[test]
 fn join_recv_and_scope_hold_up_no_stop() {
     let _watch = deadline("waiting detached");

@@ -8,7 +8,7 @@ source ci/common.bash
 limited 120 "$@"
 
 floors='
-0 sync event error fallible notices stress environment
+0 sync system event error fallible notices stress environment
 1 header object shape freed
 2 space arena tracked roots weak safepoint current
 3 mutator slow pacing model turn collect::crew collect::workers
@@ -31,10 +31,11 @@ managed heap: type tables are given the mutator as an opaque pointer, cast back 
 packages='
 crossbeam_utils: collect/crew collect/mark safepoint
 dashmap: object weak
+libc: system
 loom: sync
 parking_lot: sync trace
 rayon: collect/workers
-rustix: fallible safepoint space
+rustix: fallible space
 shuttle: sync
 tracing: event
 '

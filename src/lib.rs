@@ -49,6 +49,7 @@ mod slow;
 mod space;
 mod stress;
 mod sync;
+mod system;
 mod trace;
 mod tracked;
 mod turn;

@@ -57,6 +57,7 @@ use crossbeam_utils::CachePadded;
 use crate::event::Hook;
 use crate::stress::{Step, Under, maybe_yield};
 use crate::sync::{AtomicBool, AtomicU32, AtomicUsize, Ordering, spin_loop};
+use crate::system::os_thread;
 
 #[path = "current.rs"]
 mod current;
@@ -1302,14 +1303,6 @@ impl<T> fmt::Debug for Ended<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Ended").field(&self.0.id).finish()
     }
-}
-
-/// The number by which the system's tools know the calling thread; 0: the library knows none on this system.
-fn os_thread() -> u64 {
-    #[cfg(any(target_os = "linux", target_os = "android"))]
-    return rustix::thread::gettid().as_raw_nonzero().get().try_into().unwrap_or(0);
-    #[cfg(not(any(target_os = "linux", target_os = "android")))]
-    return 0;
 }
 
 /// Who a participant's thread is, for reports.

@@ -119,6 +119,13 @@ pub(super) fn forbids_safepoint() -> bool {
     held() & !ENDING != 0
 }
 
+/// Whether this thread may take up an attachment again that code further up its stack relies on. Unlike a first attachment also
+/// on an ending thread: its coordinator was told that the participant outlives the thread, and lets stops fail, not wait.
+#[inline(always)]
+pub(super) fn may_come_back() -> bool {
+    WORDS.with(|w| w.current.get() == 0) && !forbids_safepoint()
+}
+
 /// Raises one of the flags of `held`.
 pub(super) fn hold(flag: u32) {
     WORDS.with(|w| w.held.set(w.held.get() | flag));

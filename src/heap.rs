@@ -814,7 +814,8 @@ impl Mutator {
         if !self.may_park() {
             return Err(self);
         }
-        self.0.step_out();
+        // The mutator is put away: nothing relies on the attachment any more.
+        self.0.step_out().is_over();
         Ok(Detached(std::mem::ManuallyDrop::new(self)))
     }
 
@@ -971,20 +972,20 @@ pub struct Fork<'a> {
 }
 
 impl Fork<'_> {
-    /// In the parent (also when `fork` failed): the world runs again.
+    /// In the parent (also when `fork` failed): the world runs again. In the child this does what
+    /// [`child`](Self::child) does, and so does a drop.
     pub fn parent(self) {}
 
     /// In the child: this thread is the heap's only one. Objects of the others are nobody's now, and
     /// collected like any. The marking pool is started anew when it is needed.
-    pub fn child(mut self) {
-        drop(self.lists.take());
-        if let Some(guard) = self.guard.take() {
-            self.core.workers.forget_others();
-            for ended in guard.child() {
-                // This thread is the only one there is.
-                self.core.abandon(ended.data());
-                managed::orphan(self.core, &ended.data().local);
-            }
+    ///
+    /// # Panics
+    ///
+    /// In the process that prepared the fork, which still has its other threads. The world runs again then, as after
+    /// [`parent`](Self::parent).
+    pub fn child(self) {
+        if let Some(guard) = &self.guard {
+            guard.must_be_child();
         }
     }
 }
@@ -992,7 +993,17 @@ impl Fork<'_> {
 impl Drop for Fork<'_> {
     fn drop(&mut self) {
         drop(self.lists.take());
-        drop(self.guard.take());
+        match self.guard.take() {
+            Some(guard) if guard.is_child() => {
+                self.core.workers.forget_others();
+                for ended in guard.child() {
+                    // This thread is the only one there is.
+                    self.core.abandon(ended.data());
+                    managed::orphan(self.core, &ended.data().local);
+                }
+            }
+            guard => drop(guard),
+        }
         if let Some(turn) = self.turn.take() {
             self.core.turn.let_go(turn);
         }

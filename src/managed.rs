@@ -582,6 +582,7 @@ unsafe fn end_value<T>(
     let private = m.private();
     // SAFETY: as the caller says.
     unsafe {
+        event::must_hold_no_lock();
         let _lent = m.lend();
         private.busy.set(DESTROYING);
         m.core().state(header.as_ptr() as usize).dying();

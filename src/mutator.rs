@@ -49,7 +49,7 @@ use crate::object::Object;
 use crate::pacing::{Due, Pace};
 use crate::roots::KnownRoots;
 use crate::safepoint::{
-    self, Coordinator, ForkGuard, Participant, StopError, ThreadId, WorldStopped, current, lock,
+    self, Away, Coordinator, ForkGuard, Participant, StopError, ThreadId, WorldStopped, current, lock,
 };
 use crate::shape::MAX_ALIGN;
 use crate::slow;
@@ -812,8 +812,8 @@ impl<M: ObjectModel> ModelMutator<M> {
     /// again, since `f` left it attached elsewhere: code further up relies on the attachment.
     pub fn detach<R>(&mut self, f: impl FnOnce() -> R) -> R {
         self.refuse_lent();
-        self.step_out();
-        let _reattach = Reattach(&*self, HERE.with(|here| here.detached.replace(true)));
+        let away = self.step_out();
+        let _reattach = Reattach(&*self, HERE.with(|here| here.detached.replace(true)), Some(away));
         f()
     }
 
@@ -823,13 +823,13 @@ impl<M: ObjectModel> ModelMutator<M> {
         f: impl for<'scope> FnOnce(&'scope Scope<'scope, 'env>, &mut Self) -> R,
     ) -> R {
         /// Detaches where `f` has returned or panicked, and notes what the thread was inside of before.
-        struct Leave<'a, M: ObjectModel>(&'a mut ModelMutator<M>, &'a mut Option<bool>);
+        struct Leave<'a, M: ObjectModel>(&'a mut ModelMutator<M>, &'a mut Option<(bool, Away)>);
         impl<M: ObjectModel> Drop for Leave<'_, M> {
             fn drop(&mut self) {
                 // Else `f` has leaked what forbids it, and the thread waits attached.
                 if self.0.may_step_out() {
-                    self.0.step_out();
-                    *self.1 = Some(HERE.with(|here| here.detached.replace(true)));
+                    let away = self.0.step_out();
+                    *self.1 = Some((HERE.with(|here| here.detached.replace(true)), away));
                 }
             }
         }
@@ -845,7 +845,7 @@ impl<M: ObjectModel> ModelMutator<M> {
                 f(scope, leave.0)
             })
         });
-        drop(left.map(|was_inside| Reattach(&*self, was_inside)));
+        drop(left.map(|(was_inside, away)| Reattach(&*self, was_inside, Some(away))));
         result.unwrap_or_else(|payload| resume_unwind(payload))
     }
 
@@ -879,23 +879,22 @@ impl<M: ObjectModel> ModelMutator<M> {
         attached
     }
 
-    /// Detaches, with nothing left to answer.
-    pub(crate) fn step_out(&self) {
+    /// Detaches, with nothing left to answer. A panic leaves the thread attached.
+    pub(crate) fn step_out(&self) -> Away {
         let participant = &self.inner().participant;
         loop {
             if self.poll() & MODEL_REQUESTS != 0 {
                 self.answer();
             }
-            let requests = participant.detach_and_poll().expect(
+            let (away, requests) = participant.step_away().expect(
                 "`Mutator::detach` inside a traversal or a stop of this thread; detach when that is over",
             );
             // Somebody may have asked for something in between, and found this thread attached.
             if requests & MODEL_REQUESTS == 0 {
-                return self.leave();
+                self.leave();
+                return away;
             }
-            if participant.attach().is_err() {
-                unreachable!("this thread has just been attached, and ran nothing since");
-            }
+            participant.come_back(away);
         }
     }
 
@@ -932,15 +931,15 @@ impl<M: ObjectModel> ModelMutator<M> {
 }
 
 /// Attaches a thread that is away for a while, where this is dropped. The second value: whether the thread was inside of another
-/// detach when it left.
-struct Reattach<'a, M: ObjectModel>(&'a ModelMutator<M>, bool);
+/// detach when it left. The third is there until the drop.
+struct Reattach<'a, M: ObjectModel>(&'a ModelMutator<M>, bool, Option<Away>);
 
 impl<M: ObjectModel> Drop for Reattach<'_, M> {
     fn drop(&mut self) {
         HERE.with(|here| here.detached.set(self.1));
         let core = &**self.0.core();
-        if let Err(error) = self.0.inner().participant.attach() {
-            event::abort(format_args!("standstill: a detached thread cannot attach again: {error}"));
+        if let Some(away) = self.2.take() {
+            self.0.inner().participant.come_back(away);
         }
         self.0.arrive_in(core);
     }

@@ -34,6 +34,12 @@
 //! * everything in `Registry`: under its lock. No user code runs under it: payloads are cloned out
 //!   as `Arc`s, callbacks are called and payloads dropped after it was let go.
 //!
+//! # Coming back
+//!
+//! A thread that parks, waits for its turn to stop, or runs the closure of a detach has callers that hold the proof of its
+//! attachment, and go on when it returns. Such a thread has an [`Away`] while it is detached: it comes back, or the process ends.
+//! It never unwinds in between, since its callers could catch that.
+//!
 //! # Orderings
 //!
 //! Two words cross: a thread writes its `state` and reads `stop`; the requester writes `stop` and
@@ -54,7 +60,7 @@ use std::time::{Duration, Instant};
 
 use crossbeam_utils::CachePadded;
 
-use crate::event::Hook;
+use crate::event::{self, Hook};
 use crate::stress::{Step, Under, maybe_yield};
 use crate::sync::{AtomicBool, AtomicU32, AtomicUsize, Ordering, spin_loop};
 use crate::system::os_thread;
@@ -469,7 +475,10 @@ impl<T> Coordinator<T> {
             // not wait for a stop that waits for it. Anybody else comes in like an attaching thread.
             let is_inside = me.is_some_and(|me| registry.find(me).is_some());
             if !is_inside && registry.stopper.is_some() {
-                registry = self.wait_at_gate(registry);
+                drop(self.wait_at_gate(registry));
+                // Without the lock, here and below: it may be the last, and what it shows is the user's.
+                drop(record);
+                registry = self.registry.lock();
                 continue;
             }
             match record.step(DETACHED, SUSPENDED) {
@@ -487,7 +496,11 @@ impl<T> Coordinator<T> {
                         not_send: PhantomData,
                     });
                 }
-                Err(SUSPENDED | AWAITED) => registry = self.await_suspension(registry, &record),
+                Err(SUSPENDED | AWAITED) => {
+                    drop(self.await_suspension(registry, &record));
+                    drop(record);
+                    registry = self.registry.lock();
+                }
                 Err(ATTACHED) => return Suspend::Attached,
                 Err(_) => return Suspend::Ended,
             }
@@ -552,7 +565,9 @@ impl<T> Coordinator<T> {
             return Err(StopError::NotAttached);
         }
         let world = by.stop()?;
-        Ok(ForkGuard { registry: self.registry.lock(), _kept: lock::keep(&self.registry), world })
+        let registry = self.registry.lock();
+        let process = std::process::id();
+        Ok(ForkGuard { registry, _kept: lock::keep(&self.registry), world, process })
     }
 
     /// The thread's state is `DETACHED` or `ENDED` now: if a stop waits for it, one less to wait for.
@@ -755,11 +770,50 @@ fn raise<T>(record: &Record<T>, bits: u32) {
     record.word.requests.fetch_or(bits & !STOP, Ordering::SeqCst);
 }
 
+/// A participant is in a state that its own thread cannot find it in: whoever put it there had no right to. Its thread cannot be
+/// attached again, so it ends here, and the process with it.
 #[cold]
 fn unreachable_state(id: ThreadId, state: u32) -> ! {
-    assert_eq!(state, ENDED, "two threads are one participant");
-    current::leave(id.get());
-    panic!("participant {id} was taken for lost in a fork, in a process that has not lost it")
+    match state {
+        ENDED => event::abort(format_args!(
+            "standstill: participant {id} was taken for lost in a fork, in a process that has not lost it"
+        )),
+        _ => event::abort(format_args!("standstill: participant {id} is used by two threads")),
+    }
+}
+
+/// This thread is detached, or about to be, while code further up its stack relies on its attachment. See the
+/// module's page.
+///
+/// Dropped, by a panic that passes above all, it ends the process: a thread that goes on with the proof of an attachment that it
+/// does not have works on objects while the world is stopped.
+#[must_use = "a thread that does not come back ends the process"]
+#[derive(Debug)]
+pub(crate) struct Away(());
+
+impl Away {
+    fn leaving() -> Self {
+        Self(())
+    }
+
+    /// The thread is attached again, or nobody relies on the attachment any more.
+    pub(crate) fn is_over(self) {
+        std::mem::forget(self);
+    }
+}
+
+impl Drop for Away {
+    #[cold]
+    #[inline(never)]
+    fn drop(&mut self) {
+        if cfg!(all(test, any(loom, shuttle))) {
+            // A model that fails unwinds out of wherever its threads are.
+            return;
+        }
+        event::abort(format_args!(
+            "standstill: a detached thread unwinds into code that relies on its attachment"
+        ));
+    }
 }
 
 impl<T: Send + Sync> current::Watched for Coordinator<T> {
@@ -824,7 +878,30 @@ impl<T> Participant<T> {
         if current::obstacles() != (0, 0) {
             return Err(AttachError::now());
         }
-        // Before the exchange, for which whatever is loaded later has to wait; in `detach` too.
+        self.enter();
+        Ok(())
+    }
+
+    /// Attaches again after [`step_away`](Self::step_away); where something forbids that, the process ends.
+    #[inline]
+    pub(crate) fn come_back(&self, away: Away) {
+        #[cold]
+        #[inline(never)]
+        fn cannot_come_back() -> ! {
+            let error = AttachError::now();
+            event::abort(format_args!("standstill: a detached thread cannot attach again: {error}"))
+        }
+        if !current::may_come_back() {
+            cannot_come_back();
+        }
+        self.enter();
+        away.is_over();
+    }
+
+    /// Attaches. The caller knows that nothing forbids it.
+    #[inline(always)]
+    fn enter(&self) {
+        // Before the exchange, for which whatever is loaded later has to wait; in `detach_and_poll` too.
         let (record, stop, id) = (&*self.record, &self.coordinator.stop, self.record.id.get());
         let stepped_in = record.step(DETACHED, ATTACHED).is_ok();
         // `SeqCst`: see the module's `Orderings`. Acquires what the last stop wrote.
@@ -832,7 +909,6 @@ impl<T> Participant<T> {
             self.attach_slow(stepped_in);
         }
         current::enter(id);
-        Ok(())
     }
 
     #[cold]
@@ -850,6 +926,19 @@ impl<T> Participant<T> {
     #[inline]
     pub fn detach(&self) -> bool {
         self.detach_and_poll().is_some()
+    }
+
+    /// As [`detach_and_poll`](Self::detach_and_poll), for a thread whose callers rely on the attachment.
+    #[inline]
+    pub(crate) fn step_away(&self) -> Option<(Away, u32)> {
+        let away = Away::leaving();
+        match self.detach_and_poll() {
+            Some(requests) => Some((away, requests)),
+            None => {
+                away.is_over();
+                None
+            }
+        }
     }
 
     /// As [`detach`](Self::detach), and a [`poll`](Self::poll) right after it. Either this sees what was raised before, or whoever raised
@@ -940,13 +1029,14 @@ impl<T> Participant<T> {
         if registry.stopper.is_none() {
             return;
         }
+        let away = Away::leaving();
         coordinator.step_out(&mut registry, &self.record);
         // Before the lock is let go: while somebody is owed a turn no other stop begins, so this one is the only one that
         // `meanwhile` can meet.
         registry.owed += 1;
         if !coordinator.has_room(&registry) {
-            drop(meanwhile);
             drop(coordinator.step_in(registry, &self.record, true));
+            away.is_over();
             return;
         }
         drop(registry);
@@ -957,6 +1047,7 @@ impl<T> Participant<T> {
         let result = catch_unwind(AssertUnwindSafe(|| meanwhile(&is_on)));
         drop(coordinator.step_in(coordinator.registry.lock(), &self.record, true));
         current::enter(self.record.id.get());
+        away.is_over();
         if let Err(payload) = result {
             resume_unwind(payload);
         }
@@ -1015,6 +1106,7 @@ impl<T> Participant<T> {
     fn wait_turn<'a>(&'a self, mut registry: Guard<'a, Registry<T>>) -> Guard<'a, Registry<T>> {
         let coordinator = &*self.coordinator;
         let id = self.record.id;
+        let away = Away::leaving();
         registry.queue.push_back(id);
         coordinator.step_out(&mut registry, &self.record);
         loop {
@@ -1029,6 +1121,7 @@ impl<T> Participant<T> {
                 Err(state) => unreachable_state(id, state),
             }
         }
+        away.is_over();
         registry.queue.retain(|&waiting| waiting != id);
         registry
     }
@@ -1246,6 +1339,8 @@ pub struct ForkGuard<'a, T> {
     registry: Guard<'a, Registry<T>>,
     _kept: lock::Kept,
     world: WorldStopped<'a, T>,
+    /// The process that is about to fork.
+    process: u32,
 }
 
 impl<'a, T> ForkGuard<'a, T> {
@@ -1253,9 +1348,14 @@ impl<'a, T> ForkGuard<'a, T> {
     pub fn parent(self) {}
 
     /// In the child: the participants of all other threads are gone, and returned, for somebody to
-    /// care for what they owned. The world runs again. Called in a process that still has the other
-    /// threads, it leaves them with participants that panic when they try to attach.
+    /// care for what they owned. The world runs again.
+    ///
+    /// # Panics
+    ///
+    /// In the process that prepared the fork, which still has its other threads. Nothing has changed then but that the
+    /// world runs again.
     pub fn child(mut self) -> Vec<Ended<T>> {
+        self.must_be_child();
         let here = std::thread::current().id();
         let registry = &mut *self.registry;
         let all = std::mem::take(&mut registry.entries);
@@ -1275,6 +1375,20 @@ impl<'a, T> ForkGuard<'a, T> {
             Ended(entry.record)
         };
         lost.into_iter().map(end).collect()
+    }
+
+    /// Whether this is another process than the one that prepared the fork.
+    pub(crate) fn is_child(&self) -> bool {
+        self.process != std::process::id()
+    }
+
+    /// Panics in the process that prepared the fork.
+    pub(crate) fn must_be_child(&self) {
+        assert!(
+            self.is_child(),
+            "`child` of a fork was called in the process that prepared the fork, which has not lost its other threads; \
+             call `parent` there"
+        );
     }
 }
 

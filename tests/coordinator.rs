@@ -1,6 +1,7 @@
 //! The coordinator with real threads: what a profiler, a debugger or a fork handler sees of it.
 #![cfg(not(loom))]
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::*};
 use std::sync::mpsc;
 use std::sync::{Arc, Mutex};
@@ -716,4 +717,35 @@ fn a_fork_is_prepared_by_ones_own_participant() {
     assert!(matches!(there.prepare_fork(&me), Err(StopError::NotAttached)));
     here.prepare_fork(&me).unwrap().parent();
     drop(me.stop().unwrap());
+}
+
+#[cfg(all(unix, not(miri)))]
+#[test]
+fn a_fork_guard_knows_the_process_that_prepared_the_fork() {
+    let coordinator = Coordinator::new();
+    let (done, parked) = (AtomicBool::new(false), AtomicUsize::new(0));
+    thread::scope(|s| {
+        s.spawn(|| {
+            let me = attached(&coordinator, ());
+            while !done.load(Relaxed) {
+                if me.poll() & STOP != 0 {
+                    me.park();
+                    parked.fetch_add(1, Relaxed);
+                }
+            }
+        });
+        let me = attached(&coordinator, ());
+        while coordinator.threads() < 2 {
+            thread::yield_now();
+        }
+        for _ in 0..100 {
+            let guard = coordinator.prepare_fork(&me).unwrap();
+            assert!(catch_unwind(AssertUnwindSafe(|| guard.child().len())).is_err());
+            assert_eq!(coordinator.threads(), 2);
+        }
+        done.store(true, Relaxed);
+        me.detach();
+    });
+    assert!(parked.load(Relaxed) > 0);
+    assert_eq!(coordinator.threads(), 0);
 }

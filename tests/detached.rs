@@ -5,10 +5,14 @@
 
 mod common;
 
+use std::cell::RefCell;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, mpsc};
 
 use common::deadline;
-use standstill::{Gc, GcCell, Heap, Mutator, Trace};
+use standstill::safepoint::{self, StopError};
+use standstill::{AtomicGc, Collect, CollectError, Gc, GcCell, Heap, Mutator, Trace};
 
 #[derive(Trace)]
 struct Node {
@@ -92,4 +96,123 @@ fn a_mutator_is_not_taken_up_inside_the_closure_of_a_detach() {
     drop(m);
     let m = down.attach().unwrap();
     garbage(&m);
+}
+
+/// Empties its slot as it is dropped, by way of whichever mutator the thread has: what was in it is retired, and asks that mutator to
+/// pass a safepoint.
+struct Empties(Arc<AtomicGc<u64>>);
+
+impl Trace for Empties {
+    fn traverse(&self, _: &mut standstill::Tracer) {}
+}
+
+impl Drop for Empties {
+    fn drop(&mut self) {
+        Mutator::with_current(|m| self.0.store(m, None));
+    }
+}
+
+/// What a thread-local's destructor does with a mutator.
+type Last = Box<dyn FnOnce(Mutator)>;
+
+struct Holder(RefCell<Option<(Mutator, Last)>>);
+
+impl Drop for Holder {
+    fn drop(&mut self) {
+        if let Some((m, last)) = self.0.take() {
+            last(m);
+        }
+    }
+}
+
+thread_local! { static HOLDER: Holder = const { Holder(RefCell::new(None)) }; }
+
+/// Runs `first` with a mutator on a thread of its own, and `last` with it when that thread ends, later than whatever watches the
+/// end of an attached thread.
+fn at_the_end_of_a_thread(
+    heap: &Heap,
+    first: impl FnOnce(&Mutator) + Send + 'static,
+    last: impl FnOnce(Mutator) + Send + 'static,
+) -> std::thread::JoinHandle<()> {
+    let heap = heap.clone();
+    std::thread::spawn(move || {
+        // Before the thread attaches for the first time: what is registered first is destroyed last.
+        HOLDER.with(|_| ());
+        let m = heap.attach();
+        first(&m);
+        HOLDER.with(|holder| *holder.0.borrow_mut() = Some((m, Box::new(last))));
+    })
+}
+
+#[test]
+fn a_detach_in_the_destructor_of_a_thread_local_comes_back() {
+    let _deadline = deadline("a detach at the end of a thread");
+    let heap = Heap::new();
+    let (send, receive) = mpsc::channel();
+    let (told, tell) = mpsc::channel();
+    let (go, wait) = mpsc::channel::<()>();
+    let thread = at_the_end_of_a_thread(
+        &heap,
+        move |m| {
+            let slot = Arc::new(AtomicGc::new(Some(m.alloc(7u64))));
+            send.send(m.alloc(Empties(slot))).expect("somebody waits");
+            wait.recv().expect("a word");
+        },
+        move |mut m| {
+            // There is something to answer, and to answer it asks for something more.
+            let detached = catch_unwind(AssertUnwindSafe(|| m.detach(|| safepoint::current() == 0)));
+            let attached = safepoint::current() != 0;
+            told.send((detached.ok(), attached)).expect("somebody waits");
+        },
+    );
+    // By a thread that is not attached: the other is asked to do it.
+    drop(receive.recv().expect("an object"));
+    go.send(()).expect("it waits");
+    assert_eq!(tell.recv().expect("its word"), (Some(true), true));
+    thread.join().expect("a thread");
+    heap.attach().collect();
+    assert_eq!(heap.stats().live_objects, 0);
+}
+
+#[test]
+fn no_stop_passes_a_thread_that_works_in_the_destructor_of_a_thread_local() {
+    let _deadline = deadline("stops at the end of a thread");
+    let heap = Heap::new();
+    let (tell, told) = mpsc::channel();
+    let (go, next) = mpsc::channel::<()>();
+    let thread = at_the_end_of_a_thread(
+        &heap,
+        |_| (),
+        move |mut m| {
+            let step = |m: Option<&mut Mutator>, what: &'static str| {
+                tell.send(what).expect("somebody waits");
+                match m {
+                    Some(m) => m.detach(|| next.recv()),
+                    None => next.recv(),
+                }
+                .expect("the next step");
+            };
+            step(None, "attached");
+            step(Some(&mut m), "detached");
+            step(None, "attached");
+            drop(m);
+            step(None, "gone");
+        },
+    );
+    let mut m = heap.attach();
+    for expected in ["attached", "detached", "attached", "gone"] {
+        let what = m.detach(|| told.recv()).expect("its word");
+        assert_eq!(what, expected);
+        // It can be told before the thread has detached. Nothing waits for a thread that ends attached.
+        let result = loop {
+            match m.try_collect(Collect::full()) {
+                Err(CollectError::Stop(StopError::ThreadGone { .. })) if what == "detached" => {}
+                result => break result.is_ok(),
+            }
+        };
+        assert_eq!(result, what != "attached", "{what}");
+        go.send(()).expect("it waits");
+    }
+    thread.join().expect("a thread");
+    m.collect();
 }

@@ -1,8 +1,9 @@
 //! A heap across `fork`: the child finds it whole, with one mutator.
 #![cfg(not(loom))]
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use standstill::{Gc, GcCell, Heap, Pacing, Trace};
 
@@ -100,4 +101,106 @@ fn the_child_collects_what_other_threads_left_and_goes_on() {
     drop(mine);
     m.collect();
     assert_eq!(heap.stats().live_objects, 0);
+}
+
+/// The text of a panic.
+fn text(payload: Box<dyn std::any::Any + Send>) -> String {
+    payload
+        .downcast_ref::<&str>()
+        .map(|&text| text.to_owned())
+        .or_else(|| payload.downcast().ok().map(|text| *text))
+        .unwrap_or_default()
+}
+
+/// Tells the other threads to end, also when a test fails.
+struct Over<'a>(&'a AtomicBool);
+
+impl Drop for Over<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+#[test]
+fn the_process_that_prepared_a_fork_is_not_taken_for_its_child() {
+    let heap = Heap::builder().pacing(Pacing::manual()).build().expect("a heap");
+    let (stop, safepoints) = (AtomicBool::new(false), AtomicUsize::new(0));
+    std::thread::scope(|scope| {
+        let other = scope.spawn(|| {
+            let mut m = heap.attach();
+            let kept = ring(&m, 3);
+            while !stop.load(Ordering::Relaxed) {
+                m.safepoint();
+                safepoints.fetch_add(1, Ordering::Relaxed);
+                drop(m.alloc(Node { next: GcCell::default() }));
+            }
+            drop(kept);
+        });
+        let over = Over(&stop);
+        let mut m = heap.attach();
+        while safepoints.load(Ordering::Relaxed) == 0 {
+            std::thread::yield_now();
+        }
+        for _ in 0..20 {
+            let fork = m.prepare_fork().expect("the world stops");
+            let refused = catch_unwind(AssertUnwindSafe(|| fork.child())).expect_err("there was no fork");
+            assert!(text(refused).contains("in the process that prepared the fork"));
+            assert_eq!(heap.stats().mutators, 2);
+            m.collect();
+            m.verify().expect("a whole heap");
+        }
+        // The other thread goes on as before.
+        let so_far = safepoints.load(Ordering::Relaxed);
+        m.detach(|| {
+            while safepoints.load(Ordering::Relaxed) < so_far + 10 {
+                std::thread::yield_now();
+            }
+        });
+        drop(over);
+        m.detach(|| other.join()).expect("the other thread saw nothing of it");
+        m.collect();
+    });
+    assert_eq!(heap.stats().live_objects, 0);
+}
+
+#[test]
+fn a_child_that_calls_parent_is_a_child_all_the_same() {
+    let heap = Heap::builder().workers(2).serial_below(0).pacing(Pacing::manual()).build().expect("a heap");
+    let (stop, attached) = (AtomicBool::new(false), AtomicBool::new(false));
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut m = heap.attach();
+            while !stop.load(Ordering::Relaxed) {
+                drop(m.alloc(Node { next: GcCell::default() }));
+                m.safepoint();
+                attached.store(true, Ordering::Relaxed);
+            }
+        });
+        let _over = Over(&stop);
+        let mut m = heap.attach();
+        while !attached.load(Ordering::Relaxed) {
+            std::thread::yield_now();
+        }
+        for drops in [false, true] {
+            let fork = m.prepare_fork().expect("the world stops");
+            // SAFETY: the world is stopped; the child uses this heap and then leaves without destructors.
+            let pid = unsafe { libc::fork() };
+            assert!(pid >= 0, "fork failed");
+            if drops {
+                drop(fork)
+            } else {
+                fork.parent()
+            }
+            if pid == 0 {
+                // SAFETY: a child that hangs is killed.
+                unsafe { libc::alarm(20) };
+                let alone = heap.stats().mutators == 1;
+                drop(ring(&m, 7));
+                let works = m.collect().abandoned.is_none() && m.collect_young().abandoned.is_none();
+                // SAFETY: no destructors, no output: this is a copy of a test process.
+                unsafe { libc::_exit(i32::from(!(alone && works))) };
+            }
+            assert_eq!(m.detach(|| child_says(pid)), 0);
+        }
+    });
 }

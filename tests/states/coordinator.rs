@@ -1,6 +1,7 @@
 //! The coordinator on its own, which is public: its functions in the states that a participant's thread can be in.
 
 use std::cell::RefCell;
+use std::io::{Read, Write};
 use std::sync::{Arc, Barrier};
 
 use standstill::safepoint::{self, Config, Coordinator, Participant, Suspend, ThreadId};
@@ -82,6 +83,29 @@ fn forking(cast: &Cast<'_>, f: impl FnOnce(safepoint::ForkGuard<'_, u32>) -> Str
         Ok(guard) => f(guard),
         Err(error) => format!("error: {error}"),
     }
+}
+
+/// As [`forking`], in the child of a real fork.
+fn forked(cast: &Cast<'_>, f: impl FnOnce(safepoint::ForkGuard<'_, u32>) -> String) -> String {
+    forking(cast, |guard| {
+        let (mut told, mut tell) = std::io::pipe().expect("a pipe");
+        // SAFETY: the child calls nothing but the coordinator, whose lock this thread holds, and the allocator, which the
+        // system's fork handlers keep usable, and leaves by `_exit`.
+        let pid = unsafe { libc::fork() };
+        if pid == 0 {
+            let outcome = caught(|| f(guard));
+            let told = tell.write_all(outcome.as_bytes());
+            // SAFETY: ends the process, without destructors.
+            unsafe { libc::_exit(i32::from(told.is_err())) };
+        }
+        guard.parent();
+        drop(tell);
+        let mut outcome = String::new();
+        told.read_to_string(&mut outcome).expect("a text");
+        // SAFETY: waits for the child, and asks for no status.
+        unsafe { libc::waitpid(pid, std::ptr::null_mut(), 0) };
+        outcome
+    })
 }
 
 fn suspended(cast: &Cast<'_>, id: ThreadId) -> String {
@@ -195,11 +219,10 @@ const ROWS: &[(&str, Call)] = &[
     ("Suspended: Drop", |cast| suspended(cast, cast.idle)),
     ("ForkGuard::parent", |cast| forking(cast, |guard| ok(guard.parent()))),
     ("ForkGuard::child", |cast| forking(cast, |guard| ok(guard.child().len()))),
-    ("Ended::id", |cast| {
-        forking(cast, |guard| ok(guard.child().iter().any(|ended| ended.id() == cast.idle)))
-    }),
+    ("ForkGuard::child, in a child", |cast| forked(cast, |guard| ok(guard.child().len()))),
+    ("Ended::id", |cast| forked(cast, |guard| ok(guard.child().iter().any(|ended| ended.id() == cast.idle)))),
     ("Ended::data", |cast| {
-        forking(cast, |guard| ok(guard.child().iter().map(|ended| *ended.data()).collect::<Vec<_>>()))
+        forked(cast, |guard| ok(guard.child().iter().map(|ended| *ended.data()).collect::<Vec<_>>()))
     }),
     ("ThreadId::get", |cast| ok(cast.idle.get() > 0)),
 ];

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use standstill::dynamic::{self, Class, Flags, TypeSpec};
 use standstill::safepoint::Coordinator;
 use standstill::services::DEBUG_STATS;
-use standstill::{Gc, GcCell, Heap, Mutator, Pacing, Trace, Tracer};
+use standstill::{Collect, Gc, GcCell, Heap, Mutator, Pacing, Trace, Tracer};
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Record};
 use tracing::{Event, Id, Metadata, Subscriber};
@@ -460,6 +460,30 @@ fn everything() {
         m.collect();
         m.detach(|| ());
     });
+
+    // A thread that waits for a cell.
+    let cell = m.alloc(Node { next: GcCell::default(), fails: false });
+    let (tell, told) = mpsc::channel();
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let m = heap.attach();
+            let locked = cell.get(&m).next.lock(&m);
+            tell.send(()).expect("somebody waits");
+            std::thread::sleep(Duration::from_millis(20));
+            drop(locked);
+        });
+        m.detach(|| told.recv()).expect("locked");
+        drop(cell.get(&m).next.lock(&m));
+        m.detach(|| ());
+    });
+    drop(cell);
+
+    // A thread that leaks its mutator.
+    let leaky = builder().build().expect("a heap");
+    std::thread::scope(|scope| {
+        scope.spawn(|| std::mem::forget(leaky.attach()));
+    });
+    m.detach(|| leaky.attach_scoped(|m| assert!(m.try_collect(Collect::full()).is_err())));
 
     // A type that leaves a handler out.
     let mut spec = TypeSpec::with_attributes("tests.Base");

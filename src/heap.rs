@@ -815,7 +815,7 @@ impl Mutator {
             return Err(self);
         }
         // The mutator is put away: nothing relies on the attachment any more.
-        self.0.step_out().is_over();
+        self.0.step_out().end();
         Ok(Detached(std::mem::ManuallyDrop::new(self)))
     }
 

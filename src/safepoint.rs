@@ -797,7 +797,7 @@ impl Away {
     }
 
     /// The thread is attached again, or nobody relies on the attachment any more.
-    pub(crate) fn is_over(self) {
+    pub(crate) fn end(self) {
         std::mem::forget(self);
     }
 }
@@ -895,7 +895,7 @@ impl<T> Participant<T> {
             cannot_come_back();
         }
         self.enter();
-        away.is_over();
+        away.end();
     }
 
     /// Attaches. The caller knows that nothing forbids it.
@@ -935,7 +935,7 @@ impl<T> Participant<T> {
         match self.detach_and_poll() {
             Some(requests) => Some((away, requests)),
             None => {
-                away.is_over();
+                away.end();
                 None
             }
         }
@@ -1036,7 +1036,7 @@ impl<T> Participant<T> {
         registry.owed += 1;
         if !coordinator.has_room(&registry) {
             drop(coordinator.step_in(registry, &self.record, true));
-            away.is_over();
+            away.end();
             return;
         }
         drop(registry);
@@ -1047,7 +1047,7 @@ impl<T> Participant<T> {
         let result = catch_unwind(AssertUnwindSafe(|| meanwhile(&is_on)));
         drop(coordinator.step_in(coordinator.registry.lock(), &self.record, true));
         current::enter(self.record.id.get());
-        away.is_over();
+        away.end();
         if let Err(payload) = result {
             resume_unwind(payload);
         }
@@ -1121,7 +1121,7 @@ impl<T> Participant<T> {
                 Err(state) => unreachable_state(id, state),
             }
         }
-        away.is_over();
+        away.end();
         registry.queue.retain(|&waiting| waiting != id);
         registry
     }

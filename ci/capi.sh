@@ -54,13 +54,15 @@ cc -std=c11 -Wall -Wextra -Werror -pedantic -O2 -I "$include" capi/examples/obje
 timeout --kill-after=5 120 "$out/objects" 4
 STANDSTILL_CHECKED=1 timeout --kill-after=5 120 "$out/objects" 4
 
+# Planted, for each tool that is to see leaks.
+printf '#include <stdlib.h>\nint main(void) { return malloc(40) == NULL; }\n' >"$out/leaks.c"
+
 if needs 'the C examples under memcheck' 'apt-get install -y valgrind' command -v valgrind; then
     # One thread at a time there: few rounds. The heap's own cells are no malloc blocks to it, so what it judges is the
     # rest; leaks of objects are the program's own to find.
     memcheck=(timeout --kill-after=5 300 valgrind --quiet --error-exitcode=9 --leak-check=full
         --show-leak-kinds=definite --errors-for-leak-kinds=definite)
     # With these options it must object to a leak, and to a word that is read before it was written.
-    printf '#include <stdlib.h>\nint main(void) { return malloc(40) == NULL; }\n' >"$out/leaks.c"
     printf '#include <stdlib.h>\nint main(void) { volatile int *p = malloc(40); int i = *p == 7; free((void *)p); return i; }\n' \
         >"$out/reads.c"
     for planted in leaks reads; do
@@ -78,9 +80,17 @@ if needs 'the C examples under memcheck' 'apt-get install -y valgrind' command -
 fi
 
 # The conformance tests once more with their C side under AddressSanitizer and UndefinedBehaviorSanitizer: handlers that do
-# what they must not, with collections on other threads, touch no memory that is not theirs.
+# what they must not, with collections on other threads, touch no memory that is not theirs, and nothing leaks but what ci/lsan.supp
+# lists.
 if printf 'int main(void) { return 0; }\n' | cc -fsanitize=address,undefined -x c - -o "$out/asan" 2>/dev/null; then
-    STANDSTILL_CFLAGS='-fsanitize=address,undefined -fno-sanitize-recover=undefined' ASAN_OPTIONS=detect_leaks=0 \
+    cc -g -fsanitize=address "$out/leaks.c" -o "$out/leaks-asan"
+    LSAN_OPTIONS="suppressions=$PWD/ci/lsan.supp" "$out/leaks-asan" >"$out/leaks.log" 2>&1 && status=0 || status=$?
+    if ((status == 0)) || ! grep -q 'detected memory leaks' "$out/leaks.log"; then
+        echo 'LeakSanitizer does not see what leaks.c does wrong' >&2
+        exit 1
+    fi
+    STANDSTILL_CFLAGS='-fsanitize=address,undefined -fno-sanitize-recover=undefined' \
+        ASAN_OPTIONS=detect_leaks=1 LSAN_OPTIONS="suppressions=$PWD/ci/lsan.supp:print_suppressions=0" \
         timeout --kill-after=30 600 cargo test --quiet -p standstill-capi --test conformance
 else
     skipped 'the C tests under AddressSanitizer' 'apt-get install -y gcc libc6-dev'

@@ -14,6 +14,24 @@ for script in ci/*.sh; do
 done
 ((status == 0))
 
+# A suppression of leaks names one function that there is, and the line before it says why.
+before=
+while IFS= read -r line; do
+    if [[ "$line" == leak:* ]]; then
+        name="${line##*:}"
+        if [[ "$before" != '# '* ]]; then
+            echo "ci/lsan.supp: $line has no reason of its own" >&2
+            status=1
+        fi
+        if [[ ! "$name" =~ ^[a-z0-9_]+$ ]] || ! grep -rqE "(fn |TEST[A-Z_]*\()$name\>" tests capi/tests; then
+            echo "ci/lsan.supp: $line names no function of the tests" >&2
+            status=1
+        fi
+    fi
+    before="$line"
+done <ci/lsan.supp
+((status == 0))
+
 # Scripts of these words, in a repository of their own, must end with these statuses.
 place="$target/ci-checks"
 rm -rf "$place"

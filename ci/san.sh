@@ -57,6 +57,8 @@ with() {
         export CARGO_UNSTABLE_BUILD_STD=std
     else
         RUSTFLAGS+=" $foreign_std"
+        # Tests tell LeakSanitizer which objects live for ever (`tests/common`, `live_for_ever`).
+        [[ "$sanitizer" != address ]] || RUSTFLAGS+=' --cfg leaks_count'
         [[ "$sanitizer" == address ]] || TSAN_OPTIONS+=":suppressions=$PWD/ci/tsan.supp"
     fi
     # A C compiler brings a run-time library of its own, and there must be one in a process: under its name, rustc's.

@@ -21,7 +21,7 @@ use std::io::Write;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Barrier, Mutex, Once};
 
-use common::{Census, Clock, Rng, Witness, deadline, die, panic_text};
+use common::{Census, Clock, Rng, Witness, deadline, die, live_for_ever, panic_text};
 use standstill::dynamic::{self, Class, Type};
 use standstill::{
     AnyGc, AtomicGc, Code, Collect, Gc, GcCell, GcWeak, Heap, HeapBuilder, KnownRoot, Mutator, Pacing, Trace,
@@ -950,7 +950,17 @@ fn finish(heap: &Heap, world: &Arc<World>) {
             assert_eq!(world.census.alive(), 0);
         }
         world.quiet.store(true, SeqCst);
-        world.classes.lock().unwrap().clear();
+        let immortals = std::mem::take(&mut *world.immortals.lock().unwrap());
+        let classes = std::mem::take(&mut *world.classes.lock().unwrap());
+        if !immortals.is_empty() {
+            let left: Vec<_> =
+                Walk::from(immortals, world, m).into_values().map(|found| found.handle).collect();
+            let own = |any: &AnyGc| dynamic::as_raw(any).as_ptr() as usize;
+            let souls = left.iter().filter_map(|handle| handle.any().attribute(m, "soul").ok());
+            let souls: Vec<_> = souls.map(|soul| own(&soul)).collect();
+            let types = classes.iter().filter_map(|class| class.object().map(own));
+            live_for_ever(heap, left.iter().map(Handle::address).chain(souls).chain(types));
+        }
     });
 }
 

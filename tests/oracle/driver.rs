@@ -8,7 +8,7 @@ use std::thread::JoinHandle;
 
 use standstill::{CollectionReport, Gc, Heap, KnownRoot, Mutator, Pacing};
 
-use crate::common::panic_text;
+use crate::common::{live_for_ever, panic_text};
 use crate::dynamics;
 use crate::model::{ANCHORS, Expected, Id, Model, TYPES};
 use crate::objects::{Ref, Weak};
@@ -34,10 +34,13 @@ pub(crate) fn run(program: &Program) {
         panic!("{failure}");
     }
     let left = shift.run.finish(&mut m);
+    if !left.is_empty() {
+        live_for_ever(&heap, left.iter().copied());
+    }
     let m = m.as_mut().expect("attached");
     m.collect();
     m.verify().expect("a sound heap");
-    assert_eq!(heap.stats().live_objects, left, "how many objects outlive the program");
+    assert_eq!(heap.stats().live_objects, left.len(), "how many objects outlive the program");
 }
 
 fn build(variety: Variety) -> Heap {
@@ -612,8 +615,8 @@ impl Run {
         assert_eq!(listed, expected, "who is tracked, and how many references lead there");
     }
 
-    /// Takes everything down, and says how many objects must be left in the heap.
-    fn finish(mut self, owner: &mut Option<Mutator>) -> usize {
+    /// Takes everything down. Comes back: the addresses of the objects that must be left in the heap.
+    fn finish(mut self, owner: &mut Option<Mutator>) -> Vec<usize> {
         let world = self.real.world.clone();
         let m = owner.as_mut().expect("attached");
         m.verify().expect("a sound heap");
@@ -661,7 +664,14 @@ impl Run {
         model.collect(true);
         let faults = std::mem::take(&mut *world.faults.lock().unwrap());
         assert!(faults.is_empty(), "{faults:?}");
-        model.alive.len()
+        let names = world.names.lock().unwrap();
+        let left: Vec<_> = names
+            .iter()
+            .filter(|(_, id)| model.alive.contains_key(id))
+            .map(|(&address, _)| address)
+            .collect();
+        assert_eq!(left.len(), model.alive.len(), "each has an address of its own");
+        left
     }
 }
 

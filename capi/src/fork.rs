@@ -6,6 +6,7 @@
 
 use std::cell::Cell;
 use std::ffi::c_int;
+use std::mem::ManuallyDrop;
 use std::sync::Once;
 
 use standstill::{Fork, Mutator};
@@ -13,8 +14,9 @@ use standstill::{Fork, Mutator};
 use crate::thread;
 
 thread_local! {
-    /// Between the two calls around a fork: the mutator, and its stopped world.
-    static FORKING: Cell<Option<(*mut Mutator, Fork<'static>)>> = const { Cell::new(None) };
+    /// Between the two calls around a fork: the mutator, and its stopped world. Never dropped, so it needs no destructor, and a
+    /// thread that is ending can fork too.
+    static FORKING: Cell<Option<ManuallyDrop<(*mut Mutator, Fork<'static>)>>> = const { Cell::new(None) };
 }
 
 type Handler = Option<unsafe extern "C" fn()>;
@@ -38,20 +40,20 @@ unsafe extern "C" fn prepare() {
     let Some(mutator) = thread::take_up() else { return };
     // SAFETY: rule T of the crate: nobody else has it now, until `give_back`; and the fork is over before that.
     match unsafe { &mut *mutator }.prepare_fork() {
-        Ok(fork) => FORKING.set(Some((mutator, fork))),
+        Ok(fork) => FORKING.set(Some(ManuallyDrop::new((mutator, fork)))),
         Err(_) => thread::give_back(mutator),
     }
 }
 
 unsafe extern "C" fn parent() {
-    if let Some((mutator, fork)) = FORKING.take() {
+    if let Some((mutator, fork)) = FORKING.take().map(ManuallyDrop::into_inner) {
         fork.parent();
         thread::give_back(mutator);
     }
 }
 
 unsafe extern "C" fn child() {
-    if let Some((mutator, fork)) = FORKING.take() {
+    if let Some((mutator, fork)) = FORKING.take().map(ManuallyDrop::into_inner) {
         fork.child();
         thread::give_back(mutator);
     }

@@ -201,8 +201,18 @@ fn told(result: Result<(), Fault>, tell: fn(Fault)) -> c_int {
     }
 }
 
+/// Refuses on a thread that is ending and has destroyed what says which attachments it has put down. Comes before anything is
+/// changed.
+fn must_not_be_ending(function: &'static str) -> Result<(), Fault> {
+    PUT_DOWN.try_with(|_| ()).map_err(|_| {
+        Fault::new(Code::NotAllowedHere, function)
+            .because("the thread is ending, and its attachments are over")
+    })
+}
+
 /// Undoes a `PyGILState_Ensure`.
 fn release(function: &'static str) -> Result<(), Fault> {
+    must_not_be_ending(function)?;
     let last = PUT_DOWN.with(|down| down.borrow().ensured.last().copied());
     let Some(last) = last else {
         return Err(Fault::new(Code::NotAllowedHere, function).because("there was no PyGILState_Ensure"));
@@ -223,6 +233,7 @@ fn release(function: &'static str) -> Result<(), Fault> {
 
 /// Puts the mutator down.
 fn save(function: &'static str) -> Result<*mut standstill_thread_state, Fault> {
+    must_not_be_ending(function)?;
     match take(function)?.into_detached() {
         Ok(detached) => {
             let state = Box::into_raw(Box::new(standstill_thread_state { detached: Some(detached) }));
@@ -240,6 +251,7 @@ fn save(function: &'static str) -> Result<*mut standstill_thread_state, Fault> {
 fn restore(state: *mut standstill_thread_state, function: &'static str) -> Result<(), Fault> {
     let address = state as usize;
     let fault = |code, text: &str| Err(Fault::new(code, function).at(address).because(text));
+    must_not_be_ending(function)?;
     let known =
         PUT_DOWN.with(|down| down.borrow().saved.iter().rposition(|&saved| std::ptr::eq(saved, state)));
     let Some(at) = known else {
@@ -270,6 +282,7 @@ fn ensure(function: &'static str) -> Result<Option<Ensured>, Fault> {
     if is_attached() {
         return Ok(None);
     }
+    must_not_be_ending(function)?;
     let state = PUT_DOWN.with(|down| down.borrow().saved.last().copied());
     if let Some(state) = state
         // SAFETY: rule V: in the list.

@@ -15,7 +15,7 @@ use std::ptr::NonNull;
 
 use common::deadline;
 use standstill::dynamic::{self, Flags, RawObject, Type, TypeSpec, VisitProc};
-use standstill::{AnyGc, Gc, GcSlice, HeaderSlice, Heap, Mutator, OutOfMemory, Pacing, Stress, Trace};
+use standstill::{AnyGc, Code, Gc, GcSlice, HeaderSlice, Heap, Mutator, OutOfMemory, Pacing, Stress, Trace};
 
 /// A page's size, which the documentation of `HeapBuilder::limit` states.
 const PAGE: usize = 64 << 10;
@@ -553,5 +553,136 @@ fn a_slice_has_as_many_items_as_were_promised_or_none() {
         let refused = m.try_alloc_slice(0u8, liar(says, usize::MAX)).unwrap_err();
         assert!(matches!(refused.reason(), OutOfMemory::TooLarge { size } if size >= says), "{refused}");
         assert_eq!(refused.into_inner().1.has, usize::MAX);
+    }
+}
+
+#[test]
+fn a_type_of_a_size_that_no_instance_can_have_is_refused() {
+    let heap = heap("plain");
+    let m = heap.attach();
+    let make = |change: &dyn Fn(&mut TypeSpec)| {
+        let mut spec = TypeSpec::new("tests.Huge");
+        spec.flags = Flags::BASE_TYPE;
+        change(&mut spec);
+        // SAFETY: no handlers.
+        unsafe { dynamic::ready_heap(&m, &spec, |_, _| {}) }.map_err(|fault| fault.code)
+    };
+    let most = isize::MAX / 2;
+    for asked in [most + 1, isize::MAX, -most, -most - 1, isize::MIN + 1, isize::MIN] {
+        let refused = make(&|spec| spec.basic_size = asked).unwrap_err();
+        assert_eq!(refused, Code::BadSize, "{asked} bytes");
+    }
+    // Each part fits, and together they do not.
+    let half = make(&|spec| spec.basic_size = -(most / 2)).unwrap();
+    assert!(half.record().basic_size() > most as usize / 2);
+    let derived = make(&|spec| {
+        spec.basic_size = -(most / 2);
+        spec.bases = vec![half.clone()];
+    });
+    assert_eq!(derived.unwrap_err(), Code::BadSize);
+    // SAFETY: a ready type.
+    let refused = unsafe { dynamic::allocate(&m, half.record(), 0, 0) }.unwrap_err();
+    assert_eq!(refused.code, Code::Memory);
+    for face in [usize::MAX, usize::MAX - 7, 1 << 63, isize::MAX as usize / 2 + 1] {
+        assert_eq!(make(&|spec| spec.face_size = face).unwrap_err(), Code::BadSize, "a face of {face} bytes");
+    }
+    assert_eq!(make(&|spec| spec.face_size = 1 << 45).unwrap_err(), Code::Memory);
+    // Items that are references are read word by word.
+    for (basic, item) in [(32, 1), (32, 16), (33, 8), (36, 8)] {
+        let refused = make(&|spec| {
+            (spec.basic_size, spec.item_size) = (basic, item);
+            spec.flags = spec.flags.and(Flags::ITEMS_ARE_REFERENCES);
+        });
+        assert_eq!(refused.unwrap_err(), Code::BadSize, "{item} bytes an item, behind {basic}");
+    }
+    drop(half);
+    assert_eq!(heap.stats().live_objects, 0);
+}
+
+#[test]
+fn an_instance_of_a_size_that_no_memory_has_is_refused() {
+    for mode in MODES {
+        let heap = heap(mode);
+        let m = heap.attach();
+        for unit in [1, 8, 24, 1 << 40, isize::MAX] {
+            let kind = Kind { part: Part::Items(unit as usize), gc: true, dict: true };
+            let of = kind.new_type(&m, 0);
+            // SAFETY: a ready type.
+            let allocate = |items, extra| unsafe { dynamic::allocate(&m, of.record(), items, extra) };
+            for items in [-1, isize::MIN] {
+                assert_eq!(
+                    allocate(items, 0).unwrap_err().code,
+                    Code::BadSize,
+                    "{items} items of {unit} bytes"
+                );
+            }
+            let fits = isize::MAX / 2 / unit;
+            for items in [
+                fits - 8,
+                fits,
+                fits + 1,
+                isize::MAX / unit,
+                usize::MAX as isize / unit,
+                isize::MAX - 1,
+                isize::MAX,
+            ] {
+                if items > 1 << 30 || unit > 1 << 32 && items > 0 {
+                    let refused = allocate(items, 0).unwrap_err();
+                    assert_eq!(refused.code, Code::Memory, "{items} items of {unit} bytes");
+                }
+            }
+        }
+        let kind = Kind { part: Part::Extra, gc: true, dict: true };
+        let of = kind.new_type(&m, 0);
+        for extra in [
+            usize::MAX,
+            usize::MAX - 7,
+            usize::MAX - 40,
+            isize::MAX as usize,
+            isize::MAX as usize / 2,
+            1 << 47,
+        ] {
+            // SAFETY: a ready type.
+            let refused = unsafe { dynamic::allocate(&m, of.record(), 0, extra) }.unwrap_err();
+            assert_eq!(refused.code, Code::Memory, "{extra} bytes behind it");
+        }
+    }
+}
+
+#[test]
+fn no_more_is_copied_than_an_object_has_whatever_its_number_of_items_says() {
+    for (mode, dict) in MODES.into_iter().flat_map(|mode| [(mode, false), (mode, true)]) {
+        let heap = heap(mode);
+        let m = heap.attach();
+        let kind = Kind { part: Part::Items(1), gc: true, dict };
+        let of = kind.new_type(&m, 0);
+        for size in [100, 5_000, PAGE - 100] {
+            let mut object = kind.make(&m, &of, size, 0x77);
+            let neighbour = kind.make(&m, &of, size, 0x88);
+            // SAFETY: an object with items, which is this thread's.
+            let count = unsafe { object.raw().add(1).cast::<isize>().as_mut() };
+            let before = *count;
+            // SAFETY: a living object of this thread, to which this is the only reference; it stays as it is when this
+            // fails.
+            unsafe { dynamic::untrack(&m, object.raw()) }.unwrap();
+            for wrong in [size as isize * 2 + 100, isize::MAX, isize::MIN] {
+                *count = wrong;
+                // SAFETY: as above.
+                let refused = unsafe { dynamic::resize(&m, object.raw(), 10) }.unwrap_err();
+                assert_eq!(refused.code, Code::BadSize);
+                assert!(refused.text.contains(&wrong.to_string()), "{refused}");
+            }
+            *count = before;
+            for wrong in [-1, isize::MIN, isize::MAX, isize::MAX / 2] {
+                // SAFETY: as above.
+                let refused = unsafe { dynamic::resize(&m, object.raw(), wrong) }.unwrap_err();
+                let code = if wrong < 0 { Code::BadSize } else { Code::Memory };
+                assert_eq!(refused.code, code, "{wrong} items");
+            }
+            object.check(&m, "after refusals");
+            object.resize(&m, size + 9);
+            object.check(&m, "after another size");
+            neighbour.check(&m, "beside them");
+        }
     }
 }

@@ -25,8 +25,8 @@ use crate::space::{GRANULE, Space};
 use crate::weak::Target;
 use crate::{Mutator, tracked};
 
-/// Bytes behind the most that an instance may have.
-const MOST: usize = isize::MAX as usize / 2;
+/// The most bytes that an instance, or a type's object, may have.
+pub(crate) const MOST: usize = isize::MAX as usize / 2;
 /// What freed memory is filled with in checked mode.
 const POISON: u8 = 0xdb;
 
@@ -220,6 +220,7 @@ pub(crate) unsafe fn allocate_sized(
     tail: bool,
 ) -> Result<NonNull<RawObject>, Fault> {
     refuse_in_traversal("allocation").map_err(|fault| fault.of_type(record.kept_name()))?;
+    debug_assert!(size <= MOST);
     let whole = size + if tail { size_of::<usize>() } else { 0 };
     let cell = m.raw().allocate(whole, GRANULE).map_err(|reason| memory(record, reason.to_string()))?;
     // SAFETY: rule N: fresh memory of that size.
@@ -332,7 +333,8 @@ pub unsafe fn count(object: NonNull<RawObject>) -> Option<i64> {
 /// # Errors
 ///
 /// When the object is tracked, shared, or weakly referred to, is of a type without items or without cycle collection, the
-/// number is negative or too large, there is no memory, or in checked mode a reference would be cut off. The object is as it was then.
+/// number is negative or too large, the number that the object says it has is more than it has room for, there is no memory, or in
+/// checked mode a reference would be cut off. The object is as it was then.
 ///
 /// # Safety
 ///
@@ -362,7 +364,19 @@ pub unsafe fn resize(
             return fault(Code::SharedResize);
         }
         let size = instance_size(record, items, 0)?;
-        let before = (*object.cast::<RawVarObject>().as_ptr()).size.unsigned_abs() * record.item_size;
+        let dict = record.flags().has(Flags::MANAGED_DICT);
+        let count = (*object.cast::<RawVarObject>().as_ptr()).size;
+        // The number lies where the object's user can write to it: no more is copied than there is.
+        let room = m.raw().core().space.memory(object.cast()).room();
+        let most = if dict { room.last_word() } else { room.bytes() }.saturating_sub(record.basic_size);
+        let before = match count.unsigned_abs().checked_mul(record.item_size) {
+            Some(before) if before <= most => before,
+            _ => {
+                let text = format!("its number of items was changed to {count}, which it has no room for");
+                return Err(fault_at(Code::BadSize, FUNCTION, object, record).because(text));
+            }
+        };
+        // `instance_size` has looked at this product.
         let after = items.unsigned_abs() * record.item_size;
         if super::is_checked(m) && record.flags().has(Flags::ITEMS_ARE_REFERENCES) {
             let cut = (after..before).step_by(size_of::<usize>());
@@ -372,7 +386,6 @@ pub unsafe fn resize(
                 return fault(Code::CutReferences);
             }
         }
-        let dict = record.flags().has(Flags::MANAGED_DICT);
         let new = allocate_sized(m, record, size, dict)?;
         // Everything between header and record, and the end of what both have.
         let head = size_of::<RawObject>();

@@ -465,6 +465,12 @@ fn draft(spec: &TypeSpec, heap_type: bool) -> Result<Draft, Fault> {
             "items need the room for their number in front of them".into(),
         ));
     }
+    // What cuts items off, or gives them to C as references, reads whole words.
+    const WORD: usize = size_of::<usize>();
+    if flags.has(Flags::ITEMS_ARE_REFERENCES) && (item_size != WORD || !basic_size.is_multiple_of(WORD)) {
+        let text = format!("items that are references have {WORD} bytes, and begin on a multiple of it");
+        return Err(fault(Code::BadSize, name, text));
+    }
     let defaults = spec.defaults.unwrap_or(&DEFAULTS);
     let gc = flags.has(Flags::HAVE_GC);
     let free = free_function(name, slots.free, gc, flags, base, defaults)?;
@@ -604,9 +610,13 @@ fn sizes(name: &str, asked: isize, base: &TypeRecord) -> Result<(usize, (usize, 
             let text = format!("the items of '{}' lie where its own part would", base.name);
             return Err(fault(Code::BadSize, name, text));
         }
+        // No base is larger than `MOST`, and no number's size larger than twice as much: rounding them up cannot overflow.
         let start = base.basic_size.next_multiple_of(ALIGN);
         let size = asked.unsigned_abs().next_multiple_of(ALIGN);
-        return Ok((start + size, (start, size)));
+        return match start.checked_add(size) {
+            Some(whole) if whole <= instance::MOST => Ok((whole, (start, size))),
+            _ => Err(fault(Code::BadSize, name, "too large".into())),
+        };
     }
     match asked.unsigned_abs() {
         0 => Ok((base.basic_size, (0, 0))),
@@ -614,7 +624,7 @@ fn sizes(name: &str, asked: isize, base: &TypeRecord) -> Result<(usize, (usize, 
             let text = format!("{size} bytes are less than the {} of '{}'", base.basic_size, base.name);
             Err(fault(Code::BadSize, name, text))
         }
-        size if size > isize::MAX as usize / 2 => Err(fault(Code::BadSize, name, "too large".into())),
+        size if size > instance::MOST => Err(fault(Code::BadSize, name, "too large".into())),
         size => Ok((size, (0, 0))),
     }
 }
@@ -703,8 +713,11 @@ pub unsafe fn ready_heap(
     spec: &TypeSpec,
     init: impl FnOnce(NonNull<RawObject>, &TypeRecord),
 ) -> Result<Type, Fault> {
-    let mut record = Box::new(draft(spec, true)?.record);
     let size = spec.face_size.max(size_of::<RawVarObject>());
+    if size > instance::MOST {
+        return Err(fault(Code::BadSize, &spec.name, format!("a face of {size} bytes")));
+    }
+    let mut record = Box::new(draft(spec, true)?.record);
     // SAFETY: rule N: a fresh object of the metatype with a tail; it is not tracked before it is whole.
     let object = unsafe { instance::allocate_sized(m, METATYPE.get(), size, true) }
         .map_err(|fault| fault.of_type(record.kept_name()))?;

@@ -1842,4 +1842,30 @@ mod tests {
         assert!(thrown.is_err());
         assert_eq!((DIED.load(SeqCst), reported.load(SeqCst), heap.stats().live_objects), (3, 2, 0));
     }
+    /// References that were dropped where they could not be counted keep memory: they make a collection, which drops them, due as new
+    /// objects do.
+    #[test]
+    fn what_is_deferred_makes_a_collection_due() {
+        use crate::{Pacing, pacing::Due};
+        const OBJECTS: usize = 100;
+        let pacing =
+            Pacing { young_objects: usize::MAX, young_bytes: OBJECTS * 1024 / 2, ..Pacing::default() };
+        let heap = Heap::builder().reserve(1 << 30).pacing(pacing).build().unwrap();
+        let mut m = heap.attach();
+        let core = Arc::clone(m.raw().core());
+        let make = |m: &Mutator| -> Vec<Gc<[u64; 126]>> { (0..OBJECTS).map(|_| m.alloc([0; 126])).collect() };
+        let (first, second) = (make(&m), make(&m));
+        m.collect();
+        assert_eq!(core.pace.due(), Due::Nothing);
+        std::thread::spawn(move || drop(first)).join().unwrap();
+        assert_ne!(core.pace.due(), Due::Nothing, "by an unattached thread");
+        core.model.drain_on(m.raw());
+        assert_eq!(core.pace.due(), Due::Nothing, "drained");
+        let world = m.raw().stop_here().unwrap();
+        drop(second);
+        assert_ne!(core.pace.due(), Due::Nothing, "in a stop of the thread's own");
+        drop(world);
+        core.model.drain_on(m.raw());
+        assert_eq!((core.pace.due(), heap.stats().live_objects), (Due::Nothing, 0));
+    }
 }

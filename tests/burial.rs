@@ -219,3 +219,50 @@ fn a_heap_that_is_nearly_full_is_buried_at_once() {
     }
     assert!(heap.stats().collections > 5);
 }
+
+/// A cycle that nothing can clear.
+#[derive(Trace)]
+struct Fixed {
+    me: std::sync::OnceLock<Gc<Fixed>>,
+}
+
+/// The report of a collection that was buried in pieces counts over all of them: what died, what stayed, and what was not to be
+/// cleared from the start.
+#[test]
+fn the_figures_of_a_burial_are_those_of_all_its_pieces() {
+    use standstill::dynamic::{self, RawObject, TypeSpec};
+    unsafe extern "C" fn legacy(_: *mut RawObject) {}
+    const STUCK: usize = MANY / 10;
+    const LEGACY: usize = 7;
+    let (heap, deaths) = (heap(), Arc::<Deaths>::default());
+    let figures = Arc::new(std::sync::Mutex::new(Vec::new()));
+    heap.on_collection({
+        let figures = figures.clone();
+        move |event| {
+            if let CollectionEvent::Stop(report) = event {
+                figures.lock().unwrap().push((report.collected, report.uncollectable));
+            }
+        }
+    });
+    let mut m = heap.attach();
+    heap.services().expect_legacy_finalizers(true);
+    let mut spec = TypeSpec::with_attributes("tests.Legacy");
+    spec.slots.del = Some(legacy);
+    // SAFETY: the handlers are for attributes, which the type has.
+    let ty = unsafe { dynamic::ready_heap(&m, &spec, |_, _| {}) }.unwrap();
+    for _ in 0..LEGACY {
+        let object = ty.instantiate(&m).unwrap();
+        object.set_attribute(&m, "me", Some(object.clone())).unwrap();
+    }
+    for _ in 0..STUCK {
+        litter(&m, &deaths, MANY / STUCK);
+        let fixed = m.alloc(Fixed { me: std::sync::OnceLock::new() });
+        assert!(fixed.get(&m).me.set(fixed.clone()).is_ok());
+    }
+    while figures.lock().unwrap().is_empty() {
+        m.safepoint();
+    }
+    assert_eq!(*figures.lock().unwrap(), [(MANY, STUCK + LEGACY)]);
+    assert_eq!((deaths.all(), heap.stats().collected), (MANY, MANY));
+    m.verify().unwrap();
+}

@@ -1328,3 +1328,37 @@ fn questions_about_objects_of_another_heap_are_refused_with_their_address() {
     }
     assert!(services.referrers(&mut m, &[own]).unwrap().is_empty());
 }
+
+/// Freezing and unfreezing, of whatever age and state, and what is counted meanwhile.
+#[test]
+fn a_freeze_covers_all_ages_and_its_end_covers_what_was_untracked() {
+    let heap = manual();
+    let services = heap.services();
+    let mut m = heap.attach();
+    let keep: Vec<_> = (0..5).map(|_| node(&m, None)).collect();
+    m.collect();
+    let new: Vec<_> = (0..3).map(|_| node(&m, None)).collect();
+    assert_eq!(services.counts(&mut m).unwrap()[0], 3);
+    assert_eq!(services.freeze(&mut m), Ok(8), "old ones, too");
+    assert_eq!(services.freeze_count(&mut m), Ok(8));
+    assert_eq!(services.counts(&mut m).unwrap()[0], 0, "frozen objects are not new");
+    assert!(services.objects(&mut m, None).unwrap().is_empty());
+    let more = node(&m, None);
+    assert_eq!(services.counts(&mut m).unwrap()[0], 1);
+    // A frozen cycle that is lost stays, tracked or not, until the freeze is over.
+    keep[0].get(&m).next.set(&m, Some(keep[0].clone()));
+    new[0].get(&m).next.set(&m, Some(new[0].clone()));
+    Gc::untrack(&new[0], &m);
+    let weak = Gc::downgrade(&new[0], &m);
+    drop((keep, new));
+    assert_eq!(m.collect().collected, 0);
+    assert_eq!(services.unfreeze(&mut m), Ok(()));
+    assert_eq!(services.freeze_count(&mut m), Ok(0));
+    let back = weak.upgrade(&m).expect("an untracked cycle lives");
+    Gc::track(&back, &m);
+    assert_eq!(services.freeze_count(&mut m), Ok(0), "it comes back as it is, and not frozen");
+    drop(back);
+    assert_eq!(m.collect().collected, 2);
+    drop(more);
+    assert_eq!(heap.stats().live_objects, 0);
+}

@@ -90,12 +90,49 @@ void forget_misuses(void) {
     pthread_mutex_unlock(&report_lock);
 }
 
+/* The exception type that belongs to a code, by CPython's customs: each error says the same in both ways. */
+static PyObject *exception_of(int code) {
+    switch (code) {
+    case STANDSTILL_E_MEMORY:
+        return PyExc_MemoryError;
+    case STANDSTILL_E_NO_ATTRIBUTE:
+        return PyExc_AttributeError;
+    case STANDSTILL_E_NOT_ATTACHED:
+    case STANDSTILL_E_NOT_ALLOWED_HERE:
+        return PyExc_RuntimeError;
+    case STANDSTILL_E_BAD_SIZE:
+    case STANDSTILL_E_BAD_GENERATION:
+    case STANDSTILL_E_BAD_THRESHOLD:
+    case STANDSTILL_E_BAD_DEBUG_FLAGS:
+    case STANDSTILL_E_NO_TOKEN:
+        return PyExc_ValueError;
+    case STANDSTILL_E_BAD_FREE:
+    case STANDSTILL_E_BAD_BASE:
+    case STANDSTILL_E_BAD_MRO:
+    case STANDSTILL_E_BAD_FLAGS:
+    case STANDSTILL_E_MIXED_BASES:
+    case STANDSTILL_E_NOT_GC_TYPE:
+    case STANDSTILL_E_GC_TYPE:
+    case STANDSTILL_E_NOT_RESIZABLE:
+    case STANDSTILL_E_WRONG_TYPE:
+    case STANDSTILL_E_NO_MODULE:
+        return PyExc_TypeError;
+    case STANDSTILL_E_CUSTOM:
+        return PyErr_Occurred(); /* whichever the test has set */
+    default:
+        return PyExc_SystemError;
+    }
+}
+
 void check_error(const char *file, int line, int code) {
     int found = standstill_error_code();
     if (!PyErr_Occurred())
         check_failed(file, line, "no error where code %d was expected", code);
     if (found != code)
         check_failed(file, line, "error %d (%s) where code %d was expected", found, standstill_error_message(), code);
+    if (PyErr_Occurred() != exception_of(code))
+        check_failed(file, line, "error %d is a %s, not a %s", code, ((PyTypeObject *)PyErr_Occurred())->tp_name,
+                     ((PyTypeObject *)exception_of(code))->tp_name);
     PyErr_Clear();
 }
 

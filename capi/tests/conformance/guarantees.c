@@ -2,6 +2,10 @@
 
 #include "check.h"
 
+#include <dirent.h>
+#include <time.h>
+#include <unistd.h>
+
 /* An error keeps its exception: a heap type lives as long as it stands in the indicator. */
 static void an_error_keeps_its_exception_type(void) {
     PyType_Slot none[] = {{0, NULL}};
@@ -173,6 +177,288 @@ static void the_texts_of_a_heap_type_are_its_own(void) {
     Py_DECREF(type);
 }
 
+/* Reports -------------------------------------------------------------------------------------------------------- */
+
+/* Runs `run` with standard error going to a file, and says how many of its lines contain `part`. */
+static int lines_of(void (*run)(void), const char *part) {
+    FILE *file = tmpfile();
+    char line[1024];
+    int old, lines = 0;
+    CHECK(file != NULL);
+    fflush(stderr);
+    old = dup(2);
+    CHECK(dup2(fileno(file), 2) == 2);
+    run();
+    fflush(stderr);
+    CHECK(dup2(old, 2) == 2);
+    close(old);
+    rewind(file);
+    while (fgets(line, sizeof line, file))
+        lines += strstr(line, part) != NULL;
+    fclose(file);
+    return lines;
+}
+
+static void untracks_much(void) {
+    Leaf *one = leaf();
+    int i;
+    for (i = 0; i < 20; i++)
+        PyObject_GC_UnTrack(one); /* no container: reported */
+    Py_DECREF(one);
+}
+static void asks_of_nothing(void) {
+    int i;
+    for (i = 0; i < 20; i++)
+        Py_REFCNT(NULL);
+}
+
+/* Without a hook reports go to standard error, five of a kind at most: one code, one type. */
+static void five_lines_of_a_kind_are_written(void) {
+    standstill_set_misuse_hook(NULL, NULL);
+    CHECK_INT(lines_of(untracks_much, "check.Leaf"), 5);
+    CHECK_INT(lines_of(untracks_much, "check.Leaf"), 0);
+    CHECK_INT(lines_of(asks_of_nothing, "Py_REFCNT"), 5);
+}
+
+static int hook_calls;
+static void misusing_hook(const standstill_misuse *misuse, void *arg) {
+    (void)arg;
+    CHECK_INT(misuse->code, STANDSTILL_E_NULL_ARGUMENT);
+    CHECK(hook_calls++ == 0);
+    Py_REFCNT(NULL);
+    Py_SIZE(NULL);
+}
+static void asks_once(void) { Py_REFCNT(NULL); }
+
+/* A mistake inside a hook is not told to the hook: it is written. */
+static void a_hook_is_not_called_inside_a_hook(void) {
+    standstill_set_misuse_hook(misusing_hook, NULL);
+    CHECK_INT(lines_of(asks_once, "misuse"), 2);
+    CHECK_INT(hook_calls, 1);
+    hook_calls = 0;
+    CHECK_INT(lines_of(asks_once, "misuse"), 2);
+    CHECK_INT(hook_calls, 1);
+}
+
+/* Errors of inheritance and attributes, with their exceptions (which EXPECT_ERROR looks at). */
+static void errors_of_bases_and_attributes(void) {
+    PyType_Slot none[] = {{0, NULL}};
+    PyType_Spec spec = {"check.Derived", 0, 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE, none};
+    PyTypeObject *final = type_of_slots("check.Final", 0, 0, Py_TPFLAGS_DEFAULT, none);
+    PyTypeObject *a, *b, *ab, *ba;
+    PyObject *bases = PyTuple_New(2), *one = (PyObject *)leaf();
+    CHECK(PyType_FromSpecWithBases(&spec, (PyObject *)final) == NULL);
+    EXPECT_ERROR(STANDSTILL_E_BAD_BASE);
+    a = (PyTypeObject *)PyType_FromSpec(&spec);
+    b = (PyTypeObject *)PyType_FromSpec(&spec);
+    PyTuple_SetItem(bases, 0, Py_NewRef((PyObject *)a));
+    PyTuple_SetItem(bases, 1, Py_NewRef((PyObject *)b));
+    ab = (PyTypeObject *)PyType_FromSpecWithBases(&spec, bases);
+    PyTuple_SetItem(bases, 0, Py_NewRef((PyObject *)b));
+    PyTuple_SetItem(bases, 1, Py_NewRef((PyObject *)a));
+    ba = (PyTypeObject *)PyType_FromSpecWithBases(&spec, bases);
+    MUST(ab && ba);
+    PyTuple_SetItem(bases, 0, (PyObject *)ab);
+    PyTuple_SetItem(bases, 1, (PyObject *)ba);
+    CHECK(PyType_FromSpecWithBases(&spec, bases) == NULL);
+    EXPECT_ERROR(STANDSTILL_E_BAD_MRO);
+    CHECK(PyObject_GetAttrString(one, "none") == NULL);
+    EXPECT_ERROR(STANDSTILL_E_NO_ATTRIBUTE);
+    CHECK_INT(PyObject_SetAttrString(one, "none", NULL), -1);
+    EXPECT_ERROR(STANDSTILL_E_NO_ATTRIBUTE);
+    Py_DECREF(one);
+    Py_DECREF(bases);
+    Py_DECREF(a);
+    Py_DECREF(b);
+    Py_DECREF(final);
+    PyErr_BadInternalCall();
+    CHECK(PyErr_Occurred() == PyExc_SystemError);
+    PyErr_NoMemory();
+    EXPECT_ERROR(STANDSTILL_E_MEMORY);
+}
+
+/* PyErr_SetString without an exception is a SystemError with the message; without a message it has none. */
+static void an_error_without_an_exception_is_a_system_error(void) {
+    PyErr_SetString(NULL, "what happened");
+    CHECK(PyErr_Occurred() == PyExc_SystemError);
+    CHECK_INT(PyErr_ExceptionMatches(PyExc_SystemError), 1);
+    CHECK_INT(PyErr_ExceptionMatches(PyExc_TypeError), 0);
+    CHECK(strcmp(standstill_error_message(), "what happened") == 0);
+    PyErr_SetString(PyExc_ValueError, NULL);
+    CHECK(PyErr_Occurred() == PyExc_ValueError);
+    CHECK(strcmp(standstill_error_message(), "") == 0);
+    PyErr_Clear();
+}
+
+/* Collections ------------------------------------------------------------------------------------------------------ */
+
+static standstill_gc_info last_stop;
+static int stops;
+static void remembers(const char *phase, const standstill_gc_info *info, void *arg) {
+    (void)arg;
+    if (strcmp(phase, "stop") == 0) {
+        last_stop = *info;
+        stops++;
+    } else {
+        CHECK_INT(info->candidates, 0);
+        CHECK_INT(info->collected, 0);
+    }
+}
+
+/* A progress callback is told how many objects the collection has looked at, and so are the sums. */
+static void callbacks_are_told_of_candidates(void) {
+    standstill_gc_stats before[3], after[3];
+    unsigned long long some;
+    Pair *held;
+    int id = standstill_gc_add_callback(remembers, NULL);
+    CHECK(id >= 0);
+    PyGC_Collect();
+    some = last_stop.candidates;
+    CHECK_INT(standstill_gc_get_stats(before), 0);
+    held = ring(10);
+    garbage_ring(7);
+    CHECK_INT(PyGC_Collect(), 7);
+    CHECK_INT(stops, 2);
+    CHECK_INT(last_stop.candidates - some, 17);
+    CHECK_INT(last_stop.collected, 7);
+    CHECK_INT(last_stop.generation, 2);
+    CHECK_INT(standstill_gc_get_stats(after), 0);
+    CHECK_INT(after[2].candidates - before[2].candidates, last_stop.candidates);
+    CHECK_INT(after[2].collections - before[2].collections, 1);
+    CHECK_INT(standstill_gc_remove_callback(id), 0);
+    Py_CLEAR(held->a);
+    Py_DECREF(held);
+    PyGC_Collect();
+    CHECK_INT(stops, 2);
+}
+
+static int detached_inside;
+static int detaches(PyObject *object, void *arg) {
+    (void)object;
+    (void)arg;
+    detached_inside += standstill_detach() == 0;
+    CHECK(PyEval_SaveThread() == NULL);
+    CHECK_INT(standstill_is_attached(), 1);
+    return 1;
+}
+
+/* The visit relies on the attachment: a callback cannot end it, nor put it down. */
+static void a_visit_cannot_be_left_attached_to_nothing(void) {
+    Pair *one = pair(NULL, NULL);
+    PyUnstable_GC_VisitObjects(detaches, NULL);
+    CHECK_INT(detached_inside, 0);
+    EXPECT_MISUSE(STANDSTILL_E_NOT_ALLOWED_HERE, -1);
+    CHECK_INT(standstill_is_attached(), 1);
+    Py_DECREF(one);
+}
+
+/* Heaps ------------------------------------------------------------------------------------------------------------ */
+
+/* The default heap stays, whoever wants it gone. */
+static void the_default_heap_is_not_freed(void) {
+    standstill_heap *heap = standstill_default_heap();
+    CHECK(heap != NULL);
+    CHECK_INT(standstill_heap_free(heap), -1);
+    EXPECT_MISUSE(STANDSTILL_E_NOT_ALLOWED_HERE, 1);
+    CHECK(standstill_default_heap() == heap);
+    CHECK_INT(standstill_attach(heap), 0);
+    ready(&Pair_Type);
+    Py_DECREF(pair(NULL, NULL));
+    CHECK_INT(standstill_heap_free(heap), -1);
+    EXPECT_MISUSE(STANDSTILL_E_NOT_ALLOWED_HERE, 1);
+    CHECK_INT(standstill_detach(), 0);
+}
+
+static void enter_heap(const standstill_heap_options *options, standstill_heap **heap) {
+    *heap = standstill_heap_new(options);
+    MUST(*heap != NULL);
+    MUST(standstill_attach(*heap) == 0);
+    ready(&Pair_Type);
+}
+
+static void leave_heap(standstill_heap *heap) {
+    MUST(standstill_detach() == 0);
+    CHECK_INT(standstill_heap_free(heap), 0);
+}
+
+/* The limit of a heap is kept: beyond it allocations fail, and what is freed can be had again. */
+static void a_limit_is_kept(void) {
+    standstill_heap_options options;
+    standstill_heap *heap;
+    PyObject *all = NULL;
+    long made, round;
+    memset(&options, 0, sizeof options);
+    options.limit = 1 << 20;
+    enter_heap(&options, &heap);
+    for (round = 0; round < 2; round++) {
+        for (made = 0; made < 100000; made++) {
+            Pair *next = (Pair *)Pair_Type.tp_alloc(&Pair_Type, 0);
+            if (next == NULL)
+                break;
+            next->a = all;
+            all = (PyObject *)next;
+        }
+        EXPECT_ERROR(STANDSTILL_E_MEMORY);
+        CHECK(made > 10000);
+        CHECK(made < 1 << 15); /* objects of 32 bytes at least */
+        Py_CLEAR(all);
+    }
+    leave_heap(heap);
+}
+
+static int threads_of_this_process(void) {
+    DIR *tasks = opendir("/proc/self/task");
+    struct dirent *entry;
+    int threads = 0;
+    CHECK(tasks != NULL);
+    while ((entry = readdir(tasks)) != NULL)
+        threads += entry->d_name[0] != '.';
+    closedir(tasks);
+    return threads;
+}
+
+/* The same when those of the heap before have ended. */
+static int threads_at_rest(void) {
+    static int first;
+    struct timespec pause = {0, 1000000};
+    int rounds, now = threads_of_this_process();
+    first = first ? first : now;
+    for (rounds = 0; now > first && rounds < 10000; rounds++) {
+        nanosleep(&pause, NULL);
+        now = threads_of_this_process();
+    }
+    return now;
+}
+
+/* How many threads a heap with these options has started after a collection of 20,000 objects. */
+static int helpers_with(unsigned workers, size_t serial_below) {
+    standstill_heap_options options;
+    standstill_heap *heap;
+    int before, helpers;
+    Pair *first;
+    memset(&options, 0, sizeof options);
+    options.workers = workers;
+    options.serial_below = serial_below;
+    before = threads_at_rest();
+    enter_heap(&options, &heap);
+    first = ring(20000);
+    PyGC_Collect();
+    helpers = threads_of_this_process() - before;
+    Py_CLEAR(first->a);
+    Py_DECREF(first);
+    leave_heap(heap);
+    return helpers;
+}
+
+/* A heap collects on as many threads as it was told to, from so many objects on. */
+static void workers_and_serial_below_are_kept(void) {
+    int four = helpers_with(4, 1), two = helpers_with(2, 1);
+    CHECK_INT(helpers_with(1, 1), 0);
+    CHECK(two >= 1);
+    CHECK(four > two);
+    CHECK_INT(helpers_with(4, 1 << 30), 0);
+}
+
 const struct test guarantees_tests[] = {
     TEST(an_error_keeps_its_exception_type),
     TEST(an_error_that_a_thread_leaves_drops_its_exception_type),
@@ -181,5 +467,14 @@ const struct test guarantees_tests[] = {
     TEST(questions_about_another_heap_are_an_error),
     TEST(a_module_that_goes_can_use_its_state),
     TEST(the_texts_of_a_heap_type_are_its_own),
+    TEST(five_lines_of_a_kind_are_written),
+    TEST(a_hook_is_not_called_inside_a_hook),
+    TEST(errors_of_bases_and_attributes),
+    TEST(an_error_without_an_exception_is_a_system_error),
+    TEST(callbacks_are_told_of_candidates),
+    TEST(a_visit_cannot_be_left_attached_to_nothing),
+    TEST_AS(the_default_heap_is_not_freed, BARE),
+    TEST_AS(a_limit_is_kept, BARE),
+    TEST_AS(workers_and_serial_below_are_kept, BARE),
     TESTS_END,
 };

@@ -9,6 +9,7 @@
 //! | `graph` | the objects and references under test, which tell the oracle what they do |
 //! | `programs` | what a thread may do, and the threads of one schedule |
 //! | `oracle` | the tests: one mix of operations each |
+//! | `dynamics` | dynamic objects, with an oracle of their own |
 //! | `bursts` | a scheduler that switches threads rarely |
 //!
 //! # When one fails
@@ -22,6 +23,7 @@
 //! to tests on real threads, since all of a model's threads unwind on the same one.
 
 mod bursts;
+mod dynamics;
 mod graph;
 mod oracle;
 mod programs;

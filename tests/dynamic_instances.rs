@@ -189,7 +189,7 @@ impl Oracle<'_> {
         unsafe {
             match what {
                 1..=3 => {
-                    let n = self.random as usize % 5000 >> (self.random >> 60);
+                    let n = (self.random as usize % 5000) >> (self.random >> 60);
                     let refused = if self.objects[&id].tracked {
                         Some(Code::TrackedResize)
                     } else if self.count(id) > 1 || !self.objects[&id].weak.is_empty() {

@@ -9,7 +9,8 @@ use std::ffi::{c_int, c_void};
 use std::ptr::NonNull;
 
 use standstill::dynamic::{
-    self, BASE, Class, Defaults, Flags, ModuleSpec, RawObject, RawVarObject, Slots, Type, TypeSpec, VisitProc,
+    self, BASE, Class, Defaults, Flags, FreeProc, ModuleSpec, RawObject, RawVarObject, Slots, Type, TypeSpec,
+    VisitProc,
 };
 use standstill::{Code, Fault, Heap, Mutator};
 
@@ -255,16 +256,14 @@ fn every_slot_comes_from_where_the_rules_say() {
             let found = numbers(&record.slots());
             for slot in 0..8 {
                 let from = expected(slot, given, own_gc, heap_type, kind);
-                let default = match (slot, gc) {
-                    (6, _) => default_alloc as usize,
-                    (_, true) => default_gc_free as usize,
-                    (_, false) => default_plain_free as usize,
-                };
+                let free: FreeProc = if gc { default_gc_free } else { default_plain_free };
+                let default =
+                    numbers(&Slots { alloc: Some(default_alloc), free: Some(free), ..Slots::default() });
                 let place = match found[slot] {
                     0 => From::Nobody,
                     f if f == own_numbers[slot] => From::Own,
                     f if f == base_numbers[slot] => From::Base,
-                    f if f == default => From::Default,
+                    f if f == default[slot] => From::Default,
                     _ => From::Library,
                 };
                 assert_eq!(place, from, "{}: {case}", NAMES[slot]);

@@ -1,0 +1,228 @@
+//! Dynamic objects under random schedules: attributes, weak references with callbacks, and the end by their type's own handler.
+//!
+//! Each dynamic object has one attribute, a typed *body*, which knows who it is and refers to other dynamic objects. Nothing has
+//! finalizers, so a reference that a thread holds leads to an object whose body is there: one that is not was cleared, or freed, while
+//! somebody held it. In the end nothing may be left.
+
+use std::cell::Cell;
+use std::ffi::{c_int, c_void};
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+
+use shuttle::thread;
+
+use super::{assert_repeatable, below, explore, one_in};
+use crate::dynamic::{self, Family, RawObject, Type, TypeSpec, VisitProc};
+use crate::sync::Mutex;
+use crate::{AnyGc, Collect, Gc, GcCell, Heap, Mutator, Pacing, Trace, Tracer};
+
+const PLACES: usize = 4;
+const THREADS: usize = 3;
+const STEPS: usize = 14;
+
+/// What the threads of one schedule share.
+struct Shared {
+    ty: Type,
+    places: [Mutex<Option<AnyGc>>; PLACES],
+    weaks: [Mutex<Option<AnyGc>>; PLACES],
+    counts: Arc<Counts>,
+}
+
+#[derive(Default)]
+struct Counts {
+    born: AtomicUsize,
+    died: AtomicUsize,
+}
+
+/// What a dynamic object's attribute leads to.
+struct Body {
+    id: usize,
+    edges: GcCell<Vec<AnyGc>>,
+    counts: Arc<Counts>,
+}
+
+impl Trace for Body {
+    fn traverse(&self, tracer: &mut Tracer) {
+        self.edges.traverse(tracer);
+    }
+
+    fn clear(&self, m: &Mutator) {
+        self.edges.clear(m);
+    }
+}
+
+impl Drop for Body {
+    fn drop(&mut self) {
+        self.counts.died.fetch_add(1, Relaxed);
+    }
+}
+
+thread_local! {
+    /// Dealloc handlers that have run; all of a schedule's threads run on one.
+    static ENDED: Cell<usize> = const { Cell::new(0) };
+}
+
+unsafe extern "C" fn traverse(object: *mut RawObject, visit: VisitProc, arg: *mut c_void) -> c_int {
+    let Some(object) = NonNull::new(object) else { return 0 };
+    // SAFETY: rule H: called for a living object, with a visitor and its argument.
+    unsafe {
+        let result = visit(dynamic::type_of(object).object(), arg);
+        if result != 0 { result } else { dynamic::visit_managed_dict(object, visit, arg) }
+    }
+}
+
+/// Ends an object as C code does: its own reference is counted up and down on the way.
+unsafe extern "C" fn dealloc(object: *mut RawObject) {
+    let Some(object) = NonNull::new(object) else { return };
+    // SAFETY: rules H and Z: called once, for a dying object.
+    unsafe {
+        Mutator::with_current(|m| {
+            let type_object = NonNull::new(dynamic::type_of(object).object());
+            dynamic::untrack(m, object).expect("a container");
+            drop(dynamic::share(object));
+            dynamic::clear_weak_references(m, object);
+            dynamic::clear_managed_dict(object);
+            drop(dynamic::share(object));
+            ENDED.set(ENDED.get() + 1);
+            dynamic::free(m, object, Family::Container).expect("nobody refers to it");
+            drop(type_object.map(|ty| dynamic::from_raw(ty)));
+        })
+        .expect("handlers run attached");
+    }
+}
+
+unsafe extern "C" fn called(_: *mut RawObject, weak_ref: *mut RawObject) {
+    let Some(weak_ref) = NonNull::new(weak_ref) else { return };
+    Mutator::with_current(|m| {
+        // SAFETY: a living weak reference.
+        let target = unsafe { dynamic::weakref_target(m, weak_ref) };
+        assert!(target.expect("a weak reference").is_none(), "called while it leads to something");
+    });
+}
+
+impl Shared {
+    fn make(&self, m: &Mutator) -> AnyGc {
+        let object = self.ty.instantiate(m).expect("memory");
+        let id = self.counts.born.fetch_add(1, Relaxed);
+        let body = Body { id, edges: GcCell::default(), counts: self.counts.clone() };
+        object.set_attribute(m, "body", Some(m.alloc(body).into())).expect("attributes");
+        object
+    }
+
+    /// The body of an object to which this thread has a reference.
+    fn body(&self, object: &AnyGc, m: &Mutator) -> Gc<Body> {
+        let body = object.attribute(m, "body").expect("an object was cleared that somebody holds");
+        let body = body.downcast::<Body>(m).unwrap_or_else(|_| panic!("another object lies there"));
+        assert!(body.get(m).id < self.counts.born.load(Relaxed));
+        body
+    }
+
+    fn weak(&self, target: &AnyGc, m: &Mutator) -> AnyGc {
+        let callback = one_in(2).then(|| (self.make(m), called as dynamic::WeakCall));
+        // SAFETY: a living object; the function is for any callback.
+        unsafe { dynamic::new_weakref(m, dynamic::as_raw(target), callback) }.expect("memory")
+    }
+
+    fn act(&self, held: &mut Vec<AnyGc>, m: &mut Mutator) {
+        let any = (!held.is_empty()).then(|| held[below(held.len())].clone());
+        let place = below(PLACES);
+        match (below(12), any) {
+            (0 | 1, _) | (_, None) => held.push(self.make(m)),
+            (2 | 3, Some(from)) => {
+                let to = held[below(held.len())].clone();
+                self.body(&from, m).get(m).edges.lock(m).push(to);
+            }
+            (4, Some(_)) => drop(held.swap_remove(below(held.len()))),
+            (5, Some(it)) => {
+                let old = self.places[place].lock().replace(it);
+                drop(old);
+            }
+            (6, _) => held.extend(self.places[place].lock().clone()),
+            (7, Some(it)) => {
+                let old = self.weaks[place].lock().replace(self.weak(&it, m));
+                drop(old);
+            }
+            (8 | 9, _) => {
+                let weak = self.weaks[place].lock().clone();
+                // SAFETY: a living weak reference.
+                let target = weak.map(|weak| unsafe { dynamic::weakref_target(m, dynamic::as_raw(&weak)) });
+                if let Some(Ok(Some(target))) = target {
+                    self.body(&target, m);
+                    held.push(target);
+                }
+            }
+            (10, Some(it)) => {
+                let dropped = self.places[place].lock().take();
+                m.detach(|| drop((it, dropped)));
+            }
+            _ if one_in(2) => drop(m.try_collect(Collect::full().wait(false))),
+            _ => drop(m.collect_young()),
+        }
+        for it in &*held {
+            self.body(it, m);
+        }
+    }
+}
+
+fn program() {
+    ENDED.set(0);
+    let heap = Heap::builder().pacing(Pacing::manual()).workers(1).build().unwrap();
+    let mut m = heap.attach();
+    let mut spec = TypeSpec::with_attributes("shuttle.Object");
+    spec.slots.traverse = Some(traverse);
+    spec.slots.dealloc = Some(dealloc);
+    // SAFETY: rule H: the handlers are for attributes, which the type has.
+    let ty = unsafe { dynamic::ready_heap(&m, &spec, |_, _| {}) }.unwrap();
+    let shared = Arc::new(Shared {
+        ty,
+        places: Default::default(),
+        weaks: Default::default(),
+        counts: Arc::default(),
+    });
+    let threads: Vec<_> = (0..THREADS)
+        .map(|_| {
+            let (heap, shared) = (heap.clone(), shared.clone());
+            thread::spawn(move || {
+                let mut m = heap.attach();
+                let mut held = Vec::new();
+                for _ in 0..STEPS {
+                    shared.act(&mut held, &mut m);
+                    if one_in(2) {
+                        m.safepoint();
+                    }
+                }
+                // What it has goes before the mutator, or after: then others drop it.
+                if one_in(2) {
+                    drop(m);
+                    drop(held);
+                }
+            })
+        })
+        .collect();
+    m.detach(|| threads.into_iter().for_each(|thread| thread.join().unwrap()));
+    for place in shared.places.iter().chain(&shared.weaks) {
+        let old = place.lock().take();
+        drop(old);
+    }
+    let counts = shared.counts.clone();
+    drop(shared);
+    m.safepoint();
+    m.collect();
+    m.collect();
+    m.verify().expect("a sound heap");
+    let born = counts.born.load(Relaxed);
+    assert_eq!((counts.died.load(Relaxed), ENDED.get()), (born, born), "bodies and objects that have ended");
+    assert_eq!(heap.stats().live_objects, 0);
+}
+
+/// Mutations: an upgrade does not look at `DYING` (`managed.rs`); `from_record` does not count.
+#[test]
+fn shuttle_dynamic_objects() {
+    explore("dynamic objects", program);
+}
+
+#[test]
+fn shuttle_dynamic_objects_are_repeatable() {
+    assert_repeatable(program);
+}

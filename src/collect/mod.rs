@@ -288,7 +288,9 @@ fn begin<M: ObjectModel>(m: &mut ModelMutator<M>, what: Collect) -> Open {
     open
 }
 
-/// The world cannot be stopped. Where that is for good, the pace is told: else every safepoint would try again.
+/// The world cannot be stopped, for this reason. Where that is for good, the pace is told: else every
+/// safepoint would try again.
+#[cold]
 fn failed<M: ObjectModel>(core: &Core<M>, kind: CollectionKind, error: &StopError) {
     if matches!(error, StopError::ThreadGone { .. }) {
         core.pace.after_nothing(kind);
@@ -297,14 +299,15 @@ fn failed<M: ObjectModel>(core: &Core<M>, kind: CollectionKind, error: &StopErro
 
 /// The end of a collection, the turn still taken: it is told to who wants to know. It counts, unless the world could not be stopped
 /// for it.
-fn close<M: ObjectModel>(m: &ModelMutator<M>, open: Open, failed: Option<&StopError>) -> CollectionReport {
+fn close<M: ObjectModel>(m: &ModelMutator<M>, open: Open, refused: Option<&StopError>) -> CollectionReport {
     verify::after(m);
     let core = m.core();
     let Open { mut report, quiet, begun, span } = open;
     core.pace.buried();
     core.pace.remember_memory();
     report.duration = begun.elapsed();
-    if let Some(error) = failed {
+    if let Some(error) = refused {
+        failed(core, report.kind, error);
         report.abandoned = Some(error.to_string().into());
     } else {
         core.notices.record(&report);
@@ -344,8 +347,7 @@ fn find_garbage<M: ObjectModel>(
 ) -> Result<Option<Garbage>, StopError> {
     m.model().prepare(m);
     let mut dead = Vec::new();
-    let core = Arc::clone(m.core());
-    let world = m.stop().inspect_err(|error| failed(&core, report.kind, error))?;
+    let world = m.stop()?;
     // Relaxed: figures.
     let totals = &world.core().totals;
     totals.collections.fetch_add(1, Ordering::Relaxed);

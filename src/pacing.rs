@@ -824,4 +824,38 @@ mod tests {
         p.let_go();
         assert_ne!(p.due(), Due::Nothing);
     }
+
+    #[test]
+    fn no_number_of_a_policy_overflows() {
+        let edge = [0, 1, 2, usize::MAX / 2, usize::MAX - 1, usize::MAX];
+        let growths = [0.0, 1.0, -1.0, f64::MAX, f64::INFINITY, f64::NAN];
+        let thresholds = [0, 1, u32::MAX].map(|t| Some(Thresholds { t0: t, t1: t, t2: t }));
+        for (objects, bytes) in edge.into_iter().flat_map(|objects| edge.map(|bytes| (objects, bytes))) {
+            for (full_growth, at) in growths.into_iter().flat_map(|growth| edge.map(|at| (growth, at))) {
+                for thresholds in thresholds.into_iter().chain([None]) {
+                    let pace = Pace::new(Pacing {
+                        automatic: true,
+                        young_objects: objects,
+                        young_bytes: bytes,
+                        full_growth,
+                        full_minimum: at,
+                        thresholds,
+                    });
+                    // More than any heap has: its objects are numbered with 32 bits.
+                    for many in [0, 1, 1 << 32] {
+                        pace.taken(many as isize, many as isize);
+                        pace.deferred(many);
+                        let _ = (pace.due(), pace.is_overdue(), pace.is_late());
+                        pace.after_young(many, many / 2);
+                        pace.after_young(many, 0);
+                        pace.after_promotion(many);
+                        pace.after_full(many, 0);
+                        pace.after_full(many, many);
+                        pace.set_policy(pace.policy());
+                        let _ = (pace.due(), pace.is_overdue(), pace.is_late());
+                    }
+                }
+            }
+        }
+    }
 }

@@ -12,10 +12,14 @@ use std::collections::BTreeSet;
 use std::ffi::{c_int, c_void};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::ptr::NonNull;
+use std::time::Duration;
 
 use common::deadline;
 use standstill::dynamic::{self, Flags, RawObject, Type, TypeSpec, VisitProc};
-use standstill::{AnyGc, Code, Gc, GcSlice, HeaderSlice, Heap, Mutator, OutOfMemory, Pacing, Stress, Trace};
+use standstill::{
+    AnyGc, Code, Gc, GcSlice, HeaderSlice, Heap, HeapBuilder, Mutator, OutOfMemory, Pacing, Stress,
+    Thresholds, Trace,
+};
 
 /// A page's size, which the documentation of `HeapBuilder::limit` states.
 const PAGE: usize = 64 << 10;
@@ -683,6 +687,63 @@ fn no_more_is_copied_than_an_object_has_whatever_its_number_of_items_says() {
             object.resize(&m, size + 9);
             object.check(&m, "after another size");
             neighbour.check(&m, "beside them");
+        }
+    }
+}
+
+#[test]
+fn a_heap_works_whatever_numbers_it_was_built_with() {
+    let _watch = deadline("numbers of builders");
+    let edge = [0, 1, 2, PAGE, usize::MAX / 2, usize::MAX - 1, usize::MAX];
+    let times = [Duration::ZERO, Duration::from_nanos(1), Duration::MAX];
+    let small = || Heap::builder().reserve(1 << 26).workers(2);
+    let mut heaps: Vec<(String, Heap)> = Vec::new();
+    let mut add = |what: String, builder: HeapBuilder| heaps.push((what, builder.build().unwrap()));
+    for number in edge {
+        add(format!("serial_below {number}"), small().serial_below(number));
+        let watched = Stress::none().poison(true).quarantine(number);
+        add(format!("quarantine {number}"), small().limit(8 * PAGE).stress(watched));
+        for growth in [0.0, 1.0, f64::MAX, f64::INFINITY] {
+            let pacing = Pacing::default().with_young_objects(number).with_young_bytes(number);
+            add(format!("pacing {number}, {growth}"), small().pacing(pacing.with_full_growth(growth)));
+            add(format!("minimum {number}"), small().pacing(Pacing::default().with_full_minimum(number)));
+        }
+        if number >= PAGE {
+            add(format!("limit {number}"), small().limit(number));
+            add(format!("reserve {number}"), small().reserve(number));
+        } else {
+            let refused = small().limit(number).build().unwrap_err();
+            assert!(refused.to_string().contains("`limit`"), "{refused}");
+            let refused = small().reserve(number).build().unwrap_err();
+            assert!(refused.to_string().contains("`reserve`"), "{refused}");
+        }
+    }
+    for number in [0, 1, 2, u32::MAX - 1, u32::MAX] {
+        let thresholds = Thresholds { t0: number, t1: number, t2: number };
+        add(format!("thresholds {number}"), small().pacing(Pacing::default().with_thresholds(thresholds)));
+        let stress = Stress::none().collect_at_safepoints(number);
+        add(format!("every {number}th safepoint"), small().stress(stress));
+    }
+    for time in times {
+        add(format!("slow_stop {time:?}"), small().slow_stop(time));
+        add(format!("slow_handler {time:?}"), small().slow_handler(time));
+    }
+    for (what, heap) in heaps {
+        let result = catch_unwind(AssertUnwindSafe(|| {
+            let mut m = heap.attach();
+            for _ in 0..3 {
+                for at in 0..200u64 {
+                    // A heap of one page has no room for both sizes.
+                    drop((m.try_alloc(at), m.try_alloc([at; 100])));
+                    m.safepoint();
+                }
+                m.collect();
+            }
+            m.verify().unwrap();
+        }));
+        if let Err(payload) = result {
+            eprintln!("{what}");
+            resume_unwind(payload);
         }
     }
 }

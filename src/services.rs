@@ -679,7 +679,11 @@ impl CollectionReport {
 
 /// How much memory the process uses now, in bytes, what was swapped out included; `None`: the system does not tell.
 pub fn process_memory() -> Option<usize> {
-    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    memory_of(&std::fs::read_to_string("/proc/self/status").ok()?)
+}
+
+/// What [`process_memory`] is, by the system's page on a process.
+fn memory_of(status: &str) -> Option<usize> {
     let kilobytes = |name: &str| {
         let line = status.lines().find_map(|line| line.strip_prefix(name))?;
         line.split_whitespace().next()?.parse::<usize>().ok()
@@ -777,6 +781,15 @@ mod tests {
     use crate::header::Header;
     use crate::object::{Ends, TypeInfo};
     use crate::{GcCell, Pacing, Trace, gc, managed, tracked};
+
+    #[test]
+    fn u_06_memory_is_what_is_resident_and_what_was_swapped_out() {
+        let page = "Name:\tx\nVmPeak:\t  900 kB\nVmRSS:\t  300 kB\nVmSwap:\t   20 kB\n";
+        assert_eq!(memory_of(page), Some(320 << 10));
+        assert_eq!(memory_of("VmRSS:\t  300 kB\n"), Some(300 << 10), "no word of swapped memory");
+        assert_eq!(memory_of("VmSwap:\t   20 kB\n"), None);
+        assert_eq!(memory_of("VmRSS:\t much\n"), None);
+    }
 
     /// What a type with a legacy finalizer would be.
     struct Legacy {

@@ -469,7 +469,15 @@ fn s_185_no_memory_for_the_set() {
     let objects = services.objects(&mut m, None);
     let targets = [AnyGc::from(held[0].clone())];
     let referents = services.referents(&mut m, &targets);
+    // All of them refer to one.
+    let hub = node(&m, None);
+    held.iter().for_each(|each| each.get(&m).next.set(&m, Some(hub.clone())));
+    let hubs = [AnyGc::from(hub)];
+    let referrers = services.referrers(&mut m, &hubs);
     REFUSE_FROM.set(usize::MAX);
+    assert_eq!(code(referrers), Code::Memory);
+    assert_eq!(services.referrers(&mut m, &hubs).expect("memory is back").len(), 1000);
+    held.iter().for_each(|each| each.get(&m).next.set(&m, None));
     assert_eq!((code(visited), visits), (Code::Memory, 0));
     assert_eq!(code(objects), Code::Memory);
     assert!(referents.is_ok());
@@ -522,6 +530,18 @@ fn u_01_a_young_collection_leaves_old_garbage() {
     drop(old);
     assert_eq!(services.collect_generation(&mut m, 1), Ok(0));
     assert_eq!(services.collect_generation(&mut m, 2), Ok(1));
+}
+
+#[test]
+fn u_01_a_world_that_cannot_be_stopped_is_told_to_the_hook() {
+    let heap = manual();
+    let failures = Log::of_unraisable(&heap);
+    let mut m = heap.attach();
+    let other = heap.clone();
+    m.detach(|| std::thread::spawn(move || std::mem::forget(other.attach())).join().expect("it ends"));
+    assert_eq!(heap.services().collect_generation(&mut m, 2), Ok(0));
+    let told = failures.take();
+    assert!(told.iter().any(|line| line.starts_with("Collect : ")), "{told:?}");
 }
 
 #[test]
@@ -855,6 +875,20 @@ fn u_14_saved_objects_are_whole_and_in_the_list() {
 }
 
 #[test]
+fn u_12_a_sink_that_was_reset_hears_no_more() {
+    let heap = manual();
+    let mut m = heap.attach();
+    let log = sink(&heap, DEBUG_COLLECTABLE);
+    ring(&m, 1);
+    m.collect();
+    assert_eq!(log.take().len(), 1);
+    heap.services().reset_debug_sink();
+    ring(&m, 1);
+    m.collect();
+    assert_eq!(log.take(), [""; 0], "the line went to stderr");
+}
+
+#[test]
 fn u_15_leak_is_the_or_of_three() {
     assert_eq!(DEBUG_LEAK, DEBUG_COLLECTABLE | DEBUG_UNCOLLECTABLE | DEBUG_SAVEALL);
     assert_eq!(DEBUG_LEAK, 38);
@@ -884,10 +918,10 @@ fn u_16_a_list_that_is_not_empty_at_the_end_is_told() {
     let failures = failures.take();
     assert_eq!(failures.len(), 1, "{failures:?}");
     assert!(failures[0].starts_with("Shutdown : 4 objects are in the garbage list"), "{failures:?}");
-    assert_eq!(
-        log.take().iter().filter(|line| line.starts_with("gc: uncollectable at the end <")).count(),
-        4
-    );
+    // The collection that frees them says nothing.
+    let told = log.take();
+    assert_eq!(told.len(), 4, "{told:?}");
+    assert!(told.iter().all(|line| line.starts_with("gc: uncollectable at the end <")), "{told:?}");
     assert_eq!(figures.get(), (4, 4), "and they are destroyed all the same");
 }
 
@@ -1012,6 +1046,7 @@ fn u_38_the_last_collection_of_a_runtime() {
     let (log, failures) = (Log::default(), Log::of_unraisable(&heap));
     let to = log.clone();
     services.add_callback(move |phase, _| to.add(phase.name()));
+    let lines = sink(&heap, 0);
     let mut m = heap.attach();
     services.disable();
     ring(&m, 2);
@@ -1021,6 +1056,7 @@ fn u_38_the_last_collection_of_a_runtime() {
     assert_eq!(services.final_collection(&mut m).expect("a collection").found(), 2);
     assert_eq!((log.take().len(), services.garbage_len(&m)), (0, 2));
     assert_eq!(failures.take().len(), 1);
+    assert_eq!(lines.take(), [""; 0], "no flag asks for a line of each object");
     services.set_debug(0).expect("flags");
     drop(services.garbage_take(&m));
 }
@@ -1114,7 +1150,32 @@ fn u_47_everything_from_eight_threads_at_once() {
 fn the_wrong_heap_is_noticed() {
     let (one, other) = (manual(), manual());
     let mut m = one.attach();
-    assert!(catch_unwind(AssertUnwindSafe(|| other.services().collect_generation(&mut m, 2))).is_err());
+    let services = other.services();
+    type Call<'a> = (&'a str, &'a dyn Fn(&mut Mutator));
+    let calls: &[Call<'_>] = &[
+        ("collect_if_enabled", &|m| drop(services.collect_if_enabled(m))),
+        ("collect", &|m| drop(services.collect(m, 2))),
+        ("collect_generation", &|m| drop(services.collect_generation(m, 2))),
+        ("final_collection", &|m| drop(services.final_collection(m))),
+        ("counts", &|m| drop(services.counts(m))),
+        ("garbage_len", &|m| _ = services.garbage_len(m)),
+        ("garbage_get", &|m| drop(services.garbage_get(m, 0))),
+        ("garbage", &|m| drop(services.garbage(m))),
+        ("garbage_remove", &|m| drop(services.garbage_remove(m, 0))),
+        ("garbage_take", &|m| drop(services.garbage_take(m))),
+        ("freeze", &|m| drop(services.freeze(m))),
+        ("unfreeze", &|m| drop(services.unfreeze(m))),
+        ("freeze_count", &|m| drop(services.freeze_count(m))),
+        ("objects", &|m| drop(services.objects(m, None))),
+        ("referrers", &|m| drop(services.referrers(m, &[]))),
+        ("referents", &|m| drop(services.referents(m, &[]))),
+        ("visit_objects", &|m| drop(services.visit_objects(m, |_, _| Visit::Continue))),
+    ];
+    for (name, call) in calls {
+        let payload = catch_unwind(AssertUnwindSafe(|| call(&mut m))).expect_err(name);
+        let text = payload.downcast_ref::<&str>().expect("a text");
+        assert!(text.contains("with the Mutator of another"), "{name}: {text}");
+    }
     assert_eq!(one.services().collect_generation(&mut m, 2), Ok(0));
 }
 

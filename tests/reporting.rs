@@ -23,9 +23,17 @@ use tracing::{Event, Id, Metadata, Subscriber};
 /// Names the part that a child process plays.
 const PART: &str = "STANDSTILL_REPORTING_PART";
 
+/// The part of a process that can start no thread.
+const NO_POOL: &str = "no pool";
+
 /// Runs `test` of this program in a process of its own, which plays `part`.
 fn play(test: &str, part: &str, stderr: Stdio) -> ExitStatus {
-    let mut child = Command::new(std::env::current_exe().expect("a program"))
+    let mut command = Command::new(std::env::current_exe().expect("a program"));
+    if part == NO_POOL {
+        // More than there are addresses: no thread can be started.
+        command.env("RUST_MIN_STACK", (1u64 << 47).to_string());
+    }
+    let mut child = command
         .args([test, "--exact", "--nocapture", "--test-threads=1"])
         .env(PART, part)
         .stdout(Stdio::null())
@@ -578,5 +586,27 @@ fn a_subscriber_that_fails_anywhere_changes_nothing() {
             *TARGET.lock().expect("whole") = None;
             assert_ne!(FAILED.load(SeqCst), 0, "{case:?} came to pass");
         }
+    }
+}
+
+#[test]
+fn a_subscriber_that_fails_where_no_pool_can_start_changes_nothing() {
+    if part().is_none() {
+        let test = "a_subscriber_that_fails_where_no_pool_can_start_changes_nothing";
+        let status = play(test, NO_POOL, Stdio::inherit());
+        assert_eq!(status.code(), Some(0), "{status}");
+        return;
+    }
+    silence();
+    tracing::subscriber::set_global_default(Target).expect("the first");
+    *TARGET.lock().expect("whole") = Some(Case { what: NOT_HERE.into(), call: Call::Event, always: true });
+    let heap = builder().workers(4).serial_below(0).build().expect("a heap");
+    let mut m = heap.attach();
+    for _ in 0..3 {
+        drop(ring(&m, false));
+        let report = m.collect();
+        assert_eq!((report.collected, report.abandoned), (2, None));
+        assert_eq!(FAILED.load(SeqCst), 1, "told once");
+        assert_eq!(m.verify(), Ok(()));
     }
 }

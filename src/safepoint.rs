@@ -37,7 +37,7 @@
 //! # Coming back
 //!
 //! A thread that parks, waits for its turn to stop, or runs the closure of a detach has callers that hold the proof of its
-//! attachment, and go on when it returns. Such a thread has an [`Away`] while it is detached: it comes back, or the process ends.
+//! attachment, and go on when it returns. Such a thread has an `Away` while it is detached: it comes back, or the process ends.
 //! It never unwinds in between, since its callers could catch that.
 //!
 //! # Orderings

@@ -89,6 +89,36 @@ fn full_all_live(c: &mut Criterion) {
     group.finish();
 }
 
+/// One array that refers to everything: all work that marking has comes out of one object.
+fn behind_one_array(c: &mut Criterion) {
+    #[derive(Trace)]
+    struct Element {
+        next: GcCell<Option<Gc<Element>>>,
+    }
+
+    #[derive(Trace)]
+    struct Array {
+        elements: Vec<Gc<Element>>,
+    }
+
+    let mut group = c.benchmark_group("full, behind one array");
+    group.sample_size(10);
+    for n in [1_000_000, 4_000_000, 10_000_000] {
+        for workers in [1, 2] {
+            let heap = heap(workers);
+            let mut m = heap.attach();
+            let elements = (0..n).map(|_| m.alloc(Element { next: GcCell::default() })).collect();
+            let root = m.alloc(Array { elements });
+            group.throughput(Throughput::Elements(n as u64));
+            group.bench_function(BenchmarkId::new(format!("{workers} worker(s)"), n), |b| {
+                b.iter(|| m.collect());
+            });
+            drop(root);
+        }
+    }
+    group.finish();
+}
+
 fn full_all_garbage(c: &mut Criterion) {
     let mut group = c.benchmark_group("full, all garbage");
     group.sample_size(10);
@@ -134,5 +164,5 @@ fn young(c: &mut Criterion) {
     group.finish();
 }
 
-criterion_group!(benches, full_all_live, full_all_garbage, young);
+criterion_group!(benches, full_all_live, behind_one_array, full_all_garbage, young);
 criterion_main!(benches);

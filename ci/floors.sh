@@ -8,7 +8,7 @@ source ci/common.bash
 limited 120 "$@"
 
 floors='
-0 sync system event error fallible notices stress environment
+0 sync system event error fallible notices steps stress environment
 1 header object shape freed
 2 space arena tracked roots weak safepoint current
 3 mutator slow pacing model turn collect::crew collect::workers

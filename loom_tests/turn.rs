@@ -4,15 +4,17 @@
 //! |---|---|
 //! | nobody's → taken → nobody's, a thread waiting | [`loom_a_burial_ends_once_and_the_turn_comes_free`] |
 //! | taken → burial, clearing → taken, to settle → burial, counting → taken → nobody's | the same |
+//! | taken → nobody's → taken, a thread in the queue | [`loom_the_turn_goes_to_the_thread_that_has_asked`] |
 //! | the same with a heap around it | `collect::loom_what_is_left_to_bury_is_buried_once` |
 //!
 //! Bound in a full run: 4 preemptions.
 
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed, Ordering::SeqCst};
 use std::time::Instant;
 
 use loom::sync::Arc;
+use loom::sync::atomic::AtomicBool;
 use loom::thread;
 
 use super::Model;
@@ -37,7 +39,7 @@ fn name(number: usize) -> Object {
 
 /// Takes one piece and does what is to be done.
 fn work(world: &World, whose: Whose) -> bool {
-    let Some(piece) = world.turn.take(whose) else { return false };
+    let Some(piece) = world.turn.take(whose, None) else { return false };
     let mut found = Cleared::default();
     for object in piece.objects() {
         let number = object.address() / 32 - 1;
@@ -85,14 +87,13 @@ fn loom_a_burial_ends_once_and_the_turn_comes_free() {
         let other = {
             let world = Arc::clone(&world);
             thread::spawn(move || {
-                loop {
-                    if world.turn.try_take() {
-                        break;
-                    }
+                let asked = world.turn.ask();
+                while !asked.try_take() {
                     if !work(&world, Whose::Anybodys) {
-                        world.turn.wait();
+                        asked.wait();
                     }
                 }
+                drop(asked);
                 assert_eq!(world.ended.load(Relaxed), 1);
                 world.turn.give_back();
             })
@@ -109,5 +110,36 @@ fn loom_a_burial_ends_once_and_the_turn_comes_free() {
         other.join().unwrap();
         assert!(!world.turn.is_burying());
         assert!(world.turn.try_take());
+    });
+}
+
+/// One thread asks for the turn while another has it. Once it has asked, the other does not get the turn again before it.
+#[test]
+fn loom_the_turn_goes_to_the_thread_that_has_asked() {
+    Model::new().at_most(4).check(|| {
+        let turn = Arc::new(Turn::new());
+        let (has_asked, has_had) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
+        assert!(turn.try_take());
+        let other = {
+            let (turn, has_asked, has_had) = (turn.clone(), has_asked.clone(), has_had.clone());
+            thread::spawn(move || {
+                let asked = turn.ask();
+                has_asked.store(true, SeqCst);
+                while !asked.try_take() {
+                    asked.wait();
+                }
+                has_had.store(true, SeqCst);
+                drop(asked);
+                turn.give_back();
+            })
+        };
+        let is_waiting = has_asked.load(SeqCst);
+        turn.give_back();
+        if turn.try_take() {
+            assert!(!is_waiting || has_had.load(SeqCst), "the thread that has asked is passed by");
+            turn.give_back();
+        }
+        other.join().unwrap();
+        assert!(turn.try_take(), "nobody has it");
     });
 }

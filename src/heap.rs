@@ -26,6 +26,9 @@ use crate::{AnyGc, Trace};
 
 /// Objects below which one thread collects alone, where nobody says how many.
 const SERIAL_BELOW: usize = 50_000;
+/// Threads that work on a collection, at most. Each has a table of counts and a list in memory; with more of them these would
+/// take longer than the work that they share.
+const MOST_WORKERS: usize = 1024;
 
 /// How to build a heap. Made by [`Heap::builder`].
 #[derive(Clone, Debug)]
@@ -62,7 +65,8 @@ impl Default for HeapBuilder {
 
 impl HeapBuilder {
     /// Bytes of address space to reserve: the most the heap can ever hold. It costs nothing until used.
-    /// Default: four times the machine's memory, 64 GiB at most, less if the system refuses. No heap holds more than 128 GiB: what is
+    /// Default: four times the machine's memory, 64 GiB at most, and no more than a sixteenth of the process's address space divided by the
+    /// number of its heaps; half of what the system would give, if it refuses that. No heap holds more than 128 GiB: what is
     /// asked for beyond that is not reserved.
     pub fn reserve(mut self, bytes: usize) -> Self {
         self.reserve = Some(bytes);
@@ -76,8 +80,8 @@ impl HeapBuilder {
         self
     }
 
-    /// Threads that work on a collection, the collecting one included. Default: the machine's
-    /// parallelism.
+    /// Threads that work on a collection, the collecting one included: 1,024 at most; [`build`](Self::build) refuses
+    /// other numbers. Default: the machine's parallelism.
     pub fn workers(mut self, workers: usize) -> Self {
         self.workers = Some(workers);
         self
@@ -175,8 +179,13 @@ impl<M: ObjectModel> ModelHeap<M> {
             Some(0) => {
                 return Err(BuildError::Setting("`workers` is 0; at least one thread collects".into()));
             }
+            Some(workers) if workers > MOST_WORKERS => {
+                return Err(BuildError::Setting(format!(
+                    "`workers` is {workers}; at most {MOST_WORKERS} threads collect"
+                )));
+            }
             Some(workers) => workers,
-            None => std::thread::available_parallelism().map_or(1, usize::from),
+            None => std::thread::available_parallelism().map_or(1, usize::from).min(MOST_WORKERS),
         };
         for (name, value) in [("reserve", builder.reserve), ("limit", builder.limit)] {
             if value.is_some_and(|bytes| bytes < crate::space::PAGE_SIZE) {
@@ -996,6 +1005,9 @@ impl Drop for Fork<'_> {
         match self.guard.take() {
             Some(guard) if guard.is_child() => {
                 self.core.workers.forget_others();
+                if let Some(turn) = &mut self.turn {
+                    turn.forget_others();
+                }
                 for ended in guard.child() {
                     // This thread is the only one there is.
                     self.core.abandon(ended.data());

@@ -47,6 +47,7 @@ mod slice;
 mod slot;
 mod slow;
 mod space;
+mod steps;
 mod stress;
 mod sync;
 mod system;

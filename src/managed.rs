@@ -72,6 +72,7 @@ use crate::object::{Ends, Object, Tracer, TypeInfo, TypeRegistry};
 use crate::safepoint::{Suspend, ThreadId, current, is_stopping, is_suspending, is_traversing, lock};
 use crate::shape::Footprint;
 use crate::space::Space;
+use crate::steps;
 use crate::stress::{Step, maybe_yield};
 use crate::sync::{AtomicBool, AtomicU64, AtomicUsize, Mutex, Ordering, const_thread_local};
 use crate::tracked;
@@ -756,6 +757,7 @@ fn merge_queue(local: &Local) -> Vec<Target> {
         Some(queue) => std::mem::take(queue),
         None => return Vec::new(),
     };
+    steps::took(queue.len());
     // SAFETY: rule R: a queued object is not freed before the queue lets go of it.
     queue.retain(|target| unsafe { target.0.as_ref() }.merge() == Dropped::Dead);
     queue
@@ -851,6 +853,9 @@ fn drain_deferred(m: &Raw) {
 }
 
 /// As [`drain_deferred`], once there is something.
+///
+/// It drops what is on the lists now. Other threads can add to them as fast as this one drops: each addition after this
+/// asks the attached threads again, and the next safepoint drains it.
 #[cold]
 #[inline(never)]
 fn drain_list(m: &Raw) {
@@ -858,22 +863,19 @@ fn drain_list(m: &Raw) {
         return;
     }
     let model = m.model();
-    // Relaxed: `drain_on` has seen it, and whoever raises it after the last look here asks this thread to drain again.
-    while model.has_deferred.load(Ordering::Relaxed) {
-        let list = {
-            let mut deferred = model.deferred.lock();
-            // Relaxed: like the list, the flag changes under the lock.
-            model.has_deferred.store(false, Ordering::Relaxed);
-            deferred.poked = false;
-            std::mem::take(&mut deferred.list)
-        };
-        // After the flag: whoever has put something there since has raised it again.
-        let in_stop = std::mem::take(&mut *model.deferred_in_stop.lock());
-        m.core().pace.drained();
-        for target in list.into_iter().chain(in_stop) {
-            // SAFETY: rule R: the list owned the reference; this thread is attached to its heap.
-            unsafe { drop_attached(m, target.0) };
-        }
+    let list = {
+        let mut deferred = model.deferred.lock();
+        // Relaxed: like the list, the flag changes under the lock.
+        model.has_deferred.store(false, Ordering::Relaxed);
+        deferred.poked = false;
+        std::mem::take(&mut deferred.list)
+    };
+    // After the flag: a thread that adds something from here on raises it again.
+    let in_stop = std::mem::take(&mut *model.deferred_in_stop.lock());
+    m.core().pace.drained();
+    for target in list.into_iter().chain(in_stop) {
+        // SAFETY: rule R: the list owned the reference; this thread is attached to its heap.
+        unsafe { drop_attached(m, target.0) };
     }
 }
 
@@ -1446,6 +1448,8 @@ unsafe impl ObjectModel for Managed {
     type Callback = Callback;
 
     const STABLE_DURING_STOP: bool = true;
+    /// The two lists are the heap's. A queue is its owner's, and each of the owner's objects comes to it once.
+    const SHARED_REQUESTS: u32 = DRAIN | QUIESCE;
 
     fn local(&self) -> Local {
         Local { queue: Mutex::new(Some(Vec::new())), seen: AtomicU64::new(0) }

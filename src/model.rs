@@ -86,6 +86,12 @@ pub unsafe trait ObjectModel: Sized + Send + Sync + 'static {
     /// collector keeps what the counting pass saw for the marking pass.
     const STABLE_DURING_STOP: bool;
 
+    /// Of [`MODEL_REQUESTS`], those that any attached thread can answer, or the next one to attach, in place of the thread that was
+    /// asked. A thread that is about to detach answers what it was asked by then; requests of these kinds that come while it
+    /// does so are passed on to the attached threads, since others could go on asking for as long as it answers. Without this
+    /// it answers until nothing is asked of it.
+    const SHARED_REQUESTS: u32 = 0;
+
     /// The shared part of a new mutator.
     fn local(&self) -> Self::Local;
 

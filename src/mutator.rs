@@ -54,6 +54,7 @@ use crate::safepoint::{
 use crate::shape::MAX_ALIGN;
 use crate::slow;
 use crate::space::{Space, SpaceError};
+use crate::steps;
 use crate::stress::{Step, Strain, Stress, Under, maybe_yield};
 use crate::sync::{AtomicBool, AtomicUsize, Ordering, UnsafeCell, const_thread_local};
 use crate::tracked::{self, State};
@@ -879,9 +880,10 @@ impl<M: ObjectModel> ModelMutator<M> {
         attached
     }
 
-    /// Detaches, with nothing left to answer. A panic leaves the thread attached.
+    /// Detaches, with nothing left to answer that this thread alone can answer. A panic leaves the thread attached.
     pub(crate) fn step_out(&self) -> Away {
         let participant = &self.inner().participant;
+        let mut answered = 0;
         loop {
             if self.poll() & MODEL_REQUESTS != 0 {
                 self.answer();
@@ -889,8 +891,16 @@ impl<M: ObjectModel> ModelMutator<M> {
             let (away, requests) = participant.step_away().expect(
                 "`Mutator::detach` inside a traversal or a stop of this thread; detach when that is over",
             );
-            // Somebody may have asked for something in between, and found this thread attached.
-            if requests & MODEL_REQUESTS == 0 {
+            // Another thread may have asked for something in between, and found this one attached.
+            let requests = requests & MODEL_REQUESTS;
+            if requests == 0 {
+                self.leave();
+                return away;
+            }
+            answered += 1;
+            if answered > 1 && requests & !M::SHARED_REQUESTS == 0 {
+                // Others can ask again for as long as this thread goes back.
+                self.core().coordinator.poke_attached(requests);
                 self.leave();
                 return away;
             }
@@ -996,6 +1006,7 @@ impl<M: ObjectModel> World<'_, M> {
     /// Calls `f` with the number of each arena whose thread is parked, and with that thread: it goes on when the world does.
     pub(crate) fn parked(&self, mut f: impl FnMut(u32, ThreadId)) {
         self.stopped.threads(|id, shared| {
+            steps::took(1);
             if shared.parked.load(Ordering::Relaxed) {
                 f(shared.arena_id, id);
             }
@@ -1004,7 +1015,9 @@ impl<M: ObjectModel> World<'_, M> {
 
     /// Shares a job with up to `n - 1` other threads: see [`Workers::run`].
     pub(crate) fn share(&self, n: usize, job: &Job<'_>) {
-        self.core.workers.run(n, self.home, job);
+        let others = steps::Others::expect(n - 1);
+        self.core.workers.run(n, self.home, &|seat| others.part(seat.index != 0, || job(seat)));
+        others.join();
     }
 
     /// How long the world has been stopped.

@@ -52,6 +52,7 @@ pub(crate) use crate::shape::{
     Cell, GRANULE, GRANULE_SHIFT, MAX_ALIGN, PAGE_GRANULES, PAGE_HEADER, PAGE_SHIFT, PAGE_SIZE, PageKind,
     Shape,
 };
+use crate::steps;
 use crate::stress::{Step, Stress, Under, maybe_yield};
 use crate::sync::{AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Mutex, MutexGuard, Ordering, UnsafeCell};
 
@@ -65,7 +66,7 @@ const NONE: u32 = u32::MAX;
 /// What [`Space::reserve`] is asked for.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct SpaceConfig {
-    /// Bytes of address space for pages; by default four times the machine's memory, at most 64 GiB.
+    /// Bytes of address space for pages; by default what is left for it: see `mapped::default_length`.
     pub(crate) reserve: Option<usize>,
     /// The most bytes of pages in use at once; by default all that is reserved.
     pub(crate) limit: Option<usize>,
@@ -501,9 +502,9 @@ impl fmt::Debug for Space {
     }
 }
 
-/// The address ranges of all heaps of the process: what no heap can know of another, and what is asked on one cold
-/// path only. std's own lock, since a static must be made in a constant.
-static RANGES: std::sync::RwLock<Vec<(usize, usize)>> = std::sync::RwLock::new(Vec::new());
+/// The address ranges of all heaps of the process, by base, with their lengths: what no heap can know of another, and what is
+/// asked on two cold paths only. std's own lock, since a static must be made in a constant.
+static RANGES: std::sync::RwLock<BTreeMap<usize, usize>> = std::sync::RwLock::new(BTreeMap::new());
 
 /// Whether memory is mapped at an address, accessible or not. The first page of all never is.
 pub(crate) fn is_mapped(addr: usize, len: usize) -> bool {
@@ -523,13 +524,15 @@ pub(crate) fn is_mapped(addr: usize, len: usize) -> bool {
 #[cold]
 pub(crate) fn is_in_any_heap(addr: usize) -> bool {
     let ranges = RANGES.read().unwrap_or_else(std::sync::PoisonError::into_inner);
-    ranges.iter().any(|&(base, length)| addr.wrapping_sub(base) < length)
+    steps::took(1 + ranges.len().checked_ilog2().unwrap_or(0) as usize);
+    // They are disjoint: only the last that begins at the address or before can have it.
+    ranges.range(..=addr).next_back().is_some_and(|(&base, &length)| addr - base < length)
 }
 
 impl Drop for Space {
     fn drop(&mut self) {
         let mut ranges = RANGES.write().unwrap_or_else(std::sync::PoisonError::into_inner);
-        ranges.retain(|&(base, _)| base != self.base);
+        ranges.remove(&self.base);
     }
 }
 
@@ -537,9 +540,15 @@ impl Space {
     /// Reserves the range. Takes less when the system refuses, down to 64 MiB (or what was asked for, if
     /// that is less).
     pub(crate) fn reserve(config: SpaceConfig) -> Result<Self, ReserveError> {
-        let range = Range::reserve(config.reserve)?;
+        // Locked until the range is in the list: how many heaps there are decides how long it is.
+        let mut ranges = RANGES.write().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let range = match config.reserve {
+            Some(bytes) => Range::reserve(bytes)?,
+            None => Range::reserve_some(ranges.len())?,
+        };
         let (base, length) = (range.base.as_ptr().expose_provenance(), range.length);
-        RANGES.write().unwrap_or_else(std::sync::PoisonError::into_inner).push((base, length));
+        ranges.insert(base, length);
+        drop(ranges);
         Ok(Self {
             freed: None,
             under: None,
@@ -1222,6 +1231,9 @@ mod mapped {
     const FLOOR: usize = 64 << 20;
     /// The most reserved by default.
     const CEILING: usize = 64 << 30;
+    /// A heap alone may have one of so many parts of the address space, and each further heap that part divided by the number of
+    /// heaps.
+    const PART: usize = 16;
     /// From this size on huge pages are asked for. They save 5 to 13 percent of a mark once the heap is far
     /// larger than what the second-level TLB reaches (some 8 MiB); below, rounding every hole up to 2 MiB
     /// costs more memory than that is worth.
@@ -1242,9 +1254,22 @@ mod mapped {
     }
 
     impl Range {
-        pub(super) fn reserve(asked: Option<usize>) -> Result<Self, ReserveError> {
-            let default = || total_memory().saturating_mul(4).min(CEILING);
-            let pages = asked.unwrap_or_else(default).div_ceil(PAGE_SIZE).clamp(1, MAX_PAGES);
+        /// Reserves what is worth it beside `heaps` others. Where the system refuses that, a limit is near: then half of what it
+        /// would give is left to the program.
+        pub(super) fn reserve_some(heaps: usize) -> Result<Self, ReserveError> {
+            let length = default_length(heaps, addresses(), total_memory());
+            let range = Self::reserve(length)?;
+            if range.length == length || range.length == FLOOR {
+                return Ok(range);
+            }
+            let half = range.length / 2;
+            drop(range);
+            Self::reserve(half.max(FLOOR))
+        }
+
+        /// Reserves so many bytes, or less when the system refuses.
+        pub(super) fn reserve(bytes: usize) -> Result<Self, ReserveError> {
+            let pages = bytes.div_ceil(PAGE_SIZE).clamp(1, MAX_PAGES);
             let mut length = pages << PAGE_SHIFT;
             let floor = FLOOR.min(length);
             loop {
@@ -1398,6 +1423,27 @@ mod mapped {
         }
     }
 
+    /// Bytes that a heap reserves by default, beside `heaps` others: four times the machine's memory, 64 GiB at most; and no more than its
+    /// part of the `addresses` that a process has, so that there is room for other heaps and for the program.
+    ///
+    /// Of the heaps that there are at any time the `k`th was made beside `k - 1` others, or more. So the parts of `n` heaps are no
+    /// more than a sixteenth of the addresses times the sum of `1/k` for `k` up to `n`: less than half of the addresses for a thousand
+    /// heaps, and less than two thirds for ten thousand.
+    pub(super) fn default_length(heaps: usize, addresses: usize, memory: usize) -> usize {
+        memory.saturating_mul(4).min(CEILING).min(addresses / PART / (heaps + 1)).max(FLOOR)
+    }
+
+    /// Bytes that a process can address. Linux puts stacks at the end of them; elsewhere they are as many as 64-bit systems have at
+    /// least.
+    fn addresses() -> usize {
+        /// The fewest bits of an address: those of RISC-V's smallest address space, less the system's half.
+        const FEWEST: u32 = 38;
+        let here = 0u8;
+        let bits = usize::BITS - (&raw const here).addr().leading_zeros();
+        let linux = cfg!(any(target_os = "linux", target_os = "android"));
+        1 << if linux { bits.max(FEWEST) } else { 47 }
+    }
+
     /// Bytes of memory this machine has; a guess where the system does not say it in a file.
     fn total_memory() -> usize {
         let guess = CEILING / 4;
@@ -1434,8 +1480,12 @@ mod modelled {
             Layout::from_size_align(length, PAGE_SIZE).expect("a small power of two")
         }
 
-        pub(super) fn reserve(asked: Option<usize>) -> Result<Self, ReserveError> {
-            let pages = asked.map_or(PAGES, |bytes| bytes.div_ceil(PAGE_SIZE).clamp(1, PAGES));
+        pub(super) fn reserve_some(_: usize) -> Result<Self, ReserveError> {
+            Self::reserve(PAGES * PAGE_SIZE)
+        }
+
+        pub(super) fn reserve(bytes: usize) -> Result<Self, ReserveError> {
+            let pages = bytes.div_ceil(PAGE_SIZE).clamp(1, PAGES);
             let length = pages * PAGE_SIZE;
             // SAFETY: rule B: not empty.
             let base = NonNull::new(unsafe { alloc_zeroed(Self::layout(length)) });

@@ -19,6 +19,13 @@
 //! A piece that was taken is done by its thread alone. So a burial ends with its last piece, wherever that is done, and
 //! that thread ends the collection and gives the turn back. There is one burial at a time, and it belongs to the turn.
 //!
+//! # Order
+//!
+//! A thread that was told to collect takes a place in a queue ([`Turn::ask`]), and the turn goes to the first in it. A collection that
+//! the heap starts, and one that does not want to wait, find the turn taken as long as the queue is not empty. So between the
+//! moment that a thread asks and its own collection there are the one that was running, and those of the threads ahead in the
+//! queue, however many threads make garbage meanwhile.
+//!
 //! # Progress
 //!
 //! Nobody is obliged to work on a burial, so nobody may wait for one without working on it himself: who wants the turn takes
@@ -28,6 +35,7 @@
 //! All of it is under one lock, taken a few times for each thousand objects. Unattached threads wait here, also while a fork
 //! happens; so the lock is one that survives it, and the fork holds it.
 
+use std::collections::VecDeque;
 use std::time::Duration;
 
 use crate::event::{CollectionReport, Span};
@@ -52,7 +60,31 @@ pub(crate) struct State {
     taken: bool,
     /// Threads that wait for a change. To wake nobody is not free.
     waiting: usize,
+    /// Who is to have the turn next, first come first served, by number.
+    queue: VecDeque<u64>,
+    /// The last number that was given.
+    last_asked: u64,
     burial: Option<Burial>,
+    /// How many burials there were.
+    burials: u64,
+}
+
+impl State {
+    /// Whether the thread with this number in the queue may have the turn now; `None`: one without a place there.
+    fn is_free_for(&self, number: Option<u64>) -> bool {
+        !self.taken && self.queue.front().is_none_or(|&first| Some(first) == number)
+    }
+
+    /// Whether there is something to bury that no thread has taken.
+    fn has_pieces(&self) -> bool {
+        self.burial.as_ref().is_some_and(Burial::has_pieces)
+    }
+
+    /// In the child of a fork: the threads that waited do not exist here.
+    pub(crate) fn forget_others(&mut self) {
+        self.queue.clear();
+        self.waiting = 0;
+    }
 }
 
 /// A collection whose figures are not complete yet.
@@ -143,6 +175,8 @@ pub(crate) struct Burial {
     garbage: usize,
     cleared: Cleared,
     span: Span,
+    /// The how manieth burial of the heap it is.
+    number: u64,
     /// With the thread that settles, while one does.
     open: Option<Open>,
 }
@@ -158,6 +192,7 @@ impl Burial {
             garbage,
             cleared: Cleared::default(),
             span,
+            number: 0,
             open: Some(open),
         }
     }
@@ -182,7 +217,8 @@ impl Burial {
         let len = taken.len();
         pile.next += len;
         self.under_way += 1;
-        Some(Piece { objects, len, task: self.task, garbage: self.garbage, span: self.span.clone() })
+        let (task, garbage, span) = (self.task, self.garbage, self.span.clone());
+        Some(Piece { objects, len, task, garbage, span, burial: self.number })
     }
 
     /// A piece is done. `true`: it was the last one of its kind.
@@ -213,9 +249,15 @@ pub(crate) struct Piece {
     /// How many objects the whole burial has.
     pub(crate) garbage: usize,
     pub(crate) span: Span,
+    burial: u64,
 }
 
 impl Piece {
+    /// The number of the burial that it is a piece of.
+    pub(crate) fn burial(&self) -> u64 {
+        self.burial
+    }
+
     pub(crate) fn objects(&self) -> &[Object] {
         &self.objects[..self.len]
     }
@@ -230,20 +272,28 @@ impl Turn {
         }
     }
 
-    /// Takes the turn unless somebody has it, or something is left to bury.
+    /// Takes the turn unless somebody has it or has asked for it, or something is left to bury.
     pub(crate) fn try_take(&self) -> bool {
-        !std::mem::replace(&mut self.state.lock().taken, true)
+        self.take_as(None)
     }
 
-    /// Waits until nobody has the turn, or there is something to bury. The caller is detached, or the turn's holder could
-    /// wait for it.
-    pub(crate) fn wait(&self) {
+    fn take_as(&self, number: Option<u64>) -> bool {
         let mut state = self.state.lock();
-        state.waiting += 1;
-        while state.taken && !state.burial.as_ref().is_some_and(Burial::has_pieces) {
-            state = self.change.wait(state);
+        let is_free = state.is_free_for(number);
+        state.taken |= is_free;
+        is_free
+    }
+
+    /// Asks for the turn: the caller is the last in the queue now.
+    pub(crate) fn ask(&self) -> Asked<'_> {
+        let mut state = self.state.lock();
+        state.last_asked += 1;
+        let number = state.last_asked;
+        // Without memory for a place in the queue it has to wait until that is empty.
+        if state.queue.try_reserve(1).is_ok() {
+            state.queue.push_back(number);
         }
-        state.waiting -= 1;
+        Asked { turn: self, number }
     }
 
     /// Waits for a change, for a while: a thread that is only being slowed down may have what the holder's finalizers wait
@@ -251,7 +301,7 @@ impl Turn {
     pub(crate) fn wait_a_while(&self) {
         let mut state = self.state.lock();
         // Pieces may have come since the caller looked, and their thread may be gone: nobody would wake this one.
-        if state.taken && !state.burial.as_ref().is_some_and(Burial::has_pieces) {
+        if !state.is_free_for(None) && !state.has_pieces() {
             state.waiting += 1;
             (state, _) = self.change.wait_for(state, Duration::from_millis(5));
             state.waiting -= 1;
@@ -281,8 +331,10 @@ impl Turn {
     }
 
     /// Leaves the turn, which the caller has, to those who finish the burial.
-    pub(crate) fn leave(&self, burial: Burial) {
+    pub(crate) fn leave(&self, mut burial: Burial) {
         let mut state = self.state.lock();
+        state.burials += 1;
+        burial.number = state.burials;
         state.burial = Some(burial);
         // Relaxed: who misses it looks again at his next refill.
         self.burying.store(true, Ordering::Relaxed);
@@ -303,9 +355,12 @@ impl Turn {
         self.burying.load(Ordering::Relaxed)
     }
 
-    /// Takes some objects of a burial. Whoever gets a piece calls [`done`](Self::done).
-    pub(crate) fn take(&self, whose: Whose) -> Option<Piece> {
-        self.state.lock().burial.as_mut()?.take(whose)
+    /// Takes some objects of the burial with that number, or, without one, of the burial that there is. Whoever gets a piece calls
+    /// [`done`](Self::done).
+    pub(crate) fn take(&self, whose: Whose, number: Option<u64>) -> Option<Piece> {
+        let mut state = self.state.lock();
+        let burial = state.burial.as_mut()?;
+        number.is_none_or(|number| number == burial.number).then(|| burial.take(whose))?
     }
 
     /// A piece is done.
@@ -348,5 +403,95 @@ impl Turn {
         if waiting > 0 {
             self.change.notify_all();
         }
+    }
+}
+
+/// A place in the queue for the turn, until the turn has been taken and after that: dropping it leaves the queue.
+#[derive(Debug)]
+#[must_use = "dropping it leaves the queue"]
+pub(crate) struct Asked<'a> {
+    turn: &'a Turn,
+    number: u64,
+}
+
+impl Asked<'_> {
+    /// Takes the turn, unless somebody has it or is to have it before.
+    pub(crate) fn try_take(&self) -> bool {
+        self.turn.take_as(Some(self.number))
+    }
+
+    /// Waits until this thread may have the turn, or there is something to bury. The caller is detached, or the turn's holder could
+    /// wait for it.
+    pub(crate) fn wait(&self) {
+        let mut state = self.turn.state.lock();
+        state.waiting += 1;
+        while !state.is_free_for(Some(self.number)) && !state.has_pieces() {
+            state = self.turn.change.wait(state);
+        }
+        state.waiting -= 1;
+    }
+}
+
+impl Drop for Asked<'_> {
+    fn drop(&mut self) {
+        let mut state = self.turn.state.lock();
+        state.queue.retain(|&number| number != self.number);
+        // A thread that has not taken the turn makes way for the next.
+        if state.taken {
+            return;
+        }
+        self.turn.changed(state);
+    }
+}
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_turn_goes_to_those_who_ask_in_their_order() {
+        let turn = Turn::new();
+        assert!(turn.try_take());
+        let [first, second, third] = [(); 3].map(|()| turn.ask());
+        assert!(!first.try_take(), "it is taken");
+        turn.give_back();
+        assert!(!turn.try_take(), "not for who has not asked");
+        assert!(!second.try_take(), "nor for the second");
+        assert!(first.try_take());
+        drop(first);
+        drop(second);
+        turn.give_back();
+        assert!(!turn.try_take());
+        assert!(third.try_take(), "the second has left the queue");
+        drop(third);
+        turn.give_back();
+        assert!(turn.try_take(), "the queue is empty");
+    }
+
+    #[test]
+    fn who_leaves_the_queue_wakes_the_next() {
+        let turn = Turn::new();
+        let (first, second) = (turn.ask(), turn.ask());
+        std::thread::scope(|s| {
+            let waits = s.spawn(|| {
+                second.wait();
+                second.try_take()
+            });
+            while turn.state.lock().waiting == 0 {
+                assert!(!waits.is_finished(), "it did not wait for its turn");
+                std::thread::yield_now();
+            }
+            drop(first);
+            assert!(waits.join().expect("no panic"));
+        });
+    }
+
+    #[test]
+    fn a_child_of_a_fork_waits_for_no_thread_that_it_does_not_have() {
+        let turn = Turn::new();
+        std::mem::forget(turn.ask());
+        assert!(!turn.try_take());
+        turn.hold().forget_others();
+        assert!(turn.try_take());
     }
 }

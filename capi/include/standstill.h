@@ -981,7 +981,7 @@ typedef struct {
     size_t size;         /* sizeof(standstill_heap_options); what lies behind is not read. 0: up to serial_below */
     size_t reserve;      /* bytes of address space to reserve; 0: default */
     size_t limit;        /* bytes of objects after which allocation fails; 0: none */
-    unsigned workers;    /* threads that help collections; 0: default */
+    unsigned workers;    /* threads that help collections, at most 1024; 0: default */
     int checked;         /* checked mode: 1 on, 0 off, -1 default */
     int stress;          /* 1: collect at every safepoint */
     size_t serial_below; /* collect with one thread below this many objects; 0: default */

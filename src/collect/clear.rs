@@ -12,6 +12,7 @@ use crate::fallible::{self, NoMemory};
 use crate::model::{ModelMutator, ObjectModel};
 use crate::mutator::{COLLECT, Core};
 use crate::object::Object;
+use crate::steps;
 use crate::tracked;
 use crate::turn::{Burial, Cleared, Done, Open, PIECE, Piece, Pile, Task, Whose};
 
@@ -85,7 +86,9 @@ fn sort<M: ObjectModel>(
     for &object in objects {
         let home = homes.of(object, &m.core().space).unwrap_or(m.thread_id());
         // Mostly the one before: neighbours lie on one page.
+        steps::took(1);
         if piles.get(at).is_none_or(|pile| !pile.is_of(home)) {
+            steps::took(piles.len());
             at = match piles.iter().position(|pile| pile.is_of(home)) {
                 Some(at) => at,
                 None => {
@@ -99,11 +102,12 @@ fn sort<M: ObjectModel>(
     Ok(piles)
 }
 
-/// Takes pieces of a burial, as long as there are any, up to about `limit` objects to clear. `true`: there was one.
+/// Takes pieces of one burial, as long as there are any, up to about `limit` objects to clear. `true`: there was one. (Other threads
+/// can end that burial and leave another, again and again.)
 pub(crate) fn bury<M: ObjectModel>(m: &mut ModelMutator<M>, whose: Whose, limit: usize) -> bool {
-    let mut buried = 0;
+    let (mut buried, mut burial) = (0, None);
     while buried < limit {
-        match bury_piece(m, whose) {
+        match bury_piece(m, whose, &mut burial) {
             Some(work) => buried += work,
             None => break,
         }
@@ -111,8 +115,13 @@ pub(crate) fn bury<M: ObjectModel>(m: &mut ModelMutator<M>, whose: Whose, limit:
     buried > 0
 }
 
-/// Takes one piece of a burial, if there is one, and does what is to be done with it. How much that was, in objects to clear.
-fn bury_piece<M: ObjectModel>(m: &mut ModelMutator<M>, whose: Whose) -> Option<usize> {
+/// Takes one piece of the burial with that number, or of any and notes the number, if there is one, and does what is to be done with it.
+/// How much that was, in objects to clear.
+fn bury_piece<M: ObjectModel>(
+    m: &mut ModelMutator<M>,
+    whose: Whose,
+    burial: &mut Option<u64>,
+) -> Option<usize> {
     /// Gives the piece back also when a model's handler unwinds: what it has left undone stays as it is, held.
     struct Working<'a, M: ObjectModel>(&'a Core<M>, Option<Piece>);
     impl<M: ObjectModel> Drop for Working<'_, M> {
@@ -129,7 +138,8 @@ fn bury_piece<M: ObjectModel>(m: &mut ModelMutator<M>, whose: Whose) -> Option<u
         }
     }
     let core = std::sync::Arc::clone(m.core());
-    let piece = core.turn.take(whose)?;
+    let piece = core.turn.take(whose, *burial)?;
+    *burial = Some(piece.burial());
     let work = piece.objects().len().div_ceil(piece.task.share());
     let _span = piece.span.enter();
     let mut working = Working(&core, Some(piece));
@@ -171,6 +181,7 @@ fn uncounted<M: ObjectModel>(m: &mut ModelMutator<M>, f: impl FnOnce(&mut ModelM
 /// Clears objects that are held, of `garbage` in all.
 fn empty<M: ObjectModel>(objects: &[Object], garbage: usize, m: &mut ModelMutator<M>) {
     let _phase = event::phase(Phase::Clear);
+    steps::took(objects.len());
     m.model().clearing(m, garbage);
     let mut next = 0;
     while next < objects.len() {

@@ -29,6 +29,7 @@ use crate::model::ObjectModel;
 use crate::mutator::World;
 use crate::object::{Object, Tracer, prefetch};
 use crate::space::{GRANULE, Origin, PAGE_GRANULES, PageKind, Space};
+use crate::steps;
 use crate::sync::{AtomicBool, AtomicU8, Mutex, Ordering};
 use crate::tracked::{self, State};
 
@@ -68,6 +69,7 @@ impl Scope {
     pub(crate) fn new(space: &Space, kind: CollectionKind) -> Result<Self, NoMemory> {
         let mut pages = Vec::new();
         pages.try_reserve_exact(space.high_water())?;
+        steps::took(space.high_water());
         let in_use = (0..space.high_water()).filter(|&index| {
             let page = space.page(index);
             matches!(page.shape().kind(), PageKind::Small | PageKind::Large)
@@ -291,6 +293,9 @@ impl Counts {
         self.tracked += other.tracked;
         self.candidates += other.candidates;
         self.known_alive += other.known_alive;
+        steps::took(
+            other.spills.carries.len() + other.immortal.len() + other.unreadable.len() + other.kept.len(),
+        );
         for (granule, carry) in other.spills.carries {
             self.spills.add(granule, carry);
         }
@@ -420,7 +425,7 @@ impl<M: ObjectModel> Work<'_, M> {
         let mut log = Writer::new(self.budget);
         let mut candidates: Vec<Object> = Vec::new();
         candidates.try_reserve_exact(PAGE_GRANULES)?;
-        while let Some(pages) = self.share.take(seat) {
+        for pages in self.share.of(seat) {
             // Relaxed: see where it is set.
             if self.stop.load(Ordering::Relaxed) {
                 return Ok(());
@@ -432,6 +437,7 @@ impl<M: ObjectModel> Work<'_, M> {
                 plainly(&states[range], |bytes| {
                     gather::<YOUNG>(bytes, (origin, first), &mut candidates, counter.counts);
                 });
+                steps::took(PAGE_GRANULES / 8 + candidates.len());
                 let Some(&last) = candidates.last() else { continue };
                 // In a full collection they lie one after the other, which the machine would guess, up to the end of its pages;
                 // in a young one far apart.
@@ -550,6 +556,7 @@ impl<const YOUNG: bool> Counter<'_, YOUNG> {
     /// predicted, and here nothing asks.
     #[inline(never)]
     fn take_edges(&mut self, edges: &[usize], log: Option<(&mut Writer<'_>, &Batch<'_>)>) {
+        steps::took(edges.len());
         let (origin, states, table) = (self.origin, self.states, &mut *self.table);
         let spills = &mut self.counts.spills;
         let targets = edges.iter().map(|&edge| origin.granule(edge));
@@ -634,10 +641,11 @@ fn merge_tables<M: ObjectModel>(
     let spills = Mutex::new(std::mem::take(&mut counts.spills));
     world.share(workers, &|seat| {
         let mut carries = Spills::default();
-        while let Some(pages) = share.take(seat) {
+        for pages in share.of(seat) {
             for &page in pages {
                 if let Some(range) = granules_of(&core.space, page) {
                     for table in &tables {
+                        steps::took(range.len());
                         add_bytes(&main[range.clone()], &table[range.clone()], |at, carry| {
                             carries.add((range.start + at) as u32, carry);
                         });
@@ -645,6 +653,7 @@ fn merge_tables<M: ObjectModel>(
                 }
             }
         }
+        steps::took(carries.carries.len());
         let mut spills = spills.lock();
         spills.lost |= carries.lost;
         carries.carries.into_iter().for_each(|(granule, carry)| spills.add(granule, carry));
@@ -653,6 +662,7 @@ fn merge_tables<M: ObjectModel>(
     for mut table in tables.drain(..) {
         for &page in scope.pages() {
             if let Some(range) = granules_of(&core.space, page) {
+                steps::took(range.len());
                 table[range].fill(0);
             }
         }
@@ -720,6 +730,7 @@ pub(crate) fn wipe(space: &Space, pages: &[u32]) {
     let (states, counts) = (space.states(), space.counts());
     for &page in pages {
         if let Some(range) = granules_of(space, page) {
+            steps::took(range.len());
             // This page is this worker's.
             exclusively(&counts[range.clone()], |bytes| bytes.fill(0));
             exclusively(&states[range], |states| states.iter_mut().for_each(|s| *s &= !tracked::ALIVE));
@@ -752,6 +763,7 @@ pub(crate) fn roots<M: ObjectModel>(
     let core = world.core();
     let space = &core.space;
     let (states, marks) = (space.states(), space.counts());
+    steps::took(counts.spills.carries.len() + counts.immortal.len());
     // What the bytes alone cannot tell: the sums that have wrapped become 0, 1 or -1.
     for (&granule, &carry) in &counts.spills.carries {
         let mark = &marks[granule as usize];
@@ -793,10 +805,11 @@ fn roots_of_share(
     overvisited: &mut Vec<u32>,
 ) -> Result<(), NoMemory> {
     let (states, marks) = (space.states(), space.counts());
-    while let Some(pages) = share.take(seat) {
+    for pages in share.of(seat) {
         for &page in pages {
             let Some(range) = granules_of(space, page) else { continue };
             let first = range.start;
+            steps::took(range.len());
             // This page is this worker's.
             exclusively(&states[range.clone()], |states| {
                 exclusively(&marks[range], |marks| {

@@ -13,6 +13,7 @@ use crate::mutator::{Core, World};
 use crate::object::{Object, Tracer};
 use crate::safepoint::ThreadId;
 use crate::space::Space;
+use crate::steps;
 use crate::stress::{Step, maybe_yield};
 use crate::sync::{Mutex, Ordering};
 use crate::tracked;
@@ -163,6 +164,7 @@ pub(crate) fn claim<M: ObjectModel>(
         }
     };
     for &object in &weak {
+        steps::took(1);
         // SAFETY: rules R and W: held, and the world is stopped.
         unsafe { core.model.take_callbacks(object, &is_unreachable, world, &mut set.callbacks) };
     }
@@ -206,6 +208,7 @@ impl Looks {
     /// Takes the objects, each for the thread that is to bury it.
     fn hold<M: ObjectModel>(&mut self, world: &World<'_, M>, objects: &[Object], homes: &Homes) {
         let core = world.core();
+        steps::took(objects.len());
         for &object in objects {
             maybe_yield(&core.under, Step::Hold);
             // SAFETY: rule W: a candidate is alive, and the world is stopped.
@@ -240,7 +243,7 @@ fn hold_all<M: ObjectModel>(world: &World<'_, M>, found: &[Object], homes: &Home
     let all = Mutex::new(Looks::default());
     world.share(workers, &|seat| {
         let mut mine = Looks::default();
-        while let Some(pages) = share.take(seat) {
+        for pages in share.of(seat) {
             for range in pages {
                 mine.hold(world, &found[range.clone()], homes);
             }
@@ -249,6 +252,7 @@ fn hold_all<M: ObjectModel>(world: &World<'_, M>, found: &[Object], homes: &Home
     });
     std::mem::swap(&mut looks, &mut all.lock());
     // In the order of memory, whoever has found what.
+    steps::took(looks.weak.len());
     looks.weak.sort_unstable();
     looks
 }
@@ -257,6 +261,7 @@ fn hold_all<M: ObjectModel>(world: &World<'_, M>, found: &[Object], homes: &Home
 fn pages_of(found: &[Object], space: &Space) -> Result<Portions<Range<usize>>, NoMemory> {
     let page = |object: Object| space.page_index(object.address());
     let mut ranges = Vec::new();
+    steps::took(found.len());
     for part in found.chunk_by(|&one, &next| page(one) == page(next)) {
         let start = ranges.last().map_or(0, |range: &Range<usize>| range.end);
         fallible::push(&mut ranges, start..start + part.len())?;
@@ -298,6 +303,7 @@ fn exempt<M: ObjectModel>(
                 doubt = Some(object);
                 return Ok(());
             }
+            steps::took(1 + tracer.edges().len());
             for &edge in tracer.edges() {
                 let target = object_at(space, space.granule(edge));
                 // SAFETY: rule W: edges lead to live objects.
@@ -434,6 +440,7 @@ pub(crate) fn recheck<M: ObjectModel>(
                 kept.try_reserve(1)?;
                 kept.insert(granule(object), fallible::collect(tracer.edges().iter().copied())?);
             }
+            steps::took(1 + tracer.edges().len());
             for &edge in tracer.edges() {
                 if in_set(bits(object_at(space, space.granule(edge)))) {
                     *internal.entry(space.granule(edge)).or_default() += 1;
@@ -464,6 +471,7 @@ pub(crate) fn recheck<M: ObjectModel>(
                     tracer.edges()
                 }
             };
+            steps::took(1 + edges.len());
             for &edge in edges {
                 let target = space.granule(edge);
                 let object = object_at(space, target);

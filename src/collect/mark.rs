@@ -23,6 +23,9 @@
 
 pub(crate) mod pass;
 
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
 use crossbeam_utils::CachePadded;
 
 use crate::collect::count::{
@@ -40,6 +43,7 @@ use crate::model::ObjectModel;
 use crate::mutator::World;
 use crate::object::{Object, Tracer, prefetch};
 use crate::space::{Origin, Space};
+use crate::steps;
 use crate::stress::Stress;
 use crate::sync::{AtomicBool, AtomicU8, AtomicUsize, Mutex, Ordering, spin_loop, yield_now};
 use crate::tracked::{self, State};
@@ -268,6 +272,7 @@ impl<M: ObjectModel, C: Claims> Marker<'_, M, C> {
     /// Looks at objects: the tracer has what they refer to.
     #[inline(always)]
     fn look(&mut self, objects: &[Object]) -> Result<(), NoMemory> {
+        steps::took(objects.len());
         self.tracer.clear();
         let claims = self.claims;
         if !M::STABLE_DURING_STOP
@@ -277,6 +282,7 @@ impl<M: ObjectModel, C: Claims> Marker<'_, M, C> {
             return self.tracer.lost_nothing();
         }
         let mut ends = [0; TOGETHER];
+        let doubts = self.met.doubtful.len();
         let (space, met) = (self.space, &mut self.met);
         let unreadable = |at: usize| met.doubt(granule(space, objects[at]), claims.counts());
         // SAFETY: rule W: only candidates are pushed; they are alive, and the world is stopped.
@@ -292,15 +298,16 @@ impl<M: ObjectModel, C: Claims> Marker<'_, M, C> {
                     }
                 }
             }
-            Some(counts) if !counts.kept.is_empty() => self.compare(objects, &ends, counts),
+            Some(counts) if !counts.kept.is_empty() => self.compare(objects, &ends, counts, doubts),
             Some(_) => {}
         }
         Ok(())
     }
 
-    /// Objects that have kept what counting saw in them must show the same again.
+    /// Objects that have kept what counting saw in them must show the same again. Those that could not be read this time are in the
+    /// list of doubtful ones from place `doubts` on.
     #[cold]
-    fn compare(&mut self, objects: &[Object], ends: &[u32], counts: &Counts) {
+    fn compare(&mut self, objects: &[Object], ends: &[u32], counts: &Counts, doubts: usize) {
         let mut start = 0;
         for (&object, &end) in objects.iter().zip(ends) {
             let edges = &self.tracer.edges()[start..end as usize];
@@ -308,7 +315,9 @@ impl<M: ObjectModel, C: Claims> Marker<'_, M, C> {
             let granule = granule(self.space, object);
             let Some(kept) = counts.kept.get(&granule) else { continue };
             // What cannot be read, or could not be, shows nothing, and that is nobody's fault.
-            if counts.unreadable.binary_search(&granule).is_ok() || self.met.doubtful.contains(&granule) {
+            let doubtful = &self.met.doubtful[doubts..];
+            steps::took(1 + edges.len() + doubtful.len());
+            if counts.unreadable.binary_search(&granule).is_ok() || doubtful.contains(&granule) {
                 continue;
             }
             if !edges.iter().map(|&edge| self.space.granule(edge) as u32).eq(kept.iter().copied()) {
@@ -356,6 +365,7 @@ impl<M: ObjectModel, C: Claims> Marker<'_, M, C> {
             if found_len + asked_len + edges_len == 0 {
                 self.follow_few(log, pool)?;
             }
+            steps::took(1 + asked_len + found_len);
             // What was asked for is found, and its edges asked for; and what comes off the stack is asked for. After that, so that
             // both have some time, what was found a round ago is dealt with.
             let [one, other] = &mut found;
@@ -427,6 +437,7 @@ impl<M: ObjectModel, C: Claims> Marker<'_, M, C> {
         while self.stack.len() < FEW
             && let Some(granule) = self.stack.pop()
         {
+            steps::took(1);
             match log.all(granule) {
                 Some(edges) => {
                     let targets = edges.iter().map(|&target| target as usize);
@@ -450,6 +461,7 @@ impl<M: ObjectModel, C: Claims> Marker<'_, M, C> {
         let (mut head, mut tail) = (0usize, 0usize);
         let (mut asked, mut arrived) = (Vec::new(), Vec::new());
         loop {
+            steps::took(1);
             // Fill the ring from the stack, and look at the oldest in it.
             head += self.enter(&mut ring, head, RING - (head - tail));
             if head == tail {
@@ -498,6 +510,7 @@ impl<M: ObjectModel, C: Claims> Marker<'_, M, C> {
     fn enter(&mut self, ring: &mut [Object; RING], head: usize, room: usize) -> usize {
         let origin = self.space.origin();
         let taken = room.min(self.stack.len());
+        steps::took(taken);
         let rest = self.stack.len() - taken;
         for (at, &granule) in self.stack[rest..].iter().rev().enumerate() {
             let object = object_from(origin, granule as usize);
@@ -524,16 +537,31 @@ impl<M: ObjectModel, C: Claims> Marker<'_, M, C> {
     fn give_some(&mut self, pool: &Pool, waiting: usize) {
         // Relaxed: a hint.
         if pool.idle.load(Ordering::Relaxed) > 0 && self.stack.len() + waiting > self.stress.shrink(KEEP) {
-            // The older half: nearer to the roots, so likely the larger part of the graph.
-            let give = self.stack.len().div_ceil(2).min(self.stress.shrink(CHUNK));
-            // Without memory to give it away in, the work is done here.
-            if give > 0
-                && let Ok(chunk) = fallible::collect(self.stack[..give].iter().copied())
-                && pool.give(chunk).is_ok()
-            {
-                self.stack.drain(..give);
-            }
+            give_oldest(&mut self.stack, pool, self.stress.shrink(CHUNK));
         }
+    }
+}
+
+/// Gives the older half of a stack away, `most` at most: it is nearer to the roots, so likely the larger part of the graph. The newest
+/// take the places of what is given: what else is on the stack stays where it is, however much that is.
+#[cold]
+#[inline(never)]
+fn give_oldest(stack: &mut Vec<u32>, pool: &Pool, most: usize) {
+    // Relaxed, both: hints. The chunks that wait are enough for those who are idle.
+    if pool.waiting.load(Ordering::Relaxed) >= pool.idle.load(Ordering::Relaxed) {
+        return;
+    }
+    let give = stack.len().div_ceil(2).min(most);
+    // Without memory to give it away in, the work is done here.
+    if give > 0
+        && let Ok(chunk) = fallible::collect(stack[..give].iter().copied())
+        && pool.give(chunk).is_ok()
+    {
+        let rest = stack.len() - give;
+        let newest = rest.max(give)..stack.len();
+        steps::took(give + newest.len());
+        stack.copy_within(newest, 0);
+        stack.truncate(rest);
     }
 }
 
@@ -551,6 +579,7 @@ fn ask_for_notes<C: Claims>(
     edges: &[usize],
     targets: &mut Vec<u32>,
 ) -> Result<(), NoMemory> {
+    steps::took(edges.len());
     targets.clear();
     targets.try_reserve(edges.len())?;
     targets.extend(edges.iter().map(|&edge| {
@@ -607,6 +636,7 @@ fn push_claimed<C: Claims>(
     claims: C,
     targets: impl ExactSizeIterator<Item = usize>,
 ) -> Result<(), NoMemory> {
+    steps::took(targets.len());
     stack.try_reserve(targets.len())?;
     let mut len = stack.len();
     let elements = stack.as_mut_ptr();
@@ -750,6 +780,7 @@ fn drive<M: ObjectModel, C: Claims>(
             continue;
         }
         for chunk in stack.chunks(most) {
+            steps::took(chunk.len());
             pool.give(fallible::collect(chunk.iter().copied())?).map_err(|_| NoMemory)?;
         }
     }
@@ -760,6 +791,7 @@ fn drive<M: ObjectModel, C: Claims>(
         let result = guard_traversal(world, &mut tracer(&world.core().space), |tracer| {
             let mut marker = marker(world, claims, tracer, Vec::new());
             while let Some(chunk) = pool.take() {
+                steps::took(1);
                 marker.stack = chunk;
                 marker.run(&pool)?;
             }
@@ -795,6 +827,7 @@ fn resolve_doubt<M: ObjectModel, C: Claims>(
         let mut marker = marker(world, claims, tracer, doubtful);
         for _ in 0..PATIENCE {
             yield_now();
+            steps::took(marker.stack.len());
             marker.run(&pool)?;
             fallible::append(&mut marker.stack, &mut marker.met.doubtful)?;
             if marker.stack.is_empty() {
@@ -854,6 +887,7 @@ fn magazines_stay_young<M: ObjectModel>(world: &World<'_, M>) {
     let space = &world.core().space;
     world.arenas(|arena| {
         arena.for_each_cached(|cell| {
+            steps::took(1);
             // SAFETY: rule G: a cell of an arena lies on a page that was handed out.
             unsafe { space.page_of(cell.as_ptr() as usize) }.young.store(1, Ordering::Relaxed);
         });
@@ -875,6 +909,7 @@ pub(crate) fn promote<M: ObjectModel>(world: &World<'_, M>) -> usize {
     let (space, states) = (&core.space, core.space.states());
     let mut promoted = 0;
     let _table = core.turn.table();
+    steps::took(space.high_water());
     for page in 0..space.high_water() {
         let info = space.page(page);
         // Relaxed: in a stop.
@@ -883,6 +918,7 @@ pub(crate) fn promote<M: ObjectModel>(world: &World<'_, M>) -> usize {
         }
         let Some(range) = granules_of(space, page as u32) else { continue };
         info.young.store(0, Ordering::Relaxed);
+        steps::took(range.len());
         // This thread is the only one here.
         exclusively(&states[range], |states| {
             for lane in states.chunks_mut(LANES) {
@@ -909,7 +945,7 @@ fn sweep_share(
 ) -> Result<(), NoMemory> {
     let (states, marks) = (space.states(), space.counts());
     let mut last = 0;
-    while let Some(pages) = share.take(seat) {
+    for pages in share.of(seat) {
         for &page in pages {
             if page < last {
                 complete(unreachable)?;
@@ -919,6 +955,7 @@ fn sweep_share(
             space.page(page as usize).young.store(0, Ordering::Relaxed);
             let Some(range) = granules_of(space, page) else { continue };
             let first = range.start;
+            steps::took(range.len());
             // This page is this worker's.
             exclusively(&states[range.clone()], |states| {
                 exclusively(&marks[range], |marks| {
@@ -960,17 +997,20 @@ fn merge_runs(runs: &mut Vec<Vec<Object>>) -> Result<Vec<Object>, NoMemory> {
     }
     let mut merged = Vec::new();
     merged.try_reserve_exact(runs.iter().map(Vec::len).sum())?;
-    let mut rest = fallible::collect(runs.iter().map(Vec::as_slice))?;
-    while !rest.is_empty() {
-        rest.sort_unstable_by_key(|run| run[0]);
-        let upto = match rest.get(1) {
-            Some(next) => rest[0].partition_point(|object| *object < next[0]),
-            None => rest[0].len(),
+    // The run with the least object first; it is compared with others by that one.
+    let mut rest = BinaryHeap::from(fallible::collect(runs.iter().map(|run| Reverse(run.as_slice())))?);
+    while let Some(Reverse(run)) = rest.pop() {
+        let upto = match rest.peek() {
+            Some(Reverse(next)) => run.partition_point(|object| *object < next[0]),
+            None => run.len(),
         };
-        let (piece, left) = rest[0].split_at(upto);
+        let (piece, left) = run.split_at(upto);
+        steps::took(upto);
         merged.extend_from_slice(piece);
-        rest[0] = left;
-        rest.retain(|run| !run.is_empty());
+        if !left.is_empty() {
+            // In the place of what was popped: no memory is asked for.
+            rest.push(Reverse(left));
+        }
     }
     Ok(merged)
 }
@@ -1026,6 +1066,31 @@ mod tests {
         assert!(m.collect_young().abandoned.is_some());
         panics.store(false, Ordering::Relaxed);
         assert_eq!(kept(&m), 0);
+    }
+
+    /// A worker whose stack holds all there is to mark, and another that takes each chunk at once.
+    #[test]
+    fn work_that_is_given_away_costs_what_is_given_however_much_is_left() {
+        for n in [0, 1, 2, CHUNK, 2 * CHUNK, 2 * CHUNK + 1, 100 * CHUNK + 7] {
+            let pool = Pool::new();
+            pool.joined.store(2, Ordering::Relaxed);
+            pool.idle.store(1, Ordering::Relaxed);
+            let mut stack: Vec<u32> = (0..n as u32).collect();
+            let mut given = Vec::new();
+            let ((), steps) = steps::during(|| {
+                while !stack.is_empty() {
+                    give_oldest(&mut stack, &pool, CHUNK);
+                    give_oldest(&mut stack, &pool, CHUNK);
+                    let chunk = pool.steal().expect("a chunk");
+                    assert!(pool.steal().is_none(), "one is enough for one who is idle");
+                    given.extend(chunk);
+                }
+            });
+            assert!(steps <= 2 * n, "{steps} steps to give {n} away");
+            assert_eq!(given.first().copied(), (n > 0).then_some(0), "the oldest first");
+            given.sort_unstable();
+            assert!(given.into_iter().eq(0..n as u32), "each once");
+        }
     }
 
     #[test]

@@ -148,22 +148,16 @@ impl<M: ObjectModel> Drop for HasTurn<'_, M> {
 /// Takes the turn, and waits for it if need be.
 pub(crate) fn wait_for_turn<M: ObjectModel>(m: &mut ModelMutator<M>) {
     let core = Arc::clone(m.core());
-    while !take_turn(m) {
-        m.detach(|| core.turn.wait());
+    let asked = core.turn.ask();
+    while !take_turn(m, || asked.try_take()) {
+        m.detach(|| asked.wait());
     }
 }
 
-/// Takes the turn, unless it is in the hands of somebody who is working.
-fn take_turn<M: ObjectModel>(m: &mut ModelMutator<M>) -> bool {
-    loop {
-        if m.core().turn.try_take() {
-            return true;
-        }
-        // What is left of another collection, and is in nobody's hands, is in the way.
-        if !clear::bury(m, Whose::Anybodys, usize::MAX) {
-            return false;
-        }
-    }
+/// Takes the turn by `try_take`, unless it is in the hands of somebody who is working.
+fn take_turn<M: ObjectModel>(m: &mut ModelMutator<M>, try_take: impl Fn() -> bool) -> bool {
+    // What is left of another collection, and is in nobody's hands, is in the way.
+    try_take() || (clear::bury(m, Whose::Anybodys, usize::MAX) && try_take())
 }
 
 /// Runs one collection, or tells why not.
@@ -173,10 +167,11 @@ pub(crate) fn collect<M: ObjectModel>(
 ) -> Result<CollectionReport, CollectError> {
     if what.wait {
         wait_for_turn(m);
-    } else if !take_turn(m) {
-        return Err(CollectError::Busy);
     }
     let core = Arc::clone(m.core());
+    if !what.wait && !take_turn(m, || core.turn.try_take()) {
+        return Err(CollectError::Busy);
+    }
     let _turn = HasTurn(&core);
     let mut open = begin(m, what);
     let entered = open.span.enter();

@@ -8,6 +8,7 @@ use std::cmp::Reverse;
 
 use crate::collect::crew::Seat;
 use crate::fallible::{self, NoMemory};
+use crate::steps;
 use crate::sync::{AtomicUsize, Ordering};
 
 /// Pieces of work by the arena that they belong to.
@@ -86,19 +87,42 @@ pub(crate) struct Share<'a, T> {
 }
 
 impl<'a, T> Share<'a, T> {
-    /// The next few items for a thread: its own first. `None`: all are handed out.
-    pub(crate) fn take(&self, seat: Seat) -> Option<&'a [T]> {
+    /// What a thread gets, a few items at a time: its own first, and then those of others, until all are handed out.
+    pub(crate) fn of(&self, seat: Seat) -> Taking<'a, T> {
         let groups = &self.portions.groups;
+        steps::took(groups.len());
         let own = groups.iter().position(|group| group.home == seat.home).unwrap_or(seat.index);
-        for at in 0..groups.len() {
-            let group = &groups[(own + at) % groups.len()];
-            if group.next.load(Ordering::Relaxed) >= group.end {
-                continue;
+        Taking { portions: self.portions, chunk: self.chunk, group: own, left: groups.len() }
+    }
+}
+
+/// The way of one thread through the groups. Each is looked at until it has no more, and not again.
+#[derive(Debug)]
+pub(crate) struct Taking<'a, T> {
+    portions: &'a Portions<T>,
+    chunk: usize,
+    /// Where it is, less the rounds.
+    group: usize,
+    /// Groups to look at, this one included.
+    left: usize,
+}
+
+impl<'a, T> Iterator for Taking<'a, T> {
+    type Item = &'a [T];
+
+    fn next(&mut self) -> Option<&'a [T]> {
+        let Portions { items, groups } = self.portions;
+        while self.left > 0 {
+            steps::took(1);
+            let group = &groups[self.group % groups.len()];
+            if group.next.load(Ordering::Relaxed) < group.end {
+                let start = group.next.fetch_add(self.chunk, Ordering::Relaxed);
+                if start < group.end {
+                    return Some(&items[start..group.end.min(start + self.chunk)]);
+                }
             }
-            let start = group.next.fetch_add(self.chunk, Ordering::Relaxed);
-            if start < group.end {
-                return Some(&self.portions.items[start..group.end.min(start + self.chunk)]);
-            }
+            self.group += 1;
+            self.left -= 1;
         }
         None
     }
@@ -109,7 +133,7 @@ mod tests {
     use super::*;
 
     fn taken(share: &Share<'_, (u32, u32)>, seat: Seat) -> Vec<(u32, u32)> {
-        std::iter::from_fn(|| share.take(seat)).flatten().copied().collect()
+        share.of(seat).flatten().copied().collect()
     }
 
     #[test]
@@ -125,7 +149,7 @@ mod tests {
             }
             seen.sort_unstable_by_key(|item| item.1);
             assert_eq!(seen, items);
-            assert!(share.take(Seat { index: 0, home: 0 }).is_none());
+            assert!(share.of(Seat { index: 0, home: 0 }).next().is_none());
         }
     }
 
@@ -133,16 +157,17 @@ mod tests {
     fn two_threads_share_what_one_has_too_much_of() {
         let portions = Portions::new((0..10).map(|at| (7, at)).collect()).unwrap();
         let share = portions.share(4);
-        let (one, other) = (Seat { index: 0, home: 7 }, Seat { index: 1, home: 8 });
-        assert_eq!(share.take(other).unwrap().len(), 4);
-        assert_eq!(share.take(one).unwrap().len(), 4);
-        assert_eq!(share.take(other).unwrap(), [(7, 8), (7, 9)]);
-        assert!(share.take(one).is_none());
+        let mut one = share.of(Seat { index: 0, home: 7 });
+        let mut other = share.of(Seat { index: 1, home: 8 });
+        assert_eq!(other.next().unwrap().len(), 4);
+        assert_eq!(one.next().unwrap().len(), 4);
+        assert_eq!(other.next().unwrap(), [(7, 8), (7, 9)]);
+        assert!(one.next().is_none());
     }
 
     #[test]
     fn nothing_is_handed_out_at_once() {
         let portions = Portions::<(u32, u32)>::new(Vec::new()).unwrap();
-        assert!(portions.share(1).take(Seat { index: 3, home: 2 }).is_none());
+        assert!(portions.share(1).of(Seat { index: 3, home: 2 }).next().is_none());
     }
 }

@@ -42,6 +42,7 @@ use crate::fallible::{self, NoMemory};
 use crate::model::ObjectModel;
 use crate::mutator::World;
 use crate::space::{PAGE_GRANULES, Space, Starts};
+use crate::steps;
 use crate::sync::{AtomicU8, Ordering};
 
 /// A mark: see the module's page.
@@ -143,6 +144,7 @@ impl<M: ObjectModel> Marker<'_, M, InOrder<'_>> {
         while !self.claims.log.is_empty()
             && let Some(page) = pages.next()
         {
+            steps::took(PAGE_GRANULES);
             if self.claims.on_page(space, page, |marks, _| marks.contains(&NOTED)) != Some(true) {
                 continue;
             }
@@ -162,6 +164,7 @@ impl<M: ObjectModel> Marker<'_, M, InOrder<'_>> {
             }
         }
         for page in pages {
+            steps::took(PAGE_GRANULES);
             let stack = &mut self.stack;
             self.claims.on_page(space, page, |marks, first| push_noted(marks, first, stack)).transpose()?;
         }
@@ -207,6 +210,7 @@ impl<M: ObjectModel> Marker<'_, M, InOrder<'_>> {
     fn follow(&mut self, first: usize, owners: &[u16], edges: &[u32]) -> Result<(), NoMemory> {
         let (stack, marks) = (&mut self.stack, self.claims.marks);
         let own: &[AtomicU8; PAGE_GRANULES] = marks[first..].first_chunk().expect("a whole page");
+        steps::took(edges.len());
         stack.try_reserve(edges.len())?;
         let mut len = stack.len();
         let elements = stack.as_mut_ptr();

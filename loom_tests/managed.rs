@@ -21,6 +21,7 @@
 //! | heap closed, its last objects dropped | `deferred_drop_meets_the_end_of_the_heap`, `last_objects_of_a_closed_heap` |
 //! | weak reference: upgraded against death | `weak_handle_meets_the_last_drop`, `weak_handle_from_birth_meets_the_last_drop`, `weak_reference_with_a_callback_meets_the_last_drop` |
 //! | weak reference: upgraded against clearing, in the first stop, and in the second | `weak_handle_meets_a_collection`, `weak_handle_meets_finalizers`, `weak_reference_with_a_callback_meets_a_collection` |
+//! | several workers in one collection | `two_markers_claim_one_object` |
 //! | retired, published, dropped: against a reader, an attach, a collection | `a_retired_reference_meets_a_reader`, `a_retired_reference_meets_a_collection` |
 
 use std::sync::Arc;
@@ -29,12 +30,12 @@ use std::sync::atomic::{AtomicUsize as Plain, Ordering::Relaxed};
 use loom::thread;
 
 use super::{Model, model};
-use crate::managed::retire;
-use crate::sync::{AtomicUsize, Ordering, UnsafeCell};
-use crate::{Collect, Gc, GcCell, Heap, Mutator, Pacing, Trace, Tracer, WeakRef};
+use crate::stress::Stress;
+use crate::sync::UnsafeCell;
+use crate::{AtomicGc, Collect, Gc, GcCell, Heap, Mutator, Pacing, Trace, Tracer, WeakRef};
 
 /// A value whose uses happen before its destruction.
-struct Value {
+pub(super) struct Value {
     used: UnsafeCell<usize>,
     destroyed: Arc<Plain>,
 }
@@ -45,7 +46,11 @@ unsafe impl Sync for Value {}
 unsafe impl Send for Value {}
 
 impl Value {
-    fn touch(&self) {
+    pub(super) fn new(destroyed: &Arc<Plain>) -> Self {
+        Self { used: UnsafeCell::new(0), destroyed: Arc::clone(destroyed) }
+    }
+
+    pub(super) fn touch(&self) {
         // SAFETY: see `Sync`.
         self.used.with(|used| assert_eq!(unsafe { *used }, 0, "used after its destruction"));
     }
@@ -66,11 +71,11 @@ impl Trace for Value {
 }
 
 /// A heap, and one object in it.
-fn world() -> (Heap, Mutator, Gc<Value>, Arc<Plain>) {
+pub(super) fn world() -> (Heap, Mutator, Gc<Value>, Arc<Plain>) {
     let heap = Heap::builder().pacing(Pacing::manual()).workers(1).build().unwrap();
     let m = heap.attach();
     let destroyed = Arc::new(Plain::new(0));
-    let object = m.alloc(Value { used: UnsafeCell::new(0), destroyed: Arc::clone(&destroyed) });
+    let object = m.alloc(Value::new(&destroyed));
     (heap, m, object, destroyed)
 }
 
@@ -291,36 +296,6 @@ fn loom_last_objects_of_a_closed_heap() {
     });
 }
 
-/// A slot as `AtomicGc` is one, of loom's atomics: it owns a reference, and is read without a lock.
-struct Slot(AtomicUsize);
-
-impl Slot {
-    fn new(object: Gc<Value>) -> Arc<Self> {
-        let address = object.header().as_ptr().expose_provenance();
-        std::mem::forget(object);
-        Arc::new(Self(AtomicUsize::new(address)))
-    }
-
-    /// `AtomicGc::peek`: looks at the object without counting.
-    fn peek(&self, _: &Mutator) {
-        let Some(header) =
-            std::ptr::NonNull::new(std::ptr::with_exposed_provenance_mut(self.0.load(Ordering::Acquire)))
-        else {
-            return;
-        };
-        // SAFETY: the claim under test: the object stays until this mutator passes a safepoint.
-        let object = std::mem::ManuallyDrop::new(unsafe { Gc::<Value>::from_header(header) });
-        // SAFETY: as above.
-        unsafe { &*Gc::as_ptr(&object) }.touch();
-    }
-
-    /// `AtomicGc::store` of nothing.
-    fn empty(&self, m: &Mutator) {
-        let header = std::ptr::with_exposed_provenance_mut(self.0.swap(0, Ordering::AcqRel));
-        retire(m.raw(), std::ptr::NonNull::new(header).unwrap());
-    }
-}
-
 /// One thread empties a slot and passes safepoints, another attaches and looks into it.
 #[test]
 fn loom_a_retired_reference_meets_a_reader() {
@@ -328,20 +303,20 @@ fn loom_a_retired_reference_meets_a_reader() {
     Model::new().at_least(3).at_most(3).check(|| {
         let (heap, mut m, object, destroyed) = world();
         // While there is no other thread a safepoint is enough.
-        Slot::new(object).empty(&m);
+        AtomicGc::from(object).store(&m, None);
         m.safepoint();
         assert_eq!(destroyed.swap(0, Relaxed), 1);
-        let object = m.alloc(Value { used: UnsafeCell::new(0), destroyed: Arc::clone(&destroyed) });
-        let slot = Slot::new(object);
+        let object = m.alloc(Value::new(&destroyed));
+        let slot = Arc::new(AtomicGc::from(object));
         drop(m);
         let (h, s) = (heap.clone(), Arc::clone(&slot));
         let emptier = thread::spawn(move || {
             let mut m = h.attach();
-            s.empty(&m);
+            s.store(&m, None);
             m.safepoint();
         });
         let m = heap.attach();
-        slot.peek(&m);
+        slot.peek(&m).inspect(|value| value.touch());
         drop(m);
         emptier.join().unwrap();
         assert_eq!(heap.attach().try_collect(Collect::full()).unwrap().collected, 0);
@@ -354,13 +329,13 @@ fn loom_a_retired_reference_meets_a_reader() {
 fn loom_a_retired_reference_meets_a_collection() {
     Model::new().at_most(3).check(|| {
         let (heap, mut m, object, destroyed) = world();
-        let slot = Slot::new(object);
+        let slot = Arc::new(AtomicGc::from(object));
         let (h, s) = (heap.clone(), Arc::clone(&slot));
         let reader = thread::spawn(move || {
             let m = h.attach();
-            s.peek(&m);
+            s.peek(&m).inspect(|value| value.touch());
         });
-        slot.empty(&m);
+        slot.store(&m, None);
         let report = m.try_collect(Collect::full()).unwrap();
         assert_eq!(report.collected, 0);
         m.detach(|| reader.join().unwrap());
@@ -406,7 +381,7 @@ fn cycle() -> (Heap, Mutator, Gc<Node>, Arc<Plain>) {
     let (heap, m, object, destroyed) = world();
     drop(object);
     destroyed.store(0, Relaxed);
-    let value = Value { used: UnsafeCell::new(0), destroyed: Arc::clone(&destroyed) };
+    let value = Value::new(&destroyed);
     let cycle = m.alloc(Node { value, edge: GcCell::new(None) });
     cycle.get(&m).edge.set(&m, Some(cycle.clone()));
     (heap, m, cycle, destroyed)
@@ -461,7 +436,7 @@ fn loom_weak_handle_meets_finalizers() {
     Model::new().at_most(4).check(|| {
         let (heap, mut m, node, destroyed) = cycle();
         // An object with a finalizer holds the cycle, and the cycle does not know it.
-        let value = Value { used: UnsafeCell::new(0), destroyed: Arc::clone(&destroyed) };
+        let value = Value::new(&destroyed);
         let edge = GcCell::new(Some(node.clone()));
         let holder = m.alloc(Finalized(Node { value, edge }));
         node.get(&m).edge.set(&m, None);
@@ -570,7 +545,7 @@ fn loom_weak_handle_from_birth_meets_the_last_drop() {
         let mut weak = None;
         let object = Gc::new_cyclic(&m, |this| {
             weak = Some(this.clone());
-            Value { used: UnsafeCell::new(0), destroyed: Arc::clone(&destroyed) }
+            Value::new(&destroyed)
         });
         let stranger = thread::spawn(move || {
             let m = heap.attach();
@@ -582,5 +557,61 @@ fn loom_weak_handle_from_birth_meets_the_last_drop() {
         stranger.join().unwrap();
         m.safepoint();
         assert_eq!(destroyed.load(Relaxed), 1);
+    });
+}
+
+/// A value that may refer to several others.
+struct Fan {
+    value: Value,
+    edges: GcCell<Vec<Gc<Fan>>>,
+}
+
+impl Trace for Fan {
+    fn traverse(&self, tracer: &mut Tracer) {
+        self.value.touch();
+        self.edges.traverse(tracer);
+    }
+
+    fn clear(&self, m: &Mutator) {
+        self.edges.clear(m);
+    }
+}
+
+/// Two threads mark together. Both come to an object from different sides, and one of them gives work away: what is
+/// reachable stays, what is not goes.
+///
+/// The second comes as a thread of the heap's pool does: it joins whichever job is open.
+///
+/// Mutation: a worker that takes a chunk hides the rest.
+#[test]
+fn loom_two_markers_claim_one_object() {
+    Model::new().at_most(2).check(|| {
+        let stress = Stress::none().small_constants(true);
+        let builder = Heap::builder().pacing(Pacing::manual()).stress(stress);
+        let heap = builder.workers(2).serial_below(0).build().unwrap();
+        let mut m = heap.attach();
+        let destroyed = Arc::new(Plain::new(0));
+        let fan =
+            |edges: Vec<Gc<Fan>>| m.alloc(Fan { value: Value::new(&destroyed), edges: GcCell::new(edges) });
+        let leaf = || fan(Vec::new());
+        let middle = [fan(vec![leaf()]), fan(vec![leaf()]), leaf(), leaf(), leaf()];
+        let roots = [fan(middle.to_vec()), fan(vec![middle[0].clone(), leaf()])];
+        drop(middle);
+        let garbage = leaf();
+        garbage.get(&m).edges.set(&m, vec![garbage.clone()]);
+        drop(garbage);
+        let h = heap.clone();
+        let marker = thread::spawn(move || {
+            h.core().workers.crew().expect("two workers").join(0);
+        });
+        let report = m.try_collect(Collect::full()).unwrap();
+        assert_eq!((report.abandoned, report.workers, report.collected), (None, 2, 1));
+        assert_eq!(destroyed.load(Relaxed), 1);
+        m.detach(|| marker.join().unwrap());
+        for root in &roots {
+            root.get(&m).edges.lock(&m).first().expect("not cleared").get(&m).value.touch();
+        }
+        drop(roots);
+        assert_eq!(destroyed.load(Relaxed), 11);
     });
 }

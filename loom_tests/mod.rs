@@ -14,12 +14,15 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
+mod cell;
 mod collect;
 mod count;
 mod crew;
+mod fork;
 mod managed;
 mod remote_free;
 mod safepoint;
+mod slot;
 mod tracked;
 mod turn;
 

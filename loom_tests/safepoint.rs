@@ -28,7 +28,12 @@
 //! | suspended while it waits for its turn | `suspension_of_one_who_waits_for_its_turn` |
 //! | a guard's LookOut that comes late | `late_acknowledgement` |
 //! | request bits raised and taken | `a_request_carries_what_was_written`, `poke_meets_attach`, `poke_meets_detach` |
-//! | orphaned; lost in a fork | none: loom's threads have no end to watch, and no fork |
+//! | a requester looks before it sleeps | `stop_looks_before_it_sleeps` |
+//! | orphaned, and ended; orphaned for ever | `a_thread_ends_before_its_participant`, `a_thread_ends_attached`, `two_requesters_and_one_who_ends_attached` |
+//! | past the exit watcher: refused to attach; detached | `no_attach_past_the_exit_watcher`, `a_detach_past_the_exit_watcher` |
+//! | lost in a fork | none: loom has no fork; the locks that a fork takes: `fork` |
+//!
+//! The end of a thread is a step of the model (`end_thread`): it does what the exit watcher does.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool as Plain, Ordering::Relaxed};
@@ -37,7 +42,9 @@ use loom::sync::mpsc;
 use loom::thread;
 
 use super::{Model, model};
-use crate::safepoint::{Coordinator, Participant, STOP, Suspend, Suspended, ThreadId};
+use crate::safepoint::{
+    AttachError, Config, Coordinator, Participant, STOP, StopError, Suspend, Suspended, ThreadId, end_thread,
+};
 use crate::sync::{AtomicBool, Ordering, UnsafeCell};
 
 /// A world of one counter.
@@ -54,7 +61,11 @@ unsafe impl Send for World {}
 
 impl World {
     fn new() -> Arc<Self> {
-        Arc::new(Self { coordinator: Coordinator::new(), counter: UnsafeCell::new(0) })
+        Self::with(Config::default())
+    }
+
+    fn with(config: Config) -> Arc<Self> {
+        Arc::new(Self { coordinator: Coordinator::with_config(config), counter: UnsafeCell::new(0) })
     }
 
     fn attached(&self) -> Participant {
@@ -606,5 +617,162 @@ fn loom_own_suspension_meets_exit() {
         drop(me);
         drop(guard);
         other.join().unwrap();
+    });
+}
+
+/// The requester finds that all have come before it takes the lock: it takes the lock all the same.
+///
+/// Mutation: it believes the 0 that it has read without the lock.
+#[test]
+fn loom_stop_looks_before_it_sleeps() {
+    model(|| {
+        let world = World::with(Config { spin: 1, ..Config::default() });
+        let me = world.attached();
+        let w = world.clone();
+        let requester = thread::spawn(move || w.stop_once());
+        world.touch();
+        if me.poll() & STOP != 0 {
+            assert!(me.park());
+            world.touch();
+        } else {
+            assert!(me.detach());
+        }
+        drop(me);
+        requester.join().unwrap();
+        assert!(matches!(world.touches(), 2 | 3));
+    });
+}
+
+/// A thread ends attached; a destructor that runs later ends its participant. A stop waits for that, or fails, and the next
+/// succeeds.
+///
+/// Mutation: the end of such a participant does not count the orphan down.
+#[test]
+fn loom_a_thread_ends_before_its_participant() {
+    model(|| {
+        let world = World::new();
+        let me = world.attached();
+        let w = world.clone();
+        let ending = thread::spawn(move || {
+            let me = w.attached();
+            end_thread();
+            w.touch();
+            drop(me);
+        });
+        let stopped = try_to_stop(&world, &me);
+        assert!(me.detach());
+        ending.join().unwrap();
+        me.attach().unwrap();
+        assert!(try_to_stop(&world, &me), "nobody is left");
+        assert_eq!(world.touches(), 2 + usize::from(stopped));
+    });
+}
+
+/// Stops the world if that can be; `false`: a thread has ended attached.
+fn try_to_stop(world: &World, me: &Participant) -> bool {
+    match me.stop() {
+        Ok(stopped) => {
+            world.touch();
+            drop(stopped);
+            true
+        }
+        Err(StopError::ThreadGone { .. }) => false,
+        Err(error) => unreachable!("{error}"),
+    }
+}
+
+/// A thread ends, and its participant stays attached for ever: a stop fails, also one that waits already.
+///
+/// Mutations: the exit watcher does not say so; does not wake the requester.
+#[test]
+fn loom_a_thread_ends_attached() {
+    model(|| {
+        let world = World::new();
+        let me = world.attached();
+        let w = world.clone();
+        let ending = thread::spawn(move || {
+            let me = w.attached();
+            w.touch();
+            std::mem::forget(me);
+            end_thread();
+        });
+        let stopped = try_to_stop(&world, &me);
+        assert!(me.detach());
+        ending.join().unwrap();
+        me.attach().unwrap();
+        assert!(matches!(me.stop(), Err(StopError::ThreadGone { .. })));
+        assert_eq!(world.touches(), 1 + usize::from(stopped));
+    });
+}
+
+/// The same while two threads want to stop the world: both are told.
+#[test]
+fn loom_two_requesters_and_one_who_ends_attached() {
+    Model::new().at_most(3).check(|| {
+        let world = World::new();
+        let me = world.attached();
+        let w = world.clone();
+        let ending = thread::spawn(move || {
+            std::mem::forget(w.attached());
+            end_thread();
+        });
+        let w = world.clone();
+        let other = thread::spawn(move || {
+            let me = w.attached();
+            usize::from(try_to_stop(&w, &me))
+        });
+        let stopped = usize::from(try_to_stop(&world, &me));
+        assert!(me.detach());
+        ending.join().unwrap();
+        assert_eq!(world.touches(), stopped + other.join().unwrap());
+    });
+}
+
+/// Past the exit watcher a thread cannot attach: nobody would see that it ends.
+///
+/// Mutation: the watcher does not say that the thread ends.
+#[test]
+fn loom_no_attach_past_the_exit_watcher() {
+    model(|| {
+        let world = World::new();
+        let w = world.clone();
+        let ending = thread::spawn(move || {
+            let older = w.coordinator.register(());
+            end_thread();
+            assert_eq!(older.attach(), Err(AttachError::ThreadEnding));
+            let newer = w.coordinator.register(());
+            assert_eq!(newer.attach(), Err(AttachError::ThreadEnding));
+            std::mem::forget(newer);
+        });
+        world.stop_once();
+        ending.join().unwrap();
+        world.stop_once();
+        assert_eq!(world.touches(), 2);
+    });
+}
+
+/// Past the exit watcher a thread detaches, and cannot come back: from then on stops succeed.
+///
+/// Mutation: a stop fails for an orphan although it is detached.
+#[test]
+fn loom_a_detach_past_the_exit_watcher() {
+    model(|| {
+        let world = World::new();
+        let me = world.attached();
+        let w = world.clone();
+        let ending = thread::spawn(move || {
+            let me = w.attached();
+            end_thread();
+            w.touch();
+            assert!(me.detach());
+            assert_eq!(me.attach(), Err(AttachError::ThreadEnding));
+            std::mem::forget(me);
+        });
+        let stopped = try_to_stop(&world, &me);
+        assert!(me.detach());
+        ending.join().unwrap();
+        me.attach().unwrap();
+        assert!(try_to_stop(&world, &me), "nobody is attached");
+        assert_eq!(world.touches(), 2 + usize::from(stopped));
     });
 }

@@ -17,10 +17,9 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
 
-use std::sync::atomic::{AtomicU64, Ordering};
-
 use crate::object::Target;
 use crate::slow::Patience;
+use crate::sync::{AtomicU64, Ordering};
 use crate::{Mutator, Trace, Tracer, managed};
 
 /// A field of an object that can change: a small exclusive lock around a value.
@@ -57,11 +56,15 @@ unsafe impl<T: ?Sized + Send + Sync> Sync for GcCell<T> {}
 
 impl<T> GcCell<T> {
     /// A cell that holds `value`.
-    pub const fn new(value: T) -> Self
-    where
-        T: Sized,
-    {
-        Self { holder: new_word(), value: UnsafeCell::new(value) }
+    #[cfg(not(all(test, loom)))]
+    pub const fn new(value: T) -> Self {
+        Self { holder: AtomicU64::new(0), value: UnsafeCell::new(value) }
+    }
+
+    /// As outside models, and not constant: loom's atomics are made at run time.
+    #[cfg(all(test, loom))]
+    pub(crate) fn new(value: T) -> Self {
+        Self { holder: AtomicU64::new(0), value: UnsafeCell::new(value) }
     }
 
     /// The value, once nobody else has the cell.
@@ -120,11 +123,14 @@ impl<T> GcCell<T> {
     }
 }
 
-const fn new_word() -> AtomicU64 {
-    AtomicU64::new(0)
-}
-
 impl<T: ?Sized> GcCell<T> {
+    /// Takes the lock for `holder` if it is free; `Err`: who has it.
+    #[inline(always)]
+    fn take_lock(&self, holder: u64) -> Result<u64, u64> {
+        // Acquire: pairs with the release in the guard's drop.
+        self.holder.compare_exchange(0, holder, Ordering::Acquire, Ordering::Relaxed)
+    }
+
     /// Locks the cell. Waits while another thread has it.
     ///
     /// The guard borrows the mutator: it cannot be kept over a safepoint. A thread that waits long, as in a deadlock, is
@@ -138,8 +144,7 @@ impl<T: ?Sized> GcCell<T> {
     #[track_caller]
     pub fn lock<'a>(&'a self, m: &'a Mutator) -> GcCellGuard<'a, T> {
         self.refuse_foreign(m);
-        // Acquire: pairs with the release in the guard's drop.
-        if self.holder.compare_exchange(0, m.id(), Ordering::Acquire, Ordering::Relaxed).is_err() {
+        if self.take_lock(m.id()).is_err() {
             self.wait(m);
         }
         GcCellGuard { cell: self, thread: PhantomData }
@@ -149,11 +154,7 @@ impl<T: ?Sized> GcCell<T> {
     #[inline]
     pub fn try_lock<'a>(&'a self, m: &'a Mutator) -> Option<GcCellGuard<'a, T>> {
         self.refuse_foreign(m);
-        // Acquire: as in `lock`.
-        self.holder
-            .compare_exchange(0, m.id(), Ordering::Acquire, Ordering::Relaxed)
-            .is_ok()
-            .then(|| GcCellGuard { cell: self, thread: PhantomData })
+        self.take_lock(m.id()).is_ok().then(|| GcCellGuard { cell: self, thread: PhantomData })
     }
 
     /// A cell inside an object is locked through a mutator of its own heap, or that heap's stops would not keep
@@ -173,7 +174,7 @@ impl<T: ?Sized> GcCell<T> {
         let address = std::ptr::from_ref(self).cast::<()>() as usize;
         let mut patience = Patience::new(m.raw(), address, std::any::type_name::<T>());
         loop {
-            match self.holder.compare_exchange_weak(0, m.id(), Ordering::Acquire, Ordering::Relaxed) {
+            match self.take_lock(m.id()) {
                 Ok(_) => return,
                 Err(holder) => {
                     assert!(
@@ -208,8 +209,7 @@ impl<T: Trace> GcCell<T> {
     #[inline(never)]
     fn traverse_elsewhere(&self, tracer: &mut Tracer) {
         // An id that no mutator has, so that a thread that locks the cell itself waits instead of panicking.
-        // Acquire: as in `lock`.
-        if self.holder.compare_exchange(0, u64::MAX, Ordering::Acquire, Ordering::Relaxed).is_err() {
+        if self.take_lock(u64::MAX).is_err() {
             return tracer.unreadable();
         }
         let guard = GcCellGuard { cell: self, thread: PhantomData };

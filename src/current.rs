@@ -12,6 +12,7 @@
 
 use std::cell::Cell;
 use std::marker::PhantomData;
+use std::sync::Weak;
 
 use crate::sync::const_thread_local;
 
@@ -174,29 +175,33 @@ pub(super) use watcher::{unwatch, watch};
 
 /// Who wants to know that a thread ended while one of its participants did not.
 pub(super) trait Watched: Send + Sync {
-    #[cfg_attr(all(test, any(loom, shuttle)), expect(dead_code, reason = "nobody watches there"))]
     fn thread_ended(&self, id: u64);
 }
 
-/// The exit watcher. A model's threads have no end that could be watched from inside.
+/// This thread ends, and these participants of it have not ended. It can attach no more.
+fn thread_ends(watched: Vec<(u64, Weak<dyn Watched>)>) {
+    hold(ENDING);
+    for (id, coordinator) in watched {
+        if let Some(coordinator) = coordinator.upgrade() {
+            coordinator.thread_ended(id);
+        }
+    }
+}
+
+/// The exit watcher.
 #[cfg(not(all(test, any(loom, shuttle))))]
 mod watcher {
     use std::cell::RefCell;
     use std::sync::Weak;
 
-    use super::{ENDING, Watched, hold};
+    use super::{Watched, thread_ends};
 
     #[derive(Default)]
     struct Watcher(RefCell<Vec<(u64, Weak<dyn Watched>)>>);
 
     impl Drop for Watcher {
         fn drop(&mut self) {
-            hold(ENDING);
-            for (id, coordinator) in self.0.take() {
-                if let Some(coordinator) = coordinator.upgrade() {
-                    coordinator.thread_ended(id);
-                }
-            }
+            thread_ends(self.0.take());
         }
     }
 
@@ -220,13 +225,36 @@ mod watcher {
     }
 }
 
+/// The exit watcher in models: their threads have no end that could be watched from inside.
 #[cfg(all(test, any(loom, shuttle)))]
 mod watcher {
+    use std::cell::RefCell;
     use std::sync::Weak;
 
-    use super::Watched;
+    use super::{Watched, is_ending, thread_ends};
+    use crate::sync::const_thread_local;
 
-    pub(in super::super) fn watch(_: u64, _: Weak<dyn Watched>) {}
+    const_thread_local! {
+        static WATCHED: RefCell<Vec<(u64, Weak<dyn Watched>)>> = RefCell::new(Vec::new())
+    }
 
-    pub(in super::super) fn unwatch(_: u64) {}
+    pub(in super::super) fn watch(id: u64, coordinator: Weak<dyn Watched>) {
+        if !is_ending() {
+            WATCHED.with(|watched| watched.borrow_mut().push((id, coordinator)));
+        }
+    }
+
+    pub(in super::super) fn unwatch(id: u64) {
+        WATCHED.with(|watched| watched.borrow_mut().retain(|(watched, _)| *watched != id));
+    }
+
+    /// The end of this thread, as far as its watcher goes: a step of a model. What the thread does afterwards a destructor of one
+    /// of its thread-locals would do.
+    pub(crate) fn end_thread() {
+        let watched = WATCHED.with(|watched| watched.take());
+        thread_ends(watched);
+    }
 }
+
+#[cfg(all(test, loom))]
+pub(crate) use watcher::end_thread;

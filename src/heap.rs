@@ -999,6 +999,18 @@ impl Fork<'_> {
     }
 }
 
+#[cfg(all(test, loom))]
+impl Fork<'_> {
+    /// Whether a child, which has this thread alone, could take each lock that threads take which are not attached: this
+    /// fork holds it, or it is open.
+    pub(crate) fn is_whole_for_child(&self) -> bool {
+        let (lists, guard) = (self.lists.as_ref().expect("held"), self.guard.as_ref().expect("held"));
+        guard.has_registry()
+            && self.core.model.is_whole_for_child(&lists._deferred)
+            && self.core.arena_ids.is_held_by_or_open(Some(&lists._arenas))
+    }
+}
+
 impl Drop for Fork<'_> {
     fn drop(&mut self) {
         drop(self.lists.take());

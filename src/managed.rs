@@ -332,6 +332,12 @@ impl Managed {
         self.deferred.lock()
     }
 
+    /// Whether the child of a fork that holds this guard could take the locks that unattached threads take, too.
+    #[cfg(all(test, loom))]
+    pub(crate) fn is_whole_for_child(&self, deferred: &lock::Guard<'_, Deferred>) -> bool {
+        self.deferred.is_held_by_or_open(Some(deferred)) && self.retired.is_held_by_or_open(None)
+    }
+
     /// Whether the heap has been closed.
     pub(crate) fn is_closed(&self) -> bool {
         self.deferred.lock().closed.is_some()

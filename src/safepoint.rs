@@ -68,6 +68,8 @@ use crate::system::os_thread;
 #[path = "current.rs"]
 mod current;
 
+#[cfg(all(test, loom))]
+pub(crate) use current::end_thread;
 pub(crate) use current::is_suspending;
 pub use current::{TraversalGuard, current, is_stopping, is_traversing, traversing};
 use lock::{Condvar, Guard, Mutex};
@@ -144,7 +146,9 @@ pub struct Config {
 
 impl Default for Config {
     fn default() -> Self {
-        Self { slow_stop: Duration::from_secs(1), spin: 40, name: None }
+        // In models only the one that asks for it has its requester look before it sleeps.
+        let spin = if cfg!(all(test, any(loom, shuttle))) { 0 } else { 40 };
+        Self { slow_stop: Duration::from_secs(1), spin, name: None }
     }
 }
 
@@ -328,7 +332,6 @@ impl<T: Send + Sync + 'static> Coordinator<T> {
         // A model is the same on every machine.
         let processors =
             if modelled { 2 } else { std::thread::available_parallelism().map_or(1, NonZeroUsize::get) };
-        let alone = modelled || processors == 1;
         Arc::new(Self {
             stop: CachePadded::new(AtomicBool::new(false)),
             pending: CachePadded::new(AtomicUsize::new(0)),
@@ -351,7 +354,7 @@ impl<T: Send + Sync + 'static> Coordinator<T> {
             arrivals: Condvar::new(),
             turn: Condvar::new(),
             slow_stop: config.slow_stop,
-            spin: if alone { 0 } else { config.spin },
+            spin: if processors == 1 { 0 } else { config.spin },
             processors,
             name: config.name,
             under,
@@ -1389,6 +1392,14 @@ impl<'a, T> ForkGuard<'a, T> {
             "`child` of a fork was called in the process that prepared the fork, which has not lost its other threads; \
              call `parent` there"
         );
+    }
+}
+
+#[cfg(all(test, loom))]
+impl<T> ForkGuard<'_, T> {
+    /// Whether a child could lock the registry.
+    pub(crate) fn has_registry(&self) -> bool {
+        self.world.coordinator.registry.is_held_by_or_open(Some(&self.registry))
     }
 }
 

@@ -8,17 +8,18 @@
 //!
 //! # Orderings
 //!
-//! Stores and exchanges release the object's content with its address, loads acquire it. That the wait is
-//! long enough is the protocol of [`managed`](crate::managed)'s retirement.
+//! Stores and exchanges release the object's content with its address, loads acquire it. An exchange acquires what was done before
+//! the reference was put in that it takes out. That the wait is long enough is the protocol of
+//! [`managed`](crate::managed)'s retirement. `loom_tests/slot.rs` explores both.
 
 use std::fmt;
 use std::marker::PhantomData;
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicPtr, Ordering};
 
 use crate::gc::check;
 use crate::header::Header;
 use crate::managed::{self, drop_reference, object, retire_elsewhere};
+use crate::sync::{AtomicPtr, Ordering};
 use crate::{Gc, Mutator, Trace, Tracer};
 
 /// A field that holds a reference or nothing, changed and read by any thread without a lock.
@@ -44,6 +45,13 @@ impl<T> AtomicGc<T> {
     /// A slot that holds `gc`.
     pub fn new(gc: Option<Gc<T>>) -> Self {
         Self { slot: AtomicPtr::new(into_raw(gc)), owns: PhantomData, invariant: PhantomData }
+    }
+
+    /// Changes the address in the slot, and gives back the old one.
+    #[inline(always)]
+    fn put(&self, raw: *mut Header) -> *mut Header {
+        // AcqRel: release for those who load the new address; acquire of what came before the store of the old one.
+        self.slot.swap(raw, Ordering::AcqRel)
     }
 }
 
@@ -94,15 +102,13 @@ impl<T: Trace> AtomicGc<T> {
     /// Puts `gc` into the slot, and retires what was there.
     pub fn store(&self, m: &Mutator, gc: Option<Gc<T>>) {
         let raw = Self::accept(m, gc);
-        // AcqRel: release as in the module's page; acquire to retire what others stored.
-        Self::retire(m, self.slot.swap(raw, Ordering::AcqRel));
+        Self::retire(m, self.put(raw));
     }
 
     /// Puts `gc` into the slot, and gives back what was there.
     pub fn swap(&self, m: &Mutator, gc: Option<Gc<T>>) -> Option<Gc<T>> {
         let raw = Self::accept(m, gc);
-        // AcqRel: as in `store`.
-        Self::take_over(m, self.slot.swap(raw, Ordering::AcqRel))
+        Self::take_over(m, self.put(raw))
     }
 
     /// Empties the slot, and gives back what was there.
@@ -121,7 +127,7 @@ impl<T: Trace> AtomicGc<T> {
     ) -> Result<Option<Gc<T>>, Option<Gc<T>>> {
         let current = current.map_or(std::ptr::null_mut(), |gc| gc.header().as_ptr());
         let raw = Self::accept(m, new);
-        // AcqRel: as in `store`. Relaxed on failure: nothing is read through the address.
+        // AcqRel: as in `put`. Relaxed on failure: nothing is read through the address.
         match self.slot.compare_exchange(current, raw, Ordering::AcqRel, Ordering::Relaxed) {
             Ok(old) => Ok(Self::take_over(m, old)),
             Err(_) => Err(NonNull::new(raw).map(|header| {
@@ -170,7 +176,8 @@ impl<T: Trace> AtomicGc<T> {
 impl<T> Drop for AtomicGc<T> {
     fn drop(&mut self) {
         // Nobody borrows the slot, so nobody is in the middle of a load; and whoever peeked borrowed it.
-        if let Some(header) = NonNull::new(*self.slot.get_mut()) {
+        // Relaxed: exclusive.
+        if let Some(header) = NonNull::new(self.slot.load(Ordering::Relaxed)) {
             // SAFETY: rule R: the slot owned the reference.
             unsafe { drop_reference(header) };
         }
@@ -179,17 +186,16 @@ impl<T> Drop for AtomicGc<T> {
 
 impl<T: Trace> Trace for AtomicGc<T> {
     fn traverse(&self, tracer: &mut Tracer) {
-        // Acquire: elsewhere than in a stop, as in `load`.
-        let header = self.slot.load(Ordering::Acquire);
+        // Relaxed: whoever can put an object of this heap into the slot is parked, and the stop orders what it did. The
+        // address of another heap's object leads nowhere here.
+        let header = self.slot.load(Ordering::Relaxed);
         if !header.is_null() {
             tracer.edge(header as usize);
         }
     }
 
     fn clear(&self, m: &Mutator) {
-        // AcqRel: as in `store`.
-        let old = self.slot.swap(std::ptr::null_mut(), Ordering::AcqRel);
-        if let Some(header) = NonNull::new(old) {
+        if let Some(header) = NonNull::new(self.put(std::ptr::null_mut())) {
             if m.raw().owns(object(header)) {
                 managed::retire(m.raw(), header);
             } else {

@@ -13,8 +13,7 @@
 //!
 //! | file | what | why |
 //! |---|---|---|
-//! | `cell` | the lock word, the value | `GcCell::new` is `const` |
-//! | `slot` | `AtomicPtr` | no model of loom looks at a slot |
+//! | `cell` | the value | what a guard lends is a plain reference; the lock's word is from here |
 //! | `object` | `AtomicPtr`, `AtomicU32`, `OnceLock` | arrays made in constants; no model looks at the type registry |
 //! | `safepoint` | the counter of thread ids, the system's number of a thread | a static; a number for reports |
 //! | `slow` | what a thread shows of a long wait | numbers for reports, and no model waits long |
@@ -171,7 +170,9 @@ mod held {
 
 #[cfg(not(all(test, any(loom, shuttle))))]
 mod real {
-    pub(crate) use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+    pub(crate) use std::sync::atomic::{
+        AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering,
+    };
 
     pub(crate) use super::held::{Aside, Counted, are_locks_held};
 
@@ -255,21 +256,84 @@ mod mocked {
     pub(crate) use tool::hint::spin_loop;
     pub(crate) use tool::thread::yield_now;
 
+    /// Whether somebody holds a lock. loom runs no other thread between the last step before an unlock and the unlock, so a
+    /// lock that is held for less than a step is never seen held. In a model that asks for it this word is written, which
+    /// is a step, at the beginning and the end.
+    #[cfg(loom)]
+    #[derive(Debug)]
+    struct Held(super::AtomicBool);
+
+    #[cfg(loom)]
+    thread_local! {
+        /// This execution of a model asks which locks are held. Each model runs on one thread of the system.
+        static WATCHED: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
+    }
+
+    /// This execution asks, or asks no more, which locks are held.
+    #[cfg(loom)]
+    pub(crate) fn watch_locks(watch: bool) {
+        WATCHED.set(watch);
+    }
+
+    #[cfg(loom)]
+    impl Held {
+        fn new() -> Self {
+            Self(super::AtomicBool::new(false))
+        }
+
+        fn set(&self, held: bool) {
+            if WATCHED.get() && !std::thread::panicking() {
+                self.0.store(held, super::Ordering::Release);
+            }
+        }
+
+        fn get(&self) -> bool {
+            // An exchange: it gives the newest value.
+            self.0.compare_exchange(true, true, super::Ordering::AcqRel, super::Ordering::Acquire).is_ok()
+        }
+    }
+
+    /// shuttle does not ask.
+    #[cfg(shuttle)]
+    #[derive(Debug)]
+    struct Held;
+
+    #[cfg(shuttle)]
+    impl Held {
+        fn new() -> Self {
+            Self
+        }
+
+        fn set(&self, _: bool) {}
+    }
+
     /// The tool's mutex in `parking_lot`'s shape.
     #[derive(Debug)]
-    pub(crate) struct Mutex<T>(tool::sync::Mutex<T>);
+    pub(crate) struct Mutex<T>(tool::sync::Mutex<T>, Held);
 
     impl<T> Mutex<T> {
         pub(crate) fn new(value: T) -> Self {
-            Self(tool::sync::Mutex::new(value))
+            Self(tool::sync::Mutex::new(value), Held::new())
         }
 
         pub(crate) fn lock(&self) -> MutexGuard<'_, T> {
-            MutexGuard(Some(self.0.lock().unwrap_or_else(PoisonError::into_inner)))
+            let guard = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            self.1.set(true);
+            MutexGuard(Some(guard), &self.1)
         }
 
         pub(crate) fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
-            self.0.try_lock().ok().map(|guard| MutexGuard(Some(guard)))
+            let guard = self.0.try_lock().ok()?;
+            self.1.set(true);
+            Some(MutexGuard(Some(guard), &self.1))
+        }
+
+        /// Whether the lock is the one that gave this guard, or is open. For models that [watch](watch_locks) locks.
+        #[cfg(loom)]
+        pub(crate) fn is_held_by_or_open(&self, guard: Option<&MutexGuard<'_, T>>) -> bool {
+            let place = std::ptr::from_ref(self).addr();
+            let data = guard.map_or(0, |guard| std::ptr::from_ref(&**guard).addr());
+            (place..place + size_of::<Self>()).contains(&data) || !self.1.get()
         }
     }
 
@@ -281,7 +345,13 @@ mod mocked {
 
     /// Empty while its thread waits on a condition variable, and at no other time.
     #[derive(Debug)]
-    pub(crate) struct MutexGuard<'a, T>(Option<tool::sync::MutexGuard<'a, T>>);
+    pub(crate) struct MutexGuard<'a, T>(Option<tool::sync::MutexGuard<'a, T>>, &'a Held);
+
+    impl<T> Drop for MutexGuard<'_, T> {
+        fn drop(&mut self) {
+            self.1.set(false);
+        }
+    }
 
     impl<T> Deref for MutexGuard<'_, T> {
         type Target = T;
@@ -308,7 +378,9 @@ mod mocked {
 
         pub(crate) fn wait<T>(&self, guard: &mut MutexGuard<'_, T>) {
             if let Some(held) = guard.0.take() {
+                guard.1.set(false);
                 guard.0 = Some(self.0.wait(held).unwrap_or_else(PoisonError::into_inner));
+                guard.1.set(true);
             }
         }
 
@@ -382,6 +454,7 @@ mod loomed {
     /// A new execution of a model begins: loom has forgotten what was initialised.
     pub(crate) fn begin_execution() {
         USED.set(0);
+        super::watch_locks(false);
     }
 
     impl Newest {
@@ -412,14 +485,14 @@ mod loomed {
 
     /// loom's atomics, with what `SeqCst` means; see [`Newest`]. An exchange reads the newest value anyway.
     macro_rules! atomics {
-        ($($name:ident: $value:ty),*) => {$(
+        ($($name:ident $(<$t:ident>)?: $value:ty),*) => {$(
             #[derive(Debug)]
-            pub(crate) struct $name {
-                value: atomic::$name,
+            pub(crate) struct $name $(<$t>)? {
+                value: atomic::$name $(<$t>)?,
                 newest: Newest,
             }
 
-            impl $name {
+            impl $(<$t>)? $name $(<$t>)? {
                 #[track_caller]
                 pub(crate) fn new(value: $value) -> Self {
                     Self { value: atomic::$name::new(value), newest: Newest(Plain::new(0)) }
@@ -488,18 +561,18 @@ mod loomed {
                     Err(now)
                 }
             }
+        )*};
+    }
 
+    macro_rules! arithmetic {
+        ($($name:ident: $value:ty: $($step:ident),*;)*) => {$(
             impl Default for $name {
                 #[track_caller]
                 fn default() -> Self {
                     Self::new(<$value>::default())
                 }
             }
-        )*};
-    }
 
-    macro_rules! arithmetic {
-        ($($name:ident: $value:ty: $($step:ident),*;)*) => {$(
             impl $name {$(
                 #[track_caller]
                 pub(crate) fn $step(&self, by: $value, order: Ordering) -> $value {
@@ -511,8 +584,9 @@ mod loomed {
         )*};
     }
 
-    atomics!(AtomicBool: bool, AtomicU8: u8, AtomicU32: u32, AtomicU64: u64, AtomicUsize: usize);
+    atomics!(AtomicBool: bool, AtomicU8: u8, AtomicU32: u32, AtomicU64: u64, AtomicUsize: usize, AtomicPtr<T>: *mut T);
     arithmetic! {
+        AtomicBool: bool: ;
         AtomicU8: u8: fetch_or, fetch_and;
         AtomicU32: u32: fetch_add, fetch_sub, fetch_or, fetch_and;
         AtomicU64: u64: fetch_add, fetch_sub, fetch_max;
@@ -529,19 +603,19 @@ mod shuttled {
 
     /// Atomics whose every access goes through `deref`, which lets another thread run first.
     macro_rules! atomics {
-        ($($name:ident: $value:ty),*) => {$(
+        ($($name:ident $(<$t:ident>)?: $value:ty),*) => {$(
             #[derive(Debug, Default)]
             #[repr(transparent)]
-            pub(crate) struct $name(std::sync::atomic::$name);
+            pub(crate) struct $name $(<$t>)? (std::sync::atomic::$name $(<$t>)?);
 
-            impl $name {
+            impl $(<$t>)? $name $(<$t>)? {
                 pub(crate) const fn new(value: $value) -> Self {
                     Self(std::sync::atomic::$name::new(value))
                 }
             }
 
-            impl Deref for $name {
-                type Target = std::sync::atomic::$name;
+            impl $(<$t>)? Deref for $name $(<$t>)? {
+                type Target = std::sync::atomic::$name $(<$t>)?;
 
                 fn deref(&self) -> &Self::Target {
                     // A scheduling point and nothing else: shuttle knows no time.
@@ -552,7 +626,7 @@ mod shuttled {
         )*};
     }
 
-    atomics!(AtomicBool: bool, AtomicU8: u8, AtomicU32: u32, AtomicU64: u64, AtomicUsize: usize);
+    atomics!(AtomicBool: bool, AtomicU8: u8, AtomicU32: u32, AtomicU64: u64, AtomicUsize: usize, AtomicPtr<T>: *mut T);
 }
 
 #[cfg(all(test, loom))]

@@ -1,0 +1,81 @@
+//! The locks that a fork takes, against threads that are not attached.
+//!
+//! No model forks. A child has one thread, the one that forked. It can go on if it finds each lock open that it wants, or holds it
+//! itself. So the models ask, at the moment of the fork, about each lock that unattached threads take: does the fork
+//! hold it, or is it open? A thread that had it then would never open it in the child.
+//!
+//! # Transitions
+//!
+//! | transition | models |
+//! |---|---|
+//! | prepared, forked, over: against a deferred drop | `a_fork_meets_a_deferred_drop` |
+//! | the same: against a reference retired from another heap | `a_fork_meets_a_slot_that_is_emptied_from_another_heap` |
+//! | the same: against a thread that attaches and ends | `a_fork_meets_a_birth_and_an_end` |
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+use loom::thread;
+
+use super::managed::world;
+use super::model;
+use crate::sync::watch_locks;
+use crate::{AtomicGc, Heap, Mutator, Pacing, Trace};
+
+/// The parent's part of a fork.
+fn fork(m: &mut Mutator) {
+    let fork = m.prepare_fork().unwrap();
+    assert!(fork.is_whole_for_child(), "the child waits for a thread that it does not have");
+    fork.parent();
+}
+
+/// Mutation: the fork does not hold the deferred list.
+#[test]
+fn loom_a_fork_meets_a_deferred_drop() {
+    model(|| {
+        watch_locks(true);
+        let (_heap, mut m, object, destroyed) = world();
+        let dropper = thread::spawn(move || drop(object));
+        fork(&mut m);
+        m.detach(|| dropper.join().unwrap());
+        assert_eq!(destroyed.load(Relaxed), 1);
+    });
+}
+
+/// Mutations: the fork does not hold the deferred list; a retirement lets go of it before it locks the list of the retired.
+#[test]
+fn loom_a_fork_meets_a_slot_that_is_emptied_from_another_heap() {
+    model(|| {
+        watch_locks(true);
+        let (_heap, mut m, object, destroyed) = world();
+        let slot = Arc::new(AtomicGc::from(object));
+        let emptier = thread::spawn(move || {
+            let elsewhere = Heap::builder().pacing(Pacing::manual()).workers(1).build().unwrap();
+            AtomicGc::clear(&slot, &elsewhere.attach());
+        });
+        fork(&mut m);
+        m.detach(|| emptier.join().unwrap());
+        m.safepoint();
+        assert_eq!(destroyed.load(Relaxed), 1);
+    });
+}
+
+/// Mutation: the fork does not hold the list of arenas.
+#[test]
+fn loom_a_fork_meets_a_birth_and_an_end() {
+    model(|| {
+        watch_locks(true);
+        let (heap, mut m, object, destroyed) = world();
+        let theirs = object.clone();
+        let newborn = thread::spawn(move || {
+            let m = heap.attach();
+            theirs.get(&m).touch();
+            drop(theirs);
+        });
+        fork(&mut m);
+        m.detach(|| newborn.join().unwrap());
+        drop(object);
+        m.safepoint();
+        assert_eq!(destroyed.load(Relaxed), 1);
+    });
+}

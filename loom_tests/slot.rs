@@ -1,0 +1,214 @@
+//! `AtomicGc`: a reference that is read without a lock, changed, and taken out.
+//!
+//! The slots and the heap are the real ones. What an object holds is a loom `UnsafeCell`, as in `managed`'s models: loom
+//! fails a model in which a use is not ordered after the object was made, and before it is destroyed.
+//!
+//! # Transitions
+//!
+//! | transition | models |
+//! |---|---|
+//! | stored, against a reader | `what_is_stored_in_a_slot_is_whole` |
+//! | swapped out, against a swap | `two_threads_swap` |
+//! | swapped out and dropped, against a reader | `a_reader_meets_a_swap` |
+//! | exchanged by comparison: the one that wins, the one that loses | `one_of_two_sets_a_slot`, `an_exchange_sees_what_came_before_the_store` |
+//! | emptied, against a reader that detaches and comes back | `a_reader_comes_back_while_a_slot_is_emptied` |
+//! | emptied from another heap, against a reader at a safepoint | `a_reader_finds_an_epoch_before_its_request` |
+//! | emptied, against a reader that attaches, one that parks | `managed::a_retired_reference_meets_a_reader`, `managed::a_retired_reference_meets_a_collection` |
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize as Plain, Ordering::Relaxed};
+
+use loom::thread;
+
+use super::managed::{Value, world};
+use super::{Model, model};
+use crate::sync::UnsafeCell;
+use crate::{AtomicGc, Heap, Mutator, Pacing, Trace};
+
+/// A heap, a mutator, and slots with an object each. When the mutator has ended, whoever drops the last reference ends the object.
+fn slots<const N: usize>() -> (Heap, Mutator, Arc<[AtomicGc<Value>; N]>, Arc<Plain>) {
+    let (heap, m, object, destroyed) = world();
+    let slots = Arc::new([(); N].map(|()| AtomicGc::from(m.alloc(Value::new(&destroyed)))));
+    drop(object);
+    destroyed.store(0, Relaxed);
+    (heap, m, slots, destroyed)
+}
+
+/// One thread stores a new object, another finds it, by looking or by a reference of its own.
+///
+/// Mutations: the load, or the release of the exchange, relaxed.
+#[test]
+fn loom_what_is_stored_in_a_slot_is_whole() {
+    model(|| {
+        let (heap, mut m, object, destroyed) = world();
+        drop(object);
+        let slot = Arc::new(AtomicGc::new(None));
+        let (s, d) = (Arc::clone(&slot), Arc::clone(&destroyed));
+        let writer = thread::spawn(move || {
+            let m = heap.attach();
+            s.store(&m, Some(m.alloc(Value::new(&d))));
+        });
+        slot.peek(&m).inspect(|value| value.touch());
+        slot.load(&m).inspect(|gc| gc.get(&m).touch());
+        m.detach(|| writer.join().unwrap());
+        drop(slot);
+        m.safepoint();
+        assert_eq!(destroyed.load(Relaxed), 2);
+    });
+}
+
+/// Two threads put objects of theirs into a slot: each uses the one that it takes out.
+///
+/// Mutation: the acquire of the exchange dropped.
+#[test]
+fn loom_two_threads_swap() {
+    model(|| {
+        let (heap, mut m, object, destroyed) = world();
+        let slot = Arc::new(AtomicGc::new(None));
+        let (s, d) = (Arc::clone(&slot), Arc::clone(&destroyed));
+        let other = thread::spawn(move || {
+            let m = heap.attach();
+            let old = s.swap(&m, Some(m.alloc(Value::new(&d))));
+            old.inspect(|old| old.get(&m).touch());
+        });
+        slot.swap(&m, Some(object)).inspect(|old| old.get(&m).touch());
+        m.detach(|| other.join().unwrap());
+        drop(slot);
+        m.safepoint();
+        m.collect();
+        assert_eq!(destroyed.load(Relaxed), 2);
+    });
+}
+
+/// Two threads set a slot if it is empty. One wins; both use what is there.
+///
+/// Mutation: the release of the exchange dropped.
+#[test]
+fn loom_one_of_two_sets_a_slot() {
+    model(|| {
+        let (heap, mut m, object, destroyed) = world();
+        let slot = Arc::new(AtomicGc::new(None));
+        let (s, d) = (Arc::clone(&slot), Arc::clone(&destroyed));
+        let other = thread::spawn(move || {
+            let m = heap.attach();
+            let has_won = s.compare_exchange(&m, None, Some(m.alloc(Value::new(&d)))).is_ok();
+            s.peek(&m).expect("one has won").touch();
+            has_won
+        });
+        let has_won = slot.compare_exchange(&m, None, Some(object)).is_ok();
+        slot.peek(&m).expect("one has won").touch();
+        assert_ne!(m.detach(|| other.join().unwrap()), has_won);
+        drop(slot);
+        m.safepoint();
+        assert_eq!(destroyed.load(Relaxed), 2);
+    });
+}
+
+/// Plain data beside the slot.
+struct Beside(UnsafeCell<usize>);
+
+// SAFETY: this is the claim under test: one thread writes before it stores, the other reads after it has exchanged.
+unsafe impl Sync for Beside {}
+// SAFETY: nothing in it belongs to a thread.
+unsafe impl Send for Beside {}
+
+/// A thread that takes an object out by comparison sees what was done before that was put in.
+///
+/// Mutation: the acquire of the exchange dropped.
+#[test]
+fn loom_an_exchange_sees_what_came_before_the_store() {
+    model(|| {
+        let (heap, mut m, object, _) = world();
+        let slot = Arc::new(AtomicGc::new(None));
+        let beside = Arc::new(Beside(UnsafeCell::new(0)));
+        let (s, b, theirs) = (Arc::clone(&slot), Arc::clone(&beside), object.clone());
+        let writer = thread::spawn(move || {
+            let m = heap.attach();
+            // SAFETY: see `Sync`.
+            b.0.with_mut(|beside| unsafe { *beside = 1 });
+            s.store(&m, Some(theirs));
+        });
+        if slot.compare_exchange(&m, Some(&object), None).is_ok() {
+            // SAFETY: see `Sync`.
+            beside.0.with(|beside| assert_eq!(unsafe { *beside }, 1));
+        }
+        m.detach(|| writer.join().unwrap());
+    });
+}
+
+/// One thread takes a reference out of a slot, drops it, and passes a safepoint, while another looks at the object.
+///
+/// Mutation: the slot's own reference is given to the one that takes it out.
+#[test]
+fn loom_a_reader_meets_a_swap() {
+    model(|| {
+        let (heap, m, slots, destroyed) = slots::<1>();
+        drop(m);
+        let mut m = heap.attach();
+        let s = Arc::clone(&slots);
+        let taker = thread::spawn(move || {
+            let mut m = heap.attach();
+            drop(s[0].take(&m));
+            m.safepoint();
+        });
+        slots[0].peek(&m).inspect(|value| value.touch());
+        slots[0].load(&m).inspect(|gc| gc.get(&m).touch());
+        m.detach(|| taker.join().unwrap());
+        m.safepoint();
+        m.collect();
+        assert_eq!(destroyed.load(Relaxed), 1);
+    });
+}
+
+/// One thread empties a slot and passes safepoints. Another, which is registered already, looks into the slot, detaches, and looks
+/// again: it is waited for as often as it is attached.
+///
+/// Mutations: the new epoch, or the look at the epoch in an attach, not `SeqCst`; what an attach stores as seen relaxed.
+#[test]
+fn loom_a_reader_comes_back_while_a_slot_is_emptied() {
+    Model::new().at_least(3).at_most(3).check(|| {
+        let (heap, m, slots, destroyed) = slots::<1>();
+        drop(m);
+        let mut m = heap.attach();
+        let s = Arc::clone(&slots);
+        let emptier = thread::spawn(move || {
+            let mut m = heap.attach();
+            s[0].store(&m, None);
+            m.safepoint();
+        });
+        slots[0].peek(&m).inspect(|value| value.touch());
+        m.detach(|| ());
+        slots[0].peek(&m).inspect(|value| value.touch());
+        m.detach(|| emptier.join().unwrap());
+        m.safepoint();
+        m.collect();
+        assert_eq!(destroyed.load(Relaxed), 1);
+    });
+}
+
+/// A thread at a safepoint answers the request that came with one epoch, and finds a newer one, of a thread that is attached to another
+/// heap. What it reads then is at least as new as that.
+///
+/// Mutation: the look at the epoch at a safepoint relaxed.
+#[test]
+fn loom_a_reader_finds_an_epoch_before_its_request() {
+    Model::new().check(|| {
+        let (heap, m, slots, destroyed) = slots::<2>();
+        drop(m);
+        let mut m = heap.attach();
+        let s = Arc::clone(&slots);
+        let emptier = thread::spawn(move || {
+            let elsewhere = Heap::builder().pacing(Pacing::manual()).workers(1).build().unwrap();
+            let m = elsewhere.attach();
+            s.iter().for_each(|slot| slot.clear(&m));
+            drop(m);
+            drop(heap.attach());
+        });
+        m.safepoint();
+        slots[1].peek(&m).inspect(|value| value.touch());
+        m.detach(|| emptier.join().unwrap());
+        m.safepoint();
+        m.collect();
+        assert_eq!(destroyed.load(Relaxed), 2);
+    });
+}

@@ -127,7 +127,7 @@ pub(crate) struct Managed {
 
 /// Freed dynamic objects whose memory no other object gets yet, so that a stale address is recognised.
 ///
-/// It keeps few enough that programs with large objects do not run out of memory by it, and it is ended where memory is refused.
+/// Both limits below hold after each free. When the heap refuses memory, all of it is given back, and the allocation is tried again.
 #[derive(Debug, Default)]
 pub(crate) struct Quarantine {
     /// Oldest first.

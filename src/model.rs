@@ -235,8 +235,8 @@ pub unsafe trait ObjectModel: Sized + Send + Sync + 'static {
         let _ = object;
     }
 
-    /// Memory for an object was refused: the model gives back what it keeps of memory that is no object's. `true`: it gave
-    /// some back, so a second attempt may succeed.
+    /// The heap has no memory for a new object. A model that keeps freed memory gives it back here. `true`: it gave some back,
+    /// and the allocation is tried again.
     fn refused(&self, m: &ModelMutator<Self>) -> bool {
         let _ = m;
         false

@@ -240,7 +240,7 @@ impl Shape {
         }
     }
 
-    /// What the heap gives up for one object of the page, or for the run's.
+    /// Bytes that one object of the page, or the run's object, takes from the heap.
     pub(crate) const fn footprint(self) -> Footprint {
         Footprint(match self.kind() {
             PageKind::Small => self.cell() << GRANULE_SHIFT,
@@ -249,7 +249,7 @@ impl Shape {
         })
     }
 
-    /// What of it belongs to the object, from the object's address on.
+    /// Bytes of them that belong to the object, from the object's address on.
     pub(crate) const fn room(self) -> Room {
         let Footprint(bytes) = self.footprint();
         Room(match self.kind() {

@@ -2,7 +2,7 @@
 //! size, a run of pages of its own, one page more), for both faces, with and without checked mode, poison and quarantine.
 //!
 //! The heap's cells are no blocks of malloc, so a sanitizer does not see one object write into another. Each test
-//! therefore fills what belongs to its objects, makes, resizes and frees the neighbours, and looks at everything again:
+//! therefore fills every byte of its objects, makes, resizes and frees the neighbours, and looks at everything again:
 //! fields, attributes, weak references, and through `verify` the headers of the pages.
 #![cfg(not(any(loom, shuttle)))]
 
@@ -25,7 +25,7 @@ use standstill::{
 const PAGE: usize = 64 << 10;
 /// Pages beyond those that a small heap keeps resident when they are free: to free such a run zeroes its memory.
 const WIDE: usize = 20 * PAGE;
-/// Bytes in front of what a dynamic object holds: header and type, and the number of items.
+/// Bytes at the start of a dynamic object that the tests leave alone: header and type, and the number of items.
 const HEAD: usize = size_of::<dynamic::RawVarObject>();
 
 /// The modes that treat freed memory differently.
@@ -38,8 +38,7 @@ fn heap(mode: &str) -> Heap {
     builder.stress(stress).build().unwrap()
 }
 
-/// The sizes up to which an object takes as much memory as the next smaller one: found by asking the heap what it
-/// takes.
+/// The sizes behind which an object takes more memory. The test finds them by the heap's own figures.
 fn boundaries() -> BTreeSet<usize> {
     let heap = heap("plain");
     let m = heap.attach();
@@ -70,7 +69,7 @@ fn sizes(boundaries: &BTreeSet<usize>, fine: bool) -> BTreeSet<usize> {
     assert!(boundaries.len() >= 40 && runs >= 2, "{boundaries:?}");
     let mut sizes: BTreeSet<usize> =
         if fine { (HEAD..200).collect() } else { (HEAD..200).step_by(8).collect() };
-    // A run's own length, besides what of it belongs to an object.
+    // The length of a run with its header too: the boundaries found are without.
     for boundary in boundaries.iter().copied().chain([PAGE, 2 * PAGE]) {
         let near: &[usize] =
             if fine { &[0, 1, 7, 8, 9, 16, 24, 31, 32, 40, 63, 64, 72] } else { &[0, 8, 32, 64] };
@@ -91,7 +90,7 @@ enum Part {
     Extra,
     /// The type's basic size.
     Basic,
-    /// What the type asked for behind its base.
+    /// Bytes that the type asked for behind its base.
     Data,
 }
 
@@ -296,7 +295,8 @@ impl Filled {
 /// Objects of one size as each other's neighbours, while some of them go and come.
 fn dynamic_neighbours(m: &mut Mutator, kind: Kind, of: &Type, size: usize) {
     let make = |m: &Mutator, size, fill| kind.make(m, of, size, fill);
-    // A wide neighbour shows what lies behind an object's end: its memory goes back to the system when it is freed.
+    // The memory of a wide neighbour goes back to the system when that is freed, and reads as zero: a write behind the end
+    // of the object before it is lost.
     let wide = Kind { part: Part::Items(1), gc: true, dict: false };
     let wide_type = (size > PAGE / 2 - 256).then(|| wide.new_type(m, 0));
     let a = make(m, size, 0xa1).with_weak(m);
@@ -377,7 +377,7 @@ fn every_byte_of_a_dynamic_object_is_its_own_under_poison() {
 
 /// Freed memory that checked mode keeps counts as free where there is no other, for both faces.
 #[test]
-fn what_checked_mode_keeps_is_given_back_before_memory_is_refused() {
+fn checked_mode_gives_freed_memory_back_before_memory_is_refused() {
     let heap = Heap::builder().limit(40 * PAGE).pacing(Pacing::manual()).checked(true).build().unwrap();
     let m = heap.attach();
     let kind = Kind { part: Part::Items(1), gc: true, dict: true };
@@ -552,7 +552,7 @@ fn a_slice_has_as_many_items_as_were_promised_or_none() {
         drop(slice);
         assert_eq!(std::sync::Arc::strong_count(&made), 1, "an item was lost");
     }
-    // What no memory can hold is refused before the first item is asked for, and comes back.
+    // A slice that no memory can hold is refused before the iterator is asked for an item, and the iterator comes back.
     for says in [usize::MAX, usize::MAX / 8, isize::MAX as usize / 8, isize::MAX as usize / 8 - 9, 1 << 40] {
         let refused = m.try_alloc_slice(0u8, liar(says, usize::MAX)).unwrap_err();
         assert!(matches!(refused.reason(), OutOfMemory::TooLarge { size } if size >= says), "{refused}");

@@ -3,7 +3,7 @@
 #include "check.h"
 
 #define PAGE 65536
-/* Freed, so long a run of pages goes back to the system: what lay there is zero afterwards. */
+/* A run of pages that is so long goes back to the system when it is freed, and reads as zero afterwards. */
 #define WIDE (20 * PAGE)
 #define BLOB_SIZE ((Py_ssize_t)offsetof(Blob, bytes))
 
@@ -46,7 +46,7 @@ static PyTypeObject *blob_type(int basicsize, int itemsize, unsigned int flags) 
 /* Where the bytes of an object come from. */
 enum part { ITEMS, EXTRA, BASIC, PARTS };
 
-/* An object, and what is known of it. */
+/* An object, with its value, its weak reference, and the byte that it is filled with. */
 struct sized {
     PyObject *object, *value, *weak;
     unsigned char *bytes;

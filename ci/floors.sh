@@ -30,7 +30,6 @@ managed heap: type tables are given the mutator as an opaque pointer, cast back 
 # package: files
 packages='
 crossbeam_utils: collect/crew collect/mark safepoint
-dashmap: object weak
 libc: system
 loom: sync
 parking_lot: sync trace

@@ -26,6 +26,7 @@
 
 use std::ptr::NonNull;
 
+use crate::fallible::{self, NoMemory};
 use crate::shape::Cell;
 use crate::space::{
     GRANULE, LOOK, PAGE_GRANULES, PAGE_HEADER, PAGE_SIZE, PageInfo, PageKind, PageList, Shape, Space,
@@ -43,6 +44,7 @@ const MAGAZINE: usize = if cfg!(all(test, any(loom, shuttle))) { 2 } else { 64 }
 
 /// How many classes there are.
 pub(crate) const CLASSES: usize = sizes(&mut [0; 128]);
+const _: () = assert!(CLASSES <= crate::space::CLASSES);
 /// The cell size of each class.
 const SIZES: [usize; CLASSES] = {
     let mut all = [0; 128];
@@ -215,24 +217,24 @@ impl std::fmt::Debug for Arena {
 }
 
 /// An array on the heap, one element after the other.
-fn boxed<T>(element: impl FnMut(usize) -> T) -> Box<[T; CLASSES]> {
-    let elements: Box<[T]> = (0..CLASSES).map(element).collect();
-    elements.try_into().unwrap_or_else(|_| unreachable!("one element a class"))
+fn boxed<T>(element: impl FnMut(usize) -> T) -> Result<Box<[T; CLASSES]>, NoMemory> {
+    let elements = fallible::collect((0..CLASSES).map(element))?.into_boxed_slice();
+    Ok(elements.try_into().unwrap_or_else(|_| unreachable!("one element a class")))
 }
 
 impl Arena {
     /// An arena without pages, as one in a heap under no stress.
     #[cfg(test)]
     pub(crate) fn new(id: u32) -> Self {
-        Self::under(Stress::none(), id)
+        Self::under(Stress::none(), id).expect("memory")
     }
 
     /// An arena without pages. `id` is not 0 and no other living arena of the space has it. It may have been
     /// a retired arena's, if that retirement happened before this call.
-    pub(crate) fn under(stress: Stress, id: u32) -> Self {
+    pub(crate) fn under(stress: Stress, id: u32) -> Result<Self, NoMemory> {
         assert_ne!(id, 0, "0 is nobody");
         let most = if stress.watches_freed() { 0 } else { stress.shrink(MAGAZINE).max(2) };
-        Self {
+        Ok(Self {
             id,
             objects: 0,
             bytes: 0,
@@ -241,9 +243,9 @@ impl Arena {
                 len: 0,
                 capacity: (PAGE_SIZE / SIZES[class]).clamp(2, MAGAZINE).min(most) as u32,
                 cells: [NonNull::dangling(); _],
-            }),
-            pages: boxed(|_| Pages { partial: PageList::EMPTY, full: PageList::EMPTY, spare: None }),
-        }
+            })?,
+            pages: boxed(|_| Pages { partial: PageList::EMPTY, full: PageList::EMPTY, spare: None })?,
+        })
     }
 
     /// A free cell out of the magazine, if one waits there. The fast path: nothing else is looked at.

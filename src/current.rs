@@ -195,6 +195,7 @@ mod watcher {
     use std::sync::Weak;
 
     use super::{Watched, thread_ends};
+    use crate::fallible::{self, NoMemory};
 
     #[derive(Default)]
     struct Watcher(RefCell<Vec<(u64, Weak<dyn Watched>)>>);
@@ -211,8 +212,9 @@ mod watcher {
 
     /// Has `coordinator` told when this thread ends before [`unwatch`]. On a thread whose watcher
     /// has gone there is nothing to do: it cannot attach any more.
-    pub(in super::super) fn watch(id: u64, coordinator: Weak<dyn Watched>) {
-        let _ = WATCHER.try_with(|w| w.0.borrow_mut().push((id, coordinator)));
+    pub(in super::super) fn watch(id: u64, coordinator: Weak<dyn Watched>) -> Result<(), NoMemory> {
+        let watched = WATCHER.try_with(|w| fallible::push(&mut w.0.borrow_mut(), (id, coordinator)));
+        watched.unwrap_or(Ok(()))
     }
 
     /// The participant has ended before its thread, as it should.
@@ -232,16 +234,18 @@ mod watcher {
     use std::sync::Weak;
 
     use super::{Watched, is_ending, thread_ends};
+    use crate::fallible::NoMemory;
     use crate::sync::const_thread_local;
 
     const_thread_local! {
         static WATCHED: RefCell<Vec<(u64, Weak<dyn Watched>)>> = RefCell::new(Vec::new())
     }
 
-    pub(in super::super) fn watch(id: u64, coordinator: Weak<dyn Watched>) {
+    pub(in super::super) fn watch(id: u64, coordinator: Weak<dyn Watched>) -> Result<(), NoMemory> {
         if !is_ending() {
             WATCHED.with(|watched| watched.borrow_mut().push((id, coordinator)));
         }
+        Ok(())
     }
 
     pub(in super::super) fn unwatch(id: u64) {

@@ -1,7 +1,10 @@
 //! Floor 0: what can go wrong, as values. Each message says what happened, where, and what to do.
 
+use std::borrow::Cow;
 use std::error::Error;
 use std::fmt;
+
+use crate::fallible::{self, NoMemory};
 
 /// Why a thread could not be attached to a heap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,6 +26,14 @@ pub enum AttachError {
     /// The thread is ending: this is the destructor of a thread-local, which runs after the library has stopped watching the thread.
     /// Attach in the thread's own function.
     ThreadEnding,
+    /// There was no memory for what a heap keeps about a thread.
+    Memory,
+}
+
+impl From<NoMemory> for AttachError {
+    fn from(_: NoMemory) -> Self {
+        Self::Memory
+    }
 }
 
 impl fmt::Display for AttachError {
@@ -44,6 +55,7 @@ impl fmt::Display for AttachError {
             Self::ThreadEnding => {
                 "this thread is ending, and its thread-locals are being destroyed; attach in the thread's own function"
             }
+            Self::Memory => "there is no memory for what a heap keeps about a thread",
         })
     }
 }
@@ -142,10 +154,18 @@ pub enum BuildError {
         /// The last size tried, in bytes.
         tried: usize,
         /// What the system said.
-        reason: String,
+        reason: Cow<'static, str>,
     },
     /// A setting makes no sense; the text says which and why.
-    Setting(String),
+    Setting(Cow<'static, str>),
+    /// There was no memory for the heap's own structures.
+    Memory,
+}
+
+impl From<NoMemory> for BuildError {
+    fn from(_: NoMemory) -> Self {
+        Self::Memory
+    }
 }
 
 impl fmt::Display for BuildError {
@@ -157,6 +177,7 @@ impl fmt::Display for BuildError {
                  limit (`ulimit -v`) or build with a smaller `reserve`"
             ),
             Self::Setting(text) => f.write_str(text),
+            Self::Memory => f.write_str("there is no memory for a heap's own structures"),
         }
     }
 }
@@ -389,14 +410,14 @@ pub struct Fault {
     pub type_name: &'static str,
     /// The address of the object concerned; 0 where there is none.
     pub address: usize,
-    /// The whole of it in words.
-    pub text: String,
+    /// The whole of it in words; where there was no memory for them, what the code means.
+    pub text: Cow<'static, str>,
 }
 
 impl Fault {
     /// A fault in `function`, described by the code alone.
     pub fn new(code: Code, function: &'static str) -> Self {
-        Self { code, function, type_name: "", address: 0, text: code.meaning().to_owned() }
+        Self { code, function, type_name: "", address: 0, text: Cow::Borrowed(code.meaning()) }
     }
 
     /// Concerning a type.
@@ -413,11 +434,20 @@ impl Fault {
         self
     }
 
-    /// In other words than the code's.
+    /// In other words than the code's, if there was memory for them.
     #[must_use]
-    pub fn because(mut self, text: impl Into<String>) -> Self {
-        self.text = text.into();
+    pub fn because(mut self, text: impl Into<Cow<'static, str>>) -> Self {
+        let text = text.into();
+        if text != fallible::NO_WORDS {
+            self.text = text;
+        }
         self
+    }
+}
+
+impl From<NoMemory> for Fault {
+    fn from(_: NoMemory) -> Self {
+        Self::new(Code::Memory, "allocation")
     }
 }
 

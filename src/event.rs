@@ -194,7 +194,7 @@ pub struct Unraisable {
     /// The address of the object concerned; 0 where there is none, or it is not known.
     pub address: usize,
     /// The panic's message, or the reason for an abandoned collection.
-    pub message: String,
+    pub message: Cow<'static, str>,
 }
 
 impl fmt::Display for Unraisable {
@@ -230,12 +230,15 @@ fn outside(f: impl FnOnce()) {
 
 /// The text of a caught panic. The payload is dropped here, where a panic of its own destructor, which is user
 /// code too, does no harm.
-pub(crate) fn panic_message(payload: Box<dyn Any + Send>) -> String {
-    let message = payload
-        .downcast_ref::<&str>()
-        .map(|s| (*s).to_owned())
-        .or_else(|| payload.downcast_ref::<String>().cloned())
-        .unwrap_or_else(|| "a panic without a message".to_owned());
+pub(crate) fn panic_message(payload: Box<dyn Any + Send>) -> Cow<'static, str> {
+    // Taken out of the payload, since a copy would take memory.
+    let payload = match payload.downcast::<String>() {
+        Ok(message) => return Cow::Owned(*message),
+        Err(payload) => payload,
+    };
+    let message =
+        payload.downcast_ref::<&'static str>().map_or("a panic without a message", |message| message);
+    let message = Cow::Borrowed(message);
     if let Err(again) = guarded(|| drop(payload)) {
         // Somebody means it. Leaked rather than dropped: it could go on for ever.
         std::mem::forget(again);
@@ -280,11 +283,11 @@ impl<F: ?Sized> Hook<F> {
     /// # Errors
     ///
     /// The message of its panic.
-    pub(crate) fn call<R>(&self, f: impl FnOnce(&F) -> R) -> Result<R, String> {
+    pub(crate) fn call<R>(&self, f: impl FnOnce(&F) -> R) -> Result<R, Cow<'static, str>> {
         match &self.0 {
             Some(function) => guarded(|| f(function)).map_err(panic_message),
             // It is taken out when the hook is dropped, and at no other time.
-            None => Err("the hook has been dropped".to_owned()),
+            None => Err("the hook has been dropped".into()),
         }
     }
 }
@@ -329,7 +332,7 @@ pub struct CallGuards {
     /// Before: puts aside what stands in the indicator.
     pub enter: fn(),
     /// After: takes what the handler has left there, as text, and puts back what was put aside.
-    pub leave: fn() -> Option<String>,
+    pub leave: fn() -> Option<Cow<'static, str>>,
 }
 
 /// Reports of misuse: the hook, and how many there were of each kind.
@@ -391,7 +394,12 @@ impl Hooks {
     }
 
     /// Tells of a failure: to the hook, else to stderr; to `tracing` in any case. Never unwinds.
-    pub(crate) fn unraisable(&self, during: During, type_name: &'static str, message: String) {
+    pub(crate) fn unraisable(
+        &self,
+        during: During,
+        type_name: &'static str,
+        message: impl Into<Cow<'static, str>>,
+    ) {
         self.unraisable_at(during, type_name, 0, message);
     }
 
@@ -401,9 +409,9 @@ impl Hooks {
         during: During,
         type_name: &'static str,
         address: usize,
-        message: String,
+        message: impl Into<Cow<'static, str>>,
     ) {
-        let what = Unraisable { during, type_name, address, message };
+        let what = Unraisable { during, type_name, address, message: message.into() };
         outside(|| {
             tracing::error!(target: "standstill", during = ?what.during, type_name, message_text = %what.message, "unraisable");
         });

@@ -6,19 +6,30 @@
 //! step, which gives the collection up. `tests/alloc_failure.rs` refuses each allocation in turn, and lists those that
 //! are made inside std and other packages, where a refusal still ends the process.
 
-use std::collections::TryReserveError;
+use std::borrow::Cow;
+use std::collections::{HashMap, TryReserveError};
+use std::ffi::{CStr, CString};
+use std::fmt::{self, Write as _};
+use std::hash::{BuildHasher, BuildHasherDefault, Hash, Hasher};
 use std::mem::MaybeUninit;
 use std::ptr::NonNull;
+use std::sync::Arc;
 
-use crate::sync::Mutex;
+use crate::sync::{Mutex, RwLock};
 
 /// There was no memory. It says no more, since words would take some.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct NoMemory;
+pub struct NoMemory;
 
 impl NoMemory {
     /// For reports.
     pub(crate) const REASON: &str = "memory ran out";
+
+    /// Ends the process, as std does: for functions that have promised not to fail.
+    #[cold]
+    pub(crate) fn end_process<T>(self) -> T {
+        std::alloc::handle_alloc_error(std::alloc::Layout::new::<usize>())
+    }
 }
 
 impl From<TryReserveError> for NoMemory {
@@ -29,7 +40,7 @@ impl From<TryReserveError> for NoMemory {
 
 /// Adds a value to a list.
 #[inline]
-pub(crate) fn push<T>(list: &mut Vec<T>, value: T) -> Result<(), NoMemory> {
+pub fn push<T>(list: &mut Vec<T>, value: T) -> Result<(), NoMemory> {
     list.try_reserve(1)?;
     list.push(value);
     Ok(())
@@ -46,8 +57,15 @@ pub(crate) fn append<T>(list: &mut Vec<T>, more: &mut Vec<T>) -> Result<(), NoMe
     Ok(())
 }
 
+/// Adds copies of values to a list.
+pub(crate) fn extend<T: Copy>(list: &mut Vec<T>, more: &[T]) -> Result<(), NoMemory> {
+    list.try_reserve(more.len())?;
+    list.extend_from_slice(more);
+    Ok(())
+}
+
 /// A list of what an iterator gives that knows how much that is.
-pub(crate) fn collect<T>(values: impl ExactSizeIterator<Item = T>) -> Result<Vec<T>, NoMemory> {
+pub fn collect<T>(values: impl ExactSizeIterator<Item = T>) -> Result<Vec<T>, NoMemory> {
     let mut list = Vec::new();
     list.try_reserve_exact(values.len())?;
     list.extend(values);
@@ -262,13 +280,278 @@ impl Spare {
     }
 }
 
-/// The text; an empty one where there is no memory for it.
-pub(crate) fn text(parts: &[&str]) -> String {
-    let mut text = String::new();
-    if text.try_reserve_exact(parts.iter().map(|part| part.len()).sum()).is_ok() {
-        text.extend(parts.iter().copied());
+/// A text that grows as far as there is memory for it.
+#[derive(Default)]
+struct Growing(String);
+
+impl fmt::Write for Growing {
+    fn write_str(&mut self, more: &str) -> fmt::Result {
+        self.0.try_reserve(more.len()).map_err(|_| fmt::Error)?;
+        self.0.push_str(more);
+        Ok(())
     }
-    text
+}
+
+/// The text, written out; `None`: there is no memory for it.
+pub fn written(text: impl fmt::Display) -> Option<String> {
+    let mut growing = Growing::default();
+    write!(growing, "{text}").is_ok().then_some(growing.0)
+}
+
+/// An [`Arc`], for what must be one. It cannot be asked for in a way that may fail: as much memory is asked for first and given back.
+/// If another thread takes it before the `Arc` does, and there is no more, the process ends.
+pub fn arc<T>(value: T) -> Result<Arc<T>, NoMemory> {
+    room_for_arc::<T>()?;
+    Ok(Arc::new(value))
+}
+
+/// What [`arc`] asks for.
+pub(crate) fn room_for_arc<T>() -> Result<(), NoMemory> {
+    // An `Arc`'s two counts lie in front of the value.
+    seems_to_have(size_of::<(usize, usize, T)>()).then_some(()).ok_or(NoMemory)
+}
+
+/// A value with several owners, as an [`Arc`], which cannot be made where memory may be refused.
+///
+/// | field | who, when |
+/// |---|---|
+/// | `owners` | 1 at birth; raised by an owner for another one; lowered by an owner that ends. Who lowers it to 0 frees the value |
+/// | `value` | read by owners, until the last has ended |
+pub(crate) struct Shared<T>(NonNull<SharedValue<T>>);
+
+struct SharedValue<T> {
+    owners: std::sync::atomic::AtomicUsize,
+    value: T,
+}
+
+// SAFETY: rule X: as for `Arc`: the value is shared, and dropped on the thread of the last owner.
+unsafe impl<T: Send + Sync> Send for Shared<T> {}
+// SAFETY: as above.
+unsafe impl<T: Send + Sync> Sync for Shared<T> {}
+
+impl<T> Shared<T> {
+    pub(crate) fn new(value: T) -> Result<Self, NoMemory> {
+        let shared = boxed(SharedValue { owners: std::sync::atomic::AtomicUsize::new(1), value })?;
+        Ok(Self(NonNull::from(Box::leak(shared))))
+    }
+
+    /// Whether both are the same value.
+    pub(crate) fn ptr_eq(one: &Self, other: &Self) -> bool {
+        one.0 == other.0
+    }
+
+    fn shared(&self) -> &SharedValue<T> {
+        // SAFETY: rule V: there is an owner, so nobody has freed it.
+        unsafe { self.0.as_ref() }
+    }
+}
+
+impl<T> std::ops::Deref for Shared<T> {
+    type Target = T;
+
+    #[inline(always)]
+    fn deref(&self) -> &T {
+        &self.shared().value
+    }
+}
+
+impl<T> Clone for Shared<T> {
+    fn clone(&self) -> Self {
+        // Relaxed: the new owner has its access from this one. Each owner takes up memory, so the number has room.
+        self.shared().owners.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        Self(self.0)
+    }
+}
+
+impl<T> Drop for Shared<T> {
+    fn drop(&mut self) {
+        // AcqRel: what other owners did with the value happened before it is freed.
+        if self.shared().owners.fetch_sub(1, std::sync::atomic::Ordering::AcqRel) == 1 {
+            // SAFETY: rule V: made from a box, and this was the last owner.
+            drop(unsafe { Box::from_raw(self.0.as_ptr()) });
+        }
+    }
+}
+
+impl<T: fmt::Debug> fmt::Debug for Shared<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        (**self).fmt(f)
+    }
+}
+
+/// How keys are spread: addresses and hashes, which no enemy chooses.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Spread(u64);
+
+impl Hasher for Spread {
+    fn write(&mut self, bytes: &[u8]) {
+        bytes.iter().for_each(|&byte| self.write_u64(u64::from(byte)));
+    }
+
+    fn write_u64(&mut self, word: u64) {
+        // An odd number with its bits mixed: each bit of the word has a say in the upper half.
+        self.0 = (self.0.rotate_left(5) ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    }
+
+    fn write_usize(&mut self, word: usize) {
+        self.write_u64(word as u64);
+    }
+
+    fn finish(&self) -> u64 {
+        self.0 ^ self.0 >> 32
+    }
+}
+
+type Part<K, V> = HashMap<K, V, BuildHasherDefault<Spread>>;
+
+/// A map for several threads: in parts, each with a lock of its own, which is held for a look-up or a change, and never over
+/// a call out.
+pub(crate) struct SharedMap<K, V> {
+    parts: [RwLock<Part<K, V>>; PARTS],
+}
+
+const PARTS: usize = 16;
+
+impl<K, V> Default for SharedMap<K, V> {
+    fn default() -> Self {
+        Self { parts: std::array::from_fn(|_| RwLock::new(HashMap::default())) }
+    }
+}
+
+impl<K, V> fmt::Debug for SharedMap<K, V> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SharedMap").finish_non_exhaustive()
+    }
+}
+
+impl<K: Hash + Eq, V: Clone> SharedMap<K, V> {
+    /// The upper bits choose the part: the map within uses the others.
+    fn part(&self, key: &K) -> &RwLock<Part<K, V>> {
+        let hash = BuildHasherDefault::<Spread>::default().hash_one(key);
+        &self.parts[(hash >> 32) as usize % PARTS]
+    }
+
+    pub(crate) fn get(&self, key: &K) -> Option<V> {
+        self.part(key).read().get(key).cloned()
+    }
+
+    /// The value at a key; if there is none, what `make` makes.
+    pub(crate) fn get_or_make(
+        &self,
+        key: K,
+        make: impl FnOnce() -> Result<V, NoMemory>,
+    ) -> Result<V, NoMemory> {
+        let mut part = self.part(&key).write();
+        if let Some(known) = part.get(&key) {
+            return Ok(known.clone());
+        }
+        part.try_reserve(1)?;
+        let value = make()?;
+        part.insert(key, value.clone());
+        Ok(value)
+    }
+
+    pub(crate) fn remove(&self, key: &K) -> Option<V> {
+        self.part(key).write().remove(key)
+    }
+}
+
+/// What stands in place of a message that there is no memory for.
+pub const NO_WORDS: &str = "there is no memory for a message";
+
+/// See [`words!`](crate::words).
+pub fn in_words(text: fmt::Arguments<'_>) -> Cow<'static, str> {
+    match text.as_str() {
+        Some(text) => Cow::Borrowed(text),
+        None => written(text).map_or(Cow::Borrowed(NO_WORDS), Cow::Owned),
+    }
+}
+
+/// As `format!`, for messages: [`NO_WORDS`](fallible::NO_WORDS) where there is no memory for one.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! words {
+    ($($text:tt)*) => { $crate::fallible::in_words(format_args!($($text)*)) };
+}
+
+pub(crate) use words;
+
+/// How long a text is when it is written out.
+struct Counted(usize);
+
+impl fmt::Write for Counted {
+    fn write_str(&mut self, more: &str) -> fmt::Result {
+        self.0 += more.len();
+        Ok(())
+    }
+}
+
+/// The text, written out for C: without null bytes, and with one at its end.
+pub fn c_text(text: impl fmt::Display) -> Result<CString, NoMemory> {
+    struct Bytes(Vec<u8>);
+    impl fmt::Write for Bytes {
+        fn write_str(&mut self, more: &str) -> fmt::Result {
+            // A text may be another one the second time that it is written: it does not get more room.
+            let room = self.0.capacity() - self.0.len() - 1;
+            self.0.extend(more.bytes().take(room).map(|byte| if byte == 0 { b'?' } else { byte }));
+            Ok(())
+        }
+    }
+    let mut length = Counted(0);
+    write!(length, "{text}").map_err(|_| NoMemory)?;
+    let mut bytes = Bytes(Vec::new());
+    bytes.0.try_reserve_exact(length.0 + 1)?;
+    write!(bytes, "{text}").map_err(|_| NoMemory)?;
+    // All the room is used, since a vector with more of it would be moved to a smaller place.
+    bytes.0.resize(bytes.0.capacity(), 0);
+    CString::from_vec_with_nul(bytes.0).map_err(|_| NoMemory)
+}
+
+/// A copy of a text for C.
+pub fn c_copy(text: &CStr) -> Result<CString, NoMemory> {
+    let mut bytes = Vec::new();
+    bytes.try_reserve_exact(text.to_bytes_with_nul().len())?;
+    bytes.extend_from_slice(text.to_bytes_with_nul());
+    CString::from_vec_with_nul(bytes).map_err(|_| NoMemory)
+}
+
+/// A text that may not be UTF-8, with a sign in place of what is not.
+pub fn lossy(bytes: &[u8]) -> Result<Cow<'_, str>, NoMemory> {
+    if let Ok(text) = std::str::from_utf8(bytes) {
+        return Ok(Cow::Borrowed(text));
+    }
+    let mut text = Growing::default();
+    for chunk in bytes.utf8_chunks() {
+        let sign = if chunk.invalid().is_empty() { "" } else { "\u{fffd}" };
+        write!(text, "{}{sign}", chunk.valid()).map_err(|_| NoMemory)?;
+    }
+    Ok(Cow::Owned(text.0))
+}
+
+/// The text that follows, as one that its owner keeps.
+pub fn owned(text: &str) -> Result<String, NoMemory> {
+    let mut copy = String::new();
+    copy.try_reserve_exact(text.len())?;
+    copy.push_str(text);
+    Ok(copy)
+}
+
+/// A value in a box of its own, as [`Box::new`] makes it.
+pub fn boxed<T>(value: T) -> Result<Box<T>, NoMemory> {
+    let layout = std::alloc::Layout::new::<T>();
+    if layout.size() == 0 {
+        return Ok(Box::new(value));
+    }
+    // SAFETY: rule B: the layout is not empty.
+    let place = unsafe { std::alloc::alloc(layout) }.cast::<T>();
+    if place.is_null() {
+        return Err(NoMemory);
+    }
+    // SAFETY: rule B: from the global allocator, with the layout of a box of this type.
+    unsafe {
+        place.write(value);
+        Ok(Box::from_raw(place))
+    }
 }
 
 /// Whether so many bytes could be had just now. For what cannot be asked for fallibly: a hint, which nothing but
@@ -302,7 +585,13 @@ mod tests {
         assert_eq!((other.len(), list.len()), (3, 0));
         assert_eq!(zeroes(1000).unwrap(), vec![0; 1000]);
         assert_eq!(zeroes(0).unwrap(), []);
-        assert_eq!(text(&["memory", " ran out"]), "memory ran out");
+        assert_eq!(words!("memory {} out", "ran"), "memory ran out");
+        assert_eq!(owned("memory").unwrap(), "memory");
+        assert_eq!(c_text(format_args!("a{}b", "\0")).unwrap().as_c_str(), c"a?b");
+        assert_eq!(c_text("").unwrap().as_c_str(), c"");
+        assert_eq!(lossy(b"good").unwrap(), "good");
+        assert_eq!(lossy(b"b\xffd\xc3").unwrap(), String::from_utf8_lossy(b"b\xffd\xc3"));
+        assert_eq!((*boxed([7; 9]).unwrap(), *boxed(()).unwrap()), ([7; 9], ()));
         assert!(seems_to_have(1));
     }
 

@@ -8,10 +8,10 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::mem::ManuallyDrop;
 use std::ptr::NonNull;
-use std::sync::Arc;
 
 use crate::arena::class_for;
 use crate::error::{AllocError, ForeignGc, OutOfMemory};
+use crate::fallible::{NoMemory, Shared};
 use crate::header::Header;
 use crate::managed::{self, Raw, drop_reference, drop_reference_to, drop_reference_to_plain, object};
 use crate::object::{Ends, Object, Target, Tracer, TypeInfo, prefetch};
@@ -300,7 +300,8 @@ impl<T: Trace> Gc<T> {
     /// When the object belongs to another heap than the mutator.
     pub fn downgrade(this: &Self, m: &Mutator) -> GcWeak<T> {
         check(this.header, m);
-        GcWeak { record: Some(m.raw().model().weak.record(this.counts())), target: PhantomData }
+        let record = m.raw().model().weak.record(this.counts());
+        GcWeak { record: Some(record.unwrap_or_else(NoMemory::end_process)), target: PhantomData }
     }
 
     /// Allocates an object whose value holds weak references to the object itself.
@@ -314,10 +315,11 @@ impl<T: Trace> Gc<T> {
     where
         T: Send + Sync,
     {
-        let record = WeakRecord::unborn();
-        let weak = GcWeak { record: Some(Arc::clone(&record)), target: PhantomData };
+        let record = WeakRecord::unborn().unwrap_or_else(NoMemory::end_process);
+        let weak = GcWeak { record: Some(record.clone()), target: PhantomData };
         let this = m.alloc(value(&weak));
-        m.raw().model().weak.born(&record, this.counts());
+        let born = m.raw().model().weak.born(&record, this.counts());
+        born.unwrap_or_else(NoMemory::end_process);
         this
     }
 
@@ -716,7 +718,7 @@ impl<D: ?Sized> fmt::Debug for GcDyn<D> {
 /// garbage and run the finalizers. It can be cloned, sent and dropped anywhere. It holds no edge: a
 /// cycle through it is none.
 pub struct GcWeak<T> {
-    record: Option<Arc<WeakRecord>>,
+    record: Option<Shared<WeakRecord>>,
     target: PhantomData<fn() -> Gc<T>>,
 }
 
@@ -729,7 +731,7 @@ impl<T> GcWeak<T> {
     /// Whether two weak references were made for the same object (or both for none).
     pub fn ptr_eq(&self, other: &Self) -> bool {
         match (&self.record, &other.record) {
-            (Some(a), Some(b)) => Arc::ptr_eq(a, b),
+            (Some(a), Some(b)) => Shared::ptr_eq(a, b),
             (None, None) => true,
             _ => false,
         }
@@ -805,8 +807,8 @@ pub type WeakCallback<T, D> = fn(&Gc<WeakRef<T, D>>, &Mutator);
 ///
 /// `data` is whatever the callback needs; it is traced.
 pub struct WeakRef<T, D> {
-    record: Arc<WeakRecord>,
-    cleared: Arc<AtomicBool>,
+    record: Shared<WeakRecord>,
+    cleared: Shared<AtomicBool>,
     data: D,
     callback: WeakCallback<T, D>,
     target: PhantomData<fn() -> Gc<T>>,
@@ -821,21 +823,17 @@ impl<T: Trace, D: Trace + Send + Sync> WeakRef<T, D> {
     ) -> Result<Gc<Self>, AllocError<D>> {
         check(target.header, m);
         let raw = m.raw();
-        let record = raw.model().weak.record(target.counts());
-        let cleared = Arc::new(AtomicBool::new(false));
-        let this = Self {
-            record: Arc::clone(&record),
-            cleared: Arc::clone(&cleared),
-            data,
-            callback,
-            target: PhantomData,
-        };
+        let record = raw.model().weak.record(target.counts()).unwrap_or_else(NoMemory::end_process);
+        let cleared = Shared::new(AtomicBool::new(false)).unwrap_or_else(NoMemory::end_process);
+        let this =
+            Self { record: record.clone(), cleared: cleared.clone(), data, callback, target: PhantomData };
         let this = allocate(raw, this).map_err(|error| {
             let reason: OutOfMemory = error.reason();
             AllocError::new(error.into_inner().data, reason)
         })?;
-        let own = raw.model().weak.record(this.counts());
-        record.watch(Watcher { weak_ref: own, cleared, invoke: Self::invoke });
+        let own = raw.model().weak.record(this.counts()).unwrap_or_else(NoMemory::end_process);
+        let watched = record.watch(Watcher { weak_ref: own, cleared, invoke: Self::invoke });
+        watched.unwrap_or_else(NoMemory::end_process);
         Ok(this)
     }
 

@@ -1,5 +1,6 @@
 //! Floor 5: heaps, and the typed face of mutators.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -7,7 +8,9 @@ use std::time::{Duration, Instant};
 use crate::collect::{self, Collect, CollectError, clear};
 use crate::environment::Environment;
 use crate::error::{AllocError, AttachError, BuildError, Fault};
-use crate::event::{CallGuards, CollectionEvent, CollectionReport, Hook, Unraisable};
+use crate::event::{CallGuards, CollectionEvent, CollectionReport, During, Hook, Unraisable};
+use crate::fallible::words;
+use crate::fallible::{self, NoMemory};
 use crate::gc::{self, Gc, WeakCallback, WeakRef};
 use crate::managed::{self, Managed, Raw};
 use crate::model::{ModelMutator, ObjectModel};
@@ -43,7 +46,7 @@ pub struct HeapBuilder {
     slow_stop: Duration,
     checked: bool,
     slow_handler: Duration,
-    name: String,
+    name: Result<Cow<'static, str>, NoMemory>,
 }
 
 impl Default for HeapBuilder {
@@ -58,7 +61,7 @@ impl Default for HeapBuilder {
             slow_stop: Duration::from_secs(1),
             checked: Environment::get().checked.unwrap_or(cfg!(debug_assertions)),
             slow_handler: Duration::ZERO,
-            name: "heap".to_owned(),
+            name: Ok(Cow::Borrowed("heap")),
         }
     }
 }
@@ -137,7 +140,7 @@ impl HeapBuilder {
 
     /// A name for reports.
     pub fn name(mut self, name: &str) -> Self {
-        name.clone_into(&mut self.name);
+        self.name = fallible::owned(name).map(Cow::Owned);
         self
     }
 
@@ -152,7 +155,11 @@ impl HeapBuilder {
         model.set_slow_handler(self.slow_handler.as_nanos().try_into().unwrap_or(u64::MAX));
         // The first type: rule D of `dynamic`.
         #[cfg(not(all(test, loom)))]
-        assert_eq!(model.types.index_of(&crate::dynamic::INFO), crate::dynamic::TYPE_INDEX);
+        {
+            let index = model.types.index_of(&crate::dynamic::INFO)?;
+            assert_eq!(index, crate::dynamic::TYPE_INDEX);
+            crate::dynamic::make_builtins().map_err(|_| BuildError::Memory)?;
+        }
         ModelHeap::build(self, model, |core| {
             teardown(core);
         })
@@ -180,7 +187,7 @@ impl<M: ObjectModel> ModelHeap<M> {
                 return Err(BuildError::Setting("`workers` is 0; at least one thread collects".into()));
             }
             Some(workers) if workers > MOST_WORKERS => {
-                return Err(BuildError::Setting(format!(
+                return Err(BuildError::Setting(words!(
                     "`workers` is {workers}; at most {MOST_WORKERS} threads collect"
                 )));
             }
@@ -189,7 +196,7 @@ impl<M: ObjectModel> ModelHeap<M> {
         };
         for (name, value) in [("reserve", builder.reserve), ("limit", builder.limit)] {
             if value.is_some_and(|bytes| bytes < crate::space::PAGE_SIZE) {
-                return Err(BuildError::Setting(format!(
+                return Err(BuildError::Setting(words!(
                     "`{name}` is less than a page of {} bytes",
                     crate::space::PAGE_SIZE
                 )));
@@ -200,19 +207,20 @@ impl<M: ObjectModel> ModelHeap<M> {
         }
         let stress = builder.stress.and(Environment::get().stress);
         let space = Space::reserve(SpaceConfig { reserve: builder.reserve, limit: builder.limit })
-            .map_err(|e| BuildError::Reserve { tried: e.asked, reason: e.to_string() })?;
+            .map_err(|e| BuildError::Reserve { tried: e.asked, reason: words!("{e}") })?;
         let core = Core::new(
             space,
             model,
             CoreConfig {
-                name: builder.name,
+                name: builder.name?,
                 stress,
                 serial_below: builder.serial_below.unwrap_or(stress.shrink(SERIAL_BELOW)),
                 workers,
                 slow_stop: builder.slow_stop,
                 pacing: builder.pacing,
             },
-        );
+        )?;
+        fallible::room_for_arc::<Handle<M>>()?;
         Ok(Self(Arc::new(Handle { core, last })))
     }
 
@@ -563,13 +571,27 @@ impl Heap {
     /// handlers, and of destructors that a collection caused; and the reason when one was abandoned.
     /// Without a hook they go to stderr.
     pub fn on_unraisable(&self, f: impl Fn(&Unraisable) + Send + Sync + 'static) {
-        self.core().hooks.on_unraisable(Hook::new(Arc::new(f)));
+        self.try_on_unraisable(f).unwrap_or_else(NoMemory::end_process);
+    }
+
+    /// As [`on_unraisable`](Self::on_unraisable), where memory may be refused: nothing has changed then.
+    #[doc(hidden)]
+    pub fn try_on_unraisable(&self, f: impl Fn(&Unraisable) + Send + Sync + 'static) -> Result<(), NoMemory> {
+        self.core().hooks.on_unraisable(Hook::new(fallible::arc(f)?));
+        Ok(())
     }
 
     /// Sets the hook for mistakes in the use of dynamic objects that no caller can be told of. Without a hook they go to
     /// stderr, five of a kind at most.
     pub fn on_misuse(&self, f: impl Fn(&Fault) + Send + Sync + 'static) {
-        self.core().hooks.on_misuse(Hook::new(Arc::new(f)));
+        self.try_on_misuse(f).unwrap_or_else(NoMemory::end_process);
+    }
+
+    /// As [`on_misuse`](Self::on_misuse), where memory may be refused: nothing has changed then.
+    #[doc(hidden)]
+    pub fn try_on_misuse(&self, f: impl Fn(&Fault) + Send + Sync + 'static) -> Result<(), NoMemory> {
+        self.core().hooks.on_misuse(Hook::new(fallible::arc(f)?));
+        Ok(())
     }
 
     /// Sets the hook for stops that take longer than [`HeapBuilder::slow_stop`]: it is told which
@@ -580,7 +602,14 @@ impl Heap {
     ///
     /// The hook should wait for nothing that one of those threads may have. A panic in it is caught.
     pub fn on_slow_stop(&self, f: impl Fn(&SlowStop) + Send + Sync + 'static) {
-        self.0.on_slow_stop(f);
+        self.try_on_slow_stop(f).unwrap_or_else(NoMemory::end_process);
+    }
+
+    /// As [`on_slow_stop`](Self::on_slow_stop), where memory may be refused: nothing has changed then.
+    #[doc(hidden)]
+    pub fn try_on_slow_stop(&self, f: impl Fn(&SlowStop) + Send + Sync + 'static) -> Result<(), NoMemory> {
+        self.core().slow.on_slow_stop(Hook::new(fallible::arc(f)?));
+        Ok(())
     }
 
     /// Sets the hook for threads that wait for a [`GcCell`](crate::GcCell) longer than
@@ -619,11 +648,21 @@ impl fmt::Debug for Heap {
 fn teardown(core: &Arc<managed::Core>) {
     // Finalizers get a mutator, which can make handles: this one counts them. If any outlives the
     // collection the heap stays open, and its last handle closes it.
-    let handle = Arc::new(Handle { core: Arc::clone(core), last: managed::close });
-    // A thread that is attached elsewhere, or traverses another heap, leaves cycles behind. They leak.
-    let _ = ModelMutator::attach_scoped(&handle, |m| {
+    let handle = fallible::arc(Handle { core: Arc::clone(core), last: managed::close });
+    let no_memory = || {
+        core.hooks.unraisable(During::Shutdown, "", "no memory for the last collection: cycles are left");
+    };
+    let Ok(handle) = handle else {
+        no_memory();
+        return managed::close(core);
+    };
+    let collected = ModelMutator::attach_scoped(&handle, |m| {
         crate::services::at_the_end(Mutator::from_raw_mut(m));
     });
+    // A thread that is attached elsewhere, or traverses another heap, leaves cycles behind. They leak.
+    if let Err(AttachError::Memory) = collected {
+        no_memory();
+    }
 }
 
 /// Automatic collections of a heap are off while this lives. Made by [`Heap::defer_collections`].

@@ -2,9 +2,12 @@
 //!
 //! Each question stops the world. Objects that a running collection is about to clear are not shown.
 
+use std::borrow::Cow;
+
 use crate::collect::count::guard_traversal;
 use crate::collect::verify::{self, Depth};
 use crate::collect::{self};
+use crate::fallible::NoMemory;
 use crate::managed::Managed;
 use crate::mutator::World;
 use crate::object::{Object, Tracer};
@@ -25,7 +28,7 @@ pub(crate) fn referring(
     world: &World<'_, Managed>,
     sought: Vec<usize>,
     mut f: impl FnMut(Object),
-) -> Result<(), String> {
+) -> Result<Result<(), NoMemory>, Cow<'static, str>> {
     let space = &world.core().space;
     let mut tracer = Tracer::seeking(space.base(), space.reserved_bytes(), sought);
     guard_traversal(world, &mut tracer, |tracer| {
@@ -36,7 +39,8 @@ pub(crate) fn referring(
             }
         });
     })
-    .map_err(|abandoned| abandoned.reason.into_owned())
+    .map_err(|abandoned| abandoned.reason)?;
+    Ok(tracer.lost_nothing())
 }
 
 /// Fills `tracer` with what an object refers to.
@@ -81,6 +85,7 @@ impl Mutator {
         self.stopped(|m, world| {
             let mut found = Vec::new();
             let result = referring(world, vec![address], |object| found.push(object));
+            let result = result.map(|kept| kept.unwrap_or_else(NoMemory::end_process));
             result.map(|()| found.into_iter().map(|o| m.any_from(o.as_ptr().cast())).collect())
         })
         .unwrap_or_else(|reason| panic!("a traversal failed: {reason}"))

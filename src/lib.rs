@@ -27,7 +27,8 @@ pub mod dynamic;
 mod environment;
 mod error;
 mod event;
-mod fallible;
+#[doc(hidden)]
+pub mod fallible;
 mod freed;
 mod gc;
 mod header;

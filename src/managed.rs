@@ -64,6 +64,7 @@ use crate::arena::Arena;
 use crate::discard::Discard;
 use crate::error::{Code, Fault};
 use crate::event::{self, During};
+use crate::fallible::{self, NoMemory};
 use crate::header::{Dropped, Header, NOBODY};
 use crate::model::{Found, ModelMutator, ObjectModel, Verdict, World};
 use crate::mutator;
@@ -115,6 +116,8 @@ pub(crate) struct Managed {
     pub(crate) quarantine: Mutex<Quarantine>,
     /// Mistakes of traverse handlers, to be told when the world runs.
     notes: Mutex<Vec<Fault>>,
+    /// The first one that there was no memory to list.
+    last_note: Mutex<Option<Fault>>,
     /// Types whose traverse handlers were found to visit null.
     null_visitors: Mutex<HashSet<&'static str>>,
     /// Held around traverse handlers that ask to be called one at a time.
@@ -143,9 +146,11 @@ impl Quarantine {
     const BYTES: usize = 4 << 20;
 
     /// Keeps an object. Call [`release`](Self::release) afterwards.
-    pub(crate) fn keep(&mut self, object: Target, footprint: Footprint) {
+    pub(crate) fn keep(&mut self, object: Target, footprint: Footprint) -> Result<(), NoMemory> {
+        self.objects.try_reserve(1)?;
         self.bytes += footprint.bytes();
         self.objects.push_back((object, footprint));
+        Ok(())
     }
 
     /// Takes out the oldest object, if there are more than may be kept.
@@ -256,6 +261,7 @@ impl Managed {
             slow_handler: AtomicU64::new(0),
             quarantine: Mutex::default(),
             notes: Mutex::new(Vec::new()),
+            last_note: Mutex::new(None),
             null_visitors: Mutex::default(),
             serial: Mutex::new(()),
             garbage: Mutex::new(Vec::new()),
@@ -269,13 +275,19 @@ impl Managed {
         self.legacy.store(expect, Ordering::Relaxed);
     }
 
-    /// Puts objects into the garbage list.
+    /// Puts objects into the garbage list: all, or none where there is no memory for their places.
     ///
     /// # Safety
     ///
     /// They are alive, and `m` is attached to their heap.
     unsafe fn save(&self, objects: &[Object], m: &Raw) {
         let mut garbage = self.garbage.lock();
+        if garbage.try_reserve(objects.len()).is_err() {
+            drop(garbage);
+            let text = "no memory for the garbage list: the next collection finds the objects again";
+            m.core().hooks.unraisable(During::Collect, "", text);
+            return;
+        }
         for &object in objects {
             // SAFETY: as the caller says; the count makes the list's reference.
             unsafe { header(object).as_ref() }.clone_ref(m.id());
@@ -308,21 +320,30 @@ impl Managed {
     pub(crate) fn note(&self, fault: Fault) {
         let mut notes = self.notes.lock();
         // A handler that visits null does so all the time: told once for each type.
-        if fault.code == Code::NullVisit && !self.null_visitors.lock().insert(fault.type_name) {
-            return;
+        if fault.code == Code::NullVisit {
+            let mut visitors = self.null_visitors.lock();
+            let is_new = visitors.try_reserve(1).is_err() || visitors.insert(fault.type_name);
+            if !is_new {
+                return;
+            }
         }
         // One of a kind is enough, and there is no end of them.
         let same =
             |n: &Fault| (n.code, n.type_name, n.function) == (fault.code, fault.type_name, fault.function);
         if notes.len() < 256 && !notes.iter().any(same) {
-            notes.push(fault);
+            if notes.try_reserve(1).is_ok() {
+                notes.push(fault);
+            } else {
+                self.last_note.lock().get_or_insert(fault);
+            }
         }
     }
 
     /// Tells what was noted.
     pub(crate) fn tell_notes(&self, hooks: &event::Hooks) {
         let notes = std::mem::take(&mut *self.notes.lock());
-        for fault in notes {
+        let last = self.last_note.lock().take();
+        for fault in notes.into_iter().chain(last) {
             hooks.misuse(&fault);
         }
     }
@@ -397,7 +418,7 @@ pub(crate) fn type_index(m: &Raw, info: &'static TypeInfo) -> u32 {
     if std::ptr::eq(cached, key) {
         return index;
     }
-    let index = m.model().types.index_of(info);
+    let index = m.model().types.index_of(info).unwrap_or_else(NoMemory::end_process);
     slot.set((key, index));
     index
 }
@@ -828,7 +849,10 @@ unsafe fn defer(header: NonNull<Header>) {
     // This thread may have locked the list and the registry, for a fork of this very heap. Collections and inspections drain
     // the lists themselves when their stop is over; after a fork the next to drop, attach or answer sees to it.
     if is_stopping() && Raw::is_attached_to(&core) {
-        core.model.deferred_in_stop.lock().push(Target(header));
+        if fallible::push(&mut core.model.deferred_in_stop.lock(), Target(header)).is_err() {
+            // No hook is called in a stop.
+            return core.model.note(Fault::new(Code::Memory, "drop").because(LOST));
+        }
         core.pace.deferred(bytes);
         // Relaxed: this thread drains it itself, and whoever attaches after this stop has seen its end.
         core.model.has_deferred.store(true, Ordering::Relaxed);
@@ -841,7 +865,10 @@ unsafe fn defer(header: NonNull<Header>) {
         unsafe { drop_in_closed(&core, header) };
         return;
     }
-    deferred.list.push(Target(header));
+    if fallible::push(&mut deferred.list, Target(header)).is_err() {
+        drop(deferred);
+        return lose(&core);
+    }
     core.pace.deferred(bytes);
     // SeqCst: against an attaching thread's load of it; see `Coordinator::poke_attached`.
     core.model.has_deferred.store(true, Ordering::SeqCst);
@@ -851,6 +878,14 @@ unsafe fn defer(header: NonNull<Header>) {
         core.coordinator.poke_attached(DRAIN);
     }
 }
+
+/// Tells of a reference that was dropped where it could not be counted, and that there is no memory to note down: the object stays.
+#[cold]
+fn lose(core: &Core) {
+    core.hooks.unraisable(During::Drop, "", LOST);
+}
+
+const LOST: &str = "no memory to note that a reference was dropped: its object stays for ever";
 
 /// Drops the deferred references.
 #[inline(always)]
@@ -1462,13 +1497,19 @@ unsafe impl ObjectModel for Managed {
     }
 
     fn private(&self) -> Private {
-        Private {
+        self.try_private().unwrap_or_else(|| NoMemory.end_process())
+    }
+
+    fn try_private(&self) -> Option<Private> {
+        let mut dying = Vec::new();
+        dying.try_reserve_exact(DYING_ROOM).ok()?;
+        Some(Private {
             types: [const { Cell::new((std::ptr::null(), 0)) }; TYPE_CACHE],
-            dying: RefCell::new(Vec::with_capacity(DYING_ROOM)),
+            dying: RefCell::new(dying),
             busy: Cell::new(0),
             retired: RefCell::new(Vec::new()),
             discard: Discard::default(),
-        }
+        })
     }
 
     fn refused(&self, m: &Raw) -> bool {
@@ -1679,7 +1720,8 @@ unsafe impl ObjectModel for Managed {
                 for &object in objects {
                     // SAFETY: alive, as the caller says.
                     let name = unsafe { self.type_name(object) };
-                    core.notices.line(&core.hooks, &format!("gc: {what} <{name} {:#x}>", object.address()));
+                    core.notices
+                        .line(&core.hooks, format_args!("gc: {what} <{name} {:#x}>", object.address()));
                 }
             }
         }

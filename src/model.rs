@@ -98,6 +98,12 @@ pub unsafe trait ObjectModel: Sized + Send + Sync + 'static {
     /// The private part of a new mutator.
     fn private(&self) -> Self::Private;
 
+    /// As [`private`](Self::private), where memory may be refused.
+    #[doc(hidden)]
+    fn try_private(&self) -> Option<Self::Private> {
+        Some(self.private())
+    }
+
     /// How many references exist; `None`: the object is immortal, and never a candidate.
     ///
     /// # Safety

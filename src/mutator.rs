@@ -28,10 +28,11 @@
 //!   knows it until it is [published](ModelMutator::publish) and its address passed on.
 
 use std::any::TypeId;
+use std::borrow::Cow;
 use std::cell::Cell;
 use std::fmt;
 use std::marker::PhantomData;
-use std::mem::ManuallyDrop;
+use std::mem::{ManuallyDrop, MaybeUninit};
 use std::panic::resume_unwind;
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -43,6 +44,8 @@ use crate::collect::crew::Job;
 use crate::collect::workers::Workers;
 use crate::error::{AttachError, OutOfMemory};
 use crate::event::{self, Hooks, guarded};
+use crate::fallible::{self, NoMemory};
+use crate::freed::Namer;
 use crate::model::ObjectModel;
 use crate::notices::Notices;
 use crate::object::Object;
@@ -76,7 +79,7 @@ pub(crate) struct Core<M: ObjectModel> {
     pub(crate) notices: Notices,
     pub(crate) workers: Workers,
     pub(crate) roots: Arc<KnownRoots>,
-    pub(crate) name: String,
+    pub(crate) name: Cow<'static, str>,
     /// The stress modes, and what they do.
     pub(crate) stress: Stress,
     pub(crate) under: Under,
@@ -97,7 +100,7 @@ impl<M: ObjectModel> fmt::Debug for Core<M> {
 /// What [`Core::new`] needs beside the space and the model.
 #[derive(Debug)]
 pub(crate) struct CoreConfig {
-    pub(crate) name: String,
+    pub(crate) name: Cow<'static, str>,
     pub(crate) stress: Stress,
     pub(crate) serial_below: usize,
     pub(crate) workers: usize,
@@ -106,35 +109,40 @@ pub(crate) struct CoreConfig {
 }
 
 impl<M: ObjectModel> Core<M> {
-    pub(crate) fn new(mut space: Space, model: M, config: CoreConfig) -> Arc<Self> {
+    pub(crate) fn new(mut space: Space, model: M, config: CoreConfig) -> Result<Arc<Self>, NoMemory> {
         let under = Strain::new(config.stress);
         let coordinator = Coordinator::under(
             under.clone(),
             safepoint::Config {
                 slow_stop: config.slow_stop,
-                name: Some(config.name.clone()),
+                name: Some(fallible::owned(&config.name)?),
                 ..safepoint::Config::default()
             },
-        );
-        let slow = Arc::<slow::Hooks>::default();
-        let (hooks, name) = (Arc::clone(&slow), config.name.clone());
-        coordinator.on_slow_stop(move |report| hooks.stop(&name, report));
-        Arc::new_cyclic(|weak: &std::sync::Weak<Self>| {
+        )?;
+        let slow = fallible::arc(slow::Hooks::default())?;
+        let (told, name) = (Arc::clone(&slow), fallible::owned(&config.name)?);
+        coordinator.try_on_slow_stop(move |report| told.stop(&name, report))?;
+        let hooks = fallible::arc(Hooks::default())?;
+        let roots = fallible::arc(KnownRoots::default())?;
+        let workers = Workers::new(config.workers)?;
+        fallible::room_for_arc::<Self>()?;
+        Ok(Arc::new_cyclic(|weak: &std::sync::Weak<Self>| {
             // The word that leads from an object to its heap when no mutator is at hand.
             space.set_heap(weak.as_ptr().cast());
             let core = weak.clone();
             let name = move |dead| core.upgrade().and_then(|core| core.model.last_type(dead));
-            space.put_under(config.stress, under.clone(), Some(Box::new(name)));
+            let name = config.stress.watches_freed().then(|| Box::new(name) as Namer);
+            space.put_under(config.stress, under.clone(), name);
             Self {
                 space,
                 model,
                 coordinator,
                 pace: Pace::new(config.pacing),
-                hooks: Arc::default(),
+                hooks,
                 slow,
                 notices: Notices::default(),
-                workers: Workers::new(config.workers),
-                roots: Arc::default(),
+                workers,
+                roots,
                 name: config.name,
                 stress: config.stress,
                 under,
@@ -143,7 +151,7 @@ impl<M: ObjectModel> Core<M> {
                 totals: Totals::default(),
                 arena_ids: lock::Mutex::new(ArenaIds::default()),
             }
-        })
+        }))
     }
 
     /// The state of the object at `address`.
@@ -155,6 +163,20 @@ impl<M: ObjectModel> Core<M> {
     pub(crate) unsafe fn state(&self, address: usize) -> State<'_> {
         // SAFETY: rule G: an object lies on a page that was handed out.
         State(unsafe { self.space.state(self.space.granule(address)) })
+    }
+
+    fn take_arena_id(&self) -> Result<ArenaId<'_>, NoMemory> {
+        let mut ids = self.arena_ids.lock();
+        let id = match ids.free.pop() {
+            Some(id) => id,
+            None => {
+                let room = ids.last as usize + 1;
+                ids.free.try_reserve(room)?;
+                ids.last += 1;
+                ids.last
+            }
+        };
+        Ok(ArenaId { ids: &self.arena_ids, id })
     }
 
     /// In a forked child: gives up the arena of a mutator whose thread does not exist here. Its id is not
@@ -184,11 +206,31 @@ impl<M: ObjectModel> Core<M> {
     }
 }
 
-/// Ids for arenas: small, reused only after the arena that had one has retired.
+/// Ids for arenas: small, reused only after the arena that had one has retired. There is room for all of them in `free`, so to
+/// give one back takes no memory.
 #[derive(Debug, Default)]
 pub(crate) struct ArenaIds {
     free: Vec<u32>,
     last: u32,
+}
+
+/// An arena's id, which goes back when this is dropped.
+struct ArenaId<'a> {
+    ids: &'a lock::Mutex<ArenaIds>,
+    id: u32,
+}
+
+impl ArenaId<'_> {
+    /// The id, whose owner gives it back itself.
+    fn keep(self) -> u32 {
+        ManuallyDrop::new(self).id
+    }
+}
+
+impl Drop for ArenaId<'_> {
+    fn drop(&mut self) {
+        self.ids.lock().free.push(self.id);
+    }
 }
 
 /// Counters over a heap's life. Relaxed: figures.
@@ -324,24 +366,18 @@ impl<M: ObjectModel> ModelMutator<M> {
             return Err(AttachError::AlreadyAttached);
         }
         let core = Arc::clone(&handle.core);
-        let arena_id = {
-            let mut ids = core.arena_ids.lock();
-            ids.free.pop().unwrap_or_else(|| {
-                ids.last += 1;
-                ids.last
-            })
-        };
+        let private = core.model.try_private().ok_or(NoMemory)?;
+        let mut room = fallible::boxed(MaybeUninit::<Inner<M>>::uninit())?;
+        let arena = core.take_arena_id()?;
         let shared = Shared {
-            arena: UnsafeCell::new(Arena::under(core.stress, arena_id)),
-            arena_id,
+            arena: UnsafeCell::new(Arena::under(core.stress, arena.id)?),
+            arena_id: arena.id,
             parked: AtomicBool::new(false),
             waits: slow::Waits::default(),
             local: core.model.local(),
         };
-        let participant = core.coordinator.register(shared);
+        let participant = core.coordinator.try_register(shared)?;
         if let Err(error) = participant.attach() {
-            drop(participant);
-            core.arena_ids.lock().free.push(arena_id);
             return Err(match error {
                 safepoint::AttachError::AlreadyAttached => AttachError::AlreadyAttached,
                 safepoint::AttachError::Traversing => AttachError::Traversing,
@@ -349,11 +385,13 @@ impl<M: ObjectModel> ModelMutator<M> {
                 safepoint::AttachError::ThreadEnding => AttachError::ThreadEnding,
             });
         }
-        let inner = Box::new(Inner {
+        // From here on nothing fails.
+        let arena_id = arena.keep();
+        room.write(Inner {
             model: TypeId::of::<M>(),
             id: participant.id().get(),
             participant,
-            private: core.model.private(),
+            private,
             core,
             arena_id,
             handle: Arc::clone(handle),
@@ -361,7 +399,8 @@ impl<M: ObjectModel> ModelMutator<M> {
             dropped: Cell::new(false),
             rest: Cell::new(Instant::now()),
         });
-        let this = Self { inner: NonNull::from(Box::leak(inner)), thread: PhantomData };
+        let inner = NonNull::from(Box::leak(room)).cast::<Inner<M>>();
+        let this = Self { inner, thread: PhantomData };
         this.arrive();
         Ok(this)
     }

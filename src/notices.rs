@@ -16,6 +16,7 @@ use std::fmt;
 use std::time::Duration;
 
 use crate::event::{self, CollectionReport, During, Hook, Hooks};
+use crate::fallible::{self, NoMemory};
 use crate::sync::{AtomicBool, AtomicU32, Mutex, Ordering};
 
 /// Debugging: a line at the start and one at the end of each collection.
@@ -137,12 +138,17 @@ impl Notices {
         self.leaks_untold.store(!tell, Ordering::Relaxed);
     }
 
-    pub(crate) fn add_callback(&self, callback: Callback) -> u64 {
+    pub(crate) fn add_callback(&self, callback: Callback) -> Result<u64, NoMemory> {
         let mut callbacks = self.callbacks.lock();
+        if callbacks.list.try_reserve(1).is_err() {
+            drop(callbacks);
+            // `callback` is dropped without the lock.
+            return Err(NoMemory);
+        }
         callbacks.last += 1;
         let id = callbacks.last;
         callbacks.list.push((id, callback));
-        id
+        Ok(id)
     }
 
     pub(crate) fn remove_callback(&self, id: u64) -> bool {
@@ -183,15 +189,16 @@ impl Notices {
     }
 
     /// Writes a line for debugging: to the sink, else to stderr.
-    pub(crate) fn line(&self, hooks: &Hooks, line: &str) {
+    pub(crate) fn line(&self, hooks: &Hooks, line: fmt::Arguments<'_>) {
         let sink = self.sink.lock().clone();
         match sink {
             Some(sink) => {
-                if let Err(message) = sink.call(|sink| sink(line)) {
+                let line = fallible::in_words(line);
+                if let Err(message) = sink.call(|sink| sink(&line)) {
                     hooks.unraisable(During::DebugSink, "", message);
                 }
             }
-            None => event::line(format_args!("{line}")),
+            None => event::line(line),
         }
     }
 
@@ -201,7 +208,7 @@ impl Notices {
             self.call(hooks, CallbackPhase::Start, &CallbackInfo { generation, ..CallbackInfo::default() });
         }
         if self.debug() & DEBUG_STATS != 0 {
-            self.line(hooks, &format!("gc: a collection of generation {generation} begins"));
+            self.line(hooks, format_args!("gc: a collection of generation {generation} begins"));
         }
     }
 
@@ -224,7 +231,7 @@ impl Notices {
         if self.debug() & DEBUG_STATS != 0 {
             self.line(
                 hooks,
-                &format!(
+                format_args!(
                     "gc: the collection of generation {} ends: {} unreachable, {} collected, {} uncollectable, \
                      {:.6} s elapsed",
                     report.generation,
@@ -250,11 +257,27 @@ impl Notices {
 
     /// Calls those that are registered now.
     fn call(&self, hooks: &Hooks, phase: CallbackPhase, info: &CallbackInfo) {
-        let list: Vec<Callback> = self.callbacks.lock().list.iter().map(|(_, f)| f.clone()).collect();
-        for callback in list {
+        let call = |callback: Callback| {
             if let Err(message) = callback.call(|callback| callback(phase, info)) {
                 hooks.unraisable(During::CollectionCallback, "", message);
             }
+        };
+        let (list, last) = {
+            let callbacks = self.callbacks.lock();
+            (fallible::collect(callbacks.list.iter().map(|(_, f)| f.clone())), callbacks.last)
+        };
+        if let Ok(list) = list {
+            return list.into_iter().for_each(call);
+        }
+        // Without memory for a list, one after the other, by their ids, which grow: one that is removed meanwhile is left out.
+        let mut before = 0;
+        loop {
+            let callbacks = self.callbacks.lock();
+            let next = callbacks.list.iter().find(|(id, _)| (before + 1..=last).contains(id));
+            let Some((id, callback)) = next.map(|(id, callback)| (*id, callback.clone())) else { return };
+            drop(callbacks);
+            before = id;
+            call(callback);
         }
     }
 

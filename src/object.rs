@@ -15,9 +15,7 @@ use std::ptr::NonNull;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
 
-use dashmap::DashMap;
-
-use crate::fallible::NoMemory;
+use crate::fallible::{self, NoMemory, SharedMap};
 use crate::header::{Header, TYPE_BITS};
 use crate::sync::const_thread_local;
 
@@ -154,7 +152,7 @@ impl Tracer {
     /// soon as it has visited one of them.
     pub(crate) fn seeking(base: usize, len: usize, mut sought: Vec<usize>) -> Self {
         sought.sort_unstable();
-        let mut tracer = Self::new(base, len);
+        let mut tracer = Self::for_collection(base, len);
         tracer.sought = sought;
         tracer
     }
@@ -555,7 +553,7 @@ impl TypeInfo {
 /// Lookup by index takes no lock, and is on the path of marking: two dependent loads. Buckets of doubling size
 /// are filled once and never move.
 pub(crate) struct TypeRegistry {
-    by_id: DashMap<TypeId, u32>,
+    by_id: SharedMap<TypeId, u32>,
     /// Whether any type has something to prefetch.
     indirect: AtomicBool,
     /// The first types: most programs have no others.
@@ -570,7 +568,7 @@ const BUCKETS: usize = (TYPE_BITS - 1 - FIRST_BUCKET.trailing_zeros()) as usize;
 impl TypeRegistry {
     pub(crate) fn new() -> Self {
         Self {
-            by_id: DashMap::new(),
+            by_id: SharedMap::default(),
             indirect: AtomicBool::new(false),
             first: [const { AtomicPtr::new(std::ptr::null_mut()) }; _],
             buckets: [const { OnceLock::new() }; BUCKETS],
@@ -589,13 +587,13 @@ impl TypeRegistry {
     /// # Panics
     ///
     /// When a program has more than 2²³ types.
-    pub(crate) fn index_of(&self, info: &'static TypeInfo) -> u32 {
+    pub(crate) fn index_of(&self, info: &'static TypeInfo) -> Result<u32, NoMemory> {
         let id = (info.id)();
         if let Some(index) = self.by_id.get(&id) {
-            return *index;
+            return Ok(index);
         }
-        // The entry's guard makes the number unique; nothing is called out to while it is held.
-        *self.by_id.entry(id).or_insert_with(|| {
+        // The map's lock makes the number unique; nothing is called out to while it is held.
+        self.by_id.get_or_make(id, || {
             if info.prefetch_each.is_some() {
                 // Relaxed: a hint.
                 self.indirect.store(true, Ordering::Relaxed);
@@ -607,15 +605,17 @@ impl TypeRegistry {
             } else {
                 let (bucket, place) = Self::locate(index);
                 assert!(bucket < BUCKETS, "a heap has more than 2^23 types");
-                let cells = self.buckets[bucket].get_or_init(|| {
-                    (0..FIRST_BUCKET << bucket).map(|_| AtomicPtr::new(std::ptr::null_mut())).collect()
-                });
-                &cells[place]
+                if self.buckets[bucket].get().is_none() {
+                    let cells = (0..(FIRST_BUCKET as usize) << bucket).map(|_| AtomicPtr::default());
+                    // Where another thread was first, its cells are there.
+                    let _ = self.buckets[bucket].set(fallible::collect(cells)?.into());
+                }
+                &self.buckets[bucket].get().expect("set before")[place]
             };
             // Relaxed: the table is a constant of the program; whoever has the index got it with an object,
             // or from the map, after this store.
             cell.store(std::ptr::from_ref(info).cast_mut(), Ordering::Relaxed);
-            index
+            Ok(index)
         })
     }
 
@@ -655,7 +655,7 @@ impl TypeRegistry {
 
 impl fmt::Debug for TypeRegistry {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("TypeRegistry").field("types", &self.by_id.len()).finish()
+        f.debug_struct("TypeRegistry").field("types", &self.next).finish()
     }
 }
 

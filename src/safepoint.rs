@@ -61,6 +61,7 @@ use std::time::{Duration, Instant};
 use crossbeam_utils::CachePadded;
 
 use crate::event::{self, Hook};
+use crate::fallible::{self, NoMemory, Shared};
 use crate::stress::{Step, Under, maybe_yield};
 use crate::sync::{AtomicBool, AtomicU32, AtomicUsize, Ordering, spin_loop};
 use crate::system::os_thread;
@@ -198,7 +199,7 @@ impl<T> Record<T> {
 }
 
 struct Entry<T> {
-    record: Arc<Record<T>>,
+    record: Shared<Record<T>>,
     /// The stop that is on waits for this thread; `pending` counts it, its poll word says so.
     counted: bool,
     /// Its OS thread has ended while it was attached.
@@ -225,7 +226,7 @@ struct Registry<T> {
     slow_stop: Vec<SlowStopCallback>,
     /// Room for a list of all threads, and for all of them in the queue: made when they register, so that a stop takes
     /// no memory. Taken while the list is in use.
-    room: Vec<Arc<Record<T>>>,
+    room: Vec<Shared<Record<T>>>,
     stops: u64,
     failed_stops: u64,
     time_to_stop: Duration,
@@ -239,7 +240,7 @@ impl<T> Registry<T> {
         self.entries.binary_search_by_key(&id, |e| e.record.id).ok()
     }
 
-    fn find(&self, id: ThreadId) -> Option<&Arc<Record<T>>> {
+    fn find(&self, id: ThreadId) -> Option<&Shared<Record<T>>> {
         self.position(id).map(|at| &self.entries[at].record)
     }
 
@@ -323,16 +324,16 @@ impl<T: Send + Sync + 'static> Coordinator<T> {
 
     /// A coordinator without threads.
     pub fn with_config(config: Config) -> Arc<Self> {
-        Self::under(None, config)
+        Self::under(None, config).unwrap_or_else(NoMemory::end_process)
     }
 
     /// As [`with_config`](Self::with_config), of a heap that may be under stress.
-    pub(crate) fn under(under: Under, config: Config) -> Arc<Self> {
+    pub(crate) fn under(under: Under, config: Config) -> Result<Arc<Self>, NoMemory> {
         let modelled = cfg!(all(test, any(loom, shuttle)));
         // A model is the same on every machine.
         let processors =
             if modelled { 2 } else { std::thread::available_parallelism().map_or(1, NonZeroUsize::get) };
-        Arc::new(Self {
+        fallible::arc(Self {
             stop: CachePadded::new(AtomicBool::new(false)),
             pending: CachePadded::new(AtomicUsize::new(0)),
             registry: Mutex::new(Registry {
@@ -364,36 +365,50 @@ impl<T: Send + Sync + 'static> Coordinator<T> {
     /// Makes the calling thread a participant, detached at first. Allowed at any time, also while
     /// the world is stopped. `data` is what others see of it; the thread's name is noted for reports.
     pub fn register(self: &Arc<Self>, data: T) -> Participant<T> {
+        self.try_register(data).unwrap_or_else(NoMemory::end_process)
+    }
+
+    /// As [`register`](Self::register), where memory may be refused: then there is no participant.
+    pub(crate) fn try_register(self: &Arc<Self>, data: T) -> Result<Participant<T>, NoMemory> {
         let thread = std::thread::current();
-        let name = thread.name().map(str::to_owned);
-        let (os_thread, registered) = (os_thread().into(), Instant::now());
-        let record = {
-            let mut registry = self.registry.lock();
-            let record = Arc::new(Record {
-                word: CachePadded::new(Word { requests: AtomicU32::new(0), state: AtomicU32::new(DETACHED) }),
-                id: ThreadId::next(),
-                thread: thread.id(),
-                os_thread,
-                name,
-                registered,
-                data,
-            });
-            let entry = Entry { record: record.clone(), counted: false, orphaned: false, told: false };
-            registry.entries.push(entry);
-            let threads = registry.entries.len();
-            registry.room.reserve(threads);
-            let waiting = registry.queue.len();
-            registry.queue.reserve(threads - waiting.min(threads));
-            record
-        };
+        let name = thread.name().map(fallible::owned).transpose()?;
+        let record = Shared::new(Record {
+            word: CachePadded::new(Word { requests: AtomicU32::new(0), state: AtomicU32::new(DETACHED) }),
+            id: ThreadId::next(),
+            thread: thread.id(),
+            os_thread: os_thread().into(),
+            name,
+            registered: Instant::now(),
+            data,
+        })?;
+        let id = record.id.get();
         let weak = Arc::downgrade(self);
-        current::watch(record.id.get(), weak as Weak<dyn current::Watched>);
-        Participant {
+        current::watch(id, weak as Weak<dyn current::Watched>)?;
+        let entered = self.enter(&record);
+        if entered.is_err() {
+            current::unwatch(id);
+        }
+        entered?;
+        Ok(Participant {
             record,
             coordinator: self.clone(),
             depth: std::cell::Cell::new(0),
             not_send: PhantomData,
-        }
+        })
+    }
+
+    /// Puts a record into the registry, with room for all that a stop does with it.
+    fn enter(&self, record: &Shared<Record<T>>) -> Result<(), NoMemory> {
+        let mut registry = self.registry.lock();
+        let registry = &mut *registry;
+        let threads = registry.entries.len() + 1;
+        registry.entries.try_reserve(1)?;
+        registry.room.try_reserve(threads)?;
+        let waiting = registry.queue.len();
+        registry.queue.try_reserve(threads - waiting.min(threads))?;
+        let entry = Entry { record: record.clone(), counted: false, orphaned: false, told: false };
+        registry.entries.push(entry);
+        Ok(())
     }
 }
 
@@ -516,8 +531,23 @@ impl<T> Coordinator<T> {
     /// The first requester whose stop fails because of a thread that ended attached calls it too, once for
     /// that thread, which is then a straggler that [has ended](Straggler::has_ended).
     pub fn on_slow_stop(&self, f: impl Fn(&SlowStop) + Send + Sync + 'static) {
-        let hook: SlowStopCallback = Hook::new(Arc::new(f));
-        self.registry.lock().slow_stop.push(hook);
+        self.try_on_slow_stop(f).unwrap_or_else(NoMemory::end_process);
+    }
+
+    /// As [`on_slow_stop`](Self::on_slow_stop), where memory may be refused: then nothing is added.
+    pub(crate) fn try_on_slow_stop(
+        &self,
+        f: impl Fn(&SlowStop) + Send + Sync + 'static,
+    ) -> Result<(), NoMemory> {
+        let hook: SlowStopCallback = Hook::new(fallible::arc(f)?);
+        let mut registry = self.registry.lock();
+        if registry.slow_stop.try_reserve(1).is_err() {
+            drop(registry);
+            // `hook` is dropped without the lock.
+            return Err(NoMemory);
+        }
+        registry.slow_stop.push(hook);
+        Ok(())
     }
 
     /// How long a wait may take before it is reported.
@@ -845,7 +875,7 @@ impl<T> fmt::Debug for Coordinator<T> {
 /// A participant that is leaked while it is attached stays so: once its thread has ended, every stop
 /// returns [`StopError::ThreadGone`].
 pub struct Participant<T = ()> {
-    record: Arc<Record<T>>,
+    record: Shared<Record<T>>,
     coordinator: Arc<Coordinator<T>>,
     /// How many [`NoSafepoint`]s live.
     depth: std::cell::Cell<u32>,
@@ -1282,7 +1312,7 @@ pub enum Suspend<'a, T> {
 /// One detached thread is kept so; see [`Coordinator::suspend`]. Derefs to what it shows of itself.
 pub struct Suspended<'a, T> {
     coordinator: &'a Coordinator<T>,
-    record: Arc<Record<T>>,
+    record: Shared<Record<T>>,
     not_send: PhantomData<*mut ()>,
 }
 
@@ -1410,7 +1440,7 @@ impl<T> fmt::Debug for ForkGuard<'_, T> {
 }
 
 /// A participant whose thread a fork's child does not have.
-pub struct Ended<T>(Arc<Record<T>>);
+pub struct Ended<T>(Shared<Record<T>>);
 
 impl<T> Ended<T> {
     /// Its name.

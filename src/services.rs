@@ -75,6 +75,8 @@ use crate::collect::count::guard_traversal;
 use crate::collect::{self, Collect, CollectError};
 use crate::error::{Code, Fault};
 use crate::event::{CollectionReport, During, Hook};
+use crate::fallible::words;
+use crate::fallible::{self, NoMemory};
 use crate::managed::{Core, Managed};
 use crate::model::ObjectModel;
 use crate::mutator::World;
@@ -131,7 +133,7 @@ fn stopped<R>(
             StopError::NoSafepoint | StopError::Nested => Code::NotAllowedHere,
             _ => Code::Custom,
         };
-        Fault::new(code, function).because(format!("the world cannot be stopped: {error}"))
+        Fault::new(code, function).because(words!("the world cannot be stopped: {error}"))
     })?;
     let result = f(m, &world);
     drop(world);
@@ -161,7 +163,7 @@ fn snapshot(
 fn room<T>(count: usize, function: &'static str) -> Result<Vec<T>, Fault> {
     let mut list = Vec::new();
     list.try_reserve_exact(count).map_err(|error| {
-        Fault::new(Code::Memory, function).because(format!("no memory for a list of {count}: {error}"))
+        Fault::new(Code::Memory, function).because(words!("no memory for a list of {count}: {error}"))
     })?;
     Ok(list)
 }
@@ -178,7 +180,7 @@ fn of_this_heap(m: &Mutator, objects: &[AnyGc], function: &'static str) -> Resul
 fn failed_traversal(function: &'static str, reason: &str, type_name: &'static str) -> Fault {
     Fault::new(Code::HandlerError, function)
         .of_type(type_name)
-        .because(format!("a traversal failed: {reason}"))
+        .because(words!("a traversal failed: {reason}"))
 }
 
 impl Services {
@@ -287,7 +289,7 @@ impl Services {
             Ok(report) => Some(report),
             Err(CollectError::Busy | CollectError::Stop(StopError::NoSafepoint | StopError::Nested)) => None,
             Err(error) => {
-                self.core().hooks.unraisable(During::Collect, "", error.to_string());
+                self.core().hooks.unraisable(During::Collect, "", words!("{error}"));
                 None
             }
         }
@@ -317,7 +319,7 @@ impl Services {
     pub fn set_threshold(&self, t0: i32, t1: Option<i32>, t2: Option<i32>) -> Result<(), Fault> {
         let number = |threshold: i32| {
             u32::try_from(threshold).map_err(|_| {
-                let text = format!("a threshold must not be negative, and {threshold} is");
+                let text = words!("a threshold must not be negative, and {threshold} is");
                 Fault::new(Code::BadThreshold, "set_threshold").because(text)
             })
         };
@@ -385,7 +387,16 @@ impl Services {
     ///
     /// A callback that holds the heap, or its services, keeps it open for ever.
     pub fn add_callback(&self, f: impl Fn(CallbackPhase, &CallbackInfo) + Send + Sync + 'static) -> u64 {
-        self.notices().add_callback(Hook::new(Arc::new(f)))
+        self.try_add_callback(f).unwrap_or_else(NoMemory::end_process)
+    }
+
+    /// As [`add_callback`](Self::add_callback), where memory may be refused: nothing has changed then.
+    #[doc(hidden)]
+    pub fn try_add_callback(
+        &self,
+        f: impl Fn(CallbackPhase, &CallbackInfo) + Send + Sync + 'static,
+    ) -> Result<u64, NoMemory> {
+        self.notices().add_callback(Hook::new(fallible::arc(f)?))
     }
 
     /// Removes a callback; `false`: there is none of this id.
@@ -400,7 +411,7 @@ impl Services {
     /// [`Code::BadDebugFlags`] for other bits; nothing has changed.
     pub fn set_debug(&self, flags: u32) -> Result<(), Fault> {
         if flags & !(DEBUG_STATS | DEBUG_LEAK) != 0 {
-            let text = format!("there are no debugging flags {:#x}", flags & !(DEBUG_STATS | DEBUG_LEAK));
+            let text = words!("there are no debugging flags {:#x}", flags & !(DEBUG_STATS | DEBUG_LEAK));
             return Err(Fault::new(Code::BadDebugFlags, "set_debug").because(text));
         }
         self.notices().set_debug(flags);
@@ -414,7 +425,14 @@ impl Services {
 
     /// Sends debugging lines there instead of to stderr. Panics go to the hook of [`Heap::on_unraisable`].
     pub fn set_debug_sink(&self, sink: impl Fn(&str) + Send + Sync + 'static) {
-        self.notices().set_sink(Some(Hook::new(Arc::new(sink))));
+        self.try_set_debug_sink(sink).unwrap_or_else(NoMemory::end_process);
+    }
+
+    /// As [`set_debug_sink`](Self::set_debug_sink), where memory may be refused: nothing has changed then.
+    #[doc(hidden)]
+    pub fn try_set_debug_sink(&self, sink: impl Fn(&str) + Send + Sync + 'static) -> Result<(), NoMemory> {
+        self.notices().set_sink(Some(Hook::new(fallible::arc(sink)?)));
+        Ok(())
     }
 
     /// Sends debugging lines to stderr again.
@@ -426,7 +444,14 @@ impl Services {
     /// `gc.get_referrers`, `gc.get_referents`. It is called by the thread that asks; panics go to the hook of
     /// [`Heap::on_unraisable`].
     pub fn set_audit_hook(&self, hook: impl Fn(&str) + Send + Sync + 'static) {
-        self.notices().set_audit(Some(Hook::new(Arc::new(hook))));
+        self.try_set_audit_hook(hook).unwrap_or_else(NoMemory::end_process);
+    }
+
+    /// As [`set_audit_hook`](Self::set_audit_hook), where memory may be refused: nothing has changed then.
+    #[doc(hidden)]
+    pub fn try_set_audit_hook(&self, hook: impl Fn(&str) + Send + Sync + 'static) -> Result<(), NoMemory> {
+        self.notices().set_audit(Some(Hook::new(fallible::arc(hook)?)));
+        Ok(())
     }
 
     /// Removes the audit hook.
@@ -566,22 +591,17 @@ impl Services {
         self.check(m);
         of_this_heap(m, targets, NAME)?;
         self.audit(m, "gc.get_referrers");
-        let addresses: Vec<usize> = targets.iter().map(|t| t.header().as_ptr() as usize).collect();
+        let addresses = fallible::collect(targets.iter().map(|t| t.header().as_ptr() as usize))?;
         stopped(m, NAME, |m, world| {
             let mut found: Vec<Object> = Vec::new();
-            let mut refused = None;
+            let mut kept = Ok(());
             inspect::referring(world, addresses, |object| {
-                if refused.is_none() {
-                    match found.try_reserve(1) {
-                        Ok(()) => found.push(object),
-                        Err(error) => refused = Some(error),
-                    }
+                if kept.is_ok() {
+                    kept = fallible::push(&mut found, object);
                 }
             })
-            .map_err(|reason| failed_traversal(NAME, &reason, ""))?;
-            if let Some(error) = refused {
-                return Err(Fault::new(Code::Memory, NAME).because(error.to_string()));
-            }
+            .map_err(|reason| failed_traversal(NAME, &reason, ""))??;
+            kept?;
             let mut all = room(found.len(), NAME)?;
             all.extend(found.into_iter().map(|object| m.any_from(object.as_ptr().cast())));
             Ok(all)
@@ -600,15 +620,16 @@ impl Services {
         self.audit(m, "gc.get_referents");
         stopped(m, NAME, |m, world| {
             let space = &world.core().space;
-            let mut tracer = Tracer::new(space.base(), space.reserved_bytes());
-            let mut edges = Vec::new();
+            let mut tracer = Tracer::for_collection(space.base(), space.reserved_bytes());
+            let (mut edges, mut kept) = (Vec::new(), Ok(()));
             guard_traversal(world, &mut tracer, |tracer| {
                 for source in sources {
                     inspect::edges_of(world, Object::new(source.header().cast()), tracer);
-                    edges.extend_from_slice(tracer.edges());
+                    kept = kept.and(fallible::extend(&mut edges, tracer.edges()));
                 }
             })
             .map_err(|abandoned| failed_traversal(NAME, &abandoned.reason, abandoned.type_name))?;
+            kept.and(tracer.lost_nothing())?;
             let mut all = room(edges.len(), NAME)?;
             all.extend(edges.into_iter().map(|edge| {
                 let object = collect::count::object_at(space, space.granule(edge));
@@ -693,7 +714,7 @@ fn memory_of(status: &str) -> Option<usize> {
 }
 
 fn bad_generation(function: &'static str, generation: i32) -> Fault {
-    let text = format!("there is no generation {generation}, only 0, 1 and 2");
+    let text = words!("there is no generation {generation}, only 0, 1 and 2");
     Fault::new(Code::BadGeneration, function).because(text)
 }
 
@@ -710,28 +731,27 @@ fn take_garbage(core: &Core) -> Vec<AnyGc> {
 
 /// Tells of what is in the garbage list at the end; how many that are.
 fn tell_garbage(core: &Core) -> usize {
-    let mut lines = Vec::new();
-    let count = {
-        let list = core.model.garbage.lock();
-        if core.notices.debug() & notices::DEBUG_UNCOLLECTABLE != 0 {
-            lines.extend(list.iter().map(|target| {
-                let object = Object::new(target.0.cast());
-                // SAFETY: rule R: the list's reference keeps the object alive while the lock is held.
-                let name = unsafe { core.model.type_name(object) };
-                format!("gc: uncollectable at the end <{name} {:#x}>", object.address())
-            }));
-        }
-        list.len()
-    };
+    let count = core.model.garbage.lock().len();
     if count != 0 {
-        let text = format!(
+        let text = words!(
             "{count} objects are in the garbage list of heap '{}' at its end: they were unreachable, and could not be \
              destroyed",
             core.name
         );
         core.hooks.unraisable(During::Shutdown, "", text);
     }
-    lines.iter().for_each(|line| core.notices.line(&core.hooks, line));
+    if core.notices.debug() & notices::DEBUG_UNCOLLECTABLE != 0 {
+        // Nobody else has the heap any more, so the list stays as it is; the lines are written without its lock.
+        for at in 0..count {
+            let list = core.model.garbage.lock();
+            let Some(object) = list.get(at).map(|target| Object::new(target.0.cast())) else { break };
+            // SAFETY: rule R: the list's reference keeps the object alive while the lock is held.
+            let name = unsafe { core.model.type_name(object) };
+            drop(list);
+            let line = format_args!("gc: uncollectable at the end <{name} {:#x}>", object.address());
+            core.notices.line(&core.hooks, line);
+        }
+    }
     count
 }
 
@@ -766,7 +786,7 @@ pub(crate) fn at_the_end(m: &mut Mutator) {
             Ok(())
         });
         for (name, count) in left {
-            let text = format!("{count} objects are left in heap '{}' at its end", core.name);
+            let text = words!("{count} objects are left in heap '{}' at its end", core.name);
             core.hooks.unraisable(During::Shutdown, name, text);
         }
     }

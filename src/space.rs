@@ -72,6 +72,12 @@ pub(crate) struct SpaceConfig {
     pub(crate) limit: Option<usize>,
 }
 
+/// Size classes that there is a list of abandoned pages for.
+pub(crate) const CLASSES: usize = 64;
+
+/// The system's code for "no memory".
+const ENOMEM: i32 = 12;
+
 /// The system refuses the address range, even at its smallest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ReserveError {
@@ -83,8 +89,12 @@ pub(crate) struct ReserveError {
 
 impl fmt::Display for ReserveError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let cause = std::io::Error::from_raw_os_error(self.code);
-        write!(f, "cannot reserve {} bytes of address space: {cause}", self.asked)
+        write!(f, "cannot reserve {} bytes of address space: ", self.asked)?;
+        match self.code {
+            // The system's own words take memory.
+            ENOMEM => f.write_str("no memory"),
+            code => std::io::Error::from_raw_os_error(code).fmt(f),
+        }
     }
 }
 
@@ -458,7 +468,7 @@ struct Pool {
     /// Free pages whose memory has not been given back.
     resident: BTreeSet<u32>,
     /// Pages of ended arenas, by class: no owner but this lock.
-    abandoned: Vec<PageList>,
+    abandoned: [PageList; CLASSES],
     /// Pages made accessible.
     committed: usize,
     in_use: usize,
@@ -502,9 +512,9 @@ impl fmt::Debug for Space {
     }
 }
 
-/// The address ranges of all heaps of the process, by base, with their lengths: what no heap can know of another, and what is
+/// The address ranges of all heaps of the process, sorted by base, with their lengths: what no heap can know of another, and what is
 /// asked on two cold paths only. std's own lock, since a static must be made in a constant.
-static RANGES: std::sync::RwLock<BTreeMap<usize, usize>> = std::sync::RwLock::new(BTreeMap::new());
+static RANGES: std::sync::RwLock<Vec<(usize, usize)>> = std::sync::RwLock::new(Vec::new());
 
 /// Whether memory is mapped at an address, accessible or not. The first page of all never is.
 pub(crate) fn is_mapped(addr: usize, len: usize) -> bool {
@@ -526,13 +536,14 @@ pub(crate) fn is_in_any_heap(addr: usize) -> bool {
     let ranges = RANGES.read().unwrap_or_else(std::sync::PoisonError::into_inner);
     steps::took(1 + ranges.len().checked_ilog2().unwrap_or(0) as usize);
     // They are disjoint: only the last that begins at the address or before can have it.
-    ranges.range(..=addr).next_back().is_some_and(|(&base, &length)| addr - base < length)
+    let before = ranges.partition_point(|&(base, _)| base <= addr);
+    ranges[..before].last().is_some_and(|&(base, length)| addr - base < length)
 }
 
 impl Drop for Space {
     fn drop(&mut self) {
         let mut ranges = RANGES.write().unwrap_or_else(std::sync::PoisonError::into_inner);
-        ranges.remove(&self.base);
+        ranges.retain(|&(base, _)| base != self.base);
     }
 }
 
@@ -547,7 +558,10 @@ impl Space {
             None => Range::reserve_some(ranges.len())?,
         };
         let (base, length) = (range.base.as_ptr().expose_provenance(), range.length);
-        ranges.insert(base, length);
+        let known = ranges.try_reserve(1).map_err(|_| ReserveError { asked: length, code: ENOMEM });
+        known?;
+        let at = ranges.partition_point(|&(other, _)| other < base);
+        ranges.insert(at, (base, length));
         drop(ranges);
         Ok(Self {
             freed: None,
@@ -563,7 +577,7 @@ impl Space {
             pool: Mutex::new(Pool {
                 free: BTreeMap::new(),
                 resident: BTreeSet::new(),
-                abandoned: Vec::new(),
+                abandoned: [const { PageList::EMPTY }; CLASSES],
                 committed: 0,
                 in_use: 0,
                 heap: HeapWord(std::ptr::null()),
@@ -1001,9 +1015,6 @@ impl Space {
         maybe_yield(&self.under, Step::Adopt);
         let mut pool = self.pool.lock();
         let class = usize::from(class);
-        if pool.abandoned.len() <= class {
-            pool.abandoned.resize_with(class + 1, || PageList::EMPTY);
-        }
         // SAFETY: rule O: the caller owns the pages, and the lock those on its list.
         unsafe {
             while let Some(page) = pages.pop_front(self) {
@@ -1215,6 +1226,7 @@ use modelled::Range;
 /// The real range: one mapping without access, opened in chunks.
 #[cfg(not(all(test, loom)))]
 mod mapped {
+    use std::io::Read as _;
     use std::ptr::NonNull;
 
     use rustix::mm::{MapFlags, MprotectFlags, ProtFlags, mmap_anonymous, mprotect, munmap};
@@ -1447,7 +1459,11 @@ mod mapped {
     /// Bytes of memory this machine has; a guess where the system does not say it in a file.
     fn total_memory() -> usize {
         let guess = CEILING / 4;
-        let Ok(text) = std::fs::read_to_string("/proc/meminfo") else { return guess };
+        // The line is the first one. A list for the whole file would take memory.
+        let mut start = [0; 256];
+        let read = std::fs::File::open("/proc/meminfo").and_then(|mut file| file.read(&mut start));
+        let text = read.ok().and_then(|length| std::str::from_utf8(&start[..length]).ok());
+        let Some(text) = text else { return guess };
         let line = text.lines().find_map(|line| line.strip_prefix("MemTotal:"));
         let kib = line.and_then(|rest| rest.split_whitespace().next()?.parse::<usize>().ok());
         kib.map_or(guess, |kib| kib.saturating_mul(1024))

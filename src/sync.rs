@@ -194,6 +194,10 @@ mod real {
         pub(crate) fn lock(&self) -> MutexGuard<'_, T> {
             Counted::new(self.0.lock())
         }
+
+        pub(crate) fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
+            self.0.try_lock().map(Counted::new)
+        }
     }
 
     /// `parking_lot`'s lock for readers and writers, whose guards are counted.

@@ -12,14 +12,12 @@
 //! | `watchers` | added by attached threads, taken by a stop or by the death of the target, under the lock |
 //!
 //! The lock is never held over a call out, and only attached threads take it: so it is free in a stop.
-//! The table's own locks (dashmap) are held for an insertion or removal and nothing else.
+//! The table's own locks are held for an insertion or removal and nothing else.
 
 use std::fmt;
 use std::ptr::NonNull;
-use std::sync::Arc;
 
-use dashmap::DashMap;
-
+use crate::fallible::{self, NoMemory, Shared, SharedMap};
 use crate::header::Header;
 use crate::sync::{AtomicBool, Mutex, Ordering};
 
@@ -36,9 +34,9 @@ unsafe impl Sync for Target {}
 #[derive(Clone)]
 pub(crate) struct Watcher {
     /// The record of the weak reference itself, which is an object too.
-    pub(crate) weak_ref: Arc<WeakRecord>,
+    pub(crate) weak_ref: Shared<WeakRecord>,
     /// Shared with the weak reference: set, it no longer leads to the target.
-    pub(crate) cleared: Arc<AtomicBool>,
+    pub(crate) cleared: Shared<AtomicBool>,
     /// Calls the callback, given the weak reference's header and the mutator.
     pub(crate) invoke: unsafe fn(NonNull<Header>, *const ()),
 }
@@ -64,8 +62,8 @@ impl fmt::Debug for WeakRecord {
 
 impl WeakRecord {
     /// A record without a target, for an object that is still being made.
-    pub(crate) fn unborn() -> Arc<Self> {
-        Arc::new(Self { state: Mutex::new(RecordState::default()) })
+    pub(crate) fn unborn() -> Result<Shared<Self>, NoMemory> {
+        Shared::new(Self { state: Mutex::new(RecordState::default()) })
     }
 
     /// Calls `f` with the target while it cannot die; `None`: it is dead, or not born yet.
@@ -86,24 +84,15 @@ impl WeakRecord {
         self.with_target(|header| header.try_upgrade(current).then(|| NonNull::from(header))).flatten()
     }
 
-    /// Whether the target is neither dead nor cleared.
-    pub(crate) fn is_alive(&self) -> bool {
-        self.state.lock().target.is_some()
-    }
-
     /// Adds a watcher, and drops those that died meanwhile whenever their number has doubled.
-    pub(crate) fn watch(&self, watcher: Watcher) {
+    pub(crate) fn watch(&self, watcher: Watcher) -> Result<(), NoMemory> {
         let mut state = self.state.lock();
         if state.watchers.len() > 2 * state.pruned + 8 {
-            let mut watchers = std::mem::take(&mut state.watchers);
-            drop(state);
-            // Without the lock: this asks for other records' locks, and two could watch one another.
-            watchers.retain(|w| w.weak_ref.is_alive());
-            state = self.state.lock();
-            state.watchers.append(&mut watchers);
+            // No waiting for other records' locks: two could watch one another. Who is being looked at lives.
+            state.watchers.retain(|w| w.weak_ref.state.try_lock().is_none_or(|state| state.target.is_some()));
             state.pruned = state.watchers.len();
         }
-        state.watchers.push(watcher);
+        fallible::push(&mut state.watchers, watcher)
     }
 
     /// How many watchers there are.
@@ -130,40 +119,40 @@ impl WeakRecord {
 /// A heap's weak records by the address of the target.
 #[derive(Debug, Default)]
 pub(crate) struct WeakTable {
-    records: DashMap<usize, Arc<WeakRecord>>,
+    records: SharedMap<usize, Shared<WeakRecord>>,
 }
 
 impl WeakTable {
     /// The record of a live object to which the caller holds a reference.
-    pub(crate) fn record(&self, header: &Header) -> Arc<WeakRecord> {
+    pub(crate) fn record(&self, header: &Header) -> Result<Shared<WeakRecord>, NoMemory> {
+        // Also where no record is made then: whoever sees the mark finds none.
         header.set_weak();
         let target = NonNull::from(header);
-        let entry = self.records.entry(target.as_ptr() as usize).or_insert_with(|| {
-            Arc::new(WeakRecord {
-                state: Mutex::new(RecordState { target: Some(Target(target)), ..RecordState::default() }),
-            })
-        });
-        Arc::clone(&entry)
+        self.records.get_or_make(target.as_ptr() as usize, || {
+            let state = RecordState { target: Some(Target(target)), ..RecordState::default() };
+            Shared::new(WeakRecord { state: Mutex::new(state) })
+        })
     }
 
     /// Gives an unborn record its target.
-    pub(crate) fn born(&self, record: &Arc<WeakRecord>, header: &Header) {
+    pub(crate) fn born(&self, record: &Shared<WeakRecord>, header: &Header) -> Result<(), NoMemory> {
         header.set_weak();
         let target = NonNull::from(header);
-        self.records.insert(target.as_ptr() as usize, Arc::clone(record));
+        self.records.get_or_make(target.as_ptr() as usize, || Ok(record.clone()))?;
         record.state.lock().target = Some(Target(target));
+        Ok(())
     }
 
     /// The record of an object, if it has one.
-    pub(crate) fn get(&self, header: NonNull<Header>) -> Option<Arc<WeakRecord>> {
-        self.records.get(&(header.as_ptr() as usize)).map(|record| Arc::clone(&record))
+    pub(crate) fn get(&self, header: NonNull<Header>) -> Option<Shared<WeakRecord>> {
+        self.records.get(&(header.as_ptr() as usize))
     }
 
     /// The object is dying, or being cleared: its record is emptied and leaves the table. The watchers come
     /// back.
     pub(crate) fn died(&self, header: NonNull<Header>) -> Vec<Watcher> {
         match self.records.remove(&(header.as_ptr() as usize)) {
-            Some((_, record)) => {
+            Some(record) => {
                 record.clear();
                 record.take_watchers()
             }

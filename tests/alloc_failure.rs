@@ -28,7 +28,8 @@ use standstill::model::{ModelHeap, ModelMutator, Object, ObjectModel, Tracer};
 use standstill::safepoint::ThreadId;
 use standstill::services::{Services, Visit};
 use standstill::{
-    AnyGc, AtomicGc, Code, Collect, CollectionReport, Gc, GcCell, Heap, HeapBuilder, Mutator, Pacing, Stress,
+    AnyGc, AtomicGc, AttachError, BuildError, Code, Collect, CollectionReport, Gc, GcCell, Heap, HeapBuilder,
+    Mutator, Pacing, Stress,
 };
 
 // ------------------------------------------------------------------------------------------- the allocator
@@ -750,10 +751,7 @@ fn looking_at_a_heap() {
         drop((services, target));
         state.check();
     };
-    // The set fails as it says. Not so the words of the fault, and what is found out about a few objects.
-    let ends =
-        ["Fault::new", "Tracer::grow", "Services::referents", "Services::referrers", "?services::room"];
-    refuse_each((state, services, target, 0), &ends, |_| {}, look, check);
+    assert!(refuse_each((state, services, target, 0), &[], |_| {}, look, check) > 0);
 }
 
 #[test]
@@ -771,42 +769,64 @@ fn dropping_references() {
         state.m.detach(|| deferred.drain(..).for_each(drop));
         state.m.safepoint();
     };
-    // A drop gives no errors, and what it could not note down would stay for ever. What dies with an object needs no note.
-    let ends = ["managed::defer"];
-    let check = |(state, ..): (State, Option<Gc<Node>>, Vec<Gc<Node>>)| state.check();
-    refuse_each((state, Some(first), deferred), &ends, |_| {}, drops, check);
+    // A drop gives no errors: what it cannot note down is told to the hook, and stays for ever. What dies with an object needs no note.
+    let lost = Arc::new(AtomicUsize::new(0));
+    state.heap.on_unraisable({
+        let lost = Arc::clone(&lost);
+        move |what| {
+            assert!(what.message.contains("no memory"), "{what}");
+            lost.fetch_add(1, SeqCst);
+        }
+    });
+    let check = move |(mut state, ..): (State, Option<Gc<Node>>, Vec<Gc<Node>>)| {
+        if lost.load(SeqCst) == 0 {
+            return state.check();
+        }
+        assert!(lost.load(SeqCst) <= if LASTING.load(SeqCst) { 10 } else { 1 });
+        let report = state.m.try_collect(Collect::full()).expect("the world can be stopped");
+        assert_eq!((report.abandoned, report.uncollectable), (None, 0));
+        state.m.verify().expect("a whole heap");
+        // An object that stays keeps the rest of the list.
+        let stay = state.heap.stats().live_objects - state.live;
+        assert!((90..=100).contains(&stay), "{stay} objects");
+    };
+    assert!(refuse_each((state, Some(first), deferred), &[], |_| {}, drops, check) > 0);
 }
 
 #[test]
 fn making_heaps_mutators_and_first_objects() {
     let _alone = one_at_a_time();
     let make = |made: &mut bool| {
-        let heap = builder().build().expect("a heap");
-        heap.on_unraisable(|_| {});
-        let m = heap.attach();
+        let heap = match builder().build() {
+            Err(error) => {
+                return assert!(matches!(error, BuildError::Memory | BuildError::Reserve { .. }), "{error}");
+            }
+            Ok(heap) => heap,
+        };
+        let m = match heap.try_attach() {
+            Err(error) => return assert_eq!(error, AttachError::Memory),
+            Ok(m) => m,
+        };
         let cell = m.alloc(GcCell::new(0));
         drop(Gc::downgrade(&cell, &m));
         *made = true;
     };
-    // All of it gives no error, as nothing of std does that makes one thing: an `Arc`, a `Box`, the entry of a map.
+    // Where std counts the processors; its `Arc`, which is asked for before, and all the same may not be had; and functions that
+    // have no errors to give.
     let ends = [
-        "HeapBuilder",
         "ModelHeap<M>::build",
-        "?Space::reserve",
-        "Space::put",
+        "fallible::arc",
         "Core<M>::new",
-        "Heap::on_unraisable",
-        "safepoint::Coordinator<T>",
-        "current::watcher::watch",
-        "ModelMutator<M>::attach_unchecked",
-        "ObjectModel>::private",
-        "ModelMutator<M> as core::ops::drop::Drop>::drop",
-        "arena::boxed",
-        "TypeRegistry::new",
-        "TypeRegistry::index_of",
-        "WeakTable",
-        "heap::teardown",
-        "Workers::new",
+        "Coordinator<T>::under",
+        "NoMemory::end_process",
+        "Space::put",
+        "?Coordinator<T>::try_register",
+        "?heap::teardown",
     ];
-    refuse_each(false, &ends, |_| {}, make, |made| assert!(made));
+    let check = |made: bool| {
+        let mut again = made;
+        make(&mut again);
+        assert!(again);
+    };
+    refuse_each(false, &ends, |_| {}, make, check);
 }

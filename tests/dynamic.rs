@@ -808,7 +808,7 @@ fn classes_need_no_unsafe_code() {
     drop((risen, lost, of));
     let report = m.collect();
     assert_eq!((report.finalized, report.resurrected, report.collected), (2, 2, 1));
-    assert_eq!(*failures.lock().unwrap(), [("tests.Derived", "on purpose".to_owned())]);
+    assert_eq!(*failures.lock().unwrap(), [("tests.Derived", "on purpose".into())]);
     let back = std::mem::take(&mut *RISEN.lock().unwrap());
     assert_eq!(back.len(), 1);
     assert!(back[0].set_attribute(&m, "nothing", None).is_err());

@@ -646,7 +646,7 @@ fn an_error_that_a_handler_leaves_is_told_with_its_place() {
         let heap = heap(false);
         heap.set_call_guards(CallGuards {
             enter: || LEFT.set(false),
-            leave: || LEFT.take().then(|| "left behind".to_owned()),
+            leave: || LEFT.take().then(|| "left behind".into()),
         });
         let told = told.clone();
         heap.on_unraisable(move |what| {

@@ -1019,7 +1019,8 @@ STANDSTILL_STABLE int standstill_is_attached(void);
 STANDSTILL_STABLE void standstill_safepoint(void);
 
 /* Py_BEGIN_ALLOW_THREADS ... Py_END_ALLOW_THREADS: around what blocks: the thread is detached between the two, and
- * must not touch objects. In a destructor, finalizer or callback: misuse, and the thread stays attached.
+ * must not touch objects. In a destructor, finalizer or callback, and without memory (STANDSTILL_E_MEMORY): misuse, NULL,
+ * and the thread stays attached.
  * Since: 1.5. Traversal: refused. */
 typedef struct standstill_thread_state PyThreadState;
 STANDSTILL_STABLE PyThreadState *PyEval_SaveThread(void);
@@ -1202,10 +1203,6 @@ STANDSTILL_STABLE void standstill_gc_set_audit_hook(void (*hook)(const char *eve
  * Since: ours. Traversal: refused. */
 STANDSTILL_STABLE long long standstill_live_objects(void);
 STANDSTILL_STABLE size_t standstill_live_bytes(void);
-
-/* standstill_test_fail_allocations: after `after` more allocations all fail, until it is called with -1.
- * Since: ours. Traversal: refused. */
-STANDSTILL_UNSTABLE void standstill_test_fail_allocations(long after);
 
 #ifdef __cplusplus
 }

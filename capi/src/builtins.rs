@@ -4,11 +4,13 @@
 use std::cell::Cell;
 use std::ffi::{CStr, c_char, c_int, c_long, c_longlong, c_void};
 use std::ptr::NonNull;
-use std::sync::Once;
+use std::sync::{Mutex, OnceLock, PoisonError};
 
 use standstill::dynamic::{
-    self, BASE, Flags, METATYPE, MODULE, Slots, Type, TypeRecord, TypeSpec, VisitProc, WEAKREF,
+    self, BASE, Flags, METATYPE, MODULE, Slots, TypeRecord, TypeSpec, VisitProc, WEAKREF,
 };
+use standstill::fallible;
+use standstill::words;
 use standstill::{Code, Fault, Mutator};
 
 use crate::call::{self, export};
@@ -71,6 +73,17 @@ static ATTRIBUTE_ERROR: Global<PyTypeObject> = Global::new(PyTypeObject::named(c
 impl Exception {
     const ALL: [Self; 6] =
         [Self::Type, Self::Value, Self::System, Self::Memory, Self::Runtime, Self::Attribute];
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Type => "TypeError",
+            Self::Value => "ValueError",
+            Self::System => "SystemError",
+            Self::Memory => "MemoryError",
+            Self::Runtime => "RuntimeError",
+            Self::Attribute => "AttributeError",
+        }
+    }
 
     const fn face(self) -> *mut PyTypeObject {
         match self {
@@ -152,67 +165,87 @@ struct Callback {
 }
 
 /// Gives the built-in types their faces, once.
-pub(crate) fn start() {
-    static START: Once = Once::new();
-    START.call_once(|| {
-        for (builtin, face) in [
-            (&BASE, standstill_PyBaseObject_Type.get()),
-            (&METATYPE, standstill_PyType_Type.get()),
-            (&MODULE, standstill_PyModule_Type.get()),
-            (&WEAKREF, standstill_PyWeakref_Type.get()),
-        ] {
-            // SAFETY: rule S: this is the start; the functions of this crate take faces of this kind.
-            unsafe {
-                builtin.set_face(face.cast());
-                types::wear(face, builtin.get());
-            }
-        }
-        let mut tuple = spec("tuple", TUPLE_SIZE, Flags::HAVE_GC.and(Flags::BASE_TYPE).and(Flags(1 << 26)));
-        tuple.item_size = size_of::<*mut PyObject>() as isize;
-        tuple.flags = tuple.flags.and(Flags::ITEMS_ARE_REFERENCES);
-        tuple.slots =
-            Slots { traverse: Some(traverse_tuple), dealloc: Some(dealloc_tuple), ..Slots::default() };
-        make(&tuple, &standstill_PyTuple_Type);
-        let mut string = spec("str", STRING_SIZE, Flags::BASE_TYPE.and(Flags(1 << 28)));
-        string.item_size = 1;
-        make(&string, &standstill_PyUnicode_Type);
-        let number = spec("int", size_of::<Number>(), Flags::BASE_TYPE.and(Flags(1 << 24)));
-        make(&number, &standstill_PyLong_Type);
-        let none = make(&spec("NoneType", 0, Flags::default()), &NONE_TYPE);
-        let mut callback = spec("standstill.Callback", size_of::<Callback>(), Flags::HAVE_GC);
-        callback.slots =
-            Slots { traverse: Some(traverse_callback), clear: Some(clear_callback), ..Slots::default() };
-        make(&callback, &CALLBACK_TYPE);
-        for which in Exception::ALL {
-            // SAFETY: rule S: named where it is defined.
-            let name = unsafe { CStr::from_ptr((*which.face()).tp_name) }.to_string_lossy().into_owned();
-            let spec = spec(&name, 0, Flags::BASE_TYPE.and(Flags(1 << 30)));
-            make_at(&spec, which.face());
-        }
-        // SAFETY: a static object of ours; rule S.
-        unsafe { dynamic::set_static_type(NonNull::new_unchecked(standstill__Py_NoneStruct.get()), none) };
-    });
+///
+/// # Errors
+///
+/// When there is no memory for some of them: the next call makes the rest.
+pub(crate) fn start() -> Result<(), Fault> {
+    static STARTED: OnceLock<()> = OnceLock::new();
+    static STARTING: Mutex<()> = Mutex::new(());
+    if STARTED.get().is_some() {
+        return Ok(());
+    }
+    let _one = STARTING.lock().unwrap_or_else(PoisonError::into_inner);
+    if STARTED.get().is_none() {
+        make_all()?;
+        STARTED.get_or_init(|| ());
+    }
+    Ok(())
 }
 
-fn spec(name: &str, size: usize, flags: Flags) -> TypeSpec {
-    let mut spec = TypeSpec::new(name);
+/// Makes those that there are not yet.
+fn make_all() -> Result<(), Fault> {
+    for (builtin, face) in [
+        (&BASE, standstill_PyBaseObject_Type.get()),
+        (&METATYPE, standstill_PyType_Type.get()),
+        (&MODULE, standstill_PyModule_Type.get()),
+        (&WEAKREF, standstill_PyWeakref_Type.get()),
+    ] {
+        // SAFETY: rule S: this is the start; the functions of this crate take faces of this kind.
+        unsafe {
+            let record = builtin.try_get()?;
+            if (*face).ss_own.is_null() {
+                builtin.set_face(face.cast());
+                types::expect_ready()?;
+                types::wear(face, record);
+            }
+        }
+    }
+    let mut tuple = spec("tuple", TUPLE_SIZE, Flags::HAVE_GC.and(Flags::BASE_TYPE).and(Flags(1 << 26)))?;
+    tuple.item_size = size_of::<*mut PyObject>() as isize;
+    tuple.flags = tuple.flags.and(Flags::ITEMS_ARE_REFERENCES);
+    tuple.slots = Slots { traverse: Some(traverse_tuple), dealloc: Some(dealloc_tuple), ..Slots::default() };
+    make(&tuple, &standstill_PyTuple_Type)?;
+    let mut string = spec("str", STRING_SIZE, Flags::BASE_TYPE.and(Flags(1 << 28)))?;
+    string.item_size = 1;
+    make(&string, &standstill_PyUnicode_Type)?;
+    let number = spec("int", size_of::<Number>(), Flags::BASE_TYPE.and(Flags(1 << 24)))?;
+    make(&number, &standstill_PyLong_Type)?;
+    let none = make(&spec("NoneType", 0, Flags::default())?, &NONE_TYPE)?;
+    let mut callback = spec("standstill.Callback", size_of::<Callback>(), Flags::HAVE_GC)?;
+    callback.slots =
+        Slots { traverse: Some(traverse_callback), clear: Some(clear_callback), ..Slots::default() };
+    make(&callback, &CALLBACK_TYPE)?;
+    for which in Exception::ALL {
+        make_at(&spec(which.name(), 0, Flags::BASE_TYPE.and(Flags(1 << 30)))?, which.face())?;
+    }
+    // SAFETY: a static object of ours; rule S.
+    unsafe { dynamic::set_static_type(NonNull::new_unchecked(standstill__Py_NoneStruct.get()), none) };
+    Ok(())
+}
+
+fn spec(name: &str, size: usize, flags: Flags) -> Result<TypeSpec, Fault> {
+    let mut spec = TypeSpec::new(fallible::owned(name)?);
     spec.basic_size = size as isize;
     spec.flags = flags;
     spec.defaults = Some(&types::DEFAULTS);
-    spec.bases = vec![Type::from_static(BASE.get())];
-    spec
+    Ok(spec)
 }
 
-fn make(spec: &TypeSpec, face: &'static Global<PyTypeObject>) -> &'static TypeRecord {
+fn make(spec: &TypeSpec, face: &'static Global<PyTypeObject>) -> Result<&'static TypeRecord, Fault> {
     make_at(spec, face.get())
 }
 
-fn make_at(spec: &TypeSpec, face: *mut PyTypeObject) -> &'static TypeRecord {
+fn make_at(spec: &TypeSpec, face: *mut PyTypeObject) -> Result<&'static TypeRecord, Fault> {
     // SAFETY: the handlers are for objects of these layouts; rule S.
     unsafe {
-        let record = dynamic::ready_static(spec, face.cast()).unwrap_or_else(|fault| panic!("{fault}"));
+        if let Some(made) = (*face).ss_own.as_ref() {
+            return Ok(made);
+        }
+        types::expect_ready()?;
+        let record = dynamic::ready_static(spec, face.cast())?;
         types::wear(face, record);
-        record
+        Ok(record)
     }
 }
 
@@ -231,10 +264,10 @@ pub(crate) unsafe fn is_a(object: NonNull<PyObject>, face: &Global<PyTypeObject>
     }
 }
 
-fn own(face: &Global<PyTypeObject>) -> &'static TypeRecord {
-    start();
+fn own(face: &Global<PyTypeObject>) -> Result<&'static TypeRecord, Fault> {
+    start()?;
     // SAFETY: rule S: started, so there is a record, which is static.
-    unsafe { &*(*face.get()).ss_own }
+    Ok(unsafe { &*(*face.get()).ss_own })
 }
 
 fn expected(function: &'static str, what: &str, object: NonNull<PyObject>) -> Fault {
@@ -243,7 +276,7 @@ fn expected(function: &'static str, what: &str, object: NonNull<PyObject>) -> Fa
     Fault::new(Code::WrongType, function)
         .of_type(type_name)
         .at(object.as_ptr() as usize)
-        .because(format!("{what} is needed, not an object of type '{type_name}'"))
+        .because(words!("{what} is needed, not an object of type '{type_name}'"))
 }
 
 /// The items of a tuple: cells, since several threads may read them at the same time.
@@ -352,9 +385,8 @@ pub(crate) unsafe extern "C" fn invoke_callback(callback: *mut PyObject, weak_re
 ///
 /// When there is no memory, or the number is negative.
 pub(crate) fn new_tuple(m: &Mutator, length: isize) -> Result<NonNull<PyObject>, Fault> {
-    call::may_allocate()?;
     // SAFETY: rule S: a ready, static type.
-    unsafe { dynamic::allocate_tracked(m, own(&standstill_PyTuple_Type), length) }
+    unsafe { dynamic::allocate_tracked(m, own(&standstill_PyTuple_Type)?, length) }
 }
 
 /// A new tuple of objects, whose references it takes over.
@@ -447,7 +479,7 @@ unsafe fn tuple(
 }
 
 fn no_item(function: &'static str, index: isize) -> Fault {
-    Fault::new(Code::BadSize, function).because(format!("there is no item {index}"))
+    Fault::new(Code::BadSize, function).because(words!("there is no item {index}"))
 }
 
 unsafe fn long(m: &Mutator, object: *mut PyObject, function: &'static str) -> Result<c_longlong, Fault> {
@@ -463,10 +495,9 @@ unsafe fn long(m: &Mutator, object: *mut PyObject, function: &'static str) -> Re
 }
 
 fn new_long(m: &Mutator, value: c_longlong) -> Result<*mut PyObject, Fault> {
-    call::may_allocate()?;
     // SAFETY: rules S and N: a ready, static type, of this layout.
     unsafe {
-        let object = dynamic::allocate(m, own(&standstill_PyLong_Type), 0, 0)?;
+        let object = dynamic::allocate(m, own(&standstill_PyLong_Type)?, 0, 0)?;
         (*object.cast::<Number>().as_ptr()).value = value;
         Ok(object.as_ptr())
     }
@@ -543,11 +574,10 @@ export! {
             if text.to_str().is_err() {
                 return Err(Fault::new(Code::WrongType, FUNCTION).because("the text is not UTF-8"));
             }
-            call::may_allocate()?;
             let bytes = text.to_bytes_with_nul();
             // SAFETY: rules S and N: a ready, static type; there is room for the bytes.
             unsafe {
-                let object = dynamic::allocate(m, own(&standstill_PyUnicode_Type), bytes.len() as isize, 0)?;
+                let object = dynamic::allocate(m, own(&standstill_PyUnicode_Type)?, bytes.len() as isize, 0)?;
                 let place = object.as_ptr().byte_add(STRING_SIZE).cast::<u8>();
                 place.copy_from_nonoverlapping(bytes.as_ptr(), bytes.len());
                 Ok(object.as_ptr())
@@ -599,11 +629,10 @@ export! {
             if function.is_none() {
                 return Err(Fault::new(Code::NullArgument, FUNCTION));
             }
-            call::may_allocate()?;
             // SAFETY: rule C; a ready, static type of this layout.
             unsafe {
                 let held = call::optional(m, own_object)?;
-                let object = dynamic::allocate(m, own(&CALLBACK_TYPE), 0, 0)?;
+                let object = dynamic::allocate(m, own(&CALLBACK_TYPE)?, 0, 0)?;
                 let callback = object.cast::<Callback>().as_ptr();
                 (*callback).function = function;
                 if let Some(held) = held {

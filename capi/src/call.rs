@@ -1,12 +1,13 @@
 //! How a call from C is run, and how the pointers in it are looked at.
 
+use std::borrow::Cow;
 use std::ffi::{CStr, c_char};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicI64, AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
 use standstill::dynamic::{self, Address, METATYPE, TypeRecord};
-use standstill::{Code, Fault, Mutator, safepoint, stderr};
+use standstill::{Code, Fault, Mutator, fallible, safepoint, stderr, words};
 
 use crate::errors;
 use crate::layout::{PyObject, PyTypeObject};
@@ -30,8 +31,6 @@ pub(crate) use export;
 static SPECIAL: AtomicU8 = AtomicU8::new(0);
 /// Some heap is in checked mode.
 const CHECKED: u8 = 1;
-/// Allocations are to fail.
-const FAILING: u8 = 2;
 
 /// A heap in checked mode has come into being.
 pub(crate) fn note_checked() {
@@ -45,33 +44,6 @@ pub(crate) fn is_special() -> bool {
     SPECIAL.load(Ordering::Relaxed) != 0
 }
 
-/// Allocations that still succeed, for tests of what happens when memory runs out; negative: all do.
-static FAIL_AFTER: AtomicI64 = AtomicI64::new(-1);
-
-/// See `standstill_test_fail_allocations`.
-pub(crate) fn fail_allocations(after: i64) {
-    FAIL_AFTER.store(after.max(-1), Ordering::Relaxed);
-    if after >= 0 {
-        SPECIAL.fetch_or(FAILING, Ordering::Relaxed);
-    } else {
-        SPECIAL.fetch_and(!FAILING, Ordering::Relaxed);
-    }
-}
-
-/// Fails when a test wants this allocation to.
-pub(crate) fn may_allocate() -> Result<(), Fault> {
-    if FAIL_AFTER.load(Ordering::Relaxed) < 0 {
-        return Ok(());
-    }
-    let left =
-        FAIL_AFTER.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| (left > 0).then(|| left - 1));
-    match left {
-        Ok(_) => Ok(()),
-        Err(left) if left < 0 => Ok(()),
-        Err(_) => Err(Fault::new(Code::Memory, "allocation").because("a test has forbidden this allocation")),
-    }
-}
-
 /// Says that a function cannot be called in a traverse handler.
 #[cold]
 #[inline(never)]
@@ -82,15 +54,13 @@ pub(crate) fn refuse(function: &'static str) {
 #[cold]
 #[inline(never)]
 pub(crate) fn panicked(function: &'static str, payload: Box<dyn std::any::Any + Send>) {
-    let text = payload
-        .downcast_ref::<&str>()
-        .map(|text| (*text).to_owned())
-        .or_else(|| payload.downcast_ref::<String>().cloned())
-        .unwrap_or_else(|| "a panic without a message".to_owned());
+    let known = payload.downcast_ref::<&str>().copied();
+    let text = known.or_else(|| payload.downcast_ref::<String>().map(String::as_str));
+    let text = text.unwrap_or("a panic without a message");
+    errors::unraisable("panic", "", std::ptr::null(), &format_args!("{function}: {text}"));
+    errors::set_fault(&Fault::new(Code::Panic, function).because(words!("{text}")));
     // Not dropped: its destructor is somebody's code, too.
     std::mem::forget(payload);
-    errors::unraisable("panic", "", std::ptr::null(), &format!("{function}: {text}"));
-    errors::set_fault(&Fault::new(Code::Panic, function).because(text));
 }
 
 /// Runs a function that needs no attached thread, but not in a traverse handler.
@@ -259,7 +229,7 @@ pub(crate) unsafe fn must_be_type(face: NonNull<PyTypeObject>) -> Result<(), Fau
     // SAFETY: as the caller says.
     match unsafe { dynamic::try_type_of(face.cast()) } {
         Some(record) if !std::ptr::eq(record, METATYPE.get()) => {
-            let text = format!("a type is needed, not an object of type '{}'", record.name());
+            let text = words!("a type is needed, not an object of type '{}'", record.name());
             let fault = Fault::new(Code::WrongType, "argument").of_type(record.kept_name());
             Err(fault.at(face.as_ptr() as usize).because(text))
         }
@@ -319,8 +289,9 @@ pub(crate) unsafe fn ready<'a>(face: *mut PyTypeObject) -> Result<&'a TypeRecord
     // SAFETY: rule F.
     unsafe { own.as_ref() }.ok_or_else(|| {
         // SAFETY: rule C.
-        let name = unsafe { text((*face.as_ptr()).tp_name) }.unwrap_or_else(|| "without a name".to_owned());
-        Fault::new(Code::NotReady, "argument").because(format!("type '{name}' is not ready"))
+        let name = unsafe { text((*face.as_ptr()).tp_name) }.ok().flatten();
+        let name = name.unwrap_or(Cow::Borrowed("without a name"));
+        Fault::new(Code::NotReady, "argument").because(words!("type '{name}' is not ready"))
     })
 }
 
@@ -328,11 +299,11 @@ pub(crate) unsafe fn ready<'a>(face: *mut PyTypeObject) -> Result<&'a TypeRecord
 ///
 /// # Safety
 ///
-/// Null, or a text with a 0 at its end.
-pub(crate) unsafe fn text(text: *const c_char) -> Option<String> {
+/// Null, or a text with a 0 at its end, which stays as long as the result.
+pub(crate) unsafe fn text<'a>(text: *const c_char) -> Result<Option<Cow<'a, str>>, Fault> {
     if text.is_null() {
-        return None;
+        return Ok(None);
     }
     // SAFETY: as the caller says.
-    Some(unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned())
+    Ok(Some(fallible::lossy(unsafe { CStr::from_ptr(text) }.to_bytes())?))
 }

@@ -4,6 +4,8 @@ use std::ffi::{CStr, c_char, c_int, c_void};
 use std::ptr::NonNull;
 
 use standstill::dynamic::{self, VisitProc};
+use standstill::fallible;
+use standstill::words;
 use standstill::{Code, Fault, Mutator};
 
 use crate::call::{self, export};
@@ -21,9 +23,9 @@ unsafe fn place<'a>(
     unsafe {
         let object = call::object(m, object)?;
         call::some(name.cast_mut())?;
-        let name = CStr::from_ptr(name).to_string_lossy();
+        let name = fallible::lossy(CStr::from_ptr(name).to_bytes())?;
         if dynamic::count(object).is_none() {
-            let text = format!("a static object has no attribute '{name}'");
+            let text = words!("a static object has no attribute '{name}'");
             return Err(Fault::new(Code::NoAttribute, function).at(object.as_ptr() as usize).because(text));
         }
         Ok((object, name))
@@ -43,7 +45,6 @@ export! {
             unsafe {
                 let (object, name) = place(m, object, name, FUNCTION)?;
                 let value = call::optional(m, value)?;
-                call::may_allocate()?;
                 let value = value.map(|value| dynamic::share(value));
                 dynamic::set_attribute(m, object, &name, value).map(|()| 0)
             }

@@ -7,13 +7,16 @@
 //! a stop: what a traverse handler does wrong is told when the world runs again. One exception: the hook for slow stops is called
 //! while its thread waits for the stop that it has asked for.
 
+use std::borrow::Cow;
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
+use std::fmt::{self, Display, Write as _};
 use std::ptr::NonNull;
 use std::sync::Mutex;
 
 use standstill::dynamic;
+use standstill::fallible::{self, NoMemory};
 use standstill::safepoint::SlowStop;
 use standstill::{AnyGc, CallGuards, Code, During, Fault, Heap, Mutator, Unraisable, stderr};
 
@@ -22,6 +25,92 @@ use crate::call::{self, export};
 use crate::gc::Bound;
 use crate::layout::PyObject;
 
+/// A text for C. Where there is no memory for all of it, its beginning.
+pub(crate) enum Text {
+    Whole(CString),
+    Beginning(Beginning),
+}
+
+/// As much of a text as fits in, with a 0 at its end.
+pub(crate) struct Beginning {
+    bytes: [u8; 120],
+    len: usize,
+}
+
+impl fmt::Write for Beginning {
+    fn write_str(&mut self, more: &str) -> fmt::Result {
+        for c in more.chars() {
+            let c = if c == '\0' { '?' } else { c };
+            if self.len + c.len_utf8() >= self.bytes.len() {
+                return Err(fmt::Error);
+            }
+            c.encode_utf8(&mut self.bytes[self.len..]);
+            self.len += c.len_utf8();
+        }
+        Ok(())
+    }
+}
+
+impl Text {
+    pub(crate) fn new(text: impl Display) -> Self {
+        fallible::c_text(&text).map(Self::Whole).unwrap_or_else(|NoMemory| {
+            let mut beginning = Beginning { bytes: [0; 120], len: 0 };
+            // An error: the rest does not fit in.
+            write!(beginning, "{text}").ok();
+            Self::Beginning(beginning)
+        })
+    }
+
+    /// A copy of a text from C, byte by byte.
+    fn copy(text: &CStr) -> Self {
+        fallible::c_copy(text).map_or_else(|NoMemory| Self::new(Shown(text)), Self::Whole)
+    }
+
+    fn as_c_str(&self) -> &CStr {
+        match self {
+            Self::Whole(text) => text,
+            Self::Beginning(text) => CStr::from_bytes_until_nul(&text.bytes).unwrap_or_default(),
+        }
+    }
+
+    pub(crate) fn as_ptr(&self) -> *const c_char {
+        self.as_c_str().as_ptr()
+    }
+
+    /// The text, for the library, which keeps it.
+    fn into_words(self) -> Cow<'static, str> {
+        let text = match self {
+            // Without a copy, which would take memory.
+            Self::Whole(text) => match text.into_string() {
+                Ok(text) => return Cow::Owned(text),
+                Err(error) => Self::Whole(error.into_cstring()),
+            },
+            beginning => beginning,
+        };
+        let copy = fallible::lossy(text.as_c_str().to_bytes()).and_then(|text| fallible::owned(&text));
+        copy.map_or(Cow::Borrowed(fallible::NO_WORDS), Cow::Owned)
+    }
+}
+
+/// A text from C as far as it is UTF-8.
+struct Shown<'a>(&'a CStr);
+
+impl Display for Shown<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut chunks = self.0.to_bytes().utf8_chunks();
+        chunks.try_for_each(|chunk| {
+            f.write_str(chunk.valid())?;
+            f.write_str(if chunk.invalid().is_empty() { "" } else { "\u{fffd}" })
+        })
+    }
+}
+
+impl Display for Text {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        Shown(self.as_c_str()).fmt(f)
+    }
+}
+
 /// What stands in the indicator.
 struct Indicator {
     code: Code,
@@ -29,14 +118,23 @@ struct Indicator {
     /// Keeps the exception, if it is an object of a heap.
     #[expect(dead_code, reason = "it is dropped with the indicator")]
     held: Option<AnyGc>,
-    message: CString,
+    message: Text,
 }
 
 #[derive(Default)]
 struct Errors {
-    now: Option<Box<Indicator>>,
-    /// What was set aside, each with the number of times that nothing was, before it.
-    aside: Vec<(Option<Box<Indicator>>, u32)>,
+    now: Option<Indicator>,
+    /// What was set aside, each with the number of times that nothing was, before it. While something stands in the indicator there is
+    /// room for it here.
+    aside: Vec<(Option<Indicator>, u32)>,
+}
+
+/// Errors that can be set aside one within the other without more memory.
+const ASIDE: usize = 8;
+
+/// Prepares the indicator of a thread that is about to attach: it sets errors aside without asking for memory.
+pub(crate) fn prepare() -> Result<(), NoMemory> {
+    with(|errors| Ok(errors.aside.try_reserve(ASIDE)?)).unwrap_or(Ok(()))
 }
 
 thread_local! {
@@ -64,19 +162,20 @@ fn with<R>(f: impl FnOnce(&mut Errors) -> R) -> Option<R> {
 /// # Safety
 ///
 /// `exception` is a living object, or a static one.
-unsafe fn set(code: Code, exception: NonNull<PyObject>, message: CString) {
+unsafe fn set(code: Code, exception: NonNull<PyObject>, message: Text) {
     // SAFETY: as the caller says.
     let held = unsafe {
         // A static type that is not ready has no type, and is counted by nobody.
         let is_counted = dynamic::try_type_of(exception).is_some() && dynamic::count(exception).is_some();
         is_counted.then(|| dynamic::share(exception))
     };
-    let new = Box::new(Indicator { code, exception, held, message });
-    drop(with(|errors| errors.now.replace(new)));
-}
-
-fn c_string(text: &str) -> CString {
-    CString::new(text.replace('\0', "\u{fffd}")).unwrap_or_default()
+    let new = Indicator { code, exception, held, message };
+    let old = with(|errors| {
+        // Without room it could not be set aside, and would be lost there: deeper than `ASIDE` handlers without memory.
+        errors.aside.try_reserve(1).ok();
+        errors.now.replace(new)
+    });
+    drop(old);
 }
 
 /// Puts a fault into the indicator.
@@ -84,7 +183,7 @@ fn c_string(text: &str) -> CString {
 #[inline(never)]
 pub(crate) fn set_fault(fault: &Fault) {
     // SAFETY: rule S: a static object of this crate.
-    unsafe { set(fault.code, exception_for(fault.code).object(), c_string(&fault.to_string())) };
+    unsafe { set(fault.code, exception_for(fault.code).object(), Text::new(fault)) };
 }
 
 fn exception_for(code: Code) -> Exception {
@@ -123,12 +222,16 @@ pub(crate) fn set_aside() {
 fn set_something_aside() {
     with(|errors| {
         let now = errors.now.take();
-        errors.aside.push((now, NOTHING_ASIDE.replace(0)));
+        if fallible::push(&mut errors.aside, (now, NOTHING_ASIDE.get())).is_ok() {
+            NOTHING_ASIDE.set(0);
+        } else {
+            NOTHING_ASIDE.set(NOTHING_ASIDE.get() + 1);
+        }
     });
 }
 
 /// Puts back what [`set_aside`] took, and returns what stood in the indicator meanwhile.
-pub(crate) fn put_back() -> Option<String> {
+pub(crate) fn put_back() -> Option<Cow<'static, str>> {
     let times = NOTHING_ASIDE.get();
     if times > 0 {
         NOTHING_ASIDE.set(times - 1);
@@ -141,25 +244,26 @@ pub(crate) fn put_back() -> Option<String> {
 
 #[cold]
 #[inline(never)]
-fn put_something_back(over_nothing: bool) -> Option<String> {
+fn put_something_back(over_nothing: bool) -> Option<Cow<'static, str>> {
     let left = with(|errors| {
         let (before, nothing) =
             if over_nothing { (None, NOTHING_ASIDE.get()) } else { errors.aside.pop().unwrap_or_default() };
         NOTHING_ASIDE.set(nothing);
         std::mem::replace(&mut errors.now, before)
     });
-    left.flatten().map(|left| left.message.to_string_lossy().into_owned())
+    left.flatten().map(|left| left.message.into_words())
 }
 
 /// Ties a heap's reports to the hooks of the process.
-pub(crate) fn dress(heap: &Heap) {
-    heap.on_misuse(deliver);
-    heap.on_unraisable(|what| {
+pub(crate) fn dress(heap: &Heap) -> Result<(), NoMemory> {
+    heap.try_on_misuse(deliver)?;
+    heap.try_on_unraisable(|what| {
         let Unraisable { during, type_name, address, message, .. } = what;
         unraisable(kind(*during), type_name, std::ptr::without_provenance(*address), message);
-    });
-    heap.on_slow_stop(slow_stop);
+    })?;
+    heap.try_on_slow_stop(slow_stop)?;
     heap.set_call_guards(CallGuards { enter: set_aside, leave: put_back });
+    Ok(())
 }
 
 fn kind(during: During) -> &'static str {
@@ -251,9 +355,16 @@ pub(crate) fn misuse(fault: Fault) {
 fn line(fault: &Fault) {
     let seen = {
         let mut lines = locked(&LINES);
-        let seen = lines.get_or_insert_default().entry((fault.code, fault.type_name)).or_default();
-        *seen += 1;
-        *seen
+        let lines = lines.get_or_insert_default();
+        let key = (fault.code, fault.type_name);
+        // What cannot be counted is told.
+        if lines.contains_key(&key) || lines.try_reserve(1).is_ok() {
+            let seen = lines.entry(key).or_default();
+            *seen += 1;
+            *seen
+        } else {
+            0
+        }
     };
     if seen <= LINES_OF_A_KIND {
         stderr::line(format_args!("standstill: misuse: {fault}"));
@@ -277,10 +388,10 @@ fn in_hook(f: impl FnOnce()) -> bool {
 fn deliver(fault: &Fault) {
     let hook = *locked(&MISUSE);
     let Some(function) = hook.function else { return line(fault) };
-    let name = c_string(fault.code.name());
-    let where_ = c_string(fault.function);
-    let type_name = c_string(fault.type_name);
-    let text = c_string(&fault.to_string());
+    let name = Text::new(fault.code.name());
+    let where_ = Text::new(fault.function);
+    let type_name = Text::new(fault.type_name);
+    let text = Text::new(fault);
     let report = standstill_misuse {
         code: fault.code as c_int,
         code_name: name.as_ptr(),
@@ -296,15 +407,17 @@ fn deliver(fault: &Fault) {
 }
 
 /// Tells of an error that no caller can receive.
-pub(crate) fn unraisable(kind: &str, type_name: &str, object: *const c_void, message: &str) {
+pub(crate) fn unraisable(kind: &str, type_name: &str, object: *const c_void, message: &dyn Display) {
     let hook = *locked(&UNRAISABLE);
     let to_stderr = || {
-        let of = if type_name.is_empty() { String::new() } else { format!(" of {type_name}") };
-        stderr::line(format_args!("standstill: an error was ignored\n  in: {kind}{of}\n  error: {message}"));
+        let of = if type_name.is_empty() { "" } else { " of " };
+        stderr::line(format_args!(
+            "standstill: an error was ignored\n  in: {kind}{of}{type_name}\n  error: {message}"
+        ));
     };
     let Some(function) = hook.function else { return to_stderr() };
-    let (kind, message) = (c_string(kind), c_string(message));
-    let type_text = c_string(type_name);
+    let (kind, message) = (Text::new(kind), Text::new(message));
+    let type_text = Text::new(type_name);
     let report = standstill_unraisable {
         kind: kind.as_ptr(),
         r#type: if type_name.is_empty() { std::ptr::null() } else { type_text.as_ptr() },
@@ -338,11 +451,11 @@ fn slow_stop(slow: &SlowStop) {
     };
     let hook = *locked(&SLOW_STOP);
     let Some(function) = hook.function else { return to_stderr() };
-    let text = c_string(&slow.to_string());
+    let text = Text::new(&slow);
     let was_inside = !in_hook(|| {
         for straggler in &slow.stragglers {
             let thread = &straggler.thread;
-            let name = c_string(thread.name.as_deref().unwrap_or_default());
+            let name = Text::new(thread.name.as_deref().unwrap_or_default());
             let report = standstill_slow_stop {
                 thread: if thread.name.is_none() { std::ptr::null() } else { name.as_ptr() },
                 os_thread: thread.os_thread.unwrap_or(0),
@@ -377,11 +490,9 @@ export! {
     /// Sets an error of the program's own.
     fn standstill_PyErr_SetString(exception: *mut PyObject, message: *const c_char) {
         call::outside("PyErr_SetString", (), || {
-            let message = match message.is_null() {
-                true => CString::default(),
-                // SAFETY: rule C.
-                false => unsafe { CStr::from_ptr(message) }.to_owned(),
-            };
+            // SAFETY: rule C.
+            let message = if message.is_null() { c"" } else { unsafe { CStr::from_ptr(message) } };
+            let message = Text::copy(message);
             // SAFETY: rule C.
             unsafe {
                 let known = NonNull::new(exception)
@@ -400,7 +511,7 @@ export! {
     /// Says that a function was called with what makes no sense.
     fn standstill_PyErr_BadInternalCall() {
         call::outside("PyErr_BadInternalCall", (), || {
-            let message = c_string("bad argument to an internal function");
+            let message = Text::new("bad argument to an internal function");
             // SAFETY: rule S: a static object of this crate.
             unsafe { set(Code::Custom, Exception::System.object(), message) };
         });
@@ -433,7 +544,7 @@ export! {
                     .and_then(|object| dynamic::try_type_of(object))
                     .map_or("", dynamic::TypeRecord::name)
             };
-            unraisable("call", type_name, object.cast(), &now.message.to_string_lossy());
+            unraisable("call", type_name, object.cast(), &now.message);
         });
     }
 

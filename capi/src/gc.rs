@@ -1,11 +1,13 @@
 //! The collector, and the services of the `gc` module: all of the heap that the calling thread is attached to.
 
 use std::cell::Cell;
-use std::ffi::{CString, c_char, c_int, c_long, c_longlong, c_uint, c_void};
+use std::ffi::{c_char, c_int, c_longlong, c_uint, c_void};
 use std::ptr::NonNull;
 
 use standstill::dynamic;
+use standstill::fallible;
 use standstill::services::{CallbackPhase, Services, Visit};
+use standstill::words;
 use standstill::{AnyGc, Code, Fault, Mutator};
 
 use crate::call::{self, export};
@@ -97,7 +99,7 @@ fn tuple(m: &Mutator, mut objects: Vec<AnyGc>) -> Result<*mut PyObject, Fault> {
 /// Objects from C.
 unsafe fn list(m: &Mutator, objects: *const *mut PyObject, n: isize) -> Result<Vec<AnyGc>, Fault> {
     let n = usize::try_from(n)
-        .map_err(|_| Fault::new(Code::BadSize, "argument").because(format!("{n} objects")))?;
+        .map_err(|_| Fault::new(Code::BadSize, "argument").because(words!("{n} objects")))?;
     if n != 0 {
         call::some(objects.cast_mut())?;
     }
@@ -108,7 +110,7 @@ unsafe fn list(m: &Mutator, objects: *const *mut PyObject, n: isize) -> Result<V
             let object = call::object(m, *objects.add(at))?;
             // Static objects are nobody's, so nothing refers to them, and they refer to nothing that is tracked.
             if dynamic::count(object).is_some() {
-                all.push(dynamic::share(object));
+                fallible::push(&mut all, dynamic::share(object))?;
             }
         }
     }
@@ -159,7 +161,7 @@ unsafe impl<F: Sync> Sync for Bound<F> {}
 
 impl Bound<Line> {
     fn call(&self, text: &str) {
-        let text = CString::new(text.replace('\0', "\u{fffd}")).unwrap_or_default();
+        let text = errors::Text::new(text);
         // SAFETY: rule C: whoever set it said that it is for this.
         unsafe { (self.function)(text.as_ptr(), self.arg) };
     }
@@ -181,7 +183,6 @@ fn visit_all(function: &'static str, callback: &Bound<VisitAll>) -> Result<(), F
             VISITING.set(VISITING.get() - 1);
         }
     }
-    call::may_allocate()?;
     thread::exclusively(function, |m| {
         let services = m.heap().services();
         let visited = services.visit_objects(m, |object, m| {
@@ -198,7 +199,7 @@ fn visit_all(function: &'static str, callback: &Bound<VisitAll>) -> Result<(), F
                 1 => Visit::Continue,
                 0 => Visit::Stop,
                 other => {
-                    let text = format!("the callback returned {other}, which is neither 1 nor 0");
+                    let text = words!("the callback returned {other}, which is neither 1 nor 0");
                     let fault = Fault::new(Code::BadCallbackResult, function).at(object as usize);
                     errors::misuse(fault.because(text));
                     Visit::Stop
@@ -249,7 +250,7 @@ export! {
             match visit_all(FUNCTION, &Bound { function, arg }) {
                 Ok(()) => {}
                 Err(fault) if fault.code == Code::Memory => {
-                    errors::unraisable("visit of all objects", "", std::ptr::null(), &fault.to_string());
+                    errors::unraisable("visit of all objects", "", std::ptr::null(), &fault);
                 }
                 Err(mut fault) => {
                     fault.function = FUNCTION;
@@ -266,7 +267,7 @@ export! {
             let result = if (0..=2).contains(&generation) {
                 collecting(FUNCTION, |services, m| services.collect(m, generation).map(found))
             } else {
-                let text = format!("there is no generation {generation}");
+                let text = words!("there is no generation {generation}");
                 Err(Fault::new(Code::BadGeneration, FUNCTION).because(text))
             };
             result.unwrap_or_else(|mut fault| {
@@ -351,7 +352,7 @@ export! {
         ask(FUNCTION, -1, |services, _| {
             let function: Progress = callback.ok_or_else(|| Fault::new(Code::NullArgument, FUNCTION))?;
             let bound = Bound { function, arg };
-            let id = services.add_callback(move |phase, info| {
+            let id = services.try_add_callback(move |phase, info| {
                 let info = standstill_gc_info {
                     generation: info.generation as c_int,
                     collected: info.collected as u64,
@@ -366,7 +367,7 @@ export! {
                     errors::unraisable("collection callback", "", std::ptr::null(), &text);
                 }
             });
-            Ok(c_int::try_from(id).unwrap_or(c_int::MAX))
+            Ok(c_int::try_from(id?).unwrap_or(c_int::MAX))
         })
     }
 
@@ -397,7 +398,7 @@ export! {
             match sink {
                 Some(function) => {
                     let bound = Bound::<Line> { function, arg };
-                    services.set_debug_sink(move |line| bound.call(line));
+                    services.try_set_debug_sink(move |line| bound.call(line))?;
                 }
                 None => services.reset_debug_sink(),
             }
@@ -417,7 +418,7 @@ export! {
             let object = usize::try_from(index).ok().and_then(|index| services.garbage_get(m, index));
             let object = object.filter(dynamic::is_dynamic);
             object.map(|object| dynamic::into_raw(object).as_ptr()).ok_or_else(|| {
-                Fault::new(Code::BadSize, FUNCTION).because(format!("there is no object {index} in the garbage list"))
+                Fault::new(Code::BadSize, FUNCTION).because(words!("there is no object {index} in the garbage list"))
             })
         })
     }
@@ -497,7 +498,7 @@ export! {
             match hook {
                 Some(function) => {
                     let bound = Bound::<Line> { function, arg };
-                    services.set_audit_hook(move |event| bound.call(event));
+                    services.try_set_audit_hook(move |event| bound.call(event))?;
                 }
                 None => services.remove_audit_hook(),
             }
@@ -513,10 +514,5 @@ export! {
     /// Their bytes.
     fn standstill_live_bytes() -> usize {
         call::fallible("standstill_live_bytes", 0, |m| Ok(m.heap().stats().live_bytes))
-    }
-
-    /// Lets allocations fail.
-    fn standstill_test_fail_allocations(after: c_long) {
-        call::outside("standstill_test_fail_allocations", (), || call::fail_allocations(after));
     }
 }

@@ -4,6 +4,8 @@ use std::ffi::{CStr, c_char, c_int, c_void};
 use std::ptr::NonNull;
 
 use standstill::dynamic::{self, ModuleSpec};
+use standstill::fallible;
+use standstill::words;
 use standstill::{Code, Fault, Mutator};
 
 use crate::builtins;
@@ -19,18 +21,19 @@ unsafe fn new_module(
     spec: *mut PyObject,
     function: &'static str,
 ) -> Result<*mut PyObject, Fault> {
-    builtins::start();
+    builtins::start()?;
     // SAFETY: rule C: a definition stays as long as its modules.
     unsafe {
         let address = def;
         let def = call::some(def)?.as_ref();
-        let mut name = call::text(def.m_name);
+        let mut name = call::text(def.m_name)?;
         if let Some(spec) = call::optional(m, spec)?
             && let Ok(given) = dynamic::get_attribute(m, spec, "name")
             && dynamic::is_dynamic(&given)
             && let Some(given) = builtins::string(dynamic::as_raw(&given))
         {
-            name = Some(given.to_string_lossy().into_owned());
+            // A copy: the string may go.
+            name = Some(fallible::owned(&fallible::lossy(given.to_bytes())?)?.into());
         }
         let Some(name) = name else {
             return Err(Fault::new(Code::BadSlot, function).because("a module needs a name"));
@@ -39,13 +42,12 @@ unsafe fn new_module(
         while !slot.is_null() && (*slot).slot != 0 {
             let number = (*slot).slot;
             if number == MOD_CREATE || !(MOD_CREATE..=MOD_GIL).contains(&number) {
-                let text = format!("module '{name}': slot {number} is not known here");
+                let text = words!("module '{name}': slot {number} is not known here");
                 return Err(Fault::new(Code::BadSlot, function).because(text));
             }
             slot = slot.add(1);
         }
-        call::may_allocate()?;
-        let mut wanted = ModuleSpec::new(name);
+        let mut wanted = ModuleSpec::new(fallible::owned(&name)?);
         wanted.state_size = usize::try_from(def.m_size).unwrap_or(0);
         wanted.token = address as usize;
         wanted.face = address.cast();

@@ -5,6 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::NonNull;
 
 use standstill::dynamic::{self, Family, TypeRecord};
+use standstill::words;
 use standstill::{Code, Fault, Mutator, safepoint};
 
 use crate::call::{self, export};
@@ -61,7 +62,6 @@ unsafe fn allocatable<'a>(
         if dynamic::is_checked(m) {
             types::check_intact(face, record, true, function);
         }
-        call::may_allocate().map_err(|fault| fault.of_type(record.kept_name()))?;
         Ok(record)
     }
 }
@@ -100,7 +100,7 @@ unsafe fn allocate(
             let record = allocatable(m, face, function)?;
             family_fits(record, family, function)?;
             if items < 0 {
-                let text = format!("{items} items");
+                let text = words!("{items} items");
                 return Err(Fault::new(Code::BadSize, function).of_type(record.kept_name()).because(text));
             }
             dynamic::allocate(m, record, items, 0).map(NonNull::as_ptr).map_err(sized)
@@ -305,7 +305,6 @@ export! {
             // SAFETY: rule C.
             unsafe {
                 let object = call::object(m, object.cast())?;
-                call::may_allocate()?;
                 dynamic::resize(m, object, items).map(|object| object.as_ptr().cast())
             }
         })
@@ -440,7 +439,7 @@ export! {
             unsafe {
                 let (object, record) = (call::object(m, object)?, call::record(m, class)?);
                 dynamic::type_data(object, record).map(NonNull::as_ptr).ok_or_else(|| {
-                    let text = format!("the object has no part of type '{}'", record.name());
+                    let text = words!("the object has no part of type '{}'", record.name());
                     Fault::new(Code::WrongType, FUNCTION).at(object.as_ptr() as usize).because(text)
                 })
             }

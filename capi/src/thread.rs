@@ -2,8 +2,10 @@
 
 use std::cell::{Cell, RefCell};
 use std::ffi::c_int;
+use std::mem::MaybeUninit;
 
 use standstill::dynamic;
+use standstill::fallible::{self, NoMemory};
 use standstill::{AttachError, Code, Detached, Fault, Mutator, safepoint};
 
 use crate::call::{self, export};
@@ -21,11 +23,17 @@ thread_local! {
     static AT_EXIT: AtExit = const { AtExit };
 }
 
+/// Where a mutator of this thread's lies, or will lie: made before the thread attaches, so that the attachment does not fail later
+/// for want of memory.
+type Place = Box<MaybeUninit<Mutator>>;
+
 /// What `PyEval_SaveThread` gives to C.
 #[derive(Debug)]
 pub struct standstill_thread_state {
     /// `None` while `PyGILState_Ensure` has it attached again.
     detached: Option<Detached>,
+    /// Where the mutator has been, and will be again.
+    place: Option<Place>,
 }
 
 /// What a `PyGILState_Ensure` did, for its Release to undo.
@@ -141,21 +149,28 @@ pub(crate) fn give_back(mutator: *mut Mutator) {
     EXCLUSIVE.set(false);
 }
 
+/// Makes a place for a mutator, and whatever else a thread needs before it attaches.
+fn place() -> Result<Place, Fault> {
+    errors::prepare()?;
+    Ok(fallible::boxed(MaybeUninit::uninit())?)
+}
+
 /// Takes a mutator as this thread's own.
-fn arrive(mutator: Mutator) {
+fn arrive(mutator: Mutator, mut place: Place) {
     if dynamic::is_checked(&mutator) {
         call::note_checked();
     }
     crate::fork::watch();
-    MUTATOR.set(Box::into_raw(Box::new(mutator)));
+    place.write(mutator);
+    MUTATOR.set(Box::into_raw(place).cast());
     // After the library's own watch over the thread, and after what was put down, so that this one ends first.
     // A thread whose own variables are gone has nothing to end.
     PUT_DOWN.try_with(|_| ()).unwrap_or(());
     AT_EXIT.try_with(|_| ()).unwrap_or(());
 }
 
-/// Takes the mutator out, if it may be.
-fn take(function: &'static str) -> Result<Mutator, Fault> {
+/// Takes the mutator out, if it may be; its place comes with it.
+fn take(function: &'static str) -> Result<(Mutator, Place), Fault> {
     // SAFETY: rule T.
     match unsafe { MUTATOR.get().as_ref() } {
         Some(m) if m.may_park() && GUESTS.get() == 0 => {}
@@ -163,8 +178,11 @@ fn take(function: &'static str) -> Result<Mutator, Fault> {
         _ => return Err(Fault::new(Code::NotAllowedHere, function)),
     }
     let mutator = MUTATOR.replace(std::ptr::null_mut());
-    // SAFETY: rule T: made by `arrive`.
-    Ok(*unsafe { Box::from_raw(mutator) })
+    // SAFETY: rule T: put there by `arrive`, and read once.
+    unsafe {
+        let place: Place = Box::from_raw(mutator.cast());
+        Ok((place.assume_init_read(), place))
+    }
 }
 
 fn leave(function: &'static str) -> Result<(), Fault> {
@@ -173,6 +191,7 @@ fn leave(function: &'static str) -> Result<(), Fault> {
 
 fn enter(heap: *mut standstill_heap, function: &'static str) -> Result<(), Fault> {
     let heap = world::heap_at(heap)?;
+    let place = place()?;
     let mutator = heap.try_attach().map_err(|error| {
         let text = match error {
             AttachError::AlreadyAttached => {
@@ -183,11 +202,13 @@ fn enter(heap: *mut standstill_heap, function: &'static str) -> Result<(), Fault
             AttachError::ThreadEnding => {
                 "the thread is ending: it attaches in its own function, not in a destructor"
             }
+            AttachError::Memory => "there is no memory for what a heap keeps about a thread",
             _ => "the thread is in the middle of something that a new attachment could outlive",
         };
-        Fault::new(Code::NotAllowedHere, function).because(text)
+        let code = if error == AttachError::Memory { Code::Memory } else { Code::NotAllowedHere };
+        Fault::new(code, function).because(text)
     })?;
-    arrive(mutator);
+    arrive(mutator, place);
     Ok(())
 }
 
@@ -217,7 +238,7 @@ fn release(function: &'static str) -> Result<(), Fault> {
     let Some(last) = last else {
         return Err(Fault::new(Code::NotAllowedHere, function).because("there was no PyGILState_Ensure"));
     };
-    let mutator = take(function)?;
+    let (mutator, place) = take(function)?;
     PUT_DOWN.with(|down| down.borrow_mut().ensured.pop());
     let Ensured::TakenUp(state) = last else {
         drop(mutator);
@@ -225,8 +246,11 @@ fn release(function: &'static str) -> Result<(), Fault> {
     };
     match mutator.into_detached() {
         // SAFETY: rule V: states are given back after what was ensured inside of them: see `restore`.
-        Ok(detached) => unsafe { (*state).detached = Some(detached) },
-        Err(mutator) => arrive(mutator),
+        Ok(detached) => unsafe {
+            (*state).detached = Some(detached);
+            (*state).place = Some(place);
+        },
+        Err(mutator) => arrive(mutator, place),
     }
     Ok(())
 }
@@ -234,14 +258,19 @@ fn release(function: &'static str) -> Result<(), Fault> {
 /// Puts the mutator down.
 fn save(function: &'static str) -> Result<*mut standstill_thread_state, Fault> {
     must_not_be_ending(function)?;
-    match take(function)?.into_detached() {
+    // All that takes memory comes first: a thread that stays attached can be told.
+    let mut state = fallible::boxed(standstill_thread_state { detached: None, place: None })?;
+    PUT_DOWN.with(|down| down.borrow_mut().saved.try_reserve(1)).map_err(NoMemory::from)?;
+    let (mutator, place) = take(function)?;
+    match mutator.into_detached() {
         Ok(detached) => {
-            let state = Box::into_raw(Box::new(standstill_thread_state { detached: Some(detached) }));
+            (state.detached, state.place) = (Some(detached), Some(place));
+            let state = Box::into_raw(state);
             PUT_DOWN.with(|down| down.borrow_mut().saved.push(state));
             Ok(state)
         }
         Err(mutator) => {
-            arrive(mutator);
+            arrive(mutator, place);
             Err(Fault::new(Code::NotAllowedHere, function))
         }
     }
@@ -250,7 +279,7 @@ fn save(function: &'static str) -> Result<*mut standstill_thread_state, Fault> {
 /// Takes up the mutator that was put down as `state`.
 fn restore(state: *mut standstill_thread_state, function: &'static str) -> Result<(), Fault> {
     let address = state as usize;
-    let fault = |code, text: &str| Err(Fault::new(code, function).at(address).because(text));
+    let fault = |code, text: &'static str| Err(Fault::new(code, function).at(address).because(text));
     must_not_be_ending(function)?;
     let known =
         PUT_DOWN.with(|down| down.borrow().saved.iter().rposition(|&saved| std::ptr::eq(saved, state)));
@@ -258,7 +287,9 @@ fn restore(state: *mut standstill_thread_state, function: &'static str) -> Resul
         return fault(Code::ForeignPointer, "this is no saved state of this thread");
     };
     // SAFETY: rule V: in the list, so not given back yet.
-    let Some(detached) = (unsafe { &mut *state }).detached.take() else {
+    let parts = unsafe { &mut *state };
+    // They are there together.
+    let (Some(detached), Some(place)) = (parts.detached.take(), parts.place.take()) else {
         return fault(Code::NotAllowedHere, "a PyGILState_Ensure has not been released");
     };
     match detached.attach() {
@@ -266,12 +297,12 @@ fn restore(state: *mut standstill_thread_state, function: &'static str) -> Resul
             PUT_DOWN.with(|down| down.borrow_mut().saved.remove(at));
             // SAFETY: as above, and no longer in the list.
             drop(unsafe { Box::from_raw(state) });
-            arrive(mutator);
+            arrive(mutator, place);
             Ok(())
         }
         Err(detached) => {
             // SAFETY: as above.
-            unsafe { (*state).detached = Some(detached) };
+            unsafe { ((*state).detached, (*state).place) = (Some(detached), Some(place)) };
             fault(Code::NotAllowedHere, "the thread is attached to a heap")
         }
     }
@@ -283,18 +314,20 @@ fn ensure(function: &'static str) -> Result<Option<Ensured>, Fault> {
         return Ok(None);
     }
     must_not_be_ending(function)?;
+    PUT_DOWN.with(|down| down.borrow_mut().ensured.try_reserve(1)).map_err(NoMemory::from)?;
     let state = PUT_DOWN.with(|down| down.borrow().saved.last().copied());
+    // SAFETY: rule V: in the list.
+    let parts = state.map(|state| unsafe { ((*state).detached.take(), (*state).place.take()) });
     if let Some(state) = state
-        // SAFETY: rule V: in the list.
-        && let Some(detached) = unsafe { &mut *state }.detached.take()
+        && let Some((Some(detached), Some(place))) = parts
     {
         match detached.attach() {
             Ok(mutator) => {
-                arrive(mutator);
+                arrive(mutator, place);
                 return Ok(Some(Ensured::TakenUp(state)));
             }
             // SAFETY: as above.
-            Err(detached) => unsafe { (*state).detached = Some(detached) },
+            Err(detached) => unsafe { ((*state).detached, (*state).place) = (Some(detached), Some(place)) },
         }
     }
     enter(std::ptr::null_mut(), function)?;
@@ -387,8 +420,8 @@ export! {
     fn standstill_Py_Initialize() {
         const FUNCTION: &str = "Py_Initialize";
         call::outside(FUNCTION, (), || {
-            if !is_attached() {
-                told(enter(std::ptr::null_mut(), FUNCTION), errors::misuse);
+            if !is_attached() && told(enter(std::ptr::null_mut(), FUNCTION), errors::misuse) != 0 {
+                return;
             }
             INITIALIZED.store(true, std::sync::atomic::Ordering::Relaxed);
         });

@@ -1,14 +1,16 @@
 //! Types: from C's structs to records, and back: what a type has inherited is written into its face.
 
-use std::collections::BTreeSet;
+use std::collections::HashSet;
 use std::ffi::{CStr, CString, c_int, c_ulong, c_void};
 use std::ptr::NonNull;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Mutex, MutexGuard};
 
 use standstill::dynamic::{
     self, Address, AllocProc, BASE, Defaults, Destructor, Flags, FreeProc, Inquiry, METATYPE, Slots,
     TraverseProc, Type, TypeRecord, TypeSpec,
 };
+use standstill::fallible::{self, NoMemory};
+use standstill::words;
 use standstill::{AnyGc, Code, Fault, Mutator};
 
 use crate::builtins;
@@ -137,7 +139,7 @@ pub(crate) unsafe fn check_intact(
     }
 }
 
-/// Makes a static face its record's: from now on the type is ready.
+/// Makes a static face its record's: from now on the type is ready. Nothing that can fail, once [`expect_ready`] has made room.
 ///
 /// # Safety
 ///
@@ -150,7 +152,7 @@ pub(crate) unsafe fn wear(face: *mut PyTypeObject, record: &'static TypeRecord) 
         // A head that was left zero would belong to nobody's heap, and be counted.
         head.write(PyObject::immortal());
         dynamic::set_static_type(NonNull::new_unchecked(head), METATYPE.get());
-        ready_ones().insert(face as usize);
+        ready_ones().get_or_insert_default().insert(face as usize);
         // Last: whoever sees it sees the rest. Others ask without a lock.
         std::sync::atomic::AtomicPtr::from_ptr((&raw mut (*face).ss_own).cast::<*mut TypeRecord>())
             .store(std::ptr::from_ref(record).cast_mut(), std::sync::atomic::Ordering::Release);
@@ -158,10 +160,15 @@ pub(crate) unsafe fn wear(face: *mut PyTypeObject, record: &'static TypeRecord) 
 }
 
 /// The static types that are ready, by their addresses: what checked mode knows them by.
-static READY: Mutex<BTreeSet<usize>> = Mutex::new(BTreeSet::new());
+static READY: Mutex<Option<HashSet<usize>>> = Mutex::new(None);
 
-fn ready_ones() -> MutexGuard<'static, BTreeSet<usize>> {
+fn ready_ones() -> MutexGuard<'static, Option<HashSet<usize>>> {
     errors::locked(&READY)
+}
+
+/// Makes room for one more ready type, for the thread that makes it so: one does at a time.
+pub(crate) fn expect_ready() -> Result<(), NoMemory> {
+    Ok(ready_ones().get_or_insert_default().try_reserve(1)?)
 }
 
 /// Checked mode's look at what is to be made ready: a type of a heap, a static one that is ready, or memory for which nobody has
@@ -171,7 +178,8 @@ fn ready_ones() -> MutexGuard<'static, BTreeSet<usize>> {
 ///
 /// Rule C, less what is looked for.
 unsafe fn may_become_ready(face: NonNull<PyTypeObject>) -> Result<(), Fault> {
-    let fault = |code, text: &str| Err(Fault::new(code, "argument").at(face.as_ptr() as usize).because(text));
+    let fault =
+        |code, text: &'static str| Err(Fault::new(code, "argument").at(face.as_ptr() as usize).because(text));
     // SAFETY: as the caller says: what can be read is looked at as far as a head goes, and as a type once it may be one.
     unsafe {
         match dynamic::look_up_here(face.cast()) {
@@ -183,7 +191,8 @@ unsafe fn may_become_ready(face: NonNull<PyTypeObject>) -> Result<(), Fault> {
             }
             Some(Address::Static) if dynamic::try_type_of(face.cast()).is_some() => call::must_be_type(face),
             Some(Address::Static | Address::Outside) => {
-                let known = ready_ones().contains(&(face.as_ptr() as usize));
+                let known =
+                    ready_ones().as_ref().is_some_and(|ready| ready.contains(&(face.as_ptr() as usize)));
                 let claims = !(*face.as_ptr()).ss_own.is_null();
                 if claims && !known {
                     return fault(
@@ -214,11 +223,11 @@ unsafe fn ready_static(face: *mut PyTypeObject, depth: usize) -> Result<(), Faul
         if !(*face).ss_own.is_null() {
             return Ok(());
         }
-        let name = call::text((*face).tp_name)
+        let name = call::text((*face).tp_name)?
             .ok_or_else(|| Fault::new(Code::BadSlot, "PyType_Ready").because("a type needs a tp_name"))?;
-        let bad = |code, text: &str| {
-            Err(Fault::new(code, "PyType_Ready").because(format!("type '{name}': {text}")))
-        };
+        let name = fallible::owned(&name)?;
+        let bad =
+            |code, text: &str| Err(Fault::new(code, "PyType_Ready").because(words!("type '{name}': {text}")));
         if (*face).tp_basicsize < 0 {
             return bad(Code::BadSize, "a static type cannot have a negative tp_basicsize");
         }
@@ -232,7 +241,7 @@ unsafe fn ready_static(face: *mut PyTypeObject, depth: usize) -> Result<(), Faul
         let base = (*face).tp_base;
         if bases.is_empty() && !base.is_null() {
             ready_static(base, depth + 1)?;
-            bases.push(Type::from_record(&*(*base).ss_own));
+            fallible::push(&mut bases, Type::from_record(&*(*base).ss_own))?;
         }
         let mut spec = TypeSpec::new(name);
         spec.basic_size = (*face).tp_basicsize;
@@ -249,6 +258,7 @@ unsafe fn ready_static(face: *mut PyTypeObject, depth: usize) -> Result<(), Faul
             free: (*face).tp_free,
         };
         complete(&mut spec, bases);
+        expect_ready()?;
         let record = dynamic::ready_static(&spec, face.cast())?;
         inherit(face, record);
         wear(face, record);
@@ -258,12 +268,13 @@ unsafe fn ready_static(face: *mut PyTypeObject, depth: usize) -> Result<(), Faul
 
 /// What is the same for all types of C: bases, defaults, and an allocator that knows its faces.
 fn complete(spec: &mut TypeSpec, bases: Vec<Type>) {
-    spec.bases = if bases.is_empty() { vec![Type::from_static(BASE.get())] } else { bases };
+    spec.bases = bases;
     spec.defaults = Some(&DEFAULTS);
     if spec.slots.del.is_some() {
         crate::world::expect_legacy();
     }
-    spec.slots.alloc = spec.slots.alloc.or_else(|| alloc_of(spec.bases[0].record()));
+    let base = spec.bases.first().map_or(BASE.get(), Type::record);
+    spec.slots.alloc = spec.slots.alloc.or_else(|| alloc_of(base));
 }
 
 /// What is inherited, and means nothing to the library.
@@ -298,11 +309,10 @@ unsafe fn collect_bases(object: NonNull<PyObject>, bases: &mut Vec<Type>, name: 
     // SAFETY: rule C.
     unsafe {
         if let Some(record) = record_of(object) {
-            bases.push(Type::from_record(record));
-            return Ok(());
+            return Ok(fallible::push(bases, Type::from_record(record))?);
         }
         let bad = || {
-            let text = format!("type '{name}': a base that is no type, or not ready");
+            let text = words!("type '{name}': a base that is no type, or not ready");
             Err(Fault::new(Code::BadBase, "type readiness").at(object.as_ptr() as usize).because(text))
         };
         if !builtins::is_a(object, &builtins::standstill_PyTuple_Type) {
@@ -311,7 +321,7 @@ unsafe fn collect_bases(object: NonNull<PyObject>, bases: &mut Vec<Type>, name: 
         // Not by the functions for C, which need an attached thread.
         for item in builtins::items(object) {
             match NonNull::new(item.get()).and_then(|item| record_of(item)) {
-                Some(record) => bases.push(Type::from_record(record)),
+                Some(record) => fallible::push(bases, Type::from_record(record))?,
                 None => return bad(),
             }
         }
@@ -354,7 +364,7 @@ unsafe fn parse(spec: &PyType_Spec, name: &str) -> Result<Parsed, Fault> {
     let mut token = 0;
     let mut seen = Vec::new();
     let bad = |number: c_int, why: &str| {
-        let text = format!("type '{name}': slot {number} {why}");
+        let text = words!("type '{name}': slot {number} {why}");
         Err(Fault::new(Code::BadSlot, "PyType_FromSpec").because(text))
     };
     let mut slot = spec.slots;
@@ -365,7 +375,7 @@ unsafe fn parse(spec: &PyType_Spec, name: &str) -> Result<Parsed, Fault> {
             if seen.contains(&number) {
                 return bad(number, "is given twice");
             }
-            seen.push(number);
+            fallible::push(&mut seen, number)?;
             let may_be_null = [number::DOC, number::TOKEN, number::BASE, number::BASES];
             if value.is_null() && !may_be_null.contains(&number) {
                 return bad(number, "has no value");
@@ -408,7 +418,7 @@ unsafe fn from_spec(
     bases: *mut PyObject,
 ) -> Result<*mut PyObject, Fault> {
     const FUNCTION: &str = "PyType_FromSpec";
-    builtins::start();
+    builtins::start()?;
     // SAFETY: rule C.
     unsafe {
         let spec = call::some(spec.cast_mut())?.as_ref();
@@ -416,11 +426,11 @@ unsafe fn from_spec(
             return Err(Fault::new(Code::BadSlot, FUNCTION).because("a type needs a name"));
         }
         let name = CStr::from_ptr(spec.name);
-        let text = name.to_string_lossy().into_owned();
+        let text = fallible::owned(&fallible::lossy(name.to_bytes())?)?;
         let module = call::optional(m, module)?;
         if let Some(module) = module.filter(|&module| dynamic::module_face(module).is_none()) {
             let fault = Fault::new(Code::WrongType, FUNCTION).at(module.as_ptr() as usize);
-            return Err(fault.because(format!("type '{text}': this is no module")));
+            return Err(fault.because(words!("type '{text}': this is no module")));
         }
         let Parsed { mut given, token } = parse(spec, &text)?;
         let mut list = Vec::new();
@@ -432,10 +442,9 @@ unsafe fn from_spec(
                     let _one = readying();
                     ready_static(given.tp_base, 0)?;
                 }
-                list.push(Type::from_record(&*(*given.tp_base).ss_own));
+                fallible::push(&mut list, Type::from_record(&*(*given.tp_base).ss_own))?;
             }
         }
-        call::may_allocate()?;
         let mut wanted = TypeSpec::new(text);
         wanted.basic_size = spec.basicsize as isize;
         wanted.item_size = spec.itemsize as isize;
@@ -454,10 +463,10 @@ unsafe fn from_spec(
         wanted.token = token;
         wanted.face_size = size_of::<PyTypeObject>();
         let doc = given.tp_doc;
-        let texts = Arc::new(Texts {
-            name: name.to_owned(),
-            doc: (!doc.is_null()).then(|| CStr::from_ptr(doc).to_owned()),
-        });
+        let texts = fallible::arc(Texts {
+            name: fallible::c_copy(name)?,
+            doc: (!doc.is_null()).then(|| fallible::c_copy(CStr::from_ptr(doc))).transpose()?,
+        })?;
         wanted.keeps = Some(texts.clone());
         complete(&mut wanted, list);
         let made = dynamic::ready_heap(m, &wanted, |object, record| {
@@ -497,7 +506,7 @@ unsafe fn flags(face: *mut PyTypeObject) -> u64 {
 }
 
 fn no_module(function: &'static str, record: &TypeRecord) -> Fault {
-    let text = format!("type '{}' belongs to no such module", record.name());
+    let text = words!("type '{}' belongs to no such module", record.kept_name());
     Fault::new(Code::NoModule, function).of_type(record.kept_name()).because(text)
 }
 
@@ -511,9 +520,9 @@ export! {
     fn standstill_PyType_Ready(face: *mut PyTypeObject) -> c_int {
         const FUNCTION: &str = "PyType_Ready";
         call::outside(FUNCTION, -1, || {
-            builtins::start();
             // SAFETY: rule C.
             let result = call::some(face).and_then(|known| unsafe {
+                builtins::start()?;
                 if call::is_special() {
                     may_become_ready(known)?;
                 }
@@ -645,7 +654,7 @@ export! {
                 number::TOKEN => std::ptr::with_exposed_provenance_mut(record.token()),
                 _ => {
                     let fault = Fault::new(Code::BadSlot, FUNCTION).of_type(record.kept_name());
-                    return Err(fault.because(format!("there is no slot {slot}")));
+                    return Err(fault.because(words!("there is no slot {slot}")));
                 }
             })
         })

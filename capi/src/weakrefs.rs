@@ -29,7 +29,6 @@ export! {
                         return Err(fault.because("a callback is an object of standstill_Callback_New, or None"));
                     }
                 };
-                call::may_allocate()?;
                 Ok(dynamic::into_raw(dynamic::new_weakref(m, target, callback)?).as_ptr())
             }
         })

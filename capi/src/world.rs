@@ -1,11 +1,11 @@
 //! Heaps: the one of the process, which starts by itself, and others.
 
-use std::collections::BTreeMap;
 use std::ffi::{c_int, c_uint};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock};
 use std::time::Duration;
 
+use standstill::fallible;
 use standstill::{BuildError, Code, Fault, Heap, HeapBuilder, Pacing, Thresholds};
 
 use crate::call::{self, export};
@@ -32,25 +32,31 @@ pub struct standstill_heap_options {
     pub slow_stop_ms: c_uint,
 }
 
-/// The heaps that C knows, by their addresses.
-static HEAPS: Mutex<BTreeMap<usize, Box<standstill_heap>>> = Mutex::new(BTreeMap::new());
+/// In boxes, since C has their addresses.
+type Heaps = Vec<Box<standstill_heap>>;
+
+/// The heaps that C knows. Few: they are searched one after the other, by their addresses.
+static HEAPS: Mutex<Heaps> = Mutex::new(Vec::new());
 /// The address of the default heap.
 static DEFAULT: OnceLock<usize> = OnceLock::new();
 
-fn heaps() -> MutexGuard<'static, BTreeMap<usize, Box<standstill_heap>>> {
+fn heaps() -> MutexGuard<'static, Heaps> {
     crate::errors::locked(&HEAPS)
 }
 
-fn found(heap: Heap) -> usize {
-    builtins::start();
-    errors::dress(&heap);
-    let boxed = Box::new(standstill_heap { heap });
+fn is_at(heap: &standstill_heap, address: usize) -> bool {
+    std::ptr::from_ref(heap) as usize == address
+}
+
+fn found(heap: Heap) -> Result<usize, Fault> {
+    builtins::start()?;
+    errors::dress(&heap)?;
+    let boxed = fallible::boxed(standstill_heap { heap })?;
     let address = (&raw const *boxed) as usize;
     let mut heaps = heaps();
     boxed.heap.services().expect_legacy_finalizers(LEGACY.load(Ordering::SeqCst));
-    heaps.insert(address, boxed);
-    drop(heaps);
-    address
+    fallible::push(&mut heaps, boxed)?;
+    Ok(address)
 }
 
 /// Whether any type has a legacy finalizer.
@@ -60,21 +66,21 @@ static LEGACY: AtomicBool = AtomicBool::new(false);
 pub(crate) fn expect_legacy() {
     // Before the list is locked: a heap that is not in it yet sees the flag.
     LEGACY.store(true, Ordering::SeqCst);
-    for heap in heaps().values() {
+    for heap in heaps().iter() {
         heap.heap.services().expect_legacy_finalizers(true);
     }
 }
 
 fn fault_of(error: &BuildError, function: &'static str) -> Fault {
     let code = if matches!(error, BuildError::Setting(_)) { Code::BadSize } else { Code::Memory };
-    Fault::new(code, function).because(error.to_string())
+    Fault::new(code, function).because(standstill::words!("{error}"))
 }
 
 fn build(builder: HeapBuilder, function: &'static str) -> Result<usize, Fault> {
     // What `standstill_gc_get_threshold` says from the start.
     let pacing = Pacing::default().with_thresholds(Thresholds::default());
     let builder = builder.pacing(pacing);
-    builder.build().map(found).map_err(|error| fault_of(&error, function))
+    found(builder.build().map_err(|error| fault_of(&error, function))?)
 }
 
 fn default_address() -> Result<usize, Fault> {
@@ -94,7 +100,7 @@ fn default_address() -> Result<usize, Fault> {
 pub(crate) fn heap_at(heap: *mut standstill_heap) -> Result<Heap, Fault> {
     let address = if heap.is_null() { default_address()? } else { heap as usize };
     let heaps = heaps();
-    let known = heaps.get(&address).map(|known| known.heap.clone());
+    let known = heaps.iter().find(|known| is_at(known, address)).map(|known| known.heap.clone());
     known.ok_or_else(|| {
         Fault::new(Code::ForeignPointer, "argument").at(address).because("there is no heap at this address")
     })
@@ -187,7 +193,7 @@ export! {
     fn standstill_heap_free(heap: *mut standstill_heap) -> c_int {
         const FUNCTION: &str = "standstill_heap_free";
         call::outside(FUNCTION, -1, || {
-            let fault = |code, text: &str| {
+            let fault = |code, text: &'static str| {
                 errors::misuse(Fault::new(code, FUNCTION).at(heap as usize).because(text));
                 -1
             };
@@ -204,7 +210,10 @@ export! {
             if known.stats().mutators != 0 {
                 return fault(Code::NotAllowedHere, "threads are attached to the heap");
             }
-            let boxed = heaps().remove(&address);
+            let boxed = {
+                let mut heaps = heaps();
+                heaps.iter().position(|known| is_at(known, address)).map(|at| heaps.swap_remove(at))
+            };
             // With the last handle goes the heap; it says what is left in it.
             drop((known, boxed));
             0

@@ -3,6 +3,9 @@
 //! The files of `tests/conformance/` are compiled once and linked with the static library of this build. Each test of
 //! theirs runs in a process of its own. The snippets in `accepted/` must compile, those in `refused/` must not.
 
+#[path = "static_library/mod.rs"]
+mod static_library;
+
 use std::fs;
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -11,6 +14,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use libtest_mimic::{Arguments, Failed, Trial};
+use static_library::{library, profile_dir, text};
 
 const LIMIT: Duration = Duration::from_secs(60);
 const STRICT: [&str; 6] = ["-std=c99", "-Wall", "-Wextra", "-Werror", "-pedantic", "-g"];
@@ -30,6 +34,11 @@ fn here() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/conformance")
 }
 
+/// The allocator that refuses memory.
+fn refusing() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/refused_memory")
+}
+
 fn include() -> String {
     format!("-I{}/include", env!("CARGO_MANIFEST_DIR"))
 }
@@ -38,47 +47,6 @@ fn cc() -> Command {
     let mut command = Command::new(std::env::var_os("CC").unwrap_or_else(|| "cc".into()));
     command.args(STRICT).arg(include());
     command
-}
-
-/// The folder of this build: the test program is in `deps/` of it.
-fn profile_dir() -> PathBuf {
-    let program = std::env::current_exe().expect("the test's own path");
-    program.ancestors().nth(2).expect("target/<profile>/deps/<test>").to_path_buf()
-}
-
-/// The static library of the same profile, brought up to date. Cargo builds no static library for a test.
-fn library(profile: &Path) -> Result<PathBuf, String> {
-    let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    cargo
-        .args(["build", "--quiet", "-p", "standstill-capi", "--lib"])
-        .current_dir(env!("CARGO_MANIFEST_DIR"));
-    match profile.file_name().and_then(|name| name.to_str()) {
-        Some("debug") | None => {}
-        Some(name) => {
-            cargo.args(["--profile", name]);
-        }
-    }
-    // target/<profile>, or target/<triple>/<profile> where a target was named.
-    let target = profile.parent().ok_or("no target folder")?;
-    match target.file_name().and_then(|name| name.to_str()) {
-        Some(triple) if triple.split('-').count() >= 3 => {
-            cargo
-                .args(["--target", triple])
-                .env("CARGO_TARGET_DIR", target.parent().ok_or("no target folder")?);
-        }
-        _ => {
-            cargo.env("CARGO_TARGET_DIR", target);
-        }
-    }
-    let output = cargo.output().map_err(|error| format!("cargo: {error}"))?;
-    if !output.status.success() {
-        return Err(text(&output));
-    }
-    Ok(profile.join("libstandstill_capi.a"))
-}
-
-fn text(output: &Output) -> String {
-    format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
 }
 
 fn files(folder: &Path) -> Vec<PathBuf> {
@@ -98,6 +66,9 @@ fn build() -> Result<PathBuf, String> {
         .arg(format!("-DCONFORMANCE_DIR=\"{}\"", here().display()))
         .args(profile.ends_with("debug").then_some("-DCHAIN=2000000"))
         .args(files(&here()))
+        .arg(refusing().join("allocator.c"))
+        .arg(format!("-I{}", refusing().display()))
+        .arg("-Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc,--wrap=posix_memalign,--wrap=aligned_alloc")
         .arg("-o")
         .arg(&program)
         .arg(library)

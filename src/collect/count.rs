@@ -323,7 +323,7 @@ pub(crate) fn guard_traversal<M: ObjectModel, R>(
     let result = event::guarded(|| scan(tracer)).map_err(event::panic_message);
     drop(guard);
     result.map_err(|reason| Abandoned {
-        reason: reason.into(),
+        reason,
         // SAFETY: rule W: the object was a candidate, hence alive, and nothing is freed in a stop.
         type_name: tracer.at().map_or("", |object| unsafe { world.core().model.type_name(object) }),
     })

@@ -57,7 +57,7 @@ use std::time::{Duration, Instant};
 use crate::collect::count::{Abandoned, Scope};
 use crate::collect::finalize::{Garbage, Homes, Unreachable};
 use crate::event::{self, CollectionEvent, CollectionKind, CollectionReport, During, Phase};
-use crate::fallible::{self, NoMemory};
+use crate::fallible::NoMemory;
 use crate::model::{ModelMutator, ObjectModel};
 use crate::mutator::{Core, World};
 use crate::object::Object;
@@ -502,7 +502,7 @@ fn give_up<M: ObjectModel>(m: &ModelMutator<M>, report: &mut CollectionReport, w
     m.core().hooks.unraisable(
         During::Traverse,
         why.type_name,
-        fallible::text(&["the collection was abandoned: ", &why.reason]),
+        crate::fallible::words!("the collection was abandoned: {}", why.reason),
     );
     report.abandoned = Some(why.reason);
 }

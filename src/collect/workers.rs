@@ -55,16 +55,16 @@ impl fmt::Debug for Workers {
 
 impl Workers {
     /// `size` threads, the collecting one included; none is started yet.
-    pub(crate) fn new(size: usize) -> Self {
-        Self {
+    pub(crate) fn new(size: usize) -> Result<Self, NoMemory> {
+        Ok(Self {
             size: size.max(1),
-            crew: Arc::new(Crew::new()),
+            crew: fallible::arc(Crew::new())?,
             calls_pool: AtomicBool::new(false),
             lacks_pool: AtomicBool::new(false),
             pool: Mutex::new(Pool::NotStarted),
             tables: Mutex::new(Vec::new()),
             spare: Spare::default(),
-        }
+        })
     }
 
     /// Where parked threads wait for work, if there is ever any for them.
@@ -172,7 +172,7 @@ mod tests {
 
     #[test]
     fn every_share_is_done_once_even_when_the_pool_is_late() {
-        let workers = Workers::new(4);
+        let workers = Workers::new(4).unwrap();
         assert_eq!(workers.muster(2, 1), 4, "large enough to wake them all");
         for _ in 0..200 {
             let next = AtomicUsize::new(0);
@@ -192,7 +192,7 @@ mod tests {
 
     #[test]
     fn a_panic_in_any_share_comes_back() {
-        let workers = Workers::new(2);
+        let workers = Workers::new(2).unwrap();
         workers.muster(2, 1);
         let caught = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
             workers.run(2, 1, &|seat| assert_ne!(seat.index, 0, "share zero fails"));
@@ -203,7 +203,7 @@ mod tests {
 
     #[test]
     fn a_small_collection_wakes_nobody() {
-        let workers = Workers::new(4);
+        let workers = Workers::new(4).unwrap();
         let hands = [(); 2].map(|()| workers.crew.hand(1));
         let cells = 10 * SHARED_FROM;
         assert_eq!(workers.muster(SHARED_FROM - 1, usize::MAX), 1);
@@ -219,7 +219,7 @@ mod tests {
 
     #[test]
     fn tables_come_back_zeroed_and_large_enough() {
-        let workers = Workers::new(2);
+        let workers = Workers::new(2).unwrap();
         workers.give_table(vec![0; 10]);
         assert_eq!(workers.take_table(5).unwrap().len(), 10);
         assert_eq!(workers.take_table(100).unwrap(), vec![0; 100]);

@@ -14,6 +14,8 @@ use crate::dynamic::{
     Flags, RawObject, VisitProc, as_raw, describe, handlers, instance, refuse_in_traversal, type_of,
 };
 use crate::error::{Code, Fault};
+use crate::fallible::words;
+use crate::fallible::{self, NoMemory};
 use crate::sync::RwLock;
 use crate::{AnyGc, Mutator};
 
@@ -26,12 +28,19 @@ impl Attributes {
         self.0.read().get(name).cloned()
     }
 
-    pub(crate) fn set(&self, name: &str, value: Option<AnyGc>) -> Option<AnyGc> {
+    /// Sets an entry, or removes it, and returns the old value. Without memory nothing changes.
+    pub(crate) fn set(&self, name: &str, value: Option<AnyGc>) -> Result<Option<AnyGc>, NoMemory> {
+        let Some(value) = value else { return Ok(self.0.write().remove(name)) };
+        let name = fallible::owned(name)?.into_boxed_str();
         let mut entries = self.0.write();
-        match value {
-            Some(value) => entries.insert(name.into(), value),
-            None => entries.remove(name),
+        if let Some(place) = entries.get_mut(&name) {
+            return Ok(Some(std::mem::replace(place, value)));
         }
+        if entries.try_reserve(1).is_err() {
+            drop(entries);
+            return Err(NoMemory);
+        }
+        Ok(entries.insert(name, value))
     }
 
     /// Takes everything out, and drops it once the lock is free: destructors may come back here.
@@ -89,12 +98,12 @@ unsafe fn of<'a>(object: NonNull<RawObject>, function: &'static str) -> Result<&
         }
         let record = type_of(object);
         if !record.flags().has(Flags::MANAGED_DICT) {
-            let text = format!("objects of type '{}' have no attributes", record.name());
+            let text = words!("objects of type '{}' have no attributes", record.kept_name());
             let fault = Fault::new(Code::NoAttribute, function).of_type(record.kept_name());
             return Err(fault.at(object.as_ptr() as usize).because(text));
         }
         let slot = instance::tail_slot(object);
-        let made = Box::into_raw(Box::<Attributes>::default());
+        let made = Box::into_raw(fallible::boxed(Attributes::default())?);
         // AcqRel: publishes the empty dictionary, or takes over another thread's.
         match slot.compare_exchange(std::ptr::null_mut(), made.cast(), Ordering::AcqRel, Ordering::Acquire) {
             Ok(_) => Ok(&*made),
@@ -123,7 +132,7 @@ pub unsafe fn get_attribute(_: &Mutator, object: NonNull<RawObject>, name: &str)
     found.ok_or_else(|| {
         // SAFETY: as the caller says.
         let type_name = unsafe { type_of(object) }.kept_name();
-        let text = format!("'{type_name}' object has no attribute '{name}'");
+        let text = words!("'{type_name}' object has no attribute '{name}'");
         Fault::new(Code::NoAttribute, FUNCTION).of_type(type_name).at(object.as_ptr() as usize).because(text)
     })
 }
@@ -158,11 +167,11 @@ pub unsafe fn set_attribute(
     refuse_in_traversal(FUNCTION)?;
     let removes = value.is_none();
     // SAFETY: as the caller says.
-    let old = unsafe { of(object, FUNCTION) }?.set(name, value);
+    let old = unsafe { of(object, FUNCTION) }?.set(name, value)?;
     if removes && old.is_none() {
         // SAFETY: as the caller says.
         let type_name = unsafe { type_of(object) }.kept_name();
-        let text = format!("'{type_name}' object has no attribute '{name}'");
+        let text = words!("'{type_name}' object has no attribute '{name}'");
         return Err(Fault::new(Code::NoAttribute, FUNCTION).of_type(type_name).because(text));
     }
     Ok(())
@@ -240,7 +249,7 @@ mod tests {
         heap.attach_scoped(|m| {
             let attributes = Attributes::default();
             for name in ["one", "other", "third"] {
-                attributes.set(name, Some(m.alloc(0u8).into()));
+                attributes.set(name, Some(m.alloc(0u8).into())).unwrap();
             }
             let mut seen = (&attributes, 0usize);
             // SAFETY: rule V: the argument is what the visitor takes, and is in this frame.

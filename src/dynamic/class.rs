@@ -8,6 +8,7 @@ use crate::dynamic::{
     is_dynamic, type_of,
 };
 use crate::error::{Code, Fault};
+use crate::fallible::words;
 use crate::{AnyGc, Mutator};
 
 /// What a class is to be: a heap type whose instances have attributes.
@@ -71,7 +72,7 @@ impl Class {
     /// When the bases do not fit together, the module is none, or there is no memory.
     pub fn make(self, m: &Mutator) -> Result<Type, Fault> {
         if self.module.as_ref().is_some_and(|module| !is_module(module)) {
-            let text = format!("what class '{}' was said to belong to is no module", self.name);
+            let text = words!("what class '{}' was said to belong to is no module", self.name);
             return Err(Fault::new(Code::WrongType, "make").because(text));
         }
         let mut spec = TypeSpec::new(self.name);

@@ -18,6 +18,7 @@ use crate::During;
 use crate::dynamic::{Flags, RawObject, TypeRecord, attributes, dealloc as generic_dealloc, raw, type_of};
 use crate::error::{Code, Fault};
 use crate::event::{self, CallGuards};
+use crate::fallible::words;
 use crate::header::Header;
 use crate::managed::{self, Core};
 use crate::object::{Ends, Object, Tracer, TypeInfo};
@@ -131,7 +132,7 @@ unsafe fn call(
 fn look_at_time(begun: Instant, record: &TypeRecord, object: NonNull<RawObject>) {
     let (took, model) = (begun.elapsed(), &heap().model);
     if took.as_nanos() > u128::from(model.slow_handler()) {
-        let text = format!("the traverse handler took {took:?}: does it wait for something?");
+        let text = words!("the traverse handler took {took:?}: does it wait for something?");
         let fault = Fault::new(Code::SlowHandler, "traverse").of_type(record.kept_name());
         model.note(fault.at(object.as_ptr() as usize).because(text));
     }
@@ -342,7 +343,7 @@ pub(crate) unsafe fn check_fields(
             return Err(Fault::new(code, function)
                 .of_type(record.kept_name())
                 .at(object.as_ptr() as usize)
-                .because(format!("a field leads to {address:#x}, where no object is")));
+                .because(words!("a field leads to {address:#x}, where no object is")));
         }
     }
     if !record.tried.swap(true, Relaxed) {

@@ -9,6 +9,7 @@
 //!
 //! In checked mode freed memory is poisoned, and kept in quarantine for a while, so that a stale address is recognised.
 
+use std::borrow::Cow;
 use std::ffi::c_void;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicPtr, Ordering};
@@ -18,6 +19,7 @@ use crate::dynamic::{
     raw, refuse_in_traversal, share, type_of,
 };
 use crate::error::{Code, Fault};
+use crate::fallible::words;
 use crate::header::Header;
 use crate::managed;
 use crate::object::Object;
@@ -154,7 +156,7 @@ unsafe fn allocate_as(
     {
         // The common case: everything about the size is known.
         let size = record.basic_size + if record.flags().has(Flags::MANAGED_DICT) { 8 } else { 0 };
-        let cell = m.raw().allocate_cell(class).map_err(|reason| memory(record, reason.to_string()))?;
+        let cell = m.raw().allocate_cell(class).map_err(|reason| memory(record, words!("{reason}")))?;
         // SAFETY: rule N: fresh memory of at least `size` bytes.
         return Ok(unsafe { be_born(m, record, cell, size, 0, tracked) });
     }
@@ -176,26 +178,27 @@ unsafe fn allocate_as(
 }
 
 #[cold]
-fn memory(record: &TypeRecord, reason: String) -> Fault {
+fn memory(record: &TypeRecord, reason: Cow<'static, str>) -> Fault {
     Fault::new(Code::Memory, "allocation").of_type(record.kept_name()).because(reason)
 }
 
 /// Bytes of an instance, without its tail.
 fn instance_size(record: &TypeRecord, items: isize, extra: usize) -> Result<usize, Fault> {
     const FUNCTION: &str = "allocation";
-    let fault =
-        |code, text: String| Err(Fault::new(code, FUNCTION).of_type(record.kept_name()).because(text));
+    let fault = |code, text: Cow<'static, str>| {
+        Err(Fault::new(code, FUNCTION).of_type(record.kept_name()).because(text))
+    };
     if std::ptr::eq(record, METATYPE.get()) {
-        return fault(Code::WrongType, "a type is made from a description, and not allocated".to_owned());
+        return fault(Code::WrongType, "a type is made from a description, and not allocated".into());
     }
     let Ok(items) = usize::try_from(items) else {
-        return fault(Code::BadSize, format!("{items} items"));
+        return fault(Code::BadSize, words!("{items} items"));
     };
     if record.item_size == 0 && items != 0 {
-        return fault(Code::NotResizable, "the type has no items".to_owned());
+        return fault(Code::NotResizable, "the type has no items".into());
     }
     if extra != 0 && record.item_size != 0 {
-        return fault(Code::BadSize, "extra bytes would lie where the items do".to_owned());
+        return fault(Code::BadSize, "extra bytes would lie where the items do".into());
     }
     let size = items
         .checked_mul(record.item_size)
@@ -204,7 +207,7 @@ fn instance_size(record: &TypeRecord, items: isize, extra: usize) -> Result<usiz
         .and_then(|bytes| bytes.checked_next_multiple_of(size_of::<usize>()));
     match size {
         Some(size) if size <= MOST => Ok(size),
-        _ => fault(Code::Memory, "an object of this size cannot exist".to_owned()),
+        _ => fault(Code::Memory, "an object of this size cannot exist".into()),
     }
 }
 
@@ -222,7 +225,7 @@ pub(crate) unsafe fn allocate_sized(
     refuse_in_traversal("allocation").map_err(|fault| fault.of_type(record.kept_name()))?;
     debug_assert!(size <= MOST);
     let whole = size + if tail { size_of::<usize>() } else { 0 };
-    let cell = m.raw().allocate(whole, GRANULE).map_err(|reason| memory(record, reason.to_string()))?;
+    let cell = m.raw().allocate(whole, GRANULE).map_err(|reason| memory(record, words!("{reason}")))?;
     // SAFETY: rule N: fresh memory of that size.
     unsafe {
         let object = be_born(m, record, cell, size, 0, false);
@@ -703,7 +706,10 @@ unsafe fn give_back(m: &Mutator, object: NonNull<RawObject>) {
         cell.start().add(head).write_bytes(POISON, cell.room().behind(head));
         core.state(address).death();
         let footprint = core.space.page_of(address).shape().footprint();
-        model.quarantine.lock().keep(Target(object.cast()), footprint);
+        let kept = model.quarantine.lock().keep(Target(object.cast()), footprint);
+        if kept.is_err() {
+            return raw(m).free(object.cast());
+        }
         loop {
             // The lock is free again before the memory goes back.
             let oldest = model.quarantine.lock().release();

@@ -83,6 +83,7 @@ pub use module::{
     ModuleSpec, module_face, module_name, module_state, module_token, new_module, type_module,
     type_module_by_token,
 };
+pub(crate) use types::make_builtins;
 pub use types::{
     BASE, Defaults, Flags, METATYPE, MODULE, Slots, Type, TypeRecord, TypeSpec, WEAKREF, base_by_token,
     describe, item_data, ready_heap, ready_static, type_data,

@@ -9,6 +9,7 @@ use crate::dynamic::{
     type_of,
 };
 use crate::error::{Code, Fault};
+use crate::fallible;
 use crate::{AnyGc, Mutator};
 
 /// What a module is to be.
@@ -88,15 +89,17 @@ pub(crate) const SLOTS: Slots = Slots {
 /// The handlers are for a state of that size.
 pub unsafe fn new_module(m: &Mutator, spec: ModuleSpec) -> Result<AnyGc, Fault> {
     const FUNCTION: &str = "new_module";
-    let name = CString::new(spec.name)
-        .map_err(|_| Fault::new(Code::BadSlot, FUNCTION).because("a module's name with a null byte in it"))?;
+    if spec.name.contains('\0') {
+        return Err(Fault::new(Code::BadSlot, FUNCTION).because("a module's name with a null byte in it"));
+    }
+    let name = fallible::c_text(&spec.name)?;
     let words = spec.state_size.div_ceil(size_of::<u128>());
     let mut state = Vec::new();
     state
         .try_reserve_exact(words)
         .map_err(|_| Fault::new(Code::Memory, FUNCTION).because("no memory for the module's state"))?;
     state.resize_with(words, || UnsafeCell::new(0));
-    let parts = Parts {
+    let parts = fallible::boxed(Parts {
         name,
         state: state.into_boxed_slice(),
         state_size: spec.state_size,
@@ -105,11 +108,11 @@ pub unsafe fn new_module(m: &Mutator, spec: ModuleSpec) -> Result<AnyGc, Fault> 
         traverse: spec.traverse,
         clear: spec.clear,
         free: spec.free,
-    };
+    })?;
     // SAFETY: rule N: a built-in type, whose objects are of that size; nobody else knows the object.
     unsafe {
         let object = instance::allocate(m, MODULE.get(), 0, 0)?;
-        (*object.cast::<Module>().as_ptr()).parts = Box::into_raw(Box::new(parts));
+        (*object.cast::<Module>().as_ptr()).parts = Box::into_raw(parts);
         m.raw().track(crate::object::Object::new(object.cast()));
         Ok(super::from_raw(object))
     }

@@ -10,7 +10,7 @@
 //! and tokens.
 
 use std::any::Any;
-use std::collections::HashMap;
+use std::collections::HashSet;
 use std::ffi::c_void;
 use std::fmt;
 use std::ptr::NonNull;
@@ -25,6 +25,8 @@ use crate::dynamic::{
 };
 use crate::error::{Code, Fault};
 use crate::event;
+use crate::fallible::words;
+use crate::fallible::{self, NoMemory};
 use crate::sync::Mutex;
 use crate::{AnyGc, Mutator};
 
@@ -304,7 +306,7 @@ impl TypeRecord {
     }
 
     /// The same for a report, which may outlive the type. Each name that was asked for in this way is kept as long as the process
-    /// runs, once.
+    /// runs, once. Empty where there is no memory for that.
     pub fn kept_name(&self) -> &'static str {
         kept(&self.name)
     }
@@ -397,20 +399,22 @@ impl TypeRecord {
     }
 }
 
-/// Names in reports outlive their types: each is made once.
+/// Names in reports outlive their types: each is copied once. Empty: there is no memory for a copy.
 fn kept(name: &str) -> &'static str {
-    static NAMES: OnceLock<Mutex<HashMap<Box<str>, &'static str>>> = OnceLock::new();
+    static NAMES: OnceLock<Mutex<HashSet<&'static str>>> = OnceLock::new();
     let mut names = NAMES.get_or_init(Mutex::default).lock();
-    if let Some(&known) = names.get(name) {
+    if let Some(known) = names.get(name) {
         return known;
     }
-    let leaked: &'static str = Box::leak(name.to_owned().into_boxed_str());
-    names.insert(name.into(), leaked);
+    let room = names.try_reserve(1).map_err(NoMemory::from);
+    let Ok(copy) = room.and_then(|()| fallible::owned(name)) else { return "" };
+    let leaked: &'static str = copy.leak();
+    names.insert(leaked);
     leaked
 }
 
-fn fault(code: Code, name: &str, text: String) -> Fault {
-    Fault::new(code, "type readiness").of_type(kept(name)).because(format!("type '{name}': {text}"))
+fn fault(code: Code, name: &str, text: fmt::Arguments<'_>) -> Fault {
+    Fault::new(code, "type readiness").of_type(kept(name)).because(words!("type '{name}': {text}"))
 }
 
 /// Bytes of an instance that are cleared in a plain loop.
@@ -423,13 +427,13 @@ struct Draft {
 
 /// Fills in what a type inherits, and checks it.
 fn draft(spec: &TypeSpec, heap_type: bool) -> Result<Draft, Fault> {
-    let name = spec.name.as_str();
+    let name = &spec.name;
     if name.is_empty() {
         return Err(Fault::new(Code::BadSlot, "type readiness").because("a type needs a name"));
     }
     let bases: Vec<RecordRef> = match &spec.bases[..] {
-        [] => vec![RecordRef(NonNull::from(BASE.get()))],
-        bases => bases.iter().map(|base| base.record).collect(),
+        [] => fallible::collect([RecordRef(NonNull::from(BASE.try_get()?))].into_iter())?,
+        bases => fallible::collect(bases.iter().map(|base| base.record))?,
     };
     check_bases(name, &bases, heap_type)?;
     let base = bases[0].get();
@@ -448,27 +452,29 @@ fn draft(spec: &TypeSpec, heap_type: bool) -> Result<Draft, Fault> {
         flags = flags.and(Flags::HEAP_TYPE);
     }
     if flags.has(Flags::MANAGED_DICT) && !(flags.has(Flags::HAVE_GC) && heap_type) {
-        let text = "a managed dictionary takes Py_TPFLAGS_HAVE_GC, and a heap type".into();
+        let text = format_args!("a managed dictionary takes Py_TPFLAGS_HAVE_GC, and a heap type");
         return Err(fault(Code::BadFlags, name, text));
     }
     let (basic_size, data) = sizes(name, spec.basic_size, base)?;
     let item_size = match usize::try_from(spec.item_size) {
         Ok(0) => base.item_size,
         Ok(size) if base.item_size == 0 || size == base.item_size => size,
-        Ok(_) => return Err(fault(Code::BadSize, name, "items of another size than the base's".into())),
-        Err(_) => return Err(fault(Code::BadSize, name, "a negative item size".into())),
+        Ok(_) => {
+            return Err(fault(Code::BadSize, name, format_args!("items of another size than the base's")));
+        }
+        Err(_) => return Err(fault(Code::BadSize, name, format_args!("a negative item size"))),
     };
     if item_size != 0 && basic_size < size_of::<RawVarObject>() {
         return Err(fault(
             Code::BadSize,
             name,
-            "items need the room for their number in front of them".into(),
+            format_args!("items need the room for their number in front of them"),
         ));
     }
     // What cuts items off, or gives them to C as references, reads whole words.
     const WORD: usize = size_of::<usize>();
     if flags.has(Flags::ITEMS_ARE_REFERENCES) && (item_size != WORD || !basic_size.is_multiple_of(WORD)) {
-        let text = format!("items that are references have {WORD} bytes, and begin on a multiple of it");
+        let text = format_args!("items that are references have {WORD} bytes, and begin on a multiple of it");
         return Err(fault(Code::BadSize, name, text));
     }
     let defaults = spec.defaults.unwrap_or(&DEFAULTS);
@@ -505,7 +511,7 @@ fn draft(spec: &TypeSpec, heap_type: bool) -> Result<Draft, Fault> {
             object: std::ptr::null_mut(),
             mro: linearize(name, &bases)?,
             bases: bases.into(),
-            name: name.into(),
+            name: fallible::owned(name)?.into_boxed_str(),
             keeps: spec.keeps.clone(),
             module: AtomicPtr::new(std::ptr::null_mut()),
             token: spec.token,
@@ -524,31 +530,45 @@ fn check_bases(name: &str, bases: &[RecordRef], heap_type: bool) -> Result<(), F
     for (at, base) in bases.iter().enumerate() {
         let record = base.get();
         if !record.flags.has(Flags::BASE_TYPE) {
-            let text = format!("'{}' does not allow to be a base", record.name);
-            return Err(fault(Code::BadBase, name, text));
+            return Err(fault(
+                Code::BadBase,
+                name,
+                format_args!("'{}' does not allow to be a base", record.name),
+            ));
         }
         if bases[..at].contains(base) {
-            return Err(fault(Code::BadBase, name, format!("'{}' is a base twice", record.name)));
+            return Err(fault(Code::BadBase, name, format_args!("'{}' is a base twice", record.name)));
         }
         if record.is_heap_type() && !heap_type {
-            let text = format!("a static type cannot have the heap type '{}' as a base", record.name);
-            return Err(fault(Code::BadBase, name, text));
+            return Err(fault(
+                Code::BadBase,
+                name,
+                format_args!("a static type cannot have the heap type '{}' as a base", record.name),
+            ));
         }
     }
     let primary = bases[0].get();
     for other in &bases[1..] {
         let other = other.get();
         if other.has_gc() && !primary.has_gc() {
-            let text = format!(
-                "its base '{}' takes part in cycle collection, and '{}', the primary one, does not",
-                other.name, primary.name
-            );
-            return Err(fault(Code::MixedBases, name, text));
+            return Err(fault(
+                Code::MixedBases,
+                name,
+                format_args!(
+                    "its base '{}' takes part in cycle collection, and '{}', the primary one, does not",
+                    other.name, primary.name
+                ),
+            ));
         }
         if !primary.is_subtype_of(solid(other)) {
-            let text =
-                format!("the fields of '{}' and '{}' cannot lie in one object", primary.name, other.name);
-            return Err(fault(Code::BadBase, name, text));
+            return Err(fault(
+                Code::BadBase,
+                name,
+                format_args!(
+                    "the fields of '{}' and '{}' cannot lie in one object",
+                    primary.name, other.name
+                ),
+            ));
         }
     }
     Ok(())
@@ -580,7 +600,7 @@ fn inherit_collection(
             return Err(fault(
                 Code::MissingTraverse,
                 name,
-                "Py_TPFLAGS_HAVE_GC takes a traverse handler".into(),
+                format_args!("Py_TPFLAGS_HAVE_GC takes a traverse handler"),
             ));
         }
         return Ok(());
@@ -589,8 +609,11 @@ fn inherit_collection(
         return Ok(());
     }
     if slots.traverse.is_some() || slots.clear.is_some() {
-        let text = format!("handlers given without Py_TPFLAGS_HAVE_GC under GC base '{}'", base.name);
-        return Err(fault(Code::HandlersWithoutFlag, name, text));
+        return Err(fault(
+            Code::HandlersWithoutFlag,
+            name,
+            format_args!("handlers given without Py_TPFLAGS_HAVE_GC under GC base '{}'", base.name),
+        ));
     }
     *flags = flags.and(Flags::HAVE_GC);
     slots.traverse = match base.traverse {
@@ -607,24 +630,28 @@ fn sizes(name: &str, asked: isize, base: &TypeRecord) -> Result<(usize, (usize, 
     const ALIGN: usize = 16;
     if asked < 0 {
         if base.item_size != 0 && !base.flags.has(Flags::ITEMS_AT_END) {
-            let text = format!("the items of '{}' lie where its own part would", base.name);
-            return Err(fault(Code::BadSize, name, text));
+            return Err(fault(
+                Code::BadSize,
+                name,
+                format_args!("the items of '{}' lie where its own part would", base.name),
+            ));
         }
         // No base is larger than `MOST`, and no number's size larger than twice as much: rounding them up cannot overflow.
         let start = base.basic_size.next_multiple_of(ALIGN);
         let size = asked.unsigned_abs().next_multiple_of(ALIGN);
         return match start.checked_add(size) {
             Some(whole) if whole <= instance::MOST => Ok((whole, (start, size))),
-            _ => Err(fault(Code::BadSize, name, "too large".into())),
+            _ => Err(fault(Code::BadSize, name, format_args!("too large"))),
         };
     }
     match asked.unsigned_abs() {
         0 => Ok((base.basic_size, (0, 0))),
-        size if size < base.basic_size => {
-            let text = format!("{size} bytes are less than the {} of '{}'", base.basic_size, base.name);
-            Err(fault(Code::BadSize, name, text))
-        }
-        size if size > instance::MOST => Err(fault(Code::BadSize, name, "too large".into())),
+        size if size < base.basic_size => Err(fault(
+            Code::BadSize,
+            name,
+            format_args!("{size} bytes are less than the {} of '{}'", base.basic_size, base.name),
+        )),
+        size if size > instance::MOST => Err(fault(Code::BadSize, name, format_args!("too large"))),
         size => Ok((size, (0, 0))),
     }
 }
@@ -643,7 +670,7 @@ fn free_function(
         Some(free) if gc && flags.has(Flags::BASE_TYPE) && distinct && same(free, defaults.plain_free) => {
             let text =
                 "it takes part in cycle collection and may be a base, with a free function for other memory";
-            Err(fault(Code::BadFree, name, text.into()))
+            Err(fault(Code::BadFree, name, format_args!("{text}")))
         }
         Some(free) => Ok(free),
         None if !is_root(base) && gc == base.has_gc() => Ok(base.free),
@@ -654,31 +681,49 @@ fn free_function(
 
 /// C3: the bases of the bases in an order that respects that of each of them.
 fn linearize(name: &str, bases: &[RecordRef]) -> Result<Box<[RecordRef]>, Fault> {
-    let mut lists: Vec<Vec<RecordRef>> = bases
-        .iter()
-        .map(|base| base.get().mro().map(|record| RecordRef(NonNull::from(record))).collect())
-        .collect();
-    lists.push(bases.to_vec());
+    let mut lists: Vec<Vec<RecordRef>> = Vec::new();
+    lists.try_reserve_exact(bases.len() + 1).map_err(NoMemory::from)?;
+    for base in bases {
+        let mut list = Vec::new();
+        for record in base.get().mro() {
+            fallible::push(&mut list, RecordRef(NonNull::from(record)))?;
+        }
+        lists.push(list);
+    }
+    lists.push(fallible::collect(bases.iter().copied())?);
     let mut order = Vec::new();
     loop {
         lists.retain(|list| !list.is_empty());
         if lists.is_empty() {
-            return Ok(order.into());
+            // A copy of the right size, since to shrink the list would take memory, too.
+            return Ok(fallible::collect(order.iter().copied())?.into());
         }
         let next = lists
             .iter()
             .map(|list| list[0])
             .find(|head| !lists.iter().any(|list| list[1..].contains(head)))
             .ok_or_else(|| {
-                let names: Vec<_> = bases.iter().map(|base| base.get().name()).collect();
-                fault(Code::BadMro, name, format!("no consistent order for the bases {}", names.join(", ")))
+                let names = Names(bases);
+                fault(Code::BadMro, name, format_args!("no consistent order for the bases {names}"))
             })?;
-        order.push(next);
+        fallible::push(&mut order, next)?;
         for list in &mut lists {
             if list[0] == next {
                 list.remove(0);
             }
         }
+    }
+}
+
+/// The names of types, with commas between them.
+struct Names<'a>(&'a [RecordRef]);
+
+impl fmt::Display for Names<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (at, record) in self.0.iter().enumerate() {
+            write!(f, "{}{}", if at == 0 { "" } else { ", " }, record.get().name)?;
+        }
+        Ok(())
     }
 }
 
@@ -692,7 +737,7 @@ fn linearize(name: &str, bases: &[RecordRef]) -> Result<Box<[RecordRef]>, Fault>
 ///
 /// The handlers are what they are said to be, for objects that are laid out as the spec says: rule H.
 pub unsafe fn ready_static(spec: &TypeSpec, face: *mut c_void) -> Result<&'static TypeRecord, Fault> {
-    let record = Box::leak(Box::new(draft(spec, false)?.record));
+    let record = Box::leak(fallible::boxed(draft(spec, false)?.record)?);
     let face = if face.is_null() { (&raw mut *record).cast() } else { face };
     *record.face.get_mut() = face;
     Ok(record)
@@ -715,9 +760,9 @@ pub unsafe fn ready_heap(
 ) -> Result<Type, Fault> {
     let size = spec.face_size.max(size_of::<RawVarObject>());
     if size > instance::MOST {
-        return Err(fault(Code::BadSize, &spec.name, format!("a face of {size} bytes")));
+        return Err(fault(Code::BadSize, &spec.name, format_args!("a face of {size} bytes")));
     }
-    let mut record = Box::new(draft(spec, true)?.record);
+    let mut record = fallible::boxed(draft(spec, true)?.record)?;
     // SAFETY: rule N: a fresh object of the metatype with a tail; it is not tracked before it is whole.
     let object = unsafe { instance::allocate_sized(m, METATYPE.get(), size, true) }
         .map_err(|fault| fault.of_type(record.kept_name()))?;
@@ -798,7 +843,7 @@ pub unsafe fn item_data(object: NonNull<RawObject>) -> Option<NonNull<c_void>> {
 /// A type that is there from the start.
 pub struct Builtin {
     cell: OnceLock<&'static TypeRecord>,
-    make: fn() -> TypeRecord,
+    make: fn() -> Result<TypeRecord, Fault>,
 }
 
 impl fmt::Debug for Builtin {
@@ -808,13 +853,29 @@ impl fmt::Debug for Builtin {
 }
 
 impl Builtin {
-    /// Its record.
+    /// Its record. Where a heap has been made it is there.
     pub fn get(&self) -> &'static TypeRecord {
-        self.cell.get_or_init(|| {
-            let record = Box::leak(Box::new((self.make)()));
-            *record.face.get_mut() = (&raw mut *record).cast();
-            record
-        })
+        self.cell.get().copied().unwrap_or_else(|| self.try_get().unwrap_or_else(|fault| panic!("{fault}")))
+    }
+
+    /// Its record, made if need be.
+    ///
+    /// # Errors
+    ///
+    /// When there is no memory.
+    pub fn try_get(&self) -> Result<&'static TypeRecord, Fault> {
+        if let Some(record) = self.cell.get() {
+            return Ok(record);
+        }
+        let record = Box::into_raw(fallible::boxed((self.make)()?)?);
+        // SAFETY: rule V: made just now, and never freed once it is in the cell.
+        let known = unsafe { &*record };
+        known.face.store(record.cast(), Ordering::Relaxed);
+        if self.cell.set(known).is_err() {
+            // SAFETY: rule V: another thread was first, and this record is known to nobody.
+            drop(unsafe { Box::from_raw(record) });
+        }
+        Ok(self.get())
     }
 
     /// A handle to it.
@@ -836,8 +897,8 @@ impl Builtin {
 /// The root of all types: `object`.
 pub static BASE: Builtin = Builtin { cell: OnceLock::new(), make: root };
 
-fn root() -> TypeRecord {
-    TypeRecord {
+fn root() -> Result<TypeRecord, Fault> {
+    Ok(TypeRecord {
         face: AtomicPtr::new(std::ptr::null_mut()),
         traverse: None,
         clear: None,
@@ -858,23 +919,32 @@ fn root() -> TypeRecord {
         object: std::ptr::null_mut(),
         bases: Box::new([]),
         mro: Box::new([]),
-        name: "object".into(),
+        name: fallible::owned("object")?.into_boxed_str(),
         keeps: None,
         module: AtomicPtr::new(std::ptr::null_mut()),
         token: 0,
         attributes: Attributes::default(),
         finalizer: None,
         tried: AtomicBool::new(true),
-    }
+    })
 }
 
 /// A built-in type that takes part in cycle collection.
-fn builtin(name: &'static str, size: usize, flags: Flags, slots: Slots) -> TypeRecord {
-    let mut spec = TypeSpec::new(name);
+fn builtin(name: &'static str, size: usize, flags: Flags, slots: Slots) -> Result<TypeRecord, Fault> {
+    let mut spec = TypeSpec::new(fallible::owned(name)?);
     spec.basic_size = size as isize;
     spec.flags = flags.and(Flags::HAVE_GC);
     spec.slots = slots;
-    draft(&spec, false).unwrap_or_else(|fault| panic!("{fault}")).record
+    draft(&spec, false).map(|draft| draft.record)
+}
+
+/// Makes the built-in types, so that nobody needs memory for them later.
+///
+/// # Errors
+///
+/// When there is no memory.
+pub(crate) fn make_builtins() -> Result<(), Fault> {
+    [&BASE, &METATYPE, &MODULE, &WEAKREF].into_iter().try_for_each(|builtin| builtin.try_get().map(drop))
 }
 
 /// The type of heap types: `type`.
@@ -887,9 +957,9 @@ pub static METATYPE: Builtin = Builtin {
             dealloc: Some(dealloc_type),
             ..Slots::default()
         };
-        let record = builtin("type", size_of::<RawVarObject>(), Flags(1 << 31), slots);
+        let record = builtin("type", size_of::<RawVarObject>(), Flags(1 << 31), slots)?;
         // Never allocated by size alone: a type without a record would be none. `instance_size` refuses it.
-        TypeRecord { class: None, common_class: None, ..record }
+        Ok(TypeRecord { class: None, common_class: None, ..record })
     },
 };
 

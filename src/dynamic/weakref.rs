@@ -2,13 +2,13 @@
 
 use std::ffi::{c_int, c_void};
 use std::ptr::NonNull;
-use std::sync::Arc;
 
 use crate::During;
 use crate::dynamic::{
     Destructor, RawObject, Slots, VisitProc, WEAKREF, as_raw, from_raw, handlers, header, instance, type_of,
 };
 use crate::error::{Code, Fault};
+use crate::fallible::{self, Shared};
 use crate::header::Header;
 use crate::managed;
 use crate::sync::{AtomicBool, Ordering, RwLock};
@@ -26,9 +26,9 @@ struct WeakRef {
 }
 
 struct Parts {
-    record: Arc<WeakRecord>,
+    record: Shared<WeakRecord>,
     /// Shared with the record's watcher: set, this leads to the target no longer.
-    cleared: Arc<AtomicBool>,
+    cleared: Shared<AtomicBool>,
     /// Taken by whoever calls it, or clears this.
     callback: RwLock<Option<(AnyGc, WeakCall)>>,
 }
@@ -71,22 +71,22 @@ pub unsafe fn new_weakref(
     }
     // SAFETY: rule N: a built-in type, whose objects are of that size; nobody else knows the object.
     unsafe {
-        let object = instance::allocate(m, WEAKREF.get(), 0, 0)?;
-        let record = raw.model().weak.record(header(target).as_ref());
-        let cleared = Arc::new(AtomicBool::new(false));
+        let record = raw.model().weak.record(header(target).as_ref())?;
+        let cleared = Shared::new(AtomicBool::new(false))?;
         let called = callback.is_some();
-        let parts = Parts {
-            record: Arc::clone(&record),
-            cleared: Arc::clone(&cleared),
-            callback: RwLock::new(callback),
-        };
-        (*object.cast::<WeakRef>().as_ptr()).parts = Box::into_raw(Box::new(parts));
+        let parts =
+            Parts { record: record.clone(), cleared: cleared.clone(), callback: RwLock::new(callback) };
+        let parts = fallible::boxed(parts)?;
+        let object = instance::allocate(m, WEAKREF.get(), 0, 0)?;
+        (*object.cast::<WeakRef>().as_ptr()).parts = Box::into_raw(parts);
+        // Dropped where something is refused: with it go the parts.
+        let made = from_raw(object);
         if called {
-            let own = raw.model().weak.record(header(object).as_ref());
-            record.watch(Watcher { weak_ref: own, cleared, invoke });
+            let own = raw.model().weak.record(header(object).as_ref())?;
+            record.watch(Watcher { weak_ref: own, cleared, invoke })?;
         }
         raw.track(managed::object(header(object)));
-        Ok(from_raw(object))
+        Ok(made)
     }
 }
 

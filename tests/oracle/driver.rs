@@ -190,7 +190,7 @@ impl Run {
         let world = Arc::new(World::default());
         heap.on_unraisable({
             let world = world.clone();
-            move |report| world.events.lock().unwrap().panics.push(report.message.clone())
+            move |report| world.events.lock().unwrap().panics.push(report.message.clone().into_owned())
         });
         heap.on_misuse({
             let world = world.clone();

@@ -58,14 +58,25 @@ static void s_021_gc_new_gives_an_object_of_the_type(void) {
     CHECK_INT(LIVE(), before);
 }
 
+static void fill_and_be_refused(void) {
+    Pair *all = NULL, *one;
+    while ((one = PyObject_GC_New(Pair, &Pair_Type)) != NULL) {
+        one->a = (PyObject *)all;
+        all = one;
+    }
+    CHECK(PyErr_ExceptionMatches(PyExc_MemoryError));
+    EXPECT_ERROR(STANDSTILL_E_MEMORY);
+    Py_XDECREF(all);
+    CHECK_INT(LIVE(), 0);
+    all = PyObject_GC_New(Pair, &Pair_Type);
+    CHECK(all != NULL);
+    Py_DECREF(all);
+}
+
 static void s_021_gc_new_fails_with_an_error(void) {
     CHECK(PyObject_GC_New(Pair, (PyTypeObject *)NULL) == NULL);
     EXPECT_ERROR(STANDSTILL_E_NULL_ARGUMENT);
-    standstill_test_fail_allocations(0);
-    CHECK(PyObject_GC_New(Pair, &Pair_Type) == NULL);
-    standstill_test_fail_allocations(-1);
-    CHECK(PyErr_ExceptionMatches(PyExc_MemoryError));
-    EXPECT_ERROR(STANDSTILL_E_MEMORY);
+    in_small_heap(fill_and_be_refused);
 }
 
 static void s_021_gc_new_evaluates_its_arguments_once(void) {
@@ -481,18 +492,20 @@ static void s_041_a_bad_new_size_leaves_the_object(void) {
 }
 
 /* S-42 */
-static void s_042_a_resize_without_memory_leaves_the_object(void) {
+static void resize_without_memory(void) {
     Row *r = gc_row(4), *moved;
     r->items[1] = (PyObject *)leaf();
-    standstill_test_fail_allocations(0);
-    moved = PyObject_GC_Resize(Row, r, 100000);
-    standstill_test_fail_allocations(-1);
+    moved = PyObject_GC_Resize(Row, r, 100000); /* more than the heap's limit */
     CHECK(moved == NULL);
     EXPECT_ERROR(STANDSTILL_E_MEMORY);
     CHECK_INT(Py_SIZE(r), 4);
     CHECK(Py_TYPE(r->items[1]) == &Leaf_Type);
-    Py_DECREF(r);
+    moved = PyObject_GC_Resize(Row, r, 400);
+    CHECK(moved != NULL && Py_TYPE(moved->items[1]) == &Leaf_Type);
+    Py_DECREF(moved);
 }
+
+static void s_042_a_resize_without_memory_leaves_the_object(void) { in_small_heap(resize_without_memory); }
 
 /* S-43 */
 static void s_043_a_tracked_object_is_not_resized(void) {

@@ -465,3 +465,18 @@ void block_for(int *flag) {
         wait_a_little();
     }
 }
+
+void in_small_heap(void (*run)(void)) {
+    standstill_heap_options options = STANDSTILL_HEAP_OPTIONS_INIT;
+    standstill_heap *heap, *before = check_heap;
+    options.limit = (size_t)1 << 18;
+    options.checked = 0; /* checked mode keeps freed memory for a while */
+    heap = standstill_heap_new(&options);
+    MUST(heap != NULL);
+    MUST(standstill_detach() == 0 && standstill_attach(heap) == 0);
+    check_heap = heap;
+    run();
+    MUST(standstill_detach() == 0 && standstill_heap_free(heap) == 0);
+    check_heap = before;
+    MUST(standstill_attach(before) == 0);
+}

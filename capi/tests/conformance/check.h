@@ -180,6 +180,9 @@ int is_alive(PyObject *weak);       /* of a weak reference */
 PyObject *weak_to(void *object);    /* without a callback */
 PyObject *counting_weak(void *object, long *counter);
 
+/* Runs `run` attached to a heap that holds a few pages of objects and no more. */
+void in_small_heap(void (*run)(void));
+
 /* Threads ----------------------------------------------------------------------------------------------------------- */
 
 typedef struct {

@@ -1,5 +1,6 @@
 /* What users of the page also expect: the services of the gc module, finalizers, weak references. */
 
+#include "allocator.h"
 #include "check.h"
 
 #include <sys/wait.h>
@@ -932,33 +933,44 @@ static void u_36_the_unraisable_hook_can_be_replaced(void) {
 }
 
 /* U-37 */
-static void u_37_a_collection_without_memory_changes_nothing(void) {
+static int without_memory(long after, int lasting) {
     long long before = LIVE();
-    long after;
-    for (after = 0; after < 40; after++) {
-        Py_ssize_t n;
-        Pair *kept = ring(300);
-        PyObject *weak = weak_to(kept);
-        garbage_ring(500);
-        standstill_test_fail_allocations(after);
-        n = PyGC_Collect();
-        standstill_test_fail_allocations(-1);
-        CHECK(n == 0 || n == 500);
-        if (n == 0) {
-            CHECK_INT(LIVE(), before + 801);
-            EXPECT_UNRAISABLE(-1);
-            CHECK_INT(PyGC_Collect(), 500);
-        }
-        CHECK(is_alive(weak));
-        Py_DECREF(weak);
-        Py_DECREF(kept);
-        CHECK_INT(PyGC_Collect(), 300);
-        CHECK_INT(LIVE(), before);
-        if (unraisables())
-            EXPECT_UNRAISABLE(-1);
-        if (n != 0 && after > 20)
-            break;
+    Pair *kept = ring(300);
+    PyObject *weak = weak_to(kept);
+    Py_ssize_t n;
+    int refused;
+    garbage_ring(500);
+    refuse_memory(after, lasting);
+    n = PyGC_Collect();
+    refused = grant_memory();
+    if (unraisables()) { /* given up: all is as before */
+        CHECK(refused);
+        EXPECT_UNRAISABLE(1);
+        CHECK(strstr(last_unraisable.text, "memory"));
+        CHECK_INT(n, 0);
+        CHECK_INT(LIVE(), before + 801);
+        CHECK_INT(PyGC_Collect(), 500);
+    } else {
+        CHECK_INT(n, 500);
     }
+    CHECK_INT(LIVE(), before + 301);
+    CHECK(is_alive(weak));
+    Py_DECREF(weak);
+    Py_DECREF(kept);
+    CHECK_INT(PyGC_Collect(), 300);
+    CHECK_INT(LIVE(), before);
+    return refused;
+}
+
+static void u_37_a_collection_without_memory_changes_nothing(void) {
+    long after = 0;
+    /* Each allocation of a collection is refused, until one needs no more. */
+    while (without_memory(after, 0))
+        after++;
+    CHECK(after >= 3);
+    for (after = 0; without_memory(after, 1); after++) {
+    }
+    CHECK(after >= 3);
 }
 
 /* U-38 */

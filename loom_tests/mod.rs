@@ -26,6 +26,9 @@ mod slot;
 mod tracked;
 mod turn;
 
+/// Of a model's main thread, in the units of loom's generators, which are words.
+const STACK: usize = 0x8000;
+
 /// How deep a model is explored.
 #[derive(Clone, Copy)]
 pub(crate) struct Model {
@@ -44,7 +47,7 @@ impl Model {
         Self { at_least: preemptions, ..self }
     }
 
-    /// With more preemptions than this, the model takes too long, also for a full run.
+    /// With more preemptions than this, the model takes too long, for any run.
     pub(crate) const fn at_most(self, preemptions: usize) -> Self {
         Self { at_most: Some(preemptions), ..self }
     }
@@ -55,7 +58,7 @@ impl Model {
             return self.at_most;
         }
         let asked = std::env::var("LOOM_MAX_PREEMPTIONS").map_or(0, |n| n.parse().expect("a number"));
-        Some(asked.max(self.at_least))
+        Some(asked.max(self.at_least).min(self.at_most.unwrap_or(usize::MAX)))
     }
 
     /// Explores `f`, and says how many executions that took.
@@ -66,10 +69,14 @@ impl Model {
         let mut builder = loom::model::Builder::new();
         builder.preemption_bound = bound;
         builder.max_branches = 20_000;
+        let f = Arc::new(f);
         builder.check(move || {
             count.fetch_add(1, Relaxed);
             crate::sync::begin_execution();
-            f();
+            // On a thread of its own: the stack of loom's first thread is too small for a collection that is not optimised.
+            let f = Arc::clone(&f);
+            let model = loom::thread::Builder::new().stack_size(STACK).spawn(move || f());
+            model.expect("loom has threads").join().expect("loom ends the model when a thread panics");
         });
         let executions = executions.load(Relaxed);
         match bound {

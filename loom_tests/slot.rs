@@ -163,7 +163,7 @@ fn loom_a_reader_meets_a_swap() {
 /// One thread empties a slot and passes safepoints. Another, which is registered already, looks into the slot, detaches, and looks
 /// again: it is waited for as often as it is attached.
 ///
-/// Mutations: the new epoch, or the look at the epoch in an attach, not `SeqCst`; what an attach stores as seen relaxed.
+/// Mutations: the new epoch, or the look at the epoch in an attach, not `SeqCst`.
 #[test]
 fn loom_a_reader_comes_back_while_a_slot_is_emptied() {
     Model::new().at_least(3).at_most(3).check(|| {

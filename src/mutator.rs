@@ -1008,7 +1008,8 @@ impl<M: ObjectModel> Drop for ModelMutator<M> {
         self.leave();
         // SAFETY: rule P: made by `Box::leak` in `attach_unchecked`, and `HERE` no longer points to it.
         let Inner { participant, arena_id, handle, .. } = *unsafe { Box::from_raw(self.inner.as_ptr()) };
-        // In this order: the thread leaves, then its arena's id is free, then the heap may be torn down.
+        // In this order: the thread leaves, then its arena's id is free, then the heap may be torn down. Were the id free first, a
+        // new mutator could share it for a moment with this one. That would do no harm: the arena has retired and owns no page.
         drop(participant);
         core.arena_ids.lock().free.push(arena_id);
         drop(handle);

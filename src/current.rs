@@ -124,7 +124,7 @@ pub(super) fn forbids_safepoint() -> bool {
 /// on an ending thread: its coordinator was told that the participant outlives the thread, and lets stops fail, not wait.
 #[inline(always)]
 pub(super) fn may_come_back() -> bool {
-    WORDS.with(|w| w.current.get() == 0) && !forbids_safepoint()
+    WORDS.with(|w| w.current.get() | u64::from(w.held.get() & !ENDING) == 0)
 }
 
 /// Raises one of the flags of `held`.

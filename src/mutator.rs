@@ -853,7 +853,7 @@ impl<M: ObjectModel> ModelMutator<M> {
     pub fn detach<R>(&mut self, f: impl FnOnce() -> R) -> R {
         self.refuse_lent();
         let away = self.step_out();
-        let _reattach = Reattach(&*self, HERE.with(|here| here.detached.replace(true)), Some(away));
+        let _reattach = Reattach::new(self, HERE.with(|here| here.detached.replace(true)), away);
         f()
     }
 
@@ -885,7 +885,7 @@ impl<M: ObjectModel> ModelMutator<M> {
                 f(scope, leave.0)
             })
         });
-        drop(left.map(|(was_inside, away)| Reattach(&*self, was_inside, Some(away))));
+        drop(left.map(|(was_inside, away)| Reattach::new(self, was_inside, away)));
         result.unwrap_or_else(|payload| resume_unwind(payload))
     }
 
@@ -943,7 +943,8 @@ impl<M: ObjectModel> ModelMutator<M> {
                 self.leave();
                 return away;
             }
-            participant.come_back(away);
+            away.end();
+            participant.come_back();
         }
     }
 
@@ -979,17 +980,23 @@ impl<M: ObjectModel> ModelMutator<M> {
     }
 }
 
-/// Attaches a thread that is away for a while, where this is dropped. The second value: whether the thread was inside of another
-/// detach when it left. The third is there until the drop.
-struct Reattach<'a, M: ObjectModel>(&'a ModelMutator<M>, bool, Option<Away>);
+/// Attaches a thread that is away for a while, where this is dropped: it takes over from the thread's [`Away`]. The second value:
+/// whether the thread was inside of another detach when it left.
+struct Reattach<'a, M: ObjectModel>(&'a ModelMutator<M>, bool);
+
+impl<'a, M: ObjectModel> Reattach<'a, M> {
+    #[inline(always)]
+    fn new(mutator: &'a ModelMutator<M>, was_inside: bool, away: Away) -> Self {
+        away.end();
+        Self(mutator, was_inside)
+    }
+}
 
 impl<M: ObjectModel> Drop for Reattach<'_, M> {
     fn drop(&mut self) {
         HERE.with(|here| here.detached.set(self.1));
         let core = &**self.0.core();
-        if let Some(away) = self.2.take() {
-            self.0.inner().participant.come_back(away);
-        }
+        self.0.inner().participant.come_back();
         self.0.arrive_in(core);
     }
 }

@@ -915,9 +915,10 @@ impl<T> Participant<T> {
         Ok(())
     }
 
-    /// Attaches again after [`step_away`](Self::step_away); where something forbids that, the process ends.
+    /// Attaches again after [`step_away`](Self::step_away). The thread's [`Away`] is over: from here on it is attached again, or
+    /// the process ends.
     #[inline]
-    pub(crate) fn come_back(&self, away: Away) {
+    pub(crate) fn come_back(&self) {
         #[cold]
         #[inline(never)]
         fn cannot_come_back() -> ! {
@@ -928,7 +929,6 @@ impl<T> Participant<T> {
             cannot_come_back();
         }
         self.enter();
-        away.end();
     }
 
     /// Attaches. The caller knows that nothing forbids it.

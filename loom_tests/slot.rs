@@ -189,7 +189,7 @@ fn loom_a_reader_comes_back_while_a_slot_is_emptied() {
 /// A thread at a safepoint answers the request that came with one epoch, and finds a newer one, of a thread that is attached to another
 /// heap. What it reads then is at least as new as that.
 ///
-/// Mutation: the look at the epoch at a safepoint relaxed.
+/// Mutation: a retirement from another heap makes no epoch.
 #[test]
 fn loom_a_reader_finds_an_epoch_before_its_request() {
     Model::new().check(|| {

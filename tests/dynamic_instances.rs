@@ -488,6 +488,34 @@ fn all_attributes_of_a_dying_object_are_dropped_whichever_panics() {
     assert_eq!(live(&heap), 1);
 }
 
+/// In the generic end of an object the attributes are gone when its clear handler runs, and what that sets goes with the object.
+#[test]
+fn attributes_are_gone_when_the_clear_handler_of_a_dying_object_runs() {
+    thread_local! {
+        static SEEN: Cell<usize> = const { Cell::new(0) };
+    }
+    unsafe extern "C" fn clear(object: *mut RawObject) -> c_int {
+        Mutator::with_current(|m| {
+            // SAFETY: a living or dying object.
+            unsafe {
+                let object = NonNull::new_unchecked(object);
+                assert!(!dynamic::has_attribute(m, object, "value"), "there yet");
+                dynamic::set_attribute(m, object, "late", Some(Gc::into_any(m.alloc(2u8)))).unwrap();
+            }
+        });
+        SEEN.set(SEEN.get() + 1);
+        0
+    }
+    let heap = heap(false);
+    let m = heap.attach();
+    let ty = bytes_type(&m, |spec| spec.slots.clear = Some(clear));
+    let before = live(&heap);
+    let object = ty.instantiate(&m).unwrap();
+    object.set_attribute(&m, "value", Some(Gc::into_any(m.alloc(1u8)))).unwrap();
+    drop(object);
+    assert_eq!((SEEN.get(), live(&heap)), (1, before));
+}
+
 // ------------------------------------------------------------------------------------ reports
 
 /// Two fields behind the head.

@@ -1,9 +1,10 @@
-//! The start of a dynamic object's destruction: its dealloc handler may count the object, and no upgrade may take that for a
-//! reference that keeps it.
+//! The start of a dynamic object's destruction: its dealloc handler may count the object, and no
+//! upgrade may take that for a reference that keeps it.
 //!
-//! The object holds the address of a [`Probe`], which whoever has upgraded a weak reference reads, and the dealloc handler writes:
-//! loom fails a model in which a use is not ordered before the destruction. The handler counts the object up and down before it looks
-//! at the weak references, as C code does.
+//! The object holds the address of a [`Probe`], which whoever has upgraded a weak reference reads,
+//! and the dealloc handler writes: loom fails a model in which a use is not ordered before the
+//! destruction. The handler counts the object up and down before it looks at the weak references,
+//! as C code does.
 //!
 //! The type is made once for all executions: its record has a lock of loom's, which nobody takes.
 //!
@@ -87,7 +88,8 @@ fn record() -> &'static TypeRecord {
     })
 }
 
-/// Mutations: `upgrade` does not look at `DYING`; `mark_dying_for_upgrades` does not take the record's lock.
+/// Mutations: `upgrade` does not look at `DYING`; `mark_dying_for_upgrades` does not take the
+/// record's lock.
 #[test]
 fn loom_upgrade_meets_the_start_of_a_dynamic_destruction() {
     Model::new().at_most(3).check(|| {

@@ -1,8 +1,10 @@
-//! Dynamic objects under random schedules: attributes, weak references with callbacks, and the end by their type's own handler.
+//! Dynamic objects under random schedules: attributes, weak references with callbacks, and the end
+//! by their type's own handler.
 //!
-//! Each dynamic object has one attribute, a typed *body*, which knows who it is and refers to other dynamic objects. Nothing has
-//! finalizers, so a reference that a thread holds leads to an object whose body is there: one that is not was cleared, or freed, while
-//! somebody held it. In the end nothing may be left.
+//! Each dynamic object has one attribute, a typed *body*, which knows who it is and refers to
+//! other dynamic objects. Nothing has finalizers, so a reference that a thread holds leads to an
+//! object whose body is there: one that is not was cleared, or freed, while somebody held it. In
+//! the end nothing may be left.
 
 use std::cell::Cell;
 use std::ffi::{c_int, c_void};

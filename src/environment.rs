@@ -1,10 +1,12 @@
 //! Floor 0: what the environment says about heaps: `STANDSTILL_CHECKED` and `STANDSTILL_STRESS`.
 //!
-//! Both are read once in a process, when the first [`HeapBuilder`](crate::HeapBuilder) is made: a C program may change its
-//! environment later, which is no safe moment to read it. In a process that runs with more rights than its caller has (setuid,
-//! setgid, file capabilities) neither is read, since the caller chose the environment.
+//! Both are read once in a process, when the first [`HeapBuilder`](crate::HeapBuilder) is made: a
+//! C program may change its environment later, which is no safe moment to read it. In a process
+//! that runs with more rights than its caller has (setuid, setgid, file capabilities) neither is
+//! read, since the caller chose the environment.
 //!
-//! A variable that makes no sense is ignored as a whole, and one line on standard error says so: no heap fails for it.
+//! A variable that makes no sense is ignored as a whole, and one line on standard error says so:
+//! no heap fails for it.
 
 use std::sync::OnceLock;
 

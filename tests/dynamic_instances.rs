@@ -108,7 +108,8 @@ impl Oracle<'_> {
         self.objects[&id].held + self.objects.values().map(from).sum::<usize>()
     }
 
-    /// These are gone: their finalizers were called if they had not been, and the callbacks of their weak references, each once.
+    /// These are gone: their finalizers were called if they had not been, and the callbacks of
+    /// their weak references, each once.
     fn bury(&mut self, dead: Vec<Shadow>) {
         let mut finalized: Vec<usize> = Vec::new();
         let mut called: Vec<usize> = Vec::new();
@@ -308,7 +309,8 @@ impl Oracle<'_> {
     }
 }
 
-/// Resizing, items, attributes, weak references with callbacks, tracking, finalizers and counts, against plain maps.
+/// Resizing, items, attributes, weak references with callbacks, tracking, finalizers and counts,
+/// against plain maps.
 #[test]
 fn instances_are_what_the_model_says_after_every_step() {
     let _watch = deadline("the oracle of instances");
@@ -367,7 +369,8 @@ fn instances_are_what_the_model_says_after_every_step() {
 
 // ------------------------------------------------------------------------------------ one by one
 
-/// Memory that a constructor gives back: no weak reference leads to it, its callbacks are called, its attributes are dropped.
+/// Memory that a constructor gives back: no weak reference leads to it, its callbacks are called,
+/// its attributes are dropped.
 #[test]
 fn memory_that_is_given_back_takes_weak_references_and_attributes_along() {
     for checked in [false, true] {
@@ -426,7 +429,8 @@ fn freed_memory_is_poisoned_and_rests() {
     }
 }
 
-/// A finalizer called by hand is called once, whether the type takes part in cycle collection or not.
+/// A finalizer called by hand is called once, whether the type takes part in cycle collection or
+/// not.
 #[test]
 fn a_finalizer_called_by_hand_is_called_once() {
     let heap = heap(false);
@@ -488,7 +492,8 @@ fn all_attributes_of_a_dying_object_are_dropped_whichever_panics() {
     assert_eq!(live(&heap), 1);
 }
 
-/// In the generic end of an object the attributes are gone when its clear handler runs, and what that sets goes with the object.
+/// In the generic end of an object the attributes are gone when its clear handler runs, and what
+/// that sets goes with the object.
 #[test]
 fn attributes_are_gone_when_the_clear_handler_of_a_dying_object_runs() {
     thread_local! {
@@ -590,7 +595,8 @@ fn ring(m: &Mutator, ty: &Type) -> [AnyGc; 2] {
     ring
 }
 
-/// A field may lead to an object of another heap: it counts as held from outside, there, and is no mistake.
+/// A field may lead to an object of another heap: it counts as held from outside, there, and is no
+/// mistake.
 #[test]
 fn a_field_that_leads_to_another_heap_is_no_mistake() {
     let (here, there) = (heap(true), heap(true));
@@ -651,7 +657,8 @@ fn a_mistake_in_a_traversal_is_told_with_its_type() {
     drop((right, wrong));
 }
 
-/// What a handler leaves in a runtime's error indicator is told with the place, the type and the address.
+/// What a handler leaves in a runtime's error indicator is told with the place, the type and the
+/// address.
 #[test]
 fn an_error_that_a_handler_leaves_is_told_with_its_place() {
     thread_local! {
@@ -716,7 +723,8 @@ fn an_error_that_a_handler_leaves_is_told_with_its_place() {
 
 // ------------------------------------------------------------------------------------ collections
 
-/// Between the two looks of a collection a handler may come to show more than its object has: doubt keeps all of it.
+/// Between the two looks of a collection a handler may come to show more than its object has:
+/// doubt keeps all of it.
 #[test]
 fn an_object_with_fewer_references_than_edges_after_the_finalizers_is_kept() {
     unsafe extern "C" fn finalize(_: *mut RawObject) {
@@ -794,7 +802,8 @@ fn what_is_kept_because_the_world_cannot_be_stopped_counts_as_resurrected() {
     std::mem::forget(m);
 }
 
-/// Weak callbacks are called in the order of their targets' addresses, by however many threads these were found.
+/// Weak callbacks are called in the order of their targets' addresses, by however many threads
+/// these were found.
 #[test]
 fn weak_callbacks_come_in_the_order_of_memory() {
     thread_local! {
@@ -834,7 +843,8 @@ fn weak_callbacks_come_in_the_order_of_memory() {
     }
 }
 
-/// An object that a clear handler has taken out of the tracked set is not cleared by the collector any more.
+/// An object that a clear handler has taken out of the tracked set is not cleared by the collector
+/// any more.
 #[test]
 fn what_a_clear_handler_untracks_is_not_cleared() {
     unsafe extern "C" fn clear(object: *mut RawObject) -> c_int {

@@ -1,4 +1,5 @@
-//! What safe code may ask of dynamic objects in a traversal, and what the library knows there about the object traversed.
+//! What safe code may ask of dynamic objects in a traversal, and what the library knows there
+//! about the object traversed.
 
 #![cfg(not(loom))]
 #![forbid(unsafe_code)]
@@ -46,7 +47,8 @@ fn a_handle_to_a_type_owns_a_reference_wherever_it_is_made_and_dropped() {
     assert_eq!(heap.stats().live_objects, 0);
 }
 
-/// What `dynamic::note` answered in the traversals of `Empty`: how often it gave the fault back, and how often it did not.
+/// What `dynamic::note` answered in the traversals of `Empty`: how often it gave the fault back,
+/// and how often it did not.
 static GIVEN_BACK: AtomicUsize = AtomicUsize::new(0);
 static KEPT: AtomicUsize = AtomicUsize::new(0);
 
@@ -64,14 +66,16 @@ impl Trace for Empty {
     }
 }
 
-/// A value whose first word is no address of a type, and lies where a dynamic object has that address.
+/// A value whose first word is no address of a type, and lies where a dynamic object has that
+/// address.
 struct Words(#[allow(dead_code)] u64, #[allow(dead_code)] u64);
 
 impl Trace for Words {
     fn traverse(&self, _: &mut Tracer) {}
 }
 
-/// A traversal of a typed object runs no handler of a dynamic type, whatever lies where its value is: the fault comes back.
+/// A traversal of a typed object runs no handler of a dynamic type, whatever lies where its value
+/// is: the fault comes back.
 #[test]
 fn a_fault_noted_in_a_typed_traversal_comes_back() {
     let _watch = deadline("notes");
@@ -102,7 +106,8 @@ fn a_fault_noted_in_a_typed_traversal_comes_back() {
     }
 }
 
-/// Outside of all traversals, and under a guard without a traversal, there is no handler to note anything for.
+/// Outside of all traversals, and under a guard without a traversal, there is no handler to note
+/// anything for.
 #[test]
 fn a_fault_noted_without_a_handler_comes_back() {
     let heap = heap();
@@ -118,8 +123,8 @@ fn a_fault_noted_without_a_handler_comes_back() {
     drop(keep);
 }
 
-/// Under a guard the thread has no mutator, which dealloc handlers need: what would die at a safepoint there dies at the next one
-/// after it.
+/// Under a guard the thread has no mutator, which dealloc handlers need: what would die at a
+/// safepoint there dies at the next one after it.
 #[test]
 fn nothing_dies_at_a_safepoint_under_a_guard_and_nothing_is_forgotten() {
     let _watch = deadline("safepoints under a guard");

@@ -184,7 +184,8 @@ enum From {
     Library,
 }
 
-/// What the rules say of a slot, by its number; by the words of `src/dynamic/types.rs`, "Inheritance", and those of the header.
+/// What the rules say of a slot, by its number; by the words of `src/dynamic/types.rs`,
+/// "Inheritance", and those of the header.
 fn expected(slot: usize, given: u32, own_gc: bool, heap_type: bool, base: Kind) -> From {
     let own = given & (1 << slot) != 0;
     let inherited = if base.slots && !base.root { From::Base } else { From::Nobody };
@@ -215,7 +216,8 @@ fn expected(slot: usize, given: u32, own_gc: bool, heap_type: bool, base: Kind) 
     }
 }
 
-/// Every slot, given or not, over every kind of base, in types of both kinds with and without the flag.
+/// Every slot, given or not, over every kind of base, in types of both kinds with and without the
+/// flag.
 #[test]
 fn every_slot_comes_from_where_the_rules_say() {
     let heap = Heap::builder().reserve(1 << 30).checked(false).build().unwrap();

@@ -465,8 +465,8 @@ fn small_heaps_are_collected_by_several_threads() {
 /// What says that a test is run in a process of its own.
 const CHILD: &str = "STANDSTILL_TEST_CHILD";
 
-/// Runs one test of this file in a process of its own, with the variables set, and returns what it wrote to standard error; `None`:
-/// this is that process.
+/// Runs one test of this file in a process of its own, with the variables set, and returns what it
+/// wrote to standard error; `None`: this is that process.
 fn in_a_child(program: &std::path::Path, test: &str, variables: &[(&str, &str)]) -> Option<String> {
     if std::env::var_os(CHILD).is_some() {
         return None;
@@ -562,7 +562,8 @@ fn the_environment_is_read_once() {
     assert!(says_checked());
 }
 
-/// Whoever calls a program with more rights than his own chooses its environment. Needs root, to make such a program.
+/// Whoever calls a program with more rights than his own chooses its environment. Needs root, to
+/// make such a program.
 #[test]
 #[cfg(target_os = "linux")]
 #[cfg_attr(miri, ignore = "starts a process")]

@@ -277,7 +277,7 @@ typedef PyObject *(*PyCFunction)(PyObject *self, PyObject *args);
  * inherited; writing them has no effect, and checked mode reports it (STANDSTILL_E_WRITTEN_AFTER_READY). */
 struct _typeobject {
     PyVarObject ob_base;
-    const char *tp_name;               /* "module.name" */
+    const char *tp_name;               /* "module.name"; of a heap type its own copy, which goes with it */
     Py_ssize_t tp_basicsize;           /* bytes of an instance, its head included */
     Py_ssize_t tp_itemsize;            /* bytes of an item; 0: no items */
     destructor tp_dealloc;             /* NULL: the generic one */
@@ -927,7 +927,8 @@ extern STANDSTILL_STABLE PyObject *PyExc_AttributeError;
 STANDSTILL_STABLE PyObject *PyErr_Occurred(void);
 /* PyErr_Clear: no error any more.  Since: 2.0. Traversal: refused. */
 STANDSTILL_STABLE void PyErr_Clear(void);
-/* PyErr_SetString: sets an error, with the code STANDSTILL_E_CUSTOM; copies the message. `exception`: one of PyExc_*.
+/* PyErr_SetString: sets an error, with the code STANDSTILL_E_CUSTOM; copies the message. `exception`: one of PyExc_*, or
+ * an object of the program's own, to which the error keeps a reference; NULL: PyExc_SystemError.
  * Since: 2.0. Traversal: refused. */
 STANDSTILL_STABLE void PyErr_SetString(PyObject *exception, const char *message);
 /* PyErr_NoMemory: sets STANDSTILL_E_MEMORY; gives NULL.  Since: 2.0. Traversal: refused. */

@@ -157,7 +157,7 @@ impl Type {
         }
     }
 
-    /// The type of an object; `None`: it is a typed one.
+    /// The type of an object; `None`: it is a typed one. In a traversal, too.
     ///
     /// # Panics
     ///

@@ -371,7 +371,7 @@ pub(crate) unsafe fn guarded(m: &Mutator, during: During, object: NonNull<RawObj
     impl Drop for Leave<'_> {
         fn drop(&mut self) {
             if let Some(text) = (self.3.leave)() {
-                // SAFETY: as the caller of `guarded` says.
+                // SAFETY: rule D: the object is living or dying, as the caller of `guarded` says.
                 let type_name = unsafe { type_of(self.2) }.kept_name();
                 let address = self.2.as_ptr() as usize;
                 raw(self.0).core().hooks.unraisable_at(self.1, type_name, address, text);

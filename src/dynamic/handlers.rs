@@ -25,6 +25,7 @@ use crate::object::{Ends, Object, Tracer, TypeInfo};
 use crate::safepoint;
 use crate::space::Space;
 use crate::sync::Aside;
+use crate::sync::const_thread_local;
 use crate::{Mutator, tracked};
 
 /// How dynamic objects are handled: the table that their headers lead to.
@@ -64,13 +65,19 @@ unsafe fn has_finalizer(header: NonNull<Header>) -> bool {
     unsafe { type_of(header.cast()) }.finalize.is_some()
 }
 
-thread_local! {
+const_thread_local! {
     /// The heap that the tracer handed out last is of.
-    static HEAP: Cell<*const Core> = const { Cell::new(std::ptr::null()) };
+    static HEAP: Cell<*const Core> = Cell::new(std::ptr::null())
+}
+
+const_thread_local! {
     /// The object whose traverse handler this thread runs, in `HEAP`; null: it runs none.
-    static RUNNING: Cell<*mut RawObject> = const { Cell::new(std::ptr::null_mut()) };
+    static RUNNING: Cell<*mut RawObject> = Cell::new(std::ptr::null_mut())
+}
+
+const_thread_local! {
     /// Whether a traverse handler of this thread has visited a managed dictionary since this was last reset.
-    static DICT_VISITED: Cell<bool> = const { Cell::new(false) };
+    static DICT_VISITED: Cell<bool> = Cell::new(false)
 }
 
 /// The core of the heap that a living object lies in: one that is being traversed. One that is looked at by itself is looked up by
@@ -88,7 +95,7 @@ unsafe fn traverse(value: NonNull<u8>, tracer: &mut Tracer) {
     let Some(handler) = record.traverse else { return };
     if tracer.hand_out() {
         let core = core_of(object);
-        HEAP.set(core);
+        HEAP.with(|word| word.set(core));
         let model = &core.model;
         tracer.careful = (model.is_checked() && !tracer.takes_everything()) || tracer.seeks();
         tracer.timing = model.slow_handler() != 0;
@@ -113,11 +120,11 @@ unsafe fn call(
     tracer: &mut Tracer,
 ) {
     let begun = if tracer.timing { Some(Instant::now()) } else { None };
-    RUNNING.set(object.as_ptr());
+    RUNNING.with(|word| word.set(object.as_ptr()));
     // SAFETY: rule H; the visitor belongs to its argument. What unwinds out of an `extern "C"` function ends the process, so this
     // one returns.
     let result = unsafe { handler(object.as_ptr(), visit, (&raw mut *tracer).cast()) };
-    RUNNING.set(std::ptr::null_mut());
+    RUNNING.with(|word| word.set(std::ptr::null_mut()));
     if let Some(begun) = begun {
         look_at_time(begun, record, object);
     }
@@ -221,18 +228,18 @@ fn complain(code: Code, address: usize) -> c_int {
 /// The heap of the traversal that this thread is in.
 fn heap<'a>() -> &'a Core {
     // SAFETY: rule V: the callers were handed a tracer, and this was set with it, to the heap that is being traversed.
-    unsafe { &*HEAP.get() }
+    unsafe { &*HEAP.with(Cell::get) }
 }
 
 /// The heap of the traverse handler that this thread is running, if it is running one.
 pub(crate) fn traversed_heap<'a>() -> Option<&'a Core> {
-    (!RUNNING.get().is_null()).then(heap)
+    (!RUNNING.with(Cell::get).is_null()).then(heap)
 }
 
 /// The type of the object whose traverse handler this thread runs, if it runs one.
 fn running<'a>() -> Option<&'a TypeRecord> {
     // SAFETY: rules R and D: a dynamic object that is being traversed, and lives as long as its handler runs.
-    NonNull::new(RUNNING.get()).map(|object| unsafe { type_of(object) })
+    NonNull::new(RUNNING.with(Cell::get)).map(|object| unsafe { type_of(object) })
 }
 
 /// Notes a mistake that the traverse handler running on this thread makes: it is told when the world runs again, since no hook is
@@ -262,7 +269,7 @@ fn stale(target: *mut RawObject) -> c_int {
 
 /// A managed dictionary was visited.
 pub(crate) fn note_dict_visit() {
-    DICT_VISITED.set(true);
+    DICT_VISITED.with(|word| word.set(true));
 }
 
 /// Traverses one object outside of a collection, and returns what was visited, wherever it lies.
@@ -327,7 +334,7 @@ pub(crate) unsafe fn check_fields(
     use std::sync::atomic::Ordering::Relaxed;
     // SAFETY: as the caller says.
     let record = unsafe { type_of(object) };
-    DICT_VISITED.set(false);
+    DICT_VISITED.with(|word| word.set(false));
     // SAFETY: as the caller says.
     let visited = unsafe { walk(m, object) }?;
     let core = raw(m).core();
@@ -351,7 +358,7 @@ pub(crate) unsafe fn check_fields(
         if record.is_heap_type() && !visited.contains(&(record.object as usize)) {
             report(Code::MissingTypeVisit);
         }
-        if record.flags().has(Flags::MANAGED_DICT) && !DICT_VISITED.get() {
+        if record.flags().has(Flags::MANAGED_DICT) && !DICT_VISITED.with(Cell::get) {
             report(Code::MissingDictVisit);
         }
     }

@@ -20,6 +20,7 @@
 //! | deferred, drained by: an attach, a safepoint, a collection, the end of the heap | `deferred_drop_meets_an_attach`, `deferred_drops_meet_a_safepoint`, `deferred_drop_meets_a_collection`, `deferred_drop_meets_the_end_of_the_heap` |
 //! | heap closed, its last objects dropped | `deferred_drop_meets_the_end_of_the_heap`, `last_objects_of_a_closed_heap` |
 //! | weak reference: upgraded against death | `weak_handle_meets_the_last_drop`, `weak_handle_from_birth_meets_the_last_drop`, `weak_reference_with_a_callback_meets_the_last_drop` |
+//! | weak reference: upgraded against the start of a dynamic object's destruction | `upgrade_meets_the_start_of_a_dynamic_destruction` |
 //! | weak reference: upgraded against clearing, in the first stop, and in the second | `weak_handle_meets_a_collection`, `weak_handle_meets_finalizers`, `weak_reference_with_a_callback_meets_a_collection` |
 //! | several workers in one collection | `two_markers_claim_one_object` |
 //! | retired, published, dropped: against a reader, an attach, a collection | `a_retired_reference_meets_a_reader`, `a_retired_reference_meets_a_collection` |
@@ -30,9 +31,10 @@ use std::sync::atomic::{AtomicUsize as Plain, Ordering::Relaxed};
 use loom::thread;
 
 use super::{Model, model};
+use crate::managed;
 use crate::stress::Stress;
 use crate::sync::UnsafeCell;
-use crate::{AtomicGc, Collect, Gc, GcCell, Heap, Mutator, Pacing, Trace, Tracer, WeakRef};
+use crate::{AnyGc, AtomicGc, Collect, Gc, GcCell, Heap, Mutator, Pacing, Trace, Tracer, WeakRef};
 
 /// A value whose uses happen before its destruction.
 pub(super) struct Value {
@@ -504,6 +506,46 @@ fn loom_weak_reference_with_a_callback_meets_the_last_drop() {
         m.safepoint();
         drop((weak, m));
         assert_eq!((destroyed.load(Relaxed), called.load(Relaxed)), (1, 1));
+    });
+}
+
+/// The destruction of a dynamic object begins, as `destroy_dynamic` and a dealloc handler do it, while a stranger upgrades a weak
+/// reference: the handler counts the object up and down, and no upgrade may take that for a reference that keeps it.
+///
+/// Mutations: `upgrade` does not look at `DYING`; `mark_dying_for_upgrades` does not take the record's lock.
+#[test]
+fn loom_upgrade_meets_the_start_of_a_dynamic_destruction() {
+    Model::new().at_most(3).check(|| {
+        let (heap, mut m, object, destroyed) = world();
+        let object = std::mem::ManuallyDrop::new(Gc::into_any(object));
+        let header = object.header();
+        // SAFETY: rule R: this thread has a reference.
+        let record = m.raw().model().weak.record(unsafe { header.as_ref() });
+        let stranger = thread::spawn(move || {
+            let m = heap.attach();
+            if let Some(header) = managed::upgrade(m.raw(), &record) {
+                // SAFETY: rule R: the upgrade added a reference.
+                let object = unsafe { AnyGc::from_header(header) };
+                object.downcast::<Value>(&m).unwrap_or_else(|_| unreachable!()).get(&m).touch();
+            }
+        });
+        let id = m.raw().id();
+        // SAFETY: rules R and Z: the reference is given up here, once; who takes the last one ends the object.
+        unsafe {
+            if header.as_ref().take_last(id) {
+                managed::mark_dying_for_upgrades(m.raw(), header);
+                header.as_ref().clone_ref(id);
+                assert!(header.as_ref().take_last(id), "somebody took the handler's count for a reference");
+                managed::clear_weak_references(m.raw(), header);
+                m.raw().model().types.get(0).value(header).cast::<Value>().drop_in_place();
+                m.raw().free(header.cast());
+            } else {
+                managed::drop_reference(header);
+            }
+        }
+        stranger.join().unwrap();
+        m.safepoint();
+        assert_eq!(destroyed.load(Relaxed), 1);
     });
 }
 

@@ -24,6 +24,13 @@ EXEMPT = {
     "World": "as `ModelHeap`",
     "HeapBuilder::build_with": "as `ModelHeap`",
     "Tracer: Drop": "only the library makes a `Tracer`, and ends it",
+    "Heap::try_on_unraisable": "hidden: `Heap::on_unraisable` with an error where memory is refused, for the C library",
+    "Heap::try_on_misuse": "as `Heap::try_on_unraisable`",
+    "Heap::try_on_slow_stop": "as `Heap::try_on_unraisable`",
+    "Services::try_add_callback": "as `Heap::try_on_unraisable`",
+    "Services::try_set_debug_sink": "as `Heap::try_on_unraisable`",
+    "Services::try_set_audit_hook": "as `Heap::try_on_unraisable`",
+    "Builtin::try_get": "as `Heap::try_on_unraisable`",
 }
 
 # What the columns of the two tables are called, and mean.

@@ -1731,7 +1731,7 @@ pub(crate) mod lock {
 
     /// See [`keep`].
     #[derive(Debug)]
-    pub(crate) struct Kept(#[expect(dead_code, reason = "kept for its drop")] Aside);
+    pub(crate) struct Kept(#[allow(dead_code, reason = "kept for its drop")] Aside);
 
     impl Drop for Kept {
         fn drop(&mut self) {

@@ -249,7 +249,8 @@ static void toggle_each(void *arg) {
     (void)arg;
     for (i = 0; i < SHARED_OBJECTS; i++) {
         PUT(toggling, (int)i);
-        for (j = 0; j < 20; j++) {
+        /* The first object is toggled until the other thread has come. */
+        for (j = 0; j < 20 || (i == 0 && !PyObject_GC_IsFinalized((PyObject *)shared_objects[0])); j++) {
             PyObject_GC_Track(shared_objects[i]);
             PyObject_GC_UnTrack(shared_objects[i]);
         }

@@ -39,6 +39,7 @@ use std::sync::{Arc, OnceLock};
 use loom::thread;
 
 use super::{Model, model};
+use crate::fallible::Shared;
 use crate::header::{Dropped, Header};
 use crate::safepoint::{Coordinator, Participant, Suspend, ThreadId};
 use crate::sync::{Mutex, UnsafeCell};
@@ -63,7 +64,7 @@ struct Object {
     memory: UnsafeCell<bool>,
     queue: Queue,
     weak: WeakTable,
-    record: OnceLock<Arc<WeakRecord>>,
+    record: OnceLock<Shared<WeakRecord>>,
     /// Whether the finalizer has left a reference here.
     given: Mutex<bool>,
 }
@@ -93,8 +94,8 @@ impl Object {
 
     /// With a weak reference.
     fn with_record(self: Arc<Self>) -> Arc<Self> {
-        let record = self.weak.record(&self.header);
-        self.record.set(record).unwrap();
+        let Ok(record) = self.weak.record(&self.header) else { panic!("no memory") };
+        assert!(self.record.set(record).is_ok());
         self
     }
 

@@ -521,6 +521,7 @@ fn loom_upgrade_meets_the_start_of_a_dynamic_destruction() {
         let header = object.header();
         // SAFETY: rule R: this thread has a reference.
         let record = m.raw().model().weak.record(unsafe { header.as_ref() });
+        let Ok(record) = record else { panic!("no memory") };
         let stranger = thread::spawn(move || {
             let m = heap.attach();
             if let Some(header) = managed::upgrade(m.raw(), &record) {

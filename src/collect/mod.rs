@@ -147,6 +147,9 @@ impl<M: ObjectModel> Drop for HasTurn<'_, M> {
 
 /// Takes the turn, and waits for it if need be.
 pub(crate) fn wait_for_turn<M: ObjectModel>(m: &mut ModelMutator<M>) {
+    if m.core().turn.try_take() {
+        return;
+    }
     let core = Arc::clone(m.core());
     let asked = core.turn.ask();
     while !take_turn(m, || asked.try_take()) {

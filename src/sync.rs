@@ -18,7 +18,7 @@
 //! | `safepoint` | the counter of thread ids, the system's number of a thread | a static; a number for reports |
 //! | `slow` | what a thread shows of a long wait | numbers for reports, and no model waits long |
 //! | `safepoint`, its `lock` module | mutex and condition variable, outside models | a `parking_lot` lock does not survive a fork; in models the module takes them from here |
-//! | `current` | the exit watcher, outside models | a thread-local with a destructor: a model's threads have no end to watch |
+//! | `current` | the exit watcher, outside models | a thread-local with a destructor: in a model the end of a thread is a step (`end_thread`) |
 //! | `dynamic` | atomics, thread-locals, `RwLock` | loom does not see it, and shuttle's models make no dynamic objects |
 //! | `space` | `RANGES` | a static |
 //! | `environment` | `OnceLock` | a constant; what it keeps is read once, and no model sets the variables |

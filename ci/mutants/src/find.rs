@@ -1,8 +1,8 @@
 //! Finds the places in a source file that can be changed, and the changes.
 //!
 //! A *site* is a piece of code with one or more *mutants*: changes of that piece, one of which is active at a time. Only
-//! code of functions counts. Not changed: `const` code, tests, code for loom and shuttle, the arguments of macros, and
-//! `Debug` implementations. Memory orderings are the subject of `ci/mutations.py`.
+//! code of functions counts. Not changed: `const` code, tests, code for loom and shuttle, the arguments of macros,
+//! `Debug` implementations, and calls that are there for tests alone (`steps`, `maybe_yield`). Memory orderings are the subject of `ci/mutations.py`.
 
 use std::collections::HashSet;
 use std::ops::Range;
@@ -148,6 +148,14 @@ fn has_let(condition: &Expr) -> bool {
     }
 }
 
+/// Calls that are there for tests alone: they count steps, or let other threads run.
+fn is_instrument(expr: &Expr) -> bool {
+    let Expr::Call(call) = expr else { return false };
+    let Expr::Path(path) = &*call.func else { return false };
+    let names: Vec<String> = path.path.segments.iter().map(|segment| segment.ident.to_string()).collect();
+    names.iter().any(|name| name == "steps") || names.last().is_some_and(|name| name == "maybe_yield")
+}
+
 fn is_compare(op: &BinOp) -> bool {
     matches!(op, BinOp::Lt(_) | BinOp::Le(_) | BinOp::Gt(_) | BinOp::Ge(_) | BinOp::Eq(_) | BinOp::Ne(_))
 }
@@ -257,6 +265,7 @@ impl Finder<'_> {
     /// An expression whose value is `()`.
     fn unit(&mut self, expr: &Expr, semi: Option<&syn::token::Semi>) {
         match expr {
+            _ if is_instrument(expr) => {}
             Expr::Call(_) | Expr::MethodCall(_) | Expr::Assign(_) | Expr::ForLoop(_) => {
                 self.statement(expr, semi)
             }
@@ -523,6 +532,7 @@ impl<'ast> Visit<'ast> for Finder<'_> {
 
     fn visit_expr(&mut self, expr: &'ast Expr) {
         match expr {
+            _ if is_instrument(expr) => {}
             Expr::Binary(binary) => {
                 if let Some(by) = opposite_assign(&binary.op) {
                     let (left, op, right) =

@@ -24,6 +24,13 @@ const NOT_RUN: [&str; 2] = ["ui", "replay"];
 const LONGEST: f64 = 6.0;
 const LONGEST_WALL: f64 = 20.0;
 
+/// So many tests are run one by one before others are run together, and those take about so many seconds.
+const ONE_BY_ONE: usize = 10;
+const GROUP: f64 = 10.0;
+
+/// Programs that can be told one test only.
+const TAKES_ONE_NAME: [&str; 2] = ["states", "pointers"];
+
 /// A mutant may keep a processor busy for so many seconds: a test that never ends is known by that, however busy the machine is.
 const CPU: u64 = 30;
 
@@ -90,12 +97,12 @@ enum End {
     OutOfTime,
 }
 
-fn command(program: &Program, test: &str) -> Command {
+fn command<'a>(program: &Program, tests: impl IntoIterator<Item = &'a str>) -> Command {
     let mut command = Command::new(&program.path);
-    match program.kind {
-        Kind::Rust => command.args(["--exact", test]),
-        Kind::C => command.arg(test),
-    };
+    if program.kind == Kind::Rust {
+        command.arg("--exact");
+    }
+    command.args(tests);
     command
         .current_dir(&program.folder)
         .env("CARGO_MANIFEST_DIR", &program.folder)
@@ -311,19 +318,18 @@ impl<'a> Suite<'a> {
         }
         let begun = Instant::now();
         let mut asked = 0;
-        for index in left {
+        for group in self.groups(left) {
             if self.patience.is_some_and(|patience| begun.elapsed().as_secs_f64() > patience) {
                 break;
             }
             if until.is_some_and(|until| Instant::now() > until) {
                 return Ok(None);
             }
-            if self.unsteady.lock().unwrap().contains(&index) {
-                continue;
+            let verdict = self.ask(entry, &group)?;
+            asked += group.len();
+            if let (&[index], Some(_)) | (&[index, ..], None) = (&group[..], &verdict) {
+                luck.lock().unwrap().note(entry, self.tests[index].0, index, verdict.is_some());
             }
-            let verdict = self.ask(entry, index)?;
-            asked += 1;
-            luck.lock().unwrap().note(entry, self.tests[index].0, index, verdict.is_some());
             if verdict.is_some() {
                 return Ok(verdict);
             }
@@ -331,32 +337,63 @@ impl<'a> Suite<'a> {
         Ok(Some(Verdict::Survived { reach: all, run: asked }))
     }
 
-    /// Runs a test under a mutant. A failure counts when the test passes without the mutant now: the machine may be busy.
-    fn ask(&self, entry: &Entry, index: usize) -> Result<Option<Verdict>, Error> {
-        let (program, test) = &self.tests[index];
-        let plain = || command(&self.programs[*program], &test.name);
+    /// The likeliest tests one by one; after these, tests of one program together: that starts fewer processes.
+    fn groups(&self, tests: Vec<usize>) -> Vec<Vec<usize>> {
+        let unsteady = self.unsteady.lock().unwrap();
+        let mut groups: Vec<Vec<usize>> = Vec::new();
+        // By program: the group that takes more tests, and its seconds.
+        let mut open: HashMap<usize, (usize, f64)> = HashMap::new();
+        for (place, index) in tests.into_iter().filter(|index| !unsteady.contains(index)).enumerate() {
+            let (program, test) = &self.tests[index];
+            let Program { kind, name, .. } = &self.programs[*program];
+            let is_single = place < ONE_BY_ONE || *kind == Kind::C || TAKES_ONE_NAME.contains(&name.as_str());
+            match open.get_mut(program) {
+                Some((group, seconds)) if !is_single && *seconds < GROUP => {
+                    groups[*group].push(index);
+                    *seconds += test.seconds;
+                }
+                _ => {
+                    if !is_single {
+                        open.insert(*program, (groups.len(), test.seconds));
+                    }
+                    groups.push(vec![index]);
+                }
+            }
+        }
+        groups
+    }
+
+    /// Runs tests of one program under a mutant. A failure counts when they pass without the mutant now: the machine may be busy.
+    fn ask(&self, entry: &Entry, group: &[usize]) -> Result<Option<Verdict>, Error> {
+        let program = &self.programs[self.tests[group[0]].0];
+        let plain = || command(program, group.iter().map(|&index| self.tests[index].1.name.as_str()));
         let mutated = || {
             let mut command = plain();
             command.env("STANDSTILL_MUTANT", entry.number.to_string());
             command
         };
-        let limit = Duration::from_secs_f64(6.0 + 10.0 * test.seconds);
+        let seconds: f64 = group.iter().map(|&index| self.tests[index].1.seconds).sum();
+        let limit = Duration::from_secs_f64(6.0 + 10.0 * seconds);
         let mut end = run(mutated(), limit)?.0;
         if matches!(end, End::Passed) {
             return Ok(None);
         }
         let control = Instant::now();
         if !matches!(run(plain(), limit)?.0, End::Passed) {
-            self.unsteady.lock().unwrap().insert(index);
+            self.unsteady.lock().unwrap().extend(group);
             return Ok(None);
         }
         if matches!(end, End::OutOfTime) && control.elapsed() > limit / 4 {
             end = run(mutated(), 4 * limit)?.0;
         }
+        let mut name = self.name(group[0]);
+        if group.len() > 1 {
+            name += &format!(" and {} more of that program", group.len() - 1);
+        }
         Ok(match end {
             End::Passed => None,
-            End::Failed => Some(Verdict::Caught(self.name(index))),
-            End::OutOfTime => Some(Verdict::Hung(self.name(index))),
+            End::Failed => Some(Verdict::Caught(name)),
+            End::OutOfTime => Some(Verdict::Hung(name)),
         })
     }
 
@@ -407,7 +444,7 @@ fn survey_file(folder: &Path, program: &Program) -> std::path::PathBuf {
 /// Runs a test without a mutant: what does it reach?
 fn look(program: &Program, name: &str, highest: u32, hits: &Path) -> Result<Test, Error> {
     fs::write(hits, vec![0; highest as usize + 1])?;
-    let mut command = command(program, name);
+    let mut command = command(program, [name]);
     command.env("STANDSTILL_MUTANT_HITS", hits);
     let begun = Instant::now();
     let (end, cpu) = run(command, Duration::from_secs_f64(LONGEST_WALL))?;

@@ -25,6 +25,8 @@ struct Row {
 struct File {
     /// Tests that take too long to be asked, each a program and a name.
     slow: HashSet<String>,
+    /// How many of 100 mutants of a sample must be caught.
+    least: f64,
     survivors: BTreeMap<String, Vec<Row>>,
 }
 
@@ -32,13 +34,15 @@ struct File {
 pub struct Table {
     /// Tests that are not asked: they take too long.
     pub slow: HashSet<String>,
+    /// How many of 100 mutants of a sample must be caught.
+    pub least: f64,
     reasons: HashMap<String, String>,
 }
 
 impl Table {
     /// Reads the table. Every row must name a mutant that there is, and give its reason.
     pub fn read(path: &Path, entries: &[Entry]) -> Result<Self, Error> {
-        let File { slow, survivors } = toml::from_str(&fs::read_to_string(path)?)?;
+        let File { slow, least, survivors } = toml::from_str(&fs::read_to_string(path)?)?;
         let known: HashSet<String> = entries.iter().map(Entry::key).collect();
         let mut reasons = HashMap::new();
         let mut complaints = Vec::new();
@@ -58,7 +62,11 @@ impl Table {
                 }
             }
         }
-        if complaints.is_empty() { Ok(Self { slow, reasons }) } else { Err(complaints.join("\n").into()) }
+        if complaints.is_empty() {
+            Ok(Self { slow, least, reasons })
+        } else {
+            Err(complaints.join("\n").into())
+        }
     }
 
     /// Why a mutant survives.

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Instant;
 
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::find::{Site, sites};
@@ -58,6 +59,7 @@ impl Entry {
 }
 
 /// A program with tests.
+#[derive(Serialize, Deserialize)]
 pub struct Program {
     /// The file.
     pub path: PathBuf,
@@ -70,7 +72,7 @@ pub struct Program {
 }
 
 /// How a program with tests is asked.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Kind {
     /// With the options of Rust's own harness.
     Rust,
@@ -211,17 +213,7 @@ impl Tree {
     /// code around them has changed.
     pub fn settle(&mut self) -> Result<(), Error> {
         let known = self.target.with_file_name("refused.json");
-        if let Ok(text) = fs::read_to_string(&known) {
-            let keys: HashSet<String> = serde_json::from_str(&text).unwrap_or_default();
-            for (file, (_, sites)) in &self.files {
-                let mut same: HashMap<String, usize> = HashMap::new();
-                for (index, site) in sites.iter().enumerate() {
-                    if keys.contains(&site_key(file, site, &mut same)) {
-                        self.refused.insert((file.clone(), index));
-                    }
-                }
-            }
-        }
+        self.known_refusals();
         for round in 1.. {
             let begun = Instant::now();
             let woven = self.woven();
@@ -278,6 +270,37 @@ impl Tree {
         }
         fs::write(known, serde_json::to_string_pretty(&keys)?)?;
         Ok(())
+    }
+
+    /// Reads which sites an earlier run has left out.
+    fn known_refusals(&mut self) {
+        let known = self.target.with_file_name("refused.json");
+        let Ok(text) = fs::read_to_string(&known) else { return };
+        let keys: HashSet<String> = serde_json::from_str(&text).unwrap_or_default();
+        for (file, (_, sites)) in &self.files {
+            let mut same: HashMap<String, usize> = HashMap::new();
+            for (index, site) in sites.iter().enumerate() {
+                if keys.contains(&site_key(file, site, &mut same)) {
+                    self.refused.insert((file.clone(), index));
+                }
+            }
+        }
+    }
+
+    /// The programs of the last build, if the copy has not changed since.
+    pub fn built(&mut self) -> Result<Vec<Program>, Error> {
+        self.known_refusals();
+        for (name, woven) in self.woven() {
+            let mut wanted = woven.text;
+            if name == "capi/src/lib.rs" {
+                wanted = allow_all(&wanted);
+            }
+            if fs::read_to_string(self.folder.join(&name)).ok().as_deref() != Some(&wanted) {
+                return Err(format!("{name} has changed since the last build").into());
+            }
+        }
+        let programs = fs::read_to_string(self.target.with_file_name("programs.json"))?;
+        Ok(serde_json::from_str(&programs)?)
     }
 
     /// Leaves out the sites that an error comes from.
@@ -390,6 +413,7 @@ impl Tree {
             });
         }
         println!("{} programs built in {} s", programs.len(), begun.elapsed().as_secs());
+        fs::write(self.target.with_file_name("programs.json"), serde_json::to_string_pretty(&programs)?)?;
         Ok(programs)
     }
 }

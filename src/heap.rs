@@ -618,7 +618,8 @@ impl Heap {
     /// threads lock in opposite order are a deadlock. Without a hook, and without a `tracing`
     /// subscriber that takes the event, a line goes to standard error.
     ///
-    /// The hook should lock no cell: its thread may have locked some. A panic in it is caught.
+    /// The hook should lock no cell: its thread may have locked some. A slow wait of the hook itself
+    /// goes to standard error, and does not call the hook again. A panic in it is caught.
     pub fn on_slow_lock(&self, f: impl Fn(&SlowLock) + Send + Sync + 'static) {
         self.core().slow.on_slow_lock(Hook::new(Arc::new(f)));
     }

@@ -12,9 +12,13 @@
 //! | a hook | any thread sets it, under its lock. A report clones it, and calls it without the lock |
 //! | [`Waits`] | its thread writes it while it waits for a cell; any thread reads it for a report. Relaxed: figures for a report |
 //!
+//! A hook may lock a cell too, also the cell that its report is about. A wait inside a report goes to
+//! standard error alone, and calls no hook and no subscriber. So reports do not nest without end.
+//!
 //! A thread that waits for a cell keeps the cells that it has locked. So a chain of waits that
 //! comes back to one of its own threads stays as it is, and is reported as a deadlock.
 
+use std::cell::Cell;
 use std::fmt;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -23,7 +27,12 @@ use crate::event::{self, Hook};
 use crate::model::ObjectModel;
 use crate::mutator::{Core, ModelMutator};
 use crate::safepoint::{SlowStop, ThreadId, ThreadInfo};
-use crate::sync::{Mutex, spin_loop, yield_now};
+use crate::sync::{Mutex, const_thread_local, spin_loop, yield_now};
+
+const_thread_local! {
+    /// Whether this thread reports a slow lock, and may be in a hook.
+    static REPORTING: Cell<bool> = Cell::new(false)
+}
 
 type Report<R> = Hook<dyn Fn(&R) + Send + Sync>;
 
@@ -87,7 +96,18 @@ impl Hooks {
         tell(&self.stop, heap, report);
     }
 
+    /// Reports a wait for a cell. Never unwinds.
     fn lock(&self, heap: &str, report: &SlowLock) {
+        if REPORTING.with(|reporting| reporting.replace(true)) {
+            return event::line(format_args!(
+                "standstill: heap '{heap}': in a report of a slow lock: {report}"
+            ));
+        }
+        self.lock_outermost(heap, report);
+        REPORTING.with(|reporting| reporting.set(false));
+    }
+
+    fn lock_outermost(&self, heap: &str, report: &SlowLock) {
         let name =
             |thread: Option<&ThreadInfo>| thread.map_or_else(|| "unknown".to_owned(), ThreadInfo::to_string);
         let first = report.waits.first();

@@ -480,6 +480,44 @@ fn a_hook_for_slow_locks_is_told_who_waits_and_who_holds() {
     assert!(reported.try_recv().is_err(), "once for each wait");
 }
 
+/// The hook waits for the cell that its report is about. Only the first wait calls the hook.
+#[test]
+fn a_hook_for_slow_locks_may_lock_the_cell_and_is_not_called_for_its_own_wait() {
+    let _watch = deadline("a slow lock in a hook");
+    let heap = builder().slow_stop(Duration::ZERO).build().expect("a heap");
+    let cell = heap.attach_scoped(|m| m.alloc(GcCell::new(0u32)));
+    let (call, called) = mpsc::channel();
+    let calls = Arc::new(AtomicUsize::new(0));
+    heap.on_slow_lock({
+        let (calls, cell) = (Arc::clone(&calls), cell.clone());
+        move |_| {
+            if calls.fetch_add(1, SeqCst) == 0 {
+                call.send(()).expect("the holder listens");
+                Mutator::with_current(|m| *cell.get(m).lock(m) += 1).expect("an attached thread");
+            }
+        }
+    });
+    let (lock, locked) = mpsc::channel();
+    let holder = {
+        let (heap, cell) = (heap.clone(), cell.clone());
+        named("holder", move || {
+            let m = heap.attach();
+            let guard = cell.get(&m).lock(&m);
+            lock.send(()).expect("the waiter listens");
+            called.recv().expect("a report");
+            // Long enough for the hook's own wait to become a slow one.
+            std::thread::sleep(Duration::from_millis(200));
+            drop(guard);
+        })
+    };
+    locked.recv().expect("it is locked");
+    let m = heap.attach();
+    *cell.get(&m).lock(&m) += 1;
+    assert_eq!((cell.get(&m).get(&m), calls.load(SeqCst)), (2, 1));
+    drop(m);
+    holder.join().expect("a thread");
+}
+
 // ------------------------------------------------------------------------------------------- the short way is the correct one
 
 /// Each of these waits for a thread that collects, and would hang if the waiting thread were

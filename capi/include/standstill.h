@@ -366,6 +366,8 @@ typedef struct {
 /* PyType_Ready: finishes a static type: fills what it inherits, then checks it. A type without Py_TPFLAGS_HAVE_GC,
  * tp_traverse and tp_clear inherits all three of its base. Returns 0; -1 and an error: STANDSTILL_E_MISSING_TRAVERSE
  * (the flag without tp_traverse), _HANDLERS_WITHOUT_FLAG, _MIXED_BASES, _BAD_FREE, _BAD_FLAGS, _BAD_BASE, _BAD_SIZE.
+ * _BAD_SIZE is also the answer to items under a base that has fields and no items: the number of items lies behind the
+ * head, where such a base has its first field. _WRONG_TYPE: tp_name is not UTF-8.
  * A type that failed can be corrected and tried again; for one that is ready: 0, nothing happens.
  * Since: 2.2. Traversal: refused. */
 STANDSTILL_STABLE int PyType_Ready(PyTypeObject *type);
@@ -644,7 +646,8 @@ STANDSTILL_STABLE int PyObject_GC_IsFinalized(PyObject *op);
 
 /* ==== The end of an object ========================================================================================= */
 
-/* PyObject_CallFinalizer: calls tp_finalize, unless it has been called for this object.
+/* PyObject_CallFinalizer: calls tp_finalize, unless it has been called for this object. A static type that is not
+ * ready: misuse (STANDSTILL_E_NOT_READY), nothing happens.
  * Since: 3.4. Traversal: refused. */
 STANDSTILL_STABLE void PyObject_CallFinalizer(PyObject *op);
 
@@ -672,7 +675,8 @@ STANDSTILL_STABLE void PyObject_ClearManagedDict(PyObject *op);
 /* PyObject_SetAttrString, PyObject_GetAttrString, PyObject_HasAttrString: attributes of an instance with a managed
  * dictionary, or of a heap type (each thread-safe). Setting: 0, or -1 and an error; the value NULL removes. Getting:
  * a new reference, or NULL and an error: STANDSTILL_E_NO_ATTRIBUTE. Having: 1 or 0, no error. There are no
- * descriptors, and nothing is inherited from bases.
+ * descriptors, and nothing is inherited from bases. `name` is UTF-8; if not: STANDSTILL_E_WRONG_TYPE, and for Having
+ * 0 and misuse.
  * Since: 2.0. Traversal: refused. */
 STANDSTILL_STABLE int PyObject_SetAttrString(PyObject *op, const char *name, PyObject *value);
 STANDSTILL_STABLE PyObject *PyObject_GetAttrString(PyObject *op, const char *name);
@@ -741,7 +745,7 @@ typedef struct PyModuleDef {
 
 /* PyModule_Create: a new module with m_size bytes of state, all 0. PyModule_FromDefAndSpec: the same, with the name
  * that the attribute "name" of `spec` gives, if `spec` is not NULL and has a string there. NULL and an error:
- * STANDSTILL_E_MEMORY, _BAD_SLOT.
+ * STANDSTILL_E_MEMORY, _BAD_SLOT, _WRONG_TYPE (a name that is not UTF-8, or `spec` is a static type that is not ready).
  * Since: 3.0, 3.5. Traversal: refused. */
 STANDSTILL_STABLE PyObject *PyModule_Create(PyModuleDef *def);
 STANDSTILL_STABLE PyObject *PyModule_FromDefAndSpec(PyModuleDef *def, PyObject *spec);
@@ -1040,7 +1044,8 @@ STANDSTILL_STABLE PyGILState_STATE PyGILState_Ensure(void);
 STANDSTILL_STABLE void PyGILState_Release(PyGILState_STATE state);
 
 /* Py_Initialize: attaches the calling thread to the default heap, if it is not. Py_Finalize: a last full collection,
- * without progress callbacks, then detaches it. Py_IsInitialized: 1 between the two, else 0.
+ * without progress callbacks, then detaches it. Py_IsInitialized: 1 between the two, else 0. Where the thread cannot
+ * be detached Py_Finalize is misuse (STANDSTILL_E_NOT_ATTACHED, _NOT_ALLOWED_HERE), and can be called again.
  * Since: 1.5. Traversal: refused. */
 STANDSTILL_STABLE void Py_Initialize(void);
 STANDSTILL_STABLE void Py_Finalize(void);

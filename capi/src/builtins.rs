@@ -272,7 +272,7 @@ fn own(face: &Global<PyTypeObject>) -> Result<&'static TypeRecord, Fault> {
 
 fn expected(function: &'static str, what: &str, object: NonNull<PyObject>) -> Fault {
     // SAFETY: rule R: the callers have a living object.
-    let type_name = unsafe { dynamic::try_type_of(object) }.map_or("type", TypeRecord::name);
+    let type_name = unsafe { dynamic::try_type_of(object) }.map_or("type", TypeRecord::kept_name);
     Fault::new(Code::WrongType, function)
         .of_type(type_name)
         .at(object.as_ptr() as usize)
@@ -571,9 +571,7 @@ export! {
             call::some(text.cast_mut())?;
             // SAFETY: rule C.
             let text = unsafe { CStr::from_ptr(text) };
-            if text.to_str().is_err() {
-                return Err(Fault::new(Code::WrongType, FUNCTION).because("the text is not UTF-8"));
-            }
+            call::utf_8(text)?;
             let bytes = text.to_bytes_with_nul();
             // SAFETY: rules S and N: a ready, static type; there is room for the bytes.
             unsafe {

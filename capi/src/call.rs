@@ -1,13 +1,12 @@
 //! How a call from C is run, and how the pointers in it are looked at.
 
-use std::borrow::Cow;
 use std::ffi::{CStr, c_char};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
 use standstill::dynamic::{self, Address, METATYPE, TypeRecord};
-use standstill::{Code, Fault, Mutator, fallible, safepoint, stderr, words};
+use standstill::{Code, Fault, Mutator, safepoint, stderr, words};
 
 use crate::errors;
 use crate::layout::{PyObject, PyTypeObject};
@@ -140,6 +139,38 @@ pub(crate) unsafe fn object(m: &Mutator, pointer: *mut PyObject) -> Result<NonNu
         unsafe { look_at(m, object) }?;
     }
     Ok(object)
+}
+
+/// An object from C that has a type. A static type that is not ready has none: the fault has this code.
+///
+/// # Safety
+///
+/// Rule C.
+pub(crate) unsafe fn typed_object(
+    m: &Mutator,
+    pointer: *mut PyObject,
+    code: Code,
+) -> Result<NonNull<PyObject>, Fault> {
+    // SAFETY: rule C.
+    unsafe {
+        let object = object(m, pointer)?;
+        must_have_type(object, code)?;
+        Ok(object)
+    }
+}
+
+/// Fails for a static type that is not ready.
+///
+/// # Safety
+///
+/// A living object, or a static one.
+pub(crate) unsafe fn must_have_type(object: NonNull<PyObject>, code: Code) -> Result<(), Fault> {
+    // SAFETY: as the caller says.
+    if unsafe { dynamic::try_type_of(object) }.is_some() {
+        return Ok(());
+    }
+    let fault = Fault::new(code, "argument").at(object.as_ptr() as usize);
+    Err(fault.because("the object is a static type that is not ready"))
 }
 
 /// An object from C that may be null.
@@ -290,20 +321,25 @@ pub(crate) unsafe fn ready<'a>(face: *mut PyTypeObject) -> Result<&'a TypeRecord
     unsafe { own.as_ref() }.ok_or_else(|| {
         // SAFETY: rule C.
         let name = unsafe { text((*face.as_ptr()).tp_name) }.ok().flatten();
-        let name = name.unwrap_or(Cow::Borrowed("without a name"));
+        let name = name.unwrap_or("without a name");
         Fault::new(Code::NotReady, "argument").because(words!("type '{name}' is not ready"))
     })
 }
 
-/// A text from C, as far as it is UTF-8; `None`: null.
+/// A text from C; `None`: null. Fails for one that is not UTF-8: two of those could not be told apart.
 ///
 /// # Safety
 ///
 /// Null, or a text with a 0 at its end, which stays as long as the result.
-pub(crate) unsafe fn text<'a>(text: *const c_char) -> Result<Option<Cow<'a, str>>, Fault> {
+pub(crate) unsafe fn text<'a>(text: *const c_char) -> Result<Option<&'a str>, Fault> {
     if text.is_null() {
         return Ok(None);
     }
     // SAFETY: as the caller says.
-    Ok(Some(fallible::lossy(unsafe { CStr::from_ptr(text) }.to_bytes())?))
+    utf_8(unsafe { CStr::from_ptr(text) }).map(Some)
+}
+
+/// A text that is UTF-8.
+pub(crate) fn utf_8(text: &CStr) -> Result<&str, Fault> {
+    text.to_str().map_err(|_| Fault::new(Code::WrongType, "argument").because("the text is not UTF-8"))
 }

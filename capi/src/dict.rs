@@ -4,7 +4,6 @@ use std::ffi::{CStr, c_char, c_int, c_void};
 use std::ptr::NonNull;
 
 use standstill::dynamic::{self, VisitProc};
-use standstill::fallible;
 use standstill::words;
 use standstill::{Code, Fault, Mutator};
 
@@ -18,12 +17,12 @@ unsafe fn place<'a>(
     object: *mut PyObject,
     name: *const c_char,
     function: &'static str,
-) -> Result<(NonNull<PyObject>, std::borrow::Cow<'a, str>), Fault> {
+) -> Result<(NonNull<PyObject>, &'a str), Fault> {
     // SAFETY: rule C.
     unsafe {
         let object = call::object(m, object)?;
         call::some(name.cast_mut())?;
-        let name = fallible::lossy(CStr::from_ptr(name).to_bytes())?;
+        let name = call::utf_8(CStr::from_ptr(name))?;
         if dynamic::count(object).is_none() {
             let text = words!("a static object has no attribute '{name}'");
             return Err(Fault::new(Code::NoAttribute, function).at(object.as_ptr() as usize).because(text));
@@ -46,7 +45,7 @@ export! {
                 let (object, name) = place(m, object, name, FUNCTION)?;
                 let value = call::optional(m, value)?;
                 let value = value.map(|value| dynamic::share(value));
-                dynamic::set_attribute(m, object, &name, value).map(|()| 0)
+                dynamic::set_attribute(m, object, name, value).map(|()| 0)
             }
         })
     }
@@ -58,7 +57,7 @@ export! {
             // SAFETY: rule C.
             unsafe {
                 let (object, name) = place(m, object, name, FUNCTION)?;
-                Ok(dynamic::into_raw(dynamic::get_attribute(m, object, &name)?).as_ptr())
+                Ok(dynamic::into_raw(dynamic::get_attribute(m, object, name)?).as_ptr())
             }
         })
     }
@@ -70,7 +69,7 @@ export! {
             // SAFETY: rule C.
             match unsafe { place(m, object, name, FUNCTION) } {
                 // SAFETY: as above.
-                Ok((object, name)) => Ok(c_int::from(unsafe { dynamic::has_attribute(m, object, &name) })),
+                Ok((object, name)) => Ok(c_int::from(unsafe { dynamic::has_attribute(m, object, name) })),
                 Err(fault) if fault.code == Code::NoAttribute => Ok(0),
                 Err(fault) => Err(fault),
             }

@@ -27,13 +27,17 @@ unsafe fn new_module(
         let address = def;
         let def = call::some(def)?.as_ref();
         let mut name = call::text(def.m_name)?;
-        if let Some(spec) = call::optional(m, spec)?
+        let own_name;
+        let spec = call::optional(m, spec)?;
+        spec.map_or(Ok(()), |spec| call::must_have_type(spec, Code::WrongType))?;
+        if let Some(spec) = spec
             && let Ok(given) = dynamic::get_attribute(m, spec, "name")
             && dynamic::is_dynamic(&given)
             && let Some(given) = builtins::string(dynamic::as_raw(&given))
         {
             // A copy: the string may go.
-            name = Some(fallible::owned(&fallible::lossy(given.to_bytes())?)?.into());
+            own_name = fallible::owned(call::utf_8(given)?)?;
+            name = Some(&own_name);
         }
         let Some(name) = name else {
             return Err(Fault::new(Code::BadSlot, function).because("a module needs a name"));
@@ -47,7 +51,7 @@ unsafe fn new_module(
             }
             slot = slot.add(1);
         }
-        let mut wanted = ModuleSpec::new(fallible::owned(&name)?);
+        let mut wanted = ModuleSpec::new(fallible::owned(name)?);
         wanted.state_size = usize::try_from(def.m_size).unwrap_or(0);
         wanted.token = address as usize;
         wanted.face = address.cast();

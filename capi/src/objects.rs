@@ -122,13 +122,14 @@ fn memory_given_back(object: *mut c_void, family: Family, function: &'static str
     call::reported(function, (), |m| {
         // SAFETY: rule C.
         unsafe {
-            let object = call::object(m, object.cast()).map_err(|mut fault| {
-                if fault.code == Code::FreedPointer {
-                    fault.code = Code::DoubleFree;
-                    fault = fault.because("the object was freed before");
-                }
-                fault
-            })?;
+            let object =
+                call::typed_object(m, object.cast(), Code::WrongAllocator).map_err(|mut fault| {
+                    if fault.code == Code::FreedPointer {
+                        fault.code = Code::DoubleFree;
+                        fault = fault.because("the object was freed before");
+                    }
+                    fault
+                })?;
             dynamic::free(m, object, family)
         }
     });
@@ -151,7 +152,7 @@ unsafe fn dying(object: NonNull<PyObject>, function: &'static str) -> Result<(),
 unsafe fn track_slow(object: *mut c_void) {
     call::reported("PyObject_GC_Track", (), |m| {
         // SAFETY: rule C.
-        unsafe { dynamic::track(m, call::object(m, object.cast())?) }
+        unsafe { dynamic::track(m, call::typed_object(m, object.cast(), Code::NotGcObject)?) }
     });
 }
 
@@ -160,7 +161,7 @@ unsafe fn track_slow(object: *mut c_void) {
 unsafe fn untrack_slow(object: *mut c_void) {
     call::reported("PyObject_GC_UnTrack", (), |m| {
         // SAFETY: rule C.
-        unsafe { dynamic::untrack(m, call::object(m, object.cast())?) }
+        unsafe { dynamic::untrack(m, call::typed_object(m, object.cast(), Code::NotGcObject)?) }
     });
 }
 
@@ -304,7 +305,7 @@ export! {
         call::fallible("PyObject_GC_Resize", std::ptr::null_mut(), |m| {
             // SAFETY: rule C.
             unsafe {
-                let object = call::object(m, object.cast())?;
+                let object = call::typed_object(m, object.cast(), Code::NotGcObject)?;
                 dynamic::resize(m, object, items).map(|object| object.as_ptr().cast())
             }
         })
@@ -399,7 +400,7 @@ export! {
     fn standstill_PyObject_CallFinalizer(object: *mut PyObject) {
         call::reported("PyObject_CallFinalizer", (), |m| {
             // SAFETY: rule C.
-            unsafe { dynamic::call_finalizer(m, call::object(m, object)?) };
+            unsafe { dynamic::call_finalizer(m, call::typed_object(m, object, Code::NotReady)?) };
             Ok(())
         });
     }
@@ -437,7 +438,8 @@ export! {
         call::fallible(FUNCTION, std::ptr::null_mut(), |m| {
             // SAFETY: rule C.
             unsafe {
-                let (object, record) = (call::object(m, object)?, call::record(m, class)?);
+                let object = call::typed_object(m, object, Code::WrongType)?;
+                let record = call::record(m, class)?;
                 dynamic::type_data(object, record).map(NonNull::as_ptr).ok_or_else(|| {
                     let text = words!("the object has no part of type '{}'", record.name());
                     Fault::new(Code::WrongType, FUNCTION).at(object.as_ptr() as usize).because(text)
@@ -452,7 +454,7 @@ export! {
         call::fallible(FUNCTION, std::ptr::null_mut(), |m| {
             // SAFETY: rule C.
             unsafe {
-                let object = call::object(m, object)?;
+                let object = call::typed_object(m, object, Code::WrongType)?;
                 dynamic::item_data(object).map(NonNull::as_ptr).ok_or_else(|| {
                     let text = "the type keeps no items at the end";
                     Fault::new(Code::WrongType, FUNCTION).at(object.as_ptr() as usize).because(text)

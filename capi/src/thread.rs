@@ -431,11 +431,14 @@ export! {
     fn standstill_Py_Finalize() {
         const FUNCTION: &str = "Py_Finalize";
         call::outside(FUNCTION, (), || {
-            if !INITIALIZED.swap(false, std::sync::atomic::Ordering::Relaxed) {
+            if !INITIALIZED.load(std::sync::atomic::Ordering::Relaxed) {
                 return;
             }
             crate::gc::last_collection(FUNCTION);
-            told(leave(FUNCTION), errors::misuse);
+            // After a refusal the library is still initialized, so that a later call can end it.
+            if told(leave(FUNCTION), errors::misuse) == 0 {
+                INITIALIZED.store(false, std::sync::atomic::Ordering::Relaxed);
+            }
         });
     }
 

@@ -225,7 +225,7 @@ unsafe fn ready_static(face: *mut PyTypeObject, depth: usize) -> Result<(), Faul
         }
         let name = call::text((*face).tp_name)?
             .ok_or_else(|| Fault::new(Code::BadSlot, "PyType_Ready").because("a type needs a tp_name"))?;
-        let name = fallible::owned(&name)?;
+        let name = fallible::owned(name)?;
         let bad =
             |code, text: &str| Err(Fault::new(code, "PyType_Ready").because(words!("type '{name}': {text}")));
         if (*face).tp_basicsize < 0 {
@@ -426,8 +426,9 @@ unsafe fn from_spec(
             return Err(Fault::new(Code::BadSlot, FUNCTION).because("a type needs a name"));
         }
         let name = CStr::from_ptr(spec.name);
-        let text = fallible::owned(&fallible::lossy(name.to_bytes())?)?;
+        let text = fallible::owned(call::utf_8(name)?)?;
         let module = call::optional(m, module)?;
+        module.map_or(Ok(()), |module| call::must_have_type(module, Code::WrongType))?;
         if let Some(module) = module.filter(|&module| dynamic::module_face(module).is_none()) {
             let fault = Fault::new(Code::WrongType, FUNCTION).at(module.as_ptr() as usize);
             return Err(fault.because(words!("type '{text}': this is no module")));

@@ -471,6 +471,12 @@ fn draft(spec: &TypeSpec, heap_type: bool) -> Result<Draft, Fault> {
             format_args!("items need the room for their number in front of them"),
         ));
     }
+    // The number of items lies behind the head, where such a base has its first field.
+    if item_size != 0 && base.item_size == 0 && base.basic_size > size_of::<RawObject>() {
+        let text =
+            format_args!("the number of items would lie in the fields of '{}', which has none", base.name);
+        return Err(fault(Code::BadSize, name, text));
+    }
     // What cuts items off, or gives them to C as references, reads whole words.
     const WORD: usize = size_of::<usize>();
     if flags.has(Flags::ITEMS_ARE_REFERENCES) && (item_size != WORD || !basic_size.is_multiple_of(WORD)) {

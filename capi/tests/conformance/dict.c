@@ -133,6 +133,23 @@ static void s_121_clearing_drops_the_attributes(void) {
     Py_DECREF(type);
 }
 
+/* Two names that are not UTF-8 could not be told apart. */
+static void the_name_of_an_attribute_is_utf_8(void) {
+    PyTypeObject *type = dict_type_with(dict_traverse);
+    PyObject *p = (PyObject *)pair_of(type, NULL, NULL), *l = (PyObject *)leaf();
+    CHECK_INT(PyObject_SetAttrString(p, "a\xff", l), -1);
+    EXPECT_ERROR(STANDSTILL_E_WRONG_TYPE);
+    CHECK(PyObject_GetAttrString(p, "a\xfe") == NULL);
+    EXPECT_ERROR(STANDSTILL_E_WRONG_TYPE);
+    CHECK_INT(PyObject_HasAttrString(p, "a\xfe"), 0);
+    EXPECT_MISUSE(STANDSTILL_E_WRONG_TYPE, 1);
+    CHECK_INT(PyObject_SetAttrString(p, "\xc3\xa4", l), 0);
+    CHECK_INT(PyObject_HasAttrString(p, "\xc3\xa4"), 1);
+    Py_DECREF(p);
+    Py_DECREF(l);
+    Py_DECREF(type);
+}
+
 const struct test dict_tests[] = {
     TEST(s_117_a_cycle_through_an_attribute_is_collected),
     TEST(s_117_the_flag_needs_a_container_heap_type),
@@ -140,5 +157,6 @@ const struct test dict_tests[] = {
     TEST(s_119_a_stop_inside_the_dictionary_stops_the_handler),
     TEST(s_120_forgetting_the_dictionary_leaks_and_no_more),
     TEST(s_121_clearing_drops_the_attributes),
+    TEST(the_name_of_an_attribute_is_utf_8),
     TESTS_END,
 };

@@ -65,6 +65,52 @@ static void a_refused_set_item_drops_the_item_all_the_same(void) {
     CHECK_INT(LIVE(), before);
 }
 
+/* The item keeps the object that is wrongly given as the tuple, and that object keeps its type: all three end in the call. */
+static void a_refused_set_item_names_a_type_that_ends_with_the_item(void) {
+    long long before = LIVE();
+    char name[251], wanted[300];
+    PyTypeObject *type;
+    Pair *other, *item;
+    int i;
+    for (i = 0; i < 250; i++)
+        name[i] = i == 1 ? '.' : 'A';
+    name[250] = 0;
+    type = heap_pair_type(name, 0, NULL);
+    other = pair_of(type, NULL, NULL);
+    Py_DECREF(type);
+    item = pair(other, NULL);
+    Py_DECREF(other);
+    CHECK_INT(PyTuple_SetItem((PyObject *)other, 0, (PyObject *)item), -1);
+    /* The text of the error, and the type that it is about. */
+    snprintf(wanted, sizeof wanted, "of type '%s'", name);
+    CHECK(standstill_error_message() && strstr(standstill_error_message(), wanted));
+    snprintf(wanted, sizeof wanted, "(type %s,", name);
+    CHECK(standstill_error_message() && strstr(standstill_error_message(), wanted));
+    EXPECT_ERROR(STANDSTILL_E_WRONG_TYPE);
+    PyGC_Collect();
+    CHECK_INT(LIVE(), before);
+}
+
+static void finalizes(void *arg) {
+    (void)arg;
+    Py_Finalize();
+}
+
+/* On a thread that is not attached Py_Finalize is refused, and the thread that is attached can still call it. */
+static void a_refused_finalize_leaves_the_library_initialized(void) {
+    thread t;
+    Py_Initialize();
+    CHECK_INT(Py_IsInitialized(), 1);
+    start_raw(&t, finalizes, NULL);
+    join(&t);
+    EXPECT_MISUSE(STANDSTILL_E_NOT_ATTACHED, -1);
+    CHECK_INT(Py_IsInitialized(), 1);
+    CHECK_INT(standstill_is_attached(), 1);
+    Py_Finalize();
+    CHECK_INT(Py_IsInitialized(), 0);
+    CHECK_INT(standstill_is_attached(), 0);
+}
+
 static PyTypeObject Late_Type = {TYPE_HEAD .tp_name = "check.Late", .tp_basicsize = sizeof(Pair),
                                  .tp_flags = Py_TPFLAGS_DEFAULT};
 
@@ -463,6 +509,8 @@ const struct test guarantees_tests[] = {
     TEST(an_error_keeps_its_exception_type),
     TEST(an_error_that_a_thread_leaves_drops_its_exception_type),
     TEST(a_refused_set_item_drops_the_item_all_the_same),
+    TEST(a_refused_set_item_names_a_type_that_ends_with_the_item),
+    TEST_AS(a_refused_finalize_leaves_the_library_initialized, BARE),
     TEST(an_unattached_thread_makes_a_type_with_bases_ready),
     TEST(questions_about_another_heap_are_an_error),
     TEST(a_module_that_goes_can_use_its_state),

@@ -536,6 +536,73 @@ static void a_type_derived_from_tuple_may_have_fields_of_its_own(void) {
     CHECK_INT(LIVE(), before);
 }
 
+/* The number of items lies behind the head, where a base without items has its first field. */
+static void items_behind_the_fields_of_a_base_are_refused(void) {
+    PyType_Slot under_module[] = {{Py_tp_base, &PyModule_Type}, {0, NULL}};
+    PyType_Slot under_leaf[] = {{Py_tp_base, &Leaf_Type}, {0, NULL}};
+    PyType_Slot under_object[] = {{Py_tp_base, &PyBaseObject_Type}, {0, NULL}};
+    static PyTypeObject fixed = {TYPE_HEAD .tp_name = "check.Fixed", .tp_base = &Pair_Type,
+                                 .tp_basicsize = sizeof(Pair), .tp_itemsize = 8, .tp_flags = Py_TPFLAGS_DEFAULT};
+    PyTypeObject *items;
+    CHECK(type_of_slots("check.Module", 0, 8, Py_TPFLAGS_DEFAULT, under_module) == NULL);
+    EXPECT_ERROR(STANDSTILL_E_BAD_SIZE);
+    CHECK(type_of_slots("check.Module", -16, 8, Py_TPFLAGS_DEFAULT, under_module) == NULL);
+    EXPECT_ERROR(STANDSTILL_E_BAD_SIZE);
+    CHECK(type_of_slots("check.Leaf", 64, 8, Py_TPFLAGS_DEFAULT, under_leaf) == NULL);
+    EXPECT_ERROR(STANDSTILL_E_BAD_SIZE);
+    CHECK_INT(PyType_Ready(&fixed), -1);
+    EXPECT_ERROR(STANDSTILL_E_BAD_SIZE);
+    items = type_of_slots("check.Items", sizeof(PyVarObject), 8, Py_TPFLAGS_DEFAULT, under_object);
+    MUST(items != NULL);
+    Py_DECREF(items);
+}
+
+/* A static type that is not ready is an object without a type. */
+static PyTypeObject Unready_Type = {TYPE_HEAD .tp_name = "check.Unready", .tp_basicsize = sizeof(Leaf)};
+static PyObject *const unready = (PyObject *)&Unready_Type;
+
+static void misuse_of_an_unready_type_is_reported(void) {
+    PyObject_GC_Track(unready);
+    EXPECT_MISUSE(STANDSTILL_E_NOT_GC_OBJECT, 1);
+    PyObject_GC_UnTrack(unready);
+    EXPECT_MISUSE(STANDSTILL_E_NOT_GC_OBJECT, 1);
+    PyObject_GC_Del(unready);
+    EXPECT_MISUSE(STANDSTILL_E_WRONG_ALLOCATOR, 1);
+    PyObject_Free(unready);
+    EXPECT_MISUSE(STANDSTILL_E_WRONG_ALLOCATOR, 1);
+    PyObject_CallFinalizer(unready);
+    EXPECT_MISUSE(STANDSTILL_E_NOT_READY, 1);
+}
+
+static void questions_about_an_unready_type_are_errors(void) {
+    static PyModuleDef def = {PyModuleDef_HEAD_INIT, .m_name = "check", .m_size = 8};
+    PyType_Slot none[] = {{0, NULL}};
+    PyType_Spec spec = {"check.OfModule", 0, 0, Py_TPFLAGS_DEFAULT, NULL};
+    spec.slots = none;
+    CHECK(PyObject_GC_Resize(Row, (Row *)unready, 3) == NULL);
+    EXPECT_ERROR(STANDSTILL_E_NOT_GC_OBJECT);
+    CHECK(PyObject_GetTypeData(unready, &Leaf_Type) == NULL);
+    EXPECT_ERROR(STANDSTILL_E_WRONG_TYPE);
+    CHECK(PyObject_GetItemData(unready) == NULL);
+    EXPECT_ERROR(STANDSTILL_E_WRONG_TYPE);
+    CHECK(PyModule_FromDefAndSpec(&def, unready) == NULL);
+    EXPECT_ERROR(STANDSTILL_E_WRONG_TYPE);
+    CHECK(PyType_FromModuleAndSpec(unready, &spec, NULL) == NULL);
+    EXPECT_ERROR(STANDSTILL_E_WRONG_TYPE);
+}
+
+static void the_name_of_a_type_is_utf_8(void) {
+    static PyTypeObject fixed = {TYPE_HEAD .tp_name = "check.\xff", .tp_basicsize = sizeof(Leaf)};
+    static PyModuleDef def = {PyModuleDef_HEAD_INIT, .m_name = "check\xff", .m_size = 8};
+    PyType_Slot none[] = {{0, NULL}};
+    CHECK(type_of_slots("check.\xfe", sizeof(Leaf), 0, Py_TPFLAGS_DEFAULT, none) == NULL);
+    EXPECT_ERROR(STANDSTILL_E_WRONG_TYPE);
+    CHECK_INT(PyType_Ready(&fixed), -1);
+    EXPECT_ERROR(STANDSTILL_E_WRONG_TYPE);
+    CHECK(PyModule_Create(&def) == NULL);
+    EXPECT_ERROR(STANDSTILL_E_WRONG_TYPE);
+}
+
 static void a_string_that_nobody_has_filled_is_empty(void) {
     PyObject *empty = PyUnicode_Type.tp_alloc(&PyUnicode_Type, 0);
     const char *text;
@@ -580,5 +647,9 @@ const struct test types_tests[] = {
     TEST(s_019_the_supplied_dealloc_calls_that_of_a_c_base),
     TEST(a_type_derived_from_tuple_may_have_fields_of_its_own),
     TEST(a_string_that_nobody_has_filled_is_empty),
+    TEST(items_behind_the_fields_of_a_base_are_refused),
+    TEST(misuse_of_an_unready_type_is_reported),
+    TEST(questions_about_an_unready_type_are_errors),
+    TEST(the_name_of_a_type_is_utf_8),
     TESTS_END,
 };

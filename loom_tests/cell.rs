@@ -168,10 +168,8 @@ fn loom_a_cell_elsewhere_meets_a_collection() {
         let node = m.alloc(Shared { counter: Arc::clone(&counter), edge: GcCell::new(None) });
         node.get(&m).edge.set(&m, Some(node.clone()));
         let theirs = Arc::clone(&counter);
-        let elsewhere = thread::spawn(move || {
-            let heap = self::heap();
-            theirs.lock(&heap.attach()).add();
-        });
+        let other = self::heap();
+        let elsewhere = thread::spawn(move || theirs.lock(&other.attach()).add());
         let report = m.try_collect(Collect::full()).unwrap();
         assert_eq!(report.collected, 0);
         m.detach(|| elsewhere.join().unwrap());

@@ -49,10 +49,8 @@ fn loom_a_fork_meets_a_slot_that_is_emptied_from_another_heap() {
         watch_locks(true);
         let (_heap, mut m, object, destroyed) = world();
         let slot = Arc::new(AtomicGc::from(object));
-        let emptier = thread::spawn(move || {
-            let elsewhere = Heap::builder().pacing(Pacing::manual()).workers(1).build().unwrap();
-            AtomicGc::clear(&slot, &elsewhere.attach());
-        });
+        let elsewhere = Heap::builder().pacing(Pacing::manual()).workers(1).build().unwrap();
+        let emptier = thread::spawn(move || AtomicGc::clear(&slot, &elsewhere.attach()));
         fork(&mut m);
         m.detach(|| emptier.join().unwrap());
         m.safepoint();

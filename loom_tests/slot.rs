@@ -197,8 +197,8 @@ fn loom_a_reader_finds_an_epoch_before_its_request() {
         drop(m);
         let mut m = heap.attach();
         let s = Arc::clone(&slots);
+        let elsewhere = Heap::builder().pacing(Pacing::manual()).workers(1).build().unwrap();
         let emptier = thread::spawn(move || {
-            let elsewhere = Heap::builder().pacing(Pacing::manual()).workers(1).build().unwrap();
             let m = elsewhere.attach();
             s.iter().for_each(|slot| slot.clear(&m));
             drop(m);

@@ -210,7 +210,7 @@ struct Entry<T> {
 
 /// What the lock protects.
 struct Registry<T> {
-    /// By rising id: an id is taken, and pushed, under the lock.
+    /// By rising id. Ids are given without the lock, so a thread may come here after one with a later id.
     entries: Vec<Entry<T>>,
     /// Whose stop is on, complete or not. `Coordinator::stop` says whether there is one.
     stopper: Option<ThreadId>,
@@ -407,7 +407,8 @@ impl<T: Send + Sync + 'static> Coordinator<T> {
         let waiting = registry.queue.len();
         registry.queue.try_reserve(threads - waiting.min(threads))?;
         let entry = Entry { record: record.clone(), counted: false, orphaned: false, told: false };
-        registry.entries.push(entry);
+        let at = registry.entries.partition_point(|e| e.record.id < entry.record.id);
+        registry.entries.insert(at, entry);
         Ok(())
     }
 }

@@ -7,6 +7,8 @@ mod common;
 use std::cell::Cell;
 use std::ffi::{c_int, c_void};
 use std::ptr::NonNull;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::sync::mpsc;
 
 use standstill::dynamic::{
     self, BASE, Class, Defaults, Flags, FreeProc, ModuleSpec, RawObject, RawVarObject, Slots, Type, TypeSpec,
@@ -502,6 +504,53 @@ fn a_cycle_of_a_module_and_its_type_is_collected() {
     assert_eq!(m.collect().collected, 0);
     drop(class);
     assert_eq!(m.collect().collected, 2);
+    assert_eq!(heap.stats().live_objects, 0);
+}
+
+/// One thread reads the address of a type's module. Another thread clears the type. The first
+/// thread can use the module until its next safepoint.
+#[test]
+fn a_module_just_read_from_a_type_outlives_the_clearing_of_the_type_by_another_thread() {
+    static FREED: AtomicBool = AtomicBool::new(false);
+    unsafe extern "C" fn freed(_: *mut c_void) {
+        FREED.store(true, SeqCst);
+    }
+    let heap = Heap::builder().reserve(1 << 30).checked(true).build().unwrap();
+    let mut m = heap.attach();
+    let mut spec = ModuleSpec::new("tests.module");
+    spec.token = 7;
+    spec.free = Some(freed);
+    // SAFETY: the handler needs no state.
+    let module = unsafe { dynamic::new_module(&m, spec) }.unwrap();
+    let class = Class::new("tests.Member").module(&module).make(&m).unwrap();
+    drop(module);
+    let ((read, is_read), (clear, is_cleared)) = (mpsc::channel(), mpsc::channel());
+    std::thread::scope(|scope| {
+        let (heap, class) = (&heap, &class);
+        scope.spawn(move || {
+            let mut m = heap.attach();
+            let module = dynamic::type_module_by_token(class.record(), 7).unwrap();
+            read.send(()).unwrap();
+            is_cleared.recv().unwrap();
+            assert_eq!(dynamic::type_module_by_token(class.record(), 7), None);
+            assert!(!FREED.load(SeqCst), "this thread has passed no safepoint");
+            // SAFETY: the module was read after the last safepoint.
+            let module = unsafe { dynamic::share(module) };
+            m.safepoint();
+            // SAFETY: the handle owns a reference.
+            assert_eq!(unsafe { dynamic::module_token(dynamic::as_raw(&module)) }, Some(7));
+        });
+        is_read.recv().unwrap();
+        let handler = dynamic::METATYPE.get().slots().clear.unwrap();
+        // SAFETY: a living type, as the handler expects.
+        assert_eq!(unsafe { handler(dynamic::as_raw(class.object().unwrap()).as_ptr()) }, 0);
+        m.safepoint();
+        clear.send(()).unwrap();
+    });
+    m.safepoint();
+    m.collect();
+    assert!(FREED.load(SeqCst), "the type's reference was the last but the reader's");
+    drop(class);
     assert_eq!(heap.stats().live_objects, 0);
 }
 

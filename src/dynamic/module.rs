@@ -178,12 +178,14 @@ pub unsafe fn module_name<'a>(object: NonNull<RawObject>) -> Option<&'a std::ffi
     unsafe { parts(object) }.map(|parts| parts.name.as_c_str())
 }
 
-/// The module that exactly this type belongs to, borrowed.
+/// The module that exactly this type belongs to, borrowed. It lives as long as the type belongs to
+/// it, and at least until this thread's next safepoint.
 pub fn type_module(record: &TypeRecord) -> Option<NonNull<RawObject>> {
     NonNull::new(record.module())
 }
 
-/// The module, with this token, of the first type in `record`'s order that belongs to such a one. Borrowed.
+/// The module, with this token, of the first type in `record`'s order that belongs to such a one. Borrowed,
+/// as from [`type_module`].
 pub fn type_module_by_token(record: &TypeRecord, token: usize) -> Option<NonNull<RawObject>> {
     record.mro().filter_map(type_module).find(|&module| {
         // SAFETY: rule R: the type owns a reference to its module.

@@ -27,6 +27,7 @@ use crate::error::{Code, Fault};
 use crate::event;
 use crate::fallible::words;
 use crate::fallible::{self, NoMemory};
+use crate::managed;
 use crate::sync::Mutex;
 use crate::{AnyGc, Mutator};
 
@@ -385,7 +386,8 @@ impl TypeRecord {
 
     /// The module that the type belongs to; null: none. Borrowed.
     pub fn module(&self) -> *mut RawObject {
-        // Acquire: pairs with the release of whoever clears it; the module lives as long as it stands here.
+        // Acquire: pairs with the release of whoever clears it. `clear_type` retires the module, so it lives
+        // until this thread's next safepoint.
         self.module.load(Ordering::Acquire)
     }
 
@@ -1012,16 +1014,44 @@ unsafe extern "C" fn traverse_type(
 }
 
 /// Takes attributes and module out. Handlers stay, so instances can still be used, and freed.
+///
+/// Other threads may have read the module's address from the type just now. So the reference is
+/// retired: it is dropped when each attached thread has passed a safepoint.
 unsafe extern "C" fn clear_type(object: *mut RawObject) -> std::ffi::c_int {
     // SAFETY: rule H: called for a living object of the metatype.
     if let Some(record) = NonNull::new(object).and_then(|object| unsafe { describe(object) }) {
         record.attributes.clear();
         if let Some(module) = NonNull::new(record.take_module()) {
             // SAFETY: rule R: the type owned the reference.
-            drop(unsafe { from_raw(module) });
+            unsafe { retire(module) };
         }
     }
     0
+}
+
+/// Retires a reference. One to a static object, which never dies, is given up at once.
+///
+/// # Safety
+///
+/// The caller owns the reference.
+unsafe fn retire(object: NonNull<RawObject>) {
+    // SAFETY: rule R: as the caller says; an object that is not static lies in a heap.
+    unsafe {
+        if super::is_static(object) {
+            return drop(from_raw(object));
+        }
+        let header = super::header(object);
+        let is_retired = Mutator::with_current(|m| {
+            let is_here = m.raw().owns(managed::object(header));
+            if is_here {
+                managed::retire(m.raw(), header);
+            }
+            is_here
+        });
+        if is_retired != Some(true) {
+            managed::retire_elsewhere(header);
+        }
+    }
 }
 
 /// The end of a heap type: nobody has instances, or subtypes, any more.
@@ -1033,8 +1063,12 @@ unsafe extern "C" fn dealloc_type(object: *mut RawObject) {
             instance::untrack_dying(m, object);
             instance::clear_weak_references(m, object);
         });
-        clear_type(object.as_ptr());
         let record = Box::from_raw(instance::tail(object).cast::<TypeRecord>());
+        record.attributes.clear();
+        // No thread has the type any more, so none reads its module.
+        if let Some(module) = NonNull::new(record.take_module()) {
+            drop(from_raw(module));
+        }
         for base in &record.bases {
             if let Some(base) = NonNull::new(base.get().object) {
                 drop(from_raw(base));

@@ -561,9 +561,18 @@ impl AnyGc {
         unsafe { m.raw().is_tracked(object(self.header)) }
     }
 
-    /// See [`Gc::track`].
+    /// See [`Gc::track`]. `false` also for a dynamic object that takes no part in cycle collection: it stays untracked.
     pub fn track(&self, m: &Mutator) -> bool {
         check(self.header, m);
+        // loom's models know no dynamic objects.
+        #[cfg(not(all(test, loom)))]
+        if std::ptr::eq(self.info(m), &raw const crate::dynamic::INFO) {
+            // SAFETY: rules R, Y and D: this reference keeps the object alive, which is a dynamic one.
+            let takes_part = unsafe { crate::dynamic::is_gc(self.header.cast()) };
+            if !takes_part {
+                return false;
+            }
+        }
         // SAFETY: as in `is_tracked`.
         unsafe { m.raw().track(object(self.header)) }
     }

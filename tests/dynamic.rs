@@ -1280,3 +1280,76 @@ fn an_immortal_type_that_nobody_owns_goes_on_being_a_type() {
     instance.set_attribute(&m, "name", Some(instance.clone())).unwrap();
     assert!(theirs.object().unwrap().attribute(&m, "answer").is_ok());
 }
+
+#[test]
+fn a_handle_does_not_track_an_object_that_takes_no_part_in_collection() {
+    let heap = heap();
+    let misuses = Arc::new(Mutex::new(Vec::new()));
+    heap.on_misuse({
+        let misuses = Arc::clone(&misuses);
+        move |fault| misuses.lock().unwrap().push(fault.code)
+    });
+    let m = heap.attach();
+    let mut spec = TypeSpec::new("tests.Plain");
+    spec.basic_size = size_of::<Pair>() as isize;
+    let plain = new(&m, ready(&spec).unwrap());
+    assert!(!plain.track(&m));
+    assert!(!plain.is_tracked(&m));
+    let pair = new(&m, static_pair(false));
+    assert!(pair.untrack(&m) && pair.track(&m) && pair.is_tracked(&m));
+    drop((plain, pair));
+    assert_eq!(*misuses.lock().unwrap(), []);
+    assert_eq!(live(&heap), 0);
+}
+
+/// Each heap type is derived from the one before, and the first from a static type whose handlers all of them inherit.
+fn derive_on(m: &Mutator, mut types: Vec<Type>, length: usize) -> Vec<Type> {
+    while types.len() < length {
+        let base = types.last().cloned().unwrap_or_else(|| Type::from_static(static_pair(false)));
+        // SAFETY: the handlers are the static base's.
+        types.push(unsafe { dynamic::ready_heap(m, &child("tests.Deep", &[&base]), |_, _| {}) }.unwrap());
+    }
+    types
+}
+
+#[test]
+#[cfg_attr(miri, ignore = "measures time")]
+fn a_stop_takes_as_long_for_instances_of_deeply_derived_types() {
+    let heap =
+        Heap::builder().reserve(1 << 30).pacing(Pacing::manual()).workers(1).checked(false).build().unwrap();
+    let mut m = heap.attach();
+    let types = derive_on(&m, Vec::new(), 400);
+    let mut time = |ty: &Type| {
+        let _instances: Vec<AnyGc> = (0..10_000).map(|_| new(&m, ty.record())).collect();
+        let times = (0..5).map(|_| {
+            let start = std::time::Instant::now();
+            m.collect();
+            start.elapsed()
+        });
+        times.min().unwrap()
+    };
+    let (shallow, deep) = (time(&types[0]), time(&types[399]));
+    assert!(deep < 4 * shallow, "{deep:?} for types at depth 400, and {shallow:?} for those at depth 1");
+}
+
+#[test]
+#[cfg_attr(miri, ignore = "measures time")]
+fn a_type_with_one_base_takes_time_in_proportion_to_its_depth() {
+    let heap = Heap::builder().reserve(1 << 30).pacing(Pacing::manual()).checked(false).build().unwrap();
+    let m = heap.attach();
+    let times = (0..3).map(|_| {
+        let mut types = Vec::new();
+        let mut time = |length| {
+            let start = std::time::Instant::now();
+            types = derive_on(&m, std::mem::take(&mut types), length);
+            start.elapsed()
+        };
+        time(50);
+        let few = time(100);
+        time(1000);
+        let many = time(1050);
+        many.as_secs_f64() / few.as_secs_f64()
+    });
+    let ratio = times.fold(f64::INFINITY, f64::min);
+    assert!(ratio < 40.0, "types at depth 1000 take {ratio:.0} times as long as those at depth 75");
+}

@@ -447,12 +447,7 @@ pub(crate) unsafe extern "C" fn traverse_inherited(
                 return result;
             }
         }
-        let mut base = record.base();
-        // A static type has a handler of its own.
-        while let Some(heap_type) = base.filter(|base| base.is_heap_type()) {
-            base = heap_type.base();
-        }
-        base.and_then(|base| base.traverse).map_or(0, |handler| handler(object.as_ptr(), visit, arg))
+        record.static_traverse.map_or(0, |handler| handler(object.as_ptr(), visit, arg))
     }
 }
 

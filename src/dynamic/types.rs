@@ -239,6 +239,8 @@ pub struct TypeRecord {
     /// First, where faces may read it.
     face: AtomicPtr<c_void>,
     pub(crate) traverse: Option<TraverseProc>,
+    /// The traverse handler of the nearest static type in the line of primary bases; see `handlers::traverse_inherited`.
+    pub(crate) static_traverse: Option<TraverseProc>,
     pub(crate) clear: Option<Inquiry>,
     pub(crate) finalize: Option<Destructor>,
     pub(crate) del: Option<Destructor>,
@@ -500,6 +502,7 @@ fn draft(spec: &TypeSpec, heap_type: bool) -> Result<Draft, Fault> {
         record: TypeRecord {
             face: AtomicPtr::new(std::ptr::null_mut()),
             traverse: slots.traverse,
+            static_traverse: if base.is_heap_type() { base.static_traverse } else { base.traverse },
             clear: slots.clear,
             finalize,
             del,
@@ -689,6 +692,15 @@ fn free_function(
 
 /// C3: the bases of the bases in an order that respects that of each of them.
 fn linearize(name: &str, bases: &[RecordRef]) -> Result<Box<[RecordRef]>, Fault> {
+    if let [base] = bases {
+        // The order of one base is consistent. Merging it with itself would take time quadratic in its length.
+        let order = &base.get().mro;
+        let mut all = Vec::new();
+        all.try_reserve_exact(1 + order.len()).map_err(NoMemory::from)?;
+        all.push(*base);
+        all.extend_from_slice(order);
+        return Ok(all.into());
+    }
     let mut lists: Vec<Vec<RecordRef>> = Vec::new();
     lists.try_reserve_exact(bases.len() + 1).map_err(NoMemory::from)?;
     for base in bases {
@@ -909,6 +921,7 @@ fn root() -> Result<TypeRecord, Fault> {
     Ok(TypeRecord {
         face: AtomicPtr::new(std::ptr::null_mut()),
         traverse: None,
+        static_traverse: None,
         clear: None,
         finalize: None,
         del: None,

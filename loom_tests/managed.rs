@@ -31,6 +31,7 @@ use std::sync::atomic::{AtomicUsize as Plain, Ordering::Relaxed};
 use loom::thread;
 
 use super::{Model, model};
+use crate::header::Dropped;
 use crate::managed;
 use crate::stress::Stress;
 use crate::sync::UnsafeCell;
@@ -531,17 +532,16 @@ fn loom_upgrade_meets_the_start_of_a_dynamic_destruction() {
             }
         });
         let id = m.raw().id();
-        // SAFETY: rules R and Z: the reference is given up here, once; who takes the last one ends the object.
+        // SAFETY: rules R and Z: the reference is given up here, once; who is told `Dead` ends the object.
         unsafe {
-            if header.as_ref().take_last(id) {
+            if header.as_ref().drop_ref(id) == Dropped::Dead {
                 managed::mark_dying_for_upgrades(m.raw(), header);
                 header.as_ref().clone_ref(id);
-                assert!(header.as_ref().take_last(id), "somebody took the handler's count for a reference");
+                let after = header.as_ref().drop_ref(id);
+                assert_eq!(after, Dropped::Dead, "somebody took the handler's count for a reference");
                 managed::clear_weak_references(m.raw(), header);
                 m.raw().model().types.get(0).value(header).cast::<Value>().drop_in_place();
                 m.raw().free(header.cast());
-            } else {
-                managed::drop_reference(header);
             }
         }
         stranger.join().unwrap();

@@ -1010,6 +1010,10 @@ struct Lists<'a> {
 }
 
 /// The world is stopped for a `fork`. Made by [`Mutator::prepare_fork`].
+///
+/// It must not be leaked, as by [`std::mem::forget`]: the world then stays stopped and the heap's locks
+/// stay locked. Other threads wait for ever when they attach or pass a safepoint. This thread
+/// panics, or waits for ever, when it needs one of these locks.
 #[must_use = "the world stays stopped until `parent` or `child` is called"]
 pub struct Fork<'a> {
     guard: Option<ForkGuard<'a, crate::mutator::Shared<Managed>>>,

@@ -4,7 +4,7 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 source ci/common.bash
-limited 300 "$@"
+limited 900 "$@"
 
 config="${PYTHON_CONFIG:-python3-config}"
 install='apt-get install -y python3-dev'

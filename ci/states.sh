@@ -4,7 +4,7 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 source ci/common.bash
-limited 900 "$@"
+limited 1200 "$@"
 
 ci/states.py
 cargo test --quiet --test states

@@ -1894,6 +1894,27 @@ mod tests {
         assert!(thrown.is_err());
         assert_eq!((DIED.load(SeqCst), reported.load(SeqCst), heap.stats().live_objects), (3, 2, 0));
     }
+
+    #[test]
+    fn the_quarantine_counts_the_bytes_of_what_it_keeps() {
+        let shape = crate::shape::Shape::large(Quarantine::BYTES / 4, 16).expect("a size");
+        let footprint = shape.footprint();
+        let most = Quarantine::BYTES / footprint.bytes();
+        let mut quarantine = Quarantine::default();
+        let mut headers = [0u64; 64];
+        // More and more come, and the oldest go: always as many are left as there is room for.
+        for (at, header) in headers.iter_mut().enumerate() {
+            // Never looked at.
+            let object = Target(NonNull::from(header).cast());
+            quarantine.keep(object, footprint).expect("memory");
+            assert_eq!(quarantine.release().is_some(), at >= most, "object {at}");
+            assert!(quarantine.release().is_none(), "one went, and that is enough");
+            assert_eq!(quarantine.objects.len(), (at + 1).min(most));
+        }
+        while quarantine.take().is_some() {}
+        assert_eq!(quarantine.bytes, 0);
+    }
+
     /// References that were dropped where they could not be counted keep memory: they make a collection, which drops them, due as new
     /// objects do.
     #[test]

@@ -877,6 +877,27 @@ mod tests {
     }
 
     #[test]
+    fn u_14_what_must_not_be_cleared_is_saved_too() {
+        let heap = Heap::builder().pacing(Pacing::manual()).build().expect("a heap");
+        let services = heap.services();
+        let mut m = heap.attach();
+        services.expect_legacy_finalizers(true);
+        services.set_debug(DEBUG_SAVEALL).expect("flags");
+        cycle(&m);
+        assert_eq!(m.collect().uncollectable, 2);
+        let garbage = services.garbage(&m);
+        assert_eq!(garbage.len(), 2, "the object with the finalizer, and the one that it reaches");
+        services.set_debug(0).expect("flags");
+        for object in &garbage {
+            if let Some(legacy) = object.downcast_ref::<Legacy>(&m) {
+                legacy.to.set(&m, None);
+            }
+        }
+        drop((garbage, services.garbage_take(&m)));
+        assert_eq!(heap.stats().live_objects, 0);
+    }
+
+    #[test]
     fn u_17_legacy_finalizers_end_up_in_the_garbage_list() {
         let heap = Heap::builder().pacing(Pacing::manual()).build().expect("a heap");
         let services = heap.services();

@@ -24,7 +24,7 @@ use table::Table;
 use tree::{AREAS, Entry, Tree};
 
 const USAGE: &str = "usage: ci/mutants.sh [OPTION]...
-    (nothing)          a sample, drawn by the commit, within the time of --seconds (100)
+    (nothing)          a sample, drawn by the commit, within the time of --seconds (90)
     --all              every mutant
     --file PART        mutants of files whose path contains PART
     --function PART    mutants of functions whose name contains PART
@@ -32,7 +32,7 @@ const USAGE: &str = "usage: ci/mutants.sh [OPTION]...
     --again            only those that the last run of each did not catch
     --list             says which mutants there are, and runs nothing
     --seconds N        stops after N seconds of running tests
-    --patience N       passes a mutant as a survivor after N seconds of tests (default: all tests that reach it)
+    --patience N       passes a mutant as a survivor after N seconds of tests (default: 4 in a sample, else all tests that reach it)
     --built            uses the programs of the last build, if no file that is changed has changed since
     --seed WORD        draws another sample
     --jobs N           tests at a time (default: the number of cores)
@@ -148,8 +148,6 @@ fn work() -> Result<bool, Error> {
     let programs = if options.built { programs } else { tree.build()? };
     let mut suite = Suite::survey(&programs, &table.slow, found, &target.join("survey"), jobs)?;
 
-    suite.patience = options.patience;
-
     let results_file = target.join("results.json");
     let mut results: Results = fs::read_to_string(&results_file)
         .ok()
@@ -157,7 +155,7 @@ fn work() -> Result<bool, Error> {
         .unwrap_or_default();
     let mut chosen: Vec<Entry> =
         entries.iter().filter(|entry| options.wants(entry, &results)).cloned().collect();
-    let mut until = options.seconds;
+    let (mut until, mut patience) = (options.seconds, options.patience);
     if options.is_sample() {
         let seed = match &options.seed {
             Some(seed) => seed.clone(),
@@ -167,8 +165,10 @@ fn work() -> Result<bool, Error> {
         // What is explained survives all the tests that reach it: there is no time for that.
         chosen.retain(|entry| table.reason(entry).is_none());
         shuffle(&mut chosen, &seed);
-        until = until.or(Some(100));
+        until = until.or(Some(90));
+        patience = patience.or(Some(4.0));
     }
+    suite.patience = patience;
     let begun = Instant::now();
     let known: std::collections::HashSet<String> = entries.iter().map(Entry::key).collect();
     results.retain(|key, _| known.contains(key));

@@ -24,7 +24,7 @@ use table::Table;
 use tree::{AREAS, Entry, Tree};
 
 const USAGE: &str = "usage: ci/mutants.sh [OPTION]...
-    (nothing)          a sample, drawn by the commit, within the time of --seconds (90)
+    (nothing)          a sample, drawn by the commit, within the time of --seconds (150)
     --all              every mutant
     --file PART        mutants of files whose path contains PART
     --function PART    mutants of functions whose name contains PART
@@ -44,7 +44,7 @@ type Error = Box<dyn std::error::Error>;
 const MOST: f64 = 95.0;
 
 /// A sample of fewer says nothing.
-const FEWEST: usize = 50;
+const FEWEST: usize = 40;
 
 #[derive(Default)]
 struct Options {
@@ -165,7 +165,7 @@ fn work() -> Result<bool, Error> {
         // What is explained survives all the tests that reach it: there is no time for that.
         chosen.retain(|entry| table.reason(entry).is_none());
         shuffle(&mut chosen, &seed);
-        until = until.or(Some(90));
+        until = until.or(Some(150));
         patience = patience.or(Some(4.0));
     }
     suite.patience = patience;

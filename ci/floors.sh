@@ -34,7 +34,7 @@ libc: system
 loom: sync
 parking_lot: sync trace
 rayon: collect/workers
-rustix: fallible space
+rustix: fallible space system
 shuttle: sync
 tracing: event
 '

@@ -516,41 +516,6 @@ impl fmt::Debug for Space {
 /// asked on two cold paths only. std's own lock, since a static must be made in a constant.
 static RANGES: std::sync::RwLock<Vec<(usize, usize)>> = std::sync::RwLock::new(Vec::new());
 
-/// Whether memory can be read. The answer for the first page of the address space is always no.
-pub(crate) fn is_readable(addr: usize, len: usize) -> bool {
-    let page = rustix::param::page_size();
-    if addr < page {
-        return false;
-    }
-    let (first, end) = (addr / page * page, addr.saturating_add(len));
-    (first..end).step_by(page).all(is_page_readable)
-}
-
-/// Whether the page that starts at an address can be read. The call reads a set of signals there.
-/// It fails with `EFAULT` if it cannot read the page, and with `EINVAL` if it can, because there is
-/// no such operation on the set. So it changes nothing, and no sandbox refuses it.
-#[cfg(target_os = "linux")]
-fn is_page_readable(start: usize) -> bool {
-    const NO_OPERATION: libc::c_long = -1;
-    let none = std::ptr::null::<u64>();
-    // SAFETY: rule B: the system reads at the address, and answers with an error where it cannot.
-    let result =
-        unsafe { libc::syscall(libc::SYS_rt_sigprocmask, NO_OPERATION, start, none, size_of::<u64>()) };
-    result == 0 || std::io::Error::last_os_error().raw_os_error() != Some(libc::EFAULT)
-}
-
-/// Whether the page that starts at an address is mapped. Other systems have no call that only
-/// reads.
-#[cfg(not(target_os = "linux"))]
-fn is_page_readable(start: usize) -> bool {
-    let page = rustix::param::page_size();
-    // SAFETY: rule B: the call looks at the mapping alone, and fails where there is none.
-    unsafe {
-        let start = std::ptr::with_exposed_provenance_mut(start);
-        rustix::mm::msync(start, page, rustix::mm::MsyncFlags::ASYNC).is_ok()
-    }
-}
-
 /// Whether an address lies in any heap's range.
 #[cold]
 pub(crate) fn is_in_any_heap(addr: usize) -> bool {
@@ -1581,6 +1546,7 @@ mod tests {
     #[cfg(target_os = "linux")]
     #[cfg_attr(miri, ignore = "asks the system")]
     fn memory_without_access_is_not_readable() {
+        use crate::system::is_readable;
         use rustix::mm::{MapFlags, MprotectFlags, ProtFlags, mmap_anonymous, mprotect, munmap};
         let page = rustix::param::page_size();
         // SAFETY: rule B: a mapping of this test's own.

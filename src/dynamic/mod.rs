@@ -402,7 +402,7 @@ fn look_outside(object: NonNull<RawObject>) -> Address {
         Address::Foreign
     } else if is_static_at(object) {
         Address::Static
-    } else if crate::space::is_readable(address, size_of::<RawObject>()) {
+    } else if crate::system::is_readable(address, size_of::<RawObject>()) {
         Address::Outside
     } else {
         Address::Nowhere
@@ -423,7 +423,7 @@ unsafe fn is_static(object: NonNull<RawObject>) -> bool {
 fn is_static_at(object: NonNull<RawObject>) -> bool {
     let address = object.as_ptr() as usize;
     address.is_multiple_of(align_of::<RawObject>())
-        && crate::space::is_readable(address, size_of::<Header>())
+        && crate::system::is_readable(address, size_of::<Header>())
         // SAFETY: rule B: readable, and not a heap's.
         && unsafe { header(object).as_ref() }.is_static()
 }

@@ -28,9 +28,36 @@ pub enum AttachError {
     ThreadEnding,
     /// There was no memory for what a heap keeps about a thread.
     Memory,
+    /// The process has used up its thread ids, [`ThreadId::MAX`](crate::safepoint::ThreadId::MAX) of them.
+    /// Each attachment of a new mutator takes one.
+    NoThreadIds,
 }
 
 impl From<NoMemory> for AttachError {
+    fn from(_: NoMemory) -> Self {
+        Self::Memory
+    }
+}
+
+impl From<RegisterError> for AttachError {
+    fn from(error: RegisterError) -> Self {
+        match error {
+            RegisterError::Memory => Self::Memory,
+            RegisterError::NoIds => Self::NoThreadIds,
+        }
+    }
+}
+
+/// Why a thread could not register with a coordinator.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum RegisterError {
+    /// There was no memory for its record.
+    Memory,
+    /// The process has used up its thread ids.
+    NoIds,
+}
+
+impl From<NoMemory> for RegisterError {
     fn from(_: NoMemory) -> Self {
         Self::Memory
     }
@@ -56,6 +83,7 @@ impl fmt::Display for AttachError {
                 "this thread is ending, and its thread-locals are being destroyed; attach in the thread's own function"
             }
             Self::Memory => "there is no memory for what a heap keeps about a thread",
+            Self::NoThreadIds => "no thread ids are left in this process",
         })
     }
 }

@@ -650,19 +650,22 @@ fn teardown(core: &Arc<managed::Core>) {
     // Finalizers get a mutator, which can make handles: this one counts them. If any outlives the
     // collection the heap stays open, and its last handle closes it.
     let handle = fallible::arc(Handle { core: Arc::clone(core), last: managed::close });
-    let no_memory = || {
-        core.hooks.unraisable(During::Shutdown, "", "no memory for the last collection: cycles are left");
-    };
+    let cycles_are_left = |why: &'static str| core.hooks.unraisable(During::Shutdown, "", why);
+    let no_memory = "no memory for the last collection: cycles are left";
     let Ok(handle) = handle else {
-        no_memory();
+        cycles_are_left(no_memory);
         return managed::close(core);
     };
     let collected = ModelMutator::attach_scoped(&handle, |m| {
         crate::services::at_the_end(Mutator::from_raw_mut(m));
     });
     // A thread that is attached elsewhere, or traverses another heap, leaves cycles behind. They leak.
-    if let Err(AttachError::Memory) = collected {
-        no_memory();
+    match collected {
+        Err(AttachError::Memory) => cycles_are_left(no_memory),
+        Err(AttachError::NoThreadIds) => {
+            cycles_are_left("no thread ids are left for the last collection: cycles are left");
+        }
+        _ => {}
     }
 }
 

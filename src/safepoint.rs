@@ -60,6 +60,7 @@ use std::time::{Duration, Instant};
 
 use crossbeam_utils::CachePadded;
 
+use crate::error::RegisterError;
 use crate::event::{self, Hook};
 use crate::fallible::{self, NoMemory, Shared};
 use crate::stress::{Step, Under, maybe_yield};
@@ -118,10 +119,9 @@ impl ThreadId {
         id != 0 && id <= LAST.load(std::sync::atomic::Ordering::Relaxed)
     }
 
-    fn next() -> Self {
-        let id = LAST.fetch_add(1, std::sync::atomic::Ordering::Relaxed) + 1;
-        assert!(id <= Self::MAX, "no thread ids are left");
-        Self(NonZeroU64::new(id).expect("counted from 1"))
+    /// `None`: the process has used up its ids.
+    fn next() -> Option<Self> {
+        Self::from_raw(LAST.fetch_add(1, std::sync::atomic::Ordering::Relaxed) + 1)
     }
 }
 
@@ -364,17 +364,24 @@ impl<T: Send + Sync + 'static> Coordinator<T> {
 
     /// Makes the calling thread a participant, detached at first. Allowed at any time, also while
     /// the world is stopped. `data` is what others see of it; the thread's name is noted for reports.
+    ///
+    /// # Panics
+    ///
+    /// When the process has used up its thread ids, [`ThreadId::MAX`] of them.
     pub fn register(self: &Arc<Self>, data: T) -> Participant<T> {
-        self.try_register(data).unwrap_or_else(NoMemory::end_process)
+        self.try_register(data).unwrap_or_else(|error| match error {
+            RegisterError::Memory => NoMemory::end_process(NoMemory),
+            RegisterError::NoIds => panic!("no thread ids are left"),
+        })
     }
 
-    /// As [`register`](Self::register), where memory may be refused: then there is no participant.
-    pub(crate) fn try_register(self: &Arc<Self>, data: T) -> Result<Participant<T>, NoMemory> {
+    /// As [`register`](Self::register), with an error instead of the end of the process or a panic.
+    pub(crate) fn try_register(self: &Arc<Self>, data: T) -> Result<Participant<T>, RegisterError> {
         let thread = std::thread::current();
         let name = thread.name().map(fallible::owned).transpose()?;
         let record = Shared::new(Record {
             word: CachePadded::new(Word { requests: AtomicU32::new(0), state: AtomicU32::new(DETACHED) }),
-            id: ThreadId::next(),
+            id: ThreadId::next().ok_or(RegisterError::NoIds)?,
             thread: thread.id(),
             os_thread: os_thread().into(),
             name,
@@ -1823,9 +1830,10 @@ mod tests {
 
     /// In a process of its own, since it uses up the ids of the process.
     #[test]
-    fn when_the_ids_are_used_up_registering_panics_and_others_go_on() {
+    fn when_the_ids_are_used_up_attaching_is_an_error_and_others_go_on() {
         const CHILD: &str = "STANDSTILL_IDS_CHILD";
-        const NAME: &str = "safepoint::tests::when_the_ids_are_used_up_registering_panics_and_others_go_on";
+        const NAME: &str =
+            "safepoint::tests::when_the_ids_are_used_up_attaching_is_an_error_and_others_go_on";
         if std::env::var_os(CHILD).is_none() {
             let mut child = std::process::Command::new(std::env::current_exe().expect("a program"));
             let output = child.args([NAME, "--exact", "--nocapture"]).env(CHILD, "1").output();
@@ -1835,6 +1843,7 @@ mod tests {
             return;
         }
         let heap = crate::Heap::builder().reserve(1 << 30).workers(1).build().expect("a heap");
+        let second = crate::Heap::builder().reserve(1 << 30).workers(1).build().expect("a heap");
         let mut m = heap.attach();
         let kept = m.alloc(7u64);
         LAST.store(ThreadId::MAX - 1, std::sync::atomic::Ordering::Relaxed);
@@ -1845,16 +1854,21 @@ mod tests {
             });
         });
         for _ in 0..3 {
-            let attached =
-                m.detach(|| std::thread::scope(|scope| scope.spawn(|| drop(heap.attach())).join()));
-            let payload = attached.expect_err("there are no ids");
-            assert!(crate::event::panic_message(payload).contains("no thread ids are left"));
+            let error = m.detach(|| {
+                std::thread::scope(|scope| scope.spawn(|| heap.try_attach().err()).join().expect("no panic"))
+            });
+            assert_eq!(error, Some(crate::AttachError::NoThreadIds));
         }
+        // A heap can end without an id. It says that it did not collect.
+        let told = Arc::new(std::sync::Mutex::new(Vec::new()));
+        let heard = Arc::clone(&told);
+        second.on_unraisable(move |unraisable| heard.lock().unwrap().push(format!("{unraisable:?}")));
+        m.detach(|| drop(second));
+        let told = told.lock().unwrap();
+        assert!(told.len() == 1 && told[0].contains("no thread ids are left"), "{told:?}");
         // This thread goes on, and a stop waits for none of those that were refused.
         assert_eq!(m.collect().abandoned, None);
         assert_eq!(*kept.get(&m), 7);
         m.verify().expect("a whole heap");
-        // The end of a heap takes an id.
-        std::mem::forget((kept, m, heap));
     }
 }

@@ -203,6 +203,7 @@ fn enter(heap: *mut standstill_heap, function: &'static str) -> Result<(), Fault
                 "the thread is ending: it attaches in its own function, not in a destructor"
             }
             AttachError::Memory => "there is no memory for what a heap keeps about a thread",
+            AttachError::NoThreadIds => "no thread ids are left in this process",
             _ => "the thread is in the middle of something that a new attachment could outlive",
         };
         let code = if error == AttachError::Memory { Code::Memory } else { Code::NotAllowedHere };

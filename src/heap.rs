@@ -922,7 +922,7 @@ impl Mutator {
                 let core = raw.core();
                 let lists = Lists {
                     _deferred: core.model.hold_deferred(),
-                    _arenas: core.arena_ids.lock(),
+                    _arenas: core.arena_ids.keep(),
                     _crew: core.workers.crew().map(|crew| crew.hold()),
                 };
                 let turn = Some(core.turn.hold());
@@ -1004,24 +1004,29 @@ impl fmt::Debug for Mutator {
     }
 }
 
+/// A lock that a fork keeps.
+type Held<'a, T> = (lock::Kept<'a>, lock::Guard<'a, T>);
+
 /// What threads that are not attached may be in the middle of changing, when nobody keeps them from it: the child would wait
 /// for them for ever.
 struct Lists<'a> {
-    _deferred: lock::Guard<'a, managed::Deferred>,
-    _arenas: lock::Guard<'a, crate::mutator::ArenaIds>,
-    _crew: Option<lock::Guard<'a, collect::crew::State>>,
+    _deferred: Held<'a, managed::Deferred>,
+    _arenas: Held<'a, crate::mutator::ArenaIds>,
+    _crew: Option<Held<'a, collect::crew::State>>,
 }
 
 /// The world is stopped for a `fork`. Made by [`Mutator::prepare_fork`].
 ///
 /// It must not be leaked, as by [`std::mem::forget`]: the world then stays stopped and the heap's locks
-/// stay locked. Other threads wait for ever when they attach or pass a safepoint. This thread
-/// panics, or waits for ever, when it needs one of these locks.
+/// stay locked. This thread panics when it needs one of these locks: when it collects, detaches, asks for
+/// a fork or for statistics, or drops its mutator. Other threads wait for ever when they attach or pass
+/// a safepoint. A thread that begins to wait for one of the locks later says so on standard error after a second. A
+/// thread that has parked for the fork says nothing.
 #[must_use = "the world stays stopped until `parent` or `child` is called"]
 pub struct Fork<'a> {
     guard: Option<ForkGuard<'a, crate::mutator::Shared<Managed>>>,
     lists: Option<Lists<'a>>,
-    turn: Option<crate::safepoint::lock::Guard<'a, crate::turn::State>>,
+    turn: Option<Held<'a, crate::turn::State>>,
     core: &'a managed::Core,
     /// Dropped last: the thread knows that it keeps the locks of the others above.
     _known: Aside,
@@ -1053,8 +1058,8 @@ impl Fork<'_> {
     pub(crate) fn is_whole_for_child(&self) -> bool {
         let (lists, guard) = (self.lists.as_ref().expect("held"), self.guard.as_ref().expect("held"));
         guard.has_registry()
-            && self.core.model.is_whole_for_child(&lists._deferred)
-            && self.core.arena_ids.is_held_by_or_open(Some(&lists._arenas))
+            && self.core.model.is_whole_for_child(&lists._deferred.1)
+            && self.core.arena_ids.is_held_by_or_open(Some(&lists._arenas.1))
     }
 }
 
@@ -1064,7 +1069,7 @@ impl Drop for Fork<'_> {
         match self.guard.take() {
             Some(guard) if guard.is_child() => {
                 self.core.workers.forget_others();
-                if let Some(turn) = &mut self.turn {
+                if let Some((_, turn)) = &mut self.turn {
                     turn.forget_others();
                 }
                 for ended in guard.child() {
@@ -1075,7 +1080,8 @@ impl Drop for Fork<'_> {
             }
             guard => drop(guard),
         }
-        if let Some(turn) = self.turn.take() {
+        if let Some((kept, turn)) = self.turn.take() {
+            drop(kept);
             self.core.turn.let_go(turn);
         }
     }

@@ -349,8 +349,8 @@ impl Managed {
     }
 
     /// Keeps unattached threads away from the deferred list, for a fork.
-    pub(crate) fn hold_deferred(&self) -> lock::Guard<'_, Deferred> {
-        self.deferred.lock()
+    pub(crate) fn hold_deferred(&self) -> (lock::Kept<'_>, lock::Guard<'_, Deferred>) {
+        self.deferred.keep()
     }
 
     /// Whether the child of a fork that holds this guard could take the locks that unattached threads take, too.

@@ -64,7 +64,7 @@ use crate::error::RegisterError;
 use crate::event::{self, Hook};
 use crate::fallible::{self, NoMemory, Shared};
 use crate::stress::{Step, Under, maybe_yield};
-use crate::sync::{AtomicBool, AtomicU32, AtomicUsize, Ordering, spin_loop};
+use crate::sync::{Aside, AtomicBool, AtomicU32, AtomicUsize, Ordering, spin_loop};
 use crate::system::os_thread;
 
 #[path = "current.rs"]
@@ -606,9 +606,9 @@ impl<T> Coordinator<T> {
             return Err(StopError::NotAttached);
         }
         let world = by.stop()?;
-        let registry = self.registry.lock();
+        let (kept, registry) = self.registry.keep();
         let process = std::process::id();
-        Ok(ForkGuard { registry, _kept: lock::keep(&self.registry), world, process })
+        Ok(ForkGuard { _kept: kept, registry, _known: Aside::all(), world, lost: Vec::new(), process })
     }
 
     /// The thread's state is `DETACHED` or `ENDED` now: if a stop waits for it, one less to wait for.
@@ -1374,18 +1374,27 @@ impl<T> fmt::Debug for Suspended<'_, T> {
 
 /// The world is stopped and the registry locked for a fork; see [`Coordinator::prepare_fork`].
 /// Dropping it is [`parent`](Self::parent).
+///
+/// It must not be leaked, as by [`std::mem::forget`]: the world then stays stopped and the registry stays locked. The
+/// thread that leaked it panics at the next call that needs the registry. A thread that begins to wait for the registry
+/// later says so on standard error after a second. A thread that waits already for the end of the stop says nothing.
 #[must_use = "the world runs again when this is dropped"]
 pub struct ForkGuard<'a, T> {
-    // In this order: the lock is let go before the world is.
+    // In this order: the registry is unlocked before the world runs, and the payloads of lost threads, which are the
+    // user's, are dropped after both.
+    _kept: lock::Kept<'a>,
     registry: Guard<'a, Registry<T>>,
-    _kept: lock::Kept,
+    _known: Aside,
     world: WorldStopped<'a, T>,
+    /// The participants that a child has lost, where the caller did not ask for them.
+    lost: Vec<Ended<T>>,
     /// The process that is about to fork.
     process: u32,
 }
 
 impl<'a, T> ForkGuard<'a, T> {
-    /// In the parent, or when the fork failed: everything goes on.
+    /// In the parent, or when the fork failed: everything goes on. In the child it does what [`child`](Self::child)
+    /// does, and drops what that returns.
     pub fn parent(self) {}
 
     /// In the child: the participants of all other threads are gone, and returned, for somebody to
@@ -1397,6 +1406,11 @@ impl<'a, T> ForkGuard<'a, T> {
     /// world runs again.
     pub fn child(mut self) -> Vec<Ended<T>> {
         self.must_be_child();
+        self.lose_others()
+    }
+
+    /// In the child: takes the participants of all other threads out of the registry.
+    fn lose_others(&mut self) -> Vec<Ended<T>> {
         let here = std::thread::current().id();
         let registry = &mut *self.registry;
         let all = std::mem::take(&mut registry.entries);
@@ -1430,6 +1444,14 @@ impl<'a, T> ForkGuard<'a, T> {
             "`child` of a fork was called in the process that prepared the fork, which has not lost its other threads; \
              call `parent` there"
         );
+    }
+}
+
+impl<T> Drop for ForkGuard<'_, T> {
+    fn drop(&mut self) {
+        if self.is_child() {
+            self.lost = self.lose_others();
+        }
     }
 }
 
@@ -1688,62 +1710,103 @@ impl std::error::Error for StopError {}
 /// first of them: in the child that is a thread which does not exist. std's is one futex word.
 #[cfg(not(all(test, any(loom, shuttle))))]
 pub(crate) mod lock {
-    use std::cell::Cell;
-    use std::ptr;
+    use std::sync::atomic::{AtomicU64, Ordering};
     use std::sync::{PoisonError, TryLockError};
-    use std::time::Duration;
+    use std::time::{Duration, Instant};
 
-    use crate::sync::{Aside, Counted};
+    use super::{ThreadId, current};
+    use crate::event;
+    use crate::sync::{Counted, are_locks_held};
+    use crate::system::os_thread;
 
     pub(crate) type Guard<'a, T> = Counted<std::sync::MutexGuard<'a, T>>;
 
-    thread_local! {
-        /// The lock that this thread keeps through a fork, by its address; null: none.
-        static KEPT: Cell<*const ()> = const { Cell::new(ptr::null()) };
-    }
+    /// How long a thread waits for a fork before it says so.
+    const LONG: Duration = Duration::from_secs(1);
 
     #[derive(Debug)]
-    pub(crate) struct Mutex<T>(std::sync::Mutex<T>);
+    pub(crate) struct Mutex<T> {
+        value: std::sync::Mutex<T>,
+        keeper: Keeper,
+    }
+
+    /// The thread that keeps a lock through a fork. Written by that thread, which has the lock; read by threads that wait for
+    /// the lock, and by no others. Relaxed: the thread finds its own number without any ordering; other threads only report.
+    #[derive(Debug, Default)]
+    struct Keeper {
+        /// The thread's participant, whose number no other participant ever gets; 0: no fork keeps the lock.
+        participant: AtomicU64,
+        /// What the system calls the thread; 0: unknown.
+        os_thread: AtomicU64,
+    }
 
     impl<T> Mutex<T> {
         pub(crate) fn new(value: T) -> Self {
-            Self(std::sync::Mutex::new(value))
+            Self { value: std::sync::Mutex::new(value), keeper: Keeper::default() }
         }
 
         pub(crate) fn lock(&self) -> Guard<'_, T> {
-            Counted::new(match self.0.try_lock() {
-                Ok(guard) => guard,
-                Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
-                Err(TryLockError::WouldBlock) => self.wait(),
-            })
+            Counted::new(self.try_lock().unwrap_or_else(|| self.wait()))
+        }
+
+        fn try_lock(&self) -> Option<std::sync::MutexGuard<'_, T>> {
+            match self.value.try_lock() {
+                Ok(guard) => Some(guard),
+                Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+                Err(TryLockError::WouldBlock) => None,
+            }
+        }
+
+        /// Takes the lock, for a fork: should this thread want it once more, it panics, and does not wait for itself. The
+        /// caller drops the first value, and then the second.
+        pub(crate) fn keep(&self) -> (Kept<'_>, Guard<'_, T>) {
+            let guard = self.lock();
+            self.keeper.os_thread.store(os_thread(), Ordering::Relaxed);
+            self.keeper.participant.store(current::attached_as(), Ordering::Relaxed);
+            (Kept(&self.keeper), guard)
         }
 
         #[cold]
         fn wait(&self) -> std::sync::MutexGuard<'_, T> {
-            // Waiting for oneself would be for ever.
-            assert!(
-                KEPT.get() != ptr::from_ref(self).cast(),
-                "this thread has stopped the world for a fork, and keeps the lock of its threads; call `parent` or \
-                 `child` of the fork first"
-            );
-            self.0.lock().unwrap_or_else(PoisonError::into_inner)
+            let (since, mut is_told) = (Instant::now(), false);
+            // std's lock has no wait with an end, after which a thread could report.
+            while let Some(keeper) = ThreadId::from_raw(self.keeper.participant.load(Ordering::Relaxed)) {
+                assert!(
+                    keeper.get() != current::attached_as(),
+                    "this thread has stopped the world for a fork, and would wait for itself; call `parent` or \
+                     `child` of the fork first"
+                );
+                // A line on standard error may be caught by somebody else's code, which is called under no lock.
+                if since.elapsed() >= LONG && !is_told && !are_locks_held() {
+                    is_told = true;
+                    self.report(keeper, since.elapsed());
+                }
+                if let Some(guard) = self.try_lock() {
+                    return guard;
+                }
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            self.value.lock().unwrap_or_else(PoisonError::into_inner)
+        }
+
+        fn report(&self, keeper: ThreadId, waited: Duration) {
+            let thread = std::thread::current();
+            let (name, number) =
+                (thread.name().unwrap_or("without a name"), self.keeper.os_thread.load(Ordering::Relaxed));
+            event::line(format_args!(
+                "standstill: thread '{name}' has waited {waited:.1?} for the end of a fork: thread {keeper} (OS thread \
+                 {number}) has called neither `parent` nor `child` of it"
+            ));
         }
     }
 
-    /// Says that this thread, which has the lock, keeps it through a fork: should it want it once more, it panics,
-    /// and does not wait for itself.
-    pub(crate) fn keep<T>(mutex: &Mutex<T>) -> Kept {
-        KEPT.set(ptr::from_ref(mutex).cast());
-        Kept(Aside::all())
-    }
-
-    /// See [`keep`].
+    /// A fork keeps a lock while this lives; see [`Mutex::keep`].
     #[derive(Debug)]
-    pub(crate) struct Kept(#[allow(dead_code, reason = "kept for its drop")] Aside);
+    pub(crate) struct Kept<'a>(&'a Keeper);
 
-    impl Drop for Kept {
+    impl Drop for Kept<'_> {
         fn drop(&mut self) {
-            KEPT.set(ptr::null());
+            self.0.participant.store(0, Ordering::Relaxed);
         }
     }
 
@@ -1780,17 +1843,20 @@ pub(crate) mod lock {
 
 #[cfg(all(test, any(loom, shuttle)))]
 pub(crate) mod lock {
+    use std::marker::PhantomData;
     use std::time::Duration;
 
     pub(crate) use crate::sync::{Mutex, MutexGuard as Guard};
 
-    /// No model forks.
-    pub(crate) fn keep<T>(_: &Mutex<T>) -> Kept {
-        Kept(())
+    impl<T> Mutex<T> {
+        /// No model leaks a fork.
+        pub(crate) fn keep(&self) -> (Kept<'_>, Guard<'_, T>) {
+            (Kept(PhantomData), self.lock())
+        }
     }
 
     #[derive(Debug)]
-    pub(crate) struct Kept(());
+    pub(crate) struct Kept<'a>(PhantomData<&'a ()>);
 
     #[derive(Debug)]
     pub(crate) struct Condvar(crate::sync::Condvar);

@@ -309,8 +309,8 @@ impl Turn {
     }
 
     /// Keeps everybody away from the lock, for a fork. The caller has the turn.
-    pub(crate) fn hold(&self) -> lock::Guard<'_, State> {
-        self.state.lock()
+    pub(crate) fn hold(&self) -> (lock::Kept<'_>, lock::Guard<'_, State>) {
+        self.state.keep()
     }
 
     /// Keeps stops from writing state bytes as plain memory, for a reader whom no stop waits for; and such readers away, for
@@ -491,7 +491,7 @@ mod tests {
         let turn = Turn::new();
         std::mem::forget(turn.ask());
         assert!(!turn.try_take());
-        turn.hold().forget_others();
+        turn.hold().1.forget_others();
         assert!(turn.try_take());
     }
 }

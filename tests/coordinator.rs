@@ -710,6 +710,55 @@ fn a_forked_child_has_one_thread_and_a_world() {
     assert_eq!(coordinator.threads(), 0);
 }
 
+/// Threads that waited for the end of the fork's stop are owed a turn before the next stop. The child has none of them.
+#[cfg(all(unix, not(miri)))]
+#[test]
+fn a_child_that_calls_parent_has_lost_its_other_threads_all_the_same() {
+    let coordinator = Coordinator::new();
+    let done = AtomicBool::new(false);
+    let statuses = thread::scope(|s| {
+        for _ in 0..2 {
+            s.spawn(|| {
+                let me = attached(&coordinator, Arc::new(()));
+                while !done.load(Relaxed) {
+                    me.park();
+                }
+            });
+        }
+        let me = attached(&coordinator, Arc::new(()));
+        while coordinator.stats().attached < 3 {
+            thread::yield_now();
+        }
+        let statuses = [false, true].map(|drops| {
+            let guard = coordinator.prepare_fork(&me).unwrap();
+            // SAFETY: the child calls nothing but the coordinator, whose lock this thread holds, and the
+            // allocator, which the system's fork handlers keep usable, and leaves by `_exit`.
+            let pid = unsafe { libc::fork() };
+            if pid == 0 {
+                // SAFETY: a child that hangs is killed.
+                unsafe { libc::alarm(20) };
+            }
+            if drops {
+                drop(guard)
+            } else {
+                guard.parent()
+            }
+            if pid == 0 {
+                let ok = coordinator.threads() == 1 && me.stop().is_ok() && me.stop().is_ok();
+                // SAFETY: ends the process, without anybody's destructors.
+                unsafe { libc::_exit(i32::from(!ok)) };
+            }
+            let mut status = -1;
+            // SAFETY: `status` is there to be written.
+            unsafe { libc::waitpid(pid, &raw mut status, 0) };
+            status
+        });
+        done.store(true, Relaxed);
+        statuses
+    });
+    assert_eq!(statuses, [0; 2]);
+}
+
 #[test]
 fn a_fork_is_prepared_by_ones_own_participant() {
     let (here, there) = (Coordinator::new(), Coordinator::<()>::new());

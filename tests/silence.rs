@@ -9,6 +9,7 @@ mod common;
 
 use std::cell::RefCell;
 use std::io::{BufRead, BufReader};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Barrier, Mutex, mpsc};
@@ -280,6 +281,95 @@ fn a_hook_or_a_subscriber_takes_the_place_of_standard_error() {
     for role in ["hook", "subscriber"] {
         let said = Other::new("a_hook_or_a_subscriber_takes_the_place_of_standard_error", role).ends();
         assert!(said.is_empty(), "with a {role}: {said:#?}");
+    }
+}
+
+// ------------------------------------------------------------------------------------------- leaked forks
+
+/// Uses a mutator whose fork was leaked, and gives it back where it still exists.
+type Use = fn(&Heap, Mutator) -> Option<Mutator>;
+
+const USES: [(&str, Use); 8] = [
+    ("a collection", |_, mut m| {
+        m.collect();
+        Some(m)
+    }),
+    ("a young collection that does not wait", |_, mut m| {
+        drop(m.try_collect(Collect::young().wait(false)));
+        Some(m)
+    }),
+    ("a second fork", |_, mut m| {
+        drop(m.prepare_fork());
+        Some(m)
+    }),
+    ("statistics", |heap, m| {
+        heap.stats();
+        Some(m)
+    }),
+    ("a detachment", |_, mut m| {
+        m.detach(|| ());
+        Some(m)
+    }),
+    ("a collection that is due", |_, mut m| {
+        loop {
+            garbage(&m);
+            m.safepoint();
+        }
+    }),
+    ("the end of the mutator", |_, m| {
+        drop(m);
+        None
+    }),
+    ("the end of the thread", |_, m| {
+        std::mem::forget(m);
+        None
+    }),
+];
+
+#[test]
+fn a_thread_that_leaks_a_fork_is_told_so_and_never_waits_for_itself() {
+    let test = "a_thread_that_leaks_a_fork_is_told_so_and_never_waits_for_itself";
+    if let Some(role) = role() {
+        let (_, f) = USES.iter().find(|(name, _)| *name == role).expect("a use");
+        let heap = builder().pacing(Pacing::default().with_young_objects(100)).build().expect("a heap");
+        let forks = named("forks", move || {
+            let mut m = heap.attach();
+            std::mem::forget(m.prepare_fork().expect("the world stops"));
+            // What is dropped here is noted down, and waits for nothing.
+            garbage(&m);
+            let left = catch_unwind(AssertUnwindSafe(|| f(&heap, m)));
+            if !matches!(left, Ok(None)) {
+                // The end of the thread would be told something of its own.
+                // SAFETY: ends the process, and runs no destructor.
+                unsafe { libc::_exit(0) };
+            }
+        });
+        let _ = forks.join();
+        return;
+    }
+    for (way, _) in USES {
+        let other = Other::new(test, way);
+        other.says(&["this thread has stopped the world"]);
+    }
+}
+
+#[test]
+fn a_thread_that_waits_for_a_leaked_fork_says_so_on_standard_error() {
+    if role().is_some() {
+        let heap = builder().build().expect("a heap");
+        let mut m = heap.attach();
+        let kept = m.alloc(7u64);
+        std::mem::forget(m.prepare_fork().expect("the world stops"));
+        let attaches = heap.clone();
+        let attaches = named("attaches", move || drop(attaches.attach()));
+        // Unattached: takes the lock of the deferred references.
+        let drops = named("drops", move || drop(kept));
+        attaches.join().and(drops.join()).expect("they never end");
+        return;
+    }
+    let other = Other::new("a_thread_that_waits_for_a_leaked_fork_says_so_on_standard_error", "leak");
+    for name in ["attaches", "drops"] {
+        other.says(&["standstill: thread '", name, "has waited", "for the end of a fork"]);
     }
 }
 

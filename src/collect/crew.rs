@@ -36,7 +36,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use crossbeam_utils::CachePadded;
 
 use crate::event;
-use crate::safepoint::lock::{Condvar, Guard, Mutex};
+use crate::safepoint::lock::{Condvar, Guard, Kept, Mutex};
 use crate::sync::{AtomicBool, AtomicUsize, Ordering, spin_loop};
 
 /// What is shared: any call can do all of the work.
@@ -197,8 +197,8 @@ impl Crew {
     }
 
     /// Keeps everybody away from the lock, for a fork. No job is open.
-    pub(crate) fn hold(&self) -> Guard<'_, State> {
-        self.state.lock()
+    pub(crate) fn hold(&self) -> (Kept<'_>, Guard<'_, State>) {
+        self.state.keep()
     }
 
     /// In a forked child: the parked threads do not exist here.

@@ -220,6 +220,13 @@ const ROWS: &[(&str, Call)] = &[
     ("ForkGuard::parent", |cast| forking(cast, |guard| ok(guard.parent()))),
     ("ForkGuard::child", |cast| forking(cast, |guard| ok(guard.child().len()))),
     ("ForkGuard::child, in a child", |cast| forked(cast, |guard| ok(guard.child().len()))),
+    ("ForkGuard: Drop", |cast| forking(cast, |guard| ok(drop(guard)))),
+    ("ForkGuard: Drop, in a child", |cast| {
+        forked(cast, |guard| {
+            drop(guard);
+            ok(cast.threads.threads())
+        })
+    }),
     ("Ended::id", |cast| forked(cast, |guard| ok(guard.child().iter().any(|ended| ended.id() == cast.idle)))),
     ("Ended::data", |cast| {
         forked(cast, |guard| ok(guard.child().iter().map(|ended| *ended.data()).collect::<Vec<_>>()))

@@ -133,7 +133,8 @@ impl Room {
         // SAFETY: rule B: less than the `HUGE` bytes that were added.
         let start = unsafe { mapping.add(mapping.as_ptr().align_offset(HUGE)) };
         #[cfg(any(target_os = "linux", target_os = "android"))]
-        // SAFETY: rule B: inside the mapping; the advice changes no contents. A refusal costs speed only.
+        #[expect(clippy::let_underscore_must_use, reason = "a refusal costs speed only")]
+        // SAFETY: rule B: inside the mapping; the advice changes no contents.
         let _ =
             unsafe { rustix::mm::madvise(start.as_ptr().cast(), bytes, rustix::mm::Advice::LinuxHugepage) };
         Ok(Self { start: start.cast(), capacity, len: 0, mapping: Some((mapping, mapped)) })

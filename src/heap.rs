@@ -625,8 +625,12 @@ impl Heap {
     }
 
     /// Says what is done around the handlers of dynamic types, by a runtime with an error indicator: once in a heap's life.
-    pub fn set_call_guards(&self, guards: CallGuards) {
-        let _ = self.core().hooks.guards.set(guards);
+    ///
+    /// # Errors
+    ///
+    /// The guards themselves, when the heap has some already. Those stay.
+    pub fn set_call_guards(&self, guards: CallGuards) -> Result<(), CallGuards> {
+        self.core().hooks.guards.set(guards)
     }
 
     /// Whether two handles are of the same heap.
@@ -788,7 +792,10 @@ impl Mutator {
     /// When the heap is full even then, or cannot be collected.
     pub fn alloc_or_collect<T: Trace + Send + Sync>(&mut self, value: T) -> Result<Gc<T>, AllocError<T>> {
         self.try_alloc(value).or_else(|error| {
-            // Not collected: then the second attempt says why there is no room.
+            #[expect(
+                clippy::let_underscore_must_use,
+                reason = "the second attempt says why there is no room"
+            )]
             let _ = self.try_collect(Collect::full());
             self.try_alloc(error.into_inner())
         })

@@ -1,6 +1,7 @@
 #![doc = include_str!("../README.md")]
 // Lines go through `event`, which is not disturbed when they cannot be written.
 #![cfg_attr(not(test), deny(clippy::print_stderr, clippy::print_stdout))]
+#![cfg_attr(not(test), warn(clippy::let_underscore_must_use))]
 // Models build the library for its tests alone, and use a part of it.
 #![cfg_attr(all(test, any(loom, shuttle)), allow(dead_code, unused_imports))]
 

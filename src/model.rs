@@ -299,6 +299,7 @@ pub unsafe trait ObjectModel: Sized + Send + Sync + 'static {
     ///
     /// # Safety
     /// `object` is alive, and the world is stopped.
+    #[expect(unused_variables, reason = "a model without callbacks takes none")]
     unsafe fn take_callbacks(
         &self,
         object: Object,
@@ -306,7 +307,6 @@ pub unsafe trait ObjectModel: Sized + Send + Sync + 'static {
         world: &World<'_, Self>,
         due: &mut Vec<Self::Callback>,
     ) {
-        let _ = (object, is_unreachable, world, due);
     }
 
     /// Calls a weak callback. May panic.

@@ -607,7 +607,10 @@ impl TypeRegistry {
                 assert!(bucket < BUCKETS, "a heap has more than 2^23 types");
                 if self.buckets[bucket].get().is_none() {
                     let cells = (0..(FIRST_BUCKET as usize) << bucket).map(|_| AtomicPtr::default());
-                    // Where another thread was first, its cells are there.
+                    #[expect(
+                        clippy::let_underscore_must_use,
+                        reason = "another thread's cells serve as well"
+                    )]
                     let _ = self.buckets[bucket].set(fallible::collect(cells)?.into());
                 }
                 &self.buckets[bucket].get().expect("set before")[place]

@@ -772,7 +772,7 @@ pub(crate) fn at_the_end(m: &mut Mutator) {
     }
     if core.notices.tells_leaks() {
         let mut left = BTreeMap::<&'static str, usize>::new();
-        let _ = stopped(m, "at_the_end", |_, world| {
+        let looked = stopped(m, "at_the_end", |_, world| {
             collect::live(world, |object, state| {
                 if state.get() & DYING != 0 {
                     return;
@@ -785,6 +785,10 @@ pub(crate) fn at_the_end(m: &mut Mutator) {
             });
             Ok(())
         });
+        if let Err(fault) = looked {
+            let text = words!("the objects that are left were not counted: {fault}");
+            core.hooks.unraisable(During::Shutdown, "", text);
+        }
         for (name, count) in left {
             let text = words!("{count} objects are left in heap '{}' at its end", core.name);
             core.hooks.unraisable(During::Shutdown, name, text);

@@ -1351,6 +1351,7 @@ mod mapped {
                 let parts =
                     [(self.base, self.length), (self.states.cast(), bytes), (self.counts.cast(), bytes)];
                 for (start, bytes) in parts {
+                    #[expect(clippy::let_underscore_must_use, reason = "a refusal costs speed only")]
                     // SAFETY: rule G: inside the mapping; the advice changes no contents.
                     let _ = unsafe { madvise(start.as_ptr().cast(), bytes, Advice::LinuxHugepage) };
                 }
@@ -1359,6 +1360,7 @@ mod mapped {
 
         /// Gives the memory of free pages back; they read as zero afterwards. A refusal costs memory only:
         /// nobody relies on the contents of a free page.
+        #[expect(clippy::let_underscore_must_use, reason = "a refusal costs memory only")]
         pub(super) fn discard(&self, page: usize, pages: usize) {
             if pages == 0 {
                 return;

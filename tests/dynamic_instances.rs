@@ -679,10 +679,11 @@ fn an_error_that_a_handler_leaves_is_told_with_its_place() {
     let told = Arc::new(Mutex::new(Vec::new()));
     let new_heap = || {
         let heap = heap(false);
-        heap.set_call_guards(CallGuards {
-            enter: || LEFT.set(false),
-            leave: || LEFT.take().then(|| "left behind".into()),
-        });
+        let guards =
+            CallGuards { enter: || LEFT.set(false), leave: || LEFT.take().then(|| "left behind".into()) };
+        heap.set_call_guards(guards).unwrap();
+        let others = CallGuards { enter: || (), leave: || None };
+        assert!(heap.set_call_guards(others).is_err(), "the first guards stay");
         let told = told.clone();
         heap.on_unraisable(move |what| {
             assert_eq!(what.message, "left behind");

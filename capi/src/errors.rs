@@ -262,7 +262,8 @@ pub(crate) fn dress(heap: &Heap) -> Result<(), NoMemory> {
         unraisable(kind(*during), type_name, std::ptr::without_provenance(*address), message);
     })?;
     heap.try_on_slow_stop(slow_stop)?;
-    heap.set_call_guards(CallGuards { enter: set_aside, leave: put_back });
+    heap.set_call_guards(CallGuards { enter: set_aside, leave: put_back })
+        .expect("a heap of this library, dressed once");
     Ok(())
 }
 

@@ -304,7 +304,10 @@ impl Counts {
         fallible::append(&mut self.unreadable, &mut other.unreadable)?;
         self.kept.try_reserve(other.kept.len())?;
         self.kept.extend(other.kept);
-        // Without memory for its place a log is lost, and nothing else.
+        #[expect(
+            clippy::let_underscore_must_use,
+            reason = "without memory for its place a log is lost, and nothing else"
+        )]
         let _ = fallible::append(&mut self.logs, &mut other.logs);
         self.spills.lost_nothing()
     }
@@ -484,7 +487,10 @@ impl<M: ObjectModel> Work<'_, M> {
         }
         counter.drain_delayed();
         if logs && let Some(log) = log.finish() {
-            // Without memory for its place it is lost, and nothing else.
+            #[expect(
+                clippy::let_underscore_must_use,
+                reason = "without memory for its place the log is lost, and nothing else"
+            )]
             let _ = fallible::push(&mut counts.logs, log);
         }
         counts.spills.lost_nothing()

@@ -251,7 +251,10 @@ pub(crate) fn promote_now<M: ObjectModel>(m: &mut ModelMutator<M>) -> Result<(),
     m.model().prepare(m);
     let mut dead = Vec::new();
     let world = m.stop().inspect_err(|error| failed(&core, CollectionKind::Young, error))?;
-    // Where there is no memory for what it may find, the next collection merges.
+    #[expect(
+        clippy::let_underscore_must_use,
+        reason = "without memory for its list, the next collection merges"
+    )]
     let _ = merge(&world, &mut dead);
     let promoted = mark::promote(&world);
     core.pace.after_promotion(promoted);
@@ -405,6 +408,10 @@ fn settle<M: ObjectModel>(m: &mut ModelMutator<M>, report: &mut CollectionReport
     let mut dead = Vec::new();
     // If the world cannot be stopped, or there is no memory, they go later.
     if let Ok(world) = m.stop() {
+        #[expect(
+            clippy::let_underscore_must_use,
+            reason = "without memory for its list, the next collection merges"
+        )]
         let _ = merge(&world, &mut dead);
         leave(world, report);
     }

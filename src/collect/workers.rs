@@ -82,6 +82,7 @@ impl Workers {
 
     /// Takes a table back; it is all zero again. Without memory for its place it is not kept.
     pub(crate) fn give_table(&self, table: Vec<u8>) {
+        #[expect(clippy::let_underscore_must_use, reason = "without memory for its place it is freed")]
         let _ = fallible::push(&mut self.tables.lock(), table);
     }
 

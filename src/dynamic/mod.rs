@@ -51,8 +51,6 @@
 //!   runtime's own locking arranges it. A stop finds nobody in the middle of it.
 //! * **H** (handlers): a handler is what its type's maker said it is. Making a type with handlers is unsafe, for this reason.
 
-#![warn(clippy::let_underscore_must_use)]
-
 mod attributes;
 mod class;
 mod handlers;

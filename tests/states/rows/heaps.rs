@@ -48,7 +48,13 @@ pub(super) const ROWS: Rows = &[
     ("Heap::on_misuse", Free(|t| done(t.heap().on_misuse(|_| ())))),
     (
         "Heap::set_call_guards",
-        Free(|t| done(t.heap().set_call_guards(standstill::CallGuards { enter: || (), leave: || None }))),
+        Free(|t| {
+            done(
+                t.heap()
+                    .set_call_guards(standstill::CallGuards { enter: || (), leave: || None })
+                    .unwrap_or(()),
+            )
+        }),
     ),
     ("Heap::ptr_eq", Free(|t| ok(t.heap().ptr_eq(&t.other)))),
     ("Heap::services", Free(|t| done(t.heap().services()))),

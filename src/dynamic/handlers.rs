@@ -370,8 +370,24 @@ pub(crate) unsafe fn check_fields(
 /// # Safety
 ///
 /// `object` is a living or dying dynamic object, and its memory is its own until `f` has returned.
+#[inline]
 pub(crate) unsafe fn guarded(m: &Mutator, during: During, object: NonNull<RawObject>, f: impl FnOnce()) {
-    let Some(&guards) = raw(m).core().hooks.guards.get() else { return f() };
+    match raw(m).core().hooks.guards.get() {
+        None => f(),
+        // SAFETY: as the caller says.
+        Some(&guards) => unsafe { run_between(guards, m, during, object, f) },
+    }
+}
+
+/// [`guarded`] in a heap that has guards. Not inline, so that a call in a heap without them needs no registers for this.
+#[inline(never)]
+unsafe fn run_between(
+    guards: CallGuards,
+    m: &Mutator,
+    during: During,
+    object: NonNull<RawObject>,
+    f: impl FnOnce(),
+) {
     (guards.enter)();
     // Not caught here: a panic passes through, with the indicator as it was.
     struct Leave<'a>(&'a Mutator, During, NonNull<RawObject>, CallGuards);

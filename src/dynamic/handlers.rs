@@ -94,43 +94,60 @@ unsafe fn traverse(value: NonNull<u8>, tracer: &mut Tracer) {
     let record = unsafe { type_of(object) };
     let Some(handler) = record.traverse else { return };
     if tracer.hand_out() {
-        let core = core_of(object);
-        HEAP.with(|word| word.set(core));
-        let model = &core.model;
-        tracer.careful = (model.is_checked() && !tracer.takes_everything()) || tracer.seeks();
-        tracer.timing = model.slow_handler() != 0;
+        begin(object, tracer);
     }
-    if record.flags().has(Flags::SERIAL_TRAVERSE) {
-        let _serial = core_of(object).model.serial.lock();
-        // What the handler reaches traverses nothing, so it cannot want this lock.
-        let _known = Aside::all();
+    if tracer.timing || record.flags().has(Flags::SERIAL_TRAVERSE) {
         // SAFETY: rule H.
-        unsafe { call(handler, record, object, tracer) };
-    } else {
-        // SAFETY: rule H.
-        unsafe { call(handler, record, object, tracer) };
+        return unsafe { call_specially(handler, record, object, tracer) };
+    }
+    // SAFETY: rule H.
+    let result = unsafe { call(handler, object, tracer) };
+    if result != 0 {
+        stopped(tracer, record, result);
     }
 }
 
+/// A tracer was handed out for the first time, or after another one, with this object.
+#[cold]
+fn begin(object: NonNull<RawObject>, tracer: &mut Tracer) {
+    let core = core_of(object);
+    HEAP.with(|word| word.set(core));
+    let model = &core.model;
+    tracer.careful = (model.is_checked() && !tracer.takes_everything()) || tracer.seeks();
+    tracer.timing = model.slow_handler() != 0;
+}
+
 #[inline(always)]
-unsafe fn call(
-    handler: super::TraverseProc,
-    record: &TypeRecord,
-    object: NonNull<RawObject>,
-    tracer: &mut Tracer,
-) {
-    let begun = if tracer.timing { Some(Instant::now()) } else { None };
+unsafe fn call(handler: super::TraverseProc, object: NonNull<RawObject>, tracer: &mut Tracer) -> c_int {
     RUNNING.with(|word| word.set(object.as_ptr()));
     // SAFETY: rule H; the visitor belongs to its argument. What unwinds out of an `extern "C"` function ends the process, so this
     // one returns.
     let result = unsafe { handler(object.as_ptr(), visit, (&raw mut *tracer).cast()) };
     RUNNING.with(|word| word.set(std::ptr::null_mut()));
+    result
+}
+
+/// [`call`] for a handler whose time is taken, or that no other such handler of the heap may run beside. Not inline, so that the
+/// common call needs no registers for this.
+#[cold]
+#[inline(never)]
+unsafe fn call_specially(
+    handler: super::TraverseProc,
+    record: &TypeRecord,
+    object: NonNull<RawObject>,
+    tracer: &mut Tracer,
+) {
+    let alone = record.flags().has(Flags::SERIAL_TRAVERSE).then(|| core_of(object).model.serial.lock());
+    // What the handler reaches traverses nothing, so it cannot want this lock.
+    let _known = alone.as_ref().map(|_| Aside::all());
+    let begun = if tracer.timing { Some(Instant::now()) } else { None };
+    // SAFETY: rule H.
+    let result = unsafe { call(handler, object, tracer) };
     if let Some(begun) = begun {
         look_at_time(begun, record, object);
     }
-    // A seeking tracer answers 1 once it has found something, and a correct handler passes that on.
-    if result != 0 && !tracer.has_found() {
-        refused(record, result);
+    if result != 0 {
+        stopped(tracer, record, result);
     }
 }
 
@@ -145,9 +162,13 @@ fn look_at_time(begun: Instant, record: &TypeRecord, object: NonNull<RawObject>)
     }
 }
 
-/// Abandons the collection: the visitor has answered 0 each time, so the result is the handler's own.
+/// A handler has returned something else than 0. A seeking tracer answers 1 once it has found something, and a correct handler
+/// passes that on. Otherwise the visitor has answered 0 each time, the result is the handler's own, and the collection is abandoned.
 #[cold]
-fn refused(record: &TypeRecord, result: c_int) {
+fn stopped(tracer: &Tracer, record: &TypeRecord, result: c_int) {
+    if tracer.has_found() {
+        return;
+    }
     // Not a panic with its message on stderr: whoever guards the traversal tells the hook.
     resume_unwind(Box::new(format!("the traverse handler of '{}' returned {result}", record.name())));
 }

@@ -116,7 +116,8 @@ impl HeapBuilder {
 
     /// How long a stop may take before the threads it waits for are reported
     /// ([`Heap::on_slow_stop`]), and how long a thread may wait for a [`GcCell`](crate::GcCell) before
-    /// that is reported ([`Heap::on_slow_lock`]). Default: one second.
+    /// that is reported ([`Heap::on_slow_lock`]). Default: one second. A shorter time than a millisecond,
+    /// zero too, is taken for a millisecond.
     pub fn slow_stop(mut self, after: Duration) -> Self {
         self.slow_stop = after;
         self
@@ -202,8 +203,8 @@ impl<M: ObjectModel> ModelHeap<M> {
                 )));
             }
         }
-        if builder.pacing.full_growth.is_nan() || builder.pacing.full_growth < 0.0 {
-            return Err(BuildError::Setting("`Pacing::full_growth` is negative or not a number".into()));
+        if let Some(reason) = builder.pacing.refused() {
+            return Err(BuildError::Setting(reason.into()));
         }
         let stress = builder.stress.and(Environment::get().stress);
         let space = Space::reserve(SpaceConfig { reserve: builder.reserve, limit: builder.limit })
@@ -529,7 +530,14 @@ impl Heap {
     }
 
     /// Changes when the heap collects by itself.
+    ///
+    /// # Panics
+    ///
+    /// When [`Pacing::full_growth`] is negative or not a number. Nothing has changed then.
     pub fn set_pacing(&self, pacing: Pacing) {
+        if let Some(reason) = pacing.refused() {
+            panic!("{reason}");
+        }
         self.core().pace.set_policy(pacing);
     }
 

@@ -54,6 +54,7 @@ pub struct Pacing {
     pub young_bytes: usize,
     /// Growth of the old set that makes a full collection due: 1.0 means twice the objects that survived the last one.
     /// After a full collection that freed less than an eighth the heap waits for twice the growth: it is being built.
+    /// With infinity no growth makes a full collection due. A heap refuses a negative value and what is not a number.
     pub full_growth: f64,
     /// Objects below which the old set never makes a full collection due.
     pub full_minimum: usize,
@@ -106,6 +107,12 @@ impl Default for Pacing {
 }
 
 impl Pacing {
+    /// Why a heap refuses this pacing; `None`: it does not.
+    pub(crate) fn refused(&self) -> Option<&'static str> {
+        let is_growth = self.full_growth >= 0.0;
+        (!is_growth).then_some("`Pacing::full_growth` is negative or not a number")
+    }
+
     /// Never collect without being asked.
     pub fn manual() -> Self {
         Self { automatic: false, ..Self::default() }

@@ -135,7 +135,8 @@ impl fmt::Display for ThreadId {
 #[derive(Clone, Debug)]
 pub struct Config {
     /// How long a requester waits before it calls the [`Coordinator::on_slow_stop`] callbacks. It calls
-    /// them again each time its wait has doubled. Default: one second.
+    /// them again each time its wait has doubled. Default: one second. A shorter time than a millisecond, zero
+    /// too, is taken for a millisecond.
     pub slow_stop: Duration,
     /// How often a requester looks whether all have come before it goes to sleep; a look is a few
     /// tens of nanoseconds. Default: 40, a microsecond or two. Never more on one processor than 0:
@@ -144,6 +145,9 @@ pub struct Config {
     /// A name, for reports.
     pub name: Option<String>,
 }
+
+/// The shortest [`Config::slow_stop`]: a requester that waits no time between two looks never sleeps.
+const SHORTEST_SLOW_STOP: Duration = Duration::from_millis(1);
 
 impl Default for Config {
     fn default() -> Self {
@@ -354,7 +358,7 @@ impl<T: Send + Sync + 'static> Coordinator<T> {
             gate: Condvar::new(),
             arrivals: Condvar::new(),
             turn: Condvar::new(),
-            slow_stop: config.slow_stop,
+            slow_stop: config.slow_stop.max(SHORTEST_SLOW_STOP),
             spin: if processors == 1 { 0 } else { config.spin },
             processors,
             name: config.name,
@@ -767,14 +771,16 @@ impl<T> Coordinator<T> {
             let timed_out;
             (registry, timed_out) = self.arrivals.wait_for(registry, patience);
             registry.stopper_sleeps = false;
-            if timed_out && !registry.slow_stop.is_empty() && self.pending.load(Ordering::Relaxed) != 0 {
-                let waited = begun.elapsed();
-                let stragglers = registry.entries.iter().filter(|e| e.counted);
-                let stragglers = stragglers.map(|e| Straggler::of(e, waited)).collect();
-                drop(registry);
-                self.report(&SlowStop { waited, stragglers });
+            if timed_out && self.pending.load(Ordering::Relaxed) != 0 {
+                if !registry.slow_stop.is_empty() {
+                    let waited = begun.elapsed();
+                    let stragglers = registry.entries.iter().filter(|e| e.counted);
+                    let stragglers = stragglers.map(|e| Straggler::of(e, waited)).collect();
+                    drop(registry);
+                    self.report(&SlowStop { waited, stragglers });
+                    registry = self.registry.lock();
+                }
                 patience = patience.max(begun.elapsed());
-                registry = self.registry.lock();
             }
         }
         let time_to_stop = begun.elapsed();

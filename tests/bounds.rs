@@ -2,6 +2,8 @@
 #![allow(missing_docs, clippy::unwrap_used)]
 #![cfg(not(loom))]
 
+mod common;
+
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, mpsc};
 
@@ -68,11 +70,26 @@ fn extreme_numbers_in_settings_do_no_harm() {
                 heap.set_pacing(pacing.with_thresholds(Thresholds { t0, t1, t2: u32::MAX }));
                 churn(&heap);
             }
-            for growth in [f64::NAN, -1.0, f64::NEG_INFINITY] {
-                heap.set_pacing(pacing.with_full_growth(growth));
-                churn(&heap);
-            }
         }
+    }
+}
+
+#[test]
+fn a_growth_that_is_negative_or_no_number_is_refused_and_changes_nothing() {
+    let heap = Heap::builder().reserve(1 << 28).workers(1).build().unwrap();
+    let before = heap.pacing();
+    for growth in [f64::NAN, -1.0, -f64::MIN_POSITIVE, f64::NEG_INFINITY] {
+        let pacing = Pacing::manual().with_full_growth(growth);
+        let refused = Heap::builder().reserve(1 << 28).pacing(pacing).build().expect_err("refused");
+        assert_eq!(refused.to_string(), "`Pacing::full_growth` is negative or not a number");
+        assert_eq!(common::panic_text(|| heap.set_pacing(pacing)), Some(refused.to_string()));
+        assert_eq!(heap.pacing(), before);
+        churn(&heap);
+    }
+    // Zero: any growth; infinite: none.
+    for growth in [0.0, f64::INFINITY] {
+        heap.set_pacing(before.with_full_growth(growth));
+        churn(&heap);
     }
 }
 

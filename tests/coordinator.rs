@@ -358,6 +358,36 @@ fn a_slow_stop_names_who_is_missing() {
     straggler.join().unwrap();
 }
 
+/// A wait of no time at all would double for ever without growing.
+#[test]
+fn reports_of_a_slow_stop_begin_after_a_millisecond_and_get_rarer_whatever_the_interval() {
+    let coordinator = Coordinator::with_config(Config { slow_stop: Duration::ZERO, ..Config::default() });
+    let (go_on, wait) = mpsc::channel();
+    let (started, start) = mpsc::channel();
+    thread::scope(|s| {
+        let coordinator = &coordinator;
+        s.spawn(move || {
+            let me = attached(coordinator, ());
+            started.send(()).unwrap();
+            wait.recv().unwrap();
+            drop(me);
+        });
+        start.recv().unwrap();
+        let (tell, told) = mpsc::channel();
+        coordinator.on_slow_stop(move |report| {
+            tell.send(report.waited).unwrap();
+            if report.waited >= Duration::from_millis(20) {
+                let _ = go_on.send(());
+            }
+        });
+        let me = attached(coordinator, ());
+        drop(me.stop().unwrap());
+        let waits: Vec<_> = told.try_iter().collect();
+        assert!(waits[0] >= Duration::from_millis(1), "{waits:?}");
+        assert!(waits.windows(2).all(|two| two[1] >= 2 * two[0]), "{waits:?}");
+    });
+}
+
 #[test]
 fn a_thread_that_leaks_its_participant_fails_every_stop_and_holds_nobody() {
     let coordinator = Coordinator::new();

@@ -33,6 +33,7 @@ const USAGE: &str = "usage: ci/mutants.sh [OPTION]...
     --list             says which mutants there are, and runs nothing
     --seconds N        stops after N seconds of running tests
     --patience N       passes a mutant as a survivor after N seconds of tests (default: 4 in a sample, else all tests that reach it)
+    --program NAME     builds and asks only this program with tests, and others named in the same way
     --built            uses the programs of the last build, if no file that is changed has changed since
     --seed WORD        draws another sample
     --jobs N           tests at a time (default: the number of cores)
@@ -56,6 +57,7 @@ struct Options {
     list: bool,
     seconds: Option<u64>,
     built: bool,
+    programs: Vec<String>,
     patience: Option<f64>,
     seed: Option<String>,
     jobs: Option<usize>,
@@ -72,6 +74,7 @@ impl Options {
                 "--all" => options.all = true,
                 "--file" => options.files.push(value()?),
                 "--function" => options.functions.push(value()?),
+                "--program" => options.programs.push(value()?),
                 "--id" => options.ids.push(value()?.parse()?),
                 "--again" => options.again = true,
                 "--list" => options.list = true,
@@ -145,7 +148,7 @@ fn work() -> Result<bool, Error> {
     let entries = tree.entries();
     println!("{} mutants, and {} that do not compile", entries.len(), found as usize - entries.len());
     let table = Table::read(&root.join("ci/mutants/survivors.toml"), &entries)?;
-    let programs = if options.built { programs } else { tree.build()? };
+    let programs = if options.built { programs } else { tree.build(&options.programs)? };
     let mut suite = Suite::survey(&programs, &table.slow, found, &target.join("survey"), jobs)?;
 
     let results_file = target.join("results.json");

@@ -353,21 +353,17 @@ impl Tree {
         self.refused.extend(guilty);
     }
 
-    /// Builds the programs with tests.
-    pub fn build(&self) -> Result<Vec<Program>, Error> {
+    /// Builds the programs with tests, or only those with these names.
+    pub fn build(&self, names: &[String]) -> Result<Vec<Program>, Error> {
         let begun = Instant::now();
-        let arguments = [
-            "test",
-            "--quiet",
-            "--no-run",
-            "-p",
-            "standstill",
-            "-p",
-            "standstill-capi",
-            "--lib",
-            "--tests",
-            "--message-format=json",
-        ];
+        let mut arguments = vec!["test", "--quiet", "--no-run", "--message-format=json"];
+        arguments.extend(["-p", "standstill", "-p", "standstill-capi"]);
+        for name in names {
+            arguments.extend(["--test", name]);
+        }
+        if names.is_empty() {
+            arguments.extend(["--lib", "--tests"]);
+        }
         let output = self.cargo(&arguments).stderr(Stdio::inherit()).output()?;
         let messages: Vec<Value> = String::from_utf8(output.stdout)?
             .lines()

@@ -1,0 +1,425 @@
+//! Calls at the borders of what dynamic objects allow: in a traversal, with objects of another heap, of other kinds, or
+//! of no heap; and traverse handlers under visitors that want no more.
+
+#![cfg(not(loom))]
+
+mod common;
+
+use std::ffi::{c_int, c_void};
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicIsize, AtomicUsize, Ordering::SeqCst};
+
+use common::deadline;
+use standstill::dynamic::{
+    self, BASE, Class, Family, Flags, METATYPE, MODULE, ModuleSpec, RawObject, RawVarObject, Type,
+    TypeRecord, TypeSpec, VisitProc, WEAKREF,
+};
+use standstill::{AnyGc, Code, Fault, Gc, Heap, Mutator, Pacing, safepoint};
+
+type Ptr = NonNull<RawObject>;
+
+fn heap() -> Heap {
+    Heap::builder().reserve(1 << 30).workers(1).pacing(Pacing::manual()).checked(false).build().unwrap()
+}
+
+fn code<T>(result: Result<T, Fault>) -> Code {
+    match result {
+        Ok(_) => panic!("accepted"),
+        Err(fault) => fault.code,
+    }
+}
+
+/// A type whose instances have items of a byte, and attributes.
+fn bytes_type(m: &Mutator) -> Type {
+    let mut spec = TypeSpec::with_attributes("tests.Bytes");
+    (spec.basic_size, spec.item_size) = (size_of::<RawVarObject>() as isize, 1);
+    // SAFETY: the handlers are for attributes, which the type has.
+    unsafe { dynamic::ready_heap(m, &spec, |_, _| {}) }.unwrap()
+}
+
+unsafe extern "C" fn visit_nothing(_: *mut RawObject, _: VisitProc, _: *mut c_void) -> c_int {
+    0
+}
+
+unsafe extern "C" fn clear_nothing(_: *mut RawObject) -> c_int {
+    0
+}
+
+/// A type that takes part in cycle collection and has neither fields nor attributes.
+fn bare_spec(name: &str) -> TypeSpec {
+    let mut spec = TypeSpec::new(name);
+    spec.flags = Flags::HAVE_GC.and(Flags::BASE_TYPE);
+    spec.slots.traverse = Some(visit_nothing);
+    spec.slots.clear = Some(clear_nothing);
+    spec
+}
+
+// -------------------------------------------------------------------------------- in a traversal
+
+#[test]
+fn in_a_traversal_what_makes_or_changes_objects_is_refused_and_does_nothing() {
+    let heap = heap();
+    let m = heap.attach();
+    let (class, bytes) = (Class::new("tests.Node").make(&m).unwrap(), bytes_type(&m));
+    let object = class.instantiate(&m).unwrap();
+    object.set_attribute(&m, "name", Some(class.instantiate(&m).unwrap())).unwrap();
+    let tracked = dynamic::as_raw(&object);
+    // SAFETY: ready types that live; objects of this thread, each of which is given back once.
+    unsafe {
+        let weak = dynamic::new_weakref(&m, tracked, None).unwrap();
+        let untracked = dynamic::allocate(&m, bytes.record(), 3, 0).unwrap();
+        let (count, live) = (dynamic::count(tracked), heap.stats().live_objects);
+        let guard = safepoint::traversing();
+        let refused = [
+            ("allocate", code(dynamic::allocate(&m, class.record(), 0, 0))),
+            ("allocate with items", code(dynamic::allocate(&m, bytes.record(), 3, 0))),
+            ("allocate_tracked", code(dynamic::allocate_tracked(&m, class.record(), 0))),
+            ("instantiate", code(class.instantiate(&m))),
+            ("make", code(Class::new("tests.Other").make(&m))),
+            ("get_attribute", code(dynamic::get_attribute(&m, tracked, "name"))),
+            ("set_attribute", code(dynamic::set_attribute(&m, tracked, "name", None))),
+            ("resize", code(dynamic::resize(&m, untracked, 5))),
+            ("track", code(dynamic::track(&m, untracked))),
+            ("untrack", code(dynamic::untrack(&m, tracked))),
+            ("free", code(dynamic::free(&m, untracked, Family::Container))),
+            ("new_weakref", code(dynamic::new_weakref(&m, tracked, None))),
+            ("weakref_target", code(dynamic::weakref_target(&m, dynamic::as_raw(&weak)))),
+        ];
+        assert!(!dynamic::has_attribute(&m, tracked, "name"));
+        assert!(!dynamic::incref(tracked) && !dynamic::decref(tracked) && !dynamic::decref_last(&m, tracked));
+        drop(guard);
+        for (function, code) in refused {
+            assert_eq!(code, Code::InTraversal, "{function}");
+        }
+        assert_eq!((dynamic::count(tracked), heap.stats().live_objects), (count, live));
+        assert!(dynamic::has_attribute(&m, tracked, "name") && dynamic::is_tracked(&m, tracked));
+        assert!(!dynamic::is_tracked(&m, untracked));
+        assert_eq!(dynamic::size(untracked).unwrap(), 3);
+        drop(dynamic::from_raw(untracked));
+    }
+}
+
+// ------------------------------------------------------------- of another heap, or of other kinds
+
+#[test]
+fn objects_of_another_heap_are_refused() {
+    let (heap, other) = (heap(), self::heap());
+    let (class, object) = other.attach_scoped(|m| {
+        let class = Class::new("tests.Foreign").make(m).unwrap();
+        let object = class.instantiate(m).unwrap();
+        object.set_attribute(m, "name", Some(object.clone())).unwrap();
+        (class, object)
+    });
+    let mut m = heap.attach();
+    let foreign = dynamic::as_raw(&object);
+    assert_eq!(code(class.instantiate(&m)), Code::ForeignPointer);
+    assert_eq!(code(object.attribute(&m, "name")), Code::ForeignPointer);
+    assert_eq!(code(object.set_attribute(&m, "name", None)), Code::ForeignPointer);
+    // SAFETY: the object lives, and no other thread uses it.
+    unsafe {
+        assert!(dynamic::is_gc(foreign));
+        assert_eq!(code(dynamic::track(&m, foreign)), Code::NotGcObject);
+        assert_eq!(code(dynamic::untrack(&m, foreign)), Code::NotGcObject);
+        assert_eq!(code(dynamic::free(&m, foreign, Family::Container)), Code::WrongAllocator);
+        assert!(!dynamic::track_common(&m, foreign) && !dynamic::untrack_common(&m, foreign));
+        assert!(!dynamic::free_common(&m, foreign));
+        assert!(!dynamic::is_tracked(&m, foreign) && !dynamic::is_finalized(&m, foreign));
+    }
+    m.collect();
+    drop(m);
+    let mut m = other.attach();
+    assert!(AnyGc::ptr_eq(&object.attribute(&m, "name").unwrap(), &object));
+    // SAFETY: as above.
+    assert!(unsafe { dynamic::is_tracked(&m, foreign) });
+    object.set_attribute(&m, "name", None).unwrap();
+    drop((object, class));
+    m.collect();
+    assert_eq!(other.stats().live_objects, 0);
+}
+
+#[test]
+fn typed_objects_have_no_attributes_and_no_type() {
+    let heap = heap();
+    let m = heap.attach();
+    let typed = Gc::into_any(m.alloc(7u64));
+    assert_eq!(code(typed.attribute(&m, "name")), Code::NoAttribute);
+    assert_eq!(code(typed.set_attribute(&m, "name", Some(typed.clone()))), Code::NoAttribute);
+    assert!(Type::of(&typed, &m).is_none());
+    assert_eq!(code(Class::new("tests.OfNoModule").module(&typed).make(&m)), Code::WrongType);
+}
+
+// -------------------------------------------------------------------------------------- attributes
+
+#[test]
+fn an_attribute_that_is_not_there_cannot_be_read_or_removed() {
+    let heap = heap();
+    let m = heap.attach();
+    // SAFETY: no handlers that matter.
+    let bare = unsafe { dynamic::ready_heap(&m, &bare_spec("tests.Bare"), |_, _| {}) }.unwrap();
+    let class = Class::new("tests.Node").make(&m).unwrap();
+    let (object, without) = (class.instantiate(&m).unwrap(), bare.instantiate(&m).unwrap());
+    for _ in 0..2 {
+        for fault in
+            [object.attribute(&m, "name").unwrap_err(), object.set_attribute(&m, "name", None).unwrap_err()]
+        {
+            assert_eq!((fault.code, fault.type_name), (Code::NoAttribute, "tests.Node"));
+            assert!(fault.to_string().contains("'tests.Node' object has no attribute 'name'"), "{fault}");
+        }
+        object.set_attribute(&m, "name", Some(without.clone())).unwrap();
+        object.set_attribute(&m, "name", None).unwrap();
+    }
+    for value in [None, Some(object.clone())] {
+        let fault = without.set_attribute(&m, "name", value).unwrap_err();
+        assert_eq!((fault.code, fault.type_name), (Code::NoAttribute, "tests.Bare"));
+        assert_eq!(fault.address, dynamic::as_raw(&without).as_ptr() as usize);
+    }
+    assert_eq!(object.strong_count(&m), 1);
+}
+
+/// What a visitor of [`Visits`] has seen, and at which visit it answers 7.
+struct Visits {
+    seen: Vec<*mut RawObject>,
+    last: usize,
+}
+
+unsafe extern "C" fn note_visit(target: *mut RawObject, arg: *mut c_void) -> c_int {
+    // SAFETY: called with the argument of `visits`.
+    let visits = unsafe { &mut *arg.cast::<Visits>() };
+    visits.seen.push(target);
+    if visits.seen.len() == visits.last { 7 } else { 0 }
+}
+
+/// What the traverse handler of an object answers and visits, where the visitor answers 7 to visit `last`.
+fn visits(object: Ptr, last: usize) -> (c_int, Vec<*mut RawObject>) {
+    let mut visits = Visits { seen: Vec::new(), last };
+    // SAFETY: a living object, its own handler, and a visitor with its argument.
+    let answer = unsafe {
+        let handler = dynamic::type_of(object).slots().traverse.expect("a traverse handler");
+        handler(object.as_ptr(), note_visit, (&raw mut visits).cast())
+    };
+    (answer, visits.seen)
+}
+
+/// The dictionary of a type is the type's own, and no managed one: a type visits it itself, and keeps it.
+#[test]
+fn the_managed_dictionary_of_a_type_is_none() {
+    let heap = heap();
+    let m = heap.attach();
+    let class = Class::new("tests.Node").make(&m).unwrap();
+    let object = class.instantiate(&m).unwrap();
+    let of_type = class.object().unwrap();
+    of_type.set_attribute(&m, "name", Some(object.clone())).unwrap();
+    object.set_attribute(&m, "name", Some(object.clone())).unwrap();
+    let mut seen = Visits { seen: Vec::new(), last: 0 };
+    // SAFETY: living objects of this thread; the visitor takes the argument.
+    unsafe {
+        let arg = (&raw mut seen).cast();
+        assert_eq!(dynamic::visit_managed_dict(dynamic::as_raw(of_type), note_visit, arg), 0);
+        assert_eq!(dynamic::visit_managed_dict(dynamic::as_raw(&object), note_visit, arg), 0);
+        assert_eq!(seen.seen, [dynamic::as_raw(&object).as_ptr()]);
+        dynamic::clear_managed_dict(dynamic::as_raw(of_type));
+        dynamic::clear_managed_dict(dynamic::as_raw(&object));
+    }
+    assert!(AnyGc::ptr_eq(&of_type.attribute(&m, "name").unwrap(), &object));
+    assert_eq!(code(object.attribute(&m, "name")), Code::NoAttribute);
+    of_type.set_attribute(&m, "name", None).unwrap();
+}
+
+// --------------------------------------------------------------------------------------- handlers
+
+unsafe extern "C" fn visit_twice(object: *mut RawObject, visit: VisitProc, arg: *mut c_void) -> c_int {
+    for _ in 0..2 {
+        // SAFETY: called with a visitor and its argument.
+        let answer = unsafe { visit(object, arg) };
+        if answer != 0 {
+            return answer;
+        }
+    }
+    0
+}
+
+unsafe extern "C" fn no_call(_: *mut RawObject, _: *mut RawObject) {}
+
+/// The traverse handlers of the library pass on what the visitor answers, and visit no more then.
+#[test]
+fn a_visitor_that_wants_no_more_is_called_no_more() {
+    let heap = heap();
+    let m = heap.attach();
+    let mut spec = ModuleSpec::new("tests.module");
+    spec.traverse = Some(visit_twice);
+    // SAFETY: the handlers are for any object.
+    let (module, below_static) = unsafe {
+        let module = dynamic::new_module(&m, spec).unwrap();
+        let mut spec = bare_spec("tests.Twice");
+        spec.slots.traverse = Some(visit_twice);
+        let fixed = Type::from_static(dynamic::ready_static(&spec, std::ptr::null_mut()).unwrap());
+        let mut spec = TypeSpec::new("tests.BelowStatic");
+        spec.bases = vec![fixed];
+        (module, dynamic::ready_heap(&m, &spec, |_, _| {}).unwrap())
+    };
+    let base = Class::new("tests.Base").make(&m).unwrap();
+    let class = Class::new("tests.Derived").base(&base).module(&module).make(&m).unwrap();
+    let (object, value) = (class.instantiate(&m).unwrap(), base.instantiate(&m).unwrap());
+    object.set_attribute(&m, "name", Some(value.clone())).unwrap();
+    let of_type = class.object().unwrap().clone();
+    of_type.set_attribute(&m, "name", Some(value.clone())).unwrap();
+    let inherited = below_static.instantiate(&m).unwrap();
+    // SAFETY: a living target; the function does nothing with the callback.
+    let (called, plain) = unsafe {
+        let target = dynamic::as_raw(&value);
+        let called = dynamic::new_weakref(&m, target, Some((value.clone(), no_call))).unwrap();
+        (called, dynamic::new_weakref(&m, target, None).unwrap())
+    };
+    let at = |gc: &AnyGc| dynamic::as_raw(gc).as_ptr();
+    let type_at = |ty: &Type| at(ty.object().unwrap());
+    let all: [(&str, &AnyGc, Vec<_>); 6] = [
+        ("an instance", &object, vec![type_at(&class), at(&value)]),
+        ("a type", &of_type, vec![type_at(&base), at(&module), at(&value)]),
+        ("a module", &module, vec![at(&module); 2]),
+        ("under a static base", &inherited, vec![type_at(&below_static), at(&inherited), at(&inherited)]),
+        ("a weak reference with a callback", &called, vec![at(&value)]),
+        ("a weak reference", &plain, vec![]),
+    ];
+    for (what, object, wanted) in &all {
+        let object = dynamic::as_raw(object);
+        assert_eq!(visits(object, 0), (0, wanted.clone()), "{what}");
+        for last in 1..=wanted.len() {
+            assert_eq!(visits(object, last), (7, wanted[..last].to_vec()), "{what}, at visit {last}");
+        }
+    }
+    of_type.set_attribute(&m, "name", None).unwrap();
+}
+
+/// Handlers are C functions: with null, or before their object is whole, they do nothing and answer 0.
+#[test]
+fn handlers_of_the_library_bear_null_and_objects_that_are_not_whole() {
+    let heap = heap();
+    let m = heap.attach();
+    let class = Class::new("tests.Node").make(&m).unwrap();
+    // SAFETY: no handlers that matter.
+    let below = unsafe {
+        let fixed = dynamic::ready_static(&bare_spec("tests.Fixed"), std::ptr::null_mut()).unwrap();
+        let mut spec = TypeSpec::new("tests.BelowFixed");
+        spec.bases = vec![Type::from_static(fixed)];
+        dynamic::ready_heap(&m, &spec, |_, _| {}).unwrap()
+    };
+    let mut seen = Visits { seen: Vec::new(), last: 0 };
+    for record in [METATYPE.get(), MODULE.get(), WEAKREF.get(), class.record(), below.record()] {
+        let slots = record.slots();
+        // SAFETY: the handlers are the library's, which take null.
+        unsafe {
+            let arg = (&raw mut seen).cast();
+            assert_eq!(
+                slots.traverse.unwrap()(std::ptr::null_mut(), note_visit, arg),
+                0,
+                "{}",
+                record.name()
+            );
+            assert_eq!(slots.clear.unwrap()(std::ptr::null_mut()), 0, "{}", record.name());
+            if let Some(dealloc) = slots.dealloc {
+                dealloc(std::ptr::null_mut());
+            }
+        }
+    }
+    for record in [MODULE.get(), WEAKREF.get()] {
+        // SAFETY: a ready type; the object is zeroed, and of this thread.
+        unsafe {
+            let object = dynamic::allocate(&m, record, 0, 0).unwrap();
+            let slots = record.slots();
+            let arg = (&raw mut seen).cast();
+            assert_eq!(slots.traverse.unwrap()(object.as_ptr(), note_visit, arg), 0, "{}", record.name());
+            assert_eq!(slots.clear.unwrap()(object.as_ptr()), 0, "{}", record.name());
+            assert_eq!(dynamic::module_state(object), None);
+            let live = heap.stats().live_objects;
+            drop(dynamic::from_raw(object));
+            assert_eq!(heap.stats().live_objects, live - 1);
+        }
+    }
+    assert!(seen.seen.is_empty());
+}
+
+// ---------------------------------------------------------------------------------------- classes
+
+#[test]
+fn a_class_is_what_its_description_says() {
+    let _watch = deadline("classes");
+    static FINALIZED: AtomicUsize = AtomicUsize::new(0);
+    fn finalizer(_: &AnyGc, _: &Mutator) {
+        FINALIZED.fetch_add(1, SeqCst);
+    }
+    let heap = heap();
+    let mut m = heap.attach();
+    // SAFETY: no handlers.
+    let module = unsafe { dynamic::new_module(&m, ModuleSpec::new("tests.module")) }.unwrap();
+    let plain = Class::new("tests.Plain").make(&m).unwrap();
+    let class = Class::new("tests.Class").base(&plain).module(&module).finalizer(finalizer).make(&m).unwrap();
+    let below = Class::new("tests.Below").base(&class).make(&m).unwrap();
+    let last = Class::new("tests.Last").base(&below).make(&m).unwrap();
+    assert_eq!(dynamic::type_module(class.record()), Some(dynamic::as_raw(&module)));
+    for without in [&plain, &below, &last] {
+        assert_eq!(dynamic::type_module(without.record()), None);
+    }
+    assert!(plain.record().slots().finalize.is_none());
+    for (ty, finalized) in [(&plain, 0), (&class, 1), (&below, 1), (&last, 1)] {
+        let object = ty.instantiate(&m).unwrap();
+        object.set_attribute(&m, "name", Some(object.clone())).unwrap();
+        let before = FINALIZED.load(SeqCst);
+        drop(object);
+        assert_eq!(m.collect().collected, 1);
+        assert_eq!(FINALIZED.load(SeqCst) - before, finalized, "{}", ty.record().name());
+    }
+    // A base that takes part in cycle collection brings its own handlers, and its instances have no attributes.
+    // SAFETY: no handlers that matter.
+    let bare = unsafe { dynamic::ready_heap(&m, &bare_spec("tests.Bare"), |_, _| {}) }.unwrap();
+    let of_bare = Class::new("tests.OfBare").base(&bare).make(&m).unwrap();
+    assert_eq!(
+        of_bare.record().slots().traverse.map(|f| f as usize),
+        Some(visit_nothing as *const () as usize)
+    );
+    let object = of_bare.instantiate(&m).unwrap();
+    assert_eq!(code(object.set_attribute(&m, "name", Some(object.clone()))), Code::NoAttribute);
+}
+
+static ITEMS: AtomicIsize = AtomicIsize::new(-1);
+
+unsafe extern "C" fn own_alloc(face: *mut c_void, items: isize) -> *mut RawObject {
+    ITEMS.store(items, SeqCst);
+    // SAFETY: the face of these types is their record, or the object of a heap type, whose record the library finds.
+    let made = Mutator::with_current(|m| unsafe {
+        let record = dynamic::describe(NonNull::new(face.cast()).unwrap()).unwrap();
+        dynamic::allocate_tracked(m, record, items)
+    });
+    made.expect("attached").expect("room").as_ptr()
+}
+
+unsafe extern "C" fn refusing_alloc(_: *mut c_void, _: isize) -> *mut RawObject {
+    std::ptr::null_mut()
+}
+
+#[test]
+fn a_type_is_instantiated_by_its_own_allocator() {
+    let heap = heap();
+    let m = heap.attach();
+    let with = |alloc: dynamic::AllocProc| {
+        let mut spec = bare_spec("tests.Allocated");
+        spec.slots.alloc = Some(alloc);
+        // SAFETY: the allocators are for heap types.
+        unsafe { dynamic::ready_heap(&m, &spec, |_, _| {}) }.unwrap()
+    };
+    let own = with(own_alloc);
+    let object = own.instantiate(&m).unwrap();
+    assert!(std::ptr::eq(Type::of(&object, &m).unwrap().record(), own.record()));
+    assert_eq!(ITEMS.load(SeqCst), 0, "no items were asked for");
+    assert_eq!(code(with(refusing_alloc).instantiate(&m)), Code::Memory);
+    let fault = METATYPE.handle().instantiate(&m).unwrap_err();
+    assert_eq!((fault.code, fault.type_name), (Code::WrongType, "type"));
+    // A face of which the library knows nothing: it is not looked at.
+    static FACE: [u64; 8] = [u64::MAX; 8];
+    // SAFETY: no handlers that matter.
+    let record: &TypeRecord =
+        unsafe { dynamic::ready_static(&bare_spec("tests.Faced"), (&raw const FACE).cast_mut().cast()) }
+            .unwrap();
+    let object = Type::from_static(record).instantiate(&m).unwrap();
+    assert!(std::ptr::eq(Type::of(&object, &m).unwrap().record(), record));
+    assert!(!BASE.get().has_gc());
+}

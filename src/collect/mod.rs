@@ -539,3 +539,136 @@ pub(crate) fn live<M: ObjectModel>(world: &World<'_, M>, mut f: impl FnMut(Objec
         }
     }
 }
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use std::sync::atomic::{AtomicBool, AtomicUsize};
+    use std::sync::mpsc;
+
+    use super::*;
+    use crate::{AtomicGc, Gc, GcCell, Heap, Mutator, Pacing, Trace, Tracer, safepoint};
+
+    /// Leads to itself, by a slot that is read without a lock. It has the rounds of a thread that runs.
+    struct Slotted(AtomicGc<Slotted>, Arc<AtomicUsize>);
+
+    impl Trace for Slotted {
+        fn traverse(&self, tracer: &mut Tracer) {
+            self.0.traverse(tracer);
+        }
+        fn clear(&self, m: &Mutator) {
+            // Until the thread is surely back from the stop before.
+            let before = self.1.load(Ordering::Relaxed);
+            while self.1.load(Ordering::Relaxed) < before + 2 {
+                std::thread::yield_now();
+            }
+            self.0.clear(m);
+        }
+    }
+
+    /// Leads to itself, and may refuse to be cleared.
+    struct Ring(GcCell<Option<Gc<Ring>>>, bool);
+
+    impl Trace for Ring {
+        fn traverse(&self, tracer: &mut Tracer) {
+            self.0.traverse(tracer);
+        }
+        fn clear(&self, m: &Mutator) {
+            if !self.1 {
+                self.0.clear(m);
+            }
+        }
+    }
+
+    fn heap() -> Heap {
+        Heap::builder().reserve(1 << 30).workers(1).pacing(Pacing::manual()).build().expect("a heap")
+    }
+
+    fn rings(m: &Mutator, n: usize, refuses: bool) {
+        for _ in 0..n {
+            let ring = m.alloc(Ring(GcCell::new(None), refuses));
+            ring.get(m).0.set(m, Some(ring.clone()));
+        }
+    }
+
+    /// Receives the figures of each collection that ends: collected and uncollectable.
+    fn ends(heap: &Heap) -> mpsc::Receiver<(usize, usize)> {
+        let (sender, receiver) = mpsc::channel();
+        heap.on_collection(move |event| {
+            if let CollectionEvent::Stop(report) = event {
+                let _ = sender.send((report.collected, report.uncollectable));
+            }
+        });
+        receiver
+    }
+
+    /// Another thread is attached all the time, takes part in stops, and passes no other safepoint. So it counts as a reader of each slot
+    /// until the collection stops the world once more.
+    #[test]
+    fn what_lock_free_slots_held_is_gone_when_the_collection_ends_though_other_threads_run() {
+        const OBJECTS: usize = 100;
+        let heap = heap();
+        let ends = ends(&heap);
+        let on = AtomicBool::new(true);
+        let rounds = Arc::new(AtomicUsize::new(0));
+        std::thread::scope(|scope| {
+            let (sender, receiver) = mpsc::channel();
+            let other = heap.clone();
+            let (on, rounds) = (&on, &rounds);
+            scope.spawn(move || {
+                let mut m = other.attach();
+                sender.send(()).expect("a receiver");
+                while on.load(Ordering::Relaxed) {
+                    if m.raw().poll() & safepoint::STOP != 0 {
+                        m.raw_mut().park();
+                    }
+                    rounds.fetch_add(1, Ordering::Relaxed);
+                    std::thread::yield_now();
+                }
+            });
+            let mut m = heap.attach();
+            m.recv(&receiver).expect("a sender");
+            let garbage = |m: &Mutator| {
+                for _ in 0..OBJECTS {
+                    let slotted = m.alloc(Slotted(AtomicGc::new(None), rounds.clone()));
+                    slotted.get(m).0.store(m, Some(slotted.clone()));
+                }
+            };
+            garbage(&m);
+            let report = m.collect();
+            garbage(&m);
+            by_itself(m.raw_mut(), Collect::young()).expect("nobody else collects");
+            on.store(false, Ordering::Relaxed);
+            assert_eq!((report.collected, report.uncollectable), (OBJECTS, 0), "by request");
+            assert!(report.stops.len() >= 2, "each stop is in the report");
+            assert_eq!(ends.try_iter().collect::<Vec<_>>(), [(OBJECTS, 0); 2]);
+            assert_eq!(heap.stats().live_objects, 0);
+        });
+    }
+
+    /// In pieces, so many at once, and each object counted once.
+    #[test]
+    fn a_thread_that_would_rather_collect_buries_a_bounded_number_and_the_figures_are_exact_in_the_end() {
+        const REFUSING: usize = 7;
+        let heap = heap();
+        let ends = ends(&heap);
+        let mut m = heap.attach();
+        let whole = Whose::Of(m.raw().thread_id());
+        let garbage = clear::MANY + 2 * PIECE;
+        rings(&m, REFUSING, true);
+        rings(&m, garbage - REFUSING, false);
+        by_itself(m.raw_mut(), Collect::young()).expect("nobody else collects");
+        let live = || heap.stats().live_objects;
+        assert_eq!(live(), PIECE + REFUSING, "all but one piece");
+        assert_ne!(m.raw().poll() & crate::mutator::COLLECT, 0, "the rest is due");
+        assert_eq!(by_itself(m.raw_mut(), Collect::young()), Err(CollectError::Busy));
+        assert_eq!(
+            collect(m.raw_mut(), Collect::full().wait(false)).map(|_| ()),
+            Ok(()),
+            "what is in nobody's hands"
+        );
+        assert_eq!(ends.try_iter().collect::<Vec<_>>(), [(garbage - REFUSING, REFUSING), (0, REFUSING)]);
+        assert!(!m.raw().core().turn.is_burying());
+        assert!(!clear::bury(m.raw_mut(), whole, usize::MAX), "nothing is left");
+        assert_eq!(live(), REFUSING);
+    }
+}

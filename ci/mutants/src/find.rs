@@ -2,7 +2,8 @@
 //!
 //! A *site* is a piece of code with one or more *mutants*: changes of that piece, one of which is active at a time. Only
 //! code of functions counts. Not changed: `const` code, tests, code for loom and shuttle, the arguments of macros,
-//! `Debug` implementations, and calls that are there for tests alone (`steps`, `maybe_yield`). Memory orderings are the subject of `ci/mutations.py`.
+//! `Debug` implementations, calls that are there for tests alone (`steps`, `maybe_yield`), and what only gives the processor a hint
+//! ([`HINTS`]). Memory orderings are the subject of `ci/mutations.py`.
 
 use std::collections::HashSet;
 use std::ops::Range;
@@ -12,6 +13,21 @@ use quote::ToTokens;
 use syn::spanned::Spanned;
 use syn::visit::{self, Visit};
 use syn::{BinOp, Block, Expr, Lit, ReturnType, Stmt, Type, UnOp};
+
+/// Functions that ask the processor for memory ahead of time, or to wait a little, and functions that compute for which addresses. They
+/// change no result, only how long the result takes, so no test can notice that one is left out.
+const HINTS: [&str; 10] = [
+    "ask_for",
+    "ask_for_body",
+    "entry",
+    "few_from",
+    "prefetch",
+    "prefetch_each",
+    "prefetches",
+    "spin_loop",
+    "word",
+    "yield_now",
+];
 
 /// A change.
 pub struct Mutant {
@@ -156,6 +172,42 @@ fn is_instrument(expr: &Expr) -> bool {
     names.iter().any(|name| name == "steps") || names.last().is_some_and(|name| name == "maybe_yield")
 }
 
+/// Whether an expression does nothing but call functions of [`HINTS`].
+fn is_hint(expr: &Expr) -> bool {
+    let names_hint = |expr: &Expr| match expr {
+        Expr::Path(path) => {
+            path.path.segments.last().is_some_and(|last| HINTS.iter().any(|hint| last.ident == hint))
+        }
+        _ => false,
+    };
+    match expr {
+        Expr::Call(call) => names_hint(&call.func),
+        Expr::MethodCall(call) => {
+            HINTS.iter().any(|hint| call.method == hint)
+                || (call.method == "for_each" && call.args.iter().all(names_hint))
+        }
+        Expr::Unsafe(each) => is_hint_block(&each.block),
+        Expr::Block(each) => is_hint_block(&each.block),
+        Expr::ForLoop(each) => is_hint_block(&each.body),
+        Expr::If(each) => {
+            is_hint_block(&each.then_branch)
+                && each.else_branch.as_ref().is_none_or(|(_, other)| is_hint(other))
+        }
+        _ => false,
+    }
+}
+
+/// Whether a block gives hints, and computes what these need.
+fn is_hint_block(block: &Block) -> bool {
+    let is_expr = |stmt: &&Stmt| matches!(stmt, Stmt::Expr(..));
+    block.stmts.iter().any(|stmt| is_expr(&stmt))
+        && block.stmts.iter().all(|stmt| match stmt {
+            Stmt::Expr(expr, _) => is_hint(expr),
+            Stmt::Local(_) => true,
+            _ => false,
+        })
+}
+
 fn is_compare(op: &BinOp) -> bool {
     matches!(op, BinOp::Lt(_) | BinOp::Le(_) | BinOp::Gt(_) | BinOp::Ge(_) | BinOp::Eq(_) | BinOp::Ne(_))
 }
@@ -214,6 +266,9 @@ impl Finder<'_> {
     /// A function's body, with the values that it can return at once.
     fn function(&mut self, signature: &syn::Signature, block: &Block) {
         let name = signature.ident.to_string();
+        if HINTS.contains(&name.as_str()) {
+            return;
+        }
         self.owner.push(name.clone());
         let before = std::mem::replace(&mut self.in_function, true);
         if signature.constness.is_none() {
@@ -265,7 +320,7 @@ impl Finder<'_> {
     /// An expression whose value is `()`.
     fn unit(&mut self, expr: &Expr, semi: Option<&syn::token::Semi>) {
         match expr {
-            _ if is_instrument(expr) => {}
+            _ if is_instrument(expr) || is_hint(expr) => {}
             Expr::Call(_) | Expr::MethodCall(_) | Expr::Assign(_) | Expr::ForLoop(_) => {
                 self.statement(expr, semi)
             }
@@ -532,7 +587,7 @@ impl<'ast> Visit<'ast> for Finder<'_> {
 
     fn visit_expr(&mut self, expr: &'ast Expr) {
         match expr {
-            _ if is_instrument(expr) => {}
+            _ if is_instrument(expr) || is_hint(expr) => {}
             Expr::Binary(binary) => {
                 if let Some(by) = opposite_assign(&binary.op) {
                     let (left, op, right) =

@@ -858,8 +858,209 @@ fn roots_of_share(
 
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
+    use crate::managed::Managed;
+    use crate::space::PAGE_SIZE;
     use crate::tracked::{ALIVE, DYING, FROZEN, FULL, LIVE, OLD, TRACKED, YOUNG};
+    use crate::{AnyGc, Gc, GcCell, Heap, Mutator, Pacing, Trace};
+
+    /// A tracked object of any size.
+    struct Item<const N: usize>(GcCell<Option<Gc<Item<N>>>>, [u64; N]);
+
+    impl<const N: usize> Trace for Item<N> {
+        fn traverse(&self, tracer: &mut Tracer) {
+            self.0.traverse(tracer);
+        }
+    }
+
+    /// A heap with several pages of small objects and one large object, stopped, and all of its pages.
+    fn stopped(f: impl FnOnce(&World<'_, Managed>, &Scope)) {
+        let builder = Heap::builder().reserve(1 << 30).workers(3).serial_below(0).pacing(Pacing::manual());
+        let heap = builder.build().expect("a heap");
+        let m: Mutator = heap.attach();
+        let mut kept: Vec<AnyGc> = (0..5_000).map(|_| m.alloc(Item(GcCell::new(None), [0])).into()).collect();
+        kept.push(m.alloc(Item(GcCell::new(None), [0; PAGE_SIZE / 4])).into());
+        let world = m.raw().stop_here().expect("no other thread");
+        let space = &world.core().space;
+        let scope = Scope::new(space, CollectionKind::Full).expect("memory");
+        assert!(scope.pages().len() > 3 && scope.cells(space) > 5_000);
+        f(&world, &scope);
+        wipe(space, scope.pages());
+    }
+
+    /// All granules that the scope's objects can have.
+    fn granules(world: &World<'_, Managed>, scope: &Scope) -> Vec<usize> {
+        let space = &world.core().space;
+        scope.pages().iter().filter_map(|&page| granules_of(space, page)).flatten().collect()
+    }
+
+    /// Numbers of a signed byte, of both signs, in no order.
+    fn numbers(seed: usize) -> impl Fn(usize) -> i8 {
+        move |at| ((at * 31 + seed * 17) % 251) as u8 as i8
+    }
+
+    #[test]
+    fn the_counts_of_all_workers_are_added_up_exactly() {
+        stopped(|world, scope| {
+            let space = &world.core().space;
+            let (table, workers) = (space.counts(), &world.core().workers);
+            let granules = granules(world, scope);
+            for helpers in [0, 1, 3] {
+                let expected = |at| (0..=helpers).map(|seed| i64::from(numbers(seed)(at))).sum::<i64>();
+                for &at in &granules {
+                    table[at].store(numbers(0)(at) as u8, Ordering::Relaxed);
+                }
+                let private = |seed| {
+                    let mut table = workers.take_table(table.len()).expect("memory");
+                    assert!(table.iter().all(|&byte| byte == 0), "a table that was used before is zero");
+                    granules.iter().for_each(|&at| table[at] = numbers(seed)(at) as u8);
+                    table
+                };
+                let tables: Vec<_> = (1..=helpers).map(private).collect();
+                let places: BTreeSet<_> = tables.iter().map(|table| table.as_ptr()).collect();
+                // What the workers' own bytes have lost before is there still.
+                let mut counts = Counts::default();
+                counts.spills.add(granules[7] as u32, 256);
+                counts.spills.add(granules[8] as u32, -256);
+                merge_tables(world, scope, helpers + 1, tables, &mut counts).expect("memory");
+                for (place, &at) in granules.iter().enumerate() {
+                    let carry = counts.spills.carries.get(&(at as u32)).copied().unwrap_or_default();
+                    let before = [256, -256].get(place.wrapping_sub(7)).copied().unwrap_or_default();
+                    let sum = i64::from(table[at].load(Ordering::Relaxed) as i8) + carry - before;
+                    assert_eq!(sum, expected(at), "granule {at}, {helpers} tables");
+                }
+                let again: Vec<_> =
+                    (0..helpers).map(|_| workers.take_table(table.len()).expect("memory")).collect();
+                assert_eq!(again.iter().map(|table| table.as_ptr()).collect::<BTreeSet<_>>(), places);
+                again.into_iter().for_each(|table| {
+                    assert!(table.iter().all(|&byte| byte == 0), "it is left zero");
+                    workers.give_table(table);
+                });
+            }
+            let mut lost = Counts::default();
+            lost.spills.lost = true;
+            assert!(merge_tables(world, scope, 2, vec![vec![0; table.len()]], &mut lost).is_err());
+        });
+    }
+
+    #[test]
+    fn a_candidate_with_a_remainder_is_a_root_whatever_its_sign_and_size() {
+        stopped(|world, scope| {
+            let space = &world.core().space;
+            let (states, table) = (space.states(), space.counts());
+            let candidates: Vec<usize> = granules(world, scope)
+                .into_iter()
+                .filter(|&at| scope.contains(State(&states[at]).get()))
+                .collect();
+            // Of each ten: the remainder, as byte and what it has lost.
+            let remainders: [(i8, i64); 10] = [
+                (0, 0),
+                (1, 0),
+                (-1, 0),
+                (0, 0),
+                (127, 0),
+                (-128, 0),
+                (0, 256),
+                (0, -256),
+                (100, -256),
+                (-100, 256),
+            ];
+            let sums = remainders.map(|(byte, carry)| i64::from(byte) + carry);
+            for workers in [1, 3] {
+                // What is no candidate has any byte.
+                table.iter().for_each(|byte| byte.store(77, Ordering::Relaxed));
+                let mut counts = Counts::default();
+                for (place, &at) in candidates.iter().enumerate() {
+                    let (byte, carry) = remainders[place % 10];
+                    table[at].store(byte as u8, Ordering::Relaxed);
+                    if carry != 0 {
+                        counts.spills.add(at as u32, carry);
+                    }
+                }
+                // Carries of both signs that cancel out.
+                counts.spills.add(candidates[3] as u32, 256);
+                counts.spills.add(candidates[3] as u32, -256);
+                let immortal = candidates[13];
+                counts.immortal.push(immortal as u32);
+                let roots = roots(world, scope, &counts, workers).expect("memory");
+                let sum = |place: usize| if candidates[place] == immortal { -1 } else { sums[place % 10] };
+                let with = |is: fn(i64) -> bool| -> Vec<u32> {
+                    (0..candidates.len())
+                        .filter(|&place| is(sum(place)))
+                        .map(|place| candidates[place] as u32)
+                        .collect()
+                };
+                let sorted = |mut list: Vec<u32>| {
+                    list.sort_unstable();
+                    list
+                };
+                assert_eq!(sorted(roots.overvisited), with(|sum| sum > 0), "{workers} workers");
+                assert_eq!(roots.noted, workers == 1);
+                let pushed = if roots.noted { Vec::new() } else { with(|sum| sum != 0) };
+                assert_eq!(sorted(roots.stacks.concat()), pushed, "{workers} workers");
+                assert!(roots.stacks.iter().all(|stack| !stack.is_empty()));
+                let of_root = if roots.noted { NOTED } else { PUSHED };
+                let places: HashMap<usize, usize> = candidates.iter().copied().zip(0..).collect();
+                for at in granules(world, scope) {
+                    let expected = match places.get(&at) {
+                        None => PUSHED,
+                        Some(&place) if sum(place) == 0 => 0,
+                        Some(_) => of_root,
+                    };
+                    assert_eq!(table[at].load(Ordering::Relaxed), expected, "granule {at}");
+                }
+                // An immortal is out of the next collections.
+                assert_eq!(State(&states[immortal]).get() & TRACKED, 0);
+                State(&states[immortal]).set(TRACKED);
+                table.iter().for_each(|byte| byte.store(0, Ordering::Relaxed));
+            }
+        });
+    }
+
+    #[test]
+    fn what_workers_found_is_put_together_and_a_loss_is_not_forgotten() {
+        let some = |first: u32| {
+            let mut counts = Counts { tracked: 5, candidates: 4, known_alive: 3, ..Counts::default() };
+            counts.spills.add(7, 256);
+            counts.spills.add(first, -256);
+            counts.immortal.push(first + 1);
+            counts.unreadable.push(first + 2);
+            counts.kept.insert(first + 3, Box::new([first]));
+            counts.logs.push(Log::default());
+            counts
+        };
+        let mut all = some(100);
+        all.add(some(200)).expect("memory");
+        assert_eq!((all.tracked, all.candidates, all.known_alive, all.logs.len()), (10, 8, 6, 2));
+        assert_eq!(all.spills.carries, HashMap::from([(7, 512), (100, -256), (200, -256)]));
+        assert_eq!((all.immortal.as_slice(), all.unreadable.as_slice()), (&[101, 201][..], &[102, 202][..]));
+        let kept: HashMap<u32, Box<[u32]>> = HashMap::from([(103, [100].into()), (203, [200].into())]);
+        assert_eq!(all.kept, kept);
+        let mut lost = some(1);
+        lost.spills.lost = true;
+        assert!(all.add(lost).is_err());
+        assert!(all.add(some(2)).is_err(), "nor later");
+    }
+
+    /// Each page comes to somebody, once; a page to its own thread first.
+    #[test]
+    fn pages_are_shared_in_small_portions() {
+        stopped(|world, scope| {
+            let space = &world.core().space;
+            let mut scope = Scope::new(space, scope.kind).expect("memory");
+            let before = scope.pages().to_vec();
+            for (workers, most) in [(1, CHUNK.min(before.len() / 4).max(1)), (100, 1)] {
+                let share = scope.share(workers);
+                let seen: Vec<Vec<u32>> = share.of(Seat { index: 0, home: 0 }).map(<[u32]>::to_vec).collect();
+                assert!(seen.iter().all(|pages| pages.len() <= most), "{workers} workers: {seen:?}");
+                assert_eq!(seen.concat(), before);
+            }
+            scope.sort_by_home(space).expect("memory");
+            assert_eq!(scope.pages(), before, "all pages are one thread's");
+        });
+    }
 
     #[test]
     fn bytes_of_a_word_are_matched_one_by_one() {

@@ -901,6 +901,105 @@ mod tests {
         assert_eq!(heap.stats().live_objects, 0);
     }
 
+    /// What the hooks of a heap hear.
+    fn heard(services: &Services) -> Arc<std::sync::Mutex<Vec<String>>> {
+        let heard = Arc::new(std::sync::Mutex::new(Vec::new()));
+        let note = |heard: &Arc<std::sync::Mutex<Vec<String>>>| {
+            let heard = Arc::clone(heard);
+            move |text: String| heard.lock().expect("no panic").push(text)
+        };
+        let (to, lines, ends) = (note(&heard), note(&heard), note(&heard));
+        services.heap().on_unraisable(move |fault| to(format!("{:?}: {}", fault.during, fault.message)));
+        services.set_debug_sink(move |line| lines(line.to_owned()));
+        services.heap().on_collection(move |event| {
+            if let crate::CollectionEvent::Stop(report) = event {
+                ends(format!("collected {}", report.collected));
+            }
+        });
+        heard
+    }
+
+    #[test]
+    fn the_end_of_a_heap_tells_what_its_garbage_list_holds_and_then_clears_it() {
+        for flags in [DEBUG_SAVEALL, DEBUG_SAVEALL | DEBUG_UNCOLLECTABLE] {
+            let heap = Heap::builder().name("library").pacing(Pacing::manual()).build().expect("a heap");
+            let services = heap.services();
+            let mut m = heap.attach();
+            let heard = heard(&services);
+            services.set_debug(flags).expect("flags");
+            cycle(&m);
+            m.collect();
+            assert_eq!(services.garbage_len(&m), 2);
+            drop(std::mem::take(&mut *heard.lock().expect("no panic")));
+            drop((m, services, heap));
+            let mut heard = std::mem::take(&mut *heard.lock().expect("no panic"));
+            let lines: Vec<String> =
+                heard.extract_if(.., |line| line.starts_with("gc: uncollectable at the end <")).collect();
+            assert_eq!(lines.len(), if flags == DEBUG_SAVEALL { 0 } else { 2 }, "{lines:?}");
+            let text = "Shutdown: 2 objects are in the garbage list of heap 'library' at its end: they were unreachable, and \
+                        could not be destroyed";
+            assert_eq!(heard, ["collected 0", text, "collected 2"]);
+        }
+    }
+
+    #[test]
+    fn the_end_of_a_heap_with_an_empty_garbage_list_is_one_collection() {
+        let heap = Heap::builder().name("library").pacing(Pacing::manual()).build().expect("a heap");
+        let services = heap.services();
+        let m = heap.attach();
+        let heard = heard(&services);
+        services.set_debug(DEBUG_UNCOLLECTABLE).expect("flags");
+        cycle(&m);
+        let kept = m.alloc(7);
+        drop((m, services, heap));
+        let heard = std::mem::take(&mut *heard.lock().expect("no panic"));
+        assert_eq!(heard, ["collected 2", "Shutdown: 1 objects are left in heap 'library' at its end"]);
+        drop(kept);
+    }
+
+    #[test]
+    fn the_services_refuse_the_mutator_of_another_heap() {
+        let builder = || Heap::builder().reserve(1 << 30).pacing(Pacing::manual());
+        let services = builder().build().expect("a heap").services();
+        let other = builder().build().expect("a heap");
+        let mut m = other.attach();
+        let object: AnyGc = m.alloc(7).into();
+        let calls: [(&str, &dyn Fn(&mut Mutator)); 15] = [
+            ("collect_if_enabled", &|m| drop(services.collect_if_enabled(m))),
+            ("collect", &|m| drop(services.collect(m, 2))),
+            ("collect_generation", &|m| drop(services.collect_generation(m, 2))),
+            ("final_collection", &|m| drop(services.final_collection(m))),
+            ("counts", &|m| drop(services.counts(m))),
+            ("garbage_len", &|m| _ = services.garbage_len(m)),
+            ("garbage_get", &|m| drop(services.garbage_get(m, 0))),
+            ("garbage", &|m| drop(services.garbage(m))),
+            ("garbage_remove", &|m| drop(services.garbage_remove(m, 0))),
+            ("garbage_take", &|m| drop(services.garbage_take(m))),
+            ("freeze", &|m| drop(services.freeze(m))),
+            ("unfreeze", &|m| drop(services.unfreeze(m))),
+            ("freeze_count", &|m| drop(services.freeze_count(m))),
+            ("objects", &|m| drop(services.objects(m, None))),
+            ("visit_objects", &|m| drop(services.visit_objects(m, |_, _| Visit::Continue))),
+        ];
+        for (name, call) in calls {
+            let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| call(&mut m)));
+            let payload = result.expect_err(name);
+            let text = payload.downcast_ref::<&str>().copied().unwrap_or_default();
+            assert!(
+                text.starts_with("the services of one heap were used with the Mutator of another"),
+                "{name}"
+            );
+        }
+        let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            drop(services.referrers(&mut m, std::slice::from_ref(&object)));
+        }));
+        assert!(result.is_err(), "referrers");
+        let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            drop(services.referents(&mut m, std::slice::from_ref(&object)));
+        }));
+        assert!(result.is_err(), "referents");
+    }
+
     #[test]
     fn u_17_legacy_finalizers_end_up_in_the_garbage_list() {
         let heap = Heap::builder().pacing(Pacing::manual()).build().expect("a heap");

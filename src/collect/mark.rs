@@ -1026,7 +1026,9 @@ mod tests {
 
         use crate::{Gc, GcCell, Heap, Pacing, Trace};
 
-        struct Ring(GcCell<Option<Gc<Ring>>>, Arc<AtomicBool>);
+        /// Each fills a page, so that few of them have a large log.
+        #[expect(dead_code, reason = "the numbers are there to fill the page")]
+        struct Ring(GcCell<Option<Gc<Ring>>>, Arc<AtomicBool>, [u64; 6_000]);
         impl Trace for Ring {
             fn traverse(&self, tracer: &mut Tracer) {
                 assert!(!self.1.load(Ordering::Relaxed), "on purpose");
@@ -1043,12 +1045,12 @@ mod tests {
         heap.on_unraisable(|_| {});
         let panics = Arc::new(AtomicBool::new(false));
         let mut rings = Vec::new();
-        for _ in 0..500_000 {
-            let ring = m.alloc(Ring(GcCell::default(), panics.clone()));
+        for _ in 0..900 {
+            let ring = m.alloc(Ring(GcCell::default(), panics.clone(), [0; 6_000]));
             ring.get(&m).0.set(&m, Some(ring.clone()));
             rings.push(ring);
         }
-        for (garbage, rooms) in [(0, 1), (30_000, 1), (100_000, 0), (0, 1), (100_000, 0)] {
+        for (garbage, rooms) in [(0, 1), (50, 1), (180, 0), (0, 1), (140, 0)] {
             rings.truncate(rings.len() - garbage);
             assert_eq!((m.collect().collected, kept(&m)), (garbage, rooms));
             m.collect_young();
@@ -1061,11 +1063,202 @@ mod tests {
         drop(named);
         assert_eq!((m.collect().collected, kept(&m)), (0, 1));
         // A young collection that is given up: memory may be why.
-        let _new = m.alloc(Ring(GcCell::default(), panics.clone()));
+        let _new = m.alloc(Ring(GcCell::default(), panics.clone(), [0; 6_000]));
         panics.store(true, Ordering::Relaxed);
         assert!(m.collect_young().abandoned.is_some());
         panics.store(false, Ordering::Relaxed);
         assert_eq!(kept(&m), 0);
+    }
+
+    /// A heap of tracked objects that fill a page each, stopped, and all of its pages.
+    fn stopped(pages: usize, f: impl FnOnce(&World<'_, crate::managed::Managed>, &Scope, &[usize])) {
+        use crate::{Gc, GcCell, Heap, Pacing, Trace};
+
+        #[expect(dead_code, reason = "the numbers are there to fill the page")]
+        struct Page(GcCell<Option<Gc<Page>>>, [u64; 6_000]);
+        impl Trace for Page {
+            fn traverse(&self, tracer: &mut Tracer) {
+                self.0.traverse(tracer);
+            }
+        }
+
+        let heap = Heap::builder().workers(3).serial_below(0).pacing(Pacing::manual()).build().unwrap();
+        let m = heap.attach();
+        let kept: Vec<_> = (0..pages).map(|_| m.alloc(Page(GcCell::default(), [0; 6_000]))).collect();
+        let world = m.raw().stop_here().expect("no other thread");
+        let space = &world.core().space;
+        let scope = Scope::new(space, CollectionKind::Full).expect("memory");
+        let granules: Vec<usize> =
+            scope.pages().iter().flat_map(|&page| granules_of(space, page)).flatten().collect();
+        assert_eq!((granules.len(), scope.pages().len()), (pages, pages));
+        f(&world, &scope, &granules);
+        drop(world);
+        drop(kept);
+    }
+
+    #[test]
+    fn more_than_an_eighth_of_what_is_looked_at_is_much_garbage() {
+        stopped(80, |world, scope, granules| {
+            let marks = world.core().space.counts();
+            let has_much = |unreached: &dyn Fn(usize) -> bool| {
+                for (place, &at) in granules.iter().enumerate() {
+                    marks[at].store(if unreached(place) { 0 } else { PUSHED }, Ordering::Relaxed);
+                }
+                let much = has_much_garbage(&world.core().space, scope);
+                granules.iter().for_each(|&at| marks[at].store(0, Ordering::Relaxed));
+                much
+            };
+            // 80 pages are more than 64: each second one is looked at.
+            assert!(!has_much(&|_| false));
+            assert!(!has_much(&|place| place % 2 == 0 && place < 10), "5 of 40");
+            assert!(has_much(&|place| place % 2 == 0 && place < 12), "6 of 40");
+            assert!(!has_much(&|place| place % 2 == 1), "nobody looks there");
+            // No candidate is no garbage.
+            for &at in granules {
+                State(&world.core().space.states()[at]).set(tracked::FROZEN);
+            }
+            assert!(!has_much(&|_| true));
+            for &at in granules {
+                State(&world.core().space.states()[at]).unset(tracked::FROZEN);
+            }
+        });
+        stopped(64, |world, scope, granules| {
+            let marks = world.core().space.counts();
+            granules.iter().for_each(|&at| marks[at].store(PUSHED, Ordering::Relaxed));
+            granules[55..].iter().for_each(|&at| marks[at].store(0, Ordering::Relaxed));
+            assert!(has_much_garbage(&world.core().space, scope), "9 of 64: all are looked at");
+            granules.iter().for_each(|&at| marks[at].store(0, Ordering::Relaxed));
+        });
+    }
+
+    #[test]
+    fn the_sweep_lists_what_has_no_mark_and_ages_the_rest() {
+        stopped(40, |world, scope, granules| {
+            let space = &world.core().space;
+            let (states, marks) = (space.states(), space.counts());
+            let state = |place: usize| State(&states[granules[place]]).get();
+            for workers in [1, 3] {
+                for (place, &at) in granules.iter().enumerate() {
+                    let is_reached = place % 4 != 0;
+                    marks[at].store(if is_reached { PUSHED } else { 0 }, Ordering::Relaxed);
+                    State(&states[at]).unset(tracked::OLD);
+                    if place % 8 == 1 {
+                        State(&states[at]).set(tracked::ALIVE);
+                    }
+                }
+                // Frozen, so no candidate, whatever its mark.
+                State(&states[granules[4]]).set(tracked::FROZEN);
+                for &page in scope.pages() {
+                    space.page(page as usize).young.store(1, Ordering::Relaxed);
+                }
+                let found = sweep(world, scope, workers).expect("memory");
+                let expected: Vec<Object> = (0..40)
+                    .filter(|place| place % 4 == 0 && *place != 4)
+                    .map(|place| object_at(space, granules[place]))
+                    .collect();
+                assert_eq!(found, expected, "in the order of memory");
+                for place in 0..40 {
+                    let is_garbage = place % 4 == 0 && place != 4;
+                    assert_eq!(state(place) & tracked::OLD == 0, is_garbage, "{place}");
+                    assert_eq!(state(place) & tracked::ALIVE, 0, "{place}");
+                }
+                assert!(marks.iter().all(|mark| mark.load(Ordering::Relaxed) == 0));
+                let is_young = |&&page: &&u32| space.page(page as usize).young.load(Ordering::Relaxed) != 0;
+                assert_eq!(scope.pages().iter().filter(is_young).count(), 0, "no page has a magazine");
+                State(&states[granules[4]]).unset(tracked::FROZEN);
+            }
+        });
+    }
+
+    #[test]
+    fn a_promotion_makes_each_young_object_old_and_counts_it() {
+        stopped(10, |world, scope, granules| {
+            let space = &world.core().space;
+            let states = space.states();
+            let is_old = |place: usize| State(&states[granules[place]]).get() & tracked::OLD != 0;
+            // Frozen ones age, and are no candidates.
+            State(&states[granules[3]]).set(tracked::FROZEN);
+            assert!(!(0..10).any(is_old));
+            // A page that is not young has nothing that is: it is not looked at.
+            let page = space.page(scope.pages()[5] as usize);
+            page.young.store(0, Ordering::Relaxed);
+            assert_eq!(promote(world), 8);
+            assert!((0..10).all(|place| is_old(place) == (place != 5)));
+            State(&states[granules[3]]).unset(tracked::FROZEN);
+            assert!(
+                scope
+                    .pages()
+                    .iter()
+                    .all(|&page| space.page(page as usize).young.load(Ordering::Relaxed) == 0)
+            );
+            assert_eq!(promote(world), 0, "nothing is new");
+            page.young.store(1, Ordering::Relaxed);
+            assert_eq!(promote(world), 1);
+        });
+    }
+
+    #[test]
+    fn a_worker_waits_for_work_as_long_as_another_one_may_give_some() {
+        let pool = Pool::new();
+        let idle = || pool.idle.load(Ordering::Relaxed);
+        let waiting = || pool.waiting.load(Ordering::Relaxed);
+        pool.joined.store(2, Ordering::Relaxed);
+        for chunk in [1, 2] {
+            pool.give(vec![chunk]).expect("memory");
+            assert_eq!(waiting(), chunk as usize);
+        }
+        assert_eq!(pool.take(), Some(vec![2]));
+        assert_eq!((idle(), waiting()), (0, 1), "who has work is not idle");
+        assert_eq!(pool.steal(), Some(vec![1]));
+        assert_eq!((pool.steal(), waiting()), (None, 0));
+        // The other one gives its work away while this one waits, and then has nothing either.
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while idle() == 0 {
+                    yield_now();
+                }
+                pool.give(vec![3]).expect("memory");
+                // It is taken before the giver is idle.
+                while waiting() > 0 {
+                    yield_now();
+                }
+                assert_eq!(pool.take(), None);
+            });
+            assert_eq!(pool.take(), Some(vec![3]));
+            assert_eq!(pool.take(), None, "both are idle: that is all");
+        });
+        assert_eq!(idle(), 2);
+        // Where one has failed, others need not wait.
+        let pool = Pool::new();
+        pool.joined.store(2, Ordering::Relaxed);
+        pool.failed.store(true, Ordering::Relaxed);
+        assert_eq!(pool.take(), None);
+    }
+
+    #[test]
+    fn work_is_given_away_only_to_who_waits_for_some() {
+        let given = |idle: usize, waiting: usize, len: usize, most: usize| {
+            let pool = Pool::new();
+            pool.idle.store(idle, Ordering::Relaxed);
+            for _ in 0..waiting {
+                pool.give(vec![]).expect("memory");
+            }
+            let mut stack: Vec<u32> = (0..len as u32).collect();
+            give_oldest(&mut stack, &pool, most);
+            let chunk = pool.chunks.lock().split_off(waiting).pop().unwrap_or_default();
+            assert_eq!(chunk.len() + stack.len(), len);
+            assert!(chunk.iter().copied().eq(0..chunk.len() as u32), "the oldest");
+            chunk.len()
+        };
+        assert_eq!(given(1, 0, 9, 100), 5);
+        assert_eq!(given(1, 0, 9, 3), 3);
+        assert_eq!(given(1, 1, 9, 100), 0, "there is a chunk for the one who waits");
+        assert_eq!(given(2, 1, 9, 100), 5);
+        assert_eq!(given(1, 0, 0, 100), 0);
+        let pool = Pool::new();
+        pool.idle.store(1, Ordering::Relaxed);
+        give_oldest(&mut Vec::new(), &pool, 100);
+        assert!(pool.chunks.lock().is_empty(), "nothing is no chunk");
     }
 
     /// A worker whose stack holds all there is to mark, and another that takes each chunk at once.

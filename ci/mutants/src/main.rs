@@ -29,11 +29,12 @@ const USAGE: &str = "usage: ci/mutants.sh [OPTION]...
     --file PART        mutants of files whose path contains PART
     --function PART    mutants of functions whose name contains PART
     --id N             one mutant
+    --program NAME     builds and asks only this program with tests, and others named in the same way (`standstill`: the tests
+                       inside the library). What they do not catch, others may
     --again            only those that the last run of each did not catch
     --list             says which mutants there are, and runs nothing
     --seconds N        stops after N seconds of running tests
     --patience N       passes a mutant as a survivor after N seconds of tests (default: 4 in a sample, else all tests that reach it)
-    --program NAME     builds and asks only this program with tests, and others named in the same way
     --built            uses the programs of the last build, if no file that is changed has changed since
     --seed WORD        draws another sample
     --jobs N           tests at a time (default: the number of cores)
@@ -74,8 +75,8 @@ impl Options {
                 "--all" => options.all = true,
                 "--file" => options.files.push(value()?),
                 "--function" => options.functions.push(value()?),
-                "--program" => options.programs.push(value()?),
                 "--id" => options.ids.push(value()?.parse()?),
+                "--program" => options.programs.push(value()?),
                 "--again" => options.again = true,
                 "--list" => options.list = true,
                 "--seconds" => options.seconds = Some(value()?.parse()?),
@@ -140,7 +141,7 @@ fn work() -> Result<bool, Error> {
     }
     let found = tree.highest();
     let programs = if options.built {
-        tree.built()?
+        tree.built(&options.programs)?
     } else {
         tree.settle()?;
         Vec::new()
@@ -178,7 +179,14 @@ fn work() -> Result<bool, Error> {
     let results = Mutex::new(results);
     let tell = |entry: &Entry, verdict: &Verdict| {
         let mut results = results.lock().unwrap();
-        results.insert(entry.key(), verdict.clone());
+        let before = results.get(&entry.key());
+        // A few programs that catch nothing say nothing of what others have caught.
+        if options.programs.is_empty()
+            || verdict.is_caught()
+            || before.is_none_or(|before| !before.is_caught())
+        {
+            results.insert(entry.key(), verdict.clone());
+        }
         // A run that is ended keeps most of what it has found.
         if results.len().is_multiple_of(50) {
             let _ = write(&results_file, &results);

@@ -244,3 +244,188 @@ fn tally<M: ObjectModel>(objects: &[Object], core: &Core<M>) -> Cleared {
         .count();
     Cleared { collected: objects.len() - uncollectable, uncollectable }
 }
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+    use std::sync::{Arc, mpsc};
+
+    use super::*;
+    use crate::collect::{Collect, by_itself};
+    use crate::event::CollectionEvent;
+    use crate::{Gc, GcCell, Heap, Mutator, Pacing, Trace, Tracer, safepoint};
+
+    /// What the objects of a test have in common.
+    #[derive(Default)]
+    struct Shared {
+        cleared: AtomicUsize,
+        /// Destructors of rings, and of what they held.
+        died: AtomicUsize,
+        held_died: AtomicUsize,
+        /// Which clear handler waits, by number from 1, until another thread asks for a stop; 0: none.
+        waits: usize,
+        /// One waits.
+        is_waiting: AtomicBool,
+    }
+
+    /// What a ring holds beside itself.
+    struct Held(Arc<Shared>);
+
+    impl Trace for Held {
+        const TRACKED: bool = false;
+        fn traverse(&self, _: &mut Tracer) {}
+    }
+
+    impl Drop for Held {
+        fn drop(&mut self) {
+            self.0.held_died.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Leads to itself, and holds something.
+    struct Ring<const N: usize> {
+        next: GcCell<Option<Gc<Ring<N>>>>,
+        held: GcCell<Option<Gc<Held>>>,
+        shared: Arc<Shared>,
+        _size: [u64; N],
+    }
+
+    impl<const N: usize> Trace for Ring<N> {
+        fn traverse(&self, tracer: &mut Tracer) {
+            self.next.traverse(tracer);
+            self.held.traverse(tracer);
+        }
+        fn clear(&self, m: &Mutator) {
+            let number = self.shared.cleared.fetch_add(1, Ordering::Relaxed) + 1;
+            if number == self.shared.waits {
+                self.shared.is_waiting.store(true, Ordering::Relaxed);
+                while m.raw().poll() & safepoint::STOP == 0 {
+                    std::thread::yield_now();
+                }
+            }
+            self.next.clear(m);
+            self.held.clear(m);
+        }
+    }
+
+    impl<const N: usize> Drop for Ring<N> {
+        fn drop(&mut self) {
+            self.shared.died.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    fn heap() -> Heap {
+        Heap::builder().reserve(1 << 30).workers(1).pacing(Pacing::manual()).build().expect("a heap")
+    }
+
+    fn rings<const N: usize>(m: &Mutator, n: usize, shared: &Arc<Shared>) {
+        for _ in 0..n {
+            let held = Some(m.alloc(Held(shared.clone())));
+            let (next, held) = (GcCell::new(None), GcCell::new(held));
+            let ring = m.alloc(Ring { next, held, shared: shared.clone(), _size: [0; N] });
+            ring.get(m).next.set(m, Some(ring.clone()));
+        }
+    }
+
+    /// Collects garbage, and stops the world from another thread when the clear handler of that number runs: how many were cleared and
+    /// had died by then, and of what they held.
+    fn stopped_while_clearing(garbage: usize, waits: usize) -> [usize; 3] {
+        let heap = heap();
+        let shared = Arc::new(Shared { waits, ..Shared::default() });
+        let mut m = heap.attach();
+        rings::<1>(&m, garbage, &shared);
+        let seen = std::thread::scope(|scope| {
+            let other = scope.spawn(|| {
+                while !shared.is_waiting.load(Ordering::Relaxed) {
+                    std::thread::yield_now();
+                }
+                let m = heap.attach();
+                let _world = m.raw().stop_here().expect("a stop");
+                let count = |count: &AtomicUsize| count.load(Ordering::Relaxed);
+                [count(&shared.cleared), count(&shared.died), count(&shared.held_died)]
+            });
+            assert_eq!(m.collect().collected, garbage);
+            m.join(other).expect("no panic")
+        });
+        assert_eq!(heap.stats().live_objects, 0);
+        seen
+    }
+
+    /// And what was taken out of them is dropped before the thread parks.
+    #[test]
+    fn another_stop_waits_for_a_few_objects_that_are_cleared_and_not_for_all_garbage() {
+        assert_eq!(stopped_while_clearing(3 * POLL, 1), [POLL, 0, POLL]);
+        assert_eq!(stopped_while_clearing(3 * POLL, POLL + 1), [2 * POLL, 0, 2 * POLL]);
+        // When all are cleared, it waits for none to be let go of.
+        assert_eq!(stopped_while_clearing(3 * POLL, 3 * POLL), [3 * POLL, 0, 3 * POLL]);
+    }
+
+    /// Receives the figures of each collection that ends: collected and uncollectable.
+    fn ends(heap: &Heap) -> mpsc::Receiver<(usize, usize)> {
+        let (sender, receiver) = mpsc::channel();
+        heap.on_collection(move |event| {
+            if let CollectionEvent::Stop(report) = event {
+                let _ = sender.send((report.collected, report.uncollectable));
+            }
+        });
+        receiver
+    }
+
+    #[test]
+    fn each_running_thread_buries_what_lies_on_its_own_pages() {
+        // This thread's objects lie on both sides of the other's.
+        const OTHERS: usize = 700;
+        const OWN: [usize; 2] = [500, 300];
+        let heap = heap();
+        let ends = ends(&heap);
+        let (mine, theirs) = (Arc::new(Shared::default()), Arc::new(Shared::default()));
+        let is_left = AtomicBool::new(false);
+        let died = |shared: &Shared| shared.died.load(Ordering::Relaxed);
+        std::thread::scope(|scope| {
+            let mut m = heap.attach();
+            rings::<1>(&m, OWN[0], &mine);
+            let (sender, receiver) = mpsc::channel();
+            let (others, is_left, theirs, heap) = (theirs.clone(), &is_left, &theirs, &heap);
+            let other = scope.spawn(move || {
+                let mut m = heap.attach();
+                rings::<1>(&m, OTHERS, &others);
+                sender.send(()).expect("a receiver");
+                while !is_left.load(Ordering::Acquire) {
+                    m.raw_mut().park();
+                    std::thread::yield_now();
+                }
+                let is_asked = m.raw().poll() & COLLECT != 0;
+                let whose = Whose::Of(m.raw().thread_id());
+                assert!(bury(m.raw_mut(), whose, usize::MAX), "its own pile");
+                assert!(!m.raw().core().turn.is_burying(), "it is the last, and ends the collection");
+                is_asked
+            });
+            m.recv(&receiver).expect("a sender");
+            rings::<20>(&m, OWN[1], &mine);
+            by_itself(m.raw_mut(), Collect::young()).expect("nobody else collects");
+            assert_eq!((died(&mine), died(theirs)), (OWN[0] + OWN[1], 0), "each its own");
+            let whose = Whose::Of(m.raw().thread_id());
+            assert!(!bury(m.raw_mut(), whose, usize::MAX), "this thread is done");
+            assert_eq!(ends.try_iter().count(), 0);
+            is_left.store(true, Ordering::Release);
+            assert!(m.join(other).expect("no panic"), "it is asked to bury");
+        });
+        assert_eq!((died(&mine), died(&theirs)), (OWN[0] + OWN[1], OTHERS));
+        assert_eq!(ends.try_iter().collect::<Vec<_>>(), [(OWN[0] + OWN[1] + OTHERS, 0)]);
+        assert_eq!(heap.stats().live_objects, 0);
+    }
+
+    /// Else a heap that makes much garbage would have to make as much again before the next collection is due.
+    #[test]
+    fn what_a_collection_frees_does_not_put_the_next_one_off() {
+        let heap = heap();
+        let mut m = heap.attach();
+        let shared = Arc::new(Shared::default());
+        rings::<1>(&m, 1_000, &shared);
+        let counted = |m: &Mutator| m.raw().arena(|arena| arena.refill_count());
+        m.collect();
+        let (objects, bytes) = counted(&m);
+        assert!(objects >= 0 && bytes >= 0, "{objects} objects and {bytes} bytes");
+        assert_eq!(heap.stats().live_objects, 0);
+    }
+}

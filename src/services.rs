@@ -964,7 +964,8 @@ mod tests {
         let other = builder().build().expect("a heap");
         let mut m = other.attach();
         let object: AnyGc = m.alloc(7).into();
-        let calls: [(&str, &dyn Fn(&mut Mutator)); 15] = [
+        type Call<'a> = (&'a str, &'a dyn Fn(&mut Mutator));
+        let calls: [Call<'_>; 15] = [
             ("collect_if_enabled", &|m| drop(services.collect_if_enabled(m))),
             ("collect", &|m| drop(services.collect(m, 2))),
             ("collect_generation", &|m| drop(services.collect_generation(m, 2))),

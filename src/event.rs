@@ -458,7 +458,10 @@ impl Span {
         Self((!made.is_disabled()).then(|| Arc::new(Open(made))))
     }
 
-    /// Calls the subscriber; whether there is one, and it has not panicked.
+    /// Calls the subscriber; whether there is one, and it has not panicked. Not inline: mostly no subscriber wants the span, and
+    /// the callers look for that first.
+    #[cold]
+    #[inline(never)]
     fn ask(&self, f: impl FnOnce(&Dispatch, &Id)) -> bool {
         let mut done = false;
         if let Some(span) = &self.0 {
@@ -474,17 +477,27 @@ impl Span {
     }
 
     /// Enters the span, until the value is dropped.
+    #[inline]
     pub(crate) fn enter(&self) -> Entered {
-        let entered = self.ask(Dispatch::enter);
+        let entered = self.0.is_some() && self.ask(Dispatch::enter);
         Entered { span: if entered { self.clone() } else { Self(None) }, not_send: PhantomData }
     }
 
+    #[inline]
     fn record(&self, field: &'static str, value: usize) {
         if let Some(span) = &self.0 {
-            outside(|| {
-                span.0.record(field, value);
-            });
+            span.record(field, value);
         }
+    }
+}
+
+impl Open {
+    #[cold]
+    #[inline(never)]
+    fn record(&self, field: &'static str, value: usize) {
+        outside(|| {
+            self.0.record(field, value);
+        });
     }
 }
 
@@ -497,8 +510,11 @@ pub(crate) struct Entered {
 }
 
 impl Drop for Entered {
+    #[inline]
     fn drop(&mut self) {
-        self.span.ask(Dispatch::exit);
+        if self.span.0.is_some() {
+            self.span.ask(Dispatch::exit);
+        }
     }
 }
 

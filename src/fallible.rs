@@ -365,12 +365,26 @@ impl<T> Clone for Shared<T> {
 }
 
 impl<T> Drop for Shared<T> {
+    #[inline]
     fn drop(&mut self) {
         // AcqRel: what other owners did with the value happened before it is freed.
         if self.shared().owners.fetch_sub(1, std::sync::atomic::Ordering::AcqRel) == 1 {
-            // SAFETY: rule V: made from a box, and this was the last owner.
-            drop(unsafe { Box::from_raw(self.0.as_ptr()) });
+            // SAFETY: rule V: this was the last owner.
+            unsafe { self.free() };
         }
+    }
+}
+
+impl<T> Shared<T> {
+    /// Frees the value. Not inline: most owners that end are not the last.
+    ///
+    /// # Safety
+    ///
+    /// The last owner calls this, once, and does not use the value afterwards.
+    #[inline(never)]
+    unsafe fn free(&mut self) {
+        // SAFETY: rule V: made from a box, and the caller was the last owner.
+        drop(unsafe { Box::from_raw(self.0.as_ptr()) });
     }
 }
 

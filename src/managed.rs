@@ -115,9 +115,7 @@ pub(crate) struct Managed {
     /// Freed dynamic objects that checked mode keeps.
     pub(crate) quarantine: Mutex<Quarantine>,
     /// Mistakes of traverse handlers, to be told when the world runs.
-    notes: Mutex<Vec<Fault>>,
-    /// The first one that there was no memory to list.
-    last_note: Mutex<Option<Fault>>,
+    notes: Mutex<Notes>,
     /// Types whose traverse handlers were found to visit null.
     null_visitors: Mutex<HashSet<&'static str>>,
     /// Held around traverse handlers that ask to be called one at a time.
@@ -126,6 +124,14 @@ pub(crate) struct Managed {
     pub(crate) garbage: Mutex<Vec<Target>>,
     /// Whether types may have legacy finalizers.
     legacy: AtomicBool,
+}
+
+/// Mistakes of traverse handlers that no hook has been told of yet.
+#[derive(Debug, Default)]
+struct Notes {
+    list: Vec<Fault>,
+    /// The first one that there was no memory to list.
+    last: Option<Fault>,
 }
 
 /// Freed dynamic objects whose memory no other object gets yet, so that a stale address is recognised.
@@ -260,8 +266,7 @@ impl Managed {
             checked: AtomicBool::new(false),
             slow_handler: AtomicU64::new(0),
             quarantine: Mutex::default(),
-            notes: Mutex::new(Vec::new()),
-            last_note: Mutex::new(None),
+            notes: Mutex::default(),
             null_visitors: Mutex::default(),
             serial: Mutex::new(()),
             garbage: Mutex::new(Vec::new()),
@@ -330,20 +335,25 @@ impl Managed {
         // One of a kind is enough, and there is no end of them.
         let same =
             |n: &Fault| (n.code, n.type_name, n.function) == (fault.code, fault.type_name, fault.function);
-        if notes.len() < 256 && !notes.iter().any(same) {
-            if notes.try_reserve(1).is_ok() {
-                notes.push(fault);
+        if notes.list.len() < 256 && !notes.list.iter().any(same) {
+            if notes.list.try_reserve(1).is_ok() {
+                notes.list.push(fault);
             } else {
-                self.last_note.lock().get_or_insert(fault);
+                notes.last.get_or_insert(fault);
             }
         }
     }
 
     /// Tells what was noted.
     pub(crate) fn tell_notes(&self, hooks: &event::Hooks) {
-        let notes = std::mem::take(&mut *self.notes.lock());
-        let last = self.last_note.lock().take();
-        for fault in notes.into_iter().chain(last) {
+        let notes = {
+            let mut notes = self.notes.lock();
+            if notes.list.is_empty() && notes.last.is_none() {
+                return;
+            }
+            std::mem::take(&mut *notes)
+        };
+        for fault in notes.list.into_iter().chain(notes.last) {
             hooks.misuse(&fault);
         }
     }

@@ -264,6 +264,9 @@ impl Notices {
         };
         let (list, last) = {
             let callbacks = self.callbacks.lock();
+            if callbacks.list.is_empty() {
+                return;
+            }
             (fallible::collect(callbacks.list.iter().map(|(_, f)| f.clone())), callbacks.last)
         };
         if let Ok(list) = list {

@@ -552,6 +552,10 @@ impl TypeInfo {
 ///
 /// Lookup by index takes no lock, and is on the path of marking: two dependent loads. Buckets of doubling size
 /// are filled once and never move.
+///
+/// The fields lie in the order in which they stand here: `first` is not at the registry's own address. If it were, the compiler would
+/// compute that address, which only the cold way needs, on the common way too.
+#[repr(C)]
 pub(crate) struct TypeRegistry {
     by_id: SharedMap<TypeId, u32>,
     /// Whether any type has something to prefetch.

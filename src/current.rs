@@ -94,6 +94,31 @@ impl Drop for TraversalGuard {
     }
 }
 
+/// While this lives, user code on this thread finds it attached nowhere, and cannot attach it: for a call by a thread that is
+/// detached under an attachment that its callers rely on.
+pub(super) struct Nowhere {
+    current: u64,
+    aside: u64,
+    traversing: Option<TraversalGuard>,
+}
+
+impl Nowhere {
+    pub(super) fn new() -> Self {
+        let (current, aside) = WORDS.with(|w| (w.current.replace(0), w.aside.replace(0)));
+        Self { current, aside, traversing: Some(traversing()) }
+    }
+}
+
+impl Drop for Nowhere {
+    fn drop(&mut self) {
+        drop(self.traversing.take());
+        WORDS.with(|w| {
+            w.current.set(self.current);
+            w.aside.set(self.aside);
+        });
+    }
+}
+
 /// Why this thread may not attach: the `current` word and `held`, both 0 when it may.
 #[inline(always)]
 pub(super) fn obstacles() -> (u64, u32) {

@@ -644,6 +644,29 @@ pub(crate) fn slow_stop(
     });
 }
 
+/// A stop does not end that this thread has asked for; or another thread keeps this one suspended.
+pub(crate) fn long_stop(
+    heap: &str,
+    waited: Duration,
+    thread: &str,
+    os_thread: Option<u64>,
+    registered_for: Duration,
+    is_suspended: bool,
+) {
+    outside(|| {
+        tracing::warn!(
+            target: "standstill",
+            heap,
+            waited_ms = waited.as_millis() as u64,
+            thread,
+            os_thread,
+            registered_ms = registered_for.as_millis() as u64,
+            is_suspended,
+            "long stop"
+        );
+    });
+}
+
 /// A stop has failed, and no stop will succeed: this thread has ended without dropping its mutator.
 pub(crate) fn leaked_mutator(heap: &str, thread: &str, os_thread: Option<u64>, registered_for: Duration) {
     outside(|| {

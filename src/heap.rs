@@ -114,7 +114,7 @@ impl HeapBuilder {
         self
     }
 
-    /// How long a stop may take before the threads it waits for are reported
+    /// How long a stop may take before the threads it waits for are reported, and before its own thread is
     /// ([`Heap::on_slow_stop`]), and how long a thread may wait for a [`GcCell`](crate::GcCell) before
     /// that is reported ([`Heap::on_slow_lock`]). Default: one second. A shorter time than a millisecond,
     /// zero too, is taken for a millisecond.
@@ -605,8 +605,10 @@ impl Heap {
     /// Sets the hook for stops that take longer than [`HeapBuilder::slow_stop`]: it is told which
     /// threads have not come to a safepoint. It is called on the thread that wants to stop the world,
     /// and again each time the wait has doubled. It is also told, once, of a thread that has ended
-    /// without dropping its [`Mutator`]: then no stop succeeds any more. Without a hook, and without a
-    /// `tracing` subscriber that takes the event, a line goes to standard error.
+    /// without dropping its [`Mutator`]: then no stop succeeds any more. And a thread that waits for the end of
+    /// another thread's stop tells it which thread that is, once the world has been stopped for so long, and again each time
+    /// that has doubled: inside of this call the hook cannot attach, and uses no object. Without a hook, and without a `tracing`
+    /// subscriber that takes the event, a line goes to standard error. [`SlowStop::kind`] says what has happened.
     ///
     /// The hook should wait for nothing that one of those threads may have. A panic in it is caught.
     pub fn on_slow_stop(&self, f: impl Fn(&SlowStop) + Send + Sync + 'static) {

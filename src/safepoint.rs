@@ -210,6 +210,8 @@ struct Entry<T> {
     orphaned: bool,
     /// The callbacks for slow stops have been told of that.
     told: bool,
+    /// The thread waits for the end of a suspension, and sleeps for so long at least before it reports that.
+    patience: Duration,
 }
 
 /// What the lock protects.
@@ -218,6 +220,10 @@ struct Registry<T> {
     entries: Vec<Entry<T>>,
     /// Whose stop is on, complete or not. `Coordinator::stop` says whether there is one.
     stopper: Option<ThreadId>,
+    /// Since when that stop is complete; `None`: there is no stop, or it is not complete.
+    stopped_since: Option<Instant>,
+    /// How long the world had been stopped when a thread reported that the stop does not end.
+    held_told: Duration,
     /// The requester sleeps until `pending` is 0.
     stopper_sleeps: bool,
     /// Requesters that wait for their stop, first come first served.
@@ -343,6 +349,8 @@ impl<T: Send + Sync + 'static> Coordinator<T> {
             registry: Mutex::new(Registry {
                 entries: Vec::new(),
                 stopper: None,
+                stopped_since: None,
+                held_told: Duration::ZERO,
                 stopper_sleeps: false,
                 queue: Default::default(),
                 owed: 0,
@@ -417,7 +425,13 @@ impl<T: Send + Sync + 'static> Coordinator<T> {
         registry.room.try_reserve(threads)?;
         let waiting = registry.queue.len();
         registry.queue.try_reserve(threads - waiting.min(threads))?;
-        let entry = Entry { record: record.clone(), counted: false, orphaned: false, told: false };
+        let entry = Entry {
+            record: record.clone(),
+            counted: false,
+            orphaned: false,
+            told: false,
+            patience: Duration::ZERO,
+        };
         let at = registry.entries.partition_point(|e| e.record.id < entry.record.id);
         registry.entries.insert(at, entry);
         Ok(())
@@ -505,7 +519,7 @@ impl<T> Coordinator<T> {
             // not wait for a stop that waits for it. Anybody else comes in like an attaching thread.
             let is_inside = me.is_some_and(|me| registry.find(me).is_some());
             if !is_inside && registry.stopper.is_some() {
-                drop(self.wait_at_gate(registry));
+                drop(self.wait_at_gate(registry, None));
                 // Without the lock, here and below: it may be the last, and what it shows is the user's.
                 drop(record);
                 registry = self.registry.lock();
@@ -539,6 +553,10 @@ impl<T> Coordinator<T> {
 
     /// Adds a callback for stops that take longer than [`Config::slow_stop`]. The requester calls it while
     /// it waits, without any lock, and again each time its wait has doubled. A panic in it is caught.
+    ///
+    /// A thread that waits for the end of another thread's stop calls it too, once the world has been stopped for so long, and again
+    /// each time that has doubled; so does a thread that waits for the end of its own suspension. Both are detached then:
+    /// inside the callback they cannot attach, as inside a [traversal](traversing).
     ///
     /// The first requester whose stop fails because of a thread that ended attached calls it too, once for
     /// that thread, which is then a straggler that [has ended](Straggler::has_ended).
@@ -658,7 +676,7 @@ impl<T> Coordinator<T> {
                 if !std::mem::replace(&mut is_owed, true) {
                     registry.owed += 1;
                 }
-                registry = self.wait_at_gate(registry);
+                registry = self.wait_at_gate(registry, None);
                 continue;
             }
             match record.step(DETACHED, ATTACHED) {
@@ -682,16 +700,74 @@ impl<T> Coordinator<T> {
     ) -> Guard<'a, Registry<T>> {
         match record.step(SUSPENDED, AWAITED) {
             // The suspender sees AWAITED, and takes the lock before it notifies: we sleep by then.
-            Ok(_) | Err(AWAITED) => self.wait_at_gate(registry),
+            Ok(_) | Err(AWAITED) => self.wait_at_gate(registry, Some(record.id)),
             Err(_) => registry,
         }
     }
 
-    fn wait_at_gate<'a>(&'a self, mut registry: Guard<'a, Registry<T>>) -> Guard<'a, Registry<T>> {
+    /// Sleeps until the gate is opened, or it is time to look again. `suspended`: the participant whose suspension the thread
+    /// waits for; `None`: it waits for the end of a stop.
+    fn wait_at_gate<'a>(
+        &'a self,
+        mut registry: Guard<'a, Registry<T>>,
+        suspended: Option<ThreadId>,
+    ) -> Guard<'a, Registry<T>> {
+        let waiting = suspended.and_then(|id| registry.position(id)).map(|at| &registry.entries[at]);
+        let limit = self.patience(&registry).max(waiting.map_or(Duration::ZERO, |entry| entry.patience));
+        let timed_out;
         registry.at_gate += 1;
-        registry = self.gate.wait(registry);
+        (registry, timed_out) = self.gate.wait_for(registry, limit);
         registry.at_gate -= 1;
-        registry
+        if timed_out { self.report_end(registry, suspended, limit) } else { registry }
+    }
+
+    /// Sleeps until the requesters in the queue are called, or it is time to look again.
+    fn wait_in_queue<'a>(&'a self, mut registry: Guard<'a, Registry<T>>) -> Guard<'a, Registry<T>> {
+        let limit = self.patience(&registry);
+        let timed_out;
+        (registry, timed_out) = self.turn.wait_for(registry, limit);
+        if timed_out { self.report_end(registry, None, limit) } else { registry }
+    }
+
+    /// For how long a thread that waits for the end of a stop sleeps before it looks: as long as the world has been stopped.
+    fn patience(&self, registry: &Registry<T>) -> Duration {
+        registry.stopped_since.map_or(Duration::ZERO, |since| since.elapsed()).max(self.slow_stop)
+    }
+
+    /// A detached thread has slept for `limit`, and waits for the end of a stop, or of its suspension. Calls the callbacks
+    /// for slow stops, where they have not been told of this, or the wait has doubled since they were.
+    ///
+    /// A stop that is not complete is reported by its requester.
+    #[cold]
+    fn report_end<'a>(
+        &'a self,
+        mut registry: Guard<'a, Registry<T>>,
+        suspended: Option<ThreadId>,
+        limit: Duration,
+    ) -> Guard<'a, Registry<T>> {
+        let stopped_for = registry.stopped_since.map(|since| since.elapsed());
+        let (kind, id, waited) = match (registry.stopper, stopped_for) {
+            (Some(stopper), Some(waited)) if waited >= self.slow_stop.max(2 * registry.held_told) => {
+                registry.held_told = waited;
+                (SlowStopKind::Held, Some(stopper), waited)
+            }
+            (None, _) => (SlowStopKind::Suspended, suspended, limit),
+            _ => return registry,
+        };
+        let Some(at) = id.and_then(|id| registry.position(id)) else { return registry };
+        let entry = &mut registry.entries[at];
+        if kind == SlowStopKind::Suspended {
+            if !matches!(entry.record.state(), SUSPENDED | AWAITED) {
+                return registry;
+            }
+            entry.patience = limit.saturating_mul(2);
+        }
+        let stragglers = vec![Straggler::of(entry, waited)];
+        drop(registry);
+        let alone = current::Nowhere::new();
+        self.report(&SlowStop { kind, waited, stragglers });
+        drop(alone);
+        self.registry.lock()
     }
 
     fn open_gate(&self, registry: &Registry<T>) {
@@ -743,6 +819,8 @@ impl<T> Coordinator<T> {
             }
         }
         registry.stopper = None;
+        registry.stopped_since = None;
+        registry.held_told = Duration::ZERO;
         // Release: an attach that reads it has what the requester wrote.
         self.stop.store(false, Ordering::Release);
         self.open_gate(registry);
@@ -777,13 +855,15 @@ impl<T> Coordinator<T> {
                     let stragglers = registry.entries.iter().filter(|e| e.counted);
                     let stragglers = stragglers.map(|e| Straggler::of(e, waited)).collect();
                     drop(registry);
-                    self.report(&SlowStop { waited, stragglers });
+                    self.report(&SlowStop { kind: SlowStopKind::Waiting, waited, stragglers });
                     registry = self.registry.lock();
                 }
                 patience = patience.max(begun.elapsed());
             }
         }
-        let time_to_stop = begun.elapsed();
+        let now = Instant::now();
+        let time_to_stop = now - begun;
+        registry.stopped_since = Some(now);
         registry.stops += 1;
         registry.time_to_stop += time_to_stop;
         registry.max_time_to_stop = registry.max_time_to_stop.max(time_to_stop);
@@ -806,7 +886,7 @@ impl<T> Coordinator<T> {
         let stragglers = if registry.slow_stop.is_empty() { Vec::new() } else { registry.untold() };
         drop(registry);
         if !stragglers.is_empty() {
-            self.report(&SlowStop { waited: Duration::ZERO, stragglers });
+            self.report(&SlowStop { kind: SlowStopKind::Failed, waited: Duration::ZERO, stragglers });
         }
     }
 }
@@ -1159,7 +1239,7 @@ impl<T> Participant<T> {
         loop {
             let is_gone = registry.stopper.is_none() && registry.gone().is_some();
             if !is_gone && !registry.is_turn_of(id) {
-                registry = coordinator.turn.wait(registry);
+                registry = coordinator.wait_in_queue(registry);
                 continue;
             }
             match self.record.step(DETACHED, ATTACHED) {
@@ -1360,6 +1440,9 @@ impl<T> Drop for Suspended<'_, T> {
         // `SeqCst`: the same race as a detach's, see the module's `Orderings`.
         if was_awaited || self.coordinator.stop.load(Ordering::SeqCst) {
             let mut registry = self.coordinator.registry.lock();
+            if let Some(at) = registry.position(self.record.id) {
+                registry.entries[at].patience = Duration::ZERO;
+            }
             // This is not the record's thread, which may have attached by now, and been asked to park by
             // another stop than the one that was seen above: nobody else may acknowledge that.
             if self.record.state() == DETACHED
@@ -1537,14 +1620,33 @@ impl fmt::Display for ThreadInfo {
     }
 }
 
-/// A stop that takes long, or fails: for whom it waits.
+/// A stop that takes long, fails, or does not end: because of which threads.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct SlowStop {
-    /// How long the requester has waited since its stop began; zero for a stop that has failed.
+    /// What has happened.
+    pub kind: SlowStopKind,
+    /// How long the wait has taken; zero for a stop that has failed.
     pub waited: Duration,
-    /// The threads that have not come to a safepoint, or never will.
+    /// The threads that the wait is for.
     pub stragglers: Vec<Straggler>,
+}
+
+/// What a [`SlowStop`] tells of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum SlowStopKind {
+    /// A stop is not complete: the stragglers have not come to a safepoint. Told by the stop's requester.
+    Waiting,
+    /// A stop has failed: the stragglers have ended attached. Told by the stop's requester.
+    Failed,
+    /// A stop is complete, and does not end: the straggler has asked for it. Told by one of the threads that wait for
+    /// the end. Either the straggler's work takes so long, or it has leaked its [`WorldStopped`] or its
+    /// [`Fork`](crate::Fork).
+    Held,
+    /// The straggler waits to attach, or to end, while another thread keeps it [suspended](Coordinator::suspend). Told by the
+    /// straggler's own thread.
+    Suspended,
 }
 
 /// How many stragglers a line of text names.
@@ -1553,9 +1655,11 @@ const NAMED: usize = 4;
 /// One line.
 impl fmt::Display for SlowStop {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.stragglers.iter().any(|straggler| straggler.has_ended) {
-            true => f.write_str("no stop can succeed, and so no collection, because of ")?,
-            false => write!(f, "a stop has waited {:.1?} for ", self.waited)?,
+        match self.kind {
+            SlowStopKind::Failed => f.write_str("no stop can succeed, and so no collection, because of ")?,
+            SlowStopKind::Waiting => write!(f, "a stop has waited {:.1?} for ", self.waited)?,
+            SlowStopKind::Held => write!(f, "the world has been stopped for {:.1?} by ", self.waited)?,
+            SlowStopKind::Suspended => write!(f, "a thread has waited {:.1?} to attach: ", self.waited)?,
         }
         for (at, straggler) in self.stragglers.iter().take(NAMED).enumerate() {
             write!(f, "{}{straggler}", if at == 0 { "" } else { ", " })?;
@@ -1564,21 +1668,22 @@ impl fmt::Display for SlowStop {
             0 => {}
             more => write!(f, ", and {more} more")?,
         }
-        match self.waited {
-            Duration::ZERO => Ok(()),
-            _ => f.write_str(": a thread that blocks must be detached meanwhile"),
+        match self.kind {
+            SlowStopKind::Waiting => f.write_str(": a thread that blocks must be detached meanwhile"),
+            SlowStopKind::Held => f.write_str(": all others wait until it has let the world run"),
+            SlowStopKind::Failed | SlowStopKind::Suspended => Ok(()),
         }
     }
 }
 
-/// A thread that a stop waits for.
+/// A thread that a stop waits for, or that others wait for in one; see [`SlowStopKind`].
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Straggler {
     /// Who.
     pub thread: ThreadInfo,
-    /// For how long it has been attached *at least*: since this stop asked for it. Attaching is too cheap
-    /// to look at a clock.
+    /// For how long it has been attached *at least*: as long as the wait has taken, where it is attached. Attaching is too
+    /// cheap to look at a clock.
     pub attached_for: Duration,
     /// It is not attached itself: another thread keeps it [suspended](Coordinator::suspend).
     pub is_suspended: bool,

@@ -1,5 +1,5 @@
-//! Floor 3: reports of waits that take too long: of a stop for a thread, and of a thread for a
-//! cell's lock.
+//! Floor 3: reports of waits that take too long: of a stop for a thread, of a thread for the end of a stop, and of
+//! a thread for a cell's lock.
 //!
 //! Both kinds go the same way. An event goes to `tracing`. Then the heap's hook is called, if
 //! there is one. Without a hook, and without a subscriber that takes the event, one line goes to
@@ -26,7 +26,7 @@ use std::time::{Duration, Instant};
 use crate::event::{self, Hook};
 use crate::model::ObjectModel;
 use crate::mutator::{Core, ModelMutator};
-use crate::safepoint::{SlowStop, ThreadId, ThreadInfo};
+use crate::safepoint::{SlowStop, SlowStopKind, ThreadId, ThreadInfo};
 use crate::sync::{Mutex, const_thread_local, spin_loop, yield_now};
 
 const_thread_local! {
@@ -74,23 +74,32 @@ impl Hooks {
         set(&self.lock, hook);
     }
 
-    /// Reports a stop that is slow, or that has failed because a mutator was leaked. Called without
+    /// Reports a stop that is slow, that has failed because a mutator was leaked, or that does not end. Called without
     /// a lock. Never unwinds.
     pub(crate) fn stop(&self, heap: &str, report: &SlowStop) {
         for straggler in &report.stragglers {
             let thread = &straggler.thread;
             let name = thread.name.as_deref().unwrap_or("unnamed");
-            if straggler.has_ended {
-                event::leaked_mutator(heap, name, thread.os_thread, thread.registered_for);
-            } else {
-                event::slow_stop(
+            match report.kind {
+                SlowStopKind::Failed => {
+                    event::leaked_mutator(heap, name, thread.os_thread, thread.registered_for);
+                }
+                SlowStopKind::Waiting => event::slow_stop(
                     heap,
                     report.waited,
                     name,
                     thread.os_thread,
                     thread.registered_for,
                     straggler.attached_for,
-                );
+                ),
+                SlowStopKind::Held | SlowStopKind::Suspended => event::long_stop(
+                    heap,
+                    report.waited,
+                    name,
+                    thread.os_thread,
+                    thread.registered_for,
+                    straggler.is_suspended,
+                ),
             }
         }
         tell(&self.stop, heap, report);

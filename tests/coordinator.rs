@@ -9,8 +9,8 @@ use std::thread;
 use std::time::Duration;
 
 use standstill::safepoint::{
-    AttachError, Config, Coordinator, Participant, STOP, StopError, Suspend, ThreadId, TraversalGuard,
-    WorldStopped, current, is_stopping, is_traversing, traversing,
+    AttachError, Config, Coordinator, Participant, STOP, SlowStopKind, StopError, Suspend, ThreadId,
+    TraversalGuard, WorldStopped, current, is_stopping, is_traversing, traversing,
 };
 
 /// A type cannot have `$trait`: if it had, the call below would be ambiguous.
@@ -385,6 +385,103 @@ fn reports_of_a_slow_stop_begin_after_a_millisecond_and_get_rarer_whatever_the_i
         let waits: Vec<_> = told.try_iter().collect();
         assert!(waits[0] >= Duration::from_millis(1), "{waits:?}");
         assert!(waits.windows(2).all(|two| two[1] >= 2 * two[0]), "{waits:?}");
+    });
+}
+
+/// Each of the three ways to wait for the end of a stop, and the end of a suspension.
+#[test]
+fn a_thread_that_waits_for_the_end_of_a_stop_or_a_suspension_reports_whose_it_is() {
+    type Wait = fn(&Participant<()>);
+    let park: Wait = |me| {
+        while me.poll() & STOP == 0 {
+            thread::yield_now();
+        }
+        me.park();
+    };
+    let attach: Wait = |me| {
+        me.detach();
+        while !me.coordinator().stats().stops.eq(&1) {
+            thread::yield_now();
+        }
+        me.attach().unwrap();
+    };
+    let stop: Wait = |me| {
+        while me.poll() & STOP == 0 {
+            thread::yield_now();
+        }
+        drop(me.stop().unwrap());
+    };
+    for (wait, is_leaked) in [park, attach, stop].into_iter().flat_map(|wait| [(wait, false), (wait, true)]) {
+        let config = Config { slow_stop: Duration::from_millis(5), ..Config::default() };
+        let coordinator = Coordinator::with_config(config);
+        let (tell, told) = mpsc::channel();
+        let tell = Mutex::new(tell);
+        let other = Coordinator::<()>::new();
+        coordinator.on_slow_stop(move |slow| {
+            // The thread is detached, and can do nothing here that a detached thread in a traversal cannot.
+            assert_eq!(current(), 0);
+            assert_eq!(other.register(()).attach(), Err(AttachError::Traversing));
+            let _ = tell.lock().unwrap().send((thread::current().id(), slow.clone()));
+        });
+        let me = attached(&coordinator, ());
+        thread::scope(|s| {
+            let coordinator = &coordinator;
+            let (ready, is_ready) = mpsc::channel();
+            let waiter = s.spawn(move || {
+                let me = attached(coordinator, ());
+                ready.send(thread::current().id()).unwrap();
+                wait(&me);
+                // The attachment is what it was.
+                assert_eq!(current(), me.id().get());
+                assert!(me.is_attached());
+            });
+            let waiter_id = is_ready.recv().unwrap();
+            let stopped = me.stop().unwrap();
+            let waits: Vec<_> = (0..3)
+                .map(|_| {
+                    let (by, slow) = told.recv_timeout(Duration::from_secs(60)).expect("a report");
+                    let [holder] = &slow.stragglers[..] else { panic!("{slow:?}") };
+                    assert_eq!((slow.kind, by, holder.thread.id), (SlowStopKind::Held, waiter_id, me.id()));
+                    assert!(slow.to_string().contains("has been stopped"), "{slow}");
+                    slow.waited
+                })
+                .collect();
+            assert!(waits.windows(2).all(|two| two[1] >= 2 * two[0]), "{waits:?}");
+            if is_leaked {
+                std::mem::forget(stopped);
+                drop(me);
+            } else {
+                drop(stopped);
+                me.detach();
+            }
+            waiter.join().unwrap();
+        });
+    }
+
+    let config = Config { slow_stop: Duration::from_millis(5), ..Config::default() };
+    let coordinator = Coordinator::with_config(config);
+    let (tell, told) = mpsc::channel();
+    coordinator.on_slow_stop(move |slow| tell.send(slow.clone()).unwrap());
+    let me = coordinator.register(());
+    let id = me.id();
+    thread::scope(|s| {
+        let (ready, is_ready) = mpsc::channel();
+        let coordinator = &coordinator;
+        let suspends = s.spawn(move || {
+            let suspended = coordinator.suspend(id);
+            assert!(matches!(suspended, Suspend::Suspended(_)));
+            ready.send(()).unwrap();
+            for last in [Duration::ZERO, Duration::from_millis(5), Duration::from_millis(10)] {
+                let slow = told.recv_timeout(Duration::from_secs(60)).expect("a report");
+                let [straggler] = &slow.stragglers[..] else { panic!("{slow:?}") };
+                assert_eq!((slow.kind, straggler.thread.id), (SlowStopKind::Suspended, id));
+                assert!(slow.waited > last && straggler.is_suspended);
+                assert!(slow.to_string().contains("suspended by another thread"), "{slow}");
+            }
+        });
+        is_ready.recv().unwrap();
+        me.attach().unwrap();
+        suspends.join().unwrap();
     });
 }
 

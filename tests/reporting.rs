@@ -415,6 +415,15 @@ fn ring(m: &Mutator, fails: bool) -> Gc<Node> {
     first
 }
 
+/// Each look at it takes a while.
+struct Slow;
+
+impl Trace for Slow {
+    fn traverse(&self, _: &mut Tracer) {
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
 /// Weak callbacks that were called.
 static CALLED: AtomicUsize = AtomicUsize::new(0);
 
@@ -468,6 +477,21 @@ fn everything() {
         m.collect();
         m.detach(|| ());
     });
+
+    // A stop that takes long.
+    let looked_at = m.alloc(Slow);
+    let (tell, told) = mpsc::channel();
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut m = heap.attach();
+            tell.send(()).expect("somebody waits");
+            m.detach(|| std::thread::sleep(Duration::from_millis(5)));
+        });
+        m.detach(|| told.recv()).expect("attached");
+        m.collect();
+        m.detach(|| ());
+    });
+    drop(looked_at);
 
     // A thread that waits for a cell.
     let cell = m.alloc(Node { next: GcCell::default(), fails: false });

@@ -16,7 +16,7 @@ use std::sync::{Arc, Barrier, Mutex, mpsc};
 use std::time::{Duration, Instant};
 
 use common::{deadline, panic_text};
-use standstill::safepoint::SlowStop;
+use standstill::safepoint::{SlowStop, SlowStopKind};
 use standstill::{Collect, Gc, GcCell, Heap, HeapBuilder, Mutator, Pacing, SlowLock, Trace, Tracer};
 
 /// Says what a child process is to do.
@@ -282,6 +282,79 @@ fn a_hook_or_a_subscriber_takes_the_place_of_standard_error() {
         let said = Other::new("a_hook_or_a_subscriber_takes_the_place_of_standard_error", role).ends();
         assert!(said.is_empty(), "with a {role}: {said:#?}");
     }
+}
+
+// ------------------------------------------------------------------------------------------- stops that do not end
+
+/// Its traversal waits until somebody lets it go on.
+struct Waits(Mutex<mpsc::Receiver<()>>);
+
+impl Trace for Waits {
+    fn traverse(&self, _: &mut Tracer) {
+        let _ = self.0.lock().unwrap().recv();
+    }
+}
+
+/// A thread that collects, while a traversal waits for the sender.
+fn collector(heap: &Heap) -> (std::thread::JoinHandle<()>, mpsc::Sender<()>) {
+    let (go_on, wait) = mpsc::channel();
+    let heap = heap.clone();
+    let thread = named("collector", move || {
+        let mut m = heap.attach();
+        let waits = m.alloc(Waits(Mutex::new(wait)));
+        m.collect();
+        drop(waits);
+    });
+    (thread, go_on)
+}
+
+#[test]
+fn a_thread_that_waits_for_the_end_of_a_stop_names_the_thread_that_has_stopped_the_world() {
+    let test = "a_thread_that_waits_for_the_end_of_a_stop_names_the_thread_that_has_stopped_the_world";
+    if role().is_some() {
+        let heap = builder().build().expect("a heap");
+        let mut m = heap.attach();
+        let (_thread, _go_on) = collector(&heap);
+        loop {
+            m.safepoint();
+        }
+    }
+    let other = Other::new(test, "standard error");
+    for _ in 0..2 {
+        let line = other.says(&["standstill: heap 'silent': the world has been stopped for "]);
+        assert!(line.contains("s by thread 'collector'"), "{line}");
+    }
+
+    let _watch = deadline("a stop that does not end");
+    let heap = builder().build().expect("a heap");
+    let (collector, go_on) = collector(&heap);
+    let mut m = heap.attach();
+    let kept = m.alloc(7u64);
+    let (go_on, told) = (Mutex::new(Some(go_on)), Arc::new(Mutex::new(None)));
+    heap.on_slow_stop({
+        let (told, heap, kept) = (Arc::clone(&told), heap.clone(), Mutex::new(Some(kept.clone())));
+        move |slow: &SlowStop| {
+            if slow.kind != SlowStopKind::Held {
+                return;
+            }
+            // No way leads to the mutator of this thread, which is detached. A reference can be dropped.
+            assert!(Mutator::with_current(|_| ()).is_none() && heap.try_attach().is_err());
+            drop(kept.lock().unwrap().take());
+            *told.lock().unwrap() = Some(slow.clone());
+            drop(go_on.lock().unwrap().take());
+        }
+    });
+    while told.lock().unwrap().is_none() {
+        m.safepoint();
+    }
+    m.join(collector).expect("no panic");
+    assert_eq!(*kept.get(&m), 7);
+    drop(kept);
+    m.collect();
+    assert_eq!(heap.stats().live_objects, 0);
+    let told = told.lock().unwrap().take().expect("a report");
+    assert_eq!(told.kind, SlowStopKind::Held);
+    assert_eq!(told.stragglers[0].thread.name.as_deref(), Some("collector"));
 }
 
 // ------------------------------------------------------------------------------------------- leaked forks

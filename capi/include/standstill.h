@@ -1083,7 +1083,8 @@ typedef struct {
 STANDSTILL_STABLE void standstill_set_unraisable_hook(void (*hook)(const standstill_unraisable *report, void *arg),
                                                       void *arg);
 
-/* A thread that a stop waits for, since it blocks while it is attached, or comes to no safepoint. */
+/* A thread that a stop waits for, since it blocks while it is attached, or comes to no safepoint; or whose stop takes so long
+ * that another thread reports it. */
 typedef struct {
     const char *thread; /* its name, or NULL */
     uint64_t os_thread; /* what the system calls it (gettid); 0: not known on this system */
@@ -1095,7 +1096,8 @@ typedef struct {
 
 /* standstill_set_slow_stop_hook: who is told of threads that hold up a stop, and so a collection, for longer than
  * standstill_heap_options.slow_stop_ms: once for each thread, and again each time the wait has doubled. The hook is called on the
- * thread that waits, and should wait for nothing itself. By default a line on stderr.
+ * thread that waits, and should wait for nothing itself. Also of a thread whose own stop takes longer: a thread that waits for the
+ * end of the stop calls the hook then, as if inside a traverse handler. By default a line on stderr.
  * Since: ours. Traversal: refused. */
 STANDSTILL_STABLE void standstill_set_slow_stop_hook(void (*hook)(const standstill_slow_stop *report, void *arg),
                                                      void *arg);

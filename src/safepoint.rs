@@ -65,7 +65,7 @@ use crate::event::{self, Hook};
 use crate::fallible::{self, NoMemory, Shared};
 use crate::stress::{Step, Under, maybe_yield};
 use crate::sync::{Aside, AtomicBool, AtomicU32, AtomicUsize, Ordering, spin_loop};
-use crate::system::os_thread;
+use crate::system::{has_ended, os_thread};
 
 #[path = "current.rs"]
 mod current;
@@ -190,6 +190,10 @@ impl<T> Record<T> {
         self.word.state.compare_exchange(from, to, Ordering::SeqCst, Ordering::Relaxed)
     }
 
+    fn os_thread(&self) -> u64 {
+        self.os_thread.load(std::sync::atomic::Ordering::Relaxed)
+    }
+
     fn set_state(&self, to: u32) -> u32 {
         // As in `step`.
         self.word.state.swap(to, Ordering::SeqCst)
@@ -261,6 +265,21 @@ impl<T> Registry<T> {
         }
         let entry = self.entries.iter().find(|e| e.orphaned && e.record.state() == ATTACHED)?;
         Some(StopError::ThreadGone { name: entry.record.name.clone(), id: entry.record.id })
+    }
+
+    /// Asks the system for each thread that the stop waits for whether it has ended; `true`: one of them has. Its exit watcher has
+    /// not told of it: it attached in a destructor that ran after the watcher's time, as that of a `pthread` key does.
+    ///
+    /// A thread whose number the system has given to another one counts as alive, and goes on being reported.
+    fn find_ended(&mut self) -> bool {
+        let entries = self.entries.iter_mut().filter(|e| e.counted && !e.orphaned);
+        let ended = entries.filter(|e| e.record.state() == ATTACHED && has_ended(e.record.os_thread()));
+        let before = self.orphans;
+        for entry in ended {
+            entry.orphaned = true;
+            self.orphans += 1;
+        }
+        self.orphans > before
     }
 
     /// The threads that have ended attached and that no report has named yet. They count as named from here on.
@@ -850,6 +869,9 @@ impl<T> Coordinator<T> {
             (registry, timed_out) = self.arrivals.wait_for(registry, patience);
             registry.stopper_sleeps = false;
             if timed_out && self.pending.load(Ordering::Relaxed) != 0 {
+                if registry.find_ended() {
+                    continue;
+                }
                 if !registry.slow_stop.is_empty() {
                     let waited = begun.elapsed();
                     let stragglers = registry.entries.iter().filter(|e| e.counted);
@@ -1596,7 +1618,7 @@ pub struct ThreadInfo {
 
 impl ThreadInfo {
     fn of<T>(record: &Record<T>) -> Self {
-        let os_thread = record.os_thread.load(std::sync::atomic::Ordering::Relaxed);
+        let os_thread = record.os_thread();
         Self {
             id: record.id,
             name: record.name.clone(),

@@ -15,6 +15,27 @@ pub(crate) fn os_thread() -> u64 {
     0
 }
 
+/// Whether the thread with this [number](os_thread) has ended, as far as the system says so. `false` also where the library knows
+/// no numbers, and where the system has given the number to another thread of this process since.
+pub(crate) fn has_ended(os_thread: u64) -> bool {
+    #[cfg(all(any(target_os = "linux", target_os = "android"), not(miri)))]
+    {
+        const NO_SIGNAL: libc::c_int = 0;
+        let Ok(number) = libc::pid_t::try_from(os_thread) else { return false };
+        if number == 0 {
+            return false;
+        }
+        // SAFETY: rule B: sends nothing, and fails with `ESRCH` where this process has no such thread.
+        let result = unsafe { libc::syscall(libc::SYS_tgkill, libc::getpid(), number, NO_SIGNAL) };
+        result != 0 && std::io::Error::last_os_error().raw_os_error() == Some(libc::ESRCH)
+    }
+    #[cfg(any(miri, not(any(target_os = "linux", target_os = "android"))))]
+    {
+        let _ = os_thread;
+        false
+    }
+}
+
 /// Whether memory can be read. The answer for the first page of the address space is always no.
 pub(crate) fn is_readable(addr: usize, len: usize) -> bool {
     let page = rustix::param::page_size();

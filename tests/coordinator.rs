@@ -520,6 +520,47 @@ fn a_thread_that_leaks_its_participant_fails_every_stop_and_holds_nobody() {
     assert_eq!(coordinator.stats().failed_stops, 4);
 }
 
+/// A thread that C has started attaches in the destructor of a `pthread` key, after all destructors of Rust's thread-locals. The
+/// library cannot watch it. A stop that waits for it asks the system whether it still exists.
+#[cfg(all(target_os = "linux", not(miri)))]
+#[test]
+fn a_thread_that_leaks_its_participant_after_its_last_destructor_fails_every_stop() {
+    unsafe extern "C" fn attach_key(coordinator: *mut libc::c_void) {
+        // SAFETY: the test keeps it.
+        let coordinator = unsafe { &*coordinator.cast::<Arc<Coordinator<()>>>() };
+        std::mem::forget(attached(coordinator, ()));
+    }
+    extern "C" fn body(keyed: *mut libc::c_void) -> *mut libc::c_void {
+        // SAFETY: the test keeps it.
+        let (key, coordinator) = unsafe { *keyed.cast::<(libc::pthread_key_t, *const libc::c_void)>() };
+        // SAFETY: a key of this process; `attach_key` is called with the coordinator.
+        assert_eq!(unsafe { libc::pthread_setspecific(key, coordinator) }, 0);
+        std::ptr::null_mut()
+    }
+    let config = Config { slow_stop: Duration::from_millis(10), ..Config::default() };
+    let coordinator = Coordinator::with_config(config);
+    let (tell, told) = mpsc::channel();
+    coordinator.on_slow_stop(move |slow| tell.send(slow.clone()).unwrap());
+    let me = attached(&coordinator, ());
+    let mut keyed: (libc::pthread_key_t, *const libc::c_void) = (0, std::ptr::from_ref(&coordinator).cast());
+    // SAFETY: the thread has ended before anything that it uses does.
+    unsafe {
+        assert_eq!(libc::pthread_key_create(&raw mut keyed.0, Some(attach_key)), 0);
+        let mut thread = std::mem::zeroed();
+        let keyed = std::ptr::from_mut(&mut keyed).cast();
+        assert_eq!(libc::pthread_create(&raw mut thread, std::ptr::null(), body, keyed), 0);
+        assert_eq!(libc::pthread_join(thread, std::ptr::null_mut()), 0);
+    }
+    assert_eq!(coordinator.threads(), 2);
+    for _ in 0..3 {
+        assert!(matches!(me.stop(), Err(StopError::ThreadGone { .. })));
+    }
+    assert_eq!(coordinator.leaked().len(), 1);
+    let told: Vec<_> = told.try_iter().filter(|slow| slow.kind == SlowStopKind::Failed).collect();
+    assert_eq!(told.len(), 1, "{told:?}");
+    assert!(told[0].stragglers[0].has_ended, "{told:?}");
+}
+
 #[test]
 fn a_requester_that_waits_already_hears_of_a_leak() {
     let coordinator = Coordinator::new();

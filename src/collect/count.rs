@@ -1078,6 +1078,89 @@ mod tests {
         }
     }
 
+    /// For each kind of collection, on pages of any length.
+    #[test]
+    fn candidates_are_gathered_and_the_others_counted() {
+        fn check<const YOUNG: bool>(space: &Space, states: &[u8], scope: &Scope) {
+            let first = 3 * PAGE_GRANULES;
+            let mut candidates = Vec::with_capacity(PAGE_GRANULES);
+            let mut counts = Counts { candidates: 1, tracked: 2, known_alive: 3, ..Counts::default() };
+            gather::<YOUNG>(states, (space.origin(), first), &mut candidates, &mut counts);
+            let places = |wanted: &dyn Fn(u8) -> bool| -> Vec<usize> {
+                (0..states.len()).filter(|&at| wanted(states[at])).collect()
+            };
+            let own = places(&|state| scope.contains(state));
+            let found: Vec<usize> =
+                candidates.iter().map(|object| space.granule(object.address()) - first).collect();
+            assert_eq!(found, own);
+            let alive = places(&|state| state & FULL == TRACKED | ALIVE).len();
+            let old = places(&|state| YOUNG && state & FULL == TRACKED && state & OLD != 0).len();
+            assert_eq!((counts.candidates, counts.known_alive), (1 + own.len() + alive, 3 + alive));
+            assert_eq!(counts.tracked, 2 + own.len() + alive + old);
+        }
+        stopped(|world, scope| {
+            let space = &world.core().space;
+            let young = Scope::new(space, CollectionKind::Young).expect("memory");
+            let some = [
+                0,
+                LIVE,
+                LIVE | TRACKED,
+                LIVE | TRACKED | OLD,
+                LIVE | TRACKED | FROZEN,
+                LIVE | TRACKED | ALIVE,
+                LIVE | TRACKED | DYING,
+                LIVE | TRACKED | OLD | ALIVE,
+            ];
+            for len in [1, 7, 8, 9, 64, PAGE_GRANULES] {
+                for step in [1, 3, 5, 8, 11] {
+                    let states: Vec<u8> = (0..len).map(|at| some[at * step / 3 % some.len()]).collect();
+                    check::<false>(space, &states, scope);
+                    check::<true>(space, &states, &young);
+                }
+            }
+        });
+    }
+
+    #[test]
+    fn a_page_that_is_wiped_has_no_counts_and_nobody_who_is_known_to_be_alive() {
+        stopped(|world, scope| {
+            let space = &world.core().space;
+            let (states, table) = (space.states(), space.counts());
+            let granules = granules(world, scope);
+            let before: Vec<u8> = states.iter().map(|state| State(state).get()).collect();
+            for &at in &granules {
+                table[at].store(7, Ordering::Relaxed);
+                State(&states[at]).set(ALIVE);
+            }
+            wipe(space, scope.pages());
+            assert!(table.iter().all(|byte| byte.load(Ordering::Relaxed) == 0));
+            assert!(states.iter().map(|state| State(state).get()).eq(before));
+        });
+    }
+
+    #[test]
+    fn counts_beyond_a_byte_are_kept_in_both_directions() {
+        let mut table = [0u8; 3];
+        let mut spills = Spills::default();
+        let mut sums = [0i64; 3];
+        for round in 0..1_000 {
+            for (at, by) in [(0, 127), (1, -127), (2, if round % 300 < 150 { 100 } else { -90 })] {
+                add(&mut table, at, by, &mut spills);
+                sums[at] += i64::from(by);
+                let carry = spills.carries.get(&(at as u32)).copied().unwrap_or_default();
+                assert_eq!(i64::from(table[at] as i8) + carry, sums[at]);
+            }
+        }
+        assert!(spills.lost_nothing().is_ok());
+        // The first wrap is one that is noted, and what does not wrap is not.
+        let mut spills = Spills::default();
+        let mut table = [0u8; 1];
+        (0..127).for_each(|_| add(&mut table, 0, 1, &mut spills));
+        assert!(spills.carries.is_empty());
+        add(&mut table, 0, 1, &mut spills);
+        assert_eq!(spills.carries, HashMap::from([(0, 256)]));
+    }
+
     #[test]
     fn what_is_delayed_comes_back_once_and_in_order() {
         for n in [0, 1, Delay::LEN - 1, Delay::LEN, Delay::LEN + 1, 1000] {

@@ -733,11 +733,14 @@ mod tests {
         }
     }
 
+    /// Whether a weak reference can be upgraded.
+    type Upgrades = Box<dyn Fn(&Mutator) -> bool>;
+
     /// Objects, and what is known of them without a look at the heap.
     struct Graph {
         m: Mutator,
         shared: Arc<Shared>,
-        weak: Vec<Box<dyn Fn(&Mutator) -> bool>>,
+        weak: Vec<Upgrades>,
         watchers: Vec<Box<dyn std::any::Any>>,
         /// What holds objects from outside, by number.
         held: Vec<Option<AnyGc>>,

@@ -218,6 +218,7 @@ impl<const FINAL: bool> Weak<FINAL> {
         match self.weak.upgrade(m) {
             Some(gc) => {
                 assert_eq!(gc.get(m).id, self.to, "another object lies where the weak reference leads");
+                self.world.shadow.upgraded(self.to);
                 Some(Ref::new(gc, self.to, Holder::Root, self.world.clone()))
             }
             None => {

@@ -27,6 +27,8 @@ struct Entry {
     referrers: BTreeMap<Holder, usize>,
     finalized: bool,
     cleared: bool,
+    /// A weak reference led to it when no other reference did.
+    brought_back: bool,
 }
 
 #[derive(Debug, Default)]
@@ -109,9 +111,20 @@ impl Shadow {
         assert!(entry.referrers.is_empty(), "{id} dies, and is referred to by {:?}", entry.referrers);
     }
 
-    /// A callback says that the object is gone.
+    /// A callback says that the object is gone. Until the last callback has run, a weak reference without one may bring the
+    /// object back.
     pub(crate) fn gone(&self, id: Id) {
-        assert!(!self.state().is_reachable(id), "{id} is said to be gone, and reachable");
+        let state = self.state();
+        let is_brought_back = state.living.get(&id).is_some_and(|entry| entry.brought_back);
+        assert!(is_brought_back || !state.is_reachable(id), "{id} is said to be gone, and reachable");
+    }
+
+    /// A weak reference leads to the object, and the reference that this has made is not entered yet.
+    pub(crate) fn upgraded(&self, id: Id) {
+        let mut state = self.state();
+        let is_reachable = state.is_reachable(id);
+        let entry = state.living.get_mut(&id).unwrap_or_else(|| panic!("{id} is found, and dead"));
+        entry.brought_back |= !is_reachable;
     }
 
     /// To be asked before a weak reference is upgraded.

@@ -120,6 +120,8 @@ left_out() {
         'thread laws') echo --skip=law_7_ ;;
         # How much garbage there is at once depends on how fast each thread is.
         'thread scenarios') echo --skip=garbage_of_many_threads_does_not_run_away ;;
+        # LeakSanitizer cannot attach to a program with more rights than its caller, nor can such a program be told so.
+        'address stress_modes') echo --skip=a_program_with_more_rights ;;
         # Minutes, most of them on one thread.
         *' oracle') [[ -n "$full" ]] || echo --skip=every_graph_of_three --skip=large_random_graphs ;;
     esac

@@ -2,7 +2,8 @@
 """Makes docs/conformance.md: each row of the conformance table with the tests that show it.
 
 The rows are in docs/conformance-rows.tsv: id, section, item, note. A note says why a row is shown in part only
-("partly: ...") or not at all ("n/a: ..."). The tests are found by their names, which begin with the ids of what they show:
+("partly: ...") or not at all ("n/a: ..."). A row is shown when docs/conformance-mutants.tsv has a change of the code under which a test
+of the row fails (`ci/mutants.sh --rows` finds these). A row with tests and without such a change is tested. The tests are found by their names, which begin with the ids of what they show:
 s_055_track_twice_is_reported, s_172_to_174_..., u_33_u_35_..., d_01_..., g_74_....
 
 With --check nothing is written: fails when a row has no test, a test no row, or the page is stale.
@@ -14,6 +15,7 @@ import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 ROWS = ROOT / "docs/conformance-rows.tsv"
+MUTANTS = ROOT / "docs/conformance-mutants.tsv"
 PAGE = ROOT / "docs/conformance.md"
 
 SECTIONS = {
@@ -100,12 +102,28 @@ def rows():
     return found
 
 
+def mutants():
+    """The change that breaks each row, in words."""
+    found = {}
+    for line in MUTANTS.read_text(encoding="utf-8").splitlines():
+        if not line.startswith("#"):
+            row, change, _ = line.split("\t")
+            found[row] = change
+    return found
+
+
 def link(name, path):
     return f"[{name}](../{path.relative_to(ROOT).as_posix()})"
 
 
 def main():
     check = sys.argv[1:] == ["--check"]
+    if sys.argv[1:] == ["--tests"]:
+        table = rows()
+        for name, _, _ in tests():
+            for key in ids_of(name):
+                print(table[key][0], name, sep="\t")
+        return 0
     if sys.argv[1:] and not check:
         sys.exit(__doc__)
     table = rows()
@@ -119,7 +137,8 @@ def main():
                 shown[key].append((name, path, kind))
 
     lines = []
-    counts = {"shown": 0, "partly": 0, "not applicable": 0, "missing": 0}
+    broken_by = mutants()
+    counts = {"shown": 0, "tested": 0, "partly": 0, "not applicable": 0, "missing": 0}
     section = None
     for key, (row, in_section, item, note) in table.items():
         if in_section != section:
@@ -132,8 +151,10 @@ def main():
             complaints.append(f"{row}: no test")
         elif note.startswith("partly:"):
             state, counted = f"partly: {note[7:].strip()}", "partly"
+        elif row in broken_by:
+            state, counted = f"shown; fails with {broken_by[row]}".replace("|", chr(92) + "|"), "shown"
         else:
-            state, counted = "shown", "shown"
+            state, counted = "tested", "tested"
         counts[counted] += 1
         named = "<br>".join(f"{link(name, path)} ({kind})" for name, path, kind in shown[key])
         lines.append(f"| {row} | {item.replace('|', chr(92) + '|')} | {state} | {named} |")
@@ -143,6 +164,11 @@ def main():
         "Made by `ci/conformance.py` from `conformance-rows.tsv` and the names of the tests; do not edit. Each row is a",
         "requirement: S from CPython's page on supporting cyclic garbage collection, D where its versions disagree, U what",
         "users of the page expect besides, G a scenario of CPython's own tests.",
+        "",
+        "*Shown*: `ci/mutants.sh --rows` makes the change that stands in the row, and a test of the row fails. Of the changes that",
+        "a row's tests reach, it is one that few other tests reach. So most are about the row. Where it is a general one, it shows",
+        "only that the test can fail. *Tested*: a test has the row's name, and the runner of mutants cannot break it: a snippet that",
+        "compiles or must not compile, and tests that take long.",
         "",
         ", ".join(f"{count} {state}" for state, count in counts.items() if count) + ".",
     ]

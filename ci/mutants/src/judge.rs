@@ -291,7 +291,18 @@ impl<'a> Suite<'a> {
         Ok(Self { programs, tests, by_mutant, unsteady: Mutex::default(), patience: None })
     }
 
-    fn name(&self, index: usize) -> String {
+    /// The tests that reach a mutant.
+    pub fn reaching(&self, entry: &Entry) -> &[usize] {
+        self.by_mutant.get(&entry.number).map_or(&[], Vec::as_slice)
+    }
+
+    /// Whether a test fails under a mutant, and passes without it.
+    pub fn fails(&self, entry: &Entry, test: usize) -> Result<bool, Error> {
+        Ok(self.ask(entry, &[test])?.is_some())
+    }
+
+    /// A test's program and its name.
+    pub fn name(&self, index: usize) -> String {
         let (program, test) = &self.tests[index];
         format!("{} {}", self.programs[*program].name, test.name)
     }

@@ -7,6 +7,7 @@
 
 mod find;
 mod judge;
+mod rows;
 mod table;
 mod tree;
 mod weave;
@@ -37,6 +38,7 @@ const USAGE: &str = "usage: ci/mutants.sh [OPTION]...
     --patience N       passes a mutant as a survivor after N seconds of tests (default: 4 in a sample, else all tests that reach it)
     --built            uses the programs of the last build, if no file that is changed has changed since
     --seed WORD        draws another sample
+    --rows             breaks each row of the conformance table, and writes docs/conformance-mutants.tsv
     --jobs N           tests at a time (default: the number of cores)
     --markdown         with --all: writes docs/mutants.md";
 
@@ -63,6 +65,7 @@ struct Options {
     seed: Option<String>,
     jobs: Option<usize>,
     markdown: bool,
+    rows: bool,
 }
 
 impl Options {
@@ -85,6 +88,7 @@ impl Options {
                 "--seed" => options.seed = Some(value()?),
                 "--jobs" => options.jobs = Some(value()?.parse()?),
                 "--markdown" => options.markdown = true,
+                "--rows" => options.rows = true,
                 _ => return Err(format!("{word}?\n{USAGE}").into()),
             }
         }
@@ -152,6 +156,9 @@ fn work() -> Result<bool, Error> {
     let programs = if options.built { programs } else { tree.build(&options.programs)? };
     let mut suite = Suite::survey(&programs, &table.slow, found, &target.join("survey"), jobs)?;
 
+    if options.rows {
+        return rows::break_each(&root, &suite, &entries, jobs);
+    }
     let results_file = target.join("results.json");
     let mut results: Results = fs::read_to_string(&results_file)
         .ok()
@@ -168,6 +175,9 @@ fn work() -> Result<bool, Error> {
         println!("a sample, drawn by {seed}");
         // What is explained survives all the tests that reach it: there is no time for that.
         chosen.retain(|entry| table.reason(entry).is_none());
+        if !rows::check_some(&root, &suite, &entries, numbers(&seed))? {
+            return Ok(false);
+        }
         shuffle(&mut chosen, &seed);
         until = until.or(Some(150));
         patience = patience.or(Some(4.0));
@@ -257,18 +267,23 @@ fn head() -> Result<String, Error> {
     Ok(String::from_utf8(output.stdout)?.trim().to_owned())
 }
 
-/// Fisher and Yates, with numbers made from the seed.
-fn shuffle(entries: &mut [Entry], seed: &str) {
+/// Numbers below what is asked for, made from the seed.
+fn numbers(seed: &str) -> impl FnMut(usize) -> usize {
     let mut state = seed.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
     });
-    let mut number = move || {
+    move |below| {
         state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mixed = (state ^ (state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb)
-    };
+        ((mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb) % below as u64) as usize
+    }
+}
+
+/// Fisher and Yates.
+fn shuffle(entries: &mut [Entry], seed: &str) {
+    let mut number = numbers(seed);
     for last in (1..entries.len()).rev() {
-        entries.swap(last, (number() % (last as u64 + 1)) as usize);
+        entries.swap(last, number(last + 1));
     }
 }
 

@@ -307,8 +307,7 @@ pub enum Code {
     WrongType = 37,
     /// The type belongs to no module.
     NoModule = 38,
-    /// No type or module with this token.
-    NoToken = 39,
+    // 39 was never raised, and is not given again.
     /// There is no such attribute.
     NoAttribute = 40,
     /// A type was changed after it had been made ready.
@@ -402,7 +401,6 @@ impl Code {
             Self::BadDebugFlags => ("BadDebugFlags", "unknown debug flags"),
             Self::WrongType => ("WrongType", "an object of another type is needed"),
             Self::NoModule => ("NoModule", "the type belongs to no module"),
-            Self::NoToken => ("NoToken", "no type or module with this token"),
             Self::NoAttribute => ("NoAttribute", "there is no such attribute"),
             Self::WrittenAfterReady => {
                 ("WrittenAfterReady", "a type was changed after it had been made ready")
@@ -434,7 +432,7 @@ pub struct Fault {
     pub code: Code,
     /// The function that found it.
     pub function: &'static str,
-    /// The type concerned; empty where there is none.
+    /// The type concerned; empty where there is none, and for a type that has not become ready, which the text names.
     pub type_name: &'static str,
     /// The address of the object concerned; 0 where there is none.
     pub address: usize,

@@ -225,6 +225,48 @@ fn the_managed_dictionary_of_a_type_is_none() {
     of_type.set_attribute(&m, "name", None).unwrap();
 }
 
+/// What [`changes`] is told: a mutator, the object whose dictionary is visited, and how many values it was shown.
+type Changes<'a> = (&'a Mutator, &'a AnyGc, usize);
+
+/// Adds an attribute and removes the two that were there, in the middle of a visit.
+unsafe extern "C" fn changes(value: *mut RawObject, arg: *mut c_void) -> c_int {
+    // SAFETY: what the test passes on, which nobody else uses meanwhile.
+    let (m, object, seen) = unsafe { &mut *arg.cast::<Changes<'_>>() };
+    *seen += 1;
+    object.set_attribute(m, &format!("new{seen}"), Some(object.clone())).unwrap();
+    if *seen == 1 {
+        object.set_attribute(m, "one", None).unwrap();
+        object.set_attribute(m, "other", None).unwrap();
+    }
+    // The visit keeps the value alive, although its attribute is gone.
+    // SAFETY: a living object.
+    assert_eq!(unsafe { dynamic::type_of(NonNull::new(value).unwrap()) }.name(), "tests.Node");
+    assert!(dynamic::is_dynamic(object));
+    0
+}
+
+#[test]
+fn a_visitor_outside_of_traversals_may_change_the_dictionary_that_it_visits() {
+    let _watch = deadline("a visit to a dictionary");
+    let heap = heap();
+    let mut m = heap.attach();
+    let class = Class::new("tests.Node").make(&m).unwrap();
+    let object = class.instantiate(&m).unwrap();
+    for name in ["one", "other"] {
+        object.set_attribute(&m, name, Some(class.instantiate(&m).unwrap())).unwrap();
+    }
+    let mut arg: Changes<'_> = (&m, &object, 0);
+    // SAFETY: a living object of this thread; the visitor takes the argument.
+    let answer =
+        unsafe { dynamic::visit_managed_dict(dynamic::as_raw(&object), changes, (&raw mut arg).cast()) };
+    assert_eq!((answer, arg.2), (0, 2));
+    let has = ["one", "other", "new1", "new2"].map(|name| object.attribute(&m, name).is_ok());
+    assert_eq!(has, [false, false, true, true]);
+    drop((object, class));
+    m.collect();
+    assert_eq!(heap.stats().live_objects, 0);
+}
+
 // --------------------------------------------------------------------------------------- handlers
 
 unsafe extern "C" fn visit_twice(object: *mut RawObject, visit: VisitProc, arg: *mut c_void) -> c_int {

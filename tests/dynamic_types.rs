@@ -46,6 +46,31 @@ fn a_type_that_goes_takes_its_name_with_it() {
     assert!(more < 120 * NAME, "{more} bytes more after 200 types with names of 1 MiB");
 }
 
+#[test]
+#[cfg(target_os = "linux")]
+#[cfg_attr(miri, ignore = "asks the system")]
+fn a_type_that_does_not_become_ready_leaves_nothing_behind() {
+    const NAME: usize = 1 << 20;
+    let heap = Heap::new();
+    let m = heap.attach();
+    let refuse = |number: usize| {
+        let mut spec = described("tests.Refused", None);
+        spec.name = format!("tests.{number}{}", "x".repeat(NAME));
+        spec.item_size = -1;
+        for is_heap_type in [false, true] {
+            let Err(fault) = make(&m, &spec, is_heap_type) else { panic!("a type with items of -1 bytes") };
+            assert_eq!(fault.code, Code::BadSize);
+            assert!(fault.text.starts_with(&format!("type 'tests.{number}x")), "the report names the type");
+        }
+    };
+    refuse(0);
+    let before = resident();
+    (1..200).for_each(refuse);
+    let more = resident().saturating_sub(before);
+    // Other tests of this process take some meanwhile.
+    assert!(more < 120 * NAME, "{more} bytes more after 200 types with names of 1 MiB");
+}
+
 // ------------------------------------------------------------------------------------ inheritance
 
 macro_rules! handlers {

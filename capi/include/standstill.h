@@ -664,7 +664,7 @@ STANDSTILL_STABLE void PyObject_ClearWeakRefs(PyObject *op);
 
 /* PyObject_VisitManagedDict: for traverse handlers of types with Py_TPFLAGS_MANAGED_DICT: visits the values in the
  * instance's dictionary. Gives 0, or the first value from `visit` that is not 0, to be returned at once. A type
- * without the flag: 0.
+ * without the flag: 0. Outside of traversals `visit` may change the dictionary; without memory for that nothing is visited: -1.
  * Since: 3.13. Traversal: safe. */
 STANDSTILL_STABLE int PyObject_VisitManagedDict(PyObject *op, visitproc visit, void *arg);
 
@@ -903,7 +903,6 @@ enum standstill_code {
     STANDSTILL_E_BAD_DEBUG_FLAGS = 36,
     STANDSTILL_E_WRONG_TYPE = 37,           /* an object of another type than needed */
     STANDSTILL_E_NO_MODULE = 38,
-    STANDSTILL_E_NO_TOKEN = 39,
     STANDSTILL_E_NO_ATTRIBUTE = 40,
     STANDSTILL_E_WRITTEN_AFTER_READY = 41,  /* a member of a ready type was changed */
     STANDSTILL_E_BAD_ALLOC_RESULT = 42,     /* tp_alloc gave an object of another type */

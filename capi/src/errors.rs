@@ -191,9 +191,7 @@ fn exception_for(code: Code) -> Exception {
         Code::Memory => Exception::Memory,
         Code::NoAttribute => Exception::Attribute,
         Code::NotAttached | Code::NotAllowedHere => Exception::Runtime,
-        Code::BadSize | Code::BadGeneration | Code::BadThreshold | Code::BadDebugFlags | Code::NoToken => {
-            Exception::Value
-        }
+        Code::BadSize | Code::BadGeneration | Code::BadThreshold | Code::BadDebugFlags => Exception::Value,
         Code::BadFree
         | Code::BadBase
         | Code::BadMro

@@ -3,7 +3,9 @@
 //! An instance's dictionary comes into being with its first attribute, and hangs at the object's tail, which is
 //! written once. Its lock is held by attached threads alone, for a look or a change, and never over a call out; so in a stop
 //! nobody changes a dictionary. Traversals share the lock: two markers may visit one object at the same time, and each has to
-//! see all of it. They try it only: locked all the same means that nothing is visited, which keeps everything alive.
+//! see all of it. They try it only: locked all the same means that nothing is visited, which keeps everything alive. Their visitors
+//! cannot come back to the lock, since all functions for attributes refuse a thread that traverses. A visitor outside of
+//! traversals can: it is called without the lock.
 
 use std::collections::HashMap;
 use std::ffi::{c_int, c_void};
@@ -16,6 +18,7 @@ use crate::dynamic::{
 use crate::error::{Code, Fault};
 use crate::fallible::words;
 use crate::fallible::{self, NoMemory};
+use crate::safepoint::is_traversing;
 use crate::sync::RwLock;
 use crate::{AnyGc, Mutator};
 
@@ -50,22 +53,49 @@ impl Attributes {
         old.into_values().for_each(drop);
     }
 
-    /// Visits the values.
+    /// Visits the values: 0, or the visitor's answer. Outside of traversals the values are held meanwhile, each by one reference
+    /// more; without memory for these none is visited, and the answer is -1.
     ///
     /// # Safety
     ///
     /// `visit` belongs to `arg`.
     pub(crate) unsafe fn visit(&self, visit: VisitProc, arg: *mut c_void) -> c_int {
-        let Some(entries) = self.0.try_read() else { return 0 };
-        for value in entries.values() {
-            // SAFETY: as the caller says; rule R: the dictionary owns the reference.
-            let result = unsafe { visit(as_raw(value).as_ptr(), arg) };
-            if result != 0 {
-                return result;
-            }
+        if is_traversing() {
+            let Some(entries) = self.0.try_read() else { return 0 };
+            // SAFETY: as the caller says; the dictionary owns the references.
+            return unsafe { visit_each(entries.values(), visit, arg) };
         }
-        0
+        let mut values = Vec::new();
+        {
+            let entries = self.0.read();
+            if values.try_reserve_exact(entries.len()).is_err() {
+                return -1;
+            }
+            values.extend(entries.values().cloned());
+        }
+        // SAFETY: as the caller says; the references are in this frame.
+        unsafe { visit_each(values.iter(), visit, arg) }
     }
+}
+
+/// Visits values up to the first to which the visitor does not answer 0: its answer.
+///
+/// # Safety
+///
+/// `visit` belongs to `arg`; the references live as long as this call.
+unsafe fn visit_each<'a>(
+    values: impl Iterator<Item = &'a AnyGc>,
+    visit: VisitProc,
+    arg: *mut c_void,
+) -> c_int {
+    for value in values {
+        // SAFETY: rule R: as the caller says.
+        let result = unsafe { visit(as_raw(value).as_ptr(), arg) };
+        if result != 0 {
+            return result;
+        }
+    }
+    0
 }
 
 /// The dictionary of an object, if its type has any and it has been made.
@@ -144,8 +174,7 @@ pub unsafe fn get_attribute(_: &Mutator, object: NonNull<RawObject>, name: &str)
 /// As for [`get_attribute`].
 pub unsafe fn has_attribute(_: &Mutator, object: NonNull<RawObject>, name: &str) -> bool {
     // SAFETY: as the caller says.
-    !crate::safepoint::is_traversing()
-        && unsafe { existing(object) }.is_some_and(|attributes| attributes.get(name).is_some())
+    !is_traversing() && unsafe { existing(object) }.is_some_and(|attributes| attributes.get(name).is_some())
 }
 
 /// Sets an attribute, or removes it.
@@ -178,6 +207,9 @@ pub unsafe fn set_attribute(
 }
 
 /// Visits the values of an object's managed dictionary: 0, or the visitor's answer. For traverse handlers.
+///
+/// Outside of traversals the visitor may change the dictionary: the values that it is shown are those of before, and each is held
+/// by one reference more meanwhile. Without memory for these none is visited, and the answer is -1.
 ///
 /// # Safety
 ///

@@ -417,8 +417,9 @@ fn kept(name: &str) -> &'static str {
     leaked
 }
 
+/// The type does not become ready. Its name stands in the text alone: names that are [kept](kept) are those of types that there are.
 fn fault(code: Code, name: &str, text: fmt::Arguments<'_>) -> Fault {
-    Fault::new(code, "type readiness").of_type(kept(name)).because(words!("type '{name}': {text}"))
+    Fault::new(code, "type readiness").because(words!("type '{name}': {text}"))
 }
 
 /// Bytes of an instance that are cleared in a plain loop.
@@ -785,7 +786,7 @@ pub unsafe fn ready_heap(
     let mut record = fallible::boxed(draft(spec, true)?.record)?;
     // SAFETY: rule N: a fresh object of the metatype with a tail; it is not tracked before it is whole.
     let object = unsafe { instance::allocate_sized(m, METATYPE.get(), size, true) }
-        .map_err(|fault| fault.of_type(record.kept_name()))?;
+        .map_err(|why| fault(why.code, &record.name, format_args!("{}", why.text)))?;
     record.object = object.as_ptr();
     *record.face.get_mut() = object.as_ptr().cast();
     if let Some(module) = &spec.module {

@@ -104,7 +104,6 @@ static PyObject *exception_of(int code) {
     case STANDSTILL_E_BAD_GENERATION:
     case STANDSTILL_E_BAD_THRESHOLD:
     case STANDSTILL_E_BAD_DEBUG_FLAGS:
-    case STANDSTILL_E_NO_TOKEN:
         return PyExc_ValueError;
     case STANDSTILL_E_BAD_FREE:
     case STANDSTILL_E_BAD_BASE:

@@ -401,7 +401,8 @@ pub unsafe trait ObjectModel: Sized + Send + Sync + 'static {
         let _ = m;
     }
 
-    /// A mutator is ending, on its own thread, still attached.
+    /// A mutator is ending, on its own thread, still attached. A panic comes out of the mutator's drop once the thread has left; if
+    /// the thread unwinds already, the panic is reported as unraisable.
     fn ending(&self, m: &ModelMutator<Self>) {
         let _ = m;
     }

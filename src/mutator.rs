@@ -43,7 +43,7 @@ use crate::arena::{Arena, class_for, class_size};
 use crate::collect::crew::Job;
 use crate::collect::workers::Workers;
 use crate::error::{AttachError, OutOfMemory};
-use crate::event::{self, Hooks, guarded};
+use crate::event::{self, During, Hooks, guarded};
 use crate::fallible::{self, NoMemory};
 use crate::freed::Namer;
 use crate::model::ObjectModel;
@@ -1008,8 +1008,9 @@ impl<M: ObjectModel> Drop for ModelMutator<M> {
             self.inner().dropped.set(true);
             return;
         }
-        self.answer();
-        self.core().model.ending(self);
+        // A panic of the model's waits until the thread has left: else it would stay attached, and every stop would wait for it.
+        let answered = guarded(|| self.answer());
+        let ended = guarded(|| self.core().model.ending(self));
         let core = Arc::clone(self.core());
         self.arena(|arena| arena.retire(&core.space));
         self.leave();
@@ -1020,6 +1021,14 @@ impl<M: ObjectModel> Drop for ModelMutator<M> {
         drop(participant);
         core.arena_ids.lock().free.push(arena_id);
         drop(handle);
+        let mut panics = [answered.err(), ended.err()].into_iter().flatten();
+        let first = if std::thread::panicking() { None } else { panics.next() };
+        for payload in panics {
+            core.hooks.unraisable(During::Drop, "", event::panic_message(payload));
+        }
+        if let Some(payload) = first {
+            resume_unwind(payload);
+        }
     }
 }
 

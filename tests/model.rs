@@ -6,6 +6,8 @@
 //! callbacks, finalizers that bring objects back, and a destruction without recursion.
 #![cfg(not(loom))]
 
+mod common;
+
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::ptr::{NonNull, null_mut};
@@ -80,6 +82,8 @@ struct Nodes<const STABLE: bool> {
     risen: Mutex<Vec<Object>>,
     /// It does not look at objects when it is asked to look at several.
     idle: AtomicBool,
+    /// The end of a mutator panics.
+    fails: AtomicBool,
 }
 
 type Mutator<const STABLE: bool> = ModelMutator<Nodes<STABLE>>;
@@ -344,6 +348,7 @@ unsafe impl<const STABLE: bool> ObjectModel for Nodes<STABLE> {
 
     fn ending(&self, m: &ModelMutator<Self>) {
         self.flush(m);
+        assert!(!self.fails.load(Relaxed), "the end of a mutator, as asked");
     }
 }
 
@@ -855,6 +860,31 @@ fn flicker_and_rise<const STABLE: bool>(lights: u32) -> bool {
     drop(m);
     assert_empty(&heap);
     wrong
+}
+
+/// The panic comes out of the drop; where that would end the process, since the thread unwinds already, it is reported.
+#[test]
+fn a_model_that_panics_at_the_end_of_a_mutator_keeps_no_thread_attached() {
+    let heap = heap::<true>();
+    heap.model().fails.store(true, Relaxed);
+    let m = heap.attach();
+    let text = common::panic_text(move || drop(m)).expect("a panic");
+    assert_eq!(text, "the end of a mutator, as asked");
+    let m = heap.attach();
+    let text = common::panic_text(move || {
+        let _m = m;
+        panic!("another panic");
+    });
+    assert_eq!(text.expect("a panic"), "another panic");
+    // The threads have left: this one may attach, and stops wait for nobody.
+    assert_eq!(heap.stats().mutators, 0);
+    heap.model().fails.store(false, Relaxed);
+    let mut m = heap.attach();
+    let first = ring(&m, 0, 3);
+    m.model().drop_ref(first, &m);
+    assert_eq!(collect(&mut m, Collect::full()).collected, 3);
+    drop(m);
+    assert_empty(&heap);
 }
 
 #[test]

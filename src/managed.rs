@@ -1951,4 +1951,238 @@ mod tests {
         core.model.drain_on(m.raw());
         assert_eq!((core.pace.due(), heap.stats().live_objects), (Due::Nothing, 0));
     }
+
+    fn plain_heap() -> Heap {
+        Heap::builder().reserve(1 << 30).workers(1).pacing(crate::Pacing::manual()).build().expect("a heap")
+    }
+
+    /// Does `f` on another thread, which is attached to the heap, and takes part in stops but passes no other safepoint until `f`
+    /// returns.
+    fn on_attached_thread<R: Send>(heap: &Heap, f: impl FnOnce(&mut Mutator) -> R + Send) -> R {
+        std::thread::scope(|scope| scope.spawn(|| f(&mut heap.attach())).join().expect("no panic"))
+    }
+
+    #[test]
+    fn what_another_thread_drops_waits_for_its_owner() {
+        const OBJECTS: usize = 5;
+        let heap = plain_heap();
+        let mut m = heap.attach();
+        let live = || heap.stats().live_objects;
+        let queued = |m: &Mutator| m.raw().local().queue.lock().as_ref().map(Vec::len);
+        let make = |m: &Mutator| -> Vec<Gc<u64>> { (0..OBJECTS as u64).map(|n| m.alloc(n)).collect() };
+        // The owner is attached: it is asked to merge, and does so at its next safepoint.
+        let objects = make(&m);
+        on_attached_thread(&heap, |_| drop(objects));
+        assert_eq!((queued(&m), live()), (Some(OBJECTS), OBJECTS));
+        assert_ne!(m.raw().poll() & MERGE, 0, "it is asked");
+        m.safepoint();
+        assert_eq!((queued(&m), live(), m.raw().poll() & MERGE), (Some(0), 0, 0));
+        // One that has another reference is merged, and lives.
+        let objects = make(&m);
+        let clones = objects.clone();
+        on_attached_thread(&heap, |_| drop(objects));
+        m.safepoint();
+        assert_eq!((queued(&m), live()), (Some(0), OBJECTS));
+        drop(clones);
+        assert_eq!(live(), 0);
+        // The owner is detached: whoever drops merges for it.
+        let objects = make(&m);
+        m.detach(|| {
+            on_attached_thread(&heap, |_| drop(objects));
+            assert_eq!(live(), 0);
+        });
+        // The owner has ended.
+        let objects = on_attached_thread(&heap, |m| make(m));
+        assert_eq!(live(), OBJECTS);
+        drop(objects);
+        assert_eq!((live(), queued(&m)), (0, Some(0)));
+        // A collection merges all queues.
+        let objects = make(&m);
+        on_attached_thread(&heap, |_| drop(objects));
+        let world = m.raw().stop_here().expect("a stop");
+        assert_eq!(world.core().model.pending(&world), OBJECTS);
+        drop(world);
+        m.collect();
+        assert_eq!((live(), queued(&m)), (0, Some(0)));
+        // And a thread that ends leaves none behind.
+        let (sender, receiver) = std::sync::mpsc::channel();
+        let (go, going) = std::sync::mpsc::channel::<()>();
+        std::thread::scope(|scope| {
+            let (heap, make, queued) = (&heap, &make, &queued);
+            scope.spawn(move || {
+                let m = heap.attach();
+                sender.send(make(&m)).expect("a receiver");
+                // Attached, and at no safepoint.
+                going.recv().expect("a sender");
+                assert_eq!(queued(&m), Some(OBJECTS));
+            });
+            drop(receiver.recv().expect("a sender"));
+            assert_eq!(live(), OBJECTS);
+            go.send(()).expect("a receiver");
+        });
+        assert_eq!(live(), 0);
+    }
+
+    #[test]
+    fn what_an_unattached_thread_drops_is_listed_for_those_that_are_attached() {
+        let heap = plain_heap();
+        let mut m = heap.attach();
+        let core = Arc::clone(m.raw().core());
+        let (model, live) = (&core.model, || heap.stats().live_objects);
+        let listed = || {
+            let deferred = model.deferred.lock();
+            (deferred.list.len(), deferred.poked)
+        };
+        for round in 0..2 {
+            let (one, other) = (m.alloc(1), m.alloc(2));
+            assert_eq!((listed(), model.has_deferred.load(SeqCst)), ((0, false), false), "round {round}");
+            std::thread::scope(|scope| scope.spawn(|| drop(one)).join().expect("no panic"));
+            assert_eq!((listed(), model.has_deferred.load(SeqCst)), ((1, true), true));
+            assert_ne!(m.raw().poll() & DRAIN, 0, "whoever is attached is asked");
+            std::thread::scope(|scope| scope.spawn(|| drop(other)).join().expect("no panic"));
+            assert_eq!((listed(), live()), ((2, true), 2));
+            m.safepoint();
+            assert_eq!((listed(), live(), model.has_deferred.load(SeqCst)), ((0, false), 0, false));
+        }
+        // A thread that attaches finds them, too.
+        let object = m.alloc(3);
+        m.detach(|| {
+            drop(object);
+            assert_eq!((listed().0, live()), (1, 1));
+            on_attached_thread(&heap, |_| assert_eq!((listed(), live()), ((0, false), 0)));
+        });
+        // In a stop of the thread's own there is a list for that thread alone.
+        let object = m.alloc(4);
+        let world = m.raw().stop_here().expect("a stop");
+        drop(object);
+        assert_eq!((listed().0, model.deferred_in_stop.lock().len(), live()), (0, 1, 1));
+        drop(world);
+        m.raw().model().resumed(m.raw());
+        assert_eq!((model.deferred_in_stop.lock().len(), live()), (0, 0));
+    }
+
+    #[test]
+    fn what_was_taken_out_of_a_slot_waits_for_all_who_may_look_at_it() {
+        use crate::AtomicGc;
+        let heap = plain_heap();
+        let mut m = heap.attach();
+        let core = Arc::clone(m.raw().core());
+        let live = || heap.stats().live_objects;
+        let gathered = |m: &Mutator| m.raw().private().retired.borrow().len();
+        let retired = || core.model.retired.lock().len();
+        let (sender, receiver) = std::sync::mpsc::channel();
+        let (ask, asked) = std::sync::mpsc::channel::<bool>();
+        std::thread::scope(|scope| {
+            let heap = &heap;
+            scope.spawn(move || {
+                let mut m = heap.attach();
+                let poll = |m: &Mutator| m.raw().poll() & QUIESCE;
+                sender.send(poll(&m)).expect("a receiver");
+                for passes in asked {
+                    if passes {
+                        m.safepoint();
+                    }
+                    sender.send(poll(&m)).expect("a receiver");
+                }
+            });
+            assert_eq!(receiver.recv(), Ok(0));
+            let other = |passes: bool| {
+                ask.send(passes).expect("a receiver");
+                receiver.recv().expect("a sender")
+            };
+            let slot = AtomicGc::new(None);
+            let retire = |m: &Mutator| {
+                slot.store(m, Some(m.alloc(7)));
+                slot.store(m, None);
+            };
+            retire(&m);
+            assert_eq!((gathered(&m), retired(), other(false)), (1, 0, 0), "only this thread knows");
+            assert_ne!(m.raw().poll() & QUIESCE, 0, "it hands it over at its next safepoint");
+            (1..RETIRE_BATCH - 1).for_each(|_| retire(&m));
+            assert_eq!((gathered(&m), retired()), (RETIRE_BATCH - 1, 0));
+            retire(&m);
+            assert_eq!((gathered(&m), retired()), (0, RETIRE_BATCH), "so many are handed over at once");
+            assert_eq!(other(false), QUIESCE, "and others are asked");
+            m.safepoint();
+            assert_eq!(live(), RETIRE_BATCH, "the other may be looking at them");
+            assert_eq!(other(true), 0);
+            m.safepoint();
+            assert_eq!((live(), retired()), (0, 0));
+            // By a safepoint of this thread, and then of the other.
+            retire(&m);
+            m.safepoint();
+            assert_eq!((gathered(&m), retired(), live()), (0, 1, 1));
+            other(true);
+            assert_eq!((retired(), live()), (0, 1), "who passes last drops what this thread owns");
+            m.safepoint();
+            assert_eq!(live(), 0);
+            drop(ask);
+        });
+    }
+
+    #[test]
+    fn mistakes_of_handlers_are_noted_once_each_and_not_without_end() {
+        let heap = plain_heap();
+        let told = Arc::new(std::sync::Mutex::new(Vec::new()));
+        let to = Arc::clone(&told);
+        heap.on_misuse(move |fault| to.lock().expect("no panic").push((fault.code, fault.function)));
+        let core = heap.core();
+        let tell = || {
+            core.model.tell_notes(&core.hooks);
+            std::mem::take(&mut *told.lock().expect("no panic"))
+        };
+        for _ in 0..2 {
+            core.model.note(Fault::new(Code::OverVisited, "one"));
+            core.model.note(Fault::new(Code::OverVisited, "two"));
+        }
+        assert_eq!(tell(), [(Code::OverVisited, "one"), (Code::OverVisited, "two")]);
+        assert_eq!(tell(), [], "they are told once");
+        for _ in 0..2 {
+            core.model.note(Fault::new(Code::NullVisit, "one"));
+            assert!(tell().len() <= 1);
+        }
+        core.model.note(Fault::new(Code::NullVisit, "two"));
+        assert_eq!(tell(), [], "null: once for each type");
+        let names: Vec<&'static str> = (0..300).map(|n| &*format!("{n}").leak()).collect();
+        names.iter().for_each(|name| core.model.note(Fault::new(Code::OverVisited, name)));
+        assert_eq!(tell().len(), 256);
+    }
+
+    #[test]
+    fn a_thread_knows_what_is_on_its_stack() {
+        let heap = plain_heap();
+        let m = heap.attach();
+        let private = m.raw().private();
+        assert!(private.may_unwind());
+        assert!(!private.begins(DESTROYING));
+        assert!(private.begins(DESTROYING), "already");
+        assert!(private.may_unwind(), "a destructor's panic goes on");
+        private.in_handler(|| {
+            assert!(!private.may_unwind(), "not through a C function");
+            private.in_handler(|| assert!(!private.may_unwind()));
+            assert!(!private.may_unwind(), "the outer one is not through");
+        });
+        assert!(private.may_unwind());
+        private.ends(DESTROYING);
+        assert_eq!(private.busy.get(), 0);
+    }
+
+    #[test]
+    fn types_share_places_of_the_cache_without_harm() {
+        let heap = plain_heap();
+        let m = heap.attach();
+        let one = m.alloc(1u64);
+        let index = |m: &Mutator| {
+            let value = NonNull::new(Gc::as_ptr(&one).cast_mut()).expect("an address");
+            // SAFETY: rules R and Y: alive; the value lies behind its header.
+            let header = unsafe { value.byte_sub(size_of::<Header>()).cast::<Header>().as_ref() };
+            (header.type_index(), m.raw().model().types.get(header.type_index()))
+        };
+        let (number, info) = index(&m);
+        assert_eq!(type_index(m.raw(), info), number);
+        // Another type in its place: asked for again.
+        m.raw().private().types.iter().for_each(|slot| slot.set((std::ptr::null(), 77)));
+        assert_eq!(type_index(m.raw(), info), number);
+        assert_eq!(type_index(m.raw(), info), number);
+    }
 }

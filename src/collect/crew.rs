@@ -319,6 +319,40 @@ mod tests {
     }
 
     #[test]
+    fn a_panic_is_not_forgotten_when_another_call_returns_after_it() {
+        let crew = Crew::new();
+        let (begun, panicked) = (AtomicUsize::new(0), AtomicBool::new(false));
+        let wait = |until: &dyn Fn() -> bool| {
+            while !until() {
+                std::thread::yield_now();
+            }
+        };
+        let caught = std::thread::scope(|scope| {
+            let job = |seat: Seat| {
+                begun.fetch_add(1, Ordering::Relaxed);
+                wait(&|| begun.load(Ordering::Relaxed) == 3);
+                match seat.index {
+                    1 => panic!("on purpose"),
+                    2 => wait(&|| panicked.load(Ordering::Relaxed)),
+                    _ => {}
+                }
+            };
+            catch_unwind(AssertUnwindSafe(|| {
+                crew.share(3, 0, &job, || {
+                    for _ in 0..2 {
+                        scope.spawn(|| {
+                            crew.join(0);
+                            // Of the two, the one that panics is through first.
+                            panicked.store(true, Ordering::Relaxed);
+                        });
+                    }
+                });
+            }))
+        });
+        assert!(caught.is_err());
+    }
+
+    #[test]
     fn an_invitation_that_panics_waits_for_who_has_come_all_the_same() {
         let crew = Crew::new();
         std::thread::scope(|scope| {

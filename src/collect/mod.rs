@@ -1001,4 +1001,166 @@ mod tests {
             assert!(graph.sums.iter().all(|&sum| sum > 10), "each happens: {:?}", graph.sums);
         }
     }
+
+    /// How each look at a moody object ends; looks beyond the last end like the last.
+    #[derive(Clone, Copy, PartialEq)]
+    enum Look {
+        Shows,
+        /// A field cannot be read.
+        Hides,
+        Panics,
+    }
+
+    /// Leads to others, where its script says so.
+    struct Moody<const FINAL: bool> {
+        edges: GcCell<Vec<AnyGc>>,
+        script: Arc<Mutex<Vec<Look>>>,
+        shared: Arc<Shared>,
+    }
+
+    impl<const FINAL: bool> Trace for Moody<FINAL> {
+        const HAS_FINALIZER: bool = FINAL;
+        fn traverse(&self, tracer: &mut Tracer) {
+            let mut script = self.script.lock().expect("no panic while it is held");
+            let look = script[0];
+            if script.len() > 1 {
+                script.rotate_left(1);
+                script.pop();
+            }
+            drop(script);
+            match look {
+                Look::Shows => self.edges.traverse(tracer),
+                Look::Hides => tracer.unreadable(),
+                Look::Panics => panic!("on purpose"),
+            }
+        }
+        fn clear(&self, m: &Mutator) {
+            self.edges.clear(m);
+        }
+        fn finalize(this: &Gc<Self>, m: &Mutator) {
+            this.get(m).shared.brought_back.lock().expect("no panic").push(this.clone().into());
+        }
+    }
+
+    const LOCKED: &str = "a field that could be read when references were counted is locked now";
+
+    /// An object that refers to a ring, by so many edges, and is held or else garbage; and a moody object before it that shows nothing else.
+    fn moody<const FINAL: bool>(
+        m: &Mutator,
+        edges: usize,
+        script: &[Look],
+        shared: &Arc<Shared>,
+    ) -> Gc<Moody<FINAL>> {
+        let ring = m.alloc(Ring(GcCell::new(None), false));
+        ring.get(m).0.set(m, Some(ring.clone()));
+        let edges = (0..edges).map(|_| ring.clone().into()).collect();
+        let script = Arc::new(Mutex::new(script.to_vec()));
+        m.alloc(Moody { edges: GcCell::new(edges), script, shared: shared.clone() })
+    }
+
+    /// What is logged is not looked at again, so in a full collection the object has many edges.
+    #[test]
+    fn a_field_that_is_locked_after_it_was_counted_is_tried_again_and_else_keeps_everything() {
+        use Look::{Hides, Panics, Shows};
+        for (kind, edges) in
+            [(CollectionKind::Young, 1), (CollectionKind::Full, 1), (CollectionKind::Full, 100)]
+        {
+            let is_seen_twice = kind == CollectionKind::Young || edges > 1;
+            for workers in [1, 3] {
+                for script in [
+                    &[Shows, Shows][..],
+                    &[Hides],
+                    &[Hides, Shows],
+                    &[Shows, Hides, Shows],
+                    &[Shows, Hides, Hides, Hides, Shows],
+                    &[Shows, Hides],
+                    &[Shows, Panics],
+                    &[Panics],
+                ] {
+                    let builder = Heap::builder().reserve(1 << 30).workers(workers).serial_below(0);
+                    let heap = builder.pacing(Pacing::manual()).build().expect("a heap");
+                    heap.on_unraisable(|_| {});
+                    let mut m = heap.attach();
+                    let shared = Arc::default();
+                    let kept: Gc<Moody<false>> = moody(&m, edges, script, &shared);
+                    rings(&m, 3, false);
+                    let what = if kind == CollectionKind::Young { Collect::young() } else { Collect::full() };
+                    let report = collect(m.raw_mut(), what).expect("a stop");
+                    let expected = match script {
+                        [Panics] => Some("on purpose"),
+                        [Shows, Panics] if is_seen_twice => Some("on purpose"),
+                        [Shows, Hides] if is_seen_twice => Some(LOCKED),
+                        _ => None,
+                    };
+                    assert_eq!(
+                        report.abandoned.as_deref(),
+                        expected,
+                        "{kind:?}, {edges} edges, {workers} workers"
+                    );
+                    assert_eq!(report.collected, if expected.is_none() { 3 } else { 0 });
+                    *kept.get(&m).script.lock().expect("no panic") = vec![Shows];
+                    m.verify().expect("a sound heap");
+                    assert_eq!(m.collect().collected, if expected.is_none() { 0 } else { 3 });
+                    assert_eq!(heap.stats().live_objects, 2, "it, and its ring");
+                    drop(kept);
+                    assert_eq!(m.collect().collected, 1);
+                }
+            }
+        }
+    }
+
+    /// After finalizers have run, which have brought the object back: once to count, and once to see what it reaches.
+    #[test]
+    fn a_field_that_is_locked_in_the_second_look_keeps_what_it_may_lead_to() {
+        use Look::{Hides, Panics, Shows};
+        for (script, is_abandoned) in [
+            (&[Shows][..], false),
+            (&[Shows, Hides, Shows], false),
+            (&[Shows, Hides], false),
+            (&[Shows, Shows, Hides], true),
+            (&[Shows, Shows, Panics], true),
+            (&[Shows, Panics], true),
+        ] {
+            let heap = heap();
+            heap.on_unraisable(|_| {});
+            let mut m = heap.attach();
+            let shared: Arc<Shared> = Arc::default();
+            let lost: Gc<Moody<true>> = moody(&m, 2, script, &shared);
+            let itself = lost.clone().into();
+            lost.get(&m).edges.lock(&m).push(itself);
+            drop(lost);
+            rings(&m, 3, false);
+            let report = m.collect();
+            let back = std::mem::take(&mut *shared.brought_back.lock().expect("no panic"));
+            assert_eq!((report.abandoned.is_some(), report.finalized, back.len()), (is_abandoned, 1, 1));
+            let kept = if is_abandoned { 5 } else { 2 };
+            assert_eq!((report.resurrected, report.collected), (kept, 5 - kept));
+            assert_eq!(heap.stats().live_objects, kept);
+            let moody = back[0].downcast_ref::<Moody<true>>(&m).expect("it");
+            *moody.script.lock().expect("no panic") = vec![Shows];
+            m.verify().expect("a sound heap");
+            assert_eq!(m.collect().collected, kept - 2);
+            drop(back);
+            assert_eq!((m.collect().collected, heap.stats().live_objects), (2, 0));
+        }
+    }
+
+    /// Also where it lies in a cell that an allocator has kept at hand since before.
+    #[test]
+    fn what_is_made_after_a_collection_is_new() {
+        let heap = heap();
+        let mut m = heap.attach();
+        let mut kept = Vec::new();
+        for round in 0..6 {
+            kept.push(m.alloc(Ring(GcCell::new(None), false)));
+            match round % 3 {
+                0 => drop(m.collect_young()),
+                1 => drop(m.collect()),
+                _ => promote_now(m.raw_mut()).expect("a stop"),
+            }
+            rings(&m, 1, false);
+            m.verify().expect("a sound heap");
+            assert_eq!(m.collect_young().collected, 1, "round {round}");
+        }
+    }
 }

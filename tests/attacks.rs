@@ -3,39 +3,13 @@
 
 #![cfg(all(not(loom), target_os = "linux"))]
 
-use std::process::{Command, ExitStatus, Stdio};
+mod common;
+
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use common::child::{Process, role};
 use standstill::{Gc, GcCell, Heap, Mutator, Trace};
-
-/// Names the attack that a child process carries out.
-const ATTACK: &str = "STANDSTILL_ATTACK";
-
-/// Runs `test` of this program in a process of its own, with [`ATTACK`] set.
-fn attack(test: &str) -> ExitStatus {
-    let mut child = Command::new(std::env::current_exe().expect("a program"))
-        .args([test, "--exact", "--nocapture", "--test-threads=1"])
-        .env(ATTACK, test)
-        .stdout(Stdio::null())
-        .spawn()
-        .expect("a child");
-    let begun = Instant::now();
-    loop {
-        if let Some(status) = child.try_wait().expect("a child") {
-            return status;
-        }
-        if begun.elapsed() > Duration::from_secs(120) {
-            let _ = child.kill();
-            panic!("{test} hangs");
-        }
-        std::thread::sleep(Duration::from_millis(2));
-    }
-}
-
-fn is_child() -> bool {
-    std::env::var_os(ATTACK).is_some()
-}
 
 static ALIVE: AtomicUsize = AtomicUsize::new(0);
 
@@ -104,8 +78,9 @@ fn work(heap: &Heap, rounds: usize) {
 
 #[test]
 fn signals_interrupt_every_wait_and_change_nothing() {
-    if !is_child() {
-        let status = attack("signals_interrupt_every_wait_and_change_nothing");
+    if role().is_none() {
+        let status =
+            Process::start("signals_interrupt_every_wait_and_change_nothing", "attack", |_| ()).ends();
         assert!(status.success(), "{status}");
         return;
     }
@@ -144,8 +119,9 @@ fn signals_interrupt_every_wait_and_change_nothing() {
 #[test]
 fn collections_work_where_no_thread_can_be_started() {
     const USER: u32 = 65_534;
-    if !is_child() {
-        let status = attack("collections_work_where_no_thread_can_be_started");
+    if role().is_none() {
+        let status =
+            Process::start("collections_work_where_no_thread_can_be_started", "attack", |_| ()).ends();
         assert!(status.success(), "{status}");
         return;
     }

@@ -7,6 +7,7 @@ mod common;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, mpsc};
 
+use common::child::{Process, role};
 use standstill::{BuildError, Gc, GcCell, Heap, Mutator, Pacing, Trace, Tracer};
 
 #[derive(Trace)]
@@ -258,17 +259,11 @@ fn has_room(bytes: usize) -> bool {
 
 /// Runs the rest of a test in a process of its own, where it can use up what the tests share.
 fn alone(test: &str, body: impl FnOnce()) {
-    const CHILD: &str = "STANDSTILL_TEST_ALONE";
-    if std::env::var_os(CHILD).is_some_and(|name| name == test) {
+    if role().is_some() {
         return body();
     }
-    let me = std::env::current_exe().unwrap();
-    let child = std::process::Command::new(me)
-        .args(["--exact", test, "--nocapture"])
-        .env(CHILD, test)
-        .output()
-        .unwrap();
-    assert!(child.status.success(), "{}", String::from_utf8_lossy(&child.stderr));
+    let status = Process::start(test, "alone", |_| ()).ends();
+    assert!(status.success(), "{status}");
 }
 
 #[test]

@@ -2,16 +2,19 @@
 //! there stays there. No code of theirs runs under a lock of the library.
 #![cfg(not(loom))]
 
+mod common;
+
 use std::collections::BTreeSet;
 use std::fmt::Write;
 use std::fs::File;
 use std::os::unix::process::ExitStatusExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::process::{Command, ExitStatus, Stdio};
+use std::process::{ExitStatus, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, mpsc};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use common::child::{Process, role};
 use standstill::dynamic::{self, Class, Flags, TypeSpec};
 use standstill::safepoint::Coordinator;
 use standstill::services::DEBUG_STATS;
@@ -20,46 +23,24 @@ use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Record};
 use tracing::{Event, Id, Metadata, Subscriber};
 
-/// Names the part that a child process plays.
-const PART: &str = "STANDSTILL_REPORTING_PART";
-
 /// The part of a process that can start no thread.
 const NO_POOL: &str = "no pool";
 
 /// Runs `test` of this program in a process of its own, which plays `part`.
 fn play(test: &str, part: &str, stderr: Stdio) -> ExitStatus {
-    let mut command = Command::new(std::env::current_exe().expect("a program"));
-    if part == NO_POOL {
-        // More than there are addresses: no thread can be started.
-        command.env("RUST_MIN_STACK", (1u64 << 47).to_string());
-    }
-    let mut child = command
-        .args([test, "--exact", "--nocapture", "--test-threads=1"])
-        .env(PART, part)
-        .stdout(Stdio::null())
-        .stderr(stderr)
-        .spawn()
-        .expect("a child");
-    let begun = Instant::now();
-    loop {
-        if let Some(status) = child.try_wait().expect("a child") {
-            return status;
+    let process = Process::start(test, part, |command| {
+        command.stderr(stderr);
+        if part == NO_POOL {
+            // More than there are addresses: no thread can be started.
+            command.env("RUST_MIN_STACK", (1u64 << 47).to_string());
         }
-        if begun.elapsed() > Duration::from_secs(60) {
-            let _ = child.kill();
-            panic!("the process that plays '{part}' hangs");
-        }
-        std::thread::sleep(Duration::from_millis(2));
-    }
+    });
+    process.ends()
 }
 
 /// A standard error that takes nothing: each write to it fails.
 fn full() -> Stdio {
     File::options().write(true).open("/dev/full").expect("a full device").into()
-}
-
-fn part() -> Option<String> {
-    std::env::var(PART).ok()
 }
 
 fn builder() -> standstill::HeapBuilder {
@@ -74,7 +55,7 @@ fn silence() {
 
 #[test]
 fn a_detach_that_cannot_come_back_ends_the_process_though_standard_error_is_full() {
-    if part().is_none() {
+    if role().is_none() {
         let test = "a_detach_that_cannot_come_back_ends_the_process_though_standard_error_is_full";
         for stderr in [full(), Stdio::null()] {
             let status = play(test, "detach", stderr);
@@ -119,7 +100,7 @@ impl Drop for Failing {
 
 #[test]
 fn a_line_that_cannot_be_written_is_lost_and_nothing_else() {
-    if part().is_none() {
+    if role().is_none() {
         let status = play("a_line_that_cannot_be_written_is_lost_and_nothing_else", "lines", full());
         assert_eq!(status.code(), Some(0), "{status}");
         return;
@@ -176,7 +157,7 @@ fn scribble(depth: usize) -> usize {
 
 #[test]
 fn a_closed_heap_destroys_all_that_dies_whatever_its_reports_meet() {
-    let Some(part) = part() else {
+    let Some(part) = role() else {
         let test = "a_closed_heap_destroys_all_that_dies_whatever_its_reports_meet";
         for (part, stderr) in [("full", full()), ("subscriber", Stdio::null())] {
             let status = play(test, part, stderr);
@@ -567,7 +548,7 @@ const NOT_HERE: &str = "the marking pool cannot start; collections are serial";
 
 #[test]
 fn a_subscriber_that_fails_anywhere_changes_nothing() {
-    if part().is_none() {
+    if role().is_none() {
         let status = play("a_subscriber_that_fails_anywhere_changes_nothing", "subscriber", Stdio::inherit());
         assert_eq!(status.code(), Some(0), "{status}");
         return;
@@ -631,7 +612,7 @@ fn a_subscriber_that_fails_anywhere_changes_nothing() {
 
 #[test]
 fn a_subscriber_that_fails_where_no_pool_can_start_changes_nothing() {
-    if part().is_none() {
+    if role().is_none() {
         let test = "a_subscriber_that_fails_where_no_pool_can_start_changes_nothing";
         let status = play(test, NO_POOL, Stdio::inherit());
         assert_eq!(status.code(), Some(0), "{status}");

@@ -10,58 +10,41 @@ mod common;
 use std::cell::RefCell;
 use std::io::{BufRead, BufReader};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::process::{Child, Command, Stdio};
+use std::process::Stdio;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Barrier, Mutex, mpsc};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use common::child::{Process, role};
 use common::{deadline, panic_text};
 use standstill::safepoint::{SlowStop, SlowStopKind};
 use standstill::{Collect, Gc, GcCell, Heap, HeapBuilder, Mutator, Pacing, SlowLock, Trace, Tracer};
 
-/// Says what a child process is to do.
-const ROLE: &str = "STANDSTILL_SILENCE_ROLE";
-/// No child should take longer to say something, or to end.
-const LIMIT: Duration = Duration::from_secs(60);
-
-fn role() -> Option<String> {
-    std::env::var(ROLE).ok()
-}
-
-/// This program in a process of its own, running one test in a role. Killed when this is dropped.
+/// This program in a process of its own, and the lines of its standard error. Killed when this is dropped.
 struct Other {
-    child: Child,
+    process: Process,
     lines: mpsc::Receiver<String>,
-    since: Instant,
 }
 
 impl Other {
     fn new(test: &str, role: &str) -> Self {
-        let mut child = Command::new(std::env::current_exe().expect("a program"))
-            .args([test, "--exact", "--nocapture", "--test-threads=1"])
-            .env(ROLE, role)
-            .stdout(Stdio::null())
-            .stderr(Stdio::piped())
-            .spawn()
-            .expect("a child");
-        let errors = BufReader::new(child.stderr.take().expect("piped"));
+        let mut process = Process::start(test, role, |command| {
+            command.stderr(Stdio::piped());
+        });
+        let errors = BufReader::new(process.stderr());
         let (sender, lines) = mpsc::channel();
         // Ends with the child's standard error.
         std::thread::spawn(move || {
             errors.lines().map_while(Result::ok).try_for_each(|line| sender.send(line))
         });
-        Self { child, lines, since: Instant::now() }
-    }
-
-    fn left(&self) -> Duration {
-        LIMIT.saturating_sub(self.since.elapsed())
+        Self { process, lines }
     }
 
     /// Waits for a line on standard error that has all of these words.
     fn says(&self, words: &[&str]) -> String {
         let mut others = Vec::new();
         loop {
-            match self.lines.recv_timeout(self.left()) {
+            match self.lines.recv_timeout(self.process.left()) {
                 Ok(line) if words.iter().all(|word| line.contains(word)) => return line,
                 Ok(line) => others.push(line),
                 Err(why) => panic!("the child has not said {words:?} ({why}), only {others:#?}"),
@@ -71,16 +54,16 @@ impl Other {
 
     /// Waits for the end of the child, which succeeds, and gives back what the library has said on
     /// standard error.
-    fn ends(mut self) -> Vec<String> {
+    fn ends(self) -> Vec<String> {
         let mut said = Vec::new();
         loop {
-            match self.lines.recv_timeout(self.left()) {
+            match self.lines.recv_timeout(self.process.left()) {
                 Ok(line) => said.push(line),
                 Err(mpsc::RecvTimeoutError::Disconnected) => break,
                 Err(mpsc::RecvTimeoutError::Timeout) => panic!("the child hangs, and says only {said:#?}"),
             }
         }
-        let status = self.child.wait().expect("a child");
+        let status = self.process.ends();
         assert!(status.success(), "{status}: {said:#?}");
         said.retain(|line| line.starts_with("standstill:"));
         said
@@ -89,15 +72,8 @@ impl Other {
     /// What the system calls the thread with this number in the child.
     #[cfg(target_os = "linux")]
     fn name_of(&self, os_thread: &str) -> String {
-        let file = format!("/proc/{}/task/{os_thread}/comm", self.child.id());
+        let file = format!("/proc/{}/task/{os_thread}/comm", self.process.id());
         std::fs::read_to_string(file).expect("a thread of the child").trim_end().to_owned()
-    }
-}
-
-impl Drop for Other {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
     }
 }
 

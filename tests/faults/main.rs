@@ -3,6 +3,8 @@
 
 #![cfg(not(loom))]
 
+#[path = "../common/mod.rs"]
+mod common;
 mod counts;
 mod panics;
 mod process;

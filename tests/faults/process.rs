@@ -1,15 +1,15 @@
 //! Processes that fork, exit, and run out of what the system gives, in the middle of everything.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::process::{Command, ExitStatus};
+use std::process::{ExitStatus, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
-use std::time::{Duration, Instant};
 
 use standstill::{
     BuildError, Collect, Gc, GcCell, Heap, HeapBuilder, Mutator, OutOfMemory, Pacing, Trace, Tracer,
 };
 
+use crate::common::child::{Process, role};
 use crate::{Alive, node, ring};
 
 fn builder() -> HeapBuilder {
@@ -164,30 +164,12 @@ fn forks_while_unattached_threads_drop() {
 
 // ------------------------------------------------------------------------------------------- exit
 
-/// Says which end a child process is to come to.
-const END: &str = "STANDSTILL_FAULTS_END";
-
 /// Runs `test` of this program in a process of its own, which is to come to `end`.
 fn ends(test: &str, end: &str) -> ExitStatus {
-    let program = std::env::current_exe().expect("a program");
-    let mut child = Command::new(program)
-        .args([test, "--exact", "--nocapture", "--test-threads=1"])
-        .env(END, end)
-        .stdout(std::process::Stdio::null())
-        .stderr(std::process::Stdio::null())
-        .spawn()
-        .expect("a child");
-    let begun = Instant::now();
-    loop {
-        if let Some(status) = child.try_wait().expect("a child") {
-            return status;
-        }
-        if begun.elapsed() > Duration::from_secs(60) {
-            let _ = child.kill();
-            panic!("a process that ends by '{end}' hangs");
-        }
-        std::thread::sleep(Duration::from_millis(2));
-    }
+    let process = Process::start(test, end, |command| {
+        command.stderr(Stdio::null());
+    });
+    process.ends()
 }
 
 /// Exits where it is told to.
@@ -275,7 +257,7 @@ const RETURNS: [&str; 2] = ["return", "return with a mutator left"];
 
 #[test]
 fn a_process_exits_while_it_collects() {
-    if let Ok(end) = std::env::var(END) {
+    if let Some(end) = role() {
         let end = EXITS.into_iter().chain(RETURNS).find(|e| *e == end).expect("a known end");
         return come_to(end);
     }
@@ -312,7 +294,7 @@ fn in_use() -> (u64, u64) {
 
 #[test]
 fn a_process_without_address_space() {
-    if std::env::var(END).is_err() {
+    if role().is_none() {
         let status = ends("process::a_process_without_address_space", "limited");
         assert_eq!(status.code(), Some(0), "{status}");
         return;
@@ -335,7 +317,7 @@ fn a_process_without_address_space() {
 
 #[test]
 fn a_process_without_memory() {
-    if std::env::var(END).is_err() {
+    if role().is_none() {
         let status = ends("process::a_process_without_memory", "limited");
         assert_eq!(status.code(), Some(0), "{status}");
         return;

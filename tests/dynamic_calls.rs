@@ -8,6 +8,7 @@ mod common;
 use std::ffi::{c_int, c_void};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicIsize, AtomicUsize, Ordering::SeqCst};
+use std::sync::{Arc, Mutex};
 
 use common::deadline;
 use standstill::dynamic::{
@@ -85,6 +86,8 @@ fn in_a_traversal_what_makes_or_changes_objects_is_refused_and_does_nothing() {
             ("new_weakref", code(dynamic::new_weakref(&m, tracked, None))),
             ("weakref_target", code(dynamic::weakref_target(&m, dynamic::as_raw(&weak)))),
         ];
+        let fault = dynamic::resize(&m, untracked, 5).unwrap_err();
+        assert_eq!(fault.function, "resize", "before anything is looked at");
         assert!(!dynamic::has_attribute(&m, tracked, "name"));
         assert!(!dynamic::incref(tracked) && !dynamic::decref(tracked) && !dynamic::decref_last(&m, tracked));
         drop(guard);
@@ -146,6 +149,16 @@ fn typed_objects_have_no_attributes_and_no_type() {
     assert_eq!(code(typed.set_attribute(&m, "name", Some(typed.clone()))), Code::NoAttribute);
     assert!(Type::of(&typed, &m).is_none());
     assert_eq!(code(Class::new("tests.OfNoModule").module(&typed).make(&m)), Code::WrongType);
+}
+
+#[test]
+#[should_panic(expected = "another heap")]
+fn the_type_of_an_object_of_another_heap_is_not_told() {
+    let (heap, other) = (heap(), self::heap());
+    let object =
+        other.attach_scoped(|m| Class::new("tests.Foreign").make(m).unwrap().instantiate(m).unwrap());
+    let m = heap.attach();
+    let _ = Type::of(&object, &m);
 }
 
 // -------------------------------------------------------------------------------------- attributes
@@ -455,6 +468,7 @@ fn a_type_is_instantiated_by_its_own_allocator() {
     assert_eq!(code(with(refusing_alloc).instantiate(&m)), Code::Memory);
     let fault = METATYPE.handle().instantiate(&m).unwrap_err();
     assert_eq!((fault.code, fault.type_name), (Code::WrongType, "type"));
+    assert!(fault.to_string().contains("`Class::make`"), "{fault}");
     // A face of which the library knows nothing: it is not looked at.
     static FACE: [u64; 8] = [u64::MAX; 8];
     // SAFETY: no handlers that matter.
@@ -464,4 +478,473 @@ fn a_type_is_instantiated_by_its_own_allocator() {
     let object = Type::from_static(record).instantiate(&m).unwrap();
     assert!(std::ptr::eq(Type::of(&object, &m).unwrap().record(), record));
     assert!(!BASE.get().has_gc());
+}
+
+// ----------------------------------------------------------------------------------- checked mode
+
+/// One reference.
+#[repr(C)]
+struct Link {
+    base: std::mem::MaybeUninit<RawObject>,
+    to: *mut RawObject,
+}
+
+/// Visits the reference, and not the type.
+unsafe extern "C" fn link_traverse(object: *mut RawObject, visit: VisitProc, arg: *mut c_void) -> c_int {
+    // SAFETY: a living link, and a visitor with its argument.
+    unsafe {
+        let to = (*object.cast::<Link>()).to;
+        if to.is_null() { 0 } else { visit(to, arg) }
+    }
+}
+
+unsafe extern "C" fn link_clear(object: *mut RawObject) -> c_int {
+    // SAFETY: a living link, which owns the reference.
+    unsafe {
+        let to = std::mem::replace(&mut (*object.cast::<Link>()).to, std::ptr::null_mut());
+        if let Some(to) = NonNull::new(to) {
+            assert!(dynamic::decref(to));
+        }
+    }
+    0
+}
+
+fn link_spec(name: &str) -> TypeSpec {
+    let mut spec = TypeSpec::new(name);
+    spec.basic_size = size_of::<Link>() as isize;
+    spec.flags = Flags::HAVE_GC;
+    spec.slots.traverse = Some(link_traverse);
+    spec.slots.clear = Some(link_clear);
+    spec
+}
+
+fn set_link(object: &AnyGc, to: &AnyGc) {
+    // SAFETY: a link without a reference, of one thread, which owns the new one.
+    unsafe {
+        (*dynamic::as_raw(object).as_ptr().cast::<Link>()).to = dynamic::into_raw(to.clone()).as_ptr();
+    }
+}
+
+/// A heap that records what it is told of mistakes: the code, the type, and whether a hook may use the heap.
+type Reports = Arc<Mutex<Vec<(Code, &'static str, bool)>>>;
+
+fn recorded(checked: bool) -> (Heap, Reports) {
+    let heap = Heap::builder()
+        .reserve(1 << 30)
+        .workers(1)
+        .pacing(Pacing::manual())
+        .checked(checked)
+        .build()
+        .unwrap();
+    let reports = Reports::default();
+    let told = reports.clone();
+    heap.on_misuse(move |fault| {
+        told.lock().unwrap().push((fault.code, fault.type_name, safepoint::is_traversing()));
+    });
+    (heap, reports)
+}
+
+fn take(reports: &Reports) -> Vec<(Code, &'static str, bool)> {
+    std::mem::take(&mut *reports.lock().unwrap())
+}
+
+/// Checked mode tries the handlers of each type once: at its first instance.
+#[test]
+fn a_handler_that_forgets_its_type_or_dictionary_is_reported_at_the_first_instance() {
+    for checked in [false, true] {
+        let (heap, reports) = recorded(checked);
+        let m = heap.attach();
+        let make = |spec: &TypeSpec| {
+            // SAFETY: the handlers are for links, for attributes, or for any object.
+            unsafe { dynamic::ready_heap(&m, spec, |_, _| {}) }.unwrap()
+        };
+        let no_type = make(&link_spec("tests.NoType"));
+        let mut spec = TypeSpec::with_attributes("tests.NoDict");
+        spec.slots.traverse = Some(visit_type);
+        let no_dict = make(&spec);
+        let good = Class::new("tests.Good").make(&m).unwrap();
+        let plain = make(&TypeSpec::new("tests.Plain"));
+        let wanted = [
+            (&plain, None),
+            (&good, None),
+            (&no_type, Some((Code::MissingTypeVisit, "tests.NoType", false))),
+            (&good, None),
+            (&no_dict, Some((Code::MissingDictVisit, "tests.NoDict", false))),
+        ];
+        for (ty, report) in wanted {
+            drop(ty.instantiate(&m).unwrap());
+            assert_eq!(take(&reports), Vec::from_iter(report.filter(|_| checked)), "{ty:?}");
+            drop(ty.instantiate(&m).unwrap());
+            assert_eq!(take(&reports), [], "{ty:?} again");
+        }
+    }
+}
+
+unsafe extern "C" fn visit_type(object: *mut RawObject, visit: VisitProc, arg: *mut c_void) -> c_int {
+    // SAFETY: a living object of a heap type, and a visitor with its argument.
+    unsafe { visit(dynamic::type_of(NonNull::new_unchecked(object)).object(), arg) }
+}
+
+/// Without checked mode a clear handler is called, and its object is looked at no further.
+#[test]
+fn without_checked_mode_a_cleared_object_is_not_traversed_again() {
+    let (heap, reports) = recorded(false);
+    let mut m = heap.attach();
+    // SAFETY: the handlers are a link's.
+    let ty = unsafe { dynamic::ready_heap(&m, &link_spec("tests.Link"), |_, _| {}) }.unwrap();
+    let object = ty.instantiate(&m).unwrap();
+    set_link(&object, &object);
+    drop(object);
+    assert_eq!(m.collect().collected, 1);
+    assert_eq!(take(&reports), []);
+}
+
+/// Clears nothing.
+unsafe extern "C" fn keep_all(_: *mut RawObject) -> c_int {
+    0
+}
+
+/// A reference that a clear handler leaves, to an object that the collection does not hold, is as good as before.
+#[test]
+fn a_reference_that_a_clear_handler_leaves_is_no_mistake() {
+    let (heap, reports) = recorded(true);
+    let mut m = heap.attach();
+    let mut spec = link_spec("tests.Keeping");
+    spec.slots.clear = Some(keep_all);
+    // SAFETY: the handlers are for links, or for any object.
+    let (keeping, plain) = unsafe {
+        let keeping = Type::from_static(dynamic::ready_static(&spec, std::ptr::null_mut()).unwrap());
+        (keeping, dynamic::ready_heap(&m, &TypeSpec::new("tests.Plain"), |_, _| {}).unwrap())
+    };
+    let (object, held) = (keeping.instantiate(&m).unwrap(), plain.instantiate(&m).unwrap());
+    set_link(&object, &held);
+    drop(held);
+    // SAFETY: a living link of this thread; its handlers are called as the collector calls them.
+    unsafe {
+        let this = dynamic::as_raw(&object);
+        assert_eq!(dynamic::count(NonNull::new((*this.as_ptr().cast::<Link>()).to).unwrap()), Some(1));
+    }
+    let ring = Class::new("tests.Ring").make(&m).unwrap().instantiate(&m).unwrap();
+    ring.set_attribute(&m, "me", Some(ring.clone())).unwrap();
+    ring.set_attribute(&m, "object", Some(object)).unwrap();
+    drop(ring);
+    assert!(m.collect().collected >= 1);
+    assert_eq!(take(&reports), []);
+}
+
+unsafe extern "C" fn note_mistakes(_: *mut RawObject, _: VisitProc, _: *mut c_void) -> c_int {
+    let fault = || Fault::new(Code::Custom, "tests");
+    dynamic::note(fault()).unwrap();
+    dynamic::note(fault().of_type("tests.Named")).unwrap();
+    0
+}
+
+/// A walk over an object's references is a traversal. What its handler notes is told right after it, outside, with the
+/// type that the note names, or else with that of the object.
+#[test]
+fn a_mistake_in_a_walk_is_told_when_the_walk_is_over() {
+    let (heap, reports) = recorded(false);
+    let m = heap.attach();
+    let mut spec = bare_spec("tests.Noting");
+    spec.slots.traverse = Some(note_mistakes);
+    // SAFETY: the handlers are for any object.
+    let ty = Type::from_static(unsafe { dynamic::ready_static(&spec, std::ptr::null_mut()) }.unwrap());
+    let object = ty.instantiate(&m).unwrap();
+    assert_eq!(take(&reports), []);
+    for _ in 0..2 {
+        // SAFETY: a living object of this thread.
+        unsafe { dynamic::referents(&m, dynamic::as_raw(&object), |_| panic!("there is none")) }.unwrap();
+        assert_eq!(
+            take(&reports),
+            [(Code::Custom, "tests.Noting", false), (Code::Custom, "tests.Named", false)]
+        );
+    }
+}
+
+/// The handlers of types with attributes, in a type that has none.
+#[test]
+fn a_static_type_with_the_handlers_for_attributes_visits_nothing() {
+    let heap = heap();
+    let m = heap.attach();
+    let mut spec = TypeSpec::with_attributes("tests.Static");
+    spec.flags = Flags::HAVE_GC;
+    // SAFETY: the handlers are the library's.
+    let record = unsafe { dynamic::ready_static(&spec, std::ptr::null_mut()) }.unwrap();
+    let object = Type::from_static(record).instantiate(&m).unwrap();
+    assert_eq!(visits(dynamic::as_raw(&object), 0), (0, vec![]));
+}
+
+// ----------------------------------------------------------------------------------------- memory
+
+/// Fills an object behind its head and its number of items.
+unsafe fn fill(object: Ptr, from: usize, to: usize) {
+    // SAFETY: called for objects of that size, by their one user.
+    unsafe { object.cast::<u8>().add(from).write_bytes(0xff, to - from) };
+}
+
+/// New objects are zero, whatever lay there, and nothing is written outside of them.
+#[test]
+fn a_new_object_is_zero_and_its_neighbours_are_as_they_were() {
+    let heap = heap();
+    let mut m = heap.attach();
+    let head = size_of::<RawObject>();
+    for (size, gc) in (head..=208).step_by(8).flat_map(|size| [(size, false), (size, true)]) {
+        let mut spec = if gc { bare_spec("tests.Sized") } else { TypeSpec::new("tests.Sized") };
+        spec.basic_size = size as isize;
+        spec.slots.traverse = gc.then_some(visit_nothing);
+        // SAFETY: the handlers are for any object.
+        let record = unsafe { dynamic::ready_static(&spec, std::ptr::null_mut()) }.unwrap();
+        let make = |at: usize| {
+            // SAFETY: a ready type of this thread's; the reference goes over.
+            unsafe {
+                let common = (at % 2 == 0).then(|| dynamic::allocate_common(&m, record)).flatten();
+                let made = common.unwrap_or_else(|| dynamic::allocate_tracked(&m, record, 0).unwrap());
+                assert_eq!(dynamic::is_tracked(&m, made), gc);
+                let bytes = std::slice::from_raw_parts(made.as_ptr().cast::<u8>().add(head), size - head);
+                assert!(bytes.iter().all(|&byte| byte == 0), "{size} bytes are not zero");
+                fill(made, head, size);
+                dynamic::from_raw(made)
+            }
+        };
+        let mut all: Vec<AnyGc> = (0..100).map(make).collect();
+        for round in 0..3 {
+            for at in (round..100).step_by(3) {
+                let before = std::mem::replace(&mut all[at], make(at + round));
+                drop(before);
+            }
+            for object in &all {
+                let this = dynamic::as_raw(object);
+                // SAFETY: alive, and of this size.
+                unsafe {
+                    assert_eq!(dynamic::count(this), Some(1), "the head of an object of {size} bytes");
+                    assert!(std::ptr::eq(dynamic::type_of(this), record));
+                    let bytes = std::slice::from_raw_parts(this.as_ptr().cast::<u8>().add(head), size - head);
+                    assert!(bytes.iter().all(|&byte| byte == 0xff), "an object of {size} bytes");
+                }
+            }
+        }
+    }
+    m.collect();
+    m.verify().unwrap();
+    assert_eq!(heap.stats().live_objects, 0);
+}
+
+/// An object has no attributes before one is set, whatever lay in its memory.
+#[test]
+fn a_new_object_has_no_attributes() {
+    let heap = heap();
+    let m = heap.attach();
+    let head = size_of::<RawObject>();
+    for size in (head..=128).step_by(8) {
+        let mut spec = TypeSpec::with_attributes("tests.Attributed");
+        spec.basic_size = size as isize;
+        let mut filler = TypeSpec::new("tests.Filler");
+        // SAFETY: the handlers are for attributes, which the type has.
+        let ty = unsafe { dynamic::ready_heap(&m, &spec, |_, _| {}) }.unwrap();
+        for bytes in
+            [size.next_multiple_of(16), (size + 8).next_multiple_of(16), (size + 8).next_multiple_of(32)]
+        {
+            filler.basic_size = bytes as isize;
+            // SAFETY: no handlers; the filled objects are of that size.
+            let filled: Vec<AnyGc> = unsafe {
+                let filler = dynamic::ready_static(&filler, std::ptr::null_mut()).unwrap();
+                let make = || {
+                    let object = dynamic::allocate(&m, filler, 0, 0).unwrap();
+                    fill(object, head, bytes);
+                    dynamic::from_raw(object)
+                };
+                (0..50).map(|_| make()).collect()
+            };
+            drop(filled);
+            for _ in 0..50 {
+                let object = ty.instantiate(&m).unwrap();
+                assert_eq!(code(object.attribute(&m, "name")), Code::NoAttribute);
+                object.set_attribute(&m, "name", Some(ty.object().unwrap().clone())).unwrap();
+                assert!(object.attribute(&m, "name").is_ok());
+            }
+        }
+    }
+}
+
+/// How many items of a byte an object of the type can claim to have, made with so many, before a resize sees that it has no
+/// room for them.
+fn claimed(m: &Mutator, ty: &Type, items: isize) -> isize {
+    // SAFETY: objects of this thread with the number of items behind the head, which are given back with their right number.
+    let accepts = |claim: isize| unsafe {
+        let object = dynamic::allocate(m, ty.record(), items, 0).unwrap();
+        let size = object.as_ptr().cast::<RawVarObject>().cast::<isize>().byte_add(size_of::<RawObject>());
+        size.write(claim);
+        match dynamic::resize(m, object, items) {
+            Ok(object) => {
+                drop(dynamic::from_raw(object));
+                true
+            }
+            Err(fault) => {
+                assert_eq!(fault.code, Code::BadSize);
+                size.write(items);
+                drop(dynamic::from_raw(object));
+                false
+            }
+        }
+    };
+    let most = (items..items + 1000).take_while(|&claim| accepts(claim)).last().expect("what it has");
+    assert!(!accepts(-most - 1) && !accepts(isize::MAX) && !accepts(isize::MIN));
+    most
+}
+
+/// A number of items that its user has written over is looked at before so many are copied: what lies behind the room of the
+/// object is no item, and neither is the word with its attributes.
+#[test]
+fn a_resize_copies_no_more_than_the_object_has_room_for() {
+    let heap = heap();
+    let m = heap.attach();
+    let with = bytes_type(&m);
+    let mut spec = bare_spec("tests.PlainBytes");
+    (spec.basic_size, spec.item_size) = (size_of::<RawVarObject>() as isize, 1);
+    // SAFETY: the handlers are for any object.
+    let without = unsafe { dynamic::ready_heap(&m, &spec, |_, _| {}) }.unwrap();
+    // 40 items and 8 bytes for the attributes, or 48 items: the same room.
+    assert_eq!(claimed(&m, &with, 40) + 8, claimed(&m, &without, 48));
+    let class = Class::new("tests.Node").make(&m).unwrap();
+    // SAFETY: objects of this thread; refused, so they stay.
+    unsafe {
+        for items in [0, 3] {
+            let object = dynamic::allocate(&m, class.record(), 0, 0).unwrap();
+            assert_eq!(code(dynamic::resize(&m, object, items)), Code::NotResizable);
+            drop(dynamic::from_raw(object));
+        }
+    }
+}
+
+/// An object with items is tracked by its allocator too: its constructor may track it once more, and once only.
+#[test]
+fn a_constructor_may_track_what_its_allocator_has_tracked() {
+    for checked in [false, true] {
+        let (heap, reports) = recorded(checked);
+        let m = heap.attach();
+        let (items, class) = (bytes_type(&m), Class::new("tests.Node").make(&m).unwrap());
+        // SAFETY: ready types; objects of this thread, given back once.
+        unsafe {
+            for (ty, count) in [(&items, 3), (&items, 0), (&class, 0)] {
+                let object = dynamic::allocate_tracked(&m, ty.record(), count).unwrap();
+                assert!(dynamic::is_tracked(&m, object));
+                dynamic::track(&m, object).unwrap();
+                assert_eq!(code(dynamic::track(&m, object)), Code::AlreadyTracked);
+                dynamic::untrack(&m, object).unwrap();
+                dynamic::untrack(&m, object).unwrap();
+                assert!(!dynamic::is_tracked(&m, object));
+                dynamic::track(&m, object).unwrap();
+                assert_eq!(code(dynamic::track(&m, object)), Code::AlreadyTracked);
+                drop(dynamic::from_raw(object));
+            }
+            assert!(dynamic::allocate_common(&m, class.record()).is_none(), "it has a dictionary");
+            // A type is made from a description.
+            assert_eq!(code(dynamic::allocate(&m, METATYPE.get(), 0, 0)), Code::WrongType);
+            assert_eq!(code(dynamic::allocate(&m, METATYPE.get(), 0, 8)), Code::WrongType);
+        }
+        assert_eq!(take(&reports), []);
+    }
+}
+
+unsafe extern "C" fn end_in_common(object: *mut RawObject) {
+    // SAFETY: a dying object of a static type, whose memory is given back once.
+    Mutator::with_current(|m| unsafe {
+        let object = NonNull::new_unchecked(object);
+        assert!(dynamic::is_tracked(m, object) && !dynamic::free_common(m, object), "it is tracked");
+        for _ in 0..2 {
+            assert!(dynamic::untrack_common(m, object) && !dynamic::is_tracked(m, object));
+        }
+        assert!(dynamic::free_common(m, object));
+    });
+}
+
+/// A dealloc handler ends an object by the common cases alone.
+#[test]
+fn the_common_cases_end_an_object_in_its_dealloc_handler() {
+    let heap = heap();
+    let mut m = heap.attach();
+    let mut spec = bare_spec("tests.Ending");
+    spec.slots.dealloc = Some(end_in_common);
+    // SAFETY: the handlers are for any object of a static type.
+    let record = unsafe { dynamic::ready_static(&spec, std::ptr::null_mut()) }.unwrap();
+    // SAFETY: a ready type; the reference is given up.
+    drop(unsafe { dynamic::from_raw(dynamic::allocate_common(&m, record).unwrap()) });
+    m.collect();
+    m.verify().unwrap();
+    assert_eq!(heap.stats().live_objects, 0);
+}
+
+/// The common cases say that they have done nothing where something is to be looked at.
+#[test]
+fn the_common_cases_leave_everything_else_to_the_functions_behind_them() {
+    let (checked, _) = recorded(true);
+    let (heap, _) = recorded(false);
+    // SAFETY: the handlers are for any object.
+    let (record, plain) = unsafe {
+        let plain = dynamic::ready_static(&TypeSpec::new("tests.Plain"), std::ptr::null_mut()).unwrap();
+        (dynamic::ready_static(&bare_spec("tests.Bare"), std::ptr::null_mut()).unwrap(), plain)
+    };
+    // SAFETY: ready types; objects of this thread, each given back once.
+    unsafe {
+        checked.attach_scoped(|m| assert!(dynamic::allocate_common(m, record).is_none()));
+        let m = heap.attach();
+        let object = dynamic::allocate_common(&m, record).unwrap();
+        // Tracked by its allocator: once more, and no further.
+        assert!(dynamic::track_common(&m, object) && !dynamic::track_common(&m, object));
+        assert!(dynamic::untrack_common(&m, object) && !dynamic::is_tracked(&m, object));
+        assert!(dynamic::untrack_common(&m, object));
+        assert!(dynamic::track_common(&m, object) && dynamic::is_tracked(&m, object));
+        assert!(!dynamic::track_common(&m, object));
+        assert!(!dynamic::free_common(&m, object), "it is alive");
+        assert!(dynamic::untrack_common(&m, object) && !dynamic::free_common(&m, object));
+        // One that another thread refers to, too.
+        let shared = dynamic::allocate_tracked(&m, record, 0).unwrap();
+        let handle = dynamic::share(shared);
+        std::thread::scope(|scope| {
+            scope.spawn(|| drop(handle.clone())).join().unwrap();
+        });
+        assert!(dynamic::track_common(&m, shared) && !dynamic::track_common(&m, shared));
+        assert_eq!(code(dynamic::track(&m, shared)), Code::AlreadyTracked);
+        drop(handle);
+        let leaf = dynamic::allocate(&m, plain, 0, 0).unwrap();
+        assert!(!dynamic::track_common(&m, leaf) && !dynamic::untrack_common(&m, leaf));
+        assert!(!dynamic::free_common(&m, leaf) && !dynamic::is_tracked(&m, leaf));
+        for object in [object, shared, leaf] {
+            drop(dynamic::from_raw(object));
+        }
+    }
+    assert_eq!(heap.stats().live_objects, 0);
+}
+
+/// Checked mode looks at the fields of an object that is tracked, also of one that its allocator has tracked before.
+#[test]
+fn checked_mode_tracks_no_object_with_a_reference_to_a_freed_one() {
+    for checked in [true, false] {
+        let (heap, reports) = recorded(checked);
+        let m = heap.attach();
+        // SAFETY: the handlers are for links, or for any object. The dangling reference is taken out before anything is dropped.
+        unsafe {
+            let record = dynamic::ready_static(&link_spec("tests.Link"), std::ptr::null_mut()).unwrap();
+            let plain = dynamic::ready_static(&TypeSpec::new("tests.Plain"), std::ptr::null_mut()).unwrap();
+            for by_allocator in [true, false] {
+                let object = match by_allocator {
+                    true => dynamic::allocate_tracked(&m, record, 0).unwrap(),
+                    false => dynamic::allocate(&m, record, 0, 0).unwrap(),
+                };
+                let link = object.as_ptr().cast::<Link>();
+                let gone = dynamic::allocate(&m, plain, 0, 0).unwrap();
+                drop(dynamic::from_raw(gone));
+                (*link).to = gone.as_ptr();
+                let tracked = dynamic::track(&m, object);
+                (*link).to = std::ptr::null_mut();
+                match checked {
+                    true => assert_eq!(code(tracked), Code::FreedPointer),
+                    false => tracked.unwrap(),
+                }
+                assert_eq!(dynamic::is_tracked(&m, object), by_allocator || !checked);
+                drop(dynamic::from_raw(object));
+            }
+        }
+        assert_eq!(take(&reports), []);
+    }
 }

@@ -158,7 +158,7 @@ unsafe fn allocate_as(
         let size = record.basic_size + if record.flags().has(Flags::MANAGED_DICT) { 8 } else { 0 };
         let cell = m.raw().allocate_cell(class).map_err(|reason| memory(record, words!("{reason}")))?;
         // SAFETY: rule N: fresh memory of at least `size` bytes.
-        return Ok(unsafe { be_born(m, record, cell, size, 0, tracked) });
+        return Ok(unsafe { be_born(m, record, cell, size, tracked) });
     }
     let size = instance_size(record, items, extra)?;
     // SAFETY: as for `allocate`.
@@ -228,7 +228,7 @@ pub(crate) unsafe fn allocate_sized(
     let cell = m.raw().allocate(whole, GRANULE).map_err(|reason| memory(record, words!("{reason}")))?;
     // SAFETY: rule N: fresh memory of that size.
     unsafe {
-        let object = be_born(m, record, cell, size, 0, false);
+        let object = be_born(m, record, cell, size, false);
         if tail {
             set_tail(object, std::ptr::null_mut());
         }
@@ -243,7 +243,6 @@ unsafe fn be_born(
     record: &TypeRecord,
     cell: NonNull<u8>,
     size: usize,
-    items: isize,
     tracked: bool,
 ) -> NonNull<RawObject> {
     let object = cell.cast::<RawObject>();
@@ -254,9 +253,6 @@ unsafe fn be_born(
         cell.add(head).write_bytes(0, size - head);
         if record.flags().has(Flags::MANAGED_DICT) {
             set_tail(object, std::ptr::null_mut());
-        }
-        if items != 0 {
-            (*object.cast::<RawVarObject>().as_ptr()).size = items;
         }
         if let Some(type_object) = NonNull::new(record.object) {
             std::mem::forget(share(type_object));

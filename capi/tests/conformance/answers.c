@@ -253,6 +253,84 @@ static void an_object_of_another_type_is_answered_with_the_failure_value(void) {
     Py_DECREF(one);
 }
 
+static uint64_t nothing_here[64];
+static Leaf *leaf_inside;
+static int asking_traverse(PyObject *self, visitproc visit, void *arg) {
+    PyObject *nothing = (PyObject *)nothing_here;
+    PyTypeObject *no_type = (PyTypeObject *)nothing_here, *found = &Leaf_Type;
+    void *token = &token;
+    (void)self;
+    (void)visit;
+    (void)arg;
+    if (leaf_inside == NULL)
+        return 0;
+    CHECK_INT(PyType_Check(nothing), 0);
+    CHECK_INT(PyObject_TypeCheck((PyObject *)leaf_inside, no_type), 0);
+    CHECK_INT(PyObject_IS_GC(nothing), 0);
+    CHECK(PyObject_GetTypeData_DuringGC(nothing, &Leaf_Type) == NULL);
+    CHECK(PyObject_GetItemData_DuringGC(nothing) == NULL);
+    CHECK(PyModule_GetState_DuringGC(nothing) == NULL);
+    CHECK_INT(PyModule_GetToken_DuringGC(nothing, &token), -1);
+    CHECK(token == NULL);
+    CHECK(PyType_GetModule_DuringGC(no_type) == NULL);
+    CHECK(PyType_GetModuleState_DuringGC((PyTypeObject *)leaf_inside) == NULL);
+    CHECK_INT(PyType_GetBaseByToken_DuringGC(no_type, &token, &found), -1);
+    CHECK(found == NULL);
+    CHECK_INT(Py_SIZE(leaf_inside), 0);
+    return 0;
+}
+static PyTypeObject Asking_Type = {TYPE_HEAD .tp_name = "check.AskingAnswers", .tp_basicsize = sizeof(Leaf),
+                                   .tp_flags = GC_TYPE, .tp_traverse = asking_traverse};
+
+/* The safe list looks its pointers up too, in the heap that is traversed. The report names the type of the object that the
+ * mistake is about, or else that of the object whose handler runs. */
+static void a_handler_that_asks_about_no_object_is_answered_and_reported(void) {
+    PyObject *asking;
+    ready(&Asking_Type);
+    asking = PyType_GenericAlloc(&Asking_Type, 0);
+    MUST(asking != NULL);
+    leaf_inside = leaf();
+    PyGC_Collect();
+    CHECK_INT(misuses_in(STANDSTILL_E_FOREIGN_POINTER, "PyType_Check"), 1);
+    CHECK_INT(misuses_in(STANDSTILL_E_FOREIGN_POINTER, "PyObject_TypeCheck"), 1);
+    CHECK_INT(misuses_in(STANDSTILL_E_FOREIGN_POINTER, "PyObject_IS_GC"), 1);
+    CHECK_INT(misuses_in(STANDSTILL_E_FOREIGN_POINTER, "PyObject_GetTypeData_DuringGC"), 1);
+    CHECK_INT(misuses_in(STANDSTILL_E_FOREIGN_POINTER, "PyObject_GetItemData_DuringGC"), 1);
+    CHECK_INT(misuses_in(STANDSTILL_E_FOREIGN_POINTER, "PyModule_GetState_DuringGC"), 1);
+    CHECK_INT(misuses_in(STANDSTILL_E_FOREIGN_POINTER, "PyModule_GetToken_DuringGC"), 1);
+    CHECK_INT(misuses_in(STANDSTILL_E_FOREIGN_POINTER, "PyType_GetModule_DuringGC"), 1);
+    CHECK_INT(misuses_in(STANDSTILL_E_FOREIGN_POINTER, "PyType_GetBaseByToken_DuringGC"), 1);
+    CHECK_INT(misuses_in(STANDSTILL_E_WRONG_TYPE, "PyType_GetModuleState_DuringGC"), 1);
+    CHECK_INT(misuses_in(STANDSTILL_E_WRONG_TYPE, "Py_SIZE"), 1);
+    CHECK(strcmp(last_misuse.function, "Py_SIZE") == 0 && strcmp(last_misuse.type, "check.Leaf") == 0);
+    forget_misuses();
+    CHECK(!PyErr_Occurred());
+    Py_CLEAR(leaf_inside);
+    Py_DECREF(asking);
+}
+
+static int nothing_visit(PyObject *self, visitproc visit, void *arg) {
+    (void)self;
+    CHECK_INT(visit((PyObject *)nothing_here, arg), 0);
+    return 0;
+}
+static PyTypeObject Stray_Type = {TYPE_HEAD .tp_name = "check.Stray", .tp_basicsize = sizeof(Leaf), .tp_flags = GC_TYPE,
+                                  .tp_traverse = nothing_visit};
+
+/* Without checked mode no visit is looked up: neither in a collection, nor where referrers are looked for. */
+static void without_checked_mode_a_visit_outside_the_heap_is_ignored(void) {
+    PyObject *stray, *target = (PyObject *)pair(NULL, NULL), *found;
+    ready(&Stray_Type);
+    stray = PyType_GenericAlloc(&Stray_Type, 0);
+    MUST(stray != NULL);
+    PyGC_Collect();
+    found = standstill_gc_get_referrers(&target, 1);
+    CHECK_INT(PyTuple_Size(found), 0);
+    Py_DECREF(found);
+    Py_DECREF(stray);
+    Py_DECREF(target);
+}
+
 /* Types ------------------------------------------------------------------------------------------------------------ */
 
 static PyObject *some_new(PyTypeObject *type, PyObject *args, PyObject *kwargs) {
@@ -731,6 +809,8 @@ const struct test answers_tests[] = {
     TEST_AS(a_pointer_to_no_object_is_answered_with_the_failure_value, CHECKED_ONLY),
     TEST(a_thread_that_is_not_attached_gets_the_failure_value),
     TEST(an_object_of_another_type_is_answered_with_the_failure_value),
+    TEST_AS(a_handler_that_asks_about_no_object_is_answered_and_reported, CHECKED_ONLY),
+    TEST_AS(without_checked_mode_a_visit_outside_the_heap_is_ignored, UNCHECKED_ONLY),
     TEST(every_slot_of_a_spec_reaches_the_type),
     TEST(bases_come_from_the_argument_or_from_the_slots),
     TEST(a_spec_with_a_slot_twice_or_empty_or_unknown_is_refused),

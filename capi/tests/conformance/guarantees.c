@@ -286,6 +286,82 @@ static void a_hook_is_not_called_inside_a_hook(void) {
     CHECK_INT(hook_calls, 1);
 }
 
+static visitproc kept_visit;
+static void *kept_arg;
+static int keeping_traverse(PyObject *self, visitproc visit, void *arg) {
+    (void)self;
+    kept_visit = visit;
+    kept_arg = arg;
+    return 0;
+}
+static PyTypeObject Keeping_Type = {TYPE_HEAD .tp_name = "check.Keeping", .tp_basicsize = sizeof(Leaf),
+                                    .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC,
+                                    .tp_traverse = keeping_traverse};
+static void visits_late(void) { CHECK_INT(kept_visit((PyObject *)&Pair_Type, kept_arg), 0); }
+static void visits_late_on_a_thread(void *arg) {
+    (void)arg;
+    visits_late();
+}
+static void visits_late_unattached(void) {
+    thread t;
+    start_raw(&t, visits_late_on_a_thread, NULL);
+    join(&t);
+}
+
+/* A visitor that is called after its traversal is reported: to the hook, or on standard error where the thread has no heap. */
+static void a_visitor_that_comes_too_late_is_told_to_the_hook_or_on_stderr(void) {
+    PyObject *keeping;
+    ready(&Keeping_Type);
+    keeping = PyType_GenericAlloc(&Keeping_Type, 0);
+    MUST(keeping != NULL);
+    PyGC_Collect();
+    CHECK(kept_visit != NULL);
+    CHECK_INT(lines_of(visits_late, "StaleVisitor"), 0);
+    EXPECT_MISUSE(STANDSTILL_E_STALE_VISITOR, 1);
+    CHECK_INT(lines_of(visits_late_unattached, "StaleVisitor"), 1);
+    CHECK_INT(misuses(0), 0);
+    Py_DECREF(keeping);
+}
+
+static void collects_with_stats(void) {
+    CHECK_INT(standstill_gc_set_debug(STANDSTILL_GC_DEBUG_STATS), 0);
+    PyGC_Collect();
+    CHECK_INT(standstill_gc_set_debug(0), 0);
+}
+static int sunk;
+static void sink(const char *line, void *arg) {
+    CHECK(line != NULL && arg == &sunk);
+    sunk++;
+}
+
+/* Lines of collections go to the sink, and to standard error without one. */
+static void debug_lines_go_to_the_sink_or_to_stderr(void) {
+    CHECK(lines_of(collects_with_stats, "gc") > 0);
+    standstill_gc_set_debug_sink(sink, &sunk);
+    CHECK_INT(lines_of(collects_with_stats, "gc"), 0);
+    CHECK(sunk > 0);
+    sunk = 0;
+    standstill_gc_set_debug_sink(NULL, NULL);
+    CHECK(lines_of(collects_with_stats, "gc") > 0);
+    CHECK_INT(sunk, 0);
+}
+
+static int audited;
+static void audit(const char *event, void *arg) {
+    CHECK(event != NULL && arg == &audited);
+    audited++;
+}
+
+/* The audit hook is told until it is taken out. */
+static void an_audit_hook_is_told_until_it_is_taken_out(void) {
+    standstill_gc_set_audit_hook(audit, &audited);
+    Py_XDECREF(standstill_gc_get_objects(-1));
+    CHECK_INT(audited, 1);
+    standstill_gc_set_audit_hook(NULL, NULL);
+    Py_XDECREF(standstill_gc_get_objects(-1));
+    CHECK_INT(audited, 1);
+}
+
 /* Errors of inheritance and attributes, with their exceptions (which EXPECT_ERROR looks at). */
 static void errors_of_bases_and_attributes(void) {
     PyType_Slot none[] = {{0, NULL}};
@@ -517,6 +593,9 @@ const struct test guarantees_tests[] = {
     TEST(the_texts_of_a_heap_type_are_its_own),
     TEST(five_lines_of_a_kind_are_written),
     TEST(a_hook_is_not_called_inside_a_hook),
+    TEST(a_visitor_that_comes_too_late_is_told_to_the_hook_or_on_stderr),
+    TEST(debug_lines_go_to_the_sink_or_to_stderr),
+    TEST(an_audit_hook_is_told_until_it_is_taken_out),
     TEST(errors_of_bases_and_attributes),
     TEST(an_error_without_an_exception_is_a_system_error),
     TEST(callbacks_are_told_of_candidates),

@@ -948,3 +948,83 @@ fn checked_mode_tracks_no_object_with_a_reference_to_a_freed_one() {
         assert_eq!(take(&reports), []);
     }
 }
+
+/// What an address is looked up as: an object of the heap, one that was freed, another heap's, a static one, other memory, or
+/// nothing that could be read.
+#[test]
+fn an_address_is_told_by_what_lies_there() {
+    use standstill::dynamic::Address;
+    let ((heap, _), (other, _)) = (recorded(true), recorded(false));
+    let foreign = other.attach_scoped(|m| Class::new("tests.Foreign").make(m).unwrap());
+    let foreign = dynamic::as_raw(foreign.object().unwrap());
+    let fixed = NonNull::from(Box::leak(Box::new(RawObject::immortal())));
+    let words = NonNull::from(Box::leak(Box::new([0u64; 8])));
+    // Two static objects, one behind the other, and an address in their middle.
+    let two = NonNull::from(Box::leak(Box::new([RawObject::immortal(), RawObject::immortal()])));
+    let nowhere = NonNull::new(std::ptr::without_provenance_mut::<RawObject>(1 << 47)).unwrap();
+    // SAFETY: addresses are looked at as far as they can be read; no object is used.
+    unsafe {
+        assert_eq!(dynamic::look_up_here(fixed), None, "the thread has no heap");
+        other.attach_scoped(|_| assert_eq!(dynamic::look_up_here(fixed), None, "its heap is not checked"));
+        let m = heap.attach();
+        let class = Class::new("tests.Node").make(&m).unwrap();
+        let (live, gone) = (dynamic::as_raw(class.object().unwrap()), class.instantiate(&m).unwrap());
+        let freed = dynamic::as_raw(&gone);
+        drop(gone);
+        for (address, what) in [
+            (live, Address::Live),
+            (freed, Address::Freed),
+            (live.byte_add(8), Address::Foreign),
+            (foreign, Address::Foreign),
+            (fixed, Address::Static),
+            (two.cast::<RawObject>().add(1), Address::Static),
+            (two.cast::<RawObject>().byte_add(4), Address::Outside),
+            (words.cast(), Address::Outside),
+            (nowhere, Address::Nowhere),
+        ] {
+            assert_eq!(dynamic::look_up(&m, address), what, "{address:?}");
+            assert_eq!(dynamic::look_up_here(address), Some(what), "{address:?}");
+        }
+        assert!(dynamic::try_type_of(fixed).is_none() && !dynamic::is_gc(fixed));
+        dynamic::set_static_type(fixed, BASE.get());
+        assert!(dynamic::try_type_of(fixed).is_some_and(|record| std::ptr::eq(record, BASE.get())));
+        assert_eq!(code(dynamic::new_weakref(&m, fixed, None)), Code::WrongType);
+        assert!(dynamic::incref(fixed) && dynamic::decref(fixed) && dynamic::count(fixed).is_none());
+        drop(dynamic::share(fixed));
+        assert!(dynamic::describe(fixed).is_none() && dynamic::describe(live).is_some());
+    }
+}
+
+#[test]
+fn descriptions_of_nothing_make_the_simplest_types_and_modules() {
+    let heap = heap();
+    let m = heap.attach();
+    // SAFETY: no handlers.
+    unsafe {
+        let ty = dynamic::ready_heap(&m, &TypeSpec::new("tests.Simple"), |_, _| {}).unwrap();
+        let record = ty.record();
+        assert_eq!(
+            (record.basic_size(), record.item_size(), record.data_size()),
+            (size_of::<RawObject>(), 0, 0)
+        );
+        assert_eq!((record.token(), record.module()), (0, std::ptr::null_mut()));
+        assert!(record.base().is_some_and(|base| std::ptr::eq(base, BASE.get())) && !record.has_gc());
+        assert!(record.slots().dealloc.is_none() && BASE.get().slots().dealloc.is_none());
+        assert_eq!((BASE.get().token(), BASE.get().data_size(), BASE.get().item_size()), (0, 0, 0));
+        let module = dynamic::new_module(&m, ModuleSpec::new("tests.module")).unwrap();
+        let this = dynamic::as_raw(&module);
+        assert_eq!(dynamic::module_state(this), Some(std::ptr::null_mut()));
+        assert_eq!(
+            (dynamic::module_token(this), dynamic::module_face(this)),
+            (Some(0), Some(std::ptr::null()))
+        );
+        assert!(dynamic::is_tracked(&m, this));
+        let mut spec = TypeSpec::new("tests.OfModule");
+        spec.module = Some(module.clone());
+        let of_module = dynamic::ready_heap(&m, &spec, |_, _| {}).unwrap();
+        assert_eq!(dynamic::type_module_by_token(of_module.record(), 0), None, "0 is no token");
+        assert_eq!(dynamic::type_module(of_module.record()), Some(this));
+        assert_eq!(code(dynamic::new_module(&m, ModuleSpec::new("tests\0module"))), Code::BadSlot);
+        assert_eq!(code(dynamic::ready_heap(&m, &TypeSpec::new(""), |_, _| {})), Code::BadSlot);
+    }
+}

@@ -707,6 +707,8 @@ fn a_new_object_is_zero_and_its_neighbours_are_as_they_were() {
             }
         };
         let mut all: Vec<AnyGc> = (0..100).map(make).collect();
+        // SAFETY: alive; a head has more bytes.
+        let first = unsafe { dynamic::as_raw(&all[99]).cast::<u64>().read() };
         for round in 0..3 {
             for at in (round..100).step_by(3) {
                 let before = std::mem::replace(&mut all[at], make(at + round));
@@ -717,6 +719,8 @@ fn a_new_object_is_zero_and_its_neighbours_are_as_they_were() {
                 // SAFETY: alive, and of this size.
                 unsafe {
                     assert_eq!(dynamic::count(this), Some(1), "the head of an object of {size} bytes");
+                    // The word with its owner.
+                    assert_eq!(this.cast::<u64>().read(), first, "the head of an object of {size} bytes");
                     assert!(std::ptr::eq(dynamic::type_of(this), record));
                     let bytes = std::slice::from_raw_parts(this.as_ptr().cast::<u8>().add(head), size - head);
                     assert!(bytes.iter().all(|&byte| byte == 0xff), "an object of {size} bytes");
@@ -1026,5 +1030,46 @@ fn descriptions_of_nothing_make_the_simplest_types_and_modules() {
         assert_eq!(dynamic::type_module(of_module.record()), Some(this));
         assert_eq!(code(dynamic::new_module(&m, ModuleSpec::new("tests\0module"))), Code::BadSlot);
         assert_eq!(code(dynamic::ready_heap(&m, &TypeSpec::new(""), |_, _| {})), Code::BadSlot);
+    }
+}
+
+unsafe extern "C" fn answer_seven(_: *mut RawObject, _: VisitProc, _: *mut c_void) -> c_int {
+    7
+}
+
+unsafe extern "C" fn visit_null(_: *mut RawObject, visit: VisitProc, arg: *mut c_void) -> c_int {
+    // SAFETY: a visitor with its argument.
+    unsafe { visit(std::ptr::null_mut(), arg) }
+}
+
+/// An answer that is the handler's own ends the walk with an error, also where handlers of the type are called one at a time.
+/// A visit of null is a mistake at no address, and the walk goes on.
+#[test]
+fn an_answer_of_a_handlers_own_is_an_error_of_the_walk() {
+    let heap = heap();
+    let addresses = Arc::new(Mutex::new(Vec::new()));
+    let told = addresses.clone();
+    heap.on_misuse(move |fault| told.lock().unwrap().push((fault.code, fault.address)));
+    let m = heap.attach();
+    for flags in [Flags::HAVE_GC, Flags::HAVE_GC.and(Flags::SERIAL_TRAVERSE)] {
+        let make = |name: &str, traverse: dynamic::TraverseProc| {
+            let mut spec = bare_spec(name);
+            spec.flags = flags;
+            spec.slots.traverse = Some(traverse);
+            // SAFETY: the handlers are for any object.
+            let record = unsafe { dynamic::ready_static(&spec, std::ptr::null_mut()) }.unwrap();
+            Type::from_static(record).instantiate(&m).unwrap()
+        };
+        let (seven, null) =
+            (make("tests.Seven", answer_seven), make(&format!("tests.Null{flags:?}"), visit_null));
+        // SAFETY: living objects of this thread.
+        unsafe {
+            let fault =
+                dynamic::referents(&m, dynamic::as_raw(&seven), |_| panic!("there is none")).unwrap_err();
+            assert_eq!((fault.code, fault.type_name), (Code::HandlerError, "tests.Seven"));
+            assert!(fault.to_string().contains("returned 7"), "{fault}");
+            dynamic::referents(&m, dynamic::as_raw(&null), |_| panic!("there is none")).unwrap();
+        }
+        assert_eq!(std::mem::take(&mut *addresses.lock().unwrap()), [(Code::NullVisit, 0)]);
     }
 }

@@ -804,6 +804,414 @@ static void a_heap_is_as_its_options_say(void) {
     FAILS(standstill_attach(heap) == -1, STANDSTILL_E_FOREIGN_POINTER);
 }
 
+/* Threads ---------------------------------------------------------------------------------------------------------- */
+
+static void ensures_on_a_new_thread(void *arg) {
+    PyGILState_STATE outer, inner;
+    (void)arg;
+    CHECK_INT(standstill_is_attached(), 0);
+    outer = PyGILState_Ensure();
+    CHECK_INT(outer, PyGILState_UNLOCKED);
+    CHECK_INT(standstill_is_attached(), 1);
+    ready(&Leaf_Type);
+    Py_DECREF(leaf());
+    inner = PyGILState_Ensure();
+    CHECK_INT(inner, PyGILState_LOCKED);
+    PyGILState_Release(inner);
+    CHECK_INT(standstill_is_attached(), 1);
+    PyGILState_Release(outer);
+    CHECK_INT(standstill_is_attached(), 0);
+    CHECK_INT(misuses(0), 0);
+    PyGILState_Release(outer);
+    EXPECT_MISUSE(STANDSTILL_E_NOT_ALLOWED_HERE, 1);
+    outer = PyGILState_Ensure();
+    CHECK_INT(outer, PyGILState_UNLOCKED);
+    PyGILState_Release(outer);
+    CHECK_INT(standstill_is_attached(), 0);
+}
+
+/* PyGILState_Ensure attaches a thread that is not attached, to the default heap, and its Release ends that. */
+static void ensure_attaches_until_its_release(void) {
+    PyGILState_STATE state = PyGILState_Ensure();
+    thread t;
+    CHECK_INT(state, PyGILState_LOCKED);
+    PyGILState_Release(state);
+    CHECK_INT(standstill_is_attached(), 1);
+    start_raw(&t, ensures_on_a_new_thread, NULL);
+    join(&t);
+}
+
+/* Where an attachment was put down, PyGILState_Ensure takes that one up. Nothing else does so meanwhile. */
+static void ensure_takes_up_the_attachment_that_was_put_down_last(void) {
+    long long before = LIVE();
+    Leaf *one = leaf();
+    PyThreadState *first = PyEval_SaveThread(), *second;
+    PyGILState_STATE outer, inner;
+    MUST(first != NULL);
+    CHECK_INT(standstill_is_attached(), 0);
+    outer = PyGILState_Ensure();
+    CHECK_INT(outer, PyGILState_UNLOCKED);
+    CHECK_INT(LIVE(), before + 1); /* the heap is the same */
+    PyEval_RestoreThread(first);
+    EXPECT_MISUSE(STANDSTILL_E_NOT_ALLOWED_HERE, 1);
+    second = PyEval_SaveThread();
+    MUST(second != NULL);
+    inner = PyGILState_Ensure();
+    CHECK_INT(inner, PyGILState_UNLOCKED);
+    CHECK_INT(LIVE(), before + 1);
+    PyGILState_Release(inner);
+    CHECK_INT(standstill_is_attached(), 0);
+    PyEval_RestoreThread(second);
+    CHECK_INT(standstill_is_attached(), 1);
+    PyGILState_Release(outer);
+    CHECK_INT(standstill_is_attached(), 0);
+    CHECK_INT(standstill_attach(check_heap), 0);
+    PyEval_RestoreThread(first);
+    EXPECT_MISUSE(STANDSTILL_E_NOT_ALLOWED_HERE, 1);
+    CHECK_INT(standstill_detach(), 0);
+    PyEval_RestoreThread(first);
+    CHECK_INT(standstill_is_attached(), 1);
+    CHECK_INT(misuses(0), 0);
+    PyEval_RestoreThread(first); /* it was given back */
+    EXPECT_MISUSE(STANDSTILL_E_FOREIGN_POINTER, 1);
+    PyEval_RestoreThread(NULL);
+    Py_DECREF(one);
+    CHECK_INT(LIVE(), before);
+}
+
+static void attaches_and_ends(void *heap) { MUST(standstill_attach(heap) == 0); }
+static void puts_down_and_ends(void *heap) {
+    MUST(standstill_attach(heap) == 0);
+    MUST(PyEval_SaveThread() != NULL);
+}
+
+/* A thread that ends without doing so itself is detached. */
+static void a_thread_that_ends_is_detached(void) {
+    void (*ways[])(void *) = {attaches_and_ends, puts_down_and_ends};
+    int way;
+    for (way = 0; way < 2; way++) {
+        standstill_heap *heap = standstill_heap_new(NULL);
+        thread t;
+        MUST(heap != NULL);
+        start_raw(&t, ways[way], heap);
+        join(&t);
+        CHECK_INT(standstill_heap_free(heap), 0);
+    }
+}
+
+static void a_second_attachment_is_refused_by_name(void) {
+    CHECK_INT(standstill_attach(check_heap), -1);
+    CHECK(strstr(standstill_error_message(), "standstill_attach") != NULL);
+    CHECK(strstr(standstill_error_message(), "attached to a heap already") != NULL);
+    EXPECT_ERROR(STANDSTILL_E_NOT_ALLOWED_HERE);
+    /* What was not begun is not ended. */
+    CHECK_INT(Py_IsInitialized(), 0);
+    Py_Finalize();
+    CHECK_INT(standstill_is_attached(), 1);
+}
+
+/* Errors in errors ------------------------------------------------------------------------------------------------- */
+
+static Pair *inner_pairs[2];
+static int finalizer_depth, kinds_of_finalizers;
+static void failing_finalizer(PyObject *self) {
+    int depth = finalizer_depth++;
+    (void)self;
+    CHECK(!PyErr_Occurred()); /* set aside, whatever stood there */
+    if (depth != 1)
+        PyErr_SetString(PyExc_ValueError, depth == 0 ? "outer" : "inner");
+    if (depth < 2)
+        Py_CLEAR(inner_pairs[depth]);
+    if (depth == 0)
+        CHECK(PyErr_Occurred() && strcmp(standstill_error_message(), "outer") == 0);
+    if (depth == 1)
+        CHECK(!PyErr_Occurred());
+    kinds_of_finalizers += strcmp(last_unraisable.function, "finalizer") == 0;
+    finalizer_depth--;
+}
+static PyTypeObject Failing_Type = {TYPE_HEAD .tp_name = "check.Failing", .tp_basicsize = sizeof(Pair),
+                                    .tp_base = &Pair_Type, .tp_finalize = failing_finalizer};
+
+/* Each handler finds the indicator empty, and leaves it to the code around it as it was. */
+static void errors_are_set_aside_one_within_the_other(void) {
+    int round;
+    ready(&Failing_Type);
+    for (round = 0; round < 2; round++) {
+        Pair *outer = pair_of(&Failing_Type, NULL, NULL);
+        inner_pairs[0] = pair_of(&Failing_Type, NULL, NULL);
+        inner_pairs[1] = pair_of(&Failing_Type, NULL, NULL);
+        if (round)
+            PyErr_SetString(PyExc_TypeError, "before");
+        Py_DECREF(outer);
+        CHECK_INT(PyErr_Occurred() == PyExc_TypeError, round);
+        CHECK(strcmp(last_unraisable.text, "outer") == 0 && strcmp(last_unraisable.type, "check.Failing") == 0);
+        EXPECT_UNRAISABLE(2);
+        PyErr_Clear();
+    }
+    CHECK(kinds_of_finalizers >= 3);
+}
+
+static void failing_callback(PyObject *self, PyObject *weak) {
+    (void)self;
+    (void)weak;
+    PyErr_SetString(PyExc_ValueError, "in the callback");
+}
+static int failing_clear(PyObject *self) {
+    pair_clear(self);
+    PyErr_SetString(PyExc_ValueError, "in clear");
+    return 0;
+}
+static int answering_traverse(PyObject *self, visitproc visit, void *arg) {
+    (void)self;
+    (void)visit;
+    (void)arg;
+    return inner_pairs[0] ? 5 : 0;
+}
+static PyTypeObject Clearing_Type = {TYPE_HEAD .tp_name = "check.Clearing", .tp_basicsize = sizeof(Pair),
+                                     .tp_dealloc = pair_dealloc, .tp_flags = GC_TYPE, .tp_traverse = pair_traverse,
+                                     .tp_clear = failing_clear};
+static PyTypeObject Answering_Type = {TYPE_HEAD .tp_name = "check.Answering", .tp_basicsize = sizeof(Pair),
+                                      .tp_dealloc = pair_dealloc, .tp_flags = GC_TYPE,
+                                      .tp_traverse = answering_traverse};
+
+/* An error that no caller receives is told with where it happened. */
+static void an_ignored_error_names_the_kind_of_handler(void) {
+    PyObject *callback = standstill_Callback_New(failing_callback, NULL), *weak;
+    Pair *target = pair(NULL, NULL), *answering;
+    ready(&Clearing_Type);
+    ready(&Answering_Type);
+    weak = PyWeakref_NewRef((PyObject *)target, callback);
+    MUST(callback && weak);
+    Py_DECREF(target);
+    CHECK(strcmp(last_unraisable.function, "weak reference callback") == 0);
+    EXPECT_UNRAISABLE(1);
+    garbage_ring_of(&Clearing_Type, 1);
+    CHECK_INT(PyGC_Collect(), 1);
+    CHECK(strcmp(last_unraisable.function, "clear handler") == 0);
+    EXPECT_UNRAISABLE(1);
+    answering = pair_of(&Answering_Type, NULL, NULL);
+    inner_pairs[0] = answering;
+    CHECK_INT(PyGC_Collect(), 0);
+    inner_pairs[0] = NULL;
+    CHECK(strcmp(last_unraisable.function, "traverse handler") == 0);
+    EXPECT_UNRAISABLE(-1);
+    Py_DECREF(answering);
+    Py_DECREF(weak);
+    Py_DECREF(callback);
+}
+
+static int told_phases;
+static void failing_phase(const char *phase, const standstill_gc_info *info, void *arg) {
+    (void)phase;
+    (void)info;
+    (void)arg;
+    told_phases++;
+    CHECK(!PyErr_Occurred());
+    PyErr_SetString(PyExc_ValueError, "in the callback");
+}
+
+/* A callback of a collection that a safepoint starts finds the indicator empty, too, and leaves it as it was. */
+static void a_callback_at_a_safepoint_leaves_a_pending_error_alone(void) {
+    standstill_heap_options options = STANDSTILL_HEAP_OPTIONS_INIT;
+    standstill_heap *heap;
+    int id;
+    options.checked = check_is_checked;
+    options.stress = 1;
+    heap = standstill_heap_new(&options);
+    MUST(heap && standstill_detach() == 0 && standstill_attach(heap) == 0);
+    id = standstill_gc_add_callback(failing_phase, NULL);
+    CHECK(id >= 0);
+    PyErr_SetString(PyExc_TypeError, "before");
+    standstill_safepoint();
+    CHECK_INT(told_phases, 2);
+    CHECK(PyErr_Occurred() == PyExc_TypeError && strcmp(standstill_error_message(), "before") == 0);
+    EXPECT_UNRAISABLE(2);
+    CHECK(strcmp(last_unraisable.function, "collection callback") == 0);
+    PyErr_Clear();
+    CHECK_INT(standstill_gc_remove_callback(id), 0);
+    CHECK_INT(standstill_gc_remove_callback(id), -1);
+    MUST(standstill_detach() == 0 && standstill_heap_free(heap) == 0 && standstill_attach(check_heap) == 0);
+}
+
+/* Types that are not ready ------------------------------------------------------------------------------------------ */
+
+static PyTypeObject Unready_Type = {TYPE_HEAD .tp_name = "check.NotReady", .tp_basicsize = sizeof(Leaf)};
+
+/* A static type that is not ready is an object without a type, and asked about as such. */
+static void a_type_that_is_not_ready_is_no_object_of_any_type(void) {
+    PyObject *unready = (PyObject *)&Unready_Type;
+    Leaf *one = leaf();
+    void *token = &token;
+    int code = STANDSTILL_E_WRONG_TYPE;
+    FAILS(PyModule_GetState(unready) == NULL, code);
+    FAILS(PyModule_GetDef(unready) == NULL, code);
+    FAILS(PyModule_GetToken(unready, &token) == -1 && token == NULL, code);
+    FAILS(PyModule_GetName(unready) == NULL, code);
+    CHECK_INT(PyObject_VisitManagedDict(unready, never, NULL), 0);
+    PyObject_ClearManagedDict(unready);
+    CHECK_INT(PyObject_TypeCheck((PyObject *)one, &Unready_Type), 0);
+    CHECK_INT(PyObject_TypeCheck(unready, &Leaf_Type), 0);
+    CHECK_INT(PyTuple_Check(unready), 0);
+    CHECK_INT(PyObject_IS_GC(unready), 0);
+    PyErr_SetString(unready, "of a type that is not ready");
+    CHECK(PyErr_Occurred() == unready);
+    PyErr_Clear();
+    FAILS(PyType_GenericAlloc(&Unready_Type, 0) == NULL, STANDSTILL_E_NOT_READY);
+    CHECK(PyType_GetTypeDataSize(&Unready_Type) == -1);
+    CHECK(strstr(standstill_error_message(), "type 'check.NotReady' is not ready") != NULL);
+    EXPECT_ERROR(STANDSTILL_E_NOT_READY);
+    Py_DECREF(one);
+}
+
+static void nothing_is_an_object_before_the_first_heap(void) {
+    CHECK_INT(PyTuple_Check((PyObject *)&Unready_Type), 0);
+    CHECK_INT(PyType_Check((PyObject *)&Unready_Type), 0);
+    CHECK_INT(PyType_IsSubtype(&Unready_Type, &Leaf_Type), 0);
+    CHECK_INT(PyType_IsSubtype(&Unready_Type, &Unready_Type), 1);
+}
+
+static void bases_that_are_no_types_are_refused(void) {
+    static PyTypeObject late = {TYPE_HEAD .tp_name = "check.Late", .tp_basicsize = sizeof(Leaf),
+                                .tp_flags = Py_TPFLAGS_BASETYPE};
+    PyType_Slot slots[] = {{Py_tp_base, &late}, {0, NULL}};
+    PyType_Spec spec = {"check.Derived", 0, 0, Py_TPFLAGS_DEFAULT, NULL};
+    PyObject *one = (PyObject *)leaf(), *bases = PyTuple_New(1);
+    PyTypeObject *type;
+    FAILS(PyType_FromSpecWithBases(&spec, one) == NULL, STANDSTILL_E_BAD_BASE);
+    FAILS(PyType_FromSpecWithBases(&spec, bases) == NULL, STANDSTILL_E_BAD_BASE); /* null in it */
+    PyTuple_SetItem(bases, 0, one);
+    FAILS(PyType_FromSpecWithBases(&spec, bases) == NULL, STANDSTILL_E_BAD_BASE);
+    Py_DECREF(bases);
+    /* A static base that is not ready is made so. */
+    type = type_of_slots("check.OfLate", 0, 0, Py_TPFLAGS_DEFAULT, slots);
+    MUST(type != NULL);
+    CHECK((late.tp_flags & Py_TPFLAGS_READY) && type->tp_base == &late);
+    Py_DECREF(type);
+}
+
+/* Checked mode makes no memory ready that claims to be a type and is none, and knows a ready type without its head. */
+static void checked_mode_knows_the_types_that_are_ready(void) {
+    static PyTypeObject claims = {TYPE_HEAD .tp_name = "check.Claims", .tp_basicsize = sizeof(Leaf)};
+    static PyTypeObject known = {TYPE_HEAD .tp_name = "check.Known", .tp_basicsize = sizeof(Leaf)};
+    static uint64_t fake[64];
+    PyObject head;
+    size_t own = sizeof(PyTypeObject) - sizeof(void *); /* the record is the last member */
+    void *address = fake;
+    ready(&known);
+    memcpy((char *)&claims + own, &address, sizeof address);
+    CHECK_INT(PyType_Ready(&claims), -1);
+    CHECK(strstr(standstill_error_message(), "PyType_Ready") != NULL);
+    EXPECT_ERROR(STANDSTILL_E_FOREIGN_POINTER);
+    memcpy(&head, &known, sizeof head);
+    memset(&known, 0, sizeof head);
+    CHECK_INT(PyType_Ready(&known), 0);
+    memcpy(&known, &head, sizeof head);
+    CHECK_INT(PyType_Ready(&known), 0);
+    FAILS(PyType_Ready((PyTypeObject *)Py_None) == -1, STANDSTILL_E_WRONG_TYPE);
+}
+
+static void plain_dealloc(PyObject *self) { Py_TYPE(self)->tp_base->tp_dealloc(self); }
+
+/* What stands in tp_dealloc of a type without one can be called, by a handler of a derived type. */
+static void the_dealloc_that_is_shown_can_be_called(void) {
+    static PyTypeObject base = {TYPE_HEAD .tp_name = "check.NoDealloc", .tp_basicsize = sizeof(Pair),
+                                .tp_flags = GC_TYPE | Py_TPFLAGS_BASETYPE, .tp_traverse = pair_traverse,
+                                .tp_clear = pair_clear};
+    static PyTypeObject below = {TYPE_HEAD .tp_name = "check.CallsIt", .tp_base = &base, .tp_dealloc = plain_dealloc};
+    long long before = LIVE();
+    Leaf *one = leaf();
+    ready(&base);
+    ready(&below);
+    CHECK(base.tp_dealloc != NULL && below.tp_dealloc == plain_dealloc);
+    Py_DECREF(pair_of(&below, one, NULL));
+    CHECK_INT(Py_REFCNT((PyObject *)one), 1);
+    CHECK_INT(calls.cleared, 1);
+    Py_DECREF(one);
+    CHECK_INT(LIVE(), before);
+}
+
+/* Other borders ---------------------------------------------------------------------------------------------------- */
+
+static void messages_name_the_function_and_what_was_wrong(void) {
+    PyObject *none = Py_None, *found, *one = (PyObject *)leaf(), *out;
+    static int token;
+    PyType_Slot slots[] = {{Py_tp_token, &token}, {0, NULL}};
+    PyTypeObject *type = type_of_slots("check.Token", 0, 0, Py_TPFLAGS_DEFAULT, slots);
+    Py_ssize_t count = Py_REFCNT((PyObject *)type);
+    CHECK(standstill_gc_get_objects(99) == NULL);
+    CHECK(strstr(standstill_error_message(), "standstill_gc_get_objects") != NULL);
+    EXPECT_ERROR(STANDSTILL_E_BAD_GENERATION);
+    CHECK(standstill_gc_collect(3) == -1);
+    CHECK(strstr(standstill_error_message(), "standstill_gc_collect") != NULL);
+    EXPECT_ERROR(STANDSTILL_E_BAD_GENERATION);
+    CHECK(PyObject_GetAttrString(none, "name") == NULL);
+    CHECK(strstr(standstill_error_message(), "a static object has no attribute 'name'") != NULL);
+    EXPECT_ERROR(STANDSTILL_E_NO_ATTRIBUTE);
+    CHECK_INT(PyWeakref_GetRef(one, &out), -1);
+    CHECK(strstr(standstill_error_message(), "this is no weak reference") != NULL);
+    EXPECT_ERROR(STANDSTILL_E_WRONG_TYPE);
+    found = standstill_gc_get_referrers(&none, 1); /* static objects are nobody's */
+    CHECK_INT(PyTuple_Size(found), 0);
+    Py_DECREF(found);
+    PyErr_SetString(PyExc_ValueError, "value");
+    CHECK_INT(PyErr_ExceptionMatches((PyObject *)&PyBaseObject_Type), 0);
+    PyErr_Clear();
+    /* Without a place for it there is no new reference. */
+    CHECK_INT(PyType_GetBaseByToken(type, &token, NULL), 1);
+    CHECK_INT(Py_REFCNT((PyObject *)type), count);
+    Py_DECREF(type);
+    Py_DECREF(one);
+}
+
+static void a_tuple_does_not_lose_items_unseen(void) {
+    PyObject *tuple = PyTuple_New(2);
+    PyObject_GC_UnTrack(tuple);
+    PyTuple_SetItem(tuple, 1, (PyObject *)leaf());
+    CHECK(PyObject_GC_Resize(Row, (Row *)tuple, 1) == NULL);
+    EXPECT_ERROR(STANDSTILL_E_CUT_REFERENCES);
+    Py_DECREF(tuple);
+}
+
+static void legacy(PyObject *self) { (void)self; }
+
+/* A heap that is made after a type with a legacy finalizer keeps garbage with it, as one made before does. */
+static void a_later_heap_knows_of_legacy_finalizers(void) {
+    static PyTypeObject type = {TYPE_HEAD .tp_name = "check.OldLegacy", .tp_basicsize = sizeof(Pair),
+                                .tp_base = &Pair_Type, .tp_del = legacy};
+    standstill_heap *heap;
+    Pair *p;
+    ready(&type);
+    heap = standstill_heap_new(NULL);
+    MUST(heap && standstill_detach() == 0 && standstill_attach(heap) == 0);
+    p = garbage_ring_of(&type, 1);
+    CHECK_INT(PyGC_Collect(), 1);
+    CHECK_INT(standstill_gc_garbage_size(), 1);
+    set_a(p, NULL);
+    CHECK_INT(standstill_gc_garbage_clear(), 0);
+    CHECK_INT(standstill_gc_garbage_size(), 0);
+    PyGC_Collect();
+    MUST(standstill_detach() == 0 && standstill_heap_free(heap) == 0 && standstill_attach(check_heap) == 0);
+}
+
+/* Options that the caller's header does not have are off. */
+static void options_that_are_not_given_are_off(void) {
+    standstill_heap_options options = STANDSTILL_HEAP_OPTIONS_INIT;
+    standstill_heap *heap;
+    uint64_t before;
+    options.size = sizeof options.size;
+    options.limit = 1;
+    options.checked = options.stress = 1;
+    heap = standstill_heap_new(&options);
+    MUST(heap && standstill_attach(heap) == 0);
+    ready(&Leaf_Type);
+    Py_DECREF(leaf());
+    before = collections();
+    standstill_safepoint();
+    CHECK_INT(collections(), before);
+    Py_IncRef((PyObject *)&options); /* no object: only checked mode sees that */
+    MUST(standstill_detach() == 0 && standstill_heap_free(heap) == 0);
+}
+
 const struct test answers_tests[] = {
     TEST(null_is_answered_with_the_failure_value),
     TEST_AS(a_pointer_to_no_object_is_answered_with_the_failure_value, CHECKED_ONLY),
@@ -825,5 +1233,21 @@ const struct test answers_tests[] = {
     TEST(slots_of_a_module_are_known_or_refused),
     TEST(an_exception_matches_itself_and_its_bases),
     TEST_AS(a_heap_is_as_its_options_say, BARE),
+    TEST(ensure_attaches_until_its_release),
+    TEST(ensure_takes_up_the_attachment_that_was_put_down_last),
+    TEST(a_thread_that_ends_is_detached),
+    TEST(a_second_attachment_is_refused_by_name),
+    TEST(errors_are_set_aside_one_within_the_other),
+    TEST(an_ignored_error_names_the_kind_of_handler),
+    TEST(a_callback_at_a_safepoint_leaves_a_pending_error_alone),
+    TEST(a_type_that_is_not_ready_is_no_object_of_any_type),
+    TEST_AS(nothing_is_an_object_before_the_first_heap, BARE),
+    TEST(bases_that_are_no_types_are_refused),
+    TEST_AS(checked_mode_knows_the_types_that_are_ready, CHECKED_ONLY),
+    TEST(the_dealloc_that_is_shown_can_be_called),
+    TEST(messages_name_the_function_and_what_was_wrong),
+    TEST_AS(a_tuple_does_not_lose_items_unseen, CHECKED_ONLY),
+    TEST(a_later_heap_knows_of_legacy_finalizers),
+    TEST_AS(options_that_are_not_given_are_off, BARE),
     TESTS_END,
 };

@@ -103,7 +103,7 @@ static void a_refused_finalize_leaves_the_library_initialized(void) {
     CHECK_INT(Py_IsInitialized(), 1);
     start_raw(&t, finalizes, NULL);
     join(&t);
-    EXPECT_MISUSE(STANDSTILL_E_NOT_ATTACHED, -1);
+    EXPECT_MISUSE(STANDSTILL_E_NOT_ATTACHED, 2); /* the last collection, and the end of the attachment */
     CHECK_INT(Py_IsInitialized(), 1);
     CHECK_INT(standstill_is_attached(), 1);
     Py_Finalize();
@@ -362,6 +362,53 @@ static void an_audit_hook_is_told_until_it_is_taken_out(void) {
     CHECK_INT(audited, 1);
 }
 
+static PyObject *blamed;
+static void leaves_an_error(void) {
+    PyErr_SetString(PyExc_ValueError, "left\xff here");
+    PyErr_WriteUnraisable(blamed);
+}
+static int nested_calls;
+static void failing_unraisable(const standstill_unraisable *error, void *arg) {
+    CHECK(arg == &nested_calls && error->object == blamed);
+    CHECK((error->type == NULL) == (blamed == NULL));
+    CHECK(strcmp(error->message, "left\xef\xbf\xbd here") == 0);
+    nested_calls++;
+    leaves_an_error();
+}
+
+/* Without a hook an error that no caller receives is written to standard error, and so is one inside the hook. */
+static void an_ignored_error_is_written_where_no_hook_takes_it(void) {
+    Leaf *one = leaf();
+    standstill_set_unraisable_hook(NULL, NULL);
+    CHECK_INT(lines_of(leaves_an_error, "an error was ignored"), 1);
+    CHECK_INT(lines_of(leaves_an_error, "in: call\n"), 1);
+    CHECK_INT(lines_of(leaves_an_error, "error: left"), 1);
+    blamed = (PyObject *)one;
+    CHECK_INT(lines_of(leaves_an_error, "in: call of check.Leaf"), 1);
+    standstill_set_unraisable_hook(failing_unraisable, &nested_calls);
+    CHECK_INT(lines_of(leaves_an_error, "in: call of check.Leaf"), 1);
+    CHECK_INT(nested_calls, 1);
+    blamed = NULL;
+    CHECK_INT(lines_of(leaves_an_error, "in: call\n"), 1);
+    CHECK_INT(nested_calls, 2);
+    CHECK(!PyErr_Occurred());
+    Py_DECREF(one);
+}
+
+static void names_no_type(const standstill_misuse *misuse, void *arg) {
+    CHECK(misuse->type == NULL && misuse->object == NULL && arg == &nested_calls);
+    CHECK(strcmp(misuse->code_name, "NullArgument") == 0 && strcmp(misuse->function, "Py_REFCNT") == 0);
+    nested_calls++;
+}
+
+/* A report of nothing has neither type nor object. */
+static void a_report_about_nothing_names_neither_type_nor_object(void) {
+    standstill_set_misuse_hook(names_no_type, &nested_calls);
+    nested_calls = 0;
+    Py_REFCNT(NULL);
+    CHECK_INT(nested_calls, 1);
+}
+
 /* Errors of inheritance and attributes, with their exceptions (which EXPECT_ERROR looks at). */
 static void errors_of_bases_and_attributes(void) {
     PyType_Slot none[] = {{0, NULL}};
@@ -596,6 +643,8 @@ const struct test guarantees_tests[] = {
     TEST(a_visitor_that_comes_too_late_is_told_to_the_hook_or_on_stderr),
     TEST(debug_lines_go_to_the_sink_or_to_stderr),
     TEST(an_audit_hook_is_told_until_it_is_taken_out),
+    TEST(an_ignored_error_is_written_where_no_hook_takes_it),
+    TEST(a_report_about_nothing_names_neither_type_nor_object),
     TEST(errors_of_bases_and_attributes),
     TEST(an_error_without_an_exception_is_a_system_error),
     TEST(callbacks_are_told_of_candidates),

@@ -270,15 +270,15 @@ static void services_inside(PyObject *self) {
     REFUSED(standstill_default_heap, standstill_default_heap() == NULL);
     REFUSED(standstill_attach, standstill_attach(check_heap) == -1);
     REFUSED(standstill_detach, standstill_detach() == -1);
-    REFUSED(standstill_is_attached, (standstill_is_attached(), 1));
+    REFUSED(standstill_is_attached, standstill_is_attached() == 0);
     REFUSED(standstill_safepoint, (standstill_safepoint(), 1));
     REFUSED(PyEval_SaveThread, PyEval_SaveThread() == NULL);
     REFUSED(PyEval_RestoreThread, (PyEval_RestoreThread(NULL), 1));
-    REFUSED(PyGILState_Ensure, (PyGILState_Ensure(), 1));
+    REFUSED(PyGILState_Ensure, PyGILState_Ensure() == PyGILState_LOCKED);
     REFUSED(PyGILState_Release, (PyGILState_Release(PyGILState_LOCKED), 1));
     REFUSED(Py_Initialize, (Py_Initialize(), 1));
     REFUSED(Py_Finalize, (Py_Finalize(), 1));
-    REFUSED(Py_IsInitialized, (Py_IsInitialized(), 1));
+    REFUSED(Py_IsInitialized, Py_IsInitialized() == 0);
     REFUSED(standstill_set_misuse_hook, (standstill_set_misuse_hook(NULL, NULL), 1));
     REFUSED(standstill_set_unraisable_hook, (standstill_set_unraisable_hook(NULL, NULL), 1));
     REFUSED(standstill_set_slow_stop_hook, (standstill_set_slow_stop_hook(NULL, NULL), 1));

@@ -88,6 +88,8 @@ fn in_a_traversal_what_makes_or_changes_objects_is_refused_and_does_nothing() {
         ];
         let fault = dynamic::resize(&m, untracked, 5).unwrap_err();
         assert_eq!(fault.function, "resize", "before anything is looked at");
+        let fault = dynamic::new_weakref(&m, tracked, None).unwrap_err();
+        assert_eq!(fault.function, "new_weakref");
         assert!(!dynamic::has_attribute(&m, tracked, "name"));
         assert!(!dynamic::incref(tracked) && !dynamic::decref(tracked) && !dynamic::decref_last(&m, tracked));
         drop(guard);
@@ -697,7 +699,7 @@ fn a_new_object_is_zero_and_its_neighbours_are_as_they_were() {
         let make = |at: usize| {
             // SAFETY: a ready type of this thread's; the reference goes over.
             unsafe {
-                let common = (at % 2 == 0).then(|| dynamic::allocate_common(&m, record)).flatten();
+                let common = at.is_multiple_of(2).then(|| dynamic::allocate_common(&m, record)).flatten();
                 let made = common.unwrap_or_else(|| dynamic::allocate_tracked(&m, record, 0).unwrap());
                 assert_eq!(dynamic::is_tracked(&m, made), gc);
                 let bytes = std::slice::from_raw_parts(made.as_ptr().cast::<u8>().add(head), size - head);
@@ -1072,4 +1074,173 @@ fn an_answer_of_a_handlers_own_is_an_error_of_the_walk() {
         }
         assert_eq!(std::mem::take(&mut *addresses.lock().unwrap()), [(Code::NullVisit, 0)]);
     }
+}
+
+// ------------------------------------------------------------------------------------- other borders
+
+/// The functions in the slots of a type take its face: its object, or its record.
+#[test]
+fn the_slots_that_are_filled_in_can_be_called() {
+    let (heap, reports) = recorded(false);
+    let m = heap.attach();
+    // SAFETY: the handlers are for any object; the slots are called as a runtime calls them, and objects given back once.
+    unsafe {
+        let fixed = Type::from_static(
+            dynamic::ready_static(&bare_spec("tests.Fixed"), std::ptr::null_mut()).unwrap(),
+        );
+        let made = dynamic::ready_heap(&m, &bare_spec("tests.Made"), |_, _| {}).unwrap();
+        for ty in [fixed, made] {
+            let (record, slots) = (ty.record(), ty.record().slots());
+            let (alloc, free) = (slots.alloc.unwrap(), slots.free.unwrap());
+            assert!(alloc(std::ptr::null_mut(), 0).is_null() && alloc(record.face(), -1).is_null());
+            free(std::ptr::null_mut());
+            let live = heap.stats().live_objects;
+            for is_tracked in [true, false] {
+                let object = NonNull::new(alloc(record.face(), 0)).unwrap();
+                assert!(std::ptr::eq(dynamic::type_of(object), record) && dynamic::is_tracked(&m, object));
+                if !is_tracked {
+                    dynamic::untrack(&m, object).unwrap();
+                }
+                free(object.as_ptr().cast());
+                let report = (Code::StillTracked, record.kept_name(), false);
+                assert_eq!(take(&reports), Vec::from_iter(is_tracked.then_some(report)));
+            }
+            assert_eq!(heap.stats().live_objects, live);
+        }
+    }
+}
+
+/// A name that outlives its type is kept once.
+#[test]
+fn a_name_is_kept_once() {
+    let heap = heap();
+    let m = heap.attach();
+    let names: Vec<_> = (0..3)
+        .map(|_| Class::new("tests.KeptOnce").make(&m).unwrap().record().kept_name().as_ptr())
+        .collect();
+    assert!(names.iter().all(|&name| std::ptr::eq(name, names[0])));
+}
+
+#[test]
+fn descriptions_that_make_no_sense_are_refused() {
+    const MOST: isize = isize::MAX / 2;
+    let heap = heap();
+    let m = heap.attach();
+    let class = |name: &str, bases: &[&Type]| {
+        bases.iter().fold(Class::new(name), |class, base| class.base(base)).make(&m)
+    };
+    let (a, b) = (class("tests.A", &[]).unwrap(), class("tests.B", &[]).unwrap());
+    let (ab, ba) = (class("tests.AB", &[&a, &b]).unwrap(), class("tests.BA", &[&b, &a]).unwrap());
+    let fault = class("tests.Neither", &[&ab, &ba]).unwrap_err();
+    assert_eq!(fault.code, Code::BadMro);
+    assert!(fault.to_string().contains("tests.AB, tests.BA"), "{fault}");
+    // SAFETY: no handlers that matter, and no instances.
+    let ready = |change: &dyn Fn(&mut TypeSpec)| unsafe {
+        let mut spec = TypeSpec::new("tests.Sized");
+        change(&mut spec);
+        dynamic::ready_static(&spec, std::ptr::null_mut())
+    };
+    assert_eq!(ready(&|spec| spec.basic_size = MOST).unwrap().basic_size(), MOST as usize);
+    for size in [MOST + 1, isize::MAX, isize::MIN, -MOST, 8] {
+        assert_eq!(code(ready(&|spec| spec.basic_size = size)), Code::BadSize, "{size}");
+    }
+    assert_eq!(code(ready(&|spec| spec.item_size = -1)), Code::BadSize);
+    for (basic, item) in [(33, 8), (32, 4), (36, 8), (24, 8)] {
+        let references = |spec: &mut TypeSpec| {
+            (spec.basic_size, spec.item_size) = (basic, item);
+            spec.flags = Flags::ITEMS_ARE_REFERENCES;
+        };
+        assert_eq!(code(ready(&references)), Code::BadSize, "{basic} {item}");
+    }
+    assert_eq!(
+        code(ready(&|spec| spec.bases = vec![a.clone()])),
+        Code::BadBase,
+        "a heap type under a static one"
+    );
+    for (size, wanted) in
+        [(usize::MAX, Code::BadSize), (MOST as usize + 1, Code::BadSize), (MOST as usize, Code::Memory)]
+    {
+        let mut spec = TypeSpec::new("tests.Faced");
+        spec.face_size = size;
+        // SAFETY: no handlers.
+        assert_eq!(code(unsafe { dynamic::ready_heap(&m, &spec, |_, _| {}) }), wanted, "{size}");
+    }
+}
+
+/// Objects of other types are no modules and no weak references, whatever lies where those have their parts.
+#[test]
+fn an_object_of_another_type_has_no_parts() {
+    let heap = heap();
+    let m = heap.attach();
+    // SAFETY: the handlers are a link's; living objects of this thread.
+    unsafe {
+        let record = dynamic::ready_static(&link_spec("tests.Link"), std::ptr::null_mut()).unwrap();
+        let link = Type::from_static(record).instantiate(&m).unwrap();
+        let (this, held) = (dynamic::as_raw(&link), bytes_type(&m).instantiate(&m).unwrap());
+        set_link(&link, &held);
+        assert_eq!((dynamic::module_state(this), dynamic::module_token(this)), (None, None));
+        assert!(dynamic::module_face(this).is_none() && dynamic::module_name(this).is_none());
+        assert_eq!(code(dynamic::weakref_target(&m, this)), Code::WrongType);
+        assert!(dynamic::item_data(dynamic::as_raw(&held)).is_none(), "its items are not at the end");
+        let mut spec = TypeSpec::new("tests.NoItems");
+        spec.flags = Flags::ITEMS_AT_END;
+        let none = dynamic::ready_heap(&m, &spec, |_, _| {}).unwrap().instantiate(&m).unwrap();
+        assert!(dynamic::item_data(dynamic::as_raw(&none)).is_none(), "it has no items");
+    }
+}
+
+static CALLS: AtomicUsize = AtomicUsize::new(0);
+
+unsafe extern "C" fn count_calls(_: *mut RawObject, _: *mut RawObject) {
+    CALLS.fetch_add(1, SeqCst);
+}
+
+/// A cleared weak reference has no callback, and gives its reference to it up.
+#[test]
+fn a_cleared_weak_reference_calls_nothing() {
+    let heap = heap();
+    let m = heap.attach();
+    let class = Class::new("tests.Node").make(&m).unwrap();
+    let (target, callback) = (class.instantiate(&m).unwrap(), class.instantiate(&m).unwrap());
+    // SAFETY: living objects of this thread; the handler is called as the collector calls it.
+    unsafe {
+        let make = || {
+            dynamic::new_weakref(&m, dynamic::as_raw(&target), Some((callback.clone(), count_calls))).unwrap()
+        };
+        let (cleared, kept) = (make(), make());
+        assert_eq!(callback.strong_count(&m), 3);
+        assert_eq!(WEAKREF.get().slots().clear.unwrap()(dynamic::as_raw(&cleared).as_ptr()), 0);
+        assert_eq!(callback.strong_count(&m), 2);
+        drop(target);
+        assert_eq!(CALLS.load(SeqCst), 1, "the other one");
+        drop((cleared, kept));
+    }
+    assert_eq!(callback.strong_count(&m), 1);
+}
+
+/// A type may belong to a module of another heap: its reference goes when the type is collected.
+#[test]
+fn a_collected_type_gives_its_module_of_another_heap_back() {
+    let (heap, other) = (heap(), self::heap());
+    // SAFETY: no handlers.
+    let module =
+        other.attach_scoped(|m| unsafe { dynamic::new_module(m, ModuleSpec::new("tests.module")) }.unwrap());
+    {
+        let mut m = heap.attach();
+        let class = Class::new("tests.OfFar").module(&module).make(&m).unwrap();
+        class.object().unwrap().set_attribute(&m, "me", class.object().cloned()).unwrap();
+        drop(class);
+        assert_eq!(m.collect().collected, 1);
+        m.safepoint();
+        assert_eq!(heap.stats().live_objects, 0);
+    }
+    let mut m = other.attach();
+    for _ in 0..3 {
+        m.safepoint();
+        m.collect();
+    }
+    assert_eq!(module.strong_count(&m), 1);
+    drop(module);
+    m.collect();
+    assert_eq!(other.stats().live_objects, 0);
 }

@@ -578,6 +578,15 @@ fn a_handler_that_forgets_its_type_or_dictionary_is_reported_at_the_first_instan
             assert_eq!(take(&reports), Vec::from_iter(report.filter(|_| checked)), "{ty:?}");
             drop(ty.instantiate(&m).unwrap());
             assert_eq!(take(&reports), [], "{ty:?} again");
+            if ty.record().has_gc() {
+                // SAFETY: a ready type; the object is of this thread, and its type's handlers are for it.
+                unsafe {
+                    let object = dynamic::allocate(&m, ty.record(), 0, 0).unwrap();
+                    dynamic::track(&m, object).unwrap();
+                    drop(dynamic::from_raw(object));
+                }
+                assert_eq!(take(&reports), [], "{ty:?}, tracked by hand");
+            }
         }
     }
 }
@@ -766,6 +775,9 @@ fn a_new_object_has_no_attributes() {
                 let object = ty.instantiate(&m).unwrap();
                 assert_eq!(code(object.attribute(&m, "name")), Code::NoAttribute);
                 object.set_attribute(&m, "name", Some(ty.object().unwrap().clone())).unwrap();
+                // The fields are the user's, up to the last byte.
+                // SAFETY: alive, and of that size.
+                unsafe { fill(dynamic::as_raw(&object), head, size) };
                 assert!(object.attribute(&m, "name").is_ok());
             }
         }
@@ -1211,6 +1223,8 @@ fn a_cleared_weak_reference_calls_nothing() {
         assert_eq!(callback.strong_count(&m), 3);
         assert_eq!(WEAKREF.get().slots().clear.unwrap()(dynamic::as_raw(&cleared).as_ptr()), 0);
         assert_eq!(callback.strong_count(&m), 2);
+        drop(make());
+        assert_eq!(callback.strong_count(&m), 2, "a weak reference owns its callback");
         drop(target);
         assert_eq!(CALLS.load(SeqCst), 1, "the other one");
         drop((cleared, kept));
@@ -1243,4 +1257,69 @@ fn a_collected_type_gives_its_module_of_another_heap_back() {
     drop(module);
     m.collect();
     assert_eq!(other.stats().live_objects, 0);
+}
+
+static FREED: AtomicUsize = AtomicUsize::new(0);
+
+unsafe extern "C" fn count_free(object: *mut c_void) {
+    FREED.fetch_add(1, SeqCst);
+    // SAFETY: called at an object's end.
+    Mutator::with_current(|m| unsafe {
+        dynamic::free(m, NonNull::new_unchecked(object.cast()), Family::Container).unwrap();
+    });
+}
+
+/// A free function of a type's own gives the memory back, and in checked mode the memory rests, however simple the type.
+#[test]
+fn simple_objects_end_by_their_free_function_and_rest_in_checked_mode() {
+    for checked in [false, true] {
+        let (heap, reports) = recorded(checked);
+        let m = heap.attach();
+        let mut spec = bare_spec("tests.Freed");
+        spec.slots.free = Some(count_free);
+        let mut refusing = bare_spec("tests.Refusing");
+        refusing.slots.traverse = Some(answer_seven);
+        // SAFETY: the handlers are for any object.
+        unsafe {
+            let own = dynamic::ready_static(&spec, std::ptr::null_mut()).unwrap();
+            let simple = dynamic::ready_static(&bare_spec("tests.Simple"), std::ptr::null_mut()).unwrap();
+            let before = FREED.load(SeqCst);
+            drop(dynamic::from_raw(dynamic::allocate_tracked(&m, own, 0).unwrap()));
+            assert_eq!(FREED.load(SeqCst), before + 1);
+            let first = dynamic::allocate_tracked(&m, simple, 0).unwrap();
+            drop(dynamic::from_raw(first));
+            let next = dynamic::allocate_tracked(&m, simple, 0).unwrap();
+            assert_eq!(first == next, !checked, "used again at once");
+            drop(dynamic::from_raw(next));
+            assert_eq!(take(&reports), []);
+            // A handler that refuses the first look is told of; the object is there.
+            let refusing = dynamic::ready_static(&refusing, std::ptr::null_mut()).unwrap();
+            drop(dynamic::from_raw(dynamic::allocate_tracked(&m, refusing, 0).unwrap()));
+            let report = (Code::HandlerError, "tests.Refusing", false);
+            assert_eq!(take(&reports), Vec::from_iter(checked.then_some(report)));
+        }
+    }
+}
+
+/// The face of a type is its runtime's, up to the last byte.
+#[test]
+fn a_face_is_written_by_nobody_else() {
+    let heap = heap();
+    let m = heap.attach();
+    let head = size_of::<RawObject>();
+    for size in (32..=128).step_by(8) {
+        let mut spec = TypeSpec::new("tests.Faced");
+        spec.face_size = size;
+        // SAFETY: the object has so many bytes; nothing else is written to them.
+        unsafe {
+            let ty = dynamic::ready_heap(&m, &spec, |object, _| fill(object, head, size)).unwrap();
+            let this = dynamic::as_raw(ty.object().unwrap());
+            let bytes = std::slice::from_raw_parts(this.as_ptr().cast::<u8>().add(head), size - head);
+            assert!(bytes.iter().all(|&byte| byte == 0xff), "{size}");
+            assert!(std::ptr::eq(dynamic::describe(this).unwrap(), ty.record()));
+        }
+    }
+    for record in [METATYPE.get(), MODULE.get(), WEAKREF.get(), BASE.get()] {
+        assert!(!record.flags().has(Flags::HEAP_TYPE) && !record.is_heap_type() && !record.face().is_null());
+    }
 }

@@ -157,14 +157,21 @@ static void null_is_answered_with_the_failure_value(void) {
 
 /* Checked mode looks every pointer up: memory in which no object is, and an object that was freed. */
 static void a_pointer_to_no_object_is_answered_with_the_failure_value(void) {
-    static uint64_t nothing[64];
+    static uint64_t nothing[64] = {0, 5}; /* where an object would have 5 references */
     Leaf *gone = leaf();
+    int i;
     attached_functions_answer(nothing, STANDSTILL_E_FOREIGN_POINTER);
     other_functions_answer(nothing, STANDSTILL_E_FOREIGN_POINTER);
     REPORTS_IT((PyObject_GC_Del(nothing), 1), STANDSTILL_E_FOREIGN_POINTER);
     REPORTS_IT((PyObject_Free(nothing), 1), STANDSTILL_E_FOREIGN_POINTER);
     REPORTS_IT((Py_IncRef((PyObject *)nothing), 1), STANDSTILL_E_FOREIGN_POINTER);
     REPORTS_IT((Py_DecRef((PyObject *)nothing), 1), STANDSTILL_E_FOREIGN_POINTER);
+    REPORTS_IT(PyErr_ExceptionMatches((PyObject *)nothing) == 0, STANDSTILL_E_FOREIGN_POINTER);
+    for (i = 0; i < 64; i++)
+        CHECK(nothing[i] == (i == 1 ? 5 : 0)); /* nothing was written there */
+    /* An object that is no type. */
+    FAILS(PyObject_New(Leaf, (PyTypeObject *)gone) == NULL, STANDSTILL_E_WRONG_TYPE);
+    FAILS(PyType_GetTypeDataSize((PyTypeObject *)gone) == -1, STANDSTILL_E_WRONG_TYPE);
     Py_DECREF(gone);
     attached_functions_answer(gone, STANDSTILL_E_FREED_POINTER);
     other_functions_answer(gone, STANDSTILL_E_FREED_POINTER);
@@ -255,6 +262,7 @@ static void an_object_of_another_type_is_answered_with_the_failure_value(void) {
 
 static uint64_t nothing_here[64];
 static Leaf *leaf_inside;
+static PyTypeObject Unready_Type;
 static int asking_traverse(PyObject *self, visitproc visit, void *arg) {
     PyObject *nothing = (PyObject *)nothing_here;
     PyTypeObject *no_type = (PyTypeObject *)nothing_here, *found = &Leaf_Type;
@@ -276,6 +284,7 @@ static int asking_traverse(PyObject *self, visitproc visit, void *arg) {
     CHECK(PyType_GetModuleState_DuringGC((PyTypeObject *)leaf_inside) == NULL);
     CHECK_INT(PyType_GetBaseByToken_DuringGC(no_type, &token, &found), -1);
     CHECK(found == NULL);
+    CHECK(PyModule_GetState_DuringGC((PyObject *)&Unready_Type) == NULL);
     CHECK_INT(Py_SIZE(leaf_inside), 0);
     return 0;
 }
@@ -433,6 +442,7 @@ static void a_spec_with_a_slot_twice_or_empty_or_unknown_is_refused(void) {
     Py_DECREF(type);
     type = type_of_slots("check.NoSlots", 0, 0, Py_TPFLAGS_DEFAULT, NULL);
     MUST(type != NULL);
+    CHECK(PyType_GetSlot(type, Py_tp_token) == NULL && !PyErr_Occurred());
     Py_DECREF(type);
 }
 
@@ -455,12 +465,14 @@ static void new_and_init_are_inherited(void) {
 
 /* Bases of static types are made ready with them; a chain without an end is an error. */
 static void static_bases_are_made_ready_up_to_a_depth(void) {
-    static PyTypeObject chain[70], loop = {TYPE_HEAD .tp_name = "check.Loop", .tp_basicsize = sizeof(Leaf)};
+    static PyTypeObject chain[70], other[70], loop = {TYPE_HEAD .tp_name = "check.Loop", .tp_basicsize = sizeof(Leaf)};
     static PyTypeObject items = {TYPE_HEAD .tp_name = "check.Items", .tp_basicsize = sizeof(PyVarObject),
                                  .tp_itemsize = 8, .tp_flags = Py_TPFLAGS_BASETYPE};
     static PyTypeObject below_items = {TYPE_HEAD .tp_name = "check.BelowItems", .tp_base = &items};
     static PyTypeObject negative = {TYPE_HEAD .tp_name = "check.Negative", .tp_basicsize = -8};
     static PyTypeObject nameless = {TYPE_HEAD .tp_basicsize = sizeof(Leaf)};
+    PyType_Slot slots[] = {{Py_tp_base, NULL}, {0, NULL}};
+    PyTypeObject *type;
     int i;
     for (i = 0; i < 70; i++) {
         chain[i].tp_name = "check.Chain";
@@ -475,6 +487,16 @@ static void static_bases_are_made_ready_up_to_a_depth(void) {
         CHECK((chain[i].tp_flags & Py_TPFLAGS_READY) && chain[i].tp_basicsize == sizeof(PyObject));
     CHECK_INT(PyType_IsSubtype(&chain[64], &chain[0]), 1);
     CHECK_INT(PyType_Ready(&chain[69]), 0);
+    /* The same for the base of a heap type. */
+    for (i = 0; i < 65; i++) {
+        other[i].tp_name = "check.Other";
+        other[i].tp_flags = Py_TPFLAGS_BASETYPE;
+        other[i].tp_base = i ? &other[i - 1] : NULL;
+    }
+    slots[0].pfunc = &other[64];
+    type = type_of_slots("check.Above", 0, 0, Py_TPFLAGS_DEFAULT, slots);
+    MUST(type != NULL);
+    Py_DECREF(type);
     loop.tp_base = &loop;
     FAILS(PyType_Ready(&loop) == -1, STANDSTILL_E_BAD_BASE);
     ready(&below_items);
@@ -801,7 +823,9 @@ static void a_heap_is_as_its_options_say(void) {
     MUST(standstill_detach() == 0);
     CHECK_INT(standstill_heap_free(heap), 0);
     REPORTS_IT(standstill_heap_free(heap) == -1, STANDSTILL_E_FOREIGN_POINTER);
-    FAILS(standstill_attach(heap) == -1, STANDSTILL_E_FOREIGN_POINTER);
+    CHECK_INT(standstill_attach(heap), -1);
+    CHECK(strstr(standstill_error_message(), "standstill_attach") != NULL);
+    EXPECT_ERROR(STANDSTILL_E_FOREIGN_POINTER);
 }
 
 /* Threads ---------------------------------------------------------------------------------------------------------- */

@@ -205,7 +205,16 @@ static void s_007_sizes_are_those_asked_for(void) {
     Py_DECREF(r);
 }
 
-static void s_007_a_damaged_header_stops_the_process_with_its_address(void) {
+/* Writes over the whole head, or over the word with the type: with the address of nothing, or of no type. */
+static void damage(Pair *p, int how) {
+    uintptr_t word = how == 1 ? 8 : (uintptr_t)&Pair_Type + 1;
+    if (how == 0)
+        memset(p, 0x5a, sizeof(PyObject));
+    else
+        memcpy((char *)p + sizeof(PyObject) - sizeof word, &word, sizeof word);
+}
+
+static void stops_the_process(int how) {
     Pair *p = pair(NULL, NULL);
     char text[4096], address[32];
     size_t used = 0;
@@ -217,7 +226,7 @@ static void s_007_a_damaged_header_stops_the_process_with_its_address(void) {
     CHECK(child >= 0);
     if (child == 0) {
         dup2(ends[1], 2);
-        memset(p, 0x5a, sizeof(PyObject));
+        damage(p, how);
         PyObject_GC_UnTrack(p);
         PyGC_Collect();
         _Exit(0);
@@ -231,6 +240,12 @@ static void s_007_a_damaged_header_stops_the_process_with_its_address(void) {
     snprintf(address, sizeof address, "%p", (void *)p);
     CHECK(strstr(text, address) != NULL);
     Py_DECREF(p);
+}
+
+static void s_007_a_damaged_header_stops_the_process_with_its_address(void) {
+    int how;
+    for (how = 0; how < 3; how++)
+        stops_the_process(how);
 }
 
 /* S-08 */

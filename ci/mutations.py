@@ -365,7 +365,7 @@ def page(results, unseen, texts):
         "# What happens when a protocol is weakened",
         "",
         "Made by `ci/mutations.py --all --markdown`; do not edit. Each row is one change of the code that the models of",
-        "`loom_tests/` see: an ordering made weaker, a fence or a check removed. The table is `loom_tests/mutations.toml`,",
+        "`loom_tests/` see: an ordering made weaker, or a check removed. The table is `loom_tests/mutations.toml`,",
         "and `ci/mutations.py --check` fails if an ordering of the library is not in it.",
         "",
         f"{len(results)} mutations: {caught} make a model fail, {len(results) - caught} are explained. Of the models that fail, the table",

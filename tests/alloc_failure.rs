@@ -450,6 +450,30 @@ fn collecting_with_lock_free_slots() {
     assert!(refuse_each(state, &[], |_| {}, State::collect, check) > 0);
 }
 
+/// What it has taken out of slots, and that others may still be looking at, it hands over. Where there is no memory to write that
+/// down, the references stay for ever; the thread ends all the same.
+#[test]
+fn ending_a_thread_that_has_emptied_slots() {
+    let _alone = one_at_a_time();
+    let heap = builder().build().expect("a heap");
+    let m = heap.attach();
+    let slot = AtomicGc::new(None);
+    for number in 0..3u64 {
+        slot.store(&m, Some(m.alloc(number)));
+    }
+    slot.store(&m, None);
+    assert_eq!(heap.stats().live_objects, 3, "they wait");
+    let check = |(heap, _): (Heap, Option<Mutator>)| {
+        let mut m = heap.attach();
+        m.verify().expect("a whole heap");
+        assert_eq!(m.try_collect(Collect::full()).expect("the world can be stopped").abandoned, None);
+        m.verify().expect("a whole heap");
+        assert!([0, 3].contains(&heap.stats().live_objects), "all or none are lost");
+    };
+    let end = |state: &mut (Heap, Option<Mutator>)| drop(state.1.take());
+    assert!(refuse_each((heap, Some(m)), &["Space::put"], |_| {}, end, check) > 0);
+}
+
 #[test]
 fn collecting_with_known_roots() {
     let _alone = one_at_a_time();

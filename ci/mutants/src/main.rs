@@ -32,7 +32,7 @@ const USAGE: &str = "usage: ci/mutants.sh [OPTION]...
     --id N             one mutant
     --program NAME     builds and asks only this program with tests, and others named in the same way (`standstill`: the tests
                        inside the library). What they do not catch, others may
-    --again            only those that the last run of each did not catch
+    --again            only those that the last run of each did not catch, and that have no reason
     --list             says which mutants there are, and runs nothing
     --seconds N        stops after N seconds of running tests
     --patience N       passes a mutant as a survivor after N seconds of tests (default: 4 in a sample, else all tests that reach it)
@@ -166,6 +166,9 @@ fn work() -> Result<bool, Error> {
         .unwrap_or_default();
     let mut chosen: Vec<Entry> =
         entries.iter().filter(|entry| options.wants(entry, &results)).cloned().collect();
+    if options.again {
+        chosen.retain(|entry| table.reason(entry).is_none());
+    }
     let (mut until, mut patience) = (options.seconds, options.patience);
     if options.is_sample() {
         let seed = match &options.seed {

@@ -891,6 +891,7 @@ mod tests {
         assert_eq!(m.collect().uncollectable, 2);
         let garbage = services.garbage(&m);
         assert_eq!(garbage.len(), 2, "the object with the finalizer, and the one that it reaches");
+        assert!(services.garbage_remove(&m, 2).is_none() && services.garbage_get(&m, 2).is_none());
         services.set_debug(0).expect("flags");
         for object in &garbage {
             if let Some(legacy) = object.downcast_ref::<Legacy>(&m) {
@@ -899,6 +900,42 @@ mod tests {
         }
         drop((garbage, services.garbage_take(&m)));
         assert_eq!(heap.stats().live_objects, 0);
+    }
+
+    /// Drops what it holds when it is looked at, which it should not.
+    struct Dropper(std::sync::Mutex<Option<crate::Gc<Witness>>>);
+
+    impl Trace for Dropper {
+        fn traverse(&self, _: &mut Tracer) {
+            drop(self.0.lock().expect("no panic").take());
+        }
+    }
+
+    /// Counts its destructions, and those in a stop.
+    struct Witness(Arc<[std::sync::atomic::AtomicUsize; 2]>);
+
+    impl Trace for Witness {
+        fn traverse(&self, _: &mut Tracer) {}
+    }
+
+    impl Drop for Witness {
+        fn drop(&mut self) {
+            let in_stop = usize::from(crate::safepoint::is_stopping());
+            self.0[in_stop].fetch_add(1, std::sync::atomic::Ordering::SeqCst);
+        }
+    }
+
+    #[test]
+    fn what_a_traversal_drops_is_gone_when_the_question_is_answered_and_not_before_the_world_runs() {
+        let heap = Heap::builder().pacing(Pacing::manual()).build().expect("a heap");
+        let services = heap.services();
+        let mut m = heap.attach();
+        let died: Arc<[std::sync::atomic::AtomicUsize; 2]> = Arc::default();
+        let held = m.alloc(Witness(Arc::clone(&died)));
+        let dropper: AnyGc = m.alloc(Dropper(std::sync::Mutex::new(Some(held)))).into();
+        assert!(services.referents(&mut m, std::slice::from_ref(&dropper)).expect("an answer").is_empty());
+        let died = [0, 1].map(|which: usize| died[which].load(std::sync::atomic::Ordering::SeqCst));
+        assert_eq!((died, heap.stats().live_objects), ([1, 0], 1));
     }
 
     /// What the hooks of a heap hear.

@@ -1925,6 +1925,32 @@ mod tests {
         assert_eq!(quarantine.bytes, 0);
     }
 
+    #[test]
+    fn the_quarantine_is_full_at_its_limits_and_not_before() {
+        use crate::arena::{CLASSES, shape_of};
+        let footprints = || (0..CLASSES as u8).map(|class| shape_of(class).footprint());
+        // As many small ones as it may keep, and larger ones that fill it to the last byte.
+        let small = footprints().next().expect("a class");
+        let exact = |footprint: &Footprint| {
+            let bytes = footprint.bytes();
+            bytes > 0 && Quarantine::BYTES % bytes == 0 && Quarantine::BYTES / bytes < Quarantine::OBJECTS
+        };
+        let large = footprints().find(exact).expect("one whose size is a power of two");
+        for (footprint, most) in [(small, Quarantine::OBJECTS), (large, Quarantine::BYTES / large.bytes())] {
+            let mut quarantine = Quarantine::default();
+            let header = 0u64;
+            // Never looked at.
+            let object = || Target(NonNull::from(&header).cast());
+            for _ in 0..most {
+                quarantine.keep(object(), footprint).expect("memory");
+                assert!(quarantine.release().is_none());
+            }
+            quarantine.keep(object(), footprint).expect("memory");
+            assert!(quarantine.release().is_some() && quarantine.release().is_none());
+            assert_eq!(quarantine.objects.len(), most);
+        }
+    }
+
     /// References that were dropped where they could not be counted keep memory: they make a collection, which drops them, due as new
     /// objects do.
     #[test]

@@ -2049,6 +2049,56 @@ mod tests {
         assert_eq!(live(), 0);
     }
 
+    /// An object without a destructor, one with, and one by a handle that does not know its type, end alike.
+    #[test]
+    fn an_object_ends_with_its_last_reference_whatever_its_type_and_never_in_a_stop() {
+        use crate::AnyGc;
+        type Make = fn(&Mutator) -> Box<dyn std::any::Any>;
+        let makes: [Make; 3] = [
+            |m| Box::new(m.alloc(7u64)),
+            |m| Box::new(m.alloc(vec![7u64])),
+            |m| Box::new(AnyGc::from(m.alloc(vec![7u64]))),
+        ];
+        let clone = |handle: &Box<dyn std::any::Any>| -> Box<dyn std::any::Any> {
+            if let Some(handle) = handle.downcast_ref::<Gc<u64>>() {
+                Box::new(handle.clone())
+            } else if let Some(handle) = handle.downcast_ref::<Gc<Vec<u64>>>() {
+                Box::new(handle.clone())
+            } else {
+                Box::new(handle.downcast_ref::<AnyGc>().expect("one of three").clone())
+            }
+        };
+        let heap = plain_heap();
+        let live = || heap.stats().live_objects;
+        for make in makes {
+            let m = heap.attach();
+            let one = make(&m);
+            let other = clone(&one);
+            drop(one);
+            assert_eq!(live(), 1);
+            drop(other);
+            assert_eq!(live(), 0);
+            // In a stop it is only noted.
+            let one = make(&m);
+            let world = m.raw().stop_here().expect("a stop");
+            drop(one);
+            assert_eq!(live(), 1);
+            drop(world);
+            m.raw().model().resumed(m.raw());
+            assert_eq!(live(), 0);
+        }
+        let m = heap.attach();
+        for is_held in [false, true] {
+            let one = m.alloc(7u64);
+            let weak = Gc::downgrade(&one, &m);
+            let other = is_held.then(|| one.clone());
+            drop(one);
+            assert_eq!((weak.upgrade(&m).is_some(), live()), (is_held, usize::from(is_held)));
+            drop(other);
+            assert_eq!((weak.upgrade(&m).is_none(), live()), (true, 0));
+        }
+    }
+
     #[test]
     fn what_an_unattached_thread_drops_is_listed_for_those_that_are_attached() {
         let heap = plain_heap();

@@ -1933,7 +1933,9 @@ mod tests {
         let small = footprints().next().expect("a class");
         let exact = |footprint: &Footprint| {
             let bytes = footprint.bytes();
-            bytes > 0 && Quarantine::BYTES % bytes == 0 && Quarantine::BYTES / bytes < Quarantine::OBJECTS
+            bytes > 0
+                && Quarantine::BYTES.is_multiple_of(bytes)
+                && Quarantine::BYTES / bytes < Quarantine::OBJECTS
         };
         let large = footprints().find(exact).expect("one whose size is a power of two");
         for (footprint, most) in [(small, Quarantine::OBJECTS), (large, Quarantine::BYTES / large.bytes())] {

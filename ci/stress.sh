@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
 # Every test binary that starts threads, optimised, and those that run against a clock for longer:
-# STANDSTILL_STRESS_SECS (default 10) each, instead of a second or two; the oracle's soak, STANDSTILL_ORACLE_SECS (default 40):
+# STANDSTILL_STRESS_SECS (default 6) each, instead of a second or two; the oracle's soak, STANDSTILL_ORACLE_SECS (default 30):
 # millions of operations, both. Then some of them once more under the stress modes of docs/stress.md, from outside.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 source ci/common.bash
-limited "$((1500 + 20 * ${STANDSTILL_STRESS_SECS:-10} + 4 * ${STANDSTILL_ORACLE_SECS:-40}))" "$@"
-export STANDSTILL_STRESS_SECS="${STANDSTILL_STRESS_SECS:-10}"
-soak="${STANDSTILL_ORACLE_SECS:-40}"
+limited "$((1500 + 20 * ${STANDSTILL_STRESS_SECS:-6} + 4 * ${STANDSTILL_ORACLE_SECS:-30}))" "$@"
+export STANDSTILL_STRESS_SECS="${STANDSTILL_STRESS_SECS:-6}"
+soak="${STANDSTILL_ORACLE_SECS:-30}"
 unset STANDSTILL_ORACLE_SECS
 
 # Not `alloc_failure`: it knows the places of refusals by their names, and optimised some are in others.

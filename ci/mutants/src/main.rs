@@ -25,7 +25,7 @@ use table::Table;
 use tree::{AREAS, Entry, Tree};
 
 const USAGE: &str = "usage: ci/mutants.sh [OPTION]...
-    (nothing)          a sample, drawn by the commit, within the time of --seconds (150)
+    (nothing)          a sample, drawn by the commit, within the time of --seconds (100)
     --all              every mutant
     --file PART        mutants of files whose path contains PART
     --function PART    mutants of functions whose name contains PART
@@ -182,7 +182,7 @@ fn work() -> Result<bool, Error> {
             return Ok(false);
         }
         shuffle(&mut chosen, &seed);
-        until = until.or(Some(150));
+        until = until.or(Some(100));
         patience = patience.or(Some(4.0));
     }
     suite.patience = patience;

@@ -23,7 +23,7 @@ while IFS= read -r line; do
             echo "ci/lsan.supp: $line has no reason of its own" >&2
             status=1
         fi
-        if [[ ! "$name" =~ ^[a-z0-9_]+$ ]] || ! grep -rqE "(fn |TEST[A-Z_]*\()$name\>" tests capi/tests; then
+        if [[ ! "$name" =~ ^[a-z0-9_]+$ ]] || ! grep -rqE "(fn |TEST[A-Z_]*\()$name\>" tests capi/tests src; then
             echo "ci/lsan.supp: $line names no function of the tests" >&2
             status=1
         fi

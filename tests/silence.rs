@@ -303,9 +303,10 @@ fn a_thread_that_waits_for_the_end_of_a_stop_names_the_thread_that_has_stopped_t
 
     let _watch = deadline("a stop that does not end");
     let heap = builder().build().expect("a heap");
-    let (collector, go_on) = collector(&heap);
+    // Before the other thread can stop the world: until the hook is there, no report ends the stop.
     let mut m = heap.attach();
     let kept = m.alloc(7u64);
+    let (collector, go_on) = collector(&heap);
     let (go_on, told) = (Mutex::new(Some(go_on)), Arc::new(Mutex::new(None)));
     heap.on_slow_stop({
         let (told, heap, kept) = (Arc::clone(&told), heap.clone(), Mutex::new(Some(kept.clone())));

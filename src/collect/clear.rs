@@ -251,9 +251,9 @@ mod tests {
     use std::sync::{Arc, mpsc};
 
     use super::*;
+    use crate::collect::tests::{ends, heap};
     use crate::collect::{Collect, by_itself};
-    use crate::event::CollectionEvent;
-    use crate::{Gc, GcCell, Heap, Mutator, Pacing, Trace, Tracer, safepoint};
+    use crate::{Gc, GcCell, Mutator, Trace, Tracer, safepoint};
 
     /// What the objects of a test have in common.
     #[derive(Default)]
@@ -314,10 +314,6 @@ mod tests {
         }
     }
 
-    fn heap() -> Heap {
-        Heap::builder().reserve(1 << 30).workers(1).pacing(Pacing::manual()).build().expect("a heap")
-    }
-
     fn rings<const N: usize>(m: &Mutator, n: usize, shared: &Arc<Shared>) {
         for _ in 0..n {
             let held = Some(m.alloc(Held(shared.clone())));
@@ -358,17 +354,6 @@ mod tests {
         assert_eq!(stopped_while_clearing(3 * POLL, POLL + 1), [2 * POLL, 0, 2 * POLL]);
         // When all are cleared, it waits for none to be let go of.
         assert_eq!(stopped_while_clearing(3 * POLL, 3 * POLL), [3 * POLL, 0, 3 * POLL]);
-    }
-
-    /// Receives the figures of each collection that ends: collected and uncollectable.
-    fn ends(heap: &Heap) -> mpsc::Receiver<(usize, usize)> {
-        let (sender, receiver) = mpsc::channel();
-        heap.on_collection(move |event| {
-            if let CollectionEvent::Stop(report) = event {
-                let _ = sender.send((report.collected, report.uncollectable));
-            }
-        });
-        receiver
     }
 
     #[test]

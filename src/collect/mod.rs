@@ -579,7 +579,7 @@ mod tests {
         }
     }
 
-    fn heap() -> Heap {
+    pub(super) fn heap() -> Heap {
         Heap::builder().reserve(1 << 30).workers(1).pacing(Pacing::manual()).build().expect("a heap")
     }
 
@@ -591,7 +591,7 @@ mod tests {
     }
 
     /// Receives the figures of each collection that ends: collected and uncollectable.
-    fn ends(heap: &Heap) -> mpsc::Receiver<(usize, usize)> {
+    pub(super) fn ends(heap: &Heap) -> mpsc::Receiver<(usize, usize)> {
         let (sender, receiver) = mpsc::channel();
         heap.on_collection(move |event| {
             if let CollectionEvent::Stop(report) = event {

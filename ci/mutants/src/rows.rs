@@ -1,8 +1,9 @@
-//! Breaks each row of the conformance table: finds a mutant under which a test of the row fails, the most special one.
+//! Breaks each row of the conformance table: finds a mutant under which a test of the row fails.
 //!
-//! A mutant that few tests reach is more special to a row than one that many reach: a row about resizing is not shown by an
-//! allocator that returns nothing. So the mutants that a row's tests reach are tried by the number of all tests that reach
-//! them, smallest first. A pair of a mutant and a test that was found before is tried first, and kept.
+//! A mutant that few tests reach says more of a row than a mutant that many tests reach: an allocator that
+//! returns nothing does not show a row about resizing. So the mutants that a row's tests reach are sorted by
+//! the number of all tests that reach them, and tried from the smallest on. A pair of a mutant and a test that
+//! an earlier run has found is tried first, and kept.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write as _;
@@ -100,8 +101,8 @@ pub fn break_each(root: &Path, suite: &Suite, entries: &[Entry], jobs: usize) ->
     Ok(lost.is_empty())
 }
 
-/// Tries a few of the known pairs: `false`, when the test of one passes under its mutant. A pair whose mutant or test is no
-/// more, since its function has changed, is counted.
+/// Tries a few of the known pairs: `false`, when the test of one passes under its mutant, or too few pairs
+/// can be tried. A pair cannot be tried when its function has changed and the mutant is no more.
 pub fn check_some(
     root: &Path,
     suite: &Suite,
@@ -112,7 +113,7 @@ pub fn check_some(
     let by_key: HashMap<String, &Entry> = entries.iter().map(|entry| (entry.key(), entry)).collect();
     let by_name: HashMap<String, usize> =
         (0..suite.tests.len()).map(|test| (suite.name(test), test)).collect();
-    let (all, mut gone, mut tried, mut is_well) = (known.len(), 0, 0, true);
+    let (all, mut gone, mut tried, mut broken) = (known.len(), 0, 0, 0);
     while tried < FEW && !known.is_empty() {
         let (row, (key, name)) = known.swap_remove(pick(known.len()));
         let (Some(entry), Some(&test)) = (by_key.get(&key), by_name.get(&name)) else {
@@ -120,15 +121,15 @@ pub fn check_some(
             continue;
         };
         tried += 1;
-        if !suite.fails(entry, test)? {
+        if suite.fails(entry, test)? {
+            broken += 1;
+        } else {
             println!("{row}: {name} passes under {key}");
-            is_well = false;
         }
     }
-    println!(
-        "{tried} of {all} rows of the conformance table were broken by their mutants; {gone} others are to be found anew (--rows)"
-    );
-    Ok(is_well)
+    println!("rows of the conformance table: {broken} of {tried} tried are broken by their mutants");
+    println!("{gone} further ones, of {all} in all, are to be found anew (--rows)");
+    Ok(broken == FEW)
 }
 
 /// The tests of each row that can be run here. `ci/conformance.py` knows which names belong to a row.

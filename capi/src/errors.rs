@@ -333,12 +333,18 @@ static LINES: Mutex<Option<HashMap<(Code, &'static str), usize>>> = Mutex::new(N
 /// Lines of one code and type: more say nothing new.
 const LINES_OF_A_KIND: usize = 5;
 
-/// Takes a lock of this library, poisoned or not: each lock of it is taken here.
+/// Takes a lock of this library, poisoned or not. Those of the hooks and of [`LINES`] are taken by [`taken`], and all others here.
 ///
 /// In a traverse handler none is: the world is stopped, and a thread may have been stopped with the lock closed. Debug
 /// builds check that.
 pub(crate) fn locked<T: ?Sized>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     debug_assert!(!standstill::safepoint::is_traversing(), "a lock is taken in a traverse handler");
+    taken(mutex)
+}
+
+/// As [`locked`], where a hook may be called: a thread that waits for the end of a stop reports that as if in a traverse handler.
+/// These locks are closed for a few instructions, and no thread is stopped meanwhile.
+fn taken<T: ?Sized>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
@@ -353,7 +359,7 @@ pub(crate) fn misuse(fault: Fault) {
 
 fn line(fault: &Fault) {
     let seen = {
-        let mut lines = locked(&LINES);
+        let mut lines = taken(&LINES);
         let lines = lines.get_or_insert_default();
         let key = (fault.code, fault.type_name);
         // What cannot be counted is told.
@@ -385,7 +391,7 @@ fn in_hook(f: impl FnOnce()) -> bool {
 }
 
 fn deliver(fault: &Fault) {
-    let hook = *locked(&MISUSE);
+    let hook = *taken(&MISUSE);
     let Some(function) = hook.function else { return line(fault) };
     let name = Text::new(fault.code.name());
     let where_ = Text::new(fault.function);
@@ -407,7 +413,7 @@ fn deliver(fault: &Fault) {
 
 /// Tells of an error that no caller can receive.
 pub(crate) fn unraisable(kind: &str, type_name: &str, object: *const c_void, message: &dyn Display) {
-    let hook = *locked(&UNRAISABLE);
+    let hook = *taken(&UNRAISABLE);
     let to_stderr = || {
         let of = if type_name.is_empty() { "" } else { " of " };
         stderr::line(format_args!(
@@ -448,7 +454,7 @@ fn slow_stop(slow: &SlowStop) {
             stderr::line(format_args!("standstill: {slow}"));
         }
     };
-    let hook = *locked(&SLOW_STOP);
+    let hook = *taken(&SLOW_STOP);
     let Some(function) = hook.function else { return to_stderr() };
     let text = Text::new(&slow);
     let was_inside = !in_hook(|| {

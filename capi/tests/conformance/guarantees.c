@@ -3,8 +3,13 @@
 #include "check.h"
 
 #include <dirent.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
+
+#ifdef __linux__
+extern int pthread_setname_np(pthread_t id, const char *name);
+#endif
 
 /* An error keeps its exception: a heap type lives as long as it stands in the indicator. */
 static void an_error_keeps_its_exception_type(void) {
@@ -284,6 +289,150 @@ static void a_hook_is_not_called_inside_a_hook(void) {
     hook_calls = 0;
     CHECK_INT(lines_of(asks_once, "misuse"), 2);
     CHECK_INT(hook_calls, 1);
+}
+
+/* Slow stops: a thread blocks while it is attached, until something has been written or told. */
+static standstill_heap *slow_heap;
+static int is_blocking, told_of_slow_stops;
+
+/* Standard error goes to a file meanwhile: see lines_of. */
+static void wait_for_a_line(void) {
+    const struct timespec pause = {0, 200000};
+    struct stat file = {0};
+    int rounds;
+    for (rounds = 0; file.st_size == 0; rounds++) {
+        CHECK(rounds < 100000 && fstat(2, &file) == 0);
+        nanosleep(&pause, NULL);
+    }
+}
+static void blocks_until_a_line(void *arg) {
+    (void)arg;
+    MUST(standstill_attach(slow_heap) == 0);
+    PUT(is_blocking, 1);
+    wait_for_a_line();
+    MUST(standstill_detach() == 0);
+}
+static void blocks_until_the_hook_is_told(void *arg) {
+    (void)arg;
+#ifdef __linux__
+    CHECK_INT(pthread_setname_np(pthread_self(), ""), 0);
+#endif
+    MUST(standstill_attach(slow_heap) == 0);
+    PUT(is_blocking, 1);
+    block_for(&told_of_slow_stops);
+    MUST(standstill_detach() == 0);
+}
+static void (*blocks_how)(void *);
+static void collects_while_one_blocks(void) {
+    thread t;
+    PUT(is_blocking, 0);
+    start_raw(&t, blocks_how, NULL);
+    wait_for(&is_blocking);
+    CHECK_INT(PyGC_Collect(), 0);
+    join(&t);
+}
+static void attach_to_slow_heap(void) {
+    standstill_heap_options options = STANDSTILL_HEAP_OPTIONS_INIT;
+    options.checked = check_is_checked;
+    options.slow_stop_ms = 1;
+    slow_heap = standstill_heap_new(&options);
+    MUST(slow_heap && standstill_detach() == 0 && standstill_attach(slow_heap) == 0);
+}
+static void leave_slow_heap(void) {
+    MUST(standstill_detach() == 0 && standstill_heap_free(slow_heap) == 0 && standstill_attach(check_heap) == 0);
+}
+static void slow_stop_of_no_name(const standstill_slow_stop *report, void *arg) {
+    CHECK(arg == NULL && report->text != NULL);
+#ifdef __linux__
+    CHECK(report->thread == NULL);
+#endif
+    ADD(told_of_slow_stops);
+}
+
+static void a_slow_stop_is_told_to_the_hook_or_on_stderr(void) {
+    attach_to_slow_heap();
+    blocks_how = blocks_until_a_line;
+    CHECK(lines_of(collects_while_one_blocks, "standstill: a stop has waited") > 0);
+    standstill_set_slow_stop_hook(slow_stop_of_no_name, NULL);
+    blocks_how = blocks_until_the_hook_is_told;
+    CHECK_INT(lines_of(collects_while_one_blocks, ""), 0);
+    standstill_set_slow_stop_hook(NULL, NULL);
+    leave_slow_heap();
+}
+
+/* A stop takes long: its traverse handler waits until a thread that comes to attach has said so. */
+static int stop_lasts, stop_has_begun;
+static void (*lasts_until)(void);
+static int lasting_traverse(PyObject *self, visitproc visit, void *arg) {
+    if (GET(stop_lasts)) {
+        PUT(stop_has_begun, 1);
+        lasts_until();
+    }
+    return pair_traverse(self, visit, arg);
+}
+static PyTypeObject Lasting_Type = {TYPE_HEAD .tp_name = "check.Lasting", .tp_basicsize = sizeof(Pair),
+                                    .tp_dealloc = pair_dealloc, .tp_clear = pair_clear,
+                                    .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC,
+                                    .tp_traverse = lasting_traverse};
+static void wait_until_told(void) { block_for(&told_of_slow_stops); }
+static void attaches_in_the_stop(void *arg) {
+    (void)arg;
+    block_for(&stop_has_begun);
+    MUST(standstill_attach(slow_heap) == 0);
+    MUST(standstill_detach() == 0);
+}
+static void attaching_hook(const standstill_misuse *misuse, void *arg) {
+    CHECK_INT(misuse->code, STANDSTILL_E_NULL_ARGUMENT);
+    attaches_in_the_stop(arg);
+}
+static void attaches_in_a_hook(void *arg) {
+    (void)arg;
+    Py_REFCNT(NULL);
+}
+static void collects_while_one_comes(void) {
+    Pair *lasting = pair_of(&Lasting_Type, NULL, NULL);
+    thread t;
+    PUT(stop_has_begun, 0);
+    PUT(told_of_slow_stops, 0);
+    PUT(stop_lasts, 1);
+    start_raw(&t, blocks_how, NULL);
+    CHECK_INT(PyGC_Collect(), 0);
+    PUT(stop_lasts, 0);
+    join(&t);
+    Py_DECREF(lasting);
+}
+static void note_lasting_stop(const standstill_slow_stop *report, void *arg) {
+    CHECK(arg == NULL && report->waited > 0 && report->text != NULL);
+    CHECK_INT(report->ended, 0);
+    ADD(told_of_slow_stops);
+}
+static void asks_of_a_lasting_stop(const standstill_slow_stop *report, void *arg) {
+    CHECK_INT(standstill_is_attached(), 0); /* refused, as in a traverse handler */
+    note_lasting_stop(report, arg);
+}
+
+/* A thread that waits for the end of a stop tells of it: to the hook, on stderr without one, or where the thread runs a hook. */
+static void a_stop_that_lasts_is_told_to_the_hook_or_on_stderr(void) {
+    attach_to_slow_heap();
+    ready(&Lasting_Type);
+    blocks_how = attaches_in_the_stop;
+    lasts_until = wait_for_a_line;
+    CHECK(lines_of(collects_while_one_comes, "standstill: ") > 0);
+    CHECK_INT(told_of_slow_stops, 0);
+    standstill_set_slow_stop_hook(note_lasting_stop, NULL);
+    lasts_until = wait_until_told;
+    CHECK_INT(lines_of(collects_while_one_comes, ""), 0);
+    CHECK(told_of_slow_stops > 0);
+    standstill_set_slow_stop_hook(asks_of_a_lasting_stop, NULL);
+    CHECK(lines_of(collects_while_one_comes, "misuse: standstill_is_attached") > 0);
+    CHECK(told_of_slow_stops > 0);
+    blocks_how = attaches_in_a_hook;
+    lasts_until = wait_for_a_line;
+    standstill_set_misuse_hook(attaching_hook, NULL);
+    CHECK(lines_of(collects_while_one_comes, "standstill: ") > 0);
+    CHECK_INT(told_of_slow_stops, 0);
+    standstill_set_slow_stop_hook(NULL, NULL);
+    leave_slow_heap();
 }
 
 static visitproc kept_visit;
@@ -640,6 +789,8 @@ const struct test guarantees_tests[] = {
     TEST(the_texts_of_a_heap_type_are_its_own),
     TEST(five_lines_of_a_kind_are_written),
     TEST(a_hook_is_not_called_inside_a_hook),
+    TEST(a_slow_stop_is_told_to_the_hook_or_on_stderr),
+    TEST(a_stop_that_lasts_is_told_to_the_hook_or_on_stderr),
     TEST(a_visitor_that_comes_too_late_is_told_to_the_hook_or_on_stderr),
     TEST(debug_lines_go_to_the_sink_or_to_stderr),
     TEST(an_audit_hook_is_told_until_it_is_taken_out),

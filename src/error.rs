@@ -360,9 +360,10 @@ impl Code {
             Self::BadFlags => {
                 ("BadFlags", "flags that exclude each other, or that the kind of type cannot have")
             }
-            Self::BadBase => {
-                ("BadBase", "a base that is not ready, is final, or does not fit beside the others")
-            }
+            Self::BadBase => (
+                "BadBase",
+                "a base that is not ready, is final, was made by another runtime, or does not fit beside the others",
+            ),
             Self::BadMro => ("BadMro", "the bases have no consistent order"),
             Self::BadSlot => ("BadSlot", "an unknown slot, or one that was given twice or without a value"),
             Self::BadSize => ("BadSize", "a size that is negative, too large, or less than the base's"),

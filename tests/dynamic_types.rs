@@ -105,6 +105,10 @@ handlers! {
 static DEFAULTS: Defaults =
     Defaults { alloc: default_alloc, gc_free: default_gc_free, plain_free: default_plain_free };
 
+/// Another runtime.
+static OTHERS: Defaults =
+    Defaults { alloc: own_alloc, gc_free: default_gc_free, plain_free: default_plain_free };
+
 const BASE_SLOTS: Slots = Slots {
     traverse: Some(base_traverse),
     clear: Some(base_clear),
@@ -612,4 +616,46 @@ fn a_token_finds_the_nearest_type_and_the_nearest_module() {
     assert_eq!((by_module(7), by_module(0)), (None, None));
     assert_eq!(dynamic::type_module(leaf.record()), None);
     assert_eq!(dynamic::type_module(middle.record()), Some(dynamic::as_raw(&second)));
+}
+
+/// A type that one runtime makes has a face for the functions of that runtime alone. So a base of another runtime is refused, at
+/// each place among the bases; what the library itself provides is for all.
+#[test]
+fn a_type_has_bases_of_its_own_runtime_alone() {
+    let heap = Heap::builder().reserve(1 << 30).checked(false).build().unwrap();
+    let m = heap.attach();
+    let spec = |name: &str, of: Option<&'static Defaults>, bases: &[Type]| {
+        let mut spec = TypeSpec::new(name);
+        spec.flags = Flags::BASE_TYPE;
+        spec.defaults = of;
+        spec.bases = bases.to_vec();
+        spec
+    };
+    let makers = [None, Some(&DEFAULTS), Some(&OTHERS)];
+    for heap_type in [false, true] {
+        for (at, of) in makers.into_iter().enumerate() {
+            let base = make(&m, &spec("tests.Base", of, &[]), heap_type).unwrap();
+            for (own, others) in makers.into_iter().enumerate() {
+                let mine = make(&m, &spec("tests.Mine", others, &[]), true).unwrap();
+                let derived = |bases: &[Type]| make(&m, &spec("tests.Derived", others, bases), true);
+                let first = derived(std::slice::from_ref(&base));
+                let second = derived(&[mine, base.clone()]);
+                for made in [first, second] {
+                    let fits = made.is_ok();
+                    assert_eq!(fits, own == at, "made by {own}, over a base made by {at}");
+                    if let Err(fault) = made {
+                        assert_eq!(fault.code, Code::BadBase);
+                        let text = fault.to_string();
+                        assert!(text.contains("its base 'tests.Base' was made by another runtime"), "{text}");
+                    }
+                }
+            }
+            let class = Class::new("tests.Class").base(&base).make(&m);
+            assert_eq!(class.is_ok(), of.is_none(), "a class over a base made by {at}");
+            for builtin in [&BASE, &dynamic::MODULE] {
+                let made = make(&m, &spec("tests.Own", of, &[builtin.handle()]), true);
+                assert!(made.is_ok(), "{made:?}");
+            }
+        }
+    }
 }

@@ -375,7 +375,7 @@ STANDSTILL_STABLE int PyType_Ready(PyTypeObject *type);
 /* PyType_FromSpec, PyType_FromSpecWithBases, PyType_FromModuleAndSpec: a new heap type, ready. `bases`: NULL, a type,
  * or a tuple of types; NULL: the slots Py_tp_bases or Py_tp_base, else PyBaseObject_Type. `module`: NULL, or a
  * module, which the type refers to. NULL and an error as for PyType_Ready, and STANDSTILL_E_BAD_SLOT, _BAD_MRO;
- * nothing is leaked then.
+ * nothing is leaked then. _BAD_BASE is also the answer to a base that was made in Rust.
  * Since: 3.2, 3.3, 3.9. Traversal: refused. */
 STANDSTILL_STABLE PyObject *PyType_FromSpec(PyType_Spec *spec);
 STANDSTILL_STABLE PyObject *PyType_FromSpecWithBases(PyType_Spec *spec, PyObject *bases);
@@ -873,7 +873,7 @@ enum standstill_code {
     STANDSTILL_E_MIXED_BASES = 6,           /* a base is a container type, and the first is not */
     STANDSTILL_E_BAD_FREE = 7,              /* tp_free does not fit the type */
     STANDSTILL_E_BAD_FLAGS = 8,             /* flags that contradict one another, or the kind of type */
-    STANDSTILL_E_BAD_BASE = 9,              /* not a type, not ready, or not to be subclassed */
+    STANDSTILL_E_BAD_BASE = 9,              /* not a type, not ready, not to be subclassed, or made by another runtime */
     STANDSTILL_E_BAD_MRO = 10,              /* the bases have no common resolution order */
     STANDSTILL_E_BAD_SLOT = 11,             /* no such slot, or twice the same */
     STANDSTILL_E_BAD_SIZE = 12,             /* negative, too large, or smaller than the base's */

@@ -10,6 +10,7 @@ use standstill::{Code, Fault, Mutator, safepoint, stderr, words};
 
 use crate::errors;
 use crate::layout::{PyObject, PyTypeObject};
+use crate::types;
 
 /// Defines exported functions. What each does stands in the header.
 macro_rules! export {
@@ -316,9 +317,7 @@ pub(crate) unsafe fn record<'a>(m: &Mutator, face: *mut PyTypeObject) -> Result<
 pub(crate) unsafe fn ready<'a>(face: *mut PyTypeObject) -> Result<&'a TypeRecord, Fault> {
     let face = some(face)?;
     // SAFETY: rules C and F. The pointer is published once; see `types`.
-    let own = unsafe { (*face.as_ptr()).ss_own };
-    // SAFETY: rule F.
-    unsafe { own.as_ref() }.ok_or_else(|| {
+    unsafe { types::own(face.as_ptr()) }.ok_or_else(|| {
         // SAFETY: rule C.
         let name = unsafe { text((*face.as_ptr()).tp_name) }.ok().flatten();
         let name = name.unwrap_or("without a name");

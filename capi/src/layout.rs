@@ -104,6 +104,8 @@ const _: () = {
     assert!(offset_of!(PyTypeObject, ss_reserved) == 200);
     assert!(offset_of!(PyTypeObject, ss_own) == 256);
     assert!(size_of::<PyTypeObject>() == 264);
+    // So that the object of a type made elsewhere can be read as this.
+    assert!(size_of::<PyTypeObject>() <= standstill::dynamic::FACE);
 };
 
 /// One entry of a spec.

@@ -111,7 +111,7 @@ fn is_intact(face: &PyTypeObject, record: &TypeRecord) -> bool {
 }
 
 /// Writes back what a ready type was before somebody wrote to it, and reports it in checked mode. Whether the collector's flag was
-/// among it.
+/// among it. The object of a type that was not made here shows nothing, and stays as it is.
 ///
 /// # Safety
 ///
@@ -124,7 +124,8 @@ pub(crate) unsafe fn check_intact(
 ) -> bool {
     // SAFETY: as the caller says.
     unsafe {
-        if record.face() != face.cast() || is_intact(&*face, record) {
+        let is_ours = record.face() == face.cast() && std::ptr::eq((*face).ss_own, record);
+        if !is_ours || is_intact(&*face, record) {
             return false;
         }
         let flipped = ((*face).tp_flags ^ record.flags().0) & Flags::HAVE_GC.0 != 0;
@@ -220,7 +221,7 @@ fn readying() -> MutexGuard<'static, ()> {
 unsafe fn ready_static(face: *mut PyTypeObject, depth: usize) -> Result<(), Fault> {
     // SAFETY: rule C.
     unsafe {
-        if !(*face).ss_own.is_null() {
+        if own(face).is_some() {
             return Ok(());
         }
         let name = call::text((*face).tp_name)?
@@ -241,7 +242,7 @@ unsafe fn ready_static(face: *mut PyTypeObject, depth: usize) -> Result<(), Faul
         let base = (*face).tp_base;
         if bases.is_empty() && !base.is_null() {
             ready_static(base, depth + 1)?;
-            fallible::push(&mut bases, Type::from_record(&*(*base).ss_own))?;
+            fallible::push(&mut bases, own(base).map(|base| Type::from_record(base)).expect("it is ready"))?;
         }
         let mut spec = TypeSpec::new(name);
         spec.basic_size = (*face).tp_basicsize;
@@ -289,6 +290,21 @@ unsafe fn inherit(face: *mut PyTypeObject, record: &TypeRecord) {
     }
 }
 
+/// The record of a type; `None`: it is not ready. The record of a heap type that was not made here has no place in the face.
+///
+/// # Safety
+///
+/// Rule C, not null; the record is borrowed from the type.
+pub(crate) unsafe fn own<'a>(face: *mut PyTypeObject) -> Option<&'a TypeRecord> {
+    // SAFETY: rules C and F; what has a type that is ready can be asked whether it is an object of a heap.
+    unsafe {
+        (*face).ss_own.as_ref().or_else(|| {
+            let object = NonNull::new_unchecked(face).cast();
+            dynamic::try_type_of(object).and_then(|_| dynamic::describe(object))
+        })
+    }
+}
+
 /// The record of an object that is a type; `None`: it is none, or not ready.
 ///
 /// # Safety
@@ -300,7 +316,7 @@ pub(crate) unsafe fn record_of<'a>(object: NonNull<PyObject>) -> Option<&'a Type
         if !builtins::is_a(object, &builtins::standstill_PyType_Type) {
             return None;
         }
-        (*object.cast::<PyTypeObject>().as_ptr()).ss_own.as_ref()
+        own(object.cast().as_ptr())
     }
 }
 
@@ -443,7 +459,8 @@ unsafe fn from_spec(
                     let _one = readying();
                     ready_static(given.tp_base, 0)?;
                 }
-                fallible::push(&mut list, Type::from_record(&*(*given.tp_base).ss_own))?;
+                let base = own(given.tp_base).map(|base| Type::from_record(base));
+                fallible::push(&mut list, base.expect("it is ready"))?;
             }
         }
         let mut wanted = TypeSpec::new(text);
@@ -493,7 +510,7 @@ unsafe fn from_spec(
 pub(crate) unsafe fn is_subtype(a: *mut PyTypeObject, b: *mut PyTypeObject) -> bool {
     // SAFETY: rules C and F.
     unsafe {
-        match ((*a).ss_own.as_ref(), (*b).ss_own.as_ref()) {
+        match (own(a), own(b)) {
             (Some(a), Some(b)) => a.is_subtype_of(b),
             _ => std::ptr::eq(a, b),
         }
@@ -503,7 +520,7 @@ pub(crate) unsafe fn is_subtype(a: *mut PyTypeObject, b: *mut PyTypeObject) -> b
 /// The flags of a type, ready or not.
 unsafe fn flags(face: *mut PyTypeObject) -> u64 {
     // SAFETY: rules C and F.
-    unsafe { (*face).ss_own.as_ref().map_or((*face).tp_flags, |record| record.flags().0) }
+    unsafe { own(face).map_or((*face).tp_flags, |record| record.flags().0) }
 }
 
 fn no_module(function: &'static str, record: &TypeRecord) -> Fault {
@@ -597,7 +614,7 @@ export! {
             if !call::is_object(object, FUNCTION) || !call::is_type(NonNull::new_unchecked(face), FUNCTION) {
                 return 0;
             }
-            match (dynamic::try_type_of(object), (*face).ss_own.as_ref()) {
+            match (dynamic::try_type_of(object), own(face)) {
                 (Some(own), Some(wanted)) => c_int::from(own.is_subtype_of(wanted)),
                 _ => 0,
             }

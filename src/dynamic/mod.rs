@@ -83,7 +83,7 @@ pub use module::{
 };
 pub(crate) use types::make_builtins;
 pub use types::{
-    BASE, Defaults, Flags, METATYPE, MODULE, Slots, Type, TypeRecord, TypeSpec, WEAKREF, base_by_token,
+    BASE, Defaults, FACE, Flags, METATYPE, MODULE, Slots, Type, TypeRecord, TypeSpec, WEAKREF, base_by_token,
     describe, item_data, ready_heap, ready_static, type_data,
 };
 pub use weakref::{WeakCall, new_weakref, weakref_target};

@@ -8,6 +8,11 @@
 //! Sizes, flags and handlers come from the *primary* base, the first one. Flag, traverse and clear come together or not
 //! at all: a type that sets the flag brings its handlers itself. The order of all bases (C3) is for subtype tests
 //! and tokens.
+//!
+//! # Runtimes
+//!
+//! A runtime's functions take the faces of its own types. An inherited function would get a face of another runtime, so all bases of a
+//! type are made by the runtime that makes the type: they have the same [`Defaults`]. The built-in types are bases for all.
 
 use std::any::Any;
 use std::collections::HashSet;
@@ -109,12 +114,16 @@ pub struct Defaults {
     pub plain_free: FreeProc,
 }
 
-/// The functions of this module itself, with faces that are records.
-pub(crate) const DEFAULTS: Defaults = Defaults {
+/// The functions of this module itself, with faces that are records. A static: its address says who made a type.
+pub(crate) static DEFAULTS: Defaults = Defaults {
     alloc: instance::generic_alloc,
     gc_free: instance::generic_free,
     plain_free: instance::generic_free,
 };
+
+/// Bytes that the object of each heap type has at least. All runtimes may read so many, and find zeros behind the head of a type that
+/// another runtime made.
+pub const FACE: usize = 264;
 
 /// What a type is to be.
 #[derive(Clone, Debug)]
@@ -136,9 +145,9 @@ pub struct TypeSpec {
     pub module: Option<AnyGc>,
     /// What [`base_by_token`] finds it by; 0: nothing.
     pub token: usize,
-    /// What fills its empty slots.
+    /// What fills its empty slots; `None`: this library's own functions. Its bases have the same, by address, or are built in.
     pub defaults: Option<&'static Defaults>,
-    /// Bytes of the type's own object, 32 at least: for a heap type's face.
+    /// Bytes of the type's own object, [`FACE`] at least: for a heap type's face.
     pub face_size: usize,
     /// What is dropped when the type goes: texts to which its face leads, for example.
     pub keeps: Option<Arc<dyn Any + Send + Sync>>,
@@ -159,7 +168,7 @@ impl TypeSpec {
             module: None,
             token: 0,
             defaults: None,
-            face_size: size_of::<RawVarObject>(),
+            face_size: FACE,
             keeps: None,
             finalizer: None,
         }
@@ -279,6 +288,8 @@ pub struct TypeRecord {
     pub(crate) finalizer: Option<Finalizer>,
     /// Checked mode has looked at an instance.
     pub(crate) tried: AtomicBool,
+    /// Who made the type, and reads its face; `None`: built in, with a face that all may read.
+    made_by: Option<&'static Defaults>,
 }
 
 // SAFETY: rule X: everything but the atomics and the locked attributes is constant once the type is ready.
@@ -440,7 +451,8 @@ fn draft(spec: &TypeSpec, heap_type: bool) -> Result<Draft, Fault> {
         [] => fallible::collect([RecordRef(NonNull::from(BASE.try_get()?))].into_iter())?,
         bases => fallible::collect(bases.iter().map(|base| base.record))?,
     };
-    check_bases(name, &bases, heap_type)?;
+    let defaults = spec.defaults.unwrap_or(&DEFAULTS);
+    check_bases(name, &bases, heap_type, defaults)?;
     let base = bases[0].get();
     let mut flags = spec.flags;
     let mut slots = spec.slots;
@@ -488,7 +500,6 @@ fn draft(spec: &TypeSpec, heap_type: bool) -> Result<Draft, Fault> {
         let text = format_args!("items that are references have {WORD} bytes, and begin on a multiple of it");
         return Err(fault(Code::BadSize, name, text));
     }
-    let defaults = spec.defaults.unwrap_or(&DEFAULTS);
     let gc = flags.has(Flags::HAVE_GC);
     let free = free_function(name, slots.free, gc, flags, base, defaults)?;
     let own_dealloc = slots.dealloc.is_some();
@@ -502,6 +513,7 @@ fn draft(spec: &TypeSpec, heap_type: bool) -> Result<Draft, Fault> {
     Ok(Draft {
         record: TypeRecord {
             face: AtomicPtr::new(std::ptr::null_mut()),
+            made_by: Some(defaults),
             traverse: slots.traverse,
             static_traverse: if base.is_heap_type() { base.static_traverse } else { base.traverse },
             clear: slots.clear,
@@ -538,7 +550,12 @@ fn is_root(record: &TypeRecord) -> bool {
     std::ptr::eq(record, BASE.get())
 }
 
-fn check_bases(name: &str, bases: &[RecordRef], heap_type: bool) -> Result<(), Fault> {
+fn check_bases(
+    name: &str,
+    bases: &[RecordRef],
+    heap_type: bool,
+    defaults: &'static Defaults,
+) -> Result<(), Fault> {
     for (at, base) in bases.iter().enumerate() {
         let record = base.get();
         if !record.flags.has(Flags::BASE_TYPE) {
@@ -547,6 +564,10 @@ fn check_bases(name: &str, bases: &[RecordRef], heap_type: bool) -> Result<(), F
                 name,
                 format_args!("'{}' does not allow to be a base", record.name),
             ));
+        }
+        if record.made_by.is_some_and(|maker| !std::ptr::eq(maker, defaults)) {
+            let text = format_args!("its base '{}' was made by another runtime", record.name);
+            return Err(fault(Code::BadBase, name, text));
         }
         if bases[..at].contains(base) {
             return Err(fault(Code::BadBase, name, format_args!("'{}' is a base twice", record.name)));
@@ -779,7 +800,7 @@ pub unsafe fn ready_heap(
     spec: &TypeSpec,
     init: impl FnOnce(NonNull<RawObject>, &TypeRecord),
 ) -> Result<Type, Fault> {
-    let size = spec.face_size.max(size_of::<RawVarObject>());
+    let size = spec.face_size.max(FACE);
     if size > instance::MOST {
         return Err(fault(Code::BadSize, &spec.name, format_args!("a face of {size} bytes")));
     }
@@ -921,6 +942,7 @@ pub static BASE: Builtin = Builtin { cell: OnceLock::new(), make: root };
 fn root() -> Result<TypeRecord, Fault> {
     Ok(TypeRecord {
         face: AtomicPtr::new(std::ptr::null_mut()),
+        made_by: None,
         traverse: None,
         static_traverse: None,
         clear: None,
@@ -957,7 +979,7 @@ fn builtin(name: &'static str, size: usize, flags: Flags, slots: Slots) -> Resul
     spec.basic_size = size as isize;
     spec.flags = flags.and(Flags::HAVE_GC);
     spec.slots = slots;
-    draft(&spec, false).map(|draft| draft.record)
+    draft(&spec, false).map(|draft| TypeRecord { made_by: None, ..draft.record })
 }
 
 /// Makes the built-in types, so that nobody needs memory for them later.

@@ -47,6 +47,8 @@ pub(crate) mod log;
 pub(crate) mod look;
 pub(crate) mod mark;
 pub(crate) mod portions;
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod protocol;
 pub(crate) mod verify;
 pub(crate) mod workers;
 

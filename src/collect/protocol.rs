@@ -1,7 +1,7 @@
 //! Floor 4: tests of what a collection asks of an object model, in which order, and what it does with the answers.
 
 #[cfg(all(test, not(any(loom, shuttle))))]
-mod tests {
+pub(crate) mod tests {
     use std::collections::HashMap;
     use std::panic::{AssertUnwindSafe, catch_unwind};
     use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -15,28 +15,28 @@ mod tests {
     use crate::turn::Whose;
     use crate::{Heap, Pacing, Stress};
 
-    type Raw = ModelMutator<Script>;
+    pub(crate) type Raw = ModelMutator<Script>;
 
     /// What the model knows of an object. It lies beside the heap.
-    struct Thing {
+    pub(crate) struct Thing {
         name: char,
         /// The number of references to it.
-        count: i64,
-        edges: Vec<Object>,
-        /// `f`: a finalizer. `l`: a legacy finalizer. `w`: a weak reference. `c`: a weak reference with a callback.
-        has: &'static str,
+        pub(crate) count: i64,
+        pub(crate) edges: Vec<Object>,
+        /// `f`: a finalizer. `l`: a legacy finalizer. `w`: a weak reference. `c`: a weak reference with a callback. `x`: damage.
+        pub(crate) has: &'static str,
         /// What each traversal does. `s`: shows the edges. `h`: shows them, and has a field that cannot be read. `p`: panics. `t`: shows
         /// them twice. Later traversals do what the last one did.
-        looks: &'static str,
+        pub(crate) looks: &'static str,
         looked: usize,
     }
 
     /// A model that writes down what it is asked for, and does what a test has said.
     #[derive(Default)]
-    struct Script(Mutex<State>);
+    pub(crate) struct Script(Mutex<State>);
 
     #[derive(Default)]
-    struct State {
+    pub(crate) struct State {
         things: HashMap<Object, Thing>,
         told: Vec<String>,
         /// What happens when something is asked for: once.
@@ -45,6 +45,7 @@ mod tests {
         later: Vec<Object>,
         /// Whether settling needs another stop.
         settles: bool,
+        /// The verdict.
         keeps: bool,
     }
 
@@ -69,7 +70,7 @@ mod tests {
             self.state().things[&object].count
         }
 
-        fn told(&self) -> Vec<String> {
+        pub(crate) fn told(&self) -> Vec<String> {
             std::mem::take(&mut self.state().told)
         }
 
@@ -86,12 +87,12 @@ mod tests {
             }
         }
 
-        fn when(&self, what: &'static str, act: impl FnOnce(&Raw) + Send + 'static) {
+        pub(crate) fn when(&self, what: &'static str, act: impl FnOnce(&Raw) + Send + 'static) {
             self.state().acts.insert(what, Box::new(act));
         }
 
         /// A tracked object with one reference, the caller's.
-        fn thing(m: &Raw, name: char, has: &'static str, looks: &'static str) -> Object {
+        pub(crate) fn thing(m: &Raw, name: char, has: &'static str, looks: &'static str) -> Object {
             let object = Object::new(m.allocate(32, 32).expect("memory"));
             let thing = Thing { name, count: 1, edges: Vec::new(), has, looks, looked: 0 };
             m.model().state().things.insert(object, thing);
@@ -101,7 +102,7 @@ mod tests {
         }
 
         /// Objects that refer to the next one each, and the last to the first. No other references to them are left.
-        fn ring(m: &Raw, of: &[(char, &'static str)]) -> Vec<Object> {
+        pub(crate) fn ring(m: &Raw, of: &[(char, &'static str)]) -> Vec<Object> {
             let objects: Vec<Object> = of.iter().map(|&(name, has)| Self::thing(m, name, has, "s")).collect();
             assert!(objects.is_sorted(), "in the order of memory");
             for at in 0..objects.len() {
@@ -112,17 +113,17 @@ mod tests {
             objects
         }
 
-        fn of<R>(m: &Raw, object: Object, f: impl FnOnce(&mut Thing) -> R) -> R {
+        pub(crate) fn of<R>(m: &Raw, object: Object, f: impl FnOnce(&mut Thing) -> R) -> R {
             f(m.model().state().things.get_mut(&object).expect("alive"))
         }
 
-        fn link(m: &Raw, from: Object, to: Object) {
+        pub(crate) fn link(m: &Raw, from: Object, to: Object) {
             Self::of(m, to, |thing| thing.count += 1);
             Self::of(m, from, |thing| thing.edges.push(to));
         }
 
         /// Drops a reference, and what dies of that.
-        fn drop_ref(&self, object: Object, m: &Raw) {
+        pub(crate) fn drop_ref(&self, object: Object, m: &Raw) {
             let mut dropped = vec![object];
             while let Some(object) = dropped.pop() {
                 let mut state = self.state();
@@ -272,6 +273,9 @@ mod tests {
                 [found.garbage, found.uncollectable, found.legacy].map(|list| self.names(list));
             self.asked(format!("judge [{garbage}] [{uncollectable}] [{legacy}]"), m);
             if self.state().keeps { Verdict::Keep } else { Verdict::Clear }
+        }
+        unsafe fn check(&self, object: Object) -> Result<(), String> {
+            if self.has(object, 'x') { Err("damage, on purpose".to_owned()) } else { Ok(()) }
         }
         unsafe fn type_name(&self, _: Object) -> &'static str {
             "thing"

@@ -6,7 +6,7 @@
 //! what the headers say, and what the fields lead to. A cell that neither knows is no error: its memory may have been handed
 //! out and hold no object yet.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 
 use crate::arena::{CLASSES, shape_of};
 use crate::collect::count::{guard_traversal, object_at};
@@ -80,7 +80,7 @@ pub(crate) fn check<M: ObjectModel>(world: &World<'_, M>, depth: Depth) -> Resul
     if let Some(granule) = space.counts().iter().position(|c| c.load(Ordering::Relaxed) != 0) {
         return Err(format!("the counting table is not zero at {:#x}", space.address(granule)));
     }
-    pages(world)?;
+    pages(world, Lists::of(world))?;
     objects(world, depth)
 }
 
@@ -137,34 +137,58 @@ impl Free<'_> {
     }
 }
 
+/// A page on a list of pages with small objects.
+struct Listed {
+    page: u32,
+    /// Whose list it is; 0: the pool's, of abandoned pages.
+    of: u32,
+    class: u8,
+    /// On an arena's list: whether it is that of the pages with free cells.
+    has_free: Option<bool>,
+}
+
+/// What the pool, the arenas and the quarantine say about pages and free cells.
+struct Lists {
+    pool: PoolView,
+    pages: Vec<Listed>,
+    /// Cells in magazines, by granule, with the arena.
+    cached: Vec<(usize, u32)>,
+    /// Cells in quarantine, by granule.
+    quarantine: Vec<usize>,
+}
+
+impl Lists {
+    fn of<M: ObjectModel>(world: &World<'_, M>) -> Self {
+        let space = &world.core().space;
+        let pool = space.pool();
+        let (mut pages, mut cached) = (Vec::new(), Vec::new());
+        world.arenas(|arena| {
+            let of = arena.id();
+            arena.for_each_cached(|cell| cached.push((space.granule(cell.as_ptr().addr()), of)));
+            arena.for_each_page(space, |class, has_free, page| {
+                pages.push(Listed { page, of, class, has_free: Some(has_free) });
+            });
+        });
+        let abandoned = pool.abandoned.iter();
+        pages.extend(abandoned.map(|&(class, page)| Listed { page, of: 0, class, has_free: None }));
+        let kept = space.freed().into_iter().flat_map(|freed| freed.kept());
+        let quarantine = kept.map(|cell| space.granule(cell.start().as_ptr().addr())).collect();
+        Self { pool, pages, cached, quarantine }
+    }
+}
+
 /// The pages against the lists that they are on, and the cells against the places where free ones wait.
-fn pages<M: ObjectModel>(world: &World<'_, M>) -> Result<(), String> {
+fn pages<M: ObjectModel>(world: &World<'_, M>, lists: Lists) -> Result<(), String> {
     let space = &world.core().space;
     let states = space.states();
     let mut free = Free { space, places: vec![Place::Nowhere; states.len()] };
-    let PoolView { holes, abandoned, in_use, heap } = space.pool();
-
-    let (mut cached, mut owners) = (Vec::new(), HashSet::new());
-    // By page: whose list it is on, of which class, and whether among those with free cells.
-    let mut listed = HashMap::<u32, (u32, u8, Option<bool>)>::new();
-    let mut twice = None;
-    world.arenas(|arena| {
-        owners.insert(arena.id());
-        arena.for_each_cached(|cell| cached.push((space.granule(cell.as_ptr().addr()), arena.id())));
-        let id = arena.id();
-        arena.for_each_page(space, |class, has_free, page| {
-            if listed.insert(page, (id, class, Some(has_free))).is_some() {
-                twice = Some(page);
-            }
-        });
-    });
-    for (class, page) in abandoned {
-        if listed.insert(page, (0, class, None)).is_some() {
-            twice = Some(page);
+    let PoolView { holes, in_use, heap, .. } = lists.pool;
+    let mut listed = HashMap::new();
+    for entry in lists.pages {
+        let page = entry.page;
+        if listed.insert(page, entry).is_some() {
+            return Err(format!("page {page} is on two lists"));
         }
-    }
-    if let Some(page) = twice {
-        return Err(format!("page {page} is on two lists"));
     }
 
     let (mut used, mut tails) = (0, 0);
@@ -203,7 +227,7 @@ fn pages<M: ObjectModel>(world: &World<'_, M>) -> Result<(), String> {
             PageKind::Tail => tails -= 1,
             PageKind::Large => tails = shape.pages() - 1,
             PageKind::Small => {
-                let Some((of, class, has_free)) = listed.remove(&(page as u32)) else {
+                let Some(Listed { of, class, has_free, .. }) = listed.remove(&(page as u32)) else {
                     return Err(format!("page {page} of arena {owner} is on no list"));
                 };
                 if of != owner
@@ -237,18 +261,18 @@ fn pages<M: ObjectModel>(world: &World<'_, M>) -> Result<(), String> {
     {
         return Err(format!("{used} pages of {} are in use, and the pool says {in_use}", space.high_water()));
     }
-    if let Some((page, (of, ..))) = listed.into_iter().next() {
+    if let Some(Listed { page, of, .. }) = listed.into_values().next() {
         return Err(format!("page {page} is on a list of arena {of}, and is no page of small objects"));
     }
-    for (granule, id) in cached {
+    for (granule, id) in lists.cached {
         free.found(granule, Place::Magazine)?;
         let owner = space.page(granule / PAGE_GRANULES).arena();
         if owner != id {
             return Err(format!("a magazine of arena {id} has a cell of a page of arena {owner}"));
         }
     }
-    for cell in space.freed().into_iter().flat_map(|freed| freed.kept()) {
-        free.found(space.granule(cell.start().as_ptr().addr()), Place::Quarantine)?;
+    for granule in lists.quarantine {
+        free.found(granule, Place::Quarantine)?;
     }
     free.untouched()
 }
@@ -373,8 +397,13 @@ fn objects<M: ObjectModel>(world: &World<'_, M>, depth: Depth) -> Result<(), Str
 
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::AtomicBool;
+
     use super::*;
+    use crate::collect::protocol::tests::{Raw, Script};
     use crate::managed::Managed;
+    use crate::object::Object;
     use crate::space::{PAGE_SIZE, Shape};
     use crate::{Gc, GcCell, Heap, Mutator, Pacing, Stress, Trace, Tracer};
 
@@ -623,5 +652,452 @@ mod tests {
             // SAFETY: as above.
             Box::new(move |_| unsafe { freed.write(crate::freed::POISON) })
         });
+    }
+
+    /// A page of small objects, a hole of two pages, a large object of two pages, another page of small objects, and at the end a
+    /// large object of two pages. `plant` damages the heap, or what is said of it, and tells what is to be found.
+    fn says(plant: impl FnOnce(&Space, &mut Lists) -> String) {
+        let heap = Heap::builder().pacing(Pacing::manual()).reserve(1 << 30).build().unwrap();
+        let m = heap.attach();
+        let two_pages = || m.alloc([0u64; PAGE_SIZE / 8]);
+        let small = node(&m);
+        let (hole, large, other, last) = (two_pages(), two_pages(), m.alloc([0u64; 100]), two_pages());
+        drop(hole);
+        let world = m.raw().stop_here().unwrap();
+        let space = &world.core().space;
+        let shapes: Vec<(Shape, u32)> = (0..space.high_water())
+            .map(|page| (space.page(page).shape(), space.page(page).arena()))
+            .collect();
+        use PageKind::{Free, Large, Small, Tail};
+        let kinds: Vec<PageKind> = shapes.iter().map(|(shape, _)| shape.kind()).collect();
+        assert_eq!(kinds, [Small, Free, Free, Large, Tail, Small, Large, Tail]);
+        assert_eq!(check(&world, Depth::Complete), Ok(()));
+        if heap.core().stress.is_none() {
+            let mut lists = Lists::of(&world);
+            assert!(!lists.cached.is_empty());
+            lists.pages.sort_by_key(|entry| entry.page);
+            let expected = plant(space, &mut lists);
+            assert_eq!(pages(&world, lists), Err(expected));
+            for (page, (shape, arena)) in shapes.into_iter().enumerate() {
+                // SAFETY: rule W: the world is stopped.
+                unsafe {
+                    space.info(page as u32).set_shape(shape);
+                    space.info(page as u32).set_arena(arena);
+                }
+            }
+            assert_eq!(check(&world, Depth::Complete), Ok(()), "mended");
+        }
+        drop(world);
+        drop((small, large, other, last));
+    }
+
+    fn shape(space: &Space, page: u32, shape: Shape) {
+        // SAFETY: rule W: the world is stopped.
+        unsafe { space.info(page).set_shape(shape) };
+    }
+
+    #[test]
+    fn pages_and_lists_that_contradict_each_other() {
+        let arena = |space: &Space| space.page(0).arena();
+        says(|_, lists| {
+            let Listed { page, of, class, has_free } = lists.pages[1];
+            lists.pages.push(Listed { page, of, class, has_free });
+            "page 5 is on two lists".to_owned()
+        });
+        says(|space, lists| {
+            lists.pages.remove(1);
+            format!("page 5 of arena {} is on no list", arena(space))
+        });
+        says(|space, lists| {
+            lists.pages.push(Listed { page: 3, of: 9, class: 0, has_free: None });
+            assert_eq!(space.page(3).shape().kind(), PageKind::Large);
+            "page 3 is on a list of arena 9, and is no page of small objects".to_owned()
+        });
+        let is_on_another_list = |of: u32, space: &Space, entry: &Listed| {
+            let shape = space.page(5).shape();
+            let class = entry.class;
+            format!(
+                "page 5 of arena {of} with {shape:?} is on the list of arena {} and class {class}",
+                entry.of
+            )
+        };
+        says(|space, lists| {
+            lists.pages[1].of += 1;
+            is_on_another_list(arena(space), space, &lists.pages[1])
+        });
+        says(|space, lists| {
+            lists.pages[1].class += 1;
+            is_on_another_list(arena(space), space, &lists.pages[1])
+        });
+        says(|space, lists| {
+            // A class that there is not, and not even the table of shapes knows.
+            shape(space, 5, Shape::small(CLASSES as u8, 32));
+            lists.pages[1].class = CLASSES as u8;
+            is_on_another_list(arena(space), space, &lists.pages[1])
+        });
+        says(|space, lists| {
+            // The right class, and other cells.
+            shape(space, 5, Shape::small(lists.pages[1].class, 32));
+            is_on_another_list(arena(space), space, &lists.pages[1])
+        });
+        says(|space, lists| {
+            // SAFETY: rules O and W: the world is stopped.
+            let free = unsafe { space.info(5).owned(|owned| owned.free) };
+            let has_free = lists.pages[1].has_free.unwrap();
+            assert_eq!(has_free, free > 0);
+            lists.pages[1].has_free = Some(!has_free);
+            let which = if free == 0 { "some" } else { "none" };
+            format!("page 5 has {free} free bits, and is on the list of those that have {which}")
+        });
+    }
+
+    #[test]
+    fn pages_and_a_pool_that_contradict_each_other() {
+        says(|_, lists| {
+            assert_eq!(lists.pool.holes, [(1, 2)]);
+            lists.pool.holes = Vec::new();
+            "page 1 is Free, and the pool says in use".to_owned()
+        });
+        says(|_, lists| {
+            lists.pool.holes = vec![(1, 1)];
+            "page 2 is Free, and the pool says in use".to_owned()
+        });
+        says(|_, lists| {
+            lists.pool.holes = vec![(1, 3)];
+            "page 3 is Large, and the pool says free".to_owned()
+        });
+        says(|space, _| {
+            shape(space, 5, Shape::TAIL);
+            "page 5 is Tail, 0 pages before the end of a large object".to_owned()
+        });
+        says(|space, _| {
+            shape(space, 3, Shape::large(3 * PAGE_SIZE - 64, 32).unwrap());
+            "page 5 is Small, 1 pages before the end of a large object".to_owned()
+        });
+        says(|space, _| {
+            shape(space, 3, Shape::large(PAGE_SIZE - 64, 32).unwrap());
+            "page 4 is Tail, 0 pages before the end of a large object".to_owned()
+        });
+        says(|space, lists| {
+            shape(space, 6, Shape::large(3 * PAGE_SIZE - 64, 32).unwrap());
+            assert_eq!((space.high_water(), lists.pool.in_use), (8, 6));
+            "6 pages of 8 are in use, and the pool says 6".to_owned()
+        });
+        says(|_, lists| {
+            lists.pool.holes.push((8, 1));
+            "6 pages of 8 are in use, and the pool says 6".to_owned()
+        });
+        says(|_, lists| {
+            lists.pool.in_use = 7;
+            "6 pages of 8 are in use, and the pool says 7".to_owned()
+        });
+    }
+
+    #[test]
+    fn cells_in_magazines_that_are_no_free_cells_of_their_arena() {
+        says(|space, lists| {
+            let (granule, id) = lists.cached[0];
+            lists.cached[0].1 = id + 1;
+            let owner = space.page(granule / PAGE_GRANULES).arena();
+            format!("a magazine of arena {} has a cell of a page of arena {owner}", id + 1)
+        });
+        says(|space, lists| {
+            lists.cached.push(lists.cached[0]);
+            let address = space.address(lists.cached[0].0);
+            format!("the cell at {address:#x} is free twice, in Magazine and Magazine")
+        });
+        says(|space, lists| {
+            let (granule, id) = lists.cached[0];
+            lists.cached.push((granule / PAGE_GRANULES * PAGE_GRANULES, id));
+            let page = granule / PAGE_GRANULES;
+            let address = space.address(page * PAGE_GRANULES);
+            format!("Magazine of page {page} names {address:#x}, where no cell starts")
+        });
+    }
+
+    #[test]
+    fn cells_in_quarantine_are_free_and_nowhere_else() {
+        let stress = Stress::none().quarantine(8);
+        let heap = Heap::builder().pacing(Pacing::manual()).reserve(1 << 30).stress(stress).build().unwrap();
+        let m = heap.attach();
+        let kept = node(&m);
+        drop(node(&m));
+        let world = m.raw().stop_here().unwrap();
+        let space = &world.core().space;
+        let freed = Lists::of(&world).quarantine;
+        assert_eq!(freed.len(), 1);
+        assert_eq!(pages(&world, Lists::of(&world)), Ok(()));
+        let address = space.address(freed[0]);
+        let found = |granule: usize| {
+            let mut lists = Lists::of(&world);
+            lists.quarantine.push(granule);
+            pages(&world, lists)
+        };
+        let twice = format!("the cell at {address:#x} is free twice, in Quarantine and Quarantine");
+        assert_eq!(found(freed[0]), Err(twice));
+        let live = granule(space, &kept);
+        let state = State(&space.states()[live]).get();
+        let not_free =
+            format!("a free cell at {:#x} (Quarantine) has state {state:#04x}", space.address(live));
+        assert_eq!(found(live), Err(not_free));
+        drop(world);
+    }
+
+    /// The first bytes of a cell on a remote stack are a link. Elsewhere they are poison, too.
+    #[test]
+    fn a_write_to_the_first_byte_of_free_memory() {
+        let stress = Stress::none().poison(true);
+        let heap = Heap::builder().pacing(Pacing::manual()).reserve(1 << 30).stress(stress).build().unwrap();
+        let m = heap.attach();
+        let (here, there) = (node(&m), node(&m));
+        let cells =
+            [&here, &there].map(|node| object_at(&heap.core().space, granule(&heap.core().space, node)));
+        drop(here);
+        std::mem::forget(there);
+        let world = m.raw().stop_here().unwrap();
+        let [here, there] = cells.map(Object::as_ptr);
+        // SAFETY: rule O: it is free, and nothing uses it.
+        unsafe { here.write(0) };
+        let error = check(&world, Depth::Structure).expect_err("a write");
+        assert!(error.contains("bytes 0 to 0 are no longer 0xde"), "{error}");
+        // SAFETY: as above.
+        unsafe { here.write(crate::freed::POISON) };
+        // Freed by a stranger.
+        // SAFETY: rules O and W: the world is stopped, and the handle was leaked above.
+        unsafe {
+            world.core().state(there.as_ptr().addr()).death();
+            there.write_bytes(crate::freed::POISON, world.core().space.memory(there).room().bytes());
+            world.core().space.push_remote(there);
+        }
+        assert_eq!(check(&world, Depth::Structure), Ok(()));
+        // SAFETY: rule O: it is free, and nothing uses it.
+        let behind = unsafe { there.add(size_of::<u32>()) };
+        // SAFETY: as above.
+        unsafe { behind.write(0) };
+        let error = check(&world, Depth::Structure).expect_err("a write");
+        assert!(error.contains("bytes 4 to 4 are no longer 0xde"), "{error}");
+        // SAFETY: as above.
+        unsafe { behind.write(crate::freed::POISON) };
+        drop(world);
+    }
+
+    /// Two objects that lead to each other, and an untracked one, each with one reference besides. `damage` is done to the first, and
+    /// the second and the untracked one are at hand. What is found at each depth.
+    fn found(damage: impl FnOnce(&Raw, [Object; 3])) -> [Result<(), String>; 3] {
+        let builder = Heap::builder().name("scripted").pacing(Pacing::manual()).reserve(1 << 28);
+        let heap = builder.build_with(Script::default()).unwrap();
+        let m = heap.attach();
+        let things = ['a', 'b', 'c'].map(|name| Script::thing(&m, name, "", "s"));
+        Script::link(&m, things[0], things[1]);
+        Script::link(&m, things[1], things[0]);
+        // SAFETY: rule R: the test has a reference.
+        assert!(unsafe { m.untrack(things[2]) });
+        let at_each_depth = || {
+            let world = m.stop_here().unwrap();
+            [Depth::Structure, Depth::Counts, Depth::Complete].map(|depth| check(&world, depth))
+        };
+        assert_eq!(at_each_depth(), [const { Ok(()) }; 3]);
+        damage(&m, things);
+        at_each_depth()
+    }
+
+    fn always(text: String) -> [Result<(), String>; 3] {
+        [const { () }; 3].map(|()| Err(text.clone()))
+    }
+
+    const NOTHING: [Result<(), String>; 3] = [const { Ok(()) }; 3];
+
+    fn state(m: &Raw, object: Object) -> State<'_> {
+        // SAFETY: rule G: on a page that was handed out.
+        unsafe { m.core().state(object.address()) }
+    }
+
+    #[test]
+    fn headers_of_all_objects_are_looked_at_that_are_not_dying() {
+        for at in [0, 2] {
+            let mut address = 0;
+            let result = found(|m, things| {
+                address = things[at].address();
+                Script::of(m, things[at], |thing| thing.has = "x");
+            });
+            let text = format!("the header of the object at {address:#x} is damaged: damage, on purpose");
+            assert_eq!(result, always(text), "tracked or not");
+        }
+        let dying = |m: &Raw, [a, ..]: [Object; 3]| {
+            Script::of(m, a, |thing| thing.has = "x");
+            state(m, a).set(DYING);
+        };
+        assert_eq!(found(dying), NOTHING);
+    }
+
+    #[test]
+    fn fields_of_tracked_objects_lead_to_objects() {
+        // To the middle of one, to memory that is free again, and to memory that was never used.
+        let middle =
+            |_: &Raw, b: Object| Object::new(b.as_ptr().map_addr(|address| address.saturating_add(16)));
+        let free = |m: &Raw, _: Object| {
+            let gone = Script::thing(m, 'd', "", "s");
+            m.model().drop_ref(gone, m);
+            gone
+        };
+        let unused = |m: &Raw, _: Object| Object::new(m.allocate(32, 32).unwrap());
+        let targets: [&dyn Fn(&Raw, Object) -> Object; 3] = [&middle, &free, &unused];
+        for target in targets {
+            let mut text = String::new();
+            let result = found(|m, [a, b, _]| {
+                let target = target(m, b);
+                text = format!(
+                    "the thing at {:#x} refers to {:#x}, where no object is",
+                    a.address(),
+                    target.address()
+                );
+                Script::of(m, a, |thing| thing.edges.push(target));
+            });
+            assert_eq!(result, always(text));
+            // An untracked object is not traversed, and what cannot be read leads nowhere.
+            let result = found(|m, [_, b, c]| {
+                let target = target(m, b);
+                Script::of(m, c, |thing| thing.edges.push(target));
+            });
+            assert_eq!(result, NOTHING);
+            let result = found(|m, [a, b, _]| {
+                let target = target(m, b);
+                Script::of(m, a, |thing| {
+                    thing.edges.push(target);
+                    thing.looks = "h";
+                });
+            });
+            assert_eq!(result, NOTHING);
+        }
+    }
+
+    #[test]
+    fn no_object_is_visited_more_often_than_it_is_referred_to() {
+        let mut text = String::new();
+        let twice = |m: &Raw, [a, b, _]: [Object; 3]| {
+            Script::of(m, a, |thing| thing.looks = "t");
+            assert_eq!(Script::of(m, b, |thing| thing.count), 2);
+        };
+        assert_eq!(found(twice), NOTHING, "as often as it is referred to");
+        let [structure, counts, complete] = found(|m, things| {
+            twice(m, things);
+            m.model().drop_ref(things[1], m);
+            text = format!(
+                "the thing at {:#x} is visited 2 times but has Some(1) references",
+                things[1].address()
+            );
+        });
+        assert_eq!((structure, counts, complete), (Ok(()), Err(text.clone()), Err(text)));
+        // What is about to be cleared may be.
+        let unreachable = |m: &Raw, things: [Object; 3]| {
+            twice(m, things);
+            m.model().drop_ref(things[1], m);
+            state(m, things[1]).set(UNREACHABLE);
+        };
+        assert_eq!(found(unreachable), NOTHING);
+    }
+
+    #[test]
+    fn a_traversal_that_panics_is_an_error_where_everything_is_to_be_seen() {
+        let result = found(|m, [a, ..]| Script::of(m, a, |thing| thing.looks = "p"));
+        assert_eq!(result, [Ok(()), Ok(()), Err("a traversal, on purpose".to_owned())]);
+    }
+
+    #[test]
+    fn states_of_what_is_no_object() {
+        let mut text = String::new();
+        let result = found(|m, _| {
+            let object = Object::new(m.allocate(32, 32).unwrap());
+            state(m, object).set(OLD);
+            text = format!("a free cell at {:#x} has state 0x10", object.address());
+        });
+        assert_eq!(result, always(text));
+        let mut text = String::new();
+        let result = found(|m, _| {
+            let space = &m.core().space;
+            space.states()[0].store(LIVE, Ordering::Relaxed);
+            text = format!("no object starts at {:#x}, yet it has a state", space.address(0));
+        });
+        assert_eq!(result, always(text));
+    }
+
+    /// What is found in a collection, or a promotion, under this stress; `damage` is done to objects that refer to each other. And how
+    /// often the heap was looked at without a finding.
+    fn stressed_by(stress: Stress, damage: impl FnOnce(&Raw, &[Object]), promotes: bool) -> (String, u64) {
+        let builder = Heap::builder().name("scripted").pacing(Pacing::manual()).reserve(1 << 28).workers(1);
+        let heap = builder.stress(stress).build_with(Script::default()).unwrap();
+        let mut m = heap.attach();
+        let objects = Script::ring(&m, &[('a', "f"), ('b', "")]);
+        Script::thing(&m, 'k', "", "s");
+        damage(&m, &objects);
+        let panics = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            if promotes {
+                assert!(m.core().turn.try_take());
+                crate::collect::promote_now(&mut m).unwrap();
+            } else {
+                assert_eq!(m.try_collect(crate::Collect::full()).unwrap().collected, 2);
+            }
+        }));
+        let text = panics.err().map_or(String::new(), |panic| *panic.downcast::<String>().unwrap());
+        let looks = heap.stress_stats().verifications;
+        (text, looks)
+    }
+
+    #[test]
+    fn under_stress_the_heap_is_looked_at_before_within_and_after_each_collection() {
+        let verify = Stress::none().verify(true);
+        let nothing = |_: &Raw, _: &[Object]| ();
+        if Heap::builder().build().unwrap().core().stress != Stress::none() {
+            return; // The environment asks for more of it.
+        }
+        assert_eq!(stressed_by(Stress::none(), nothing, false), (String::new(), 0));
+        assert_eq!(stressed_by(verify, nothing, false), (String::new(), 3));
+        assert_eq!(stressed_by(verify, nothing, true), (String::new(), 1));
+        let damaged = |m: &Raw, objects: &[Object]| Script::of(m, objects[0], |thing| thing.has = "x");
+        for (promotes, when) in [(false, "before a collection"), (true, "after a promotion")] {
+            let (text, looks) = stressed_by(verify, damaged, promotes);
+            let start = format!("{when}, heap 'scripted': the header of the object at ");
+            let end = format!(" is damaged: damage, on purpose. {ADVICE}");
+            assert!(text.starts_with(&start) && text.ends_with(&end), "{text}");
+            assert_eq!(looks, 0);
+        }
+        // The model is told that the world runs, and it does.
+        let resumed = Arc::new(AtomicBool::new(false));
+        let told = resumed.clone();
+        let looks_again = |m: &Raw, _: &[Object]| {
+            m.model().when("settle", move |m| {
+                m.model().when("resumed", move |m| {
+                    drop(m.stop_here().unwrap());
+                    told.store(true, Ordering::Relaxed);
+                });
+            });
+        };
+        assert_eq!(stressed_by(verify, looks_again, false), (String::new(), 3));
+        assert!(resumed.load(Ordering::Relaxed));
+        // Found where it happens.
+        let later = |m: &Raw, _: &[Object]| {
+            m.model().when("settle", |m| assert_ne!(Script::thing(m, 'z', "x", "s").address(), 0));
+        };
+        let (text, looks) = stressed_by(verify, later, false);
+        assert!(text.starts_with("after a collection, heap 'scripted': the header of "), "{text}");
+        assert_eq!(looks, 2);
+    }
+
+    #[test]
+    fn under_stress_a_wrong_traversal_is_an_error_only_where_counts_are_looked_at() {
+        let twice = |m: &Raw, objects: &[Object]| {
+            let kept = Script::thing(m, 't', "", "t");
+            let target = Script::thing(m, 'u', "", "s");
+            Script::link(m, kept, target);
+            m.model().drop_ref(target, m);
+            assert!(objects.len() == 2);
+        };
+        if Heap::builder().build().unwrap().core().stress != Stress::none() {
+            return; // The environment asks for more of it.
+        }
+        assert_eq!(stressed_by(Stress::none().verify(true), twice, false), (String::new(), 3));
+        let (text, _) = stressed_by(Stress::none().verify_counts(true), twice, false);
+        assert!(text.starts_with("before a collection, heap 'scripted': the thing at "), "{text}");
+        assert!(text.contains(" is visited 2 times but has Some(1) references. "), "{text}");
     }
 }

@@ -1,4 +1,5 @@
-//! Floor 4: tests of what a collection asks of an object model, in which order, and what it does with the answers.
+//! Floor 4: tests of the calls that a collection makes to an object model, of their order, and of
+//! the effects of each answer.
 
 #[cfg(all(test, not(any(loom, shuttle))))]
 pub(crate) mod tests {
@@ -17,21 +18,25 @@ pub(crate) mod tests {
 
     pub(crate) type Raw = ModelMutator<Script>;
 
-    /// What the model knows of an object. It lies beside the heap.
+    type Act = Box<dyn FnOnce(&Raw) + Send>;
+
+    /// The model's knowledge of an object, in a table beside the heap.
     pub(crate) struct Thing {
         name: char,
         /// The number of references to it.
         pub(crate) count: i64,
         pub(crate) edges: Vec<Object>,
-        /// `f`: a finalizer. `l`: a legacy finalizer. `w`: a weak reference. `c`: a weak reference with a callback. `x`: damage.
+        /// `f`: a finalizer. `l`: a legacy finalizer. `w`: a weak reference. `c`: a weak reference with
+        /// a callback. `x`: a damaged header.
         pub(crate) has: &'static str,
-        /// What each traversal does. `s`: shows the edges. `h`: shows them, and has a field that cannot be read. `p`: panics. `t`: shows
-        /// them twice. Later traversals do what the last one did.
+        /// The effect of each traversal. `s`: it shows the edges. `h`: it shows them, and has a field
+        /// that cannot be read. `p`: it panics. `t`: it shows them twice. Later traversals repeat the
+        /// last one.
         pub(crate) looks: &'static str,
         looked: usize,
     }
 
-    /// A model that writes down what it is asked for, and does what a test has said.
+    /// A model that writes down each call, and then runs the action that a test has set for it.
     #[derive(Default)]
     pub(crate) struct Script(Mutex<State>);
 
@@ -39,8 +44,8 @@ pub(crate) mod tests {
     pub(crate) struct State {
         things: HashMap<Object, Thing>,
         told: Vec<String>,
-        /// What happens when something is asked for: once.
-        acts: HashMap<&'static str, Box<dyn FnOnce(&Raw) + Send>>,
+        /// By call: an action that runs at the first such call.
+        acts: HashMap<&'static str, Act>,
         /// References that the next merge drops.
         later: Vec<Object>,
         /// Whether settling needs another stop.
@@ -78,7 +83,7 @@ pub(crate) mod tests {
             self.state().told.push(what);
         }
 
-        /// Writes down what is asked for, and does what the test has said.
+        /// Writes down a call, and runs its action.
         fn asked(&self, what: String, m: &Raw) {
             let act = self.state().acts.remove(&what[..]);
             self.tell(what);
@@ -101,7 +106,8 @@ pub(crate) mod tests {
             object
         }
 
-        /// Objects that refer to the next one each, and the last to the first. No other references to them are left.
+        /// Objects of which each refers to the next, and the last to the first. There are no other
+        /// references to them.
         pub(crate) fn ring(m: &Raw, of: &[(char, &'static str)]) -> Vec<Object> {
             let objects: Vec<Object> = of.iter().map(|&(name, has)| Self::thing(m, name, has, "s")).collect();
             assert!(objects.is_sorted(), "in the order of memory");
@@ -122,7 +128,7 @@ pub(crate) mod tests {
             Self::of(m, from, |thing| thing.edges.push(to));
         }
 
-        /// Drops a reference, and what dies of that.
+        /// Drops a reference, and destroys all objects that have none left.
         pub(crate) fn drop_ref(&self, object: Object, m: &Raw) {
             let mut dropped = vec![object];
             while let Some(object) = dropped.pop() {
@@ -136,7 +142,7 @@ pub(crate) mod tests {
             }
         }
 
-        /// Ends an object. What it referred to comes back.
+        /// Ends an object, and returns its edges.
         fn destroy(&self, object: Object, m: &Raw) -> Vec<Object> {
             let Thing { name, edges, .. } = self.state().things.remove(&object).expect("alive");
             self.tell(format!("{name} dies"));
@@ -146,9 +152,9 @@ pub(crate) mod tests {
         }
     }
 
-    // SAFETY: rule X: 1. `count` has every reference, `hold` adds one and `release` takes one away. 2. `destroy` frees, at 0. 3. Counts go
-    // down on attached threads and in `merge`. 4. Edges are counted. 5. `merge` drops all that waits. 6. No method reaches a
-    // safepoint.
+    // SAFETY: rule X: 1. `count` has every reference, `hold` adds one and `release` takes one away.
+    // 2. `destroy` frees, at 0. 3. Counts go down on attached threads and in `merge`. 4. Edges are
+    // counted. 5. `merge` drops all references that wait. 6. No method reaches a safepoint.
     unsafe impl ObjectModel for Script {
         type Local = ();
         type Private = ();
@@ -289,7 +295,8 @@ pub(crate) mod tests {
         }
     }
 
-    /// A heap of scripted objects, where the environment asks for no stress, under which objects are looked at more often.
+    /// A heap of scripted objects. `None` where the environment asks for stress, since the verifier
+    /// makes calls of its own.
     fn heap_with(pacing: Pacing) -> Option<ModelHeap<Script>> {
         let builder = Heap::builder().name("scripted").reserve(1 << 28).workers(1).pacing(pacing);
         let heap = builder.build_with(Script::default()).expect("a heap");
@@ -317,7 +324,7 @@ pub(crate) mod tests {
         heap_with(Pacing::manual())
     }
 
-    /// What a report says, but for times.
+    /// The numbers of a report, without times.
     fn figures(report: &CollectionReport) -> String {
         let CollectionReport { unreachable, finalized, resurrected, collected, uncollectable, .. } = report;
         let figures = format!(
@@ -338,7 +345,7 @@ pub(crate) mod tests {
         (report, m.model().told())
     }
 
-    /// Whether all of these are ordinary objects again, which only those hold that the test knows of.
+    /// Checks that all of these are ordinary old objects with this many references.
     fn are_ordinary(m: &Raw, objects: &[Object], count: i64) {
         for &object in objects {
             // SAFETY: rule R: the test has a reference.
@@ -444,7 +451,7 @@ pub(crate) mod tests {
             "stop: 1 stops, 2 unreachable, 0 finalized, 0 resurrected, 2 collected, 0 uncollectable",
         ];
         assert_eq!(told, expected);
-        // Where nothing is found the model is asked for nothing more.
+        // Without garbage the collection makes hardly any calls.
         let (_, told) = collect(&mut m, Collect::full());
         let none = "stop: 1 stops, 0 unreachable, 0 finalized, 0 resurrected, 0 collected, 0 uncollectable";
         assert_eq!(told[..4], ["start Full", "prepare", "merge", "resumed"]);
@@ -476,11 +483,11 @@ pub(crate) mod tests {
         for by_the_heap in [false, true] {
             let Some(heap) = heap() else { return };
             let mut m = heap.attach();
-            // g leads to l, that to r and s; all of it is garbage.
+            // g refers to l, and l to r and s. All of them are garbage.
             let garbage = Script::ring(&m, &[('g', "w"), ('h', "")]);
             let reached = Script::ring(&m, &[('r', "fc"), ('s', "w")]);
             let legacy = Script::thing(&m, 'l', "lf", "s");
-            // The same object three times: more edges than there is garbage.
+            // l also refers to objects outside, and has more edges than there is garbage.
             let outside = Script::thing(&m, 'o', "", "s");
             Script::link(&m, garbage[0], legacy);
             heap.model().drop_ref(legacy, &m);
@@ -653,7 +660,6 @@ pub(crate) mod tests {
         are_ordinary(&m, &ring[1..2], 1);
     }
 
-    /// A second stop, after finalizers, that does not come to pass: everything is kept.
     #[test]
     fn where_the_world_cannot_be_stopped_again_everything_is_kept() {
         let Some(heap) = heap() else { return };
@@ -687,7 +693,7 @@ pub(crate) mod tests {
         assert_eq!(told[from..], expected);
         are_ordinary(&m, &ring, 1);
 
-        // The next one stops at once: it is told, and counts for nothing.
+        // The next collection fails at its first stop. Callbacks hear of it, figures do not count it.
         m.core().pace.taken(7, 0);
         assert_eq!(m.core().pace.new_objects(), 7);
         let before = heap.stats();
@@ -734,7 +740,7 @@ pub(crate) mod tests {
         heap.model().state().later.push(late);
         assert_eq!(promote(&mut m), Ok(()), "it is not due");
         assert_eq!(heap.model().told(), [""; 0]);
-        // A heap that has been growing for long.
+        // The pace has seen collections of a growing heap, which find no garbage.
         let pace = &heap.0.core.pace;
         pace.after_full(1_000_000, 0);
         (0..10).for_each(|_| pace.after_young(2_500, 0));
@@ -761,7 +767,7 @@ pub(crate) mod tests {
         );
     }
 
-    /// A thread that waits for the turn is detached: else the stop could not come to pass.
+    /// The thread that waits is detached. An attached thread would hold up the stop.
     #[test]
     fn a_collection_waits_for_its_turn_and_stops_of_others_do_not_wait_for_it() {
         let Some(heap) = heap() else { return };
@@ -796,7 +802,8 @@ pub(crate) mod tests {
             let mut m = heap.attach();
             let ring = Script::ring(&m, &[('a', "f"), ('b', "w")]);
             Script::ring(&m, &[('x', "w")]);
-            // c has one reference, that of a, which the finalizer takes out. u leaves the tracked set, and leads to v.
+            // The finalizer takes a's reference to c out, and takes u, which refers to v, out of the
+            // tracked set.
             let [c, u, v] = ['c', 'u', 'v'].map(|name| Script::thing(&m, name, "", "s"));
             for (from, to) in [(ring[0], c), (c, c), (u, u), (u, v), (v, v)] {
                 Script::link(&m, from, to);
@@ -831,7 +838,7 @@ pub(crate) mod tests {
         }
     }
 
-    /// What the object led to is kept, since it may lead there still.
+    /// The unreadable field may still hold the references that counting saw in the first stop.
     #[test]
     fn a_field_that_is_locked_after_finalizers_have_run_keeps_what_it_led_to() {
         let Some(heap) = heap() else { return };
@@ -863,7 +870,7 @@ pub(crate) mod tests {
         assert_eq!(told[3], "overvisited b");
     }
 
-    /// The piece is given back. What was not let go of stays, and counts as uncollectable.
+    /// Objects behind the failed release stay held, and count as uncollectable.
     #[test]
     fn a_release_that_unwinds_leaves_a_collection_that_others_can_end() {
         let Some(heap) = heap() else { return };
@@ -879,7 +886,7 @@ pub(crate) mod tests {
         assert_eq!(told[told.len() - 4..], ["release a", "a dies", "release b", end]);
         assert!(m.core().turn.try_take() && !m.core().turn.is_burying());
         m.core().turn.give_back();
-        // The claim's references are there still.
+        // They still have the claim's references.
         are_ordinary(&m, &ring[1..], 1);
         let released: Vec<_> = ring[1..].iter().map(|&object| heap.model().drop_ref(object, &m)).collect();
         assert_eq!((released.len(), heap.stats().live_objects), (2, 0));

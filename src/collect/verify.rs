@@ -654,8 +654,9 @@ mod tests {
         });
     }
 
-    /// A page of small objects, a hole of two pages, a large object of two pages, another page of small objects, and at the end a
-    /// large object of two pages. `plant` damages the heap, or what is said of it, and tells what is to be found.
+    /// A page of small objects, a hole of two pages, a large object of two pages, another page of
+    /// small objects, and at the end a large object of two pages. `plant` damages the heap or the
+    /// lists, and returns the error that the verifier is to find.
     fn says(plant: impl FnOnce(&Space, &mut Lists) -> String) {
         let heap = Heap::builder().pacing(Pacing::manual()).reserve(1 << 30).build().unwrap();
         let m = heap.attach();
@@ -730,13 +731,13 @@ mod tests {
             is_on_another_list(arena(space), space, &lists.pages[1])
         });
         says(|space, lists| {
-            // A class that there is not, and not even the table of shapes knows.
+            // No class has this number, and the table of shapes has no row for it.
             shape(space, 5, Shape::small(CLASSES as u8, 32));
             lists.pages[1].class = CLASSES as u8;
             is_on_another_list(arena(space), space, &lists.pages[1])
         });
         says(|space, lists| {
-            // The right class, and other cells.
+            // The page has the right class, and cells of another size.
             shape(space, 5, Shape::small(lists.pages[1].class, 32));
             is_on_another_list(arena(space), space, &lists.pages[1])
         });
@@ -843,7 +844,7 @@ mod tests {
         drop(world);
     }
 
-    /// The first bytes of a cell on a remote stack are a link. Elsewhere they are poison, too.
+    /// In a cell on a remote stack the first bytes are a link, in other free cells they are poison.
     #[test]
     fn a_write_to_the_first_byte_of_free_memory() {
         let stress = Stress::none().poison(true);
@@ -881,8 +882,8 @@ mod tests {
         drop(world);
     }
 
-    /// Two objects that lead to each other, and an untracked one, each with one reference besides. `damage` is done to the first, and
-    /// the second and the untracked one are at hand. What is found at each depth.
+    /// Two objects that lead to each other, and an untracked one, each with one more reference, that of
+    /// the test. `damage` changes them. The verifier's answer at each depth.
     fn found(damage: impl FnOnce(&Raw, [Object; 3])) -> [Result<(), String>; 3] {
         let builder = Heap::builder().name("scripted").pacing(Pacing::manual()).reserve(1 << 28);
         let heap = builder.build_with(Script::default()).unwrap();
@@ -902,7 +903,7 @@ mod tests {
     }
 
     fn always(text: String) -> [Result<(), String>; 3] {
-        [const { () }; 3].map(|()| Err(text.clone()))
+        std::array::from_fn(|_| Err(text.clone()))
     }
 
     const NOTHING: [Result<(), String>; 3] = [const { Ok(()) }; 3];
@@ -932,7 +933,7 @@ mod tests {
 
     #[test]
     fn fields_of_tracked_objects_lead_to_objects() {
-        // To the middle of one, to memory that is free again, and to memory that was never used.
+        // The middle of an object, the memory of a dead object, and memory without an object so far.
         let middle =
             |_: &Raw, b: Object| Object::new(b.as_ptr().map_addr(|address| address.saturating_add(16)));
         let free = |m: &Raw, _: Object| {
@@ -941,7 +942,8 @@ mod tests {
             gone
         };
         let unused = |m: &Raw, _: Object| Object::new(m.allocate(32, 32).unwrap());
-        let targets: [&dyn Fn(&Raw, Object) -> Object; 3] = [&middle, &free, &unused];
+        type Target<'a> = &'a dyn Fn(&Raw, Object) -> Object;
+        let targets: [Target<'_>; 3] = [&middle, &free, &unused];
         for target in targets {
             let mut text = String::new();
             let result = found(|m, [a, b, _]| {
@@ -954,7 +956,7 @@ mod tests {
                 Script::of(m, a, |thing| thing.edges.push(target));
             });
             assert_eq!(result, always(text));
-            // An untracked object is not traversed, and what cannot be read leads nowhere.
+            // The verifier does not traverse untracked objects, nor follow edges of unreadable ones.
             let result = found(|m, [_, b, c]| {
                 let target = target(m, b);
                 Script::of(m, c, |thing| thing.edges.push(target));
@@ -988,7 +990,7 @@ mod tests {
             );
         });
         assert_eq!((structure, counts, complete), (Ok(()), Err(text.clone()), Err(text)));
-        // What is about to be cleared may be.
+        // Objects that are about to be cleared are left out.
         let unreachable = |m: &Raw, things: [Object; 3]| {
             twice(m, things);
             m.model().drop_ref(things[1], m);
@@ -1021,8 +1023,8 @@ mod tests {
         assert_eq!(result, always(text));
     }
 
-    /// What is found in a collection, or a promotion, under this stress; `damage` is done to objects that refer to each other. And how
-    /// often the heap was looked at without a finding.
+    /// Runs a collection or a promotion under this stress, after `damage` to a ring of two objects. The
+    /// message of the verifier's panic, and how many times the verifier found a sound heap.
     fn stressed_by(stress: Stress, damage: impl FnOnce(&Raw, &[Object]), promotes: bool) -> (String, u64) {
         let builder = Heap::builder().name("scripted").pacing(Pacing::manual()).reserve(1 << 28).workers(1);
         let heap = builder.stress(stress).build_with(Script::default()).unwrap();
@@ -1074,7 +1076,7 @@ mod tests {
         };
         assert_eq!(stressed_by(verify, looks_again, false), (String::new(), 3));
         assert!(resumed.load(Ordering::Relaxed));
-        // Found where it happens.
+        // Damage that happens later is found by the next look.
         let later = |m: &Raw, _: &[Object]| {
             m.model().when("settle", |m| assert_ne!(Script::thing(m, 'z', "x", "s").address(), 0));
         };

@@ -87,7 +87,11 @@ impl World {
     fn give_of_class(&self, arena: &mut Arena, cell: NonNull<u8>) {
         self.touch(cell);
         // SAFETY: each cell is given once, by its holder, and is of this class.
-        unsafe { arena.free_of_class(&self.space, cell, class_of(HALF).unwrap()) };
+        unsafe {
+            if !arena.free_of_class(&self.space, cell, class_of(HALF).unwrap()) {
+                arena.free_elsewhere(&self.space, cell);
+            }
+        }
     }
 
     /// Frees a cell on a thread without an arena.

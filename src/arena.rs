@@ -29,8 +29,7 @@ use std::ptr::NonNull;
 use crate::fallible::{self, NoMemory};
 use crate::shape::Cell;
 use crate::space::{
-    GRANULE, LOOK, PAGE_GRANULES, PAGE_HEADER, PAGE_SIZE, PageInfo, PageKind, PageList, Shape, Space,
-    SpaceError,
+    GRANULE, LOOK, PAGE_GRANULES, PAGE_HEADER, PAGE_SIZE, PageInfo, PageList, Shape, Space, SpaceError,
 };
 use crate::stress::Stress;
 use crate::sync::Ordering;
@@ -198,9 +197,11 @@ struct Pages {
 /// nobody's, under an id that somebody else may get.
 pub(crate) struct Arena {
     id: u32,
-    /// Cells that refills took minus those that came back since `take_refill_count`.
+    /// Cells that refills took, less the cells that this thread has freed, since `take_count`.
     objects: isize,
     bytes: isize,
+    /// Whether `objects` and `bytes` hear of what this thread frees.
+    counts_frees: bool,
     error: Option<SpaceError>,
     /// Boxed, and built there: tens of kilobytes that must not travel over a small stack.
     magazines: Box<[Magazine; CLASSES]>,
@@ -238,6 +239,7 @@ impl Arena {
             id,
             objects: 0,
             bytes: 0,
+            counts_frees: true,
             error: None,
             magazines: boxed(|class| Magazine {
                 len: 0,
@@ -264,40 +266,55 @@ impl Arena {
         }
     }
 
-    /// Frees a cell or a large object.
+    /// Frees a cell of a page of this arena. `false`: it lies elsewhere or is a large object, and
+    /// [`free_elsewhere`](Self::free_elsewhere) frees it.
     ///
     /// # Safety
     ///
     /// `cell` came from `alloc` or `alloc_large` of an arena of this space, is the caller's to free, is not used
     /// again, and has a state byte of 0.
     #[inline]
-    pub(crate) unsafe fn free(&mut self, space: &Space, cell: NonNull<u8>) {
+    #[must_use]
+    pub(crate) unsafe fn free_here(&mut self, space: &Space, cell: NonNull<u8>) -> bool {
         // SAFETY: rule G: the cell lies on a page that was handed out.
         let page = unsafe { space.page_of(cell.as_ptr().addr()) };
-        if page.arena() != self.id {
-            // SAFETY: as the caller says.
-            return unsafe { self.free_elsewhere(space, cell) };
+        let is_here = page.arena() == self.id;
+        if is_here {
+            // SAFETY: rule O: pages of an arena are small ones, made from `SHAPES`: the class is theirs.
+            unsafe { self.free_own(space, cell, page, page.shape().class()) };
         }
-        // SAFETY: rule O: pages of an arena are small ones, made from `SHAPES`: the class is theirs.
-        unsafe { self.free_own(space, cell, page, page.shape().class()) };
+        is_here
     }
 
-    /// As `free`, of a cell whose class the caller knows: a load less to wait for.
+    /// As `free_here`, of a cell whose class the caller knows: a load less to wait for.
     ///
     /// # Safety
     ///
-    /// As for `free`, and the cell was allocated with this class.
+    /// As for `free_here`, and the cell was allocated with this class.
     #[inline]
-    pub(crate) unsafe fn free_of_class(&mut self, space: &Space, cell: NonNull<u8>, class: u8) {
+    #[must_use]
+    pub(crate) unsafe fn free_of_class(&mut self, space: &Space, cell: NonNull<u8>, class: u8) -> bool {
         // SAFETY: rule G: the cell lies on a page that was handed out.
         let page = unsafe { space.page_of(cell.as_ptr().addr()) };
+        let is_here = page.arena() == self.id;
+        if is_here {
+            // SAFETY: as the caller says.
+            unsafe { self.free_own(space, cell, page, class) };
+        }
+        is_here
+    }
+
+    /// Frees a cell or a large object, wherever it lies.
+    ///
+    /// # Safety
+    ///
+    /// As for `free_here`.
+    #[cfg(test)]
+    pub(crate) unsafe fn free(&mut self, space: &Space, cell: NonNull<u8>) {
         // SAFETY: as the caller says.
-        unsafe {
-            if page.arena() == self.id {
-                self.free_own(space, cell, page, class);
-            } else {
-                self.free_elsewhere(space, cell);
-            }
+        if !unsafe { self.free_here(space, cell) } {
+            // SAFETY: as the caller says.
+            unsafe { self.free_elsewhere(space, cell) };
         }
     }
 
@@ -310,7 +327,7 @@ impl Arena {
         if magazine.is_full() {
             let half = magazine.capacity / 2;
             if half == 0 {
-                // SAFETY: as for `free`.
+                // SAFETY: as for `free_here`.
                 return unsafe { self.free_watched(space, cell) };
             }
             self.flush(space, class, half);
@@ -321,30 +338,29 @@ impl Arena {
         page.young.store(1, Ordering::Relaxed);
     }
 
-    /// As `free`, of a cell of a page of this arena, where freed memory is watched: what has been watched for long
-    /// enough is free.
+    /// As `free_own`, where freed memory is watched: what has been watched for long enough is free.
     #[cold]
     #[inline(never)]
     unsafe fn free_watched(&mut self, space: &Space, cell: NonNull<u8>) {
-        // SAFETY: as for `free`; what comes back is ours to free (rule O).
+        // SAFETY: as for `free_here`; the quarantine gives up its cell (rule O).
         unsafe {
+            self.freed(space.page_of(cell.as_ptr().addr()).shape());
             let Some(due) = space.bury(cell) else { return };
             let page = space.page_of(due.as_ptr().addr());
             if page.arena() == self.id {
                 let class = page.shape().class();
                 self.pages[usize::from(class)].mark(space, class, &[due]);
-                self.count(class, -1);
             } else {
                 space.give_back(due);
             }
         }
     }
 
-    /// As `free`, on a thread that has no arena.
+    /// As `free_here`, on a thread that has no arena.
     ///
     /// # Safety
     ///
-    /// As for `free`.
+    /// As for `free_here`.
     #[cold]
     pub(crate) unsafe fn free_remote(space: &Space, cell: NonNull<u8>) {
         // SAFETY: rules G and O: the cell lies on a page that was handed out, and is the caller's to free.
@@ -355,16 +371,27 @@ impl Arena {
         }
     }
 
-    #[cold]
-    unsafe fn free_elsewhere(&mut self, space: &Space, cell: NonNull<u8>) {
-        // SAFETY: as for `free`.
+    /// Frees a cell of a page that is not this arena's, or a large object. `true`: this thread has freed so many more objects
+    /// than it has allocated that the caller should [take the count](Self::take_count). A thread that allocates does so with
+    /// each refill.
+    ///
+    /// # Safety
+    ///
+    /// As for `free_here`.
+    pub(crate) unsafe fn free_elsewhere(&mut self, space: &Space, cell: NonNull<u8>) -> bool {
+        // SAFETY: as the caller says.
         unsafe {
-            let shape = space.page_of(cell.as_ptr().addr()).shape();
-            if shape.kind() == PageKind::Large {
-                self.objects -= 1;
-                self.bytes -= shape.footprint().bytes() as isize;
-            }
+            self.freed(space.page_of(cell.as_ptr().addr()).shape());
             Self::free_remote(space, cell);
+        }
+        self.objects <= -(MAGAZINE as isize)
+    }
+
+    /// Counts one object of `shape` as freed by this thread.
+    fn freed(&mut self, shape: Shape) {
+        if self.counts_frees {
+            self.objects -= 1;
+            self.bytes -= shape.footprint().bytes() as isize;
         }
     }
 
@@ -394,21 +421,16 @@ impl Arena {
         self.error
     }
 
-    /// Objects and bytes handed to this thread since the last call, less those it gave back.
-    /// Counted where magazines are filled, so it runs ahead of allocation by what they hold.
-    pub(crate) fn take_refill_count(&mut self) -> (isize, isize) {
+    /// Objects and bytes that this thread has allocated since the last call, less those that it has freed. The thread that
+    /// frees an object counts it, wherever the object lies. Objects that go through a magazine count where the magazine is
+    /// filled and emptied, so the count runs ahead of allocation by what the magazines contain.
+    pub(crate) fn take_count(&mut self) -> (isize, isize) {
         (std::mem::take(&mut self.objects), std::mem::take(&mut self.bytes))
     }
 
-    /// As the last [`take_refill_count`](Self::take_refill_count), of what has been counted since, which stays.
-    pub(crate) fn refill_count(&self) -> (isize, isize) {
-        (self.objects, self.bytes)
-    }
-
-    /// What was given back since the counts were `before` is counted by nobody.
-    pub(crate) fn forget_frees(&mut self, before: (isize, isize)) {
-        self.objects = self.objects.max(before.0.min(0));
-        self.bytes = self.bytes.max(before.1.min(0));
+    /// Says whether the count hears of what this thread frees from here on, and returns what was said before.
+    pub(crate) fn count_frees(&mut self, counts: bool) -> bool {
+        std::mem::replace(&mut self.counts_frees, counts)
     }
 
     /// Its id.
@@ -441,17 +463,16 @@ impl Arena {
             self.flush(space, class as u8, self.magazines[class].len);
             let pages = &mut self.pages[class];
             pages.spare = None;
-            let mut drained = 0;
             // SAFETY: rule O: the pages are this arena's, and no magazine holds their cells any more.
             unsafe {
                 for _ in 0..pages.full.len() {
                     let Some(page) = pages.full.pop_front(space) else { break };
-                    drained += space.drain(page);
+                    space.drain(page);
                     pages.file(space, page);
                 }
                 for _ in 0..pages.partial.len() {
                     let Some(page) = pages.partial.pop_front(space) else { break };
-                    drained += space.drain(page);
+                    space.drain(page);
                     if is_empty(space, page) {
                         space.release(page);
                     } else {
@@ -459,7 +480,6 @@ impl Arena {
                     }
                 }
             }
-            self.count(class as u8, -(drained as isize));
         }
     }
 
@@ -518,13 +538,13 @@ impl Arena {
             (&mut self.magazines[usize::from(class)], &mut self.pages[usize::from(class)]);
         // One without room has it for the one cell that `refill` takes out again.
         let capacity = magazine.capacity.max(1) as usize;
-        let (mut filled, mut drained) = (0, 0);
+        let mut filled = 0;
         while filled < capacity
             && let Some(page) = pages.partial.front()
         {
             // SAFETY: rule O: the page is this arena's.
             unsafe {
-                drained += space.drain(page);
+                space.drain(page);
                 filled += take_cells(space, page, &mut magazine.cells[filled..capacity]);
                 let info = space.info(page);
                 // Relaxed: see the field.
@@ -539,7 +559,8 @@ impl Arena {
         // The lowest address comes out first.
         magazine.cells[..filled].reverse();
         magazine.len = filled as u32;
-        self.count(class, filled as isize - drained as isize);
+        self.objects += filled as isize;
+        self.bytes += (filled * class_size(class)) as isize;
     }
 
     /// Looks at some full pages, others each time, for one on which a stranger has freed something.
@@ -549,7 +570,7 @@ impl Arena {
             // SAFETY: rule O: the pages are this arena's.
             unsafe {
                 let Some(page) = pages.full.pop_front(space) else { break };
-                // Not drained here: `fill` does it, and counts.
+                // Not drained here: `fill` does it.
                 if space.info(page).has_remote() {
                     pages.partial.push_front(space, page);
                     return true;
@@ -571,12 +592,10 @@ impl Arena {
         unsafe { pages.mark(space, class, &magazine.cells[..count]) };
         magazine.cells.copy_within(count..len, 0);
         magazine.len = (len - count) as u32;
-        self.count(class, -(count as isize));
-    }
-
-    fn count(&mut self, class: u8, cells: isize) {
-        self.objects += cells;
-        self.bytes += cells * class_size(class) as isize;
+        if self.counts_frees {
+            self.objects -= count as isize;
+            self.bytes -= (count * class_size(class)) as isize;
+        }
     }
 }
 
@@ -789,7 +808,7 @@ mod tests {
         let class = class_of(48).unwrap();
         let cells: Vec<_> = (0..1_000_000).map(|_| arena.alloc(&space, class).unwrap()).collect();
         assert!(cells.is_sorted());
-        assert_eq!(arena.take_refill_count().0 / 1000, 1000);
+        assert_eq!(arena.take_count().0 / 1000, 1000);
         let at_most = 1_000_000 * 64 * 101 / 100;
         assert!(space.in_use_bytes() <= at_most, "{} bytes", space.in_use_bytes());
         // In an order that has nothing to do with addresses.
@@ -797,7 +816,7 @@ mod tests {
             // SAFETY: rule O: 7919 is coprime with the length: each index once.
             unsafe { arena.free(&space, cells[n * 7919 % cells.len()]) };
         }
-        let given_back = arena.take_refill_count();
+        let given_back = arena.take_count();
         assert_eq!((given_back.0 / 1000, given_back.1 / 64), (-1000, given_back.0));
         // Each cell that waits in the magazine holds its page back.
         assert!(space.in_use_bytes() <= (MAGAZINE + 1) * PAGE_SIZE, "{} bytes", space.in_use_bytes());
@@ -814,7 +833,7 @@ mod tests {
         arena.for_each_cached(|cell| assert!(cached.insert(cell)));
         assert_eq!(cached.len(), MAGAZINE - 10);
         assert!(cells.iter().all(|cell| !cached.contains(cell)));
-        assert_eq!(arena.take_refill_count(), (MAGAZINE as isize, (MAGAZINE * class_size(3)) as isize));
+        assert_eq!(arena.take_count(), (MAGAZINE as isize, (MAGAZINE * class_size(3)) as isize));
     }
 
     #[test]
@@ -824,7 +843,7 @@ mod tests {
         let object = arena.alloc_large(&space, SMALL_MAX + 1, 32).unwrap();
         let huge = arena.alloc_large(&space, 10 * PAGE_SIZE, 4096).unwrap();
         assert_eq!(space.in_use_bytes(), 12 * PAGE_SIZE);
-        assert_eq!(arena.take_refill_count(), (2, 12 * PAGE_SIZE as isize));
+        assert_eq!(arena.take_count(), (2, 12 * PAGE_SIZE as isize));
         assert_eq!(space.page(space.page_index(addr(huge))).shape().pages(), 11);
         // SAFETY: rule O: freed once each.
         unsafe {
@@ -861,6 +880,40 @@ mod tests {
         // SAFETY: rule O: freed once.
         unsafe { arena.free(&space, large) };
         assert!(arena.alloc(&space, 0).is_some());
+    }
+
+    #[test]
+    fn the_arena_that_frees_an_object_counts_it() {
+        let space = space();
+        let (mut one, mut other) = (Arena::new(1), Arena::new(2));
+        let cells: Vec<_> = (0..10 * MAGAZINE).map(|_| one.alloc(&space, 3).unwrap()).collect();
+        let all = cells.len() as isize;
+        let bytes = class_size(3) as isize;
+        // What a magazine still contains was taken too.
+        let (taken, taken_bytes) = one.take_count();
+        assert!((all..all + MAGAZINE as isize).contains(&taken), "{taken} taken");
+        assert_eq!(taken_bytes, taken * bytes);
+        // The thread is to take the count once it has freed as many objects as a magazine contains.
+        // SAFETY: rule O: freed once each.
+        let many: Vec<_> = cells.iter().map(|&cell| unsafe { other.free_elsewhere(&space, cell) }).collect();
+        assert_eq!(many.iter().position(|&many| many), Some(MAGAZINE - 1));
+        assert_eq!(other.take_count(), (-all, -all * bytes));
+        // The owner finds the memory free, and uses it again: that counts as taken, and as nothing else.
+        let cells: Vec<_> = cells.iter().map(|_| one.alloc(&space, 3).unwrap()).collect();
+        let (again, again_bytes) = one.take_count();
+        assert!((all - (MAGAZINE as isize)..all + MAGAZINE as isize).contains(&again), "{again} taken again");
+        assert_eq!(again_bytes, again * bytes);
+        let large = one.alloc_large(&space, SMALL_MAX + 1, 1).unwrap();
+        one.take_count();
+        // What is not to be counted is not.
+        assert!(other.count_frees(false));
+        // SAFETY: rule O: freed once each.
+        unsafe {
+            assert!(cells.iter().all(|&cell| !other.free_elsewhere(&space, cell)));
+            assert!(!other.free_here(&space, large) && !other.free_elsewhere(&space, large));
+        }
+        assert_eq!(other.take_count(), (0, 0));
+        assert!(!other.count_frees(true));
     }
 
     #[test]

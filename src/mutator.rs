@@ -183,7 +183,14 @@ impl<M: ObjectModel> Core<M> {
     /// given out again.
     pub(crate) fn abandon(&self, ended: &Shared<M>) {
         // SAFETY: rule A: the owner is gone, and this is the only thread.
-        ended.arena.with_mut(|arena| unsafe { &mut *arena }.retire(&self.space));
+        ended.arena.with_mut(|arena| self.retire(unsafe { &mut *arena }));
+    }
+
+    /// Empties an arena whose thread allocates no more, and tells the pace what its count still has.
+    fn retire(&self, arena: &mut Arena) {
+        arena.retire(&self.space);
+        let (objects, bytes) = arena.take_count();
+        self.pace.taken(objects, bytes);
     }
 
     /// Objects alive and the bytes of their cells: a snapshot when the world is running.
@@ -663,9 +670,9 @@ impl<M: ObjectModel> ModelMutator<M> {
         }
     }
 
-    /// Allocation never collects: it tells the pace what it took, and raises a flag.
+    /// Tells the pace what this thread has allocated and freed. It never collects: it raises a flag.
     fn account(&self) {
-        let (objects, bytes) = self.arena(Arena::take_refill_count);
+        let (objects, bytes) = self.arena(Arena::take_count);
         let pace = &self.core().pace;
         pace.taken(objects, bytes);
         if pace.due() != Due::Nothing || self.core().turn.is_burying() {
@@ -685,7 +692,11 @@ impl<M: ObjectModel> ModelMutator<M> {
         // SAFETY: rule G: the cell was handed out by this heap's space.
         unsafe { core.state(cell.as_ptr() as usize) }.death();
         // SAFETY: as the caller says; the state byte is 0.
-        self.arena(|arena| unsafe { arena.free(&core.space, cell) });
+        unsafe {
+            if !self.arena(|arena| arena.free_here(&core.space, cell)) {
+                self.free_elsewhere(cell);
+            }
+        }
     }
 
     /// As [`free`](Self::free), for an object whose size class the caller knows.
@@ -699,7 +710,20 @@ impl<M: ObjectModel> ModelMutator<M> {
         // SAFETY: as in `free`.
         unsafe { core.state(cell.as_ptr() as usize) }.death();
         // SAFETY: as the caller says; the state byte is 0.
-        self.arena(|arena| unsafe { arena.free_of_class(&core.space, cell, class) });
+        unsafe {
+            if !self.arena(|arena| arena.free_of_class(&core.space, cell, class)) {
+                self.free_elsewhere(cell);
+            }
+        }
+    }
+
+    /// As `free`, of memory that is not on a page of this thread's arena.
+    #[cold]
+    unsafe fn free_elsewhere(&self, cell: NonNull<u8>) {
+        // SAFETY: as for `free`.
+        if self.arena(|arena| unsafe { arena.free_elsewhere(&self.core().space, cell) }) {
+            self.account();
+        }
     }
 
     /// Makes the memory an object, in the tracked set or not.
@@ -1012,7 +1036,7 @@ impl<M: ObjectModel> Drop for ModelMutator<M> {
         let answered = guarded(|| self.answer());
         let ended = guarded(|| self.core().model.ending(self));
         let core = Arc::clone(self.core());
-        self.arena(|arena| arena.retire(&core.space));
+        self.arena(|arena| core.retire(arena));
         self.leave();
         // SAFETY: rule P: made by `Box::leak` in `attach_unchecked`, and `HERE` no longer points to it.
         let Inner { participant, arena_id, handle, .. } = *unsafe { Box::from_raw(self.inner.as_ptr()) };

@@ -822,16 +822,16 @@ impl Space {
         }
     }
 
-    /// Moves the remote stack of a page into its free bits; returns how many cells.
+    /// Moves the remote stack of a page into its free bits.
     ///
     /// # Safety
     ///
     /// The caller owns the page.
-    pub(crate) unsafe fn drain(&self, page: u32) -> usize {
+    pub(crate) unsafe fn drain(&self, page: u32) {
         // SAFETY: rule G: an owned page was handed out.
         let info = unsafe { self.info(page) };
         if !info.has_remote() {
-            return 0;
+            return;
         }
         // Acquire: see `push_remote`.
         let mut slot = info.remote.swap(0, Ordering::Acquire) as usize;
@@ -853,7 +853,6 @@ impl Space {
                 }
             });
             info.owned(|owned| owned.free += drained);
-            drained as usize
         }
     }
 

@@ -170,12 +170,19 @@ fn bury_piece<M: ObjectModel>(
     Some(work)
 }
 
-/// Runs `f`, which frees garbage. The pace does not hear of that: what is new since would wait for its collection the longer, the more
-/// this one has found.
+/// Runs `f`, which frees garbage. The pace does not hear of these frees: else a collection that finds much would put off the
+/// next one.
 fn uncounted<M: ObjectModel>(m: &mut ModelMutator<M>, f: impl FnOnce(&mut ModelMutator<M>)) {
-    let before = m.arena(|arena| arena.refill_count());
-    f(m);
-    m.arena(|arena| arena.forget_frees(before));
+    /// Counts as before, also when `f` panics.
+    struct Before<'m, M: ObjectModel>(&'m mut ModelMutator<M>, bool);
+    impl<M: ObjectModel> Drop for Before<'_, M> {
+        fn drop(&mut self) {
+            self.0.arena(|arena| arena.count_frees(self.1));
+        }
+    }
+    let before = m.arena(|arena| arena.count_frees(false));
+    let counting = Before(m, before);
+    f(counting.0);
 }
 
 /// Clears objects that are held, of `garbage` in all.
@@ -407,10 +414,53 @@ mod tests {
         let mut m = heap.attach();
         let shared = Arc::new(Shared::default());
         rings::<1>(&m, 1_000, &shared);
-        let counted = |m: &Mutator| m.raw().arena(|arena| arena.refill_count());
+        let counted = |m: &Mutator| m.raw().arena(|arena| arena.take_count());
         m.collect();
         let (objects, bytes) = counted(&m);
         assert!(objects >= 0 && bytes >= 0, "{objects} objects and {bytes} bytes");
         assert_eq!(heap.stats().live_objects, 0);
+    }
+
+    /// The owner of the memory finds it free later, when the pace hears of frees again.
+    #[test]
+    fn memory_that_another_thread_freed_as_garbage_is_new_when_it_is_used_again() {
+        let heap = heap();
+        let mut m = heap.attach();
+        let shared = Arc::new(Shared::default());
+        let make = |m: &Mutator| {
+            for _ in 0..2_000 {
+                let (next, held) = (GcCell::new(None), GcCell::new(None));
+                let ring = m.alloc(Ring::<1> { next, held, shared: shared.clone(), _size: [0; 1] });
+                ring.get(m).next.set(m, Some(ring.clone()));
+            }
+        };
+        let new = |m: &Mutator| m.raw().core().pace.new_objects();
+        make(&m);
+        std::thread::scope(|scope| {
+            let other = scope.spawn(|| heap.attach_scoped(|m| m.collect().collected));
+            assert_eq!(m.join(other).expect("no panic"), 2_000);
+        });
+        assert_eq!(new(&m), 0);
+        make(&m);
+        // Objects count when a magazine is filled.
+        assert!((1_900..=2_100).contains(&new(&m)), "{} of 2000 objects are new", new(&m));
+    }
+
+    /// Else a thread that receives objects of another one and drops them would make collections due that find nothing.
+    #[test]
+    fn the_pace_hears_of_frees_by_a_thread_that_allocates_nothing() {
+        let heap = heap();
+        let mut m = heap.attach();
+        let shared = Arc::new(Shared::default());
+        let given: Vec<_> = std::thread::scope(|scope| {
+            let maker = scope.spawn(|| {
+                heap.attach_scoped(|m| (0..1_000).map(|_| m.alloc(Held(shared.clone()))).collect::<Vec<_>>())
+            });
+            m.join(maker).expect("no panic")
+        });
+        let new = || m.raw().core().pace.new_objects();
+        assert!(new() >= 1_000, "{} objects are new", new());
+        drop(given);
+        assert!(new() <= 100, "{} objects are new", new());
     }
 }

@@ -291,7 +291,7 @@ mod tests {
         up_to(0, 7);
         up_to(size_of::<standstill_heap_options>(), 8);
         up_to(1000, 8);
-        // SAFETY: null is none.
+        // SAFETY: rule C: null stands for no options.
         assert!(unsafe { given(std::ptr::null()) }.is_none());
     }
 

@@ -199,7 +199,8 @@ pub struct Unraisable {
 
 impl fmt::Display for Unraisable {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "ignored failure in {:?} of {}: {}", self.during, self.type_name, self.message)
+        let of = if self.type_name.is_empty() { "" } else { " of " };
+        write!(f, "ignored failure in {:?}{of}{}: {}", self.during, self.type_name, self.message)
     }
 }
 
@@ -717,4 +718,47 @@ pub(crate) fn no_pool(reason: &str) {
     outside(|| {
         tracing::warn!(target: "standstill", reason, "the marking pool cannot start; collections are serial");
     });
+}
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use super::*;
+
+    /// Each variant: one that is new does not compile here before it has its line.
+    fn words(during: During) -> &'static str {
+        match during {
+            During::Traverse => "Traverse",
+            During::Finalize => "Finalize",
+            During::WeakCallback => "WeakCallback",
+            During::Clear => "Clear",
+            During::Drop => "Drop",
+            During::CollectionCallback => "CollectionCallback",
+            During::DebugSink => "DebugSink",
+            During::AuditHook => "AuditHook",
+            During::Collect => "Collect",
+            During::Shutdown => "Shutdown",
+        }
+    }
+
+    #[test]
+    fn an_ignored_failure_is_a_sentence_with_and_without_a_type() {
+        for during in [
+            During::Traverse,
+            During::Finalize,
+            During::WeakCallback,
+            During::Clear,
+            During::Drop,
+            During::CollectionCallback,
+            During::DebugSink,
+            During::AuditHook,
+            During::Collect,
+            During::Shutdown,
+        ] {
+            let failure =
+                |type_name| Unraisable { during, type_name, address: 0, message: "why".into() }.to_string();
+            let place = words(during);
+            assert_eq!(failure("tests.Node"), format!("ignored failure in {place} of tests.Node: why"));
+            assert_eq!(failure(""), format!("ignored failure in {place}: why"));
+        }
+    }
 }

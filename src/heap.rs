@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use crate::collect::{self, Collect, CollectError, clear};
 use crate::environment::Environment;
 use crate::error::{AllocError, AttachError, BuildError, Fault};
-use crate::event::{CallGuards, CollectionEvent, CollectionReport, During, Hook, Unraisable};
+use crate::event::{self, CallGuards, CollectionEvent, CollectionReport, During, Hook, Unraisable};
 use crate::fallible::words;
 use crate::fallible::{self, NoMemory};
 use crate::gc::{self, Gc, WeakCallback, WeakRef};
@@ -448,6 +448,10 @@ pub struct HeapStats {
 /// others. It is a counted handle, cheap to clone and to send; the heap is torn down when the last handle
 /// and the last mutator are gone. Objects to which references remain then stay until these are dropped.
 ///
+/// The thread that drops the last of them attaches for a last collection. It cannot while it is attached to another heap, is in a
+/// traversal, or is ending: then the cycles of the heap are never freed, and [`on_unraisable`](Self::on_unraisable)'s hook is told
+/// how many objects are left. Drop the last handle on another thread, or inside of [`Mutator::detach`].
+///
 /// ```
 /// use standstill::{Gc, GcCell, Heap, Trace};
 ///
@@ -673,13 +677,31 @@ fn teardown(core: &Arc<managed::Core>) {
     let collected = ModelMutator::attach_scoped(&handle, |m| {
         crate::services::at_the_end(Mutator::from_raw_mut(m));
     });
-    // A thread that is attached elsewhere, or traverses another heap, leaves cycles behind. They leak.
-    match collected {
-        Err(AttachError::Memory) => cycles_are_left(no_memory),
+    let why = match collected {
+        Ok(()) => return,
+        Err(AttachError::Memory) => return cycles_are_left(no_memory),
         Err(AttachError::NoThreadIds) => {
-            cycles_are_left("no thread ids are left for the last collection: cycles are left");
+            return cycles_are_left("no thread ids are left for the last collection: cycles are left");
         }
-        _ => {}
+        Err(AttachError::Traversing) => "is in a traversal",
+        Err(AttachError::Suspending) => "keeps another thread suspended",
+        Err(AttachError::ThreadEnding) => "is ending",
+        // Inside of a detach it can attach for a while.
+        Err(AttachError::AlreadyAttached | AttachError::InsideDetach) => "is attached to another heap",
+    };
+    // This closes the heap, and destroys what only deferred drops have kept. Then what is left is counted.
+    let closed = event::guarded(|| drop(handle));
+    let left = core.live_tracked();
+    if left != 0 {
+        let text = words!(
+            "heap '{}' ended without a last collection, because the thread that dropped its last handle {why}; {left} \
+             objects are left, and cycles of them are never freed",
+            core.name
+        );
+        core.hooks.unraisable(During::Shutdown, "", text);
+    }
+    if let Err(payload) = closed {
+        std::panic::resume_unwind(payload);
     }
 }
 

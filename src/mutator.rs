@@ -195,6 +195,16 @@ impl<M: ObjectModel> Core<M> {
 
     /// Objects alive and the bytes of their cells: a snapshot when the world is running.
     pub(crate) fn live(&self) -> (usize, usize) {
+        self.count(tracked::LIVE)
+    }
+
+    /// Objects alive that can be in cycles: a snapshot when somebody works in the heap.
+    pub(crate) fn live_tracked(&self) -> usize {
+        self.count(tracked::LIVE | tracked::TRACKED).0
+    }
+
+    /// Objects with these bits, and the bytes of their cells.
+    fn count(&self, wanted: u8) -> (usize, usize) {
         let (mut objects, mut bytes) = (0, 0);
         let states = self.space.states();
         for page in 0..states.len() / crate::space::PAGE_GRANULES {
@@ -203,7 +213,7 @@ impl<M: ObjectModel> Core<M> {
             let shape = self.space.page(page).shape();
             let size = shape.footprint().bytes();
             for granule in self.space.starts(page) {
-                if states.get(granule).is_some_and(|s| State(s).get() & tracked::LIVE != 0) {
+                if states.get(granule).is_some_and(|s| State(s).get() & wanted == wanted) {
                     objects += 1;
                     bytes += size;
                 }

@@ -60,6 +60,7 @@
 //! module, and with finalizers. Is anything in the garbage list then, the hook of
 //! [`Heap::on_unraisable`] hears of it, the list is emptied, and the heap collected again. What is left after that (but
 //! immortal objects) is told by type to the same hook, if the services were ever asked for; see [`Services::tell_leaks`].
+//! Where the thread cannot attach to the heap, there is no last collection; that hook is told how many objects are left.
 //!
 //! # Out of memory
 //!

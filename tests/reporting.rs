@@ -631,3 +631,61 @@ fn a_subscriber_that_fails_where_no_pool_can_start_changes_nothing() {
         assert_eq!(m.verify(), Ok(()));
     }
 }
+
+/// A heap that ends on a thread which cannot attach to it gets no last collection. Its hook is told, once, how much
+/// is left; where nothing is left that could be a cycle there is nothing to tell.
+#[test]
+fn a_heap_that_ends_without_a_last_collection_says_what_is_left() {
+    #[derive(Trace)]
+    struct Node(GcCell<Option<Gc<Node>>>);
+
+    /// Drops what it holds in a traversal.
+    struct Ends(Mutex<Option<Heap>>);
+    impl Trace for Ends {
+        fn traverse(&self, _: &mut Tracer) {
+            drop(self.0.lock().unwrap().take());
+        }
+    }
+
+    fn ending(garbage: usize, heard: &Arc<Mutex<Vec<String>>>) -> Heap {
+        let heap = Heap::builder().name("ending").reserve(1 << 30).pacing(Pacing::manual()).build().unwrap();
+        let heard = Arc::clone(heard);
+        heap.on_unraisable(move |failure| heard.lock().unwrap().push(failure.to_string()));
+        let inner = heap.clone();
+        std::thread::spawn(move || {
+            let m = inner.attach();
+            for _ in 0..garbage {
+                let node = m.alloc(Node(GcCell::new(None)));
+                node.get(&m).0.set(&m, Some(node.clone()));
+            }
+            drop(m.alloc(7));
+        })
+        .join()
+        .unwrap();
+        heap
+    }
+
+    let text = |why: &str| {
+        vec![format!(
+            "ignored failure in Shutdown: heap 'ending' ended without a last collection, because the thread that dropped \
+             its last handle {why}; 3 objects are left, and cycles of them are never freed"
+        )]
+    };
+    let heard = Arc::default();
+    let take = |heard: &Arc<Mutex<Vec<String>>>| std::mem::take(&mut *heard.lock().unwrap());
+    let other = Heap::builder().reserve(1 << 30).pacing(Pacing::manual()).build().unwrap();
+    let mut m = other.attach();
+
+    drop(ending(3, &heard));
+    assert_eq!(take(&heard), text("is attached to another heap"));
+    drop(ending(0, &heard));
+    assert!(take(&heard).is_empty());
+    // One that is detached can attach elsewhere.
+    m.detach(|| drop(ending(3, &heard)));
+    assert!(take(&heard).is_empty());
+
+    let holder = m.alloc(Ends(Mutex::new(Some(ending(3, &heard)))));
+    m.collect();
+    drop(holder);
+    assert_eq!(take(&heard), text("is in a traversal"));
+}

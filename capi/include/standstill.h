@@ -997,8 +997,9 @@ typedef struct {
 /* standstill_heap_new: a heap, besides the default one. NULL for `options`: the defaults. NULL and an error:
  * STANDSTILL_E_MEMORY. standstill_heap_free: a last collection, then gives the heap up. 0; -1 and misuse: threads are attached
  * to it, or it is the default one (STANDSTILL_E_NOT_ALLOWED_HERE), or no heap (_FOREIGN_POINTER). Objects that are still
- * referred to live on, and are reported by type (_REFERENCES_LEFT). An object belongs to one heap; threads that are
- * attached to others cannot use it.
+ * referred to live on, and are reported by type to the hook of standstill_set_unraisable_hook. While the calling thread is
+ * attached to another heap there is no last collection: then the hook is told how many objects are left, and cycles of them
+ * are never freed. An object belongs to one heap; threads that are attached to others cannot use it.
  * Since: ours. Traversal: refused. */
 STANDSTILL_STABLE standstill_heap *standstill_heap_new(const standstill_heap_options *options);
 STANDSTILL_STABLE int standstill_heap_free(standstill_heap *heap);

@@ -791,6 +791,24 @@ static uint64_t collections(void) {
     return stats[0].collections + stats[1].collections + stats[2].collections;
 }
 
+/* A thread that is attached to another heap collects nothing in the one that it frees, and the hook is told. */
+static void a_heap_freed_from_another_says_what_is_left(void) {
+    int cycles;
+    for (cycles = 0; cycles < 2; cycles++) {
+        standstill_heap *heap = standstill_heap_new(NULL);
+        MUST(heap && standstill_detach() == 0 && standstill_attach(heap) == 0);
+        if (cycles)
+            garbage_ring(3);
+        MUST(standstill_detach() == 0 && standstill_attach(check_heap) == 0);
+        CHECK_INT(standstill_heap_free(heap), 0);
+        if (cycles) {
+            CHECK(strcmp(last_unraisable.function, "heap's end") == 0);
+            CHECK(strstr(last_unraisable.text, "is attached to another heap; 3 objects are left") != NULL);
+        }
+        EXPECT_UNRAISABLE(cycles);
+    }
+}
+
 /* A heap is as its options say; 0 is the default of all but `checked` and `stress`. */
 static void a_heap_is_as_its_options_say(void) {
     standstill_heap_options options;
@@ -1256,6 +1274,7 @@ const struct test answers_tests[] = {
     TEST(a_module_is_named_by_its_spec),
     TEST(slots_of_a_module_are_known_or_refused),
     TEST(an_exception_matches_itself_and_its_bases),
+    TEST(a_heap_freed_from_another_says_what_is_left),
     TEST_AS(a_heap_is_as_its_options_say, BARE),
     TEST(ensure_attaches_until_its_release),
     TEST(ensure_takes_up_the_attachment_that_was_put_down_last),

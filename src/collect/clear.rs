@@ -128,12 +128,9 @@ fn bury_piece<M: ObjectModel>(
         fn drop(&mut self) {
             let Some(piece) = self.1.take() else { return };
             match self.0.turn.done(piece, Cleared::default()) {
-                Done::Nothing => {}
                 Done::Settle(open) => self.0.turn.tally(open),
-                Done::End(..) => {
-                    self.0.pace.buried();
-                    self.0.turn.give_back();
-                }
+                // A tally calls no handler, so it does not unwind.
+                Done::Nothing | Done::End(..) => {}
             }
         }
     }
@@ -361,6 +358,29 @@ mod tests {
         assert_eq!(stopped_while_clearing(3 * POLL, POLL + 1), [2 * POLL, 0, 2 * POLL]);
         // When all are cleared, it waits for none to be let go of.
         assert_eq!(stopped_while_clearing(3 * POLL, 3 * POLL), [3 * POLL, 0, 3 * POLL]);
+    }
+
+    #[test]
+    fn pieces_of_one_burial_are_taken_and_not_of_the_next() {
+        const GARBAGE: usize = MANY + 2 * PIECE;
+        let heap = heap();
+        let mut m = heap.attach();
+        for number in 1..3 {
+            rings::<1>(&m, GARBAGE, &Arc::default());
+            by_itself(m.raw_mut(), Collect::young()).expect("no other thread collects");
+            let mut burial = Some(number - 1);
+            assert_eq!(
+                bury_piece(m.raw_mut(), Whose::Anybodys, &mut burial),
+                None,
+                "another burial's number"
+            );
+            let mut burial = None;
+            assert_eq!(bury_piece(m.raw_mut(), Whose::Anybodys, &mut burial), Some(PIECE));
+            assert_eq!(burial, Some(number));
+            while bury_piece(m.raw_mut(), Whose::Anybodys, &mut burial).is_some() {}
+            assert!(!m.raw().core().turn.is_burying());
+        }
+        assert_eq!(heap.stats().live_objects, 0);
     }
 
     #[test]

@@ -352,6 +352,57 @@ mod tests {
         assert!(caught.is_err());
     }
 
+    /// Two calls panic beside the caller, or one. Payloads that are too many are dropped, under no lock, and
+    /// a panic of theirs ends nothing.
+    #[test]
+    fn of_several_panics_one_comes_back_and_the_others_do_no_harm() {
+        /// Comes to the crew when it is dropped, and panics then.
+        struct Payload(std::sync::Arc<Crew>, std::sync::Arc<AtomicUsize>);
+        impl Drop for Payload {
+            fn drop(&mut self) {
+                self.0.join(0);
+                self.1.fetch_add(1, Ordering::Relaxed);
+                panic!("a payload, on purpose");
+            }
+        }
+        for (others, caller_panics) in [(2, false), (1, true)] {
+            let crew = std::sync::Arc::new(Crew::new());
+            let (begun, dropped) = (AtomicUsize::new(0), std::sync::Arc::new(AtomicUsize::new(0)));
+            let caught = std::thread::scope(|scope| {
+                let job = |seat: Seat| {
+                    begun.fetch_add(1, Ordering::Relaxed);
+                    while begun.load(Ordering::Relaxed) <= others {
+                        std::thread::yield_now();
+                    }
+                    if seat.index > 0 {
+                        resume_unwind(Box::new(Payload(crew.clone(), dropped.clone())));
+                    }
+                    assert!(!caller_panics, "the caller, on purpose");
+                };
+                catch_unwind(AssertUnwindSafe(|| {
+                    crew.share(others + 1, 0, &job, || {
+                        for _ in 0..others {
+                            scope.spawn(|| assert!(crew.join(0)));
+                        }
+                    });
+                }))
+            });
+            let payload = caught.expect_err("a panic");
+            assert_eq!(payload.is::<Payload>(), !caller_panics);
+            assert_eq!(dropped.load(Ordering::Relaxed), 1, "of the two payloads the other one");
+            drop(event::panic_message(payload));
+        }
+    }
+
+    #[test]
+    fn hands_that_did_not_come_along_are_forgotten() {
+        let crew = Crew::new();
+        std::mem::forget([crew.hand(1), crew.hand(2)]);
+        assert_eq!(crew.hands(), 2);
+        crew.forget_hands();
+        assert_eq!(crew.hands(), 0);
+    }
+
     #[test]
     fn an_invitation_that_panics_waits_for_who_has_come_all_the_same() {
         let crew = Crew::new();

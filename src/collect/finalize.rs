@@ -111,7 +111,7 @@ pub(crate) struct Garbage {
 
 impl Garbage {
     fn none(homes: Homes, exempt: Exempt) -> Self {
-        Self { objects: Vec::new(), homes, spared: Default::default(), resurrected: 0, kept: 0, exempt }
+        Self { homes, exempt, ..Self::default() }
     }
 }
 
@@ -571,4 +571,86 @@ pub(crate) fn judge<M: ObjectModel>(mut garbage: Garbage, m: &ModelMutator<M>) -
         garbage.spared[3] = std::mem::take(&mut garbage.objects);
     }
     garbage
+}
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use super::*;
+    use crate::collect::count::Scope;
+    use crate::collect::protocol::tests::{Raw, Script};
+    use crate::event::CollectionKind;
+    use crate::model::ModelHeap;
+    use crate::{Heap, Pacing};
+
+    fn heap() -> ModelHeap<Script> {
+        let builder = Heap::builder().reserve(1 << 28).workers(2).serial_below(0).pacing(Pacing::manual());
+        builder.build_with(Script::default()).expect("a heap")
+    }
+
+    /// Objects on several pages, some of them on one page.
+    fn things(m: &Raw) -> Vec<Object> {
+        let sizes = [32, 32, 60_000, 32, 60_000, 60_000];
+        let mut things: Vec<Object> =
+            sizes.iter().map(|&size| Script::sized(m, size, 'w', "w", "s")).collect();
+        things.sort_unstable();
+        things
+    }
+
+    #[test]
+    fn what_lies_on_one_page_is_held_together() {
+        let heap = heap();
+        let m = heap.attach();
+        let things = things(&m);
+        let space = &m.core().space;
+        let ranges: Vec<Range<usize>> = pages_of(&things, space).expect("memory").into_items();
+        assert_eq!(ranges, [0..3, 3..4, 4..5, 5..6]);
+    }
+
+    /// Whoever finds them: the thread that stops the world begins with its own pages, here those behind the others.
+    #[test]
+    fn weak_references_are_looked_at_in_the_order_of_memory() {
+        let heap = heap();
+        let m = heap.attach();
+        let things = things(&m);
+        let world = m.stop_here().expect("a stop");
+        let space = &world.core().space;
+        let scope = Scope::new(space, CollectionKind::Full).expect("memory");
+        let pages = scope.pages();
+        let arena = space.page(pages[0] as usize).arena();
+        let own = |page: u32, arena: u32| {
+            // SAFETY: rule W: the world is stopped.
+            unsafe { space.info(page).set_arena(arena) };
+        };
+        pages[..2].iter().for_each(|&page| own(page, arena + 7));
+        let Looks { runs_code, weak, looked } = hold_all(&world, &things, &Homes::default(), 2);
+        pages[..2].iter().for_each(|&page| own(page, arena));
+        assert_eq!((runs_code, looked), (false, Ok(())));
+        assert_eq!(weak, things);
+    }
+
+    #[test]
+    fn a_look_that_a_worker_had_no_memory_for_is_not_forgotten() {
+        let lost = || Looks { looked: Err(NoMemory), ..Looks::default() };
+        let code = || Looks { runs_code: true, ..Looks::default() };
+        for (mut all, more) in [(lost(), code()), (code(), lost())] {
+            all.add(more);
+            assert_eq!((all.looked, all.runs_code), (Err(NoMemory), true));
+        }
+    }
+
+    /// Also where objects with legacy finalizers were told apart before the doubt.
+    #[test]
+    fn objects_that_are_kept_out_of_doubt_stay_held_whatever_the_verdict() {
+        let heap = heap();
+        let m = heap.attach();
+        let things = things(&m);
+        heap.model().keep_all();
+        let exempt =
+            Exempt { objects: vec![things[0]], legacy: vec![things[0]], spared: vec![things[1], things[2]] };
+        let garbage = judge(Garbage::none(Homes::default(), exempt), &m);
+        let [spared, exempt, doubted, kept] = garbage.spared;
+        assert_eq!((spared, kept), (vec![], vec![]));
+        assert_eq!((exempt, doubted), (vec![things[0]], vec![things[1], things[2]]));
+        assert_eq!((garbage.kept, garbage.objects), (1, vec![]));
+    }
 }

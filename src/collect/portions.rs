@@ -115,11 +115,9 @@ impl<'a, T> Iterator for Taking<'a, T> {
         while self.left > 0 {
             steps::took(1);
             let group = &groups[self.group % groups.len()];
-            if group.next.load(Ordering::Relaxed) < group.end {
-                let start = group.next.fetch_add(self.chunk, Ordering::Relaxed);
-                if start < group.end {
-                    return Some(&items[start..group.end.min(start + self.chunk)]);
-                }
+            let start = group.next.fetch_add(self.chunk, Ordering::Relaxed);
+            if start < group.end {
+                return Some(&items[start..group.end.min(start + self.chunk)]);
             }
             self.group += 1;
             self.left -= 1;
@@ -163,6 +161,16 @@ mod tests {
         assert_eq!(one.next().unwrap().len(), 4);
         assert_eq!(other.next().unwrap(), [(7, 8), (7, 9)]);
         assert!(one.next().is_none());
+        assert!(other.next().is_none() && share.of(Seat { index: 2, home: 9 }).next().is_none());
+    }
+
+    #[test]
+    fn the_end_of_a_group_is_found_where_the_last_portion_is_full() {
+        let portions = Portions::new((0..8).collect()).unwrap();
+        let share = portions.share(4);
+        let taken: Vec<&[i32]> = share.of(Seat { index: 0, home: 0 }).collect();
+        assert_eq!(taken, [[0, 1, 2, 3], [4, 5, 6, 7]]);
+        assert!(share.of(Seat { index: 1, home: 0 }).next().is_none());
     }
 
     #[test]

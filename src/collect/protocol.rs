@@ -92,13 +92,29 @@ pub(crate) mod tests {
             }
         }
 
+        /// From now on each verdict is to keep the garbage.
+        pub(crate) fn keep_all(&self) {
+            self.state().keeps = true;
+        }
+
         pub(crate) fn when(&self, what: &'static str, act: impl FnOnce(&Raw) + Send + 'static) {
             self.state().acts.insert(what, Box::new(act));
         }
 
         /// A tracked object with one reference, the caller's.
         pub(crate) fn thing(m: &Raw, name: char, has: &'static str, looks: &'static str) -> Object {
-            let object = Object::new(m.allocate(32, 32).expect("memory"));
+            Self::sized(m, 32, name, has, looks)
+        }
+
+        /// The same, of this size.
+        pub(crate) fn sized(
+            m: &Raw,
+            size: usize,
+            name: char,
+            has: &'static str,
+            looks: &'static str,
+        ) -> Object {
+            let object = Object::new(m.allocate(size, 32).expect("memory"));
             let thing = Thing { name, count: 1, edges: Vec::new(), has, looks, looked: 0 };
             m.model().state().things.insert(object, thing);
             // SAFETY: rule N: new memory of this heap. The model's table says what is there.

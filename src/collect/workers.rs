@@ -131,6 +131,21 @@ impl Workers {
     /// Asks the pool for `n` threads.
     #[cfg(not(all(test, loom)))]
     fn call_pool(&self, n: usize) {
+        self.call_pool_from(n, || {
+            rayon::ThreadPoolBuilder::new()
+                .num_threads(self.size - 1)
+                .thread_name(|i| format!("gc-mark-{}", i + 1))
+                .build()
+        });
+    }
+
+    /// Asks the pool for `n` threads. `start` starts it.
+    #[cfg(not(all(test, loom)))]
+    fn call_pool_from(
+        &self,
+        n: usize,
+        start: impl FnOnce() -> Result<rayon::ThreadPool, rayon::ThreadPoolBuildError>,
+    ) {
         // What follows asks for memory in ways that cannot be refused. Where there is hardly any left, the others have to do without.
         if n == 0 || !fallible::seems_to_have(HEADROOM) {
             return;
@@ -138,11 +153,7 @@ impl Workers {
         let mut refused = None;
         let mut pool = self.pool.lock();
         if matches!(*pool, Pool::NotStarted) {
-            let built = rayon::ThreadPoolBuilder::new()
-                .num_threads(self.size - 1)
-                .thread_name(|i| format!("gc-mark-{}", i + 1))
-                .build();
-            *pool = match built {
+            *pool = match start() {
                 Ok(built) => Pool::Running(built),
                 Err(error) => {
                     self.lacks_pool.store(true, Ordering::Relaxed);
@@ -219,10 +230,91 @@ mod tests {
     }
 
     #[test]
+    fn one_worker_is_the_caller_itself() {
+        let one = Workers::new(0).unwrap();
+        assert!(one.crew().is_none(), "no thread waits for work");
+        assert_eq!(one.muster(usize::MAX, 0), 1);
+        let calls = AtomicUsize::new(0);
+        one.run(7, 5, &|seat| {
+            assert_eq!((seat.index, seat.home), (0, 5));
+            calls.fetch_add(1, Ordering::Relaxed);
+        });
+        assert_eq!(calls.into_inner(), 1);
+        assert!(Workers::new(2).unwrap().crew().is_some());
+    }
+
+    #[test]
+    fn the_pool_is_started_once_for_the_first_large_collection() {
+        let workers = Workers::new(3).unwrap();
+        let is_started = || !matches!(*workers.pool.lock(), Pool::NotStarted);
+        workers.run(3, 1, &|_| {});
+        assert!(!is_started(), "no collection has called for it");
+        workers.muster(2, 1);
+        workers.call_pool(0);
+        assert!(!is_started(), "no thread is needed");
+        // The caller waits for two threads of the pool.
+        let came = AtomicUsize::new(0);
+        workers.run(3, 9, &|seat| {
+            assert_eq!(seat.home, if seat.index == 0 { 9 } else { 0 });
+            came.fetch_add(1, Ordering::Relaxed);
+            while came.load(Ordering::Relaxed) < 3 {
+                std::thread::yield_now();
+            }
+        });
+        let Pool::Running(pool) = &*workers.pool.lock() else { panic!("it runs") };
+        assert_eq!(pool.current_num_threads(), 2);
+        let again = || -> Result<rayon::ThreadPool, _> { panic!("it is there") };
+        let other = Workers::new(3).unwrap();
+        *other.pool.lock() = Pool::Unavailable;
+        other.call_pool_from(1, again);
+        assert!(matches!(*other.pool.lock(), Pool::Unavailable));
+    }
+
+    #[test]
+    fn without_a_pool_the_next_collections_do_without_and_that_is_told() {
+        use tracing_subscriber::layer::{Context, Layer, SubscriberExt};
+
+        struct Told<'a>(&'a AtomicUsize);
+        impl<S: tracing::Subscriber> Layer<S> for Told<'static> {
+            fn on_event(&self, event: &tracing::Event<'_>, _: Context<'_, S>) {
+                assert_eq!(*event.metadata().level(), tracing::Level::WARN);
+                self.0.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+        static TOLD: AtomicUsize = AtomicUsize::new(0);
+
+        let workers = Workers::new(4).unwrap();
+        assert_eq!(workers.muster(2, 1), 4);
+        // A pool cannot have a thread that has one already.
+        let own = rayon::ThreadPoolBuilder::new().num_threads(1).use_current_thread().build().unwrap();
+        let refused = || rayon::ThreadPoolBuilder::new().num_threads(1).use_current_thread().build();
+        tracing::subscriber::with_default(tracing_subscriber::registry().with(Told(&TOLD)), || {
+            workers.call_pool_from(2, refused);
+        });
+        drop(own);
+        assert_eq!(TOLD.load(Ordering::Relaxed), 1);
+        assert!(matches!(*workers.pool.lock(), Pool::Unavailable));
+        assert_eq!(workers.muster(2, 1), 1);
+        // In the child of a fork it is tried again, and no thread of the parent is there.
+        let hands = [(); 2].map(|()| workers.crew.hand(1));
+        assert_eq!(workers.muster(SHARED_FROM, usize::MAX), 3);
+        std::mem::forget(hands);
+        workers.forget_others();
+        assert!(matches!(*workers.pool.lock(), Pool::NotStarted));
+        assert_eq!(workers.crew.hands(), 0);
+        assert_eq!(workers.muster(2, 1), 4);
+    }
+
+    #[test]
     fn tables_come_back_zeroed_and_large_enough() {
         let workers = Workers::new(2).unwrap();
         workers.give_table(vec![0; 10]);
         assert_eq!(workers.take_table(5).unwrap().len(), 10);
+        let table = vec![0; 10];
+        let start = table.as_ptr();
+        workers.give_table(table);
+        let table = workers.take_table(10).unwrap();
+        assert_eq!(table.as_ptr(), start, "it is long enough");
         assert_eq!(workers.take_table(100).unwrap(), vec![0; 100]);
         assert_eq!(workers.take_table(usize::MAX), Err(NoMemory));
     }

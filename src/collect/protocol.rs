@@ -3,16 +3,17 @@
 
 #[cfg(all(test, not(any(loom, shuttle))))]
 pub(crate) mod tests {
-    use std::collections::HashMap;
+    use std::collections::{HashMap, HashSet};
     use std::panic::{AssertUnwindSafe, catch_unwind};
     use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
     use crate::collect::{Collect, CollectError, by_itself, clear, promote, promote_now};
     use crate::event::{CollectionEvent, CollectionReport, Hook};
-    use crate::model::{Found, ModelHeap, ModelMutator, Object, ObjectModel, Tracer, Verdict, World};
+    use crate::model::{Ends, Found, ModelHeap, ModelMutator, Object, ObjectModel, Tracer, Verdict, World};
+    use crate::mutator::Core;
     use crate::pacing::Due;
     use crate::safepoint::{StopError, ThreadId};
-    use crate::tracked::{DYING, OLD, TRACKED, UNREACHABLE};
+    use crate::tracked::{DYING, FINALIZED, OLD, TRACKED, UNREACHABLE};
     use crate::turn::Whose;
     use crate::{Heap, Pacing, Stress};
 
@@ -27,11 +28,13 @@ pub(crate) mod tests {
         pub(crate) count: i64,
         pub(crate) edges: Vec<Object>,
         /// `f`: a finalizer. `l`: a legacy finalizer. `w`: a weak reference. `c`: a weak reference with
-        /// a callback. `x`: a damaged header.
+        /// a callback. `x`: a damaged header. `i`: immortal. `d`: doubted. `m`: more callbacks than there is
+        /// memory for. `r`: another thread runs the finalizer first.
         pub(crate) has: &'static str,
         /// The effect of each traversal. `s`: it shows the edges. `h`: it shows them, and has a field
         /// that cannot be read. `p`: it panics. `t`: it shows them twice. Later traversals repeat the
-        /// last one.
+        /// last one. `q`: a traversal of several objects panics that begins with this one. `e`: such a
+        /// traversal shows the edges once more at its end.
         pub(crate) looks: &'static str,
         looked: usize,
     }
@@ -50,6 +53,14 @@ pub(crate) mod tests {
         later: Vec<Object>,
         /// Whether settling needs another stop.
         settles: bool,
+        /// Whether the dead of a merge are more than there is memory for.
+        floods: bool,
+        /// Threads in traversals, which wait for each other: so many.
+        meets: usize,
+        there: HashSet<std::thread::ThreadId>,
+        /// Which thread is to release an object.
+        holders: Vec<ThreadId>,
+        core: std::sync::Weak<Core<Script>>,
         /// The verdict.
         keeps: bool,
     }
@@ -69,6 +80,10 @@ pub(crate) mod tests {
 
         fn has(&self, object: Object, what: char) -> bool {
             self.state().things[&object].has.contains(what)
+        }
+
+        fn is_noted(told: &[String], what: &str) -> bool {
+            told.iter().any(|told| told == what)
         }
 
         fn count_of(&self, object: Object) -> i64 {
@@ -181,11 +196,17 @@ pub(crate) mod tests {
         fn private(&self) {}
 
         unsafe fn count(&self, object: Object) -> Option<i64> {
-            Some(self.count_of(object))
+            (!self.has(object, 'i')).then(|| self.count_of(object))
         }
         unsafe fn traverse(&self, object: Object, tracer: &mut Tracer) {
             let (edges, look) = {
                 let mut state = self.state();
+                state.there.insert(std::thread::current().id());
+                while state.there.len() < state.meets {
+                    drop(state);
+                    std::thread::yield_now();
+                    state = self.state();
+                }
                 let thing = state.things.get_mut(&object).expect("alive");
                 let look = thing.looks.as_bytes()[thing.looked.min(thing.looks.len() - 1)];
                 thing.looked += 1;
@@ -200,7 +221,8 @@ pub(crate) mod tests {
                 tracer.unreadable();
             }
         }
-        unsafe fn hold(&self, object: Object, _: ThreadId) {
+        unsafe fn hold(&self, object: Object, by: ThreadId) {
+            self.state().holders.push(by);
             self.tell(format!("hold {}", self.name(object)));
             self.state().things.get_mut(&object).expect("alive").count += 1;
         }
@@ -221,7 +243,31 @@ pub(crate) mod tests {
             self.asked(if last { "all cleared" } else { "cleared" }.to_owned(), m);
         }
         unsafe fn has_finalizer(&self, object: Object) -> bool {
+            // It is asked once in the stop, and again just before the finalizer runs.
+            let is_asked_again = Self::is_noted(&self.state().told, "resumed");
+            if self.has(object, 'r') && is_asked_again {
+                let core = self.state().core.upgrade().expect("a heap");
+                // SAFETY: rule R: as the caller says.
+                unsafe { core.state(object.address()) }.set(FINALIZED);
+            }
             self.has(object, 'f')
+        }
+        fn doubts(&self) -> bool {
+            self.state().things.values().any(|thing| thing.has.contains('d'))
+        }
+        unsafe fn is_doubted(&self, object: Object) -> bool {
+            self.has(object, 'd')
+        }
+        unsafe fn traverse_each(&self, objects: &[Object], tracer: &mut Tracer, ends: &mut Ends<'_>) {
+            let looks = self.state().things[&objects[0]].looks;
+            assert!(looks != "q", "a look at several, on purpose");
+            // SAFETY: rule R: as the caller says.
+            tracer.each(objects, ends, |object, tracer| unsafe { self.traverse(object, tracer) });
+            if looks == "e" {
+                let edges = self.state().things[&objects[0]].edges.clone();
+                // SAFETY: rule R: the edges are counted.
+                edges.into_iter().for_each(|edge| unsafe { tracer.visit_object(edge) });
+            }
         }
         unsafe fn finalize(&self, object: Object, m: &Raw) {
             self.asked(format!("finalize {}", self.name(object)), m);
@@ -233,7 +279,8 @@ pub(crate) mod tests {
             self.asked("prepare".to_owned(), m);
         }
         fn pending(&self, _: &World<'_, Self>) -> usize {
-            self.state().later.len()
+            let state = self.state();
+            if state.floods { usize::MAX } else { state.later.len() }
         }
         fn merge(&self, world: &World<'_, Self>, dead: &mut Vec<Object>) {
             self.tell("merge".to_owned());
@@ -260,7 +307,7 @@ pub(crate) mod tests {
             self.has(object, 'w') || self.has(object, 'c')
         }
         unsafe fn callbacks(&self, object: Object) -> usize {
-            usize::from(self.has(object, 'c'))
+            if self.has(object, 'm') { usize::MAX } else { usize::from(self.has(object, 'c')) }
         }
         unsafe fn take_callbacks(
             &self,
@@ -299,8 +346,8 @@ pub(crate) mod tests {
         unsafe fn check(&self, object: Object) -> Result<(), String> {
             if self.has(object, 'x') { Err("damage, on purpose".to_owned()) } else { Ok(()) }
         }
-        unsafe fn type_name(&self, _: Object) -> &'static str {
-            "thing"
+        unsafe fn type_name(&self, object: Object) -> &'static str {
+            if self.has(object, 'd') { "doubted thing" } else { "thing" }
         }
         fn resumed(&self, m: &Raw) {
             self.asked("resumed".to_owned(), m);
@@ -317,6 +364,7 @@ pub(crate) mod tests {
         let builder = Heap::builder().name("scripted").reserve(1 << 28).workers(1).pacing(pacing);
         let heap = builder.build_with(Script::default()).expect("a heap");
         let core = &heap.0.core;
+        heap.model().state().core = Arc::downgrade(core);
         let told = |core: &Arc<crate::mutator::Core<Script>>| {
             let core = Arc::downgrade(core);
             move |what: String| core.upgrade().expect("a heap").model.tell(what)

@@ -13,8 +13,10 @@ pub(crate) mod tests {
     use crate::mutator::Core;
     use crate::pacing::Due;
     use crate::safepoint::{StopError, ThreadId};
+    use crate::space::PAGE_GRANULES;
+    use crate::sync::Ordering;
     use crate::tracked::{DYING, FINALIZED, OLD, TRACKED, UNREACHABLE};
-    use crate::turn::Whose;
+    use crate::turn::{PIECE, Whose};
     use crate::{Heap, Pacing, Stress};
 
     pub(crate) type Raw = ModelMutator<Script>;
@@ -140,8 +142,12 @@ pub(crate) mod tests {
         /// Objects of which each refers to the next, and the last to the first. There are no other
         /// references to them.
         pub(crate) fn ring(m: &Raw, of: &[(char, &'static str)]) -> Vec<Object> {
-            let objects: Vec<Object> = of.iter().map(|&(name, has)| Self::thing(m, name, has, "s")).collect();
-            assert!(objects.is_sorted(), "in the order of memory");
+            let mut objects: Vec<Object> = of.iter().map(|_| Self::thing(m, ' ', "", "s")).collect();
+            // In the order of memory.
+            objects.sort_unstable();
+            for (&object, &(name, has)) in objects.iter().zip(of) {
+                Self::of(m, object, |thing| (thing.name, thing.has) = (name, has));
+            }
             for at in 0..objects.len() {
                 // The caller's reference becomes that of the object before.
                 let next = objects[(at + 1) % objects.len()];
@@ -937,6 +943,12 @@ pub(crate) mod tests {
     /// Objects behind the failed release stay held, and count as uncollectable.
     #[test]
     fn a_release_that_unwinds_leaves_a_collection_that_others_can_end() {
+        for by_a_collection in [false, true] {
+            unwinds(by_a_collection);
+        }
+    }
+
+    fn unwinds(by_a_collection: bool) {
         let Some(heap) = heap() else { return };
         let mut m = heap.attach();
         let ring = Script::ring(&m, &[('a', ""), ('b', ""), ('c', "")]);
@@ -944,8 +956,16 @@ pub(crate) mod tests {
         let unwound = catch_unwind(AssertUnwindSafe(|| by_itself(&mut m, Collect::young()).map(|_| ())));
         assert!(unwound.is_err());
         assert!(m.core().turn.is_burying(), "what became of them is to be counted");
-        assert!(clear::bury(&mut m, Whose::Anybodys, usize::MAX));
-        let told = heap.model().told();
+        let mut told = heap.model().told();
+        if by_a_collection {
+            // A thread that wants to collect ends that collection first, and then takes the turn.
+            told.extend(collect(&mut m, Collect::young()).1);
+            let from = told.iter().rposition(|what| what.starts_with("start")).expect("its start");
+            told.truncate(from);
+        } else {
+            assert!(clear::bury(&mut m, Whose::Anybodys, usize::MAX));
+            told.extend(heap.model().told());
+        }
         let end = "stop: 1 stops, 3 unreachable, 0 finalized, 0 resurrected, 1 collected, 2 uncollectable";
         assert_eq!(told[told.len() - 4..], ["release a", "a dies", "release b", end]);
         assert!(m.core().turn.try_take() && !m.core().turn.is_burying());
@@ -954,5 +974,355 @@ pub(crate) mod tests {
         are_ordinary(&m, &ring[1..], 1);
         let released: Vec<_> = ring[1..].iter().map(|&object| heap.model().drop_ref(object, &m)).collect();
         assert_eq!((released.len(), heap.stats().live_objects), (2, 0));
+    }
+
+    /// As `heap`, with this many workers and constants as small as can be.
+    fn small_heap(workers: usize) -> Option<ModelHeap<Script>> {
+        let stress = Stress::none().small_constants(true);
+        let builder = Heap::builder().reserve(1 << 28).workers(workers).serial_below(0).stress(stress);
+        let heap = builder.pacing(Pacing::manual()).build_with(Script::default()).expect("a heap");
+        (heap.0.core.stress == stress).then_some(heap)
+    }
+
+    /// Drops the test's references to all but the first of these objects.
+    fn keep_first(m: &Raw, objects: &[Object]) {
+        objects[1..].iter().for_each(|&object| m.model().drop_ref(object, m));
+    }
+
+    /// An object that refers to this many others, each of which refers to one more. The first is held.
+    fn fan(m: &Raw, width: usize) -> Vec<Object> {
+        let mut objects = vec![Script::thing(m, 'r', "", "s")];
+        for _ in 0..width {
+            let [middle, leaf] = ['m', 'l'].map(|name| Script::thing(m, name, "", "s"));
+            Script::link(m, objects[0], middle);
+            Script::link(m, middle, leaf);
+            objects.extend([middle, leaf]);
+        }
+        keep_first(m, &objects);
+        objects
+    }
+
+    #[test]
+    fn memory_that_is_refused_gives_the_collection_up_and_nothing_is_lost() {
+        let figures = "0 finalized, 0 resurrected, 0 collected, 0 uncollectable, abandoned: memory ran out";
+        let failure = "failure: Traverse '': the collection was abandoned: memory ran out";
+        // The list of those that the merge finds dead.
+        let Some(heap) = heap() else { return };
+        let mut m = heap.attach();
+        let ring = Script::ring(&m, &[('a', "w"), ('b', "")]);
+        heap.model().state().floods = true;
+        let (_, told) = collect(&mut m, Collect::full());
+        let end = format!("stop: 1 stops, 0 unreachable, {figures}");
+        assert_eq!(told, ["start Full", "prepare", "resumed", failure, &end]);
+        heap.model().state().floods = false;
+        assert_eq!(collect(&mut m, Collect::full()).0.collected, ring.len());
+        // The same after finalizers have run: everything is kept.
+        let ring = Script::ring(&m, &[('a', "f"), ('b', "w")]);
+        heap.model().when("finalize a", |m| m.model().state().floods = true);
+        let (report, told) = collect(&mut m, Collect::full());
+        assert_eq!((report.abandoned.as_deref(), report.resurrected), (Some("memory ran out"), 2));
+        assert!(!told.iter().any(|what| what.starts_with("cut")));
+        are_ordinary(&m, &ring, 1);
+        heap.model().state().floods = false;
+        assert_eq!(collect(&mut m, Collect::full()).0.collected, 2);
+        // The list of callbacks: no weak reference is cleared, no finalizer runs.
+        let ring = Script::ring(&m, &[('a', "fw"), ('b', "wm")]);
+        let (_, told) = collect(&mut m, Collect::full());
+        let end = format!("stop: 1 stops, 2 unreachable, {figures}");
+        let expected = [
+            "start Full",
+            "prepare",
+            "merge",
+            "hold a",
+            "hold b",
+            "resumed",
+            failure,
+            "clearing 0",
+            "all cleared",
+            "release a",
+            "release b",
+            "settle",
+            &end,
+        ];
+        assert_eq!(told, expected);
+        are_ordinary(&m, &ring, 1);
+        Script::of(&m, ring[1], |thing| thing.has = "");
+        assert_eq!(collect(&mut m, Collect::full()).0.collected, 2);
+    }
+
+    #[test]
+    fn a_finalizer_that_another_thread_runs_first_is_not_run_again() {
+        let Some(heap) = heap() else { return };
+        let mut m = heap.attach();
+        Script::ring(&m, &[('a', "fr"), ('b', "f")]);
+        let (report, told) = collect(&mut m, Collect::full());
+        let finalized: Vec<&String> = told.iter().filter(|what| what.starts_with("finalize")).collect();
+        assert_eq!(finalized, ["finalize b"]);
+        assert_eq!(report.finalized, 1);
+    }
+
+    #[test]
+    fn what_a_clear_handler_untracks_is_not_cleared() {
+        let Some(heap) = heap() else { return };
+        let mut m = heap.attach();
+        let ring = Script::ring(&m, &[('a', ""), ('b', "")]);
+        let other = ring[1];
+        // SAFETY: rule R: held since the claim.
+        heap.model().when("clear a", move |m| assert!(unsafe { m.untrack(other) }));
+        let (_, told) = collect(&mut m, Collect::full());
+        assert!(!told.contains(&"clear b".to_owned()), "{told:?}");
+        assert_eq!(heap.stats().live_objects, 0);
+    }
+
+    /// Two objects that each show other references the second time that they are traversed.
+    #[test]
+    fn doubted_objects_that_change_their_mind_give_the_collection_up() {
+        let why = "the traverse handler of 'doubted thing' visited other references the second time";
+        for (has, looks, is_full, found) in [
+            (["d", "d"], ["s", "s"], true, None),
+            (["d", "d"], ["s", "s"], false, None),
+            (["", "d"], ["s", "st"], true, Some(why)),
+            (["", "d"], ["s", "st"], false, Some(why)),
+            (["d", ""], ["st", "s"], false, Some(why)),
+            // An object that is not doubted, and one that cannot be read.
+            (["d", ""], ["s", "st"], false, None),
+            (["d", "d"], ["s", "h"], false, None),
+        ] {
+            let Some(heap) = heap() else { return };
+            let mut m = heap.attach();
+            let objects = [0, 1].map(|at| Script::thing(&m, 'a', has[at], looks[at]));
+            let end = Script::thing(&m, 'z', "", "s");
+            Script::link(&m, objects[0], end);
+            Script::link(&m, objects[1], objects[0]);
+            Script::link(&m, objects[1], end);
+            let what = if is_full { Collect::full() } else { Collect::young() };
+            let (report, told) = collect(&mut m, what);
+            assert_eq!(report.abandoned.as_deref(), found, "{has:?} {looks:?}");
+            if let Some(why) = found {
+                let failure =
+                    format!("failure: Traverse 'doubted thing': the collection was abandoned: {why}");
+                assert!(told.contains(&failure), "{told:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_look_at_several_objects_that_fails_names_the_first_and_its_surplus_is_dropped() {
+        let Some(heap) = heap() else { return };
+        let mut m = heap.attach();
+        let fails = Script::thing(&m, 'q', "", "q");
+        let (report, told) = collect(&mut m, Collect::full());
+        assert_eq!(report.abandoned.as_deref(), Some("a look at several, on purpose"));
+        assert!(told[4].starts_with("failure: Traverse 'thing': "), "{told:?}");
+        heap.model().drop_ref(fails, &m);
+        // Edges that are shown behind the last object belong to no object.
+        for what in [Collect::young(), Collect::full()] {
+            let ring = Script::ring(&m, &[('a', ""), ('b', "")]);
+            Script::of(&m, ring[0], |thing| thing.looks = "e");
+            let (report, _) = collect(&mut m, what);
+            assert_eq!((report.overvisited, report.collected), (0, 2));
+        }
+    }
+
+    #[test]
+    fn immortal_objects_behind_known_roots_leave_the_tracked_set() {
+        let Some(heap) = heap() else { return };
+        let mut m = heap.attach();
+        let root = Script::thing(&m, 'r', "", "s");
+        let objects = [('a', ""), ('i', "i"), ('b', "")].map(|(name, has)| Script::thing(&m, name, has, "s"));
+        for (from, to) in [(root, objects[0]), (root, objects[1]), (objects[1], objects[2])] {
+            Script::link(&m, from, to);
+        }
+        objects.iter().for_each(|&object| heap.model().drop_ref(object, &m));
+        // SAFETY: rule R: the test has a reference.
+        let key = unsafe { heap.known_root(root) };
+        let (report, _) = collect(&mut m, Collect::young());
+        assert_eq!(
+            (report.known_alive, report.candidates),
+            (0, 4),
+            "young collections do without known roots"
+        );
+        // The first collection has untracked the immortal object.
+        // SAFETY: rule R: the root leads there.
+        let is_tracked = |m: &Raw| unsafe { m.is_tracked(objects[1]) };
+        assert!(!is_tracked(&m));
+        // SAFETY: rule R: the root leads there.
+        assert!(unsafe { m.track(objects[1]) });
+        let (report, _) = collect(&mut m, Collect::full());
+        assert_eq!((report.known_alive, report.candidates, report.unreachable), (3, 4, 0));
+        assert!(!is_tracked(&m), "also behind a known root");
+        heap.forget_root(key);
+    }
+
+    #[test]
+    fn everything_that_many_edges_lead_to_is_found() {
+        // More than wait for memory at once, and more than are asked for ahead.
+        for width in [300, 1_000] {
+            for workers in [1, 2] {
+                for is_small in [false, true] {
+                    let heap = if is_small { small_heap(workers) } else { heap() };
+                    let Some(heap) = heap else { return };
+                    let mut m = heap.attach();
+                    let objects = fan(&m, width);
+                    for what in [Collect::young(), Collect::full(), Collect::full()] {
+                        let report = crate::collect::collect(&mut m, what).expect("a stop");
+                        assert_eq!((report.unreachable, report.abandoned), (0, None));
+                    }
+                    heap.model().drop_ref(objects[0], &m);
+                    assert_eq!(heap.stats().live_objects, 0);
+                }
+            }
+        }
+    }
+
+    /// An object that is too large for the log refers to the last object of the page, and this one to an object before.
+    #[test]
+    fn the_last_object_of_a_page_leads_on_where_it_is_found_late() {
+        let Some(heap) = heap() else { return };
+        let mut m = heap.attach();
+        let mut objects = vec![Script::thing(&m, 'b', "", "s"), Script::thing(&m, 'r', "", "s")];
+        while m.core().space.granule(objects[objects.len() - 1].address()) % PAGE_GRANULES
+            != PAGE_GRANULES - 1
+        {
+            objects.push(Script::thing(&m, 'o', "", "s"));
+        }
+        let [behind, root, last] = [objects[0], objects[1], objects[objects.len() - 1]];
+        assert!(m.core().space.page_index(behind.address()) == m.core().space.page_index(last.address()));
+        (0..100).for_each(|_| Script::link(&m, root, last));
+        Script::link(&m, last, behind);
+        objects
+            .iter()
+            .filter(|&&object| object != root)
+            .for_each(|&object| heap.model().drop_ref(object, &m));
+        let (report, _) = collect(&mut m, Collect::full());
+        assert_eq!((report.candidates, report.unreachable), (3, 0));
+        assert_eq!(heap.stats().live_objects, 3);
+    }
+
+    /// What is in the log is not traversed again, and untracked objects not at all.
+    #[test]
+    fn a_full_collection_traverses_each_object_once() {
+        let heaps = [heap(), small_heap(1)];
+        for heap in heaps {
+            let Some(heap) = heap else { return };
+            let mut m = heap.attach();
+            // A list that leads down the memory, so that marking goes back and forth. Some have ten edges.
+            let mut list = vec![Script::thing(&m, 'u', "", "s")];
+            // SAFETY: rule R: the test has a reference.
+            assert!(unsafe { m.untrack(list[0]) });
+            for at in 1..6 {
+                let object = Script::thing(&m, 'o', "", "s");
+                (0..if at == 3 { 10 } else { 1 }).for_each(|_| Script::link(&m, object, list[at - 1]));
+                list.push(object);
+            }
+            list[..5].iter().for_each(|&object| heap.model().drop_ref(object, &m));
+            let report = crate::collect::collect(&mut m, Collect::full()).expect("a stop");
+            assert_eq!((report.candidates, report.unreachable), (5, 0));
+            let looked: Vec<usize> =
+                list.iter().map(|&object| Script::of(&m, object, |thing| thing.looked)).collect();
+            assert_eq!(looked[0], 0, "an untracked object");
+            if m.core().stress == Stress::none() {
+                assert_eq!(looked[1..], [1; 5]);
+            }
+        }
+    }
+
+    /// Each of two threads waits in its first traversal for the other.
+    #[test]
+    fn each_worker_but_the_first_counts_into_a_table_of_its_own_which_is_kept() {
+        let builder = Heap::builder().reserve(1 << 28).workers(2).serial_below(0).pacing(Pacing::manual());
+        let heap = builder.build_with(Script::default()).expect("a heap");
+        let mut m = heap.attach();
+        let objects: Vec<Object> = (0..16).map(|_| Script::sized(&m, 60_000, 'o', "", "s")).collect();
+        heap.model().state().meets = 2;
+        let (report, _) = collect(&mut m, Collect::full());
+        assert_eq!((report.workers, report.candidates, report.unreachable), (2, 16, 0));
+        assert_eq!(heap.model().state().there.len(), 2);
+        // A table that was kept is as long as the heap's own.
+        let table = m.core().workers.take_table(1).expect("memory");
+        assert_eq!(table.len(), m.core().space.counts().len());
+        assert!(table.iter().all(|&byte| byte == 0));
+        objects.iter().for_each(|&object| heap.model().drop_ref(object, &m));
+    }
+
+    /// Of a collection that the heap starts, garbage on the pages of another thread is that thread's, from one more than a piece on.
+    #[test]
+    fn garbage_is_held_for_the_thread_that_is_to_let_go_of_it() {
+        for (garbage, by_the_heap) in [(PIECE, true), (PIECE + 1, true), (PIECE + 1, false)] {
+            let Some(heap) = heap() else { return };
+            let mut m = heap.attach();
+            std::thread::scope(|scope| {
+                let (sender, receiver) = std::sync::mpsc::channel();
+                let on = Arc::new(crate::sync::AtomicBool::new(true));
+                let (other, is_on) = (heap.clone(), on.clone());
+                let other = scope.spawn(move || {
+                    let mut m = other.attach();
+                    Script::ring(&m, &vec![('o', ""); garbage]);
+                    sender.send(m.thread_id()).expect("a receiver");
+                    while is_on.load(Ordering::Relaxed) {
+                        m.park();
+                        std::thread::yield_now();
+                    }
+                });
+                let theirs = m.detach(|| receiver.recv()).expect("a thread");
+                if by_the_heap {
+                    by_itself(&mut m, Collect::full()).expect("a turn");
+                } else {
+                    let report = crate::collect::collect(&mut m, Collect::full()).expect("a stop");
+                    assert!(
+                        report.time_to_stop > std::time::Duration::ZERO,
+                        "it waited for the other thread"
+                    );
+                }
+                let expected = if by_the_heap && garbage > PIECE { theirs } else { m.thread_id() };
+                let holders = std::mem::take(&mut heap.model().state().holders);
+                assert_eq!(holders.len(), garbage);
+                assert!(holders.iter().all(|&holder| holder == expected), "{garbage} {by_the_heap}");
+                while clear::bury(&mut m, Whose::Anybodys, usize::MAX) {}
+                on.store(false, Ordering::Relaxed);
+                m.detach(|| other.join()).expect("no panic");
+            });
+            assert_eq!(heap.stats().live_objects, 0);
+        }
+    }
+
+    #[test]
+    fn nothing_is_due_after_a_small_collection_of_the_heaps_own_and_its_garbage_slows_nobody_down() {
+        let Some(heap) = heap_with(Pacing::default().with_young_objects(1)) else { return };
+        let mut m = heap.attach();
+        Script::ring(&m, &[('o', ""); 100]);
+        m.take_collect();
+        by_itself(&mut m, Collect::full()).expect("a turn");
+        assert_eq!(m.poll() & crate::mutator::COLLECT, 0);
+        let pace = &heap.0.core.pace;
+        pace.taken(40, 0);
+        assert!(pace.is_overdue(), "less than half of the garbage of a collection that is over");
+        assert_eq!(heap.stats().live_objects, 0);
+    }
+
+    /// Where pages run short, all of the garbage is cleared at once.
+    #[test]
+    fn in_a_heap_that_is_nearly_full_all_garbage_is_buried_at_once() {
+        for is_tight in [false, true] {
+            let limit = if is_tight { 6 << 16 } else { 1 << 27 };
+            let builder = Heap::builder().reserve(1 << 28).limit(limit).workers(1).pacing(Pacing::manual());
+            let heap = builder.build_with(Script::default()).expect("a heap");
+            let mut m = heap.attach();
+            Script::ring(&m, &vec![('o', ""); clear::MANY + 3 * PIECE]);
+            let kept: Vec<Object> = (0..3).map(|_| Script::sized(&m, 60_000, 'k', "", "s")).collect();
+            assert_eq!(m.core().space.is_tight(), is_tight);
+            by_itself(&mut m, Collect::full()).expect("a turn");
+            assert_eq!(m.core().turn.is_burying(), !is_tight);
+            while clear::bury(&mut m, Whose::Anybodys, usize::MAX) {}
+            kept.iter().for_each(|&object| heap.model().drop_ref(object, &m));
+            assert_eq!(heap.stats().live_objects, 0);
+        }
+    }
+
+    #[test]
+    fn collections_wait_for_their_turn_unless_they_are_told_not_to() {
+        assert_eq!(Collect::full(), Collect::full().wait(true));
+        assert_eq!(Collect::young(), Collect::young().wait(true));
+        assert_ne!(Collect::full(), Collect::full().wait(false));
     }
 }

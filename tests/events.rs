@@ -101,6 +101,18 @@ fn a_collection_shows_its_phases_in_order_and_its_facts() {
 }
 
 #[test]
+fn a_collection_without_candidates_has_no_roots_and_marks_nothing() {
+    let heap = Heap::builder().pacing(Pacing::manual()).build().expect("a heap");
+    let mut m = heap.attach();
+    let seen = Recorder::during(|| {
+        m.collect();
+    });
+    let phases: Vec<_> =
+        seen.iter().filter(|(name, _)| name == "span phase").map(|(_, f)| f["name"].as_str()).collect();
+    assert_eq!(phases, ["Merge", "Count", "Sweep", "Claim", "Clear"]);
+}
+
+#[test]
 fn a_promotion_is_told() {
     let pacing = Pacing::default().with_young_objects(200).with_full_minimum(2_000);
     let heap = Heap::builder().name("built").pacing(pacing).build().expect("a heap");

@@ -249,8 +249,9 @@ unsafe impl<const STABLE: bool> ObjectModel for Nodes<STABLE> {
         }
     }
 
+    /// A model whose traversals change their minds anyway keeps all that it has shown.
     fn doubts(&self) -> bool {
-        true
+        STABLE
     }
 
     unsafe fn is_doubted(&self, object: Object) -> bool {

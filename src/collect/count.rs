@@ -1051,6 +1051,25 @@ mod tests {
 
     /// Each page comes to somebody, once; a page to its own thread first.
     #[test]
+    fn a_young_collection_looks_at_the_pages_on_which_something_may_be_new() {
+        stopped(|world, scope| {
+            let space = &world.core().space;
+            let all = scope.pages().to_vec();
+            let kinds =
+                |kind| (0..space.high_water()).filter(move |&page| space.page(page).shape().kind() == kind);
+            assert!(kinds(PageKind::Tail).count() > 0, "there are pages without objects of their own");
+            assert_eq!(all.len(), kinds(PageKind::Small).count() + kinds(PageKind::Large).count());
+            let young = |page: u32, is: u8| space.page(page as usize).young.store(is, Ordering::Relaxed);
+            all.iter().for_each(|&page| young(page, 0));
+            young(all[1], 1);
+            let pages = |kind| Scope::new(space, kind).expect("memory").pages().to_vec();
+            assert_eq!(pages(CollectionKind::Young), [all[1]]);
+            assert_eq!(pages(CollectionKind::Full), all);
+            all.iter().for_each(|&page| young(page, 1));
+        });
+    }
+
+    #[test]
     fn pages_are_shared_in_small_portions() {
         stopped(|world, scope| {
             let space = &world.core().space;

@@ -1129,6 +1129,12 @@ mod tests {
             assert!(has_much_garbage(&world.core().space, scope), "9 of 64: all are looked at");
             granules.iter().for_each(|&at| marks[at].store(0, Ordering::Relaxed));
         });
+        stopped(63, |world, scope, granules| {
+            let marks = world.core().space.counts();
+            granules[8..].iter().for_each(|&at| marks[at].store(PUSHED, Ordering::Relaxed));
+            assert!(has_much_garbage(&world.core().space, scope), "8 of 63");
+            granules.iter().for_each(|&at| marks[at].store(0, Ordering::Relaxed));
+        });
     }
 
     #[test]
@@ -1168,6 +1174,59 @@ mod tests {
                 State(&states[granules[4]]).unset(tracked::FROZEN);
             }
         });
+    }
+
+    /// Pages are handed out by arena: one thread comes to pages of high addresses first.
+    #[test]
+    fn what_the_sweep_lists_goes_up_where_pages_come_in_another_order() {
+        stopped(8, |world, _, granules| {
+            let space = &world.core().space;
+            let (states, marks) = (space.states(), space.counts());
+            let mut scope = Scope::new(space, CollectionKind::Full).expect("memory");
+            let pages = scope.pages().to_vec();
+            let arena = space.page(pages[0] as usize).arena();
+            // SAFETY: rule W: the world is stopped.
+            let own = |page: u32, arena: u32| unsafe { space.info(page).set_arena(arena) };
+            pages[4..].iter().for_each(|&page| own(page, arena + 1));
+            scope.sort_by_home(space).expect("memory");
+            assert_eq!(scope.pages(), [&pages[4..], &pages[..4]].concat());
+            for is_garbage in [false, true] {
+                for &at in granules {
+                    State(&states[at]).unset(tracked::OLD);
+                    marks[at].store(if is_garbage { 0 } else { PUSHED }, Ordering::Relaxed);
+                }
+                let found = sweep(world, &scope, 1).expect("memory");
+                let all = granules.iter().map(|&at| object_at(space, at)).filter(|_| is_garbage);
+                assert!(found.into_iter().eq(all), "in the order of memory");
+            }
+            pages[4..].iter().for_each(|&page| own(page, arena));
+        });
+    }
+
+    /// Counting by several workers lists them in any order.
+    #[test]
+    fn a_field_that_counting_could_not_read_either_is_no_reason_for_doubt() {
+        use crate::collect::protocol::tests::Script;
+        use crate::{Heap, Pacing};
+
+        let builder = Heap::builder().reserve(1 << 28).workers(1).pacing(Pacing::manual());
+        let heap = builder.build_with(Script::default()).unwrap();
+        let m = heap.attach();
+        let things: Vec<Object> = (0..5).map(|_| Script::thing(&m, 'h', "", "h")).collect();
+        let world = m.stop_here().expect("no other thread");
+        let space = &world.core().space;
+        let scope = Scope::new(space, CollectionKind::Full).expect("memory");
+        let unreadable: Vec<u32> = things.iter().rev().map(|&thing| granule(space, thing)).collect();
+        for is_known in [true, false] {
+            let stacks = vec![unreadable.clone()];
+            let known = if is_known { unreadable.clone() } else { unreadable[1..].to_vec() };
+            let mut counts = Counts::default();
+            counts.unreadable = known;
+            let roots = Roots { stacks, ..Roots::default() };
+            let marked = mark(&world, &scope, &mut counts, roots, 1);
+            assert_eq!(marked.is_ok(), is_known, "{marked:?}");
+        }
+        drop(world);
     }
 
     #[test]

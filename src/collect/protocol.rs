@@ -529,6 +529,62 @@ pub(crate) mod tests {
     }
 
     #[test]
+    fn callbacks_alone_are_reason_enough_to_look_again() {
+        let Some(heap) = heap() else { return };
+        let mut m = heap.attach();
+        let ring = Script::ring(&m, &[('a', "c"), ('b', "")]);
+        let brought_back = ring[0];
+        heap.model().when("call back a", move |m| Script::of(m, brought_back, |thing| thing.count += 1));
+        let (report, told) = collect(&mut m, Collect::full());
+        let end = "stop: 2 stops, 2 unreachable, 0 finalized, 2 resurrected, 0 collected, 0 uncollectable";
+        assert_eq!(told.last().map(String::as_str), Some(end));
+        assert_eq!(report.finalized, 0);
+        are_ordinary(&m, &ring[1..], 1);
+    }
+
+    /// Collects more objects than are cleared between two looks for a stop. The thread waits in the call `asked` for a stop that
+    /// another thread asks for. The calls until that stop.
+    fn stopped_in(asked: &'static str) -> Option<Vec<String>> {
+        let heap = heap()?;
+        let mut m = heap.attach();
+        let named: Vec<(char, &'static str)> = ('\u{4e00}'..).take(600).map(|name| (name, "")).collect();
+        Script::ring(&m, &named);
+        let (sender, receiver) = std::sync::mpsc::channel();
+        heap.model().when(asked, move |m| {
+            sender.send(()).expect("a receiver");
+            while m.poll() & crate::safepoint::STOP == 0 {
+                std::thread::yield_now();
+            }
+        });
+        let told = std::thread::scope(|scope| {
+            let heap = &heap;
+            let other = scope.spawn(move || {
+                receiver.recv().expect("a call");
+                let m = heap.attach();
+                let _world = m.stop_here().expect("a stop");
+                heap.model().told()
+            });
+            assert_eq!(collect(&mut m, Collect::full()).0.collected, 600);
+            m.detach(|| other.join()).expect("no panic")
+        });
+        Some(told)
+    }
+
+    #[test]
+    fn a_thread_that_clears_parks_after_a_few_objects_and_drops_before_what_it_has_taken_out() {
+        let Some(told) = stopped_in("clear \u{4e00}") else { return };
+        assert_eq!(told.iter().filter(|what| what.starts_with("clear \u{4e00}")).count(), 1);
+        assert_eq!(told.iter().filter(|what| *what == "cleared").count(), 256);
+        assert_eq!(told.last().map(String::as_str), Some("all cleared"));
+    }
+
+    #[test]
+    fn a_thread_that_releases_parks_after_a_few_objects() {
+        let Some(told) = stopped_in("release \u{4e0a}") else { return };
+        assert_eq!(told.iter().filter(|what| what.starts_with("release")).count(), 256);
+    }
+
+    #[test]
     fn what_settling_finds_dead_is_destroyed_after_a_stop_of_its_own() {
         let Some(heap) = heap() else { return };
         let mut m = heap.attach();
@@ -1317,6 +1373,45 @@ pub(crate) mod tests {
             kept.iter().for_each(|&object| heap.model().drop_ref(object, &m));
             assert_eq!(heap.stats().live_objects, 0);
         }
+    }
+
+    /// A thread leaves the span of a collection before it enters it again. (A thread that clears garbage
+    /// in pieces may end the collection from inside of its span.)
+    #[test]
+    fn the_span_of_a_collection_is_entered_once_at_a_time() {
+        use tracing::span::Id;
+        use tracing_subscriber::layer::{Context, Layer, SubscriberExt};
+        use tracing_subscriber::registry::LookupSpan;
+
+        #[derive(Clone, Default)]
+        struct Depth(Arc<Mutex<(Vec<Id>, usize)>>);
+        impl<S: tracing::Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Depth {
+            fn on_enter(&self, id: &Id, context: Context<'_, S>) {
+                if context.span(id).is_some_and(|span| span.name() == "collection") {
+                    let (entered, times) = &mut *self.0.lock().expect("no panic");
+                    assert!(!entered.contains(id), "twice at a time");
+                    entered.push(id.clone());
+                    *times += 1;
+                }
+            }
+            fn on_exit(&self, id: &Id, _: Context<'_, S>) {
+                self.0.lock().expect("no panic").0.retain(|entered| entered != id);
+            }
+        }
+
+        let depth = Depth::default();
+        let Some(heap) = heap() else { return };
+        let mut m = heap.attach();
+        tracing::subscriber::with_default(tracing_subscriber::registry().with(depth.clone()), || {
+            for garbage in [0, 2] {
+                Script::ring(&m, &[('a', ""), ('b', "")][..garbage]);
+                let report = crate::collect::collect(&mut m, Collect::full()).expect("a stop");
+                assert_eq!(report.collected, garbage);
+                by_itself(&mut m, Collect::full()).expect("a turn");
+            }
+        });
+        let (entered, times) = &*depth.0.lock().expect("no panic");
+        assert!(entered.is_empty() && *times >= 4 * 3, "{times}");
     }
 
     #[test]

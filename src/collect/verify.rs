@@ -817,6 +817,21 @@ mod tests {
     }
 
     #[test]
+    fn pages_of_threads_that_have_ended_are_on_the_lists_of_the_pool() {
+        let heap = Heap::builder().pacing(Pacing::manual()).reserve(1 << 30).build().unwrap();
+        let m = heap.attach();
+        let kept = std::thread::scope(|scope| scope.spawn(|| node(&heap.attach())).join().unwrap());
+        let world = m.raw().stop_here().unwrap();
+        let lists = Lists::of(&world);
+        let page = granule(&world.core().space, &kept) / PAGE_GRANULES;
+        let Listed { of, has_free, .. } =
+            lists.pages.iter().find(|entry| entry.page as usize == page).unwrap();
+        assert_eq!((*of, *has_free), (0, None));
+        assert_eq!(check(&world, Depth::Complete), Ok(()));
+        drop(world);
+    }
+
+    #[test]
     fn cells_in_quarantine_are_free_and_nowhere_else() {
         let stress = Stress::none().quarantine(8);
         let heap = Heap::builder().pacing(Pacing::manual()).reserve(1 << 30).stress(stress).build().unwrap();

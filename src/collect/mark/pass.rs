@@ -292,3 +292,24 @@ impl Owners {
         Ok(at)
     }
 }
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn marks_are_counted_and_the_noted_ones_pushed_lane_by_lane() {
+        // A lane of which all are noted, one of which none is, and a part of one with marks of all kinds.
+        let mut marks = vec![NOTED; LANES];
+        marks.extend([PUSHED; LANES]);
+        marks.extend([0, NOTED, PUSHED, NOTED | PUSHED, NOTED, 0, 0]);
+        assert_eq!([0, NOTED, PUSHED].map(|mark| how_many(&marks, mark)), [3, LANES + 2, LANES + 1]);
+        assert_eq!(how_many(&marks[LANES..], NOTED), 2);
+        assert_eq!(how_many(&[], NOTED), 0);
+        let first = 100;
+        let mut stack = vec![7];
+        push_noted(&marks, first, &mut stack).expect("memory");
+        let noted = (0..marks.len()).filter(|&at| marks[at] == NOTED).map(|at| (first + at) as u32);
+        assert!(stack.into_iter().eq(std::iter::once(7).chain(noted)));
+    }
+}

@@ -2263,4 +2263,369 @@ mod tests {
         assert_eq!(type_index(m.raw(), info), number);
         assert_eq!(type_index(m.raw(), info), number);
     }
+
+    fn header_of<T: Trace>(gc: &Gc<T>) -> NonNull<Header> {
+        crate::AnyGc::from(gc.clone()).header()
+    }
+
+    /// How often finalizers of [`Noting`] and [`Plain`], destructors of [`Noting`], and weak callbacks have run.
+    #[derive(Default)]
+    struct Calls {
+        finalized: AtomicUsize,
+        died: AtomicUsize,
+        called_back: AtomicUsize,
+    }
+
+    impl Calls {
+        fn get(&self) -> [usize; 3] {
+            [&self.finalized, &self.died, &self.called_back].map(|count| count.load(SeqCst))
+        }
+    }
+
+    /// With a destructor and a finalizer.
+    struct Noting(Arc<Calls>);
+
+    impl Trace for Noting {
+        const HAS_FINALIZER: bool = true;
+
+        fn traverse(&self, _: &mut Tracer) {}
+
+        fn finalize(this: &Gc<Self>, m: &Mutator) {
+            this.get(m).0.finalized.fetch_add(1, SeqCst);
+        }
+    }
+
+    impl Drop for Noting {
+        fn drop(&mut self) {
+            self.0.died.fetch_add(1, SeqCst);
+        }
+    }
+
+    /// With a finalizer, and nothing to drop.
+    struct Plain(&'static Calls);
+
+    impl Trace for Plain {
+        const HAS_FINALIZER: bool = true;
+
+        fn traverse(&self, _: &mut Tracer) {}
+
+        fn finalize(this: &Gc<Self>, m: &Mutator) {
+            this.get(m).0.finalized.fetch_add(1, SeqCst);
+        }
+    }
+
+    #[test]
+    fn finalizers_and_weak_callbacks_run_whoever_drops_the_last_reference() {
+        static PLAIN: Calls = Calls {
+            finalized: AtomicUsize::new(0),
+            died: AtomicUsize::new(0),
+            called_back: AtomicUsize::new(0),
+        };
+        const { assert!(!std::mem::needs_drop::<Plain>()) };
+        fn count_callback<T>(_: &Gc<crate::WeakRef<T, ()>>, _: &Mutator) {
+            PLAIN.called_back.fetch_add(1, SeqCst);
+        }
+        let heap = plain_heap();
+        let mut m = heap.attach();
+        let live = || heap.stats().live_objects;
+        let by_owner = |_: &mut Mutator, object: crate::AnyGc| drop(object);
+        let by_another = |m: &mut Mutator, object: crate::AnyGc| {
+            on_attached_thread(&heap, |_| drop(object));
+            m.safepoint();
+        };
+        let by_nobody = |m: &mut Mutator, object: crate::AnyGc| {
+            std::thread::scope(|scope| scope.spawn(|| drop(object)).join().expect("no panic"));
+            m.safepoint();
+        };
+        type Way<'a> = &'a dyn Fn(&mut Mutator, crate::AnyGc);
+        let ways: [Way<'_>; 3] = [&by_owner, &by_another, &by_nobody];
+        for (round, way) in (1..).zip(ways) {
+            let calls = Arc::new(Calls::default());
+            let noting = m.alloc(Noting(calls.clone()));
+            way(&mut m, noting.into());
+            assert_eq!((calls.get(), live()), ([1, 1, 0], 0));
+            let plain = m.alloc(Plain(&PLAIN));
+            way(&mut m, plain.into());
+            assert_eq!((PLAIN.finalized.load(SeqCst), live()), (2 * round - 1, 0));
+            // The handle that knows its type, and the callback of a weak reference.
+            let plain = m.alloc(Plain(&PLAIN));
+            let weak = m.alloc_weak(&plain, (), count_callback);
+            drop(plain);
+            assert_eq!(PLAIN.get(), [2 * round, 0, 2 * round - 1]);
+            drop(weak);
+            let number = m.alloc(7u64);
+            let weak = m.alloc_weak(&number, (), count_callback);
+            way(&mut m, number.into());
+            assert_eq!(PLAIN.called_back.load(SeqCst), 2 * round);
+            drop(weak);
+            assert_eq!(live(), 0);
+        }
+        // What another thread has cloned outlives the owner's last reference.
+        let number = m.alloc(7u64);
+        let clone = on_attached_thread(&heap, |_| number.clone());
+        drop(number);
+        assert_eq!((live(), *clone.get(&m)), (1, 7));
+        drop(clone);
+        assert_eq!(live(), 0);
+    }
+
+    #[test]
+    fn a_finalizer_that_panics_is_reported_and_its_object_dies() {
+        struct Fails;
+
+        impl Trace for Fails {
+            const HAS_FINALIZER: bool = true;
+
+            fn traverse(&self, _: &mut Tracer) {}
+
+            fn finalize(_: &Gc<Self>, _: &Mutator) {
+                panic!("a finalizer that panics");
+            }
+        }
+        let heap = plain_heap();
+        let told = Arc::new(std::sync::Mutex::new(Vec::new()));
+        let to = Arc::clone(&told);
+        heap.on_unraisable(move |error| {
+            to.lock().expect("no panic").push((error.during, error.type_name, error.message.to_string()));
+        });
+        let m = heap.attach();
+        drop(m.alloc(Fails));
+        let name = std::any::type_name::<Fails>();
+        let told = told.lock().expect("no panic");
+        assert_eq!(*told, [(During::Finalize, name, "a finalizer that panics".to_owned())]);
+        assert_eq!(heap.stats().live_objects, 0);
+    }
+
+    /// A list is destroyed object by object, not one within the other: a small stack is enough.
+    #[test]
+    fn a_long_list_needs_no_stack() {
+        struct Link {
+            next: Option<Gc<Link>>,
+            _boxed: Box<u8>,
+        }
+
+        impl Trace for Link {
+            fn traverse(&self, tracer: &mut Tracer) {
+                self.next.traverse(tracer);
+            }
+        }
+        let heap = plain_heap();
+        let run = || {
+            let m = heap.attach();
+            let make = |m: &Mutator| {
+                (0..20_000)
+                    .fold(None, |next, _| Some(m.alloc(Link { next, _boxed: Box::new(0) })))
+                    .expect("a list")
+            };
+            drop(make(&m));
+            assert_eq!(heap.stats().live_objects, 0);
+            // By a handle that does not know its type.
+            drop(crate::AnyGc::from(make(&m)));
+            assert_eq!(heap.stats().live_objects, 0);
+        };
+        std::thread::scope(|scope| {
+            std::thread::Builder::new()
+                .stack_size(256 << 10)
+                .spawn_scoped(scope, run)
+                .expect("a thread")
+                .join()
+                .expect("no panic");
+        });
+    }
+
+    #[test]
+    fn a_large_value_gives_its_memory_back() {
+        struct Large {
+            _bytes: [u8; 100_000],
+            _text: String,
+        }
+
+        impl Trace for Large {
+            fn traverse(&self, _: &mut Tracer) {}
+        }
+        let heap = plain_heap();
+        let m = heap.attach();
+        let large = m.alloc(Large { _bytes: [0; 100_000], _text: "text".to_owned() });
+        assert_eq!(heap.stats().live_objects, 1);
+        drop(large);
+        assert_eq!((heap.stats().live_objects, heap.stats().live_bytes), (0, 0));
+    }
+
+    #[test]
+    fn a_panic_of_what_dies_with_an_object_comes_out_of_the_drop() {
+        struct Panics;
+
+        impl Trace for Panics {
+            fn traverse(&self, _: &mut Tracer) {}
+        }
+
+        impl Drop for Panics {
+            fn drop(&mut self) {
+                panic!("a destructor that panics");
+            }
+        }
+
+        struct Holds(#[allow(dead_code)] Vec<Gc<Panics>>);
+
+        impl Trace for Holds {
+            fn traverse(&self, tracer: &mut Tracer) {
+                self.0.traverse(tracer);
+            }
+        }
+        let heap = plain_heap();
+        let reported = Arc::new(AtomicUsize::new(0));
+        let to = Arc::clone(&reported);
+        heap.on_unraisable(move |_| {
+            to.fetch_add(1, SeqCst);
+        });
+        let m = heap.attach();
+        for (inner, reports) in [(1, 0), (3, 2)] {
+            let holds = m.alloc(Holds((0..inner).map(|_| m.alloc(Panics)).collect()));
+            let thrown = event::guarded(|| drop(holds));
+            assert!(thrown.is_err(), "the first panic comes out");
+            assert_eq!(reported.swap(0, SeqCst), reports, "and the others are reported");
+            assert_eq!(heap.stats().live_objects, 0);
+            assert_eq!(m.raw().private().busy.get(), 0);
+        }
+    }
+
+    #[test]
+    fn nothing_is_destroyed_in_a_traversal() {
+        use crate::AtomicGc;
+        let heap = plain_heap();
+        let m = heap.attach();
+        let (raw, live) = (m.raw(), || heap.stats().live_objects);
+        let queued = || raw.local().queue.lock().as_ref().map(Vec::len);
+        let (dropped, deferred) = (m.alloc(1), m.alloc(2));
+        on_attached_thread(&heap, |_| drop(dropped));
+        std::thread::scope(|scope| scope.spawn(|| drop(deferred)).join().expect("no panic"));
+        let slot = AtomicGc::new(Some(m.alloc(3)));
+        slot.store(&m, None);
+        assert!(publish_retired(raw));
+        let epoch = raw.model().epoch.load(SeqCst);
+        raw.local().seen.store(epoch, SeqCst);
+        let guard = crate::safepoint::traversing();
+        empty_queue(raw);
+        drain_list(raw);
+        reap(raw);
+        let listed = raw.model().deferred.lock().list.len();
+        assert_eq!((queued(), listed, raw.model().retired.lock().len(), live()), (Some(1), 1, 1, 3));
+        drop(guard);
+        empty_queue(raw);
+        assert_eq!((queued(), live()), (Some(0), 2));
+        drain_list(raw);
+        assert_eq!(live(), 1);
+        reap(raw);
+        assert_eq!((live(), raw.model().retired.lock().len()), (0, 0));
+    }
+
+    #[test]
+    fn a_reference_taken_out_elsewhere_is_retired_deferred_in_a_stop_and_dropped_after_the_heap() {
+        let heap = plain_heap();
+        let mut m = heap.attach();
+        let core = Arc::clone(m.raw().core());
+        let model = &core.model;
+        let lists = || (model.retired.lock().len(), model.deferred.lock().list.len());
+        let live = || heap.stats().live_objects;
+        // SAFETY: rule R: the handle's reference is given up.
+        let retire = |object: Gc<u64>| unsafe { retire_elsewhere(ManuallyDrop::new(object).header()) };
+        retire(m.alloc(1));
+        assert_eq!((lists(), live()), ((1, 0), 1));
+        assert_ne!(m.raw().poll() & QUIESCE, 0, "attached threads are asked to pass a safepoint");
+        m.safepoint();
+        assert_eq!((lists(), live()), ((0, 0), 0));
+        let object = m.alloc(2);
+        let world = m.raw().stop_here().expect("a stop");
+        retire(object);
+        assert_eq!((lists(), model.deferred_in_stop.lock().len(), live()), ((0, 0), 1, 1));
+        drop(world);
+        m.raw().model().resumed(m.raw());
+        assert_eq!((model.deferred_in_stop.lock().len(), live()), (0, 0));
+        drop(core);
+        // After the heap.
+        let calls = Arc::new(Calls::default());
+        let object = m.alloc(Noting(calls.clone()));
+        let address = header_of(&object).as_ptr() as usize;
+        drop((m, heap));
+        assert!(crate::space::is_in_any_heap(address), "objects keep the range");
+        // SAFETY: rule R: as above.
+        unsafe { retire_elsewhere(ManuallyDrop::new(object).header()) };
+        assert_eq!(calls.get(), [0, 1, 0], "there is no mutator for a finalizer");
+        assert!(!crate::space::is_in_any_heap(address), "the last object takes the range with it");
+    }
+
+    #[test]
+    fn the_end_of_a_heap_drops_what_its_lists_hold() {
+        use crate::AtomicGc;
+        let calls = Arc::new(Calls::default());
+        let new = |m: &Mutator| m.alloc(Noting(calls.clone()));
+        let heap = plain_heap();
+        let other = plain_heap();
+        let m = heap.attach();
+        let (deferred, retired, kept) = (new(&m), new(&m), new(&m));
+        let address = header_of(&kept).as_ptr() as usize;
+        let slot = AtomicGc::new(Some(retired));
+        drop(m);
+        let core = Arc::clone(heap.core());
+        drop(deferred);
+        {
+            // By misuse, through a mutator of another heap.
+            let m = other.attach();
+            assert!(event::guarded(|| slot.store(&m, None)).is_err());
+        }
+        assert_eq!((core.model.deferred.lock().list.len(), core.model.retired.lock().len()), (1, 1));
+        drop((core, heap));
+        assert_eq!(calls.died.load(SeqCst), 2);
+        assert!(crate::space::is_in_any_heap(address));
+        drop(kept);
+        assert_eq!(calls.died.load(SeqCst), 3);
+        assert!(!crate::space::is_in_any_heap(address));
+        // Without objects nothing is left.
+        let heap = plain_heap();
+        let m = heap.attach();
+        let address = header_of(&m.alloc(1)).as_ptr() as usize;
+        drop((m, heap));
+        assert!(!crate::space::is_in_any_heap(address));
+    }
+
+    #[test]
+    fn a_weak_reference_into_a_heap_that_has_ended_leads_nowhere_and_into_another_one_panics() {
+        let (heap, other) = (plain_heap(), plain_heap());
+        let m = heap.attach();
+        let object = m.alloc(7);
+        let weak = Gc::downgrade(&object, &m);
+        drop(m);
+        let m = other.attach();
+        assert!(!heap.core().model.is_closed());
+        assert!(event::guarded(|| weak.upgrade(&m).is_some()).is_err());
+        drop(heap);
+        assert!(weak.upgrade(&m).is_none());
+        drop(object);
+    }
+
+    /// Safe code can show a handle twice. That keeps objects alive, and is no report: only handlers of dynamic objects are doubted.
+    #[test]
+    fn a_value_that_shows_too_much_is_not_reported() {
+        struct Twice(Gc<u64>);
+
+        impl Trace for Twice {
+            fn traverse(&self, tracer: &mut Tracer) {
+                self.0.traverse(tracer);
+                self.0.traverse(tracer);
+            }
+        }
+        let heap =
+            Heap::builder().reserve(1 << 30).workers(1).checked(true).pacing(crate::Pacing::manual()).build();
+        let heap = heap.expect("a heap");
+        heap.on_misuse(|fault| panic!("reported: {fault}"));
+        let told = Arc::new(AtomicUsize::new(0));
+        let to = Arc::clone(&told);
+        heap.on_unraisable(move |_| {
+            to.fetch_add(1, SeqCst);
+        });
+        let mut m = heap.attach();
+        let twice = m.alloc(Twice(m.alloc(7)));
+        m.collect();
+        assert_eq!((told.load(SeqCst), *twice.get(&m).0.get(&m)), (0, 7));
+    }
 }

@@ -185,6 +185,8 @@ pub(crate) fn start() -> Result<(), Fault> {
 
 /// Makes those that there are not yet.
 fn make_all() -> Result<(), Fault> {
+    // Each face shows functions of its record. It asks the metatype for those, and that cannot fail any more.
+    METATYPE.try_get()?;
     for (builtin, face) in [
         (&BASE, standstill_PyBaseObject_Type.get()),
         (&METATYPE, standstill_PyType_Type.get()),

@@ -189,26 +189,27 @@ fn leave(function: &'static str) -> Result<(), Fault> {
     take(function).map(drop)
 }
 
+/// Why a thread is not attached.
+fn refused(error: AttachError, function: &'static str) -> Fault {
+    let text = match error {
+        AttachError::AlreadyAttached => "the thread is attached to a heap already: it leaves that one first",
+        AttachError::Traversing => "no thread is attached in a traverse handler",
+        AttachError::Suspending => "the thread keeps another one suspended, and lets that one go first",
+        AttachError::ThreadEnding => {
+            "the thread is ending: it attaches in its own function, not in a destructor"
+        }
+        AttachError::Memory => "there is no memory for what a heap keeps about a thread",
+        AttachError::NoThreadIds => "no thread ids are left in this process",
+        _ => "the thread is in the middle of something that a new attachment could outlive",
+    };
+    let code = if error == AttachError::Memory { Code::Memory } else { Code::NotAllowedHere };
+    Fault::new(code, function).because(text)
+}
+
 fn enter(heap: *mut standstill_heap, function: &'static str) -> Result<(), Fault> {
     let heap = world::heap_at(heap)?;
     let place = place()?;
-    let mutator = heap.try_attach().map_err(|error| {
-        let text = match error {
-            AttachError::AlreadyAttached => {
-                "the thread is attached to a heap already: it leaves that one first"
-            }
-            AttachError::Traversing => "no thread is attached in a traverse handler",
-            AttachError::Suspending => "the thread keeps another one suspended, and lets that one go first",
-            AttachError::ThreadEnding => {
-                "the thread is ending: it attaches in its own function, not in a destructor"
-            }
-            AttachError::Memory => "there is no memory for what a heap keeps about a thread",
-            AttachError::NoThreadIds => "no thread ids are left in this process",
-            _ => "the thread is in the middle of something that a new attachment could outlive",
-        };
-        let code = if error == AttachError::Memory { Code::Memory } else { Code::NotAllowedHere };
-        Fault::new(code, function).because(text)
-    })?;
+    let mutator = heap.try_attach().map_err(|error| refused(error, function))?;
     arrive(mutator, place);
     Ok(())
 }
@@ -452,3 +453,23 @@ export! {
 }
 
 static INITIALIZED: std::sync::atomic::AtomicBool = std::sync::atomic::AtomicBool::new(false);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refused_attachment_says_why() {
+        let says = |error, code, part: &str| {
+            let fault = refused(error, "function");
+            assert_eq!((fault.code, fault.function), (code, "function"));
+            assert!(fault.text.contains(part), "{error:?}: {}", fault.text);
+        };
+        says(AttachError::AlreadyAttached, Code::NotAllowedHere, "attached to a heap already");
+        says(AttachError::Traversing, Code::NotAllowedHere, "in a traverse handler");
+        says(AttachError::Suspending, Code::NotAllowedHere, "keeps another one suspended");
+        says(AttachError::ThreadEnding, Code::NotAllowedHere, "the thread is ending");
+        says(AttachError::Memory, Code::Memory, "no memory");
+        says(AttachError::NoThreadIds, Code::NotAllowedHere, "no thread ids");
+    }
+}

@@ -5,7 +5,8 @@ use std::ffi::{CStr, c_char, c_void};
 use std::sync::Mutex;
 
 use standstill_capi::errors::{
-    standstill_misuse, standstill_set_misuse_hook, standstill_set_unraisable_hook, standstill_unraisable,
+    standstill_error_code, standstill_error_message, standstill_misuse, standstill_set_misuse_hook,
+    standstill_set_unraisable_hook, standstill_unraisable,
 };
 use standstill_capi::thread::{
     standstill_PyEval_RestoreThread, standstill_PyEval_SaveThread, standstill_PyGILState_Ensure,
@@ -45,6 +46,9 @@ impl Drop for Last {
             standstill_PyGILState_Release(1);
             assert!(standstill_PyEval_SaveThread().is_null());
             standstill_PyEval_RestoreThread(std::ptr::dangling_mut());
+            // Its error indicator has gone.
+            assert_eq!(standstill_error_code(), 0);
+            assert!(standstill_error_message().is_null());
         }
     }
 }

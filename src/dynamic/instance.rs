@@ -211,7 +211,8 @@ fn instance_size(record: &TypeRecord, items: isize, extra: usize) -> Result<usiz
     }
 }
 
-/// Allocates `size` bytes as an object of a type, untracked, with or without a tail.
+/// Allocates `size` bytes as an object of a type, untracked, with or without a tail. What is in the tail is not said, but for objects
+/// with a dictionary, which have none yet.
 ///
 /// # Safety
 ///
@@ -227,13 +228,7 @@ pub(crate) unsafe fn allocate_sized(
     let whole = size + if tail { size_of::<usize>() } else { 0 };
     let cell = m.raw().allocate(whole, GRANULE).map_err(|reason| memory(record, words!("{reason}")))?;
     // SAFETY: rule N: fresh memory of that size.
-    unsafe {
-        let object = be_born(m, record, cell, size, false);
-        if tail {
-            set_tail(object, std::ptr::null_mut());
-        }
-        Ok(object)
-    }
+    Ok(unsafe { be_born(m, record, cell, size, false) })
 }
 
 /// Makes fresh memory an object.
@@ -393,7 +388,6 @@ pub unsafe fn resize(
         (*new.cast::<RawVarObject>().as_ptr()).size = items;
         if dict {
             set_tail(new, tail(object));
-            set_tail(object, std::ptr::null_mut());
         }
         let was_finalized = m.raw().is_finalized(object_of(object));
         if was_finalized {

@@ -819,11 +819,12 @@ pub unsafe fn ready_heap(
             std::mem::forget(unsafe { share(base) });
         }
     }
-    init(object, &record);
     let record = Box::into_raw(record);
     // SAFETY: rule N: the object has a tail, and belongs to this thread until it is tracked; the reference goes over.
     unsafe {
+        // Before any other code can ask the object for its record.
         instance::set_tail(object, record.cast());
+        init(object, &*record);
         m.raw().track(crate::object::Object::new(object.cast()));
         Ok(Type {
             record: RecordRef(NonNull::new_unchecked(record)),

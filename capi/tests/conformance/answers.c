@@ -3,6 +3,10 @@
 
 #include "check.h"
 
+#include <sys/types.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
 #define GC_TYPE (Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC)
 
 static PyModuleDef plain_module = {.m_base = PyModuleDef_HEAD_INIT, .m_name = "check.plain", .m_size = 8};
@@ -167,6 +171,10 @@ static void a_pointer_to_no_object_is_answered_with_the_failure_value(void) {
     REPORTS_IT((Py_IncRef((PyObject *)nothing), 1), STANDSTILL_E_FOREIGN_POINTER);
     REPORTS_IT((Py_DecRef((PyObject *)nothing), 1), STANDSTILL_E_FOREIGN_POINTER);
     REPORTS_IT(PyErr_ExceptionMatches((PyObject *)nothing) == 0, STANDSTILL_E_FOREIGN_POINTER);
+    PyErr_SetString(PyExc_ValueError, "value");
+    CHECK_INT(PyErr_ExceptionMatches((PyObject *)(uintptr_t)64), 0); /* not even to be read */
+    EXPECT_MISUSE(STANDSTILL_E_FOREIGN_POINTER, 1);
+    PyErr_Clear();
     for (i = 0; i < 64; i++)
         CHECK(nothing[i] == (i == 1 ? 5 : 0)); /* nothing was written there */
     /* An object that is no type. */
@@ -285,6 +293,9 @@ static int asking_traverse(PyObject *self, visitproc visit, void *arg) {
     CHECK_INT(PyType_GetBaseByToken_DuringGC(no_type, &token, &found), -1);
     CHECK(found == NULL);
     CHECK(PyModule_GetState_DuringGC((PyObject *)&Unready_Type) == NULL);
+    CHECK(PyObject_GetTypeData_DuringGC((PyObject *)&Unready_Type, &Leaf_Type) == NULL);
+    CHECK(PyObject_GetItemData_DuringGC((PyObject *)&Unready_Type) == NULL);
+    CHECK_INT(PyTuple_SetItem((PyObject *)leaf_inside, 0, nothing), -1);
     CHECK_INT(Py_SIZE(leaf_inside), 0);
     return 0;
 }
@@ -309,6 +320,8 @@ static void a_handler_that_asks_about_no_object_is_answered_and_reported(void) {
     CHECK_INT(misuses_in(STANDSTILL_E_FOREIGN_POINTER, "PyModule_GetToken_DuringGC"), 1);
     CHECK_INT(misuses_in(STANDSTILL_E_FOREIGN_POINTER, "PyType_GetModule_DuringGC"), 1);
     CHECK_INT(misuses_in(STANDSTILL_E_FOREIGN_POINTER, "PyType_GetBaseByToken_DuringGC"), 1);
+    CHECK_INT(misuses_in(STANDSTILL_E_FOREIGN_POINTER, "PyTuple_SetItem"), 1);
+    CHECK_INT(misuses_in(STANDSTILL_E_IN_TRAVERSAL, "PyTuple_SetItem"), 1);
     CHECK_INT(misuses_in(STANDSTILL_E_WRONG_TYPE, "PyType_GetModuleState_DuringGC"), 1);
     CHECK_INT(misuses_in(STANDSTILL_E_WRONG_TYPE, "Py_SIZE"), 1);
     CHECK(strcmp(last_misuse.function, "Py_SIZE") == 0 && strcmp(last_misuse.type, "check.Leaf") == 0);
@@ -952,6 +965,42 @@ static void a_second_attachment_is_refused_by_name(void) {
     CHECK_INT(standstill_is_attached(), 1);
 }
 
+/* Py_Initialize attaches the thread, and Py_Finalize ends that. */
+static void initialize_attaches_and_finalize_detaches(void) {
+    CHECK_INT(Py_IsInitialized(), 0);
+    CHECK_INT(standstill_is_attached(), 0);
+    Py_Initialize();
+    CHECK_INT(Py_IsInitialized(), 1);
+    CHECK_INT(standstill_is_attached(), 1);
+    Py_Finalize();
+    CHECK_INT(Py_IsInitialized(), 0);
+    CHECK_INT(standstill_is_attached(), 0);
+}
+
+static int collected_in_fork = -1;
+static void collects_in_fork(void) { collected_in_fork = (int)PyGC_Collect(); }
+
+/* A handler that runs while the world is stopped for a fork cannot collect, and is told nothing: as in a collection. What it
+ * registered before the library did runs after it. */
+static void a_collection_in_the_middle_of_a_fork_does_nothing(void) {
+    standstill_heap *heap;
+    pid_t child;
+    int status = -1;
+    CHECK(pthread_atfork(collects_in_fork, NULL, NULL) == 0);
+    heap = standstill_heap_new(NULL);
+    MUST(heap && standstill_attach(heap) == 0);
+    ready(&Pair_Type);
+    garbage_ring(2);
+    child = fork();
+    if (child == 0)
+        _exit(PyGC_Collect() == 2 ? 0 : 1);
+    CHECK(child > 0 && waitpid(child, &status, 0) == child && status == 0);
+    CHECK_INT(collected_in_fork, 0);
+    CHECK_INT(misuses(0), 0);
+    CHECK_INT(PyGC_Collect(), 2);
+    MUST(standstill_detach() == 0 && standstill_heap_free(heap) == 0);
+}
+
 /* Errors in errors ------------------------------------------------------------------------------------------------- */
 
 static Pair *inner_pairs[2];
@@ -1172,6 +1221,108 @@ static void the_dealloc_that_is_shown_can_be_called(void) {
     CHECK_INT(LIVE(), before);
 }
 
+/* Deaths ------------------------------------------------------------------------------------------------------------ */
+
+static PyObject *weak_to_dying;
+static int upgraded_while_dying, handler_step;
+static void asking_dealloc(PyObject *self) {
+    if (PyObject_CallFinalizerFromDealloc(self) < 0)
+        return;
+    upgraded_while_dying += is_alive(weak_to_dying);
+    PyObject_GC_UnTrack(self);
+    /* A reference that is taken here keeps the memory, and brings nothing back. */
+    Py_INCREF(self);
+    Py_TYPE(self)->tp_free(self);
+    EXPECT_MISUSE(STANDSTILL_E_REFERENCES_LEFT, 1);
+    upgraded_while_dying += is_alive(weak_to_dying);
+    Py_DECREF(self);
+    PyObject_ClearWeakRefs(self);
+    ADD(calls.freed);
+    Py_TYPE(self)->tp_free(self);
+}
+static PyTypeObject Asking_To_Die_Type = {TYPE_HEAD .tp_name = "check.AskingToDie", .tp_basicsize = sizeof(Pair),
+                                          .tp_base = &Pair_Type, .tp_dealloc = asking_dealloc,
+                                          .tp_finalize = pair_finalize};
+
+/* An object that dies again after its finalizer is upgraded by no weak reference, whatever its handler does with the count. */
+static void a_dying_object_is_not_upgraded(void) {
+    Pair *p;
+    long long before;
+    ready(&Asking_To_Die_Type);
+    Py_DECREF(leaf());
+    before = LIVE();
+    p = pair_of(&Asking_To_Die_Type, NULL, NULL);
+    weak_to_dying = weak_to(p);
+    CHECK(is_alive(weak_to_dying));
+    Py_DECREF(p);
+    CHECK_INT(calls.finalized, 1);
+    CHECK_INT(calls.freed, 1);
+    CHECK_INT(upgraded_while_dying, 0);
+    CHECK(!is_alive(weak_to_dying));
+    Py_CLEAR(weak_to_dying);
+    CHECK_INT(LIVE(), before);
+}
+
+static PyObject *kept_by_clear;
+static int keeping_clear(PyObject *self) {
+    pair_clear(self);
+    if (handler_step == 1)
+        kept_by_clear = Py_NewRef(self);
+    return 0;
+}
+static PyTypeObject Kept_Type = {TYPE_HEAD .tp_name = "check.KeptByClear", .tp_basicsize = sizeof(Pair),
+                                 .tp_flags = GC_TYPE, .tp_traverse = pair_traverse, .tp_clear = keeping_clear};
+
+/* A type without a dealloc handler is cleared at its end. What its clear handler keeps is not freed under that reference. */
+static void what_a_clear_handler_keeps_at_the_end_is_not_freed(void) {
+    long long before = LIVE();
+    ready(&Kept_Type);
+    handler_step = 0;
+    Py_DECREF(pair_of(&Kept_Type, NULL, NULL));
+    CHECK_INT(LIVE(), before);
+    handler_step = 1;
+    Py_DECREF(pair_of(&Kept_Type, NULL, NULL));
+    EXPECT_MISUSE(STANDSTILL_E_REFERENCES_LEFT, 1);
+    CHECK(kept_by_clear != NULL);
+    CHECK_INT(LIVE(), before + 1);
+    CHECK_INT(Py_REFCNT(kept_by_clear), 1);
+}
+
+static int answers_of_visits[3];
+static PyObject *sought;
+static int visiting_all_traverse(PyObject *self, visitproc visit, void *arg) {
+    Pair *pair = (Pair *)self;
+    if (sought != NULL && pair->a == sought) {
+        answers_of_visits[0] = visit(pair->b, arg);
+        answers_of_visits[1] = visit(pair->a, arg);
+        answers_of_visits[2] = visit(pair->b, arg);
+    } else {
+        Py_VISIT(pair->a);
+        Py_VISIT(pair->b);
+    }
+    return 0;
+}
+static PyTypeObject Visiting_Type = {TYPE_HEAD .tp_name = "check.VisitingAll", .tp_basicsize = sizeof(Pair),
+                                     .tp_dealloc = pair_dealloc, .tp_clear = pair_clear, .tp_flags = GC_TYPE,
+                                     .tp_traverse = visiting_all_traverse};
+
+/* A search for referrers has its answer with the first visit that finds something: each later visit says so, too. */
+static void a_visitor_that_has_found_something_says_so_from_then_on(void) {
+    PyObject *target = (PyObject *)pair(NULL, NULL), *other = (PyObject *)pair(NULL, NULL), *found;
+    Pair *visiting;
+    ready(&Visiting_Type);
+    visiting = pair_of(&Visiting_Type, target, other);
+    sought = target;
+    found = standstill_gc_get_referrers(&target, 1);
+    sought = NULL;
+    CHECK_INT(PyTuple_Size(found), 1);
+    CHECK(answers_of_visits[0] == 0 && answers_of_visits[1] != 0 && answers_of_visits[2] != 0);
+    Py_DECREF(found);
+    Py_DECREF(visiting);
+    Py_DECREF(other);
+    Py_DECREF(target);
+}
+
 /* Other borders ---------------------------------------------------------------------------------------------------- */
 
 static void messages_name_the_function_and_what_was_wrong(void) {
@@ -1280,6 +1431,8 @@ const struct test answers_tests[] = {
     TEST(ensure_takes_up_the_attachment_that_was_put_down_last),
     TEST(a_thread_that_ends_is_detached),
     TEST(a_second_attachment_is_refused_by_name),
+    TEST_AS(initialize_attaches_and_finalize_detaches, BARE),
+    TEST_AS(a_collection_in_the_middle_of_a_fork_does_nothing, BARE),
     TEST(errors_are_set_aside_one_within_the_other),
     TEST(an_ignored_error_names_the_kind_of_handler),
     TEST(a_callback_at_a_safepoint_leaves_a_pending_error_alone),
@@ -1288,6 +1441,9 @@ const struct test answers_tests[] = {
     TEST(bases_that_are_no_types_are_refused),
     TEST_AS(checked_mode_knows_the_types_that_are_ready, CHECKED_ONLY),
     TEST(the_dealloc_that_is_shown_can_be_called),
+    TEST(a_dying_object_is_not_upgraded),
+    TEST(what_a_clear_handler_keeps_at_the_end_is_not_freed),
+    TEST(a_visitor_that_has_found_something_says_so_from_then_on),
     TEST(messages_name_the_function_and_what_was_wrong),
     TEST_AS(a_tuple_does_not_lose_items_unseen, CHECKED_ONLY),
     TEST(a_later_heap_knows_of_legacy_finalizers),

@@ -1263,6 +1263,22 @@ static void a_dying_object_is_not_upgraded(void) {
     CHECK_INT(LIVE(), before);
 }
 
+/* What dies with an object is destroyed after it, not within it. */
+static void a_chain_of_objects_dies_one_after_the_other(void) {
+    long long before = LIVE();
+    Pair *chain = NULL;
+    int i;
+    for (i = 0; i < 60000; i++) {
+        Pair *next = pair(chain, NULL);
+        Py_XDECREF(chain);
+        chain = next;
+    }
+    calls.freed = 0;
+    Py_DECREF(chain);
+    CHECK_INT(calls.freed, 60000);
+    CHECK_INT(LIVE(), before);
+}
+
 static PyObject *kept_by_clear;
 static int keeping_clear(PyObject *self) {
     pair_clear(self);
@@ -1442,6 +1458,7 @@ const struct test answers_tests[] = {
     TEST_AS(checked_mode_knows_the_types_that_are_ready, CHECKED_ONLY),
     TEST(the_dealloc_that_is_shown_can_be_called),
     TEST(a_dying_object_is_not_upgraded),
+    TEST(a_chain_of_objects_dies_one_after_the_other),
     TEST(what_a_clear_handler_keeps_at_the_end_is_not_freed),
     TEST(a_visitor_that_has_found_something_says_so_from_then_on),
     TEST(messages_name_the_function_and_what_was_wrong),

@@ -89,20 +89,22 @@ fn address(object: AnyGc) -> *mut PyObject {
     dynamic::into_raw(object).as_ptr()
 }
 
-const DEFINITION: PyModuleDef = PyModuleDef {
-    ob_base: PyObject::immortal(),
-    m_init: None,
-    m_index: 0,
-    m_copy: null_mut(),
-    m_name: c"test.module".as_ptr(),
-    m_doc: std::ptr::null(),
-    m_size: 0,
-    m_methods: null_mut(),
-    m_slots: null_mut(),
-    m_traverse: None,
-    m_clear: None,
-    m_free: None,
-};
+fn definition() -> PyModuleDef {
+    PyModuleDef {
+        ob_base: PyObject::immortal(),
+        m_init: None,
+        m_index: 0,
+        m_copy: null_mut(),
+        m_name: c"test.module".as_ptr(),
+        m_doc: std::ptr::null(),
+        m_size: 0,
+        m_methods: null_mut(),
+        m_slots: null_mut(),
+        m_traverse: None,
+        m_clear: None,
+        m_free: None,
+    }
+}
 
 fn spec() -> PyType_Spec {
     PyType_Spec { name: c"test.Type".as_ptr(), basicsize: 0, itemsize: 0, flags: 0, slots: null_mut() }
@@ -129,7 +131,7 @@ fn a_tuple_can_be_the_first_object_of_c() {
 fn a_module_can_be_the_first_object_of_c() {
     let heap = rust_heap();
     let _m = heap.attach();
-    let mut definition = DEFINITION;
+    let mut definition = definition();
     // SAFETY: the definition outlives the module, whose reference is this test's.
     unsafe {
         let module = standstill_PyModule_Create(&mut definition);
@@ -205,7 +207,7 @@ fn the_lists_of_objects_for_c_leave_those_of_rust_types_out() {
 #[test]
 fn a_name_that_is_an_object_of_a_rust_type_names_no_module() {
     on_c_thread(false, || {
-        let mut definition = DEFINITION;
+        let mut definition = definition();
         // SAFETY: a whole spec and definition; the references are this test's.
         unsafe {
             let from = standstill_PyType_FromSpec(&mut spec());

@@ -809,9 +809,9 @@ static void a_heap_freed_from_another_says_what_is_left(void) {
     int cycles;
     for (cycles = 0; cycles < 2; cycles++) {
         standstill_heap *heap = standstill_heap_new(NULL);
+        Pair *kept;
         MUST(heap && standstill_detach() == 0 && standstill_attach(heap) == 0);
-        if (cycles)
-            garbage_ring(3);
+        kept = cycles ? ring(3) : NULL;
         MUST(standstill_detach() == 0 && standstill_attach(check_heap) == 0);
         CHECK_INT(standstill_heap_free(heap), 0);
         if (cycles) {
@@ -819,6 +819,11 @@ static void a_heap_freed_from_another_says_what_is_left(void) {
             CHECK(strstr(last_unraisable.text, "is attached to another heap; 3 objects are left") != NULL);
         }
         EXPECT_UNRAISABLE(cycles);
+        if (kept) {
+            /* Without the cycle its objects die by their counts, in a heap that has ended, too. */
+            set_a(kept, NULL);
+            Py_DECREF(kept);
+        }
     }
 }
 
@@ -1441,7 +1446,7 @@ const struct test answers_tests[] = {
     TEST(a_module_is_named_by_its_spec),
     TEST(slots_of_a_module_are_known_or_refused),
     TEST(an_exception_matches_itself_and_its_bases),
-    TEST(a_heap_freed_from_another_says_what_is_left),
+    TEST_AS(a_heap_freed_from_another_says_what_is_left, UNCHECKED_ONLY),
     TEST_AS(a_heap_is_as_its_options_say, BARE),
     TEST(ensure_attaches_until_its_release),
     TEST(ensure_takes_up_the_attachment_that_was_put_down_last),

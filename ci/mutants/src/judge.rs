@@ -301,6 +301,11 @@ impl<'a> Suite<'a> {
         Ok(self.ask(entry, &[test])?.is_some())
     }
 
+    /// Whether a program of this name is built.
+    pub fn has(&self, program: &str) -> bool {
+        self.programs.iter().any(|known| known.name == program)
+    }
+
     /// A test's program and its name.
     pub fn name(&self, index: usize) -> String {
         let (program, test) = &self.tests[index];

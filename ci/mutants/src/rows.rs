@@ -101,8 +101,8 @@ pub fn break_each(root: &Path, suite: &Suite, entries: &[Entry], jobs: usize) ->
     Ok(lost.is_empty())
 }
 
-/// Tries a few of the known pairs: `false`, when the test of one passes under its mutant, or too few pairs
-/// can be tried. A pair cannot be tried when its function has changed and the mutant is no more.
+/// Tries a few of the known pairs whose program is built: `false`, when the test of one passes under its mutant, or too few
+/// pairs can be tried. A pair cannot be tried when its function has changed and the mutant is no more.
 pub fn check_some(
     root: &Path,
     suite: &Suite,
@@ -110,6 +110,12 @@ pub fn check_some(
     mut pick: impl FnMut(usize) -> usize,
 ) -> Result<bool, Error> {
     let mut known: Vec<(String, Pair)> = read(&root.join(PAIRS))?.into_iter().collect();
+    let pairs = known.len();
+    known.retain(|(_, (_, name))| name.split(' ').next().is_some_and(|program| suite.has(program)));
+    println!(
+        "{} of {pairs} rows of the conformance table have a test in a program that is built",
+        known.len()
+    );
     let by_key: HashMap<String, &Entry> = entries.iter().map(|entry| (entry.key(), entry)).collect();
     let by_name: HashMap<String, usize> =
         (0..suite.tests.len()).map(|test| (suite.name(test), test)).collect();

@@ -286,6 +286,8 @@ struct State {
     /// How many objects that is.
     live: usize,
     report: Option<CollectionReport>,
+    /// Collections that callbacks have heard of: how many began, and how many ended.
+    told: Arc<[AtomicUsize; 2]>,
 }
 
 fn builder() -> HeapBuilder {
@@ -296,8 +298,13 @@ impl State {
     fn new(builder: HeapBuilder) -> Self {
         let heap = builder.build().expect("a heap");
         heap.on_unraisable(|_| {});
+        let told = Arc::<[AtomicUsize; 2]>::default();
+        let tells = told.clone();
+        heap.on_collection(move |event| {
+            tells[usize::from(event.report().is_some())].fetch_add(1, SeqCst);
+        });
         let m = heap.attach();
-        Self { heap, m, census: Census::new(), kept: Vec::new(), live: 0, report: None }
+        Self { heap, m, census: Census::new(), kept: Vec::new(), live: 0, report: None, told }
     }
 
     fn collect(&mut self) {
@@ -328,6 +335,8 @@ impl State {
         self.kept.clear();
         self.m.collect();
         assert_eq!((self.heap.stats().live_objects, self.census.alive()), (0, 0));
+        let [begun, ended] = [0, 1].map(|at| self.told[at].load(SeqCst));
+        assert_eq!(begun, ended, "of each collection that begins the end is told");
     }
 }
 
@@ -581,7 +590,7 @@ fn collecting_in_parallel() {
     // Calling the pool: what its queues take. Where memory is short already, it is not done.
     // Of the pool's own threads some may still be starting, and who has to wait for a lock for the first time has a queue made.
     let ends =
-        ["Workers::call_pool, in rayon_core", "?thread_start", "?in rayon_core", "?in parking_lot_core"];
+        ["Workers::call_pool_from, in rayon_core", "?thread_start", "?in rayon_core", "?in parking_lot_core"];
     refuse_each(state, &ends, warm, State::collect, State::check);
 }
 

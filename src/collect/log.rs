@@ -532,6 +532,45 @@ mod tests {
         writer.finish().unwrap_or_default()
     }
 
+    #[test]
+    fn a_page_that_found_no_room_stays_closed_when_there_is_some_again() {
+        let budget = Budget { left: AtomicUsize::new(0), ..budget(100) };
+        let pages: [(u32, Page); 1] = [(0, vec![(2, vec![7, 8, 9]), (3, vec![7])])];
+        let mut writer = Writer::new(&budget);
+        writer.begin(0, 3);
+        budget.left.store(usize::MAX, Ordering::Relaxed);
+        for (within, edges) in &pages[0].1 {
+            let sizes = [edges.len() as u32];
+            let batch = Batch { granules: &[*within], sizes: &sizes, most: sizes[0], unlogged: 0 };
+            writer.write(&batch, edges.iter().map(|&edge| edge as usize), |_| ());
+        }
+        writer.end();
+        let logs: Vec<Log> = writer.finish().into_iter().collect();
+        assert_eq!(check(&logs, &pages), 0);
+        assert!(Reader::new(&[], 5).is_empty(), "of no logs");
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn in_a_heap_that_is_nearly_full_nothing_is_logged_and_spare_memory_is_given_back() {
+        for is_tight in [false, true] {
+            let limit = if is_tight { 6 << 16 } else { 1 << 27 };
+            let builder = crate::Heap::builder().reserve(1 << 28).limit(limit).workers(1);
+            let heap = builder.pacing(crate::Pacing::manual()).build().unwrap();
+            let m = heap.attach();
+            let kept: Vec<_> = (0..6).map(|_| m.alloc([0u64; 6_000])).collect();
+            let space = &heap.core().space;
+            assert_eq!(space.is_tight(), is_tight);
+            let spare = Spare::default();
+            spare.keep([Room::new(1 << 20).unwrap()]);
+            assert_eq!(spare.len(), 1, "large enough to be kept");
+            let budget = Budget::new(&spare, space, Stress::none(), kept.len(), 1);
+            let left = budget.left.load(Ordering::Relaxed);
+            assert_eq!(left, if is_tight { 0 } else { space.in_use_bytes() / PART });
+            assert_eq!(spare.len(), usize::from(!is_tight));
+        }
+    }
+
     /// Looks everything up: what is logged is right. How many candidates are.
     fn check(logs: &[Log], pages: &[(u32, Page)]) -> usize {
         let reader = Reader::new(logs, 1 + pages.iter().map(|(page, _)| *page as usize).max().unwrap_or(0));

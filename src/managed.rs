@@ -2409,8 +2409,8 @@ mod tests {
                 self.next.traverse(tracer);
             }
         }
-        let heap = plain_heap();
         let run = || {
+            let heap = plain_heap();
             let m = heap.attach();
             let make = |m: &Mutator| {
                 (0..20_000)
@@ -2422,6 +2422,10 @@ mod tests {
             // By a handle that does not know its type.
             drop(crate::AnyGc::from(make(&m)));
             assert_eq!(heap.stats().live_objects, 0);
+            // After the heap.
+            let list = make(&m);
+            drop((m, heap));
+            drop(list);
         };
         std::thread::scope(|scope| {
             std::thread::Builder::new()
@@ -2453,25 +2457,6 @@ mod tests {
 
     #[test]
     fn a_panic_of_what_dies_with_an_object_comes_out_of_the_drop() {
-        struct Panics;
-
-        impl Trace for Panics {
-            fn traverse(&self, _: &mut Tracer) {}
-        }
-
-        impl Drop for Panics {
-            fn drop(&mut self) {
-                panic!("a destructor that panics");
-            }
-        }
-
-        struct Holds(#[allow(dead_code)] Vec<Gc<Panics>>);
-
-        impl Trace for Holds {
-            fn traverse(&self, tracer: &mut Tracer) {
-                self.0.traverse(tracer);
-            }
-        }
         let heap = plain_heap();
         let reported = Arc::new(AtomicUsize::new(0));
         let to = Arc::clone(&reported);
@@ -2627,5 +2612,210 @@ mod tests {
         let twice = m.alloc(Twice(m.alloc(7)));
         m.collect();
         assert_eq!((told.load(SeqCst), *twice.get(&m).0.get(&m)), (0, 7));
+    }
+
+    struct Panics;
+
+    impl Trace for Panics {
+        fn traverse(&self, _: &mut Tracer) {}
+    }
+
+    impl Drop for Panics {
+        fn drop(&mut self) {
+            panic!("a destructor that panics");
+        }
+    }
+
+    struct Holds(Vec<Gc<Panics>>);
+
+    impl Trace for Holds {
+        fn traverse(&self, tracer: &mut Tracer) {
+            self.0.traverse(tracer);
+        }
+    }
+
+    #[test]
+    fn after_the_heap_a_panic_comes_out_once_and_never_while_the_thread_unwinds() {
+        let reported = Arc::new(AtomicUsize::new(0));
+        for (unwinds, reports) in [(false, 2), (true, 3)] {
+            let heap = plain_heap();
+            let to = Arc::clone(&reported);
+            heap.on_unraisable(move |_| {
+                to.fetch_add(1, SeqCst);
+            });
+            let m = heap.attach();
+            let holds = m.alloc(Holds((0..3).map(|_| m.alloc(Panics)).collect()));
+            let address = header_of(&holds).as_ptr() as usize;
+            drop((m, heap));
+            let thrown = event::guarded(|| {
+                let _holds = holds;
+                assert!(!unwinds, "another panic");
+            });
+            let message = event::panic_message(thrown.expect_err("a panic"));
+            assert_eq!(message.contains("another panic"), unwinds);
+            assert_eq!(reported.swap(0, SeqCst), reports);
+            assert!(!crate::space::is_in_any_heap(address), "all have died");
+        }
+    }
+
+    #[test]
+    fn after_the_heap_weak_references_lead_nowhere_and_merged_objects_die() {
+        let heap = plain_heap();
+        let mut m = heap.attach();
+        let calls = Arc::new(Calls::default());
+        let object = m.alloc(Noting(calls.clone()));
+        let weak = Gc::downgrade(&object, &m);
+        let address = header_of(&object).as_ptr() as usize;
+        // Merged: another thread has dropped what this one had counted.
+        let clone = object.clone();
+        on_attached_thread(&heap, |_| drop(clone));
+        m.safepoint();
+        assert_eq!(heap.stats().live_objects, 1);
+        drop((m, heap));
+        assert_eq!(calls.died.load(SeqCst), 0);
+        drop(object);
+        assert_eq!(calls.died.load(SeqCst), 1);
+        assert!(!crate::space::is_in_any_heap(address));
+        let other = plain_heap();
+        assert!(weak.upgrade(&other.attach()).is_none());
+    }
+
+    #[test]
+    fn a_queue_whose_owner_cannot_destroy_goes_to_the_deferred_list() {
+        let heap = plain_heap();
+        let m = heap.attach();
+        let core = m.raw().core();
+        let live = || heap.stats().live_objects;
+        let (dead, alive) = (m.alloc(1), m.alloc(2));
+        let clone = alive.clone();
+        on_attached_thread(&heap, |_| drop((dead, clone)));
+        orphan(core, m.raw().local());
+        assert!(m.raw().local().queue.lock().is_none());
+        assert_eq!((core.model.deferred.lock().list.len(), live()), (1, 2));
+        assert!(core.model.has_deferred.load(SeqCst));
+        // It ends like any other.
+        *m.raw().local().queue.lock() = Some(Vec::new());
+        core.model.drain_on(m.raw());
+        assert_eq!((live(), *alive.get(&m)), (1, 2));
+        drop(m);
+        drop(alive);
+        drop(heap.attach());
+        assert_eq!(live(), 0);
+    }
+
+    #[test]
+    fn a_mutator_that_ends_under_a_guard_leaves_its_lists_to_others() {
+        use crate::AtomicGc;
+        let heap = plain_heap();
+        let live = || heap.stats().live_objects;
+        let (sender, receiver) = std::sync::mpsc::channel();
+        let (ask, asked) = std::sync::mpsc::channel::<()>();
+        std::thread::scope(|scope| {
+            let heap = &heap;
+            scope.spawn(move || {
+                let mut m = heap.attach();
+                sender.send(0).expect("a receiver");
+                asked.recv().expect("a sender");
+                sender.send(m.raw().poll() & DRAIN).expect("a receiver");
+                asked.recv().expect("a sender");
+                m.safepoint();
+                m.safepoint();
+                sender.send(0).expect("a receiver");
+                asked.recv().expect("a sender");
+            });
+            receiver.recv().expect("a sender");
+            let m = heap.attach();
+            let queued = m.alloc(1);
+            on_attached_thread(heap, |_| drop(queued));
+            let slot = AtomicGc::new(Some(m.alloc(2)));
+            slot.store(&m, None);
+            let core = Arc::clone(m.raw().core());
+            let guard = crate::safepoint::traversing();
+            drop(m);
+            drop(guard);
+            let lists = (core.model.deferred.lock().list.len(), core.model.retired.lock().len());
+            assert_eq!((lists, live()), ((1, 1), 2));
+            ask.send(()).expect("a receiver");
+            assert_eq!(receiver.recv(), Ok(DRAIN), "whoever is attached is asked");
+            ask.send(()).expect("a receiver");
+            receiver.recv().expect("a sender");
+            assert_eq!(live(), 0);
+            ask.send(()).expect("a receiver");
+        });
+    }
+
+    #[test]
+    fn a_mutator_that_ends_leaves_nothing_that_it_can_drop() {
+        use crate::AtomicGc;
+        let heap = plain_heap();
+        let live = || heap.stats().live_objects;
+        let m = heap.attach();
+        let slot = AtomicGc::new(Some(m.alloc(1)));
+        slot.store(&m, None);
+        assert_eq!(live(), 1);
+        drop(m);
+        assert_eq!(live(), 0, "retired");
+        let m = heap.attach();
+        let object = m.alloc(2);
+        std::thread::scope(|scope| scope.spawn(|| drop(object)).join().expect("no panic"));
+        assert_eq!(live(), 1);
+        drop(m);
+        assert_eq!(live(), 0, "deferred");
+        // What a thread has retired waits for others, and the next to attach drops it when they have gone.
+        let mut m = heap.attach();
+        on_attached_thread(&heap, |m| {
+            let slot = AtomicGc::new(Some(m.alloc(3)));
+            slot.store(m, None);
+        });
+        assert_eq!((live(), m.raw().model().retired.lock().len()), (1, 1));
+        m.detach(|| on_attached_thread(&heap, |_| assert_eq!(live(), 0)));
+    }
+
+    #[test]
+    fn a_thread_that_attaches_takes_over_the_epoch() {
+        let heap = plain_heap();
+        let m = heap.attach();
+        let model = m.raw().model();
+        let epoch = model.new_epoch();
+        on_attached_thread(&heap, |m| assert_eq!(m.raw().local().seen.load(SeqCst), epoch));
+        assert_eq!(m.raw().local().seen.load(SeqCst), epoch - 1, "not at a safepoint since");
+        // What is waited for is settled with the next look.
+        let mut held = ManuallyDrop::new(m.alloc(1));
+        assert!(!model.settle(m.raw()));
+        model.retired.lock().push((u64::MAX, Target(held.header())));
+        assert!(model.settle(m.raw()), "it waits");
+        model.retired.lock()[0].0 = epoch;
+        assert!(!model.settle(m.raw()));
+        assert_eq!(heap.stats().live_objects, 0);
+        let _ = &mut held;
+    }
+
+    #[test]
+    fn callbacks_are_counted_and_headers_are_recognised() {
+        let heap = plain_heap();
+        let m = heap.attach();
+        let model = m.raw().model();
+        let number = m.alloc(7u64);
+        // SAFETY: rule R: alive.
+        let callbacks = || unsafe { model.callbacks(object(number.header())) };
+        assert_eq!(callbacks(), 0);
+        let first = m.alloc_weak(&number, (), |_, _| ());
+        let second = m.alloc_weak(&number, (), |_, _| ());
+        assert_eq!(callbacks(), 2);
+        drop((first, second));
+        // SAFETY: rule R: alive.
+        let index = unsafe { number.header().as_ref() }.type_index();
+        // SAFETY: headers are there; nobody follows what they say.
+        let (check, last_type) = (
+            |header: &Header| unsafe { model.check(object(NonNull::from(header))) },
+            |header: &Header| model.last_type(NonNull::from(header).cast()),
+        );
+        let (own, unknown) = (m.raw().id(), 0xff_fff0);
+        assert_eq!(check(&Header::new(own, index)), Ok(()));
+        assert!(check(&Header::new(own, unknown)).is_err_and(|text| text.contains("0xfffff0")));
+        assert!(check(&Header::new(own + 1_000_000, index)).is_err_and(|text| text.contains("owner")));
+        assert_eq!(last_type(&Header::new(own, index)), Some("u64"));
+        assert_eq!(last_type(&Header::new(own, unknown)), None);
+        assert_eq!(last_type(&Header::new(own, crate::dynamic::TYPE_INDEX)), Some("dynamic object"));
     }
 }

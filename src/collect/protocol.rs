@@ -412,6 +412,7 @@ pub(crate) mod tests {
         let report = crate::collect::collect(m, what).expect("the world stops");
         assert!(m.core().turn.try_take(), "the turn is given back");
         m.core().turn.give_back();
+        assert!(m.arena(|arena| arena.count_frees(true)), "the pace hears of frees again");
         (report, m.model().told())
     }
 
@@ -1011,6 +1012,7 @@ pub(crate) mod tests {
         heap.model().when("release b", |_| panic!("a release, on purpose"));
         let unwound = catch_unwind(AssertUnwindSafe(|| by_itself(&mut m, Collect::young()).map(|_| ())));
         assert!(unwound.is_err());
+        assert!(m.arena(|arena| arena.count_frees(true)), "the pace hears of frees again");
         assert!(m.core().turn.is_burying(), "what became of them is to be counted");
         let mut told = heap.model().told();
         if by_a_collection {

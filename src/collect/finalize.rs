@@ -616,14 +616,16 @@ mod tests {
         let space = &world.core().space;
         let scope = Scope::new(space, CollectionKind::Full).expect("memory");
         let pages = scope.pages();
-        let arena = space.page(pages[0] as usize).arena();
+        let arenas: Vec<u32> = pages.iter().map(|&page| space.page(page as usize).arena()).collect();
         let own = |page: u32, arena: u32| {
             // SAFETY: rule W: the world is stopped.
             unsafe { space.info(page).set_arena(arena) };
         };
-        pages[..2].iter().for_each(|&page| own(page, arena + 7));
+        // The first page, of small objects, is this thread's.
+        pages[..2].iter().for_each(|&page| own(page, arenas[0] + 7));
+        pages[2..].iter().for_each(|&page| own(page, arenas[0]));
         let Looks { runs_code, weak, looked } = hold_all(&world, &things, &Homes::default(), 2);
-        pages[..2].iter().for_each(|&page| own(page, arena));
+        pages.iter().zip(arenas).for_each(|(&page, arena)| own(page, arena));
         assert_eq!((runs_code, looked), (false, Ok(())));
         assert_eq!(weak, things);
     }

@@ -131,7 +131,7 @@ impl Workers {
     /// Asks the pool for `n` threads.
     #[cfg(not(all(test, loom)))]
     fn call_pool(&self, n: usize) {
-        self.call_pool_from(n, || {
+        self.call_pool_from(n, &|| {
             rayon::ThreadPoolBuilder::new()
                 .num_threads(self.size - 1)
                 .thread_name(|i| format!("gc-mark-{}", i + 1))
@@ -144,7 +144,7 @@ impl Workers {
     fn call_pool_from(
         &self,
         n: usize,
-        start: impl FnOnce() -> Result<rayon::ThreadPool, rayon::ThreadPoolBuildError>,
+        start: &dyn Fn() -> Result<rayon::ThreadPool, rayon::ThreadPoolBuildError>,
     ) {
         // What follows asks for memory in ways that cannot be refused. Where there is hardly any left, the others have to do without.
         if n == 0 || !fallible::seems_to_have(HEADROOM) {
@@ -266,7 +266,7 @@ mod tests {
         let again = || -> Result<rayon::ThreadPool, _> { panic!("it is there") };
         let other = Workers::new(3).unwrap();
         *other.pool.lock() = Pool::Unavailable;
-        other.call_pool_from(1, again);
+        other.call_pool_from(1, &again);
         assert!(matches!(*other.pool.lock(), Pool::Unavailable));
     }
 
@@ -289,7 +289,7 @@ mod tests {
         let own = rayon::ThreadPoolBuilder::new().num_threads(1).use_current_thread().build().unwrap();
         let refused = || rayon::ThreadPoolBuilder::new().num_threads(1).use_current_thread().build();
         tracing::subscriber::with_default(tracing_subscriber::registry().with(Told(&TOLD)), || {
-            workers.call_pool_from(2, refused);
+            workers.call_pool_from(2, &refused);
         });
         drop(own);
         assert_eq!(TOLD.load(Ordering::Relaxed), 1);

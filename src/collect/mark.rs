@@ -524,7 +524,6 @@ impl<M: ObjectModel, C: Claims> Marker<'_, M, C> {
     /// What waits for its table entry may be the rest of the graph.
     fn drain_delayed(&mut self) -> Result<(), NoMemory> {
         let (stack, claims) = (&mut self.stack, self.claims);
-        stack.try_reserve(Delay::LEN)?;
         let mut pushed = Ok(());
         self.delay.drain(|target| {
             pushed = pushed.and(push_claimed(stack, claims, std::iter::once(target)));

@@ -1214,8 +1214,8 @@ pub(crate) mod tests {
 
     #[test]
     fn everything_that_many_edges_lead_to_is_found() {
-        // More than wait for memory at once, and more than are asked for ahead.
-        for width in [300, 1_000] {
+        // More than wait for memory at once, and more than are asked for ahead together.
+        for width in [300, 2_500] {
             for workers in [1, 2] {
                 for is_small in [false, true] {
                     let heap = if is_small { small_heap(workers) } else { heap() };

@@ -606,7 +606,7 @@ mod tests {
         assert_eq!(ranges, [0..3, 3..4, 4..5, 5..6]);
     }
 
-    /// Whoever finds them: the thread that stops the world begins with its own pages, here those behind the others.
+    /// The thread that stops the world begins with its own pages. Here other pages lie before them.
     #[test]
     fn weak_references_are_looked_at_in_the_order_of_memory() {
         let heap = heap();
@@ -640,7 +640,7 @@ mod tests {
         }
     }
 
-    /// Also where objects with legacy finalizers were told apart before the doubt.
+    /// Also with objects that legacy finalizers keep.
     #[test]
     fn objects_that_are_kept_out_of_doubt_stay_held_whatever_the_verdict() {
         let heap = heap();

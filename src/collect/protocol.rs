@@ -29,14 +29,14 @@ pub(crate) mod tests {
         /// The number of references to it.
         pub(crate) count: i64,
         pub(crate) edges: Vec<Object>,
-        /// `f`: a finalizer. `l`: a legacy finalizer. `w`: a weak reference. `c`: a weak reference with
-        /// a callback. `x`: a damaged header. `i`: immortal. `d`: doubted. `m`: more callbacks than there is
-        /// memory for. `r`: another thread runs the finalizer first.
+        /// `f`: a finalizer. `l`: a legacy finalizer. `w`: a weak reference. `c`: a weak reference
+        /// with a callback. `x`: a damaged header. `i`: immortal. `d`: doubted. `m`: more callbacks
+        /// than there is memory for. `r`: another thread runs the finalizer first.
         pub(crate) has: &'static str,
-        /// The effect of each traversal. `s`: it shows the edges. `h`: it shows them, and has a field
-        /// that cannot be read. `p`: it panics. `t`: it shows them twice. Later traversals repeat the
-        /// last one. `q`: a traversal of several objects panics that begins with this one. `e`: such a
-        /// traversal shows the edges once more at its end.
+        /// The effect of each traversal. `s`: it shows the edges. `h`: it shows them, and has a
+        /// field that cannot be read. `p`: it panics. `t`: it shows them twice. Later traversals
+        /// repeat the last one. `q`: a traversal of several objects that begins with this one
+        /// panics. `e`: such a traversal shows the edges once more at its end.
         pub(crate) looks: &'static str,
         looked: usize,
     }
@@ -57,7 +57,7 @@ pub(crate) mod tests {
         settles: bool,
         /// Whether the dead of a merge are more than there is memory for.
         floods: bool,
-        /// Threads in traversals, which wait for each other: so many.
+        /// Traversals wait until this many threads have come to one.
         meets: usize,
         there: HashSet<std::thread::ThreadId>,
         /// Which thread is to release an object.
@@ -543,8 +543,8 @@ pub(crate) mod tests {
         are_ordinary(&m, &ring[1..], 1);
     }
 
-    /// Collects more objects than are cleared between two looks for a stop. The thread waits in the call `asked` for a stop that
-    /// another thread asks for. The calls until that stop.
+    /// Collects 600 objects. In the call `asked` the thread waits until another thread requests a
+    /// stop. The calls to the model before that stop.
     fn stopped_in(asked: &'static str) -> Option<Vec<String>> {
         let heap = heap()?;
         let mut m = heap.attach();
@@ -820,7 +820,7 @@ pub(crate) mod tests {
         assert_eq!(told[from..], expected);
         are_ordinary(&m, &ring, 1);
 
-        // The next collection fails at its first stop. Callbacks hear of it, figures do not count it.
+        // The next collection fails at its first stop. Callbacks hear of it. Figures do not count it.
         m.core().pace.taken(7, 0);
         assert_eq!(m.core().pace.new_objects(), 7);
         let before = heap.stats();
@@ -929,8 +929,7 @@ pub(crate) mod tests {
             let mut m = heap.attach();
             let ring = Script::ring(&m, &[('a', "f"), ('b', "w")]);
             Script::ring(&m, &[('x', "w")]);
-            // The finalizer takes a's reference to c out, and takes u, which refers to v, out of the
-            // tracked set.
+            // The finalizer drops a's reference to c, and untracks u, which refers to v.
             let [c, u, v] = ['c', 'u', 'v'].map(|name| Script::thing(&m, name, "", "s"));
             for (from, to) in [(ring[0], c), (c, c), (u, u), (u, v), (v, v)] {
                 Script::link(&m, from, to);
@@ -1047,7 +1046,8 @@ pub(crate) mod tests {
         objects[1..].iter().for_each(|&object| m.model().drop_ref(object, m));
     }
 
-    /// An object that refers to this many others, each of which refers to one more. The first is held.
+    /// An object that refers to this many others, each of which refers to one more. The test holds
+    /// the first one.
     fn fan(m: &Raw, width: usize) -> Vec<Object> {
         let mut objects = vec![Script::thing(m, 'r', "", "s")];
         for _ in 0..width {
@@ -1064,7 +1064,7 @@ pub(crate) mod tests {
     fn memory_that_is_refused_gives_the_collection_up_and_nothing_is_lost() {
         let figures = "0 finalized, 0 resurrected, 0 collected, 0 uncollectable, abandoned: memory ran out";
         let failure = "failure: Traverse '': the collection was abandoned: memory ran out";
-        // The list of those that the merge finds dead.
+        // First the list of dead objects of the merge.
         let Some(heap) = heap() else { return };
         let mut m = heap.attach();
         let ring = Script::ring(&m, &[('a', "w"), ('b', "")]);
@@ -1074,7 +1074,7 @@ pub(crate) mod tests {
         assert_eq!(told, ["start Full", "prepare", "resumed", failure, &end]);
         heap.model().state().floods = false;
         assert_eq!(collect(&mut m, Collect::full()).0.collected, ring.len());
-        // The same after finalizers have run: everything is kept.
+        // Then the same list after finalizers have run: everything is kept.
         let ring = Script::ring(&m, &[('a', "f"), ('b', "w")]);
         heap.model().when("finalize a", |m| m.model().state().floods = true);
         let (report, told) = collect(&mut m, Collect::full());
@@ -1083,7 +1083,7 @@ pub(crate) mod tests {
         are_ordinary(&m, &ring, 1);
         heap.model().state().floods = false;
         assert_eq!(collect(&mut m, Collect::full()).0.collected, 2);
-        // The list of callbacks: no weak reference is cleared, no finalizer runs.
+        // Then the list of callbacks: no weak reference is cleared, no finalizer runs.
         let ring = Script::ring(&m, &[('a', "fw"), ('b', "wm")]);
         let (_, told) = collect(&mut m, Collect::full());
         let end = format!("stop: 1 stops, 2 unreachable, {figures}");
@@ -1233,7 +1233,8 @@ pub(crate) mod tests {
         }
     }
 
-    /// An object that is too large for the log refers to the last object of the page, and this one to an object before.
+    /// An object with too many edges for the log refers to the last object of the page, and that one
+    /// to the first.
     #[test]
     fn the_last_object_of_a_page_leads_on_where_it_is_found_late() {
         let Some(heap) = heap() else { return };
@@ -1257,14 +1258,14 @@ pub(crate) mod tests {
         assert_eq!(heap.stats().live_objects, 3);
     }
 
-    /// What is in the log is not traversed again, and untracked objects not at all.
+    /// Marking takes edges from the log. Untracked objects are not traversed at all.
     #[test]
     fn a_full_collection_traverses_each_object_once() {
         let heaps = [heap(), small_heap(1)];
         for heap in heaps {
             let Some(heap) = heap else { return };
             let mut m = heap.attach();
-            // A list that leads down the memory, so that marking goes back and forth. Some have ten edges.
+            // Each object refers to the one before, so marking goes down the memory. One has ten edges.
             let mut list = vec![Script::thing(&m, 'u', "", "s")];
             // SAFETY: rule R: the test has a reference.
             assert!(unsafe { m.untrack(list[0]) });
@@ -1303,7 +1304,8 @@ pub(crate) mod tests {
         objects.iter().for_each(|&object| heap.model().drop_ref(object, &m));
     }
 
-    /// Of a collection that the heap starts, garbage on the pages of another thread is that thread's, from one more than a piece on.
+    /// In a collection that the heap starts, each thread buries the garbage on its own pages, unless
+    /// all garbage is a single piece.
     #[test]
     fn garbage_is_held_for_the_thread_that_is_to_let_go_of_it() {
         for (garbage, by_the_heap) in [(PIECE, true), (PIECE + 1, true), (PIECE + 1, false)] {
@@ -1345,7 +1347,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn nothing_is_due_after_a_small_collection_of_the_heaps_own_and_its_garbage_slows_nobody_down() {
+    fn nothing_is_due_after_a_small_collection_and_its_garbage_slows_no_thread_down() {
         let Some(heap) = heap_with(Pacing::default().with_young_objects(1)) else { return };
         let mut m = heap.attach();
         Script::ring(&m, &[('o', ""); 100]);
@@ -1377,8 +1379,8 @@ pub(crate) mod tests {
         }
     }
 
-    /// A thread leaves the span of a collection before it enters it again. (A thread that clears garbage
-    /// in pieces may end the collection from inside of its span.)
+    /// A thread leaves the span of a collection before it enters the span again. (A thread that clears
+    /// garbage in pieces may end the collection inside of the span.)
     #[test]
     fn the_span_of_a_collection_is_entered_once_at_a_time() {
         use tracing::span::Id;

@@ -2805,7 +2805,7 @@ mod tests {
         drop((first, second));
         // SAFETY: rule R: alive.
         let index = unsafe { number.header().as_ref() }.type_index();
-        // SAFETY: headers are there; nobody follows what they say.
+        // SAFETY: rules R and O: headers are there, and nobody follows what they say.
         let (check, last_type) = (
             |header: &Header| unsafe { model.check(object(NonNull::from(header))) },
             |header: &Header| model.last_type(NonNull::from(header).cast()),

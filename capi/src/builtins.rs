@@ -317,11 +317,7 @@ unsafe extern "C" fn dealloc_tuple(object: *mut PyObject) {
     // SAFETY: rule H: called once, for a dying tuple.
     unsafe {
         Mutator::with_current(|m| {
-            if dynamic::is_tracked(m, object)
-                && let Err(fault) = dynamic::untrack(m, object)
-            {
-                errors::misuse(fault);
-            }
+            dynamic::untrack(m, object).unwrap_or_else(errors::misuse);
             dynamic::clear_weak_references(m, object);
             for item in items(object) {
                 if let Some(item) = NonNull::new(item.replace(std::ptr::null_mut())) {

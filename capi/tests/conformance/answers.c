@@ -171,7 +171,7 @@ static void a_pointer_to_no_object_is_answered_with_the_failure_value(void) {
     REPORTS_IT((Py_IncRef((PyObject *)nothing), 1), STANDSTILL_E_FOREIGN_POINTER);
     REPORTS_IT((Py_DecRef((PyObject *)nothing), 1), STANDSTILL_E_FOREIGN_POINTER);
     REPORTS_IT(PyErr_ExceptionMatches((PyObject *)nothing) == 0, STANDSTILL_E_FOREIGN_POINTER);
-    PyErr_SetString(PyExc_ValueError, "value");
+    PyErr_SetString((PyObject *)&Leaf_Type, "an exception of the program's own");
     CHECK_INT(PyErr_ExceptionMatches((PyObject *)(uintptr_t)64), 0); /* not even to be read */
     EXPECT_MISUSE(STANDSTILL_E_FOREIGN_POINTER, 1);
     PyErr_Clear();

@@ -1,5 +1,6 @@
 /* What holds for correct programs in the corners where it did not: unattached threads, errors of types that go, names, modules. */
 
+#include "allocator.h"
 #include "check.h"
 
 #include <dirent.h>
@@ -268,6 +269,21 @@ static void five_lines_of_a_kind_are_written(void) {
     standstill_set_misuse_hook(NULL, NULL);
     CHECK_INT(lines_of(untracks_much, "check.Leaf"), 5);
     CHECK_INT(lines_of(untracks_much, "check.Leaf"), 0);
+    CHECK_INT(lines_of(asks_of_nothing, "Py_REFCNT"), 5);
+}
+
+static void asks_without_memory(void) {
+    int i;
+    refuse_memory(0, 1);
+    for (i = 0; i < 20; i++)
+        Py_REFCNT(NULL);
+    CHECK_INT(grant_memory(), 1);
+}
+
+/* What cannot be counted is written each time. */
+static void lines_are_written_without_memory(void) {
+    standstill_set_misuse_hook(NULL, NULL);
+    CHECK_INT(lines_of(asks_without_memory, "Py_REFCNT"), 20);
     CHECK_INT(lines_of(asks_of_nothing, "Py_REFCNT"), 5);
 }
 
@@ -788,6 +804,7 @@ const struct test guarantees_tests[] = {
     TEST(a_module_that_goes_can_use_its_state),
     TEST(the_texts_of_a_heap_type_are_its_own),
     TEST(five_lines_of_a_kind_are_written),
+    TEST(lines_are_written_without_memory),
     TEST(a_hook_is_not_called_inside_a_hook),
     TEST(a_slow_stop_is_told_to_the_hook_or_on_stderr),
     TEST(a_stop_that_lasts_is_told_to_the_hook_or_on_stderr),

@@ -276,6 +276,13 @@ fn a_panic_of_a_rust_destructor_ends_at_the_functions_for_c() {
     fn loud() {
         let before = count("unraisable panic Py_DecRef: a loud destructor");
         let message = drop_in_tuple(alloc(Loud));
+        assert!(
+            !REPORTS
+                .lock()
+                .expect("whole")
+                .iter()
+                .any(|known| known.starts_with("misuse") && known.contains("Py_DecRef"))
+        );
         assert!(message.contains("Py_DecRef: a loud destructor"), "{message}");
         assert_eq!(count("unraisable panic Py_DecRef: a loud destructor"), before + 1);
     }

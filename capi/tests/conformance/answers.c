@@ -572,6 +572,8 @@ static void the_built_in_types_have_their_flags_and_sizes(void) {
     CHECK(strcmp(Py_TYPE(Py_None)->tp_name, "NoneType") == 0);
     CHECK(PyTuple_Type.tp_alloc == PyType_GenericAlloc && PyLong_Type.tp_alloc == PyType_GenericAlloc);
     CHECK(PyTuple_Type.tp_free == PyObject_GC_Del && PyLong_Type.tp_free == PyObject_Free);
+    CHECK(PyType_Type.tp_free == PyObject_GC_Del && PyModule_Type.tp_free == PyObject_GC_Del);
+    CHECK(PyBaseObject_Type.tp_free == PyObject_Free && PyBaseObject_Type.tp_alloc == PyType_GenericAlloc);
     exceptions[0] = (PyTypeObject *)PyExc_TypeError;
     exceptions[1] = (PyTypeObject *)PyExc_ValueError;
     exceptions[2] = (PyTypeObject *)PyExc_SystemError;
@@ -1173,11 +1175,19 @@ static void bases_that_are_no_types_are_refused(void) {
     PyType_Spec spec = {"check.Derived", 0, 0, Py_TPFLAGS_DEFAULT, NULL};
     PyObject *one = (PyObject *)leaf(), *bases = PyTuple_New(1);
     PyTypeObject *type;
+    Row *full;
+    int i;
     FAILS(PyType_FromSpecWithBases(&spec, one) == NULL, STANDSTILL_E_BAD_BASE);
     FAILS(PyType_FromSpecWithBases(&spec, bases) == NULL, STANDSTILL_E_BAD_BASE); /* null in it */
     PyTuple_SetItem(bases, 0, one);
     FAILS(PyType_FromSpecWithBases(&spec, bases) == NULL, STANDSTILL_E_BAD_BASE);
     Py_DECREF(bases);
+    /* Large enough to have something where the record of a type is. */
+    full = row(100);
+    for (i = 0; i < 100; i++)
+        full->items[i] = Py_NewRef(Py_None);
+    FAILS(PyType_FromSpecWithBases(&spec, (PyObject *)full) == NULL, STANDSTILL_E_BAD_BASE);
+    Py_DECREF(full);
     /* A static base that is not ready is made so. */
     type = type_of_slots("check.OfLate", 0, 0, Py_TPFLAGS_DEFAULT, slots);
     MUST(type != NULL);

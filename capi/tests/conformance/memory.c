@@ -123,6 +123,28 @@ static void an_attachment_is_put_down_and_ensured_when_there_is_memory(void) {
     join(&t);
 }
 
+static int initializes(void) {
+    Py_Initialize();
+    return Py_IsInitialized();
+}
+static void finalizes(void) {
+    Py_Finalize();
+    CHECK_INT(Py_IsInitialized(), 0);
+    CHECK_INT(standstill_is_attached(), 0);
+}
+static void initializes_with_ever_more_memory(void *arg) {
+    (void)arg;
+    MUST(standstill_attach(NULL) == 0);
+    detaches();
+    with_ever_more_memory(initializes, still_not_attached, finalizes);
+}
+static void initialize_works_when_there_is_memory(void) {
+    thread t;
+    MUST(standstill_default_heap() != NULL);
+    start_raw(&t, initializes_with_ever_more_memory, NULL);
+    join(&t);
+}
+
 /* Finalizers within finalizers, each of which sets an error. */
 enum { DEEPEST = 12, ROOM = 8 };
 static PyObject *nested[DEEPEST + 1];
@@ -177,6 +199,7 @@ const struct test memory_tests[] = {
     TEST_AS(a_type_becomes_ready_when_there_is_memory, BARE),
     TEST(a_thread_attaches_when_there_is_memory),
     TEST(an_attachment_is_put_down_and_ensured_when_there_is_memory),
+    TEST(initialize_works_when_there_is_memory),
     TEST(errors_are_set_aside_without_memory),
     TESTS_END,
 };

@@ -13,6 +13,8 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed, Ordering::SeqCst};
 use std::time::Instant;
 
+use std::time::Duration;
+
 use loom::sync::Arc;
 use loom::sync::atomic::AtomicBool;
 use loom::thread;
@@ -87,10 +89,10 @@ fn loom_a_burial_ends_once_and_the_turn_comes_free() {
         let other = {
             let world = Arc::clone(&world);
             thread::spawn(move || {
-                let asked = world.turn.ask();
+                let mut asked = world.turn.ask();
                 while !asked.try_take() {
                     if !work(&world, Whose::Anybodys) {
-                        asked.wait();
+                        let _ = asked.wait(Duration::ZERO);
                     }
                 }
                 drop(asked);
@@ -123,10 +125,10 @@ fn loom_the_turn_goes_to_the_thread_that_has_asked() {
         let other = {
             let (turn, has_asked, has_had) = (turn.clone(), has_asked.clone(), has_had.clone());
             thread::spawn(move || {
-                let asked = turn.ask();
+                let mut asked = turn.ask();
                 has_asked.store(true, SeqCst);
                 while !asked.try_take() {
-                    asked.wait();
+                    let _ = asked.wait(Duration::ZERO);
                 }
                 has_had.store(true, SeqCst);
                 drop(asked);

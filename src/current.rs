@@ -135,7 +135,7 @@ pub(super) fn is_ending() -> bool {
 }
 
 /// Whom this thread is attached as, also while it traverses; 0: nobody.
-pub(super) fn attached_as() -> u64 {
+pub(crate) fn attached_as() -> u64 {
     WORDS.with(|w| w.current.get().max(w.aside.get()))
 }
 

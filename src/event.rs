@@ -668,6 +668,27 @@ pub(crate) fn long_stop(
     });
 }
 
+/// A thread waits for its turn to collect, which this thread has.
+pub(crate) fn long_collection(
+    heap: &str,
+    waited: Duration,
+    thread: &str,
+    os_thread: Option<u64>,
+    registered_for: Duration,
+) {
+    outside(|| {
+        tracing::warn!(
+            target: "standstill",
+            heap,
+            waited_ms = waited.as_millis() as u64,
+            thread,
+            os_thread,
+            registered_ms = registered_for.as_millis() as u64,
+            "long collection"
+        );
+    });
+}
+
 /// A stop has failed, and no stop will succeed: this thread has ended without dropping its mutator.
 pub(crate) fn leaked_mutator(heap: &str, thread: &str, os_thread: Option<u64>, registered_for: Duration) {
     outside(|| {

@@ -114,8 +114,8 @@ impl HeapBuilder {
         self
     }
 
-    /// How long a stop may take before the threads it waits for are reported, and before its own thread is
-    /// ([`Heap::on_slow_stop`]), and how long a thread may wait for a [`GcCell`](crate::GcCell) before
+    /// How long a stop may take before the threads it waits for are reported, and before its own thread is, how long a thread may
+    /// wait for its turn to collect before the collecting thread is ([`Heap::on_slow_stop`]), and how long a thread may wait for a [`GcCell`](crate::GcCell) before
     /// that is reported ([`Heap::on_slow_lock`]). Default: one second. A shorter time than a millisecond,
     /// zero too, is taken for a millisecond.
     pub fn slow_stop(mut self, after: Duration) -> Self {
@@ -611,8 +611,9 @@ impl Heap {
     /// and again each time the wait has doubled. It is also told, once, of a thread that has ended
     /// without dropping its [`Mutator`]: then no stop succeeds any more. And a thread that waits for the end of
     /// another thread's stop tells it which thread that is, once the world has been stopped for so long, and again each time
-    /// that has doubled: inside of this call the hook cannot attach, and uses no object. Without a hook, and without a `tracing`
-    /// subscriber that takes the event, a line goes to standard error. [`SlowStop::kind`] says what has happened.
+    /// that has doubled: inside of this call the hook cannot attach, and uses no object. A thread that waits for its turn to collect
+    /// tells it which thread collects, if for so long nothing of that collection has come to an end. Without a hook, and without a
+    /// `tracing` subscriber that takes the event, a line goes to standard error. [`SlowStop::kind`] says what has happened.
     ///
     /// The hook should wait for nothing that one of those threads may have. A panic in it is caught.
     pub fn on_slow_stop(&self, f: impl Fn(&SlowStop) + Send + Sync + 'static) {

@@ -72,8 +72,8 @@ mod current;
 
 #[cfg(all(test, loom))]
 pub(crate) use current::end_thread;
-pub(crate) use current::is_suspending;
 pub use current::{TraversalGuard, current, is_stopping, is_traversing, traversing};
+pub(crate) use current::{attached_as, is_suspending};
 use lock::{Condvar, Guard, Mutex};
 
 /// The coordinator's bit in a poll word: a stop waits for this thread. The others are the user's.
@@ -787,6 +787,20 @@ impl<T> Coordinator<T> {
         self.report(&SlowStop { kind, waited, stragglers });
         drop(alone);
         self.registry.lock()
+    }
+
+    /// A detached thread has waited so long for its turn to collect, which is taken by these: calls the callbacks for slow stops.
+    #[cold]
+    pub(crate) fn report_collecting(&self, waited: Duration, by: &[u64]) {
+        let registry = self.registry.lock();
+        // A stop of theirs that takes so long is reported itself.
+        if registry.stopper.is_some() || registry.slow_stop.is_empty() {
+            return;
+        }
+        let stragglers = registry.entries.iter().filter(|entry| by.contains(&entry.record.id.get()));
+        let stragglers = stragglers.map(|entry| Straggler::of(entry, waited)).collect();
+        drop(registry);
+        self.report(&SlowStop { kind: SlowStopKind::Collecting, waited, stragglers });
     }
 
     fn open_gate(&self, registry: &Registry<T>) {
@@ -1666,6 +1680,9 @@ pub enum SlowStopKind {
     /// the end. Either the straggler's work takes so long, or it has leaked its [`WorldStopped`] or its
     /// [`Fork`](crate::Fork).
     Held,
+    /// The straggler has the turn to collect, or clears a piece of a collection's garbage, and does not end: one of its finalizers,
+    /// callbacks or destructors takes so long. Told by a thread that waits for its turn to collect.
+    Collecting,
     /// The straggler waits to attach, or to end, while another thread keeps it [suspended](Coordinator::suspend). Told by the
     /// straggler's own thread.
     Suspended,
@@ -1682,6 +1699,16 @@ impl fmt::Display for SlowStop {
             SlowStopKind::Waiting => write!(f, "a stop has waited {:.1?} for ", self.waited)?,
             SlowStopKind::Held => write!(f, "the world has been stopped for {:.1?} by ", self.waited)?,
             SlowStopKind::Suspended => write!(f, "a thread has waited {:.1?} to attach: ", self.waited)?,
+            SlowStopKind::Collecting => {
+                write!(
+                    f,
+                    "a thread has waited {:.1?} for its turn to collect, which is taken by ",
+                    self.waited
+                )?;
+            }
+        }
+        if self.stragglers.is_empty() {
+            f.write_str("an unknown thread")?;
         }
         for (at, straggler) in self.stragglers.iter().take(NAMED).enumerate() {
             write!(f, "{}{straggler}", if at == 0 { "" } else { ", " })?;
@@ -1693,6 +1720,9 @@ impl fmt::Display for SlowStop {
         match self.kind {
             SlowStopKind::Waiting => f.write_str(": a thread that blocks must be detached meanwhile"),
             SlowStopKind::Held => f.write_str(": all others wait until it has let the world run"),
+            SlowStopKind::Collecting => {
+                f.write_str(": a finalizer, callback or destructor there takes so long")
+            }
             SlowStopKind::Failed | SlowStopKind::Suspended => Ok(()),
         }
     }

@@ -1,5 +1,5 @@
-//! Floor 3: reports of waits that take too long: of a stop for a thread, of a thread for the end of a stop, and of
-//! a thread for a cell's lock.
+//! Floor 3: reports of waits that take too long: of a stop for a thread, of a thread for the end of a stop, of a thread
+//! for its turn to collect, and of a thread for a cell's lock.
 //!
 //! Both kinds go the same way. An event goes to `tracing`. Then the heap's hook is called, if
 //! there is one. Without a hook, and without a subscriber that takes the event, one line goes to
@@ -92,6 +92,9 @@ impl Hooks {
                     thread.registered_for,
                     straggler.attached_for,
                 ),
+                SlowStopKind::Collecting => {
+                    event::long_collection(heap, report.waited, name, thread.os_thread, thread.registered_for)
+                }
                 SlowStopKind::Held | SlowStopKind::Suspended => event::long_stop(
                     heap,
                     report.waited,

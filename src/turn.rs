@@ -32,6 +32,9 @@
 //! pieces, whosever they are, until there are none ([`Turn::wait`] returns when there are some). What remains then is
 //! in the hands of threads that run.
 //!
+//! These may run a finalizer or destructor that does not return. A thread that waits in the queue wakes up after a while. If no thread
+//! has taken or given back the turn or a piece meanwhile, [`Asked::wait`] returns the threads that have them, for a report.
+//!
 //! All of it is under one lock, taken a few times for each thousand objects. Unattached threads wait here, also while a fork
 //! happens; so the lock is one that survives it, and the fork holds it.
 
@@ -41,7 +44,7 @@ use std::time::Duration;
 use crate::event::{CollectionReport, Span};
 use crate::fallible::{self, NoMemory};
 use crate::object::Object;
-use crate::safepoint::{ThreadId, lock};
+use crate::safepoint::{ThreadId, attached_as, lock};
 use crate::sync::{AtomicBool, Ordering};
 
 /// One collection at a time: see the module's page.
@@ -67,9 +70,54 @@ pub(crate) struct State {
     burial: Option<Burial>,
     /// How many burials there were.
     burials: u64,
+    /// The participants that have the turn, or a piece; for reports. One for which there was no memory is missing.
+    at_work: Vec<u64>,
+    /// How often that has changed.
+    changes: u64,
+    /// How long a thread had waited since the last of these changes when it reported that.
+    told: Duration,
 }
 
 impl State {
+    /// This thread has taken the turn, or a piece.
+    fn begins(&mut self) {
+        if self.at_work.try_reserve(1).is_ok() {
+            self.at_work.push(attached_as());
+        }
+        self.has_changed();
+    }
+
+    /// This thread has done a piece.
+    fn ends(&mut self) {
+        let me = attached_as();
+        if let Some(at) = self.at_work.iter().position(|&other| other == me) {
+            self.at_work.swap_remove(at);
+        }
+        self.has_changed();
+    }
+
+    /// No thread has the turn any more, nor a piece.
+    fn all_end(&mut self) {
+        self.at_work.clear();
+        self.has_changed();
+    }
+
+    fn has_changed(&mut self) {
+        self.changes += 1;
+        self.told = Duration::ZERO;
+    }
+
+    /// A thread has waited for so long since the last change. `None`: that was reported, and the time has not doubled.
+    fn overdue(&mut self, waited: Duration) -> Option<Overdue> {
+        if waited < 2 * self.told {
+            return None;
+        }
+        self.told = waited;
+        // Without memory the report names no thread.
+        let by = fallible::collect(self.at_work.iter().copied()).unwrap_or_default();
+        Some(Overdue { waited, by })
+    }
+
     /// Whether the thread with this number in the queue may have the turn now; `None`: one without a place there.
     fn is_free_for(&self, number: Option<u64>) -> bool {
         !self.taken && self.queue.front().is_none_or(|&first| Some(first) == number)
@@ -82,6 +130,7 @@ impl State {
 
     /// In the child of a fork: the threads that waited do not exist here.
     pub(crate) fn forget_others(&mut self) {
+        self.all_end();
         self.queue.clear();
         self.waiting = 0;
     }
@@ -280,7 +329,10 @@ impl Turn {
     fn take_as(&self, number: Option<u64>) -> bool {
         let mut state = self.state.lock();
         let is_free = state.is_free_for(number);
-        state.taken |= is_free;
+        if is_free {
+            state.taken = true;
+            state.begins();
+        }
         is_free
     }
 
@@ -293,7 +345,7 @@ impl Turn {
         if state.queue.try_reserve(1).is_ok() {
             state.queue.push_back(number);
         }
-        Asked { turn: self, number }
+        Asked { turn: self, number, waited: Duration::ZERO, changes: state.changes }
     }
 
     /// Waits for a change, for a while: a thread that is only being slowed down may have what the holder's finalizers wait
@@ -322,6 +374,7 @@ impl Turn {
     /// Gives the turn back, and the lock.
     pub(crate) fn let_go(&self, mut state: lock::Guard<'_, State>) {
         state.taken = false;
+        state.all_end();
         self.changed(state);
     }
 
@@ -336,6 +389,7 @@ impl Turn {
         state.burials += 1;
         burial.number = state.burials;
         state.burial = Some(burial);
+        state.all_end();
         // Relaxed: who misses it looks again at his next refill.
         self.burying.store(true, Ordering::Relaxed);
         self.changed(state);
@@ -360,7 +414,9 @@ impl Turn {
     pub(crate) fn take(&self, whose: Whose, number: Option<u64>) -> Option<Piece> {
         let mut state = self.state.lock();
         let burial = state.burial.as_mut()?;
-        number.is_none_or(|number| number == burial.number).then(|| burial.take(whose))?
+        let piece = number.is_none_or(|number| number == burial.number).then(|| burial.take(whose))??;
+        state.begins();
+        Some(piece)
     }
 
     /// A piece is done.
@@ -369,6 +425,7 @@ impl Turn {
         let mut state = self.state.lock();
         let Some(burial) = state.burial.as_mut() else { return Done::Nothing };
         if !burial.done(cleared) {
+            state.ends();
             return Done::Nothing;
         }
         let open = burial.open.take();
@@ -392,6 +449,7 @@ impl Turn {
             burial.task = Task::Tally;
             burial.piles.iter_mut().for_each(|pile| pile.next = 0);
         }
+        state.ends();
         // Who waits for the turn can help.
         self.changed(state);
     }
@@ -412,6 +470,17 @@ impl Turn {
 pub(crate) struct Asked<'a> {
     turn: &'a Turn,
     number: u64,
+    /// How long the thread has waited since the last change that it has seen.
+    waited: Duration,
+    changes: u64,
+}
+
+/// The turn does not come, and nothing changes.
+#[derive(Debug)]
+pub(crate) struct Overdue {
+    pub(crate) waited: Duration,
+    /// The participants that have the turn, or a piece.
+    pub(crate) by: Vec<u64>,
 }
 
 impl Asked<'_> {
@@ -421,14 +490,26 @@ impl Asked<'_> {
     }
 
     /// Waits until this thread may have the turn, or there is something to bury. The caller is detached, or the turn's holder could
-    /// wait for it.
-    pub(crate) fn wait(&self) {
+    /// wait for it. If nothing changes for so long, and each time that this time has doubled, it returns which threads are at work.
+    pub(crate) fn wait(&mut self, slow: Duration) -> Option<Overdue> {
         let mut state = self.turn.state.lock();
+        let mut overdue = None;
         state.waiting += 1;
-        while !state.is_free_for(Some(self.number)) && !state.has_pieces() {
-            state = self.turn.change.wait(state);
+        while overdue.is_none() && !state.is_free_for(Some(self.number)) && !state.has_pieces() {
+            if self.changes != state.changes {
+                (self.changes, self.waited) = (state.changes, Duration::ZERO);
+            }
+            // As long again as the wait has taken.
+            let limit = self.waited.max(slow);
+            let timed_out;
+            (state, timed_out) = self.turn.change.wait_for(state, limit);
+            if timed_out && self.changes == state.changes {
+                self.waited += limit;
+                overdue = state.overdue(self.waited);
+            }
         }
         state.waiting -= 1;
+        overdue
     }
 }
 
@@ -471,10 +552,10 @@ mod tests {
     #[test]
     fn who_leaves_the_queue_wakes_the_next() {
         let turn = Turn::new();
-        let (first, second) = (turn.ask(), turn.ask());
+        let (first, mut second) = (turn.ask(), turn.ask());
         std::thread::scope(|s| {
             let waits = s.spawn(|| {
-                second.wait();
+                assert!(second.wait(Duration::from_secs(3600)).is_none());
                 second.try_take()
             });
             while turn.state.lock().waiting == 0 {
@@ -484,6 +565,23 @@ mod tests {
             drop(first);
             assert!(waits.join().expect("no panic"));
         });
+    }
+
+    #[test]
+    fn a_wait_in_which_nothing_changes_is_overdue_and_again_when_it_has_doubled() {
+        const SLOW: Duration = Duration::from_millis(1);
+        let turn = Turn::new();
+        assert!(turn.try_take());
+        let (mut first, mut second) = (turn.ask(), turn.ask());
+        let waited = |asked: &mut Asked<'_>| asked.wait(SLOW).expect("nothing changes").waited;
+        assert_eq!([(); 4].map(|()| waited(&mut first)), [1, 2, 4, 8].map(|times| times * SLOW));
+        // The thread that waits beside it does not repeat that.
+        assert_eq!(waited(&mut second), 16 * SLOW);
+        assert_eq!(waited(&mut first), 32 * SLOW);
+        // The next thread has the turn: its time begins.
+        turn.give_back();
+        assert!(first.try_take());
+        assert_eq!(waited(&mut second), SLOW);
     }
 
     #[test]

@@ -334,6 +334,117 @@ fn a_thread_that_waits_for_the_end_of_a_stop_names_the_thread_that_has_stopped_t
     assert_eq!(told.stragglers[0].thread.name.as_deref(), Some("collector"));
 }
 
+// ------------------------------------------------------------------------------------------- collections that do not end
+
+/// Where a collection stays until the test lets it go on.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Place {
+    Finalizer,
+    Destructor,
+    /// The destructor runs in a piece of the heap's own collection.
+    Piece,
+}
+
+const PLACES: [Place; 3] = [Place::Finalizer, Place::Destructor, Place::Piece];
+
+/// Refers to itself. Tells that the collection has come to its place, and waits there.
+struct Lasts {
+    place: Place,
+    gates: Mutex<(mpsc::Sender<()>, mpsc::Receiver<()>)>,
+    own: GcCell<Option<Gc<Lasts>>>,
+}
+
+impl Lasts {
+    fn wait(&self) {
+        let (begins, go_on) = &*self.gates.lock().unwrap();
+        begins.send(()).unwrap();
+        let _ = go_on.recv();
+    }
+}
+
+impl Trace for Lasts {
+    const HAS_FINALIZER: bool = true;
+
+    fn traverse(&self, tracer: &mut Tracer) {
+        self.own.traverse(tracer);
+    }
+
+    fn clear(&self, m: &Mutator) {
+        self.own.clear(m);
+    }
+
+    fn finalize(this: &Gc<Self>, m: &Mutator) {
+        if this.get(m).place == Place::Finalizer {
+            this.get(m).wait();
+        }
+    }
+}
+
+impl Drop for Lasts {
+    fn drop(&mut self) {
+        if self.place != Place::Finalizer {
+            self.wait();
+        }
+    }
+}
+
+/// A heap, and a thread whose collection has come to the place and stays there until the sender is gone.
+fn collecting(place: Place) -> (Heap, std::thread::JoinHandle<()>, mpsc::Sender<()>) {
+    let heap = builder().stress(place == Place::Piece).build().expect("a heap");
+    let (begins, begun) = mpsc::channel();
+    let (sender, go_on) = mpsc::channel();
+    let its = heap.clone();
+    let thread = named("collector", move || {
+        let mut m = its.attach();
+        let own = GcCell::new(None);
+        let lasts = m.alloc(Lasts { place, gates: Mutex::new((begins, go_on)), own });
+        lasts.get(&m).own.set(&m, Some(lasts.clone()));
+        drop(lasts);
+        if place == Place::Piece { m.safepoint() } else { drop(m.collect()) }
+    });
+    begun.recv().expect("the collection begins");
+    (heap, thread, sender)
+}
+
+#[test]
+fn a_thread_that_waits_for_its_turn_to_collect_names_the_thread_whose_collection_does_not_end() {
+    let test = "a_thread_that_waits_for_its_turn_to_collect_names_the_thread_whose_collection_does_not_end";
+    if role().is_some() {
+        let (heap, _thread, _go_on) = collecting(Place::Finalizer);
+        heap.attach().collect();
+    }
+    let other = Other::new(test, "standard error");
+    for _ in 0..2 {
+        let line =
+            other.says(&["standstill: heap 'silent': a thread has waited ", " for its turn to collect"]);
+        assert!(line.contains("by thread 'collector'"), "{line}");
+    }
+
+    for place in PLACES {
+        let _watch = deadline("a collection that does not end");
+        let (heap, collector, go_on) = collecting(place);
+        let (go_on, told) = (Mutex::new(Some(go_on)), Arc::new(Mutex::new(None)));
+        heap.on_slow_stop({
+            let told = Arc::clone(&told);
+            move |slow: &SlowStop| {
+                *told.lock().unwrap() = Some(slow.clone());
+                drop(go_on.lock().unwrap().take());
+            }
+        });
+        let mut m = heap.attach();
+        m.collect();
+        m.join(collector).expect("no panic");
+        m.collect();
+        assert_eq!(heap.stats().live_objects, 0, "{place:?}");
+        let told = told.lock().unwrap().take().expect("a report");
+        assert_eq!(told.kind, SlowStopKind::Collecting, "{place:?}");
+        assert!(told.waited >= Duration::from_millis(20), "{:?}", told.waited);
+        let [straggler] = &told.stragglers[..] else { panic!("{told}") };
+        assert_eq!(straggler.thread.name.as_deref(), Some("collector"), "{place:?}");
+        assert!(!straggler.is_suspended && !straggler.has_ended);
+    }
+}
+
 // ------------------------------------------------------------------------------------------- leaked forks
 
 /// Uses a mutator whose fork was leaked, and gives it back where it still exists.

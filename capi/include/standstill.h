@@ -1097,7 +1097,8 @@ typedef struct {
 /* standstill_set_slow_stop_hook: who is told of threads that hold up a stop, and so a collection, for longer than
  * standstill_heap_options.slow_stop_ms: once for each thread, and again each time the wait has doubled. The hook is called on the
  * thread that waits, and should wait for nothing itself. Also of a thread whose own stop takes longer: a thread that waits for the
- * end of the stop calls the hook then, as if inside a traverse handler. By default a line on stderr.
+ * end of the stop calls the hook then, as if inside a traverse handler. Also of a thread whose finalizers, callbacks and
+ * deallocators take longer in a collection, by a thread that waits to collect. By default a line on stderr.
  * Since: ours. Traversal: refused. */
 STANDSTILL_STABLE void standstill_set_slow_stop_hook(void (*hook)(const standstill_slow_stop *report, void *arg),
                                                      void *arg);

@@ -153,9 +153,13 @@ pub(crate) fn wait_for_turn<M: ObjectModel>(m: &mut ModelMutator<M>) {
         return;
     }
     let core = Arc::clone(m.core());
-    let asked = core.turn.ask();
+    let mut asked = core.turn.ask();
     while !take_turn(m, || asked.try_take()) {
-        m.detach(|| asked.wait());
+        m.detach(|| {
+            while let Some(overdue) = asked.wait(core.coordinator.slow_stop()) {
+                core.coordinator.report_collecting(overdue.waited, &overdue.by);
+            }
+        });
     }
 }
 

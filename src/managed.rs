@@ -2360,6 +2360,16 @@ mod tests {
             drop(weak);
             assert_eq!(live(), 0);
         }
+        // By handles that know the type.
+        let calls = Arc::new(Calls::default());
+        drop(m.alloc(Noting(calls.clone())));
+        assert_eq!((calls.get(), live()), ([1, 1, 0], 0));
+        let before = PLAIN.called_back.load(SeqCst);
+        let number = m.alloc(7u64);
+        let weak = m.alloc_weak(&number, (), count_callback);
+        drop(number);
+        assert_eq!(PLAIN.called_back.load(SeqCst), before + 1);
+        drop(weak);
         // What another thread has cloned outlives the owner's last reference.
         let number = m.alloc(7u64);
         let clone = on_attached_thread(&heap, |_| number.clone());
@@ -2817,5 +2827,24 @@ mod tests {
         assert_eq!(last_type(&Header::new(own, index)), Some("u64"));
         assert_eq!(last_type(&Header::new(own, unknown)), None);
         assert_eq!(last_type(&Header::new(own, crate::dynamic::TYPE_INDEX)), Some("dynamic object"));
+    }
+
+    /// What dies without memory to wait in is destroyed at once, in the middle of another destruction: whatever panics is reported.
+    #[test]
+    fn what_cannot_wait_dies_within() {
+        let heap = plain_heap();
+        let told = Arc::new(std::sync::Mutex::new(Vec::new()));
+        let to = Arc::clone(&told);
+        heap.on_unraisable(move |error| {
+            to.lock().expect("no panic").push((error.during, error.message.to_string()));
+        });
+        let m = heap.attach();
+        let panics = ManuallyDrop::new(m.alloc(Panics));
+        // SAFETY: rule R: alive; the handle is never used again.
+        assert!(unsafe { panics.header().as_ref() }.take_last(m.raw().id()));
+        die_within(m.raw(), panics.header());
+        let told = std::mem::take(&mut *told.lock().expect("no panic"));
+        assert_eq!(told, [(During::Drop, "a destructor that panics".to_owned())]);
+        assert_eq!(heap.stats().live_objects, 0);
     }
 }

@@ -1294,6 +1294,42 @@ static void a_chain_of_objects_dies_one_after_the_other(void) {
     CHECK_INT(LIVE(), before);
 }
 
+static int collecting_way;
+static void collecting_finalizer(PyObject *self) {
+    (void)self;
+    ADD(calls.finalized);
+    if (collecting_way == 0) {
+        /* Within a collection there is nothing more to collect, and that is no mistake. */
+        CHECK_INT(PyGC_Collect(), 0);
+        CHECK_INT(standstill_gc_collect(2), 0);
+        CHECK(!PyErr_Occurred());
+        CHECK_INT(misuses(0), 0);
+        /* The thread stays where it is. */
+        CHECK_INT(standstill_detach(), -1);
+        EXPECT_MISUSE(STANDSTILL_E_NOT_ALLOWED_HERE, 1);
+    } else {
+        CHECK_INT(PyGC_Collect(), 0);
+        EXPECT_MISUSE(STANDSTILL_E_NOT_ALLOWED_HERE, 1);
+        standstill_safepoint();
+        EXPECT_MISUSE(STANDSTILL_E_NOT_ALLOWED_HERE, 1);
+    }
+    CHECK_INT(standstill_is_attached(), 1);
+}
+static PyTypeObject Collecting_Type = {TYPE_HEAD .tp_name = "check.Collecting", .tp_basicsize = sizeof(Pair),
+                                       .tp_base = &Pair_Type, .tp_finalize = collecting_finalizer};
+
+/* A finalizer that collects: within a collection, and within the end of an object. */
+static void a_collection_in_a_finalizer_does_nothing(void) {
+    ready(&Collecting_Type);
+    garbage_ring_of(&Collecting_Type, 1);
+    collecting_way = 0;
+    CHECK_INT(PyGC_Collect(), 1);
+    CHECK_INT(calls.finalized, 1);
+    collecting_way = 1;
+    Py_DECREF(pair_of(&Collecting_Type, NULL, NULL));
+    CHECK_INT(calls.finalized, 2);
+}
+
 static PyObject *kept_by_clear;
 static int keeping_clear(PyObject *self) {
     pair_clear(self);
@@ -1473,6 +1509,7 @@ const struct test answers_tests[] = {
     TEST_AS(checked_mode_knows_the_types_that_are_ready, CHECKED_ONLY),
     TEST(the_dealloc_that_is_shown_can_be_called),
     TEST(a_dying_object_is_not_upgraded),
+    TEST(a_collection_in_a_finalizer_does_nothing),
     TEST(a_chain_of_objects_dies_one_after_the_other),
     TEST(what_a_clear_handler_keeps_at_the_end_is_not_freed),
     TEST(a_visitor_that_has_found_something_says_so_from_then_on),

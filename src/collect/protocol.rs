@@ -1265,15 +1265,17 @@ pub(crate) mod tests {
         for heap in heaps {
             let Some(heap) = heap else { return };
             let mut m = heap.attach();
-            // Each object refers to the one before, so marking goes down the memory. One has ten edges.
+            // Each object refers to the one before, so marking goes down the memory. The last one, which
+            // the test holds, has ten edges, and one to the untracked object.
             let mut list = vec![Script::thing(&m, 'u', "", "s")];
             // SAFETY: rule R: the test has a reference.
             assert!(unsafe { m.untrack(list[0]) });
             for at in 1..6 {
                 let object = Script::thing(&m, 'o', "", "s");
-                (0..if at == 3 { 10 } else { 1 }).for_each(|_| Script::link(&m, object, list[at - 1]));
+                (0..if at == 5 { 10 } else { 1 }).for_each(|_| Script::link(&m, object, list[at - 1]));
                 list.push(object);
             }
+            Script::link(&m, list[5], list[0]);
             list[..5].iter().for_each(|&object| heap.model().drop_ref(object, &m));
             let report = crate::collect::collect(&mut m, Collect::full()).expect("a stop");
             assert_eq!((report.candidates, report.unreachable), (5, 0));
@@ -1284,6 +1286,38 @@ pub(crate) mod tests {
                 assert_eq!(looked[1..], [1; 5]);
             }
         }
+    }
+
+    /// So many objects lie behind the first one that the collector marks from the stack in between.
+    #[test]
+    fn marking_from_the_stack_takes_edges_from_the_log_too() {
+        let Some(heap) = heap() else { return };
+        let mut m = heap.attach();
+        let leaves: Vec<Object> = (0..2_500).map(|_| Script::thing(&m, 'l', "", "s")).collect();
+        let root = Script::thing(&m, 'r', "", "s");
+        leaves.iter().for_each(|&leaf| Script::link(&m, root, leaf));
+        leaves.iter().for_each(|&leaf| heap.model().drop_ref(leaf, &m));
+        assert!(leaves.iter().all(|&leaf| leaf < root));
+        let (report, _) = collect(&mut m, Collect::full());
+        assert_eq!((report.candidates, report.unreachable), (2_501, 0));
+        assert!(leaves.iter().all(|&leaf| Script::of(&m, leaf, |thing| thing.looked) == 1));
+    }
+
+    /// The edges of the first object lead to a later page, and none leads back.
+    #[test]
+    fn targets_on_later_pages_are_noted_before_the_collector_comes_there() {
+        let Some(heap) = small_heap(1) else { return };
+        let mut m = heap.attach();
+        let root = Script::thing(&m, 'r', "", "s");
+        let leaves: Vec<Object> = (0..200).map(|_| Script::sized(&m, 64, 'l', "", "s")).collect();
+        for &leaf in &leaves {
+            Script::link(&m, root, leaf);
+            heap.model().drop_ref(leaf, &m);
+        }
+        let page = |object: Object| m.core().space.page_index(object.address());
+        assert!(leaves.iter().all(|&leaf| page(leaf) > page(root)));
+        let (report, _) = collect(&mut m, Collect::full());
+        assert_eq!((report.candidates, report.unreachable), (201, 0));
     }
 
     /// Each of two threads waits in its first traversal for the other.

@@ -405,6 +405,21 @@ impl Trace for Slow {
     }
 }
 
+/// Refers to itself. Its destructor takes a while.
+#[derive(Trace)]
+struct Lasts {
+    own: GcCell<Option<Gc<Lasts>>>,
+    #[trace(skip)]
+    tell: mpsc::Sender<()>,
+}
+
+impl Drop for Lasts {
+    fn drop(&mut self) {
+        self.tell.send(()).expect("somebody waits");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
 /// Weak callbacks that were called.
 static CALLED: AtomicUsize = AtomicUsize::new(0);
 
@@ -473,6 +488,21 @@ fn everything() {
         m.detach(|| ());
     });
     drop(looked_at);
+
+    // A collection that takes long.
+    let (tell, told) = mpsc::channel();
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut m = heap.attach();
+            let lasts = m.alloc(Lasts { own: GcCell::default(), tell });
+            lasts.get(&m).own.set(&m, Some(lasts.clone()));
+            drop(lasts);
+            m.collect();
+        });
+        m.detach(|| told.recv()).expect("a collection");
+        m.collect();
+        m.detach(|| ());
+    });
 
     // A thread that waits for a cell.
     let cell = m.alloc(Node { next: GcCell::default(), fails: false });

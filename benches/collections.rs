@@ -3,6 +3,9 @@
 #![allow(missing_docs)]
 #![cfg(not(loom))]
 
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
 use criterion::{BatchSize, BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use standstill::{Gc, GcCell, Heap, Mutator, Pacing, Trace};
 
@@ -164,5 +167,50 @@ fn young(c: &mut Criterion) {
     group.finish();
 }
 
-criterion_group!(benches, full_all_live, behind_one_array, full_all_garbage, young);
+/// A thread asks for a collection while others make cycles, so that the heap collects all the time: how long the caller waits for its
+/// turn, and for its own collection.
+fn asked_for(c: &mut Criterion) {
+    #[derive(Trace)]
+    struct Ring {
+        next: GcCell<Option<Gc<Ring>>>,
+    }
+
+    let mut group = c.benchmark_group("asked for, among threads that make cycles");
+    group.sample_size(10);
+    for threads in [2, 16, 64] {
+        let heap = Heap::new();
+        let stop = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            for _ in 0..threads {
+                scope.spawn(|| {
+                    let mut m = heap.attach();
+                    while !stop.load(Ordering::Relaxed) {
+                        let ring = m.alloc(Ring { next: GcCell::default() });
+                        ring.get(&m).next.set(&m, Some(ring.clone()));
+                        drop(ring);
+                        m.safepoint();
+                    }
+                });
+            }
+            let mut m = heap.attach();
+            group.bench_function(BenchmarkId::from_parameter(threads), |b| {
+                b.iter_custom(|rounds| {
+                    (0..rounds)
+                        .map(|_| {
+                            // The others come on in between.
+                            m.detach(|| std::thread::sleep(Duration::from_millis(1)));
+                            let begun = Instant::now();
+                            m.collect();
+                            begun.elapsed()
+                        })
+                        .sum()
+                });
+            });
+            stop.store(true, Ordering::Relaxed);
+        });
+    }
+    group.finish();
+}
+
+criterion_group!(benches, full_all_live, behind_one_array, full_all_garbage, young, asked_for);
 criterion_main!(benches);

@@ -763,13 +763,11 @@ pub(crate) fn at_the_end(m: &mut Mutator) {
     let collect = |m: &mut Mutator| drop(m.try_collect(Collect::full().quietly()));
     collect(m);
     if tell_garbage(&core) != 0 {
-        // Cleared this time, as far as that is possible.
-        let debug = core.notices.debug();
+        // Cleared this time, as far as that is possible. No collection reads the flags after this one.
         core.notices.set_debug(0);
         drop(take_garbage(&core));
         collect(m);
         drop(take_garbage(&core));
-        core.notices.set_debug(debug);
     }
     if core.notices.tells_leaks() {
         let mut left = BTreeMap::<&'static str, usize>::new();

@@ -200,7 +200,7 @@ pub(crate) struct Arena {
     /// Cells that refills took, less the cells that this thread has freed, since `take_count`.
     objects: isize,
     bytes: isize,
-    /// Whether `objects` and `bytes` hear of what this thread frees.
+    /// Whether the frees of this thread count in `objects` and `bytes`.
     counts_frees: bool,
     error: Option<SpaceError>,
     /// Boxed, and built there: tens of kilobytes that must not travel over a small stack.
@@ -338,7 +338,8 @@ impl Arena {
         page.young.store(1, Ordering::Relaxed);
     }
 
-    /// As `free_own`, where freed memory is watched: what has been watched for long enough is free.
+    /// As `free_own`, where freed memory is watched: the cell goes to the quarantine, and the oldest cell
+    /// there becomes free.
     #[cold]
     #[inline(never)]
     unsafe fn free_watched(&mut self, space: &Space, cell: NonNull<u8>) {
@@ -371,9 +372,9 @@ impl Arena {
         }
     }
 
-    /// Frees a cell of a page that is not this arena's, or a large object. `true`: this thread has freed so many more objects
-    /// than it has allocated that the caller should [take the count](Self::take_count). A thread that allocates does so with
-    /// each refill.
+    /// Frees a cell of a page that is not this arena's, or a large object. Returns whether the caller
+    /// should [take the count](Self::take_count), because this thread has freed many more objects than
+    /// it has allocated. A thread that allocates takes the count with each refill.
     ///
     /// # Safety
     ///
@@ -421,14 +422,15 @@ impl Arena {
         self.error
     }
 
-    /// Objects and bytes that this thread has allocated since the last call, less those that it has freed. The thread that
-    /// frees an object counts it, wherever the object lies. Objects that go through a magazine count where the magazine is
-    /// filled and emptied, so the count runs ahead of allocation by what the magazines contain.
+    /// Objects and bytes that this thread has allocated since the last call, less those that it has
+    /// freed. The thread that frees an object counts it, wherever the object lies. An object that goes
+    /// through a magazine counts when the magazine is filled or emptied, so the count includes the
+    /// cells in the magazines.
     pub(crate) fn take_count(&mut self) -> (isize, isize) {
         (std::mem::take(&mut self.objects), std::mem::take(&mut self.bytes))
     }
 
-    /// Says whether the count hears of what this thread frees from here on, and returns what was said before.
+    /// Sets whether the frees of this thread count, and returns the setting before.
     pub(crate) fn count_frees(&mut self, counts: bool) -> bool {
         std::mem::replace(&mut self.counts_frees, counts)
     }

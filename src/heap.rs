@@ -114,9 +114,10 @@ impl HeapBuilder {
         self
     }
 
-    /// How long a stop may take before the threads it waits for are reported, and before its own thread is, how long a thread may
-    /// wait for its turn to collect before the collecting thread is ([`Heap::on_slow_stop`]), and how long a thread may wait for a [`GcCell`](crate::GcCell) before
-    /// that is reported ([`Heap::on_slow_lock`]). Default: one second. A shorter time than a millisecond,
+    /// How long a wait may take before it is reported. [`Heap::on_slow_stop`] receives the threads that a
+    /// stop waits for, the thread that keeps the world stopped, and the thread that collects while
+    /// another thread waits for its turn. [`Heap::on_slow_lock`] receives the wait for a
+    /// [`GcCell`](crate::GcCell). Default: one second. A shorter time than a millisecond,
     /// zero too, is taken for a millisecond.
     pub fn slow_stop(mut self, after: Duration) -> Self {
         self.slow_stop = after;
@@ -448,9 +449,10 @@ pub struct HeapStats {
 /// others. It is a counted handle, cheap to clone and to send; the heap is torn down when the last handle
 /// and the last mutator are gone. Objects to which references remain then stay until these are dropped.
 ///
-/// The thread that drops the last of them attaches for a last collection. It cannot while it is attached to another heap, is in a
-/// traversal, or is ending: then the cycles of the heap are never freed, and [`on_unraisable`](Self::on_unraisable)'s hook is told
-/// how many objects are left. Drop the last handle on another thread, or inside of [`Mutator::detach`].
+/// The thread that drops the last handle attaches for a last collection. This is impossible while the
+/// thread is attached to another heap, is in a traversal, or is ending. Then the cycles of the heap are
+/// never freed, and the hook of [`on_unraisable`](Self::on_unraisable) receives the number of objects that
+/// are left. Drop the last handle on another thread, or inside of [`Mutator::detach`].
 ///
 /// ```
 /// use standstill::{Gc, GcCell, Heap, Trace};

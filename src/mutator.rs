@@ -186,7 +186,7 @@ impl<M: ObjectModel> Core<M> {
         ended.arena.with_mut(|arena| self.retire(unsafe { &mut *arena }));
     }
 
-    /// Empties an arena whose thread allocates no more, and tells the pace what its count still has.
+    /// Empties an arena whose thread allocates no more, and tells the pace its last count.
     fn retire(&self, arena: &mut Arena) {
         arena.retire(&self.space);
         let (objects, bytes) = arena.take_count();
@@ -198,7 +198,7 @@ impl<M: ObjectModel> Core<M> {
         self.count(tracked::LIVE)
     }
 
-    /// Objects alive that can be in cycles: a snapshot when somebody works in the heap.
+    /// Objects alive that can be in cycles: a snapshot when another thread works in the heap.
     pub(crate) fn live_tracked(&self) -> usize {
         self.count(tracked::LIVE | tracked::TRACKED).0
     }
@@ -728,6 +728,10 @@ impl<M: ObjectModel> ModelMutator<M> {
     }
 
     /// As `free`, of memory that is not on a page of this thread's arena.
+    ///
+    /// # Safety
+    ///
+    /// As for `free`.
     #[cold]
     unsafe fn free_elsewhere(&self, cell: NonNull<u8>) {
         // SAFETY: as for `free`.

@@ -167,10 +167,10 @@ fn bury_piece<M: ObjectModel>(
     Some(work)
 }
 
-/// Runs `f`, which frees garbage. The pace does not hear of these frees: else a collection that finds much would put off the
-/// next one.
+/// Runs `f`, which frees garbage. These frees do not count for the pace: otherwise a collection that
+/// finds much garbage would delay the next one.
 fn uncounted<M: ObjectModel>(m: &mut ModelMutator<M>, f: impl FnOnce(&mut ModelMutator<M>)) {
-    /// Counts as before, also when `f` panics.
+    /// Frees count as before again, also when `f` panics.
     struct Before<'m, M: ObjectModel>(&'m mut ModelMutator<M>, bool);
     impl<M: ObjectModel> Drop for Before<'_, M> {
         fn drop(&mut self) {
@@ -441,7 +441,7 @@ mod tests {
         assert_eq!(heap.stats().live_objects, 0);
     }
 
-    /// The owner of the memory finds it free later, when the pace hears of frees again.
+    /// The owner of the memory finds it free later, when frees count again.
     #[test]
     fn memory_that_another_thread_freed_as_garbage_is_new_when_it_is_used_again() {
         let heap = heap();

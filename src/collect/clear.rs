@@ -483,4 +483,16 @@ mod tests {
         drop(given);
         assert!(new() <= 100, "{} objects are new", new());
     }
+
+    /// A magazine of the thread contains cells that no object ever used.
+    #[test]
+    fn a_thread_that_ends_tells_the_pace_what_it_has_not_used() {
+        let heap = heap();
+        for _ in 0..20 {
+            std::thread::scope(|scope| {
+                scope.spawn(|| heap.attach_scoped(|m| drop(m.alloc(Held(Arc::default())))));
+            });
+        }
+        assert_eq!(heap.attach().raw().core().pace.new_objects(), 0);
+    }
 }

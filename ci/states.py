@@ -127,10 +127,9 @@ def public_functions():
     """Everything that safe Rust can call: `Type::function`, `module::function`, `Type: Trait`."""
     texts = {path: without_tests(path.read_text()) for path in sorted((ROOT / "src").rglob("*.rs"))}
     types = {name for text in texts.values() for name in public_types(text)}
-    modules = {"current": "safepoint", "safepoint": "safepoint", "services": "services"}
     found = set()
     for path, text in texts.items():
-        module = "dynamic" if path.parent.name == "dynamic" else modules.get(path.stem)
+        module = path.parent.name if path.parent.name in ("dynamic", "safepoint", "gc_module") else None
         depth, blocks = 0, []
         for token in TOKEN.finditer(text):
             what = token.group(0)

@@ -17,7 +17,7 @@ use std::sync::Arc;
 use loom::thread;
 
 use super::model;
-use crate::sync::UnsafeCell;
+use crate::base::sync::UnsafeCell;
 use crate::{Collect, Gc, GcCell, Heap, Mutator, Pacing, Trace, Tracer};
 
 /// Plain data, for whoever has the cell.

@@ -31,9 +31,9 @@ use std::sync::atomic::{AtomicUsize as Plain, Ordering::Relaxed};
 use loom::thread;
 
 use super::Model;
-use crate::model::{ModelHeap, ModelMutator, Object, ObjectModel, Tracer};
+use crate::base::sync::{AtomicUsize, Mutex, Ordering, UnsafeCell};
+use crate::heap::model::{ModelHeap, ModelMutator, Object, ObjectModel, Tracer};
 use crate::safepoint::ThreadId;
-use crate::sync::{AtomicUsize, Mutex, Ordering, UnsafeCell};
 use crate::{Collect, Heap, Pacing};
 
 type Mutator = ModelMutator<Tiny>;
@@ -155,7 +155,7 @@ fn new(m: &Mutator, finalizer: bool) -> Object {
         cell.write(Node { count: AtomicUsize::new(1), finalizer, body });
         let object = Object::new(NonNull::cast(cell));
         // As typed objects are, which rely on the marks of magazines.
-        m.publish_as(object, crate::tracked::TRACKED);
+        m.publish_as(object, crate::object::state::TRACKED);
         m.model().born.fetch_add(1, Relaxed);
         object
     }

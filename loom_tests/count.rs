@@ -39,11 +39,11 @@ use std::sync::{Arc, OnceLock};
 use loom::thread;
 
 use super::{Model, model};
-use crate::fallible::Shared;
-use crate::header::{Dropped, Header};
+use crate::base::fallible::Shared;
+use crate::base::sync::{Mutex, UnsafeCell};
+use crate::object::header::{Dropped, Header};
+use crate::object::weak::{WeakRecord, WeakTable};
 use crate::safepoint::{Coordinator, Participant, Suspend, ThreadId};
-use crate::sync::{Mutex, UnsafeCell};
-use crate::weak::{WeakRecord, WeakTable};
 
 /// What `current` is on a thread that is not attached.
 const UNATTACHED: u64 = 0;
@@ -562,7 +562,7 @@ fn loom_a_merge_saturates() {
 /// A stranger upgrades a weak reference while the owner drops the last strong one.
 ///
 /// Mutations: `try_upgrade` does not look for merged and 0; the record is made without the `WEAK` flag; in
-/// `src/weak.rs`: `with_target` lets go of the lock before it looks, `died` does not empty the record.
+/// `src/object/weak.rs`: `with_target` lets go of the lock before it looks, `died` does not empty the record.
 #[test]
 fn loom_upgrade_meets_the_last_drop() {
     let make = || Object::new().with_record();

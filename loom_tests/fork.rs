@@ -19,7 +19,7 @@ use loom::thread;
 
 use super::managed::world;
 use super::model;
-use crate::sync::watch_locks;
+use crate::base::sync::watch_locks;
 use crate::{AtomicGc, Heap, Mutator, Pacing, Trace};
 
 /// The parent's part of a fork.

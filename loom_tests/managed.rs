@@ -31,10 +31,10 @@ use std::sync::atomic::{AtomicUsize as Plain, Ordering::Relaxed};
 use loom::thread;
 
 use super::{Model, model};
-use crate::header::Dropped;
+use crate::base::stress::Stress;
+use crate::base::sync::UnsafeCell;
 use crate::managed;
-use crate::stress::Stress;
-use crate::sync::UnsafeCell;
+use crate::object::header::Dropped;
 use crate::{AnyGc, AtomicGc, Collect, Gc, GcCell, Heap, Mutator, Pacing, Trace, Tracer, WeakRef};
 
 /// A value whose uses happen before its destruction.
@@ -207,7 +207,7 @@ fn loom_deferred_drop_meets_the_end_of_the_heap() {
 
 /// A stranger upgrades a weak reference while the owner drops the last strong one.
 ///
-/// Mutation: the record is made without the `WEAK` flag (`src/header.rs`, `set_weak`).
+/// Mutation: the record is made without the `WEAK` flag (`src/object/header.rs`, `set_weak`).
 #[test]
 fn loom_weak_handle_meets_the_last_drop() {
     model(|| {

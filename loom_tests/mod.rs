@@ -72,7 +72,7 @@ impl Model {
         let f = Arc::new(f);
         builder.check(move || {
             count.fetch_add(1, Relaxed);
-            crate::sync::begin_execution();
+            crate::base::sync::begin_execution();
             // On a thread of its own: the stack of loom's first thread is too small for a collection that is not optimised.
             let f = Arc::clone(&f);
             let model = loom::thread::Builder::new().stack_size(STACK).spawn(move || f());

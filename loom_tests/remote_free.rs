@@ -31,8 +31,8 @@ use loom::cell::UnsafeCell;
 
 use loom::thread;
 
-use crate::arena::{Arena, class_of};
-use crate::space::{PAGE_GRANULES, PAGE_HEADER, PAGE_SIZE, PageKind, Space, SpaceConfig};
+use crate::memory::arena::{Arena, class_of};
+use crate::memory::space::{PAGE_GRANULES, PAGE_HEADER, PAGE_SIZE, PageKind, Space, SpaceConfig};
 
 /// A cell on its way to another thread.
 struct Sent(NonNull<u8>);

@@ -42,10 +42,10 @@ use loom::sync::mpsc;
 use loom::thread;
 
 use super::{Model, model};
+use crate::base::sync::{AtomicBool, Ordering, UnsafeCell};
 use crate::safepoint::{
     AttachError, Config, Coordinator, Participant, STOP, StopError, Suspend, Suspended, ThreadId, end_thread,
 };
-use crate::sync::{AtomicBool, Ordering, UnsafeCell};
 
 /// A world of one counter.
 struct World {

@@ -22,7 +22,7 @@ use loom::thread;
 
 use super::managed::{Value, world};
 use super::{Model, model};
-use crate::sync::UnsafeCell;
+use crate::base::sync::UnsafeCell;
 use crate::{AtomicGc, Heap, Mutator, Pacing, Trace};
 
 /// A heap, a mutator, and slots with an object each. When the mutator has ended, whoever drops the last reference ends the object.

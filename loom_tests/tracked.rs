@@ -19,9 +19,11 @@ use std::sync::Arc;
 use loom::thread;
 
 use super::model;
+use crate::base::sync::{AtomicU8, UnsafeCell};
+use crate::object::state::{
+    BY_ALLOCATOR, FINALIZED, FROZEN, LIVE, OLD, State, TRACKED, UNREACHABLE, is_candidate,
+};
 use crate::safepoint::{Coordinator, STOP};
-use crate::sync::{AtomicU8, UnsafeCell};
-use crate::tracked::{BY_ALLOCATOR, FINALIZED, FROZEN, LIVE, OLD, State, TRACKED, UNREACHABLE, is_candidate};
 
 /// One thread tracks late and untracks, another changes other bits of the same byte.
 ///
@@ -127,7 +129,7 @@ unsafe impl Send for World {}
 ///
 /// Everything about the bits is relaxed: the stop orders it.
 ///
-/// Mutations, here: the enumeration is not in the stop. In `src/safepoint.rs`: a parked thread does not wait
+/// Mutations, here: the enumeration is not in the stop. In `src/safepoint/mod.rs`: a parked thread does not wait
 /// (`step_in`), the requester does not wait for it (`await_arrivals`).
 #[test]
 fn loom_tracking_meets_an_enumeration() {

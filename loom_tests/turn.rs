@@ -20,10 +20,10 @@ use loom::sync::atomic::AtomicBool;
 use loom::thread;
 
 use super::Model;
-use crate::event::{self, CollectionKind, CollectionReport};
-use crate::object::Object;
+use crate::base::event::{self, CollectionKind, CollectionReport};
+use crate::heap::turn::{Burial, Cleared, Done, Open, Pile, Task, Turn, Whose};
+use crate::object::type_info::Object;
 use crate::safepoint::{Coordinator, ThreadId};
-use crate::turn::{Burial, Cleared, Done, Open, Pile, Task, Turn, Whose};
 
 /// Objects of the burial: names, never looked at.
 const OBJECTS: usize = 3;

@@ -15,8 +15,8 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use shuttle::thread;
 
 use super::{assert_repeatable, below, explore, one_in};
+use crate::base::sync::Mutex;
 use crate::dynamic::{self, Family, RawObject, Type, TypeSpec, VisitProc};
-use crate::sync::Mutex;
 use crate::{AnyGc, Collect, Gc, GcCell, Heap, Mutator, Pacing, Trace, Tracer};
 
 const PLACES: usize = 4;

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use super::below;
 use super::shadow::{Holder, Id, Shadow};
-use crate::sync::Mutex;
+use crate::base::sync::Mutex;
 use crate::{AtomicGc, Gc, GcCell, GcWeak, Heap, Mutator, Trace, Tracer};
 
 /// How many references lie outside the heap for all threads to take, and how many weak ones.

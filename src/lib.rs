@@ -1,5 +1,5 @@
 #![doc = include_str!("../README.md")]
-// Lines go through `event`, which is not disturbed when they cannot be written.
+// Lines go through `base::event`, which is not disturbed when they cannot be written.
 #![cfg_attr(not(test), deny(clippy::print_stderr, clippy::print_stdout))]
 #![cfg_attr(not(test), warn(clippy::let_underscore_must_use))]
 // Models build the library for its tests alone, and use a part of it.
@@ -18,69 +18,52 @@ compile_error!("standstill reserves large address ranges: it needs a 64-bit Unix
 // * **X** (exclusion): what a lock or an atomic guards is touched by way of it alone. What crosses threads is made of these, is a bare
 //   address (whoever follows it names another rule), or asks of its value what `Arc` and `Mutex` would.
 
-mod arena;
-mod blocking;
-mod cell;
+// Floor 0: no domain.
+mod base;
+// Floor 1: threads; memory; one object.
+mod memory;
+mod object;
+pub mod safepoint;
+// Floor 2: what the threads of a heap share.
+mod heap;
+// Floor 3: a collection; the built-in model.
 mod collect;
-mod discard;
+mod managed;
+// Floor 4: what users of Rust see.
+mod typed;
+// Floor 5: types made at run time; CPython's gc module.
 #[cfg(not(all(test, loom)))]
 pub mod dynamic;
-mod environment;
-mod error;
-mod event;
-#[doc(hidden)]
-pub mod fallible;
-mod freed;
-mod gc;
-mod header;
-mod heap;
-mod inspect;
-mod managed;
-pub mod model;
-mod mutator;
-mod notices;
-mod object;
-mod pacing;
-mod roots;
-pub mod safepoint;
-pub mod services;
-mod shape;
-mod slice;
-mod slot;
-mod slow;
-mod space;
-mod steps;
-mod stress;
-mod sync;
-mod system;
-mod trace;
-mod tracked;
-mod turn;
-mod weak;
+pub mod gc_module;
 
-pub use blocking::Join;
-pub use cell::{GcCell, GcCellGuard};
+pub use base::error::{AllocError, AttachError, BuildError, Code, Fault, ForeignGc, OutOfMemory};
+pub use base::event::{CallGuards, CollectionEvent, CollectionKind, CollectionReport, During, Unraisable};
+#[doc(hidden)]
+pub use base::fallible;
 pub use collect::{Collect, CollectError};
-pub use error::{AllocError, AttachError, BuildError, Code, Fault, ForeignGc, OutOfMemory};
-pub use event::{CallGuards, CollectionEvent, CollectionKind, CollectionReport, During, Unraisable};
-pub use gc::{AnyGc, Gc, GcDyn, GcWeak, WeakCallback, WeakRef};
-pub use heap::{DeferGuard, Detached, Fork, Heap, HeapBuilder, HeapStats, KnownRoot, Mutator, RefusedSlice};
+pub use heap::model;
+pub use typed::blocking::Join;
+pub use typed::cell::{GcCell, GcCellGuard};
+pub use typed::gc::{AnyGc, Gc, GcDyn, GcWeak, WeakCallback, WeakRef};
+pub use typed::heap::{
+    DeferGuard, Detached, Fork, Heap, HeapBuilder, HeapStats, KnownRoot, Mutator, RefusedSlice,
+};
 /// Lines on standard error, for the C library.
 #[doc(hidden)]
 pub mod stderr {
-    pub use crate::event::{abort, is_warning_heard, line};
+    pub use crate::base::event::{abort, is_warning_heard, line};
 }
+pub use base::stress::{ParseStressError, Stress, StressStats};
+pub use heap::pacing::{Pacing, Thresholds};
+pub use heap::slow::{CellWait, SlowLock};
 #[doc(hidden)]
-pub use object::Target;
-pub use object::Tracer;
-pub use pacing::{Pacing, Thresholds};
-pub use slice::{GcSlice, HeaderSlice};
-pub use slot::{AtomicGc, GcOnce};
-pub use slow::{CellWait, SlowLock};
+pub use object::type_info::Target;
+pub use object::type_info::Tracer;
 #[cfg(feature = "derive")]
 pub use standstill_derive::Trace;
-pub use stress::{ParseStressError, Stress, StressStats};
-pub use trace::Trace;
+pub use typed::slice::{GcSlice, HeaderSlice};
+pub use typed::slot::{AtomicGc, GcOnce};
+pub use typed::trace::Trace;
 
 #[cfg(all(test, loom))]
 #[path = "../loom_tests/mod.rs"]

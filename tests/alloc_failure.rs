@@ -24,9 +24,9 @@ use std::sync::atomic::{AtomicBool, AtomicIsize, AtomicPtr, AtomicUsize, Orderin
 use std::sync::{Arc, Mutex};
 
 use common::{Census, Fin, Node, fin, link, node, ring};
+use standstill::gc_module::{Services, Visit};
 use standstill::model::{ModelHeap, ModelMutator, Object, ObjectModel, Tracer};
 use standstill::safepoint::ThreadId;
-use standstill::services::{Services, Visit};
 use standstill::{
     AnyGc, AtomicGc, AttachError, BuildError, Code, Collect, CollectionReport, Gc, GcCell, Heap, HeapBuilder,
     Mutator, Pacing, Stress,

@@ -16,8 +16,8 @@ use std::time::Duration;
 
 use common::child::{Process, role};
 use standstill::dynamic::{self, Class, Flags, TypeSpec};
+use standstill::gc_module::DEBUG_STATS;
 use standstill::safepoint::Coordinator;
-use standstill::services::DEBUG_STATS;
 use standstill::{Collect, Gc, GcCell, Heap, Mutator, Pacing, Trace, Tracer};
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Record};

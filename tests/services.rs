@@ -11,12 +11,12 @@ use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering::*};
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 
-use standstill::model::{Found, ModelMutator, Object, ObjectModel, Tracer, Verdict};
-use standstill::safepoint::ThreadId;
-use standstill::services::{
+use standstill::gc_module::{
     CallbackPhase, DEBUG_COLLECTABLE, DEBUG_LEAK, DEBUG_SAVEALL, DEBUG_STATS, DEBUG_UNCOLLECTABLE, Visit,
     process_memory,
 };
+use standstill::model::{Found, ModelMutator, Object, ObjectModel, Tracer, Verdict};
+use standstill::safepoint::ThreadId;
 use standstill::{
     AnyGc, Code, Collect, Gc, GcCell, GcWeak, Heap, HeapBuilder, Mutator, Pacing, Thresholds, Trace,
 };

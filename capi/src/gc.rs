@@ -6,7 +6,7 @@ use std::ptr::NonNull;
 
 use standstill::dynamic;
 use standstill::fallible;
-use standstill::services::{CallbackPhase, Services, Visit};
+use standstill::gc_module::{CallbackPhase, Services, Visit};
 use standstill::words;
 use standstill::{AnyGc, Code, Fault, Mutator};
 

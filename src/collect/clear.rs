@@ -1,20 +1,20 @@
 //! Step 10: emptying garbage, and letting go of it.
 //!
 //! Garbage that somebody collected is cleared as a whole before the collector lets go of any of it. Garbage of a collection
-//! that the heap started is cleared in pieces, by the threads that it belongs to, see [`turn`](crate::turn): a piece is cleared
+//! that the heap started is cleared in pieces, by the threads that it belongs to, see [`turn`](crate::heap::turn): a piece is cleared
 //! before its objects are let go of. Either way a member dies only when nothing that is still to be cleared needs it, since
 //! it is held and counted; destructors that run in between see neighbours that may have been cleared, never ones that have been
 //! freed. Counts do the rest: nothing here frees.
 
+use crate::base::event::{self, During, Phase};
+use crate::base::fallible::{self, NoMemory};
+use crate::base::steps;
 use crate::collect::finalize::{Garbage, Homes};
-use crate::event::{self, During, Phase};
-use crate::fallible::{self, NoMemory};
-use crate::model::{ModelMutator, ObjectModel};
-use crate::mutator::{COLLECT, Core};
-use crate::object::Object;
-use crate::steps;
-use crate::tracked;
-use crate::turn::{Burial, Cleared, Done, Open, PIECE, Piece, Pile, Task, Whose};
+use crate::heap::model::{ModelMutator, ObjectModel};
+use crate::heap::mutator::{COLLECT, Core};
+use crate::heap::turn::{Burial, Cleared, Done, Open, PIECE, Piece, Pile, Task, Whose};
+use crate::object::state;
+use crate::object::type_info::Object;
 
 /// Objects between two looks at the poll word.
 const POLL: usize = 256;
@@ -204,7 +204,7 @@ fn empty<M: ObjectModel>(objects: &[Object], garbage: usize, m: &mut ModelMutato
                 // SAFETY: rule R: held since the claim.
                 unsafe {
                     // Else a clear handler, or a destructor it caused, has taken it out of the set.
-                    if core.state(object.address()).get() & tracked::TRACKED != 0 {
+                    if core.state(object.address()).get() & state::TRACKED != 0 {
                         core.model.clear(object, m);
                         core.model.cleared(m, false);
                     }

@@ -18,20 +18,20 @@
 use std::borrow::Cow;
 use std::collections::HashMap;
 
-use crate::collect::crew::Seat;
+use crate::base::event::{self, CollectionKind, Phase};
+use crate::base::fallible::{self, NoMemory};
+use crate::base::steps;
+use crate::base::sync::{AtomicBool, AtomicU8, Mutex, Ordering};
 use crate::collect::log::{Batch, Budget, Log, Writer};
 use crate::collect::look::{TOGETHER, look, prefetch_each, tracer};
 use crate::collect::mark::pass::{NOTED, PUSHED};
 use crate::collect::portions::{Portions, Share};
-use crate::event::{self, CollectionKind, Phase};
-use crate::fallible::{self, NoMemory};
-use crate::model::ObjectModel;
-use crate::mutator::World;
-use crate::object::{Object, Tracer, prefetch};
-use crate::space::{GRANULE, Origin, PAGE_GRANULES, PageKind, Space};
-use crate::steps;
-use crate::sync::{AtomicBool, AtomicU8, Mutex, Ordering};
-use crate::tracked::{self, State};
+use crate::heap::crew::Seat;
+use crate::heap::model::ObjectModel;
+use crate::heap::mutator::World;
+use crate::memory::space::{GRANULE, Origin, PAGE_GRANULES, PageKind, Space};
+use crate::object::state::{self, State};
+use crate::object::type_info::{Object, Tracer, prefetch};
 
 /// Objects that are traversed before their edges are counted.
 const BATCH: usize = 64;
@@ -78,8 +78,8 @@ impl Scope {
         });
         pages.extend(in_use.map(|index| index as u32));
         let mask = match kind {
-            CollectionKind::Full => tracked::FULL,
-            CollectionKind::Young => tracked::YOUNG,
+            CollectionKind::Full => state::FULL,
+            CollectionKind::Young => state::YOUNG,
         };
         Ok(Self { kind, pages: Portions::new(pages)?, mask })
     }
@@ -87,7 +87,7 @@ impl Scope {
     /// Whether an object in this state is a candidate.
     #[inline(always)]
     pub(crate) fn contains(&self, state: u8) -> bool {
-        state & self.mask == tracked::TRACKED
+        state & self.mask == state::TRACKED
     }
 
     /// Upper bound of the number of candidates, for deciding how many workers are worth it.
@@ -124,7 +124,7 @@ fn gather<const YOUNG: bool>(
     candidates: &mut Vec<Object>,
     counts: &mut Counts,
 ) {
-    const ALIVE: u64 = EACH * tracked::ALIVE as u64;
+    const ALIVE: u64 = EACH * state::ALIVE as u64;
     candidates.clear();
     let room = candidates.spare_capacity_mut();
     let (mut known_alive, mut others) = (0, 0);
@@ -134,12 +134,12 @@ fn gather<const YOUNG: bool>(
     last[..rest.len()].copy_from_slice(rest);
     for (at, bytes) in words.iter().chain([&last]).enumerate() {
         let word = u64::from_le_bytes(*bytes);
-        let mut found = matching(word, if YOUNG { tracked::YOUNG } else { tracked::FULL }, tracked::TRACKED);
+        let mut found = matching(word, if YOUNG { state::YOUNG } else { state::FULL }, state::TRACKED);
         if YOUNG {
-            others += matches(matching(word, tracked::FULL, tracked::TRACKED) & !found);
+            others += matches(matching(word, state::FULL, state::TRACKED) & !found);
         }
         if word & ALIVE != 0 {
-            let alive = matching(word, tracked::FULL, tracked::TRACKED | tracked::ALIVE);
+            let alive = matching(word, state::FULL, state::TRACKED | state::ALIVE);
             known_alive += matches(alive);
         }
         while found != 0 {
@@ -589,7 +589,7 @@ impl<const YOUNG: bool> Counter<'_, YOUNG> {
 /// ignored. In a young one, edges to old objects must leave the table alone: it stays zero there.
 #[inline(always)]
 fn take_edge<const YOUNG: bool>(states: &[AtomicU8], table: &mut [u8], target: usize, spills: &mut Spills) {
-    if !YOUNG || tracked::is_young_candidate(State(&states[target]).get()) {
+    if !YOUNG || state::is_young_candidate(State(&states[target]).get()) {
         add(table, target, 1, spills);
     }
 }
@@ -739,7 +739,7 @@ pub(crate) fn wipe(space: &Space, pages: &[u32]) {
             steps::took(range.len());
             // This page is this worker's.
             exclusively(&counts[range.clone()], |bytes| bytes.fill(0));
-            exclusively(&states[range], |states| states.iter_mut().for_each(|s| *s &= !tracked::ALIVE));
+            exclusively(&states[range], |states| states.iter_mut().for_each(|s| *s &= !state::ALIVE));
         }
     }
 }
@@ -860,8 +860,8 @@ fn roots_of_share(
 mod tests {
     use super::*;
     use crate::managed::Managed;
-    use crate::space::PAGE_SIZE;
-    use crate::tracked::{ALIVE, DYING, FROZEN, FULL, LIVE, OLD, TRACKED, YOUNG};
+    use crate::memory::space::PAGE_SIZE;
+    use crate::object::state::{ALIVE, DYING, FROZEN, FULL, LIVE, OLD, TRACKED, YOUNG};
     use crate::{AnyGc, Gc, GcCell, Heap, Mutator, Pacing, Trace};
 
     /// A tracked object of any size.

@@ -3,20 +3,20 @@
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 
+use crate::base::event::{self, During, Phase};
+use crate::base::fallible::{self, NoMemory};
+use crate::base::steps;
+use crate::base::stress::{Step, maybe_yield};
+use crate::base::sync::{Mutex, Ordering};
 use crate::collect::count::{Abandoned, guard_traversal, object_at};
 use crate::collect::look::tracer;
 use crate::collect::portions::Portions;
-use crate::event::{self, During, Phase};
-use crate::fallible::{self, NoMemory};
-use crate::model::{Found, ModelMutator, ObjectModel, Verdict};
-use crate::mutator::{Core, World};
-use crate::object::{Object, Tracer};
+use crate::heap::model::{Found, ModelMutator, ObjectModel, Verdict};
+use crate::heap::mutator::{Core, World};
+use crate::memory::space::Space;
+use crate::object::state;
+use crate::object::type_info::{Object, Tracer};
 use crate::safepoint::ThreadId;
-use crate::space::Space;
-use crate::steps;
-use crate::stress::{Step, maybe_yield};
-use crate::sync::{Mutex, Ordering};
-use crate::tracked;
 
 /// Which threads go on after the stop and can bury what lies on their pages; all else is the collecting thread's.
 #[derive(Debug, Default)]
@@ -160,7 +160,7 @@ pub(crate) fn claim<M: ObjectModel>(
         core.space.contains(object.address()) && {
             // SAFETY: rule R: the model asks about objects that are alive.
             let state = unsafe { core.state(object.address()) };
-            state.get() & tracked::UNREACHABLE != 0
+            state.get() & state::UNREACHABLE != 0
         }
     };
     for &object in &weak {
@@ -198,7 +198,7 @@ impl Looks {
         // SAFETY: rule W: a candidate is alive, and the world is stopped.
         unsafe {
             let state = core.state(object.address()).get();
-            self.runs_code |= state & tracked::FINALIZED == 0 && core.model.has_finalizer(object);
+            self.runs_code |= state & state::FINALIZED == 0 && core.model.has_finalizer(object);
             if core.model.has_weak(object) {
                 self.looked = self.looked.and(fallible::push(&mut self.weak, object));
             }
@@ -216,7 +216,7 @@ impl Looks {
                 let holder = if homes.is_empty() { None } else { homes.of(object, &core.space) };
                 core.model.hold(object, holder.unwrap_or(world.requester()));
                 // Alone: whoever else changes states is attached, hence parked, or works on other objects here.
-                core.state(object.address()).change_plainly(tracked::UNREACHABLE, 0);
+                core.state(object.address()).change_plainly(state::UNREACHABLE, 0);
             }
             self.look(object, core);
         }
@@ -309,7 +309,7 @@ fn exempt<M: ObjectModel>(
                 // SAFETY: rule W: edges lead to live objects.
                 let state = unsafe { core.state(target.address()) }.get();
                 reached.try_reserve(1)?;
-                if state & tracked::UNREACHABLE != 0 && reached.insert(target) {
+                if state & state::UNREACHABLE != 0 && reached.insert(target) {
                     fallible::push(&mut stack, target)?;
                 }
             }
@@ -355,11 +355,11 @@ pub(crate) fn finalize<M: ObjectModel>(set: Unreachable<M>, m: &ModelMutator<M>)
         // SAFETY: rule R: held since the claim.
         unsafe {
             let state = core.state(object.address());
-            if state.get() & tracked::FINALIZED != 0 || !core.model.has_finalizer(object) {
+            if state.get() & state::FINALIZED != 0 || !core.model.has_finalizer(object) {
                 continue;
             }
             // Before the call: once, whatever the finalizer does, and whoever else calls it now by a weak reference.
-            if state.set(tracked::FINALIZED) & tracked::FINALIZED != 0 {
+            if state.set(state::FINALIZED) & state::FINALIZED != 0 {
                 continue;
             }
             pending.finalized += 1;
@@ -403,7 +403,7 @@ pub(crate) fn recheck<M: ObjectModel>(
         // SAFETY: rules R and W: every object of the set is held, and edges lead to live objects.
         unsafe { core.state(object.address()) }.get()
     };
-    const IN_SET: u8 = tracked::UNREACHABLE | tracked::TRACKED;
+    const IN_SET: u8 = state::UNREACHABLE | state::TRACKED;
     let in_set = |bits: u8| bits & IN_SET == IN_SET;
     let granule = |object: Object| space.granule(object.address());
 
@@ -503,7 +503,7 @@ pub(crate) fn recheck<M: ObjectModel>(
     let mut survives = |object: Object| {
         // SAFETY: rules R and W: held, and the world is stopped.
         unsafe { core.state(object.address()) }.survive();
-        garbage.resurrected += usize::from(bits(object) & tracked::TRACKED != 0);
+        garbage.resurrected += usize::from(bits(object) & state::TRACKED != 0);
     };
     if abandoned.is_some() {
         objects.iter().copied().for_each(&mut survives);
@@ -576,10 +576,10 @@ pub(crate) fn judge<M: ObjectModel>(mut garbage: Garbage, m: &ModelMutator<M>) -
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod tests {
     use super::*;
+    use crate::base::event::CollectionKind;
     use crate::collect::count::Scope;
     use crate::collect::protocol::tests::{Raw, Script};
-    use crate::event::CollectionKind;
-    use crate::model::ModelHeap;
+    use crate::heap::model::ModelHeap;
     use crate::{Heap, Pacing};
 
     fn heap() -> ModelHeap<Script> {

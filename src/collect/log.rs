@@ -22,7 +22,7 @@
 //! Memory for the log may be refused, and is bounded ([`Budget`]). What is not logged is traversed again, as without a log:
 //! objects of many edges (where the traversal costs little an edge), what lies on a page whose
 //! edges are too many for the words, everything on a page that there was no memory for, and objects whose traversals are to
-//! be seen twice ([`ObjectModel::is_doubted`](crate::model::ObjectModel::is_doubted)).
+//! be seen twice ([`ObjectModel::is_doubted`](crate::heap::model::ObjectModel::is_doubted)).
 //!
 //! # Invariants
 //!
@@ -40,11 +40,11 @@
 
 use std::mem::MaybeUninit;
 
-use crate::fallible::{self, NoMemory, Room, Spare};
-use crate::object::prefetch;
-use crate::space::{PAGE_GRANULES, PAGE_SIZE, Space};
-use crate::stress::Stress;
-use crate::sync::{AtomicUsize, Ordering};
+use crate::base::fallible::{self, NoMemory, Room, Spare};
+use crate::base::stress::Stress;
+use crate::base::sync::{AtomicUsize, Ordering};
+use crate::memory::space::{PAGE_GRANULES, PAGE_SIZE, Space};
+use crate::object::type_info::prefetch;
 
 /// Edges that are taken out at once.
 pub(crate) const WIDE: usize = 8;
@@ -711,7 +711,7 @@ mod tests {
 
     #[test]
     fn the_budget_is_part_of_what_is_in_use_and_in_stress_little_of_a_page_is_logged() {
-        use crate::space::SpaceConfig;
+        use crate::memory::space::SpaceConfig;
         let space = Space::reserve(SpaceConfig { reserve: Some(1 << 20), limit: None }).unwrap();
         let spare = Spare::default();
         assert!(Budget::new(&spare, &space, Stress::none(), 0, 1).chunk(1).is_err(), "an empty heap");

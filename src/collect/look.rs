@@ -1,10 +1,10 @@
 //! Looking at objects: several together, so that a model that knows of some that they are alike calls one function for all of
 //! them.
 
-use crate::fallible::NoMemory;
-use crate::model::ObjectModel;
-use crate::object::{Ends, Object, Tracer};
-use crate::space::Space;
+use crate::base::fallible::NoMemory;
+use crate::heap::model::ObjectModel;
+use crate::memory::space::Space;
+use crate::object::type_info::{Ends, Object, Tracer};
 
 /// Objects that are looked at together.
 pub(crate) const TOGETHER: usize = 16;

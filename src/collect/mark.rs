@@ -28,25 +28,25 @@ use std::collections::BinaryHeap;
 
 use crossbeam_utils::CachePadded;
 
+use crate::base::event::{self, CollectionKind, Phase};
+use crate::base::fallible::{self, NoMemory};
+use crate::base::steps;
+use crate::base::stress::Stress;
+use crate::base::sync::{AtomicBool, AtomicU8, AtomicUsize, Mutex, Ordering, spin_loop, yield_now};
 use crate::collect::count::{
     Abandoned, Counts, Delay, LANES, Roots, Scope, exclusively, granules_of, guard_traversal, is_far,
     object_at, object_from, plainly,
 };
-use crate::collect::crew::Seat;
 use crate::collect::log::{Entry, Log, Reader, WIDE};
 use crate::collect::look::{TOGETHER, look, prefetch_each, tracer};
 use crate::collect::mark::pass::{InOrder, PUSHED};
 use crate::collect::portions::Share;
-use crate::event::{self, CollectionKind, Phase};
-use crate::fallible::{self, NoMemory};
-use crate::model::ObjectModel;
-use crate::mutator::World;
-use crate::object::{Object, Tracer, prefetch};
-use crate::space::{Origin, Space};
-use crate::steps;
-use crate::stress::Stress;
-use crate::sync::{AtomicBool, AtomicU8, AtomicUsize, Mutex, Ordering, spin_loop, yield_now};
-use crate::tracked::{self, State};
+use crate::heap::crew::Seat;
+use crate::heap::model::ObjectModel;
+use crate::heap::mutator::World;
+use crate::memory::space::{Origin, Space};
+use crate::object::state::{self, State};
+use crate::object::type_info::{Object, Tracer, prefetch};
 
 /// Objects between the request to memory and the look.
 const RING: usize = 256;
@@ -166,8 +166,8 @@ impl Claims for Known<'_> {
         // Relaxed load and store: nobody changes a state byte in a stop but workers that set this very bit, so none
         // loses another's change; a duplicate is harmless.
         let state = self.states[target].load(Ordering::Relaxed);
-        let fresh = tracked::is_candidate(state);
-        self.states[target].store(state | (tracked::ALIVE * u8::from(fresh)), Ordering::Relaxed);
+        let fresh = state::is_candidate(state);
+        self.states[target].store(state | (state::ALIVE * u8::from(fresh)), Ordering::Relaxed);
         fresh
     }
 
@@ -199,7 +199,7 @@ impl<const YOUNG: bool> Claims for Found<'_, YOUNG> {
     #[inline(always)]
     fn claim(&self, target: usize) -> bool {
         // In a young collection the table belongs to young candidates alone: it must stay zero elsewhere.
-        if YOUNG && !tracked::is_young_candidate(State(&self.states[target]).get()) {
+        if YOUNG && !state::is_young_candidate(State(&self.states[target]).get()) {
             return false;
         }
         // Relaxed: a duplicate is harmless; see the module's page.
@@ -674,7 +674,7 @@ pub(crate) fn premark<M: ObjectModel>(
     let met = drive(world, claims, [roots], workers)?;
     for granule in met.immortal {
         // Back among the candidates: counting knows what to do with immortals.
-        State(&claims.states[granule as usize]).unset(tracked::ALIVE);
+        State(&claims.states[granule as usize]).unset(state::ALIVE);
     }
     Ok(())
 }
@@ -896,7 +896,7 @@ fn magazines_stay_young<M: ObjectModel>(world: &World<'_, M>) {
 /// What a tracked object's state is when its page is young no more: nothing on it may be new, frozen objects included.
 #[inline(always)]
 fn aged(state: u8) -> u8 {
-    state | if state & tracked::TRACKED != 0 { tracked::OLD } else { 0 }
+    state | if state & state::TRACKED != 0 { state::OLD } else { 0 }
 }
 
 /// Makes all that is new old, without a look at it: the sweep of a young collection that has found everything alive. How many
@@ -923,7 +923,7 @@ pub(crate) fn promote<M: ObjectModel>(world: &World<'_, M>) -> usize {
             for lane in states.chunks_mut(LANES) {
                 let mut young = 0;
                 for state in lane {
-                    young += u8::from(tracked::is_young_candidate(*state));
+                    young += u8::from(state::is_young_candidate(*state));
                     *state = aged(*state);
                 }
                 promoted += usize::from(young);
@@ -975,7 +975,7 @@ fn sweep_share(
                         for (state, &mark) in states.iter_mut().zip(marks) {
                             let garbage = scope.contains(*state) & (mark == 0);
                             let state_then = if garbage { *state } else { aged(*state) };
-                            *state = state_then & !tracked::ALIVE;
+                            *state = state_then & !state::ALIVE;
                         }
                     }
                     marks.fill(0);
@@ -1114,11 +1114,11 @@ mod tests {
             assert!(!has_much(&|place| place % 2 == 1), "nobody looks there");
             // No candidate is no garbage.
             for &at in granules {
-                State(&world.core().space.states()[at]).set(tracked::FROZEN);
+                State(&world.core().space.states()[at]).set(state::FROZEN);
             }
             assert!(!has_much(&|_| true));
             for &at in granules {
-                State(&world.core().space.states()[at]).unset(tracked::FROZEN);
+                State(&world.core().space.states()[at]).unset(state::FROZEN);
             }
         });
         stopped(64, |world, scope, granules| {
@@ -1146,13 +1146,13 @@ mod tests {
                 for (place, &at) in granules.iter().enumerate() {
                     let is_reached = place % 4 != 0;
                     marks[at].store(if is_reached { PUSHED } else { 0 }, Ordering::Relaxed);
-                    State(&states[at]).unset(tracked::OLD);
+                    State(&states[at]).unset(state::OLD);
                     if place % 8 == 1 {
-                        State(&states[at]).set(tracked::ALIVE);
+                        State(&states[at]).set(state::ALIVE);
                     }
                 }
                 // Frozen, so no candidate, whatever its mark.
-                State(&states[granules[4]]).set(tracked::FROZEN);
+                State(&states[granules[4]]).set(state::FROZEN);
                 for &page in scope.pages() {
                     space.page(page as usize).young.store(1, Ordering::Relaxed);
                 }
@@ -1164,13 +1164,13 @@ mod tests {
                 assert_eq!(found, expected, "in the order of memory");
                 for place in 0..40 {
                     let is_garbage = place % 4 == 0 && place != 4;
-                    assert_eq!(state(place) & tracked::OLD == 0, is_garbage, "{place}");
-                    assert_eq!(state(place) & tracked::ALIVE, 0, "{place}");
+                    assert_eq!(state(place) & state::OLD == 0, is_garbage, "{place}");
+                    assert_eq!(state(place) & state::ALIVE, 0, "{place}");
                 }
                 assert!(marks.iter().all(|mark| mark.load(Ordering::Relaxed) == 0));
                 let is_young = |&&page: &&u32| space.page(page as usize).young.load(Ordering::Relaxed) != 0;
                 assert_eq!(scope.pages().iter().filter(is_young).count(), 0, "no page has a magazine");
-                State(&states[granules[4]]).unset(tracked::FROZEN);
+                State(&states[granules[4]]).unset(state::FROZEN);
             }
         });
     }
@@ -1191,7 +1191,7 @@ mod tests {
             assert_eq!(scope.pages(), [&pages[4..], &pages[..4]].concat());
             for is_garbage in [false, true] {
                 for &at in granules {
-                    State(&states[at]).unset(tracked::OLD);
+                    State(&states[at]).unset(state::OLD);
                     marks[at].store(if is_garbage { 0 } else { PUSHED }, Ordering::Relaxed);
                 }
                 let found = sweep(world, &scope, 1).expect("memory");
@@ -1233,16 +1233,16 @@ mod tests {
         stopped(10, |world, scope, granules| {
             let space = &world.core().space;
             let states = space.states();
-            let is_old = |place: usize| State(&states[granules[place]]).get() & tracked::OLD != 0;
+            let is_old = |place: usize| State(&states[granules[place]]).get() & state::OLD != 0;
             // Frozen ones age, and are no candidates.
-            State(&states[granules[3]]).set(tracked::FROZEN);
+            State(&states[granules[3]]).set(state::FROZEN);
             assert!(!(0..10).any(is_old));
             // A page that is not young has nothing that is: it is not looked at.
             let page = space.page(scope.pages()[5] as usize);
             page.young.store(0, Ordering::Relaxed);
             assert_eq!(promote(world), 8);
             assert!((0..10).all(|place| is_old(place) == (place != 5)));
-            State(&states[granules[3]]).unset(tracked::FROZEN);
+            State(&states[granules[3]]).unset(state::FROZEN);
             assert!(
                 scope
                     .pages()

@@ -18,7 +18,7 @@
 //! | – | running | "stop" callbacks; then the turn is given back | [`close`] |
 //!
 //! A collection that somebody asked for goes through all steps in that call ([`collect`]). Of one that the heap started
-//! ([`by_itself`]) step 10 is left to all mutators, in pieces: see [`turn`](crate::turn).
+//! ([`by_itself`]) step 10 is left to all mutators, in pieces: see [`turn`](crate::heap::turn).
 //!
 //! A collection that finds nothing, or nothing that can run code, skips 8 and 9: one stop. One to which step 3 has left no candidate
 //! has no step 5.
@@ -41,7 +41,6 @@
 
 pub(crate) mod clear;
 pub(crate) mod count;
-pub(crate) mod crew;
 pub(crate) mod finalize;
 pub(crate) mod log;
 pub(crate) mod look;
@@ -50,24 +49,23 @@ pub(crate) mod portions;
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod protocol;
 pub(crate) mod verify;
-pub(crate) mod workers;
 
 use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use crate::base::event::{self, CollectionEvent, CollectionKind, CollectionReport, During, Phase};
+use crate::base::fallible::NoMemory;
+use crate::base::sync::Ordering;
 use crate::collect::count::{Abandoned, Scope};
 use crate::collect::finalize::{Garbage, Homes, Unreachable};
-use crate::event::{self, CollectionEvent, CollectionKind, CollectionReport, During, Phase};
-use crate::fallible::NoMemory;
-use crate::model::{ModelMutator, ObjectModel};
-use crate::mutator::{Core, World};
-use crate::object::Object;
-use crate::pacing::Due;
+use crate::heap::model::{ModelMutator, ObjectModel};
+use crate::heap::mutator::{Core, World};
+use crate::heap::pacing::Due;
+use crate::heap::turn::{Open, PIECE, Whose};
+use crate::object::state::{self, State};
+use crate::object::type_info::Object;
 use crate::safepoint::StopError;
-use crate::sync::Ordering;
-use crate::tracked::{self, State};
-use crate::turn::{Open, PIECE, Whose};
 
 /// What to collect, and what to do if somebody else is collecting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -224,7 +222,7 @@ pub(crate) fn by_itself<M: ObjectModel>(m: &mut ModelMutator<M>, what: Collect) 
         clear::bury(m, mine, first);
         clear::bury(m, mine, PIECE);
         if core.turn.is_burying() {
-            m.raise(crate::mutator::COLLECT);
+            m.raise(crate::heap::mutator::COLLECT);
         }
         return Ok(());
     }
@@ -235,7 +233,7 @@ pub(crate) fn by_itself<M: ObjectModel>(m: &mut ModelMutator<M>, what: Collect) 
 }
 
 /// Makes what is new old without a look at it, where the heap has found that due, unless somebody is collecting: see
-/// [`pacing`](crate::pacing). No collection, so nobody is called back; what else a collection's first stop does happens in this
+/// [`pacing`](crate::heap::pacing). No collection, so nobody is called back; what else a collection's first stop does happens in this
 /// one.
 pub(crate) fn promote<M: ObjectModel>(m: &mut ModelMutator<M>) -> Result<(), CollectError> {
     let core = Arc::clone(m.core());
@@ -485,7 +483,7 @@ fn merge<M: ObjectModel>(world: &World<'_, M>, dead: &mut Vec<Object>) -> Result
     core.model.merge(world, dead);
     for object in &dead[before..] {
         // SAFETY: rule W: the model has not freed them.
-        unsafe { core.state(object.address()) }.set(tracked::DYING);
+        unsafe { core.state(object.address()) }.set(state::DYING);
     }
     Ok(())
 }
@@ -506,7 +504,7 @@ fn bury<M: ObjectModel>(dead: Vec<Object>, m: &ModelMutator<M>) {
     for object in dead {
         // SAFETY: rule Z: it was given to this collection alone, and the world is running.
         unsafe {
-            m.core().state(object.address()).unset(tracked::DYING);
+            m.core().state(object.address()).unset(state::DYING);
             m.model().bury(object, m);
         }
     }
@@ -518,7 +516,7 @@ fn give_up<M: ObjectModel>(m: &ModelMutator<M>, report: &mut CollectionReport, w
     m.core().hooks.unraisable(
         During::Traverse,
         why.type_name,
-        crate::fallible::words!("the collection was abandoned: {}", why.reason),
+        crate::base::fallible::words!("the collection was abandoned: {}", why.reason),
     );
     report.abandoned = Some(why.reason);
 }
@@ -526,7 +524,7 @@ fn give_up<M: ObjectModel>(m: &ModelMutator<M>, report: &mut CollectionReport, w
 /// Calls `f` with each object that an enumeration may show.
 pub(crate) fn visible<M: ObjectModel>(world: &World<'_, M>, mut f: impl FnMut(Object, State<'_>)) {
     live(world, |object, state| {
-        if tracked::is_visible(state.get()) {
+        if state::is_visible(state.get()) {
             f(object, state);
         }
     });
@@ -539,7 +537,7 @@ pub(crate) fn live<M: ObjectModel>(world: &World<'_, M>, mut f: impl FnMut(Objec
     for page in 0..space.high_water() {
         for granule in space.starts(page) {
             let state = State(&states[granule]);
-            if state.get() & tracked::LIVE != 0 {
+            if state.get() & state::LIVE != 0 {
                 f(count::object_at(space, granule), state);
             }
         }
@@ -665,7 +663,7 @@ mod tests {
         by_itself(m.raw_mut(), Collect::young()).expect("nobody else collects");
         let live = || heap.stats().live_objects;
         assert_eq!(live(), PIECE + REFUSING, "all but one piece");
-        assert_ne!(m.raw().poll() & crate::mutator::COLLECT, 0, "the rest is due");
+        assert_ne!(m.raw().poll() & crate::heap::mutator::COLLECT, 0, "the rest is due");
         assert_eq!(by_itself(m.raw_mut(), Collect::young()), Err(CollectError::Busy));
         assert_eq!(
             collect(m.raw_mut(), Collect::full().wait(false)).map(|_| ()),

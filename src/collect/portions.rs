@@ -6,10 +6,10 @@
 
 use std::cmp::Reverse;
 
-use crate::collect::crew::Seat;
-use crate::fallible::{self, NoMemory};
-use crate::steps;
-use crate::sync::{AtomicUsize, Ordering};
+use crate::base::fallible::{self, NoMemory};
+use crate::base::steps;
+use crate::base::sync::{AtomicUsize, Ordering};
+use crate::heap::crew::Seat;
 
 /// Pieces of work by the arena that they belong to.
 #[derive(Debug)]

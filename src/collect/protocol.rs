@@ -7,16 +7,18 @@ pub(crate) mod tests {
     use std::panic::{AssertUnwindSafe, catch_unwind};
     use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+    use crate::base::event::{CollectionEvent, CollectionReport, Hook};
+    use crate::base::sync::Ordering;
     use crate::collect::{Collect, CollectError, by_itself, clear, promote, promote_now};
-    use crate::event::{CollectionEvent, CollectionReport, Hook};
-    use crate::model::{Ends, Found, ModelHeap, ModelMutator, Object, ObjectModel, Tracer, Verdict, World};
-    use crate::mutator::Core;
-    use crate::pacing::Due;
+    use crate::heap::model::{
+        Ends, Found, ModelHeap, ModelMutator, Object, ObjectModel, Tracer, Verdict, World,
+    };
+    use crate::heap::mutator::Core;
+    use crate::heap::pacing::Due;
+    use crate::heap::turn::{PIECE, Whose};
+    use crate::memory::space::PAGE_GRANULES;
+    use crate::object::state::{DYING, FINALIZED, OLD, TRACKED, UNREACHABLE};
     use crate::safepoint::{StopError, ThreadId};
-    use crate::space::PAGE_GRANULES;
-    use crate::sync::Ordering;
-    use crate::tracked::{DYING, FINALIZED, OLD, TRACKED, UNREACHABLE};
-    use crate::turn::{PIECE, Whose};
     use crate::{Heap, Pacing, Stress};
 
     pub(crate) type Raw = ModelMutator<Script>;
@@ -371,7 +373,7 @@ pub(crate) mod tests {
         let heap = builder.build_with(Script::default()).expect("a heap");
         let core = &heap.0.core;
         heap.model().state().core = Arc::downgrade(core);
-        let told = |core: &Arc<crate::mutator::Core<Script>>| {
+        let told = |core: &Arc<crate::heap::mutator::Core<Script>>| {
             let core = Arc::downgrade(core);
             move |what: String| core.upgrade().expect("a heap").model.tell(what)
         };
@@ -380,7 +382,7 @@ pub(crate) mod tests {
             CollectionEvent::Start(kind) => tell(format!("start {kind:?}")),
             CollectionEvent::Stop(report) => tell(figures(report)),
         })));
-        core.hooks.on_unraisable(Hook::new(Arc::new(move |what: &crate::event::Unraisable| {
+        core.hooks.on_unraisable(Hook::new(Arc::new(move |what: &crate::base::event::Unraisable| {
             let address = if what.address == 0 { "" } else { " at its address" };
             tell_failure(format!(
                 "failure: {:?} '{}'{address}: {}",
@@ -1347,7 +1349,7 @@ pub(crate) mod tests {
             let mut m = heap.attach();
             std::thread::scope(|scope| {
                 let (sender, receiver) = std::sync::mpsc::channel();
-                let on = Arc::new(crate::sync::AtomicBool::new(true));
+                let on = Arc::new(crate::base::sync::AtomicBool::new(true));
                 let (other, is_on) = (heap.clone(), on.clone());
                 let other = scope.spawn(move || {
                     let mut m = other.attach();
@@ -1387,7 +1389,7 @@ pub(crate) mod tests {
         Script::ring(&m, &[('o', ""); 100]);
         m.take_collect();
         by_itself(&mut m, Collect::full()).expect("a turn");
-        assert_eq!(m.poll() & crate::mutator::COLLECT, 0);
+        assert_eq!(m.poll() & crate::heap::mutator::COLLECT, 0);
         let pace = &heap.0.core.pace;
         pace.taken(40, 0);
         assert!(pace.is_overdue(), "less than half of the garbage of a collection that is over");

@@ -8,14 +8,14 @@
 
 use std::collections::HashMap;
 
-use crate::arena::{CLASSES, shape_of};
+use crate::base::sync::Ordering;
 use crate::collect::count::{guard_traversal, object_at};
-use crate::model::{ModelMutator, ObjectModel};
-use crate::mutator::World;
-use crate::object::Tracer;
-use crate::space::{PAGE_GRANULES, PageKind, PoolView, Space};
-use crate::sync::Ordering;
-use crate::tracked::{DYING, LIVE, OLD, State, TRACKED, UNREACHABLE};
+use crate::heap::model::{ModelMutator, ObjectModel};
+use crate::heap::mutator::World;
+use crate::memory::arena::{CLASSES, shape_of};
+use crate::memory::space::{PAGE_GRANULES, PageKind, PoolView, Space};
+use crate::object::state::{DYING, LIVE, OLD, State, TRACKED, UNREACHABLE};
+use crate::object::type_info::Tracer;
 
 /// How much to look at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd)]
@@ -403,8 +403,8 @@ mod tests {
     use super::*;
     use crate::collect::protocol::tests::{Raw, Script};
     use crate::managed::Managed;
-    use crate::object::Object;
-    use crate::space::{PAGE_SIZE, Shape};
+    use crate::memory::space::{PAGE_SIZE, Shape};
+    use crate::object::type_info::Object;
     use crate::{Gc, GcCell, Heap, Mutator, Pacing, Stress, Trace, Tracer};
 
     struct Node {
@@ -650,7 +650,7 @@ mod tests {
             // SAFETY: rule O: nobody uses it.
             unsafe { freed.write(0) };
             // SAFETY: as above.
-            Box::new(move |_| unsafe { freed.write(crate::freed::POISON) })
+            Box::new(move |_| unsafe { freed.write(crate::memory::quarantine::POISON) })
         });
     }
 
@@ -877,12 +877,15 @@ mod tests {
         let error = check(&world, Depth::Structure).expect_err("a write");
         assert!(error.contains("bytes 0 to 0 are no longer 0xde"), "{error}");
         // SAFETY: as above.
-        unsafe { here.write(crate::freed::POISON) };
+        unsafe { here.write(crate::memory::quarantine::POISON) };
         // Freed by a stranger.
         // SAFETY: rules O and W: the world is stopped, and the handle was leaked above.
         unsafe {
             world.core().state(there.as_ptr().addr()).death();
-            there.write_bytes(crate::freed::POISON, world.core().space.memory(there).room().bytes());
+            there.write_bytes(
+                crate::memory::quarantine::POISON,
+                world.core().space.memory(there).room().bytes(),
+            );
             world.core().space.push_remote(there);
         }
         assert_eq!(check(&world, Depth::Structure), Ok(()));
@@ -893,7 +896,7 @@ mod tests {
         let error = check(&world, Depth::Structure).expect_err("a write");
         assert!(error.contains("bytes 4 to 4 are no longer 0xde"), "{error}");
         // SAFETY: as above.
-        unsafe { behind.write(crate::freed::POISON) };
+        unsafe { behind.write(crate::memory::quarantine::POISON) };
         drop(world);
     }
 

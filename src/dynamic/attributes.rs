@@ -12,14 +12,14 @@ use std::ffi::{c_int, c_void};
 use std::ptr::NonNull;
 use std::sync::atomic::Ordering;
 
+use crate::base::error::{Code, Fault};
+use crate::base::fallible::words;
+use crate::base::fallible::{self, NoMemory};
+use crate::base::sync::RwLock;
 use crate::dynamic::{
     Flags, RawObject, VisitProc, as_raw, describe, handlers, instance, refuse_in_traversal, type_of,
 };
-use crate::error::{Code, Fault};
-use crate::fallible::words;
-use crate::fallible::{self, NoMemory};
 use crate::safepoint::is_traversing;
-use crate::sync::RwLock;
 use crate::{AnyGc, Mutator};
 
 /// A dictionary by name.

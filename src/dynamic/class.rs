@@ -2,13 +2,13 @@
 
 use std::ptr::NonNull;
 
+use crate::base::error::{Code, Fault};
+use crate::base::fallible::words;
 use crate::dynamic::types::ready_heap;
 use crate::dynamic::{
     AllocProc, Flags, METATYPE, MODULE, RawObject, Type, TypeSpec, as_raw, attributes, from_raw, instance,
     is_dynamic, type_of,
 };
-use crate::error::{Code, Fault};
-use crate::fallible::words;
 use crate::{AnyGc, Mutator};
 
 /// What a class is to be: a heap type whose instances have attributes.
@@ -110,12 +110,12 @@ unsafe extern "C" fn finalize(object: *mut RawObject) {
             (finalizer, std::mem::ManuallyDrop::new(from_raw(object)))
         };
         if let Some(finalizer) = finalizer
-            && let Err(payload) = crate::event::guarded(|| finalizer(&this, m))
+            && let Err(payload) = crate::base::event::guarded(|| finalizer(&this, m))
         {
             // Not through the frames of a C program that may lie in between.
             // SAFETY: rule R: alive.
             let name = unsafe { type_of(object) }.kept_name();
-            let message = crate::event::panic_message(payload);
+            let message = crate::base::event::panic_message(payload);
             m.raw().core().hooks.unraisable(crate::During::Finalize, name, message);
         }
     });
@@ -163,7 +163,7 @@ impl Type {
     ///
     /// When the object belongs to another heap than the mutator.
     pub fn of(object: &AnyGc, m: &Mutator) -> Option<Self> {
-        crate::gc::check(object.header(), m);
+        crate::typed::gc::check(object.header(), m);
         // SAFETY: rules R and D: the handle keeps the object alive, and thereby its type.
         is_dynamic(object).then(|| unsafe { Self::from_record(type_of(as_raw(object))) })
     }

@@ -15,18 +15,19 @@ use std::ptr::NonNull;
 use std::time::Instant;
 
 use crate::During;
+use crate::Mutator;
+use crate::base::error::{Code, Fault};
+use crate::base::event::{self, CallGuards};
+use crate::base::fallible::words;
+use crate::base::sync::Aside;
+use crate::base::sync::const_thread_local;
 use crate::dynamic::{Flags, RawObject, TypeRecord, attributes, dealloc as generic_dealloc, raw, type_of};
-use crate::error::{Code, Fault};
-use crate::event::{self, CallGuards};
-use crate::fallible::words;
-use crate::header::Header;
 use crate::managed::{self, Core};
-use crate::object::{Ends, Object, Tracer, TypeInfo};
+use crate::memory::space::Space;
+use crate::object::header::Header;
+use crate::object::state;
+use crate::object::type_info::{Ends, Object, Tracer, TypeInfo};
 use crate::safepoint;
-use crate::space::Space;
-use crate::sync::Aside;
-use crate::sync::const_thread_local;
-use crate::{Mutator, tracked};
 
 /// How dynamic objects are handled: the table that their headers lead to.
 pub(crate) static INFO: TypeInfo = TypeInfo {
@@ -212,11 +213,11 @@ fn visit_with_care(tracer: &mut Tracer, target: NonNull<RawObject>) -> c_int {
 fn doubt(core: &Core, target: NonNull<RawObject>) -> Option<Code> {
     let address = target.as_ptr() as usize;
     if !core.space.contains(address) {
-        let known = crate::space::is_in_any_heap(address) || super::is_static_at(target);
+        let known = crate::memory::space::is_in_any_heap(address) || super::is_static_at(target);
         return (!known).then_some(Code::ForeignPointer);
     }
     // SAFETY: rule G: objects can start there, so the page was handed out.
-    let lives = core.space.starts_at(address) && unsafe { core.state(address) }.get() & tracked::LIVE != 0;
+    let lives = core.space.starts_at(address) && unsafe { core.state(address) }.get() & state::LIVE != 0;
     (!lives).then_some(Code::FreedPointer)
 }
 
@@ -230,7 +231,7 @@ fn doubt_cleared(core: &Core, target: NonNull<RawObject>, times: usize) -> Optio
         }
         // SAFETY: rules G and D: no doubt, and in the heap: a living object.
         unsafe {
-            let held = core.state(address).get() & tracked::UNREACHABLE != 0;
+            let held = core.state(address).get() & state::UNREACHABLE != 0;
             let count = super::count(target)?;
             let hold = i64::from(!core.turn.is_burying());
             (held && count < hold + times as i64).then_some(Code::FreedPointer)
@@ -301,7 +302,7 @@ unsafe fn walk(m: &Mutator, object: NonNull<RawObject>) -> Result<Vec<usize>, Fa
     let mut tracer = Tracer::new(1, usize::MAX);
     let guard = safepoint::traversing();
     // SAFETY: as for `referents`.
-    let result = crate::event::guarded(|| unsafe { traverse(object.cast(), &mut tracer) });
+    let result = crate::base::event::guarded(|| unsafe { traverse(object.cast(), &mut tracer) });
     drop(guard);
     raw(m).model().tell_notes(&raw(m).core().hooks);
     match result {
@@ -309,7 +310,7 @@ unsafe fn walk(m: &Mutator, object: NonNull<RawObject>) -> Result<Vec<usize>, Fa
         Err(payload) => {
             // SAFETY: as above.
             let type_name = unsafe { type_of(object) }.kept_name();
-            let text = crate::event::panic_message(payload);
+            let text = crate::base::event::panic_message(payload);
             Err(Fault::new(Code::HandlerError, "traverse").of_type(type_name).because(text))
         }
     }

@@ -14,18 +14,19 @@ use std::ffi::c_void;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
+use crate::Mutator;
+use crate::base::error::{Code, Fault};
+use crate::base::fallible::words;
 use crate::dynamic::{
     Flags, METATYPE, RawObject, RawVarObject, TYPE_INDEX, TypeRecord, attributes, from_raw, handlers, header,
     raw, refuse_in_traversal, share, type_of,
 };
-use crate::error::{Code, Fault};
-use crate::fallible::words;
-use crate::header::Header;
 use crate::managed;
-use crate::object::Object;
-use crate::space::{GRANULE, Space};
-use crate::weak::Target;
-use crate::{Mutator, tracked};
+use crate::memory::space::{GRANULE, Space};
+use crate::object::header::Header;
+use crate::object::state;
+use crate::object::type_info::Object;
+use crate::object::weak::Target;
 
 /// The most bytes that an instance, or a type's object, may have.
 pub(crate) const MOST: usize = isize::MAX as usize / 2;
@@ -128,7 +129,7 @@ pub unsafe fn allocate_common(m: &Mutator, record: &TypeRecord) -> Option<NonNul
         if let Some(type_object) = NonNull::new(record.object) {
             own_type(type_object);
         }
-        m.raw().publish_as(object_of(object), tracked::TRACKED | tracked::BY_ALLOCATOR);
+        m.raw().publish_as(object_of(object), state::TRACKED | state::BY_ALLOCATOR);
         Some(object)
     }
 }
@@ -171,7 +172,7 @@ unsafe fn allocate_as(
         // SAFETY: rule N: just made.
         unsafe {
             m.raw().track(object_of(object));
-            m.raw().core().state(object.as_ptr() as usize).set(tracked::BY_ALLOCATOR);
+            m.raw().core().state(object.as_ptr() as usize).set(state::BY_ALLOCATOR);
         }
     }
     Ok(object)
@@ -252,10 +253,7 @@ unsafe fn be_born(
         if let Some(type_object) = NonNull::new(record.object) {
             std::mem::forget(share(type_object));
         }
-        m.raw().publish_as(
-            object_of(object),
-            if tracked { tracked::TRACKED | tracked::BY_ALLOCATOR } else { 0 },
-        );
+        m.raw().publish_as(object_of(object), if tracked { state::TRACKED | state::BY_ALLOCATOR } else { 0 });
     }
     object
 }
@@ -391,7 +389,7 @@ pub unsafe fn resize(
         }
         let was_finalized = m.raw().is_finalized(object_of(object));
         if was_finalized {
-            m.raw().core().state(new.as_ptr() as usize).set(tracked::FINALIZED);
+            m.raw().core().state(new.as_ptr() as usize).set(state::FINALIZED);
         }
         give_back(m, object);
         if let Some(type_object) = NonNull::new(record.object) {
@@ -423,14 +421,14 @@ pub unsafe fn track(m: &Mutator, object: NonNull<RawObject>) -> Result<(), Fault
             return Err(fault_at(Code::NotGcObject, FUNCTION, object, record));
         }
         let state = raw(m).core().state(object.as_ptr() as usize);
-        if state.get() & tracked::TRACKED != 0 {
+        if state.get() & state::TRACKED != 0 {
             // Both ways to make an object are customary: the allocator has tracked it, and its constructor does.
             let before = if header(object).as_ref().is_alone(m.id()) {
-                state.change_alone(0, tracked::BY_ALLOCATOR)
+                state.change_alone(0, state::BY_ALLOCATOR)
             } else {
-                state.unset(tracked::BY_ALLOCATOR)
+                state.unset(state::BY_ALLOCATOR)
             };
-            if before & tracked::BY_ALLOCATOR == 0 {
+            if before & state::BY_ALLOCATOR == 0 {
                 return Err(fault_at(Code::AlreadyTracked, FUNCTION, object, record));
             }
             if super::is_checked(m) {
@@ -460,19 +458,19 @@ pub unsafe fn track_common(m: &Mutator, object: NonNull<RawObject>) -> bool {
         }
         let state = raw(m).core().state(object.as_ptr() as usize);
         let now = state.get();
-        if now & tracked::TRACKED == 0 {
+        if now & state::TRACKED == 0 {
             return is_common(object) && raw(m).track(object_of(object));
         }
         // Only objects that take part in cycle collection are tracked by the allocator.
-        if now & tracked::BY_ALLOCATOR == 0 {
+        if now & state::BY_ALLOCATOR == 0 {
             return false;
         }
         let before = if header(object).as_ref().is_alone(m.id()) {
-            state.change_alone(0, tracked::BY_ALLOCATOR)
+            state.change_alone(0, state::BY_ALLOCATOR)
         } else {
-            state.unset(tracked::BY_ALLOCATOR)
+            state.unset(state::BY_ALLOCATOR)
         };
-        before & tracked::BY_ALLOCATOR != 0
+        before & state::BY_ALLOCATOR != 0
     }
 }
 
@@ -490,11 +488,11 @@ pub unsafe fn untrack_common(m: &Mutator, object: NonNull<RawObject>) -> bool {
         }
         let state = raw(m).core().state(object.as_ptr() as usize);
         let now = state.get();
-        if now & (tracked::DYING | tracked::TRACKED) == tracked::DYING | tracked::TRACKED {
+        if now & (state::DYING | state::TRACKED) == state::DYING | state::TRACKED {
             // In its dealloc handler, which has it alone.
-            state.change_plainly(0, tracked::TRACKED | tracked::BY_ALLOCATOR);
-        } else if now & tracked::TRACKED != 0 {
-            state.unset(tracked::TRACKED | tracked::BY_ALLOCATOR);
+            state.change_plainly(0, state::TRACKED | state::BY_ALLOCATOR);
+        } else if now & state::TRACKED != 0 {
+            state.unset(state::TRACKED | state::BY_ALLOCATOR);
         } else {
             return is_common(object);
         }
@@ -539,11 +537,11 @@ pub unsafe fn untrack(m: &Mutator, object: NonNull<RawObject>) -> Result<(), Fau
             return Err(fault_at(Code::NotGcObject, FUNCTION, object, type_of(object)));
         }
         let state = raw(m).core().state(object.as_ptr() as usize);
-        if state.get() & tracked::DYING != 0 {
+        if state.get() & state::DYING != 0 {
             // In its dealloc handler, which has it alone.
-            state.change_plainly(0, tracked::TRACKED | tracked::BY_ALLOCATOR);
+            state.change_plainly(0, state::TRACKED | state::BY_ALLOCATOR);
         } else {
-            state.unset(tracked::TRACKED | tracked::BY_ALLOCATOR);
+            state.unset(state::TRACKED | state::BY_ALLOCATOR);
         }
     }
     Ok(())
@@ -557,7 +555,7 @@ pub unsafe fn untrack(m: &Mutator, object: NonNull<RawObject>) -> Result<(), Fau
 pub(crate) unsafe fn untrack_dying(m: &Mutator, object: NonNull<RawObject>) {
     // SAFETY: as the caller says: its dealloc handler has the object alone.
     unsafe { raw(m).core().state(object.as_ptr() as usize) }
-        .change_plainly(0, tracked::TRACKED | tracked::BY_ALLOCATOR);
+        .change_plainly(0, state::TRACKED | state::BY_ALLOCATOR);
 }
 
 /// Whether an object is in the tracked set.
@@ -620,16 +618,16 @@ pub unsafe fn free(m: &Mutator, object: NonNull<RawObject>, family: Family) -> R
         }
         let state = raw(m).core().state(object.as_ptr() as usize);
         // From here on no weak reference leads to it. In a dealloc handler that is so already.
-        let was_dying = managed::mark_dying_for_upgrades(raw(m), header(object)) & tracked::DYING != 0;
+        let was_dying = managed::mark_dying_for_upgrades(raw(m), header(object)) & state::DYING != 0;
         // A constructor has a reference. In a dealloc handler there is none: who has taken one there still has it.
         if !is_last(m, object, 0) && (was_dying || !is_last(m, object, 1)) {
             if !was_dying {
-                state.unset(tracked::DYING);
+                state.unset(state::DYING);
             }
             return Err(fault(Code::ReferencesLeft));
         }
         // Whoever frees an object has it alone.
-        let was_tracked = state.change_alone(0, tracked::TRACKED) & tracked::TRACKED != 0;
+        let was_tracked = state.change_alone(0, state::TRACKED) & state::TRACKED != 0;
         let result = if was_tracked { Err(fault(Code::StillTracked)) } else { Ok(()) };
         clear_weak_references(m, object);
         if record.flags().has(Flags::MANAGED_DICT) {
@@ -671,7 +669,7 @@ pub unsafe fn free_common(m: &Mutator, object: NonNull<RawObject>) -> bool {
             return false;
         }
         let state = raw(m).core().state(object.as_ptr() as usize).get();
-        let dying = state & (tracked::DYING | tracked::TRACKED) == tracked::DYING;
+        let dying = state & (state::DYING | state::TRACKED) == state::DYING;
         if !dying || !header(object).as_ref().is_spent() {
             return false;
         }
@@ -722,7 +720,7 @@ pub unsafe fn call_finalizer(m: &Mutator, object: NonNull<RawObject>) {
         if record.has_gc() || raw(m).owns(object_of(object)) {
             let state = raw(m).core().state(object.as_ptr() as usize);
             // Before the call: once, whatever it does.
-            if state.set(tracked::FINALIZED) & tracked::FINALIZED != 0 {
+            if state.set(state::FINALIZED) & state::FINALIZED != 0 {
                 return;
             }
         }
@@ -793,7 +791,7 @@ unsafe fn end_in_full(m: &Mutator, object: NonNull<RawObject>, record: &TypeReco
         }
         if gc {
             // Dying: nobody else knows it.
-            raw(m).core().state(object.as_ptr() as usize).change_plainly(0, tracked::TRACKED);
+            raw(m).core().state(object.as_ptr() as usize).change_plainly(0, state::TRACKED);
         }
         clear_weak_references(m, object);
         if record.flags().has(Flags::MANAGED_DICT) {
@@ -831,10 +829,7 @@ unsafe fn end_in_full(m: &Mutator, object: NonNull<RawObject>, record: &TypeReco
 unsafe fn end_simply(m: &Mutator, object: NonNull<RawObject>, record: &TypeRecord) {
     // SAFETY: as for `dealloc`.
     unsafe {
-        raw(m)
-            .core()
-            .state(object.as_ptr() as usize)
-            .change_plainly(0, tracked::TRACKED | tracked::BY_ALLOCATOR);
+        raw(m).core().state(object.as_ptr() as usize).change_plainly(0, state::TRACKED | state::BY_ALLOCATOR);
         clear_weak_references(m, object);
         let type_object = NonNull::new(record.object);
         if let Some(clear) = record.clear {

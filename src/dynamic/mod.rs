@@ -63,9 +63,9 @@ use std::ffi::{c_int, c_void};
 use std::fmt;
 use std::ptr::NonNull;
 
-use crate::error::{Code, Fault};
-use crate::header::Header;
+use crate::base::error::{Code, Fault};
 use crate::managed::{self, Raw};
+use crate::object::header::Header;
 use crate::safepoint;
 use crate::{AnyGc, Mutator};
 
@@ -390,17 +390,17 @@ fn look_up_in(core: &managed::Core, object: NonNull<RawObject>) -> Address {
     }
     // SAFETY: rule G: an object can start there, so its page was handed out.
     let state = unsafe { core.state(address) }.get();
-    if state & crate::tracked::LIVE != 0 { Address::Live } else { Address::Freed }
+    if state & crate::object::state::LIVE != 0 { Address::Live } else { Address::Freed }
 }
 
 /// What lies at an address that is not the heap's own.
 fn look_outside(object: NonNull<RawObject>) -> Address {
     let address = object.as_ptr() as usize;
-    if crate::space::is_in_any_heap(address) {
+    if crate::memory::space::is_in_any_heap(address) {
         Address::Foreign
     } else if is_static_at(object) {
         Address::Static
-    } else if crate::system::is_readable(address, size_of::<RawObject>()) {
+    } else if crate::base::system::is_readable(address, size_of::<RawObject>()) {
         Address::Outside
     } else {
         Address::Nowhere
@@ -414,14 +414,15 @@ fn look_outside(object: NonNull<RawObject>) -> Address {
 /// `object` is a living dynamic object.
 unsafe fn is_static(object: NonNull<RawObject>) -> bool {
     // SAFETY: as the caller says.
-    unsafe { header(object).as_ref() }.is_static() && !crate::space::is_in_any_heap(object.as_ptr() as usize)
+    unsafe { header(object).as_ref() }.is_static()
+        && !crate::memory::space::is_in_any_heap(object.as_ptr() as usize)
 }
 
 /// Whether a static object is at an address outside of all heaps, by what lies there; no, where nothing does.
 fn is_static_at(object: NonNull<RawObject>) -> bool {
     let address = object.as_ptr() as usize;
     address.is_multiple_of(align_of::<RawObject>())
-        && crate::system::is_readable(address, size_of::<Header>())
+        && crate::base::system::is_readable(address, size_of::<Header>())
         // SAFETY: rule B: readable, and not a heap's.
         && unsafe { header(object).as_ref() }.is_static()
 }

@@ -4,12 +4,12 @@ use std::cell::UnsafeCell;
 use std::ffi::{CString, c_int, c_void};
 use std::ptr::NonNull;
 
+use crate::base::error::{Code, Fault};
+use crate::base::fallible;
 use crate::dynamic::{
     Destructor, FreeProc, Inquiry, MODULE, RawObject, Slots, TraverseProc, TypeRecord, VisitProc, instance,
     type_of,
 };
-use crate::error::{Code, Fault};
-use crate::fallible;
 use crate::{AnyGc, Mutator};
 
 /// What a module is to be.
@@ -113,7 +113,7 @@ pub unsafe fn new_module(m: &Mutator, spec: ModuleSpec) -> Result<AnyGc, Fault> 
     unsafe {
         let object = instance::allocate(m, MODULE.get(), 0, 0)?;
         (*object.cast::<Module>().as_ptr()).parts = Box::into_raw(parts);
-        m.raw().track(crate::object::Object::new(object.cast()));
+        m.raw().track(crate::object::type_info::Object::new(object.cast()));
         Ok(super::from_raw(object))
     }
 }

@@ -22,18 +22,18 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use crate::arena::class_for;
+use crate::base::error::{Code, Fault};
+use crate::base::event;
+use crate::base::fallible::words;
+use crate::base::fallible::{self, NoMemory};
+use crate::base::sync::Mutex;
 use crate::dynamic::attributes::Attributes;
 use crate::dynamic::{
     AllocProc, Destructor, Finalizer, FreeProc, Inquiry, RawObject, RawVarObject, TraverseProc, from_raw,
     handlers, instance, module, share, type_of, weakref,
 };
-use crate::error::{Code, Fault};
-use crate::event;
-use crate::fallible::words;
-use crate::fallible::{self, NoMemory};
 use crate::managed;
-use crate::sync::Mutex;
+use crate::memory::arena::class_for;
 use crate::{AnyGc, Mutator};
 
 /// Flags of a type: CPython's bits.
@@ -504,7 +504,8 @@ fn draft(spec: &TypeSpec, heap_type: bool) -> Result<Draft, Fault> {
     let free = free_function(name, slots.free, gc, flags, base, defaults)?;
     let own_dealloc = slots.dealloc.is_some();
     let tail = flags.has(Flags::MANAGED_DICT);
-    let class = class_for(basic_size + if tail { size_of::<usize>() } else { 0 }, crate::space::GRANULE);
+    let class =
+        class_for(basic_size + if tail { size_of::<usize>() } else { 0 }, crate::memory::space::GRANULE);
     let dealloc = slots.dealloc.or(base.dealloc);
     let finalize = slots.finalize.or(base.finalize);
     let del = slots.del.or(base.del);
@@ -825,7 +826,7 @@ pub unsafe fn ready_heap(
         // Before any other code can ask the object for its record.
         instance::set_tail(object, record.cast());
         init(object, &*record);
-        m.raw().track(crate::object::Object::new(object.cast()));
+        m.raw().track(crate::object::type_info::Object::new(object.cast()));
         Ok(Type {
             record: RecordRef(NonNull::new_unchecked(record)),
             object: Some(AnyGc::from_header(object.cast())),
@@ -958,7 +959,7 @@ fn root() -> Result<TypeRecord, Fault> {
         basic_size: size_of::<RawObject>(),
         item_size: 0,
         data: (0, 0),
-        class: class_for(size_of::<RawObject>(), crate::space::GRANULE),
+        class: class_for(size_of::<RawObject>(), crate::memory::space::GRANULE),
         common_class: None,
         ends_simply: false,
         object: std::ptr::null_mut(),

@@ -4,15 +4,15 @@ use std::ffi::{c_int, c_void};
 use std::ptr::NonNull;
 
 use crate::During;
+use crate::base::error::{Code, Fault};
+use crate::base::fallible::{self, Shared};
+use crate::base::sync::{AtomicBool, Ordering, RwLock};
 use crate::dynamic::{
     Destructor, RawObject, Slots, VisitProc, WEAKREF, as_raw, from_raw, handlers, header, instance, type_of,
 };
-use crate::error::{Code, Fault};
-use crate::fallible::{self, Shared};
-use crate::header::Header;
 use crate::managed;
-use crate::sync::{AtomicBool, Ordering, RwLock};
-use crate::weak::{Watcher, WeakRecord};
+use crate::object::header::Header;
+use crate::object::weak::{Watcher, WeakRecord};
 use crate::{AnyGc, Mutator};
 
 /// Calls a callback with itself and the weak reference.

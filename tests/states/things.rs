@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex};
 
 use standstill::dynamic::{Class, Type};
-use standstill::services::Services;
+use standstill::gc_module::Services;
 use standstill::{
     AnyGc, AtomicGc, DeferGuard, Gc, GcCell, GcDyn, GcOnce, GcSlice, GcWeak, Heap, KnownRoot, Mutator, Trace,
     Tracer, WeakRef,

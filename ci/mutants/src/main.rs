@@ -34,7 +34,7 @@ const USAGE: &str = "usage: ci/mutants.sh [OPTION]...
     --program NAME     builds and asks only this program with tests, and others named in the same way (`standstill`: the tests
                        inside the library). What they do not catch, others may
     --again            only those that the last run of each did not catch, and that have no reason
-    --list             says which mutants there are, and runs nothing
+    --list             lists the mutants, checks that each reason names one, and runs nothing
     --seconds N        stops after N seconds of running tests
     --patience N       passes a mutant as a survivor after N seconds of tests (default: 4 in a sample, else all tests that reach it)
     --built            uses the programs of the last build, if no file that is changed has changed since
@@ -162,9 +162,11 @@ fn work() -> Result<bool, Error> {
 
     let mut tree = Tree::new(&root, &target)?;
     if options.list {
-        for entry in tree.entries() {
+        let entries = tree.entries();
+        for entry in &entries {
             println!("{} {}:{} {}: {}", entry.number, entry.file, entry.line, entry.function, entry.what);
         }
+        Table::read(&root.join("ci/mutants/survivors.toml"), &entries)?;
         return Ok(true);
     }
     let found = tree.highest();

@@ -35,15 +35,15 @@
 //! what another worker may have passed just now would lose it. Several workers mark as in step 3, each from its own stack.
 
 use super::{Claims, Marker, Pool, ask_for_body, marker};
+use crate::base::fallible::{self, NoMemory};
+use crate::base::steps;
+use crate::base::sync::{AtomicU8, Ordering};
 use crate::collect::count::{Abandoned, Counts, LANES, granules_of, guard_traversal, object_at, plainly};
 use crate::collect::log::{Reader, Sequence, UNLOGGED, WIDE};
 use crate::collect::look::tracer;
-use crate::fallible::{self, NoMemory};
-use crate::model::ObjectModel;
-use crate::mutator::World;
-use crate::space::{PAGE_GRANULES, Space, Starts};
-use crate::steps;
-use crate::sync::{AtomicU8, Ordering};
+use crate::heap::model::ObjectModel;
+use crate::heap::mutator::World;
+use crate::memory::space::{PAGE_GRANULES, Space, Starts};
 
 /// A mark: see the module's page.
 pub(crate) const NOTED: u8 = 1;

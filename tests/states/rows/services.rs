@@ -1,6 +1,6 @@
 //! What CPython's gc module offers, for a heap.
 
-use standstill::services::{self, Visit};
+use standstill::gc_module::{self, Visit};
 
 use super::{Rows, done, ok, told};
 use crate::stage::Call::{Exclusive, Free, Shared};
@@ -101,7 +101,7 @@ pub(super) const ROWS: Rows = &[
     ),
     ("Services: Clone", Free(|t| done(t.services().clone()))),
     ("Services: Debug", Free(|t| ok(t.services()))),
-    ("services::process_memory", Free(|_| ok(services::process_memory().is_some_and(|bytes| bytes > 0)))),
+    ("gc_module::process_memory", Free(|_| ok(gc_module::process_memory().is_some_and(|bytes| bytes > 0)))),
     (
         "CollectionReport::found",
         Exclusive(|_, m| told(m.try_collect(standstill::Collect::full()).map(|report| report.found()))),

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use standstill::services::CallbackPhase;
+use standstill::gc_module::CallbackPhase;
 use standstill::{
     Code, Collect, CollectionEvent, CollectionKind, Fault, Mutator, Pacing, RefusedSlice, Stress, Thresholds,
     model::Object, safepoint,

@@ -1,0 +1,184 @@
+#!/usr/bin/env python3
+"""The floors of src/: a folder imports from its own floor or a lower one.
+
+    ci/floors.py            checks the rules below; says what breaks them
+    ci/floors.py --edges    prints the upward imports and the circles, file by file
+
+Comments, documentation and test modules do not count. An exception that nothing needs is an error.
+"""
+
+import re
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+SRC = ROOT / "src"
+
+# Lowest first. Folders of one floor do not import from each other.
+FLOORS = [
+    ["base"],
+    ["safepoint", "memory", "object"],
+    ["heap"],
+    ["collect", "managed"],
+    ["typed"],
+    ["dynamic", "gc_module"],
+]
+
+# (file, folder that it imports from): why.
+EXCEPTIONS = {
+    ("heap/model", "typed"): "re-exports ModelHeap, so that all of a runtime's face is in one module",
+    ("heap/mutator", "gc_module"): "a heap's core owns the callbacks and records of the gc module",
+    ("managed/discard", "typed"): "values that wait to be dropped are asked for what they refer to (Trace)",
+    ("managed/mod", "gc_module"): "a heap's core owns the callbacks and records of the gc module",
+    ("managed/mod", "typed"): "type tables are given the mutator as an opaque pointer, cast back to Mutator here",
+    ("typed/gc", "dynamic"): "a handle of any type may be one of a dynamic object",
+    ("typed/heap", "dynamic"): "as typed/gc",
+    ("typed/heap", "gc_module"): "a heap that ends tells what its garbage list contains",
+}
+
+# package: the files that may name it.
+PACKAGES = {
+    "crossbeam_utils": ["heap/crew", "collect/mark", "safepoint/mod"],
+    "libc": ["base/system"],
+    "loom": ["base/sync"],
+    "parking_lot": ["base/sync", "typed/trace"],
+    "rayon": ["heap/workers"],
+    "rustix": ["base/fallible", "memory/space", "base/system"],
+    "shuttle": ["base/sync"],
+    "tracing": ["base/event"],
+}
+
+
+def code(path):
+    """The text of a file without comments and before its tests."""
+    text = path.read_text()
+    text = re.split(r"^#\[cfg\(all\(test, not\(any\(loom, shuttle\)\)\)\)\]$", text, maxsplit=1, flags=re.M)[0]
+    return re.sub(r"//.*", "", text)
+
+
+def name_of(path):
+    return str(path.relative_to(SRC).with_suffix(""))
+
+
+FILES = {name_of(path): path for path in sorted(SRC.rglob("*.rs")) if path.name != "lib.rs"}
+
+
+def flatten(tree, prefix=()):
+    """The paths of a `use` tree."""
+    head, brace, rest = tree.partition("{")
+    here = prefix + tuple(part.strip() for part in head.split("::") if part.strip())
+    if not brace:
+        yield here
+        return
+    depth, part = 0, ""
+    for char in rest[: rest.rindex("}")] + ",":
+        depth += (char == "{") - (char == "}")
+        if char == "," and depth == 0:
+            if part.strip():
+                yield from flatten(part, here)
+            part = ""
+        else:
+            part += char
+
+
+def exports():
+    """The names that lib.rs exports, with their paths."""
+    found = {}
+    for tree in re.findall(r"pub use ([^;]+);", code(SRC / "lib.rs")):
+        for path in flatten(tree):
+            found[path[-1]] = path
+    return found
+
+
+def file_of(path, exported):
+    """The file that a path of modules and items lies in."""
+    if path and path[0] in exported:
+        path = exported[path[0]] + path[1:]
+    for length in (3, 2, 1):
+        name = "/".join(path[:length])
+        if len(path) >= length:
+            for candidate in (name, f"{name}/mod"):
+                if candidate in FILES:
+                    return candidate
+    return None
+
+
+def imports(name, exported):
+    """The files that a file imports from."""
+    text = code(FILES[name])
+    folder = tuple(name.removesuffix("/mod").split("/"))
+    parent = folder[:-1]
+    trees = re.findall(r"\bcrate::(\{.*?\};|[\w:]+(?:::\{[^;]*\})?)", text, flags=re.S)
+    paths = [path for tree in trees for path in flatten(tree.rstrip(";"))]
+    paths += [parent + path for tree in re.findall(r"(?<![\w:])super::([\w:]+(?:::\{[^;]*\})?)", text, flags=re.S) for path in flatten(tree)]
+    found = {file_of(path, exported) for path in paths}
+    return {to for to in found if to and to != name}
+
+
+def circles(edges):
+    """Groups of files that import from each other, by Tarjan's algorithm."""
+    index, low, stack, on, found = {}, {}, [], set(), []
+
+    def visit(name):
+        index[name] = low[name] = len(index)
+        stack.append(name)
+        on.add(name)
+        for to in sorted(edges[name]):
+            if to not in index:
+                visit(to)
+                low[name] = min(low[name], low[to])
+            elif to in on:
+                low[name] = min(low[name], index[to])
+        if low[name] == index[name]:
+            group = []
+            while True:
+                member = stack.pop()
+                on.discard(member)
+                group.append(member)
+                if member == name:
+                    break
+            if len(group) > 1:
+                found.append(sorted(group))
+
+    for name in edges:
+        if name not in index:
+            visit(name)
+    return found
+
+
+def main():
+    exported = exports()
+    floor = {folder: number for number, folders in enumerate(FLOORS) for folder in folders}
+    edges = {name: imports(name, exported) for name in FILES}
+    show = sys.argv[1:] == ["--edges"]
+    failures, used = [], set()
+    for name, targets in edges.items():
+        folder = name.split("/")[0]
+        if folder not in floor:
+            failures.append(f"src/{name}.rs: the folder {folder} is not in the table of ci/floors.py")
+            continue
+        for to in sorted(targets):
+            other = to.split("/")[0]
+            if other == folder or floor.get(other, -1) < floor[folder]:
+                continue
+            if (name, other) in EXCEPTIONS:
+                used.add((name, other))
+                if not show:
+                    continue
+            failures.append(f"src/{name}.rs (floor {floor[folder]}) imports from src/{to}.rs (floor {floor.get(other)})")
+        for package, allowed in PACKAGES.items():
+            if re.search(rf"(?<!\w){package}::", code(FILES[name])) and name not in allowed:
+                failures.append(f"src/{name}.rs: names the package {package}, which belongs to {', '.join(allowed)}")
+    for group in circles(edges) if show else ():
+        failures.append(f"a circle of files: {', '.join(group)}")
+        if show:
+            for name in group:
+                failures.append(f"    {name} -> {' '.join(sorted(edges[name] & set(group)))}")
+    for pair in EXCEPTIONS.keys() - used:
+        failures.append(f"the exception {pair} in ci/floors.py is not needed any more")
+    if failures:
+        sys.exit("\n".join(failures))
+    print(f"no folder of src/ imports upwards but for {len(EXCEPTIONS)} exceptions with reasons")
+
+
+main()

@@ -1,0 +1,336 @@
+//! Floor 0: the work of a collection, counted for tests.
+//!
+//! The loops of a collection say how many steps they take ([`took`]), in units that do not matter as long as one takes bounded time:
+//! an object, an edge, a byte of a table, an element that is moved. In the crate's own tests a thread adds them up; in every
+//! other build nothing is counted, and the calls cost nothing. So tests can demand that work grows no faster than the heap
+//! does, without a look at a clock.
+//!
+//! A loop that is added to a collection has to call [`took`], or the tests cannot see it.
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+pub(crate) use counting::during;
+pub(crate) use counting::{Others, took};
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod counting {
+    use std::cell::Cell;
+    use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+    use std::time::{Duration, Instant};
+
+    thread_local! {
+        static STEPS: Cell<usize> = const { Cell::new(0) };
+    }
+
+    /// So many steps were taken, or are about to be.
+    pub(crate) fn took(steps: usize) {
+        STEPS.set(STEPS.get() + steps);
+    }
+
+    /// How many steps `f` takes.
+    pub(crate) fn during<R>(f: impl FnOnce() -> R) -> (R, usize) {
+        let before = STEPS.get();
+        let result = f();
+        (result, STEPS.get() - before)
+    }
+
+    thread_local! {
+        /// Whether those that share this thread's work wait for one another before each job: then what a collection does depends
+        /// little on the machine.
+        pub(super) static WAITS: Cell<bool> = const { Cell::new(false) };
+    }
+
+    /// The steps that other threads take in this one's name.
+    pub(crate) struct Others {
+        steps: AtomicUsize,
+        expected: AtomicUsize,
+        waits: bool,
+    }
+
+    impl Others {
+        /// So many may come.
+        pub(crate) fn expect(threads: usize) -> Self {
+            Self { steps: AtomicUsize::new(0), expected: AtomicUsize::new(threads), waits: WAITS.get() }
+        }
+
+        /// Calls `f`, on a thread that `is_other` or not.
+        pub(crate) fn part(&self, is_other: bool, f: impl FnOnce()) {
+            self.expected.fetch_sub(usize::from(is_other), Relaxed);
+            let begun = Instant::now();
+            while self.waits && self.expected.load(Relaxed) > 0 && begun.elapsed() < Duration::from_millis(10)
+            {
+                std::thread::yield_now();
+            }
+            let ((), steps) = during(f);
+            self.steps.fetch_add(if is_other { steps } else { 0 }, Relaxed);
+        }
+
+        /// They are this thread's.
+        pub(crate) fn join(self) {
+            took(self.steps.into_inner());
+        }
+    }
+}
+
+#[cfg(not(all(test, not(any(loom, shuttle)))))]
+mod counting {
+    #[inline(always)]
+    pub(crate) fn took(_: usize) {}
+
+    pub(crate) struct Others;
+
+    impl Others {
+        #[inline(always)]
+        pub(crate) fn expect(_: usize) -> Self {
+            Self
+        }
+
+        #[inline(always)]
+        pub(crate) fn part(&self, _: bool, f: impl FnOnce()) {
+            f();
+        }
+
+        #[inline(always)]
+        pub(crate) fn join(self) {}
+    }
+}
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use super::counting::WAITS;
+    use super::{during, took};
+    use crate::memory::space::PAGE_GRANULES;
+    use crate::{Gc, GcCell, GcWeak, Heap, Mutator, Pacing, Trace, Tracer, dynamic};
+
+    /// An object with any number of references.
+    struct Node(GcCell<Vec<Gc<Node>>>);
+
+    impl Trace for Node {
+        fn traverse(&self, tracer: &mut Tracer) {
+            self.0.traverse(tracer);
+        }
+        fn clear(&self, m: &Mutator) {
+            self.0.clear(m);
+        }
+    }
+
+    fn node(m: &Mutator, edges: Vec<Gc<Node>>) -> Gc<Node> {
+        m.alloc(Node(GcCell::new(edges)))
+    }
+
+    fn link(m: &Mutator, from: &Gc<Node>, to: &Gc<Node>) {
+        from.get(m).0.lock(m).push(to.clone());
+    }
+
+    /// What keeps a shape alive.
+    type Kept = Vec<Box<dyn std::any::Any>>;
+
+    /// Makes a shape of so many objects.
+    type Build = fn(&Mutator, usize) -> Kept;
+
+    /// One object that refers to all others, and to itself.
+    fn array(m: &Mutator, n: usize) -> Kept {
+        let elements = (0..n).map(|_| node(m, Vec::new())).collect();
+        let array = node(m, elements);
+        link(m, &array, &array);
+        vec![Box::new(array)]
+    }
+
+    /// Each refers to the one that was made before it, and the first to the last.
+    fn list(m: &Mutator, n: usize) -> Kept {
+        let first = node(m, Vec::new());
+        let last = (1..n).fold(first.clone(), |next, _| node(m, vec![next]));
+        link(m, &first, &last);
+        vec![Box::new(last)]
+    }
+
+    /// Binary, with links to the parents.
+    fn tree(m: &Mutator, n: usize) -> Kept {
+        let nodes: Vec<_> = (0..n).map(|_| node(m, Vec::new())).collect();
+        for at in 1..n {
+            link(m, &nodes[(at - 1) / 2], &nodes[at]);
+            link(m, &nodes[at], &nodes[(at - 1) / 2]);
+        }
+        vec![Box::new(nodes[0].clone())]
+    }
+
+    /// One object that refers to all others, and they to it.
+    fn star(m: &Mutator, n: usize) -> Kept {
+        let hub = node(m, Vec::new());
+        for _ in 1..n {
+            let spoke = node(m, vec![hub.clone()]);
+            link(m, &hub, &spoke);
+        }
+        vec![Box::new(hub)]
+    }
+
+    /// Rings of two, each known from outside.
+    fn roots(m: &Mutator, n: usize) -> Kept {
+        let ring = |_| {
+            let one = node(m, Vec::new());
+            let other = node(m, vec![one.clone()]);
+            link(m, &one, &other);
+            Box::new(one) as Box<dyn std::any::Any>
+        };
+        (0..n / 2).map(ring).collect()
+    }
+
+    /// As [`roots`], with a weak reference to each object, half of them with a callback.
+    fn weak(m: &Mutator, n: usize) -> Kept {
+        let rings = roots(m, n);
+        let mut kept: Kept = Vec::new();
+        for ring in &rings {
+            let ring: &Gc<Node> = ring.downcast_ref().expect("a ring");
+            let weak: GcWeak<Node> = Gc::downgrade(ring, m);
+            kept.push(Box::new(weak));
+            kept.push(Box::new(m.alloc_weak(ring, (), |_, _| {})));
+        }
+        kept.extend(rings);
+        kept
+    }
+
+    /// All weak references lead to one object.
+    fn watched(m: &Mutator, n: usize) -> Kept {
+        let target = node(m, Vec::new());
+        let mut kept: Kept = (0..n).map(|_| Box::new(m.alloc_weak(&target, (), |_, _| {})) as _).collect();
+        link(m, &target, &target);
+        kept.push(Box::new(target));
+        kept
+    }
+
+    /// Each object has a type of its own.
+    fn types(m: &Mutator, n: usize) -> Kept {
+        let instance = |number: usize| {
+            let class = dynamic::Class::new(format!("T{number}")).make(m).expect("a class");
+            let object = class.instantiate(m).expect("an instance");
+            Box::new((class, object)) as Box<dyn std::any::Any>
+        };
+        (0..n / 8).map(instance).collect()
+    }
+
+    /// With the fewest objects that show a loop that is not linear: where one object leads to all, some chunks of work.
+    const SHAPES: [(&str, Build, usize); 8] = [
+        ("array", array, 1 << 15),
+        ("list", list, 1 << 13),
+        ("tree", tree, 1 << 13),
+        ("star", star, 1 << 14),
+        ("roots", roots, 1 << 13),
+        ("weak references", weak, 1 << 13),
+        ("weak references to one", watched, 1 << 13),
+        ("types", types, 1 << 13),
+    ];
+
+    /// How many steps collections took.
+    #[derive(Debug)]
+    struct Took {
+        /// Of `n` objects that are alive: young, full, the most of two. Of `n` that are garbage: full, young.
+        steps: [usize; 4],
+        objects: usize,
+        /// Places in the table of a worker, for all that the heap held.
+        places: usize,
+    }
+
+    fn steps(build: Build, workers: usize, n: usize) -> Took {
+        let builder = Heap::builder().workers(workers).serial_below(0).checked(false);
+        let heap = builder.pacing(Pacing::manual()).build().expect("a heap");
+        let mut m = heap.attach();
+        let kept = build(&m, n);
+        let objects = heap.stats().live_objects;
+        let young = during(|| m.collect_young()).1;
+        let alive = (0..2).map(|_| during(|| m.collect()).1).max().expect("some");
+        m.collect();
+        drop(kept);
+        let garbage = during(|| m.collect()).1;
+        let kept = build(&m, n);
+        drop(kept);
+        let young_garbage = during(|| m.collect_young()).1;
+        let places = m.raw().core().space.high_water() * PAGE_GRANULES;
+        Took { steps: [young, alive, garbage, young_garbage], objects, places }
+    }
+
+    /// What a collection costs whatever its size: pages that are looked at whole.
+    const FIXED: usize = 5_000;
+
+    /// Whether what took `small` steps takes no more than twice as many, or little more, for twice as much.
+    fn is_linear(small: usize, large: usize) -> bool {
+        large <= small * 9 / 4 + FIXED
+    }
+
+    /// Whether several workers took few enough steps for a collection that takes one worker `one`.
+    ///
+    /// How many they take depends on which worker is quicker. The bound holds for all schedules:
+    ///
+    /// - Each worker but the first that comes in time to count has a table of its own. Each place of it is added to the heap's table
+    ///   once and wiped once.
+    /// - A worker gives at most half of its stack to another, which must be idle: it has traversed or given away what it had. So an
+    ///   object is given away three times at most on average, and takes 3 steps each time.
+    /// - The lists of what each worker has found are merged: one step for each object.
+    fn is_bounded(one: usize, several: &Took, at: usize, workers: usize) -> bool {
+        several.steps[at] <= one + 2 * several.places * (workers - 1) + 10 * several.objects + FIXED
+    }
+
+    #[test]
+    fn the_measure_knows_a_loop_that_is_not_linear() {
+        let took = |steps: usize| during(|| took(steps)).1;
+        let n = 10_000;
+        assert!(is_linear(took(n), took(2 * n)));
+        assert!(!is_linear(took(n * n), took(4 * n * n)));
+        assert!(!is_linear(took(10 * n + n * n / 500), took(20 * n + 4 * n * n / 500)));
+        // As lists are: 2 places for each object.
+        let objects = 1 << 15;
+        let several = |steps| Took { steps: [steps; 4], objects, places: 2 * objects };
+        let steps = 20 * objects;
+        assert!(is_bounded(12 * objects, &several(steps), 0, 3));
+        assert!(!is_bounded(12 * objects, &several(steps + objects * objects / 2000), 0, 3));
+    }
+
+    #[test]
+    fn a_stop_takes_no_more_steps_than_the_heap_has_objects() {
+        const WORKERS: usize = 3;
+        const WHAT: [&str; 4] = ["young", "full", "full, garbage", "young, garbage"];
+        WAITS.set(true);
+        for (name, build, n) in SHAPES {
+            let sizes = [n, 2 * n, 4 * n];
+            let one = sizes.map(|n| steps(build, 1, n).steps);
+            let several = sizes.map(|n| steps(build, WORKERS, n));
+            for (at, what) in WHAT.into_iter().enumerate() {
+                let [small, middle, large] = one.map(|took| took[at]);
+                assert!(
+                    is_linear(small, middle) && is_linear(middle, large),
+                    "{name}, 1 worker, {what}: {small}, {middle} and {large} steps for n, 2n and 4n objects"
+                );
+                for (one, several) in one.iter().zip(&several) {
+                    assert!(
+                        is_bounded(one[at], several, at, WORKERS),
+                        "{name}, {WORKERS} workers, {what}: {} steps for 1 worker, and for all: {several:?}",
+                        one[at]
+                    );
+                }
+            }
+        }
+    }
+
+    /// How many heaps there are makes no difference to a collection of one, nor to the question whose an address is.
+    #[test]
+    fn other_heaps_cost_a_collection_nothing() {
+        let cost = |others: usize| {
+            let heap = || Heap::builder().reserve(1 << 20).workers(1).pacing(Pacing::manual()).build();
+            let others: Vec<_> = (0..others).map(|_| heap().expect("a heap")).collect();
+            let heap = heap().expect("a heap");
+            let mut m = heap.attach();
+            let kept = roots(&m, 1_000);
+            let outside = GcCell::new(Vec::<Gc<Node>>::new());
+            let looks = during(|| (0..100).for_each(|_| drop(outside.lock(&m)))).1;
+            let collection = during(|| m.collect()).1;
+            drop((kept, others));
+            (looks, collection)
+        };
+        let (few, many) = (cost(1), cost(500));
+        assert_eq!(few.1, many.1, "steps of a collection");
+        assert!(
+            many.0 <= 20 * few.0,
+            "steps of 100 looks at a cell outside of all heaps: {} and {}",
+            few.0,
+            many.0
+        );
+    }
+}

@@ -1,0 +1,11 @@
+//! What the threads of one heap share: its core and its mutators, the seam to the object model, when to collect, and which
+//! thread collects.
+
+pub(crate) mod crew;
+pub(crate) mod known_roots;
+pub mod model;
+pub(crate) mod mutator;
+pub(crate) mod pacing;
+pub(crate) mod slow;
+pub(crate) mod turn;
+pub(crate) mod workers;

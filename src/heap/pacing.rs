@@ -1,0 +1,868 @@
+//! Floor 3: when to collect.
+//!
+//! Two questions, asked whenever a mutator's arena has been refilled (so never on the fast path):
+//! are there enough *new* cells to look at the young objects, and has the *old* set grown enough since
+//! the last full collection to look at everything? Both count net cells, taken from arenas less given
+//! back, so a program that allocates and frees as it goes never collects, and one that only makes
+//! cycles collects in proportion to what it makes: it can neither starve nor run away. What is given back in burying
+//! garbage is left out: else a collection would put off the next by what it has found.
+//!
+//! Threads that allocate while another one collects are slowed down once they are far ahead of it.
+//!
+//! A young collection that frees little doubles the young threshold (up to a share of the old set,
+//! where its cost stays below that of the full collections to come); one that frees much halves it.
+//!
+//! # Promotion
+//!
+//! While a heap is being built, young collections look at each new object once and find nothing. So what a young collection
+//! would wait for, a *period*, is cut into up to [`SLICES`] equal slices. Only the last is looked at: a sample. When
+//! another falls due its objects are *promoted*: in a stop as short as that they become old, without being looked at.
+//!
+//! | slices | when |
+//! |---|---|
+//! | 1, so that nothing is promoted | in the beginning; after a look that found a [`LITTLE`]th of its candidates dead or more; after a full collection that was not lean; when the policy changes |
+//! | twice as many, at most [`SLICES`], and none below `young_objects` | after a look at enough objects that found less, if the last full collection was lean |
+//! | as many as before | after a look at few objects, and after a lean full collection |
+//!
+//! Any look, also one that was asked for, begins a period. Bytes alone never make a promotion due: who makes few large objects pays
+//! little for looks, and loses much by garbage. Where the heap's pages are nearly used up everything is looked at.
+//!
+//! Bounds. From one look to the next no more is new than one young collection could wait for without promotions: `young_objects`
+//! or a sixteenth of the old set. So this is what a program that turns from building to making garbage can leave unseen,
+//! however suddenly. What is promoted counts as growth like what survives, so a full collection, which finds it, is due as
+//! before. Less than a `LITTLE`th of what grows steadily may be garbage that only a full collection sees. And garbage that lives longer
+//! than a slice, and no longer than a period, is taken for life until the next full collection finds that it was much;
+//! then everything is looked at, until one is lean again.
+//!
+//! [`Thresholds`] are another rule, with the numbers of CPython's `gc` module: see there. Nothing is promoted under it.
+
+use crate::base::event::{CollectionKind, Hook};
+use crate::base::sync::{AtomicBool, AtomicU64, AtomicUsize, Mutex, Ordering};
+
+/// When a heap collects by itself: a value, set with
+/// [`HeapBuilder::pacing`](crate::HeapBuilder::pacing) or [`Heap::set_pacing`](crate::Heap::set_pacing).
+#[derive(Clone, Copy, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct Pacing {
+    /// Whether the heap collects by itself at all. Explicit collections ignore it.
+    pub automatic: bool,
+    /// New objects (net of those freed) that make a young collection due. The heap raises it by itself
+    /// while young collections free little; and while full ones free little too, it looks at a part of what is new, an eighth at
+    /// least, and takes the rest for old ([`HeapStats::promotions`](crate::HeapStats::promotions)).
+    pub young_objects: usize,
+    /// New bytes that make a young collection due.
+    pub young_bytes: usize,
+    /// Growth of the old set that makes a full collection due: 1.0 means twice the objects that survived the last one.
+    /// After a full collection that freed less than an eighth the heap waits for twice the growth: it is being built.
+    /// With infinity no growth makes a full collection due. A heap refuses a negative value and what is not a number.
+    pub full_growth: f64,
+    /// Objects below which the old set never makes a full collection due.
+    pub full_minimum: usize,
+    /// Decide by these instead of the four above, which mean nothing then.
+    pub thresholds: Option<Thresholds>,
+}
+
+/// When a heap collects by itself, in the terms of CPython's `gc.set_threshold`.
+///
+/// More than `t0` new objects make a collection due: a full one if `t1` is 0, or if there are more objects than the last
+/// full collection left by over a quarter; else a young one. The cost of those does not depend on the size of the
+/// heap, so they need no such condition. With `t0` at 0 the heap never collects by itself.
+///
+/// New objects are counted like everywhere in [`Pacing`]: as cells, tracked or not, less those given back, and when a
+/// thread fetches them, up to 64 of a size at a time. So a collection starts that much early, or late.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Thresholds {
+    /// New objects that may be there without a collection; 0: any number.
+    pub t0: u32,
+    /// 0: every automatic collection is a full one. Other values are alike.
+    pub t1: u32,
+    /// Kept for who asks; it means nothing.
+    pub t2: u32,
+}
+
+impl Default for Thresholds {
+    fn default() -> Self {
+        Self { t0: 2000, t1: 10, t2: 0 }
+    }
+}
+
+impl Thresholds {
+    /// New objects with which something may be due.
+    fn first_due(self) -> usize {
+        if self.t0 == 0 { usize::MAX } else { self.t0 as usize + 1 }
+    }
+}
+
+impl Default for Pacing {
+    fn default() -> Self {
+        Self {
+            automatic: true,
+            young_objects: 2_500,
+            young_bytes: 1 << 20,
+            full_growth: 1.0,
+            full_minimum: 40_000,
+            thresholds: None,
+        }
+    }
+}
+
+impl Pacing {
+    /// Why a heap refuses this pacing; `None`: it does not.
+    pub(crate) fn refused(&self) -> Option<&'static str> {
+        let is_growth = self.full_growth >= 0.0;
+        (!is_growth).then_some("`Pacing::full_growth` is negative or not a number")
+    }
+
+    /// Never collect without being asked.
+    pub fn manual() -> Self {
+        Self { automatic: false, ..Self::default() }
+    }
+
+    /// With another threshold of new objects.
+    pub fn with_young_objects(mut self, objects: usize) -> Self {
+        self.young_objects = objects;
+        self
+    }
+
+    /// With another threshold of new bytes.
+    pub fn with_young_bytes(mut self, bytes: usize) -> Self {
+        self.young_bytes = bytes;
+        self
+    }
+
+    /// With another growth that makes a full collection due.
+    pub fn with_full_growth(mut self, growth: f64) -> Self {
+        self.full_growth = growth;
+        self
+    }
+
+    /// By the rule of these thresholds.
+    pub fn with_thresholds(mut self, thresholds: Thresholds) -> Self {
+        self.thresholds = Some(thresholds);
+        self
+    }
+
+    /// With another minimum of old objects.
+    pub fn with_full_minimum(mut self, objects: usize) -> Self {
+        self.full_minimum = objects;
+        self
+    }
+}
+
+/// What is due.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Due {
+    Nothing,
+    /// What is new becomes old without a look.
+    Promotion,
+    Young,
+    Full,
+}
+
+/// Into how many slices a period is cut, at most.
+const SLICES: usize = 8;
+/// The share of candidates from which on dead ones are not few. An eighth would do for the cost of looks, but not for memory: it is
+/// what all that grows may consist of, unseen, until a full collection.
+const LITTLE: usize = 32;
+
+/// A heap's pace: the policy, and what it counts. All counters are relaxed: they advise.
+#[derive(Debug)]
+pub(crate) struct Pace {
+    policy: crate::base::sync::Mutex<Pacing>,
+    /// New objects from one look to the next: of the policy, or what was learned.
+    period: AtomicUsize,
+    /// Into how many slices a period is cut.
+    slices: AtomicUsize,
+    /// How many of them are still to be promoted before the next look.
+    unseen: AtomicUsize,
+    /// What makes something due: one slice. Readable without the policy's lock.
+    young_objects: AtomicUsize,
+    young_bytes: AtomicUsize,
+    /// [`DeferGuard`](crate::DeferGuard)s alive, plus one while automatic collection is off.
+    held_off: AtomicUsize,
+    new_objects: AtomicUsize,
+    new_bytes: AtomicUsize,
+    /// What survived young collections, or was promoted, since the last full one; and what survived that one.
+    grown_objects: AtomicUsize,
+    old_objects: AtomicUsize,
+    /// The last full collection freed next to nothing.
+    lean: AtomicBool,
+    /// What the running collection has found, and is destroying.
+    burying: AtomicUsize,
+    /// Bytes that unattached threads have dropped and nobody has freed yet.
+    deferred: AtomicU64,
+    /// What the services' user has said: the other half of `held_off`.
+    enabled: AtomicBool,
+    /// Visits to all objects that are going on.
+    visits: AtomicUsize,
+    /// Whether there is a `memory`: what is looked at first.
+    has_memory: AtomicBool,
+    memory: Mutex<Option<Memory>>,
+    /// New objects that were put aside, each time memory had not grown.
+    banked: AtomicUsize,
+}
+
+/// Tells how much memory the process uses; `None`: it cannot be told now.
+pub(crate) type MemorySource = Hook<dyn Fn() -> Option<usize> + Send + Sync>;
+
+/// The condition of memory.
+struct Memory {
+    source: MemorySource,
+    /// What it said after the last collection.
+    last: Option<usize>,
+}
+
+impl std::fmt::Debug for Memory {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Memory").field("last", &self.last).finish_non_exhaustive()
+    }
+}
+
+impl Pace {
+    pub(crate) fn new(policy: Pacing) -> Self {
+        Self {
+            policy: crate::base::sync::Mutex::new(policy),
+            period: AtomicUsize::new(Self::first_objects(&policy)),
+            slices: AtomicUsize::new(1),
+            unseen: AtomicUsize::new(0),
+            young_objects: AtomicUsize::new(Self::first_objects(&policy)),
+            young_bytes: AtomicUsize::new(Self::first_bytes(&policy)),
+            held_off: AtomicUsize::new(usize::from(!policy.automatic)),
+            new_objects: AtomicUsize::new(0),
+            new_bytes: AtomicUsize::new(0),
+            grown_objects: AtomicUsize::new(0),
+            lean: AtomicBool::new(false),
+            burying: AtomicUsize::new(0),
+            old_objects: AtomicUsize::new(0),
+            deferred: AtomicU64::new(0),
+            enabled: AtomicBool::new(true),
+            visits: AtomicUsize::new(0),
+            has_memory: AtomicBool::new(false),
+            memory: Mutex::new(None),
+            banked: AtomicUsize::new(0),
+        }
+    }
+
+    /// New objects with which something may be due under a policy of which nothing has been learned yet.
+    fn first_objects(policy: &Pacing) -> usize {
+        policy.thresholds.map_or(policy.young_objects, Thresholds::first_due)
+    }
+
+    /// As above, in bytes.
+    fn first_bytes(policy: &Pacing) -> usize {
+        policy.thresholds.map_or(policy.young_bytes, |_| usize::MAX)
+    }
+
+    pub(crate) fn policy(&self) -> Pacing {
+        *self.policy.lock()
+    }
+
+    pub(crate) fn set_policy(&self, policy: Pacing) {
+        self.change_policy(|current| *current = policy);
+    }
+
+    /// Changes the policy, with nobody else doing so in between.
+    pub(crate) fn change_policy(&self, change: impl FnOnce(&mut Pacing)) {
+        let mut current = self.policy.lock();
+        let mut policy = *current;
+        change(&mut policy);
+        if current.automatic != policy.automatic {
+            if policy.automatic {
+                self.held_off.fetch_sub(1, Ordering::Relaxed);
+            } else {
+                self.held_off.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+        *current = policy;
+        self.period.store(Self::first_objects(&policy), Ordering::Relaxed);
+        self.slices.store(1, Ordering::Relaxed);
+        self.unseen.store(0, Ordering::Relaxed);
+        self.young_objects.store(Self::first_objects(&policy), Ordering::Relaxed);
+        self.young_bytes.store(Self::first_bytes(&policy), Ordering::Relaxed);
+    }
+
+    /// Switches automatic collections on or off for the services' user; returns what was so before.
+    pub(crate) fn enable(&self, enabled: bool) -> bool {
+        // The swap decides who changes the counter, so it counts changes, in whatever order they come to it.
+        let before = self.enabled.swap(enabled, Ordering::AcqRel);
+        match (before, enabled) {
+            (true, false) => self.hold_off(),
+            (false, true) => self.let_go(),
+            _ => {}
+        }
+        before
+    }
+
+    /// What was last said to [`enable`](Self::enable).
+    pub(crate) fn is_enabled(&self) -> bool {
+        self.enabled.load(Ordering::Acquire)
+    }
+
+    /// A visit to all objects begins: nothing collects by itself until it is over.
+    pub(crate) fn visit_begins(&self) {
+        self.visits.fetch_add(1, Ordering::AcqRel);
+        self.hold_off();
+    }
+
+    /// A visit to all objects is over.
+    pub(crate) fn visit_ends(&self) {
+        self.let_go();
+        self.visits.fetch_sub(1, Ordering::AcqRel);
+    }
+
+    /// Whether a visit to all objects is going on.
+    pub(crate) fn is_visited(&self) -> bool {
+        self.visits.load(Ordering::Acquire) != 0
+    }
+
+    /// Sets or removes the source of the condition of memory.
+    pub(crate) fn set_memory(&self, source: Option<MemorySource>) {
+        let memory = source.map(|source| Memory { last: ask(&source), source });
+        let old = {
+            let mut slot = self.memory.lock();
+            self.has_memory.store(memory.is_some(), Ordering::Relaxed);
+            std::mem::replace(&mut *slot, memory)
+        };
+        drop(old);
+    }
+
+    /// After a collection, the world running: notes what memory is in use.
+    pub(crate) fn remember_memory(&self) {
+        if !self.has_memory.load(Ordering::Relaxed) {
+            return;
+        }
+        let source = self.memory.lock().as_ref().map(|memory| memory.source.clone());
+        // Asked without the lock: it is user code.
+        if let Some(now) = source.map(|source| ask(&source))
+            && let Some(memory) = &mut *self.memory.lock()
+        {
+            memory.last = now;
+        }
+    }
+
+    /// Whether memory has grown by a tenth since the last collection, or so much is new that it does not matter.
+    fn memory_grew(&self, t0: u32, new: usize) -> bool {
+        /// So many times the threshold may be new.
+        const PATIENCE: usize = 40;
+        let (source, last) = match &*self.memory.lock() {
+            Some(memory) => (memory.source.clone(), memory.last),
+            None => return true,
+        };
+        let banked = self.banked.load(Ordering::Relaxed);
+        if banked + new > PATIENCE * t0 as usize {
+            return true;
+        }
+        let (Some(last), Some(now)) = (last, ask(&source)) else { return true };
+        if now >= last.saturating_add(last / 10) {
+            return true;
+        }
+        // Put aside, so that memory is asked about once a threshold, and not at each allocation from here on.
+        self.banked.fetch_add(new, Ordering::Relaxed);
+        Self::add(&self.new_objects, -(new as isize));
+        false
+    }
+
+    /// What is due when more than `t0` objects are new.
+    fn due_by(&self, thresholds: Thresholds, new: usize) -> Due {
+        if self.has_memory.load(Ordering::Relaxed) && !self.memory_grew(thresholds.t0, new) {
+            return Due::Nothing;
+        }
+        let grown = self.grown_objects.load(Ordering::Relaxed) + self.banked.load(Ordering::Relaxed) + new;
+        let old = self.old_objects.load(Ordering::Relaxed);
+        if thresholds.t1 == 0 || grown > old / 4 { Due::Full } else { Due::Young }
+    }
+
+    pub(crate) fn hold_off(&self) {
+        self.held_off.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn let_go(&self) {
+        self.held_off.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// Cells were taken from (positive) or given back to (negative) pages.
+    pub(crate) fn taken(&self, objects: isize, bytes: isize) {
+        Self::add(&self.new_objects, objects);
+        Self::add(&self.new_bytes, bytes);
+    }
+
+    /// Adds with zero as the floor: giving back what an earlier cycle took must not postpone the next.
+    fn add(counter: &AtomicUsize, delta: isize) {
+        let mut now = counter.load(Ordering::Relaxed);
+        while let Err(seen) = counter.compare_exchange_weak(
+            now,
+            now.saturating_add_signed(delta),
+            Ordering::Relaxed,
+            Ordering::Relaxed,
+        ) {
+            now = seen;
+        }
+    }
+
+    /// An unattached thread dropped a reference that keeps up to `bytes` alive until somebody drains it.
+    pub(crate) fn deferred(&self, bytes: usize) {
+        self.deferred.fetch_add(bytes as u64, Ordering::Relaxed);
+    }
+
+    /// The deferred references were dropped.
+    pub(crate) fn drained(&self) {
+        self.deferred.store(0, Ordering::Relaxed);
+    }
+
+    /// What is due now.
+    pub(crate) fn due(&self) -> Due {
+        if self.held_off.load(Ordering::Relaxed) != 0 {
+            return Due::Nothing;
+        }
+        let bytes = self.new_bytes.load(Ordering::Relaxed) as u64 + self.deferred.load(Ordering::Relaxed);
+        let new = self.new_objects.load(Ordering::Relaxed);
+        if new < self.young_objects.load(Ordering::Relaxed)
+            && bytes < self.young_bytes.load(Ordering::Relaxed) as u64
+        {
+            return Due::Nothing;
+        }
+        let policy = self.policy();
+        if let Some(thresholds) = policy.thresholds {
+            return self.due_by(thresholds, new);
+        }
+        let old = self.old_objects.load(Ordering::Relaxed);
+        let grown = self.grown_objects.load(Ordering::Relaxed);
+        let growth = policy.full_growth * if self.lean.load(Ordering::Relaxed) { 2.0 } else { 1.0 };
+        let allowed = (old as f64 * growth).max(policy.full_minimum as f64);
+        if self.unseen.load(Ordering::Relaxed) != 0 && new >= self.young_objects.load(Ordering::Relaxed) {
+            // Full collections begin where a period ends, as if it had no slices.
+            Due::Promotion
+        } else if grown as f64 > allowed {
+            Due::Full
+        } else {
+            Due::Young
+        }
+    }
+
+    /// Whether allocation has run so far ahead of the collection that is running, that it should wait.
+    ///
+    /// Destroying garbage costs more than making it: without this, threads that allocate while another one
+    /// collects would make each collection larger than the one before. Half of what is being destroyed may be made
+    /// meanwhile, so that a large collection slows nobody down, and the next is smaller all the same.
+    pub(crate) fn is_overdue(&self) -> bool {
+        const AHEAD: usize = 4;
+        let burying = self.burying.load(Ordering::Relaxed);
+        let young = self.young_objects.load(Ordering::Relaxed);
+        let period = self.period.load(Ordering::Relaxed);
+        let objects = period.saturating_mul(AHEAD).max(burying / 2);
+        // As many bytes more as objects.
+        let bytes = self.young_bytes.load(Ordering::Relaxed).saturating_mul(objects / young.max(1));
+        self.held_off.load(Ordering::Relaxed) == 0
+            && (self.new_objects.load(Ordering::Relaxed) > objects
+                || self.new_bytes.load(Ordering::Relaxed) > bytes)
+    }
+
+    /// Whether the next collection, which waits until the garbage of this one is buried, and that was much, has twice as much to look
+    /// at as it should.
+    pub(crate) fn is_late(&self) -> bool {
+        const MUCH: usize = 8;
+        let period = self.period.load(Ordering::Relaxed);
+        self.held_off.load(Ordering::Relaxed) == 0
+            && self.burying.load(Ordering::Relaxed) > period.saturating_mul(MUCH)
+            && self.new_objects.load(Ordering::Relaxed) > period.saturating_mul(2)
+    }
+
+    /// The running collection is over.
+    pub(crate) fn buried(&self) {
+        self.burying.store(0, Ordering::Relaxed);
+    }
+
+    /// Whatever is new was seen to, one way or another.
+    fn nothing_is_new(&self) {
+        self.new_objects.store(0, Ordering::Relaxed);
+        self.new_bytes.store(0, Ordering::Relaxed);
+        self.banked.store(0, Ordering::Relaxed);
+    }
+
+    /// A young collection looked at `candidates` and found `dead` of them unreachable.
+    pub(crate) fn after_young(&self, candidates: usize, dead: usize) {
+        self.nothing_is_new();
+        self.burying.store(dead, Ordering::Relaxed);
+        let survivors = candidates - dead.min(candidates);
+        let grown = self.grown_objects.fetch_add(survivors, Ordering::Relaxed) + survivors;
+        let policy = self.policy.lock();
+        if policy.thresholds.is_some() {
+            return;
+        }
+        let old = self.old_objects.load(Ordering::Relaxed) + grown;
+        let now = self.period.load(Ordering::Relaxed);
+        let next = if dead * 8 < candidates {
+            // A sixteenth of the old set: sixteen such collections cost as much as a full one.
+            now.saturating_mul(2).min(policy.young_objects.max(old / 16))
+        } else if dead * 2 > candidates {
+            (now / 2).max(policy.young_objects)
+        } else {
+            now
+        };
+        let slices = self.slices.load(Ordering::Relaxed);
+        let slices = if !self.lean.load(Ordering::Relaxed) || dead * LITTLE >= candidates.max(1) {
+            1
+        } else if candidates * 2 >= policy.young_objects {
+            slices * 2
+        } else {
+            slices
+        };
+        self.begin_period(&policy, next, slices);
+    }
+
+    /// Everything new is seen to: what is learned from that holds from here on.
+    fn begin_period(&self, policy: &Pacing, period: usize, slices: usize) {
+        // A slice below the threshold would cost more stops than its looks are worth.
+        let slices = slices.min(SLICES).min(period / policy.young_objects.max(1)).max(1);
+        let slice = period / slices;
+        self.period.store(period, Ordering::Relaxed);
+        self.slices.store(slices, Ordering::Relaxed);
+        self.unseen.store(slices - 1, Ordering::Relaxed);
+        self.young_objects.store(slice, Ordering::Relaxed);
+        // Bytes follow, so that large objects do not undo what was learned.
+        let scale = slice / policy.young_objects.max(1);
+        self.young_bytes.store(policy.young_bytes.saturating_mul(scale.max(1)), Ordering::Relaxed);
+    }
+
+    /// A slice was promoted, with `promoted` candidates in it.
+    pub(crate) fn after_promotion(&self, promoted: usize) {
+        self.nothing_is_new();
+        self.grown_objects.fetch_add(promoted, Ordering::Relaxed);
+        Self::add(&self.unseen, -1);
+    }
+
+    /// A collection was abandoned. The next one comes when it would after a collection that has found everything alive: whatever was
+    /// in the way may be there for long, and the new objects are still to be looked at.
+    pub(crate) fn after_nothing(&self, kind: CollectionKind) {
+        if kind == CollectionKind::Full {
+            self.grown_objects.store(0, Ordering::Relaxed);
+        }
+        self.nothing_is_new();
+    }
+
+    /// A full collection looked at `candidates` and found `dead` of them unreachable.
+    pub(crate) fn after_full(&self, candidates: usize, dead: usize) {
+        self.burying.store(dead, Ordering::Relaxed);
+        let lean = dead * 8 < candidates;
+        self.lean.store(lean, Ordering::Relaxed);
+        self.nothing_is_new();
+        self.grown_objects.store(0, Ordering::Relaxed);
+        self.old_objects.store(candidates - dead.min(candidates), Ordering::Relaxed);
+        let policy = self.policy.lock();
+        if policy.thresholds.is_none() {
+            let slices = if lean { self.slices.load(Ordering::Relaxed) } else { 1 };
+            self.begin_period(&policy, self.period.load(Ordering::Relaxed), slices);
+        }
+    }
+
+    /// New cells since the last collection.
+    #[cfg(test)]
+    pub(crate) fn new_objects(&self) -> usize {
+        self.new_objects.load(Ordering::Relaxed)
+    }
+}
+
+/// Asks how much memory is in use. A source that panics cannot tell.
+fn ask(source: &MemorySource) -> Option<usize> {
+    source.call(|source| source()).unwrap_or(None)
+}
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_is_due_below_the_thresholds() {
+        let p = Pace::new(Pacing::default());
+        let threshold = Pacing::default().young_objects as isize;
+        p.taken(threshold - 1, 0);
+        assert_eq!(p.due(), Due::Nothing);
+        p.taken(1, 0);
+        assert_eq!(p.due(), Due::Young);
+        p.taken(-2 * threshold, 0);
+        assert_eq!(p.new_objects(), 0, "never negative");
+        p.taken(10, Pacing::default().young_bytes as isize);
+        assert_eq!(p.due(), Due::Young, "bytes count too");
+    }
+
+    #[test]
+    fn growth_makes_a_full_collection_due_and_the_threshold_adapts() {
+        let p = Pace::new(Pacing::default());
+        let mut young = 0;
+        loop {
+            p.taken(p.young_objects.load(Ordering::Relaxed) as isize, 0);
+            match p.due() {
+                Due::Young => p.after_young(p.new_objects(), 0),
+                Due::Full => break,
+                Due::Promotion => panic!("before anything is known"),
+                Due::Nothing => panic!("starved"),
+            }
+            young += 1;
+        }
+        // Nothing dies, and the old set is small: each step is the threshold, until the minimum is exceeded.
+        let policy = Pacing::default();
+        assert_eq!(young, policy.full_minimum / policy.young_objects + 1);
+        p.after_full(1_000_000, 0);
+        for _ in 0..10 {
+            p.taken(1 << 20, 0);
+            p.after_young(1 << 17, 0);
+        }
+        assert!(p.period.load(Ordering::Relaxed) > 60_000);
+        for _ in 0..10 {
+            p.after_young(100, 100);
+        }
+        assert_eq!(p.young_objects.load(Ordering::Relaxed), Pacing::default().young_objects);
+    }
+
+    #[test]
+    fn a_heap_that_is_being_built_waits_for_twice_the_growth() {
+        for (dead, growth) in [(0, 2), (124_999, 2), (125_000, 1), (900_000, 1)] {
+            let p = Pace::new(Pacing::default());
+            p.after_full(1_000_000, dead);
+            let allowed = (1_000_000 - dead) * growth;
+            p.after_young(allowed, 0);
+            assert_eq!(after_promotions(&p), (p.slices() - 1, Due::Young), "{dead} dead, grown by {allowed}");
+            p.after_young(1, 0);
+            assert_eq!(after_promotions(&p), (p.slices() - 1, Due::Full), "{dead} dead, grown by one more");
+        }
+    }
+
+    impl Pace {
+        fn slices(&self) -> usize {
+            self.slices.load(Ordering::Relaxed)
+        }
+    }
+
+    /// Lets new objects come, and be promoted with `candidates` among them, until something else is due: how often they were.
+    fn promotions(p: &Pace, candidates: usize) -> (usize, Due) {
+        for promoted in 0.. {
+            assert_eq!(p.due(), Due::Nothing);
+            p.taken(p.young_objects.load(Ordering::Relaxed) as isize - 1, 0);
+            assert_eq!(p.due(), Due::Nothing, "one is missing");
+            p.taken(1, 0);
+            match p.due() {
+                Due::Promotion => p.after_promotion(candidates),
+                due => return (promoted, due),
+            }
+        }
+        unreachable!()
+    }
+
+    /// As above, with nothing that counts as growth.
+    fn after_promotions(p: &Pace) -> (usize, Due) {
+        promotions(p, 0)
+    }
+
+    #[test]
+    fn while_a_heap_is_built_few_slices_are_looked_at() {
+        let p = Pace::new(Pacing::default());
+        let young = Pacing::default().young_objects;
+        p.after_full(1_000_000, 0);
+        for (slices, looks) in [(1, 0), (2, 1), (4, 2), (8, 3), (8, 4), (8, 5)] {
+            assert_eq!(after_promotions(&p), (slices - 1, Due::Young));
+            let period = (young << looks).min((1_000_000 + looks * young) / 16);
+            assert_eq!(
+                p.young_objects.load(Ordering::Relaxed),
+                period / slices,
+                "the period is as long as ever"
+            );
+            p.after_young(young, 0);
+        }
+        // What was asked for is a look too.
+        assert_eq!(after_promotions(&p).0, 7);
+        p.after_young(young, 0);
+        assert_eq!(after_promotions(&p).0, 7);
+    }
+
+    /// A heap of a million objects that has found nothing for long.
+    fn being_built() -> Pace {
+        let p = Pace::new(Pacing::default());
+        p.after_full(1_000_000, 0);
+        (0..10).for_each(|_| p.after_young(2_500, 0));
+        assert_eq!(p.slices(), SLICES);
+        p
+    }
+
+    #[test]
+    fn whatever_shows_that_a_heap_is_not_being_built_ends_promotions() {
+        for (candidates, dead, slices) in
+            [(3_200, 99, 8), (3_200, 100, 1), (3_200, 3_200, 1), (10, 1, 1), (1, 0, 8), (0, 0, 8)]
+        {
+            let p = being_built();
+            p.after_young(candidates, dead);
+            assert_eq!(p.slices(), slices, "{dead} of {candidates} dead");
+            assert_eq!(after_promotions(&p), (slices - 1, Due::Young));
+        }
+        for (dead, slices) in [(0, 8), (124_999, 8), (125_000, 1)] {
+            let p = being_built();
+            p.after_full(1_000_000, dead);
+            assert_eq!(after_promotions(&p), (slices - 1, Due::Young), "{dead} of a million dead");
+        }
+        // It takes a lean full collection to begin again, and then looks.
+        let p = being_built();
+        p.after_full(1_000_000, 500_000);
+        (0..10).for_each(|_| p.after_young(2_500, 0));
+        assert_eq!(after_promotions(&p), (0, Due::Young));
+        p.after_full(1_000_000, 0);
+        assert_eq!(after_promotions(&p), (0, Due::Young));
+        p.after_young(2_500, 0);
+        assert_eq!(after_promotions(&p), (1, Due::Young));
+        // And any change of the policy begins anew.
+        let p = being_built();
+        p.change_policy(|_| ());
+        assert_eq!(after_promotions(&p), (0, Due::Young));
+    }
+
+    #[test]
+    fn few_candidates_and_small_heaps_teach_nothing() {
+        let p = Pace::new(Pacing::default());
+        p.after_full(1_000_000, 0);
+        (0..10).for_each(|_| p.after_young(1_249, 0));
+        assert_eq!(after_promotions(&p), (0, Due::Young));
+        // A sixteenth of the old set is less than two thresholds.
+        let p = Pace::new(Pacing::default());
+        p.after_full(50_000, 0);
+        p.after_young(2_500, 0);
+        assert_eq!(after_promotions(&p), (0, Due::Young));
+    }
+
+    #[test]
+    fn promotions_count_as_growth_and_a_full_collection_comes_when_their_period_ends() {
+        let p = being_built();
+        let grown = p.grown_objects.load(Ordering::Relaxed);
+        let slice = p.young_objects.load(Ordering::Relaxed);
+        assert_eq!(promotions(&p, slice), (7, Due::Young));
+        assert_eq!(p.grown_objects.load(Ordering::Relaxed), grown + 7 * slice);
+        p.after_young(slice, 0);
+        // Twice the growth, since the heap is being built; and not in the middle of a period.
+        assert_eq!(promotions(&p, 1_999_999), (7, Due::Full));
+    }
+
+    #[test]
+    fn bytes_alone_and_thresholds_promote_nothing() {
+        let p = being_built();
+        p.taken(1, p.young_bytes.load(Ordering::Relaxed) as isize);
+        assert_eq!(p.due(), Due::Young);
+        let p = Pace::new(Pacing::default().with_thresholds(Thresholds { t0: 1_000, t1: 10, t2: 0 }));
+        for _ in 0..10 {
+            p.after_full(1_000_000, 0);
+            p.after_young(2_500, 0);
+            assert_eq!(after_promotions(&p), (0, Due::Young));
+        }
+        let p = being_built();
+        p.set_policy(Pacing::default().with_thresholds(Thresholds::default()));
+        assert_eq!(after_promotions(&p), (0, Due::Young));
+    }
+
+    #[test]
+    fn what_came_to_nothing_is_not_due_again_at_once() {
+        let p = Pace::new(Pacing::default().with_full_minimum(10_000));
+        let young = Pacing::default().young_objects;
+        p.taken(young as isize, 0);
+        assert_eq!(p.due(), Due::Young);
+        p.after_nothing(CollectionKind::Young);
+        assert_eq!(p.due(), Due::Nothing);
+        p.after_young(20_000, 0);
+        let due = |p: &Pace| {
+            p.taken(p.period.load(Ordering::Relaxed) as isize, 0);
+            p.due()
+        };
+        assert_eq!(due(&p), Due::Full);
+        p.after_nothing(CollectionKind::Full);
+        assert_eq!(p.due(), Due::Nothing);
+        assert_eq!(due(&p), Due::Young, "and no full one, until the heap has grown again");
+    }
+
+    #[test]
+    fn a_threshold_out_of_reach_stays_out_of_reach() {
+        let p = Pace::new(Pacing::default().with_young_objects(usize::MAX));
+        p.after_young(100, 0);
+        assert_eq!(p.period.load(Ordering::Relaxed), usize::MAX);
+    }
+
+    #[test]
+    fn slices_slow_nobody_down_earlier() {
+        let p = being_built();
+        p.taken(4 * p.period.load(Ordering::Relaxed) as isize, 0);
+        assert!(!p.is_overdue());
+        p.taken(1, 0);
+        assert!(p.is_overdue());
+    }
+
+    #[test]
+    fn a_large_collection_slows_nobody_down_who_makes_less_than_half_of_it() {
+        let p = Pace::new(Pacing::default());
+        let young = Pacing::default().young_objects;
+        p.after_full(1_000_000, 1_000_000);
+        p.taken(500_000, 0);
+        assert!(!p.is_overdue(), "half of what is being destroyed");
+        p.taken(1, 0);
+        assert!(p.is_overdue());
+        p.buried();
+        p.after_young(0, 0);
+        p.taken(4 * young as isize, 0);
+        assert!(!p.is_overdue(), "four times the threshold, while next to nothing is destroyed");
+        p.taken(1, 0);
+        assert!(p.is_overdue());
+    }
+
+    #[test]
+    fn a_collection_is_late_when_it_waits_for_much_garbage() {
+        let p = Pace::new(Pacing::default());
+        let young = Pacing::default().young_objects;
+        for (dead, late) in [(8 * young, false), (8 * young + 1, true)] {
+            p.after_full(1_000_000, dead);
+            p.taken(2 * young as isize, 0);
+            assert!(!p.is_late(), "twice as much as it should");
+            p.taken(1, 0);
+            assert_eq!(p.is_late(), late, "{dead} dead");
+        }
+    }
+
+    #[test]
+    fn holding_off_and_manual_pacing() {
+        let p = Pace::new(Pacing::manual());
+        p.taken(1 << 30, 0);
+        assert_eq!(p.due(), Due::Nothing);
+        p.set_policy(Pacing::default());
+        assert_ne!(p.due(), Due::Nothing);
+        p.hold_off();
+        assert_eq!(p.due(), Due::Nothing);
+        p.let_go();
+        assert_ne!(p.due(), Due::Nothing);
+    }
+
+    #[test]
+    fn no_number_of_a_policy_overflows() {
+        let edge = [0, 1, 2, usize::MAX / 2, usize::MAX - 1, usize::MAX];
+        let growths = [0.0, 1.0, -1.0, f64::MAX, f64::INFINITY, f64::NAN];
+        let thresholds = [0, 1, u32::MAX].map(|t| Some(Thresholds { t0: t, t1: t, t2: t }));
+        for (objects, bytes) in edge.into_iter().flat_map(|objects| edge.map(|bytes| (objects, bytes))) {
+            for (full_growth, at) in growths.into_iter().flat_map(|growth| edge.map(|at| (growth, at))) {
+                for thresholds in thresholds.into_iter().chain([None]) {
+                    let pace = Pace::new(Pacing {
+                        automatic: true,
+                        young_objects: objects,
+                        young_bytes: bytes,
+                        full_growth,
+                        full_minimum: at,
+                        thresholds,
+                    });
+                    // More than any heap has: its objects are numbered with 32 bits.
+                    for many in [0, 1, 1 << 32] {
+                        pace.taken(many as isize, many as isize);
+                        pace.deferred(many);
+                        let _ = (pace.due(), pace.is_overdue(), pace.is_late());
+                        pace.after_young(many, many / 2);
+                        pace.after_young(many, 0);
+                        pace.after_promotion(many);
+                        pace.after_full(many, 0);
+                        pace.after_full(many, many);
+                        pace.set_policy(pace.policy());
+                        let _ = (pace.due(), pace.is_overdue(), pace.is_late());
+                    }
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,288 @@
+//! Floor 3: reports of waits that take too long: of a stop for a thread, of a thread for the end of a stop, of a thread
+//! for its turn to collect, and of a thread for a cell's lock.
+//!
+//! Both kinds go the same way. An event goes to `tracing`. Then the heap's hook is called, if
+//! there is one. Without a hook, and without a subscriber that takes the event, one line goes to
+//! standard error. The coordinator says when a stop is slow; [`Patience`] says when a lock is.
+//!
+//! # Who may touch what
+//!
+//! | data | who, when |
+//! |---|---|
+//! | a hook | any thread sets it, under its lock. A report clones it, and calls it without the lock |
+//! | [`Waits`] | its thread writes it while it waits for a cell; any thread reads it for a report. Relaxed: figures for a report |
+//!
+//! A hook may lock a cell too, also the cell that its report is about. A wait inside a report goes to
+//! standard error alone, and calls no hook and no subscriber. So reports do not nest without end.
+//!
+//! A thread that waits for a cell keeps the cells that it has locked. So a chain of waits that
+//! comes back to one of its own threads stays as it is, and is reported as a deadlock.
+
+use std::cell::Cell;
+use std::fmt;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use crate::base::event::{self, Hook};
+use crate::base::sync::{Mutex, const_thread_local, spin_loop, yield_now};
+use crate::heap::model::ObjectModel;
+use crate::heap::mutator::{Core, ModelMutator};
+use crate::safepoint::{SlowStop, SlowStopKind, ThreadId, ThreadInfo};
+
+const_thread_local! {
+    /// Whether this thread reports a slow lock, and may be in a hook.
+    static REPORTING: Cell<bool> = Cell::new(false)
+}
+
+type Report<R> = Hook<dyn Fn(&R) + Send + Sync>;
+
+/// A heap's hooks for slow waits.
+#[derive(Default)]
+pub(crate) struct Hooks {
+    stop: Mutex<Option<Report<SlowStop>>>,
+    lock: Mutex<Option<Report<SlowLock>>>,
+}
+
+impl fmt::Debug for Hooks {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Hooks").finish_non_exhaustive()
+    }
+}
+
+fn set<R>(place: &Mutex<Option<Report<R>>>, hook: Report<R>) {
+    let old = place.lock().replace(hook);
+    // Without the lock: what the hook has captured is the user's.
+    drop(old);
+}
+
+fn tell<R: fmt::Display>(place: &Mutex<Option<Report<R>>>, heap: &str, report: &R) {
+    let hook = place.lock().clone();
+    match hook {
+        // A hook that panics has had its chance.
+        Some(hook) => drop(hook.call(|hook| hook(report))),
+        None if event::is_warning_heard() => {}
+        None => event::line(format_args!("standstill: heap '{heap}': {report}")),
+    }
+}
+
+impl Hooks {
+    pub(crate) fn on_slow_stop(&self, hook: Report<SlowStop>) {
+        set(&self.stop, hook);
+    }
+
+    pub(crate) fn on_slow_lock(&self, hook: Report<SlowLock>) {
+        set(&self.lock, hook);
+    }
+
+    /// Reports a stop that is slow, that has failed because a mutator was leaked, or that does not end. Called without
+    /// a lock. Never unwinds.
+    pub(crate) fn stop(&self, heap: &str, report: &SlowStop) {
+        for straggler in &report.stragglers {
+            let thread = &straggler.thread;
+            let name = thread.name.as_deref().unwrap_or("unnamed");
+            match report.kind {
+                SlowStopKind::Failed => {
+                    event::leaked_mutator(heap, name, thread.os_thread, thread.registered_for);
+                }
+                SlowStopKind::Waiting => event::slow_stop(
+                    heap,
+                    report.waited,
+                    name,
+                    thread.os_thread,
+                    thread.registered_for,
+                    straggler.attached_for,
+                ),
+                SlowStopKind::Collecting => {
+                    event::long_collection(heap, report.waited, name, thread.os_thread, thread.registered_for)
+                }
+                SlowStopKind::Held | SlowStopKind::Suspended => event::long_stop(
+                    heap,
+                    report.waited,
+                    name,
+                    thread.os_thread,
+                    thread.registered_for,
+                    straggler.is_suspended,
+                ),
+            }
+        }
+        tell(&self.stop, heap, report);
+    }
+
+    /// Reports a wait for a cell. Never unwinds.
+    fn lock(&self, heap: &str, report: &SlowLock) {
+        if REPORTING.with(|reporting| reporting.replace(true)) {
+            return event::line(format_args!(
+                "standstill: heap '{heap}': in a report of a slow lock: {report}"
+            ));
+        }
+        self.lock_outermost(heap, report);
+        REPORTING.with(|reporting| reporting.set(false));
+    }
+
+    fn lock_outermost(&self, heap: &str, report: &SlowLock) {
+        let name =
+            |thread: Option<&ThreadInfo>| thread.map_or_else(|| "unknown".to_owned(), ThreadInfo::to_string);
+        let first = report.waits.first();
+        event::slow_lock(
+            heap,
+            report.waited,
+            &name(first.map(|wait| &wait.waiter)),
+            &name(first.and_then(|wait| wait.holder.as_ref())),
+            report.type_name,
+            report.is_deadlock,
+        );
+        tell(&self.lock, heap, report);
+    }
+}
+
+/// A thread has waited long for a [`GcCell`](crate::GcCell). See
+/// [`Heap::on_slow_lock`](crate::Heap::on_slow_lock).
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct SlowLock {
+    /// How long the thread has waited.
+    pub waited: Duration,
+    /// The type of the value in the cell that it waits for.
+    pub type_name: &'static str,
+    /// First the wait of this thread. Then, as long as the holder of a cell waits for a cell
+    /// itself, the wait of that holder.
+    pub waits: Vec<CellWait>,
+    /// The holder of the last cell is one of the threads that wait, as each of them saw when it last
+    /// looked: so none of them goes on any more.
+    pub is_deadlock: bool,
+}
+
+/// A thread that waits for a cell; a part of a [`SlowLock`].
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct CellWait {
+    /// The address of the cell.
+    pub cell: usize,
+    /// The thread that waits.
+    pub waiter: ThreadInfo,
+    /// The thread that has locked the cell. `None`: none of this heap's mutators has. A guard was
+    /// leaked and its thread has left the heap; or the cell lies in no object, and another heap's
+    /// mutator or collector has locked it.
+    pub holder: Option<ThreadInfo>,
+}
+
+/// One line.
+impl fmt::Display for SlowLock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (at, wait) in self.waits.iter().enumerate() {
+            if at == 0 {
+                write!(f, "{} has waited {:.1?} for a GcCell<{}>", wait.waiter, self.waited, self.type_name)?;
+            } else {
+                f.write_str(", which waits for a GcCell")?;
+            }
+            match &wait.holder {
+                Some(holder) => write!(f, " at {:#x} that is locked by {holder}", wait.cell)?,
+                None => write!(f, " at {:#x} that no thread of this heap has locked", wait.cell)?,
+            }
+        }
+        f.write_str(if self.is_deadlock { ": a deadlock" } else { "" })
+    }
+}
+
+/// What a thread shows of its wait for a cell.
+#[derive(Debug, Default)]
+pub(crate) struct Waits {
+    /// The cell's address; 0: the thread waits for none, or not for long yet.
+    cell: AtomicUsize,
+    /// The mutator that has it, as the waiter saw last.
+    holder: AtomicU64,
+}
+
+impl Waits {
+    fn set(&self, cell: usize, holder: u64) {
+        self.holder.store(holder, Ordering::Relaxed);
+        self.cell.store(cell, Ordering::Relaxed);
+    }
+
+    fn get(&self) -> Option<(usize, u64)> {
+        let cell = self.cell.load(Ordering::Relaxed);
+        (cell != 0).then(|| (cell, self.holder.load(Ordering::Relaxed)))
+    }
+}
+
+/// Looks at a lock after which a wait is long: it shows itself to other threads, and looks at the
+/// clock. Some ten microseconds where each look finds the processor free.
+const LONG: u32 = 4096;
+/// Waits that a report names.
+const MOST: usize = 8;
+
+/// What a thread does between its looks at a cell that another thread has locked. It spins, then
+/// yields; once the wait has taken as long as a slow stop, it reports that once, and from then on
+/// sleeps between the looks.
+pub(crate) struct Patience<'a, M: ObjectModel> {
+    m: &'a ModelMutator<M>,
+    cell: usize,
+    type_name: &'static str,
+    looks: u32,
+    /// Since when the wait is long.
+    since: Option<Instant>,
+    is_told: bool,
+}
+
+impl<'a, M: ObjectModel> Patience<'a, M> {
+    pub(crate) fn new(m: &'a ModelMutator<M>, cell: usize, type_name: &'static str) -> Self {
+        Self { m, cell, type_name, looks: 0, since: None, is_told: false }
+    }
+
+    /// Waits a little. The thread has just found the cell locked by `holder`.
+    pub(crate) fn wait(&mut self, holder: u64) {
+        if self.looks < LONG {
+            self.looks += 1;
+            return if self.looks.is_multiple_of(64) { yield_now() } else { spin_loop() };
+        }
+        // Models know no time.
+        if cfg!(not(all(test, any(loom, shuttle)))) {
+            self.wait_long(holder);
+        }
+        yield_now();
+    }
+
+    #[cold]
+    fn wait_long(&mut self, holder: u64) {
+        let since = *self.since.get_or_insert_with(Instant::now);
+        self.m.waits().set(self.cell, holder);
+        if self.is_told {
+            std::thread::sleep(Duration::from_millis(1));
+            return;
+        }
+        let waited = since.elapsed();
+        let core = self.m.core();
+        if waited >= core.coordinator.slow_stop() {
+            self.is_told = true;
+            // The hook is user code.
+            let _lent = self.m.lend();
+            core.slow.lock(&core.name, &self.report(core, waited, holder));
+        }
+    }
+
+    fn report(&self, core: &Core<M>, waited: Duration, holder: u64) -> SlowLock {
+        let thread = |id: u64| ThreadId::from_raw(id).and_then(|id| core.coordinator.thread(id));
+        let mut report =
+            SlowLock { waited, type_name: self.type_name, waits: Vec::new(), is_deadlock: false };
+        let mut next = Some((self.m.id(), self.cell, holder));
+        while let Some((waiter, cell, holder)) = next.take().filter(|_| report.waits.len() < MOST) {
+            let Some(waiter) = thread(waiter) else { break };
+            report.waits.push(CellWait { cell, waiter, holder: thread(holder) });
+            let Some(id) = ThreadId::from_raw(holder) else { break };
+            report.is_deadlock = report.waits.iter().any(|wait| wait.waiter.id == id);
+            if !report.is_deadlock {
+                let its = core.coordinator.with_data(id, |shared| shared.waits.get()).flatten();
+                next = its.map(|(cell, its_holder)| (holder, cell, its_holder));
+            }
+        }
+        report
+    }
+}
+
+impl<M: ObjectModel> Drop for Patience<'_, M> {
+    fn drop(&mut self) {
+        if self.since.is_some() {
+            self.m.waits().set(0, 0);
+        }
+    }
+}

@@ -1,0 +1,692 @@
+//! Floor 1: the object header and the biased reference count.
+//!
+//! ```text
+//!  0                    5        8        12        16
+//! +---------------------+--------+---------+---------+----------
+//! | owner (40 bits)     | type   | local   | shared  | payload …
+//! +---------------------+--------+---------+---------+----------
+//!        `word` u64, little end first: type index 24 bits, owner above
+//! ```
+//!
+//! The number of references to an object is `local + shared`, or `shared` alone once the object is
+//! *merged*. Both halves lie in one cache line with the owner's id, so no operation touches a second.
+//!
+//! # States
+//!
+//! | state | flags of `shared` | who may change what |
+//! |---|---|---|
+//! | biased | none | `local`, `owner`: the owner while attached. `shared`: everybody, by read-modify-write |
+//! | queued | `QUEUED` | as biased. The object is in its owner's queue, exactly once, and is not freed before the queue lets go of it |
+//! | merged | `MERGED` | `shared`: everybody, by read-modify-write. `local` is void |
+//! | merged, queued | both | as merged; whoever drains the queue decides whether it is dead |
+//! | immortal | `IMMORTAL` | counts are void, and stay so. Never freed by counting |
+//!
+//! `WEAK` is sticky and says that a weak record exists: the path to zero must ask it.
+//!
+//! # Transitions
+//!
+//! * *clone*, *drop* by the owner: a plain load and store of `local`.
+//! * *last local drop*: `local` 1 → 0. Nothing shared and no flags: dead, without a read-modify-write.
+//!   Else the object is merged.
+//! * *foreign drop* that has met another foreign count: queues the object too, so that it is merged: what many
+//!   threads count is counted by one instruction each then.
+//! * *foreign drop* of a biased object: one CAS takes the reference away **and**, when the shared
+//!   half becomes negative, sets `QUEUED`. In two steps the owner could see the decrement, merge to
+//!   zero and free the object before the flag is set.
+//! * *merge*: by the owner, by whoever has suspended the detached owner, by anybody once the owner has
+//!   ended (the CAS of `MERGED` makes it exactly one), or by anybody who has stopped the world.
+//! * *claim*: the collector takes an unreachable object for its own thread, the world being stopped.
+//! * *revive*: the thread that brought the count to 0 takes the object back for its finalizer.
+//!
+//! # Saturation
+//!
+//! `local` pins at 2³¹; the shared half is 28 bits and turns the object immortal at ±2²⁶, far from
+//! wrapping even if every thread of a machine overshoots by one. A count can therefore leak an
+//! object, but can never wrap to zero under a live reference.
+//!
+//! # Orderings
+//!
+//! Increments are relaxed: a new reference is made from an old one, and handing it to another thread
+//! orders the rest. Decrements of `shared` release, and whoever sees zero acquires, so that all uses of
+//! the object happen before its destruction. The owner's plain operations need neither: same thread.
+
+use crate::base::sync::{AtomicU32, AtomicU64, Ordering};
+
+/// Bits of the word below the owner's id.
+pub(crate) const TYPE_BITS: u32 = 24;
+const TYPE_MASK: u64 = (1 << TYPE_BITS) - 1;
+
+/// In place of the owner's id, when there is none. No mutator has it.
+pub(crate) const NOBODY: u64 = (1 << 40) - 1;
+
+const MERGED: u32 = 1;
+const QUEUED: u32 = 2;
+const IMMORTAL: u32 = 4;
+const WEAK: u32 = 8;
+const ONE: u32 = 16;
+const FLAGS: u32 = ONE - 1;
+
+/// The shared half turns immortal beyond this distance from zero.
+const SHARED_LIMIT: i32 = 1 << 26;
+/// How far threads may overshoot it, one each.
+const SLACK: i32 = 1 << 20;
+/// The local half of an object that has overflowed.
+const LOCAL_PINNED: u32 = 1 << 31;
+
+const fn count_of(shared: u32) -> i32 {
+    (shared as i32) >> 4
+}
+
+/// What a dropped reference leaves behind.
+#[must_use]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Dropped {
+    /// Others hold references, or somebody else decides.
+    Alive,
+    /// That was the last reference: the caller, and nobody else, destroys the object.
+    Dead,
+    /// The object must be put into the queue of the owner with this id.
+    Enqueue(u64),
+}
+
+/// See the [module's page](self).
+#[derive(Debug)]
+#[repr(C)]
+pub(crate) struct Header {
+    word: AtomicU64,
+    local: AtomicU32,
+    shared: AtomicU32,
+}
+
+#[cfg(not(all(test, loom)))]
+const _: () = assert!(size_of::<Header>() == 16 && align_of::<Header>() == 8);
+
+impl Header {
+    /// A fresh object: one reference, held by `owner`.
+    #[inline(always)]
+    pub(crate) fn new(owner: u64, type_index: u32) -> Self {
+        Self {
+            word: AtomicU64::new((owner << TYPE_BITS) | u64::from(type_index)),
+            local: AtomicU32::new(1),
+            shared: AtomicU32::new(0),
+        }
+    }
+
+    /// Of an object outside of all heaps, of type 0, that nobody owns and nobody frees.
+    #[cfg(not(all(test, loom)))]
+    pub(crate) const fn immortal() -> Self {
+        Self {
+            word: AtomicU64::new(NOBODY << TYPE_BITS),
+            local: AtomicU32::new(0),
+            shared: AtomicU32::new(IMMORTAL),
+        }
+    }
+
+    /// Whether this looks like what [`immortal`](Self::immortal) makes.
+    pub(crate) fn is_static(&self) -> bool {
+        self.word.load(Ordering::Relaxed) == NOBODY << TYPE_BITS
+            && self.shared.load(Ordering::Relaxed) & IMMORTAL != 0
+    }
+
+    /// The index of the object's type in its heap's registry.
+    #[inline(always)]
+    pub(crate) fn type_index(&self) -> u32 {
+        // Relaxed: these bits never change after birth.
+        (self.word.load(Ordering::Relaxed) & TYPE_MASK) as u32
+    }
+
+    /// The id of the owner, or [`NOBODY`]. May name a mutator that has ended.
+    #[inline(always)]
+    pub(crate) fn owner(&self) -> u64 {
+        // Relaxed: compared with the caller's own id (which only the caller, or a stop that the
+        // caller is parked in, writes here), or a hint that a CAS confirms.
+        self.word.load(Ordering::Relaxed) >> TYPE_BITS
+    }
+
+    /// Whether the mutator `current` counts locally. Never so for 0, which is what `current` is on a
+    /// thread that is not attached: an object without an owner names [`NOBODY`].
+    #[inline(always)]
+    pub(crate) fn is_owned_by(&self, current: u64) -> bool {
+        self.owner() == current
+    }
+
+    fn set_owner(&self, owner: u64) {
+        // Relaxed: written by the owner, on behalf of a suspended owner, or in a stop.
+        let word = self.word.load(Ordering::Relaxed);
+        self.word.store((owner << TYPE_BITS) | (word & TYPE_MASK), Ordering::Relaxed);
+    }
+
+    /// Whether the caller, the mutator `current`, has the only reference there is, weak ones included.
+    #[inline(always)]
+    pub(crate) fn is_alone(&self, current: u64) -> bool {
+        // Relaxed: whoever could change this has a reference, and there is none but the caller's.
+        self.is_owned_by(current)
+            && self.local.load(Ordering::Relaxed) == 1
+            && self.shared.load(Ordering::Relaxed) == 0
+    }
+
+    /// Whether no reference is left, and no weak record was ever made. Of an object that was never merged.
+    #[inline(always)]
+    pub(crate) fn is_spent(&self) -> bool {
+        // Relaxed: for whoever has the object alone.
+        self.local.load(Ordering::Relaxed) | self.shared.load(Ordering::Relaxed) == 0
+    }
+
+    /// The owner `current` gives up the only reference there is; `false`: it is not the owner, or there are others, or a weak record,
+    /// and nothing has happened. `true`: the object is dead, and the caller's to destroy.
+    #[inline(always)]
+    pub(crate) fn take_last(&self, current: u64) -> bool {
+        // Acquire: as in `drop_last_local`.
+        let last = self.is_owned_by(current)
+            && self.local.load(Ordering::Relaxed) == 1
+            && self.shared.load(Ordering::Acquire) == 0;
+        if last {
+            self.local.store(0, Ordering::Relaxed);
+        }
+        last
+    }
+
+    /// Adds a reference.
+    #[inline(always)]
+    pub(crate) fn clone_ref(&self, current: u64) {
+        if self.is_owned_by(current) {
+            self.clone_local();
+        } else {
+            self.clone_shared();
+        }
+    }
+
+    #[inline(always)]
+    fn clone_local(&self) {
+        // Relaxed: only the owner touches `local` while it is attached.
+        let more = self.local.load(Ordering::Relaxed) + 1;
+        if (more as i32) < 0 {
+            self.overflow_local();
+        } else {
+            self.local.store(more, Ordering::Relaxed);
+        }
+    }
+
+    #[cold]
+    fn overflow_local(&self) {
+        self.local.store(LOCAL_PINNED, Ordering::Relaxed);
+        self.make_immortal();
+    }
+
+    #[inline]
+    fn clone_shared(&self) {
+        // Relaxed: the caller holds a reference already; see the module's page.
+        let before = self.shared.fetch_add(ONE, Ordering::Relaxed);
+        if count_of(before) >= SHARED_LIMIT {
+            self.make_immortal();
+        }
+    }
+
+    /// Makes the object immortal: it is never freed by counting any more.
+    #[cold]
+    pub(crate) fn make_immortal(&self) {
+        // Relaxed: a flag that only keeps things alive.
+        self.shared.fetch_or(IMMORTAL, Ordering::Relaxed);
+    }
+
+    /// The common case of dropping a reference: by the owner, and not the last. `false`: nothing has happened.
+    ///
+    /// Two loads, a store and a signed compare, which catches the last reference (1), an immortal's used-up
+    /// half (0) and a pinned one (negative) alike.
+    #[inline(always)]
+    pub(crate) fn try_drop_local(&self, current: u64) -> bool {
+        // Relaxed: as in `clone_local`.
+        let local = self.local.load(Ordering::Relaxed);
+        let common = self.is_owned_by(current) && local as i32 > 1;
+        if common {
+            self.local.store(local - 1, Ordering::Relaxed);
+        }
+        common
+    }
+
+    /// The owner drops a reference.
+    #[inline]
+    pub(crate) fn drop_local(&self) -> Dropped {
+        // Relaxed: as in `clone_local`.
+        let local = self.local.load(Ordering::Relaxed);
+        if local as i32 > 1 {
+            self.local.store(local - 1, Ordering::Relaxed);
+            return Dropped::Alive;
+        }
+        self.drop_last_local(local)
+    }
+
+    #[inline]
+    fn drop_last_local(&self, local: u32) -> Dropped {
+        if local != 1 {
+            return Dropped::Alive; // immortal
+        }
+        // Acquire: pairs with the release of every foreign drop, whose uses of the object must
+        // happen before its destruction. The value cannot be stale in a way that matters: the caller
+        // holds the only local reference, so a further one would stand in `shared`, put there before
+        // its holder could be reached by this thread.
+        let shared = self.shared.load(Ordering::Acquire);
+        if shared == 0 {
+            self.local.store(0, Ordering::Relaxed);
+            return Dropped::Dead;
+        }
+        self.merge_last()
+    }
+
+    /// The owner gives up its last local reference of an object that others share, that is queued,
+    /// immortal, or has a weak record.
+    #[cold]
+    fn merge_last(&self) -> Dropped {
+        if self.shared.load(Ordering::Relaxed) & IMMORTAL != 0 {
+            self.local.store(0, Ordering::Relaxed);
+            return Dropped::Alive;
+        }
+        // Before the CAS: after it the object may be freed by another thread at any time.
+        self.set_owner(NOBODY);
+        let mut shared = self.shared.load(Ordering::Relaxed);
+        loop {
+            // AcqRel: publishes this thread's uses of the object to whoever frees it, and acquires
+            // theirs should this thread be the one.
+            match self.shared.compare_exchange_weak(
+                shared,
+                shared | MERGED,
+                Ordering::AcqRel,
+                Ordering::Relaxed,
+            ) {
+                Ok(_) => break,
+                Err(now) => shared = now,
+            }
+        }
+        if count_of(shared) == 0 && shared & (QUEUED | IMMORTAL) == 0 {
+            Dropped::Dead
+        } else {
+            Dropped::Alive
+        }
+    }
+
+    /// The mutator `current` drops a reference, attached to the object's heap, and owner or not.
+    pub(crate) fn drop_ref(&self, current: u64) -> Dropped {
+        if self.is_owned_by(current) { self.drop_local() } else { self.drop_shared() }
+    }
+
+    /// A thread that is attached to the object's heap, but is not the owner, drops a reference.
+    #[inline]
+    pub(crate) fn drop_shared(&self) -> Dropped {
+        let mut shared = self.shared.load(Ordering::Relaxed);
+        let mut contended = false;
+        loop {
+            if shared & IMMORTAL != 0 {
+                return Dropped::Alive;
+            }
+            if shared & MERGED != 0 {
+                return self.drop_merged();
+            }
+            // Before the CAS: after it the reference is gone, and with it the right to look.
+            let owner = self.owner();
+            let mut less = shared.wrapping_sub(ONE);
+            // An object that several threads count at once is better off merged: then one instruction does, where
+            // this loop tries again and again. Without an owner it is just being merged (`merge_last`).
+            let hot = contended && owner != NOBODY;
+            let enqueue = (count_of(less) < 0 || hot) && shared & QUEUED == 0;
+            if enqueue {
+                less |= QUEUED;
+            }
+            if count_of(less) < -SHARED_LIMIT {
+                less |= IMMORTAL;
+            }
+            // Release: this thread's uses happen before the destruction. No acquire, unlike in `drop_merged`:
+            // this path never destroys.
+            match self.shared.compare_exchange_weak(shared, less, Ordering::Release, Ordering::Relaxed) {
+                Ok(_) if enqueue => return Dropped::Enqueue(owner),
+                Ok(_) => return Dropped::Alive,
+                Err(now) => (shared, contended) = (now, shared != now),
+            }
+        }
+    }
+
+    #[inline]
+    fn drop_merged(&self) -> Dropped {
+        // AcqRel: as for any shared count: release for the others' sake, acquire in case it is the
+        // last. (On x86 the acquire is free; elsewhere the fence would be saved only on dead paths.)
+        let before = self.shared.fetch_sub(ONE, Ordering::AcqRel);
+        if count_of(before) == 1 && before & (QUEUED | IMMORTAL) == 0 {
+            Dropped::Dead
+        } else {
+            Dropped::Alive
+        }
+    }
+
+    /// Sums both halves into the shared one and takes the object out of the queue it was in.
+    ///
+    /// The caller is the owner, has suspended the owner, or has stopped the world. `Dead`: the
+    /// caller destroys the object.
+    pub(crate) fn merge(&self) -> Dropped {
+        let local = self.local.load(Ordering::Relaxed);
+        // Before the CAS, for the reason given in `merge_last`. The owner is not counting now.
+        self.set_owner(NOBODY);
+        self.merge_with(local)
+    }
+
+    /// [`merge`](Self::merge) on behalf of an owner that has ended; several threads may try at once.
+    ///
+    /// The caller has learned of the end through a lock that the owner released after its last
+    /// count, so `local` is final. The owner's id stays: it is never current again.
+    pub(crate) fn merge_ended(&self) -> Dropped {
+        self.merge_with(self.local.load(Ordering::Relaxed))
+    }
+
+    fn merge_with(&self, local: u32) -> Dropped {
+        let mut shared = self.shared.load(Ordering::Relaxed);
+        loop {
+            let mut merged = (shared | MERGED) & !QUEUED;
+            if shared & MERGED == 0 {
+                let sum = i64::from(count_of(shared)) + i64::from(local);
+                if local >= LOCAL_PINNED || sum > i64::from(SHARED_LIMIT) {
+                    merged |= IMMORTAL;
+                } else {
+                    merged = ((sum as i32 as u32) << 4) | (merged & FLAGS);
+                }
+            }
+            // AcqRel: as in `merge_last`.
+            match self.shared.compare_exchange_weak(shared, merged, Ordering::AcqRel, Ordering::Relaxed) {
+                Ok(_) => {
+                    let dead = count_of(merged) == 0 && merged & IMMORTAL == 0;
+                    // A merged object that was not queued was decided by whoever brought it to zero.
+                    let mine = shared & MERGED == 0 || shared & QUEUED != 0;
+                    return if dead && mine { Dropped::Dead } else { Dropped::Alive };
+                }
+                Err(now) => shared = now,
+            }
+        }
+    }
+
+    /// Whether counts are void, in a stop.
+    #[inline(always)]
+    pub(crate) fn is_immortal(&self) -> bool {
+        // Relaxed: in a stop, the stop orders.
+        self.shared.load(Ordering::Relaxed) & IMMORTAL != 0
+    }
+
+    /// The number of references; `None`: immortal. Exact in a stop, or on an object that nobody
+    /// else can reach; a snapshot otherwise.
+    #[inline(always)]
+    pub(crate) fn count(&self) -> Option<i64> {
+        // Relaxed: in a stop, the stop orders.
+        let shared = self.shared.load(Ordering::Relaxed);
+        if shared & IMMORTAL != 0 {
+            return None;
+        }
+        let local = if shared & MERGED != 0 { 0 } else { i64::from(self.local.load(Ordering::Relaxed)) };
+        Some(local + i64::from(count_of(shared)))
+    }
+
+    /// Whether the object is in a queue.
+    pub(crate) fn is_queued(&self) -> bool {
+        // Relaxed: as for `count`.
+        self.shared.load(Ordering::Relaxed) & QUEUED != 0
+    }
+
+    /// Looks at the header of a live object, the world being stopped, for what cannot be. `was_given` tells whether a
+    /// mutator ever had an id.
+    pub(crate) fn check(&self, was_given: impl FnOnce(u64) -> bool) -> Result<(), String> {
+        let owner = self.owner();
+        if owner != NOBODY && !was_given(owner) {
+            return Err(format!("its owner is #{owner}, and no thread ever had that id"));
+        }
+        // Relaxed: the stop orders.
+        let (local, shared) = (self.local.load(Ordering::Relaxed), self.shared.load(Ordering::Relaxed));
+        let in_range = local <= LOCAL_PINNED && count_of(shared).abs() <= SHARED_LIMIT + SLACK;
+        match self.count() {
+            Some(_) if !in_range => {
+                Err(format!("its counts are out of range: local {local}, shared {}", count_of(shared)))
+            }
+            Some(count) if count < 0 => Err(format!("it is alive with a count of {count}")),
+            // A sum of 0 is found out when the queue is emptied.
+            Some(0) if shared & QUEUED == 0 => Err(format!(
+                "it is alive with a count of 0: owner #{owner}, local {local}, shared {shared:#x}"
+            )),
+            _ => Ok(()),
+        }
+    }
+
+    /// The world is stopped: `owner` takes a reference, and the object with it. What others hold stays
+    /// counted where it is, so the sum is right; clearing and dropping then run on the plain path, and
+    /// a survivor is biased again.
+    pub(crate) fn claim(&self, owner: u64) {
+        let shared = self.shared.load(Ordering::Relaxed);
+        let local = if shared & MERGED != 0 {
+            // Nobody else runs on counts in a stop but unattached clones of objects that are
+            // reachable, hence of others than this one; a read-modify-write all the same.
+            self.shared.fetch_and(!MERGED, Ordering::Relaxed);
+            0
+        } else {
+            self.local.load(Ordering::Relaxed)
+        };
+        self.local.store(local.saturating_add(1).min(LOCAL_PINNED), Ordering::Relaxed);
+        if local + 1 >= LOCAL_PINNED {
+            self.make_immortal();
+        }
+        self.set_owner(owner);
+    }
+
+    /// The thread that was told `Dead` takes the object back, with one reference.
+    ///
+    /// That one is given up by [`drop_ref`](Self::drop_ref): by then the object may be merged, since this thread has dropped locally what
+    /// others have counted.
+    pub(crate) fn revive(&self, owner: u64) {
+        self.local.store(1, Ordering::Relaxed);
+        self.set_owner(owner);
+        // Release: a weak upgrade that sees the object biased again sees the count above.
+        self.shared.fetch_and(!MERGED, Ordering::Release);
+    }
+
+    /// Adds a reference unless the object is dead. For weak references: the caller holds the lock of
+    /// the object's weak record, which the path to zero takes before the memory goes.
+    pub(crate) fn try_upgrade(&self, current: u64) -> bool {
+        if self.is_owned_by(current) {
+            // The owner has a local reference as long as it is the owner: the last drop merges.
+            self.clone_local();
+            return true;
+        }
+        let mut shared = self.shared.load(Ordering::Relaxed);
+        loop {
+            if shared & IMMORTAL != 0 {
+                return true;
+            }
+            if shared & MERGED != 0 && count_of(shared) == 0 {
+                return false;
+            }
+            // Acquire: pairs with the release in `revive`.
+            match self.shared.compare_exchange_weak(
+                shared,
+                shared.wrapping_add(ONE),
+                Ordering::Acquire,
+                Ordering::Relaxed,
+            ) {
+                Ok(_) => {
+                    if count_of(shared) >= SHARED_LIMIT {
+                        self.make_immortal();
+                    }
+                    return true;
+                }
+                Err(now) => shared = now,
+            }
+        }
+    }
+
+    /// Puts the counts of an object that nobody else knows yet where a model wants them: near their limits.
+    #[cfg(all(test, loom))]
+    pub(crate) fn preset(&self, local: u32, shared: i32) {
+        self.local.store(local, Ordering::Relaxed);
+        self.shared.store((shared as u32) << 4, Ordering::Relaxed);
+    }
+
+    /// Says that a weak record exists, for good. The caller holds a reference; the flag stands before
+    /// the first weak reference does, so the last drop cannot miss it.
+    pub(crate) fn set_weak(&self) {
+        // Relaxed: the weak reference reaches other threads by something stronger, and this thread's
+        // later drops are ordered by program order on one location.
+        self.shared.fetch_or(WEAK, Ordering::Relaxed);
+    }
+
+    /// Whether a weak record was ever made for the object.
+    #[inline]
+    pub(crate) fn has_weak(&self) -> bool {
+        self.shared.load(Ordering::Relaxed) & WEAK != 0
+    }
+}
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use super::*;
+
+    const ME: u64 = 7;
+    const OTHER: u64 = 8;
+
+    fn fresh() -> Header {
+        Header::new(ME, 5)
+    }
+
+    #[test]
+    fn type_index_and_owner_share_a_word() {
+        let h = Header::new((1 << 40) - 1, (1 << 24) - 1);
+        assert_eq!(h.owner(), (1 << 40) - 1);
+        assert_eq!(h.type_index(), (1 << 24) - 1);
+        h.set_owner(3);
+        assert_eq!((h.owner(), h.type_index()), (3, (1 << 24) - 1));
+    }
+
+    #[test]
+    fn owner_counts_locally_and_dies_at_zero() {
+        let h = fresh();
+        h.clone_ref(ME);
+        assert_eq!(h.count(), Some(2));
+        assert_eq!(h.shared.load(Ordering::Relaxed), 0);
+        assert_eq!(h.drop_local(), Dropped::Alive);
+        assert_eq!(h.drop_local(), Dropped::Dead);
+    }
+
+    #[test]
+    fn foreign_drop_below_zero_queues_once() {
+        let h = fresh();
+        h.clone_ref(ME);
+        h.clone_ref(ME);
+        assert_eq!(h.drop_shared(), Dropped::Enqueue(ME));
+        assert_eq!(h.drop_shared(), Dropped::Alive);
+        assert_eq!(h.count(), Some(1));
+        assert_eq!(h.merge(), Dropped::Alive);
+        assert_eq!(h.count(), Some(1));
+        assert_eq!(h.owner(), NOBODY);
+        assert_eq!(h.drop_shared(), Dropped::Dead);
+    }
+
+    #[test]
+    fn a_queued_object_is_freed_by_the_drain_alone() {
+        let h = fresh();
+        h.clone_ref(ME);
+        assert_eq!(h.drop_shared(), Dropped::Enqueue(ME));
+        h.clone_ref(OTHER);
+        h.clone_ref(OTHER); // local 2, shared 1
+        assert_eq!(h.drop_local(), Dropped::Alive);
+        assert_eq!(h.drop_local(), Dropped::Alive); // merges; still queued
+        assert_eq!(h.drop_shared(), Dropped::Alive); // zero, but the queue points here
+        assert_eq!(h.merge(), Dropped::Dead);
+    }
+
+    #[test]
+    fn last_local_drop_of_a_shared_object_merges() {
+        let h = fresh();
+        h.clone_ref(OTHER);
+        assert_eq!(h.drop_local(), Dropped::Alive);
+        assert_eq!(h.owner(), NOBODY);
+        h.clone_ref(ME); // no longer the owner
+        assert_eq!(h.count(), Some(2));
+        assert_eq!(h.drop_shared(), Dropped::Alive);
+        assert_eq!(h.drop_shared(), Dropped::Dead);
+    }
+
+    #[test]
+    fn ended_owner_is_merged_once() {
+        let h = fresh();
+        h.clone_ref(ME);
+        assert_eq!(h.drop_shared(), Dropped::Enqueue(ME));
+        assert_eq!(h.merge_ended(), Dropped::Alive);
+        assert_eq!(h.merge_ended(), Dropped::Alive);
+        assert_eq!(h.count(), Some(1));
+        assert_eq!(h.drop_shared(), Dropped::Dead);
+    }
+
+    #[test]
+    fn local_overflow_pins_and_is_immortal() {
+        let h = fresh();
+        h.local.store(LOCAL_PINNED - 1, Ordering::Relaxed);
+        h.clone_ref(ME);
+        assert_eq!(h.count(), None);
+        for _ in 0..3 {
+            assert_eq!(h.drop_local(), Dropped::Alive);
+            h.clone_ref(ME);
+        }
+        assert_eq!(h.local.load(Ordering::Relaxed), LOCAL_PINNED);
+        assert_eq!(h.merge(), Dropped::Alive);
+        assert_eq!(h.count(), None);
+        assert_eq!(h.drop_shared(), Dropped::Alive);
+    }
+
+    #[test]
+    fn shared_overflow_and_underflow_are_immortal() {
+        let h = fresh();
+        h.shared.store((SHARED_LIMIT as u32) << 4, Ordering::Relaxed);
+        h.clone_ref(OTHER);
+        assert_eq!(h.count(), None);
+        let h = fresh();
+        h.local.store(u32::MAX >> 2, Ordering::Relaxed);
+        h.shared.store((((-SHARED_LIMIT) as u32) << 4) | QUEUED, Ordering::Relaxed);
+        assert_eq!(h.drop_shared(), Dropped::Alive);
+        assert_eq!(h.count(), None);
+        let h = fresh();
+        h.local.store(LOCAL_PINNED - 1, Ordering::Relaxed);
+        assert_eq!(h.merge(), Dropped::Alive);
+        assert_eq!(h.count(), None, "a sum beyond the shared half saturates");
+    }
+
+    #[test]
+    fn an_immortal_survives_every_drop() {
+        let h = fresh();
+        h.make_immortal();
+        assert_eq!(h.drop_local(), Dropped::Alive);
+        assert_eq!(h.drop_local(), Dropped::Alive);
+        h.clone_ref(ME);
+        assert_eq!(h.drop_shared(), Dropped::Alive);
+    }
+
+    #[test]
+    fn claim_rebias_keeps_the_sum() {
+        let h = fresh();
+        h.clone_ref(OTHER); // 1 + 1
+        h.claim(OTHER);
+        assert_eq!(h.count(), Some(3));
+        assert!(h.is_owned_by(OTHER) && !h.is_owned_by(ME));
+        let h = fresh();
+        h.clone_ref(OTHER);
+        assert_eq!(h.merge(), Dropped::Alive); // merged, 2
+        h.claim(OTHER);
+        assert_eq!(h.count(), Some(3));
+        assert_eq!(h.drop_local(), Dropped::Alive);
+        assert_eq!(h.count(), Some(2));
+        assert_eq!(h.drop_shared(), Dropped::Alive);
+        assert_eq!(h.drop_shared(), Dropped::Dead);
+    }
+
+    #[test]
+    fn weak_upgrade_fails_once_dead_and_works_after_revival() {
+        let h = fresh();
+        h.set_weak();
+        assert!(h.try_upgrade(OTHER));
+        assert_eq!(h.drop_shared(), Dropped::Alive);
+        assert_eq!(h.drop_local(), Dropped::Dead);
+        assert!(!h.try_upgrade(OTHER) && !h.try_upgrade(ME));
+        h.revive(ME);
+        assert!(h.try_upgrade(OTHER) && h.try_upgrade(ME));
+        assert_eq!(h.count(), Some(3));
+    }
+}

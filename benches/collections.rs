@@ -16,7 +16,8 @@ struct Node {
 
 type Build = fn(&Mutator, usize) -> Gc<Node>;
 
-const SHAPES: [(&str, Build); 4] = [("list", list), ("tree", tree), ("random", random), ("hub", hub)];
+const SHAPES: [(&str, Build); 4] =
+    [("list", list), ("tree", tree), ("random", random), ("hub", hub)];
 
 fn heap(workers: usize) -> Heap {
     Heap::builder().workers(workers).pacing(Pacing::manual()).build().expect("a heap")
@@ -56,7 +57,9 @@ fn random(m: &Mutator, n: usize) -> Gc<Node> {
     for i in 0..n {
         link(m, &nodes[i], &nodes[(i + 1) % n]);
         for _ in 0..3 {
-            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            state = state
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1_442_695_040_888_963_407);
             link(m, &nodes[i], &nodes[(state >> 33) as usize % n]);
         }
     }
@@ -83,9 +86,12 @@ fn full_all_live(c: &mut Criterion) {
             let mut m = heap.attach();
             let root = build(&m, n);
             group.throughput(Throughput::Elements(n as u64));
-            group.bench_function(BenchmarkId::new(format!("{name}, {workers} worker(s)"), n), |b| {
-                b.iter(|| m.collect());
-            });
+            group.bench_function(
+                BenchmarkId::new(format!("{name}, {workers} worker(s)"), n),
+                |b| {
+                    b.iter(|| m.collect());
+                },
+            );
             drop(root);
         }
     }

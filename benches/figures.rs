@@ -196,7 +196,11 @@ fn young() -> impl FnMut() -> f64 {
         let mut m = heap.attach();
         let new: Vec<_> = (0..10_000)
             .map(|_| {
-                m.alloc(Young { next: GcCell::new(kept.clone()), other: GcCell::default(), payload: [0; 2] })
+                m.alloc(Young {
+                    next: GcCell::new(kept.clone()),
+                    other: GcCell::default(),
+                    payload: [0; 2],
+                })
             })
             .collect();
         black_box(new[0].get(&m).payload);
@@ -208,7 +212,8 @@ fn young() -> impl FnMut() -> f64 {
 
 fn resident_bytes() -> f64 {
     let text = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
-    let pages: f64 = text.split_whitespace().nth(1).and_then(|p| p.parse().ok()).unwrap_or(f64::NAN);
+    let pages: f64 =
+        text.split_whitespace().nth(1).and_then(|p| p.parse().ok()).unwrap_or(f64::NAN);
     pages * 4096.0
 }
 

@@ -52,7 +52,8 @@ fn references(c: &mut Criterion) {
     })
     .join()
     .expect("a handle");
-    group.bench_function("clone and drop, not the owner", |b| b.iter(|| black_box(foreign.clone())));
+    group
+        .bench_function("clone and drop, not the owner", |b| b.iter(|| black_box(foreign.clone())));
     group.bench_function("get", |b| b.iter(|| black_box(gc.get(&m).0[0])));
     let weak = Gc::downgrade(&gc, &m);
     group.bench_function("weak upgrade", |b| b.iter(|| black_box(weak.upgrade(&m))));

@@ -105,21 +105,39 @@ def read_table():
     return rows, unseen
 
 
+def bare(text):
+    """The text without white space, and without commas before a closing bracket: as rustfmt may write it in any width.
+    Second: the place in `text` of each character that is left."""
+    places = [at for at, char in enumerate(text) if not char.isspace()]
+    places = [
+        at
+        for at, after in zip(places, places[1:] + [None])
+        if text[at] != "," or after is None or text[after] not in ")]}"
+    ]
+    return "".join(text[at] for at in places), places
+
+
 def place(rows):
-    """Finds the place of each row in its file."""
+    """Finds the place of each row in its file. White space does not matter."""
     problems = []
-    texts = {}
+    texts, bared = {}, {}
     for row in rows:
-        text = texts.setdefault(row.file, (ROOT / row.file).read_text())
+        if row.file not in texts:
+            texts[row.file] = (ROOT / row.file).read_text()
+            bared[row.file] = bare(texts[row.file])
         if not row.within:
             continue
-        if text.count(row.within) != 1:
-            problems.append(f"{row.id}: its text is in {row.file} {text.count(row.within)} times, not once")
-        elif row.within.count(row.replace) != 1:
-            problems.append(f"{row.id}: what is replaced is in its text {row.within.count(row.replace)} times")
+        text, places = bared[row.file]
+        within, replace = (bare(words)[0].rstrip(",") for words in (row.within, row.replace))
+        if text.count(within) != 1:
+            problems.append(f"{row.id}: its text is in {row.file} {text.count(within)} times, not once")
+        elif within.count(replace) != 1:
+            problems.append(f"{row.id}: the replaced text is in its text {within.count(replace)} times")
         else:
-            row.start = text.index(row.within) + row.within.index(row.replace)
-            row.end = row.start + len(row.replace)
+            first = text.index(within) + within.index(replace)
+            row.start = places[first]
+            row.end = places[first + len(replace) - 1] + 1
+            row.replace = texts[row.file][row.start : row.end]
     return texts, problems
 
 

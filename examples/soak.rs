@@ -158,7 +158,8 @@ fn serve(m: &Mutator, server: &Arc<Server>, random: &mut Random) {
                 if let Some(old) = server.cached(random.below(CACHE)) {
                     let cut = {
                         let mut links = old.get(m).links.lock(m);
-                        let cut = if links.len() > 1 { std::mem::take(&mut *links) } else { Vec::new() };
+                        let cut =
+                            if links.len() > 1 { std::mem::take(&mut *links) } else { Vec::new() };
                         links.push(next.clone());
                         cut
                     };
@@ -166,7 +167,10 @@ fn serve(m: &Mutator, server: &Arc<Server>, random: &mut Random) {
                     drop(next.get(m).weak.replace(m, Some(Gc::downgrade(&old, m))));
                 }
             }
-            6 => assert!(next.get(m).buffer.iter().all(|&byte| byte == 0), "somebody wrote into a buffer"),
+            6 => assert!(
+                next.get(m).buffer.iter().all(|&byte| byte == 0),
+                "somebody wrote into a buffer"
+            ),
             _ => {}
         }
         all.push(next);
@@ -204,9 +208,9 @@ fn live(heap: &Heap, server: &Arc<Server>, seed: usize, undertaker: &mpsc::SyncS
 
 /// Bytes of the process that are in memory.
 fn resident() -> usize {
-    let pages = std::fs::read_to_string("/proc/self/statm")
-        .ok()
-        .and_then(|line| line.split_whitespace().nth(1).and_then(|pages| pages.parse::<usize>().ok()));
+    let pages = std::fs::read_to_string("/proc/self/statm").ok().and_then(|line| {
+        line.split_whitespace().nth(1).and_then(|pages| pages.parse::<usize>().ok())
+    });
     pages.unwrap_or(0) * 4096
 }
 
@@ -237,7 +241,8 @@ fn main() -> ExitCode {
     while begun.elapsed() < length {
         threads.retain(|thread| !thread.is_finished());
         while threads.len() < options.threads {
-            let (heap, server, undertaker) = (heap.clone(), Arc::clone(&server), undertaker.clone());
+            let (heap, server, undertaker) =
+                (heap.clone(), Arc::clone(&server), undertaker.clone());
             threads.push(std::thread::spawn(move || live(&heap, &server, seed, &undertaker)));
             seed += 1;
         }
@@ -274,7 +279,8 @@ fn main() -> ExitCode {
     let mut m = heap.attach();
     // Finalizers put items back into the cache; each does so once.
     for _ in 0..4 {
-        let kept: Vec<_> = server.cache.lock().expect("no panics").iter_mut().map(Option::take).collect();
+        let kept: Vec<_> =
+            server.cache.lock().expect("no panics").iter_mut().map(Option::take).collect();
         drop(kept);
         m.collect();
     }

@@ -115,7 +115,8 @@ impl Object {
     /// `managed::drop_reference`, on a thread that is attached as `me`.
     fn drop_ref(&self, me: u64) {
         if !self.with(|header| header.try_drop_local(me)) {
-            let dropped = self.with(|h| if h.is_owned_by(me) { h.drop_local() } else { h.drop_shared() });
+            let dropped =
+                self.with(|h| if h.is_owned_by(me) { h.drop_local() } else { h.drop_shared() });
             self.settle(dropped);
         }
     }
@@ -383,7 +384,11 @@ fn loom_queue_of_two_strangers() {
     };
     race(
         make,
-        [|object| object.merge_queue(), |object| object.drop_ref(STRANGER), |object| object.drop_ref(OTHER)],
+        [
+            |object| object.merge_queue(),
+            |object| object.drop_ref(STRANGER),
+            |object| object.drop_ref(OTHER),
+        ],
         Object::assert_destroyed,
     );
 }
@@ -426,7 +431,11 @@ fn loom_strangers_merge_for_an_owner_that_ends() {
     };
     race(
         make,
-        [|object| object.end(), |object| object.drop_ref(STRANGER), |object| object.drop_ref(OTHER)],
+        [
+            |object| object.end(),
+            |object| object.drop_ref(STRANGER),
+            |object| object.drop_ref(OTHER),
+        ],
         Object::assert_destroyed,
     );
 }

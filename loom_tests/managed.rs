@@ -243,7 +243,11 @@ fn loom_a_detached_owner_leaves_nothing_undone() {
         });
         m.detach(|| {
             stranger.join().unwrap();
-            assert_eq!(destroyed.load(Relaxed), 1, "it waits in the queue of a thread that is away");
+            assert_eq!(
+                destroyed.load(Relaxed),
+                1,
+                "it waits in the queue of a thread that is away"
+            );
         });
     });
 }
@@ -447,7 +451,8 @@ fn loom_weak_handle_meets_finalizers() {
         node.get(&m).edge.set(&m, None);
         let weak = Gc::downgrade(&node, &m);
         // The two in a cycle, by way of a third.
-        let knot = m.alloc(Knot { first: GcCell::new(Some(holder.clone())), second: GcCell::new(None) });
+        let knot =
+            m.alloc(Knot { first: GcCell::new(Some(holder.clone())), second: GcCell::new(None) });
         knot.get(&m).second.set(&m, Some(knot.clone()));
         drop((node, holder, knot));
         let stranger = thread::spawn(move || {
@@ -538,7 +543,11 @@ fn loom_upgrade_meets_the_start_of_a_dynamic_destruction() {
                 managed::mark_dying_for_upgrades(m.raw(), header);
                 header.as_ref().clone_ref(id);
                 let after = header.as_ref().drop_ref(id);
-                assert_eq!(after, Dropped::Dead, "somebody took the handler's count for a reference");
+                assert_eq!(
+                    after,
+                    Dropped::Dead,
+                    "somebody took the handler's count for a reference"
+                );
                 managed::clear_weak_references(m.raw(), header);
                 m.raw().model().types.get(0).value(header).cast::<Value>().drop_in_place();
                 m.raw().free(header.cast());
@@ -636,8 +645,9 @@ fn loom_two_markers_claim_one_object() {
         let heap = builder.workers(2).serial_below(0).build().unwrap();
         let mut m = heap.attach();
         let destroyed = Arc::new(Plain::new(0));
-        let fan =
-            |edges: Vec<Gc<Fan>>| m.alloc(Fan { value: Value::new(&destroyed), edges: GcCell::new(edges) });
+        let fan = |edges: Vec<Gc<Fan>>| {
+            m.alloc(Fan { value: Value::new(&destroyed), edges: GcCell::new(edges) })
+        };
         let leaf = || fan(Vec::new());
         let middle = [fan(vec![leaf()]), fan(vec![leaf()]), leaf(), leaf(), leaf()];
         let roots = [fan(middle.to_vec()), fan(vec![middle[0].clone(), leaf()])];

@@ -57,7 +57,8 @@ impl Model {
         if std::env::var_os("LOOM_FULL").is_some() {
             return self.at_most;
         }
-        let asked = std::env::var("LOOM_MAX_PREEMPTIONS").map_or(0, |n| n.parse().expect("a number"));
+        let asked =
+            std::env::var("LOOM_MAX_PREEMPTIONS").map_or(0, |n| n.parse().expect("a number"));
         Some(asked.max(self.at_least).min(self.at_most.unwrap_or(usize::MAX)))
     }
 
@@ -76,11 +77,16 @@ impl Model {
             // On a thread of its own: the stack of loom's first thread is too small for a collection that is not optimised.
             let f = Arc::clone(&f);
             let model = loom::thread::Builder::new().stack_size(STACK).spawn(move || f());
-            model.expect("loom has threads").join().expect("loom ends the model when a thread panics");
+            model
+                .expect("loom has threads")
+                .join()
+                .expect("loom ends the model when a thread panics");
         });
         let executions = executions.load(Relaxed);
         match bound {
-            Some(bound) => println!("explored: {executions} executions with up to {bound} preemptions"),
+            Some(bound) => {
+                println!("explored: {executions} executions with up to {bound} preemptions")
+            }
             None => println!("explored: {executions} executions, all there are"),
         }
     }

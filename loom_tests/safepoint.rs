@@ -44,7 +44,8 @@ use loom::thread;
 use super::{Model, model};
 use crate::base::sync::{AtomicBool, Ordering, UnsafeCell};
 use crate::safepoint::{
-    AttachError, Config, Coordinator, Participant, STOP, StopError, Suspend, Suspended, ThreadId, end_thread,
+    AttachError, Config, Coordinator, Participant, STOP, StopError, Suspend, Suspended, ThreadId,
+    end_thread,
 };
 
 /// A world of one counter.
@@ -65,7 +66,10 @@ impl World {
     }
 
     fn with(config: Config) -> Arc<Self> {
-        Arc::new(Self { coordinator: Coordinator::with_config(config), counter: UnsafeCell::new(0) })
+        Arc::new(Self {
+            coordinator: Coordinator::with_config(config),
+            counter: UnsafeCell::new(0),
+        })
     }
 
     fn attached(&self) -> Participant {
@@ -265,7 +269,9 @@ fn loom_stop_meets_suspension() {
 }
 
 fn touch_for(world: &World, id: ThreadId) {
-    let Suspend::Suspended(guard) = world.coordinator.suspend(id) else { unreachable!("it is detached") };
+    let Suspend::Suspended(guard) = world.coordinator.suspend(id) else {
+        unreachable!("it is detached")
+    };
     world.touch();
     drop(guard);
 }
@@ -281,7 +287,9 @@ fn loom_stop_meets_suspension_from_inside() {
         let (w, id) = (world.clone(), suspended.id());
         let suspender = thread::spawn(move || {
             let me = w.attached();
-            let Suspend::Suspended(guard) = w.coordinator.suspend(id) else { unreachable!("it is detached") };
+            let Suspend::Suspended(guard) = w.coordinator.suspend(id) else {
+                unreachable!("it is detached")
+            };
             drop(me);
             w.touch();
             drop(guard);
@@ -551,7 +559,8 @@ fn loom_two_suspenders_meet_attach() {
         });
         me.attach().unwrap();
         world.touch();
-        let suspended: usize = suspenders.into_iter().map(|suspender| suspender.join().unwrap()).sum();
+        let suspended: usize =
+            suspenders.into_iter().map(|suspender| suspender.join().unwrap()).sum();
         assert_eq!(world.touches(), 1 + suspended);
     });
 }
@@ -613,7 +622,8 @@ fn loom_own_suspension_meets_exit() {
             unreachable!("it is detached")
         };
         let (w, id) = (world.clone(), me.id());
-        let other = thread::spawn(move || assert!(matches!(w.coordinator.suspend(id), Suspend::Ended)));
+        let other =
+            thread::spawn(move || assert!(matches!(w.coordinator.suspend(id), Suspend::Ended)));
         drop(me);
         drop(guard);
         other.join().unwrap();

@@ -150,7 +150,11 @@ fn loom_tracking_meets_an_enumeration() {
                 let state = State(&object.state);
                 if is_candidate(state.get()) {
                     // SAFETY: see `World`.
-                    assert_eq!(object.value.with(|value| unsafe { *value }) % 2, 0, "a half-made change");
+                    assert_eq!(
+                        object.value.with(|value| unsafe { *value }) % 2,
+                        0,
+                        "a half-made change"
+                    );
                     state.set(OLD);
                 }
             }

@@ -59,7 +59,10 @@ fn work(world: &World, whose: Whose) -> bool {
     match world.turn.done(piece, found) {
         Done::Nothing => {}
         Done::Settle(open) => {
-            assert!(world.cleared.iter().all(|n| n.load(Relaxed) == 1), "settled before all is cleared");
+            assert!(
+                world.cleared.iter().all(|n| n.load(Relaxed) == 1),
+                "settled before all is cleared"
+            );
             assert_eq!(world.settled.fetch_add(1, Relaxed), 0, "settled twice");
             world.turn.tally(open);
         }
@@ -120,7 +123,8 @@ fn loom_a_burial_ends_once_and_the_turn_comes_free() {
 fn loom_the_turn_goes_to_the_thread_that_has_asked() {
     Model::new().at_most(4).check(|| {
         let turn = Arc::new(Turn::new());
-        let (has_asked, has_had) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
+        let (has_asked, has_had) =
+            (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
         assert!(turn.try_take());
         let other = {
             let (turn, has_asked, has_had) = (turn.clone(), has_asked.clone(), has_had.clone());

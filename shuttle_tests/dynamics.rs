@@ -148,7 +148,8 @@ impl Shared {
             (8 | 9, _) => {
                 let weak = self.weaks[place].lock().clone();
                 // SAFETY: a living weak reference.
-                let target = weak.map(|weak| unsafe { dynamic::weakref_target(m, dynamic::as_raw(&weak)) });
+                let target =
+                    weak.map(|weak| unsafe { dynamic::weakref_target(m, dynamic::as_raw(&weak)) });
                 if let Some(Ok(Some(target))) = target {
                     self.body(&target, m);
                     held.push(target);
@@ -214,7 +215,11 @@ fn program() {
     m.collect();
     m.verify().expect("a sound heap");
     let born = counts.born.load(Relaxed);
-    assert_eq!((counts.died.load(Relaxed), ENDED.get()), (born, born), "bodies and objects that have ended");
+    assert_eq!(
+        (counts.died.load(Relaxed), ENDED.get()),
+        (born, born),
+        "bodies and objects that have ended"
+    );
     assert_eq!(heap.stats().live_objects, 0);
 }
 

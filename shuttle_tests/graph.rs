@@ -217,7 +217,11 @@ impl<const FINAL: bool> Weak<FINAL> {
         let before = self.world.shadow.before_upgrade(self.to);
         match self.weak.upgrade(m) {
             Some(gc) => {
-                assert_eq!(gc.get(m).id, self.to, "another object lies where the weak reference leads");
+                assert_eq!(
+                    gc.get(m).id,
+                    self.to,
+                    "another object lies where the weak reference leads"
+                );
                 self.world.shadow.upgraded(self.to);
                 Some(Ref::new(gc, self.to, Holder::Root, self.world.clone()))
             }

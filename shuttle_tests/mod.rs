@@ -33,7 +33,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use shuttle::scheduler::{
-    PctScheduler, RandomScheduler, ReplayScheduler, Scheduler, UncontrolledNondeterminismCheckScheduler,
+    PctScheduler, RandomScheduler, ReplayScheduler, Scheduler,
+    UncontrolledNondeterminismCheckScheduler,
 };
 use shuttle::{Config, FailurePersistence, MaxSteps, Runner};
 

@@ -24,7 +24,8 @@ const EVERYTHING: Mix = &[
     (Op::Try, 1),
 ];
 
-const BASE: Program = Program { mix: EVERYTHING, mutators: 3, strangers: 1, steps: 12, paced: false };
+const BASE: Program =
+    Program { mix: EVERYTHING, mutators: 3, strangers: 1, steps: 12, paced: false };
 
 /// Mutations: `claim` takes no count (`header.rs`); a thread that steps out does not acknowledge the stop
 /// (`safepoint.rs`).
@@ -44,7 +45,9 @@ fn shuttle_everything_at_once_with_finalizers() {
 /// Mutation: what the merge finds dead is not marked dying (`collect/mod.rs`).
 #[test]
 fn shuttle_collections_at_safepoints() {
-    explore("collections at safepoints", || Program { paced: true, mutators: 4, ..BASE }.run::<true>());
+    explore("collections at safepoints", || {
+        Program { paced: true, mutators: 4, ..BASE }.run::<true>()
+    });
 }
 
 /// Every thread is a new mutator after a few operations: objects outlive their owners, and are merged for them.
@@ -54,7 +57,9 @@ fn shuttle_collections_at_safepoints() {
 fn shuttle_births_and_exits() {
     const MIX: Mix =
         &[(Op::Make, 4), (Op::Link, 3), (Op::Put, 4), (Op::Pick, 4), (Op::Drop, 3), (Op::Full, 1)];
-    explore("births and exits", || Program { mix: MIX, mutators: 4, steps: 5, ..BASE }.run::<false>());
+    explore("births and exits", || {
+        Program { mix: MIX, mutators: 4, steps: 5, ..BASE }.run::<false>()
+    });
 }
 
 /// Threads that are not attached clone and drop while others collect, attach, detach and end.

@@ -74,7 +74,11 @@ impl<const FINAL: bool> Hands<FINAL> {
     }
 
     fn take(&mut self) -> Option<Ref<FINAL>> {
-        if self.held.is_empty() { None } else { Some(self.held.swap_remove(below(self.held.len()))) }
+        if self.held.is_empty() {
+            None
+        } else {
+            Some(self.held.swap_remove(below(self.held.len())))
+        }
     }
 
     /// A reference of the hands' own to an object that a library's reference leads to.
@@ -236,7 +240,8 @@ impl Program {
     /// One schedule in which the heap ends first: what is still referred to then dies with its last reference, by whatever
     /// thread, and the memory goes with the last object.
     pub(crate) fn outlive(self) {
-        let heap = Heap::builder().reserve(1 << 20).workers(1).pacing(Pacing::manual()).build().unwrap();
+        let heap =
+            Heap::builder().reserve(1 << 20).workers(1).pacing(Pacing::manual()).build().unwrap();
         let core = Arc::downgrade(heap.core());
         let world = World::<false>::new(&heap);
         let mut threads = Vec::new();
@@ -266,7 +271,11 @@ impl Program {
             let old = place.lock().take();
             drop(old);
         }
-        assert_eq!(world.shadow.living(), BTreeSet::new(), "who lives when everything has been let go");
+        assert_eq!(
+            world.shadow.living(),
+            BTreeSet::new(),
+            "who lives when everything has been let go"
+        );
         assert_eq!(core.strong_count(), 0, "the memory of a heap without objects");
         world.assert_well();
     }
@@ -282,7 +291,12 @@ impl Program {
     }
 
     /// One thread's lives as a mutator.
-    fn mutate<const FINAL: bool>(&self, heap: &Heap, world: &Arc<World<FINAL>>, board: &Gc<Board<FINAL>>) {
+    fn mutate<const FINAL: bool>(
+        &self,
+        heap: &Heap,
+        world: &Arc<World<FINAL>>,
+        board: &Gc<Board<FINAL>>,
+    ) {
         for _ in 0..1 + below(2) {
             let (world, board) = (world.clone(), board.clone());
             let mut hands = Hands { world, board, held: Vec::new(), watching: Vec::new() };

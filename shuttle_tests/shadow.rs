@@ -61,7 +61,8 @@ impl Shadow {
     /// A reference to `to` has been made.
     pub(crate) fn refer(&self, by: Holder, to: Id) {
         let mut state = self.state();
-        let entry = state.living.get_mut(&to).unwrap_or_else(|| panic!("{to} is referred to, and dead"));
+        let entry =
+            state.living.get_mut(&to).unwrap_or_else(|| panic!("{to} is referred to, and dead"));
         assert!(!entry.cleared, "{to} is referred to anew, and cleared");
         *entry.referrers.entry(by).or_default() += 1;
     }
@@ -69,7 +70,10 @@ impl Shadow {
     /// A reference to `to` is about to be dropped.
     pub(crate) fn strike(&self, by: Holder, to: Id) {
         let mut state = self.state();
-        let entry = state.living.get_mut(&to).unwrap_or_else(|| panic!("{to} was referred to, and is dead"));
+        let entry = state
+            .living
+            .get_mut(&to)
+            .unwrap_or_else(|| panic!("{to} was referred to, and is dead"));
         let count = entry.referrers.get_mut(&by).expect("entered when it was made");
         *count -= 1;
         if *count == 0 {
@@ -88,7 +92,8 @@ impl Shadow {
     pub(crate) fn finalizing(&self, id: Id) {
         let mut state = self.state();
         state.begun += 1;
-        let entry = state.living.get_mut(&id).unwrap_or_else(|| panic!("{id} is finalized, and dead"));
+        let entry =
+            state.living.get_mut(&id).unwrap_or_else(|| panic!("{id} is finalized, and dead"));
         assert!(!std::mem::replace(&mut entry.finalized, true), "{id} is finalized twice");
     }
 
@@ -101,14 +106,19 @@ impl Shadow {
     pub(crate) fn cleared(&self, id: Id) {
         let mut state = self.state();
         assert!(!state.is_reachable(id), "{id} is cleared, and reachable");
-        let entry = state.living.get_mut(&id).unwrap_or_else(|| panic!("{id} is cleared, and dead"));
+        let entry =
+            state.living.get_mut(&id).unwrap_or_else(|| panic!("{id} is cleared, and dead"));
         entry.cleared = true;
     }
 
     /// The object's destructor runs.
     pub(crate) fn died(&self, id: Id) {
         let entry = self.state().living.remove(&id).unwrap_or_else(|| panic!("{id} dies twice"));
-        assert!(entry.referrers.is_empty(), "{id} dies, and is referred to by {:?}", entry.referrers);
+        assert!(
+            entry.referrers.is_empty(),
+            "{id} dies, and is referred to by {:?}",
+            entry.referrers
+        );
     }
 
     /// A callback says that the object is gone. Until the last callback has run, a weak reference without one may bring the
@@ -116,7 +126,10 @@ impl Shadow {
     pub(crate) fn gone(&self, id: Id) {
         let state = self.state();
         let is_brought_back = state.living.get(&id).is_some_and(|entry| entry.brought_back);
-        assert!(is_brought_back || !state.is_reachable(id), "{id} is said to be gone, and reachable");
+        assert!(
+            is_brought_back || !state.is_reachable(id),
+            "{id} is said to be gone, and reachable"
+        );
     }
 
     /// A weak reference leads to the object, and the reference that this has made is not entered yet.
@@ -130,14 +143,18 @@ impl Shadow {
     /// To be asked before a weak reference is upgraded.
     pub(crate) fn before_upgrade(&self, id: Id) -> Upgrade {
         let state = self.state();
-        Upgrade { was_reachable: state.is_reachable(id) && state.begun == state.ended, begun: state.begun }
+        Upgrade {
+            was_reachable: state.is_reachable(id) && state.begun == state.ended,
+            begun: state.begun,
+        }
     }
 
     /// The upgrade led nowhere. What is reachable stays so until it is let go, and what has been let go is brought back by
     /// finalizers alone: so if none has run, it was reachable all the time.
     pub(crate) fn upgrade_failed(&self, id: Id, before: Upgrade) {
         let state = self.state();
-        let all_the_time = before.was_reachable && state.begun == before.begun && state.is_reachable(id);
+        let all_the_time =
+            before.was_reachable && state.begun == before.begun && state.is_reachable(id);
         assert!(!all_the_time, "{id} is not found by a weak reference, and reachable");
     }
 

@@ -37,7 +37,9 @@ pub mod dynamic;
 pub mod gc_module;
 
 pub use base::error::{AllocError, AttachError, BuildError, Code, Fault, ForeignGc, OutOfMemory};
-pub use base::event::{CallGuards, CollectionEvent, CollectionKind, CollectionReport, During, Unraisable};
+pub use base::event::{
+    CallGuards, CollectionEvent, CollectionKind, CollectionReport, During, Unraisable,
+};
 #[doc(hidden)]
 pub use base::fallible;
 pub use collect::{Collect, CollectError};

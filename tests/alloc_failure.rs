@@ -28,8 +28,8 @@ use standstill::gc_module::{Services, Visit};
 use standstill::model::{ModelHeap, ModelMutator, Object, ObjectModel, Tracer};
 use standstill::safepoint::ThreadId;
 use standstill::{
-    AnyGc, AtomicGc, AttachError, BuildError, Code, Collect, CollectionReport, Gc, GcCell, Heap, HeapBuilder,
-    Mutator, Pacing, Stress,
+    AnyGc, AtomicGc, AttachError, BuildError, Code, Collect, CollectionReport, Gc, GcCell, Heap,
+    HeapBuilder, Mutator, Pacing, Stress,
 };
 
 // ------------------------------------------------------------------------------------------- the allocator
@@ -150,7 +150,8 @@ fn site_of(addresses: &str, names: &mut HashMap<usize, Vec<String>>) -> String {
     }
     // What is not Rust's has no path.
     functions.retain(|function| function.contains("::"));
-    const STD: [&str; 7] = ["std", "core", "alloc", "hashbrown", "lock_api", "backtrace", "alloc_failure"];
+    const STD: [&str; 7] =
+        ["std", "core", "alloc", "hashbrown", "lock_api", "backtrace", "alloc_failure"];
     // The first word of a path: `<a::B as c::D>::e` is of `a`.
     let package = |function: &String| -> String {
         let path = function.trim_start_matches(['<', '&']);
@@ -196,7 +197,9 @@ fn in_child(f: impl FnOnce() -> i32) -> (i32, String) {
             disarm();
             let text = payload.downcast_ref::<String>().cloned();
             eprint_raw(
-                &text.or_else(|| payload.downcast_ref::<&str>().map(|s| (*s).to_owned())).unwrap_or_default(),
+                &text
+                    .or_else(|| payload.downcast_ref::<&str>().map(|s| (*s).to_owned()))
+                    .unwrap_or_default(),
             );
             WRONG
         });
@@ -211,7 +214,11 @@ fn in_child(f: impl FnOnce() -> i32) -> (i32, String) {
         let _ = std::fs::File::from_raw_fd(ends[0]).read_to_string(&mut said);
         assert_eq!(libc::waitpid(pid, &raw mut status, 0), pid);
     }
-    assert!(libc::WIFEXITED(status), "the child was killed by signal {}: {said}", libc::WTERMSIG(status));
+    assert!(
+        libc::WIFEXITED(status),
+        "the child was killed by signal {}: {said}",
+        libc::WTERMSIG(status)
+    );
     (libc::WEXITSTATUS(status), said)
 }
 
@@ -246,7 +253,8 @@ fn refuse_each<S>(
                 WHOLE => *refused += 1,
                 NOT_REACHED => break,
                 ABORTED if said.contains("memory allocation of") => {
-                    let site = said.lines().find_map(|line| line.strip_prefix("site:")).expect("a site");
+                    let site =
+                        said.lines().find_map(|line| line.strip_prefix("site:")).expect("a site");
                     *sites.entry(site_of(site, &mut names)).or_default() += 1;
                 }
                 _ => panic!("refusing allocation {n} (and all later: {all_later}): {said}"),
@@ -255,13 +263,20 @@ fn refuse_each<S>(
         }
     }
     let asked = refused[0] + sites.values().sum::<usize>();
-    eprintln!("survived: {} single refusals, {} lasting ones; ended by: {sites:#?}", refused[0], refused[1]);
+    eprintln!(
+        "survived: {} single refusals, {} lasting ones; ended by: {sites:#?}",
+        refused[0], refused[1]
+    );
     // Some happen now and then: `?` before them says so.
     let is = |site: &String, end: &str| site.contains(end.trim_start_matches('?'));
-    let unexpected: Vec<_> = sites.keys().filter(|site| !ends.iter().any(|end| is(site, end))).collect();
+    let unexpected: Vec<_> =
+        sites.keys().filter(|site| !ends.iter().any(|end| is(site, end))).collect();
     assert!(unexpected.is_empty(), "a refusal ends the process in {unexpected:#?}");
     for end in ends.iter().filter(|end| !end.starts_with('?')) {
-        assert!(sites.keys().any(|site| is(site, end)), "'{end}' does not end the process any more");
+        assert!(
+            sites.keys().any(|site| is(site, end)),
+            "'{end}' does not end the process any more"
+        );
     }
     // The parent's own copy was never touched.
     drop(start);
@@ -322,8 +337,15 @@ impl State {
                     assert_eq!(report.collected, 0, "an abandoned collection clears nothing");
                 }
                 None => {
-                    assert_eq!(self.heap.stats().live_objects, live, "a collection that ends is complete");
-                    assert_eq!(report.uncollectable, 0, "nothing that is alive was taken for garbage");
+                    assert_eq!(
+                        self.heap.stats().live_objects,
+                        live,
+                        "a collection that ends is complete"
+                    );
+                    assert_eq!(
+                        report.uncollectable, 0,
+                        "nothing that is alive was taken for garbage"
+                    );
                 }
             }
         }
@@ -391,7 +413,8 @@ fn collecting_young_garbage() {
     // More pages than those that cells for the next objects lie on.
     mixed(&mut state, 1000);
     let young = |state: &mut State| {
-        state.report = Some(state.m.try_collect(Collect::young()).expect("the world can be stopped"));
+        state.report =
+            Some(state.m.try_collect(Collect::young()).expect("the world can be stopped"));
     };
     assert!(refuse_each(state, &[], |_| {}, young, State::check) > 0);
 }
@@ -433,8 +456,10 @@ fn collecting_with_lock_free_slots() {
     let _alone = one_at_a_time();
     let mut state = State::new(builder());
     mixed(&mut state, 20);
-    let slotted =
-        |name| Slotted { slot: AtomicGc::new(None), _witness: common::Witness::new(&state.census, name) };
+    let slotted = |name| Slotted {
+        slot: AtomicGc::new(None),
+        _witness: common::Witness::new(&state.census, name),
+    };
     for name in 2000..2100 {
         let gc = state.m.alloc(slotted(name));
         gc.get(&state.m).slot.store(&state.m, Some(gc.clone()));
@@ -475,7 +500,10 @@ fn ending_a_thread_that_has_emptied_slots() {
     let check = |(heap, _): (Heap, Option<Mutator>)| {
         let mut m = heap.attach();
         m.verify().expect("a whole heap");
-        assert_eq!(m.try_collect(Collect::full()).expect("the world can be stopped").abandoned, None);
+        assert_eq!(
+            m.try_collect(Collect::full()).expect("the world can be stopped").abandoned,
+            None
+        );
         m.verify().expect("a whole heap");
         assert!([0, 3].contains(&heap.stats().live_objects), "all or none are lost");
     };
@@ -488,7 +516,8 @@ fn collecting_with_known_roots() {
     let _alone = one_at_a_time();
     let mut state = State::new(builder());
     mixed(&mut state, 200);
-    let roots: Vec<_> = state.kept.iter().take(3).map(|root| state.heap.known_root(root.clone())).collect();
+    let roots: Vec<_> =
+        state.kept.iter().take(3).map(|root| state.heap.known_root(root.clone())).collect();
     let check = |(state, roots): (State, Vec<_>)| {
         drop(roots);
         state.check();
@@ -536,26 +565,32 @@ fn collecting_with_weak_references() {
     let state = State::new(builder());
     let calls = common::Calls::new();
     let (mut weak, mut watchers) = (Vec::new(), Vec::new());
-    let members: Vec<_> = (0..30).map(|name| fin(&state.m, &state.census, name, |_, _| {})).collect();
+    let members: Vec<_> =
+        (0..30).map(|name| fin(&state.m, &state.census, name, |_, _| {})).collect();
     common::tie(&state.m, &members);
     for member in &members {
         weak.push(Gc::downgrade(member, &state.m));
         watchers.push(common::watched(&state.m, member, &calls));
     }
     drop(members);
-    let check = |(mut state, weak, watchers, calls): (State, Vec<_>, Vec<_>, Arc<common::Calls>)| {
-        state.m.verify().expect("a whole heap");
-        state.collect();
-        assert_eq!(state.report.take().unwrap().abandoned, None);
-        assert_eq!(state.census.alive(), 0);
-        assert_eq!((calls.count(), calls.saw()), (30, 0), "each callback once, and none saw its target");
-        for weak in &weak {
-            let weak: &standstill::GcWeak<Fin> = weak;
-            assert!(weak.upgrade(&state.m).is_none());
-        }
-        drop((weak, watchers));
-        state.check();
-    };
+    let check =
+        |(mut state, weak, watchers, calls): (State, Vec<_>, Vec<_>, Arc<common::Calls>)| {
+            state.m.verify().expect("a whole heap");
+            state.collect();
+            assert_eq!(state.report.take().unwrap().abandoned, None);
+            assert_eq!(state.census.alive(), 0);
+            assert_eq!(
+                (calls.count(), calls.saw()),
+                (30, 0),
+                "each callback once, and none saw its target"
+            );
+            for weak in &weak {
+                let weak: &standstill::GcWeak<Fin> = weak;
+                assert!(weak.upgrade(&state.m).is_none());
+            }
+            drop((weak, watchers));
+            state.check();
+        };
     assert!(refuse_each((state, weak, watchers, calls), &[], |_| {}, |s| s.0.collect(), check) > 0);
 }
 
@@ -589,8 +624,12 @@ fn collecting_in_parallel() {
     };
     // Calling the pool: what its queues take. Where memory is short already, it is not done.
     // Of the pool's own threads some may still be starting, and who has to wait for a lock for the first time has a queue made.
-    let ends =
-        ["Workers::call_pool_from, in rayon_core", "?thread_start", "?in rayon_core", "?in parking_lot_core"];
+    let ends = [
+        "Workers::call_pool_from, in rayon_core",
+        "?thread_start",
+        "?in rayon_core",
+        "?in parking_lot_core",
+    ];
     refuse_each(state, &ends, warm, State::collect, State::check);
 }
 
@@ -625,7 +664,11 @@ impl Slots {
         let cell = m.allocate(size_of::<Cells>(), 32).expect("memory");
         // SAFETY: the cell is ours, and large enough.
         unsafe {
-            cell.cast().write(Cells { count: AtomicUsize::new(1), kind, slots: Default::default() });
+            cell.cast().write(Cells {
+                count: AtomicUsize::new(1),
+                kind,
+                slots: Default::default(),
+            });
             m.publish(Object::new(cell), true);
         }
         Object::new(cell)
@@ -723,7 +766,11 @@ fn collecting_with_legacy_finalizers_and_moody_traversals() {
     let collect = |(_, m, report): &mut (_, ModelMutator<Slots>, Option<CollectionReport>)| {
         *report = Some(m.try_collect(Collect::full()).expect("the world can be stopped"));
     };
-    let check = |(heap, mut m, report): (ModelHeap<Slots>, ModelMutator<Slots>, Option<CollectionReport>)| {
+    let check = |(heap, mut m, report): (
+        ModelHeap<Slots>,
+        ModelMutator<Slots>,
+        Option<CollectionReport>,
+    )| {
         let report = report.expect("a report");
         match report.abandoned.as_deref() {
             Some(why) => assert_eq!((why, report.collected), ("memory ran out", 0)),
@@ -832,7 +879,10 @@ fn making_heaps_mutators_and_first_objects() {
     let make = |made: &mut bool| {
         let heap = match builder().build() {
             Err(error) => {
-                return assert!(matches!(error, BuildError::Memory | BuildError::Reserve { .. }), "{error}");
+                return assert!(
+                    matches!(error, BuildError::Memory | BuildError::Reserve { .. }),
+                    "{error}"
+                );
             }
             Ok(heap) => heap,
         };

@@ -80,7 +80,8 @@ fn work(heap: &Heap, rounds: usize) {
 fn signals_interrupt_every_wait_and_change_nothing() {
     if role().is_none() {
         let status =
-            Process::start("signals_interrupt_every_wait_and_change_nothing", "attack", |_| ()).ends();
+            Process::start("signals_interrupt_every_wait_and_change_nothing", "attack", |_| ())
+                .ends();
         assert!(status.success(), "{status}");
         return;
     }
@@ -103,7 +104,12 @@ fn signals_interrupt_every_wait_and_change_nothing() {
                     let id = entry.expect("a thread").file_name().to_string_lossy().parse::<i32>();
                     // SAFETY: a signal to a thread of this process; one that has ended meanwhile gets none.
                     unsafe {
-                        libc::syscall(libc::SYS_tgkill, libc::getpid(), id.expect("an id"), libc::SIGUSR1)
+                        libc::syscall(
+                            libc::SYS_tgkill,
+                            libc::getpid(),
+                            id.expect("an id"),
+                            libc::SIGUSR1,
+                        )
                     };
                 }
                 std::thread::sleep(Duration::from_micros(50));
@@ -121,7 +127,8 @@ fn collections_work_where_no_thread_can_be_started() {
     const USER: u32 = 65_534;
     if role().is_none() {
         let status =
-            Process::start("collections_work_where_no_thread_can_be_started", "attack", |_| ()).ends();
+            Process::start("collections_work_where_no_thread_can_be_started", "attack", |_| ())
+                .ends();
         assert!(status.success(), "{status}");
         return;
     }
@@ -134,7 +141,10 @@ fn collections_work_where_no_thread_can_be_started() {
             assert_eq!(libc::setresuid(USER, USER, USER), 0);
         }
     }
-    assert!(std::thread::Builder::new().spawn(|| ()).is_err(), "a thread could be started all the same");
+    assert!(
+        std::thread::Builder::new().spawn(|| ()).is_err(),
+        "a thread could be started all the same"
+    );
     let mut m = heap.attach();
     for round in 0..3 {
         let kept = ring(&m, 10_000);

@@ -20,11 +20,16 @@ struct Node {
 /// A heap takes the number or refuses it; no number makes its collections fail.
 #[test]
 fn any_number_of_workers_is_refused_or_works() {
-    for workers in [1, 2, 1024, 1025, 1 << 32, 1 << 62, (1 << 62) + 1, usize::MAX / 4 + 1, usize::MAX] {
+    for workers in
+        [1, 2, 1024, 1025, 1 << 32, 1 << 62, (1 << 62) + 1, usize::MAX / 4 + 1, usize::MAX]
+    {
         // A pool of a thousand threads is not started.
         for serial_below in if workers > 2 { [usize::MAX; 2] } else { [0, usize::MAX] } {
-            let builder =
-                Heap::builder().reserve(1 << 28).workers(workers).serial_below(serial_below).build();
+            let builder = Heap::builder()
+                .reserve(1 << 28)
+                .workers(workers)
+                .serial_below(serial_below)
+                .build();
             let heap = match builder {
                 Ok(heap) => heap,
                 Err(BuildError::Setting(text)) => {
@@ -136,7 +141,8 @@ fn feed(call: impl Fn(&Heap, &mut Option<Mutator>)) {
     const LINKS: usize = 40;
     /// A call comes by the list a few times. It does not stay there.
     const FEW: usize = 4;
-    let heap = Heap::builder().reserve(1 << 28).workers(1).pacing(Pacing::manual()).build().unwrap();
+    let heap =
+        Heap::builder().reserve(1 << 28).workers(1).pacing(Pacing::manual()).build().unwrap();
     let ended = Arc::new(AtomicUsize::new(0));
     let (dropper, chains) = mpsc::channel::<(Gc<Link>, mpsc::Sender<()>)>();
     let stranger = std::thread::spawn(move || {
@@ -232,7 +238,8 @@ fn a_thread_that_asks_for_a_collection_is_next() {
             let before = heap.stats();
             m.collect();
             let after = heap.stats();
-            let passed = after.collections - before.collections + after.promotions - before.promotions;
+            let passed =
+                after.collections - before.collections + after.promotions - before.promotions;
             others.push(passed - 1);
         }
         stop.store(true, SeqCst);
@@ -287,7 +294,10 @@ fn thousands_of_default_heaps_leave_room() {
                 reserved(&heaps[HEAPS - 1])
             );
             assert!(reserved(&heaps[HEAPS - 1]) >= 256 << 20, "the last one is of use");
-            assert!(has_room(1 << 40), "a process with {HEAPS} heaps has no room for anything else");
+            assert!(
+                has_room(1 << 40),
+                "a process with {HEAPS} heaps has no room for anything else"
+            );
             for heap in heaps.iter().step_by(7) {
                 let m = heap.attach();
                 assert_eq!(*m.alloc(7).get(&m), 7);
@@ -306,7 +316,8 @@ fn default_heaps_under_a_limit_leave_room() {
     alone("default_heaps_under_a_limit_leave_room", || {
         let pages = std::fs::read_to_string("/proc/self/statm").unwrap();
         let used = pages.split(' ').next().unwrap().parse::<usize>().unwrap() * 4096;
-        let limit = libc::rlimit { rlim_cur: (used + (4 << 30)) as u64, rlim_max: libc::RLIM_INFINITY };
+        let limit =
+            libc::rlimit { rlim_cur: (used + (4 << 30)) as u64, rlim_max: libc::RLIM_INFINITY };
         // SAFETY: a limit of this process, which has it to itself.
         assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_AS, &raw const limit) }, 0);
         let heaps: Vec<_> = (0..4).map(|_| Heap::new()).collect();

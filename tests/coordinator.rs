@@ -9,8 +9,8 @@ use std::thread;
 use std::time::Duration;
 
 use standstill::safepoint::{
-    AttachError, Config, Coordinator, Participant, STOP, SlowStopKind, StopError, Suspend, ThreadId,
-    TraversalGuard, WorldStopped, current, is_stopping, is_traversing, traversing,
+    AttachError, Config, Coordinator, Participant, STOP, SlowStopKind, StopError, Suspend,
+    ThreadId, TraversalGuard, WorldStopped, current, is_stopping, is_traversing, traversing,
 };
 
 /// A type cannot have `$trait`: if it had, the call below would be ambiguous.
@@ -44,7 +44,10 @@ const _: fn() = || {
     is_send::<Coordinator<usize>>();
 };
 
-fn attached<T: Send + Sync + 'static>(coordinator: &Arc<Coordinator<T>>, data: T) -> Participant<T> {
+fn attached<T: Send + Sync + 'static>(
+    coordinator: &Arc<Coordinator<T>>,
+    data: T,
+) -> Participant<T> {
     let me = coordinator.register(data);
     me.attach().unwrap();
     me
@@ -286,7 +289,10 @@ fn back_to_back_stops_leave_everybody_a_turn() {
             // All have been stopped `stop` times, and each must have come back from each but the last.
             drop(me.stop().unwrap());
             for turn in &turns {
-                assert!(turn.load(Relaxed) >= stop.saturating_sub(1), "a thread was not given its turn");
+                assert!(
+                    turn.load(Relaxed) >= stop.saturating_sub(1),
+                    "a thread was not given its turn"
+                );
             }
         }
         done.store(true, Relaxed);
@@ -348,7 +354,11 @@ fn a_slow_stop_names_who_is_missing() {
         let [straggler] = &report.stragglers[..] else { panic!("{report:?}") };
         let thread = &straggler.thread;
         assert_eq!((thread.id, thread.name.as_deref()), (straggler_id, Some("straggler")));
-        assert!(!straggler.is_suspended && !straggler.has_ended && straggler.attached_for <= report.waited);
+        assert!(
+            !straggler.is_suspended
+                && !straggler.has_ended
+                && straggler.attached_for <= report.waited
+        );
         assert_ne!(thread.id, mine);
         reports.fetch_add(1, SeqCst);
     });
@@ -361,7 +371,8 @@ fn a_slow_stop_names_who_is_missing() {
 /// A wait of no time at all would double for ever without growing.
 #[test]
 fn reports_of_a_slow_stop_begin_after_a_millisecond_and_get_rarer_whatever_the_interval() {
-    let coordinator = Coordinator::with_config(Config { slow_stop: Duration::ZERO, ..Config::default() });
+    let coordinator =
+        Coordinator::with_config(Config { slow_stop: Duration::ZERO, ..Config::default() });
     let (go_on, wait) = mpsc::channel();
     let (started, start) = mpsc::channel();
     thread::scope(|s| {
@@ -411,7 +422,9 @@ fn a_thread_that_waits_for_the_end_of_a_stop_or_a_suspension_reports_whose_it_is
         }
         drop(me.stop().unwrap());
     };
-    for (wait, is_leaked) in [park, attach, stop].into_iter().flat_map(|wait| [(wait, false), (wait, true)]) {
+    for (wait, is_leaked) in
+        [park, attach, stop].into_iter().flat_map(|wait| [(wait, false), (wait, true)])
+    {
         let config = Config { slow_stop: Duration::from_millis(5), ..Config::default() };
         let coordinator = Coordinator::with_config(config);
         let (tell, told) = mpsc::channel();
@@ -441,7 +454,10 @@ fn a_thread_that_waits_for_the_end_of_a_stop_or_a_suspension_reports_whose_it_is
                 .map(|_| {
                     let (by, slow) = told.recv_timeout(Duration::from_secs(60)).expect("a report");
                     let [holder] = &slow.stragglers[..] else { panic!("{slow:?}") };
-                    assert_eq!((slow.kind, by, holder.thread.id), (SlowStopKind::Held, waiter_id, me.id()));
+                    assert_eq!(
+                        (slow.kind, by, holder.thread.id),
+                        (SlowStopKind::Held, waiter_id, me.id())
+                    );
                     assert!(slow.to_string().contains("has been stopped"), "{slow}");
                     slow.waited
                 })
@@ -532,7 +548,8 @@ fn a_thread_that_leaks_its_participant_after_its_last_destructor_fails_every_sto
     }
     extern "C" fn body(keyed: *mut libc::c_void) -> *mut libc::c_void {
         // SAFETY: the test keeps it.
-        let (key, coordinator) = unsafe { *keyed.cast::<(libc::pthread_key_t, *const libc::c_void)>() };
+        let (key, coordinator) =
+            unsafe { *keyed.cast::<(libc::pthread_key_t, *const libc::c_void)>() };
         // SAFETY: a key of this process; `attach_key` is called with the coordinator.
         assert_eq!(unsafe { libc::pthread_setspecific(key, coordinator) }, 0);
         std::ptr::null_mut()
@@ -542,7 +559,8 @@ fn a_thread_that_leaks_its_participant_after_its_last_destructor_fails_every_sto
     let (tell, told) = mpsc::channel();
     coordinator.on_slow_stop(move |slow| tell.send(slow.clone()).unwrap());
     let me = attached(&coordinator, ());
-    let mut keyed: (libc::pthread_key_t, *const libc::c_void) = (0, std::ptr::from_ref(&coordinator).cast());
+    let mut keyed: (libc::pthread_key_t, *const libc::c_void) =
+        (0, std::ptr::from_ref(&coordinator).cast());
     // SAFETY: the thread has ended before anything that it uses does.
     unsafe {
         assert_eq!(libc::pthread_key_create(&raw mut keyed.0, Some(attach_key)), 0);
@@ -793,13 +811,19 @@ fn one_suspension_at_a_time() {
     let me = attached(&coordinator, ());
     let guard = coordinator.suspend(a.id());
     assert!(
-        std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| drop(coordinator.suspend(b.id())))).is_err()
+        std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| drop(
+            coordinator.suspend(b.id())
+        )))
+        .is_err()
     );
     assert_eq!(me.stop().unwrap_err(), StopError::NoSafepoint);
     drop(guard);
     assert!(matches!(coordinator.suspend(b.id()), Suspend::Suspended(_)));
     let stopped = me.stop().unwrap();
-    assert!(matches!(coordinator.suspend(a.id()), Suspend::Suspended(_)), "in its own stop one may");
+    assert!(
+        matches!(coordinator.suspend(a.id()), Suspend::Suspended(_)),
+        "in its own stop one may"
+    );
     drop(stopped);
 }
 
@@ -856,7 +880,10 @@ fn a_forked_child_has_one_thread_and_a_world() {
                 let mut ok = payloads == [0, 1, 2] && coordinator.threads() == 2;
                 for _ in 0..3 {
                     ok &= me.stop().is_ok_and(|stopped| stopped.requester() == me.id());
-                    ok &= me.detach() && other.attach().is_ok() && other.detach() && me.attach().is_ok();
+                    ok &= me.detach()
+                        && other.attach().is_ok()
+                        && other.detach()
+                        && me.attach().is_ok();
                 }
                 // The child's one thread has another number at the system than in the parent.
                 let os_thread = coordinator.thread(me.id()).and_then(|thread| thread.os_thread);

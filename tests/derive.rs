@@ -227,7 +227,9 @@ fn poison_is_ignored() {
         let _rwlock = value.rwlock.write();
         std::panic::resume_unwind(Box::new("poison"));
     }));
-    assert!(panic.is_err() && node.get(&m).mutex.is_poisoned() && node.get(&m).rwlock.is_poisoned());
+    assert!(
+        panic.is_err() && node.get(&m).mutex.is_poisoned() && node.get(&m).rwlock.is_poisoned()
+    );
     drop(node);
     assert_eq!(m.collect().collected, 1);
 }
@@ -531,7 +533,10 @@ impl<T: Trace + Default + Copy + Into<usize>> Inherent<T> {
 impl<T: Trace + Default> Inherent<T> {
     fn finalize(this: &Gc<Self>, m: &Mutator) {
         let next = this.get(m).next.get(m);
-        assert!(Gc::ptr_eq(this, &next.expect("nothing is cleared before all finalizers have run")));
+        assert!(Gc::ptr_eq(
+            this,
+            &next.expect("nothing is cleared before all finalizers have run")
+        ));
         FINALIZED.fetch_add(1, Relaxed);
     }
 }
@@ -649,7 +654,8 @@ fn generated_code_is_hygienic() {
         traverse: (),
     });
     let value = node.get(&m);
-    let sum = value.self_ + value.this + value.argument + value.field0 + value.r#type + (value.clear)();
+    let sum =
+        value.self_ + value.this + value.argument + value.field0 + value.r#type + (value.clear)();
     assert_eq!((sum, value.m, value.traverse), (12, Some(1), ()));
     value.tracer.set(&m, Some(AnyGc::from(node.clone())));
     drop(node);

@@ -160,7 +160,8 @@ fn a_detach_in_the_destructor_of_a_thread_local_comes_back() {
         },
         move |mut m| {
             // There is something to answer, and to answer it asks for something more.
-            let detached = catch_unwind(AssertUnwindSafe(|| m.detach(|| safepoint::current() == 0)));
+            let detached =
+                catch_unwind(AssertUnwindSafe(|| m.detach(|| safepoint::current() == 0)));
             let attached = safepoint::current() != 0;
             told.send((detached.ok(), attached)).expect("somebody waits");
         },

@@ -14,8 +14,8 @@ use std::sync::{Arc, Barrier, Mutex};
 
 use common::deadline;
 use standstill::dynamic::{
-    self, Address, BASE, Class, Family, Flags, METATYPE, MODULE, ModuleSpec, RawObject, RawVarObject, Slots,
-    Type, TypeRecord, TypeSpec, VisitProc,
+    self, Address, BASE, Class, Family, Flags, METATYPE, MODULE, ModuleSpec, RawObject,
+    RawVarObject, Slots, Type, TypeRecord, TypeSpec, VisitProc,
 };
 use standstill::{AnyGc, Code, Gc, GcCell, Heap, Mutator, Pacing, Trace};
 
@@ -35,7 +35,11 @@ unsafe fn fields<'a>(object: *mut RawObject) -> &'a mut [*mut RawObject; 2] {
     unsafe { &mut (*object.cast::<Pair>()).fields }
 }
 
-unsafe extern "C" fn pair_traverse(object: *mut RawObject, visit: VisitProc, arg: *mut c_void) -> c_int {
+unsafe extern "C" fn pair_traverse(
+    object: *mut RawObject,
+    visit: VisitProc,
+    arg: *mut c_void,
+) -> c_int {
     // SAFETY: a living pair.
     unsafe {
         let record = dynamic::type_of(NonNull::new_unchecked(object));
@@ -202,13 +206,17 @@ fn s_117_a_cycle_through_an_attribute_is_collected() {
     let mut m = heap.attach();
     // SAFETY: the handlers are this very kind's.
     let ty =
-        unsafe { dynamic::ready_heap(&m, &TypeSpec::with_attributes("tests.Thing"), |_, _| {}) }.unwrap();
+        unsafe { dynamic::ready_heap(&m, &TypeSpec::with_attributes("tests.Thing"), |_, _| {}) }
+            .unwrap();
     let (a, b) = (new(&m, ty.record()), new(&m, ty.record()));
     // SAFETY: living objects.
     unsafe {
         dynamic::set_attribute(&m, dynamic::as_raw(&a), "peer", Some(b.clone())).unwrap();
         dynamic::set_attribute(&m, dynamic::as_raw(&b), "peer", Some(a.clone())).unwrap();
-        assert!(AnyGc::ptr_eq(&dynamic::get_attribute(&m, dynamic::as_raw(&a), "peer").unwrap(), &b));
+        assert!(AnyGc::ptr_eq(
+            &dynamic::get_attribute(&m, dynamic::as_raw(&a), "peer").unwrap(),
+            &b
+        ));
         let none = dynamic::get_attribute(&m, dynamic::as_raw(&a), "none").unwrap_err();
         assert_eq!(none.code, Code::NoAttribute);
     }
@@ -304,8 +312,10 @@ fn u_33_u_35_weak_references_with_callbacks() {
     let mut m = heap.attach();
     let weak = |target: &AnyGc, callback: Option<AnyGc>| {
         // SAFETY: a living target.
-        unsafe { dynamic::new_weakref(&m, dynamic::as_raw(target), callback.map(|c| (c, called as _))) }
-            .unwrap()
+        unsafe {
+            dynamic::new_weakref(&m, dynamic::as_raw(target), callback.map(|c| (c, called as _)))
+        }
+        .unwrap()
     };
     let (a, b, c) = (new(&m, record), new(&m, record), new(&m, record));
     set(&a, 0, Some(&a));
@@ -366,7 +376,10 @@ fn s_014_s_015_s_016_handlers_and_the_flag() {
     spec.slots.clear = Some(pair_clear);
     let fault = ready(&spec).unwrap_err();
     assert_eq!(fault.code, Code::HandlersWithoutFlag);
-    assert!(fault.text.contains("handlers given without Py_TPFLAGS_HAVE_GC under GC base"), "{fault}");
+    assert!(
+        fault.text.contains("handlers given without Py_TPFLAGS_HAVE_GC under GC base"),
+        "{fault}"
+    );
     assert!(fault.text.contains("tests.NoFlag"));
     let mut spec = child("tests.FlagAlone", &[&base]);
     spec.flags = Flags::HAVE_GC;
@@ -411,7 +424,11 @@ fn sizes_are_checked() {
 }
 
 fn items_type() -> &'static TypeRecord {
-    unsafe extern "C" fn traverse(object: *mut RawObject, visit: VisitProc, arg: *mut c_void) -> c_int {
+    unsafe extern "C" fn traverse(
+        object: *mut RawObject,
+        visit: VisitProc,
+        arg: *mut c_void,
+    ) -> c_int {
         // SAFETY: a living object of this type.
         unsafe {
             let n = dynamic::size(NonNull::new_unchecked(object)).unwrap();
@@ -474,7 +491,10 @@ fn s_041_to_s_047_resize() {
         assert!(dynamic::decref(object));
         let fixed = dynamic::allocate(&m, static_pair(false), 0, 0).unwrap();
         assert_eq!(dynamic::resize(&m, fixed, 1).unwrap_err().code, Code::NotResizable);
-        assert_eq!(dynamic::allocate(&m, static_pair(false), 1, 0).unwrap_err().code, Code::NotResizable);
+        assert_eq!(
+            dynamic::allocate(&m, static_pair(false), 1, 0).unwrap_err().code,
+            Code::NotResizable
+        );
         assert_eq!(dynamic::allocate(&m, record, -1, 0).unwrap_err().code, Code::BadSize);
         assert_eq!(dynamic::allocate(&m, record, 1, 8).unwrap_err().code, Code::BadSize);
         assert!(dynamic::decref(fixed));
@@ -507,12 +527,21 @@ fn s_073_s_074_freeing_what_is_tracked_or_referred_to() {
     // SAFETY: pairs of one thread.
     unsafe {
         let object = dynamic::allocate_tracked(&m, record, 0).unwrap();
-        assert_eq!(dynamic::free(&m, object, Family::Plain).unwrap_err().code, Code::WrongAllocator);
+        assert_eq!(
+            dynamic::free(&m, object, Family::Plain).unwrap_err().code,
+            Code::WrongAllocator
+        );
         assert!(dynamic::incref(object));
-        assert_eq!(dynamic::free(&m, object, Family::Container).unwrap_err().code, Code::ReferencesLeft);
+        assert_eq!(
+            dynamic::free(&m, object, Family::Container).unwrap_err().code,
+            Code::ReferencesLeft
+        );
         assert!(dynamic::decref(object));
         assert_eq!(dynamic::look_up(&m, object), Address::Live);
-        assert_eq!(dynamic::free(&m, object, Family::Container).unwrap_err().code, Code::StillTracked);
+        assert_eq!(
+            dynamic::free(&m, object, Family::Container).unwrap_err().code,
+            Code::StillTracked
+        );
         assert_eq!(dynamic::look_up(&m, object), Address::Freed);
         let odd = NonNull::new(object.as_ptr().cast::<u8>().add(8).cast()).unwrap();
         assert_eq!(dynamic::look_up(&m, odd), Address::Foreign);
@@ -526,7 +555,11 @@ fn s_092_s_093_s_095_handlers_that_visit_too_much_refuse_or_panic() {
     thread_local! {
         static TRICK: Cell<u8> = const { Cell::new(0) };
     }
-    unsafe extern "C" fn traverse(object: *mut RawObject, visit: VisitProc, arg: *mut c_void) -> c_int {
+    unsafe extern "C" fn traverse(
+        object: *mut RawObject,
+        visit: VisitProc,
+        arg: *mut c_void,
+    ) -> c_int {
         // SAFETY: a living pair.
         unsafe {
             match TRICK.get() {
@@ -561,7 +594,10 @@ fn s_092_s_093_s_095_handlers_that_visit_too_much_refuse_or_panic() {
     TRICK.set(1);
     let report = m.collect();
     assert_eq!((report.collected, report.abandoned.is_some()), (0, false));
-    assert_eq!(std::mem::take(&mut *misuses.lock().unwrap()), [(Code::OverVisited, "tests.Tricky")]);
+    assert_eq!(
+        std::mem::take(&mut *misuses.lock().unwrap()),
+        [(Code::OverVisited, "tests.Tricky")]
+    );
     TRICK.set(2);
     let report = m.collect();
     assert!(report.abandoned.unwrap().contains("returned 7"));
@@ -579,7 +615,11 @@ fn s_092_s_093_s_095_handlers_that_visit_too_much_refuse_or_panic() {
 fn s_094_checked_mode_notices_a_handler_that_changes_its_mind() {
     let _watch = deadline("fickle");
     static CALLS: AtomicUsize = AtomicUsize::new(0);
-    unsafe extern "C" fn traverse(object: *mut RawObject, visit: VisitProc, arg: *mut c_void) -> c_int {
+    unsafe extern "C" fn traverse(
+        object: *mut RawObject,
+        visit: VisitProc,
+        arg: *mut c_void,
+    ) -> c_int {
         if CALLS.fetch_add(1, SeqCst) % 2 == 1 {
             return 0;
         }
@@ -596,7 +636,10 @@ fn s_094_checked_mode_notices_a_handler_that_changes_its_mind() {
     CALLS.store(0, SeqCst);
     let report = m.collect();
     assert!(
-        report.abandoned.as_deref().is_some_and(|why| why.contains("Fickle") || why.contains("other")),
+        report
+            .abandoned
+            .as_deref()
+            .is_some_and(|why| why.contains("Fickle") || why.contains("other")),
         "{report:?}"
     );
     drop(a);
@@ -632,8 +675,12 @@ fn s_148_to_s_153_modules_types_and_tokens() {
     // SAFETY: a living type.
     unsafe {
         let member = new(&m, sub.record());
-        dynamic::set_attribute(&m, dynamic::as_raw(ty.object().unwrap()), "member", Some(member)).unwrap();
-        assert!(std::ptr::eq(dynamic::describe(dynamic::as_raw(ty.object().unwrap())).unwrap(), ty.record()));
+        dynamic::set_attribute(&m, dynamic::as_raw(ty.object().unwrap()), "member", Some(member))
+            .unwrap();
+        assert!(std::ptr::eq(
+            dynamic::describe(dynamic::as_raw(ty.object().unwrap())).unwrap(),
+            ty.record()
+        ));
         assert!(dynamic::describe(dynamic::as_raw(&module)).is_none());
     }
     assert!(METATYPE.get().has_gc() && MODULE.get().has_gc() && !BASE.get().has_gc());
@@ -666,8 +713,10 @@ fn s_054_tracking_an_object_with_a_dangling_field_is_refused() {
     let record = static_pair(false);
     // SAFETY: pairs of one thread; the dangling field is taken out again.
     unsafe {
-        let (a, b) =
-            (dynamic::allocate(&m, record, 0, 0).unwrap(), dynamic::allocate(&m, record, 0, 0).unwrap());
+        let (a, b) = (
+            dynamic::allocate(&m, record, 0, 0).unwrap(),
+            dynamic::allocate(&m, record, 0, 0).unwrap(),
+        );
         fields(a.as_ptr())[0] = b.as_ptr();
         assert!(dynamic::decref(b));
         assert_eq!(dynamic::track(&m, a).unwrap_err().code, Code::FreedPointer);
@@ -834,7 +883,11 @@ fn classes_need_no_unsafe_code() {
 /// What a hostile handler does, by turns.
 static TRICKS: AtomicUsize = AtomicUsize::new(0);
 
-unsafe extern "C" fn hostile_traverse(object: *mut RawObject, visit: VisitProc, arg: *mut c_void) -> c_int {
+unsafe extern "C" fn hostile_traverse(
+    object: *mut RawObject,
+    visit: VisitProc,
+    arg: *mut c_void,
+) -> c_int {
     // SAFETY: a living pair.
     unsafe {
         let this = NonNull::new_unchecked(object);
@@ -940,7 +993,11 @@ fn hostile_handlers_with_collections_on_other_threads() {
 fn s_128_a_handler_that_waits_is_reported_with_its_type() {
     let _watch = deadline("slow handler");
     static SLOW: AtomicUsize = AtomicUsize::new(0);
-    unsafe extern "C" fn traverse(object: *mut RawObject, visit: VisitProc, arg: *mut c_void) -> c_int {
+    unsafe extern "C" fn traverse(
+        object: *mut RawObject,
+        visit: VisitProc,
+        arg: *mut c_void,
+    ) -> c_int {
         if SLOW.load(SeqCst) == 1 {
             std::thread::sleep(std::time::Duration::from_millis(30));
         }
@@ -952,8 +1009,12 @@ fn s_128_a_handler_that_waits_is_reported_with_its_type() {
     let record = ready(&spec).unwrap();
     for limit in [0, 10, 3_600_000] {
         let after = std::time::Duration::from_millis(limit);
-        let heap =
-            Heap::builder().reserve(1 << 30).pacing(Pacing::manual()).slow_handler(after).build().unwrap();
+        let heap = Heap::builder()
+            .reserve(1 << 30)
+            .pacing(Pacing::manual())
+            .slow_handler(after)
+            .build()
+            .unwrap();
         let misuses = Arc::new(Mutex::new(Vec::new()));
         heap.on_misuse({
             let misuses = Arc::clone(&misuses);
@@ -965,7 +1026,10 @@ fn s_128_a_handler_that_waits_is_reported_with_its_type() {
         m.collect();
         SLOW.store(0, SeqCst);
         let reports = std::mem::take(&mut *misuses.lock().unwrap());
-        assert_eq!(reports, if limit == 10 { vec![(Code::SlowHandler, "tests.Slow")] } else { vec![] });
+        assert_eq!(
+            reports,
+            if limit == 10 { vec![(Code::SlowHandler, "tests.Slow")] } else { vec![] }
+        );
         drop(object);
     }
 }
@@ -974,7 +1038,9 @@ fn s_128_a_handler_that_waits_is_reported_with_its_type() {
 fn s_030_an_allocator_that_returns_something_else_is_an_error() {
     unsafe extern "C" fn of_another_type(_: *mut c_void, _: isize) -> *mut RawObject {
         // SAFETY: a ready type; the reference goes over.
-        let made = Mutator::with_current(|m| unsafe { dynamic::allocate_tracked(m, static_pair(false), 0) });
+        let made = Mutator::with_current(|m| unsafe {
+            dynamic::allocate_tracked(m, static_pair(false), 0)
+        });
         made.expect("attached").expect("room").as_ptr()
     }
     let heap = heap();
@@ -1009,7 +1075,12 @@ fn what_dies_with_an_object_dies_also_when_a_destructor_panics() {
     let _watch = deadline("bombs");
     for dealloc in [false, true] {
         let record = static_pair(dealloc);
-        let heap = Heap::builder().reserve(1 << 30).pacing(Pacing::manual()).checked(false).build().unwrap();
+        let heap = Heap::builder()
+            .reserve(1 << 30)
+            .pacing(Pacing::manual())
+            .checked(false)
+            .build()
+            .unwrap();
         heap.on_unraisable(|_| ());
         let m = heap.attach();
         let armed = Arc::new(AtomicUsize::new(100));
@@ -1050,7 +1121,8 @@ fn what_a_handler_lets_go_of_by_a_typed_handle_may_panic() {
     let mut spec = pair_spec("tests.Keeper");
     spec.slots.clear = Some(clear);
     let record = ready(&spec).unwrap();
-    let heap = Heap::builder().reserve(1 << 30).pacing(Pacing::manual()).checked(false).build().unwrap();
+    let heap =
+        Heap::builder().reserve(1 << 30).pacing(Pacing::manual()).checked(false).build().unwrap();
     let reports = Arc::new(Mutex::new(Vec::new()));
     heap.on_unraisable({
         let reports = Arc::clone(&reports);
@@ -1088,7 +1160,9 @@ fn what_a_handler_lets_go_of_by_a_typed_handle_may_panic() {
     let (target, callback) = (new(&m, record), new(&m, record));
     set(&target, 0, Some(&target));
     // SAFETY: a living object, and a function for the callback.
-    let weak = unsafe { dynamic::new_weakref(&m, dynamic::as_raw(&target), Some((callback, call))) }.unwrap();
+    let weak =
+        unsafe { dynamic::new_weakref(&m, dynamic::as_raw(&target), Some((callback, call))) }
+            .unwrap();
     drop(target);
     assert_eq!(m.collect().collected, 1);
     assert_eq!((live(&heap), armed.load(SeqCst)), (1, 94));
@@ -1118,7 +1192,8 @@ fn a_dealloc_handler_that_counts_its_object_up_and_down_destroys_nothing_else() 
     let mut spec = pair_spec("tests.Counting");
     spec.slots.dealloc = Some(dealloc);
     let record = ready(&spec).unwrap();
-    let heap = Heap::builder().reserve(1 << 30).pacing(Pacing::manual()).checked(false).build().unwrap();
+    let heap =
+        Heap::builder().reserve(1 << 30).pacing(Pacing::manual()).checked(false).build().unwrap();
     let m = heap.attach();
     let first = new(&m, record);
     let place = dynamic::as_raw(&first);
@@ -1137,7 +1212,12 @@ fn what_is_in_a_queue_leaves_it_before_its_memory_is_given_back() {
     let _watch = deadline("queued");
     let record = items_type();
     for moves in [true, false] {
-        let heap = Heap::builder().reserve(1 << 30).pacing(Pacing::manual()).checked(false).build().unwrap();
+        let heap = Heap::builder()
+            .reserve(1 << 30)
+            .pacing(Pacing::manual())
+            .checked(false)
+            .build()
+            .unwrap();
         let mut m = heap.attach();
         let make = || {
             // SAFETY: a ready type.
@@ -1227,7 +1307,8 @@ fn a_weak_reference_does_not_lead_to_what_its_dealloc_handler_counts() {
     /// Does nothing: its object is taken back for it, and dies again.
     unsafe extern "C" fn finalize(_: *mut RawObject) {}
     let record = ready(&spec).unwrap();
-    let heap = Heap::builder().reserve(1 << 30).pacing(Pacing::manual()).checked(false).build().unwrap();
+    let heap =
+        Heap::builder().reserve(1 << 30).pacing(Pacing::manual()).checked(false).build().unwrap();
     let mut m = heap.attach();
     let object = new(&m, record);
     // SAFETY: a living target.
@@ -1275,7 +1356,11 @@ fn an_immortal_type_that_nobody_owns_goes_on_being_a_type() {
     // The owner's last reference but those that the others have counted.
     drop(class);
     theirs.object().unwrap().immortalize(&m);
-    theirs.object().unwrap().set_attribute(&m, "answer", Some(theirs.object().unwrap().clone())).unwrap();
+    theirs
+        .object()
+        .unwrap()
+        .set_attribute(&m, "answer", Some(theirs.object().unwrap().clone()))
+        .unwrap();
     let instance = theirs.instantiate(&m).unwrap();
     instance.set_attribute(&m, "name", Some(instance.clone())).unwrap();
     assert!(theirs.object().unwrap().attribute(&m, "answer").is_ok());
@@ -1303,7 +1388,11 @@ fn a_handle_does_not_track_an_object_that_takes_no_part_in_collection() {
 }
 
 /// Visits the fields alone, as the handler of a static type does.
-unsafe extern "C" fn fields_traverse(object: *mut RawObject, visit: VisitProc, arg: *mut c_void) -> c_int {
+unsafe extern "C" fn fields_traverse(
+    object: *mut RawObject,
+    visit: VisitProc,
+    arg: *mut c_void,
+) -> c_int {
     // SAFETY: a living pair.
     let fields = unsafe { *fields(object) };
     for field in fields.into_iter().filter(|field| !field.is_null()) {
@@ -1321,12 +1410,15 @@ fn derive_on(m: &Mutator, length: usize) -> Vec<Type> {
     let mut spec = pair_spec("tests.Fields");
     spec.slots.traverse = Some(fields_traverse);
     // SAFETY: the handlers are a pair's.
-    let base = Type::from_static(unsafe { dynamic::ready_static(&spec, std::ptr::null_mut()) }.unwrap());
+    let base =
+        Type::from_static(unsafe { dynamic::ready_static(&spec, std::ptr::null_mut()) }.unwrap());
     let mut types: Vec<Type> = Vec::new();
     while types.len() < length {
         let base = types.last().unwrap_or(&base);
         // SAFETY: the handlers are the static base's.
-        types.push(unsafe { dynamic::ready_heap(m, &child("tests.Deep", &[base]), |_, _| {}) }.unwrap());
+        types.push(
+            unsafe { dynamic::ready_heap(m, &child("tests.Deep", &[base]), |_, _| {}) }.unwrap(),
+        );
     }
     types
 }

@@ -20,7 +20,13 @@ use standstill::{AnyGc, Code, Fault, Gc, Heap, Mutator, Pacing, safepoint};
 type Ptr = NonNull<RawObject>;
 
 fn heap() -> Heap {
-    Heap::builder().reserve(1 << 30).workers(1).pacing(Pacing::manual()).checked(false).build().unwrap()
+    Heap::builder()
+        .reserve(1 << 30)
+        .workers(1)
+        .pacing(Pacing::manual())
+        .checked(false)
+        .build()
+        .unwrap()
 }
 
 fn code<T>(result: Result<T, Fault>) -> Code {
@@ -91,7 +97,11 @@ fn in_a_traversal_what_makes_or_changes_objects_is_refused_and_does_nothing() {
         let fault = dynamic::new_weakref(&m, tracked, None).unwrap_err();
         assert_eq!(fault.function, "new_weakref");
         assert!(!dynamic::has_attribute(&m, tracked, "name"));
-        assert!(!dynamic::incref(tracked) && !dynamic::decref(tracked) && !dynamic::decref_last(&m, tracked));
+        assert!(
+            !dynamic::incref(tracked)
+                && !dynamic::decref(tracked)
+                && !dynamic::decref_last(&m, tracked)
+        );
         drop(guard);
         for (function, code) in refused {
             assert_eq!(code, Code::InTraversal, "{function}");
@@ -157,8 +167,8 @@ fn typed_objects_have_no_attributes_and_no_type() {
 #[should_panic(expected = "another heap")]
 fn the_type_of_an_object_of_another_heap_is_not_told() {
     let (heap, other) = (heap(), self::heap());
-    let object =
-        other.attach_scoped(|m| Class::new("tests.Foreign").make(m).unwrap().instantiate(m).unwrap());
+    let object = other
+        .attach_scoped(|m| Class::new("tests.Foreign").make(m).unwrap().instantiate(m).unwrap());
     let m = heap.attach();
     let _ = Type::of(&object, &m);
 }
@@ -174,11 +184,15 @@ fn an_attribute_that_is_not_there_cannot_be_read_or_removed() {
     let class = Class::new("tests.Node").make(&m).unwrap();
     let (object, without) = (class.instantiate(&m).unwrap(), bare.instantiate(&m).unwrap());
     for _ in 0..2 {
-        for fault in
-            [object.attribute(&m, "name").unwrap_err(), object.set_attribute(&m, "name", None).unwrap_err()]
-        {
+        for fault in [
+            object.attribute(&m, "name").unwrap_err(),
+            object.set_attribute(&m, "name", None).unwrap_err(),
+        ] {
             assert_eq!((fault.code, fault.type_name), (Code::NoAttribute, "tests.Node"));
-            assert!(fault.to_string().contains("'tests.Node' object has no attribute 'name'"), "{fault}");
+            assert!(
+                fault.to_string().contains("'tests.Node' object has no attribute 'name'"),
+                "{fault}"
+            );
         }
         object.set_attribute(&m, "name", Some(without.clone())).unwrap();
         object.set_attribute(&m, "name", None).unwrap();
@@ -272,8 +286,9 @@ fn a_visitor_outside_of_traversals_may_change_the_dictionary_that_it_visits() {
     }
     let mut arg: Changes<'_> = (&m, &object, 0);
     // SAFETY: a living object of this thread; the visitor takes the argument.
-    let answer =
-        unsafe { dynamic::visit_managed_dict(dynamic::as_raw(&object), changes, (&raw mut arg).cast()) };
+    let answer = unsafe {
+        dynamic::visit_managed_dict(dynamic::as_raw(&object), changes, (&raw mut arg).cast())
+    };
     assert_eq!((answer, arg.2), (0, 2));
     let has = ["one", "other", "new1", "new2"].map(|name| object.attribute(&m, name).is_ok());
     assert_eq!(has, [false, false, true, true]);
@@ -284,7 +299,11 @@ fn a_visitor_outside_of_traversals_may_change_the_dictionary_that_it_visits() {
 
 // --------------------------------------------------------------------------------------- handlers
 
-unsafe extern "C" fn visit_twice(object: *mut RawObject, visit: VisitProc, arg: *mut c_void) -> c_int {
+unsafe extern "C" fn visit_twice(
+    object: *mut RawObject,
+    visit: VisitProc,
+    arg: *mut c_void,
+) -> c_int {
     for _ in 0..2 {
         // SAFETY: called with a visitor and its argument.
         let answer = unsafe { visit(object, arg) };
@@ -333,7 +352,11 @@ fn a_visitor_that_wants_no_more_is_called_no_more() {
         ("an instance", &object, vec![type_at(&class), at(&value)]),
         ("a type", &of_type, vec![type_at(&base), at(&module), at(&value)]),
         ("a module", &module, vec![at(&module); 2]),
-        ("under a static base", &inherited, vec![type_at(&below_static), at(&inherited), at(&inherited)]),
+        (
+            "under a static base",
+            &inherited,
+            vec![type_at(&below_static), at(&inherited), at(&inherited)],
+        ),
         ("a weak reference with a callback", &called, vec![at(&value)]),
         ("a weak reference", &plain, vec![]),
     ];
@@ -341,7 +364,11 @@ fn a_visitor_that_wants_no_more_is_called_no_more() {
         let object = dynamic::as_raw(object);
         assert_eq!(visits(object, 0), (0, wanted.clone()), "{what}");
         for last in 1..=wanted.len() {
-            assert_eq!(visits(object, last), (7, wanted[..last].to_vec()), "{what}, at visit {last}");
+            assert_eq!(
+                visits(object, last),
+                (7, wanted[..last].to_vec()),
+                "{what}, at visit {last}"
+            );
         }
     }
     of_type.set_attribute(&m, "name", None).unwrap();
@@ -384,7 +411,12 @@ fn handlers_of_the_library_bear_null_and_objects_that_are_not_whole() {
             let object = dynamic::allocate(&m, record, 0, 0).unwrap();
             let slots = record.slots();
             let arg = (&raw mut seen).cast();
-            assert_eq!(slots.traverse.unwrap()(object.as_ptr(), note_visit, arg), 0, "{}", record.name());
+            assert_eq!(
+                slots.traverse.unwrap()(object.as_ptr(), note_visit, arg),
+                0,
+                "{}",
+                record.name()
+            );
             assert_eq!(slots.clear.unwrap()(object.as_ptr()), 0, "{}", record.name());
             assert_eq!(dynamic::module_state(object), None);
             let live = heap.stats().live_objects;
@@ -409,7 +441,12 @@ fn a_class_is_what_its_description_says() {
     // SAFETY: no handlers.
     let module = unsafe { dynamic::new_module(&m, ModuleSpec::new("tests.module")) }.unwrap();
     let plain = Class::new("tests.Plain").make(&m).unwrap();
-    let class = Class::new("tests.Class").base(&plain).module(&module).finalizer(finalizer).make(&m).unwrap();
+    let class = Class::new("tests.Class")
+        .base(&plain)
+        .module(&module)
+        .finalizer(finalizer)
+        .make(&m)
+        .unwrap();
     let below = Class::new("tests.Below").base(&class).make(&m).unwrap();
     let last = Class::new("tests.Last").base(&below).make(&m).unwrap();
     assert_eq!(dynamic::type_module(class.record()), Some(dynamic::as_raw(&module)));
@@ -474,9 +511,10 @@ fn a_type_is_instantiated_by_its_own_allocator() {
     // A face of which the library knows nothing: it is not looked at.
     static FACE: [u64; 8] = [u64::MAX; 8];
     // SAFETY: no handlers that matter.
-    let record: &TypeRecord =
-        unsafe { dynamic::ready_static(&bare_spec("tests.Faced"), (&raw const FACE).cast_mut().cast()) }
-            .unwrap();
+    let record: &TypeRecord = unsafe {
+        dynamic::ready_static(&bare_spec("tests.Faced"), (&raw const FACE).cast_mut().cast())
+    }
+    .unwrap();
     let object = Type::from_static(record).instantiate(&m).unwrap();
     assert!(std::ptr::eq(Type::of(&object, &m).unwrap().record(), record));
     assert!(!BASE.get().has_gc());
@@ -492,7 +530,11 @@ struct Link {
 }
 
 /// Visits the reference, and not the type.
-unsafe extern "C" fn link_traverse(object: *mut RawObject, visit: VisitProc, arg: *mut c_void) -> c_int {
+unsafe extern "C" fn link_traverse(
+    object: *mut RawObject,
+    visit: VisitProc,
+    arg: *mut c_void,
+) -> c_int {
     // SAFETY: a living link, and a visitor with its argument.
     unsafe {
         let to = (*object.cast::<Link>()).to;
@@ -523,7 +565,8 @@ fn link_spec(name: &str) -> TypeSpec {
 fn set_link(object: &AnyGc, to: &AnyGc) {
     // SAFETY: a link without a reference, of one thread, which owns the new one.
     unsafe {
-        (*dynamic::as_raw(object).as_ptr().cast::<Link>()).to = dynamic::into_raw(to.clone()).as_ptr();
+        (*dynamic::as_raw(object).as_ptr().cast::<Link>()).to =
+            dynamic::into_raw(to.clone()).as_ptr();
     }
 }
 
@@ -591,7 +634,11 @@ fn a_handler_that_forgets_its_type_or_dictionary_is_reported_at_the_first_instan
     }
 }
 
-unsafe extern "C" fn visit_type(object: *mut RawObject, visit: VisitProc, arg: *mut c_void) -> c_int {
+unsafe extern "C" fn visit_type(
+    object: *mut RawObject,
+    visit: VisitProc,
+    arg: *mut c_void,
+) -> c_int {
     // SAFETY: a living object of a heap type, and a visitor with its argument.
     unsafe { visit(dynamic::type_of(NonNull::new_unchecked(object)).object(), arg) }
 }
@@ -624,7 +671,8 @@ fn a_reference_that_a_clear_handler_leaves_is_no_mistake() {
     spec.slots.clear = Some(keep_all);
     // SAFETY: the handlers are for links, or for any object.
     let (keeping, plain) = unsafe {
-        let keeping = Type::from_static(dynamic::ready_static(&spec, std::ptr::null_mut()).unwrap());
+        let keeping =
+            Type::from_static(dynamic::ready_static(&spec, std::ptr::null_mut()).unwrap());
         (keeping, dynamic::ready_heap(&m, &TypeSpec::new("tests.Plain"), |_, _| {}).unwrap())
     };
     let (object, held) = (keeping.instantiate(&m).unwrap(), plain.instantiate(&m).unwrap());
@@ -633,7 +681,10 @@ fn a_reference_that_a_clear_handler_leaves_is_no_mistake() {
     // SAFETY: a living link of this thread; its handlers are called as the collector calls them.
     unsafe {
         let this = dynamic::as_raw(&object);
-        assert_eq!(dynamic::count(NonNull::new((*this.as_ptr().cast::<Link>()).to).unwrap()), Some(1));
+        assert_eq!(
+            dynamic::count(NonNull::new((*this.as_ptr().cast::<Link>()).to).unwrap()),
+            Some(1)
+        );
     }
     let ring = Class::new("tests.Ring").make(&m).unwrap().instantiate(&m).unwrap();
     ring.set_attribute(&m, "me", Some(ring.clone())).unwrap();
@@ -659,12 +710,14 @@ fn a_mistake_in_a_walk_is_told_when_the_walk_is_over() {
     let mut spec = bare_spec("tests.Noting");
     spec.slots.traverse = Some(note_mistakes);
     // SAFETY: the handlers are for any object.
-    let ty = Type::from_static(unsafe { dynamic::ready_static(&spec, std::ptr::null_mut()) }.unwrap());
+    let ty =
+        Type::from_static(unsafe { dynamic::ready_static(&spec, std::ptr::null_mut()) }.unwrap());
     let object = ty.instantiate(&m).unwrap();
     assert_eq!(take(&reports), []);
     for _ in 0..2 {
         // SAFETY: a living object of this thread.
-        unsafe { dynamic::referents(&m, dynamic::as_raw(&object), |_| panic!("there is none")) }.unwrap();
+        unsafe { dynamic::referents(&m, dynamic::as_raw(&object), |_| panic!("there is none")) }
+            .unwrap();
         assert_eq!(
             take(&reports),
             [(Code::Custom, "tests.Noting", false), (Code::Custom, "tests.Named", false)]
@@ -708,10 +761,13 @@ fn a_new_object_is_zero_and_its_neighbours_are_as_they_were() {
         let make = |at: usize| {
             // SAFETY: a ready type of this thread's; the reference goes over.
             unsafe {
-                let common = at.is_multiple_of(2).then(|| dynamic::allocate_common(&m, record)).flatten();
-                let made = common.unwrap_or_else(|| dynamic::allocate_tracked(&m, record, 0).unwrap());
+                let common =
+                    at.is_multiple_of(2).then(|| dynamic::allocate_common(&m, record)).flatten();
+                let made =
+                    common.unwrap_or_else(|| dynamic::allocate_tracked(&m, record, 0).unwrap());
                 assert_eq!(dynamic::is_tracked(&m, made), gc);
-                let bytes = std::slice::from_raw_parts(made.as_ptr().cast::<u8>().add(head), size - head);
+                let bytes =
+                    std::slice::from_raw_parts(made.as_ptr().cast::<u8>().add(head), size - head);
                 assert!(bytes.iter().all(|&byte| byte == 0), "{size} bytes are not zero");
                 fill(made, head, size);
                 dynamic::from_raw(made)
@@ -729,11 +785,22 @@ fn a_new_object_is_zero_and_its_neighbours_are_as_they_were() {
                 let this = dynamic::as_raw(object);
                 // SAFETY: alive, and of this size.
                 unsafe {
-                    assert_eq!(dynamic::count(this), Some(1), "the head of an object of {size} bytes");
+                    assert_eq!(
+                        dynamic::count(this),
+                        Some(1),
+                        "the head of an object of {size} bytes"
+                    );
                     // The word with its owner.
-                    assert_eq!(this.cast::<u64>().read(), first, "the head of an object of {size} bytes");
+                    assert_eq!(
+                        this.cast::<u64>().read(),
+                        first,
+                        "the head of an object of {size} bytes"
+                    );
                     assert!(std::ptr::eq(dynamic::type_of(this), record));
-                    let bytes = std::slice::from_raw_parts(this.as_ptr().cast::<u8>().add(head), size - head);
+                    let bytes = std::slice::from_raw_parts(
+                        this.as_ptr().cast::<u8>().add(head),
+                        size - head,
+                    );
                     assert!(bytes.iter().all(|&byte| byte == 0xff), "an object of {size} bytes");
                 }
             }
@@ -756,9 +823,11 @@ fn a_new_object_has_no_attributes() {
         let mut filler = TypeSpec::new("tests.Filler");
         // SAFETY: the handlers are for attributes, which the type has.
         let ty = unsafe { dynamic::ready_heap(&m, &spec, |_, _| {}) }.unwrap();
-        for bytes in
-            [size.next_multiple_of(16), (size + 8).next_multiple_of(16), (size + 8).next_multiple_of(32)]
-        {
+        for bytes in [
+            size.next_multiple_of(16),
+            (size + 8).next_multiple_of(16),
+            (size + 8).next_multiple_of(32),
+        ] {
             filler.basic_size = bytes as isize;
             // SAFETY: no handlers; the filled objects are of that size.
             let filled: Vec<AnyGc> = unsafe {
@@ -790,7 +859,8 @@ fn claimed(m: &Mutator, ty: &Type, items: isize) -> isize {
     // SAFETY: objects of this thread with the number of items behind the head, which are given back with their right number.
     let accepts = |claim: isize| unsafe {
         let object = dynamic::allocate(m, ty.record(), items, 0).unwrap();
-        let size = object.as_ptr().cast::<RawVarObject>().cast::<isize>().byte_add(size_of::<RawObject>());
+        let size =
+            object.as_ptr().cast::<RawVarObject>().cast::<isize>().byte_add(size_of::<RawObject>());
         size.write(claim);
         match dynamic::resize(m, object, items) {
             Ok(object) => {
@@ -805,7 +875,8 @@ fn claimed(m: &Mutator, ty: &Type, items: isize) -> isize {
             }
         }
     };
-    let most = (items..items + 1000).take_while(|&claim| accepts(claim)).last().expect("what it has");
+    let most =
+        (items..items + 1000).take_while(|&claim| accepts(claim)).last().expect("what it has");
     assert!(!accepts(-most - 1) && !accepts(isize::MAX) && !accepts(isize::MIN));
     most
 }
@@ -868,7 +939,10 @@ unsafe extern "C" fn end_in_common(object: *mut RawObject) {
     // SAFETY: a dying object of a static type, whose memory is given back once.
     Mutator::with_current(|m| unsafe {
         let object = NonNull::new_unchecked(object);
-        assert!(dynamic::is_tracked(m, object) && !dynamic::free_common(m, object), "it is tracked");
+        assert!(
+            dynamic::is_tracked(m, object) && !dynamic::free_common(m, object),
+            "it is tracked"
+        );
         for _ in 0..2 {
             assert!(dynamic::untrack_common(m, object) && !dynamic::is_tracked(m, object));
         }
@@ -899,7 +973,8 @@ fn the_common_cases_leave_everything_else_to_the_functions_behind_them() {
     let (heap, _) = recorded(false);
     // SAFETY: the handlers are for any object.
     let (record, plain) = unsafe {
-        let plain = dynamic::ready_static(&TypeSpec::new("tests.Plain"), std::ptr::null_mut()).unwrap();
+        let plain =
+            dynamic::ready_static(&TypeSpec::new("tests.Plain"), std::ptr::null_mut()).unwrap();
         (dynamic::ready_static(&bare_spec("tests.Bare"), std::ptr::null_mut()).unwrap(), plain)
     };
     // SAFETY: ready types; objects of this thread, each given back once.
@@ -942,8 +1017,10 @@ fn checked_mode_tracks_no_object_with_a_reference_to_a_freed_one() {
         let m = heap.attach();
         // SAFETY: the handlers are for links, or for any object. The dangling reference is taken out before anything is dropped.
         unsafe {
-            let record = dynamic::ready_static(&link_spec("tests.Link"), std::ptr::null_mut()).unwrap();
-            let plain = dynamic::ready_static(&TypeSpec::new("tests.Plain"), std::ptr::null_mut()).unwrap();
+            let record =
+                dynamic::ready_static(&link_spec("tests.Link"), std::ptr::null_mut()).unwrap();
+            let plain =
+                dynamic::ready_static(&TypeSpec::new("tests.Plain"), std::ptr::null_mut()).unwrap();
             for by_allocator in [true, false] {
                 let object = match by_allocator {
                     true => dynamic::allocate_tracked(&m, record, 0).unwrap(),
@@ -983,10 +1060,13 @@ fn an_address_is_told_by_what_lies_there() {
     // SAFETY: addresses are looked at as far as they can be read; no object is used.
     unsafe {
         assert_eq!(dynamic::look_up_here(fixed), None, "the thread has no heap");
-        other.attach_scoped(|_| assert_eq!(dynamic::look_up_here(fixed), None, "its heap is not checked"));
+        other.attach_scoped(|_| {
+            assert_eq!(dynamic::look_up_here(fixed), None, "its heap is not checked")
+        });
         let m = heap.attach();
         let class = Class::new("tests.Node").make(&m).unwrap();
-        let (live, gone) = (dynamic::as_raw(class.object().unwrap()), class.instantiate(&m).unwrap());
+        let (live, gone) =
+            (dynamic::as_raw(class.object().unwrap()), class.instantiate(&m).unwrap());
         let freed = dynamic::as_raw(&gone);
         drop(gone);
         for (address, what) in [
@@ -1007,7 +1087,9 @@ fn an_address_is_told_by_what_lies_there() {
         dynamic::set_static_type(fixed, BASE.get());
         assert!(dynamic::try_type_of(fixed).is_some_and(|record| std::ptr::eq(record, BASE.get())));
         assert_eq!(code(dynamic::new_weakref(&m, fixed, None)), Code::WrongType);
-        assert!(dynamic::incref(fixed) && dynamic::decref(fixed) && dynamic::count(fixed).is_none());
+        assert!(
+            dynamic::incref(fixed) && dynamic::decref(fixed) && dynamic::count(fixed).is_none()
+        );
         drop(dynamic::share(fixed));
         assert!(dynamic::describe(fixed).is_none() && dynamic::describe(live).is_some());
     }
@@ -1026,7 +1108,9 @@ fn descriptions_of_nothing_make_the_simplest_types_and_modules() {
             (size_of::<RawObject>(), 0, 0)
         );
         assert_eq!((record.token(), record.module()), (0, std::ptr::null_mut()));
-        assert!(record.base().is_some_and(|base| std::ptr::eq(base, BASE.get())) && !record.has_gc());
+        assert!(
+            record.base().is_some_and(|base| std::ptr::eq(base, BASE.get())) && !record.has_gc()
+        );
         assert!(record.slots().dealloc.is_none() && BASE.get().slots().dealloc.is_none());
         assert_eq!((BASE.get().token(), BASE.get().data_size(), BASE.get().item_size()), (0, 0, 0));
         let module = dynamic::new_module(&m, ModuleSpec::new("tests.module")).unwrap();
@@ -1079,7 +1163,8 @@ fn an_answer_of_a_handlers_own_is_an_error_of_the_walk() {
         // SAFETY: living objects of this thread.
         unsafe {
             let fault =
-                dynamic::referents(&m, dynamic::as_raw(&seven), |_| panic!("there is none")).unwrap_err();
+                dynamic::referents(&m, dynamic::as_raw(&seven), |_| panic!("there is none"))
+                    .unwrap_err();
             assert_eq!((fault.code, fault.type_name), (Code::HandlerError, "tests.Seven"));
             assert!(fault.to_string().contains("returned 7"), "{fault}");
             dynamic::referents(&m, dynamic::as_raw(&null), |_| panic!("there is none")).unwrap();
@@ -1109,7 +1194,10 @@ fn the_slots_that_are_filled_in_can_be_called() {
             let live = heap.stats().live_objects;
             for is_tracked in [true, false] {
                 let object = NonNull::new(alloc(record.face(), 0)).unwrap();
-                assert!(std::ptr::eq(dynamic::type_of(object), record) && dynamic::is_tracked(&m, object));
+                assert!(
+                    std::ptr::eq(dynamic::type_of(object), record)
+                        && dynamic::is_tracked(&m, object)
+                );
                 if !is_tracked {
                     dynamic::untrack(&m, object).unwrap();
                 }
@@ -1169,9 +1257,11 @@ fn descriptions_that_make_no_sense_are_refused() {
         Code::BadBase,
         "a heap type under a static one"
     );
-    for (size, wanted) in
-        [(usize::MAX, Code::BadSize), (MOST as usize + 1, Code::BadSize), (MOST as usize, Code::Memory)]
-    {
+    for (size, wanted) in [
+        (usize::MAX, Code::BadSize),
+        (MOST as usize + 1, Code::BadSize),
+        (MOST as usize, Code::Memory),
+    ] {
         let mut spec = TypeSpec::new("tests.Faced");
         spec.face_size = size;
         // SAFETY: no handlers.
@@ -1193,7 +1283,10 @@ fn an_object_of_another_type_has_no_parts() {
         assert_eq!((dynamic::module_state(this), dynamic::module_token(this)), (None, None));
         assert!(dynamic::module_face(this).is_none() && dynamic::module_name(this).is_none());
         assert_eq!(code(dynamic::weakref_target(&m, this)), Code::WrongType);
-        assert!(dynamic::item_data(dynamic::as_raw(&held)).is_none(), "its items are not at the end");
+        assert!(
+            dynamic::item_data(dynamic::as_raw(&held)).is_none(),
+            "its items are not at the end"
+        );
         let mut spec = TypeSpec::new("tests.NoItems");
         spec.flags = Flags::ITEMS_AT_END;
         let none = dynamic::ready_heap(&m, &spec, |_, _| {}).unwrap().instantiate(&m).unwrap();
@@ -1217,7 +1310,12 @@ fn a_cleared_weak_reference_calls_nothing() {
     // SAFETY: living objects of this thread; the handler is called as the collector calls it.
     unsafe {
         let make = || {
-            dynamic::new_weakref(&m, dynamic::as_raw(&target), Some((callback.clone(), count_calls))).unwrap()
+            dynamic::new_weakref(
+                &m,
+                dynamic::as_raw(&target),
+                Some((callback.clone(), count_calls)),
+            )
+            .unwrap()
         };
         let (cleared, kept) = (make(), make());
         assert_eq!(callback.strong_count(&m), 3);
@@ -1236,9 +1334,10 @@ fn a_cleared_weak_reference_calls_nothing() {
 #[test]
 fn a_collected_type_gives_its_module_of_another_heap_back() {
     let (heap, other) = (heap(), self::heap());
-    // SAFETY: no handlers.
-    let module =
-        other.attach_scoped(|m| unsafe { dynamic::new_module(m, ModuleSpec::new("tests.module")) }.unwrap());
+    let module = other.attach_scoped(|m| {
+        // SAFETY: no handlers.
+        unsafe { dynamic::new_module(m, ModuleSpec::new("tests.module")) }.unwrap()
+    });
     {
         let mut m = heap.attach();
         let class = Class::new("tests.OfFar").module(&module).make(&m).unwrap();
@@ -1282,7 +1381,8 @@ fn simple_objects_end_by_their_free_function_and_rest_in_checked_mode() {
         // SAFETY: the handlers are for any object.
         unsafe {
             let own = dynamic::ready_static(&spec, std::ptr::null_mut()).unwrap();
-            let simple = dynamic::ready_static(&bare_spec("tests.Simple"), std::ptr::null_mut()).unwrap();
+            let simple =
+                dynamic::ready_static(&bare_spec("tests.Simple"), std::ptr::null_mut()).unwrap();
             let before = FREED.load(SeqCst);
             drop(dynamic::from_raw(dynamic::allocate_tracked(&m, own, 0).unwrap()));
             assert_eq!(FREED.load(SeqCst), before + 1);
@@ -1314,12 +1414,17 @@ fn a_face_is_written_by_nobody_else() {
         unsafe {
             let ty = dynamic::ready_heap(&m, &spec, |object, _| fill(object, head, size)).unwrap();
             let this = dynamic::as_raw(ty.object().unwrap());
-            let bytes = std::slice::from_raw_parts(this.as_ptr().cast::<u8>().add(head), size - head);
+            let bytes =
+                std::slice::from_raw_parts(this.as_ptr().cast::<u8>().add(head), size - head);
             assert!(bytes.iter().all(|&byte| byte == 0xff), "{size}");
             assert!(std::ptr::eq(dynamic::describe(this).unwrap(), ty.record()));
         }
     }
     for record in [METATYPE.get(), MODULE.get(), WEAKREF.get(), BASE.get()] {
-        assert!(!record.flags().has(Flags::HEAP_TYPE) && !record.is_heap_type() && !record.face().is_null());
+        assert!(
+            !record.flags().has(Flags::HEAP_TYPE)
+                && !record.is_heap_type()
+                && !record.face().is_null()
+        );
     }
 }

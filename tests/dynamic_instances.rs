@@ -12,7 +12,9 @@ use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 
 use common::deadline;
-use standstill::dynamic::{self, Address, Family, Flags, RawObject, RawVarObject, Type, TypeSpec, VisitProc};
+use standstill::dynamic::{
+    self, Address, Family, Flags, RawObject, RawVarObject, Type, TypeSpec, VisitProc,
+};
 use standstill::{AnyGc, CallGuards, Code, During, Gc, Heap, Mutator, Pacing, Trace, Tracer};
 
 type Ptr = NonNull<RawObject>;
@@ -39,7 +41,10 @@ unsafe fn items<'a>(object: Ptr) -> &'a mut [u8] {
     // SAFETY: called for instances of `bytes_type`, by their one user.
     unsafe {
         let count = dynamic::size(object).unwrap().unsigned_abs();
-        std::slice::from_raw_parts_mut(object.cast::<u8>().add(size_of::<RawVarObject>()).as_ptr(), count)
+        std::slice::from_raw_parts_mut(
+            object.cast::<u8>().add(size_of::<RawVarObject>()).as_ptr(),
+            count,
+        )
     }
 }
 
@@ -98,7 +103,8 @@ impl Oracle<'_> {
     }
 
     fn any(&mut self) -> Option<usize> {
-        let held: Vec<usize> = self.objects.iter().filter(|(_, o)| o.held > 0).map(|(&id, _)| id).collect();
+        let held: Vec<usize> =
+            self.objects.iter().filter(|(_, o)| o.held > 0).map(|(&id, _)| id).collect();
         if held.is_empty() { None } else { Some(held[self.below(held.len())]) }
     }
 
@@ -145,8 +151,12 @@ impl Oracle<'_> {
 
     /// What a program's references lead to.
     fn reached(&self) -> BTreeSet<usize> {
-        let mut stack: Vec<usize> =
-            self.objects.iter().filter(|(_, o)| o.held > 0 || !o.tracked).map(|(&id, _)| id).collect();
+        let mut stack: Vec<usize> = self
+            .objects
+            .iter()
+            .filter(|(_, o)| o.held > 0 || !o.tracked)
+            .map(|(&id, _)| id)
+            .collect();
         let mut reached = BTreeSet::new();
         while let Some(id) = stack.pop() {
             if reached.insert(id) {
@@ -223,11 +233,15 @@ impl Oracle<'_> {
                 7 => {
                     let removed = self.objects.get_mut(&id).unwrap().attributes.remove(name);
                     let result = dynamic::set_attribute(m, at, name, None);
-                    assert_eq!(result.err().map(|f| f.code), removed.is_none().then_some(Code::NoAttribute));
+                    assert_eq!(
+                        result.err().map(|f| f.code),
+                        removed.is_none().then_some(Code::NoAttribute)
+                    );
                 }
                 8 => {
                     let calls = self.random & 8 != 0;
-                    let callback = calls.then(|| (self.callback.clone(), count_call as dynamic::WeakCall));
+                    let callback =
+                        calls.then(|| (self.callback.clone(), count_call as dynamic::WeakCall));
                     let weak = dynamic::new_weakref(m, at, callback).unwrap();
                     self.objects.get_mut(&id).unwrap().weak.push((weak, calls));
                 }
@@ -281,13 +295,19 @@ impl Oracle<'_> {
                 assert_eq!(dynamic::size(shadow.at).unwrap() as usize, shadow.bytes.len());
                 assert_eq!(items(shadow.at), shadow.bytes, "items");
                 assert_eq!(dynamic::is_tracked(&self.m, shadow.at), shadow.tracked);
-                assert_eq!(dynamic::is_finalized(&self.m, shadow.at), shadow.finalized, "finalized");
+                assert_eq!(
+                    dynamic::is_finalized(&self.m, shadow.at),
+                    shadow.finalized,
+                    "finalized"
+                );
                 assert_eq!(dynamic::count(shadow.at), Some(self.count(id) as i64), "references");
                 for name in ATTRIBUTES {
                     let found = dynamic::get_attribute(&self.m, shadow.at, name);
                     assert_eq!(dynamic::has_attribute(&self.m, shadow.at, name), found.is_ok());
                     match shadow.attributes.get(name) {
-                        Some(to) => assert_eq!(dynamic::as_raw(&found.unwrap()), self.objects[to].at),
+                        Some(to) => {
+                            assert_eq!(dynamic::as_raw(&found.unwrap()), self.objects[to].at)
+                        }
                         None => assert_eq!(found.unwrap_err().code, Code::NoAttribute),
                     }
                 }
@@ -305,7 +325,11 @@ impl Oracle<'_> {
         let weak = self.gone.len() + self.objects.values().map(|o| o.weak.len()).sum::<usize>();
         // The type, and the callback.
         assert_eq!(live(self.heap), 2 + self.objects.len() + weak);
-        assert_eq!(self.ty.object().unwrap().strong_count(&self.m), 1 + self.objects.len(), "of the type");
+        assert_eq!(
+            self.ty.object().unwrap().strong_count(&self.m),
+            1 + self.objects.len(),
+            "of the type"
+        );
     }
 }
 
@@ -385,7 +409,8 @@ fn memory_that_is_given_back_takes_weak_references_and_attributes_along() {
             let object = dynamic::allocate(&m, ty.record(), 3, 0).unwrap();
             let value = Gc::into_any(m.alloc(1u8));
             dynamic::set_attribute(&m, object, "value", Some(value)).unwrap();
-            let weak = dynamic::new_weakref(&m, object, Some((callback.clone(), count_call))).unwrap();
+            let weak =
+                dynamic::new_weakref(&m, object, Some((callback.clone(), count_call))).unwrap();
             assert_eq!(live(&heap), before + 3);
             dynamic::free(&m, object, Family::Container).unwrap();
             assert!(dynamic::weakref_target(&m, dynamic::as_raw(&weak)).unwrap().is_none());
@@ -436,7 +461,8 @@ fn a_finalizer_called_by_hand_is_called_once() {
     let heap = heap(false);
     let m = heap.attach();
     for gc in [false, true] {
-        let mut spec = if gc { TypeSpec::with_attributes("tests.Gc") } else { TypeSpec::new("tests.Plain") };
+        let mut spec =
+            if gc { TypeSpec::with_attributes("tests.Gc") } else { TypeSpec::new("tests.Plain") };
         spec.slots.finalize = Some(count_finalizer);
         // SAFETY: the handlers are for attributes, or for any object.
         let ty = unsafe { dynamic::ready_heap(&m, &spec, |_, _| {}) }.unwrap();
@@ -488,7 +514,11 @@ fn all_attributes_of_a_dying_object_are_dropped_whichever_panics() {
     let thrown = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| drop(object)));
     m.collect();
     assert_eq!(dropped.load(SeqCst), 5);
-    assert_eq!(usize::from(thrown.is_err()) + reported.load(SeqCst), 5, "each panic is told, or passed on");
+    assert_eq!(
+        usize::from(thrown.is_err()) + reported.load(SeqCst),
+        5,
+        "each panic is told, or passed on"
+    );
     assert_eq!(live(&heap), 1);
 }
 
@@ -505,7 +535,8 @@ fn attributes_are_gone_when_the_clear_handler_of_a_dying_object_runs() {
             unsafe {
                 let object = NonNull::new_unchecked(object);
                 assert!(!dynamic::has_attribute(m, object, "value"), "there yet");
-                dynamic::set_attribute(m, object, "late", Some(Gc::into_any(m.alloc(2u8)))).unwrap();
+                dynamic::set_attribute(m, object, "late", Some(Gc::into_any(m.alloc(2u8))))
+                    .unwrap();
             }
         });
         SEEN.set(SEEN.get() + 1);
@@ -535,7 +566,11 @@ unsafe fn fields<'a>(object: *mut RawObject) -> &'a [Cell<*mut RawObject>; 2] {
     unsafe { &(*object.cast::<Pair>()).fields }
 }
 
-unsafe extern "C" fn pair_traverse(object: *mut RawObject, visit: VisitProc, arg: *mut c_void) -> c_int {
+unsafe extern "C" fn pair_traverse(
+    object: *mut RawObject,
+    visit: VisitProc,
+    arg: *mut c_void,
+) -> c_int {
     // SAFETY: a living pair; the visitor belongs to the argument.
     unsafe {
         for _ in 0..1 + usize::from(VISITS_TWICE.get()) {
@@ -629,7 +664,11 @@ fn a_field_that_leads_to_another_heap_is_no_mistake() {
 /// A mistake of a handler is told with the type of the object that was being traversed.
 #[test]
 fn a_mistake_in_a_traversal_is_told_with_its_type() {
-    unsafe extern "C" fn visits_null(_: *mut RawObject, visit: VisitProc, arg: *mut c_void) -> c_int {
+    unsafe extern "C" fn visits_null(
+        _: *mut RawObject,
+        visit: VisitProc,
+        arg: *mut c_void,
+    ) -> c_int {
         dynamic::note(standstill::Fault::new(Code::Custom, "tests")).unwrap();
         // SAFETY: the visitor belongs to the argument.
         unsafe { visit(std::ptr::null_mut(), arg) }
@@ -679,8 +718,10 @@ fn an_error_that_a_handler_leaves_is_told_with_its_place() {
     let told = Arc::new(Mutex::new(Vec::new()));
     let new_heap = || {
         let heap = heap(false);
-        let guards =
-            CallGuards { enter: || LEFT.set(false), leave: || LEFT.take().then(|| "left behind".into()) };
+        let guards = CallGuards {
+            enter: || LEFT.set(false),
+            leave: || LEFT.take().then(|| "left behind".into()),
+        };
         heap.set_call_guards(guards).unwrap();
         let others = CallGuards { enter: || (), leave: || None };
         assert!(heap.set_call_guards(others).is_err(), "the first guards stay");
@@ -710,16 +751,23 @@ fn an_error_that_a_handler_leaves_is_told_with_its_place() {
         drop(object);
         m.collect();
         let told = std::mem::take(&mut *told.lock().unwrap());
-        assert!(!told.is_empty() && told.iter().all(|what| *what == expected), "{told:?}, not {expected:?}");
+        assert!(
+            !told.is_empty() && told.iter().all(|what| *what == expected),
+            "{told:?}, not {expected:?}"
+        );
     }
     let heap = new_heap();
     let m = heap.attach();
     let (target, callback) = (plain.instantiate(&m).unwrap(), plain.instantiate(&m).unwrap());
     // SAFETY: alive.
-    let weak = unsafe { dynamic::new_weakref(&m, dynamic::as_raw(&target), Some((callback, call_badly))) };
+    let weak =
+        unsafe { dynamic::new_weakref(&m, dynamic::as_raw(&target), Some((callback, call_badly))) };
     let weak = weak.unwrap();
     drop(target);
-    assert_eq!(std::mem::take(&mut *told.lock().unwrap()), [(During::WeakCallback, "weakref", at(&weak))]);
+    assert_eq!(
+        std::mem::take(&mut *told.lock().unwrap()),
+        [(During::WeakCallback, "weakref", at(&weak))]
+    );
 }
 
 // ------------------------------------------------------------------------------------ collections
@@ -762,7 +810,9 @@ fn an_object_that_a_finalizer_untracks_does_not_count_as_resurrected() {
     // What is untracked counts as outside: what it refers to is reachable from there.
     assert_eq!((report.finalized, report.resurrected, report.collected), (2, 1, 0));
     // SAFETY: a living weak reference.
-    let a = unsafe { dynamic::weakref_target(&m, dynamic::as_raw(&weak)) }.unwrap().expect("it was spared");
+    let a = unsafe { dynamic::weakref_target(&m, dynamic::as_raw(&weak)) }
+        .unwrap()
+        .expect("it was spared");
     // SAFETY: a living pair, and what its field refers to.
     unsafe {
         let b = fields(dynamic::as_raw(&a).as_ptr())[0].get();
@@ -797,7 +847,8 @@ fn what_is_kept_because_the_world_cannot_be_stopped_counts_as_resurrected() {
     set(&object, 0, &object);
     drop(object);
     let result = m.try_collect(standstill::Collect::full());
-    let resurrected = result.as_ref().map_or_else(|_| seen.load(SeqCst), |report| report.resurrected);
+    let resurrected =
+        result.as_ref().map_or_else(|_| seen.load(SeqCst), |report| report.resurrected);
     assert_eq!(resurrected, 1, "{result:?}");
     assert_eq!(live(&heap), 1);
     std::mem::forget(m);
@@ -832,7 +883,8 @@ fn weak_callbacks_come_in_the_order_of_memory() {
             if at % 10 == 0 {
                 let callback = Some((callback.clone(), called as dynamic::WeakCall));
                 // SAFETY: alive.
-                let made = unsafe { dynamic::new_weakref(&m, dynamic::as_raw(target), callback) }.unwrap();
+                let made =
+                    unsafe { dynamic::new_weakref(&m, dynamic::as_raw(target), callback) }.unwrap();
                 weak.insert(dynamic::as_raw(target), made);
             }
         }

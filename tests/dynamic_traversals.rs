@@ -171,7 +171,8 @@ fn what_a_mutator_leaves_that_ends_under_a_guard_dies_elsewhere() {
         let ends = move || {
             let mut m = heap_too.attach();
             let class = Class::new("tests.Left").make(&m).unwrap();
-            let (deferred, queued) = (class.instantiate(&m).unwrap(), class.instantiate(&m).unwrap());
+            let (deferred, queued) =
+                (class.instantiate(&m).unwrap(), class.instantiate(&m).unwrap());
             let copy = queued.clone();
             let heap_too = heap_too.clone();
             std::thread::spawn(move || {

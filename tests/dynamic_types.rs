@@ -11,8 +11,8 @@ use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::mpsc;
 
 use standstill::dynamic::{
-    self, BASE, Class, Defaults, Flags, FreeProc, ModuleSpec, RawObject, RawVarObject, Slots, Type, TypeSpec,
-    VisitProc,
+    self, BASE, Class, Defaults, Flags, FreeProc, ModuleSpec, RawObject, RawVarObject, Slots, Type,
+    TypeSpec, VisitProc,
 };
 use standstill::{Code, Fault, Heap, Mutator};
 
@@ -58,9 +58,14 @@ fn a_type_that_does_not_become_ready_leaves_nothing_behind() {
         spec.name = format!("tests.{number}{}", "x".repeat(NAME));
         spec.item_size = -1;
         for is_heap_type in [false, true] {
-            let Err(fault) = make(&m, &spec, is_heap_type) else { panic!("a type with items of -1 bytes") };
+            let Err(fault) = make(&m, &spec, is_heap_type) else {
+                panic!("a type with items of -1 bytes")
+            };
             assert_eq!(fault.code, Code::BadSize);
-            assert!(fault.text.starts_with(&format!("type 'tests.{number}x")), "the report names the type");
+            assert!(
+                fault.text.starts_with(&format!("type 'tests.{number}x")),
+                "the report names the type"
+            );
         }
     };
     refuse(0);
@@ -149,7 +154,8 @@ fn numbers(slots: &Slots) -> [usize; 8] {
     ]
 }
 
-const NAMES: [&str; 8] = ["traverse", "clear", "dealloc", "finalize", "del", "is_gc", "alloc", "free"];
+const NAMES: [&str; 8] =
+    ["traverse", "clear", "dealloc", "finalize", "del", "is_gc", "alloc", "free"];
 
 /// A kind of base.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -270,7 +276,8 @@ fn every_slot_comes_from_where_the_rules_say() {
             if own_gc {
                 spec.flags = Flags::HAVE_GC;
             }
-            let case = format!("{kind:?}, heap type: {heap_type}, flag: {own_gc}, slots: {given:#010b}");
+            let case =
+                format!("{kind:?}, heap type: {heap_type}, flag: {own_gc}, slots: {given:#010b}");
             let result = make(&m, &spec, heap_type);
             let handlers = given & 3 != 0;
             let refused = if kind.heap_type && !heap_type {
@@ -300,8 +307,11 @@ fn every_slot_comes_from_where_the_rules_say() {
             for slot in 0..8 {
                 let from = expected(slot, given, own_gc, heap_type, kind);
                 let free: FreeProc = if gc { default_gc_free } else { default_plain_free };
-                let default =
-                    numbers(&Slots { alloc: Some(default_alloc), free: Some(free), ..Slots::default() });
+                let default = numbers(&Slots {
+                    alloc: Some(default_alloc),
+                    free: Some(free),
+                    ..Slots::default()
+                });
                 let place = match found[slot] {
                     0 => From::Nobody,
                     f if f == own_numbers[slot] => From::Own,
@@ -350,7 +360,11 @@ fn every_flag_is_inherited_or_not_as_the_rules_say() {
             let always = Flags::READY.and(of_its_kind);
             // A type has the flags that it asks for; whether it is a heap type is not asked.
             let asked = if bit == Flags::HEAP_TYPE { Flags::default() } else { bit };
-            assert_eq!(own.unwrap().record().flags(), asked.and(Flags::HAVE_GC).and(always), "{bit:?}");
+            assert_eq!(
+                own.unwrap().record().flags(),
+                asked.and(Flags::HAVE_GC).and(always),
+                "{bit:?}"
+            );
             let base = base_of(&m, kind, bit);
             let derived = make(&m, &spec(Some(&base), Flags::default()), heap_type).unwrap();
             let down = if inherited.has(bit) { bit } else { Flags::default() };
@@ -381,16 +395,22 @@ fn sizes_and_items_follow_the_base() {
     };
     let none = Flags::default();
     // (basic, item, at end) of a base, and what types derived from it may be.
-    for (base_basic, base_item, at_end) in
-        [(head, 0, false), (40, 0, false), (var, 0, false), (var, 8, false), (48, 8, true), (48, 1, false)]
-    {
+    for (base_basic, base_item, at_end) in [
+        (head, 0, false),
+        (40, 0, false),
+        (var, 0, false),
+        (var, 8, false),
+        (48, 8, true),
+        (48, 1, false),
+    ] {
         let flags = if at_end { Flags::ITEMS_AT_END } else { none };
         let base = sized(None, base_basic as isize, base_item as isize, flags).unwrap();
-        for basic in
-            (-64..=0).chain([1, head - 1, head, var - 1, var, 40, 47, 48, 49, 4096].map(|n| n as isize))
+        for basic in (-64..=0)
+            .chain([1, head - 1, head, var - 1, var, 40, 47, 48, 49, 4096].map(|n| n as isize))
         {
             for item in [-1, 0, 1, 7, 8, 9, 16] {
-                let case = format!("{basic}, {item} over {base_basic}, {base_item}, at end: {at_end}");
+                let case =
+                    format!("{basic}, {item} over {base_basic}, {base_item}, at end: {at_end}");
                 let result = sized(Some(&base), basic, item, none);
                 let (start, own) =
                     (base_basic.next_multiple_of(16), basic.unsigned_abs().next_multiple_of(16));
@@ -413,12 +433,19 @@ fn sizes_and_items_follow_the_base() {
                 match (result, good) {
                     (Ok(ty), Some((bytes, items))) => {
                         let record = ty.record();
-                        assert_eq!((record.basic_size(), record.item_size()), (bytes, items), "{case}");
+                        assert_eq!(
+                            (record.basic_size(), record.item_size()),
+                            (bytes, items),
+                            "{case}"
+                        );
                         assert_eq!(record.data_size(), if basic < 0 { own } else { 0 }, "{case}");
                     }
                     (Err(fault), None) => assert_eq!(fault.code, Code::BadSize, "{case}"),
                     (result, good) => {
-                        panic!("{case}: {:?}, and not {good:?}", result.map(|ty| ty.record().basic_size()))
+                        panic!(
+                            "{case}: {:?}, and not {good:?}",
+                            result.map(|ty| ty.record().basic_size())
+                        )
                     }
                 }
             }
@@ -478,7 +505,11 @@ fn a_free_function_for_other_memory_is_refused_for_bases_alone() {
         }
         spec.slots.free = Some(if free { default_plain_free } else { default_gc_free });
         let code = make(&m, &spec, true).err().map(|fault| fault.code);
-        assert_eq!(code, (gc && may_be_base && free).then_some(Code::BadFree), "{gc} {may_be_base} {free}");
+        assert_eq!(
+            code,
+            (gc && may_be_base && free).then_some(Code::BadFree),
+            "{gc} {may_be_base} {free}"
+        );
     }
 }
 
@@ -490,7 +521,11 @@ unsafe fn state<'a>(module: *mut RawObject) -> &'a Cell<*mut RawObject> {
     unsafe { &*dynamic::module_state(NonNull::new_unchecked(module)).unwrap().cast() }
 }
 
-unsafe extern "C" fn state_traverse(module: *mut RawObject, visit: VisitProc, arg: *mut c_void) -> c_int {
+unsafe extern "C" fn state_traverse(
+    module: *mut RawObject,
+    visit: VisitProc,
+    arg: *mut c_void,
+) -> c_int {
     // SAFETY: a living module with such a state.
     let held = unsafe { state(module) }.get();
     // SAFETY: the visitor belongs to the argument.
@@ -604,7 +639,8 @@ fn a_token_finds_the_nearest_type_and_the_nearest_module() {
     let root = typed(None, 7, Some(&first));
     let middle = typed(Some(&root), 8, Some(&second));
     let leaf = typed(Some(&middle), 7, None);
-    let by_token = |ty: &Type, token| dynamic::base_by_token(ty.record(), token).map(std::ptr::from_ref);
+    let by_token =
+        |ty: &Type, token| dynamic::base_by_token(ty.record(), token).map(std::ptr::from_ref);
     let record = |ty: &Type| Some(std::ptr::from_ref(ty.record()));
     assert_eq!(by_token(&leaf, 7), record(&leaf));
     assert_eq!(by_token(&middle, 7), record(&root));
@@ -637,7 +673,8 @@ fn a_type_has_bases_of_its_own_runtime_alone() {
             let base = make(&m, &spec("tests.Base", of, &[]), heap_type).unwrap();
             for (own, others) in makers.into_iter().enumerate() {
                 let mine = make(&m, &spec("tests.Mine", others, &[]), true).unwrap();
-                let derived = |bases: &[Type]| make(&m, &spec("tests.Derived", others, bases), true);
+                let derived =
+                    |bases: &[Type]| make(&m, &spec("tests.Derived", others, bases), true);
                 let first = derived(std::slice::from_ref(&base));
                 let second = derived(&[mine, base.clone()]);
                 for made in [first, second] {
@@ -646,7 +683,10 @@ fn a_type_has_bases_of_its_own_runtime_alone() {
                     if let Err(fault) = made {
                         assert_eq!(fault.code, Code::BadBase);
                         let text = fault.to_string();
-                        assert!(text.contains("its base 'tests.Base' was made by another runtime"), "{text}");
+                        assert!(
+                            text.contains("its base 'tests.Base' was made by another runtime"),
+                            "{text}"
+                        );
                     }
                 }
             }

@@ -136,7 +136,8 @@ fn preorder(n: usize, step: usize) -> Vec<(usize, usize)> {
 fn heaps_in_order_and_out_of_order() {
     let n = 12_000;
     let tree = preorder(n, 1);
-    let graph = |edges: &[(usize, usize)], held| Graph { n, edges: edges.to_vec(), held, hubs: Vec::new() };
+    let graph =
+        |edges: &[(usize, usize)], held| Graph { n, edges: edges.to_vec(), held, hubs: Vec::new() };
     graph(&tree, vec![0]).check_all();
     // Held by the last leaf: found from behind.
     graph(&tree, vec![n - 1]).check_all();
@@ -153,15 +154,19 @@ fn heaps_in_order_and_out_of_order() {
     let rings = |step: usize| (0..n / step).map(move |i| (i * step + 1, (i * 7 * step + 1) % n));
     graph(&half.iter().copied().chain(rings(2)).collect::<Vec<_>>(), vec![0]).check_all();
     let most: Vec<_> = (0..n).filter(|i| i % 10 != 1).collect();
-    let sparse = list.iter().filter(|(_, to)| *to < most.len()).map(|&(from, to)| (most[from], most[to]));
+    let sparse =
+        list.iter().filter(|(_, to)| *to < most.len()).map(|&(from, to)| (most[from], most[to]));
     graph(&sparse.chain(rings(10)).collect::<Vec<_>>(), vec![0]).check_all();
     // In order for a third, and then not; what is ahead is known from the beginning.
-    let mixed = preorder(n / 3, 1).into_iter().chain((0..n / 3).map(|i| (i, n - 1 - (i * 17) % (n / 3))));
-    graph(&mixed.chain((n / 3..n).map(|i| (i, (i * 7919) % n))).collect::<Vec<_>>(), vec![0]).check_all();
+    let mixed =
+        preorder(n / 3, 1).into_iter().chain((0..n / 3).map(|i| (i, n - 1 - (i * 17) % (n / 3))));
+    graph(&mixed.chain((n / 3..n).map(|i| (i, (i * 7919) % n))).collect::<Vec<_>>(), vec![0])
+        .check_all();
     // More edges than are told apart at once, ahead and behind, and some that the log does not have.
     for many in [8, 9, 40, 62, 63, 200] {
         let wide = (0..n / 100).flat_map(|i| (1..=many).map(move |k| (i, i + k)));
-        let edges: Vec<_> = wide.chain((n / 100..n).map(|i| (i, i / 2))).chain(list.clone()).collect();
+        let edges: Vec<_> =
+            wide.chain((n / 100..n).map(|i| (i, i / 2))).chain(list.clone()).collect();
         graph(&edges, vec![0]).check_all();
     }
 }
@@ -181,10 +186,12 @@ fn logs_that_end() {
 fn a_heap_without_its_first_pages() {
     let heap = Heap::builder().workers(1).pacing(Pacing::manual()).build().unwrap();
     let mut m = heap.attach();
-    let first = m.alloc(Large { edges: GcCell::default(), any: GcCell::default(), _bulk: [0; 9000] });
+    let first =
+        m.alloc(Large { edges: GcCell::default(), any: GcCell::default(), _bulk: [0; 9000] });
     let n = 5000;
-    let nodes: Vec<_> =
-        (0..n).map(|number| m.alloc(Node { number, edges: GcCell::default(), _bulk: [0; 6] })).collect();
+    let nodes: Vec<_> = (0..n)
+        .map(|number| m.alloc(Node { number, edges: GcCell::default(), _bulk: [0; 6] }))
+        .collect();
     for (i, node) in nodes.iter().enumerate() {
         let many = if i % 37 == 3 { 70 } else { 1 };
         let targets = (1..=many).map(|k| nodes[(i + k) % n].clone());
@@ -261,7 +268,8 @@ fn large_objects_lead_on() {
     let up = |i: usize| i + 1;
     let stride = |i: usize| (i + 1277) % n;
     for small_constants in [false, true] {
-        for (next, back) in [(&up as &dyn Fn(usize) -> usize, false), (&up, true), (&stride, false)] {
+        for (next, back) in [(&up as &dyn Fn(usize) -> usize, false), (&up, true), (&stride, false)]
+        {
             let stress = Stress::none().small_constants(small_constants);
             let builder = Heap::builder().reserve(1 << 30).workers(1).stress(stress);
             let heap = builder.pacing(Pacing::manual()).build().unwrap();
@@ -294,7 +302,8 @@ fn large_objects_are_followed() {
     for count in [0, 1, 8, 62, 63, 5000] {
         let heap = Heap::builder().pacing(Pacing::manual()).build().unwrap();
         let mut m = heap.attach();
-        let large = m.alloc(Large { edges: GcCell::default(), any: GcCell::default(), _bulk: [0; 9000] });
+        let large =
+            m.alloc(Large { edges: GcCell::default(), any: GcCell::default(), _bulk: [0; 9000] });
         for number in 0..count {
             let node = m.alloc(Node { number, edges: GcCell::default(), _bulk: [0; 6] });
             node.get(&m).edges.lock(&m).push(node.clone());

@@ -74,8 +74,11 @@ fn a_collection_shows_its_phases_in_order_and_its_facts() {
     let seen = Recorder::during(|| {
         m.collect();
     });
-    let phases: Vec<_> =
-        seen.iter().filter(|(name, _)| name == "span phase").map(|(_, f)| f["name"].as_str()).collect();
+    let phases: Vec<_> = seen
+        .iter()
+        .filter(|(name, _)| name == "span phase")
+        .map(|(_, f)| f["name"].as_str())
+        .collect();
     let expected = [
         "Merge",
         "Count",
@@ -107,8 +110,11 @@ fn a_collection_without_candidates_has_no_roots_and_marks_nothing() {
     let seen = Recorder::during(|| {
         m.collect();
     });
-    let phases: Vec<_> =
-        seen.iter().filter(|(name, _)| name == "span phase").map(|(_, f)| f["name"].as_str()).collect();
+    let phases: Vec<_> = seen
+        .iter()
+        .filter(|(name, _)| name == "span phase")
+        .map(|(_, f)| f["name"].as_str())
+        .collect();
     assert_eq!(phases, ["Merge", "Count", "Sweep", "Claim", "Clear"]);
 }
 
@@ -153,13 +159,19 @@ fn a_failure_is_told() {
         m.collect();
     });
     let (_, fields) = seen.iter().find(|(name, _)| name == "unraisable").expect("told");
-    assert_eq!((fields["during"].as_str(), fields["message_text"].as_str()), ("Finalize", "as asked"));
+    assert_eq!(
+        (fields["during"].as_str(), fields["message_text"].as_str()),
+        ("Finalize", "as asked")
+    );
 }
 
 #[test]
 fn a_slow_stop_names_the_thread() {
-    let heap =
-        Heap::builder().slow_stop(Duration::from_millis(1)).pacing(Pacing::manual()).build().expect("a heap");
+    let heap = Heap::builder()
+        .slow_stop(Duration::from_millis(1))
+        .pacing(Pacing::manual())
+        .build()
+        .expect("a heap");
     let (attached, wait) = std::sync::mpsc::channel();
     let (told, seen_it) = std::sync::mpsc::channel();
     let dawdler = std::thread::Builder::new()
@@ -225,7 +237,8 @@ fn a_leaked_mutator_is_told() {
     assert_eq!((fields["heap"].as_str(), fields["thread"].as_str()), ("\"left\"", "\"leaky\""));
     assert_eq!(fields.contains_key("os_thread"), cfg!(target_os = "linux"));
     assert!(fields.contains_key("registered_ms"));
-    let reasons = seen.iter().filter(|(name, _)| name == "collected").map(|(_, fields)| &fields["abandoned"]);
+    let reasons =
+        seen.iter().filter(|(name, _)| name == "collected").map(|(_, fields)| &fields["abandoned"]);
     assert_eq!(reasons.filter(|reason| reason.contains("leaky")).count(), 2);
 }
 
@@ -258,7 +271,10 @@ fn a_slow_lock_is_told() {
     holder.join().expect("a thread");
     let (_, fields) = seen.iter().find(|(name, _)| name == "slow lock").expect("a report");
     assert!(fields["holder"].contains("thread 'holder'") && fields["waiter"].contains("thread '"));
-    assert_eq!((fields["type_name"].as_str(), fields["is_deadlock"].as_str()), ("\"u32\"", "false"));
+    assert_eq!(
+        (fields["type_name"].as_str(), fields["is_deadlock"].as_str()),
+        ("\"u32\"", "false")
+    );
     assert!(fields.contains_key("heap") && fields.contains_key("waited_ms"));
 }
 

@@ -143,7 +143,8 @@ fn the_process_that_prepared_a_fork_is_not_taken_for_its_child() {
         }
         for _ in 0..20 {
             let fork = m.prepare_fork().expect("the world stops");
-            let refused = catch_unwind(AssertUnwindSafe(|| fork.child())).expect_err("there was no fork");
+            let refused =
+                catch_unwind(AssertUnwindSafe(|| fork.child())).expect_err("there was no fork");
             assert!(text(refused).contains("in the process that prepared the fork"));
             assert_eq!(heap.stats().mutators, 2);
             m.collect();
@@ -165,7 +166,12 @@ fn the_process_that_prepared_a_fork_is_not_taken_for_its_child() {
 
 #[test]
 fn a_child_that_calls_parent_is_a_child_all_the_same() {
-    let heap = Heap::builder().workers(2).serial_below(0).pacing(Pacing::manual()).build().expect("a heap");
+    let heap = Heap::builder()
+        .workers(2)
+        .serial_below(0)
+        .pacing(Pacing::manual())
+        .build()
+        .expect("a heap");
     let (stop, attached) = (AtomicBool::new(false), AtomicBool::new(false));
     std::thread::scope(|scope| {
         scope.spawn(|| {
@@ -196,7 +202,8 @@ fn a_child_that_calls_parent_is_a_child_all_the_same() {
                 unsafe { libc::alarm(20) };
                 let alone = heap.stats().mutators == 1;
                 drop(ring(&m, 7));
-                let works = m.collect().abandoned.is_none() && m.collect_young().abandoned.is_none();
+                let works =
+                    m.collect().abandoned.is_none() && m.collect_young().abandoned.is_none();
                 // SAFETY: no destructors, no output: this is a copy of a test process.
                 unsafe { libc::_exit(i32::from(!(alone && works))) };
             }

@@ -366,7 +366,8 @@ fn a_guard_that_is_forgotten() {
         let on = Arc::new(AtomicBool::new(false));
         let mut all = graph(m, &lab.census, 50, 3, &on, &honest);
         let locked = all.swap_remove(7);
-        let targets: Vec<_> = locked.get(m).next.lock(m).iter().map(|gc| gc.get(m).witness.name()).collect();
+        let targets: Vec<_> =
+            locked.get(m).next.lock(m).iter().map(|gc| gc.get(m).witness.name()).collect();
         std::mem::forget(locked.get(m).next.lock(m));
         drop(all);
         for _ in 0..3 {
@@ -454,8 +455,14 @@ fn panics_in(what: &str, who: impl Fn(usize) -> (bool, bool, bool)) {
         assert_eq!(lab.census.finalized_names(), (0..N).collect::<Vec<_>>());
         assert_eq!(lab.census.dead_names(), (0..N).chain([100]).collect::<Vec<_>>());
         let reports = lab.reports();
-        assert!(!reports.is_empty() && reports.iter().all(|text| text.contains(what)), "{reports:?}");
-        assert!(reports.iter().all(|text| text.contains("Touchy")), "the type is named: {reports:?}");
+        assert!(
+            !reports.is_empty() && reports.iter().all(|text| text.contains(what)),
+            "{reports:?}"
+        );
+        assert!(
+            reports.iter().all(|text| text.contains("Touchy")),
+            "the type is named: {reports:?}"
+        );
         assert_eq!(m.collect().unreachable, 0);
     });
 }
@@ -570,7 +577,10 @@ fn panicking_collection_callbacks_are_reported() {
         on.store(false, SeqCst);
         let reports = lab.reports();
         assert_eq!(reports.len(), 2);
-        assert!(reports.iter().all(|text| text.contains("in a collection callback")), "{reports:?}");
+        assert!(
+            reports.iter().all(|text| text.contains("in a collection callback")),
+            "{reports:?}"
+        );
     });
 }
 
@@ -594,7 +604,10 @@ fn panicking_constructors() {
     on_every_heap_attached(|lab, m| {
         let before = lab.heap.stats().live_objects;
         let census = lab.census.clone();
-        assert!(panic_text(|| drop(Gc::new_cyclic(m, |_| -> Node { panic!("in new_cyclic") }))).is_some());
+        assert!(
+            panic_text(|| drop(Gc::new_cyclic(m, |_| -> Node { panic!("in new_cyclic") })))
+                .is_some()
+        );
         let kept = Mutex::new(None);
         assert!(
             panic_text(|| {

@@ -14,8 +14,8 @@ use std::sync::{Arc, Mutex, mpsc};
 
 use common::*;
 use standstill::{
-    AnyGc, AtomicGc, AttachError, Collect, CollectError, Gc, GcCell, GcOnce, GcWeak, Heap, Mutator, Pacing,
-    Trace, Tracer,
+    AnyGc, AtomicGc, AttachError, Collect, CollectError, Gc, GcCell, GcOnce, GcWeak, Heap, Mutator,
+    Pacing, Trace, Tracer,
 };
 
 // ------------------------------------------------------------------ law 1: the collector never frees
@@ -266,7 +266,9 @@ fn law_2_a_panicking_traversal_abandons_the_collection() {
                 assert!(reason.contains("a bad mood"), "{reason}");
                 assert!(reports.iter().any(|report| report.contains("a bad mood")), "{reports:?}");
                 assert_eq!((report.collected, lab.census.alive()), (0, 8));
-                assert!(!lab.census.events().iter().any(|event| matches!(event, Event::Cleared(_))));
+                assert!(
+                    !lab.census.events().iter().any(|event| matches!(event, Event::Cleared(_)))
+                );
                 if !finalized.is_empty() {
                     assert_eq!(finalized, [0, 1, 2, 3, 4]);
                     abandoned_after_finalizers.fetch_add(1, SeqCst);
@@ -367,7 +369,12 @@ fn attempted(lab: &Lab, m: &mut Mutator, attempt: impl Fn() + Send + Sync + 'sta
     let members: Vec<_> = (0..3)
         .map(|name| {
             let _witness = Witness::new(&lab.census, name);
-            m.alloc(Curious { next: GcCell::default(), attempt: attempt.clone(), on: on.clone(), _witness })
+            m.alloc(Curious {
+                next: GcCell::default(),
+                attempt: attempt.clone(),
+                on: on.clone(),
+                _witness,
+            })
         })
         .collect();
     for i in 0..3 {
@@ -448,7 +455,9 @@ fn law_3_cloning_inside_a_traversal_changes_no_count() {
         let target = node(m, &lab.census, 9);
         let stolen: Arc<Mutex<Vec<Gc<Node>>>> = Arc::default();
         let (handle, into) = (target.clone(), stolen.clone());
-        attempted(lab, m, move || into.lock().unwrap_or_else(|e| e.into_inner()).push(handle.clone()));
+        attempted(lab, m, move || {
+            into.lock().unwrap_or_else(|e| e.into_inner()).push(handle.clone())
+        });
         // The closure, with its handle, died with the objects.
         let got = std::mem::take(&mut *stolen.lock().unwrap_or_else(|e| e.into_inner()));
         assert_eq!(Gc::strong_count(&target, m), 1 + got.len());
@@ -528,8 +537,11 @@ impl Helper {
 fn with_helper(lab: &Lab, f: impl FnOnce(&mut Mutator, &Arc<Helper>)) {
     let (ask, asked) = mpsc::channel();
     let (answer, answered) = mpsc::channel();
-    let helper =
-        Arc::new(Helper { ask: Mutex::new(ask), answer: Mutex::new(answered), asked: AtomicUsize::new(0) });
+    let helper = Arc::new(Helper {
+        ask: Mutex::new(ask),
+        answer: Mutex::new(answered),
+        asked: AtomicUsize::new(0),
+    });
     lab.heap.set_pacing(Pacing::manual());
     let stop = Arc::new(AtomicBool::new(false));
     /// Ends the helper, also when `f` panics.
@@ -623,7 +635,11 @@ fn law_3_and_5_finalizers_callbacks_clear_and_destructors_run_with_the_world_run
             });
             let witness = |name| Witness::new(&lab.census, name);
             let new = |m: &Mutator, name| {
-                m.alloc(Patient { next: GcCell::default(), helper: helper.clone(), _witness: witness(name) })
+                m.alloc(Patient {
+                    next: GcCell::default(),
+                    helper: helper.clone(),
+                    _witness: witness(name),
+                })
             };
             let (a, b) = (new(m, 0), new(m, 1));
             a.get(m).next.set(m, Some(b.clone()));
@@ -875,7 +891,8 @@ fn law_7_a_random_graph_of_a_million_on_a_small_stack() {
         let mut m = heap.attach();
         // Two graphs of half the size, one of them held by a single vertex.
         let mut rng = Rng::new(7);
-        let all: Vec<_> = (0..N).map(|_| m.alloc(Vertex([GcCell::default(), GcCell::default()]))).collect();
+        let all: Vec<_> =
+            (0..N).map(|_| m.alloc(Vertex([GcCell::default(), GcCell::default()]))).collect();
         let mut edges = Vec::new();
         for (i, vertex) in all.iter().enumerate() {
             for slot in &vertex.get(&m).0 {
@@ -926,7 +943,8 @@ fn law_8_a_collection_does_not_write_to_live_objects() {
 
     for parallel in [false, true] {
         let builder = Heap::builder().reserve(1 << 30);
-        let builder = if parallel { builder.workers(3).serial_below(0) } else { builder.workers(1) };
+        let builder =
+            if parallel { builder.workers(3).serial_below(0) } else { builder.workers(1) };
         let heap = builder.build().unwrap();
         let census = Census::new();
         let mut m = heap.attach();
@@ -977,7 +995,8 @@ fn law_9_each_heap_stops_only_its_own_threads() {
 #[test]
 fn law_9_many_heaps_at_once() {
     let _watch = deadline("heaps");
-    let heaps: Vec<_> = (0..100).map(|_| Heap::builder().reserve(1 << 30).build().unwrap()).collect();
+    let heaps: Vec<_> =
+        (0..100).map(|_| Heap::builder().reserve(1 << 30).build().unwrap()).collect();
     let censuses: Vec<_> = (0..100).map(|_| Census::new()).collect();
     std::thread::scope(|scope| {
         for thread in 0..4 {

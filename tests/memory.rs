@@ -29,7 +29,11 @@ impl<const BYTES: usize> Trace for Block<BYTES> {
 
 impl<const BYTES: usize> Block<BYTES> {
     fn value(census: &Arc<Census>, name: usize) -> Self {
-        Self { bytes: [name as u8; BYTES], next: GcCell::default(), witness: Witness::new(census, name) }
+        Self {
+            bytes: [name as u8; BYTES],
+            next: GcCell::default(),
+            witness: Witness::new(census, name),
+        }
     }
 
     fn check(&self) {
@@ -123,8 +127,12 @@ fn what_can_never_fit_is_refused_as_such() {
     let heap = Heap::builder().reserve(64 * MIB).limit(16 * MIB).build().unwrap();
     let mut m = heap.attach();
     let error = m.try_alloc_slice((), (0..200 * MIB).map(|_| 0u8)).expect_err("200 MB in 64");
-    assert!(matches!(error.reason(), OutOfMemory::TooLarge { size } if size >= 200 * MIB), "{error}");
-    let error = m.try_alloc_slice((), (0..2 * MIB).map(|_| [0u64; 4])).expect_err("64 MB in a limit of 16");
+    assert!(
+        matches!(error.reason(), OutOfMemory::TooLarge { size } if size >= 200 * MIB),
+        "{error}"
+    );
+    let error =
+        m.try_alloc_slice((), (0..2 * MIB).map(|_| [0u64; 4])).expect_err("64 MB in a limit of 16");
     assert!(matches!(error.reason(), OutOfMemory::TooLarge { .. }), "{error}");
     // More bytes than there are numbers for.
     let endless = (0..usize::MAX >> 4).map(|_| [0u64; 8]);
@@ -185,7 +193,10 @@ fn settings_that_make_no_sense_are_refused() {
     assert!(heap.stats().reserved_bytes >= 1 << 30);
     // And a heap is no larger than the collector's names of objects reach.
     assert!(heap.stats().reserved_bytes <= 1 << 37);
-    assert_eq!(*heap.attach_scoped(|m| m.alloc(1u8).clone()).try_get(&heap.attach()).expect("its own"), 1);
+    assert_eq!(
+        *heap.attach_scoped(|m| m.alloc(1u8).clone()).try_get(&heap.attach()).expect("its own"),
+        1
+    );
 }
 
 // --------------------------------------------------------------------------------- what comes back
@@ -211,7 +222,8 @@ fn memory_comes_back_when_objects_go() {
         let mut m = heap.attach();
         let mut peaks = Vec::new();
         for _ in 0..4 {
-            let kept: Vec<_> = (0..30_000).map(|name| m.alloc(Block::<1000>::value(&census, name))).collect();
+            let kept: Vec<_> =
+                (0..30_000).map(|name| m.alloc(Block::<1000>::value(&census, name))).collect();
             peaks.push(heap.stats().committed_bytes);
             assert!(heap.stats().in_use_bytes >= 30 * 1_000_000);
             let pages = set(kept.iter().map(|gc| Gc::as_ptr(gc) as usize / 4096));
@@ -229,7 +241,11 @@ fn memory_comes_back_when_objects_go() {
             assert!(stats.in_use_bytes < 4 * MIB, "{stats:?}");
             // The system has it back, save a small cache.
             if let Some(resident) = resident(&pages) {
-                assert!(resident < pages.len() / 10, "{resident} of {} pages are still there", pages.len());
+                assert!(
+                    resident < pages.len() / 10,
+                    "{resident} of {} pages are still there",
+                    pages.len()
+                );
             }
         }
         assert!(peaks[3] <= peaks[0] + 2 * MIB, "each round costs the same: {peaks:?}");
@@ -330,7 +346,10 @@ fn objects_of_several_megabytes() {
         for (i, slice) in big.iter().enumerate() {
             let slice = slice.get(&m);
             assert_eq!(usize::from(slice.header), i);
-            assert!(slice.items.iter().enumerate().all(|(at, &n)| n == (at + i) as u64), "round {round}");
+            assert!(
+                slice.items.iter().enumerate().all(|(at, &n)| n == (at + i) as u64),
+                "round {round}"
+            );
         }
         drop(big);
         m.collect();
@@ -387,7 +406,8 @@ fn over_aligned_objects() {
         Align4096::run(lab, m);
         // In a slice, too, where the header comes first.
         let census = lab.census.clone();
-        let items = (0..5).map(move |i| Align4096(i as u8, Witness::new(&census, i), GcCell::default()));
+        let items =
+            (0..5).map(move |i| Align4096(i as u8, Witness::new(&census, i), GcCell::default()));
         let slice = m.alloc_slice(7u8, items);
         let items = &slice.get(m).items;
         assert_eq!(items.as_ptr() as usize % 4096, 0);
@@ -433,7 +453,8 @@ fn slices() {
         for len in [0usize, 1, 2, 3, 17, 100, 1000, 20_000] {
             let items: Vec<_> = (0..len.min(50)).map(|name| node(m, &lab.census, name)).collect();
             let refs = (0..len).map(|i| GcCell::new(Some(items[i % 50].clone())));
-            let slice: GcSlice<String, GcCell<Option<Gc<Node>>>> = m.alloc_slice(format!("of {len}"), refs);
+            let slice: GcSlice<String, GcCell<Option<Gc<Node>>>> =
+                m.alloc_slice(format!("of {len}"), refs);
             assert_eq!(size_of_val(&slice), size_of::<usize>(), "a thin handle");
             m.safepoint();
             assert_eq!(slice.get(m).header, format!("of {len}"));
@@ -507,8 +528,9 @@ fn trait_objects() {
     }
     on_every_heap_attached(|lab, m| {
         let witness = |name| Witness::new(&lab.census, name);
-        let square =
-            |m: &Mutator, side| GcDyn::new(m.alloc(Square(side, witness(side))), |s| s as &dyn Shape, m);
+        let square = |m: &Mutator, side| {
+            GcDyn::new(m.alloc(Square(side, witness(side))), |s| s as &dyn Shape, m)
+        };
         let pair = m.alloc(Pair(GcCell::default(), witness(0)));
         let view: GcDyn<dyn Shape> = GcDyn::new(pair.clone(), |pair| pair as &dyn Shape, m);
         pair.get(m).0.set(m, vec![square(m, 3), square(m, 4), view.clone()]);
@@ -582,7 +604,10 @@ fn a_cycle_through_a_once_lock() {
     }
     trace_fields!(Once { cell });
     on_every_heap_attached(|lab, m| {
-        let once = m.alloc(Once { cell: std::sync::OnceLock::new(), _witness: Witness::new(&lab.census, 0) });
+        let once = m.alloc(Once {
+            cell: std::sync::OnceLock::new(),
+            _witness: Witness::new(&lab.census, 0),
+        });
         assert!(once.get(m).cell.set(once.clone()).is_ok());
         drop(once);
         for _ in 0..2 {

@@ -233,7 +233,9 @@ unsafe impl<const STABLE: bool> ObjectModel for Nodes<STABLE> {
                 return;
             }
         }
-        if kind & WINKS != 0 && self.header(object).kind.fetch_add(TRAVERSAL, Relaxed) / TRAVERSAL == 1 {
+        if kind & WINKS != 0
+            && self.header(object).kind.fetch_add(TRAVERSAL, Relaxed) / TRAVERSAL == 1
+        {
             return tracer.unreadable();
         }
         let slots = self.slots(object);
@@ -366,7 +368,8 @@ fn alloc<const STABLE: bool>(m: &Mutator<STABLE>, kind: u32, len: usize, tracked
     let size = size_of::<Header>() + len * size_of::<AtomicPtr<u8>>();
     let cell = m.allocate(size, 32).unwrap();
     let serial = m.model().census.born.fetch_add(1, Relaxed);
-    let header = Header { count: AtomicUsize::new(1), len: len as u32, kind: AtomicU32::new(kind), serial };
+    let header =
+        Header { count: AtomicUsize::new(1), len: len as u32, kind: AtomicU32::new(kind), serial };
     // SAFETY: the cell is ours, of this size, and aligned; once header and slots are written it holds what
     // the model can count and traverse.
     unsafe {
@@ -656,8 +659,9 @@ fn objects_that_cannot_be_read_lie_among_others<const STABLE: bool>() {
     let heap = heap::<STABLE>();
     let mut m = heap.attach();
     let shut = |at: usize| at % 7 == 3 || at % 50 > 46;
-    let chain: Vec<_> =
-        (0..LEN).map(|at| alloc(&m, if shut(at) { SHUT } else { 0 }, 2 + at / 20 % 3, true)).collect();
+    let chain: Vec<_> = (0..LEN)
+        .map(|at| alloc(&m, if shut(at) { SHUT } else { 0 }, 2 + at / 20 % 3, true))
+        .collect();
     for (at, &object) in chain.iter().enumerate() {
         let beside = node(&m);
         m.model().link(object, 0, beside, &m);
@@ -671,7 +675,11 @@ fn objects_that_cannot_be_read_lie_among_others<const STABLE: bool>() {
         assert_eq!((report.abandoned, report.unreachable), (None, 0), "{what:?}");
     }
     m.model().drop_ref(chain[0], &m);
-    assert_eq!(collect(&mut m, Collect::full()).unreachable, 0, "what cannot be read may lead anywhere");
+    assert_eq!(
+        collect(&mut m, Collect::full()).unreachable,
+        0,
+        "what cannot be read may lead anywhere"
+    );
     chain.iter().for_each(|&object| {
         m.model().header(object).kind.fetch_and(!SHUT, Relaxed);
     });
@@ -706,7 +714,9 @@ fn a_model_that_looks_at_nothing_is_told<const STABLE: bool>() {
     m.model().drop_ref(lost, &m);
     m.model().idle.store(true, Relaxed);
     let report = m.try_collect(Collect::full()).unwrap();
-    assert!(report.abandoned.is_some_and(|why| why.contains("`traverse_each` has looked at no object")));
+    assert!(
+        report.abandoned.is_some_and(|why| why.contains("`traverse_each` has looked at no object"))
+    );
     m.model().idle.store(false, Relaxed);
     assert_eq!(collect(&mut m, Collect::full()).collected, 3);
     drop(m);
@@ -717,7 +727,8 @@ fn a_model_that_looks_at_nothing_is_told<const STABLE: bool>() {
 /// full. What the reports say adds up to exactly what was built.
 fn two_threads_build_and_one_collects<const STABLE: bool>(stress: bool) {
     let rounds = if stress { 40 } else { 2_000 };
-    let heap: ModelHeap<Nodes<STABLE>> = builder().stress(stress).build_with(Nodes::default()).unwrap();
+    let heap: ModelHeap<Nodes<STABLE>> =
+        builder().stress(stress).build_with(Nodes::default()).unwrap();
     let exchange = Mutex::new(Vec::<Object>::new());
     let collected = AtomicUsize::new(0);
     std::thread::scope(|scope| {
@@ -742,7 +753,8 @@ fn two_threads_build_and_one_collects<const STABLE: bool>(stress: bool) {
                     m.model().drop_ref(mine, &m);
                     m.safepoint();
                     if thread == 0 && round % 50 == 49 {
-                        let what = if round % 100 == 99 { Collect::full() } else { Collect::young() };
+                        let what =
+                            if round % 100 == 99 { Collect::full() } else { Collect::young() };
                         collected.fetch_add(collect(&mut m, what).collected, Relaxed);
                     }
                 }

@@ -24,8 +24,8 @@ use std::sync::{Arc, Barrier, Mutex, Once};
 use common::{Census, Clock, Rng, Witness, deadline, die, live_for_ever, panic_text};
 use standstill::dynamic::{self, Class, Type};
 use standstill::{
-    AnyGc, AtomicGc, Code, Collect, Gc, GcCell, GcWeak, Heap, HeapBuilder, KnownRoot, Mutator, Pacing, Trace,
-    Tracer, WeakRef,
+    AnyGc, AtomicGc, Code, Collect, Gc, GcCell, GcWeak, Heap, HeapBuilder, KnownRoot, Mutator,
+    Pacing, Trace, Tracer, WeakRef,
 };
 
 /// Mutators that live as long as the test.
@@ -188,7 +188,9 @@ fn finalize(me: &Handle, world: &Arc<World>, m: &Mutator) {
 
 /// The finalizer of dynamic objects.
 fn finalize_dynamic(this: &AnyGc, m: &Mutator) {
-    let Ok(soul) = this.attribute(m, "soul") else { die("a dynamic object is finalized without its soul") };
+    let Ok(soul) = this.attribute(m, "soul") else {
+        die("a dynamic object is finalized without its soul")
+    };
     let soul = soul.downcast::<Soul>(m).expect("a soul");
     soul.get(m).finalizing();
     let me = Handle { name: soul.get(m).name(), to: To::Dynamic(this.clone()) };
@@ -237,7 +239,8 @@ impl Handle {
             0..4 => To::Plain(m.alloc(Object { soul, edges: GcCell::default() })),
             4..6 => To::Final(m.alloc(Object { soul, edges: GcCell::default() })),
             dynamic => {
-                let made = world.classes.lock().unwrap()[dynamic % 2].instantiate(m).expect("an instance");
+                let made =
+                    world.classes.lock().unwrap()[dynamic % 2].instantiate(m).expect("an instance");
                 made.set_attribute(m, "soul", Some(m.alloc(soul).into())).expect("a new attribute");
                 To::Dynamic(made)
             }
@@ -311,7 +314,8 @@ impl Handle {
             To::Plain(gc) => Self::push(&gc.get(m).edges, to, random, m),
             To::Final(gc) => Self::push(&gc.get(m).edges, to, random, m),
             To::Dynamic(gc) => {
-                gc.set_attribute(m, FIELDS[random % FIELDS.len()], Some(to.any())).expect("attributes");
+                gc.set_attribute(m, FIELDS[random % FIELDS.len()], Some(to.any()))
+                    .expect("attributes");
                 None
             }
         };
@@ -362,8 +366,12 @@ impl Weak {
 
     fn upgrade(&self, m: &Mutator) -> Option<Handle> {
         match self {
-            Self::Plain(name, weak) => weak.upgrade(m).map(|gc| Handle { name: *name, to: To::Plain(gc) }),
-            Self::Final(name, weak) => weak.upgrade(m).map(|gc| Handle { name: *name, to: To::Final(gc) }),
+            Self::Plain(name, weak) => {
+                weak.upgrade(m).map(|gc| Handle { name: *name, to: To::Plain(gc) })
+            }
+            Self::Final(name, weak) => {
+                weak.upgrade(m).map(|gc| Handle { name: *name, to: To::Final(gc) })
+            }
         }
     }
 }
@@ -455,7 +463,13 @@ struct Hands {
 impl Hands {
     fn new(world: &Arc<World>, seed: u64) -> Self {
         let world = world.clone();
-        Self { world, rng: Rng::new(seed), held: Vec::new(), named: Vec::new(), watching: Vec::new() }
+        Self {
+            world,
+            rng: Rng::new(seed),
+            held: Vec::new(),
+            named: Vec::new(),
+            watching: Vec::new(),
+        }
     }
 
     fn random(&mut self) -> usize {
@@ -471,7 +485,11 @@ impl Hands {
     }
 
     fn take(&mut self) -> Option<Handle> {
-        if self.held.is_empty() { None } else { Some(self.held.swap_remove(self.rng.below(self.held.len()))) }
+        if self.held.is_empty() {
+            None
+        } else {
+            Some(self.held.swap_remove(self.rng.below(self.held.len())))
+        }
     }
 
     /// One of those at hand, looked at.
@@ -493,7 +511,8 @@ impl Hands {
                 self.keep(Some(new));
             }
             12..14 => {
-                let ring: Vec<_> = (0..4).map(|i| Handle::make(&self.world, random + i, m)).collect();
+                let ring: Vec<_> =
+                    (0..4).map(|i| Handle::make(&self.world, random + i, m)).collect();
                 (0..4).for_each(|i| ring[i].link(&ring[(i + 1) % 4], 0, m));
             }
             14..24 => {
@@ -783,7 +802,11 @@ fn survey(world: &Arc<World>, m: &mut Mutator) {
         // Its own, and the walk's.
         let count = handle.any().strong_count(m);
         if count != usize::MAX && count != references + 2 {
-            wrong.push(format!("{} has {references} references, and counts {}", handle.name, count - 2));
+            wrong.push(format!(
+                "{} has {references} references, and counts {}",
+                handle.name,
+                count - 2
+            ));
         }
     }
     let souls = found.values().filter(|found| found.has_soul).count();
@@ -803,7 +826,8 @@ fn survey(world: &Arc<World>, m: &mut Mutator) {
                 let referrers = m.referrers(&any);
                 let referents = m.referents(&any);
                 let (referrers, referents) = (named(referrers, m), named(referents, m));
-                let soul = handle.with_soul(m, |s| (s.finalized.load(SeqCst), s.cleared.load(SeqCst)));
+                let soul =
+                    handle.with_soul(m, |s| (s.finalized.load(SeqCst), s.cleared.load(SeqCst)));
                 let kind = match &handle.to {
                     To::Plain(_) => "plain",
                     To::Final(_) => "final",
@@ -849,7 +873,8 @@ fn rounds(name: &str, hostile: bool, builder: HeapBuilder) {
         let world = world.clone();
         move |report| {
             let text = format!("{report:?}");
-            let expected = text.contains(ON_PURPOSE) || world.is_hostile() && text.contains("abandoned");
+            let expected =
+                text.contains(ON_PURPOSE) || world.is_hostile() && text.contains("abandoned");
             if !expected {
                 die(&format!("a report that nobody expects: {text}"));
             }
@@ -937,7 +962,8 @@ fn come_and_go(heap: &Heap, world: &Arc<World>, seed: u64) {
 fn finish(heap: &Heap, world: &Arc<World>) {
     world.quiet.store(true, SeqCst);
     heap.attach_scoped(|m| {
-        let lists = [&world.laid_open, &world.shelf].map(|list| std::mem::take(&mut *list.lock().unwrap()));
+        let lists =
+            [&world.laid_open, &world.shelf].map(|list| std::mem::take(&mut *list.lock().unwrap()));
         drop(lists);
         for (place, weak) in world.places.iter().zip(&world.weaks) {
             let old = (place.lock().unwrap().take(), weak.lock().unwrap().take());

@@ -44,7 +44,12 @@ fn build(m: &mut Mutator, census: &Arc<Census>, kept: &mut Vec<Gc<Node>>, more: 
 }
 
 /// Builds on until there has just been a promotion.
-fn build_until_a_promotion(m: &mut Mutator, heap: &Heap, census: &Arc<Census>, kept: &mut Vec<Gc<Node>>) {
+fn build_until_a_promotion(
+    m: &mut Mutator,
+    heap: &Heap,
+    census: &Arc<Census>,
+    kept: &mut Vec<Gc<Node>>,
+) {
     let before = heap.stats().promotions;
     let until = kept.len() + 100_000;
     while heap.stats().promotions == before {
@@ -156,7 +161,8 @@ fn a_program_that_turns_from_building_to_making_garbage_is_noticed() {
 #[test]
 fn no_thresholds_no_explicit_policy_and_no_small_heap_promotes() {
     let thresholds = Pacing::default().with_thresholds(Thresholds::default());
-    for (pacing, objects) in [(thresholds, 100_000), (Pacing::manual(), 100_000), (Pacing::default(), 39_000)]
+    for (pacing, objects) in
+        [(thresholds, 100_000), (Pacing::manual(), 100_000), (Pacing::default(), 39_000)]
     {
         let Some(heap) = heap(pacing, Stress::none()) else { return };
         let census = Census::new();
@@ -191,7 +197,9 @@ fn a_tight_heap_looks() {
 #[test]
 fn threads_that_build_and_trade_lose_nothing() {
     let stress = Stress::none().verify(true).poison(true);
-    let Some(heap) = heap(Pacing::default().with_young_objects(200).with_full_minimum(1_000), stress) else {
+    let Some(heap) =
+        heap(Pacing::default().with_young_objects(200).with_full_minimum(1_000), stress)
+    else {
         return;
     };
     let census = Census::new();
@@ -213,7 +221,9 @@ fn threads_that_build_and_trade_lose_nothing() {
                         7 => shelf.push(kept[name / 2].clone()),
                         57 => drop(shelf.take()),
                         // In the second half: cycles of promoted objects.
-                        99 if thread == 0 && name > 3_000 => tie(&m, &kept.split_off(kept.len() - 50)),
+                        99 if thread == 0 && name > 3_000 => {
+                            tie(&m, &kept.split_off(kept.len() - 50))
+                        }
                         _ => {}
                     }
                     m.safepoint();

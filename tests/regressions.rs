@@ -15,8 +15,8 @@ use std::time::{Duration, Instant};
 use standstill::dynamic::Class;
 use standstill::safepoint::{self, StopError};
 use standstill::{
-    AnyGc, AtomicGc, AttachError, Collect, CollectError, Gc, GcCell, GcSlice, Heap, Mutator, Pacing, Trace,
-    Tracer,
+    AnyGc, AtomicGc, AttachError, Collect, CollectError, Gc, GcCell, GcSlice, Heap, Mutator,
+    Pacing, Trace, Tracer,
 };
 
 /// A heap that collects when it is told to.
@@ -226,7 +226,10 @@ impl<T: Trace + Send + Sync> Trace for Thrower<T> {
 
 fn thrower<T: Trace + Send + Sync>(m: &Mutator, gc: Gc<T>) -> (Gc<Thrower<T>>, Arc<AtomicBool>) {
     let armed = Arc::new(AtomicBool::new(false));
-    (m.alloc(Thrower { holds: Mutex::new(Some(gc)), armed: Arc::clone(&armed), _pad: [0; 40] }), armed)
+    (
+        m.alloc(Thrower { holds: Mutex::new(Some(gc)), armed: Arc::clone(&armed), _pad: [0; 40] }),
+        armed,
+    )
 }
 
 /// Counts its destructions, and notes whether one happened in a stop.
@@ -258,7 +261,8 @@ fn a_reference_thrown_inside_an_inspection_is_destroyed_once() {
     let mut m = heap.attach();
     let (deaths, in_stop) = (Arc::<AtomicUsize>::default(), Arc::<AtomicBool>::default());
     let target = m.alloc("t".to_owned());
-    let mortal = Mortal { deaths: deaths.clone(), in_stop: in_stop.clone(), to: Some(target.clone()) };
+    let mortal =
+        Mortal { deaths: deaths.clone(), in_stop: in_stop.clone(), to: Some(target.clone()) };
     let (_thrower, armed) = thrower(&m, m.alloc(mortal));
     let target = Gc::into_any(target);
     assert_eq!(m.referrers(&target).len(), 1);
@@ -334,10 +338,13 @@ impl Trace for Lends {
             std::thread::scope(|s| {
                 s.spawn(|| {
                     let m = self.other.attach();
-                    let refused =
-                        [panics(|| self.cell.lock(&m).push(1)), panics(|| drop(self.cell.try_lock(&m)))];
+                    let refused = [
+                        panics(|| self.cell.lock(&m).push(1)),
+                        panics(|| drop(self.cell.try_lock(&m))),
+                    ];
                     self.tried.fetch_add(refused.len(), SeqCst);
-                    self.locked.fetch_add(refused.iter().filter(|&&refused| !refused).count(), SeqCst);
+                    self.locked
+                        .fetch_add(refused.iter().filter(|&&refused| !refused).count(), SeqCst);
                 });
             });
         }
@@ -485,7 +492,8 @@ fn an_object_unreadable_the_second_time_keeps_what_it_refers_to() {
     let data = m.alloc(String::from("x"));
     let branches = (0..2000)
         .map(|_| {
-            let leaves = (0..10).map(|_| m.alloc(Leaf { data: GcCell::new(Some(data.clone())) })).collect();
+            let leaves =
+                (0..10).map(|_| m.alloc(Leaf { data: GcCell::new(Some(data.clone())) })).collect();
             m.alloc(Branch { leaves: GcCell::new(leaves) })
         })
         .collect();
@@ -496,7 +504,10 @@ fn an_object_unreadable_the_second_time_keeps_what_it_refers_to() {
     for branch in &root.get(&m).branches {
         let leaves = branch.get(&m).leaves.lock(&m);
         assert_eq!(leaves.len(), 10, "a live branch was cleared");
-        assert!(leaves.iter().all(|leaf| leaf.get(&m).data.lock(&m).is_some()), "a live leaf was cleared");
+        assert!(
+            leaves.iter().all(|leaf| leaf.get(&m).data.lock(&m).is_some()),
+            "a live leaf was cleared"
+        );
     }
 }
 
@@ -670,7 +681,8 @@ fn a_slot_emptied_through_another_heap_waits_for_those_who_look() {
     for (done, way) in ways.into_iter().enumerate() {
         let (home, foreign) = (Heap::new(), Heap::new());
         // Of a thread that has ended: any other may destroy it.
-        let slot = home.attach_scoped(|m| AtomicGc::new(Some(m.alloc(Marked(AtomicUsize::new(7), &ENDED)))));
+        let slot = home
+            .attach_scoped(|m| AtomicGc::new(Some(m.alloc(Marked(AtomicUsize::new(7), &ENDED)))));
         // Looked at; emptied and settled as far as can be.
         let [looked_at, settled] = [const { Barrier::new(2) }; 2];
         std::thread::scope(|s| {
@@ -716,7 +728,8 @@ fn what_another_heaps_traversal_defers_is_drained() {
         let (there, stop) = (&there, &stop);
         s.spawn(move || {
             let mut m = there.attach();
-            send.send((m.alloc("a".to_owned()), m.alloc("b".to_owned()))).expect("somebody listens");
+            send.send((m.alloc("a".to_owned()), m.alloc("b".to_owned())))
+                .expect("somebody listens");
             while !stop.load(SeqCst) {
                 m.safepoint();
                 std::thread::yield_now();
@@ -768,7 +781,8 @@ fn a_drop_in_a_prepared_fork_waits_for_its_end() {
 fn a_foreign_drop_in_a_prepared_fork_does_not_wait() {
     let heap = Heap::new();
     let h = heap.clone();
-    let gc = std::thread::spawn(move || h.attach().alloc("x".to_owned())).join().expect("an object");
+    let gc =
+        std::thread::spawn(move || h.attach().alloc("x".to_owned())).join().expect("an object");
     let mut m = heap.attach();
     let fork = m.prepare_fork().expect("the world stops");
     drop(gc);
@@ -826,7 +840,10 @@ fn destructors_that_panic_side_by_side() {
     assert!(panics(|| drop(several)), "the first goes on to the user");
     let told = told.lock().unwrap_or_else(PoisonError::into_inner);
     assert_eq!(told.len(), 2, "{told:?}");
-    assert!(told.iter().all(|(during, of)| *during == standstill::During::Drop && of.ends_with("Panics")));
+    assert!(
+        told.iter()
+            .all(|(during, of)| *during == standstill::During::Drop && of.ends_with("Panics"))
+    );
     assert_eq!((heap.stats().live_objects, Arc::strong_count(&token)), (0, 1));
 }
 
@@ -857,8 +874,10 @@ fn a_panic_is_reported_under_the_type_whose_destructor_it_was() {
     let (heap, token) = (stressed(), Arc::new(()));
     let told = told(&heap);
     let mut m = heap.attach();
-    let owner =
-        m.alloc(Owner { me: GcCell::default(), _owned: m.alloc(Panics { _token: Arc::clone(&token) }) });
+    let owner = m.alloc(Owner {
+        me: GcCell::default(),
+        _owned: m.alloc(Panics { _token: Arc::clone(&token) }),
+    });
     owner.get(&m).me.set(&m, Some(owner.clone()));
     drop(owner);
     assert_eq!(m.collect().collected, 1);
@@ -954,10 +973,14 @@ fn discarded_values_that_panic_are_reported_and_nothing_leaks() {
         assert_eq!(m.collect().collected, n);
         let told = told.lock().unwrap_or_else(PoisonError::into_inner);
         // Of three side by side the first unwinds out of the value, the others are told by themselves.
-        let clear =
-            told.iter().filter(|t| t.0 == standstill::During::Clear && t.1.ends_with("Fields")).count();
-        let drops =
-            told.iter().filter(|t| t.0 == standstill::During::Drop && t.1.ends_with("Panics")).count();
+        let clear = told
+            .iter()
+            .filter(|t| t.0 == standstill::During::Clear && t.1.ends_with("Fields"))
+            .count();
+        let drops = told
+            .iter()
+            .filter(|t| t.0 == standstill::During::Drop && t.1.ends_with("Panics"))
+            .count();
         assert_eq!((clear, drops, told.len()), (3 * n, 2 * n, 5 * n), "{told:?}");
         assert_eq!((heap.stats().live_objects, Arc::strong_count(&token)), (0, 1));
     }
@@ -996,7 +1019,11 @@ fn a_hook_that_panics_badly_does_not_end_a_collection() {
     heap.on_unraisable(|_| panic_any(Payload));
     let mut m = heap.attach();
     let value = m.alloc(Quiet { _token: Arc::clone(&token) });
-    let half = m.alloc(Half { value: GcCell::new(Some(value)), me: GcCell::default(), fails: FailsToClear });
+    let half = m.alloc(Half {
+        value: GcCell::new(Some(value)),
+        me: GcCell::default(),
+        fails: FailsToClear,
+    });
     half.get(&m).me.set(&m, Some(half.clone()));
     drop(half);
     assert!(!panics(|| m.collect()), "hooks' panics go nowhere");
@@ -1242,7 +1269,8 @@ fn an_object_with_very_many_references_leads_to_all_of_them() {
 fn an_immortal_that_a_named_root_leads_to_is_no_longer_tracked() {
     let heap = manual();
     let mut m = heap.attach();
-    let nodes: Vec<AnyGc> = (0..50).map(|_| m.alloc(GcCell::<Option<AnyGc>>::default()).into()).collect();
+    let nodes: Vec<AnyGc> =
+        (0..50).map(|_| m.alloc(GcCell::<Option<AnyGc>>::default()).into()).collect();
     let root = m.alloc(GcCell::new(nodes.clone()));
     let _named = heap.known_root(root);
     nodes[33].immortalize(&m);

@@ -59,7 +59,10 @@ fn replay() -> &'static Path {
         let mut cargo = Command::new(env!("CARGO"));
         cargo.args(["build", "--quiet", "--example", "replay", "--profile", name]);
         cargo.arg("--target-dir").arg(profile.parent().unwrap());
-        assert!(cargo.current_dir(env!("CARGO_MANIFEST_DIR")).status().unwrap().success(), "{cargo:?}");
+        assert!(
+            cargo.current_dir(env!("CARGO_MANIFEST_DIR")).status().unwrap().success(),
+            "{cargo:?}"
+        );
         profile.join("examples").join(format!("replay{}", std::env::consts::EXE_SUFFIX))
     })
 }
@@ -76,13 +79,16 @@ fn file(name: &str, bytes: &[u8]) -> PathBuf {
 }
 
 fn heap(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/heaps").join(format!("{name}.heapsnapshot.zst"))
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("examples/heaps")
+        .join(format!("{name}.heapsnapshot.zst"))
 }
 
 /// Runs `file`, which must pass all checks, and gives its line of JSON back.
 fn report(file: &Path, options: &[&str]) -> Value {
     let output = run(file, &[options, &["--json"]].concat());
-    let (out, err) = (String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap());
+    let (out, err) =
+        (String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap());
     assert_eq!(output.status.code(), Some(0), "{out}\n{err}");
     assert_eq!(out.lines().count(), 1, "{out}");
     assert_eq!(err, "");
@@ -96,11 +102,16 @@ fn assert_fields(report: &Value, heap: &str, objects: u64, edges: u64, threads: 
     assert_eq!(report["edges"], edges);
     assert_eq!(report["threads"], threads);
     assert_eq!(report["leaked"], 0);
-    let number =
-        |field: &str| report[field].as_f64().unwrap_or_else(|| panic!("no number {field}: {report}"));
-    for field in
-        ["collected", "young_collections", "young_pause_ms_max", "time_to_stop_us_max", "churn_ns_per_op"]
-    {
+    let number = |field: &str| {
+        report[field].as_f64().unwrap_or_else(|| panic!("no number {field}: {report}"))
+    };
+    for field in [
+        "collected",
+        "young_collections",
+        "young_pause_ms_max",
+        "time_to_stop_us_max",
+        "churn_ns_per_op",
+    ] {
         assert!(number(field) >= 0.0, "{field}: {report}");
     }
     for field in ["full_pause_ms_min", "build_ns_per_object", "peak_rss_kb"] {
@@ -123,7 +134,8 @@ fn replays_sympy() {
 
 #[test]
 fn replays_django_with_payload() {
-    let options = ["--threads", "3", "--churn", "500", "--collections", "2", "--seed", "7", "--payload"];
+    let options =
+        ["--threads", "3", "--churn", "500", "--collections", "2", "--seed", "7", "--payload"];
     assert_fields(&report(&heap("django"), &options), "django", 173_870, 396_224, 3);
 }
 
@@ -132,7 +144,9 @@ fn frees_what_the_file_does_not_hold_and_nothing_else() {
     let plain = file("good.heapsnapshot", GOOD.as_bytes());
     let packed = file("packed.zst", &compress_to_vec(GOOD.as_bytes(), CompressionLevel::Fastest));
     let permuted = file("permuted.heapsnapshot", PERMUTED.as_bytes());
-    for (file, name) in [(plain, "replay-good"), (packed, "replay-packed"), (permuted, "replay-permuted")] {
+    for (file, name) in
+        [(plain, "replay-good"), (packed, "replay-packed"), (permuted, "replay-permuted")]
+    {
         // With more threads than nodes, some have nothing to build.
         for threads in [1, 2, 3, 9] {
             let report = report(&file, &["--churn", "0", "--threads", &threads.to_string()]);
@@ -147,12 +161,20 @@ fn frees_what_the_file_does_not_hold_and_nothing_else() {
 
 #[test]
 fn prints_a_table() {
-    let output = run(&file("table.heapsnapshot", GOOD.as_bytes()), &["--threads", "2", "--churn", "300"]);
+    let output =
+        run(&file("table.heapsnapshot", GOOD.as_bytes()), &["--threads", "2", "--churn", "300"]);
     let table = String::from_utf8(output.stdout).unwrap();
     assert_eq!(output.status.code(), Some(0), "{table}");
-    for row in
-        ["objects", "edges", "threads", "full pause", "young pause", "time to stop", "leaked", "peak memory"]
-    {
+    for row in [
+        "objects",
+        "edges",
+        "threads",
+        "full pause",
+        "young pause",
+        "time to stop",
+        "leaked",
+        "peak memory",
+    ] {
         assert!(table.lines().any(|line| line.starts_with(row)), "no {row}:\n{table}");
     }
     // No bars where there is no terminal.
@@ -163,7 +185,9 @@ fn prints_a_table() {
 fn help_says_what_it_does() {
     let output = Command::new(replay()).arg("--help").output().unwrap();
     let help = String::from_utf8(output.stdout).unwrap();
-    for part in ["--threads", "--churn", "--collections", "--seed", "--payload", "--json", "Exit status"] {
+    for part in
+        ["--threads", "--churn", "--collections", "--seed", "--payload", "--json", "Exit status"]
+    {
         assert!(help.contains(part), "no {part}:\n{help}");
     }
 }
@@ -176,8 +200,9 @@ fn assert_refused(file: &Path, place: &str, reason: &str) {
     assert_eq!(output.status.code(), Some(2), "{}: {error}", file.display());
     assert!(output.stdout.is_empty());
     assert!(error.ends_with('\n') && error.lines().count() == 1, "not one line: {error}");
-    let said =
-        error.strip_prefix(&format!("{}: ", file.display())).unwrap_or_else(|| panic!("no file: {error}"));
+    let said = error
+        .strip_prefix(&format!("{}: ", file.display()))
+        .unwrap_or_else(|| panic!("no file: {error}"));
     let behind = said.strip_prefix(place).unwrap_or_else(|| panic!("not at {place:?}: {error}"));
     assert!(behind.contains(reason), "no {reason:?}: {error}");
 }
@@ -208,13 +233,23 @@ fn refuses_broken_zstd() {
     *flipped.last_mut().unwrap() ^= 1;
     assert_refused(&file("flipped.zst", &flipped), "compressed byte ", "checksum");
     let behind = [whole.as_slice(), b"what is this"].concat();
-    assert_refused(&file("behind.zst", &behind), "compressed byte ", "neither a zstd frame nor the end");
+    assert_refused(
+        &file("behind.zst", &behind),
+        "compressed byte ",
+        "neither a zstd frame nor the end",
+    );
     // A frame of which the header claims a window of 3.75 TB.
     let window = [0x28, 0xB5, 0x2F, 0xFD, 0x00, 0xFF, 0x00, 0x00, 0x00];
-    assert_refused(&file("window.zst", &window), "compressed byte 6: ", "window of 4123168604160 bytes");
+    assert_refused(
+        &file("window.zst", &window),
+        "compressed byte 6: ",
+        "window of 4123168604160 bytes",
+    );
     // 8 MiB of spaces in a few hundred bytes.
-    let bomb =
-        compress_to_vec(std::io::Read::take(std::io::repeat(b' '), 8 << 20), CompressionLevel::Fastest);
+    let bomb = compress_to_vec(
+        std::io::Read::take(std::io::repeat(b' '), 8 << 20),
+        CompressionLevel::Fastest,
+    );
     assert!(bomb.len() < 8 << 10);
     assert_refused(&file("bomb.zst", &bomb), "decompressed byte ", "more than 256 times");
 }
@@ -227,9 +262,19 @@ fn refuses_what_is_not_the_json_of_a_snapshot() {
     }
     assert_refused(&file("text", b"Dear reader,"), "line 1 column 1: ", "not JSON");
     assert_refused(&file("binary", &[0, 159, 146, 150]), "line 1 column 1: ", "not JSON");
-    assert_refused(&file("list", b"[]"), "line 1 column ", "expected the object of a heap snapshot");
+    assert_refused(
+        &file("list", b"[]"),
+        "line 1 column ",
+        "expected the object of a heap snapshot",
+    );
     assert_refused(&file("nothing", b"{}"), "end of file: ", "no \"snapshot\"");
-    assert_edit_refused("behind", "]}\n", "]}\nmore", "line 21 column 1: ", "not JSON: trailing characters");
+    assert_edit_refused(
+        "behind",
+        "]}\n",
+        "]}\nmore",
+        "line 21 column 1: ",
+        "not JSON: trailing characters",
+    );
     assert_edit_refused(
         "string",
         "[0,0,1,0,2,",
@@ -255,7 +300,13 @@ fn refuses_what_is_not_the_json_of_a_snapshot() {
 
 #[test]
 fn refuses_a_wrong_meta() {
-    assert_edit_refused("no-meta", "\"meta\"", "\"mata\"", "snapshot at line 6", "missing field `meta`");
+    assert_edit_refused(
+        "no-meta",
+        "\"meta\"",
+        "\"mata\"",
+        "snapshot at line 6",
+        "missing field `meta`",
+    );
     assert_edit_refused(
         "no-header",
         "\"snapshot\"",
@@ -280,7 +331,13 @@ fn refuses_a_wrong_meta() {
     field("no-types", "[\"hidden\",\"object\"]", "\"number\"", "meta.node_types does not list");
     field("no-edge-types", "[[\"element\",\"weak\"],", "[", "meta.edge_types does not list");
     let many = format!("\"node_fields\":[{}", "\"x\",".repeat(300));
-    assert_edit_refused("many", "\"node_fields\":[", &many, "snapshot at line 2", "more than 256 entries");
+    assert_edit_refused(
+        "many",
+        "\"node_fields\":[",
+        &many,
+        "snapshot at line 2",
+        "more than 256 entries",
+    );
 }
 
 #[test]
@@ -302,7 +359,12 @@ fn refuses_nonsense_counts() {
     let nodes = |name: &str, from: &str, to: &str, reason: &str| {
         assert_edit_refused(name, from, to, "nodes", reason);
     };
-    nodes("too-many", "\"node_count\":6", "\"node_count\":7", "6 nodes, but snapshot.node_count claims 7");
+    nodes(
+        "too-many",
+        "\"node_count\":6",
+        "\"node_count\":7",
+        "6 nodes, but snapshot.node_count claims 7",
+    );
     nodes("billion", "\"node_count\":6", "\"node_count\":2000000000", "6 nodes, but");
     nodes("too-few", "\"node_count\":6", "\"node_count\":5", "more nodes than the 5");
     nodes("half", "1,2,11,8,1]", "1,2,11,8]", "ends inside node 5, after 4 of 5 numbers");
@@ -333,7 +395,13 @@ fn refuses_nonsense_counts() {
         "edges at line ",
         "5 edges, but snapshot.edge_count claims 6",
     );
-    assert_edit_refused("an-edge", "0,0,20]", "0,0,20,0,0,0]", "edges[18] at line ", "more edges than the 6");
+    assert_edit_refused(
+        "an-edge",
+        "0,0,20]",
+        "0,0,20,0,0,0]",
+        "edges[18] at line ",
+        "more edges than the 6",
+    );
     assert_edit_refused("half-edge", "0,0,20]", "0,0]", "edges at line ", "ends inside edge 5");
 }
 
@@ -347,7 +415,13 @@ fn refuses_an_index_out_of_range() {
         "to_node of edge 1 is 30, out of range",
     );
     assert_edit_refused("between", "1,0,15,", "1,0,16,", "edges[5] at line ", "a multiple of 5");
-    assert_edit_refused("minus", "1,0,15,", "1,0,-5,", "edges[5] at line ", "to_node of edge 1 is -5");
+    assert_edit_refused(
+        "minus",
+        "1,0,15,",
+        "1,0,-5,",
+        "edges[5] at line ",
+        "to_node of edge 1 is -5",
+    );
     assert_edit_refused(
         "edge-type",
         "1,0,15,",
@@ -380,9 +454,27 @@ fn refuses_an_index_out_of_range() {
 
 #[test]
 fn refuses_missing_and_misplaced_sections() {
-    assert_edit_refused("no-strings", "\"strings\"", "\"things\"", "end of file: ", "no \"strings\"");
+    assert_edit_refused(
+        "no-strings",
+        "\"strings\"",
+        "\"things\"",
+        "end of file: ",
+        "no \"strings\"",
+    );
     assert_edit_refused("no-edges", "\"edges\"", "\"hedges\"", "end of file: ", "no \"edges\"");
-    assert_edit_refused("no-nodes", "\"nodes\"", "\"knots\"", "edges at line", "stands before nodes");
+    assert_edit_refused(
+        "no-nodes",
+        "\"nodes\"",
+        "\"knots\"",
+        "edges at line",
+        "stands before nodes",
+    );
     assert_edit_refused("twice", "\"locations\"", "\"edges\"", "edges at line ", "twice");
-    assert_edit_refused("number-string", "[\"root\"", "[7", "strings[0] at line ", "expected a string");
+    assert_edit_refused(
+        "number-string",
+        "[\"root\"",
+        "[7",
+        "strings[0] at line ",
+        "expected a string",
+    );
 }

@@ -68,7 +68,9 @@ fn a_detach_that_cannot_come_back_ends_the_process_though_standard_error_is_full
     let elsewhere = coordinator.register(());
     let heap = builder().build().expect("a heap");
     let mut m = heap.attach();
-    let _ = catch_unwind(AssertUnwindSafe(|| m.detach(|| elsewhere.attach().expect("nothing hinders it"))));
+    let _ = catch_unwind(AssertUnwindSafe(|| {
+        m.detach(|| elsewhere.attach().expect("nothing hinders it"))
+    }));
     // The mutator is here, and the thread is not attached.
     std::process::exit(3);
 }
@@ -101,7 +103,8 @@ impl Drop for Failing {
 #[test]
 fn a_line_that_cannot_be_written_is_lost_and_nothing_else() {
     if role().is_none() {
-        let status = play("a_line_that_cannot_be_written_is_lost_and_nothing_else", "lines", full());
+        let status =
+            play("a_line_that_cannot_be_written_is_lost_and_nothing_else", "lines", full());
         assert_eq!(status.code(), Some(0), "{status}");
         return;
     }
@@ -562,11 +565,12 @@ fn everything() {
 
 /// The names in the first column of a table of `docs/tracing.md`, or in the second.
 fn documented(section: &str, column: usize) -> Vec<String> {
-    let page =
-        std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/tracing.md")).expect("a page");
+    let page = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/tracing.md"))
+        .expect("a page");
     let (_, rest) = page.split_once(section).expect("a section");
     let rows = rest.lines().skip_while(|line| !line.starts_with("|---")).skip(1);
-    let cells = rows.take_while(|line| line.starts_with('|')).map(|line| line.split('|').nth(column + 1));
+    let cells =
+        rows.take_while(|line| line.starts_with('|')).map(|line| line.split('|').nth(column + 1));
     cells.map(|cell| cell.expect("a column").trim().trim_matches('`').to_owned()).collect()
 }
 
@@ -579,13 +583,20 @@ const NOT_HERE: &str = "the marking pool cannot start; collections are serial";
 #[test]
 fn a_subscriber_that_fails_anywhere_changes_nothing() {
     if role().is_none() {
-        let status = play("a_subscriber_that_fails_anywhere_changes_nothing", "subscriber", Stdio::inherit());
+        let status = play(
+            "a_subscriber_that_fails_anywhere_changes_nothing",
+            "subscriber",
+            Stdio::inherit(),
+        );
         assert_eq!(status.code(), Some(0), "{status}");
         return;
     }
     std::panic::set_hook(Box::new(|info| {
         let message = info.payload_as_str().unwrap_or_default();
-        if !info.payload().is::<Payload>() && message != "a payload that fails" && message != "as asked" {
+        if !info.payload().is::<Payload>()
+            && message != "a payload that fails"
+            && message != "as asked"
+        {
             println!("{info}");
         }
     }));
@@ -611,7 +622,8 @@ fn a_subscriber_that_fails_anywhere_changes_nothing() {
         cases.extend(of_span.map(|call| (what.clone(), call)));
     }
     cases.push(("collection".into(), Call::Record));
-    cases.extend(events.into_iter().filter(|what| what != NOT_HERE).map(|what| (what, Call::Event)));
+    cases
+        .extend(events.into_iter().filter(|what| what != NOT_HERE).map(|what| (what, Call::Event)));
     for (what, call) in cases {
         for always in [false, true] {
             let case = Case { what: what.clone(), call, always };
@@ -650,7 +662,8 @@ fn a_subscriber_that_fails_where_no_pool_can_start_changes_nothing() {
     }
     silence();
     tracing::subscriber::set_global_default(Target).expect("the first");
-    *TARGET.lock().expect("whole") = Some(Case { what: NOT_HERE.into(), call: Call::Event, always: true });
+    *TARGET.lock().expect("whole") =
+        Some(Case { what: NOT_HERE.into(), call: Call::Event, always: true });
     let heap = builder().workers(4).serial_below(0).build().expect("a heap");
     let mut m = heap.attach();
     for _ in 0..3 {
@@ -678,7 +691,12 @@ fn a_heap_that_ends_without_a_last_collection_says_what_is_left() {
     }
 
     fn ending(garbage: usize, heard: &Arc<Mutex<Vec<String>>>) -> Heap {
-        let heap = Heap::builder().name("ending").reserve(1 << 30).pacing(Pacing::manual()).build().unwrap();
+        let heap = Heap::builder()
+            .name("ending")
+            .reserve(1 << 30)
+            .pacing(Pacing::manual())
+            .build()
+            .unwrap();
         let heard = Arc::clone(heard);
         heap.on_unraisable(move |failure| heard.lock().unwrap().push(failure.to_string()));
         let inner = heap.clone();

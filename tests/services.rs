@@ -12,8 +12,8 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 
 use standstill::gc_module::{
-    CallbackPhase, DEBUG_COLLECTABLE, DEBUG_LEAK, DEBUG_SAVEALL, DEBUG_STATS, DEBUG_UNCOLLECTABLE, Visit,
-    process_memory,
+    CallbackPhase, DEBUG_COLLECTABLE, DEBUG_LEAK, DEBUG_SAVEALL, DEBUG_STATS, DEBUG_UNCOLLECTABLE,
+    Visit, process_memory,
 };
 use standstill::model::{Found, ModelMutator, Object, ObjectModel, Tracer, Verdict};
 use standstill::safepoint::ThreadId;
@@ -228,8 +228,10 @@ fn s_172_to_174_the_switch_returns_its_state_before() {
 
 #[test]
 fn s_173_disabling_stops_automatic_runs() {
-    let heap =
-        builder().pacing(Pacing::default().with_thresholds(Thresholds::default())).build().expect("a heap");
+    let heap = builder()
+        .pacing(Pacing::default().with_thresholds(Thresholds::default()))
+        .build()
+        .expect("a heap");
     let services = heap.services();
     let mut m = heap.attach();
     services.disable();
@@ -342,7 +344,8 @@ fn s_179_the_set_is_fixed_and_held() {
 #[test]
 fn s_180_nothing_collects_by_itself_meanwhile_and_the_switch_is_the_users() {
     let thresholds = Thresholds { t0: 1, t1: 0, t2: 0 };
-    let heap = builder().pacing(Pacing::default().with_thresholds(thresholds)).build().expect("a heap");
+    let heap =
+        builder().pacing(Pacing::default().with_thresholds(thresholds)).build().expect("a heap");
     let services = heap.services();
     let mut m = heap.attach();
     let _held = node(&m, None);
@@ -417,7 +420,9 @@ fn s_183_the_callback_can_wait_for_another_thread() {
             ring(&m, 1);
             m.safepoint();
             // It does not wait for a thread that is waiting for this one.
-            answer.send(heap.services().collect_generation(&mut m, 2).expect("a number")).expect("heard");
+            answer
+                .send(heap.services().collect_generation(&mut m, 2).expect("a number"))
+                .expect("heard");
             // With the visitor detached the world can be stopped.
             m.detach(|| asked.recv().expect("asked"));
             answer.send(m.objects().len()).expect("heard");
@@ -538,7 +543,9 @@ fn u_01_a_world_that_cannot_be_stopped_is_told_to_the_hook() {
     let failures = Log::of_unraisable(&heap);
     let mut m = heap.attach();
     let other = heap.clone();
-    m.detach(|| std::thread::spawn(move || std::mem::forget(other.attach())).join().expect("it ends"));
+    m.detach(|| {
+        std::thread::spawn(move || std::mem::forget(other.attach())).join().expect("it ends")
+    });
     assert_eq!(heap.services().collect_generation(&mut m, 2), Ok(0));
     let told = failures.take();
     assert!(told.iter().any(|line| line.starts_with("Collect : ")), "{told:?}");
@@ -743,7 +750,8 @@ fn u_09_callbacks_before_and_after() {
     services.add_callback(|phase, _| panic!("no {}", phase.name()));
     let to = log.clone();
     services.add_callback(move |phase, info| {
-        let (n, timed) = ((info.collected, info.uncollectable, info.candidates), !info.duration.is_zero());
+        let (n, timed) =
+            ((info.collected, info.uncollectable, info.candidates), !info.duration.is_zero());
         to.add(format!("{} {} {n:?} {timed}", phase.name(), info.generation));
     });
     ring(&m, 3);
@@ -758,7 +766,10 @@ fn u_09_callbacks_before_and_after() {
             "stop 2 (0, 0, 0) true"
         ]
     );
-    assert_eq!(failures.take()[..2], ["CollectionCallback : no start", "CollectionCallback : no stop"]);
+    assert_eq!(
+        failures.take()[..2],
+        ["CollectionCallback : no start", "CollectionCallback : no stop"]
+    );
 }
 
 #[test]
@@ -837,7 +848,9 @@ fn u_12_a_line_for_each_collectable_object() {
     m.collect();
     let lines = log.take();
     assert_eq!((lines.len(), figures.get()), (2, (2, 2)));
-    assert!(lines.iter().all(|line| line.starts_with("gc: collectable <") && line.contains("Counted")));
+    assert!(
+        lines.iter().all(|line| line.starts_with("gc: collectable <") && line.contains("Counted"))
+    );
     assert!(lines.iter().any(|line| line.contains(&address)));
     heap.services().set_debug_sink(|_| panic!("full"));
     let failures = Log::of_unraisable(&heap);
@@ -917,7 +930,10 @@ fn u_16_a_list_that_is_not_empty_at_the_end_is_told() {
     drop((m, heap));
     let failures = failures.take();
     assert_eq!(failures.len(), 1, "{failures:?}");
-    assert!(failures[0].starts_with("Shutdown : 4 objects are in the garbage list"), "{failures:?}");
+    assert!(
+        failures[0].starts_with("Shutdown : 4 objects are in the garbage list"),
+        "{failures:?}"
+    );
     // The collection that frees them says nothing.
     let told = log.take();
     assert_eq!(told.len(), 4, "{told:?}");
@@ -949,7 +965,9 @@ fn u_22_objects_by_generation() {
     let heap = manual();
     let services = heap.services();
     let mut m = heap.attach();
-    let is = |list: &[AnyGc], gc: &Gc<Node>| list.len() == 1 && AnyGc::ptr_eq(&list[0], &gc.clone().into());
+    let is = |list: &[AnyGc], gc: &Gc<Node>| {
+        list.len() == 1 && AnyGc::ptr_eq(&list[0], &gc.clone().into())
+    };
     let frozen = node(&m, None);
     services.freeze(&mut m).expect("a stop");
     let old = node(&m, None);
@@ -979,7 +997,10 @@ fn u_23_and_24_who_refers_to_whom() {
     services.freeze(&mut m).expect("a stop");
     services.unfreeze(&mut m).expect("a stop");
     let any = |gc: &Gc<Node>| AnyGc::from(gc.clone());
-    assert_eq!(services.referrers(&mut m, &[any(&a), any(&b), any(&a)]).expect("referrers").len(), 3);
+    assert_eq!(
+        services.referrers(&mut m, &[any(&a), any(&b), any(&a)]).expect("referrers").len(),
+        3
+    );
     drop(frozen);
     let found = services.referrers(&mut m, &[any(&a)]).expect("referrers");
     assert!(found.len() == 1 && AnyGc::ptr_eq(&found[0], &any(&to_a)));
@@ -987,7 +1008,9 @@ fn u_23_and_24_who_refers_to_whom() {
     // Untracked ones are asked too, and what cannot refer to anything is no mistake.
     assert!(Gc::untrack(&to_b, &m));
     let number = AnyGc::from(m.alloc(7u32));
-    let found = services.referents(&mut m, &[any(&to_b), number, any(&to_a), any(&to_a)]).expect("referents");
+    let found = services
+        .referents(&mut m, &[any(&to_b), number, any(&to_a), any(&to_a)])
+        .expect("referents");
     let expected = [&b, &a, &a];
     assert!(found.len() == 3 && found.iter().zip(expected).all(|(x, y)| AnyGc::ptr_eq(x, &any(y))));
 }
@@ -1085,8 +1108,10 @@ fn u_46_questions_announce_themselves() {
 
 #[test]
 fn u_47_everything_from_eight_threads_at_once() {
-    let heap =
-        builder().pacing(Pacing::default().with_thresholds(Thresholds::default())).build().expect("a heap");
+    let heap = builder()
+        .pacing(Pacing::default().with_thresholds(Thresholds::default()))
+        .build()
+        .expect("a heap");
     heap.services().set_debug_sink(|_| ());
     std::thread::scope(|scope| {
         for thread in 0..8usize {
@@ -1111,7 +1136,9 @@ fn u_47_everything_from_eight_threads_at_once() {
                             let id = services.add_callback(|_, _| ());
                             assert!(services.remove_callback(id));
                         }
-                        8 => services.set_debug([0, DEBUG_SAVEALL, DEBUG_STATS][round % 3]).expect("flags"),
+                        8 => services
+                            .set_debug([0, DEBUG_SAVEALL, DEBUG_STATS][round % 3])
+                            .expect("flags"),
                         9 => drop(services.garbage(&m)),
                         10 => drop(services.garbage_take(&m)),
                         11 => drop(services.freeze(&mut m).expect("a stop")),
@@ -1293,7 +1320,11 @@ unsafe impl ObjectModel for Slotted {
 
     unsafe fn judge(&self, found: &Found<'_>, _: &ModelMutator<Self>) -> Verdict {
         let Found { garbage, uncollectable, legacy, .. } = found;
-        self.judged.lock().unwrap().push([garbage.to_vec(), uncollectable.to_vec(), legacy.to_vec()]);
+        self.judged.lock().unwrap().push([
+            garbage.to_vec(),
+            uncollectable.to_vec(),
+            legacy.to_vec(),
+        ]);
         match self.keeps.load(SeqCst) {
             0 => Verdict::Clear,
             1 => Verdict::Keep,
@@ -1304,7 +1335,8 @@ unsafe impl ObjectModel for Slotted {
 
 /// `plain → legacy → reached`, closed to a ring, and a ring of two beside it that refers to the first.
 fn legacy_graph(model: &Slotted, m: &ModelMutator<Slotted>) -> (Vec<Object>, Object) {
-    let [plain, legacy, reached, x, y] = [false, true, false, false, false].map(|l| Slotted::alloc(m, l));
+    let [plain, legacy, reached, x, y] =
+        [false, true, false, false, false].map(|l| Slotted::alloc(m, l));
     for (from, slot, to) in
         [(legacy, 0, reached), (reached, 0, legacy), (plain, 0, legacy), (plain, 1, plain)]
     {

@@ -18,7 +18,9 @@ use std::time::Duration;
 use common::child::{Process, role};
 use common::{deadline, panic_text};
 use standstill::safepoint::{SlowStop, SlowStopKind};
-use standstill::{Collect, Gc, GcCell, Heap, HeapBuilder, Mutator, Pacing, SlowLock, Trace, Tracer};
+use standstill::{
+    Collect, Gc, GcCell, Heap, HeapBuilder, Mutator, Pacing, SlowLock, Trace, Tracer,
+};
 
 /// This program in a process of its own, and the lines of its standard error. Killed when this is dropped.
 struct Other {
@@ -60,7 +62,9 @@ impl Other {
             match self.lines.recv_timeout(self.process.left()) {
                 Ok(line) => said.push(line),
                 Err(mpsc::RecvTimeoutError::Disconnected) => break,
-                Err(mpsc::RecvTimeoutError::Timeout) => panic!("the child hangs, and says only {said:#?}"),
+                Err(mpsc::RecvTimeoutError::Timeout) => {
+                    panic!("the child hangs, and says only {said:#?}")
+                }
             }
         }
         let status = self.process.ends();
@@ -78,7 +82,8 @@ impl Other {
 }
 
 fn builder() -> HeapBuilder {
-    let builder = Heap::builder().name("silent").reserve(1 << 30).workers(1).pacing(Pacing::manual());
+    let builder =
+        Heap::builder().name("silent").reserve(1 << 30).workers(1).pacing(Pacing::manual());
     builder.slow_stop(Duration::from_millis(20))
 }
 
@@ -147,7 +152,8 @@ fn a_thread_that_blocks_while_attached_is_named_on_standard_error() {
         let other = Other::new(test, way);
         // Again as long as it lasts.
         for _ in 0..2 {
-            let line = other.says(&["standstill: heap 'silent': a stop has waited ", "thread 'blocker'"]);
+            let line =
+                other.says(&["standstill: heap 'silent': a stop has waited ", "thread 'blocker'"]);
             let (_, rest) = line.split_once("(OS thread ").expect("its number");
             let (number, rest) = rest.split_once("), which attached ").expect("when it attached");
             assert!(rest.contains("s ago"), "{line}");
@@ -214,7 +220,11 @@ fn a_hook_for_slow_stops_is_told_who_is_missing_and_since_when_it_is_attached() 
         assert_eq!(thread.name.as_deref(), Some("dawdler"));
         assert_eq!(thread.os_thread, (os_thread != 0).then_some(os_thread));
         assert!(thread.registered_for >= straggler.attached_for);
-        assert!(slow.waited >= Duration::from_millis(20) && !straggler.has_ended && !straggler.is_suspended);
+        assert!(
+            slow.waited >= Duration::from_millis(20)
+                && !straggler.has_ended
+                && !straggler.is_suspended
+        );
     }
     // Rarer and rarer.
     assert!(seen.windows(2).all(|two| two[1].waited >= 2 * two[0].waited), "{seen:?}");
@@ -255,7 +265,8 @@ fn a_hook_or_a_subscriber_takes_the_place_of_standard_error() {
         return;
     }
     for role in ["hook", "subscriber"] {
-        let said = Other::new("a_hook_or_a_subscriber_takes_the_place_of_standard_error", role).ends();
+        let said =
+            Other::new("a_hook_or_a_subscriber_takes_the_place_of_standard_error", role).ends();
         assert!(said.is_empty(), "with a {role}: {said:#?}");
     }
 }
@@ -286,7 +297,8 @@ fn collector(heap: &Heap) -> (std::thread::JoinHandle<()>, mpsc::Sender<()>) {
 
 #[test]
 fn a_thread_that_waits_for_the_end_of_a_stop_names_the_thread_that_has_stopped_the_world() {
-    let test = "a_thread_that_waits_for_the_end_of_a_stop_names_the_thread_that_has_stopped_the_world";
+    let test =
+        "a_thread_that_waits_for_the_end_of_a_stop_names_the_thread_that_has_stopped_the_world";
     if role().is_some() {
         let heap = builder().build().expect("a heap");
         let mut m = heap.attach();
@@ -415,8 +427,8 @@ fn a_thread_that_waits_for_its_turn_to_collect_names_the_thread_whose_collection
     }
     let other = Other::new(test, "standard error");
     for _ in 0..2 {
-        let line =
-            other.says(&["standstill: heap 'silent': a thread has waited ", " for its turn to collect"]);
+        let line = other
+            .says(&["standstill: heap 'silent': a thread has waited ", " for its turn to collect"]);
         assert!(line.contains("by thread 'collector'"), "{line}");
     }
 
@@ -492,7 +504,8 @@ fn a_thread_that_leaks_a_fork_is_told_so_and_never_waits_for_itself() {
     let test = "a_thread_that_leaks_a_fork_is_told_so_and_never_waits_for_itself";
     if let Some(role) = role() {
         let (_, f) = USES.iter().find(|(name, _)| *name == role).expect("a use");
-        let heap = builder().pacing(Pacing::default().with_young_objects(100)).build().expect("a heap");
+        let heap =
+            builder().pacing(Pacing::default().with_young_objects(100)).build().expect("a heap");
         let forks = named("forks", move || {
             let mut m = heap.attach();
             std::mem::forget(m.prepare_fork().expect("the world stops"));
@@ -528,9 +541,10 @@ fn a_thread_that_waits_for_a_leaked_fork_says_so_on_standard_error() {
         attaches.join().and(drops.join()).expect("they never end");
         return;
     }
-    let other = Other::new("a_thread_that_waits_for_a_leaked_fork_says_so_on_standard_error", "leak");
-    let said =
-        [(); 2].map(|()| other.says(&["standstill: thread '", " has waited ", "for the end of a fork"]));
+    let other =
+        Other::new("a_thread_that_waits_for_a_leaked_fork_says_so_on_standard_error", "leak");
+    let said = [(); 2]
+        .map(|()| other.says(&["standstill: thread '", " has waited ", "for the end of a fork"]));
     for name in ["'attaches'", "'drops'"] {
         assert!(said.iter().any(|line| line.contains(name)), "{said:?}");
     }
@@ -546,7 +560,9 @@ fn stats_and_reports_name_who_leaked_a_mutator() {
     let abandoned = Arc::new(Mutex::new(Vec::new()));
     heap.on_collection({
         let abandoned = Arc::clone(&abandoned);
-        move |event| abandoned.lock().unwrap().extend(event.report().map(|report| report.abandoned.clone()))
+        move |event| {
+            abandoned.lock().unwrap().extend(event.report().map(|report| report.abandoned.clone()))
+        }
     });
     let mut m = heap.attach();
     m.collect();
@@ -630,9 +646,14 @@ fn a_leaked_mutator_is_reported_once_although_every_collection_fails() {
         // No destructor of a heap that cannot collect.
         std::process::exit(0);
     }
-    let said = Other::new("a_leaked_mutator_is_reported_once_although_every_collection_fails", "leak").ends();
+    let said =
+        Other::new("a_leaked_mutator_is_reported_once_although_every_collection_fails", "leak")
+            .ends();
     let [line] = &said[..] else { panic!("one line, not {said:#?}") };
-    assert!(line.contains("thread 'leaky'") && line.contains("ended without dropping its mutator"), "{line}");
+    assert!(
+        line.contains("thread 'leaky'") && line.contains("ended without dropping its mutator"),
+        "{line}"
+    );
 }
 
 // ------------------------------------------------------------------------------------------- cells
@@ -686,7 +707,8 @@ fn a_cell_whose_guard_was_leaked_is_reported_although_its_thread_is_gone() {
         .join()
         .expect("it waits for ever");
     }
-    let other = Other::new("a_cell_whose_guard_was_leaked_is_reported_although_its_thread_is_gone", "wait");
+    let other =
+        Other::new("a_cell_whose_guard_was_leaked_is_reported_although_its_thread_is_gone", "wait");
     other.says(&[
         "standstill: heap 'silent': thread 'waiter'",
         "GcCell<u32>",
@@ -857,7 +879,9 @@ fn a_scope_inside_a_destructor_is_refused_before_it_starts_anything() {
         fn drop(&mut self) {
             let text = MUTATOR.with_borrow_mut(|m| {
                 let m = m.as_mut().expect("the mutator");
-                panic_text(|| m.scope(|_, _| self.0.lock().unwrap().send(None).expect("a listener")))
+                panic_text(|| {
+                    m.scope(|_, _| self.0.lock().unwrap().send(None).expect("a listener"))
+                })
             });
             self.0.lock().unwrap().send(text).expect("a listener");
         }

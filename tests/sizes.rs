@@ -32,7 +32,8 @@ const HEAD: usize = size_of::<dynamic::RawVarObject>();
 const MODES: [&str; 3] = ["plain", "checked", "poison and quarantine"];
 
 fn heap(mode: &str) -> Heap {
-    let builder = Heap::builder().reserve(1 << 28).pacing(Pacing::manual()).checked(mode == "checked");
+    let builder =
+        Heap::builder().reserve(1 << 28).pacing(Pacing::manual()).checked(mode == "checked");
     let watched = Stress::none().poison(true).quarantine(3);
     let stress = if mode == "poison and quarantine" { watched } else { Stress::none() };
     builder.stress(stress).build().unwrap()
@@ -74,7 +75,9 @@ fn sizes(boundaries: &BTreeSet<usize>, fine: bool) -> BTreeSet<usize> {
         let near: &[usize] =
             if fine { &[0, 1, 7, 8, 9, 16, 24, 31, 32, 40, 63, 64, 72] } else { &[0, 8, 32, 64] };
         sizes.extend(near.iter().map(|by| boundary + by));
-        sizes.extend(near.iter().filter_map(|by| boundary.checked_sub(*by)).filter(|&size| size >= HEAD));
+        sizes.extend(
+            near.iter().filter_map(|by| boundary.checked_sub(*by)).filter(|&size| size >= HEAD),
+        );
     }
     sizes
 }
@@ -168,7 +171,9 @@ impl Kind {
         let gc = unsafe {
             dynamic::from_raw(
                 match self.part {
-                    Part::Items(unit) => dynamic::allocate(m, record, ((size - HEAD) / unit) as isize, 0),
+                    Part::Items(unit) => {
+                        dynamic::allocate(m, record, ((size - HEAD) / unit) as isize, 0)
+                    }
                     Part::Extra => dynamic::allocate(m, record, 0, size - HEAD),
                     Part::Basic | Part::Data => dynamic::allocate_tracked(m, record, 0),
                 }
@@ -190,7 +195,8 @@ impl Kind {
         if self.dict {
             object.value = Some(AnyGc::from(m.alloc(u64::from(fill))));
             // SAFETY: a living object.
-            unsafe { dynamic::set_attribute(m, object.raw(), "value", object.value.clone()) }.unwrap();
+            unsafe { dynamic::set_attribute(m, object.raw(), "value", object.value.clone()) }
+                .unwrap();
         }
         object
     }
@@ -226,7 +232,9 @@ impl Filled {
     fn fill(&mut self, fill: u8) {
         self.fill = fill;
         // SAFETY: as in `bytes`.
-        unsafe { self.raw().cast::<u8>().add(HEAD).write_bytes(fill, self.end.saturating_sub(HEAD)) };
+        unsafe {
+            self.raw().cast::<u8>().add(HEAD).write_bytes(fill, self.end.saturating_sub(HEAD))
+        };
     }
 
     fn check(&self, m: &Mutator, when: &str) {
@@ -244,7 +252,8 @@ impl Filled {
         if let Some(value) = &self.value {
             // SAFETY: a living object.
             let found = unsafe { dynamic::get_attribute(m, self.raw(), "value") };
-            let found = found.unwrap_or_else(|fault| panic!("{when}: the attribute is lost: {fault}"));
+            let found =
+                found.unwrap_or_else(|fault| panic!("{when}: the attribute is lost: {fault}"));
             assert!(AnyGc::ptr_eq(&found, value), "{when}: another attribute");
         }
         if let Some(weak) = &self.weak {
@@ -304,8 +313,9 @@ fn dynamic_neighbours(m: &mut Mutator, kind: Kind, of: &Type, size: usize) {
     let b = make(m, size, 0xb2);
     let mut c = make(m, size, 0xc3);
     let d = make(m, size, 0xd4).with_weak(m);
-    let all =
-        |m: &Mutator, objects: &[&Filled], when| objects.iter().for_each(|object| object.check(m, when));
+    let all = |m: &Mutator, objects: &[&Filled], when| {
+        objects.iter().for_each(|object| object.check(m, when))
+    };
     all(m, &[&a, &b, &c, &d], "made");
     behind.into_iter().for_each(|behind| behind.end(m));
     all(m, &[&a, &b, &c, &d], "after the end of a wide neighbour");
@@ -378,7 +388,8 @@ fn every_byte_of_a_dynamic_object_is_its_own_under_poison() {
 /// Freed memory that checked mode keeps counts as free where there is no other, for both faces.
 #[test]
 fn checked_mode_gives_freed_memory_back_before_memory_is_refused() {
-    let heap = Heap::builder().limit(40 * PAGE).pacing(Pacing::manual()).checked(true).build().unwrap();
+    let heap =
+        Heap::builder().limit(40 * PAGE).pacing(Pacing::manual()).checked(true).build().unwrap();
     let m = heap.attach();
     let kind = Kind { part: Part::Items(1), gc: true, dict: true };
     let of = kind.new_type(&m, 0);
@@ -421,7 +432,8 @@ where
 {
     let before = 24_usize.next_multiple_of(align_of::<HeaderSlice<H, [T; 0]>>());
     let len = size.saturating_sub(before + size_of::<H>()) / size_of::<T>();
-    let make = |m: &Mutator, fill| m.alloc_slice(header(fill), std::iter::repeat_n(item(fill), len));
+    let make =
+        |m: &Mutator, fill| m.alloc_slice(header(fill), std::iter::repeat_n(item(fill), len));
     let check = |m: &Mutator, slices: &[(&GcSlice<H, T>, u8)]| {
         for &(slice, fill) in slices {
             let value = slice.get(m);
@@ -447,8 +459,10 @@ where
 /// Whether all items have the same bytes, by one comparison of memory. The types above have no padding.
 fn is_all_alike<T>(items: &[T]) -> bool {
     // SAFETY: items without padding.
-    let bytes = unsafe { std::slice::from_raw_parts(items.as_ptr().cast::<u8>(), size_of_val(items)) };
-    bytes.len() < 2 * size_of::<T>() || bytes[size_of::<T>()..] == bytes[..bytes.len() - size_of::<T>()]
+    let bytes =
+        unsafe { std::slice::from_raw_parts(items.as_ptr().cast::<u8>(), size_of_val(items)) };
+    bytes.len() < 2 * size_of::<T>()
+        || bytes[size_of::<T>()..] == bytes[..bytes.len() - size_of::<T>()]
 }
 
 #[test]
@@ -461,13 +475,19 @@ fn every_byte_of_a_slice_is_its_own() {
         let mut all = |what: &str, fine, f: &mut dyn FnMut(&mut Mutator, usize)| {
             each(&format!("{mode}, {what}"), &sizes(&boundaries, fine), |size| f(&mut m, size));
         };
-        all("bytes behind a word", false, &mut |m, size| slice_neighbours(m, size, u64::from, |f| f));
+        all("bytes behind a word", false, &mut |m, size| {
+            slice_neighbours(m, size, u64::from, |f| f)
+        });
         all("words", true, &mut |m, size| slice_neighbours(m, size, A1::of, A8::of));
         all("one cell", true, &mut |m, size| slice_neighbours(m, size, A8::of, A32::of));
         all("cache lines", false, &mut |m, size| slice_neighbours(m, size, A1::of, A64::of));
-        all("bytes behind a cache line", false, &mut |m, size| slice_neighbours(m, size, A64::of, A1::of));
+        all("bytes behind a cache line", false, &mut |m, size| {
+            slice_neighbours(m, size, A64::of, A1::of)
+        });
         all("two cache lines", false, &mut |m, size| slice_neighbours(m, size, A64::of, A128::of));
-        all("pages of the system", false, &mut |m, size| slice_neighbours(m, size, A8::of, A4096::of));
+        all("pages of the system", false, &mut |m, size| {
+            slice_neighbours(m, size, A8::of, A4096::of)
+        });
         all("half pages", false, &mut |m, size| slice_neighbours(m, size, A8::of, A32768::of));
         m.collect();
         assert_eq!(heap.stats().live_objects, 0, "{mode}");
@@ -482,7 +502,8 @@ macro_rules! each_value {
 fn values<const N: usize>(m: &mut Mutator) {
     let make = |m: &Mutator, fill| m.alloc([fill; N]);
     let check = |m: &Mutator, all: &[(&Gc<[u8; N]>, u8)]| {
-        all.iter().for_each(|&(gc, fill)| assert!(is_all(gc.get(m), fill), "{N} bytes of {fill:#04x}"));
+        all.iter()
+            .for_each(|&(gc, fill)| assert!(is_all(gc.get(m), fill), "{N} bytes of {fill:#04x}"));
     };
     let (a, b, c) = (make(m, 0xa1), make(m, 0xb2), make(m, 0xc3));
     drop(b);
@@ -538,7 +559,8 @@ fn a_slice_has_as_many_items_as_were_promised_or_none() {
     let made = std::sync::Arc::new(());
     let liar = |says, has| Liar { says, has, made: made.clone() };
     for (says, has) in [(1, 0), (5, 4), (100_000, 99_999)] {
-        let Err(payload) = catch_unwind(AssertUnwindSafe(|| m.alloc_slice(0u8, liar(says, has)))) else {
+        let Err(payload) = catch_unwind(AssertUnwindSafe(|| m.alloc_slice(0u8, liar(says, has))))
+        else {
             panic!("{has} items instead of {says}");
         };
         let text = payload.downcast_ref::<String>().unwrap();
@@ -553,9 +575,14 @@ fn a_slice_has_as_many_items_as_were_promised_or_none() {
         assert_eq!(std::sync::Arc::strong_count(&made), 1, "an item was lost");
     }
     // A slice that no memory can hold is refused before the iterator is asked for an item, and the iterator comes back.
-    for says in [usize::MAX, usize::MAX / 8, isize::MAX as usize / 8, isize::MAX as usize / 8 - 9, 1 << 40] {
+    for says in
+        [usize::MAX, usize::MAX / 8, isize::MAX as usize / 8, isize::MAX as usize / 8 - 9, 1 << 40]
+    {
         let refused = m.try_alloc_slice(0u8, liar(says, usize::MAX)).unwrap_err();
-        assert!(matches!(refused.reason(), OutOfMemory::TooLarge { size } if size >= says), "{refused}");
+        assert!(
+            matches!(refused.reason(), OutOfMemory::TooLarge { size } if size >= says),
+            "{refused}"
+        );
         assert_eq!(refused.into_inner().1.has, usize::MAX);
     }
 }
@@ -588,7 +615,11 @@ fn a_type_of_a_size_that_no_instance_can_have_is_refused() {
     let refused = unsafe { dynamic::allocate(&m, half.record(), 0, 0) }.unwrap_err();
     assert_eq!(refused.code, Code::Memory);
     for face in [usize::MAX, usize::MAX - 7, 1 << 63, isize::MAX as usize / 2 + 1] {
-        assert_eq!(make(&|spec| spec.face_size = face).unwrap_err(), Code::BadSize, "a face of {face} bytes");
+        assert_eq!(
+            make(&|spec| spec.face_size = face).unwrap_err(),
+            Code::BadSize,
+            "a face of {face} bytes"
+        );
     }
     assert_eq!(make(&|spec| spec.face_size = 1 << 45).unwrap_err(), Code::Memory);
     // Items that are references are read word by word.
@@ -612,7 +643,8 @@ fn an_instance_of_a_size_that_no_memory_has_is_refused() {
             let kind = Kind { part: Part::Items(unit as usize), gc: true, dict: true };
             let of = kind.new_type(&m, 0);
             // SAFETY: a ready type.
-            let allocate = |items, extra| unsafe { dynamic::allocate(&m, of.record(), items, extra) };
+            let allocate =
+                |items, extra| unsafe { dynamic::allocate(&m, of.record(), items, extra) };
             for items in [-1, isize::MIN] {
                 assert_eq!(
                     allocate(items, 0).unwrap_err().code,
@@ -705,8 +737,14 @@ fn a_heap_works_whatever_numbers_it_was_built_with() {
         add(format!("quarantine {number}"), small().limit(8 * PAGE).stress(watched));
         for growth in [0.0, 1.0, f64::MAX, f64::INFINITY] {
             let pacing = Pacing::default().with_young_objects(number).with_young_bytes(number);
-            add(format!("pacing {number}, {growth}"), small().pacing(pacing.with_full_growth(growth)));
-            add(format!("minimum {number}"), small().pacing(Pacing::default().with_full_minimum(number)));
+            add(
+                format!("pacing {number}, {growth}"),
+                small().pacing(pacing.with_full_growth(growth)),
+            );
+            add(
+                format!("minimum {number}"),
+                small().pacing(Pacing::default().with_full_minimum(number)),
+            );
         }
         if number >= PAGE {
             add(format!("limit {number}"), small().limit(number));
@@ -720,7 +758,10 @@ fn a_heap_works_whatever_numbers_it_was_built_with() {
     }
     for number in [0, 1, 2, u32::MAX - 1, u32::MAX] {
         let thresholds = Thresholds { t0: number, t1: number, t2: number };
-        add(format!("thresholds {number}"), small().pacing(Pacing::default().with_thresholds(thresholds)));
+        add(
+            format!("thresholds {number}"),
+            small().pacing(Pacing::default().with_thresholds(thresholds)),
+        );
         let stress = Stress::none().collect_at_safepoints(number);
         add(format!("every {number}th safepoint"), small().stress(stress));
     }

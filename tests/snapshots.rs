@@ -21,7 +21,8 @@ static COUNTING: examine::Counting = examine::Counting;
 #[test]
 fn every_file_of_the_corpus_is_read_or_refused_in_one_line() {
     let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/corpus/snapshot");
-    let files: Vec<_> = std::fs::read_dir(corpus).unwrap().map(|entry| entry.unwrap().path()).collect();
+    let files: Vec<_> =
+        std::fs::read_dir(corpus).unwrap().map(|entry| entry.unwrap().path()).collect();
     for file in &files {
         println!("{}", file.display());
         examine::examine(&std::fs::read(file).unwrap());

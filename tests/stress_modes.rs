@@ -62,7 +62,10 @@ fn every_nth_safepoint_collects() {
         let heap = heap(Stress::none().collect_at_safepoints(every));
         let mut m = heap.attach();
         (0..9).for_each(|_| m.safepoint());
-        assert_eq!((heap.stats().collections, heap.stress_stats().collections), (expected, expected as u64));
+        assert_eq!(
+            (heap.stats().collections, heap.stress_stats().collections),
+            (expected, expected as u64)
+        );
     }
 }
 
@@ -108,9 +111,14 @@ fn a_lost_count_is_found_before_the_collection() {
     plant(Stress::none().verify_counts(true), &|m, c| {
         let text = panic_of(|| m.collect());
         let place = format!("{:#x}", header(c) as usize);
-        for part in
-            ["before a collection", "Node", &place, "visited 2 times", "Some(1)", "poison and quarantine"]
-        {
+        for part in [
+            "before a collection",
+            "Node",
+            &place,
+            "visited 2 times",
+            "Some(1)",
+            "poison and quarantine",
+        ] {
             assert!(text.contains(part), "no `{part}` in: {text}");
         }
     });
@@ -220,9 +228,12 @@ fn a_write_after_the_free_is_found_when_the_memory_is_handed_out() {
         // SAFETY: that is the fault: mapped memory, and nobody else uses it.
         unsafe { memory.add(at).write(1) };
         let text = panic_of(|| (0..2000).map(|_| node(&m)).collect::<Vec<_>>());
-        for part in
-            ["after it was freed", "Node", &format!("{:#x}", memory as usize), &format!("bytes {at} to {at}")]
-        {
+        for part in [
+            "after it was freed",
+            "Node",
+            &format!("{:#x}", memory as usize),
+            &format!("bytes {at} to {at}"),
+        ] {
             assert!(text.contains(part), "no `{part}` in: {text}");
         }
     }
@@ -240,7 +251,10 @@ fn a_write_after_the_free_is_found_by_the_next_collection() {
         // SAFETY: as above.
         unsafe { memory.add(24).write(1) };
         let text = panic_of(|| m.collect());
-        assert!(text.contains("before a collection") && text.contains("after it was freed"), "{text}");
+        assert!(
+            text.contains("before a collection") && text.contains("after it was freed"),
+            "{text}"
+        );
         // SAFETY: as above.
         unsafe { memory.add(24).write(0xde) };
         m.collect();
@@ -317,7 +331,10 @@ fn freed_memory_is_not_used_again_until_others_have_been_freed() {
     for frees in 0..20 * KEPT {
         let object = node(&m);
         if let Some(before) = freed.insert(header(&object), frees) {
-            assert!(frees - before > KEPT, "freed as number {before}, used again after number {frees}");
+            assert!(
+                frees - before > KEPT,
+                "freed as number {before}, used again after number {frees}"
+            );
             again += 1;
         }
         drop(object);
@@ -390,7 +407,12 @@ fn mingle(heap: &Heap) {
                     weak.lock().unwrap().push(Gc::downgrade(&a, &m));
                     shared.lock().unwrap().push(b);
                     let theirs: Vec<_> = shared.lock().unwrap().drain(..).collect();
-                    let seen = weak.lock().unwrap().iter().filter(|weak| weak.upgrade(&m).is_some()).count();
+                    let seen = weak
+                        .lock()
+                        .unwrap()
+                        .iter()
+                        .filter(|weak| weak.upgrade(&m).is_some())
+                        .count();
                     upgraded.fetch_add(seen, SeqCst);
                     // By a stranger, attached; and by one that is not.
                     m.detach(|| drop(theirs));
@@ -421,7 +443,9 @@ fn threads_yield_in_the_steps_of_the_protocols() {
     mingle_with(&heap, object);
     let stats = heap.stress_stats();
     let steps: HashMap<_, _> = stats.steps.iter().copied().collect();
-    for step in ["attach", "detach", "safepoint", "stop", "resume", "hold", "weak", "adopt", "defer"] {
+    for step in
+        ["attach", "detach", "safepoint", "stop", "resume", "hold", "weak", "adopt", "defer"]
+    {
         assert!(steps[step] > 0, "nobody came by {step}: {stats:?}");
     }
     let all: u64 = steps.values().sum();
@@ -456,7 +480,8 @@ fn small_heaps_are_collected_by_several_threads() {
         drop(keep);
     }
     // Said in so many words, it stays.
-    let heap = builder(Stress::none().small_constants(true)).workers(3).serial_below(100).build().unwrap();
+    let heap =
+        builder(Stress::none().small_constants(true)).workers(3).serial_below(100).build().unwrap();
     assert_eq!(heap.attach().collect().workers, 1);
 }
 
@@ -536,9 +561,17 @@ fn says_checked() -> bool {
 #[cfg_attr(miri, ignore = "starts processes")]
 fn checked_mode_is_off_where_the_variable_says_no_in_whatever_word() {
     const NAME: &str = "checked_mode_is_off_where_the_variable_says_no_in_whatever_word";
-    let words = [("0", false), ("false", false), ("no", false), ("off", false), ("1", true), ("true", true)];
+    let words = [
+        ("0", false),
+        ("false", false),
+        ("no", false),
+        ("off", false),
+        ("1", true),
+        ("true", true),
+    ];
     for (word, wanted) in words {
-        let variables = [("STANDSTILL_CHECKED", word), ("WANTED", if wanted { "on" } else { "off" })];
+        let variables =
+            [("STANDSTILL_CHECKED", word), ("WANTED", if wanted { "on" } else { "off" })];
         let Some(told) = with_variables(NAME, &variables) else {
             return assert_eq!(says_checked(), std::env::var("WANTED").unwrap() == "on");
         };
@@ -570,7 +603,8 @@ fn the_environment_is_read_once() {
 fn a_program_with_more_rights_than_its_caller_does_not_read_the_variables() {
     use std::os::unix::fs::{PermissionsExt, chown};
     const NAME: &str = "a_program_with_more_rights_than_its_caller_does_not_read_the_variables";
-    const VARIABLES: [(&str, &str); 2] = [("STANDSTILL_STRESS", "verify"), ("STANDSTILL_CHECKED", "0")];
+    const VARIABLES: [(&str, &str); 2] =
+        [("STANDSTILL_STRESS", "verify"), ("STANDSTILL_CHECKED", "0")];
     if std::env::var_os(CHILD).is_some() {
         assert_eq!(says_checked(), cfg!(debug_assertions));
         let heap = Heap::new();
@@ -600,6 +634,9 @@ fn everything_at_once() {
         mingle(&heap);
         let stats = heap.stress_stats();
         assert!(stats.collections > 0 && stats.verifications > 0 && stats.yields > 0, "{stats:?}");
-        assert!(stats.poisoned >= 360 && stats.checked >= 360 && stats.quarantined > 0, "{stats:?}");
+        assert!(
+            stats.poisoned >= 360 && stats.checked >= 360 && stats.quarantined > 0,
+            "{stats:?}"
+        );
     }
 }

@@ -13,7 +13,8 @@ use std::sync::{Arc, Barrier, Mutex, mpsc};
 
 use common::*;
 use standstill::{
-    AtomicGc, Collect, CollectError, CollectionKind, Gc, GcCell, GcWeak, Heap, Mutator, Pacing, WeakRef,
+    AtomicGc, Collect, CollectError, CollectionKind, Gc, GcCell, GcWeak, Heap, Mutator, Pacing,
+    WeakRef,
 };
 
 const SLOTS: usize = 64;
@@ -524,7 +525,11 @@ fn many_short_lives() {
                                 let old = {
                                     let mut kept = kept.lock().unwrap();
                                     kept.push(gc);
-                                    if kept.len() > 50 { Some(kept.swap_remove(life % 50)) } else { None }
+                                    if kept.len() > 50 {
+                                        Some(kept.swap_remove(life % 50))
+                                    } else {
+                                        None
+                                    }
                                 };
                                 drop(old);
                             });

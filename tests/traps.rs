@@ -14,8 +14,8 @@ use std::time::Duration;
 
 use common::*;
 use standstill::{
-    AtomicGc, AttachError, Collect, CollectError, Gc, GcCell, GcWeak, Heap, HeapBuilder, Mutator, Trace,
-    Tracer,
+    AtomicGc, AttachError, Collect, CollectError, Gc, GcCell, GcWeak, Heap, HeapBuilder, Mutator,
+    Trace, Tracer,
 };
 
 fn small() -> HeapBuilder {
@@ -90,7 +90,8 @@ fn trap_with_current_lends_nothing_over_a_safepoint() {
         assert_eq!(peeked.name(), 7);
         // A closure that is run all the same is run attached: it can touch what is borrowed.
         let mut attached = false;
-        let refused = panic_text(|| m.detach(|| attached = Mutator::with_current(|_| ()).is_some()));
+        let refused =
+            panic_text(|| m.detach(|| attached = Mutator::with_current(|_| ()).is_some()));
         assert!(refused.is_some() || attached, "detached under a borrow");
     })
     .expect("attached");
@@ -122,7 +123,11 @@ fn trap_a_destructor_reaches_for_its_threads_mutator() {
                 }
                 // A refusal by a panic is as good as none at all, if nothing is broken afterwards.
                 let _ = panic_text(|| m.detach(|| note("detached")));
-                note(if Mutator::with_current(|_| ()).is_some() { "still attached" } else { "lost" });
+                note(if Mutator::with_current(|_| ()).is_some() {
+                    "still attached"
+                } else {
+                    "lost"
+                });
             });
         }
     }
@@ -514,7 +519,8 @@ fn trap_tracking_against_freezing() {
     let heap = small().build().unwrap();
     let census = Census::new();
     let clock = Clock::start(1);
-    let shared = heap.attach_scoped(|m| (0..64).map(|name| node(m, &census, name)).collect::<Vec<_>>());
+    let shared =
+        heap.attach_scoped(|m| (0..64).map(|name| node(m, &census, name)).collect::<Vec<_>>());
     std::thread::scope(|scope| {
         for seed in 0..2 {
             let (heap, clock, shared) = (&heap, &clock, &shared);
@@ -946,7 +952,11 @@ fn trap_a_stop_is_requested_in_the_middle_of_a_destructor() {
                 let mut m = lab.heap.attach();
                 let requested = requested.clone();
                 let new = |m: &Mutator, name, sit| {
-                    m.alloc(Slow { next: GcCell::default(), sit, _witness: Witness::new(&lab.census, name) })
+                    m.alloc(Slow {
+                        next: GcCell::default(),
+                        sit,
+                        _witness: Witness::new(&lab.census, name),
+                    })
                 };
                 let friend = new(&m, 0, None);
                 friend.get(&m).next.set(&m, Some(friend.clone()));
@@ -999,7 +1009,8 @@ fn trap_objects_that_die_in_the_merge() {
                 let handles = &handles;
                 scope.spawn(move || {
                     let mut m = lab.heap.attach();
-                    let made: Vec<_> = (0..50).map(|name| fin(&m, &lab.census, name, |_, _| ())).collect();
+                    let made: Vec<_> =
+                        (0..50).map(|name| fin(&m, &lab.census, name, |_, _| ())).collect();
                     for (i, gc) in made.iter().enumerate() {
                         link(&m, gc, &thing(&m, &lab.census, 100 + i));
                     }
@@ -1090,8 +1101,10 @@ fn trap_a_cell_shared_between_heaps() {
                 }
             });
             let mut m = lab.heap.attach();
-            let window = m.alloc(Window { shared: cell.clone(), _witness: Witness::new(&lab.census, 0) });
-            let inner = m.alloc(Window { shared: Arc::default(), _witness: Witness::new(&lab.census, 1) });
+            let window =
+                m.alloc(Window { shared: cell.clone(), _witness: Witness::new(&lab.census, 0) });
+            let inner =
+                m.alloc(Window { shared: Arc::default(), _witness: Witness::new(&lab.census, 1) });
             cell.lock(&m).push(inner.clone());
             while clock.running() {
                 let report = m.collect();
@@ -1114,7 +1127,8 @@ fn trap_a_cell_shared_between_heaps() {
 
             // Held, it hides its targets; free, a cycle through it is garbage like any other.
             let cell = Arc::new(GcCell::new(Vec::new()));
-            let window = m.alloc(Window { shared: cell.clone(), _witness: Witness::new(&lab.census, 2) });
+            let window =
+                m.alloc(Window { shared: cell.clone(), _witness: Witness::new(&lab.census, 2) });
             cell.lock(m).push(window);
             let (locked, is_locked) = mpsc::channel::<()>();
             let (leave, left) = mpsc::channel::<()>();
@@ -1171,7 +1185,9 @@ fn trap_an_atomic_slot_is_read_while_others_swap_and_free() {
     on_every_heap(|lab| {
         let clock = Clock::start(2);
         let board = lab.heap.attach_scoped(|m| {
-            m.alloc(Board { slots: std::array::from_fn(|i| AtomicGc::new(Some(node(m, &lab.census, i)))) })
+            m.alloc(Board {
+                slots: std::array::from_fn(|i| AtomicGc::new(Some(node(m, &lab.census, i)))),
+            })
         });
         let made = AtomicUsize::new(100);
         std::thread::scope(|scope| {
@@ -1212,10 +1228,12 @@ fn trap_an_atomic_slot_is_read_while_others_swap_and_free() {
                                 _ => {
                                     let now = slot.load(&m);
                                     let new = Some(new(&m));
-                                    let expected = now.as_ref().map_or(std::ptr::null(), Gc::as_ptr);
+                                    let expected =
+                                        now.as_ref().map_or(std::ptr::null(), Gc::as_ptr);
                                     match slot.compare_exchange(&m, now.as_ref(), new) {
                                         Ok(old) => {
-                                            let old = old.as_ref().map_or(std::ptr::null(), Gc::as_ptr);
+                                            let old =
+                                                old.as_ref().map_or(std::ptr::null(), Gc::as_ptr);
                                             assert_eq!(old, expected);
                                         }
                                         Err(mine) => drop(mine),

@@ -43,8 +43,11 @@ struct Stored {
 impl Stored {
     fn load() -> Self {
         let text = std::fs::read_to_string(STORED).unwrap_or_default();
-        let compiler =
-            text.lines().find_map(|line| line.strip_prefix("# compiler: ")).unwrap_or_default().into();
+        let compiler = text
+            .lines()
+            .find_map(|line| line.strip_prefix("# compiler: "))
+            .unwrap_or_default()
+            .into();
         let counts = text.lines().filter_map(|line| {
             let (name, count) = line.split_once('\t')?;
             Some((name.to_owned(), count.parse().ok()?))
@@ -53,8 +56,9 @@ impl Stored {
     }
 
     fn save(&self) {
-        let mut text =
-            String::from("# Instructions of the hot paths, written by ci/instructions.sh --update.\n");
+        let mut text = String::from(
+            "# Instructions of the hot paths, written by ci/instructions.sh --update.\n",
+        );
         let _ = writeln!(text, "# compiler: {}", self.compiler);
         for row in ROWS {
             if let Some(count) = self.counts.get(row.name) {
@@ -81,7 +85,8 @@ fn machine(compiler: &str) -> &str {
 
 /// Runs a workload under callgrind; returns the instructions it took, and its operations.
 fn count(row: &Row, which: &str) -> (f64, f64) {
-    let profile = PathBuf::from(PROFILES).join(format!("{}{which}", row.name.replace([' ', ','], "-")));
+    let profile =
+        PathBuf::from(PROFILES).join(format!("{}{which}", row.name.replace([' ', ','], "-")));
     let output = Command::new("valgrind")
         .args(["--tool=callgrind", "--quiet", "--toggle-collect=standstill_measured"])
         .arg(format!("--callgrind-out-file={}", profile.display()))
@@ -90,15 +95,21 @@ fn count(row: &Row, which: &str) -> (f64, f64) {
         .output()
         .expect("valgrind runs");
     assert!(output.status.success(), "{}: {}", row.name, String::from_utf8_lossy(&output.stderr));
-    let operations = String::from_utf8_lossy(&output.stdout).trim().parse().expect("the operations");
+    let operations =
+        String::from_utf8_lossy(&output.stdout).trim().parse().expect("the operations");
     (total(&profile), operations)
 }
 
 /// All instructions of a profile.
 fn total(profile: &Path) -> f64 {
     let text = std::fs::read_to_string(profile).expect("a profile");
-    let total = text.lines().find_map(|line| line.strip_prefix("totals: ")?.parse().ok()).unwrap_or(0.0);
-    assert!(total > 0.0, "{}: nothing was counted: is `standstill_measured` called?", profile.display());
+    let total =
+        text.lines().find_map(|line| line.strip_prefix("totals: ")?.parse().ok()).unwrap_or(0.0);
+    assert!(
+        total > 0.0,
+        "{}: nothing was counted: is `standstill_measured` called?",
+        profile.display()
+    );
     total
 }
 
@@ -155,7 +166,8 @@ fn main() -> ExitCode {
         run(&words[1], words.get(2).map(String::as_str));
         return ExitCode::SUCCESS;
     }
-    let (options, names): (Vec<_>, Vec<_>) = words.into_iter().partition(|word| word.starts_with('-'));
+    let (options, names): (Vec<_>, Vec<_>) =
+        words.into_iter().partition(|word| word.starts_with('-'));
     if !options.iter().any(|option| option == "--bench") {
         println!("nothing is counted: this is no `cargo bench`, so nothing is optimised either");
         return ExitCode::SUCCESS;
@@ -163,7 +175,10 @@ fn main() -> ExitCode {
     let update = options.iter().any(|option| option == "--update");
     let (mut stored, compiler) = (Stored::load(), compiler());
     if !update && !stored.counts.is_empty() && machine(&compiler) != machine(&stored.compiler) {
-        eprintln!("!!!! SKIPPED: the stored counts are of {}, not of {compiler} !!!!", stored.compiler);
+        eprintln!(
+            "!!!! SKIPPED: the stored counts are of {}, not of {compiler} !!!!",
+            stored.compiler
+        );
         return ExitCode::SUCCESS;
     }
     let tolerance = if compiler == stored.compiler { STRICT } else { WIDE };
@@ -176,9 +191,15 @@ fn main() -> ExitCode {
         return ExitCode::SUCCESS;
     }
     let Tolerance { share, instructions } = tolerance;
-    println!("the tolerance is {:.0} %, or {instructions:.1} instructions where that is more", share * 100.0);
+    println!(
+        "the tolerance is {:.0} %, or {instructions:.1} instructions where that is more",
+        share * 100.0
+    );
     if compiler != stored.compiler && !stored.compiler.is_empty() {
-        println!("that is wide: the stored counts are of {}, and this is {compiler}", stored.compiler);
+        println!(
+            "that is wide: the stored counts are of {}, and this is {compiler}",
+            stored.compiler
+        );
     }
     if better > 0 {
         println!("{better} better: store that, or it can be lost again unnoticed (--update)");
@@ -187,7 +208,9 @@ fn main() -> ExitCode {
         println!("{new} NEW: store them (--update)");
     }
     if worse > 0 {
-        println!("{worse} WORSE: callgrind_annotate --inclusive=yes {PROFILES}/THE-ROW says where they go");
+        println!(
+            "{worse} WORSE: callgrind_annotate --inclusive=yes {PROFILES}/THE-ROW says where they go"
+        );
     }
     if worse + new > 0 { ExitCode::FAILURE } else { ExitCode::SUCCESS }
 }

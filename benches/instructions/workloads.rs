@@ -31,7 +31,9 @@ const fn difference(name: &'static str, work: Workload, less: Workload) -> Row {
 }
 
 pub(crate) const ROWS: &[Row] = &[
-    row("allocate and drop, 48 bytes", || here(|m| each(|| drop(black_box(m.alloc(Plain::new())))))),
+    row("allocate and drop, 48 bytes", || {
+        here(|m| each(|| drop(black_box(m.alloc(Plain::new())))))
+    }),
     row("allocate and drop, with references", || {
         here(|m| each(|| drop(black_box(m.alloc(Link::default())))))
     }),
@@ -446,14 +448,17 @@ fn dynamic_allocate_and_drop() -> usize {
 fn objects<const E: usize>(m: &Mutator) -> Vec<AnyGc> {
     let record = fields_type::<E>();
     // SAFETY: a ready type; the reference goes over.
-    let object = |_| unsafe { dynamic::from_raw(dynamic::allocate_tracked(m, record, 0).expect("room")) };
+    let object =
+        |_| unsafe { dynamic::from_raw(dynamic::allocate_tracked(m, record, 0).expect("room")) };
     (0..NODES).map(object).collect()
 }
 
 /// Makes an object, whose field is empty, refer to another.
 fn refer<const E: usize>(from: &AnyGc, edge: usize, to: &AnyGc) {
     // SAFETY: a living object of this type, which nobody else looks at.
-    unsafe { fields::<E>(dynamic::as_raw(from).as_ptr())[edge] = dynamic::into_raw(to.clone()).as_ptr() };
+    unsafe {
+        fields::<E>(dynamic::as_raw(from).as_ptr())[edge] = dynamic::into_raw(to.clone()).as_ptr()
+    };
 }
 
 fn dynamic_full<const E: usize>() -> usize {

@@ -110,7 +110,9 @@ fn median(values: &mut [f64]) -> f64 {
 fn main() {
     let rounds: usize = std::env::args().find_map(|word| word.parse().ok()).unwrap_or(7);
     let program = compile();
-    println!("{rounds} rounds, medians in ns an object; the ratio is to the typed object beside it");
+    println!(
+        "{rounds} rounds, medians in ns an object; the ratio is to the typed object beside it"
+    );
     println!("| work | C | typed | ratio | goal |");
     println!("|---|---:|---:|---:|---:|");
     type Row = (&'static str, &'static str, &'static str, fn() -> f64, f64);

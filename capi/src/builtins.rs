@@ -45,7 +45,8 @@ faces! {
 }
 
 static NONE_TYPE: Global<PyTypeObject> = Global::new(PyTypeObject::named(c"NoneType"));
-static CALLBACK_TYPE: Global<PyTypeObject> = Global::new(PyTypeObject::named(c"standstill.Callback"));
+static CALLBACK_TYPE: Global<PyTypeObject> =
+    Global::new(PyTypeObject::named(c"standstill.Callback"));
 
 /// The object for "nothing".
 // SAFETY: rule B: no other name begins with `standstill_`; `ci/capi_symbols.sh` looks.
@@ -203,10 +204,12 @@ fn make_all() -> Result<(), Fault> {
             }
         }
     }
-    let mut tuple = spec("tuple", TUPLE_SIZE, Flags::HAVE_GC.and(Flags::BASE_TYPE).and(Flags(1 << 26)))?;
+    let mut tuple =
+        spec("tuple", TUPLE_SIZE, Flags::HAVE_GC.and(Flags::BASE_TYPE).and(Flags(1 << 26)))?;
     tuple.item_size = size_of::<*mut PyObject>() as isize;
     tuple.flags = tuple.flags.and(Flags::ITEMS_ARE_REFERENCES);
-    tuple.slots = Slots { traverse: Some(traverse_tuple), dealloc: Some(dealloc_tuple), ..Slots::default() };
+    tuple.slots =
+        Slots { traverse: Some(traverse_tuple), dealloc: Some(dealloc_tuple), ..Slots::default() };
     make(&tuple, &standstill_PyTuple_Type)?;
     let mut string = spec("str", STRING_SIZE, Flags::BASE_TYPE.and(Flags(1 << 28)))?;
     string.item_size = 1;
@@ -215,14 +218,19 @@ fn make_all() -> Result<(), Fault> {
     make(&number, &standstill_PyLong_Type)?;
     let none = make(&spec("NoneType", 0, Flags::default())?, &NONE_TYPE)?;
     let mut callback = spec("standstill.Callback", size_of::<Callback>(), Flags::HAVE_GC)?;
-    callback.slots =
-        Slots { traverse: Some(traverse_callback), clear: Some(clear_callback), ..Slots::default() };
+    callback.slots = Slots {
+        traverse: Some(traverse_callback),
+        clear: Some(clear_callback),
+        ..Slots::default()
+    };
     make(&callback, &CALLBACK_TYPE)?;
     for which in Exception::ALL {
         make_at(&spec(which.name(), 0, Flags::BASE_TYPE.and(Flags(1 << 30)))?, which.face())?;
     }
     // SAFETY: a static object of ours; rule S.
-    unsafe { dynamic::set_static_type(NonNull::new_unchecked(standstill__Py_NoneStruct.get()), none) };
+    unsafe {
+        dynamic::set_static_type(NonNull::new_unchecked(standstill__Py_NoneStruct.get()), none)
+    };
     Ok(())
 }
 
@@ -234,7 +242,10 @@ fn spec(name: &str, size: usize, flags: Flags) -> Result<TypeSpec, Fault> {
     Ok(spec)
 }
 
-fn make(spec: &TypeSpec, face: &'static Global<PyTypeObject>) -> Result<&'static TypeRecord, Fault> {
+fn make(
+    spec: &TypeSpec,
+    face: &'static Global<PyTypeObject>,
+) -> Result<&'static TypeRecord, Fault> {
     make_at(spec, face.get())
 }
 
@@ -296,7 +307,11 @@ pub(crate) unsafe fn items<'a>(object: NonNull<PyObject>) -> &'a [Cell<*mut PyOb
     }
 }
 
-unsafe extern "C" fn traverse_tuple(object: *mut PyObject, visit: VisitProc, arg: *mut c_void) -> c_int {
+unsafe extern "C" fn traverse_tuple(
+    object: *mut PyObject,
+    visit: VisitProc,
+    arg: *mut c_void,
+) -> c_int {
     let Some(object) = NonNull::new(object) else { return 0 };
     // SAFETY: rule H: called for a living tuple.
     unsafe {
@@ -332,7 +347,11 @@ unsafe extern "C" fn dealloc_tuple(object: *mut PyObject) {
     }
 }
 
-unsafe extern "C" fn traverse_callback(object: *mut PyObject, visit: VisitProc, arg: *mut c_void) -> c_int {
+unsafe extern "C" fn traverse_callback(
+    object: *mut PyObject,
+    visit: VisitProc,
+    arg: *mut c_void,
+) -> c_int {
     // SAFETY: rule H: called for a living callback, with a visitor and its argument.
     unsafe {
         let own = (*object.cast::<Callback>()).own;
@@ -345,7 +364,9 @@ unsafe extern "C" fn clear_callback(object: *mut PyObject) -> c_int {
     unsafe {
         let callback = object.cast::<Callback>();
         (*callback).function = None;
-        if let Some(own) = NonNull::new(std::mem::replace(&mut (*callback).own, std::ptr::null_mut())) {
+        if let Some(own) =
+            NonNull::new(std::mem::replace(&mut (*callback).own, std::ptr::null_mut()))
+        {
             drop(dynamic::from_raw(own));
         }
     }
@@ -392,7 +413,10 @@ pub(crate) fn new_tuple(m: &Mutator, length: isize) -> Result<NonNull<PyObject>,
 /// # Errors
 ///
 /// When there is no memory. The references are dropped then.
-pub(crate) fn tuple_of(m: &Mutator, objects: Vec<standstill::AnyGc>) -> Result<NonNull<PyObject>, Fault> {
+pub(crate) fn tuple_of(
+    m: &Mutator,
+    objects: Vec<standstill::AnyGc>,
+) -> Result<NonNull<PyObject>, Fault> {
     let tuple = new_tuple(m, objects.len() as isize)?;
     // SAFETY: rule N: just made, as long as the list.
     for (place, object) in unsafe { items(tuple) }.iter().zip(objects) {
@@ -480,7 +504,11 @@ fn no_item(function: &'static str, index: isize) -> Fault {
     Fault::new(Code::BadSize, function).because(words!("there is no item {index}"))
 }
 
-unsafe fn long(m: &Mutator, object: *mut PyObject, function: &'static str) -> Result<c_longlong, Fault> {
+unsafe fn long(
+    m: &Mutator,
+    object: *mut PyObject,
+    function: &'static str,
+) -> Result<c_longlong, Fault> {
     // SAFETY: rule C.
     unsafe {
         let object = call::object(m, object)?;

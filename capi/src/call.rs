@@ -133,7 +133,10 @@ pub(crate) fn some<T>(pointer: *mut T) -> Result<NonNull<T>, Fault> {
 /// # Safety
 ///
 /// Rule C.
-pub(crate) unsafe fn object(m: &Mutator, pointer: *mut PyObject) -> Result<NonNull<PyObject>, Fault> {
+pub(crate) unsafe fn object(
+    m: &Mutator,
+    pointer: *mut PyObject,
+) -> Result<NonNull<PyObject>, Fault> {
     let object = some(pointer)?;
     if dynamic::is_checked(m) {
         // SAFETY: rule C.
@@ -234,7 +237,8 @@ pub(crate) unsafe fn is_object(object: NonNull<PyObject>, function: &'static str
 #[inline(always)]
 pub(crate) unsafe fn is_type(face: NonNull<PyTypeObject>, function: &'static str) -> bool {
     // SAFETY: as the caller says. What is an object can be asked for its type.
-    !is_special() || told(unsafe { look_here(face.cast()).and_then(|()| must_be_type(face)) }, function)
+    !is_special()
+        || told(unsafe { look_here(face.cast()).and_then(|()| must_be_type(face)) }, function)
 }
 
 fn told(looked: Result<(), Fault>, function: &'static str) -> bool {
@@ -287,7 +291,9 @@ unsafe fn is_sound(object: NonNull<PyObject>) -> bool {
     let record = unsafe { object.as_ptr().cast::<usize>().add(2).read() };
     if index != 0 || record < 4096 || !record.is_multiple_of(align_of::<TypeRecord>()) {
         let head = object.as_ptr();
-        stderr::abort(format_args!("standstill: the head of the object at {head:p} has been written over"));
+        stderr::abort(format_args!(
+            "standstill: the head of the object at {head:p} has been written over"
+        ));
     }
     true
 }
@@ -297,7 +303,10 @@ unsafe fn is_sound(object: NonNull<PyObject>) -> bool {
 /// # Safety
 ///
 /// Rule C. The record lives as long as the type.
-pub(crate) unsafe fn record<'a>(m: &Mutator, face: *mut PyTypeObject) -> Result<&'a TypeRecord, Fault> {
+pub(crate) unsafe fn record<'a>(
+    m: &Mutator,
+    face: *mut PyTypeObject,
+) -> Result<&'a TypeRecord, Fault> {
     // SAFETY: rules C and F.
     unsafe {
         if dynamic::is_checked(m) && !face.is_null() {
@@ -340,5 +349,6 @@ pub(crate) unsafe fn text<'a>(text: *const c_char) -> Result<Option<&'a str>, Fa
 
 /// A text that is UTF-8.
 pub(crate) fn utf_8(text: &CStr) -> Result<&str, Fault> {
-    text.to_str().map_err(|_| Fault::new(Code::WrongType, "argument").because("the text is not UTF-8"))
+    text.to_str()
+        .map_err(|_| Fault::new(Code::WrongType, "argument").because("the text is not UTF-8"))
 }

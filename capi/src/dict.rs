@@ -25,7 +25,9 @@ unsafe fn place<'a>(
         let name = call::utf_8(CStr::from_ptr(name))?;
         if dynamic::count(object).is_none() {
             let text = words!("a static object has no attribute '{name}'");
-            return Err(Fault::new(Code::NoAttribute, function).at(object.as_ptr() as usize).because(text));
+            return Err(Fault::new(Code::NoAttribute, function)
+                .at(object.as_ptr() as usize)
+                .because(text));
         }
         Ok((object, name))
     }

@@ -87,7 +87,8 @@ impl Text {
             },
             beginning => beginning,
         };
-        let copy = fallible::lossy(text.as_c_str().to_bytes()).and_then(|text| fallible::owned(&text));
+        let copy =
+            fallible::lossy(text.as_c_str().to_bytes()).and_then(|text| fallible::owned(&text));
         copy.map_or(Cow::Borrowed(fallible::NO_WORDS), Cow::Owned)
     }
 }
@@ -166,7 +167,8 @@ unsafe fn set(code: Code, exception: NonNull<PyObject>, message: Text) {
     // SAFETY: as the caller says.
     let held = unsafe {
         // A static type that is not ready has no type, and is counted by nobody.
-        let is_counted = dynamic::try_type_of(exception).is_some() && dynamic::count(exception).is_some();
+        let is_counted =
+            dynamic::try_type_of(exception).is_some() && dynamic::count(exception).is_some();
         is_counted.then(|| dynamic::share(exception))
     };
     let new = Indicator { code, exception, held, message };
@@ -191,7 +193,9 @@ fn exception_for(code: Code) -> Exception {
         Code::Memory => Exception::Memory,
         Code::NoAttribute => Exception::Attribute,
         Code::NotAttached | Code::NotAllowedHere => Exception::Runtime,
-        Code::BadSize | Code::BadGeneration | Code::BadThreshold | Code::BadDebugFlags => Exception::Value,
+        Code::BadSize | Code::BadGeneration | Code::BadThreshold | Code::BadDebugFlags => {
+            Exception::Value
+        }
         Code::BadFree
         | Code::BadBase
         | Code::BadMro
@@ -244,8 +248,11 @@ pub(crate) fn put_back() -> Option<Cow<'static, str>> {
 #[inline(never)]
 fn put_something_back(over_nothing: bool) -> Option<Cow<'static, str>> {
     let left = with(|errors| {
-        let (before, nothing) =
-            if over_nothing { (None, NOTHING_ASIDE.get()) } else { errors.aside.pop().unwrap_or_default() };
+        let (before, nothing) = if over_nothing {
+            (None, NOTHING_ASIDE.get())
+        } else {
+            errors.aside.pop().unwrap_or_default()
+        };
         NOTHING_ASIDE.set(nothing);
         std::mem::replace(&mut errors.now, before)
     });
@@ -324,10 +331,12 @@ type SlowStopHook = unsafe extern "C" fn(*const standstill_slow_stop, *mut c_voi
 
 type Hook<F> = Bound<Option<F>>;
 
-static MISUSE: Mutex<Hook<MisuseHook>> = Mutex::new(Bound { function: None, arg: std::ptr::null_mut() });
+static MISUSE: Mutex<Hook<MisuseHook>> =
+    Mutex::new(Bound { function: None, arg: std::ptr::null_mut() });
 static UNRAISABLE: Mutex<Hook<UnraisableHook>> =
     Mutex::new(Bound { function: None, arg: std::ptr::null_mut() });
-static SLOW_STOP: Mutex<Hook<SlowStopHook>> = Mutex::new(Bound { function: None, arg: std::ptr::null_mut() });
+static SLOW_STOP: Mutex<Hook<SlowStopHook>> =
+    Mutex::new(Bound { function: None, arg: std::ptr::null_mut() });
 /// How many reports went to stderr, by code and type.
 static LINES: Mutex<Option<HashMap<(Code, &'static str), usize>>> = Mutex::new(None);
 /// Lines of one code and type: more say nothing new.
@@ -412,7 +421,12 @@ fn deliver(fault: &Fault) {
 }
 
 /// Tells of an error that no caller can receive.
-pub(crate) fn unraisable(kind: &str, type_name: &str, object: *const c_void, message: &dyn Display) {
+pub(crate) fn unraisable(
+    kind: &str,
+    type_name: &str,
+    object: *const c_void,
+    message: &dyn Display,
+) {
     let hook = *taken(&UNRAISABLE);
     let to_stderr = || {
         let of = if type_name.is_empty() { "" } else { " of " };
@@ -602,7 +616,10 @@ mod tests {
         let of = |text: &str| {
             let mut beginning = Beginning { bytes: [0; 120], len: 0 };
             let result = write!(beginning, "{text}");
-            (result.is_ok(), Text::Beginning(beginning).as_c_str().to_str().expect("UTF-8").to_owned())
+            (
+                result.is_ok(),
+                Text::Beginning(beginning).as_c_str().to_str().expect("UTF-8").to_owned(),
+            )
         };
         assert_eq!(of("short"), (true, "short".to_owned()));
         assert_eq!(of("one\0two"), (true, "one?two".to_owned()), "a 0 would end it");
@@ -644,11 +661,13 @@ mod tests {
             });
             with(|errors| errors.now = new).expect("a thread that is not ending");
         };
-        let now = || with(|errors| errors.now.as_ref().map(|now| now.message.to_string())).flatten();
+        let now =
+            || with(|errors| errors.now.as_ref().map(|now| now.message.to_string())).flatten();
         // Each bit: whether something stands in the indicator, at this depth.
         for pattern in 0..1u32 << 5 {
-            let at =
-                |depth: u32| (pattern >> depth & 1 != 0).then_some(["a", "b", "c", "d", "e"][depth as usize]);
+            let at = |depth: u32| {
+                (pattern >> depth & 1 != 0).then_some(["a", "b", "c", "d", "e"][depth as usize])
+            };
             for depth in 0..5 {
                 put(at(depth));
                 assert_eq!(IS_SET.get(), at(depth).is_some());

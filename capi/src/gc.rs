@@ -193,7 +193,8 @@ fn visit_all(function: &'static str, callback: &Bound<VisitAll>) -> Result<(), F
             let leave = Leave;
             let object = dynamic::as_raw(object).as_ptr();
             // SAFETY: rule C: whoever passed it said that it is for this; the visit holds the object.
-            let answer = thread::lend_again(m, || unsafe { (callback.function)(object, callback.arg) });
+            let answer =
+                thread::lend_again(m, || unsafe { (callback.function)(object, callback.arg) });
             drop(leave);
             match answer {
                 1 => Visit::Continue,

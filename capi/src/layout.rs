@@ -5,12 +5,15 @@ use std::ffi::{c_char, c_int, c_uint, c_void};
 use std::fmt;
 use std::mem::offset_of;
 
-use standstill::dynamic::{AllocProc, Destructor, FreeProc, Inquiry, RawObject, TraverseProc, TypeRecord};
+use standstill::dynamic::{
+    AllocProc, Destructor, FreeProc, Inquiry, RawObject, TraverseProc, TypeRecord,
+};
 
 /// The start of every object.
 pub type PyObject = RawObject;
 /// Stored, inherited, and never called from here.
-pub type NewProc = unsafe extern "C" fn(*mut PyTypeObject, *mut PyObject, *mut PyObject) -> *mut PyObject;
+pub type NewProc =
+    unsafe extern "C" fn(*mut PyTypeObject, *mut PyObject, *mut PyObject) -> *mut PyObject;
 /// Stored, inherited, and never called from here.
 pub type InitProc = unsafe extern "C" fn(*mut PyObject, *mut PyObject, *mut PyObject) -> c_int;
 

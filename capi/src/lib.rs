@@ -29,7 +29,12 @@
 #![warn(clippy::let_underscore_must_use)]
 // Lines go through `standstill::stderr`, which is not disturbed when they cannot be written.
 #![cfg_attr(not(test), deny(clippy::print_stderr, clippy::print_stdout))]
-#![allow(non_camel_case_types, non_snake_case, non_upper_case_globals, reason = "the names are C's")]
+#![allow(
+    non_camel_case_types,
+    non_snake_case,
+    non_upper_case_globals,
+    reason = "the names are C's"
+)]
 
 pub mod builtins;
 pub(crate) mod call;

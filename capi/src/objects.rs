@@ -101,7 +101,9 @@ unsafe fn allocate(
             family_fits(record, family, function)?;
             if items < 0 {
                 let text = words!("{items} items");
-                return Err(Fault::new(Code::BadSize, function).of_type(record.kept_name()).because(text));
+                return Err(Fault::new(Code::BadSize, function)
+                    .of_type(record.kept_name())
+                    .because(text));
             }
             dynamic::allocate(m, record, items, 0).map(NonNull::as_ptr).map_err(sized)
         }
@@ -110,8 +112,12 @@ unsafe fn allocate(
 
 fn family_fits(record: &TypeRecord, family: Family, function: &'static str) -> Result<(), Fault> {
     match (record.has_gc(), family) {
-        (true, Family::Plain) => Err(Fault::new(Code::GcType, function).of_type(record.kept_name())),
-        (false, Family::Container) => Err(Fault::new(Code::NotGcType, function).of_type(record.kept_name())),
+        (true, Family::Plain) => {
+            Err(Fault::new(Code::GcType, function).of_type(record.kept_name()))
+        }
+        (false, Family::Container) => {
+            Err(Fault::new(Code::NotGcType, function).of_type(record.kept_name()))
+        }
         _ => Ok(()),
     }
 }
@@ -122,14 +128,15 @@ fn memory_given_back(object: *mut c_void, family: Family, function: &'static str
     call::reported(function, (), |m| {
         // SAFETY: rule C.
         unsafe {
-            let object =
-                call::typed_object(m, object.cast(), Code::WrongAllocator).map_err(|mut fault| {
+            let object = call::typed_object(m, object.cast(), Code::WrongAllocator).map_err(
+                |mut fault| {
                     if fault.code == Code::FreedPointer {
                         fault.code = Code::DoubleFree;
                         fault = fault.because("the object was freed before");
                     }
                     fault
-                })?;
+                },
+            )?;
             dynamic::free(m, object, family)
         }
     });

@@ -61,8 +61,9 @@ impl Drop for AtExit {
         {
             errors::misuse(fault);
         }
-        let saved =
-            PUT_DOWN.try_with(|down| std::mem::take(&mut down.borrow_mut().saved)).unwrap_or_default();
+        let saved = PUT_DOWN
+            .try_with(|down| std::mem::take(&mut down.borrow_mut().saved))
+            .unwrap_or_default();
         for state in saved {
             // SAFETY: rule V: in the list, so not given back yet.
             drop(unsafe { Box::from_raw(state) });
@@ -95,7 +96,10 @@ pub(crate) fn is_collecting() -> bool {
 /// # Errors
 ///
 /// When the thread is not attached, or code up the stack is using the mutator.
-pub(crate) fn exclusively<R>(function: &'static str, f: impl FnOnce(&mut Mutator) -> R) -> Result<R, Fault> {
+pub(crate) fn exclusively<R>(
+    function: &'static str,
+    f: impl FnOnce(&mut Mutator) -> R,
+) -> Result<R, Fault> {
     struct PutBack(*mut Mutator);
     impl Drop for PutBack {
         fn drop(&mut self) {
@@ -192,9 +196,13 @@ fn leave(function: &'static str) -> Result<(), Fault> {
 /// Why a thread is not attached.
 fn refused(error: AttachError, function: &'static str) -> Fault {
     let text = match error {
-        AttachError::AlreadyAttached => "the thread is attached to a heap already: it leaves that one first",
+        AttachError::AlreadyAttached => {
+            "the thread is attached to a heap already: it leaves that one first"
+        }
         AttachError::Traversing => "no thread is attached in a traverse handler",
-        AttachError::Suspending => "the thread keeps another one suspended, and lets that one go first",
+        AttachError::Suspending => {
+            "the thread keeps another one suspended, and lets that one go first"
+        }
         AttachError::ThreadEnding => {
             "the thread is ending: it attaches in its own function, not in a destructor"
         }
@@ -238,7 +246,9 @@ fn release(function: &'static str) -> Result<(), Fault> {
     must_not_be_ending(function)?;
     let last = PUT_DOWN.with(|down| down.borrow().ensured.last().copied());
     let Some(last) = last else {
-        return Err(Fault::new(Code::NotAllowedHere, function).because("there was no PyGILState_Ensure"));
+        return Err(
+            Fault::new(Code::NotAllowedHere, function).because("there was no PyGILState_Ensure")
+        );
     };
     let (mutator, place) = take(function)?;
     PUT_DOWN.with(|down| down.borrow_mut().ensured.pop());
@@ -281,10 +291,11 @@ fn save(function: &'static str) -> Result<*mut standstill_thread_state, Fault> {
 /// Takes up the mutator that was put down as `state`.
 fn restore(state: *mut standstill_thread_state, function: &'static str) -> Result<(), Fault> {
     let address = state as usize;
-    let fault = |code, text: &'static str| Err(Fault::new(code, function).at(address).because(text));
+    let fault =
+        |code, text: &'static str| Err(Fault::new(code, function).at(address).because(text));
     must_not_be_ending(function)?;
-    let known =
-        PUT_DOWN.with(|down| down.borrow().saved.iter().rposition(|&saved| std::ptr::eq(saved, state)));
+    let known = PUT_DOWN
+        .with(|down| down.borrow().saved.iter().rposition(|&saved| std::ptr::eq(saved, state)));
     let Some(at) = known else {
         return fault(Code::ForeignPointer, "this is no saved state of this thread");
     };
@@ -329,7 +340,9 @@ fn ensure(function: &'static str) -> Result<Option<Ensured>, Fault> {
                 return Ok(Some(Ensured::TakenUp(state)));
             }
             // SAFETY: as above.
-            Err(detached) => unsafe { ((*state).detached, (*state).place) = (Some(detached), Some(place)) },
+            Err(detached) => unsafe {
+                ((*state).detached, (*state).place) = (Some(detached), Some(place))
+            },
         }
     }
     enter(std::ptr::null_mut(), function)?;

@@ -6,8 +6,8 @@ use std::ptr::NonNull;
 use std::sync::{Mutex, MutexGuard};
 
 use standstill::dynamic::{
-    self, Address, AllocProc, BASE, Defaults, Destructor, Flags, FreeProc, Inquiry, METATYPE, Slots,
-    TraverseProc, Type, TypeRecord, TypeSpec,
+    self, Address, AllocProc, BASE, Defaults, Destructor, Flags, FreeProc, Inquiry, METATYPE,
+    Slots, TraverseProc, Type, TypeRecord, TypeSpec,
 };
 use standstill::fallible::{self, NoMemory};
 use standstill::words;
@@ -17,7 +17,9 @@ use crate::builtins;
 use crate::call::{self, export};
 use crate::errors;
 use crate::layout::{InitProc, NewProc, PyModuleDef, PyObject, PyType_Spec, PyTypeObject};
-use crate::objects::{standstill_PyObject_Free, standstill_PyObject_GC_Del, standstill_PyType_GenericAlloc};
+use crate::objects::{
+    standstill_PyObject_Free, standstill_PyObject_GC_Del, standstill_PyType_GenericAlloc,
+};
 
 /// What fills empty slots.
 pub(crate) static DEFAULTS: Defaults = Defaults {
@@ -133,7 +135,9 @@ pub(crate) unsafe fn check_intact(
         if checked {
             let text = "a member of the ready type was written to; it has its value again";
             errors::misuse(
-                Fault::new(Code::WrittenAfterReady, function).of_type(record.kept_name()).because(text),
+                Fault::new(Code::WrittenAfterReady, function)
+                    .of_type(record.kept_name())
+                    .because(text),
             );
         }
         flipped
@@ -179,8 +183,9 @@ pub(crate) fn expect_ready() -> Result<(), NoMemory> {
 ///
 /// Rule C, less what is looked for.
 unsafe fn may_become_ready(face: NonNull<PyTypeObject>) -> Result<(), Fault> {
-    let fault =
-        |code, text: &'static str| Err(Fault::new(code, "argument").at(face.as_ptr() as usize).because(text));
+    let fault = |code, text: &'static str| {
+        Err(Fault::new(code, "argument").at(face.as_ptr() as usize).because(text))
+    };
     // SAFETY: as the caller says: what can be read is looked at as far as a head goes, and as a type once it may be one.
     unsafe {
         match dynamic::look_up_here(face.cast()) {
@@ -190,10 +195,13 @@ unsafe fn may_become_ready(face: NonNull<PyTypeObject>) -> Result<(), Fault> {
             Some(Address::Foreign | Address::Nowhere) => {
                 fault(Code::ForeignPointer, "there is no type at this address")
             }
-            Some(Address::Static) if dynamic::try_type_of(face.cast()).is_some() => call::must_be_type(face),
+            Some(Address::Static) if dynamic::try_type_of(face.cast()).is_some() => {
+                call::must_be_type(face)
+            }
             Some(Address::Static | Address::Outside) => {
-                let known =
-                    ready_ones().as_ref().is_some_and(|ready| ready.contains(&(face.as_ptr() as usize)));
+                let known = ready_ones()
+                    .as_ref()
+                    .is_some_and(|ready| ready.contains(&(face.as_ptr() as usize)));
                 let claims = !(*face.as_ptr()).ss_own.is_null();
                 if claims && !known {
                     return fault(
@@ -224,11 +232,13 @@ unsafe fn ready_static(face: *mut PyTypeObject, depth: usize) -> Result<(), Faul
         if own(face).is_some() {
             return Ok(());
         }
-        let name = call::text((*face).tp_name)?
-            .ok_or_else(|| Fault::new(Code::BadSlot, "PyType_Ready").because("a type needs a tp_name"))?;
+        let name = call::text((*face).tp_name)?.ok_or_else(|| {
+            Fault::new(Code::BadSlot, "PyType_Ready").because("a type needs a tp_name")
+        })?;
         let name = fallible::owned(name)?;
-        let bad =
-            |code, text: &str| Err(Fault::new(code, "PyType_Ready").because(words!("type '{name}': {text}")));
+        let bad = |code, text: &str| {
+            Err(Fault::new(code, "PyType_Ready").because(words!("type '{name}': {text}")))
+        };
         if (*face).tp_basicsize < 0 {
             return bad(Code::BadSize, "a static type cannot have a negative tp_basicsize");
         }
@@ -242,7 +252,10 @@ unsafe fn ready_static(face: *mut PyTypeObject, depth: usize) -> Result<(), Faul
         let base = (*face).tp_base;
         if bases.is_empty() && !base.is_null() {
             ready_static(base, depth + 1)?;
-            fallible::push(&mut bases, own(base).map(|base| Type::from_record(base)).expect("it is ready"))?;
+            fallible::push(
+                &mut bases,
+                own(base).map(|base| Type::from_record(base)).expect("it is ready"),
+            )?;
         }
         let mut spec = TypeSpec::new(name);
         spec.basic_size = (*face).tp_basicsize;
@@ -321,7 +334,11 @@ pub(crate) unsafe fn record_of<'a>(object: NonNull<PyObject>) -> Option<&'a Type
 }
 
 /// Adds a type, or those of a tuple.
-unsafe fn collect_bases(object: NonNull<PyObject>, bases: &mut Vec<Type>, name: &str) -> Result<(), Fault> {
+unsafe fn collect_bases(
+    object: NonNull<PyObject>,
+    bases: &mut Vec<Type>,
+    name: &str,
+) -> Result<(), Fault> {
     // SAFETY: rule C.
     unsafe {
         if let Some(record) = record_of(object) {
@@ -329,7 +346,9 @@ unsafe fn collect_bases(object: NonNull<PyObject>, bases: &mut Vec<Type>, name: 
         }
         let bad = || {
             let text = words!("type '{name}': a base that is no type, or not ready");
-            Err(Fault::new(Code::BadBase, "type readiness").at(object.as_ptr() as usize).because(text))
+            Err(Fault::new(Code::BadBase, "type readiness")
+                .at(object.as_ptr() as usize)
+                .because(text))
         };
         if !builtins::is_a(object, &builtins::standstill_PyTuple_Type) {
             return bad();

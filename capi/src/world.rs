@@ -102,7 +102,9 @@ pub(crate) fn heap_at(heap: *mut standstill_heap) -> Result<Heap, Fault> {
     let heaps = heaps();
     let known = heaps.iter().find(|known| is_at(known, address)).map(|known| known.heap.clone());
     known.ok_or_else(|| {
-        Fault::new(Code::ForeignPointer, "argument").at(address).because("there is no heap at this address")
+        Fault::new(Code::ForeignPointer, "argument")
+            .at(address)
+            .because("there is no heap at this address")
     })
 }
 
@@ -269,7 +271,14 @@ mod tests {
         };
         let fields = |options: &standstill_heap_options| {
             let standstill_heap_options {
-                size, reserve, limit, workers, checked, stress, serial_below, ..
+                size,
+                reserve,
+                limit,
+                workers,
+                checked,
+                stress,
+                serial_below,
+                ..
             } = *options;
             let (workers, slow) = (workers as usize, options.slow_stop_ms as usize);
             assert!(checked >= 0 && stress >= 0);

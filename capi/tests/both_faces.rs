@@ -5,7 +5,9 @@ use std::ptr::{NonNull, null_mut};
 use standstill::dynamic::{self, Class, Flags, RawObject, Type, TypeSpec};
 use standstill::{AnyGc, Code, Mutator};
 use standstill_capi::builtins::standstill_PyTuple_Type;
-use standstill_capi::errors::{standstill_PyErr_Clear, standstill_error_code, standstill_error_message};
+use standstill_capi::errors::{
+    standstill_PyErr_Clear, standstill_error_code, standstill_error_message,
+};
 use standstill_capi::layout::{PyType_Spec, PyTypeObject};
 use standstill_capi::objects::standstill_PyType_GenericAlloc;
 use standstill_capi::thread::{standstill_attach, standstill_detach};
@@ -97,14 +99,19 @@ fn functions_of_c_know_a_class_made_in_rust() {
         let (base, own) = (face(&class), face(&derived));
         // SAFETY: living types, and an instance.
         unsafe {
-            assert!((*own).tp_name.is_null() && (*own).tp_free.is_none() && (*own).ss_own.is_null());
+            assert!(
+                (*own).tp_name.is_null() && (*own).tp_free.is_none() && (*own).ss_own.is_null()
+            );
             assert_eq!(standstill_PyType_GetFlags(own), derived.record().flags().0);
             assert_eq!(standstill_PyType_IsSubtype(own, base), 1);
             assert_eq!(standstill_PyType_IsSubtype(base, own), 0);
             assert_eq!(standstill_PyObject_TypeCheck(dynamic::as_raw(&object).as_ptr(), base), 1);
             assert_eq!(standstill_PyType_Ready(own), 0);
             let made = standstill_PyType_GenericAlloc(own.cast(), 0);
-            assert!((*own).tp_free.is_none() && (*own).tp_basicsize == 0, "the library wrote to the object");
+            assert!(
+                (*own).tp_free.is_none() && (*own).tp_basicsize == 0,
+                "the library wrote to the object"
+            );
             let made = dynamic::from_raw(NonNull::new(made).unwrap());
             made.set_attribute(m, "next", Some(made.clone())).unwrap();
             assert_eq!(Type::of(&made, m).unwrap().record().name(), "tests.Derived");

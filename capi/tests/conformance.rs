@@ -50,7 +50,8 @@ fn cc() -> Command {
 }
 
 fn files(folder: &Path) -> Vec<PathBuf> {
-    let entries = fs::read_dir(folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
+    let entries =
+        fs::read_dir(folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
     let mut files: Vec<_> = entries.map(|entry| entry.expect("an entry").path()).collect();
     files.retain(|path| path.extension().is_some_and(|extension| extension == "c"));
     files.sort();
@@ -107,7 +108,8 @@ fn run(program: &Path, name: &str) -> Result<(), Failed> {
         .stderr(Stdio::piped())
         .spawn()
         .map_err(|error| error.to_string())?;
-    let readers = [drain(child.stdout.take().expect("piped")), drain(child.stderr.take().expect("piped"))];
+    let readers =
+        [drain(child.stdout.take().expect("piped")), drain(child.stderr.take().expect("piped"))];
     let start = Instant::now();
     let status = loop {
         if let Some(status) = child.try_wait().map_err(|error| error.to_string())? {
@@ -120,7 +122,8 @@ fn run(program: &Path, name: &str) -> Result<(), Failed> {
         }
         thread::sleep(Duration::from_millis(5));
     };
-    let output: String = readers.into_iter().map(|reader| reader.join().expect("a reader")).collect();
+    let output: String =
+        readers.into_iter().map(|reader| reader.join().expect("a reader")).collect();
     match status {
         Some(status) if status.success() => Ok(()),
         Some(status) => Err(format!("{status}\n{output}").into()),
@@ -155,7 +158,11 @@ fn snippets(folder: &'static str, wanted: bool) -> Vec<Trial> {
 }
 
 fn compile(path: &Path, options: &[&str]) -> Result<Output, Failed> {
-    cc().arg("-fsyntax-only").args(options).arg(path).output().map_err(|error| error.to_string().into())
+    cc().arg("-fsyntax-only")
+        .args(options)
+        .arg(path)
+        .output()
+        .map_err(|error| error.to_string().into())
 }
 
 fn accepts(path: &Path, options: &[&str]) -> Result<(), Failed> {
@@ -178,7 +185,8 @@ fn refuses(path: &Path) -> Result<(), Failed> {
         return Err(format!("{} was accepted", path.display()).into());
     }
     let said = text(&output);
-    if said.lines().find(|line| line.contains(": error:")).is_some_and(|line| line.contains(reason)) {
+    if said.lines().find(|line| line.contains(": error:")).is_some_and(|line| line.contains(reason))
+    {
         return Ok(());
     }
     Err(format!("{} was refused, but not because of {reason}\n{said}", path.display()).into())

@@ -41,7 +41,8 @@ unsafe extern "C" fn misuse(report: *const standstill_misuse, _: *mut c_void) {
 
 unsafe extern "C" fn unraisable(report: *const standstill_unraisable, _: *mut c_void) {
     // SAFETY: as above.
-    let (kind, message) = unsafe { (CStr::from_ptr((*report).kind), CStr::from_ptr((*report).message)) };
+    let (kind, message) =
+        unsafe { (CStr::from_ptr((*report).kind), CStr::from_ptr((*report).message)) };
     let report = format!("unraisable {} {}", kind.to_string_lossy(), message.to_string_lossy());
     REPORTS.lock().expect("whole").push(report);
 }
@@ -107,7 +108,13 @@ fn definition() -> PyModuleDef {
 }
 
 fn spec() -> PyType_Spec {
-    PyType_Spec { name: c"test.Type".as_ptr(), basicsize: 0, itemsize: 0, flags: 0, slots: null_mut() }
+    PyType_Spec {
+        name: c"test.Type".as_ptr(),
+        basicsize: 0,
+        itemsize: 0,
+        flags: 0,
+        slots: null_mut(),
+    }
 }
 
 fn rust_heap() -> Heap {
@@ -212,8 +219,11 @@ fn a_name_that_is_an_object_of_a_rust_type_names_no_module() {
         unsafe {
             let from = standstill_PyType_FromSpec(&mut spec());
             let object = NonNull::new(from).expect("a type");
-            let set = |value| Mutator::with_current(|m| dynamic::set_attribute(m, object, "name", value));
-            set(Some(alloc(0x4141_4141_4141_4141_u64))).expect("attached").expect("a type has attributes");
+            let set =
+                |value| Mutator::with_current(|m| dynamic::set_attribute(m, object, "name", value));
+            set(Some(alloc(0x4141_4141_4141_4141_u64)))
+                .expect("attached")
+                .expect("a type has attributes");
             let module = standstill_PyModule_FromDefAndSpec(&mut definition, from);
             assert_eq!(CStr::from_ptr(standstill_PyModule_GetName(module)), c"test.module");
             standstill_Py_DecRef(module);
@@ -289,7 +299,11 @@ fn a_panic_of_a_rust_destructor_ends_at_the_functions_for_c() {
     fn odd() {
         let message = drop_in_tuple(alloc(Odd));
         assert!(message.contains("a panic without a message"), "{message}");
-        assert_eq!(PAYLOADS.load(SeqCst), 0, "a payload's destructor is user code, too: it does not run");
+        assert_eq!(
+            PAYLOADS.load(SeqCst),
+            0,
+            "a payload's destructor is user code, too: it does not run"
+        );
     }
     on_c_thread(false, loud);
     on_c_thread(false, odd);

@@ -18,8 +18,8 @@ fn here() -> &'static Path {
 
 /// The declarations with the mark `STANDSTILL_STABLE`, with single spaces.
 fn stable(header: &Path) -> BTreeSet<String> {
-    let text =
-        std::fs::read_to_string(header).unwrap_or_else(|error| panic!("{}: {error}", header.display()));
+    let text = std::fs::read_to_string(header)
+        .unwrap_or_else(|error| panic!("{}: {error}", header.display()));
     let lines = text.lines().filter(|line| !line.trim_start().starts_with('#'));
     let code = without_comments(&lines.collect::<Vec<_>>().join("\n"));
     code.split("STANDSTILL_STABLE")
@@ -48,7 +48,11 @@ fn s_009_stable_declarations_stay_as_they_are() {
 }
 
 fn text(output: &Output) -> String {
-    format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
+    format!(
+        "{}{}",
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr)
+    )
 }
 
 /// Compiles `sources` with the older header, links the library of today, and runs the program.

@@ -43,11 +43,17 @@ fn program() -> &'static Path {
 /// Runs one program, and fails with what it said.
 fn run(seed: u64, threads: u32, steps: u32, checked: bool, stress: Option<&str>) {
     let mut command = Command::new(program());
-    command.args([seed.to_string(), threads.to_string(), steps.to_string(), u32::from(checked).to_string()]);
+    command.args([
+        seed.to_string(),
+        threads.to_string(),
+        steps.to_string(),
+        u32::from(checked).to_string(),
+    ]);
     if let Some(stress) = stress {
         command.env("STANDSTILL_STRESS", stress);
     }
-    let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("the program");
+    let mut child =
+        command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("the program");
     let mut pipe = child.stderr.take().expect("piped");
     let reader = std::thread::spawn(move || {
         let mut said = String::new();
@@ -60,13 +66,18 @@ fn run(seed: u64, threads: u32, steps: u32, checked: bool, stress: Option<&str>)
             None if begun.elapsed() > LIMIT => {
                 child.kill().expect("a child to end");
                 child.wait().expect("its end");
-                panic!("random {seed} {threads} {steps} {checked} {stress:?}: not done after {LIMIT:?}");
+                panic!(
+                    "random {seed} {threads} {steps} {checked} {stress:?}: not done after {LIMIT:?}"
+                );
             }
             None => std::thread::sleep(Duration::from_millis(5)),
         }
     };
     let said = reader.join().expect("a reader").expect("text");
-    assert!(status.success(), "random {seed} {threads} {steps} {checked} {stress:?}: {status}\n{said}");
+    assert!(
+        status.success(),
+        "random {seed} {threads} {steps} {checked} {stress:?}: {status}\n{said}"
+    );
 }
 
 #[test]
@@ -92,8 +103,10 @@ fn programs_under_stress_lose_no_object() {
 
 #[test]
 fn soak() {
-    let seconds =
-        std::env::var("STANDSTILL_RANDOM_SECS").ok().and_then(|text| text.parse().ok()).unwrap_or(0);
+    let seconds = std::env::var("STANDSTILL_RANDOM_SECS")
+        .ok()
+        .and_then(|text| text.parse().ok())
+        .unwrap_or(0);
     let end = Instant::now() + Duration::from_secs(seconds);
     let mut seed = std::process::id().into();
     while Instant::now() < end {

@@ -31,15 +31,20 @@ fn main() {
     match build().and_then(|program| Ok((cases(&program)?, program))) {
         Ok((cases, program)) => {
             let exceptions = Arc::new(exceptions());
-            let played: BTreeSet<String> = cases.iter().map(|(function, _)| function.clone()).collect();
+            let played: BTreeSet<String> =
+                cases.iter().map(|(function, _)| function.clone()).collect();
             let known: BTreeSet<String> = cases.iter().map(|(_, case)| case.clone()).collect();
             let all = Arc::clone(&exceptions);
             trials.push(Trial::test(
                 "every function has a case, and every exception is of a case",
                 move || {
-                    let declared =
-                        signatures::declared().into_iter().map(|signature| signature.name).collect();
-                    match played == declared && all.iter().all(|exception| known.contains(&exception.case)) {
+                    let declared = signatures::declared()
+                        .into_iter()
+                        .map(|signature| signature.name)
+                        .collect();
+                    match played == declared
+                        && all.iter().all(|exception| known.contains(&exception.case))
+                    {
                         true => Ok(()),
                         false => Err(format!("played: {played:?}\ndeclared: {declared:?}").into()),
                     }
@@ -96,7 +101,9 @@ fn cases(program: &Path) -> Result<Vec<(String, String)>, String> {
     let output = Command::new(program).arg("--list").output().map_err(|error| error.to_string())?;
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     text.lines()
-        .map(|line| line.split_once(' ').map(|(function, case)| (function.to_owned(), case.to_owned())))
+        .map(|line| {
+            line.split_once(' ').map(|(function, case)| (function.to_owned(), case.to_owned()))
+        })
         .collect::<Option<_>>()
         .ok_or_else(|| format!("no list of cases: {text}"))
 }
@@ -133,7 +140,8 @@ enum Outcome {
 
 fn outcome(said: &str) -> Outcome {
     if let Some((_, addresses)) = said.split_once("died signal=6 at ") {
-        let addresses = addresses.split_whitespace().map(|address| u64::from_str_radix(address, 16));
+        let addresses =
+            addresses.split_whitespace().map(|address| u64::from_str_radix(address, 16));
         return addresses.collect::<Result<_, _>>().map_or(Outcome::Else, Outcome::Died);
     }
     let pairs = said.split(" text=").next().unwrap_or_default().split_whitespace().map(|pair| {
@@ -150,7 +158,8 @@ const MEMORY: i64 = standstill::Code::Memory as i64;
 
 /// Whether a call went as it does without refusals, or failed for want of memory, and left everything in order.
 fn is_right(found: &BTreeMap<String, i64>, usual: &BTreeMap<String, i64>) -> bool {
-    let same = ["result", "code", "memory", "other"].iter().all(|name| found[*name] == usual[*name]);
+    let same =
+        ["result", "code", "memory", "other"].iter().all(|name| found[*name] == usual[*name]);
     let told = found["memory"] == 1;
     let failed = (found["failure"] == 1 && found["code"] == MEMORY) || told;
     // The same call with memory. Where it failed without refusals too, it fails in the same way.
@@ -208,7 +217,10 @@ fn play(program: &Path, case: &str, exceptions: &[Exception]) -> Result<(), Fail
 }
 
 /// The functions behind the addresses, innermost first.
-fn named<'a>(program: &Path, deaths: Vec<(&'a str, Vec<u64>)>) -> Result<Vec<(&'a str, String)>, Failed> {
+fn named<'a>(
+    program: &Path,
+    deaths: Vec<(&'a str, Vec<u64>)>,
+) -> Result<Vec<(&'a str, String)>, Failed> {
     let all: BTreeSet<u64> = deaths.iter().flat_map(|(_, addresses)| addresses).copied().collect();
     if all.is_empty() {
         return Ok(Vec::new());
@@ -223,7 +235,8 @@ fn named<'a>(program: &Path, deaths: Vec<(&'a str, Vec<u64>)>) -> Result<Vec<(&'
     // For each address a line with it, and then in turn a function and its place.
     let (mut names, mut address, mut is_name) = (BTreeMap::<u64, String>::new(), 0, true);
     for line in text(&output).lines() {
-        if let Some(number) = line.strip_prefix("0x").and_then(|digits| u64::from_str_radix(digits, 16).ok())
+        if let Some(number) =
+            line.strip_prefix("0x").and_then(|digits| u64::from_str_radix(digits, 16).ok())
         {
             (address, is_name) = (number + 1, true);
             continue;

@@ -66,10 +66,13 @@ fn a_thread_that_is_ending_is_refused_its_attachment_and_told_so() {
         // Before the library's own: what is registered first is destroyed last.
         LAST.with(|_| ());
         // SAFETY: the default heap.
-        unsafe { assert_eq!((standstill_attach(std::ptr::null_mut()), standstill_detach()), (0, 0)) };
+        unsafe {
+            assert_eq!((standstill_attach(std::ptr::null_mut()), standstill_detach()), (0, 0))
+        };
     });
     thread.join().expect("a thread");
-    let expected = ["PyGILState_Ensure", "PyGILState_Release", "PyEval_SaveThread", "PyEval_RestoreThread"]
-        .map(|function| format!("misuse NotAllowedHere {function}"));
+    let expected =
+        ["PyGILState_Ensure", "PyGILState_Release", "PyEval_SaveThread", "PyEval_RestoreThread"]
+            .map(|function| format!("misuse NotAllowedHere {function}"));
     assert_eq!(*REPORTS.lock().expect("whole"), expected);
 }

@@ -23,7 +23,8 @@ type Any = unsafe extern "C" fn(Pointer, Pointer, Pointer, Pointer) -> usize;
 
 fn listed(file: &str) -> BTreeSet<String> {
     let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join(file);
-    let text = std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    let text = std::fs::read_to_string(&path)
+        .unwrap_or_else(|error| panic!("{}: {error}", path.display()));
     text.lines().filter_map(|line| line.split_whitespace().next()).map(str::to_owned).collect()
 }
 
@@ -54,7 +55,9 @@ unsafe extern "C" fn traverse(_: *mut RawObject, _: VisitProc, _: Pointer) -> c_
     let library = library.as_ref().unwrap();
     let target = scratch().cast::<c_void>();
     // SAFETY: whatever the function is, it refuses, or is one of those that look at an object or a type.
-    unsafe { library.function::<Any>(&SYMBOLS.lock().unwrap()[next])(target, target, target, target) };
+    unsafe {
+        library.function::<Any>(&SYMBOLS.lock().unwrap()[next])(target, target, target, target)
+    };
     0
 }
 
@@ -67,19 +70,27 @@ fn s_126_s_127_every_function_is_refused_in_a_handler_but_the_safe_list() {
         .filter(|name| !name.contains("PyExc_") && !statics.iter().any(|end| name.ends_with(end)))
         .collect();
     assert!(symbols.len() > 100);
-    let safe: BTreeSet<String> =
-        listed("tests/conformance/safe_list.txt").iter().map(|name| format!("standstill_{name}")).collect();
-    assert!(safe.iter().all(|name| symbols.contains(name)), "the safe list names what is not exported");
+    let safe: BTreeSet<String> = listed("tests/conformance/safe_list.txt")
+        .iter()
+        .map(|name| format!("standstill_{name}"))
+        .collect();
+    assert!(
+        safe.iter().all(|name| symbols.contains(name)),
+        "the safe list names what is not exported"
+    );
     // SAFETY: the functions are of these types.
     unsafe {
         let initialize: unsafe extern "C" fn() = library.function("standstill_Py_Initialize");
-        let set_hook: unsafe extern "C" fn(unsafe extern "C" fn(*const standstill_misuse, Pointer), Pointer) =
-            library.function("standstill_set_misuse_hook");
+        let set_hook: unsafe extern "C" fn(
+            unsafe extern "C" fn(*const standstill_misuse, Pointer),
+            Pointer,
+        ) = library.function("standstill_set_misuse_hook");
         let ready: unsafe extern "C" fn(*mut PyTypeObject) -> c_int =
             library.function("standstill_PyType_Ready");
         let new: unsafe extern "C" fn(*mut PyTypeObject) -> *mut RawObject =
             library.function("standstill__PyObject_GC_New");
-        let track: unsafe extern "C" fn(*mut RawObject) = library.function("standstill_PyObject_GC_Track");
+        let track: unsafe extern "C" fn(*mut RawObject) =
+            library.function("standstill_PyObject_GC_Track");
         let collect: unsafe extern "C" fn() -> isize = library.function("standstill_PyGC_Collect");
         let error: unsafe extern "C" fn() -> *const std::ffi::c_char =
             library.function("standstill_error_message");

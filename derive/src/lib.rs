@@ -13,8 +13,8 @@ use syn::parse::ParseStream;
 use syn::punctuated::Punctuated;
 use syn::spanned::Spanned;
 use syn::{
-    Attribute, Data, DeriveInput, ExprPath, Fields, GenericParam, Generics, Index, LitStr, Member, Path,
-    Token, Type, WhereClause, WherePredicate, parse_quote,
+    Attribute, Data, DeriveInput, ExprPath, Fields, GenericParam, Generics, Index, LitStr, Member,
+    Path, Token, Type, WhereClause, WherePredicate, parse_quote,
 };
 
 /// Implements `Trace` for a struct or an enum by forwarding to its fields.
@@ -96,7 +96,8 @@ impl Mistakes {
 // -------------------------------------------------------------------------- attributes
 
 const FOR_TYPES: [&str; 4] = ["crate", "untracked", "finalize", "bound"];
-const ON_TYPE: &str = "`crate = path`, `untracked`, `finalize`, `finalize = path` and `bound = \"...\"`";
+const ON_TYPE: &str =
+    "`crate = path`, `untracked`, `finalize`, `finalize = path` and `bound = \"...\"`";
 
 /// What `#[trace(...)]` on the type says.
 #[derive(Default)]
@@ -136,7 +137,8 @@ impl Container {
             } else if setting.path.is_ident("skip") {
                 Err(setting.error("`skip` belongs on a field, not on the type"))
             } else {
-                Err(setting.error(format!("no such setting; on a type `#[trace(...)]` takes {ON_TYPE}")))
+                Err(setting
+                    .error(format!("no such setting; on a type `#[trace(...)]` takes {ON_TYPE}")))
             }
         });
         this
@@ -215,7 +217,11 @@ fn once<T>(slot: &mut Option<T>, setting: &ParseNestedMeta<'_>, value: T) -> syn
 
 /// A setting ends at a comma or with the attribute.
 fn expect_end(input: ParseStream<'_>) -> syn::Result<()> {
-    if input.is_empty() || input.peek(Token![,]) { Ok(()) } else { Err(input.error("expected `,`")) }
+    if input.is_empty() || input.peek(Token![,]) {
+        Ok(())
+    } else {
+        Err(input.error("expected `,`"))
+    }
 }
 
 /// Passes over what a setting that was not understood left behind.
@@ -229,7 +235,9 @@ fn skip_to_comma(input: ParseStream<'_>) -> syn::Result<()> {
 /// A `#[trace(...)]` where none is read would be a silent misunderstanding.
 fn refuse_settings(attributes: &[Attribute], place: &str, mistakes: &mut Mistakes) {
     for attribute in attributes.iter().filter(|attribute| attribute.path().is_ident("trace")) {
-        let text = format!("`#[trace(...)]` means nothing on {place}; it belongs on the type or on a field");
+        let text = format!(
+            "`#[trace(...)]` means nothing on {place}; it belongs on the type or on a field"
+        );
         mistakes.push(syn::Error::new_spanned(attribute, text));
     }
 }
@@ -260,7 +268,8 @@ fn expand(input: &DeriveInput) -> syn::Result<TokenStream> {
         let clear = forward(&shapes, quote!(clear), quote!(&#krate::Mutator), &krate);
         let prefetch = forward(&shapes, quote!(prefetch), quote!(&#krate::Tracer), &krate);
         let types = shapes.iter().flat_map(|shape| &shape.fields).map(|field| field.ty);
-        let indirect = quote!(const INDIRECT: bool = false #(|| <#types as #krate::Trace>::INDIRECT)*;);
+        let indirect =
+            quote!(const INDIRECT: bool = false #(|| <#types as #krate::Trace>::INDIRECT)*;);
         (quote!(#indirect #traverse #prefetch #clear), TokenStream::new())
     };
     let finalize = container.finalize.map(|finalizer| finalize(finalizer, &krate));
@@ -287,7 +296,10 @@ fn shapes<'a>(input: &'a DeriveInput, mistakes: &mut Mistakes) -> Vec<Shape<'a>>
             .map(|variant| {
                 refuse_settings(&variant.attrs, "a variant", mistakes);
                 let name = &variant.ident;
-                Shape { path: quote!(Self::#name), fields: Field::read_all(&variant.fields, mistakes) }
+                Shape {
+                    path: quote!(Self::#name),
+                    fields: Field::read_all(&variant.fields, mistakes),
+                }
             })
             .collect(),
         Data::Union(data) => {
@@ -316,7 +328,12 @@ fn check_generics(generics: &Generics, mistakes: &mut Mistakes) {
 }
 
 /// The type's own where clause and what the derive adds to it.
-fn bounds(generics: &Generics, shapes: &[Shape<'_>], container: &Container, krate: &Path) -> WhereClause {
+fn bounds(
+    generics: &Generics,
+    shapes: &[Shape<'_>],
+    container: &Container,
+    krate: &Path,
+) -> WhereClause {
     let mut clause = generics.where_clause.clone().unwrap_or_else(|| parse_quote!(where));
     let fields = || shapes.iter().flat_map(|shape| &shape.fields);
     for parameter in generics.type_params().map(|parameter| &parameter.ident) {
@@ -342,7 +359,12 @@ fn names(tokens: TokenStream, parameter: &Ident) -> bool {
 }
 
 /// `fn method(&self, argument: takes)` that calls the same method on each field.
-fn forward(shapes: &[Shape<'_>], method: TokenStream, takes: TokenStream, krate: &Path) -> TokenStream {
+fn forward(
+    shapes: &[Shape<'_>],
+    method: TokenStream,
+    takes: TokenStream,
+    krate: &Path,
+) -> TokenStream {
     let argument = Ident::new("__argument", Span::mixed_site());
     let arms = shapes.iter().map(|Shape { path, fields }| {
         let members = fields.iter().map(|field| &field.member);
@@ -355,7 +377,8 @@ fn forward(shapes: &[Shape<'_>], method: TokenStream, takes: TokenStream, krate:
         }
     });
     // An enum without variants has no value, and only a match on the place itself knows that.
-    let body = if shapes.is_empty() { quote!(match *self {}) } else { quote!(match self { #(#arms)* }) };
+    let body =
+        if shapes.is_empty() { quote!(match *self {}) } else { quote!(match self { #(#arms)* }) };
     let used = shapes.iter().any(|shape| !shape.fields.is_empty());
     let parameter = if used { quote!(#argument) } else { quote!(_) };
     quote! {
@@ -377,7 +400,11 @@ fn binding(index: usize) -> Ident {
 /// The proof stands apart from `TRACKED`: a recursive type's constant would depend on itself. Where
 /// nothing is generic it is evaluated at once, by `cargo check` too; else with each `traverse` that
 /// is compiled.
-fn untracked(input: &DeriveInput, shapes: &[Shape<'_>], krate: &Path) -> (TokenStream, TokenStream) {
+fn untracked(
+    input: &DeriveInput,
+    shapes: &[Shape<'_>],
+    krate: &Path,
+) -> (TokenStream, TokenStream) {
     let name = &input.ident;
     let checks = shapes.iter().flat_map(|shape| &shape.fields).map(|field| {
         let text = format!(

@@ -41,7 +41,13 @@ pub(crate) struct BadInput {
 impl fmt::Display for BadInput {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Fault { place, reason } = &self.fault;
-        write!(f, "{}: {}: {}", one_line(&self.file.to_string_lossy()), one_line(place), one_line(reason))
+        write!(
+            f,
+            "{}: {}: {}",
+            one_line(&self.file.to_string_lossy()),
+            one_line(place),
+            one_line(reason)
+        )
     }
 }
 

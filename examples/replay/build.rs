@@ -155,9 +155,13 @@ impl<'p> Builder<'p> {
         builder.wire(m, slice.clone());
         builder.serve(m);
 
-        let watched = builder.own.iter().step_by(WATCHED).map(|node| Gc::downgrade(node, m)).collect();
-        let roots =
-            slice.zip(builder.own.drain(..)).filter(|(node, _)| is_root[*node]).map(|(_, gc)| gc).collect();
+        let watched =
+            builder.own.iter().step_by(WATCHED).map(|node| Gc::downgrade(node, m)).collect();
+        let roots = slice
+            .zip(builder.own.drain(..))
+            .filter(|(node, _)| is_root[*node])
+            .map(|(_, gc)| gc)
+            .collect();
         Built { roots, watched }
     }
 
@@ -181,7 +185,12 @@ impl<'p> Builder<'p> {
             for (at, edge) in plan.snapshot.edges_of(source).iter().copied().enumerate() {
                 let owner = plan.owner(edge.target());
                 if owner == self.id {
-                    add(m, &self.own[source - self.first], edge, &self.own[edge.target() - self.first]);
+                    add(
+                        m,
+                        &self.own[source - self.first],
+                        edge,
+                        &self.own[edge.target() - self.first],
+                    );
                 } else if at % 2 == 0 {
                     let source = self.own[source - self.first].clone();
                     self.write(owner, Letter::Offer { source, edge });

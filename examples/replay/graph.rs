@@ -59,13 +59,21 @@ impl Node {
     }
 
     /// The target of the edge that `choose` picks, given their number.
-    pub(crate) fn follow(&self, m: &Mutator, choose: impl FnOnce(usize) -> usize) -> Option<Gc<Node>> {
+    pub(crate) fn follow(
+        &self,
+        m: &Mutator,
+        choose: impl FnOnce(usize) -> usize,
+    ) -> Option<Gc<Node>> {
         let edges = self.edges.lock(m);
         (!edges.is_empty()).then(|| edges[choose(edges.len())].clone())
     }
 
     /// The target of the weak edge that `choose` picks, if it is alive.
-    pub(crate) fn follow_weak(&self, m: &Mutator, choose: impl FnOnce(usize) -> usize) -> Option<Gc<Node>> {
+    pub(crate) fn follow_weak(
+        &self,
+        m: &Mutator,
+        choose: impl FnOnce(usize) -> usize,
+    ) -> Option<Gc<Node>> {
         let weak = {
             let weak = self.weak.lock(m);
             if weak.is_empty() {

@@ -180,9 +180,10 @@ fn replay(options: &Options, snapshot: &Snapshot, read_ms: f64) -> Report {
     let mut full = Vec::new();
     for _ in 0..options.collections {
         let report = m.collect();
-        checks.expect(report.collected == 0 && report.unreachable == 0 && report.abandoned.is_none(), || {
-            format!("a collection with all roots held found garbage: {report:?}")
-        });
+        checks.expect(
+            report.collected == 0 && report.unreachable == 0 && report.abandoned.is_none(),
+            || format!("a collection with all roots held found garbage: {report:?}"),
+        );
         full.push(pause(&report));
         bar.inc(1);
     }
@@ -215,11 +216,13 @@ fn replay(options: &Options, snapshot: &Snapshot, read_ms: f64) -> Report {
     let weak_alive = watched.iter().filter(|weak| weak.upgrade(m).is_some()).count();
     let live = heap.stats().live_objects;
     checks.expect(leaked == 0, || {
-        let first =
-            first_alive(page).map(|node| format!(", first node {node} ({:?})", snapshot.name_of(node)));
+        let first = first_alive(page)
+            .map(|node| format!(", first node {node} ({:?})", snapshot.name_of(node)));
         format!("{leaked} of {} objects were never freed{}", tally.born, first.unwrap_or_default())
     });
-    checks.expect(tally.twice == 0, || format!("{} objects were destroyed more than once", tally.twice));
+    checks.expect(tally.twice == 0, || {
+        format!("{} objects were destroyed more than once", tally.twice)
+    });
     checks.expect(weak_alive == 0, || {
         format!("{weak_alive} of {} weak references are still alive", watched.len())
     });

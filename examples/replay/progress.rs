@@ -11,5 +11,8 @@ pub(crate) fn bar(phase: &'static str, steps: u64) -> ProgressBar {
     }
     let style = ProgressStyle::with_template("{msg:>9} {wide_bar} {percent:>3}% {elapsed}");
     let style = style.unwrap_or_else(|_| ProgressStyle::default_bar());
-    ProgressBar::new(steps).with_style(style).with_message(phase).with_finish(ProgressFinish::AndClear)
+    ProgressBar::new(steps)
+        .with_style(style)
+        .with_message(phase)
+        .with_finish(ProgressFinish::AndClear)
 }

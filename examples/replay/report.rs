@@ -92,7 +92,11 @@ pub(crate) fn spread(mut pauses: Vec<Duration>) -> [Duration; 3] {
         n if n.is_multiple_of(2) => (pauses[middle - 1] + pauses[middle]) / 2,
         _ => pauses[middle],
     };
-    [pauses.first().copied().unwrap_or_default(), median, pauses.last().copied().unwrap_or_default()]
+    [
+        pauses.first().copied().unwrap_or_default(),
+        median,
+        pauses.last().copied().unwrap_or_default(),
+    ]
 }
 
 /// In milliseconds.

@@ -98,8 +98,9 @@ fn roles<R: Copy>(
             n => return Err(format!("meta.{list} has {name:?} {n} times")),
         }
     }
-    let role =
-        |field: &String| wanted.iter().find(|(name, _)| name == field).map_or(other, |(_, role)| *role);
+    let role = |field: &String| {
+        wanted.iter().find(|(name, _)| name == field).map_or(other, |(_, role)| *role)
+    };
     Ok(fields.0.iter().map(role).collect())
 }
 
@@ -113,7 +114,9 @@ fn type_names<'h, R: PartialEq>(
     let at = roles.iter().position(|role| *role == wanted);
     match at.and_then(|at| types.0.get(at)) {
         Some(TypeSpec::Names(names)) => Ok(&names.0),
-        _ => Err(format!("meta.{list} does not list the names of the types where the field \"type\" stands")),
+        _ => Err(format!(
+            "meta.{list} does not list the names of the types where the field \"type\" stands"
+        )),
     }
 }
 
@@ -167,7 +170,8 @@ impl<'de> Deserialize<'de> for Number {
             }
 
             fn visit_i64<E: Error>(self, number: i64) -> Result<Number, E> {
-                Ok(u64::try_from(number).map_or_else(|_| Number::Other(number.to_string()), Number::Whole))
+                Ok(u64::try_from(number)
+                    .map_or_else(|_| Number::Other(number.to_string()), Number::Whole))
             }
 
             fn visit_f64<E: Error>(self, number: f64) -> Result<Number, E> {
@@ -205,7 +209,9 @@ impl<'de, T: Deserialize<'de>> Visitor<'de> for ShortVisitor<T> {
         let mut entries = Vec::new();
         while let Some(entry) = list.next_element()? {
             if entries.len() == MOST_ENTRIES {
-                return Err(A::Error::custom(format_args!("a list of more than {MOST_ENTRIES} entries")));
+                return Err(A::Error::custom(format_args!(
+                    "a list of more than {MOST_ENTRIES} entries"
+                )));
             }
             entries.push(entry);
         }

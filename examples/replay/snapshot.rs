@@ -62,7 +62,8 @@ impl Edge {
 impl Snapshot {
     /// Reads what comes out of `source`, and checks all of it.
     pub(crate) fn read(source: Source) -> Result<Self, Fault> {
-        let mut json = serde_json::Deserializer::from_reader(BufReader::with_capacity(1 << 16, source));
+        let mut json =
+            serde_json::Deserializer::from_reader(BufReader::with_capacity(1 << 16, source));
         let mut reading = Reading { at: At::File, ..Reading::default() };
         let parsed = Document(&mut reading).deserialize(&mut json).and_then(|()| {
             reading.at = At::File;
@@ -187,7 +188,11 @@ impl Reading {
     }
 
     /// One section of the file, by its name.
-    fn section<'de, A: MapAccess<'de>>(&mut self, section: Section, map: &mut A) -> Result<(), A::Error> {
+    fn section<'de, A: MapAccess<'de>>(
+        &mut self,
+        section: Section,
+        map: &mut A,
+    ) -> Result<(), A::Error> {
         self.at = At::Section(section);
         let (twice, early) = match section {
             Section::Snapshot => (self.schema.is_some(), None),
@@ -344,8 +349,12 @@ impl Numbers for Nodes {
             NodeField::Type => {
                 whole(number, schema.node_types, || format!("type of node {id}"))?;
             }
-            NodeField::Name => next.name = whole(number, 1 << 32, || format!("name of node {id}"))? as u32,
-            NodeField::Size => next.size = whole(number, 1 << 53, || format!("self_size of node {id}"))?,
+            NodeField::Name => {
+                next.name = whole(number, 1 << 32, || format!("name of node {id}"))? as u32
+            }
+            NodeField::Size => {
+                next.size = whole(number, 1 << 53, || format!("self_size of node {id}"))?
+            }
             NodeField::EdgeCount => {
                 let left = u64::from(schema.edges) - self.edges;
                 let count = whole(number, u64::MAX, || format!("edge_count of node {id}"))?;
@@ -470,7 +479,8 @@ impl<'de> Visitor<'de> for Strings<'_> {
         let mut index = 0;
         loop {
             reading.at = At::Element(Section::Strings, index);
-            let wanted = reading.used.get(names.len()).is_some_and(|used| u64::from(*used) == index);
+            let wanted =
+                reading.used.get(names.len()).is_some_and(|used| u64::from(*used) == index);
             let Some(name) = array.next_element_seed(Text { wanted })? else { break };
             names.extend(name);
             index += 1;
@@ -479,8 +489,9 @@ impl<'de> Visitor<'de> for Strings<'_> {
             let nodes = reading.nodes.as_deref().expect("strings are read after the nodes");
             let node = nodes.iter().position(|node| node.name == *unknown).unwrap_or_default();
             reading.at = At::Section(Section::Strings);
-            return Err(reading
-                .refuse(format!("name of node {node} is string {unknown}, but there are {index} strings")));
+            return Err(reading.refuse(format!(
+                "name of node {node} is string {unknown}, but there are {index} strings"
+            )));
         }
         reading.names = Some(names);
         Ok(())

@@ -47,14 +47,18 @@ impl Source {
     pub(crate) fn new(reader: Box<dyn Read>) -> Result<Self, Fault> {
         let mut reader = BufReader::with_capacity(1 << 16, reader);
         let mut magic = Vec::with_capacity(4);
-        (&mut reader).take(4).read_to_end(&mut magic).map_err(|e| Fault::new("byte 0", e.to_string()))?;
+        (&mut reader)
+            .take(4)
+            .read_to_end(&mut magic)
+            .map_err(|e| Fault::new("byte 0", e.to_string()))?;
         let number = <[u8; 4]>::try_from(magic.as_slice()).map(u32::from_le_bytes);
         let compressed = number.is_ok_and(|n| n == FRAME || SKIPPABLE_FRAMES.contains(&n));
         if magic.is_empty() {
             return Err(Fault::new("byte 0", "the file is empty"));
         }
         let raw = Counted { inner: Cursor::new(magic).chain(reader), taken: 0, ended: false };
-        let stream = if compressed { Stream::Zstd(Box::new(Frames::new(raw))) } else { Stream::Plain(raw) };
+        let stream =
+            if compressed { Stream::Zstd(Box::new(Frames::new(raw))) } else { Stream::Plain(raw) };
         Ok(Self { stream, given: 0 })
     }
 }
@@ -75,7 +79,10 @@ impl Read for Source {
         }
         if self.given > growth_limit {
             let reason = format!("decompresses to more than {MOST_GROWTH} times its size");
-            return Err(io::Error::other(Fault::new(format!("decompressed byte {}", self.given), reason)));
+            return Err(io::Error::other(Fault::new(
+                format!("decompressed byte {}", self.given),
+                reason,
+            )));
         }
         Ok(count)
     }
@@ -177,10 +184,14 @@ impl Frames {
             };
             let window = if single_segment { content } else { window };
             if window > MOST_WINDOW {
-                return Err(self.fault(format!("a zstd window of {window} bytes, more than {MOST_WINDOW}")));
+                return Err(
+                    self.fault(format!("a zstd window of {window} bytes, more than {MOST_WINDOW}"))
+                );
             }
             let mut frame = FrameDecoder::new();
-            frame.init(header.as_slice()).map_err(|error| self.fault(format!("bad zstd frame: {error}")))?;
+            frame
+                .init(header.as_slice())
+                .map_err(|error| self.fault(format!("bad zstd frame: {error}")))?;
             return Ok(Some(frame));
         }
     }
@@ -200,7 +211,8 @@ impl Read for Frames {
                 return frame.read(buf);
             }
             if !frame.is_finished() {
-                let decoded = frame.decode_blocks(&mut self.raw, BlockDecodingStrategy::UptoBlocks(1));
+                let decoded =
+                    frame.decode_blocks(&mut self.raw, BlockDecodingStrategy::UptoBlocks(1));
                 decoded.map_err(|error| self.broken(error))?;
                 continue;
             }

@@ -18,7 +18,8 @@ const GROWTH: usize = 256;
 
 /// Reads `bytes`, whatever they are.
 pub(crate) fn examine(bytes: &[u8]) {
-    let packed = matches!(bytes, [0x28, 0xB5, 0x2F, 0xFD, ..] | [0x50..=0x5F, 0x2A, 0x4D, 0x18, ..]);
+    let packed =
+        matches!(bytes, [0x28, 0xB5, 0x2F, 0xFD, ..] | [0x50..=0x5F, 0x2A, 0x4D, 0x18, ..]);
     let allowed = FREE + JSON * if packed { GROWTH } else { 1 } * bytes.len();
     Counting::start();
     let read = Source::new(Box::new(Cursor::new(bytes.to_vec()))).and_then(Snapshot::read);
@@ -32,7 +33,10 @@ pub(crate) fn examine(bytes: &[u8]) {
                 "what is wrong, and where? {fault:?}"
             );
             let line = fault.of(Path::new("file")).to_string();
-            assert!(line.starts_with("file: ") && line.lines().count() == 1, "not one line: {line:?}");
+            assert!(
+                line.starts_with("file: ") && line.lines().count() == 1,
+                "not one line: {line:?}"
+            );
         }
     }
 }

@@ -35,7 +35,8 @@ impl Environment {
             if has_more_rights_than_its_caller() {
                 return Self::default();
             }
-            let value = |name| std::env::var_os(name).map(|value| value.to_string_lossy().into_owned());
+            let value =
+                |name| std::env::var_os(name).map(|value| value.to_string_lossy().into_owned());
             let (this, complaints) = Self::of(value(CHECKED).as_deref(), value(STRESS).as_deref());
             for complaint in complaints {
                 event::line(format_args!("standstill: {complaint}"));
@@ -51,7 +52,9 @@ impl Environment {
             None | Some("") => {}
             Some("1" | "true" | "yes" | "on") => this.checked = Some(true),
             Some("0" | "false" | "no" | "off") => this.checked = Some(false),
-            Some(other) => complaints.push(format!("{CHECKED} is `{other}`, not 0 or 1, and ignored")),
+            Some(other) => {
+                complaints.push(format!("{CHECKED} is `{other}`, not 0 or 1, and ignored"))
+            }
         }
         match stress.unwrap_or("").parse() {
             Ok(stress) => this.stress = stress,

@@ -123,7 +123,10 @@ impl fmt::Display for OutOfMemory {
             ),
             Self::System => f.write_str("the operating system refused to commit more memory"),
             Self::Alignment { align } => {
-                write!(f, "no object can have an alignment of {align}: a power of two up to 32 KiB is needed")
+                write!(
+                    f,
+                    "no object can have an alignment of {align}: a power of two up to 32 KiB is needed"
+                )
             }
             Self::TooLarge { size } => {
                 write!(
@@ -346,17 +349,21 @@ impl Code {
             Self::Memory => ("Memory", "the heap is full, or the system refused memory"),
             Self::NotAttached => ("NotAttached", "the calling thread is not attached to a heap"),
             Self::NotReady => ("NotReady", "the type has not been made ready"),
-            Self::MissingTraverse => {
-                ("MissingTraverse", "a type that takes part in cycle collection has no traverse handler")
-            }
+            Self::MissingTraverse => (
+                "MissingTraverse",
+                "a type that takes part in cycle collection has no traverse handler",
+            ),
             Self::HandlersWithoutFlag => (
                 "HandlersWithoutFlag",
                 "handlers were given without the flag, under a base that takes part in cycle collection",
             ),
-            Self::MixedBases => {
-                ("MixedBases", "some base takes part in cycle collection, and the primary one does not")
+            Self::MixedBases => (
+                "MixedBases",
+                "some base takes part in cycle collection, and the primary one does not",
+            ),
+            Self::BadFree => {
+                ("BadFree", "the type's free function belongs to the other kind of memory")
             }
-            Self::BadFree => ("BadFree", "the type's free function belongs to the other kind of memory"),
             Self::BadFlags => {
                 ("BadFlags", "flags that exclude each other, or that the kind of type cannot have")
             }
@@ -365,14 +372,21 @@ impl Code {
                 "a base that is not ready, is final, was made by another runtime, or does not fit beside the others",
             ),
             Self::BadMro => ("BadMro", "the bases have no consistent order"),
-            Self::BadSlot => ("BadSlot", "an unknown slot, or one that was given twice or without a value"),
-            Self::BadSize => ("BadSize", "a size that is negative, too large, or less than the base's"),
-            Self::NotGcType => ("NotGcType", "the type does not take part in cycle collection"),
-            Self::GcType => {
-                ("GcType", "the type takes part in cycle collection, and the function is for others")
+            Self::BadSlot => {
+                ("BadSlot", "an unknown slot, or one that was given twice or without a value")
             }
+            Self::BadSize => {
+                ("BadSize", "a size that is negative, too large, or less than the base's")
+            }
+            Self::NotGcType => ("NotGcType", "the type does not take part in cycle collection"),
+            Self::GcType => (
+                "GcType",
+                "the type takes part in cycle collection, and the function is for others",
+            ),
             Self::NullArgument => ("NullArgument", "a null pointer where there must be an object"),
-            Self::NotGcObject => ("NotGcObject", "the object does not take part in cycle collection"),
+            Self::NotGcObject => {
+                ("NotGcObject", "the object does not take part in cycle collection")
+            }
             Self::AlreadyTracked => ("AlreadyTracked", "the object is tracked already"),
             Self::StillTracked => ("StillTracked", "the object was freed while it was tracked"),
             Self::TrackedResize => ("TrackedResize", "the object to resize is tracked"),
@@ -389,14 +403,20 @@ impl Code {
             Self::StaleVisitor => {
                 ("StaleVisitor", "a visitor was called after the traversal that it was made for")
             }
-            Self::OverVisited => ("OverVisited", "a traverse handler visited more references than there are"),
+            Self::OverVisited => {
+                ("OverVisited", "a traverse handler visited more references than there are")
+            }
             Self::InTraversal => ("InTraversal", "the call is not allowed in a traverse handler"),
-            Self::OutsideTraversal => ("OutsideTraversal", "the call is allowed in a traverse handler alone"),
+            Self::OutsideTraversal => {
+                ("OutsideTraversal", "the call is allowed in a traverse handler alone")
+            }
             Self::NotAllowedHere => (
                 "NotAllowedHere",
                 "no safepoint, detach or collection is possible inside a handler or callback",
             ),
-            Self::BadCallbackResult => ("BadCallbackResult", "a callback returned what has no meaning"),
+            Self::BadCallbackResult => {
+                ("BadCallbackResult", "a callback returned what has no meaning")
+            }
             Self::BadGeneration => ("BadGeneration", "there is no such generation"),
             Self::BadThreshold => ("BadThreshold", "a threshold is negative"),
             Self::BadDebugFlags => ("BadDebugFlags", "unknown debug flags"),
@@ -406,10 +426,13 @@ impl Code {
             Self::WrittenAfterReady => {
                 ("WrittenAfterReady", "a type was changed after it had been made ready")
             }
-            Self::BadAllocResult => {
-                ("BadAllocResult", "a type's own allocator returned something else than a fresh instance")
+            Self::BadAllocResult => (
+                "BadAllocResult",
+                "a type's own allocator returned something else than a fresh instance",
+            ),
+            Self::CutReferences => {
+                ("CutReferences", "items were cut off that still hold references")
             }
-            Self::CutReferences => ("CutReferences", "items were cut off that still hold references"),
             Self::MissingTypeVisit => {
                 ("MissingTypeVisit", "the traverse handler of a heap type does not visit the type")
             }
@@ -420,7 +443,9 @@ impl Code {
             Self::HandlerError => ("HandlerError", "a handler failed"),
             Self::Panic => ("Panic", "a handler panicked"),
             Self::Custom => ("Custom", "an error of the program's own"),
-            Self::SlowHandler => ("SlowHandler", "a traverse handler took longer than the heap's limit"),
+            Self::SlowHandler => {
+                ("SlowHandler", "a traverse handler took longer than the heap's limit")
+            }
         }
     }
 }

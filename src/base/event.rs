@@ -237,8 +237,9 @@ pub(crate) fn panic_message(payload: Box<dyn Any + Send>) -> Cow<'static, str> {
         Ok(message) => return Cow::Owned(*message),
         Err(payload) => payload,
     };
-    let message =
-        payload.downcast_ref::<&'static str>().map_or("a panic without a message", |message| message);
+    let message = payload
+        .downcast_ref::<&'static str>()
+        .map_or("a panic without a message", |message| message);
     let message = Cow::Borrowed(message);
     if let Err(again) = guarded(|| drop(payload)) {
         // Somebody means it. Leaked rather than dropped: it could go on for ever.
@@ -690,7 +691,12 @@ pub(crate) fn long_collection(
 }
 
 /// A stop has failed, and no stop will succeed: this thread has ended without dropping its mutator.
-pub(crate) fn leaked_mutator(heap: &str, thread: &str, os_thread: Option<u64>, registered_for: Duration) {
+pub(crate) fn leaked_mutator(
+    heap: &str,
+    thread: &str,
+    os_thread: Option<u64>,
+    registered_for: Duration,
+) {
     outside(|| {
         tracing::warn!(
             target: "standstill",
@@ -775,10 +781,14 @@ mod tests {
             During::Collect,
             During::Shutdown,
         ] {
-            let failure =
-                |type_name| Unraisable { during, type_name, address: 0, message: "why".into() }.to_string();
+            let failure = |type_name| {
+                Unraisable { during, type_name, address: 0, message: "why".into() }.to_string()
+            };
             let place = words(during);
-            assert_eq!(failure("tests.Node"), format!("ignored failure in {place} of tests.Node: why"));
+            assert_eq!(
+                failure("tests.Node"),
+                format!("ignored failure in {place} of tests.Node: why")
+            );
             assert_eq!(failure(""), format!("ignored failure in {place}: why"));
         }
     }

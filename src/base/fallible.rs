@@ -126,7 +126,8 @@ impl Room {
         use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous};
         // So that there is a multiple of a huge page in it.
         let mapped = bytes.checked_add(HUGE).ok_or(NoMemory)?;
-        let (access, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE | MapFlags::NORESERVE);
+        let (access, flags) =
+            (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE | MapFlags::NORESERVE);
         // SAFETY: rule B: a new mapping, where the system likes.
         let mapping = unsafe { mmap_anonymous(std::ptr::null_mut(), mapped, access, flags) };
         let mapping = NonNull::new(mapping.map_err(|_| NoMemory)?.cast::<u8>()).ok_or(NoMemory)?;
@@ -135,8 +136,9 @@ impl Room {
         #[cfg(any(target_os = "linux", target_os = "android"))]
         #[expect(clippy::let_underscore_must_use, reason = "a refusal costs speed only")]
         // SAFETY: rule B: inside the mapping; the advice changes no contents.
-        let _ =
-            unsafe { rustix::mm::madvise(start.as_ptr().cast(), bytes, rustix::mm::Advice::LinuxHugepage) };
+        let _ = unsafe {
+            rustix::mm::madvise(start.as_ptr().cast(), bytes, rustix::mm::Advice::LinuxHugepage)
+        };
         Ok(Self { start: start.cast(), capacity, len: 0, mapping: Some((mapping, mapped)) })
     }
 
@@ -170,8 +172,9 @@ impl Room {
 
     /// Bytes of its mapping, from the start on; 0: it is the allocator's.
     fn mapped(&self) -> usize {
-        self.mapping
-            .map_or(0, |(mapping, bytes)| bytes - (self.start.as_ptr() as usize - mapping.as_ptr() as usize))
+        self.mapping.map_or(0, |(mapping, bytes)| {
+            bytes - (self.start.as_ptr() as usize - mapping.as_ptr() as usize)
+        })
     }
 
     /// Forgets the numbers, and lets the system have the memory if it needs some, as long as nobody writes here. `false`: it is
@@ -184,7 +187,8 @@ impl Room {
         if bytes > 0 {
             use rustix::mm::{Advice, madvise};
             // SAFETY: rule B: inside the mapping. The contents may become zeroes, and nobody reads them.
-            return unsafe { madvise(self.start.as_ptr().cast(), bytes, Advice::LinuxFree) }.is_ok();
+            return unsafe { madvise(self.start.as_ptr().cast(), bytes, Advice::LinuxFree) }
+                .is_ok();
         }
         let _ = bytes;
         false
@@ -622,7 +626,12 @@ mod tests {
                 // SAFETY: rule B: so many have been written just now.
                 unsafe { room.add(half) };
                 assert_eq!(room.len(), (round as usize + 1) * half);
-                assert!(room.numbers()[round as usize * half..].iter().copied().eq((round..).take(half)));
+                assert!(
+                    room.numbers()[round as usize * half..]
+                        .iter()
+                        .copied()
+                        .eq((round..).take(half))
+                );
             }
         }
         assert_eq!(Room::default().spare().len(), 0);
@@ -647,7 +656,10 @@ mod tests {
             spare.keep([room]);
             for less in [capacity / 2, capacity] {
                 let room = spare.take(less).unwrap();
-                assert_eq!((room.start.as_ptr().cast_const(), room.capacity, room.len()), (start, less, 0));
+                assert_eq!(
+                    (room.start.as_ptr().cast_const(), room.capacity, room.len()),
+                    (start, less, 0)
+                );
                 assert_eq!(spare.len(), 0);
                 spare.keep([room]);
             }
@@ -655,7 +667,10 @@ mod tests {
             for next in [2 * capacity + HUGE, capacity / 8] {
                 let room = spare.take(next).unwrap();
                 assert_eq!((room.capacity, spare.len()), (next, 0));
-                assert!(!room.is_mapping() || room.mapped() / size_of::<u32>() >= next, "all of it is there");
+                assert!(
+                    !room.is_mapping() || room.mapped() / size_of::<u32>() >= next,
+                    "all of it is there"
+                );
                 spare.keep([room, spare.take(HUGE).unwrap()]);
             }
             spare.give_up();

@@ -49,14 +49,20 @@ mod counting {
     impl Others {
         /// So many may come.
         pub(crate) fn expect(threads: usize) -> Self {
-            Self { steps: AtomicUsize::new(0), expected: AtomicUsize::new(threads), waits: WAITS.get() }
+            Self {
+                steps: AtomicUsize::new(0),
+                expected: AtomicUsize::new(threads),
+                waits: WAITS.get(),
+            }
         }
 
         /// Calls `f`, on a thread that `is_other` or not.
         pub(crate) fn part(&self, is_other: bool, f: impl FnOnce()) {
             self.expected.fetch_sub(usize::from(is_other), Relaxed);
             let begun = Instant::now();
-            while self.waits && self.expected.load(Relaxed) > 0 && begun.elapsed() < Duration::from_millis(10)
+            while self.waits
+                && self.expected.load(Relaxed) > 0
+                && begun.elapsed() < Duration::from_millis(10)
             {
                 std::thread::yield_now();
             }
@@ -191,7 +197,8 @@ mod tests {
     /// All weak references lead to one object.
     fn watched(m: &Mutator, n: usize) -> Kept {
         let target = node(m, Vec::new());
-        let mut kept: Kept = (0..n).map(|_| Box::new(m.alloc_weak(&target, (), |_, _| {})) as _).collect();
+        let mut kept: Kept =
+            (0..n).map(|_| Box::new(m.alloc_weak(&target, (), |_, _| {})) as _).collect();
         link(m, &target, &target);
         kept.push(Box::new(target));
         kept
@@ -313,7 +320,8 @@ mod tests {
     #[test]
     fn other_heaps_cost_a_collection_nothing() {
         let cost = |others: usize| {
-            let heap = || Heap::builder().reserve(1 << 20).workers(1).pacing(Pacing::manual()).build();
+            let heap =
+                || Heap::builder().reserve(1 << 20).workers(1).pacing(Pacing::manual()).build();
             let others: Vec<_> = (0..others).map(|_| heap().expect("a heap")).collect();
             let heap = heap().expect("a heap");
             let mut m = heap.attach();

@@ -136,7 +136,11 @@ impl Stress {
     pub fn and(self, other: Self) -> Self {
         let first = |a, b| if a == 0 { b } else { a };
         Self {
-            collect_every: if self.collect_every == 0 { other.collect_every } else { self.collect_every },
+            collect_every: if self.collect_every == 0 {
+                other.collect_every
+            } else {
+                self.collect_every
+            },
             verify: self.verify | other.verify,
             counts: self.counts | other.counts,
             poison: self.poison | other.poison,
@@ -221,9 +225,12 @@ impl FromStr for Stress {
                 Some((name, number)) => (name, Some(number.parse::<u64>().map_err(|_| error())?)),
                 None => (word, None),
             };
-            let size = |default| number.map_or(Ok(default), |n| usize::try_from(n).map_err(|_| error()));
+            let size =
+                |default| number.map_or(Ok(default), |n| usize::try_from(n).map_err(|_| error()));
             stress = match (name, number.is_some()) {
-                ("collect", _) => stress.collect_at_safepoints(u32::try_from(size(1)?).map_err(|_| error())?),
+                ("collect", _) => {
+                    stress.collect_at_safepoints(u32::try_from(size(1)?).map_err(|_| error())?)
+                }
                 ("quarantine", _) => stress.quarantine(size(QUARANTINE)?),
                 ("yield", _) => stress.yield_at_random(number.unwrap_or(1)),
                 ("all", _) => stress.and(Self::all(number.unwrap_or(1))),
@@ -354,7 +361,8 @@ impl Strain {
     /// Whether this safepoint collects.
     pub(crate) fn collects_now(&self) -> bool {
         let every = u64::from(self.stress.collect_every);
-        let due = every != 0 && self.safepoints.fetch_add(1, Ordering::Relaxed) % every == every - 1;
+        let due =
+            every != 0 && self.safepoints.fetch_add(1, Ordering::Relaxed) % every == every - 1;
         if due {
             self.collections.fetch_add(1, Ordering::Relaxed);
         }
@@ -372,7 +380,10 @@ impl Strain {
         StressStats {
             collections: read(&self.collections),
             verifications: read(&self.verifications),
-            steps: STEPS.iter().map(|&(step, name)| (name, read(&self.steps[step as usize]))).collect(),
+            steps: STEPS
+                .iter()
+                .map(|&(step, name)| (name, read(&self.steps[step as usize])))
+                .collect(),
             yields: self.yields.iter().map(read).sum(),
             ..StressStats::default()
         }
@@ -446,7 +457,8 @@ mod tests {
         ] {
             let error = text.parse::<Stress>().unwrap_err().to_string();
             assert!(
-                error.contains(text.rsplit(',').next().unwrap()) && error.contains("quarantine[:N]"),
+                error.contains(text.rsplit(',').next().unwrap())
+                    && error.contains("quarantine[:N]"),
                 "{error}"
             );
         }

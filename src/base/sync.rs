@@ -293,7 +293,9 @@ mod mocked {
 
         fn get(&self) -> bool {
             // An exchange: it gives the newest value.
-            self.0.compare_exchange(true, true, super::Ordering::AcqRel, super::Ordering::Acquire).is_ok()
+            self.0
+                .compare_exchange(true, true, super::Ordering::AcqRel, super::Ordering::Acquire)
+                .is_ok()
         }
     }
 

@@ -54,8 +54,9 @@ fn is_page_readable(start: usize) -> bool {
     const NO_OPERATION: libc::c_long = -1;
     let none = std::ptr::null::<u64>();
     // SAFETY: rule B: the system reads at the address, and answers with an error where it cannot.
-    let result =
-        unsafe { libc::syscall(libc::SYS_rt_sigprocmask, NO_OPERATION, start, none, size_of::<u64>()) };
+    let result = unsafe {
+        libc::syscall(libc::SYS_rt_sigprocmask, NO_OPERATION, start, none, size_of::<u64>())
+    };
     result == 0 || std::io::Error::last_os_error().raw_os_error() != Some(libc::EFAULT)
 }
 

@@ -55,7 +55,9 @@ pub(crate) fn leave<M: ObjectModel>(
     m: &mut ModelMutator<M>,
 ) -> Option<(Garbage, Open)> {
     let me = m.thread_id();
-    let Ok(mut piles) = sort(&garbage.objects, &garbage.homes, m) else { return Some((garbage, open)) };
+    let Ok(mut piles) = sort(&garbage.objects, &garbage.homes, m) else {
+        return Some((garbage, open));
+    };
     if piles.is_empty() && piles.try_reserve_exact(1).is_err() {
         return Some((garbage, open));
     }
@@ -409,7 +411,10 @@ mod tests {
                 let is_asked = m.raw().poll() & COLLECT != 0;
                 let whose = Whose::Of(m.raw().thread_id());
                 assert!(bury(m.raw_mut(), whose, usize::MAX), "its own pile");
-                assert!(!m.raw().core().turn.is_burying(), "it is the last, and ends the collection");
+                assert!(
+                    !m.raw().core().turn.is_burying(),
+                    "it is the last, and ends the collection"
+                );
                 is_asked
             });
             m.recv(&receiver).expect("a sender");
@@ -474,7 +479,9 @@ mod tests {
         let shared = Arc::new(Shared::default());
         let given: Vec<_> = std::thread::scope(|scope| {
             let maker = scope.spawn(|| {
-                heap.attach_scoped(|m| (0..1_000).map(|_| m.alloc(Held(shared.clone()))).collect::<Vec<_>>())
+                heap.attach_scoped(|m| {
+                    (0..1_000).map(|_| m.alloc(Held(shared.clone()))).collect::<Vec<_>>()
+                })
             });
             m.join(maker).expect("no panic")
         });

@@ -103,7 +103,8 @@ impl Scope {
     /// Has the pages handed out first to the threads that they belong to.
     pub(crate) fn sort_by_home(&mut self, space: &Space) -> Result<(), NoMemory> {
         let pages = std::mem::replace(&mut self.pages, Portions::new(Vec::new())?).into_items();
-        self.pages = Portions::by_home(pages, |&page| space.page(page as usize).arena(), |&page| page)?;
+        self.pages =
+            Portions::by_home(pages, |&page| space.page(page as usize).arena(), |&page| page)?;
         Ok(())
     }
 
@@ -134,7 +135,8 @@ fn gather<const YOUNG: bool>(
     last[..rest.len()].copy_from_slice(rest);
     for (at, bytes) in words.iter().chain([&last]).enumerate() {
         let word = u64::from_le_bytes(*bytes);
-        let mut found = matching(word, if YOUNG { state::YOUNG } else { state::FULL }, state::TRACKED);
+        let mut found =
+            matching(word, if YOUNG { state::YOUNG } else { state::FULL }, state::TRACKED);
         if YOUNG {
             others += matches(matching(word, state::FULL, state::TRACKED) & !found);
         }
@@ -294,7 +296,10 @@ impl Counts {
         self.candidates += other.candidates;
         self.known_alive += other.known_alive;
         steps::took(
-            other.spills.carries.len() + other.immortal.len() + other.unreadable.len() + other.kept.len(),
+            other.spills.carries.len()
+                + other.immortal.len()
+                + other.unreadable.len()
+                + other.kept.len(),
         );
         for (granule, carry) in other.spills.carries {
             self.spills.add(granule, carry);
@@ -347,7 +352,8 @@ pub(crate) fn count<M: ObjectModel>(
     let total = Mutex::new((Counts::default(), tables));
     let failed = Mutex::new(None);
     let stop = AtomicBool::new(false);
-    let budget = Budget::new(&core.workers.spare, &core.space, core.stress, scope.pages().len(), workers);
+    let budget =
+        Budget::new(&core.workers.spare, &core.space, core.stress, scope.pages().len(), workers);
     let work = Work { world, scope, share: &share, stop: &stop, budget: &budget };
     world.share(workers, &|seat| {
         let mut counts = Counts::default();
@@ -360,7 +366,9 @@ pub(crate) fn count<M: ObjectModel>(
         let mut tracer = tracer(&core.space);
         let result = guard_traversal(world, &mut tracer, |tracer| match &mut private {
             // The heap's own table is this worker's now.
-            None => exclusively(core.space.counts(), |table| work.count(seat, table, &mut counts, tracer)),
+            None => exclusively(core.space.counts(), |table| {
+                work.count(seat, table, &mut counts, tracer)
+            }),
             Some(table) => work.count(seat, table, &mut counts, tracer),
         });
         let mut total = total.lock();
@@ -422,7 +430,8 @@ impl<M: ObjectModel> Work<'_, M> {
         let (origin, states) = (space.origin(), space.states());
         let (doubts, prefetches) = (model.doubts(), model.prefetches());
         let far = is_far(world, table.len());
-        let mut counter = Counter::<YOUNG> { origin, states, table, far, delay: Delay::default(), counts };
+        let mut counter =
+            Counter::<YOUNG> { origin, states, table, far, delay: Delay::default(), counts };
         // Young objects are few and in the caches.
         let logs = !YOUNG && M::STABLE_DURING_STOP;
         let mut log = Writer::new(self.budget);
@@ -460,10 +469,13 @@ impl<M: ObjectModel> Work<'_, M> {
                             unsafe { prefetch_each(model, ahead, tracer) };
                         }
                         let unreadable = &mut counter.counts.unreadable;
-                        let unreadable =
-                            |at: usize| fallible::push(unreadable, origin.granule(few[at].address()) as u32);
+                        let unreadable = |at: usize| {
+                            fallible::push(unreadable, origin.granule(few[at].address()) as u32)
+                        };
                         // SAFETY: as above.
-                        unsafe { look(model, few, tracer, &mut ends[place * TOGETHER..], unreadable)? };
+                        unsafe {
+                            look(model, few, tracer, &mut ends[place * TOGETHER..], unreadable)?
+                        };
                     }
                     let mut granules = [0; BATCH];
                     counter.take_own(model, batch, &mut granules)?;
@@ -549,9 +561,12 @@ impl<const YOUNG: bool> Counter<'_, YOUNG> {
             start = end as usize;
             // SAFETY: rule W: candidates are alive, and the world is stopped.
             if !M::STABLE_DURING_STOP || unsafe { model.is_doubted(object) } {
-                let own = fallible::collect(own.iter().map(|&edge| self.origin.granule(edge) as u32))?;
+                let own =
+                    fallible::collect(own.iter().map(|&edge| self.origin.granule(edge) as u32))?;
                 self.counts.kept.try_reserve(1)?;
-                self.counts.kept.insert(self.origin.granule(object.address()) as u32, own.into_boxed_slice());
+                self.counts
+                    .kept
+                    .insert(self.origin.granule(object.address()) as u32, own.into_boxed_slice());
                 kept |= 1 << place;
             }
         }
@@ -588,7 +603,12 @@ impl<const YOUNG: bool> Counter<'_, YOUNG> {
 /// Counts an edge up. In a full collection every tracked object is a candidate, and a byte counted for another is
 /// ignored. In a young one, edges to old objects must leave the table alone: it stays zero there.
 #[inline(always)]
-fn take_edge<const YOUNG: bool>(states: &[AtomicU8], table: &mut [u8], target: usize, spills: &mut Spills) {
+fn take_edge<const YOUNG: bool>(
+    states: &[AtomicU8],
+    table: &mut [u8],
+    target: usize,
+    spills: &mut Spills,
+) {
     if !YOUNG || state::is_young_candidate(State(&states[target]).get()) {
         add(table, target, 1, spills);
     }
@@ -707,7 +727,9 @@ fn add_bytes(main: &[AtomicU8], table: &[u8], mut carry: impl FnMut(usize, i64))
 pub(crate) fn exclusively<R>(bytes: &[AtomicU8], f: impl FnOnce(&mut [u8]) -> R) -> R {
     // SAFETY: rule X: an atomic byte has the layout of a byte and may be written through a shared reference; nobody
     // else accesses these now (rule of this function, which all callers state).
-    f(unsafe { std::slice::from_raw_parts_mut(bytes.as_ptr().cast::<u8>().cast_mut(), bytes.len()) })
+    f(unsafe {
+        std::slice::from_raw_parts_mut(bytes.as_ptr().cast::<u8>().cast_mut(), bytes.len())
+    })
 }
 
 /// Table bytes as plain memory, as `exclusively`, for scans that only read. Nobody writes them meanwhile.
@@ -739,7 +761,9 @@ pub(crate) fn wipe(space: &Space, pages: &[u32]) {
             steps::took(range.len());
             // This page is this worker's.
             exclusively(&counts[range.clone()], |bytes| bytes.fill(0));
-            exclusively(&states[range], |states| states.iter_mut().for_each(|s| *s &= !state::ALIVE));
+            exclusively(&states[range], |states| {
+                states.iter_mut().for_each(|s| *s &= !state::ALIVE)
+            });
         }
     }
 }
@@ -785,7 +809,8 @@ pub(crate) fn roots<M: ObjectModel>(
     let all = Mutex::new((Roots { noted, ..Roots::default() }, Ok(())));
     world.share(workers, &|seat| {
         let (mut stack, mut overvisited) = (Vec::new(), Vec::new());
-        let told = roots_of_share(space, scope, (&share, seat), noted, &mut stack, &mut overvisited);
+        let told =
+            roots_of_share(space, scope, (&share, seat), noted, &mut stack, &mut overvisited);
         let (all, result) = &mut *all.lock();
         let added = if stack.is_empty() { Ok(()) } else { fallible::push(&mut all.stacks, stack) };
         let listed = fallible::append(&mut all.overvisited, &mut overvisited);
@@ -823,7 +848,8 @@ fn roots_of_share(
                     for (chunk, (states, marks)) in lanes.enumerate() {
                         let mut any = false;
                         for (&state, &mark) in states.iter().zip(&*marks) {
-                            any |= scope.contains(state) & (if noted { mark as i8 > 0 } else { mark != 0 });
+                            any |= scope.contains(state)
+                                & (if noted { mark as i8 > 0 } else { mark != 0 });
                         }
                         if any {
                             stack.try_reserve(LANES)?;
@@ -875,10 +901,12 @@ mod tests {
 
     /// A heap with several pages of small objects and one large object, stopped, and all of its pages.
     fn stopped(f: impl FnOnce(&World<'_, Managed>, &Scope)) {
-        let builder = Heap::builder().reserve(1 << 30).workers(3).serial_below(0).pacing(Pacing::manual());
+        let builder =
+            Heap::builder().reserve(1 << 30).workers(3).serial_below(0).pacing(Pacing::manual());
         let heap = builder.build().expect("a heap");
         let m: Mutator = heap.attach();
-        let mut kept: Vec<AnyGc> = (0..5_000).map(|_| m.alloc(Item(GcCell::new(None), [0])).into()).collect();
+        let mut kept: Vec<AnyGc> =
+            (0..5_000).map(|_| m.alloc(Item(GcCell::new(None), [0])).into()).collect();
         kept.push(m.alloc(Item(GcCell::new(None), [0; PAGE_SIZE / 4])).into());
         let world = m.raw().stop_here().expect("no other thread");
         let space = &world.core().space;
@@ -906,13 +934,17 @@ mod tests {
             let (table, workers) = (space.counts(), &world.core().workers);
             let granules = granules(world, scope);
             for helpers in [0, 1, 3] {
-                let expected = |at| (0..=helpers).map(|seed| i64::from(numbers(seed)(at))).sum::<i64>();
+                let expected =
+                    |at| (0..=helpers).map(|seed| i64::from(numbers(seed)(at))).sum::<i64>();
                 for &at in &granules {
                     table[at].store(numbers(0)(at) as u8, Ordering::Relaxed);
                 }
                 let private = |seed| {
                     let mut table = workers.take_table(table.len()).expect("memory");
-                    assert!(table.iter().all(|&byte| byte == 0), "a table that was used before is zero");
+                    assert!(
+                        table.iter().all(|&byte| byte == 0),
+                        "a table that was used before is zero"
+                    );
                     granules.iter().for_each(|&at| table[at] = numbers(seed)(at) as u8);
                     table
                 };
@@ -923,13 +955,16 @@ mod tests {
                 counts.spills.add(granules[8] as u32, -256);
                 merge_tables(world, scope, helpers + 1, tables, &mut counts).expect("memory");
                 for (place, &at) in granules.iter().enumerate() {
-                    let carry = counts.spills.carries.get(&(at as u32)).copied().unwrap_or_default();
-                    let before = [256, -256].get(place.wrapping_sub(7)).copied().unwrap_or_default();
+                    let carry =
+                        counts.spills.carries.get(&(at as u32)).copied().unwrap_or_default();
+                    let before =
+                        [256, -256].get(place.wrapping_sub(7)).copied().unwrap_or_default();
                     let sum = i64::from(table[at].load(Ordering::Relaxed) as i8) + carry - before;
                     assert_eq!(sum, expected(at), "granule {at}, {helpers} tables");
                 }
                 // A kept one has all of its length; another would be made for this one number.
-                let again: Vec<_> = (0..helpers).map(|_| workers.take_table(1).expect("memory")).collect();
+                let again: Vec<_> =
+                    (0..helpers).map(|_| workers.take_table(1).expect("memory")).collect();
                 again.into_iter().for_each(|again| {
                     assert_eq!(again.len(), table.len(), "it is kept");
                     assert!(again.iter().all(|&byte| byte == 0), "it is left zero");
@@ -989,8 +1024,9 @@ mod tests {
                 let immortal = candidates[13];
                 counts.immortal.push(immortal as u32);
                 let roots = roots(world, scope, &counts, workers).expect("memory");
-                let sum =
-                    |place: usize| if candidates[place] == immortal { -1 } else { sums[(place + 1) % 10] };
+                let sum = |place: usize| {
+                    if candidates[place] == immortal { -1 } else { sums[(place + 1) % 10] }
+                };
                 let with = |is: fn(i64) -> bool| -> Vec<u32> {
                     (0..candidates.len())
                         .filter(|&place| is(sum(place)))
@@ -1027,7 +1063,8 @@ mod tests {
     #[test]
     fn what_workers_found_is_put_together_and_a_loss_is_not_forgotten() {
         let some = |first: u32| {
-            let mut counts = Counts { tracked: 5, candidates: 4, known_alive: 3, ..Counts::default() };
+            let mut counts =
+                Counts { tracked: 5, candidates: 4, known_alive: 3, ..Counts::default() };
             counts.spills.add(7, 256);
             counts.spills.add(first, -256);
             counts.immortal.push(first + 1);
@@ -1040,8 +1077,12 @@ mod tests {
         all.add(some(200)).expect("memory");
         assert_eq!((all.tracked, all.candidates, all.known_alive, all.logs.len()), (10, 8, 6, 2));
         assert_eq!(all.spills.carries, HashMap::from([(7, 512), (100, -256), (200, -256)]));
-        assert_eq!((all.immortal.as_slice(), all.unreadable.as_slice()), (&[101, 201][..], &[102, 202][..]));
-        let kept: HashMap<u32, Box<[u32]>> = HashMap::from([(103, [100].into()), (203, [200].into())]);
+        assert_eq!(
+            (all.immortal.as_slice(), all.unreadable.as_slice()),
+            (&[101, 201][..], &[102, 202][..])
+        );
+        let kept: HashMap<u32, Box<[u32]>> =
+            HashMap::from([(103, [100].into()), (203, [200].into())]);
         assert_eq!(all.kept, kept);
         let mut lost = some(1);
         lost.spills.lost = true;
@@ -1055,11 +1096,16 @@ mod tests {
         stopped(|world, scope| {
             let space = &world.core().space;
             let all = scope.pages().to_vec();
-            let kinds =
-                |kind| (0..space.high_water()).filter(move |&page| space.page(page).shape().kind() == kind);
-            assert!(kinds(PageKind::Tail).count() > 0, "there are pages without objects of their own");
+            let kinds = |kind| {
+                (0..space.high_water()).filter(move |&page| space.page(page).shape().kind() == kind)
+            };
+            assert!(
+                kinds(PageKind::Tail).count() > 0,
+                "there are pages without objects of their own"
+            );
             assert_eq!(all.len(), kinds(PageKind::Small).count() + kinds(PageKind::Large).count());
-            let young = |page: u32, is: u8| space.page(page as usize).young.store(is, Ordering::Relaxed);
+            let young =
+                |page: u32, is: u8| space.page(page as usize).young.store(is, Ordering::Relaxed);
             all.iter().for_each(|&page| young(page, 0));
             young(all[1], 1);
             let pages = |kind| Scope::new(space, kind).expect("memory").pages().to_vec();
@@ -1077,8 +1123,12 @@ mod tests {
             let before = scope.pages().to_vec();
             for (workers, most) in [(1, CHUNK.min(before.len() / 4).max(1)), (100, 1)] {
                 let share = scope.share(workers);
-                let seen: Vec<Vec<u32>> = share.of(Seat { index: 0, home: 0 }).map(<[u32]>::to_vec).collect();
-                assert!(seen.iter().all(|pages| pages.len() <= most), "{workers} workers: {seen:?}");
+                let seen: Vec<Vec<u32>> =
+                    share.of(Seat { index: 0, home: 0 }).map(<[u32]>::to_vec).collect();
+                assert!(
+                    seen.iter().all(|pages| pages.len() <= most),
+                    "{workers} workers: {seen:?}"
+                );
                 assert_eq!(seen.concat(), before);
             }
             scope.sort_by_home(space).expect("memory");
@@ -1088,8 +1138,16 @@ mod tests {
 
     #[test]
     fn bytes_of_a_word_are_matched_one_by_one() {
-        let some =
-            [0, TRACKED, LIVE | TRACKED, LIVE | TRACKED | OLD, FROZEN | TRACKED, ALIVE | TRACKED, DYING, 255];
+        let some = [
+            0,
+            TRACKED,
+            LIVE | TRACKED,
+            LIVE | TRACKED | OLD,
+            FROZEN | TRACKED,
+            ALIVE | TRACKED,
+            DYING,
+            255,
+        ];
         for start in 0..some.len() {
             let bytes: [u8; 8] = std::array::from_fn(|at| some[(start + at * 3) % some.len()]);
             for (mask, value) in
@@ -1108,7 +1166,8 @@ mod tests {
         fn check<const YOUNG: bool>(space: &Space, states: &[u8], scope: &Scope) {
             let first = 3 * PAGE_GRANULES;
             let mut candidates = Vec::with_capacity(PAGE_GRANULES);
-            let mut counts = Counts { candidates: 1, tracked: 2, known_alive: 3, ..Counts::default() };
+            let mut counts =
+                Counts { candidates: 1, tracked: 2, known_alive: 3, ..Counts::default() };
             gather::<YOUNG>(states, (space.origin(), first), &mut candidates, &mut counts);
             let places = |wanted: &dyn Fn(u8) -> bool| -> Vec<usize> {
                 (0..states.len()).filter(|&at| wanted(states[at])).collect()
@@ -1137,7 +1196,8 @@ mod tests {
             ];
             for len in [1, 7, 8, 9, 64, PAGE_GRANULES] {
                 for step in [1, 3, 5, 8, 11] {
-                    let states: Vec<u8> = (0..len).map(|at| some[at * step / 3 % some.len()]).collect();
+                    let states: Vec<u8> =
+                        (0..len).map(|at| some[at * step / 3 % some.len()]).collect();
                     check::<false>(space, &states, scope);
                     check::<true>(space, &states, &young);
                 }

@@ -231,7 +231,12 @@ impl Looks {
 
 /// Holds all of `found`, page by page: each worker first what lies on its own pages, and is in its caches. Without memory to write
 /// down what is whose, this thread does it alone.
-fn hold_all<M: ObjectModel>(world: &World<'_, M>, found: &[Object], homes: &Homes, workers: usize) -> Looks {
+fn hold_all<M: ObjectModel>(
+    world: &World<'_, M>,
+    found: &[Object],
+    homes: &Homes,
+    workers: usize,
+) -> Looks {
     let space = &world.core().space;
     let mut looks = Looks::default();
     let pages = if workers > 1 { pages_of(found, space) } else { Err(NoMemory) };
@@ -493,8 +498,9 @@ pub(crate) fn recheck<M: ObjectModel>(
     }
     // The two lists share the set's memory, but for those that are few, mostly.
     let mut spared = Vec::new();
-    let is_garbage =
-        |object: Object| marks[granule(object)].load(Ordering::Relaxed) == 0 && in_set(bits(object));
+    let is_garbage = |object: Object| {
+        marks[granule(object)].load(Ordering::Relaxed) == 0 && in_set(bits(object))
+    };
     let many = pending.objects.iter().filter(|&&object| !is_garbage(object)).count();
     if abandoned.is_none() && spared.try_reserve_exact(many).is_err() {
         abandoned = Some(NoMemory.into());
@@ -583,7 +589,8 @@ mod tests {
     use crate::{Heap, Pacing};
 
     fn heap() -> ModelHeap<Script> {
-        let builder = Heap::builder().reserve(1 << 28).workers(2).serial_below(0).pacing(Pacing::manual());
+        let builder =
+            Heap::builder().reserve(1 << 28).workers(2).serial_below(0).pacing(Pacing::manual());
         builder.build_with(Script::default()).expect("a heap")
     }
 
@@ -616,7 +623,8 @@ mod tests {
         let space = &world.core().space;
         let scope = Scope::new(space, CollectionKind::Full).expect("memory");
         let pages = scope.pages();
-        let arenas: Vec<u32> = pages.iter().map(|&page| space.page(page as usize).arena()).collect();
+        let arenas: Vec<u32> =
+            pages.iter().map(|&page| space.page(page as usize).arena()).collect();
         let own = |page: u32, arena: u32| {
             // SAFETY: rule W: the world is stopped.
             unsafe { space.info(page).set_arena(arena) };
@@ -647,8 +655,11 @@ mod tests {
         let m = heap.attach();
         let things = things(&m);
         heap.model().keep_all();
-        let exempt =
-            Exempt { objects: vec![things[0]], legacy: vec![things[0]], spared: vec![things[1], things[2]] };
+        let exempt = Exempt {
+            objects: vec![things[0]],
+            legacy: vec![things[0]],
+            spared: vec![things[1], things[2]],
+        };
         let garbage = judge(Garbage::none(Homes::default(), exempt), &m);
         let [spared, exempt, doubted, kept] = garbage.spared;
         assert_eq!((spared, kept), (vec![], vec![]));

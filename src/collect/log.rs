@@ -86,7 +86,13 @@ pub(crate) struct Budget<'a> {
 
 impl<'a> Budget<'a> {
     /// For the pages of a scope. In stress only the first objects of each page are logged.
-    pub(crate) fn new(spare: &'a Spare, space: &Space, stress: Stress, pages: usize, workers: usize) -> Self {
+    pub(crate) fn new(
+        spare: &'a Spare,
+        space: &Space,
+        stress: Stress,
+        pages: usize,
+        workers: usize,
+    ) -> Self {
         let chunk = pages.saturating_mul(PAGE_ROOM).div_ceil(workers);
         // Where room is short, the collection may be what makes some.
         let is_tight = space.is_tight();
@@ -106,8 +112,9 @@ impl<'a> Budget<'a> {
         let edges = self.chunk.max(least);
         let bytes = edges * size_of::<u32>();
         // Relaxed: a bare number, that nothing else goes by.
-        let taken =
-            self.left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(bytes));
+        let taken = self
+            .left
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(bytes));
         taken.map_err(|_| NoMemory)?;
         self.spare.take(edges)
     }
@@ -311,8 +318,9 @@ impl<'a> Writer<'a> {
     #[inline(always)]
     fn note(&mut self, granule: u32, edges: usize, end: usize) {
         let word = &mut self.words[granule as usize % PAGE_GRANULES / GROUP];
-        *word =
-            (*word & FIELDS) | ((edges as u64) << (granule as usize % GROUP * FIELD)) | ((end as u64) << END);
+        *word = (*word & FIELDS)
+            | ((edges as u64) << (granule as usize % GROUP * FIELD))
+            | ((end as u64) << END);
         self.at = end;
     }
 
@@ -382,9 +390,13 @@ impl<'a> Reader<'a> {
     pub(crate) fn sequence(&self, page: usize) -> Option<Sequence<'a>> {
         let segment = *self.pages.get(page)?;
         // A word of no candidates is 0; one of some says where their edges end, and the first edges are behind the last word.
-        let first = segment.as_chunks().0.iter().map(|&word| joined(word)).find(|&word| word != 0)?;
+        let first =
+            segment.as_chunks().0.iter().map(|&word| joined(word)).find(|&word| word != 0)?;
         let (words, edges) = segment.split_at_checked(begin(first, first & FIELDS))?;
-        Some(Sequence { words: words.as_chunks().0, edges: &edges[..edges.len().checked_sub(WIDE)?] })
+        Some(Sequence {
+            words: words.as_chunks().0,
+            edges: &edges[..edges.len().checked_sub(WIDE)?],
+        })
     }
 
     /// Where the word of a granule lies, if its page has a segment.
@@ -519,12 +531,17 @@ mod tests {
                 let granules: Vec<u32> = batch.iter().map(|(within, _)| granule(*within)).collect();
                 let sizes: Vec<u32> = batch.iter().map(|(_, edges)| edges.len() as u32).collect();
                 let edges: Vec<u32> = batch.iter().flat_map(|(_, edges)| edges).copied().collect();
-                let bits =
-                    batch.iter().enumerate().map(|(at, (within, _))| u64::from(unlogged(*within)) << at);
+                let bits = batch
+                    .iter()
+                    .enumerate()
+                    .map(|(at, (within, _))| u64::from(unlogged(*within)) << at);
                 let most = sizes.iter().fold(0, |most, size| most | size);
-                let batch = Batch { granules: &granules, sizes: &sizes, most, unlogged: bits.sum() };
+                let batch =
+                    Batch { granules: &granules, sizes: &sizes, most, unlogged: bits.sum() };
                 let mut counted = Vec::new();
-                writer.write(&batch, edges.iter().map(|&edge| edge as usize), |t| counted.push(t as u32));
+                writer.write(&batch, edges.iter().map(|&edge| edge as usize), |t| {
+                    counted.push(t as u32)
+                });
                 assert_eq!(counted, edges);
             }
             writer.end();
@@ -573,7 +590,8 @@ mod tests {
 
     /// Looks everything up: what is logged is right. How many candidates are.
     fn check(logs: &[Log], pages: &[(u32, Page)]) -> usize {
-        let reader = Reader::new(logs, 1 + pages.iter().map(|(page, _)| *page as usize).max().unwrap_or(0));
+        let reader =
+            Reader::new(logs, 1 + pages.iter().map(|(page, _)| *page as usize).max().unwrap_or(0));
         let mut logged = 0;
         for (page, candidates) in pages {
             check_sequence(reader.sequence(*page as usize), candidates);
@@ -603,7 +621,9 @@ mod tests {
             let candidate = next.next_if(|(within, _)| *within as usize == granule);
             match candidate {
                 None => assert_eq!(count, 0),
-                Some((_, edges)) if count < UNLOGGED => assert_eq!(sequence.edges[at..at + count], edges[..]),
+                Some((_, edges)) if count < UNLOGGED => {
+                    assert_eq!(sequence.edges[at..at + count], edges[..])
+                }
                 Some(_) => {}
             }
             at += count;
@@ -614,7 +634,11 @@ mod tests {
     /// Candidates `stride` granules apart, with so many edges each.
     fn page(stride: u32, sizes: impl IntoIterator<Item = usize>) -> Page {
         let edges = |at: usize, size: usize| (0..size).map(|i| (at * 1000 + i) as u32).collect();
-        sizes.into_iter().enumerate().map(|(at, size)| (2 + stride * at as u32, edges(at, size))).collect()
+        sizes
+            .into_iter()
+            .enumerate()
+            .map(|(at, size)| (2 + stride * at as u32, edges(at, size)))
+            .collect()
     }
 
     #[test]
@@ -631,7 +655,8 @@ mod tests {
     #[test]
     fn every_size_up_to_the_limit_is_logged_and_none_beyond() {
         for stride in [1, 2, 3, 5, 8, 24] {
-            let pages = [(3, page(stride, (0..80).chain((0..80).rev()).take(2000 / stride as usize)))];
+            let pages =
+                [(3, page(stride, (0..80).chain((0..80).rev()).take(2000 / stride as usize)))];
             let log = [log(&budget(PAGE_ROOM), &pages)];
             let few = pages[0].1.iter().filter(|(_, edges)| edges.len() < UNLOGGED).count();
             assert_eq!(check(&log, &pages), few, "stride {stride}");
@@ -640,9 +665,13 @@ mod tests {
 
     #[test]
     fn groups_that_are_full_and_groups_with_hubs() {
-        for sizes in
-            [[62; 8], [63; 8], [62, 63, 62, 63, 0, 0, 63, 62], [0; 8], [0, 0, 100_000, 5, 5, 5, 5, 5]]
-        {
+        for sizes in [
+            [62; 8],
+            [63; 8],
+            [62, 63, 62, 63, 0, 0, 63, 62],
+            [0; 8],
+            [0, 0, 100_000, 5, 5, 5, 5, 5],
+        ] {
             let pages = [(0, page(1, sizes.repeat(20)))];
             let few = 20 * sizes.iter().filter(|&&size| size < UNLOGGED).count();
             assert_eq!(check(&[log(&budget(PAGE_ROOM), &pages)], &pages), few, "{sizes:?}");
@@ -661,7 +690,9 @@ mod tests {
         just.push((2046, vec![7; rest]));
         let mut over = just.clone();
         over.last_mut().unwrap().1.push(8);
-        for (page, logged) in [(&many, (MOST - words) / 60), (&just, just.len()), (&over, just.len() - 1)] {
+        for (page, logged) in
+            [(&many, (MOST - words) / 60), (&just, just.len()), (&over, just.len() - 1)]
+        {
             let pages = [(1, page.clone())];
             assert_eq!(check(&[log(&budget(CHUNK), &pages)], &pages), logged);
         }
@@ -674,7 +705,8 @@ mod tests {
 
     #[test]
     fn large_objects_have_one_candidate_a_page() {
-        let pages: Vec<_> = [0u32, 4, 9].map(|at| (at, vec![(2 + 511 * (at % 5), vec![at; 10])])).into();
+        let pages: Vec<_> =
+            [0u32, 4, 9].map(|at| (at, vec![(2 + 511 * (at % 5), vec![at; 10])])).into();
         assert_eq!(check(&[log(&budget(PAGE_ROOM), &pages)], &pages), 3);
         let pages: Vec<_> = [0u32, 4, 9].map(|at| (at, vec![(1024, vec![at; 10_000])])).into();
         assert_eq!(check(&[log(&budget(PAGE_ROOM), &pages)], &pages), 0);
@@ -682,8 +714,9 @@ mod tests {
 
     #[test]
     fn chunks_that_end_in_the_middle_of_a_page() {
-        let pages: Vec<_> =
-            (0..40).map(|at| (at, page(2, (0..1000).map(|i| (i * i + at as usize) % 20)))).collect();
+        let pages: Vec<_> = (0..40)
+            .map(|at| (at, page(2, (0..1000).map(|i| (i * i + at as usize) % 20))))
+            .collect();
         for chunk in [0, 1, 100, 600, 5000, 40_000, CHUNK] {
             assert_eq!(check(&[log(&budget(chunk), &pages)], &pages), 40_000, "chunks of {chunk}");
         }
@@ -714,7 +747,10 @@ mod tests {
         use crate::memory::space::SpaceConfig;
         let space = Space::reserve(SpaceConfig { reserve: Some(1 << 20), limit: None }).unwrap();
         let spare = Spare::default();
-        assert!(Budget::new(&spare, &space, Stress::none(), 0, 1).chunk(1).is_err(), "an empty heap");
+        assert!(
+            Budget::new(&spare, &space, Stress::none(), 0, 1).chunk(1).is_err(),
+            "an empty heap"
+        );
         space.acquire_large(PAGE_SIZE, 1).unwrap();
         let budget = Budget::new(&spare, &space, Stress::none(), 1, 1);
         assert!(budget.chunk(1).is_ok());
@@ -732,7 +768,8 @@ mod tests {
         let mut place = None;
         for (round, edges) in [3, 5, 4].into_iter().enumerate() {
             // Other numbers each time, and some pages more: what is left of the last log is not seen.
-            let pages: Vec<_> = (0..40 + round as u32).map(|at| (at, page(2, [edges; 1000]))).collect();
+            let pages: Vec<_> =
+                (0..40 + round as u32).map(|at| (at, page(2, [edges; 1000]))).collect();
             let log = log(&Budget { spare: &spare, ..budget(1 << 20) }, &pages);
             let start = log.chunks[0].numbers().as_ptr();
             assert_eq!(*place.get_or_insert(start), start);

@@ -60,7 +60,11 @@ pub(crate) unsafe fn look<M: ObjectModel>(
 ///
 /// As for [`look`].
 #[inline(always)]
-pub(crate) unsafe fn prefetch_each<M: ObjectModel>(model: &M, objects: &[Object], tracer: &mut Tracer) {
+pub(crate) unsafe fn prefetch_each<M: ObjectModel>(
+    model: &M,
+    objects: &[Object],
+    tracer: &mut Tracer,
+) {
     let Some(&first) = objects.first() else { return };
     tracer.go_on(first);
     let before = tracer.edges().len();

@@ -34,8 +34,8 @@ use crate::base::steps;
 use crate::base::stress::Stress;
 use crate::base::sync::{AtomicBool, AtomicU8, AtomicUsize, Mutex, Ordering, spin_loop, yield_now};
 use crate::collect::count::{
-    Abandoned, Counts, Delay, LANES, Roots, Scope, exclusively, granules_of, guard_traversal, is_far,
-    object_at, object_from, plainly,
+    Abandoned, Counts, Delay, LANES, Roots, Scope, exclusively, granules_of, guard_traversal,
+    is_far, object_at, object_from, plainly,
 };
 use crate::collect::log::{Entry, Log, Reader, WIDE};
 use crate::collect::look::{TOGETHER, look, prefetch_each, tracer};
@@ -323,8 +323,9 @@ impl<M: ObjectModel, C: Claims> Marker<'_, M, C> {
             if !edges.iter().map(|&edge| self.space.granule(edge) as u32).eq(kept.iter().copied()) {
                 // SAFETY: as in `look`.
                 let name = unsafe { self.model.type_name(object) };
-                let why =
-                    format!("the traverse handler of '{name}' visited other references the second time");
+                let why = format!(
+                    "the traverse handler of '{name}' visited other references the second time"
+                );
                 // Whose it was, whoever of them was looked at last.
                 self.tracer.go_on(object);
                 // Caught by `guard_traversal`; nobody needs a message on stderr.
@@ -395,7 +396,13 @@ impl<M: ObjectModel, C: Claims> Marker<'_, M, C> {
                     len += count;
                 } else if let Some(all) = log.all(entry.granule) {
                     let targets = all.iter().map(|&target| target as usize);
-                    push_or_delay(&mut self.stack, &mut self.delay, self.far, self.claims, targets)?;
+                    push_or_delay(
+                        &mut self.stack,
+                        &mut self.delay,
+                        self.far,
+                        self.claims,
+                        targets,
+                    )?;
                 } else {
                     bodies += 1;
                     if self.prefetches {
@@ -441,7 +448,13 @@ impl<M: ObjectModel, C: Claims> Marker<'_, M, C> {
             match log.all(granule) {
                 Some(edges) => {
                     let targets = edges.iter().map(|&target| target as usize);
-                    push_or_delay(&mut self.stack, &mut self.delay, self.far, self.claims, targets)?;
+                    push_or_delay(
+                        &mut self.stack,
+                        &mut self.delay,
+                        self.far,
+                        self.claims,
+                        targets,
+                    )?;
                 }
                 None => self.scan(granule)?,
             }
@@ -477,8 +490,10 @@ impl<M: ObjectModel, C: Claims> Marker<'_, M, C> {
             let batch = (head - tail).min(TOGETHER - tail % TOGETHER);
             if self.prefetches {
                 // Their own bytes are here by now; what they lead to is not.
-                let (first, ahead) =
-                    ((tail + CONTENTS_AHEAD) % RING, batch.min((head - tail).saturating_sub(CONTENTS_AHEAD)));
+                let (first, ahead) = (
+                    (tail + CONTENTS_AHEAD) % RING,
+                    batch.min((head - tail).saturating_sub(CONTENTS_AHEAD)),
+                );
                 // SAFETY: rule W: only candidates are pushed; they are alive, and the world is stopped.
                 unsafe { prefetch_each(self.model, &ring[first..first + ahead], self.tracer) };
             }
@@ -535,7 +550,9 @@ impl<M: ObjectModel, C: Claims> Marker<'_, M, C> {
     #[inline(always)]
     fn give_some(&mut self, pool: &Pool, waiting: usize) {
         // Relaxed: a hint.
-        if pool.idle.load(Ordering::Relaxed) > 0 && self.stack.len() + waiting > self.stress.shrink(KEEP) {
+        if pool.idle.load(Ordering::Relaxed) > 0
+            && self.stack.len() + waiting > self.stress.shrink(KEEP)
+        {
             give_oldest(&mut self.stack, pool, self.stress.shrink(CHUNK));
         }
     }
@@ -864,7 +881,11 @@ pub(crate) fn sweep<M: ObjectModel>(
     world.share(workers, &|seat| {
         let mut run = Vec::new();
         let keep = |run: &mut Vec<Object>| {
-            if run.is_empty() { Ok(()) } else { fallible::push(&mut all.lock().0, std::mem::take(run)) }
+            if run.is_empty() {
+                Ok(())
+            } else {
+                fallible::push(&mut all.lock().0, std::mem::take(run))
+            }
         };
         let swept = sweep_share(space, scope, (&share, seat), &mut run, keep);
         let kept = keep(&mut run);
@@ -876,7 +897,10 @@ pub(crate) fn sweep<M: ObjectModel>(
     let swept = result.and_then(|()| merge_runs(&mut runs));
     if swept.is_err() {
         // What is new and was not reached is to be looked at again.
-        scope.pages().iter().for_each(|&page| space.page(page as usize).young.store(1, Ordering::Relaxed));
+        scope
+            .pages()
+            .iter()
+            .for_each(|&page| space.page(page as usize).young.store(1, Ordering::Relaxed));
     }
     swept
 }
@@ -997,7 +1021,8 @@ fn merge_runs(runs: &mut Vec<Vec<Object>>) -> Result<Vec<Object>, NoMemory> {
     let mut merged = Vec::new();
     merged.try_reserve_exact(runs.iter().map(Vec::len).sum())?;
     // The run with the least object first; it is compared with others by that one.
-    let mut rest = BinaryHeap::from(fallible::collect(runs.iter().map(|run| Reverse(run.as_slice())))?);
+    let mut rest =
+        BinaryHeap::from(fallible::collect(runs.iter().map(|run| Reverse(run.as_slice())))?);
     while let Some(Reverse(run)) = rest.pop() {
         let upto = match rest.peek() {
             Some(Reverse(next)) => run.partition_point(|object| *object < next[0]),
@@ -1070,7 +1095,10 @@ mod tests {
     }
 
     /// A heap of tracked objects that fill a page each, stopped, and all of its pages.
-    fn stopped(pages: usize, f: impl FnOnce(&World<'_, crate::managed::Managed>, &Scope, &[usize])) {
+    fn stopped(
+        pages: usize,
+        f: impl FnOnce(&World<'_, crate::managed::Managed>, &Scope, &[usize]),
+    ) {
         use crate::{Gc, GcCell, Heap, Pacing, Trace};
 
         #[expect(dead_code, reason = "the numbers are there to fill the page")]
@@ -1081,9 +1109,11 @@ mod tests {
             }
         }
 
-        let heap = Heap::builder().workers(3).serial_below(0).pacing(Pacing::manual()).build().unwrap();
+        let heap =
+            Heap::builder().workers(3).serial_below(0).pacing(Pacing::manual()).build().unwrap();
         let m = heap.attach();
-        let kept: Vec<_> = (0..pages).map(|_| m.alloc(Page(GcCell::default(), [0; 6_000]))).collect();
+        let kept: Vec<_> =
+            (0..pages).map(|_| m.alloc(Page(GcCell::default(), [0; 6_000]))).collect();
         let world = m.raw().stop_here().expect("no other thread");
         let space = &world.core().space;
         let scope = Scope::new(space, CollectionKind::Full).expect("memory");
@@ -1168,8 +1198,13 @@ mod tests {
                     assert_eq!(state(place) & state::ALIVE, 0, "{place}");
                 }
                 assert!(marks.iter().all(|mark| mark.load(Ordering::Relaxed) == 0));
-                let is_young = |&&page: &&u32| space.page(page as usize).young.load(Ordering::Relaxed) != 0;
-                assert_eq!(scope.pages().iter().filter(is_young).count(), 0, "no page has a magazine");
+                let is_young =
+                    |&&page: &&u32| space.page(page as usize).young.load(Ordering::Relaxed) != 0;
+                assert_eq!(
+                    scope.pages().iter().filter(is_young).count(),
+                    0,
+                    "no page has a magazine"
+                );
                 State(&states[granules[4]]).unset(state::FROZEN);
             }
         });
@@ -1215,7 +1250,8 @@ mod tests {
         let world = m.stop_here().expect("no other thread");
         let space = &world.core().space;
         let scope = Scope::new(space, CollectionKind::Full).expect("memory");
-        let unreadable: Vec<u32> = things.iter().rev().map(|&thing| granule(space, thing)).collect();
+        let unreadable: Vec<u32> =
+            things.iter().rev().map(|&thing| granule(space, thing)).collect();
         for is_known in [true, false] {
             let stacks = vec![unreadable.clone()];
             let known = if is_known { unreadable.clone() } else { unreadable[1..].to_vec() };
@@ -1244,10 +1280,11 @@ mod tests {
             assert!((0..10).all(|place| is_old(place) == (place != 5)));
             State(&states[granules[3]]).unset(state::FROZEN);
             assert!(
-                scope
-                    .pages()
-                    .iter()
-                    .all(|&page| space.page(page as usize).young.load(Ordering::Relaxed) == 0)
+                scope.pages().iter().all(|&page| space
+                    .page(page as usize)
+                    .young
+                    .load(Ordering::Relaxed)
+                    == 0)
             );
             assert_eq!(promote(world), 0, "nothing is new");
             page.young.store(1, Ordering::Relaxed);
@@ -1347,8 +1384,9 @@ mod tests {
     #[test]
     fn runs_that_go_up_become_one_that_does() {
         let run = |addresses: &[usize]| -> Vec<Object> {
-            let object =
-                |&a: &usize| Object::new(std::ptr::NonNull::without_provenance(a.try_into().unwrap()));
+            let object = |&a: &usize| {
+                Object::new(std::ptr::NonNull::without_provenance(a.try_into().unwrap()))
+            };
             addresses.iter().map(object).collect()
         };
         for runs in [vec![], vec![&[1, 2][..]], vec![&[1, 2, 9, 10], &[3, 4, 12], &[5, 11]]] {

@@ -192,7 +192,10 @@ pub(crate) fn collect<M: ObjectModel>(
 
 /// Runs a collection that the heap itself has found due, unless somebody else is collecting. Garbage may be left to bury when
 /// it returns.
-pub(crate) fn by_itself<M: ObjectModel>(m: &mut ModelMutator<M>, what: Collect) -> Result<(), CollectError> {
+pub(crate) fn by_itself<M: ObjectModel>(
+    m: &mut ModelMutator<M>,
+    what: Collect,
+) -> Result<(), CollectError> {
     let core = Arc::clone(m.core());
     if !core.turn.try_take() {
         return Err(CollectError::Busy);
@@ -304,7 +307,11 @@ fn failed<M: ObjectModel>(core: &Core<M>, kind: CollectionKind, error: &StopErro
 
 /// The end of a collection, the turn still taken: it is told to who wants to know. It counts, unless the world could not be stopped
 /// for it.
-fn close<M: ObjectModel>(m: &ModelMutator<M>, open: Open, refused: Option<&StopError>) -> CollectionReport {
+fn close<M: ObjectModel>(
+    m: &ModelMutator<M>,
+    open: Open,
+    refused: Option<&StopError>,
+) -> CollectionReport {
     verify::after(m);
     let core = m.core();
     let Open { mut report, quiet, begun, span } = open;
@@ -387,7 +394,8 @@ fn find_garbage<M: ObjectModel>(
             Err(error) => Err(Abandoned { reason: error.to_string().into(), type_name: "" }),
         };
         // Doubt keeps everything alive.
-        let (garbage, abandoned) = checked.unwrap_or_else(|why| (finalize::keep(pending, m), Some(why)));
+        let (garbage, abandoned) =
+            checked.unwrap_or_else(|why| (finalize::keep(pending, m), Some(why)));
         bury(dead, m);
         m.model().resumed(m);
         if let Some(abandoned) = abandoned {
@@ -441,22 +449,23 @@ fn find<M: ObjectModel>(
     }
     report.workers = workers;
     let result = mark::premark(world, &scope, workers);
-    let result = result.and_then(|()| count::count(world, &scope, workers)).and_then(|mut counts| {
-        report.tracked = counts.tracked;
-        report.candidates = counts.candidates;
-        report.known_alive = counts.known_alive;
-        if counts.candidates == counts.known_alive {
-            // There are none, or all of them have been reached from the roots that the runtime has named.
-            return Ok(());
-        }
-        let roots = count::roots(world, &scope, &counts, workers)?;
-        report.overvisited = roots.overvisited.len();
-        for &granule in &roots.overvisited {
-            // SAFETY: rule W: a candidate is alive, and the world is stopped.
-            unsafe { core.model.overvisited(count::object_at(&core.space, granule as usize)) };
-        }
-        mark::mark(world, &scope, &mut counts, roots, workers)
-    });
+    let result =
+        result.and_then(|()| count::count(world, &scope, workers)).and_then(|mut counts| {
+            report.tracked = counts.tracked;
+            report.candidates = counts.candidates;
+            report.known_alive = counts.known_alive;
+            if counts.candidates == counts.known_alive {
+                // There are none, or all of them have been reached from the roots that the runtime has named.
+                return Ok(());
+            }
+            let roots = count::roots(world, &scope, &counts, workers)?;
+            report.overvisited = roots.overvisited.len();
+            for &granule in &roots.overvisited {
+                // SAFETY: rule W: a candidate is alive, and the world is stopped.
+                unsafe { core.model.overvisited(count::object_at(&core.space, granule as usize)) };
+            }
+            mark::mark(world, &scope, &mut counts, roots, workers)
+        });
     let result = result.and_then(|()| Ok(mark::sweep(world, &scope, workers)?));
     let found = result.inspect_err(|_| {
         let _table = core.turn.table();
@@ -468,7 +477,8 @@ fn find<M: ObjectModel>(
         CollectionKind::Full => core.pace.after_full(report.candidates, found.len()),
     }
     // What makes less than a piece is not worth the sharing.
-    let homes = if shared && found.len() > PIECE { Homes::of_parked(world) } else { Homes::default() };
+    let homes =
+        if shared && found.len() > PIECE { Homes::of_parked(world) } else { Homes::default() };
     let unreachable = finalize::claim(world, found, homes, workers);
     verify::stressed(world, "in a collection");
     Ok(unreachable)
@@ -584,7 +594,12 @@ mod tests {
     }
 
     pub(super) fn heap() -> Heap {
-        Heap::builder().reserve(1 << 30).workers(1).pacing(Pacing::manual()).build().expect("a heap")
+        Heap::builder()
+            .reserve(1 << 30)
+            .workers(1)
+            .pacing(Pacing::manual())
+            .build()
+            .expect("a heap")
     }
 
     fn rings(m: &Mutator, n: usize, refuses: bool) {
@@ -651,7 +666,8 @@ mod tests {
 
     /// In pieces, so many at once, and each object counted once.
     #[test]
-    fn a_thread_that_would_rather_collect_buries_a_bounded_number_and_the_figures_are_exact_in_the_end() {
+    fn a_thread_that_would_rather_collect_buries_a_bounded_number_and_the_figures_are_exact_in_the_end()
+     {
         const REFUSING: usize = 7;
         let heap = heap();
         let ends = ends(&heap);
@@ -670,7 +686,10 @@ mod tests {
             Ok(()),
             "what is in nobody's hands"
         );
-        assert_eq!(ends.try_iter().collect::<Vec<_>>(), [(garbage - REFUSING, REFUSING), (0, REFUSING)]);
+        assert_eq!(
+            ends.try_iter().collect::<Vec<_>>(),
+            [(garbage - REFUSING, REFUSING), (0, REFUSING)]
+        );
         assert!(!m.raw().core().turn.is_burying());
         assert!(!clear::bury(m.raw_mut(), whole, usize::MAX), "nothing is left");
         assert_eq!(live(), REFUSING);
@@ -732,7 +751,9 @@ mod tests {
     fn numbers(seed: u64) -> impl FnMut(usize) -> usize {
         let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
         move |below| {
-            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            state = state
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1_442_695_040_888_963_407);
             (state >> 33) as usize % below
         }
     }
@@ -809,7 +830,8 @@ mod tests {
                 if has_finalizer(number) { self.make::<true>() } else { self.make::<false>() }
             }
             let mut random = numbers(seed);
-            let there: Vec<usize> = (0..first + n).filter(|&number| self.held[number].is_some()).collect();
+            let there: Vec<usize> =
+                (0..first + n).filter(|&number| self.held[number].is_some()).collect();
             for from in first..first + n {
                 // Most have few edges. Some have more than are taken from the log at once, than it holds, and than a batch.
                 let edges = match random(100) {
@@ -872,7 +894,9 @@ mod tests {
             let mut reached = vec![false; among.len()];
             let mut stack: Vec<usize> = from.into_iter().collect();
             while let Some(number) = stack.pop() {
-                if among[number] && !std::mem::replace(&mut reached[number], true) && !self.is_locked[number]
+                if among[number]
+                    && !std::mem::replace(&mut reached[number], true)
+                    && !self.is_locked[number]
                 {
                     stack.extend(&self.edges[number]);
                 }
@@ -883,7 +907,8 @@ mod tests {
         /// Notes what dies by count alone, now that it was let go of, also by finalizers; and what finalizers and callbacks that makes.
         fn die(&mut self) -> (Vec<usize>, usize) {
             loop {
-                let brought_back = std::mem::take(&mut *self.shared.brought_back.lock().expect("no panic"));
+                let brought_back =
+                    std::mem::take(&mut *self.shared.brought_back.lock().expect("no panic"));
                 if brought_back.is_empty() {
                     break;
                 }
@@ -894,11 +919,13 @@ mod tests {
                 counts[number] += usize::from(self.held[number].is_some());
                 self.edges[number].iter().for_each(|&to| counts[to] += 1);
             }
-            let mut dying: Vec<usize> =
-                (0..counts.len()).filter(|&number| counts[number] == 0 && !self.is_gone[number]).collect();
+            let mut dying: Vec<usize> = (0..counts.len())
+                .filter(|&number| counts[number] == 0 && !self.is_gone[number])
+                .collect();
             while let Some(number) = dying.pop() {
                 self.is_gone[number] = true;
-                if has_finalizer(number) && !std::mem::replace(&mut self.is_finalized[number], true) {
+                if has_finalizer(number) && !std::mem::replace(&mut self.is_finalized[number], true)
+                {
                     finalized.push(number);
                 }
                 calls += usize::from(is_watched(number) && !self.is_called[number]);
@@ -918,7 +945,11 @@ mod tests {
             let mut told = std::mem::take(&mut *self.shared.finalized.lock().expect("no panic"));
             told.sort_unstable();
             assert_eq!(told, finalized, "each finalizer once");
-            assert_eq!(self.shared.called_back.swap(0, Ordering::Relaxed), calls, "each callback once");
+            assert_eq!(
+                self.shared.called_back.swap(0, Ordering::Relaxed),
+                calls,
+                "each callback once"
+            );
             let is_there: Vec<bool> = self.weak.iter().map(|upgrades| upgrades(&self.m)).collect();
             for (number, is_there) in is_there.into_iter().enumerate() {
                 assert_eq!(is_there, !self.is_gone[number], "object {number}");
@@ -929,12 +960,15 @@ mod tests {
         fn collect(&mut self, kind: CollectionKind) {
             let all = self.edges.len();
             let is_candidate: Vec<bool> = (0..all)
-                .map(|number| !self.is_gone[number] && (kind == CollectionKind::Full || !self.is_old[number]))
+                .map(|number| {
+                    !self.is_gone[number] && (kind == CollectionKind::Full || !self.is_old[number])
+                })
                 .collect();
             let held = (0..all).filter(|&number| self.held[number].is_some());
             // What is no candidate, or cannot be read, leads from outside to what it refers to.
-            let outside = (0..all)
-                .filter(|&number| !self.is_gone[number] && (!is_candidate[number] || self.is_locked[number]));
+            let outside = (0..all).filter(|&number| {
+                !self.is_gone[number] && (!is_candidate[number] || self.is_locked[number])
+            });
             let roots = held.chain(outside.flat_map(|number| self.edges[number].iter().copied()));
             let reached = self.reached(roots, &is_candidate);
             let unreachable: Vec<bool> =
@@ -944,8 +978,10 @@ mod tests {
                 .filter(among)
                 .filter(|&number| has_finalizer(number) && !self.is_finalized[number])
                 .collect();
-            let resurrected = self
-                .reached(finalized.iter().copied().filter(|&number| is_brought_back(number)), &unreachable);
+            let resurrected = self.reached(
+                finalized.iter().copied().filter(|&number| is_brought_back(number)),
+                &unreachable,
+            );
             let count = |list: &[bool]| list.iter().filter(|&&is| is).count();
             let due = |&number: &usize| is_watched(number) && !self.is_called[number];
             let calls = (0..all).filter(among).filter(due).count();
@@ -960,9 +996,12 @@ mod tests {
             assert_eq!(report.resurrected, count(&resurrected), "resurrected");
             assert_eq!(report.collected, count(&unreachable) - count(&resurrected), "collected");
             assert_eq!((report.uncollectable, report.overvisited), (0, 0));
-            for (sum, more) in
-                self.sums.iter_mut().zip([report.collected, report.finalized, report.resurrected, calls])
-            {
+            for (sum, more) in self.sums.iter_mut().zip([
+                report.collected,
+                report.finalized,
+                report.resurrected,
+                calls,
+            ]) {
                 *sum += more;
             }
             self.m.verify().expect("a sound heap");
@@ -989,9 +1028,11 @@ mod tests {
 
     #[test]
     fn of_any_graph_what_nobody_reaches_is_collected_and_nothing_else() {
-        for (seed, workers, is_small) in [(1, 1, false), (2, 1, true), (3, 3, false), (4, 3, true)] {
+        for (seed, workers, is_small) in [(1, 1, false), (2, 1, true), (3, 3, false), (4, 3, true)]
+        {
             let stress = crate::Stress::none().small_constants(is_small);
-            let builder = Heap::builder().reserve(1 << 30).workers(workers).serial_below(0).stress(stress);
+            let builder =
+                Heap::builder().reserve(1 << 30).workers(workers).serial_below(0).stress(stress);
             let heap = builder.pacing(Pacing::manual()).build().expect("a heap");
             let mut graph = Graph::new(heap.attach());
             graph.grow(600, seed);
@@ -1088,7 +1129,11 @@ mod tests {
                     let shared = Arc::default();
                     let kept: Gc<Moody<false>> = moody(&m, edges, script, &shared);
                     rings(&m, 3, false);
-                    let what = if kind == CollectionKind::Young { Collect::young() } else { Collect::full() };
+                    let what = if kind == CollectionKind::Young {
+                        Collect::young()
+                    } else {
+                        Collect::full()
+                    };
                     let report = collect(m.raw_mut(), what).expect("a stop");
                     let expected = match script {
                         [Panics] => Some("on purpose"),
@@ -1136,7 +1181,10 @@ mod tests {
             rings(&m, 3, false);
             let report = m.collect();
             let back = std::mem::take(&mut *shared.brought_back.lock().expect("no panic"));
-            assert_eq!((report.abandoned.is_some(), report.finalized, back.len()), (is_abandoned, 1, 1));
+            assert_eq!(
+                (report.abandoned.is_some(), report.finalized, back.len()),
+                (is_abandoned, 1, 1)
+            );
             let kept = if is_abandoned { 5 } else { 2 };
             assert_eq!((report.resurrected, report.collected), (kept, 5 - kept));
             assert_eq!(heap.stats().live_objects, kept);

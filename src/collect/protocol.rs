@@ -144,7 +144,8 @@ pub(crate) mod tests {
         /// Objects of which each refers to the next, and the last to the first. There are no other
         /// references to them.
         pub(crate) fn ring(m: &Raw, of: &[(char, &'static str)]) -> Vec<Object> {
-            let mut objects: Vec<Object> = of.iter().map(|_| Self::thing(m, ' ', "", "s")).collect();
+            let mut objects: Vec<Object> =
+                of.iter().map(|_| Self::thing(m, ' ', "", "s")).collect();
             // In the order of memory.
             objects.sort_unstable();
             for (&object, &(name, has)) in objects.iter().zip(of) {
@@ -266,7 +267,12 @@ pub(crate) mod tests {
         unsafe fn is_doubted(&self, object: Object) -> bool {
             self.has(object, 'd')
         }
-        unsafe fn traverse_each(&self, objects: &[Object], tracer: &mut Tracer, ends: &mut Ends<'_>) {
+        unsafe fn traverse_each(
+            &self,
+            objects: &[Object],
+            tracer: &mut Tracer,
+            ends: &mut Ends<'_>,
+        ) {
             let looks = self.state().things[&objects[0]].looks;
             assert!(looks != "q", "a look at several, on purpose");
             // SAFETY: rule R: as the caller says.
@@ -378,17 +384,21 @@ pub(crate) mod tests {
             move |what: String| core.upgrade().expect("a heap").model.tell(what)
         };
         let (tell, tell_failure) = (told(core), told(core));
-        core.hooks.on_collection(Hook::new(Arc::new(move |event: &CollectionEvent<'_>| match event {
-            CollectionEvent::Start(kind) => tell(format!("start {kind:?}")),
-            CollectionEvent::Stop(report) => tell(figures(report)),
-        })));
-        core.hooks.on_unraisable(Hook::new(Arc::new(move |what: &crate::base::event::Unraisable| {
-            let address = if what.address == 0 { "" } else { " at its address" };
-            tell_failure(format!(
-                "failure: {:?} '{}'{address}: {}",
-                what.during, what.type_name, what.message
-            ));
-        })));
+        core.hooks.on_collection(Hook::new(Arc::new(
+            move |event: &CollectionEvent<'_>| match event {
+                CollectionEvent::Start(kind) => tell(format!("start {kind:?}")),
+                CollectionEvent::Stop(report) => tell(figures(report)),
+            },
+        )));
+        core.hooks.on_unraisable(Hook::new(Arc::new(
+            move |what: &crate::base::event::Unraisable| {
+                let address = if what.address == 0 { "" } else { " at its address" };
+                tell_failure(format!(
+                    "failure: {:?} '{}'{address}: {}",
+                    what.during, what.type_name, what.message
+                ));
+            },
+        )));
         (core.stress == Stress::none()).then_some(heap)
     }
 
@@ -398,7 +408,9 @@ pub(crate) mod tests {
 
     /// The numbers of a report, without times.
     fn figures(report: &CollectionReport) -> String {
-        let CollectionReport { unreachable, finalized, resurrected, collected, uncollectable, .. } = report;
+        let CollectionReport {
+            unreachable, finalized, resurrected, collected, uncollectable, ..
+        } = report;
         let figures = format!(
             "{} stops, {unreachable} unreachable, {finalized} finalized, {resurrected} resurrected, {collected} collected, \
              {uncollectable} uncollectable",
@@ -537,7 +549,8 @@ pub(crate) mod tests {
         let mut m = heap.attach();
         let ring = Script::ring(&m, &[('a', "c"), ('b', "")]);
         let brought_back = ring[0];
-        heap.model().when("call back a", move |m| Script::of(m, brought_back, |thing| thing.count += 1));
+        heap.model()
+            .when("call back a", move |m| Script::of(m, brought_back, |thing| thing.count += 1));
         let (report, told) = collect(&mut m, Collect::full());
         let end = "stop: 2 stops, 2 unreachable, 0 finalized, 2 resurrected, 0 collected, 0 uncollectable";
         assert_eq!(told.last().map(String::as_str), Some(end));
@@ -550,7 +563,8 @@ pub(crate) mod tests {
     fn stopped_in(asked: &'static str) -> Option<Vec<String>> {
         let heap = heap()?;
         let mut m = heap.attach();
-        let named: Vec<(char, &'static str)> = ('\u{4e00}'..).take(600).map(|name| (name, "")).collect();
+        let named: Vec<(char, &'static str)> =
+            ('\u{4e00}'..).take(600).map(|name| (name, "")).collect();
         Script::ring(&m, &named);
         let (sender, receiver) = std::sync::mpsc::channel();
         heap.model().when(asked, move |m| {
@@ -649,8 +663,7 @@ pub(crate) mod tests {
             ];
             assert_eq!(told[..expected.len()], expected, "no finalizer runs");
             let mut rest = told[expected.len()..].to_vec();
-            let end =
-                "stop: 1 stops, 5 unreachable, 0 finalized, 0 resurrected, 2 collected, 3 uncollectable";
+            let end = "stop: 1 stops, 5 unreachable, 0 finalized, 0 resurrected, 2 collected, 3 uncollectable";
             assert_eq!(rest.pop().as_deref(), Some(end));
             rest.sort_unstable();
             let expected = [
@@ -690,7 +703,8 @@ pub(crate) mod tests {
             let (report, told) = collect(&mut m, Collect::full());
             assert_eq!(report.abandoned.as_deref(), Some(why));
             let failure = format!("failure: Traverse 'thing': the collection was abandoned: {why}");
-            let figures = "1 stops, 3 unreachable, 0 finalized, 0 resurrected, 0 collected, 0 uncollectable";
+            let figures =
+                "1 stops, 3 unreachable, 0 finalized, 0 resurrected, 0 collected, 0 uncollectable";
             let end = format!("stop: {figures}, abandoned: {why}");
             let expected = [
                 "start Full",
@@ -806,7 +820,8 @@ pub(crate) mod tests {
         assert!(why.contains("(leaks) has ended attached"), "{why}");
         let from = told.iter().position(|what| what == "finalize a").expect("it");
         let failure = format!("failure: Traverse '': the collection was abandoned: {why}");
-        let figures = "1 stops, 2 unreachable, 1 finalized, 2 resurrected, 0 collected, 0 uncollectable";
+        let figures =
+            "1 stops, 2 unreachable, 1 finalized, 2 resurrected, 0 collected, 0 uncollectable";
         let end = format!("stop: {figures}, abandoned: {why}");
         let expected = [
             "finalize a",
@@ -826,11 +841,13 @@ pub(crate) mod tests {
         m.core().pace.taken(7, 0);
         assert_eq!(m.core().pace.new_objects(), 7);
         let before = heap.stats();
-        let Err(CollectError::Stop(error)) = crate::collect::collect(&mut m, Collect::full()) else {
+        let Err(CollectError::Stop(error)) = crate::collect::collect(&mut m, Collect::full())
+        else {
             panic!("a thread is gone")
         };
         assert!(matches!(error, StopError::ThreadGone { .. }), "{error}");
-        let figures = "0 stops, 0 unreachable, 0 finalized, 0 resurrected, 0 collected, 0 uncollectable";
+        let figures =
+            "0 stops, 0 unreachable, 0 finalized, 0 resurrected, 0 collected, 0 uncollectable";
         let end = format!("stop: {figures}, abandoned: {error}");
         assert_eq!(heap.model().told(), ["start Full", "prepare", &end]);
         assert_eq!(heap.stats().collections, before.collections);
@@ -881,7 +898,10 @@ pub(crate) mod tests {
         turn.give_back();
         assert_eq!(heap.model().told(), [""; 0]);
         assert_eq!(promote(&mut m), Ok(()));
-        assert_eq!(heap.model().told(), ["prepare", "merge", "bury d, dying: false", "d dies", "resumed"]);
+        assert_eq!(
+            heap.model().told(),
+            ["prepare", "merge", "bury d, dying: false", "d dies", "resumed"]
+        );
         are_ordinary(&m, &ring, 1);
         assert_eq!((pace.due(), pace.new_objects()), (Due::Nothing, 0));
         let stats = heap.stats();
@@ -953,8 +973,7 @@ pub(crate) mod tests {
             } else {
                 collect(&mut m, Collect::full()).1
             };
-            let end =
-                "stop: 2 stops, 6 unreachable, 1 finalized, 3 resurrected, 2 collected, 0 uncollectable";
+            let end = "stop: 2 stops, 6 unreachable, 1 finalized, 3 resurrected, 2 collected, 0 uncollectable";
             assert_eq!(told.last().map(String::as_str), Some(end));
             let cut: Vec<&String> = told.iter().filter(|what| what.starts_with("cut")).collect();
             assert_eq!(cut, ["cut x", "cut c"]);
@@ -1011,7 +1030,8 @@ pub(crate) mod tests {
         let mut m = heap.attach();
         let ring = Script::ring(&m, &[('a', ""), ('b', ""), ('c', "")]);
         heap.model().when("release b", |_| panic!("a release, on purpose"));
-        let unwound = catch_unwind(AssertUnwindSafe(|| by_itself(&mut m, Collect::young()).map(|_| ())));
+        let unwound =
+            catch_unwind(AssertUnwindSafe(|| by_itself(&mut m, Collect::young()).map(|_| ())));
         assert!(unwound.is_err());
         assert!(m.arena(|arena| arena.count_frees(true)), "the pace hears of frees again");
         assert!(m.core().turn.is_burying(), "what became of them is to be counted");
@@ -1031,14 +1051,16 @@ pub(crate) mod tests {
         m.core().turn.give_back();
         // They still have the claim's references.
         are_ordinary(&m, &ring[1..], 1);
-        let released: Vec<_> = ring[1..].iter().map(|&object| heap.model().drop_ref(object, &m)).collect();
+        let released: Vec<_> =
+            ring[1..].iter().map(|&object| heap.model().drop_ref(object, &m)).collect();
         assert_eq!((released.len(), heap.stats().live_objects), (2, 0));
     }
 
     /// As `heap`, with this many workers and constants as small as can be.
     fn small_heap(workers: usize) -> Option<ModelHeap<Script>> {
         let stress = Stress::none().small_constants(true);
-        let builder = Heap::builder().reserve(1 << 28).workers(workers).serial_below(0).stress(stress);
+        let builder =
+            Heap::builder().reserve(1 << 28).workers(workers).serial_below(0).stress(stress);
         let heap = builder.pacing(Pacing::manual()).build_with(Script::default()).expect("a heap");
         (heap.0.core.stress == stress).then_some(heap)
     }
@@ -1064,7 +1086,8 @@ pub(crate) mod tests {
 
     #[test]
     fn memory_that_is_refused_gives_the_collection_up_and_nothing_is_lost() {
-        let figures = "0 finalized, 0 resurrected, 0 collected, 0 uncollectable, abandoned: memory ran out";
+        let figures =
+            "0 finalized, 0 resurrected, 0 collected, 0 uncollectable, abandoned: memory ran out";
         let failure = "failure: Traverse '': the collection was abandoned: memory ran out";
         // First the list of dead objects of the merge.
         let Some(heap) = heap() else { return };
@@ -1116,7 +1139,8 @@ pub(crate) mod tests {
         let mut m = heap.attach();
         Script::ring(&m, &[('a', "fr"), ('b', "f")]);
         let (report, told) = collect(&mut m, Collect::full());
-        let finalized: Vec<&String> = told.iter().filter(|what| what.starts_with("finalize")).collect();
+        let finalized: Vec<&String> =
+            told.iter().filter(|what| what.starts_with("finalize")).collect();
         assert_eq!(finalized, ["finalize b"]);
         assert_eq!(report.finalized, 1);
     }
@@ -1137,7 +1161,8 @@ pub(crate) mod tests {
     /// Two objects that each show other references the second time that they are traversed.
     #[test]
     fn doubted_objects_that_change_their_mind_give_the_collection_up() {
-        let why = "the traverse handler of 'doubted thing' visited other references the second time";
+        let why =
+            "the traverse handler of 'doubted thing' visited other references the second time";
         for (has, looks, is_full, found) in [
             (["d", "d"], ["s", "s"], true, None),
             (["d", "d"], ["s", "s"], false, None),
@@ -1159,8 +1184,9 @@ pub(crate) mod tests {
             let (report, told) = collect(&mut m, what);
             assert_eq!(report.abandoned.as_deref(), found, "{has:?} {looks:?}");
             if let Some(why) = found {
-                let failure =
-                    format!("failure: Traverse 'doubted thing': the collection was abandoned: {why}");
+                let failure = format!(
+                    "failure: Traverse 'doubted thing': the collection was abandoned: {why}"
+                );
                 assert!(told.contains(&failure), "{told:?}");
             }
         }
@@ -1189,7 +1215,8 @@ pub(crate) mod tests {
         let Some(heap) = heap() else { return };
         let mut m = heap.attach();
         let root = Script::thing(&m, 'r', "", "s");
-        let objects = [('a', ""), ('i', "i"), ('b', "")].map(|(name, has)| Script::thing(&m, name, has, "s"));
+        let objects =
+            [('a', ""), ('i', "i"), ('b', "")].map(|(name, has)| Script::thing(&m, name, has, "s"));
         for (from, to) in [(root, objects[0]), (root, objects[1]), (objects[1], objects[2])] {
             Script::link(&m, from, to);
         }
@@ -1248,7 +1275,10 @@ pub(crate) mod tests {
             objects.push(Script::thing(&m, 'o', "", "s"));
         }
         let [behind, root, last] = [objects[0], objects[1], objects[objects.len() - 1]];
-        assert!(m.core().space.page_index(behind.address()) == m.core().space.page_index(last.address()));
+        assert!(
+            m.core().space.page_index(behind.address())
+                == m.core().space.page_index(last.address())
+        );
         (0..100).for_each(|_| Script::link(&m, root, last));
         Script::link(&m, last, behind);
         objects
@@ -1274,7 +1304,8 @@ pub(crate) mod tests {
             assert!(unsafe { m.untrack(list[0]) });
             for at in 1..6 {
                 let object = Script::thing(&m, 'o', "", "s");
-                (0..if at == 5 { 10 } else { 1 }).for_each(|_| Script::link(&m, object, list[at - 1]));
+                (0..if at == 5 { 10 } else { 1 })
+                    .for_each(|_| Script::link(&m, object, list[at - 1]));
                 list.push(object);
             }
             Script::link(&m, list[5], list[0]);
@@ -1325,10 +1356,12 @@ pub(crate) mod tests {
     /// Each of two threads waits in its first traversal for the other.
     #[test]
     fn each_worker_but_the_first_counts_into_a_table_of_its_own_which_is_kept() {
-        let builder = Heap::builder().reserve(1 << 28).workers(2).serial_below(0).pacing(Pacing::manual());
+        let builder =
+            Heap::builder().reserve(1 << 28).workers(2).serial_below(0).pacing(Pacing::manual());
         let heap = builder.build_with(Script::default()).expect("a heap");
         let mut m = heap.attach();
-        let objects: Vec<Object> = (0..16).map(|_| Script::sized(&m, 60_000, 'o', "", "s")).collect();
+        let objects: Vec<Object> =
+            (0..16).map(|_| Script::sized(&m, 60_000, 'o', "", "s")).collect();
         heap.model().state().meets = 2;
         let (report, _) = collect(&mut m, Collect::full());
         assert_eq!((report.workers, report.candidates, report.unreachable), (2, 16, 0));
@@ -1373,7 +1406,10 @@ pub(crate) mod tests {
                 let expected = if by_the_heap && garbage > PIECE { theirs } else { m.thread_id() };
                 let holders = std::mem::take(&mut heap.model().state().holders);
                 assert_eq!(holders.len(), garbage);
-                assert!(holders.iter().all(|&holder| holder == expected), "{garbage} {by_the_heap}");
+                assert!(
+                    holders.iter().all(|&holder| holder == expected),
+                    "{garbage} {by_the_heap}"
+                );
                 while clear::bury(&mut m, Whose::Anybodys, usize::MAX) {}
                 on.store(false, Ordering::Relaxed);
                 m.detach(|| other.join()).expect("no panic");
@@ -1401,11 +1437,13 @@ pub(crate) mod tests {
     fn in_a_heap_that_is_nearly_full_all_garbage_is_buried_at_once() {
         for is_tight in [false, true] {
             let limit = if is_tight { 6 << 16 } else { 1 << 27 };
-            let builder = Heap::builder().reserve(1 << 28).limit(limit).workers(1).pacing(Pacing::manual());
+            let builder =
+                Heap::builder().reserve(1 << 28).limit(limit).workers(1).pacing(Pacing::manual());
             let heap = builder.build_with(Script::default()).expect("a heap");
             let mut m = heap.attach();
             Script::ring(&m, &vec![('o', ""); clear::MANY + 3 * PIECE]);
-            let kept: Vec<Object> = (0..3).map(|_| Script::sized(&m, 60_000, 'k', "", "s")).collect();
+            let kept: Vec<Object> =
+                (0..3).map(|_| Script::sized(&m, 60_000, 'k', "", "s")).collect();
             assert_eq!(m.core().space.is_tight(), is_tight);
             by_itself(&mut m, Collect::full()).expect("a turn");
             assert_eq!(m.core().turn.is_burying(), !is_tight);
@@ -1442,14 +1480,17 @@ pub(crate) mod tests {
         let depth = Depth::default();
         let Some(heap) = heap() else { return };
         let mut m = heap.attach();
-        tracing::subscriber::with_default(tracing_subscriber::registry().with(depth.clone()), || {
-            for garbage in [0, 2] {
-                Script::ring(&m, &[('a', ""), ('b', "")][..garbage]);
-                let report = crate::collect::collect(&mut m, Collect::full()).expect("a stop");
-                assert_eq!(report.collected, garbage);
-                by_itself(&mut m, Collect::full()).expect("a turn");
-            }
-        });
+        tracing::subscriber::with_default(
+            tracing_subscriber::registry().with(depth.clone()),
+            || {
+                for garbage in [0, 2] {
+                    Script::ring(&m, &[('a', ""), ('b', "")][..garbage]);
+                    let report = crate::collect::collect(&mut m, Collect::full()).expect("a stop");
+                    assert_eq!(report.collected, garbage);
+                    by_itself(&mut m, Collect::full()).expect("a turn");
+                }
+            },
+        );
         let (entered, times) = &*depth.0.lock().expect("no panic");
         assert!(entered.is_empty() && *times >= 4 * 3, "{times}");
     }

@@ -118,7 +118,9 @@ impl Free<'_> {
         }
         let before = std::mem::replace(&mut self.places[granule], place);
         if before != Place::Nowhere {
-            return Err(format!("the cell at {address:#x} is free twice, in {before:?} and {place:?}"));
+            return Err(format!(
+                "the cell at {address:#x} is free twice, in {before:?} and {place:?}"
+            ));
         }
         Ok(())
     }
@@ -126,12 +128,15 @@ impl Free<'_> {
     /// All of them, found to be in one place each, must be as they were left.
     fn untouched(&self) -> Result<(), String> {
         let Some(freed) = self.space.freed() else { return Ok(()) };
-        for (granule, &place) in self.places.iter().enumerate().filter(|&(_, &place)| place != Place::Nowhere)
+        for (granule, &place) in
+            self.places.iter().enumerate().filter(|&(_, &place)| place != Place::Nowhere)
         {
             // The first bytes of one on a remote stack are a link.
             let from = if place == Place::RemoteStack { size_of::<u32>() } else { 0 };
             // SAFETY: rules O and G: the cell is nobody's, and lies on a page that was handed out.
-            unsafe { freed.check(self.space.memory(object_at(self.space, granule).as_ptr()), from)? };
+            unsafe {
+                freed.check(self.space.memory(object_at(self.space, granule).as_ptr()), from)?
+            };
         }
         Ok(())
     }
@@ -259,10 +264,15 @@ fn pages<M: ObjectModel>(world: &World<'_, M>, lists: Lists) -> Result<(), Strin
         || hole.next_if(|&(start, len)| (start + len) as usize > space.high_water()).is_some()
         || used != in_use
     {
-        return Err(format!("{used} pages of {} are in use, and the pool says {in_use}", space.high_water()));
+        return Err(format!(
+            "{used} pages of {} are in use, and the pool says {in_use}",
+            space.high_water()
+        ));
     }
     if let Some(Listed { page, of, .. }) = listed.into_values().next() {
-        return Err(format!("page {page} is on a list of arena {of}, and is no page of small objects"));
+        return Err(format!(
+            "page {page} is on a list of arena {of}, and is no page of small objects"
+        ));
     }
     for (granule, id) in lists.cached {
         free.found(granule, Place::Magazine)?;
@@ -324,8 +334,10 @@ fn objects<M: ObjectModel>(world: &World<'_, M>, depth: Depth) -> Result<(), Str
                 starts[granule] = true;
                 let bits = State(&states[granule]).get();
                 if bits & LIVE == 0 && bits != 0 {
-                    error =
-                        Some(format!("a free cell at {:#x} has state {bits:#04x}", space.address(granule)));
+                    error = Some(format!(
+                        "a free cell at {:#x} has state {bits:#04x}",
+                        space.address(granule)
+                    ));
                     return;
                 }
                 if bits & (LIVE | DYING) != LIVE {
@@ -376,7 +388,10 @@ fn objects<M: ObjectModel>(world: &World<'_, M>, depth: Depth) -> Result<(), Str
         return Err(error);
     }
     if let Some(granule) = (0..states.len()).find(|&g| !starts[g] && State(&states[g]).get() != 0) {
-        return Err(format!("no object starts at {:#x}, yet it has a state", space.address(granule)));
+        return Err(format!(
+            "no object starts at {:#x}, yet it has a state",
+            space.address(granule)
+        ));
     }
     for (granule, visits) in visits {
         let object = object_at(space, granule);
@@ -430,7 +445,12 @@ mod tests {
     ) {
         // No room in magazines: what is free is so in the free bits.
         let stress = Stress::none().poison(true);
-        let heap = Heap::builder().pacing(Pacing::manual()).reserve(1 << 30).stress(stress).build().unwrap();
+        let heap = Heap::builder()
+            .pacing(Pacing::manual())
+            .reserve(1 << 30)
+            .stress(stress)
+            .build()
+            .unwrap();
         let mut m = heap.attach();
         let (a, b) = (node(&m), node(&m));
         a.get(&m).next.set(&m, Some(b.clone()));
@@ -496,7 +516,11 @@ mod tests {
         finds("and thinks", |world, _| {
             let add = |world: &World<'_, Managed>, by: u32| unsafe {
                 // SAFETY: rule W: the world is stopped.
-                world.core().space.info(PAGE).owned(|owned| owned.free = owned.free.wrapping_add(by));
+                world
+                    .core()
+                    .space
+                    .info(PAGE)
+                    .owned(|owned| owned.free = owned.free.wrapping_add(by));
             };
             add(world, 1);
             Box::new(move |world| add(world, u32::MAX))
@@ -540,7 +564,9 @@ mod tests {
             let space = &world.core().space;
             // SAFETY: rule W: the world is stopped.
             let at = unsafe {
-                space.free_bits(PAGE, |bits| bits.iter().position(|&word| word >> 63 != 0).unwrap() * 64 + 63)
+                space.free_bits(PAGE, |bits| {
+                    bits.iter().position(|&word| word >> 63 != 0).unwrap() * 64 + 63
+                })
             };
             assert_ne!(at, granule(space, &node));
             space.states()[at].store(OLD, Ordering::Relaxed);
@@ -627,8 +653,9 @@ mod tests {
             world.core().space.push_remote(cell);
             cell.cast::<u32>().write(0xdede);
         }
-        let found =
-            std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| check(&world, Depth::Structure)));
+        let found = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            check(&world, Depth::Structure)
+        }));
         let text = *found.unwrap_err().downcast::<String>().unwrap();
         assert!(text.contains("link to the next freed cell"), "{text}");
         // SAFETY: as above.
@@ -646,7 +673,8 @@ mod tests {
             let cell = object_at(space, granule(space, &node)).as_ptr();
             // The third cell of the page was freed, and is the neighbour of the second.
             // SAFETY: rule B: on the page.
-            let freed = unsafe { cell.add(2 * space.page(PAGE as usize).shape().room().bytes() + 20) };
+            let freed =
+                unsafe { cell.add(2 * space.page(PAGE as usize).shape().room().bytes() + 20) };
             // SAFETY: rule O: nobody uses it.
             unsafe { freed.write(0) };
             // SAFETY: as above.
@@ -662,7 +690,8 @@ mod tests {
         let m = heap.attach();
         let two_pages = || m.alloc([0u64; PAGE_SIZE / 8]);
         let small = node(&m);
-        let (hole, large, other, last) = (two_pages(), two_pages(), m.alloc([0u64; 100]), two_pages());
+        let (hole, large, other, last) =
+            (two_pages(), two_pages(), m.alloc([0u64; 100]), two_pages());
         drop(hole);
         let world = m.raw().stop_here().unwrap();
         let space = &world.core().space;
@@ -834,7 +863,12 @@ mod tests {
     #[test]
     fn cells_in_quarantine_are_free_and_nowhere_else() {
         let stress = Stress::none().quarantine(8);
-        let heap = Heap::builder().pacing(Pacing::manual()).reserve(1 << 30).stress(stress).build().unwrap();
+        let heap = Heap::builder()
+            .pacing(Pacing::manual())
+            .reserve(1 << 30)
+            .stress(stress)
+            .build()
+            .unwrap();
         let m = heap.attach();
         let kept = node(&m);
         drop(node(&m));
@@ -853,8 +887,10 @@ mod tests {
         assert_eq!(found(freed[0]), Err(twice));
         let live = granule(space, &kept);
         let state = State(&space.states()[live]).get();
-        let not_free =
-            format!("a free cell at {:#x} (Quarantine) has state {state:#04x}", space.address(live));
+        let not_free = format!(
+            "a free cell at {:#x} (Quarantine) has state {state:#04x}",
+            space.address(live)
+        );
         assert_eq!(found(live), Err(not_free));
         drop(world);
     }
@@ -863,11 +899,16 @@ mod tests {
     #[test]
     fn a_write_to_the_first_byte_of_free_memory() {
         let stress = Stress::none().poison(true);
-        let heap = Heap::builder().pacing(Pacing::manual()).reserve(1 << 30).stress(stress).build().unwrap();
+        let heap = Heap::builder()
+            .pacing(Pacing::manual())
+            .reserve(1 << 30)
+            .stress(stress)
+            .build()
+            .unwrap();
         let m = heap.attach();
         let (here, there) = (node(&m), node(&m));
-        let cells =
-            [&here, &there].map(|node| object_at(&heap.core().space, granule(&heap.core().space, node)));
+        let cells = [&here, &there]
+            .map(|node| object_at(&heap.core().space, granule(&heap.core().space, node)));
         drop(here);
         std::mem::forget(there);
         let world = m.raw().stop_here().unwrap();
@@ -939,7 +980,8 @@ mod tests {
                 address = things[at].address();
                 Script::of(m, things[at], |thing| thing.has = "x");
             });
-            let text = format!("the header of the object at {address:#x} is damaged: damage, on purpose");
+            let text =
+                format!("the header of the object at {address:#x} is damaged: damage, on purpose");
             assert_eq!(result, always(text), "tracked or not");
         }
         let dying = |m: &Raw, [a, ..]: [Object; 3]| {
@@ -952,8 +994,9 @@ mod tests {
     #[test]
     fn fields_of_tracked_objects_lead_to_objects() {
         // The middle of an object, the memory of a dead object, and memory without an object so far.
-        let middle =
-            |_: &Raw, b: Object| Object::new(b.as_ptr().map_addr(|address| address.saturating_add(16)));
+        let middle = |_: &Raw, b: Object| {
+            Object::new(b.as_ptr().map_addr(|address| address.saturating_add(16)))
+        };
         let free = |m: &Raw, _: Object| {
             let gone = Script::thing(m, 'd', "", "s");
             m.model().drop_ref(gone, m);
@@ -1043,8 +1086,13 @@ mod tests {
 
     /// Runs a collection or a promotion under this stress, after `damage` to a ring of two objects. The
     /// message of the verifier's panic, and how many times the verifier found a sound heap.
-    fn stressed_by(stress: Stress, damage: impl FnOnce(&Raw, &[Object]), promotes: bool) -> (String, u64) {
-        let builder = Heap::builder().name("scripted").pacing(Pacing::manual()).reserve(1 << 28).workers(1);
+    fn stressed_by(
+        stress: Stress,
+        damage: impl FnOnce(&Raw, &[Object]),
+        promotes: bool,
+    ) -> (String, u64) {
+        let builder =
+            Heap::builder().name("scripted").pacing(Pacing::manual()).reserve(1 << 28).workers(1);
         let heap = builder.stress(stress).build_with(Script::default()).unwrap();
         let mut m = heap.attach();
         let objects = Script::ring(&m, &[('a', "f"), ('b', "")]);
@@ -1073,7 +1121,8 @@ mod tests {
         assert_eq!(stressed_by(Stress::none(), nothing, false), (String::new(), 0));
         assert_eq!(stressed_by(verify, nothing, false), (String::new(), 3));
         assert_eq!(stressed_by(verify, nothing, true), (String::new(), 1));
-        let damaged = |m: &Raw, objects: &[Object]| Script::of(m, objects[0], |thing| thing.has = "x");
+        let damaged =
+            |m: &Raw, objects: &[Object]| Script::of(m, objects[0], |thing| thing.has = "x");
         for (promotes, when) in [(false, "before a collection"), (true, "after a promotion")] {
             let (text, looks) = stressed_by(verify, damaged, promotes);
             let start = format!("{when}, heap 'scripted': the header of the object at ");

@@ -120,7 +120,10 @@ unsafe fn existing<'a>(object: NonNull<RawObject>) -> Option<&'a Attributes> {
 /// # Safety
 ///
 /// As for [`existing`].
-unsafe fn of<'a>(object: NonNull<RawObject>, function: &'static str) -> Result<&'a Attributes, Fault> {
+unsafe fn of<'a>(
+    object: NonNull<RawObject>,
+    function: &'static str,
+) -> Result<&'a Attributes, Fault> {
     // SAFETY: as the caller says.
     unsafe {
         if let Some(attributes) = existing(object) {
@@ -135,7 +138,12 @@ unsafe fn of<'a>(object: NonNull<RawObject>, function: &'static str) -> Result<&
         let slot = instance::tail_slot(object);
         let made = Box::into_raw(fallible::boxed(Attributes::default())?);
         // AcqRel: publishes the empty dictionary, or takes over another thread's.
-        match slot.compare_exchange(std::ptr::null_mut(), made.cast(), Ordering::AcqRel, Ordering::Acquire) {
+        match slot.compare_exchange(
+            std::ptr::null_mut(),
+            made.cast(),
+            Ordering::AcqRel,
+            Ordering::Acquire,
+        ) {
             Ok(_) => Ok(&*made),
             Err(theirs) => {
                 drop(Box::from_raw(made));
@@ -154,7 +162,11 @@ unsafe fn of<'a>(object: NonNull<RawObject>, function: &'static str) -> Result<&
 /// # Safety
 ///
 /// `object` is a living dynamic object of the mutator's heap.
-pub unsafe fn get_attribute(_: &Mutator, object: NonNull<RawObject>, name: &str) -> Result<AnyGc, Fault> {
+pub unsafe fn get_attribute(
+    _: &Mutator,
+    object: NonNull<RawObject>,
+    name: &str,
+) -> Result<AnyGc, Fault> {
     const FUNCTION: &str = "get_attribute";
     refuse_in_traversal(FUNCTION)?;
     // SAFETY: as the caller says.
@@ -163,7 +175,10 @@ pub unsafe fn get_attribute(_: &Mutator, object: NonNull<RawObject>, name: &str)
         // SAFETY: as the caller says.
         let type_name = unsafe { type_of(object) }.kept_name();
         let text = words!("'{type_name}' object has no attribute '{name}'");
-        Fault::new(Code::NoAttribute, FUNCTION).of_type(type_name).at(object.as_ptr() as usize).because(text)
+        Fault::new(Code::NoAttribute, FUNCTION)
+            .of_type(type_name)
+            .at(object.as_ptr() as usize)
+            .because(text)
     })
 }
 
@@ -174,7 +189,8 @@ pub unsafe fn get_attribute(_: &Mutator, object: NonNull<RawObject>, name: &str)
 /// As for [`get_attribute`].
 pub unsafe fn has_attribute(_: &Mutator, object: NonNull<RawObject>, name: &str) -> bool {
     // SAFETY: as the caller says.
-    !is_traversing() && unsafe { existing(object) }.is_some_and(|attributes| attributes.get(name).is_some())
+    !is_traversing()
+        && unsafe { existing(object) }.is_some_and(|attributes| attributes.get(name).is_some())
 }
 
 /// Sets an attribute, or removes it.
@@ -214,7 +230,11 @@ pub unsafe fn set_attribute(
 /// # Safety
 ///
 /// `object` is a living dynamic object of a heap; `visit` belongs to `arg`.
-pub unsafe fn visit_managed_dict(object: NonNull<RawObject>, visit: VisitProc, arg: *mut c_void) -> c_int {
+pub unsafe fn visit_managed_dict(
+    object: NonNull<RawObject>,
+    visit: VisitProc,
+    arg: *mut c_void,
+) -> c_int {
     // SAFETY: as the caller says.
     unsafe {
         if !type_of(object).flags().has(Flags::MANAGED_DICT) {

@@ -6,8 +6,8 @@ use crate::base::error::{Code, Fault};
 use crate::base::fallible::words;
 use crate::dynamic::types::ready_heap;
 use crate::dynamic::{
-    AllocProc, Flags, METATYPE, MODULE, RawObject, Type, TypeSpec, as_raw, attributes, from_raw, instance,
-    is_dynamic, type_of,
+    AllocProc, Flags, METATYPE, MODULE, RawObject, Type, TypeSpec, as_raw, attributes, from_raw,
+    instance, is_dynamic, type_of,
 };
 use crate::{AnyGc, Mutator};
 
@@ -135,7 +135,9 @@ impl Type {
         let record = self.record();
         if std::ptr::eq(record, METATYPE.get()) {
             let text = "types are made by `Class::make`, and not instantiated";
-            return Err(Fault::new(Code::WrongType, FUNCTION).of_type(record.kept_name()).because(text));
+            return Err(Fault::new(Code::WrongType, FUNCTION)
+                .of_type(record.kept_name())
+                .because(text));
         }
         let generic: AllocProc = instance::generic_alloc;
         if std::ptr::fn_addr_eq(record.alloc, generic) {
@@ -179,10 +181,16 @@ fn check_heap(object: &AnyGc, m: &Mutator, function: &'static str) -> Result<(),
 }
 
 /// The object, if it can be asked for attributes.
-fn dynamic(object: &AnyGc, m: &Mutator, function: &'static str) -> Result<NonNull<RawObject>, Fault> {
+fn dynamic(
+    object: &AnyGc,
+    m: &Mutator,
+    function: &'static str,
+) -> Result<NonNull<RawObject>, Fault> {
     check_heap(object, m, function)?;
     if !is_dynamic(object) {
-        return Err(Fault::new(Code::NoAttribute, function).because("a typed object has no attributes"));
+        return Err(
+            Fault::new(Code::NoAttribute, function).because("a typed object has no attributes")
+        );
     }
     Ok(as_raw(object))
 }

@@ -21,7 +21,9 @@ use crate::base::event::{self, CallGuards};
 use crate::base::fallible::words;
 use crate::base::sync::Aside;
 use crate::base::sync::const_thread_local;
-use crate::dynamic::{Flags, RawObject, TypeRecord, attributes, dealloc as generic_dealloc, raw, type_of};
+use crate::dynamic::{
+    Flags, RawObject, TypeRecord, attributes, dealloc as generic_dealloc, raw, type_of,
+};
 use crate::managed::{self, Core};
 use crate::memory::space::Space;
 use crate::object::header::Header;
@@ -119,7 +121,11 @@ fn begin(object: NonNull<RawObject>, tracer: &mut Tracer) {
 }
 
 #[inline(always)]
-unsafe fn call(handler: super::TraverseProc, object: NonNull<RawObject>, tracer: &mut Tracer) -> c_int {
+unsafe fn call(
+    handler: super::TraverseProc,
+    object: NonNull<RawObject>,
+    tracer: &mut Tracer,
+) -> c_int {
     RUNNING.with(|word| word.set(object.as_ptr()));
     // SAFETY: rule H; the visitor belongs to its argument. What unwinds out of an `extern "C"` function ends the process, so this
     // one returns.
@@ -138,7 +144,8 @@ unsafe fn call_specially(
     object: NonNull<RawObject>,
     tracer: &mut Tracer,
 ) {
-    let alone = record.flags().has(Flags::SERIAL_TRAVERSE).then(|| core_of(object).model.serial.lock());
+    let alone =
+        record.flags().has(Flags::SERIAL_TRAVERSE).then(|| core_of(object).model.serial.lock());
     // What the handler reaches traverses nothing, so it cannot want this lock.
     let _known = alone.as_ref().map(|_| Aside::all());
     let begun = if tracer.timing { Some(Instant::now()) } else { None };
@@ -171,7 +178,10 @@ fn stopped(tracer: &Tracer, record: &TypeRecord, result: c_int) {
         return;
     }
     // Not a panic with its message on stderr: whoever guards the traversal tells the hook.
-    resume_unwind(Box::new(format!("the traverse handler of '{}' returned {result}", record.name())));
+    resume_unwind(Box::new(format!(
+        "the traverse handler of '{}' returned {result}",
+        record.name()
+    )));
 }
 
 /// The visitor. In a collection it answers 0. For a [seeking](Tracer::seeking) tracer it answers 1 from the first sought object
@@ -217,7 +227,8 @@ fn doubt(core: &Core, target: NonNull<RawObject>) -> Option<Code> {
         return (!known).then_some(Code::ForeignPointer);
     }
     // SAFETY: rule G: objects can start there, so the page was handed out.
-    let lives = core.space.starts_at(address) && unsafe { core.state(address) }.get() & state::LIVE != 0;
+    let lives =
+        core.space.starts_at(address) && unsafe { core.state(address) }.get() & state::LIVE != 0;
     (!lives).then_some(Code::FreedPointer)
 }
 
@@ -363,9 +374,11 @@ pub(crate) unsafe fn check_fields(
     for &address in &visited {
         let target = NonNull::new(std::ptr::with_exposed_provenance_mut(address));
         let code = target.and_then(|target| match function {
-            CLEARED => {
-                doubt_cleared(core, target, visited.iter().filter(|&&visited| visited == address).count())
-            }
+            CLEARED => doubt_cleared(
+                core,
+                target,
+                visited.iter().filter(|&&visited| visited == address).count(),
+            ),
             _ => doubt(core, target),
         });
         if let Some(code) = code {
@@ -376,7 +389,8 @@ pub(crate) unsafe fn check_fields(
         }
     }
     if !record.tried.swap(true, Relaxed) {
-        let report = |code| core.hooks.misuse(&Fault::new(code, function).of_type(record.kept_name()));
+        let report =
+            |code| core.hooks.misuse(&Fault::new(code, function).of_type(record.kept_name()));
         if record.is_heap_type() && !visited.contains(&(record.object as usize)) {
             report(Code::MissingTypeVisit);
         }
@@ -393,7 +407,12 @@ pub(crate) unsafe fn check_fields(
 ///
 /// `object` is a living or dying dynamic object, and its memory is its own until `f` has returned.
 #[inline]
-pub(crate) unsafe fn guarded(m: &Mutator, during: During, object: NonNull<RawObject>, f: impl FnOnce()) {
+pub(crate) unsafe fn guarded(
+    m: &Mutator,
+    during: During,
+    object: NonNull<RawObject>,
+    f: impl FnOnce(),
+) {
     match raw(m).core().hooks.guards.get() {
         None => f(),
         // SAFETY: as the caller says.

@@ -18,8 +18,8 @@ use crate::Mutator;
 use crate::base::error::{Code, Fault};
 use crate::base::fallible::words;
 use crate::dynamic::{
-    Flags, METATYPE, RawObject, RawVarObject, TYPE_INDEX, TypeRecord, attributes, from_raw, handlers, header,
-    raw, refuse_in_traversal, share, type_of,
+    Flags, METATYPE, RawObject, RawVarObject, TYPE_INDEX, TypeRecord, attributes, from_raw,
+    handlers, header, raw, refuse_in_traversal, share, type_of,
 };
 use crate::managed;
 use crate::memory::space::{GRANULE, Space};
@@ -47,7 +47,12 @@ fn object_of(object: NonNull<RawObject>) -> Object {
 }
 
 /// A fault concerning an object.
-fn fault_at(code: Code, function: &'static str, object: NonNull<RawObject>, record: &TypeRecord) -> Fault {
+fn fault_at(
+    code: Code,
+    function: &'static str,
+    object: NonNull<RawObject>,
+    record: &TypeRecord,
+) -> Fault {
     Fault::new(code, function).of_type(record.kept_name()).at(object.as_ptr() as usize)
 }
 
@@ -157,13 +162,15 @@ unsafe fn allocate_as(
     {
         // The common case: everything about the size is known.
         let size = record.basic_size + if record.flags().has(Flags::MANAGED_DICT) { 8 } else { 0 };
-        let cell = m.raw().allocate_cell(class).map_err(|reason| memory(record, words!("{reason}")))?;
+        let cell =
+            m.raw().allocate_cell(class).map_err(|reason| memory(record, words!("{reason}")))?;
         // SAFETY: rule N: fresh memory of at least `size` bytes.
         return Ok(unsafe { be_born(m, record, cell, size, tracked) });
     }
     let size = instance_size(record, items, extra)?;
     // SAFETY: as for `allocate`.
-    let object = unsafe { allocate_sized(m, record, size, record.flags().has(Flags::MANAGED_DICT)) }?;
+    let object =
+        unsafe { allocate_sized(m, record, size, record.flags().has(Flags::MANAGED_DICT)) }?;
     if record.item_size != 0 {
         // SAFETY: rule N: objects with items have the room for their number.
         unsafe { (*object.cast::<RawVarObject>().as_ptr()).size = items };
@@ -190,7 +197,10 @@ fn instance_size(record: &TypeRecord, items: isize, extra: usize) -> Result<usiz
         Err(Fault::new(code, FUNCTION).of_type(record.kept_name()).because(text))
     };
     if std::ptr::eq(record, METATYPE.get()) {
-        return fault(Code::WrongType, "a type is made from a description, and not allocated".into());
+        return fault(
+            Code::WrongType,
+            "a type is made from a description, and not allocated".into(),
+        );
     }
     let Ok(items) = usize::try_from(items) else {
         return fault(Code::BadSize, words!("{items} items"));
@@ -227,7 +237,8 @@ pub(crate) unsafe fn allocate_sized(
     refuse_in_traversal("allocation").map_err(|fault| fault.of_type(record.kept_name()))?;
     debug_assert!(size <= MOST);
     let whole = size + if tail { size_of::<usize>() } else { 0 };
-    let cell = m.raw().allocate(whole, GRANULE).map_err(|reason| memory(record, words!("{reason}")))?;
+    let cell =
+        m.raw().allocate(whole, GRANULE).map_err(|reason| memory(record, words!("{reason}")))?;
     // SAFETY: rule N: fresh memory of that size.
     Ok(unsafe { be_born(m, record, cell, size, false) })
 }
@@ -253,7 +264,10 @@ unsafe fn be_born(
         if let Some(type_object) = NonNull::new(record.object) {
             std::mem::forget(share(type_object));
         }
-        m.raw().publish_as(object_of(object), if tracked { state::TRACKED | state::BY_ALLOCATOR } else { 0 });
+        m.raw().publish_as(
+            object_of(object),
+            if tracked { state::TRACKED | state::BY_ALLOCATOR } else { 0 },
+        );
     }
     object
 }
@@ -360,11 +374,13 @@ pub unsafe fn resize(
         let count = (*object.cast::<RawVarObject>().as_ptr()).size;
         // The number lies where the object's user can write to it: no more is copied than there is.
         let room = m.raw().core().space.memory(object.cast()).room();
-        let most = if dict { room.last_word() } else { room.bytes() }.saturating_sub(record.basic_size);
+        let most =
+            if dict { room.last_word() } else { room.bytes() }.saturating_sub(record.basic_size);
         let before = match count.unsigned_abs().checked_mul(record.item_size) {
             Some(before) if before <= most => before,
             _ => {
-                let text = format!("its number of items was changed to {count}, which it has no room for");
+                let text =
+                    format!("its number of items was changed to {count}, which it has no room for");
                 return Err(fault_at(Code::BadSize, FUNCTION, object, record).because(text));
             }
         };
@@ -372,8 +388,9 @@ pub unsafe fn resize(
         let after = items.unsigned_abs() * record.item_size;
         if super::is_checked(m) && record.flags().has(Flags::ITEMS_ARE_REFERENCES) {
             let cut = (after..before).step_by(size_of::<usize>());
-            let at =
-                |offset: usize| object.cast::<u8>().add(record.basic_size + offset).cast::<usize>().read();
+            let at = |offset: usize| {
+                object.cast::<u8>().add(record.basic_size + offset).cast::<usize>().read()
+            };
             if cut.map(at).any(|item| item != 0) {
                 return fault(Code::CutReferences);
             }
@@ -618,7 +635,8 @@ pub unsafe fn free(m: &Mutator, object: NonNull<RawObject>, family: Family) -> R
         }
         let state = raw(m).core().state(object.as_ptr() as usize);
         // From here on no weak reference leads to it. In a dealloc handler that is so already.
-        let was_dying = managed::mark_dying_for_upgrades(raw(m), header(object)) & state::DYING != 0;
+        let was_dying =
+            managed::mark_dying_for_upgrades(raw(m), header(object)) & state::DYING != 0;
         // A constructor has a reference. In a dealloc handler there is none: who has taken one there still has it.
         if !is_last(m, object, 0) && (was_dying || !is_last(m, object, 1)) {
             if !was_dying {
@@ -829,7 +847,10 @@ unsafe fn end_in_full(m: &Mutator, object: NonNull<RawObject>, record: &TypeReco
 unsafe fn end_simply(m: &Mutator, object: NonNull<RawObject>, record: &TypeRecord) {
     // SAFETY: as for `dealloc`.
     unsafe {
-        raw(m).core().state(object.as_ptr() as usize).change_plainly(0, state::TRACKED | state::BY_ALLOCATOR);
+        raw(m)
+            .core()
+            .state(object.as_ptr() as usize)
+            .change_plainly(0, state::TRACKED | state::BY_ALLOCATOR);
         clear_weak_references(m, object);
         let type_object = NonNull::new(record.object);
         if let Some(clear) = record.clear {

@@ -69,13 +69,15 @@ use crate::object::header::Header;
 use crate::safepoint;
 use crate::{AnyGc, Mutator};
 
-pub use attributes::{clear_managed_dict, get_attribute, has_attribute, set_attribute, visit_managed_dict};
+pub use attributes::{
+    clear_managed_dict, get_attribute, has_attribute, set_attribute, visit_managed_dict,
+};
 pub use class::{Class, Finalizer};
 pub use handlers::{note, referents};
 pub use instance::{
-    Family, allocate, allocate_common, allocate_tracked, call_finalizer, call_finalizer_from_dealloc,
-    clear_weak_references, count, dealloc, free, free_common, is_finalized, is_gc, is_tracked, resize, size,
-    track, track_common, untrack, untrack_common,
+    Family, allocate, allocate_common, allocate_tracked, call_finalizer,
+    call_finalizer_from_dealloc, clear_weak_references, count, dealloc, free, free_common,
+    is_finalized, is_gc, is_tracked, resize, size, track, track_common, untrack, untrack_common,
 };
 pub use module::{
     ModuleSpec, module_face, module_name, module_state, module_token, new_module, type_module,
@@ -83,8 +85,8 @@ pub use module::{
 };
 pub(crate) use types::make_builtins;
 pub use types::{
-    BASE, Defaults, FACE, Flags, METATYPE, MODULE, Slots, Type, TypeRecord, TypeSpec, WEAKREF, base_by_token,
-    describe, item_data, ready_heap, ready_static, type_data,
+    BASE, Defaults, FACE, Flags, METATYPE, MODULE, Slots, Type, TypeRecord, TypeSpec, WEAKREF,
+    base_by_token, describe, item_data, ready_heap, ready_static, type_data,
 };
 pub use weakref::{WeakCall, new_weakref, weakref_target};
 

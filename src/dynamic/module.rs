@@ -7,8 +7,8 @@ use std::ptr::NonNull;
 use crate::base::error::{Code, Fault};
 use crate::base::fallible;
 use crate::dynamic::{
-    Destructor, FreeProc, Inquiry, MODULE, RawObject, Slots, TraverseProc, TypeRecord, VisitProc, instance,
-    type_of,
+    Destructor, FreeProc, Inquiry, MODULE, RawObject, Slots, TraverseProc, TypeRecord, VisitProc,
+    instance, type_of,
 };
 use crate::{AnyGc, Mutator};
 
@@ -90,14 +90,16 @@ pub(crate) const SLOTS: Slots = Slots {
 pub unsafe fn new_module(m: &Mutator, spec: ModuleSpec) -> Result<AnyGc, Fault> {
     const FUNCTION: &str = "new_module";
     if spec.name.contains('\0') {
-        return Err(Fault::new(Code::BadSlot, FUNCTION).because("a module's name with a null byte in it"));
+        return Err(
+            Fault::new(Code::BadSlot, FUNCTION).because("a module's name with a null byte in it")
+        );
     }
     let name = fallible::c_text(&spec.name)?;
     let words = spec.state_size.div_ceil(size_of::<u128>());
     let mut state = Vec::new();
-    state
-        .try_reserve_exact(words)
-        .map_err(|_| Fault::new(Code::Memory, FUNCTION).because("no memory for the module's state"))?;
+    state.try_reserve_exact(words).map_err(|_| {
+        Fault::new(Code::Memory, FUNCTION).because("no memory for the module's state")
+    })?;
     state.resize_with(words, || UnsafeCell::new(0));
     let parts = fallible::boxed(Parts {
         name,
@@ -196,7 +198,8 @@ pub fn type_module_by_token(record: &TypeRecord, token: usize) -> Option<NonNull
 unsafe extern "C" fn traverse(object: *mut RawObject, visit: VisitProc, arg: *mut c_void) -> c_int {
     // SAFETY: rule H: called for a living module, with a visitor and its argument.
     unsafe {
-        let handler = NonNull::new(object).and_then(|object| parts(object)).and_then(|parts| parts.traverse);
+        let handler =
+            NonNull::new(object).and_then(|object| parts(object)).and_then(|parts| parts.traverse);
         handler.map_or(0, |handler| handler(object, visit, arg))
     }
 }
@@ -204,7 +207,8 @@ unsafe extern "C" fn traverse(object: *mut RawObject, visit: VisitProc, arg: *mu
 unsafe extern "C" fn clear(object: *mut RawObject) -> c_int {
     // SAFETY: rule H: called for a living module.
     unsafe {
-        let handler = NonNull::new(object).and_then(|object| parts(object)).and_then(|parts| parts.clear);
+        let handler =
+            NonNull::new(object).and_then(|object| parts(object)).and_then(|parts| parts.clear);
         handler.map_or(0, |handler| handler(object))
     }
 }
@@ -221,8 +225,10 @@ unsafe extern "C" fn dealloc(object: *mut RawObject) {
             if let Some(free) = parts(object).and_then(|parts| parts.free) {
                 free(object.as_ptr().cast());
             }
-            let parts =
-                std::mem::replace(&mut (*object.cast::<Module>().as_ptr()).parts, std::ptr::null_mut());
+            let parts = std::mem::replace(
+                &mut (*object.cast::<Module>().as_ptr()).parts,
+                std::ptr::null_mut(),
+            );
             if !parts.is_null() {
                 drop(Box::from_raw(parts));
             }

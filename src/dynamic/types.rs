@@ -29,8 +29,8 @@ use crate::base::fallible::{self, NoMemory};
 use crate::base::sync::Mutex;
 use crate::dynamic::attributes::Attributes;
 use crate::dynamic::{
-    AllocProc, Destructor, Finalizer, FreeProc, Inquiry, RawObject, RawVarObject, TraverseProc, from_raw,
-    handlers, instance, module, share, type_of, weakref,
+    AllocProc, Destructor, Finalizer, FreeProc, Inquiry, RawObject, RawVarObject, TraverseProc,
+    from_raw, handlers, instance, module, share, type_of, weakref,
 };
 use crate::managed;
 use crate::memory::arena::class_for;
@@ -477,7 +477,11 @@ fn draft(spec: &TypeSpec, heap_type: bool) -> Result<Draft, Fault> {
         Ok(0) => base.item_size,
         Ok(size) if base.item_size == 0 || size == base.item_size => size,
         Ok(_) => {
-            return Err(fault(Code::BadSize, name, format_args!("items of another size than the base's")));
+            return Err(fault(
+                Code::BadSize,
+                name,
+                format_args!("items of another size than the base's"),
+            ));
         }
         Err(_) => return Err(fault(Code::BadSize, name, format_args!("a negative item size"))),
     };
@@ -490,27 +494,36 @@ fn draft(spec: &TypeSpec, heap_type: bool) -> Result<Draft, Fault> {
     }
     // The number of items lies behind the head, where such a base has its first field.
     if item_size != 0 && base.item_size == 0 && base.basic_size > size_of::<RawObject>() {
-        let text =
-            format_args!("the number of items would lie in the fields of '{}', which has none", base.name);
+        let text = format_args!(
+            "the number of items would lie in the fields of '{}', which has none",
+            base.name
+        );
         return Err(fault(Code::BadSize, name, text));
     }
     // What cuts items off, or gives them to C as references, reads whole words.
     const WORD: usize = size_of::<usize>();
-    if flags.has(Flags::ITEMS_ARE_REFERENCES) && (item_size != WORD || !basic_size.is_multiple_of(WORD)) {
-        let text = format_args!("items that are references have {WORD} bytes, and begin on a multiple of it");
+    if flags.has(Flags::ITEMS_ARE_REFERENCES)
+        && (item_size != WORD || !basic_size.is_multiple_of(WORD))
+    {
+        let text = format_args!(
+            "items that are references have {WORD} bytes, and begin on a multiple of it"
+        );
         return Err(fault(Code::BadSize, name, text));
     }
     let gc = flags.has(Flags::HAVE_GC);
     let free = free_function(name, slots.free, gc, flags, base, defaults)?;
     let own_dealloc = slots.dealloc.is_some();
     let tail = flags.has(Flags::MANAGED_DICT);
-    let class =
-        class_for(basic_size + if tail { size_of::<usize>() } else { 0 }, crate::memory::space::GRANULE);
+    let class = class_for(
+        basic_size + if tail { size_of::<usize>() } else { 0 },
+        crate::memory::space::GRANULE,
+    );
     let dealloc = slots.dealloc.or(base.dealloc);
     let finalize = slots.finalize.or(base.finalize);
     let del = slots.del.or(base.del);
     let usual_free = gc && std::ptr::fn_addr_eq(free, defaults.gc_free);
-    let ends_simply = usual_free && !tail && dealloc.is_none() && finalize.is_none() && del.is_none();
+    let ends_simply =
+        usual_free && !tail && dealloc.is_none() && finalize.is_none() && del.is_none();
     Ok(Draft {
         record: TypeRecord {
             face: AtomicPtr::new(std::ptr::null_mut()),
@@ -571,7 +584,11 @@ fn check_bases(
             return Err(fault(Code::BadBase, name, text));
         }
         if bases[..at].contains(base) {
-            return Err(fault(Code::BadBase, name, format_args!("'{}' is a base twice", record.name)));
+            return Err(fault(
+                Code::BadBase,
+                name,
+                format_args!("'{}' is a base twice", record.name),
+            ));
         }
         if record.is_heap_type() && !heap_type {
             return Err(fault(
@@ -701,9 +718,10 @@ fn free_function(
     let same = |a: FreeProc, b: FreeProc| std::ptr::fn_addr_eq(a, b);
     let distinct = !same(defaults.plain_free, defaults.gc_free);
     match own {
-        Some(free) if gc && flags.has(Flags::BASE_TYPE) && distinct && same(free, defaults.plain_free) => {
-            let text =
-                "it takes part in cycle collection and may be a base, with a free function for other memory";
+        Some(free)
+            if gc && flags.has(Flags::BASE_TYPE) && distinct && same(free, defaults.plain_free) =>
+        {
+            let text = "it takes part in cycle collection and may be a base, with a free function for other memory";
             Err(fault(Code::BadFree, name, format_args!("{text}")))
         }
         Some(free) => Ok(free),
@@ -779,7 +797,10 @@ impl fmt::Display for Names<'_> {
 /// # Safety
 ///
 /// The handlers are what they are said to be, for objects that are laid out as the spec says: rule H.
-pub unsafe fn ready_static(spec: &TypeSpec, face: *mut c_void) -> Result<&'static TypeRecord, Fault> {
+pub unsafe fn ready_static(
+    spec: &TypeSpec,
+    face: *mut c_void,
+) -> Result<&'static TypeRecord, Fault> {
     let record = Box::leak(fallible::boxed(draft(spec, false)?.record)?);
     let face = if face.is_null() { (&raw mut *record).cast() } else { face };
     *record.face.get_mut() = face;
@@ -859,7 +880,10 @@ pub fn base_by_token(record: &TypeRecord, token: usize) -> Option<&TypeRecord> {
 /// # Safety
 ///
 /// `object` is a living dynamic object.
-pub unsafe fn type_data(object: NonNull<RawObject>, record: &TypeRecord) -> Option<NonNull<c_void>> {
+pub unsafe fn type_data(
+    object: NonNull<RawObject>,
+    record: &TypeRecord,
+) -> Option<NonNull<c_void>> {
     // SAFETY: rule D.
     let own = unsafe { type_of(object) };
     if record.data.1 == 0 || !own.is_subtype_of(record) {
@@ -899,7 +923,10 @@ impl fmt::Debug for Builtin {
 impl Builtin {
     /// Its record. Where a heap has been made it is there.
     pub fn get(&self) -> &'static TypeRecord {
-        self.cell.get().copied().unwrap_or_else(|| self.try_get().unwrap_or_else(|fault| panic!("{fault}")))
+        self.cell
+            .get()
+            .copied()
+            .unwrap_or_else(|| self.try_get().unwrap_or_else(|fault| panic!("{fault}")))
     }
 
     /// Its record, made if need be.
@@ -976,7 +1003,12 @@ fn root() -> Result<TypeRecord, Fault> {
 }
 
 /// A built-in type that takes part in cycle collection.
-fn builtin(name: &'static str, size: usize, flags: Flags, slots: Slots) -> Result<TypeRecord, Fault> {
+fn builtin(
+    name: &'static str,
+    size: usize,
+    flags: Flags,
+    slots: Slots,
+) -> Result<TypeRecord, Fault> {
     let mut spec = TypeSpec::new(fallible::owned(name)?);
     spec.basic_size = size as isize;
     spec.flags = flags.and(Flags::HAVE_GC);
@@ -990,7 +1022,9 @@ fn builtin(name: &'static str, size: usize, flags: Flags, slots: Slots) -> Resul
 ///
 /// When there is no memory.
 pub(crate) fn make_builtins() -> Result<(), Fault> {
-    [&BASE, &METATYPE, &MODULE, &WEAKREF].into_iter().try_for_each(|builtin| builtin.try_get().map(drop))
+    [&BASE, &METATYPE, &MODULE, &WEAKREF]
+        .into_iter()
+        .try_for_each(|builtin| builtin.try_get().map(drop))
 }
 
 /// The type of heap types: `type`.
@@ -1028,7 +1062,9 @@ unsafe extern "C" fn traverse_type(
     arg: *mut c_void,
 ) -> std::ffi::c_int {
     // SAFETY: rule H: called for a living object of the metatype.
-    let Some(record) = NonNull::new(object).and_then(|object| unsafe { describe(object) }) else { return 0 };
+    let Some(record) = NonNull::new(object).and_then(|object| unsafe { describe(object) }) else {
+        return 0;
+    };
     for base in &record.bases {
         let base = base.get().object;
         if !base.is_null() {

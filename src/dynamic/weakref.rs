@@ -8,7 +8,8 @@ use crate::base::error::{Code, Fault};
 use crate::base::fallible::{self, Shared};
 use crate::base::sync::{AtomicBool, Ordering, RwLock};
 use crate::dynamic::{
-    Destructor, RawObject, Slots, VisitProc, WEAKREF, as_raw, from_raw, handlers, header, instance, type_of,
+    Destructor, RawObject, Slots, VisitProc, WEAKREF, as_raw, from_raw, handlers, header, instance,
+    type_of,
 };
 use crate::managed;
 use crate::object::header::Header;
@@ -74,8 +75,11 @@ pub unsafe fn new_weakref(
         let record = raw.model().weak.record(header(target).as_ref())?;
         let cleared = Shared::new(AtomicBool::new(false))?;
         let called = callback.is_some();
-        let parts =
-            Parts { record: record.clone(), cleared: cleared.clone(), callback: RwLock::new(callback) };
+        let parts = Parts {
+            record: record.clone(),
+            cleared: cleared.clone(),
+            callback: RwLock::new(callback),
+        };
         let parts = fallible::boxed(parts)?;
         let object = instance::allocate(m, WEAKREF.get(), 0, 0)?;
         (*object.cast::<WeakRef>().as_ptr()).parts = Box::into_raw(parts);
@@ -99,7 +103,10 @@ pub unsafe fn new_weakref(
 /// # Safety
 ///
 /// `object` is a living dynamic object.
-pub unsafe fn weakref_target(m: &Mutator, object: NonNull<RawObject>) -> Result<Option<AnyGc>, Fault> {
+pub unsafe fn weakref_target(
+    m: &Mutator,
+    object: NonNull<RawObject>,
+) -> Result<Option<AnyGc>, Fault> {
     const FUNCTION: &str = "weakref_target";
     super::refuse_in_traversal(FUNCTION)?;
     // SAFETY: as the caller says.
@@ -157,7 +164,9 @@ unsafe extern "C" fn traverse(object: *mut RawObject, visit: VisitProc, arg: *mu
 unsafe extern "C" fn clear(object: *mut RawObject) -> c_int {
     // SAFETY: rule H: called for a living weak reference.
     let callback = unsafe {
-        NonNull::new(object).and_then(|object| parts(object)).and_then(|parts| parts.callback.write().take())
+        NonNull::new(object)
+            .and_then(|object| parts(object))
+            .and_then(|parts| parts.callback.write().take())
     };
     drop(callback);
     0
@@ -170,8 +179,10 @@ unsafe extern "C" fn dealloc(object: *mut RawObject) {
         Mutator::with_current(|m| {
             instance::untrack_dying(m, object);
             instance::clear_weak_references(m, object);
-            let parts =
-                std::mem::replace(&mut (*object.cast::<WeakRef>().as_ptr()).parts, std::ptr::null_mut());
+            let parts = std::mem::replace(
+                &mut (*object.cast::<WeakRef>().as_ptr()).parts,
+                std::ptr::null_mut(),
+            );
             if !parts.is_null() {
                 drop(Box::from_raw(parts));
             }

@@ -168,7 +168,8 @@ fn snapshot(
 fn room<T>(count: usize, function: &'static str) -> Result<Vec<T>, Fault> {
     let mut list = Vec::new();
     list.try_reserve_exact(count).map_err(|error| {
-        Fault::new(Code::Memory, function).because(words!("no memory for a list of {count}: {error}"))
+        Fault::new(Code::Memory, function)
+            .because(words!("no memory for a list of {count}: {error}"))
     })?;
     Ok(list)
 }
@@ -177,7 +178,8 @@ fn room<T>(count: usize, function: &'static str) -> Result<Vec<T>, Fault> {
 fn of_this_heap(m: &Mutator, objects: &[AnyGc], function: &'static str) -> Result<(), Fault> {
     let foreign = objects.iter().find(|object| !m.raw().owns(Object::new(object.header().cast())));
     foreign.map_or(Ok(()), |object| {
-        let fault = Fault::new(Code::ForeignPointer, function).at(object.header().as_ptr() as usize);
+        let fault =
+            Fault::new(Code::ForeignPointer, function).at(object.header().as_ptr() as usize);
         Err(fault.because("the object belongs to another heap than the mutator"))
     })
 }
@@ -264,7 +266,11 @@ impl Services {
     /// # Errors
     ///
     /// [`Code::BadGeneration`] for other numbers; nothing has happened.
-    pub fn collect(&self, m: &mut Mutator, generation: i32) -> Result<Option<CollectionReport>, Fault> {
+    pub fn collect(
+        &self,
+        m: &mut Mutator,
+        generation: i32,
+    ) -> Result<Option<CollectionReport>, Fault> {
         self.check(m);
         let what = match generation {
             0 => Collect::young(),
@@ -292,7 +298,9 @@ impl Services {
         }
         match m.try_collect(what.wait(false)) {
             Ok(report) => Some(report),
-            Err(CollectError::Busy | CollectError::Stop(StopError::NoSafepoint | StopError::Nested)) => None,
+            Err(
+                CollectError::Busy | CollectError::Stop(StopError::NoSafepoint | StopError::Nested),
+            ) => None,
             Err(error) => {
                 self.core().hooks.unraisable(During::Collect, "", words!("{error}"));
                 None
@@ -372,7 +380,9 @@ impl Services {
         self.check(m);
         let new = stopped(m, "counts", |_, world| {
             let mut new = 0;
-            collect::visible(world, |_, state| new += usize::from(state.get() & (OLD | FROZEN) == 0));
+            collect::visible(world, |_, state| {
+                new += usize::from(state.get() & (OLD | FROZEN) == 0)
+            });
             Ok(new)
         })?;
         Ok([new, 0, self.notices().records().1])
@@ -391,7 +401,10 @@ impl Services {
     /// the next phase on. Panics go to the hook of [`Heap::on_unraisable`].
     ///
     /// A callback that holds the heap, or its services, keeps it open for ever.
-    pub fn add_callback(&self, f: impl Fn(CallbackPhase, &CallbackInfo) + Send + Sync + 'static) -> u64 {
+    pub fn add_callback(
+        &self,
+        f: impl Fn(CallbackPhase, &CallbackInfo) + Send + Sync + 'static,
+    ) -> u64 {
         self.try_add_callback(f).unwrap_or_else(NoMemory::end_process)
     }
 
@@ -416,7 +429,8 @@ impl Services {
     /// [`Code::BadDebugFlags`] for other bits; nothing has changed.
     pub fn set_debug(&self, flags: u32) -> Result<(), Fault> {
         if flags & !(DEBUG_STATS | DEBUG_LEAK) != 0 {
-            let text = words!("there are no debugging flags {:#x}", flags & !(DEBUG_STATS | DEBUG_LEAK));
+            let text =
+                words!("there are no debugging flags {:#x}", flags & !(DEBUG_STATS | DEBUG_LEAK));
             return Err(Fault::new(Code::BadDebugFlags, "set_debug").because(text));
         }
         self.notices().set_debug(flags);
@@ -435,7 +449,10 @@ impl Services {
 
     /// As [`set_debug_sink`](Self::set_debug_sink), where memory may be refused: nothing has changed then.
     #[doc(hidden)]
-    pub fn try_set_debug_sink(&self, sink: impl Fn(&str) + Send + Sync + 'static) -> Result<(), NoMemory> {
+    pub fn try_set_debug_sink(
+        &self,
+        sink: impl Fn(&str) + Send + Sync + 'static,
+    ) -> Result<(), NoMemory> {
         self.notices().set_sink(Some(Hook::new(fallible::arc(sink)?)));
         Ok(())
     }
@@ -454,7 +471,10 @@ impl Services {
 
     /// As [`set_audit_hook`](Self::set_audit_hook), where memory may be refused: nothing has changed then.
     #[doc(hidden)]
-    pub fn try_set_audit_hook(&self, hook: impl Fn(&str) + Send + Sync + 'static) -> Result<(), NoMemory> {
+    pub fn try_set_audit_hook(
+        &self,
+        hook: impl Fn(&str) + Send + Sync + 'static,
+    ) -> Result<(), NoMemory> {
         self.notices().set_audit(Some(Hook::new(fallible::arc(hook)?)));
         Ok(())
     }
@@ -749,11 +769,14 @@ fn tell_garbage(core: &Core) -> usize {
         // Nobody else has the heap any more, so the list stays as it is; the lines are written without its lock.
         for at in 0..count {
             let list = core.model.garbage.lock();
-            let Some(object) = list.get(at).map(|target| Object::new(target.0.cast())) else { break };
+            let Some(object) = list.get(at).map(|target| Object::new(target.0.cast())) else {
+                break;
+            };
             // SAFETY: rule R: the list's reference keeps the object alive while the lock is held.
             let name = unsafe { core.model.type_name(object) };
             drop(list);
-            let line = format_args!("gc: uncollectable at the end <{name} {:#x}>", object.address());
+            let line =
+                format_args!("gc: uncollectable at the end <{name} {:#x}>", object.address());
             core.notices.line(&core.hooks, line);
         }
     }
@@ -781,7 +804,8 @@ pub(crate) fn at_the_end(m: &mut Mutator) {
                     return;
                 }
                 // SAFETY: rule W: alive; the world is stopped.
-                let (count, name) = unsafe { (core.model.count(object), core.model.type_name(object)) };
+                let (count, name) =
+                    unsafe { (core.model.count(object), core.model.type_name(object)) };
                 if count.is_some() {
                     *left.entry(name).or_default() += 1;
                 }
@@ -931,14 +955,20 @@ mod tests {
     }
 
     #[test]
-    fn what_a_traversal_drops_is_gone_when_the_question_is_answered_and_not_before_the_world_runs() {
+    fn what_a_traversal_drops_is_gone_when_the_question_is_answered_and_not_before_the_world_runs()
+    {
         let heap = Heap::builder().pacing(Pacing::manual()).build().expect("a heap");
         let services = heap.services();
         let mut m = heap.attach();
         let died: Arc<[std::sync::atomic::AtomicUsize; 2]> = Arc::default();
         let held = m.alloc(Witness(Arc::clone(&died)));
         let dropper: AnyGc = m.alloc(Dropper(std::sync::Mutex::new(Some(held)))).into();
-        assert!(services.referents(&mut m, std::slice::from_ref(&dropper)).expect("an answer").is_empty());
+        assert!(
+            services
+                .referents(&mut m, std::slice::from_ref(&dropper))
+                .expect("an answer")
+                .is_empty()
+        );
         let died = [0, 1].map(|which: usize| died[which].load(std::sync::atomic::Ordering::SeqCst));
         assert_eq!((died, heap.stats().live_objects), ([1, 0], 1));
     }
@@ -951,7 +981,9 @@ mod tests {
             move |text: String| heard.lock().expect("no panic").push(text)
         };
         let (to, lines, ends) = (note(&heard), note(&heard), note(&heard));
-        services.heap().on_unraisable(move |fault| to(format!("{:?}: {}", fault.during, fault.message)));
+        services
+            .heap()
+            .on_unraisable(move |fault| to(format!("{:?}: {}", fault.during, fault.message)));
         services.set_debug_sink(move |line| lines(line.to_owned()));
         services.heap().on_collection(move |event| {
             if let crate::CollectionEvent::Stop(report) = event {
@@ -964,7 +996,8 @@ mod tests {
     #[test]
     fn the_end_of_a_heap_tells_what_its_garbage_list_holds_and_then_clears_it() {
         for flags in [DEBUG_SAVEALL, DEBUG_SAVEALL | DEBUG_UNCOLLECTABLE] {
-            let heap = Heap::builder().name("library").pacing(Pacing::manual()).build().expect("a heap");
+            let heap =
+                Heap::builder().name("library").pacing(Pacing::manual()).build().expect("a heap");
             let services = heap.services();
             let mut m = heap.attach();
             let heard = heard(&services);
@@ -975,8 +1008,9 @@ mod tests {
             drop(std::mem::take(&mut *heard.lock().expect("no panic")));
             drop((m, services, heap));
             let mut heard = std::mem::take(&mut *heard.lock().expect("no panic"));
-            let lines: Vec<String> =
-                heard.extract_if(.., |line| line.starts_with("gc: uncollectable at the end <")).collect();
+            let lines: Vec<String> = heard
+                .extract_if(.., |line| line.starts_with("gc: uncollectable at the end <"))
+                .collect();
             assert_eq!(lines.len(), if flags == DEBUG_SAVEALL { 0 } else { 2 }, "{lines:?}");
             let text = "Shutdown: 2 objects are in the garbage list of heap 'library' at its end: they were unreachable, and \
                         could not be destroyed";
@@ -986,7 +1020,8 @@ mod tests {
 
     #[test]
     fn the_end_of_a_heap_with_an_empty_garbage_list_is_one_collection() {
-        let heap = Heap::builder().name("library").pacing(Pacing::manual()).build().expect("a heap");
+        let heap =
+            Heap::builder().name("library").pacing(Pacing::manual()).build().expect("a heap");
         let services = heap.services();
         let m = heap.attach();
         let heard = heard(&services);
@@ -995,7 +1030,10 @@ mod tests {
         let kept = m.alloc(7);
         drop((m, services, heap));
         let heard = std::mem::take(&mut *heard.lock().expect("no panic"));
-        assert_eq!(heard, ["collected 2", "Shutdown: 1 objects are left in heap 'library' at its end"]);
+        assert_eq!(
+            heard,
+            ["collected 2", "Shutdown: 1 objects are left in heap 'library' at its end"]
+        );
         drop(kept);
     }
 

@@ -205,7 +205,11 @@ impl Notices {
     /// A collection begins. `quiet`: the callbacks are not to know.
     pub(crate) fn starts(&self, hooks: &Hooks, generation: usize, quiet: bool) {
         if !quiet {
-            self.call(hooks, CallbackPhase::Start, &CallbackInfo { generation, ..CallbackInfo::default() });
+            self.call(
+                hooks,
+                CallbackPhase::Start,
+                &CallbackInfo { generation, ..CallbackInfo::default() },
+            );
         }
         if self.debug() & DEBUG_STATS != 0 {
             self.line(hooks, format_args!("gc: a collection of generation {generation} begins"));
@@ -215,7 +219,8 @@ impl Notices {
     /// A collection that was not prevented is to be recorded.
     pub(crate) fn record(&self, report: &CollectionReport) {
         let mut records = self.records.lock();
-        records.young = if report.kind == event::CollectionKind::Full { 0 } else { records.young + 1 };
+        records.young =
+            if report.kind == event::CollectionKind::Full { 0 } else { records.young + 1 };
         if let Some(record) = records.generations.get_mut(report.generation) {
             record.collections += 1;
             record.collected += report.collected;
@@ -277,7 +282,9 @@ impl Notices {
         loop {
             let callbacks = self.callbacks.lock();
             let next = callbacks.list.iter().find(|(id, _)| (before + 1..=last).contains(id));
-            let Some((id, callback)) = next.map(|(id, callback)| (*id, callback.clone())) else { return };
+            let Some((id, callback)) = next.map(|(id, callback)| (*id, callback.clone())) else {
+                return;
+            };
             drop(callbacks);
             before = id;
             call(callback);

@@ -156,7 +156,9 @@ impl Crew {
     pub(crate) fn join(&self, home: u32) -> bool {
         let (job, index) = {
             let state = &mut *self.state.lock();
-            let Some(open) = state.job.as_mut().filter(|open| open.next < open.limit) else { return false };
+            let Some(open) = state.job.as_mut().filter(|open| open.next < open.limit) else {
+                return false;
+            };
             open.next += 1;
             if open.next == open.limit {
                 self.open.store(false, Ordering::Relaxed);

@@ -34,7 +34,11 @@ pub struct Found<'a> {
 }
 
 impl<'a> Found<'a> {
-    pub(crate) fn new(garbage: &'a [Object], uncollectable: &'a [Object], legacy: &'a [Object]) -> Self {
+    pub(crate) fn new(
+        garbage: &'a [Object],
+        uncollectable: &'a [Object],
+        legacy: &'a [Object],
+    ) -> Self {
         Self { garbage, uncollectable, legacy }
     }
 }

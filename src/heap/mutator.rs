@@ -60,7 +60,8 @@ use crate::memory::space::{Space, SpaceError};
 use crate::object::state::{self, State};
 use crate::object::type_info::Object;
 use crate::safepoint::{
-    self, Away, Coordinator, ForkGuard, Participant, StopError, ThreadId, WorldStopped, current, lock,
+    self, Away, Coordinator, ForkGuard, Participant, StopError, ThreadId, WorldStopped, current,
+    lock,
 };
 
 /// A request: a collection is due.
@@ -93,7 +94,10 @@ pub(crate) struct Core<M: ObjectModel> {
 
 impl<M: ObjectModel> fmt::Debug for Core<M> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Core").field("name", &self.name).field("space", &self.space).finish_non_exhaustive()
+        f.debug_struct("Core")
+            .field("name", &self.name)
+            .field("space", &self.space)
+            .finish_non_exhaustive()
     }
 }
 
@@ -109,7 +113,11 @@ pub(crate) struct CoreConfig {
 }
 
 impl<M: ObjectModel> Core<M> {
-    pub(crate) fn new(mut space: Space, model: M, config: CoreConfig) -> Result<Arc<Self>, NoMemory> {
+    pub(crate) fn new(
+        mut space: Space,
+        model: M,
+        config: CoreConfig,
+    ) -> Result<Arc<Self>, NoMemory> {
         let under = Strain::new(config.stress);
         let coordinator = Coordinator::under(
             under.clone(),
@@ -361,7 +369,10 @@ pub struct ModelMutator<M: ObjectModel> {
 
 impl<M: ObjectModel> fmt::Debug for ModelMutator<M> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ModelMutator").field("id", &self.id()).field("heap", &self.core().name).finish()
+        f.debug_struct("ModelMutator")
+            .field("id", &self.id())
+            .field("heap", &self.core().name)
+            .finish()
     }
 }
 
@@ -478,7 +489,8 @@ impl<M: ObjectModel> ModelMutator<M> {
     #[inline(always)]
     pub(crate) unsafe fn with_known<R>(f: impl FnOnce(&Self) -> R) -> R {
         // SAFETY: rule P: attached, as `current` says, and of this model.
-        let inner = unsafe { NonNull::new_unchecked(HERE.with(|here| here.inner.get()).cast_mut().cast()) };
+        let inner =
+            unsafe { NonNull::new_unchecked(HERE.with(|here| here.inner.get()).cast_mut().cast()) };
         f(&ManuallyDrop::new(Self { inner, thread: PhantomData }))
     }
 
@@ -516,7 +528,9 @@ impl<M: ObjectModel> ModelMutator<M> {
 
     /// Whether this thread has a mutator of this very heap.
     pub(crate) fn is_attached_to(core: &Core<M>) -> bool {
-        let Some(inner) = NonNull::new(HERE.with(|here| here.inner.get()).cast_mut()) else { return false };
+        let Some(inner) = NonNull::new(HERE.with(|here| here.inner.get()).cast_mut()) else {
+            return false;
+        };
         // SAFETY: rule P; the model is compared first.
         unsafe {
             inner.read() == TypeId::of::<M>()
@@ -666,11 +680,15 @@ impl<M: ObjectModel> ModelMutator<M> {
 
     fn out_of_memory(&self, error: Option<SpaceError>, size: usize) -> OutOfMemory {
         match error {
-            Some(SpaceError::Limit { asked, limit, .. }) if asked <= limit => OutOfMemory::Limit { limit },
+            Some(SpaceError::Limit { asked, limit, .. }) if asked <= limit => {
+                OutOfMemory::Limit { limit }
+            }
             Some(SpaceError::Full { asked, reserved, .. }) if asked <= reserved => {
                 OutOfMemory::Limit { limit: reserved }
             }
-            Some(SpaceError::Limit { .. } | SpaceError::Full { .. }) => OutOfMemory::TooLarge { size },
+            Some(SpaceError::Limit { .. } | SpaceError::Full { .. }) => {
+                OutOfMemory::TooLarge { size }
+            }
             Some(SpaceError::Alignment { align }) => OutOfMemory::Alignment { align },
             Some(SpaceError::Refused { .. }) | None => {
                 // So that the next attempt may have it.
@@ -775,7 +793,8 @@ impl<M: ObjectModel> ModelMutator<M> {
     pub unsafe fn track(&self, object: Object) -> bool {
         let core = self.core();
         // SAFETY: as the caller says.
-        let (state, page) = unsafe { (core.state(object.address()), core.space.page_of(object.address())) };
+        let (state, page) =
+            unsafe { (core.state(object.address()), core.space.page_of(object.address())) };
         // Relaxed: see `PageInfo::young`. Before the bit: a stop between the two costs a look at the page.
         page.young.store(1, Ordering::Relaxed);
         state.track()
@@ -1053,7 +1072,8 @@ impl<M: ObjectModel> Drop for ModelMutator<M> {
         self.arena(|arena| core.retire(arena));
         self.leave();
         // SAFETY: rule P: made by `Box::leak` in `attach_unchecked`, and `HERE` no longer points to it.
-        let Inner { participant, arena_id, handle, .. } = *unsafe { Box::from_raw(self.inner.as_ptr()) };
+        let Inner { participant, arena_id, handle, .. } =
+            *unsafe { Box::from_raw(self.inner.as_ptr()) };
         // In this order: the thread leaves, then its arena's id is free, then the heap may be torn down. Were the id free first, a
         // new mutator could share it for a moment with this one. That would do no harm: the arena has retired and owns no page.
         drop(participant);

@@ -367,7 +367,8 @@ impl Pace {
         if self.has_memory.load(Ordering::Relaxed) && !self.memory_grew(thresholds.t0, new) {
             return Due::Nothing;
         }
-        let grown = self.grown_objects.load(Ordering::Relaxed) + self.banked.load(Ordering::Relaxed) + new;
+        let grown =
+            self.grown_objects.load(Ordering::Relaxed) + self.banked.load(Ordering::Relaxed) + new;
         let old = self.old_objects.load(Ordering::Relaxed);
         if thresholds.t1 == 0 || grown > old / 4 { Due::Full } else { Due::Young }
     }
@@ -414,7 +415,8 @@ impl Pace {
         if self.held_off.load(Ordering::Relaxed) != 0 {
             return Due::Nothing;
         }
-        let bytes = self.new_bytes.load(Ordering::Relaxed) as u64 + self.deferred.load(Ordering::Relaxed);
+        let bytes =
+            self.new_bytes.load(Ordering::Relaxed) as u64 + self.deferred.load(Ordering::Relaxed);
         let new = self.new_objects.load(Ordering::Relaxed);
         if new < self.young_objects.load(Ordering::Relaxed)
             && bytes < self.young_bytes.load(Ordering::Relaxed) as u64
@@ -429,7 +431,9 @@ impl Pace {
         let grown = self.grown_objects.load(Ordering::Relaxed);
         let growth = policy.full_growth * if self.lean.load(Ordering::Relaxed) { 2.0 } else { 1.0 };
         let allowed = (old as f64 * growth).max(policy.full_minimum as f64);
-        if self.unseen.load(Ordering::Relaxed) != 0 && new >= self.young_objects.load(Ordering::Relaxed) {
+        if self.unseen.load(Ordering::Relaxed) != 0
+            && new >= self.young_objects.load(Ordering::Relaxed)
+        {
             // Full collections begin where a period ends, as if it had no slices.
             Due::Promotion
         } else if grown as f64 > allowed {
@@ -621,9 +625,17 @@ mod tests {
             p.after_full(1_000_000, dead);
             let allowed = (1_000_000 - dead) * growth;
             p.after_young(allowed, 0);
-            assert_eq!(after_promotions(&p), (p.slices() - 1, Due::Young), "{dead} dead, grown by {allowed}");
+            assert_eq!(
+                after_promotions(&p),
+                (p.slices() - 1, Due::Young),
+                "{dead} dead, grown by {allowed}"
+            );
             p.after_young(1, 0);
-            assert_eq!(after_promotions(&p), (p.slices() - 1, Due::Full), "{dead} dead, grown by one more");
+            assert_eq!(
+                after_promotions(&p),
+                (p.slices() - 1, Due::Full),
+                "{dead} dead, grown by one more"
+            );
         }
     }
 
@@ -743,7 +755,8 @@ mod tests {
         let p = being_built();
         p.taken(1, p.young_bytes.load(Ordering::Relaxed) as isize);
         assert_eq!(p.due(), Due::Young);
-        let p = Pace::new(Pacing::default().with_thresholds(Thresholds { t0: 1_000, t1: 10, t2: 0 }));
+        let p =
+            Pace::new(Pacing::default().with_thresholds(Thresholds { t0: 1_000, t1: 10, t2: 0 }));
         for _ in 0..10 {
             p.after_full(1_000_000, 0);
             p.after_young(2_500, 0);
@@ -837,8 +850,12 @@ mod tests {
         let edge = [0, 1, 2, usize::MAX / 2, usize::MAX - 1, usize::MAX];
         let growths = [0.0, 1.0, -1.0, f64::MAX, f64::INFINITY, f64::NAN];
         let thresholds = [0, 1, u32::MAX].map(|t| Some(Thresholds { t0: t, t1: t, t2: t }));
-        for (objects, bytes) in edge.into_iter().flat_map(|objects| edge.map(|bytes| (objects, bytes))) {
-            for (full_growth, at) in growths.into_iter().flat_map(|growth| edge.map(|at| (growth, at))) {
+        for (objects, bytes) in
+            edge.into_iter().flat_map(|objects| edge.map(|bytes| (objects, bytes)))
+        {
+            for (full_growth, at) in
+                growths.into_iter().flat_map(|growth| edge.map(|at| (growth, at)))
+            {
                 for thresholds in thresholds.into_iter().chain([None]) {
                     let pace = Pace::new(Pacing {
                         automatic: true,

@@ -92,9 +92,13 @@ impl Hooks {
                     thread.registered_for,
                     straggler.attached_for,
                 ),
-                SlowStopKind::Collecting => {
-                    event::long_collection(heap, report.waited, name, thread.os_thread, thread.registered_for)
-                }
+                SlowStopKind::Collecting => event::long_collection(
+                    heap,
+                    report.waited,
+                    name,
+                    thread.os_thread,
+                    thread.registered_for,
+                ),
                 SlowStopKind::Held | SlowStopKind::Suspended => event::long_stop(
                     heap,
                     report.waited,
@@ -120,8 +124,9 @@ impl Hooks {
     }
 
     fn lock_outermost(&self, heap: &str, report: &SlowLock) {
-        let name =
-            |thread: Option<&ThreadInfo>| thread.map_or_else(|| "unknown".to_owned(), ThreadInfo::to_string);
+        let name = |thread: Option<&ThreadInfo>| {
+            thread.map_or_else(|| "unknown".to_owned(), ThreadInfo::to_string)
+        };
         let first = report.waits.first();
         event::slow_lock(
             heap,
@@ -171,7 +176,11 @@ impl fmt::Display for SlowLock {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (at, wait) in self.waits.iter().enumerate() {
             if at == 0 {
-                write!(f, "{} has waited {:.1?} for a GcCell<{}>", wait.waiter, self.waited, self.type_name)?;
+                write!(
+                    f,
+                    "{} has waited {:.1?} for a GcCell<{}>",
+                    wait.waiter, self.waited, self.type_name
+                )?;
             } else {
                 f.write_str(", which waits for a GcCell")?;
             }

@@ -414,7 +414,8 @@ impl Turn {
     pub(crate) fn take(&self, whose: Whose, number: Option<u64>) -> Option<Piece> {
         let mut state = self.state.lock();
         let burial = state.burial.as_mut()?;
-        let piece = number.is_none_or(|number| number == burial.number).then(|| burial.take(whose))??;
+        let piece =
+            number.is_none_or(|number| number == burial.number).then(|| burial.take(whose))??;
         state.begins();
         Some(piece)
     }

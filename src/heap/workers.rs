@@ -82,7 +82,10 @@ impl Workers {
 
     /// Takes a table back; it is all zero again. Without memory for its place it is not kept.
     pub(crate) fn give_table(&self, table: Vec<u8>) {
-        #[expect(clippy::let_underscore_must_use, reason = "without memory for its place it is freed")]
+        #[expect(
+            clippy::let_underscore_must_use,
+            reason = "without memory for its place it is freed"
+        )]
         let _ = fallible::push(&mut self.tables.lock(), table);
     }
 
@@ -286,8 +289,10 @@ mod tests {
         let workers = Workers::new(4).unwrap();
         assert_eq!(workers.muster(2, 1), 4);
         // A pool cannot have a thread that has one already.
-        let own = rayon::ThreadPoolBuilder::new().num_threads(1).use_current_thread().build().unwrap();
-        let refused = || rayon::ThreadPoolBuilder::new().num_threads(1).use_current_thread().build();
+        let own =
+            rayon::ThreadPoolBuilder::new().num_threads(1).use_current_thread().build().unwrap();
+        let refused =
+            || rayon::ThreadPoolBuilder::new().num_threads(1).use_current_thread().build();
         tracing::subscriber::with_default(tracing_subscriber::registry().with(Told(&TOLD)), || {
             workers.call_pool_from(2, &refused);
         });

@@ -121,7 +121,9 @@ impl Discard {
     pub(crate) fn discard<T: Trace>(&self, value: T) {
         // What leads to no counts has nothing to wait for.
         match self.clearing.get() {
-            Some(from) if const { Discarded::fits::<T>() } && value.fetch_target() && self.has_room() => {
+            Some(from)
+                if const { Discarded::fits::<T>() } && value.fetch_target() && self.has_room() =>
+            {
                 Discarded::push(&mut self.values.borrow_mut(), value, from);
             }
             _ => drop(value),
@@ -151,9 +153,10 @@ impl Discard {
         let mut values = self.values.take();
         for value in &values {
             if let Some(fetch) = value.fetch {
-                // The function can be the user's.
                 // SAFETY: rule V: the value is in its place until it is dropped.
-                if let Err(payload) = event::guarded(|| unsafe { fetch(value.value.as_ptr().cast()) }) {
+                let call = || unsafe { fetch(value.value.as_ptr().cast()) };
+                // The function can be the user's.
+                if let Err(payload) = event::guarded(call) {
                     failed(value.from, payload);
                 }
             }

@@ -79,7 +79,9 @@ use crate::object::header::{Dropped, Header, NOBODY};
 use crate::object::state;
 use crate::object::type_info::{Ends, Object, Tracer, TypeInfo, TypeRegistry};
 use crate::object::weak::{Target, Watcher, WeakRecord, WeakTable};
-use crate::safepoint::{Suspend, ThreadId, current, is_stopping, is_suspending, is_traversing, lock};
+use crate::safepoint::{
+    Suspend, ThreadId, current, is_stopping, is_suspending, is_traversing, lock,
+};
 use crate::{Mutator, Trace};
 
 /// A request: merge the queue.
@@ -291,7 +293,8 @@ impl Managed {
         let mut garbage = self.garbage.lock();
         if garbage.try_reserve(objects.len()).is_err() {
             drop(garbage);
-            let text = "no memory for the garbage list: the next collection finds the objects again";
+            let text =
+                "no memory for the garbage list: the next collection finds the objects again";
             m.core().hooks.unraisable(During::Collect, "", text);
             return;
         }
@@ -335,8 +338,9 @@ impl Managed {
             }
         }
         // One of a kind is enough, and there is no end of them.
-        let same =
-            |n: &Fault| (n.code, n.type_name, n.function) == (fault.code, fault.type_name, fault.function);
+        let same = |n: &Fault| {
+            (n.code, n.type_name, n.function) == (fault.code, fault.type_name, fault.function)
+        };
         if notes.list.len() < 256 && !notes.list.iter().any(same) {
             if notes.list.try_reserve(1).is_ok() {
                 notes.list.push(fault);
@@ -529,7 +533,11 @@ fn drop_discarded(m: &Raw) {
 ///
 /// As for [`drop_reference`], and the object was allocated for a `T`, with this size class.
 #[inline(always)]
-pub(crate) unsafe fn drop_reference_to<T>(header: NonNull<Header>, offset: usize, class: Option<u8>) {
+pub(crate) unsafe fn drop_reference_to<T>(
+    header: NonNull<Header>,
+    offset: usize,
+    class: Option<u8>,
+) {
     // SAFETY: rule R: the reference keeps the object alive.
     if !unsafe { header.as_ref() }.try_drop_local(current()) {
         // SAFETY: as the caller says.
@@ -570,7 +578,10 @@ unsafe fn end_last<T>(header: NonNull<Header>, offset: usize, class: Option<u8>)
             let state = m.core().state(header.as_ptr() as usize).get();
             // While the thread unwinds, or through a C function, a panic of the destructor must not leave: it would end the
             // process.
-            if state & state::FINALIZER != 0 || m.private().busy.get() != 0 || std::thread::panicking() {
+            if state & state::FINALIZER != 0
+                || m.private().busy.get() != 0
+                || std::thread::panicking()
+            {
                 destroy_all(m, header, OnPanic::PassOn);
             } else {
                 end_value::<T>(m, header, offset, class, OnPanic::PassOn);
@@ -640,7 +651,12 @@ unsafe fn end_value<T>(
 /// # Safety
 ///
 /// As for `end_value`.
-pub(crate) unsafe fn end_reporting<T>(m: &Raw, header: NonNull<Header>, offset: usize, class: Option<u8>) {
+pub(crate) unsafe fn end_reporting<T>(
+    m: &Raw,
+    header: NonNull<Header>,
+    offset: usize,
+    class: Option<u8>,
+) {
     // SAFETY: as the caller says.
     unsafe { end_value::<T>(m, header, offset, class, OnPanic::Report) }
 }
@@ -667,7 +683,11 @@ pub(crate) unsafe fn end(m: &Raw, header: NonNull<Header>, dealloc: impl FnOnce(
             return;
         }
         private.ends(DESTROYING);
-        destroy_rest(m, result.err().map(|payload| Panic { payload, type_name: "" }), OnPanic::PassOn);
+        destroy_rest(
+            m,
+            result.err().map(|payload| Panic { payload, type_name: "" }),
+            OnPanic::PassOn,
+        );
     }
 }
 
@@ -816,7 +836,9 @@ fn empty_queue(m: &Raw) {
 /// Takes one object, to which the caller has a reference, out of the mutator's queue, if it is there: merged, ahead of the safepoint.
 pub(crate) fn leave_queue(m: &Raw, header: &Header) {
     let mut queue = m.local().queue.lock();
-    let place = |queue: &Vec<Target>| queue.iter().position(|target| std::ptr::eq(target.0.as_ptr(), header));
+    let place = |queue: &Vec<Target>| {
+        queue.iter().position(|target| std::ptr::eq(target.0.as_ptr(), header))
+    };
     if let Some(queue) = &mut *queue
         && let Some(at) = place(queue)
     {
@@ -1102,8 +1124,9 @@ unsafe fn destroy_all(m: &Raw, header: NonNull<Header>, on_panic: OnPanic) {
 fn wait_to_die(m: &Raw, header: NonNull<Header>) {
     let mut dying = m.private().dying.borrow_mut();
     // Twice as much, or if need be one more.
-    let has_room =
-        dying.len() < dying.capacity() || dying.try_reserve(1).is_ok() || dying.try_reserve_exact(1).is_ok();
+    let has_room = dying.len() < dying.capacity()
+        || dying.try_reserve(1).is_ok()
+        || dying.try_reserve_exact(1).is_ok();
     if has_room {
         dying.push(header);
         return;
@@ -1256,7 +1279,8 @@ pub(crate) fn upgrade(m: &Raw, record: &WeakRecord) -> Option<NonNull<Header>> {
     let upgraded = record.with_target(|header| {
         let header = NonNull::from(header);
         // SAFETY: rules R and G: the target's memory is not freed meanwhile; an object of this heap.
-        let is_dying = || unsafe { m.core().state(header.as_ptr() as usize) }.get() & state::DYING != 0;
+        let is_dying =
+            || unsafe { m.core().state(header.as_ptr() as usize) }.get() & state::DYING != 0;
         if !m.owns(object(header)) || is_dying() {
             return None;
         }
@@ -1295,7 +1319,11 @@ unsafe fn finalize_dying(
         header.as_ref().revive(m.id());
         let _lent = m.lend();
         if let Err(payload) = event::guarded(|| finalize(header, (&raw const *m).cast())) {
-            m.core().hooks.unraisable(During::Finalize, (info.name)(header), event::panic_message(payload));
+            m.core().hooks.unraisable(
+                During::Finalize,
+                (info.name)(header),
+                event::panic_message(payload),
+            );
         }
         give_up_again(m, header)
     }
@@ -1352,7 +1380,9 @@ pub(crate) struct Callback {
 fn call(callback: Callback, m: &Raw) {
     let _lent = m.lend();
     // SAFETY: rule Y: the function was registered with the weak reference it is given.
-    let result = event::guarded(|| unsafe { (callback.invoke)(callback.weak_ref.0, (&raw const *m).cast()) });
+    let result = event::guarded(|| unsafe {
+        (callback.invoke)(callback.weak_ref.0, (&raw const *m).cast())
+    });
     if let Err(payload) = result {
         // SAFETY: rule R: the callback holds a reference.
         let name = unsafe { (m.model().info(callback.weak_ref.0).name)(callback.weak_ref.0) };
@@ -1483,7 +1513,9 @@ pub(crate) fn close(core: &Arc<Core>) {
     };
     let retired = std::mem::take(&mut *core.model.retired.lock());
     let garbage = std::mem::take(&mut *core.model.garbage.lock());
-    for target in list.into_iter().chain(retired.into_iter().map(|(_, target)| target)).chain(garbage) {
+    for target in
+        list.into_iter().chain(retired.into_iter().map(|(_, target)| target)).chain(garbage)
+    {
         // SAFETY: rule R: the lists owned the references.
         unsafe { drop_in_closed(core, target.0) };
     }
@@ -1584,7 +1616,9 @@ unsafe impl ObjectModel for Managed {
         };
         match self.alike(objects) {
             Some(info) => prefetch(info, objects),
-            None => objects.iter().for_each(|&object| prefetch(self.info(header(object)), &[object])),
+            None => {
+                objects.iter().for_each(|&object| prefetch(self.info(header(object)), &[object]))
+            }
         }
     }
 
@@ -1620,7 +1654,8 @@ unsafe impl ObjectModel for Managed {
     unsafe fn has_finalizer(&self, object: Object) -> bool {
         let info = self.info(header(object));
         // SAFETY: alive, as the caller says.
-        info.finalize.is_some() && info.has_finalizer.is_none_or(|has| unsafe { has(header(object)) })
+        info.finalize.is_some()
+            && info.has_finalizer.is_none_or(|has| unsafe { has(header(object)) })
     }
 
     unsafe fn finalize(&self, object: Object, m: &Raw) {
@@ -1644,7 +1679,9 @@ unsafe impl ObjectModel for Managed {
         if info.dealloc.is_some() {
             // SAFETY: alive, as the caller says.
             let name = unsafe { (info.name)(header(object)) };
-            self.note(Fault::new(Code::OverVisited, "collection").of_type(name).at(object.address()));
+            self.note(
+                Fault::new(Code::OverVisited, "collection").of_type(name).at(object.address()),
+            );
         }
     }
 
@@ -1732,8 +1769,10 @@ unsafe impl ObjectModel for Managed {
                 for &object in objects {
                     // SAFETY: alive, as the caller says.
                     let name = unsafe { self.type_name(object) };
-                    core.notices
-                        .line(&core.hooks, format_args!("gc: {what} <{name} {:#x}>", object.address()));
+                    core.notices.line(
+                        &core.hooks,
+                        format_args!("gc: {what} <{name} {:#x}>", object.address()),
+                    );
                 }
             }
         }
@@ -1758,7 +1797,10 @@ unsafe impl ObjectModel for Managed {
         // SAFETY: alive, as the caller says; read as bare memory, whatever lies there.
         let header = unsafe { header(object).as_ref() };
         if self.types.find(header.type_index()).is_none() {
-            return Err(format!("its type is number {:#x}, and the heap has none", header.type_index()));
+            return Err(format!(
+                "its type is number {:#x}, and the heap has none",
+                header.type_index()
+            ));
         }
         header.check(ThreadId::was_given)
     }
@@ -1768,8 +1810,12 @@ unsafe impl ObjectModel for Managed {
         let index = unsafe { memory.cast::<Header>().as_ref() }.type_index();
         let info = self.types.find(index)?;
         // A dynamic object's type may have gone before it.
-        // SAFETY: rule Y: the names of other types are constants: the object is not looked at.
-        Some(if info.dealloc.is_some() { "dynamic object" } else { unsafe { (info.name)(memory.cast()) } })
+        Some(if info.dealloc.is_some() {
+            "dynamic object"
+        } else {
+            // SAFETY: rule Y: the names of other types are constants: the object is not looked at.
+            unsafe { (info.name)(memory.cast()) }
+        })
     }
 
     fn resumed(&self, m: &Raw) {
@@ -1895,7 +1941,8 @@ mod tests {
                 let loud = std::mem::ManuallyDrop::new(m.alloc(Loud));
                 let header = NonNull::new(Gc::as_ptr(&loud).cast_mut()).unwrap();
                 // SAFETY: rule Y: the value lies behind its header.
-                let header: NonNull<Header> = unsafe { header.byte_sub(size_of::<Header>()) }.cast();
+                let header: NonNull<Header> =
+                    unsafe { header.byte_sub(size_of::<Header>()) }.cast();
                 // SAFETY: rule R: alive; the handle is never used again.
                 assert!(unsafe { header.as_ref() }.take_last(m.raw().id()));
                 Target(header)
@@ -1904,7 +1951,10 @@ mod tests {
         // SAFETY: rule Z: the last references were taken just now.
         let thrown = event::guarded(|| unsafe { destroy_each(m.raw(), dead, OnPanic::PassOn) });
         assert!(thrown.is_err());
-        assert_eq!((DIED.load(SeqCst), reported.load(SeqCst), heap.stats().live_objects), (3, 2, 0));
+        assert_eq!(
+            (DIED.load(SeqCst), reported.load(SeqCst), heap.stats().live_objects),
+            (3, 2, 0)
+        );
     }
 
     #[test]
@@ -1940,7 +1990,9 @@ mod tests {
                 && Quarantine::BYTES / bytes < Quarantine::OBJECTS
         };
         let large = footprints().find(exact).expect("one whose size is a power of two");
-        for (footprint, most) in [(small, Quarantine::OBJECTS), (large, Quarantine::BYTES / large.bytes())] {
+        for (footprint, most) in
+            [(small, Quarantine::OBJECTS), (large, Quarantine::BYTES / large.bytes())]
+        {
             let mut quarantine = Quarantine::default();
             let header = 0u64;
             // Never looked at.
@@ -1962,12 +2014,17 @@ mod tests {
         use crate::Pacing;
         use crate::heap::pacing::Due;
         const OBJECTS: usize = 100;
-        let pacing =
-            Pacing { young_objects: usize::MAX, young_bytes: OBJECTS * 1024 / 2, ..Pacing::default() };
+        let pacing = Pacing {
+            young_objects: usize::MAX,
+            young_bytes: OBJECTS * 1024 / 2,
+            ..Pacing::default()
+        };
         let heap = Heap::builder().reserve(1 << 30).pacing(pacing).build().unwrap();
         let mut m = heap.attach();
         let core = Arc::clone(m.raw().core());
-        let make = |m: &Mutator| -> Vec<Gc<[u64; 126]>> { (0..OBJECTS).map(|_| m.alloc([0; 126])).collect() };
+        let make = |m: &Mutator| -> Vec<Gc<[u64; 126]>> {
+            (0..OBJECTS).map(|_| m.alloc([0; 126])).collect()
+        };
         let (first, second) = (make(&m), make(&m));
         m.collect();
         assert_eq!(core.pace.due(), Due::Nothing);
@@ -1984,7 +2041,12 @@ mod tests {
     }
 
     fn plain_heap() -> Heap {
-        Heap::builder().reserve(1 << 30).workers(1).pacing(crate::Pacing::manual()).build().expect("a heap")
+        Heap::builder()
+            .reserve(1 << 30)
+            .workers(1)
+            .pacing(crate::Pacing::manual())
+            .build()
+            .expect("a heap")
     }
 
     /// Does `f` on another thread, which is attached to the heap, and takes part in stops but passes no other safepoint until `f`
@@ -2000,7 +2062,8 @@ mod tests {
         let mut m = heap.attach();
         let live = || heap.stats().live_objects;
         let queued = |m: &Mutator| m.raw().local().queue.lock().as_ref().map(Vec::len);
-        let make = |m: &Mutator| -> Vec<Gc<u64>> { (0..OBJECTS as u64).map(|n| m.alloc(n)).collect() };
+        let make =
+            |m: &Mutator| -> Vec<Gc<u64>> { (0..OBJECTS as u64).map(|n| m.alloc(n)).collect() };
         // The owner is attached: it is asked to merge, and does so at its next safepoint.
         let objects = make(&m);
         on_attached_thread(&heap, |_| drop(objects));
@@ -2116,7 +2179,11 @@ mod tests {
         };
         for round in 0..2 {
             let (one, other) = (m.alloc(1), m.alloc(2));
-            assert_eq!((listed(), model.has_deferred.load(SeqCst)), ((0, false), false), "round {round}");
+            assert_eq!(
+                (listed(), model.has_deferred.load(SeqCst)),
+                ((0, false), false),
+                "round {round}"
+            );
             std::thread::scope(|scope| scope.spawn(|| drop(one)).join().expect("no panic"));
             assert_eq!((listed(), model.has_deferred.load(SeqCst)), ((1, true), true));
             assert_ne!(m.raw().poll() & DRAIN, 0, "whoever is attached is asked");
@@ -2177,12 +2244,20 @@ mod tests {
                 slot.store(m, None);
             };
             retire(&m);
-            assert_eq!((gathered(&m), retired(), other(false)), (1, 0, 0), "only this thread knows");
+            assert_eq!(
+                (gathered(&m), retired(), other(false)),
+                (1, 0, 0),
+                "only this thread knows"
+            );
             assert_ne!(m.raw().poll() & QUIESCE, 0, "it hands it over at its next safepoint");
             (1..RETIRE_BATCH - 1).for_each(|_| retire(&m));
             assert_eq!((gathered(&m), retired()), (RETIRE_BATCH - 1, 0));
             retire(&m);
-            assert_eq!((gathered(&m), retired()), (0, RETIRE_BATCH), "so many are handed over at once");
+            assert_eq!(
+                (gathered(&m), retired()),
+                (0, RETIRE_BATCH),
+                "so many are handed over at once"
+            );
             assert_eq!(other(false), QUIESCE, "and others are asked");
             m.safepoint();
             assert_eq!(live(), RETIRE_BATCH, "the other may be looking at them");
@@ -2206,7 +2281,9 @@ mod tests {
         let heap = plain_heap();
         let told = Arc::new(std::sync::Mutex::new(Vec::new()));
         let to = Arc::clone(&told);
-        heap.on_misuse(move |fault| to.lock().expect("no panic").push((fault.code, fault.function)));
+        heap.on_misuse(move |fault| {
+            to.lock().expect("no panic").push((fault.code, fault.function))
+        });
         let core = heap.core();
         let tell = || {
             core.model.tell_notes(&core.hooks);
@@ -2399,7 +2476,11 @@ mod tests {
         let told = Arc::new(std::sync::Mutex::new(Vec::new()));
         let to = Arc::clone(&told);
         heap.on_unraisable(move |error| {
-            to.lock().expect("no panic").push((error.during, error.type_name, error.message.to_string()));
+            to.lock().expect("no panic").push((
+                error.during,
+                error.type_name,
+                error.message.to_string(),
+            ));
         });
         let m = heap.attach();
         drop(m.alloc(Fails));
@@ -2507,7 +2588,10 @@ mod tests {
         drain_list(raw);
         reap(raw);
         let listed = raw.model().deferred.lock().list.len();
-        assert_eq!((queued(), listed, raw.model().retired.lock().len(), live()), (Some(1), 1, 1, 3));
+        assert_eq!(
+            (queued(), listed, raw.model().retired.lock().len(), live()),
+            (Some(1), 1, 1, 3)
+        );
         drop(guard);
         empty_queue(raw);
         assert_eq!((queued(), live()), (Some(0), 2));
@@ -2526,7 +2610,8 @@ mod tests {
         let lists = || (model.retired.lock().len(), model.deferred.lock().list.len());
         let live = || heap.stats().live_objects;
         // SAFETY: rule R: the handle's reference is given up.
-        let retire = |object: Gc<u64>| unsafe { retire_elsewhere(ManuallyDrop::new(object).header()) };
+        let retire =
+            |object: Gc<u64>| unsafe { retire_elsewhere(ManuallyDrop::new(object).header()) };
         retire(m.alloc(1));
         assert_eq!((lists(), live()), ((1, 0), 1));
         assert_ne!(m.raw().poll() & QUIESCE, 0, "attached threads are asked to pass a safepoint");
@@ -2549,7 +2634,10 @@ mod tests {
         // SAFETY: rule R: as above.
         unsafe { retire_elsewhere(ManuallyDrop::new(object).header()) };
         assert_eq!(calls.get(), [0, 1, 0], "there is no mutator for a finalizer");
-        assert!(!crate::memory::space::is_in_any_heap(address), "the last object takes the range with it");
+        assert!(
+            !crate::memory::space::is_in_any_heap(address),
+            "the last object takes the range with it"
+        );
     }
 
     #[test]
@@ -2571,7 +2659,10 @@ mod tests {
             let m = other.attach();
             assert!(event::guarded(|| slot.store(&m, None)).is_err());
         }
-        assert_eq!((core.model.deferred.lock().list.len(), core.model.retired.lock().len()), (1, 1));
+        assert_eq!(
+            (core.model.deferred.lock().list.len(), core.model.retired.lock().len()),
+            (1, 1)
+        );
         drop((core, heap));
         assert_eq!(calls.died.load(SeqCst), 2);
         assert!(crate::memory::space::is_in_any_heap(address));
@@ -2612,8 +2703,12 @@ mod tests {
                 self.0.traverse(tracer);
             }
         }
-        let heap =
-            Heap::builder().reserve(1 << 30).workers(1).checked(true).pacing(crate::Pacing::manual()).build();
+        let heap = Heap::builder()
+            .reserve(1 << 30)
+            .workers(1)
+            .checked(true)
+            .pacing(crate::Pacing::manual())
+            .build();
         let heap = heap.expect("a heap");
         heap.on_misuse(|fault| panic!("reported: {fault}"));
         let told = Arc::new(AtomicUsize::new(0));
@@ -2826,10 +2921,15 @@ mod tests {
         let (own, unknown) = (m.raw().id(), 0xff_fff0);
         assert_eq!(check(&Header::new(own, index)), Ok(()));
         assert!(check(&Header::new(own, unknown)).is_err_and(|text| text.contains("0xfffff0")));
-        assert!(check(&Header::new(own + 1_000_000, index)).is_err_and(|text| text.contains("owner")));
+        assert!(
+            check(&Header::new(own + 1_000_000, index)).is_err_and(|text| text.contains("owner"))
+        );
         assert_eq!(last_type(&Header::new(own, index)), Some("u64"));
         assert_eq!(last_type(&Header::new(own, unknown)), None);
-        assert_eq!(last_type(&Header::new(own, crate::dynamic::TYPE_INDEX)), Some("dynamic object"));
+        assert_eq!(
+            last_type(&Header::new(own, crate::dynamic::TYPE_INDEX)),
+            Some("dynamic object")
+        );
     }
 
     /// What dies without memory to wait in is destroyed at once, in the middle of another destruction: whatever panics is reported.

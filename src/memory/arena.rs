@@ -31,7 +31,8 @@ use crate::base::stress::Stress;
 use crate::base::sync::Ordering;
 use crate::memory::shape::Cell;
 use crate::memory::space::{
-    GRANULE, LOOK, PAGE_GRANULES, PAGE_HEADER, PAGE_SIZE, PageInfo, PageList, Shape, Space, SpaceError,
+    GRANULE, LOOK, PAGE_GRANULES, PAGE_HEADER, PAGE_SIZE, PageInfo, PageList, Shape, Space,
+    SpaceError,
 };
 
 /// The largest small object: two to a page.
@@ -246,7 +247,11 @@ impl Arena {
                 capacity: (PAGE_SIZE / SIZES[class]).clamp(2, MAGAZINE).min(most) as u32,
                 cells: [NonNull::dangling(); _],
             })?,
-            pages: boxed(|_| Pages { partial: PageList::EMPTY, full: PageList::EMPTY, spare: None })?,
+            pages: boxed(|_| Pages {
+                partial: PageList::EMPTY,
+                full: PageList::EMPTY,
+                spare: None,
+            })?,
         })
     }
 
@@ -293,7 +298,12 @@ impl Arena {
     /// As for `free_here`, and the cell was allocated with this class.
     #[inline]
     #[must_use]
-    pub(crate) unsafe fn free_of_class(&mut self, space: &Space, cell: NonNull<u8>, class: u8) -> bool {
+    pub(crate) unsafe fn free_of_class(
+        &mut self,
+        space: &Space,
+        cell: NonNull<u8>,
+        class: u8,
+    ) -> bool {
         // SAFETY: rule G: the cell lies on a page that was handed out.
         let page = unsafe { space.page_of(cell.as_ptr().addr()) };
         let is_here = page.arena() == self.id;
@@ -518,7 +528,9 @@ impl Arena {
             }
             match space.acquire(SHAPES[usize::from(class)], self.id) {
                 // SAFETY: rule O: the page is ours now, and on no list.
-                Ok(page) => unsafe { self.pages[usize::from(class)].partial.push_front(space, page) },
+                Ok(page) => unsafe {
+                    self.pages[usize::from(class)].partial.push_front(space, page)
+                },
                 Err(_) if !last_try => {
                     // Look everywhere before giving up: what strangers freed may be enough.
                     last_try = true;
@@ -621,7 +633,10 @@ impl Pages {
                     while let Some(bit) = next.map(|granule| granule.wrapping_sub(first))
                         && bit < PAGE_GRANULES
                     {
-                        debug_assert!(bits[bit / 64] & (1 << (bit % 64)) == 0, "a cell was freed twice");
+                        debug_assert!(
+                            bits[bit / 64] & (1 << (bit % 64)) == 0,
+                            "a cell was freed twice"
+                        );
                         bits[bit / 64] |= 1 << (bit % 64);
                         marked += 1;
                         next = granules.next();
@@ -747,7 +762,10 @@ mod tests {
             let class = class_of(size).unwrap();
             assert!(class >= last && usize::from(class) < CLASSES);
             assert!(class_size(class) >= size);
-            assert!(class == 0 || class_size(class - 1) < size, "the class of {size} is not the smallest");
+            assert!(
+                class == 0 || class_size(class - 1) < size,
+                "the class of {size} is not the smallest"
+            );
             last = class;
         }
         assert_eq!(usize::from(last), CLASSES - 1);
@@ -755,10 +773,16 @@ mod tests {
             let (size, shape) = (class_size(class), SHAPES[usize::from(class)]);
             assert_eq!((size % GRANULE, shape.cell() * GRANULE, shape.class()), (0, size, class));
             assert_eq!(shape.cells(), (PAGE_SIZE - PAGE_HEADER) / size);
-            assert!(shape.cells() >= 2 && (shape.first() + shape.cells() * shape.cell()) <= PAGE_GRANULES);
+            assert!(
+                shape.cells() >= 2
+                    && (shape.first() + shape.cells() * shape.cell()) <= PAGE_GRANULES
+            );
             assert!(!size.is_multiple_of(64) || class_align(class) >= 64);
             if class > 0 {
-                assert!(size * 4 <= class_size(class - 1) * 6 || size <= 128, "a step to {size} is too wide");
+                assert!(
+                    size * 4 <= class_size(class - 1) * 6 || size <= 128,
+                    "a step to {size} is too wide"
+                );
             }
         }
         for align in [1, 8, 32, 64, 128, 256] {
@@ -780,7 +804,9 @@ mod tests {
                 assert!(addr(pair[0]) + size <= addr(pair[1]), "class {class} does not ascend");
             }
             for &cell in &cells {
-                assert!(space.contains(addr(cell)) && addr(cell).is_multiple_of(class_align(class)));
+                assert!(
+                    space.contains(addr(cell)) && addr(cell).is_multiple_of(class_align(class))
+                );
                 // SAFETY: rule O: all its bytes are ours.
                 unsafe { cell.write_bytes(0xee, size) };
                 let page = space.page_index(addr(cell));
@@ -821,7 +847,11 @@ mod tests {
         let given_back = arena.take_count();
         assert_eq!((given_back.0 / 1000, given_back.1 / 64), (-1000, given_back.0));
         // Each cell that waits in the magazine holds its page back.
-        assert!(space.in_use_bytes() <= (MAGAZINE + 1) * PAGE_SIZE, "{} bytes", space.in_use_bytes());
+        assert!(
+            space.in_use_bytes() <= (MAGAZINE + 1) * PAGE_SIZE,
+            "{} bytes",
+            space.in_use_bytes()
+        );
         arena.trim(&space);
         assert_eq!(space.in_use_bytes(), 0);
     }
@@ -897,13 +927,17 @@ mod tests {
         assert_eq!(taken_bytes, taken * bytes);
         // The thread is to take the count once it has freed as many objects as a magazine contains.
         // SAFETY: rule O: freed once each.
-        let many: Vec<_> = cells.iter().map(|&cell| unsafe { other.free_elsewhere(&space, cell) }).collect();
+        let many: Vec<_> =
+            cells.iter().map(|&cell| unsafe { other.free_elsewhere(&space, cell) }).collect();
         assert_eq!(many.iter().position(|&many| many), Some(MAGAZINE - 1));
         assert_eq!(other.take_count(), (-all, -all * bytes));
         // The owner finds the memory free, and uses it again: that counts as taken, and as nothing else.
         let cells: Vec<_> = cells.iter().map(|_| one.alloc(&space, 3).unwrap()).collect();
         let (again, again_bytes) = one.take_count();
-        assert!((all - (MAGAZINE as isize)..all + MAGAZINE as isize).contains(&again), "{again} taken again");
+        assert!(
+            (all - (MAGAZINE as isize)..all + MAGAZINE as isize).contains(&again),
+            "{again} taken again"
+        );
         assert_eq!(again_bytes, again * bytes);
         let large = one.alloc_large(&space, SMALL_MAX + 1, 1).unwrap();
         one.take_count();
@@ -984,7 +1018,8 @@ mod tests {
     fn abandoned_pages_that_became_empty_are_swept() {
         let space = space();
         let mut arena = Arena::new(1);
-        let cells: Vec<_> = (0..10_000).map(|n| arena.alloc(&space, n as u8 % 20).unwrap()).collect();
+        let cells: Vec<_> =
+            (0..10_000).map(|n| arena.alloc(&space, n as u8 % 20).unwrap()).collect();
         arena.retire(&space);
         space.sweep_abandoned();
         assert!(space.in_use_bytes() >= 20 * PAGE_SIZE);
@@ -1018,7 +1053,11 @@ mod tests {
                     // SAFETY: rule O: in use; freed once.
                     unsafe {
                         assert_eq!(Space::heap_of(addr(cell)).addr(), 0xbeef0);
-                        assert_eq!(space.state(granule).swap(0, Ordering::AcqRel), 1, "freed twice");
+                        assert_eq!(
+                            space.state(granule).swap(0, Ordering::AcqRel),
+                            1,
+                            "freed twice"
+                        );
                         arena.free(space, cell);
                     }
                 };

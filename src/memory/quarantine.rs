@@ -131,7 +131,8 @@ impl Freed {
         let bytes = cell.room().bytes();
         let Some(first) = (from..bytes).find(|&at| read(at) != POISON) else { return Ok(()) };
         let last = (first..bytes).rfind(|&at| read(at) != POISON).unwrap_or(first);
-        let found: Vec<_> = (first..bytes.min(first + 8)).map(|at| format!("{:02x}", read(at))).collect();
+        let found: Vec<_> =
+            (first..bytes.min(first + 8)).map(|at| format!("{:02x}", read(at))).collect();
         let address = cell.start().as_ptr().addr();
         let what = match self.kept.lock().names.get(&address) {
             Some(name) => format!("a {name} lay"),
@@ -187,7 +188,8 @@ unsafe fn is_poison(cell: Cell) -> bool {
     let words = cell.start().cast::<u64>();
     // SAFETY: as the caller says; cells are whole granules, on addresses of granules.
     let read = |at| unsafe { words.add(at).read_volatile() };
-    (0..cell.room().bytes() / size_of::<u64>()).all(|at| read(at) == u64::from_ne_bytes([POISON; 8]))
+    (0..cell.room().bytes() / size_of::<u64>())
+        .all(|at| read(at) == u64::from_ne_bytes([POISON; 8]))
 }
 
 /// The end of the heap: a last look at what is in quarantine.
@@ -246,12 +248,17 @@ mod tests {
             let error = freed.check(cell, 0).unwrap_err();
             let place = format!("{:#x}", cell.start().as_ptr().addr());
             assert!(
-                error.contains("Node") && error.contains(&place) && error.contains("bytes 40 to 40"),
+                error.contains("Node")
+                    && error.contains(&place)
+                    && error.contains("bytes 40 to 40"),
                 "{error}"
             );
             freed.fill(cell);
             cell.start().cast::<u32>().write(1);
-            assert!(freed.check(cell, 0).is_err() && freed.check(cell, 4).is_ok(), "but for a link");
+            assert!(
+                freed.check(cell, 0).is_err() && freed.check(cell, 4).is_ok(),
+                "but for a link"
+            );
             freed.unlinked(cell.start());
             freed.check_out(cell);
         }

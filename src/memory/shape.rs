@@ -175,7 +175,9 @@ impl Shape {
         if pages > u32::MAX as usize {
             return None;
         }
-        Some(Self(PageKind::Large as u64 | ((offset / GRANULE) as u64) << 16 | (pages as u64) << 32))
+        Some(Self(
+            PageKind::Large as u64 | ((offset / GRANULE) as u64) << 16 | (pages as u64) << 32,
+        ))
     }
 
     /// The word that holds it.
@@ -276,7 +278,8 @@ mod tests {
             let lengths = [0, 1, 2, 3, 17, 1000, u32::MAX as usize - 1];
             for size in lengths.into_iter().flat_map(|pages| around(pages * PAGE_SIZE)) {
                 let shape = Shape::large(size, align).unwrap();
-                let (offset, room, run) = (shape.offset(), shape.room().bytes(), shape.footprint().bytes());
+                let (offset, room, run) =
+                    (shape.offset(), shape.room().bytes(), shape.footprint().bytes());
                 assert_eq!(shape.kind(), PageKind::Large);
                 assert_eq!((run, run % PAGE_SIZE), (shape.pages() * PAGE_SIZE, 0));
                 assert_eq!(offset + room, run, "size {size}, alignment {align}");
@@ -294,7 +297,9 @@ mod tests {
     fn a_size_that_no_run_can_have_has_no_shape() {
         let most = u32::MAX as usize * PAGE_SIZE - PAGE_HEADER;
         assert!(Shape::large(most, 1).is_some());
-        for size in [most + 1, isize::MAX as usize, usize::MAX - PAGE_HEADER, usize::MAX - 1, usize::MAX] {
+        for size in
+            [most + 1, isize::MAX as usize, usize::MAX - PAGE_HEADER, usize::MAX - 1, usize::MAX]
+        {
             for align in [1, GRANULE, PAGE_HEADER, 4096, MAX_ALIGN] {
                 assert_eq!(Shape::large(size, align), None, "{size}, {align}");
             }

@@ -54,8 +54,8 @@ use crate::base::sync::{
 };
 use crate::memory::quarantine::{Freed, Namer};
 pub(crate) use crate::memory::shape::{
-    Cell, GRANULE, GRANULE_SHIFT, MAX_ALIGN, PAGE_GRANULES, PAGE_HEADER, PAGE_SHIFT, PAGE_SIZE, PageKind,
-    Shape,
+    Cell, GRANULE, GRANULE_SHIFT, MAX_ALIGN, PAGE_GRANULES, PAGE_HEADER, PAGE_SHIFT, PAGE_SIZE,
+    PageKind, Shape,
 };
 
 /// Free pages that stay resident however small the heap is: 1 MiB.
@@ -141,16 +141,24 @@ impl fmt::Display for SpaceError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
             Self::Limit { asked, in_use, limit } => {
-                write!(f, "the heap limit is reached: {asked} bytes asked, {in_use} of {limit} in use")
+                write!(
+                    f,
+                    "the heap limit is reached: {asked} bytes asked, {in_use} of {limit} in use"
+                )
             }
             Self::Full { asked, in_use, reserved } => {
-                write!(f, "the address range is full: {asked} bytes asked, {in_use} of {reserved} in use")
+                write!(
+                    f,
+                    "the address range is full: {asked} bytes asked, {in_use} of {reserved} in use"
+                )
             }
             Self::Refused { asked, code } => {
                 let cause = std::io::Error::from_raw_os_error(code);
                 write!(f, "the system refuses {asked} bytes: {cause}")
             }
-            Self::Alignment { align } => write!(f, "alignment {align} is no power of two up to {MAX_ALIGN}"),
+            Self::Alignment { align } => {
+                write!(f, "alignment {align} is no power of two up to {MAX_ALIGN}")
+            }
         }
     }
 }
@@ -817,7 +825,12 @@ impl Space {
             // others in between are read-modify-writes and keep the release sequence alive.
             // Relaxed on failure: the head is copied, never followed, so nothing behind it need be visible;
             // and popping takes all, so a head that left and came back is still the right link.
-            match page.remote.compare_exchange_weak(head, slot, Ordering::Release, Ordering::Relaxed) {
+            match page.remote.compare_exchange_weak(
+                head,
+                slot,
+                Ordering::Release,
+                Ordering::Relaxed,
+            ) {
                 Ok(_) => return,
                 Err(now) => head = now,
             }
@@ -843,7 +856,10 @@ impl Space {
             let mut drained = 0;
             self.free_bits(page, |bits| {
                 while slot != 0 {
-                    debug_assert!(bits[slot / 64] & (1 << (slot % 64)) == 0, "a cell was freed twice");
+                    debug_assert!(
+                        bits[slot / 64] & (1 << (slot % 64)) == 0,
+                        "a cell was freed twice"
+                    );
                     bits[slot / 64] |= 1 << (slot % 64);
                     let cell = start.add(slot * GRANULE);
                     slot = cell.cast::<u32>().read() as usize;
@@ -1032,7 +1048,11 @@ impl Space {
     }
 
     /// Takes a run of pages for one object of `size` bytes.
-    pub(crate) fn acquire_large(&self, size: usize, align: usize) -> Result<NonNull<u8>, SpaceError> {
+    pub(crate) fn acquire_large(
+        &self,
+        size: usize,
+        align: usize,
+    ) -> Result<NonNull<u8>, SpaceError> {
         if !align.is_power_of_two() || align > MAX_ALIGN {
             return Err(SpaceError::Alignment { align });
         }
@@ -1094,7 +1114,8 @@ impl Space {
             let (in_use, limit) = (pool.in_use << PAGE_SHIFT, self.limit << PAGE_SHIFT);
             return Err(SpaceError::Limit { asked, in_use, limit });
         }
-        let hole = pool.free.iter().find(|&(_, &len)| len >= pages).map(|(&start, &len)| (start, len));
+        let hole =
+            pool.free.iter().find(|&(_, &len)| len >= pages).map(|(&start, &len)| (start, len));
         let start = match hole {
             Some((start, len)) => {
                 pool.free.remove(&start);
@@ -1274,7 +1295,9 @@ mod mapped {
             loop {
                 match Self::map(length) {
                     Ok(range) => return Ok(range),
-                    Err(_) if length / 2 >= floor => length = (length / 2).next_multiple_of(PAGE_SIZE),
+                    Err(_) if length / 2 >= floor => {
+                        length = (length / 2).next_multiple_of(PAGE_SIZE)
+                    }
                     Err(code) => return Err(ReserveError { asked: length, code }),
                 }
             }
@@ -1292,7 +1315,8 @@ mod mapped {
             let mapped = end + CHUNK;
             let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
             // SAFETY: rule B: a fresh mapping at an address of the system's choice.
-            let mapping = unsafe { mmap_anonymous(std::ptr::null_mut(), mapped, ProtFlags::empty(), flags) };
+            let mapping =
+                unsafe { mmap_anonymous(std::ptr::null_mut(), mapped, ProtFlags::empty(), flags) };
             let mapping = mapping.map_err(|error| error.raw_os_error())?;
             let mapping = NonNull::new(mapping.cast::<u8>()).ok_or(0)?;
             let base_offset = mapping.as_ptr().align_offset(CHUNK);
@@ -1349,10 +1373,16 @@ mod mapped {
             {
                 use rustix::mm::{Advice, madvise};
                 let bytes = self.length / GRANULE;
-                let parts =
-                    [(self.base, self.length), (self.states.cast(), bytes), (self.counts.cast(), bytes)];
+                let parts = [
+                    (self.base, self.length),
+                    (self.states.cast(), bytes),
+                    (self.counts.cast(), bytes),
+                ];
                 for (start, bytes) in parts {
-                    #[expect(clippy::let_underscore_must_use, reason = "a refusal costs speed only")]
+                    #[expect(
+                        clippy::let_underscore_must_use,
+                        reason = "a refusal costs speed only"
+                    )]
                     // SAFETY: rule G: inside the mapping; the advice changes no contents.
                     let _ = unsafe { madvise(start.as_ptr().cast(), bytes, Advice::LinuxHugepage) };
                 }
@@ -1370,7 +1400,11 @@ mod mapped {
             unsafe {
                 let start = self.base.add(page << PAGE_SHIFT).as_ptr().cast();
                 #[cfg(any(target_os = "linux", target_os = "android"))]
-                let _ = rustix::mm::madvise(start, pages << PAGE_SHIFT, rustix::mm::Advice::LinuxDontNeed);
+                let _ = rustix::mm::madvise(
+                    start,
+                    pages << PAGE_SHIFT,
+                    rustix::mm::Advice::LinuxDontNeed,
+                );
                 // Elsewhere that advice is only a hint; a new mapping in place is not.
                 #[cfg(not(any(target_os = "linux", target_os = "android")))]
                 let _ = mmap_anonymous(
@@ -1554,7 +1588,8 @@ mod tests {
         let page = rustix::param::page_size();
         // SAFETY: rule B: a mapping of this test's own.
         let start = unsafe {
-            let start = mmap_anonymous(std::ptr::null_mut(), 2 * page, ProtFlags::READ, MapFlags::PRIVATE);
+            let start =
+                mmap_anonymous(std::ptr::null_mut(), 2 * page, ProtFlags::READ, MapFlags::PRIVATE);
             let start = start.expect("two pages");
             mprotect(start.byte_add(page), page, MprotectFlags::empty()).expect("no access");
             start
@@ -1583,7 +1618,11 @@ mod tests {
         let mut map = vec![0u8; bytes / unit];
         // SAFETY: rule B: asks about a mapping of ours, one byte a page.
         let asked = unsafe {
-            libc::mincore(std::ptr::with_exposed_provenance_mut(start), bytes, map.as_mut_ptr().cast())
+            libc::mincore(
+                std::ptr::with_exposed_provenance_mut(start),
+                bytes,
+                map.as_mut_ptr().cast(),
+            )
         };
         assert_eq!(asked, 0);
         map.iter().filter(|&&byte| byte & 1 != 0).count() * unit
@@ -1599,7 +1638,9 @@ mod tests {
         assert_eq!(space.reserved_bytes(), 64 * PAGE_SIZE);
         assert_eq!(space.base() % PAGE_SIZE, 0);
         assert!(space.contains(space.base()) && space.contains(space.base() + 64 * PAGE_SIZE - 1));
-        assert!(!space.contains(space.base() - 1) && !space.contains(space.base() + 64 * PAGE_SIZE));
+        assert!(
+            !space.contains(space.base() - 1) && !space.contains(space.base() + 64 * PAGE_SIZE)
+        );
         assert!(!space.contains(0) && !space.contains(usize::MAX));
         for granule in [0, 1, PAGE_GRANULES - 1, PAGE_GRANULES, 64 * PAGE_GRANULES - 1] {
             let addr = space.address(granule);
@@ -1640,7 +1681,10 @@ mod tests {
                 assert_eq!(Space::heap_of(object.as_ptr().addr()), word);
             }
             let page = space.page_index(object.as_ptr().addr());
-            assert_eq!(space.starts(page).collect::<Vec<_>>(), [space.granule(object.as_ptr().addr())]);
+            assert_eq!(
+                space.starts(page).collect::<Vec<_>>(),
+                [space.granule(object.as_ptr().addr())]
+            );
         }
         let error = space.acquire_large(1, PAGE_SIZE).unwrap_err();
         assert_eq!(error, SpaceError::Alignment { align: PAGE_SIZE });
@@ -1794,7 +1838,8 @@ mod tests {
         unsafe {
             use rustix::mm::{MapFlags, ProtFlags, mmap};
             let start = space.range.base.as_ptr().cast();
-            mmap(start, PAGE_SIZE, ProtFlags::READ, MapFlags::SHARED | MapFlags::FIXED, file, 0).unwrap();
+            mmap(start, PAGE_SIZE, ProtFlags::READ, MapFlags::SHARED | MapFlags::FIXED, file, 0)
+                .unwrap();
         }
         let error = space.acquire_large(1, 1).unwrap_err();
         assert!(matches!(error, SpaceError::Refused { asked: PAGE_SIZE, .. }), "{error}");

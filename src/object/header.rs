@@ -336,7 +336,12 @@ impl Header {
             }
             // Release: this thread's uses happen before the destruction. No acquire, unlike in `drop_merged`:
             // this path never destroys.
-            match self.shared.compare_exchange_weak(shared, less, Ordering::Release, Ordering::Relaxed) {
+            match self.shared.compare_exchange_weak(
+                shared,
+                less,
+                Ordering::Release,
+                Ordering::Relaxed,
+            ) {
                 Ok(_) if enqueue => return Dropped::Enqueue(owner),
                 Ok(_) => return Dropped::Alive,
                 Err(now) => (shared, contended) = (now, shared != now),
@@ -388,7 +393,12 @@ impl Header {
                 }
             }
             // AcqRel: as in `merge_last`.
-            match self.shared.compare_exchange_weak(shared, merged, Ordering::AcqRel, Ordering::Relaxed) {
+            match self.shared.compare_exchange_weak(
+                shared,
+                merged,
+                Ordering::AcqRel,
+                Ordering::Relaxed,
+            ) {
                 Ok(_) => {
                     let dead = count_of(merged) == 0 && merged & IMMORTAL == 0;
                     // A merged object that was not queued was decided by whoever brought it to zero.
@@ -416,7 +426,8 @@ impl Header {
         if shared & IMMORTAL != 0 {
             return None;
         }
-        let local = if shared & MERGED != 0 { 0 } else { i64::from(self.local.load(Ordering::Relaxed)) };
+        let local =
+            if shared & MERGED != 0 { 0 } else { i64::from(self.local.load(Ordering::Relaxed)) };
         Some(local + i64::from(count_of(shared)))
     }
 
@@ -434,12 +445,14 @@ impl Header {
             return Err(format!("its owner is #{owner}, and no thread ever had that id"));
         }
         // Relaxed: the stop orders.
-        let (local, shared) = (self.local.load(Ordering::Relaxed), self.shared.load(Ordering::Relaxed));
+        let (local, shared) =
+            (self.local.load(Ordering::Relaxed), self.shared.load(Ordering::Relaxed));
         let in_range = local <= LOCAL_PINNED && count_of(shared).abs() <= SHARED_LIMIT + SLACK;
         match self.count() {
-            Some(_) if !in_range => {
-                Err(format!("its counts are out of range: local {local}, shared {}", count_of(shared)))
-            }
+            Some(_) if !in_range => Err(format!(
+                "its counts are out of range: local {local}, shared {}",
+                count_of(shared)
+            )),
             Some(count) if count < 0 => Err(format!("it is alive with a count of {count}")),
             // A sum of 0 is found out when the queue is emptied.
             Some(0) if shared & QUEUED == 0 => Err(format!(

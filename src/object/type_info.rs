@@ -271,7 +271,9 @@ impl Tracer {
             self.room.set_len(len);
             if !self.may_lose {
                 self.room.reserve(more);
-            } else if len.saturating_add(more) > u32::MAX as usize || self.room.try_reserve(more).is_err() {
+            } else if len.saturating_add(more) > u32::MAX as usize
+                || self.room.try_reserve(more).is_err()
+            {
                 // `Ends` count no further either.
                 self.lost = true;
                 self.unreadable();
@@ -610,7 +612,8 @@ impl TypeRegistry {
                 let (bucket, place) = Self::locate(index);
                 assert!(bucket < BUCKETS, "a heap has more than 2^23 types");
                 if self.buckets[bucket].get().is_none() {
-                    let cells = (0..(FIRST_BUCKET as usize) << bucket).map(|_| AtomicPtr::default());
+                    let cells =
+                        (0..(FIRST_BUCKET as usize) << bucket).map(|_| AtomicPtr::default());
                     #[expect(
                         clippy::let_underscore_must_use,
                         reason = "another thread's cells serve as well"
@@ -716,7 +719,8 @@ mod tests {
 
     #[test]
     fn handles_are_taken_over_however_many_there_are() {
-        for (count, already) in (0..40).flat_map(|count| [0, 1, ROOM - 3, ROOM, ROOM + 1].map(|n| (count, n)))
+        for (count, already) in
+            (0..40).flat_map(|count| [0, 1, ROOM - 3, ROOM, ROOM + 1].map(|n| (count, n)))
         {
             let mut t = Tracer::new(0x1000, 0x1000);
             (0..already).for_each(|_| t.edge(0x1000));
@@ -730,7 +734,11 @@ mod tests {
                 t.truncate(already);
                 t.edges_to(&handles, |&address| Target::at(address));
                 handles.remove(at);
-                assert_eq!(t.edges()[already..], handles, "{count} handles, the one at {at} elsewhere");
+                assert_eq!(
+                    t.edges()[already..],
+                    handles,
+                    "{count} handles, the one at {at} elsewhere"
+                );
             }
         }
     }

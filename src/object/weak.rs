@@ -81,7 +81,8 @@ impl WeakRecord {
 
     /// Adds a reference to the target for the thread `current`, if it lives.
     pub(crate) fn upgrade(&self, current: u64) -> Option<NonNull<Header>> {
-        self.with_target(|header| header.try_upgrade(current).then(|| NonNull::from(header))).flatten()
+        self.with_target(|header| header.try_upgrade(current).then(|| NonNull::from(header)))
+            .flatten()
     }
 
     /// Adds a watcher, and drops those that died meanwhile whenever their number has doubled.
@@ -89,7 +90,9 @@ impl WeakRecord {
         let mut state = self.state.lock();
         if state.watchers.len() > 2 * state.pruned + 8 {
             // No waiting for other records' locks: two could watch one another. Who is being looked at lives.
-            state.watchers.retain(|w| w.weak_ref.state.try_lock().is_none_or(|state| state.target.is_some()));
+            state
+                .watchers
+                .retain(|w| w.weak_ref.state.try_lock().is_none_or(|state| state.target.is_some()));
             state.pruned = state.watchers.len();
         }
         fallible::push(&mut state.watchers, watcher)
@@ -135,7 +138,11 @@ impl WeakTable {
     }
 
     /// Gives an unborn record its target.
-    pub(crate) fn born(&self, record: &Shared<WeakRecord>, header: &Header) -> Result<(), NoMemory> {
+    pub(crate) fn born(
+        &self,
+        record: &Shared<WeakRecord>,
+        header: &Header,
+    ) -> Result<(), NoMemory> {
         header.set_weak();
         let target = NonNull::from(header);
         self.records.get_or_make(target.as_ptr() as usize, || Ok(record.clone()))?;

@@ -238,7 +238,8 @@ mod watcher {
     /// Has `coordinator` told when this thread ends before [`unwatch`]. On a thread whose watcher
     /// has gone there is nothing to do: it cannot attach any more.
     pub(in super::super) fn watch(id: u64, coordinator: Weak<dyn Watched>) -> Result<(), NoMemory> {
-        let watched = WATCHER.try_with(|w| fallible::push(&mut w.0.borrow_mut(), (id, coordinator)));
+        let watched =
+            WATCHER.try_with(|w| fallible::push(&mut w.0.borrow_mut(), (id, coordinator)));
         watched.unwrap_or(Ok(()))
     }
 

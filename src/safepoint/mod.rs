@@ -272,7 +272,8 @@ impl<T> Registry<T> {
     /// A thread whose number the system has given to another one counts as alive, and goes on being reported.
     fn find_ended(&mut self) -> bool {
         let entries = self.entries.iter_mut().filter(|e| e.counted && !e.orphaned);
-        let ended = entries.filter(|e| e.record.state() == ATTACHED && has_ended(e.record.os_thread()));
+        let ended =
+            entries.filter(|e| e.record.state() == ATTACHED && has_ended(e.record.os_thread()));
         let before = self.orphans;
         for entry in ended {
             entry.orphaned = true;
@@ -283,7 +284,8 @@ impl<T> Registry<T> {
 
     /// The threads that have ended attached and that no report has named yet. They count as named from here on.
     fn untold(&mut self) -> Vec<Straggler> {
-        let entries = self.entries.iter_mut().filter(|e| e.orphaned && e.record.state() == ATTACHED);
+        let entries =
+            self.entries.iter_mut().filter(|e| e.orphaned && e.record.state() == ATTACHED);
         let untold = entries.filter(|e| !e.told).map(|entry| {
             entry.told = true;
             Straggler::of(entry, Duration::ZERO)
@@ -293,7 +295,9 @@ impl<T> Registry<T> {
 
     /// Whether `id`'s stop may begin: none is on, nobody is owed a turn, and it is first.
     fn is_turn_of(&self, id: ThreadId) -> bool {
-        self.stopper.is_none() && self.owed == 0 && self.queue.front().is_none_or(|&first| first == id)
+        self.stopper.is_none()
+            && self.owed == 0
+            && self.queue.front().is_none_or(|&first| first == id)
     }
 }
 
@@ -359,8 +363,11 @@ impl<T: Send + Sync + 'static> Coordinator<T> {
     pub(crate) fn under(under: Under, config: Config) -> Result<Arc<Self>, NoMemory> {
         let modelled = cfg!(all(test, any(loom, shuttle)));
         // A model is the same on every machine.
-        let processors =
-            if modelled { 2 } else { std::thread::available_parallelism().map_or(1, NonZeroUsize::get) };
+        let processors = if modelled {
+            2
+        } else {
+            std::thread::available_parallelism().map_or(1, NonZeroUsize::get)
+        };
         fallible::arc(Self {
             stop: CachePadded::new(AtomicBool::new(false)),
             pending: CachePadded::new(AtomicUsize::new(0)),
@@ -410,7 +417,10 @@ impl<T: Send + Sync + 'static> Coordinator<T> {
         let thread = std::thread::current();
         let name = thread.name().map(fallible::owned).transpose()?;
         let record = Shared::new(Record {
-            word: CachePadded::new(Word { requests: AtomicU32::new(0), state: AtomicU32::new(DETACHED) }),
+            word: CachePadded::new(Word {
+                requests: AtomicU32::new(0),
+                state: AtomicU32::new(DETACHED),
+            }),
             id: ThreadId::next().ok_or(RegisterError::NoIds)?,
             thread: thread.id(),
             os_thread: os_thread().into(),
@@ -619,7 +629,8 @@ impl<T> Coordinator<T> {
     /// The threads that have ended attached: no stop succeeds any more.
     pub fn leaked(&self) -> Vec<ThreadInfo> {
         let registry = self.registry.lock();
-        let entries = registry.entries.iter().filter(|e| e.orphaned && e.record.state() == ATTACHED);
+        let entries =
+            registry.entries.iter().filter(|e| e.orphaned && e.record.state() == ATTACHED);
         entries.map(|e| ThreadInfo::of(&e.record)).collect()
     }
 
@@ -641,14 +652,24 @@ impl<T> Coordinator<T> {
     /// # Errors
     ///
     /// As [`Participant::stop`]; [`StopError::NotAttached`] also when `by` belongs to another coordinator.
-    pub fn prepare_fork<'a>(&'a self, by: &'a Participant<T>) -> Result<ForkGuard<'a, T>, StopError> {
+    pub fn prepare_fork<'a>(
+        &'a self,
+        by: &'a Participant<T>,
+    ) -> Result<ForkGuard<'a, T>, StopError> {
         if !std::ptr::eq(self, &*by.coordinator) {
             return Err(StopError::NotAttached);
         }
         let world = by.stop()?;
         let (kept, registry) = self.registry.keep();
         let process = std::process::id();
-        Ok(ForkGuard { _kept: kept, registry, _known: Aside::all(), world, lost: Vec::new(), process })
+        Ok(ForkGuard {
+            _kept: kept,
+            registry,
+            _known: Aside::all(),
+            world,
+            lost: Vec::new(),
+            process,
+        })
     }
 
     /// The thread's state is `DETACHED` or `ENDED` now: if a stop waits for it, one less to wait for.
@@ -677,7 +698,8 @@ impl<T> Coordinator<T> {
     fn has_room(&self, registry: &Registry<T>) -> bool {
         // Relaxed: under the lock.
         self.processors > 1
-            && (self.pending.load(Ordering::Relaxed) == 0 || registry.entries.len() <= self.processors)
+            && (self.pending.load(Ordering::Relaxed) == 0
+                || registry.entries.len() <= self.processors)
     }
 
     /// From detached to attached, after the end of the stop that is on, and of a suspension. `is_owed`: it is among the
@@ -730,8 +752,10 @@ impl<T> Coordinator<T> {
         mut registry: Guard<'a, Registry<T>>,
         suspended: Option<ThreadId>,
     ) -> Guard<'a, Registry<T>> {
-        let waiting = suspended.and_then(|id| registry.position(id)).map(|at| &registry.entries[at]);
-        let limit = self.patience(&registry).max(waiting.map_or(Duration::ZERO, |entry| entry.patience));
+        let waiting =
+            suspended.and_then(|id| registry.position(id)).map(|at| &registry.entries[at]);
+        let limit =
+            self.patience(&registry).max(waiting.map_or(Duration::ZERO, |entry| entry.patience));
         let timed_out;
         registry.at_gate += 1;
         (registry, timed_out) = self.gate.wait_for(registry, limit);
@@ -765,7 +789,9 @@ impl<T> Coordinator<T> {
     ) -> Guard<'a, Registry<T>> {
         let stopped_for = registry.stopped_since.map(|since| since.elapsed());
         let (kind, id, waited) = match (registry.stopper, stopped_for) {
-            (Some(stopper), Some(waited)) if waited >= self.slow_stop.max(2 * registry.held_told) => {
+            (Some(stopper), Some(waited))
+                if waited >= self.slow_stop.max(2 * registry.held_told) =>
+            {
                 registry.held_told = waited;
                 (SlowStopKind::Held, Some(stopper), waited)
             }
@@ -796,7 +822,8 @@ impl<T> Coordinator<T> {
         if registry.stopper.is_some() || registry.slow_stop.is_empty() {
             return;
         }
-        let stragglers = registry.entries.iter().filter(|entry| by.contains(&entry.record.id.get()));
+        let stragglers =
+            registry.entries.iter().filter(|entry| by.contains(&entry.record.id.get()));
         let stragglers = stragglers.map(|entry| Straggler::of(entry, waited)).collect();
         drop(registry);
         self.report(&SlowStop { kind: SlowStopKind::Collecting, waited, stragglers });
@@ -921,7 +948,11 @@ impl<T> Coordinator<T> {
         let stragglers = if registry.slow_stop.is_empty() { Vec::new() } else { registry.untold() };
         drop(registry);
         if !stragglers.is_empty() {
-            self.report(&SlowStop { kind: SlowStopKind::Failed, waited: Duration::ZERO, stragglers });
+            self.report(&SlowStop {
+                kind: SlowStopKind::Failed,
+                waited: Duration::ZERO,
+                stragglers,
+            });
         }
     }
 }
@@ -1279,7 +1310,9 @@ impl<T> Participant<T> {
             }
             match self.record.step(DETACHED, ATTACHED) {
                 Ok(_) => break,
-                Err(SUSPENDED | AWAITED) => registry = coordinator.await_suspension(registry, &self.record),
+                Err(SUSPENDED | AWAITED) => {
+                    registry = coordinator.await_suspension(registry, &self.record)
+                }
                 Err(state) => unreachable_state(id, state),
             }
         }
@@ -1694,10 +1727,16 @@ const NAMED: usize = 4;
 impl fmt::Display for SlowStop {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.kind {
-            SlowStopKind::Failed => f.write_str("no stop can succeed, and so no collection, because of ")?,
+            SlowStopKind::Failed => {
+                f.write_str("no stop can succeed, and so no collection, because of ")?
+            }
             SlowStopKind::Waiting => write!(f, "a stop has waited {:.1?} for ", self.waited)?,
-            SlowStopKind::Held => write!(f, "the world has been stopped for {:.1?} by ", self.waited)?,
-            SlowStopKind::Suspended => write!(f, "a thread has waited {:.1?} to attach: ", self.waited)?,
+            SlowStopKind::Held => {
+                write!(f, "the world has been stopped for {:.1?} by ", self.waited)?
+            }
+            SlowStopKind::Suspended => {
+                write!(f, "a thread has waited {:.1?} to attach: ", self.waited)?
+            }
             SlowStopKind::Collecting => {
                 write!(
                     f,
@@ -1717,7 +1756,9 @@ impl fmt::Display for SlowStop {
             more => write!(f, ", and {more} more")?,
         }
         match self.kind {
-            SlowStopKind::Waiting => f.write_str(": a thread that blocks must be detached meanwhile"),
+            SlowStopKind::Waiting => {
+                f.write_str(": a thread that blocks must be detached meanwhile")
+            }
             SlowStopKind::Held => f.write_str(": all others wait until it has let the world run"),
             SlowStopKind::Collecting => {
                 f.write_str(": a finalizer, callback or destructor there takes so long")
@@ -1818,7 +1859,9 @@ impl fmt::Display for AttachError {
             Self::AlreadyAttached => {
                 "this thread is attached already, here or elsewhere; detach it there first"
             }
-            Self::Traversing => "this thread is inside a traversal; attach when its guard has been dropped",
+            Self::Traversing => {
+                "this thread is inside a traversal; attach when its guard has been dropped"
+            }
             Self::Suspending => "this thread keeps another one suspended; drop that guard first",
             Self::ThreadEnding => "this thread is ending",
         })
@@ -1932,7 +1975,9 @@ pub(crate) mod lock {
         fn wait(&self) -> std::sync::MutexGuard<'_, T> {
             let (since, mut is_told) = (Instant::now(), false);
             // std's lock has no wait with an end, after which a thread could report.
-            while let Some(keeper) = ThreadId::from_raw(self.keeper.participant.load(Ordering::Relaxed)) {
+            while let Some(keeper) =
+                ThreadId::from_raw(self.keeper.participant.load(Ordering::Relaxed))
+            {
                 assert!(
                     keeper.get() != current::attached_as(),
                     "this thread has stopped the world for a fork, and would wait for itself; call `parent` or \
@@ -1953,8 +1998,10 @@ pub(crate) mod lock {
 
         fn report(&self, keeper: ThreadId, waited: Duration) {
             let thread = std::thread::current();
-            let (name, number) =
-                (thread.name().unwrap_or("without a name"), self.keeper.os_thread.load(Ordering::Relaxed));
+            let (name, number) = (
+                thread.name().unwrap_or("without a name"),
+                self.keeper.os_thread.load(Ordering::Relaxed),
+            );
             event::line(format_args!(
                 "standstill: thread '{name}' has waited {waited:.1?} for the end of a fork: thread {keeper} (OS thread \
                  {number}) has called neither `parent` nor `child` of it"
@@ -1981,11 +2028,17 @@ pub(crate) mod lock {
         }
 
         pub(crate) fn wait<'a, T>(&self, guard: Guard<'a, T>) -> Guard<'a, T> {
-            guard.through(|guard| (self.0.wait(guard).unwrap_or_else(PoisonError::into_inner), ())).0
+            guard
+                .through(|guard| (self.0.wait(guard).unwrap_or_else(PoisonError::into_inner), ()))
+                .0
         }
 
         /// The second value: the time is up.
-        pub(crate) fn wait_for<'a, T>(&self, guard: Guard<'a, T>, limit: Duration) -> (Guard<'a, T>, bool) {
+        pub(crate) fn wait_for<'a, T>(
+            &self,
+            guard: Guard<'a, T>,
+            limit: Duration,
+        ) -> (Guard<'a, T>, bool) {
             guard.through(|guard| {
                 let (guard, result) =
                     self.0.wait_timeout(guard, limit).unwrap_or_else(PoisonError::into_inner);
@@ -2078,19 +2131,25 @@ mod tests {
         // The last id works.
         std::thread::scope(|scope| {
             m.detach(|| {
-                scope.spawn(|| assert_eq!(*kept.get(&heap.attach()), 7)).join().expect("the last id");
+                scope
+                    .spawn(|| assert_eq!(*kept.get(&heap.attach()), 7))
+                    .join()
+                    .expect("the last id");
             });
         });
         for _ in 0..3 {
             let error = m.detach(|| {
-                std::thread::scope(|scope| scope.spawn(|| heap.try_attach().err()).join().expect("no panic"))
+                std::thread::scope(|scope| {
+                    scope.spawn(|| heap.try_attach().err()).join().expect("no panic")
+                })
             });
             assert_eq!(error, Some(crate::AttachError::NoThreadIds));
         }
         // A heap can end without an id. It says that it did not collect.
         let told = Arc::new(std::sync::Mutex::new(Vec::new()));
         let heard = Arc::clone(&told);
-        second.on_unraisable(move |unraisable| heard.lock().unwrap().push(format!("{unraisable:?}")));
+        second
+            .on_unraisable(move |unraisable| heard.lock().unwrap().push(format!("{unraisable:?}")));
         m.detach(|| drop(second));
         let told = told.lock().unwrap();
         assert!(told.len() == 1 && told[0].contains("no thread ids are left"), "{told:?}");

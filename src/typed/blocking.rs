@@ -51,7 +51,10 @@ impl Mutator {
     /// # Errors
     ///
     /// When the mutex is poisoned, like [`Mutex::lock`](std::sync::Mutex::lock).
-    pub fn lock<'a, T: ?Sized>(&mut self, mutex: &'a std::sync::Mutex<T>) -> LockResult<MutexGuard<'a, T>> {
+    pub fn lock<'a, T: ?Sized>(
+        &mut self,
+        mutex: &'a std::sync::Mutex<T>,
+    ) -> LockResult<MutexGuard<'a, T>> {
         match mutex.try_lock() {
             Ok(guard) => Ok(guard),
             Err(TryLockError::Poisoned(poisoned)) => Err(poisoned),

@@ -12,7 +12,9 @@ use std::ptr::NonNull;
 use crate::base::error::{AllocError, ForeignGc, OutOfMemory};
 use crate::base::fallible::{NoMemory, Shared};
 use crate::base::sync::{AtomicBool, Ordering};
-use crate::managed::{self, Raw, drop_reference, drop_reference_to, drop_reference_to_plain, object};
+use crate::managed::{
+    self, Raw, drop_reference, drop_reference_to, drop_reference_to_plain, object,
+};
 use crate::memory::arena::class_for;
 use crate::memory::space::GRANULE;
 use crate::object::header::Header;
@@ -58,8 +60,10 @@ impl<T: Trace> Typed<T> {
     }
 
     unsafe fn traverse_each(objects: &[Object], tracer: &mut Tracer, ends: &mut Ends<'_>) {
-        // SAFETY: as in `enter`.
-        tracer.each(objects, ends, |object, tracer| unsafe { Self::enter(object, tracer) }.traverse(tracer));
+        tracer.each(objects, ends, |object, tracer| {
+            // SAFETY: as in `enter`.
+            unsafe { Self::enter(object, tracer) }.traverse(tracer)
+        });
     }
 
     unsafe fn prefetch_each(objects: &[Object], tracer: &mut Tracer) {
@@ -136,7 +140,11 @@ pub(crate) fn allocate<T: Trace + Send + Sync>(m: &Raw, value: T) -> Result<Gc<T
 }
 
 #[inline]
-fn allocate_small<T: Trace + Send + Sync>(m: &Raw, class: u8, value: T) -> Result<Gc<T>, AllocError<T>> {
+fn allocate_small<T: Trace + Send + Sync>(
+    m: &Raw,
+    class: u8,
+    value: T,
+) -> Result<Gc<T>, AllocError<T>> {
     // Nothing in between unwinds; if the compiler had to drop the value in that case, it would build it on the stack
     // first and copy it, with loads that wait for the stores.
     let value = ManuallyDrop::new(value);
@@ -412,7 +420,9 @@ impl<T> Drop for Gc<T> {
         unsafe {
             match const { class_of_plain::<T>() } {
                 Some(class) => drop_reference_to_plain(self.header, class),
-                None => drop_reference_to::<T>(self.header, Layout::<T>::OFFSET, Layout::<T>::CLASS),
+                None => {
+                    drop_reference_to::<T>(self.header, Layout::<T>::OFFSET, Layout::<T>::CLASS)
+                }
             }
         }
     }
@@ -682,7 +692,11 @@ impl<D: ?Sized> GcDyn<D> {
     /// # Panics
     ///
     /// When the object belongs to another heap than the mutator.
-    pub fn new<T: Trace>(gc: Gc<T>, view: impl for<'a> FnOnce(&'a T) -> &'a D, m: &Mutator) -> Self {
+    pub fn new<T: Trace>(
+        gc: Gc<T>,
+        view: impl for<'a> FnOnce(&'a T) -> &'a D,
+        m: &Mutator,
+    ) -> Self {
         // The value is only ever shared until it is destroyed, and does not move. So the borrow could last
         // as long as the object, and `view` is good for every length.
         let view = NonNull::from(view(gc.get(m)));
@@ -838,8 +852,13 @@ impl<T: Trace, D: Trace + Send + Sync> WeakRef<T, D> {
         let raw = m.raw();
         let record = raw.model().weak.record(target.counts()).unwrap_or_else(NoMemory::end_process);
         let cleared = Shared::new(AtomicBool::new(false)).unwrap_or_else(NoMemory::end_process);
-        let this =
-            Self { record: record.clone(), cleared: cleared.clone(), data, callback, target: PhantomData };
+        let this = Self {
+            record: record.clone(),
+            cleared: cleared.clone(),
+            data,
+            callback,
+            target: PhantomData,
+        };
         let this = allocate(raw, this).map_err(|error| {
             let reason: OutOfMemory = error.reason();
             AllocError::new(error.into_inner().data, reason)
@@ -853,7 +872,8 @@ impl<T: Trace, D: Trace + Send + Sync> WeakRef<T, D> {
     unsafe fn invoke(header: NonNull<Header>, m: *const ()) {
         // A handle that borrows the caller's reference.
         // SAFETY: rule Y: registered with an object of this type; `m` is a mutator.
-        let (this, m) = unsafe { (ManuallyDrop::new(Gc::<Self>::from_header(header)), managed::mutator(m)) };
+        let (this, m) =
+            unsafe { (ManuallyDrop::new(Gc::<Self>::from_header(header)), managed::mutator(m)) };
         (this.get(m).callback)(&this, m);
     }
 }

@@ -7,7 +7,9 @@ use std::time::{Duration, Instant};
 
 use crate::base::environment::Environment;
 use crate::base::error::{AllocError, AttachError, BuildError, Fault};
-use crate::base::event::{self, CallGuards, CollectionEvent, CollectionReport, During, Hook, Unraisable};
+use crate::base::event::{
+    self, CallGuards, CollectionEvent, CollectionReport, During, Hook, Unraisable,
+};
 use crate::base::fallible::words;
 use crate::base::fallible::{self, NoMemory};
 use crate::base::stress::{Step, Stress, StressStats, maybe_yield};
@@ -187,7 +189,9 @@ impl<M: ObjectModel> ModelHeap<M> {
     fn build(builder: HeapBuilder, model: M, last: fn(&Arc<Core<M>>)) -> Result<Self, BuildError> {
         let workers = match builder.workers {
             Some(0) => {
-                return Err(BuildError::Setting("`workers` is 0; at least one thread collects".into()));
+                return Err(BuildError::Setting(
+                    "`workers` is 0; at least one thread collects".into(),
+                ));
             }
             Some(workers) if workers > MOST_WORKERS => {
                 return Err(BuildError::Setting(words!(
@@ -274,7 +278,8 @@ impl<M: ObjectModel> ModelHeap<M> {
     /// What the heap's stress modes have done so far.
     pub fn stress_stats(&self) -> StressStats {
         let core = &self.0.core;
-        let mut stats = core.under.as_ref().map_or_else(StressStats::default, |strain| strain.stats());
+        let mut stats =
+            core.under.as_ref().map_or_else(StressStats::default, |strain| strain.stats());
         if let Some(freed) = core.space.freed() {
             freed.tell(&mut stats);
         }
@@ -381,8 +386,9 @@ impl<M: ObjectModel> ModelMutator<M> {
         }
         let begun = Instant::now();
         // Models know no time, so what they do must not depend on it, the look at the pace included.
-        let is_time =
-            cfg!(all(test, any(loom, shuttle))) || begun >= self.rest_until() || self.core().pace.is_late();
+        let is_time = cfg!(all(test, any(loom, shuttle)))
+            || begun >= self.rest_until()
+            || self.core().pace.is_late();
         if is_time {
             let me = self.thread_id();
             // As much at first as the collecting thread does: then most collections are over at once.
@@ -591,7 +597,10 @@ impl Heap {
 
     /// As [`on_unraisable`](Self::on_unraisable), where memory may be refused: nothing has changed then.
     #[doc(hidden)]
-    pub fn try_on_unraisable(&self, f: impl Fn(&Unraisable) + Send + Sync + 'static) -> Result<(), NoMemory> {
+    pub fn try_on_unraisable(
+        &self,
+        f: impl Fn(&Unraisable) + Send + Sync + 'static,
+    ) -> Result<(), NoMemory> {
         self.core().hooks.on_unraisable(Hook::new(fallible::arc(f)?));
         Ok(())
     }
@@ -604,7 +613,10 @@ impl Heap {
 
     /// As [`on_misuse`](Self::on_misuse), where memory may be refused: nothing has changed then.
     #[doc(hidden)]
-    pub fn try_on_misuse(&self, f: impl Fn(&Fault) + Send + Sync + 'static) -> Result<(), NoMemory> {
+    pub fn try_on_misuse(
+        &self,
+        f: impl Fn(&Fault) + Send + Sync + 'static,
+    ) -> Result<(), NoMemory> {
         self.core().hooks.on_misuse(Hook::new(fallible::arc(f)?));
         Ok(())
     }
@@ -625,7 +637,10 @@ impl Heap {
 
     /// As [`on_slow_stop`](Self::on_slow_stop), where memory may be refused: nothing has changed then.
     #[doc(hidden)]
-    pub fn try_on_slow_stop(&self, f: impl Fn(&SlowStop) + Send + Sync + 'static) -> Result<(), NoMemory> {
+    pub fn try_on_slow_stop(
+        &self,
+        f: impl Fn(&SlowStop) + Send + Sync + 'static,
+    ) -> Result<(), NoMemory> {
         self.core().slow.on_slow_stop(Hook::new(fallible::arc(f)?));
         Ok(())
     }
@@ -685,13 +700,17 @@ fn teardown(core: &Arc<managed::Core>) {
         Ok(()) => return,
         Err(AttachError::Memory) => return cycles_are_left(no_memory),
         Err(AttachError::NoThreadIds) => {
-            return cycles_are_left("no thread ids are left for the last collection: cycles are left");
+            return cycles_are_left(
+                "no thread ids are left for the last collection: cycles are left",
+            );
         }
         Err(AttachError::Traversing) => "is in a traversal",
         Err(AttachError::Suspending) => "keeps another thread suspended",
         Err(AttachError::ThreadEnding) => "is ending",
         // Inside of a detach it can attach for a while.
-        Err(AttachError::AlreadyAttached | AttachError::InsideDetach) => "is attached to another heap",
+        Err(AttachError::AlreadyAttached | AttachError::InsideDetach) => {
+            "is attached to another heap"
+        }
     };
     // This closes the heap, and destroys what only deferred drops have kept. Then what is left is counted.
     let closed = event::guarded(|| drop(handle));
@@ -826,7 +845,10 @@ impl Mutator {
     /// # Errors
     ///
     /// When the heap is full even then, or cannot be collected.
-    pub fn alloc_or_collect<T: Trace + Send + Sync>(&mut self, value: T) -> Result<Gc<T>, AllocError<T>> {
+    pub fn alloc_or_collect<T: Trace + Send + Sync>(
+        &mut self,
+        value: T,
+    ) -> Result<Gc<T>, AllocError<T>> {
         self.try_alloc(value).or_else(|error| {
             #[expect(
                 clippy::let_underscore_must_use,
@@ -856,7 +878,11 @@ impl Mutator {
     /// # Errors
     ///
     /// When the heap is full. The heap is as it was.
-    pub fn try_alloc_slice<H, T, I>(&self, header: H, items: I) -> Result<GcSlice<H, T>, RefusedSlice<H, I>>
+    pub fn try_alloc_slice<H, T, I>(
+        &self,
+        header: H,
+        items: I,
+    ) -> Result<GcSlice<H, T>, RefusedSlice<H, I>>
     where
         H: Trace + Send + Sync,
         T: Trace + Send + Sync,
@@ -870,7 +896,12 @@ impl Mutator {
     /// # Panics
     ///
     /// When the heap is full, or the target belongs to another one.
-    pub fn alloc_weak<T, D>(&self, target: &Gc<T>, data: D, callback: WeakCallback<T, D>) -> Gc<WeakRef<T, D>>
+    pub fn alloc_weak<T, D>(
+        &self,
+        target: &Gc<T>,
+        data: D,
+        callback: WeakCallback<T, D>,
+    ) -> Gc<WeakRef<T, D>>
     where
         T: Trace,
         D: Trace + Send + Sync,
@@ -969,7 +1000,13 @@ impl Mutator {
                     _crew: core.workers.crew().map(|crew| crew.hold()),
                 };
                 let turn = Some(core.turn.hold());
-                Ok(Fork { guard: Some(guard), lists: Some(lists), turn, core, _known: Aside::all() })
+                Ok(Fork {
+                    guard: Some(guard),
+                    lists: Some(lists),
+                    turn,
+                    core,
+                    _known: Aside::all(),
+                })
             }
             Err(error) => {
                 core.turn.give_back();
@@ -978,7 +1015,10 @@ impl Mutator {
         }
     }
 
-    pub(crate) fn any_from(&self, header: std::ptr::NonNull<crate::object::header::Header>) -> AnyGc {
+    pub(crate) fn any_from(
+        &self,
+        header: std::ptr::NonNull<crate::object::header::Header>,
+    ) -> AnyGc {
         // SAFETY: rule R: callers name a live object of this heap; the count makes the reference.
         unsafe {
             header.as_ref().clone_ref(self.id());
@@ -1099,7 +1139,8 @@ impl Fork<'_> {
     /// Whether a child, which has this thread alone, could take each lock that threads take which are not attached: this
     /// fork holds it, or it is open.
     pub(crate) fn is_whole_for_child(&self) -> bool {
-        let (lists, guard) = (self.lists.as_ref().expect("held"), self.guard.as_ref().expect("held"));
+        let (lists, guard) =
+            (self.lists.as_ref().expect("held"), self.guard.as_ref().expect("held"));
         guard.has_registry()
             && self.core.model.is_whole_for_child(&lists._deferred.1)
             && self.core.arena_ids.is_held_by_or_open(Some(&lists._arenas.1))

@@ -102,7 +102,8 @@ impl Mutator {
         self.stopped(|m, world| {
             let space = &world.core().space;
             let mut tracer = Tracer::new(space.base(), space.reserved_bytes());
-            let result = guard_traversal(world, &mut tracer, |tracer| edges_of(world, object, tracer));
+            let result =
+                guard_traversal(world, &mut tracer, |tracer| edges_of(world, object, tracer));
             let to_header = |&edge: &usize| {
                 let object = collect::count::object_at(space, space.granule(edge));
                 m.any_from(object.as_ptr().cast())

@@ -73,7 +73,10 @@ impl<H: Trace, T: Trace> Sliced<H, T> {
         // SAFETY: rule Y: an object of this type, laid out by `allocate`.
         unsafe {
             let len = start.add(Self::LEN).cast::<usize>().read();
-            let wide = std::ptr::slice_from_raw_parts_mut(start.add(Self::VALUE).as_ptr().cast::<T>(), len);
+            let wide = std::ptr::slice_from_raw_parts_mut(
+                start.add(Self::VALUE).as_ptr().cast::<T>(),
+                len,
+            );
             // The cast keeps the length: both end in a `[T]`.
             NonNull::new_unchecked(wide as *mut HeaderSlice<H, [T]>)
         }
@@ -91,7 +94,9 @@ impl<H: Trace, T: Trace> Sliced<H, T> {
 
     unsafe fn traverse_each(objects: &[Object], tracer: &mut Tracer, ends: &mut Ends<'_>) {
         // SAFETY: as in `traverse`.
-        tracer.each(objects, ends, |object, tracer| unsafe { Self::traverse(object.as_ptr(), tracer) });
+        tracer.each(objects, ends, |object, tracer| unsafe {
+            Self::traverse(object.as_ptr(), tracer)
+        });
     }
 
     unsafe fn clear(start: NonNull<u8>, m: *const ()) {
@@ -197,7 +202,8 @@ impl<H: Trace, T: Trace> GcSlice<H, T> {
             cell.add(Sliced::<H, T>::LEN).cast::<usize>().write(len);
             let value = Sliced::<H, T>::value(cell);
             let first = NonNull::new_unchecked((&raw mut (*value.as_ptr()).items).cast::<T>());
-            let mut partial = Partial::<H, T> { m, cell, items: first, written: 0, header: PhantomData };
+            let mut partial =
+                Partial::<H, T> { m, cell, items: first, written: 0, header: PhantomData };
             // The room is for `len` items, whatever the iterator gives.
             while partial.written < len {
                 let Some(item) = items.next() else {
@@ -209,7 +215,10 @@ impl<H: Trace, T: Trace> GcSlice<H, T> {
             std::mem::forget(partial);
             (&raw mut (*value.as_ptr()).header).write(header);
             cell.cast::<Header>().write(Header::new(m.id(), index));
-            m.publish_as(object(cell.cast()), if Sliced::<H, T>::INFO.tracked { state::TRACKED } else { 0 });
+            m.publish_as(
+                object(cell.cast()),
+                if Sliced::<H, T>::INFO.tracked { state::TRACKED } else { 0 },
+            );
         }
         Ok(Self { header: cell.cast(), owns: PhantomData })
     }

@@ -222,7 +222,12 @@ impl<T> From<Gc<T>> for AtomicGc<T> {
 impl<T> fmt::Debug for AtomicGc<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // Relaxed: only the address is shown.
-        write!(f, "AtomicGc<{}>({:p})", std::any::type_name::<T>(), self.slot.load(Ordering::Relaxed))
+        write!(
+            f,
+            "AtomicGc<{}>({:p})",
+            std::any::type_name::<T>(),
+            self.slot.load(Ordering::Relaxed)
+        )
     }
 }
 

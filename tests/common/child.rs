@@ -39,7 +39,9 @@ impl Process {
         let (tell, found) = mpsc::channel();
         // Ends with the child's standard output.
         std::thread::spawn(move || {
-            for line in output.lines().map_while(Result::ok).filter(|line| line.starts_with("running ")) {
+            for line in
+                output.lines().map_while(Result::ok).filter(|line| line.starts_with("running "))
+            {
                 let _ = tell.send(line == "running 1 test");
             }
         });

@@ -95,7 +95,8 @@ impl Census {
     pub(crate) fn assert_finalizers_came_first(&self) {
         let events = self.events();
         let last = events.iter().rposition(|event| matches!(event, Event::Finalized(_)));
-        let first = events.iter().position(|event| matches!(event, Event::Cleared(_) | Event::Died(_)));
+        let first =
+            events.iter().position(|event| matches!(event, Event::Cleared(_) | Event::Died(_)));
         let last = last.expect("a finalizer ran");
         if let Some(first) = first {
             assert!(last < first, "cleared or destroyed before the last finalizer: {events:?}");
@@ -153,7 +154,11 @@ impl Drop for Witness {
 pub(crate) fn die(what: &str) -> ! {
     // Not `eprintln!`, which the test harness captures and an abort would lose.
     use std::io::Write;
-    let _ = writeln!(std::io::stderr(), "\nFATAL: {what}\n{}", std::backtrace::Backtrace::force_capture());
+    let _ = writeln!(
+        std::io::stderr(),
+        "\nFATAL: {what}\n{}",
+        std::backtrace::Backtrace::force_capture()
+    );
     std::process::abort()
 }
 
@@ -180,7 +185,10 @@ impl<const FINAL: bool> Thing<FINAL> {
         Self { edges: GcCell::new(Vec::new()), action: None, witness: Witness::new(census, name) }
     }
 
-    pub(crate) fn with_action(self, action: impl Fn(&Gc<Self>, &Mutator) + Send + Sync + 'static) -> Self {
+    pub(crate) fn with_action(
+        self,
+        action: impl Fn(&Gc<Self>, &Mutator) + Send + Sync + 'static,
+    ) -> Self {
         Self { action: Some(Arc::new(action)), ..self }
     }
 
@@ -221,7 +229,11 @@ impl<const FINAL: bool> Trace for Thing<FINAL> {
 }
 
 /// A new object without references.
-pub(crate) fn thing<const FINAL: bool>(m: &Mutator, census: &Arc<Census>, name: usize) -> Gc<Thing<FINAL>> {
+pub(crate) fn thing<const FINAL: bool>(
+    m: &Mutator,
+    census: &Arc<Census>,
+    name: usize,
+) -> Gc<Thing<FINAL>> {
     m.alloc(Thing::value(census, name))
 }
 
@@ -245,7 +257,10 @@ pub(crate) fn link<const FINAL: bool>(m: &Mutator, from: &Gc<Thing<FINAL>>, to: 
 }
 
 /// Takes the references out of `from`. What they kept alive dies when the result is dropped.
-pub(crate) fn cut<const FINAL: bool>(m: &Mutator, from: &Gc<Thing<FINAL>>) -> Vec<Gc<Thing<FINAL>>> {
+pub(crate) fn cut<const FINAL: bool>(
+    m: &Mutator,
+    from: &Gc<Thing<FINAL>>,
+) -> Vec<Gc<Thing<FINAL>>> {
     from.get(m).edges.take(m)
 }
 
@@ -351,7 +366,13 @@ pub(crate) fn watched(m: &Mutator, gc: &Gc<Fin>, calls: &Arc<Calls>) -> FinWeak 
         calls.count.fetch_add(1, SeqCst);
         let mut saw = usize::from(weak.get(m).upgrade(m).is_some());
         saw += calls.weaks.lock().unwrap().iter().filter(|weak| weak.upgrade(m).is_some()).count();
-        saw += calls.others.lock().unwrap().iter().filter(|weak| weak.get(m).upgrade(m).is_some()).count();
+        saw += calls
+            .others
+            .lock()
+            .unwrap()
+            .iter()
+            .filter(|weak| weak.get(m).upgrade(m).is_some())
+            .count();
         calls.saw.fetch_add(saw, SeqCst);
     }
     m.alloc_weak(gc, calls.clone(), callback)
@@ -380,7 +401,14 @@ impl Lab {
             let reports = reports.clone();
             move |report| reports.lock().unwrap().push(format!("{report:?}"))
         });
-        Self { name, heap, census: Census::with_log(), stress, reports, survivors: AtomicUsize::new(0) }
+        Self {
+            name,
+            heap,
+            census: Census::with_log(),
+            stress,
+            reports,
+            survivors: AtomicUsize::new(0),
+        }
     }
 
     /// What went to the heap's `on_unraisable` since the last call.
@@ -454,7 +482,8 @@ pub(crate) fn deadline(name: &str) -> impl Sized + use<> {
     let limit = Duration::from_secs(300).max(stress_time(Duration::ZERO) * 3);
     std::thread::spawn(move || {
         let (over, changed) = &*done;
-        let (over, _) = changed.wait_timeout_while(over.lock().unwrap(), limit, |over| !*over).unwrap();
+        let (over, _) =
+            changed.wait_timeout_while(over.lock().unwrap(), limit, |over| !*over).unwrap();
         if !*over {
             die(&format!("{name} hangs"));
         }
@@ -587,7 +616,9 @@ fn root_region(address: usize) {
         fn __lsan_register_root_region(begin: *const c_void, size: usize);
     }
     // SAFETY: as above.
-    unsafe { __lsan_register_root_region(std::ptr::without_provenance(address - BEFORE), BEFORE + BYTES) };
+    unsafe {
+        __lsan_register_root_region(std::ptr::without_provenance(address - BEFORE), BEFORE + BYTES)
+    };
 }
 
 #[cfg(not(leaks_count))]

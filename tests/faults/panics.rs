@@ -6,7 +6,9 @@ use std::sync::Arc;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 
-use standstill::{CollectionEvent, During, Gc, GcCell, Heap, Mutator, Pacing, Trace, Tracer, WeakRef};
+use standstill::{
+    CollectionEvent, During, Gc, GcCell, Heap, Mutator, Pacing, Trace, Tracer, WeakRef,
+};
 
 use crate::{Alive, Life};
 
@@ -122,7 +124,8 @@ const RING: usize = 4;
 /// Collects a ring in whose first two objects the plan's places panic.
 fn panics_meet(workers: usize, places: [Vec<Place>; 2]) {
     let what = format!("{places:?} with {workers} workers");
-    let heap = Heap::builder().reserve(1 << 30).workers(workers).serial_below(0).pacing(Pacing::manual());
+    let heap =
+        Heap::builder().reserve(1 << 30).workers(workers).serial_below(0).pacing(Pacing::manual());
     let heap = heap.build().expect("a heap");
     let (plan, alive) = (Arc::new(Plan::default()), Arc::<Alive>::default());
     let told = Arc::new(Mutex::new(Vec::new()));
@@ -132,7 +135,9 @@ fn panics_meet(workers: usize, places: [Vec<Place>; 2]) {
     });
     heap.on_collection({
         let plan = Arc::clone(&plan);
-        move |event| plan.reach_heap(if matches!(event, CollectionEvent::Start(_)) { Start } else { Stop })
+        move |event| {
+            plan.reach_heap(if matches!(event, CollectionEvent::Start(_)) { Start } else { Stop })
+        }
     });
     let mut m = heap.attach();
     let all: Vec<Gc<Touchy>> = (0..RING)

@@ -252,7 +252,8 @@ fn come_to(end: &'static str) {
     }
 }
 
-const EXITS: [&str; 6] = ["exit", "exit of another thread", "traverse", "finalizer", "clear", "destructor"];
+const EXITS: [&str; 6] =
+    ["exit", "exit of another thread", "traverse", "finalizer", "clear", "destructor"];
 const RETURNS: [&str; 2] = ["return", "return with a mutator left"];
 
 #[test]
@@ -309,7 +310,9 @@ fn a_process_without_address_space() {
     assert_eq!(m.collect().collected, 1000);
     // There is no room for another, and the error says so, and what to do.
     match Heap::builder().reserve(1 << 30).build() {
-        Err(error @ BuildError::Reserve { .. }) => assert!(error.to_string().contains("ulimit"), "{error}"),
+        Err(error @ BuildError::Reserve { .. }) => {
+            assert!(error.to_string().contains("ulimit"), "{error}")
+        }
         other => panic!("{other:?}"),
     }
     assert_eq!(m.verify(), Ok(()));

@@ -127,7 +127,8 @@ const ENDINGS: [(&str, Ending); 12] = [
     ("by a panic in a destructor", |heap, alive, _| {
         let m = heap.attach();
         let neighbour = ring(&m, alive, 2);
-        let last = m.alloc(Last { neighbour: GcCell::new(Some(neighbour)), _life: Life::new(alive) });
+        let last =
+            m.alloc(Last { neighbour: GcCell::new(Some(neighbour)), _life: Life::new(alive) });
         drop(last);
     }),
 ];
@@ -140,7 +141,8 @@ fn threads_end_in_every_way_while_others_collect() {
         (Arc::<Alive>::default(), Arc::<Shelf>::default(), Arc::new(AtomicBool::new(false)));
     let collectors: Vec<_> = (0..2)
         .map(|_| {
-            let (heap, alive, shelf, over) = (heap.clone(), alive.clone(), shelf.clone(), over.clone());
+            let (heap, alive, shelf, over) =
+                (heap.clone(), alive.clone(), shelf.clone(), over.clone());
             spawn(1 << 20, move || {
                 let mut m = heap.attach();
                 let mut collections = 0;
@@ -165,12 +167,17 @@ fn threads_end_in_every_way_while_others_collect() {
                 (name, thread)
             });
             for (name, thread) in threads {
-                assert_eq!(thread.join().is_err(), name.contains("panic"), "a thread that ends {name}");
+                assert_eq!(
+                    thread.join().is_err(),
+                    name.contains("panic"),
+                    "a thread that ends {name}"
+                );
             }
         }
     }
     over.store(true, SeqCst);
-    let collections: usize = collectors.into_iter().map(|thread| thread.join().expect("a collector")).sum();
+    let collections: usize =
+        collectors.into_iter().map(|thread| thread.join().expect("a collector")).sum();
     assert!(collections > 0, "nobody collected meanwhile");
     drop(std::mem::take(&mut *shelf.lock().unwrap()));
     assert_empty(&heap, &mut heap.attach(), &alive);
@@ -224,10 +231,18 @@ fn a_thread_that_is_long_in_coming_is_named_and_corrupts_nothing() {
     /// Says who is named.
     struct Names(mpsc::SyncSender<String>);
     impl<S: tracing::Subscriber> tracing_subscriber::Layer<S> for Names {
-        fn on_event(&self, event: &tracing::Event<'_>, _: tracing_subscriber::layer::Context<'_, S>) {
+        fn on_event(
+            &self,
+            event: &tracing::Event<'_>,
+            _: tracing_subscriber::layer::Context<'_, S>,
+        ) {
             struct Thread(String, bool);
             impl tracing::field::Visit for Thread {
-                fn record_debug(&mut self, field: &tracing::field::Field, value: &dyn std::fmt::Debug) {
+                fn record_debug(
+                    &mut self,
+                    field: &tracing::field::Field,
+                    value: &dyn std::fmt::Debug,
+                ) {
                     let value = format!("{value:?}");
                     match field.name() {
                         "thread" => self.0 = value,
@@ -334,11 +349,13 @@ fn two_thousand_threads_at_once() {
     const THREADS: usize = 2000;
     let heap = builder().build().expect("a heap");
     let (alive, shelf) = (Arc::<Alive>::default(), Arc::<Shelf>::default());
-    let (all_here, may_end) = (Arc::new(Barrier::new(THREADS + 1)), Arc::new(Barrier::new(THREADS + 1)));
+    let (all_here, may_end) =
+        (Arc::new(Barrier::new(THREADS + 1)), Arc::new(Barrier::new(THREADS + 1)));
     let found = Arc::new(AtomicUsize::new(0));
     let threads: Vec<_> = (0..THREADS)
         .map(|_| {
-            let (heap, alive, shelf, found) = (heap.clone(), alive.clone(), shelf.clone(), found.clone());
+            let (heap, alive, shelf, found) =
+                (heap.clone(), alive.clone(), shelf.clone(), found.clone());
             let (all_here, may_end) = (all_here.clone(), may_end.clone());
             spawn(64 << 10, move || {
                 let mut m = heap.attach();

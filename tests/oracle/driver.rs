@@ -190,7 +190,9 @@ impl Run {
         let world = Arc::new(World::default());
         heap.on_unraisable({
             let world = world.clone();
-            move |report| world.events.lock().unwrap().panics.push(report.message.clone().into_owned())
+            move |report| {
+                world.events.lock().unwrap().panics.push(report.message.clone().into_owned())
+            }
         });
         heap.on_misuse({
             let world = world.clone();
@@ -255,7 +257,8 @@ impl Run {
                 }
             }
             Step::Unlink(place, k) => {
-                if let Some((gc, id)) = self.at(place).filter(|&(_, id)| self.model.is_ordered(id)) {
+                if let Some((gc, id)) = self.at(place).filter(|&(_, id)| self.model.is_ordered(id))
+                {
                     let old = gc.remove(m, k);
                     self.real.world.let_go(old);
                     let old = self.model.remove(id, k);
@@ -276,7 +279,9 @@ impl Run {
                 let old = self.model.take_fields(ANCHORS[at]);
                 self.model.reap(old);
             }
-            Step::Clone(from, to) => self.put(to, self.real.places[from].clone(), self.model.places[from]),
+            Step::Clone(from, to) => {
+                self.put(to, self.real.places[from].clone(), self.model.places[from])
+            }
             Step::Drop(place) => self.put(place, None, None),
             Step::Follow(from, k, to) => {
                 if let Some((gc, id)) = self.at(from).filter(|&(_, id)| self.model.is_ordered(id)) {
@@ -416,7 +421,8 @@ impl Run {
                 self.safepoint(m);
             }
             Step::Blocking => {
-                let detached = owner.take().expect("attached").into_detached().expect("nothing is lent");
+                let detached =
+                    owner.take().expect("attached").into_detached().expect("nothing is lent");
                 let m = owner.insert(detached.attach().expect("nowhere else"));
                 self.safepoint(m);
             }
@@ -441,7 +447,8 @@ impl Run {
     fn swap(&mut self, m: &Mutator, place: usize, k: usize, with: usize) {
         let new = self.at(with);
         let Some((gc, id)) = self.at(place) else { return };
-        let (Some(slot), true) = (gc.slot(m, k), self.model.fits_slot(id, new.map(|(_, id)| id))) else {
+        let (Some(slot), true) = (gc.slot(m, k), self.model.fits_slot(id, new.map(|(_, id)| id)))
+        else {
             return;
         };
         let new_id = new.map(|(_, id)| id);
@@ -556,10 +563,15 @@ impl Run {
         let Self { real, model, .. } = self;
         let world = &*real.world;
         let got = std::mem::take(&mut *world.events.lock().unwrap()).sorted();
-        assert_eq!(got, std::mem::take(&mut model.events).sorted(), "who was finalized, and who panicked");
+        assert_eq!(
+            got,
+            std::mem::take(&mut model.events).sorted(),
+            "who was finalized, and who panicked"
+        );
         {
             let alive = world.alive.lock().unwrap();
-            let expected = model.alive.iter().filter(|(_, node)| node.has_destructor()).map(|(id, _)| id);
+            let expected =
+                model.alive.iter().filter(|(_, node)| node.has_destructor()).map(|(id, _)| id);
             assert!(
                 alive.iter().eq(expected.clone()),
                 "alive: {alive:?} and not {:?}",
@@ -632,7 +644,9 @@ impl Run {
         // Cycles through what nobody tracks are no garbage. They are tracked again, through the back door.
         let m = owner.as_mut().expect("attached");
         for (&address, id) in &*world.names.lock().unwrap() {
-            if let Some(node) = self.model.alive.get_mut(id).filter(|node| !node.tracked && !node.immortal) {
+            if let Some(node) =
+                self.model.alive.get_mut(id).filter(|node| !node.tracked && !node.immortal)
+            {
                 // SAFETY: who was allocated last at an address, and is alive, lies there.
                 unsafe { dynamics::at(m, address) }.track(m);
                 node.track();
@@ -691,7 +705,8 @@ fn check_object(m: &Mutator, world: &World, model: &Model, gc: &Ref, id: Id) {
     if matches!(node.shape, Shape::DynWatcher | Shape::Type) {
         return;
     }
-    let mut fields: Vec<Option<Id>> = gc.fields(m).into_iter().map(|field| field.map(id_of)).collect();
+    let mut fields: Vec<Option<Id>> =
+        gc.fields(m).into_iter().map(|field| field.map(id_of)).collect();
     let mut expected = node.fields.clone();
     if !model.is_ordered(id) {
         fields.sort_unstable();

@@ -253,7 +253,10 @@ fn raw_fields(gc: &AnyGc) -> &[Cell<Field>] {
 
 pub(crate) fn fields(m: &Mutator, gc: &AnyGc) -> Vec<Option<Ref>> {
     if has_attributes(gc) {
-        return NAMES.iter().map(|name| gc.attribute(m, name).ok().map(|gc| Ref::of(gc, m))).collect();
+        return NAMES
+            .iter()
+            .map(|name| gc.attribute(m, name).ok().map(|gc| Ref::of(gc, m)))
+            .collect();
     }
     let handle = |field: &Cell<Field>| {
         let object = NonNull::new(field.get())?;
@@ -304,8 +307,9 @@ pub(crate) fn watch(m: &Mutator, target: &AnyGc, holds: Option<AnyGc>) -> AnyGc 
     unsafe extern "C" fn called(callback: *mut RawObject, weak_ref: *mut RawObject) {
         Mutator::with_current(|m| {
             // SAFETY: both are alive; the callback is an object of a type made here.
-            let (world, weak_ref) =
-                unsafe { (world(NonNull::new_unchecked(callback)), NonNull::new_unchecked(weak_ref)) };
+            let (world, weak_ref) = unsafe {
+                (world(NonNull::new_unchecked(callback)), NonNull::new_unchecked(weak_ref))
+            };
             // SAFETY: alive.
             let target = unsafe { dynamic::weakref_target(m, weak_ref) };
             assert!(target.expect("a weak reference").is_none(), "cleared before the callback");

@@ -78,7 +78,8 @@ fn u_40_known_roots_change_no_result() {
             link(&m, &all[rng.below(N)], &all[rng.below(N)]);
         }
         all.truncate(40);
-        let roots: Vec<_> = all.iter().filter(|_| named).map(|gc| lab.heap.known_root(gc.clone())).collect();
+        let roots: Vec<_> =
+            all.iter().filter(|_| named).map(|gc| lab.heap.known_root(gc.clone())).collect();
         let mut reports = Vec::new();
         for round in 0..12 {
             reports.push(m.collect());

@@ -151,7 +151,14 @@ impl Model {
     }
 
     /// Adds a weak reference that is an object. One without a callback is none for the callback's purposes.
-    pub(crate) fn add_watcher(&mut self, id: Id, shape: Shape, target: Id, holds: Option<Id>, calls: bool) {
+    pub(crate) fn add_watcher(
+        &mut self,
+        id: Id,
+        shape: Shape,
+        target: Id,
+        holds: Option<Id>,
+        calls: bool,
+    ) {
         self.add(id, shape, Kind::Plain);
         let node = self.node(id);
         (node.watches, node.calls) = (Some(target), calls);
@@ -217,10 +224,15 @@ impl Model {
     pub(crate) fn remove(&mut self, from: Id, at: usize) -> Option<Id> {
         let node = self.node(from);
         let out = match node.shape {
-            Shape::List | Shape::Cyclic | Shape::Watcher if at < node.fields.len() => node.fields.remove(at),
-            Shape::Slots | Shape::Slice | Shape::Pair | Shape::Items | Shape::Instance | Shape::Legacy => {
-                node.fields.get_mut(at).and_then(Option::take)
+            Shape::List | Shape::Cyclic | Shape::Watcher if at < node.fields.len() => {
+                node.fields.remove(at)
             }
+            Shape::Slots
+            | Shape::Slice
+            | Shape::Pair
+            | Shape::Items
+            | Shape::Instance
+            | Shape::Legacy => node.fields.get_mut(at).and_then(Option::take),
             _ => None,
         };
         if self.alive[&from].shape == Shape::Slots {
@@ -382,8 +394,11 @@ impl Model {
 
     /// Which members of `set` are reachable from outside of it.
     fn reached(&self, set: &BTreeSet<Id>) -> BTreeSet<Id> {
-        let outside =
-            self.alive.iter().filter(|(id, _)| !set.contains(id)).flat_map(|(_, node)| node.edges());
+        let outside = self
+            .alive
+            .iter()
+            .filter(|(id, _)| !set.contains(id))
+            .flat_map(|(_, node)| node.edges());
         let immortal = self.alive.iter().filter(|(_, node)| node.immortal).map(|(&id, _)| id);
         self.closure(outside.chain(immortal).chain(self.handles()), set)
     }

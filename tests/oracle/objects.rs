@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use standstill::dynamic;
-use standstill::{AnyGc, AtomicGc, Gc, GcCell, GcOnce, GcSlice, GcWeak, Mutator, Trace, Tracer, WeakRef};
+use standstill::{
+    AnyGc, AtomicGc, Gc, GcCell, GcOnce, GcSlice, GcWeak, Mutator, Trace, Tracer, WeakRef,
+};
 
 use crate::dynamics;
 use crate::model::Id;
@@ -95,7 +97,10 @@ impl<const FINAL: bool> Trace for Object<FINAL> {
 
     fn clear(&self, m: &Mutator) {
         if let Some(me) = &self.me {
-            assert!(me.upgrade(m).is_none(), "a weak reference leads to garbage that is being cleared");
+            assert!(
+                me.upgrade(m).is_none(),
+                "a weak reference leads to garbage that is being cleared"
+            );
         }
         self.tag.clear();
         self.edges.clear(m);
@@ -152,16 +157,26 @@ impl Ref {
             (Shape::List, true) => Self::Final(m.alloc(Object::new(tag(), None))),
             (Shape::Cyclic, false) => Self::Plain(Object::cyclic(m, tag())),
             (Shape::Cyclic, true) => Self::Final(Object::cyclic(m, tag())),
-            (Shape::Slots, _) => Self::Slots(m.alloc(Slots { tag: tag(), slots: Default::default() })),
+            (Shape::Slots, _) => {
+                Self::Slots(m.alloc(Slots { tag: tag(), slots: Default::default() }))
+            }
             (Shape::Once, _) => Self::Once(m.alloc(Single { tag: tag(), once: GcOnce::new() })),
-            (Shape::Slice, _) => Self::Slice(m.alloc_slice(tag(), [const { GcCell::new(None) }; 3])),
+            (Shape::Slice, _) => {
+                Self::Slice(m.alloc_slice(tag(), [const { GcCell::new(None) }; 3]))
+            }
             (shape, _) => Self::Dynamic(dynamics::alloc(m, shape, tag())),
         };
         gc.named(world, id)
     }
 
     /// A weak reference to this that calls back, and holds something. A dynamic one needs a dynamic object for it.
-    pub(crate) fn watch(&self, m: &Mutator, world: &Arc<World>, id: Id, holds: Option<Self>) -> Self {
+    pub(crate) fn watch(
+        &self,
+        m: &Mutator,
+        world: &Arc<World>,
+        id: Id,
+        holds: Option<Self>,
+    ) -> Self {
         let data = |holds: Option<Self>| Data {
             tag: Tag::new(world, id, Kind::Plain),
             edges: GcCell::new(Edges(holds.into_iter().collect())),
@@ -172,11 +187,13 @@ impl Ref {
                 let tag = &weak.get(m).data().tag;
                 tag.world.was_called(tag.id);
             })),
-            (Self::Final(gc), holds) => Self::WatchFinal(m.alloc_weak(gc, data(holds), |weak, m| {
-                assert!(weak.get(m).upgrade(m).is_none(), "cleared before the callback");
-                let tag = &weak.get(m).data().tag;
-                tag.world.was_called(tag.id);
-            })),
+            (Self::Final(gc), holds) => {
+                Self::WatchFinal(m.alloc_weak(gc, data(holds), |weak, m| {
+                    assert!(weak.get(m).upgrade(m).is_none(), "cleared before the callback");
+                    let tag = &weak.get(m).data().tag;
+                    tag.world.was_called(tag.id);
+                }))
+            }
             (Self::Dynamic(gc), None) => Self::Dynamic(dynamics::watch(m, gc, None)),
             (Self::Dynamic(gc), Some(Self::Dynamic(holds))) => {
                 Self::Dynamic(dynamics::watch(m, gc, Some(holds)))
@@ -197,7 +214,11 @@ impl Ref {
 
     /// The handle, by what its object says that it is. Slices do not say.
     pub(crate) fn of(any: AnyGc, m: &Mutator) -> Self {
-        fn or<T: Trace>(any: Result<Ref, AnyGc>, m: &Mutator, face: fn(Gc<T>) -> Ref) -> Result<Ref, AnyGc> {
+        fn or<T: Trace>(
+            any: Result<Ref, AnyGc>,
+            m: &Mutator,
+            face: fn(Gc<T>) -> Ref,
+        ) -> Result<Ref, AnyGc> {
             any.or_else(|any| any.downcast(m).map(face))
         }
         let any = or(Err(any), m, Self::Plain);
@@ -267,7 +288,11 @@ impl Ref {
     }
 
     /// A lock-free slot.
-    pub(crate) fn slot<'a>(&'a self, m: &'a Mutator, at: usize) -> Option<&'a AtomicGc<Object<false>>> {
+    pub(crate) fn slot<'a>(
+        &'a self,
+        m: &'a Mutator,
+        at: usize,
+    ) -> Option<&'a AtomicGc<Object<false>>> {
         match self {
             Self::Slots(gc) => gc.get(m).slots.get(at),
             _ => None,
@@ -285,7 +310,9 @@ impl Ref {
     /// What the object refers to, field by field.
     pub(crate) fn fields(&self, m: &Mutator) -> Vec<Option<Self>> {
         match self {
-            Self::Slots(gc) => gc.get(m).slots.iter().map(|slot| slot.load(m).map(Self::Plain)).collect(),
+            Self::Slots(gc) => {
+                gc.get(m).slots.iter().map(|slot| slot.load(m).map(Self::Plain)).collect()
+            }
             Self::Once(gc) => vec![gc.get(m).once.handle(m).map(Self::Plain)],
             Self::Slice(gc) => gc.get(m).items.iter().map(|item| item.get(m)).collect(),
             Self::Dynamic(gc) => dynamics::fields(m, gc),
@@ -309,14 +336,18 @@ impl Ref {
                 slots.any(|slot| slot.compare_exchange(m, None, Some(to.clone())).is_ok())
             }
             (Self::Once(gc), Self::Plain(to)) => gc.get(m).once.set(m, to).is_ok(),
-            (Self::Slice(gc), to) => match gc.get(m).items.iter().find(|item| item.lock(m).is_none()) {
-                Some(item) => {
-                    item.set(m, Some(to));
-                    true
+            (Self::Slice(gc), to) => {
+                match gc.get(m).items.iter().find(|item| item.lock(m).is_none()) {
+                    Some(item) => {
+                        item.set(m, Some(to));
+                        true
+                    }
+                    None => false,
                 }
-                None => false,
-            },
-            (Self::Dynamic(gc), to) if !matches!(to, Self::Slice(_)) => dynamics::push(m, gc, to.any()),
+            }
+            (Self::Dynamic(gc), to) if !matches!(to, Self::Slice(_)) => {
+                dynamics::push(m, gc, to.any())
+            }
             _ => false,
         }
     }

@@ -223,7 +223,8 @@ impl Program {
     /// Nothing in it is immortal: such a heap is never given back, and whoever reads programs by the million needs the room.
     pub(crate) fn decode(bytes: &[u8]) -> Self {
         let (&variety, steps) = bytes.split_first().unwrap_or((&0, &[]));
-        let steps = steps.as_chunks().0.iter().take(LONGEST).map(|&bytes| Step::decode(bytes, false));
+        let steps =
+            steps.as_chunks().0.iter().take(LONGEST).map(|&bytes| Step::decode(bytes, false));
         Self { variety: VARIETIES[usize::from(variety) % VARIETIES.len()], steps: steps.collect() }
     }
 }
@@ -231,16 +232,16 @@ impl Program {
 const SHAPES: [Shape; 16] = {
     use Shape::{Cyclic, Instance, Items, Legacy, List, Once, Pair, Slice, Slots};
     [
-        List, List, List, List, List, List, Cyclic, Slots, Slots, Once, Slice, Pair, Pair, Items, Instance,
-        Legacy,
+        List, List, List, List, List, List, Cyclic, Slots, Slots, Once, Slice, Pair, Pair, Items,
+        Instance, Legacy,
     ]
 };
 
 const KINDS: [Kind; 16] = {
     use Kind::{Breed, Burst, Cling, Cut, Plain, Quiet, Reach, Rise, Stubborn, Throw};
     [
-        Plain, Plain, Plain, Plain, Plain, Plain, Plain, Quiet, Rise, Cling, Reach, Breed, Cut, Throw,
-        Stubborn, Burst,
+        Plain, Plain, Plain, Plain, Plain, Plain, Plain, Quiet, Rise, Cling, Reach, Breed, Cut,
+        Throw, Stubborn, Burst,
     ]
 };
 

@@ -45,7 +45,13 @@ fn a_destructor_panics_when_an_item_of_a_slice_is_cleared() {
 #[test]
 fn a_thread_ends_with_a_reference_in_a_lock_free_slot_still_retired() {
     replay_on_all(&[Alloc(1, Slots, Plain), LinkAnchor(1, 0, false), Go(1), Swap(1, 0, 2)]);
-    replay_on_all(&[Alloc(1, Slots, Plain), Go(1), Clone(1, 0), LinkAnchor(0, 0, false), Unlink(0, 0)]);
+    replay_on_all(&[
+        Alloc(1, Slots, Plain),
+        Go(1),
+        Clone(1, 0),
+        LinkAnchor(0, 0, false),
+        Unlink(0, 0),
+    ]);
 }
 
 #[test]
@@ -83,7 +89,15 @@ fn a_weak_reference_that_is_garbage_with_its_target_does_not_call() {
 
 #[test]
 fn what_cannot_be_cleared_is_uncollectable_again_and_again() {
-    replay_on_all(&[Alloc(0, List, Stubborn), Link(0, 0), Weak(0, 0), Drop(0), Full, Upgrade(0, 1), Full]);
+    replay_on_all(&[
+        Alloc(0, List, Stubborn),
+        Link(0, 0),
+        Weak(0, 0),
+        Drop(0),
+        Full,
+        Upgrade(0, 1),
+        Full,
+    ]);
 }
 
 #[test]

@@ -50,7 +50,9 @@ impl World {
     pub(crate) fn noting_bursts(&self, f: impl FnOnce()) {
         if let Err(payload) = catch_unwind(AssertUnwindSafe(f)) {
             match payload.downcast::<String>() {
-                Ok(text) if text.starts_with("burst ") => self.events.lock().unwrap().panics.push(*text),
+                Ok(text) if text.starts_with("burst ") => {
+                    self.events.lock().unwrap().panics.push(*text)
+                }
                 Ok(text) => resume_unwind(text),
                 Err(payload) => resume_unwind(payload),
             }
@@ -96,7 +98,8 @@ impl Tag {
             Kind::Reach => drop(me().push(m, Ref::Plain(anchor(0)))),
             Kind::Breed => {
                 if me().has_room(m) {
-                    let child = Ref::alloc(m, &self.world, BRED + self.id, Shape::List, Kind::Plain);
+                    let child =
+                        Ref::alloc(m, &self.world, BRED + self.id, Shape::List, Kind::Plain);
                     assert!(child.push(m, me()) && me().push(m, child));
                 }
             }

@@ -30,7 +30,8 @@ trace_fields!(Dict { entries });
 #[test]
 fn g_02_a_map_that_holds_itself_counts_one() {
     on_every_heap_attached(|lab, m| {
-        let dict = m.alloc(Dict { entries: GcCell::default(), _witness: Witness::new(&lab.census, 0) });
+        let dict =
+            m.alloc(Dict { entries: GcCell::default(), _witness: Witness::new(&lab.census, 0) });
         dict.get(m).entries.lock(m).insert("self".into(), dict.clone());
         m.safepoint();
         drop(dict);
@@ -58,8 +59,10 @@ trace_fields!(List { items });
 #[test]
 fn g_03_an_immutable_object_in_a_cycle_counts_too() {
     on_every_heap_attached(|lab, m| {
-        let list = m.alloc(List { items: GcCell::default(), _witness: Witness::new(&lab.census, 0) });
-        let tuple = m.alloc(Tuple { items: (list.clone(), 7), _witness: Witness::new(&lab.census, 1) });
+        let list =
+            m.alloc(List { items: GcCell::default(), _witness: Witness::new(&lab.census, 0) });
+        let tuple =
+            m.alloc(Tuple { items: (list.clone(), 7), _witness: Witness::new(&lab.census, 1) });
         list.get(m).items.lock(m).0.push(AnyGc::from(tuple.clone()));
         m.safepoint();
         assert_eq!(tuple.get(m).items.1, 7);
@@ -142,7 +145,9 @@ impl Stubborn {
     /// A cycle of `n` that no collection can break, made and let go.
     pub(crate) fn garbage(m: &Mutator, census: &Arc<Census>, n: usize) {
         let members: Vec<_> = (0..n)
-            .map(|name| m.alloc(Self { next: GcCell::default(), _witness: Witness::new(census, name) }))
+            .map(|name| {
+                m.alloc(Self { next: GcCell::default(), _witness: Witness::new(census, name) })
+            })
             .collect();
         for (i, member) in members.iter().enumerate() {
             member.get(m).next.set(m, Some(members[(i + 1) % n].clone()));
@@ -211,7 +216,11 @@ fn g_13_a_frame_among_its_own_locals() {
     on_every_heap_attached(|lab, m| {
         let frame = Gc::new_cyclic(m, |weak| {
             assert!(weak.upgrade(m).is_none(), "not before it exists");
-            Frame { back: weak.clone(), locals: GcCell::default(), _witness: Witness::new(&lab.census, 0) }
+            Frame {
+                back: weak.clone(),
+                locals: GcCell::default(),
+                _witness: Witness::new(&lab.census, 0),
+            }
         });
         let myself = frame.get(m).back.upgrade(m).expect("it exists now");
         assert!(Gc::ptr_eq(&frame, &myself));
@@ -375,7 +384,10 @@ fn g_45_the_heap_counts_its_live_objects() {
         assert!(during.live_bytes >= before.live_bytes + 2 * size_of::<Node>());
         drop((a, b));
         let after = lab.heap.stats();
-        assert_eq!((after.live_objects, after.live_bytes), (before.live_objects, before.live_bytes));
+        assert_eq!(
+            (after.live_objects, after.live_bytes),
+            (before.live_objects, before.live_bytes)
+        );
     });
 }
 

@@ -46,8 +46,9 @@ fn ring_of(lab: &Lab, m: &mut Mutator, what: &[Does]) {
     use Does::Survive;
     let n = what.len();
     let (shelf, insane) = (Shelf::new(), Arc::new(AtomicUsize::new(0)));
-    let members: Vec<_> =
-        (0..n).map(|name| member(lab, m, &shelf, &insane, name, what[name], (name + 1) % n)).collect();
+    let members: Vec<_> = (0..n)
+        .map(|name| member(lab, m, &shelf, &insane, name, what[name], (name + 1) % n))
+        .collect();
     tie(m, &members);
     let plain: Vec<GcWeak<Fin>> = members.iter().map(|gc| Gc::downgrade(gc, m)).collect();
     let calls = Calls::new();
@@ -76,7 +77,10 @@ fn ring_of(lab: &Lab, m: &mut Mutator, what: &[Does]) {
     }
     for (i, weak) in plain.iter().enumerate() {
         assert_eq!(weak.upgrade(m).is_some(), alive[i], "plain weak reference to {i} of {what:?}");
-        assert!(watching[i].get(m).upgrade(m).is_none(), "a weak reference with a callback is dead");
+        assert!(
+            watching[i].get(m).upgrade(m).is_none(),
+            "a weak reference with a callback is dead"
+        );
     }
     let living = alive.iter().filter(|&&alive| alive).count();
     assert_eq!(lab.census.alive(), living);
@@ -164,7 +168,11 @@ fn g_36_resurrection_is_transitive() {
         let cargo0 = back.get(m).edges.lock(m)[1].clone();
         let cargo1 = cargo0.get(m).edges.lock(m)[0].clone();
         let cargo2 = cargo1.get(m).edges.lock(m)[0].clone();
-        assert_eq!([&cargo0, &cargo1, &cargo2].map(Gc::as_ptr).to_vec(), before, "the same objects");
+        assert_eq!(
+            [&cargo0, &cargo1, &cargo2].map(Gc::as_ptr).to_vec(),
+            before,
+            "the same objects"
+        );
         assert_eq!([&cargo0, &cargo1, &cargo2].map(|gc| gc.get(m).name()), [1, 2, 3]);
         assert!(Gc::ptr_eq(&cargo2.get(m).edges.lock(m)[0], &cargo0), "linked as before");
         assert!(!lab.census.events().iter().any(|event| matches!(event, Event::Cleared(_))));
@@ -291,7 +299,8 @@ fn g_60_an_untracked_type() {
 fn g_61_an_untracked_type_that_resurrects_is_finalized_once_too() {
     on_every_heap_attached(|lab, m| {
         let shelf = Shelf::new();
-        let gc = m.alloc(Atom { witness: Witness::new(&lab.census, 0), shelf: Some(shelf.clone()) });
+        let gc =
+            m.alloc(Atom { witness: Witness::new(&lab.census, 0), shelf: Some(shelf.clone()) });
         let weak = Gc::downgrade(&gc, m);
         drop(gc);
         assert_eq!((lab.census.alive(), shelf.len()), (1, 1));
@@ -358,14 +367,18 @@ fn g_70_alternating_resurrectors_and_plain_members() {
 #[test]
 fn g_71_alternating_resurrectors_plain_members_and_breakers() {
     use Does::{Break, Nothing, Survive};
-    on_every_heap_attached(|lab, m| ring_of(lab, m, &[Survive, Break, Nothing, Survive, Break, Nothing]));
+    on_every_heap_attached(|lab, m| {
+        ring_of(lab, m, &[Survive, Break, Nothing, Survive, Break, Nothing])
+    });
     on_every_heap_attached(|lab, m| ring_of(lab, m, &[Survive, Break, Survive, Break]));
 }
 
 #[test]
 fn g_72_grouped_resurrectors_plain_members_and_breakers() {
     use Does::{Break, Nothing, Survive};
-    on_every_heap_attached(|lab, m| ring_of(lab, m, &[Survive, Survive, Break, Break, Nothing, Nothing]));
+    on_every_heap_attached(|lab, m| {
+        ring_of(lab, m, &[Survive, Survive, Break, Break, Nothing, Nothing])
+    });
     on_every_heap_attached(|lab, m| ring_of(lab, m, &[Nothing, Survive, Nothing, Break]));
 }
 

@@ -76,7 +76,11 @@ fn g_21_referents() {
 
         assert!(m.referents(&AnyGc::from(leaf)).is_empty());
         drop(found);
-        assert_eq!(Gc::strong_count(&a, m), 5, "the handle, its own edge, three in the mixed object");
+        assert_eq!(
+            Gc::strong_count(&a, m),
+            5,
+            "the handle, its own edge, three in the mixed object"
+        );
     });
 }
 
@@ -381,7 +385,8 @@ fn g_40_objects_under_collection_are_hidden() {
                 })
                 .collect();
             tie(&m, &fins);
-            let refs = m.alloc(Ref { kept: kept.clone(), fins: GcCell::new(fins), me: GcCell::default() });
+            let refs =
+                m.alloc(Ref { kept: kept.clone(), fins: GcCell::new(fins), me: GcCell::default() });
             refs.get(&m).me.set(&m, Some(refs.clone()));
             drop(refs);
             let report = m.collect();
@@ -482,9 +487,11 @@ fn uncollectable_objects_in_young_collections() {
         let report = m.collect_young();
         assert_eq!((report.unreachable, report.uncollectable), (count, count));
         // New ones refer to them.
-        let found: Vec<_> = m.objects().into_iter().filter_map(|any| any.downcast(m).ok()).collect();
+        let found: Vec<_> =
+            m.objects().into_iter().filter_map(|any| any.downcast(m).ok()).collect();
         assert_eq!(found.len(), count);
-        let new: Vec<_> = found.into_iter().map(|old| Stubborn::referring(m, &lab.census, old)).collect();
+        let new: Vec<_> =
+            found.into_iter().map(|old| Stubborn::referring(m, &lab.census, old)).collect();
         m.collect_young();
         m.verify().expect("a sound heap");
         drop(new);

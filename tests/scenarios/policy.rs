@@ -4,7 +4,9 @@
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 
-use standstill::{Collect, CollectError, CollectionEvent, CollectionKind, Gc, Heap, Mutator, Pacing};
+use standstill::{
+    Collect, CollectError, CollectionEvent, CollectionKind, Gc, Heap, Mutator, Pacing,
+};
 
 use crate::basics::Stubborn;
 use crate::common::*;
@@ -122,7 +124,11 @@ fn g_48_uncollectable_objects_are_counted_apart() {
         m.collect();
         assert_eq!(taken(&seen), [Seen::Start(Full), Seen::Stop(Full, 1, 4)]);
         m.collect();
-        assert_eq!(taken(&seen), [Seen::Start(Full), Seen::Stop(Full, 0, 4)], "they are still there");
+        assert_eq!(
+            taken(&seen),
+            [Seen::Start(Full), Seen::Stop(Full, 0, 4)],
+            "they are still there"
+        );
         assert_eq!(Stubborn::break_all(m), 4);
         taken(&seen);
         m.collect();
@@ -195,7 +201,8 @@ fn bytes_count_as_well_as_objects() {
         fn traverse(&self, _: &mut standstill::Tracer) {}
     }
     on_paced_heaps(|lab, m| {
-        lab.heap.set_pacing(Pacing::default().with_young_objects(1 << 30).with_young_bytes(1 << 20));
+        lab.heap
+            .set_pacing(Pacing::default().with_young_objects(1 << 30).with_young_bytes(1 << 20));
         let count = collections(&lab.heap);
         let mut kept = Vec::new();
         while count.load(SeqCst) == 0 {
@@ -299,7 +306,11 @@ fn garbage_of_many_threads_does_not_run_away() {
             }
         });
         let peak = peak.into_inner();
-        assert!(peak < THREADS * CYCLES / 4, "{peak} of {} cycles were there at once", THREADS * CYCLES);
+        assert!(
+            peak < THREADS * CYCLES / 4,
+            "{peak} of {} cycles were there at once",
+            THREADS * CYCLES
+        );
         lab.heap.attach_scoped(|m| m.collect());
         assert_eq!(census.alive(), 0);
     });

@@ -78,7 +78,10 @@ fn g_77_referrers_against_threads_that_make_referrers() {
                         let made: Vec<_> = (0..10)
                             .map(|name| {
                                 let entries = GcCell::new(vec![target.clone()]);
-                                m.alloc(Entry { entries, _witness: Witness::new(&lab.census, name) })
+                                m.alloc(Entry {
+                                    entries,
+                                    _witness: Witness::new(&lab.census, name),
+                                })
                             })
                             .collect();
                         m.safepoint();
@@ -93,7 +96,9 @@ fn g_77_referrers_against_threads_that_make_referrers() {
                         let mut m = lab.heap.attach();
                         for _ in 0..looks(lab) {
                             for any in m.referrers(&AnyGc::from(target.clone())) {
-                                let entry = any.downcast_ref::<Entry>(&m).expect("only entries refer to it");
+                                let entry = any
+                                    .downcast_ref::<Entry>(&m)
+                                    .expect("only entries refer to it");
                                 let held = entry.entries.lock(&m).len();
                                 assert_eq!(held, 1);
                                 seen.fetch_add(1, SeqCst);

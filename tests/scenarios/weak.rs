@@ -21,7 +21,10 @@ fn g_11_a_weak_reference_made_by_a_finalizer_is_dead_before_anything_is_cleared(
             move |this, m| {
                 let target = this.get(m).edges.lock(m)[0].clone();
                 *made.lock().unwrap() = Some(Gc::downgrade(&target, m));
-                assert!(made.lock().unwrap().as_ref().unwrap().upgrade(m).is_some(), "whole at this time");
+                assert!(
+                    made.lock().unwrap().as_ref().unwrap().upgrade(m).is_some(),
+                    "whole at this time"
+                );
             }
         });
         tie(m, &[maker.clone(), target.clone()]);
@@ -107,7 +110,8 @@ fn g_38_the_callback_of_a_garbage_weak_reference_is_not_called() {
         let weak = watched(m, &target, &calls);
         let hidden = m.alloc(Hidden { inside: target, _witness: Witness::new(&lab.census, 1) });
         assert_eq!(hidden.get(m).inside.get(m).name(), 0);
-        let holder = m.alloc(Holder { parts: GcCell::default(), _witness: Witness::new(&lab.census, 2) });
+        let holder =
+            m.alloc(Holder { parts: GcCell::default(), _witness: Witness::new(&lab.census, 2) });
         holder.get(m).parts.lock(m).0 = vec![holder.clone().into(), hidden.into(), weak.into()];
         drop(holder);
         let report = m.collect();
@@ -216,7 +220,9 @@ fn callbacks_and_finalizers_in_their_order() {
     on_every_heap_attached(|lab, m| {
         let log = Log::default();
         let watch = |m: &Mutator, gc: &Gc<Fin>| {
-            m.alloc_weak(gc, log.clone(), |weak, m| weak.get(m).data().lock().unwrap().push("callback"))
+            m.alloc_weak(gc, log.clone(), |weak, m| {
+                weak.get(m).data().lock().unwrap().push("callback")
+            })
         };
         let new = |m: &Mutator, name| {
             let log = log.clone();
@@ -228,7 +234,10 @@ fn callbacks_and_finalizers_in_their_order() {
         drop(members);
         assert_eq!(m.collect().collected, 3);
         let seen = std::mem::take(&mut *log.lock().unwrap());
-        assert_eq!(seen, ["callback", "callback", "callback", "finalizer", "finalizer", "finalizer"]);
+        assert_eq!(
+            seen,
+            ["callback", "callback", "callback", "finalizer", "finalizer", "finalizer"]
+        );
 
         let lone = new(m, 3);
         let weak = watch(m, &lone);

@@ -60,7 +60,8 @@ struct Cast<'a> {
 
 impl Cast<'_> {
     fn participant(&self) -> &Thread {
-        self.participant.unwrap_or_else(|| impossible("a `Participant` is not `Send`, so there is none here"))
+        self.participant
+            .unwrap_or_else(|| impossible("a `Participant` is not `Send`, so there is none here"))
     }
 }
 
@@ -110,7 +111,9 @@ fn forked(cast: &Cast<'_>, f: impl FnOnce(safepoint::ForkGuard<'_, u32>) -> Stri
 
 fn suspended(cast: &Cast<'_>, id: ThreadId) -> String {
     match cast.threads.suspend(id) {
-        Suspend::Suspended(guard) => format!("ok: suspended, showing {}, {}", *guard, guard.id() == id),
+        Suspend::Suspended(guard) => {
+            format!("ok: suspended, showing {}, {}", *guard, guard.id() == id)
+        }
         Suspend::Attached => "ok: it is attached".into(),
         Suspend::Ended => "ok: it has ended".into(),
     }
@@ -118,12 +121,16 @@ fn suspended(cast: &Cast<'_>, id: ThreadId) -> String {
 
 const ROWS: &[(&str, Call)] = &[
     ("Coordinator::new", |_| ok(Coordinator::<u32>::new().threads())),
-    ("Coordinator::with_config", |_| ok(Coordinator::<u32>::with_config(Config::default()).threads())),
+    ("Coordinator::with_config", |_| {
+        ok(Coordinator::<u32>::with_config(Config::default()).threads())
+    }),
     ("Config: Default", |_| ok(Config::default())),
     ("Coordinator::register", |cast| ok(cast.threads.register(9).data())),
     ("Coordinator::name", |cast| ok(cast.threads.name())),
     ("Coordinator::poke", |cast| ok(cast.threads.poke(cast.idle, 1 << 8))),
-    ("Coordinator::poke, a thread that has ended", |cast| ok(cast.threads.poke(cast.ended, 1 << 8))),
+    ("Coordinator::poke, a thread that has ended", |cast| {
+        ok(cast.threads.poke(cast.ended, 1 << 8))
+    }),
     ("Coordinator::poke_attached", |cast| ok(cast.threads.poke_attached(1 << 8))),
     ("Coordinator::with_data", |cast| ok(cast.threads.with_data(cast.idle, |data| *data))),
     ("Coordinator::with_data, which calls the coordinator", |cast| {
@@ -141,7 +148,9 @@ const ROWS: &[(&str, Call)] = &[
     }),
     ("Coordinator::stats", |cast| ok(cast.threads.stats().threads)),
     ("Coordinator::leaked", |cast| ok(cast.threads.leaked().len())),
-    ("Coordinator::thread", |cast| ok(cast.threads.thread(cast.idle).map(|thread| thread.id == cast.idle))),
+    ("Coordinator::thread", |cast| {
+        ok(cast.threads.thread(cast.idle).map(|thread| thread.id == cast.idle))
+    }),
     ("Coordinator::thread, one that has ended", |cast| {
         ok(cast.threads.thread(cast.ended).map(|thread| thread.id))
     }),
@@ -158,7 +167,9 @@ const ROWS: &[(&str, Call)] = &[
     ("Coordinator: Debug", |cast| ok(format!("{:?}", cast.threads).starts_with("Coordinator"))),
     ("Participant::id", |cast| ok(cast.participant().id() != cast.idle)),
     ("Participant::data", |cast| ok(cast.participant().data())),
-    ("Participant::coordinator", |cast| ok(Arc::ptr_eq(cast.participant().coordinator(), cast.threads))),
+    ("Participant::coordinator", |cast| {
+        ok(Arc::ptr_eq(cast.participant().coordinator(), cast.threads))
+    }),
     ("Participant::attach", |cast| match cast.participant().attach() {
         Ok(()) => "ok".into(),
         Err(error) => format!("error: {error}"),
@@ -184,12 +195,16 @@ const ROWS: &[(&str, Call)] = &[
         drop(cast.threads.register(9));
         "ok".into()
     }),
-    ("Participant: Debug", |cast| ok(format!("{:?}", cast.participant()).starts_with("Participant {"))),
+    ("Participant: Debug", |cast| {
+        ok(format!("{:?}", cast.participant()).starts_with("Participant {"))
+    }),
     ("NoSafepoint: Drop", |cast| {
         drop(cast.participant().no_safepoint());
         ok(cast.participant().no_safepoint_depth())
     }),
-    ("WorldStopped::time_to_stop", |cast| stopped(cast, |world| ok(world.time_to_stop().as_secs() < 60))),
+    ("WorldStopped::time_to_stop", |cast| {
+        stopped(cast, |world| ok(world.time_to_stop().as_secs() < 60))
+    }),
     ("WorldStopped::requester", |cast| {
         let me = cast.participant().id();
         stopped(cast, |world| ok(world.requester() == me))
@@ -206,7 +221,9 @@ const ROWS: &[(&str, Call)] = &[
     ("WorldStopped::threads, which calls the coordinator", |cast| {
         stopped(cast, |world| {
             let mut calls = 0;
-            world.threads(|id, _| calls += usize::from(cast.threads.with_data(id, |_| ()).is_some()));
+            world.threads(|id, _| {
+                calls += usize::from(cast.threads.with_data(id, |_| ()).is_some())
+            });
             ok(calls)
         })
     }),
@@ -227,9 +244,13 @@ const ROWS: &[(&str, Call)] = &[
             ok(cast.threads.threads())
         })
     }),
-    ("Ended::id", |cast| forked(cast, |guard| ok(guard.child().iter().any(|ended| ended.id() == cast.idle)))),
+    ("Ended::id", |cast| {
+        forked(cast, |guard| ok(guard.child().iter().any(|ended| ended.id() == cast.idle)))
+    }),
     ("Ended::data", |cast| {
-        forked(cast, |guard| ok(guard.child().iter().map(|ended| *ended.data()).collect::<Vec<_>>()))
+        forked(cast, |guard| {
+            ok(guard.child().iter().map(|ended| *ended.data()).collect::<Vec<_>>())
+        })
     }),
     ("ThreadId::get", |cast| ok(cast.idle.get() > 0)),
 ];
@@ -307,7 +328,8 @@ fn cell(state: State, call: Call) -> String {
         });
         drop(me);
         over.wait();
-        let outcome = OUTCOME.take().unwrap_or_else(|| "broken: the state was never reached".into());
+        let outcome =
+            OUTCOME.take().unwrap_or_else(|| "broken: the state was never reached".into());
         if result.is_empty() { outcome } else { format!("{outcome}; and then {result}") }
     });
     let left = threads.threads();
@@ -326,7 +348,10 @@ pub(crate) fn all() -> Vec<crate::Row> {
             cells: STATES
                 .iter()
                 .map(|&(state, label)| {
-                    (label, Box::new(move || cell(state, call)) as Box<dyn FnOnce() -> String + Send>)
+                    (
+                        label,
+                        Box::new(move || cell(state, call)) as Box<dyn FnOnce() -> String + Send>,
+                    )
                 })
                 .collect(),
         })

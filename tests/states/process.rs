@@ -30,7 +30,9 @@ pub(crate) fn child(rows: Vec<Row>) {
         match told.recv_timeout(LIMIT) {
             Ok(outcome) => println!("{state}\t{outcome}"),
             Err(mpsc::RecvTimeoutError::Timeout) => std::process::exit(HANG),
-            Err(mpsc::RecvTimeoutError::Disconnected) => println!("{state}\tbroken: {:?}", panic_of(thread)),
+            Err(mpsc::RecvTimeoutError::Disconnected) => {
+                println!("{state}\tbroken: {:?}", panic_of(thread))
+            }
         }
     }
     println!("end\t");
@@ -66,7 +68,11 @@ pub(crate) fn run(name: &str) -> Vec<(String, String)> {
             return outcomes;
         }
         // The cell after the last that was told.
-        let what = if output.status.code() == Some(HANG) { "hang".into() } else { output.status.to_string() };
+        let what = if output.status.code() == Some(HANG) {
+            "hang".into()
+        } else {
+            output.status.to_string()
+        };
         let said = String::from_utf8_lossy(&output.stderr).replace(['\n', '\t'], " ");
         let row = crate::all_rows().into_iter().find(|row| row.name == name).expect("this row");
         outcomes.push((row.cells[outcomes.len()].0.into(), format!("crash: {what}: {said}")));

@@ -142,7 +142,8 @@ pub(crate) fn caught(f: impl FnOnce() -> String) -> String {
 
 /// Makes the call that waits, if it still does.
 fn perform(given: Given<'_>) {
-    let (state, call, things) = on_stage(|stage| (stage.state, stage.call.take(), Arc::clone(&stage.things)));
+    let (state, call, things) =
+        on_stage(|stage| (stage.state, stage.call.take(), Arc::clone(&stage.things)));
     if let Some(call) = call {
         let outcome = caught(|| play(state, call, &things, given));
         drop(things);
@@ -163,7 +164,9 @@ fn play(state: State, call: Call, things: &Things, given: Given<'_>) -> String {
             outcome
         }
         (Call::Owned(f), _) => f(things, own_mutator(state)),
-        (Call::Parked(f), _) => f(things, on_stage(|stage| stage.parked.take()).expect("made before")),
+        (Call::Parked(f), _) => {
+            f(things, on_stage(|stage| stage.parked.take()).expect("made before"))
+        }
         (Call::Tracing(f), Given::Tracer(tracer)) => f(things, tracer),
         (Call::Tracing(_), _) => impossible("only the collector makes a `Tracer`"),
     }
@@ -300,8 +303,12 @@ fn at_hand(call: Call, m: Mutator) -> Option<Mutator> {
 
 fn heap(name: &str, reports: &Arc<Mutex<Vec<String>>>) -> Heap {
     // Checked in every profile: it is the default of some.
-    let builder =
-        Heap::builder().reserve(64 << 20).workers(1).pacing(Pacing::manual()).checked(true).name(name);
+    let builder = Heap::builder()
+        .reserve(64 << 20)
+        .workers(1)
+        .pacing(Pacing::manual())
+        .checked(true)
+        .name(name);
     let heap = builder.build().expect("a heap");
     let to = Arc::clone(reports);
     heap.on_unraisable(move |unraisable| to.lock().unwrap().push(unraisable.to_string()));
@@ -314,10 +321,18 @@ pub(crate) fn cell(state: State, call: Call) -> String {
     let (home, other) = (heap("home", &reports), heap("other", &reports));
     let census = Census::new();
     // Made here, so that the thread can be attached at home afterwards.
-    let parked = matches!(call, Call::Parked(_)).then(|| other.attach().into_detached().expect("it may"));
+    let parked =
+        matches!(call, Call::Parked(_)).then(|| other.attach().into_detached().expect("it may"));
     let m = home.attach();
     let things = Arc::new(Things::new(&m, &census, &other, state != State::Gone));
-    STAGE.set(Some(Stage { state, call: Some(call), things, mutator: None, parked, outcome: None }));
+    STAGE.set(Some(Stage {
+        state,
+        call: Some(call),
+        things,
+        mutator: None,
+        parked,
+        outcome: None,
+    }));
     let (home, m) = if state == State::Gone {
         // The heap closes when `m` goes, before the thread attaches to the other one.
         drop(home);
@@ -348,8 +363,9 @@ pub(crate) fn cell(state: State, call: Call) -> String {
 /// The same on every run: without line breaks and addresses.
 fn nameless(outcome: &str) -> String {
     let words = outcome.split_whitespace().map(|word| {
-        let digits =
-            word.strip_prefix("0x").map(|word| word.trim_end_matches(|c: char| !c.is_ascii_hexdigit()));
+        let digits = word
+            .strip_prefix("0x")
+            .map(|word| word.trim_end_matches(|c: char| !c.is_ascii_hexdigit()));
         match digits {
             Some(digits) if digits.len() > 8 => word.replace(digits, "…"),
             _ => word.into(),

@@ -35,7 +35,8 @@ impl Table {
         };
         let mut text = String::new();
         for (state, outcome) in found {
-            let expected = row.get(state).or_else(|| row.get("*")).map_or("nothing", String::as_str);
+            let expected =
+                row.get(state).or_else(|| row.get("*")).map_or("nothing", String::as_str);
             if expected != outcome {
                 let _ = writeln!(text, "{state}:\n  expected {expected}\n  found    {outcome}");
             }
@@ -56,17 +57,21 @@ impl Table {
 
 /// Writes the rows that were run; the others stay as they are.
 pub(crate) fn write(names: &[&str], found: &Table) {
-    let mut text =
-        String::from("# function, state, outcome; made by STATES_BLESS=1 cargo test --test states\n");
+    let mut text = String::from(
+        "# function, state, outcome; made by STATES_BLESS=1 cargo test --test states\n",
+    );
     let before = read();
     for &name in names {
         let Some(row) = found.0.get(name).or_else(|| before.0.get(name)) else { continue };
         let mut often: BTreeMap<&String, usize> = BTreeMap::new();
         row.values().for_each(|outcome| *often.entry(outcome).or_default() += 1);
-        let usual = row.get("*").or_else(|| often.iter().max_by_key(|(_, n)| **n).map(|(text, _)| *text));
+        let usual =
+            row.get("*").or_else(|| often.iter().max_by_key(|(_, n)| **n).map(|(text, _)| *text));
         let usual = usual.expect("a cell").clone();
         let _ = writeln!(text, "{name}\t*\t{usual}");
-        for (state, outcome) in row.iter().filter(|(state, outcome)| *state != "*" && **outcome != usual) {
+        for (state, outcome) in
+            row.iter().filter(|(state, outcome)| *state != "*" && **outcome != usual)
+        {
             let _ = writeln!(text, "{name}\t{state}\t{outcome}");
         }
     }

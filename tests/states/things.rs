@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex};
 use standstill::dynamic::{Class, Type};
 use standstill::gc_module::Services;
 use standstill::{
-    AnyGc, AtomicGc, DeferGuard, Gc, GcCell, GcDyn, GcOnce, GcSlice, GcWeak, Heap, KnownRoot, Mutator, Trace,
-    Tracer, WeakRef,
+    AnyGc, AtomicGc, DeferGuard, Gc, GcCell, GcDyn, GcOnce, GcSlice, GcWeak, Heap, KnownRoot,
+    Mutator, Trace, Tracer, WeakRef,
 };
 
 use crate::common::{Census, Witness};
@@ -72,7 +72,8 @@ pub(crate) struct Spares {
 impl Things {
     /// With `open`, the heap's handles are among the things.
     pub(crate) fn new(m: &Mutator, census: &Arc<Census>, other: &Heap, open: bool) -> Self {
-        let leaf = |number| m.alloc(Leaf { number, witness: Witness::new(census, number as usize) });
+        let leaf =
+            |number| m.alloc(Leaf { number, witness: Witness::new(census, number as usize) });
         let seven = leaf(7);
         let once = m.alloc(GcOnce::new());
         assert!(once.get(m).set(m, leaf(13)).is_ok());

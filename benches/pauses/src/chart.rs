@@ -107,7 +107,8 @@ pub fn bars(
     // Rows from the top: the bars of a group that are there, then half a row of space.
     let rows = |group: &Group| group.values.iter().flatten().count() as f64 + 0.5;
     let height = groups.iter().map(rows).sum::<f64>().max(1.0);
-    let page = SVGBackend::new(path, (WIDTH, (height * f64::from(BAR)) as u32 + 110)).into_drawing_area();
+    let page =
+        SVGBackend::new(path, (WIDTH, (height * f64::from(BAR)) as u32 + 110)).into_drawing_area();
     let names: Vec<&str> = series.iter().map(String::as_str).collect();
     let area = frame(&page, title, &names)?;
     let label_width = groups.iter().map(|group| text_width(&group.name)).max().unwrap_or(0) + 10;
@@ -209,9 +210,10 @@ impl Scale {
     /// A scale that shows all of `values`, but what has no logarithm.
     fn of(values: impl Iterator<Item = f64>, log: bool) -> Self {
         let shown = values.filter(|value| value.is_finite() && (!log || *value > 0.0));
-        let (least, greatest) = shown.fold((f64::INFINITY, f64::NEG_INFINITY), |(least, greatest), value| {
-            (least.min(value), greatest.max(value))
-        });
+        let (least, greatest) = shown
+            .fold((f64::INFINITY, f64::NEG_INFINITY), |(least, greatest), value| {
+                (least.min(value), greatest.max(value))
+            });
         if least > greatest {
             return Self { from: 1.0, to: 10.0, log }; // nothing to show
         }
@@ -256,7 +258,8 @@ impl Ranged for Scale {
         }
         let (low, high) = (self.from.log10().floor() as i32, self.to.log10().ceil() as i32);
         let decades = |factors: &'static [f64]| {
-            (low..=high).flat_map(move |power| factors.iter().map(move |factor| factor * 10f64.powi(power)))
+            (low..=high)
+                .flat_map(move |power| factors.iter().map(move |factor| factor * 10f64.powi(power)))
         };
         let fine: Vec<f64> = decades(&[1.0, 2.0, 5.0]).filter(within).collect();
         if fine.len() <= most { fine } else { decades(&[1.0]).filter(within).collect() }
@@ -285,7 +288,11 @@ fn step(length: f64, pieces: usize) -> f64 {
 fn round_up(value: f64) -> f64 {
     let power = 10f64.powf(value.log10().floor());
     let large_enough = |it: &f64| *it >= value * (1.0 - SLACK);
-    [1.0, 2.0, 5.0].map(|factor| factor * power).into_iter().find(large_enough).unwrap_or(10.0 * power)
+    [1.0, 2.0, 5.0]
+        .map(|factor| factor * power)
+        .into_iter()
+        .find(large_enough)
+        .unwrap_or(10.0 * power)
 }
 
 /// The greatest of that form that is not above `value`.
@@ -309,7 +316,8 @@ fn number(value: f64) -> String {
         size => (2 - size.log10().floor() as i32).clamp(0, 6) as usize,
     };
     let text = format!("{scaled:.digits$}");
-    let text = if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.') } else { &text };
+    let text =
+        if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.') } else { &text };
     format!("{text}{suffix}")
 }
 

@@ -139,7 +139,10 @@ impl Graph {
     /// Loads from all nodes in random order, where a list says which is next. Nanoseconds a node.
     pub fn independent(&self) -> f64 {
         let begun = Instant::now();
-        let sum = self.shuffled.iter().fold(0, |sum: u32, place| sum.wrapping_add(self.header(*place)[0]));
+        let sum = self
+            .shuffled
+            .iter()
+            .fold(0, |sum: u32, place| sum.wrapping_add(self.header(*place)[0]));
         black_box(sum);
         self.a_node(begun.elapsed())
     }
@@ -518,7 +521,9 @@ impl Memory {
         }
         if self.length >= Self::HUGE {
             // SAFETY: within the allocation; this advice changes no contents. A refusal is no failure.
-            unsafe { madvise(self.start.as_ptr(), self.length / Self::HUGE * Self::HUGE, MADV_HUGEPAGE) };
+            unsafe {
+                madvise(self.start.as_ptr(), self.length / Self::HUGE * Self::HUGE, MADV_HUGEPAGE)
+            };
         }
     }
 
@@ -567,7 +572,8 @@ mod tests {
     }
 
     fn marks(graph: &Graph) -> Vec<bool> {
-        let marked = |place: &u32| graph.marks.bytes()[(place >> graph.shift) as usize].load(Relaxed) != 0;
+        let marked =
+            |place: &u32| graph.marks.bytes()[(place >> graph.shift) as usize].load(Relaxed) != 0;
         graph.places.iter().map(marked).collect()
     }
 
@@ -590,7 +596,11 @@ mod tests {
                 let marked = graph.mark(&roots, workers);
                 assert_eq!(marks(&graph), expected, "round {round}, {workers} workers, {far}");
                 assert_eq!(marked.visited, reached);
-                assert!(if workers == 1 { marked.scanned == reached } else { marked.scanned >= reached });
+                assert!(if workers == 1 {
+                    marked.scanned == reached
+                } else {
+                    marked.scanned >= reached
+                });
             }
         }
     }

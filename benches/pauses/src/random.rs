@@ -11,7 +11,10 @@ impl SplitMix {
     }
 
     /// The next 64 bits.
-    #[expect(clippy::should_implement_trait, reason = "there is always a next one, and no need of adapters")]
+    #[expect(
+        clippy::should_implement_trait,
+        reason = "there is always a next one, and no need of adapters"
+    )]
     #[inline]
     pub fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);

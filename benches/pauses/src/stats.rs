@@ -17,7 +17,8 @@ pub fn spread(values: &[f64]) -> Option<Spread> {
     sorted.sort_by(f64::total_cmp);
     let (least, greatest) = (*sorted.first()?, *sorted.last()?);
     let half = sorted.len() / 2;
-    let median = if sorted.len() % 2 == 1 { sorted[half] } else { (sorted[half - 1] + sorted[half]) / 2.0 };
+    let median =
+        if sorted.len() % 2 == 1 { sorted[half] } else { (sorted[half - 1] + sorted[half]) / 2.0 };
     Some(Spread { median, least, greatest })
 }
 
@@ -28,7 +29,13 @@ mod tests {
     #[test]
     fn the_median_is_in_the_middle() {
         assert_eq!(spread(&[]), None);
-        assert_eq!(spread(&[3.0, 1.0, 9.0]), Some(Spread { median: 3.0, least: 1.0, greatest: 9.0 }));
-        assert_eq!(spread(&[4.0, 1.0, 2.0, 9.0]), Some(Spread { median: 3.0, least: 1.0, greatest: 9.0 }));
+        assert_eq!(
+            spread(&[3.0, 1.0, 9.0]),
+            Some(Spread { median: 3.0, least: 1.0, greatest: 9.0 })
+        );
+        assert_eq!(
+            spread(&[4.0, 1.0, 2.0, 9.0]),
+            Some(Spread { median: 3.0, least: 1.0, greatest: 9.0 })
+        );
     }
 }

@@ -14,7 +14,8 @@ const HEAD: f64 = 56.0;
 
 /// The chart of a workload.
 pub fn bars(workload: Workload, groups: &[&Group]) -> String {
-    let values = || groups.iter().flat_map(|group| group.entries.iter().filter_map(|entry| entry.ns));
+    let values =
+        || groups.iter().flat_map(|group| group.entries.iter().filter_map(|entry| entry.ns));
     let least = values().map(|[_, least, _]| least).fold(f64::INFINITY, f64::min).min(1e9);
     let greatest = values().map(|[.., greatest]| greatest).fold(0.0, f64::max);
     let low = least.max(0.01).log10().floor();
@@ -56,16 +57,26 @@ pub fn bars(workload: Workload, groups: &[&Group]) -> String {
             (false, 1) => "thread",
             (false, _) => "threads",
         };
-        let _ =
-            writeln!(svg, r#"<text x="12" y="{y:.1}" font-weight="bold">{} {what}</text>"#, group.threads);
+        let _ = writeln!(
+            svg,
+            r#"<text x="12" y="{y:.1}" font-weight="bold">{} {what}</text>"#,
+            group.threads
+        );
         for entry in &group.entries {
             y += BAR;
             let name = escape(&entry.contestant);
-            let _ = writeln!(svg, r#"<text x="{}" y="{y:.1}" text-anchor="end">{name}</text>"#, LEFT - 6.0);
+            let _ = writeln!(
+                svg,
+                r#"<text x="{}" y="{y:.1}" text-anchor="end">{name}</text>"#,
+                LEFT - 6.0
+            );
             let Some([median, least, greatest]) = entry.ns else {
                 let note = escape(&entry.notes.join("; "));
-                let _ =
-                    writeln!(svg, r##"<text x="{}" y="{y:.1}" fill="#b00020">{note}</text>"##, LEFT + 4.0);
+                let _ = writeln!(
+                    svg,
+                    r##"<text x="{}" y="{y:.1}" fill="#b00020">{note}</text>"##,
+                    LEFT + 4.0
+                );
                 continue;
             };
             let color = match (entry.contestant.starts_with("standstill"), entry.rival) {

@@ -58,7 +58,8 @@ impl Plan {
                     };
                     // GCBench has one thread, and a collection's workers are ours alone.
                     let sensible = threads == 1
-                        || workload != Workload::W3 && (!workload.threads_are_workers() || !contestant.rival);
+                        || workload != Workload::W3
+                            && (!workload.threads_are_workers() || !contestant.rival);
                     if able && sensible {
                         let n = workload.size(self.quick);
                         cells.push(Cell { workload, threads, n, contestant: contestant.name });
@@ -80,7 +81,8 @@ pub fn run(plan: &Plan, out: &Path) -> Result<(), Box<dyn std::error::Error>> {
     let (mut hopeless, mut deep) = (HashSet::new(), HashSet::new());
     for round in 0..plan.rounds {
         for cell in plan.round(round) {
-            progress.set_message(format!("{:?} T={} {}", cell.workload, cell.threads, cell.contestant));
+            progress
+                .set_message(format!("{:?} T={} {}", cell.workload, cell.threads, cell.contestant));
             if !hopeless.contains(&cell) {
                 let mut overflowed = deep.contains(&cell);
                 let stack = if overflowed { LARGE_STACK } else { STACK };
@@ -120,7 +122,8 @@ fn measure(cell: Cell, stack: usize, limit: Duration) -> io::Result<Line> {
     let said = reader(child.stdout.take());
     let complained = reader(child.stderr.take());
     let status = wait(&mut child, limit)?;
-    let (said, complained) = (said.join().unwrap_or_default(), complained.join().unwrap_or_default());
+    let (said, complained) =
+        (said.join().unwrap_or_default(), complained.join().unwrap_or_default());
     let failed = |outcome: String| Line {
         workload: cell.workload,
         contestant: cell.contestant.to_owned(),
@@ -142,7 +145,8 @@ fn measure(cell: Cell, stack: usize, limit: Duration) -> io::Result<Line> {
         },
         Some(_) if complained.contains("overflowed its stack") => failed(OVERFLOW.to_owned()),
         Some(status) => {
-            let first = complained.lines().find(|line| !line.trim().is_empty()).unwrap_or("").trim();
+            let first =
+                complained.lines().find(|line| !line.trim().is_empty()).unwrap_or("").trim();
             failed(format!(
                 "crashed: {}{}{first}",
                 describe(status),

@@ -93,7 +93,8 @@ fn contestants(words: &[String]) -> Result<Vec<&'static peer::Contestant>, Strin
             return Err(format!("no contestant is called {word}; there are {}", names.join(", ")));
         }
     }
-    let asked =
-        |contestant: &&peer::Contestant| words.is_empty() || words.iter().any(|word| contestant.name == word);
+    let asked = |contestant: &&peer::Contestant| {
+        words.is_empty() || words.iter().any(|word| contestant.name == word)
+    };
     Ok(contestants::ALL.iter().filter(asked).collect())
 }

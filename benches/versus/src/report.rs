@@ -78,14 +78,19 @@ fn groups(lines: &[Line]) -> Vec<Group> {
 fn entry(name: &str, lines: &[&Line]) -> Entry {
     let passed: Vec<&&Line> = lines.iter().filter(|line| line.outcome == "ok").collect();
     let ns = of_rounds(passed.iter().filter_map(|line| line.ns).collect());
-    let peak = passed.iter().filter_map(|line| line.peak_rss_kib).max().map(|kib| kib as f64 / 1024.0);
+    let peak =
+        passed.iter().filter_map(|line| line.peak_rss_kib).max().map(|kib| kib as f64 / 1024.0);
     let mut notes = Vec::new();
     let mut wrong: BTreeMap<&str, usize> = BTreeMap::new();
     for line in lines.iter().filter(|line| line.outcome != "ok") {
         *wrong.entry(&line.outcome).or_default() += 1;
     }
     for (what, times) in wrong {
-        notes.push(if times == lines.len() { what.to_owned() } else { format!("{what} ({times} x)") });
+        notes.push(if times == lines.len() {
+            what.to_owned()
+        } else {
+            format!("{what} ({times} x)")
+        });
     }
     if lines.iter().any(|line| line.overflowed) {
         notes.push("overflowed a stack of 8 MiB; again with 4 GiB".to_owned());
@@ -107,8 +112,11 @@ fn of_rounds(mut values: Vec<f64>) -> Option<[f64; 3]> {
     values.sort_by(f64::total_cmp);
     let (least, greatest) = (*values.first()?, *values.last()?);
     let middle = values.len() / 2;
-    let median =
-        if values.len() % 2 == 1 { values[middle] } else { (values[middle - 1] + values[middle]) / 2.0 };
+    let median = if values.len() % 2 == 1 {
+        values[middle]
+    } else {
+        (values[middle - 1] + values[middle]) / 2.0
+    };
     Some([median, least, greatest])
 }
 
@@ -157,7 +165,9 @@ fn table(groups: &[Group], rounds: usize) -> String {
 }
 
 fn summary(text: &mut String, groups: &[Group]) {
-    text.push_str("| work | T | standstill | x Arc | best rival | | x rival | with hint | x rival |\n");
+    text.push_str(
+        "| work | T | standstill | x Arc | best rival | | x rival | with hint | x rival |\n",
+    );
     text.push_str("|---|---:|---:|---:|---|---:|---:|---:|---:|\n");
     for group in groups {
         let ours = group.median_of("standstill");

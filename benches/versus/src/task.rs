@@ -8,7 +8,9 @@ use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 
 /// The workloads; the README says what each does.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, ValueEnum, Serialize, Deserialize)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, ValueEnum, Serialize, Deserialize,
+)]
 #[allow(missing_docs)]
 pub enum Workload {
     #[value(name = "W1")]
@@ -33,8 +35,17 @@ pub enum Workload {
 
 impl Workload {
     /// All of them, in order.
-    pub const ALL: &[Self] =
-        &[Self::W1, Self::W2, Self::W3, Self::W4t, Self::W4g, Self::W5, Self::W6, Self::W7hot, Self::W7own];
+    pub const ALL: &[Self] = &[
+        Self::W1,
+        Self::W2,
+        Self::W3,
+        Self::W4t,
+        Self::W4g,
+        Self::W5,
+        Self::W6,
+        Self::W7hot,
+        Self::W7own,
+    ];
 
     /// In a few words.
     pub fn about(self) -> &'static str {

@@ -15,8 +15,10 @@ pub fn measure(words: &[String]) -> Result<(), Box<dyn std::error::Error>> {
         n: n.parse()?,
         stack: mebibytes << 20,
     };
-    let contestant =
-        contestants::ALL.iter().find(|known| known.name == contestant).ok_or("no such contestant")?;
+    let contestant = contestants::ALL
+        .iter()
+        .find(|known| known.name == contestant)
+        .ok_or("no such contestant")?;
     // On a thread of its own, since the main thread's stack is the system's choice.
     let run = contestant.run;
     let measured = std::thread::Builder::new()

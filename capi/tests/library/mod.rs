@@ -24,8 +24,10 @@ impl Library {
         };
         // target/<profile>, or target/<triple>/<profile> where a target was named.
         let target = folder.parent().unwrap();
-        let triple =
-            target.file_name().and_then(|name| name.to_str()).filter(|name| name.split('-').count() >= 3);
+        let triple = target
+            .file_name()
+            .and_then(|name| name.to_str())
+            .filter(|name| name.split('-').count() >= 3);
         let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
         cargo.args(["build", "--quiet", "-p", "standstill-capi", "--lib"]);
         cargo.args(["--profile", &profile, "--target-dir"]);

@@ -63,7 +63,8 @@ pub(crate) struct Cast {
     def: *mut PyModuleDef,
 }
 
-static mut VISIT_DICT: Option<unsafe extern "C" fn(*mut PyObject, VisitProc, Pointer) -> c_int> = None;
+static mut VISIT_DICT: Option<unsafe extern "C" fn(*mut PyObject, VisitProc, Pointer) -> c_int> =
+    None;
 static mut CLEAR_DICT: Option<unsafe extern "C" fn(*mut PyObject)> = None;
 
 /// The face of an object's type: what `Py_TYPE` gives.
@@ -117,7 +118,8 @@ impl Cast {
         unsafe {
             let new_heap: unsafe extern "C" fn(*const standstill_heap_options) -> Pointer =
                 library.function("standstill_heap_new");
-            let attach: unsafe extern "C" fn(Pointer) -> c_int = library.function("standstill_attach");
+            let attach: unsafe extern "C" fn(Pointer) -> c_int =
+                library.function("standstill_attach");
             let detach: unsafe extern "C" fn() -> c_int = library.function("standstill_detach");
             let new_number: unsafe extern "C" fn(i64) -> Pointer =
                 library.function("standstill_PyLong_FromLongLong");
@@ -197,9 +199,17 @@ impl Cast {
                 def,
                 library,
             };
-            for made in
-                [heap, instance, module, class, tuple, cast.string, cast.number, cast.weakref, cast.callback]
-            {
+            for made in [
+                heap,
+                instance,
+                module,
+                class,
+                tuple,
+                cast.string,
+                cast.number,
+                cast.weakref,
+                cast.callback,
+            ] {
                 assert!(!made.is_null(), "something could not be made");
             }
             cast
@@ -222,8 +232,12 @@ impl Cast {
             (Kind::Object, _, "_PyObject_GC_Resize" | "Py_SIZE") => self.tuple,
             (Kind::Object, ..) => self.instance,
             (Kind::Type, _, "_PyObject_New") => self.library.address("standstill_PyLong_Type"),
-            (Kind::Type, _, "_PyObject_NewVar") => self.library.address("standstill_PyUnicode_Type"),
-            (Kind::Type, _, "_PyObject_GC_NewVar") => self.library.address("standstill_PyTuple_Type"),
+            (Kind::Type, _, "_PyObject_NewVar") => {
+                self.library.address("standstill_PyUnicode_Type")
+            }
+            (Kind::Type, _, "_PyObject_GC_NewVar") => {
+                self.library.address("standstill_PyTuple_Type")
+            }
             (Kind::Type, ..) => self.class,
             (Kind::Array, ..) => self.array_of(self.instance),
             (Kind::Heap, ..) => self.heap,

@@ -44,7 +44,10 @@ fn main() {
     let signatures = signatures::declared();
     if let Ok(name) = std::env::var(FUNCTION) {
         let path = PathBuf::from(std::env::var_os(LIBRARY).expect("where the library is"));
-        return child(signatures.iter().find(|signature| signature.name == name).expect("declared"), &path);
+        return child(
+            signatures.iter().find(|signature| signature.name == name).expect("declared"),
+            &path,
+        );
     }
     let path = Library::build();
     let expected = Arc::new(read());
@@ -67,7 +70,11 @@ fn main() {
     trials.push(Trial::test("the header declares what the library exports", move || {
         let mut exported = signatures::exported();
         exported.sort();
-        if exported == declared { Ok(()) } else { Err(format!("{exported:?}\n{declared:?}").into()) }
+        if exported == declared {
+            Ok(())
+        } else {
+            Err(format!("{exported:?}\n{declared:?}").into())
+        }
     }));
     let conclusion = libtest_mimic::run(&Arguments::from_args(), trials);
     if bless {
@@ -88,8 +95,10 @@ fn table() -> PathBuf {
 
 fn read() -> Table {
     let mut all = Table::new();
-    for line in
-        std::fs::read_to_string(table()).unwrap_or_default().lines().filter(|line| !line.starts_with('#'))
+    for line in std::fs::read_to_string(table())
+        .unwrap_or_default()
+        .lines()
+        .filter(|line| !line.starts_with('#'))
     {
         let mut parts = line.splitn(4, '\t').map(str::to_owned);
         let mut part = || parts.next().expect("four parts");
@@ -102,8 +111,9 @@ fn read() -> Table {
 fn write(found: &Table) {
     let mut all = read();
     all.extend(found.clone());
-    let mut text =
-        String::from("# function, parameter, what it is given, what comes of it; made by POINTERS_BLESS=1\n");
+    let mut text = String::from(
+        "# function, parameter, what it is given, what comes of it; made by POINTERS_BLESS=1\n",
+    );
     for (function, cells) in &all {
         for ((parameter, given), outcome) in cells {
             let _ = writeln!(text, "{function}\t{parameter}\t{given}\t{outcome}");
@@ -117,14 +127,22 @@ fn difference(expected: &Table, name: &str, found: &Cells) -> Option<String> {
     let expected = expected.get(name).unwrap_or(&none);
     let mut text = String::new();
     for (key, outcome) in found {
-        let wanted =
-            expected.iter().find(|(known, _)| known == key).map_or("nothing", |(_, outcome)| outcome);
+        let wanted = expected
+            .iter()
+            .find(|(known, _)| known == key)
+            .map_or("nothing", |(_, outcome)| outcome);
         if wanted != outcome {
-            let _ = writeln!(text, "{} = {}:\n  expected {wanted}\n  found    {outcome}", key.0, key.1);
+            let _ =
+                writeln!(text, "{} = {}:\n  expected {wanted}\n  found    {outcome}", key.0, key.1);
         }
     }
     if expected.len() != found.len() {
-        let _ = writeln!(text, "{} cells are expected, and {} were played", expected.len(), found.len());
+        let _ = writeln!(
+            text,
+            "{} cells are expected, and {} were played",
+            expected.len(),
+            found.len()
+        );
     }
     (!text.is_empty()).then_some(text)
 }
@@ -266,9 +284,11 @@ fn play(signature: &Signature, wrong: Option<usize>, what: &str, path: &Path) ->
             unsafe extern "C" fn(*const standstill_unraisable, Pointer),
             Pointer,
         ) = library.function("standstill_set_unraisable_hook");
-        let error: unsafe extern "C" fn() -> *const c_char = library.function("standstill_error_message");
+        let error: unsafe extern "C" fn() -> *const c_char =
+            library.function("standstill_error_message");
         let clear: unsafe extern "C" fn() = library.function("standstill_PyErr_Clear");
-        let collect: unsafe extern "C" fn(c_int) -> isize = library.function("standstill_gc_collect");
+        let collect: unsafe extern "C" fn(c_int) -> isize =
+            library.function("standstill_gc_collect");
         let attached: unsafe extern "C" fn() -> c_int = library.function("standstill_is_attached");
         clear();
         if ["PyErr_WriteUnraisable", "PyErr_ExceptionMatches"].contains(&signature.name.as_str()) {
@@ -284,15 +304,19 @@ fn play(signature: &Signature, wrong: Option<usize>, what: &str, path: &Path) ->
                 (Some(wrong), Kind::Array) if wrong == at && what == "stack" => {
                     Box::leak(Box::new([stack.as_ptr()])).as_mut_ptr().cast()
                 }
-                (Some(wrong), _) if wrong == at && what == "stack" => stack.as_ptr().cast_mut().cast(),
+                (Some(wrong), _) if wrong == at && what == "stack" => {
+                    stack.as_ptr().cast_mut().cast()
+                }
                 (Some(wrong), kind) if wrong == at => cast.wrong(kind, what),
                 _ => cast.right(signature, at),
             };
             ARGUMENTS[at].store(value, SeqCst);
         }
-        let inside = signature.name.ends_with("_DuringGC") || signature.name == "PyObject_VisitManagedDict";
+        let inside =
+            signature.name.ends_with("_DuringGC") || signature.name == "PyObject_VisitManagedDict";
         if inside {
-            let ready: unsafe extern "C" fn(Pointer) -> c_int = library.function("standstill_PyType_Ready");
+            let ready: unsafe extern "C" fn(Pointer) -> c_int =
+                library.function("standstill_PyType_Ready");
             let new: unsafe extern "C" fn(Pointer, isize) -> Pointer =
                 library.function("standstill_PyType_GenericAlloc");
             let face = cast::nosy(traverse).cast();
@@ -310,7 +334,8 @@ fn play(signature: &Signature, wrong: Option<usize>, what: &str, path: &Path) ->
         let message = error();
         if !message.is_null() {
             let text = CStr::from_ptr(message).to_string_lossy().into_owned();
-            let code = text.rsplit_once('[').map_or("Custom", |(_, code)| code.trim_end_matches(']'));
+            let code =
+                text.rsplit_once('[').map_or("Custom", |(_, code)| code.trim_end_matches(']'));
             told.push(format!("error {code}"));
         }
         if told.is_empty() || signature.returns != "void" {

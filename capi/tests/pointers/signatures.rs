@@ -54,7 +54,8 @@ pub(crate) fn exported() -> Vec<String> {
         |name: &str| name.contains("PyExc_") || name.ends_with("_Type") || name == "_Py_NoneStruct";
     let symbols = read("symbols.txt");
     let names = symbols.lines().filter_map(|line| line.split_whitespace().next());
-    let names = names.map(|symbol| symbol.strip_prefix("standstill_").expect("the prefix of all symbols"));
+    let names =
+        names.map(|symbol| symbol.strip_prefix("standstill_").expect("the prefix of all symbols"));
     names.filter(|name| !is_static(name)).map(str::to_owned).collect()
 }
 
@@ -120,8 +121,9 @@ fn commas(text: &str) -> Vec<String> {
 fn parameter(text: &str) -> Parameter {
     let functions = ["visitproc ", "gcvisitobjects_t ", "standstill_gc_callback "];
     let descriptions = ["PyType_Spec *", "PyModuleDef *", "standstill_heap_options *"];
-    let word =
-        |text: &str| text.rsplit([' ', '*']).next().expect("a name").trim_end_matches("[3]").to_owned();
+    let word = |text: &str| {
+        text.rsplit([' ', '*']).next().expect("a name").trim_end_matches("[3]").to_owned()
+    };
     let (kind, name) = if let Some((_, rest)) = text.split_once("(*") {
         (Kind::Function, rest.split(')').next().expect("a name").to_owned())
     } else if functions.iter().any(|function| text.starts_with(function)) {
@@ -132,7 +134,10 @@ fn parameter(text: &str) -> Parameter {
         (Kind::Out, word(text))
     } else if text.starts_with("PyTypeObject *") {
         (Kind::Type, word(text))
-    } else if text.starts_with("PyObject *") || text.starts_with("PyVarObject *") || text == "void *op" {
+    } else if text.starts_with("PyObject *")
+        || text.starts_with("PyVarObject *")
+        || text == "void *op"
+    {
         (Kind::Object, word(text))
     } else if descriptions.iter().any(|description| text.contains(description)) {
         (Kind::Description, word(text))

@@ -41,5 +41,9 @@ pub(crate) fn library(profile: &Path) -> Result<PathBuf, String> {
 }
 
 pub(crate) fn text(output: &Output) -> String {
-    format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
+    format!(
+        "{}{}",
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr)
+    )
 }

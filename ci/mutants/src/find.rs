@@ -103,12 +103,18 @@ impl Site {
 /// The sites of a file, in the order of the text.
 pub fn sites(text: &str) -> syn::Result<Vec<Site>> {
     let file = syn::parse_file(text)?;
-    let mut finder =
-        Finder { text, sites: Vec::new(), seen: HashSet::new(), owner: Vec::new(), in_function: false };
+    let mut finder = Finder {
+        text,
+        sites: Vec::new(),
+        seen: HashSet::new(),
+        owner: Vec::new(),
+        in_function: false,
+    };
     finder.visit_file(&file);
     let mut sites = finder.sites;
     sites.retain(|site| !site.mutants.is_empty());
-    sites.sort_by_key(|site| (site.range().start, std::cmp::Reverse(site.range().end), site.rank()));
+    sites
+        .sort_by_key(|site| (site.range().start, std::cmp::Reverse(site.range().end), site.rank()));
     Ok(sites)
 }
 
@@ -168,16 +174,20 @@ fn has_let(condition: &Expr) -> bool {
 fn is_instrument(expr: &Expr) -> bool {
     let Expr::Call(call) = expr else { return false };
     let Expr::Path(path) = &*call.func else { return false };
-    let names: Vec<String> = path.path.segments.iter().map(|segment| segment.ident.to_string()).collect();
-    names.iter().any(|name| name == "steps") || names.last().is_some_and(|name| name == "maybe_yield")
+    let names: Vec<String> =
+        path.path.segments.iter().map(|segment| segment.ident.to_string()).collect();
+    names.iter().any(|name| name == "steps")
+        || names.last().is_some_and(|name| name == "maybe_yield")
 }
 
 /// Whether an expression does nothing but call functions of [`HINTS`].
 fn is_hint(expr: &Expr) -> bool {
     let names_hint = |expr: &Expr| match expr {
-        Expr::Path(path) => {
-            path.path.segments.last().is_some_and(|last| HINTS.iter().any(|hint| last.ident == hint))
-        }
+        Expr::Path(path) => path
+            .path
+            .segments
+            .last()
+            .is_some_and(|last| HINTS.iter().any(|hint| last.ident == hint)),
         _ => false,
     };
     match expr {
@@ -209,7 +219,10 @@ fn is_hint_block(block: &Block) -> bool {
 }
 
 fn is_compare(op: &BinOp) -> bool {
-    matches!(op, BinOp::Lt(_) | BinOp::Le(_) | BinOp::Gt(_) | BinOp::Ge(_) | BinOp::Eq(_) | BinOp::Ne(_))
+    matches!(
+        op,
+        BinOp::Lt(_) | BinOp::Le(_) | BinOp::Gt(_) | BinOp::Ge(_) | BinOp::Eq(_) | BinOp::Ne(_)
+    )
 }
 
 /// Values that a function of this type can return at once.
@@ -235,7 +248,9 @@ fn returned(output: &Type) -> Vec<String> {
             let Some(segment) = last(path) else { return Vec::new() };
             match segment.ident.to_string().as_str() {
                 "bool" => some(&["true", "false"]),
-                "usize" | "u8" | "u16" | "u32" | "u64" | "u128" | "c_uint" | "c_ulong" => some(&["0", "1"]),
+                "usize" | "u8" | "u16" | "u32" | "u64" | "u128" | "c_uint" | "c_ulong" => {
+                    some(&["0", "1"])
+                }
                 "isize" | "i8" | "i16" | "i32" | "i64" | "c_int" | "c_long" | "c_longlong" => {
                     some(&["0", "1", "-1"])
                 }
@@ -243,7 +258,9 @@ fn returned(output: &Type) -> Vec<String> {
                 "Vec" => some(&["Vec::new()"]),
                 "Option" => some(&["None"]),
                 "Result" => match inner(&segment) {
-                    Some(kind) => returned(&kind).into_iter().map(|value| format!("Ok({value})")).collect(),
+                    Some(kind) => {
+                        returned(&kind).into_iter().map(|value| format!("Ok({value})")).collect()
+                    }
                     None => Vec::new(),
                 },
                 _ => Vec::new(),
@@ -282,8 +299,11 @@ impl Finder<'_> {
                 if value == code || (value == "()" && code.is_empty()) {
                     continue;
                 }
-                let does =
-                    if value == "()" { "does nothing".to_owned() } else { format!("returns `{value}`") };
+                let does = if value == "()" {
+                    "does nothing".to_owned()
+                } else {
+                    format!("returns `{value}`")
+                };
                 let mutants = vec![Mutant { what: format!("`{name}` {does}"), by: value }];
                 // A site each: a value that does not compile costs no other.
                 self.add(Form::Body(all.start + 1..all.end), signature.ident.span(), mutants);
@@ -335,7 +355,9 @@ impl Finder<'_> {
             Expr::Match(each) if semi.is_none() => {
                 each.arms.iter().for_each(|arm| self.unit(&arm.body, None))
             }
-            Expr::Unsafe(each) if semi.is_some() && each.block.stmts.len() == 1 => self.statement(expr, semi),
+            Expr::Unsafe(each) if semi.is_some() && each.block.stmts.len() == 1 => {
+                self.statement(expr, semi)
+            }
             Expr::Unsafe(each) => self.unit_block(&each.block),
             Expr::Block(each) => self.unit_block(&each.block),
             _ => {}
@@ -472,7 +494,10 @@ impl<'ast> Visit<'ast> for Finder<'_> {
             syn::Item::Impl(item) => &item.attrs,
             syn::Item::Mod(item) => &item.attrs,
             syn::Item::Trait(item) => &item.attrs,
-            syn::Item::Const(_) | syn::Item::Static(_) | syn::Item::Enum(_) | syn::Item::Struct(_) => return,
+            syn::Item::Const(_)
+            | syn::Item::Static(_)
+            | syn::Item::Enum(_)
+            | syn::Item::Struct(_) => return,
             _ => &[],
         };
         if is_for_tests(attributes) {
@@ -506,9 +531,12 @@ impl<'ast> Visit<'ast> for Finder<'_> {
             return;
         }
         let name = match &*item.self_ty {
-            Type::Path(path) => {
-                path.path.segments.last().map(|segment| segment.ident.to_string()).unwrap_or_default()
-            }
+            Type::Path(path) => path
+                .path
+                .segments
+                .last()
+                .map(|segment| segment.ident.to_string())
+                .unwrap_or_default(),
             other => short(&other.to_token_stream().to_string()),
         };
         self.owner.push(name);
@@ -590,8 +618,11 @@ impl<'ast> Visit<'ast> for Finder<'_> {
             _ if is_instrument(expr) || is_hint(expr) => {}
             Expr::Binary(binary) => {
                 if let Some(by) = opposite_assign(&binary.op) {
-                    let (left, op, right) =
-                        (range(binary.left.span()), range(binary.op.span()), range(binary.right.span()));
+                    let (left, op, right) = (
+                        range(binary.left.span()),
+                        range(binary.op.span()),
+                        range(binary.right.span()),
+                    );
                     let what = format!("`{}` becomes `{by}`", self.code(left.start..right.end));
                     let mutants = vec![Mutant { by: by.to_owned(), what }];
                     self.add(Form::Assign { left, op, right }, binary.op.span(), mutants);
@@ -599,8 +630,11 @@ impl<'ast> Visit<'ast> for Finder<'_> {
                     return;
                 }
                 if let BinOp::And(_) | BinOp::Or(_) = binary.op {
-                    let (left, op, right) =
-                        (range(binary.left.span()), range(binary.op.span()), range(binary.right.span()));
+                    let (left, op, right) = (
+                        range(binary.left.span()),
+                        range(binary.op.span()),
+                        range(binary.right.span()),
+                    );
                     let by = if matches!(binary.op, BinOp::And(_)) { "||" } else { "&&" };
                     let what = format!("`{}` becomes `{by}`", self.code(left.start..right.end));
                     let mutants = vec![Mutant { by: by.to_owned(), what }];
@@ -616,7 +650,8 @@ impl<'ast> Visit<'ast> for Finder<'_> {
             Expr::Unary(unary) => match (&unary.op, &*unary.expr) {
                 (UnOp::Not(not), inner) => {
                     let (op, inner_range) = (range(not.span()), range(inner.span()));
-                    let what = format!("`{}` without its `!`", self.code(op.start..inner_range.end));
+                    let what =
+                        format!("`{}` without its `!`", self.code(op.start..inner_range.end));
                     let mutants = vec![Mutant { by: String::new(), what }];
                     self.add(Form::Not { op, inner: inner_range }, unary.span(), mutants);
                     self.visit_expr(inner);
@@ -624,7 +659,11 @@ impl<'ast> Visit<'ast> for Finder<'_> {
                 (UnOp::Neg(_), Expr::Lit(_)) => {
                     let all = range(unary.span());
                     let what = format!("`{}` becomes `0`", self.code(all.clone()));
-                    self.add(Form::Literal(all), unary.span(), vec![Mutant { by: "0".to_owned(), what }]);
+                    self.add(
+                        Form::Literal(all),
+                        unary.span(),
+                        vec![Mutant { by: "0".to_owned(), what }],
+                    );
                 }
                 _ => self.visit_expr(&unary.expr),
             },

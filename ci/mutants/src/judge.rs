@@ -152,7 +152,9 @@ fn run(mut command: Command, limit: Duration) -> Result<(End, f64), Error> {
             let end = match status {
                 _ if is_late => End::OutOfTime,
                 0 => End::Passed,
-                _ if libc::WIFSIGNALED(status) && libc::WTERMSIG(status) == libc::SIGXCPU => End::OutOfTime,
+                _ if libc::WIFSIGNALED(status) && libc::WTERMSIG(status) == libc::SIGXCPU => {
+                    End::OutOfTime
+                }
                 _ => End::Failed,
             };
             return Ok((end, seconds(used.ru_utime) + seconds(used.ru_stime)));
@@ -225,8 +227,9 @@ impl<'a> Suite<'a> {
                 continue;
             }
             let file = survey_file(folder, program);
-            let known =
-                fs::read_to_string(&file).ok().and_then(|text| serde_json::from_str::<Survey>(&text).ok());
+            let known = fs::read_to_string(&file)
+                .ok()
+                .and_then(|text| serde_json::from_str::<Survey>(&text).ok());
             let stamp = stamp(program)?;
             match known {
                 Some(known) if known.stamp == stamp => {
@@ -234,7 +237,8 @@ impl<'a> Suite<'a> {
                 }
                 _ => {
                     let names = names(program)?.into_iter();
-                    let asked = names.filter(|name| !slow.contains(&format!("{} {name}", program.name)));
+                    let asked =
+                        names.filter(|name| !slow.contains(&format!("{} {name}", program.name)));
                     todo.extend(asked.map(|name| (index, name)));
                     surveys.insert(index, Survey { stamp, tests: Vec::new() });
                 }
@@ -252,7 +256,9 @@ impl<'a> Suite<'a> {
                     while let Some((index, name)) = todo.get(next.fetch_add(1, Ordering::Relaxed)) {
                         match look(&programs[*index], name, highest, &hits) {
                             Ok(test) => done.lock().unwrap().push((*index, test)),
-                            Err(error) => *failure.lock().unwrap() = Some(format!("{name}: {error}")),
+                            Err(error) => {
+                                *failure.lock().unwrap() = Some(format!("{name}: {error}"))
+                            }
                         }
                     }
                 });
@@ -359,10 +365,13 @@ impl<'a> Suite<'a> {
         let mut groups: Vec<Vec<usize>> = Vec::new();
         // By program: the group that takes more tests, and its seconds.
         let mut open: HashMap<usize, (usize, f64)> = HashMap::new();
-        for (place, index) in tests.into_iter().filter(|index| !unsteady.contains(index)).enumerate() {
+        for (place, index) in
+            tests.into_iter().filter(|index| !unsteady.contains(index)).enumerate()
+        {
             let (program, test) = &self.tests[index];
             let Program { kind, name, .. } = &self.programs[*program];
-            let is_single = place < ONE_BY_ONE || *kind == Kind::C || TAKES_ONE_NAME.contains(&name.as_str());
+            let is_single =
+                place < ONE_BY_ONE || *kind == Kind::C || TAKES_ONE_NAME.contains(&name.as_str());
             match open.get_mut(program) {
                 Some((group, seconds)) if !is_single && *seconds < GROUP => {
                     groups[*group].push(index);
@@ -382,7 +391,8 @@ impl<'a> Suite<'a> {
     /// Runs tests of one program under a mutant. A failure counts when they pass without the mutant now: the machine may be busy.
     fn ask(&self, entry: &Entry, group: &[usize]) -> Result<Option<Verdict>, Error> {
         let program = &self.programs[self.tests[group[0]].0];
-        let plain = || command(program, group.iter().map(|&index| self.tests[index].1.name.as_str()));
+        let plain =
+            || command(program, group.iter().map(|&index| self.tests[index].1.name.as_str()));
         let mutated = || {
             let mut command = plain();
             command.env("STANDSTILL_MUTANT", entry.number.to_string());
@@ -429,7 +439,9 @@ impl<'a> Suite<'a> {
             for _ in 0..jobs {
                 scope.spawn(|| {
                     while until.is_none_or(|until| Instant::now() < until) {
-                        let Some(entry) = entries.get(next.fetch_add(1, Ordering::Relaxed)) else { break };
+                        let Some(entry) = entries.get(next.fetch_add(1, Ordering::Relaxed)) else {
+                            break;
+                        };
                         match self.judge(entry, &luck, until) {
                             Ok(None) => break,
                             Ok(Some(verdict)) => {
@@ -473,8 +485,9 @@ fn look(program: &Program, name: &str, highest: u32, hits: &Path) -> Result<Test
         End::OutOfTime => Some(format!("it takes more than {LONGEST_WALL} s")),
     };
     let bytes = if excluded.is_some() { Vec::new() } else { fs::read(hits)? };
-    let reached =
-        (0..=highest).filter(|&number| bytes.get(number as usize).is_some_and(|&byte| byte != 0)).collect();
+    let reached = (0..=highest)
+        .filter(|&number| bytes.get(number as usize).is_some_and(|&byte| byte != 0))
+        .collect();
     Ok(Test { name: name.to_owned(), seconds, excluded, reached })
 }
 

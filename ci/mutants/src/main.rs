@@ -158,13 +158,17 @@ fn work() -> Result<bool, Error> {
         .map_or_else(|| root.join("target"), PathBuf::from)
         .join("mutants");
     fs::create_dir_all(&target)?;
-    let jobs = options.jobs.unwrap_or_else(|| std::thread::available_parallelism().map_or(2, usize::from));
+    let jobs =
+        options.jobs.unwrap_or_else(|| std::thread::available_parallelism().map_or(2, usize::from));
 
     let mut tree = Tree::new(&root, &target)?;
     if options.list {
         let entries = tree.entries();
         for entry in &entries {
-            println!("{} {}:{} {}: {}", entry.number, entry.file, entry.line, entry.function, entry.what);
+            println!(
+                "{} {}:{} {}: {}",
+                entry.number, entry.file, entry.line, entry.function, entry.what
+            );
         }
         Table::read(&root.join("ci/mutants/survivors.toml"), &entries)?;
         return Ok(true);
@@ -177,7 +181,11 @@ fn work() -> Result<bool, Error> {
         Vec::new()
     };
     let entries = tree.entries();
-    println!("{} mutants, and {} that do not compile", entries.len(), found as usize - entries.len());
+    println!(
+        "{} mutants, and {} that do not compile",
+        entries.len(),
+        found as usize - entries.len()
+    );
     let table = Table::read(&root.join("ci/mutants/survivors.toml"), &entries)?;
     let programs = if options.built { programs } else { tree.build(&options.programs)? };
     let mut suite = Suite::survey(&programs, &table.slow, found, &target.join("survey"), jobs)?;
@@ -238,16 +246,28 @@ fn work() -> Result<bool, Error> {
         };
         println!("{how}: {}", describe(entry, verdict));
     };
-    let judged =
-        suite.judge_all(&chosen, jobs, until.map(|seconds| begun + Duration::from_secs(seconds)), &tell)?;
+    let judged = suite.judge_all(
+        &chosen,
+        jobs,
+        until.map(|seconds| begun + Duration::from_secs(seconds)),
+        &tell,
+    )?;
     write(&results_file, &results.into_inner().unwrap())?;
 
     let rates = Rates::of(&judged, &table);
     print!("{}", rates.text());
-    println!("{} of {} mutants judged in {} s", judged.len(), chosen.len(), begun.elapsed().as_secs());
+    println!(
+        "{} of {} mutants judged in {} s",
+        judged.len(),
+        chosen.len(),
+        begun.elapsed().as_secs()
+    );
     for (entry, verdict) in &judged {
         if verdict.is_caught() && table.reason(entry).is_some() {
-            println!("caught, though ci/mutants/survivors.toml says that it survives: {}", entry.key());
+            println!(
+                "caught, though ci/mutants/survivors.toml says that it survives: {}",
+                entry.key()
+            );
         }
     }
     let left = judged
@@ -284,7 +304,14 @@ fn describe(entry: &Entry, verdict: &Verdict) -> String {
         Verdict::Survived { reach, run } => format!("{reach} tests reach it, {run} were run"),
         Verdict::Unreached => "no test reaches it".to_owned(),
     };
-    format!("{} {}:{} {}: {} ({why})", entry.number, entry.file, entry.line, entry.function, nth(entry))
+    format!(
+        "{} {}:{} {}: {} ({why})",
+        entry.number,
+        entry.file,
+        entry.line,
+        entry.function,
+        nth(entry)
+    )
 }
 
 fn nth(entry: &Entry) -> String {
@@ -332,7 +359,8 @@ impl Rates {
                 () => 2,
             };
             rates.files.entry(entry.file.clone()).or_default()[kind] += 1;
-            let area = AREAS.into_iter().find(|area| entry.file.starts_with(area)).unwrap_or("others");
+            let area =
+                AREAS.into_iter().find(|area| entry.file.starts_with(area)).unwrap_or("others");
             rates.areas.entry(area).or_default()[kind] += 1;
         }
         rates
@@ -345,7 +373,10 @@ impl Rates {
     fn rows(&self) -> impl Iterator<Item = (&str, &[usize; 3])> {
         let files = self.files.iter().map(|(name, counts)| (name.as_str(), counts));
         files.chain(
-            self.areas.iter().map(|(name, counts)| (*name, counts)).filter(|(name, _)| name.ends_with('/')),
+            self.areas
+                .iter()
+                .map(|(name, counts)| (*name, counts))
+                .filter(|(name, _)| name.ends_with('/')),
         )
     }
 
@@ -389,7 +420,8 @@ are. Memory orderings are not among them: [mutations.md](mutations.md) has those
     );
     for (name, [caught, explained, left]) in rates.rows() {
         let rate = percent(&[*caught, *explained, *left]);
-        writeln!(page, "| `{name}` | {caught} | {explained} | {left} | {rate:.1} % |").expect("a string");
+        writeln!(page, "| `{name}` | {caught} | {explained} | {left} | {rate:.1} % |")
+            .expect("a string");
     }
     page.push_str("\n## Survivors\n\n| function | change | why no test notices |\n|---|---|---|\n");
     let mut last = HashMap::new();

@@ -37,10 +37,16 @@ const HEAD: &str = "# Made by `ci/mutants.sh --rows`; do not edit. Each row of t
 type Pair = (String, String);
 
 /// Tries each row, and writes the pairs. `false`: a pair that was known is no more, and there is no other.
-pub fn break_each(root: &Path, suite: &Suite, entries: &[Entry], jobs: usize) -> Result<bool, Error> {
+pub fn break_each(
+    root: &Path,
+    suite: &Suite,
+    entries: &[Entry],
+    jobs: usize,
+) -> Result<bool, Error> {
     let rows = tests_of_rows(root, suite)?;
     let known = read(&root.join(PAIRS))?;
-    let by_key: HashMap<String, &Entry> = entries.iter().map(|entry| (entry.key(), entry)).collect();
+    let by_key: HashMap<String, &Entry> =
+        entries.iter().map(|entry| (entry.key(), entry)).collect();
     let mut reached: HashMap<usize, Vec<&Entry>> = HashMap::new();
     for entry in entries {
         for &test in suite.reaching(entry) {
@@ -48,7 +54,8 @@ pub fn break_each(root: &Path, suite: &Suite, entries: &[Entry], jobs: usize) ->
         }
     }
     let rows: Vec<(String, Vec<usize>)> = rows.into_iter().collect();
-    let (next, found, failure) = (AtomicUsize::new(0), Mutex::new(BTreeMap::new()), Mutex::new(None));
+    let (next, found, failure) =
+        (AtomicUsize::new(0), Mutex::new(BTreeMap::new()), Mutex::new(None));
     let search = |row: &str, tests: &[usize]| -> Result<Option<Pair>, Error> {
         if let Some((key, name)) = known.get(row)
             && let Some(entry) = by_key.get(key)
@@ -116,7 +123,8 @@ pub fn check_some(
         "{} of {pairs} rows of the conformance table have a test in a program that is built",
         known.len()
     );
-    let by_key: HashMap<String, &Entry> = entries.iter().map(|entry| (entry.key(), entry)).collect();
+    let by_key: HashMap<String, &Entry> =
+        entries.iter().map(|entry| (entry.key(), entry)).collect();
     let by_name: HashMap<String, usize> =
         (0..suite.tests.len()).map(|test| (suite.name(test), test)).collect();
     let (all, mut gone, mut tried, mut broken) = (known.len(), 0, 0, 0);
@@ -133,15 +141,20 @@ pub fn check_some(
             println!("{row}: {name} passes under {key}");
         }
     }
-    println!("rows of the conformance table: {broken} of {tried} tried are broken by their mutants");
+    println!(
+        "rows of the conformance table: {broken} of {tried} tried are broken by their mutants"
+    );
     println!("{gone} further ones, of {all} in all, are to be found anew (--rows)");
     Ok(broken == FEW)
 }
 
 /// The tests of each row that can be run here. `ci/conformance.py` knows which names belong to a row.
 fn tests_of_rows(root: &Path, suite: &Suite) -> Result<BTreeMap<String, Vec<usize>>, Error> {
-    let output =
-        Command::new("python3").arg("ci/conformance.py").arg("--tests").current_dir(root).output()?;
+    let output = Command::new("python3")
+        .arg("ci/conformance.py")
+        .arg("--tests")
+        .current_dir(root)
+        .output()?;
     if !output.status.success() {
         return Err(String::from_utf8_lossy(&output.stderr).into_owned().into());
     }

@@ -172,7 +172,8 @@ impl Tree {
                 let refused = self.refused.contains(&(file.clone(), index));
                 numbers.push(if refused { Vec::new() } else { all });
             }
-            let module = if file.starts_with("capi/") { "standstill::mutation" } else { "crate::mutation" };
+            let module =
+                if file.starts_with("capi/") { "standstill::mutation" } else { "crate::mutation" };
             woven.insert(file.clone(), weave(text, sites, &numbers, module));
         }
         woven
@@ -320,8 +321,10 @@ impl Tree {
         // Text that was put in, the innermost of it.
         for (file, at, _) in &spans {
             let Some(woven) = woven.get(file) else { continue };
-            if let Some((_, site)) =
-                woven.added.iter().find(|(added, _)| added.start <= at.start && at.start < added.end)
+            if let Some((_, site)) = woven
+                .added
+                .iter()
+                .find(|(added, _)| added.start <= at.start && at.start < added.end)
             {
                 guilty.push((file.clone(), *site));
             }
@@ -330,8 +333,10 @@ impl Tree {
         for asked in [true, false] {
             for (file, at, is_primary) in &spans {
                 let Some(woven) = woven.get(file) else { continue };
-                let around =
-                    woven.places.iter().filter(|(place, _)| place.start <= at.start && at.end <= place.end);
+                let around = woven
+                    .places
+                    .iter()
+                    .filter(|(place, _)| place.start <= at.start && at.end <= place.end);
                 if let Some((_, site)) = around.min_by_key(|(place, _)| place.len())
                     && guilty.is_empty()
                     && *is_primary == asked
@@ -345,10 +350,13 @@ impl Tree {
             let mut between = Vec::new();
             for (file, at, _) in &spans {
                 let Some(woven) = woven.get(file) else { continue };
-                let ends = spans.iter().filter(|(other, _, _)| other == file).map(|(_, at, _)| at.end);
+                let ends =
+                    spans.iter().filter(|(other, _, _)| other == file).map(|(_, at, _)| at.end);
                 let end = ends.max().unwrap_or(at.end);
-                let inside =
-                    woven.places.iter().filter(|(place, _)| at.start <= place.start && place.end <= end);
+                let inside = woven
+                    .places
+                    .iter()
+                    .filter(|(place, _)| at.start <= place.start && place.end <= end);
                 between.extend(inside.map(|(_, site)| (file.clone(), *site)));
             }
             let drops = |(file, site): &&(String, usize)| {
@@ -410,7 +418,9 @@ impl Tree {
                 .stdin(Stdio::null())
                 .output()?;
             if !listed.status.success() {
-                return Err(format!("the C tests: {}", String::from_utf8_lossy(&listed.stderr)).into());
+                return Err(
+                    format!("the C tests: {}", String::from_utf8_lossy(&listed.stderr)).into()
+                );
             }
             let path = self.target.join("debug/conformance-c");
             programs.push(Program {
@@ -421,7 +431,10 @@ impl Tree {
             });
         }
         println!("{} programs built in {} s", programs.len(), begun.elapsed().as_secs());
-        fs::write(self.target.with_file_name("programs.json"), serde_json::to_string_pretty(&programs)?)?;
+        fs::write(
+            self.target.with_file_name("programs.json"),
+            serde_json::to_string_pretty(&programs)?,
+        )?;
         Ok(programs)
     }
 }
@@ -470,7 +483,9 @@ fn listed(root: &Path) -> Result<Vec<String>, Error> {
     let names = String::from_utf8(output.stdout)?;
     Ok(names
         .split('\0')
-        .filter(|name| !name.is_empty() && !name.starts_with("ci/mutants/") && root.join(name).is_file())
+        .filter(|name| {
+            !name.is_empty() && !name.starts_with("ci/mutants/") && root.join(name).is_file()
+        })
         .map(str::to_owned)
         .collect())
 }

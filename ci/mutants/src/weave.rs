@@ -35,8 +35,11 @@ pub struct Woven {
 pub fn weave(text: &str, sites: &[Site], numbers: &[Vec<u32>], module: &str) -> Woven {
     let mut edits = Vec::new();
     for (index, (site, numbers)) in sites.iter().zip(numbers).enumerate() {
-        let mutants: Vec<(u32, &str)> =
-            numbers.iter().zip(&site.mutants).map(|(number, mutant)| (*number, mutant.by.as_str())).collect();
+        let mutants: Vec<(u32, &str)> = numbers
+            .iter()
+            .zip(&site.mutants)
+            .map(|(number, mutant)| (*number, mutant.by.as_str()))
+            .collect();
         if !mutants.is_empty() {
             edit(text, index, site, &mutants, module, &mut edits);
         }
@@ -55,19 +58,40 @@ pub fn weave(text: &str, sites: &[Site], numbers: &[Vec<u32>], module: &str) -> 
         at = edit.to;
     }
     out.push_str(&text[at..]);
-    Woven { text: out, added, places: places.into_iter().map(|(site, place)| (place, site)).collect() }
+    Woven {
+        text: out,
+        added,
+        places: places.into_iter().map(|(site, place)| (place, site)).collect(),
+    }
 }
 
-fn edit(text: &str, index: usize, site: &Site, mutants: &[(u32, &str)], module: &str, edits: &mut Vec<Edit>) {
+fn edit(
+    text: &str,
+    index: usize,
+    site: &Site,
+    mutants: &[(u32, &str)],
+    module: &str,
+    edits: &mut Vec<Edit>,
+) {
     let all = site.range();
     let rank = site.rank();
     let mut open = |at: usize, text: String| {
-        edits.push(Edit { at, to: at, text, class: 1, tie: (usize::MAX - all.end, rank), site: index });
+        edits.push(Edit {
+            at,
+            to: at,
+            text,
+            class: 1,
+            tie: (usize::MAX - all.end, rank),
+            site: index,
+        });
     };
     let on = |number: u32| format!("{module}::on({number})");
     // `if on(1) { .. } else if on(2) { .. } else `
     let choice = |each: &dyn Fn(&str) -> String| -> String {
-        mutants.iter().map(|(number, by)| format!("if {} {{ {} }} else ", on(*number), each(by))).collect()
+        mutants
+            .iter()
+            .map(|(number, by)| format!("if {} {{ {} }} else ", on(*number), each(by)))
+            .collect()
     };
     let mut close: Option<String> = None;
     let mut replace: Option<(Range<usize>, String)> = None;
@@ -97,7 +121,8 @@ fn edit(text: &str, index: usize, site: &Site, mutants: &[(u32, &str)], module: 
             // With the mutant on, `&&` goes on where the left side is false, and `||` where it is true.
             let sign = if &text[op.clone()] == "&&" { "!=" } else { "==" };
             open(left.start, "(match (".to_owned());
-            replace = Some((op.clone(), format!(") {{ l => if l {sign} {} {{ (", on(mutants[0].0))));
+            replace =
+                Some((op.clone(), format!(") {{ l => if l {sign} {} {{ (", on(mutants[0].0))));
             close = Some(") } else { l } })".to_owned());
         }
         Form::Condition(range) => {

@@ -38,7 +38,9 @@ use super::{Claims, Marker, Pool, ask_for_body, marker};
 use crate::base::fallible::{self, NoMemory};
 use crate::base::steps;
 use crate::base::sync::{AtomicU8, Ordering};
-use crate::collect::count::{Abandoned, Counts, LANES, granules_of, guard_traversal, object_at, plainly};
+use crate::collect::count::{
+    Abandoned, Counts, LANES, granules_of, guard_traversal, object_at, plainly,
+};
 use crate::collect::log::{Reader, Sequence, UNLOGGED, WIDE};
 use crate::collect::look::tracer;
 use crate::heap::model::ObjectModel;
@@ -70,7 +72,10 @@ pub(super) struct Rest {
 }
 
 /// Marks what is noted, and of what that leads to as much as lies in the order of memory.
-pub(super) fn pass<M: ObjectModel>(world: &World<'_, M>, claims: InOrder<'_>) -> Result<Rest, Abandoned> {
+pub(super) fn pass<M: ObjectModel>(
+    world: &World<'_, M>,
+    claims: InOrder<'_>,
+) -> Result<Rest, Abandoned> {
     // Of its own, where nobody is idle.
     let pool = Pool::new();
     let rest = guard_traversal(world, &mut tracer(&world.core().space), |tracer| {
@@ -106,7 +111,12 @@ impl<'a> InOrder<'a> {
 impl InOrder<'_> {
     /// Calls `f` with the marks of a page and the first one's granule, for scans that the compiler can make wide. `None`: no object
     /// starts there.
-    fn on_page<R>(&self, space: &Space, page: usize, f: impl FnOnce(&[u8], usize) -> R) -> Option<R> {
+    fn on_page<R>(
+        &self,
+        space: &Space,
+        page: usize,
+        f: impl FnOnce(&[u8], usize) -> R,
+    ) -> Option<R> {
         let range = granules_of(space, page as u32)?;
         Some(plainly(&self.marks[range.clone()], |marks| f(marks, range.start)))
     }
@@ -153,7 +163,8 @@ impl<M: ObjectModel> Marker<'_, M, InOrder<'_>> {
                 self.run(pool)?;
             }
             let noted = |marks: &[u8], _| (how_many(marks, NOTED), how_many(marks, 0));
-            let (now_reached, not_reached) = self.claims.on_page(space, page, noted).unwrap_or_default();
+            let (now_reached, not_reached) =
+                self.claims.on_page(space, page, noted).unwrap_or_default();
             reached += now_reached;
             candidates += now_reached + not_reached;
             let in_vain = candidates - reached;
@@ -166,7 +177,9 @@ impl<M: ObjectModel> Marker<'_, M, InOrder<'_>> {
         for page in pages {
             steps::took(PAGE_GRANULES);
             let stack = &mut self.stack;
-            self.claims.on_page(space, page, |marks, first| push_noted(marks, first, stack)).transpose()?;
+            self.claims
+                .on_page(space, page, |marks, first| push_noted(marks, first, stack))
+                .transpose()?;
         }
         Ok(())
     }
@@ -186,7 +199,10 @@ impl<M: ObjectModel> Marker<'_, M, InOrder<'_>> {
                 self.follow(first, &owners.by_edge[..piece.len()], piece)?;
                 edges = rest;
             }
-            debug_assert!(edges.is_empty(), "all edges of a page are those of objects that start there");
+            debug_assert!(
+                edges.is_empty(),
+                "all edges of a page are those of objects that start there"
+            );
         } else {
             for cell in cells {
                 fallible::push(&mut owners.unlogged, cell as u32)?;
@@ -303,7 +319,10 @@ mod tests {
         let mut marks = vec![NOTED; LANES];
         marks.extend([PUSHED; LANES]);
         marks.extend([0, NOTED, PUSHED, NOTED | PUSHED, NOTED, 0, 0]);
-        assert_eq!([0, NOTED, PUSHED].map(|mark| how_many(&marks, mark)), [3, LANES + 2, LANES + 1]);
+        assert_eq!(
+            [0, NOTED, PUSHED].map(|mark| how_many(&marks, mark)),
+            [3, LANES + 2, LANES + 1]
+        );
         assert_eq!(how_many(&marks[LANES..], NOTED), 2);
         assert_eq!(how_many(&[], NOTED), 0);
         let first = 100;

@@ -32,8 +32,14 @@ pub(super) const ROWS: Rows = &[
     ("GcCell::get", Shared(|t, m| number(t.cell().get(m), m))),
     ("GcCell::take", Shared(|t, m| number(t.cell().take(m), m))),
     ("GcCell::lock", Shared(|t, m| ok(t.cell().lock(m).is_some()))),
-    ("GcCell::try_lock", Shared(|t, m| ok(t.cell().try_lock(m).is_some_and(|guard| guard.is_some())))),
-    ("GcCell::lock, locked by this thread", Shared(|t, m| held(t, m, || ok(t.cell().lock(m).is_some())))),
+    (
+        "GcCell::try_lock",
+        Shared(|t, m| ok(t.cell().try_lock(m).is_some_and(|guard| guard.is_some()))),
+    ),
+    (
+        "GcCell::lock, locked by this thread",
+        Shared(|t, m| held(t, m, || ok(t.cell().lock(m).is_some()))),
+    ),
     (
         "GcCell::try_lock, locked by this thread",
         Shared(|t, m| held(t, m, || ok(t.cell().try_lock(m).is_some()))),
@@ -44,7 +50,10 @@ pub(super) const ROWS: Rows = &[
     ("GcCellGuard: Deref", Shared(|t, m| ok((*t.cell().lock(m)).is_some()))),
     ("GcCellGuard: DerefMut", Shared(|t, m| done((*t.cell().lock(m)).take()))),
     ("GcCellGuard: Drop", Shared(|t, m| done(drop(t.cell().lock(m))))),
-    ("GcCellGuard: Debug", Shared(|t, m| ok(format!("{:?}", t.cell().lock(m)).starts_with("Some(")))),
+    (
+        "GcCellGuard: Debug",
+        Shared(|t, m| ok(format!("{:?}", t.cell().lock(m)).starts_with("Some("))),
+    ),
     ("AtomicGc::new", Free(|t| done(AtomicGc::new(Some(t.leaf.clone()))))),
     ("AtomicGc::load", Shared(|t, m| number(t.atomic().load(m), m))),
     ("AtomicGc::peek", Shared(|t, m| ok(t.atomic().peek(m).map(|leaf| leaf.number)))),
@@ -55,7 +64,9 @@ pub(super) const ROWS: Rows = &[
         "AtomicGc::compare_exchange",
         Shared(|t, m| match t.atomic().compare_exchange(m, None, new(t, m)) {
             Ok(old) => number(old, m),
-            Err(refused) => format!("error: it holds another one, and {} comes back", number(refused, m)),
+            Err(refused) => {
+                format!("error: it holds another one, and {} comes back", number(refused, m))
+            }
         }),
     ),
     ("AtomicGc: Trace::clear", Shared(|t, m| done(t.atomic().clear(m)))),
@@ -69,12 +80,17 @@ pub(super) const ROWS: Rows = &[
         "GcOnce::set, set already",
         Shared(|t, m| match t.once().set(m, t.leaf_of(m, 30)) {
             Ok(()) => done(()),
-            Err(refused) => format!("error: it is set, and {} comes back", ok(refused.get(m).number)),
+            Err(refused) => {
+                format!("error: it is set, and {} comes back", ok(refused.get(m).number))
+            }
         }),
     ),
     ("GcOnce::get", Shared(|t, m| ok(t.once().get(m).map(|leaf| leaf.number)))),
     ("GcOnce::handle", Shared(|t, m| number(t.once().handle(m), m))),
-    ("GcOnce::get_or_init", Shared(|t, m| ok(t.unset().get_or_init(m, || t.leaf_of(m, 30)).number))),
+    (
+        "GcOnce::get_or_init",
+        Shared(|t, m| ok(t.unset().get_or_init(m, || t.leaf_of(m, 30)).number)),
+    ),
     ("GcOnce: Trace::clear", Shared(|t, m| done(t.once().clear(m)))),
     ("GcOnce: Default", Free(|_| done(GcOnce::<Leaf>::default()))),
     ("GcOnce: Drop", Free(|t| buried(t, || drop(t.spares.lock().unwrap().once.take())))),

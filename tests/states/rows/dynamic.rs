@@ -18,17 +18,26 @@ pub(super) const ROWS: Rows = &[
     ("Class::finalizer", Free(|_| done(Class::new("states.New").finalizer(|_, _| ())))),
     ("Class::module", Free(|t| done(Class::new("states.New").module(&t.instance)))),
     ("Class::make", Shared(|_, m| told(Class::new("states.New").make(m)))),
-    ("Class::make, with a base", Shared(|t, m| told(Class::new("states.New").base(&t.class).make(m)))),
+    (
+        "Class::make, with a base",
+        Shared(|t, m| told(Class::new("states.New").base(&t.class).make(m))),
+    ),
     (
         "Class::make, in what is no module",
         Shared(|t, m| told(Class::new("states.New").module(&t.any).make(m))),
     ),
-    ("Type::instantiate", Shared(|t, m| told(t.class.instantiate(m).map(|object| Type::of(&object, m))))),
+    (
+        "Type::instantiate",
+        Shared(|t, m| told(t.class.instantiate(m).map(|object| Type::of(&object, m)))),
+    ),
     (
         "Type::instantiate, a builtin",
         Shared(|_, m| told(BASE.handle().instantiate(m).map(|object| Type::of(&object, m)))),
     ),
-    ("Type::instantiate, a type's type", Shared(|_, m| told(METATYPE.handle().instantiate(m).map(drop)))),
+    (
+        "Type::instantiate, a type's type",
+        Shared(|_, m| told(METATYPE.handle().instantiate(m).map(drop))),
+    ),
     (
         "Type::instantiate, a module",
         Shared(|_, m| told(MODULE.handle().instantiate(m).map(|object| Type::of(&object, m)))),
@@ -52,8 +61,14 @@ pub(super) const ROWS: Rows = &[
         "AnyGc::attribute",
         Shared(|t, m| told(t.instance.attribute(m, "number").map(|number| number.is::<u32>(m)))),
     ),
-    ("AnyGc::attribute, of a typed object", Shared(|t, m| told(t.any.attribute(m, "leaf").map(drop)))),
-    ("AnyGc::attribute, no such one", Shared(|t, m| told(t.instance.attribute(m, "none").map(drop)))),
+    (
+        "AnyGc::attribute, of a typed object",
+        Shared(|t, m| told(t.any.attribute(m, "leaf").map(drop))),
+    ),
+    (
+        "AnyGc::attribute, no such one",
+        Shared(|t, m| told(t.instance.attribute(m, "none").map(drop))),
+    ),
     (
         "AnyGc::set_attribute",
         Shared(|t, m| told(t.instance.set_attribute(m, "leaf", Some(t.leaf_of(m, 30).into())))),
@@ -114,7 +129,10 @@ pub(super) const ROWS: Rows = &[
             ok(AnyGc::ptr_eq(&again, &t.instance))
         }),
     ),
-    ("dynamic::is_dynamic", Free(|t| ok((dynamic::is_dynamic(&t.instance), dynamic::is_dynamic(&t.any))))),
+    (
+        "dynamic::is_dynamic",
+        Free(|t| ok((dynamic::is_dynamic(&t.instance), dynamic::is_dynamic(&t.any)))),
+    ),
     ("dynamic::is_checked", Shared(|_, m| ok(dynamic::is_checked(m)))),
     ("dynamic::type_module", Free(|t| ok(dynamic::type_module(t.class.record()).is_some()))),
     (

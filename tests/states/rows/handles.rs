@@ -22,7 +22,9 @@ pub(super) const ROWS: Rows = &[
     (
         "Gc::new_cyclic",
         Shared(|t, m| {
-            let gc = Gc::new_cyclic(m, |weak: &GcWeak<Leaf>| t.value(u32::from(weak.upgrade(m).is_some())));
+            let gc = Gc::new_cyclic(m, |weak: &GcWeak<Leaf>| {
+                t.value(u32::from(weak.upgrade(m).is_some()))
+            });
             ok(gc.get(m).number)
         }),
     ),
@@ -43,10 +45,19 @@ pub(super) const ROWS: Rows = &[
     (
         "AnyGc::downcast",
         Shared(|t, m| {
-            told(t.any.clone().downcast::<Leaf>(m).map(|leaf| leaf.get(m).number).map_err(|_| "another type"))
+            told(
+                t.any
+                    .clone()
+                    .downcast::<Leaf>(m)
+                    .map(|leaf| leaf.get(m).number)
+                    .map_err(|_| "another type"),
+            )
         }),
     ),
-    ("AnyGc::downcast_ref", Shared(|t, m| ok(t.any.downcast_ref::<Leaf>(m).map(|leaf| leaf.number)))),
+    (
+        "AnyGc::downcast_ref",
+        Shared(|t, m| ok(t.any.downcast_ref::<Leaf>(m).map(|leaf| leaf.number))),
+    ),
     ("AnyGc::type_name", Shared(|t, m| ok(t.any.type_name(m)))),
     ("AnyGc::ptr_eq", Free(|t| ok(AnyGc::ptr_eq(&t.any, &t.any)))),
     ("AnyGc::strong_count", Shared(|t, m| ok(t.any.strong_count(m)))),
@@ -57,7 +68,10 @@ pub(super) const ROWS: Rows = &[
     ("AnyGc::immortalize", Shared(|t, m| done(t.any.immortalize(m)))),
     ("AnyGc: From", Free(|t| done(AnyGc::from(t.leaf.clone())))),
     ("AnyGc: Clone", Free(|t| ok(AnyGc::ptr_eq(&t.any, &t.any.clone())))),
-    ("AnyGc: Drop", Free(|t| buried(t, || drop(t.spares.lock().unwrap().leaf.take().map(Gc::into_any))))),
+    (
+        "AnyGc: Drop",
+        Free(|t| buried(t, || drop(t.spares.lock().unwrap().leaf.take().map(Gc::into_any)))),
+    ),
     ("AnyGc: Debug", Free(|t| ok(format!("{:?}", t.any).starts_with("AnyGc(")))),
     ("GcDyn::new", Shared(|t, m| ok(View::new(t.leaf.clone(), |leaf| leaf, m).get(m).to_string()))),
     ("GcDyn::get", Shared(|t, m| ok(t.view.get(m).to_string()))),

@@ -22,7 +22,10 @@ pub(super) const ROWS: Rows = &[
     ("HeapBuilder::stress", Free(|_| built(Heap::builder().stress(true)))),
     ("HeapBuilder::slow_stop", Free(|_| built(Heap::builder().slow_stop(Duration::from_secs(1))))),
     ("HeapBuilder::checked", Free(|_| built(Heap::builder().checked(true)))),
-    ("HeapBuilder::slow_handler", Free(|_| built(Heap::builder().slow_handler(Duration::from_secs(1))))),
+    (
+        "HeapBuilder::slow_handler",
+        Free(|_| built(Heap::builder().slow_handler(Duration::from_secs(1)))),
+    ),
     ("HeapBuilder::name", Free(|_| built(Heap::builder().name("there and then")))),
     ("HeapBuilder::build", Free(|_| built(Heap::builder()))),
     ("HeapBuilder: Default", Free(|_| built(standstill::HeapBuilder::default()))),
@@ -33,7 +36,10 @@ pub(super) const ROWS: Rows = &[
     ("Heap::try_attach", Free(|t| told(t.heap().try_attach().map(|_| ())))),
     ("Heap::try_attach, another heap", Free(|t| told(t.other.try_attach().map(|_| ())))),
     ("Heap::attach_scoped", Free(|t| ok(t.heap().attach_scoped(|m| t.leaf.get(m).number)))),
-    ("Heap::attach_scoped, another heap", Free(|t| ok(t.other.attach_scoped(|m| m.heap().ptr_eq(&t.other))))),
+    (
+        "Heap::attach_scoped, another heap",
+        Free(|t| ok(t.other.attach_scoped(|m| m.heap().ptr_eq(&t.other)))),
+    ),
     ("Heap::stats", Free(|t| ok(t.heap().stats().live_objects > 0))),
     ("Heap::stress_stats", Free(|t| done(t.heap().stress_stats()))),
     ("Heap::pacing", Free(|t| ok(t.heap().pacing().automatic))),
@@ -63,7 +69,12 @@ pub(super) const ROWS: Rows = &[
         "Heap: Drop, a handle of several",
         Free(|t| {
             done(
-                t.spares.lock().unwrap().heap.take().unwrap_or_else(|| impossible("a handle keeps the heap")),
+                t.spares
+                    .lock()
+                    .unwrap()
+                    .heap
+                    .take()
+                    .unwrap_or_else(|| impossible("a handle keeps the heap")),
             )
         }),
     ),
@@ -72,8 +83,9 @@ pub(super) const ROWS: Rows = &[
         Free(|t| {
             let heap = Heap::builder().reserve(1 << 20).build().expect("a heap");
             // Its one object is made on another thread, since this one may be attached.
-            let gc = std::thread::scope(|scope| scope.spawn(|| t.leaf_of(&heap.attach(), 40)).join())
-                .expect("a leaf");
+            let gc =
+                std::thread::scope(|scope| scope.spawn(|| t.leaf_of(&heap.attach(), 40)).join())
+                    .expect("a leaf");
             drop(heap);
             buried(t, || drop(gc))
         }),

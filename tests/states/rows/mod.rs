@@ -29,7 +29,11 @@ pub(crate) fn all() -> Vec<crate::Row> {
         cells: STATES
             .iter()
             .map(|&(state, label)| {
-                (label, Box::new(move || stage::cell(state, call)) as Box<dyn FnOnce() -> String + Send>)
+                (
+                    label,
+                    Box::new(move || stage::cell(state, call))
+                        as Box<dyn FnOnce() -> String + Send>,
+                )
             })
             .collect(),
     };

@@ -26,7 +26,10 @@ fn some(objects: Vec<AnyGc>) -> String {
 pub(super) const ROWS: Rows = &[
     ("Mutator::heap", Shared(|t, m| ok(m.heap().ptr_eq(&t.other)))),
     ("Mutator::alloc", Shared(|t, m| ok(t.leaf_of(m, 30).get(m).number))),
-    ("Mutator::try_alloc", Shared(|t, m| told(m.try_alloc(t.value(30)).map(|gc| gc.get(m).number)))),
+    (
+        "Mutator::try_alloc",
+        Shared(|t, m| told(m.try_alloc(t.value(30)).map(|gc| gc.get(m).number))),
+    ),
     (
         "Mutator::alloc_or_collect",
         Exclusive(|t, m| told(m.alloc_or_collect(t.value(30)).map(|gc| gc.get(m).number))),
@@ -39,7 +42,10 @@ pub(super) const ROWS: Rows = &[
             Err(error) => format!("error: {}", error.reason()),
         }),
     ),
-    ("Mutator::alloc_weak", Shared(|t, m| ok(m.alloc_weak(&t.leaf, 0u32, |_, _| ()).get(m).data()))),
+    (
+        "Mutator::alloc_weak",
+        Shared(|t, m| ok(m.alloc_weak(&t.leaf, 0u32, |_, _| ()).get(m).data())),
+    ),
     ("Mutator::safepoint", Exclusive(|_, m| done(m.safepoint()))),
     ("Mutator::detach", Exclusive(|_, m| ok(m.detach(|| Mutator::with_current(|_| ()).is_some())))),
     ("Mutator::may_park", Shared(|_, m| ok(m.may_park()))),
@@ -142,7 +148,9 @@ pub(super) const ROWS: Rows = &[
     ),
     (
         "Mutator::try_collect, without waiting",
-        Exclusive(|_, m| told(m.try_collect(Collect::young().wait(false)).map(|report| report.collected))),
+        Exclusive(|_, m| {
+            told(m.try_collect(Collect::young().wait(false)).map(|report| report.collected))
+        }),
     ),
     ("Mutator::prepare_fork", Exclusive(|_, m| told(m.prepare_fork().map(drop)))),
     ("Mutator::objects", Exclusive(|_, m| some(m.objects()))),
@@ -184,7 +192,10 @@ pub(super) const ROWS: Rows = &[
     ),
     ("Detached::heap", Parked(|t, detached| ok(detached.heap().ptr_eq(&t.other)))),
     ("Detached: Drop", Parked(|_, detached| done(detached))),
-    ("Detached: Debug", Parked(|_, detached| ok(format!("{detached:?}").starts_with("Detached {")))),
+    (
+        "Detached: Debug",
+        Parked(|_, detached| ok(format!("{detached:?}").starts_with("Detached {"))),
+    ),
     ("Fork::parent", Exclusive(|_, m| told(m.prepare_fork().map(Fork::parent)))),
     ("Fork::child", Exclusive(|_, m| told(m.prepare_fork().map(Fork::child)))),
     ("Fork: Drop", Exclusive(|_, m| told(m.prepare_fork().map(drop)))),

@@ -20,11 +20,15 @@ pub(super) const ROWS: Rows = &[
     ),
     (
         "Services::collect",
-        Exclusive(|t, m| told(t.services().collect(m, 2).map(|report| report.map(|report| report.found())))),
+        Exclusive(|t, m| {
+            told(t.services().collect(m, 2).map(|report| report.map(|report| report.found())))
+        }),
     ),
     (
         "Services::collect, no such generation",
-        Exclusive(|t, m| told(t.services().collect(m, 3).map(|report| report.map(|report| report.found())))),
+        Exclusive(|t, m| {
+            told(t.services().collect(m, 3).map(|report| report.map(|report| report.found())))
+        }),
     ),
     ("Services::collect_generation", Exclusive(|t, m| told(t.services().collect_generation(m, 0)))),
     (
@@ -35,18 +39,27 @@ pub(super) const ROWS: Rows = &[
         }),
     ),
     ("Services::set_threshold", Free(|t| told(t.services().set_threshold(100, None, None)))),
-    ("Services::set_threshold, negative", Free(|t| told(t.services().set_threshold(-1, None, None)))),
+    (
+        "Services::set_threshold, negative",
+        Free(|t| told(t.services().set_threshold(-1, None, None))),
+    ),
     ("Services::threshold", Free(|t| ok(t.services().threshold()))),
     ("Services::set_memory_source", Free(|t| done(t.services().set_memory_source(|| None)))),
     ("Services::remove_memory_source", Free(|t| done(t.services().remove_memory_source()))),
-    ("Services::counts", Exclusive(|t, m| told(t.services().counts(m).map(|counts| counts[0] > 0)))),
+    (
+        "Services::counts",
+        Exclusive(|t, m| told(t.services().counts(m).map(|counts| counts[0] > 0))),
+    ),
     ("Services::stats", Free(|t| ok(t.services().stats().map(|stats| stats.collections)))),
     ("Services::add_callback", Free(|t| ok(t.services().add_callback(|_, _| ()) > 0))),
     (
         "Services::remove_callback",
         Free(|t| ok(t.services().remove_callback(t.services().add_callback(|_, _| ())))),
     ),
-    ("Services::remove_callback, no such one", Free(|t| ok(t.services().remove_callback(u64::MAX)))),
+    (
+        "Services::remove_callback, no such one",
+        Free(|t| ok(t.services().remove_callback(u64::MAX))),
+    ),
     ("Services::set_debug", Free(|t| told(t.services().set_debug(0)))),
     ("Services::set_debug, no such flag", Free(|t| told(t.services().set_debug(1 << 30)))),
     ("Services::debug", Free(|t| ok(t.services().debug()))),
@@ -55,7 +68,10 @@ pub(super) const ROWS: Rows = &[
     ("Services::set_audit_hook", Free(|t| done(t.services().set_audit_hook(|_| ())))),
     ("Services::remove_audit_hook", Free(|t| done(t.services().remove_audit_hook()))),
     ("Services::tell_leaks", Free(|t| done(t.services().tell_leaks(false)))),
-    ("Services::expect_legacy_finalizers", Free(|t| done(t.services().expect_legacy_finalizers(true)))),
+    (
+        "Services::expect_legacy_finalizers",
+        Free(|t| done(t.services().expect_legacy_finalizers(true))),
+    ),
     ("Services::garbage_len", Shared(|t, m| ok(t.services().garbage_len(m)))),
     ("Services::garbage_get", Shared(|t, m| ok(t.services().garbage_get(m, 0).is_some()))),
     ("Services::garbage", Shared(|t, m| ok(t.services().garbage(m).len()))),
@@ -71,22 +87,32 @@ pub(super) const ROWS: Rows = &[
     ),
     ("Services::unfreeze", Exclusive(|t, m| told(t.services().unfreeze(m)))),
     ("Services::freeze_count", Exclusive(|t, m| told(t.services().freeze_count(m)))),
-    ("Services::objects", Exclusive(|t, m| told(t.services().objects(m, None).map(|all| !all.is_empty())))),
+    (
+        "Services::objects",
+        Exclusive(|t, m| told(t.services().objects(m, None).map(|all| !all.is_empty()))),
+    ),
     (
         "Services::objects, no such generation",
         Exclusive(|t, m| told(t.services().objects(m, Some(9)).map(|all| !all.is_empty()))),
     ),
     (
         "Services::referrers",
-        Exclusive(|t, m| told(t.services().referrers(m, std::slice::from_ref(&t.any)).map(|all| all.len()))),
+        Exclusive(|t, m| {
+            told(t.services().referrers(m, std::slice::from_ref(&t.any)).map(|all| all.len()))
+        }),
     ),
     (
         "Services::referents",
-        Exclusive(|t, m| told(t.services().referents(m, std::slice::from_ref(&t.any)).map(|all| all.len()))),
+        Exclusive(|t, m| {
+            told(t.services().referents(m, std::slice::from_ref(&t.any)).map(|all| all.len()))
+        }),
     ),
     ("Services::is_tracked", Shared(|t, m| ok(t.services().is_tracked(m, &t.any)))),
     ("Services::is_finalized", Shared(|t, m| ok(t.services().is_finalized(m, &t.any)))),
-    ("Services::visit_objects", Exclusive(|t, m| told(t.services().visit_objects(m, |_, _| Visit::Stop)))),
+    (
+        "Services::visit_objects",
+        Exclusive(|t, m| told(t.services().visit_objects(m, |_, _| Visit::Stop))),
+    ),
     (
         "Services::visit_objects, which visits and collects",
         Exclusive(|t, m| {
@@ -101,9 +127,14 @@ pub(super) const ROWS: Rows = &[
     ),
     ("Services: Clone", Free(|t| done(t.services().clone()))),
     ("Services: Debug", Free(|t| ok(t.services()))),
-    ("gc_module::process_memory", Free(|_| ok(gc_module::process_memory().is_some_and(|bytes| bytes > 0)))),
+    (
+        "gc_module::process_memory",
+        Free(|_| ok(gc_module::process_memory().is_some_and(|bytes| bytes > 0))),
+    ),
     (
         "CollectionReport::found",
-        Exclusive(|_, m| told(m.try_collect(standstill::Collect::full()).map(|report| report.found()))),
+        Exclusive(|_, m| {
+            told(m.try_collect(standstill::Collect::full()).map(|report| report.found()))
+        }),
     ),
 ];

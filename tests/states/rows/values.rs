@@ -4,8 +4,8 @@ use std::ops::Range;
 
 use standstill::gc_module::CallbackPhase;
 use standstill::{
-    Code, Collect, CollectionEvent, CollectionKind, Fault, Mutator, Pacing, RefusedSlice, Stress, Thresholds,
-    model::Object, safepoint,
+    Code, Collect, CollectionEvent, CollectionKind, Fault, Mutator, Pacing, RefusedSlice, Stress,
+    Thresholds, model::Object, safepoint,
 };
 
 use super::{Rows, ok};
@@ -13,7 +13,10 @@ use crate::stage::Call::{Free, Shared};
 
 pub(super) const ROWS: Rows = &[
     ("Pacing::manual", Free(|_| ok(Pacing::manual().automatic))),
-    ("Pacing::with_young_objects", Free(|_| ok(Pacing::manual().with_young_objects(7).young_objects))),
+    (
+        "Pacing::with_young_objects",
+        Free(|_| ok(Pacing::manual().with_young_objects(7).young_objects)),
+    ),
     ("Pacing::with_young_bytes", Free(|_| ok(Pacing::manual().with_young_bytes(7).young_bytes))),
     ("Pacing::with_full_growth", Free(|_| ok(Pacing::manual().with_full_growth(7.0).full_growth))),
     (
@@ -25,7 +28,10 @@ pub(super) const ROWS: Rows = &[
     ("Thresholds: Default", Free(|_| ok(Thresholds::default()))),
     ("Stress::none", Free(|_| ok(Stress::none().is_none()))),
     ("Stress::all", Free(|_| ok(Stress::all(7).is_none()))),
-    ("Stress::collect_at_safepoints", Free(|_| ok(Stress::none().collect_at_safepoints(1).is_none()))),
+    (
+        "Stress::collect_at_safepoints",
+        Free(|_| ok(Stress::none().collect_at_safepoints(1).is_none())),
+    ),
     ("Stress::verify", Free(|_| ok(Stress::none().verify(true).is_none()))),
     ("Stress::verify_counts", Free(|_| ok(Stress::none().verify_counts(true).is_none()))),
     ("Stress::poison", Free(|_| ok(Stress::none().poison(true).is_none()))),
@@ -42,14 +48,20 @@ pub(super) const ROWS: Rows = &[
     ("Fault::new", Free(|_| ok(Fault::new(Code::Custom, "states").to_string()))),
     ("Fault::of_type", Free(|_| ok(Fault::new(Code::Custom, "states").of_type("Row").to_string()))),
     ("Fault::at", Free(|_| ok(Fault::new(Code::Custom, "states").at(16).to_string()))),
-    ("Fault::because", Free(|_| ok(Fault::new(Code::Custom, "states").because("of it").to_string()))),
+    (
+        "Fault::because",
+        Free(|_| ok(Fault::new(Code::Custom, "states").because("of it").to_string())),
+    ),
     ("CollectionEvent::kind", Free(|_| ok(CollectionEvent::Start(CollectionKind::Full).kind()))),
     (
         "CollectionEvent::report",
         Free(|_| ok(CollectionEvent::Start(CollectionKind::Full).report().is_some())),
     ),
     ("CallbackPhase::name", Free(|_| ok(CallbackPhase::Start.name()))),
-    ("Object::new", Free(|t| ok(Object::new(standstill::dynamic::as_raw(&t.any).cast()).address() > 0))),
+    (
+        "Object::new",
+        Free(|t| ok(Object::new(standstill::dynamic::as_raw(&t.any).cast()).address() > 0)),
+    ),
     (
         "Object::as_ptr",
         Free(|t| {
@@ -59,7 +71,9 @@ pub(super) const ROWS: Rows = &[
     ),
     (
         "Object::address",
-        Free(|t| ok(Object::new(standstill::dynamic::as_raw(&t.any).cast()).address().is_multiple_of(8))),
+        Free(|t| {
+            ok(Object::new(standstill::dynamic::as_raw(&t.any).cast()).address().is_multiple_of(8))
+        }),
     ),
     ("AllocError::into_inner", Shared(|_, m| ok(too_large(m).into_inner()))),
     ("AllocError::reason", Shared(|_, m| ok(too_large(m).reason()))),

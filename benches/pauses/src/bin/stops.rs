@@ -67,7 +67,12 @@ const ROWS: &[Row] = &[
         goal: Some(2.0),
         measure: |args| idle(args, 1000),
     },
-    Row { name: "the same, of a heap", unit: "µs", goal: Some(2.0), measure: |args| idle_heap(args, 1000) },
+    Row {
+        name: "the same, of a heap",
+        unit: "µs",
+        goal: Some(2.0),
+        measure: |args| idle_heap(args, 1000),
+    },
     Row {
         name: "stop and resume, one thread running",
         unit: "µs",
@@ -92,9 +97,19 @@ const ROWS: &[Row] = &[
         goal: None,
         measure: |args| running(args, HELD, |stop| stop.until_it_runs),
     },
-    Row { name: "the same stop and resume, of a heap", unit: "µs", goal: Some(5.0), measure: running_heap },
+    Row {
+        name: "the same stop and resume, of a heap",
+        unit: "µs",
+        goal: Some(5.0),
+        measure: running_heap,
+    },
     Row { name: "attach and detach", unit: "ns", goal: Some(13.0), measure: attach },
-    Row { name: "detach and attach, of a heap", unit: "ns", goal: Some(13.0), measure: attach_heap },
+    Row {
+        name: "detach and attach, of a heap",
+        unit: "ns",
+        goal: Some(13.0),
+        measure: attach_heap,
+    },
     Row { name: "safepoint poll", unit: "ns", goal: None, measure: poll },
     Row {
         name: "young collection, 10,000 new beside 10,000,000 old: stopped",
@@ -154,8 +169,11 @@ fn main() -> Result<(), Box<dyn Error>> {
         if !args.only.is_empty() && !args.only.iter().any(|part| row.name.contains(part)) {
             continue;
         }
-        let figure =
-            Figure { name: row.name.to_owned(), unit: row.unit.to_owned(), values: apart(&args, number)? };
+        let figure = Figure {
+            name: row.name.to_owned(),
+            unit: row.unit.to_owned(),
+            values: apart(&args, number)?,
+        };
         eprintln!("{}", figure.line(row.goal));
         writeln!(table, "{}", figure.line(row.goal))?;
         writeln!(lines, "{}", serde_json::to_string(&figure)?)?;
@@ -222,7 +240,11 @@ fn in_us(nanoseconds: Vec<f64>) -> Vec<f64> {
 }
 
 /// Runs `measure` while `n` threads wait, each keeping what `prepare` has given it.
-fn beside<T>(n: usize, prepare: impl Fn() -> T + Sync, measure: impl FnOnce() -> Vec<f64>) -> Vec<f64> {
+fn beside<T>(
+    n: usize,
+    prepare: impl Fn() -> T + Sync,
+    measure: impl FnOnce() -> Vec<f64>,
+) -> Vec<f64> {
     const STACK: usize = 128 << 10;
     let (ready, over) = (Barrier::new(n + 1), Barrier::new(n + 1));
     thread::scope(|scope| {
@@ -317,7 +339,8 @@ fn beside_running(
             let whole = us(begun.elapsed().saturating_sub(held));
             RunningStop { whole, time_to_stop, until_it_runs: runs() }
         };
-        let round = |_| spread(&(0..STOPS).map(|_| value(one())).collect::<Vec<_>>()).map(|all| all.median);
+        let round =
+            |_| spread(&(0..STOPS).map(|_| value(one())).collect::<Vec<_>>()).map(|all| all.median);
         let values = (0..args.rounds()).filter_map(round).collect();
         over.store(true, Ordering::Relaxed);
         values

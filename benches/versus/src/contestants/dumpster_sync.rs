@@ -11,8 +11,12 @@ use crate::tally::Tally;
 use crate::task::Task;
 use crate::workloads;
 
-pub const DUMPSTER_SYNC: Contestant =
-    Contestant { name: "dumpster-sync", rival: true, can: |_| Can::Many, run: workloads::shared::<Sync> };
+pub const DUMPSTER_SYNC: Contestant = Contestant {
+    name: "dumpster-sync",
+    rival: true,
+    can: |_| Can::Many,
+    run: workloads::shared::<Sync>,
+};
 
 // SAFETY: a tally holds no reference.
 unsafe impl<V: Visitor> TraceWith<V> for Tally {

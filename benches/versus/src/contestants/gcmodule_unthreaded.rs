@@ -12,8 +12,12 @@ use crate::tally::Tally;
 use crate::task::Task;
 use crate::workloads;
 
-pub const GCMODULE: Contestant =
-    Contestant { name: "gcmodule", rival: true, can: super::one_thread, run: workloads::solo::<Unthreaded> };
+pub const GCMODULE: Contestant = Contestant {
+    name: "gcmodule",
+    rival: true,
+    can: super::one_thread,
+    run: workloads::solo::<Unthreaded>,
+};
 
 pub struct Node {
     tally: Tally,

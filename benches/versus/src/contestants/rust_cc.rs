@@ -10,8 +10,12 @@ use crate::tally::Tally;
 use crate::task::Task;
 use crate::workloads;
 
-pub const RUST_CC: Contestant =
-    Contestant { name: "rust-cc", rival: true, can: super::one_thread, run: workloads::solo::<RustCc> };
+pub const RUST_CC: Contestant = Contestant {
+    name: "rust-cc",
+    rival: true,
+    can: super::one_thread,
+    run: workloads::solo::<RustCc>,
+};
 
 #[derive(Trace, Finalize)]
 pub struct Node {

@@ -60,6 +60,7 @@ fn check_all_freed<P: Peer>(measured: &mut Measured) {
     if P::LEAKS {
         measured.fact("leaked_nodes", alive as f64);
     } else {
-        measured.check(alive == 0, || format!("{alive} of {} nodes were never freed", tally::births()));
+        measured
+            .check(alive == 0, || format!("{alive} of {} nodes were never freed", tally::births()));
     }
 }

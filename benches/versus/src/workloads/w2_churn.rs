@@ -33,7 +33,8 @@ pub(super) fn run<P: Peer>(task: &Task) -> Measured {
     let begun = Instant::now();
     drain::<P>(&mut P::attach(&shared));
     let drained = begun.elapsed();
-    let mut measured = Measured::new(wall + drained, (task.n * task.threads) as u64, cores(task.threads));
+    let mut measured =
+        Measured::new(wall + drained, (task.n * task.threads) as u64, cores(task.threads));
     measured.fact("drain_ns", drained.as_nanos() as f64);
     check_all_freed::<P>(&mut measured);
     measured

@@ -42,7 +42,8 @@ pub(super) fn run<P: Peer>(task: &Task) -> Measured {
     let alive = tally::alive();
     let found = count::<P>(&local, &long_lived);
     measured.check(found == held, || format!("the long-lived tree has {found} nodes of {held}"));
-    measured.check(alive >= held as u64, || format!("{alive} nodes were alive, and {held} were held"));
+    measured
+        .check(alive >= held as u64, || format!("{alive} nodes were alive, and {held} were held"));
     drop(long_lived);
     drain::<P>(&mut local);
     check_all_freed::<P>(&mut measured);

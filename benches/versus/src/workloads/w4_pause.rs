@@ -44,7 +44,8 @@ fn timed<P: Peer>(local: &mut P::Local<'_>) -> (Duration, Option<Duration>) {
 
 /// The tree or the graph; only its root is held.
 pub(super) fn build<P: Peer>(local: &P::Local<'_>, task: &Task) -> P::Node {
-    let nodes: Vec<P::Node> = (0..task.n).map(|id| P::alloc(local, Tally::new(id as u32))).collect();
+    let nodes: Vec<P::Node> =
+        (0..task.n).map(|id| P::alloc(local, Tally::new(id as u32))).collect();
     let link = |from: usize, to: usize| P::link(local, &nodes[from], &nodes[to]);
     if task.workload == Workload::W4t {
         shapes::tree(task.n, link)

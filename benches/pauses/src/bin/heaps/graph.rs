@@ -20,8 +20,9 @@ pub(crate) struct Graph {
 impl Graph {
     /// What strong edges reach from the snapshot's root, in the order of the file.
     pub(crate) fn of(snapshot: &Snapshot) -> Self {
-        let strong =
-            |node| snapshot.edges_of(node).iter().filter(|edge| !edge.is_weak()).map(|edge| edge.target());
+        let strong = |node| {
+            snapshot.edges_of(node).iter().filter(|edge| !edge.is_weak()).map(|edge| edge.target())
+        };
         let mut reached = vec![false; snapshot.nodes().len()];
         reached[0] = true;
         let mut stack = vec![0];

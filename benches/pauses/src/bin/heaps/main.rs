@@ -181,10 +181,16 @@ impl Task<'_> {
 }
 
 /// Measures everything and writes the results; whether all measurements succeeded.
-fn drive(args: &Args, heaps: &[Program], interpreters: &[Interpreter]) -> Result<bool, Box<dyn Error>> {
+fn drive(
+    args: &Args,
+    heaps: &[Program],
+    interpreters: &[Interpreter],
+) -> Result<bool, Box<dyn Error>> {
     let workers = args.workers.iter().map(|workers| workers.get());
     let tasks: Vec<Task<'_>> = workers
-        .flat_map(|workers| Contestant::value_variants().iter().map(move |who| Task::Ours(*who, workers)))
+        .flat_map(|workers| {
+            Contestant::value_variants().iter().map(move |who| Task::Ours(*who, workers))
+        })
         .chain(interpreters.iter().map(Task::Python))
         .collect();
     let rounds = if args.quick { 1 } else { usize::from(args.rounds) };
@@ -223,7 +229,9 @@ fn measured(heap: &Program, task: Task<'_>, round: usize, graph: &Path) -> std::
     let output = task.command(graph)?.stdin(Stdio::null()).output()?;
     let complaint = || String::from_utf8_lossy(&output.stderr).trim().to_owned();
     let (outcome, figures) = match serde_json::from_slice::<Figures>(&output.stdout) {
-        Ok(figures) if !output.status.success() => (format!("{}: {}", output.status, complaint()), figures),
+        Ok(figures) if !output.status.success() => {
+            (format!("{}: {}", output.status, complaint()), figures)
+        }
         Ok(figures) if !figures.failed.is_empty() => (figures.failed.join("; "), figures),
         Ok(figures) => ("ok".to_owned(), figures),
         Err(_) => (format!("{}: {}", output.status, complaint()), Figures::default()),

@@ -81,7 +81,9 @@ fn ours(
         }
     }
     if typed::dead() > 0 {
-        figures.failed.push(format!("{} objects were freed while everything was held", typed::dead()));
+        figures
+            .failed
+            .push(format!("{} objects were freed while everything was held", typed::dead()));
     }
 
     let begun = Instant::now();
@@ -119,7 +121,11 @@ fn ideal(graph: &Graph, workers: usize, collections: usize) -> Figures {
         let marked = plain.mark(&[0], workers);
         figures.held_ms.push(ms(marked.time));
         if marked.visited != graph.nodes() {
-            figures.failed.push(format!("{} of {} nodes were visited", marked.visited, graph.nodes()));
+            figures.failed.push(format!(
+                "{} of {} nodes were visited",
+                marked.visited,
+                graph.nodes()
+            ));
         }
     }
     figures

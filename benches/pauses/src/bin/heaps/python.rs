@@ -18,8 +18,15 @@ print(json.dumps({
     'free_threaded': not getattr(sys, '_is_gil_enabled', lambda: True)(),
 }))";
 /// The names that `auto` looks for on the path.
-const NAMES: [&str; 7] =
-    ["python3", "python3.13", "python3.13t", "python3.14", "python3.14t", "python3.15", "python3.15t"];
+const NAMES: [&str; 7] = [
+    "python3",
+    "python3.13",
+    "python3.13t",
+    "python3.14",
+    "python3.14t",
+    "python3.15",
+    "python3.15t",
+];
 /// The first that is comparable: before it, the collector was another one.
 const OLDEST: (u32, u32) = (3, 13);
 

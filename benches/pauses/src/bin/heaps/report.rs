@@ -20,7 +20,11 @@ pub(crate) fn write(out: &Path, lines: &[Line]) -> Result<(), Box<dyn Error>> {
         .collect();
     fs::write(out.join("heaps.md"), table(&heaps, lines))?;
     let titles = [
-        ("heaps-held.svg", "Full collection, everything held", (|row| row.held) as fn(&Row<'_>) -> _),
+        (
+            "heaps-held.svg",
+            "Full collection, everything held",
+            (|row| row.held) as fn(&Row<'_>) -> _,
+        ),
         ("heaps-dropped.svg", "Everything dropped: until all is freed", |row| row.dropped),
     ];
     for (file, title, what) in titles {
@@ -54,7 +58,8 @@ struct Row<'a> {
 
 impl<'a> Row<'a> {
     fn of(lines: &[&'a Line]) -> Self {
-        let trouble = lines.iter().map(|line| line.outcome.as_str()).find(|outcome| *outcome != "ok");
+        let trouble =
+            lines.iter().map(|line| line.outcome.as_str()).find(|outcome| *outcome != "ok");
         // A figure whose check failed is none.
         let over = |figure: fn(&Figures) -> Option<f64>| {
             let values: Vec<f64> = lines.iter().filter_map(|line| figure(&line.figures)).collect();
@@ -95,18 +100,26 @@ impl<'a> Heap<'a> {
         let lines: Vec<&Line> = lines.collect();
         let mut keys = distinct(lines.iter().map(|line| (line.workers, line.contestant.as_str())));
         // Rounds begin with different ones; the table is in one order, CPython last.
-        keys.sort_by_key(|(workers, contestant)| (workers.unwrap_or(usize::MAX), place(contestant)));
+        keys.sort_by_key(|(workers, contestant)| {
+            (workers.unwrap_or(usize::MAX), place(contestant))
+        });
         let rows = keys.iter().map(|key| {
             let same = |line: &&Line| (line.workers, line.contestant.as_str()) == *key;
             Row::of(&lines.iter().copied().filter(same).collect::<Vec<_>>())
         });
-        Self { name: &lines[0].heap, objects: lines[0].objects, edges: lines[0].edges, rows: rows.collect() }
+        Self {
+            name: &lines[0].heap,
+            objects: lines[0].objects,
+            edges: lines[0].edges,
+            rows: rows.collect(),
+        }
     }
 
     /// The ideal mark with as many workers.
     fn ideal(&self, workers: Option<usize>) -> Option<f64> {
         let name = Contestant::Ideal.name();
-        let ideal = self.rows.iter().find(|row| row.contestant == name && row.workers == workers)?;
+        let ideal =
+            self.rows.iter().find(|row| row.contestant == name && row.workers == workers)?;
         Some(ideal.held?.median)
     }
 
@@ -200,8 +213,12 @@ fn number(value: f64) -> String {
 /// `1234567` as `1,234,567`.
 fn grouped(number: usize) -> String {
     let digits = number.to_string();
-    let groups: Vec<&str> =
-        digits.as_bytes().rchunks(3).rev().filter_map(|group| std::str::from_utf8(group).ok()).collect();
+    let groups: Vec<&str> = digits
+        .as_bytes()
+        .rchunks(3)
+        .rev()
+        .filter_map(|group| std::str::from_utf8(group).ok())
+        .collect();
     groups.join(",")
 }
 
@@ -227,7 +244,8 @@ fn bars(
                 .map(|contestant| {
                     let mut rows = heap.rows.iter();
                     let row = rows.find(|row| {
-                        row.contestant == contestant && row.workers.is_none_or(|some| some == workers)
+                        row.contestant == contestant
+                            && row.workers.is_none_or(|some| some == workers)
                     })?;
                     Some(heap.per_object(figure(row)?.median))
                 })

@@ -41,8 +41,9 @@ struct Node {
 
 /// Builds the graph of objects whose edges lie in a `Vec`; what comes back alone holds it.
 pub(crate) fn with_vec(m: &Mutator, graph: &Graph) -> AnyGc {
-    let nodes: Vec<Gc<Node>> =
-        (0..graph.nodes()).map(|_| m.alloc(Node { _witness: Witness, edges: GcCell::default() })).collect();
+    let nodes: Vec<Gc<Node>> = (0..graph.nodes())
+        .map(|_| m.alloc(Node { _witness: Witness, edges: GcCell::default() }))
+        .collect();
     for (node, targets) in nodes.iter().zip(graph.targets()) {
         let edges = targets.iter().map(|target| nodes[*target as usize].clone()).collect();
         node.get(m).edges.set(m, edges);
@@ -65,7 +66,9 @@ struct Edge(GcCell<Option<InlineNode>>);
 pub(crate) fn inline(m: &Mutator, graph: &Graph) -> AnyGc {
     let nodes: Vec<InlineNode> = graph
         .targets()
-        .map(|targets| m.alloc_slice(Head { _witness: Witness }, targets.iter().map(|_| Edge::default())))
+        .map(|targets| {
+            m.alloc_slice(Head { _witness: Witness }, targets.iter().map(|_| Edge::default()))
+        })
         .collect();
     for (node, targets) in nodes.iter().zip(graph.targets()) {
         for (edge, target) in node.get(m).items.iter().zip(targets) {

@@ -270,7 +270,8 @@ impl Report {
             (What::CollectPeak, "peak, collecting"),
         ];
         let names = COLUMNS.iter().map(|(_, name)| *name);
-        let mut table = Table::new(&["shape", "objects"].into_iter().chain(names).collect::<Vec<_>>());
+        let mut table =
+            Table::new(&["shape", "objects"].into_iter().chain(names).collect::<Vec<_>>());
         for task in shapes.iter().flat_map(|shape| self.sizes(*shape)) {
             let begin = [task.shape.name().to_owned(), grouped(task.n)];
             let figures = COLUMNS.iter().map(|(what, _)| or_nothing(self.get(task, *what)));
@@ -281,7 +282,8 @@ impl Report {
 
     fn steps(&self, shapes: &[Shape]) -> Table {
         let names = STEPS.iter().map(|(_, name)| *name);
-        let columns: Vec<_> = ["shape", "objects"].into_iter().chain(names).chain(["ideal mark"]).collect();
+        let columns: Vec<_> =
+            ["shape", "objects"].into_iter().chain(names).chain(["ideal mark"]).collect();
         let mut table = Table::new(&columns);
         for shape in shapes {
             for step in self.sizes(*shape).windows(2) {
@@ -296,7 +298,8 @@ impl Report {
                 };
                 let begin = [shape.name().to_owned(), grouped(step[1].n)];
                 let figures = STEPS.iter().map(|(what, _)| judged(*what).unwrap_or_default());
-                table.row(begin.into_iter().chain(figures).chain([or_nothing(growth(What::Ideal))]));
+                table
+                    .row(begin.into_iter().chain(figures).chain([or_nothing(growth(What::Ideal))]));
             }
         }
         table

@@ -5,7 +5,9 @@ use pauses::random::SplitMix;
 use serde::{Deserialize, Serialize};
 
 /// A shape. Objects have numbers in the order of their allocation; number 0 reaches all others.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, ValueEnum, Serialize, Deserialize)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, ValueEnum, Serialize, Deserialize,
+)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Shape {
     /// A binary tree with parent links, allocated depth first: the kind case
@@ -25,7 +27,8 @@ const NEAR: usize = 512;
 
 impl Shape {
     /// All of them, in order.
-    pub(crate) const ALL: &[Self] = &[Self::Tree, Self::TreeShuffled, Self::Random, Self::Local, Self::List];
+    pub(crate) const ALL: &[Self] =
+        &[Self::Tree, Self::TreeShuffled, Self::Random, Self::Local, Self::List];
 
     /// As on the command line.
     pub(crate) fn name(self) -> &'static str {
@@ -162,7 +165,8 @@ mod tests {
         let local = edges(Shape::Local, 20_000);
         let near = local.iter().filter(|&&(from, _, to)| from.abs_diff(to) <= NEAR).count();
         assert!((0.89..0.92).contains(&(near as f64 / local.len() as f64)));
-        let steps = edges(Shape::TreeShuffled, 1000).iter().filter(|e| e.0.abs_diff(e.2) == 1).count();
+        let steps =
+            edges(Shape::TreeShuffled, 1000).iter().filter(|e| e.0.abs_diff(e.2) == 1).count();
         assert!(steps < 50);
     }
 }

@@ -194,8 +194,11 @@ pub(crate) fn ideal_mark(graph: &mut ideal::Graph, workers: usize) -> f64 {
 /// A child's work. Contestants alternate, and each round begins with another one.
 pub(crate) fn measure(task: &Task) -> Result<(), Box<dyn Error>> {
     let mut graph = ideal_graph(task.shape, task.n);
-    let mut heaps =
-        task.workers.iter().map(|workers| Held::new(task, *workers)).collect::<Result<Vec<_>, _>>()?;
+    let mut heaps = task
+        .workers
+        .iter()
+        .map(|workers| Held::new(task, *workers))
+        .collect::<Result<Vec<_>, _>>()?;
     ideal_mark(&mut graph, 1);
     for round in 0..task.rounds {
         let say = |workers, what, ns| {
@@ -358,7 +361,11 @@ impl Report {
             .iter()
             .flat_map(|task| task.workers.iter().map(|workers| (task.shape, *workers)))
             .map(|(shape, workers)| Group {
-                name: format!("{}, {workers} worker{}", shape.name(), if workers == 1 { "" } else { "s" }),
+                name: format!(
+                    "{}, {workers} worker{}",
+                    shape.name(),
+                    if workers == 1 { "" } else { "s" }
+                ),
                 values: SHOWN.iter().map(|(what, _)| self.median(shape, workers, *what)).collect(),
             })
             .collect();

@@ -32,8 +32,9 @@ impl Sum {
     #[inline]
     fn add(&self, number: u64) {
         // Relaxed: whoever needs exact sums joins the thread first.
-        let add =
-            |to: &AtomicU64, by| to.store(to.load(Ordering::Relaxed).wrapping_add(by), Ordering::Relaxed);
+        let add = |to: &AtomicU64, by| {
+            to.store(to.load(Ordering::Relaxed).wrapping_add(by), Ordering::Relaxed)
+        };
         add(&self.count, 1);
         add(&self.hashes, SplitMix::new(number).below(usize::MAX) as u64);
     }
@@ -101,8 +102,10 @@ impl Tally {
             let read = |from: &AtomicU64| from.load(Ordering::Relaxed);
             tally.born += read(&page.born.count);
             tally.dead += read(&page.dead.count);
-            tally.difference =
-                tally.difference.wrapping_add(read(&page.born.hashes)).wrapping_sub(read(&page.dead.hashes));
+            tally.difference = tally
+                .difference
+                .wrapping_add(read(&page.born.hashes))
+                .wrapping_sub(read(&page.dead.hashes));
         }
         tally
     }

@@ -91,13 +91,18 @@ fn main() -> Result<(), Box<dyn Error>> {
         fs::write(&lines, outcomes.collect::<Result<String, _>>()?)?;
     }
     let outcomes = fs::read_to_string(&lines)?;
-    let outcomes = outcomes.lines().map(serde_json::from_str).collect::<Result<Vec<Outcome>, _>>()?;
+    let outcomes =
+        outcomes.lines().map(serde_json::from_str).collect::<Result<Vec<Outcome>, _>>()?;
     report::write(&args.out, &outcomes)
 }
 
 /// Measures in a process of its own, and returns its line.
 fn measure_apart(args: &Args, threads: usize) -> Result<String, Box<dyn Error>> {
-    eprintln!("{threads} thread(s): building {} objects, then {} s of requests", args.live(), args.seconds());
+    eprintln!(
+        "{threads} thread(s): building {} objects, then {} s of requests",
+        args.live(),
+        args.seconds()
+    );
     let child = Command::new(std::env::current_exe()?)
         .arg("--here")
         .args(["--threads", &threads.to_string(), "--workers", &args.workers.to_string()])
@@ -108,7 +113,9 @@ fn measure_apart(args: &Args, threads: usize) -> Result<String, Box<dyn Error>> 
         .stderr(Stdio::inherit())
         .output()?;
     if !child.status.success() {
-        return Err(format!("{threads} thread(s): the measuring process failed: {}", child.status).into());
+        return Err(
+            format!("{threads} thread(s): the measuring process failed: {}", child.status).into()
+        );
     }
     Ok(String::from_utf8(child.stdout)?)
 }
@@ -143,7 +150,8 @@ fn measure(args: &Args, threads: usize) -> Result<Outcome, Box<dyn Error>> {
     let (mut memory, mut cores) = (Vec::new(), (0.0, 0.0));
     let served: Vec<Served> = thread::scope(|scope| {
         let plan = &plan;
-        let threads: Vec<_> = (0..threads).map(|id| scope.spawn(move || server::serve(plan, id))).collect();
+        let threads: Vec<_> =
+            (0..threads).map(|id| scope.spawn(move || server::serve(plan, id))).collect();
         plan.step.wait();
         plan.lay_table();
         plan.step.wait();
@@ -165,7 +173,8 @@ fn measure(args: &Args, threads: usize) -> Result<Outcome, Box<dyn Error>> {
 
     let collections = observer.take();
     write_collections(&args.out, threads, &collections)?;
-    let (build, run) = (Interval { from: times[0], to: times[1] }, Interval { from: times[1], to: times[2] });
+    let (build, run) =
+        (Interval { from: times[0], to: times[1] }, Interval { from: times[1], to: times[2] });
     let pauses: Vec<Vec<Interval>> = served.iter().map(|served| served.pauses.clone()).collect();
     Ok(Outcome {
         threads,
@@ -196,7 +205,11 @@ fn watch_memory(length: Duration) -> Vec<Sample> {
     samples
 }
 
-fn distributions(run: Interval, collections: &[Collection], served: &[Served]) -> Vec<Distribution> {
+fn distributions(
+    run: Interval,
+    collections: &[Collection],
+    served: &[Served],
+) -> Vec<Distribution> {
     let inside = |time: u64| (run.from..run.to).contains(&time);
     let collections = || collections.iter().filter(|collection| inside(collection.end));
     let stops = |full| collections().filter(move |c| c.full == full).flat_map(|c| &c.stops);
@@ -218,14 +231,26 @@ fn distributions(run: Interval, collections: &[Collection], served: &[Served]) -
     ]
 }
 
-fn utilisations(run: Interval, collections: &[Collection], pauses: &[Vec<Interval>]) -> Vec<Utilisation> {
-    let stops = collections.iter().flat_map(|collection| &collection.stops).map(|stop| stop.interval());
+fn utilisations(
+    run: Interval,
+    collections: &[Collection],
+    pauses: &[Vec<Interval>],
+) -> Vec<Utilisation> {
+    let stops =
+        collections.iter().flat_map(|collection| &collection.stops).map(|stop| stop.interval());
     let each: Vec<Pauses> = pauses.iter().map(|pauses| Pauses::new(pauses.clone(), run)).collect();
-    vec![Utilisation::of("stops", &[Pauses::new(stops.collect(), run)]), Utilisation::of("mutators", &each)]
+    vec![
+        Utilisation::of("stops", &[Pauses::new(stops.collect(), run)]),
+        Utilisation::of("mutators", &each),
+    ]
 }
 
 /// A line of JSON for each collection of the process.
-fn write_collections(out: &Path, threads: usize, collections: &[Collection]) -> Result<(), Box<dyn Error>> {
+fn write_collections(
+    out: &Path,
+    threads: usize,
+    collections: &[Collection],
+) -> Result<(), Box<dyn Error>> {
     let lines = collections.iter().map(serde_json::to_string).collect::<Result<Vec<_>, _>>()?;
     fs::create_dir_all(out)?;
     fs::write(out.join(format!("load-collections-{threads}.jsonl")), lines.join("\n") + "\n")?;

@@ -176,7 +176,8 @@ impl Visit for Fields {
 impl Subscriber for Observer {
     /// The phases, and that the world has stopped, or will run again: these alone are of level debug.
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-        *metadata.level() == Level::DEBUG && matches!(metadata.target(), "standstill" | "standstill::phase")
+        *metadata.level() == Level::DEBUG
+            && matches!(metadata.target(), "standstill" | "standstill::phase")
     }
 
     fn new_span(&self, span: &Attributes<'_>) -> Id {

@@ -176,9 +176,12 @@ impl Utilisation {
             let each = timelines.iter().filter_map(|pauses| pauses.minimum(window * MS));
             each.reduce(f64::min).map(|least| (window, least))
         });
-        let mut windows: Vec<f64> = timelines.iter().flat_map(|pauses| pauses.windows(WINDOW * MS)).collect();
+        let mut windows: Vec<f64> =
+            timelines.iter().flat_map(|pauses| pauses.windows(WINDOW * MS)).collect();
         windows.sort_by(f64::total_cmp);
-        let at = |share: f64| windows.get((share * windows.len() as f64) as usize).copied().unwrap_or(1.0);
+        let at = |share: f64| {
+            windows.get((share * windows.len() as f64) as usize).copied().unwrap_or(1.0)
+        };
         Self {
             name: name.to_owned(),
             mean: timelines.iter().map(Pauses::utilisation).sum::<f64>() / timelines.len() as f64,

@@ -62,7 +62,10 @@ fn tables(outcomes: &[Outcome]) -> Result<String, std::fmt::Error> {
         writeln!(text, "\n### {} thread(s), {} worker(s)\n", outcome.threads, outcome.workers)?;
         text += "| µs | count | p50 | p99 | p99.9 | max | mean |\n|---|---:|---:|---:|---:|---:|---:|\n";
         for Distribution { name, count, p50, p99, p999, max, mean, .. } in &outcome.distributions {
-            writeln!(text, "| {name} | {count} | {p50:.1} | {p99:.1} | {p999:.1} | {max:.1} | {mean:.1} |")?;
+            writeln!(
+                text,
+                "| {name} | {count} | {p50:.1} | {p99:.1} | {p999:.1} | {max:.1} | {mean:.1} |"
+            )?;
         }
         utilisation(&mut text, &outcome.utilisations)?;
         text += "\n| phase | young, µs each | full, ms each |\n|---|---:|---:|\n";
@@ -104,7 +107,9 @@ fn phases(text: &mut String, young: &Collections, full: &Collections) -> std::fm
         0 => String::new(),
         count => format!("{:.1}", total / count as f64 * unit),
     };
-    let of = |of: &Collections, name: &str| of.phases.iter().find(|(phase, _)| phase == name).map(|p| p.1);
+    let of = |of: &Collections, name: &str| {
+        of.phases.iter().find(|(phase, _)| phase == name).map(|p| p.1)
+    };
     let (a, b) = (each(young, young.prepared_s, 1e6), each(full, full.prepared_s, 1e3));
     writeln!(text, "| before the first stop | {a} | {b} |")?;
     for phase in crate::observer::PHASES {
@@ -145,7 +150,8 @@ fn charts(out: &Path, outcomes: &[Outcome]) -> Result<(), Box<dyn Error>> {
             name: d.name.clone(),
             points: d.curve.iter().map(|&(n, us)| (n, us.max(0.1))).collect(),
         };
-        let series: Vec<_> = outcome.distributions.iter().filter(|d| d.curve.len() > 1).map(curve).collect();
+        let series: Vec<_> =
+            outcome.distributions.iter().filter(|d| d.curve.len() > 1).map(curve).collect();
         lines(
             &out.join(format!("load-percentiles-{}.svg", outcome.threads)),
             &format!("The longest of so many, {} thread(s)", outcome.threads),
@@ -174,11 +180,21 @@ fn charts(out: &Path, outcomes: &[Outcome]) -> Result<(), Box<dyn Error>> {
     };
     let alive = |outcome: &Outcome| Series {
         name: name(outcome, "objects, garbage included"),
-        points: outcome.memory.iter().map(|sample| (sample.seconds, sample.alive as f64 / 1e6)).collect(),
+        points: outcome
+            .memory
+            .iter()
+            .map(|sample| (sample.seconds, sample.alive as f64 / 1e6))
+            .collect(),
     };
     let seconds = Axis { label: "seconds since the first request", log: false };
     let series: Vec<_> = outcomes.iter().map(memory).collect();
-    lines(&out.join("load-memory.svg"), "Memory", seconds, Axis { label: "MiB", log: false }, &series)?;
+    lines(
+        &out.join("load-memory.svg"),
+        "Memory",
+        seconds,
+        Axis { label: "MiB", log: false },
+        &series,
+    )?;
     let series: Vec<_> = outcomes.iter().map(alive).collect();
     let millions = Axis { label: "millions", log: false };
     lines(&out.join("load-objects.svg"), "Objects", seconds, millions, &series)

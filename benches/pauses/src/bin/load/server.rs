@@ -150,7 +150,8 @@ struct Server<'p> {
 pub(crate) fn serve(plan: &Plan<'_>, id: usize) -> Served {
     let m = plan.heap.attach();
     let mut server = Server { m, id, plan, random: SplitMix::new(id as u64), pauses: Vec::new() };
-    let shards: Vec<_> = (id..plan.shards()).step_by(plan.threads).map(|_| server.shard()).collect();
+    let shards: Vec<_> =
+        (id..plan.shards()).step_by(plan.threads).map(|_| server.shard()).collect();
     plan.made.lock().expect("no thread panics").extend(shards.iter().cloned());
     server.meet();
     server.meet();
@@ -181,7 +182,8 @@ impl Server<'_> {
     }
 
     fn shard(&mut self) -> Gc<Shard> {
-        let bucket = || self.m.alloc(Bucket { account: GcCell::default(), witness: Witness::new() });
+        let bucket =
+            || self.m.alloc(Bucket { account: GcCell::default(), witness: Witness::new() });
         let buckets = (0..SHARD).map(|_| bucket()).collect();
         let shard = self.m.alloc(Shard { buckets, witness: Witness::new() });
         self.safepoint();
@@ -199,8 +201,10 @@ impl Server<'_> {
     fn account(&mut self, table: &Gc<Table>) -> Gc<Account> {
         let m = &self.m;
         let friends = [(); 2].map(|()| table.get(m).bucket(m, &mut self.random).clone());
-        let account = m.alloc(Account { friends, items: GcCell::default(), witness: Witness::new() });
-        let item = |amount| m.alloc(Item { account: account.clone(), amount, witness: Witness::new() });
+        let account =
+            m.alloc(Account { friends, items: GcCell::default(), witness: Witness::new() });
+        let item =
+            |amount| m.alloc(Item { account: account.clone(), amount, witness: Witness::new() });
         account.get(m).items.set(m, (0..ITEMS as u64).map(item).collect());
         account
     }

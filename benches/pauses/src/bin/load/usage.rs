@@ -6,7 +6,8 @@ use std::fs::read_to_string;
 pub(crate) fn resident_mib() -> f64 {
     const PAGES_PER_MIB: f64 = 256.0;
     let text = read_to_string("/proc/self/statm").unwrap_or_default();
-    text.split(' ').nth(1).and_then(|pages| pages.parse::<f64>().ok()).unwrap_or(f64::NAN) / PAGES_PER_MIB
+    text.split(' ').nth(1).and_then(|pages| pages.parse::<f64>().ok()).unwrap_or(f64::NAN)
+        / PAGES_PER_MIB
 }
 
 /// Processor time so far, in seconds.
@@ -21,7 +22,8 @@ impl Processors {
         // Both files count in these, whatever the kernel's own ticks are.
         const PER_SECOND: f64 = 100.0;
         let sum = |text: &str, skip: usize, take: usize| {
-            let numbers = text.split_whitespace().skip(skip).take(take).map(|word| word.parse::<f64>());
+            let numbers =
+                text.split_whitespace().skip(skip).take(take).map(|word| word.parse::<f64>());
             numbers.sum::<Result<f64, _>>().unwrap_or(f64::NAN) / PER_SECOND
         };
         let own = read_to_string("/proc/self/stat").unwrap_or_default();

@@ -1,25 +1,27 @@
-//! A scheduler that lets a thread run on for a while: most protocols are lost in a handful of switches at the
-//! right places, and a thread that is drawn anew at every step seldom comes from one such place to the next.
+//! A scheduler that switches threads rarely.
+//!
+//! Most faults of a protocol need a handful of switches at the right places, with long runs of one
+//! thread in between. A scheduler that draws a thread at every step seldom makes such runs.
 
 use shuttle::rand::RngCore;
 use shuttle::scheduler::{DataSource, RandomDataSource, Schedule, Scheduler, Task, TaskId};
 
-/// How many steps a thread runs on for, on average: drawn from these for each schedule.
+/// Average numbers of steps between two switches. Each schedule draws one.
 const LENGTHS: [u64; 4] = [4, 16, 64, 256];
 
-/// See the [file's page](self).
+/// The scheduler: see the [module's page](self).
 #[derive(Debug)]
 pub(crate) struct Bursts {
     left: usize,
     length: u64,
-    /// The program's choices, which a replay repeats.
+    /// Random numbers for the program. A replay repeats them.
     data: RandomDataSource,
-    /// The scheduler's own.
+    /// Random numbers for the scheduler.
     choices: RandomDataSource,
 }
 
 impl Bursts {
-    /// A scheduler for so many schedules.
+    /// A scheduler that makes `schedules` schedules.
     pub(crate) fn new(schedules: usize) -> Self {
         let seed = std::env::var("SHUTTLE_RANDOM_SEED").map_or_else(
             |_| std::hash::BuildHasher::hash_one(&std::hash::RandomState::new(), 0),

@@ -1,10 +1,10 @@
-//! Dynamic objects under random schedules: attributes, weak references with callbacks, and the end
-//! by their type's own handler.
+//! Dynamic objects under random schedules: attributes, weak references with callbacks, and
+//! destruction by the type's own handler.
 //!
-//! Each dynamic object has one attribute, a typed *body*, which knows who it is and refers to
-//! other dynamic objects. Nothing has finalizers, so a reference that a thread holds leads to an
-//! object whose body is there: one that is not was cleared, or freed, while somebody held it. In
-//! the end nothing may be left.
+//! Each dynamic object has one attribute, a typed *body*. The body contains the object's number and
+//! its references to other dynamic objects. No object has a finalizer. So as long as a thread owns
+//! a reference to an object, the object's body must be there; a missing body shows that the
+//! collector cleared or freed a reachable object. At the end of a schedule no object may remain.
 
 use std::cell::Cell;
 use std::ffi::{c_int, c_void};
@@ -23,7 +23,7 @@ const PLACES: usize = 4;
 const THREADS: usize = 3;
 const STEPS: usize = 14;
 
-/// What the threads of one schedule share.
+/// The state that the threads of one schedule share.
 struct Shared {
     ty: Type,
     places: [Mutex<Option<AnyGc>>; PLACES],
@@ -37,7 +37,7 @@ struct Counts {
     died: AtomicUsize,
 }
 
-/// What a dynamic object's attribute leads to.
+/// The value of a dynamic object's attribute.
 struct Body {
     id: usize,
     edges: GcCell<Vec<AnyGc>>,
@@ -61,7 +61,8 @@ impl Drop for Body {
 }
 
 thread_local! {
-    /// Dealloc handlers that have run; all of a schedule's threads run on one.
+    /// The number of dealloc handlers that have run. Shuttle runs all threads of a schedule on one
+    /// real thread.
     static ENDED: Cell<usize> = const { Cell::new(0) };
 }
 
@@ -74,7 +75,7 @@ unsafe extern "C" fn traverse(object: *mut RawObject, visit: VisitProc, arg: *mu
     }
 }
 
-/// Ends an object as C code does: its own reference is counted up and down on the way.
+/// The dealloc handler. As C code does, it takes and drops a reference to the dying object.
 unsafe extern "C" fn dealloc(object: *mut RawObject) {
     let Some(object) = NonNull::new(object) else { return };
     // SAFETY: rules H and Z: called once, for a dying object.
@@ -112,7 +113,7 @@ impl Shared {
         object
     }
 
-    /// The body of an object to which this thread has a reference.
+    /// The body of an object. This thread owns a reference to the object.
     fn body(&self, object: &AnyGc, m: &Mutator) -> Gc<Body> {
         let body = object.attribute(m, "body").expect("an object was cleared that somebody holds");
         let body = body.downcast::<Body>(m).unwrap_or_else(|_| panic!("another object lies there"));
@@ -195,7 +196,8 @@ fn program() {
                         m.safepoint();
                     }
                 }
-                // What it has goes before the mutator, or after: then others drop it.
+                // The thread's references are dropped before its mutator, or after it. In the
+                // second case they are deferred, and other threads drop them.
                 if one_in(2) {
                     drop(m);
                     drop(held);
@@ -223,7 +225,7 @@ fn program() {
     assert_eq!(heap.stats().live_objects, 0);
 }
 
-/// Mutations: an upgrade does not look at `DYING` (`managed.rs`); `from_record` does not count.
+/// Mutations: an upgrade ignores `DYING`; `from_record` takes no reference.
 #[test]
 fn shuttle_dynamic_objects() {
     explore("dynamic objects", program);

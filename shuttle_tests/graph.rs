@@ -1,4 +1,4 @@
-//! The objects under test: each tells the oracle what happens to it, and each reference who holds it.
+//! The objects and references under test. Each reports its changes to the oracle.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -8,19 +8,22 @@ use super::shadow::{Holder, Id, Shadow};
 use crate::base::sync::Mutex;
 use crate::{AtomicGc, Gc, GcCell, GcWeak, Heap, Mutator, Trace, Tracer};
 
-/// How many references lie outside the heap for all threads to take, and how many weak ones.
+/// The number of places outside the heap that all threads share: `PLACES` for counted references,
+/// and as many for weak ones.
 pub(crate) const PLACES: usize = 6;
 
-/// What the threads of one schedule share, the heap aside.
+/// The state that the threads of one schedule share, besides the heap.
 pub(crate) struct World<const FINAL: bool> {
     pub(crate) shadow: Shadow,
     pub(crate) places: [Mutex<Option<Ref<FINAL>>>; PLACES],
     pub(crate) weaks: [Mutex<Option<Weak<FINAL>>>; PLACES],
-    /// What is not tracked: no collection finds it, so the end has to.
+    /// Weak references to untracked objects. No collection finds these objects, so the end of the
+    /// schedule clears them.
     pub(crate) untracked: Mutex<Vec<Weak<FINAL>>>,
-    /// Finalizers do more than count, as long as this is on.
+    /// While this is set, finalizers change the graph.
     pub(crate) lively: AtomicBool,
-    /// What the oracle found in finalizers, callbacks, clear handlers and destructors, whose panics the library catches.
+    /// Failures that the oracle found in finalizers, callbacks, clear handlers and destructors. The
+    /// library catches the panics of these, so they are recorded here.
     caught: std::sync::Mutex<Vec<String>>,
 }
 
@@ -43,18 +46,18 @@ impl<const FINAL: bool> World<FINAL> {
         world
     }
 
-    /// Fails if the library has caught a panic.
+    /// Fails if the library has caught a panic of the oracle.
     pub(crate) fn assert_well(&self) {
         let caught = std::mem::take(&mut *self.caught.lock().unwrap());
         assert!(caught.is_empty(), "{caught:#?}");
     }
 
-    /// A reference of the caller's own, to what lies in some place.
+    /// A new reference to the object in a random place, owned by the caller.
     pub(crate) fn pick(&self) -> Option<Ref<FINAL>> {
         self.places[below(PLACES)].lock().as_ref().map(|it| it.copy(Holder::Root))
     }
 
-    /// Puts `it` into some place. What was there is the caller's to drop.
+    /// Puts `it` into a random place. Returns the previous reference.
     #[must_use]
     pub(crate) fn put(&self, it: Option<Ref<FINAL>>) -> Option<Ref<FINAL>> {
         let it = it.map(|it| it.moved_to(Holder::Root));
@@ -97,29 +100,29 @@ impl<const FINAL: bool> Trace for Thing<FINAL> {
         if world.lively.load(Relaxed) {
             let me = Ref::new(this.clone(), thing.id, Holder::Root, world.clone());
             match thing.id % 6 {
-                // It comes back,
+                // Resurrect the object.
                 0 => drop(world.put(Some(me))),
-                // refers to something from now on,
+                // Make the object refer to another.
                 1 => {
                     if let Some(other) = world.pick() {
                         me.link(&other, m);
                     }
                 }
-                // makes another, in a cycle with itself,
+                // Allocate another object, in a cycle with this one.
                 2 => {
                     let bred = Self::make(m, world);
                     bred.link(&me, m);
                     me.link(&bred, m);
                 }
-                // lets go of what it has,
+                // Drop the object's references.
                 3 => drop(thing.edges.take(m)),
-                // is referred to by something from now on,
+                // Make another object refer to this one.
                 4 => {
                     if let Some(other) = world.pick() {
                         other.link(&me, m);
                     }
                 }
-                // or does nothing.
+                // Do nothing.
                 _ => {}
             }
         }
@@ -133,7 +136,7 @@ impl<const FINAL: bool> Drop for Thing<FINAL> {
     }
 }
 
-/// A counted reference that the oracle knows.
+/// A counted reference, entered in the oracle.
 pub(crate) struct Ref<const FINAL: bool> {
     gc: Gc<Thing<FINAL>>,
     pub(crate) to: Id,
@@ -147,13 +150,13 @@ impl<const FINAL: bool> Ref<FINAL> {
         Self { gc, to, by, world }
     }
 
-    /// A second reference, for somebody else.
+    /// A second reference to the object, with `by` as its holder.
     pub(crate) fn copy(&self, by: Holder) -> Self {
         self.world.shadow.touched(self.to);
         Self::new(self.gc.clone(), self.to, by, self.world.clone())
     }
 
-    /// The same reference in other hands.
+    /// The same reference, with `by` as its holder.
     pub(crate) fn moved_to(mut self, by: Holder) -> Self {
         self.world.shadow.refer(by, self.to);
         self.world.shadow.strike(std::mem::replace(&mut self.by, by), self.to);
@@ -172,13 +175,13 @@ impl<const FINAL: bool> Ref<FINAL> {
         thing
     }
 
-    /// Lets the object refer to another.
+    /// Makes the object refer to `to`.
     pub(crate) fn link(&self, to: &Self, m: &Mutator) {
         let it = to.copy(Holder::Object(self.to));
         self.get(m).edges.lock(m).push(it);
     }
 
-    /// Takes one of the object's references out.
+    /// Removes one of the object's references, and returns it.
     pub(crate) fn unlink(&self, m: &Mutator) -> Option<Self> {
         let mut edges = self.get(m).edges.lock(m);
         let at = if edges.is_empty() { return None } else { below(edges.len()) };
@@ -204,7 +207,7 @@ impl<const FINAL: bool> Trace for Ref<FINAL> {
     }
 }
 
-/// A weak reference that the oracle knows.
+/// A weak reference whose upgrades the oracle judges.
 #[derive(Clone)]
 pub(crate) struct Weak<const FINAL: bool> {
     weak: GcWeak<Thing<FINAL>>,
@@ -233,15 +236,17 @@ impl<const FINAL: bool> Weak<FINAL> {
     }
 }
 
-/// What a weak reference's callback must find: the object gone, and this the first call.
+/// The data of a weak reference with a callback. The callback checks that the object is gone and
+/// that this is its first call.
 pub(crate) struct Watched<const FINAL: bool> {
     pub(crate) to: Id,
     pub(crate) called: AtomicBool,
     pub(crate) world: Arc<World<FINAL>>,
 }
 
-/// An object of the heap that is always held, with references in slots that are read without a lock. They change too fast
-/// to be entered in the oracle; at quiet points they are read.
+/// An object that stays reachable for the whole schedule, with references in slots that threads
+/// read without a lock. The slots change too fast for the oracle, which reads them at quiet points
+/// instead.
 pub(crate) struct Board<const FINAL: bool> {
     pub(crate) slots: [AtomicGc<Thing<FINAL>>; 3],
 }

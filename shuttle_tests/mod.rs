@@ -1,26 +1,28 @@
 //! Whole programs under shuttle, which draws schedules at random: `ci/shuttle.sh`.
 //!
-//! What is too large for loom: several mutators and collectors on one real graph of objects, checked against the
-//! graph as it is by definition.
+//! These programs are too large for loom: several mutators and collectors share one real graph of
+//! objects. An oracle keeps the same graph in plain maps, and each test compares the two.
 //!
 //! | file | its one idea |
 //! |---|---|
-//! | `shadow` | the oracle: who refers to whom, in plain maps under one lock |
-//! | `graph` | the objects and references under test, which tell the oracle what they do |
-//! | `programs` | what a thread may do, and the threads of one schedule |
+//! | `shadow` | the oracle: the references between objects, in plain maps under one lock |
+//! | `graph` | the objects and references under test, which report each change to the oracle |
+//! | `programs` | the operations of a thread, and the threads of one schedule |
 //! | `oracle` | the tests: one mix of operations each |
 //! | `dynamics` | dynamic objects, with an oracle of their own |
 //! | `bursts` | a scheduler that switches threads rarely |
 //!
 //! # When one fails
 //!
-//! The schedule is written to a file, whose name is printed. `SHUTTLE_REPLAY=FILE ci/shuttle.sh NAME_OF_THE_TEST` runs it
-//! again, step by step.
+//! The test writes the schedule to a file and prints the file's name.
+//! `SHUTTLE_REPLAY=FILE ci/shuttle.sh NAME_OF_THE_TEST` runs the schedule again, step by step.
 //!
-//! # What this cannot see
+//! # Limits
 //!
-//! Every access is `SeqCst` here, so no weak ordering shows: that is loom's part. Nothing is exhaustive. Panics are left
-//! to tests on real threads, since all of a model's threads unwind on the same one.
+//! - Every access is `SeqCst` under shuttle. A fault in a weaker ordering shows only under loom.
+//! - The schedules are a random sample.
+//! - No program panics: shuttle runs all threads of a program on one real thread, so all of them
+//!   would unwind there. Tests on real threads cover panics.
 
 mod bursts;
 mod dynamics;
@@ -38,14 +40,15 @@ use shuttle::scheduler::{
 };
 use shuttle::{Config, FailurePersistence, MaxSteps, Runner};
 
-/// Switches of thread that one schedule may take: many times what any of them does, so that a program that never ends
-/// fails.
+/// The most thread switches of one schedule. A program that exceeds the limit never ends, and
+/// fails: every program here needs a small fraction of it.
 const STEPS: usize = 5_000_000;
-/// Bytes of a model thread's stack.
+/// The stack of a model's thread, in bytes.
 const STACK: usize = 256 << 10;
 
-/// Runs `program` under `SHUTTLE_SCHEDULES` schedules (default 30) of each kind: a thread drawn anew at every step;
-/// rare switches, at random; and PCT, which draws priorities and a few points at which they change.
+/// Runs `program` under `SHUTTLE_SCHEDULES` schedules (default 30) of each of three kinds: a random
+/// thread at every step; rare random switches ([`bursts`]); and PCT, with random priorities and a
+/// few random points at which the priorities change.
 pub(crate) fn explore(name: &str, program: impl Fn() + Send + Sync + 'static) {
     let program = Arc::new(program);
     if let Ok(file) = std::env::var("SHUTTLE_REPLAY") {
@@ -80,12 +83,12 @@ fn run(scheduler: impl Scheduler + 'static, program: Arc<impl Fn() + Send + Sync
     Runner::new(scheduler, config).run(move || program());
 }
 
-/// The same choices make the same run: else a printed schedule would replay something else.
+/// Checks that the same random choices make the same run. Replaying a schedule depends on this.
 pub(crate) fn assert_repeatable(program: impl Fn() + Send + Sync + 'static) {
     run(UncontrolledNondeterminismCheckScheduler::new(RandomScheduler::new(10)), Arc::new(program));
 }
 
-/// A number below `n`, of shuttle's choice.
+/// A random number below `n`, drawn by shuttle so that a replay repeats it.
 pub(crate) fn below(n: usize) -> usize {
     use shuttle::rand::{RngCore, thread_rng};
     (thread_rng().next_u64() % n as u64) as usize

@@ -1,4 +1,6 @@
-//! The tests: one mix of operations each. Each names mutations of the library that make it fail; each was tried.
+//! The tests: one mix of operations each.
+//!
+//! Each test lists mutations of the library that make it fail. Each mutation was tried.
 
 use super::programs::{Mix, Op, Program};
 use super::{assert_repeatable, explore};
@@ -25,24 +27,25 @@ const EVERYTHING: Mix = &[
 ];
 
 const BASE: Program =
-    Program { mix: EVERYTHING, mutators: 3, strangers: 1, steps: 12, paced: false };
+    Program { mix: EVERYTHING, mutators: 3, unattached: 1, steps: 12, paced: false };
 
-/// Mutations: `claim` takes no count (`header.rs`); a thread that steps out does not acknowledge the stop
-/// (`safepoint.rs`).
+/// Mutations: `claim` takes no reference (`object/header.rs`); a thread that detaches does not
+/// acknowledge the stop (`safepoint/`).
 #[test]
 fn shuttle_everything_at_once() {
     explore("everything", || BASE.run::<false>());
 }
 
-/// Mutations: `claim` takes no count; no second look at what finalizers made reachable (`collect/mod.rs`).
+/// Mutations: `claim` takes no reference; no recheck of the objects that finalizers made reachable
+/// (`collect/`).
 #[test]
 fn shuttle_everything_at_once_with_finalizers() {
     explore("everything, with finalizers", || BASE.run::<true>());
 }
 
-/// Safepoints collect by themselves, young and in full, and threads wait for one another's collections.
+/// Safepoints start young and full collections, and threads wait for each other's collections.
 ///
-/// Mutation: what the merge finds dead is not marked dying (`collect/mod.rs`).
+/// Mutation: an object that the merge finds dead does not become `DYING` (`collect/`).
 #[test]
 fn shuttle_collections_at_safepoints() {
     explore("collections at safepoints", || {
@@ -50,9 +53,11 @@ fn shuttle_collections_at_safepoints() {
     });
 }
 
-/// Every thread is a new mutator after a few operations: objects outlive their owners, and are merged for them.
+/// Every thread attaches as a new mutator after a few operations. Objects outlive their owners, and
+/// other threads merge their counts.
 ///
-/// Mutation: `ending` closes the queue without looking (`managed.rs`).
+/// Mutation: a mutator that ends closes its merge queue without merging the queue's objects
+/// (`managed/`).
 #[test]
 fn shuttle_births_and_exits() {
     const MIX: Mix =
@@ -62,11 +67,11 @@ fn shuttle_births_and_exits() {
     });
 }
 
-/// Threads that are not attached clone and drop while others collect, attach, detach and end.
+/// Unattached threads clone and drop references while others collect, attach, detach and end.
 ///
-/// Mutation: `drop_foreign` counts on an unattached thread, instead of deferring (`managed.rs`).
+/// Mutation: on an unattached thread `drop_foreign` counts instead of deferring (`managed/`).
 #[test]
-fn shuttle_strangers_drop() {
+fn shuttle_unattached_threads_drop() {
     const MIX: Mix = &[
         (Op::Make, 4),
         (Op::Link, 2),
@@ -76,12 +81,14 @@ fn shuttle_strangers_drop() {
         (Op::Young, 1),
         (Op::Full, 1),
     ];
-    explore("strangers", || Program { mix: MIX, mutators: 2, strangers: 2, ..BASE }.run::<false>());
+    explore("unattached threads", || {
+        Program { mix: MIX, mutators: 2, unattached: 2, ..BASE }.run::<false>()
+    });
 }
 
-/// Weak references, and their callbacks, meet death by count and by collection.
+/// Objects with weak references and callbacks die by count and by collection.
 ///
-/// Mutation: an upgrade does not ask whether the count is 0 (`header.rs`, `try_upgrade`).
+/// Mutation: `try_upgrade` ignores a count of 0 (`object/header.rs`).
 #[test]
 fn shuttle_weak_references() {
     const MIX: Mix = &[
@@ -100,9 +107,11 @@ fn shuttle_weak_references() {
     explore("weak references", || Program { mix: MIX, ..BASE }.run::<true>());
 }
 
-/// Several threads collect, young and in full, waiting for each other or not, while others change the graph.
+/// Several threads run young and full collections while others change the graph. Some wait for
+/// their collection and some do not.
 ///
-/// Mutations: `claim` takes no count; what the merge finds dead is not marked dying; no second look.
+/// Mutations: `claim` takes no reference; an object that the merge finds dead does not become
+/// `DYING`; no recheck after finalizers.
 #[test]
 fn shuttle_collectors_meet() {
     const MIX: Mix = &[
@@ -117,12 +126,15 @@ fn shuttle_collectors_meet() {
         (Op::Full, 3),
         (Op::Try, 3),
     ];
-    explore("collectors", || Program { mix: MIX, mutators: 4, strangers: 0, ..BASE }.run::<true>());
+    explore("collectors", || {
+        Program { mix: MIX, mutators: 4, unattached: 0, ..BASE }.run::<true>()
+    });
 }
 
-/// References are taken out of slots while others read them without a lock.
+/// Threads remove references from slots while others read the slots without a lock.
 ///
-/// Mutation: a retired reference is dropped at once (`managed.rs`, `reap` does not ask the others).
+/// Mutation: a retired reference is dropped at once (`managed/`: `reap` does not wait for the
+/// readers).
 #[test]
 fn shuttle_slots() {
     const MIX: Mix = &[
@@ -134,12 +146,13 @@ fn shuttle_slots() {
         (Op::Young, 1),
         (Op::Full, 1),
     ];
-    explore("slots", || Program { mix: MIX, strangers: 0, ..BASE }.run::<false>());
+    explore("slots", || Program { mix: MIX, unattached: 0, ..BASE }.run::<false>());
 }
 
-/// Objects leave the tracked set and come back while collections go through it.
+/// Objects are untracked and tracked again during collections.
 ///
-/// Mutations: `claim` takes no count; what the merge finds dead is not marked dying.
+/// Mutations: `claim` takes no reference; an object that the merge finds dead does not become
+/// `DYING`.
 #[test]
 fn shuttle_track_and_untrack() {
     const MIX: Mix = &[
@@ -156,15 +169,16 @@ fn shuttle_track_and_untrack() {
     explore("track and untrack", || Program { mix: MIX, ..BASE }.run::<true>());
 }
 
-/// The last handle and mutator of a heap go while strangers still have references into it.
+/// The last handle and mutator of a heap are dropped while unattached threads still own references.
 ///
-/// Mutations: `drop_foreign` counts on an unattached thread; `ending` closes the queue without looking.
+/// Mutations: `drop_foreign` counts on an unattached thread; a mutator that ends closes its merge
+/// queue without merging.
 #[test]
 fn shuttle_the_end_of_a_heap() {
-    explore("the end of a heap", || Program { mutators: 2, strangers: 2, ..BASE }.outlive());
+    explore("the end of a heap", || Program { mutators: 2, unattached: 2, ..BASE }.outlive());
 }
 
-/// What a failing test prints can be run again: the same choices make the same run.
+/// The same random choices make the same run, so a failing schedule can be replayed.
 #[test]
 fn shuttle_a_schedule_repeats() {
     assert_repeatable(|| Program { paced: true, ..BASE }.run::<true>());

@@ -1,4 +1,4 @@
-//! What a thread may do, and the threads of one schedule.
+//! Programs: random operations of the threads of one schedule.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -11,35 +11,35 @@ use super::shadow::{Holder, Id};
 use super::{below, one_in};
 use crate::{Collect, Gc, Heap, Mutator, Pacing, WeakRef};
 
-/// One thing that a mutator may do.
+/// One operation of a mutator.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Op {
-    /// A new object.
+    /// Allocate an object.
     Make,
-    /// Three new ones in a ring, let go.
+    /// Allocate three objects in a ring, and drop all references from outside.
     Ring,
-    /// A reference more, or one less, between objects at hand.
+    /// Add or remove a reference between two objects that this thread refers to.
     Link,
     Unlink,
-    /// References go to places that all threads know, and come from there.
+    /// Move a reference into a shared place, or copy one from there.
     Put,
     Pick,
     Drop,
-    /// Weak references, with callbacks too.
+    /// Make or upgrade a weak reference, or make one with a callback.
     Downgrade,
     Upgrade,
     Watch,
-    /// The slots of the board.
+    /// Exchange or read a slot of the board.
     Slot,
-    /// Leaves the tracked, and comes back.
+    /// Untrack or track an object.
     Untrack,
     Track,
-    /// References are cloned and dropped while the thread is detached, also as another mutator.
+    /// Clone and drop references while the thread is detached, or attached as another mutator.
     Detach,
     Safepoint,
     Young,
     Full,
-    /// A collection if nobody else is at it.
+    /// Collect, unless another thread is collecting.
     Try,
 }
 
@@ -50,17 +50,17 @@ pub(crate) type Mix = &'static [(Op, usize)];
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Program {
     pub(crate) mix: Mix,
-    /// Threads that live as mutators, several lives each.
+    /// Threads that attach as mutators, several times each.
     pub(crate) mutators: usize,
-    /// Threads that clone and drop without ever being attached.
-    pub(crate) strangers: usize,
-    /// Operations of a life.
+    /// Threads that clone and drop references and never attach.
+    pub(crate) unattached: usize,
+    /// Operations between attaching and ending.
     pub(crate) steps: usize,
-    /// Whether safepoints collect too.
+    /// Whether safepoints start collections.
     pub(crate) paced: bool,
 }
 
-/// What one mutator has in its hands.
+/// The references that one mutator owns.
 struct Hands<const FINAL: bool> {
     world: Arc<World<FINAL>>,
     board: Gc<Board<FINAL>>,
@@ -81,7 +81,8 @@ impl<const FINAL: bool> Hands<FINAL> {
         }
     }
 
-    /// A reference of the hands' own to an object that a library's reference leads to.
+    /// A new reference, entered in the oracle, to the object of a reference that the library
+    /// returned.
     fn keep(&mut self, gc: Option<Gc<Thing<FINAL>>>, m: &Mutator) {
         if let Some(gc) = gc {
             let id = gc.get(m).id;
@@ -130,7 +131,8 @@ impl<const FINAL: bool> Hands<FINAL> {
                         let data = weak.get(m).data();
                         assert!(!data.called.swap(true, Relaxed), "a callback is called twice");
                         assert!(weak.get(m).upgrade(m).is_none());
-                        // With finalizers the plain weak references live a little longer, and may bring it back.
+                        // With finalizers, weak references without a callback are cleared later,
+                        // and an upgrade may resurrect the object.
                         if !FINAL {
                             data.world.shadow.gone(data.to);
                         }
@@ -163,7 +165,7 @@ impl<const FINAL: bool> Hands<FINAL> {
         let slot = &board.get(m).slots[below(3)];
         match below(4) {
             0 => {
-                // Mostly the slot's is the last one then.
+                // The slot's reference is usually the last one afterwards.
                 let mine = self.take();
                 let new = mine.as_ref().map(|it| it.gc().clone());
                 drop(mine);
@@ -209,7 +211,7 @@ impl<const FINAL: bool> Hands<FINAL> {
 }
 
 impl Program {
-    /// One schedule: the threads come and go twice, and in between all is quiet.
+    /// One schedule: two rounds of threads, and a quiet point after each.
     pub(crate) fn run<const FINAL: bool>(self) {
         let pacing = if self.paced {
             Pacing::default().with_young_objects(6).with_full_minimum(8)
@@ -225,20 +227,20 @@ impl Program {
                 let (heap, world, board) = (heap.clone(), world.clone(), board.clone());
                 threads.push(thread::spawn(move || self.mutate(&heap, &world, &board)));
             }
-            for _ in 0..self.strangers {
+            for _ in 0..self.unattached {
                 let world = world.clone();
-                threads.push(thread::spawn(move || self.drop_as_a_stranger(&world)));
+                threads.push(thread::spawn(move || self.drop_unattached(&world)));
             }
             for thread in threads {
                 thread.join().unwrap();
             }
-            heap.attach_scoped(|m| look(&world, &board, m));
+            heap.attach_scoped(|m| check_quiet_point(&world, &board, m));
         }
         finish(&heap, &world, board);
     }
 
-    /// One schedule in which the heap ends first: what is still referred to then dies with its last reference, by whatever
-    /// thread, and the memory goes with the last object.
+    /// One schedule in which the heap ends first. Each remaining object dies with its last
+    /// reference, on any thread. The heap's memory is freed with the last object.
     pub(crate) fn outlive(self) {
         let heap =
             Heap::builder().reserve(1 << 20).workers(1).pacing(Pacing::manual()).build().unwrap();
@@ -251,7 +253,8 @@ impl Program {
                 let m = heap.attach();
                 for _ in 0..self.steps / 2 {
                     let new = Thing::make(&m, &world);
-                    // From the newer to the older only: nobody clears cycles any more.
+                    // References lead from newer to older objects, because no collection will clear
+                    // a cycle.
                     if let Some(old) = world.pick() {
                         new.link(&old, &m);
                     }
@@ -259,9 +262,9 @@ impl Program {
                 }
             }));
         }
-        for _ in 0..self.strangers {
+        for _ in 0..self.unattached {
             let world = world.clone();
-            threads.push(thread::spawn(move || self.drop_as_a_stranger(&world)));
+            threads.push(thread::spawn(move || self.drop_unattached(&world)));
         }
         drop(heap);
         for thread in threads {
@@ -274,7 +277,7 @@ impl Program {
         assert_eq!(
             world.shadow.living(),
             BTreeSet::new(),
-            "who lives when everything has been let go"
+            "living objects without any reference from outside"
         );
         assert_eq!(core.strong_count(), 0, "the memory of a heap without objects");
         world.assert_well();
@@ -290,7 +293,7 @@ impl Program {
         drawn.expect("below the sum of all").0
     }
 
-    /// One thread's lives as a mutator.
+    /// The body of a thread: attaches, performs operations and ends, once or twice.
     fn mutate<const FINAL: bool>(
         &self,
         heap: &Heap,
@@ -307,7 +310,8 @@ impl Program {
                     m.safepoint();
                 }
             }
-            // What it has goes before the mutator, or after: then others drop it.
+            // The references are dropped before the mutator, or after it. In the second case other
+            // threads drop them.
             if one_in(2) {
                 drop(m);
                 drop(hands);
@@ -315,7 +319,7 @@ impl Program {
         }
     }
 
-    fn drop_as_a_stranger<const FINAL: bool>(&self, world: &World<FINAL>) {
+    fn drop_unattached<const FINAL: bool>(&self, world: &World<FINAL>) {
         for _ in 0..self.steps {
             let it = world.pick();
             let copy = it.as_ref().map(|it| it.copy(Holder::Root));
@@ -330,9 +334,14 @@ impl Program {
     }
 }
 
-/// All is quiet: what two full collections leave is what can be reached, and each count is the number of references.
-fn look<const FINAL: bool>(world: &Arc<World<FINAL>>, board: &Gc<Board<FINAL>>, m: &mut Mutator) {
-    // Finalizers that make something reachable, or let go of it, are not quiet: these two run none that does.
+/// Checks a quiet point: after two full collections exactly the reachable objects live, and each
+/// count equals the number of references.
+fn check_quiet_point<const FINAL: bool>(
+    world: &Arc<World<FINAL>>,
+    board: &Gc<Board<FINAL>>,
+    m: &mut Mutator,
+) {
+    // The finalizers that these two collections run do not change the graph.
     m.safepoint();
     let lively = world.lively.swap(false, Relaxed);
     m.collect();
@@ -352,7 +361,7 @@ fn look<const FINAL: bool>(world: &Arc<World<FINAL>>, board: &Gc<Board<FINAL>>, 
         let Ok(gc) = any.downcast::<Thing<FINAL>>(m) else { continue };
         let id = gc.get(m).id;
         assert!(tracked.insert(id), "{id} is listed twice");
-        // The list's own reference is one more.
+        // Plus the reference in the list of objects.
         let expected = shadow.count(id) + in_slots.get(&id).copied().unwrap_or(0) + 1;
         assert_eq!(Gc::strong_count(&gc, m), expected, "the count of {id}");
     }
@@ -361,16 +370,16 @@ fn look<const FINAL: bool>(world: &Arc<World<FINAL>>, board: &Gc<Board<FINAL>>, 
     for &id in living.difference(&tracked) {
         assert!(
             shadow.count(id) + in_slots.get(&id).copied().unwrap_or(0) > 0,
-            "{id} lives, and nobody refers to it"
+            "{id} lives without a reference"
         );
         roots.insert(id);
     }
     let reachable = shadow.reachable(&roots);
-    assert_eq!(living, reachable, "who lives, and who is reachable");
+    assert_eq!(living, reachable, "living objects and reachable objects");
     world.assert_well();
 }
 
-/// Everything is let go: nothing is left.
+/// Drops all references, and checks that no object remains.
 fn finish<const FINAL: bool>(heap: &Heap, world: &Arc<World<FINAL>>, board: Gc<Board<FINAL>>) {
     world.lively.store(false, Relaxed);
     heap.attach_scoped(|m| {
@@ -383,9 +392,13 @@ fn finish<const FINAL: bool>(heap: &Heap, world: &Arc<World<FINAL>>, board: Gc<B
             drop(old);
         }
         board.get(m).slots.iter().for_each(|slot| slot.store(m, None));
-        look(world, &board, m);
+        check_quiet_point(world, &board, m);
     });
-    assert_eq!(world.shadow.living(), BTreeSet::new(), "who lives when everything has been let go");
+    assert_eq!(
+        world.shadow.living(),
+        BTreeSet::new(),
+        "living objects without any reference from outside"
+    );
     drop(board);
     heap.attach_scoped(|m| {
         m.collect();

@@ -1,46 +1,47 @@
-//! The oracle: the graph as it is by definition, in plain maps under one lock.
+//! The oracle: the graph of references in plain maps under one lock.
 //!
-//! A reference is entered after it has been made and struck out before it is dropped. So while threads run, what is
-//! reachable here is reachable, and who has a referrer here has one; when all are quiet, both are exact.
+//! A thread enters a reference after making it and removes the entry before dropping the reference.
+//! So while threads run, the oracle's graph is a subset of the real one: an object that is
+//! reachable here is reachable. At a quiet point the two graphs are equal.
 //!
-//! The lock is std's: it is never held over a step at which another thread might run.
+//! The lock is std's. No thread holds it across a step at which shuttle might switch threads.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// An object, by the order of birth.
+/// An object's number, in the order of allocation.
 pub(crate) type Id = usize;
 
-/// Who holds a reference.
+/// The holder of a reference.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Holder {
-    /// Somebody outside the heap.
+    /// A thread or a place outside the heap.
     Root,
-    /// The object with this name.
+    /// The object with this number.
     Object(Id),
 }
 
-/// What is known of one object.
+/// The state of one living object.
 #[derive(Debug, Default)]
 struct Entry {
-    /// Who refers to it, how often.
+    /// The holders of references to it, with their numbers of references.
     referrers: BTreeMap<Holder, usize>,
     finalized: bool,
     cleared: bool,
-    /// A weak reference led to it when no other reference did.
-    brought_back: bool,
+    /// An upgrade succeeded while the object was unreachable.
+    resurrected: bool,
 }
 
 #[derive(Debug, Default)]
 struct State {
     living: BTreeMap<Id, Entry>,
     last: Id,
-    /// Finalizers that have begun, and those that have ended.
+    /// Numbers of finalizers that have begun and that have ended.
     begun: usize,
     ended: usize,
 }
 
-/// See the [file's page](self).
+/// The oracle: see the [module's page](self).
 #[derive(Debug, Default)]
 pub(crate) struct Shadow(Mutex<State>);
 
@@ -49,7 +50,7 @@ impl Shadow {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The name of a new object.
+    /// Enters a new object, and returns its number.
     pub(crate) fn born(&self) -> Id {
         let mut state = self.state();
         state.last += 1;
@@ -58,7 +59,7 @@ impl Shadow {
         id
     }
 
-    /// A reference to `to` has been made.
+    /// Enters a reference to `to`. The caller has made it already.
     pub(crate) fn refer(&self, by: Holder, to: Id) {
         let mut state = self.state();
         let entry =
@@ -67,7 +68,7 @@ impl Shadow {
         *entry.referrers.entry(by).or_default() += 1;
     }
 
-    /// A reference to `to` is about to be dropped.
+    /// Removes a reference to `to`. The caller drops it afterwards.
     pub(crate) fn strike(&self, by: Holder, to: Id) {
         let mut state = self.state();
         let entry = state
@@ -81,14 +82,14 @@ impl Shadow {
         }
     }
 
-    /// Somebody reaches the object by a reference that he holds.
+    /// Records that a thread reads the object through a counted reference.
     pub(crate) fn touched(&self, id: Id) {
         let state = self.state();
         let entry = state.living.get(&id).unwrap_or_else(|| panic!("{id} is reached, and dead"));
         assert!(!entry.cleared, "{id} is reached, and cleared");
     }
 
-    /// The object's finalizer begins: for the first time.
+    /// Records that the object's finalizer begins, and checks that it is the first time.
     pub(crate) fn finalizing(&self, id: Id) {
         let mut state = self.state();
         state.begun += 1;
@@ -97,12 +98,12 @@ impl Shadow {
         assert!(!std::mem::replace(&mut entry.finalized, true), "{id} is finalized twice");
     }
 
-    /// A finalizer has ended.
+    /// Records that a finalizer has ended.
     pub(crate) fn finalized(&self) {
         self.state().ended += 1;
     }
 
-    /// The collector clears the object.
+    /// Records that the collector clears the object.
     pub(crate) fn cleared(&self, id: Id) {
         let mut state = self.state();
         assert!(!state.is_reachable(id), "{id} is cleared, and reachable");
@@ -111,7 +112,7 @@ impl Shadow {
         entry.cleared = true;
     }
 
-    /// The object's destructor runs.
+    /// Records that the object's destructor runs.
     pub(crate) fn died(&self, id: Id) {
         let entry = self.state().living.remove(&id).unwrap_or_else(|| panic!("{id} dies twice"));
         assert!(
@@ -121,26 +122,26 @@ impl Shadow {
         );
     }
 
-    /// A callback says that the object is gone. Until the last callback has run, a weak reference without one may bring the
-    /// object back.
+    /// Records that a callback reports the object as gone. Until the last callback has run, an
+    /// upgrade of a weak reference without a callback may resurrect the object.
     pub(crate) fn gone(&self, id: Id) {
         let state = self.state();
-        let is_brought_back = state.living.get(&id).is_some_and(|entry| entry.brought_back);
+        let is_resurrected = state.living.get(&id).is_some_and(|entry| entry.resurrected);
         assert!(
-            is_brought_back || !state.is_reachable(id),
+            is_resurrected || !state.is_reachable(id),
             "{id} is said to be gone, and reachable"
         );
     }
 
-    /// A weak reference leads to the object, and the reference that this has made is not entered yet.
+    /// Records a successful upgrade. The new reference is not entered yet.
     pub(crate) fn upgraded(&self, id: Id) {
         let mut state = self.state();
         let is_reachable = state.is_reachable(id);
         let entry = state.living.get_mut(&id).unwrap_or_else(|| panic!("{id} is found, and dead"));
-        entry.brought_back |= !is_reachable;
+        entry.resurrected |= !is_reachable;
     }
 
-    /// To be asked before a weak reference is upgraded.
+    /// The object's state before an upgrade.
     pub(crate) fn before_upgrade(&self, id: Id) -> Upgrade {
         let state = self.state();
         Upgrade {
@@ -149,8 +150,9 @@ impl Shadow {
         }
     }
 
-    /// The upgrade led nowhere. What is reachable stays so until it is let go, and what has been let go is brought back by
-    /// finalizers alone: so if none has run, it was reachable all the time.
+    /// Records a failed upgrade. An object that was reachable before and is reachable now was
+    /// reachable all the time, unless a finalizer has run in between: only finalizers resurrect
+    /// objects. The upgrade of such an object must not fail.
     pub(crate) fn upgrade_failed(&self, id: Id, before: Upgrade) {
         let state = self.state();
         let all_the_time =
@@ -158,17 +160,17 @@ impl Shadow {
         assert!(!all_the_time, "{id} is not found by a weak reference, and reachable");
     }
 
-    /// Who lives.
+    /// The living objects.
     pub(crate) fn living(&self) -> BTreeSet<Id> {
         self.state().living.keys().copied().collect()
     }
 
-    /// How often the object is referred to.
+    /// The number of references to the object.
     pub(crate) fn count(&self, id: Id) -> usize {
         self.state().living.get(&id).map_or(0, |entry| entry.referrers.values().sum())
     }
 
-    /// What is reachable from outside the heap and from `roots`.
+    /// The objects that are reachable from outside the heap or from `roots`.
     pub(crate) fn reachable(&self, roots: &BTreeSet<Id>) -> BTreeSet<Id> {
         let state = self.state();
         let mut to: BTreeMap<Holder, Vec<Id>> = BTreeMap::new();
@@ -195,7 +197,7 @@ impl State {
         let mut seen = BTreeSet::from([id]);
         let mut stack = vec![id];
         while let Some(id) = stack.pop() {
-            // What the dead still hold, on its way to be dropped, is held by nobody else.
+            // A holder that has died already is about to drop its reference.
             let Some(entry) = self.living.get(&id) else { continue };
             for &by in entry.referrers.keys() {
                 match by {
@@ -209,7 +211,7 @@ impl State {
     }
 }
 
-/// What the oracle knew before an upgrade.
+/// An object's state before an upgrade.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Upgrade {
     was_reachable: bool,

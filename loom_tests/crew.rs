@@ -13,7 +13,7 @@ use loom::sync::Mutex;
 use loom::thread;
 
 use super::Model;
-use crate::heap::crew::Crew;
+use crate::heap::helpers::Crew;
 use crate::safepoint::Coordinator;
 
 /// What a job does: each of its threads writes into a place of its own.

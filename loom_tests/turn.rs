@@ -21,7 +21,8 @@ use loom::thread;
 
 use super::Model;
 use crate::base::event::{self, CollectionKind, CollectionReport};
-use crate::heap::turn::{Burial, Cleared, Done, Open, Pile, Task, Turn, Whose};
+use crate::heap::collector_lock::Turn;
+use crate::heap::reclaim_queue::{Burial, Cleared, Done, Open, Pile, Task, Whose};
 use crate::object::type_info::Object;
 use crate::safepoint::{Coordinator, ThreadId};
 

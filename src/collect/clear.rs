@@ -1,7 +1,7 @@
 //! Step 10: emptying garbage, and letting go of it.
 //!
 //! Garbage that somebody collected is cleared as a whole before the collector lets go of any of it. Garbage of a collection
-//! that the heap started is cleared in pieces, by the threads that it belongs to, see [`turn`](crate::heap::turn): a piece is cleared
+//! that the heap started is cleared in pieces, by the threads that it belongs to, see [`turn`](crate::heap::collector_lock): a piece is cleared
 //! before its objects are let go of. Either way a member dies only when nothing that is still to be cleared needs it, since
 //! it is held and counted; destructors that run in between see neighbours that may have been cleared, never ones that have been
 //! freed. Counts do the rest: nothing here frees.
@@ -12,7 +12,7 @@ use crate::base::steps;
 use crate::collect::finalize::{Garbage, Homes};
 use crate::heap::model::{ModelMutator, ObjectModel};
 use crate::heap::mutator::{COLLECT, Core};
-use crate::heap::turn::{Burial, Cleared, Done, Open, PIECE, Piece, Pile, Task, Whose};
+use crate::heap::reclaim_queue::{Burial, Cleared, Done, Open, PIECE, Piece, Pile, Task, Whose};
 use crate::object::state;
 use crate::object::type_info::Object;
 

@@ -26,7 +26,7 @@ use crate::collect::log::{Batch, Budget, Log, Writer};
 use crate::collect::look::{TOGETHER, look, prefetch_each, tracer};
 use crate::collect::mark::pass::{NOTED, PUSHED};
 use crate::collect::portions::{Portions, Share};
-use crate::heap::crew::Seat;
+use crate::heap::helpers::Seat;
 use crate::heap::model::ObjectModel;
 use crate::heap::mutator::World;
 use crate::memory::space::{GRANULE, Origin, PAGE_GRANULES, PageKind, Space};

@@ -41,7 +41,7 @@ use crate::collect::log::{Entry, Log, Reader, WIDE};
 use crate::collect::look::{TOGETHER, look, prefetch_each, tracer};
 use crate::collect::mark::pass::{InOrder, PUSHED};
 use crate::collect::portions::Share;
-use crate::heap::crew::Seat;
+use crate::heap::helpers::Seat;
 use crate::heap::model::ObjectModel;
 use crate::heap::mutator::World;
 use crate::memory::space::{Origin, Space};

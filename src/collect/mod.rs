@@ -18,7 +18,7 @@
 //! | – | running | "stop" callbacks; then the turn is given back | [`close`] |
 //!
 //! A collection that somebody asked for goes through all steps in that call ([`collect`]). Of one that the heap started
-//! ([`by_itself`]) step 10 is left to all mutators, in pieces: see [`turn`](crate::heap::turn).
+//! ([`by_itself`]) step 10 is left to all mutators, in pieces: see [`turn`](crate::heap::collector_lock).
 //!
 //! A collection that finds nothing, or nothing that can run code, skips 8 and 9: one stop. One to which step 3 has left no candidate
 //! has no step 5.
@@ -62,7 +62,7 @@ use crate::collect::finalize::{Garbage, Homes, Unreachable};
 use crate::heap::model::{ModelMutator, ObjectModel};
 use crate::heap::mutator::{Core, World};
 use crate::heap::pacing::Due;
-use crate::heap::turn::{Open, PIECE, Whose};
+use crate::heap::reclaim_queue::{Open, PIECE, Whose};
 use crate::object::state::{self, State};
 use crate::object::type_info::Object;
 use crate::safepoint::StopError;

@@ -9,7 +9,7 @@ use std::cmp::Reverse;
 use crate::base::fallible::{self, NoMemory};
 use crate::base::steps;
 use crate::base::sync::{AtomicUsize, Ordering};
-use crate::heap::crew::Seat;
+use crate::heap::helpers::Seat;
 
 /// Pieces of work by the arena that they belong to.
 #[derive(Debug)]

@@ -15,7 +15,7 @@ pub(crate) mod tests {
     };
     use crate::heap::mutator::Core;
     use crate::heap::pacing::Due;
-    use crate::heap::turn::{PIECE, Whose};
+    use crate::heap::reclaim_queue::{PIECE, Whose};
     use crate::memory::space::PAGE_GRANULES;
     use crate::object::state::{DYING, FINALIZED, OLD, TRACKED, UNREACHABLE};
     use crate::safepoint::{StopError, ThreadId};

@@ -1,11 +1,13 @@
 //! What the threads of one heap share: its core and its mutators, the seam to the object model, when to collect, and which
 //! thread collects.
 
-pub(crate) mod crew;
+pub(crate) mod cell_wait;
+pub(crate) mod collector_lock;
+pub(crate) mod helpers;
 pub(crate) mod known_roots;
 pub mod model;
 pub(crate) mod mutator;
 pub(crate) mod pacing;
+pub(crate) mod reclaim_queue;
 pub(crate) mod slow;
-pub(crate) mod turn;
 pub(crate) mod workers;

@@ -3,7 +3,7 @@
 //!
 //! Both kinds go the same way. An event goes to `tracing`. Then the heap's hook is called, if
 //! there is one. Without a hook, and without a subscriber that takes the event, one line goes to
-//! standard error. The coordinator says when a stop is slow; [`Patience`] says when a lock is.
+//! standard error. The coordinator says when a stop is slow; [`Patience`](super::cell_wait::Patience) says when a lock is.
 //!
 //! # Who may touch what
 //!
@@ -21,13 +21,11 @@
 use std::cell::Cell;
 use std::fmt;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::base::event::{self, Hook};
-use crate::base::sync::{Mutex, const_thread_local, spin_loop, yield_now};
-use crate::heap::model::ObjectModel;
-use crate::heap::mutator::{Core, ModelMutator};
-use crate::safepoint::{SlowStop, SlowStopKind, ThreadId, ThreadInfo};
+use crate::base::sync::{Mutex, const_thread_local};
+use crate::safepoint::{SlowStop, SlowStopKind, ThreadInfo};
 
 const_thread_local! {
     /// Whether this thread reports a slow lock, and may be in a hook.
@@ -113,7 +111,7 @@ impl Hooks {
     }
 
     /// Reports a wait for a cell. Never unwinds.
-    fn lock(&self, heap: &str, report: &SlowLock) {
+    pub(super) fn lock(&self, heap: &str, report: &SlowLock) {
         if REPORTING.with(|reporting| reporting.replace(true)) {
             return event::line(format_args!(
                 "standstill: heap '{heap}': in a report of a slow lock: {report}"
@@ -203,95 +201,13 @@ pub(crate) struct Waits {
 }
 
 impl Waits {
-    fn set(&self, cell: usize, holder: u64) {
+    pub(super) fn set(&self, cell: usize, holder: u64) {
         self.holder.store(holder, Ordering::Relaxed);
         self.cell.store(cell, Ordering::Relaxed);
     }
 
-    fn get(&self) -> Option<(usize, u64)> {
+    pub(super) fn get(&self) -> Option<(usize, u64)> {
         let cell = self.cell.load(Ordering::Relaxed);
         (cell != 0).then(|| (cell, self.holder.load(Ordering::Relaxed)))
-    }
-}
-
-/// Looks at a lock after which a wait is long: it shows itself to other threads, and looks at the
-/// clock. Some ten microseconds where each look finds the processor free.
-const LONG: u32 = 4096;
-/// Waits that a report names.
-const MOST: usize = 8;
-
-/// What a thread does between its looks at a cell that another thread has locked. It spins, then
-/// yields; once the wait has taken as long as a slow stop, it reports that once, and from then on
-/// sleeps between the looks.
-pub(crate) struct Patience<'a, M: ObjectModel> {
-    m: &'a ModelMutator<M>,
-    cell: usize,
-    type_name: &'static str,
-    looks: u32,
-    /// Since when the wait is long.
-    since: Option<Instant>,
-    is_told: bool,
-}
-
-impl<'a, M: ObjectModel> Patience<'a, M> {
-    pub(crate) fn new(m: &'a ModelMutator<M>, cell: usize, type_name: &'static str) -> Self {
-        Self { m, cell, type_name, looks: 0, since: None, is_told: false }
-    }
-
-    /// Waits a little. The thread has just found the cell locked by `holder`.
-    pub(crate) fn wait(&mut self, holder: u64) {
-        if self.looks < LONG {
-            self.looks += 1;
-            return if self.looks.is_multiple_of(64) { yield_now() } else { spin_loop() };
-        }
-        // Models know no time.
-        if cfg!(not(all(test, any(loom, shuttle)))) {
-            self.wait_long(holder);
-        }
-        yield_now();
-    }
-
-    #[cold]
-    fn wait_long(&mut self, holder: u64) {
-        let since = *self.since.get_or_insert_with(Instant::now);
-        self.m.waits().set(self.cell, holder);
-        if self.is_told {
-            std::thread::sleep(Duration::from_millis(1));
-            return;
-        }
-        let waited = since.elapsed();
-        let core = self.m.core();
-        if waited >= core.coordinator.slow_stop() {
-            self.is_told = true;
-            // The hook is user code.
-            let _lent = self.m.lend();
-            core.slow.lock(&core.name, &self.report(core, waited, holder));
-        }
-    }
-
-    fn report(&self, core: &Core<M>, waited: Duration, holder: u64) -> SlowLock {
-        let thread = |id: u64| ThreadId::from_raw(id).and_then(|id| core.coordinator.thread(id));
-        let mut report =
-            SlowLock { waited, type_name: self.type_name, waits: Vec::new(), is_deadlock: false };
-        let mut next = Some((self.m.id(), self.cell, holder));
-        while let Some((waiter, cell, holder)) = next.take().filter(|_| report.waits.len() < MOST) {
-            let Some(waiter) = thread(waiter) else { break };
-            report.waits.push(CellWait { cell, waiter, holder: thread(holder) });
-            let Some(id) = ThreadId::from_raw(holder) else { break };
-            report.is_deadlock = report.waits.iter().any(|wait| wait.waiter.id == id);
-            if !report.is_deadlock {
-                let its = core.coordinator.with_data(id, |shared| shared.waits.get()).flatten();
-                next = its.map(|(cell, its_holder)| (holder, cell, its_holder));
-            }
-        }
-        report
-    }
-}
-
-impl<M: ObjectModel> Drop for Patience<'_, M> {
-    fn drop(&mut self) {
-        if self.since.is_some() {
-            self.m.waits().set(0, 0);
-        }
     }
 }

@@ -1,6 +1,6 @@
 //! Floor 3: who works on a collection beside the thread that has stopped the world.
 //!
-//! Work is shared through the [crew](super::crew). Mutators that are parked for the stop come by themselves. For more, the heap has a
+//! Work is shared through the [crew](super::helpers). Mutators that are parked for the stop come by themselves. For more, the heap has a
 //! rayon pool of its own, started at its first use. It is asked by `spawn`, never by `install`: called from a
 //! worker of another pool, `install` would run that pool's strangers' jobs inside the pause.
 //!
@@ -14,7 +14,7 @@ use std::sync::Arc;
 use crate::base::event;
 use crate::base::fallible::{self, NoMemory, Spare};
 use crate::base::sync::{AtomicBool, Mutex, Ordering};
-use crate::heap::crew::{Crew, Job, Seat};
+use crate::heap::helpers::{Crew, Job, Seat};
 
 /// More than asking the pool takes, and than starting it does, stacks aside.
 #[cfg(not(all(test, loom)))]

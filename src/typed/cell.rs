@@ -18,7 +18,7 @@ use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
 
 use crate::base::sync::{AtomicU64, Ordering};
-use crate::heap::slow::Patience;
+use crate::heap::cell_wait::Patience;
 use crate::object::type_info::Target;
 use crate::{Mutator, Trace, Tracer, managed};
 

@@ -15,13 +15,13 @@ use crate::base::fallible::{self, NoMemory};
 use crate::base::stress::{Step, Stress, StressStats, maybe_yield};
 use crate::base::sync::{Aside, Ordering};
 use crate::collect::{self, Collect, CollectError, clear};
-use crate::heap::crew;
+use crate::heap::helpers;
 use crate::heap::known_roots::KnownRoots;
 use crate::heap::model::{ModelMutator, ObjectModel};
 use crate::heap::mutator::{Core, CoreConfig, Handle};
 use crate::heap::pacing::{Due, Pacing};
+use crate::heap::reclaim_queue::{PIECE, Whose};
 use crate::heap::slow::SlowLock;
-use crate::heap::turn::{PIECE, Whose};
 use crate::managed::{self, Managed, Raw};
 use crate::memory::space::{Space, SpaceConfig};
 use crate::object::type_info::Object;
@@ -1095,7 +1095,7 @@ type Held<'a, T> = (lock::Kept<'a>, lock::Guard<'a, T>);
 struct Lists<'a> {
     _deferred: Held<'a, managed::Deferred>,
     _arenas: Held<'a, crate::heap::mutator::ArenaIds>,
-    _crew: Option<Held<'a, crew::State>>,
+    _crew: Option<Held<'a, helpers::State>>,
 }
 
 /// The world is stopped for a `fork`. Made by [`Mutator::prepare_fork`].
@@ -1109,7 +1109,7 @@ struct Lists<'a> {
 pub struct Fork<'a> {
     guard: Option<ForkGuard<'a, crate::heap::mutator::Shared<Managed>>>,
     lists: Option<Lists<'a>>,
-    turn: Option<Held<'a, crate::heap::turn::State>>,
+    turn: Option<Held<'a, crate::heap::collector_lock::State>>,
     core: &'a managed::Core,
     /// Dropped last: the thread knows that it keeps the locks of the others above.
     _known: Aside,

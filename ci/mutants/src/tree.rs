@@ -16,7 +16,7 @@ use crate::weave::{Woven, weave};
 pub const AREAS: [&str; 7] = [
     "src/dynamic/",
     "src/collect/",
-    "src/heap/crew.rs",
+    "src/heap/helpers.rs",
     "src/heap/workers.rs",
     "src/gc_module/",
     "src/managed/",

@@ -173,8 +173,8 @@ fn young(c: &mut Criterion) {
     group.finish();
 }
 
-/// A thread asks for a collection while others make cycles, so that the heap collects all the time: how long the caller waits for its
-/// turn, and for its own collection.
+/// A thread asks for a collection while others make cycles, so that the heap collects all the time:
+/// how long the caller waits for its turn, and for its own collection.
 fn asked_for(c: &mut Criterion) {
     #[derive(Trace)]
     struct Ring {

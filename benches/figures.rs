@@ -1,7 +1,7 @@
 //! The figures that the project promises, each beside its yardstick in the same run.
 //!
-//! `cargo bench --bench figures`: alternates the contestants so that drift cancels, repeats, and prints
-//! medians with the spread. `-- ROUNDS` sets the number of rounds (default 9).
+//! `cargo bench --bench figures`: alternates the contestants so that drift cancels, repeats, and
+//! prints medians with the spread. `-- ROUNDS` sets the number of rounds (default 9).
 
 #![allow(missing_docs)]
 #![cfg(not(loom))]

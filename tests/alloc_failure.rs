@@ -1,13 +1,15 @@
 //! Allocation failure, at every allocation in turn.
 //!
-//! Each test builds a heap, and then does one thing to it again and again, each time in a forked child with a copy of the same
-//! heap: the first child is refused its first allocation, the second its second, and so on, until one needs no more. All is done
-//! twice: refused one allocation and given the others, and refused all from that one on. In whichever way the thing ends,
-//! the child then checks that the heap is whole, and that the next collection does what the first could not.
+//! Each test builds a heap, and then does one thing to it again and again, each time in a forked
+//! child with a copy of the same heap: the first child is refused its first allocation, the second
+//! its second, and so on, until one needs no more. All is done twice: refused one allocation and
+//! given the others, and refused all from that one on. In whichever way the thing ends, the child
+//! then checks that the heap is whole, and that the next collection does what the first could not.
 //!
-//! Where the refusal ends the process all the same, because the allocation is made inside std or another package, and
-//! cannot be asked for in a way that could fail, the function is in the test's list of such places, and there is no other: so these
-//! lists are the whole of what a program without memory can die of in the library.
+//! Where the refusal ends the process all the same, because the allocation is made inside std or
+//! another package, and cannot be asked for in a way that could fail, the function is in the test's
+//! list of such places, and there is no other: so these lists are the whole of what a program
+//! without memory can die of in the library.
 
 #![cfg(not(loom))]
 #![allow(missing_docs, clippy::type_complexity)]
@@ -32,7 +34,8 @@ use standstill::{
     HeapBuilder, Mutator, Pacing, Stress,
 };
 
-// ------------------------------------------------------------------------------------------- the allocator
+// ------------------------------------------------------------------------------------------- the
+// allocator
 
 /// The system's allocator, until it is told to refuse.
 struct Refusing;
@@ -109,7 +112,8 @@ unsafe impl GlobalAlloc for Refusing {
 #[global_allocator]
 static ALLOCATOR: Refusing = Refusing;
 
-// ------------------------------------------------------------------------------------------- the children
+// ------------------------------------------------------------------------------------------- the
+// children
 
 /// What a child says with its exit status. More it says on its standard error.
 const WHOLE: i32 = 0;
@@ -117,11 +121,13 @@ const NOT_REACHED: i32 = 1;
 const WRONG: i32 = 2;
 const ABORTED: i32 = 3;
 
-/// In a child that is being aborted: says from where, by addresses. To name them takes memory and locks.
+/// In a child that is being aborted: says from where, by addresses. To name them takes memory and
+/// locks.
 extern "C" fn aborted(_: libc::c_int) {
     disarm();
     let mut site = "\nsite:".to_owned();
-    // SAFETY: this is the child's end, in which no other thread traces anything; if one does, it is ending too.
+    // SAFETY: this is the child's end, in which no other thread traces anything; if one does, it is
+    // ending too.
     unsafe {
         backtrace::trace_unsynchronized(|frame| {
             site += &format!(" {:x}", frame.ip() as usize);
@@ -134,8 +140,9 @@ extern "C" fn aborted(_: libc::c_int) {
     }
 }
 
-/// The function of the library nearest to the allocation, and the package that it was made in if that is another. The
-/// addresses are a forked child's, hence of the same program at the same place.
+/// The function of the library nearest to the allocation, and the package that it was made in if
+/// that is another. The addresses are a forked child's, hence of the same program at the same
+/// place.
 fn site_of(addresses: &str, names: &mut HashMap<usize, Vec<String>>) -> String {
     let mut functions = Vec::new();
     for address in addresses.split_whitespace() {
@@ -182,12 +189,13 @@ fn in_child(f: impl FnOnce() -> i32) -> (i32, String) {
     let mut ends = [0; 2];
     // SAFETY: two descriptors are made.
     assert_eq!(unsafe { libc::pipe(ends.as_mut_ptr()) }, 0, "no pipe");
-    // SAFETY: the child does what this thread would do, and leaves without destructors; no other thread of the process has
-    // what it needs (`one_at_a_time`).
+    // SAFETY: the child does what this thread would do, and leaves without destructors; no other
+    // thread of the process has what it needs (`one_at_a_time`).
     let pid = unsafe { libc::fork() };
     assert!(pid >= 0, "no fork");
     if pid == 0 {
-        // SAFETY: what the child says goes to the pipe; if it hangs it is killed; if it is aborted it says where.
+        // SAFETY: what the child says goes to the pipe; if it hangs it is killed; if it is aborted
+        // it says where.
         unsafe {
             libc::dup2(ends[1], 2);
             libc::alarm(20);
@@ -222,8 +230,9 @@ fn in_child(f: impl FnOnce() -> i32) -> (i32, String) {
     (libc::WEXITSTATUS(status), said)
 }
 
-/// Does `act` to copies of `start`, each time with another allocation refused, and then `check`. The places where a refusal
-/// ends the process are those that contain one of `ends`, and each of these is one.
+/// Does `act` to copies of `start`, each time with another allocation refused, and then `check`.
+/// The places where a refusal ends the process are those that contain one of `ends`, and each of
+/// these is one.
 ///
 /// Returns how many refusals there were.
 fn refuse_each<S>(
@@ -283,13 +292,15 @@ fn refuse_each<S>(
     asked
 }
 
-/// A child has one thread, and locks of others stay locked: so the tests of this file do not run side by side.
+/// A child has one thread, and locks of others stay locked: so the tests of this file do not run
+/// side by side.
 fn one_at_a_time() -> std::sync::MutexGuard<'static, ()> {
     static LOCK: Mutex<()> = Mutex::new(());
     LOCK.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
-// ------------------------------------------------------------------------------------------- the heaps
+// ------------------------------------------------------------------------------------------- the
+// heaps
 
 /// A heap with something in it, and what a collection has said of it.
 struct State {
@@ -326,8 +337,8 @@ impl State {
         self.report = Some(self.m.try_collect(Collect::full()).expect("the world can be stopped"));
     }
 
-    /// The heap is whole, whatever has become of the collection; the next one finds all garbage, and when nothing is kept any more,
-    /// nothing stays.
+    /// The heap is whole, whatever has become of the collection; the next one finds all garbage,
+    /// and when nothing is kept any more, nothing stays.
     fn check(mut self) {
         let live = self.live;
         if let Some(report) = &self.report {
@@ -396,7 +407,7 @@ fn mixed(state: &mut State, n: usize) {
     keep(state, vec![hubs[0].clone()]);
 }
 
-// ------------------------------------------------------------------------------------------- collections
+// ------------------------------------------------------------------------------------- collections
 
 #[test]
 fn collecting_plain_garbage() {
@@ -443,7 +454,8 @@ fn collecting_with_small_constants() {
     assert!(refuse_each(state, &[], |_| {}, State::collect, State::check) > 0);
 }
 
-/// Leads to itself by a slot that is read without a lock, so that what is taken out waits for its readers.
+/// Leads to itself by a slot that is read without a lock, so that what is taken out waits for its
+/// readers.
 #[derive(standstill::Trace)]
 struct Slotted {
     slot: AtomicGc<Slotted>,
@@ -484,8 +496,9 @@ fn collecting_with_lock_free_slots() {
     assert!(refuse_each(state, &[], |_| {}, State::collect, check) > 0);
 }
 
-/// What it has taken out of slots, and that others may still be looking at, it hands over. Where there is no memory to write that
-/// down, the references stay for ever; the thread ends all the same.
+/// What it has taken out of slots, and that others may still be looking at, it hands over. Where
+/// there is no memory to write that down, the references stay for ever; the thread ends all the
+/// same.
 #[test]
 fn ending_a_thread_that_has_emptied_slots() {
     let _alone = one_at_a_time();
@@ -599,7 +612,8 @@ fn collecting_what_other_threads_have_dropped() {
     let _alone = one_at_a_time();
     let mut state = State::new(builder());
     mixed(&mut state, 20);
-    // References that were counted for another thread wait in this one's queue: dropped elsewhere, where they go below zero.
+    // References that were counted for another thread wait in this one's queue: dropped elsewhere,
+    // where they go below zero.
     let shared: Vec<_> = (1000..1064).map(|name| node(&state.m, &state.census, name)).collect();
     let clones: Vec<_> = shared.iter().map(Gc::clone).collect();
     let heap = state.heap.clone();
@@ -622,8 +636,9 @@ fn collecting_in_parallel() {
         // The pool's threads are running. They are the child's: a fork takes no thread along.
         state.m.try_collect(Collect::young()).expect("the world can be stopped");
     };
-    // Calling the pool: what its queues take. Where memory is short already, it is not done.
-    // Of the pool's own threads some may still be starting, and who has to wait for a lock for the first time has a queue made.
+    // Calling the pool: what its queues take. Where memory is short already, it is not done. Of the
+    // pool's own threads some may still be starting, and who has to wait for a lock for the first
+    // time has a queue made.
     let ends = [
         "Workers::call_pool_from, in rayon_core",
         "?thread_start",
@@ -633,9 +648,10 @@ fn collecting_in_parallel() {
     refuse_each(state, &ends, warm, State::collect, State::check);
 }
 
-// ------------------------------------------------------------------------------------------- another model
+// ----------------------------------------------------------------------------------- another model
 
-/// Objects of two slots, whose traversals need not repeat themselves, and which may have finalizers of both kinds.
+/// Objects of two slots, whose traversals need not repeat themselves, and which may have finalizers
+/// of both kinds.
 struct Slots;
 
 #[repr(C)]
@@ -696,7 +712,8 @@ impl Slots {
     }
 }
 
-// SAFETY: counts hold all references, lowered by attached threads alone; `drop_ref` frees, at 0; slots are counted.
+// SAFETY: counts hold all references, lowered by attached threads alone; `drop_ref` frees, at 0;
+// slots are counted.
 unsafe impl ObjectModel for Slots {
     type Local = ();
     type Callback = ();
@@ -785,7 +802,7 @@ fn collecting_with_legacy_finalizers_and_moody_traversals() {
     assert!(refuse_each((heap, m, None), &["?Hooks::unraisable_at"], |_| {}, collect, check) > 0);
 }
 
-// ------------------------------------------------------------------------------------------- everything else
+// --------------------------------------------------------------------------------- everything else
 
 #[test]
 fn allocating_objects_asks_nobody_for_memory() {
@@ -849,7 +866,8 @@ fn dropping_references() {
         state.m.detach(|| deferred.drain(..).for_each(drop));
         state.m.safepoint();
     };
-    // A drop gives no errors: what it cannot note down is told to the hook, and stays for ever. What dies with an object needs no note.
+    // A drop gives no errors: what it cannot note down is told to the hook, and stays for ever.
+    // What dies with an object needs no note.
     let lost = Arc::new(AtomicUsize::new(0));
     state.heap.on_unraisable({
         let lost = Arc::clone(&lost);
@@ -894,8 +912,8 @@ fn making_heaps_mutators_and_first_objects() {
         drop(Gc::downgrade(&cell, &m));
         *made = true;
     };
-    // Where std counts the processors; its `Arc`, which is asked for before, and all the same may not be had; and functions that
-    // have no errors to give.
+    // Where std counts the processors; its `Arc`, which is asked for before, and all the same may
+    // not be had; and functions that have no errors to give.
     let ends = [
         "ModelHeap<M>::build",
         "fallible::arc",

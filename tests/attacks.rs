@@ -1,5 +1,6 @@
-//! Attacks from the surroundings of a program: signals in the middle of everything, and threads that cannot be started.
-//! Each runs in a process of its own. docs/verification.md lists the other attacks with their tests.
+//! Attacks from the surroundings of a program: signals in the middle of everything, and threads
+//! that cannot be started. Each runs in a process of its own. docs/verification.md lists the other
+//! attacks with their tests.
 
 #![cfg(all(not(loom), target_os = "linux"))]
 
@@ -47,7 +48,8 @@ fn ring(m: &Mutator, n: usize) -> Gc<Node> {
     first
 }
 
-/// Threads that make garbage, wait detached, wait for locks, and collect; at the end nothing is left.
+/// Threads that make garbage, wait detached, wait for locks, and collect; at the end nothing is
+/// left.
 fn work(heap: &Heap, rounds: usize) {
     let lock = std::sync::Mutex::new(0);
     std::thread::scope(|scope| {
@@ -89,7 +91,8 @@ fn signals_interrupt_every_wait_and_change_nothing() {
     extern "C" fn count(_: libc::c_int) {
         SIGNALS.fetch_add(1, SeqCst);
     }
-    // SAFETY: the handler changes an atomic counter only. Without SA_RESTART each wait returns early.
+    // SAFETY: the handler changes an atomic counter only. Without SA_RESTART each wait returns
+    // early.
     unsafe {
         let mut action: libc::sigaction = std::mem::zeroed();
         action.sa_sigaction = count as *const () as usize;
@@ -102,7 +105,8 @@ fn signals_interrupt_every_wait_and_change_nothing() {
             while !done.load(SeqCst) {
                 for entry in std::fs::read_dir("/proc/self/task").expect("threads") {
                     let id = entry.expect("a thread").file_name().to_string_lossy().parse::<i32>();
-                    // SAFETY: a signal to a thread of this process; one that has ended meanwhile gets none.
+                    // SAFETY: a signal to a thread of this process; one that has ended meanwhile
+                    // gets none.
                     unsafe {
                         libc::syscall(
                             libc::SYS_tgkill,
@@ -133,7 +137,8 @@ fn collections_work_where_no_thread_can_be_started() {
         return;
     }
     let heap = Heap::builder().reserve(1 << 30).workers(4).serial_below(0).build().expect("a heap");
-    // SAFETY: limits and the user of this process, which ends after the test. The limit on threads does not hold for root.
+    // SAFETY: limits and the user of this process, which ends after the test. The limit on threads
+    // does not hold for root.
     unsafe {
         let none = libc::rlimit { rlim_cur: 1, rlim_max: 1 };
         assert_eq!(libc::setrlimit(libc::RLIMIT_NPROC, &none), 0);

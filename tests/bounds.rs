@@ -111,9 +111,11 @@ fn churn(heap: &Heap) {
     m.collect();
 }
 
-// ------------------------------------------------------------------------------------ deferred drops
+// ------------------------------------------------------------------------------------ deferred
+// drops
 
-/// A link of a chain whose end makes a thread that is not attached drop the next link, and waits until it has.
+/// A link of a chain whose end makes a thread that is not attached drop the next link, and waits
+/// until it has.
 struct Link {
     next: Mutex<Option<Gc<Link>>>,
     dropper: mpsc::Sender<(Gc<Link>, mpsc::Sender<()>)>,
@@ -135,8 +137,8 @@ impl Drop for Link {
     }
 }
 
-/// Makes a chain, has its first link dropped by a thread that is not attached, and calls `call` until all have ended: once for
-/// each few links, at least.
+/// Makes a chain, has its first link dropped by a thread that is not attached, and calls `call`
+/// until all have ended: once for each few links, at least.
 fn feed(call: impl Fn(&Heap, &mut Option<Mutator>)) {
     const LINKS: usize = 40;
     /// A call comes by the list a few times. It does not stay there.
@@ -198,10 +200,12 @@ fn a_collection_drops_what_was_deferred_when_it_began() {
     });
 }
 
-// ------------------------------------------------------------------------------------ the turn to collect
+// ------------------------------------------------------------------------------------ the turn to
+// collect
 
-/// Threads that make cycles have the heap collect all the time. A thread that asks for a collection gets one after the collection that
-/// is running; it does not compete with those that the heap starts.
+/// Threads that make cycles have the heap collect all the time. A thread that asks for a collection
+/// gets one after the collection that is running; it does not compete with those that the heap
+/// starts.
 #[test]
 fn a_thread_that_asks_for_a_collection_is_next() {
     const THREADS: usize = 16;
@@ -244,7 +248,8 @@ fn a_thread_that_asks_for_a_collection_is_next() {
         }
         stop.store(true, SeqCst);
         println!("collections of others: {others:?}, {:?} each", begun.elapsed() / REQUESTS as u32);
-        // One that has the turn already and one that takes it before this thread has asked, if that is put off just there.
+        // One that has the turn already and one that takes it before this thread has asked, if that
+        // is put off just there.
         assert!(
             others.iter().sum::<usize>() <= 2 * REQUESTS,
             "the collections of others before its own: {others:?}"
@@ -254,7 +259,8 @@ fn a_thread_that_asks_for_a_collection_is_next() {
 
 // ------------------------------------------------------------------------------------ many heaps
 
-/// Whether the rest of the program can still have address space, in pieces that a thread or another library asks for.
+/// Whether the rest of the program can still have address space, in pieces that a thread or another
+/// library asks for.
 fn has_room(bytes: usize) -> bool {
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
     // SAFETY: a new mapping wherever the system likes, that is unmapped at once.
@@ -310,7 +316,8 @@ fn thousands_of_default_heaps_leave_room() {
     });
 }
 
-/// A limit on the address space, as `ulimit -v` sets it, leaves the program as much as a default heap takes.
+/// A limit on the address space, as `ulimit -v` sets it, leaves the program as much as a default
+/// heap takes.
 #[test]
 fn default_heaps_under_a_limit_leave_room() {
     alone("default_heaps_under_a_limit_leave_room", || {

@@ -1,5 +1,6 @@
-//! What a collection of the heap's own has found is buried a piece at a time, by the threads that made it; nothing of it is
-//! lost, whoever stops coming, collects, forks or ends meanwhile (`docs/adr/0017-burial.md`).
+//! What a collection of the heap's own has found is buried a piece at a time, by the threads that
+//! made it; nothing of it is lost, whoever stops coming, collects, forks or ends meanwhile
+//! (`docs/adr/0017-burial.md`).
 
 #![cfg(not(loom))]
 
@@ -226,8 +227,8 @@ struct Fixed {
     me: std::sync::OnceLock<Gc<Fixed>>,
 }
 
-/// The report of a collection that was buried in pieces counts over all of them: what died, what stayed, and what was not to be
-/// cleared from the start.
+/// The report of a collection that was buried in pieces counts over all of them: what died, what
+/// stayed, and what was not to be cleared from the start.
 #[test]
 fn the_figures_of_a_burial_are_those_of_all_its_pieces() {
     use standstill::dynamic::{self, RawObject, TypeSpec};

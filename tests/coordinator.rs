@@ -286,7 +286,8 @@ fn back_to_back_stops_leave_everybody_a_turn() {
             thread::yield_now();
         }
         for stop in 0..rounds(most) {
-            // All have been stopped `stop` times, and each must have come back from each but the last.
+            // All have been stopped `stop` times, and each must have come back from each but the
+            // last.
             drop(me.stop().unwrap());
             for turn in &turns {
                 assert!(
@@ -431,7 +432,8 @@ fn a_thread_that_waits_for_the_end_of_a_stop_or_a_suspension_reports_whose_it_is
         let tell = Mutex::new(tell);
         let other = Coordinator::<()>::new();
         coordinator.on_slow_stop(move |slow| {
-            // The thread is detached, and can do nothing here that a detached thread in a traversal cannot.
+            // The thread is detached, and can do nothing here that a detached thread in a traversal
+            // cannot.
             assert_eq!(current(), 0);
             assert_eq!(other.register(()).attach(), Err(AttachError::Traversing));
             let _ = tell.lock().unwrap().send((thread::current().id(), slow.clone()));
@@ -536,8 +538,9 @@ fn a_thread_that_leaks_its_participant_fails_every_stop_and_holds_nobody() {
     assert_eq!(coordinator.stats().failed_stops, 4);
 }
 
-/// A thread that C has started attaches in the destructor of a `pthread` key, after all destructors of Rust's thread-locals. The
-/// library cannot watch it. A stop that waits for it asks the system whether it still exists.
+/// A thread that C has started attaches in the destructor of a `pthread` key, after all destructors
+/// of Rust's thread-locals. The library cannot watch it. A stop that waits for it asks the system
+/// whether it still exists.
 #[cfg(all(target_os = "linux", not(miri)))]
 #[test]
 fn a_thread_that_leaks_its_participant_after_its_last_destructor_fails_every_stop() {
@@ -870,8 +873,9 @@ fn a_forked_child_has_one_thread_and_a_world() {
         let mut statuses = Vec::new();
         for _ in 0..20 {
             let guard = coordinator.prepare_fork(&me).unwrap();
-            // SAFETY: the child calls nothing but the coordinator, whose lock this thread holds, and the
-            // allocator, which the system's fork handlers keep usable, and leaves by `_exit`.
+            // SAFETY: the child calls nothing but the coordinator, whose lock this thread holds,
+            // and the allocator, which the system's fork handlers keep usable, and leaves by
+            // `_exit`.
             let pid = unsafe { libc::fork() };
             if pid == 0 {
                 let ended = guard.child();
@@ -905,7 +909,8 @@ fn a_forked_child_has_one_thread_and_a_world() {
     assert_eq!(coordinator.threads(), 0);
 }
 
-/// Threads that waited for the end of the fork's stop are owed a turn before the next stop. The child has none of them.
+/// Threads that waited for the end of the fork's stop are owed a turn before the next stop. The
+/// child has none of them.
 #[cfg(all(unix, not(miri)))]
 #[test]
 fn a_child_that_calls_parent_has_lost_its_other_threads_all_the_same() {
@@ -926,8 +931,9 @@ fn a_child_that_calls_parent_has_lost_its_other_threads_all_the_same() {
         }
         let statuses = [false, true].map(|drops| {
             let guard = coordinator.prepare_fork(&me).unwrap();
-            // SAFETY: the child calls nothing but the coordinator, whose lock this thread holds, and the
-            // allocator, which the system's fork handlers keep usable, and leaves by `_exit`.
+            // SAFETY: the child calls nothing but the coordinator, whose lock this thread holds,
+            // and the allocator, which the system's fork handlers keep usable, and leaves by
+            // `_exit`.
             let pid = unsafe { libc::fork() };
             if pid == 0 {
                 // SAFETY: a child that hangs is killed.

@@ -1,6 +1,6 @@
-//! What the derive writes, and what the containers of the standard library show: every container kind
-//! must carry a cycle that a collection finds, since a reference that is not shown leaks and one shown
-//! twice is worse.
+//! What the derive writes, and what the containers of the standard library show: every container
+//! kind must carry a cycle that a collection finds, since a reference that is not shown leaks and
+//! one shown twice is worse.
 
 #![cfg(feature = "derive")]
 #![deny(missing_docs, unused, unused_qualifications, single_use_lifetimes)]
@@ -150,7 +150,8 @@ fn a_container_is_tracked_if_its_elements_are() {
     const { assert!(<(u8, u8, AnyGc)>::TRACKED && <Result<u8, AnyGc>>::TRACKED) };
 }
 
-/// What is shared is counted by its own pointer: it holds from outside, and a cycle through it is not seen.
+/// What is shared is counted by its own pointer: it holds from outside, and a cycle through it is
+/// not seen.
 #[test]
 fn the_contents_of_an_arc_are_skipped() {
     #[derive(Trace)]
@@ -257,7 +258,8 @@ fn a_held_lock_around_a_number_is_no_doubt() {
     assert_eq!(m.collect().collected, 1);
 }
 
-/// Readers exclude writers only: a read-locked field is traversed, and found garbage, but cannot be cleared.
+/// Readers exclude writers only: a read-locked field is traversed, and found garbage, but cannot be
+/// cleared.
 #[test]
 fn clear_skips_a_held_lock() {
     #[derive(Trace)]

@@ -98,8 +98,8 @@ fn a_mutator_is_not_taken_up_inside_the_closure_of_a_detach() {
     garbage(&m);
 }
 
-/// Empties its slot as it is dropped, by way of whichever mutator the thread has: what was in it is retired, and asks that mutator to
-/// pass a safepoint.
+/// Empties its slot as it is dropped, by way of whichever mutator the thread has: what was in it is
+/// retired, and asks that mutator to pass a safepoint.
 struct Empties(Arc<AtomicGc<u64>>);
 
 impl Trace for Empties {
@@ -127,8 +127,8 @@ impl Drop for Holder {
 
 thread_local! { static HOLDER: Holder = const { Holder(RefCell::new(None)) }; }
 
-/// Runs `first` with a mutator on a thread of its own, and `last` with it when that thread ends, later than whatever watches the
-/// end of an attached thread.
+/// Runs `first` with a mutator on a thread of its own, and `last` with it when that thread ends,
+/// later than whatever watches the end of an attached thread.
 fn at_the_end_of_a_thread(
     heap: &Heap,
     first: impl FnOnce(&Mutator) + Send + 'static,
@@ -136,7 +136,8 @@ fn at_the_end_of_a_thread(
 ) -> std::thread::JoinHandle<()> {
     let heap = heap.clone();
     std::thread::spawn(move || {
-        // Before the thread attaches for the first time: what is registered first is destroyed last.
+        // Before the thread attaches for the first time: what is registered first is destroyed
+        // last.
         HOLDER.with(|_| ());
         let m = heap.attach();
         first(&m);
@@ -204,7 +205,8 @@ fn no_stop_passes_a_thread_that_works_in_the_destructor_of_a_thread_local() {
     for expected in ["attached", "detached", "attached", "gone"] {
         let what = m.detach(|| told.recv()).expect("its word");
         assert_eq!(what, expected);
-        // It can be told before the thread has detached. Nothing waits for a thread that ends attached.
+        // It can be told before the thread has detached. Nothing waits for a thread that ends
+        // attached.
         let result = loop {
             match m.try_collect(Collect::full()) {
                 Err(CollectError::Stop(StopError::ThreadGone { .. })) if what == "detached" => {}

@@ -1,5 +1,5 @@
-//! Dynamic objects through the Rust API: types made at run time, with handlers. The names carry the rows of the
-//! conformance table; what a row says about C is shown through C, in `capi/tests`.
+//! Dynamic objects through the Rust API: types made at run time, with handlers. The names carry the
+//! rows of the conformance table; what a row says about C is shown through C, in `capi/tests`.
 
 #![cfg(not(loom))]
 #![allow(clippy::type_complexity, unpredictable_function_pointer_comparisons)]
@@ -1107,7 +1107,8 @@ fn what_dies_with_an_object_dies_also_when_a_destructor_panics() {
     }
 }
 
-/// Handlers are C functions, also those that are written in Rust, and no panic may pass through one.
+/// Handlers are C functions, also those that are written in Rust, and no panic may pass through
+/// one.
 #[test]
 fn what_a_handler_lets_go_of_by_a_typed_handle_may_panic() {
     let _watch = deadline("typed bombs");
@@ -1143,7 +1144,8 @@ fn what_a_handler_lets_go_of_by_a_typed_handle_may_panic() {
     assert_eq!(m.collect().collected, 2);
     assert_eq!((live(&heap), armed.load(SeqCst)), (0, 98));
     assert_eq!(*reports.lock().unwrap(), ["as asked"; 2]);
-    // and on the way to its end: the bomb waits until the handler is over, and its panic comes back to whoever dropped.
+    // and on the way to its end: the bomb waits until the handler is over, and its panic comes back
+    // to whoever dropped.
     fill(&m);
     for _ in 0..2 {
         let last = new(&m, record);
@@ -1205,8 +1207,8 @@ fn a_dealloc_handler_that_counts_its_object_up_and_down_destroys_nothing_else() 
     assert_eq!((live(&heap), MADE.load(SeqCst)), (0, 2));
 }
 
-/// What another thread drops last is in its owner's queue until the next safepoint, also if the owner, who has the only reference that
-/// is left, moves it or gives its memory back before.
+/// What another thread drops last is in its owner's queue until the next safepoint, also if the
+/// owner, who has the only reference that is left, moves it or gives its memory back before.
 #[test]
 fn what_is_in_a_queue_leaves_it_before_its_memory_is_given_back() {
     let _watch = deadline("queued");
@@ -1252,7 +1254,8 @@ fn what_is_in_a_queue_leaves_it_before_its_memory_is_given_back() {
     }
 }
 
-/// A dealloc handler that has taken a reference to its object has it still: the memory stays, and what refers to it leads somewhere.
+/// A dealloc handler that has taken a reference to its object has it still: the memory stays, and
+/// what refers to it leads somewhere.
 #[test]
 fn s_074_a_dealloc_handler_cannot_free_what_it_has_given_away() {
     let _watch = deadline("given away");
@@ -1283,8 +1286,8 @@ fn s_074_a_dealloc_handler_cannot_free_what_it_has_given_away() {
     assert_eq!(live(&heap), 1);
 }
 
-/// Whatever a dealloc handler does with the count, a weak reference leads to its object no more: here another thread asks while the handler
-/// has a reference.
+/// Whatever a dealloc handler does with the count, a weak reference leads to its object no more:
+/// here another thread asks while the handler has a reference.
 #[test]
 fn a_weak_reference_does_not_lead_to_what_its_dealloc_handler_counts() {
     let _watch = deadline("upgrade in dealloc");
@@ -1332,7 +1335,8 @@ fn a_weak_reference_does_not_lead_to_what_its_dealloc_handler_counts() {
     assert_eq!(live(&heap), 0);
 }
 
-/// An object of a heap that is merged and immortal looks like a static one by its count, and is none.
+/// An object of a heap that is merged and immortal looks like a static one by its count, and is
+/// none.
 #[test]
 fn an_immortal_type_that_nobody_owns_goes_on_being_a_type() {
     let _watch = deadline("immortal type");
@@ -1405,7 +1409,8 @@ unsafe extern "C" fn fields_traverse(
     0
 }
 
-/// Each heap type is derived from the one before, and the first from a static type whose handlers all of them inherit.
+/// Each heap type is derived from the one before, and the first from a static type whose handlers
+/// all of them inherit.
 fn derive_on(m: &Mutator, length: usize) -> Vec<Type> {
     let mut spec = pair_spec("tests.Fields");
     spec.slots.traverse = Some(fields_traverse);

@@ -1,5 +1,5 @@
-//! Calls at the borders of what dynamic objects allow: in a traversal, with objects of another heap, of other kinds, or
-//! of no heap; and traverse handlers under visitors that want no more.
+//! Calls at the borders of what dynamic objects allow: in a traversal, with objects of another
+//! heap, of other kinds, or of no heap; and traverse handlers under visitors that want no more.
 
 #![cfg(not(loom))]
 
@@ -218,7 +218,8 @@ unsafe extern "C" fn note_visit(target: *mut RawObject, arg: *mut c_void) -> c_i
     if visits.seen.len() == visits.last { 7 } else { 0 }
 }
 
-/// What the traverse handler of an object answers and visits, where the visitor answers 7 to visit `last`.
+/// What the traverse handler of an object answers and visits, where the visitor answers 7 to visit
+/// `last`.
 fn visits(object: Ptr, last: usize) -> (c_int, Vec<*mut RawObject>) {
     let mut visits = Visits { seen: Vec::new(), last };
     // SAFETY: a living object, its own handler, and a visitor with its argument.
@@ -229,7 +230,8 @@ fn visits(object: Ptr, last: usize) -> (c_int, Vec<*mut RawObject>) {
     (answer, visits.seen)
 }
 
-/// The dictionary of a type is the type's own, and no managed one: a type visits it itself, and keeps it.
+/// The dictionary of a type is the type's own, and no managed one: a type visits it itself, and
+/// keeps it.
 #[test]
 fn the_managed_dictionary_of_a_type_is_none() {
     let heap = heap();
@@ -254,7 +256,8 @@ fn the_managed_dictionary_of_a_type_is_none() {
     of_type.set_attribute(&m, "name", None).unwrap();
 }
 
-/// What [`changes`] is told: a mutator, the object whose dictionary is visited, and how many values it was shown.
+/// What [`changes`] is told: a mutator, the object whose dictionary is visited, and how many values
+/// it was shown.
 type Changes<'a> = (&'a Mutator, &'a AnyGc, usize);
 
 /// Adds an attribute and removes the two that were there, in the middle of a visit.
@@ -374,7 +377,8 @@ fn a_visitor_that_wants_no_more_is_called_no_more() {
     of_type.set_attribute(&m, "name", None).unwrap();
 }
 
-/// Handlers are C functions: with null, or before their object is whole, they do nothing and answer 0.
+/// Handlers are C functions: with null, or before their object is whole, they do nothing and answer
+/// 0.
 #[test]
 fn handlers_of_the_library_bear_null_and_objects_that_are_not_whole() {
     let heap = heap();
@@ -462,8 +466,8 @@ fn a_class_is_what_its_description_says() {
         assert_eq!(m.collect().collected, 1);
         assert_eq!(FINALIZED.load(SeqCst) - before, finalized, "{}", ty.record().name());
     }
-    // A base that takes part in cycle collection brings its own handlers, and its instances have no attributes.
-    // SAFETY: no handlers that matter.
+    // A base that takes part in cycle collection brings its own handlers, and its instances have no
+    // attributes. SAFETY: no handlers that matter.
     let bare = unsafe { dynamic::ready_heap(&m, &bare_spec("tests.Bare"), |_, _| {}) }.unwrap();
     let of_bare = Class::new("tests.OfBare").base(&bare).make(&m).unwrap();
     assert_eq!(
@@ -478,7 +482,8 @@ static ITEMS: AtomicIsize = AtomicIsize::new(-1);
 
 unsafe extern "C" fn own_alloc(face: *mut c_void, items: isize) -> *mut RawObject {
     ITEMS.store(items, SeqCst);
-    // SAFETY: the face of these types is their record, or the object of a heap type, whose record the library finds.
+    // SAFETY: the face of these types is their record, or the object of a heap type, whose record
+    // the library finds.
     let made = Mutator::with_current(|m| unsafe {
         let record = dynamic::describe(NonNull::new(face.cast()).unwrap()).unwrap();
         dynamic::allocate_tracked(m, record, items)
@@ -570,7 +575,8 @@ fn set_link(object: &AnyGc, to: &AnyGc) {
     }
 }
 
-/// A heap that records what it is told of mistakes: the code, the type, and whether a hook may use the heap.
+/// A heap that records what it is told of mistakes: the code, the type, and whether a hook may use
+/// the heap.
 type Reports = Arc<Mutex<Vec<(Code, &'static str, bool)>>>;
 
 fn recorded(checked: bool) -> (Heap, Reports) {
@@ -622,7 +628,8 @@ fn a_handler_that_forgets_its_type_or_dictionary_is_reported_at_the_first_instan
             drop(ty.instantiate(&m).unwrap());
             assert_eq!(take(&reports), [], "{ty:?} again");
             if ty.record().has_gc() {
-                // SAFETY: a ready type; the object is of this thread, and its type's handlers are for it.
+                // SAFETY: a ready type; the object is of this thread, and its type's handlers are
+                // for it.
                 unsafe {
                     let object = dynamic::allocate(&m, ty.record(), 0, 0).unwrap();
                     dynamic::track(&m, object).unwrap();
@@ -662,7 +669,8 @@ unsafe extern "C" fn keep_all(_: *mut RawObject) -> c_int {
     0
 }
 
-/// A reference that a clear handler leaves, to an object that the collection does not hold, is as good as before.
+/// A reference that a clear handler leaves, to an object that the collection does not hold, is as
+/// good as before.
 #[test]
 fn a_reference_that_a_clear_handler_leaves_is_no_mistake() {
     let (heap, reports) = recorded(true);
@@ -701,8 +709,8 @@ unsafe extern "C" fn note_mistakes(_: *mut RawObject, _: VisitProc, _: *mut c_vo
     0
 }
 
-/// A walk over an object's references is a traversal. What its handler notes is told right after it, outside, with the
-/// type that the note names, or else with that of the object.
+/// A walk over an object's references is a traversal. What its handler notes is told right after
+/// it, outside, with the type that the note names, or else with that of the object.
 #[test]
 fn a_mistake_in_a_walk_is_told_when_the_walk_is_over() {
     let (heap, reports) = recorded(false);
@@ -853,10 +861,11 @@ fn a_new_object_has_no_attributes() {
     }
 }
 
-/// How many items of a byte an object of the type can claim to have, made with so many, before a resize sees that it has no
-/// room for them.
+/// How many items of a byte an object of the type can claim to have, made with so many, before a
+/// resize sees that it has no room for them.
 fn claimed(m: &Mutator, ty: &Type, items: isize) -> isize {
-    // SAFETY: objects of this thread with the number of items behind the head, which are given back with their right number.
+    // SAFETY: objects of this thread with the number of items behind the head, which are given back
+    // with their right number.
     let accepts = |claim: isize| unsafe {
         let object = dynamic::allocate(m, ty.record(), items, 0).unwrap();
         let size =
@@ -881,8 +890,8 @@ fn claimed(m: &Mutator, ty: &Type, items: isize) -> isize {
     most
 }
 
-/// A number of items that its user has written over is looked at before so many are copied: what lies behind the room of the
-/// object is no item, and neither is the word with its attributes.
+/// A number of items that its user has written over is looked at before so many are copied: what
+/// lies behind the room of the object is no item, and neither is the word with its attributes.
 #[test]
 fn a_resize_copies_no_more_than_the_object_has_room_for() {
     let heap = heap();
@@ -905,7 +914,8 @@ fn a_resize_copies_no_more_than_the_object_has_room_for() {
     }
 }
 
-/// An object with items is tracked by its allocator too: its constructor may track it once more, and once only.
+/// An object with items is tracked by its allocator too: its constructor may track it once more,
+/// and once only.
 #[test]
 fn a_constructor_may_track_what_its_allocator_has_tracked() {
     for checked in [false, true] {
@@ -1009,13 +1019,15 @@ fn the_common_cases_leave_everything_else_to_the_functions_behind_them() {
     assert_eq!(heap.stats().live_objects, 0);
 }
 
-/// Checked mode looks at the fields of an object that is tracked, also of one that its allocator has tracked before.
+/// Checked mode looks at the fields of an object that is tracked, also of one that its allocator
+/// has tracked before.
 #[test]
 fn checked_mode_tracks_no_object_with_a_reference_to_a_freed_one() {
     for checked in [true, false] {
         let (heap, reports) = recorded(checked);
         let m = heap.attach();
-        // SAFETY: the handlers are for links, or for any object. The dangling reference is taken out before anything is dropped.
+        // SAFETY: the handlers are for links, or for any object. The dangling reference is taken
+        // out before anything is dropped.
         unsafe {
             let record =
                 dynamic::ready_static(&link_spec("tests.Link"), std::ptr::null_mut()).unwrap();
@@ -1044,8 +1056,8 @@ fn checked_mode_tracks_no_object_with_a_reference_to_a_freed_one() {
     }
 }
 
-/// What an address is looked up as: an object of the heap, one that was freed, another heap's, a static one, other memory, or
-/// nothing that could be read.
+/// What an address is looked up as: an object of the heap, one that was freed, another heap's, a
+/// static one, other memory, or nothing that could be read.
 #[test]
 fn an_address_is_told_by_what_lies_there() {
     use standstill::dynamic::Address;
@@ -1140,8 +1152,8 @@ unsafe extern "C" fn visit_null(_: *mut RawObject, visit: VisitProc, arg: *mut c
     unsafe { visit(std::ptr::null_mut(), arg) }
 }
 
-/// An answer that is the handler's own ends the walk with an error, also where handlers of the type are called one at a time.
-/// A visit of null is a mistake at no address, and the walk goes on.
+/// An answer that is the handler's own ends the walk with an error, also where handlers of the type
+/// are called one at a time. A visit of null is a mistake at no address, and the walk goes on.
 #[test]
 fn an_answer_of_a_handlers_own_is_an_error_of_the_walk() {
     let heap = heap();
@@ -1173,14 +1185,16 @@ fn an_answer_of_a_handlers_own_is_an_error_of_the_walk() {
     }
 }
 
-// ------------------------------------------------------------------------------------- other borders
+// ------------------------------------------------------------------------------------- other
+// borders
 
 /// The functions in the slots of a type take its face: its object, or its record.
 #[test]
 fn the_slots_that_are_filled_in_can_be_called() {
     let (heap, reports) = recorded(false);
     let m = heap.attach();
-    // SAFETY: the handlers are for any object; the slots are called as a runtime calls them, and objects given back once.
+    // SAFETY: the handlers are for any object; the slots are called as a runtime calls them, and
+    // objects given back once.
     unsafe {
         let fixed = Type::from_static(
             dynamic::ready_static(&bare_spec("tests.Fixed"), std::ptr::null_mut()).unwrap(),
@@ -1269,7 +1283,8 @@ fn descriptions_that_make_no_sense_are_refused() {
     }
 }
 
-/// Objects of other types are no modules and no weak references, whatever lies where those have their parts.
+/// Objects of other types are no modules and no weak references, whatever lies where those have
+/// their parts.
 #[test]
 fn an_object_of_another_type_has_no_parts() {
     let heap = heap();
@@ -1368,7 +1383,8 @@ unsafe extern "C" fn count_free(object: *mut c_void) {
     });
 }
 
-/// A free function of a type's own gives the memory back, and in checked mode the memory rests, however simple the type.
+/// A free function of a type's own gives the memory back, and in checked mode the memory rests,
+/// however simple the type.
 #[test]
 fn simple_objects_end_by_their_free_function_and_rest_in_checked_mode() {
     for checked in [false, true] {

@@ -654,8 +654,9 @@ fn a_token_finds_the_nearest_type_and_the_nearest_module() {
     assert_eq!(dynamic::type_module(middle.record()), Some(dynamic::as_raw(&second)));
 }
 
-/// A type that one runtime makes has a face for the functions of that runtime alone. So a base of another runtime is refused, at
-/// each place among the bases; what the library itself provides is for all.
+/// A type that one runtime makes has a face for the functions of that runtime alone. So a base of
+/// another runtime is refused, at each place among the bases; what the library itself provides is
+/// for all.
 #[test]
 fn a_type_has_bases_of_its_own_runtime_alone() {
     let heap = Heap::builder().reserve(1 << 30).checked(false).build().unwrap();

@@ -1,5 +1,6 @@
-//! Full collections that follow edges from the log of counting, and those that look at every object again, find the
-//! same: in heaps where all is logged, where the first objects of each page are (small constants), and where nothing is.
+//! Full collections that follow edges from the log of counting, and those that look at every object
+//! again, find the same: in heaps where all is logged, where the first objects of each page are
+//! (small constants), and where nothing is.
 
 #![cfg(not(loom))]
 #![allow(missing_docs)]
@@ -106,7 +107,8 @@ proptest! {
     }
 }
 
-/// A large graph: several chunks, hubs beside small objects, and one hub of a hundred thousand edges.
+/// A large graph: several chunks, hubs beside small objects, and one hub of a hundred thousand
+/// edges.
 #[test]
 fn hubs_and_many_pages() {
     let n = 60_000;
@@ -115,7 +117,8 @@ fn hubs_and_many_pages() {
     Graph { n, edges, held: vec![59_999], hubs }.check_all();
 }
 
-/// A binary tree whose nodes come before what is below them, with edges to the parents: edges of `step * i` and so on.
+/// A binary tree whose nodes come before what is below them, with edges to the parents: edges of
+/// `step * i` and so on.
 fn preorder(n: usize, step: usize) -> Vec<(usize, usize)> {
     let mut edges = Vec::new();
     let mut parts = vec![(0, n)];
@@ -162,7 +165,8 @@ fn heaps_in_order_and_out_of_order() {
         preorder(n / 3, 1).into_iter().chain((0..n / 3).map(|i| (i, n - 1 - (i * 17) % (n / 3))));
     graph(&mixed.chain((n / 3..n).map(|i| (i, (i * 7919) % n))).collect::<Vec<_>>(), vec![0])
         .check_all();
-    // More edges than are told apart at once, ahead and behind, and some that the log does not have.
+    // More edges than are told apart at once, ahead and behind, and some that the log does not
+    // have.
     for many in [8, 9, 40, 62, 63, 200] {
         let wide = (0..n / 100).flat_map(|i| (1..=many).map(move |k| (i, i + k)));
         let edges: Vec<_> =
@@ -181,7 +185,8 @@ fn logs_that_end() {
     }
 }
 
-/// What stands in the log for the edges of objects that are not in it means nothing, also where no object is at granule 0.
+/// What stands in the log for the edges of objects that are not in it means nothing, also where no
+/// object is at granule 0.
 #[test]
 fn a_heap_without_its_first_pages() {
     let heap = Heap::builder().workers(1).pacing(Pacing::manual()).build().unwrap();

@@ -60,7 +60,8 @@ fn the_child_collects_what_other_threads_left_and_goes_on() {
     m.collect();
     for _ in 0..5 {
         let fork = m.prepare_fork().expect("the world stops");
-        // SAFETY: the world is stopped; the child uses this heap and then leaves without destructors.
+        // SAFETY: the world is stopped; the child uses this heap and then leaves without
+        // destructors.
         let pid = unsafe { libc::fork() };
         assert!(pid >= 0, "fork failed");
         if pid == 0 {
@@ -70,8 +71,8 @@ fn the_child_collects_what_other_threads_left_and_goes_on() {
                 assert_eq!(heap.stats().mutators, 1);
                 m.verify().expect("a whole heap");
                 m.collect();
-                // The other threads' last rings are held by handles on stacks that do not exist any more: they
-                // stay. Everything else of theirs is gone, and ours is whole.
+                // The other threads' last rings are held by handles on stacks that do not exist any
+                // more: they stay. Everything else of theirs is gone, and ours is whole.
                 assert!(heap.stats().live_objects <= 5 + 2 * 6, "{:?}", heap.stats());
                 let mut at = mine.clone();
                 for _ in 0..5 {
@@ -189,7 +190,8 @@ fn a_child_that_calls_parent_is_a_child_all_the_same() {
         }
         for drops in [false, true] {
             let fork = m.prepare_fork().expect("the world stops");
-            // SAFETY: the world is stopped; the child uses this heap and then leaves without destructors.
+            // SAFETY: the world is stopped; the child uses this heap and then leaves without
+            // destructors.
             let pid = unsafe { libc::fork() };
             assert!(pid >= 0, "fork failed");
             if drops {

@@ -1,5 +1,5 @@
-//! Mutators that are parked for a collection work on it (`docs/adr/0021-parked-threads-help.md`): they look at objects, pass their
-//! handlers' panics on, and go on in the end.
+//! Mutators that are parked for a collection work on it (`docs/adr/0021-parked-threads-help.md`):
+//! they look at objects, pass their handlers' panics on, and go on in the end.
 
 #![cfg(not(loom))]
 

@@ -1,7 +1,7 @@
-//! Hostile and careless user code: traversals that lie, differ, panic, block, clone, drop, attach and
-//! allocate; finalizers, clear handlers, destructors and callbacks that panic. Whatever they do, every
-//! object is destroyed exactly once, nothing is reached after its destruction, collections go on, and
-//! an honest collection afterwards frees everything.
+//! Hostile and careless user code: traversals that lie, differ, panic, block, clone, drop, attach
+//! and allocate; finalizers, clear handlers, destructors and callbacks that panic. Whatever they
+//! do, every object is destroyed exactly once, nothing is reached after its destruction,
+//! collections go on, and an honest collection afterwards frees everything.
 
 #![cfg(not(loom))]
 #![allow(clippy::type_complexity)]
@@ -73,12 +73,12 @@ fn graph(
     all
 }
 
-/// Plays `trick` through many collections, some on several threads, with some of the objects held and
-/// some let go; then honestly.
+/// Plays `trick` through many collections, some on several threads, with some of the objects held
+/// and some let go; then honestly.
 fn play(trick: impl Fn(&Hostile, &mut Tracer, usize) + Send + Sync + 'static) {
     let trick: Trick = Arc::new(trick);
-    // A lie that contradicts the counts is found by the checks of a stress heap, which is what they are
-    // for; whether they find it or not is not what is tested here.
+    // A lie that contradicts the counts is found by the checks of a stress heap, which is what they
+    // are for; whether they find it or not is not what is tested here.
     for lab in labs().into_iter().filter(|lab| !lab.stress) {
         let _watch = deadline(lab.name);
         let on = Arc::new(AtomicBool::new(true));

@@ -1,8 +1,8 @@
 //! The nine laws of the design, each shown to hold for what is meant to break it.
 //!
-//! Law 5 (no lock, no atomic read-modify-write, no shared line on the fast paths) is a statement about
-//! code: what can be seen from outside is that nobody who sits in user code, however long, keeps
-//! another thread from allocating, cloning, dropping and polling.
+//! Law 5 (no lock, no atomic read-modify-write, no shared line on the fast paths) is a statement
+//! about code: what can be seen from outside is that nobody who sits in user code, however long,
+//! keeps another thread from allocating, cloning, dropping and polling.
 
 #![cfg(not(loom))]
 #![allow(clippy::type_complexity)]
@@ -18,7 +18,8 @@ use standstill::{
     Pacing, Trace, Tracer,
 };
 
-// ------------------------------------------------------------------ law 1: the collector never frees
+// ------------------------------------------------------------------ law 1: the collector never
+// frees
 
 /// Shows its references as often as it is told to.
 struct Liar {
@@ -47,8 +48,8 @@ impl Liar {
     }
 }
 
-/// A reference from outside that a traversal hides by showing an inner one twice: the live object is
-/// cleared. It is not freed, and everything about it still works.
+/// A reference from outside that a traversal hides by showing an inner one twice: the live object
+/// is cleared. It is not freed, and everything about it still works.
 #[test]
 fn law_1_a_live_object_that_looks_like_garbage_is_cleared_and_not_freed() {
     on_every_heap_attached(|lab, m| {
@@ -163,7 +164,8 @@ fn law_1_a_reference_not_shown_leaks_and_no_more() {
     });
 }
 
-// ------------------------------------------------------------------ law 2: doubt keeps objects alive
+// ------------------------------------------------------------------ law 2: doubt keeps objects
+// alive
 
 /// Panics, or cannot read, at chosen calls of its traversal.
 struct Moody {
@@ -311,7 +313,8 @@ fn law_2_a_field_that_cannot_be_read_keeps_its_targets() {
     }
 }
 
-/// A guard that was leaked keeps its cell locked for ever, and with it everything the cell refers to.
+/// A guard that was leaked keeps its cell locked for ever, and with it everything the cell refers
+/// to.
 #[test]
 fn law_2_a_leaked_guard_keeps_the_targets_alive() {
     on_every_heap_attached(|lab, m| {
@@ -338,7 +341,8 @@ fn law_2_a_leaked_guard_keeps_the_targets_alive() {
     });
 }
 
-// -------------------------------------------- law 3: no user code while the world is stopped, save traverse
+// -------------------------------------------- law 3: no user code while the world is stopped, save
+// traverse
 
 /// Tries something inside its traversal.
 struct Curious {
@@ -361,8 +365,8 @@ impl Trace for Curious {
     }
 }
 
-/// Makes a garbage cycle of three whose traversals do `attempt`, collects, and collects again without.
-/// Returns whether the first collection was abandoned.
+/// Makes a garbage cycle of three whose traversals do `attempt`, collects, and collects again
+/// without. Returns whether the first collection was abandoned.
 fn attempted(lab: &Lab, m: &mut Mutator, attempt: impl Fn() + Send + Sync + 'static) -> bool {
     let (attempt, on): (Arc<dyn Fn() + Send + Sync>, _) =
         (Arc::new(attempt), Arc::new(AtomicBool::new(false)));
@@ -495,7 +499,8 @@ fn law_3_a_drop_inside_a_traversal_is_deferred() {
     });
 }
 
-/// Weak handles may be cloned and dropped anywhere; whatever a traversal does with them, nothing breaks.
+/// Weak handles may be cloned and dropped anywhere; whatever a traversal does with them, nothing
+/// breaks.
 #[test]
 fn law_3_weak_handles_inside_a_traversal() {
     on_every_heap_attached(|lab, m| {
@@ -664,7 +669,8 @@ fn law_5_nobody_waits_for_somebody_elses_user_code() {
             return; // as above
         }
         with_helper(lab, |m, helper| {
-            // An iterator that feeds an allocation, and a constructor that gets its own weak handle.
+            // An iterator that feeds an allocation, and a constructor that gets its own weak
+            // handle.
             let slice = m.alloc_slice((), (0..3).inspect(|_| helper.run()));
             assert_eq!(slice.get(m).items, [0, 1, 2]);
             let cyclic = Gc::new_cyclic(m, |_| {
@@ -682,7 +688,8 @@ fn law_5_nobody_waits_for_somebody_elses_user_code() {
     });
 }
 
-// -------------------------------------------------------------------- law 4: allocation never collects
+// -------------------------------------------------------------------- law 4: allocation never
+// collects
 
 #[test]
 fn law_4_allocation_never_collects() {
@@ -694,7 +701,8 @@ fn law_4_allocation_never_collects() {
         let after = lab.heap.stats();
         assert_eq!(lab.census.dead(), 0);
         assert_eq!(after.collections, before.collections);
-        // It has raised a flag, though: the next safepoint collects, and that one and those to come clear what it found.
+        // It has raised a flag, though: the next safepoint collects, and that one and those to come
+        // clear what it found.
         m.safepoint();
         assert!(lab.heap.stats().collections > before.collections);
         while lab.census.alive() != 0 {
@@ -720,7 +728,8 @@ fn law_4_an_allocation_that_finds_no_room_does_not_collect_either() {
 
 // ------------------------------------------------------------------------ law 6: proof is a value
 
-/// Compiles only where the type does *not* implement the trait: otherwise two impls apply and `_` is ambiguous.
+/// Compiles only where the type does *not* implement the trait: otherwise two impls apply and `_`
+/// is ambiguous.
 macro_rules! assert_not {
     ($($ty:ty: $bound:path),+ $(,)?) => {$({
         trait Ambiguous<A> { fn it() {} }
@@ -759,7 +768,8 @@ fn law_6_a_mutator_stays_on_its_thread_and_handles_do_not() {
     assert_eq!(size_of::<Option<Gc<Node>>>(), size_of::<usize>());
 }
 
-// ------------------------------------------------------------ law 7: no recursion over the object graph
+// ------------------------------------------------------------ law 7: no recursion over the object
+// graph
 
 const SMALL_STACK: usize = 256 << 10;
 
@@ -918,8 +928,8 @@ fn law_7_a_random_graph_of_a_million_on_a_small_stack() {
 
 // -------------------------------- law 8: what a collection writes does not lie in the objects
 
-/// The kernel notes which pages are written. A collection of a heap in which everything is alive writes
-/// to none of the pages on which the objects lie.
+/// The kernel notes which pages are written. A collection of a heap in which everything is alive
+/// writes to none of the pages on which the objects lie.
 #[cfg(target_os = "linux")]
 #[test]
 fn law_8_a_collection_does_not_write_to_live_objects() {
@@ -1031,7 +1041,8 @@ fn law_9_many_heaps_at_once() {
     }
 }
 
-/// One heap's collection neither sees nor touches another heap's objects, though each refers to the other's.
+/// One heap's collection neither sees nor touches another heap's objects, though each refers to the
+/// other's.
 #[test]
 fn law_9_references_between_heaps_are_roots() {
     on_every_heap_attached(|_, m| {

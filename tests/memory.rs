@@ -1,5 +1,5 @@
-//! Memory: limits, what comes back when objects go, large and over-aligned objects, objects without size,
-//! slices, trait objects, immortals, and leaks that must be no more than leaks.
+//! Memory: limits, what comes back when objects go, large and over-aligned objects, objects without
+//! size, slices, trait objects, immortals, and leaks that must be no more than leaks.
 
 #![cfg(not(loom))]
 #![allow(clippy::type_complexity)]
@@ -289,7 +289,8 @@ fn memory_freed_by_another_thread_is_used_again() {
             }
         });
         let mut m = heap.attach();
-        // 200 batches of 1000 objects: 100 MB in all, of which at most a few batches live at a time.
+        // 200 batches of 1000 objects: 100 MB in all, of which at most a few batches live at a
+        // time.
         for _ in 0..200 {
             let batch: Vec<_> = (0..1000).map(|name| m.alloc(Block::value(census, name))).collect();
             m.detach(|| give.send(batch).unwrap());
@@ -302,7 +303,8 @@ fn memory_freed_by_another_thread_is_used_again() {
     assert!(stats.committed_bytes < 40 * MIB, "{stats:?}");
 }
 
-// ------------------------------------------------------------------------------ sizes and alignments
+// ------------------------------------------------------------------------------ sizes and
+// alignments
 
 macro_rules! sizes {
     ($lab:expr, $m:expr, $($bytes:literal)*) => {$({
@@ -564,7 +566,8 @@ fn immortals_are_counted_by_nobody() {
                         let clones = (god.clone(), god.clone());
                         drop(clones.0);
                         std::mem::forget(clones.1);
-                        // A drop too many, which a wrong use of `unsafe` could make, is survived as well.
+                        // A drop too many, which a wrong use of `unsafe` could make, is survived as
+                        // well.
                     }
                     if let Some(m) = &mut m {
                         m.collect();

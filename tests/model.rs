@@ -1,9 +1,10 @@
 //! The seam below the typed face: a heap of objects that know nothing of it.
 //!
-//! [`Nodes`] is the model of a small runtime with objects of its own: a header of 24 bytes with one plain
-//! atomic count, and slots behind it, as many as each object wants, read and written with atomic exchanges.
-//! Beside that it has what such runtimes have: drops that are put off and merged later, weak references with
-//! callbacks, finalizers that bring objects back, and a destruction without recursion.
+//! [`Nodes`] is the model of a small runtime with objects of its own: a header of 24 bytes with one
+//! plain atomic count, and slots behind it, as many as each object wants, read and written with
+//! atomic exchanges. Beside that it has what such runtimes have: drops that are put off and merged
+//! later, weak references with callbacks, finalizers that bring objects back, and a destruction
+//! without recursion.
 #![cfg(not(loom))]
 
 mod common;
@@ -48,8 +49,8 @@ const WINKS: u32 = 64;
 /// `kind`: has been traversed once more.
 const TRAVERSAL: u32 = 1 << 16;
 
-/// `kind`: of four traversals, reports its slots in those of which `lights` has the bit, and nothing in the
-/// others.
+/// `kind`: of four traversals, reports its slots in those of which `lights` has the bit, and
+/// nothing in the others.
 const fn flickers(lights: u32) -> u32 {
     (lights ^ 0xf) << 8
 }
@@ -94,8 +95,8 @@ struct Dying(RefCell<Vec<Object>>, AtomicBool);
 
 impl<const STABLE: bool> Nodes<STABLE> {
     fn header(&self, object: Object) -> &Header {
-        // SAFETY: an object starts with its header; whoever names one here holds a reference to it, or is
-        // the collector, which names only live ones.
+        // SAFETY: an object starts with its header; whoever names one here holds a reference to it,
+        // or is the collector, which names only live ones.
         unsafe { object.as_ptr().cast().as_ref() }
     }
 
@@ -160,7 +161,8 @@ impl<const STABLE: bool> Nodes<STABLE> {
             }
             let serial = self.header(object).serial;
             *self.census.died.lock().unwrap().entry(serial).or_default() += 1;
-            // SAFETY: rule 2: the count is 0, so nobody else has it, and its content needs no destructor.
+            // SAFETY: rule 2: the count is 0, so nobody else has it, and its content needs no
+            // destructor.
             unsafe { m.free(object.as_ptr()) };
         }
         busy.store(false, Relaxed);
@@ -198,11 +200,12 @@ impl<const STABLE: bool> Nodes<STABLE> {
     }
 }
 
-// SAFETY: 1. `count` holds every reference, those that are put off included until they are merged; `hold`
-// adds one, `release` takes it away. 2. `destroy` frees, at 0. 3. counts are lowered by attached threads
-// alone, and by `merge`, which the collector asks for. 4. `traverse` reports what slots hold, which is counted.
-// 5. `merge` empties what every mutator has put off, and tells what came to 0. 6. nothing here reaches a
-// safepoint: no method gets the mutator exclusively.
+// SAFETY: 1. `count` holds every reference, those that are put off included until they are merged;
+// `hold` adds one, `release` takes it away. 2. `destroy` frees, at 0. 3. counts are lowered by
+// attached threads alone, and by `merge`, which the collector asks for. 4. `traverse` reports what
+// slots hold, which is counted.
+// 5. `merge` empties what every mutator has put off, and tells what came to 0. 6. nothing here
+//    reaches a safepoint: no method gets the mutator exclusively.
 unsafe impl<const STABLE: bool> ObjectModel for Nodes<STABLE> {
     type Local = Mutex<Vec<Object>>;
     type Callback = usize;
@@ -370,8 +373,8 @@ fn alloc<const STABLE: bool>(m: &Mutator<STABLE>, kind: u32, len: usize, tracked
     let serial = m.model().census.born.fetch_add(1, Relaxed);
     let header =
         Header { count: AtomicUsize::new(1), len: len as u32, kind: AtomicU32::new(kind), serial };
-    // SAFETY: the cell is ours, of this size, and aligned; once header and slots are written it holds what
-    // the model can count and traverse.
+    // SAFETY: the cell is ours, of this size, and aligned; once header and slots are written it
+    // holds what the model can count and traverse.
     unsafe {
         cell.cast::<Header>().write(header);
         cell.byte_add(size_of::<Header>()).cast::<AtomicPtr<u8>>().write_bytes(0, len);
@@ -495,7 +498,8 @@ fn young_collections_leave_the_old_alone<const STABLE: bool>() {
     assert_empty(&heap);
 }
 
-/// Memory may be asked for before a stop, and become an object after it: then the object is new, and a young collection looks at it.
+/// Memory may be asked for before a stop, and become an object after it: then the object is new,
+/// and a young collection looks at it.
 fn what_is_published_after_a_stop_is_new<const STABLE: bool>() {
     let heap = heap::<STABLE>();
     let mut m = heap.attach();
@@ -522,7 +526,8 @@ fn tracking_late_and_no_more<const STABLE: bool>() {
     let mut m = heap.attach();
     let object = alloc(&m, 0, 1, false);
     m.model().link(object, 0, object, &m);
-    // SAFETY: `object` is alive: the slot refers to it, and the collector does not clear what is not tracked.
+    // SAFETY: `object` is alive: the slot refers to it, and the collector does not clear what is
+    // not tracked.
     unsafe {
         assert!(!m.is_tracked(object));
         m.model().drop_ref(object, &m);
@@ -652,8 +657,8 @@ fn a_traversal_that_panics_changes_nothing<const STABLE: bool>() {
     assert_empty(&heap);
 }
 
-/// What lies between objects that cannot be read keeps its own edges, however they are looked at together: what is reached by
-/// them alone stays, in a long chain as well as beside it.
+/// What lies between objects that cannot be read keeps its own edges, however they are looked at
+/// together: what is reached by them alone stays, in a long chain as well as beside it.
 fn objects_that_cannot_be_read_lie_among_others<const STABLE: bool>() {
     const LEN: usize = 300;
     let heap = heap::<STABLE>();
@@ -688,8 +693,9 @@ fn objects_that_cannot_be_read_lie_among_others<const STABLE: bool>() {
     assert_empty(&heap);
 }
 
-/// Objects that are to show the same twice, and of which a field could be read once only, are not blamed: that can be somebody's
-/// lock. It is tried again; and what can never be read is left alone.
+/// Objects that are to show the same twice, and of which a field could be read once only, are not
+/// blamed: that can be somebody's lock. It is tried again; and what can never be read is left
+/// alone.
 fn doubted_objects_may_be_unreadable<const STABLE: bool>() {
     for (kind, later) in [(WINKS, 0), (SHUT, 0), (0, SHUT), (WINKS, SHUT)] {
         let heap = heap::<STABLE>();
@@ -723,8 +729,8 @@ fn a_model_that_looks_at_nothing_is_told<const STABLE: bool>() {
     assert_empty(&heap);
 }
 
-/// Two threads build cycles, through each other's, and drop them; one of them collects meanwhile, young and in
-/// full. What the reports say adds up to exactly what was built.
+/// Two threads build cycles, through each other's, and drop them; one of them collects meanwhile,
+/// young and in full. What the reports say adds up to exactly what was built.
 fn two_threads_build_and_one_collects<const STABLE: bool>(stress: bool) {
     let rounds = if stress { 40 } else { 2_000 };
     let heap: ModelHeap<Nodes<STABLE>> =
@@ -738,7 +744,8 @@ fn two_threads_build_and_one_collects<const STABLE: bool>(stress: bool) {
                 let mut m = heap.attach();
                 for round in 0..rounds {
                     let mine = ring(&m, 0, 1 + round % 5);
-                    // Each ring refers to an older one, of whichever thread, which may refer to another.
+                    // Each ring refers to an older one, of whichever thread, which may refer to
+                    // another.
                     let (give, theirs) = (m.model().add_ref(mine), exchange.lock().unwrap().pop());
                     exchange.lock().unwrap().push(give);
                     if let Some(theirs) = theirs {
@@ -823,8 +830,8 @@ for_both! {
     two_threads_build_and_one_collects(true) as two_threads_build_under_stress;
 }
 
-/// An object that shows its slots in some traversals only, between what is held and what only it refers to.
-/// Returns how often the collector cleared what was still reachable, in six collections.
+/// An object that shows its slots in some traversals only, between what is held and what only it
+/// refers to. Returns how often the collector cleared what was still reachable, in six collections.
 fn flicker<const STABLE: bool>(lights: u32, serial_below: usize) -> usize {
     let heap: ModelHeap<Nodes<STABLE>> =
         builder().serial_below(serial_below).build_with(Nodes::default()).unwrap();
@@ -852,7 +859,8 @@ fn flicker<const STABLE: bool>(lights: u32, serial_below: usize) -> usize {
     cleared
 }
 
-/// The same object is garbage, and its finalizer brings it back. Returns whether what it refers to was cleared.
+/// The same object is garbage, and its finalizer brings it back. Returns whether what it refers to
+/// was cleared.
 fn flicker_and_rise<const STABLE: bool>(lights: u32) -> bool {
     let heap = heap::<STABLE>();
     let mut m = heap.attach();
@@ -875,7 +883,8 @@ fn flicker_and_rise<const STABLE: bool>(lights: u32) -> bool {
     wrong
 }
 
-/// The panic comes out of the drop; where that would end the process, since the thread unwinds already, it is reported.
+/// The panic comes out of the drop; where that would end the process, since the thread unwinds
+/// already, it is reported.
 #[test]
 fn a_model_that_panics_at_the_end_of_a_mutator_keeps_no_thread_attached() {
     let heap = heap::<true>();
@@ -941,8 +950,9 @@ fn traversals_that_change_their_mind_lose_nothing_when_the_model_says_so() {
     assert!(!flicker_and_rise::<false>(0b0001));
 }
 
-/// The same graphs under a model that claims to be stable: memory-safe, and wrong. So the test above can fail. A full
-/// collection looks at such small objects once all the same, and follows what it has seen; the two young ones look twice.
+/// The same graphs under a model that claims to be stable: memory-safe, and wrong. So the test
+/// above can fail. A full collection looks at such small objects once all the same, and follows
+/// what it has seen; the two young ones look twice.
 #[test]
 fn traversals_that_break_their_word_clear_what_is_reachable() {
     assert_eq!(flicker::<true>(0b0101, usize::MAX), 2);

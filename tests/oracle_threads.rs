@@ -1,16 +1,18 @@
-//! The oracle with many threads: random programs at full speed on one graph, and the graph looked at whole whenever all
-//! are quiet.
+//! The oracle with many threads: random programs at full speed on one graph, and the graph looked
+//! at whole whenever all are quiet.
 //!
-//! While they run, each access through a reference looks at what it finds: the object that was meant, alive, and, if
-//! everybody is honest, not cleared. At quiet points everybody's references are laid open, the graph is walked from
-//! them, and must account for everything: who lives is who is reached, and each count is the number of references.
+//! While they run, each access through a reference looks at what it finds: the object that was
+//! meant, alive, and, if everybody is honest, not cleared. At quiet points everybody's references
+//! are laid open, the graph is walked from them, and must account for everything: who lives is who
+//! is reached, and each count is the number of references.
 //!
-//! The same twice: with honest handlers, and with hostile ones, whose traversals lie or panic, whose clear handlers do not
-//! clear or make new references, and whose destructors hand out handles or panic. Those may get reachable objects
-//! cleared, and lose nothing else: no memory goes while there is a reference, and once they behave again, nothing is left.
+//! The same twice: with honest handlers, and with hostile ones, whose traversals lie or panic,
+//! whose clear handlers do not clear or make new references, and whose destructors hand out handles
+//! or panic. Those may get reachable objects cleared, and lose nothing else: no memory goes while
+//! there is a reference, and once they behave again, nothing is left.
 //!
-//! A failure ends the process with what differs. The seed is printed at the start; `STANDSTILL_SEED` repeats it: the
-//! same programs, though not the same interleaving.
+//! A failure ends the process with what differs. The seed is printed at the start;
+//! `STANDSTILL_SEED` repeats it: the same programs, though not the same interleaving.
 
 #![cfg(not(loom))]
 
@@ -43,7 +45,7 @@ const IMMORTALS: usize = 6;
 /// The message of every panic that is part of the test.
 const ON_PURPOSE: &str = "on purpose";
 
-// ------------------------------------------------------------------------------------------ objects
+// ----------------------------------------------------------------------------------------- objects
 
 /// What every object has in it, and dynamic ones as an attribute.
 struct Soul {
@@ -199,7 +201,7 @@ fn finalize_dynamic(this: &AnyGc, m: &Mutator) {
     finalize(&me, &world, m);
 }
 
-// --------------------------------------------------------------------------------------- references
+// -------------------------------------------------------------------------------------- references
 
 #[derive(Clone)]
 enum To {
@@ -308,7 +310,8 @@ impl Handle {
         dynamic::as_raw(&self.any()).as_ptr() as usize
     }
 
-    /// Lets the object refer to another, in place of what it referred to, if it has too much or `random` says so.
+    /// Lets the object refer to another, in place of what it referred to, if it has too much or
+    /// `random` says so.
     fn link(&self, to: &Self, random: usize, m: &Mutator) {
         let old = match &self.to {
             To::Plain(gc) => Self::push(&gc.get(m).edges, to, random, m),
@@ -385,7 +388,7 @@ impl Trace for Board {
     }
 }
 
-// ------------------------------------------------------------------------------------------ threads
+// ----------------------------------------------------------------------------------------- threads
 
 /// What the threads of one test share, the heap aside.
 struct World {
@@ -713,7 +716,8 @@ impl Trace for Called {
     fn traverse(&self, _: &mut Tracer) {}
 }
 
-/// Goes on after a panic that is part of the test: a hostile destructor's comes to whoever dropped the last reference.
+/// Goes on after a panic that is part of the test: a hostile destructor's comes to whoever dropped
+/// the last reference.
 fn composed(f: impl FnOnce()) {
     if let Some(text) = panic_text(f)
         && !text.contains(ON_PURPOSE)
@@ -735,7 +739,8 @@ fn silence() {
     });
 }
 
-// ------------------------------------------------------------------------------------- quiet points
+// ------------------------------------------------------------------------------------- quiet
+// points
 
 /// What the walk has found of one object.
 struct Found {
@@ -773,7 +778,8 @@ impl Walk {
     }
 }
 
-/// All threads are quiet: collects twice, walks the graph from every reference there is, and compares.
+/// All threads are quiet: collects twice, walks the graph from every reference there is, and
+/// compares.
 fn survey(world: &Arc<World>, m: &mut Mutator) {
     world.quiet.store(true, SeqCst);
     m.unfreeze();
@@ -927,8 +933,8 @@ fn rounds(name: &str, hostile: bool, builder: HeapBuilder) {
     );
 }
 
-/// Threads that live for a few operations only, leave objects behind, and give what they hold to a thread that is never
-/// attached.
+/// Threads that live for a few operations only, leave objects behind, and give what they hold to a
+/// thread that is never attached.
 fn come_and_go(heap: &Heap, world: &Arc<World>, seed: u64) {
     std::thread::scope(|scope| {
         let (send, receive) = std::sync::mpsc::channel::<Vec<Handle>>();

@@ -1,5 +1,5 @@
-//! While a heap is being built, most of what is new becomes old without a look at it; nothing is lost by that, and little is kept for
-//! longer (`docs/adr/0020-promotion-without-looking.md`).
+//! While a heap is being built, most of what is new becomes old without a look at it; nothing is
+//! lost by that, and little is kept for longer (`docs/adr/0020-promotion-without-looking.md`).
 
 #![cfg(not(loom))]
 
@@ -103,8 +103,8 @@ fn what_was_promoted_is_old_and_a_full_collection_finds_it() {
     let mut m = heap.attach();
     let mut kept = Vec::new();
     build(&mut m, &census, &mut kept, 100_000);
-    // Some loops among much that lives, right after a promotion, so that the next one comes before a look: with eight slices
-    // in a period it does, or does the next time.
+    // Some loops among much that lives, right after a promotion, so that the next one comes before
+    // a look: with eight slices in a period it does, or does the next time.
     for attempt in 0.. {
         assert!(attempt < 10, "each promotion was followed by a look");
         build_until_a_promotion(&mut m, &heap, &census, &mut kept);
@@ -124,8 +124,8 @@ fn what_was_promoted_is_old_and_a_full_collection_finds_it() {
     m.verify().unwrap();
 }
 
-/// However suddenly: the garbage is found within a period and a look, and what was promoted meanwhile is all that waits for
-/// a full collection.
+/// However suddenly: the garbage is found within a period and a look, and what was promoted
+/// meanwhile is all that waits for a full collection.
 #[test]
 fn a_program_that_turns_from_building_to_making_garbage_is_noticed() {
     let Some(heap) = heap(pacing(), Stress::none()) else { return };
@@ -193,7 +193,8 @@ fn a_tight_heap_looks() {
     assert!(after.promotions > 0 && after.collections > before.collections);
 }
 
-/// Threads that build, trade objects and lose cycles, under checks of each stop: nothing is lost, nothing dies early.
+/// Threads that build, trade objects and lose cycles, under checks of each stop: nothing is lost,
+/// nothing dies early.
 #[test]
 fn threads_that_build_and_trade_lose_nothing() {
     let stress = Stress::none().verify(true).poison(true);
@@ -244,8 +245,8 @@ fn threads_that_build_and_trade_lose_nothing() {
 #[derive(Default, Trace)]
 struct Link(GcCell<Option<Gc<Link>>>);
 
-/// A thread that freed more than it took told nobody, so that a program which makes and frees as it goes collected, again and
-/// again, in proportion to what it had made.
+/// A thread that freed more than it took told nobody, so that a program which makes and frees as it
+/// goes collected, again and again, in proportion to what it had made.
 #[test]
 fn what_is_freed_as_it_goes_makes_no_collection_due() {
     let heap = Heap::new();
@@ -260,7 +261,8 @@ fn what_is_freed_as_it_goes_makes_no_collection_due() {
         m.safepoint();
     }
     assert_eq!(heap.stats().collections, 0);
-    // But garbage is not taken for something that is freed as it goes, when a collection has found it.
+    // But garbage is not taken for something that is freed as it goes, when a collection has found
+    // it.
     for _ in 0..1_000_000 {
         let cycle = m.alloc(Link::default());
         cycle.get(&m).0.set(&m, Some(cycle.clone()));
@@ -270,8 +272,8 @@ fn what_is_freed_as_it_goes_makes_no_collection_due() {
     assert!(stats.collections >= 50 && stats.live_objects < 100_000, "{stats:?}");
 }
 
-/// After a collection that had to be abandoned the next one was due at once, at each refill, for as long as what was in the way was
-/// there.
+/// After a collection that had to be abandoned the next one was due at once, at each refill, for as
+/// long as what was in the way was there.
 #[test]
 fn a_traversal_that_always_panics_does_not_stop_the_world_all_the_time() {
     struct Bad(GcCell<Option<AnyGc>>);

@@ -1,5 +1,5 @@
-//! Programs that broke the library once, each as short as it could be made. Every test says what went wrong
-//! before; what it asserts is how the library behaves by definition now.
+//! Programs that broke the library once, each as short as it could be made. Every test says what
+//! went wrong before; what it asserts is how the library behaves by definition now.
 
 #![cfg(not(loom))]
 #![allow(clippy::type_complexity)]
@@ -65,7 +65,7 @@ fn big<T: Trace + Send + Sync>(m: &Mutator, to: &Gc<T>) -> Gc<Big<T>> {
     big
 }
 
-// --------------------------------------------------------------------------------------------- lending
+// ----------------------------------------------------------------------------------------- lending
 
 /// The mutator that `with_current` lent was freed under its user, together with its arena.
 #[test]
@@ -89,7 +89,8 @@ fn a_mutator_dropped_while_lent_lasts_as_long_as_the_loan() {
     assert_eq!(heap.stats().live_objects, 0);
 }
 
-/// A borrow from the lent mutator was used after a safepoint of the mutator itself had freed its object.
+/// A borrow from the lent mutator was used after a safepoint of the mutator itself had freed its
+/// object.
 #[test]
 fn a_borrow_from_a_lent_mutator_outlasts_safepoints() {
     let heap = Heap::new();
@@ -110,7 +111,8 @@ fn a_borrow_from_a_lent_mutator_outlasts_safepoints() {
     assert_eq!(heap.stats().live_objects, 0);
 }
 
-/// A destructor that drops its thread's mutator pulled it from under the code that called the destructor.
+/// A destructor that drops its thread's mutator pulled it from under the code that called the
+/// destructor.
 #[test]
 fn a_destructor_drops_its_threads_mutator() {
     thread_local! { static MINE: Cell<Option<Mutator>> = const { Cell::new(None) } }
@@ -134,9 +136,10 @@ fn a_destructor_drops_its_threads_mutator() {
     heap.attach().verify().expect("a whole heap");
 }
 
-// --------------------------------------------------------------------------------------------- detaching
+// --------------------------------------------------------------------------------------- detaching
 
-/// Runs one test of this file again as a process of its own, where it has to abort; `true`: this is that process.
+/// Runs one test of this file again as a process of its own, where it has to abort; `true`: this is
+/// that process.
 fn aborts(test: &str) -> bool {
     const CHILD: &str = "STANDSTILL_TEST_ABORTS";
     if std::env::var_os(CHILD).is_some_and(|name| name == test) {
@@ -154,7 +157,8 @@ fn aborts(test: &str) -> bool {
     false
 }
 
-/// The mutator stayed detached and usable, its borrows worth nothing, when a traversal guard was leaked.
+/// The mutator stayed detached and usable, its borrows worth nothing, when a traversal guard was
+/// leaked.
 #[test]
 #[cfg_attr(miri, ignore = "starts a process")]
 fn a_detach_that_leaks_a_traversal_aborts() {
@@ -199,7 +203,8 @@ fn a_detach_inside_a_traversal_panics_before_it_does_anything() {
     m.detach(|| ());
 }
 
-// ------------------------------------------------------------------------------------- drops inside a stop
+// ------------------------------------------------------------------------------------- drops
+// inside a stop
 
 /// Throws what it holds at whoever traverses it, while armed.
 struct Thrower<T: Trace + Send> {
@@ -253,7 +258,8 @@ impl Drop for Mortal {
     }
 }
 
-/// A reference dropped inside the stop of `referrers` destroyed its object there, and the walk met it again.
+/// A reference dropped inside the stop of `referrers` destroyed its object there, and the walk met
+/// it again.
 #[test]
 fn a_reference_thrown_inside_an_inspection_is_destroyed_once() {
     let heap = Heap::new();
@@ -307,9 +313,10 @@ fn a_plain_value_thrown_inside_a_collection_is_freed() {
     drop(thrower);
 }
 
-// ------------------------------------------------------------------------------------------------ cells
+// ------------------------------------------------------------------------------------------- cells
 
-/// `GcCell<T>` was `Sync` for a `T` that is only `Send`, and two workers shared what must not be shared.
+/// `GcCell<T>` was `Sync` for a `T` that is only `Send`, and two workers shared what must not be
+/// shared.
 #[test]
 fn a_cell_shares_only_what_may_be_shared() {
     trait AmbiguousIfSync<A> {
@@ -323,7 +330,8 @@ fn a_cell_shares_only_what_may_be_shared() {
     is_sync::<GcCell<u32>>();
 }
 
-/// Tries to lock its cell on a thread that is attached to another heap, while its own heap is stopped.
+/// Tries to lock its cell on a thread that is attached to another heap, while its own heap is
+/// stopped.
 struct Lends {
     cell: GcCell<Vec<u64>>,
     other: Heap,
@@ -372,9 +380,11 @@ fn a_cell_is_not_locked_through_another_heap() {
     assert_eq!(lends.cell.get(&m), [7]);
 }
 
-// ------------------------------------------------------------------------------------------ young and old
+// ------------------------------------------------------------------------------------------ young
+// and old
 
-/// An unfrozen object was young on a page that was not, its reference went uncounted, and it was cleared alive.
+/// An unfrozen object was young on a page that was not, its reference went uncounted, and it was
+/// cleared alive.
 #[test]
 fn a_young_collection_after_unfreeze_clears_nothing_alive() {
     let heap = manual();
@@ -404,7 +414,8 @@ fn stubborn(m: &Mutator) -> Gc<Stubborn> {
     m.alloc(Stubborn { me: OnceLock::new(), data: GcCell::new(None) })
 }
 
-/// A stubborn object without an outside reference that has survived a collection, found again by enumeration.
+/// A stubborn object without an outside reference that has survived a collection, found again by
+/// enumeration.
 fn survivor(m: &mut Mutator, before: impl FnOnce(&Gc<Stubborn>, &Mutator)) -> Gc<Stubborn> {
     let gc = stubborn(m);
     gc.get(m).me.set(gc.clone()).expect("set once");
@@ -468,7 +479,8 @@ struct Branch {
     leaves: GcCell<Vec<Gc<Leaf>>>,
 }
 
-/// Cannot be read the second time it is asked, as a field behind a lock that somebody outside holds just then.
+/// Cannot be read the second time it is asked, as a field behind a lock that somebody outside holds
+/// just then.
 struct Doubtful {
     branches: Vec<Gc<Branch>>,
     calls: Arc<AtomicUsize>,
@@ -484,7 +496,8 @@ impl Trace for Doubtful {
     }
 }
 
-/// What an object that became unreadable between counting and marking referred to was cleared alive.
+/// What an object that became unreadable between counting and marking referred to was cleared
+/// alive.
 #[test]
 fn an_object_unreadable_the_second_time_keeps_what_it_refers_to() {
     let heap = manual();
@@ -511,7 +524,8 @@ fn an_object_unreadable_the_second_time_keeps_what_it_refers_to() {
     }
 }
 
-// ------------------------------------------------------------------------------- ends of threads and heaps
+// ------------------------------------------------------------------------------- ends of threads
+// and heaps
 
 /// Empties a slot when it dies.
 struct Empties<T: Trace + Send + Sync>(Arc<AtomicGc<T>>);
@@ -590,7 +604,8 @@ fn a_thread_local_drops_a_handle_after_its_heap_has_closed() {
     thread.join().expect("a thread that ends");
 }
 
-// --------------------------------------------------------------------------------- panics and foreign heaps
+// --------------------------------------------------------------------------------- panics and
+// foreign heaps
 
 /// Its destructor panics, and so does that of what it panics with.
 struct PanicsTwice;
@@ -614,7 +629,8 @@ impl Drop for PanicsTwice {
     }
 }
 
-/// A payload whose own destructor panics unwound through the library, and nothing was freed on that thread again.
+/// A payload whose own destructor panics unwound through the library, and nothing was freed on that
+/// thread again.
 #[test]
 fn a_payload_that_panics_when_dropped_stays_inside() {
     let heap = Heap::new();
@@ -669,7 +685,8 @@ impl Drop for Marked<'_> {
     }
 }
 
-/// What was taken out through another heap's mutator was dropped while threads of its own heap were looking at it.
+/// What was taken out through another heap's mutator was dropped while threads of its own heap were
+/// looking at it.
 #[test]
 fn a_slot_emptied_through_another_heap_waits_for_those_who_look() {
     static ENDED: AtomicUsize = AtomicUsize::new(0);
@@ -700,7 +717,8 @@ fn a_slot_emptied_through_another_heap_waits_for_those_who_look() {
             looked_at.wait();
             way(&slot, &foreign);
             drop(foreign);
-            // Who attaches drains what was deferred. Not a safepoint: under stress it collects, and that waits for the other.
+            // Who attaches drains what was deferred. Not a safepoint: under stress it collects, and
+            // that waits for the other.
             (0..3).for_each(|_| drop(home.attach()));
             settled.wait();
         });
@@ -718,7 +736,8 @@ impl Trace for DropsInTraverse {
     }
 }
 
-/// A reference dropped in another heap's traversal was deferred, and neither it nor any after it announced.
+/// A reference dropped in another heap's traversal was deferred, and neither it nor any after it
+/// announced.
 #[test]
 fn what_another_heaps_traversal_defers_is_drained() {
     let (here, there) = (Heap::new(), Heap::new());
@@ -756,9 +775,10 @@ fn what_another_heaps_traversal_defers_is_drained() {
     });
 }
 
-// ------------------------------------------------------------------------------------------------- fork
+// -------------------------------------------------------------------------------------------- fork
 
-/// The last reference, dropped by the thread that prepares a fork, was destroyed with the world stopped.
+/// The last reference, dropped by the thread that prepares a fork, was destroyed with the world
+/// stopped.
 #[test]
 fn a_drop_in_a_prepared_fork_waits_for_its_end() {
     let heap = Heap::new();
@@ -776,7 +796,8 @@ fn a_drop_in_a_prepared_fork_waits_for_its_end() {
     assert_eq!(heap.stats().live_objects, 0);
 }
 
-/// A reference to somebody else's object, dropped by the thread that prepares a fork, waited for that thread itself.
+/// A reference to somebody else's object, dropped by the thread that prepares a fork, waited for
+/// that thread itself.
 #[test]
 fn a_foreign_drop_in_a_prepared_fork_does_not_wait() {
     let heap = Heap::new();
@@ -790,7 +811,8 @@ fn a_foreign_drop_in_a_prepared_fork_does_not_wait() {
     settle(&mut m);
     assert_eq!(heap.stats().live_objects, 0);
 }
-// --------------------------------------------------------------------------- destructors that panic
+// --------------------------------------------------------------------------- destructors that
+// panic
 
 /// What a heap's hook was told: when, of which type, and the message.
 type Told = Arc<Mutex<Vec<(standstill::During, &'static str)>>>;
@@ -830,7 +852,8 @@ impl Drop for Quiet {
     fn drop(&mut self) {}
 }
 
-/// A second handle whose object's destructor panicked, dropped while the first one's panic unwound, ended the process.
+/// A second handle whose object's destructor panicked, dropped while the first one's panic unwound,
+/// ended the process.
 #[test]
 fn destructors_that_panic_side_by_side() {
     let (heap, token) = (stressed(), Arc::new(()));
@@ -900,7 +923,8 @@ struct Link {
     _quiet: Quiet,
 }
 
-/// A destructor that panics in the common end of an object: its memory is freed, and what it held is destroyed.
+/// A destructor that panics in the common end of an object: its memory is freed, and what it held
+/// is destroyed.
 #[test]
 fn what_a_failed_destructor_leaves_is_destroyed() {
     let (heap, token) = (stressed(), Arc::new(()));
@@ -926,7 +950,8 @@ fn what_a_failed_destructor_leaves_is_destroyed() {
     assert_eq!(heap.stats().live_objects, 0);
 }
 
-// --------------------------------------------------------------------------- values taken out of garbage
+// --------------------------------------------------------------------------- values taken out of
+// garbage
 
 #[derive(Default, Trace)]
 struct Wide {
@@ -945,8 +970,9 @@ struct Fields {
     wide: GcCell<Wide>,
 }
 
-/// A collection that takes failing values out of garbage: each is dropped once, each panic is told, under the
-/// object whose field it was, and the fields after it are cleared all the same. Fewer values than are kept, as many, and more.
+/// A collection that takes failing values out of garbage: each is dropped once, each panic is told,
+/// under the object whose field it was, and the fields after it are cleared all the same. Fewer
+/// values than are kept, as many, and more.
 #[test]
 fn discarded_values_that_panic_are_reported_and_nothing_leaks() {
     for n in [1, 31, 32, 33, 100] {
@@ -972,7 +998,8 @@ fn discarded_values_that_panic_are_reported_and_nothing_leaks() {
         drop(ring);
         assert_eq!(m.collect().collected, n);
         let told = told.lock().unwrap_or_else(PoisonError::into_inner);
-        // Of three side by side the first unwinds out of the value, the others are told by themselves.
+        // Of three side by side the first unwinds out of the value, the others are told by
+        // themselves.
         let clear = told
             .iter()
             .filter(|t| t.0 == standstill::During::Clear && t.1.ends_with("Fields"))
@@ -1011,8 +1038,9 @@ struct Half {
     fails: FailsToClear,
 }
 
-/// A hook whose panic had a payload with a failing destructor threw a collection out of its clearing. What was waiting to
-/// be dropped then was dropped with the mutator's memory, when the thread had no mutator any more but was still attached.
+/// A hook whose panic had a payload with a failing destructor threw a collection out of its
+/// clearing. What was waiting to be dropped then was dropped with the mutator's memory, when the
+/// thread had no mutator any more but was still attached.
 #[test]
 fn a_hook_that_panics_badly_does_not_end_a_collection() {
     let (heap, token) = (stressed(), Arc::new(()));
@@ -1031,7 +1059,8 @@ fn a_hook_that_panics_badly_does_not_end_a_collection() {
     assert_eq!((heap.stats().live_objects, Arc::strong_count(&token)), (0, 1));
 }
 
-// --------------------------------------------------------------------------- what is asked for ahead
+// --------------------------------------------------------------------------- what is asked for
+// ahead
 
 #[derive(Trace)]
 struct Cells {
@@ -1040,7 +1069,8 @@ struct Cells {
     behind: GcCell<Option<Box<GcCell<Vec<Gc<u64>>>>>>,
 }
 
-/// The hooks that ask memory ahead look into cells, and leave those alone whose guard was leaked: with a guard goes `&mut`.
+/// The hooks that ask memory ahead look into cells, and leave those alone whose guard was leaked:
+/// with a guard goes `&mut`.
 #[test]
 fn locked_cells_are_not_looked_into_ahead() {
     let heap = stressed();
@@ -1079,7 +1109,8 @@ impl Trace for FailsAhead {
     }
 }
 
-/// A hook that asks ahead and panics abandons the collection, under its own type's name, as a traversal does.
+/// A hook that asks ahead and panics abandons the collection, under its own type's name, as a
+/// traversal does.
 #[test]
 fn a_prefetch_that_panics_abandons_the_collection() {
     let heap = stressed();
@@ -1095,8 +1126,9 @@ fn a_prefetch_that_panics_abandons_the_collection() {
 
 // --------------------------------------------------------------------------- lending
 
-/// A mutator dropped while lent, with references of others to drop at its end, ended twice: what was destroyed on the
-/// way lent it again, and the last of those loans freed it under the first's feet. (Older than the commit under review.)
+/// A mutator dropped while lent, with references of others to drop at its end, ended twice: what
+/// was destroyed on the way lent it again, and the last of those loans freed it under the first's
+/// feet. (Older than the commit under review.)
 #[test]
 fn a_mutator_dropped_while_lent_ends_once() {
     thread_local! { static MINE: Cell<Option<Mutator>> = const { Cell::new(None) } }
@@ -1123,7 +1155,8 @@ fn a_mutator_dropped_while_lent_ends_once() {
     assert_eq!(Arc::strong_count(&token), 1);
 }
 
-/// Found by random programs on threads: the destructor's panic left the clear handler, a C function, and ended the process.
+/// Found by random programs on threads: the destructor's panic left the clear handler, a C
+/// function, and ended the process.
 #[test]
 fn a_destructor_that_panics_under_a_dynamic_objects_clear_handler_is_reported() {
     #[derive(Trace)]
@@ -1157,7 +1190,8 @@ fn a_destructor_that_panics_under_a_dynamic_objects_clear_handler_is_reported() 
     assert_eq!(reported.load(SeqCst), 1);
 }
 
-/// Found by random programs: the panic ended the clearing, and a cycle through a later item stayed until the next collection.
+/// Found by random programs: the panic ended the clearing, and a cycle through a later item stayed
+/// until the next collection.
 #[test]
 fn a_value_that_panics_when_dropped_does_not_end_the_clearing_of_a_slice() {
     #[derive(Default)]
@@ -1188,9 +1222,10 @@ fn a_value_that_panics_when_dropped_does_not_end_the_clearing_of_a_slice() {
 
 // --------------------------------------------------------------------------- finalizers
 
-/// The reference that a finalizer runs with was dropped as one of the owner's, also if the object had been merged meanwhile, and
-/// so not at all: the object stayed for ever. Here another thread upgrades a weak reference, and gives what it got to the finalizer,
-/// whose drop of it is the owner's last.
+/// The reference that a finalizer runs with was dropped as one of the owner's, also if the object
+/// had been merged meanwhile, and so not at all: the object stayed for ever. Here another thread
+/// upgrades a weak reference, and gives what it got to the finalizer, whose drop of it is the
+/// owner's last.
 #[test]
 fn an_object_that_is_merged_in_its_finalizer_dies_all_the_same() {
     struct Mortal {
@@ -1235,8 +1270,9 @@ fn an_object_that_is_merged_in_its_finalizer_dies_all_the_same() {
 
 // --------------------------------------------------------------------------- several at once
 
-/// Marking by looking at objects, as from named roots and in young collections, puts off the claims of a batch, but not of one
-/// with very many edges: an object with thousands of references, among small ones that are reached before and after it.
+/// Marking by looking at objects, as from named roots and in young collections, puts off the claims
+/// of a batch, but not of one with very many edges: an object with thousands of references, among
+/// small ones that are reached before and after it.
 #[test]
 fn an_object_with_very_many_references_leads_to_all_of_them() {
     type Hub = GcCell<Vec<AnyGc>>;
@@ -1264,7 +1300,8 @@ fn an_object_with_very_many_references_leads_to_all_of_them() {
     assert_eq!(heap.stats().live_objects, 0);
 }
 
-/// What a named root leads to is known alive, but an immortal among it is told to counting, and is tracked no more.
+/// What a named root leads to is known alive, but an immortal among it is told to counting, and is
+/// tracked no more.
 #[test]
 fn an_immortal_that_a_named_root_leads_to_is_no_longer_tracked() {
     let heap = manual();
@@ -1280,7 +1317,8 @@ fn an_immortal_that_a_named_root_leads_to_is_no_longer_tracked() {
     assert_eq!(tracked, [33]);
 }
 
-/// A young collection looks at what is new, and reports how much there is beside it on the same pages.
+/// A young collection looks at what is new, and reports how much there is beside it on the same
+/// pages.
 #[test]
 fn a_young_collection_tells_the_old_from_the_new() {
     let heap = manual();

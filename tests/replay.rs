@@ -1,5 +1,5 @@
-//! The example `replay`, run as a program: what it reports about real heaps, and what it says to bad
-//! files.
+//! The example `replay`, run as a program: what it reports about real heaps, and what it says to
+//! bad files.
 
 #![cfg(not(any(loom, miri)))]
 

@@ -1,5 +1,5 @@
-//! What the library reports changes nothing: subscribers, hooks and standard error may fail in any way, and whatever fails
-//! there stays there. No code of theirs runs under a lock of the library.
+//! What the library reports changes nothing: subscribers, hooks and standard error may fail in any
+//! way, and whatever fails there stays there. No code of theirs runs under a lock of the library.
 #![cfg(not(loom))]
 
 mod common;
@@ -51,7 +51,7 @@ fn silence() {
     std::panic::set_hook(Box::new(|_| {}));
 }
 
-// ------------------------------------------------------------------------------------------- standard error
+// ---------------------------------------------------------------------------------- standard error
 
 #[test]
 fn a_detach_that_cannot_come_back_ends_the_process_though_standard_error_is_full() {
@@ -125,7 +125,8 @@ fn a_line_that_cannot_be_written_is_lost_and_nothing_else() {
     assert_eq!(m.verify(), Ok(()));
 }
 
-/// A reference to another of its kind, and a destructor that is counted, and fails if it is told to.
+/// A reference to another of its kind, and a destructor that is counted, and fails if it is told
+/// to.
 struct Chained {
     next: Option<Gc<Chained>>,
     fails: bool,
@@ -268,7 +269,7 @@ fn a_hook_that_fails_as_it_is_dropped_fails_alone() {
     }
 }
 
-// ------------------------------------------------------------------------------------------- subscribers
+// ------------------------------------------------------------------------------------- subscribers
 
 /// What the library asks of a subscriber.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -426,7 +427,8 @@ impl Drop for Lasts {
 /// Weak callbacks that were called.
 static CALLED: AtomicUsize = AtomicUsize::new(0);
 
-/// Everything happens here that has a span or an event, but for those that need a process of their own.
+/// Everything happens here that has a span or an event, but for those that need a process of their
+/// own.
 fn everything() {
     let heap = builder()
         .slow_stop(Duration::from_millis(1))
@@ -574,7 +576,8 @@ fn documented(section: &str, column: usize) -> Vec<String> {
     cells.map(|cell| cell.expect("a column").trim().trim_matches('`').to_owned()).collect()
 }
 
-/// How often [`everything`] runs until it has all spans and events: on a busy machine a wait can be too short for a report.
+/// How often [`everything`] runs until it has all spans and events: on a busy machine a wait can be
+/// too short for a report.
 const TRIES: usize = 20;
 
 /// What [`everything`] leaves out.
@@ -675,8 +678,9 @@ fn a_subscriber_that_fails_where_no_pool_can_start_changes_nothing() {
     }
 }
 
-/// A heap that ends on a thread which cannot attach to it gets no last collection. Its hook is told, once, how much
-/// is left; where nothing is left that could be a cycle there is nothing to tell.
+/// A heap that ends on a thread which cannot attach to it gets no last collection. Its hook is
+/// told, once, how much is left; where nothing is left that could be a cycle there is nothing to
+/// tell.
 #[test]
 fn a_heap_that_ends_without_a_last_collection_says_what_is_left() {
     #[derive(Trace)]

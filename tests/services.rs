@@ -1,4 +1,5 @@
-//! The services of CPython's `gc` module, row by row of the conformance table: the name of each test starts with the row's.
+//! The services of CPython's `gc` module, row by row of the conformance table: the name of each
+//! test starts with the row's.
 
 #![cfg(not(loom))]
 #![allow(missing_docs)]
@@ -21,7 +22,7 @@ use standstill::{
     AnyGc, Code, Collect, Gc, GcCell, GcWeak, Heap, HeapBuilder, Mutator, Pacing, Thresholds, Trace,
 };
 
-// --------------------------------------------------------------------------------------------- tools
+// ------------------------------------------------------------------------------------------- tools
 
 /// Refuses large requests of a thread that asks for it.
 struct Refusing;
@@ -141,7 +142,7 @@ fn code<T: std::fmt::Debug>(result: Result<T, standstill::Fault>) -> Code {
     result.expect_err("a fault").code
 }
 
-// --------------------------------------------------------------------------------------------- PyGC_Collect, enable, disable
+// ------------------------------------------------------------------- PyGC_Collect, enable, disable
 
 #[test]
 fn s_165_collects_in_full_and_returns_what_was_found() {
@@ -241,7 +242,8 @@ fn s_173_disabling_stops_automatic_runs() {
     }
     assert_eq!(heap.stats().collections, 0);
     services.enable();
-    // What was made meanwhile would be buried over many safepoints, and the next collection wait for that.
+    // What was made meanwhile would be buried over many safepoints, and the next collection wait
+    // for that.
     m.collect();
     let before = heap.stats().collections;
     for _ in 0..10_000 {
@@ -251,7 +253,7 @@ fn s_173_disabling_stops_automatic_runs() {
     assert!(heap.stats().collections - before >= 4);
 }
 
-// --------------------------------------------------------------------------------------------- visiting all objects
+// ---------------------------------------------------------------------------- visiting all objects
 
 #[test]
 fn s_177_each_tracked_object_once_frozen_ones_too() {
@@ -504,7 +506,8 @@ fn s_186_stop_is_the_last_visit() {
     assert_eq!((visited, visits), (Ok(2), 2));
 }
 
-// --------------------------------------------------------------------------------------------- the module
+// --------------------------------------------------------------------------------------------- the
+// module
 
 #[test]
 fn u_01_collect_runs_when_disabled_and_knows_three_generations() {
@@ -653,7 +656,8 @@ fn u_06_runs_wait_for_memory_to_grow() {
     memory.store(1_100_000, SeqCst);
     allocate(&mut m, 1500);
     assert_eq!(heap.stats().collections, 1, "taken");
-    // From now on that is where growth is measured from; and 40 times the threshold is enough in any case.
+    // From now on that is where growth is measured from; and 40 times the threshold is enough in
+    // any case.
     allocate(&mut m, 39_000);
     assert_eq!(heap.stats().collections, 1);
     allocate(&mut m, 2500);
@@ -674,7 +678,8 @@ fn u_07_counts_are_exact_whoever_has_allocated() {
     let mut m = heap.attach();
     let heap = &heap;
     std::thread::scope(|scope| {
-        // Channels, and no barriers: a thread that panics drops its ends, and the others go on and fail as well.
+        // Channels, and no barriers: a thread that panics drops its ends, and the others go on and
+        // fail as well.
         let (ready, all_ready) = mpsc::channel();
         let mut done = Vec::new();
         for _ in 0..2 {
@@ -1206,7 +1211,7 @@ fn the_wrong_heap_is_noticed() {
     assert_eq!(one.services().collect_generation(&mut m, 2), Ok(0));
 }
 
-// --------------------------------------------------------------------------------------------- legacy finalizers
+// ------------------------------------------------------------------------------- legacy finalizers
 
 /// Objects of two slots, some with a legacy finalizer.
 #[derive(Default)]
@@ -1269,7 +1274,8 @@ impl Slotted {
     }
 }
 
-// SAFETY: counts hold all references, lowered by attached threads alone; `drop_ref` frees, at 0; slots are counted.
+// SAFETY: counts hold all references, lowered by attached threads alone; `drop_ref` frees, at 0;
+// slots are counted.
 unsafe impl ObjectModel for Slotted {
     type Local = ();
     type Callback = ();
@@ -1333,7 +1339,8 @@ unsafe impl ObjectModel for Slotted {
     }
 }
 
-/// `plain → legacy → reached`, closed to a ring, and a ring of two beside it that refers to the first.
+/// `plain → legacy → reached`, closed to a ring, and a ring of two beside it that refers to the
+/// first.
 fn legacy_graph(model: &Slotted, m: &ModelMutator<Slotted>) -> (Vec<Object>, Object) {
     let [plain, legacy, reached, x, y] =
         [false, true, false, false, false].map(|l| Slotted::alloc(m, l));

@@ -22,7 +22,8 @@ use standstill::{
     Collect, Gc, GcCell, Heap, HeapBuilder, Mutator, Pacing, SlowLock, Trace, Tracer,
 };
 
-/// This program in a process of its own, and the lines of its standard error. Killed when this is dropped.
+/// This program in a process of its own, and the lines of its standard error. Killed when this is
+/// dropped.
 struct Other {
     process: Process,
     lines: mpsc::Receiver<String>,
@@ -105,7 +106,8 @@ fn garbage(m: &Mutator) {
     node.get(m).next.set(m, Some(node.clone()));
 }
 
-// ------------------------------------------------------------------------------------------- stops that wait
+// ------------------------------------------------------------------------------------------- stops
+// that wait
 
 /// On a thread that is attached, waits for another one, which collects.
 type Block = fn(&Heap);
@@ -271,7 +273,8 @@ fn a_hook_or_a_subscriber_takes_the_place_of_standard_error() {
     }
 }
 
-// ------------------------------------------------------------------------------------------- stops that do not end
+// ------------------------------------------------------------------------------------------- stops
+// that do not end
 
 /// Its traversal waits until somebody lets it go on.
 struct Waits(Mutex<mpsc::Receiver<()>>);
@@ -326,7 +329,8 @@ fn a_thread_that_waits_for_the_end_of_a_stop_names_the_thread_that_has_stopped_t
             if slow.kind != SlowStopKind::Held {
                 return;
             }
-            // No way leads to the mutator of this thread, which is detached. A reference can be dropped.
+            // No way leads to the mutator of this thread, which is detached. A reference can be
+            // dropped.
             assert!(Mutator::with_current(|_| ()).is_none() && heap.try_attach().is_err());
             drop(kept.lock().unwrap().take());
             *told.lock().unwrap() = Some(slow.clone());
@@ -346,7 +350,7 @@ fn a_thread_that_waits_for_the_end_of_a_stop_names_the_thread_that_has_stopped_t
     assert_eq!(told.stragglers[0].thread.name.as_deref(), Some("collector"));
 }
 
-// ------------------------------------------------------------------------------------------- collections that do not end
+// --------------------------------------------------------------------- collections that do not end
 
 /// Where a collection stays until the test lets it go on.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -400,7 +404,8 @@ impl Drop for Lasts {
     }
 }
 
-/// A heap, and a thread whose collection has come to the place and stays there until the sender is gone.
+/// A heap, and a thread whose collection has come to the place and stays there until the sender is
+/// gone.
 fn collecting(place: Place) -> (Heap, std::thread::JoinHandle<()>, mpsc::Sender<()>) {
     let heap = builder().stress(place == Place::Piece).build().expect("a heap");
     let (begins, begun) = mpsc::channel();
@@ -457,7 +462,7 @@ fn a_thread_that_waits_for_its_turn_to_collect_names_the_thread_whose_collection
     }
 }
 
-// ------------------------------------------------------------------------------------------- leaked forks
+// ------------------------------------------------------------------------------------ leaked forks
 
 /// Uses a mutator whose fork was leaked, and gives it back where it still exists.
 type Use = fn(&Heap, Mutator) -> Option<Mutator>;
@@ -550,7 +555,7 @@ fn a_thread_that_waits_for_a_leaked_fork_says_so_on_standard_error() {
     }
 }
 
-// ------------------------------------------------------------------------------------------- leaked mutators
+// --------------------------------------------------------------------------------- leaked mutators
 
 #[test]
 fn stats_and_reports_name_who_leaked_a_mutator() {
@@ -793,7 +798,8 @@ fn a_hook_for_slow_locks_may_lock_the_cell_and_is_not_called_for_its_own_wait() 
     holder.join().expect("a thread");
 }
 
-// ------------------------------------------------------------------------------------------- the short way is the correct one
+// ------------------------------------------------------------------------------------------- the
+// short way is the correct one
 
 /// Each of these waits for a thread that collects, and would hang if the waiting thread were
 /// attached.

@@ -1,9 +1,11 @@
-//! Every byte of an object belongs to that object alone: around each size at which something changes (a cell of another
-//! size, a run of pages of its own, one page more), for both faces, with and without checked mode, poison and quarantine.
+//! Every byte of an object belongs to that object alone: around each size at which something
+//! changes (a cell of another size, a run of pages of its own, one page more), for both faces, with
+//! and without checked mode, poison and quarantine.
 //!
-//! The heap's cells are no blocks of malloc, so a sanitizer does not see one object write into another. Each test
-//! therefore fills every byte of its objects, makes, resizes and frees the neighbours, and looks at everything again:
-//! fields, attributes, weak references, and through `verify` the headers of the pages.
+//! The heap's cells are no blocks of malloc, so a sanitizer does not see one object write into
+//! another. Each test therefore fills every byte of its objects, makes, resizes and frees the
+//! neighbours, and looks at everything again: fields, attributes, weak references, and through
+//! `verify` the headers of the pages.
 #![cfg(not(any(loom, shuttle)))]
 
 mod common;
@@ -23,9 +25,11 @@ use standstill::{
 
 /// A page's size, which the documentation of `HeapBuilder::limit` states.
 const PAGE: usize = 64 << 10;
-/// Pages beyond those that a small heap keeps resident when they are free: to free such a run zeroes its memory.
+/// Pages beyond those that a small heap keeps resident when they are free: to free such a run
+/// zeroes its memory.
 const WIDE: usize = 20 * PAGE;
-/// Bytes at the start of a dynamic object that the tests leave alone: header and type, and the number of items.
+/// Bytes at the start of a dynamic object that the tests leave alone: header and type, and the
+/// number of items.
 const HEAD: usize = size_of::<dynamic::RawVarObject>();
 
 /// The modes that treat freed memory differently.
@@ -39,7 +43,8 @@ fn heap(mode: &str) -> Heap {
     builder.stress(stress).build().unwrap()
 }
 
-/// The sizes behind which an object takes more memory. The test finds them by the heap's own figures.
+/// The sizes behind which an object takes more memory. The test finds them by the heap's own
+/// figures.
 fn boundaries() -> BTreeSet<usize> {
     let heap = heap("plain");
     let m = heap.attach();
@@ -64,7 +69,8 @@ fn boundaries() -> BTreeSet<usize> {
     found
 }
 
-/// All sizes that are looked at: those next to a boundary, by bytes and by words, and every small one.
+/// All sizes that are looked at: those next to a boundary, by bytes and by words, and every small
+/// one.
 fn sizes(boundaries: &BTreeSet<usize>, fine: bool) -> BTreeSet<usize> {
     let runs = boundaries.iter().filter(|&&size| size > PAGE / 2).count();
     assert!(boundaries.len() >= 40 && runs >= 2, "{boundaries:?}");
@@ -82,7 +88,8 @@ fn sizes(boundaries: &BTreeSet<usize>, fine: bool) -> BTreeSet<usize> {
     sizes
 }
 
-// ----------------------------------------------------------------------------------- the dynamic face
+// ----------------------------------------------------------------------------------- the dynamic
+// face
 
 /// Where the bytes of an object come from.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -202,7 +209,8 @@ impl Kind {
     }
 }
 
-/// Whether all bytes are alike. By one comparison of memory: a loop takes long without optimization.
+/// Whether all bytes are alike. By one comparison of memory: a loop takes long without
+/// optimization.
 fn is_all(bytes: &[u8], fill: u8) -> bool {
     bytes.first().is_none_or(|&first| first == fill && bytes[1..] == bytes[..bytes.len() - 1])
 }
@@ -304,8 +312,8 @@ impl Filled {
 /// Objects of one size as each other's neighbours, while some of them go and come.
 fn dynamic_neighbours(m: &mut Mutator, kind: Kind, of: &Type, size: usize) {
     let make = |m: &Mutator, size, fill| kind.make(m, of, size, fill);
-    // The memory of a wide neighbour goes back to the system when that is freed, and reads as zero: a write behind the end
-    // of the object before it is lost.
+    // The memory of a wide neighbour goes back to the system when that is freed, and reads as zero:
+    // a write behind the end of the object before it is lost.
     let wide = Kind { part: Part::Items(1), gc: true, dict: false };
     let wide_type = (size > PAGE / 2 - 256).then(|| wide.new_type(m, 0));
     let a = make(m, size, 0xa1).with_weak(m);
@@ -404,9 +412,11 @@ fn checked_mode_gives_freed_memory_back_before_memory_is_refused() {
     drop(m.try_alloc_slice((), std::iter::repeat_n(0u64, 37 * PAGE / 8)).unwrap());
 }
 
-// ----------------------------------------------------------------------------------- the typed face
+// ----------------------------------------------------------------------------------- the typed
+// face
 
-/// Bytes at any alignment: a slice of these has a gap behind its header where the alignment asks for one.
+/// Bytes at any alignment: a slice of these has a gap behind its header where the alignment asks
+/// for one.
 macro_rules! aligned {
     ($($name:ident $align:literal)*) => {$(
         #[derive(Trace, Clone, Copy, PartialEq, Debug)]
@@ -456,7 +466,8 @@ where
     check(m, &[(&b, 0x5b), (&c, 0xc3)]);
 }
 
-/// Whether all items have the same bytes, by one comparison of memory. The types above have no padding.
+/// Whether all items have the same bytes, by one comparison of memory. The types above have no
+/// padding.
 fn is_all_alike<T>(items: &[T]) -> bool {
     // SAFETY: items without padding.
     let bytes =
@@ -520,7 +531,8 @@ fn every_byte_of_a_value_is_its_own() {
     for mode in MODES {
         let heap = heap(mode);
         let m = &mut heap.attach();
-        // With the 16 bytes of the header: around one and several granules, the largest cell, one page, and two.
+        // With the 16 bytes of the header: around one and several granules, the largest cell, one
+        // page, and two.
         each_value!(m, 0 1 7 8 15 16 17 24 47 48 49 111 112 113 495 496 497 511 512 513);
         each_value!(m, PAGE / 2 - 81 PAGE / 2 - 80 PAGE / 2 - 49 PAGE / 2 - 48 PAGE / 2 - 47 PAGE / 2 - 16 PAGE / 2);
         each_value!(m, PAGE - 88 PAGE - 81 PAGE - 80 PAGE - 79 PAGE - 17 PAGE - 16 PAGE - 15 PAGE PAGE + 1);
@@ -528,7 +540,8 @@ fn every_byte_of_a_value_is_its_own() {
     }
 }
 
-// ----------------------------------------------------------------------------------- numbers that users give
+// ----------------------------------------------------------------------------------- numbers that
+// users give
 
 /// Iterators that do not keep their word about how many items they have.
 struct Liar {
@@ -574,7 +587,8 @@ fn a_slice_has_as_many_items_as_were_promised_or_none() {
         drop(slice);
         assert_eq!(std::sync::Arc::strong_count(&made), 1, "an item was lost");
     }
-    // A slice that no memory can hold is refused before the iterator is asked for an item, and the iterator comes back.
+    // A slice that no memory can hold is refused before the iterator is asked for an item, and the
+    // iterator comes back.
     for says in
         [usize::MAX, usize::MAX / 8, isize::MAX as usize / 8, isize::MAX as usize / 8 - 9, 1 << 40]
     {
@@ -698,8 +712,8 @@ fn no_more_is_copied_than_an_object_has_whatever_its_number_of_items_says() {
             // SAFETY: an object with items, which is this thread's.
             let count = unsafe { object.raw().add(1).cast::<isize>().as_mut() };
             let before = *count;
-            // SAFETY: a living object of this thread, to which this is the only reference; it stays as it is when this
-            // fails.
+            // SAFETY: a living object of this thread, to which this is the only reference; it stays
+            // as it is when this fails.
             unsafe { dynamic::untrack(&m, object.raw()) }.unwrap();
             for wrong in [size as isize * 2 + 100, isize::MAX, isize::MIN] {
                 *count = wrong;

@@ -1,5 +1,5 @@
-//! Slices of handles are read some at a time, whether they are there or not: what is found is what is there, however
-//! many there are, whatever they lead to, and whatever they lie in.
+//! Slices of handles are read some at a time, whether they are there or not: what is found is what
+//! is there, however many there are, whatever they lead to, and whatever they lie in.
 
 #![cfg(not(loom))]
 #![allow(missing_docs)]
@@ -89,7 +89,8 @@ fn heap(workers: usize) -> Heap {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
-    /// What is reachable, by a list of all references that is kept beside the heap, lives on, and nothing else.
+    /// What is reachable, by a list of all references that is kept beside the heap, lives on, and
+    /// nothing else.
     #[test]
     fn what_slices_lead_to_lives_and_nothing_else(
         sizes in proptest::collection::vec(0..20usize, 1..120),
@@ -133,7 +134,8 @@ proptest! {
     }
 }
 
-/// Whoever forgets a guard keeps what the object refers to, and nothing is freed that somebody may still use.
+/// Whoever forgets a guard keeps what the object refers to, and nothing is freed that somebody may
+/// still use.
 #[test]
 fn a_cell_among_others_that_is_locked_for_ever() {
     for (size, locked) in (1..9).flat_map(|size| (0..size).map(move |locked| (size, locked))) {
@@ -158,7 +160,8 @@ fn a_cell_among_others_that_is_locked_for_ever() {
     }
 }
 
-/// Cells that lie in no object: threads that no stop of this heap waits for may lock them while it collects.
+/// Cells that lie in no object: threads that no stop of this heap waits for may lock them while it
+/// collects.
 #[derive(Clone)]
 struct Shared(Arc<Box<[GcCell<Option<AnyGc>>]>>);
 

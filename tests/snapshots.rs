@@ -1,4 +1,5 @@
-//! The reader of heap snapshots (`examples/replay`) against the fuzzer's corpus: files of all kinds, most of them wrong somewhere.
+//! The reader of heap snapshots (`examples/replay`) against the fuzzer's corpus: files of all
+//! kinds, most of them wrong somewhere.
 
 #![cfg(not(loom))]
 

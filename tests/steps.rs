@@ -10,8 +10,8 @@ fn heap() -> Heap {
     Heap::builder().pacing(Pacing::manual()).build().unwrap()
 }
 
-/// The cell of a plain value is used again as soon as the value has ended. A weak reference to the value does not lead
-/// to the next one.
+/// The cell of a plain value is used again as soon as the value has ended. A weak reference to the
+/// value does not lead to the next one.
 #[test]
 fn a_weak_reference_to_a_plain_value_ends_with_it() {
     let heap = heap();
@@ -70,8 +70,8 @@ impl Drop for Ends {
     }
 }
 
-/// A destructor drops its thread's mutator. The mutator lasts until all that dies with the object has ended, and so
-/// it is with several objects that were merged together.
+/// A destructor drops its thread's mutator. The mutator lasts until all that dies with the object
+/// has ended, and so it is with several objects that were merged together.
 #[test]
 fn a_mutator_that_a_destructor_drops_lasts_until_all_have_ended() {
     // One object, with a weak reference, and what it refers to.
@@ -104,7 +104,8 @@ fn a_mutator_that_a_destructor_drops_lasts_until_all_have_ended() {
             let Suspend::Suspended(guard) = elsewhere.suspend(somebody.id()) else {
                 panic!("it is detached")
             };
-            // A thread that keeps another suspended suspends no second one: the object waits in its owner's queue.
+            // A thread that keeps another suspended suspends no second one: the object waits in its
+            // owner's queue.
             drop(one);
             assert_eq!(RUN.load(Relaxed), 0);
             drop(guard);

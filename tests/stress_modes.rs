@@ -1,5 +1,6 @@
-//! Each stress mode: what it does, and the fault that it finds. The faults are planted by raw pointers, as a mistake in
-//! unsafe code would. What `verify` finds in pages and tables is planted next to it, in `src/collect/verify.rs`.
+//! Each stress mode: what it does, and the fault that it finds. The faults are planted by raw
+//! pointers, as a mistake in unsafe code would. What `verify` finds in pages and tables is planted
+//! next to it, in `src/collect/verify.rs`.
 #![cfg(not(any(loom, shuttle)))]
 
 use std::collections::{HashMap, HashSet};
@@ -122,7 +123,8 @@ fn a_lost_count_is_found_before_the_collection() {
             assert!(text.contains(part), "no `{part}` in: {text}");
         }
     });
-    // Without: the object is kept, and the report says that more references were seen than there are.
+    // Without: the object is kept, and the report says that more references were seen than there
+    // are.
     plant(Stress::none().verify(true), &|m, _| assert_eq!(m.collect().overvisited, 1));
 }
 

@@ -1,7 +1,8 @@
-//! Many threads at once: mutators that share slots and cells, allocate, link, drop, collect, detach, are
-//! born and die; unattached threads that drop; collectors that race. Five seconds by default, as long as
-//! `STANDSTILL_STRESS_SECS` says otherwise. At the end everything has been dropped, every object has
-//! been destroyed exactly once (a second time would have aborted the process), and the heap is empty.
+//! Many threads at once: mutators that share slots and cells, allocate, link, drop, collect,
+//! detach, are born and die; unattached threads that drop; collectors that race. Five seconds by
+//! default, as long as `STANDSTILL_STRESS_SECS` says otherwise. At the end everything has been
+//! dropped, every object has been destroyed exactly once (a second time would have aborted the
+//! process), and the heap is empty.
 
 #![cfg(not(loom))]
 #![allow(clippy::type_complexity)]
@@ -272,8 +273,8 @@ impl<const FINAL: bool> Shared<FINAL> {
 
 type Watch<const FINAL: bool> = Gc<WeakRef<Thing<FINAL>, Arc<Shared<FINAL>>>>;
 
-/// Four mutators for the whole time; two that come and go, leaving objects behind; an unattached thread that
-/// drops; one that looks at everything.
+/// Four mutators for the whole time; two that come and go, leaving objects behind; an unattached
+/// thread that drops; one that looks at everything.
 fn stress<const FINAL: bool>(lab: &Lab, secs: u64) {
     let shared = Arc::new(Shared::<FINAL>::new(lab, secs));
     lab.heap.set_pacing(Pacing::default().with_young_objects(2000).with_full_minimum(2000));
@@ -601,8 +602,8 @@ fn mutators_in_thread_locals() {
     });
 }
 
-/// The heap's last handle goes while mutators work, and the last mutator while handles and weak handles are
-/// still about on other threads.
+/// The heap's last handle goes while mutators work, and the last mutator while handles and weak
+/// handles are still about on other threads.
 #[test]
 fn a_heap_ends_while_its_users_live() {
     let _watch = deadline("ends");
@@ -652,7 +653,8 @@ fn a_heap_ends_while_its_users_live() {
     }
 }
 
-/// Deferred drops by threads that never attach are done by whoever is at a safepoint, or attaches next.
+/// Deferred drops by threads that never attach are done by whoever is at a safepoint, or attaches
+/// next.
 #[test]
 fn unattached_threads_drop() {
     on_every_heap(|lab| {
@@ -687,8 +689,8 @@ fn unattached_threads_drop() {
     });
 }
 
-/// Weak handles are upgraded while their targets die by every way there is: each upgrade gives a whole object
-/// or nothing.
+/// Weak handles are upgraded while their targets die by every way there is: each upgrade gives a
+/// whole object or nothing.
 #[test]
 fn upgrades_race_with_deaths() {
     on_every_heap(|lab| {
@@ -731,8 +733,9 @@ fn upgrades_race_with_deaths() {
                         if let Some(gc) = weak.upgrade(&m) {
                             gc.get(&m).witness.check();
                             let edges = edge_names(&m, &gc);
-                            // Its only reference is to itself; cleared it would be empty, which no upgrade
-                            // may see: that edge is made before anybody can find the object dead.
+                            // Its only reference is to itself; cleared it would be empty, which no
+                            // upgrade may see: that edge is made before anybody can find the object
+                            // dead.
                             assert!(edges.iter().all(|&name| name == gc.get(&m).name()));
                         }
                         m.safepoint();

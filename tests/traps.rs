@@ -32,7 +32,8 @@ fn hammer(least: usize, mut f: impl FnMut(usize)) {
     }
 }
 
-// ------------------------------------------------------------------------------- threads and the world
+// ------------------------------------------------------------------------------- threads and the
+// world
 
 /// "Two mutators on one thread, one lending borrows while the other reaches a safepoint."
 #[test]
@@ -66,9 +67,9 @@ fn trap_two_mutators_on_one_thread() {
     assert_eq!((a.stats().mutators, b.stats().mutators), (0, 0));
 }
 
-/// "It can touch objects, it cannot reach a safepoint under somebody's borrow": what `with_current` lends is a
-/// second way to the same attachment. While it is lent the first one must not park, or what was
-/// borrowed without counting is freed under the borrow.
+/// "It can touch objects, it cannot reach a safepoint under somebody's borrow": what `with_current`
+/// lends is a second way to the same attachment. While it is lent the first one must not park, or
+/// what was borrowed without counting is freed under the borrow.
 #[test]
 fn trap_with_current_lends_nothing_over_a_safepoint() {
     let heap = small().build().unwrap();
@@ -102,8 +103,8 @@ fn trap_with_current_lends_nothing_over_a_safepoint() {
     assert_eq!(census.alive(), 0);
 }
 
-/// The same from a destructor that finds its thread's mutator somewhere and uses it: it reaches no safepoint,
-/// and nothing is broken afterwards.
+/// The same from a destructor that finds its thread's mutator somewhere and uses it: it reaches no
+/// safepoint, and nothing is broken afterwards.
 #[test]
 fn trap_a_destructor_reaches_for_its_threads_mutator() {
     thread_local! { static MINE: RefCell<Option<Mutator>> = const { RefCell::new(None) }; }
@@ -203,8 +204,8 @@ fn trap_two_threads_stop_each_others_heap() {
     assert_eq!(census.alive(), 0);
 }
 
-/// "Taking thread exit for a detach, while a leaked borrow lives on another thread." The stop must fail,
-/// naming the thread, whether it began before or after the thread's end.
+/// "Taking thread exit for a detach, while a leaked borrow lives on another thread." The stop must
+/// fail, naming the thread, whether it began before or after the thread's end.
 #[test]
 fn trap_a_thread_ends_without_dropping_its_mutator() {
     for stop_first in [false, true] {
@@ -409,7 +410,8 @@ fn trap_attach_and_detach_race_with_stops() {
     let heap = small().build().unwrap();
     let census = Census::new();
     let clock = Clock::start(2);
-    // What a stop protects: written only by attached threads, never while somebody sees the world stopped.
+    // What a stop protects: written only by attached threads, never while somebody sees the world
+    // stopped.
     struct Flag(Arc<AtomicUsize>);
     impl Trace for Flag {
         fn traverse(&self, _: &mut Tracer) {
@@ -452,7 +454,7 @@ fn trap_attach_and_detach_race_with_stops() {
     assert_eq!(census.alive(), 0);
 }
 
-// -------------------------------------------------------------------------------------------- memory
+// ------------------------------------------------------------------------------------------ memory
 
 /// "Two threads change two attributes of one byte by load and store; one is lost." Tracked and
 /// finalized lie in one byte: one thread tracks and untracks what another finalizes and frees.
@@ -559,8 +561,9 @@ fn trap_tracking_against_freezing() {
     assert_eq!(m.collect().collected, 64);
 }
 
-/// "*Has weak references* is set before the first weak reference exists, because the owner's last drop
-/// must see it." Another thread makes the first weak reference and lets go; then the owner drops.
+/// "*Has weak references* is set before the first weak reference exists, because the owner's last
+/// drop must see it." Another thread makes the first weak reference and lets go; then the owner
+/// drops.
 #[test]
 fn trap_the_owners_last_drop_and_somebody_elses_first_weak_reference() {
     let heap = small().build().unwrap();
@@ -733,10 +736,10 @@ fn trap_the_last_mutator_goes_while_others_drop() {
     });
 }
 
-// -------------------------------------------------------------------------------------------- counts
+// ------------------------------------------------------------------------------------------ counts
 
-/// "A detached owner that still counts locally while a stop or another thread merges it (62 wrong counts
-/// in 200,000 tries)." The owner counts attached and detached, others count, others collect.
+/// "A detached owner that still counts locally while a stop or another thread merges it (62 wrong
+/// counts in 200,000 tries)." The owner counts attached and detached, others count, others collect.
 #[test]
 fn trap_a_detached_owner_counts_while_others_merge() {
     on_every_heap(|lab| {
@@ -826,13 +829,13 @@ fn trap_a_detached_owner_counts_while_others_merge() {
 
 /// Takes back a handle that was forgotten.
 fn unforget<T>(gc: &Gc<T>) -> Gc<T> {
-    // SAFETY: the caller forgot a clone of `gc` and calls this once for each, so the count that the copy
-    // stands for is there. `Gc` is one word without interior state.
+    // SAFETY: the caller forgot a clone of `gc` and calls this once for each, so the count that the
+    // copy stands for is there. `Gc` is one word without interior state.
     unsafe { std::ptr::read(gc) }
 }
 
-/// "`fetch_sub` first, flag later, and the owner frees in between." The owner drops its last handle while
-/// another thread drops its own.
+/// "`fetch_sub` first, flag later, and the owner frees in between." The owner drops its last handle
+/// while another thread drops its own.
 #[test]
 fn trap_the_owner_and_another_thread_drop_at_once() {
     let _watch = deadline("last drops");
@@ -868,7 +871,8 @@ fn trap_the_owner_and_another_thread_drop_at_once() {
             m.detach(|| start.wait());
             mine.into_iter().for_each(drop);
             m.detach(|| start.wait());
-            // The other attached thread may have taken the deferred drops over, and be at work on them.
+            // The other attached thread may have taken the deferred drops over, and be at work on
+            // them.
             while census.alive() != 0 {
                 m.safepoint();
                 m.detach(std::thread::yield_now);
@@ -879,8 +883,8 @@ fn trap_the_owner_and_another_thread_drop_at_once() {
     });
 }
 
-/// "Owner queues close when the owner ends; exactly one thread merges for an ended owner." Objects whose
-/// owner ends while others drop them.
+/// "Owner queues close when the owner ends; exactly one thread merges for an ended owner." Objects
+/// whose owner ends while others drop them.
 #[test]
 fn trap_the_owner_ends_while_others_drop() {
     on_every_heap(|lab| {
@@ -922,8 +926,8 @@ fn trap_the_owner_ends_while_others_drop() {
     });
 }
 
-/// "An object in the middle of its destructor, count 0 and still tracked, meets a stop, is held, cleared,
-/// released, and dies twice." The stop is requested while the destructor sits.
+/// "An object in the middle of its destructor, count 0 and still tracked, meets a stop, is held,
+/// cleared, released, and dies twice." The stop is requested while the destructor sits.
 #[test]
 fn trap_a_stop_is_requested_in_the_middle_of_a_destructor() {
     struct Slow {
@@ -1015,7 +1019,8 @@ fn trap_objects_that_die_in_the_merge() {
                         link(&m, gc, &thing(&m, &lab.census, 100 + i));
                     }
                     *handles.lock().unwrap() = made;
-                    // Attached and busy: drops by others are queued for it until a stop merges them.
+                    // Attached and busy: drops by others are queued for it until a stop merges
+                    // them.
                     owner_ready.send(()).unwrap();
                     while ended.try_recv().is_err() {
                         m.safepoint();
@@ -1056,12 +1061,14 @@ fn trap_forgotten_clones() {
     assert_eq!(census.alive(), 1);
 }
 
-// -------------------------------------------------------------------------------------- the typed face
+// -------------------------------------------------------------------------------------- the typed
+// face
 
 /// "`Arc<GcCell<…>>` borrowed through a mutator of *another* heap while this heap traverses it."
 #[test]
 fn trap_a_cell_shared_between_heaps() {
-    /// Shows what an `Arc` leads to. It is the only object that holds this `Arc`, so that is honest.
+    /// Shows what an `Arc` leads to. It is the only object that holds this `Arc`, so that is
+    /// honest.
     struct Window {
         shared: Arc<GcCell<Vec<Gc<Window>>>>,
         _witness: Witness,
@@ -1151,8 +1158,8 @@ fn trap_a_cell_shared_between_heaps() {
     });
 }
 
-/// A cell inside an object can be reached on another thread, which is attached to another heap and is stopped by
-/// nobody here. Through that thread's mutator it cannot be locked.
+/// A cell inside an object can be reached on another thread, which is attached to another heap and
+/// is stopped by nobody here. Through that thread's mutator it cannot be locked.
 #[test]
 fn trap_a_cell_of_one_heap_locked_through_another() {
     let (here, there) = (small().build().unwrap(), small().build().unwrap());
@@ -1175,7 +1182,8 @@ fn trap_a_cell_of_one_heap_locked_through_another() {
     drop(cut(&m, &gc));
 }
 
-/// "Load, swap by another thread, free, use." Readers load, peek and clone what writers swap out and drop.
+/// "Load, swap by another thread, free, use." Readers load, peek and clone what writers swap out
+/// and drop.
 #[test]
 fn trap_an_atomic_slot_is_read_while_others_swap_and_free() {
     struct Board {
@@ -1216,7 +1224,8 @@ fn trap_an_atomic_slot_is_read_while_others_swap_and_free() {
                                     }
                                 }
                                 5 | 6 => {
-                                    // Borrowed without counting: good until this thread's next safepoint.
+                                    // Borrowed without counting: good until this thread's next
+                                    // safepoint.
                                     if let Some(thing) = slot.peek(&m) {
                                         thing.witness.check();
                                         for _ in 0..20 {
@@ -1261,7 +1270,8 @@ fn trap_an_atomic_slot_is_read_while_others_swap_and_free() {
     });
 }
 
-/// A slot's references count like others: in a cycle through it they are garbage, and it can be cleared.
+/// A slot's references count like others: in a cycle through it they are garbage, and it can be
+/// cleared.
 #[test]
 fn trap_a_cycle_through_an_atomic_slot() {
     struct Vertex {

@@ -1,8 +1,8 @@
-//! What must not compile. Each file in `ui/` holds one mistake and is named by it; beside it lies what the
-//! compiler has to say, which is part of the library's interface.
+//! What must not compile. Each file in `ui/` holds one mistake and is named by it; beside it lies
+//! what the compiler has to say, which is part of the library's interface.
 //!
-//! The texts are those of stable Rust 1.95. After a change, `TRYBUILD=overwrite cargo test --test ui`
-//! writes them anew: read the difference before keeping it.
+//! The texts are those of stable Rust 1.95. After a change, `TRYBUILD=overwrite cargo test --test
+//! ui` writes them anew: read the difference before keeping it.
 
 #![cfg(feature = "derive")]
 

@@ -1,12 +1,16 @@
-//! How many instructions the hot paths take: `ci/instructions.sh`, or `cargo bench --bench instructions`.
+//! How many instructions the hot paths take: `ci/instructions.sh`, or `cargo bench --bench
+//! instructions`.
 //!
-//! Times on shared machines are noise; instructions are not. Each row of [`workloads::ROWS`] runs once under valgrind's
-//! callgrind, in a process of its own, which counts inside [`workloads::measured`] alone. What comes out, divided by the
-//! operations, is compared with `counts.tsv` beside this file. A row that has become worse by more than the
-//! tolerance is a failure. One that has become better is told, and to be stored, or it could be lost again unnoticed.
+//! Times on shared machines are noise; instructions are not. Each row of [`workloads::ROWS`] runs
+//! once under valgrind's callgrind, in a process of its own, which counts inside
+//! [`workloads::measured`] alone. What comes out, divided by the operations, is compared with
+//! `counts.tsv` beside this file. A row that has become worse by more than the tolerance is a
+//! failure. One that has become better is told, and to be stored, or it could be lost again
+//! unnoticed.
 //!
-//! `-- --update` stores the counts; other words select rows. Where a row's instructions go is in its profile, which is kept:
-//! `callgrind_annotate --inclusive=yes target/tmp/instructions/THE-ROW`.
+//! `-- --update` stores the counts; other words select rows. Where a row's instructions go is in
+//! its profile, which is kept: `callgrind_annotate --inclusive=yes
+//! target/tmp/instructions/THE-ROW`.
 
 #![allow(missing_docs)]
 #![cfg(not(loom))]
@@ -23,13 +27,15 @@ use workloads::{ROWS, Row, Workload};
 const STORED: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/benches/instructions/counts.tsv");
 const PROFILES: &str = concat!(env!("CARGO_TARGET_TMPDIR"), "/instructions");
 
-/// How much worse a row may be: by a share of what is stored, or by some instructions, whichever is more.
+/// How much worse a row may be: by a share of what is stored, or by some instructions, whichever is
+/// more.
 struct Tolerance {
     share: f64,
     instructions: f64,
 }
 
-/// For the compiler that the stored counts are from: they repeat to the digit, but inlining shifts with the code around.
+/// For the compiler that the stored counts are from: they repeat to the digit, but inlining shifts
+/// with the code around.
 const STRICT: Tolerance = Tolerance { share: 0.05, instructions: 1.0 };
 /// For other compilers.
 const WIDE: Tolerance = Tolerance { share: 0.15, instructions: 3.0 };
@@ -130,7 +136,8 @@ fn run(name: &str, which: Option<&str>) {
     println!("{}", workload());
 }
 
-/// Measures the rows that are asked for, beside what was stored, which gives way to it; returns how many are worse, better, and new.
+/// Measures the rows that are asked for, beside what was stored, which gives way to it; returns how
+/// many are worse, better, and new.
 fn table(names: &[String], stored: &mut Stored, tolerance: &Tolerance) -> [usize; 3] {
     let [mut worse, mut better, mut new] = [0; 3];
     println!("{:<52} {:>10} {:>10} {:>9}", "instructions", "stored", "seen", "change");

@@ -1,4 +1,5 @@
-//! What is counted: a workload for each row, always the same one, with one thread at work while it is counted.
+//! What is counted: a workload for each row, always the same one, with one thread at work while it
+//! is counted.
 
 use std::array;
 use std::ffi::{c_int, c_void};
@@ -18,7 +19,8 @@ pub(crate) type Workload = fn() -> usize;
 pub(crate) struct Row {
     pub(crate) name: &'static str,
     pub(crate) work: Workload,
-    /// Subtracted, instructions and operations alike: what is left are the operations that `work` has more.
+    /// Subtracted, instructions and operations alike: what is left are the operations that `work`
+    /// has more.
     pub(crate) less: Option<Workload>,
 }
 
@@ -98,7 +100,8 @@ fn measured<R>(work: impl FnOnce() -> R) -> R {
     result.expect("called once")
 }
 
-/// Measures an operation, many times over. The first one fills caches and lists, which is lost among the others.
+/// Measures an operation, many times over. The first one fills caches and lists, which is lost
+/// among the others.
 fn each(mut operation: impl FnMut()) -> usize {
     measured(|| (0..TIMES).for_each(|_| operation()));
     TIMES
@@ -273,8 +276,8 @@ impl SplitMix {
     }
 }
 
-/// Calls `set` with every edge of a graph: the node it leaves, its number there, and the node it leads to. The first
-/// edges make one ring of all nodes, the others lead anywhere.
+/// Calls `set` with every edge of a graph: the node it leaves, its number there, and the node it
+/// leads to. The first edges make one ring of all nodes, the others lead anywhere.
 fn edges(edges: usize, mut set: impl FnMut(usize, usize, usize)) {
     let mut random = SplitMix(7);
     for node in 0..NODES {

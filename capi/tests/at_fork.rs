@@ -1,5 +1,5 @@
-//! A fork handler of the program's own, which the system calls while the library keeps the world stopped: what it calls here fails or
-//! is put off, and waits for nothing.
+//! A fork handler of the program's own, which the system calls while the library keeps the world
+//! stopped: what it calls here fails or is put off, and waits for nothing.
 
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 
@@ -30,7 +30,8 @@ unsafe extern "C" fn handler() {
 
 #[test]
 fn a_fork_handler_of_the_programs_own_waits_for_nothing() {
-    // SAFETY: before the library's own handlers: of those for the time before a fork the last to come is called first.
+    // SAFETY: before the library's own handlers: of those for the time before a fork the last to
+    // come is called first.
     unsafe {
         assert_eq!(libc::pthread_atfork(Some(handler), None, None), 0);
         assert_eq!(standstill_attach(std::ptr::null_mut()), 0);

@@ -1,4 +1,5 @@
-//! A program that makes types in Rust and in C, in one heap: neither library takes the other's types for its own.
+//! A program that makes types in Rust and in C, in one heap: neither library takes the other's
+//! types for its own.
 
 use std::ptr::{NonNull, null_mut};
 
@@ -88,7 +89,8 @@ fn a_type_made_in_c_has_no_base_made_in_rust() {
     });
 }
 
-/// Functions that are given such a type answer for the type that it is; C finds zeros in the members that it could read.
+/// Functions that are given such a type answer for the type that it is; C finds zeros in the
+/// members that it could read.
 #[test]
 fn functions_of_c_know_a_class_made_in_rust() {
     attached(|m| {

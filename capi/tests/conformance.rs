@@ -1,7 +1,9 @@
-//! The conformance tests that are written in C: what is shown through the header and the library that C programs use.
+//! The conformance tests that are written in C: what is shown through the header and the library
+//! that C programs use.
 //!
-//! The files of `tests/conformance/` are compiled once and linked with the static library of this build. Each test of
-//! theirs runs in a process of its own. The snippets in `accepted/` must compile, those in `refused/` must not.
+//! The files of `tests/conformance/` are compiled once and linked with the static library of this
+//! build. Each test of theirs runs in a process of its own. The snippets in `accepted/` must
+//! compile, those in `refused/` must not.
 
 #[path = "static_library/mod.rs"]
 mod static_library;
@@ -80,7 +82,8 @@ fn build() -> Result<PathBuf, String> {
     if !output.status.success() {
         return Err(text(&output));
     }
-    // One name for all runs, replaced as a whole: another run of this test may be executing the old one.
+    // One name for all runs, replaced as a whole: another run of this test may be executing the old
+    // one.
     let settled = profile.join("conformance-c");
     fs::rename(&program, &settled).map_err(|error| error.to_string())?;
     Ok(settled)
@@ -139,8 +142,8 @@ fn drain(mut pipe: impl Read + Send + 'static) -> thread::JoinHandle<String> {
     })
 }
 
-/// Snippets of `accepted` compile. Each of `refused` does not compile, for the reason that its first line names: with the
-/// mistake taken out (`-DACCEPTED`) it compiles.
+/// Snippets of `accepted` compile. Each of `refused` does not compile, for the reason that its
+/// first line names: with the mistake taken out (`-DACCEPTED`) it compiles.
 fn snippets(folder: &'static str, wanted: bool) -> Vec<Trial> {
     files(&here().join(folder))
         .into_iter()

@@ -1,5 +1,5 @@
-//! A Rust program that uses the library itself, and the functions for C besides: objects of Rust types, panics, and heaps that C has
-//! not made.
+//! A Rust program that uses the library itself, and the functions for C besides: objects of Rust
+//! types, panics, and heaps that C has not made.
 
 use std::ffi::{CStr, c_int, c_void};
 use std::panic::panic_any;
@@ -186,7 +186,8 @@ static VISITED: AtomicUsize = AtomicUsize::new(0);
 
 unsafe extern "C" fn count_visit(object: *mut PyObject, _: *mut c_void) -> c_int {
     assert!(dynamic::is_dynamic(
-        // SAFETY: an object of this heap, which is visited: a reference more keeps the count as it was.
+        // SAFETY: an object of this heap, which is visited: a reference more keeps the count as it
+        // was.
         &unsafe { dynamic::share(NonNull::new(object).expect("an address")) }
     ));
     VISITED.fetch_add(1, SeqCst);
@@ -266,7 +267,8 @@ impl Drop for Odd {
     }
 }
 
-/// Drops the last reference to a tuple with an object in it: the message that stands in the indicator then.
+/// Drops the last reference to a tuple with an object in it: the message that stands in the
+/// indicator then.
 fn drop_in_tuple(object: AnyGc) -> String {
     // SAFETY: a tuple whose reference is this function's, and an item that goes with it.
     unsafe {

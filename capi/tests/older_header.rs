@@ -1,7 +1,7 @@
 //! Programs that were compiled against an older header work with the library of today.
 //!
-//! `older/standstill.h` is the header as it was before the release of 0.1.0. It does not change. When a new major version
-//! breaks it, the header of the version before takes its place.
+//! `older/standstill.h` is the header as it was before the release of 0.1.0. It does not change.
+//! When a new major version breaks it, the header of the version before takes its place.
 
 #[allow(dead_code, reason = "these programs are linked, not loaded")]
 mod library;

@@ -1,14 +1,17 @@
-//! Refused memory, through C: each allocation behind each function of the header is refused in turn.
+//! Refused memory, through C: each allocation behind each function of the header is refused in
+//! turn.
 //!
-//! `refused_memory/cases.c` has a case for every function that the header declares; the last trial here compares. A case is one
-//! call. It is made again and again, each time in a process of its own, with another allocation refused: once with that one alone,
-//! once with all later ones too. The call then has its usual result, or it has failed for want of memory: it gives its
-//! failure value with `STANDSTILL_E_MEMORY` in the error indicator, or, where it has none, the report goes to a hook. Afterwards there
-//! is memory again. Then the same call works, as it does without any refusal, the next collection finds all garbage and nothing
-//! else, and no object is damaged.
+//! `refused_memory/cases.c` has a case for every function that the header declares; the last trial
+//! here compares. A case is one call. It is made again and again, each time in a process of its
+//! own, with another allocation refused: once with that one alone, once with all later ones too.
+//! The call then has its usual result, or it has failed for want of memory: it gives its failure
+//! value with `STANDSTILL_E_MEMORY` in the error indicator, or, where it has none, the report goes
+//! to a hook. Afterwards there is memory again. Then the same call works, as it does without any
+//! refusal, the next collection finds all garbage and nothing else, and no object is damaged.
 //!
-//! Where a refusal ends the process, `refused_memory/exceptions.tsv` names the case, the function in which that happens, and why it
-//! cannot be avoided. Another end of a process is a failure, and so is an exception that does not happen.
+//! Where a refusal ends the process, `refused_memory/exceptions.tsv` names the case, the function
+//! in which that happens, and why it cannot be avoided. Another end of a process is a failure, and
+//! so is an exception that does not happen.
 
 #[path = "static_library/mod.rs"]
 mod static_library;
@@ -90,7 +93,8 @@ fn build() -> Result<PathBuf, String> {
     if !output.status.success() {
         return Err(text(&output));
     }
-    // One name for all runs, replaced as a whole: another run of this test may be executing the old one.
+    // One name for all runs, replaced as a whole: another run of this test may be executing the old
+    // one.
     let settled = profile.join("refused-memory-c");
     fs::rename(&program, &settled).map_err(|error| error.to_string())?;
     Ok(settled)
@@ -156,7 +160,8 @@ fn outcome(said: &str) -> Outcome {
 
 const MEMORY: i64 = standstill::Code::Memory as i64;
 
-/// Whether a call went as it does without refusals, or failed for want of memory, and left everything in order.
+/// Whether a call went as it does without refusals, or failed for want of memory, and left
+/// everything in order.
 fn is_right(found: &BTreeMap<String, i64>, usual: &BTreeMap<String, i64>) -> bool {
     let same =
         ["result", "code", "memory", "other"].iter().all(|name| found[*name] == usual[*name]);

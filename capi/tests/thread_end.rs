@@ -1,5 +1,5 @@
-//! The functions that put an attachment down and take it up, called by a thread that is ending: each is refused, and reported as
-//! misuse.
+//! The functions that put an attachment down and take it up, called by a thread that is ending:
+//! each is refused, and reported as misuse.
 
 use std::ffi::{CStr, c_char, c_void};
 use std::sync::Mutex;

@@ -1,7 +1,8 @@
 //! Every exported function is refused in a traverse handler, but for the safe list: S-126, S-127.
 //!
-//! The shared library is loaded as a program of another language would do it, and each symbol that `symbols.txt` lists is called
-//! with as many pointers as any of them takes. A function that looks at them before it refuses shows by what happens.
+//! The shared library is loaded as a program of another language would do it, and each symbol that
+//! `symbols.txt` lists is called with as many pointers as any of them takes. A function that looks
+//! at them before it refuses shows by what happens.
 
 mod library;
 
@@ -54,7 +55,8 @@ unsafe extern "C" fn traverse(_: *mut RawObject, _: VisitProc, _: Pointer) -> c_
     let library = LIBRARY.lock().unwrap();
     let library = library.as_ref().unwrap();
     let target = scratch().cast::<c_void>();
-    // SAFETY: whatever the function is, it refuses, or is one of those that look at an object or a type.
+    // SAFETY: whatever the function is, it refuses, or is one of those that look at an object or a
+    // type.
     unsafe {
         library.function::<Any>(&SYMBOLS.lock().unwrap()[next])(target, target, target, target)
     };

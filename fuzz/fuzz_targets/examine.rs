@@ -1,5 +1,5 @@
-//! What must hold for any bytes that are given to the reader of snapshots: it reads them, or says in one line what is wrong and where;
-//! and it takes no more memory than the bytes are worth.
+//! What must hold for any bytes that are given to the reader of snapshots: it reads them, or says
+//! in one line what is wrong and where; and it takes no more memory than the bytes are worth.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;

@@ -1,6 +1,8 @@
-//! Bytes are a program, which runs on a heap and on the naive model of `tests/oracle`: they must agree after every step.
+//! Bytes are a program, which runs on a heap and on the naive model of `tests/oracle`: they must
+//! agree after every step.
 //!
-//! A failure prints the program as the body of a regression test, for `tests/oracle/regressions.rs`.
+//! A failure prints the program as the body of a regression test, for
+//! `tests/oracle/regressions.rs`.
 
 #![no_main]
 
@@ -21,7 +23,8 @@ mod program;
 #[path = "../../tests/oracle/world.rs"]
 mod world;
 
-// A panic that is caught in the course of a program is none of the fuzzer's, whose hook would end it there.
+// A panic that is caught in the course of a program is none of the fuzzer's, whose hook would end
+// it there.
 fuzz_target!(init: drop(std::panic::take_hook()), |bytes: &[u8]| {
     let program = program::Program::decode(bytes);
     if let Some(failure) = common::panic_text(|| driver::run(&program)) {

@@ -1,7 +1,7 @@
 //! Tests that run in a process of their own, because they end it, use up what it has, or hang.
 //!
-//! Such a test asks for its [`role`] first. Without one it is the parent: it starts this program again with
-//! [`Process::start`], which runs the same test alone, and looks at how that ends.
+//! Such a test asks for its [`role`] first. Without one it is the parent: it starts this program
+//! again with [`Process::start`], which runs the same test alone, and looks at how that ends.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, ChildStderr, Command, ExitStatus, Stdio};
@@ -18,7 +18,8 @@ pub(crate) fn role() -> Option<String> {
     std::env::var(ROLE).ok()
 }
 
-/// This program in a process of its own, which runs one test in a role. Killed when this is dropped.
+/// This program in a process of its own, which runs one test in a role. Killed when this is
+/// dropped.
 #[derive(Debug)]
 pub(crate) struct Process {
     child: Child,

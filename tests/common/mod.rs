@@ -591,11 +591,14 @@ pub(crate) fn set<T: Ord>(items: impl IntoIterator<Item = T>) -> BTreeSet<T> {
     items.into_iter().collect()
 }
 
-// ----------------------------------------------------------------------------------- objects for ever
+// ----------------------------------------------------------------------------------- objects for
+// ever
 
-/// Tells LeakSanitizer that these objects (immortal ones, and what they lead to) live for ever, each with the memory that it owns. By itself
-/// it does not see them: it looks for pointers in statics, stacks and memory of `malloc`, and a heap's pages are none of these. All else that
-/// is left of the heap is reported. Does nothing without LeakSanitizer (`cfg(leaks_count)`, which `ci/san.sh` sets).
+/// Tells LeakSanitizer that these objects (immortal ones, and what they lead to) live for ever,
+/// each with the memory that it owns. By itself it does not see them: it looks for pointers in
+/// statics, stacks and memory of `malloc`, and a heap's pages are none of these. All else that is
+/// left of the heap is reported. Does nothing without LeakSanitizer (`cfg(leaks_count)`, which
+/// `ci/san.sh` sets).
 pub(crate) fn live_for_ever(heap: &Heap, addresses: impl IntoIterator<Item = usize>) {
     // A heap with immortal objects is never given back: here are its tables.
     static HEAPS: Mutex<Vec<Heap>> = Mutex::new(Vec::new());
@@ -611,7 +614,8 @@ fn root_region(address: usize) {
     // The largest object of the tests, and what lies before it.
     const BEFORE: usize = 64;
     const BYTES: usize = 512;
-    // SAFETY: the sanitizer's own function; it looks at what is mapped of the region, and only reads.
+    // SAFETY: the sanitizer's own function; it looks at what is mapped of the region, and only
+    // reads.
     unsafe extern "C" {
         fn __lsan_register_root_region(begin: *const c_void, size: usize);
     }

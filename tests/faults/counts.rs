@@ -1,4 +1,5 @@
-//! Counts that overflow: the object becomes immortal, with what it leads to, and everything else goes on.
+//! Counts that overflow: the object becomes immortal, with what it leads to, and everything else
+//! goes on.
 
 use std::sync::Arc;
 
@@ -16,7 +17,8 @@ fn leak(gc: &Gc<Node>, times: usize) {
     (0..times).for_each(|_| std::mem::forget(gc.clone()));
 }
 
-/// Has the count of a ring's member overflow, by `overflow`, and then does what is done with any object.
+/// Has the count of a ring's member overflow, by `overflow`, and then does what is done with any
+/// object.
 fn overflow_by(overflow: impl FnOnce(&Heap, &mut Mutator, &Gc<Node>)) {
     const RING: usize = 3;
     let heap = Heap::builder().reserve(1 << 30).pacing(Pacing::manual()).build().expect("a heap");

@@ -1,6 +1,6 @@
-//! Panics that meet: every two of the places where user code can panic, in one object and in two neighbours of one garbage
-//! ring. The process goes on; each panic is reported; whatever the panics do not forbid is freed at once; the next collection frees
-//! the rest.
+//! Panics that meet: every two of the places where user code can panic, in one object and in two
+//! neighbours of one garbage ring. The process goes on; each panic is reported; whatever the panics
+//! do not forbid is freed at once; the next collection frees the rest.
 
 use std::sync::Arc;
 use std::sync::Mutex;
@@ -88,7 +88,8 @@ impl Trace for Touchy {
     const HAS_FINALIZER: bool = true;
 
     fn traverse(&self, tracer: &mut Tracer) {
-        // Nothing marks garbage: so the first look counts, and the second is the one after the finalizers.
+        // Nothing marks garbage: so the first look counts, and the second is the one after the
+        // finalizers.
         let again = self.traversals.fetch_add(1, SeqCst) > 0;
         self.plan.reach(if again { TraverseAgain } else { Traverse }, self.who);
         self.next.traverse(tracer);
@@ -165,7 +166,8 @@ fn panics_meet(workers: usize, places: [Vec<Place>; 2]) {
     *plan.places.lock().unwrap() = places;
     let report = m.collect();
 
-    // What was reached: all that comes before the first traversal that fails, and the heap's own callbacks.
+    // What was reached: all that comes before the first traversal that fails, and the heap's own
+    // callbacks.
     let stops_at = planned
         .iter()
         .copied()

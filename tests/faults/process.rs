@@ -16,7 +16,8 @@ fn builder() -> HeapBuilder {
     Heap::builder().reserve(1 << 30).pacing(Pacing::manual())
 }
 
-/// Threads that do everything until they are told to stop: they make garbage, hold and drop, detach, collect, end and come again.
+/// Threads that do everything until they are told to stop: they make garbage, hold and drop,
+/// detach, collect, end and come again.
 fn busy(
     heap: &Heap,
     alive: &Arc<Alive>,
@@ -127,7 +128,8 @@ fn two_hundred_forks_in_the_middle_of_everything() {
     assert_eq!((heap.stats().live_objects, alive.now()), (0, 0));
 }
 
-/// A thread that is not attached is not waited for: it may be in the middle of a drop when the process forks.
+/// A thread that is not attached is not waited for: it may be in the middle of a drop when the
+/// process forks.
 #[test]
 fn forks_while_unattached_threads_drop() {
     let heap = builder().workers(1).build().expect("a heap");
@@ -274,7 +276,7 @@ fn a_process_exits_while_it_collects() {
     }
 }
 
-// ------------------------------------------------------------------------------------------- limits of the system
+// ---------------------------------------------------------------------------- limits of the system
 
 /// Limits what the process may have of something, besides what it has.
 fn limit(what: libc::__rlimit_resource_t, bytes: u64) {

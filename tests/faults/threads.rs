@@ -183,7 +183,8 @@ fn threads_end_in_every_way_while_others_collect() {
     assert_empty(&heap, &mut heap.attach(), &alive);
 }
 
-/// A thread that leaks its mutator stays attached, and stops fail: but everything else goes on, and what it had is whole.
+/// A thread that leaks its mutator stays attached, and stops fail: but everything else goes on, and
+/// what it had is whole.
 #[test]
 fn a_thread_that_leaks_its_mutator_harms_nothing_but_stops() {
     let heap = builder().build().expect("a heap");
@@ -223,7 +224,8 @@ fn a_thread_that_leaks_its_mutator_harms_nothing_but_stops() {
     assert!(m.try_collect(Collect::young()).is_err());
 }
 
-/// A stop waits for a thread that is attached, busy, and at no safepoint; whatever that does meanwhile is whole when it has come.
+/// A stop waits for a thread that is attached, busy, and at no safepoint; whatever that does
+/// meanwhile is whole when it has come.
 #[test]
 fn a_thread_that_is_long_in_coming_is_named_and_corrupts_nothing() {
     use tracing_subscriber::layer::SubscriberExt;

@@ -1,4 +1,5 @@
-//! The fuzzer's corpus (`fuzz/corpus/program`): programs that between them reach what it has reached so far.
+//! The fuzzer's corpus (`fuzz/corpus/program`): programs that between them reach what it has
+//! reached so far.
 
 use std::path::Path;
 

@@ -15,7 +15,8 @@ use crate::objects::{Ref, Weak};
 use crate::program::{Errand, Kind, PLACES, Program, SEATS, Shape, Step, Variety, WEAKS};
 use crate::world::World;
 
-/// Runs a program. Panics where heap and model disagree, and says at which step; the step is printed with the program.
+/// Runs a program. Panics where heap and model disagree, and says at which step; the step is
+/// printed with the program.
 pub(crate) fn run(program: &Program) {
     let heap = build(program.variety);
     let mut m = Some(heap.attach());
@@ -28,7 +29,8 @@ pub(crate) fn run(program: &Program) {
     };
     let mut shift = Crew::default().work(&heap, &mut m, shift);
     if let Some(failure) = shift.failure.take() {
-        // What is left may not be sound enough to be taken down; but this thread is to attach again.
+        // What is left may not be sound enough to be taken down; but this thread is to attach
+        // again.
         std::mem::forget((shift, heap));
         drop(m);
         panic!("{failure}");
@@ -55,7 +57,7 @@ fn build(variety: Variety) -> Heap {
     builder.build().expect("a heap")
 }
 
-// --------------------------------------------------------------------------------------------- threads
+// ----------------------------------------------------------------------------------------- threads
 
 /// A program on its way: it goes from thread to thread.
 struct Shift {
@@ -106,7 +108,8 @@ impl Mate {
             let mut m = Some(heap.attach());
             let mut finished = None;
             loop {
-                // The answer goes out once this thread is detached: whoever goes on may count on that.
+                // The answer goes out once this thread is detached: whoever goes on may count on
+                // that.
                 let next = m.as_mut().expect("attached").detach(|| {
                     if let Some(shift) = finished.take() {
                         answers.send(shift).expect("somebody waits");
@@ -160,7 +163,8 @@ impl Crew {
     }
 }
 
-// ------------------------------------------------------------------------------------------- both at once
+// ------------------------------------------------------------------------------------------- both
+// at once
 
 /// The real thing. The fields are dropped in this order: finalizers need the anchors.
 struct Real {
@@ -556,7 +560,8 @@ impl Run {
         assert_eq!((&report.abandoned, report.overvisited), (&None, 0));
     }
 
-    // ------------------------------------------------------------------------------------ looking at both
+    // ------------------------------------------------------------------------------------ looking
+    // at both
 
     /// Everything that can be seen must be as the model says.
     fn compare(&mut self, m: &mut Mutator) {
@@ -627,7 +632,8 @@ impl Run {
         assert_eq!(listed, expected, "who is tracked, and how many references lead there");
     }
 
-    /// Takes everything down. Comes back: the addresses of the objects that must be left in the heap.
+    /// Takes everything down. Comes back: the addresses of the objects that must be left in the
+    /// heap.
     fn finish(mut self, owner: &mut Option<Mutator>) -> Vec<usize> {
         let world = self.real.world.clone();
         let m = owner.as_mut().expect("attached");
@@ -641,7 +647,8 @@ impl Run {
         }
         self.step(owner, Step::Unname);
         self.step(owner, Step::Unfreeze);
-        // Cycles through what nobody tracks are no garbage. They are tracked again, through the back door.
+        // Cycles through what nobody tracks are no garbage. They are tracked again, through the
+        // back door.
         let m = owner.as_mut().expect("attached");
         for (&address, id) in &*world.names.lock().unwrap() {
             if let Some(node) =

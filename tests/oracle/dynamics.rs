@@ -1,7 +1,8 @@
 //! Dynamic objects: their types, handlers written in Rust, and access to their fields.
 //!
-//! An object has a tag behind its head, and its fields behind that; instances of heap types have attributes instead. A typed object's
-//! destructor may panic wherever a reference is dropped, and no panic may leave a handler, so handlers let go by way of the world.
+//! An object has a tag behind its head, and its fields behind that; instances of heap types have
+//! attributes instead. A typed object's destructor may panic wherever a reference is dropped, and
+//! no panic may leave a handler, so handlers let go by way of the world.
 
 use std::cell::Cell;
 use std::ffi::{c_int, c_void};
@@ -27,7 +28,7 @@ const ITEMS: usize = 3;
 /// What attributes are called.
 const NAMES: [&str; 2] = ["first", "second"];
 
-// ---------------------------------------------------------------------------------------------- layout
+// ------------------------------------------------------------------------------------------ layout
 
 /// Where the tag's address lies, and the fields behind it.
 ///
@@ -50,8 +51,8 @@ unsafe fn parts<'a>(object: Ptr) -> (&'a Cell<*mut Tag>, &'a [Cell<Field>]) {
 /// The tag of an object of a type made here; `None`: it is of another type.
 pub(crate) fn tag(gc: &AnyGc) -> Option<&Tag> {
     let object = dynamic::as_raw(gc);
-    // SAFETY: the handle keeps the object alive, and the tag lives as long. Types made here have a tag's room, others are the
-    // metatype and that of weak references.
+    // SAFETY: the handle keeps the object alive, and the tag lives as long. Types made here have a
+    // tag's room, others are the metatype and that of weak references.
     unsafe {
         let record = dynamic::type_of(object);
         let own = !record.is_subtype_of(WEAKREF.get()) && dynamic::describe(object).is_none();
@@ -79,7 +80,7 @@ unsafe fn own(field: Field) -> Option<AnyGc> {
     NonNull::new(field).map(|object| unsafe { dynamic::from_raw(object) })
 }
 
-// -------------------------------------------------------------------------------------------- handlers
+// ---------------------------------------------------------------------------------------- handlers
 
 unsafe extern "C" fn traverse(object: *mut RawObject, visit: VisitProc, arg: *mut c_void) -> c_int {
     // SAFETY: called for a living object of a type made here, in a stop.
@@ -126,7 +127,8 @@ unsafe extern "C" fn finalize(object: *mut RawObject) {
         };
         tag.world.noting_bursts(|| {
             tag.finalize(m, || {
-                // SAFETY: whoever calls a finalizer has a reference; this handle gets one of its own.
+                // SAFETY: whoever calls a finalizer has a reference; this handle gets one of its
+                // own.
                 Ref::Dynamic(unsafe {
                     assert!(dynamic::incref(object));
                     dynamic::from_raw(object)
@@ -168,7 +170,7 @@ unsafe extern "C" fn free(object: *mut c_void) {
     .expect("handlers run attached");
 }
 
-// ----------------------------------------------------------------------------------------------- types
+// ------------------------------------------------------------------------------------------- types
 
 fn spec(name: &str, head: usize, fields: usize, finalizer: bool) -> TypeSpec {
     let mut spec = TypeSpec::new(name);
@@ -218,7 +220,7 @@ pub(crate) fn heap_type(m: &Mutator, finalizer: bool) -> Type {
     unsafe { dynamic::ready_heap(m, &spec, |_, _| {}) }.expect("a sound type")
 }
 
-// ------------------------------------------------------------------------------------------- instances
+// --------------------------------------------------------------------------------------- instances
 
 pub(crate) fn alloc(m: &Mutator, shape: Shape, tag: Tag) -> AnyGc {
     let finalizer = tag.kind.has_finalizer();
@@ -227,7 +229,8 @@ pub(crate) fn alloc(m: &Mutator, shape: Shape, tag: Tag) -> AnyGc {
         Shape::Instance => types[usize::from(finalizer)].record(),
         shape => static_type(shape, finalizer),
     };
-    // SAFETY: a ready type; nobody else knows the object before its tag is there, and no stop comes in between.
+    // SAFETY: a ready type; nobody else knows the object before its tag is there, and no stop comes
+    // in between.
     unsafe {
         let items = if shape == Shape::Items { ITEMS } else { 0 };
         let object = dynamic::allocate_tracked(m, record, items as isize).expect("memory");
@@ -300,7 +303,8 @@ pub(crate) fn remove(m: &Mutator, gc: &AnyGc, at: usize) -> Option<AnyGc> {
     unsafe { own(field.replace(std::ptr::null_mut())) }
 }
 
-// ------------------------------------------------------------------------------------- weak references
+// ------------------------------------------------------------------------------------- weak
+// references
 
 /// A weak reference to `target`, which calls if it is given something to hold.
 pub(crate) fn watch(m: &Mutator, target: &AnyGc, holds: Option<AnyGc>) -> AnyGc {

@@ -8,8 +8,8 @@ fn heap() -> Heap {
     Heap::builder().reserve(1 << 30).pacing(Pacing::manual()).build().unwrap()
 }
 
-/// Random graphs around the threshold at which they fall to pieces, some of them held: what is collected is
-/// what cannot be reached, over many rounds in which edges and handles come and go.
+/// Random graphs around the threshold at which they fall to pieces, some of them held: what is
+/// collected is what cannot be reached, over many rounds in which edges and handles come and go.
 fn large_graphs(lab: &Lab, n: usize, rounds: u64) {
     let mut m = lab.heap.attach();
     let mut rng = Rng::new(n as u64);
@@ -65,8 +65,8 @@ fn large_random_graphs() {
     }
 }
 
-/// Twice the same random graph, once with the roots named and once without: every figure of every collection that is
-/// no figure of the hint itself is the same.
+/// Twice the same random graph, once with the roots named and once without: every figure of every
+/// collection that is no figure of the hint itself is the same.
 #[test]
 fn u_40_known_roots_change_no_result() {
     fn rounds(lab: &Lab, seed: u64, named: bool) -> Vec<CollectionReport> {

@@ -1,6 +1,7 @@
-//! The collector against a naive one: random programs run on a heap and on a plain graph in which what is
-//! alive is defined by reachability, and after every step the two must agree about everything that can be
-//! seen: who is alive, every count, every weak reference and callback, who is tracked, finalized and frozen, and who panicked.
+//! The collector against a naive one: random programs run on a heap and on a plain graph in which
+//! what is alive is defined by reachability, and after every step the two must agree about
+//! everything that can be seen: who is alive, every count, every weak reference and callback, who
+//! is tracked, finalized and frozen, and who panicked.
 //!
 //! A failing program is shrunk and printed as the body of a regression test.
 //!

@@ -1,8 +1,9 @@
 //! The naive reference: plain sets, and reachability by definition.
 //!
-//! It knows nothing of owners, shared counts, queues, side tables or stops. An object has as many references as fields and handles lead to
-//! it. One without any is finalized, and if that changes nothing it dies, and its references with it. A collection takes the candidates
-//! that cannot be reached from anywhere else, finalizes them, looks once more, and empties what is left.
+//! It knows nothing of owners, shared counts, queues, side tables or stops. An object has as many
+//! references as fields and handles lead to it. One without any is finalized, and if that changes
+//! nothing it dies, and its references with it. A collection takes the candidates that cannot be
+//! reached from anywhere else, finalizes them, looks once more, and empties what is left.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -36,7 +37,8 @@ pub(crate) struct Node {
     pub(crate) frozen: bool,
     pub(crate) immortal: bool,
     pub(crate) finalized: bool,
-    /// A collection has found it to be garbage: if it is still there, some clear handler has failed.
+    /// A collection has found it to be garbage: if it is still there, some clear handler has
+    /// failed.
     condemned: bool,
 }
 
@@ -106,10 +108,12 @@ pub(crate) struct Model {
     pub(crate) list: Vec<Id>,
     /// Anchors and types, while they are held.
     fixed: Vec<Id>,
-    /// What a running collection holds. For deaths these are references, for reachability they are none.
+    /// What a running collection holds. For deaths these are references, for reachability they are
+    /// none.
     held: BTreeSet<Id>,
     pub(crate) events: Events,
-    /// The end is near: clear handlers panic no longer, nothing rises, and legacy finalizers are like others.
+    /// The end is near: clear handlers panic no longer, nothing rises, and legacy finalizers are
+    /// like others.
     pub(crate) meek: bool,
 }
 
@@ -150,7 +154,8 @@ impl Model {
         assert!(self.alive.insert(id, node).is_none());
     }
 
-    /// Adds a weak reference that is an object. One without a callback is none for the callback's purposes.
+    /// Adds a weak reference that is an object. One without a callback is none for the callback's
+    /// purposes.
     pub(crate) fn add_watcher(
         &mut self,
         id: Id,
@@ -268,7 +273,7 @@ impl Model {
         !ANCHORS.contains(&id)
     }
 
-    // ------------------------------------------------------------------------------------- counting
+    // ------------------------------------------------------------------------------------ counting
 
     /// All references from outside the heap.
     fn handles(&self) -> impl Iterator<Item = Id> {
@@ -295,7 +300,7 @@ impl Model {
             || self.alive.values().any(|node| node.edges().any(|to| to == id))
     }
 
-    // --------------------------------------------------------------------------------------- deaths
+    // -------------------------------------------------------------------------------------- deaths
 
     /// Lets die what has no reference left, among `suspects` and what they refer to.
     pub(crate) fn reap(&mut self, suspects: impl IntoIterator<Item = Id>) {
@@ -390,7 +395,7 @@ impl Model {
         self.reap(retired);
     }
 
-    // ---------------------------------------------------------------------------------- collections
+    // --------------------------------------------------------------------------------- collections
 
     /// Which members of `set` are reachable from outside of it.
     fn reached(&self, set: &BTreeSet<Id>) -> BTreeSet<Id> {
@@ -493,7 +498,7 @@ impl Model {
         }
     }
 
-    // --------------------------------------------------------------------------------------- places
+    // -------------------------------------------------------------------------------------- places
 
     /// Where a weak reference leads.
     pub(crate) fn led_to(&self, weak: usize) -> Option<Id> {

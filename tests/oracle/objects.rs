@@ -64,7 +64,7 @@ pub(crate) enum Weak {
 #[derive(Default)]
 struct Edges(Vec<Ref>);
 
-// --------------------------------------------------------------------------------------------- tracing
+// ----------------------------------------------------------------------------------------- tracing
 
 impl Trace for Ref {
     fn traverse(&self, tracer: &mut Tracer) {
@@ -147,7 +147,8 @@ impl Trace for Data {
     }
 }
 
-// -------------------------------------------------------------------------------------- birth and names
+// -------------------------------------------------------------------------------------- birth and
+// names
 
 impl Ref {
     pub(crate) fn alloc(m: &Mutator, world: &Arc<World>, id: Id, shape: Shape, kind: Kind) -> Self {
@@ -169,7 +170,8 @@ impl Ref {
         gc.named(world, id)
     }
 
-    /// A weak reference to this that calls back, and holds something. A dynamic one needs a dynamic object for it.
+    /// A weak reference to this that calls back, and holds something. A dynamic one needs a dynamic
+    /// object for it.
     pub(crate) fn watch(
         &self,
         m: &Mutator,
@@ -274,7 +276,7 @@ impl<const FINAL: bool> Object<FINAL> {
     }
 }
 
-// ---------------------------------------------------------------------------------------------- fields
+// ------------------------------------------------------------------------------------------ fields
 
 impl Ref {
     fn edges<'a>(&'a self, m: &'a Mutator) -> Option<&'a GcCell<Edges>> {

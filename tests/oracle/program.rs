@@ -1,8 +1,9 @@
 //! The language: what a program may do to a heap, in numbered places.
 //!
-//! Handles, weak references and threads have numbers, and a step that finds nothing in a place does nothing. So any list of steps is a
-//! program, and stays one when steps are left out: that is what makes it shrink. A step is four bytes. Whoever makes bytes makes
-//! programs: a property test, a fuzzer, a file.
+//! Handles, weak references and threads have numbers, and a step that finds nothing in a place does
+//! nothing. So any list of steps is a program, and stays one when steps are left out: that is what
+//! makes it shrink. A step is four bytes. Whoever makes bytes makes programs: a property test, a
+//! fuzzer, a file.
 
 use std::fmt;
 
@@ -44,8 +45,8 @@ pub(crate) enum Shape {
     Type,
 }
 
-/// What an object does when it is finalized, cleared or destroyed. It touches nothing but itself and the anchors, so the order in which
-/// several do it, which nobody promises, does not matter.
+/// What an object does when it is finalized, cleared or destroyed. It touches nothing but itself
+/// and the anchors, so the order in which several do it, which nobody promises, does not matter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// Nothing special, and it has no finalizer.
@@ -178,9 +179,11 @@ pub(crate) enum Step {
     Reattach(usize),
     /// Detaches and comes back as a language with two ends of a blocking region does.
     Blocking,
-    /// Sends a handle to a thread that is born for it; this one waits, detached (`true`) or attached.
+    /// Sends a handle to a thread that is born for it; this one waits, detached (`true`) or
+    /// attached.
     Send(usize, Errand, bool),
-    /// The steps that follow are this thread's. It is born if need be, and the one before waits, detached.
+    /// The steps that follow are this thread's. It is born if need be, and the one before waits,
+    /// detached.
     Go(usize),
     /// That thread ends, unless it is the first, or this one.
     End(usize),
@@ -220,7 +223,8 @@ impl fmt::Debug for Program {
 impl Program {
     /// The program that `bytes` spell: one for the heap, and four for each step.
     ///
-    /// Nothing in it is immortal: such a heap is never given back, and whoever reads programs by the million needs the room.
+    /// Nothing in it is immortal: such a heap is never given back, and whoever reads programs by
+    /// the million needs the room.
     pub(crate) fn decode(bytes: &[u8]) -> Self {
         let (&variety, steps) = bytes.split_first().unwrap_or((&0, &[]));
         let steps =

@@ -25,7 +25,8 @@ fn steps(immortals: bool, longest: usize) -> impl Strategy<Value = Vec<Step>> {
     prop::collection::vec(step, 1..longest)
 }
 
-/// Programs for one heap. A heap with immortal objects in it is never given back, so there are few of these.
+/// Programs for one heap. A heap with immortal objects in it is never given back, so there are few
+/// of these.
 fn programs(variety: Variety, longest: usize, mortal: u32) -> impl Strategy<Value = Program> {
     prop_oneof![mortal => steps(false, longest), 1 => steps(true, longest)]
         .prop_map(move |steps| Program { variety, steps })

@@ -1,4 +1,5 @@
-//! Programs that have failed once, as a failing test prints them, and a few short ones that are worth running every time.
+//! Programs that have failed once, as a failing test prints them, and a few short ones that are
+//! worth running every time.
 
 use crate::driver::run;
 use crate::program::{Errand, Kind::*, Program, Shape::*, Step, Step::*, VARIETIES, Variety};

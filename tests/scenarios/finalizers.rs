@@ -382,8 +382,8 @@ fn g_72_grouped_resurrectors_plain_members_and_breakers() {
     on_every_heap_attached(|lab, m| ring_of(lab, m, &[Nothing, Survive, Nothing, Break]));
 }
 
-/// While its finalizer runs an object is tracked, finalized, counted, and can be had through plain weak
-/// references.
+/// While its finalizer runs an object is tracked, finalized, counted, and can be had through plain
+/// weak references.
 #[test]
 fn what_a_finalizer_sees_of_its_own_object() {
     on_every_heap_attached(|lab, m| {
@@ -409,8 +409,8 @@ fn what_a_finalizer_sees_of_its_own_object() {
     });
 }
 
-/// An object that a finalizer untracks leaves the garbage: it is neither cleared nor counted, and the
-/// collector only lets go of it.
+/// An object that a finalizer untracks leaves the garbage: it is neither cleared nor counted, and
+/// the collector only lets go of it.
 #[test]
 fn a_finalizer_that_untracks_a_peer() {
     on_every_heap_attached(|lab, m| {

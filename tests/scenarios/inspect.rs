@@ -452,8 +452,8 @@ fn frozen_objects_hold_what_they_refer_to() {
     });
 }
 
-/// Frozen objects age like others, on every page: unfrozen they are no business of young collections, and leave
-/// no trace in them.
+/// Frozen objects age like others, on every page: unfrozen they are no business of young
+/// collections, and leave no trace in them.
 #[test]
 fn frozen_objects_age() {
     on_every_heap_attached(|lab, m| {
@@ -476,7 +476,8 @@ fn frozen_objects_age() {
     });
 }
 
-/// Garbage that cannot be cleared survives young collections, on every page, and leaves no trace in them.
+/// Garbage that cannot be cleared survives young collections, on every page, and leaves no trace in
+/// them.
 #[test]
 fn uncollectable_objects_in_young_collections() {
     on_every_heap_attached(|lab, m| {

@@ -19,8 +19,8 @@
 //! Adapted rather than copied: a legacy finalizer's part (an object that cannot be collected) is
 //! played by a type whose `clear` does nothing (`g_09`, `g_48`); "a garbage collection inside a
 //! finalizer" is what a finalizer can do here, allocating under a threshold of one object (`g_15`,
-//! `g_18`, `g_19`); a class whose finalizer runs without a collector's knowledge is an untracked type
-//! (`g_60`, `g_61`).
+//! `g_18`, `g_19`); a class whose finalizer runs without a collector's knowledge is an untracked
+//! type (`g_60`, `g_61`).
 
 #![cfg(not(loom))]
 #![allow(clippy::type_complexity)]

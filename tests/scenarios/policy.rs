@@ -1,5 +1,5 @@
-//! G-17, G-27, G-46 to G-48, G-52 to G-55: when the heap collects by itself, what it tells about it,
-//! and what happens when it ends.
+//! G-17, G-27, G-46 to G-48, G-52 to G-55: when the heap collects by itself, what it tells about
+//! it, and what happens when it ends.
 
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
@@ -152,7 +152,8 @@ fn callbacks_run_with_the_world_running_and_may_allocate() {
     });
 }
 
-/// Allocates garbage cycles, one safepoint each, until the heap has collected by itself. Returns how many it took.
+/// Allocates garbage cycles, one safepoint each, until the heap has collected by itself. Returns
+/// how many it took.
 fn cycles_until_a_collection(lab: &Lab, m: &mut Mutator, at_most: usize) -> Option<usize> {
     let count = collections(&lab.heap);
     (1..=at_most).find(|_| {
@@ -250,8 +251,8 @@ fn g_55_switched_off_it_never_collects() {
     });
 }
 
-/// Each live set is looked at in full again only after it has grown by a share of itself: the work is in
-/// proportion to what is built. And it is looked at: nothing starves.
+/// Each live set is looked at in full again only after it has grown by a share of itself: the work
+/// is in proportion to what is built. And it is looked at: nothing starves.
 #[test]
 fn building_a_large_heap_neither_starves_nor_runs_away() {
     on_paced_heaps(|lab, m| {
@@ -280,8 +281,8 @@ fn building_a_large_heap_neither_starves_nor_runs_away() {
     });
 }
 
-/// Several threads that make nothing but garbage: what is dead and not yet freed stays within some multiple of
-/// the threshold, however many threads make it, and only one collects.
+/// Several threads that make nothing but garbage: what is dead and not yet freed stays within some
+/// multiple of the threshold, however many threads make it, and only one collects.
 #[test]
 fn garbage_of_many_threads_does_not_run_away() {
     const THREADS: usize = 6;
@@ -354,8 +355,8 @@ fn stress_collects_at_every_safepoint() {
     });
 }
 
-/// A finalizer cannot collect, wait for a collection or attach; with what it can do it sees that it is
-/// inside one.
+/// A finalizer cannot collect, wait for a collection or attach; with what it can do it sees that it
+/// is inside one.
 #[test]
 fn nothing_collects_inside_a_collection() {
     on_every_heap_attached(|lab, m| {

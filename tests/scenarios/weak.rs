@@ -103,8 +103,9 @@ trace_fields!(Holder { parts });
 #[test]
 fn g_38_the_callback_of_a_garbage_weak_reference_is_not_called() {
     on_every_heap_attached(|lab, m| {
-        // holder -> holder, holder -> weak reference, holder -> hidden -> target. The target is kept by a
-        // reference nobody shows, so it is no garbage; it dies when `hidden` dies in the cascade.
+        // holder -> holder, holder -> weak reference, holder -> hidden -> target. The target is
+        // kept by a reference nobody shows, so it is no garbage; it dies when `hidden` dies in the
+        // cascade.
         let calls = Calls::new();
         let target = fin(m, &lab.census, 0, |_, _| ());
         let weak = watched(m, &target, &calls);
@@ -212,8 +213,8 @@ fn a_callback_runs_once_when_the_count_reaches_zero() {
     });
 }
 
-/// All callbacks of a collection come before its first finalizer; at count 0 the finalizer comes first, since it
-/// may still save the object.
+/// All callbacks of a collection come before its first finalizer; at count 0 the finalizer comes
+/// first, since it may still save the object.
 #[test]
 fn callbacks_and_finalizers_in_their_order() {
     type Log = Arc<std::sync::Mutex<Vec<&'static str>>>;
@@ -315,8 +316,8 @@ fn many_weak_references_to_one_object() {
     });
 }
 
-/// Weak references to garbage without code die in the first stop, before the cycle is cleared, and one
-/// that is upgraded in time saves its target.
+/// Weak references to garbage without code die in the first stop, before the cycle is cleared, and
+/// one that is upgraded in time saves its target.
 #[test]
 fn an_upgraded_weak_reference_is_a_root() {
     on_every_heap_attached(|lab, m| {

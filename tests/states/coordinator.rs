@@ -1,4 +1,5 @@
-//! The coordinator on its own, which is public: its functions in the states that a participant's thread can be in.
+//! The coordinator on its own, which is public: its functions in the states that a participant's
+//! thread can be in.
 
 use std::cell::RefCell;
 use std::io::{Read, Write};
@@ -90,8 +91,8 @@ fn forking(cast: &Cast<'_>, f: impl FnOnce(safepoint::ForkGuard<'_, u32>) -> Str
 fn forked(cast: &Cast<'_>, f: impl FnOnce(safepoint::ForkGuard<'_, u32>) -> String) -> String {
     forking(cast, |guard| {
         let (mut told, mut tell) = std::io::pipe().expect("a pipe");
-        // SAFETY: the child calls nothing but the coordinator, whose lock this thread holds, and the allocator, which the
-        // system's fork handlers keep usable, and leaves by `_exit`.
+        // SAFETY: the child calls nothing but the coordinator, whose lock this thread holds, and
+        // the allocator, which the system's fork handlers keep usable, and leaves by `_exit`.
         let pid = unsafe { libc::fork() };
         if pid == 0 {
             let outcome = caught(|| f(guard));

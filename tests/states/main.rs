@@ -1,13 +1,15 @@
-//! Hostile users, cell by cell: every public function of the typed face called from every state that it could
-//! be called from by mistake.
+//! Hostile users, cell by cell: every public function of the typed face called from every state
+//! that it could be called from by mistake.
 //!
-//! A *row* is a function, a *column* the state that the calling thread is in, a *cell* what happens there. Each
-//! row runs in a process of its own, each cell of it on a thread of its own with fresh heaps; a cell that hangs
-//! or kills the process fails. What happens must be what `expected.tsv` says, and afterwards the heaps must be
-//! sound, empty, and every object destroyed once: what is left alive is part of the outcome.
+//! A *row* is a function, a *column* the state that the calling thread is in, a *cell* what happens
+//! there. Each row runs in a process of its own, each cell of it on a thread of its own with fresh
+//! heaps; a cell that hangs or kills the process fails. What happens must be what `expected.tsv`
+//! says, and afterwards the heaps must be sound, empty, and every object destroyed once: what is
+//! left alive is part of the outcome.
 //!
-//! `docs/states.md` is made of `expected.tsv` by `ci/states.py`, which also fails when a public function has no
-//! row. To write the table anew: `STATES_BLESS=1 cargo test --test states`, and read every line that changed.
+//! `docs/states.md` is made of `expected.tsv` by `ci/states.py`, which also fails when a public
+//! function has no row. To write the table anew: `STATES_BLESS=1 cargo test --test states`, and
+//! read every line that changed.
 
 #![cfg(not(loom))]
 #![allow(clippy::unit_arg, reason = "a row is one expression, whatever it gives")]

@@ -1,4 +1,5 @@
-//! A row runs in a process of its own, so that a cell which aborts or hangs is an outcome like any other.
+//! A row runs in a process of its own, so that a cell which aborts or hangs is an outcome like any
+//! other.
 
 use std::process::Command;
 use std::sync::mpsc;

@@ -34,7 +34,8 @@ pub(crate) enum State {
     Callback,
     /// Between `Mutator::prepare_fork` and `Fork::parent`.
     Stopped,
-    /// The heap of the things has lost its last handle and mutator. The thread is attached to another one.
+    /// The heap of the things has lost its last handle and mutator. The thread is attached to
+    /// another one.
     Gone,
 }
 
@@ -263,7 +264,8 @@ fn enter(state: State, call: Call, other: &Heap, mut m: Mutator) -> Option<Mutat
             let trap = trap(&m, state);
             return lending(m, || drop(trap));
         }
-        // A collection borrows the mutator. A death by count leaves it where the finalizer can find it.
+        // A collection borrows the mutator. A death by count leaves it where the finalizer can find
+        // it.
         State::Finalize if call.needs_own_mutator() => {
             let trap = trap(&m, state);
             return lending(m, || drop(trap));

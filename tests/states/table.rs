@@ -1,5 +1,5 @@
-//! `expected.tsv`: function, state, outcome. A line whose state is `*` holds for all states of its function that
-//! have no line of their own.
+//! `expected.tsv`: function, state, outcome. A line whose state is `*` holds for all states of its
+//! function that have no line of their own.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;

@@ -153,8 +153,10 @@ impl Things {
     }
 }
 
-/// The value, on whatever thread: what an attached thread could have lent to this one, which it waits for.
+/// The value, on whatever thread: what an attached thread could have lent to this one, which it
+/// waits for.
 fn lent<T: Trace>(gc: &Gc<T>) -> &T {
-    // SAFETY: `as_ptr` is the address of the value, and `gc` keeps it. Nobody gets `&mut` to the value.
+    // SAFETY: `as_ptr` is the address of the value, and `gc` keeps it. Nobody gets `&mut` to the
+    // value.
     unsafe { &*Gc::as_ptr(gc) }
 }

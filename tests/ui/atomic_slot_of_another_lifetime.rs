@@ -1,4 +1,5 @@
-//! What is put into a slot by one name of its type comes out by another: the names must be the same type.
+//! What is put into a slot by one name of its type comes out by another: the names must be the same
+//! type.
 
 use standstill::{AtomicGc, GcOnce, Trace, Tracer};
 

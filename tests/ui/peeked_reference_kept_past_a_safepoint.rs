@@ -1,4 +1,5 @@
-//! A slot lends what it refers to until the thread's next safepoint, when a replaced reference dies.
+//! A slot lends what it refers to until the thread's next safepoint, when a replaced reference
+//! dies.
 
 use standstill::{AtomicGc, Mutator};
 

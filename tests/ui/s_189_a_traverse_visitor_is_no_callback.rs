@@ -1,4 +1,5 @@
-//! A visitor of traversals answers 0 to go on, the callback of a visit to all objects says what it wants.
+//! A visitor of traversals answers 0 to go on, the callback of a visit to all objects says what it
+//! wants.
 
 use standstill::{AnyGc, Heap, Mutator};
 

@@ -1,7 +1,7 @@
 //! Charts as SVG files.
 //!
-//! Two kinds: [`lines`] and horizontal [`bars`], with linear or logarithmic axes. The text is text: a viewer brings
-//! the fonts.
+//! Two kinds: [`lines`] and horizontal [`bars`], with linear or logarithmic axes. The text is text:
+//! a viewer brings the fonts.
 
 use std::error::Error;
 use std::ops::Range;

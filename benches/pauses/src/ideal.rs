@@ -1,19 +1,21 @@
 //! What the machine can do on a graph with no collector at all.
 //!
-//! A [`Graph`] is nothing but memory: each node has the size of an object with its header, and its edges lie in its
-//! body. Over it run three loops, each a limit of its own:
+//! A [`Graph`] is nothing but memory: each node has the size of an object with its header, and its
+//! edges lie in its body. Over it run three loops, each a limit of its own:
 //!
 //! - [`Graph::chase`]: every load waits for the one before. No collector is slower than this.
 //! - [`Graph::independent`]: the same loads, none waiting. No collector is faster.
 //! - [`Graph::mark`]: the *ideal mark*, the fastest way known to find what roots reach.
 //!
-//! The ideal mark knows one kind of object, so it calls nothing to find the edges. What it writes lies beside the
-//! nodes: a byte each, in a table that fits the caches where the nodes do not. A target is claimed when it is found:
-//! its byte is read and set, and its number stays on the stack if the byte was clear, without a branch that could be
-//! mispredicted. What leaves the stack goes through a ring, and is asked for from memory [`RING`] nodes before
-//! it is looked at. Where the table itself is too large for the caches, a second ring does the same for the bytes of
-//! the targets. Workers have stacks of their own, and give half away when somebody has nothing to do. They claim
-//! with plain loads and stores, so that two may, rarely, look at one node; that is cheaper than being sure.
+//! The ideal mark knows one kind of object, so it calls nothing to find the edges. What it writes
+//! lies beside the nodes: a byte each, in a table that fits the caches where the nodes do not. A
+//! target is claimed when it is found: its byte is read and set, and its number stays on the stack
+//! if the byte was clear, without a branch that could be mispredicted. What leaves the stack goes
+//! through a ring, and is asked for from memory [`RING`] nodes before it is looked at. Where the
+//! table itself is too large for the caches, a second ring does the same for the bytes of the
+//! targets. Workers have stacks of their own, and give half away when somebody has nothing to do.
+//! They claim with plain loads and stores, so that two may, rarely, look at one node; that is
+//! cheaper than being sure.
 //!
 //! ```text
 //!   a node, in units of 16 bytes
@@ -24,8 +26,8 @@
 //! +---------+---------+-------------------+---------+---------+-- ─ ─
 //! ```
 //!
-//! Rule U: whatever the graph calls a *place* (edges, stacks, the chase) is the unit at which one of its own nodes
-//! begins.
+//! Rule U: whatever the graph calls a *place* (edges, stacks, the chase) is the unit at which one
+//! of its own nodes begins.
 
 use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
 use std::hint::{black_box, spin_loop};
@@ -42,8 +44,8 @@ pub const RING: usize = 64;
 /// The same for the marks of its targets, where the marks are far away.
 const MARKS_RING: usize = 16;
 
-/// From this size on the table of marks is far away: it shares the last cache with everything else. Below, asking for
-/// marks costs a nanosecond a node more than it saves.
+/// From this size on the table of marks is far away: it shares the last cache with everything else.
+/// Below, asking for marks costs a nanosecond a node more than it saves.
 const FAR: usize = 8 << 20;
 
 /// Bytes of a unit, and of a node's header.
@@ -78,8 +80,8 @@ pub struct Marked {
 }
 
 impl Graph {
-    /// A graph of nodes of these sizes in bytes, header included, and these edges by number. Sizes are rounded up to
-    /// 16, and to what the edges need.
+    /// A graph of nodes of these sizes in bytes, header included, and these edges by number. Sizes
+    /// are rounded up to 16, and to what the edges need.
     ///
     /// # Panics
     ///
@@ -212,14 +214,16 @@ impl Graph {
 
     #[inline(always)]
     fn header(&self, place: u32) -> &[u32; WORDS] {
-        // SAFETY: rule U: a node begins there, with a header of one unit. Nobody writes once `new` has returned.
+        // SAFETY: rule U: a node begins there, with a header of one unit. Nobody writes once `new`
+        // has returned.
         unsafe { &*self.body(place).cast() }
     }
 
     #[inline(always)]
     fn edges(&self, place: u32) -> &[u32] {
         let count = self.header(place)[0] as usize;
-        // SAFETY: rule U, and `new` made the node large enough for as many edges as its header says.
+        // SAFETY: rule U, and `new` made the node large enough for as many edges as its header
+        // says.
         unsafe { std::slice::from_raw_parts(self.body(place).add(WORDS), count) }
     }
 
@@ -486,7 +490,8 @@ struct Memory {
     length: usize,
 }
 
-// SAFETY: it owns its bytes, and gives them out shared only as atomics or, through `Graph`, to be read.
+// SAFETY: it owns its bytes, and gives them out shared only as atomics or, through `Graph`, to be
+// read.
 unsafe impl Send for Memory {}
 // SAFETY: as above.
 unsafe impl Sync for Memory {}
@@ -520,7 +525,8 @@ impl Memory {
             fn madvise(address: *mut u8, length: usize, advice: i32) -> i32;
         }
         if self.length >= Self::HUGE {
-            // SAFETY: within the allocation; this advice changes no contents. A refusal is no failure.
+            // SAFETY: within the allocation; this advice changes no contents. A refusal is no
+            // failure.
             unsafe {
                 madvise(self.start.as_ptr(), self.length / Self::HUGE * Self::HUGE, MADV_HUGEPAGE)
             };

@@ -1,5 +1,5 @@
-//! What the tools of this package share: charts, seeded numbers, medians, the machine's description, and the
-//! walk over a plain graph that no collector can beat.
+//! What the tools of this package share: charts, seeded numbers, medians, the machine's
+//! description, and the walk over a plain graph that no collector can beat.
 
 pub mod chart;
 pub mod ideal;

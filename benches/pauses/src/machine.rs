@@ -2,8 +2,8 @@
 
 use std::fs::read_to_string;
 
-/// The machine in one line of Markdown: processor, cores, memory, kernel, huge pages. What the system does not say is
-/// left out.
+/// The machine in one line of Markdown: processor, cores, memory, kernel, huge pages. What the
+/// system does not say is left out.
 pub fn describe() -> String {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let parts = [

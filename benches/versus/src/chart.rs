@@ -1,5 +1,5 @@
-//! Bars as SVG, by hand: a workload's contestants, a block for each number of threads, on a logarithmic
-//! scale.
+//! Bars as SVG, by hand: a workload's contestants, a block for each number of threads, on a
+//! logarithmic scale.
 
 use std::fmt::Write as _;
 

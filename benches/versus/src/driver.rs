@@ -44,7 +44,8 @@ struct Cell {
 }
 
 impl Plan {
-    /// All of a round. Each round begins with another contestant, so that nobody always follows the same one.
+    /// All of a round. Each round begins with another contestant, so that nobody always follows the
+    /// same one.
     fn round(&self, round: usize) -> Vec<Cell> {
         let mut cells = Vec::new();
         for &workload in &self.workloads {
@@ -77,7 +78,8 @@ pub fn run(plan: &Plan, out: &Path) -> Result<(), Box<dyn std::error::Error>> {
     let mut results = File::create(out.join("results.jsonl"))?;
     let style = ProgressStyle::with_template("{elapsed_precise} {bar:30} {pos}/{len} {msg}")?;
     let progress = ProgressBar::new((plan.round(0).len() * plan.rounds) as u64).with_style(style);
-    // Who was over the limit once is not waited for again; who overflowed gets the large stack at once.
+    // Who was over the limit once is not waited for again; who overflowed gets the large stack at
+    // once.
     let (mut hopeless, mut deep) = (HashSet::new(), HashSet::new());
     for round in 0..plan.rounds {
         for cell in plan.round(round) {

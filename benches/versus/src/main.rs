@@ -1,8 +1,8 @@
 //! standstill beside everything a Rust user could pick instead.
 //!
-//! One program, its own driver and worker: the driver starts itself once for each measurement, so that a
-//! crash, a hang and the peak of memory are one measurement's own. The README says what is measured and how
-//! to read it.
+//! One program, its own driver and worker: the driver starts itself once for each measurement, so
+//! that a crash, a hang and the peak of memory are one measurement's own. The README says what is
+//! measured and how to read it.
 
 mod chart;
 mod contestants;
@@ -50,7 +50,8 @@ struct Args {
     /// Make the table and the charts anew from the results in the folder, and measure nothing
     #[arg(long)]
     report: bool,
-    /// One measurement, in this process: workload, contestant, threads, n, MiB of stack (for the driver)
+    /// One measurement, in this process: workload, contestant, threads, n, MiB of stack (for the
+    /// driver)
     #[arg(long, num_args = 5, hide = true)]
     measure: Option<Vec<String>>,
 }

@@ -1,7 +1,8 @@
-//! What a contestant whose references are handles must have; the workloads are written over it once.
+//! What a contestant whose references are handles must have; the workloads are written over it
+//! once.
 //!
-//! A contestant whose references cannot be kept over a collection (gc-arena) writes its workloads itself,
-//! with the same shapes.
+//! A contestant whose references cannot be kept over a collection (gc-arena) writes its workloads
+//! itself, with the same shapes.
 
 use std::any::Any;
 use std::time::Duration;
@@ -11,8 +12,8 @@ use crate::task::{Measured, Task, Workload};
 
 /// A collector whose handles can be cloned and kept.
 ///
-/// A node holds one [`Tally`] and a growing list of edges behind the lock or cell that the contestant's own
-/// users would take.
+/// A node holds one [`Tally`] and a growing list of edges behind the lock or cell that the
+/// contestant's own users would take.
 pub trait Peer {
     /// What all threads share: the heap, if it is a value.
     type Shared: Sync;

@@ -1,17 +1,20 @@
-//! The shapes that are built, as calls that say which node leads to which: the same for every contestant.
+//! The shapes that are built, as calls that say which node leads to which: the same for every
+//! contestant.
 
 use crate::random::SplitMix;
 
-/// A binary tree of exactly `n` nodes in allocation order (a node, its left part, its right part), each node
-/// with an edge to its parent. Calls `edge(from, to)`; nodes are numbered as they are to be allocated.
+/// A binary tree of exactly `n` nodes in allocation order (a node, its left part, its right part),
+/// each node with an edge to its parent. Calls `edge(from, to)`; nodes are numbered as they are to
+/// be allocated.
 pub fn tree(n: usize, mut edge: impl FnMut(usize, usize)) {
-    // (root, nodes of this part); a list instead of recursion, since contestants' stacks are limited on
-    // purpose.
+    // (root, nodes of this part); a list instead of recursion, since contestants' stacks are
+    // limited on purpose.
     let mut parts = vec![(0, n)];
     while let Some((root, count)) = parts.pop() {
         let left = (count - 1) / 2;
         let right = count - 1 - left;
-        // The right part first: what is pushed last is next, so lists of edges grow in allocation order too.
+        // The right part first: what is pushed last is next, so lists of edges grow in allocation
+        // order too.
         for (child, below) in [(root + 1 + left, right), (root + 1, left)] {
             if below > 0 {
                 edge(root, child);
@@ -40,7 +43,8 @@ pub fn tree_size(depth: u32) -> usize {
     (1 << (depth + 1)) - 1
 }
 
-/// GCBench: the depths of the temporary trees up to `max`, and how many of each, for each way of building.
+/// GCBench: the depths of the temporary trees up to `max`, and how many of each, for each way of
+/// building.
 pub fn gcbench(max: u32) -> impl Iterator<Item = (u32, usize)> {
     (4..=max).step_by(2).map(move |depth| (depth, 2 * tree_size(max + 2) / tree_size(depth)))
 }

@@ -1,8 +1,8 @@
 //! Births and deaths of nodes, counted by the nodes themselves.
 //!
-//! What a collector says of itself is not evidence; what its destructors did is. Every node holds one
-//! [`Tally`]. The counts lie in shards, one for each thread, so that counting neither shares cache lines nor
-//! orders threads.
+//! What a collector says of itself is not evidence; what its destructors did is. Every node holds
+//! one [`Tally`]. The counts lie in shards, one for each thread, so that counting neither shares
+//! cache lines nor orders threads.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed};
@@ -59,7 +59,8 @@ impl Tally {
 
     /// What the node was called.
     ///
-    /// Ends the process when the node is dead: a collector has then freed what can still be reached.
+    /// Ends the process when the node is dead: a collector has then freed what can still be
+    /// reached.
     #[inline]
     pub fn id(&self) -> u32 {
         if self.state.load(Relaxed) != ALIVE {
@@ -75,7 +76,8 @@ impl Drop for Tally {
         if self.state.load(Relaxed) != ALIVE {
             give_up("double drop");
         }
-        // An atomic store is not removed as dead, as a plain one before the memory is freed might be.
+        // An atomic store is not removed as dead, as a plain one before the memory is freed might
+        // be.
         self.state.store(DEAD, Relaxed);
         let deaths = &mine().deaths;
         deaths.store(deaths.load(Relaxed) + 1, Relaxed);

@@ -169,7 +169,8 @@ pub fn cores(threads: usize) -> usize {
     threads.min(std::thread::available_parallelism().map_or(1, Into::into))
 }
 
-/// Runs `work` on so many threads at once, on this one if it is one; from the first start to the last end.
+/// Runs `work` on so many threads at once, on this one if it is one; from the first start to the
+/// last end.
 pub fn on_threads(task: &Task, work: impl Fn(usize) + Sync) -> Duration {
     if task.threads == 1 {
         let begun = Instant::now();

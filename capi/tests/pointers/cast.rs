@@ -1,4 +1,5 @@
-//! What the functions are called with: right values, and wrong ones, made through the library itself.
+//! What the functions are called with: right values, and wrong ones, made through the library
+//! itself.
 
 use std::ffi::{CStr, c_int};
 use std::ptr::null_mut;
@@ -33,7 +34,8 @@ pub(crate) const OBJECTS: &[&str] = &[
 pub(crate) const HEAPS: &[&str] = &["null", "zeroed", "random", "stack", "freed"];
 pub(crate) const THREADS: &[&str] = &["null", "zeroed", "random", "stack", "freed"];
 
-/// The wrong values that make sense for a parameter: where nobody can tell, as for texts, null and nothing else.
+/// The wrong values that make sense for a parameter: where nobody can tell, as for texts, null and
+/// nothing else.
 pub(crate) fn wrongs(kind: Kind) -> &'static [&'static str] {
     match kind {
         Kind::Object | Kind::Type | Kind::Array => OBJECTS,

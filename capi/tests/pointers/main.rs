@@ -1,12 +1,15 @@
-//! Every exported function, given a wrong pointer for each of its parameters in turn, in checked mode.
+//! Every exported function, given a wrong pointer for each of its parameters in turn, in checked
+//! mode.
 //!
-//! The functions are those of the header (`signatures`), so that a new one is covered when it is declared. Each call runs in a
-//! process of its own, made by `fork`, with a fresh heap; what comes of it must be what `expected.tsv` says: a report of misuse, an
-//! error, or an answer that is right for such an argument. A process that dies without a word, or hangs, is a crash, and no crash is
+//! The functions are those of the header (`signatures`), so that a new one is covered when it is
+//! declared. Each call runs in a process of its own, made by `fork`, with a fresh heap; what comes
+//! of it must be what `expected.tsv` says: a report of misuse, an error, or an answer that is right
+//! for such an argument. A process that dies without a word, or hangs, is a crash, and no crash is
 //! expected. The functions for traverse handlers are called in one.
 //!
 //! `docs/pointers.md` is made of `expected.tsv` by `ci/states.py`. To write the table anew:
-//! `POINTERS_BLESS=1 cargo test -p standstill-capi --test pointers`, and read every line that changed.
+//! `POINTERS_BLESS=1 cargo test -p standstill-capi --test pointers`, and read every line that
+//! changed.
 
 #[path = "../library/mod.rs"]
 mod library;
@@ -83,7 +86,8 @@ fn main() {
     conclusion.exit();
 }
 
-// ------------------------------------------------------------------------------------------- the table
+// ------------------------------------------------------------------------------------------- the
+// table
 
 /// For each function, what came of each argument: (parameter, what it was given), outcome.
 type Cells = Vec<((String, String), String)>;
@@ -147,7 +151,7 @@ fn difference(expected: &Table, name: &str, found: &Cells) -> Option<String> {
     (!text.is_empty()).then_some(text)
 }
 
-// ------------------------------------------------------------------------------------------- processes
+// --------------------------------------------------------------------------------------- processes
 
 /// Plays a function's cells, in a process that has no other threads, and forks for each.
 fn run(name: &str, library: &Path) -> Cells {
@@ -231,7 +235,8 @@ fn nameless(text: &str) -> String {
     words.collect::<Vec<_>>().join(" ")
 }
 
-// ------------------------------------------------------------------------------------------- one call
+// ------------------------------------------------------------------------------------------- one
+// call
 
 /// The texts of the reports since the start.
 static REPORTS: Mutex<Vec<String>> = Mutex::new(Vec::new());
@@ -259,7 +264,8 @@ fn call() {
         return;
     }
     let [a, b, c, d] = ARGUMENTS.each_ref().map(|argument| argument.load(SeqCst));
-    // SAFETY: a function of the library, with what is to be tried; what comes of it is what is asked here.
+    // SAFETY: a function of the library, with what is to be tried; what comes of it is what is
+    // asked here.
     let result = unsafe { std::mem::transmute::<Pointer, Any>(function)(a, b, c, d) };
     RESULT.store(result, SeqCst);
 }

@@ -9,7 +9,8 @@ pub(crate) fn profile_dir() -> PathBuf {
     program.ancestors().nth(2).expect("target/<profile>/deps/<test>").to_path_buf()
 }
 
-/// The static library of the same profile, brought up to date. Cargo builds no static library for a test.
+/// The static library of the same profile, brought up to date. Cargo builds no static library for a
+/// test.
 pub(crate) fn library(profile: &Path) -> Result<PathBuf, String> {
     let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     cargo

@@ -1,9 +1,10 @@
 //! Finds the places in a source file that can be changed, and the changes.
 //!
-//! A *site* is a piece of code with one or more *mutants*: changes of that piece, one of which is active at a time. Only
-//! code of functions counts. Not changed: `const` code, tests, code for loom and shuttle, the arguments of macros,
-//! `Debug` implementations, calls that are there for tests alone (`steps`, `maybe_yield`), and what only gives the processor a hint
-//! ([`HINTS`]). Memory orderings are the subject of `ci/mutations.py`.
+//! A *site* is a piece of code with one or more *mutants*: changes of that piece, one of which is
+//! active at a time. Only code of functions counts. Not changed: `const` code, tests, code for loom
+//! and shuttle, the arguments of macros, `Debug` implementations, calls that are there for tests
+//! alone (`steps`, `maybe_yield`), and what only gives the processor a hint ([`HINTS`]). Memory
+//! orderings are the subject of `ci/mutations.py`.
 
 use std::collections::HashSet;
 use std::ops::Range;
@@ -14,8 +15,9 @@ use syn::spanned::Spanned;
 use syn::visit::{self, Visit};
 use syn::{BinOp, Block, Expr, Lit, ReturnType, Stmt, Type, UnOp};
 
-/// Functions that ask the processor for memory ahead of time, or to wait a little, and functions that compute for which addresses. They
-/// change no result, only how long the result takes, so no test can notice that one is left out.
+/// Functions that ask the processor for memory ahead of time, or to wait a little, and functions
+/// that compute for which addresses. They change no result, only how long the result takes, so no
+/// test can notice that one is left out.
 const HINTS: [&str; 10] = [
     "ask_for",
     "ask_for_body",
@@ -57,7 +59,8 @@ pub enum Form {
     Statement(Range<usize>),
     /// The body of a function, from behind its brace. `by` returns at once.
     Body(Range<usize>),
-    /// An arm of a `match` that has an arm for everything else, up to the end of its pattern. The mutant never takes it.
+    /// An arm of a `match` that has an arm for everything else, up to the end of its pattern. The
+    /// mutant never takes it.
     Arm(Range<usize>),
 }
 
@@ -394,7 +397,8 @@ impl Finder<'_> {
             .collect();
         self.add(Form::Condition(all), condition.span(), mutants);
         match condition {
-            // `true` and `false` say all that the opposite comparison says: what is left is the boundary.
+            // `true` and `false` say all that the opposite comparison says: what is left is the
+            // boundary.
             Expr::Binary(binary) if is_compare(&binary.op) => {
                 self.binary(binary, true);
                 self.operand(&binary.left);
@@ -507,7 +511,8 @@ impl<'ast> Visit<'ast> for Finder<'_> {
             // Exported functions of the C library: their bodies are plain Rust.
             syn::Item::Macro(item) if item.mac.path.is_ident("export") => {
                 if let Ok(file) = item.mac.parse_body::<syn::File>() {
-                    // Visited as a file: what it borrows lives here only, so it is cloned into the walk.
+                    // Visited as a file: what it borrows lives here only, so it is cloned into the
+                    // walk.
                     let mut inner = Finder {
                         text: self.text,
                         sites: Vec::new(),

@@ -1,4 +1,5 @@
-//! Runs tests: once without a mutant, to learn which mutants each test reaches, and then under each mutant, until one fails.
+//! Runs tests: once without a mutant, to learn which mutants each test reaches, and then under each
+//! mutant, until one fails.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fs;
@@ -19,19 +20,21 @@ type Error = Box<dyn std::error::Error>;
 /// Programs that run the compiler, or cargo, and nothing that is changed.
 const NOT_RUN: [&str; 2] = ["ui", "replay"];
 
-/// A test that needs more seconds of a processor than this, or of the clock, is asked for nothing: most of these run against a
-/// clock.
+/// A test that needs more seconds of a processor than this, or of the clock, is asked for nothing:
+/// most of these run against a clock.
 const LONGEST: f64 = 6.0;
 const LONGEST_WALL: f64 = 20.0;
 
-/// So many tests are run one by one before others are run together, and those take about so many seconds.
+/// So many tests are run one by one before others are run together, and those take about so many
+/// seconds.
 const ONE_BY_ONE: usize = 10;
 const GROUP: f64 = 10.0;
 
 /// Programs that can be told one test only.
 const TAKES_ONE_NAME: [&str; 2] = ["states", "pointers"];
 
-/// A mutant may keep a processor busy for so many seconds: a test that never ends is known by that, however busy the machine is.
+/// A mutant may keep a processor busy for so many seconds: a test that never ends is known by that,
+/// however busy the machine is.
 const CPU: u64 = 30;
 
 /// A mutant may use this much memory, in bytes, before it is refused more.
@@ -138,7 +141,8 @@ fn run(mut command: Command, limit: Duration) -> Result<(End, f64), Error> {
     loop {
         let (mut status, mut used) = (0, std::mem::MaybeUninit::<libc::rusage>::zeroed());
         let flags = if is_late { 0 } else { libc::WNOHANG };
-        // SAFETY: the child is this program's, and waited for here only; zeroes are a value of the record.
+        // SAFETY: the child is this program's, and waited for here only; zeroes are a value of the
+        // record.
         let (id, used) = unsafe {
             let id = libc::wait4(child.id() as i32, &mut status, flags, used.as_mut_ptr());
             (id, used.assume_init())
@@ -175,8 +179,8 @@ fn kill_group(id: u32) {
     unsafe { libc::kill(-(id as i32), libc::SIGKILL) };
 }
 
-/// What changes when a program is built anew. The C tests are linked by every run of the program that lists them, so there it is the library and the
-/// newest source.
+/// What changes when a program is built anew. The C tests are linked by every run of the program
+/// that lists them, so there it is the library and the newest source.
 fn stamp(program: &Program) -> Result<String, Error> {
     if program.kind == Kind::C {
         let library = program.path.with_file_name("libstandstill_capi.a");
@@ -210,7 +214,8 @@ fn names(program: &Program) -> Result<Vec<String>, Error> {
 }
 
 impl<'a> Suite<'a> {
-    /// Runs every test once without a mutant, and learns what each reaches. Known programs are not asked again.
+    /// Runs every test once without a mutant, and learns what each reaches. Known programs are not
+    /// asked again.
     pub fn survey(
         programs: &'a [Program],
         slow: &HashSet<String>,
@@ -359,7 +364,8 @@ impl<'a> Suite<'a> {
         Ok(Some(Verdict::Survived { reach: all, run: asked }))
     }
 
-    /// The likeliest tests one by one; after these, tests of one program together: that starts fewer processes.
+    /// The likeliest tests one by one; after these, tests of one program together: that starts
+    /// fewer processes.
     fn groups(&self, tests: Vec<usize>) -> Vec<Vec<usize>> {
         let unsteady = self.unsteady.lock().unwrap();
         let mut groups: Vec<Vec<usize>> = Vec::new();
@@ -388,7 +394,8 @@ impl<'a> Suite<'a> {
         groups
     }
 
-    /// Runs tests of one program under a mutant. A failure counts when they pass without the mutant now: the machine may be busy.
+    /// Runs tests of one program under a mutant. A failure counts when they pass without the mutant
+    /// now: the machine may be busy.
     fn ask(&self, entry: &Entry, group: &[usize]) -> Result<Option<Verdict>, Error> {
         let program = &self.programs[self.tests[group[0]].0];
         let plain =
@@ -423,7 +430,8 @@ impl<'a> Suite<'a> {
         })
     }
 
-    /// Judges mutants, several at a time, until all are judged or the time is up. `tell` hears each verdict.
+    /// Judges mutants, several at a time, until all are judged or the time is up. `tell` hears each
+    /// verdict.
     pub fn judge_all(
         &self,
         entries: &[Entry],
@@ -491,8 +499,8 @@ fn look(program: &Program, name: &str, highest: u32, hits: &Path) -> Result<Test
     Ok(Test { name: name.to_owned(), seconds, excluded, reached })
 }
 
-/// Which tests have caught what, so that the likeliest are asked first. Asked and caught: by function and test, by file and test,
-/// and by file and program.
+/// Which tests have caught what, so that the likeliest are asked first. Asked and caught: by
+/// function and test, by file and test, and by file and program.
 #[derive(Default)]
 struct Luck {
     near: HashMap<(String, usize), (u32, u32)>,

@@ -1,9 +1,11 @@
-//! Changes the code of the library, one small change (*mutant*) at a time, and reports the changes that no test notices.
+//! Changes the code of the library, one small change (*mutant*) at a time, and reports the changes
+//! that no test notices.
 //!
-//! All mutants are woven into one copy of the repository, each behind a switch, so the copy is built once. Each test runs
-//! once without a mutant and records which mutants it reaches. Then each mutant is switched on, and the tests that reach it
-//! run until one fails. A test that does not end counts as a failure. `ci/mutants/survivors.toml` has the reason for each
-//! mutant that no test catches.
+//! All mutants are woven into one copy of the repository, each behind a switch, so the copy is
+//! built once. Each test runs once without a mutant and records which mutants it reaches. Then each
+//! mutant is switched on, and the tests that reach it run until one fails. A test that does not end
+//! counts as a failure. `ci/mutants/survivors.toml` has the reason for each mutant that no test
+//! catches.
 
 mod find;
 mod judge;
@@ -51,8 +53,8 @@ const MOST: f64 = 95.0;
 /// A sample of fewer says nothing.
 const FEWEST: usize = 40;
 
-/// The programs that a sample asks. They build and run in a fraction of the time of all programs, and catch
-/// most mutants. `ci/mutants.sh --all` asks all programs.
+/// The programs that a sample asks. They build and run in a fraction of the time of all programs,
+/// and catch most mutants. `ci/mutants.sh --all` asks all programs.
 const QUICK: [&str; 10] = [
     "standstill",
     "conformance",
@@ -275,8 +277,8 @@ fn work() -> Result<bool, Error> {
         .filter(|(entry, verdict)| !verdict.is_caught() && table.reason(entry).is_none())
         .count();
     println!("{left} survive that ci/mutants/survivors.toml does not explain");
-    // A sample says how many are caught, give or take a few of 100. All mutants say it exactly, and then each survivor needs a
-    // reason. Of chosen ones each must be caught or explained.
+    // A sample says how many are caught, give or take a few of 100. All mutants say it exactly, and
+    // then each survivor needs a reason. Of chosen ones each must be caught or explained.
     let is_well = if options.is_sample() {
         let rate = 100.0 * (judged.len() - left) as f64 / judged.len().max(1) as f64;
         println!("{rate:.1} % of the sample are caught; at least {} % must be", table.least);

@@ -1,9 +1,9 @@
 //! Breaks each row of the conformance table: finds a mutant under which a test of the row fails.
 //!
-//! A mutant that few tests reach says more of a row than a mutant that many tests reach: an allocator that
-//! returns nothing does not show a row about resizing. So the mutants that a row's tests reach are sorted by
-//! the number of all tests that reach them, and tried from the smallest on. A pair of a mutant and a test that
-//! an earlier run has found is tried first, and kept.
+//! A mutant that few tests reach says more of a row than a mutant that many tests reach: an
+//! allocator that returns nothing does not show a row about resizing. So the mutants that a row's
+//! tests reach are sorted by the number of all tests that reach them, and tried from the smallest
+//! on. A pair of a mutant and a test that an earlier run has found is tried first, and kept.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write as _;
@@ -36,7 +36,8 @@ const HEAD: &str = "# Made by `ci/mutants.sh --rows`; do not edit. Each row of t
 /// A mutant's key and a test's name.
 type Pair = (String, String);
 
-/// Tries each row, and writes the pairs. `false`: a pair that was known is no more, and there is no other.
+/// Tries each row, and writes the pairs. `false`: a pair that was known is no more, and there is no
+/// other.
 pub fn break_each(
     root: &Path,
     suite: &Suite,
@@ -108,8 +109,9 @@ pub fn break_each(
     Ok(lost.is_empty())
 }
 
-/// Tries a few of the known pairs whose program is built: `false`, when the test of one passes under its mutant, or too few
-/// pairs can be tried. A pair cannot be tried when its function has changed and the mutant is no more.
+/// Tries a few of the known pairs whose program is built: `false`, when the test of one passes
+/// under its mutant, or too few pairs can be tried. A pair cannot be tried when its function has
+/// changed and the mutant is no more.
 pub fn check_some(
     root: &Path,
     suite: &Suite,
@@ -148,7 +150,8 @@ pub fn check_some(
     Ok(broken == FEW)
 }
 
-/// The tests of each row that can be run here. `ci/conformance.py` knows which names belong to a row.
+/// The tests of each row that can be run here. `ci/conformance.py` knows which names belong to a
+/// row.
 fn tests_of_rows(root: &Path, suite: &Suite) -> Result<BTreeMap<String, Vec<usize>>, Error> {
     let output = Command::new("python3")
         .arg("ci/conformance.py")

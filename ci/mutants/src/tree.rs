@@ -28,7 +28,8 @@ const LEFT_OUT: [&str; 0] = [];
 
 const SWITCH: &str = include_str!("switch.txt");
 
-/// Added to the workspace's manifest: the library is optimised a little, since the switches cost; what it needs is built as ever.
+/// Added to the workspace's manifest: the library is optimised a little, since the switches cost;
+/// what it needs is built as ever.
 const PROFILE: &str = "
 [profile.dev]
 debug = \"line-tables-only\"
@@ -217,8 +218,8 @@ impl Tree {
         command
     }
 
-    /// Writes the copy, and leaves out sites until it compiles. Those of an earlier run that did not are tried last only when the
-    /// code around them has changed.
+    /// Writes the copy, and leaves out sites until it compiles. Those of an earlier run that did
+    /// not are tried last only when the code around them has changed.
     pub fn settle(&mut self) -> Result<(), Error> {
         let known = self.target.with_file_name("refused.json");
         self.known_refusals();
@@ -329,7 +330,8 @@ impl Tree {
                 guilty.push((file.clone(), *site));
             }
         }
-        // Or the innermost site around the place; then those around the places that the error tells besides.
+        // Or the innermost site around the place; then those around the places that the error tells
+        // besides.
         for asked in [true, false] {
             for (file, at, is_primary) in &spans {
                 let Some(woven) = woven.get(file) else { continue };
@@ -345,7 +347,8 @@ impl Tree {
                 }
             }
         }
-        // Or a statement from the first place to the last: a `drop` that ends a borrow, before all others.
+        // Or a statement from the first place to the last: a `drop` that ends a borrow, before all
+        // others.
         if guilty.is_empty() {
             let mut between = Vec::new();
             for (file, at, _) in &spans {

@@ -1,6 +1,7 @@
 //! Writes a file anew with all its mutants in it, each behind a switch.
 //!
-//! A change is made of insertions and replaced operators only, so changes nest to any depth and no code is written twice.
+//! A change is made of insertions and replaced operators only, so changes nest to any depth and no
+//! code is written twice.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -30,8 +31,8 @@ pub struct Woven {
     pub places: Vec<(Range<usize>, usize)>,
 }
 
-/// Weaves the sites of a file. `numbers` has those of each site's mutants, none for a site that is left out; `module` is the
-/// path of the switch's module.
+/// Weaves the sites of a file. `numbers` has those of each site's mutants, none for a site that is
+/// left out; `module` is the path of the switch's module.
 pub fn weave(text: &str, sites: &[Site], numbers: &[Vec<u32>], module: &str) -> Woven {
     let mut edits = Vec::new();
     for (index, (site, numbers)) in sites.iter().zip(numbers).enumerate() {
@@ -111,14 +112,16 @@ fn edit(
             }
         }
         Form::Assign { left, op, right } => {
-            // The right side is evaluated first, as it is with built-in types. The left one is written once a branch.
+            // The right side is evaluated first, as it is with built-in types. The left one is
+            // written once a branch.
             let (place, sign) = (&text[left.clone()], &text[op.clone()]);
             replace = Some((left.start..right.start, "(match (".to_owned()));
             let other = choice(&|by| format!("{place} {by} r"));
             close = Some(format!(") {{ r => {other}{{ {place} {sign} r }} }})"));
         }
         Form::Lazy { left, op, right: _ } => {
-            // With the mutant on, `&&` goes on where the left side is false, and `||` where it is true.
+            // With the mutant on, `&&` goes on where the left side is false, and `||` where it is
+            // true.
             let sign = if &text[op.clone()] == "&&" { "!=" } else { "==" };
             open(left.start, "(match (".to_owned());
             replace =
@@ -163,7 +166,8 @@ fn edit(
         });
     }
     if let Some((range, text)) = replace {
-        // A sign that begins an expression opens it, and must come after what is around it has opened.
+        // A sign that begins an expression opens it, and must come after what is around it has
+        // opened.
         edits.push(Edit {
             at: range.start,
             to: range.end,

@@ -10,7 +10,8 @@ fn number(gc: Option<Gc<Leaf>>, m: &Mutator) -> String {
     ok(gc.map(|gc| gc.get(m).number))
 }
 
-/// Another leaf for a slot, of the heap that the slot lies in; where the mutator is of another one, of that.
+/// Another leaf for a slot, of the heap that the slot lies in; where the mutator is of another one,
+/// of that.
 fn new(t: &Things, m: &Mutator) -> Option<Gc<Leaf>> {
     Some(t.leaf_of(m, 30))
 }

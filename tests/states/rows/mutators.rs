@@ -118,7 +118,8 @@ pub(super) const ROWS: Rows = &[
         Exclusive(|_, m| {
             let mutex = Mutex::new(1);
             let (taken, over) = (Barrier::new(2), Barrier::new(2));
-            // Who may wait for the lock gets it in the end, found taken or not. Who may not finds it taken.
+            // Who may wait for the lock gets it in the end, found taken or not. Who may not finds
+            // it taken.
             let waits = m.may_park();
             std::thread::scope(|scope| {
                 scope.spawn(|| {

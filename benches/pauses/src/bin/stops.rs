@@ -1,10 +1,13 @@
-//! `stops`: what it costs to bring threads to a standstill, and what a collection costs beside what it looks for.
+//! `stops`: what it costs to bring threads to a standstill, and what a collection costs beside what
+//! it looks for.
 //!
 //! A heap of typed objects has no call that stops the world and does nothing else, but
-//! [`Mutator::prepare_fork`] followed by [`Fork::parent`](standstill::Fork::parent) is one: beside the stop it takes
-//! and gives back two locks that nobody else wants. [`Participant::stop`] is the coordinator's own, without them.
+//! [`Mutator::prepare_fork`] followed by [`Fork::parent`](standstill::Fork::parent) is one: beside
+//! the stop it takes and gives back two locks that nobody else wants. [`Participant::stop`] is the
+//! coordinator's own, without them.
 //!
-//! Each row is measured in a process of its own, so that neither threads nor memory of another one are in its way.
+//! Each row is measured in a process of its own, so that neither threads nor memory of another one
+//! are in its way.
 
 use std::error::Error;
 use std::fmt::Write;
@@ -301,8 +304,9 @@ struct RunningStop {
     until_it_runs: f64,
 }
 
-/// Calls `stop` beside a thread that calls `poll` all the time, when that runs again after the last stop. The median
-/// of what `value` picks, of each round. `stop` returns the time to stop, and holds the stop for so long.
+/// Calls `stop` beside a thread that calls `poll` all the time, when that runs again after the last
+/// stop. The median of what `value` picks, of each round. `stop` returns the time to stop, and
+/// holds the stop for so long.
 fn beside_running(
     args: &Args,
     poller: impl FnOnce(&mut dyn FnMut(&mut dyn FnMut())) + Send,
@@ -425,7 +429,8 @@ fn quiet_heap(workers: usize) -> Heap {
     Heap::builder().workers(workers).pacing(Pacing::manual()).build().expect("a heap")
 }
 
-/// Milliseconds of young collections beside many old objects. The new ones stay, so there is nothing to free.
+/// Milliseconds of young collections beside many old objects. The new ones stay, so there is
+/// nothing to free.
 fn young(args: &Args, value: fn(&standstill::CollectionReport) -> Duration) -> Vec<f64> {
     const NEW: usize = 10_000;
     let heap = quiet_heap(1);

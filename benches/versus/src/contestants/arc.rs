@@ -1,4 +1,5 @@
-//! `std::sync::Arc` with a `Mutex`: the floor. It leaks cycles, so only workloads where that can be borne.
+//! `std::sync::Arc` with a `Mutex`: the floor. It leaks cycles, so only workloads where that can be
+//! borne.
 
 use std::sync::{Arc as StdArc, Mutex};
 use std::time::Duration;

@@ -1,7 +1,7 @@
 //! gcmodule's `ThreadedObjectSpace`: CPython's older algorithm, one lock for all.
 //!
-//! It has no trigger; see [`Trigger`](super::Trigger). Two threads that collect at once make it crash, so one
-//! at a time may, by a lock of ours.
+//! It has no trigger; see [`Trigger`](super::Trigger). Two threads that collect at once make it
+//! crash, so one at a time may, by a lock of ours.
 
 use std::sync::Mutex;
 use std::time::Duration;

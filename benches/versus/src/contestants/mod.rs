@@ -38,8 +38,8 @@ fn one_thread(workload: Workload) -> Can {
     }
 }
 
-/// A trigger for contestants that have none: collect once as many nodes were born since the last collection
-/// as were alive then, at least 10,000.
+/// A trigger for contestants that have none: collect once as many nodes were born since the last
+/// collection as were alive then, at least 10,000.
 #[derive(Debug)]
 struct Trigger {
     next: u64,

@@ -1,4 +1,5 @@
-//! rust-cc: counting with trial deletion in lists, breadth first; collects by itself when it allocates.
+//! rust-cc: counting with trial deletion in lists, breadth first; collects by itself when it
+//! allocates.
 
 use std::cell::RefCell;
 use std::time::Duration;

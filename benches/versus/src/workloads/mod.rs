@@ -39,8 +39,8 @@ where
     }
 }
 
-/// Collects until every node is dead, or until it is plain that some never will be; the time for which others
-/// were stopped.
+/// Collects until every node is dead, or until it is plain that some never will be; the time for
+/// which others were stopped.
 fn drain<P: Peer>(local: &mut P::Local<'_>) -> Option<Duration> {
     let mut stopped = None;
     for _ in 0..16 {

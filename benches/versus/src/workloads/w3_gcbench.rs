@@ -77,8 +77,8 @@ fn bottom_up<P: Peer>(local: &P::Local<'_>, depth: u32) -> P::Node {
     node
 }
 
-/// Counts the nodes of a tree that `populate` built, by taking its edges away: those to the children, last
-/// in, first out. Every handle is used, so a node freed too early is seen.
+/// Counts the nodes of a tree that `populate` built, by taking its edges away: those to the
+/// children, last in, first out. Every handle is used, so a node freed too early is seen.
 fn count<P: Peer>(local: &P::Local<'_>, root: &P::Node) -> usize {
     let mut todo = vec![(root.clone(), true)];
     let mut seen = 0;

@@ -1,5 +1,5 @@
-//! W4: full collections that free nothing: right after the build, with nothing done since, and after one
-//! handle to the root was cloned and dropped. The last is the figure.
+//! W4: full collections that free nothing: right after the build, with nothing done since, and
+//! after one handle to the root was cloned and dropped. The last is the figure.
 
 use std::time::{Duration, Instant};
 

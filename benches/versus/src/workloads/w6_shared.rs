@@ -1,4 +1,5 @@
-//! W6: 4096 slots that all threads share: 40 % add an edge, 30 % remove one, 10 % read, 20 % replace a node.
+//! W6: 4096 slots that all threads share: 40 % add an edge, 30 % remove one, 10 % read, 20 %
+//! replace a node.
 
 use std::hint::black_box;
 use std::sync::Mutex;

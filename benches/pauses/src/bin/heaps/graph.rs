@@ -1,7 +1,7 @@
 //! A heap as a bare graph, and the file in which it goes to the processes that measure.
 //!
-//! The file is a sequence of `u32`, little-endian: the number of nodes, the number of edges, where each node's
-//! edges begin (and at last where they end), and the edges' targets.
+//! The file is a sequence of `u32`, little-endian: the number of nodes, the number of edges, where
+//! each node's edges begin (and at last where they end), and the edges' targets.
 
 use std::fs;
 use std::io;

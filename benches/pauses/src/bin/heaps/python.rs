@@ -88,7 +88,8 @@ impl Interpreter {
     }
 }
 
-/// An interpreter without the user's settings and packages: fewer objects of its own, and none by chance.
+/// An interpreter without the user's settings and packages: fewer objects of its own, and none by
+/// chance.
 fn isolated(program: &Path) -> Command {
     let mut command = Command::new(program);
     command.args(["-I", "-S"]);

@@ -62,7 +62,8 @@ type InlineNode = GcSlice<Head, Edge>;
 #[derive(Default, Trace)]
 struct Edge(GcCell<Option<InlineNode>>);
 
-/// Builds the graph of objects whose edges lie in the object itself; what comes back alone holds it.
+/// Builds the graph of objects whose edges lie in the object itself; what comes back alone holds
+/// it.
 pub(crate) fn inline(m: &Mutator, graph: &Graph) -> AnyGc {
     let nodes: Vec<InlineNode> = graph
         .targets()

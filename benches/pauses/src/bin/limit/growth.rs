@@ -138,7 +138,8 @@ fn half_decades(min: usize, max: usize) -> Vec<usize> {
     all.filter(|n| (min.max(1)..=max).contains(n)).collect()
 }
 
-/// How often a process measures what it can repeat: small heaps are over soon, and easily disturbed.
+/// How often a process measures what it can repeat: small heaps are over soon, and easily
+/// disturbed.
 fn often(n: usize) -> usize {
     (1_000_000 / n).clamp(3, 30)
 }

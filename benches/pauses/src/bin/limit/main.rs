@@ -1,8 +1,8 @@
 //! How near standstill's pauses are to what the machine can do, and how they grow.
 //!
-//! `limit shapes` measures full collections of one size beside the ideal mark of the same graph; `limit growth`,
-//! collections of every size. Each measurement has a process of its own: the tool starts itself. The README says what
-//! is measured and how to read it.
+//! `limit shapes` measures full collections of one size beside the ideal mark of the same graph;
+//! `limit growth`, collections of every size. Each measurement has a process of its own: the tool
+//! starts itself. The README says what is measured and how to read it.
 
 mod child;
 mod growth;

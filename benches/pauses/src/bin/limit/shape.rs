@@ -50,7 +50,8 @@ impl Shape {
         }
     }
 
-    /// All edges among `n` objects: from which, as its how many-eth, to which. The same ones each time.
+    /// All edges among `n` objects: from which, as its how many-eth, to which. The same ones each
+    /// time.
     pub(crate) fn edges(self, n: usize, mut edge: impl FnMut(usize, usize, usize)) {
         let mut random = SplitMix::new(7);
         match self {
@@ -64,7 +65,8 @@ impl Shape {
                 tree(n, |from, nth, to| edge(number(from), nth, number(to)));
             }
             Self::Random => graph(n, n, 0, &mut random, edge),
-            // A quarter of the edges reach everything, and are near. Of the rest, 13 of 15: together 90 %.
+            // A quarter of the edges reach everything, and are near. Of the rest, 13 of 15:
+            // together 90 %.
             Self::Local => graph(n, NEAR, 13, &mut random, edge),
             Self::List => (1..n).for_each(|to| edge(to - 1, 0, to)),
         }
@@ -88,8 +90,9 @@ fn tree(n: usize, mut edge: impl FnMut(usize, usize, usize)) {
     }
 }
 
-/// Four edges an object. First each object but 0 gets one from among the `window` before it, so that all are
-/// reached; then whatever is empty is filled, `near` times of 15 from the neighbourhood.
+/// Four edges an object. First each object but 0 gets one from among the `window` before it, so
+/// that all are reached; then whatever is empty is filled, `near` times of 15 from the
+/// neighbourhood.
 fn graph(
     n: usize,
     window: usize,

@@ -148,7 +148,8 @@ impl Held {
         Ok(Self { heap, root, workers })
     }
 
-    /// Collects, with the root named or not; nanoseconds an object, as seen by the caller and stopped.
+    /// Collects, with the root named or not; nanoseconds an object, as seen by the caller and
+    /// stopped.
     fn collect(&self, task: &Task, named: bool) -> [f64; 2] {
         let mut m = self.heap.attach();
         let name = named.then(|| self.heap.known_root(self.root.clone()));

@@ -70,7 +70,8 @@ impl Pauses {
         1.0 - (self.until(from + window) - self.until(from)) as f64 / window as f64
     }
 
-    /// The minimum mutator utilisation: the least that any window of this length leaves; none if the period is shorter.
+    /// The minimum mutator utilisation: the least that any window of this length leaves; none if
+    /// the period is shorter.
     ///
     /// Exact: what a sliding window leaves is least where it begins with a pause or ends with one.
     pub(crate) fn minimum(&self, window: u64) -> Option<f64> {

@@ -1,8 +1,10 @@
-//! Births and deaths: in each object lies a [`Witness`], which is counted when it is made and when it is dropped.
+//! Births and deaths: in each object lies a [`Witness`], which is counted when it is made and when
+//! it is dropped.
 //!
-//! A byte an object, as the replay example has it, would be too much for a minute of requests. Instead each
-//! witness has a number of its own, and the ledger adds up the hashes of the numbers that were born, and of those
-//! that died. An object that dies twice could make up for one that never does in the counts, but not in these sums.
+//! A byte an object, as the replay example has it, would be too much for a minute of requests.
+//! Instead each witness has a number of its own, and the ledger adds up the hashes of the numbers
+//! that were born, and of those that died. An object that dies twice could make up for one that
+//! never does in the counts, but not in these sums.
 //!
 //! Each thread writes on a page of its own, so counting costs a load and a store.
 

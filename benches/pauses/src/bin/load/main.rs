@@ -1,11 +1,12 @@
 //! `load`: how long a server's threads are kept waiting by standstill.
 //!
-//! Threads serve requests from a table of long-lived objects, one after the other, under automatic collection
-//! ([`server`]). What the collector says of itself ([`observer`]) and what the threads see themselves are told as
-//! percentiles and as utilisation ([`busy`]). Every object's birth and death is counted ([`ledger`]): at the end all must
-//! have died, once.
+//! Threads serve requests from a table of long-lived objects, one after the other, under automatic
+//! collection ([`server`]). What the collector says of itself ([`observer`]) and what the threads
+//! see themselves are told as percentiles and as utilisation ([`busy`]). Every object's birth and
+//! death is counted ([`ledger`]): at the end all must have died, once.
 //!
-//! Each number of threads is measured in a process of its own, so that its peak memory is its own too.
+//! Each number of threads is measured in a process of its own, so that its peak memory is its own
+//! too.
 
 mod busy;
 mod ledger;
@@ -47,7 +48,8 @@ struct Args {
     /// Long-lived objects [default: 4000000].
     #[arg(long)]
     live: Option<usize>,
-    /// Sessions that each thread keeps before it drops the oldest: how much of the young lives a while.
+    /// Sessions that each thread keeps before it drops the oldest: how much of the young lives a
+    /// while.
     #[arg(long, default_value_t = 32)]
     recent: usize,
     /// Seconds of requests [default: 60].

@@ -1,8 +1,8 @@
-//! What the collector says of itself: a `tracing` subscriber notes the stops and phases of each collection, and the
-//! heap's callback completes the record with the report.
+//! What the collector says of itself: a `tracing` subscriber notes the stops and phases of each
+//! collection, and the heap's callback completes the record with the report.
 //!
-//! Only one collection runs at a time, and its events and spans come from the thread that runs it; so what was
-//! noted since the last report belongs to this one.
+//! Only one collection runs at a time, and its events and spans come from the thread that runs it;
+//! so what was noted since the last report belongs to this one.
 
 use std::fmt::Debug;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -174,7 +174,8 @@ impl Visit for Fields {
 }
 
 impl Subscriber for Observer {
-    /// The phases, and that the world has stopped, or will run again: these alone are of level debug.
+    /// The phases, and that the world has stopped, or will run again: these alone are of level
+    /// debug.
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {
         *metadata.level() == Level::DEBUG
             && matches!(metadata.target(), "standstill" | "standstill::phase")

@@ -51,7 +51,8 @@ pub(crate) struct Collections {
     pub(crate) duration_s: f64,
     /// From the requests for stops to the resumptions.
     pub(crate) paused_s: f64,
-    /// Before the requests: what is left to do with the world running, and waiting for one's turn to stop it.
+    /// Before the requests: what is left to do with the world running, and waiting for one's turn
+    /// to stop it.
     pub(crate) prepared_s: f64,
     pub(crate) candidates: u64,
     pub(crate) collected: u64,

@@ -10,9 +10,10 @@
 //!            Part ◄─► Parts ─► Item                   a session: dropped, or kept a while, or sent to another thread
 //! ```
 //!
-//! A request builds a session of some tens to hundreds of parts, some of which refer to items of the table. Every other
-//! session has links to the parents, so that counting alone does not free it. Every other request replaces an
-//! account. Every eighth sends its session to the next thread, which adds a part of its own before it drops it.
+//! A request builds a session of some tens to hundreds of parts, some of which refer to items of
+//! the table. Every other session has links to the parents, so that counting alone does not free
+//! it. Every other request replaces an account. Every eighth sends its session to the next thread,
+//! which adds a part of its own before it drops it.
 
 use std::collections::VecDeque;
 use std::sync::{Barrier, Mutex};
@@ -106,7 +107,8 @@ pub(crate) struct Plan<'p> {
     pub(crate) length: Duration,
     /// The clock that pauses are told on.
     pub(crate) now: &'p (dyn Fn() -> u64 + Sync),
-    /// Met by all threads, and by who runs them, between the steps: shards made, table made, table filled, served.
+    /// Met by all threads, and by who runs them, between the steps: shards made, table made, table
+    /// filled, served.
     pub(crate) step: &'p Barrier,
     pub(crate) made: Mutex<Vec<Gc<Shard>>>,
     pub(crate) table: Mutex<Option<Gc<Table>>>,

@@ -1,4 +1,5 @@
-//! What the process and its neighbours use of the machine, as Linux tells it; not a number elsewhere.
+//! What the process and its neighbours use of the machine, as Linux tells it; not a number
+//! elsewhere.
 
 use std::fs::read_to_string;
 
@@ -27,7 +28,8 @@ impl Processors {
             numbers.sum::<Result<f64, _>>().unwrap_or(f64::NAN) / PER_SECOND
         };
         let own = read_to_string("/proc/self/stat").unwrap_or_default();
-        // The name, in parentheses, may have spaces: user and system time are words 12 and 13 behind it.
+        // The name, in parentheses, may have spaces: user and system time are words 12 and 13
+        // behind it.
         let own = own.rsplit_once(')').map_or(f64::NAN, |(_, rest)| sum(rest, 11, 2));
         let all = read_to_string("/proc/stat").unwrap_or_default();
         // User, nice and system.
@@ -35,7 +37,8 @@ impl Processors {
         Self { own, all }
     }
 
-    /// How many cores this process, and how many all the others, have used since `before`, that is for `seconds`.
+    /// How many cores this process, and how many all the others, have used since `before`, that is
+    /// for `seconds`.
     pub(crate) fn since(self, before: Self, seconds: f64) -> (f64, f64) {
         let own = self.own - before.own;
         let others = self.all - before.all - own;

@@ -34,8 +34,7 @@ use standstill::{
     HeapBuilder, Mutator, Pacing, Stress,
 };
 
-// ------------------------------------------------------------------------------------------- the
-// allocator
+// ----------------------------------------------------------------------------------- the allocator
 
 /// The system's allocator, until it is told to refuse.
 struct Refusing;
@@ -112,8 +111,7 @@ unsafe impl GlobalAlloc for Refusing {
 #[global_allocator]
 static ALLOCATOR: Refusing = Refusing;
 
-// ------------------------------------------------------------------------------------------- the
-// children
+// ------------------------------------------------------------------------------------ the children
 
 /// What a child says with its exit status. More it says on its standard error.
 const WHOLE: i32 = 0;
@@ -299,8 +297,7 @@ fn one_at_a_time() -> std::sync::MutexGuard<'static, ()> {
     LOCK.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
-// ------------------------------------------------------------------------------------------- the
-// heaps
+// --------------------------------------------------------------------------------------- the heaps
 
 /// A heap with something in it, and what a collection has said of it.
 struct State {

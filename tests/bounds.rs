@@ -111,8 +111,7 @@ fn churn(heap: &Heap) {
     m.collect();
 }
 
-// ------------------------------------------------------------------------------------ deferred
-// drops
+// ---------------------------------------------------------------------------------- deferred drops
 
 /// A link of a chain whose end makes a thread that is not attached drop the next link, and waits
 /// until it has.
@@ -200,8 +199,7 @@ fn a_collection_drops_what_was_deferred_when_it_began() {
     });
 }
 
-// ------------------------------------------------------------------------------------ the turn to
-// collect
+// ----------------------------------------------------------------------------- the turn to collect
 
 /// Threads that make cycles have the heap collect all the time. A thread that asks for a collection
 /// gets one after the collection that is running; it does not compete with those that the heap

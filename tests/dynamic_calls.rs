@@ -1185,8 +1185,7 @@ fn an_answer_of_a_handlers_own_is_an_error_of_the_walk() {
     }
 }
 
-// ------------------------------------------------------------------------------------- other
-// borders
+// ----------------------------------------------------------------------------------- other borders
 
 /// The functions in the slots of a type take its face: its object, or its record.
 #[test]

@@ -18,8 +18,7 @@ use standstill::{
     Pacing, Trace, Tracer,
 };
 
-// ------------------------------------------------------------------ law 1: the collector never
-// frees
+// ---------------------------------------------------------------- law 1: the collector never frees
 
 /// Shows its references as often as it is told to.
 struct Liar {
@@ -164,8 +163,7 @@ fn law_1_a_reference_not_shown_leaks_and_no_more() {
     });
 }
 
-// ------------------------------------------------------------------ law 2: doubt keeps objects
-// alive
+// ---------------------------------------------------------------- law 2: doubt keeps objects alive
 
 /// Panics, or cannot read, at chosen calls of its traversal.
 struct Moody {
@@ -341,8 +339,7 @@ fn law_2_a_leaked_guard_keeps_the_targets_alive() {
     });
 }
 
-// -------------------------------------------- law 3: no user code while the world is stopped, save
-// traverse
+// ----------------------------------- law 3: no user code while the world is stopped, save traverse
 
 /// Tries something inside its traversal.
 struct Curious {
@@ -688,8 +685,7 @@ fn law_5_nobody_waits_for_somebody_elses_user_code() {
     });
 }
 
-// -------------------------------------------------------------------- law 4: allocation never
-// collects
+// ---------------------------------------------------------------- law 4: allocation never collects
 
 #[test]
 fn law_4_allocation_never_collects() {
@@ -768,8 +764,7 @@ fn law_6_a_mutator_stays_on_its_thread_and_handles_do_not() {
     assert_eq!(size_of::<Option<Gc<Node>>>(), size_of::<usize>());
 }
 
-// ------------------------------------------------------------ law 7: no recursion over the object
-// graph
+// ------------------------------------------------------- law 7: no recursion over the object graph
 
 const SMALL_STACK: usize = 256 << 10;
 

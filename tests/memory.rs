@@ -303,8 +303,7 @@ fn memory_freed_by_another_thread_is_used_again() {
     assert!(stats.committed_bytes < 40 * MIB, "{stats:?}");
 }
 
-// ------------------------------------------------------------------------------ sizes and
-// alignments
+// ---------------------------------------------------------------------------- sizes and alignments
 
 macro_rules! sizes {
     ($lab:expr, $m:expr, $($bytes:literal)*) => {$({

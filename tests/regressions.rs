@@ -203,8 +203,7 @@ fn a_detach_inside_a_traversal_panics_before_it_does_anything() {
     m.detach(|| ());
 }
 
-// ------------------------------------------------------------------------------------- drops
-// inside a stop
+// ----------------------------------------------------------------------------- drops inside a stop
 
 /// Throws what it holds at whoever traverses it, while armed.
 struct Thrower<T: Trace + Send> {
@@ -380,8 +379,7 @@ fn a_cell_is_not_locked_through_another_heap() {
     assert_eq!(lends.cell.get(&m), [7]);
 }
 
-// ------------------------------------------------------------------------------------------ young
-// and old
+// ----------------------------------------------------------------------------------- young and old
 
 /// An unfrozen object was young on a page that was not, its reference went uncounted, and it was
 /// cleared alive.
@@ -524,8 +522,7 @@ fn an_object_unreadable_the_second_time_keeps_what_it_refers_to() {
     }
 }
 
-// ------------------------------------------------------------------------------- ends of threads
-// and heaps
+// ----------------------------------------------------------------------- ends of threads and heaps
 
 /// Empties a slot when it dies.
 struct Empties<T: Trace + Send + Sync>(Arc<AtomicGc<T>>);
@@ -604,8 +601,7 @@ fn a_thread_local_drops_a_handle_after_its_heap_has_closed() {
     thread.join().expect("a thread that ends");
 }
 
-// --------------------------------------------------------------------------------- panics and
-// foreign heaps
+// ------------------------------------------------------------------------ panics and foreign heaps
 
 /// Its destructor panics, and so does that of what it panics with.
 struct PanicsTwice;
@@ -811,8 +807,7 @@ fn a_foreign_drop_in_a_prepared_fork_does_not_wait() {
     settle(&mut m);
     assert_eq!(heap.stats().live_objects, 0);
 }
-// --------------------------------------------------------------------------- destructors that
-// panic
+// -------------------------------------------------------------------------- destructors that panic
 
 /// What a heap's hook was told: when, of which type, and the message.
 type Told = Arc<Mutex<Vec<(standstill::During, &'static str)>>>;
@@ -950,8 +945,7 @@ fn what_a_failed_destructor_leaves_is_destroyed() {
     assert_eq!(heap.stats().live_objects, 0);
 }
 
-// --------------------------------------------------------------------------- values taken out of
-// garbage
+// --------------------------------------------------------------------- values taken out of garbage
 
 #[derive(Default, Trace)]
 struct Wide {
@@ -1059,8 +1053,7 @@ fn a_hook_that_panics_badly_does_not_end_a_collection() {
     assert_eq!((heap.stats().live_objects, Arc::strong_count(&token)), (0, 1));
 }
 
-// --------------------------------------------------------------------------- what is asked for
-// ahead
+// ------------------------------------------------------------------------- what is asked for ahead
 
 #[derive(Trace)]
 struct Cells {

@@ -506,8 +506,7 @@ fn s_186_stop_is_the_last_visit() {
     assert_eq!((visited, visits), (Ok(2), 2));
 }
 
-// --------------------------------------------------------------------------------------------- the
-// module
+// -------------------------------------------------------------------------------------- the module
 
 #[test]
 fn u_01_collect_runs_when_disabled_and_knows_three_generations() {

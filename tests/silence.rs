@@ -106,8 +106,7 @@ fn garbage(m: &Mutator) {
     node.get(m).next.set(m, Some(node.clone()));
 }
 
-// ------------------------------------------------------------------------------------------- stops
-// that wait
+// --------------------------------------------------------------------------------- stops that wait
 
 /// On a thread that is attached, waits for another one, which collects.
 type Block = fn(&Heap);
@@ -273,8 +272,7 @@ fn a_hook_or_a_subscriber_takes_the_place_of_standard_error() {
     }
 }
 
-// ------------------------------------------------------------------------------------------- stops
-// that do not end
+// --------------------------------------------------------------------------- stops that do not end
 
 /// Its traversal waits until somebody lets it go on.
 struct Waits(Mutex<mpsc::Receiver<()>>);
@@ -798,8 +796,7 @@ fn a_hook_for_slow_locks_may_lock_the_cell_and_is_not_called_for_its_own_wait() 
     holder.join().expect("a thread");
 }
 
-// ------------------------------------------------------------------------------------------- the
-// short way is the correct one
+// ---------------------------------------------------------------- the short way is the correct one
 
 /// Each of these waits for a thread that collects, and would hang if the waiting thread were
 /// attached.

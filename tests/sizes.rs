@@ -88,8 +88,7 @@ fn sizes(boundaries: &BTreeSet<usize>, fine: bool) -> BTreeSet<usize> {
     sizes
 }
 
-// ----------------------------------------------------------------------------------- the dynamic
-// face
+// -------------------------------------------------------------------------------- the dynamic face
 
 /// Where the bytes of an object come from.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -412,8 +411,7 @@ fn checked_mode_gives_freed_memory_back_before_memory_is_refused() {
     drop(m.try_alloc_slice((), std::iter::repeat_n(0u64, 37 * PAGE / 8)).unwrap());
 }
 
-// ----------------------------------------------------------------------------------- the typed
-// face
+// ---------------------------------------------------------------------------------- the typed face
 
 /// Bytes at any alignment: a slice of these has a gap behind its header where the alignment asks
 /// for one.
@@ -540,8 +538,7 @@ fn every_byte_of_a_value_is_its_own() {
     }
 }
 
-// ----------------------------------------------------------------------------------- numbers that
-// users give
+// ------------------------------------------------------------------------- numbers that users give
 
 /// Iterators that do not keep their word about how many items they have.
 struct Liar {

@@ -32,8 +32,7 @@ fn hammer(least: usize, mut f: impl FnMut(usize)) {
     }
 }
 
-// ------------------------------------------------------------------------------- threads and the
-// world
+// --------------------------------------------------------------------------- threads and the world
 
 /// "Two mutators on one thread, one lending borrows while the other reaches a safepoint."
 #[test]
@@ -1061,8 +1060,7 @@ fn trap_forgotten_clones() {
     assert_eq!(census.alive(), 1);
 }
 
-// -------------------------------------------------------------------------------------- the typed
-// face
+// ---------------------------------------------------------------------------------- the typed face
 
 /// "`Arc<GcCell<…>>` borrowed through a mutator of *another* heap while this heap traverses it."
 #[test]

@@ -591,8 +591,7 @@ pub(crate) fn set<T: Ord>(items: impl IntoIterator<Item = T>) -> BTreeSet<T> {
     items.into_iter().collect()
 }
 
-// ----------------------------------------------------------------------------------- objects for
-// ever
+// -------------------------------------------------------------------------------- objects for ever
 
 /// Tells LeakSanitizer that these objects (immortal ones, and what they lead to) live for ever,
 /// each with the memory that it owns. By itself it does not see them: it looks for pointers in

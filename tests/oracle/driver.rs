@@ -163,8 +163,7 @@ impl Crew {
     }
 }
 
-// ------------------------------------------------------------------------------------------- both
-// at once
+// ------------------------------------------------------------------------------------ both at once
 
 /// The real thing. The fields are dropped in this order: finalizers need the anchors.
 struct Real {
@@ -560,8 +559,7 @@ impl Run {
         assert_eq!((&report.abandoned, report.overvisited), (&None, 0));
     }
 
-    // ------------------------------------------------------------------------------------ looking
-    // at both
+    // ----------------------------------------------------------------------------- looking at both
 
     /// Everything that can be seen must be as the model says.
     fn compare(&mut self, m: &mut Mutator) {

@@ -303,8 +303,7 @@ pub(crate) fn remove(m: &Mutator, gc: &AnyGc, at: usize) -> Option<AnyGc> {
     unsafe { own(field.replace(std::ptr::null_mut())) }
 }
 
-// ------------------------------------------------------------------------------------- weak
-// references
+// --------------------------------------------------------------------------------- weak references
 
 /// A weak reference to `target`, which calls if it is given something to hold.
 pub(crate) fn watch(m: &Mutator, target: &AnyGc, holds: Option<AnyGc>) -> AnyGc {

@@ -147,8 +147,7 @@ impl Trace for Data {
     }
 }
 
-// -------------------------------------------------------------------------------------- birth and
-// names
+// --------------------------------------------------------------------------------- birth and names
 
 impl Ref {
     pub(crate) fn alloc(m: &Mutator, world: &Arc<World>, id: Id, shape: Shape, kind: Kind) -> Self {

@@ -86,8 +86,7 @@ fn main() {
     conclusion.exit();
 }
 
-// ------------------------------------------------------------------------------------------- the
-// table
+// --------------------------------------------------------------------------------------- the table
 
 /// For each function, what came of each argument: (parameter, what it was given), outcome.
 type Cells = Vec<((String, String), String)>;
@@ -235,8 +234,7 @@ fn nameless(text: &str) -> String {
     words.collect::<Vec<_>>().join(" ")
 }
 
-// ------------------------------------------------------------------------------------------- one
-// call
+// ---------------------------------------------------------------------------------------- one call
 
 /// The texts of the reports since the start.
 static REPORTS: Mutex<Vec<String>> = Mutex::new(Vec::new());

@@ -6,11 +6,11 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 source ci/common.bash
 limited 900 "$@"
 
-cargo build --quiet --release --example replay
+cargo build --quiet --release --bin replay
 for heap in sympy django; do
     for threads in 1 2; do
-        result="$(timeout --kill-after=30 180 cargo run --quiet --release --example replay -- \
-            "examples/heaps/$heap.heapsnapshot.zst" --threads "$threads" --json)"
+        result="$(timeout --kill-after=30 180 cargo run --quiet --release --bin replay -- \
+            "tools/heaps/$heap.heapsnapshot.zst" --threads "$threads" --json)"
         echo "$result"
         for fact in '"leaked":0' '"destroyed_twice":0' '"weak_alive":0' '"failed_checks":[]'; do
             [[ "$result" == *"$fact"[,\}]* ]] || {

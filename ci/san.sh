@@ -127,8 +127,7 @@ left_out() {
     esac
 }
 
-# Not `ui`, which runs nothing but the compiler; not `replay`, which has cargo build an example for the wrong target; not `fork`, whose
-# child starts threads, which ThreadSanitizer refuses.
+# Not `ui`, which runs nothing but the compiler; not `fork`: its child starts threads, which ThreadSanitizer refuses.
 quick_threads=(--lib --test={threads,traps,coordinator,dynamic,services,model,helping,burial,slices,oracle_threads})
 quick_memory=(--lib --test={threads,hostile,dynamic,sizes,regressions,slices,oracle,oracle_threads,stress_modes})
 more_threads=(--test={hostile,memory,scenarios,regressions,events,derive,detached,laws,oracle})

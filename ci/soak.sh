@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# A short soak: memory stays flat, and nothing is left in the end. Other minutes and threads are given as for the example.
+# A short soak: memory stays flat, and nothing is left in the end. Other minutes and threads are given as for the program.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 source ci/common.bash
 limited "$((600 + ${SOAK_LIMIT:-300}))" "$@"
 
-cargo build --quiet --release --example soak
+cargo build --quiet --release --bin soak
 timeout --kill-after=30 "${SOAK_LIMIT:-300}" \
-    "$target/release/examples/soak" "${@:---minutes=0.5}"
+    "$target/release/soak" "${@:---minutes=0.5}"

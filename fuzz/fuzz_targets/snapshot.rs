@@ -1,17 +1,17 @@
-//! Bytes are a file for the reader of heap snapshots (`examples/replay`).
+//! Bytes are a file for the reader of heap snapshots (`tools/replay`).
 
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
 
-#[path = "../../examples/replay/bad_input.rs"]
+#[path = "../../tools/replay/bad_input.rs"]
 mod bad_input;
 mod examine;
-#[path = "../../examples/replay/schema.rs"]
+#[path = "../../tools/replay/schema.rs"]
 mod schema;
-#[path = "../../examples/replay/snapshot.rs"]
+#[path = "../../tools/replay/snapshot.rs"]
 mod snapshot;
-#[path = "../../examples/replay/source.rs"]
+#[path = "../../tools/replay/source.rs"]
 mod source;
 
 #[global_allocator]

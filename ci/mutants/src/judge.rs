@@ -17,7 +17,7 @@ use crate::tree::{Entry, Kind, Program};
 
 type Error = Box<dyn std::error::Error>;
 
-/// Programs that run the compiler, or cargo, and nothing that is changed.
+/// Programs that start another program: what that one reaches is not recorded.
 const NOT_RUN: [&str; 2] = ["ui", "replay"];
 
 /// A test that needs more seconds of a processor than this, or of the clock, is asked for nothing:

@@ -7,16 +7,16 @@
 //! ([`figures`]). The contestants take turns, each round beginning with another one. [`report`]
 //! makes the table and the charts. The README says how to read them.
 
-#[path = "../../../../../examples/replay/bad_input.rs"]
+#[path = "../../../../../tools/replay/bad_input.rs"]
 mod bad_input;
-#[path = "../../../../../examples/replay/file.rs"]
+#[path = "../../../../../tools/replay/file.rs"]
 mod file;
-#[path = "../../../../../examples/replay/schema.rs"]
+#[path = "../../../../../tools/replay/schema.rs"]
 mod schema;
 #[expect(dead_code, reason = "names and sizes are read, and not used here")]
-#[path = "../../../../../examples/replay/snapshot.rs"]
+#[path = "../../../../../tools/replay/snapshot.rs"]
 mod snapshot;
-#[path = "../../../../../examples/replay/source.rs"]
+#[path = "../../../../../tools/replay/source.rs"]
 mod source;
 
 mod figures;
@@ -44,14 +44,14 @@ use python::Interpreter;
 /// Collections with everything held that a measurement makes.
 const COLLECTIONS: usize = 7;
 /// Where the repository keeps its heaps.
-const HEAPS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/heaps");
+const HEAPS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tools/heaps");
 
 /// Measures collections of real programs' heaps; writes heaps.jsonl, heaps.md and charts.
 ///
 /// Exit status: 0 if all is well, 1 if a measurement failed, 2 if the input is bad.
 #[derive(Debug, Parser)]
 struct Args {
-    /// V8 heap snapshots, plain or zstd-compressed [default: those in examples/heaps]
+    /// V8 heap snapshots, plain or zstd-compressed [default: those in tools/heaps]
     files: Vec<PathBuf>,
     /// Numbers of threads that work on a collection
     #[arg(long, value_delimiter = ',', default_value = "1,2")]

@@ -4,7 +4,7 @@
 //! grows once everything has been seen, or if anything is left when all is over.
 //!
 //! ```text
-//! cargo run --release --example soak -- --minutes 15 --threads 4
+//! cargo run --release --bin soak -- --minutes 15 --threads 4
 //! ```
 
 use std::process::ExitCode;

@@ -3,7 +3,7 @@
 //! too early, or freed twice.
 //!
 //! ```text
-//! cargo run --release --example replay -- examples/heaps/sympy.heapsnapshot.zst
+//! cargo run --release --bin replay -- tools/heaps/sympy.heapsnapshot.zst
 //! ```
 //!
 //! The phases, in order, and what must hold after each:
@@ -49,7 +49,7 @@ use crate::snapshot::Snapshot;
 /// What `--help` says last.
 const AFTER_HELP: &str = "\
 Example:
-  cargo run --release --example replay -- examples/heaps/sympy.heapsnapshot.zst --threads 4
+  cargo run --release --bin replay -- tools/heaps/sympy.heapsnapshot.zst --threads 4
 
 The JSON line has the numbers of the table, and the names of the checks that failed;
 times are in the unit that their name says:

@@ -1,11 +1,10 @@
-//! The example `replay`, run as a program: what it reports about real heaps, and what it says to
-//! bad files.
+//! The tool `replay`, run as a program: what it reports about real heaps, and what it says to bad
+//! files.
 
 #![cfg(not(any(loom, miri)))]
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
-use std::sync::OnceLock;
 
 use ruzstd::encoding::{CompressionLevel, compress_to_vec};
 use serde_json::Value;
@@ -44,31 +43,8 @@ const PERMUTED: &str = r#"{"snapshot":{"edge_count":6,"node_count":6,"meta":{
 "edges":[4,3, 12,1, 8,3, 4,3, 20,3, 16,3],
 "strings":["Lone","Ring","root"]}"#;
 
-/// The example's executable. `cargo test` builds the examples, but `cargo test --test replay` does
-/// not, and would test an old one; so cargo is asked again, which costs nothing when all is fresh.
-fn replay() -> &'static Path {
-    static REPLAY: OnceLock<PathBuf> = OnceLock::new();
-    REPLAY.get_or_init(|| {
-        let test = std::env::current_exe().unwrap();
-        // <target>/<profile>/deps/replay-<hash>
-        let profile = test.ancestors().nth(2).unwrap();
-        let name = match profile.file_name().and_then(|name| name.to_str()).unwrap() {
-            "debug" => "dev",
-            name => name,
-        };
-        let mut cargo = Command::new(env!("CARGO"));
-        cargo.args(["build", "--quiet", "--example", "replay", "--profile", name]);
-        cargo.arg("--target-dir").arg(profile.parent().unwrap());
-        assert!(
-            cargo.current_dir(env!("CARGO_MANIFEST_DIR")).status().unwrap().success(),
-            "{cargo:?}"
-        );
-        profile.join("examples").join(format!("replay{}", std::env::consts::EXE_SUFFIX))
-    })
-}
-
 fn run(file: &Path, options: &[&str]) -> Output {
-    Command::new(replay()).arg(file).args(options).output().unwrap()
+    Command::new(env!("CARGO_BIN_EXE_replay")).arg(file).args(options).output().unwrap()
 }
 
 /// The path of a file with these bytes.
@@ -79,9 +55,7 @@ fn file(name: &str, bytes: &[u8]) -> PathBuf {
 }
 
 fn heap(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("examples/heaps")
-        .join(format!("{name}.heapsnapshot.zst"))
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("heaps").join(format!("{name}.heapsnapshot.zst"))
 }
 
 /// Runs `file`, which must pass all checks, and gives its line of JSON back.
@@ -183,7 +157,7 @@ fn prints_a_table() {
 
 #[test]
 fn help_says_what_it_does() {
-    let output = Command::new(replay()).arg("--help").output().unwrap();
+    let output = Command::new(env!("CARGO_BIN_EXE_replay")).arg("--help").output().unwrap();
     let help = String::from_utf8(output.stdout).unwrap();
     for part in
         ["--threads", "--churn", "--collections", "--seed", "--payload", "--json", "Exit status"]

@@ -1,19 +1,19 @@
-//! The reader of heap snapshots (`examples/replay`) against the fuzzer's corpus: files of all
+//! The reader of heap snapshots (`tools/replay`) against the fuzzer's corpus: files of all
 //! kinds, most of them wrong somewhere.
 
 #![cfg(not(loom))]
 
 use std::path::Path;
 
-#[path = "../examples/replay/bad_input.rs"]
+#[path = "../replay/bad_input.rs"]
 mod bad_input;
-#[path = "../fuzz/fuzz_targets/examine.rs"]
+#[path = "../../fuzz/fuzz_targets/examine.rs"]
 mod examine;
-#[path = "../examples/replay/schema.rs"]
+#[path = "../replay/schema.rs"]
 mod schema;
-#[path = "../examples/replay/snapshot.rs"]
+#[path = "../replay/snapshot.rs"]
 mod snapshot;
-#[path = "../examples/replay/source.rs"]
+#[path = "../replay/source.rs"]
 mod source;
 
 #[global_allocator]
@@ -21,7 +21,7 @@ static COUNTING: examine::Counting = examine::Counting;
 
 #[test]
 fn every_file_of_the_corpus_is_read_or_refused_in_one_line() {
-    let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/corpus/snapshot");
+    let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("../fuzz/corpus/snapshot");
     let files: Vec<_> =
         std::fs::read_dir(corpus).unwrap().map(|entry| entry.unwrap().path()).collect();
     for file in &files {

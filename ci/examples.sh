@@ -1,0 +1,26 @@
+#!/usr/bin/env bash
+# The small programs in examples/ run: each checks its own claims, and is short. Building one builds the library and its
+# dependencies, and nothing that only tests need.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+source ci/common.bash
+limited 600 "$@"
+
+cargo build --quiet --examples
+for file in examples/*.rs; do
+    name="$(basename "$file" .rs)"
+    lines="$(wc -l <"$file")"
+    if ((lines > 200)); then
+        echo "$file has $lines lines: an example has 200 at most" >&2
+        exit 1
+    fi
+    echo "-- $name"
+    timeout --kill-after=5 60 cargo run --quiet --example "$name"
+done
+
+tools="$(sed -n '/^\[dev-dependencies\]/,/^\[/s/^\([a-z-]*\) = .*/\1/p' Cargo.toml | grep -vx libc)"
+built="$(cargo tree --quiet --edges normal,build,dev --prefix none -p standstill-examples | sed 's/ .*//' | sort -u)"
+if grep -xF "$tools" <<<"$built"; then
+    echo 'the examples build what only tests need' >&2
+    exit 1
+fi

@@ -1,0 +1,162 @@
+//! A runtime with objects of its own: its header, its counts, its way to destroy objects.
+//!
+//! `Gc<T>` and `Trace` are not used here. The collector reaches the objects through one trait,
+//! [`ObjectModel`]: it reads counts, follows references, and clears fields; it never frees.
+//!
+//! ```sh
+//! cargo run --example object_model
+//! ```
+
+use std::ptr::{NonNull, null_mut};
+use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering::*};
+
+use standstill::model::{ModelMutator, Object, ObjectModel, Tracer};
+use standstill::safepoint::ThreadId;
+use standstill::{Collect, Heap};
+
+/// An object of this runtime: a Lisp pair. The count is one atomic number.
+#[repr(C)]
+struct Pair {
+    count: AtomicUsize,
+    /// Each is null or a counted reference.
+    fields: [AtomicPtr<u8>; 2],
+}
+
+/// The model. What it stores concerns the whole heap: here, how many pairs have died.
+#[derive(Default)]
+struct Pairs {
+    died: AtomicUsize,
+}
+
+type Mutator = ModelMutator<Pairs>;
+
+impl Pairs {
+    /// A new pair without references, and the one reference to it.
+    fn pair(m: &Mutator) -> Object {
+        let cell = m.allocate(size_of::<Pair>(), align_of::<Pair>()).expect("memory for a pair");
+        let fields = [const { AtomicPtr::new(null_mut()) }; 2];
+        // SAFETY: the cell is fresh, of this size and alignment; it holds a pair before the collector
+        // can reach it.
+        unsafe {
+            cell.cast::<Pair>().write(Pair { count: AtomicUsize::new(1), fields });
+            m.publish(Object::new(cell), true);
+        }
+        Object::new(cell)
+    }
+
+    /// The pair behind an address.
+    fn view(&self, object: Object) -> &Pair {
+        // SAFETY: every object of this heap is a pair. The caller holds a reference to it, or is the
+        // collector, which names live objects only.
+        unsafe { object.as_ptr().cast().as_ref() }
+    }
+
+    /// Exchanges a field. Takes a counted reference and returns one.
+    fn swap(&self, object: Object, field: usize, new: Option<Object>) -> Option<Object> {
+        let new = new.map_or(null_mut(), |new| new.as_ptr().as_ptr());
+        NonNull::new(self.view(object).fields[field].swap(new, AcqRel)).map(Object::new)
+    }
+
+    /// Adds a reference.
+    fn retain(&self, object: Object) -> Object {
+        self.view(object).count.fetch_add(1, Relaxed);
+        object
+    }
+
+    /// Drops a reference. The last one destroys the pair, and drops the references in its fields: in a
+    /// loop, because a recursion would be as deep as the list is long.
+    fn drop_reference(&self, object: Object, m: &Mutator) {
+        let mut dropped = vec![object];
+        while let Some(object) = dropped.pop() {
+            if self.view(object).count.fetch_sub(1, AcqRel) != 1 {
+                continue;
+            }
+            dropped.extend((0..2).filter_map(|field| self.swap(object, field, None)));
+            self.died.fetch_add(1, Relaxed);
+            // SAFETY: the count is 0, so nothing refers to the pair; its fields are empty.
+            unsafe { m.free(object.as_ptr()) };
+        }
+    }
+}
+
+// SAFETY: the six rules of `ObjectModel`. 1: `count` is the number of references. 2: memory is freed
+// only in `drop_reference`, at 0. 3: only attached threads lower counts, outside of stops. 4:
+// `traverse` reports the fields, which are counted. 5: no count is pending anywhere. 6: no method
+// reaches a safepoint: all get the mutator as `&`.
+unsafe impl ObjectModel for Pairs {
+    /// What each mutator shares with the others: nothing.
+    type Local = ();
+    /// What each mutator has for itself: nothing.
+    type Private = ();
+    /// There are no weak references, so there are no callbacks.
+    type Callback = ();
+
+    /// In a stop no thread changes a field.
+    const STABLE_DURING_STOP: bool = true;
+
+    fn local(&self) {}
+
+    fn private(&self) {}
+
+    unsafe fn count(&self, object: Object) -> Option<i64> {
+        Some(self.view(object).count.load(Relaxed) as i64)
+    }
+
+    unsafe fn traverse(&self, object: Object, tracer: &mut Tracer) {
+        for field in &self.view(object).fields {
+            if let Some(target) = NonNull::new(field.load(Relaxed)) {
+                // SAFETY: rule 4: a reference in a field is counted.
+                unsafe { tracer.visit_object(Object::new(target)) };
+            }
+        }
+    }
+
+    unsafe fn hold(&self, object: Object, _: ThreadId) {
+        self.retain(object);
+    }
+
+    unsafe fn release(&self, object: Object, m: &Mutator) {
+        self.drop_reference(object, m);
+    }
+
+    unsafe fn clear(&self, object: Object, m: &Mutator) {
+        for field in 0..2 {
+            if let Some(target) = self.swap(object, field, None) {
+                self.drop_reference(target, m);
+            }
+        }
+    }
+}
+
+fn main() {
+    let heap = Heap::builder().build_with(Pairs::default()).expect("address space for a heap");
+    let mut m = heap.attach();
+    let pairs = heap.model();
+
+    // A list of a million pairs, freed by its counts.
+    let mut list = Pairs::pair(&m);
+    for _ in 1..1_000_000 {
+        let pair = Pairs::pair(&m);
+        pairs.swap(pair, 1, Some(list));
+        list = pair;
+    }
+    pairs.drop_reference(list, &m);
+    println!("{} pairs died by their counts", pairs.died.load(Relaxed));
+    assert_eq!(pairs.died.swap(0, Relaxed), 1_000_000);
+
+    // Two pairs that refer to each other, and a third that is still held.
+    let [a, b, held] = [(); 3].map(|()| Pairs::pair(&m));
+    pairs.swap(a, 0, Some(pairs.retain(b)));
+    pairs.swap(b, 0, Some(pairs.retain(a)));
+    pairs.swap(a, 1, Some(pairs.retain(held)));
+    pairs.drop_reference(a, &m);
+    pairs.drop_reference(b, &m);
+    assert_eq!(pairs.died.load(Relaxed), 0);
+
+    let report = m.try_collect(Collect::full()).expect("no thread has leaked its mutator");
+    println!("a collection cleared {} pairs", report.collected);
+    assert_eq!((report.collected, pairs.died.load(Relaxed)), (2, 2));
+    assert_eq!(pairs.view(held).count.load(Relaxed), 1);
+    pairs.drop_reference(held, &m);
+    assert_eq!(heap.stats().live_objects, 0);
+}

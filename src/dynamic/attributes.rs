@@ -16,9 +16,12 @@ use crate::base::error::{Code, Fault};
 use crate::base::fallible::words;
 use crate::base::fallible::{self, NoMemory};
 use crate::base::sync::RwLock;
-use crate::dynamic::{
-    Flags, RawObject, VisitProc, as_raw, describe, handlers, instance, refuse_in_traversal, type_of,
+use crate::dynamic::builtin::describe;
+use crate::dynamic::handlers;
+use crate::dynamic::object::{
+    RawObject, VisitProc, as_raw, refuse_in_traversal, tail_slot, type_of,
 };
+use crate::dynamic::record::Flags;
 use crate::safepoint::is_traversing;
 use crate::{AnyGc, Mutator};
 
@@ -108,7 +111,7 @@ unsafe fn existing<'a>(object: NonNull<RawObject>) -> Option<&'a Attributes> {
     unsafe {
         if type_of(object).flags().has(Flags::MANAGED_DICT) {
             // Acquire: pairs with the exchange in `of`.
-            instance::tail_slot(object).load(Ordering::Acquire).cast::<Attributes>().as_ref()
+            tail_slot(object).load(Ordering::Acquire).cast::<Attributes>().as_ref()
         } else {
             describe(object).map(|record| &record.attributes)
         }
@@ -135,7 +138,7 @@ unsafe fn of<'a>(
             let fault = Fault::new(Code::NoAttribute, function).of_type(record.kept_name());
             return Err(fault.at(object.as_ptr() as usize).because(text));
         }
-        let slot = instance::tail_slot(object);
+        let slot = tail_slot(object);
         let made = Box::into_raw(fallible::boxed(Attributes::default())?);
         // AcqRel: publishes the empty dictionary, or takes over another thread's.
         match slot.compare_exchange(
@@ -269,7 +272,7 @@ pub unsafe fn clear_managed_dict(object: NonNull<RawObject>) {
 pub(crate) unsafe fn drop_dict(object: NonNull<RawObject>) {
     // SAFETY: rules D and Z: with the flag there is a tail; whoever frees the object is alone with it.
     unsafe {
-        let dict = instance::tail_slot(object).swap(std::ptr::null_mut(), Ordering::AcqRel);
+        let dict = tail_slot(object).swap(std::ptr::null_mut(), Ordering::AcqRel);
         if !dict.is_null() {
             drop(Box::from_raw(dict.cast::<Attributes>()));
         }

@@ -4,11 +4,11 @@ use std::ptr::NonNull;
 
 use crate::base::error::{Code, Fault};
 use crate::base::fallible::words;
-use crate::dynamic::types::ready_heap;
-use crate::dynamic::{
-    AllocProc, Flags, METATYPE, MODULE, RawObject, Type, TypeSpec, as_raw, attributes, from_raw,
-    instance, is_dynamic, type_of,
-};
+use crate::dynamic::builtin::{METATYPE, MODULE};
+use crate::dynamic::object::{AllocProc, RawObject, as_raw, from_raw, is_dynamic, type_of};
+use crate::dynamic::ready::{TypeSpec, ready_heap};
+use crate::dynamic::record::{Flags, Type};
+use crate::dynamic::{attributes, instance};
 use crate::{AnyGc, Mutator};
 
 /// What a class is to be: a heap type whose instances have attributes.

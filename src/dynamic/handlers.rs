@@ -7,7 +7,6 @@
 //! The thread keeps the object whose handler it runs in [`RUNNING`], from the call of the handler to its return. Reports take the
 //! type from there: no address is asked what lies at it, and the tracer is reached through the visitor's argument alone.
 
-use std::any::TypeId;
 use std::cell::Cell;
 use std::ffi::{c_int, c_void};
 use std::panic::resume_unwind;
@@ -21,52 +20,16 @@ use crate::base::event::{self, CallGuards};
 use crate::base::fallible::words;
 use crate::base::sync::Aside;
 use crate::base::sync::const_thread_local;
-use crate::dynamic::{
-    Flags, RawObject, TypeRecord, attributes, dealloc as generic_dealloc, raw, type_of,
+use crate::dynamic::attributes;
+use crate::dynamic::object::{
+    RawObject, TraverseProc, VisitProc, count, is_static_at, raw, type_of,
 };
-use crate::managed::{self, Core};
+use crate::dynamic::record::{Flags, TypeRecord};
+use crate::managed::Core;
 use crate::memory::space::Space;
-use crate::object::header::Header;
 use crate::object::state;
-use crate::object::type_info::{Ends, Object, Tracer, TypeInfo};
+use crate::object::type_info::Tracer;
 use crate::safepoint;
-
-/// How dynamic objects are handled: the table that their headers lead to.
-pub(crate) static INFO: TypeInfo = TypeInfo {
-    id: TypeId::of::<RawObject>,
-    name,
-    offset: 0,
-    tracked: true,
-    traverse_each,
-    prefetch_each: None,
-    clear,
-    finalize: Some(finalize),
-    has_finalizer: Some(has_finalizer),
-    legacy: Some(legacy),
-    drop: None,
-    end: None,
-    dealloc: Some(dealloc),
-};
-
-unsafe fn traverse_each(objects: &[Object], tracer: &mut Tracer, ends: &mut Ends<'_>) {
-    // SAFETY: rules Y and D: called for living dynamic objects.
-    tracer.each(objects, ends, |object, tracer| unsafe { traverse(object.as_ptr(), tracer) });
-}
-
-unsafe fn name(header: NonNull<Header>) -> &'static str {
-    // SAFETY: rule Y: called for a living dynamic object.
-    unsafe { type_of(header.cast()) }.kept_name()
-}
-
-unsafe fn legacy(header: NonNull<Header>) -> bool {
-    // SAFETY: rule Y: called for a living dynamic object.
-    unsafe { type_of(header.cast()) }.del.is_some()
-}
-
-unsafe fn has_finalizer(header: NonNull<Header>) -> bool {
-    // SAFETY: rule Y: called for a living dynamic object.
-    unsafe { type_of(header.cast()) }.finalize.is_some()
-}
 
 const_thread_local! {
     /// The heap that the tracer handed out last is of.
@@ -91,7 +54,7 @@ fn core_of<'a>(object: NonNull<RawObject>) -> &'a Core {
 }
 
 #[inline]
-unsafe fn traverse(value: NonNull<u8>, tracer: &mut Tracer) {
+pub(super) unsafe fn traverse(value: NonNull<u8>, tracer: &mut Tracer) {
     let object = value.cast::<RawObject>();
     // SAFETY: rules Y and D: called for a living dynamic object.
     let record = unsafe { type_of(object) };
@@ -121,11 +84,7 @@ fn begin(object: NonNull<RawObject>, tracer: &mut Tracer) {
 }
 
 #[inline(always)]
-unsafe fn call(
-    handler: super::TraverseProc,
-    object: NonNull<RawObject>,
-    tracer: &mut Tracer,
-) -> c_int {
+unsafe fn call(handler: TraverseProc, object: NonNull<RawObject>, tracer: &mut Tracer) -> c_int {
     RUNNING.with(|word| word.set(object.as_ptr()));
     // SAFETY: rule H; the visitor belongs to its argument. What unwinds out of an `extern "C"` function ends the process, so this
     // one returns.
@@ -139,7 +98,7 @@ unsafe fn call(
 #[cold]
 #[inline(never)]
 unsafe fn call_specially(
-    handler: super::TraverseProc,
+    handler: TraverseProc,
     record: &TypeRecord,
     object: NonNull<RawObject>,
     tracer: &mut Tracer,
@@ -223,7 +182,7 @@ fn visit_with_care(tracer: &mut Tracer, target: NonNull<RawObject>) -> c_int {
 fn doubt(core: &Core, target: NonNull<RawObject>) -> Option<Code> {
     let address = target.as_ptr() as usize;
     if !core.space.contains(address) {
-        let known = crate::memory::space::is_in_any_heap(address) || super::is_static_at(target);
+        let known = crate::memory::space::is_in_any_heap(address) || is_static_at(target);
         return (!known).then_some(Code::ForeignPointer);
     }
     // SAFETY: rule G: objects can start there, so the page was handed out.
@@ -243,7 +202,7 @@ fn doubt_cleared(core: &Core, target: NonNull<RawObject>, times: usize) -> Optio
         // SAFETY: rules G and D: no doubt, and in the heap: a living object.
         unsafe {
             let held = core.state(address).get() & state::UNREACHABLE != 0;
-            let count = super::count(target)?;
+            let count = count(target)?;
             let hold = i64::from(!core.turn.is_burying());
             (held && count < hold + times as i64).then_some(Code::FreedPointer)
         }
@@ -351,7 +310,7 @@ pub unsafe fn referents(
 }
 
 /// What [`check_fields`] is told after a clear handler.
-const CLEARED: &str = "clear";
+pub(super) const CLEARED: &str = "clear";
 
 /// Checked mode, before an object is tracked: its fields must lead to objects. The first instance of a type shows whether the
 /// handler visits what it has to.
@@ -446,52 +405,11 @@ unsafe fn run_between(
     f();
 }
 
-unsafe fn clear(value: NonNull<u8>, m: *const ()) {
-    let object = value.cast::<RawObject>();
-    // SAFETY: rules Y and H: a living dynamic object; `m` is a mutator.
-    unsafe {
-        let (record, m) = (type_of(object), managed::mutator(m));
-        let Some(handler) = record.clear else { return };
-        guarded(m, During::Clear, object, || {
-            raw(m).private().in_handler(|| handler(object.as_ptr()));
-        });
-        if raw(m).model().is_checked()
-            && let Err(fault) = check_fields(m, object, CLEARED)
-        {
-            raw(m).core().hooks.misuse(&fault);
-        }
-    }
-}
-
-unsafe fn finalize(header: NonNull<Header>, m: *const ()) {
-    // SAFETY: rules Y and H: a living dynamic object, whose state was set before; `m` is a mutator.
-    unsafe {
-        let (record, m) = (type_of(header.cast()), managed::mutator(m));
-        let Some(handler) = record.finalize else { return };
-        guarded(m, During::Finalize, header.cast(), || {
-            raw(m).private().in_handler(|| handler(header.as_ptr().cast()));
-        });
-    }
-}
-
-#[inline]
-pub(crate) unsafe fn dealloc(header: NonNull<Header>, m: *const ()) {
-    let object = header.cast::<RawObject>();
-    // SAFETY: rules Y, Z and H: a dying dynamic object; `m` is a mutator.
-    unsafe {
-        let record = type_of(object);
-        match record.dealloc.filter(|_| record.own_dealloc) {
-            Some(handler) => handler(object.as_ptr()),
-            None => generic_dealloc(managed::mutator(m), object),
-        }
-    }
-}
-
 /// The traverse handler of a heap type that brings none, under a static base: visits the type, and then what the base's
 /// instances have. Types derived from this one inherit it as it is, so that the type is visited once.
 pub(crate) unsafe extern "C" fn traverse_inherited(
     object: *mut RawObject,
-    visit: super::VisitProc,
+    visit: VisitProc,
     arg: *mut c_void,
 ) -> c_int {
     let Some(object) = NonNull::new(object) else { return 0 };
@@ -511,7 +429,7 @@ pub(crate) unsafe extern "C" fn traverse_inherited(
 /// The traverse handler of types with attributes alone.
 pub(crate) unsafe extern "C" fn traverse_attributes(
     object: *mut RawObject,
-    visit: super::VisitProc,
+    visit: VisitProc,
     arg: *mut c_void,
 ) -> c_int {
     let Some(object) = NonNull::new(object) else { return 0 };

@@ -6,10 +6,13 @@ use std::ptr::NonNull;
 
 use crate::base::error::{Code, Fault};
 use crate::base::fallible;
-use crate::dynamic::{
-    Destructor, FreeProc, Inquiry, MODULE, RawObject, Slots, TraverseProc, TypeRecord, VisitProc,
-    instance, type_of,
+use crate::dynamic::builtin::MODULE;
+use crate::dynamic::dealloc::clear_weak_references;
+use crate::dynamic::object::{
+    Destructor, FreeProc, Inquiry, RawObject, TraverseProc, VisitProc, from_raw, type_of,
 };
+use crate::dynamic::record::{Slots, TypeRecord};
+use crate::dynamic::{instance, tracking};
 use crate::{AnyGc, Mutator};
 
 /// What a module is to be.
@@ -116,7 +119,7 @@ pub unsafe fn new_module(m: &Mutator, spec: ModuleSpec) -> Result<AnyGc, Fault> 
         let object = instance::allocate(m, MODULE.get(), 0, 0)?;
         (*object.cast::<Module>().as_ptr()).parts = Box::into_raw(parts);
         m.raw().track(crate::object::type_info::Object::new(object.cast()));
-        Ok(super::from_raw(object))
+        Ok(from_raw(object))
     }
 }
 
@@ -218,8 +221,8 @@ unsafe extern "C" fn dealloc(object: *mut RawObject) {
     // SAFETY: rules H and Z: called once, for a dying module.
     unsafe {
         Mutator::with_current(|m| {
-            instance::untrack_dying(m, object);
-            instance::clear_weak_references(m, object);
+            tracking::untrack_dying(m, object);
+            clear_weak_references(m, object);
             let record = type_of(object);
             // Nothing is borrowed from the parts while the handler runs, which asks for the state.
             if let Some(free) = parts(object).and_then(|parts| parts.free) {

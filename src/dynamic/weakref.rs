@@ -7,10 +7,13 @@ use crate::During;
 use crate::base::error::{Code, Fault};
 use crate::base::fallible::{self, Shared};
 use crate::base::sync::{AtomicBool, Ordering, RwLock};
-use crate::dynamic::{
-    Destructor, RawObject, Slots, VisitProc, WEAKREF, as_raw, from_raw, handlers, header, instance,
-    type_of,
+use crate::dynamic::builtin::WEAKREF;
+use crate::dynamic::dealloc::clear_weak_references;
+use crate::dynamic::object::{
+    Destructor, RawObject, VisitProc, as_raw, from_raw, header, refuse_in_traversal, type_of,
 };
+use crate::dynamic::record::Slots;
+use crate::dynamic::{handlers, instance, tracking};
 use crate::managed;
 use crate::object::header::Header;
 use crate::object::weak::{Watcher, WeakRecord};
@@ -63,7 +66,7 @@ pub unsafe fn new_weakref(
     callback: Option<(AnyGc, WeakCall)>,
 ) -> Result<AnyGc, Fault> {
     const FUNCTION: &str = "new_weakref";
-    super::refuse_in_traversal(FUNCTION)?;
+    refuse_in_traversal(FUNCTION)?;
     let raw = m.raw();
     if !raw.owns(managed::object(header(target))) {
         return Err(Fault::new(Code::WrongType, FUNCTION)
@@ -108,7 +111,7 @@ pub unsafe fn weakref_target(
     object: NonNull<RawObject>,
 ) -> Result<Option<AnyGc>, Fault> {
     const FUNCTION: &str = "weakref_target";
-    super::refuse_in_traversal(FUNCTION)?;
+    refuse_in_traversal(FUNCTION)?;
     // SAFETY: as the caller says.
     unsafe {
         let Some(parts) = parts(object) else {
@@ -177,8 +180,8 @@ unsafe extern "C" fn dealloc(object: *mut RawObject) {
     // SAFETY: rules H and Z: called once, for a dying weak reference.
     unsafe {
         Mutator::with_current(|m| {
-            instance::untrack_dying(m, object);
-            instance::clear_weak_references(m, object);
+            tracking::untrack_dying(m, object);
+            clear_weak_references(m, object);
             let parts = std::mem::replace(
                 &mut (*object.cast::<WeakRef>().as_ptr()).parts,
                 std::ptr::null_mut(),

@@ -1,0 +1,383 @@
+//! A type's record: what a ready type is.
+//!
+//! Nothing of a record changes after the type was made ready but what synchronises itself: the module, the type's own
+//! attributes, and a note that the first instance was looked at.
+
+use std::any::Any;
+use std::collections::HashSet;
+use std::ffi::c_void;
+use std::fmt;
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
+use std::sync::{Arc, OnceLock};
+
+use crate::AnyGc;
+use crate::base::fallible::{self, NoMemory};
+use crate::base::sync::Mutex;
+use crate::dynamic::attributes::Attributes;
+use crate::dynamic::class::Finalizer;
+use crate::dynamic::object::{
+    AllocProc, Destructor, FreeProc, Inquiry, RawObject, TraverseProc, share, type_of,
+};
+
+/// Flags of a type: CPython's bits.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub struct Flags(pub u64);
+
+impl Flags {
+    /// Instances have an attribute dictionary that the runtime keeps.
+    pub const MANAGED_DICT: Self = Self(1 << 4);
+    /// The type is an object of a heap.
+    pub const HEAP_TYPE: Self = Self(1 << 9);
+    /// The type may be a base of others.
+    pub const BASE_TYPE: Self = Self(1 << 10);
+    /// The type was made ready.
+    pub const READY: Self = Self(1 << 12);
+    /// Instances take part in cycle collection.
+    pub const HAVE_GC: Self = Self(1 << 14);
+    /// Items lie behind the fields of the most derived type.
+    pub const ITEMS_AT_END: Self = Self(1 << 23);
+    /// Not CPython's: items are references, so cutting off one that is not null is a mistake.
+    pub const ITEMS_ARE_REFERENCES: Self = Self(1 << 61);
+    /// Not CPython's: traverse handlers of types with this flag are called one at a time.
+    pub const SERIAL_TRAVERSE: Self = Self(1 << 62);
+
+    /// Both.
+    #[must_use]
+    pub const fn and(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+
+    /// Whether all of `other` are set.
+    #[inline(always)]
+    pub const fn has(self, other: Self) -> bool {
+        self.0 & other.0 == other.0
+    }
+}
+
+impl fmt::Debug for Flags {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Flags({:#x})", self.0)
+    }
+}
+
+/// The handlers of a type. What is `None` is inherited, or has a default.
+#[derive(Clone, Copy, Default)]
+#[expect(missing_docs, reason = "named after the slots; the types say what each is")]
+pub struct Slots {
+    pub traverse: Option<TraverseProc>,
+    pub clear: Option<Inquiry>,
+    pub dealloc: Option<Destructor>,
+    pub finalize: Option<Destructor>,
+    /// The legacy finalizer: garbage that has one is never cleared.
+    pub del: Option<Destructor>,
+    pub is_gc: Option<Inquiry>,
+    pub alloc: Option<AllocProc>,
+    pub free: Option<FreeProc>,
+}
+
+impl fmt::Debug for Slots {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Slots")
+            .field("traverse", &self.traverse.is_some())
+            .field("clear", &self.clear.is_some())
+            .field("dealloc", &self.dealloc.is_some())
+            .field("finalize", &self.finalize.is_some())
+            .finish_non_exhaustive()
+    }
+}
+
+/// The functions that fill empty slots: a runtime's own names for what this module does.
+#[derive(Clone, Copy, Debug)]
+pub struct Defaults {
+    /// Allocates an instance of whatever type, tracked if it takes part in cycle collection.
+    pub alloc: AllocProc,
+    /// Gives back memory of types that take part in cycle collection.
+    pub gc_free: FreeProc,
+    /// Gives back other memory.
+    pub plain_free: FreeProc,
+}
+
+/// A reference to a type's record that the type holding it keeps valid.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) struct RecordRef(pub(super) NonNull<TypeRecord>);
+
+// SAFETY: rule X: a record synchronises what changes in it.
+unsafe impl Send for RecordRef {}
+
+// SAFETY: as above.
+unsafe impl Sync for RecordRef {}
+
+impl RecordRef {
+    pub(crate) fn get(&self) -> &TypeRecord {
+        // SAFETY: rule D: static records live for ever; a heap type's are kept by its subtypes and instances.
+        unsafe { self.0.as_ref() }
+    }
+}
+
+/// A handle to a type: counted for a heap type.
+#[derive(Clone)]
+pub struct Type {
+    pub(super) record: RecordRef,
+    /// Keeps a heap type.
+    pub(super) object: Option<AnyGc>,
+}
+
+impl Type {
+    /// A static type.
+    pub fn from_static(record: &'static TypeRecord) -> Self {
+        Self { record: RecordRef(NonNull::from(record)), object: None }
+    }
+
+    /// The type with this record.
+    ///
+    /// # Safety
+    ///
+    /// The type is alive.
+    pub unsafe fn from_record(record: &TypeRecord) -> Self {
+        // SAFETY: as the caller says: somebody has a reference to the type's object.
+        let object = NonNull::new(record.object).map(|object| unsafe { share(object) });
+        Self { record: RecordRef(NonNull::from(record)), object }
+    }
+
+    /// Its record.
+    pub fn record(&self) -> &TypeRecord {
+        self.record.get()
+    }
+
+    /// The object of a heap type.
+    pub fn object(&self) -> Option<&AnyGc> {
+        self.object.as_ref()
+    }
+}
+
+impl fmt::Debug for Type {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Type({})", self.record().name)
+    }
+}
+
+/// A type as the collector sees it.
+#[repr(C)]
+pub struct TypeRecord {
+    /// First, where faces may read it.
+    pub(super) face: AtomicPtr<c_void>,
+    pub(crate) traverse: Option<TraverseProc>,
+    /// The traverse handler of the nearest static type in the line of primary bases; see `handlers::traverse_inherited`.
+    pub(crate) static_traverse: Option<TraverseProc>,
+    pub(crate) clear: Option<Inquiry>,
+    pub(crate) finalize: Option<Destructor>,
+    pub(crate) del: Option<Destructor>,
+    /// The type's own, or its nearest base's that has one; `None`: the generic one alone.
+    pub(crate) dealloc: Option<Destructor>,
+    /// Whether `dealloc` is this type's own.
+    pub(crate) own_dealloc: bool,
+    pub(crate) is_gc: Option<Inquiry>,
+    pub(crate) alloc: AllocProc,
+    pub(crate) free: FreeProc,
+    pub(super) flags: Flags,
+    pub(crate) basic_size: usize,
+    pub(crate) item_size: usize,
+    /// Where the part is that a negative size has asked for; 0: there is none.
+    pub(super) data: (usize, usize),
+    /// The size class of an instance without items.
+    pub(crate) class: Option<u8>,
+    /// The same, where allocation is as simple as can be; see `instance::allocate_common`.
+    pub(crate) common_class: Option<u8>,
+    /// Whether instances end without finalizers, dictionaries and handlers of bases, and their memory goes back the usual way.
+    pub(crate) ends_simply: bool,
+    /// The object of a heap type; null: static.
+    pub(crate) object: *mut RawObject,
+    pub(crate) bases: Box<[RecordRef]>,
+    /// All bases in their order, without the type itself.
+    pub(super) mro: Box<[RecordRef]>,
+    pub(super) name: Box<str>,
+    /// What goes with the type: see [`TypeSpec::keeps`].
+    pub(super) keeps: Option<Arc<dyn Any + Send + Sync>>,
+    /// The module: the type owns a reference.
+    pub(super) module: AtomicPtr<RawObject>,
+    pub(super) token: usize,
+    /// A heap type's own attributes.
+    pub(crate) attributes: Attributes,
+    /// A class's finalizer, called by the handler of the same name.
+    pub(crate) finalizer: Option<Finalizer>,
+    /// Checked mode has looked at an instance.
+    pub(crate) tried: AtomicBool,
+    /// Who made the type, and reads its face; `None`: built in, with a face that all may read.
+    pub(super) made_by: Option<&'static Defaults>,
+}
+
+// SAFETY: rule X: everything but the atomics and the locked attributes is constant once the type is ready.
+unsafe impl Send for TypeRecord {}
+
+// SAFETY: as above.
+unsafe impl Sync for TypeRecord {}
+
+impl fmt::Debug for TypeRecord {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TypeRecord")
+            .field("name", &self.name)
+            .field("flags", &self.flags)
+            .finish_non_exhaustive()
+    }
+}
+
+impl TypeRecord {
+    /// The address by which the runtime knows the type.
+    #[inline]
+    pub fn face(&self) -> *mut c_void {
+        // Relaxed: set before the type is published.
+        self.face.load(Ordering::Relaxed)
+    }
+
+    /// The type's name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The same for a report, which may outlive the type. Each name that was asked for in this way is kept as long as the process
+    /// runs, once. Empty where there is no memory for that.
+    pub fn kept_name(&self) -> &'static str {
+        kept(&self.name)
+    }
+
+    /// Its flags, with what was inherited.
+    #[inline(always)]
+    pub fn flags(&self) -> Flags {
+        self.flags
+    }
+
+    /// Whether instances take part in cycle collection.
+    #[inline(always)]
+    pub fn has_gc(&self) -> bool {
+        self.flags.has(Flags::HAVE_GC)
+    }
+
+    /// Whether it is an object of a heap.
+    #[inline(always)]
+    pub fn is_heap_type(&self) -> bool {
+        !self.object.is_null()
+    }
+
+    /// The object of a heap type; null for a static one.
+    pub fn object(&self) -> *mut RawObject {
+        self.object
+    }
+
+    /// Bytes of an instance without items.
+    pub fn basic_size(&self) -> usize {
+        self.basic_size
+    }
+
+    /// Bytes of an item; 0: instances have none.
+    pub fn item_size(&self) -> usize {
+        self.item_size
+    }
+
+    /// Bytes of the part that this very type has asked for with a negative size.
+    pub fn data_size(&self) -> usize {
+        self.data.1
+    }
+
+    /// The handlers in force, inherited ones and defaults included; `dealloc` is `None` where there is only the generic one.
+    pub fn slots(&self) -> Slots {
+        Slots {
+            traverse: self.traverse,
+            clear: self.clear,
+            dealloc: self.dealloc.filter(|_| self.own_dealloc),
+            finalize: self.finalize,
+            del: self.del,
+            is_gc: self.is_gc,
+            alloc: Some(self.alloc),
+            free: Some(self.free),
+        }
+    }
+
+    /// The primary base.
+    pub fn base(&self) -> Option<&Self> {
+        self.bases.first().map(RecordRef::get)
+    }
+
+    /// The bases, the primary one first.
+    pub fn bases(&self) -> impl Iterator<Item = &Self> {
+        self.bases.iter().map(RecordRef::get)
+    }
+
+    /// The type and all its bases, in the order in which they are searched.
+    pub fn mro(&self) -> impl Iterator<Item = &Self> {
+        std::iter::once(self).chain(self.mro.iter().map(RecordRef::get))
+    }
+
+    /// Whether it is `other`, or derived from it.
+    pub fn is_subtype_of(&self, other: &Self) -> bool {
+        self.mro().any(|base| std::ptr::eq(base, other))
+    }
+
+    /// The module that the type belongs to; null: none. Borrowed.
+    pub fn module(&self) -> *mut RawObject {
+        // Acquire: pairs with the release of whoever clears it. `clear_type` retires the module, so it lives
+        // until this thread's next safepoint.
+        self.module.load(Ordering::Acquire)
+    }
+
+    /// What it is found by; 0: nothing.
+    pub fn token(&self) -> usize {
+        self.token
+    }
+
+    pub(crate) fn take_module(&self) -> *mut RawObject {
+        self.module.swap(std::ptr::null_mut(), Ordering::AcqRel)
+    }
+}
+
+/// Names in reports outlive their types: each is copied once. Empty: there is no memory for a copy.
+fn kept(name: &str) -> &'static str {
+    static NAMES: OnceLock<Mutex<HashSet<&'static str>>> = OnceLock::new();
+    let mut names = NAMES.get_or_init(Mutex::default).lock();
+    if let Some(known) = names.get(name) {
+        return known;
+    }
+    let room = names.try_reserve(1).map_err(NoMemory::from);
+    let Ok(copy) = room.and_then(|()| fallible::owned(name)) else { return "" };
+    let leaked: &'static str = copy.leak();
+    names.insert(leaked);
+    leaked
+}
+
+/// The first type in `record`'s order with this token.
+pub fn base_by_token(record: &TypeRecord, token: usize) -> Option<&TypeRecord> {
+    record.mro().find(|base| token != 0 && base.token == token)
+}
+
+/// The part of an object that its class `record` has asked for with a negative size.
+///
+/// # Safety
+///
+/// `object` is a living dynamic object.
+pub unsafe fn type_data(
+    object: NonNull<RawObject>,
+    record: &TypeRecord,
+) -> Option<NonNull<c_void>> {
+    // SAFETY: rule D.
+    let own = unsafe { type_of(object) };
+    if record.data.1 == 0 || !own.is_subtype_of(record) {
+        return None;
+    }
+    // SAFETY: rule D: instances are at least so large.
+    Some(unsafe { object.cast::<u8>().add(record.data.0).cast() })
+}
+
+/// Where the items of an object lie whose type keeps them at the end.
+///
+/// # Safety
+///
+/// `object` is a living dynamic object.
+pub unsafe fn item_data(object: NonNull<RawObject>) -> Option<NonNull<c_void>> {
+    // SAFETY: rule D.
+    let record = unsafe { type_of(object) };
+    if !record.flags.has(Flags::ITEMS_AT_END) || record.item_size == 0 {
+        return None;
+    }
+    // SAFETY: rule D: instances are at least so large.
+    Some(unsafe { object.cast::<u8>().add(record.basic_size).cast() })
+}

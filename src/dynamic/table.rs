@@ -1,0 +1,77 @@
+//! The built-in model's table for dynamic objects.
+
+use std::any::TypeId;
+use std::ptr::NonNull;
+
+use crate::During;
+use crate::dynamic::dealloc::call_dealloc;
+use crate::dynamic::handlers::{CLEARED, check_fields, guarded, traverse};
+use crate::dynamic::object::{RawObject, raw, type_of};
+use crate::managed;
+use crate::object::header::Header;
+use crate::object::type_info::{Ends, Object, Tracer, TypeInfo};
+
+/// How dynamic objects are handled: the table that their headers lead to.
+pub(crate) static INFO: TypeInfo = TypeInfo {
+    id: TypeId::of::<RawObject>,
+    name,
+    offset: 0,
+    tracked: true,
+    traverse_each,
+    prefetch_each: None,
+    clear,
+    finalize: Some(finalize),
+    has_finalizer: Some(has_finalizer),
+    legacy: Some(legacy),
+    drop: None,
+    end: None,
+    dealloc: Some(call_dealloc),
+};
+
+unsafe fn traverse_each(objects: &[Object], tracer: &mut Tracer, ends: &mut Ends<'_>) {
+    // SAFETY: rules Y and D: called for living dynamic objects.
+    tracer.each(objects, ends, |object, tracer| unsafe { traverse(object.as_ptr(), tracer) });
+}
+
+unsafe fn name(header: NonNull<Header>) -> &'static str {
+    // SAFETY: rule Y: called for a living dynamic object.
+    unsafe { type_of(header.cast()) }.kept_name()
+}
+
+unsafe fn legacy(header: NonNull<Header>) -> bool {
+    // SAFETY: rule Y: called for a living dynamic object.
+    unsafe { type_of(header.cast()) }.del.is_some()
+}
+
+unsafe fn has_finalizer(header: NonNull<Header>) -> bool {
+    // SAFETY: rule Y: called for a living dynamic object.
+    unsafe { type_of(header.cast()) }.finalize.is_some()
+}
+
+unsafe fn clear(value: NonNull<u8>, m: *const ()) {
+    let object = value.cast::<RawObject>();
+    // SAFETY: rules Y and H: a living dynamic object; `m` is a mutator.
+    unsafe {
+        let (record, m) = (type_of(object), managed::mutator(m));
+        let Some(handler) = record.clear else { return };
+        guarded(m, During::Clear, object, || {
+            raw(m).private().in_handler(|| handler(object.as_ptr()));
+        });
+        if raw(m).model().is_checked()
+            && let Err(fault) = check_fields(m, object, CLEARED)
+        {
+            raw(m).core().hooks.misuse(&fault);
+        }
+    }
+}
+
+unsafe fn finalize(header: NonNull<Header>, m: *const ()) {
+    // SAFETY: rules Y and H: a living dynamic object, whose state was set before; `m` is a mutator.
+    unsafe {
+        let (record, m) = (type_of(header.cast()), managed::mutator(m));
+        let Some(handler) = record.finalize else { return };
+        guarded(m, During::Finalize, header.cast(), || {
+            raw(m).private().in_handler(|| handler(header.as_ptr().cast()));
+        });
+    }
+}

@@ -1,4 +1,4 @@
-//! What this thread is doing, in words only it reads: the `current` word and what it holds.
+//! What this thread is doing, in words that no other thread reads.
 //!
 //! | word | written | means |
 //! |---|---|---|

@@ -1,0 +1,92 @@
+//! The errors of attaching, of detaching, of stopping.
+
+use std::fmt;
+
+use super::thread_id::ThreadId;
+use super::thread_words::{self, is_traversing};
+
+/// Why a thread could not attach.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum AttachError {
+    /// It is attached, here or elsewhere.
+    AlreadyAttached,
+    /// It is inside a [traversal](traversing).
+    Traversing,
+    /// It keeps another thread [suspended](Coordinator::suspend).
+    Suspending,
+    /// It is ending: this is a thread-local's destructor, and nobody would notice a leak any more.
+    ThreadEnding,
+}
+
+impl AttachError {
+    #[cold]
+    pub(super) fn now() -> Self {
+        if is_traversing() {
+            Self::Traversing
+        } else if thread_words::current() != 0 {
+            Self::AlreadyAttached
+        } else if thread_words::is_ending() {
+            Self::ThreadEnding
+        } else {
+            Self::Suspending
+        }
+    }
+}
+
+impl fmt::Display for AttachError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::AlreadyAttached => {
+                "this thread is attached already, here or elsewhere; detach it there first"
+            }
+            Self::Traversing => {
+                "this thread is inside a traversal; attach when its guard has been dropped"
+            }
+            Self::Suspending => "this thread keeps another one suspended; drop that guard first",
+            Self::ThreadEnding => "this thread is ending",
+        })
+    }
+}
+
+impl std::error::Error for AttachError {}
+
+/// Why the world was not stopped.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum StopError {
+    /// This thread has stopped the world already.
+    Nested,
+    /// This thread is not attached (to this coordinator).
+    NotAttached,
+    /// This thread must not reach a safepoint now.
+    NoSafepoint,
+    /// A thread has ended without detaching: its participant was leaked.
+    ThreadGone {
+        /// What the thread was called when it registered.
+        name: Option<String>,
+        /// Its participant.
+        id: ThreadId,
+    },
+}
+
+impl fmt::Display for StopError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Nested => f.write_str("this thread has stopped the world already; let it run again first"),
+            Self::NotAttached => {
+                f.write_str("this thread is not attached to this coordinator; attach it first")
+            }
+            Self::NoSafepoint => f.write_str(
+                "this thread must not reach a safepoint now: it is inside a destructor, finalizer, callback, \
+                 traversal or suspension; do this when that has returned",
+            ),
+            Self::ThreadGone { name, id } => {
+                let name = name.as_deref().unwrap_or("without a name");
+                write!(f, "thread {id} ({name}) has ended attached: its participant was leaked")
+            }
+        }
+    }
+}
+
+impl std::error::Error for StopError {}

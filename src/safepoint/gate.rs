@@ -1,0 +1,160 @@
+//! The gate at which detached threads wait.
+
+use std::num::NonZeroU64;
+use std::time::Duration;
+
+use super::Coordinator;
+use super::lock::Guard;
+use super::record::{ATTACHED, AWAITED, DETACHED, Record, STOP, SUSPENDED, unreachable_state};
+use super::registry::{Entry, Registry};
+use super::thread_id::ThreadId;
+use super::thread_words;
+use crate::base::sync::Ordering;
+
+impl<T> Coordinator<T> {
+    /// Whether a thread that parks may do something with its processor: nobody else can want it, neither a thread that the stop
+    /// still waits for, nor one that works for it.
+    pub(super) fn has_room(&self, registry: &Registry<T>) -> bool {
+        // Relaxed: under the lock.
+        self.processors > 1
+            && (self.pending.load(Ordering::Relaxed) == 0
+                || registry.entries.len() <= self.processors)
+    }
+
+    /// From detached to attached, after the end of the stop that is on, and of a suspension. `is_owed`: it is among the
+    /// `owed` already.
+    pub(super) fn step_in<'a>(
+        &'a self,
+        mut registry: Guard<'a, Registry<T>>,
+        record: &Record<T>,
+        mut is_owed: bool,
+    ) -> Guard<'a, Registry<T>> {
+        loop {
+            if registry.stopper.is_some() {
+                // The next stop waits until this thread has been attached once.
+                if !std::mem::replace(&mut is_owed, true) {
+                    registry.owed += 1;
+                }
+                registry = self.wait_at_gate(registry, None);
+                continue;
+            }
+            match record.step(DETACHED, ATTACHED) {
+                Ok(_) => break,
+                Err(SUSPENDED | AWAITED) => registry = self.await_suspension(registry, record),
+                Err(state) => unreachable_state(record.id, state),
+            }
+        }
+        if is_owed {
+            registry.owed -= 1;
+            self.call_queue(&registry);
+        }
+        registry
+    }
+
+    /// From attached to detached, with the registry locked: no stop can begin in between.
+    pub(super) fn step_out(&self, registry: &mut Registry<T>, record: &Record<T>) {
+        record.set_state(DETACHED);
+        if let Some(at) = registry.position(record.id) {
+            self.acknowledge(registry, at);
+        }
+    }
+
+    /// Sleeps until a suspension is over; the caller looks again.
+    pub(super) fn await_suspension<'a>(
+        &'a self,
+        registry: Guard<'a, Registry<T>>,
+        record: &Record<T>,
+    ) -> Guard<'a, Registry<T>> {
+        match record.step(SUSPENDED, AWAITED) {
+            // The suspender sees AWAITED, and takes the lock before it notifies: we sleep by then.
+            Ok(_) | Err(AWAITED) => self.wait_at_gate(registry, Some(record.id)),
+            Err(_) => registry,
+        }
+    }
+
+    /// Sleeps until the gate is opened, or it is time to look again. `suspended`: the participant whose suspension the thread
+    /// waits for; `None`: it waits for the end of a stop.
+    pub(super) fn wait_at_gate<'a>(
+        &'a self,
+        mut registry: Guard<'a, Registry<T>>,
+        suspended: Option<ThreadId>,
+    ) -> Guard<'a, Registry<T>> {
+        let waiting =
+            suspended.and_then(|id| registry.position(id)).map(|at| &registry.entries[at]);
+        let limit =
+            self.patience(&registry).max(waiting.map_or(Duration::ZERO, |entry| entry.patience));
+        let timed_out;
+        registry.at_gate += 1;
+        (registry, timed_out) = self.gate.wait_for(registry, limit);
+        registry.at_gate -= 1;
+        if timed_out { self.report_end(registry, suspended, limit) } else { registry }
+    }
+
+    /// Sleeps until the requesters in the queue are called, or it is time to look again.
+    pub(super) fn wait_in_queue<'a>(
+        &'a self,
+        mut registry: Guard<'a, Registry<T>>,
+    ) -> Guard<'a, Registry<T>> {
+        let limit = self.patience(&registry);
+        let timed_out;
+        (registry, timed_out) = self.turn.wait_for(registry, limit);
+        if timed_out { self.report_end(registry, None, limit) } else { registry }
+    }
+
+    /// For how long a thread that waits for the end of a stop sleeps before it looks: as long as the world has been stopped.
+    fn patience(&self, registry: &Registry<T>) -> Duration {
+        registry.stopped_since.map_or(Duration::ZERO, |since| since.elapsed()).max(self.slow_stop)
+    }
+
+    pub(super) fn open_gate(&self, registry: &Registry<T>) {
+        if registry.at_gate != 0 {
+            self.gate.notify_all();
+        }
+    }
+
+    /// Wakes the requesters that wait for their turn, when one of them may have it.
+    pub(super) fn call_queue(&self, registry: &Registry<T>) {
+        if registry.stopper.is_none() && registry.owed == 0 && !registry.queue.is_empty() {
+            self.turn.notify_all();
+        }
+    }
+
+    /// The thread's state is `DETACHED` or `ENDED` now: if a stop waits for it, one less to wait for.
+    pub(super) fn acknowledge(&self, registry: &mut Registry<T>, at: usize) {
+        let entry = &mut registry.entries[at];
+        if !std::mem::take(&mut entry.counted) {
+            return;
+        }
+        // Relaxed, both: under the lock. The requester takes it before it believes in a 0.
+        entry.record.word.requests.fetch_and(!STOP, Ordering::Relaxed);
+        if self.pending.fetch_sub(1, Ordering::Relaxed) == 1 && registry.stopper_sleeps {
+            self.arrivals.notify_one();
+        }
+    }
+
+    /// The stop that is on waits for this thread too. Its acknowledgement is the reverse.
+    pub(super) fn count(&self, entry: &mut Entry<T>) {
+        // Once: a thread that has left and not acknowledged yet may be suspended in between. Then one
+        // acknowledgement is due for both, the suspension's.
+        if std::mem::replace(&mut entry.counted, true) {
+            return;
+        }
+        // Relaxed, both: under the lock; to its thread the bit is a hint to come there.
+        entry.record.word.requests.fetch_or(STOP, Ordering::Relaxed);
+        self.pending.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+impl<T: Send + Sync> thread_words::Watched for Coordinator<T> {
+    fn thread_ended(&self, id: u64) {
+        let Some(id) = NonZeroU64::new(id).map(ThreadId) else { return };
+        let mut registry = self.registry.lock();
+        let Some(at) = registry.position(id) else { return };
+        if registry.entries[at].record.is_mine_attached() {
+            registry.entries[at].orphaned = true;
+            registry.orphans += 1;
+            self.arrivals.notify_one();
+            self.turn.notify_all();
+        }
+    }
+}

@@ -1,0 +1,201 @@
+//! Locks that a fork must find whole, and what is waited for with them: std's, not `parking_lot`'s. A
+//! `parking_lot` lock keeps its waiters in a table of the process, and hands itself over to the
+//! first of them: in the child that is a thread which does not exist. std's is one futex word.
+
+#[cfg(all(test, any(loom, shuttle)))]
+pub(crate) use modelled::*;
+#[cfg(not(all(test, any(loom, shuttle))))]
+pub(crate) use system::*;
+
+#[cfg(not(all(test, any(loom, shuttle))))]
+mod system {
+    use std::sync::atomic::{AtomicU64, Ordering};
+    use std::sync::{PoisonError, TryLockError};
+    use std::time::{Duration, Instant};
+
+    use super::super::thread_id::ThreadId;
+    use super::super::thread_words;
+    use crate::base::event;
+    use crate::base::sync::{Counted, are_locks_held};
+    use crate::base::system::os_thread;
+
+    pub(crate) type Guard<'a, T> = Counted<std::sync::MutexGuard<'a, T>>;
+
+    /// How long a thread waits for a fork before it says so.
+    const LONG: Duration = Duration::from_secs(1);
+
+    #[derive(Debug)]
+    pub(crate) struct Mutex<T> {
+        value: std::sync::Mutex<T>,
+        keeper: Keeper,
+    }
+
+    /// The thread that keeps a lock through a fork. Written by that thread, which has the lock; read by threads that wait for
+    /// the lock, and by no others. Relaxed: the thread finds its own number without any ordering; other threads only report.
+    #[derive(Debug, Default)]
+    struct Keeper {
+        /// The thread's participant, whose number no other participant ever gets; 0: no fork keeps the lock.
+        participant: AtomicU64,
+        /// What the system calls the thread; 0: unknown.
+        os_thread: AtomicU64,
+    }
+
+    impl<T> Mutex<T> {
+        pub(crate) fn new(value: T) -> Self {
+            Self { value: std::sync::Mutex::new(value), keeper: Keeper::default() }
+        }
+
+        pub(crate) fn lock(&self) -> Guard<'_, T> {
+            Counted::new(self.try_lock().unwrap_or_else(|| self.wait()))
+        }
+
+        fn try_lock(&self) -> Option<std::sync::MutexGuard<'_, T>> {
+            match self.value.try_lock() {
+                Ok(guard) => Some(guard),
+                Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+                Err(TryLockError::WouldBlock) => None,
+            }
+        }
+
+        /// Takes the lock, for a fork: should this thread want it once more, it panics, and does not wait for itself. The
+        /// caller drops the first value, and then the second.
+        pub(crate) fn keep(&self) -> (Kept<'_>, Guard<'_, T>) {
+            let guard = self.lock();
+            self.keeper.os_thread.store(os_thread(), Ordering::Relaxed);
+            self.keeper.participant.store(thread_words::attached_as(), Ordering::Relaxed);
+            (Kept(&self.keeper), guard)
+        }
+
+        #[cold]
+        fn wait(&self) -> std::sync::MutexGuard<'_, T> {
+            let (since, mut is_told) = (Instant::now(), false);
+            // std's lock has no wait with an end, after which a thread could report.
+            while let Some(keeper) =
+                ThreadId::from_raw(self.keeper.participant.load(Ordering::Relaxed))
+            {
+                assert!(
+                    keeper.get() != thread_words::attached_as(),
+                    "this thread has stopped the world for a fork, and would wait for itself; call `parent` or \
+                     `child` of the fork first"
+                );
+                // A line on standard error may be caught by somebody else's code, which is called under no lock.
+                if since.elapsed() >= LONG && !is_told && !are_locks_held() {
+                    is_told = true;
+                    self.report(keeper, since.elapsed());
+                }
+                if let Some(guard) = self.try_lock() {
+                    return guard;
+                }
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            self.value.lock().unwrap_or_else(PoisonError::into_inner)
+        }
+
+        fn report(&self, keeper: ThreadId, waited: Duration) {
+            let thread = std::thread::current();
+            let (name, number) = (
+                thread.name().unwrap_or("without a name"),
+                self.keeper.os_thread.load(Ordering::Relaxed),
+            );
+            event::line(format_args!(
+                "standstill: thread '{name}' has waited {waited:.1?} for the end of a fork: thread {keeper} (OS thread \
+                 {number}) has called neither `parent` nor `child` of it"
+            ));
+        }
+    }
+
+    /// A fork keeps a lock while this lives; see [`Mutex::keep`].
+    #[derive(Debug)]
+    pub(crate) struct Kept<'a>(&'a Keeper);
+
+    impl Drop for Kept<'_> {
+        fn drop(&mut self) {
+            self.0.participant.store(0, Ordering::Relaxed);
+        }
+    }
+
+    #[derive(Debug)]
+    pub(crate) struct Condvar(std::sync::Condvar);
+
+    impl Condvar {
+        pub(crate) fn new() -> Self {
+            Self(std::sync::Condvar::new())
+        }
+
+        pub(crate) fn wait<'a, T>(&self, guard: Guard<'a, T>) -> Guard<'a, T> {
+            guard
+                .through(|guard| (self.0.wait(guard).unwrap_or_else(PoisonError::into_inner), ()))
+                .0
+        }
+
+        /// The second value: the time is up.
+        pub(crate) fn wait_for<'a, T>(
+            &self,
+            guard: Guard<'a, T>,
+            limit: Duration,
+        ) -> (Guard<'a, T>, bool) {
+            guard.through(|guard| {
+                let (guard, result) =
+                    self.0.wait_timeout(guard, limit).unwrap_or_else(PoisonError::into_inner);
+                (guard, result.timed_out())
+            })
+        }
+
+        pub(crate) fn notify_one(&self) {
+            self.0.notify_one();
+        }
+
+        pub(crate) fn notify_all(&self) {
+            self.0.notify_all();
+        }
+    }
+}
+
+#[cfg(all(test, any(loom, shuttle)))]
+mod modelled {
+    use std::marker::PhantomData;
+    use std::time::Duration;
+
+    pub(crate) use crate::base::sync::{Mutex, MutexGuard as Guard};
+
+    impl<T> Mutex<T> {
+        /// No model leaks a fork.
+        pub(crate) fn keep(&self) -> (Kept<'_>, Guard<'_, T>) {
+            (Kept(PhantomData), self.lock())
+        }
+    }
+
+    #[derive(Debug)]
+    pub(crate) struct Kept<'a>(PhantomData<&'a ()>);
+
+    #[derive(Debug)]
+    pub(crate) struct Condvar(crate::base::sync::Condvar);
+
+    impl Condvar {
+        pub(crate) fn new() -> Self {
+            Self(crate::base::sync::Condvar::new())
+        }
+
+        pub(crate) fn wait<'a, T>(&self, mut guard: Guard<'a, T>) -> Guard<'a, T> {
+            self.0.wait(&mut guard);
+            guard
+        }
+
+        pub(crate) fn wait_for<'a, T>(
+            &self,
+            mut guard: Guard<'a, T>,
+            limit: Duration,
+        ) -> (Guard<'a, T>, bool) {
+            let timed_out = self.0.wait_for(&mut guard, limit).timed_out();
+            (guard, timed_out)
+        }
+
+        pub(crate) fn notify_one(&self) {
+            self.0.notify_one();
+        }
+
+        pub(crate) fn notify_all(&self) {
+            self.0.notify_all();
+        }
+    }
+}

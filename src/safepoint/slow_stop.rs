@@ -1,0 +1,121 @@
+//! The callbacks for slow stops.
+
+use std::time::Duration;
+
+use super::Coordinator;
+use super::lock::Guard;
+use super::record::{AWAITED, SUSPENDED};
+use super::registry::{Registry, SlowStopCallback};
+use super::report::{SlowStop, SlowStopKind, Straggler};
+use super::thread_id::ThreadId;
+use super::thread_words;
+use crate::base::event::Hook;
+use crate::base::fallible::{self, NoMemory};
+
+impl<T> Coordinator<T> {
+    /// A detached thread has slept for `limit`, and waits for the end of a stop, or of its suspension. Calls the callbacks
+    /// for slow stops, where they have not been told of this, or the wait has doubled since they were.
+    ///
+    /// A stop that is not complete is reported by its requester.
+    #[cold]
+    pub(super) fn report_end<'a>(
+        &'a self,
+        mut registry: Guard<'a, Registry<T>>,
+        suspended: Option<ThreadId>,
+        limit: Duration,
+    ) -> Guard<'a, Registry<T>> {
+        let stopped_for = registry.stopped_since.map(|since| since.elapsed());
+        let (kind, id, waited) = match (registry.stopper, stopped_for) {
+            (Some(stopper), Some(waited))
+                if waited >= self.slow_stop.max(2 * registry.held_told) =>
+            {
+                registry.held_told = waited;
+                (SlowStopKind::Held, Some(stopper), waited)
+            }
+            (None, _) => (SlowStopKind::Suspended, suspended, limit),
+            _ => return registry,
+        };
+        let Some(at) = id.and_then(|id| registry.position(id)) else { return registry };
+        let entry = &mut registry.entries[at];
+        if kind == SlowStopKind::Suspended {
+            if !matches!(entry.record.state(), SUSPENDED | AWAITED) {
+                return registry;
+            }
+            entry.patience = limit.saturating_mul(2);
+        }
+        let stragglers = vec![Straggler::of(entry, waited)];
+        drop(registry);
+        let alone = thread_words::Nowhere::new();
+        self.report(&SlowStop { kind, waited, stragglers });
+        drop(alone);
+        self.registry.lock()
+    }
+
+    /// A detached thread has waited so long for its turn to collect, which is taken by these: calls the callbacks for slow stops.
+    #[cold]
+    pub(crate) fn report_collecting(&self, waited: Duration, by: &[u64]) {
+        let registry = self.registry.lock();
+        // A stop of theirs that takes so long is reported itself.
+        if registry.stopper.is_some() || registry.slow_stop.is_empty() {
+            return;
+        }
+        let stragglers =
+            registry.entries.iter().filter(|entry| by.contains(&entry.record.id.get()));
+        let stragglers = stragglers.map(|entry| Straggler::of(entry, waited)).collect();
+        drop(registry);
+        self.report(&SlowStop { kind: SlowStopKind::Collecting, waited, stragglers });
+    }
+
+    /// Calls the callbacks for slow stops. The caller holds no lock.
+    pub(super) fn report(&self, report: &SlowStop) {
+        let callbacks = self.registry.lock().slow_stop.clone();
+        for callback in callbacks {
+            // A report may not decide whether the world stops. The panic hook has printed it.
+            drop(callback.call(|callback| callback(report)));
+        }
+    }
+
+    /// A stop has failed because a thread has ended attached: reports each such thread, once.
+    #[cold]
+    pub(super) fn report_gone(&self) {
+        let mut registry = self.registry.lock();
+        let stragglers = if registry.slow_stop.is_empty() { Vec::new() } else { registry.untold() };
+        drop(registry);
+        if !stragglers.is_empty() {
+            self.report(&SlowStop {
+                kind: SlowStopKind::Failed,
+                waited: Duration::ZERO,
+                stragglers,
+            });
+        }
+    }
+
+    /// Adds a callback for stops that take longer than [`Config::slow_stop`]. The requester calls it while
+    /// it waits, without any lock, and again each time its wait has doubled. A panic in it is caught.
+    ///
+    /// A thread that waits for the end of another thread's stop calls it too, once the world has been stopped for so long, and again
+    /// each time that has doubled; so does a thread that waits for the end of its own suspension. Both are detached then:
+    /// inside the callback they cannot attach, as inside a [traversal](traversing).
+    ///
+    /// The first requester whose stop fails because of a thread that ended attached calls it too, once for
+    /// that thread, which is then a straggler that [has ended](Straggler::has_ended).
+    pub fn on_slow_stop(&self, f: impl Fn(&SlowStop) + Send + Sync + 'static) {
+        self.try_on_slow_stop(f).unwrap_or_else(NoMemory::end_process);
+    }
+
+    /// As [`on_slow_stop`](Self::on_slow_stop), where memory may be refused: then nothing is added.
+    pub(crate) fn try_on_slow_stop(
+        &self,
+        f: impl Fn(&SlowStop) + Send + Sync + 'static,
+    ) -> Result<(), NoMemory> {
+        let hook: SlowStopCallback = Hook::new(fallible::arc(f)?);
+        let mut registry = self.registry.lock();
+        if registry.slow_stop.try_reserve(1).is_err() {
+            drop(registry);
+            // `hook` is dropped without the lock.
+            return Err(NoMemory);
+        }
+        registry.slow_stop.push(hook);
+        Ok(())
+    }
+}

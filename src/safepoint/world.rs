@@ -1,0 +1,238 @@
+//! The stop of the world.
+
+use std::fmt;
+use std::marker::PhantomData;
+use std::time::{Duration, Instant};
+
+use super::Coordinator;
+use super::away::Away;
+use super::error::StopError;
+use super::lock::Guard;
+use super::participant::Participant;
+use super::record::{ATTACHED, AWAITED, DETACHED, STOP, SUSPENDED, unreachable_state};
+use super::registry::Registry;
+use super::report::{SlowStop, SlowStopKind, Straggler};
+use super::thread_id::ThreadId;
+use super::thread_words;
+use crate::base::stress::{Step, maybe_yield};
+use crate::base::sync::{Ordering, spin_loop};
+
+/// The proof that the world stands still: no other participant is attached, or suspended by
+/// another thread. Dropping it lets the world go. `Sync`, so that helpers may be shown the proof;
+/// not `Send`, because it is given back where it was asked for.
+#[must_use = "the world runs again when this is dropped"]
+pub struct WorldStopped<'a, T = ()> {
+    pub(super) coordinator: &'a Coordinator<T>,
+    pub(super) requester: ThreadId,
+    pub(super) time_to_stop: Duration,
+    /// `Sync` and not `Send`, like this guard.
+    pub(super) not_send: PhantomData<std::sync::MutexGuard<'a, ()>>,
+}
+
+impl<T> Participant<T> {
+    /// Stops the world: returns when no other thread is attached, and none will be before the
+    /// returned value is dropped. Requests are served one after the other; who waits for its turn
+    /// waits like a detached thread.
+    ///
+    /// # Errors
+    ///
+    /// The world runs then, and nothing has changed, although other stops may have come and gone meanwhile.
+    pub fn stop(&self) -> Result<WorldStopped<'_, T>, StopError> {
+        if thread_words::is_stopping() {
+            return Err(StopError::Nested);
+        }
+        if !self.is_attached() {
+            return Err(StopError::NotAttached);
+        }
+        if !self.may_leave() {
+            return Err(StopError::NoSafepoint);
+        }
+        let coordinator = &*self.coordinator;
+        let id = self.record.id;
+        let mut registry = coordinator.registry.lock();
+        if !registry.is_turn_of(id) {
+            registry = self.wait_turn(registry);
+        }
+        if let Some(gone) = registry.gone() {
+            registry.failed_stops += 1;
+            coordinator.call_queue(&registry);
+            drop(registry);
+            coordinator.report_gone();
+            return Err(gone);
+        }
+        let begun = Instant::now();
+        coordinator.begin(&mut registry, id);
+        drop(registry);
+        thread_words::hold(thread_words::STOPPING);
+        match coordinator.await_arrivals(begun) {
+            Ok(time_to_stop) => {
+                maybe_yield(&coordinator.under, Step::Stop);
+                Ok(WorldStopped { coordinator, requester: id, time_to_stop, not_send: PhantomData })
+            }
+            Err(gone) => {
+                thread_words::let_go(thread_words::STOPPING);
+                coordinator.report_gone();
+                Err(gone)
+            }
+        }
+    }
+
+    /// Waits in the queue, detached, and comes back attached: because it is this thread's turn, or
+    /// because no turn will ever come (`Registry::gone`).
+    #[cold]
+    fn wait_turn<'a>(&'a self, mut registry: Guard<'a, Registry<T>>) -> Guard<'a, Registry<T>> {
+        let coordinator = &*self.coordinator;
+        let id = self.record.id;
+        let away = Away::leaving();
+        registry.queue.push_back(id);
+        coordinator.step_out(&mut registry, &self.record);
+        loop {
+            let is_gone = registry.stopper.is_none() && registry.gone().is_some();
+            if !is_gone && !registry.is_turn_of(id) {
+                registry = coordinator.wait_in_queue(registry);
+                continue;
+            }
+            match self.record.step(DETACHED, ATTACHED) {
+                Ok(_) => break,
+                Err(SUSPENDED | AWAITED) => {
+                    registry = coordinator.await_suspension(registry, &self.record)
+                }
+                Err(state) => unreachable_state(id, state),
+            }
+        }
+        away.end();
+        registry.queue.retain(|&waiting| waiting != id);
+        registry
+    }
+}
+
+impl<T> Coordinator<T> {
+    /// The beginning of a stop: from here on nobody attaches, and who is attached will come.
+    fn begin(&self, registry: &mut Registry<T>, requester: ThreadId) {
+        registry.stopper = Some(requester);
+        // The requester's store, then its loads of the states. See the module's `Orderings`. Nobody reads through `true`:
+        // who finds it takes the lock.
+        self.stop.store(true, Ordering::SeqCst);
+        maybe_yield(&self.under, Step::Stop);
+        for entry in &mut registry.entries {
+            if entry.record.state() != DETACHED && entry.record.id != requester {
+                self.count(entry);
+            }
+        }
+    }
+
+    /// The end of a stop, complete or not.
+    pub(super) fn end(&self, registry: &mut Registry<T>) {
+        maybe_yield(&self.under, Step::Resume);
+        if self.pending.swap(0, Ordering::Relaxed) != 0 {
+            for entry in registry.entries.iter_mut().filter(|e| e.counted) {
+                entry.counted = false;
+                entry.record.word.requests.fetch_and(!STOP, Ordering::Relaxed);
+            }
+        }
+        registry.stopper = None;
+        registry.stopped_since = None;
+        registry.held_told = Duration::ZERO;
+        // Release: an attach that reads it has what the requester wrote.
+        self.stop.store(false, Ordering::Release);
+        self.open_gate(registry);
+        self.call_queue(registry);
+    }
+
+    /// Waits until nobody is pending, and says how long the stop took from its beginning.
+    fn await_arrivals(&self, begun: Instant) -> Result<Duration, StopError> {
+        for _ in 0..self.spin {
+            // Relaxed: a hint, the lock below decides.
+            if self.pending.load(Ordering::Relaxed) == 0 {
+                break;
+            }
+            spin_loop();
+        }
+        // How long to sleep before the next report: as long as the wait has taken until then.
+        let mut patience = self.slow_stop;
+        let mut registry = self.registry.lock();
+        while self.pending.load(Ordering::Relaxed) != 0 {
+            if let Some(gone) = registry.gone() {
+                self.end(&mut registry);
+                registry.failed_stops += 1;
+                return Err(gone);
+            }
+            registry.stopper_sleeps = true;
+            let timed_out;
+            (registry, timed_out) = self.arrivals.wait_for(registry, patience);
+            registry.stopper_sleeps = false;
+            if timed_out && self.pending.load(Ordering::Relaxed) != 0 {
+                if registry.find_ended() {
+                    continue;
+                }
+                if !registry.slow_stop.is_empty() {
+                    let waited = begun.elapsed();
+                    let stragglers = registry.entries.iter().filter(|e| e.counted);
+                    let stragglers = stragglers.map(|e| Straggler::of(e, waited)).collect();
+                    drop(registry);
+                    self.report(&SlowStop { kind: SlowStopKind::Waiting, waited, stragglers });
+                    registry = self.registry.lock();
+                }
+                patience = patience.max(begun.elapsed());
+            }
+        }
+        let now = Instant::now();
+        let time_to_stop = now - begun;
+        registry.stopped_since = Some(now);
+        registry.stops += 1;
+        registry.time_to_stop += time_to_stop;
+        registry.max_time_to_stop = registry.max_time_to_stop.max(time_to_stop);
+        Ok(time_to_stop)
+    }
+}
+
+impl<T> WorldStopped<'_, T> {
+    /// How long it took from the request, without the wait for other stops, until all others stood still.
+    pub fn time_to_stop(&self) -> Duration {
+        self.time_to_stop
+    }
+
+    /// Who asked for it.
+    pub fn requester(&self) -> ThreadId {
+        self.requester
+    }
+
+    /// Whose world it is.
+    pub fn coordinator(&self) -> &Coordinator<T> {
+        self.coordinator
+    }
+
+    /// Calls `f` with every registered thread: parked, detached, and the requester itself. Threads
+    /// that are born meanwhile may be missed, threads that end meanwhile included.
+    pub fn threads(&self, mut f: impl FnMut(ThreadId, &T)) {
+        let mut records = {
+            let registry = &mut *self.coordinator.registry.lock();
+            let mut room = std::mem::take(&mut registry.room);
+            room.extend(registry.entries.iter().map(|e| e.record.clone()));
+            room
+        };
+        for record in records.drain(..) {
+            f(record.id, &record.data);
+        }
+        let room = &mut self.coordinator.registry.lock().room;
+        if room.capacity() < records.capacity() {
+            *room = records;
+        }
+    }
+}
+
+impl<T> Drop for WorldStopped<'_, T> {
+    fn drop(&mut self) {
+        thread_words::let_go(thread_words::STOPPING);
+        self.coordinator.end(&mut self.coordinator.registry.lock());
+    }
+}
+
+impl<T> fmt::Debug for WorldStopped<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("WorldStopped")
+            .field("requester", &self.requester)
+            .field("time_to_stop", &self.time_to_stop)
+            .finish_non_exhaustive()
+    }
+}

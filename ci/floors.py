@@ -43,7 +43,7 @@ PACKAGES = {
     "loom": ["base/sync"],
     "parking_lot": ["base/sync", "typed/trace"],
     "rayon": ["heap/workers"],
-    "rustix": ["base/fallible", "memory/space", "base/system"],
+    "rustix": ["base/fallible", "memory/range", "base/system"],
     "shuttle": ["base/sync"],
     "tracing": ["base/event"],
 }

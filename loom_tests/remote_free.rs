@@ -31,8 +31,10 @@ use loom::cell::UnsafeCell;
 
 use loom::thread;
 
-use crate::memory::arena::{Arena, class_of};
-use crate::memory::space::{PAGE_GRANULES, PAGE_HEADER, PAGE_SIZE, PageKind, Space, SpaceConfig};
+use crate::memory::arena::Arena;
+use crate::memory::shape::{PAGE_GRANULES, PAGE_HEADER, PAGE_SIZE, PageKind};
+use crate::memory::size_class::class_of;
+use crate::memory::space::{Space, SpaceConfig};
 
 /// A cell on its way to another thread.
 struct Sent(NonNull<u8>);

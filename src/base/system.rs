@@ -71,3 +71,34 @@ fn is_page_readable(start: usize) -> bool {
         rustix::mm::msync(start, page, rustix::mm::MsyncFlags::ASYNC).is_ok()
     }
 }
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use super::*;
+
+    /// A page that can be read, and behind it one that is mapped without access.
+    #[test]
+    #[cfg(target_os = "linux")]
+    #[cfg_attr(miri, ignore = "asks the system")]
+    fn memory_without_access_is_not_readable() {
+        use rustix::mm::{MapFlags, MprotectFlags, ProtFlags, mmap_anonymous, mprotect, munmap};
+        let page = rustix::param::page_size();
+        // SAFETY: rule B: a mapping of this test's own.
+        let start = unsafe {
+            let start =
+                mmap_anonymous(std::ptr::null_mut(), 2 * page, ProtFlags::READ, MapFlags::PRIVATE);
+            let start = start.expect("two pages");
+            mprotect(start.byte_add(page), page, MprotectFlags::empty()).expect("no access");
+            start
+        };
+        let (first, second) = (start.addr(), start.addr() + page);
+        assert!(is_readable(first, page) && is_readable(second - 8, 8));
+        assert!(!is_readable(second, 1) && !is_readable(second + page - 8, 8));
+        assert!(!is_readable(second - 8, 16), "its end is not");
+        // SAFETY: rule B: as above.
+        unsafe { munmap(start, 2 * page) }.expect("to unmap");
+        assert!(!is_readable(0, 8) && !is_readable(8, 8) && !is_readable(usize::MAX - 7, 8));
+        let local = 7u64;
+        assert!(is_readable(std::ptr::from_ref(&local).addr(), 8));
+    }
+}

@@ -29,168 +29,14 @@ use std::ptr::NonNull;
 use crate::base::fallible::{self, NoMemory};
 use crate::base::stress::Stress;
 use crate::base::sync::Ordering;
-use crate::memory::shape::Cell;
-use crate::memory::space::{
-    GRANULE, LOOK, PAGE_GRANULES, PAGE_HEADER, PAGE_SIZE, PageInfo, PageList, Shape, Space,
-    SpaceError,
-};
-
-/// The largest small object: two to a page.
-pub(crate) const SMALL_MAX: usize = (PAGE_SIZE - PAGE_HEADER) / 2 / GRANULE * GRANULE;
-/// Up to this size there is a class for each granule.
-const FINE_MAX: usize = if SMALL_MAX < 512 { SMALL_MAX } else { 512 };
-/// Cells in a full magazine.
-const MAGAZINE: usize = if cfg!(all(test, any(loom, shuttle))) { 2 } else { 64 };
-
-/// How many classes there are.
-pub(crate) const CLASSES: usize = sizes(&mut [0; 128]);
-const _: () = assert!(CLASSES <= crate::memory::space::CLASSES);
-/// The cell size of each class.
-const SIZES: [usize; CLASSES] = {
-    let mut all = [0; 128];
-    sizes(&mut all);
-    let mut table = [0; CLASSES];
-    let mut class = 0;
-    while class < CLASSES {
-        table[class] = all[class];
-        class += 1;
-    }
-    table
-};
-/// The page layout of each class.
-const SHAPES: [Shape; CLASSES] = {
-    let mut table = [Shape::FREE; CLASSES];
-    let mut class = 0;
-    while class < CLASSES {
-        table[class] = Shape::small(class as u8, SIZES[class]);
-        class += 1;
-    }
-    table
-};
-/// The class of each size in granules.
-const CLASS_OF: [u8; SMALL_MAX / GRANULE + 1] = {
-    let mut table = [0; SMALL_MAX / GRANULE + 1];
-    let (mut granules, mut class) = (0, 0);
-    while granules < table.len() {
-        if granules * GRANULE > SIZES[class] {
-            class += 1;
-        }
-        table[granules] = class as u8;
-        granules += 1;
-    }
-    table
-};
-
-/// Writes the class sizes, ascending, and returns how many: each granule up to 512 bytes, then eight steps
-/// for each doubling, and from a sixteenth of a page what cuts a page into 16, 15, ... 2 cells.
-const fn sizes(out: &mut [usize; 128]) -> usize {
-    let (mut count, mut size) = (0, 0);
-    while size < FINE_MAX {
-        size += GRANULE;
-        out[count] = size;
-        count += 1;
-    }
-    while size + step_above(size) <= PAGE_SIZE / 16 - step_above(size) {
-        size += step_above(size);
-        out[count] = size;
-        count += 1;
-    }
-    let mut parts = 16;
-    while parts >= 2 {
-        let part = (PAGE_SIZE - PAGE_HEADER) / parts / GRANULE * GRANULE;
-        if part > size {
-            out[count] = part;
-            count += 1;
-        }
-        parts -= 1;
-    }
-    count
-}
-
-/// An eighth of the power of two at or below `size`.
-const fn step_above(size: usize) -> usize {
-    (1 << size.ilog2()) / 8
-}
-
-/// The class for objects of `size` bytes; `None`: a large object.
-#[inline]
-pub(crate) const fn class_of(size: usize) -> Option<u8> {
-    if size > SMALL_MAX { None } else { Some(CLASS_OF[size.div_ceil(GRANULE)]) }
-}
-
-/// The class for objects of `size` bytes that start on a multiple of `align`; `None`: a large object.
-pub(crate) const fn class_for(size: usize, align: usize) -> Option<u8> {
-    let Some(mut class) = class_of(size) else { return None };
-    while (class as usize) < CLASSES {
-        if class_align(class) >= align {
-            return Some(class);
-        }
-        class += 1;
-    }
-    None
-}
-
-/// The layout of a class's pages.
-pub(crate) const fn shape_of(class: u8) -> Shape {
-    SHAPES[class as usize]
-}
-
-/// Bytes of a cell.
-#[inline]
-pub(crate) const fn class_size(class: u8) -> usize {
-    SIZES[class as usize]
-}
-
-/// The alignment that all cells of a class have.
-pub(crate) const fn class_align(class: u8) -> usize {
-    let shape = SHAPES[class as usize];
-    GRANULE << (shape.first() | shape.cell()).trailing_zeros()
-}
-
-/// A stack of free cells of one class.
-#[derive(Debug)]
-struct Magazine {
-    len: u32,
-    /// At most `MAGAZINE`; less for big cells, so that no class hoards more than a page.
-    capacity: u32,
-    cells: [NonNull<u8>; MAGAZINE],
-}
-
-impl Magazine {
-    #[inline(always)]
-    fn pop(&mut self) -> Option<NonNull<u8>> {
-        self.len = self.len.checked_sub(1)?;
-        // SAFETY: rule B: `len` is below `capacity`, which is at most `MAGAZINE`.
-        Some(unsafe { *self.cells.get_unchecked(self.len as usize) })
-    }
-
-    #[inline(always)]
-    fn is_full(&self) -> bool {
-        self.len == self.capacity
-    }
-
-    /// The caller has made room.
-    #[inline(always)]
-    fn push(&mut self, cell: NonNull<u8>) {
-        debug_assert!(self.len < self.capacity);
-        // SAFETY: rule B: `len` is below `capacity`, which is at most `MAGAZINE`.
-        unsafe { *self.cells.get_unchecked_mut(self.len as usize) = cell };
-        self.len += 1;
-    }
-
-    fn cells(&self) -> &[NonNull<u8>] {
-        &self.cells[..self.len as usize]
-    }
-}
-
-/// The pages of one class that an arena owns.
-#[derive(Debug)]
-struct Pages {
-    partial: PageList,
-    full: PageList,
-    /// The page that is kept although empty.
-    spare: Option<u32>,
-}
+use crate::memory::class_pages::{ClassPages, is_empty, take_cells};
+use crate::memory::magazine::{MAGAZINE, Magazine};
+use crate::memory::page::PageInfo;
+use crate::memory::page_list::PageList;
+use crate::memory::shape::{Cell, PAGE_SIZE, Shape};
+pub(crate) use crate::memory::size_class::{CLASSES, class_for, class_size, shape_of};
+use crate::memory::size_class::{SHAPES, SIZES};
+use crate::memory::space::{LOOK, Space, SpaceError};
 
 /// A thread's allocator. It belongs to one space: every call names the same one.
 ///
@@ -206,7 +52,7 @@ pub(crate) struct Arena {
     error: Option<SpaceError>,
     /// Boxed, and built there: tens of kilobytes that must not travel over a small stack.
     magazines: Box<[Magazine; CLASSES]>,
-    pages: Box<[Pages; CLASSES]>,
+    pages: Box<[ClassPages; CLASSES]>,
 }
 
 // SAFETY: rules O and X: the pointers are free cells of pages that the arena owns, wherever it is.
@@ -247,7 +93,7 @@ impl Arena {
                 capacity: (PAGE_SIZE / SIZES[class]).clamp(2, MAGAZINE).min(most) as u32,
                 cells: [NonNull::dangling(); _],
             })?,
-            pages: boxed(|_| Pages {
+            pages: boxed(|_| ClassPages {
                 partial: PageList::EMPTY,
                 full: PageList::EMPTY,
                 spare: None,
@@ -613,127 +459,13 @@ impl Arena {
     }
 }
 
-impl Pages {
-    /// Marks free cells in the free bits of their pages, and files the pages accordingly.
-    ///
-    /// # Safety
-    ///
-    /// The cells are free, are in no other place, and lie on pages of the arena, of this class.
-    unsafe fn mark(&mut self, space: &Space, class: u8, cells: &[NonNull<u8>]) {
-        let mut granules = cells.iter().map(|cell| space.granule(cell.as_ptr().addr()));
-        let mut next = granules.next();
-        while let Some(granule) = next {
-            let first = granule / PAGE_GRANULES * PAGE_GRANULES;
-            let page = (first / PAGE_GRANULES) as u32;
-            let mut marked = 0;
-            // SAFETY: rules O and G: the cells lie on pages of the arena.
-            unsafe {
-                // Neighbours on the stack are mostly neighbours on a page.
-                space.free_bits(page, |bits| {
-                    while let Some(bit) = next.map(|granule| granule.wrapping_sub(first))
-                        && bit < PAGE_GRANULES
-                    {
-                        debug_assert!(
-                            bits[bit / 64] & (1 << (bit % 64)) == 0,
-                            "a cell was freed twice"
-                        );
-                        bits[bit / 64] |= 1 << (bit % 64);
-                        marked += 1;
-                        next = granules.next();
-                    }
-                });
-                let free = space.info(page).owned(|owned| {
-                    owned.free += marked;
-                    owned.free
-                });
-                if free == marked {
-                    self.full.remove(space, page);
-                    self.partial.push_back(space, page);
-                }
-                if free as usize == SHAPES[usize::from(class)].cells() {
-                    self.emptied(space, page);
-                }
-            }
-        }
-    }
-
-    /// Puts a page where it belongs.
-    ///
-    /// # Safety
-    ///
-    /// The page is the arena's, of this class, and on no list.
-    unsafe fn file(&mut self, space: &Space, page: u32) {
-        // SAFETY: as the caller says.
-        unsafe {
-            if space.info(page).owned(|owned| owned.free) == 0 {
-                self.full.push_back(space, page);
-            } else {
-                self.partial.push_back(space, page);
-            }
-        }
-    }
-
-    /// Keeps one empty page, last in line, and releases the others.
-    ///
-    /// # Safety
-    ///
-    /// The page is the arena's, of this class, empty, and on `partial`.
-    unsafe fn emptied(&mut self, space: &Space, page: u32) {
-        // SAFETY: as the caller says.
-        unsafe {
-            self.partial.remove(space, page);
-            match self.spare {
-                Some(_) => space.release(page),
-                None => {
-                    self.spare = Some(page);
-                    self.partial.push_back(space, page);
-                }
-            }
-        }
-    }
-}
-
-/// # Safety
-///
-/// The caller owns the small page.
-unsafe fn is_empty(space: &Space, page: u32) -> bool {
-    // SAFETY: as the caller says.
-    let info = unsafe { space.info(page) };
-    // SAFETY: as the caller says.
-    unsafe { info.owned(|owned| owned.free as usize == info.shape().cells()) }
-}
-
-/// Takes free cells of a page in ascending order; returns how many there were, at most as many as `out` holds.
-///
-/// # Safety
-///
-/// The caller owns the small page.
-unsafe fn take_cells(space: &Space, page: u32, out: &mut [NonNull<u8>]) -> usize {
-    let first = page as usize * PAGE_GRANULES;
-    let mut taken = 0;
-    // SAFETY: rule O: the caller owns the page, and marks are on its granules.
-    unsafe {
-        space.free_bits(page, |bits| {
-            for (index, word) in bits.iter_mut().enumerate() {
-                while *word != 0 && taken < out.len() {
-                    let granule = first + index * 64 + word.trailing_zeros() as usize;
-                    *word &= *word - 1;
-                    out[taken] = space.cell(granule);
-                    taken += 1;
-                }
-            }
-        });
-        space.info(page).owned(|owned| owned.free -= taken as u32);
-    }
-    taken
-}
-
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod tests {
     use std::collections::HashSet;
     use std::sync::mpsc;
 
     use super::*;
+    use crate::memory::size_class::{SMALL_MAX, class_align, class_of};
     use crate::memory::space::SpaceConfig;
 
     fn space() -> Space {
@@ -752,46 +484,6 @@ mod tests {
     struct Sent(NonNull<u8>);
     // SAFETY: rule O: whoever has it may free it.
     unsafe impl Send for Sent {}
-
-    #[test]
-    fn classes_cover_all_sizes_with_little_waste() {
-        assert_eq!(class_of(SMALL_MAX + 1), None);
-        assert!(SMALL_MAX >= 32_000 && size_of::<Arena>() <= 32 << 10, "{}", size_of::<Arena>());
-        let mut last = 0;
-        for size in 0..=SMALL_MAX {
-            let class = class_of(size).unwrap();
-            assert!(class >= last && usize::from(class) < CLASSES);
-            assert!(class_size(class) >= size);
-            assert!(
-                class == 0 || class_size(class - 1) < size,
-                "the class of {size} is not the smallest"
-            );
-            last = class;
-        }
-        assert_eq!(usize::from(last), CLASSES - 1);
-        for class in 0..CLASSES as u8 {
-            let (size, shape) = (class_size(class), SHAPES[usize::from(class)]);
-            assert_eq!((size % GRANULE, shape.cell() * GRANULE, shape.class()), (0, size, class));
-            assert_eq!(shape.cells(), (PAGE_SIZE - PAGE_HEADER) / size);
-            assert!(
-                shape.cells() >= 2
-                    && (shape.first() + shape.cells() * shape.cell()) <= PAGE_GRANULES
-            );
-            assert!(!size.is_multiple_of(64) || class_align(class) >= 64);
-            if class > 0 {
-                assert!(
-                    size * 4 <= class_size(class - 1) * 6 || size <= 128,
-                    "a step to {size} is too wide"
-                );
-            }
-        }
-        for align in [1, 8, 32, 64, 128, 256] {
-            let class = class_for(align, align).unwrap();
-            assert!(class_align(class) >= align && class_size(class) <= 4 * align.max(GRANULE));
-            assert_eq!(class_for(SMALL_MAX + 1, align), None);
-        }
-        assert_eq!(class_for(1, PAGE_SIZE), None);
-    }
 
     #[test]
     fn cells_are_aligned_disjoint_ascending_and_reused() {
@@ -984,48 +676,6 @@ mod tests {
         // Some 1,100 cells are alive at once: 2 pages, and what the cursor has not come round to.
         assert!(space.in_use_bytes() <= 40 * PAGE_SIZE, "{} bytes", space.in_use_bytes());
         arena.retire(&space);
-        assert_eq!(space.in_use_bytes(), 0);
-    }
-
-    #[test]
-    fn pages_of_a_retired_arena_are_adopted() {
-        let space = space();
-        let (mut first, mut second) = (Arena::new(1), Arena::new(2));
-        let class = class_of(2000).unwrap();
-        let cells: Vec<_> = (0..100).map(|_| first.alloc(&space, class).unwrap()).collect();
-        let in_use = space.in_use_bytes();
-        // SAFETY: rule O: freed once.
-        unsafe { first.free(&space, cells[3]) };
-        first.retire(&space);
-        // Some freed before, some after: all of it is found before a fresh page is.
-        // SAFETY: rule O: freed once.
-        cells[50..].iter().for_each(|&cell| unsafe { second.free(&space, cell) });
-        let mut again = HashSet::new();
-        while space.in_use_bytes() == in_use {
-            again.insert(second.alloc(&space, class).unwrap());
-        }
-        assert!(again.contains(&cells[3]) && cells[50..].iter().all(|cell| again.contains(cell)));
-        for &cell in again.iter().chain(&cells[..3]).chain(&cells[4..50]) {
-            // SAFETY: rule O: freed once each.
-            unsafe { second.free(&space, cell) };
-        }
-        second.retire(&space);
-        space.sweep_abandoned();
-        assert_eq!(space.in_use_bytes(), 0);
-    }
-
-    #[test]
-    fn abandoned_pages_that_became_empty_are_swept() {
-        let space = space();
-        let mut arena = Arena::new(1);
-        let cells: Vec<_> =
-            (0..10_000).map(|n| arena.alloc(&space, n as u8 % 20).unwrap()).collect();
-        arena.retire(&space);
-        space.sweep_abandoned();
-        assert!(space.in_use_bytes() >= 20 * PAGE_SIZE);
-        // SAFETY: rule O: freed once each.
-        cells.into_iter().for_each(|cell| unsafe { Arena::free_remote(&space, cell) });
-        space.sweep_abandoned();
         assert_eq!(space.in_use_bytes(), 0);
     }
 

@@ -4,6 +4,15 @@
 //! memory gives to a byte of its side tables.
 
 pub(crate) mod arena;
+mod class_pages;
+mod magazine;
+mod page;
+mod page_list;
+mod pool;
 pub(crate) mod quarantine;
+mod range;
+mod remote;
 pub(crate) mod shape;
+pub(crate) mod size_class;
 pub(crate) mod space;
+mod table;

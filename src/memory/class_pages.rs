@@ -1,0 +1,132 @@
+//! The pages of one size class that one arena owns.
+
+use std::ptr::NonNull;
+
+use crate::memory::page_list::PageList;
+use crate::memory::shape::PAGE_GRANULES;
+use crate::memory::size_class::SHAPES;
+use crate::memory::space::Space;
+
+/// The pages of one class that an arena owns.
+#[derive(Debug)]
+pub(super) struct ClassPages {
+    pub(super) partial: PageList,
+    pub(super) full: PageList,
+    /// The page that is kept although empty.
+    pub(super) spare: Option<u32>,
+}
+
+impl ClassPages {
+    /// Marks free cells in the free bits of their pages, and files the pages accordingly.
+    ///
+    /// # Safety
+    ///
+    /// The cells are free, are in no other place, and lie on pages of the arena, of this class.
+    pub(super) unsafe fn mark(&mut self, space: &Space, class: u8, cells: &[NonNull<u8>]) {
+        let mut granules = cells.iter().map(|cell| space.granule(cell.as_ptr().addr()));
+        let mut next = granules.next();
+        while let Some(granule) = next {
+            let first = granule / PAGE_GRANULES * PAGE_GRANULES;
+            let page = (first / PAGE_GRANULES) as u32;
+            let mut marked = 0;
+            // SAFETY: rules O and G: the cells lie on pages of the arena.
+            unsafe {
+                // Neighbours on the stack are mostly neighbours on a page.
+                space.free_bits(page, |bits| {
+                    while let Some(bit) = next.map(|granule| granule.wrapping_sub(first))
+                        && bit < PAGE_GRANULES
+                    {
+                        debug_assert!(
+                            bits[bit / 64] & (1 << (bit % 64)) == 0,
+                            "a cell was freed twice"
+                        );
+                        bits[bit / 64] |= 1 << (bit % 64);
+                        marked += 1;
+                        next = granules.next();
+                    }
+                });
+                let free = space.info(page).owned(|owned| {
+                    owned.free += marked;
+                    owned.free
+                });
+                if free == marked {
+                    self.full.remove(space, page);
+                    self.partial.push_back(space, page);
+                }
+                if free as usize == SHAPES[usize::from(class)].cells() {
+                    self.emptied(space, page);
+                }
+            }
+        }
+    }
+
+    /// Puts a page where it belongs.
+    ///
+    /// # Safety
+    ///
+    /// The page is the arena's, of this class, and on no list.
+    pub(super) unsafe fn file(&mut self, space: &Space, page: u32) {
+        // SAFETY: as the caller says.
+        unsafe {
+            if space.info(page).owned(|owned| owned.free) == 0 {
+                self.full.push_back(space, page);
+            } else {
+                self.partial.push_back(space, page);
+            }
+        }
+    }
+
+    /// Keeps one empty page, last in line, and releases the others.
+    ///
+    /// # Safety
+    ///
+    /// The page is the arena's, of this class, empty, and on `partial`.
+    unsafe fn emptied(&mut self, space: &Space, page: u32) {
+        // SAFETY: as the caller says.
+        unsafe {
+            self.partial.remove(space, page);
+            match self.spare {
+                Some(_) => space.release(page),
+                None => {
+                    self.spare = Some(page);
+                    self.partial.push_back(space, page);
+                }
+            }
+        }
+    }
+}
+
+/// # Safety
+///
+/// The caller owns the small page.
+pub(super) unsafe fn is_empty(space: &Space, page: u32) -> bool {
+    // SAFETY: as the caller says.
+    let info = unsafe { space.info(page) };
+    // SAFETY: as the caller says.
+    unsafe { info.owned(|owned| owned.free as usize == info.shape().cells()) }
+}
+
+/// Takes free cells of a page in ascending order; returns how many there were, at most as many as `out` holds.
+///
+/// # Safety
+///
+/// The caller owns the small page.
+pub(super) unsafe fn take_cells(space: &Space, page: u32, out: &mut [NonNull<u8>]) -> usize {
+    let first = page as usize * PAGE_GRANULES;
+    let mut taken = 0;
+    // SAFETY: rule O: the caller owns the page, and marks are on its granules.
+    unsafe {
+        space.free_bits(page, |bits| {
+            for (index, word) in bits.iter_mut().enumerate() {
+                while *word != 0 && taken < out.len() {
+                    let granule = first + index * 64 + word.trailing_zeros() as usize;
+                    *word &= *word - 1;
+                    out[taken] = space.cell(granule);
+                    taken += 1;
+                }
+            }
+        });
+        space.info(page).owned(|owned| owned.free -= taken as u32);
+    }
+    taken
+}

@@ -1,0 +1,142 @@
+//! A list of pages, linked through the pages' entries in the side table.
+
+use crate::memory::table::PageTable;
+
+/// "No page" in a link.
+const NONE: u32 = u32::MAX;
+
+/// A doubly linked list of pages through [`Owned`]. Whoever has the list owns its pages.
+#[derive(Debug)]
+pub(crate) struct PageList {
+    head: u32,
+    tail: u32,
+    len: u32,
+}
+
+impl PageList {
+    /// No pages.
+    pub(crate) const EMPTY: Self = Self { head: NONE, tail: NONE, len: 0 };
+
+    /// How many pages.
+    pub(crate) fn len(&self) -> usize {
+        self.len as usize
+    }
+
+    /// The first page.
+    pub(crate) fn front(&self) -> Option<u32> {
+        (self.head != NONE).then_some(self.head)
+    }
+
+    /// Calls `f` with each page.
+    ///
+    /// # Safety
+    ///
+    /// The caller owns the list's pages, and `f` changes no list.
+    pub(crate) unsafe fn for_each(&self, table: &PageTable, mut f: impl FnMut(u32)) {
+        let mut next = self.front();
+        for _ in 0..self.len {
+            let Some(page) = next else { return };
+            f(page);
+            // SAFETY: rule O: the caller owns the page.
+            let link = unsafe { table.info(page).owned(|owned| owned.next) };
+            next = (link != NONE).then_some(link);
+        }
+    }
+
+    /// Puts a page in front.
+    ///
+    /// # Safety
+    ///
+    /// The caller owns `page`, which is on no list, and the list's pages.
+    pub(crate) unsafe fn push_front(&mut self, table: &PageTable, page: u32) {
+        // SAFETY: rule O: the caller owns all pages involved.
+        unsafe { self.link(table, NONE, page, self.head) }
+    }
+
+    /// Puts a page at the end.
+    ///
+    /// # Safety
+    ///
+    /// The caller owns `page`, which is on no list, and the list's pages.
+    pub(crate) unsafe fn push_back(&mut self, table: &PageTable, page: u32) {
+        // SAFETY: rule O: the caller owns all pages involved.
+        unsafe { self.link(table, self.tail, page, NONE) }
+    }
+
+    /// Takes the first page off.
+    ///
+    /// # Safety
+    ///
+    /// The caller owns the list's pages.
+    pub(crate) unsafe fn pop_front(&mut self, table: &PageTable) -> Option<u32> {
+        let page = self.front()?;
+        // SAFETY: rule O: it is on this list.
+        unsafe { self.remove(table, page) };
+        Some(page)
+    }
+
+    /// Takes one page off.
+    ///
+    /// # Safety
+    ///
+    /// The caller owns the list's pages, of which `page` is one.
+    pub(crate) unsafe fn remove(&mut self, table: &PageTable, page: u32) {
+        // SAFETY: rule O: the caller owns the page and its neighbours; each closure touches one entry.
+        unsafe {
+            let (prev, next) = table.info(page).owned(|owned| (owned.prev, owned.next));
+            self.set_next(table, prev, next);
+            self.set_prev(table, next, prev);
+        }
+        self.len -= 1;
+    }
+
+    /// Puts a page with free cells in front, another at the end.
+    ///
+    /// # Safety
+    ///
+    /// The caller owns `page`, which is on no list, and the list's pages.
+    pub(super) unsafe fn file(&mut self, table: &PageTable, page: u32) {
+        // SAFETY: rule O: the caller owns all pages involved.
+        unsafe {
+            match table.info(page).owned(|owned| owned.free) {
+                0 => self.push_back(table, page),
+                _ => self.push_front(table, page),
+            }
+        }
+    }
+
+    /// # Safety
+    ///
+    /// The caller owns all pages named and the list, where `prev` and `next` are neighbours.
+    unsafe fn link(&mut self, table: &PageTable, prev: u32, page: u32, next: u32) {
+        // SAFETY: rule O: the caller owns the pages; each closure touches one entry.
+        unsafe {
+            table.info(page).owned(|owned| (owned.prev, owned.next) = (prev, next));
+            self.set_next(table, prev, page);
+            self.set_prev(table, next, page);
+        }
+        self.len += 1;
+    }
+
+    /// # Safety
+    ///
+    /// The caller owns `page`, or it is `NONE`: then the list's head is meant.
+    unsafe fn set_next(&mut self, table: &PageTable, page: u32, next: u32) {
+        match page {
+            NONE => self.head = next,
+            // SAFETY: rule O: the caller owns the page.
+            page => unsafe { table.info(page).owned(|owned| owned.next = next) },
+        }
+    }
+
+    /// # Safety
+    ///
+    /// The caller owns `page`, or it is `NONE`: then the list's tail is meant.
+    unsafe fn set_prev(&mut self, table: &PageTable, page: u32, prev: u32) {
+        match page {
+            NONE => self.tail = prev,
+            // SAFETY: rule O: the caller owns the page.
+            page => unsafe { table.info(page).owned(|owned| owned.prev = prev) },
+        }
+    }
+}

@@ -1,0 +1,252 @@
+//! The pool of a space's pages: free runs, pages that stay resident, and abandoned pages.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+
+use crate::base::stress::Stress;
+use crate::base::sync::Ordering;
+use crate::memory::page_list::PageList;
+#[cfg(all(debug_assertions, not(all(test, loom))))]
+use crate::memory::shape::PAGE_GRANULES;
+use crate::memory::shape::{MAX_ALIGN, PAGE_SHIFT, Shape};
+use crate::memory::size_class::CLASSES;
+use crate::memory::table::PageTable;
+
+/// Free pages that stay resident however small the heap is: 1 MiB.
+pub(super) const RESIDENT_PAGES: usize = 16;
+
+/// A page or a run of pages cannot be had. Nothing has changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum SpaceError {
+    /// The configured limit would be exceeded.
+    Limit {
+        /// Bytes asked for, in whole pages.
+        asked: usize,
+        /// Bytes in use.
+        in_use: usize,
+        /// The limit.
+        limit: usize,
+    },
+    /// The reserved range has no room, or no hole that is large enough.
+    Full {
+        /// Bytes asked for, in whole pages.
+        asked: usize,
+        /// Bytes in use.
+        in_use: usize,
+        /// Bytes reserved.
+        reserved: usize,
+    },
+    /// The system does not give memory.
+    Refused {
+        /// Bytes asked for, in whole pages.
+        asked: usize,
+        /// The system's error code.
+        code: i32,
+    },
+    /// An alignment that is no power of two, or above [`MAX_ALIGN`].
+    Alignment {
+        /// What was asked for.
+        align: usize,
+    },
+}
+
+impl fmt::Display for SpaceError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            Self::Limit { asked, in_use, limit } => {
+                write!(
+                    f,
+                    "the heap limit is reached: {asked} bytes asked, {in_use} of {limit} in use"
+                )
+            }
+            Self::Full { asked, in_use, reserved } => {
+                write!(
+                    f,
+                    "the address range is full: {asked} bytes asked, {in_use} of {reserved} in use"
+                )
+            }
+            Self::Refused { asked, code } => {
+                let cause = std::io::Error::from_raw_os_error(code);
+                write!(f, "the system refuses {asked} bytes: {cause}")
+            }
+            Self::Alignment { align } => {
+                write!(f, "alignment {align} is no power of two up to {MAX_ALIGN}")
+            }
+        }
+    }
+}
+
+impl std::error::Error for SpaceError {}
+
+/// What the lock protects.
+#[derive(Debug)]
+pub(super) struct Pool {
+    /// Free runs below the high-water mark by first page: disjoint, no two adjacent.
+    pub(super) free: BTreeMap<u32, u32>,
+    /// Free pages whose memory has not been given back.
+    resident: BTreeSet<u32>,
+    /// Pages of ended arenas, by class: no owner but this lock.
+    pub(super) abandoned: [PageList; CLASSES],
+    /// Pages made accessible.
+    committed: usize,
+    /// Bytes of these pages and of their entries in the tables.
+    pub(super) committed_bytes: usize,
+    pub(super) in_use: usize,
+    pub(super) heap: HeapWord,
+}
+
+/// What the pool knows, for looking at a whole heap.
+#[derive(Debug)]
+pub(crate) struct PoolView {
+    /// Free runs: first page and length, ascending.
+    pub(crate) holes: Vec<(u32, u32)>,
+    /// Abandoned pages, with their classes.
+    pub(crate) abandoned: Vec<(u8, u32)>,
+    /// How many pages are in use.
+    pub(crate) in_use: usize,
+    /// The word that the header of each page in use holds.
+    pub(crate) heap: *const (),
+}
+
+/// The word at the start of each page.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct HeapWord(pub(super) *const ());
+
+// SAFETY: rule X: an opaque value to this module, never dereferenced here.
+unsafe impl Send for HeapWord {}
+
+impl Pool {
+    /// A pool without pages.
+    pub(super) fn new() -> Self {
+        Self {
+            free: BTreeMap::new(),
+            resident: BTreeSet::new(),
+            abandoned: [const { PageList::EMPTY }; CLASSES],
+            committed: 0,
+            committed_bytes: 0,
+            in_use: 0,
+            heap: HeapWord(std::ptr::null()),
+        }
+    }
+
+    /// Takes `pages` adjacent pages out of the pool, lowest address first, and writes the header.
+    pub(super) fn take(
+        &mut self,
+        table: &PageTable,
+        limit: usize,
+        pages: u32,
+    ) -> Result<u32, SpaceError> {
+        let (count, asked) = (pages as usize, (pages as usize) << PAGE_SHIFT);
+        if self.in_use + count > limit {
+            let (in_use, limit) = (self.in_use << PAGE_SHIFT, limit << PAGE_SHIFT);
+            return Err(SpaceError::Limit { asked, in_use, limit });
+        }
+        let hole =
+            self.free.iter().find(|&(_, &len)| len >= pages).map(|(&start, &len)| (start, len));
+        let start = match hole {
+            Some((start, len)) => {
+                self.free.remove(&start);
+                if len > pages {
+                    self.free.insert(start + pages, len - pages);
+                }
+                start
+            }
+            None => {
+                let mark = table.high_water();
+                let last = self.free.last_key_value().map(|(&start, &len)| (start, len));
+                // A free run that reaches the mark is the beginning of the new one.
+                let joined = last.filter(|&(start, len)| (start + len) as usize == mark);
+                let start = joined.map_or(mark as u32, |(start, _)| start);
+                let end = start as usize + count;
+                if end > table.length >> PAGE_SHIFT {
+                    let in_use = self.in_use << PAGE_SHIFT;
+                    return Err(SpaceError::Full { asked, in_use, reserved: table.length });
+                }
+                if end > self.committed {
+                    let (committed, bytes) = table
+                        .range
+                        .commit(self.committed, end)
+                        .map_err(|code| SpaceError::Refused { asked, code })?;
+                    self.committed = committed;
+                    self.committed_bytes = bytes;
+                }
+                if joined.is_some() {
+                    self.free.remove(&start);
+                }
+                // Release: see `high_water`.
+                table.high_water.store(end, Ordering::Release);
+                start
+            }
+        };
+        if !self.resident.is_empty() {
+            let kept: Vec<u32> = self.resident.range(start..start + pages).copied().collect();
+            for page in kept {
+                self.resident.remove(&page);
+            }
+        }
+        self.in_use += count;
+        // SAFETY: rules O and G: the page is accessible, nobody's, and its start is aligned for anything.
+        unsafe { table.page_start(start).cast::<*const ()>().write(self.heap.0) };
+        Ok(start)
+    }
+
+    /// Puts pages back, joins them with free neighbours, and returns memory beyond the cache to the system.
+    pub(super) fn put(&mut self, table: &PageTable, page: u32, pages: u32, stress: Stress) {
+        #[cfg(all(debug_assertions, not(all(test, loom))))]
+        {
+            let first = page as usize * PAGE_GRANULES;
+            let states = &table.states()[first..first + PAGE_GRANULES];
+            let clean = states.iter().all(|state| state.load(Ordering::Relaxed) == 0);
+            debug_assert!(clean, "a page is released with an object's state on it");
+            let info = table.page(page as usize);
+            debug_assert!(!info.has_remote(), "a page is released with cells on its stack");
+        }
+        for free in page..page + pages {
+            // SAFETY: rule G: the caller gives pages back that were handed out.
+            let info = unsafe { table.info(free) };
+            info.shape.store(Shape::FREE.to_bits(), Ordering::Relaxed);
+            info.young.store(0, Ordering::Relaxed);
+            info.arena.store(0, Ordering::Relaxed);
+        }
+        self.in_use -= pages as usize;
+
+        let (mut start, mut len) = (page, pages);
+        if let Some((&before, &room)) = self.free.range(..page).next_back()
+            && before + room == page
+        {
+            (start, len) = (before, room + len);
+        }
+        if let Some(room) = self.free.remove(&(page + pages)) {
+            len += room;
+        }
+        self.free.insert(start, len);
+
+        let keep = stress.shrink(RESIDENT_PAGES).max(self.in_use / 8);
+        if pages as usize > keep {
+            table.range.discard(page as usize, pages as usize);
+        } else {
+            self.resident.extend(page..page + pages);
+        }
+        self.shrink(table, keep);
+    }
+
+    /// Gives resident free pages back, highest first, until `keep` are left; a few more than needed, so that
+    /// the next release does not come here again.
+    fn shrink(&mut self, table: &PageTable, keep: usize) {
+        if self.resident.len() <= keep {
+            return;
+        }
+        let mut run = 0..0;
+        while self.resident.len() > keep - keep / 4 {
+            let Some(page) = self.resident.pop_last() else { break };
+            let page = page as usize;
+            if page + 1 == run.start {
+                run.start = page;
+            } else {
+                table.range.discard(run.start, run.len());
+                run = page..page + 1;
+            }
+        }
+        table.range.discard(run.start, run.len());
+    }
+}

@@ -1,0 +1,394 @@
+//! The address range of a heap: one mapping, which the system opens in chunks.
+//!
+//! The range has room for the pages and, behind them, for the tables that belong to the pages.
+
+use std::fmt;
+
+#[cfg(not(all(test, loom)))]
+pub(super) use mapped::Range;
+#[cfg(all(test, loom))]
+pub(super) use modelled::Range;
+
+/// The system's code for "no memory".
+pub(super) const ENOMEM: i32 = 12;
+
+/// The system refuses the address range, even at its smallest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ReserveError {
+    /// Bytes asked for in the last attempt.
+    pub(crate) asked: usize,
+    /// The system's error code.
+    pub(crate) code: i32,
+}
+
+impl fmt::Display for ReserveError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "cannot reserve {} bytes of address space: ", self.asked)?;
+        match self.code {
+            // The system's own words take memory.
+            ENOMEM => f.write_str("no memory"),
+            code => std::io::Error::from_raw_os_error(code).fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for ReserveError {}
+
+/// The real range: one mapping without access, opened in chunks.
+#[cfg(not(all(test, loom)))]
+mod mapped {
+    use std::io::Read as _;
+    use std::ptr::NonNull;
+
+    use rustix::mm::{MapFlags, MprotectFlags, ProtFlags, mmap_anonymous, mprotect, munmap};
+
+    use super::ReserveError;
+    use crate::base::sync::{AtomicU8, UnsafeCell};
+    use crate::memory::page::{FreeBits, PageInfo};
+    use crate::memory::shape::{GRANULE, PAGE_GRANULES, PAGE_SHIFT, PAGE_SIZE};
+
+    #[cfg(not(target_pointer_width = "64"))]
+    compile_error!("a heap reserves its address range whole: 64-bit targets only");
+
+    /// Grown by this much at a time: a huge page, so that chunks can be backed by one.
+    const CHUNK: usize = 2 << 20;
+    /// The least worth reserving: less than this and the system is out of address space.
+    const FLOOR: usize = 64 << 20;
+    /// The most reserved by default.
+    const CEILING: usize = 64 << 30;
+    /// A heap alone may have one of so many parts of the address space, and each further heap that part divided by the number of
+    /// heaps.
+    const PART: usize = 16;
+    /// From this size on huge pages are asked for. They save 5 to 13 percent of a mark once the heap is far
+    /// larger than what the second-level TLB reaches (some 8 MiB); below, rounding every hole up to 2 MiB
+    /// costs more memory than that is worth.
+    const HUGE_FROM: usize = 32 << 20;
+
+    /// The collector's lists name objects by granules, as `u32`.
+    const MAX_PAGES: usize = (1 << 32) / PAGE_GRANULES;
+
+    pub(in crate::memory) struct Range {
+        mapping: NonNull<u8>,
+        mapped: usize,
+        pub(in crate::memory) base: NonNull<u8>,
+        pub(in crate::memory) length: usize,
+        states: NonNull<AtomicU8>,
+        counts: NonNull<AtomicU8>,
+        bits: NonNull<UnsafeCell<FreeBits>>,
+        infos: NonNull<PageInfo>,
+    }
+
+    impl Range {
+        /// Reserves what is worth it beside `heaps` others. Where the system refuses that, a limit is near: then half of what it
+        /// would give is left to the program.
+        pub(in crate::memory) fn reserve_some(heaps: usize) -> Result<Self, ReserveError> {
+            let length = default_length(heaps, addresses(), total_memory());
+            let range = Self::reserve(length)?;
+            if range.length == length || range.length == FLOOR {
+                return Ok(range);
+            }
+            let half = range.length / 2;
+            drop(range);
+            Self::reserve(half.max(FLOOR))
+        }
+
+        /// Reserves so many bytes, or less when the system refuses.
+        pub(in crate::memory) fn reserve(bytes: usize) -> Result<Self, ReserveError> {
+            let pages = bytes.div_ceil(PAGE_SIZE).clamp(1, MAX_PAGES);
+            let mut length = pages << PAGE_SHIFT;
+            let floor = FLOOR.min(length);
+            loop {
+                match Self::map(length) {
+                    Ok(range) => return Ok(range),
+                    Err(_) if length / 2 >= floor => {
+                        length = (length / 2).next_multiple_of(PAGE_SIZE)
+                    }
+                    Err(code) => return Err(ReserveError { asked: length, code }),
+                }
+            }
+        }
+
+        fn map(length: usize) -> Result<Self, i32> {
+            // Tables start on chunks, so that opening one never touches its neighbour.
+            let after = |start: usize, bytes: usize| (start + bytes).next_multiple_of(CHUNK);
+            let states = after(0, length);
+            let counts = after(states, length / GRANULE);
+            let bits = after(counts, length / GRANULE);
+            let infos = after(bits, length / PAGE_SIZE * size_of::<FreeBits>());
+            let end = after(infos, length / PAGE_SIZE * size_of::<PageInfo>());
+            // One chunk more, to align the base.
+            let mapped = end + CHUNK;
+            let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
+            // SAFETY: rule B: a fresh mapping at an address of the system's choice.
+            let mapping =
+                unsafe { mmap_anonymous(std::ptr::null_mut(), mapped, ProtFlags::empty(), flags) };
+            let mapping = mapping.map_err(|error| error.raw_os_error())?;
+            let mapping = NonNull::new(mapping.cast::<u8>()).ok_or(0)?;
+            let base_offset = mapping.as_ptr().align_offset(CHUNK);
+            // SAFETY: rule G: all offsets are inside the mapping, which has a chunk to spare.
+            unsafe {
+                let base = mapping.add(base_offset);
+                Ok(Self {
+                    mapping,
+                    mapped,
+                    base,
+                    length,
+                    states: base.add(states).cast(),
+                    counts: base.add(counts).cast(),
+                    bits: base.add(bits).cast(),
+                    infos: base.add(infos).cast(),
+                })
+            }
+        }
+
+        /// Opens pages `from..` up to at least `to`, with their table entries. Returns how many pages are
+        /// open now and how many bytes all that makes. On refusal nothing that anybody relies on has changed:
+        /// a part may be open already, and is opened again the next time.
+        pub(in crate::memory) fn commit(
+            &self,
+            from: usize,
+            to: usize,
+        ) -> Result<(usize, usize), i32> {
+            let to = to.next_multiple_of(CHUNK / PAGE_SIZE).min(self.length / PAGE_SIZE);
+            let per_page = |bytes: usize| (from * bytes, to * bytes);
+            let mut total = 0;
+            let granules = PAGE_SIZE / GRANULE;
+            let parts = [
+                (self.base, per_page(PAGE_SIZE)),
+                (self.states.cast(), per_page(granules)),
+                (self.counts.cast(), per_page(granules)),
+                (self.bits.cast(), per_page(size_of::<FreeBits>())),
+                (self.infos.cast(), per_page(size_of::<PageInfo>())),
+            ];
+            let unit = rustix::param::page_size();
+            for (start, (from, to)) in parts {
+                // Outwards to the system's pages: opening an open one again is harmless.
+                let (from, to) = (from / unit * unit, to.next_multiple_of(unit));
+                let access = MprotectFlags::READ | MprotectFlags::WRITE;
+                // SAFETY: rule G: inside the mapping (each part ends before the next chunk), and only ever opened.
+                unsafe { mprotect(start.add(from).as_ptr().cast(), to - from, access) }
+                    .map_err(|error| error.raw_os_error())?;
+                total += to;
+            }
+            if (from * PAGE_SIZE) < HUGE_FROM && to * PAGE_SIZE >= HUGE_FROM {
+                self.advise_huge();
+            }
+            Ok((to, total))
+        }
+
+        /// Once, for all that is still to come as well. A refusal costs speed only.
+        fn advise_huge(&self) {
+            #[cfg(any(target_os = "linux", target_os = "android"))]
+            {
+                use rustix::mm::{Advice, madvise};
+                let bytes = self.length / GRANULE;
+                let parts = [
+                    (self.base, self.length),
+                    (self.states.cast(), bytes),
+                    (self.counts.cast(), bytes),
+                ];
+                for (start, bytes) in parts {
+                    #[expect(
+                        clippy::let_underscore_must_use,
+                        reason = "a refusal costs speed only"
+                    )]
+                    // SAFETY: rule G: inside the mapping; the advice changes no contents.
+                    let _ = unsafe { madvise(start.as_ptr().cast(), bytes, Advice::LinuxHugepage) };
+                }
+            }
+        }
+
+        /// Gives the memory of free pages back; they read as zero afterwards. A refusal costs memory only:
+        /// nobody relies on the contents of a free page.
+        #[expect(clippy::let_underscore_must_use, reason = "a refusal costs memory only")]
+        pub(in crate::memory) fn discard(&self, page: usize, pages: usize) {
+            if pages == 0 {
+                return;
+            }
+            // SAFETY: rules G and O: inside the range, on pages that are nobody's.
+            unsafe {
+                let start = self.base.add(page << PAGE_SHIFT).as_ptr().cast();
+                #[cfg(any(target_os = "linux", target_os = "android"))]
+                let _ = rustix::mm::madvise(
+                    start,
+                    pages << PAGE_SHIFT,
+                    rustix::mm::Advice::LinuxDontNeed,
+                );
+                // Elsewhere that advice is only a hint; a new mapping in place is not.
+                #[cfg(not(any(target_os = "linux", target_os = "android")))]
+                let _ = mmap_anonymous(
+                    start,
+                    pages << PAGE_SHIFT,
+                    ProtFlags::READ | ProtFlags::WRITE,
+                    MapFlags::PRIVATE | MapFlags::NORESERVE | MapFlags::FIXED,
+                );
+            }
+        }
+
+        /// # Safety
+        ///
+        /// The page is open. So for all below.
+        #[inline(always)]
+        pub(in crate::memory) unsafe fn info(&self, page: usize) -> &PageInfo {
+            // SAFETY: rule G: open; zeroed memory is a valid entry.
+            unsafe { self.infos.add(page).as_ref() }
+        }
+
+        #[inline(always)]
+        pub(in crate::memory) unsafe fn bits(&self, page: usize) -> &UnsafeCell<FreeBits> {
+            // SAFETY: rule G: open; any bytes are valid.
+            unsafe { self.bits.add(page).as_ref() }
+        }
+
+        #[inline(always)]
+        pub(in crate::memory) unsafe fn state(&self, granule: usize) -> &AtomicU8 {
+            // SAFETY: rule G: open; any bytes are valid.
+            unsafe { self.states.add(granule).as_ref() }
+        }
+
+        #[inline(always)]
+        pub(in crate::memory) unsafe fn states(&self, granules: usize) -> &[AtomicU8] {
+            // SAFETY: rule G: open up to there; any bytes are valid.
+            unsafe { std::slice::from_raw_parts(self.states.as_ptr(), granules) }
+        }
+
+        #[inline(always)]
+        pub(in crate::memory) unsafe fn counts(&self, granules: usize) -> &[AtomicU8] {
+            // SAFETY: rule G: open up to there; any bytes are valid.
+            unsafe { std::slice::from_raw_parts(self.counts.as_ptr(), granules) }
+        }
+    }
+
+    impl Drop for Range {
+        fn drop(&mut self) {
+            // SAFETY: rule V: ours, and nobody has a reference into the space any more.
+            let unmapped = unsafe { munmap(self.mapping.as_ptr().cast(), self.mapped) };
+            debug_assert!(unmapped.is_ok());
+        }
+    }
+
+    /// Bytes that a heap reserves by default, beside `heaps` others: four times the machine's memory, 64 GiB at most; and no more than its
+    /// part of the `addresses` that a process has, so that there is room for other heaps and for the program.
+    ///
+    /// Of the heaps that there are at any time the `k`th was made beside `k - 1` others, or more. So the parts of `n` heaps are no
+    /// more than a sixteenth of the addresses times the sum of `1/k` for `k` up to `n`: less than half of the addresses for a thousand
+    /// heaps, and less than two thirds for ten thousand.
+    pub(in crate::memory) fn default_length(
+        heaps: usize,
+        addresses: usize,
+        memory: usize,
+    ) -> usize {
+        memory.saturating_mul(4).min(CEILING).min(addresses / PART / (heaps + 1)).max(FLOOR)
+    }
+
+    /// Bytes that a process can address. Linux puts stacks at the end of them; elsewhere they are as many as 64-bit systems have at
+    /// least.
+    fn addresses() -> usize {
+        /// The fewest bits of an address: those of RISC-V's smallest address space, less the system's half.
+        const FEWEST: u32 = 38;
+        let here = 0u8;
+        let bits = usize::BITS - (&raw const here).addr().leading_zeros();
+        let linux = cfg!(any(target_os = "linux", target_os = "android"));
+        1 << if linux { bits.max(FEWEST) } else { 47 }
+    }
+
+    /// Bytes of memory this machine has; a guess where the system does not say it in a file.
+    fn total_memory() -> usize {
+        let guess = CEILING / 4;
+        // The line is the first one. A list for the whole file would take memory.
+        let mut start = [0; 256];
+        let read = std::fs::File::open("/proc/meminfo").and_then(|mut file| file.read(&mut start));
+        let text = read.ok().and_then(|length| std::str::from_utf8(&start[..length]).ok());
+        let Some(text) = text else { return guess };
+        let line = text.lines().find_map(|line| line.strip_prefix("MemTotal:"));
+        let kib = line.and_then(|rest| rest.split_whitespace().next()?.parse::<usize>().ok());
+        kib.map_or(guess, |kib| kib.saturating_mul(1024))
+    }
+}
+
+/// The range under loom: a handful of pages, and tables of loom's own atomics, which no mapping can hold.
+#[cfg(all(test, loom))]
+mod modelled {
+    use std::alloc::{Layout, alloc_zeroed, dealloc};
+    use std::ptr::NonNull;
+
+    use super::ReserveError;
+    use crate::base::sync::{AtomicU8, UnsafeCell};
+    use crate::memory::page::{FreeBits, PageInfo};
+    use crate::memory::shape::{PAGE_GRANULES, PAGE_SIZE};
+
+    /// Pages when nothing else is asked for.
+    const PAGES: usize = 6;
+
+    pub(in crate::memory) struct Range {
+        pub(in crate::memory) base: NonNull<u8>,
+        pub(in crate::memory) length: usize,
+        states: Vec<AtomicU8>,
+        counts: Vec<AtomicU8>,
+        bits: Vec<UnsafeCell<FreeBits>>,
+        infos: Vec<PageInfo>,
+    }
+
+    impl Range {
+        fn layout(length: usize) -> Layout {
+            Layout::from_size_align(length, PAGE_SIZE).expect("a small power of two")
+        }
+
+        pub(in crate::memory) fn reserve_some(_: usize) -> Result<Self, ReserveError> {
+            Self::reserve(PAGES * PAGE_SIZE)
+        }
+
+        pub(in crate::memory) fn reserve(bytes: usize) -> Result<Self, ReserveError> {
+            let pages = bytes.div_ceil(PAGE_SIZE).clamp(1, PAGES);
+            let length = pages * PAGE_SIZE;
+            // SAFETY: rule B: not empty.
+            let base = NonNull::new(unsafe { alloc_zeroed(Self::layout(length)) });
+            let bytes = || (0..pages * PAGE_GRANULES).map(|_| AtomicU8::new(0)).collect();
+            Ok(Self {
+                base: base.ok_or(ReserveError { asked: length, code: 0 })?,
+                length,
+                states: bytes(),
+                counts: bytes(),
+                bits: (0..pages).map(|_| UnsafeCell::new([0; _])).collect(),
+                infos: (0..pages).map(|_| PageInfo::new()).collect(),
+            })
+        }
+
+        pub(in crate::memory) fn commit(
+            &self,
+            _from: usize,
+            to: usize,
+        ) -> Result<(usize, usize), i32> {
+            Ok((to, to * PAGE_SIZE))
+        }
+
+        pub(in crate::memory) fn discard(&self, _page: usize, _pages: usize) {}
+
+        pub(in crate::memory) unsafe fn info(&self, page: usize) -> &PageInfo {
+            &self.infos[page]
+        }
+
+        pub(in crate::memory) unsafe fn bits(&self, page: usize) -> &UnsafeCell<FreeBits> {
+            &self.bits[page]
+        }
+
+        pub(in crate::memory) unsafe fn state(&self, granule: usize) -> &AtomicU8 {
+            &self.states[granule]
+        }
+
+        pub(in crate::memory) unsafe fn states(&self, granules: usize) -> &[AtomicU8] {
+            &self.states[..granules]
+        }
+
+        pub(in crate::memory) unsafe fn counts(&self, granules: usize) -> &[AtomicU8] {
+            &self.counts[..granules]
+        }
+    }
+
+    impl Drop for Range {
+        fn drop(&mut self) {
+            // SAFETY: rule V: allocated with this layout.
+            unsafe { dealloc(self.base.as_ptr(), Self::layout(self.length)) }
+        }
+    }
+}

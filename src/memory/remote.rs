@@ -1,0 +1,107 @@
+//! Remote frees: the stack of cells that other threads have freed on a page.
+
+use std::ptr::NonNull;
+
+use crate::base::sync::Ordering;
+use crate::memory::quarantine::Freed;
+use crate::memory::shape::{GRANULE, GRANULE_SHIFT, PAGE_GRANULES, PAGE_SIZE};
+use crate::memory::table::PageTable;
+
+impl PageTable {
+    /// Frees a cell of a page of somebody else, from any thread. The last access is the exchange: from then
+    /// on the page may be anybody's, or gone.
+    ///
+    /// # Safety
+    ///
+    /// `cell` is the start of a cell in use of a small page of this space, and the caller's to free.
+    pub(crate) unsafe fn push_remote(&self, cell: NonNull<u8>) {
+        let addr = cell.as_ptr().addr();
+        // SAFETY: rule G: the cell lies on a page that was handed out.
+        let page = unsafe { self.page_of(addr) };
+        let slot = ((addr & (PAGE_SIZE - 1)) >> GRANULE_SHIFT) as u32;
+        // A guess instead of a load: mostly right, and the line comes over once, for writing.
+        let mut head = 0;
+        loop {
+            // SAFETY: rule O: the cell is dead and still ours, a granule long and aligned to one.
+            unsafe { cell.cast::<u32>().write(head) };
+            // Release: hands the link, and all this thread did with the cell, to whoever drains. Pushes by
+            // others in between are read-modify-writes and keep the release sequence alive.
+            // Relaxed on failure: the head is copied, never followed, so nothing behind it need be visible;
+            // and popping takes all, so a head that left and came back is still the right link.
+            match page.remote.compare_exchange_weak(
+                head,
+                slot,
+                Ordering::Release,
+                Ordering::Relaxed,
+            ) {
+                Ok(_) => return,
+                Err(now) => head = now,
+            }
+        }
+    }
+
+    /// Moves the remote stack of a page into its free bits.
+    ///
+    /// # Safety
+    ///
+    /// The caller owns the page.
+    pub(crate) unsafe fn drain_remote(&self, page: u32, freed: Option<&Freed>) {
+        // SAFETY: rule G: an owned page was handed out.
+        let info = unsafe { self.info(page) };
+        if !info.has_remote() {
+            return;
+        }
+        // Acquire: see `push_remote`.
+        let mut slot = info.remote.swap(0, Ordering::Acquire) as usize;
+        let start = self.page_start(page);
+        // SAFETY: rule O: the caller owns the page; the chain is of dead cells of this page, now ours alone.
+        unsafe {
+            let mut drained = 0;
+            self.free_bits(page, |bits| {
+                while slot != 0 {
+                    debug_assert!(
+                        bits[slot / 64] & (1 << (slot % 64)) == 0,
+                        "a cell was freed twice"
+                    );
+                    bits[slot / 64] |= 1 << (slot % 64);
+                    let cell = start.add(slot * GRANULE);
+                    slot = cell.cast::<u32>().read() as usize;
+                    if let Some(freed) = freed {
+                        self.check_link(page, slot);
+                        freed.unlinked(cell);
+                    }
+                    drained += 1;
+                }
+            });
+            info.owned(|owned| owned.free += drained);
+        }
+    }
+
+    /// Panics if a link of a page's remote stack leads to where no cell is.
+    pub(crate) fn check_link(&self, page: u32, slot: usize) {
+        let addr = self.address(page as usize * PAGE_GRANULES + slot);
+        assert!(
+            slot == 0 || (slot < PAGE_GRANULES && self.starts_at(addr)),
+            "the link to the next freed cell of page {page} was written to after the cell was freed: it leads to granule {slot}"
+        );
+    }
+
+    /// The cells on a page's remote stack, by granules of the page. For looking at a whole heap.
+    ///
+    /// # Safety
+    ///
+    /// The world is stopped, and nobody frees.
+    pub(crate) unsafe fn remote_cells(&self, page: u32) -> Vec<usize> {
+        // SAFETY: as the caller says: the page was handed out, and the stack stands still.
+        unsafe {
+            let mut slot = self.info(page).remote.load(Ordering::Acquire) as usize;
+            let mut cells = Vec::new();
+            while slot != 0 && cells.len() <= PAGE_GRANULES {
+                self.check_link(page, slot);
+                cells.push(slot);
+                slot = self.page_start(page).add(slot * GRANULE).cast::<u32>().read() as usize;
+            }
+            cells
+        }
+    }
+}

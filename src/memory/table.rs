@@ -1,0 +1,263 @@
+//! The range and the tables beside it: the arithmetic between addresses, granules and pages.
+
+use std::ptr::NonNull;
+
+use crate::base::sync::{AtomicU8, AtomicUsize, Ordering};
+use crate::memory::page::{FreeBits, PageInfo};
+use crate::memory::range::Range;
+use crate::memory::shape::{Cell, GRANULE, GRANULE_SHIFT, PAGE_GRANULES, PAGE_SHIFT, PageKind};
+
+/// Where a space begins: enough to tell granules from addresses. In the loops of a collection it stays in a register, as
+/// the space itself, which others change meanwhile, would not.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Origin(NonNull<u8>);
+
+impl Origin {
+    /// The granule of an address of the space.
+    #[inline(always)]
+    pub(crate) fn granule(self, addr: usize) -> usize {
+        (addr - self.0.addr().get()) >> GRANULE_SHIFT
+    }
+
+    /// The memory at a granule, with leave to use all of its cell.
+    ///
+    /// # Safety
+    ///
+    /// The granule is inside the range.
+    #[inline(always)]
+    pub(crate) unsafe fn cell(self, granule: usize) -> NonNull<u8> {
+        // SAFETY: as the caller says.
+        unsafe { self.0.add(granule << GRANULE_SHIFT) }
+    }
+}
+
+/// The granules on which the objects of one page start: every cell, in use or not. An iterator made of
+/// one addition and one countdown.
+#[derive(Clone, Debug)]
+pub(crate) struct Starts {
+    next: usize,
+    step: usize,
+    left: usize,
+}
+
+impl Iterator for Starts {
+    type Item = usize;
+
+    #[inline(always)]
+    fn next(&mut self) -> Option<usize> {
+        if self.left == 0 {
+            return None;
+        }
+        let granule = self.next;
+        self.left -= 1;
+        self.next += self.step;
+        Some(granule)
+    }
+
+    #[inline(always)]
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        (self.left, Some(self.left))
+    }
+}
+
+impl ExactSizeIterator for Starts {}
+
+/// The range, and the entries of its pages.
+pub(crate) struct PageTable {
+    /// Both plain and constant: the range question must not load what anybody writes.
+    pub(super) base: usize,
+    pub(super) length: usize,
+    pub(super) range: Range,
+    /// Pages ever handed out. Written under the pool's lock.
+    pub(super) high_water: AtomicUsize,
+}
+
+impl PageTable {
+    /// The memory of the cell or large object that starts at `start`.
+    ///
+    /// # Safety
+    ///
+    /// See there; its page has been handed out.
+    pub(crate) unsafe fn memory(&self, start: NonNull<u8>) -> Cell {
+        // SAFETY: as the caller says.
+        Cell::of(unsafe { self.page_of(start.as_ptr().addr()) }.shape(), start)
+    }
+
+    /// Whether the address lies in this space's range. No load.
+    #[inline(always)]
+    pub(crate) fn contains(&self, addr: usize) -> bool {
+        addr.wrapping_sub(self.base) < self.length
+    }
+
+    /// The range's first address.
+    #[inline(always)]
+    pub(crate) fn base(&self) -> usize {
+        self.base
+    }
+
+    /// Where the range begins.
+    #[inline(always)]
+    pub(crate) fn origin(&self) -> Origin {
+        Origin(self.range.base)
+    }
+
+    /// The index of an address of this space in the tables of a byte a granule.
+    #[inline(always)]
+    pub(crate) fn granule(&self, addr: usize) -> usize {
+        debug_assert!(self.contains(addr));
+        (addr - self.base) >> GRANULE_SHIFT
+    }
+
+    /// The address of a granule.
+    #[inline(always)]
+    pub(crate) fn address(&self, granule: usize) -> usize {
+        self.base + (granule << GRANULE_SHIFT)
+    }
+
+    /// The page that an address of this space is on.
+    #[inline(always)]
+    pub(crate) fn page_index(&self, addr: usize) -> usize {
+        debug_assert!(self.contains(addr));
+        (addr - self.base) >> PAGE_SHIFT
+    }
+
+    /// Pages ever handed out: all others are untouched, and have no table entries.
+    ///
+    /// Acquire, with the release store in `take`: the entries below the mark are accessible. Who got a
+    /// page's address from anywhere is ordered behind that store and cannot read an older mark.
+    #[inline]
+    pub(crate) fn high_water(&self) -> usize {
+        self.high_water.load(Ordering::Acquire)
+    }
+
+    /// One page's entry. Panics at and above the high-water mark.
+    #[inline]
+    pub(crate) fn page(&self, index: usize) -> &PageInfo {
+        assert!(index < self.high_water(), "page {index} was never handed out");
+        // SAFETY: rule G: below the mark.
+        unsafe { self.range.info(index) }
+    }
+
+    /// The entry of the page that `addr` is on, unchecked.
+    ///
+    /// # Safety
+    ///
+    /// `addr` lies on a page that this space has handed out.
+    #[inline(always)]
+    pub(crate) unsafe fn page_of(&self, addr: usize) -> &PageInfo {
+        debug_assert!(self.handed_out(self.page_index(addr)));
+        // SAFETY: rule G: the page was handed out, so it is below the mark.
+        unsafe { self.range.info(self.page_index(addr)) }
+    }
+
+    /// As `page`, unchecked.
+    ///
+    /// # Safety
+    ///
+    /// This space has handed the page out.
+    #[inline(always)]
+    pub(crate) unsafe fn info(&self, page: u32) -> &PageInfo {
+        debug_assert!(self.handed_out(page as usize));
+        // SAFETY: rule G: the page was handed out, so it is below the mark.
+        unsafe { self.range.info(page as usize) }
+    }
+
+    /// For assertions. Under loom the tables check themselves, and each load here would be a branch of the
+    /// model.
+    fn handed_out(&self, page: usize) -> bool {
+        cfg!(all(test, loom)) || page < self.high_water()
+    }
+
+    /// One byte a granule up to the high-water mark, 0 on free cells; the callers' own.
+    #[inline]
+    pub(crate) fn states(&self) -> &[AtomicU8] {
+        // SAFETY: rule G: the entries below the mark are accessible.
+        unsafe { self.range.states(self.high_water() * PAGE_GRANULES) }
+    }
+
+    /// One byte a granule up to the high-water mark, for collections; the callers' own.
+    #[inline]
+    pub(crate) fn counts(&self) -> &[AtomicU8] {
+        // SAFETY: rule G: the entries below the mark are accessible.
+        unsafe { self.range.counts(self.high_water() * PAGE_GRANULES) }
+    }
+
+    /// One granule's state byte, without looking at the high-water mark: for births and deaths.
+    ///
+    /// # Safety
+    ///
+    /// The granule lies on a page that this space has handed out.
+    #[inline(always)]
+    pub(crate) unsafe fn state(&self, granule: usize) -> &AtomicU8 {
+        debug_assert!(self.handed_out(granule / PAGE_GRANULES));
+        // SAFETY: rule G: the page was handed out, so its entries are accessible.
+        unsafe { self.range.state(granule) }
+    }
+
+    /// The granules on which objects of a page start, in address order; none for a free or tail page.
+    #[inline]
+    pub(crate) fn starts(&self, page: usize) -> Starts {
+        let shape = self.page(page).shape();
+        let (step, left) = match shape.kind() {
+            PageKind::Small => (shape.cell(), shape.cells()),
+            PageKind::Large => (0, 1),
+            PageKind::Free | PageKind::Tail => (0, 0),
+        };
+        Starts { next: page * PAGE_GRANULES + shape.first(), step, left }
+    }
+
+    /// Whether an object can start at an address.
+    pub(crate) fn starts_at(&self, addr: usize) -> bool {
+        let granule = self.granule(addr);
+        let page = granule / PAGE_GRANULES;
+        if !self.contains(addr) || !addr.is_multiple_of(GRANULE) || page >= self.high_water() {
+            return false;
+        }
+        let shape = self.page(page).shape();
+        let first = page * PAGE_GRANULES + shape.first();
+        match shape.kind() {
+            PageKind::Small => {
+                granule >= first
+                    && (granule - first).is_multiple_of(shape.cell())
+                    && (granule - first) / shape.cell() < shape.cells()
+            }
+            PageKind::Large => granule == first,
+            PageKind::Free | PageKind::Tail => false,
+        }
+    }
+
+    /// A page's free bits.
+    ///
+    /// # Safety
+    ///
+    /// The caller owns the page, and `f` does not come here again for it.
+    #[inline]
+    pub(crate) unsafe fn free_bits<R>(&self, page: u32, f: impl FnOnce(&mut FreeBits) -> R) -> R {
+        debug_assert!(self.handed_out(page as usize));
+        // SAFETY: rules G and O: the page was handed out, so its bits are accessible, and only the owner comes here.
+        unsafe { self.range.bits(page as usize).with_mut(|bits| f(&mut *bits)) }
+    }
+
+    /// Bytes of the range for pages.
+    pub(crate) fn reserved_bytes(&self) -> usize {
+        self.length
+    }
+
+    /// The memory at a granule, with leave to use all of its cell.
+    ///
+    /// # Safety
+    ///
+    /// The granule is inside the range.
+    #[inline(always)]
+    pub(crate) unsafe fn cell(&self, granule: usize) -> NonNull<u8> {
+        // SAFETY: as the caller says.
+        unsafe { self.origin().cell(granule) }
+    }
+
+    /// A page's first byte.
+    pub(super) fn page_start(&self, page: u32) -> NonNull<u8> {
+        debug_assert!((page as usize) < self.length >> PAGE_SHIFT);
+        // SAFETY: rule G: inside the range.
+        unsafe { self.range.base.add((page as usize) << PAGE_SHIFT) }
+    }
+}

@@ -44,26 +44,32 @@ pub use base::event::{
 pub use base::fallible;
 pub use collect::{Collect, CollectError};
 pub use heap::model;
+pub use typed::any::{AnyGc, GcDyn};
 pub use typed::blocking::Join;
+pub use typed::builder::HeapBuilder;
 pub use typed::cell::{GcCell, GcCellGuard};
-pub use typed::gc::{AnyGc, Gc, GcDyn, GcWeak, WeakCallback, WeakRef};
-pub use typed::heap::{
-    DeferGuard, Detached, Fork, Heap, HeapBuilder, HeapStats, KnownRoot, Mutator, RefusedSlice,
-};
+pub use typed::detached::Detached;
+pub use typed::fork::Fork;
+pub use typed::gc::Gc;
+pub use typed::heap::{DeferGuard, Heap};
+pub use typed::known_root::KnownRoot;
+pub use typed::mutator::Mutator;
+pub use typed::weak::{GcWeak, WeakCallback, WeakRef};
 /// Lines on standard error, for the C library.
 #[doc(hidden)]
 pub mod stderr {
     pub use crate::base::event::{abort, is_warning_heard, line};
 }
 pub use base::stress::{ParseStressError, Stress, StressStats};
-pub use heap::pacing::{Pacing, Thresholds};
+pub use heap::model_heap::HeapStats;
+pub use heap::policy::{Pacing, Thresholds};
 pub use heap::slow::{CellWait, SlowLock};
 #[doc(hidden)]
 pub use object::type_info::Target;
 pub use object::type_info::Tracer;
 #[cfg(feature = "derive")]
 pub use standstill_derive::Trace;
-pub use typed::slice::{GcSlice, HeaderSlice};
+pub use typed::slice::{GcSlice, HeaderSlice, RefusedSlice};
 pub use typed::slot::{AtomicGc, GcOnce};
 pub use typed::trace::Trace;
 

@@ -16,10 +16,12 @@
 //! that wants its objects destroyed collects, and drops what it holds, before it lets go of the heap. (The
 //! typed face does more: it collects once more, and keeps the range as long as objects are referred to.)
 
-pub use crate::heap::mutator::{MODEL_REQUESTS, ModelMutator, World};
+pub use crate::heap::core::MODEL_REQUESTS;
+pub use crate::heap::model_heap::ModelHeap;
+pub use crate::heap::mutator::ModelMutator;
+pub use crate::heap::world::World;
 pub use crate::object::type_info::{Ends, Object, Tracer};
 use crate::safepoint::ThreadId;
-pub use crate::typed::heap::ModelHeap;
 
 /// What a collection has found, for [`ObjectModel::judge`].
 #[derive(Clone, Copy, Debug)]

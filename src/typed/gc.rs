@@ -9,30 +9,27 @@ use std::marker::PhantomData;
 use std::mem::ManuallyDrop;
 use std::ptr::NonNull;
 
-use crate::base::error::{AllocError, ForeignGc, OutOfMemory};
-use crate::base::fallible::{NoMemory, Shared};
-use crate::base::sync::{AtomicBool, Ordering};
-use crate::managed::{
-    self, Raw, drop_reference, drop_reference_to, drop_reference_to_plain, object,
-};
+use crate::base::error::{AllocError, ForeignGc};
+use crate::collect::Collect;
+use crate::managed::{self, Raw, drop_reference_to, drop_reference_to_plain, object};
 use crate::memory::arena::class_for;
 use crate::memory::space::GRANULE;
 use crate::object::header::Header;
 use crate::object::state;
 use crate::object::type_info::{Ends, Object, Target, Tracer, TypeInfo, prefetch};
-use crate::object::weak::{Watcher, WeakRecord};
 use crate::safepoint::current;
 use crate::{Mutator, Trace};
 
 /// Where a value of type `T` lies in its object.
-struct Layout<T>(PhantomData<T>);
+pub(super) struct Layout<T>(PhantomData<T>);
 
 impl<T> Layout<T> {
     /// From the header to the value.
-    const OFFSET: usize = offset(align_of::<T>());
-    const SIZE: usize = Self::OFFSET + size_of::<T>();
-    const ALIGN: usize = if align_of::<T>() > GRANULE { align_of::<T>() } else { GRANULE };
-    const CLASS: Option<u8> = class_for(Self::SIZE, Self::ALIGN);
+    pub(super) const OFFSET: usize = offset(align_of::<T>());
+    pub(super) const SIZE: usize = Self::OFFSET + size_of::<T>();
+    pub(super) const ALIGN: usize =
+        if align_of::<T>() > GRANULE { align_of::<T>() } else { GRANULE };
+    pub(super) const CLASS: Option<u8> = class_for(Self::SIZE, Self::ALIGN);
 }
 
 /// How a value of type `T` is handled: the table behind [`Gc<T>`].
@@ -246,7 +243,7 @@ impl<T> Gc<T> {
     }
 
     #[inline(always)]
-    fn counts(&self) -> &Header {
+    pub(super) fn counts(&self) -> &Header {
         // SAFETY: rule R: this reference keeps the object alive.
         unsafe { self.header.as_ref() }
     }
@@ -304,36 +301,6 @@ impl<T: Trace> Gc<T> {
         strong_count(this.header, m)
     }
 
-    /// A weak reference to the object: it does not keep it alive.
-    ///
-    /// # Panics
-    ///
-    /// When the object belongs to another heap than the mutator.
-    pub fn downgrade(this: &Self, m: &Mutator) -> GcWeak<T> {
-        check(this.header, m);
-        let record = m.raw().model().weak.record(this.counts());
-        GcWeak { record: Some(record.unwrap_or_else(NoMemory::end_process)), target: PhantomData }
-    }
-
-    /// Allocates an object whose value holds weak references to the object itself.
-    ///
-    /// Until it is allocated, upgrading them gives `None`.
-    ///
-    /// # Panics
-    ///
-    /// When the heap is full.
-    pub fn new_cyclic(m: &Mutator, value: impl FnOnce(&GcWeak<T>) -> T) -> Self
-    where
-        T: Send + Sync,
-    {
-        let record = WeakRecord::unborn().unwrap_or_else(NoMemory::end_process);
-        let weak = GcWeak { record: Some(record.clone()), target: PhantomData };
-        let this = m.alloc(value(&weak));
-        let born = m.raw().model().weak.born(&record, this.counts());
-        born.unwrap_or_else(NoMemory::end_process);
-        this
-    }
-
     /// Whether the object is in the tracked set: only tracked objects are collected in cycles.
     ///
     /// # Panics
@@ -374,16 +341,63 @@ impl<T: Trace> Gc<T> {
         check(this.header, m);
         this.counts().make_immortal();
     }
+}
 
-    /// The same reference without its type.
-    pub fn into_any(this: Self) -> AnyGc {
-        AnyGc { header: this.into_header() }
+impl Mutator {
+    /// Allocates an object. Its type is tracked at birth if [`Trace::TRACKED`] says so.
+    ///
+    /// `T` is `Send + Sync`, since any thread may look at the object, and any may destroy it.
+    ///
+    /// # Panics
+    ///
+    /// When the heap is full; see [`try_alloc`](Self::try_alloc) and [`alloc_or_collect`](Self::alloc_or_collect).
+    #[inline]
+    pub fn alloc<T: Trace + Send + Sync>(&self, value: T) -> Gc<T> {
+        match allocate(&self.0, value) {
+            Ok(gc) => gc,
+            Err(error) => out_of_memory(error),
+        }
+    }
+
+    /// Allocates an object, or gives the value back.
+    ///
+    /// # Errors
+    ///
+    /// When the heap is full. The heap is as it was.
+    #[inline]
+    pub fn try_alloc<T: Trace + Send + Sync>(&self, value: T) -> Result<Gc<T>, AllocError<T>> {
+        allocate(&self.0, value)
+    }
+
+    /// Allocates an object; collects in full first if there is no room.
+    ///
+    /// # Errors
+    ///
+    /// When the heap is full even then, or cannot be collected.
+    pub fn alloc_or_collect<T: Trace + Send + Sync>(
+        &mut self,
+        value: T,
+    ) -> Result<Gc<T>, AllocError<T>> {
+        self.try_alloc(value).or_else(|error| {
+            #[expect(
+                clippy::let_underscore_must_use,
+                reason = "the second attempt says why there is no room"
+            )]
+            let _ = self.try_collect(Collect::full());
+            self.try_alloc(error.into_inner())
+        })
     }
 }
 
 #[cold]
 #[inline(never)]
-fn foreign_panic(foreign: ForeignGc) -> ! {
+pub(super) fn out_of_memory<T>(error: AllocError<T>) -> ! {
+    panic!("{error}")
+}
+
+#[cold]
+#[inline(never)]
+pub(super) fn foreign_panic(foreign: ForeignGc) -> ! {
     panic!("{foreign}")
 }
 
@@ -396,7 +410,7 @@ pub(crate) fn check(header: NonNull<Header>, m: &Mutator) {
     }
 }
 
-fn strong_count(header: NonNull<Header>, m: &Mutator) -> usize {
+pub(super) fn strong_count(header: NonNull<Header>, m: &Mutator) -> usize {
     check(header, m);
     // SAFETY: rule R: the caller's reference keeps the object alive.
     match unsafe { header.as_ref() }.count() {
@@ -465,453 +479,5 @@ impl Tracer {
     #[inline(always)]
     pub fn visit<T>(&mut self, gc: &Gc<T>) {
         self.edge(gc.header.as_ptr() as usize);
-    }
-
-    /// Reports a reference without its type.
-    #[inline(always)]
-    pub fn visit_any(&mut self, gc: &AnyGc) {
-        self.edge(gc.header.as_ptr() as usize);
-    }
-}
-
-/// A [`Gc`] without its type: one word, counted, for registries, interpreters' values and inspection.
-///
-/// ```
-/// use standstill::{AnyGc, Gc, Heap};
-///
-/// let heap = Heap::new();
-/// let m = heap.attach();
-/// let any = Gc::into_any(m.alloc(7u32));
-/// assert_eq!(any.downcast_ref::<u32>(&m), Some(&7));
-/// assert!(any.downcast::<String>(&m).is_err());
-/// ```
-pub struct AnyGc {
-    header: NonNull<Header>,
-}
-
-// SAFETY: rule X: objects are `Send + Sync` when they are allocated.
-unsafe impl Send for AnyGc {}
-// SAFETY: as above.
-unsafe impl Sync for AnyGc {}
-
-impl AnyGc {
-    /// # Safety
-    ///
-    /// The caller gives a reference.
-    pub(crate) unsafe fn from_header(header: NonNull<Header>) -> Self {
-        Self { header }
-    }
-
-    pub(crate) fn header(&self) -> NonNull<Header> {
-        self.header
-    }
-
-    fn into_header(self) -> NonNull<Header> {
-        ManuallyDrop::new(self).header
-    }
-
-    fn info(&self, m: &Mutator) -> &'static TypeInfo {
-        check(self.header, m);
-        // SAFETY: rule R: this reference keeps the object alive.
-        m.raw().model().types.get(unsafe { self.header.as_ref() }.type_index())
-    }
-
-    /// Whether the value is a `T`.
-    ///
-    /// # Panics
-    ///
-    /// Like all methods that take a mutator, when the object belongs to another heap.
-    pub fn is<T: 'static>(&self, m: &Mutator) -> bool {
-        (self.info(m).id)() == TypeId::of::<T>()
-    }
-
-    /// The typed handle, or this one back if the value is not a `T`.
-    pub fn downcast<T: Trace>(self, m: &Mutator) -> Result<Gc<T>, Self> {
-        if self.is::<T>(m) {
-            // SAFETY: rules Y and R: just asked; the reference goes over.
-            Ok(unsafe { Gc::from_header(self.into_header()) })
-        } else {
-            Err(self)
-        }
-    }
-
-    /// The value, if it is a `T`.
-    pub fn downcast_ref<'a, T: Trace>(&'a self, m: &'a Mutator) -> Option<&'a T> {
-        self.is::<T>(m).then(|| {
-            // SAFETY: rules Y and R: just asked; this reference keeps the object alive for `'a`.
-            unsafe { self.header.cast::<u8>().add(Layout::<T>::OFFSET).cast::<T>().as_ref() }
-        })
-    }
-
-    /// The name of the value's type, as [`std::any::type_name`] gives it, or that of a dynamic object's type.
-    pub fn type_name(&self, m: &Mutator) -> &str {
-        let info = self.info(m);
-        // SAFETY: rules R, Y and D: this reference keeps the object alive, and thereby its type.
-        unsafe {
-            // loom's models know no dynamic objects.
-            #[cfg(not(all(test, loom)))]
-            if std::ptr::eq(info, &raw const crate::dynamic::INFO) {
-                return crate::dynamic::type_of(self.header.cast()).name();
-            }
-            (info.name)(self.header)
-        }
-    }
-
-    /// Whether two handles refer to the same object.
-    pub fn ptr_eq(this: &Self, other: &Self) -> bool {
-        this.header == other.header
-    }
-
-    /// See [`Gc::strong_count`].
-    pub fn strong_count(&self, m: &Mutator) -> usize {
-        strong_count(self.header, m)
-    }
-
-    /// See [`Gc::is_tracked`].
-    pub fn is_tracked(&self, m: &Mutator) -> bool {
-        check(self.header, m);
-        // SAFETY: rule R: alive, and of this heap.
-        unsafe { m.raw().is_tracked(object(self.header)) }
-    }
-
-    /// See [`Gc::track`]. `false` also for a dynamic object that takes no part in cycle collection: it stays untracked.
-    pub fn track(&self, m: &Mutator) -> bool {
-        check(self.header, m);
-        // loom's models know no dynamic objects.
-        #[cfg(not(all(test, loom)))]
-        if std::ptr::eq(self.info(m), &raw const crate::dynamic::INFO) {
-            // SAFETY: rules R, Y and D: this reference keeps the object alive, which is a dynamic one.
-            let takes_part = unsafe { crate::dynamic::is_gc(self.header.cast()) };
-            if !takes_part {
-                return false;
-            }
-        }
-        // SAFETY: as in `is_tracked`.
-        unsafe { m.raw().track(object(self.header)) }
-    }
-
-    /// See [`Gc::untrack`].
-    pub fn untrack(&self, m: &Mutator) -> bool {
-        check(self.header, m);
-        // SAFETY: as in `is_tracked`.
-        unsafe { m.raw().untrack(object(self.header)) }
-    }
-
-    /// See [`Gc::is_finalized`].
-    pub fn is_finalized(&self, m: &Mutator) -> bool {
-        check(self.header, m);
-        // SAFETY: as in `is_tracked`.
-        unsafe { m.raw().is_finalized(object(self.header)) }
-    }
-
-    /// See [`Gc::immortalize`].
-    pub fn immortalize(&self, m: &Mutator) {
-        check(self.header, m);
-        // SAFETY: rule R: this reference keeps the object alive.
-        unsafe { self.header.as_ref() }.make_immortal();
-    }
-}
-
-impl<T: Trace> From<Gc<T>> for AnyGc {
-    fn from(gc: Gc<T>) -> Self {
-        Gc::into_any(gc)
-    }
-}
-
-impl Clone for AnyGc {
-    #[inline(always)]
-    fn clone(&self) -> Self {
-        // SAFETY: rule R: this reference keeps the object alive.
-        unsafe { self.header.as_ref() }.clone_ref(current());
-        Self { header: self.header }
-    }
-}
-
-impl Drop for AnyGc {
-    #[inline(always)]
-    fn drop(&mut self) {
-        // SAFETY: rule R: this value owned a reference.
-        unsafe { drop_reference(self.header) };
-    }
-}
-
-impl Trace for AnyGc {
-    const IS_HANDLE: bool = true;
-
-    #[inline(always)]
-    fn fetch_target(&self) -> bool {
-        prefetch(self.header.as_ptr().cast());
-        true
-    }
-
-    #[inline(always)]
-    fn traverse(&self, tracer: &mut Tracer) {
-        tracer.target(self.target());
-    }
-
-    #[inline(always)]
-    fn target(&self) -> Target<'_> {
-        Target::at(self.header.as_ptr() as usize)
-    }
-}
-
-impl fmt::Debug for AnyGc {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "AnyGc({:p})", self.header)
-    }
-}
-
-/// A [`Gc`] whose value is looked at through a trait, on stable Rust.
-///
-/// Two words and a half of indirection less than `Gc<Box<dyn Trait>>`: the handle, and the reference that the
-/// given function made of the value.
-///
-/// ```
-/// use std::fmt::Display;
-/// use standstill::{GcDyn, Heap};
-///
-/// let heap = Heap::new();
-/// let m = heap.attach();
-/// type Shown = GcDyn<dyn Display>;
-/// let shown = [Shown::new(m.alloc(1u8), |n| n, &m), Shown::new(m.alloc("two".to_owned()), |s| s, &m)];
-/// assert_eq!(shown[1].get(&m).to_string(), "two");
-/// ```
-pub struct GcDyn<D: ?Sized> {
-    gc: AnyGc,
-    view: NonNull<D>,
-}
-
-// SAFETY: rule X: as of a `Gc`: the view is shared, and what it belongs to may be dropped anywhere.
-unsafe impl<D: ?Sized + Sync> Send for GcDyn<D> {}
-// SAFETY: as above. The object itself is `Send + Sync`; the view needs `Sync` alone, being only shared.
-unsafe impl<D: ?Sized + Sync> Sync for GcDyn<D> {}
-
-impl<D: ?Sized> GcDyn<D> {
-    /// Looks at `gc`'s value through `view` from now on.
-    ///
-    /// # Panics
-    ///
-    /// When the object belongs to another heap than the mutator.
-    pub fn new<T: Trace>(
-        gc: Gc<T>,
-        view: impl for<'a> FnOnce(&'a T) -> &'a D,
-        m: &Mutator,
-    ) -> Self {
-        // The value is only ever shared until it is destroyed, and does not move. So the borrow could last
-        // as long as the object, and `view` is good for every length.
-        let view = NonNull::from(view(gc.get(m)));
-        Self { gc: Gc::into_any(gc), view }
-    }
-
-    /// The view.
-    ///
-    /// # Panics
-    ///
-    /// When the object belongs to another heap than the mutator.
-    pub fn get<'a>(&'a self, m: &'a Mutator) -> &'a D {
-        check(self.gc.header, m);
-        // SAFETY: rule R: made from a borrow of the value, which lasts as long as the object; `gc` keeps that alive.
-        unsafe { self.view.as_ref() }
-    }
-
-    /// The untyped handle.
-    pub fn as_any(&self) -> &AnyGc {
-        &self.gc
-    }
-}
-
-impl<D: ?Sized> Clone for GcDyn<D> {
-    fn clone(&self) -> Self {
-        Self { gc: self.gc.clone(), view: self.view }
-    }
-}
-
-impl<D: ?Sized + 'static> Trace for GcDyn<D> {
-    fn traverse(&self, tracer: &mut Tracer) {
-        tracer.visit_any(&self.gc);
-    }
-}
-
-impl<D: ?Sized> fmt::Debug for GcDyn<D> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "GcDyn<{}>({:p})", std::any::type_name::<D>(), self.gc.header)
-    }
-}
-
-/// A reference that does not keep its object alive.
-///
-/// It is dead once the object's destruction has begun, or a collection has found the object to be
-/// garbage and run the finalizers. It can be cloned, sent and dropped anywhere. It holds no edge: a
-/// cycle through it is none.
-pub struct GcWeak<T> {
-    record: Option<Shared<WeakRecord>>,
-    target: PhantomData<fn() -> Gc<T>>,
-}
-
-impl<T> GcWeak<T> {
-    /// A weak reference to nothing.
-    pub const fn new() -> Self {
-        Self { record: None, target: PhantomData }
-    }
-
-    /// Whether two weak references were made for the same object (or both for none).
-    pub fn ptr_eq(&self, other: &Self) -> bool {
-        match (&self.record, &other.record) {
-            (Some(a), Some(b)) => Shared::ptr_eq(a, b),
-            (None, None) => true,
-            _ => false,
-        }
-    }
-}
-
-impl<T: Trace> GcWeak<T> {
-    /// A strong reference, if the object lives.
-    ///
-    /// # Panics
-    ///
-    /// When the object lives in another heap than the mutator's.
-    pub fn upgrade(&self, m: &Mutator) -> Option<Gc<T>> {
-        let header = upgrade(self.record.as_ref()?, m)?;
-        // SAFETY: rules R and Y: a fresh reference; the record was made for an object of type `T`.
-        Some(unsafe { Gc::from_header(header) })
-    }
-}
-
-/// Upgrades through a record; panics for a live object of another heap that is still open.
-fn upgrade(record: &WeakRecord, m: &Mutator) -> Option<NonNull<Header>> {
-    let raw = m.raw();
-    let result = record.with_target(|header| {
-        if !raw.owns(object(NonNull::from(header))) {
-            // SAFETY: rule R: the object lives while the record says so, and keeps its heap's core.
-            let core = unsafe {
-                &*crate::memory::space::Space::heap_of(std::ptr::from_ref(header) as usize)
-                    .cast::<managed::Core>()
-            };
-            return if core.model.is_closed() { Ok(None) } else { Err(ForeignGc) };
-        }
-        Ok(header.try_upgrade(raw.id()).then(|| NonNull::from(header)))
-    });
-    match result? {
-        Ok(header) => header,
-        Err(foreign) => foreign_panic(foreign),
-    }
-}
-
-impl<T> Default for GcWeak<T> {
-    fn default() -> Self {
-        Self::new()
-    }
-}
-
-impl<T> Clone for GcWeak<T> {
-    fn clone(&self) -> Self {
-        Self { record: self.record.clone(), target: PhantomData }
-    }
-}
-
-impl<T: 'static> Trace for GcWeak<T> {
-    const TRACKED: bool = false;
-
-    fn traverse(&self, _: &mut Tracer) {}
-}
-
-impl<T> fmt::Debug for GcWeak<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "GcWeak<{}>", std::any::type_name::<T>())
-    }
-}
-
-/// The function that a [`WeakRef`] calls when its target is gone.
-pub type WeakCallback<T, D> = fn(&Gc<WeakRef<T, D>>, &Mutator);
-
-/// A weak reference with a callback: an object of the heap itself, made by
-/// [`Mutator::alloc_weak`].
-///
-/// When the target dies, or a collection finds it to be garbage, the weak reference is cleared and its callback
-/// is called, once, with the world running, unless the weak reference is garbage itself by then. In a
-/// collection that is before any finalizer runs, and before the other weak references
-/// to the target are cleared: CPython's order.
-///
-/// `data` is whatever the callback needs; it is traced.
-pub struct WeakRef<T, D> {
-    record: Shared<WeakRecord>,
-    cleared: Shared<AtomicBool>,
-    data: D,
-    callback: WeakCallback<T, D>,
-    target: PhantomData<fn() -> Gc<T>>,
-}
-
-impl<T: Trace, D: Trace + Send + Sync> WeakRef<T, D> {
-    pub(crate) fn alloc(
-        target: &Gc<T>,
-        data: D,
-        callback: WeakCallback<T, D>,
-        m: &Mutator,
-    ) -> Result<Gc<Self>, AllocError<D>> {
-        check(target.header, m);
-        let raw = m.raw();
-        let record = raw.model().weak.record(target.counts()).unwrap_or_else(NoMemory::end_process);
-        let cleared = Shared::new(AtomicBool::new(false)).unwrap_or_else(NoMemory::end_process);
-        let this = Self {
-            record: record.clone(),
-            cleared: cleared.clone(),
-            data,
-            callback,
-            target: PhantomData,
-        };
-        let this = allocate(raw, this).map_err(|error| {
-            let reason: OutOfMemory = error.reason();
-            AllocError::new(error.into_inner().data, reason)
-        })?;
-        let own = raw.model().weak.record(this.counts()).unwrap_or_else(NoMemory::end_process);
-        let watched = record.watch(Watcher { weak_ref: own, cleared, invoke: Self::invoke });
-        watched.unwrap_or_else(NoMemory::end_process);
-        Ok(this)
-    }
-
-    unsafe fn invoke(header: NonNull<Header>, m: *const ()) {
-        // A handle that borrows the caller's reference.
-        // SAFETY: rule Y: registered with an object of this type; `m` is a mutator.
-        let (this, m) =
-            unsafe { (ManuallyDrop::new(Gc::<Self>::from_header(header)), managed::mutator(m)) };
-        (this.get(m).callback)(&this, m);
-    }
-}
-
-impl<T: Trace, D> WeakRef<T, D> {
-    /// A strong reference to the target, if it lives and this weak reference has not been cleared.
-    ///
-    /// # Panics
-    ///
-    /// When the target lives in another heap than the mutator's.
-    pub fn upgrade(&self, m: &Mutator) -> Option<Gc<T>> {
-        // Acquire: pairs with the release in `take_watchers`.
-        if self.cleared.load(Ordering::Acquire) {
-            return None;
-        }
-        let header = upgrade(&self.record, m)?;
-        // SAFETY: rules R and Y: a fresh reference; the record was made for an object of type `T`.
-        Some(unsafe { Gc::from_header(header) })
-    }
-
-    /// What the callback was given to work with.
-    pub fn data(&self) -> &D {
-        &self.data
-    }
-}
-
-impl<T: 'static, D: Trace> Trace for WeakRef<T, D> {
-    fn traverse(&self, tracer: &mut Tracer) {
-        self.data.traverse(tracer);
-    }
-
-    fn clear(&self, m: &Mutator) {
-        self.data.clear(m);
-    }
-}
-
-impl<T, D> fmt::Debug for WeakRef<T, D> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("WeakRef").finish_non_exhaustive()
     }
 }

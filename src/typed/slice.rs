@@ -22,7 +22,8 @@ use crate::object::header::Header;
 use crate::object::state;
 use crate::object::type_info::{Ends, Object, Target, Tracer, TypeInfo};
 use crate::safepoint::current;
-use crate::typed::gc::{AnyGc, check, offset};
+use crate::typed::any::AnyGc;
+use crate::typed::gc::{check, offset};
 use crate::{Mutator, Trace};
 
 /// A value with a sequence of items behind it, in one piece of memory: what a [`GcSlice`] holds.
@@ -288,3 +289,40 @@ impl<H, T> fmt::Debug for GcSlice<H, T> {
         )
     }
 }
+
+impl Mutator {
+    /// Allocates one object for a header and items.
+    ///
+    /// # Panics
+    ///
+    /// When the heap is full, or the iterator gives fewer items than it promises.
+    pub fn alloc_slice<H, T, I>(&self, header: H, items: I) -> GcSlice<H, T>
+    where
+        H: Trace + Send + Sync,
+        T: Trace + Send + Sync,
+        I: IntoIterator<Item = T, IntoIter: ExactSizeIterator>,
+    {
+        self.try_alloc_slice(header, items).unwrap_or_else(|error| panic!("{}", error.reason()))
+    }
+
+    /// Allocates one object for a header and items, or gives them back.
+    ///
+    /// # Errors
+    ///
+    /// When the heap is full. The heap is as it was.
+    pub fn try_alloc_slice<H, T, I>(
+        &self,
+        header: H,
+        items: I,
+    ) -> Result<GcSlice<H, T>, RefusedSlice<H, I>>
+    where
+        H: Trace + Send + Sync,
+        T: Trace + Send + Sync,
+        I: IntoIterator<Item = T, IntoIter: ExactSizeIterator>,
+    {
+        GcSlice::allocate(&self.0, header, items.into_iter())
+    }
+}
+
+/// Header and items of a slice that found no room.
+pub type RefusedSlice<H, I> = AllocError<(H, <I as IntoIterator>::IntoIter)>;

@@ -1,0 +1,231 @@
+//! Floor 3: the memory of objects, from its allocation to its release.
+//!
+//! The rule about it, cited by its letter:
+//!
+//! * **N** (new): what [`allocate`](ModelMutator::allocate) has just given is as large and as aligned as was asked for, and nobody else
+//!   knows it until it is [published](ModelMutator::publish) and its address passed on.
+
+use std::ptr::NonNull;
+
+use crate::base::error::OutOfMemory;
+use crate::base::sync::Ordering;
+use crate::heap::core::COLLECT;
+use crate::heap::model::ObjectModel;
+use crate::heap::mutator::ModelMutator;
+use crate::heap::pacing::Due;
+use crate::memory::arena::{Arena, class_for, class_size};
+use crate::memory::shape::MAX_ALIGN;
+use crate::memory::space::SpaceError;
+use crate::object::state::{self};
+use crate::object::type_info::Object;
+
+impl<M: ObjectModel> ModelMutator<M> {
+    /// Memory for an object of `size` bytes on a multiple of `align`, a power of two. Its bytes are arbitrary. It is no
+    /// object before [`publish`](Self::publish).
+    ///
+    /// # Errors
+    ///
+    /// When the heap's limit is reached or the system refuses, when no heap holds so large an object, and when the
+    /// alignment is no power of two, or above 32 KiB. Nothing has changed then.
+    pub fn allocate(&self, size: usize, align: usize) -> Result<NonNull<u8>, OutOfMemory> {
+        if !align.is_power_of_two() || align > MAX_ALIGN {
+            return Err(OutOfMemory::Alignment { align });
+        }
+        match class_for(size, align) {
+            Some(class) => self.allocate_cell(class),
+            None => self.allocate_large(size, align),
+        }
+    }
+
+    /// Memory for an object of a known size class.
+    #[inline(always)]
+    pub(crate) fn allocate_cell(&self, class: u8) -> Result<NonNull<u8>, OutOfMemory> {
+        match self.arena(|arena| arena.pop(class)) {
+            Some(cell) => Ok(cell),
+            None => self.refill(class),
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn refill(&self, class: u8) -> Result<NonNull<u8>, OutOfMemory> {
+        let space = &self.core().space;
+        self.twice(class_size(class), || {
+            self.arena(|arena| arena.alloc(space, class).ok_or_else(|| arena.last_error()))
+        })
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn allocate_large(&self, size: usize, align: usize) -> Result<NonNull<u8>, OutOfMemory> {
+        let space = &self.core().space;
+        self.twice(size, || self.arena(|arena| arena.alloc_large(space, size, align)).map_err(Some))
+    }
+
+    /// Memory from the arena; a second attempt where the model had some to give back.
+    fn twice(
+        &self,
+        size: usize,
+        attempt: impl Fn() -> Result<NonNull<u8>, Option<SpaceError>>,
+    ) -> Result<NonNull<u8>, OutOfMemory> {
+        let mut result = attempt();
+        if result.is_err() && self.model().refused(self) {
+            result = attempt();
+        }
+        let memory = result.map_err(|error| self.out_of_memory(error, size))?;
+        self.account();
+        Ok(memory)
+    }
+
+    fn out_of_memory(&self, error: Option<SpaceError>, size: usize) -> OutOfMemory {
+        match error {
+            Some(SpaceError::Limit { asked, limit, .. }) if asked <= limit => {
+                OutOfMemory::Limit { limit }
+            }
+            Some(SpaceError::Full { asked, reserved, .. }) if asked <= reserved => {
+                OutOfMemory::Limit { limit: reserved }
+            }
+            Some(SpaceError::Limit { .. } | SpaceError::Full { .. }) => {
+                OutOfMemory::TooLarge { size }
+            }
+            Some(SpaceError::Alignment { align }) => OutOfMemory::Alignment { align },
+            Some(SpaceError::Refused { .. }) | None => {
+                // So that the next attempt may have it.
+                self.core().workers.spare.give_up();
+                OutOfMemory::System
+            }
+        }
+    }
+
+    /// Tells the pace what this thread has allocated and freed. It never collects: it raises a flag.
+    fn account(&self) {
+        let (objects, bytes) = self.arena(Arena::take_count);
+        let pace = &self.core().pace;
+        pace.taken(objects, bytes);
+        if pace.due() != Due::Nothing || self.core().turn.is_burying() {
+            self.raise(COLLECT);
+        }
+    }
+
+    /// Gives memory back that was allocated and not published, or makes an object's memory free.
+    ///
+    /// # Safety
+    ///
+    /// The memory came from [`allocate`](Self::allocate) of this heap, nobody refers to it, and its
+    /// content has been destroyed.
+    #[inline]
+    pub unsafe fn free(&self, cell: NonNull<u8>) {
+        let core = self.core();
+        // SAFETY: rule G: the cell was handed out by this heap's space.
+        unsafe { core.state(cell.as_ptr() as usize) }.death();
+        // SAFETY: as the caller says; the state byte is 0.
+        unsafe {
+            if !self.arena(|arena| arena.free_here(&core.space, cell)) {
+                self.free_elsewhere(cell);
+            }
+        }
+    }
+
+    /// As [`free`](Self::free), for an object whose size class the caller knows.
+    ///
+    /// # Safety
+    ///
+    /// As for `free`, and the memory was allocated with this class.
+    #[inline(always)]
+    pub(crate) unsafe fn free_of_class(&self, cell: NonNull<u8>, class: u8) {
+        let core = self.core();
+        // SAFETY: as in `free`.
+        unsafe { core.state(cell.as_ptr() as usize) }.death();
+        // SAFETY: as the caller says; the state byte is 0.
+        unsafe {
+            if !self.arena(|arena| arena.free_of_class(&core.space, cell, class)) {
+                self.free_elsewhere(cell);
+            }
+        }
+    }
+
+    /// As `free`, of memory that is not on a page of this thread's arena.
+    ///
+    /// # Safety
+    ///
+    /// As for `free`.
+    #[cold]
+    unsafe fn free_elsewhere(&self, cell: NonNull<u8>) {
+        // SAFETY: as for `free`.
+        if self.arena(|arena| unsafe { arena.free_elsewhere(&self.core().space, cell) }) {
+            self.account();
+        }
+    }
+
+    /// Makes the memory an object, in the tracked set or not.
+    ///
+    /// # Safety
+    ///
+    /// The memory came from [`allocate`](Self::allocate) of this mutator, and now holds what the model
+    /// can count and traverse.
+    #[inline(always)]
+    pub unsafe fn publish(&self, object: Object, tracked: bool) {
+        // SAFETY: as the caller says.
+        unsafe {
+            // Since it was allocated a stop may have taken the page for old. Relaxed: see `PageInfo::young`.
+            self.core().space.page_of(object.address()).young.store(1, Ordering::Relaxed);
+            self.publish_as(object, if tracked { state::TRACKED } else { 0 });
+        }
+    }
+
+    /// As [`publish`](Self::publish), with the state bits that the object is born with.
+    ///
+    /// # Safety
+    ///
+    /// As for `publish`.
+    #[inline(always)]
+    pub(crate) unsafe fn publish_as(&self, object: Object, bits: u8) {
+        // SAFETY: rule N: handed out by this heap's space.
+        unsafe { self.core().state(object.address()) }.birth(bits);
+    }
+
+    /// Puts an object into the tracked set; `false`: it was in it already.
+    ///
+    /// # Safety
+    ///
+    /// `object` is alive, and of this heap.
+    pub unsafe fn track(&self, object: Object) -> bool {
+        let core = self.core();
+        // SAFETY: as the caller says.
+        let (state, page) =
+            unsafe { (core.state(object.address()), core.space.page_of(object.address())) };
+        // Relaxed: see `PageInfo::young`. Before the bit: a stop between the two costs a look at the page.
+        page.young.store(1, Ordering::Relaxed);
+        state.track()
+    }
+
+    /// Takes an object out of the tracked set; `false`: it was not in it.
+    ///
+    /// # Safety
+    ///
+    /// `object` is alive, and of this heap.
+    pub unsafe fn untrack(&self, object: Object) -> bool {
+        // SAFETY: as the caller says.
+        unsafe { self.core().state(object.address()) }.untrack()
+    }
+
+    /// Whether an object is in the tracked set.
+    ///
+    /// # Safety
+    ///
+    /// `object` is alive, and of this heap.
+    pub unsafe fn is_tracked(&self, object: Object) -> bool {
+        // SAFETY: as the caller says.
+        unsafe { self.core().state(object.address()) }.get() & state::TRACKED != 0
+    }
+
+    /// Whether an object's finalizer has been called by a collection.
+    ///
+    /// # Safety
+    ///
+    /// `object` is alive, and of this heap.
+    pub unsafe fn is_finalized(&self, object: Object) -> bool {
+        // SAFETY: as the caller says.
+        unsafe { self.core().state(object.address()) }.get() & state::FINALIZED != 0
+    }
+}

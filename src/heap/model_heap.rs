@@ -1,0 +1,146 @@
+//! Floor 3: a heap of objects of any model.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::base::error::AttachError;
+use crate::base::event::Hook;
+use crate::base::stress::StressStats;
+use crate::base::sync::Ordering;
+use crate::heap::model::{ModelMutator, ObjectModel};
+use crate::heap::mutator::Handle;
+use crate::object::type_info::Object;
+use crate::safepoint::SlowStop;
+
+/// A heap of objects of model `M`: a counted handle. See [`model`](crate::heap::model).
+#[repr(transparent)]
+pub struct ModelHeap<M: ObjectModel>(pub(crate) Arc<Handle<M>>);
+
+impl<M: ObjectModel> ModelHeap<M> {
+    /// Makes the calling thread a mutator.
+    ///
+    /// # Panics
+    ///
+    /// Where [`try_attach`](Self::try_attach) gives an error.
+    pub fn attach(&self) -> ModelMutator<M> {
+        self.try_attach().unwrap_or_else(|error| panic!("{error}"))
+    }
+
+    /// Makes the calling thread a mutator.
+    ///
+    /// # Errors
+    ///
+    /// When the thread is attached already, to whatever heap, when it is inside a traversal, or in a
+    /// closure of a detach.
+    pub fn try_attach(&self) -> Result<ModelMutator<M>, AttachError> {
+        ModelMutator::attach(&self.0)
+    }
+
+    /// The heap's model.
+    pub fn model(&self) -> &M {
+        &self.0.core.model
+    }
+
+    /// Names a root that full collections start from, and returns the key for [`forget_root`](Self::forget_root). A
+    /// hint: what is collected is the same without it.
+    ///
+    /// # Safety
+    ///
+    /// `object` is one of this heap's. The caller holds a reference to it until it is forgotten.
+    pub unsafe fn known_root(&self, object: Object) -> u64 {
+        self.0.core.roots.add(object)
+    }
+
+    /// Takes back what [`known_root`](Self::known_root) said.
+    pub fn forget_root(&self, key: u64) {
+        self.0.core.roots.remove(key);
+    }
+
+    /// As [`Heap::on_slow_stop`].
+    pub fn on_slow_stop(&self, f: impl Fn(&SlowStop) + Send + Sync + 'static) {
+        self.0.core.slow.on_slow_stop(Hook::new(Arc::new(f)));
+    }
+
+    /// What the heap's stress modes have done so far.
+    pub fn stress_stats(&self) -> StressStats {
+        let core = &self.0.core;
+        let mut stats =
+            core.under.as_ref().map_or_else(StressStats::default, |strain| strain.stats());
+        if let Some(freed) = core.space.freed() {
+            freed.tell(&mut stats);
+        }
+        stats
+    }
+
+    /// Figures about the heap. See [`HeapStats`].
+    pub fn stats(&self) -> HeapStats {
+        let core = &self.0.core;
+        // First: it refuses a thread that holds a fork, which would wait for itself below.
+        let coordinator = core.coordinator.stats();
+        let (live_objects, live_bytes) = core.live();
+        HeapStats {
+            live_objects,
+            live_bytes,
+            in_use_bytes: core.space.in_use_bytes(),
+            committed_bytes: core.space.committed_bytes(),
+            reserved_bytes: core.space.reserved_bytes(),
+            mutators: coordinator.threads,
+            // Relaxed: figures.
+            collections: core.totals.collections.load(Ordering::Relaxed),
+            young_collections: core.totals.young.load(Ordering::Relaxed),
+            promotions: core.totals.promotions.load(Ordering::Relaxed),
+            collected: core.totals.collected.load(Ordering::Relaxed),
+            stops: coordinator.stops,
+            time_to_stop_max: coordinator.max_time_to_stop,
+            leaked_mutators: core.coordinator.leaked().iter().map(ToString::to_string).collect(),
+        }
+    }
+}
+
+impl<M: ObjectModel> Clone for ModelHeap<M> {
+    fn clone(&self) -> Self {
+        Self(Arc::clone(&self.0))
+    }
+}
+
+impl<M: ObjectModel> fmt::Debug for ModelHeap<M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("ModelHeap").field(&self.0.core).finish()
+    }
+}
+
+/// Figures about a heap: a snapshot, exact when no thread is allocating.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct HeapStats {
+    /// Objects alive, tracked or not.
+    pub live_objects: usize,
+    /// Bytes of their cells, headers and rounding included.
+    pub live_bytes: usize,
+    /// Bytes of the pages that hold them.
+    pub in_use_bytes: usize,
+    /// Bytes made accessible, side tables included.
+    pub committed_bytes: usize,
+    /// Bytes of address space for pages.
+    pub reserved_bytes: usize,
+    /// Mutators, attached or detached.
+    pub mutators: usize,
+    /// Collections so far.
+    pub collections: usize,
+    /// How many of them were young ones.
+    pub young_collections: usize,
+    /// How often what was new was taken for old, where a young collection would have found next to nothing. No collections: nothing was
+    /// looked at, and nobody called back. See [`Pacing::young_objects`].
+    pub promotions: usize,
+    /// Objects that collections destroyed so far. Objects that died by count are not among them.
+    pub collected: usize,
+    /// Stops so far, for collections and otherwise.
+    pub stops: u64,
+    /// The longest time from a stop's request to the last thread's parking.
+    pub time_to_stop_max: Duration,
+    /// The threads that have ended attached, since they leaked their [`Mutator`]: each with its name,
+    /// and its number at the operating system. While there is one, no stop succeeds, and so no
+    /// collection.
+    pub leaked_mutators: Vec<String>,
+}

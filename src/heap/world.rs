@@ -1,0 +1,81 @@
+//! Floor 3: the proof that the world is stopped.
+
+use std::time::{Duration, Instant};
+
+use crate::base::event::{self};
+use crate::base::steps;
+use crate::base::sync::Ordering;
+use crate::heap::core::{Core, Shared};
+use crate::heap::helpers::Job;
+use crate::heap::model::ObjectModel;
+use crate::memory::arena::Arena;
+use crate::safepoint::{ThreadId, WorldStopped};
+
+/// Proof that the world is stopped, and what that gives access to. Dropping it resumes.
+#[derive(Debug)]
+pub struct World<'a, M: ObjectModel> {
+    pub(super) stopped: WorldStopped<'a, Shared<M>>,
+    pub(super) core: &'a Core<M>,
+    pub(super) requester: ThreadId,
+    /// The arena of the thread that stopped the world.
+    pub(super) home: u32,
+    pub(super) since: Instant,
+}
+
+impl<M: ObjectModel> World<'_, M> {
+    /// The thread that stopped the world.
+    pub fn requester(&self) -> ThreadId {
+        self.requester
+    }
+
+    /// From the request to the last thread's parking.
+    pub fn time_to_stop(&self) -> Duration {
+        self.stopped.time_to_stop()
+    }
+
+    /// Calls `f` with each mutator's id and the model's part of it.
+    pub fn locals(&self, mut f: impl FnMut(ThreadId, &M::Local)) {
+        self.stopped.threads(|id, shared| f(id, &shared.local));
+    }
+
+    /// Calls `f` with the number of each arena whose thread is parked, and with that thread: it goes on when the world does.
+    pub(crate) fn parked(&self, mut f: impl FnMut(u32, ThreadId)) {
+        self.stopped.threads(|id, shared| {
+            steps::took(1);
+            if shared.parked.load(Ordering::Relaxed) {
+                f(shared.arena_id, id);
+            }
+        });
+    }
+
+    /// Shares a job with up to `n - 1` other threads: see [`Workers::run`].
+    pub(crate) fn share(&self, n: usize, job: &Job<'_>) {
+        let others = steps::Others::expect(n - 1);
+        self.core.workers.run(n, self.home, &|seat| others.part(seat.index != 0, || job(seat)));
+        others.join();
+    }
+
+    /// How long the world has been stopped.
+    pub(crate) fn elapsed(&self) -> Duration {
+        self.since.elapsed()
+    }
+
+    pub(crate) fn core(&self) -> &Core<M> {
+        self.core
+    }
+
+    /// Calls `f` with each mutator's arena.
+    pub(crate) fn arenas(&self, mut f: impl FnMut(&mut Arena)) {
+        self.stopped.threads(|_, shared| {
+            // SAFETY: rule A: the world is stopped, and `self` is not `Send`, so this is the one thread
+            // that is in any arena.
+            shared.arena.with_mut(|arena| f(unsafe { &mut *arena }));
+        });
+    }
+}
+
+impl<M: ObjectModel> Drop for World<'_, M> {
+    fn drop(&mut self) {
+        event::resumed(self.elapsed());
+    }
+}

@@ -1,0 +1,306 @@
+//! Floor 5: handles to objects whose type is not known when the program is compiled.
+
+use std::any::TypeId;
+use std::fmt;
+use std::mem::ManuallyDrop;
+use std::ptr::NonNull;
+
+use crate::managed::{drop_reference, object};
+use crate::object::header::Header;
+use crate::object::type_info::{Target, Tracer, TypeInfo, prefetch};
+use crate::safepoint::current;
+use crate::typed::gc::Gc;
+use crate::typed::gc::{Layout, check, strong_count};
+use crate::{Mutator, Trace};
+
+impl Tracer {
+    /// Reports a reference without its type.
+    #[inline(always)]
+    pub fn visit_any(&mut self, gc: &AnyGc) {
+        self.edge(gc.header.as_ptr() as usize);
+    }
+}
+
+impl<T: Trace> Gc<T> {
+    /// The same reference without its type.
+    pub fn into_any(this: Self) -> AnyGc {
+        AnyGc { header: this.into_header() }
+    }
+}
+
+/// A [`Gc`] without its type: one word, counted, for registries, interpreters' values and inspection.
+///
+/// ```
+/// use standstill::{AnyGc, Gc, Heap};
+///
+/// let heap = Heap::new();
+/// let m = heap.attach();
+/// let any = Gc::into_any(m.alloc(7u32));
+/// assert_eq!(any.downcast_ref::<u32>(&m), Some(&7));
+/// assert!(any.downcast::<String>(&m).is_err());
+/// ```
+pub struct AnyGc {
+    header: NonNull<Header>,
+}
+
+// SAFETY: rule X: objects are `Send + Sync` when they are allocated.
+unsafe impl Send for AnyGc {}
+// SAFETY: as above.
+unsafe impl Sync for AnyGc {}
+
+impl AnyGc {
+    /// # Safety
+    ///
+    /// The caller gives a reference.
+    pub(crate) unsafe fn from_header(header: NonNull<Header>) -> Self {
+        Self { header }
+    }
+
+    pub(crate) fn header(&self) -> NonNull<Header> {
+        self.header
+    }
+
+    fn into_header(self) -> NonNull<Header> {
+        ManuallyDrop::new(self).header
+    }
+
+    fn info(&self, m: &Mutator) -> &'static TypeInfo {
+        check(self.header, m);
+        // SAFETY: rule R: this reference keeps the object alive.
+        m.raw().model().types.get(unsafe { self.header.as_ref() }.type_index())
+    }
+
+    /// Whether the value is a `T`.
+    ///
+    /// # Panics
+    ///
+    /// Like all methods that take a mutator, when the object belongs to another heap.
+    pub fn is<T: 'static>(&self, m: &Mutator) -> bool {
+        (self.info(m).id)() == TypeId::of::<T>()
+    }
+
+    /// The typed handle, or this one back if the value is not a `T`.
+    pub fn downcast<T: Trace>(self, m: &Mutator) -> Result<Gc<T>, Self> {
+        if self.is::<T>(m) {
+            // SAFETY: rules Y and R: just asked; the reference goes over.
+            Ok(unsafe { Gc::from_header(self.into_header()) })
+        } else {
+            Err(self)
+        }
+    }
+
+    /// The value, if it is a `T`.
+    pub fn downcast_ref<'a, T: Trace>(&'a self, m: &'a Mutator) -> Option<&'a T> {
+        self.is::<T>(m).then(|| {
+            // SAFETY: rules Y and R: just asked; this reference keeps the object alive for `'a`.
+            unsafe { self.header.cast::<u8>().add(Layout::<T>::OFFSET).cast::<T>().as_ref() }
+        })
+    }
+
+    /// The name of the value's type, as [`std::any::type_name`] gives it, or that of a dynamic object's type.
+    pub fn type_name(&self, m: &Mutator) -> &str {
+        let info = self.info(m);
+        // SAFETY: rules R, Y and D: this reference keeps the object alive, and thereby its type.
+        unsafe {
+            // loom's models know no dynamic objects.
+            #[cfg(not(all(test, loom)))]
+            if std::ptr::eq(info, &raw const crate::dynamic::INFO) {
+                return crate::dynamic::type_of(self.header.cast()).name();
+            }
+            (info.name)(self.header)
+        }
+    }
+
+    /// Whether two handles refer to the same object.
+    pub fn ptr_eq(this: &Self, other: &Self) -> bool {
+        this.header == other.header
+    }
+
+    /// See [`Gc::strong_count`].
+    pub fn strong_count(&self, m: &Mutator) -> usize {
+        strong_count(self.header, m)
+    }
+
+    /// See [`Gc::is_tracked`].
+    pub fn is_tracked(&self, m: &Mutator) -> bool {
+        check(self.header, m);
+        // SAFETY: rule R: alive, and of this heap.
+        unsafe { m.raw().is_tracked(object(self.header)) }
+    }
+
+    /// See [`Gc::track`]. `false` also for a dynamic object that takes no part in cycle collection: it stays untracked.
+    pub fn track(&self, m: &Mutator) -> bool {
+        check(self.header, m);
+        // loom's models know no dynamic objects.
+        #[cfg(not(all(test, loom)))]
+        if std::ptr::eq(self.info(m), &raw const crate::dynamic::INFO) {
+            // SAFETY: rules R, Y and D: this reference keeps the object alive, which is a dynamic one.
+            let takes_part = unsafe { crate::dynamic::is_gc(self.header.cast()) };
+            if !takes_part {
+                return false;
+            }
+        }
+        // SAFETY: as in `is_tracked`.
+        unsafe { m.raw().track(object(self.header)) }
+    }
+
+    /// See [`Gc::untrack`].
+    pub fn untrack(&self, m: &Mutator) -> bool {
+        check(self.header, m);
+        // SAFETY: as in `is_tracked`.
+        unsafe { m.raw().untrack(object(self.header)) }
+    }
+
+    /// See [`Gc::is_finalized`].
+    pub fn is_finalized(&self, m: &Mutator) -> bool {
+        check(self.header, m);
+        // SAFETY: as in `is_tracked`.
+        unsafe { m.raw().is_finalized(object(self.header)) }
+    }
+
+    /// See [`Gc::immortalize`].
+    pub fn immortalize(&self, m: &Mutator) {
+        check(self.header, m);
+        // SAFETY: rule R: this reference keeps the object alive.
+        unsafe { self.header.as_ref() }.make_immortal();
+    }
+}
+
+impl<T: Trace> From<Gc<T>> for AnyGc {
+    fn from(gc: Gc<T>) -> Self {
+        Gc::into_any(gc)
+    }
+}
+
+impl Clone for AnyGc {
+    #[inline(always)]
+    fn clone(&self) -> Self {
+        // SAFETY: rule R: this reference keeps the object alive.
+        unsafe { self.header.as_ref() }.clone_ref(current());
+        Self { header: self.header }
+    }
+}
+
+impl Drop for AnyGc {
+    #[inline(always)]
+    fn drop(&mut self) {
+        // SAFETY: rule R: this value owned a reference.
+        unsafe { drop_reference(self.header) };
+    }
+}
+
+impl Trace for AnyGc {
+    const IS_HANDLE: bool = true;
+
+    #[inline(always)]
+    fn fetch_target(&self) -> bool {
+        prefetch(self.header.as_ptr().cast());
+        true
+    }
+
+    #[inline(always)]
+    fn traverse(&self, tracer: &mut Tracer) {
+        tracer.target(self.target());
+    }
+
+    #[inline(always)]
+    fn target(&self) -> Target<'_> {
+        Target::at(self.header.as_ptr() as usize)
+    }
+}
+
+impl fmt::Debug for AnyGc {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "AnyGc({:p})", self.header)
+    }
+}
+
+/// A [`Gc`] whose value is looked at through a trait, on stable Rust.
+///
+/// Two words and a half of indirection less than `Gc<Box<dyn Trait>>`: the handle, and the reference that the
+/// given function made of the value.
+///
+/// ```
+/// use std::fmt::Display;
+/// use standstill::{GcDyn, Heap};
+///
+/// let heap = Heap::new();
+/// let m = heap.attach();
+/// type Shown = GcDyn<dyn Display>;
+/// let shown = [Shown::new(m.alloc(1u8), |n| n, &m), Shown::new(m.alloc("two".to_owned()), |s| s, &m)];
+/// assert_eq!(shown[1].get(&m).to_string(), "two");
+/// ```
+pub struct GcDyn<D: ?Sized> {
+    gc: AnyGc,
+    view: NonNull<D>,
+}
+
+// SAFETY: rule X: as of a `Gc`: the view is shared, and what it belongs to may be dropped anywhere.
+unsafe impl<D: ?Sized + Sync> Send for GcDyn<D> {}
+// SAFETY: as above. The object itself is `Send + Sync`; the view needs `Sync` alone, being only shared.
+unsafe impl<D: ?Sized + Sync> Sync for GcDyn<D> {}
+
+impl<D: ?Sized> GcDyn<D> {
+    /// Looks at `gc`'s value through `view` from now on.
+    ///
+    /// # Panics
+    ///
+    /// When the object belongs to another heap than the mutator.
+    pub fn new<T: Trace>(
+        gc: Gc<T>,
+        view: impl for<'a> FnOnce(&'a T) -> &'a D,
+        m: &Mutator,
+    ) -> Self {
+        // The value is only ever shared until it is destroyed, and does not move. So the borrow could last
+        // as long as the object, and `view` is good for every length.
+        let view = NonNull::from(view(gc.get(m)));
+        Self { gc: Gc::into_any(gc), view }
+    }
+
+    /// The view.
+    ///
+    /// # Panics
+    ///
+    /// When the object belongs to another heap than the mutator.
+    pub fn get<'a>(&'a self, m: &'a Mutator) -> &'a D {
+        check(self.gc.header, m);
+        // SAFETY: rule R: made from a borrow of the value, which lasts as long as the object; `gc` keeps that alive.
+        unsafe { self.view.as_ref() }
+    }
+
+    /// The untyped handle.
+    pub fn as_any(&self) -> &AnyGc {
+        &self.gc
+    }
+}
+
+impl<D: ?Sized> Clone for GcDyn<D> {
+    fn clone(&self) -> Self {
+        Self { gc: self.gc.clone(), view: self.view }
+    }
+}
+
+impl<D: ?Sized + 'static> Trace for GcDyn<D> {
+    fn traverse(&self, tracer: &mut Tracer) {
+        tracer.visit_any(&self.gc);
+    }
+}
+
+impl<D: ?Sized> fmt::Debug for GcDyn<D> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "GcDyn<{}>({:p})", std::any::type_name::<D>(), self.gc.header)
+    }
+}
+
+impl Mutator {
+    pub(crate) fn any_from(
+        &self,
+        header: std::ptr::NonNull<crate::object::header::Header>,
+    ) -> AnyGc {
+        // SAFETY: rule R: callers name a live object of this heap; the count makes the reference.
+        unsafe {
+            header.as_ref().clone_ref(self.id());
+            AnyGc::from_header(header)
+        }
+    }
+}

@@ -1,0 +1,58 @@
+//! Floor 5: the end of a heap of typed objects.
+
+use std::sync::Arc;
+
+use crate::base::error::AttachError;
+use crate::base::event::{self, During};
+use crate::base::fallible::words;
+use crate::base::fallible::{self};
+use crate::heap::core::Handle;
+use crate::heap::model::ModelMutator;
+use crate::managed::{self};
+use crate::typed::mutator::Mutator;
+
+/// The last handle and the last mutator are gone: collects once more, and closes the heap.
+pub(super) fn teardown(core: &Arc<managed::Core>) {
+    // Finalizers get a mutator, which can make handles: this one counts them. If any outlives the
+    // collection the heap stays open, and its last handle closes it.
+    let handle = fallible::arc(Handle { core: Arc::clone(core), last: managed::close });
+    let cycles_are_left = |why: &'static str| core.hooks.unraisable(During::Shutdown, "", why);
+    let no_memory = "no memory for the last collection: cycles are left";
+    let Ok(handle) = handle else {
+        cycles_are_left(no_memory);
+        return managed::close(core);
+    };
+    let collected = ModelMutator::attach_scoped(&handle, |m| {
+        crate::gc_module::at_the_end(Mutator::from_raw_mut(m));
+    });
+    let why = match collected {
+        Ok(()) => return,
+        Err(AttachError::Memory) => return cycles_are_left(no_memory),
+        Err(AttachError::NoThreadIds) => {
+            return cycles_are_left(
+                "no thread ids are left for the last collection: cycles are left",
+            );
+        }
+        Err(AttachError::Traversing) => "is in a traversal",
+        Err(AttachError::Suspending) => "keeps another thread suspended",
+        Err(AttachError::ThreadEnding) => "is ending",
+        // Inside of a detach it can attach for a while.
+        Err(AttachError::AlreadyAttached | AttachError::InsideDetach) => {
+            "is attached to another heap"
+        }
+    };
+    // This closes the heap, and destroys what only deferred drops have kept. Then what is left is counted.
+    let closed = event::guarded(|| drop(handle));
+    let left = core.live_tracked();
+    if left != 0 {
+        let text = words!(
+            "heap '{}' ended without a last collection, because the thread that dropped its last handle {why}; {left} \
+             objects are left, and cycles of them are never freed",
+            core.name
+        );
+        core.hooks.unraisable(During::Shutdown, "", text);
+    }
+    if let Err(payload) = closed {
+        std::panic::resume_unwind(payload);
+    }
+}

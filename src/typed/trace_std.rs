@@ -1,0 +1,513 @@
+//! Floor 5: `Trace` for types of the standard library.
+//!
+//! Three kinds of implementation:
+//!
+//! | kind | `traverse` | `clear` | `TRACKED` |
+//! |---|---|---|---|
+//! | leaves: numbers, strings, shared pointers | nothing | nothing | `false` |
+//! | containers: `Option`, `Vec`, maps | each element | each element's `clear` | if an element type is |
+//! | locks: `Mutex`, `RwLock` | the contents, if free | takes the contents out | if the contents are |
+
+use std::borrow::Cow;
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap, HashMap, HashSet, LinkedList, VecDeque};
+use std::ops::Deref;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::{OnceLock, TryLockError, TryLockResult};
+
+use crate::Trace;
+use crate::object::type_info::{Target, prefetch};
+use crate::{Mutator, Tracer};
+
+// ----------------------------------------------------------------------------------- leaves
+
+macro_rules! leaves {
+    ($($(#[$doc:meta])* $ty:ty $(where [$($params:tt)*])?;)*) => {$(
+        $(#[$doc])*
+        impl $(<$($params)*>)? Trace for $ty {
+            const TRACKED: bool = false;
+
+            #[inline]
+            fn traverse(&self, _: &mut Tracer) {}
+        }
+    )*};
+}
+
+leaves! {
+    (); bool; char; f32; f64;
+    u8; u16; u32; u64; u128; usize;
+    i8; i16; i32; i64; i128; isize;
+    std::num::NonZero<u8>; std::num::NonZero<u16>; std::num::NonZero<u32>;
+    std::num::NonZero<u64>; std::num::NonZero<u128>; std::num::NonZero<usize>;
+    std::num::NonZero<i8>; std::num::NonZero<i16>; std::num::NonZero<i32>;
+    std::num::NonZero<i64>; std::num::NonZero<i128>; std::num::NonZero<isize>;
+
+    str; String;
+    std::ffi::CStr; std::ffi::CString; std::ffi::OsStr; std::ffi::OsString;
+    std::path::Path; std::path::PathBuf;
+
+    std::time::Duration; std::time::Instant; std::time::SystemTime;
+    std::net::IpAddr; std::net::Ipv4Addr; std::net::Ipv6Addr;
+    std::net::SocketAddr; std::net::SocketAddrV4; std::net::SocketAddrV6;
+
+    std::any::TypeId; std::cmp::Ordering; std::convert::Infallible; std::ops::RangeFull;
+    std::alloc::Layout; std::io::ErrorKind;
+    std::thread::Thread; std::thread::ThreadId;
+    std::sync::Barrier; std::sync::Condvar; std::sync::Once;
+
+    std::sync::atomic::AtomicBool; std::sync::atomic::Ordering;
+    std::sync::atomic::AtomicU8; std::sync::atomic::AtomicU16; std::sync::atomic::AtomicU32;
+    std::sync::atomic::AtomicU64; std::sync::atomic::AtomicUsize;
+    std::sync::atomic::AtomicI8; std::sync::atomic::AtomicI16; std::sync::atomic::AtomicI32;
+    std::sync::atomic::AtomicI64; std::sync::atomic::AtomicIsize;
+
+    /// An address is no edge: edges come only from a [`Gc`].
+    std::sync::atomic::AtomicPtr<T> where [T: 'static];
+    std::marker::PhantomData<T> where [T: ?Sized + 'static];
+
+    /// Skipped. What an `Arc` leads to is owned by all its clones together: if each showed it, one
+    /// reference would be counted once a clone, and a live object could be taken for garbage.
+    /// Skipping is the safe side: whatever the contents refer to counts as **held from outside**,
+    /// so a cycle through an `Arc` is never collected. Where it should be, make the shared value an
+    /// object of the heap: `Gc<T>`.
+    ///
+    /// Because nothing is asked of the contents, they need not implement `Trace`.
+    std::sync::Arc<T> where [T: ?Sized + 'static];
+    /// Skipped, as `Arc` is; it owns nothing anyway.
+    std::sync::Weak<T> where [T: ?Sized + 'static];
+    /// Skipped: a borrowed value is not owned by the object, and many may borrow it. What it refers
+    /// to counts as held from outside.
+    &'static T where [T: ?Sized];
+}
+
+/// Function pointers without a lifetime in their signature, in four calling conventions.
+macro_rules! functions {
+    ($($($arg:ident)*;)*) => {
+        leaves! {$(
+            fn($($arg),*) -> R where [R: 'static, $($arg: 'static),*];
+            unsafe fn($($arg),*) -> R where [R: 'static, $($arg: 'static),*];
+            extern "C" fn($($arg),*) -> R where [R: 'static, $($arg: 'static),*];
+            unsafe extern "C" fn($($arg),*) -> R where [R: 'static, $($arg: 'static),*];
+        )*}
+    };
+}
+
+functions! {
+    ;
+    A;
+    A B;
+    A B C;
+    A B C D;
+    A B C D E;
+    A B C D E F;
+}
+
+// ----------------------------------------------------------------------- plain containers
+
+/// Types with a fixed number of parts. `$this` names the value, each `$part` is a reference into it.
+macro_rules! parts {
+    ($($(#[$doc:meta])* [$($params:tt)*] $ty:ty, |$this:ident| $($owner:ty = $part:expr),+;)*) => {$(
+        $(#[$doc])*
+        impl<$($params)*> Trace for $ty {
+            const TRACKED: bool = $(<$owner>::TRACKED)||+;
+            const INDIRECT: bool = $(<$owner>::INDIRECT)||+;
+
+            #[inline]
+            fn traverse(&self, tracer: &mut Tracer) {
+                let $this = self;
+                $(<$owner>::traverse($part, tracer);)+
+            }
+
+            #[inline]
+            fn prefetch(&self, tracer: &Tracer) {
+                let $this = self;
+                $(<$owner>::prefetch($part, tracer);)+
+            }
+
+            #[inline]
+            fn clear(&self, m: &Mutator) {
+                let $this = self;
+                $(<$owner>::clear($part, m);)+
+            }
+        }
+    )*};
+}
+
+parts! {
+    [T: Trace] std::cmp::Reverse<T>, |this| T = &this.0;
+    [T: Trace] std::num::Wrapping<T>, |this| T = &this.0;
+    [T: Trace] std::num::Saturating<T>, |this| T = &this.0;
+    [T: Trace] std::ops::Range<T>, |this| T = &this.start, T = &this.end;
+    [T: Trace] std::ops::RangeInclusive<T>, |this| T = this.start(), T = this.end();
+    [T: Trace] std::ops::RangeFrom<T>, |this| T = &this.start;
+    [T: Trace] std::ops::RangeTo<T>, |this| T = &this.end;
+    [T: Trace] std::ops::RangeToInclusive<T>, |this| T = &this.end;
+}
+
+macro_rules! tuples {
+    ($($($T:ident . $i:tt)+;)*) => {
+        parts! { $([$($T: Trace),+] ($($T,)+), |this| $($T = &this.$i),+;)* }
+    };
+}
+
+tuples! {
+    A.0;
+    A.0 B.1;
+    A.0 B.1 C.2;
+    A.0 B.1 C.2 D.3;
+    A.0 B.1 C.2 D.3 E.4;
+    A.0 B.1 C.2 D.3 E.4 F.5;
+    A.0 B.1 C.2 D.3 E.4 F.5 G.6;
+    A.0 B.1 C.2 D.3 E.4 F.5 G.6 H.7;
+    A.0 B.1 C.2 D.3 E.4 F.5 G.6 H.7 I.8;
+    A.0 B.1 C.2 D.3 E.4 F.5 G.6 H.7 I.8 J.9;
+    A.0 B.1 C.2 D.3 E.4 F.5 G.6 H.7 I.8 J.9 K.10;
+    A.0 B.1 C.2 D.3 E.4 F.5 G.6 H.7 I.8 J.9 K.10 L.11;
+}
+
+/// Walks by recursion, as dropping does: a long list belongs into objects of its own (`Gc`), not into boxes.
+impl<T: Trace + ?Sized> Trace for Box<T> {
+    const TRACKED: bool = T::TRACKED;
+    const INDIRECT: bool = T::TRACKED;
+
+    #[inline]
+    fn traverse(&self, tracer: &mut Tracer) {
+        (**self).traverse(tracer);
+    }
+
+    #[inline]
+    fn prefetch(&self, tracer: &Tracer) {
+        tracer.fetch((&raw const **self).cast::<u8>());
+    }
+
+    #[inline]
+    fn clear(&self, m: &Mutator) {
+        (**self).clear(m);
+    }
+}
+
+impl<T: Trace> Trace for Option<T> {
+    const TRACKED: bool = T::TRACKED;
+    const INDIRECT: bool = T::INDIRECT;
+    const IS_HANDLE: bool = T::IS_HANDLE;
+
+    #[inline(always)]
+    fn target(&self) -> Target<'_> {
+        self.as_ref().map_or(Target::NONE, T::target)
+    }
+
+    #[inline]
+    fn traverse(&self, tracer: &mut Tracer) {
+        if T::IS_HANDLE {
+            tracer.target(self.target());
+        } else if T::TRACKED
+            && let Some(value) = self
+        {
+            value.traverse(tracer);
+        }
+    }
+
+    #[inline]
+    fn prefetch(&self, tracer: &Tracer) {
+        if T::INDIRECT
+            && let Some(value) = self
+        {
+            value.prefetch(tracer);
+        }
+    }
+
+    #[inline]
+    fn fetch_target(&self) -> bool {
+        self.as_ref().is_some_and(T::fetch_target)
+    }
+
+    #[inline]
+    fn fetch_targets(&self) {
+        if let Some(value) = self {
+            value.fetch_targets();
+        }
+    }
+
+    #[inline]
+    fn clear(&self, m: &Mutator) {
+        if T::TRACKED
+            && let Some(value) = self
+        {
+            value.clear(m);
+        }
+    }
+}
+
+/// Types whose elements lie side by side: `$slices` are the places, behind a pointer (`behind`) or in the value
+/// itself (`within`).
+macro_rules! slices {
+    ($([$($params:tt)*] $ty:ty, $place:ident |$this:ident| $slices:expr;)*) => {$(
+        impl<T: Trace $($params)*> Trace for $ty {
+            const TRACKED: bool = T::TRACKED;
+            slices!($place |$this| $slices);
+
+            #[inline]
+            fn traverse(&self, tracer: &mut Tracer) {
+                if T::TRACKED {
+                    let $this = self;
+                    for slice in $slices {
+                        T::traverse_slice(slice, tracer);
+                    }
+                }
+            }
+
+            #[inline]
+            fn clear(&self, m: &Mutator) {
+                if T::TRACKED {
+                    let $this = self;
+                    for element in $slices.into_iter().flatten() {
+                        element.clear(m);
+                    }
+                }
+            }
+        }
+    )*};
+    (within |$this:ident| $slices:expr) => {
+        const INDIRECT: bool = T::INDIRECT;
+
+        #[inline]
+        fn prefetch(&self, tracer: &Tracer) {
+            if T::INDIRECT {
+                self.iter().for_each(|element| element.prefetch(tracer));
+            }
+        }
+    };
+    (behind |$this:ident| $slices:expr) => {
+        const INDIRECT: bool = T::TRACKED;
+
+        #[inline]
+        fn fetch_target(&self) -> bool {
+            let $this = self;
+            let mut any = false;
+            for slice in $slices {
+                if let (Some(first), Some(last)) = (slice.first(), slice.last()) {
+                    prefetch((&raw const *first).cast());
+                    prefetch((&raw const *last).cast());
+                    any = T::TRACKED;
+                }
+            }
+            any
+        }
+
+        #[inline]
+        fn fetch_targets(&self) {
+            let $this = self;
+            for element in $slices.into_iter().flatten() {
+                element.fetch_target();
+            }
+        }
+
+        #[inline]
+        fn prefetch(&self, tracer: &Tracer) {
+            let $this = self;
+            for slice in $slices {
+                // The two ends: of a small buffer that is all of it.
+                if let (Some(first), Some(last)) = (slice.first(), slice.last()) {
+                    tracer.fetch(first);
+                    tracer.fetch(last);
+                }
+            }
+        }
+    };
+}
+
+slices! {
+    [] [T], within |this| [this];
+    [, const N: usize] [T; N], within |this| [this];
+    [] Vec<T>, behind |this| [this.as_slice()];
+    [] VecDeque<T>, behind |this| <[&[T]; 2]>::from(this.as_slices());
+    [] BinaryHeap<T>, behind |this| [this.as_slice()];
+}
+
+/// Types with any number of elements, reached through an iterator over references.
+macro_rules! sequences {
+    ($($(#[$doc:meta])* [$($params:tt)*] $ty:ty, |$this:ident| $elements:expr;)*) => {$(
+        $(#[$doc])*
+        impl<T: Trace $($params)*> Trace for $ty {
+            const TRACKED: bool = T::TRACKED;
+
+            #[inline]
+            fn traverse(&self, tracer: &mut Tracer) {
+                if T::TRACKED {
+                    let $this = self;
+                    for element in $elements {
+                        element.traverse(tracer);
+                    }
+                }
+            }
+
+            #[inline]
+            fn clear(&self, m: &Mutator) {
+                if T::TRACKED {
+                    let $this = self;
+                    for element in $elements {
+                        element.clear(m);
+                    }
+                }
+            }
+        }
+    )*};
+}
+
+sequences! {
+    [] LinkedList<T>, |this| this.iter();
+    [] BTreeSet<T>, |this| this.iter();
+    [, S: 'static] HashSet<T, S>, |this| this.iter();
+
+    /// Traversed, but it **cannot be cleared**: a value that was set once stays. A cycle that
+    /// passes through no other interior-mutable field is found, and reported as `uncollectable` by
+    /// every full collection. [`GcOnce`](crate::GcOnce) is a once-cell that can be cleared.
+    ///
+    /// What the value itself can clear (an `OnceLock<GcCell<_>>`) is cleared.
+    [] OnceLock<T>, |this| this.get().into_iter();
+}
+
+/// Maps show their keys and their values.
+macro_rules! maps {
+    ($([$($params:tt)*] $ty:ty;)*) => {$(
+        impl<K: Trace, V: Trace $($params)*> Trace for $ty {
+            const TRACKED: bool = K::TRACKED || V::TRACKED;
+
+            #[inline]
+            fn traverse(&self, tracer: &mut Tracer) {
+                if Self::TRACKED {
+                    for (key, value) in self {
+                        key.traverse(tracer);
+                        value.traverse(tracer);
+                    }
+                }
+            }
+
+            #[inline]
+            fn clear(&self, m: &Mutator) {
+                if Self::TRACKED {
+                    for (key, value) in self {
+                        key.clear(m);
+                        value.clear(m);
+                    }
+                }
+            }
+        }
+    )*};
+}
+
+maps! {
+    [, S: 'static] HashMap<K, V, S>;
+    [] BTreeMap<K, V>;
+}
+
+impl<T: Trace, E: Trace> Trace for Result<T, E> {
+    const TRACKED: bool = T::TRACKED || E::TRACKED;
+
+    #[inline]
+    fn traverse(&self, tracer: &mut Tracer) {
+        match self {
+            Ok(value) => value.traverse(tracer),
+            Err(error) => error.traverse(tracer),
+        }
+    }
+
+    #[inline]
+    fn clear(&self, m: &Mutator) {
+        match self {
+            Ok(value) => value.clear(m),
+            Err(error) => error.clear(m),
+        }
+    }
+}
+
+/// A borrowed value is skipped, as every `&'static` is; an owned one is traversed.
+impl<B> Trace for Cow<'static, B>
+where
+    B: ToOwned<Owned: Trace> + ?Sized + 'static,
+{
+    const TRACKED: bool = B::Owned::TRACKED;
+
+    #[inline]
+    fn traverse(&self, tracer: &mut Tracer) {
+        if let Cow::Owned(value) = self {
+            value.traverse(tracer);
+        }
+    }
+
+    #[inline]
+    fn clear(&self, m: &Mutator) {
+        if let Cow::Owned(value) = self {
+            value.clear(m);
+        }
+    }
+}
+
+// ------------------------------------------------------------------------------------ locks
+
+/// The guard of a std lock that was free; whoever panicked under it earlier left references like
+/// any others.
+fn even_if_poisoned<G>(attempt: TryLockResult<G>) -> Option<G> {
+    match attempt {
+        Ok(guard) => Some(guard),
+        Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+        Err(TryLockError::WouldBlock) => None,
+    }
+}
+
+/// Traverses what `guard` protects, or tells the tracer that nobody can read it.
+///
+/// A panic of the contents' traverse is carried past the unlocking: it abandons the collection, and
+/// an abandoned collection has changed nothing, so it must not poison somebody's mutex.
+fn traverse_locked<T: Trace>(guard: Option<impl Deref<Target = T>>, tracer: &mut Tracer) {
+    let Some(guard) = guard else { return tracer.unreadable() };
+    let outcome = catch_unwind(AssertUnwindSafe(|| guard.traverse(tracer)));
+    drop(guard);
+    if let Err(panic) = outcome {
+        resume_unwind(panic);
+    }
+}
+
+/// `clear` on a lock has four steps, and their order matters. The default is made first and the old
+/// value dropped last, since both run code that may want the same lock; the lock is tried, since
+/// its holder may never come back.
+macro_rules! locks {
+    ($($lock:ty, |$this:ident| read $read:expr, write $write:expr;)*) => {$(
+        /// The lock is only ever tried. While it is held, the contents are unreadable, which keeps
+        /// all they lead to alive, and `clear` skips it. Poison is ignored.
+        ///
+        /// `clear` leaves `T::default()` behind, if `T` can hold references; a `Mutex<u64>` keeps
+        /// its number.
+        impl<T: Trace + Default> Trace for $lock {
+            const TRACKED: bool = T::TRACKED;
+
+            fn traverse(&self, tracer: &mut Tracer) {
+                if T::TRACKED {
+                    let $this = self;
+                    traverse_locked($read, tracer);
+                }
+            }
+
+            fn clear(&self, _: &Mutator) {
+                if T::TRACKED {
+                    let empty = T::default();
+                    let $this = self;
+                    let Some(mut guard) = $write else { return };
+                    let old = std::mem::replace(&mut *guard, empty);
+                    drop(guard);
+                    drop(old);
+                }
+            }
+        }
+    )*};
+}
+
+locks! {
+    std::sync::Mutex<T>, |this|
+        read even_if_poisoned(this.try_lock()),
+        write even_if_poisoned(this.try_lock());
+    std::sync::RwLock<T>, |this|
+        read even_if_poisoned(this.try_read()),
+        write even_if_poisoned(this.try_write());
+    parking_lot::Mutex<T>, |this| read this.try_lock(), write this.try_lock();
+    parking_lot::RwLock<T>, |this| read this.try_read(), write this.try_write();
+}

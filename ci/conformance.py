@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Makes docs/conformance.md: each row of the conformance table with the tests that show it.
+"""Makes docs/generated/conformance.md: each row of the conformance table with the tests that show it.
 
-The rows are in docs/conformance-rows.tsv: id, section, item, note. A note says why a row is shown in part only
-("partly: ...") or not at all ("n/a: ..."). A row is shown when docs/conformance-mutants.tsv has a change of the code under which a test
+The rows are in ci/conformance-rows.tsv: id, section, item, note. A note says why a row is shown in part only
+("partly: ...") or not at all ("n/a: ..."). A row is shown when docs/generated/conformance-mutants.tsv has a change of the code under which a test
 of the row fails (`ci/mutants.sh --rows` finds these). A row with tests and without such a change is tested. The tests are found by their names, which begin with the ids of what they show:
 s_055_track_twice_is_reported, s_172_to_174_..., u_33_u_35_..., d_01_..., g_74_....
 
@@ -14,9 +14,9 @@ import re
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-ROWS = ROOT / "docs/conformance-rows.tsv"
-MUTANTS = ROOT / "docs/conformance-mutants.tsv"
-PAGE = ROOT / "docs/conformance.md"
+ROWS = ROOT / "ci/conformance-rows.tsv"
+MUTANTS = ROOT / "docs/generated/conformance-mutants.tsv"
+PAGE = ROOT / "docs/generated/conformance.md"
 
 SECTIONS = {
     "A": "Types and flags",
@@ -113,7 +113,7 @@ def mutants():
 
 
 def link(name, path):
-    return f"[{name}](../{path.relative_to(ROOT).as_posix()})"
+    return f"[{name}](../../{path.relative_to(ROOT).as_posix()})"
 
 
 def main():
@@ -161,7 +161,7 @@ def main():
     head = [
         "# Conformance",
         "",
-        "Made by `ci/conformance.py` from `conformance-rows.tsv` and the names of the tests; do not edit. Each row is a",
+        "Made by `ci/conformance.py` from `ci/conformance-rows.tsv` and the names of the tests; do not edit. Each row is a",
         "requirement: S from CPython's page on supporting cyclic garbage collection, D where its versions disagree, U what",
         "users of the page expect besides, G a scenario of CPython's own tests.",
         "",
@@ -175,7 +175,7 @@ def main():
     page = "\n".join(head + lines) + "\n"
     if check:
         if not PAGE.exists() or PAGE.read_text(encoding="utf-8") != page:
-            complaints.append("docs/conformance.md is stale: run ci/conformance.py")
+            complaints.append("docs/generated/conformance.md is stale: run ci/conformance.py")
     else:
         PAGE.write_text(page, encoding="utf-8")
     for complaint in complaints:

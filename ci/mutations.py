@@ -7,13 +7,13 @@
     ci/mutations.py --sample N      N of them, drawn by --seed, or by the commit
     ci/mutations.py ID...           these
     ci/mutations.py --survey ID...  which model fails first, whatever the table says (no ID: for all of them)
-    ci/mutations.py --markdown      with --all: writes docs/mutations.md
+    ci/mutations.py --markdown      with --all: writes docs/generated/mutations.md
     ci/mutations.py --thorough      with the others: what is explained is run against every model, and not only against
                                     those that catch another mutation of the same file
 
 The table is loom_tests/mutations.toml. All its mutations are woven into one copy of the tree, each behind
 a switch; so that is built once, and a run is a matter of an environment variable. Nothing outside the target folder
-is written (but docs/mutations.md, by --markdown).
+is written (but docs/generated/mutations.md, by --markdown).
 """
 
 import argparse
@@ -31,7 +31,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 TABLE = ROOT / "loom_tests" / "mutations.toml"
-PAGE = ROOT / "docs" / "mutations.md"
+PAGE = ROOT / "docs" / "generated" / "mutations.md"
 TARGET = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target" / "loom"))
 # A model that takes longer under a mutation than this is taken for one that never ends.
 SECONDS = 60

@@ -2,7 +2,7 @@
 """The tables of hostile uses: no public function without a row, and the pages made of them.
 
     ci/states.py            fails when a public function has no row in tests/states/expected.tsv, when a row calls
-                            nothing that exists, or when docs/states.md or docs/pointers.md is not what the tables say
+                            nothing that exists, or when docs/generated/states.md or docs/generated/pointers.md is not what the tables say
     ci/states.py --write    writes the two pages
 """
 
@@ -13,9 +13,9 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 TABLE = ROOT / "tests/states/expected.tsv"
-PAGE = ROOT / "docs/states.md"
+PAGE = ROOT / "docs/generated/states.md"
 POINTERS = ROOT / "capi/tests/pointers/expected.tsv"
-POINTERS_PAGE = ROOT / "docs/pointers.md"
+POINTERS_PAGE = ROOT / "docs/generated/pointers.md"
 
 # Types and functions that have no row, and why.
 EXEMPT = {

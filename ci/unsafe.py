@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """The inventory of unsafe code: what each block relies on, and what exercises that.
 
-    ci/unsafe.py            writes docs/unsafe.md
+    ci/unsafe.py            writes docs/generated/unsafe.md
     ci/unsafe.py --check    fails when the page is not what the code says, when a block, an implementation or an attribute
                             has no `SAFETY:` comment that leads to a rule, when an unsafe function has no `# Safety` section, when a
-                            rule is not stated where docs/unsafe-rules.toml says, or names a test that does not exist
+                            rule is not stated where ci/unsafe-rules.toml says, or names a test that does not exist
 
 A comment leads to a rule by naming it ("rule R", "rules R and Y"), by "the caller" in an unsafe function (then the function's
 `# Safety` section is what it relies on), by "as above" (the comment before it in the file), or by "as in `f`" and "as for `f`"
@@ -20,8 +20,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-RULES = ROOT / "docs/unsafe-rules.toml"
-PAGE = ROOT / "docs/unsafe.md"
+RULES = ROOT / "ci/unsafe-rules.toml"
+PAGE = ROOT / "docs/generated/unsafe.md"
 TREES = ("src", "capi/src", "derive/src")
 CALLER = "caller"
 

@@ -9,7 +9,7 @@
 compile_error!("standstill reserves large address ranges: it needs a 64-bit Unix");
 
 // Rules of unsafe code that no one file keeps: each place that cites them keeps them by itself. All the rules, with what exercises
-// them, are in docs/unsafe.md.
+// them, are in docs/generated/unsafe.md.
 //
 // * **B** (bounds): what the operation asks for was seen to right here: a length or an index was compared, room was made, a null
 //   excluded. Some ask for nothing: a prefetch, a question to the system about an address.

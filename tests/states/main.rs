@@ -7,7 +7,7 @@
 //! says, and afterwards the heaps must be sound, empty, and every object destroyed once: what is
 //! left alive is part of the outcome.
 //!
-//! `docs/states.md` is made of `expected.tsv` by `ci/states.py`, which also fails when a public
+//! `docs/generated/states.md` is made of `expected.tsv` by `ci/states.py`, which also fails when a public
 //! function has no row. To write the table anew: `STATES_BLESS=1 cargo test --test states`, and
 //! read every line that changed.
 

@@ -41,9 +41,9 @@ const USAGE: &str = "usage: ci/mutants.sh [OPTION]...
     --patience N       passes a mutant as a survivor after N seconds of tests (default: 4 in a sample, else all tests that reach it)
     --built            uses the programs of the last build, if no file that is changed has changed since
     --seed WORD        draws another sample
-    --rows             breaks each row of the conformance table, and writes docs/conformance-mutants.tsv
+    --rows             breaks each row of the conformance table, and writes docs/generated/conformance-mutants.tsv
     --jobs N           tests at a time (default: the number of cores)
-    --markdown         with --all: writes docs/mutants.md";
+    --markdown         with --all: writes docs/generated/mutants.md";
 
 type Error = Box<dyn std::error::Error>;
 
@@ -288,7 +288,7 @@ fn work() -> Result<bool, Error> {
     };
     if options.markdown && options.all && until.is_none() {
         fs::write(
-            root.join("docs/mutants.md"),
+            root.join("docs/generated/mutants.md"),
             page(&judged, &table, &rates, found as usize - entries.len()),
         )?;
     }

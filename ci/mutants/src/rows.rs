@@ -20,7 +20,7 @@ use crate::tree::Entry;
 type Error = Box<dyn std::error::Error>;
 
 /// Where the pairs are kept.
-const PAIRS: &str = "docs/conformance-mutants.tsv";
+const PAIRS: &str = "docs/generated/conformance-mutants.tsv";
 
 /// So many mutants are tried for a row.
 const TRIES: usize = 80;

@@ -1,7 +1,7 @@
 //! Objects whose types are made at run time: what of that face is safe Rust.
 //!
 //! Its `unsafe` functions have contracts that forbid the wrong states; the C functions on top of
-//! them are held to account in `docs/pointers.md`.
+//! them are held to account in `docs/generated/pointers.md`.
 
 use standstill::dynamic::{
     self, BASE, Class, Flags, METATYPE, MODULE, ModuleSpec, RawObject, Type, TypeSpec, WEAKREF,

@@ -1,0 +1,36 @@
+#!/usr/bin/env bash
+# Makes the pages of docs/generated/ anew, from the code and from the tables beside it: seconds. With CI=true it fails if
+# a page changes: the page was stale.
+#
+# With --run it first runs the programs that write the tables: minutes for the tests of states and
+# pointers, hours for the mutations and the mutants. Read each line that changes.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+source ci/common.bash
+case "${1:-}" in
+    '') limit=120 ;;
+    --run) limit=86400 ;;
+    *) echo 'usage: ci/regenerate.sh [--run]' >&2 && exit 2 ;;
+esac
+limited "$limit" "$@"
+
+if [[ "${1:-}" == --run ]]; then
+    STATES_BLESS=1 cargo test --quiet --test states
+    POINTERS_BLESS=1 cargo test --quiet -p standstill-capi --test pointers
+    ci/mutations.py --all --markdown
+    ci/mutants.sh --rows
+fi
+
+pages() {
+    sha256sum docs/generated/*
+}
+before="$(pages)"
+ci/unsafe.py
+ci/conformance.py
+ci/states.py --write
+changed="$(diff <(echo "$before") <(pages) | sed -n 's/^> [0-9a-f]* *//p')"
+[[ -z "$changed" ]] || printf 'changed: %s\n' $changed
+if [[ -n "$changed" && "${CI:-}" == true ]]; then
+    echo 'pages were stale: run ci/regenerate.sh, and commit them' >&2
+    exit 1
+fi

@@ -158,7 +158,7 @@ class Source:
 
     def find_modules(self):
         """Spans and names of modules that tests alone are built with."""
-        modules = []
+        modules = [(0, len(self.code), "tests")] if self.name.endswith("/tests.rs") else []
         head = r"#\[cfg\((?:test|all\(test)\b[^\n]*\n(?:\s*#\[[^\n]*\n)*\s*(?:pub(?:\([^)]*\))? )?mod (\w+) \{"
         for found in re.finditer(head, self.code):
             modules.append((found.start(), closing(self.code, found.end() - 1), found.group(1)))

@@ -108,7 +108,9 @@ impl Tree {
         let folder = target.join("tree");
         let mut files = BTreeMap::new();
         for name in listed(root)? {
-            let wanted = AREAS.iter().any(|area| name.starts_with(area)) && name.ends_with(".rs");
+            let wanted = AREAS.iter().any(|area| name.starts_with(area))
+                && name.ends_with(".rs")
+                && !name.ends_with("/tests.rs");
             if wanted && !LEFT_OUT.contains(&name.as_str()) {
                 let text = fs::read_to_string(root.join(&name))?;
                 let found = sites(&text).map_err(|error| format!("{name}: {error}"))?;

@@ -1,0 +1,102 @@
+//! Floor 3: freed dynamic objects whose memory waits, so that a stale address is recognised.
+
+use std::collections::VecDeque;
+
+use crate::base::fallible::NoMemory;
+use crate::memory::shape::Footprint;
+use crate::object::weak::Target;
+
+/// Freed dynamic objects whose memory no other object gets yet, so that a stale address is recognised.
+///
+/// Both limits below hold after each free. When the heap refuses memory, all of it is given back, and the allocation is tried again.
+#[derive(Debug, Default)]
+pub(crate) struct Quarantine {
+    /// Oldest first.
+    objects: VecDeque<(Target, Footprint)>,
+    /// The sum of their footprints.
+    bytes: usize,
+}
+
+impl Quarantine {
+    /// The most objects that it keeps.
+    const OBJECTS: usize = 4096;
+    /// The most bytes that it keeps.
+    const BYTES: usize = 4 << 20;
+
+    /// Keeps an object. Call [`release`](Self::release) afterwards.
+    pub(crate) fn keep(&mut self, object: Target, footprint: Footprint) -> Result<(), NoMemory> {
+        self.objects.try_reserve(1)?;
+        self.bytes += footprint.bytes();
+        self.objects.push_back((object, footprint));
+        Ok(())
+    }
+
+    /// Takes out the oldest object, if there are more than may be kept.
+    pub(crate) fn release(&mut self) -> Option<Target> {
+        let many = self.objects.len() > Self::OBJECTS || self.bytes > Self::BYTES;
+        if many { self.take() } else { None }
+    }
+
+    /// Takes out the oldest object.
+    pub(super) fn take(&mut self) -> Option<Target> {
+        let (object, footprint) = self.objects.pop_front()?;
+        self.bytes -= footprint.bytes();
+        Some(object)
+    }
+}
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use super::*;
+    use std::ptr::NonNull;
+
+    #[test]
+    fn the_quarantine_counts_the_bytes_of_what_it_keeps() {
+        let shape = crate::memory::shape::Shape::large(Quarantine::BYTES / 4, 16).expect("a size");
+        let footprint = shape.footprint();
+        let most = Quarantine::BYTES / footprint.bytes();
+        let mut quarantine = Quarantine::default();
+        let mut headers = [0u64; 64];
+        // More and more come, and the oldest go: always as many are left as there is room for.
+        for (at, header) in headers.iter_mut().enumerate() {
+            // Never looked at.
+            let object = Target(NonNull::from(header).cast());
+            quarantine.keep(object, footprint).expect("memory");
+            assert_eq!(quarantine.release().is_some(), at >= most, "object {at}");
+            assert!(quarantine.release().is_none(), "one went, and that is enough");
+            assert_eq!(quarantine.objects.len(), (at + 1).min(most));
+        }
+        while quarantine.take().is_some() {}
+        assert_eq!(quarantine.bytes, 0);
+    }
+
+    #[test]
+    fn the_quarantine_is_full_at_its_limits_and_not_before() {
+        use crate::memory::arena::{CLASSES, shape_of};
+        let footprints = || (0..CLASSES as u8).map(|class| shape_of(class).footprint());
+        // As many small ones as it may keep, and larger ones that fill it to the last byte.
+        let small = footprints().next().expect("a class");
+        let exact = |footprint: &Footprint| {
+            let bytes = footprint.bytes();
+            bytes > 0
+                && Quarantine::BYTES.is_multiple_of(bytes)
+                && Quarantine::BYTES / bytes < Quarantine::OBJECTS
+        };
+        let large = footprints().find(exact).expect("one whose size is a power of two");
+        for (footprint, most) in
+            [(small, Quarantine::OBJECTS), (large, Quarantine::BYTES / large.bytes())]
+        {
+            let mut quarantine = Quarantine::default();
+            let header = 0u64;
+            // Never looked at.
+            let object = || Target(NonNull::from(&header).cast());
+            for _ in 0..most {
+                quarantine.keep(object(), footprint).expect("memory");
+                assert!(quarantine.release().is_none());
+            }
+            quarantine.keep(object(), footprint).expect("memory");
+            assert!(quarantine.release().is_some() && quarantine.release().is_none());
+            assert_eq!(quarantine.objects.len(), most);
+        }
+    }
+}

@@ -1,0 +1,383 @@
+//! Floor 3: the data of the built-in model: one part per heap, two parts per mutator.
+
+use std::cell::{Cell, RefCell};
+use std::collections::HashSet;
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use crate::base::error::{Code, Fault};
+use crate::base::event;
+use crate::base::event::During;
+use crate::base::fallible::NoMemory;
+use crate::base::sync::{AtomicBool, AtomicU64, AtomicUsize, Mutex, Ordering};
+use crate::heap::model::ModelMutator;
+use crate::heap::mutator;
+use crate::managed::drop_batch::Discard;
+use crate::managed::freed_objects::Quarantine;
+use crate::object::header::Header;
+use crate::object::type_info::{Object, TypeInfo, TypeRegistry};
+use crate::object::weak::{Target, WeakTable};
+use crate::safepoint::lock;
+
+/// A request: merge the queue.
+pub(super) const MERGE: u32 = 1 << 8;
+/// A request: drain the deferred list.
+pub(super) const DRAIN: u32 = 1 << 9;
+/// A request: pass a safepoint, references are waiting for it.
+pub(super) const QUIESCE: u32 = 1 << 10;
+
+pub(crate) type Core = mutator::Core<Managed>;
+pub(crate) type Raw = ModelMutator<Managed>;
+
+/// See the [module's page](self).
+#[derive(Debug)]
+pub(crate) struct Managed {
+    pub(crate) types: TypeRegistry,
+    pub(crate) weak: WeakTable,
+    /// A fork holds it, like the registry: unattached threads drop while one happens.
+    pub(super) deferred: lock::Mutex<Deferred>,
+    /// What is dropped meanwhile by the thread that holds the stop, which may be the one that forks.
+    pub(super) deferred_in_stop: Mutex<Vec<Target>>,
+    /// Whether one of the lists has entries: what an attaching thread looks at.
+    pub(super) has_deferred: AtomicBool,
+    pub(super) retired: Mutex<Vec<(u64, Target)>>,
+    pub(super) epoch: AtomicU64,
+    /// Objects left in a closed heap.
+    pub(super) left: AtomicUsize,
+    /// Checked mode: addresses are looked up, and freed dynamic objects kept for a while.
+    pub(super) checked: AtomicBool,
+    /// Nanoseconds that a traverse handler may take without a report; 0: as long as it likes.
+    pub(super) slow_handler: AtomicU64,
+    /// Freed dynamic objects that checked mode keeps.
+    pub(crate) quarantine: Mutex<Quarantine>,
+    /// Mistakes of traverse handlers, to be told when the world runs.
+    pub(super) notes: Mutex<Notes>,
+    /// Types whose traverse handlers were found to visit null.
+    pub(super) null_visitors: Mutex<HashSet<&'static str>>,
+    /// Held around traverse handlers that ask to be called one at a time.
+    pub(crate) serial: Mutex<()>,
+    /// The garbage list: references to unreachable objects that were not to be cleared.
+    pub(crate) garbage: Mutex<Vec<Target>>,
+    /// Whether types may have legacy finalizers.
+    pub(super) legacy: AtomicBool,
+}
+
+/// Mistakes of traverse handlers that no hook has been told of yet.
+#[derive(Debug, Default)]
+pub(super) struct Notes {
+    pub(super) list: Vec<Fault>,
+    /// The first one that there was no memory to list.
+    pub(super) last: Option<Fault>,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Deferred {
+    pub(super) list: Vec<Target>,
+    /// Attached threads have been asked to drain it.
+    pub(super) poked: bool,
+    /// The heap is closed, and itself kept alive by its remaining objects.
+    pub(super) closed: Option<Arc<Core>>,
+}
+
+/// What a mutator shows to other threads.
+#[derive(Debug)]
+pub(crate) struct Local {
+    /// Objects to merge; `None`: the owner has ended.
+    pub(super) queue: Mutex<Option<Vec<Target>>>,
+    /// The epoch at the last safepoint.
+    pub(super) seen: AtomicU64,
+}
+
+/// What a mutator keeps to itself.
+pub(crate) struct Private {
+    /// Type indices by the address of the type's table: a cache of the registry, for allocation.
+    pub(super) types: [Cell<(*const TypeInfo, u32)>; TYPE_CACHE],
+    pub(super) dying: RefCell<Vec<NonNull<Header>>>,
+    /// What is on the stack: [`DESTROYING`], [`IN_HANDLER`].
+    pub(super) busy: Cell<u8>,
+    pub(super) retired: RefCell<Vec<Target>>,
+    pub(super) discard: Discard,
+}
+
+/// An object is being destroyed; what dies with it waits.
+pub(super) const DESTROYING: u8 = 1;
+/// A handler of a dynamic object runs: a C function, through whose frame no panic may pass.
+pub(super) const IN_HANDLER: u8 = 2;
+
+impl Private {
+    /// Calls a handler of a dynamic object. Destructors that panic meanwhile are reported, for they would end the process.
+    pub(crate) fn in_handler<R>(&self, f: impl FnOnce() -> R) -> R {
+        struct Left<'a>(&'a Private, bool);
+        impl Drop for Left<'_> {
+            fn drop(&mut self) {
+                if !self.1 {
+                    self.0.ends(IN_HANDLER);
+                }
+            }
+        }
+        let _left = Left(self, self.begins(IN_HANDLER));
+        f()
+    }
+
+    /// From here on it is on the stack; `true`: it was already.
+    pub(super) fn begins(&self, what: u8) -> bool {
+        let busy = self.busy.get();
+        self.busy.set(busy | what);
+        busy & what != 0
+    }
+
+    pub(super) fn ends(&self, what: u8) {
+        self.busy.set(self.busy.get() & !what);
+    }
+
+    /// Whether a panic can go on to whoever dropped the reference.
+    pub(super) fn may_unwind(&self) -> bool {
+        self.busy.get() & IN_HANDLER == 0 && !std::thread::panicking()
+    }
+}
+
+pub(super) const TYPE_CACHE: usize = 64;
+/// Objects that can wait to be destroyed before memory is asked for.
+pub(super) const DYING_ROOM: usize = 16;
+
+impl Managed {
+    pub(crate) fn new() -> Self {
+        Self {
+            types: TypeRegistry::new(),
+            weak: WeakTable::default(),
+            deferred: lock::Mutex::new(Deferred::default()),
+            deferred_in_stop: Mutex::new(Vec::new()),
+            has_deferred: AtomicBool::new(false),
+            retired: Mutex::new(Vec::new()),
+            epoch: AtomicU64::new(0),
+            left: AtomicUsize::new(0),
+            checked: AtomicBool::new(false),
+            slow_handler: AtomicU64::new(0),
+            quarantine: Mutex::default(),
+            notes: Mutex::default(),
+            null_visitors: Mutex::default(),
+            serial: Mutex::new(()),
+            garbage: Mutex::new(Vec::new()),
+            legacy: AtomicBool::new(false),
+        }
+    }
+
+    /// Says whether there may be types with legacy finalizers.
+    pub(crate) fn expect_legacy(&self, expect: bool) {
+        // Relaxed: objects of such a type come into being after this, and a stop orders it.
+        self.legacy.store(expect, Ordering::Relaxed);
+    }
+
+    /// Puts objects into the garbage list: all, or none where there is no memory for their places.
+    ///
+    /// # Safety
+    ///
+    /// They are alive, and `m` is attached to their heap.
+    pub(super) unsafe fn save(&self, objects: &[Object], m: &Raw) {
+        let mut garbage = self.garbage.lock();
+        if garbage.try_reserve(objects.len()).is_err() {
+            drop(garbage);
+            let text =
+                "no memory for the garbage list: the next collection finds the objects again";
+            m.core().hooks.unraisable(During::Collect, "", text);
+            return;
+        }
+        for &object in objects {
+            // SAFETY: as the caller says; the count makes the list's reference.
+            unsafe { header(object).as_ref() }.clone_ref(m.id());
+            garbage.push(Target(header(object)));
+        }
+    }
+
+    /// Whether addresses are looked up.
+    #[inline(always)]
+    pub(crate) fn is_checked(&self) -> bool {
+        // Relaxed: set before anybody else knows the heap.
+        self.checked.load(Ordering::Relaxed)
+    }
+
+    /// Nanoseconds that a traverse handler may take without a report; 0: as long as it likes.
+    pub(crate) fn slow_handler(&self) -> u64 {
+        // Relaxed: as in `is_checked`.
+        self.slow_handler.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn set_slow_handler(&self, nanoseconds: u64) {
+        self.slow_handler.store(nanoseconds, Ordering::Relaxed);
+    }
+
+    pub(crate) fn set_checked(&self, checked: bool) {
+        self.checked.store(checked, Ordering::Relaxed);
+    }
+
+    /// Notes a mistake of a handler that runs in a stop, where no hook can be called.
+    pub(crate) fn note(&self, fault: Fault) {
+        let mut notes = self.notes.lock();
+        // A handler that visits null does so all the time: told once for each type.
+        if fault.code == Code::NullVisit {
+            let mut visitors = self.null_visitors.lock();
+            let is_new = visitors.try_reserve(1).is_err() || visitors.insert(fault.type_name);
+            if !is_new {
+                return;
+            }
+        }
+        // One of a kind is enough, and there is no end of them.
+        let same = |n: &Fault| {
+            (n.code, n.type_name, n.function) == (fault.code, fault.type_name, fault.function)
+        };
+        if notes.list.len() < 256 && !notes.list.iter().any(same) {
+            if notes.list.try_reserve(1).is_ok() {
+                notes.list.push(fault);
+            } else {
+                notes.last.get_or_insert(fault);
+            }
+        }
+    }
+
+    /// Tells what was noted.
+    pub(crate) fn tell_notes(&self, hooks: &event::Hooks) {
+        let notes = {
+            let mut notes = self.notes.lock();
+            if notes.list.is_empty() && notes.last.is_none() {
+                return;
+            }
+            std::mem::take(&mut *notes)
+        };
+        for fault in notes.list.into_iter().chain(notes.last) {
+            hooks.misuse(&fault);
+        }
+    }
+
+    /// Keeps unattached threads away from the deferred list, for a fork.
+    pub(crate) fn hold_deferred(&self) -> (lock::Kept<'_>, lock::Guard<'_, Deferred>) {
+        self.deferred.keep()
+    }
+
+    /// Whether the child of a fork that holds this guard could take the locks that unattached threads take, too.
+    #[cfg(all(test, loom))]
+    pub(crate) fn is_whole_for_child(&self, deferred: &lock::Guard<'_, Deferred>) -> bool {
+        self.deferred.is_held_by_or_open(Some(deferred)) && self.retired.is_held_by_or_open(None)
+    }
+
+    /// Whether the heap has been closed.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.deferred.lock().closed.is_some()
+    }
+
+    /// How `objects` are handled, if all are of one type. Without a branch for each: where types alternate, nobody could
+    /// predict how many are alike.
+    #[inline(always)]
+    pub(super) fn alike(&self, objects: &[Object]) -> Option<&'static TypeInfo> {
+        // SAFETY: rule R: callers have live objects.
+        let index = |object: Object| unsafe { header(object).as_ref() }.type_index();
+        let first = index(*objects.first()?);
+        let differs = objects.iter().fold(0, |differs, &object| differs | (index(object) ^ first));
+        (differs == 0).then(|| self.types.get(first))
+    }
+
+    pub(super) fn info(&self, header: NonNull<Header>) -> &'static TypeInfo {
+        // SAFETY: rule R: callers hold the object, or are destroying it.
+        self.types.get(unsafe { header.as_ref() }.type_index())
+    }
+}
+
+/// The header of an object of this model.
+#[inline(always)]
+pub(super) fn header(object: Object) -> NonNull<Header> {
+    object.as_ptr().cast()
+}
+
+/// The object with a header.
+#[inline(always)]
+pub(crate) fn object(header: NonNull<Header>) -> Object {
+    Object::new(header.cast())
+}
+
+/// The index of a type in the mutator's heap.
+#[inline(always)]
+pub(crate) fn type_index(m: &Raw, info: &'static TypeInfo) -> u32 {
+    let key: *const TypeInfo = info;
+    let slot = &m.private().types[(key as usize >> 4) % TYPE_CACHE];
+    let (cached, index) = slot.get();
+    if std::ptr::eq(cached, key) {
+        return index;
+    }
+    let index = m.model().types.index_of(info).unwrap_or_else(NoMemory::end_process);
+    slot.set((key, index));
+    index
+}
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use super::*;
+    use crate::managed::tests::plain_heap;
+    use crate::{Gc, Mutator};
+
+    #[test]
+    fn mistakes_of_handlers_are_noted_once_each_and_not_without_end() {
+        let heap = plain_heap();
+        let told = Arc::new(std::sync::Mutex::new(Vec::new()));
+        let to = Arc::clone(&told);
+        heap.on_misuse(move |fault| {
+            to.lock().expect("no panic").push((fault.code, fault.function))
+        });
+        let core = heap.core();
+        let tell = || {
+            core.model.tell_notes(&core.hooks);
+            std::mem::take(&mut *told.lock().expect("no panic"))
+        };
+        for _ in 0..2 {
+            core.model.note(Fault::new(Code::OverVisited, "one"));
+            core.model.note(Fault::new(Code::OverVisited, "two"));
+        }
+        assert_eq!(tell(), [(Code::OverVisited, "one"), (Code::OverVisited, "two")]);
+        assert_eq!(tell(), [], "they are told once");
+        for told in [1, 0] {
+            core.model.note(Fault::new(Code::NullVisit, "one"));
+            assert_eq!(tell().len(), told);
+        }
+        core.model.note(Fault::new(Code::NullVisit, "two"));
+        assert_eq!(tell(), [], "null: once for each type");
+        let names: Vec<&'static str> = (0..300).map(|n| &*format!("{n}").leak()).collect();
+        names.iter().for_each(|name| core.model.note(Fault::new(Code::OverVisited, name)));
+        assert_eq!(tell().len(), 256);
+    }
+
+    #[test]
+    fn a_thread_knows_what_is_on_its_stack() {
+        let heap = plain_heap();
+        let m = heap.attach();
+        let private = m.raw().private();
+        assert!(private.may_unwind());
+        assert!(!private.begins(DESTROYING));
+        assert!(private.begins(DESTROYING), "already");
+        assert!(private.may_unwind(), "a destructor's panic goes on");
+        private.in_handler(|| {
+            assert!(!private.may_unwind(), "not through a C function");
+            private.in_handler(|| assert!(!private.may_unwind()));
+            assert!(!private.may_unwind(), "the outer one is not through");
+        });
+        assert!(private.may_unwind());
+        private.ends(DESTROYING);
+        assert_eq!(private.busy.get(), 0);
+    }
+
+    #[test]
+    fn types_share_places_of_the_cache_without_harm() {
+        let heap = plain_heap();
+        let m = heap.attach();
+        let one = m.alloc(1u64);
+        let index = |m: &Mutator| {
+            let value = NonNull::new(Gc::as_ptr(&one).cast_mut()).expect("an address");
+            // SAFETY: rules R and Y: alive; the value lies behind its header.
+            let header = unsafe { value.byte_sub(size_of::<Header>()).cast::<Header>().as_ref() };
+            (header.type_index(), m.raw().model().types.get(header.type_index()))
+        };
+        let (number, info) = index(&m);
+        assert_eq!(type_index(m.raw(), info), number);
+        // Another type in its place: asked for again.
+        m.raw().private().types.iter().for_each(|slot| slot.set((std::ptr::null(), 77)));
+        assert_eq!(type_index(m.raw(), info), number);
+        assert_eq!(type_index(m.raw(), info), number);
+    }
+}

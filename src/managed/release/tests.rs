@@ -1,0 +1,360 @@
+//! How references are dropped, and how objects die.
+
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+
+use super::*;
+use crate::heap::model::ObjectModel;
+use crate::managed::tests::{Calls, Holds, Noting, Panics, Plain, on_attached_thread, plain_heap};
+use std::mem::ManuallyDrop;
+use std::sync::Arc;
+
+use crate::object::type_info::Tracer;
+use crate::{Gc, Heap, Mutator, Trace};
+
+static DIED: AtomicUsize = AtomicUsize::new(0);
+
+struct Loud;
+
+impl Trace for Loud {
+    fn traverse(&self, _: &mut Tracer) {}
+}
+
+impl Drop for Loud {
+    fn drop(&mut self) {
+        DIED.fetch_add(1, SeqCst);
+        panic!("a destructor that panics");
+    }
+}
+
+/// Found by random programs on threads: the first panic left the others of a queue dead, and for ever undestroyed.
+#[test]
+fn of_several_that_are_dead_all_are_destroyed_whoever_panics() {
+    let heap = Heap::builder().reserve(1 << 30).build().unwrap();
+    let reported = Arc::new(AtomicUsize::new(0));
+    heap.on_unraisable({
+        let reported = reported.clone();
+        move |_| {
+            reported.fetch_add(1, SeqCst);
+        }
+    });
+    let m = heap.attach();
+    let dead: Vec<_> = (0..3)
+        .map(|_| {
+            let loud = std::mem::ManuallyDrop::new(m.alloc(Loud));
+            let header = NonNull::new(Gc::as_ptr(&loud).cast_mut()).unwrap();
+            // SAFETY: rule Y: the value lies behind its header.
+            let header: NonNull<Header> = unsafe { header.byte_sub(size_of::<Header>()) }.cast();
+            // SAFETY: rule R: alive; the handle is never used again.
+            assert!(unsafe { header.as_ref() }.take_last(m.raw().id()));
+            Target(header)
+        })
+        .collect();
+    // SAFETY: rule Z: the last references were taken just now.
+    let thrown = event::guarded(|| unsafe { destroy_each(m.raw(), dead, OnPanic::PassOn) });
+    assert!(thrown.is_err());
+    assert_eq!((DIED.load(SeqCst), reported.load(SeqCst), heap.stats().live_objects), (3, 2, 0));
+}
+
+#[test]
+fn what_another_thread_drops_waits_for_its_owner() {
+    const OBJECTS: usize = 5;
+    let heap = plain_heap();
+    let mut m = heap.attach();
+    let live = || heap.stats().live_objects;
+    let queued = |m: &Mutator| m.raw().local().queue.lock().as_ref().map(Vec::len);
+    let make = |m: &Mutator| -> Vec<Gc<u64>> { (0..OBJECTS as u64).map(|n| m.alloc(n)).collect() };
+    // The owner is attached: it is asked to merge, and does so at its next safepoint.
+    let objects = make(&m);
+    on_attached_thread(&heap, |_| drop(objects));
+    assert_eq!((queued(&m), live()), (Some(OBJECTS), OBJECTS));
+    assert_ne!(m.raw().poll() & MERGE, 0, "it is asked");
+    m.safepoint();
+    assert_eq!((queued(&m), live(), m.raw().poll() & MERGE), (Some(0), 0, 0));
+    // One that has another reference is merged, and lives.
+    let objects = make(&m);
+    let clones = objects.clone();
+    on_attached_thread(&heap, |_| drop(objects));
+    m.safepoint();
+    assert_eq!((queued(&m), live()), (Some(0), OBJECTS));
+    drop(clones);
+    assert_eq!(live(), 0);
+    // The owner is detached: whoever drops merges for it.
+    let objects = make(&m);
+    m.detach(|| {
+        on_attached_thread(&heap, |_| drop(objects));
+        assert_eq!(live(), 0);
+    });
+    // The owner has ended.
+    let objects = on_attached_thread(&heap, |m| make(m));
+    assert_eq!(live(), OBJECTS);
+    drop(objects);
+    assert_eq!((live(), queued(&m)), (0, Some(0)));
+    // A collection merges all queues.
+    let objects = make(&m);
+    on_attached_thread(&heap, |_| drop(objects));
+    let world = m.raw().stop_here().expect("a stop");
+    assert_eq!(world.core().model.pending(&world), OBJECTS);
+    drop(world);
+    m.collect();
+    assert_eq!((live(), queued(&m)), (0, Some(0)));
+    // And a thread that ends leaves none behind.
+    let (sender, receiver) = std::sync::mpsc::channel();
+    let (go, going) = std::sync::mpsc::channel::<()>();
+    std::thread::scope(|scope| {
+        let (heap, make, queued) = (&heap, &make, &queued);
+        scope.spawn(move || {
+            let m = heap.attach();
+            sender.send(make(&m)).expect("a receiver");
+            // Attached, and at no safepoint.
+            going.recv().expect("a sender");
+            assert_eq!(queued(&m), Some(OBJECTS));
+        });
+        drop(receiver.recv().expect("a sender"));
+        assert_eq!(live(), OBJECTS);
+        go.send(()).expect("a receiver");
+    });
+    assert_eq!(live(), 0);
+}
+
+/// An object without a destructor, one with, and one by a handle that does not know its type, end alike.
+#[test]
+fn an_object_ends_with_its_last_reference_whatever_its_type_and_never_in_a_stop() {
+    use crate::AnyGc;
+    type Make = fn(&Mutator) -> Box<dyn std::any::Any>;
+    let makes: [Make; 3] = [
+        |m| Box::new(m.alloc(7u64)),
+        |m| Box::new(m.alloc(vec![7u64])),
+        |m| Box::new(AnyGc::from(m.alloc(vec![7u64]))),
+    ];
+    let clone = |handle: &Box<dyn std::any::Any>| -> Box<dyn std::any::Any> {
+        if let Some(handle) = handle.downcast_ref::<Gc<u64>>() {
+            Box::new(handle.clone())
+        } else if let Some(handle) = handle.downcast_ref::<Gc<Vec<u64>>>() {
+            Box::new(handle.clone())
+        } else {
+            Box::new(handle.downcast_ref::<AnyGc>().expect("one of three").clone())
+        }
+    };
+    let heap = plain_heap();
+    let live = || heap.stats().live_objects;
+    for make in makes {
+        let m = heap.attach();
+        let one = make(&m);
+        let other = clone(&one);
+        drop(one);
+        assert_eq!(live(), 1);
+        drop(other);
+        assert_eq!(live(), 0);
+        // In a stop it is only noted.
+        let one = make(&m);
+        let world = m.raw().stop_here().expect("a stop");
+        drop(one);
+        assert_eq!(live(), 1);
+        drop(world);
+        m.raw().model().resumed(m.raw());
+        assert_eq!(live(), 0);
+    }
+    let m = heap.attach();
+    for is_held in [false, true] {
+        let one = m.alloc(7u64);
+        let weak = Gc::downgrade(&one, &m);
+        let other = is_held.then(|| one.clone());
+        drop(one);
+        assert_eq!((weak.upgrade(&m).is_some(), live()), (is_held, usize::from(is_held)));
+        drop(other);
+        assert_eq!((weak.upgrade(&m).is_none(), live()), (true, 0));
+    }
+}
+
+#[test]
+fn finalizers_and_weak_callbacks_run_whoever_drops_the_last_reference() {
+    static PLAIN: Calls = Calls {
+        finalized: AtomicUsize::new(0),
+        died: AtomicUsize::new(0),
+        called_back: AtomicUsize::new(0),
+    };
+    const { assert!(!std::mem::needs_drop::<Plain>()) };
+    fn count_callback<T>(_: &Gc<crate::WeakRef<T, ()>>, _: &Mutator) {
+        PLAIN.called_back.fetch_add(1, SeqCst);
+    }
+    let heap = plain_heap();
+    let mut m = heap.attach();
+    let live = || heap.stats().live_objects;
+    let by_owner = |_: &mut Mutator, object: crate::AnyGc| drop(object);
+    let by_another = |m: &mut Mutator, object: crate::AnyGc| {
+        on_attached_thread(&heap, |_| drop(object));
+        m.safepoint();
+    };
+    let by_nobody = |m: &mut Mutator, object: crate::AnyGc| {
+        std::thread::scope(|scope| scope.spawn(|| drop(object)).join().expect("no panic"));
+        m.safepoint();
+    };
+    type Way<'a> = &'a dyn Fn(&mut Mutator, crate::AnyGc);
+    let ways: [Way<'_>; 3] = [&by_owner, &by_another, &by_nobody];
+    for (round, way) in (1..).zip(ways) {
+        let calls = Arc::new(Calls::default());
+        let noting = m.alloc(Noting(calls.clone()));
+        way(&mut m, noting.into());
+        assert_eq!((calls.get(), live()), ([1, 1, 0], 0));
+        let plain = m.alloc(Plain(&PLAIN));
+        way(&mut m, plain.into());
+        assert_eq!((PLAIN.finalized.load(SeqCst), live()), (2 * round - 1, 0));
+        // The handle that knows its type, and the callback of a weak reference.
+        let plain = m.alloc(Plain(&PLAIN));
+        let weak = m.alloc_weak(&plain, (), count_callback);
+        drop(plain);
+        assert_eq!(PLAIN.get(), [2 * round, 0, 2 * round - 1]);
+        drop(weak);
+        let number = m.alloc(7u64);
+        let weak = m.alloc_weak(&number, (), count_callback);
+        way(&mut m, number.into());
+        assert_eq!(PLAIN.called_back.load(SeqCst), 2 * round);
+        drop(weak);
+        assert_eq!(live(), 0);
+    }
+    // By handles that know the type.
+    let calls = Arc::new(Calls::default());
+    drop(m.alloc(Noting(calls.clone())));
+    assert_eq!((calls.get(), live()), ([1, 1, 0], 0));
+    let before = PLAIN.called_back.load(SeqCst);
+    let number = m.alloc(7u64);
+    let weak = m.alloc_weak(&number, (), count_callback);
+    drop(number);
+    assert_eq!(PLAIN.called_back.load(SeqCst), before + 1);
+    drop(weak);
+    // What another thread has cloned outlives the owner's last reference.
+    let number = m.alloc(7u64);
+    let clone = on_attached_thread(&heap, |_| number.clone());
+    drop(number);
+    assert_eq!((live(), *clone.get(&m)), (1, 7));
+    drop(clone);
+    assert_eq!(live(), 0);
+}
+
+#[test]
+fn a_finalizer_that_panics_is_reported_and_its_object_dies() {
+    struct Fails;
+
+    impl Trace for Fails {
+        const HAS_FINALIZER: bool = true;
+
+        fn traverse(&self, _: &mut Tracer) {}
+
+        fn finalize(_: &Gc<Self>, _: &Mutator) {
+            panic!("a finalizer that panics");
+        }
+    }
+    let heap = plain_heap();
+    let told = Arc::new(std::sync::Mutex::new(Vec::new()));
+    let to = Arc::clone(&told);
+    heap.on_unraisable(move |error| {
+        to.lock().expect("no panic").push((
+            error.during,
+            error.type_name,
+            error.message.to_string(),
+        ));
+    });
+    let m = heap.attach();
+    drop(m.alloc(Fails));
+    let name = std::any::type_name::<Fails>();
+    let told = told.lock().expect("no panic");
+    assert_eq!(*told, [(During::Finalize, name, "a finalizer that panics".to_owned())]);
+    assert_eq!(heap.stats().live_objects, 0);
+}
+
+/// A list is destroyed object by object, not one within the other: a small stack is enough.
+#[test]
+fn a_long_list_needs_no_stack() {
+    struct Link {
+        next: Option<Gc<Link>>,
+        _boxed: Box<u8>,
+    }
+
+    impl Trace for Link {
+        fn traverse(&self, tracer: &mut Tracer) {
+            self.next.traverse(tracer);
+        }
+    }
+    let run = || {
+        let heap = plain_heap();
+        let m = heap.attach();
+        let make = |m: &Mutator| {
+            (0..20_000)
+                .fold(None, |next, _| Some(m.alloc(Link { next, _boxed: Box::new(0) })))
+                .expect("a list")
+        };
+        drop(make(&m));
+        assert_eq!(heap.stats().live_objects, 0);
+        // By a handle that does not know its type.
+        drop(crate::AnyGc::from(make(&m)));
+        assert_eq!(heap.stats().live_objects, 0);
+        // After the heap.
+        let list = make(&m);
+        drop((m, heap));
+        drop(list);
+    };
+    std::thread::scope(|scope| {
+        std::thread::Builder::new()
+            .stack_size(256 << 10)
+            .spawn_scoped(scope, run)
+            .expect("a thread")
+            .join()
+            .expect("no panic");
+    });
+}
+
+#[test]
+fn a_large_value_gives_its_memory_back() {
+    struct Large {
+        _bytes: [u8; 100_000],
+        _text: String,
+    }
+
+    impl Trace for Large {
+        fn traverse(&self, _: &mut Tracer) {}
+    }
+    let heap = plain_heap();
+    let m = heap.attach();
+    let large = m.alloc(Large { _bytes: [0; 100_000], _text: "text".to_owned() });
+    assert_eq!(heap.stats().live_objects, 1);
+    drop(large);
+    assert_eq!((heap.stats().live_objects, heap.stats().live_bytes), (0, 0));
+}
+
+#[test]
+fn a_panic_of_what_dies_with_an_object_comes_out_of_the_drop() {
+    let heap = plain_heap();
+    let reported = Arc::new(AtomicUsize::new(0));
+    let to = Arc::clone(&reported);
+    heap.on_unraisable(move |_| {
+        to.fetch_add(1, SeqCst);
+    });
+    let m = heap.attach();
+    for (inner, reports) in [(1, 0), (3, 2)] {
+        let holds = m.alloc(Holds((0..inner).map(|_| m.alloc(Panics)).collect()));
+        let thrown = event::guarded(|| drop(holds));
+        assert!(thrown.is_err(), "the first panic comes out");
+        assert_eq!(reported.swap(0, SeqCst), reports, "and the others are reported");
+        assert_eq!(heap.stats().live_objects, 0);
+        assert_eq!(m.raw().private().busy.get(), 0);
+    }
+}
+
+/// What dies without memory to wait in is destroyed at once, in the middle of another destruction: whatever panics is reported.
+#[test]
+fn what_cannot_wait_dies_within() {
+    let heap = plain_heap();
+    let told = Arc::new(std::sync::Mutex::new(Vec::new()));
+    let to = Arc::clone(&told);
+    heap.on_unraisable(move |error| {
+        to.lock().expect("no panic").push((error.during, error.message.to_string()));
+    });
+    let m = heap.attach();
+    let panics = ManuallyDrop::new(m.alloc(Panics));
+    // SAFETY: rule R: alive; the handle is never used again.
+    assert!(unsafe { panics.header().as_ref() }.take_last(m.raw().id()));
+    die_within(m.raw(), panics.header());
+    let told = std::mem::take(&mut *told.lock().expect("no panic"));
+    assert_eq!(told, [(During::Drop, "a destructor that panics".to_owned())]);
+    assert_eq!(heap.stats().live_objects, 0);
+}

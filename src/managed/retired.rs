@@ -1,0 +1,264 @@
+//! Floor 3: references that wait until every thread has passed a safepoint.
+
+use std::ptr::NonNull;
+
+use crate::base::sync::Ordering;
+use crate::managed::closed::drop_in_closed;
+use crate::managed::deferred::{defer, heap_of};
+use crate::managed::parts::{Managed, QUIESCE, Raw};
+use crate::managed::release::drop_attached;
+use crate::object::header::Header;
+use crate::object::weak::Target;
+use crate::safepoint::{is_stopping, is_traversing};
+
+/// Retired references that a mutator gathers before it asks everybody to pass a safepoint.
+pub(super) const RETIRE_BATCH: usize = 64;
+
+impl Managed {
+    /// An epoch for what is retired now: taken out of its slot before this.
+    pub(super) fn new_epoch(&self) -> u64 {
+        // SeqCst: before the loads of the threads' states in `poke_attached` and `reap`. A thread that attaches
+        // after those has its load of the epoch behind this, sees it, and with it that the slots are empty.
+        self.epoch.fetch_add(1, Ordering::SeqCst) + 1
+    }
+}
+
+/// Retires a reference: somebody who loaded it a moment ago may still be looking at the object.
+pub(crate) fn retire(m: &Raw, header: NonNull<Header>) {
+    let mut buffer = m.private().retired.borrow_mut();
+    if buffer.try_reserve(1).is_err() {
+        // Kept for ever: who may be looking at it is not known.
+        return;
+    }
+    buffer.push(Target(header));
+    if buffer.len() == 1 {
+        m.raise(QUIESCE);
+    }
+    if buffer.len() >= m.core().stress.shrink(RETIRE_BATCH) {
+        drop(buffer);
+        publish_retired(m);
+    }
+}
+
+/// As [`retire`], on a thread that is not attached to the object's heap by the mutator at hand: by misuse, which has taken the
+/// reference out of a slot all the same. Who is attached there may be looking at the object.
+///
+/// # Safety
+///
+/// As for [`drop_reference`].
+pub(crate) unsafe fn retire_elsewhere(header: NonNull<Header>) {
+    // SAFETY: rule R: as the caller says; a slot leads to objects of heaps.
+    let core = unsafe { heap_of(header) };
+    if is_stopping() && Raw::is_attached_to(&core) {
+        // The others are parked, and look at nothing.
+        // SAFETY: as the caller says.
+        return unsafe { defer(header) };
+    }
+    // Keeps the end of the heap away, and forks, in whose child the lock of the retired would stay locked.
+    let deferred = core.model.deferred.lock();
+    if deferred.closed.is_some() {
+        drop(deferred);
+        // SAFETY: as the caller says; the heap is closed, and nobody is attached to it.
+        return unsafe { drop_in_closed(&core, header) };
+    }
+    let epoch = core.model.new_epoch();
+    core.model.retired.lock().push((epoch, Target(header)));
+    drop(deferred);
+    core.coordinator.poke_attached(QUIESCE);
+}
+
+/// Gives the gathered references an epoch, and asks every attached thread to pass a safepoint. `false`: there is no memory
+/// for that, and they stay where they are.
+pub(super) fn publish_retired(m: &Raw) -> bool {
+    let model = m.model();
+    let mut buffer = m.private().retired.borrow_mut();
+    if buffer.is_empty() {
+        return true;
+    }
+    let mut retired = model.retired.lock();
+    if retired.try_reserve(buffer.len()).is_err() {
+        // At the next safepoint.
+        m.raise(QUIESCE);
+        return false;
+    }
+    let epoch = model.new_epoch();
+    retired.extend(buffer.drain(..).map(|target| (epoch, target)));
+    drop((retired, buffer));
+    m.core().coordinator.poke_attached(QUIESCE);
+    true
+}
+
+/// This thread is at a safepoint: it looks at nothing that it loaded before.
+pub(super) fn quiesce(m: &Raw) {
+    let _ = publish_retired(m);
+    let model = m.model();
+    // Acquire: what this thread loads from now on is at least as new as this epoch. Release: what it has loaded so far
+    // it has used before anybody finds the epoch in `seen`.
+    m.local().seen.store(model.epoch.load(Ordering::Acquire), Ordering::Release);
+    reap(m);
+}
+
+/// Drops the retired references that every attached thread is past.
+pub(super) fn reap(m: &Raw) {
+    let model = m.model();
+    if is_traversing() || model.retired.lock().is_empty() {
+        return;
+    }
+    // Relaxed: an older epoch lets fewer references go. It is newer than the retirements that count below.
+    let mut past = model.epoch.load(Ordering::Relaxed);
+    m.core().coordinator.attached(|_, shared| {
+        // Acquire: the uses of what that thread had loaded come before the drops below.
+        past = past.min(shared.local.seen.load(Ordering::Acquire));
+    });
+    let mut ready = Vec::new();
+    {
+        let mut retired = model.retired.lock();
+        if ready.try_reserve_exact(retired.len()).is_err() {
+            // Some other time.
+            return;
+        }
+        ready.extend(retired.extract_if(.., |(epoch, _)| *epoch <= past));
+    }
+    for (_, target) in ready {
+        // SAFETY: rule R: the list owned the reference; this thread is attached to its heap.
+        unsafe { drop_attached(m, target.0) };
+    }
+}
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use std::sync::atomic::Ordering::SeqCst;
+
+    use super::*;
+    use crate::heap::model::ObjectModel;
+    use crate::managed::tests::{Calls, Noting, header_of, on_attached_thread, plain_heap};
+    use std::mem::ManuallyDrop;
+    use std::sync::Arc;
+
+    use crate::{Gc, Mutator};
+
+    #[test]
+    fn what_was_taken_out_of_a_slot_waits_for_all_who_may_look_at_it() {
+        use crate::AtomicGc;
+        let heap = plain_heap();
+        let mut m = heap.attach();
+        let core = Arc::clone(m.raw().core());
+        let live = || heap.stats().live_objects;
+        let gathered = |m: &Mutator| m.raw().private().retired.borrow().len();
+        let retired = || core.model.retired.lock().len();
+        let (sender, receiver) = std::sync::mpsc::channel();
+        let (ask, asked) = std::sync::mpsc::channel::<bool>();
+        std::thread::scope(|scope| {
+            let heap = &heap;
+            scope.spawn(move || {
+                let mut m = heap.attach();
+                let poll = |m: &Mutator| m.raw().poll() & QUIESCE;
+                sender.send(poll(&m)).expect("a receiver");
+                for passes in asked {
+                    if passes {
+                        m.safepoint();
+                    }
+                    sender.send(poll(&m)).expect("a receiver");
+                }
+            });
+            assert_eq!(receiver.recv(), Ok(0));
+            let other = |passes: bool| {
+                ask.send(passes).expect("a receiver");
+                receiver.recv().expect("a sender")
+            };
+            let slot = AtomicGc::new(None);
+            let retire = |m: &Mutator| {
+                slot.store(m, Some(m.alloc(7)));
+                slot.store(m, None);
+            };
+            retire(&m);
+            assert_eq!(
+                (gathered(&m), retired(), other(false)),
+                (1, 0, 0),
+                "only this thread knows"
+            );
+            assert_ne!(m.raw().poll() & QUIESCE, 0, "it hands it over at its next safepoint");
+            (1..RETIRE_BATCH - 1).for_each(|_| retire(&m));
+            assert_eq!((gathered(&m), retired()), (RETIRE_BATCH - 1, 0));
+            retire(&m);
+            assert_eq!(
+                (gathered(&m), retired()),
+                (0, RETIRE_BATCH),
+                "so many are handed over at once"
+            );
+            assert_eq!(other(false), QUIESCE, "and others are asked");
+            m.safepoint();
+            assert_eq!(live(), RETIRE_BATCH, "the other may be looking at them");
+            assert_eq!(other(true), 0);
+            m.safepoint();
+            assert_eq!((live(), retired()), (0, 0));
+            // By a safepoint of this thread, and then of the other.
+            retire(&m);
+            m.safepoint();
+            assert_eq!((gathered(&m), retired(), live()), (0, 1, 1));
+            other(true);
+            assert_eq!((retired(), live()), (0, 1), "who passes last drops what this thread owns");
+            m.safepoint();
+            assert_eq!(live(), 0);
+            drop(ask);
+        });
+    }
+
+    #[test]
+    fn a_reference_taken_out_elsewhere_is_retired_deferred_in_a_stop_and_dropped_after_the_heap() {
+        let heap = plain_heap();
+        let mut m = heap.attach();
+        let core = Arc::clone(m.raw().core());
+        let model = &core.model;
+        let lists = || (model.retired.lock().len(), model.deferred.lock().list.len());
+        let live = || heap.stats().live_objects;
+        // SAFETY: rule R: the handle's reference is given up.
+        let retire =
+            |object: Gc<u64>| unsafe { retire_elsewhere(ManuallyDrop::new(object).header()) };
+        retire(m.alloc(1));
+        assert_eq!((lists(), live()), ((1, 0), 1));
+        assert_ne!(m.raw().poll() & QUIESCE, 0, "attached threads are asked to pass a safepoint");
+        m.safepoint();
+        assert_eq!((lists(), live()), ((0, 0), 0));
+        let object = m.alloc(2);
+        let world = m.raw().stop_here().expect("a stop");
+        retire(object);
+        assert_eq!((lists(), model.deferred_in_stop.lock().len(), live()), ((0, 0), 1, 1));
+        drop(world);
+        m.raw().model().resumed(m.raw());
+        assert_eq!((model.deferred_in_stop.lock().len(), live()), (0, 0));
+        drop(core);
+        // After the heap.
+        let calls = Arc::new(Calls::default());
+        let object = m.alloc(Noting(calls.clone()));
+        let address = header_of(&object).as_ptr() as usize;
+        drop((m, heap));
+        assert!(crate::memory::space::is_in_any_heap(address), "objects keep the range");
+        // SAFETY: rule R: as above.
+        unsafe { retire_elsewhere(ManuallyDrop::new(object).header()) };
+        assert_eq!(calls.get(), [0, 1, 0], "there is no mutator for a finalizer");
+        assert!(
+            !crate::memory::space::is_in_any_heap(address),
+            "the last object takes the range with it"
+        );
+    }
+
+    #[test]
+    fn a_thread_that_attaches_takes_over_the_epoch() {
+        let heap = plain_heap();
+        let m = heap.attach();
+        let model = m.raw().model();
+        let epoch = model.new_epoch();
+        on_attached_thread(&heap, |m| assert_eq!(m.raw().local().seen.load(SeqCst), epoch));
+        assert_eq!(m.raw().local().seen.load(SeqCst), epoch - 1, "not at a safepoint since");
+        // What is waited for is settled with the next look.
+        let mut held = ManuallyDrop::new(m.alloc(1));
+        assert!(!model.settle(m.raw()));
+        model.retired.lock().push((u64::MAX, Target(held.header())));
+        assert!(model.settle(m.raw()), "it waits");
+        model.retired.lock()[0].0 = epoch;
+        assert!(!model.settle(m.raw()));
+        assert_eq!(heap.stats().live_objects, 0);
+        let _ = &mut held;
+    }
+}

@@ -1,0 +1,254 @@
+//! What the tests of this folder share, and those of the model as a whole.
+
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+
+use super::*;
+use std::sync::Arc;
+
+use crate::managed::drain::drain_list;
+use crate::{Gc, Heap};
+
+pub(super) fn plain_heap() -> Heap {
+    Heap::builder()
+        .reserve(1 << 30)
+        .workers(1)
+        .pacing(crate::Pacing::manual())
+        .build()
+        .expect("a heap")
+}
+
+/// Does `f` on another thread, which is attached to the heap, and takes part in stops but passes no other safepoint until `f`
+/// returns.
+pub(super) fn on_attached_thread<R: Send>(
+    heap: &Heap,
+    f: impl FnOnce(&mut Mutator) -> R + Send,
+) -> R {
+    std::thread::scope(|scope| scope.spawn(|| f(&mut heap.attach())).join().expect("no panic"))
+}
+
+pub(super) fn header_of<T: Trace>(gc: &Gc<T>) -> NonNull<Header> {
+    crate::AnyGc::from(gc.clone()).header()
+}
+
+/// How often finalizers of [`Noting`] and [`Plain`], destructors of [`Noting`], and weak callbacks have run.
+#[derive(Default)]
+pub(super) struct Calls {
+    pub(super) finalized: AtomicUsize,
+    pub(super) died: AtomicUsize,
+    pub(super) called_back: AtomicUsize,
+}
+
+impl Calls {
+    pub(super) fn get(&self) -> [usize; 3] {
+        [&self.finalized, &self.died, &self.called_back].map(|count| count.load(SeqCst))
+    }
+}
+
+/// With a destructor and a finalizer.
+pub(super) struct Noting(pub(super) Arc<Calls>);
+
+impl Trace for Noting {
+    const HAS_FINALIZER: bool = true;
+
+    fn traverse(&self, _: &mut Tracer) {}
+
+    fn finalize(this: &Gc<Self>, m: &Mutator) {
+        this.get(m).0.finalized.fetch_add(1, SeqCst);
+    }
+}
+
+impl Drop for Noting {
+    fn drop(&mut self) {
+        self.0.died.fetch_add(1, SeqCst);
+    }
+}
+
+/// With a finalizer, and nothing to drop.
+pub(super) struct Plain(pub(super) &'static Calls);
+
+impl Trace for Plain {
+    const HAS_FINALIZER: bool = true;
+
+    fn traverse(&self, _: &mut Tracer) {}
+
+    fn finalize(this: &Gc<Self>, m: &Mutator) {
+        this.get(m).0.finalized.fetch_add(1, SeqCst);
+    }
+}
+
+pub(super) struct Panics;
+
+impl Trace for Panics {
+    fn traverse(&self, _: &mut Tracer) {}
+}
+
+impl Drop for Panics {
+    fn drop(&mut self) {
+        panic!("a destructor that panics");
+    }
+}
+
+pub(super) struct Holds(pub(super) Vec<Gc<Panics>>);
+
+impl Trace for Holds {
+    fn traverse(&self, tracer: &mut Tracer) {
+        self.0.traverse(tracer);
+    }
+}
+
+/// Safe code can show a handle twice. That keeps objects alive, and is no report: only handlers of dynamic objects are doubted.
+#[test]
+fn a_value_that_shows_too_much_is_not_reported() {
+    struct Twice(Gc<u64>);
+
+    impl Trace for Twice {
+        fn traverse(&self, tracer: &mut Tracer) {
+            self.0.traverse(tracer);
+            self.0.traverse(tracer);
+        }
+    }
+    let heap = Heap::builder()
+        .reserve(1 << 30)
+        .workers(1)
+        .checked(true)
+        .pacing(crate::Pacing::manual())
+        .build();
+    let heap = heap.expect("a heap");
+    heap.on_misuse(|fault| panic!("reported: {fault}"));
+    let told = Arc::new(AtomicUsize::new(0));
+    let to = Arc::clone(&told);
+    heap.on_unraisable(move |_| {
+        to.fetch_add(1, SeqCst);
+    });
+    let mut m = heap.attach();
+    let twice = m.alloc(Twice(m.alloc(7)));
+    m.collect();
+    assert_eq!((told.load(SeqCst), *twice.get(&m).0.get(&m)), (0, 7));
+}
+
+#[test]
+fn nothing_is_destroyed_in_a_traversal() {
+    use crate::AtomicGc;
+    let heap = plain_heap();
+    let m = heap.attach();
+    let (raw, live) = (m.raw(), || heap.stats().live_objects);
+    let queued = || raw.local().queue.lock().as_ref().map(Vec::len);
+    let (dropped, deferred) = (m.alloc(1), m.alloc(2));
+    on_attached_thread(&heap, |_| drop(dropped));
+    std::thread::scope(|scope| scope.spawn(|| drop(deferred)).join().expect("no panic"));
+    let slot = AtomicGc::new(Some(m.alloc(3)));
+    slot.store(&m, None);
+    assert!(publish_retired(raw));
+    let epoch = raw.model().epoch.load(SeqCst);
+    raw.local().seen.store(epoch, SeqCst);
+    let guard = crate::safepoint::traversing();
+    empty_queue(raw);
+    drain_list(raw);
+    reap(raw);
+    let listed = raw.model().deferred.lock().list.len();
+    assert_eq!((queued(), listed, raw.model().retired.lock().len(), live()), (Some(1), 1, 1, 3));
+    drop(guard);
+    empty_queue(raw);
+    assert_eq!((queued(), live()), (Some(0), 2));
+    drain_list(raw);
+    assert_eq!(live(), 1);
+    reap(raw);
+    assert_eq!((live(), raw.model().retired.lock().len()), (0, 0));
+}
+
+#[test]
+fn a_mutator_that_ends_under_a_guard_leaves_its_lists_to_others() {
+    use crate::AtomicGc;
+    let heap = plain_heap();
+    let live = || heap.stats().live_objects;
+    let (sender, receiver) = std::sync::mpsc::channel();
+    let (ask, asked) = std::sync::mpsc::channel::<()>();
+    std::thread::scope(|scope| {
+        let heap = &heap;
+        scope.spawn(move || {
+            let mut m = heap.attach();
+            sender.send(0).expect("a receiver");
+            asked.recv().expect("a sender");
+            sender.send(m.raw().poll() & DRAIN).expect("a receiver");
+            asked.recv().expect("a sender");
+            m.safepoint();
+            m.safepoint();
+            sender.send(0).expect("a receiver");
+            asked.recv().expect("a sender");
+        });
+        receiver.recv().expect("a sender");
+        let m = heap.attach();
+        let queued = m.alloc(1);
+        on_attached_thread(heap, |_| drop(queued));
+        let slot = AtomicGc::new(Some(m.alloc(2)));
+        slot.store(&m, None);
+        let core = Arc::clone(m.raw().core());
+        let guard = crate::safepoint::traversing();
+        drop(m);
+        drop(guard);
+        let lists = (core.model.deferred.lock().list.len(), core.model.retired.lock().len());
+        assert_eq!((lists, live()), ((1, 1), 2));
+        ask.send(()).expect("a receiver");
+        assert_eq!(receiver.recv(), Ok(DRAIN), "whoever is attached is asked");
+        ask.send(()).expect("a receiver");
+        receiver.recv().expect("a sender");
+        assert_eq!(live(), 0);
+        ask.send(()).expect("a receiver");
+    });
+}
+
+#[test]
+fn a_mutator_that_ends_leaves_nothing_that_it_can_drop() {
+    use crate::AtomicGc;
+    let heap = plain_heap();
+    let live = || heap.stats().live_objects;
+    let m = heap.attach();
+    let slot = AtomicGc::new(Some(m.alloc(1)));
+    slot.store(&m, None);
+    assert_eq!(live(), 1);
+    drop(m);
+    assert_eq!(live(), 0, "retired");
+    let m = heap.attach();
+    let object = m.alloc(2);
+    std::thread::scope(|scope| scope.spawn(|| drop(object)).join().expect("no panic"));
+    assert_eq!(live(), 1);
+    drop(m);
+    assert_eq!(live(), 0, "deferred");
+    // What a thread has retired waits for others, and the next to attach drops it when they have gone.
+    let mut m = heap.attach();
+    on_attached_thread(&heap, |m| {
+        let slot = AtomicGc::new(Some(m.alloc(3)));
+        slot.store(m, None);
+    });
+    assert_eq!((live(), m.raw().model().retired.lock().len()), (1, 1));
+    m.detach(|| on_attached_thread(&heap, |_| assert_eq!(live(), 0)));
+}
+
+#[test]
+fn callbacks_are_counted_and_headers_are_recognised() {
+    let heap = plain_heap();
+    let m = heap.attach();
+    let model = m.raw().model();
+    let number = m.alloc(7u64);
+    // SAFETY: rule R: alive.
+    let callbacks = || unsafe { model.callbacks(object(number.header())) };
+    assert_eq!(callbacks(), 0);
+    let first = m.alloc_weak(&number, (), |_, _| ());
+    let second = m.alloc_weak(&number, (), |_, _| ());
+    assert_eq!(callbacks(), 2);
+    drop((first, second));
+    // SAFETY: rule R: alive.
+    let index = unsafe { number.header().as_ref() }.type_index();
+    // SAFETY: rules R and O: headers are there, and nobody follows what they say.
+    let (check, last_type) = (
+        |header: &Header| unsafe { model.check(object(NonNull::from(header))) },
+        |header: &Header| model.last_type(NonNull::from(header).cast()),
+    );
+    let (own, unknown) = (m.raw().id(), 0xff_fff0);
+    assert_eq!(check(&Header::new(own, index)), Ok(()));
+    assert!(check(&Header::new(own, unknown)).is_err_and(|text| text.contains("0xfffff0")));
+    assert!(check(&Header::new(own + 1_000_000, index)).is_err_and(|text| text.contains("owner")));
+    assert_eq!(last_type(&Header::new(own, index)), Some("u64"));
+    assert_eq!(last_type(&Header::new(own, unknown)), None);
+    assert_eq!(last_type(&Header::new(own, crate::dynamic::TYPE_INDEX)), Some("dynamic object"));
+}

@@ -30,9 +30,6 @@ EXCEPTIONS = {
     ("managed/drop_batch", "typed"): "values that wait to be dropped are asked for what they refer to (Trace)",
     ("managed/mod", "gc_module"): "a heap's core owns the callbacks and records of the gc module",
     ("managed/mod", "typed"): "type tables are given the mutator as an opaque pointer, cast back to Mutator here",
-    ("typed/any", "dynamic"): "a handle of any type may be one of a dynamic object",
-    ("typed/builder", "dynamic"): "as typed/any",
-    ("typed/teardown", "gc_module"): "a heap that ends tells what its garbage list contains",
 }
 
 # package: the files that may name it.

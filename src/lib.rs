@@ -73,6 +73,15 @@ pub use typed::slice::{GcSlice, HeaderSlice, RefusedSlice};
 pub use typed::slot::{AtomicGc, GcOnce};
 pub use typed::trace::Trace;
 
+/// What the highest floor adds to a heap of typed objects.
+static EXTENSIONS: typed::extensions::Extensions = typed::extensions::Extensions {
+    #[cfg(not(all(test, loom)))]
+    dynamic: Some(dynamic::EXTENSION),
+    #[cfg(all(test, loom))]
+    dynamic: None,
+    last_collection: gc_module::at_the_end,
+};
+
 #[cfg(all(test, loom))]
 #[path = "../loom_tests/mod.rs"]
 mod loom_tests;

@@ -69,7 +69,6 @@ mod weakref;
 pub use attributes::{
     clear_managed_dict, get_attribute, has_attribute, set_attribute, visit_managed_dict,
 };
-pub(crate) use builtin::make_builtins;
 pub use builtin::{BASE, METATYPE, MODULE, WEAKREF, describe};
 pub use class::{Class, Finalizer};
 pub use dealloc::{
@@ -83,6 +82,7 @@ pub use module::{
     ModuleSpec, module_face, module_name, module_state, module_token, new_module, type_module,
     type_module_by_token,
 };
+#[cfg(test)]
 pub(crate) use object::TYPE_INDEX;
 pub use object::{
     AllocProc, Destructor, FreeProc, Inquiry, RawObject, RawVarObject, TraverseProc, VisitProc,
@@ -91,6 +91,6 @@ pub use object::{
 };
 pub use ready::{FACE, TypeSpec, ready_heap, ready_static};
 pub use record::{Defaults, Flags, Slots, Type, TypeRecord, base_by_token, item_data, type_data};
-pub(crate) use table::INFO;
+pub(crate) use table::EXTENSION;
 pub use tracking::{is_finalized, is_gc, is_tracked, track, track_common, untrack, untrack_common};
 pub use weakref::{WeakCall, new_weakref, weakref_target};

@@ -4,15 +4,18 @@ use std::any::TypeId;
 use std::ptr::NonNull;
 
 use crate::During;
+use crate::dynamic::builtin::make_builtins;
 use crate::dynamic::dealloc::call_dealloc;
 use crate::dynamic::handlers::{CLEARED, check_fields, guarded, traverse};
-use crate::dynamic::object::{RawObject, raw, type_of};
+use crate::dynamic::object::{RawObject, TYPE_INDEX, raw, type_of};
+use crate::dynamic::tracking::is_gc;
 use crate::managed;
 use crate::object::header::Header;
 use crate::object::type_info::{Ends, Object, Tracer, TypeInfo};
+use crate::typed::extensions::DynamicTypes;
 
 /// How dynamic objects are handled: the table that their headers lead to.
-pub(crate) static INFO: TypeInfo = TypeInfo {
+static INFO: TypeInfo = TypeInfo {
     id: TypeId::of::<RawObject>,
     name,
     offset: 0,
@@ -27,6 +30,20 @@ pub(crate) static INFO: TypeInfo = TypeInfo {
     end: None,
     dealloc: Some(call_dealloc),
 };
+
+/// What a heap of typed objects calls for dynamic ones.
+pub(crate) const EXTENSION: DynamicTypes =
+    DynamicTypes { info: &INFO, index: TYPE_INDEX, make_builtins, type_name, takes_part };
+
+unsafe fn type_name(header: &Header) -> &str {
+    // SAFETY: rules Y and D: called for a living dynamic object, which keeps its type alive.
+    unsafe { type_of(NonNull::from(header).cast()) }.name()
+}
+
+unsafe fn takes_part(header: NonNull<Header>) -> bool {
+    // SAFETY: rule Y: called for a living dynamic object.
+    unsafe { is_gc(header.cast()) }
+}
 
 unsafe fn traverse_each(objects: &[Object], tracer: &mut Tracer, ends: &mut Ends<'_>) {
     // SAFETY: rules Y and D: called for living dynamic objects.

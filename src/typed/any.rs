@@ -9,6 +9,7 @@ use crate::managed::{drop_reference, object};
 use crate::object::header::Header;
 use crate::object::type_info::{Target, Tracer, TypeInfo, prefetch};
 use crate::safepoint::current;
+use crate::typed::extensions::DynamicTypes;
 use crate::typed::gc::Gc;
 use crate::typed::gc::{Layout, check, strong_count};
 use crate::{Mutator, Trace};
@@ -102,12 +103,10 @@ impl AnyGc {
         let info = self.info(m);
         // SAFETY: rules R, Y and D: this reference keeps the object alive, and thereby its type.
         unsafe {
-            // loom's models know no dynamic objects.
-            #[cfg(not(all(test, loom)))]
-            if std::ptr::eq(info, &raw const crate::dynamic::INFO) {
-                return crate::dynamic::type_of(self.header.cast()).name();
+            match DynamicTypes::of(info) {
+                Some(types) => (types.type_name)(self.header.as_ref()),
+                None => (info.name)(self.header),
             }
-            (info.name)(self.header)
         }
     }
 
@@ -131,11 +130,9 @@ impl AnyGc {
     /// See [`Gc::track`]. `false` also for a dynamic object that takes no part in cycle collection: it stays untracked.
     pub fn track(&self, m: &Mutator) -> bool {
         check(self.header, m);
-        // loom's models know no dynamic objects.
-        #[cfg(not(all(test, loom)))]
-        if std::ptr::eq(self.info(m), &raw const crate::dynamic::INFO) {
+        if let Some(types) = DynamicTypes::of(self.info(m)) {
             // SAFETY: rules R, Y and D: this reference keeps the object alive, which is a dynamic one.
-            let takes_part = unsafe { crate::dynamic::is_gc(self.header.cast()) };
+            let takes_part = unsafe { (types.takes_part)(self.header) };
             if !takes_part {
                 return false;
             }

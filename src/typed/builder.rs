@@ -147,11 +147,10 @@ impl HeapBuilder {
         model.set_checked(self.checked);
         model.set_slow_handler(self.slow_handler.as_nanos().try_into().unwrap_or(u64::MAX));
         // The first type: rule D of `dynamic`.
-        #[cfg(not(all(test, loom)))]
-        {
-            let index = model.types.index_of(&crate::dynamic::INFO)?;
-            assert_eq!(index, crate::dynamic::TYPE_INDEX);
-            crate::dynamic::make_builtins().map_err(|_| BuildError::Memory)?;
+        if let Some(types) = &crate::EXTENSIONS.dynamic {
+            let index = model.types.index_of(types.info)?;
+            assert_eq!(index, types.index);
+            (types.make_builtins)().map_err(|_| BuildError::Memory)?;
         }
         ModelHeap::build(self, model, |core| {
             teardown(core);

@@ -5,6 +5,7 @@ pub(crate) mod blocking;
 pub(crate) mod builder;
 pub(crate) mod cell;
 pub(crate) mod detached;
+pub(crate) mod extensions;
 pub(crate) mod fork;
 pub(crate) mod gc;
 pub(crate) mod heap;

@@ -23,7 +23,7 @@ pub(super) fn teardown(core: &Arc<managed::Core>) {
         return managed::close(core);
     };
     let collected = ModelMutator::attach_scoped(&handle, |m| {
-        crate::gc_module::at_the_end(Mutator::from_raw_mut(m));
+        (crate::EXTENSIONS.last_collection)(Mutator::from_raw_mut(m));
     });
     let why = match collected {
         Ok(()) => return,

@@ -50,5 +50,24 @@ while read -r where target; do
     fi
 done < <(links "${pages[@]}")
 
+# The phases in docs/tracing.md are the variants of `Phase`, with the words of their documentation.
+phases="$(awk '
+    /enum Phase \{/ { inside = 1; next }
+    inside && /^\}/ { exit }
+    inside && /\/\/\// { sub(/^ *\/\/\/ /, ""); text = text (text == "" ? "" : " ") $0; next }
+    inside {
+        gsub(/[ ,]/, "")
+        world = tolower(substr(text, 1, index(text, ":") - 1))
+        words = substr(text, index(text, ":") + 2)
+        sub(/\.$/, "", words)
+        printf "| `%s` | %s | %s |\n", $0, world, words
+        text = ""
+    }' src/base/event.rs)"
+listed="$(sed -n '/^| `name` | world |/,/^$/p' docs/tracing.md | tail -n +3)"
+if [[ "$phases" != "$listed" ]]; then
+    diff <(echo "$listed") <(echo "$phases") >&2 || true
+    complain 'docs/tracing.md: the table of phases differs from `Phase` in src/base/event.rs'
+fi
+
 ((broken == 0))
 echo "${#pages[@]} pages, all links lead somewhere"

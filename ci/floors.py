@@ -34,7 +34,7 @@ EXCEPTIONS = {
 
 # package: the files that may name it.
 PACKAGES = {
-    "crossbeam_utils": ["heap/helpers", "collect/mark", "safepoint/mod", "safepoint/participant", "safepoint/record"],
+    "crossbeam_utils": ["heap/helpers", "collect/pool", "safepoint/mod", "safepoint/participant", "safepoint/record"],
     "libc": ["base/system"],
     "loom": ["base/sync"],
     "parking_lot": ["base/sync", "typed/trace_std"],

@@ -9,7 +9,8 @@
 use crate::base::event::{self, During, Phase};
 use crate::base::fallible::{self, NoMemory};
 use crate::base::steps;
-use crate::collect::finalize::{Garbage, Homes};
+use crate::collect::claim::Homes;
+use crate::collect::recheck::Garbage;
 use crate::heap::model::{ModelMutator, ObjectModel};
 use crate::heap::mutator::{COLLECT, Core};
 use crate::heap::reclaim_queue::{Burial, Cleared, Done, Open, PIECE, Piece, Pile, Task, Whose};
@@ -253,13 +254,21 @@ fn tally<M: ObjectModel>(objects: &[Object], core: &Core<M>) -> Cleared {
 
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod tests {
-    use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-    use std::sync::{Arc, mpsc};
-
     use super::*;
+    use crate::collect::clear;
+    use crate::collect::script::tests::collect;
+    use crate::collect::script::tests::{Script, are_ordinary, heap_with, scripted_heap};
     use crate::collect::tests::{ends, heap};
-    use crate::collect::{Collect, by_itself};
-    use crate::{Gc, GcCell, Mutator, Trace, Tracer, safepoint};
+    use crate::safepoint;
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+    use std::sync::Arc;
+    use std::sync::mpsc;
+
+    use crate::base::sync::{AtomicBool, AtomicUsize, Ordering};
+    use crate::collect::Collect;
+    use crate::collect::by_itself;
+    use crate::object::type_info::Tracer;
+    use crate::{Gc, GcCell, Heap, Mutator, Pacing, Trace};
 
     /// What the objects of a test have in common.
     #[derive(Default)]
@@ -501,5 +510,155 @@ mod tests {
             });
         }
         assert_eq!(heap.attach().raw().core().pace.new_objects(), 0);
+    }
+
+    /// Collects 600 objects. In the call `asked` the thread waits until another thread requests a
+    /// stop. The calls to the model before that stop.
+    fn stopped_in(asked: &'static str) -> Option<Vec<String>> {
+        let heap = scripted_heap()?;
+        let mut m = heap.attach();
+        let named: Vec<(char, &'static str)> =
+            ('\u{4e00}'..).take(600).map(|name| (name, "")).collect();
+        Script::ring(&m, &named);
+        let (sender, receiver) = std::sync::mpsc::channel();
+        heap.model().when(asked, move |m| {
+            sender.send(()).expect("a receiver");
+            while m.poll() & crate::safepoint::STOP == 0 {
+                std::thread::yield_now();
+            }
+        });
+        let told = std::thread::scope(|scope| {
+            let heap = &heap;
+            let other = scope.spawn(move || {
+                receiver.recv().expect("a call");
+                let m = heap.attach();
+                let _world = m.stop_here().expect("a stop");
+                heap.model().told()
+            });
+            assert_eq!(collect(&mut m, Collect::full()).0.collected, 600);
+            m.detach(|| other.join()).expect("no panic")
+        });
+        Some(told)
+    }
+
+    #[test]
+    fn a_thread_that_clears_parks_after_a_few_objects_and_drops_before_what_it_has_taken_out() {
+        let Some(told) = stopped_in("clear \u{4e00}") else { return };
+        assert_eq!(told.iter().filter(|what| what.starts_with("clear \u{4e00}")).count(), 1);
+        assert_eq!(told.iter().filter(|what| *what == "cleared").count(), 256);
+        assert_eq!(told.last().map(String::as_str), Some("all cleared"));
+    }
+
+    #[test]
+    fn a_thread_that_releases_parks_after_a_few_objects() {
+        let Some(told) = stopped_in("release \u{4e0a}") else { return };
+        assert_eq!(told.iter().filter(|what| what.starts_with("release")).count(), 256);
+    }
+
+    #[test]
+    fn what_settling_finds_dead_is_destroyed_after_a_stop_of_its_own() {
+        let Some(heap) = scripted_heap() else { return };
+        let mut m = heap.attach();
+        let late = Script::thing(&m, 'e', "", "s");
+        Script::ring(&m, &[('a', "")]);
+        heap.model().state().settles = true;
+        heap.model().when("settle", move |m| m.model().state().later.push(late));
+        let (_, told) = collect(&mut m, Collect::full());
+        let expected = [
+            "settle",
+            "merge",
+            "bury e, dying: false",
+            "e dies",
+            "resumed",
+            "stop: 2 stops, 1 unreachable, 0 finalized, 0 resurrected, 1 collected, 0 uncollectable",
+        ];
+        assert_eq!(told[told.len() - expected.len()..], expected);
+    }
+
+    /// Objects behind the failed release stay held, and count as uncollectable.
+    #[test]
+    fn a_release_that_unwinds_leaves_a_collection_that_others_can_end() {
+        for by_a_collection in [false, true] {
+            unwinds(by_a_collection);
+        }
+    }
+
+    fn unwinds(by_a_collection: bool) {
+        let Some(heap) = scripted_heap() else { return };
+        let mut m = heap.attach();
+        let ring = Script::ring(&m, &[('a', ""), ('b', ""), ('c', "")]);
+        heap.model().when("release b", |_| panic!("a release, on purpose"));
+        let unwound =
+            catch_unwind(AssertUnwindSafe(|| by_itself(&mut m, Collect::young()).map(|_| ())));
+        assert!(unwound.is_err());
+        assert!(m.arena(|arena| arena.count_frees(true)), "the pace hears of frees again");
+        assert!(m.core().turn.is_burying(), "what became of them is to be counted");
+        let mut told = heap.model().told();
+        if by_a_collection {
+            // A thread that wants to collect ends that collection first, and then takes the turn.
+            told.extend(collect(&mut m, Collect::young()).1);
+            let from = told.iter().rposition(|what| what.starts_with("start")).expect("its start");
+            told.truncate(from);
+        } else {
+            assert!(clear::bury(&mut m, Whose::Anybodys, usize::MAX));
+            told.extend(heap.model().told());
+        }
+        let end = "stop: 1 stops, 3 unreachable, 0 finalized, 0 resurrected, 1 collected, 2 uncollectable";
+        assert_eq!(told[told.len() - 4..], ["release a", "a dies", "release b", end]);
+        assert!(m.core().turn.try_take() && !m.core().turn.is_burying());
+        m.core().turn.give_back();
+        // They still have the claim's references.
+        are_ordinary(&m, &ring[1..], 1);
+        let released: Vec<_> =
+            ring[1..].iter().map(|&object| heap.model().drop_ref(object, &m)).collect();
+        assert_eq!((released.len(), heap.stats().live_objects), (2, 0));
+    }
+
+    #[test]
+    fn what_a_clear_handler_untracks_is_not_cleared() {
+        let Some(heap) = scripted_heap() else { return };
+        let mut m = heap.attach();
+        let ring = Script::ring(&m, &[('a', ""), ('b', "")]);
+        let other = ring[1];
+        // SAFETY: rule R: held since the claim.
+        heap.model().when("clear a", move |m| assert!(unsafe { m.untrack(other) }));
+        let (_, told) = collect(&mut m, Collect::full());
+        assert!(!told.contains(&"clear b".to_owned()), "{told:?}");
+        assert_eq!(heap.stats().live_objects, 0);
+    }
+
+    #[test]
+    fn nothing_is_due_after_a_small_collection_and_its_garbage_slows_no_thread_down() {
+        let Some(heap) = heap_with(Pacing::default().with_young_objects(1)) else { return };
+        let mut m = heap.attach();
+        Script::ring(&m, &[('o', ""); 100]);
+        m.take_collect();
+        by_itself(&mut m, Collect::full()).expect("a turn");
+        assert_eq!(m.poll() & crate::heap::mutator::COLLECT, 0);
+        let pace = &heap.0.core.pace;
+        pace.taken(40, 0);
+        assert!(pace.is_overdue(), "less than half of the garbage of a collection that is over");
+        assert_eq!(heap.stats().live_objects, 0);
+    }
+
+    /// Where pages run short, all of the garbage is cleared at once.
+    #[test]
+    fn in_a_heap_that_is_nearly_full_all_garbage_is_buried_at_once() {
+        for is_tight in [false, true] {
+            let limit = if is_tight { 6 << 16 } else { 1 << 27 };
+            let builder =
+                Heap::builder().reserve(1 << 28).limit(limit).workers(1).pacing(Pacing::manual());
+            let heap = builder.build_with(Script::default()).expect("a heap");
+            let mut m = heap.attach();
+            Script::ring(&m, &vec![('o', ""); clear::MANY + 3 * PIECE]);
+            let kept: Vec<Object> =
+                (0..3).map(|_| Script::sized(&m, 60_000, 'k', "", "s")).collect();
+            assert_eq!(m.core().space.is_tight(), is_tight);
+            by_itself(&mut m, Collect::full()).expect("a turn");
+            assert_eq!(m.core().turn.is_burying(), !is_tight);
+            while clear::bury(&mut m, Whose::Anybodys, usize::MAX) {}
+            kept.iter().for_each(|&object| heap.model().drop_ref(object, &m));
+            assert_eq!(heap.stats().live_objects, 0);
+        }
     }
 }

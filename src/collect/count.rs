@@ -1,21 +1,16 @@
-//! Steps 4 and 5a: counting the references that candidates hold to each other, and telling roots.
+//! Step 4: counting the references that candidates hold to each other.
 //!
 //! Candidates are walked in address order. In a side table of one byte an object, each edge into the set counts
 //! *up*, and the visit of the object counts its real count *down*: what is left is 0 when the set explains
 //! every reference. So an object's memory is looked at once, and telling roots is a scan of the table. Nothing
-//! is written into the objects. A byte that overflows, as a signed number, carries into a small map
-//! (*spills*), so the sums are exact, also for hubs. Each worker counts into a table of its own; the tables are
+//! is written into the objects. Each worker counts into a table of its own; the tables are
 //! added afterwards, without a locked instruction anywhere.
 //!
 //! A batch of objects is traversed before the edges of all of them are counted: one loop of hundreds of edges, instead of one
 //! for each object that ends where nobody can predict. A full collection writes the edges down in the same loop ([`log`](super::log)),
 //! so that marking need not ask for them again.
-//!
-//! A candidate with a remainder is a root: more references exist than the set explains, or (a traversal that
-//! visits too much) fewer, and doubt keeps it alive. The byte then becomes the [mark](super::mark::pass#marks): not 0 for roots
-//! and for whatever must not be visited, 0 for the rest.
 
-use std::borrow::Cow;
+use crate::collect::portions::Share;
 use std::collections::HashMap;
 
 use crate::base::event::{self, CollectionKind, Phase};
@@ -23,251 +18,26 @@ use crate::base::fallible::{self, NoMemory};
 use crate::base::steps;
 use crate::base::sync::{AtomicBool, AtomicU8, Mutex, Ordering};
 use crate::collect::log::{Batch, Budget, Log, Writer};
-use crate::collect::look::{TOGETHER, look, prefetch_each, tracer};
-use crate::collect::mark::pass::{NOTED, PUSHED};
-use crate::collect::portions::{Portions, Share};
+use crate::collect::scope::{Scope, granules_of, object_from};
+use crate::collect::table::{Delay, Spills, add, add_bytes, exclusively, is_far, plainly, spill};
+use crate::collect::traversal::{
+    Abandoned, TOGETHER, guard_traversal, look, prefetch_each, tracer,
+};
 use crate::heap::helpers::Seat;
 use crate::heap::model::ObjectModel;
 use crate::heap::mutator::World;
-use crate::memory::space::{GRANULE, Origin, PAGE_GRANULES, PageKind, Space};
+use crate::memory::space::{Origin, PAGE_GRANULES};
 use crate::object::state::{self, State};
 use crate::object::type_info::{Object, Tracer, prefetch};
 
 /// Objects that are traversed before their edges are counted.
 const BATCH: usize = 64;
+
 /// Objects between the request for one and the look at it.
 const AHEAD: usize = 6 * TOGETHER;
+
 /// Objects between the request for what an object leads to outside of the heap, and the look.
 const CONTENTS_AHEAD: usize = 2 * TOGETHER;
-/// Pages that a worker takes at a time, at most.
-const CHUNK: usize = 4;
-
-/// Why a collection cannot go on.
-#[derive(Debug)]
-pub(crate) struct Abandoned {
-    pub(crate) reason: Cow<'static, str>,
-    pub(crate) type_name: &'static str,
-}
-
-impl From<NoMemory> for Abandoned {
-    fn from(_: NoMemory) -> Self {
-        Self { reason: NoMemory::REASON.into(), type_name: "" }
-    }
-}
-
-/// What a collection looks at: the pages, and which objects on them are candidates.
-#[derive(Debug)]
-pub(crate) struct Scope {
-    pub(crate) kind: CollectionKind,
-    pages: Portions<u32>,
-    /// Of these state bits a candidate has `TRACKED` alone.
-    mask: u8,
-}
-
-impl Scope {
-    /// The pages in use; for a young collection, those on which something may be new.
-    pub(crate) fn new(space: &Space, kind: CollectionKind) -> Result<Self, NoMemory> {
-        let mut pages = Vec::new();
-        pages.try_reserve_exact(space.high_water())?;
-        steps::took(space.high_water());
-        let in_use = (0..space.high_water()).filter(|&index| {
-            let page = space.page(index);
-            matches!(page.shape().kind(), PageKind::Small | PageKind::Large)
-                // Relaxed: in a stop.
-                && (kind == CollectionKind::Full || page.young.load(Ordering::Relaxed) != 0)
-        });
-        pages.extend(in_use.map(|index| index as u32));
-        let mask = match kind {
-            CollectionKind::Full => state::FULL,
-            CollectionKind::Young => state::YOUNG,
-        };
-        Ok(Self { kind, pages: Portions::new(pages)?, mask })
-    }
-
-    /// Whether an object in this state is a candidate.
-    #[inline(always)]
-    pub(crate) fn contains(&self, state: u8) -> bool {
-        state & self.mask == state::TRACKED
-    }
-
-    /// Upper bound of the number of candidates, for deciding how many workers are worth it.
-    pub(crate) fn cells(&self, space: &Space) -> usize {
-        self.pages().iter().map(|&p| space.starts(p as usize).len()).sum()
-    }
-
-    /// The pages.
-    pub(crate) fn pages(&self) -> &[u32] {
-        self.pages.items()
-    }
-
-    /// Has the pages handed out first to the threads that they belong to.
-    pub(crate) fn sort_by_home(&mut self, space: &Space) -> Result<(), NoMemory> {
-        let pages = std::mem::replace(&mut self.pages, Portions::new(Vec::new())?).into_items();
-        self.pages =
-            Portions::by_home(pages, |&page| space.page(page as usize).arena(), |&page| page)?;
-        Ok(())
-    }
-
-    /// Hands the pages out to workers, a few at a time.
-    pub(crate) fn share(&self, workers: usize) -> Share<'_, u32> {
-        self.pages.share((self.pages().len() / (4 * workers)).clamp(1, CHUNK))
-    }
-}
-
-/// A one in each of eight bytes.
-const EACH: u64 = 0x0101_0101_0101_0101;
-
-/// Looks for candidates among the states of a page, which begins at granule `first`, eight at a time.
-#[inline(never)]
-fn gather<const YOUNG: bool>(
-    states: &[u8],
-    (origin, first): (Origin, usize),
-    candidates: &mut Vec<Object>,
-    counts: &mut Counts,
-) {
-    const ALIVE: u64 = EACH * state::ALIVE as u64;
-    candidates.clear();
-    let room = candidates.spare_capacity_mut();
-    let (mut known_alive, mut others) = (0, 0);
-    let mut gathered = 0;
-    let (words, rest) = states.as_chunks::<8>();
-    let mut last = [0; 8];
-    last[..rest.len()].copy_from_slice(rest);
-    for (at, bytes) in words.iter().chain([&last]).enumerate() {
-        let word = u64::from_le_bytes(*bytes);
-        let mut found =
-            matching(word, if YOUNG { state::YOUNG } else { state::FULL }, state::TRACKED);
-        if YOUNG {
-            others += matches(matching(word, state::FULL, state::TRACKED) & !found);
-        }
-        if word & ALIVE != 0 {
-            let alive = matching(word, state::FULL, state::TRACKED | state::ALIVE);
-            known_alive += matches(alive);
-        }
-        while found != 0 {
-            let granule = first + 8 * at + found.trailing_zeros() as usize / 8;
-            room[gathered].write(object_from(origin, granule));
-            gathered += 1;
-            found &= found - 1;
-        }
-    }
-    // SAFETY: rule B: so many have been written.
-    unsafe { candidates.set_len(gathered) };
-    counts.known_alive += known_alive;
-    counts.candidates += gathered + known_alive;
-    counts.tracked += gathered + known_alive + others;
-}
-
-/// Of eight bytes in a word, those that have of the bits of `mask` just those of `value`: by their highest bits.
-#[inline(always)]
-fn matching(word: u64, mask: u8, value: u8) -> u64 {
-    const LOW: u64 = 0x7f * EACH;
-    let differs = (word & (EACH * u64::from(mask))) ^ (EACH * u64::from(value));
-    // A byte is 0 if adding 0x7f to its low bits reaches the highest bit no more than that bit was set.
-    !(((differs & LOW) + LOW) | differs | LOW)
-}
-
-/// How many bytes [`matching`] has told.
-#[inline(always)]
-fn matches(found: u64) -> usize {
-    // Not every machine that this is compiled for counts bits.
-    ((found >> 7).wrapping_mul(EACH) >> 56) as usize
-}
-
-/// Entries of a side table from which on it is too large for the caches, and is asked for ahead: that of 256 MiB.
-const FAR: usize = 8 << 20;
-
-/// Whether table entries are to be asked for ahead. In stress also of small heaps, so that these show it too.
-pub(crate) fn is_far<M: ObjectModel>(world: &World<'_, M>, entries: usize) -> bool {
-    entries >= world.core().stress.shrink(FAR)
-}
-
-/// Targets whose table entries have been asked for and not yet been looked at.
-#[derive(Debug)]
-pub(crate) struct Delay {
-    ring: [u32; Self::LEN],
-    count: usize,
-}
-
-impl Default for Delay {
-    fn default() -> Self {
-        Self { ring: [0; Self::LEN], count: 0 }
-    }
-}
-
-impl Delay {
-    pub(crate) const LEN: usize = 64;
-
-    /// Asks for the entry of `target`, and gives back the target whose entry has arrived by now.
-    #[inline(always)]
-    pub(crate) fn swap(&mut self, target: usize, entry: *const u8) -> Option<usize> {
-        prefetch(entry);
-        let at = self.count % Self::LEN;
-        let before = std::mem::replace(&mut self.ring[at], target as u32);
-        self.count += 1;
-        (self.count > Self::LEN).then_some(before as usize)
-    }
-
-    /// Calls `f` with the targets that are left.
-    pub(crate) fn drain(&mut self, mut f: impl FnMut(usize)) {
-        for at in self.count.saturating_sub(Self::LEN)..self.count {
-            f(self.ring[at % Self::LEN] as usize);
-        }
-        self.count = 0;
-    }
-}
-
-/// The object that starts at a granule.
-#[inline(always)]
-pub(crate) fn object_at(space: &Space, granule: usize) -> Object {
-    debug_assert!(granule < space.reserved_bytes() / GRANULE);
-    object_from(space.origin(), granule)
-}
-
-#[inline(always)]
-pub(crate) fn object_from(origin: Origin, granule: usize) -> Object {
-    // SAFETY: rule G: granules come from `Space::starts`, from states that are not 0, and from edges, which were checked against
-    // the range.
-    Object::new(unsafe { origin.cell(granule) })
-}
-
-/// Counts `by`, at most 127, up or down in a signed byte that wraps, and notes it if it does.
-#[inline(always)]
-fn add(table: &mut [u8], granule: usize, by: i8, spills: &mut Spills) {
-    let (sum, wrapped) = (table[granule] as i8).overflowing_add(by);
-    table[granule] = sum as u8;
-    if wrapped {
-        spill(spills, granule, if by > 0 { 256 } else { -256 });
-    }
-}
-
-#[cold]
-#[inline(never)]
-fn spill(spills: &mut Spills, granule: usize, carry: i64) {
-    spills.add(granule as u32, carry);
-}
-
-/// What the bytes have lost by wrapping, by granule.
-#[derive(Debug, Default)]
-struct Spills {
-    carries: HashMap<u32, i64>,
-    /// There was no room for some carry. Looked at once, in the end: carries come out of the innermost loops.
-    lost: bool,
-}
-
-impl Spills {
-    fn add(&mut self, granule: u32, carry: i64) {
-        if self.carries.try_reserve(1).is_ok() {
-            *self.carries.entry(granule).or_default() += carry;
-        } else {
-            self.lost = true;
-        }
-    }
-
-    fn lost_nothing(&self) -> Result<(), NoMemory> {
-        if self.lost { Err(NoMemory) } else { Ok(()) }
-    }
-}
 
 /// What counting found.
 #[derive(Debug, Default)]
@@ -276,9 +46,9 @@ pub(crate) struct Counts {
     pub(crate) candidates: usize,
     /// Of these, what a known root was found to reach: not counted, and kept.
     pub(crate) known_alive: usize,
-    spills: Spills,
+    pub(super) spills: Spills,
     /// Candidates that turned out to be immortal.
-    immortal: Vec<u32>,
+    pub(super) immortal: Vec<u32>,
     /// Objects with a field that could not be read: none of their edges were counted, so all their targets
     /// are roots, and marking need not look at them.
     pub(crate) unreadable: Vec<u32>,
@@ -316,25 +86,6 @@ impl Counts {
         let _ = fallible::append(&mut self.logs, &mut other.logs);
         self.spills.lost_nothing()
     }
-}
-
-/// Runs `scan` over objects and turns a panic of a traversal into [`Abandoned`]. The tracer knows which object was
-/// being traversed.
-pub(crate) fn guard_traversal<M: ObjectModel, R>(
-    world: &World<'_, M>,
-    tracer: &mut Tracer,
-    scan: impl FnOnce(&mut Tracer) -> R,
-) -> Result<R, Abandoned> {
-    // Inside, `current` is 0: clones count shared, drops are deferred, attaching is refused.
-    let guard = crate::safepoint::traversing();
-    // The payload too is dropped inside: it may hold references.
-    let result = event::guarded(|| scan(tracer)).map_err(event::panic_message);
-    drop(guard);
-    result.map_err(|reason| Abandoned {
-        reason,
-        // SAFETY: rule W: the object was a candidate, hence alive, and nothing is freed in a stop.
-        type_name: tracer.at().map_or("", |object| unsafe { world.core().model.type_name(object) }),
-    })
 }
 
 /// Step 4. Counts the edges between the scope's candidates into the side table.
@@ -507,6 +258,66 @@ impl<M: ObjectModel> Work<'_, M> {
         }
         counts.spills.lost_nothing()
     }
+}
+
+/// A one in each of eight bytes.
+const EACH: u64 = 0x0101_0101_0101_0101;
+
+/// Looks for candidates among the states of a page, which begins at granule `first`, eight at a time.
+#[inline(never)]
+fn gather<const YOUNG: bool>(
+    states: &[u8],
+    (origin, first): (Origin, usize),
+    candidates: &mut Vec<Object>,
+    counts: &mut Counts,
+) {
+    const ALIVE: u64 = EACH * state::ALIVE as u64;
+    candidates.clear();
+    let room = candidates.spare_capacity_mut();
+    let (mut known_alive, mut others) = (0, 0);
+    let mut gathered = 0;
+    let (words, rest) = states.as_chunks::<8>();
+    let mut last = [0; 8];
+    last[..rest.len()].copy_from_slice(rest);
+    for (at, bytes) in words.iter().chain([&last]).enumerate() {
+        let word = u64::from_le_bytes(*bytes);
+        let mut found =
+            matching(word, if YOUNG { state::YOUNG } else { state::FULL }, state::TRACKED);
+        if YOUNG {
+            others += matches(matching(word, state::FULL, state::TRACKED) & !found);
+        }
+        if word & ALIVE != 0 {
+            let alive = matching(word, state::FULL, state::TRACKED | state::ALIVE);
+            known_alive += matches(alive);
+        }
+        while found != 0 {
+            let granule = first + 8 * at + found.trailing_zeros() as usize / 8;
+            room[gathered].write(object_from(origin, granule));
+            gathered += 1;
+            found &= found - 1;
+        }
+    }
+    // SAFETY: rule B: so many have been written.
+    unsafe { candidates.set_len(gathered) };
+    counts.known_alive += known_alive;
+    counts.candidates += gathered + known_alive;
+    counts.tracked += gathered + known_alive + others;
+}
+
+/// Of eight bytes in a word, those that have of the bits of `mask` just those of `value`: by their highest bits.
+#[inline(always)]
+fn matching(word: u64, mask: u8, value: u8) -> u64 {
+    const LOW: u64 = 0x7f * EACH;
+    let differs = (word & (EACH * u64::from(mask))) ^ (EACH * u64::from(value));
+    // A byte is 0 if adding 0x7f to its low bits reaches the highest bit no more than that bit was set.
+    !(((differs & LOW) + LOW) | differs | LOW)
+}
+
+/// How many bytes [`matching`] has told.
+#[inline(always)]
+fn matches(found: u64) -> usize {
+    // Not every machine that this is compiled for counts bits.
+    ((found >> 7).wrapping_mul(EACH) >> 56) as usize
 }
 
 /// What one worker counts into.
@@ -697,230 +508,16 @@ fn merge_tables<M: ObjectModel>(
     counts.spills.lost_nothing()
 }
 
-/// The table entries that a page's objects can have: the whole page, or a large object's one.
-pub(crate) fn granules_of(space: &Space, page: u32) -> Option<std::ops::Range<usize>> {
-    let start = page as usize * PAGE_GRANULES;
-    match space.page(page as usize).shape().kind() {
-        PageKind::Small => Some(start..start + PAGE_GRANULES),
-        PageKind::Large => space.starts(page as usize).next().map(|g| g..g + 1),
-        _ => None,
-    }
-}
-
-fn add_bytes(main: &[AtomicU8], table: &[u8], mut carry: impl FnMut(usize, i64)) {
-    exclusively(main, |main| {
-        for (at, (sum, &add)) in main.iter_mut().zip(table).enumerate() {
-            if add != 0 {
-                let (now, wrapped) = (*sum as i8).overflowing_add(add as i8);
-                *sum = now as u8;
-                if wrapped {
-                    carry(at, if now < 0 { 256 } else { -256 });
-                }
-            }
-        }
-    });
-}
-
-/// Table bytes as plain memory, for scans that the compiler can make wide. The caller is the only one to touch
-/// them: the world is stopped, and each page is handed to one worker.
-#[cfg(not(all(test, loom)))]
-pub(crate) fn exclusively<R>(bytes: &[AtomicU8], f: impl FnOnce(&mut [u8]) -> R) -> R {
-    // SAFETY: rule X: an atomic byte has the layout of a byte and may be written through a shared reference; nobody
-    // else accesses these now (rule of this function, which all callers state).
-    f(unsafe {
-        std::slice::from_raw_parts_mut(bytes.as_ptr().cast::<u8>().cast_mut(), bytes.len())
-    })
-}
-
-/// Table bytes as plain memory, as `exclusively`, for scans that only read. Nobody writes them meanwhile.
-#[cfg(not(all(test, loom)))]
-pub(crate) fn plainly<R>(bytes: &[AtomicU8], f: impl FnOnce(&[u8]) -> R) -> R {
-    // SAFETY: rule X: an atomic byte has the layout of a byte; nobody writes these now (rule of this function, which
-    // all callers state).
-    f(unsafe { std::slice::from_raw_parts(bytes.as_ptr().cast::<u8>(), bytes.len()) })
-}
-
-#[cfg(all(test, loom))]
-pub(crate) fn plainly<R>(bytes: &[AtomicU8], f: impl FnOnce(&[u8]) -> R) -> R {
-    f(&bytes.iter().map(|byte| byte.load(Ordering::Relaxed)).collect::<Vec<u8>>())
-}
-
-#[cfg(all(test, loom))]
-pub(crate) fn exclusively<R>(bytes: &[AtomicU8], f: impl FnOnce(&mut [u8]) -> R) -> R {
-    let mut copy: Vec<u8> = bytes.iter().map(|byte| byte.load(Ordering::Relaxed)).collect();
-    let result = f(&mut copy);
-    bytes.iter().zip(copy).for_each(|(byte, value)| byte.store(value, Ordering::Relaxed));
-    result
-}
-
-/// Zeroes the side table where the scope used it, and forgets who was known to be alive.
-pub(crate) fn wipe(space: &Space, pages: &[u32]) {
-    let (states, counts) = (space.states(), space.counts());
-    for &page in pages {
-        if let Some(range) = granules_of(space, page) {
-            steps::took(range.len());
-            // This page is this worker's.
-            exclusively(&counts[range.clone()], |bytes| bytes.fill(0));
-            exclusively(&states[range], |states| {
-                states.iter_mut().for_each(|s| *s &= !state::ALIVE)
-            });
-        }
-    }
-}
-
-/// What stands in for the world outside: the candidates to start marking from.
-#[derive(Debug, Default)]
-pub(crate) struct Roots {
-    /// Whether they are on no stack, but noted, for the pass.
-    pub(crate) noted: bool,
-    /// By worker.
-    pub(crate) stacks: Vec<Vec<u32>>,
-    /// Those with more visits than references.
-    pub(crate) overvisited: Vec<u32>,
-}
-
-/// Bytes that are looked at together.
-pub(crate) const LANES: usize = 32;
-
-/// Step 5a. Tells roots by their remainder, and turns the table into marks.
-pub(crate) fn roots<M: ObjectModel>(
-    world: &World<'_, M>,
-    scope: &Scope,
-    counts: &Counts,
-    workers: usize,
-) -> Result<Roots, NoMemory> {
-    let _phase = event::phase(Phase::Roots);
-    let core = world.core();
-    let space = &core.space;
-    let (states, marks) = (space.states(), space.counts());
-    steps::took(counts.spills.carries.len() + counts.immortal.len());
-    // What the bytes alone cannot tell: the sums that have wrapped become 0, 1 or -1.
-    for (&granule, &carry) in &counts.spills.carries {
-        let mark = &marks[granule as usize];
-        let exact = carry + i64::from(mark.load(Ordering::Relaxed) as i8);
-        mark.store(exact.signum() as u8, Ordering::Relaxed);
-    }
-    for &granule in &counts.immortal {
-        marks[granule as usize].store(-1i8 as u8, Ordering::Relaxed);
-    }
-    // Several workers, and young collections, mark from stacks: see `mark::pass`.
-    let noted = scope.kind == CollectionKind::Full && workers == 1;
-    let share = scope.share(workers);
-    let all = Mutex::new((Roots { noted, ..Roots::default() }, Ok(())));
-    world.share(workers, &|seat| {
-        let (mut stack, mut overvisited) = (Vec::new(), Vec::new());
-        let told =
-            roots_of_share(space, scope, (&share, seat), noted, &mut stack, &mut overvisited);
-        let (all, result) = &mut *all.lock();
-        let added = if stack.is_empty() { Ok(()) } else { fallible::push(&mut all.stacks, stack) };
-        let listed = fallible::append(&mut all.overvisited, &mut overvisited);
-        *result = result.and(told).and(added).and(listed);
-    });
-    let (all, result) = std::mem::replace(&mut *all.lock(), (Roots::default(), Ok(())));
-    result?;
-    for &granule in &counts.immortal {
-        // An immortal needs no collector: what it refers to counts as held from outside from the next
-        // collection on.
-        State(&states[granule as usize]).untrack();
-    }
-    Ok(all)
-}
-
-/// One worker's part of telling roots.
-fn roots_of_share(
-    space: &Space,
-    scope: &Scope,
-    (share, seat): (&Share<'_, u32>, Seat),
-    noted: bool,
-    stack: &mut Vec<u32>,
-    overvisited: &mut Vec<u32>,
-) -> Result<(), NoMemory> {
-    let (states, marks) = (space.states(), space.counts());
-    for pages in share.of(seat) {
-        for &page in pages {
-            let Some(range) = granules_of(space, page) else { continue };
-            let first = range.start;
-            steps::took(range.len());
-            // This page is this worker's.
-            exclusively(&states[range.clone()], |states| {
-                exclusively(&marks[range], |marks| {
-                    let lanes = states.chunks(LANES).zip(marks.chunks_mut(LANES));
-                    for (chunk, (states, marks)) in lanes.enumerate() {
-                        let mut any = false;
-                        for (&state, &mark) in states.iter().zip(&*marks) {
-                            any |= scope.contains(state)
-                                & (if noted { mark as i8 > 0 } else { mark != 0 });
-                        }
-                        if any {
-                            stack.try_reserve(LANES)?;
-                            for (at, (&state, &mark)) in states.iter().zip(&*marks).enumerate() {
-                                if scope.contains(state) && mark != 0 {
-                                    let granule = (first + chunk * LANES + at) as u32;
-                                    if !noted {
-                                        stack.push(granule);
-                                    }
-                                    if mark as i8 > 0 {
-                                        fallible::push(overvisited, granule)?;
-                                    }
-                                }
-                            }
-                        }
-                        for (&state, mark) in states.iter().zip(marks) {
-                            let of_root = if noted { NOTED } else { PUSHED };
-                            *mark = match (scope.contains(state), *mark) {
-                                (false, _) => PUSHED,
-                                (true, 0) => 0,
-                                (true, _) => of_root,
-                            };
-                        }
-                    }
-                    Ok::<_, NoMemory>(())
-                })
-            })?;
-        }
-    }
-    Ok(())
-}
-
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod tests {
     use super::*;
-    use crate::managed::Managed;
-    use crate::memory::space::PAGE_SIZE;
+    use crate::collect::Collect;
+    use crate::collect::scope::tests::{granules, stopped};
+    use crate::collect::script::tests::Script;
+    use crate::collect::script::tests::collect;
+    use crate::memory::space::Space;
     use crate::object::state::{ALIVE, DYING, FROZEN, FULL, LIVE, OLD, TRACKED, YOUNG};
-    use crate::{AnyGc, Gc, GcCell, Heap, Mutator, Pacing, Trace};
-
-    /// A tracked object of any size.
-    struct Item<const N: usize>(GcCell<Option<Gc<Item<N>>>>, [u64; N]);
-
-    impl<const N: usize> Trace for Item<N> {
-        fn traverse(&self, tracer: &mut Tracer) {
-            self.0.traverse(tracer);
-        }
-    }
-
-    /// A heap with several pages of small objects and one large object, stopped, and all of its pages.
-    fn stopped(f: impl FnOnce(&World<'_, Managed>, &Scope)) {
-        let builder =
-            Heap::builder().reserve(1 << 30).workers(3).serial_below(0).pacing(Pacing::manual());
-        let heap = builder.build().expect("a heap");
-        let m: Mutator = heap.attach();
-        let mut kept: Vec<AnyGc> =
-            (0..5_000).map(|_| m.alloc(Item(GcCell::new(None), [0])).into()).collect();
-        kept.push(m.alloc(Item(GcCell::new(None), [0; PAGE_SIZE / 4])).into());
-        let world = m.raw().stop_here().expect("no other thread");
-        let space = &world.core().space;
-        let scope = Scope::new(space, CollectionKind::Full).expect("memory");
-        assert!(scope.pages().len() > 3 && scope.cells(space) > 5_000);
-        f(&world, &scope);
-        wipe(space, scope.pages());
-    }
-
-    /// All granules that the scope's objects can have.
-    fn granules(world: &World<'_, Managed>, scope: &Scope) -> Vec<usize> {
-        let space = &world.core().space;
-        scope.pages().iter().filter_map(|&page| granules_of(space, page)).flatten().collect()
-    }
+    use crate::{Heap, Pacing};
 
     /// Numbers of a signed byte, of both signs, in no order.
     fn numbers(seed: usize) -> impl Fn(usize) -> i8 {
@@ -985,82 +582,6 @@ mod tests {
     }
 
     #[test]
-    fn a_candidate_with_a_remainder_is_a_root_whatever_its_sign_and_size() {
-        stopped(|world, scope| {
-            let space = &world.core().space;
-            let (states, table) = (space.states(), space.counts());
-            let candidates: Vec<usize> = granules(world, scope)
-                .into_iter()
-                .filter(|&at| scope.contains(State(&states[at]).get()))
-                .collect();
-            // Of each ten: the remainder, as byte and what it has lost.
-            let remainders: [(i8, i64); 10] = [
-                (0, 0),
-                (1, 0),
-                (-1, 0),
-                (0, 0),
-                (127, 0),
-                (-128, 0),
-                (0, 256),
-                (0, -256),
-                (100, -256),
-                (-100, 256),
-            ];
-            let sums = remainders.map(|(byte, carry)| i64::from(byte) + carry);
-            for workers in [1, 3] {
-                // What is no candidate has any byte.
-                table.iter().for_each(|byte| byte.store(77, Ordering::Relaxed));
-                let mut counts = Counts::default();
-                for (place, &at) in candidates.iter().enumerate() {
-                    let (byte, carry) = remainders[(place + 1) % 10];
-                    table[at].store(byte as u8, Ordering::Relaxed);
-                    if carry != 0 {
-                        counts.spills.add(at as u32, carry);
-                    }
-                }
-                // Carries of both signs that cancel out.
-                counts.spills.add(candidates[3] as u32, 256);
-                counts.spills.add(candidates[3] as u32, -256);
-                let immortal = candidates[13];
-                counts.immortal.push(immortal as u32);
-                let roots = roots(world, scope, &counts, workers).expect("memory");
-                let sum = |place: usize| {
-                    if candidates[place] == immortal { -1 } else { sums[(place + 1) % 10] }
-                };
-                let with = |is: fn(i64) -> bool| -> Vec<u32> {
-                    (0..candidates.len())
-                        .filter(|&place| is(sum(place)))
-                        .map(|place| candidates[place] as u32)
-                        .collect()
-                };
-                let sorted = |mut list: Vec<u32>| {
-                    list.sort_unstable();
-                    list
-                };
-                assert_eq!(sorted(roots.overvisited), with(|sum| sum > 0), "{workers} workers");
-                assert_eq!(roots.noted, workers == 1);
-                let pushed = if roots.noted { Vec::new() } else { with(|sum| sum != 0) };
-                assert_eq!(sorted(roots.stacks.concat()), pushed, "{workers} workers");
-                assert!(roots.stacks.iter().all(|stack| !stack.is_empty()));
-                let of_root = if roots.noted { NOTED } else { PUSHED };
-                let places: HashMap<usize, usize> = candidates.iter().copied().zip(0..).collect();
-                for at in granules(world, scope) {
-                    let expected = match places.get(&at) {
-                        None => PUSHED,
-                        Some(&place) if sum(place) == 0 => 0,
-                        Some(_) => of_root,
-                    };
-                    assert_eq!(table[at].load(Ordering::Relaxed), expected, "granule {at}");
-                }
-                // An immortal is out of the next collections.
-                assert_eq!(State(&states[immortal]).get() & TRACKED, 0);
-                State(&states[immortal]).set(TRACKED);
-                table.iter().for_each(|byte| byte.store(0, Ordering::Relaxed));
-            }
-        });
-    }
-
-    #[test]
     fn what_workers_found_is_put_together_and_a_loss_is_not_forgotten() {
         let some = |first: u32| {
             let mut counts =
@@ -1088,52 +609,6 @@ mod tests {
         lost.spills.lost = true;
         assert!(all.add(lost).is_err());
         assert!(all.add(some(2)).is_err(), "nor later");
-    }
-
-    /// Each page comes to somebody, once; a page to its own thread first.
-    #[test]
-    fn a_young_collection_looks_at_the_pages_on_which_something_may_be_new() {
-        stopped(|world, scope| {
-            let space = &world.core().space;
-            let all = scope.pages().to_vec();
-            let kinds = |kind| {
-                (0..space.high_water()).filter(move |&page| space.page(page).shape().kind() == kind)
-            };
-            assert!(
-                kinds(PageKind::Tail).count() > 0,
-                "there are pages without objects of their own"
-            );
-            assert_eq!(all.len(), kinds(PageKind::Small).count() + kinds(PageKind::Large).count());
-            let young =
-                |page: u32, is: u8| space.page(page as usize).young.store(is, Ordering::Relaxed);
-            all.iter().for_each(|&page| young(page, 0));
-            young(all[1], 1);
-            let pages = |kind| Scope::new(space, kind).expect("memory").pages().to_vec();
-            assert_eq!(pages(CollectionKind::Young), [all[1]]);
-            assert_eq!(pages(CollectionKind::Full), all);
-            all.iter().for_each(|&page| young(page, 1));
-        });
-    }
-
-    #[test]
-    fn pages_are_shared_in_small_portions() {
-        stopped(|world, scope| {
-            let space = &world.core().space;
-            let mut scope = Scope::new(space, scope.kind).expect("memory");
-            let before = scope.pages().to_vec();
-            for (workers, most) in [(1, CHUNK.min(before.len() / 4).max(1)), (100, 1)] {
-                let share = scope.share(workers);
-                let seen: Vec<Vec<u32>> =
-                    share.of(Seat { index: 0, home: 0 }).map(<[u32]>::to_vec).collect();
-                assert!(
-                    seen.iter().all(|pages| pages.len() <= most),
-                    "{workers} workers: {seen:?}"
-                );
-                assert_eq!(seen.concat(), before);
-            }
-            scope.sort_by_home(space).expect("memory");
-            assert_eq!(scope.pages(), before, "all pages are one thread's");
-        });
     }
 
     #[test]
@@ -1205,56 +680,23 @@ mod tests {
         });
     }
 
+    /// Each of two threads waits in its first traversal for the other.
     #[test]
-    fn a_page_that_is_wiped_has_no_counts_and_nobody_who_is_known_to_be_alive() {
-        stopped(|world, scope| {
-            let space = &world.core().space;
-            let (states, table) = (space.states(), space.counts());
-            let granules = granules(world, scope);
-            let before: Vec<u8> = states.iter().map(|state| State(state).get()).collect();
-            for &at in &granules {
-                table[at].store(7, Ordering::Relaxed);
-                State(&states[at]).set(ALIVE);
-            }
-            wipe(space, scope.pages());
-            assert!(table.iter().all(|byte| byte.load(Ordering::Relaxed) == 0));
-            assert!(states.iter().map(|state| State(state).get()).eq(before));
-        });
-    }
-
-    #[test]
-    fn counts_beyond_a_byte_are_kept_in_both_directions() {
-        let mut table = [0u8; 3];
-        let mut spills = Spills::default();
-        let mut sums = [0i64; 3];
-        for round in 0..1_000 {
-            for (at, by) in [(0, 127), (1, -127), (2, if round % 300 < 150 { 100 } else { -90 })] {
-                add(&mut table, at, by, &mut spills);
-                sums[at] += i64::from(by);
-                let carry = spills.carries.get(&(at as u32)).copied().unwrap_or_default();
-                assert_eq!(i64::from(table[at] as i8) + carry, sums[at]);
-            }
-        }
-        assert!(spills.lost_nothing().is_ok());
-        // The first wrap is one that is noted, and what does not wrap is not.
-        let mut spills = Spills::default();
-        let mut table = [0u8; 1];
-        (0..127).for_each(|_| add(&mut table, 0, 1, &mut spills));
-        assert!(spills.carries.is_empty());
-        add(&mut table, 0, 1, &mut spills);
-        assert_eq!(spills.carries, HashMap::from([(0, 256)]));
-    }
-
-    #[test]
-    fn what_is_delayed_comes_back_once_and_in_order() {
-        for n in [0, 1, Delay::LEN - 1, Delay::LEN, Delay::LEN + 1, 1000] {
-            let mut delay = Delay::default();
-            for round in 0..2 {
-                let mut seen: Vec<usize> =
-                    (0..n).filter_map(|target| delay.swap(target, std::ptr::null())).collect();
-                delay.drain(|target| seen.push(target));
-                assert_eq!(seen, (0..n).collect::<Vec<_>>(), "round {round}");
-            }
-        }
+    fn each_worker_but_the_first_counts_into_a_table_of_its_own_which_is_kept() {
+        let builder =
+            Heap::builder().reserve(1 << 28).workers(2).serial_below(0).pacing(Pacing::manual());
+        let heap = builder.build_with(Script::default()).expect("a heap");
+        let mut m = heap.attach();
+        let objects: Vec<Object> =
+            (0..16).map(|_| Script::sized(&m, 60_000, 'o', "", "s")).collect();
+        heap.model().state().meets = 2;
+        let (report, _) = collect(&mut m, Collect::full());
+        assert_eq!((report.workers, report.candidates, report.unreachable), (2, 16, 0));
+        assert_eq!(heap.model().state().there.len(), 2);
+        // A table that was kept is as long as the heap's own.
+        let table = m.core().workers.take_table(1).expect("memory");
+        assert_eq!(table.len(), m.core().space.counts().len());
+        assert!(table.iter().all(|&byte| byte == 0));
+        objects.iter().for_each(|&object| heap.model().drop_ref(object, &m));
     }
 }

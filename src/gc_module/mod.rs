@@ -79,7 +79,7 @@ use crate::base::event::{CollectionReport, During, Hook};
 use crate::base::fallible::words;
 use crate::base::fallible::{self, NoMemory};
 use crate::collect;
-use crate::collect::count::guard_traversal;
+use crate::collect::traversal::guard_traversal;
 use crate::collect::{Collect, CollectError};
 use crate::gc_module::notices::Notices;
 use crate::heap::model::ObjectModel;
@@ -658,7 +658,7 @@ impl Services {
             kept.and(tracer.lost_nothing())?;
             let mut all = room(edges.len(), NAME)?;
             all.extend(edges.into_iter().map(|edge| {
-                let object = collect::count::object_at(space, space.granule(edge));
+                let object = collect::scope::object_at(space, space.granule(edge));
                 m.any_from(object.as_ptr().cast())
             }));
             Ok(all)

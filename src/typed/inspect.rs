@@ -6,7 +6,7 @@ use std::borrow::Cow;
 
 use crate::base::fallible::NoMemory;
 use crate::collect;
-use crate::collect::count::guard_traversal;
+use crate::collect::traversal::guard_traversal;
 use crate::collect::verify::{self, Depth};
 use crate::heap::mutator::World;
 use crate::managed::Managed;
@@ -105,7 +105,7 @@ impl Mutator {
             let result =
                 guard_traversal(world, &mut tracer, |tracer| edges_of(world, object, tracer));
             let to_header = |&edge: &usize| {
-                let object = collect::count::object_at(space, space.granule(edge));
+                let object = collect::scope::object_at(space, space.granule(edge));
                 m.any_from(object.as_ptr().cast())
             };
             result.map(|()| tracer.edges().iter().map(to_header).collect::<Vec<_>>())

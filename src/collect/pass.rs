@@ -23,8 +23,8 @@
 //! | mark | during the pass |
 //! |---|---|
 //! | 0 | a candidate that nobody has reached |
-//! | [`NOTED`] | a candidate that was reached. Ahead: the pass will look at it. Behind: it was looked at, or pushed |
-//! | [`PUSHED`] | no candidate |
+//! | [`NOTED`](super::table::NOTED) | a candidate that was reached. Ahead: the pass will look at it. Behind: it was looked at, or pushed |
+//! | [`PUSHED`](super::table::PUSHED) | no candidate |
 //! | both | no candidate, that some edge leads to |
 //!
 //! Afterwards, and where there is no pass, nothing counts but whether a mark is 0.
@@ -34,32 +34,34 @@
 //! Others would push what the pass would note, each object's edges would be followed twice, and to note without a locked instruction
 //! what another worker may have passed just now would lose it. Several workers mark as in step 3, each from its own stack.
 
-use super::{Claims, Marker, Pool, ask_for_body, marker};
 use crate::base::fallible::{self, NoMemory};
 use crate::base::steps;
 use crate::base::sync::{AtomicU8, Ordering};
-use crate::collect::count::{
-    Abandoned, Counts, LANES, granules_of, guard_traversal, object_at, plainly,
-};
-use crate::collect::log::{Reader, Sequence, UNLOGGED, WIDE};
-use crate::collect::look::tracer;
+use crate::collect::count::Counts;
+use crate::collect::log::{UNLOGGED, WIDE};
+use crate::collect::log_reader::{Reader, Sequence};
+use crate::collect::marker::{Marker, ask_for_body, marker};
+use crate::collect::marks::Claims;
+use crate::collect::pool::Pool;
+use crate::collect::scope::{granules_of, object_at};
+use crate::collect::table::{LANES, NOTED, PUSHED, plainly};
+use crate::collect::traversal::{Abandoned, guard_traversal, tracer};
 use crate::heap::model::ObjectModel;
 use crate::heap::mutator::World;
 use crate::memory::space::{PAGE_GRANULES, Space, Starts};
 
-/// A mark: see the module's page.
-pub(crate) const NOTED: u8 = 1;
-/// A mark: see the module's page. Without a pass, of what was pushed, too.
-pub(crate) const PUSHED: u8 = 2;
-
 /// So many objects on the stack are looked at before the pass goes on.
 const ENOUGH: usize = 2048;
+
 /// After so many objects the pass asks itself whether it is worth it.
 const TRIAL: usize = 512;
+
 /// Objects between the request for one that is not in the log, and the look at it.
 const AHEAD: usize = 8;
+
 /// With more edges for each object, those that are not in the log counted as [`UNLOGGED`], the pass is not worth it.
 const EDGES_EACH: usize = 6;
+
 /// Edges whose owners are told together, at least; and in the same breath those of one more object.
 const PIECE: usize = 4096;
 
@@ -312,6 +314,10 @@ impl Owners {
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod tests {
     use super::*;
+    use crate::collect::Collect;
+    use crate::collect::script::tests::collect;
+    use crate::collect::script::tests::{Script, scripted_heap, small_heap};
+    use crate::object::type_info::Object;
 
     #[test]
     fn marks_are_counted_and_the_noted_ones_pushed_lane_by_lane() {
@@ -330,5 +336,50 @@ mod tests {
         push_noted(&marks, first, &mut stack).expect("memory");
         let noted = (0..marks.len()).filter(|&at| marks[at] == NOTED).map(|at| (first + at) as u32);
         assert!(stack.into_iter().eq(std::iter::once(7).chain(noted)));
+    }
+
+    /// An object with too many edges for the log refers to the last object of the page, and that one
+    /// to the first.
+    #[test]
+    fn the_last_object_of_a_page_leads_on_where_it_is_found_late() {
+        let Some(heap) = scripted_heap() else { return };
+        let mut m = heap.attach();
+        let mut objects = vec![Script::thing(&m, 'b', "", "s"), Script::thing(&m, 'r', "", "s")];
+        while m.core().space.granule(objects[objects.len() - 1].address()) % PAGE_GRANULES
+            != PAGE_GRANULES - 1
+        {
+            objects.push(Script::thing(&m, 'o', "", "s"));
+        }
+        let [behind, root, last] = [objects[0], objects[1], objects[objects.len() - 1]];
+        assert!(
+            m.core().space.page_index(behind.address())
+                == m.core().space.page_index(last.address())
+        );
+        (0..100).for_each(|_| Script::link(&m, root, last));
+        Script::link(&m, last, behind);
+        objects
+            .iter()
+            .filter(|&&object| object != root)
+            .for_each(|&object| heap.model().drop_ref(object, &m));
+        let (report, _) = collect(&mut m, Collect::full());
+        assert_eq!((report.candidates, report.unreachable), (3, 0));
+        assert_eq!(heap.stats().live_objects, 3);
+    }
+
+    /// The edges of the first object lead to a later page, and none leads back.
+    #[test]
+    fn targets_on_later_pages_are_noted_before_the_collector_comes_there() {
+        let Some(heap) = small_heap(1) else { return };
+        let mut m = heap.attach();
+        let root = Script::thing(&m, 'r', "", "s");
+        let leaves: Vec<Object> = (0..200).map(|_| Script::sized(&m, 64, 'l', "", "s")).collect();
+        for &leaf in &leaves {
+            Script::link(&m, root, leaf);
+            heap.model().drop_ref(leaf, &m);
+        }
+        let page = |object: Object| m.core().space.page_index(object.address());
+        assert!(leaves.iter().all(|&leaf| page(leaf) > page(root)));
+        let (report, _) = collect(&mut m, Collect::full());
+        assert_eq!((report.candidates, report.unreachable), (201, 0));
     }
 }

@@ -1,10 +1,27 @@
-//! Looking at objects: several together, so that a model that knows of some that they are alike calls one function for all of
+//! Traversing objects: several together, so that a model that knows of some that they are alike calls one function for all of
 //! them.
 
+use std::borrow::Cow;
+
+use crate::base::event;
 use crate::base::fallible::NoMemory;
 use crate::heap::model::ObjectModel;
+use crate::heap::mutator::World;
 use crate::memory::space::Space;
 use crate::object::type_info::{Ends, Object, Tracer};
+
+/// Why a collection cannot go on.
+#[derive(Debug)]
+pub(crate) struct Abandoned {
+    pub(crate) reason: Cow<'static, str>,
+    pub(crate) type_name: &'static str,
+}
+
+impl From<NoMemory> for Abandoned {
+    fn from(_: NoMemory) -> Self {
+        Self { reason: NoMemory::REASON.into(), type_name: "" }
+    }
+}
 
 /// Objects that are looked at together.
 pub(crate) const TOGETHER: usize = 16;
@@ -12,6 +29,25 @@ pub(crate) const TOGETHER: usize = 16;
 /// A tracer for a collection in this space.
 pub(crate) fn tracer(space: &Space) -> Tracer {
     Tracer::for_collection(space.base(), space.reserved_bytes())
+}
+
+/// Runs `scan` over objects and turns a panic of a traversal into [`Abandoned`]. The tracer knows which object was
+/// being traversed.
+pub(crate) fn guard_traversal<M: ObjectModel, R>(
+    world: &World<'_, M>,
+    tracer: &mut Tracer,
+    scan: impl FnOnce(&mut Tracer) -> R,
+) -> Result<R, Abandoned> {
+    // Inside, `current` is 0: clones count shared, drops are deferred, attaching is refused.
+    let guard = crate::safepoint::traversing();
+    // The payload too is dropped inside: it may hold references.
+    let result = event::guarded(|| scan(tracer)).map_err(event::panic_message);
+    drop(guard);
+    result.map_err(|reason| Abandoned {
+        reason,
+        // SAFETY: rule W: the object was a candidate, hence alive, and nothing is freed in a stop.
+        type_name: tracer.at().map_or("", |object| unsafe { world.core().model.type_name(object) }),
+    })
 }
 
 /// Has `objects` report what they refer to, behind what the tracer has already, and notes in `ends` where each one's
@@ -71,4 +107,29 @@ pub(crate) unsafe fn prefetch_each<M: ObjectModel>(
     // SAFETY: rule W: as the caller says.
     unsafe { model.prefetch_each(objects, tracer) };
     debug_assert_eq!(tracer.edges().len(), before, "to prefetch reports nothing");
+}
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use crate::collect::Collect;
+    use crate::collect::script::tests::collect;
+    use crate::collect::script::tests::{Script, scripted_heap};
+
+    #[test]
+    fn a_look_at_several_objects_that_fails_names_the_first_and_its_surplus_is_dropped() {
+        let Some(heap) = scripted_heap() else { return };
+        let mut m = heap.attach();
+        let fails = Script::thing(&m, 'q', "", "q");
+        let (report, told) = collect(&mut m, Collect::full());
+        assert_eq!(report.abandoned.as_deref(), Some("a look at several, on purpose"));
+        assert!(told[4].starts_with("failure: Traverse 'thing': "), "{told:?}");
+        heap.model().drop_ref(fails, &m);
+        // Edges that are shown behind the last object belong to no object.
+        for what in [Collect::young(), Collect::full()] {
+            let ring = Script::ring(&m, &[('a', ""), ('b', "")]);
+            Script::of(&m, ring[0], |thing| thing.looks = "e");
+            let (report, _) = collect(&mut m, what);
+            assert_eq!((report.overvisited, report.collected), (0, 2));
+        }
+    }
 }

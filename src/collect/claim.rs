@@ -1,0 +1,571 @@
+//! Step 6b: taking hold of the unreachable.
+
+use crate::collect::portions::Portions;
+use std::collections::HashSet;
+use std::ops::Range;
+
+use crate::base::event::{self, Phase};
+use crate::base::fallible::{self, NoMemory};
+use crate::base::steps;
+use crate::base::stress::{Step, maybe_yield};
+use crate::base::sync::Mutex;
+use crate::collect::scope::object_at;
+use crate::collect::traversal::{Abandoned, guard_traversal, tracer};
+use crate::heap::model::ObjectModel;
+use crate::heap::mutator::{Core, World};
+use crate::memory::space::Space;
+use crate::object::state;
+use crate::object::type_info::Object;
+use crate::safepoint::ThreadId;
+
+/// Which threads go on after the stop and can bury what lies on their pages; all else is the collecting thread's.
+#[derive(Debug, Default)]
+pub(crate) struct Homes {
+    /// By the number of the arena, which is small.
+    arenas: Vec<Option<ThreadId>>,
+}
+
+impl Homes {
+    /// The threads that are parked now. Those for whom there is no memory leave theirs to the collecting one.
+    pub(crate) fn of_parked<M: ObjectModel>(world: &World<'_, M>) -> Self {
+        let mut arenas = Vec::new();
+        world.parked(|arena, thread| {
+            let missing = (arena as usize + 1).saturating_sub(arenas.len());
+            if arenas.try_reserve(missing).is_ok() {
+                arenas.extend(std::iter::repeat_n(None, missing));
+                arenas[arena as usize] = Some(thread);
+            }
+        });
+        Self { arenas }
+    }
+
+    /// Whether all is one thread's.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.arenas.is_empty()
+    }
+
+    /// Those threads.
+    pub(crate) fn threads(&self) -> impl Iterator<Item = ThreadId> {
+        self.arenas.iter().flatten().copied()
+    }
+
+    /// Whose the object is, by the page that it lies on.
+    pub(crate) fn of(&self, object: Object, space: &Space) -> Option<ThreadId> {
+        // SAFETY: rule G: a page that an object lies on, or lay on, was handed out.
+        let page = unsafe { space.page_of(object.address()) };
+        self.arenas.get(page.arena() as usize).copied().flatten()
+    }
+}
+
+/// Candidates that nothing outside refers to. Each is held by the thread that is to bury it, and carries the
+/// `UNREACHABLE` bit. Still in the stop that found them.
+#[must_use]
+pub(crate) struct Unreachable<M: ObjectModel> {
+    pub(super) objects: Vec<Object>,
+    pub(super) homes: Homes,
+    pub(super) callbacks: Vec<M::Callback>,
+    pub(super) runs_code: bool,
+    pub(super) exempt: Exempt,
+    pub(super) doubt: Option<Abandoned>,
+}
+
+/// Unreachable objects that were taken out of the set right after the claim: ordinary objects again, but held.
+#[derive(Debug, Default)]
+pub(crate) struct Exempt {
+    /// Uncollectable: objects with a legacy finalizer, and what these reach.
+    pub(super) objects: Vec<Object>,
+    /// Of these, the ones with a legacy finalizer.
+    pub(super) legacy: Vec<Object>,
+    /// Kept out of doubt.
+    pub(super) spared: Vec<Object>,
+}
+
+/// Step 6b. Claims the unreachable objects, clears their weak references with callbacks, and, if nothing
+/// in the set can run code, all others too.
+pub(crate) fn claim<M: ObjectModel>(
+    world: &World<'_, M>,
+    found: Vec<Object>,
+    homes: Homes,
+    workers: usize,
+) -> Unreachable<M> {
+    let _phase = event::phase(Phase::Claim);
+    let core = world.core();
+    let has_legacy = core.model.has_legacy();
+    let mut looks = hold_all(world, &found, &homes, if has_legacy { 1 } else { workers });
+    let (mut objects, mut left_out, mut doubt) = (found, Exempt::default(), None);
+    if has_legacy {
+        // First, so that what leaves the set is like any object outside for the rest.
+        match exempt(world, &objects) {
+            Ok(told_apart) => (objects, left_out) = told_apart,
+            Err(abandoned) => {
+                left_out.spared = std::mem::take(&mut objects);
+                doubt = Some(abandoned);
+            }
+        }
+        looks = Looks::default();
+        objects.iter().for_each(|&object| looks.look(object, core));
+    }
+    let Looks { mut runs_code, mut weak, looked } = looks;
+    // SAFETY: rules R and W: held, and the world is stopped.
+    let due = weak.iter().map(|&object| unsafe { core.model.callbacks(object) }).sum();
+    let mut callbacks = Vec::new();
+    let looked = looked.and_then(|()| Ok(callbacks.try_reserve_exact(due)?));
+    if let Err(no_memory) = looked {
+        // Weak references that are not known, or whose callbacks are lost, could lead to what is cleared.
+        left_out.spared = std::mem::take(&mut objects);
+        (runs_code, doubt) = (false, Some(no_memory.into()));
+        weak.clear();
+    }
+    for &object in left_out.objects.iter().chain(&left_out.spared) {
+        // SAFETY: rules R and W: held, and the world is stopped.
+        unsafe { core.state(object.address()) }.survive();
+    }
+    let mut set = Unreachable { objects, homes, callbacks, runs_code, exempt: left_out, doubt };
+    let is_unreachable = |object: Object| {
+        core.space.contains(object.address()) && {
+            // SAFETY: rule R: the model asks about objects that are alive.
+            let state = unsafe { core.state(object.address()) };
+            state.get() & state::UNREACHABLE != 0
+        }
+    };
+    for &object in &weak {
+        steps::took(1);
+        // SAFETY: rules R and W: held, and the world is stopped.
+        unsafe { core.model.take_callbacks(object, &is_unreachable, world, &mut set.callbacks) };
+    }
+    set.runs_code |= !set.callbacks.is_empty();
+    if !set.runs_code {
+        for &object in &weak {
+            // SAFETY: as above.
+            unsafe { core.model.clear_weak(object) };
+        }
+    }
+    set
+}
+
+/// What one look at each claimed object has shown.
+struct Looks {
+    runs_code: bool,
+    /// Those with weak references.
+    weak: Vec<Object>,
+    looked: Result<(), NoMemory>,
+}
+
+impl Default for Looks {
+    fn default() -> Self {
+        Self { runs_code: false, weak: Vec::new(), looked: Ok(()) }
+    }
+}
+
+impl Looks {
+    #[inline(always)]
+    fn look<M: ObjectModel>(&mut self, object: Object, core: &Core<M>) {
+        // SAFETY: rule W: a candidate is alive, and the world is stopped.
+        unsafe {
+            let state = core.state(object.address()).get();
+            self.runs_code |= state & state::FINALIZED == 0 && core.model.has_finalizer(object);
+            if core.model.has_weak(object) {
+                self.looked = self.looked.and(fallible::push(&mut self.weak, object));
+            }
+        }
+    }
+
+    /// Takes the objects, each for the thread that is to bury it.
+    fn hold<M: ObjectModel>(&mut self, world: &World<'_, M>, objects: &[Object], homes: &Homes) {
+        let core = world.core();
+        steps::took(objects.len());
+        for &object in objects {
+            maybe_yield(&core.under, Step::Hold);
+            // SAFETY: rule W: a candidate is alive, and the world is stopped.
+            unsafe {
+                let holder = if homes.is_empty() { None } else { homes.of(object, &core.space) };
+                core.model.hold(object, holder.unwrap_or(world.requester()));
+                // Alone: whoever else changes states is attached, hence parked, or works on other objects here.
+                core.state(object.address()).change_plainly(state::UNREACHABLE, 0);
+            }
+            self.look(object, core);
+        }
+    }
+
+    fn add(&mut self, mut other: Self) {
+        self.runs_code |= other.runs_code;
+        let added = fallible::append(&mut self.weak, &mut other.weak);
+        self.looked = self.looked.and(other.looked).and(added);
+    }
+}
+
+/// Holds all of `found`, page by page: each worker first what lies on its own pages, and is in its caches. Without memory to write
+/// down what is whose, this thread does it alone.
+fn hold_all<M: ObjectModel>(
+    world: &World<'_, M>,
+    found: &[Object],
+    homes: &Homes,
+    workers: usize,
+) -> Looks {
+    let space = &world.core().space;
+    let mut looks = Looks::default();
+    let pages = if workers > 1 { pages_of(found, space) } else { Err(NoMemory) };
+    let Ok(pages) = pages else {
+        looks.hold(world, found, homes);
+        return looks;
+    };
+    let share = pages.share(1);
+    let all = Mutex::new(Looks::default());
+    world.share(workers, &|seat| {
+        let mut mine = Looks::default();
+        for pages in share.of(seat) {
+            for range in pages {
+                mine.hold(world, &found[range.clone()], homes);
+            }
+        }
+        all.lock().add(mine);
+    });
+    std::mem::swap(&mut looks, &mut all.lock());
+    // In the order of memory, whoever has found what.
+    steps::took(looks.weak.len());
+    looks.weak.sort_unstable();
+    looks
+}
+
+/// Ranges of `found`, which goes up, each on a page of its own.
+fn pages_of(found: &[Object], space: &Space) -> Result<Portions<Range<usize>>, NoMemory> {
+    let page = |object: Object| space.page_index(object.address());
+    let mut ranges = Vec::new();
+    steps::took(found.len());
+    for part in found.chunk_by(|&one, &next| page(one) == page(next)) {
+        let start = ranges.last().map_or(0, |range: &Range<usize>| range.end);
+        fallible::push(&mut ranges, start..start + part.len())?;
+    }
+    let home = |range: &Range<usize>| space.page(page(found[range.start])).arena();
+    Portions::by_home(ranges, home, |range| range.start)
+}
+
+/// Tells the objects with legacy finalizers, and all that they reach in the set, from the rest. A field that cannot be
+/// read now, or a handler that fails, leaves open who is reached.
+fn exempt<M: ObjectModel>(
+    world: &World<'_, M>,
+    objects: &[Object],
+) -> Result<(Vec<Object>, Exempt), Abandoned> {
+    let core = world.core();
+    let (space, model) = (&core.space, &core.model);
+    let mut found = Exempt::default();
+    for &object in objects {
+        // SAFETY: rules R and W: held, and the world is stopped.
+        if unsafe { model.legacy(object) } {
+            fallible::push(&mut found.legacy, object)?;
+        }
+    }
+    if found.legacy.is_empty() {
+        return Ok((fallible::collect(objects.iter().copied())?, found));
+    }
+    let mut stack = fallible::collect(found.legacy.iter().copied())?;
+    let mut reached = HashSet::new();
+    reached.try_reserve(stack.len()).map_err(NoMemory::from)?;
+    reached.extend(stack.iter().copied());
+    let mut doubt = None;
+    let result = guard_traversal(world, &mut tracer(space), |tracer| {
+        while let Some(object) = stack.pop() {
+            tracer.begin(object);
+            // SAFETY: rules R and W: held, and the world is stopped.
+            unsafe { model.traverse(object, tracer) };
+            if tracer.take_unreadable() {
+                tracer.lost_nothing()?;
+                doubt = Some(object);
+                return Ok(());
+            }
+            steps::took(1 + tracer.edges().len());
+            for &edge in tracer.edges() {
+                let target = object_at(space, space.granule(edge));
+                // SAFETY: rule W: edges lead to live objects.
+                let state = unsafe { core.state(target.address()) }.get();
+                reached.try_reserve(1)?;
+                if state & state::UNREACHABLE != 0 && reached.insert(target) {
+                    fallible::push(&mut stack, target)?;
+                }
+            }
+        }
+        Ok::<_, NoMemory>(())
+    });
+    result??;
+    let mut left = Vec::new();
+    found.objects.try_reserve_exact(reached.len()).map_err(NoMemory::from)?;
+    left.try_reserve_exact(objects.len() - reached.len()).map_err(NoMemory::from)?;
+    for &object in objects {
+        if reached.contains(&object) { &mut found.objects } else { &mut left }.push(object);
+    }
+    match doubt {
+        None => Ok((left, found)),
+        Some(object) => Err(Abandoned {
+            reason: "a field that leads from a legacy finalizer cannot be read now".into(),
+            // SAFETY: rule R: held.
+            type_name: unsafe { model.type_name(object) },
+        }),
+    }
+}
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+pub(crate) mod tests {
+    use super::*;
+    use crate::collect::clear;
+    use crate::collect::script::tests::collect;
+    use crate::collect::script::tests::{Raw, Script, are_ordinary, scripted_heap};
+    use crate::heap::model::ModelHeap;
+    use std::sync::Arc;
+
+    use crate::base::event::CollectionKind;
+    use crate::base::sync::Ordering;
+    use crate::collect::Collect;
+    use crate::collect::by_itself;
+    use crate::collect::scope::Scope;
+    use crate::heap::reclaim_queue::{PIECE, Whose};
+    use crate::{Heap, Pacing};
+
+    pub(crate) fn heap() -> ModelHeap<Script> {
+        let builder =
+            Heap::builder().reserve(1 << 28).workers(2).serial_below(0).pacing(Pacing::manual());
+        builder.build_with(Script::default()).expect("a heap")
+    }
+
+    /// Objects on several pages, some of them on one page.
+    pub(crate) fn things(m: &Raw) -> Vec<Object> {
+        let sizes = [32, 32, 60_000, 32, 60_000, 60_000];
+        let mut things: Vec<Object> =
+            sizes.iter().map(|&size| Script::sized(m, size, 'w', "w", "s")).collect();
+        things.sort_unstable();
+        things
+    }
+
+    #[test]
+    fn what_lies_on_one_page_is_held_together() {
+        let heap = heap();
+        let m = heap.attach();
+        let things = things(&m);
+        let space = &m.core().space;
+        let ranges: Vec<Range<usize>> = pages_of(&things, space).expect("memory").into_items();
+        assert_eq!(ranges, [0..3, 3..4, 4..5, 5..6]);
+    }
+
+    /// The thread that stops the world begins with its own pages. Here other pages lie before them.
+    #[test]
+    fn weak_references_are_looked_at_in_the_order_of_memory() {
+        let heap = heap();
+        let m = heap.attach();
+        let things = things(&m);
+        let world = m.stop_here().expect("a stop");
+        let space = &world.core().space;
+        let scope = Scope::new(space, CollectionKind::Full).expect("memory");
+        let pages = scope.pages();
+        let arenas: Vec<u32> =
+            pages.iter().map(|&page| space.page(page as usize).arena()).collect();
+        let own = |page: u32, arena: u32| {
+            // SAFETY: rule W: the world is stopped.
+            unsafe { space.info(page).set_arena(arena) };
+        };
+        // The first page, of small objects, is this thread's.
+        pages[..2].iter().for_each(|&page| own(page, arenas[0] + 7));
+        pages[2..].iter().for_each(|&page| own(page, arenas[0]));
+        let Looks { runs_code, weak, looked } = hold_all(&world, &things, &Homes::default(), 2);
+        pages.iter().zip(arenas).for_each(|(&page, arena)| own(page, arena));
+        assert_eq!((runs_code, looked), (false, Ok(())));
+        assert_eq!(weak, things);
+    }
+
+    #[test]
+    fn a_look_that_a_worker_had_no_memory_for_is_not_forgotten() {
+        let lost = || Looks { looked: Err(NoMemory), ..Looks::default() };
+        let code = || Looks { runs_code: true, ..Looks::default() };
+        for (mut all, more) in [(lost(), code()), (code(), lost())] {
+            all.add(more);
+            assert_eq!((all.looked, all.runs_code), (Err(NoMemory), true));
+        }
+    }
+
+    #[test]
+    fn where_no_code_can_run_weak_references_are_cleared_in_the_one_stop() {
+        let Some(heap) = scripted_heap() else { return };
+        let mut m = heap.attach();
+        Script::ring(&m, &[('a', ""), ('b', "w")]);
+        let (_, told) = collect(&mut m, Collect::young());
+        let expected = [
+            "start Young",
+            "prepare",
+            "merge",
+            "hold a",
+            "hold b",
+            "weak b of ab",
+            "cut b",
+            "resumed",
+            "judge [ab] [] []",
+            "clearing 2",
+            "clear a",
+            "cleared",
+            "clear b",
+            "cleared",
+            "all cleared",
+            "release a",
+            "a dies",
+            "release b",
+            "b dies",
+            "settle",
+            "stop: 1 stops, 2 unreachable, 0 finalized, 0 resurrected, 2 collected, 0 uncollectable",
+        ];
+        assert_eq!(told, expected);
+        // Without garbage the collection makes hardly any calls.
+        let (_, told) = collect(&mut m, Collect::full());
+        let none = "stop: 1 stops, 0 unreachable, 0 finalized, 0 resurrected, 0 collected, 0 uncollectable";
+        assert_eq!(told[..4], ["start Full", "prepare", "merge", "resumed"]);
+        assert_eq!(told[4..], ["clearing 0", "all cleared", "settle", none]);
+    }
+
+    #[test]
+    fn a_legacy_finalizer_keeps_its_object_and_all_that_this_leads_to() {
+        for by_the_heap in [false, true] {
+            let Some(heap) = scripted_heap() else { return };
+            let mut m = heap.attach();
+            // g refers to l, and l to r and s. All of them are garbage.
+            let garbage = Script::ring(&m, &[('g', "w"), ('h', "")]);
+            let reached = Script::ring(&m, &[('r', "fc"), ('s', "w")]);
+            let legacy = Script::thing(&m, 'l', "lf", "s");
+            // l also refers to objects outside, and has more edges than there is garbage.
+            let outside = Script::thing(&m, 'o', "", "s");
+            Script::link(&m, garbage[0], legacy);
+            heap.model().drop_ref(legacy, &m);
+            Script::link(&m, legacy, reached[0]);
+            for name in ['x', 'y', 'z'] {
+                let target = Script::thing(&m, name, "", "s");
+                Script::link(&m, legacy, target);
+                Script::link(&m, outside, target);
+                heap.model().drop_ref(target, &m);
+            }
+            let told = if by_the_heap {
+                by_itself(&mut m, Collect::full()).expect("a turn");
+                heap.model().told()
+            } else {
+                collect(&mut m, Collect::full()).1
+            };
+            let expected = [
+                "start Full",
+                "prepare",
+                "merge",
+                "hold g",
+                "hold h",
+                "hold r",
+                "hold s",
+                "hold l",
+                "weak g of gh",
+                "cut g",
+                "resumed",
+                "judge [gh] [rsl] [l]",
+            ];
+            assert_eq!(told[..expected.len()], expected, "no finalizer runs");
+            let mut rest = told[expected.len()..].to_vec();
+            let end = "stop: 1 stops, 5 unreachable, 0 finalized, 0 resurrected, 2 collected, 3 uncollectable";
+            assert_eq!(rest.pop().as_deref(), Some(end));
+            rest.sort_unstable();
+            let expected = [
+                "all cleared",
+                "clear g",
+                "clear h",
+                "cleared",
+                "cleared",
+                "clearing 2",
+                "g dies",
+                "h dies",
+                "l dies",
+                "release g",
+                "release h",
+                "release l",
+                "release r",
+                "release s",
+                "settle",
+            ];
+            assert_eq!(rest, expected, "what it kept was held by what is cleared");
+            are_ordinary(&m, &reached, 1);
+            heap.model().drop_ref(outside, &m);
+        }
+    }
+
+    #[test]
+    fn a_legacy_finalizer_that_cannot_be_looked_at_keeps_everything() {
+        let hidden = "a field that leads from a legacy finalizer cannot be read now";
+        for (looks, why) in [("sh", hidden), ("sp", "a traversal, on purpose")] {
+            let Some(heap) = scripted_heap() else { return };
+            let mut m = heap.attach();
+            let mut garbage = Script::ring(&m, &[('a', "fw"), ('b', "c")]);
+            let legacy = Script::thing(&m, 'l', "l", looks);
+            Script::link(&m, garbage[0], legacy);
+            heap.model().drop_ref(legacy, &m);
+            garbage.push(legacy);
+            let (report, told) = collect(&mut m, Collect::full());
+            assert_eq!(report.abandoned.as_deref(), Some(why));
+            let failure = format!("failure: Traverse 'thing': the collection was abandoned: {why}");
+            let figures =
+                "1 stops, 3 unreachable, 0 finalized, 0 resurrected, 0 collected, 0 uncollectable";
+            let end = format!("stop: {figures}, abandoned: {why}");
+            let expected = [
+                "start Full",
+                "prepare",
+                "merge",
+                "hold a",
+                "hold b",
+                "hold l",
+                "resumed",
+                &failure,
+                "clearing 0",
+                "all cleared",
+                "release a",
+                "release b",
+                "release l",
+                "settle",
+                &end,
+            ];
+            assert_eq!(told, expected);
+            are_ordinary(&m, &garbage, 1);
+        }
+    }
+
+    /// In a collection that the heap starts, each thread buries the garbage on its own pages, unless
+    /// all garbage is a single piece.
+    #[test]
+    fn garbage_is_held_for_the_thread_that_is_to_let_go_of_it() {
+        for (garbage, by_the_heap) in [(PIECE, true), (PIECE + 1, true), (PIECE + 1, false)] {
+            let Some(heap) = scripted_heap() else { return };
+            let mut m = heap.attach();
+            std::thread::scope(|scope| {
+                let (sender, receiver) = std::sync::mpsc::channel();
+                let on = Arc::new(crate::base::sync::AtomicBool::new(true));
+                let (other, is_on) = (heap.clone(), on.clone());
+                let other = scope.spawn(move || {
+                    let mut m = other.attach();
+                    Script::ring(&m, &vec![('o', ""); garbage]);
+                    sender.send(m.thread_id()).expect("a receiver");
+                    while is_on.load(Ordering::Relaxed) {
+                        m.park();
+                        std::thread::yield_now();
+                    }
+                });
+                let theirs = m.detach(|| receiver.recv()).expect("a thread");
+                if by_the_heap {
+                    by_itself(&mut m, Collect::full()).expect("a turn");
+                } else {
+                    let report = crate::collect::collect(&mut m, Collect::full()).expect("a stop");
+                    assert!(
+                        report.time_to_stop > std::time::Duration::ZERO,
+                        "it waited for the other thread"
+                    );
+                }
+                let expected = if by_the_heap && garbage > PIECE { theirs } else { m.thread_id() };
+                let holders = std::mem::take(&mut heap.model().state().holders);
+                assert_eq!(holders.len(), garbage);
+                assert!(
+                    holders.iter().all(|&holder| holder == expected),
+                    "{garbage} {by_the_heap}"
+                );
+                while clear::bury(&mut m, Whose::Anybodys, usize::MAX) {}
+                on.store(false, Ordering::Relaxed);
+                m.detach(|| other.join()).expect("no panic");
+            });
+            assert_eq!(heap.stats().live_objects, 0);
+        }
+    }
+}

@@ -1,0 +1,150 @@
+//! Reading the edge log.
+
+use crate::collect::log::{END, EVEN, FIELD, FIELDS, GROUP, Log, Segment, UNLOGGED, WIDE};
+use crate::memory::space::PAGE_GRANULES;
+use crate::object::type_info::prefetch;
+
+/// The logs of all workers, to look into.
+#[derive(Debug, Default)]
+pub(crate) struct Reader<'a> {
+    /// By page; an empty one has no segment.
+    pages: Vec<&'a [u32]>,
+}
+
+impl<'a> Reader<'a> {
+    /// For a heap of `pages` pages. Without memory nothing was logged.
+    pub(crate) fn new(logs: &'a [Log], pages: usize) -> Self {
+        let mut reader = Self::default();
+        if logs.is_empty() || reader.pages.try_reserve_exact(pages).is_err() {
+            return reader;
+        }
+        reader.pages.resize(pages, &[]);
+        for log in logs {
+            for &Segment { page, chunk, start, len } in &log.segments {
+                reader.pages[page as usize] =
+                    &log.chunks[chunk as usize].numbers()[start as usize..][..len as usize];
+            }
+        }
+        reader
+    }
+
+    /// Whether nothing is logged.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.pages.is_empty()
+    }
+
+    /// What was written down of a page; `None`: nothing.
+    pub(crate) fn sequence(&self, page: usize) -> Option<Sequence<'a>> {
+        let segment = *self.pages.get(page)?;
+        // A word of no candidates is 0; one of some says where their edges end, and the first edges are behind the last word.
+        let first =
+            segment.as_chunks().0.iter().map(|&word| joined(word)).find(|&word| word != 0)?;
+        let (words, edges) = segment.split_at_checked(begin(first, first & FIELDS))?;
+        Some(Sequence {
+            words: words.as_chunks().0,
+            edges: &edges[..edges.len().checked_sub(WIDE)?],
+        })
+    }
+
+    /// Where the word of a granule lies, if its page has a segment.
+    #[inline(always)]
+    pub(crate) fn word(&self, granule: u32) -> *const u8 {
+        let granule = granule as usize;
+        let segment = self.pages.get(granule / PAGE_GRANULES).copied().unwrap_or_default();
+        segment.as_ptr().wrapping_add(2 * (granule % PAGE_GRANULES / GROUP)).cast()
+    }
+
+    /// Looks up what the candidate at a granule was seen to refer to, and asks memory for it.
+    #[inline(always)]
+    pub(crate) fn find(&self, granule: u32) -> Entry<'a> {
+        let (count, rest) = self.edges(granule as usize).unwrap_or((UNLOGGED, &[]));
+        let Some(edges) = rest.first_chunk() else { return Entry { granule, ..Entry::default() } };
+        prefetch(edges.as_ptr().cast());
+        prefetch(edges.as_ptr_range().end.wrapping_sub(1).cast());
+        Entry { edges, count: count as u32, granule }
+    }
+
+    /// All that the candidate at a granule was seen to refer to; `None`: it is not logged.
+    pub(crate) fn all(&self, granule: u32) -> Option<&'a [u32]> {
+        let (count, rest) = self.edges(granule as usize)?;
+        if count == UNLOGGED { None } else { rest.get(..count) }
+    }
+
+    /// How many edges a candidate has, and its segment from where they begin.
+    #[inline(always)]
+    fn edges(&self, granule: usize) -> Option<(usize, &'a [u32])> {
+        let segment = *self.pages.get(granule / PAGE_GRANULES)?;
+        let at = 2 * (granule % PAGE_GRANULES / GROUP);
+        let &[low, high] = segment.get(at..at + 2)?.first_chunk::<2>()?;
+        let word = joined([low, high]);
+        let fields = (word & FIELDS) >> (granule % GROUP * FIELD);
+        Some((fields as usize & UNLOGGED, segment.get(begin(word, fields)..)?))
+    }
+}
+
+/// What was written down of a page, from its beginning to its end.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Sequence<'a> {
+    words: &'a [[u32; 2]],
+    /// The edges of one candidate after the other; [`UNLOGGED`] meaningless ones, or fewer at the end, of one that is not logged.
+    pub(crate) edges: &'a [u32],
+}
+
+impl Sequence<'_> {
+    /// How many of the edges are those of the object at a granule, which is none for what is no candidate.
+    #[inline(always)]
+    pub(crate) fn count(&self, granule: usize) -> usize {
+        let word = self.words.get(granule % PAGE_GRANULES / GROUP).map_or(0, |&word| joined(word));
+        (word >> (granule % GROUP * FIELD)) as usize & UNLOGGED
+    }
+}
+
+/// A word of which the log has the halves.
+#[inline(always)]
+fn joined([low, high]: [u32; 2]) -> u64 {
+    u64::from(low) | u64::from(high) << 32
+}
+
+/// Where the edges of the objects begin whose fields these are, or that lie behind them in this word.
+#[inline(always)]
+fn begin(word: u64, fields: u64) -> usize {
+    ((word >> END) as usize).wrapping_sub(sum(fields))
+}
+
+/// What the log says of an object.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Entry<'a> {
+    /// Its edges, if they are few, and then some of somebody else's.
+    pub(crate) edges: &'a [u32; WIDE],
+    count: u32,
+    pub(crate) granule: u32,
+}
+
+impl Default for Entry<'_> {
+    fn default() -> Self {
+        Self { edges: &[0; WIDE], count: UNLOGGED as u32, granule: 0 }
+    }
+}
+
+impl Entry<'_> {
+    /// How many edges it has, if they are few; others are to be had of [`Reader::all`].
+    #[inline(always)]
+    pub(crate) fn few(&self) -> Option<usize> {
+        let count = self.count as usize;
+        (count <= WIDE).then_some(count)
+    }
+
+    /// Whether the object is not logged.
+    #[inline(always)]
+    pub(crate) fn is_body(&self) -> bool {
+        self.count as usize == UNLOGGED
+    }
+}
+
+/// The sum of a word's fields.
+#[inline(always)]
+pub(crate) fn sum(fields: u64) -> usize {
+    // Four sums of two, of twelve bits each; the multiplication adds them up in the highest.
+    let pairs = (fields & EVEN) + (fields >> FIELD & EVEN);
+    (pairs.wrapping_mul(0x0010_0100_1001) >> 36) as usize & 0xfff
+}

@@ -1,0 +1,566 @@
+//! One worker's marking.
+//!
+//! In front of the stack stands a ring of prefetched bodies: an object is asked for from memory when it enters the ring and
+//! looked at when it leaves, so that many misses overlap instead of one being waited for. What it refers to waits once more, while
+//! the notes about that, which the claims read, are asked for.
+//!
+//! In a full collection step 5b finds the edges of most objects in the [`log`](super::log) that counting wrote, and does not look
+//! at them: instead of the ring there are four batches on their way, see `Marker::run_by_log`. What is not in the
+//! log, and all in step 3 and in young collections, is traversed.
+
+use crate::base::fallible::{self, NoMemory};
+use crate::base::steps;
+use crate::base::stress::Stress;
+use crate::base::sync::Ordering;
+use crate::collect::count::Counts;
+use crate::collect::log::WIDE;
+use crate::collect::log_reader::{Entry, Reader};
+use crate::collect::marks::Claims;
+use crate::collect::pool::{CHUNK, Pool, give_oldest};
+use crate::collect::scope::{object_at, object_from};
+use crate::collect::table::{Delay, is_far};
+use crate::collect::traversal::{TOGETHER, look, prefetch_each};
+use crate::heap::model::ObjectModel;
+use crate::heap::mutator::World;
+use crate::memory::space::{Origin, Space};
+use crate::object::type_info::{Object, Tracer, prefetch};
+
+/// Objects between the request to memory and the look.
+const RING: usize = 256;
+
+/// Of these, between the request for what an object leads to outside of the heap, and the look.
+const CONTENTS_AHEAD: usize = 2 * TOGETHER;
+
+/// Objects whose edges are taken from the log together.
+const BATCH: usize = 32;
+
+/// Edges of a batch that are not asked for together: their notes would not stay in the caches, and a list of them takes memory.
+const MANY: usize = 2048;
+
+/// With fewer objects to look at there is nothing to overlap.
+const FEW: usize = 4;
+
+/// What a worker keeps for itself when it gives work away, ring included.
+const KEEP: usize = 8;
+
+/// One worker's part of marking.
+pub(crate) struct Marker<'a, M: ObjectModel, C: Claims> {
+    pub(super) space: &'a Space,
+    pub(super) model: &'a M,
+    pub(super) claims: C,
+    pub(super) tracer: &'a mut Tracer,
+    pub(super) stack: Vec<u32>,
+    pub(super) met: Met,
+    /// Whether the model has more to prefetch than objects.
+    pub(super) prefetches: bool,
+    pub(super) stress: Stress,
+    /// Whether the side tables are so large that they are asked for ahead also for objects of many edges.
+    pub(super) far: bool,
+    pub(super) delay: Delay,
+}
+
+/// What a worker has met and could not deal with.
+#[derive(Default)]
+pub(crate) struct Met {
+    /// Objects with a field that could not be read now.
+    pub(super) doubtful: Vec<u32>,
+    /// In step 3: immortal objects. Later steps learn of them from counting.
+    pub(super) immortal: Vec<u32>,
+}
+
+impl Met {
+    /// A field of an object cannot be read. If counting could not read it either, or will not look at the object,
+    /// its targets are roots and nothing is lost. Else what counting saw there would be missed: look again later.
+    #[cold]
+    fn doubt(&mut self, granule: u32, counts: Option<&Counts>) -> Result<(), NoMemory> {
+        if counts.is_some_and(|counts| counts.unreadable.binary_search(&granule).is_err()) {
+            fallible::push(&mut self.doubtful, granule)?;
+        }
+        Ok(())
+    }
+}
+
+pub(crate) fn marker<'a, M: ObjectModel, C: Claims>(
+    world: &'a World<'_, M>,
+    claims: C,
+    tracer: &'a mut Tracer,
+    stack: Vec<u32>,
+) -> Marker<'a, M, C> {
+    let (space, model) = (&world.core().space, &world.core().model);
+    Marker {
+        space,
+        model,
+        claims,
+        tracer,
+        stack,
+        met: Met::default(),
+        prefetches: model.prefetches(),
+        stress: world.core().stress,
+        far: is_far(world, space.counts().len()),
+        delay: Delay::default(),
+    }
+}
+
+impl<M: ObjectModel, C: Claims> Marker<'_, M, C> {
+    /// Looks at an object: pushes what it refers to and nobody has claimed.
+    #[inline(always)]
+    pub(super) fn scan(&mut self, granule: u32) -> Result<(), NoMemory> {
+        self.look(&[object_at(self.space, granule as usize)])?;
+        let origin = self.space.origin();
+        let targets = self.tracer.edges().iter().map(|&edge| origin.granule(edge));
+        push_or_delay(&mut self.stack, &mut self.delay, self.far, self.claims, targets)
+    }
+
+    /// Looks at objects: the tracer has what they refer to.
+    #[inline(always)]
+    fn look(&mut self, objects: &[Object]) -> Result<(), NoMemory> {
+        steps::took(objects.len());
+        self.tracer.clear();
+        let claims = self.claims;
+        if !M::STABLE_DURING_STOP
+            && let Some(counts) = claims.counts()
+        {
+            objects.iter().for_each(|&object| self.recall(object, counts));
+            return self.tracer.lost_nothing();
+        }
+        let mut ends = [0; TOGETHER];
+        let doubts = self.met.doubtful.len();
+        let (space, met) = (self.space, &mut self.met);
+        let unreadable = |at: usize| met.doubt(granule(space, objects[at]), claims.counts());
+        // SAFETY: rule W: only candidates are pushed; they are alive, and the world is stopped.
+        unsafe { look(self.model, objects, self.tracer, &mut ends, unreadable)? };
+        match claims.counts() {
+            None => {
+                // SAFETY: as above.
+                let is_immortal = |&object: &Object| unsafe { self.model.is_immortal(object) };
+                // No branch for each: there are hardly any.
+                if objects.iter().fold(false, |any, object| any | is_immortal(object)) {
+                    for &object in objects.iter().filter(|object| is_immortal(object)) {
+                        fallible::push(&mut self.met.immortal, granule(space, object))?;
+                    }
+                }
+            }
+            Some(counts) if !counts.kept.is_empty() => self.compare(objects, &ends, counts, doubts),
+            Some(_) => {}
+        }
+        Ok(())
+    }
+
+    /// Objects that have kept what counting saw in them must show the same again. Those that could not be read this time are in the
+    /// list of doubtful ones from place `doubts` on.
+    #[cold]
+    fn compare(&mut self, objects: &[Object], ends: &[u32], counts: &Counts, doubts: usize) {
+        let mut start = 0;
+        for (&object, &end) in objects.iter().zip(ends) {
+            let edges = &self.tracer.edges()[start..end as usize];
+            start = end as usize;
+            let granule = granule(self.space, object);
+            let Some(kept) = counts.kept.get(&granule) else { continue };
+            // What cannot be read, or could not be, shows nothing, and that is nobody's fault.
+            let doubtful = &self.met.doubtful[doubts..];
+            steps::took(1 + edges.len() + doubtful.len());
+            if counts.unreadable.binary_search(&granule).is_ok() || doubtful.contains(&granule) {
+                continue;
+            }
+            if !edges.iter().map(|&edge| self.space.granule(edge) as u32).eq(kept.iter().copied()) {
+                // SAFETY: as in `look`.
+                let name = unsafe { self.model.type_name(object) };
+                let why = format!(
+                    "the traverse handler of '{name}' visited other references the second time"
+                );
+                // Whose it was, whoever of them was looked at last.
+                self.tracer.go_on(object);
+                // Caught by `guard_traversal`; nobody needs a message on stderr.
+                std::panic::resume_unwind(Box::new(why));
+            }
+        }
+    }
+
+    /// As `look`, at what the counting pass saw.
+    fn recall(&mut self, object: Object, counts: &Counts) {
+        let kept = counts.kept.get(&granule(self.space, object));
+        for &edge in kept.map_or(&[][..], |edges| edges) {
+            self.tracer.edge(self.space.address(edge as usize));
+        }
+    }
+
+    /// Marks until the own stack is empty; gives work away while somebody is idle.
+    pub(super) fn run(&mut self, pool: &Pool) -> Result<(), NoMemory> {
+        let claims = self.claims;
+        match claims.log() {
+            Some(log) => self.run_by_log(log, pool),
+            None => self.run_by_bodies(pool),
+        }
+    }
+
+    /// From the log: no object is looked at but those that are not in it.
+    ///
+    /// Four batches are on their way: of one the words of the log were asked for, of one the edges; of one the edges are put side
+    /// by side, [`WIDE`] for each object whether it has them or not, and their targets' notes asked for; and those of the last are
+    /// claimed in one go. How many edges an object has cannot be predicted, and a wrong guess for each is what marking would
+    /// consist of.
+    fn run_by_log(&mut self, log: &Reader<'_>, pool: &Pool) -> Result<(), NoMemory> {
+        let (mut asked, mut asked_len) = ([0; BATCH], 0);
+        let (mut found, mut found_len) = ([[Entry::default(); BATCH]; 2], 0);
+        let (mut edges, mut edges_len) = ([[0; BATCH * WIDE + WIDE]; 2], 0);
+        let mut turn = false;
+        loop {
+            if found_len + asked_len + edges_len == 0 {
+                self.follow_few(log, pool)?;
+            }
+            steps::took(1 + asked_len + found_len);
+            // What was asked for is found, and its edges asked for; and what comes off the stack is asked for. After that, so that
+            // both have some time, what was found a round ago is dealt with.
+            let [one, other] = &mut found;
+            let (arrived, next) = if turn { (&*other, one) } else { (&*one, other) };
+            turn = !turn;
+            let (arrived, next) = (&arrived[..found_len], &mut next[..asked_len]);
+            for (entry, &granule) in next.iter_mut().zip(&asked[..asked_len]) {
+                *entry = log.find(granule);
+                if entry.is_body() {
+                    ask_for_body(object_at(self.space, granule as usize));
+                }
+            }
+            let next_len = asked_len;
+            asked_len = self.stack.len().min(BATCH);
+            let rest = self.stack.len() - asked_len;
+            asked[..asked_len].copy_from_slice(&self.stack[rest..]);
+            self.stack.truncate(rest);
+            for &granule in &asked[..asked_len] {
+                prefetch(log.word(granule));
+            }
+            let [one, other] = &mut edges;
+            let (waiting, edges) = if turn { (&*other, one) } else { (&*one, other) };
+            let (mut len, mut bodies) = (0, 0);
+            for entry in arrived {
+                if let Some(count) = entry.few() {
+                    edges[len..len + WIDE].copy_from_slice(entry.edges);
+                    len += count;
+                } else if let Some(all) = log.all(entry.granule) {
+                    let targets = all.iter().map(|&target| target as usize);
+                    push_or_delay(
+                        &mut self.stack,
+                        &mut self.delay,
+                        self.far,
+                        self.claims,
+                        targets,
+                    )?;
+                } else {
+                    bodies += 1;
+                    if self.prefetches {
+                        let object = object_at(self.space, entry.granule as usize);
+                        // SAFETY: rule W: only candidates are pushed; they are alive, and the world is stopped.
+                        unsafe { prefetch_each(self.model, &[object], self.tracer) };
+                    }
+                }
+            }
+            for &target in &edges[..len] {
+                prefetch(self.claims.entry(target as usize));
+            }
+            push_all(&mut self.stack, self.claims, &waiting[..edges_len])?;
+            edges_len = len;
+            if bodies > 0 {
+                for entry in arrived.iter().filter(|entry| entry.is_body()) {
+                    self.scan(entry.granule)?;
+                }
+            }
+            found_len = next_len;
+            if found_len + asked_len + edges_len == 0 && self.stack.is_empty() {
+                self.drain_delayed()?;
+                if self.stack.is_empty() {
+                    return Ok(());
+                }
+            }
+            // Relaxed: a hint.
+            if pool.failed.load(Ordering::Relaxed) {
+                return Ok(());
+            }
+            self.give_some(pool, found_len + asked_len);
+        }
+    }
+
+    /// Where there is hardly anything to look at, as in a list, batches would only be waited for: one after the other,
+    /// until there is more.
+    fn follow_few(&mut self, log: &Reader<'_>, pool: &Pool) -> Result<(), NoMemory> {
+        let mut ticks = 0u32;
+        while self.stack.len() < FEW
+            && let Some(granule) = self.stack.pop()
+        {
+            steps::took(1);
+            match log.all(granule) {
+                Some(edges) => {
+                    let targets = edges.iter().map(|&target| target as usize);
+                    push_or_delay(
+                        &mut self.stack,
+                        &mut self.delay,
+                        self.far,
+                        self.claims,
+                        targets,
+                    )?;
+                }
+                None => self.scan(granule)?,
+            }
+            ticks = ticks.wrapping_add(1);
+            // Relaxed: a hint.
+            if ticks.is_multiple_of(64) && pool.failed.load(Ordering::Relaxed) {
+                return Ok(());
+            }
+        }
+        Ok(())
+    }
+
+    /// Looks at objects, and asks for them ahead.
+    fn run_by_bodies(&mut self, pool: &Pool) -> Result<(), NoMemory> {
+        // A queue in an array: entered at `head`, left at `tail`; both run on and wrap.
+        let mut ring = [object_at(self.space, 0); RING];
+        let (mut head, mut tail) = (0usize, 0usize);
+        let (mut asked, mut arrived) = (Vec::new(), Vec::new());
+        loop {
+            steps::took(1);
+            // Fill the ring from the stack, and look at the oldest in it.
+            head += self.enter(&mut ring, head, RING - (head - tail));
+            if head == tail {
+                push_all(&mut self.stack, self.claims, &asked)?;
+                asked.clear();
+                self.drain_delayed()?;
+                if self.stack.is_empty() {
+                    return Ok(());
+                }
+                continue;
+            }
+            // Together, as far as they lie side by side.
+            let batch = (head - tail).min(TOGETHER - tail % TOGETHER);
+            if self.prefetches {
+                // Their own bytes are here by now; what they lead to is not.
+                let (first, ahead) = (
+                    (tail + CONTENTS_AHEAD) % RING,
+                    batch.min((head - tail).saturating_sub(CONTENTS_AHEAD)),
+                );
+                // SAFETY: rule W: only candidates are pushed; they are alive, and the world is stopped.
+                unsafe { prefetch_each(self.model, &ring[first..first + ahead], self.tracer) };
+            }
+            let first = tail % RING;
+            self.look(&ring[first..first + batch])?;
+            tail += batch;
+            // The edges of all of them in one go: how many each has cannot be predicted, and here nothing asks. They are claimed
+            // with the next batch, when the notes about their targets have arrived.
+            std::mem::swap(&mut asked, &mut arrived);
+            let (origin, edges) = (self.space.origin(), self.tracer.edges());
+            if edges.len() <= MANY {
+                ask_for_notes(self.claims, origin, edges, &mut asked)?;
+            } else {
+                asked.clear();
+                let targets = edges.iter().map(|&edge| origin.granule(edge));
+                push_or_delay(&mut self.stack, &mut self.delay, self.far, self.claims, targets)?;
+            }
+            push_all(&mut self.stack, self.claims, &arrived)?;
+            // Relaxed: a hint.
+            if pool.failed.load(Ordering::Relaxed) {
+                return Ok(());
+            }
+            self.give_some(pool, head - tail);
+        }
+    }
+
+    /// Moves objects from the stack to the ring, from place `head` on, where there is `room`, and asks memory for them. How many.
+    #[inline(never)]
+    fn enter(&mut self, ring: &mut [Object; RING], head: usize, room: usize) -> usize {
+        let origin = self.space.origin();
+        let taken = room.min(self.stack.len());
+        steps::took(taken);
+        let rest = self.stack.len() - taken;
+        for (at, &granule) in self.stack[rest..].iter().rev().enumerate() {
+            let object = object_from(origin, granule as usize);
+            ask_for_body(object);
+            ring[(head + at) % RING] = object;
+        }
+        self.stack.truncate(rest);
+        taken
+    }
+
+    /// What waits for its table entry may be the rest of the graph.
+    pub(super) fn drain_delayed(&mut self) -> Result<(), NoMemory> {
+        let (stack, claims) = (&mut self.stack, self.claims);
+        let mut pushed = Ok(());
+        self.delay.drain(|target| {
+            pushed = pushed.and(push_claimed(stack, claims, std::iter::once(target)));
+        });
+        pushed
+    }
+
+    /// Gives work away if somebody is idle. So many objects have left the stack and wait to be looked at.
+    #[inline(always)]
+    fn give_some(&mut self, pool: &Pool, waiting: usize) {
+        // Relaxed: a hint.
+        if pool.idle.load(Ordering::Relaxed) > 0
+            && self.stack.len() + waiting > self.stress.shrink(KEEP)
+        {
+            give_oldest(&mut self.stack, pool, self.stress.shrink(CHUNK));
+        }
+    }
+}
+
+/// The granule that an object starts at.
+#[inline(always)]
+pub(crate) fn granule(space: &Space, object: Object) -> u32 {
+    space.granule(object.address()) as u32
+}
+
+/// Puts the granules of `edges` into `targets`, and asks for the notes about them.
+#[inline(never)]
+fn ask_for_notes<C: Claims>(
+    claims: C,
+    origin: Origin,
+    edges: &[usize],
+    targets: &mut Vec<u32>,
+) -> Result<(), NoMemory> {
+    steps::took(edges.len());
+    targets.clear();
+    targets.try_reserve(edges.len())?;
+    targets.extend(edges.iter().map(|&edge| {
+        let target = origin.granule(edge);
+        prefetch(claims.entry(target));
+        target as u32
+    }));
+    Ok(())
+}
+
+/// As `push_claimed`: a function of its own, with what its loop needs in registers.
+#[inline(never)]
+fn push_all<C: Claims>(stack: &mut Vec<u32>, claims: C, targets: &[u32]) -> Result<(), NoMemory> {
+    push_claimed(stack, claims, targets.iter().map(|&target| target as usize))
+}
+
+/// Asks for an object's body.
+#[inline(always)]
+pub(crate) fn ask_for_body(object: Object) {
+    let address = object.as_ptr().as_ptr();
+    // The second line too: half of all objects are longer than one, or cross into it.
+    prefetch(address);
+    prefetch(address.wrapping_add(64));
+}
+
+/// Pushes those of `targets` that the caller is the first to claim; where the side tables are `far`, when their notes
+/// have arrived.
+#[inline(always)]
+fn push_or_delay<C: Claims>(
+    stack: &mut Vec<u32>,
+    delay: &mut Delay,
+    far: bool,
+    claims: C,
+    targets: impl ExactSizeIterator<Item = usize>,
+) -> Result<(), NoMemory> {
+    if !far {
+        return push_claimed(stack, claims, targets);
+    }
+    for target in targets {
+        if let Some(before) = delay.swap(target, claims.entry(target)) {
+            push_claimed(stack, claims, std::iter::once(before))?;
+        }
+    }
+    Ok(())
+}
+
+/// Pushes those of `targets` that the caller is the first to claim.
+///
+/// All are written, and only the claimed ones counted: no branch, for the reason given at [`Claims::claim`]. The
+/// stack's length is in a register meanwhile: through memory, each edge would wait for the one before.
+#[inline(always)]
+fn push_claimed<C: Claims>(
+    stack: &mut Vec<u32>,
+    claims: C,
+    targets: impl ExactSizeIterator<Item = usize>,
+) -> Result<(), NoMemory> {
+    steps::took(targets.len());
+    stack.try_reserve(targets.len())?;
+    let mut len = stack.len();
+    let elements = stack.as_mut_ptr();
+    for target in targets {
+        let fresh = claims.claim(target);
+        // SAFETY: rule B: there is room for all targets: the callers' iterators are those of slices, whose lengths
+        // are right. An element is written before it is counted.
+        unsafe { elements.add(len).write(target as u32) };
+        len += usize::from(fresh);
+    }
+    // SAFETY: as above.
+    unsafe { stack.set_len(len) };
+    Ok(())
+}
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use super::*;
+    use crate::collect::Collect;
+    use crate::collect::script::tests::collect;
+    use crate::collect::script::tests::{Script, fan, scripted_heap, small_heap};
+
+    /// Two objects that each show other references the second time that they are traversed.
+    #[test]
+    fn doubted_objects_that_change_their_mind_give_the_collection_up() {
+        let why =
+            "the traverse handler of 'doubted thing' visited other references the second time";
+        for (has, looks, is_full, found) in [
+            (["d", "d"], ["s", "s"], true, None),
+            (["d", "d"], ["s", "s"], false, None),
+            (["", "d"], ["s", "st"], true, Some(why)),
+            (["", "d"], ["s", "st"], false, Some(why)),
+            (["d", ""], ["st", "s"], false, Some(why)),
+            // An object that is not doubted, and one that cannot be read.
+            (["d", ""], ["s", "st"], false, None),
+            (["d", "d"], ["s", "h"], false, None),
+        ] {
+            let Some(heap) = scripted_heap() else { return };
+            let mut m = heap.attach();
+            let objects = [0, 1].map(|at| Script::thing(&m, 'a', has[at], looks[at]));
+            let end = Script::thing(&m, 'z', "", "s");
+            Script::link(&m, objects[0], end);
+            Script::link(&m, objects[1], objects[0]);
+            Script::link(&m, objects[1], end);
+            let what = if is_full { Collect::full() } else { Collect::young() };
+            let (report, told) = collect(&mut m, what);
+            assert_eq!(report.abandoned.as_deref(), found, "{has:?} {looks:?}");
+            if let Some(why) = found {
+                let failure = format!(
+                    "failure: Traverse 'doubted thing': the collection was abandoned: {why}"
+                );
+                assert!(told.contains(&failure), "{told:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn everything_that_many_edges_lead_to_is_found() {
+        // More than wait for memory at once, and more than are asked for ahead together.
+        for width in [300, 2_500] {
+            for workers in [1, 2] {
+                for is_small in [false, true] {
+                    let heap = if is_small { small_heap(workers) } else { scripted_heap() };
+                    let Some(heap) = heap else { return };
+                    let mut m = heap.attach();
+                    let objects = fan(&m, width);
+                    for what in [Collect::young(), Collect::full(), Collect::full()] {
+                        let report = crate::collect::collect(&mut m, what).expect("a stop");
+                        assert_eq!((report.unreachable, report.abandoned), (0, None));
+                    }
+                    heap.model().drop_ref(objects[0], &m);
+                    assert_eq!(heap.stats().live_objects, 0);
+                }
+            }
+        }
+    }
+
+    /// So many objects lie behind the first one that the collector marks from the stack in between.
+    #[test]
+    fn marking_from_the_stack_takes_edges_from_the_log_too() {
+        let Some(heap) = scripted_heap() else { return };
+        let mut m = heap.attach();
+        let leaves: Vec<Object> = (0..2_500).map(|_| Script::thing(&m, 'l', "", "s")).collect();
+        let root = Script::thing(&m, 'r', "", "s");
+        leaves.iter().for_each(|&leaf| Script::link(&m, root, leaf));
+        leaves.iter().for_each(|&leaf| heap.model().drop_ref(leaf, &m));
+        assert!(leaves.iter().all(|&leaf| leaf < root));
+        let (report, _) = collect(&mut m, Collect::full());
+        assert_eq!((report.candidates, report.unreachable), (2_501, 0));
+        assert!(leaves.iter().all(|&leaf| Script::of(&m, leaf, |thing| thing.looked) == 1));
+    }
+}

@@ -1,0 +1,202 @@
+//! The work that the workers of marking share.
+//!
+//! Work is shared through a queue of chunks. It starts with the roots; a worker that sees an idle one gives
+//! half of its stack away, counting what its ring holds. A worker may join at any time or never, so nobody
+//! waits for a thread that the machine is slow to start. (The queue is a vector under a lock: a chunk is thousands of
+//! objects, and unlike a lock-free queue's, its growth can be refused.) Lists have one object to look at at a time: they
+//! are marked by one worker, whatever there is.
+
+use crossbeam_utils::CachePadded;
+
+use crate::base::fallible;
+use crate::base::steps;
+use crate::base::sync::{AtomicBool, AtomicUsize, Mutex, Ordering, spin_loop, yield_now};
+
+/// Roots in one chunk of shared work.
+pub(crate) const CHUNK: usize = 2048;
+
+/// The work that the workers share.
+pub(crate) struct Pool {
+    pub(super) chunks: Mutex<Vec<Vec<u32>>>,
+    /// How many there are: a hint, for those who look again and again.
+    pub(super) waiting: CachePadded<AtomicUsize>,
+    /// Workers that have joined.
+    pub(super) joined: CachePadded<AtomicUsize>,
+    /// Of these, how many have nothing to do.
+    pub(super) idle: CachePadded<AtomicUsize>,
+    pub(super) failed: AtomicBool,
+}
+
+impl Pool {
+    pub(super) fn new() -> Self {
+        Self {
+            chunks: Mutex::new(Vec::new()),
+            waiting: CachePadded::new(AtomicUsize::new(0)),
+            joined: CachePadded::new(AtomicUsize::new(0)),
+            idle: CachePadded::new(AtomicUsize::new(0)),
+            failed: AtomicBool::new(false),
+        }
+    }
+
+    /// Adds a chunk of work. If there is no memory for its place, it comes back.
+    pub(super) fn give(&self, chunk: Vec<u32>) -> Result<(), Vec<u32>> {
+        let mut chunks = self.chunks.lock();
+        if chunks.try_reserve(1).is_err() {
+            return Err(chunk);
+        }
+        chunks.push(chunk);
+        // Relaxed, under the lock: a hint.
+        self.waiting.store(chunks.len(), Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// A chunk, if there is one.
+    pub(super) fn steal(&self) -> Option<Vec<u32>> {
+        // Relaxed: who misses a chunk looks again, or leaves it to whoever has put it there.
+        if self.waiting.load(Ordering::Relaxed) == 0 {
+            return None;
+        }
+        let mut chunks = self.chunks.lock();
+        let chunk = chunks.pop();
+        self.waiting.store(chunks.len(), Ordering::Relaxed);
+        chunk
+    }
+
+    /// More work for a worker that has none; `None`: there is none anywhere, marking is over.
+    pub(super) fn take(&self) -> Option<Vec<u32>> {
+        // Relaxed counters: they bound how long one looks. A chunk is in the queue or in the hands of a
+        // worker that is not idle; whoever leaves early only leaves the rest to others.
+        self.idle.fetch_add(1, Ordering::Relaxed);
+        let mut looks = 0u32;
+        loop {
+            if let Some(chunk) = self.steal() {
+                self.idle.fetch_sub(1, Ordering::Relaxed);
+                return Some(chunk);
+            }
+            if self.idle.load(Ordering::Relaxed) >= self.joined.load(Ordering::Relaxed)
+                || self.failed.load(Ordering::Relaxed)
+            {
+                return None;
+            }
+            looks += 1;
+            if looks.is_multiple_of(64) { yield_now() } else { spin_loop() }
+        }
+    }
+}
+
+/// Gives the older half of a stack away, `most` at most: it is nearer to the roots, so likely the larger part of the graph. The newest
+/// take the places of what is given: what else is on the stack stays where it is, however much that is.
+#[cold]
+#[inline(never)]
+pub(crate) fn give_oldest(stack: &mut Vec<u32>, pool: &Pool, most: usize) {
+    // Relaxed, both: hints. The chunks that wait are enough for those who are idle.
+    if pool.waiting.load(Ordering::Relaxed) >= pool.idle.load(Ordering::Relaxed) {
+        return;
+    }
+    let give = stack.len().div_ceil(2).min(most);
+    // Without memory to give it away in, the work is done here.
+    if give > 0
+        && let Ok(chunk) = fallible::collect(stack[..give].iter().copied())
+        && pool.give(chunk).is_ok()
+    {
+        let rest = stack.len() - give;
+        let newest = rest.max(give)..stack.len();
+        steps::took(give + newest.len());
+        stack.copy_within(newest, 0);
+        stack.truncate(rest);
+    }
+}
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_worker_waits_for_work_as_long_as_another_one_may_give_some() {
+        let pool = Pool::new();
+        let idle = || pool.idle.load(Ordering::Relaxed);
+        let waiting = || pool.waiting.load(Ordering::Relaxed);
+        pool.joined.store(2, Ordering::Relaxed);
+        for chunk in [1, 2] {
+            pool.give(vec![chunk]).expect("memory");
+            assert_eq!(waiting(), chunk as usize);
+        }
+        assert_eq!(pool.take(), Some(vec![2]));
+        assert_eq!((idle(), waiting()), (0, 1), "who has work is not idle");
+        assert_eq!(pool.steal(), Some(vec![1]));
+        assert_eq!((pool.steal(), waiting()), (None, 0));
+        // The other one gives its work away while this one waits, and then has nothing either.
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while idle() == 0 {
+                    yield_now();
+                }
+                pool.give(vec![3]).expect("memory");
+                // It is taken before the giver is idle.
+                while waiting() > 0 {
+                    yield_now();
+                }
+                assert_eq!(pool.take(), None);
+            });
+            assert_eq!(pool.take(), Some(vec![3]));
+            assert_eq!(pool.take(), None, "both are idle: that is all");
+        });
+        assert_eq!(idle(), 2);
+        // Where one has failed, others need not wait.
+        let pool = Pool::new();
+        pool.joined.store(2, Ordering::Relaxed);
+        pool.failed.store(true, Ordering::Relaxed);
+        assert_eq!(pool.take(), None);
+    }
+
+    #[test]
+    fn work_is_given_away_only_to_who_waits_for_some() {
+        let given = |idle: usize, waiting: usize, len: usize, most: usize| {
+            let pool = Pool::new();
+            pool.idle.store(idle, Ordering::Relaxed);
+            for _ in 0..waiting {
+                pool.give(vec![]).expect("memory");
+            }
+            let mut stack: Vec<u32> = (0..len as u32).collect();
+            give_oldest(&mut stack, &pool, most);
+            let chunk = pool.chunks.lock().split_off(waiting).pop().unwrap_or_default();
+            assert_eq!(chunk.len() + stack.len(), len);
+            assert!(chunk.iter().copied().eq(0..chunk.len() as u32), "the oldest");
+            chunk.len()
+        };
+        assert_eq!(given(1, 0, 9, 100), 5);
+        assert_eq!(given(1, 0, 9, 3), 3);
+        assert_eq!(given(1, 1, 9, 100), 0, "there is a chunk for the one who waits");
+        assert_eq!(given(2, 1, 9, 100), 5);
+        assert_eq!(given(1, 0, 0, 100), 0);
+        let pool = Pool::new();
+        pool.idle.store(1, Ordering::Relaxed);
+        give_oldest(&mut Vec::new(), &pool, 100);
+        assert!(pool.chunks.lock().is_empty(), "nothing is no chunk");
+    }
+
+    /// A worker whose stack holds all there is to mark, and another that takes each chunk at once.
+    #[test]
+    fn work_that_is_given_away_costs_what_is_given_however_much_is_left() {
+        for n in [0, 1, 2, CHUNK, 2 * CHUNK, 2 * CHUNK + 1, 100 * CHUNK + 7] {
+            let pool = Pool::new();
+            pool.joined.store(2, Ordering::Relaxed);
+            pool.idle.store(1, Ordering::Relaxed);
+            let mut stack: Vec<u32> = (0..n as u32).collect();
+            let mut given = Vec::new();
+            let ((), steps) = steps::during(|| {
+                while !stack.is_empty() {
+                    give_oldest(&mut stack, &pool, CHUNK);
+                    give_oldest(&mut stack, &pool, CHUNK);
+                    let chunk = pool.steal().expect("a chunk");
+                    assert!(pool.steal().is_none(), "one is enough for one who is idle");
+                    given.extend(chunk);
+                }
+            });
+            assert!(steps <= 2 * n, "{steps} steps to give {n} away");
+            assert_eq!(given.first().copied(), (n > 0).then_some(0), "the oldest first");
+            given.sort_unstable();
+            assert!(given.into_iter().eq(0..n as u32), "each once");
+        }
+    }
+}

@@ -1,0 +1,351 @@
+//! Step 9: looking again at what finalizers may have made reachable.
+
+use std::collections::{HashMap, HashSet};
+
+use crate::base::event::{self, During, Phase};
+use crate::base::fallible::{self, NoMemory};
+use crate::base::steps;
+use crate::base::sync::Ordering;
+use crate::collect::claim::{Exempt, Homes};
+use crate::collect::finalize::Pending;
+use crate::collect::scope::object_at;
+use crate::collect::traversal::{Abandoned, guard_traversal, tracer};
+use crate::heap::model::{Found, ModelMutator, ObjectModel, Verdict};
+use crate::heap::mutator::World;
+use crate::object::state;
+use crate::object::type_info::{Object, Tracer};
+
+/// Objects that are to be cleared: nothing reaches them, and all weak references to them are dead.
+#[must_use]
+#[derive(Default)]
+pub(crate) struct Garbage {
+    pub(crate) objects: Vec<Object>,
+    pub(crate) homes: Homes,
+    /// Held, but reachable again, or no longer tracked: only the hold is dropped. Several lists, because putting them
+    /// into one would take memory.
+    pub(crate) spared: [Vec<Object>; 4],
+    pub(crate) resurrected: usize,
+    /// Those that count as uncollectable although nobody tries to clear them; among the spared, once judged.
+    pub(crate) kept: usize,
+    exempt: Exempt,
+}
+
+impl Garbage {
+    fn none(homes: Homes, exempt: Exempt) -> Self {
+        Self { homes, exempt, ..Self::default() }
+    }
+}
+
+impl Pending {
+    /// Nothing ran that could have changed anything: what was unreachable is garbage.
+    pub(crate) fn untouched(self) -> Garbage {
+        debug_assert!(!self.looked_at);
+        Garbage { objects: self.objects, ..Garbage::none(self.homes, self.exempt) }
+    }
+}
+
+/// Step 9. What is reachable from outside the set again, with all it reaches, leaves it; the rest loses
+/// its remaining weak references.
+///
+/// The same counting as in step 4, over the set alone. A handler that fails here keeps the whole set alive.
+pub(crate) fn recheck<M: ObjectModel>(
+    world: &World<'_, M>,
+    pending: Pending,
+) -> (Garbage, Option<Abandoned>) {
+    let _phase = event::phase(Phase::Recheck);
+    let core = world.core();
+    let (space, model) = (&core.space, &core.model);
+    let marks = space.counts();
+    let mut garbage = Garbage::none(pending.homes, pending.exempt);
+    let bits = |object: Object| {
+        // SAFETY: rules R and W: every object of the set is held, and edges lead to live objects.
+        unsafe { core.state(object.address()) }.get()
+    };
+    const IN_SET: u8 = state::UNREACHABLE | state::TRACKED;
+    let in_set = |bits: u8| bits & IN_SET == IN_SET;
+    let granule = |object: Object| space.granule(object.address());
+
+    let mut internal = HashMap::<usize, i64>::new();
+    let mut reachable: Vec<Object> = Vec::new();
+    // Objects with a field that counting could not read: their targets are reachable, for all we know.
+    let mut unreadable = HashSet::<usize>::new();
+    // What each object was seen to refer to, for models whose traversals do not repeat themselves.
+    let mut kept = HashMap::<usize, Vec<usize>>::new();
+    let mut doubt = None;
+    let result = guard_traversal(world, &mut tracer(space), |tracer| {
+        // Only members are entered, each once.
+        internal.try_reserve(pending.objects.len())?;
+        let visit = |object: Object, tracer: &mut Tracer| {
+            tracer.begin(object);
+            // SAFETY: rules R and W: held, or an edge from what is held; the world is stopped.
+            unsafe { model.traverse(object, tracer) };
+            let readable = !tracer.take_unreadable();
+            if !readable {
+                tracer.lost_nothing()?;
+                tracer.clear();
+            }
+            Ok::<_, NoMemory>(readable)
+        };
+        for &object in &pending.objects {
+            if !in_set(bits(object)) {
+                continue;
+            }
+            if !visit(object, tracer)? {
+                unreadable.try_reserve(1)?;
+                unreadable.insert(granule(object));
+            }
+            if !M::STABLE_DURING_STOP {
+                kept.try_reserve(1)?;
+                kept.insert(granule(object), fallible::collect(tracer.edges().iter().copied())?);
+            }
+            steps::took(1 + tracer.edges().len());
+            for &edge in tracer.edges() {
+                if in_set(bits(object_at(space, space.granule(edge)))) {
+                    *internal.entry(space.granule(edge)).or_default() += 1;
+                }
+            }
+        }
+        for &object in &pending.objects {
+            if !in_set(bits(object)) {
+                continue;
+            }
+            // One reference is the claim's.
+            // SAFETY: rules R and W: held, and the world is stopped.
+            let outside = unsafe { model.count(object) }
+                .is_none_or(|n| n - 1 != internal.get(&granule(object)).copied().unwrap_or(0));
+            if outside {
+                marks[granule(object)].store(1, Ordering::Relaxed);
+                fallible::push(&mut reachable, object)?;
+            }
+        }
+        while let Some(object) = reachable.pop() {
+            let edges = match kept.get(&granule(object)) {
+                Some(edges) => edges,
+                None => {
+                    if !visit(object, tracer)? && !unreadable.contains(&granule(object)) {
+                        doubt = Some(object);
+                        return Ok(());
+                    }
+                    tracer.edges()
+                }
+            };
+            steps::took(1 + edges.len());
+            for &edge in edges {
+                let target = space.granule(edge);
+                let object = object_at(space, target);
+                if marks[target].load(Ordering::Relaxed) == 0 && in_set(bits(object)) {
+                    marks[target].store(1, Ordering::Relaxed);
+                    fallible::push(&mut reachable, object)?;
+                }
+            }
+        }
+        Ok::<_, NoMemory>(())
+    });
+    let mut abandoned = result.and_then(|looked| Ok(looked?)).err();
+    if let Some(object) = doubt {
+        abandoned = Some(Abandoned {
+            reason: "a field that could be read when references were counted is locked now".into(),
+            // SAFETY: rule R: held.
+            type_name: unsafe { model.type_name(object) },
+        });
+    }
+    // The two lists share the set's memory, but for those that are few, mostly.
+    let mut spared = Vec::new();
+    let is_garbage = |object: Object| {
+        marks[granule(object)].load(Ordering::Relaxed) == 0 && in_set(bits(object))
+    };
+    let many = pending.objects.iter().filter(|&&object| !is_garbage(object)).count();
+    if abandoned.is_none() && spared.try_reserve_exact(many).is_err() {
+        abandoned = Some(NoMemory.into());
+    }
+    let mut objects = pending.objects;
+    let mut survives = |object: Object| {
+        // SAFETY: rules R and W: held, and the world is stopped.
+        unsafe { core.state(object.address()) }.survive();
+        garbage.resurrected += usize::from(bits(object) & state::TRACKED != 0);
+    };
+    if abandoned.is_some() {
+        objects.iter().copied().for_each(&mut survives);
+        spared = std::mem::take(&mut objects);
+    } else {
+        objects.retain(|&object| {
+            let garbage = is_garbage(object);
+            if garbage {
+                // SAFETY: rules R and W: held, and the world is stopped.
+                unsafe { model.clear_weak(object) };
+            } else {
+                survives(object);
+                spared.push(object);
+            }
+            garbage
+        });
+    }
+    for &object in objects.iter().chain(&spared) {
+        marks[granule(object)].store(0, Ordering::Relaxed);
+    }
+    garbage.objects = objects;
+    garbage.spared[0] = spared;
+    (garbage, abandoned)
+}
+
+/// Instead of step 9, when the world cannot be stopped any more: keeps the whole set.
+pub(crate) fn keep<M: ObjectModel>(pending: Pending, m: &ModelMutator<M>) -> Garbage {
+    for &object in &pending.objects {
+        // SAFETY: rule R: held since the claim.
+        unsafe { m.core().state(object.address()) }.survive();
+    }
+    let resurrected = pending.objects.len();
+    let mut garbage = Garbage { resurrected, ..Garbage::none(pending.homes, pending.exempt) };
+    garbage.spared[0] = pending.objects;
+    garbage
+}
+
+/// Between steps 9 and 10, the world running: the model hears what is garbage, and decides.
+pub(crate) fn judge<M: ObjectModel>(mut garbage: Garbage, m: &ModelMutator<M>) -> Garbage {
+    let exempt = std::mem::take(&mut garbage.exempt);
+    let found = Found::new(&garbage.objects, &exempt.objects, &exempt.legacy);
+    let mut verdict = Verdict::Clear;
+    if !found.garbage.is_empty() || !found.uncollectable.is_empty() {
+        let _lent = m.lend();
+        // SAFETY: rule R: held since the claim.
+        match event::guarded(|| unsafe { m.model().judge(&found, m) }) {
+            Ok(decided) => verdict = decided,
+            Err(payload) => {
+                // Doubt keeps everything alive.
+                verdict = Verdict::Keep;
+                m.core().hooks.unraisable(During::Clear, "", event::panic_message(payload));
+            }
+        }
+    }
+    garbage.kept = exempt.objects.len();
+    garbage.spared[1] = exempt.objects;
+    garbage.spared[2] = exempt.spared;
+    if verdict == Verdict::Keep {
+        for object in &garbage.objects {
+            // SAFETY: rule R: held since the claim.
+            let state = unsafe { m.core().state(object.address()) };
+            // One that somebody has untracked meanwhile is no less kept.
+            garbage.kept += usize::from(state.survive());
+        }
+        garbage.spared[3] = std::mem::take(&mut garbage.objects);
+    }
+    garbage
+}
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use super::*;
+    use crate::collect::Collect;
+    use crate::collect::by_itself;
+    use crate::collect::claim::tests::{heap, things};
+    use crate::collect::script::tests::collect;
+    use crate::collect::script::tests::{Script, are_ordinary, scripted_heap};
+    use crate::object::state::UNREACHABLE;
+
+    /// Also with objects that legacy finalizers keep.
+    #[test]
+    fn objects_that_are_kept_out_of_doubt_stay_held_whatever_the_verdict() {
+        let heap = heap();
+        let m = heap.attach();
+        let things = things(&m);
+        heap.model().keep_all();
+        let exempt = Exempt {
+            objects: vec![things[0]],
+            legacy: vec![things[0]],
+            spared: vec![things[1], things[2]],
+        };
+        let garbage = judge(Garbage::none(Homes::default(), exempt), &m);
+        let [spared, exempt, doubted, kept] = garbage.spared;
+        assert_eq!((spared, kept), (vec![], vec![]));
+        assert_eq!((exempt, doubted), (vec![things[0]], vec![things[1], things[2]]));
+        assert_eq!((garbage.kept, garbage.objects), (1, vec![]));
+    }
+
+    #[test]
+    fn garbage_that_the_model_keeps_is_ordinary_again_and_counts_as_uncollectable() {
+        for (by_the_heap, panics) in [(false, false), (true, false), (false, true)] {
+            let Some(heap) = scripted_heap() else { return };
+            let mut m = heap.attach();
+            let garbage = Script::ring(&m, &[('a', ""), ('b', "")]);
+            if panics {
+                heap.model().when("judge [ab] [] []", |_| panic!("a verdict, on purpose"));
+            } else {
+                heap.model().state().keeps = true;
+            }
+            let told = if by_the_heap {
+                by_itself(&mut m, Collect::full()).expect("a turn");
+                heap.model().told()
+            } else {
+                collect(&mut m, Collect::full()).1
+            };
+            let mut expected = vec!["judge [ab] [] []"];
+            if panics {
+                expected.push("failure: Clear '': a verdict, on purpose");
+            }
+            expected.extend(["clearing 0", "all cleared", "release a", "release b", "settle"]);
+            expected.push(
+                "stop: 1 stops, 2 unreachable, 0 finalized, 0 resurrected, 0 collected, 2 uncollectable",
+            );
+            assert_eq!(told[told.len() - expected.len()..], expected);
+            are_ordinary(&m, &garbage, 1);
+        }
+    }
+
+    #[test]
+    fn what_finalizers_bring_back_is_let_go_of_and_the_rest_is_cleared() {
+        for by_the_heap in [false, true] {
+            let Some(heap) = scripted_heap() else { return };
+            let mut m = heap.attach();
+            let ring = Script::ring(&m, &[('a', "f"), ('b', "w")]);
+            Script::ring(&m, &[('x', "w")]);
+            // The finalizer drops a's reference to c, and untracks u, which refers to v.
+            let [c, u, v] = ['c', 'u', 'v'].map(|name| Script::thing(&m, name, "", "s"));
+            for (from, to) in [(ring[0], c), (c, c), (u, u), (u, v), (v, v)] {
+                Script::link(&m, from, to);
+            }
+            [c, u, v].iter().for_each(|&object| heap.model().drop_ref(object, &m));
+            let a = ring[0];
+            heap.model().when("finalize a", move |m| {
+                Script::of(m, a, |thing| {
+                    thing.count += 1;
+                    thing.edges.retain(|&edge| edge != c);
+                });
+                m.model().drop_ref(c, m);
+                // SAFETY: rule R: held since the claim.
+                assert!(unsafe { m.untrack(u) });
+            });
+            let told = if by_the_heap {
+                by_itself(&mut m, Collect::full()).expect("a turn");
+                heap.model().told()
+            } else {
+                collect(&mut m, Collect::full()).1
+            };
+            let end = "stop: 2 stops, 6 unreachable, 1 finalized, 3 resurrected, 2 collected, 0 uncollectable";
+            assert_eq!(told.last().map(String::as_str), Some(end));
+            let cut: Vec<&String> = told.iter().filter(|what| what.starts_with("cut")).collect();
+            assert_eq!(cut, ["cut x", "cut c"]);
+            are_ordinary(&m, &ring[1..], 1);
+            are_ordinary(&m, &ring[..1], 2);
+            assert_eq!((m.model().count_of(u), m.model().count_of(v)), (1, 2));
+            // SAFETY: rule R: counted by itself.
+            assert_eq!(unsafe { m.core().state(u.address()) }.get() & UNREACHABLE, 0);
+        }
+    }
+
+    /// The unreadable field may still hold the references that counting saw in the first stop.
+    #[test]
+    fn a_field_that_is_locked_after_finalizers_have_run_keeps_what_it_led_to() {
+        let Some(heap) = scripted_heap() else { return };
+        let mut m = heap.attach();
+        let ring = Script::ring(&m, &[('b', "f"), ('c', "")]);
+        let hides = Script::thing(&m, 'h', "", "sh");
+        for (from, to) in [(hides, hides), (hides, ring[0])] {
+            Script::link(&m, from, to);
+        }
+        heap.model().drop_ref(hides, &m);
+        let (report, told) = collect(&mut m, Collect::full());
+        let end = "stop: 2 stops, 3 unreachable, 1 finalized, 3 resurrected, 0 collected, 0 uncollectable";
+        assert_eq!((told.last().map(String::as_str), report.abandoned), (Some(end), None));
+        are_ordinary(&m, &ring[1..], 1);
+    }
+}

@@ -1,0 +1,233 @@
+//! Step 5a: telling roots.
+//!
+//! A candidate with a remainder is a root: more references exist than the set explains, or (a traversal that
+//! visits too much) fewer, and doubt keeps it alive. The byte then becomes the [mark](super::pass#marks): not 0 for roots
+//! and for whatever must not be visited, 0 for the rest.
+
+use crate::base::event::{self, CollectionKind, Phase};
+use crate::base::fallible::{self, NoMemory};
+use crate::base::steps;
+use crate::base::sync::{Mutex, Ordering};
+use crate::collect::count::Counts;
+use crate::collect::portions::Share;
+use crate::collect::scope::{Scope, granules_of};
+use crate::collect::table::{LANES, NOTED, PUSHED, exclusively};
+use crate::heap::helpers::Seat;
+use crate::heap::model::ObjectModel;
+use crate::heap::mutator::World;
+use crate::memory::space::Space;
+use crate::object::state::State;
+
+/// What stands in for the world outside: the candidates to start marking from.
+#[derive(Debug, Default)]
+pub(crate) struct Roots {
+    /// Whether they are on no stack, but noted, for the pass.
+    pub(crate) noted: bool,
+    /// By worker.
+    pub(crate) stacks: Vec<Vec<u32>>,
+    /// Those with more visits than references.
+    pub(crate) overvisited: Vec<u32>,
+}
+
+/// Step 5a. Tells roots by their remainder, and turns the table into marks.
+pub(crate) fn roots<M: ObjectModel>(
+    world: &World<'_, M>,
+    scope: &Scope,
+    counts: &Counts,
+    workers: usize,
+) -> Result<Roots, NoMemory> {
+    let _phase = event::phase(Phase::Roots);
+    let core = world.core();
+    let space = &core.space;
+    let (states, marks) = (space.states(), space.counts());
+    steps::took(counts.spills.carries.len() + counts.immortal.len());
+    // What the bytes alone cannot tell: the sums that have wrapped become 0, 1 or -1.
+    for (&granule, &carry) in &counts.spills.carries {
+        let mark = &marks[granule as usize];
+        let exact = carry + i64::from(mark.load(Ordering::Relaxed) as i8);
+        mark.store(exact.signum() as u8, Ordering::Relaxed);
+    }
+    for &granule in &counts.immortal {
+        marks[granule as usize].store(-1i8 as u8, Ordering::Relaxed);
+    }
+    // Several workers, and young collections, mark from stacks: see `mark::pass`.
+    let noted = scope.kind == CollectionKind::Full && workers == 1;
+    let share = scope.share(workers);
+    let all = Mutex::new((Roots { noted, ..Roots::default() }, Ok(())));
+    world.share(workers, &|seat| {
+        let (mut stack, mut overvisited) = (Vec::new(), Vec::new());
+        let told =
+            roots_of_share(space, scope, (&share, seat), noted, &mut stack, &mut overvisited);
+        let (all, result) = &mut *all.lock();
+        let added = if stack.is_empty() { Ok(()) } else { fallible::push(&mut all.stacks, stack) };
+        let listed = fallible::append(&mut all.overvisited, &mut overvisited);
+        *result = result.and(told).and(added).and(listed);
+    });
+    let (all, result) = std::mem::replace(&mut *all.lock(), (Roots::default(), Ok(())));
+    result?;
+    for &granule in &counts.immortal {
+        // An immortal needs no collector: what it refers to counts as held from outside from the next
+        // collection on.
+        State(&states[granule as usize]).untrack();
+    }
+    Ok(all)
+}
+
+/// One worker's part of telling roots.
+fn roots_of_share(
+    space: &Space,
+    scope: &Scope,
+    (share, seat): (&Share<'_, u32>, Seat),
+    noted: bool,
+    stack: &mut Vec<u32>,
+    overvisited: &mut Vec<u32>,
+) -> Result<(), NoMemory> {
+    let (states, marks) = (space.states(), space.counts());
+    for pages in share.of(seat) {
+        for &page in pages {
+            let Some(range) = granules_of(space, page) else { continue };
+            let first = range.start;
+            steps::took(range.len());
+            // This page is this worker's.
+            exclusively(&states[range.clone()], |states| {
+                exclusively(&marks[range], |marks| {
+                    let lanes = states.chunks(LANES).zip(marks.chunks_mut(LANES));
+                    for (chunk, (states, marks)) in lanes.enumerate() {
+                        let mut any = false;
+                        for (&state, &mark) in states.iter().zip(&*marks) {
+                            any |= scope.contains(state)
+                                & (if noted { mark as i8 > 0 } else { mark != 0 });
+                        }
+                        if any {
+                            stack.try_reserve(LANES)?;
+                            for (at, (&state, &mark)) in states.iter().zip(&*marks).enumerate() {
+                                if scope.contains(state) && mark != 0 {
+                                    let granule = (first + chunk * LANES + at) as u32;
+                                    if !noted {
+                                        stack.push(granule);
+                                    }
+                                    if mark as i8 > 0 {
+                                        fallible::push(overvisited, granule)?;
+                                    }
+                                }
+                            }
+                        }
+                        for (&state, mark) in states.iter().zip(marks) {
+                            let of_root = if noted { NOTED } else { PUSHED };
+                            *mark = match (scope.contains(state), *mark) {
+                                (false, _) => PUSHED,
+                                (true, 0) => 0,
+                                (true, _) => of_root,
+                            };
+                        }
+                    }
+                    Ok::<_, NoMemory>(())
+                })
+            })?;
+        }
+    }
+    Ok(())
+}
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use super::*;
+    use crate::collect::scope::tests::{granules, stopped};
+    use crate::collect::script::tests::collect;
+    use crate::collect::script::tests::{Script, scripted_heap};
+    use crate::object::state::TRACKED;
+    use std::collections::HashMap;
+
+    use crate::collect::Collect;
+
+    #[test]
+    fn a_candidate_with_a_remainder_is_a_root_whatever_its_sign_and_size() {
+        stopped(|world, scope| {
+            let space = &world.core().space;
+            let (states, table) = (space.states(), space.counts());
+            let candidates: Vec<usize> = granules(world, scope)
+                .into_iter()
+                .filter(|&at| scope.contains(State(&states[at]).get()))
+                .collect();
+            // Of each ten: the remainder, as byte and what it has lost.
+            let remainders: [(i8, i64); 10] = [
+                (0, 0),
+                (1, 0),
+                (-1, 0),
+                (0, 0),
+                (127, 0),
+                (-128, 0),
+                (0, 256),
+                (0, -256),
+                (100, -256),
+                (-100, 256),
+            ];
+            let sums = remainders.map(|(byte, carry)| i64::from(byte) + carry);
+            for workers in [1, 3] {
+                // What is no candidate has any byte.
+                table.iter().for_each(|byte| byte.store(77, Ordering::Relaxed));
+                let mut counts = Counts::default();
+                for (place, &at) in candidates.iter().enumerate() {
+                    let (byte, carry) = remainders[(place + 1) % 10];
+                    table[at].store(byte as u8, Ordering::Relaxed);
+                    if carry != 0 {
+                        counts.spills.add(at as u32, carry);
+                    }
+                }
+                // Carries of both signs that cancel out.
+                counts.spills.add(candidates[3] as u32, 256);
+                counts.spills.add(candidates[3] as u32, -256);
+                let immortal = candidates[13];
+                counts.immortal.push(immortal as u32);
+                let roots = roots(world, scope, &counts, workers).expect("memory");
+                let sum = |place: usize| {
+                    if candidates[place] == immortal { -1 } else { sums[(place + 1) % 10] }
+                };
+                let with = |is: fn(i64) -> bool| -> Vec<u32> {
+                    (0..candidates.len())
+                        .filter(|&place| is(sum(place)))
+                        .map(|place| candidates[place] as u32)
+                        .collect()
+                };
+                let sorted = |mut list: Vec<u32>| {
+                    list.sort_unstable();
+                    list
+                };
+                assert_eq!(sorted(roots.overvisited), with(|sum| sum > 0), "{workers} workers");
+                assert_eq!(roots.noted, workers == 1);
+                let pushed = if roots.noted { Vec::new() } else { with(|sum| sum != 0) };
+                assert_eq!(sorted(roots.stacks.concat()), pushed, "{workers} workers");
+                assert!(roots.stacks.iter().all(|stack| !stack.is_empty()));
+                let of_root = if roots.noted { NOTED } else { PUSHED };
+                let places: HashMap<usize, usize> = candidates.iter().copied().zip(0..).collect();
+                for at in granules(world, scope) {
+                    let expected = match places.get(&at) {
+                        None => PUSHED,
+                        Some(&place) if sum(place) == 0 => 0,
+                        Some(_) => of_root,
+                    };
+                    assert_eq!(table[at].load(Ordering::Relaxed), expected, "granule {at}");
+                }
+                // An immortal is out of the next collections.
+                assert_eq!(State(&states[immortal]).get() & TRACKED, 0);
+                State(&states[immortal]).set(TRACKED);
+                table.iter().for_each(|byte| byte.store(0, Ordering::Relaxed));
+            }
+        });
+    }
+
+    #[test]
+    fn an_object_that_shows_more_references_than_there_are_is_kept_and_named() {
+        let Some(heap) = scripted_heap() else { return };
+        let mut m = heap.attach();
+        let twice = Script::thing(&m, 'a', "", "t");
+        let once = Script::thing(&m, 'b', "", "s");
+        for (from, to) in [(twice, once), (once, twice)] {
+            Script::link(&m, from, to);
+            heap.model().drop_ref(to, &m);
+        }
+        let (report, told) = collect(&mut m, Collect::full());
+        assert_eq!((report.overvisited, report.unreachable), (1, 0));
+        assert_eq!(told[3], "overvisited b");
+    }
+}

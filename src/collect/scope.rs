@@ -1,0 +1,212 @@
+//! The pages and objects that a step goes through.
+//!
+//! A collection looks at the pages in use, and on them at its candidates: a [`Scope`]. Enumerations look at all objects.
+
+use crate::base::event::CollectionKind;
+use crate::base::fallible::NoMemory;
+use crate::base::steps;
+use crate::base::sync::Ordering;
+use crate::collect::portions::{Portions, Share};
+use crate::heap::model::ObjectModel;
+use crate::heap::mutator::World;
+use crate::memory::space::{GRANULE, Origin, PAGE_GRANULES, PageKind, Space};
+use crate::object::state::{self, State};
+use crate::object::type_info::Object;
+
+/// Pages that a worker takes at a time, at most.
+const CHUNK: usize = 4;
+
+/// What a collection looks at: the pages, and which objects on them are candidates.
+#[derive(Debug)]
+pub(crate) struct Scope {
+    pub(crate) kind: CollectionKind,
+    pages: Portions<u32>,
+    /// Of these state bits a candidate has `TRACKED` alone.
+    mask: u8,
+}
+
+impl Scope {
+    /// The pages in use; for a young collection, those on which something may be new.
+    pub(crate) fn new(space: &Space, kind: CollectionKind) -> Result<Self, NoMemory> {
+        let mut pages = Vec::new();
+        pages.try_reserve_exact(space.high_water())?;
+        steps::took(space.high_water());
+        let in_use = (0..space.high_water()).filter(|&index| {
+            let page = space.page(index);
+            matches!(page.shape().kind(), PageKind::Small | PageKind::Large)
+                // Relaxed: in a stop.
+                && (kind == CollectionKind::Full || page.young.load(Ordering::Relaxed) != 0)
+        });
+        pages.extend(in_use.map(|index| index as u32));
+        let mask = match kind {
+            CollectionKind::Full => state::FULL,
+            CollectionKind::Young => state::YOUNG,
+        };
+        Ok(Self { kind, pages: Portions::new(pages)?, mask })
+    }
+
+    /// Whether an object in this state is a candidate.
+    #[inline(always)]
+    pub(crate) fn contains(&self, state: u8) -> bool {
+        state & self.mask == state::TRACKED
+    }
+
+    /// Upper bound of the number of candidates, for deciding how many workers are worth it.
+    pub(crate) fn cells(&self, space: &Space) -> usize {
+        self.pages().iter().map(|&p| space.starts(p as usize).len()).sum()
+    }
+
+    /// The pages.
+    pub(crate) fn pages(&self) -> &[u32] {
+        self.pages.items()
+    }
+
+    /// Has the pages handed out first to the threads that they belong to.
+    pub(crate) fn sort_by_home(&mut self, space: &Space) -> Result<(), NoMemory> {
+        let pages = std::mem::replace(&mut self.pages, Portions::new(Vec::new())?).into_items();
+        self.pages =
+            Portions::by_home(pages, |&page| space.page(page as usize).arena(), |&page| page)?;
+        Ok(())
+    }
+
+    /// Hands the pages out to workers, a few at a time.
+    pub(crate) fn share(&self, workers: usize) -> Share<'_, u32> {
+        self.pages.share((self.pages().len() / (4 * workers)).clamp(1, CHUNK))
+    }
+}
+
+/// The table entries that a page's objects can have: the whole page, or a large object's one.
+pub(crate) fn granules_of(space: &Space, page: u32) -> Option<std::ops::Range<usize>> {
+    let start = page as usize * PAGE_GRANULES;
+    match space.page(page as usize).shape().kind() {
+        PageKind::Small => Some(start..start + PAGE_GRANULES),
+        PageKind::Large => space.starts(page as usize).next().map(|g| g..g + 1),
+        _ => None,
+    }
+}
+
+/// The object that starts at a granule.
+#[inline(always)]
+pub(crate) fn object_at(space: &Space, granule: usize) -> Object {
+    debug_assert!(granule < space.reserved_bytes() / GRANULE);
+    object_from(space.origin(), granule)
+}
+
+#[inline(always)]
+pub(crate) fn object_from(origin: Origin, granule: usize) -> Object {
+    // SAFETY: rule G: granules come from `Space::starts`, from states that are not 0, and from edges, which were checked against
+    // the range.
+    Object::new(unsafe { origin.cell(granule) })
+}
+
+/// Calls `f` with each object that an enumeration may show.
+pub(crate) fn visible<M: ObjectModel>(world: &World<'_, M>, mut f: impl FnMut(Object, State<'_>)) {
+    live(world, |object, state| {
+        if state::is_visible(state.get()) {
+            f(object, state);
+        }
+    });
+}
+
+/// Calls `f` with each object there is.
+pub(crate) fn live<M: ObjectModel>(world: &World<'_, M>, mut f: impl FnMut(Object, State<'_>)) {
+    let space = &world.core().space;
+    let states = space.states();
+    for page in 0..space.high_water() {
+        for granule in space.starts(page) {
+            let state = State(&states[granule]);
+            if state.get() & state::LIVE != 0 {
+                f(object_at(space, granule), state);
+            }
+        }
+    }
+}
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+pub(crate) mod tests {
+    use super::*;
+    use crate::collect::table::wipe;
+    use crate::heap::helpers::Seat;
+    use crate::managed::Managed;
+    use crate::memory::space::PAGE_SIZE;
+    use crate::object::type_info::Tracer;
+    use crate::{AnyGc, Gc, GcCell, Heap, Mutator, Pacing, Trace};
+
+    /// A tracked object of any size.
+    struct Item<const N: usize>(GcCell<Option<Gc<Item<N>>>>, [u64; N]);
+
+    impl<const N: usize> Trace for Item<N> {
+        fn traverse(&self, tracer: &mut Tracer) {
+            self.0.traverse(tracer);
+        }
+    }
+
+    /// A heap with several pages of small objects and one large object, stopped, and all of its pages.
+    pub(crate) fn stopped(f: impl FnOnce(&World<'_, Managed>, &Scope)) {
+        let builder =
+            Heap::builder().reserve(1 << 30).workers(3).serial_below(0).pacing(Pacing::manual());
+        let heap = builder.build().expect("a heap");
+        let m: Mutator = heap.attach();
+        let mut kept: Vec<AnyGc> =
+            (0..5_000).map(|_| m.alloc(Item(GcCell::new(None), [0])).into()).collect();
+        kept.push(m.alloc(Item(GcCell::new(None), [0; PAGE_SIZE / 4])).into());
+        let world = m.raw().stop_here().expect("no other thread");
+        let space = &world.core().space;
+        let scope = Scope::new(space, CollectionKind::Full).expect("memory");
+        assert!(scope.pages().len() > 3 && scope.cells(space) > 5_000);
+        f(&world, &scope);
+        wipe(space, scope.pages());
+    }
+
+    /// All granules that the scope's objects can have.
+    pub(crate) fn granules(world: &World<'_, Managed>, scope: &Scope) -> Vec<usize> {
+        let space = &world.core().space;
+        scope.pages().iter().filter_map(|&page| granules_of(space, page)).flatten().collect()
+    }
+
+    /// Each page comes to somebody, once; a page to its own thread first.
+    #[test]
+    fn a_young_collection_looks_at_the_pages_on_which_something_may_be_new() {
+        stopped(|world, scope| {
+            let space = &world.core().space;
+            let all = scope.pages().to_vec();
+            let kinds = |kind| {
+                (0..space.high_water()).filter(move |&page| space.page(page).shape().kind() == kind)
+            };
+            assert!(
+                kinds(PageKind::Tail).count() > 0,
+                "there are pages without objects of their own"
+            );
+            assert_eq!(all.len(), kinds(PageKind::Small).count() + kinds(PageKind::Large).count());
+            let young =
+                |page: u32, is: u8| space.page(page as usize).young.store(is, Ordering::Relaxed);
+            all.iter().for_each(|&page| young(page, 0));
+            young(all[1], 1);
+            let pages = |kind| Scope::new(space, kind).expect("memory").pages().to_vec();
+            assert_eq!(pages(CollectionKind::Young), [all[1]]);
+            assert_eq!(pages(CollectionKind::Full), all);
+            all.iter().for_each(|&page| young(page, 1));
+        });
+    }
+
+    #[test]
+    fn pages_are_shared_in_small_portions() {
+        stopped(|world, scope| {
+            let space = &world.core().space;
+            let mut scope = Scope::new(space, scope.kind).expect("memory");
+            let before = scope.pages().to_vec();
+            for (workers, most) in [(1, CHUNK.min(before.len() / 4).max(1)), (100, 1)] {
+                let share = scope.share(workers);
+                let seen: Vec<Vec<u32>> =
+                    share.of(Seat { index: 0, home: 0 }).map(<[u32]>::to_vec).collect();
+                assert!(
+                    seen.iter().all(|pages| pages.len() <= most),
+                    "{workers} workers: {seen:?}"
+                );
+                assert_eq!(seen.concat(), before);
+            }
+            scope.sort_by_home(space).expect("memory");
+            assert_eq!(scope.pages(), before, "all pages are one thread's");
+        });
+    }
+}

@@ -1,0 +1,470 @@
+//! The scripted object model of this folder's tests: it writes down each call that a collection makes, and answers as
+//! a test says.
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+pub(crate) mod tests {
+    use crate::base::event::Hook;
+    use crate::heap::model::ModelHeap;
+    use crate::object::state::{DYING, FINALIZED, OLD, TRACKED, UNREACHABLE};
+    use std::collections::{HashMap, HashSet};
+    use std::sync::Arc;
+    use std::sync::Mutex;
+    use std::sync::{MutexGuard, PoisonError};
+
+    use crate::base::event::{CollectionEvent, CollectionReport};
+    use crate::base::stress::Stress;
+    use crate::collect::Collect;
+    use crate::heap::model::{Found, ModelMutator, ObjectModel, Verdict};
+    use crate::heap::mutator::{Core, World};
+    use crate::object::type_info::{Ends, Object, Tracer};
+    use crate::safepoint::ThreadId;
+    use crate::{Heap, Pacing};
+
+    pub(crate) type Raw = ModelMutator<Script>;
+
+    type Act = Box<dyn FnOnce(&Raw) + Send>;
+
+    /// The model's knowledge of an object, in a table beside the heap.
+    pub(crate) struct Thing {
+        pub(crate) name: char,
+        /// The number of references to it.
+        pub(crate) count: i64,
+        pub(crate) edges: Vec<Object>,
+        /// `f`: a finalizer. `l`: a legacy finalizer. `w`: a weak reference. `c`: a weak reference
+        /// with a callback. `x`: a damaged header. `i`: immortal. `d`: doubted. `m`: more callbacks
+        /// than there is memory for. `r`: another thread runs the finalizer first.
+        pub(crate) has: &'static str,
+        /// The effect of each traversal. `s`: it shows the edges. `h`: it shows them, and has a
+        /// field that cannot be read. `p`: it panics. `t`: it shows them twice. Later traversals
+        /// repeat the last one. `q`: a traversal of several objects that begins with this one
+        /// panics. `e`: such a traversal shows the edges once more at its end.
+        pub(crate) looks: &'static str,
+        pub(crate) looked: usize,
+    }
+
+    /// A model that writes down each call, and then runs the action that a test has set for it.
+    #[derive(Default)]
+    pub(crate) struct Script(Mutex<State>);
+
+    #[derive(Default)]
+    pub(crate) struct State {
+        pub(crate) things: HashMap<Object, Thing>,
+        pub(crate) told: Vec<String>,
+        /// By call: an action that runs at the first such call.
+        pub(crate) acts: HashMap<&'static str, Act>,
+        /// References that the next merge drops.
+        pub(crate) later: Vec<Object>,
+        /// Whether settling needs another stop.
+        pub(crate) settles: bool,
+        /// Whether the dead of a merge are more than there is memory for.
+        pub(crate) floods: bool,
+        /// Traversals wait until this many threads have come to one.
+        pub(crate) meets: usize,
+        pub(crate) there: HashSet<std::thread::ThreadId>,
+        /// Which thread is to release an object.
+        pub(crate) holders: Vec<ThreadId>,
+        pub(crate) core: std::sync::Weak<Core<Script>>,
+        /// The verdict.
+        pub(crate) keeps: bool,
+    }
+
+    impl Script {
+        pub(crate) fn state(&self) -> MutexGuard<'_, State> {
+            self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        }
+
+        pub(crate) fn name(&self, object: Object) -> char {
+            self.state().things[&object].name
+        }
+
+        pub(crate) fn names(&self, objects: &[Object]) -> String {
+            objects.iter().map(|&object| self.name(object)).collect()
+        }
+
+        pub(crate) fn has(&self, object: Object, what: char) -> bool {
+            self.state().things[&object].has.contains(what)
+        }
+
+        pub(crate) fn is_noted(told: &[String], what: &str) -> bool {
+            told.iter().any(|told| told == what)
+        }
+
+        pub(crate) fn count_of(&self, object: Object) -> i64 {
+            self.state().things[&object].count
+        }
+
+        pub(crate) fn told(&self) -> Vec<String> {
+            std::mem::take(&mut self.state().told)
+        }
+
+        pub(crate) fn tell(&self, what: String) {
+            self.state().told.push(what);
+        }
+
+        /// Writes down a call, and runs its action.
+        pub(crate) fn asked(&self, what: String, m: &Raw) {
+            let act = self.state().acts.remove(&what[..]);
+            self.tell(what);
+            if let Some(act) = act {
+                act(m);
+            }
+        }
+
+        /// From now on each verdict is to keep the garbage.
+        pub(crate) fn keep_all(&self) {
+            self.state().keeps = true;
+        }
+
+        pub(crate) fn when(&self, what: &'static str, act: impl FnOnce(&Raw) + Send + 'static) {
+            self.state().acts.insert(what, Box::new(act));
+        }
+
+        /// A tracked object with one reference, the caller's.
+        pub(crate) fn thing(m: &Raw, name: char, has: &'static str, looks: &'static str) -> Object {
+            Self::sized(m, 32, name, has, looks)
+        }
+
+        /// The same, of this size.
+        pub(crate) fn sized(
+            m: &Raw,
+            size: usize,
+            name: char,
+            has: &'static str,
+            looks: &'static str,
+        ) -> Object {
+            let object = Object::new(m.allocate(size, 32).expect("memory"));
+            let thing = Thing { name, count: 1, edges: Vec::new(), has, looks, looked: 0 };
+            m.model().state().things.insert(object, thing);
+            // SAFETY: rule N: new memory of this heap. The model's table says what is there.
+            unsafe { m.publish(object, true) };
+            object
+        }
+
+        /// Objects of which each refers to the next, and the last to the first. There are no other
+        /// references to them.
+        pub(crate) fn ring(m: &Raw, of: &[(char, &'static str)]) -> Vec<Object> {
+            let mut objects: Vec<Object> =
+                of.iter().map(|_| Self::thing(m, ' ', "", "s")).collect();
+            // In the order of memory.
+            objects.sort_unstable();
+            for (&object, &(name, has)) in objects.iter().zip(of) {
+                Self::of(m, object, |thing| (thing.name, thing.has) = (name, has));
+            }
+            for at in 0..objects.len() {
+                // The caller's reference becomes that of the object before.
+                let next = objects[(at + 1) % objects.len()];
+                Self::of(m, objects[at], |thing| thing.edges.push(next));
+            }
+            objects
+        }
+
+        pub(crate) fn of<R>(m: &Raw, object: Object, f: impl FnOnce(&mut Thing) -> R) -> R {
+            f(m.model().state().things.get_mut(&object).expect("alive"))
+        }
+
+        pub(crate) fn link(m: &Raw, from: Object, to: Object) {
+            Self::of(m, to, |thing| thing.count += 1);
+            Self::of(m, from, |thing| thing.edges.push(to));
+        }
+
+        /// Drops a reference, and destroys all objects that have none left.
+        pub(crate) fn drop_ref(&self, object: Object, m: &Raw) {
+            let mut dropped = vec![object];
+            while let Some(object) = dropped.pop() {
+                let mut state = self.state();
+                let thing = state.things.get_mut(&object).expect("alive");
+                thing.count -= 1;
+                if thing.count == 0 {
+                    drop(state);
+                    dropped.extend(self.destroy(object, m));
+                }
+            }
+        }
+
+        /// Ends an object, and returns its edges.
+        pub(crate) fn destroy(&self, object: Object, m: &Raw) -> Vec<Object> {
+            let Thing { name, edges, .. } = self.state().things.remove(&object).expect("alive");
+            self.tell(format!("{name} dies"));
+            // SAFETY: rule Z: the count is 0, and nothing else knows it.
+            unsafe { m.free(object.as_ptr()) };
+            edges
+        }
+    }
+
+    // SAFETY: rule X: 1. `count` has every reference, `hold` adds one and `release` takes one away.
+    // 2. `destroy` frees, at 0. 3. Counts go down on attached threads and in `merge`. 4. Edges are
+    // counted. 5. `merge` drops all references that wait. 6. No method reaches a safepoint.
+    unsafe impl ObjectModel for Script {
+        type Local = ();
+        type Private = ();
+        type Callback = char;
+        const STABLE_DURING_STOP: bool = true;
+
+        fn local(&self) {}
+        fn private(&self) {}
+
+        unsafe fn count(&self, object: Object) -> Option<i64> {
+            (!self.has(object, 'i')).then(|| self.count_of(object))
+        }
+        unsafe fn traverse(&self, object: Object, tracer: &mut Tracer) {
+            let (edges, look) = {
+                let mut state = self.state();
+                state.there.insert(std::thread::current().id());
+                while state.there.len() < state.meets {
+                    drop(state);
+                    std::thread::yield_now();
+                    state = self.state();
+                }
+                let thing = state.things.get_mut(&object).expect("alive");
+                let look = thing.looks.as_bytes()[thing.looked.min(thing.looks.len() - 1)];
+                thing.looked += 1;
+                (thing.edges.clone(), look)
+            };
+            assert!(look != b'p', "a traversal, on purpose");
+            for edge in std::iter::repeat_n(edges, if look == b't' { 2 } else { 1 }).flatten() {
+                // SAFETY: rule R: the edge is counted.
+                unsafe { tracer.visit_object(edge) };
+            }
+            if look == b'h' {
+                tracer.unreadable();
+            }
+        }
+        unsafe fn hold(&self, object: Object, by: ThreadId) {
+            self.state().holders.push(by);
+            self.tell(format!("hold {}", self.name(object)));
+            self.state().things.get_mut(&object).expect("alive").count += 1;
+        }
+        unsafe fn release(&self, object: Object, m: &Raw) {
+            self.asked(format!("release {}", self.name(object)), m);
+            self.drop_ref(object, m);
+        }
+        unsafe fn clear(&self, object: Object, m: &Raw) {
+            self.asked(format!("clear {}", self.name(object)), m);
+            for edge in Self::of(m, object, |thing| std::mem::take(&mut thing.edges)) {
+                self.drop_ref(edge, m);
+            }
+        }
+        fn clearing(&self, m: &Raw, objects: usize) {
+            self.asked(format!("clearing {objects}"), m);
+        }
+        fn cleared(&self, m: &Raw, last: bool) {
+            self.asked(if last { "all cleared" } else { "cleared" }.to_owned(), m);
+        }
+        unsafe fn has_finalizer(&self, object: Object) -> bool {
+            // It is asked once in the stop, and again just before the finalizer runs.
+            let is_asked_again = Self::is_noted(&self.state().told, "resumed");
+            if self.has(object, 'r') && is_asked_again {
+                let core = self.state().core.upgrade().expect("a heap");
+                // SAFETY: rule R: as the caller says.
+                unsafe { core.state(object.address()) }.set(FINALIZED);
+            }
+            self.has(object, 'f')
+        }
+        fn doubts(&self) -> bool {
+            self.state().things.values().any(|thing| thing.has.contains('d'))
+        }
+        unsafe fn is_doubted(&self, object: Object) -> bool {
+            self.has(object, 'd')
+        }
+        unsafe fn traverse_each(
+            &self,
+            objects: &[Object],
+            tracer: &mut Tracer,
+            ends: &mut Ends<'_>,
+        ) {
+            let looks = self.state().things[&objects[0]].looks;
+            assert!(looks != "q", "a look at several, on purpose");
+            // SAFETY: rule R: as the caller says.
+            tracer.each(objects, ends, |object, tracer| unsafe { self.traverse(object, tracer) });
+            if looks == "e" {
+                let edges = self.state().things[&objects[0]].edges.clone();
+                // SAFETY: rule R: the edges are counted.
+                edges.into_iter().for_each(|edge| unsafe { tracer.visit_object(edge) });
+            }
+        }
+        unsafe fn finalize(&self, object: Object, m: &Raw) {
+            self.asked(format!("finalize {}", self.name(object)), m);
+        }
+        unsafe fn overvisited(&self, object: Object) {
+            self.tell(format!("overvisited {}", self.name(object)));
+        }
+        fn prepare(&self, m: &Raw) {
+            self.asked("prepare".to_owned(), m);
+        }
+        fn pending(&self, _: &World<'_, Self>) -> usize {
+            let state = self.state();
+            if state.floods { usize::MAX } else { state.later.len() }
+        }
+        fn merge(&self, world: &World<'_, Self>, dead: &mut Vec<Object>) {
+            self.tell("merge".to_owned());
+            let later = std::mem::take(&mut self.state().later);
+            for object in later {
+                let mut state = self.state();
+                let thing = state.things.get_mut(&object).expect("alive");
+                thing.count -= 1;
+                if thing.count == 0 {
+                    dead.push(object);
+                }
+            }
+            assert!(!world.core().turn.try_take(), "who collects has the turn");
+        }
+        unsafe fn bury(&self, object: Object, m: &Raw) {
+            // SAFETY: rule Z: it is alive until here.
+            let state = unsafe { m.core().state(object.address()) }.get();
+            self.asked(format!("bury {}, dying: {}", self.name(object), state & DYING != 0), m);
+            for edge in self.destroy(object, m) {
+                self.drop_ref(edge, m);
+            }
+        }
+        unsafe fn has_weak(&self, object: Object) -> bool {
+            self.has(object, 'w') || self.has(object, 'c')
+        }
+        unsafe fn callbacks(&self, object: Object) -> usize {
+            if self.has(object, 'm') { usize::MAX } else { usize::from(self.has(object, 'c')) }
+        }
+        unsafe fn take_callbacks(
+            &self,
+            object: Object,
+            is_unreachable: &dyn Fn(Object) -> bool,
+            _: &World<'_, Self>,
+            due: &mut Vec<char>,
+        ) {
+            let objects: Vec<Object> = self.state().things.keys().copied().collect();
+            let unreachable: Vec<Object> =
+                objects.into_iter().filter(|&object| is_unreachable(object)).collect();
+            let mut names: Vec<char> = self.names(&unreachable).chars().collect();
+            names.sort_unstable();
+            let name = self.name(object);
+            self.tell(format!("weak {name} of {}", names.into_iter().collect::<String>()));
+            due.extend(self.has(object, 'c').then_some(name));
+        }
+        fn call_back(&self, callback: char, m: &Raw) {
+            self.asked(format!("call back {callback}"), m);
+        }
+        unsafe fn clear_weak(&self, object: Object) {
+            self.tell(format!("cut {}", self.name(object)));
+        }
+        fn has_legacy(&self) -> bool {
+            self.state().things.values().any(|thing| thing.has.contains('l'))
+        }
+        unsafe fn legacy(&self, object: Object) -> bool {
+            self.has(object, 'l')
+        }
+        unsafe fn judge(&self, found: &Found<'_>, m: &Raw) -> Verdict {
+            let [garbage, uncollectable, legacy] =
+                [found.garbage, found.uncollectable, found.legacy].map(|list| self.names(list));
+            self.asked(format!("judge [{garbage}] [{uncollectable}] [{legacy}]"), m);
+            if self.state().keeps { Verdict::Keep } else { Verdict::Clear }
+        }
+        unsafe fn check(&self, object: Object) -> Result<(), String> {
+            if self.has(object, 'x') { Err("damage, on purpose".to_owned()) } else { Ok(()) }
+        }
+        unsafe fn type_name(&self, object: Object) -> &'static str {
+            if self.has(object, 'd') { "doubted thing" } else { "thing" }
+        }
+        fn resumed(&self, m: &Raw) {
+            self.asked("resumed".to_owned(), m);
+        }
+        fn settle(&self, m: &Raw) -> bool {
+            self.asked("settle".to_owned(), m);
+            std::mem::take(&mut self.state().settles)
+        }
+    }
+
+    /// A heap of scripted objects. `None` where the environment asks for stress, since the verifier
+    /// makes calls of its own.
+    pub(crate) fn heap_with(pacing: Pacing) -> Option<ModelHeap<Script>> {
+        let builder = Heap::builder().name("scripted").reserve(1 << 28).workers(1).pacing(pacing);
+        let heap = builder.build_with(Script::default()).expect("a heap");
+        let core = &heap.0.core;
+        heap.model().state().core = Arc::downgrade(core);
+        let told = |core: &Arc<crate::heap::mutator::Core<Script>>| {
+            let core = Arc::downgrade(core);
+            move |what: String| core.upgrade().expect("a heap").model.tell(what)
+        };
+        let (tell, tell_failure) = (told(core), told(core));
+        core.hooks.on_collection(Hook::new(Arc::new(
+            move |event: &CollectionEvent<'_>| match event {
+                CollectionEvent::Start(kind) => tell(format!("start {kind:?}")),
+                CollectionEvent::Stop(report) => tell(figures(report)),
+            },
+        )));
+        core.hooks.on_unraisable(Hook::new(Arc::new(
+            move |what: &crate::base::event::Unraisable| {
+                let address = if what.address == 0 { "" } else { " at its address" };
+                tell_failure(format!(
+                    "failure: {:?} '{}'{address}: {}",
+                    what.during, what.type_name, what.message
+                ));
+            },
+        )));
+        (core.stress == Stress::none()).then_some(heap)
+    }
+
+    pub(crate) fn scripted_heap() -> Option<ModelHeap<Script>> {
+        heap_with(Pacing::manual())
+    }
+
+    /// The numbers of a report, without times.
+    pub(crate) fn figures(report: &CollectionReport) -> String {
+        let CollectionReport {
+            unreachable, finalized, resurrected, collected, uncollectable, ..
+        } = report;
+        let figures = format!(
+            "{} stops, {unreachable} unreachable, {finalized} finalized, {resurrected} resurrected, {collected} collected, \
+             {uncollectable} uncollectable",
+            report.stops.len()
+        );
+        match &report.abandoned {
+            None => format!("stop: {figures}"),
+            Some(why) => format!("stop: {figures}, abandoned: {why}"),
+        }
+    }
+
+    pub(crate) fn collect(m: &mut Raw, what: Collect) -> (CollectionReport, Vec<String>) {
+        let report = crate::collect::collect(m, what).expect("the world stops");
+        assert!(m.core().turn.try_take(), "the turn is given back");
+        m.core().turn.give_back();
+        assert!(m.arena(|arena| arena.count_frees(true)), "the pace hears of frees again");
+        (report, m.model().told())
+    }
+
+    /// Checks that all of these are ordinary old objects with this many references.
+    pub(crate) fn are_ordinary(m: &Raw, objects: &[Object], count: i64) {
+        for &object in objects {
+            // SAFETY: rule R: the test has a reference.
+            let state = unsafe { m.core().state(object.address()) }.get();
+            let name = m.model().name(object);
+            assert_eq!(state & (TRACKED | UNREACHABLE | OLD), TRACKED | OLD, "{name}");
+            assert_eq!(m.model().count_of(object), count, "{name}");
+        }
+    }
+
+    /// As `heap`, with this many workers and constants as small as can be.
+    pub(crate) fn small_heap(workers: usize) -> Option<ModelHeap<Script>> {
+        let stress = Stress::none().small_constants(true);
+        let builder =
+            Heap::builder().reserve(1 << 28).workers(workers).serial_below(0).stress(stress);
+        let heap = builder.pacing(Pacing::manual()).build_with(Script::default()).expect("a heap");
+        (heap.0.core.stress == stress).then_some(heap)
+    }
+
+    /// Drops the test's references to all but the first of these objects.
+    pub(crate) fn keep_first(m: &Raw, objects: &[Object]) {
+        objects[1..].iter().for_each(|&object| m.model().drop_ref(object, m));
+    }
+
+    /// An object that refers to this many others, each of which refers to one more. The test holds
+    /// the first one.
+    pub(crate) fn fan(m: &Raw, width: usize) -> Vec<Object> {
+        let mut objects = vec![Script::thing(m, 'r', "", "s")];
+        for _ in 0..width {
+            let [middle, leaf] = ['m', 'l'].map(|name| Script::thing(m, name, "", "s"));
+            Script::link(m, objects[0], middle);
+            Script::link(m, middle, leaf);
+            objects.extend([middle, leaf]);
+        }
+        keep_first(m, &objects);
+        objects
+    }
+}

@@ -1,0 +1,348 @@
+//! Step 6a: sweeping up what was not reached.
+
+use crate::collect::portions::Share;
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+use crate::base::event::{self, Phase};
+use crate::base::fallible::{self, NoMemory};
+use crate::base::steps;
+use crate::base::sync::{Mutex, Ordering};
+use crate::collect::scope::{Scope, granules_of, object_at};
+use crate::collect::table::{LANES, exclusively};
+use crate::heap::helpers::Seat;
+use crate::heap::model::ObjectModel;
+use crate::heap::mutator::World;
+use crate::memory::space::Space;
+use crate::object::state;
+use crate::object::type_info::Object;
+
+/// Step 6a. Collects what was not reached, ages what was, and leaves the side table zero.
+///
+/// Without memory for the list the collection is over: what was reached has aged, nothing else has changed.
+pub(crate) fn sweep<M: ObjectModel>(
+    world: &World<'_, M>,
+    scope: &Scope,
+    workers: usize,
+) -> Result<Vec<Object>, NoMemory> {
+    let _phase = event::phase(Phase::Sweep);
+    let core = world.core();
+    let space = &core.space;
+    let share = scope.share(workers);
+    let all = Mutex::new((Vec::new(), Ok(())));
+    let _table = core.turn.table();
+    world.share(workers, &|seat| {
+        let mut run = Vec::new();
+        let keep = |run: &mut Vec<Object>| {
+            if run.is_empty() {
+                Ok(())
+            } else {
+                fallible::push(&mut all.lock().0, std::mem::take(run))
+            }
+        };
+        let swept = sweep_share(space, scope, (&share, seat), &mut run, keep);
+        let kept = keep(&mut run);
+        let result = &mut all.lock().1;
+        *result = result.and(swept).and(kept);
+    });
+    magazines_stay_young(world);
+    let (mut runs, result) = std::mem::replace(&mut *all.lock(), (Vec::new(), Ok(())));
+    let swept = result.and_then(|()| merge_runs(&mut runs));
+    if swept.is_err() {
+        // What is new and was not reached is to be looked at again.
+        scope
+            .pages()
+            .iter()
+            .for_each(|&page| space.page(page as usize).young.store(1, Ordering::Relaxed));
+    }
+    swept
+}
+
+/// Cells that wait in magazines will be handed out without a word: their pages stay young.
+fn magazines_stay_young<M: ObjectModel>(world: &World<'_, M>) {
+    let space = &world.core().space;
+    world.arenas(|arena| {
+        arena.for_each_cached(|cell| {
+            steps::took(1);
+            // SAFETY: rule G: a cell of an arena lies on a page that was handed out.
+            unsafe { space.page_of(cell.as_ptr() as usize) }.young.store(1, Ordering::Relaxed);
+        });
+    });
+}
+
+/// What a tracked object's state is when its page is young no more: nothing on it may be new, frozen objects included.
+#[inline(always)]
+fn aged(state: u8) -> u8 {
+    state | if state & state::TRACKED != 0 { state::OLD } else { 0 }
+}
+
+/// Makes all that is new old, without a look at it: the sweep of a young collection that has found everything alive. How many
+/// were candidates.
+///
+/// It asks for no memory, and one thread does it: there is a nanosecond of work for an object.
+pub(crate) fn promote<M: ObjectModel>(world: &World<'_, M>) -> usize {
+    let core = world.core();
+    let (space, states) = (&core.space, core.space.states());
+    let mut promoted = 0;
+    let _table = core.turn.table();
+    steps::took(space.high_water());
+    for page in 0..space.high_water() {
+        let info = space.page(page);
+        // Relaxed: in a stop.
+        if info.young.load(Ordering::Relaxed) == 0 {
+            continue;
+        }
+        let Some(range) = granules_of(space, page as u32) else { continue };
+        info.young.store(0, Ordering::Relaxed);
+        steps::took(range.len());
+        // This thread is the only one here.
+        exclusively(&states[range], |states| {
+            for lane in states.chunks_mut(LANES) {
+                let mut young = 0;
+                for state in lane {
+                    young += u8::from(state::is_young_candidate(*state));
+                    *state = aged(*state);
+                }
+                promoted += usize::from(young);
+            }
+        });
+    }
+    magazines_stay_young(world);
+    promoted
+}
+
+/// One worker's part of the sweep. What it finds goes up, as its pages do; where these begin anew, a run is complete.
+fn sweep_share(
+    space: &Space,
+    scope: &Scope,
+    (share, seat): (&Share<'_, u32>, Seat),
+    unreachable: &mut Vec<Object>,
+    complete: impl Fn(&mut Vec<Object>) -> Result<(), NoMemory>,
+) -> Result<(), NoMemory> {
+    let (states, marks) = (space.states(), space.counts());
+    let mut last = 0;
+    for pages in share.of(seat) {
+        for &page in pages {
+            if page < last {
+                complete(unreachable)?;
+            }
+            last = page;
+            // Relaxed: in a stop.
+            space.page(page as usize).young.store(0, Ordering::Relaxed);
+            let Some(range) = granules_of(space, page) else { continue };
+            let first = range.start;
+            steps::took(range.len());
+            // This page is this worker's.
+            exclusively(&states[range.clone()], |states| {
+                exclusively(&marks[range], |marks| {
+                    let lanes = states.chunks_mut(LANES).zip(marks.chunks(LANES));
+                    for (chunk, (states, marks)) in lanes.enumerate() {
+                        let mut any = false;
+                        for (&state, &mark) in states.iter().zip(marks) {
+                            any |= scope.contains(state) & (mark == 0);
+                        }
+                        if any {
+                            unreachable.try_reserve(LANES)?;
+                            for (at, (&state, &mark)) in states.iter().zip(marks).enumerate() {
+                                if scope.contains(state) && mark == 0 {
+                                    unreachable.push(object_at(space, first + chunk * LANES + at));
+                                }
+                            }
+                        }
+                        for (state, &mark) in states.iter_mut().zip(marks) {
+                            let garbage = scope.contains(*state) & (mark == 0);
+                            let state_then = if garbage { *state } else { aged(*state) };
+                            *state = state_then & !state::ALIVE;
+                        }
+                    }
+                    marks.fill(0);
+                    Ok::<_, NoMemory>(())
+                })
+            })?;
+        }
+    }
+    Ok(())
+}
+
+/// Makes one list of runs that each go up and have something in them, and that goes up too: clearing then walks memory forwards, whoever found
+/// what, and runs repeat. A run consists of whole pages, so that it gives long pieces at a time.
+fn merge_runs(runs: &mut Vec<Vec<Object>>) -> Result<Vec<Object>, NoMemory> {
+    if runs.len() <= 1 {
+        // The only list there is, mostly: not a second time in memory.
+        return Ok(runs.pop().unwrap_or_default());
+    }
+    let mut merged = Vec::new();
+    merged.try_reserve_exact(runs.iter().map(Vec::len).sum())?;
+    // The run with the least object first; it is compared with others by that one.
+    let mut rest =
+        BinaryHeap::from(fallible::collect(runs.iter().map(|run| Reverse(run.as_slice())))?);
+    while let Some(Reverse(run)) = rest.pop() {
+        let upto = match rest.peek() {
+            Some(Reverse(next)) => run.partition_point(|object| *object < next[0]),
+            None => run.len(),
+        };
+        let (piece, left) = run.split_at(upto);
+        steps::took(upto);
+        merged.extend_from_slice(piece);
+        if !left.is_empty() {
+            // In the place of what was popped: no memory is asked for.
+            rest.push(Reverse(left));
+        }
+    }
+    Ok(merged)
+}
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+pub(crate) mod tests {
+    use super::*;
+    use crate::base::event::CollectionKind;
+    use crate::collect::table::PUSHED;
+    use crate::object::state::State;
+    use crate::object::type_info::Tracer;
+
+    /// A heap of tracked objects that fill a page each, stopped, and all of its pages.
+    pub(crate) fn stopped(
+        pages: usize,
+        f: impl FnOnce(&World<'_, crate::managed::Managed>, &Scope, &[usize]),
+    ) {
+        use crate::{Gc, GcCell, Heap, Pacing, Trace};
+
+        #[expect(dead_code, reason = "the numbers are there to fill the page")]
+        struct Page(GcCell<Option<Gc<Page>>>, [u64; 6_000]);
+        impl Trace for Page {
+            fn traverse(&self, tracer: &mut Tracer) {
+                self.0.traverse(tracer);
+            }
+        }
+
+        let heap =
+            Heap::builder().workers(3).serial_below(0).pacing(Pacing::manual()).build().unwrap();
+        let m = heap.attach();
+        let kept: Vec<_> =
+            (0..pages).map(|_| m.alloc(Page(GcCell::default(), [0; 6_000]))).collect();
+        let world = m.raw().stop_here().expect("no other thread");
+        let space = &world.core().space;
+        let scope = Scope::new(space, CollectionKind::Full).expect("memory");
+        let granules: Vec<usize> =
+            scope.pages().iter().flat_map(|&page| granules_of(space, page)).flatten().collect();
+        assert_eq!((granules.len(), scope.pages().len()), (pages, pages));
+        f(&world, &scope, &granules);
+        drop(world);
+        drop(kept);
+    }
+
+    #[test]
+    fn the_sweep_lists_what_has_no_mark_and_ages_the_rest() {
+        stopped(40, |world, scope, granules| {
+            let space = &world.core().space;
+            let (states, marks) = (space.states(), space.counts());
+            let state = |place: usize| State(&states[granules[place]]).get();
+            for workers in [1, 3] {
+                for (place, &at) in granules.iter().enumerate() {
+                    let is_reached = place % 4 != 0;
+                    marks[at].store(if is_reached { PUSHED } else { 0 }, Ordering::Relaxed);
+                    State(&states[at]).unset(state::OLD);
+                    if place % 8 == 1 {
+                        State(&states[at]).set(state::ALIVE);
+                    }
+                }
+                // Frozen, so no candidate, whatever its mark.
+                State(&states[granules[4]]).set(state::FROZEN);
+                for &page in scope.pages() {
+                    space.page(page as usize).young.store(1, Ordering::Relaxed);
+                }
+                let found = sweep(world, scope, workers).expect("memory");
+                let expected: Vec<Object> = (0..40)
+                    .filter(|place| place % 4 == 0 && *place != 4)
+                    .map(|place| object_at(space, granules[place]))
+                    .collect();
+                assert_eq!(found, expected, "in the order of memory");
+                for place in 0..40 {
+                    let is_garbage = place % 4 == 0 && place != 4;
+                    assert_eq!(state(place) & state::OLD == 0, is_garbage, "{place}");
+                    assert_eq!(state(place) & state::ALIVE, 0, "{place}");
+                }
+                assert!(marks.iter().all(|mark| mark.load(Ordering::Relaxed) == 0));
+                let is_young =
+                    |&&page: &&u32| space.page(page as usize).young.load(Ordering::Relaxed) != 0;
+                assert_eq!(
+                    scope.pages().iter().filter(is_young).count(),
+                    0,
+                    "no page has a magazine"
+                );
+                State(&states[granules[4]]).unset(state::FROZEN);
+            }
+        });
+    }
+
+    /// Pages are handed out by arena: one thread comes to pages of high addresses first.
+    #[test]
+    fn what_the_sweep_lists_goes_up_where_pages_come_in_another_order() {
+        stopped(8, |world, _, granules| {
+            let space = &world.core().space;
+            let (states, marks) = (space.states(), space.counts());
+            let mut scope = Scope::new(space, CollectionKind::Full).expect("memory");
+            let pages = scope.pages().to_vec();
+            let arena = space.page(pages[0] as usize).arena();
+            // SAFETY: rule W: the world is stopped.
+            let own = |page: u32, arena: u32| unsafe { space.info(page).set_arena(arena) };
+            pages[4..].iter().for_each(|&page| own(page, arena + 1));
+            scope.sort_by_home(space).expect("memory");
+            assert_eq!(scope.pages(), [&pages[4..], &pages[..4]].concat());
+            for is_garbage in [false, true] {
+                for &at in granules {
+                    State(&states[at]).unset(state::OLD);
+                    marks[at].store(if is_garbage { 0 } else { PUSHED }, Ordering::Relaxed);
+                }
+                let found = sweep(world, &scope, 1).expect("memory");
+                let all = granules.iter().map(|&at| object_at(space, at)).filter(|_| is_garbage);
+                assert!(found.into_iter().eq(all), "in the order of memory");
+            }
+            pages[4..].iter().for_each(|&page| own(page, arena));
+        });
+    }
+
+    #[test]
+    fn a_promotion_makes_each_young_object_old_and_counts_it() {
+        stopped(10, |world, scope, granules| {
+            let space = &world.core().space;
+            let states = space.states();
+            let is_old = |place: usize| State(&states[granules[place]]).get() & state::OLD != 0;
+            // Frozen ones age, and are no candidates.
+            State(&states[granules[3]]).set(state::FROZEN);
+            assert!(!(0..10).any(is_old));
+            // A page that is not young has nothing that is: it is not looked at.
+            let page = space.page(scope.pages()[5] as usize);
+            page.young.store(0, Ordering::Relaxed);
+            assert_eq!(promote(world), 8);
+            assert!((0..10).all(|place| is_old(place) == (place != 5)));
+            State(&states[granules[3]]).unset(state::FROZEN);
+            assert!(
+                scope.pages().iter().all(|&page| space
+                    .page(page as usize)
+                    .young
+                    .load(Ordering::Relaxed)
+                    == 0)
+            );
+            assert_eq!(promote(world), 0, "nothing is new");
+            page.young.store(1, Ordering::Relaxed);
+            assert_eq!(promote(world), 1);
+        });
+    }
+
+    #[test]
+    fn runs_that_go_up_become_one_that_does() {
+        let run = |addresses: &[usize]| -> Vec<Object> {
+            let object = |&a: &usize| {
+                Object::new(std::ptr::NonNull::without_provenance(a.try_into().unwrap()))
+            };
+            addresses.iter().map(object).collect()
+        };
+        for runs in [vec![], vec![&[1, 2][..]], vec![&[1, 2, 9, 10], &[3, 4, 12], &[5, 11]]] {
+            let mut all = runs.concat();
+            all.sort_unstable();
+            let mut runs = runs.into_iter().map(run).collect();
+            assert_eq!(merge_runs(&mut runs).unwrap(), run(&all));
+        }
+    }
+}

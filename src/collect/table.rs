@@ -1,0 +1,229 @@
+//! The side table: one byte for each granule.
+//!
+//! While references are counted a byte is a signed number. One that overflows carries into a small map (*spills*), so the sums
+//! are exact, also for hubs. Afterwards the byte is a mark.
+
+use std::collections::HashMap;
+
+use crate::base::fallible::NoMemory;
+use crate::base::steps;
+use crate::base::sync::AtomicU8;
+use crate::collect::scope::granules_of;
+use crate::heap::model::ObjectModel;
+use crate::heap::mutator::World;
+use crate::memory::space::Space;
+use crate::object::state;
+use crate::object::type_info::prefetch;
+
+/// A mark: see the module's page.
+pub(crate) const NOTED: u8 = 1;
+
+/// A mark: see the module's page. Without a pass, of what was pushed, too.
+pub(crate) const PUSHED: u8 = 2;
+
+/// Bytes that are looked at together.
+pub(crate) const LANES: usize = 32;
+
+/// Entries of a side table from which on it is too large for the caches, and is asked for ahead: that of 256 MiB.
+const FAR: usize = 8 << 20;
+
+/// Whether table entries are to be asked for ahead. In stress also of small heaps, so that these show it too.
+pub(crate) fn is_far<M: ObjectModel>(world: &World<'_, M>, entries: usize) -> bool {
+    entries >= world.core().stress.shrink(FAR)
+}
+
+/// Targets whose table entries have been asked for and not yet been looked at.
+#[derive(Debug)]
+pub(crate) struct Delay {
+    ring: [u32; Self::LEN],
+    count: usize,
+}
+
+impl Default for Delay {
+    fn default() -> Self {
+        Self { ring: [0; Self::LEN], count: 0 }
+    }
+}
+
+impl Delay {
+    pub(crate) const LEN: usize = 64;
+
+    /// Asks for the entry of `target`, and gives back the target whose entry has arrived by now.
+    #[inline(always)]
+    pub(crate) fn swap(&mut self, target: usize, entry: *const u8) -> Option<usize> {
+        prefetch(entry);
+        let at = self.count % Self::LEN;
+        let before = std::mem::replace(&mut self.ring[at], target as u32);
+        self.count += 1;
+        (self.count > Self::LEN).then_some(before as usize)
+    }
+
+    /// Calls `f` with the targets that are left.
+    pub(crate) fn drain(&mut self, mut f: impl FnMut(usize)) {
+        for at in self.count.saturating_sub(Self::LEN)..self.count {
+            f(self.ring[at % Self::LEN] as usize);
+        }
+        self.count = 0;
+    }
+}
+
+/// Counts `by`, at most 127, up or down in a signed byte that wraps, and notes it if it does.
+#[inline(always)]
+pub(crate) fn add(table: &mut [u8], granule: usize, by: i8, spills: &mut Spills) {
+    let (sum, wrapped) = (table[granule] as i8).overflowing_add(by);
+    table[granule] = sum as u8;
+    if wrapped {
+        spill(spills, granule, if by > 0 { 256 } else { -256 });
+    }
+}
+
+#[cold]
+#[inline(never)]
+pub(crate) fn spill(spills: &mut Spills, granule: usize, carry: i64) {
+    spills.add(granule as u32, carry);
+}
+
+/// What the bytes have lost by wrapping, by granule.
+#[derive(Debug, Default)]
+pub(crate) struct Spills {
+    pub(super) carries: HashMap<u32, i64>,
+    /// There was no room for some carry. Looked at once, in the end: carries come out of the innermost loops.
+    pub(super) lost: bool,
+}
+
+impl Spills {
+    pub(super) fn add(&mut self, granule: u32, carry: i64) {
+        if self.carries.try_reserve(1).is_ok() {
+            *self.carries.entry(granule).or_default() += carry;
+        } else {
+            self.lost = true;
+        }
+    }
+
+    pub(super) fn lost_nothing(&self) -> Result<(), NoMemory> {
+        if self.lost { Err(NoMemory) } else { Ok(()) }
+    }
+}
+
+pub(crate) fn add_bytes(main: &[AtomicU8], table: &[u8], mut carry: impl FnMut(usize, i64)) {
+    exclusively(main, |main| {
+        for (at, (sum, &add)) in main.iter_mut().zip(table).enumerate() {
+            if add != 0 {
+                let (now, wrapped) = (*sum as i8).overflowing_add(add as i8);
+                *sum = now as u8;
+                if wrapped {
+                    carry(at, if now < 0 { 256 } else { -256 });
+                }
+            }
+        }
+    });
+}
+
+/// Table bytes as plain memory, for scans that the compiler can make wide. The caller is the only one to touch
+/// them: the world is stopped, and each page is handed to one worker.
+#[cfg(not(all(test, loom)))]
+pub(crate) fn exclusively<R>(bytes: &[AtomicU8], f: impl FnOnce(&mut [u8]) -> R) -> R {
+    // SAFETY: rule X: an atomic byte has the layout of a byte and may be written through a shared reference; nobody
+    // else accesses these now (rule of this function, which all callers state).
+    f(unsafe {
+        std::slice::from_raw_parts_mut(bytes.as_ptr().cast::<u8>().cast_mut(), bytes.len())
+    })
+}
+
+/// Table bytes as plain memory, as `exclusively`, for scans that only read. Nobody writes them meanwhile.
+#[cfg(not(all(test, loom)))]
+pub(crate) fn plainly<R>(bytes: &[AtomicU8], f: impl FnOnce(&[u8]) -> R) -> R {
+    // SAFETY: rule X: an atomic byte has the layout of a byte; nobody writes these now (rule of this function, which
+    // all callers state).
+    f(unsafe { std::slice::from_raw_parts(bytes.as_ptr().cast::<u8>(), bytes.len()) })
+}
+
+#[cfg(all(test, loom))]
+pub(crate) fn plainly<R>(bytes: &[AtomicU8], f: impl FnOnce(&[u8]) -> R) -> R {
+    f(&bytes.iter().map(|byte| byte.load(Ordering::Relaxed)).collect::<Vec<u8>>())
+}
+
+#[cfg(all(test, loom))]
+pub(crate) fn exclusively<R>(bytes: &[AtomicU8], f: impl FnOnce(&mut [u8]) -> R) -> R {
+    let mut copy: Vec<u8> = bytes.iter().map(|byte| byte.load(Ordering::Relaxed)).collect();
+    let result = f(&mut copy);
+    bytes.iter().zip(copy).for_each(|(byte, value)| byte.store(value, Ordering::Relaxed));
+    result
+}
+
+/// Zeroes the side table where the scope used it, and forgets who was known to be alive.
+pub(crate) fn wipe(space: &Space, pages: &[u32]) {
+    let (states, counts) = (space.states(), space.counts());
+    for &page in pages {
+        if let Some(range) = granules_of(space, page) {
+            steps::took(range.len());
+            // This page is this worker's.
+            exclusively(&counts[range.clone()], |bytes| bytes.fill(0));
+            exclusively(&states[range], |states| {
+                states.iter_mut().for_each(|s| *s &= !state::ALIVE)
+            });
+        }
+    }
+}
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use super::*;
+    use crate::base::sync::Ordering;
+    use crate::collect::scope::tests::{granules, stopped};
+    use crate::object::state::ALIVE;
+    use crate::object::state::State;
+
+    #[test]
+    fn a_page_that_is_wiped_has_no_counts_and_nobody_who_is_known_to_be_alive() {
+        stopped(|world, scope| {
+            let space = &world.core().space;
+            let (states, table) = (space.states(), space.counts());
+            let granules = granules(world, scope);
+            let before: Vec<u8> = states.iter().map(|state| State(state).get()).collect();
+            for &at in &granules {
+                table[at].store(7, Ordering::Relaxed);
+                State(&states[at]).set(ALIVE);
+            }
+            wipe(space, scope.pages());
+            assert!(table.iter().all(|byte| byte.load(Ordering::Relaxed) == 0));
+            assert!(states.iter().map(|state| State(state).get()).eq(before));
+        });
+    }
+
+    #[test]
+    fn counts_beyond_a_byte_are_kept_in_both_directions() {
+        let mut table = [0u8; 3];
+        let mut spills = Spills::default();
+        let mut sums = [0i64; 3];
+        for round in 0..1_000 {
+            for (at, by) in [(0, 127), (1, -127), (2, if round % 300 < 150 { 100 } else { -90 })] {
+                add(&mut table, at, by, &mut spills);
+                sums[at] += i64::from(by);
+                let carry = spills.carries.get(&(at as u32)).copied().unwrap_or_default();
+                assert_eq!(i64::from(table[at] as i8) + carry, sums[at]);
+            }
+        }
+        assert!(spills.lost_nothing().is_ok());
+        // The first wrap is one that is noted, and what does not wrap is not.
+        let mut spills = Spills::default();
+        let mut table = [0u8; 1];
+        (0..127).for_each(|_| add(&mut table, 0, 1, &mut spills));
+        assert!(spills.carries.is_empty());
+        add(&mut table, 0, 1, &mut spills);
+        assert_eq!(spills.carries, HashMap::from([(0, 256)]));
+    }
+
+    #[test]
+    fn what_is_delayed_comes_back_once_and_in_order() {
+        for n in [0, 1, Delay::LEN - 1, Delay::LEN, Delay::LEN + 1, 1000] {
+            let mut delay = Delay::default();
+            for round in 0..2 {
+                let mut seen: Vec<usize> =
+                    (0..n).filter_map(|target| delay.swap(target, std::ptr::null())).collect();
+                delay.drain(|target| seen.push(target));
+                assert_eq!(seen, (0..n).collect::<Vec<_>>(), "round {round}");
+            }
+        }
+    }
+}

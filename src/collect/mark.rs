@@ -333,8 +333,7 @@ mod tests {
         for is_known in [true, false] {
             let stacks = vec![unreadable.clone()];
             let known = if is_known { unreadable.clone() } else { unreadable[1..].to_vec() };
-            let mut counts = Counts::default();
-            counts.unreadable = known;
+            let mut counts = Counts { unreadable: known, ..Counts::default() };
             let roots = Roots { stacks, ..Roots::default() };
             let marked = mark(&world, &scope, &mut counts, roots, 1);
             assert_eq!(marked.is_ok(), is_known, "{marked:?}");

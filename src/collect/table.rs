@@ -8,6 +8,8 @@ use std::collections::HashMap;
 use crate::base::fallible::NoMemory;
 use crate::base::steps;
 use crate::base::sync::AtomicU8;
+#[cfg(all(test, loom))]
+use crate::base::sync::Ordering;
 use crate::collect::scope::granules_of;
 use crate::heap::model::ObjectModel;
 use crate::heap::mutator::World;

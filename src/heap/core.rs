@@ -10,7 +10,7 @@ use crate::base::event::Hooks;
 use crate::base::fallible::{self, NoMemory};
 use crate::base::stress::{Strain, Stress, Under};
 use crate::base::sync::{AtomicBool, AtomicUsize, UnsafeCell};
-use crate::gc_module::notices::Notices;
+use crate::gc_module::callbacks::Notices;
 use crate::heap::collector_lock::Turn;
 use crate::heap::known_roots::KnownRoots;
 use crate::heap::model::ObjectModel;

@@ -86,7 +86,7 @@ use crate::base::event::During;
 use crate::base::fallible::NoMemory;
 use crate::base::stress::{Step, maybe_yield};
 use crate::base::sync::{AtomicU64, Mutex, Ordering};
-use crate::gc_module::notices;
+use crate::gc_module::callbacks;
 use crate::heap::model::{Found, ObjectModel, Verdict, World};
 use crate::managed::destructor::OnPanic;
 use crate::managed::drain::drain_deferred;
@@ -342,8 +342,8 @@ unsafe impl ObjectModel for Managed {
         let core = m.core();
         let debug = core.notices.debug();
         for (flag, what, objects) in [
-            (notices::DEBUG_COLLECTABLE, "collectable", found.garbage),
-            (notices::DEBUG_UNCOLLECTABLE, "uncollectable", found.uncollectable),
+            (callbacks::DEBUG_COLLECTABLE, "collectable", found.garbage),
+            (callbacks::DEBUG_UNCOLLECTABLE, "uncollectable", found.uncollectable),
         ] {
             if debug & flag != 0 {
                 for &object in objects {
@@ -358,7 +358,7 @@ unsafe impl ObjectModel for Managed {
         }
         // SAFETY: as above, all of it.
         unsafe {
-            if debug & notices::DEBUG_SAVEALL == 0 {
+            if debug & callbacks::DEBUG_SAVEALL == 0 {
                 self.save(found.legacy, m);
                 return Verdict::Clear;
             }

@@ -1,0 +1,341 @@
+//! The garbage list, and what is told of it at the end of a heap.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crate::base::event::During;
+use crate::base::fallible::words;
+use crate::collect::{self, Collect};
+use crate::gc_module::Services;
+use crate::gc_module::callbacks;
+use crate::gc_module::stop::stopped;
+use crate::heap::model::ObjectModel;
+use crate::managed::Core;
+use crate::object::state::DYING;
+use crate::object::type_info::Object;
+use crate::object::weak::Target;
+use crate::{AnyGc, Mutator};
+
+impl Services {
+    /// Whether there may be types with legacy finalizers, which the collector must not call: unreachable objects with
+    /// one, and what they reach, are not cleared, count as uncollectable, and the former go to the garbage
+    /// list. Off by default, since each unreachable object is asked then. Typed objects have none.
+    pub fn expect_legacy_finalizers(&self, expect: bool) {
+        self.core().model.expect_legacy(expect);
+    }
+
+    /// How many objects the garbage list holds.
+    pub fn garbage_len(&self, m: &Mutator) -> usize {
+        self.check(m);
+        self.core().model.garbage.lock().len()
+    }
+
+    /// An object of the garbage list.
+    pub fn garbage_get(&self, m: &Mutator, index: usize) -> Option<AnyGc> {
+        self.check(m);
+        let list = self.core().model.garbage.lock();
+        // The list's reference keeps the object alive while the lock is held.
+        list.get(index).map(|target| m.any_from(target.0))
+    }
+
+    /// The objects of the garbage list.
+    pub fn garbage(&self, m: &Mutator) -> Vec<AnyGc> {
+        self.check(m);
+        let list = self.core().model.garbage.lock();
+        list.iter().map(|target| m.any_from(target.0)).collect()
+    }
+
+    /// Takes an object out of the garbage list; those behind it move up.
+    pub fn garbage_remove(&self, m: &Mutator, index: usize) -> Option<AnyGc> {
+        self.check(m);
+        let mut list = self.core().model.garbage.lock();
+        (index < list.len()).then(|| own(list.remove(index)))
+    }
+
+    /// Empties the garbage list. What is dropped dies, or is found by the next collection again.
+    pub fn garbage_take(&self, m: &Mutator) -> Vec<AnyGc> {
+        self.check(m);
+        take_garbage(self.core())
+    }
+}
+
+/// The reference that a list gives up.
+fn own(target: Target) -> AnyGc {
+    // SAFETY: rule R: the garbage list owned the reference; the caller has just taken it out.
+    unsafe { AnyGc::from_header(target.0) }
+}
+
+pub(super) fn take_garbage(core: &Core) -> Vec<AnyGc> {
+    let list = std::mem::take(&mut *core.model.garbage.lock());
+    list.into_iter().map(own).collect()
+}
+
+/// Tells of what is in the garbage list at the end; how many that are.
+pub(super) fn tell_garbage(core: &Core) -> usize {
+    let count = core.model.garbage.lock().len();
+    if count != 0 {
+        let text = words!(
+            "{count} objects are in the garbage list of heap '{}' at its end: they were unreachable, and could not be \
+             destroyed",
+            core.name
+        );
+        core.hooks.unraisable(During::Shutdown, "", text);
+    }
+    if core.notices.debug() & callbacks::DEBUG_UNCOLLECTABLE != 0 {
+        // Nobody else has the heap any more, so the list stays as it is; the lines are written without its lock.
+        for at in 0..count {
+            let list = core.model.garbage.lock();
+            let Some(object) = list.get(at).map(|target| Object::new(target.0.cast())) else {
+                break;
+            };
+            // SAFETY: rule R: the list's reference keeps the object alive while the lock is held.
+            let name = unsafe { core.model.type_name(object) };
+            drop(list);
+            let line =
+                format_args!("gc: uncollectable at the end <{name} {:#x}>", object.address());
+            core.notices.line(&core.hooks, line);
+        }
+    }
+    count
+}
+
+impl Services {
+    /// Whether the end of the heap tells what is left in it. Who has asked for services has said yes; this changes it.
+    pub fn tell_leaks(&self, tell: bool) {
+        self.notices().tell_leaks(tell);
+    }
+}
+
+/// The end of a heap, on whatever thread: see the [module's page](self#the-end-of-a-heap).
+pub(crate) fn at_the_end(m: &mut Mutator) {
+    let core = Arc::clone(m.raw().core());
+    // Fails when a thread ended without dropping its mutator. Then nothing can be collected.
+    let collect = |m: &mut Mutator| drop(m.try_collect(Collect::full().quietly()));
+    collect(m);
+    if tell_garbage(&core) != 0 {
+        // Cleared this time, as far as that is possible. No collection reads the flags after this one.
+        core.notices.set_debug(0);
+        drop(take_garbage(&core));
+        collect(m);
+        drop(take_garbage(&core));
+    }
+    if core.notices.tells_leaks() {
+        let mut left = BTreeMap::<&'static str, usize>::new();
+        let looked = stopped(m, "at_the_end", |_, world| {
+            collect::live(world, |object, state| {
+                if state.get() & DYING != 0 {
+                    return;
+                }
+                // SAFETY: rule W: alive; the world is stopped.
+                let (count, name) =
+                    unsafe { (core.model.count(object), core.model.type_name(object)) };
+                if count.is_some() {
+                    *left.entry(name).or_default() += 1;
+                }
+            });
+            Ok(())
+        });
+        if let Err(fault) = looked {
+            let text = words!("the objects that are left were not counted: {fault}");
+            core.hooks.unraisable(During::Shutdown, "", text);
+        }
+        for (name, count) in left {
+            let text = words!("{count} objects are left in heap '{}' at its end", core.name);
+            core.hooks.unraisable(During::Shutdown, name, text);
+        }
+    }
+}
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use std::any::TypeId;
+    use std::ptr::NonNull;
+
+    use super::*;
+    use crate::gc_module::callbacks::{DEBUG_SAVEALL, DEBUG_UNCOLLECTABLE};
+    use crate::object::header::Header;
+    use crate::object::state;
+    use crate::object::type_info::{Ends, Tracer, TypeInfo};
+    use crate::typed::gc;
+    use crate::{GcCell, Heap, Pacing, Trace, managed};
+
+    /// What a type with a legacy finalizer would be.
+    struct Legacy {
+        to: GcCell<Option<AnyGc>>,
+    }
+
+    impl Trace for Legacy {
+        fn traverse(&self, tracer: &mut Tracer) {
+            self.to.traverse(tracer);
+        }
+    }
+
+    static INFO: TypeInfo = TypeInfo {
+        id: TypeId::of::<Legacy>,
+        name: |_| "Legacy",
+        offset: gc::offset(align_of::<Legacy>()),
+        tracked: true,
+        traverse_each,
+        prefetch_each: None,
+        clear,
+        finalize: None,
+        has_finalizer: None,
+        legacy: Some(|_| true),
+        drop: Some(destroy),
+        end: None,
+        dealloc: None,
+    };
+
+    unsafe fn traverse(value: NonNull<u8>, tracer: &mut Tracer) {
+        tracer.enter(value, size_of::<Legacy>());
+        // SAFETY: rule Y: the table belongs to objects of this type, and the caller has a live one.
+        unsafe { value.cast::<Legacy>().as_ref() }.traverse(tracer);
+    }
+
+    unsafe fn traverse_each(objects: &[Object], tracer: &mut Tracer, ends: &mut Ends<'_>) {
+        // SAFETY: as above.
+        tracer.each(objects, ends, |object, tracer| unsafe {
+            traverse(object.as_ptr().add(INFO.offset), tracer);
+        });
+    }
+
+    unsafe fn clear(value: NonNull<u8>, m: *const ()) {
+        // SAFETY: as above; `m` is a mutator.
+        unsafe { value.cast::<Legacy>().as_ref().to.set(managed::mutator(m), None) };
+    }
+
+    unsafe fn destroy(value: NonNull<u8>) {
+        // SAFETY: as above; the value is given up.
+        unsafe { value.cast::<Legacy>().drop_in_place() };
+    }
+
+    /// A new object that refers to itself, through another one.
+    fn cycle(m: &Mutator) {
+        let cell = m.raw().allocate(INFO.offset + size_of::<Legacy>(), 32).expect("memory");
+        let header = cell.cast::<Header>();
+        // SAFETY: rule N: fresh memory, large enough for both.
+        let legacy = unsafe {
+            header.write(Header::new(m.id(), managed::type_index(m.raw(), &INFO)));
+            cell.add(INFO.offset).cast().write(Legacy { to: GcCell::new(None) });
+            m.raw().publish_as(Object::new(cell), state::TRACKED);
+            AnyGc::from_header(header)
+        };
+        let other = m.alloc(GcCell::new(Some(legacy.clone())));
+        legacy.downcast_ref::<Legacy>(m).expect("just made").to.set(m, Some(other.into()));
+    }
+
+    #[test]
+    fn u_14_what_must_not_be_cleared_is_saved_too() {
+        let heap = Heap::builder().pacing(Pacing::manual()).build().expect("a heap");
+        let services = heap.services();
+        let mut m = heap.attach();
+        services.expect_legacy_finalizers(true);
+        services.set_debug(DEBUG_SAVEALL).expect("flags");
+        cycle(&m);
+        assert_eq!(m.collect().uncollectable, 2);
+        let garbage = services.garbage(&m);
+        assert_eq!(garbage.len(), 2, "the object with the finalizer, and the one that it reaches");
+        assert!(services.garbage_remove(&m, 2).is_none() && services.garbage_get(&m, 2).is_none());
+        services.set_debug(0).expect("flags");
+        for object in &garbage {
+            if let Some(legacy) = object.downcast_ref::<Legacy>(&m) {
+                legacy.to.set(&m, None);
+            }
+        }
+        drop((garbage, services.garbage_take(&m)));
+        assert_eq!(heap.stats().live_objects, 0);
+    }
+
+    /// What the hooks of a heap hear.
+    fn heard(services: &Services) -> Arc<std::sync::Mutex<Vec<String>>> {
+        let heard = Arc::new(std::sync::Mutex::new(Vec::new()));
+        let note = |heard: &Arc<std::sync::Mutex<Vec<String>>>| {
+            let heard = Arc::clone(heard);
+            move |text: String| heard.lock().expect("no panic").push(text)
+        };
+        let (to, lines, ends) = (note(&heard), note(&heard), note(&heard));
+        services
+            .heap()
+            .on_unraisable(move |fault| to(format!("{:?}: {}", fault.during, fault.message)));
+        services.set_debug_sink(move |line| lines(line.to_owned()));
+        services.heap().on_collection(move |event| {
+            if let crate::CollectionEvent::Stop(report) = event {
+                ends(format!("collected {}", report.collected));
+            }
+        });
+        heard
+    }
+
+    #[test]
+    fn the_end_of_a_heap_tells_what_its_garbage_list_holds_and_then_clears_it() {
+        for flags in [DEBUG_SAVEALL, DEBUG_SAVEALL | DEBUG_UNCOLLECTABLE] {
+            let heap =
+                Heap::builder().name("library").pacing(Pacing::manual()).build().expect("a heap");
+            let services = heap.services();
+            let mut m = heap.attach();
+            let heard = heard(&services);
+            services.set_debug(flags).expect("flags");
+            cycle(&m);
+            m.collect();
+            assert_eq!(services.garbage_len(&m), 2);
+            drop(std::mem::take(&mut *heard.lock().expect("no panic")));
+            drop((m, services, heap));
+            let mut heard = std::mem::take(&mut *heard.lock().expect("no panic"));
+            let lines: Vec<String> = heard
+                .extract_if(.., |line| line.starts_with("gc: uncollectable at the end <"))
+                .collect();
+            assert_eq!(lines.len(), if flags == DEBUG_SAVEALL { 0 } else { 2 }, "{lines:?}");
+            let text = "Shutdown: 2 objects are in the garbage list of heap 'library' at its end: they were unreachable, and \
+                        could not be destroyed";
+            assert_eq!(heard, ["collected 0", text, "collected 2"]);
+        }
+    }
+
+    #[test]
+    fn the_end_of_a_heap_with_an_empty_garbage_list_is_one_collection() {
+        let heap =
+            Heap::builder().name("library").pacing(Pacing::manual()).build().expect("a heap");
+        let services = heap.services();
+        let m = heap.attach();
+        let heard = heard(&services);
+        services.set_debug(DEBUG_UNCOLLECTABLE).expect("flags");
+        cycle(&m);
+        let kept = m.alloc(7);
+        drop((m, services, heap));
+        let heard = std::mem::take(&mut *heard.lock().expect("no panic"));
+        assert_eq!(
+            heard,
+            ["collected 2", "Shutdown: 1 objects are left in heap 'library' at its end"]
+        );
+        drop(kept);
+    }
+
+    #[test]
+    fn u_17_legacy_finalizers_end_up_in_the_garbage_list() {
+        let heap = Heap::builder().pacing(Pacing::manual()).build().expect("a heap");
+        let services = heap.services();
+        let mut m = heap.attach();
+        cycle(&m);
+        assert_eq!(m.collect().collected, 2, "off by default");
+        services.expect_legacy_finalizers(true);
+        let lines = Arc::new(std::sync::Mutex::new(Vec::new()));
+        let to = Arc::clone(&lines);
+        services.set_debug_sink(move |line| to.lock().expect("lines").push(line.to_owned()));
+        services.set_debug(DEBUG_UNCOLLECTABLE).expect("flags");
+        cycle(&m);
+        let report = m.collect();
+        assert_eq!((report.found(), report.collected, report.uncollectable), (2, 0, 2));
+        let told = std::mem::take(&mut *lines.lock().expect("lines"));
+        assert!(
+            told.len() == 2 && told.iter().all(|line| line.starts_with("gc: uncollectable <")),
+            "{told:?}"
+        );
+        assert_eq!(m.collect().found(), 0, "the list holds it");
+        let garbage = services.garbage(&m);
+        assert_eq!(garbage.len(), 1);
+        assert_eq!(heap.stats().live_objects, 2);
+        garbage[0].downcast_ref::<Legacy>(&m).expect("one of them").to.set(&m, None);
+        drop((garbage, services.garbage_take(&m)));
+        assert_eq!(heap.stats().live_objects, 0);
+    }
+}

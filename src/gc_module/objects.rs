@@ -1,0 +1,329 @@
+//! Questions about the objects of a heap.
+
+use crate::base::error::{Code, Fault};
+use crate::base::fallible;
+use crate::base::fallible::words;
+use crate::collect;
+use crate::collect::traversal::guard_traversal;
+use crate::gc_module::Services;
+use crate::gc_module::callbacks::GenerationStats;
+use crate::gc_module::collecting::bad_generation;
+use crate::gc_module::stop::stopped;
+use crate::heap::pacing::Pace;
+use crate::heap::world::World;
+use crate::managed::Managed;
+use crate::object::state::{FROZEN, OLD};
+use crate::object::type_info::{Object, Tracer};
+use crate::typed::inspect;
+use crate::{AnyGc, Mutator};
+
+/// Whether a visit to all objects goes on. See [`Services::visit_objects`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Visit {
+    /// With the next object.
+    Continue,
+    /// No: this was the last.
+    Stop,
+}
+
+impl Services {
+    /// The tracked objects, or those of one generation (see the [module's page](self#generations)), but frozen ones and
+    /// those that a running collection has found unreachable.
+    ///
+    /// # Errors
+    ///
+    /// [`Code::BadGeneration`] for a generation other than 0, 1 and 2; [`Code::Memory`]; or the world cannot be stopped.
+    pub fn objects(&self, m: &mut Mutator, generation: Option<i32>) -> Result<Vec<AnyGc>, Fault> {
+        const NAME: &str = "objects";
+        self.check(m);
+        self.audit(m, "gc.get_objects");
+        let wanted: fn(u8) -> bool = match generation {
+            None => |state| state & FROZEN == 0,
+            Some(0) => |state| state & (FROZEN | OLD) == 0,
+            Some(1) => return Ok(Vec::new()),
+            Some(2) => |state| state & (FROZEN | OLD) == OLD,
+            Some(other) => return Err(bad_generation(NAME, other)),
+        };
+        stopped(m, NAME, |m, world| snapshot(m, world, NAME, wanted))
+    }
+
+    /// The tracked objects that refer to one of `targets`, each once, but frozen ones and those that a running collection has
+    /// found unreachable. They may be half built: for debugging only.
+    ///
+    /// # Errors
+    ///
+    /// [`Code::ForeignPointer`] when a target belongs to another heap; [`Code::HandlerError`] when a traversal panics;
+    /// [`Code::Memory`]; or the world cannot be stopped.
+    pub fn referrers(&self, m: &mut Mutator, targets: &[AnyGc]) -> Result<Vec<AnyGc>, Fault> {
+        const NAME: &str = "referrers";
+        self.check(m);
+        of_this_heap(m, targets, NAME)?;
+        self.audit(m, "gc.get_referrers");
+        let addresses = fallible::collect(targets.iter().map(|t| t.header().as_ptr() as usize))?;
+        stopped(m, NAME, |m, world| {
+            let mut found: Vec<Object> = Vec::new();
+            let mut kept = Ok(());
+            inspect::referring(world, addresses, |object| {
+                if kept.is_ok() {
+                    kept = fallible::push(&mut found, object);
+                }
+            })
+            .map_err(|reason| failed_traversal(NAME, &reason, ""))??;
+            kept?;
+            let mut all = room(found.len(), NAME)?;
+            all.extend(found.into_iter().map(|object| m.any_from(object.as_ptr().cast())));
+            Ok(all)
+        })
+    }
+
+    /// What `sources` refer to, in their order, as often as they do, tracked or not. Sources that are not tracked are asked too.
+    ///
+    /// # Errors
+    ///
+    /// As for [`referrers`](Self::referrers).
+    pub fn referents(&self, m: &mut Mutator, sources: &[AnyGc]) -> Result<Vec<AnyGc>, Fault> {
+        const NAME: &str = "referents";
+        self.check(m);
+        of_this_heap(m, sources, NAME)?;
+        self.audit(m, "gc.get_referents");
+        stopped(m, NAME, |m, world| {
+            let space = &world.core().space;
+            let mut tracer = Tracer::for_collection(space.base(), space.reserved_bytes());
+            let (mut edges, mut kept) = (Vec::new(), Ok(()));
+            guard_traversal(world, &mut tracer, |tracer| {
+                for source in sources {
+                    inspect::edges_of(world, Object::new(source.header().cast()), tracer);
+                    kept = kept.and(fallible::extend(&mut edges, tracer.edges()));
+                }
+            })
+            .map_err(|abandoned| failed_traversal(NAME, &abandoned.reason, abandoned.type_name))?;
+            kept.and(tracer.lost_nothing())?;
+            let mut all = room(edges.len(), NAME)?;
+            all.extend(edges.into_iter().map(|edge| {
+                let object = collect::scope::object_at(space, space.granule(edge));
+                m.any_from(object.as_ptr().cast())
+            }));
+            Ok(all)
+        })
+    }
+
+    /// Whether the collector looks at an object.
+    pub fn is_tracked(&self, m: &Mutator, object: &AnyGc) -> bool {
+        object.is_tracked(m)
+    }
+
+    /// Whether an object's finalizer has been called.
+    pub fn is_finalized(&self, m: &Mutator, object: &AnyGc) -> bool {
+        object.is_finalized(m)
+    }
+
+    /// Calls `f` with every tracked object, frozen ones too, until it says [`Visit::Stop`]; returns how many calls that
+    /// were. In no particular order, each once; objects that a running collection has found unreachable are left out.
+    ///
+    /// The set is fixed in a short stop at the start, and its members are held: objects made meanwhile are not visited,
+    /// and one that nobody else holds any more lives until its turn is over. The callback runs with the world running, so it may do
+    /// anything, visit all objects in turn included; other threads change objects meanwhile. Nothing collects by itself until the visit
+    /// is over, and the collecting calls of this module give nothing, on every thread; the user's setting stays as it is, and may be
+    /// changed. (Explicit collections by [`Mutator::collect`] are harmless, and run.)
+    ///
+    /// Should `f` panic, what was held is let go of, automatic collections are on again, and the panic goes on.
+    ///
+    /// # Errors
+    ///
+    /// [`Code::Memory`] when there is no room for the set, or the world cannot be stopped: nothing was visited.
+    pub fn visit_objects(
+        &self,
+        m: &mut Mutator,
+        mut f: impl FnMut(&AnyGc, &mut Mutator) -> Visit,
+    ) -> Result<usize, Fault> {
+        const NAME: &str = "visit_objects";
+        struct Suspended<'a>(&'a Pace);
+        impl Drop for Suspended<'_> {
+            fn drop(&mut self) {
+                self.0.visit_ends();
+            }
+        }
+        self.check(m);
+        self.pace().visit_begins();
+        // Dropped after the set, also when a destructor panics.
+        let _suspended = Suspended(self.pace());
+        let set = stopped(m, NAME, |m, world| snapshot(m, world, NAME, |_| true))?;
+        let mut visited = 0;
+        for object in set {
+            visited += 1;
+            if f(&object, m) == Visit::Stop {
+                break;
+            }
+        }
+        Ok(visited)
+    }
+}
+
+/// References to the visible objects whose state `wanted` likes.
+fn snapshot(
+    m: &Mutator,
+    world: &World<'_, Managed>,
+    function: &'static str,
+    wanted: impl Fn(u8) -> bool,
+) -> Result<Vec<AnyGc>, Fault> {
+    let mut count = 0;
+    collect::visible(world, |_, state| count += usize::from(wanted(state.get())));
+    let mut all = room(count, function)?;
+    collect::visible(world, |object, state| {
+        if wanted(state.get()) {
+            all.push(m.any_from(object.as_ptr().cast()));
+        }
+    });
+    Ok(all)
+}
+
+/// An empty list with room for so many.
+fn room<T>(count: usize, function: &'static str) -> Result<Vec<T>, Fault> {
+    let mut list = Vec::new();
+    list.try_reserve_exact(count).map_err(|error| {
+        Fault::new(Code::Memory, function)
+            .because(words!("no memory for a list of {count}: {error}"))
+    })?;
+    Ok(list)
+}
+
+/// Fails for an object of another heap.
+fn of_this_heap(m: &Mutator, objects: &[AnyGc], function: &'static str) -> Result<(), Fault> {
+    let foreign = objects.iter().find(|object| !m.raw().owns(Object::new(object.header().cast())));
+    foreign.map_or(Ok(()), |object| {
+        let fault =
+            Fault::new(Code::ForeignPointer, function).at(object.header().as_ptr() as usize);
+        Err(fault.because("the object belongs to another heap than the mutator"))
+    })
+}
+
+fn failed_traversal(function: &'static str, reason: &str, type_name: &'static str) -> Fault {
+    Fault::new(Code::HandlerError, function)
+        .of_type(type_name)
+        .because(words!("a traversal failed: {reason}"))
+}
+
+impl Services {
+    /// Freezes all tracked objects: collections leave them alone, and what they refer to stays. Objects that
+    /// a running collection has found unreachable are not frozen. Returns how many are frozen now.
+    ///
+    /// # Errors
+    ///
+    /// When the world cannot be stopped.
+    pub fn freeze(&self, m: &mut Mutator) -> Result<usize, Fault> {
+        self.check(m);
+        stopped(m, "freeze", |_, world| {
+            let mut frozen = 0;
+            collect::visible(world, |_, state| {
+                state.set(FROZEN);
+                frozen += 1;
+            });
+            Ok(frozen)
+        })
+    }
+
+    /// Ends the freeze of all objects.
+    ///
+    /// # Errors
+    ///
+    /// When the world cannot be stopped.
+    pub fn unfreeze(&self, m: &mut Mutator) -> Result<(), Fault> {
+        self.check(m);
+        stopped(m, "unfreeze", |_, world| {
+            // All of them: one that was untracked meanwhile would come back frozen.
+            collect::live(world, |_, state| {
+                state.unset(FROZEN);
+            });
+            Ok(())
+        })
+    }
+
+    /// How many objects are frozen.
+    ///
+    /// # Errors
+    ///
+    /// When the world cannot be stopped.
+    pub fn freeze_count(&self, m: &mut Mutator) -> Result<usize, Fault> {
+        self.check(m);
+        stopped(m, "freeze_count", |_, world| {
+            let mut frozen = 0;
+            collect::visible(world, |_, state| frozen += usize::from(state.get() & FROZEN != 0));
+            Ok(frozen)
+        })
+    }
+}
+
+impl Services {
+    /// The three counters, exact: see the [module's page](self#generations).
+    ///
+    /// # Errors
+    ///
+    /// When the world cannot be stopped.
+    pub fn counts(&self, m: &mut Mutator) -> Result<[usize; 3], Fault> {
+        self.check(m);
+        let new = stopped(m, "counts", |_, world| {
+            let mut new = 0;
+            collect::visible(world, |_, state| {
+                new += usize::from(state.get() & (OLD | FROZEN) == 0)
+            });
+            Ok(new)
+        })?;
+        Ok([new, 0, self.notices().records().1])
+    }
+
+    /// What collections did so far, by the number of their generation. Collections by other means, automatic ones for
+    /// example, are among them.
+    pub fn stats(&self) -> [GenerationStats; 3] {
+        self.notices().records().0
+    }
+}
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::{Heap, Pacing, Trace};
+
+    /// Drops what it holds when it is looked at, which it should not.
+    struct Dropper(std::sync::Mutex<Option<crate::Gc<Witness>>>);
+
+    impl Trace for Dropper {
+        fn traverse(&self, _: &mut Tracer) {
+            drop(self.0.lock().expect("no panic").take());
+        }
+    }
+
+    /// Counts its destructions, and those in a stop.
+    struct Witness(Arc<[std::sync::atomic::AtomicUsize; 2]>);
+
+    impl Trace for Witness {
+        fn traverse(&self, _: &mut Tracer) {}
+    }
+
+    impl Drop for Witness {
+        fn drop(&mut self) {
+            let in_stop = usize::from(crate::safepoint::is_stopping());
+            self.0[in_stop].fetch_add(1, std::sync::atomic::Ordering::SeqCst);
+        }
+    }
+
+    #[test]
+    fn what_a_traversal_drops_is_gone_when_the_question_is_answered_and_not_before_the_world_runs()
+    {
+        let heap = Heap::builder().pacing(Pacing::manual()).build().expect("a heap");
+        let services = heap.services();
+        let mut m = heap.attach();
+        let died: Arc<[std::sync::atomic::AtomicUsize; 2]> = Arc::default();
+        let held = m.alloc(Witness(Arc::clone(&died)));
+        let dropper: AnyGc = m.alloc(Dropper(std::sync::Mutex::new(Some(held)))).into();
+        assert!(
+            services
+                .referents(&mut m, std::slice::from_ref(&dropper))
+                .expect("an answer")
+                .is_empty()
+        );
+        let died = [0, 1].map(|which: usize| died[which].load(std::sync::atomic::Ordering::SeqCst));
+        assert_eq!((died, heap.stats().live_objects), ([1, 0], 1));
+    }
+}

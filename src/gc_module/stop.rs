@@ -1,0 +1,28 @@
+//! A stop of the world for one question.
+
+use crate::Mutator;
+use crate::base::error::{Code, Fault};
+use crate::base::fallible::words;
+use crate::heap::model::ObjectModel;
+use crate::heap::world::World;
+use crate::managed::Managed;
+use crate::safepoint::StopError;
+
+/// Runs `f` in a stop of its own, and then what is due after one.
+pub(super) fn stopped<R>(
+    m: &mut Mutator,
+    function: &'static str,
+    f: impl FnOnce(&Mutator, &World<'_, Managed>) -> Result<R, Fault>,
+) -> Result<R, Fault> {
+    let world = m.raw().stop_here().map_err(|error| {
+        let code = match error {
+            StopError::NoSafepoint | StopError::Nested => Code::NotAllowedHere,
+            _ => Code::Custom,
+        };
+        Fault::new(code, function).because(words!("the world cannot be stopped: {error}"))
+    })?;
+    let result = f(m, &world);
+    drop(world);
+    m.raw().model().resumed(m.raw());
+    result
+}

@@ -36,11 +36,11 @@ EXCEPTIONS = {
 PACKAGES = {
     "crossbeam_utils": ["heap/helpers", "collect/pool", "safepoint/mod", "safepoint/participant", "safepoint/record"],
     "libc": ["base/system"],
-    "loom": ["base/sync"],
+    "loom": ["base/model_sync"],
     "parking_lot": ["base/sync", "typed/trace_std"],
     "rayon": ["heap/workers"],
-    "rustix": ["base/fallible", "memory/range", "base/system"],
-    "shuttle": ["base/sync"],
+    "rustix": ["base/room", "memory/range", "base/system"],
+    "shuttle": ["base/model_sync"],
     "tracing": ["base/event"],
 }
 

@@ -39,7 +39,7 @@ use std::sync::{Arc, OnceLock};
 use loom::thread;
 
 use super::{Model, model};
-use crate::base::fallible::Shared;
+use crate::base::shared::Shared;
 use crate::base::sync::{Mutex, UnsafeCell};
 use crate::object::header::{Dropped, Header};
 use crate::object::weak::{WeakRecord, WeakTable};

@@ -37,11 +37,14 @@ pub mod dynamic;
 pub mod gc_module;
 
 pub use base::error::{AllocError, AttachError, BuildError, Code, Fault, ForeignGc, OutOfMemory};
-pub use base::event::{
-    CallGuards, CollectionEvent, CollectionKind, CollectionReport, During, Unraisable,
-};
+pub use base::hooks::CallGuards;
+pub use base::report::{CollectionEvent, CollectionKind, CollectionReport, During, Unraisable};
+/// Memory that may be refused, for the C library.
 #[doc(hidden)]
-pub use base::fallible;
+pub mod fallible {
+    pub use crate::base::fallible::*;
+    pub use crate::base::text::*;
+}
 pub use collect::{Collect, CollectError};
 pub use heap::model;
 pub use typed::any::{AnyGc, GcDyn};
@@ -58,15 +61,16 @@ pub use typed::weak::{GcWeak, WeakCallback, WeakRef};
 /// Lines on standard error, for the C library.
 #[doc(hidden)]
 pub mod stderr {
-    pub use crate::base::event::{abort, is_warning_heard, line};
+    pub use crate::base::event::is_warning_heard;
+    pub use crate::base::outside::{abort, line};
 }
 pub use base::stress::{ParseStressError, Stress, StressStats};
 pub use heap::model_heap::HeapStats;
 pub use heap::policy::{Pacing, Thresholds};
 pub use heap::slow::{CellWait, SlowLock};
 #[doc(hidden)]
-pub use object::type_info::Target;
-pub use object::type_info::Tracer;
+pub use object::tracer::Target;
+pub use object::tracer::Tracer;
 #[cfg(feature = "derive")]
 pub use standstill_derive::Trace;
 pub use typed::slice::{GcSlice, HeaderSlice, RefusedSlice};

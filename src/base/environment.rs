@@ -11,12 +11,10 @@
 use std::sync::OnceLock;
 
 use crate::base::event;
-use crate::base::stress::Stress;
+use crate::base::stress::{STRESS, Stress};
 
 /// Switches checked mode for all heaps that do not say otherwise.
 const CHECKED: &str = "STANDSTILL_CHECKED";
-/// Adds modes to those that the code asks for.
-pub(crate) const STRESS: &str = "STANDSTILL_STRESS";
 
 /// What the environment says.
 #[derive(Debug, Default, PartialEq, Eq)]

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::error::Error;
 use std::fmt;
 
-use crate::base::fallible::{self, NoMemory};
+use crate::base::fallible::NoMemory;
 
 /// Why a thread could not be attached to a heap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -490,7 +490,7 @@ impl Fault {
     #[must_use]
     pub fn because(mut self, text: impl Into<Cow<'static, str>>) -> Self {
         let text = text.into();
-        if text != fallible::NO_WORDS {
+        if text != crate::base::text::NO_WORDS {
             self.text = text;
         }
         self

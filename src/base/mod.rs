@@ -5,8 +5,20 @@
 pub(crate) mod environment;
 pub(crate) mod error;
 pub(crate) mod event;
-pub mod fallible;
+pub(crate) mod fallible;
+#[cfg(not(all(test, any(loom, shuttle))))]
+mod held;
+pub(crate) mod hooks;
+#[cfg(all(test, any(loom, shuttle)))]
+pub(crate) mod model_sync;
+pub(crate) mod outside;
+pub(crate) mod prefetch;
+pub(crate) mod report;
+pub(crate) mod room;
+pub(crate) mod shared;
+pub(crate) mod shared_map;
 pub(crate) mod steps;
 pub(crate) mod stress;
 pub(crate) mod sync;
 pub(crate) mod system;
+pub(crate) mod text;

@@ -12,8 +12,10 @@ use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::base::environment::STRESS;
 use crate::base::sync::{AtomicU64, Ordering, yield_now};
+
+/// The environment variable that adds modes to those that the code asks for.
+pub(super) const STRESS: &str = "STANDSTILL_STRESS";
 
 /// Which stress modes a heap runs in: for [`HeapBuilder::stress`](crate::HeapBuilder::stress).
 ///

@@ -15,6 +15,7 @@ use std::collections::HashMap;
 
 use crate::base::event::{self, CollectionKind, Phase};
 use crate::base::fallible::{self, NoMemory};
+use crate::base::prefetch::prefetch;
 use crate::base::steps;
 use crate::base::sync::{AtomicBool, AtomicU8, Mutex, Ordering};
 use crate::collect::log::{Batch, Budget, Log, Writer};
@@ -28,7 +29,7 @@ use crate::heap::model::ObjectModel;
 use crate::heap::mutator::World;
 use crate::memory::space::{Origin, PAGE_GRANULES};
 use crate::object::state::{self, State};
-use crate::object::type_info::{Object, Tracer, prefetch};
+use crate::object::type_info::{Object, Tracer};
 
 /// Objects that are traversed before their edges are counted.
 const BATCH: usize = 64;

@@ -40,7 +40,9 @@
 
 use std::mem::MaybeUninit;
 
-use crate::base::fallible::{self, NoMemory, Room, Spare};
+use crate::base::fallible::{self, NoMemory};
+use crate::base::room::Room;
+use crate::base::room::Spare;
 use crate::base::stress::Stress;
 use crate::base::sync::{AtomicUsize, Ordering};
 use crate::memory::space::{PAGE_GRANULES, PAGE_SIZE, Space};

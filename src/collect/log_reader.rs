@@ -1,8 +1,8 @@
 //! Reading the edge log.
 
+use crate::base::prefetch::prefetch;
 use crate::collect::log::{END, EVEN, FIELD, FIELDS, GROUP, Log, Segment, UNLOGGED, WIDE};
 use crate::memory::space::PAGE_GRANULES;
-use crate::object::type_info::prefetch;
 
 /// The logs of all workers, to look into.
 #[derive(Debug, Default)]

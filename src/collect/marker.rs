@@ -9,6 +9,7 @@
 //! log, and all in step 3 and in young collections, is traversed.
 
 use crate::base::fallible::{self, NoMemory};
+use crate::base::prefetch::prefetch;
 use crate::base::steps;
 use crate::base::stress::Stress;
 use crate::base::sync::Ordering;
@@ -23,7 +24,7 @@ use crate::collect::traversal::{TOGETHER, look, prefetch_each};
 use crate::heap::model::ObjectModel;
 use crate::heap::mutator::World;
 use crate::memory::space::{Origin, Space};
-use crate::object::type_info::{Object, Tracer, prefetch};
+use crate::object::type_info::{Object, Tracer};
 
 /// Objects between the request to memory and the look.
 const RING: usize = 256;

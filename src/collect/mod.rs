@@ -478,7 +478,7 @@ fn give_up<M: ObjectModel>(m: &ModelMutator<M>, report: &mut CollectionReport, w
     m.core().hooks.unraisable(
         During::Traverse,
         why.type_name,
-        crate::base::fallible::words!("the collection was abandoned: {}", why.reason),
+        crate::base::text::words!("the collection was abandoned: {}", why.reason),
     );
     report.abandoned = Some(why.reason);
 }

@@ -6,6 +6,7 @@
 use std::collections::HashMap;
 
 use crate::base::fallible::NoMemory;
+use crate::base::prefetch::prefetch;
 use crate::base::steps;
 use crate::base::sync::AtomicU8;
 #[cfg(all(test, loom))]
@@ -15,7 +16,6 @@ use crate::heap::model::ObjectModel;
 use crate::heap::mutator::World;
 use crate::memory::space::Space;
 use crate::object::state;
-use crate::object::type_info::prefetch;
 
 /// A mark: see the module's page.
 pub(crate) const NOTED: u8 = 1;

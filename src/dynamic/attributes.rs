@@ -13,9 +13,9 @@ use std::ptr::NonNull;
 use std::sync::atomic::Ordering;
 
 use crate::base::error::{Code, Fault};
-use crate::base::fallible::words;
 use crate::base::fallible::{self, NoMemory};
 use crate::base::sync::RwLock;
+use crate::base::text::words;
 use crate::dynamic::builtin::describe;
 use crate::dynamic::handlers;
 use crate::dynamic::object::{

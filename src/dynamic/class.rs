@@ -3,7 +3,7 @@
 use std::ptr::NonNull;
 
 use crate::base::error::{Code, Fault};
-use crate::base::fallible::words;
+use crate::base::text::words;
 use crate::dynamic::builtin::{METATYPE, MODULE};
 use crate::dynamic::object::{AllocProc, RawObject, as_raw, from_raw, is_dynamic, type_of};
 use crate::dynamic::ready::{TypeSpec, ready_heap};

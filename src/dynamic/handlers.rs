@@ -16,10 +16,11 @@ use std::time::Instant;
 use crate::During;
 use crate::Mutator;
 use crate::base::error::{Code, Fault};
-use crate::base::event::{self, CallGuards};
-use crate::base::fallible::words;
+use crate::base::event;
+use crate::base::hooks::CallGuards;
 use crate::base::sync::Aside;
 use crate::base::sync::const_thread_local;
+use crate::base::text::words;
 use crate::dynamic::attributes;
 use crate::dynamic::object::{
     RawObject, TraverseProc, VisitProc, count, is_static_at, raw, type_of,

@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 
 use crate::Mutator;
 use crate::base::error::{Code, Fault};
-use crate::base::fallible::words;
+use crate::base::text::words;
 use crate::dynamic::builtin::{METATYPE, describe};
 use crate::dynamic::dealloc::{give_back, is_last};
 use crate::dynamic::handlers;

@@ -97,7 +97,7 @@ pub unsafe fn new_module(m: &Mutator, spec: ModuleSpec) -> Result<AnyGc, Fault> 
             Fault::new(Code::BadSlot, FUNCTION).because("a module's name with a null byte in it")
         );
     }
-    let name = fallible::c_text(&spec.name)?;
+    let name = crate::base::text::c_text(&spec.name)?;
     let words = spec.state_size.div_ceil(size_of::<u128>());
     let mut state = Vec::new();
     state.try_reserve_exact(words).map_err(|_| {

@@ -22,8 +22,8 @@ use std::sync::atomic::{AtomicBool, AtomicPtr};
 
 use crate::base::error::{Code, Fault};
 use crate::base::event;
-use crate::base::fallible::words;
 use crate::base::fallible::{self, NoMemory};
+use crate::base::text::words;
 use crate::dynamic::attributes::Attributes;
 use crate::dynamic::builtin::{BASE, METATYPE};
 use crate::dynamic::class::Finalizer;

@@ -5,7 +5,8 @@ use std::ptr::NonNull;
 
 use crate::During;
 use crate::base::error::{Code, Fault};
-use crate::base::fallible::{self, Shared};
+use crate::base::fallible;
+use crate::base::shared::Shared;
 use crate::base::sync::{AtomicBool, Ordering, RwLock};
 use crate::dynamic::builtin::WEAKREF;
 use crate::dynamic::dealloc::clear_weak_references;

@@ -15,8 +15,9 @@
 use std::fmt;
 use std::time::Duration;
 
-use crate::base::event::{self, CollectionReport, During, Hook, Hooks};
+use crate::base::event::{self, CollectionReport, During, Hook};
 use crate::base::fallible::{self, NoMemory};
+use crate::base::hooks::Hooks;
 use crate::base::sync::{AtomicBool, AtomicU32, Mutex, Ordering};
 
 /// Debugging: a line at the start and one at the end of each collection.
@@ -193,7 +194,7 @@ impl Notices {
         let sink = self.sink.lock().clone();
         match sink {
             Some(sink) => {
-                let line = fallible::in_words(line);
+                let line = crate::base::text::in_words(line);
                 if let Err(message) = sink.call(|sink| sink(&line)) {
                     hooks.unraisable(During::DebugSink, "", message);
                 }

@@ -3,7 +3,7 @@
 use crate::Mutator;
 use crate::base::error::{Code, Fault};
 use crate::base::event::{CollectionReport, During};
-use crate::base::fallible::words;
+use crate::base::text::words;
 use crate::collect::{Collect, CollectError};
 use crate::gc_module::Services;
 use crate::gc_module::garbage::tell_garbage;

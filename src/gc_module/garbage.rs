@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::base::event::During;
-use crate::base::fallible::words;
+use crate::base::text::words;
 use crate::collect::{self, Collect};
 use crate::gc_module::Services;
 use crate::gc_module::callbacks;

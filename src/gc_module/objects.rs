@@ -2,7 +2,7 @@
 
 use crate::base::error::{Code, Fault};
 use crate::base::fallible;
-use crate::base::fallible::words;
+use crate::base::text::words;
 use crate::collect;
 use crate::collect::traversal::guard_traversal;
 use crate::gc_module::Services;

@@ -2,7 +2,7 @@
 
 use crate::Mutator;
 use crate::base::error::{Code, Fault};
-use crate::base::fallible::words;
+use crate::base::text::words;
 use crate::heap::model::ObjectModel;
 use crate::heap::world::World;
 use crate::managed::Managed;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::base::error::{Code, Fault};
 use crate::base::event::Hook;
-use crate::base::fallible::words;
+use crate::base::text::words;
 use crate::gc_module::Services;
 use crate::heap::policy::Thresholds;
 

@@ -2,8 +2,8 @@
 
 use crate::base::error::{Code, Fault};
 use crate::base::event::Hook;
-use crate::base::fallible::words;
 use crate::base::fallible::{self, NoMemory};
+use crate::base::text::words;
 use crate::gc_module::Services;
 use crate::gc_module::callbacks::{CallbackInfo, CallbackPhase, DEBUG_LEAK, DEBUG_STATS};
 

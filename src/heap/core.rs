@@ -6,8 +6,8 @@ use std::mem::ManuallyDrop;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::base::event::Hooks;
 use crate::base::fallible::{self, NoMemory};
+use crate::base::hooks::Hooks;
 use crate::base::stress::{Strain, Stress, Under};
 use crate::base::sync::{AtomicBool, AtomicUsize, UnsafeCell};
 use crate::gc_module::callbacks::Notices;

@@ -12,7 +12,8 @@ use std::sync::Arc;
 
 #[cfg(not(all(test, loom)))]
 use crate::base::event;
-use crate::base::fallible::{self, NoMemory, Spare};
+use crate::base::fallible::{self, NoMemory};
+use crate::base::room::Spare;
 use crate::base::sync::{AtomicBool, Mutex, Ordering};
 use crate::heap::helpers::{Crew, Job, Seat};
 

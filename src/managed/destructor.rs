@@ -4,6 +4,7 @@ use std::ptr::NonNull;
 
 use crate::base::event;
 use crate::base::event::During;
+use crate::base::hooks::Hooks;
 use crate::object::header::Header;
 use crate::object::type_info::TypeInfo;
 
@@ -23,7 +24,7 @@ pub(super) struct Panic {
 }
 
 impl Panic {
-    pub(super) fn report(self, hooks: &event::Hooks) {
+    pub(super) fn report(self, hooks: &Hooks) {
         hooks.unraisable(During::Drop, self.type_name, event::panic_message(self.payload));
     }
 }

@@ -6,16 +6,17 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 
 use crate::base::error::{Code, Fault};
-use crate::base::event;
 use crate::base::event::During;
 use crate::base::fallible::NoMemory;
+use crate::base::hooks::Hooks;
 use crate::base::sync::{AtomicBool, AtomicU64, AtomicUsize, Mutex, Ordering};
 use crate::heap::model::ModelMutator;
 use crate::heap::mutator;
 use crate::managed::drop_batch::Discard;
 use crate::managed::freed_objects::Quarantine;
 use crate::object::header::Header;
-use crate::object::type_info::{Object, TypeInfo, TypeRegistry};
+use crate::object::type_info::{Object, TypeInfo};
+use crate::object::type_registry::TypeRegistry;
 use crate::object::weak::{Target, WeakTable};
 use crate::safepoint::lock;
 
@@ -235,7 +236,7 @@ impl Managed {
     }
 
     /// Tells what was noted.
-    pub(crate) fn tell_notes(&self, hooks: &event::Hooks) {
+    pub(crate) fn tell_notes(&self, hooks: &Hooks) {
         let notes = {
             let mut notes = self.notes.lock();
             if notes.list.is_empty() && notes.last.is_none() {

@@ -17,7 +17,9 @@
 use std::fmt;
 use std::ptr::NonNull;
 
-use crate::base::fallible::{self, NoMemory, Shared, SharedMap};
+use crate::base::fallible::{self, NoMemory};
+use crate::base::shared::Shared;
+use crate::base::shared_map::SharedMap;
 use crate::base::sync::{AtomicBool, Mutex, Ordering};
 use crate::object::header::Header;
 

@@ -10,7 +10,7 @@ use super::record::{ENDED, Record};
 use super::registry::{Entry, Registry};
 use super::thread_id::ThreadId;
 use super::world::WorldStopped;
-use crate::base::fallible::Shared;
+use crate::base::shared::Shared;
 use crate::base::sync::Aside;
 use crate::base::system::os_thread;
 

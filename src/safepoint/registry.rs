@@ -7,7 +7,7 @@ use super::record::{ATTACHED, Record};
 use super::report::{SlowStop, Straggler, ThreadInfo};
 use super::thread_id::ThreadId;
 use crate::base::event::Hook;
-use crate::base::fallible::Shared;
+use crate::base::shared::Shared;
 use crate::base::system::has_ended;
 
 pub(super) struct Entry<T> {

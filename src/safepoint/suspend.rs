@@ -10,7 +10,7 @@ use super::Coordinator;
 use super::record::{ATTACHED, AWAITED, DETACHED, Record, SUSPENDED};
 use super::thread_id::ThreadId;
 use super::thread_words;
-use crate::base::fallible::Shared;
+use crate::base::shared::Shared;
 use crate::base::stress::{Step, maybe_yield};
 use crate::base::sync::Ordering;
 

@@ -5,9 +5,10 @@ use std::fmt;
 use std::mem::ManuallyDrop;
 use std::ptr::NonNull;
 
+use crate::base::prefetch::prefetch;
 use crate::managed::{drop_reference, object};
 use crate::object::header::Header;
-use crate::object::type_info::{Target, Tracer, TypeInfo, prefetch};
+use crate::object::type_info::{Target, Tracer, TypeInfo};
 use crate::safepoint::current;
 use crate::typed::extensions::DynamicTypes;
 use crate::typed::gc::Gc;

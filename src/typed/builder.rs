@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use crate::base::environment::Environment;
 use crate::base::error::BuildError;
-use crate::base::fallible::words;
 use crate::base::fallible::{self, NoMemory};
 use crate::base::stress::Stress;
+use crate::base::text::words;
 use crate::heap::core::{Core, CoreConfig, Handle};
 use crate::heap::model::ObjectModel;
 use crate::heap::model_heap::ModelHeap;

@@ -10,13 +10,14 @@ use std::mem::ManuallyDrop;
 use std::ptr::NonNull;
 
 use crate::base::error::{AllocError, ForeignGc};
+use crate::base::prefetch::prefetch;
 use crate::collect::Collect;
 use crate::managed::{self, Raw, drop_reference_to, drop_reference_to_plain, object};
 use crate::memory::arena::class_for;
 use crate::memory::space::GRANULE;
 use crate::object::header::Header;
 use crate::object::state;
-use crate::object::type_info::{Ends, Object, Target, Tracer, TypeInfo, prefetch};
+use crate::object::type_info::{Ends, Object, Target, Tracer, TypeInfo};
 use crate::safepoint::current;
 use crate::{Mutator, Trace};
 

@@ -4,8 +4,9 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::base::error::Fault;
-use crate::base::event::{CallGuards, CollectionEvent, Hook, Unraisable};
+use crate::base::event::{CollectionEvent, Hook, Unraisable};
 use crate::base::fallible::{self, NoMemory};
+use crate::base::hooks::CallGuards;
 use crate::base::stress::StressStats;
 use crate::heap::model_heap::{HeapStats, ModelHeap};
 use crate::heap::policy::Pacing;

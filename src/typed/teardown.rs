@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use crate::base::error::AttachError;
 use crate::base::event::{self, During};
-use crate::base::fallible::words;
 use crate::base::fallible::{self};
+use crate::base::text::words;
 use crate::heap::core::Handle;
 use crate::heap::model::ModelMutator;
 use crate::managed::{self};

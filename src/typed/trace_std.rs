@@ -15,7 +15,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::{OnceLock, TryLockError, TryLockResult};
 
 use crate::Trace;
-use crate::object::type_info::{Target, prefetch};
+use crate::base::prefetch::prefetch;
+use crate::object::type_info::Target;
 use crate::{Mutator, Tracer};
 
 // ----------------------------------------------------------------------------------- leaves

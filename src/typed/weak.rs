@@ -6,7 +6,8 @@ use std::mem::ManuallyDrop;
 use std::ptr::NonNull;
 
 use crate::base::error::{AllocError, ForeignGc, OutOfMemory};
-use crate::base::fallible::{NoMemory, Shared};
+use crate::base::fallible::NoMemory;
+use crate::base::shared::Shared;
 use crate::base::sync::{AtomicBool, Ordering};
 use crate::managed::{self, object};
 use crate::object::header::Header;

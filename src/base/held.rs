@@ -1,0 +1,98 @@
+//! How many of the library's locks a thread holds.
+//!
+//! Debug builds count the locks, so that [`outside`](crate::base::outside) can refuse to call out under one.
+//! In release builds all of this is empty.
+
+use std::ops::{Deref, DerefMut};
+
+#[cfg(debug_assertions)]
+thread_local! {
+    /// Below 0 between the drop of a lock that was [set aside](Aside) and the end of the setting aside.
+    static HELD: std::cell::Cell<i32> = const { std::cell::Cell::new(0) };
+}
+
+#[inline(always)]
+fn add(_locks: i32) {
+    #[cfg(debug_assertions)]
+    HELD.set(HELD.get() + _locks);
+}
+
+/// Whether this thread holds a lock of the library's. Always `false` in release builds.
+#[inline(always)]
+pub(crate) fn are_locks_held() -> bool {
+    #[cfg(debug_assertions)]
+    return HELD.get() > 0;
+    #[cfg(not(debug_assertions))]
+    false
+}
+
+/// Counts one lock while it lives. Without a destructor in release builds.
+#[derive(Debug)]
+struct Held;
+
+#[cfg(debug_assertions)]
+impl Drop for Held {
+    fn drop(&mut self) {
+        add(-1);
+    }
+}
+
+/// A lock's guard, counted while it lives.
+#[derive(Debug)]
+pub(crate) struct Counted<G>(G, Held);
+
+impl<G> Counted<G> {
+    #[inline(always)]
+    pub(crate) fn new(guard: G) -> Self {
+        add(1);
+        Self(guard, Held)
+    }
+
+    /// Passes the guard through `f`, which gives it back: a wait for a condition.
+    pub(crate) fn through<R>(self, f: impl FnOnce(G) -> (G, R)) -> (Self, R) {
+        let Self(guard, held) = self;
+        let (guard, result) = f(guard);
+        (Self(guard, held), result)
+    }
+}
+
+impl<G: Deref> Deref for Counted<G> {
+    type Target = G::Target;
+
+    #[inline(always)]
+    fn deref(&self) -> &G::Target {
+        &self.0
+    }
+}
+
+impl<G: DerefMut> DerefMut for Counted<G> {
+    #[inline(always)]
+    fn deref_mut(&mut self) -> &mut G::Target {
+        &mut self.0
+    }
+}
+
+/// While this lives, the locks that this thread held when it was made do not count: those of a fork, which the caller
+/// keeps and knows of, and the one around traverse handlers that want to be called one at a time.
+#[must_use = "the locks count again when this is dropped"]
+#[derive(Debug)]
+pub(crate) struct Aside {
+    #[cfg(debug_assertions)]
+    locks: i32,
+}
+
+impl Aside {
+    pub(crate) fn all() -> Self {
+        #[cfg(debug_assertions)]
+        return Self { locks: HELD.replace(0) };
+        #[cfg(not(debug_assertions))]
+        Self {}
+    }
+}
+
+#[cfg(debug_assertions)]
+impl Drop for Aside {
+    fn drop(&mut self) {
+        add(self.locks);
+    }
+}

@@ -1,0 +1,127 @@
+//! The callbacks of a heap.
+
+use std::borrow::Cow;
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::OnceLock;
+
+use crate::base::error::{Code, Fault};
+use crate::base::event;
+use crate::base::outside::{Hook, line};
+use crate::base::report::{CollectionEvent, During, Unraisable};
+use crate::base::sync::Mutex;
+
+type CollectionHook = Hook<dyn Fn(&CollectionEvent<'_>) + Send + Sync>;
+type MisuseHook = Hook<dyn Fn(&Fault) + Send + Sync>;
+type UnraisableHook = Hook<dyn Fn(&Unraisable) + Send + Sync>;
+
+/// A heap's callbacks. They are cloned out before they are called, so a callback may register others.
+#[derive(Default)]
+pub(crate) struct Hooks {
+    collection: Mutex<Vec<CollectionHook>>,
+    unraisable: Mutex<Option<UnraisableHook>>,
+    misuse: Mutex<Misuse>,
+    /// What is done around handlers of dynamic types.
+    pub(crate) guards: OnceLock<CallGuards>,
+}
+
+/// What a runtime with an error indicator does around the handlers of dynamic types. See
+/// [`Heap::set_call_guards`](crate::Heap::set_call_guards).
+#[derive(Clone, Copy, Debug)]
+pub struct CallGuards {
+    /// Before: puts aside what stands in the indicator.
+    pub enter: fn(),
+    /// After: takes what the handler has left there, as text, and puts back what was put aside.
+    pub leave: fn() -> Option<Cow<'static, str>>,
+}
+
+/// Reports of misuse: the hook, and how many there were of each kind.
+#[derive(Default)]
+struct Misuse {
+    hook: Option<MisuseHook>,
+    seen: HashMap<(Code, &'static str), usize>,
+}
+
+/// Reports on stderr of one code and type: more say nothing new.
+const MISUSE_LINES: usize = 5;
+
+impl Hooks {
+    pub(crate) fn on_collection(&self, hook: CollectionHook) {
+        self.collection.lock().push(hook);
+    }
+
+    pub(crate) fn on_unraisable(&self, hook: UnraisableHook) {
+        let old = self.unraisable.lock().replace(hook);
+        // Without the lock: what it has captured may come back here when it is dropped.
+        drop(old);
+    }
+
+    pub(crate) fn on_misuse(&self, hook: MisuseHook) {
+        let old = self.misuse.lock().hook.replace(hook);
+        // As in `on_unraisable`.
+        drop(old);
+    }
+
+    /// Tells of a mistake in the use of dynamic objects: to the hook, else a limited number of times to stderr.
+    pub(crate) fn misuse(&self, fault: &Fault) {
+        event::misuse(fault);
+        let (hook, seen) = {
+            let mut misuse = self.misuse.lock();
+            let seen = misuse.seen.entry((fault.code, fault.type_name)).or_default();
+            *seen += 1;
+            let seen = *seen;
+            (misuse.hook.clone(), seen)
+        };
+        match hook {
+            // A hook that panics has had its chance.
+            Some(hook) => drop(hook.call(|hook| hook(fault))),
+            None if seen <= MISUSE_LINES => line(format_args!("standstill: misuse: {fault}")),
+            None => {}
+        }
+    }
+
+    pub(crate) fn collection(&self, event: &CollectionEvent<'_>) {
+        // One at a time, as a list of them would take memory. None is ever taken out.
+        let registered = self.collection.lock().len();
+        for at in 0..registered {
+            let Some(hook) = self.collection.lock().get(at).cloned() else { break };
+            if let Err(message) = hook.call(|hook| hook(event)) {
+                self.unraisable(During::CollectionCallback, "", message);
+            }
+        }
+    }
+
+    /// Tells of a failure: to the hook, else to stderr; to `tracing` in any case. Never unwinds.
+    pub(crate) fn unraisable(
+        &self,
+        during: During,
+        type_name: &'static str,
+        message: impl Into<Cow<'static, str>>,
+    ) {
+        self.unraisable_at(during, type_name, 0, message);
+    }
+
+    /// As [`unraisable`](Self::unraisable), concerning the object at an address.
+    pub(crate) fn unraisable_at(
+        &self,
+        during: During,
+        type_name: &'static str,
+        address: usize,
+        message: impl Into<Cow<'static, str>>,
+    ) {
+        let what = Unraisable { during, type_name, address, message: message.into() };
+        event::unraisable(&what);
+        let hook = self.unraisable.lock().clone();
+        match hook {
+            // A hook that panics has had its chance.
+            Some(hook) => drop(hook.call(|hook| hook(&what))),
+            None => line(format_args!("standstill: {what}")),
+        }
+    }
+}
+
+impl fmt::Debug for Hooks {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Hooks").finish_non_exhaustive()
+    }
+}

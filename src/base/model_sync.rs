@@ -1,0 +1,416 @@
+//! The primitives of [`sync`](crate::base::sync) in models: loom's and shuttle's.
+
+/// Locks and thread-locals of whichever tool runs the models: both have them in std's shape.
+#[cfg(all(test, any(loom, shuttle)))]
+mod mocked {
+    use std::ops::{Deref, DerefMut};
+    use std::sync::PoisonError;
+
+    /// No model counts locks: shuttle's threads share one thread of the system.
+    pub(crate) fn are_locks_held() -> bool {
+        false
+    }
+
+    /// See [`are_locks_held`].
+    #[derive(Debug)]
+    pub(crate) struct Aside;
+
+    impl Aside {
+        pub(crate) fn all() -> Self {
+            Self
+        }
+    }
+
+    #[cfg(loom)]
+    pub(crate) use loom as tool;
+    #[cfg(shuttle)]
+    pub(crate) use shuttle as tool;
+
+    pub(crate) use tool::hint::spin_loop;
+    pub(crate) use tool::thread::yield_now;
+
+    /// Whether somebody holds a lock. loom runs no other thread between the last step before an unlock and the unlock, so a
+    /// lock that is held for less than a step is never seen held. In a model that asks for it this word is written, which
+    /// is a step, at the beginning and the end.
+    #[cfg(loom)]
+    #[derive(Debug)]
+    struct Held(super::loomed::AtomicBool);
+
+    #[cfg(loom)]
+    thread_local! {
+        /// This execution of a model asks which locks are held. Each model runs on one thread of the system.
+        static WATCHED: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
+    }
+
+    /// This execution asks, or asks no more, which locks are held.
+    #[cfg(loom)]
+    pub(crate) fn watch_locks(watch: bool) {
+        WATCHED.set(watch);
+    }
+
+    #[cfg(loom)]
+    impl Held {
+        fn new() -> Self {
+            Self(super::loomed::AtomicBool::new(false))
+        }
+
+        fn set(&self, held: bool) {
+            if WATCHED.get() && !std::thread::panicking() {
+                self.0.store(held, super::loomed::Ordering::Release);
+            }
+        }
+
+        fn get(&self) -> bool {
+            // An exchange: it gives the newest value.
+            self.0
+                .compare_exchange(
+                    true,
+                    true,
+                    super::loomed::Ordering::AcqRel,
+                    super::loomed::Ordering::Acquire,
+                )
+                .is_ok()
+        }
+    }
+
+    /// shuttle does not ask.
+    #[cfg(shuttle)]
+    #[derive(Debug)]
+    struct Held;
+
+    #[cfg(shuttle)]
+    impl Held {
+        fn new() -> Self {
+            Self
+        }
+
+        fn set(&self, _: bool) {}
+    }
+
+    /// The tool's mutex in `parking_lot`'s shape.
+    #[derive(Debug)]
+    pub(crate) struct Mutex<T>(tool::sync::Mutex<T>, Held);
+
+    impl<T> Mutex<T> {
+        pub(crate) fn new(value: T) -> Self {
+            Self(tool::sync::Mutex::new(value), Held::new())
+        }
+
+        pub(crate) fn lock(&self) -> MutexGuard<'_, T> {
+            let guard = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            self.1.set(true);
+            MutexGuard(Some(guard), &self.1)
+        }
+
+        pub(crate) fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
+            let guard = self.0.try_lock().ok()?;
+            self.1.set(true);
+            Some(MutexGuard(Some(guard), &self.1))
+        }
+
+        /// Whether the lock is the one that gave this guard, or is open. For models that [watch](watch_locks) locks.
+        #[cfg(loom)]
+        pub(crate) fn is_held_by_or_open(&self, guard: Option<&MutexGuard<'_, T>>) -> bool {
+            let place = std::ptr::from_ref(self).addr();
+            let data = guard.map_or(0, |guard| std::ptr::from_ref(&**guard).addr());
+            (place..place + size_of::<Self>()).contains(&data) || !self.1.get()
+        }
+    }
+
+    impl<T: Default> Default for Mutex<T> {
+        fn default() -> Self {
+            Self::new(T::default())
+        }
+    }
+
+    /// Empty while its thread waits on a condition variable, and at no other time.
+    #[derive(Debug)]
+    pub(crate) struct MutexGuard<'a, T>(Option<tool::sync::MutexGuard<'a, T>>, &'a Held);
+
+    impl<T> Drop for MutexGuard<'_, T> {
+        fn drop(&mut self) {
+            self.1.set(false);
+        }
+    }
+
+    impl<T> Deref for MutexGuard<'_, T> {
+        type Target = T;
+
+        fn deref(&self) -> &T {
+            self.0.as_ref().expect("not waiting")
+        }
+    }
+
+    impl<T> DerefMut for MutexGuard<'_, T> {
+        fn deref_mut(&mut self) -> &mut T {
+            self.0.as_mut().expect("not waiting")
+        }
+    }
+
+    /// The tool's condition variable in `parking_lot`'s shape.
+    #[derive(Debug)]
+    pub(crate) struct Condvar(tool::sync::Condvar);
+
+    impl Condvar {
+        pub(crate) fn new() -> Self {
+            Self(tool::sync::Condvar::new())
+        }
+
+        pub(crate) fn wait<T>(&self, guard: &mut MutexGuard<'_, T>) {
+            if let Some(held) = guard.0.take() {
+                guard.1.set(false);
+                guard.0 = Some(self.0.wait(held).unwrap_or_else(PoisonError::into_inner));
+                guard.1.set(true);
+            }
+        }
+
+        pub(crate) fn wait_for<T>(
+            &self,
+            guard: &mut MutexGuard<'_, T>,
+            _limit: std::time::Duration,
+        ) -> WaitResult {
+            self.wait(guard);
+            WaitResult
+        }
+
+        pub(crate) fn notify_one(&self) {
+            self.0.notify_one();
+        }
+
+        pub(crate) fn notify_all(&self) {
+            self.0.notify_all();
+        }
+    }
+
+    /// There is no time in a model: a wait never ends by itself.
+    #[derive(Debug)]
+    pub(crate) struct WaitResult;
+
+    impl WaitResult {
+        pub(crate) fn timed_out(&self) -> bool {
+            false
+        }
+    }
+
+    macro_rules! const_thread_local {
+        ($(#[$meta:meta])* static $name:ident: $ty:ty = $init:expr) => {
+            $crate::base::model_sync::tool::thread_local! { $(#[$meta])* static $name: $ty = $init; }
+        };
+    }
+    pub(crate) use const_thread_local;
+}
+
+#[cfg(all(test, loom))]
+mod loomed {
+    use std::cell::{Cell, RefCell};
+    use std::marker::PhantomData;
+    use std::sync::atomic::{AtomicU32 as Plain, Ordering::Relaxed};
+
+    use loom::lazy_static::Lazy;
+    use loom::sync::atomic;
+
+    pub(crate) use loom::cell::UnsafeCell;
+    pub(crate) use loom::sync::atomic::Ordering;
+
+    /// What `SeqCst` adds to acquire and release, for one atomic.
+    ///
+    /// Each `SeqCst` store leaves a *mark*: one of loom's lazy statics, which the storing thread initialises. A `SeqCst`
+    /// load uses the newest mark of its atomic first. In loom the initialisation happens before each use, and
+    /// neither is a step of its own. So the load gives no value that is older than the store.
+    ///
+    /// This is the order of all `SeqCst` accesses in an execution: a store, or an exchange, takes its place when it
+    /// is executed, a load when it uses the mark. Both `SeqCst`s are needed: a store without leaves no mark, and a
+    /// load without uses none.
+    #[derive(Debug)]
+    struct Newest(Plain);
+
+    thread_local! {
+        /// All marks. Each model runs on one thread of the system.
+        static MARKS: RefCell<Vec<&'static Lazy<()>>> = const { RefCell::new(Vec::new()) };
+        /// How many of the marks this execution has used.
+        static USED: Cell<usize> = const { Cell::new(0) };
+    }
+
+    /// A new execution of a model begins: loom has forgotten what was initialised.
+    pub(crate) fn begin_execution() {
+        USED.set(0);
+        super::mocked::watch_locks(false);
+    }
+
+    impl Newest {
+        /// A store, or an exchange, was executed.
+        fn stored(&self, order: Ordering) {
+            if order == Ordering::SeqCst {
+                let used = USED.replace(USED.get() + 1);
+                let mark = MARKS.with_borrow_mut(|marks| {
+                    if used == marks.len() {
+                        marks.push(Box::leak(Box::new(Lazy { init: || (), _p: PhantomData })));
+                    }
+                    marks[used]
+                });
+                mark.get();
+                self.0.store(used as u32 + 1, Relaxed);
+            }
+        }
+
+        /// A load comes next.
+        fn loading(&self, order: Ordering) {
+            if order == Ordering::SeqCst
+                && let Some(mark) = self.0.load(Relaxed).checked_sub(1)
+            {
+                MARKS.with_borrow(|marks| marks[mark as usize]).get();
+            }
+        }
+    }
+
+    /// loom's atomics, with what `SeqCst` means; see [`Newest`]. An exchange reads the newest value anyway.
+    macro_rules! atomics {
+        ($($name:ident $(<$t:ident>)?: $value:ty),*) => {$(
+            #[derive(Debug)]
+            pub(crate) struct $name $(<$t>)? {
+                value: atomic::$name $(<$t>)?,
+                newest: Newest,
+            }
+
+            impl $(<$t>)? $name $(<$t>)? {
+                #[track_caller]
+                pub(crate) fn new(value: $value) -> Self {
+                    Self { value: atomic::$name::new(value), newest: Newest(Plain::new(0)) }
+                }
+
+                #[track_caller]
+                pub(crate) fn load(&self, order: Ordering) -> $value {
+                    self.newest.loading(order);
+                    self.value.load(order)
+                }
+
+                #[track_caller]
+                pub(crate) fn store(&self, value: $value, order: Ordering) {
+                    self.value.store(value, order);
+                    self.newest.stored(order);
+                }
+
+                #[track_caller]
+                pub(crate) fn swap(&self, value: $value, order: Ordering) -> $value {
+                    let old = self.value.swap(value, order);
+                    self.newest.stored(order);
+                    old
+                }
+
+                #[track_caller]
+                pub(crate) fn compare_exchange(
+                    &self,
+                    from: $value,
+                    to: $value,
+                    success: Ordering,
+                    failure: Ordering,
+                ) -> Result<$value, $value> {
+                    let result = self.value.compare_exchange(from, to, success, failure);
+                    if result.is_ok() {
+                        self.newest.stored(success);
+                    }
+                    result
+                }
+
+                /// A try never fails for nothing here.
+                #[track_caller]
+                pub(crate) fn compare_exchange_weak(
+                    &self,
+                    from: $value,
+                    to: $value,
+                    success: Ordering,
+                    failure: Ordering,
+                ) -> Result<$value, $value> {
+                    self.compare_exchange(from, to, success, failure)
+                }
+
+                #[track_caller]
+                pub(crate) fn fetch_update(
+                    &self,
+                    set: Ordering,
+                    fetch: Ordering,
+                    mut step: impl FnMut($value) -> Option<$value>,
+                ) -> Result<$value, $value> {
+                    let mut now = self.load(fetch);
+                    while let Some(next) = step(now) {
+                        match self.compare_exchange(now, next, set, fetch) {
+                            Ok(old) => return Ok(old),
+                            Err(newer) => now = newer,
+                        }
+                    }
+                    Err(now)
+                }
+            }
+        )*};
+    }
+
+    macro_rules! arithmetic {
+        ($($name:ident: $value:ty: $($step:ident),*;)*) => {$(
+            impl Default for $name {
+                #[track_caller]
+                fn default() -> Self {
+                    Self::new(<$value>::default())
+                }
+            }
+
+            impl $name {$(
+                #[track_caller]
+                pub(crate) fn $step(&self, by: $value, order: Ordering) -> $value {
+                    let old = self.value.$step(by, order);
+                    self.newest.stored(order);
+                    old
+                }
+            )*}
+        )*};
+    }
+
+    atomics!(AtomicBool: bool, AtomicU8: u8, AtomicU32: u32, AtomicU64: u64, AtomicUsize: usize, AtomicPtr<T>: *mut T);
+    arithmetic! {
+        AtomicBool: bool: ;
+        AtomicU8: u8: fetch_or, fetch_and;
+        AtomicU32: u32: fetch_add, fetch_sub, fetch_or, fetch_and;
+        AtomicU64: u64: fetch_add, fetch_sub, fetch_max;
+        AtomicUsize: usize: fetch_add, fetch_sub, fetch_max;
+    }
+}
+
+#[cfg(all(test, shuttle))]
+mod shuttled {
+    use std::ops::Deref;
+    use std::time::Duration;
+
+    pub(crate) use std::sync::atomic::Ordering;
+
+    /// Atomics whose every access goes through `deref`, which lets another thread run first.
+    macro_rules! atomics {
+        ($($name:ident $(<$t:ident>)?: $value:ty),*) => {$(
+            #[derive(Debug, Default)]
+            #[repr(transparent)]
+            pub(crate) struct $name $(<$t>)? (std::sync::atomic::$name $(<$t>)?);
+
+            impl $(<$t>)? $name $(<$t>)? {
+                pub(crate) const fn new(value: $value) -> Self {
+                    Self(std::sync::atomic::$name::new(value))
+                }
+            }
+
+            impl $(<$t>)? Deref for $name $(<$t>)? {
+                type Target = std::sync::atomic::$name $(<$t>)?;
+
+                fn deref(&self) -> &Self::Target {
+                    // A scheduling point and nothing else: shuttle knows no time.
+                    shuttle::thread::sleep(Duration::ZERO);
+                    &self.0
+                }
+            }
+        )*};
+    }
+
+    atomics!(AtomicBool: bool, AtomicU8: u8, AtomicU32: u32, AtomicU64: u64, AtomicUsize: usize, AtomicPtr<T>: *mut T);
+}
+
+#[cfg(loom)]
+pub(crate) use loomed::*;
+pub(crate) use mocked::*;
+#[cfg(shuttle)]
+pub(crate) use shuttled::*;

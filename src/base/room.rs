@@ -1,0 +1,277 @@
+//! Lists of numbers in memory of their own, in huge pages where they are large.
+
+use std::mem::MaybeUninit;
+use std::ptr::NonNull;
+
+use crate::base::fallible::{NoMemory, push};
+use crate::base::sync::Mutex;
+
+/// Room for numbers, of which those at the front are there and the rest is not yet: as a vector that does not grow by itself.
+///
+/// From the size of a huge page on it is a mapping of its own, in huge pages where the system has some: what is looked at here
+/// and there costs far less then, since the machine need not look up where each page lies. And it is
+/// given back as it was taken, without a trace in the allocator that the program uses.
+pub(crate) struct Room {
+    start: NonNull<u32>,
+    capacity: usize,
+    len: usize,
+    /// Start and bytes of the mapping; none: it is the allocator's.
+    mapping: Option<(NonNull<u8>, usize)>,
+}
+
+/// The size of a huge page.
+const HUGE: usize = 2 << 20;
+
+// SAFETY: rule X: it owns its memory, which holds numbers.
+unsafe impl Send for Room {}
+// SAFETY: as above.
+unsafe impl Sync for Room {}
+
+impl Room {
+    /// Room for `capacity` numbers.
+    pub(crate) fn new(capacity: usize) -> Result<Self, NoMemory> {
+        let layout = std::alloc::Layout::array::<u32>(capacity).map_err(|_| NoMemory)?;
+        if layout.size() >= HUGE && !cfg!(any(miri, all(test, loom))) {
+            return Self::map(capacity, layout.size());
+        }
+        let mut list = Vec::<u32>::new();
+        list.try_reserve_exact(capacity)?;
+        let mut list = std::mem::ManuallyDrop::new(list);
+        let start = NonNull::new(list.as_mut_ptr()).ok_or(NoMemory)?;
+        Ok(Self { start, capacity: list.capacity(), len: 0, mapping: None })
+    }
+
+    fn map(capacity: usize, bytes: usize) -> Result<Self, NoMemory> {
+        use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous};
+        // So that there is a multiple of a huge page in it.
+        let mapped = bytes.checked_add(HUGE).ok_or(NoMemory)?;
+        let (access, flags) =
+            (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE | MapFlags::NORESERVE);
+        // SAFETY: rule B: a new mapping, where the system likes.
+        let mapping = unsafe { mmap_anonymous(std::ptr::null_mut(), mapped, access, flags) };
+        let mapping = NonNull::new(mapping.map_err(|_| NoMemory)?.cast::<u8>()).ok_or(NoMemory)?;
+        // SAFETY: rule B: less than the `HUGE` bytes that were added.
+        let start = unsafe { mapping.add(mapping.as_ptr().align_offset(HUGE)) };
+        #[cfg(any(target_os = "linux", target_os = "android"))]
+        #[expect(clippy::let_underscore_must_use, reason = "a refusal costs speed only")]
+        // SAFETY: rule B: inside the mapping; the advice changes no contents.
+        let _ = unsafe {
+            rustix::mm::madvise(start.as_ptr().cast(), bytes, rustix::mm::Advice::LinuxHugepage)
+        };
+        Ok(Self { start: start.cast(), capacity, len: 0, mapping: Some((mapping, mapped)) })
+    }
+
+    /// How many numbers are there.
+    #[inline(always)]
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+
+    /// The numbers that are there.
+    #[inline(always)]
+    pub(crate) fn numbers(&self) -> &[u32] {
+        // SAFETY: rule B: so many have been written.
+        unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.len) }
+    }
+
+    /// Room for those that are not.
+    #[inline(always)]
+    pub(crate) fn spare(&mut self) -> &mut [MaybeUninit<u32>] {
+        // SAFETY: rule B: from the last number to the end of what was allocated.
+        unsafe {
+            let start = self.start.as_ptr().add(self.len).cast::<MaybeUninit<u32>>();
+            std::slice::from_raw_parts_mut(start, self.capacity - self.len)
+        }
+    }
+
+    /// Whether it is a mapping of its own.
+    pub(crate) fn is_mapping(&self) -> bool {
+        self.mapping.is_some()
+    }
+
+    /// Bytes of its mapping, from the start on; 0: it is the allocator's.
+    fn mapped(&self) -> usize {
+        self.mapping.map_or(0, |(mapping, bytes)| {
+            bytes - (self.start.as_ptr() as usize - mapping.as_ptr() as usize)
+        })
+    }
+
+    /// Forgets the numbers, and lets the system have the memory if it needs some, as long as nobody writes here. `false`: it is
+    /// not to be had that way.
+    fn set_aside(&mut self) -> bool {
+        self.len = 0;
+        // Whole huge pages: to give a part of one away would cost it its size.
+        let bytes = self.mapped() / HUGE * HUGE;
+        #[cfg(any(target_os = "linux", target_os = "android"))]
+        if bytes > 0 {
+            use rustix::mm::{Advice, madvise};
+            // SAFETY: rule B: inside the mapping. The contents may become zeroes, and nobody reads them.
+            return unsafe { madvise(self.start.as_ptr().cast(), bytes, Advice::LinuxFree) }
+                .is_ok();
+        }
+        let _ = bytes;
+        false
+    }
+
+    /// Is for `capacity` numbers from now on, if that many fit in, and not far more.
+    fn refit(&mut self, capacity: usize) -> bool {
+        let fitting = self.mapped() / size_of::<u32>();
+        let fits = (capacity..=capacity.saturating_mul(4)).contains(&fitting);
+        if fits {
+            self.capacity = capacity;
+        }
+        fits
+    }
+
+    /// Says that `more` numbers are there.
+    ///
+    /// # Safety
+    ///
+    /// The first `more` places of [`spare`](Self::spare) have been written.
+    pub(crate) unsafe fn add(&mut self, more: usize) {
+        assert!(more <= self.capacity - self.len);
+        self.len += more;
+    }
+}
+
+impl Default for Room {
+    fn default() -> Self {
+        Self { start: NonNull::dangling(), capacity: 0, len: 0, mapping: None }
+    }
+}
+
+impl std::fmt::Debug for Room {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Room").field("len", &self.len).field("capacity", &self.capacity).finish()
+    }
+}
+
+impl Drop for Room {
+    fn drop(&mut self) {
+        match self.mapping {
+            Some((mapping, bytes)) => {
+                // SAFETY: rule B: mapped by `map`, and nobody has a reference into it any more.
+                let unmapped = unsafe { rustix::mm::munmap(mapping.as_ptr().cast(), bytes) };
+                debug_assert!(unmapped.is_ok());
+            }
+            // SAFETY: rule B: the parts of a vector of numbers, which need no dropping.
+            None => drop(unsafe { Vec::from_raw_parts(self.start.as_ptr(), 0, self.capacity) }),
+        }
+    }
+}
+
+/// Rooms that nobody uses now. New ones would have to be zeroed by the system first, which may take as long as to fill them.
+#[derive(Debug, Default)]
+pub(crate) struct Spare {
+    rooms: Mutex<Vec<Room>>,
+}
+
+impl Spare {
+    /// Room for `capacity` numbers. What is too small for them is not worth keeping, nor what is far too large.
+    pub(crate) fn take(&self, capacity: usize) -> Result<Room, NoMemory> {
+        while let Some(mut room) = self.pop() {
+            if room.refit(capacity) {
+                return Ok(room);
+            }
+        }
+        Room::new(capacity)
+    }
+
+    // A function of its own: the lock is not held while the system works.
+    fn pop(&self) -> Option<Room> {
+        self.rooms.lock().pop()
+    }
+
+    /// Keeps rooms, as far as the system can have them back, and there is memory for their places.
+    pub(crate) fn keep(&self, rooms: impl IntoIterator<Item = Room>) {
+        for mut room in rooms {
+            if room.set_aside() && push(&mut self.rooms.lock(), room).is_err() {
+                return;
+            }
+        }
+    }
+
+    /// How many rooms there are.
+    #[cfg(test)]
+    pub(crate) fn len(&self) -> usize {
+        self.rooms.lock().len()
+    }
+
+    /// Gives everything back.
+    pub(crate) fn give_up(&self) {
+        let rooms = std::mem::take(&mut *self.rooms.lock());
+        drop(rooms);
+    }
+}
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn room_small_and_large_is_filled_from_the_front() {
+        for capacity in [0, 1, 1000, HUGE / 4 - 1, HUGE / 4, HUGE] {
+            let mut room = Room::new(capacity).unwrap();
+            assert!(room.spare().len() >= capacity && room.numbers().is_empty());
+            for round in 0..2 {
+                let half = capacity / 2;
+                let spare = &mut room.spare()[..half];
+                spare.iter_mut().zip(round..).for_each(|(place, number)| _ = place.write(number));
+                // SAFETY: rule B: so many have been written just now.
+                unsafe { room.add(half) };
+                assert_eq!(room.len(), (round as usize + 1) * half);
+                assert!(
+                    room.numbers()[round as usize * half..]
+                        .iter()
+                        .copied()
+                        .eq((round..).take(half))
+                );
+            }
+        }
+        assert_eq!(Room::default().spare().len(), 0);
+        for capacity in [usize::MAX, usize::MAX / 4, isize::MAX as usize / 4] {
+            assert!(Room::new(capacity).is_err());
+        }
+        // SAFETY: rule B: it is refused.
+        assert!(std::panic::catch_unwind(|| unsafe { Room::default().add(1) }).is_err());
+    }
+
+    // Elsewhere none is kept.
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn rooms_are_used_again_where_they_fit() {
+        let spare = Spare::default();
+        for capacity in [HUGE / 4, HUGE / 2 + 1, HUGE] {
+            let mut room = spare.take(capacity).unwrap();
+            room.spare()[0].write(7);
+            // SAFETY: rule B: it has been written just now.
+            unsafe { room.add(1) };
+            let start = room.numbers().as_ptr();
+            spare.keep([room]);
+            for less in [capacity / 2, capacity] {
+                let room = spare.take(less).unwrap();
+                assert_eq!(
+                    (room.start.as_ptr().cast_const(), room.capacity, room.len()),
+                    (start, less, 0)
+                );
+                assert_eq!(spare.len(), 0);
+                spare.keep([room]);
+            }
+            // Too small, and far too large: a new one, and the old one is gone.
+            for next in [2 * capacity + HUGE, capacity / 8] {
+                let room = spare.take(next).unwrap();
+                assert_eq!((room.capacity, spare.len()), (next, 0));
+                assert!(
+                    !room.is_mapping() || room.mapped() / size_of::<u32>() >= next,
+                    "all of it is there"
+                );
+                spare.keep([room, spare.take(HUGE).unwrap()]);
+            }
+            spare.give_up();
+            assert_eq!(spare.len(), 0);
+        }
+        spare.keep([Room::new(1000).unwrap()]);
+        assert_eq!(spare.len(), 0, "the allocator keeps small ones");
+        assert_eq!(spare.take(usize::MAX).unwrap_err(), NoMemory);
+    }
+}

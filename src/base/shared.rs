@@ -1,0 +1,88 @@
+//! A value with several owners whose creation can fail.
+
+use std::fmt;
+use std::ptr::NonNull;
+
+use crate::base::fallible::{NoMemory, boxed};
+
+/// A value with several owners, as an [`Arc`], which cannot be made where memory may be refused.
+///
+/// | field | who, when |
+/// |---|---|
+/// | `owners` | 1 at birth; raised by an owner for another one; lowered by an owner that ends. Who lowers it to 0 frees the value |
+/// | `value` | read by owners, until the last has ended |
+pub(crate) struct Shared<T>(NonNull<SharedValue<T>>);
+
+struct SharedValue<T> {
+    owners: std::sync::atomic::AtomicUsize,
+    value: T,
+}
+
+// SAFETY: rule X: as for `Arc`: the value is shared, and dropped on the thread of the last owner.
+unsafe impl<T: Send + Sync> Send for Shared<T> {}
+// SAFETY: as above.
+unsafe impl<T: Send + Sync> Sync for Shared<T> {}
+
+impl<T> Shared<T> {
+    pub(crate) fn new(value: T) -> Result<Self, NoMemory> {
+        let shared = boxed(SharedValue { owners: std::sync::atomic::AtomicUsize::new(1), value })?;
+        Ok(Self(NonNull::from(Box::leak(shared))))
+    }
+
+    /// Whether both are the same value.
+    pub(crate) fn ptr_eq(one: &Self, other: &Self) -> bool {
+        one.0 == other.0
+    }
+
+    fn shared(&self) -> &SharedValue<T> {
+        // SAFETY: rule V: there is an owner, so nobody has freed it.
+        unsafe { self.0.as_ref() }
+    }
+}
+
+impl<T> std::ops::Deref for Shared<T> {
+    type Target = T;
+
+    #[inline(always)]
+    fn deref(&self) -> &T {
+        &self.shared().value
+    }
+}
+
+impl<T> Clone for Shared<T> {
+    fn clone(&self) -> Self {
+        // Relaxed: the new owner has its access from this one. Each owner takes up memory, so the number has room.
+        self.shared().owners.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        Self(self.0)
+    }
+}
+
+impl<T> Drop for Shared<T> {
+    #[inline]
+    fn drop(&mut self) {
+        // AcqRel: what other owners did with the value happened before it is freed.
+        if self.shared().owners.fetch_sub(1, std::sync::atomic::Ordering::AcqRel) == 1 {
+            // SAFETY: rule V: this was the last owner.
+            unsafe { self.free() };
+        }
+    }
+}
+
+impl<T> Shared<T> {
+    /// Frees the value. Not inline: most owners that end are not the last.
+    ///
+    /// # Safety
+    ///
+    /// The last owner calls this, once, and does not use the value afterwards.
+    #[inline(never)]
+    unsafe fn free(&mut self) {
+        // SAFETY: rule V: made from a box, and the caller was the last owner.
+        drop(unsafe { Box::from_raw(self.0.as_ptr()) });
+    }
+}
+
+impl<T: fmt::Debug> fmt::Debug for Shared<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        (**self).fmt(f)
+    }
+}

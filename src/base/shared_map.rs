@@ -1,0 +1,85 @@
+//! A map that several threads use, whose insertions can fail.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::hash::{BuildHasher, BuildHasherDefault, Hash, Hasher};
+
+use crate::base::fallible::NoMemory;
+use crate::base::sync::RwLock;
+
+/// How keys are spread: addresses and hashes, which no enemy chooses.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Spread(u64);
+
+impl Hasher for Spread {
+    fn write(&mut self, bytes: &[u8]) {
+        bytes.iter().for_each(|&byte| self.write_u64(u64::from(byte)));
+    }
+
+    fn write_u64(&mut self, word: u64) {
+        // An odd number with its bits mixed: each bit of the word has a say in the upper half.
+        self.0 = (self.0.rotate_left(5) ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    }
+
+    fn write_usize(&mut self, word: usize) {
+        self.write_u64(word as u64);
+    }
+
+    fn finish(&self) -> u64 {
+        self.0 ^ self.0 >> 32
+    }
+}
+
+type Part<K, V> = HashMap<K, V, BuildHasherDefault<Spread>>;
+
+/// A map for several threads: in parts, each with a lock of its own, which is held for a look-up or a change, and never over
+/// a call out.
+pub(crate) struct SharedMap<K, V> {
+    parts: [RwLock<Part<K, V>>; PARTS],
+}
+
+const PARTS: usize = 16;
+
+impl<K, V> Default for SharedMap<K, V> {
+    fn default() -> Self {
+        Self { parts: std::array::from_fn(|_| RwLock::new(HashMap::default())) }
+    }
+}
+
+impl<K, V> fmt::Debug for SharedMap<K, V> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SharedMap").finish_non_exhaustive()
+    }
+}
+
+impl<K: Hash + Eq, V: Clone> SharedMap<K, V> {
+    /// The upper bits choose the part: the map within uses the others.
+    fn part(&self, key: &K) -> &RwLock<Part<K, V>> {
+        let hash = BuildHasherDefault::<Spread>::default().hash_one(key);
+        &self.parts[(hash >> 32) as usize % PARTS]
+    }
+
+    pub(crate) fn get(&self, key: &K) -> Option<V> {
+        self.part(key).read().get(key).cloned()
+    }
+
+    /// The value at a key; if there is none, what `make` makes.
+    pub(crate) fn get_or_make(
+        &self,
+        key: K,
+        make: impl FnOnce() -> Result<V, NoMemory>,
+    ) -> Result<V, NoMemory> {
+        let mut part = self.part(&key).write();
+        if let Some(known) = part.get(&key) {
+            return Ok(known.clone());
+        }
+        part.try_reserve(1)?;
+        let value = make()?;
+        part.insert(key, value.clone());
+        Ok(value)
+    }
+
+    pub(crate) fn remove(&self, key: &K) -> Option<V> {
+        self.part(key).write().remove(key)
+    }
+}

@@ -1,0 +1,34 @@
+//! The address of an object, as the collector names it.
+
+use std::ptr::NonNull;
+
+/// The address of an object: its first byte, where its header lies.
+///
+/// A name, not a reference: it holds nothing alive and may dangle.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+#[repr(transparent)]
+pub struct Object(NonNull<u8>);
+
+impl Object {
+    /// The object that starts at `address`.
+    pub const fn new(address: NonNull<u8>) -> Self {
+        Self(address)
+    }
+
+    /// Its first byte.
+    #[inline(always)]
+    pub const fn as_ptr(self) -> NonNull<u8> {
+        self.0
+    }
+
+    /// Its address as a number.
+    #[inline(always)]
+    pub fn address(self) -> usize {
+        self.0.as_ptr() as usize
+    }
+}
+
+// SAFETY: rule X: a bare address; whoever dereferences it answers for that.
+unsafe impl Send for Object {}
+// SAFETY: as above.
+unsafe impl Sync for Object {}

@@ -1,0 +1,555 @@
+//! The [`Tracer`]: it collects the references that a type's traversal visits.
+
+use std::cell::Cell;
+use std::fmt;
+use std::marker::PhantomData;
+use std::ptr::NonNull;
+
+use crate::base::fallible::NoMemory;
+use crate::base::prefetch::prefetch;
+use crate::base::sync::const_thread_local;
+use crate::object::address::Object;
+use crate::object::header::Header;
+
+/// Collects the references that an object holds, while the collector (or an inspection) looks at it.
+///
+/// [`Trace::traverse`](crate::Trace::traverse) receives one and reports each field to it. Only the
+/// library makes tracers, and a traversal can only report handles that it can borrow, so whatever
+/// it reports is a live object of some heap.
+pub struct Tracer {
+    /// Room for the addresses visited so far that lie inside the heap. As a vector it stays empty: only its room
+    /// is used, from its start to `next`, and by bare pointers, which cost a visit least.
+    room: Vec<usize>,
+    next: *mut usize,
+    end: *mut usize,
+    base: usize,
+    len: usize,
+    /// Start and size of the value being traversed.
+    object: (usize, usize),
+    unreadable: u32,
+    /// The object that is looked at: whose traversal it was, should one panic.
+    at: Option<Object>,
+    /// Where the addresses begin that it has visited: those of objects before it may have been left.
+    before: *mut usize,
+    /// Whether a collection uses it, which can do without an object's edges. Who inspects cannot.
+    may_lose: bool,
+    /// There was no room for some address.
+    lost: bool,
+    /// Whether each visit by a handler of a dynamic type takes the slow path: the heap is in checked mode, or this tracer seeks.
+    pub(crate) careful: bool,
+    /// The targets that an inspection seeks, sorted. Empty in a collection.
+    sought: Vec<usize>,
+    /// A handler of the object that is traversed has visited one of them.
+    found: bool,
+    /// Whether the time that handlers of dynamic types take is looked at.
+    pub(crate) timing: bool,
+    /// A tracer belongs to the thread that made it.
+    local: PhantomData<*mut ()>,
+}
+
+/// What a handle refers to, for as long as it is borrowed: only handles make one.
+///
+/// ```compile_fail,E0624
+/// // An address out of thin air would become a handle.
+/// let made_up = standstill::Target::at(0x1000);
+/// ```
+#[doc(hidden)]
+#[derive(Clone, Copy, Debug)]
+pub struct Target<'a> {
+    address: usize,
+    handle: PhantomData<&'a Header>,
+}
+
+impl Target<'_> {
+    /// Of no handle: null, where no object lies.
+    pub(crate) const NONE: Self = Self::at(0);
+
+    /// Of a handle that leads to `address`.
+    #[inline(always)]
+    pub(crate) const fn at(address: usize) -> Self {
+        Self { address, handle: PhantomData }
+    }
+}
+
+/// Addresses that a tracer makes room for at a time, at least.
+const ROOM: usize = 256;
+/// Handles that are read together: in a tree a parent and two children. With four, lists and trees would pay for what is not there.
+const AT_ONCE: usize = 3;
+
+impl Tracer {
+    /// A tracer for the objects that lie in `len` bytes from `base`.
+    pub(crate) fn new(base: usize, len: usize) -> Self {
+        // None yet: not every tracer visits something.
+        let mut room = Vec::new();
+        let next: *mut usize = room.as_mut_ptr();
+        Self {
+            end: next,
+            room,
+            next,
+            base,
+            len,
+            object: (0, 0),
+            unreadable: 0,
+            at: None,
+            before: next,
+            may_lose: false,
+            lost: false,
+            careful: false,
+            sought: Vec::new(),
+            found: false,
+            timing: false,
+            local: PhantomData,
+        }
+    }
+
+    /// A tracer that forgets what it has no memory for, and says so: see [`take_unreadable`](Self::take_unreadable).
+    pub(crate) fn for_collection(base: usize, len: usize) -> Self {
+        let mut tracer = Self::new(base, len);
+        tracer.may_lose = true;
+        tracer
+    }
+
+    /// A tracer that seeks references to the objects at the `sought` addresses. A handler of a dynamic type is told to stop as
+    /// soon as it has visited one of them.
+    pub(crate) fn seeking(base: usize, len: usize, mut sought: Vec<usize>) -> Self {
+        sought.sort_unstable();
+        let mut tracer = Self::for_collection(base, len);
+        tracer.sought = sought;
+        tracer
+    }
+
+    /// Whether this tracer was made by [`seeking`](Self::seeking).
+    pub(crate) fn seeks(&self) -> bool {
+        !self.sought.is_empty()
+    }
+
+    /// Notes a visit by a handler: the answer is whether the handler is to stop.
+    pub(crate) fn seek(&mut self, address: usize) -> bool {
+        self.found |= self.sought.binary_search(&address).is_ok();
+        self.found
+    }
+
+    /// Whether a handler of the object that is traversed has visited a sought object.
+    pub(crate) fn has_found(&self) -> bool {
+        self.found
+    }
+
+    /// Whether the object that was traversed last refers to a sought object. Forgets what was found.
+    pub(crate) fn take_found(&mut self) -> bool {
+        std::mem::take(&mut self.found)
+            || self.edges().iter().any(|edge| self.sought.binary_search(edge).is_ok())
+    }
+
+    /// Reports a reference by the address of its target. References to other heaps are not this
+    /// collection's business: there they count as held from outside.
+    #[inline(always)]
+    pub(crate) fn edge(&mut self, address: usize) {
+        if self.next == self.end {
+            return self.grow_and_add(address);
+        }
+        let is_inside = address.wrapping_sub(self.base) < self.len;
+        // SAFETY: rule B: there is room for one more.
+        unsafe {
+            self.next.write(address);
+            self.next = self.next.add(usize::from(is_inside));
+        }
+    }
+
+    /// As [`edge`](Self::edge), of what a handle refers to.
+    #[inline(always)]
+    pub(crate) fn target(&mut self, target: Target<'_>) {
+        self.edge(target.address);
+    }
+
+    /// As [`edge`](Self::edge), for what each of `handles` refers to.
+    ///
+    /// How many the next object has cannot be predicted, and a wrong guess costs as much as all else that is done for it. So
+    /// [`AT_ONCE`] are read without asking how many there are: in place of those that are not, the last one again.
+    #[inline(always)]
+    pub(crate) fn edges_to<H>(&mut self, handles: &[H], mut target: impl FnMut(&H) -> Target<'_>) {
+        let count = handles.len();
+        if count == 0 {
+            return;
+        }
+        // A slice of what takes no room can be as long as there are numbers.
+        let most = count.saturating_add(AT_ONCE);
+        // SAFETY: rule B: both point into the room, or one past it.
+        if most > unsafe { self.end.offset_from_unsigned(self.next) } && !self.grow(most) {
+            return;
+        }
+        let (base, len) = (self.base, self.len);
+        let is_inside = |address: usize| address.wrapping_sub(base) < len;
+        let mut next = self.next;
+        if count <= AT_ONCE {
+            let mut are_inside = true;
+            for at in 0..AT_ONCE {
+                let Target { address, .. } = target(&handles[at.min(count - 1)]);
+                are_inside &= is_inside(address);
+                // SAFETY: rule B: there is room for `AT_ONCE` more than there are.
+                unsafe { next.add(at).write(address) };
+            }
+            if are_inside {
+                // SAFETY: rule B: so many have been written.
+                self.next = unsafe { next.add(count) };
+                return;
+            }
+        }
+        let mut handles = handles.iter();
+        for handle in &mut handles {
+            let Target { address, .. } = target(handle);
+            if !is_inside(address) {
+                break;
+            }
+            // SAFETY: rule B: there is room for one address a handle.
+            unsafe {
+                next.write(address);
+                next = next.add(1);
+            }
+        }
+        self.next = next;
+        // A way out of the loop, and not one past an edge: nearly always there are none of these.
+        handles.for_each(|handle| self.target(target(handle)));
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn grow_and_add(&mut self, address: usize) {
+        if self.grow(1) {
+            self.edge(address);
+        }
+    }
+
+    /// Makes room for `more` addresses; `false`: there is no memory, and the object counts as unreadable.
+    #[cold]
+    #[inline(never)]
+    fn grow(&mut self, more: usize) -> bool {
+        let len = self.edges().len();
+        let more = more.max(ROOM);
+        // SAFETY: rule B: so many elements have been written. None is counted again after the move; `before` points into the
+        // room, or one past it.
+        unsafe {
+            let before = self.before.offset_from_unsigned(self.room.as_ptr());
+            self.room.set_len(len);
+            if !self.may_lose {
+                self.room.reserve(more);
+            } else if len.saturating_add(more) > u32::MAX as usize
+                || self.room.try_reserve(more).is_err()
+            {
+                // `Ends` count no further either.
+                self.lost = true;
+                self.unreadable();
+            }
+            self.room.set_len(0);
+            self.before = self.room.as_mut_ptr().add(before);
+            self.next = self.room.as_mut_ptr().add(len);
+            self.end = self.room.as_mut_ptr().add(self.room.capacity());
+        }
+        !self.lost
+    }
+
+    /// Reports a reference to an object of a hand-made [`ObjectModel`](crate::heap::model::ObjectModel).
+    ///
+    /// # Safety
+    ///
+    /// `target` is alive: the object being traversed holds a counted reference to it.
+    #[inline(always)]
+    pub unsafe fn visit_object(&mut self, target: Object) {
+        self.edge(target.address());
+    }
+
+    /// Reports that a field could not be read, because its lock is held.
+    ///
+    /// Whatever the field refers to stays alive: references that the collector cannot explain count
+    /// as held from outside.
+    #[inline]
+    pub fn unreadable(&mut self) {
+        self.unreadable += 1;
+    }
+
+    /// Asks memory for the bytes at an address; it has no effect but on caches, and any address will do.
+    /// For [`Trace::prefetch`](crate::Trace::prefetch).
+    #[inline(always)]
+    pub fn fetch<T>(&self, address: *const T) {
+        prefetch(address.cast());
+    }
+
+    /// Whether `address` lies in the value that is being traversed. Tracers are used in stops alone, so
+    /// there, and only there, it is certain that nobody is about to take a cell's lock, so that one look at it is enough.
+    #[inline(always)]
+    pub(crate) fn owns(&self, address: usize) -> bool {
+        address.wrapping_sub(self.object.0) < self.object.1
+    }
+
+    /// The value to be traversed next, in this stop, occupies `size` bytes from `start`.
+    #[inline(always)]
+    pub(crate) fn enter(&mut self, start: NonNull<u8>, size: usize) {
+        self.object = (start.as_ptr() as usize, size);
+    }
+
+    /// Whether addresses anywhere are taken, as when one object is looked at by itself.
+    pub(crate) fn takes_everything(&self) -> bool {
+        self.len == usize::MAX
+    }
+
+    /// Whether a field could not be read since the last call of [`take_unreadable`](Self::take_unreadable).
+    #[inline(always)]
+    pub(crate) fn is_unreadable(&self) -> bool {
+        self.unreadable != 0
+    }
+
+    /// Whether a field could not be read since the last call.
+    #[inline(always)]
+    pub(crate) fn take_unreadable(&mut self) -> bool {
+        let unreadable = self.is_unreadable();
+        self.unreadable = 0;
+        unreadable
+    }
+
+    /// An error if, since the tracer was made, there was no memory for what some object refers to.
+    pub(crate) fn lost_nothing(&self) -> Result<(), NoMemory> {
+        if self.lost { Err(NoMemory) } else { Ok(()) }
+    }
+
+    /// The addresses visited.
+    #[inline(always)]
+    pub(crate) fn edges(&self) -> &[usize] {
+        // SAFETY: rule B: from the room's start to `next` all is written.
+        unsafe {
+            let start = self.room.as_ptr();
+            std::slice::from_raw_parts(start, self.next.cast_const().offset_from_unsigned(start))
+        }
+    }
+
+    /// Forgets all addresses but the first `len`.
+    #[cold]
+    pub(crate) fn truncate(&mut self, len: usize) {
+        let len = len.min(self.edges().len());
+        // SAFETY: rule B: `next` only goes back.
+        self.next = unsafe { self.room.as_mut_ptr().add(len) };
+        self.before = self.before.min(self.next);
+    }
+
+    /// `object` is going to be looked at, and what was visited before stays.
+    #[inline(always)]
+    pub(crate) fn go_on(&mut self, object: Object) {
+        self.at = Some(object);
+        self.before = self.next;
+    }
+
+    /// `object` is going to be looked at, from an empty buffer.
+    #[inline(always)]
+    pub(crate) fn begin(&mut self, object: Object) {
+        self.clear();
+        self.at = Some(object);
+    }
+
+    /// The object that was looked at last.
+    pub(crate) fn at(&self) -> Option<Object> {
+        self.at
+    }
+
+    /// Calls `traverse` for one object after the other, and notes where the references of each end. Stops behind one with a
+    /// field that could not be read, and does nothing after it.
+    ///
+    /// For [`ObjectModel::traverse_each`](crate::heap::model::ObjectModel::traverse_each).
+    #[inline(always)]
+    pub fn each(
+        &mut self,
+        objects: &[Object],
+        ends: &mut Ends<'_>,
+        mut traverse: impl FnMut(Object, &mut Self),
+    ) {
+        let mut noted = ends.noted;
+        for (&object, end) in objects.iter().zip(&mut ends.ends[noted..]) {
+            if self.is_unreadable() {
+                break;
+            }
+            self.go_on(object);
+            traverse(object, self);
+            *end = self.edges().len() as u32;
+            noted += 1;
+        }
+        ends.noted = noted;
+    }
+
+    /// Empties the buffer and keeps its memory.
+    #[inline(always)]
+    pub(crate) fn clear(&mut self) {
+        self.next = self.room.as_mut_ptr();
+        self.before = self.next;
+    }
+}
+
+/// Where the references of several objects end among all that a [`Tracer`] has been told.
+///
+/// Filled by [`Tracer::each`], and by nothing else: the collector relies on it.
+#[derive(Debug)]
+pub struct Ends<'a> {
+    ends: &'a mut [u32],
+    noted: usize,
+}
+
+impl<'a> Ends<'a> {
+    /// Room for as many objects as there are `ends`.
+    pub(crate) fn new(ends: &'a mut [u32]) -> Self {
+        Self { ends, noted: 0 }
+    }
+
+    /// Those of the objects that have been looked at.
+    #[inline(always)]
+    pub(crate) fn noted(self) -> &'a mut [u32] {
+        &mut self.ends[..self.noted]
+    }
+}
+
+impl Drop for Tracer {
+    fn drop(&mut self) {
+        // A function that was handed this tracer as an opaque argument may have kept it.
+        VISITING.with(|visiting| {
+            if std::ptr::eq(visiting.get(), &raw const *self) {
+                visiting.set(std::ptr::null());
+            }
+        });
+    }
+}
+
+const_thread_local! {
+    /// The tracer that this thread has handed to a dynamic type's handler as an opaque argument. Compared with what
+    /// comes back, and dereferenced only if it is the same.
+    static VISITING: Cell<*const Tracer> = Cell::new(std::ptr::null())
+}
+
+impl Tracer {
+    /// Says that a handler of this thread gets this tracer as an opaque argument; `true`: it is another than the last.
+    #[inline(always)]
+    pub(crate) fn hand_out(&mut self) -> bool {
+        let this: *const Self = self;
+        VISITING.with(|visiting| {
+            let other = !std::ptr::eq(visiting.get(), this);
+            if other {
+                visiting.set(this);
+            }
+            other
+        })
+    }
+
+    /// Whether `argument` is the tracer that this thread's handler was given.
+    #[inline(always)]
+    pub(crate) fn is_handed_out(argument: *const Self) -> bool {
+        !argument.is_null() && VISITING.with(|visiting| std::ptr::eq(visiting.get(), argument))
+    }
+}
+
+impl fmt::Debug for Tracer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // SAFETY: rule B: both point into the room, or one past it.
+        let own = unsafe { self.next.offset_from_unsigned(self.before) };
+        f.debug_struct("Tracer").field("edges", &own).finish_non_exhaustive()
+    }
+}
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use super::*;
+
+    fn object(address: usize) -> Object {
+        Object::new(NonNull::new(std::ptr::without_provenance_mut(address)).unwrap())
+    }
+
+    #[test]
+    fn objects_are_looked_at_up_to_one_that_cannot_be_read() {
+        let mut t = Tracer::new(0x1000, 0x1000);
+        let objects: Vec<Object> = (0..5).map(|at| object(0x1000 + 64 * at)).collect();
+        let look = |t: &mut Tracer, room: usize, unreadable: usize| {
+            t.clear();
+            let mut room = vec![0; room];
+            let mut ends = Ends::new(&mut room);
+            t.each(&objects, &mut ends, |object, t| {
+                let number = (object.address() - 0x1000) / 64;
+                (0..number).for_each(|_| t.edge(0x1800));
+                if number == unreadable {
+                    t.unreadable();
+                }
+            });
+            ends.noted().to_vec()
+        };
+        assert_eq!(look(&mut t, 5, 3), [0, 1, 3, 6]);
+        assert_eq!(t.at(), Some(objects[3]));
+        assert_eq!(look(&mut t, 5, 7), [], "until somebody has heard of it");
+        assert!(t.take_unreadable());
+        assert_eq!(look(&mut t, 5, 4), [0, 1, 3, 6, 10]);
+        assert!(t.take_unreadable());
+        assert_eq!(look(&mut t, 7, 7), [0, 1, 3, 6, 10]);
+        assert!(!t.take_unreadable());
+        assert_eq!((t.at(), t.edges().len()), (Some(objects[4]), 10));
+        assert_eq!(look(&mut t, 2, 7), [0, 1], "as many as there is room for");
+        t.begin(objects[1]);
+        assert_eq!((t.at(), t.edges().len()), (Some(objects[1]), 0));
+    }
+
+    #[test]
+    fn handles_are_taken_over_however_many_there_are() {
+        for (count, already) in
+            (0..40).flat_map(|count| [0, 1, ROOM - 3, ROOM, ROOM + 1].map(|n| (count, n)))
+        {
+            let mut t = Tracer::new(0x1000, 0x1000);
+            (0..already).for_each(|_| t.edge(0x1000));
+            let inside: Vec<usize> = (0..count).map(|i| 0x1100 + i).collect();
+            t.edges_to(&inside, |&address| Target::at(address));
+            assert_eq!(t.edges()[already..], inside);
+            // One that leads elsewhere, wherever it stands.
+            for at in 0..count {
+                let mut handles = inside.clone();
+                handles[at] = 0x3000;
+                t.truncate(already);
+                t.edges_to(&handles, |&address| Target::at(address));
+                handles.remove(at);
+                assert_eq!(
+                    t.edges()[already..],
+                    handles,
+                    "{count} handles, the one at {at} elsewhere"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn handles_that_take_no_room_may_be_more_than_there_is_room_for() {
+        let mut t = Tracer::new(0x1000, 0x1000);
+        t.may_lose = true;
+        t.edges_to(&[(); usize::MAX], |()| Target::at(0x1000));
+        assert_eq!(t.edges().len(), 0);
+        assert!(t.take_unreadable() && t.lost_nothing().is_err());
+    }
+
+    #[test]
+    fn tracer_keeps_only_its_own_heap() {
+        let mut t = Tracer::new(0x1000, 0x1000);
+        for a in [0, 0xfff, 0x1000, 0x1fff, 0x2000, usize::MAX] {
+            t.edge(a);
+        }
+        assert_eq!(t.edges(), [0x1000, 0x1fff]);
+        let handles: Vec<usize> = (0..3000).map(|i| 0x1800 + 2 * i).collect();
+        t.edges_to(&handles, |&address| Target::at(address));
+        assert_eq!(t.edges()[..3], [0x1000, 0x1fff, 0x1800]);
+        assert_eq!(t.edges().len(), 2 + 0x400, "those within the heap");
+        (0..3000).for_each(|_| t.edge(0x1000));
+        assert_eq!(t.edges().len(), 2 + 0x400 + 3000);
+        assert_eq!(t.edges()[2 + 0x3ff..][..2], [0x1ffe, 0x1000]);
+        t.edges_to(&[0x2000, 0x1008, 0xfff, 0x1010, 0], |&address| Target::at(address));
+        assert_eq!(t.edges()[2 + 0x400 + 3000..], [0x1008, 0x1010], "also behind another heap's");
+        t.truncate(2 + 0x400 + 3000);
+        t.go_on(object(0x1000));
+        (0..300).for_each(|_| t.edge(0x1008));
+        assert_eq!(format!("{t:?}"), "Tracer { edges: 300, .. }");
+        t.truncate(3);
+        assert_eq!(t.edges(), [0x1000, 0x1fff, 0x1800]);
+        t.clear();
+        assert!(t.edges().is_empty());
+        assert!(!t.take_unreadable());
+        t.unreadable();
+        assert!(t.take_unreadable() && !t.take_unreadable());
+        t.enter(NonNull::new(std::ptr::without_provenance_mut(0x1000)).unwrap(), 64);
+        assert!(t.owns(0x1000) && t.owns(0x103f) && !t.owns(0x1040) && !t.owns(0xfff));
+    }
+}

@@ -1,0 +1,144 @@
+//! The types of a heap, by the index that a header names.
+
+use std::any::TypeId;
+use std::fmt;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
+
+use crate::base::fallible::{self, NoMemory};
+use crate::base::shared_map::SharedMap;
+use crate::object::header::TYPE_BITS;
+use crate::object::type_info::TypeInfo;
+
+/// A heap's types, numbered. Types are added and never removed, so an index stays valid.
+///
+/// Lookup by index takes no lock, and is on the path of marking: two dependent loads. Buckets of doubling size
+/// are filled once and never move.
+///
+/// The fields lie in the order in which they stand here: `first` is not at the registry's own address. If it were, the compiler would
+/// compute that address, which only the cold way needs, on the common way too.
+#[repr(C)]
+pub(crate) struct TypeRegistry {
+    by_id: SharedMap<TypeId, u32>,
+    /// Whether any type has something to prefetch.
+    indirect: AtomicBool,
+    /// The first types: most programs have no others.
+    first: [AtomicPtr<TypeInfo>; FIRST_BUCKET as usize],
+    buckets: [OnceLock<Box<[AtomicPtr<TypeInfo>]>>; BUCKETS],
+    next: AtomicU32,
+}
+
+const FIRST_BUCKET: u32 = 256;
+const BUCKETS: usize = (TYPE_BITS - 1 - FIRST_BUCKET.trailing_zeros()) as usize;
+
+impl TypeRegistry {
+    pub(crate) fn new() -> Self {
+        Self {
+            by_id: SharedMap::default(),
+            indirect: AtomicBool::new(false),
+            first: [const { AtomicPtr::new(std::ptr::null_mut()) }; _],
+            buckets: [const { OnceLock::new() }; BUCKETS],
+            next: AtomicU32::new(0),
+        }
+    }
+
+    /// Bucket and place of an index past the first ones: each bucket holds as many as all before it.
+    fn locate(index: u32) -> (usize, usize) {
+        let high = 31 - index.leading_zeros();
+        ((high - FIRST_BUCKET.trailing_zeros()) as usize, (index - (1 << high)) as usize)
+    }
+
+    /// The index of a type, which gets one if it has none.
+    ///
+    /// # Panics
+    ///
+    /// When a program has more than 2²³ types.
+    pub(crate) fn index_of(&self, info: &'static TypeInfo) -> Result<u32, NoMemory> {
+        let id = (info.id)();
+        if let Some(index) = self.by_id.get(&id) {
+            return Ok(index);
+        }
+        // The map's lock makes the number unique; nothing is called out to while it is held.
+        self.by_id.get_or_make(id, || {
+            if info.prefetch_each.is_some() {
+                // Relaxed: a hint.
+                self.indirect.store(true, Ordering::Relaxed);
+            }
+            // Relaxed: uniqueness is all that is asked; the store below publishes.
+            let index = self.next.fetch_add(1, Ordering::Relaxed);
+            let cell = if index < FIRST_BUCKET {
+                &self.first[index as usize]
+            } else {
+                let (bucket, place) = Self::locate(index);
+                assert!(bucket < BUCKETS, "a heap has more than 2^23 types");
+                if self.buckets[bucket].get().is_none() {
+                    let cells =
+                        (0..(FIRST_BUCKET as usize) << bucket).map(|_| AtomicPtr::default());
+                    #[expect(
+                        clippy::let_underscore_must_use,
+                        reason = "another thread's cells serve as well"
+                    )]
+                    let _ = self.buckets[bucket].set(fallible::collect(cells)?.into());
+                }
+                &self.buckets[bucket].get().expect("set before")[place]
+            };
+            // Relaxed: the table is a constant of the program; whoever has the index got it with an object,
+            // or from the map, after this store.
+            cell.store(std::ptr::from_ref(info).cast_mut(), Ordering::Relaxed);
+            Ok(index)
+        })
+    }
+
+    /// Whether any type has something to prefetch.
+    pub(crate) fn any_indirect(&self) -> bool {
+        self.indirect.load(Ordering::Relaxed)
+    }
+
+    /// The type with this index, if there is one.
+    pub(crate) fn find(&self, index: u32) -> Option<&'static TypeInfo> {
+        // Relaxed: for reports, of what was registered long ago.
+        (index < self.next.load(Ordering::Relaxed)).then(|| self.get(index))
+    }
+
+    /// The type with this index.
+    #[inline(always)]
+    pub(crate) fn get(&self, index: u32) -> &'static TypeInfo {
+        let info = if index < FIRST_BUCKET {
+            self.first[index as usize].load(Ordering::Relaxed)
+        } else {
+            self.get_late(index)
+        };
+        assert!(!info.is_null(), "a header names an unknown type: is this memory damaged?");
+        // SAFETY: rule V: only `index_of` stores here, and what it stores is `'static`.
+        unsafe { &*info }
+    }
+
+    #[cold]
+    fn get_late(&self, index: u32) -> *mut TypeInfo {
+        let (bucket, place) = Self::locate(index);
+        self.buckets
+            .get(bucket)
+            .and_then(OnceLock::get)
+            .map_or(std::ptr::null_mut(), |cells| cells[place].load(Ordering::Relaxed))
+    }
+}
+
+impl fmt::Debug for TypeRegistry {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TypeRegistry").field("types", &self.next).finish()
+    }
+}
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn indices_fall_into_doubling_buckets() {
+        assert_eq!(TypeRegistry::locate(256), (0, 0));
+        assert_eq!(TypeRegistry::locate(511), (0, 255));
+        assert_eq!(TypeRegistry::locate(512), (1, 0));
+        assert_eq!(TypeRegistry::locate(1023), (1, 511));
+        assert_eq!(TypeRegistry::locate((1 << 23) - 1).0, BUCKETS - 1);
+    }
+}

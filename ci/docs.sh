@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# The documentation: rustdoc without a warning, and every relative link in a Markdown file leads to a file.
+# The documentation: rustdoc without a warning, and every link in a Markdown file to a file of this repository leads to
+# one. The README is the root page on docs.rs too, so its links are absolute.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 source ci/common.bash
@@ -7,19 +8,27 @@ limited 600 "$@"
 
 RUSTDOCFLAGS='-D warnings' cargo doc --quiet --no-deps --workspace
 
-# Inline links outside code, without those that lead out of the repository: "file:line target".
+repository="$(sed -n 's/^repository = "\(.*\)"/\1/p' Cargo.toml)/blob/main/"
+
+# Links outside code, without those that lead out of the repository: "file:line target". A target that starts with / is a
+# path from the root.
 links() {
-    awk '
+    awk -v repository="$repository" '
+        function link(target) {
+            sub(/[ \t].*/, "", target)
+            if (index(target, repository) == 1) target = "/" substr(target, length(repository) + 1)
+            if (target !~ /^[a-z]+:/) printf "%s:%d %s\n", FILENAME, FNR, target
+        }
         FNR == 1 { fenced = 0 }
         /^ *```/ { fenced = !fenced }
         fenced { next }
         {
+            if (match($0, /^\[[^]]+\]: /)) link(substr($0, RLENGTH + 1))
             gsub(/`[^`]*`/, "")
             while (match($0, /\]\([^()]+\)/)) {
                 target = substr($0, RSTART + 2, RLENGTH - 3)
                 $0 = substr($0, RSTART + RLENGTH)
-                sub(/[ \t].*/, "", target)
-                if (target !~ /^[a-z]+:/) printf "%s:%d %s\n", FILENAME, FNR, target
+                link(target)
             }
         }' "$@"
 }
@@ -42,7 +51,13 @@ complain() {
 while read -r where target; do
     page="${where%:*}"
     to="$(dirname "$page")/${target%%#*}"
-    [[ "$target" != '#'* ]] || to="$page"
+    case "$target" in
+        '#'*) to="$page" ;;
+        /*) to=".${target%%#*}" ;;
+    esac
+    if [[ "$page" == README.md && "$target" != /* && "$target" != '#'* ]]; then
+        complain "$where: a relative link, which docs.rs would not find: $target"
+    fi
     if [[ ! -e "$to" ]]; then
         complain "$where: no such file: $target"
     elif [[ "$target" == *'#'* ]] && ! anchors "$to" | grep -qxF -- "${target#*#}"; then

@@ -657,7 +657,7 @@ fn loom_two_markers_claim_one_object() {
         drop(garbage);
         let h = heap.clone();
         let marker = thread::spawn(move || {
-            h.core().workers.crew().expect("two workers").join(0);
+            h.core().workers.job_slot().expect("two workers").join(0);
         });
         let report = m.try_collect(Collect::full()).unwrap();
         assert_eq!((report.abandoned, report.workers, report.collected), (None, 2, 1));

@@ -16,15 +16,15 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 mod cell;
 mod collect;
+mod collector_lock;
 mod count;
-mod crew;
 mod fork;
+mod helpers;
 mod managed;
 mod remote_free;
 mod safepoint;
 mod slot;
 mod tracked;
-mod turn;
 
 /// Of a model's main thread, in the units of loom's generators, which are words.
 const STACK: usize = 0x8000;

@@ -410,7 +410,7 @@ fn loom_poke_meets_attach() {
 
 /// A thread that was kept waiting by one stop runs before the next.
 ///
-/// Mutation: `is_turn_of` does not look at `owed`.
+/// Mutation: `may_stop` does not look at `owed`.
 #[test]
 fn loom_owed_a_turn() {
     model(|| {

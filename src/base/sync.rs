@@ -147,7 +147,7 @@ mod tests {
 
     #[test]
     fn each_lock_counts_as_long_as_it_is_held() {
-        let (mutex, rw, survives_forks) = (Mutex::new(1), RwLock::new(2), lock::Mutex::new(3));
+        let (mutex, rw, survives_forks) = (Mutex::new(1), RwLock::new(2), lock::ForkMutex::new(3));
         assert!(!are_locks_held());
         let first = mutex.lock();
         assert!(are_locks_held());
@@ -159,7 +159,7 @@ mod tests {
         let third = rw.try_read();
         assert!(are_locks_held());
         drop(third);
-        let condition = lock::Condvar::new();
+        let condition = lock::ForkCondvar::new();
         let (fourth, timed_out) =
             condition.wait_for(survives_forks.lock(), std::time::Duration::from_millis(1));
         assert!(timed_out && are_locks_held());

@@ -49,7 +49,7 @@ impl Homes {
         self.arenas.iter().flatten().copied()
     }
 
-    /// Whose the object is, by the page that it lies on.
+    /// Owner the object is, by the page that it lies on.
     pub(crate) fn of(&self, object: Object, space: &Space) -> Option<ThreadId> {
         // SAFETY: rule G: a page that an object lies on, or lay on, was handed out.
         let page = unsafe { space.page_of(object.address()) };
@@ -211,9 +211,9 @@ fn hold_all<M: ObjectModel>(
     };
     let share = pages.share(1);
     let all = Mutex::new(Looks::default());
-    world.share(workers, &|seat| {
+    world.share(workers, &|worker| {
         let mut mine = Looks::default();
-        for pages in share.of(seat) {
+        for pages in share.of(worker) {
             for range in pages {
                 mine.hold(world, &found[range.clone()], homes);
             }
@@ -317,7 +317,7 @@ pub(crate) mod tests {
     use crate::collect::Collect;
     use crate::collect::by_itself;
     use crate::collect::scope::Scope;
-    use crate::heap::reclaim_queue::{PIECE, Whose};
+    use crate::heap::reclaim_queue::{GARBAGE_BATCH, Owner};
     use crate::{Heap, Pacing};
 
     pub(crate) fn heap() -> ModelHeap<Script> {
@@ -528,7 +528,9 @@ pub(crate) mod tests {
     /// all garbage is a single piece.
     #[test]
     fn garbage_is_held_for_the_thread_that_is_to_let_go_of_it() {
-        for (garbage, by_the_heap) in [(PIECE, true), (PIECE + 1, true), (PIECE + 1, false)] {
+        for (garbage, by_the_heap) in
+            [(GARBAGE_BATCH, true), (GARBAGE_BATCH + 1, true), (GARBAGE_BATCH + 1, false)]
+        {
             let Some(heap) = scripted_heap() else { return };
             let mut m = heap.attach();
             std::thread::scope(|scope| {
@@ -554,14 +556,15 @@ pub(crate) mod tests {
                         "it waited for the other thread"
                     );
                 }
-                let expected = if by_the_heap && garbage > PIECE { theirs } else { m.thread_id() };
+                let expected =
+                    if by_the_heap && garbage > GARBAGE_BATCH { theirs } else { m.thread_id() };
                 let holders = std::mem::take(&mut heap.model().state().holders);
                 assert_eq!(holders.len(), garbage);
                 assert!(
                     holders.iter().all(|&holder| holder == expected),
                     "{garbage} {by_the_heap}"
                 );
-                while clear::bury(&mut m, Whose::Anybodys, usize::MAX) {}
+                while clear::bury(&mut m, Owner::Any, usize::MAX) {}
                 on.store(false, Ordering::Relaxed);
                 m.detach(|| other.join()).expect("no panic");
             });

@@ -13,7 +13,10 @@ use crate::collect::claim::Homes;
 use crate::collect::recheck::Garbage;
 use crate::heap::model::{ModelMutator, ObjectModel};
 use crate::heap::mutator::{COLLECT, Core};
-use crate::heap::reclaim_queue::{Burial, Cleared, Done, Open, PIECE, Piece, Pile, Task, Whose};
+use crate::heap::reclaim_queue::{
+    Cleared, GARBAGE_BATCH, GarbageBatch, NextStep, OpenReport, Owner, ReclaimQueue, Task,
+    ThreadGarbage,
+};
 use crate::object::state;
 use crate::object::type_info::Object;
 
@@ -21,7 +24,8 @@ use crate::object::type_info::Object;
 const POLL: usize = 256;
 
 /// Objects that a thread buries that would rather collect: what has been found comes first.
-pub(crate) const MANY: usize = if cfg!(all(test, any(loom, shuttle))) { 1 } else { 8 * PIECE };
+pub(crate) const MANY: usize =
+    if cfg!(all(test, any(loom, shuttle))) { 1 } else { 8 * GARBAGE_BATCH };
 
 /// Step 10, all of it. With the world running. It parks for other stops in between: no borrow into an object is held.
 pub(crate) fn clear<M: ObjectModel>(garbage: Garbage, m: &mut ModelMutator<M>) -> Released {
@@ -52,9 +56,9 @@ impl Released {
 /// counted.)
 pub(crate) fn leave<M: ObjectModel>(
     garbage: Garbage,
-    open: Open,
+    open: OpenReport,
     m: &mut ModelMutator<M>,
-) -> Option<(Garbage, Open)> {
+) -> Option<(Garbage, OpenReport)> {
     let me = m.thread_id();
     let Ok(mut piles) = sort(&garbage.objects, &garbage.homes, m) else {
         return Some((garbage, open));
@@ -64,10 +68,10 @@ pub(crate) fn leave<M: ObjectModel>(
     }
     let Garbage { objects, homes, spared, .. } = garbage;
     if piles.is_empty() {
-        piles.push(Pile::new(me, objects));
+        piles.push(ThreadGarbage::new(me, objects));
     }
     spared.iter().for_each(|list| let_go(list, m));
-    m.core().turn.leave(Burial::new(piles, open));
+    m.core().collector_lock.hand_over(ReclaimQueue::new(piles, open));
     // They notice at their next refill, or if there is none, now.
     homes.threads().filter(|&home| home != me).for_each(|home| {
         m.core().coordinator.poke(home, COLLECT);
@@ -80,8 +84,8 @@ fn sort<M: ObjectModel>(
     objects: &[Object],
     homes: &Homes,
     m: &ModelMutator<M>,
-) -> Result<Vec<Pile>, NoMemory> {
-    let mut piles: Vec<Pile> = Vec::new();
+) -> Result<Vec<ThreadGarbage>, NoMemory> {
+    let mut piles: Vec<ThreadGarbage> = Vec::new();
     if homes.is_empty() {
         return Ok(piles);
     }
@@ -95,7 +99,7 @@ fn sort<M: ObjectModel>(
             at = match piles.iter().position(|pile| pile.is_of(home)) {
                 Some(at) => at,
                 None => {
-                    fallible::push(&mut piles, Pile::new(home, Vec::new()))?;
+                    fallible::push(&mut piles, ThreadGarbage::new(home, Vec::new()))?;
                     piles.len() - 1
                 }
             };
@@ -107,7 +111,7 @@ fn sort<M: ObjectModel>(
 
 /// Takes pieces of one burial, as long as there are any, up to about `limit` objects to clear. `true`: there was one. (Other threads
 /// can end that burial and leave another, again and again.)
-pub(crate) fn bury<M: ObjectModel>(m: &mut ModelMutator<M>, whose: Whose, limit: usize) -> bool {
+pub(crate) fn bury<M: ObjectModel>(m: &mut ModelMutator<M>, whose: Owner, limit: usize) -> bool {
     let (mut buried, mut burial) = (0, None);
     while buried < limit {
         match bury_piece(m, whose, &mut burial) {
@@ -122,25 +126,25 @@ pub(crate) fn bury<M: ObjectModel>(m: &mut ModelMutator<M>, whose: Whose, limit:
 /// How much that was, in objects to clear.
 fn bury_piece<M: ObjectModel>(
     m: &mut ModelMutator<M>,
-    whose: Whose,
+    whose: Owner,
     burial: &mut Option<u64>,
 ) -> Option<usize> {
     /// Gives the piece back also when a model's handler unwinds: what it has left undone stays as it is, held.
-    struct Working<'a, M: ObjectModel>(&'a Core<M>, Option<Piece>);
+    struct Working<'a, M: ObjectModel>(&'a Core<M>, Option<GarbageBatch>);
     impl<M: ObjectModel> Drop for Working<'_, M> {
         fn drop(&mut self) {
             let Some(piece) = self.1.take() else { return };
-            match self.0.turn.done(piece, Cleared::default()) {
-                Done::Settle(open) => self.0.turn.tally(open),
+            match self.0.collector_lock.finish_batch(piece, Cleared::default()) {
+                NextStep::Settle(open) => self.0.collector_lock.start_tally(open),
                 // A tally calls no handler, so it does not unwind.
-                Done::Nothing | Done::End(..) => {}
+                NextStep::Nothing | NextStep::End(..) => {}
             }
         }
     }
     let core = std::sync::Arc::clone(m.core());
-    let piece = core.turn.take(whose, *burial)?;
-    *burial = Some(piece.burial());
-    let work = piece.objects().len().div_ceil(piece.task.share());
+    let piece = core.collector_lock.take_batch(whose, *burial)?;
+    *burial = Some(piece.queue());
+    let work = piece.objects().len().div_ceil(piece.task.objects_per_unit());
     let _span = piece.span.enter();
     let mut working = Working(&core, Some(piece));
     let mut cleared = Cleared::default();
@@ -153,18 +157,22 @@ fn bury_piece<M: ObjectModel>(
             Task::Tally => cleared = tally(piece.objects(), &core),
         }
     }
-    match working.1.take().map_or(Done::Nothing, |piece| core.turn.done(piece, cleared)) {
-        Done::Nothing => {}
-        Done::Settle(mut open) => {
+    match working
+        .1
+        .take()
+        .map_or(NextStep::Nothing, |piece| core.collector_lock.finish_batch(piece, cleared))
+    {
+        NextStep::Nothing => {}
+        NextStep::Settle(mut open) => {
             super::settle(m, &mut open.report);
-            core.turn.tally(open);
+            core.collector_lock.start_tally(open);
         }
-        Done::End(mut open, cleared) => {
+        NextStep::End(mut open, cleared) => {
             open.report.collected = cleared.collected;
             open.report.uncollectable += cleared.uncollectable;
-            let turn = super::HasTurn(&core);
+            let guard = super::CollectorGuard(&core);
             super::close(m, open, None);
-            drop(turn);
+            drop(guard);
         }
     }
     Some(work)
@@ -373,7 +381,7 @@ mod tests {
 
     #[test]
     fn pieces_of_one_burial_are_taken_and_not_of_the_next() {
-        const GARBAGE: usize = MANY + 2 * PIECE;
+        const GARBAGE: usize = MANY + 2 * GARBAGE_BATCH;
         let heap = heap();
         let mut m = heap.attach();
         for number in 1..3 {
@@ -381,15 +389,15 @@ mod tests {
             by_itself(m.raw_mut(), Collect::young()).expect("no other thread collects");
             let mut burial = Some(number - 1);
             assert_eq!(
-                bury_piece(m.raw_mut(), Whose::Anybodys, &mut burial),
+                bury_piece(m.raw_mut(), Owner::Any, &mut burial),
                 None,
                 "another burial's number"
             );
             let mut burial = None;
-            assert_eq!(bury_piece(m.raw_mut(), Whose::Anybodys, &mut burial), Some(PIECE));
+            assert_eq!(bury_piece(m.raw_mut(), Owner::Any, &mut burial), Some(GARBAGE_BATCH));
             assert_eq!(burial, Some(number));
-            while bury_piece(m.raw_mut(), Whose::Anybodys, &mut burial).is_some() {}
-            assert!(!m.raw().core().turn.is_burying());
+            while bury_piece(m.raw_mut(), Owner::Any, &mut burial).is_some() {}
+            assert!(!m.raw().core().collector_lock.is_reclaiming());
         }
         assert_eq!(heap.stats().live_objects, 0);
     }
@@ -418,10 +426,10 @@ mod tests {
                     std::thread::yield_now();
                 }
                 let is_asked = m.raw().poll() & COLLECT != 0;
-                let whose = Whose::Of(m.raw().thread_id());
+                let whose = Owner::This(m.raw().thread_id());
                 assert!(bury(m.raw_mut(), whose, usize::MAX), "its own pile");
                 assert!(
-                    !m.raw().core().turn.is_burying(),
+                    !m.raw().core().collector_lock.is_reclaiming(),
                     "it is the last, and ends the collection"
                 );
                 is_asked
@@ -430,7 +438,7 @@ mod tests {
             rings::<20>(&m, OWN[1], &mine);
             by_itself(m.raw_mut(), Collect::young()).expect("nobody else collects");
             assert_eq!((died(&mine), died(theirs)), (OWN[0] + OWN[1], 0), "each its own");
-            let whose = Whose::Of(m.raw().thread_id());
+            let whose = Owner::This(m.raw().thread_id());
             assert!(!bury(m.raw_mut(), whose, usize::MAX), "this thread is done");
             assert_eq!(ends.try_iter().count(), 0);
             is_left.store(true, Ordering::Release);
@@ -592,7 +600,7 @@ mod tests {
             catch_unwind(AssertUnwindSafe(|| by_itself(&mut m, Collect::young()).map(|_| ())));
         assert!(unwound.is_err());
         assert!(m.arena(|arena| arena.count_frees(true)), "the pace hears of frees again");
-        assert!(m.core().turn.is_burying(), "what became of them is to be counted");
+        assert!(m.core().collector_lock.is_reclaiming(), "what became of them is to be counted");
         let mut told = heap.model().told();
         if by_a_collection {
             // A thread that wants to collect ends that collection first, and then takes the turn.
@@ -600,13 +608,13 @@ mod tests {
             let from = told.iter().rposition(|what| what.starts_with("start")).expect("its start");
             told.truncate(from);
         } else {
-            assert!(clear::bury(&mut m, Whose::Anybodys, usize::MAX));
+            assert!(clear::bury(&mut m, Owner::Any, usize::MAX));
             told.extend(heap.model().told());
         }
         let end = "stop: 1 stops, 3 unreachable, 0 finalized, 0 resurrected, 1 collected, 2 uncollectable";
         assert_eq!(told[told.len() - 4..], ["release a", "a dies", "release b", end]);
-        assert!(m.core().turn.try_take() && !m.core().turn.is_burying());
-        m.core().turn.give_back();
+        assert!(m.core().collector_lock.try_acquire() && !m.core().collector_lock.is_reclaiming());
+        m.core().collector_lock.release();
         // They still have the claim's references.
         are_ordinary(&m, &ring[1..], 1);
         let released: Vec<_> =
@@ -650,13 +658,13 @@ mod tests {
                 Heap::builder().reserve(1 << 28).limit(limit).workers(1).pacing(Pacing::manual());
             let heap = builder.build_with(Script::default()).expect("a heap");
             let mut m = heap.attach();
-            Script::ring(&m, &vec![('o', ""); clear::MANY + 3 * PIECE]);
+            Script::ring(&m, &vec![('o', ""); clear::MANY + 3 * GARBAGE_BATCH]);
             let kept: Vec<Object> =
                 (0..3).map(|_| Script::sized(&m, 60_000, 'k', "", "s")).collect();
             assert_eq!(m.core().space.is_tight(), is_tight);
             by_itself(&mut m, Collect::full()).expect("a turn");
-            assert_eq!(m.core().turn.is_burying(), !is_tight);
-            while clear::bury(&mut m, Whose::Anybodys, usize::MAX) {}
+            assert_eq!(m.core().collector_lock.is_reclaiming(), !is_tight);
+            while clear::bury(&mut m, Owner::Any, usize::MAX) {}
             kept.iter().for_each(|&object| heap.model().drop_ref(object, &m));
             assert_eq!(heap.stats().live_objects, 0);
         }

@@ -24,7 +24,7 @@ use crate::collect::table::{Delay, Spills, add, add_bytes, exclusively, is_far, 
 use crate::collect::traversal::{
     Abandoned, TOGETHER, guard_traversal, look, prefetch_each, tracer,
 };
-use crate::heap::helpers::Seat;
+use crate::heap::helpers::Worker;
 use crate::heap::model::ObjectModel;
 use crate::heap::mutator::World;
 use crate::memory::space::{Origin, PAGE_GRANULES};
@@ -107,10 +107,10 @@ pub(crate) fn count<M: ObjectModel>(
     let budget =
         Budget::new(&core.workers.spare, &core.space, core.stress, scope.pages().len(), workers);
     let work = Work { world, scope, share: &share, stop: &stop, budget: &budget };
-    world.share(workers, &|seat| {
+    world.share(workers, &|worker| {
         let mut counts = Counts::default();
         let mut private = None;
-        if seat.index > 0 {
+        if worker.index > 0 {
             // Without a table of its own a worker leaves its share to the others.
             let Ok(table) = core.workers.take_table(core.space.counts().len()) else { return };
             private = Some(table);
@@ -119,9 +119,9 @@ pub(crate) fn count<M: ObjectModel>(
         let result = guard_traversal(world, &mut tracer, |tracer| match &mut private {
             // The heap's own table is this worker's now.
             None => exclusively(core.space.counts(), |table| {
-                work.count(seat, table, &mut counts, tracer)
+                work.count(worker, table, &mut counts, tracer)
             }),
-            Some(table) => work.count(seat, table, &mut counts, tracer),
+            Some(table) => work.count(worker, table, &mut counts, tracer),
         });
         let mut total = total.lock();
         total.1.extend(private);
@@ -159,20 +159,20 @@ impl<M: ObjectModel> Work<'_, M> {
     /// One worker's part, into a table of its own.
     fn count(
         &self,
-        seat: Seat,
+        worker: Worker,
         table: &mut [u8],
         counts: &mut Counts,
         tracer: &mut Tracer,
     ) -> Result<(), NoMemory> {
         match self.scope.kind {
-            CollectionKind::Young => self.count_share::<true>(seat, table, counts, tracer),
-            CollectionKind::Full => self.count_share::<false>(seat, table, counts, tracer),
+            CollectionKind::Young => self.count_share::<true>(worker, table, counts, tracer),
+            CollectionKind::Full => self.count_share::<false>(worker, table, counts, tracer),
         }
     }
 
     fn count_share<const YOUNG: bool>(
         &self,
-        seat: Seat,
+        worker: Worker,
         table: &mut [u8],
         counts: &mut Counts,
         tracer: &mut Tracer,
@@ -189,7 +189,7 @@ impl<M: ObjectModel> Work<'_, M> {
         let mut log = Writer::new(self.budget);
         let mut candidates: Vec<Object> = Vec::new();
         candidates.try_reserve_exact(PAGE_GRANULES)?;
-        for pages in self.share.of(seat) {
+        for pages in self.share.of(worker) {
             // Relaxed: see where it is set.
             if self.stop.load(Ordering::Relaxed) {
                 return Ok(());
@@ -477,9 +477,9 @@ fn merge_tables<M: ObjectModel>(
     let main = core.space.counts();
     let share = scope.share(workers);
     let spills = Mutex::new(std::mem::take(&mut counts.spills));
-    world.share(workers, &|seat| {
+    world.share(workers, &|worker| {
         let mut carries = Spills::default();
-        for pages in share.of(seat) {
+        for pages in share.of(worker) {
             for &page in pages {
                 if let Some(range) = granules_of(&core.space, page) {
                     for table in &tables {

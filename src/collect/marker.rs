@@ -169,7 +169,7 @@ impl<M: ObjectModel, C: Claims> Marker<'_, M, C> {
                 let why = format!(
                     "the traverse handler of '{name}' visited other references the second time"
                 );
-                // Whose it was, whoever of them was looked at last.
+                // Owner it was, whoever of them was looked at last.
                 self.tracer.go_on(object);
                 // Caught by `guard_traversal`; nobody needs a message on stderr.
                 std::panic::resume_unwind(Box::new(why));

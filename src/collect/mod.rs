@@ -83,30 +83,30 @@ use crate::collect::traversal::Abandoned;
 use crate::heap::model::{ModelMutator, ObjectModel};
 use crate::heap::mutator::{Core, World};
 use crate::heap::pacing::Due;
-use crate::heap::reclaim_queue::{Open, PIECE, Whose};
+use crate::heap::reclaim_queue::{GARBAGE_BATCH, OpenReport, Owner};
 use crate::object::state;
 use crate::object::type_info::Object;
 use crate::safepoint::StopError;
 
 /// The turn to collect: given back whatever happens.
-struct HasTurn<'a, M: ObjectModel>(&'a Core<M>);
+struct CollectorGuard<'a, M: ObjectModel>(&'a Core<M>);
 
-impl<M: ObjectModel> Drop for HasTurn<'_, M> {
+impl<M: ObjectModel> Drop for CollectorGuard<'_, M> {
     fn drop(&mut self) {
-        self.0.turn.give_back();
+        self.0.collector_lock.release();
     }
 }
 
 /// Takes the turn, and waits for it if need be.
 pub(crate) fn wait_for_turn<M: ObjectModel>(m: &mut ModelMutator<M>) {
-    if m.core().turn.try_take() {
+    if m.core().collector_lock.try_acquire() {
         return;
     }
     let core = Arc::clone(m.core());
-    let mut asked = core.turn.ask();
-    while !take_turn(m, || asked.try_take()) {
+    let mut request = core.collector_lock.request();
+    while !take_turn(m, || request.try_acquire()) {
         m.detach(|| {
-            while let Some(overdue) = asked.wait(core.coordinator.slow_stop()) {
+            while let Some(overdue) = request.wait(core.coordinator.slow_stop()) {
                 core.coordinator.report_collecting(overdue.waited, &overdue.by);
             }
         });
@@ -116,7 +116,7 @@ pub(crate) fn wait_for_turn<M: ObjectModel>(m: &mut ModelMutator<M>) {
 /// Takes the turn by `try_take`, unless it is in the hands of somebody who is working.
 fn take_turn<M: ObjectModel>(m: &mut ModelMutator<M>, try_take: impl Fn() -> bool) -> bool {
     // What is left of another collection, and is in nobody's hands, is in the way.
-    try_take() || (clear::bury(m, Whose::Anybodys, usize::MAX) && try_take())
+    try_take() || (clear::bury(m, Owner::Any, usize::MAX) && try_take())
 }
 
 /// Runs one collection, or tells why not.
@@ -128,10 +128,10 @@ pub(crate) fn collect<M: ObjectModel>(
         wait_for_turn(m);
     }
     let core = Arc::clone(m.core());
-    if !what.wait && !take_turn(m, || core.turn.try_take()) {
+    if !what.wait && !take_turn(m, || core.collector_lock.try_acquire()) {
         return Err(CollectError::Busy);
     }
-    let _turn = HasTurn(&core);
+    let _guard = CollectorGuard(&core);
     let mut open = begin(m, what);
     let entered = open.span.enter();
     let found = find_garbage(m, &mut open.report, false);
@@ -149,10 +149,10 @@ pub(crate) fn by_itself<M: ObjectModel>(
     what: Collect,
 ) -> Result<(), CollectError> {
     let core = Arc::clone(m.core());
-    if !core.turn.try_take() {
+    if !core.collector_lock.try_acquire() {
         return Err(CollectError::Busy);
     }
-    let turn = HasTurn(&core);
+    let guard = CollectorGuard(&core);
     let mut open = begin(m, what);
     let entered = open.span.enter();
     let mut found = find_garbage(m, &mut open.report, true);
@@ -170,13 +170,13 @@ pub(crate) fn by_itself<M: ObjectModel>(
             close(m, open, None);
             return Ok(());
         }
-        std::mem::forget(turn);
+        std::mem::forget(guard);
         // All of a small collection, to its end; and all of any, if room is wanted.
-        let mine = Whose::Of(m.thread_id());
+        let mine = Owner::This(m.thread_id());
         let first = if core.space.is_tight() { usize::MAX } else { clear::MANY };
         clear::bury(m, mine, first);
-        clear::bury(m, mine, PIECE);
-        if core.turn.is_burying() {
+        clear::bury(m, mine, GARBAGE_BATCH);
+        if core.collector_lock.is_reclaiming() {
             m.raise(crate::heap::mutator::COLLECT);
         }
         return Ok(());
@@ -192,10 +192,10 @@ pub(crate) fn by_itself<M: ObjectModel>(
 /// one.
 pub(crate) fn promote<M: ObjectModel>(m: &mut ModelMutator<M>) -> Result<(), CollectError> {
     let core = Arc::clone(m.core());
-    if !core.turn.try_take() {
+    if !core.collector_lock.try_acquire() {
         return Err(CollectError::Busy);
     }
-    let _turn = HasTurn(&core);
+    let _guard = CollectorGuard(&core);
     // Somebody may have collected, or promoted, since this thread looked.
     if core.pace.due() != Due::Promotion {
         return Ok(());
@@ -229,11 +229,11 @@ pub(crate) fn promote_now<M: ObjectModel>(m: &mut ModelMutator<M>) -> Result<(),
 }
 
 /// A collection begins: the turn is taken.
-fn begin<M: ObjectModel>(m: &mut ModelMutator<M>, what: Collect) -> Open {
+fn begin<M: ObjectModel>(m: &mut ModelMutator<M>, what: Collect) -> OpenReport {
     let core = m.core();
     let mut report = CollectionReport::new(what.kind);
     report.generation = usize::from(what.generation);
-    let open = Open {
+    let open = OpenReport {
         report,
         quiet: what.quiet,
         begun: Instant::now(),
@@ -261,12 +261,12 @@ fn failed<M: ObjectModel>(core: &Core<M>, kind: CollectionKind, error: &StopErro
 /// for it.
 fn close<M: ObjectModel>(
     m: &ModelMutator<M>,
-    open: Open,
+    open: OpenReport,
     refused: Option<&StopError>,
 ) -> CollectionReport {
     verify::after(m);
     let core = m.core();
-    let Open { mut report, quiet, begun, span } = open;
+    let OpenReport { mut report, quiet, begun, span } = open;
     core.pace.buried();
     core.pace.remember_memory();
     report.duration = begun.elapsed();
@@ -395,7 +395,7 @@ fn find<M: ObjectModel>(
     verify::stressed(world, "before a collection");
     let mut scope = Scope::new(&core.space, report.kind)?;
     let cells = scope.cells(&core.space);
-    let workers = core.workers.muster(cells, core.serial_below);
+    let workers = core.workers.plan_workers(cells, core.serial_below);
     if workers > 1 && cells < core.serial_below {
         scope.sort_by_home(&core.space)?;
     }
@@ -420,7 +420,7 @@ fn find<M: ObjectModel>(
         });
     let result = result.and_then(|()| Ok(sweep::sweep(world, &scope, workers)?));
     let found = result.inspect_err(|_| {
-        let _table = core.turn.table();
+        let _table = core.collector_lock.lock_states();
         table::wipe(&core.space, scope.pages());
     })?;
     report.unreachable = found.len();
@@ -429,8 +429,11 @@ fn find<M: ObjectModel>(
         CollectionKind::Full => core.pace.after_full(report.candidates, found.len()),
     }
     // What makes less than a piece is not worth the sharing.
-    let homes =
-        if shared && found.len() > PIECE { Homes::of_parked(world) } else { Homes::default() };
+    let homes = if shared && found.len() > GARBAGE_BATCH {
+        Homes::of_parked(world)
+    } else {
+        Homes::default()
+    };
     let unreachable = claim::claim(world, found, homes, workers);
     verify::stressed(world, "in a collection");
     Ok(unreachable)
@@ -602,13 +605,13 @@ pub(crate) mod tests {
         let heap = heap();
         let ends = ends(&heap);
         let mut m = heap.attach();
-        let whole = Whose::Of(m.raw().thread_id());
-        let garbage = clear::MANY + 2 * PIECE;
+        let whole = Owner::This(m.raw().thread_id());
+        let garbage = clear::MANY + 2 * GARBAGE_BATCH;
         rings(&m, REFUSING, true);
         rings(&m, garbage - REFUSING, false);
         by_itself(m.raw_mut(), Collect::young()).expect("nobody else collects");
         let live = || heap.stats().live_objects;
-        assert_eq!(live(), PIECE + REFUSING, "all but one piece");
+        assert_eq!(live(), GARBAGE_BATCH + REFUSING, "all but one piece");
         assert_ne!(m.raw().poll() & crate::heap::mutator::COLLECT, 0, "the rest is due");
         assert_eq!(by_itself(m.raw_mut(), Collect::young()), Err(CollectError::Busy));
         assert_eq!(
@@ -620,7 +623,7 @@ pub(crate) mod tests {
             ends.try_iter().collect::<Vec<_>>(),
             [(garbage - REFUSING, REFUSING), (0, REFUSING)]
         );
-        assert!(!m.raw().core().turn.is_burying());
+        assert!(!m.raw().core().collector_lock.is_reclaiming());
         assert!(!clear::bury(m.raw_mut(), whole, usize::MAX), "nothing is left");
         assert_eq!(live(), REFUSING);
     }

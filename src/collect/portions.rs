@@ -9,7 +9,7 @@ use std::cmp::Reverse;
 use crate::base::fallible::{self, NoMemory};
 use crate::base::steps;
 use crate::base::sync::{AtomicUsize, Ordering};
-use crate::heap::helpers::Seat;
+use crate::heap::helpers::Worker;
 
 /// Pieces of work by the arena that they belong to.
 #[derive(Debug)]
@@ -88,10 +88,11 @@ pub(crate) struct Share<'a, T> {
 
 impl<'a, T> Share<'a, T> {
     /// What a thread gets, a few items at a time: its own first, and then those of others, until all are handed out.
-    pub(crate) fn of(&self, seat: Seat) -> Taking<'a, T> {
+    pub(crate) fn of(&self, worker: Worker) -> Taking<'a, T> {
         let groups = &self.portions.groups;
         steps::took(groups.len());
-        let own = groups.iter().position(|group| group.home == seat.home).unwrap_or(seat.index);
+        let own =
+            groups.iter().position(|group| group.home == worker.arena).unwrap_or(worker.index);
         Taking { portions: self.portions, chunk: self.chunk, group: own, left: groups.len() }
     }
 }
@@ -130,8 +131,8 @@ impl<'a, T> Iterator for Taking<'a, T> {
 mod tests {
     use super::*;
 
-    fn taken(share: &Share<'_, (u32, u32)>, seat: Seat) -> Vec<(u32, u32)> {
-        share.of(seat).flatten().copied().collect()
+    fn taken(share: &Share<'_, (u32, u32)>, worker: Worker) -> Vec<(u32, u32)> {
+        share.of(worker).flatten().copied().collect()
     }
 
     #[test]
@@ -140,14 +141,14 @@ mod tests {
         let portions = Portions::by_home(items.clone(), |item| item.0, |item| item.1).unwrap();
         for home in 0..6 {
             let share = portions.share(3);
-            let mut seen = taken(&share, Seat { index: 1, home });
+            let mut seen = taken(&share, Worker { index: 1, arena: home });
             if home < 4 {
                 let own: Vec<_> = items.iter().copied().filter(|item| item.0 == home).collect();
                 assert_eq!(seen[..10], own, "its own first, in their order");
             }
             seen.sort_unstable_by_key(|item| item.1);
             assert_eq!(seen, items);
-            assert!(share.of(Seat { index: 0, home: 0 }).next().is_none());
+            assert!(share.of(Worker { index: 0, arena: 0 }).next().is_none());
         }
     }
 
@@ -155,27 +156,27 @@ mod tests {
     fn two_threads_share_what_one_has_too_much_of() {
         let portions = Portions::new((0..10).map(|at| (7, at)).collect()).unwrap();
         let share = portions.share(4);
-        let mut one = share.of(Seat { index: 0, home: 7 });
-        let mut other = share.of(Seat { index: 1, home: 8 });
+        let mut one = share.of(Worker { index: 0, arena: 7 });
+        let mut other = share.of(Worker { index: 1, arena: 8 });
         assert_eq!(other.next().unwrap().len(), 4);
         assert_eq!(one.next().unwrap().len(), 4);
         assert_eq!(other.next().unwrap(), [(7, 8), (7, 9)]);
         assert!(one.next().is_none());
-        assert!(other.next().is_none() && share.of(Seat { index: 2, home: 9 }).next().is_none());
+        assert!(other.next().is_none() && share.of(Worker { index: 2, arena: 9 }).next().is_none());
     }
 
     #[test]
     fn the_end_of_a_group_is_found_where_the_last_portion_is_full() {
         let portions = Portions::new((0..8).collect()).unwrap();
         let share = portions.share(4);
-        let taken: Vec<&[i32]> = share.of(Seat { index: 0, home: 0 }).collect();
+        let taken: Vec<&[i32]> = share.of(Worker { index: 0, arena: 0 }).collect();
         assert_eq!(taken, [[0, 1, 2, 3], [4, 5, 6, 7]]);
-        assert!(share.of(Seat { index: 1, home: 0 }).next().is_none());
+        assert!(share.of(Worker { index: 1, arena: 0 }).next().is_none());
     }
 
     #[test]
     fn nothing_is_handed_out_at_once() {
         let portions = Portions::<(u32, u32)>::new(Vec::new()).unwrap();
-        assert!(portions.share(1).of(Seat { index: 3, home: 2 }).next().is_none());
+        assert!(portions.share(1).of(Worker { index: 3, arena: 2 }).next().is_none());
     }
 }

@@ -74,8 +74,8 @@ mod tests {
             assert_eq!(told, expected);
             let stats = heap.stats();
             assert_eq!((stats.collections, stats.collected, stats.live_objects), (1, 3, 1));
-            assert!(m.core().turn.try_take(), "the turn is given back");
-            m.core().turn.give_back();
+            assert!(m.core().collector_lock.try_acquire(), "the turn is given back");
+            m.core().collector_lock.release();
             heap.model().drop_ref(kept, &m);
         }
     }
@@ -182,8 +182,8 @@ mod tests {
         assert_eq!(promote_now(&mut m), Err(error));
         assert_eq!(m.core().pace.new_objects(), 0);
         assert_eq!(heap.model().told(), ["prepare"]);
-        assert!(m.core().turn.try_take(), "the turn is given back");
-        m.core().turn.give_back();
+        assert!(m.core().collector_lock.try_acquire(), "the turn is given back");
+        m.core().collector_lock.release();
     }
 
     #[test]
@@ -214,10 +214,10 @@ mod tests {
         (0..10).for_each(|_| pace.after_young(2_500, 0));
         pace.taken(1_000_000, 0);
         assert_eq!(pace.due(), Due::Promotion);
-        let turn = &heap.0.core.turn;
-        assert!(turn.try_take());
+        let lock = &heap.0.core.collector_lock;
+        assert!(lock.try_acquire());
         assert_eq!(promote(&mut m), Err(CollectError::Busy));
-        turn.give_back();
+        lock.release();
         assert_eq!(heap.model().told(), [""; 0]);
         assert_eq!(promote(&mut m), Ok(()));
         assert_eq!(
@@ -228,8 +228,8 @@ mod tests {
         assert_eq!((pace.due(), pace.new_objects()), (Due::Nothing, 0));
         let stats = heap.stats();
         assert_eq!((stats.promotions, stats.collections), (1, 0));
-        assert!(turn.try_take(), "the turn is given back");
-        turn.give_back();
+        assert!(lock.try_acquire(), "the turn is given back");
+        lock.release();
         let (_, told) = collect(&mut m, Collect::young());
         assert_eq!(
             told[4..6],
@@ -243,8 +243,8 @@ mod tests {
     fn a_collection_waits_for_its_turn_and_stops_of_others_do_not_wait_for_it() {
         let Some(heap) = scripted_heap() else { return };
         let m = heap.attach();
-        let turn = &heap.0.core.turn;
-        assert!(turn.try_take());
+        let lock = &heap.0.core.collector_lock;
+        assert!(lock.try_acquire());
         std::thread::scope(|scope| {
             let (sender, receiver) = std::sync::mpsc::channel();
             let other = heap.clone();
@@ -257,7 +257,7 @@ mod tests {
             assert_eq!(receiver.recv(), Ok(Err(CollectError::Busy)));
             drop(m.stop_here().expect("the other thread detaches"));
             assert_eq!(heap.model().told(), [""; 0], "it waits");
-            turn.give_back();
+            lock.release();
             let (report, told) = {
                 let mut m = m;
                 m.detach(|| waits.join().expect("no panic"))

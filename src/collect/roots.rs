@@ -12,7 +12,7 @@ use crate::collect::count::Counts;
 use crate::collect::portions::Share;
 use crate::collect::scope::{Scope, granules_of};
 use crate::collect::table::{LANES, NOTED, PUSHED, exclusively};
-use crate::heap::helpers::Seat;
+use crate::heap::helpers::Worker;
 use crate::heap::model::ObjectModel;
 use crate::heap::mutator::World;
 use crate::memory::space::Space;
@@ -54,10 +54,10 @@ pub(crate) fn roots<M: ObjectModel>(
     let noted = scope.kind == CollectionKind::Full && workers == 1;
     let share = scope.share(workers);
     let all = Mutex::new((Roots { noted, ..Roots::default() }, Ok(())));
-    world.share(workers, &|seat| {
+    world.share(workers, &|worker| {
         let (mut stack, mut overvisited) = (Vec::new(), Vec::new());
         let told =
-            roots_of_share(space, scope, (&share, seat), noted, &mut stack, &mut overvisited);
+            roots_of_share(space, scope, (&share, worker), noted, &mut stack, &mut overvisited);
         let (all, result) = &mut *all.lock();
         let added = if stack.is_empty() { Ok(()) } else { fallible::push(&mut all.stacks, stack) };
         let listed = fallible::append(&mut all.overvisited, &mut overvisited);
@@ -77,13 +77,13 @@ pub(crate) fn roots<M: ObjectModel>(
 fn roots_of_share(
     space: &Space,
     scope: &Scope,
-    (share, seat): (&Share<'_, u32>, Seat),
+    (share, worker): (&Share<'_, u32>, Worker),
     noted: bool,
     stack: &mut Vec<u32>,
     overvisited: &mut Vec<u32>,
 ) -> Result<(), NoMemory> {
     let (states, marks) = (space.states(), space.counts());
-    for pages in share.of(seat) {
+    for pages in share.of(worker) {
         for &page in pages {
             let Some(range) = granules_of(space, page) else { continue };
             let first = range.start;

@@ -126,7 +126,7 @@ pub(crate) fn live<M: ObjectModel>(world: &World<'_, M>, mut f: impl FnMut(Objec
 pub(crate) mod tests {
     use super::*;
     use crate::collect::table::wipe;
-    use crate::heap::helpers::Seat;
+    use crate::heap::helpers::Worker;
     use crate::managed::Managed;
     use crate::memory::space::PAGE_SIZE;
     use crate::object::type_info::Tracer;
@@ -198,7 +198,7 @@ pub(crate) mod tests {
             for (workers, most) in [(1, CHUNK.min(before.len() / 4).max(1)), (100, 1)] {
                 let share = scope.share(workers);
                 let seen: Vec<Vec<u32>> =
-                    share.of(Seat { index: 0, home: 0 }).map(<[u32]>::to_vec).collect();
+                    share.of(Worker { index: 0, arena: 0 }).map(<[u32]>::to_vec).collect();
                 assert!(
                     seen.iter().all(|pages| pages.len() <= most),
                     "{workers} workers: {seen:?}"

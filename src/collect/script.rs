@@ -306,7 +306,7 @@ pub(crate) mod tests {
                     dead.push(object);
                 }
             }
-            assert!(!world.core().turn.try_take(), "who collects has the turn");
+            assert!(!world.core().collector_lock.try_acquire(), "who collects has the turn");
         }
         unsafe fn bury(&self, object: Object, m: &Raw) {
             // SAFETY: rule Z: it is alive until here.
@@ -423,8 +423,8 @@ pub(crate) mod tests {
 
     pub(crate) fn collect(m: &mut Raw, what: Collect) -> (CollectionReport, Vec<String>) {
         let report = crate::collect::collect(m, what).expect("the world stops");
-        assert!(m.core().turn.try_take(), "the turn is given back");
-        m.core().turn.give_back();
+        assert!(m.core().collector_lock.try_acquire(), "the turn is given back");
+        m.core().collector_lock.release();
         assert!(m.arena(|arena| arena.count_frees(true)), "the pace hears of frees again");
         (report, m.model().told())
     }

@@ -10,7 +10,7 @@ use crate::base::steps;
 use crate::base::sync::{Mutex, Ordering};
 use crate::collect::scope::{Scope, granules_of, object_at};
 use crate::collect::table::{LANES, exclusively};
-use crate::heap::helpers::Seat;
+use crate::heap::helpers::Worker;
 use crate::heap::model::ObjectModel;
 use crate::heap::mutator::World;
 use crate::memory::space::Space;
@@ -30,8 +30,8 @@ pub(crate) fn sweep<M: ObjectModel>(
     let space = &core.space;
     let share = scope.share(workers);
     let all = Mutex::new((Vec::new(), Ok(())));
-    let _table = core.turn.table();
-    world.share(workers, &|seat| {
+    let _table = core.collector_lock.lock_states();
+    world.share(workers, &|worker| {
         let mut run = Vec::new();
         let keep = |run: &mut Vec<Object>| {
             if run.is_empty() {
@@ -40,7 +40,7 @@ pub(crate) fn sweep<M: ObjectModel>(
                 fallible::push(&mut all.lock().0, std::mem::take(run))
             }
         };
-        let swept = sweep_share(space, scope, (&share, seat), &mut run, keep);
+        let swept = sweep_share(space, scope, (&share, worker), &mut run, keep);
         let kept = keep(&mut run);
         let result = &mut all.lock().1;
         *result = result.and(swept).and(kept);
@@ -84,7 +84,7 @@ pub(crate) fn promote<M: ObjectModel>(world: &World<'_, M>) -> usize {
     let core = world.core();
     let (space, states) = (&core.space, core.space.states());
     let mut promoted = 0;
-    let _table = core.turn.table();
+    let _table = core.collector_lock.lock_states();
     steps::took(space.high_water());
     for page in 0..space.high_water() {
         let info = space.page(page);
@@ -115,13 +115,13 @@ pub(crate) fn promote<M: ObjectModel>(world: &World<'_, M>) -> usize {
 fn sweep_share(
     space: &Space,
     scope: &Scope,
-    (share, seat): (&Share<'_, u32>, Seat),
+    (share, worker): (&Share<'_, u32>, Worker),
     unreachable: &mut Vec<Object>,
     complete: impl Fn(&mut Vec<Object>) -> Result<(), NoMemory>,
 ) -> Result<(), NoMemory> {
     let (states, marks) = (space.states(), space.counts());
     let mut last = 0;
-    for pages in share.of(seat) {
+    for pages in share.of(worker) {
         for &page in pages {
             if page < last {
                 complete(unreachable)?;

@@ -68,7 +68,7 @@ pub(crate) unsafe fn look<M: ObjectModel>(
     while looked < objects.len() {
         let before = tracer.edges().len() as u32;
         let mut own = Ends::new(&mut ends[looked..objects.len()]);
-        // Whose the fault is, should it come to nothing.
+        // Owner the fault is, should it come to nothing.
         tracer.go_on(objects[looked]);
         // SAFETY: rule W: as the caller says.
         unsafe { model.traverse_each(&objects[looked..], tracer, &mut own) };

@@ -204,7 +204,7 @@ fn doubt_cleared(core: &Core, target: NonNull<RawObject>, times: usize) -> Optio
         unsafe {
             let held = core.state(address).get() & state::UNREACHABLE != 0;
             let count = count(target)?;
-            let hold = i64::from(!core.turn.is_burying());
+            let hold = i64::from(!core.collector_lock.is_reclaiming());
             (held && count < hold + times as i64).then_some(Code::FreedPointer)
         }
     })

@@ -102,7 +102,7 @@ impl<M: ObjectModel> ModelMutator<M> {
         let (objects, bytes) = self.arena(Arena::take_count);
         let pace = &self.core().pace;
         pace.taken(objects, bytes);
-        if pace.due() != Due::Nothing || self.core().turn.is_burying() {
+        if pace.due() != Due::Nothing || self.core().collector_lock.is_reclaiming() {
             self.raise(COLLECT);
         }
     }

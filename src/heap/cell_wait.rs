@@ -10,9 +10,9 @@ use crate::safepoint::ThreadId;
 
 /// Looks at a lock after which a wait is long: it shows itself to other threads, and looks at the
 /// clock. Some ten microseconds where each look finds the processor free.
-const LONG: u32 = 4096;
+const SPIN_LIMIT: u32 = 4096;
 /// Waits that a report names.
-const MOST: usize = 8;
+const MAX_NAMED_WAITS: usize = 8;
 
 /// What a thread does between its looks at a cell that another thread has locked. It spins, then
 /// yields; once the wait has taken as long as a slow stop, it reports that once, and from then on
@@ -34,7 +34,7 @@ impl<'a, M: ObjectModel> Patience<'a, M> {
 
     /// Waits a little. The thread has just found the cell locked by `holder`.
     pub(crate) fn wait(&mut self, holder: u64) {
-        if self.looks < LONG {
+        if self.looks < SPIN_LIMIT {
             self.looks += 1;
             return if self.looks.is_multiple_of(64) { yield_now() } else { spin_loop() };
         }
@@ -68,7 +68,9 @@ impl<'a, M: ObjectModel> Patience<'a, M> {
         let mut report =
             SlowLock { waited, type_name: self.type_name, waits: Vec::new(), is_deadlock: false };
         let mut next = Some((self.m.id(), self.cell, holder));
-        while let Some((waiter, cell, holder)) = next.take().filter(|_| report.waits.len() < MOST) {
+        while let Some((waiter, cell, holder)) =
+            next.take().filter(|_| report.waits.len() < MAX_NAMED_WAITS)
+        {
             let Some(waiter) = thread(waiter) else { break };
             report.waits.push(CellWait { cell, waiter, holder: thread(holder) });
             let Some(id) = ThreadId::from_raw(holder) else { break };

@@ -1,285 +1,294 @@
-//! Floor 3: whose turn it is to collect, and what is left to do of a collection that its thread has walked away from.
+//! Floor 2: the right to collect, which one thread of a heap has at a time.
 //!
-//! There is one collection at a time. Whoever runs one has the [`Turn`]. A collection that somebody asked for is over
-//! when that call returns. One that the heap started is in nobody's hands: its world is restarted, its finalizers have run,
-//! and what remains, to clear the garbage and to let go of it, is a [`Burial`]: piles of objects from which any mutator takes
-//! a [`Piece`] at its own safepoints. So no thread pays for all the garbage of the others in one long pause, and each thread
-//! frees what it has made, to its own pages.
+//! A thread that collects holds the [`CollectorLock`]. A collection that a thread requested is over
+//! when the call returns. A collection that the heap started goes on after its thread has resumed
+//! the world: its finalizers have run, and its garbage waits in a [`ReclaimQueue`], from which each
+//! mutator takes a [`GarbageBatch`] at its own safepoints. So no thread reclaims the garbage of all
+//! threads in one long pause, and each thread frees cells on its own pages.
 //!
 //! # States
 //!
-//! | state | `taken` | `burial` | next |
+//! | state | `taken` | `queue` | next |
 //! |---|---|---|---|
-//! | nobody collects | no | none | *taken* by [`Turn::try_take`] |
-//! | taken | yes | none | nobody's again, by [`Turn::give_back`]; or *burial*, by [`Turn::leave`] |
-//! | burial, clearing | yes | objects to empty and let go of | when the last piece is done: *taken*, by who did it |
-//! | taken, to settle | yes | none of whose pieces can be had | *burial, counting*, by [`Turn::tally`] |
-//! | burial, counting | yes | the same objects, to see which are still there | when the last piece is done: *taken*, by who did it, to end the collection |
+//! | free | no | none | *taken*, by [`CollectorLock::try_acquire`] |
+//! | taken | yes | none | *free*, by [`CollectorLock::release`]; or *clearing*, by [`CollectorLock::hand_over`] |
+//! | clearing | yes | objects to clear and to release | *settling*, by the thread that finishes the last batch |
+//! | settling | yes | a queue without batches | *counting*, by [`CollectorLock::start_tally`] |
+//! | counting | yes | the same objects, to count the ones that are alive | *taken*, by the thread that finishes the last batch; this thread ends the collection |
 //!
-//! A piece that was taken is done by its thread alone. So a burial ends with its last piece, wherever that is done, and
-//! that thread ends the collection and gives the turn back. There is one burial at a time, and it belongs to the turn.
+//! Only the thread that took a batch finishes it. So the queue ends with its last batch, on any
+//! thread, and that thread ends the collection and releases the collector lock. A heap has one queue
+//! at a time. The queue belongs to the collection that holds the lock.
 //!
 //! # Order
 //!
-//! A thread that was told to collect takes a place in a queue ([`Turn::ask`]), and the turn goes to the first in it. A collection that
-//! the heap starts, and one that does not want to wait, find the turn taken as long as the queue is not empty. So between the
-//! moment that a thread asks and its own collection there are the one that was running, and those of the threads ahead in the
-//! queue, however many threads make garbage meanwhile.
+//! A thread that must collect enters a queue of requesters ([`CollectorLock::request`]). The first
+//! requester acquires the lock next. While there are requesters, [`CollectorLock::try_acquire`]
+//! fails: collections that the heap starts, and collections that do not wait, give way. So a
+//! requester waits for the collection that runs and for the requesters before it. The number of
+//! threads that make garbage does not matter.
 //!
 //! # Progress
 //!
-//! Nobody is obliged to work on a burial, so nobody may wait for one without working on it himself: who wants the turn takes
-//! pieces, whosever they are, until there are none ([`Turn::wait`] returns when there are some). What remains then is
-//! in the hands of threads that run.
+//! No thread must work on the reclaim queue, so a thread that waits for the lock must help. It takes
+//! batches of any thread until there are none ([`Request::wait`] returns when there are some). Then
+//! all batches are in the hands of running threads.
 //!
-//! These may run a finalizer or destructor that does not return. A thread that waits in the queue wakes up after a while. If no thread
-//! has taken or given back the turn or a piece meanwhile, [`Asked::wait`] returns the threads that have them, for a report.
+//! A running thread may call a finalizer or a destructor that does not return. A requester wakes up
+//! after a while. If no thread has since then taken or released the lock or a batch,
+//! [`Request::wait`] returns the threads that have them, for a report.
 //!
-//! All of it is under one lock, taken a few times for each thousand objects. Unattached threads wait here, also while a fork
-//! happens; so the lock is one that survives it, and the fork holds it.
+//! A mutex protects all of this. It is locked a few times per thousand objects. Detached threads
+//! wait here, also during a fork. So the mutex survives a fork, which holds it.
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
 use crate::base::fallible;
 use crate::base::sync::{AtomicBool, Ordering};
-use crate::heap::reclaim_queue::{Burial, Cleared, Done, Open, Piece, Task, Whose};
+use crate::heap::reclaim_queue::{
+    Cleared, GarbageBatch, NextStep, OpenReport, Owner, ReclaimQueue, Task,
+};
 use crate::safepoint::{ThreadId, attached_as, lock};
 
-/// One collection at a time: see the module's page.
+/// The lock of the collecting thread. See the module's page.
 #[derive(Debug)]
-pub(crate) struct Turn {
-    state: lock::Mutex<State>,
-    /// The turn is nobody's, or there are pieces to take.
-    change: lock::Condvar,
-    /// Whether there is a burial. A hint, for threads that pass by.
-    burying: AtomicBool,
+pub(crate) struct CollectorLock {
+    state: lock::ForkMutex<LockState>,
+    /// The lock was released, or there are batches to take.
+    change: lock::ForkCondvar,
+    /// Whether there is a reclaim queue. A hint for threads at safepoints.
+    reclaiming: AtomicBool,
 }
 
-/// What the lock protects.
+/// The data under the mutex.
 #[derive(Debug, Default)]
-pub(crate) struct State {
+pub(crate) struct LockState {
     taken: bool,
-    /// Threads that wait for a change. To wake nobody is not free.
+    /// Threads that wait for a change. A notification costs time even without waiters.
     waiting: usize,
-    /// Who is to have the turn next, first come first served, by number.
-    queue: VecDeque<u64>,
-    /// The last number that was given.
-    last_asked: u64,
-    burial: Option<Burial>,
-    /// How many burials there were.
-    burials: u64,
-    /// The participants that have the turn, or a piece; for reports. One for which there was no memory is missing.
-    at_work: Vec<u64>,
-    /// How often that has changed.
+    /// The numbers of the requesters. The first one acquires the lock next.
+    requesters: VecDeque<u64>,
+    /// The last number that a requester got.
+    last_number: u64,
+    queue: Option<ReclaimQueue>,
+    /// How many reclaim queues there were.
+    queues: u64,
+    /// The participants that hold the lock or a batch, for reports. A participant for which there
+    /// was no memory is missing.
+    active: Vec<u64>,
+    /// How often `active` has changed.
     changes: u64,
-    /// How long a thread had waited since the last of these changes when it reported that.
+    /// How long a thread had waited since the last change when it reported its wait.
     told: Duration,
 }
 
-impl State {
-    /// This thread has taken the turn, or a piece.
-    fn begins(&mut self) {
-        if self.at_work.try_reserve(1).is_ok() {
-            self.at_work.push(attached_as());
+impl LockState {
+    /// This thread has acquired the lock, or has taken a batch.
+    fn add_active(&mut self) {
+        if self.active.try_reserve(1).is_ok() {
+            self.active.push(attached_as());
         }
-        self.has_changed();
+        self.record_change();
     }
 
-    /// This thread has done a piece.
-    fn ends(&mut self) {
+    /// This thread has finished a batch.
+    fn remove_active(&mut self) {
         let me = attached_as();
-        if let Some(at) = self.at_work.iter().position(|&other| other == me) {
-            self.at_work.swap_remove(at);
+        if let Some(at) = self.active.iter().position(|&other| other == me) {
+            self.active.swap_remove(at);
         }
-        self.has_changed();
+        self.record_change();
     }
 
-    /// No thread has the turn any more, nor a piece.
-    fn all_end(&mut self) {
-        self.at_work.clear();
-        self.has_changed();
+    /// No thread has the lock or a batch any more.
+    fn clear_active(&mut self) {
+        self.active.clear();
+        self.record_change();
     }
 
-    fn has_changed(&mut self) {
+    fn record_change(&mut self) {
         self.changes += 1;
         self.told = Duration::ZERO;
     }
 
-    /// A thread has waited for so long since the last change. `None`: that was reported, and the time has not doubled.
+    /// The report of a thread that has waited for so long since the last change. `None`: a thread
+    /// has reported this, and the wait has not doubled since.
     fn overdue(&mut self, waited: Duration) -> Option<Overdue> {
         if waited < 2 * self.told {
             return None;
         }
         self.told = waited;
         // Without memory the report names no thread.
-        let by = fallible::collect(self.at_work.iter().copied()).unwrap_or_default();
+        let by = fallible::collect(self.active.iter().copied()).unwrap_or_default();
         Some(Overdue { waited, by })
     }
 
-    /// Whether the thread with this number in the queue may have the turn now; `None`: one without a place there.
+    /// Whether the requester with this number may acquire the lock now. `None`: a thread that is no
+    /// requester.
     fn is_free_for(&self, number: Option<u64>) -> bool {
-        !self.taken && self.queue.front().is_none_or(|&first| Some(first) == number)
+        !self.taken && self.requesters.front().is_none_or(|&first| Some(first) == number)
     }
 
-    /// Whether there is something to bury that no thread has taken.
-    fn has_pieces(&self) -> bool {
-        self.burial.as_ref().is_some_and(Burial::has_pieces)
+    /// Whether the queue has garbage that no thread has taken.
+    fn has_batches(&self) -> bool {
+        self.queue.as_ref().is_some_and(ReclaimQueue::has_batches)
     }
 
     /// In the child of a fork: the threads that waited do not exist here.
     pub(crate) fn forget_others(&mut self) {
-        self.all_end();
-        self.queue.clear();
+        self.clear_active();
+        self.requesters.clear();
         self.waiting = 0;
     }
 }
 
-impl Turn {
+impl CollectorLock {
     pub(crate) fn new() -> Self {
         Self {
-            state: lock::Mutex::new(State::default()),
-            change: lock::Condvar::new(),
-            burying: AtomicBool::new(false),
+            state: lock::ForkMutex::new(LockState::default()),
+            change: lock::ForkCondvar::new(),
+            reclaiming: AtomicBool::new(false),
         }
     }
 
-    /// Takes the turn unless somebody has it or has asked for it, or something is left to bury.
-    pub(crate) fn try_take(&self) -> bool {
-        self.take_as(None)
+    /// Acquires the lock. `false`: a thread has it, or has requested it, or garbage is left.
+    pub(crate) fn try_acquire(&self) -> bool {
+        self.acquire_as(None)
     }
 
-    fn take_as(&self, number: Option<u64>) -> bool {
+    fn acquire_as(&self, number: Option<u64>) -> bool {
         let mut state = self.state.lock();
         let is_free = state.is_free_for(number);
         if is_free {
             state.taken = true;
-            state.begins();
+            state.add_active();
         }
         is_free
     }
 
-    /// Asks for the turn: the caller is the last in the queue now.
-    pub(crate) fn ask(&self) -> Asked<'_> {
+    /// Makes the caller the last requester.
+    pub(crate) fn request(&self) -> Request<'_> {
         let mut state = self.state.lock();
-        state.last_asked += 1;
-        let number = state.last_asked;
-        // Without memory for a place in the queue it has to wait until that is empty.
-        if state.queue.try_reserve(1).is_ok() {
-            state.queue.push_back(number);
+        state.last_number += 1;
+        let number = state.last_number;
+        // Without memory for its number the thread waits until there is no other requester.
+        if state.requesters.try_reserve(1).is_ok() {
+            state.requesters.push_back(number);
         }
-        Asked { turn: self, number, waited: Duration::ZERO, changes: state.changes }
+        Request { lock: self, number, waited: Duration::ZERO, changes: state.changes }
     }
 
-    /// Waits for a change, for a while: a thread that is only being slowed down may have what the holder's finalizers wait
-    /// for.
-    pub(crate) fn wait_a_while(&self) {
+    /// Waits a few milliseconds for a change. The caller is only slowed down: the finalizers of the
+    /// thread that has the lock may wait for something that the caller has.
+    pub(crate) fn wait_briefly(&self) {
         let mut state = self.state.lock();
-        // Pieces may have come since the caller looked, and their thread may be gone: nobody would wake this one.
-        if !state.is_free_for(None) && !state.has_pieces() {
+        // Batches may have come since the caller looked, and their thread may have ended. Then no
+        // thread would wake the caller.
+        if !state.is_free_for(None) && !state.has_batches() {
             state.waiting += 1;
             (state, _) = self.change.wait_for(state, Duration::from_millis(5));
             state.waiting -= 1;
         }
     }
 
-    /// Keeps everybody away from the lock, for a fork. The caller has the turn.
-    pub(crate) fn hold(&self) -> (lock::Kept<'_>, lock::Guard<'_, State>) {
-        self.state.keep()
+    /// Locks the mutex for a fork. The caller holds the collector lock.
+    pub(crate) fn lock_for_fork(&self) -> (lock::ForkHold<'_>, lock::Guard<'_, LockState>) {
+        self.state.lock_for_fork()
     }
 
-    /// Keeps stops from writing state bytes as plain memory, for a reader whom no stop waits for; and such readers away, for
-    /// a stop that is about to write.
-    pub(crate) fn table(&self) -> lock::Guard<'_, State> {
+    /// Separates readers of state bytes that no stop waits for from a stop that writes state bytes
+    /// as plain memory. Both lock the mutex.
+    pub(crate) fn lock_states(&self) -> lock::Guard<'_, LockState> {
         self.state.lock()
     }
 
-    /// Gives the turn back, and the lock.
-    pub(crate) fn let_go(&self, mut state: lock::Guard<'_, State>) {
+    /// Releases the collector lock and the mutex.
+    pub(crate) fn release_with(&self, mut state: lock::Guard<'_, LockState>) {
         state.taken = false;
-        state.all_end();
-        self.changed(state);
+        state.clear_active();
+        self.notify_change(state);
     }
 
-    /// Gives the turn back.
-    pub(crate) fn give_back(&self) {
-        self.let_go(self.state.lock());
+    /// Releases the collector lock.
+    pub(crate) fn release(&self) {
+        self.release_with(self.state.lock());
     }
 
-    /// Leaves the turn, which the caller has, to those who finish the burial.
-    pub(crate) fn leave(&self, mut burial: Burial) {
+    /// Hands the collector lock, which the caller holds, to the threads that finish the queue.
+    pub(crate) fn hand_over(&self, mut queue: ReclaimQueue) {
         let mut state = self.state.lock();
-        state.burials += 1;
-        burial.number = state.burials;
-        state.burial = Some(burial);
-        state.all_end();
-        // Relaxed: who misses it looks again at his next refill.
-        self.burying.store(true, Ordering::Relaxed);
-        self.changed(state);
+        state.queues += 1;
+        queue.number = state.queues;
+        state.queue = Some(queue);
+        state.clear_active();
+        // Relaxed: a thread that misses it reads it again at its next refill.
+        self.reclaiming.store(true, Ordering::Relaxed);
+        self.notify_change(state);
     }
 
-    /// Whether nobody has begun with what lies on the pages of this thread.
-    pub(crate) fn is_untouched(&self, home: ThreadId) -> bool {
+    /// Whether the garbage on the pages of this thread is in the queue and no batch of it was taken.
+    pub(crate) fn is_untouched(&self, thread: ThreadId) -> bool {
         let state = self.state.lock();
-        let mut piles = state.burial.iter().flat_map(|burial| &burial.piles);
-        piles.any(|pile| pile.is_of(home) && pile.next == 0)
+        let mut threads = state.queue.iter().flat_map(|queue| &queue.threads);
+        threads.any(|garbage| garbage.is_of(thread) && garbage.next == 0)
     }
 
-    /// Whether something may be left to bury.
+    /// Whether there may be a reclaim queue.
     #[inline]
-    pub(crate) fn is_burying(&self) -> bool {
-        // Relaxed: a hint. What it leads to is under the lock.
-        self.burying.load(Ordering::Relaxed)
+    pub(crate) fn is_reclaiming(&self) -> bool {
+        // Relaxed: a hint. The queue is under the mutex.
+        self.reclaiming.load(Ordering::Relaxed)
     }
 
-    /// Takes some objects of the burial with that number, or, without one, of the burial that there is. Whoever gets a piece calls
-    /// [`done`](Self::done).
-    pub(crate) fn take(&self, whose: Whose, number: Option<u64>) -> Option<Piece> {
+    /// Takes a batch of the queue with that number, or, without a number, of the present queue. The
+    /// caller must [finish](Self::finish_batch) the batch.
+    pub(crate) fn take_batch(&self, owner: Owner, number: Option<u64>) -> Option<GarbageBatch> {
         let mut state = self.state.lock();
-        let burial = state.burial.as_mut()?;
-        let piece =
-            number.is_none_or(|number| number == burial.number).then(|| burial.take(whose))??;
-        state.begins();
-        Some(piece)
+        let queue = state.queue.as_mut()?;
+        let batch =
+            number.is_none_or(|number| number == queue.number).then(|| queue.take(owner))??;
+        state.add_active();
+        Some(batch)
     }
 
-    /// A piece is done.
-    pub(crate) fn done(&self, piece: Piece, cleared: Cleared) -> Done {
-        drop(piece);
+    /// Records that a batch is finished.
+    pub(crate) fn finish_batch(&self, batch: GarbageBatch, cleared: Cleared) -> NextStep {
+        drop(batch);
         let mut state = self.state.lock();
-        let Some(burial) = state.burial.as_mut() else { return Done::Nothing };
-        if !burial.done(cleared) {
-            state.ends();
-            return Done::Nothing;
+        let Some(queue) = state.queue.as_mut() else { return NextStep::Nothing };
+        if !queue.finish(cleared) {
+            state.remove_active();
+            return NextStep::Nothing;
         }
-        let open = burial.open.take();
-        let done = match (burial.task, open) {
-            (Task::Clear, Some(open)) => return Done::Settle(open),
-            (Task::Tally, Some(open)) => Done::End(open, burial.cleared),
-            (_, None) => return Done::Nothing,
+        let open = queue.open.take();
+        let next = match (queue.task, open) {
+            (Task::Clear, Some(open)) => return NextStep::Settle(open),
+            (Task::Tally, Some(open)) => NextStep::End(open, queue.cleared),
+            (_, None) => return NextStep::Nothing,
         };
-        self.burying.store(false, Ordering::Relaxed);
-        let burial = state.burial.take();
+        self.reclaiming.store(false, Ordering::Relaxed);
+        let queue = state.queue.take();
         drop(state);
-        drop(burial);
-        done
+        drop(queue);
+        next
     }
 
-    /// All that hung in the air after clearing has been settled: who is still there is counted.
-    pub(crate) fn tally(&self, open: Open) {
+    /// The garbage is settled: the tally of the objects that are still alive begins.
+    pub(crate) fn start_tally(&self, open: OpenReport) {
         let mut state = self.state.lock();
-        if let Some(burial) = &mut state.burial {
-            burial.open = Some(open);
-            burial.task = Task::Tally;
-            burial.piles.iter_mut().for_each(|pile| pile.next = 0);
+        if let Some(queue) = &mut state.queue {
+            queue.open = Some(open);
+            queue.task = Task::Tally;
+            queue.threads.iter_mut().for_each(|garbage| garbage.next = 0);
         }
-        state.ends();
-        // Who waits for the turn can help.
-        self.changed(state);
+        state.remove_active();
+        // A requester can help.
+        self.notify_change(state);
     }
 
-    /// Lets go of the lock, and wakes those who wait for what has changed.
-    fn changed(&self, state: lock::Guard<'_, State>) {
+    /// Unlocks the mutex, and notifies the threads that wait for a change.
+    fn notify_change(&self, state: lock::Guard<'_, LockState>) {
         let waiting = state.waiting;
         drop(state);
         if waiting > 0 {
@@ -288,45 +297,50 @@ impl Turn {
     }
 }
 
-/// A place in the queue for the turn, until the turn has been taken and after that: dropping it leaves the queue.
+/// A place among the requesters of the lock. The requester keeps it after it has acquired the lock.
+/// Dropping it leaves the place.
 #[derive(Debug)]
-#[must_use = "dropping it leaves the queue"]
-pub(crate) struct Asked<'a> {
-    turn: &'a Turn,
+#[must_use = "dropping it gives up the place"]
+pub(crate) struct Request<'a> {
+    lock: &'a CollectorLock,
     number: u64,
-    /// How long the thread has waited since the last change that it has seen.
+    /// How long the thread has waited since the last change that it has read.
     waited: Duration,
     changes: u64,
 }
 
-/// The turn does not come, and nothing changes.
+/// A requester does not get the lock, and nothing changes.
 #[derive(Debug)]
 pub(crate) struct Overdue {
     pub(crate) waited: Duration,
-    /// The participants that have the turn, or a piece.
+    /// The participants that have the lock, or a batch.
     pub(crate) by: Vec<u64>,
 }
 
-impl Asked<'_> {
-    /// Takes the turn, unless somebody has it or is to have it before.
-    pub(crate) fn try_take(&self) -> bool {
-        self.turn.take_as(Some(self.number))
+impl Request<'_> {
+    /// Acquires the lock. `false`: a thread has it, or another requester comes first.
+    pub(crate) fn try_acquire(&self) -> bool {
+        self.lock.acquire_as(Some(self.number))
     }
 
-    /// Waits until this thread may have the turn, or there is something to bury. The caller is detached, or the turn's holder could
-    /// wait for it. If nothing changes for so long, and each time that this time has doubled, it returns which threads are at work.
+    /// Waits until this thread may acquire the lock, or there is garbage to reclaim.
+    ///
+    /// The caller is detached: the thread that has the lock may stop the world.
+    ///
+    /// If nothing changes for the time `slow`, it returns the threads that are active. It does so
+    /// again each time the wait has doubled.
     pub(crate) fn wait(&mut self, slow: Duration) -> Option<Overdue> {
-        let mut state = self.turn.state.lock();
+        let mut state = self.lock.state.lock();
         let mut overdue = None;
         state.waiting += 1;
-        while overdue.is_none() && !state.is_free_for(Some(self.number)) && !state.has_pieces() {
+        while overdue.is_none() && !state.is_free_for(Some(self.number)) && !state.has_batches() {
             if self.changes != state.changes {
                 (self.changes, self.waited) = (state.changes, Duration::ZERO);
             }
-            // As long again as the wait has taken.
+            // The wait doubles.
             let limit = self.waited.max(slow);
             let timed_out;
-            (state, timed_out) = self.turn.change.wait_for(state, limit);
+            (state, timed_out) = self.lock.change.wait_for(state, limit);
             if timed_out && self.changes == state.changes {
                 self.waited += limit;
                 overdue = state.overdue(self.waited);
@@ -337,15 +351,15 @@ impl Asked<'_> {
     }
 }
 
-impl Drop for Asked<'_> {
+impl Drop for Request<'_> {
     fn drop(&mut self) {
-        let mut state = self.turn.state.lock();
-        state.queue.retain(|&number| number != self.number);
-        // A thread that has not taken the turn makes way for the next.
+        let mut state = self.lock.state.lock();
+        state.requesters.retain(|&number| number != self.number);
+        // If the lock is free, the next requester can acquire it.
         if state.taken {
             return;
         }
-        self.turn.changed(state);
+        self.lock.notify_change(state);
     }
 }
 
@@ -354,36 +368,36 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_turn_goes_to_those_who_ask_in_their_order() {
-        let turn = Turn::new();
-        assert!(turn.try_take());
-        let [first, second, third] = [(); 3].map(|()| turn.ask());
-        assert!(!first.try_take(), "it is taken");
-        turn.give_back();
-        assert!(!turn.try_take(), "not for who has not asked");
-        assert!(!second.try_take(), "nor for the second");
-        assert!(first.try_take());
+    fn requesters_acquire_the_lock_in_their_order() {
+        let lock = CollectorLock::new();
+        assert!(lock.try_acquire());
+        let [first, second, third] = [(); 3].map(|()| lock.request());
+        assert!(!first.try_acquire(), "it is taken");
+        lock.release();
+        assert!(!lock.try_acquire(), "a thread without a request comes last");
+        assert!(!second.try_acquire(), "the first requester comes first");
+        assert!(first.try_acquire());
         drop(first);
         drop(second);
-        turn.give_back();
-        assert!(!turn.try_take());
-        assert!(third.try_take(), "the second has left the queue");
+        lock.release();
+        assert!(!lock.try_acquire());
+        assert!(third.try_acquire(), "the second has left");
         drop(third);
-        turn.give_back();
-        assert!(turn.try_take(), "the queue is empty");
+        lock.release();
+        assert!(lock.try_acquire(), "no requester is left");
     }
 
     #[test]
-    fn who_leaves_the_queue_wakes_the_next() {
-        let turn = Turn::new();
-        let (first, mut second) = (turn.ask(), turn.ask());
+    fn a_requester_that_leaves_wakes_the_next() {
+        let lock = CollectorLock::new();
+        let (first, mut second) = (lock.request(), lock.request());
         std::thread::scope(|s| {
             let waits = s.spawn(|| {
                 assert!(second.wait(Duration::from_secs(3600)).is_none());
-                second.try_take()
+                second.try_acquire()
             });
-            while turn.state.lock().waiting == 0 {
-                assert!(!waits.is_finished(), "it did not wait for its turn");
+            while lock.state.lock().waiting == 0 {
+                assert!(!waits.is_finished(), "it did not wait for the lock");
                 std::thread::yield_now();
             }
             drop(first);
@@ -394,26 +408,27 @@ mod tests {
     #[test]
     fn a_wait_in_which_nothing_changes_is_overdue_and_again_when_it_has_doubled() {
         const SLOW: Duration = Duration::from_millis(1);
-        let turn = Turn::new();
-        assert!(turn.try_take());
-        let (mut first, mut second) = (turn.ask(), turn.ask());
-        let waited = |asked: &mut Asked<'_>| asked.wait(SLOW).expect("nothing changes").waited;
+        let lock = CollectorLock::new();
+        assert!(lock.try_acquire());
+        let (mut first, mut second) = (lock.request(), lock.request());
+        let waited =
+            |request: &mut Request<'_>| request.wait(SLOW).expect("nothing changes").waited;
         assert_eq!([(); 4].map(|()| waited(&mut first)), [1, 2, 4, 8].map(|times| times * SLOW));
-        // The thread that waits beside it does not repeat that.
+        // Another requester does not report the same wait again.
         assert_eq!(waited(&mut second), 16 * SLOW);
         assert_eq!(waited(&mut first), 32 * SLOW);
-        // The next thread has the turn: its time begins.
-        turn.give_back();
-        assert!(first.try_take());
+        // The next thread has the lock: a new wait begins.
+        lock.release();
+        assert!(first.try_acquire());
         assert_eq!(waited(&mut second), SLOW);
     }
 
     #[test]
     fn a_child_of_a_fork_waits_for_no_thread_that_it_does_not_have() {
-        let turn = Turn::new();
-        std::mem::forget(turn.ask());
-        assert!(!turn.try_take());
-        turn.hold().1.forget_others();
-        assert!(turn.try_take());
+        let lock = CollectorLock::new();
+        std::mem::forget(lock.request());
+        assert!(!lock.try_acquire());
+        lock.lock_for_fork().1.forget_others();
+        assert!(lock.try_acquire());
     }
 }

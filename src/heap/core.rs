@@ -11,7 +11,7 @@ use crate::base::hooks::Hooks;
 use crate::base::stress::{Strain, Stress, Under};
 use crate::base::sync::{AtomicBool, AtomicUsize, UnsafeCell};
 use crate::gc_module::callbacks::Notices;
-use crate::heap::collector_lock::Turn;
+use crate::heap::collector_lock::CollectorLock;
 use crate::heap::known_roots::KnownRoots;
 use crate::heap::model::ObjectModel;
 use crate::heap::pacing::Pace;
@@ -35,7 +35,7 @@ pub(crate) struct Core<M: ObjectModel> {
     pub(crate) coordinator: Arc<Coordinator<Shared<M>>>,
     pub(crate) pace: Pace,
     pub(crate) hooks: Arc<Hooks>,
-    pub(crate) slow: Arc<slow::Hooks>,
+    pub(crate) slow: Arc<slow::SlowHooks>,
     pub(crate) notices: Notices,
     pub(crate) workers: Workers,
     pub(crate) roots: Arc<KnownRoots>,
@@ -45,10 +45,10 @@ pub(crate) struct Core<M: ObjectModel> {
     pub(crate) under: Under,
     /// Objects below which one thread counts and marks alone.
     pub(crate) serial_below: usize,
-    pub(crate) turn: Turn,
+    pub(crate) collector_lock: CollectorLock,
     pub(crate) totals: Totals,
     /// A fork holds it: threads that attach, or have just left, take it.
-    pub(crate) arena_ids: lock::Mutex<ArenaIds>,
+    pub(crate) arena_ids: lock::ForkMutex<ArenaIds>,
 }
 
 impl<M: ObjectModel> fmt::Debug for Core<M> {
@@ -86,7 +86,7 @@ impl<M: ObjectModel> Core<M> {
                 ..safepoint::Config::default()
             },
         )?;
-        let slow = fallible::arc(slow::Hooks::default())?;
+        let slow = fallible::arc(slow::SlowHooks::default())?;
         let (told, name) = (Arc::clone(&slow), fallible::owned(&config.name)?);
         coordinator.try_on_slow_stop(move |report| told.stop(&name, report))?;
         let hooks = fallible::arc(Hooks::default())?;
@@ -114,9 +114,9 @@ impl<M: ObjectModel> Core<M> {
                 stress: config.stress,
                 under,
                 serial_below: config.serial_below,
-                turn: Turn::new(),
+                collector_lock: CollectorLock::new(),
                 totals: Totals::default(),
-                arena_ids: lock::Mutex::new(ArenaIds::default()),
+                arena_ids: lock::ForkMutex::new(ArenaIds::default()),
             }
         }))
     }
@@ -176,7 +176,7 @@ impl<M: ObjectModel> Core<M> {
         let states = self.space.states();
         for page in 0..states.len() / crate::memory::space::PAGE_GRANULES {
             // The caller need not be attached, so a stop does not wait for it, save for one page of this.
-            let _table = self.turn.table();
+            let _table = self.collector_lock.lock_states();
             let shape = self.space.page(page).shape();
             let size = shape.footprint().bytes();
             for granule in self.space.starts(page) {
@@ -200,7 +200,7 @@ pub(crate) struct ArenaIds {
 
 /// An arena's id, which goes back when this is dropped.
 pub(super) struct ArenaId<'a> {
-    ids: &'a lock::Mutex<ArenaIds>,
+    ids: &'a lock::ForkMutex<ArenaIds>,
     pub(super) id: u32,
 }
 

@@ -398,10 +398,10 @@ impl<M: ObjectModel> ModelMutator<M> {
         }
         self.comes_back(true);
         let participant = &self.inner().participant;
-        match self.core().workers.crew() {
-            Some(crew) => {
-                let hand = crew.hand(self.inner().arena_id);
-                participant.park_and(|is_on| hand.wait(is_on));
+        match self.core().workers.job_slot() {
+            Some(slot) => {
+                let helper = slot.helper(self.inner().arena_id);
+                participant.park_and(|is_on| helper.wait(is_on));
             }
             None => {
                 participant.park();
@@ -429,7 +429,7 @@ impl<M: ObjectModel> ModelMutator<M> {
     pub(crate) fn keep_pace(&mut self) {
         let core = Arc::clone(self.core());
         self.comes_back(true);
-        self.detach(|| core.turn.wait_a_while());
+        self.detach(|| core.collector_lock.wait_briefly());
         self.comes_back(false);
     }
 
@@ -534,7 +534,7 @@ impl<M: ObjectModel> ModelMutator<M> {
                 self.leave();
                 return away;
             }
-            away.end();
+            away.disarm();
             participant.come_back();
         }
     }
@@ -578,7 +578,7 @@ struct Reattach<'a, M: ObjectModel>(&'a ModelMutator<M>, bool);
 impl<'a, M: ObjectModel> Reattach<'a, M> {
     #[inline(always)]
     fn new(mutator: &'a ModelMutator<M>, was_inside: bool, away: Away) -> Self {
-        away.end();
+        away.disarm();
         Self(mutator, was_inside)
     }
 }

@@ -1,6 +1,8 @@
-//! Floor 2: the garbage of a collection that its thread has left to all mutators, in pieces.
+//! Floor 2: the garbage of a collection, which all mutators of the heap reclaim in batches.
 //!
-//! A [`Burial`] is under the lock of the [turn](super::collector_lock), whose page tells its states.
+//! The queue holds the garbage by thread: each object is listed under the thread that owns the
+//! object's page. A mutator takes a [`GarbageBatch`] at its own safepoints and reclaims it. The
+//! [collector lock](super::collector_lock) protects the queue; its page shows the states.
 
 use crate::base::event::{CollectionReport, Span};
 use crate::base::fallible::{self, NoMemory};
@@ -9,33 +11,34 @@ use crate::safepoint::ThreadId;
 
 /// A collection whose figures are not complete yet.
 #[derive(Debug)]
-pub(crate) struct Open {
+pub(crate) struct OpenReport {
     pub(crate) report: CollectionReport,
-    /// The callbacks of the services are not to know.
+    /// The heap's callbacks are not called for this collection.
     pub(crate) quiet: bool,
     pub(crate) begun: std::time::Instant,
     pub(crate) span: Span,
 }
 
-/// What became of garbage.
+/// How many objects of some garbage were reclaimed, and how many are still alive.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Cleared {
     pub(crate) collected: usize,
     pub(crate) uncollectable: usize,
 }
 
-/// What is done with the objects of a piece.
+/// The work on the objects of a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Task {
-    /// Empty them, then let go of them.
+    /// Clear the objects, then release them.
     Clear,
-    /// See which of them are still there.
+    /// Count the objects that are still alive.
     Tally,
 }
 
 impl Task {
-    /// How many objects are as much work as one to clear: to look at a byte costs little.
-    pub(crate) fn share(self) -> usize {
+    /// The number of objects whose work equals the clearing of one object. A tally reads one byte
+    /// of each object.
+    pub(crate) fn objects_per_unit(self) -> usize {
         match self {
             Self::Clear => 1,
             Self::Tally => 16,
@@ -43,70 +46,71 @@ impl Task {
     }
 }
 
-/// What there is to do for the thread that has done a piece.
+/// The next step for the thread that has finished a batch.
 #[derive(Debug)]
-pub(crate) enum Done {
-    /// Nothing.
+pub(crate) enum NextStep {
+    /// None: other batches are not finished.
     Nothing,
-    /// Everything is cleared: it settles, and calls [`Turn::tally`].
-    Settle(Open),
-    /// Everything is counted: it has the turn, and ends the collection.
-    End(Open, Cleared),
+    /// All objects are cleared. The thread settles the garbage, and calls
+    /// [`CollectorLock::start_tally`](super::collector_lock::CollectorLock::start_tally).
+    Settle(OpenReport),
+    /// All objects are counted. The thread holds the collector lock, and ends the collection.
+    End(OpenReport, Cleared),
 }
 
-/// Objects of a piece, at most. To bury so many takes less than a tenth of a millisecond.
-pub(crate) const PIECE: usize = if cfg!(all(test, any(loom, shuttle))) { 1 } else { 512 };
+/// The most objects of a batch. To reclaim them takes less than a tenth of a millisecond.
+pub(crate) const GARBAGE_BATCH: usize = if cfg!(all(test, any(loom, shuttle))) { 1 } else { 512 };
 
-/// Garbage that lies on one thread's pages.
+/// The garbage on the pages of one thread.
 #[derive(Debug)]
-pub(crate) struct Pile {
-    home: ThreadId,
+pub(crate) struct ThreadGarbage {
+    thread: ThreadId,
     objects: Vec<Object>,
-    /// How many have been taken.
+    /// How many objects were taken.
     pub(super) next: usize,
 }
 
-impl Pile {
-    pub(crate) fn new(home: ThreadId, objects: Vec<Object>) -> Self {
-        Self { home, objects, next: 0 }
+impl ThreadGarbage {
+    pub(crate) fn new(thread: ThreadId, objects: Vec<Object>) -> Self {
+        Self { thread, objects, next: 0 }
     }
 
-    pub(crate) fn is_of(&self, home: ThreadId) -> bool {
-        self.home == home
+    pub(crate) fn is_of(&self, thread: ThreadId) -> bool {
+        self.thread == thread
     }
 
     pub(crate) fn push(&mut self, object: Object) -> Result<(), NoMemory> {
         fallible::push(&mut self.objects, object)
     }
 
-    /// Whether there is something left to take.
-    fn has_pieces(&self) -> bool {
+    /// Whether some objects were not taken.
+    fn has_batches(&self) -> bool {
         self.next < self.objects.len()
     }
 }
 
-/// Step 10 of a collection, in pieces.
+/// The garbage of one collection. Step 10 of the collection is done in batches.
 #[derive(Debug)]
-pub(crate) struct Burial {
-    pub(super) piles: Vec<Pile>,
+pub(crate) struct ReclaimQueue {
+    pub(super) threads: Vec<ThreadGarbage>,
     pub(super) task: Task,
-    /// Pieces that were taken and are not done.
+    /// Batches that were taken and are not finished.
     under_way: usize,
     garbage: usize,
     pub(super) cleared: Cleared,
     span: Span,
-    /// The how manieth burial of the heap it is.
+    /// The queue's number. A heap counts its queues from 1.
     pub(super) number: u64,
-    /// With the thread that settles, while one does.
-    pub(super) open: Option<Open>,
+    /// `None` while a thread settles the garbage: that thread has the report.
+    pub(super) open: Option<OpenReport>,
 }
 
-impl Burial {
-    pub(crate) fn new(piles: Vec<Pile>, open: Open) -> Self {
-        let garbage = piles.iter().map(|pile| pile.objects.len()).sum();
+impl ReclaimQueue {
+    pub(crate) fn new(threads: Vec<ThreadGarbage>, open: OpenReport) -> Self {
+        let garbage = threads.iter().map(|garbage| garbage.objects.len()).sum();
         let span = open.span.clone();
         Self {
-            piles,
+            threads,
             task: Task::Clear,
             under_way: 0,
             garbage,
@@ -117,65 +121,68 @@ impl Burial {
         }
     }
 
-    pub(super) fn has_pieces(&self) -> bool {
-        self.piles.iter().any(Pile::has_pieces)
+    pub(super) fn has_batches(&self) -> bool {
+        self.threads.iter().any(ThreadGarbage::has_batches)
     }
 
-    pub(super) fn take(&mut self, whose: Whose) -> Option<Piece> {
-        let pile = self.piles.iter_mut().find(|pile| {
-            pile.has_pieces()
-                && match whose {
-                    // To count is anybody's work.
-                    Whose::Of(home) => pile.is_of(home) || self.task == Task::Tally,
-                    Whose::Anybodys => true,
+    pub(super) fn take(&mut self, owner: Owner) -> Option<GarbageBatch> {
+        let garbage = self.threads.iter_mut().find(|garbage| {
+            garbage.has_batches()
+                && match owner {
+                    // Any thread may count the objects of any other thread.
+                    Owner::This(thread) => garbage.is_of(thread) || self.task == Task::Tally,
+                    Owner::Any => true,
                 }
         })?;
-        let left = &pile.objects[pile.next..];
-        let taken = &left[..left.len().min(PIECE)];
-        let mut objects = [*taken.first()?; PIECE];
+        let left = &garbage.objects[garbage.next..];
+        let taken = &left[..left.len().min(GARBAGE_BATCH)];
+        let mut objects = [*taken.first()?; GARBAGE_BATCH];
         objects[..taken.len()].copy_from_slice(taken);
         let len = taken.len();
-        pile.next += len;
+        garbage.next += len;
         self.under_way += 1;
         let (task, garbage, span) = (self.task, self.garbage, self.span.clone());
-        Some(Piece { objects, len, task, garbage, span, burial: self.number })
+        Some(GarbageBatch { objects, len, task, garbage, span, queue: self.number })
     }
 
-    /// A piece is done. `true`: it was the last one of its kind.
-    pub(super) fn done(&mut self, cleared: Cleared) -> bool {
+    /// Records that a batch is finished. `true`: no other batch of this task is left.
+    pub(super) fn finish(&mut self, cleared: Cleared) -> bool {
         self.under_way -= 1;
         self.cleared.collected += cleared.collected;
         self.cleared.uncollectable += cleared.uncollectable;
-        self.under_way == 0 && !self.has_pieces()
+        self.under_way == 0 && !self.has_batches()
     }
 }
 
-/// Whose garbage a thread works on.
+/// The garbage that a thread may take.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Whose {
-    /// What lies on the pages of this thread.
-    Of(ThreadId),
-    /// Anybody's: for a thread that wants the turn.
-    Anybodys,
+pub(crate) enum Owner {
+    /// The garbage on the pages of this thread.
+    This(ThreadId),
+    /// The garbage of any thread: for a thread that waits for the collector lock.
+    Any,
 }
 
-/// Some objects of a burial: the taker's alone until they are [`done`](Turn::done). In place: to take one asks nobody for
-/// memory, of which there may be none until something is buried.
+/// Some objects of a queue. The thread that took them has exclusive access until it
+/// [finishes](super::collector_lock::CollectorLock::finish_batch) the batch.
+///
+/// The objects are stored in place. So a thread takes a batch without memory, which may be short
+/// until the garbage is reclaimed.
 #[derive(Debug)]
-pub(crate) struct Piece {
-    objects: [Object; PIECE],
+pub(crate) struct GarbageBatch {
+    objects: [Object; GARBAGE_BATCH],
     len: usize,
     pub(crate) task: Task,
-    /// How many objects the whole burial has.
+    /// How many objects the whole queue has.
     pub(crate) garbage: usize,
     pub(crate) span: Span,
-    burial: u64,
+    queue: u64,
 }
 
-impl Piece {
-    /// The number of the burial that it is a piece of.
-    pub(crate) fn burial(&self) -> u64 {
-        self.burial
+impl GarbageBatch {
+    /// The number of its queue.
+    pub(crate) fn queue(&self) -> u64 {
+        self.queue
     }
 
     pub(crate) fn objects(&self) -> &[Object] {

@@ -36,14 +36,14 @@ type Report<R> = Hook<dyn Fn(&R) + Send + Sync>;
 
 /// A heap's hooks for slow waits.
 #[derive(Default)]
-pub(crate) struct Hooks {
+pub(crate) struct SlowHooks {
     stop: Mutex<Option<Report<SlowStop>>>,
     lock: Mutex<Option<Report<SlowLock>>>,
 }
 
-impl fmt::Debug for Hooks {
+impl fmt::Debug for SlowHooks {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Hooks").finish_non_exhaustive()
+        f.debug_struct("SlowHooks").finish_non_exhaustive()
     }
 }
 
@@ -63,7 +63,7 @@ fn tell<R: fmt::Display>(place: &Mutex<Option<Report<R>>>, heap: &str, report: &
     }
 }
 
-impl Hooks {
+impl SlowHooks {
     pub(crate) fn on_slow_stop(&self, hook: Report<SlowStop>) {
         set(&self.stop, hook);
     }

@@ -36,7 +36,7 @@ pub(crate) struct Managed {
     pub(crate) types: TypeRegistry,
     pub(crate) weak: WeakTable,
     /// A fork holds it, like the registry: unattached threads drop while one happens.
-    pub(super) deferred: lock::Mutex<Deferred>,
+    pub(super) deferred: lock::ForkMutex<Deferred>,
     /// What is dropped meanwhile by the thread that holds the stop, which may be the one that forks.
     pub(super) deferred_in_stop: Mutex<Vec<Target>>,
     /// Whether one of the lists has entries: what an attaching thread looks at.
@@ -146,7 +146,7 @@ impl Managed {
         Self {
             types: TypeRegistry::new(),
             weak: WeakTable::default(),
-            deferred: lock::Mutex::new(Deferred::default()),
+            deferred: lock::ForkMutex::new(Deferred::default()),
             deferred_in_stop: Mutex::new(Vec::new()),
             has_deferred: AtomicBool::new(false),
             retired: Mutex::new(Vec::new()),
@@ -250,8 +250,8 @@ impl Managed {
     }
 
     /// Keeps unattached threads away from the deferred list, for a fork.
-    pub(crate) fn hold_deferred(&self) -> (lock::Kept<'_>, lock::Guard<'_, Deferred>) {
-        self.deferred.keep()
+    pub(crate) fn hold_deferred(&self) -> (lock::ForkHold<'_>, lock::Guard<'_, Deferred>) {
+        self.deferred.lock_for_fork()
     }
 
     /// Whether the child of a fork that holds this guard could take the locks that unattached threads take, too.

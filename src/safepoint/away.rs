@@ -17,7 +17,7 @@ impl Away {
     }
 
     /// The thread is attached again, or nobody relies on the attachment any more.
-    pub(crate) fn end(self) {
+    pub(crate) fn disarm(self) {
         std::mem::forget(self);
     }
 }

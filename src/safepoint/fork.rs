@@ -4,10 +4,10 @@ use std::fmt;
 
 use super::Coordinator;
 use super::error::StopError;
-use super::lock::{Guard, Kept};
+use super::lock::{ForkHold, Guard};
 use super::participant::Participant;
 use super::record::{ENDED, Record};
-use super::registry::{Entry, Registry};
+use super::registry::{Registry, RegistryEntry};
 use super::thread_id::ThreadId;
 use super::world::WorldStopped;
 use crate::base::shared::Shared;
@@ -24,7 +24,7 @@ use crate::base::system::os_thread;
 pub struct ForkGuard<'a, T> {
     // In this order: the registry is unlocked before the world runs, and the payloads of lost threads, which are the
     // user's, are dropped after both.
-    _kept: Kept<'a>,
+    _kept: ForkHold<'a>,
     registry: Guard<'a, Registry<T>>,
     _known: Aside,
     world: WorldStopped<'a, T>,
@@ -51,7 +51,7 @@ impl<T> Coordinator<T> {
             return Err(StopError::NotAttached);
         }
         let world = by.stop()?;
-        let (kept, registry) = self.registry.keep();
+        let (kept, registry) = self.registry.lock_for_fork();
         let process = std::process::id();
         Ok(ForkGuard {
             _kept: kept,
@@ -96,8 +96,8 @@ impl<'a, T> ForkGuard<'a, T> {
         // Those who waited, for whatever, wait no more.
         registry.owed = 0;
         registry.at_gate = 0;
-        registry.queue.clear();
-        let end = |entry: Entry<T>| {
+        registry.requesters.clear();
+        let end = |entry: RegistryEntry<T>| {
             entry.record.set_state(ENDED);
             Ended(entry.record)
         };

@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::Coordinator;
 use super::lock::Guard;
 use super::record::{ATTACHED, AWAITED, DETACHED, Record, STOP, SUSPENDED, unreachable_state};
-use super::registry::{Entry, Registry};
+use super::registry::{Registry, RegistryEntry};
 use super::thread_id::ThreadId;
 use super::thread_words;
 use crate::base::sync::Ordering;
@@ -97,7 +97,7 @@ impl<T> Coordinator<T> {
     ) -> Guard<'a, Registry<T>> {
         let limit = self.patience(&registry);
         let timed_out;
-        (registry, timed_out) = self.turn.wait_for(registry, limit);
+        (registry, timed_out) = self.next_stop.wait_for(registry, limit);
         if timed_out { self.report_end(registry, None, limit) } else { registry }
     }
 
@@ -114,8 +114,8 @@ impl<T> Coordinator<T> {
 
     /// Wakes the requesters that wait for their turn, when one of them may have it.
     pub(super) fn call_queue(&self, registry: &Registry<T>) {
-        if registry.stopper.is_none() && registry.owed == 0 && !registry.queue.is_empty() {
-            self.turn.notify_all();
+        if registry.stopper.is_none() && registry.owed == 0 && !registry.requesters.is_empty() {
+            self.next_stop.notify_all();
         }
     }
 
@@ -133,7 +133,7 @@ impl<T> Coordinator<T> {
     }
 
     /// The stop that is on waits for this thread too. Its acknowledgement is the reverse.
-    pub(super) fn count(&self, entry: &mut Entry<T>) {
+    pub(super) fn count(&self, entry: &mut RegistryEntry<T>) {
         // Once: a thread that has left and not acknowledged yet may be suspended in between. Then one
         // acknowledgement is due for both, the suspension's.
         if std::mem::replace(&mut entry.counted, true) {
@@ -154,7 +154,7 @@ impl<T: Send + Sync> thread_words::Watched for Coordinator<T> {
             registry.entries[at].orphaned = true;
             registry.orphans += 1;
             self.arrivals.notify_one();
-            self.turn.notify_all();
+            self.next_stop.notify_all();
         }
     }
 }

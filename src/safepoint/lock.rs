@@ -22,10 +22,10 @@ mod system {
     pub(crate) type Guard<'a, T> = Counted<std::sync::MutexGuard<'a, T>>;
 
     /// How long a thread waits for a fork before it says so.
-    const LONG: Duration = Duration::from_secs(1);
+    const REPORT_AFTER: Duration = Duration::from_secs(1);
 
     #[derive(Debug)]
-    pub(crate) struct Mutex<T> {
+    pub(crate) struct ForkMutex<T> {
         value: std::sync::Mutex<T>,
         keeper: Keeper,
     }
@@ -40,7 +40,7 @@ mod system {
         os_thread: AtomicU64,
     }
 
-    impl<T> Mutex<T> {
+    impl<T> ForkMutex<T> {
         pub(crate) fn new(value: T) -> Self {
             Self { value: std::sync::Mutex::new(value), keeper: Keeper::default() }
         }
@@ -59,11 +59,11 @@ mod system {
 
         /// Takes the lock, for a fork: should this thread want it once more, it panics, and does not wait for itself. The
         /// caller drops the first value, and then the second.
-        pub(crate) fn keep(&self) -> (Kept<'_>, Guard<'_, T>) {
+        pub(crate) fn lock_for_fork(&self) -> (ForkHold<'_>, Guard<'_, T>) {
             let guard = self.lock();
             self.keeper.os_thread.store(os_thread(), Ordering::Relaxed);
             self.keeper.participant.store(thread_words::attached_as(), Ordering::Relaxed);
-            (Kept(&self.keeper), guard)
+            (ForkHold(&self.keeper), guard)
         }
 
         #[cold]
@@ -79,7 +79,7 @@ mod system {
                      `child` of the fork first"
                 );
                 // A line on standard error may be caught by somebody else's code, which is called under no lock.
-                if since.elapsed() >= LONG && !is_told && !are_locks_held() {
+                if since.elapsed() >= REPORT_AFTER && !is_told && !are_locks_held() {
                     is_told = true;
                     self.report(keeper, since.elapsed());
                 }
@@ -104,20 +104,20 @@ mod system {
         }
     }
 
-    /// A fork keeps a lock while this lives; see [`Mutex::keep`].
+    /// A fork keeps a lock while this lives; see [`ForkMutex::lock_for_fork`].
     #[derive(Debug)]
-    pub(crate) struct Kept<'a>(&'a Keeper);
+    pub(crate) struct ForkHold<'a>(&'a Keeper);
 
-    impl Drop for Kept<'_> {
+    impl Drop for ForkHold<'_> {
         fn drop(&mut self) {
             self.0.participant.store(0, Ordering::Relaxed);
         }
     }
 
     #[derive(Debug)]
-    pub(crate) struct Condvar(std::sync::Condvar);
+    pub(crate) struct ForkCondvar(std::sync::Condvar);
 
-    impl Condvar {
+    impl ForkCondvar {
         pub(crate) fn new() -> Self {
             Self(std::sync::Condvar::new())
         }
@@ -156,22 +156,22 @@ mod modelled {
     use std::marker::PhantomData;
     use std::time::Duration;
 
-    pub(crate) use crate::base::sync::{Mutex, MutexGuard as Guard};
+    pub(crate) use crate::base::sync::{Mutex as ForkMutex, MutexGuard as Guard};
 
-    impl<T> Mutex<T> {
+    impl<T> ForkMutex<T> {
         /// No model leaks a fork.
-        pub(crate) fn keep(&self) -> (Kept<'_>, Guard<'_, T>) {
-            (Kept(PhantomData), self.lock())
+        pub(crate) fn lock_for_fork(&self) -> (ForkHold<'_>, Guard<'_, T>) {
+            (ForkHold(PhantomData), self.lock())
         }
     }
 
     #[derive(Debug)]
-    pub(crate) struct Kept<'a>(PhantomData<&'a ()>);
+    pub(crate) struct ForkHold<'a>(PhantomData<&'a ()>);
 
     #[derive(Debug)]
-    pub(crate) struct Condvar(crate::base::sync::Condvar);
+    pub(crate) struct ForkCondvar(crate::base::sync::Condvar);
 
-    impl Condvar {
+    impl ForkCondvar {
         pub(crate) fn new() -> Self {
             Self(crate::base::sync::Condvar::new())
         }

@@ -79,7 +79,7 @@ use crate::base::sync::{AtomicBool, AtomicUsize};
 pub(crate) use away::Away;
 pub use error::{AttachError, StopError};
 pub use fork::{Ended, ForkGuard};
-use lock::{Condvar, Mutex};
+use lock::{ForkCondvar, ForkMutex};
 pub use participant::{NoSafepoint, Participant};
 pub use record::STOP;
 use record::{ATTACHED, raise};
@@ -152,13 +152,13 @@ pub struct Coordinator<T = ()> {
     stop: CachePadded<AtomicBool>,
     /// How many counted threads the stop still waits for.
     pending: CachePadded<AtomicUsize>,
-    registry: Mutex<Registry<T>>,
+    registry: ForkMutex<Registry<T>>,
     /// Threads that wait for the end of a stop to attach, or of a suspension.
-    gate: Condvar,
+    gate: ForkCondvar,
     /// The requester, waiting for `pending` to be 0.
-    arrivals: Condvar,
+    arrivals: ForkCondvar,
     /// The queue, waiting for its turn.
-    turn: Condvar,
+    next_stop: ForkCondvar,
     slow_stop: Duration,
     spin: u32,
     processors: usize,
@@ -189,13 +189,13 @@ impl<T: Send + Sync + 'static> Coordinator<T> {
         fallible::arc(Self {
             stop: CachePadded::new(AtomicBool::new(false)),
             pending: CachePadded::new(AtomicUsize::new(0)),
-            registry: Mutex::new(Registry {
+            registry: ForkMutex::new(Registry {
                 entries: Vec::new(),
                 stopper: None,
                 stopped_since: None,
                 held_told: Duration::ZERO,
                 stopper_sleeps: false,
-                queue: Default::default(),
+                requesters: Default::default(),
                 owed: 0,
                 at_gate: 0,
                 orphans: 0,
@@ -206,9 +206,9 @@ impl<T: Send + Sync + 'static> Coordinator<T> {
                 time_to_stop: Duration::ZERO,
                 max_time_to_stop: Duration::ZERO,
             }),
-            gate: Condvar::new(),
-            arrivals: Condvar::new(),
-            turn: Condvar::new(),
+            gate: ForkCondvar::new(),
+            arrivals: ForkCondvar::new(),
+            next_stop: ForkCondvar::new(),
             slow_stop: config.slow_stop.max(SHORTEST_SLOW_STOP),
             spin: if processors == 1 { 0 } else { config.spin },
             processors,

@@ -12,7 +12,7 @@ use super::Coordinator;
 use super::away::Away;
 use super::error::AttachError;
 use super::record::{ATTACHED, AWAITED, DETACHED, ENDED, Record, STOP, SUSPENDED, Word, raise};
-use super::registry::Entry;
+use super::registry::RegistryEntry;
 use super::thread_id::ThreadId;
 use super::thread_words;
 use crate::base::error::RegisterError;
@@ -89,9 +89,9 @@ impl<T: Send + Sync + 'static> Coordinator<T> {
         let threads = registry.entries.len() + 1;
         registry.entries.try_reserve(1)?;
         registry.room.try_reserve(threads)?;
-        let waiting = registry.queue.len();
-        registry.queue.try_reserve(threads - waiting.min(threads))?;
-        let entry = Entry {
+        let waiting = registry.requesters.len();
+        registry.requesters.try_reserve(threads - waiting.min(threads))?;
+        let entry = RegistryEntry {
             record: record.clone(),
             counted: false,
             orphaned: false,
@@ -163,7 +163,7 @@ impl<T> Participant<T> {
         if !stepped_in || stop.load(Ordering::SeqCst) {
             self.attach_slow(stepped_in);
         }
-        thread_words::enter(id);
+        thread_words::set_current(id);
     }
 
     #[cold]
@@ -190,7 +190,7 @@ impl<T> Participant<T> {
         match self.detach_and_poll() {
             Some(requests) => Some((away, requests)),
             None => {
-                away.end();
+                away.disarm();
                 None
             }
         }
@@ -204,7 +204,7 @@ impl<T> Participant<T> {
             return None;
         }
         let (word, stop) = (&self.record.word, &self.coordinator.stop);
-        thread_words::leave(self.record.id.get());
+        thread_words::clear_current(self.record.id.get());
         self.record.set_state(DETACHED);
         // `SeqCst`: see the module's `Orderings`.
         if stop.load(Ordering::SeqCst) {
@@ -291,18 +291,18 @@ impl<T> Participant<T> {
         registry.owed += 1;
         if !coordinator.has_room(&registry) {
             drop(coordinator.step_in(registry, &self.record, true));
-            away.end();
+            away.disarm();
             return;
         }
         drop(registry);
         // Detached, for this thread's own eyes too: what it works on has no mutator.
-        thread_words::leave(self.record.id.get());
+        thread_words::clear_current(self.record.id.get());
         // Relaxed: a hint to come back; the lock decides.
         let is_on = || coordinator.stop.load(Ordering::Relaxed);
         let result = catch_unwind(AssertUnwindSafe(|| meanwhile(&is_on)));
         drop(coordinator.step_in(coordinator.registry.lock(), &self.record, true));
-        thread_words::enter(self.record.id.get());
-        away.end();
+        thread_words::set_current(self.record.id.get());
+        away.disarm();
         if let Err(payload) = result {
             resume_unwind(payload);
         }
@@ -330,8 +330,8 @@ impl<T> Drop for Participant<T> {
         let mut registry = coordinator.registry.lock();
         if registry.stopper == Some(id) {
             // Its `WorldStopped` was leaked; nobody can look at it any more.
-            thread_words::let_go(thread_words::STOPPING);
-            coordinator.end(&mut registry);
+            thread_words::clear_flag(thread_words::STOPPING);
+            coordinator.resume(&mut registry);
         }
         loop {
             match self.record.word.state.load(Ordering::Relaxed) {
@@ -343,7 +343,7 @@ impl<T> Drop for Participant<T> {
                 _ => break,
             }
         }
-        thread_words::leave(id.get());
+        thread_words::clear_current(id.get());
         if self.record.set_state(ENDED) == AWAITED {
             coordinator.open_gate(&registry);
         }

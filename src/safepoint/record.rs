@@ -30,7 +30,7 @@ pub(super) struct Record<T> {
     /// The OS thread, by which a fork's child knows which participants it still has.
     pub(super) thread: std::thread::ThreadId,
     /// What the system calls it, see [`ThreadInfo::os_thread`]; 0: unknown. Relaxed: a number for reports.
-    /// std's atomic, as for `LAST`. Written by its thread: when it registers, and in a fork's child.
+    /// std's atomic, as for `LAST_ID`. Written by its thread: when it registers, and in a fork's child.
     pub(super) os_thread: std::sync::atomic::AtomicU64,
     pub(super) name: Option<String>,
     pub(super) registered: Instant,

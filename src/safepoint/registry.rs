@@ -10,7 +10,7 @@ use crate::base::event::Hook;
 use crate::base::shared::Shared;
 use crate::base::system::has_ended;
 
-pub(super) struct Entry<T> {
+pub(super) struct RegistryEntry<T> {
     pub(super) record: Shared<Record<T>>,
     /// The stop that is on waits for this thread; `pending` counts it, its poll word says so.
     pub(super) counted: bool,
@@ -25,8 +25,8 @@ pub(super) struct Entry<T> {
 /// What the lock protects.
 pub(super) struct Registry<T> {
     /// By rising id. Ids are given without the lock, so a thread may come here after one with a later id.
-    pub(super) entries: Vec<Entry<T>>,
-    /// Whose stop is on, complete or not. `Coordinator::stop` says whether there is one.
+    pub(super) entries: Vec<RegistryEntry<T>>,
+    /// Owner stop is on, complete or not. `Coordinator::stop` says whether there is one.
     pub(super) stopper: Option<ThreadId>,
     /// Since when that stop is complete; `None`: there is no stop, or it is not complete.
     pub(super) stopped_since: Option<Instant>,
@@ -35,7 +35,7 @@ pub(super) struct Registry<T> {
     /// The requester sleeps until `pending` is 0.
     pub(super) stopper_sleeps: bool,
     /// Requesters that wait for their stop, first come first served.
-    pub(super) queue: std::collections::VecDeque<ThreadId>,
+    pub(super) requesters: std::collections::VecDeque<ThreadId>,
     /// Threads that were kept waiting by a stop and have not been attached since.
     pub(super) owed: usize,
     /// Threads that sleep at the gate, for whatever reason.
@@ -99,15 +99,15 @@ impl<T> Registry<T> {
     }
 
     /// Whether `id`'s stop may begin: none is on, nobody is owed a turn, and it is first.
-    pub(super) fn is_turn_of(&self, id: ThreadId) -> bool {
+    pub(super) fn may_stop(&self, id: ThreadId) -> bool {
         self.stopper.is_none()
             && self.owed == 0
-            && self.queue.front().is_none_or(|&first| first == id)
+            && self.requesters.front().is_none_or(|&first| first == id)
     }
 }
 
 impl Straggler {
-    pub(super) fn of<T>(entry: &Entry<T>, waited: Duration) -> Self {
+    pub(super) fn of<T>(entry: &RegistryEntry<T>, waited: Duration) -> Self {
         Self {
             thread: ThreadInfo::of(&entry.record),
             attached_for: waited,

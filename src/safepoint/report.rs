@@ -67,7 +67,7 @@ pub enum SlowStopKind {
 }
 
 /// How many stragglers a line of text names.
-const NAMED: usize = 4;
+const MAX_NAMED: usize = 4;
 
 /// One line.
 impl fmt::Display for SlowStop {
@@ -94,10 +94,10 @@ impl fmt::Display for SlowStop {
         if self.stragglers.is_empty() {
             f.write_str("an unknown thread")?;
         }
-        for (at, straggler) in self.stragglers.iter().take(NAMED).enumerate() {
+        for (at, straggler) in self.stragglers.iter().take(MAX_NAMED).enumerate() {
             write!(f, "{}{straggler}", if at == 0 { "" } else { ", " })?;
         }
-        match self.stragglers.len().saturating_sub(NAMED) {
+        match self.stragglers.len().saturating_sub(MAX_NAMED) {
             0 => {}
             more => write!(f, ", and {more} more")?,
         }

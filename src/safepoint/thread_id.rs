@@ -10,7 +10,7 @@ pub struct ThreadId(pub(super) NonZeroU64);
 /// The last id that was given. The one static beside the thread-locals: ids must differ between coordinators,
 /// because the `current` word does not say which one it speaks of. std's atomic under loom too: its own cannot live
 /// in a static, and no ordering is needed for numbers to differ.
-static LAST: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(0);
+static LAST_ID: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(0);
 
 impl ThreadId {
     /// The largest id there is: 2^40 - 2.
@@ -29,12 +29,12 @@ impl ThreadId {
 
     /// Whether an id with this number was ever given.
     pub(crate) fn was_given(id: u64) -> bool {
-        id != 0 && id <= LAST.load(std::sync::atomic::Ordering::Relaxed)
+        id != 0 && id <= LAST_ID.load(std::sync::atomic::Ordering::Relaxed)
     }
 
     /// `None`: the process has used up its ids.
     pub(super) fn next() -> Option<Self> {
-        Self::from_raw(LAST.fetch_add(1, std::sync::atomic::Ordering::Relaxed) + 1)
+        Self::from_raw(LAST_ID.fetch_add(1, std::sync::atomic::Ordering::Relaxed) + 1)
     }
 }
 
@@ -67,7 +67,7 @@ mod tests {
         let second = crate::Heap::builder().reserve(1 << 30).workers(1).build().expect("a heap");
         let mut m = heap.attach();
         let kept = m.alloc(7u64);
-        LAST.store(ThreadId::MAX - 1, std::sync::atomic::Ordering::Relaxed);
+        LAST_ID.store(ThreadId::MAX - 1, std::sync::atomic::Ordering::Relaxed);
         // The last id works.
         std::thread::scope(|scope| {
             m.detach(|| {

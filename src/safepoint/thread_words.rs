@@ -153,24 +153,24 @@ pub(super) fn may_come_back() -> bool {
 }
 
 /// Raises one of the flags of `held`.
-pub(super) fn hold(flag: u32) {
+pub(super) fn set_flag(flag: u32) {
     WORDS.with(|w| w.held.set(w.held.get() | flag));
 }
 
 /// Lowers one of the flags of `held`.
-pub(super) fn let_go(flag: u32) {
+pub(super) fn clear_flag(flag: u32) {
     WORDS.with(|w| w.held.set(w.held.get() & !flag));
 }
 
 /// This thread is attached as `id`.
 #[inline(always)]
-pub(super) fn enter(id: u64) {
+pub(super) fn set_current(id: u64) {
     WORDS.with(|w| w.current.set(id));
 }
 
 /// This thread is no longer attached as `id`, if it was.
 #[inline]
-pub(super) fn leave(id: u64) {
+pub(super) fn clear_current(id: u64) {
     WORDS.with(|w| {
         if w.current.get() == id {
             w.current.set(0);
@@ -193,7 +193,7 @@ pub(super) fn suspended() -> u64 {
 /// Notes whom this thread keeps suspended; 0: nobody.
 pub(super) fn set_suspended(id: u64) {
     WORDS.with(|w| w.suspended.set(id));
-    if id == 0 { let_go(SUSPENDING) } else { hold(SUSPENDING) }
+    if id == 0 { clear_flag(SUSPENDING) } else { set_flag(SUSPENDING) }
 }
 
 pub(super) use watcher::{unwatch, watch};
@@ -205,7 +205,7 @@ pub(super) trait Watched: Send + Sync {
 
 /// This thread ends, and these participants of it have not ended. It can attach no more.
 fn thread_ends(watched: Vec<(u64, Weak<dyn Watched>)>) {
-    hold(ENDING);
+    set_flag(ENDING);
     for (id, coordinator) in watched {
         if let Some(coordinator) = coordinator.upgrade() {
             coordinator.thread_ended(id);
@@ -223,16 +223,16 @@ mod watcher {
     use crate::base::fallible::{self, NoMemory};
 
     #[derive(Default)]
-    struct Watcher(RefCell<Vec<(u64, Weak<dyn Watched>)>>);
+    struct ExitWatcher(RefCell<Vec<(u64, Weak<dyn Watched>)>>);
 
-    impl Drop for Watcher {
+    impl Drop for ExitWatcher {
         fn drop(&mut self) {
             thread_ends(self.0.take());
         }
     }
 
     thread_local! {
-        static WATCHER: Watcher = Watcher::default();
+        static WATCHER: ExitWatcher = ExitWatcher::default();
     }
 
     /// Has `coordinator` told when this thread ends before [`unwatch`]. On a thread whose watcher

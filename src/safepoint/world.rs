@@ -50,8 +50,8 @@ impl<T> Participant<T> {
         let coordinator = &*self.coordinator;
         let id = self.record.id;
         let mut registry = coordinator.registry.lock();
-        if !registry.is_turn_of(id) {
-            registry = self.wait_turn(registry);
+        if !registry.may_stop(id) {
+            registry = self.wait_for_other_stops(registry);
         }
         if let Some(gone) = registry.gone() {
             registry.failed_stops += 1;
@@ -63,14 +63,14 @@ impl<T> Participant<T> {
         let begun = Instant::now();
         coordinator.begin(&mut registry, id);
         drop(registry);
-        thread_words::hold(thread_words::STOPPING);
+        thread_words::set_flag(thread_words::STOPPING);
         match coordinator.await_arrivals(begun) {
             Ok(time_to_stop) => {
                 maybe_yield(&coordinator.under, Step::Stop);
                 Ok(WorldStopped { coordinator, requester: id, time_to_stop, not_send: PhantomData })
             }
             Err(gone) => {
-                thread_words::let_go(thread_words::STOPPING);
+                thread_words::clear_flag(thread_words::STOPPING);
                 coordinator.report_gone();
                 Err(gone)
             }
@@ -80,15 +80,18 @@ impl<T> Participant<T> {
     /// Waits in the queue, detached, and comes back attached: because it is this thread's turn, or
     /// because no turn will ever come (`Registry::gone`).
     #[cold]
-    fn wait_turn<'a>(&'a self, mut registry: Guard<'a, Registry<T>>) -> Guard<'a, Registry<T>> {
+    fn wait_for_other_stops<'a>(
+        &'a self,
+        mut registry: Guard<'a, Registry<T>>,
+    ) -> Guard<'a, Registry<T>> {
         let coordinator = &*self.coordinator;
         let id = self.record.id;
         let away = Away::leaving();
-        registry.queue.push_back(id);
+        registry.requesters.push_back(id);
         coordinator.step_out(&mut registry, &self.record);
         loop {
             let is_gone = registry.stopper.is_none() && registry.gone().is_some();
-            if !is_gone && !registry.is_turn_of(id) {
+            if !is_gone && !registry.may_stop(id) {
                 registry = coordinator.wait_in_queue(registry);
                 continue;
             }
@@ -100,8 +103,8 @@ impl<T> Participant<T> {
                 Err(state) => unreachable_state(id, state),
             }
         }
-        away.end();
-        registry.queue.retain(|&waiting| waiting != id);
+        away.disarm();
+        registry.requesters.retain(|&waiting| waiting != id);
         registry
     }
 }
@@ -122,7 +125,7 @@ impl<T> Coordinator<T> {
     }
 
     /// The end of a stop, complete or not.
-    pub(super) fn end(&self, registry: &mut Registry<T>) {
+    pub(super) fn resume(&self, registry: &mut Registry<T>) {
         maybe_yield(&self.under, Step::Resume);
         if self.pending.swap(0, Ordering::Relaxed) != 0 {
             for entry in registry.entries.iter_mut().filter(|e| e.counted) {
@@ -153,7 +156,7 @@ impl<T> Coordinator<T> {
         let mut registry = self.registry.lock();
         while self.pending.load(Ordering::Relaxed) != 0 {
             if let Some(gone) = registry.gone() {
-                self.end(&mut registry);
+                self.resume(&mut registry);
                 registry.failed_stops += 1;
                 return Err(gone);
             }
@@ -197,7 +200,7 @@ impl<T> WorldStopped<'_, T> {
         self.requester
     }
 
-    /// Whose world it is.
+    /// Owner world it is.
     pub fn coordinator(&self) -> &Coordinator<T> {
         self.coordinator
     }
@@ -223,8 +226,8 @@ impl<T> WorldStopped<'_, T> {
 
 impl<T> Drop for WorldStopped<'_, T> {
     fn drop(&mut self) {
-        thread_words::let_go(thread_words::STOPPING);
-        self.coordinator.end(&mut self.coordinator.registry.lock());
+        thread_words::clear_flag(thread_words::STOPPING);
+        self.coordinator.resume(&mut self.coordinator.registry.lock());
     }
 }
 

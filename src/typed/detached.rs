@@ -24,7 +24,7 @@ impl Mutator {
             return Err(self);
         }
         // The mutator is put away: nothing relies on the attachment any more.
-        self.0.step_out().end();
+        self.0.step_out().disarm();
         Ok(Detached(std::mem::ManuallyDrop::new(self)))
     }
 }

@@ -34,20 +34,20 @@ impl Mutator {
                 let core = raw.core();
                 let lists = Lists {
                     _deferred: core.model.hold_deferred(),
-                    _arenas: core.arena_ids.keep(),
-                    _crew: core.workers.crew().map(|crew| crew.hold()),
+                    _arenas: core.arena_ids.lock_for_fork(),
+                    _job_slot: core.workers.job_slot().map(|slot| slot.lock_for_fork()),
                 };
-                let turn = Some(core.turn.hold());
+                let collector_lock = Some(core.collector_lock.lock_for_fork());
                 Ok(Fork {
                     guard: Some(guard),
                     lists: Some(lists),
-                    turn,
+                    collector_lock,
                     core,
                     _known: Aside::all(),
                 })
             }
             Err(error) => {
-                core.turn.give_back();
+                core.collector_lock.release();
                 Err(error)
             }
         }
@@ -55,14 +55,14 @@ impl Mutator {
 }
 
 /// A lock that a fork keeps.
-type Held<'a, T> = (lock::Kept<'a>, lock::Guard<'a, T>);
+type Held<'a, T> = (lock::ForkHold<'a>, lock::Guard<'a, T>);
 
 /// What threads that are not attached may be in the middle of changing, when nobody keeps them from it: the child would wait
 /// for them for ever.
 struct Lists<'a> {
     _deferred: Held<'a, managed::Deferred>,
     _arenas: Held<'a, crate::heap::mutator::ArenaIds>,
-    _crew: Option<Held<'a, helpers::State>>,
+    _job_slot: Option<Held<'a, helpers::JobState>>,
 }
 
 /// The world is stopped for a `fork`. Made by [`Mutator::prepare_fork`].
@@ -76,7 +76,7 @@ struct Lists<'a> {
 pub struct Fork<'a> {
     guard: Option<ForkGuard<'a, crate::heap::mutator::Shared<Managed>>>,
     lists: Option<Lists<'a>>,
-    turn: Option<Held<'a, crate::heap::collector_lock::State>>,
+    collector_lock: Option<Held<'a, crate::heap::collector_lock::LockState>>,
     core: &'a managed::Core,
     /// Dropped last: the thread knows that it keeps the locks of the others above.
     _known: Aside,
@@ -120,8 +120,8 @@ impl Drop for Fork<'_> {
         match self.guard.take() {
             Some(guard) if guard.is_child() => {
                 self.core.workers.forget_others();
-                if let Some((_, turn)) = &mut self.turn {
-                    turn.forget_others();
+                if let Some((_, state)) = &mut self.collector_lock {
+                    state.forget_others();
                 }
                 for ended in guard.child() {
                     // This thread is the only one there is.
@@ -131,9 +131,9 @@ impl Drop for Fork<'_> {
             }
             guard => drop(guard),
         }
-        if let Some((kept, turn)) = self.turn.take() {
+        if let Some((kept, state)) = self.collector_lock.take() {
             drop(kept);
-            self.core.turn.let_go(turn);
+            self.core.collector_lock.release_with(state);
         }
     }
 }

@@ -7,7 +7,7 @@ use crate::base::stress::{Step, maybe_yield};
 use crate::collect::{self, Collect, CollectError, clear};
 use crate::heap::model::{ModelMutator, ObjectModel};
 use crate::heap::pacing::Due;
-use crate::heap::reclaim_queue::{PIECE, Whose};
+use crate::heap::reclaim_queue::{GARBAGE_BATCH, Owner};
 use crate::safepoint::StopError;
 use crate::typed::mutator::Mutator;
 
@@ -35,7 +35,7 @@ impl<M: ObjectModel> ModelMutator<M> {
         self.model().attached(self);
         if self.take_collect() {
             let stressed = self.core().under.as_ref().is_some_and(|strain| strain.collects_now());
-            if self.core().turn.is_burying() {
+            if self.core().collector_lock.is_reclaiming() {
                 self.bury_a_piece();
             }
             // A stop that fails is told to those who ask for a collection; here nobody did.
@@ -52,7 +52,7 @@ impl<M: ObjectModel> ModelMutator<M> {
                 // those who work on it keep up.
                 if matches!(result, Err(CollectError::Busy))
                     && self.core().pace.is_overdue()
-                    && !clear::bury(self, Whose::Anybodys, clear::MANY)
+                    && !clear::bury(self, Owner::Any, clear::MANY)
                 {
                     self.keep_pace();
                 }
@@ -69,7 +69,7 @@ impl<M: ObjectModel> ModelMutator<M> {
     fn bury_a_piece(&mut self) {
         if self.core().space.is_tight() {
             // Allocation fails soon, and what it needs may be what is to be buried: all of it, whosever it is.
-            clear::bury(self, Whose::Anybodys, usize::MAX);
+            clear::bury(self, Owner::Any, usize::MAX);
             return;
         }
         let begun = Instant::now();
@@ -80,8 +80,12 @@ impl<M: ObjectModel> ModelMutator<M> {
         if is_time {
             let me = self.thread_id();
             // As much at first as the collecting thread does: then most collections are over at once.
-            let few = if self.core().turn.is_untouched(me) { clear::MANY } else { PIECE };
-            if !clear::bury(self, Whose::Of(me), few) {
+            let few = if self.core().collector_lock.is_untouched(me) {
+                clear::MANY
+            } else {
+                GARBAGE_BATCH
+            };
+            if !clear::bury(self, Owner::This(me), few) {
                 return;
             }
             self.rest(Instant::now() + begun.elapsed());

@@ -2,9 +2,9 @@
 //!
 //! | transition | model |
 //! |---|---|
-//! | nobody's → taken → nobody's, a thread waiting | [`loom_a_burial_ends_once_and_the_turn_comes_free`] |
+//! | nobody's → taken → nobody's, a thread waiting | [`loom_a_reclaim_queue_ends_once_and_the_lock_is_released`] |
 //! | taken → burial, clearing → taken, to settle → burial, counting → taken → nobody's | the same |
-//! | taken → nobody's → taken, a thread in the queue | [`loom_the_turn_goes_to_the_thread_that_has_asked`] |
+//! | taken → nobody's → taken, a thread in the queue | [`loom_the_lock_goes_to_the_requester`] |
 //! | the same with a heap around it | `collect::loom_what_is_left_to_bury_is_buried_once` |
 //!
 //! Bound in a full run: 4 preemptions.
@@ -21,8 +21,10 @@ use loom::thread;
 
 use super::Model;
 use crate::base::event::{self, CollectionKind, CollectionReport};
-use crate::heap::collector_lock::Turn;
-use crate::heap::reclaim_queue::{Burial, Cleared, Done, Open, Pile, Task, Whose};
+use crate::heap::collector_lock::CollectorLock;
+use crate::heap::reclaim_queue::{
+    Cleared, NextStep, OpenReport, Owner, ReclaimQueue, Task, ThreadGarbage,
+};
 use crate::object::type_info::Object;
 use crate::safepoint::{Coordinator, ThreadId};
 
@@ -30,7 +32,7 @@ use crate::safepoint::{Coordinator, ThreadId};
 const OBJECTS: usize = 3;
 
 struct World {
-    turn: Turn,
+    lock: CollectorLock,
     cleared: [AtomicUsize; OBJECTS],
     settled: AtomicUsize,
     ended: AtomicUsize,
@@ -41,12 +43,12 @@ fn name(number: usize) -> Object {
 }
 
 /// Takes one piece and does what is to be done.
-fn work(world: &World, whose: Whose) -> bool {
-    let Some(piece) = world.turn.take(whose, None) else { return false };
+fn work(world: &World, whose: Owner) -> bool {
+    let Some(batch) = world.lock.take_batch(whose, None) else { return false };
     let mut found = Cleared::default();
-    for object in piece.objects() {
+    for object in batch.objects() {
         let number = object.address() / 32 - 1;
-        match piece.task {
+        match batch.task {
             Task::Clear => {
                 assert_eq!(world.settled.load(Relaxed), 0, "cleared after it was settled");
                 assert_eq!(world.cleared[number].fetch_add(1, Relaxed), 0, "cleared twice");
@@ -57,20 +59,20 @@ fn work(world: &World, whose: Whose) -> bool {
             }
         }
     }
-    match world.turn.done(piece, found) {
-        Done::Nothing => {}
-        Done::Settle(open) => {
+    match world.lock.finish_batch(batch, found) {
+        NextStep::Nothing => {}
+        NextStep::Settle(open) => {
             assert!(
                 world.cleared.iter().all(|n| n.load(Relaxed) == 1),
                 "settled before all is cleared"
             );
             assert_eq!(world.settled.fetch_add(1, Relaxed), 0, "settled twice");
-            world.turn.tally(open);
+            world.lock.start_tally(open);
         }
-        Done::End(_, found) => {
+        NextStep::End(_, found) => {
             assert_eq!(found.collected, OBJECTS);
             assert_eq!(world.ended.fetch_add(1, Relaxed), 0, "ended twice");
-            world.turn.give_back();
+            world.lock.release();
         }
     }
     true
@@ -79,74 +81,77 @@ fn work(world: &World, whose: Whose) -> bool {
 /// One thread leaves a burial, works on its own pile and goes away; another wants the turn, helps, waits, and gets it.
 ///
 #[test]
-fn loom_a_burial_ends_once_and_the_turn_comes_free() {
+fn loom_a_reclaim_queue_ends_once_and_the_lock_is_released() {
     Model::new().at_most(4).check(|| {
         let coordinator = Coordinator::<()>::new();
         let [mine, theirs]: [ThreadId; 2] = [(); 2].map(|()| coordinator.register(()).id());
         let world = Arc::new(World {
-            turn: Turn::new(),
+            lock: CollectorLock::new(),
             cleared: Default::default(),
             settled: AtomicUsize::new(0),
             ended: AtomicUsize::new(0),
         });
-        assert!(world.turn.try_take());
+        assert!(world.lock.try_acquire());
         let other = {
             let world = Arc::clone(&world);
             thread::spawn(move || {
-                let mut asked = world.turn.ask();
-                while !asked.try_take() {
-                    if !work(&world, Whose::Anybodys) {
-                        let _ = asked.wait(Duration::ZERO);
+                let mut request = world.lock.request();
+                while !request.try_acquire() {
+                    if !work(&world, Owner::Any) {
+                        let _ = request.wait(Duration::ZERO);
                     }
                 }
-                drop(asked);
+                drop(request);
                 assert_eq!(world.ended.load(Relaxed), 1);
-                world.turn.give_back();
+                world.lock.release();
             })
         };
-        let open = Open {
+        let open = OpenReport {
             report: CollectionReport::new(CollectionKind::Full),
             quiet: true,
             begun: Instant::now(),
             span: event::collection(CollectionKind::Full, "model"),
         };
-        let piles = vec![Pile::new(mine, vec![name(0), name(1)]), Pile::new(theirs, vec![name(2)])];
-        world.turn.leave(Burial::new(piles, open));
-        while work(&world, Whose::Of(mine)) {}
+        let threads = vec![
+            ThreadGarbage::new(mine, vec![name(0), name(1)]),
+            ThreadGarbage::new(theirs, vec![name(2)]),
+        ];
+        world.lock.hand_over(ReclaimQueue::new(threads, open));
+        while work(&world, Owner::This(mine)) {}
         other.join().unwrap();
-        assert!(!world.turn.is_burying());
-        assert!(world.turn.try_take());
+        assert!(!world.lock.is_reclaiming());
+        assert!(world.lock.try_acquire());
     });
 }
 
 /// One thread asks for the turn while another has it. Once it has asked, the other does not get the turn again before it.
 #[test]
-fn loom_the_turn_goes_to_the_thread_that_has_asked() {
+fn loom_the_lock_goes_to_the_requester() {
     Model::new().at_most(4).check(|| {
-        let turn = Arc::new(Turn::new());
+        let lock = Arc::new(CollectorLock::new());
         let (has_asked, has_had) =
             (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
-        assert!(turn.try_take());
+        assert!(lock.try_acquire());
         let other = {
-            let (turn, has_asked, has_had) = (turn.clone(), has_asked.clone(), has_had.clone());
+            let (lock, has_asked, has_had) = (lock.clone(), has_asked.clone(), has_had.clone());
             thread::spawn(move || {
-                let mut asked = turn.ask();
+                let mut request = lock.request();
                 has_asked.store(true, SeqCst);
-                while !asked.try_take() {
-                    let _ = asked.wait(Duration::ZERO);
+                while !request.try_acquire() {
+                    let _ = request.wait(Duration::ZERO);
                 }
                 has_had.store(true, SeqCst);
-                drop(asked);
-                turn.give_back();
+                drop(request);
+                lock.release();
             })
         };
         let is_waiting = has_asked.load(SeqCst);
-        turn.give_back();
-        if turn.try_take() {
+        lock.release();
+        if lock.try_acquire() {
             assert!(!is_waiting || has_had.load(SeqCst), "the thread that has asked is passed by");
-            turn.give_back();
+            lock.release();
         }
         other.join().unwrap();
-        assert!(turn.try_take(), "nobody has it");
+        assert!(lock.try_acquire(), "nobody has it");
     });
 }

@@ -2,9 +2,9 @@
 //!
 //! | transition | model |
 //! |---|---|
-//! | no job → open → closing → no job, a thread joining at any moment | [`loom_a_job_is_called_only_while_it_is_shared`] |
-//! | the same, the thread joining again and again while two jobs are shared | [`loom_who_comes_late_works_on_the_job_that_is_open`] |
-//! | parked → meanwhile → at the gate, while one stop ends and the next is wanted | [`loom_what_is_done_meanwhile_meets_one_stop`] |
+//! | no job → open → closing → no job, a thread joining at any moment | [`loom_a_job_is_called_only_while_it_is_published`] |
+//! | the same, the thread joining again and again while two jobs are shared | [`loom_a_late_thread_works_on_the_open_job`] |
+//! | parked → meanwhile → at the gate, while one stop ends and the next is wanted | [`loom_the_work_of_a_parked_thread_meets_one_stop`] |
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use loom::sync::Mutex;
 use loom::thread;
 
 use super::Model;
-use crate::heap::helpers::Crew;
+use crate::heap::helpers::JobSlot;
 use crate::safepoint::Coordinator;
 
 /// What a job does: each of its threads writes into a place of its own.
@@ -42,21 +42,21 @@ impl Places {
 
 /// The closure and what it borrows are gone when `share` has returned, and what the others have written is there.
 #[test]
-fn loom_a_job_is_called_only_while_it_is_shared() {
+fn loom_a_job_is_called_only_while_it_is_published() {
     Model::new().check(|| {
-        let crew = Arc::new(Crew::new());
+        let slot = Arc::new(JobSlot::new());
         let other = {
-            let crew = Arc::clone(&crew);
-            thread::spawn(move || crew.join(7))
+            let slot = Arc::clone(&slot);
+            thread::spawn(move || slot.join(7))
         };
         // On this frame, and destroyed before the other thread is awaited: loom sees a use after that.
         let places = Places::new();
-        crew.share(
+        slot.run_on(
             2,
             3,
-            &|seat| {
-                assert_eq!(seat.home, if seat.index == 0 { 3 } else { 7 });
-                places.write(seat.index, 1);
+            &|worker| {
+                assert_eq!(worker.arena, if worker.index == 0 { 3 } else { 7 });
+                places.write(worker.index, 1);
             },
             || (),
         );
@@ -69,17 +69,17 @@ fn loom_a_job_is_called_only_while_it_is_shared() {
 
 /// A thread that looks twice may work on either job, on both, or twice on none; never on one that is over.
 #[test]
-fn loom_who_comes_late_works_on_the_job_that_is_open() {
+fn loom_a_late_thread_works_on_the_open_job() {
     Model::new().check(|| {
-        let crew = Arc::new(Crew::new());
+        let slot = Arc::new(JobSlot::new());
         let other = {
-            let crew = Arc::clone(&crew);
-            thread::spawn(move || usize::from(crew.join(0)) + usize::from(crew.join(0)))
+            let slot = Arc::clone(&slot);
+            thread::spawn(move || usize::from(slot.join(0)) + usize::from(slot.join(0)))
         };
         let mut came = 0;
         for job in 1..=2 {
             let places = Places::new();
-            crew.share(2, 0, &|seat| places.write(seat.index, job), || ());
+            slot.run_on(2, 0, &|worker| places.write(worker.index, job), || ());
             assert_eq!(places.read(0), job);
             came += places.read(1) / job;
         }
@@ -89,7 +89,7 @@ fn loom_who_comes_late_works_on_the_job_that_is_open() {
 
 /// What a parked thread does meanwhile begins and ends in the stop that it is parked for.
 #[test]
-fn loom_what_is_done_meanwhile_meets_one_stop() {
+fn loom_the_work_of_a_parked_thread_meets_one_stop() {
     Model::new().at_least(6).at_most(6).check(|| {
         let coordinator = Coordinator::<()>::new();
         let stops = Arc::new(Mutex::new(0)); // which is complete

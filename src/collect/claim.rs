@@ -1,7 +1,6 @@
 //! Step 6b: taking hold of the unreachable.
 
 use crate::collect::portions::Portions;
-use std::collections::HashSet;
 use std::ops::Range;
 
 use crate::base::event::{self, Phase};
@@ -9,7 +8,7 @@ use crate::base::fallible::{self, NoMemory};
 use crate::base::steps;
 use crate::base::stress::{Step, maybe_yield};
 use crate::base::sync::Mutex;
-use crate::collect::scope::object_at;
+use crate::collect::subset::Subset;
 use crate::collect::traversal::{Abandoned, guard_traversal, tracer};
 use crate::heap::model::ObjectModel;
 use crate::heap::mutator::{Core, World};
@@ -240,6 +239,21 @@ fn pages_of(found: &[Object], space: &Space) -> Result<Portions<Range<usize>>, N
     Portions::by_home(ranges, home, |range| range.start)
 }
 
+/// Two lists: the objects that `belongs` is true of, and the rest.
+fn divide(
+    objects: &[Object],
+    belongs: impl Fn(Object) -> bool,
+) -> Result<(Vec<Object>, Vec<Object>), NoMemory> {
+    let many = objects.iter().filter(|&&object| belongs(object)).count();
+    let (mut own, mut rest) = (Vec::new(), Vec::new());
+    own.try_reserve_exact(many)?;
+    rest.try_reserve_exact(objects.len() - many)?;
+    for &object in objects {
+        if belongs(object) { &mut own } else { &mut rest }.push(object);
+    }
+    Ok((own, rest))
+}
+
 /// Tells the objects with legacy finalizers, and all that they reach in the set, from the rest. A field that cannot be
 /// read now, or a handler that fails, leaves open who is reached.
 fn exempt<M: ObjectModel>(
@@ -258,41 +272,18 @@ fn exempt<M: ObjectModel>(
     if found.legacy.is_empty() {
         return Ok((fallible::collect(objects.iter().copied())?, found));
     }
-    let mut stack = fallible::collect(found.legacy.iter().copied())?;
-    let mut reached = HashSet::new();
-    reached.try_reserve(stack.len()).map_err(NoMemory::from)?;
-    reached.extend(stack.iter().copied());
-    let mut doubt = None;
-    let result = guard_traversal(world, &mut tracer(space), |tracer| {
-        while let Some(object) = stack.pop() {
-            tracer.begin(object);
-            // SAFETY: rules R and W: held, and the world is stopped.
-            unsafe { model.traverse(object, tracer) };
-            if tracer.take_unreadable() {
-                tracer.lost_nothing()?;
-                doubt = Some(object);
-                return Ok(());
-            }
-            steps::took(1 + tracer.edges().len());
-            for &edge in tracer.edges() {
-                let target = object_at(space, space.granule(edge));
-                // SAFETY: rule W: edges lead to live objects.
-                let state = unsafe { core.state(target.address()) }.get();
-                reached.try_reserve(1)?;
-                if state & state::UNREACHABLE != 0 && reached.insert(target) {
-                    fallible::push(&mut stack, target)?;
-                }
-            }
-        }
-        Ok::<_, NoMemory>(())
+    let set = Subset::new(world);
+    set.reach_all(&found.legacy);
+    let followed = fallible::collect(found.legacy.iter().copied()).map_err(Abandoned::from);
+    let followed = followed.and_then(|stack| {
+        let follow = |tracer: &mut _| set.follow(stack, tracer);
+        Ok(guard_traversal(world, &mut tracer(space), follow)??)
     });
-    result??;
-    let mut left = Vec::new();
-    found.objects.try_reserve_exact(reached.len()).map_err(NoMemory::from)?;
-    left.try_reserve_exact(objects.len() - reached.len()).map_err(NoMemory::from)?;
-    for &object in objects {
-        if reached.contains(&object) { &mut found.objects } else { &mut left }.push(object);
-    }
+    let divided = divide(objects, |object| set.is_reached(object));
+    set.forget(objects.iter().copied());
+    let doubt = followed?;
+    let left;
+    (found.objects, left) = divided?;
     match doubt {
         None => Ok((left, found)),
         Some(object) => Err(Abandoned {

@@ -199,13 +199,11 @@ fn resolve_doubt<M: ObjectModel, C: Claims>(
     })??;
     match locked {
         None => Ok(()),
-        Some(granule) => Err(Abandoned {
-            reason: "a field that could be read when references were counted is locked now".into(),
+        Some(granule) => {
+            let object = object_at(&world.core().space, granule as usize);
             // SAFETY: rule W: a candidate is alive, and the world is stopped.
-            type_name: unsafe {
-                world.core().model.type_name(object_at(&world.core().space, granule as usize))
-            },
-        }),
+            Err(Abandoned::locked(unsafe { world.core().model.type_name(object) }))
+        }
     }
 }
 

@@ -61,6 +61,7 @@ pub(crate) mod roots;
 pub(crate) mod scope;
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod script;
+pub(crate) mod subset;
 pub(crate) mod sweep;
 pub(crate) mod table;
 pub(crate) mod traversal;

@@ -1,19 +1,15 @@
 //! Step 9: looking again at what finalizers may have made reachable.
 
-use std::collections::{HashMap, HashSet};
-
 use crate::base::event::{self, During, Phase};
-use crate::base::fallible::{self, NoMemory};
-use crate::base::steps;
-use crate::base::sync::Ordering;
+use crate::base::fallible::NoMemory;
 use crate::collect::claim::{Exempt, Homes};
 use crate::collect::finalize::Pending;
-use crate::collect::scope::object_at;
+use crate::collect::subset::Subset;
 use crate::collect::traversal::{Abandoned, guard_traversal, tracer};
 use crate::heap::model::{Found, ModelMutator, ObjectModel, Verdict};
 use crate::heap::mutator::World;
 use crate::object::state;
-use crate::object::type_info::{Object, Tracer};
+use crate::object::type_info::Object;
 
 /// Objects that are to be cleared: nothing reaches them, and all weak references to them are dead.
 #[must_use]
@@ -54,106 +50,23 @@ pub(crate) fn recheck<M: ObjectModel>(
 ) -> (Garbage, Option<Abandoned>) {
     let _phase = event::phase(Phase::Recheck);
     let core = world.core();
-    let (space, model) = (&core.space, &core.model);
-    let marks = space.counts();
+    let model = &core.model;
     let mut garbage = Garbage::none(pending.homes, pending.exempt);
-    let bits = |object: Object| {
-        // SAFETY: rules R and W: every object of the set is held, and edges lead to live objects.
-        unsafe { core.state(object.address()) }.get()
-    };
-    const IN_SET: u8 = state::UNREACHABLE | state::TRACKED;
-    let in_set = |bits: u8| bits & IN_SET == IN_SET;
-    let granule = |object: Object| space.granule(object.address());
-
-    let mut internal = HashMap::<usize, i64>::new();
-    let mut reachable: Vec<Object> = Vec::new();
-    // Objects with a field that counting could not read: their targets are reachable, for all we know.
-    let mut unreadable = HashSet::<usize>::new();
-    // What each object was seen to refer to, for models whose traversals do not repeat themselves.
-    let mut kept = HashMap::<usize, Vec<usize>>::new();
-    let mut doubt = None;
-    let result = guard_traversal(world, &mut tracer(space), |tracer| {
-        // Only members are entered, each once.
-        internal.try_reserve(pending.objects.len())?;
-        let visit = |object: Object, tracer: &mut Tracer| {
-            tracer.begin(object);
-            // SAFETY: rules R and W: held, or an edge from what is held; the world is stopped.
-            unsafe { model.traverse(object, tracer) };
-            let readable = !tracer.take_unreadable();
-            if !readable {
-                tracer.lost_nothing()?;
-                tracer.clear();
-            }
-            Ok::<_, NoMemory>(readable)
-        };
-        for &object in &pending.objects {
-            if !in_set(bits(object)) {
-                continue;
-            }
-            if !visit(object, tracer)? {
-                unreadable.try_reserve(1)?;
-                unreadable.insert(granule(object));
-            }
-            if !M::STABLE_DURING_STOP {
-                kept.try_reserve(1)?;
-                kept.insert(granule(object), fallible::collect(tracer.edges().iter().copied())?);
-            }
-            steps::took(1 + tracer.edges().len());
-            for &edge in tracer.edges() {
-                if in_set(bits(object_at(space, space.granule(edge)))) {
-                    *internal.entry(space.granule(edge)).or_default() += 1;
-                }
-            }
-        }
-        for &object in &pending.objects {
-            if !in_set(bits(object)) {
-                continue;
-            }
-            // One reference is the claim's.
-            // SAFETY: rules R and W: held, and the world is stopped.
-            let outside = unsafe { model.count(object) }
-                .is_none_or(|n| n - 1 != internal.get(&granule(object)).copied().unwrap_or(0));
-            if outside {
-                marks[granule(object)].store(1, Ordering::Relaxed);
-                fallible::push(&mut reachable, object)?;
-            }
-        }
-        while let Some(object) = reachable.pop() {
-            let edges = match kept.get(&granule(object)) {
-                Some(edges) => edges,
-                None => {
-                    if !visit(object, tracer)? && !unreadable.contains(&granule(object)) {
-                        doubt = Some(object);
-                        return Ok(());
-                    }
-                    tracer.edges()
-                }
-            };
-            steps::took(1 + edges.len());
-            for &edge in edges {
-                let target = space.granule(edge);
-                let object = object_at(space, target);
-                if marks[target].load(Ordering::Relaxed) == 0 && in_set(bits(object)) {
-                    marks[target].store(1, Ordering::Relaxed);
-                    fallible::push(&mut reachable, object)?;
-                }
-            }
-        }
-        Ok::<_, NoMemory>(())
+    let mut set = Subset::new(world);
+    let followed = guard_traversal(world, &mut tracer(&core.space), |tracer| {
+        let reached = set.reach_from_outside(&pending.objects, tracer)?;
+        set.follow(reached, tracer)
     });
-    let mut abandoned = result.and_then(|looked| Ok(looked?)).err();
-    if let Some(object) = doubt {
-        abandoned = Some(Abandoned {
-            reason: "a field that could be read when references were counted is locked now".into(),
-            // SAFETY: rule R: held.
-            type_name: unsafe { model.type_name(object) },
-        });
-    }
+    let mut abandoned = match followed {
+        Ok(Ok(None)) => None,
+        // SAFETY: rule R: held.
+        Ok(Ok(Some(object))) => Some(Abandoned::locked(unsafe { model.type_name(object) })),
+        Ok(Err(no_memory)) => Some(no_memory.into()),
+        Err(abandoned) => Some(abandoned),
+    };
     // The two lists share the set's memory, but for those that are few, mostly.
     let mut spared = Vec::new();
-    let is_garbage = |object: Object| {
-        marks[granule(object)].load(Ordering::Relaxed) == 0 && in_set(bits(object))
-    };
+    let is_garbage = |object: Object| !set.is_reached(object) && set.contains(object);
     let many = pending.objects.iter().filter(|&&object| !is_garbage(object)).count();
     if abandoned.is_none() && spared.try_reserve_exact(many).is_err() {
         abandoned = Some(NoMemory.into());
@@ -161,8 +74,9 @@ pub(crate) fn recheck<M: ObjectModel>(
     let mut objects = pending.objects;
     let mut survives = |object: Object| {
         // SAFETY: rules R and W: held, and the world is stopped.
-        unsafe { core.state(object.address()) }.survive();
-        garbage.resurrected += usize::from(bits(object) & state::TRACKED != 0);
+        let state = unsafe { core.state(object.address()) };
+        state.survive();
+        garbage.resurrected += usize::from(state.get() & state::TRACKED != 0);
     };
     if abandoned.is_some() {
         objects.iter().copied().for_each(&mut survives);
@@ -180,9 +94,7 @@ pub(crate) fn recheck<M: ObjectModel>(
             garbage
         });
     }
-    for &object in objects.iter().chain(&spared) {
-        marks[granule(object)].store(0, Ordering::Relaxed);
-    }
+    set.forget(objects.iter().chain(&spared).copied());
     garbage.objects = objects;
     garbage.spared[0] = spared;
     (garbage, abandoned)

@@ -17,6 +17,16 @@ pub(crate) struct Abandoned {
     pub(crate) type_name: &'static str,
 }
 
+impl Abandoned {
+    /// A field that could be read in the first traversal of an object cannot be read in the second.
+    pub(crate) fn locked(type_name: &'static str) -> Self {
+        Self {
+            reason: "a field that could be read when references were counted is locked now".into(),
+            type_name,
+        }
+    }
+}
+
 impl From<NoMemory> for Abandoned {
     fn from(_: NoMemory) -> Self {
         Self { reason: NoMemory::REASON.into(), type_name: "" }

@@ -1,0 +1,152 @@
+//! The claimed objects as a graph of their own: which of them some members reach.
+//!
+//! A member is tracked and carries the `UNREACHABLE` bit. Reached members are marked in the side table, which is zero
+//! before and after.
+
+use std::collections::HashMap;
+
+use crate::base::fallible::{self, NoMemory};
+use crate::base::steps;
+use crate::base::sync::Ordering;
+use crate::collect::scope::object_at;
+use crate::heap::model::ObjectModel;
+use crate::heap::mutator::World;
+use crate::object::state;
+use crate::object::type_info::{Object, Tracer};
+
+/// The members of the claimed set, in a stop.
+pub(crate) struct Subset<'w, M: ObjectModel> {
+    world: &'w World<'w, M>,
+    /// The edges that counting saw, by granule. A model whose traversals do not repeat themselves has all of them here. Of
+    /// other models only objects with an unreadable field are here: they have no edges.
+    counted: HashMap<usize, Vec<usize>>,
+}
+
+impl<'w, M: ObjectModel> Subset<'w, M> {
+    pub(crate) fn new(world: &'w World<'w, M>) -> Self {
+        Self { world, counted: HashMap::new() }
+    }
+
+    /// Whether an object is a member.
+    pub(crate) fn contains(&self, object: Object) -> bool {
+        const MEMBER: u8 = state::UNREACHABLE | state::TRACKED;
+        // SAFETY: rules R and W: every object of the set is held, and edges lead to live objects.
+        let state = unsafe { self.world.core().state(object.address()) };
+        state.get() & MEMBER == MEMBER
+    }
+
+    /// Whether a member has been reached.
+    pub(crate) fn is_reached(&self, object: Object) -> bool {
+        self.world.core().space.counts()[self.granule(object)].load(Ordering::Relaxed) != 0
+    }
+
+    fn granule(&self, object: Object) -> usize {
+        self.world.core().space.granule(object.address())
+    }
+
+    /// Marks a member. `true`: it had no mark.
+    fn reach(&self, object: Object) -> bool {
+        // Relaxed: one thread does this.
+        let mark = &self.world.core().space.counts()[self.granule(object)];
+        let is_new = mark.load(Ordering::Relaxed) == 0;
+        mark.store(1, Ordering::Relaxed);
+        is_new
+    }
+
+    /// Removes the marks of `objects`, which all members are among.
+    pub(crate) fn forget(self, objects: impl Iterator<Item = Object>) {
+        let marks = self.world.core().space.counts();
+        for object in objects {
+            marks[self.granule(object)].store(0, Ordering::Relaxed);
+        }
+    }
+
+    /// Marks `objects`, some members.
+    pub(crate) fn reach_all(&self, objects: &[Object]) {
+        objects.iter().for_each(|&object| {
+            self.reach(object);
+        });
+    }
+
+    /// Traverses a member: the tracer has its edges. `false`: a field cannot be read, and there are no edges.
+    fn traverse(&self, object: Object, tracer: &mut Tracer) -> Result<bool, NoMemory> {
+        tracer.begin(object);
+        // SAFETY: rules R and W: held, or an edge from what is held; the world is stopped.
+        unsafe { self.world.core().model.traverse(object, tracer) };
+        let is_readable = !tracer.take_unreadable();
+        if !is_readable {
+            tracer.lost_nothing()?;
+            tracer.clear();
+        }
+        Ok(is_readable)
+    }
+
+    /// Marks the members that have more references than the claim's and those from other members, or fewer. The result lists
+    /// them. A member with an unreadable field has no edges: its targets are marked.
+    pub(crate) fn reach_from_outside(
+        &mut self,
+        objects: &[Object],
+        tracer: &mut Tracer,
+    ) -> Result<Vec<Object>, NoMemory> {
+        let (space, model) = (&self.world.core().space, &self.world.core().model);
+        // Only members are entered, each once.
+        let mut internal = HashMap::<usize, i64>::new();
+        internal.try_reserve(objects.len())?;
+        for &object in objects {
+            if !self.contains(object) {
+                continue;
+            }
+            let is_readable = self.traverse(object, tracer)?;
+            if !is_readable || !M::STABLE_DURING_STOP {
+                self.counted.try_reserve(1)?;
+                let edges = fallible::collect(tracer.edges().iter().copied())?;
+                self.counted.insert(self.granule(object), edges);
+            }
+            steps::took(1 + tracer.edges().len());
+            for &edge in tracer.edges() {
+                if self.contains(object_at(space, space.granule(edge))) {
+                    *internal.entry(space.granule(edge)).or_default() += 1;
+                }
+            }
+        }
+        let mut reached = Vec::new();
+        for &object in objects {
+            if !self.contains(object) {
+                continue;
+            }
+            // One reference is the claim's.
+            // SAFETY: rules R and W: held, and the world is stopped.
+            let is_outside = unsafe { model.count(object) }
+                .is_none_or(|n| n - 1 != internal.get(&self.granule(object)).copied().unwrap_or(0));
+            if is_outside && self.reach(object) {
+                fallible::push(&mut reached, object)?;
+            }
+        }
+        Ok(reached)
+    }
+
+    /// Marks the members that `stack`, of marked members, leads to. The result is a member with a field that cannot be read now
+    /// and could be read when references were counted. Then marks are missing.
+    pub(crate) fn follow(
+        &self,
+        mut stack: Vec<Object>,
+        tracer: &mut Tracer,
+    ) -> Result<Option<Object>, NoMemory> {
+        let space = &self.world.core().space;
+        while let Some(object) = stack.pop() {
+            let edges = match self.counted.get(&self.granule(object)) {
+                Some(edges) => edges,
+                None if self.traverse(object, tracer)? => tracer.edges(),
+                None => return Ok(Some(object)),
+            };
+            steps::took(1 + edges.len());
+            for &edge in edges {
+                let target = object_at(space, space.granule(edge));
+                if self.contains(target) && self.reach(target) {
+                    fallible::push(&mut stack, target)?;
+                }
+            }
+        }
+        Ok(None)
+    }
+}

@@ -1,7 +1,7 @@
 //! The biased count: its owner, strangers and a collector change one object's count, and exactly one of
 //! them destroys it, after everybody's last use.
 //!
-//! [`Object`] plays what `managed` does around a [`Header`]: the queue of the owner, and the destruction.
+//! [`Object`] does what `managed` does around a [`Header`]. The owner's queue is the library's [`MergeQueue`].
 //! The object's memory is a loom `UnsafeCell`: every operation on the header reads it while it runs, the
 //! destruction writes it. So loom fails a model in which the header is touched after it is gone, or in
 //! which a use is not ordered before the destruction; `destroyed` fails one that is destroyed twice, and
@@ -41,9 +41,10 @@ use loom::thread;
 use super::{Model, model};
 use crate::base::shared::Shared;
 use crate::base::sync::{Mutex, UnsafeCell};
+use crate::managed::merge_queue::{MERGE_REQUEST, MergeQueue, OwnerEnded, enqueue};
 use crate::object::header::{Dropped, Header};
-use crate::object::weak::{WeakRecord, WeakTable};
-use crate::safepoint::{Coordinator, Participant, Suspend, ThreadId};
+use crate::object::weak::{Target, WeakRecord, WeakTable};
+use crate::safepoint::{Coordinator, Participant, ThreadId};
 
 /// What `current` is on a thread that is not attached.
 const UNATTACHED: u64 = 0;
@@ -55,14 +56,11 @@ const OTHER: u64 = 3;
 const SHARED_LIMIT: i32 = 1 << 26;
 const LOCAL_PINNED: u32 = 1 << 31;
 
-/// An owner's queue, of one object: how often the object is in it; `None`: closed.
-type Queue = Mutex<Option<usize>>;
-
 struct Object {
     header: Header,
     /// The object's memory: whether it was destroyed.
     memory: UnsafeCell<bool>,
-    queue: Queue,
+    queue: MergeQueue,
     weak: WeakTable,
     record: OnceLock<Shared<WeakRecord>>,
     /// Whether the finalizer has left a reference here.
@@ -85,7 +83,7 @@ impl Object {
         Arc::new(Self {
             header: Header::new(owner, 0),
             memory: UnsafeCell::new(false),
-            queue: Mutex::new(Some(0)),
+            queue: MergeQueue::new(),
             weak: WeakTable::default(),
             record: OnceLock::new(),
             given: Mutex::new(false),
@@ -140,38 +138,42 @@ impl Object {
         }
     }
 
-    /// `managed::enqueue`, without the call to the owner.
+    /// The object as lists of the library contain it.
+    fn target(&self) -> Target {
+        Target(NonNull::from(&self.header))
+    }
+
+    /// `release::enqueue`, without the request to the owner.
     fn enqueue(&self, owner: u64) {
-        assert_eq!(owner, OWNER, "queued for somebody else");
-        let queued = match &mut *self.queue.lock() {
-            Some(queued) => {
-                *queued += 1;
-                true
-            }
-            None => false,
-        };
-        if !queued {
-            let merged = self.with(Header::merge_ended);
-            self.settle(merged);
+        assert_eq!(owner, OWNER, "queued for another thread");
+        if !self.queue.enqueue(self.target()) {
+            self.merge_ended();
         }
     }
 
-    /// `managed::merge_queue`.
+    /// Merges the object, whose owner has ended.
+    fn merge_ended(&self) {
+        let merged = self.with(Header::merge_ended);
+        self.settle(merged);
+    }
+
+    /// `release::empty_queue`, of any queue with this object.
+    fn merge_queued(&self, queue: &MergeQueue) {
+        for _ in queue.merge(|_| self.with(Header::merge)) {
+            self.destroy();
+        }
+    }
+
+    /// `release::empty_queue`, by the owner.
     fn merge_queue(&self) {
-        let queued = self.queue.lock().as_mut().map_or(0, std::mem::take);
-        for _ in 0..queued {
-            let merged = self.with(Header::merge);
-            self.settle(merged);
-        }
+        self.merge_queued(&self.queue);
     }
 
-    /// `managed::ending`.
+    /// The model's `ending`.
     fn end(&self) {
         loop {
             self.merge_queue();
-            let mut queue = self.queue.lock();
-            if *queue == Some(0) {
-                *queue = None;
+            if self.queue.close_if_empty() {
                 return;
             }
         }
@@ -421,7 +423,7 @@ fn loom_a_queued_object_waits_for_its_queue() {
 /// The owner ends while two strangers drop what it counted: whoever finds the queue closed merges.
 ///
 /// Mutations: `merge_ended` forgets `local`; the queue is closed without a look at what came meanwhile
-/// (`managed`'s `ending`, here `end`).
+/// (`MergeQueue::close_if_empty`).
 #[test]
 fn loom_strangers_merge_for_an_owner_that_ends() {
     let make = || {
@@ -690,9 +692,9 @@ fn loom_claimed_object_is_counted_on() {
     race(make, [collector, stranger], Object::assert_destroyed);
 }
 
-/// A mutator of the model below: its queue is what it shows to others.
-fn mutator(coordinator: &Arc<Coordinator<Queue>>) -> Participant<Queue> {
-    coordinator.register(Mutex::new(Some(0)))
+/// A mutator of the model below: its queue is the part that other threads see.
+fn mutator(coordinator: &Arc<Coordinator<MergeQueue>>) -> Participant<MergeQueue> {
+    coordinator.register(MergeQueue::new())
 }
 
 /// A stranger drops below zero while the owner is detached, or about to attach and count again: it suspends
@@ -714,38 +716,31 @@ fn loom_stranger_merges_for_a_detached_owner() {
         owner.attach().unwrap();
         object.clone_ref(id.get());
         object.drop_ref(id.get());
-        if owner.take_requests(MERGE) != 0 {
-            merge_for(&object, owner.data());
+        if owner.take_requests(MERGE_REQUEST) != 0 {
+            object.merge_queued(owner.data());
         }
         object.drop_ref(id.get());
         // A request that comes now is answered at the end.
         stranger.join().unwrap();
-        merge_for(&object, owner.data());
+        object.merge_queued(owner.data());
         object.assert_destroyed();
     });
 }
 
-const MERGE: u32 = 1 << 8;
-
-/// `managed::drop_shared` and `managed::enqueue`, by a stranger.
-fn drop_and_merge(object: &Object, coordinator: &Coordinator<Queue>, owner: ThreadId) {
+/// A foreign drop, and the library's `enqueue`.
+fn drop_and_merge(object: &Object, coordinator: &Coordinator<MergeQueue>, owner: ThreadId) {
+    fn queue(data: &MergeQueue) -> &MergeQueue {
+        data
+    }
+    let merge = |_| object.with(Header::merge);
     match object.with(Header::drop_shared) {
         Dropped::Enqueue(named) => {
             assert_eq!(named, owner.get());
-            coordinator.with_data(owner, |queue| *queue.lock() = Some(1));
-            coordinator.poke(owner, MERGE);
-            if let Suspend::Suspended(owner) = coordinator.suspend(owner) {
-                merge_for(object, &owner);
+            match enqueue(coordinator, &None, named, object.target(), queue, merge) {
+                Ok(dead) => dead.iter().for_each(|_| object.destroy()),
+                Err(OwnerEnded) => object.merge_ended(),
             }
         }
         dropped => object.settle(dropped),
-    }
-}
-
-/// `managed::merge_queue`, of the queue that an owner shows.
-fn merge_for(object: &Object, queue: &Queue) {
-    if queue.lock().replace(0) == Some(1) {
-        let merged = object.with(Header::merge);
-        object.settle(merged);
     }
 }

@@ -9,7 +9,7 @@ use crate::base::fallible;
 use crate::base::stress::{Step, maybe_yield};
 use crate::base::sync::Ordering;
 use crate::managed::closed::drop_in_closed;
-use crate::managed::parts::{Core, DRAIN, Local, Raw};
+use crate::managed::parts::{Core, DRAIN_REQUEST, Local, Raw};
 use crate::memory::space::Space;
 use crate::object::header::{Dropped, Header, NOBODY};
 use crate::object::weak::Target;
@@ -76,7 +76,7 @@ pub(super) unsafe fn defer(header: NonNull<Header>) {
     let poke = !std::mem::replace(&mut deferred.poked, true);
     drop(deferred);
     if poke {
-        core.coordinator.poke_attached(DRAIN);
+        core.coordinator.poke_attached(DRAIN_REQUEST);
     }
 }
 
@@ -93,8 +93,7 @@ pub(super) const LOST: &str =
 /// traversal guard. What is in it is merged; what that finds dead is destroyed by the next attached thread that drains the deferred
 /// list.
 pub(crate) fn orphan(core: &Core, local: &Local) {
-    let queue = local.queue.lock().take().unwrap_or_default();
-    for target in queue {
+    for target in local.queue.close() {
         // SAFETY: rule R: a queued object is not freed before the queue lets go of it; its owner has ended.
         let header = unsafe { target.0.as_ref() };
         if header.merge_ended() == Dropped::Dead {
@@ -167,7 +166,7 @@ mod tests {
             );
             std::thread::scope(|scope| scope.spawn(|| drop(one)).join().expect("no panic"));
             assert_eq!((listed(), model.has_deferred.load(SeqCst)), ((1, true), true));
-            assert_ne!(m.raw().poll() & DRAIN, 0, "whoever is attached is asked");
+            assert_ne!(m.raw().poll() & DRAIN_REQUEST, 0, "whoever is attached is asked");
             std::thread::scope(|scope| scope.spawn(|| drop(other)).join().expect("no panic"));
             assert_eq!((listed(), live()), ((2, true), 2));
             m.safepoint();
@@ -200,11 +199,11 @@ mod tests {
         let clone = alive.clone();
         on_attached_thread(&heap, |_| drop((dead, clone)));
         orphan(core, m.raw().local());
-        assert!(m.raw().local().queue.lock().is_none());
+        assert_eq!(m.raw().local().queue.len(), None);
         assert_eq!((core.model.deferred.lock().list.len(), live()), (1, 2));
         assert!(core.model.has_deferred.load(SeqCst));
         // It ends like any other.
-        *m.raw().local().queue.lock() = Some(Vec::new());
+        m.raw().local().queue.reopen();
         core.model.drain_on(m.raw());
         assert_eq!((live(), *alive.get(&m)), (1, 2));
         drop(m);

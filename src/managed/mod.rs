@@ -59,6 +59,7 @@ mod destructor;
 mod drain;
 pub(crate) mod drop_batch;
 mod freed_objects;
+pub(crate) mod merge_queue;
 mod parts;
 mod release;
 mod retired;
@@ -85,13 +86,14 @@ use crate::base::event;
 use crate::base::event::During;
 use crate::base::fallible::NoMemory;
 use crate::base::stress::{Step, maybe_yield};
-use crate::base::sync::{AtomicU64, Mutex, Ordering};
+use crate::base::sync::{AtomicU64, Ordering};
 use crate::gc_module::callbacks;
 use crate::heap::model::{Found, ObjectModel, Verdict, World};
 use crate::managed::destructor::OnPanic;
 use crate::managed::drain::drain_deferred;
 use crate::managed::drop_batch::Discard;
-use crate::managed::parts::{DRAIN, DYING_ROOM, MERGE, QUIESCE, TYPE_CACHE, header};
+use crate::managed::merge_queue::{MERGE_REQUEST, MergeQueue};
+use crate::managed::parts::{DRAIN_REQUEST, DYING_ROOM, QUIESCE_REQUEST, TYPE_CACHE, header};
 use crate::managed::release::{Held, call, destroy_all, drop_attached, empty_queue, merge_queue};
 use crate::managed::retired::{publish_retired, quiesce, reap};
 use crate::object::header::Header;
@@ -114,10 +116,10 @@ unsafe impl ObjectModel for Managed {
 
     const STABLE_DURING_STOP: bool = true;
     /// The two lists are the heap's. A queue is its owner's, and each of the owner's objects comes to it once.
-    const SHARED_REQUESTS: u32 = DRAIN | QUIESCE;
+    const SHARED_REQUESTS: u32 = DRAIN_REQUEST | QUIESCE_REQUEST;
 
     fn local(&self) -> Local {
-        Local { queue: Mutex::new(Some(Vec::new())), seen: AtomicU64::new(0) }
+        Local { queue: MergeQueue::new(), seen: AtomicU64::new(0) }
     }
 
     fn private(&self) -> Private {
@@ -273,7 +275,7 @@ unsafe impl ObjectModel for Managed {
 
     fn pending(&self, world: &World<'_, Self>) -> usize {
         let mut pending = 0;
-        world.locals(|_, local| pending += local.queue.lock().as_ref().map_or(0, Vec::len));
+        world.locals(|_, local| pending += local.queue.len().unwrap_or(0));
         pending
     }
 
@@ -281,7 +283,7 @@ unsafe impl ObjectModel for Managed {
         // Everybody is at a safepoint. Relaxed, both: the stop orders them.
         let epoch = self.epoch.load(Ordering::Relaxed);
         world.locals(|_, local| {
-            dead.extend(merge_queue(local).into_iter().map(|target| object(target.0)));
+            dead.extend(merge_queue(&local.queue).into_iter().map(|target| object(target.0)));
             local.seen.store(epoch, Ordering::Relaxed);
         });
     }
@@ -410,14 +412,14 @@ unsafe impl ObjectModel for Managed {
     }
 
     fn answer(&self, requests: u32, m: &Raw) {
-        if requests & MERGE != 0 {
+        if requests & MERGE_REQUEST != 0 {
             maybe_yield(&m.core().under, Step::Merge);
             empty_queue(m);
         }
-        if requests & DRAIN != 0 {
+        if requests & DRAIN_REQUEST != 0 {
             drain_deferred(m);
         }
-        if requests & QUIESCE != 0 {
+        if requests & QUIESCE_REQUEST != 0 {
             quiesce(m);
         }
     }
@@ -445,7 +447,7 @@ unsafe impl ObjectModel for Managed {
                 m.private().retired.take();
             }
             orphan(m.core(), m.local());
-            m.core().coordinator.poke_attached(DRAIN);
+            m.core().coordinator.poke_attached(DRAIN_REQUEST);
             return;
         }
         loop {
@@ -455,14 +457,12 @@ unsafe impl ObjectModel for Managed {
             }
             quiesce(m);
             drain_deferred(m);
-            let dead = merge_queue(m.local());
-            if dead.is_empty() && m.private().retired.borrow().is_empty() {
-                let mut queue = m.local().queue.lock();
-                // Closing under the lock: whoever finds it closed merges by himself.
-                if queue.as_ref().is_some_and(Vec::is_empty) {
-                    *queue = None;
-                    return;
-                }
+            let dead = merge_queue(&m.local().queue);
+            if dead.is_empty()
+                && m.private().retired.borrow().is_empty()
+                && m.local().queue.close_if_empty()
+            {
+                return;
             }
             for target in dead {
                 // SAFETY: rule Z: `Dead` was answered to this thread.

@@ -14,18 +14,17 @@ use crate::heap::model::ModelMutator;
 use crate::heap::mutator;
 use crate::managed::drop_batch::Discard;
 use crate::managed::freed_objects::Quarantine;
+use crate::managed::merge_queue::MergeQueue;
 use crate::object::header::Header;
 use crate::object::type_info::{Object, TypeInfo};
 use crate::object::type_registry::TypeRegistry;
 use crate::object::weak::{Target, WeakTable};
 use crate::safepoint::lock;
 
-/// A request: merge the queue.
-pub(super) const MERGE: u32 = 1 << 8;
 /// A request: drain the deferred list.
-pub(super) const DRAIN: u32 = 1 << 9;
+pub(super) const DRAIN_REQUEST: u32 = 1 << 9;
 /// A request: pass a safepoint, references are waiting for it.
-pub(super) const QUIESCE: u32 = 1 << 10;
+pub(super) const QUIESCE_REQUEST: u32 = 1 << 10;
 
 pub(crate) type Core = mutator::Core<Managed>;
 pub(crate) type Raw = ModelMutator<Managed>;
@@ -83,8 +82,7 @@ pub(crate) struct Deferred {
 /// What a mutator shows to other threads.
 #[derive(Debug)]
 pub(crate) struct Local {
-    /// Objects to merge; `None`: the owner has ended.
-    pub(super) queue: Mutex<Option<Vec<Target>>>,
+    pub(super) queue: MergeQueue,
     /// The epoch at the last safepoint.
     pub(super) seen: AtomicU64,
 }

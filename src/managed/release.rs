@@ -3,18 +3,20 @@
 use std::panic::resume_unwind;
 use std::ptr::NonNull;
 
+use crate::base::event;
 use crate::base::event::During;
 use crate::base::stress::{Step, maybe_yield};
-use crate::base::{event, steps};
+use crate::heap::core::Shared;
 use crate::managed::deferred::defer;
 use crate::managed::destructor::{OnPanic, Panic, run_destructor};
-use crate::managed::parts::{DESTROYING, Local, MERGE, Raw, object};
+use crate::managed::merge_queue::{self, MergeQueue, OwnerEnded};
+use crate::managed::parts::{DESTROYING, Managed, Raw, object};
 use crate::managed::weak_callbacks::mark_dying_for_upgrades;
 use crate::object::header::{Dropped, Header};
 use crate::object::state;
 use crate::object::type_info::TypeInfo;
 use crate::object::weak::Target;
-use crate::safepoint::{Suspend, ThreadId, current, is_stopping, is_suspending, is_traversing};
+use crate::safepoint::{current, is_stopping, is_traversing};
 
 /// Drops a reference, on whatever thread.
 ///
@@ -92,41 +94,31 @@ pub(super) unsafe fn settle(m: &Raw, header: NonNull<Header>, dropped: Dropped, 
     }
 }
 
-/// Puts an object into its owner's queue, and sees to it that somebody empties it.
-pub(super) fn enqueue(m: &Raw, owner: u64, header: NonNull<Header>, on_panic: OnPanic) {
-    let coordinator = &m.core().coordinator;
-    let id = ThreadId::from_raw(owner);
-    let queued = id.and_then(|id| {
-        coordinator.with_data(id, |shared| match &mut *shared.local.queue.lock() {
-            Some(queue) => {
-                queue.push(Target(header));
-                true
-            }
-            None => false,
-        })
-    });
-    let Some(id) = id.filter(|_| queued == Some(true)) else {
-        // The owner has ended, and closed its queue (or left the registry) after its last count: the
-        // lock that told us orders that before this.
-        // SAFETY: rule R: the object is queued, in no queue, so it is not freed before this merge.
-        if unsafe { header.as_ref() }.merge_ended() == Dropped::Dead {
-            // SAFETY: rule Z: `Dead` was answered to this thread.
-            unsafe { destroy_all(m, header, on_panic) };
-        }
-        return;
-    };
-    maybe_yield(&m.core().under, Step::Queue);
-    coordinator.poke(id, MERGE);
-    let mut dead = Vec::new();
-    // One suspension at a time: a thread that holds one, of whatever coordinator, leaves it to the owner.
-    if !is_suspending()
-        && let Suspend::Suspended(owner) = coordinator.suspend(id)
-    {
-        maybe_yield(&m.core().under, Step::Merge);
-        dead = merge_queue(&owner.local);
+/// Puts an object into its owner's queue, and destroys the objects that this thread merges for the owner.
+fn enqueue(m: &Raw, owner: u64, header: NonNull<Header>, on_panic: OnPanic) {
+    let core = m.core();
+    fn queue(shared: &Shared<Managed>) -> &MergeQueue {
+        &shared.local.queue
     }
-    // SAFETY: rule Z: `Dead` was answered to this thread.
-    unsafe { destroy_each(m, dead, on_panic) };
+    match merge_queue::enqueue(&core.coordinator, &core.under, owner, Target(header), queue, merge)
+    {
+        // SAFETY: rule Z: the merge returned `Dead` to this thread.
+        Ok(dead) => unsafe { destroy_each(m, dead, on_panic) },
+        Err(OwnerEnded) => {
+            // The lock of the queue, or of the registry, orders the owner's last count before this.
+            // SAFETY: rule R: the object is queued, in no queue, so it is not freed before this merge.
+            if unsafe { header.as_ref() }.merge_ended() == Dropped::Dead {
+                // SAFETY: rule Z: `Dead` was answered to this thread.
+                unsafe { destroy_all(m, header, on_panic) };
+            }
+        }
+    }
+}
+
+/// Merges the halves of an object that a queue contained.
+fn merge(queued: NonNull<Header>) -> Dropped {
+    // SAFETY: rule R: a queued object is not freed before the queue has merged it.
+    unsafe { queued.as_ref() }.merge()
 }
 
 /// As [`destroy_all`], for several: a panic that goes on does so when all are destroyed.
@@ -148,18 +140,10 @@ pub(super) unsafe fn destroy_each(m: &Raw, dead: Vec<Target>, on_panic: OnPanic)
     }
 }
 
-/// Merges what is in a queue, and returns who turns out to be dead. The caller is its owner, has suspended it, or has stopped the
-/// world.
-pub(super) fn merge_queue(local: &Local) -> Vec<Target> {
-    // The list of those to merge becomes that of the dead: nobody is asked for memory.
-    let mut queue = match &mut *local.queue.lock() {
-        Some(queue) => std::mem::take(queue),
-        None => return Vec::new(),
-    };
-    steps::took(queue.len());
-    // SAFETY: rule R: a queued object is not freed before the queue lets go of it.
-    queue.retain(|target| unsafe { target.0.as_ref() }.merge() == Dropped::Dead);
-    queue
+/// Merges the objects of a queue, and returns the dead ones. The caller is its owner, has suspended its owner,
+/// or has stopped the world.
+pub(super) fn merge_queue(queue: &MergeQueue) -> Vec<Target> {
+    queue.merge(merge)
 }
 
 /// Empties the mutator's queue, and destroys who turns out to be dead.
@@ -167,25 +151,15 @@ pub(super) fn empty_queue(m: &Raw) {
     if is_traversing() {
         return;
     }
-    for target in merge_queue(m.local()) {
+    for target in merge_queue(&m.local().queue) {
         // SAFETY: rule Z: `Dead` was answered to this thread.
         unsafe { destroy_all(m, target.0, OnPanic::Report) };
     }
 }
 
-/// Takes one object, to which the caller has a reference, out of the mutator's queue, if it is there: merged, ahead of the safepoint.
+/// Merges one object, to which the caller has a reference, ahead of the mutator's next safepoint, if it is queued.
 pub(crate) fn leave_queue(m: &Raw, header: &Header) {
-    let mut queue = m.local().queue.lock();
-    let place = |queue: &Vec<Target>| {
-        queue.iter().position(|target| std::ptr::eq(target.0.as_ptr(), header))
-    };
-    if let Some(queue) = &mut *queue
-        && let Some(at) = place(queue)
-    {
-        queue.swap_remove(at);
-        let merged = header.merge();
-        debug_assert_eq!(merged, Dropped::Alive, "the caller's reference counts");
-    }
+    m.local().queue.merge_one(header);
 }
 
 /// Drops a reference that the library held for somebody, on an attached thread.

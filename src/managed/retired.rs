@@ -5,7 +5,7 @@ use std::ptr::NonNull;
 use crate::base::sync::Ordering;
 use crate::managed::closed::drop_in_closed;
 use crate::managed::deferred::{defer, heap_of};
-use crate::managed::parts::{Managed, QUIESCE, Raw};
+use crate::managed::parts::{Managed, QUIESCE_REQUEST, Raw};
 use crate::managed::release::drop_attached;
 use crate::object::header::Header;
 use crate::object::weak::Target;
@@ -32,7 +32,7 @@ pub(crate) fn retire(m: &Raw, header: NonNull<Header>) {
     }
     buffer.push(Target(header));
     if buffer.len() == 1 {
-        m.raise(QUIESCE);
+        m.raise(QUIESCE_REQUEST);
     }
     if buffer.len() >= m.core().stress.shrink(RETIRE_BATCH) {
         drop(buffer);
@@ -64,7 +64,7 @@ pub(crate) unsafe fn retire_elsewhere(header: NonNull<Header>) {
     let epoch = core.model.new_epoch();
     core.model.retired.lock().push((epoch, Target(header)));
     drop(deferred);
-    core.coordinator.poke_attached(QUIESCE);
+    core.coordinator.poke_attached(QUIESCE_REQUEST);
 }
 
 /// Gives the gathered references an epoch, and asks every attached thread to pass a safepoint. `false`: there is no memory
@@ -78,13 +78,13 @@ pub(super) fn publish_retired(m: &Raw) -> bool {
     let mut retired = model.retired.lock();
     if retired.try_reserve(buffer.len()).is_err() {
         // At the next safepoint.
-        m.raise(QUIESCE);
+        m.raise(QUIESCE_REQUEST);
         return false;
     }
     let epoch = model.new_epoch();
     retired.extend(buffer.drain(..).map(|target| (epoch, target)));
     drop((retired, buffer));
-    m.core().coordinator.poke_attached(QUIESCE);
+    m.core().coordinator.poke_attached(QUIESCE_REQUEST);
     true
 }
 
@@ -152,7 +152,7 @@ mod tests {
             let heap = &heap;
             scope.spawn(move || {
                 let mut m = heap.attach();
-                let poll = |m: &Mutator| m.raw().poll() & QUIESCE;
+                let poll = |m: &Mutator| m.raw().poll() & QUIESCE_REQUEST;
                 sender.send(poll(&m)).expect("a receiver");
                 for passes in asked {
                     if passes {
@@ -177,7 +177,11 @@ mod tests {
                 (1, 0, 0),
                 "only this thread knows"
             );
-            assert_ne!(m.raw().poll() & QUIESCE, 0, "it hands it over at its next safepoint");
+            assert_ne!(
+                m.raw().poll() & QUIESCE_REQUEST,
+                0,
+                "it hands it over at its next safepoint"
+            );
             (1..RETIRE_BATCH - 1).for_each(|_| retire(&m));
             assert_eq!((gathered(&m), retired()), (RETIRE_BATCH - 1, 0));
             retire(&m);
@@ -186,7 +190,7 @@ mod tests {
                 (0, RETIRE_BATCH),
                 "so many are handed over at once"
             );
-            assert_eq!(other(false), QUIESCE, "and others are asked");
+            assert_eq!(other(false), QUIESCE_REQUEST, "and others are asked");
             m.safepoint();
             assert_eq!(live(), RETIRE_BATCH, "the other may be looking at them");
             assert_eq!(other(true), 0);
@@ -217,7 +221,11 @@ mod tests {
             |object: Gc<u64>| unsafe { retire_elsewhere(ManuallyDrop::new(object).header()) };
         retire(m.alloc(1));
         assert_eq!((lists(), live()), ((1, 0), 1));
-        assert_ne!(m.raw().poll() & QUIESCE, 0, "attached threads are asked to pass a safepoint");
+        assert_ne!(
+            m.raw().poll() & QUIESCE_REQUEST,
+            0,
+            "attached threads are asked to pass a safepoint"
+        );
         m.safepoint();
         assert_eq!((lists(), live()), ((0, 0), 0));
         let object = m.alloc(2);

@@ -132,7 +132,7 @@ fn nothing_is_destroyed_in_a_traversal() {
     let heap = plain_heap();
     let m = heap.attach();
     let (raw, live) = (m.raw(), || heap.stats().live_objects);
-    let queued = || raw.local().queue.lock().as_ref().map(Vec::len);
+    let queued = || raw.local().queue.len();
     let (dropped, deferred) = (m.alloc(1), m.alloc(2));
     on_attached_thread(&heap, |_| drop(dropped));
     std::thread::scope(|scope| scope.spawn(|| drop(deferred)).join().expect("no panic"));
@@ -169,7 +169,7 @@ fn a_mutator_that_ends_under_a_guard_leaves_its_lists_to_others() {
             let mut m = heap.attach();
             sender.send(0).expect("a receiver");
             asked.recv().expect("a sender");
-            sender.send(m.raw().poll() & DRAIN).expect("a receiver");
+            sender.send(m.raw().poll() & DRAIN_REQUEST).expect("a receiver");
             asked.recv().expect("a sender");
             m.safepoint();
             m.safepoint();
@@ -189,7 +189,7 @@ fn a_mutator_that_ends_under_a_guard_leaves_its_lists_to_others() {
         let lists = (core.model.deferred.lock().list.len(), core.model.retired.lock().len());
         assert_eq!((lists, live()), ((1, 1), 2));
         ask.send(()).expect("a receiver");
-        assert_eq!(receiver.recv(), Ok(DRAIN), "whoever is attached is asked");
+        assert_eq!(receiver.recv(), Ok(DRAIN_REQUEST), "whoever is attached is asked");
         ask.send(()).expect("a receiver");
         receiver.recv().expect("a sender");
         assert_eq!(live(), 0);

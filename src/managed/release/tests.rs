@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 
 use super::*;
 use crate::heap::model::ObjectModel;
+use crate::managed::merge_queue::MERGE_REQUEST;
 use crate::managed::tests::{Calls, Holds, Noting, Panics, Plain, on_attached_thread, plain_heap};
 use std::mem::ManuallyDrop;
 use std::sync::Arc;
@@ -61,15 +62,15 @@ fn what_another_thread_drops_waits_for_its_owner() {
     let heap = plain_heap();
     let mut m = heap.attach();
     let live = || heap.stats().live_objects;
-    let queued = |m: &Mutator| m.raw().local().queue.lock().as_ref().map(Vec::len);
+    let queued = |m: &Mutator| m.raw().local().queue.len();
     let make = |m: &Mutator| -> Vec<Gc<u64>> { (0..OBJECTS as u64).map(|n| m.alloc(n)).collect() };
     // The owner is attached: it is asked to merge, and does so at its next safepoint.
     let objects = make(&m);
     on_attached_thread(&heap, |_| drop(objects));
     assert_eq!((queued(&m), live()), (Some(OBJECTS), OBJECTS));
-    assert_ne!(m.raw().poll() & MERGE, 0, "it is asked");
+    assert_ne!(m.raw().poll() & MERGE_REQUEST, 0, "it is asked");
     m.safepoint();
-    assert_eq!((queued(&m), live(), m.raw().poll() & MERGE), (Some(0), 0, 0));
+    assert_eq!((queued(&m), live(), m.raw().poll() & MERGE_REQUEST), (Some(0), 0, 0));
     // One that has another reference is merged, and lives.
     let objects = make(&m);
     let clones = objects.clone();

@@ -1,5 +1,7 @@
 //! Floor 2: the wait of a thread for a cell that another thread has locked.
 
+#![forbid(unsafe_code)]
+
 use std::time::{Duration, Instant};
 
 use crate::base::sync::{spin_loop, yield_now};

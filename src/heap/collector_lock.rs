@@ -41,6 +41,8 @@
 //! A mutex protects all of this. It is locked a few times per thousand objects. Detached threads
 //! wait here, also during a fork. So the mutex survives a fork, which holds it.
 
+#![forbid(unsafe_code)]
+
 use std::collections::VecDeque;
 use std::time::Duration;
 

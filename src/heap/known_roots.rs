@@ -4,6 +4,8 @@
 //! collection marks that first, and neither counts it nor looks at it twice. What is found to be garbage is
 //! the same with and without.
 
+#![forbid(unsafe_code)]
+
 use std::collections::HashMap;
 
 use crate::base::fallible::{self, NoMemory};

@@ -4,6 +4,8 @@
 //! object's page. A mutator takes a [`GarbageBatch`] at its own safepoints and reclaims it. The
 //! [collector lock](super::collector_lock) protects the queue; its page shows the states.
 
+#![forbid(unsafe_code)]
+
 use crate::base::event::{CollectionReport, Span};
 use crate::base::fallible::{self, NoMemory};
 use crate::object::type_info::Object;

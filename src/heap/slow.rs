@@ -18,6 +18,8 @@
 //! A thread that waits for a cell keeps the cells that it has locked. So a chain of waits that
 //! comes back to one of its own threads stays as it is, and is reported as a deadlock.
 
+#![forbid(unsafe_code)]
+
 use std::cell::Cell;
 use std::fmt;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};

@@ -8,6 +8,8 @@
 //! The caller does not wait for threads that come after it has finished: it alone can do all of the
 //! work. So a busy machine delays no collection.
 
+#![forbid(unsafe_code)]
+
 use std::fmt;
 use std::sync::Arc;
 

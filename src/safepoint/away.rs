@@ -1,5 +1,7 @@
 //! The guard of a thread that is detached under callers that rely on its attachment.
 
+#![forbid(unsafe_code)]
+
 use crate::base::event;
 
 /// This thread is detached, or about to be, while code further up its stack relies on its attachment. See the

@@ -1,5 +1,7 @@
 //! The errors of attaching, of detaching, of stopping.
 
+#![forbid(unsafe_code)]
+
 use std::fmt;
 
 use super::thread_id::ThreadId;
@@ -8,7 +10,7 @@ use super::thread_words::{self, is_traversing};
 /// Why a thread could not attach.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum AttachError {
+pub enum CannotAttach {
     /// It is attached, here or elsewhere.
     AlreadyAttached,
     /// It is inside a [traversal](traversing).
@@ -19,7 +21,7 @@ pub enum AttachError {
     ThreadEnding,
 }
 
-impl AttachError {
+impl CannotAttach {
     #[cold]
     pub(super) fn now() -> Self {
         if is_traversing() {
@@ -34,7 +36,7 @@ impl AttachError {
     }
 }
 
-impl fmt::Display for AttachError {
+impl fmt::Display for CannotAttach {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::AlreadyAttached => {
@@ -49,7 +51,7 @@ impl fmt::Display for AttachError {
     }
 }
 
-impl std::error::Error for AttachError {}
+impl std::error::Error for CannotAttach {}
 
 /// Why the world was not stopped.
 #[derive(Clone, Debug, PartialEq, Eq)]

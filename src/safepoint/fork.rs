@@ -1,5 +1,7 @@
 //! The coordinator's part of a fork.
 
+#![forbid(unsafe_code)]
+
 use std::fmt;
 
 use super::Coordinator;

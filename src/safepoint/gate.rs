@@ -1,5 +1,7 @@
 //! The gate at which detached threads wait.
 
+#![forbid(unsafe_code)]
+
 use std::num::NonZeroU64;
 use std::time::Duration;
 

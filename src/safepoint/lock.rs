@@ -2,6 +2,8 @@
 //! `parking_lot` lock keeps its waiters in a table of the process, and hands itself over to the
 //! first of them: in the child that is a thread which does not exist. std's is one futex word.
 
+#![forbid(unsafe_code)]
+
 #[cfg(all(test, any(loom, shuttle)))]
 pub(crate) use modelled::*;
 #[cfg(not(all(test, any(loom, shuttle))))]

@@ -50,6 +50,8 @@
 //! acknowledged; what the requester wrote reaches an attaching thread by the release of `stop :=
 //! false`, or by the lock at the gate.
 
+#![forbid(unsafe_code)]
+
 mod away;
 mod error;
 mod fork;
@@ -77,7 +79,7 @@ use crate::base::stress::Under;
 use crate::base::sync::{AtomicBool, AtomicUsize};
 
 pub(crate) use away::Away;
-pub use error::{AttachError, StopError};
+pub use error::{CannotAttach as AttachError, StopError};
 pub use fork::{Ended, ForkGuard};
 use lock::{ForkCondvar, ForkMutex};
 pub use participant::{NoSafepoint, Participant};

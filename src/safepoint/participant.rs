@@ -1,5 +1,7 @@
 //! One thread's membership in a coordinator.
 
+#![forbid(unsafe_code)]
+
 use std::fmt;
 use std::marker::PhantomData;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -10,7 +12,7 @@ use crossbeam_utils::CachePadded;
 
 use super::Coordinator;
 use super::away::Away;
-use super::error::AttachError;
+use super::error::CannotAttach;
 use super::record::{ATTACHED, AWAITED, DETACHED, ENDED, Record, STOP, SUSPENDED, Word, raise};
 use super::registry::RegistryEntry;
 use super::thread_id::ThreadId;
@@ -129,9 +131,9 @@ impl<T> Participant<T> {
     ///
     /// When the thread is attached, here or to any other coordinator, or something it holds forbids it.
     #[inline]
-    pub fn attach(&self) -> Result<(), AttachError> {
+    pub fn attach(&self) -> Result<(), CannotAttach> {
         if thread_words::obstacles() != (0, 0) {
-            return Err(AttachError::now());
+            return Err(CannotAttach::now());
         }
         self.enter();
         Ok(())
@@ -144,7 +146,7 @@ impl<T> Participant<T> {
         #[cold]
         #[inline(never)]
         fn cannot_come_back() -> ! {
-            let error = AttachError::now();
+            let error = CannotAttach::now();
             event::abort(format_args!("standstill: a detached thread cannot attach again: {error}"))
         }
         if !thread_words::may_come_back() {

@@ -1,5 +1,7 @@
 //! The words of one participant.
 
+#![forbid(unsafe_code)]
+
 use std::time::Instant;
 
 use crossbeam_utils::CachePadded;

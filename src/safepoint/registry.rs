@@ -1,5 +1,7 @@
 //! The list of participants that the coordinator's lock protects.
 
+#![forbid(unsafe_code)]
+
 use std::time::{Duration, Instant};
 
 use super::error::StopError;

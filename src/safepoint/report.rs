@@ -1,5 +1,7 @@
 //! Reports of slow stops.
 
+#![forbid(unsafe_code)]
+
 use std::fmt;
 use std::time::Duration;
 

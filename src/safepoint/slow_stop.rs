@@ -1,5 +1,7 @@
 //! The callbacks for slow stops.
 
+#![forbid(unsafe_code)]
+
 use std::time::Duration;
 
 use super::Coordinator;

@@ -1,5 +1,7 @@
 //! The suspension of one detached thread by another.
 
+#![forbid(unsafe_code)]
+
 use std::fmt;
 use std::marker::PhantomData;
 use std::num::NonZeroU64;

@@ -1,5 +1,7 @@
 //! The number that names a participant, unique in the process.
 
+#![forbid(unsafe_code)]
+
 use std::fmt;
 use std::num::NonZeroU64;
 

@@ -10,6 +10,8 @@
 //! coordinators about participants that outlive their thread. Whatever runs after it on an ending
 //! thread can no longer attach, so no attached thread is ever unwatched.
 
+#![forbid(unsafe_code)]
+
 use std::cell::Cell;
 use std::marker::PhantomData;
 use std::sync::Weak;

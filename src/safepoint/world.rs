@@ -1,5 +1,7 @@
 //! The stop of the world.
 
+#![forbid(unsafe_code)]
+
 use std::fmt;
 use std::marker::PhantomData;
 use std::time::{Duration, Instant};

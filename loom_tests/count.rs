@@ -181,7 +181,7 @@ impl Object {
 
     fn destroy(&self) {
         if self.with(Header::has_weak) {
-            assert!(self.weak.died(NonNull::from(&self.header)).is_empty());
+            assert!(self.weak.remove(NonNull::from(&self.header)).is_empty());
         }
         self.memory.with_mut(|memory| {
             // SAFETY: see `Sync`.
@@ -353,7 +353,7 @@ fn loom_weak_flag_beside_counts() {
 /// Two strangers drop the last references while the owner drops its own.
 ///
 /// Mutations: `drop_merged` is `Acquire` alone, or answers `Dead` one early; a contended drop queues an object that its
-/// owner is just merging (without `owner != NOBODY`).
+/// owner is just merging (without `owner != NO_OWNER`).
 #[test]
 fn loom_two_strangers_share_what_the_owner_leaves() {
     let make = || {

@@ -21,7 +21,7 @@ use loom::thread;
 use super::model;
 use crate::base::sync::{AtomicU8, UnsafeCell};
 use crate::object::state::{
-    BY_ALLOCATOR, FINALIZED, FROZEN, LIVE, OLD, State, TRACKED, UNREACHABLE, is_candidate,
+    BY_ALLOCATOR, FINALIZED, FROZEN, LIVE, OLD, StateByte, TRACKED, UNREACHABLE, is_candidate,
 };
 use crate::safepoint::{Coordinator, STOP};
 
@@ -34,11 +34,11 @@ fn loom_attributes_of_one_byte() {
         let byte = Arc::new(AtomicU8::new(LIVE | OLD | FROZEN));
         let b = Arc::clone(&byte);
         let other = thread::spawn(move || {
-            let state = State(&b);
+            let state = StateByte(&b);
             assert_eq!(state.set(FINALIZED) & FINALIZED, 0);
             assert_ne!(state.unset(FROZEN) & FROZEN, 0);
         });
-        let state = State(&byte);
+        let state = StateByte(&byte);
         assert!(state.track() && !state.track());
         assert!(state.untrack() && !state.untrack());
         assert!(state.track());
@@ -54,14 +54,15 @@ fn loom_attributes_of_one_byte() {
 fn loom_one_of_two_tracks() {
     model(|| {
         let byte = Arc::new(AtomicU8::new(LIVE));
-        let changes: [fn(State<'_>) -> bool; 2] = [|state| state.track(), |state| state.untrack()];
+        let changes: [fn(StateByte<'_>) -> bool; 2] =
+            [|state| state.track(), |state| state.untrack()];
         for change in changes {
             let b = Arc::clone(&byte);
-            let other = thread::spawn(move || change(State(&b)));
-            let mine = change(State(&byte));
+            let other = thread::spawn(move || change(StateByte(&b)));
+            let mine = change(StateByte(&byte));
             assert_ne!(mine, other.join().unwrap(), "both or neither made the change");
         }
-        assert_eq!(State(&byte).get(), LIVE);
+        assert_eq!(StateByte(&byte).get(), LIVE);
     });
 }
 
@@ -73,14 +74,14 @@ fn loom_survivor_meets_late_tracking() {
         let byte = Arc::new(AtomicU8::new(LIVE | TRACKED | UNREACHABLE));
         let b = Arc::clone(&byte);
         let other = thread::spawn(move || {
-            let state = State(&b);
+            let state = StateByte(&b);
             state.set(FROZEN);
             assert!(state.untrack());
             assert!(state.track());
         });
-        assert!(State(&byte).survive());
+        assert!(StateByte(&byte).survive());
         other.join().unwrap();
-        assert_eq!(State(&byte).get() & !OLD, LIVE | TRACKED | FROZEN);
+        assert_eq!(StateByte(&byte).get() & !OLD, LIVE | TRACKED | FROZEN);
     });
 }
 
@@ -92,10 +93,10 @@ fn loom_who_is_alone_meets_the_tally() {
     model(|| {
         let byte = Arc::new(AtomicU8::new(LIVE | TRACKED | UNREACHABLE | BY_ALLOCATOR));
         let b = Arc::clone(&byte);
-        let tally = thread::spawn(move || assert!(State(&b).survive()));
-        assert_ne!(State(&byte).change_alone(0, BY_ALLOCATOR) & BY_ALLOCATOR, 0);
+        let tally = thread::spawn(move || assert!(StateByte(&b).survive()));
+        assert_ne!(StateByte(&byte).change_alone(0, BY_ALLOCATOR) & BY_ALLOCATOR, 0);
         tally.join().unwrap();
-        assert_eq!(State(&byte).get(), LIVE | TRACKED | OLD);
+        assert_eq!(StateByte(&byte).get(), LIVE | TRACKED | OLD);
     });
 }
 
@@ -147,7 +148,7 @@ fn loom_tracking_meets_an_enumeration() {
             me.attach().unwrap();
             let stopped = me.stop().unwrap();
             for object in &w.objects {
-                let state = State(&object.state);
+                let state = StateByte(&object.state);
                 if is_candidate(state.get()) {
                     // SAFETY: see `World`.
                     assert_eq!(
@@ -162,17 +163,17 @@ fn loom_tracking_meets_an_enumeration() {
         });
         let [late, early] = &world.objects;
         late.write();
-        assert!(State(&late.state).track());
+        assert!(StateByte(&late.state).track());
         late.write();
         if me.poll() & STOP != 0 {
             me.park();
         }
         early.write();
-        assert!(State(&early.state).untrack());
+        assert!(StateByte(&early.state).untrack());
         early.write();
         drop(me);
         collector.join().unwrap();
-        let state = |object: &Object| State(&object.state).get() & !OLD;
+        let state = |object: &Object| StateByte(&object.state).get() & !OLD;
         assert_eq!([state(late), state(early)], [LIVE | TRACKED, LIVE]);
     });
 }

@@ -69,7 +69,7 @@ pub use heap::model_heap::HeapStats;
 pub use heap::policy::{Pacing, Thresholds};
 pub use heap::slow::{CellWait, SlowLock};
 #[doc(hidden)]
-pub use object::tracer::Target;
+pub use object::tracer::Edge;
 pub use object::tracer::Tracer;
 #[cfg(feature = "derive")]
 pub use standstill_derive::Trace;

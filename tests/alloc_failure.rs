@@ -916,7 +916,7 @@ fn making_heaps_mutators_and_first_objects() {
         "fallible::arc",
         "Core<M>::new",
         "Coordinator<T>::under",
-        "NoMemory::end_process",
+        "NoMemory::abort_process",
         "Space::put",
         "?Coordinator<T>::try_register",
         "?heap::teardown",

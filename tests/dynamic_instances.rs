@@ -436,7 +436,7 @@ fn freed_memory_is_poisoned_and_rests() {
         let byte = |at: usize| object.cast::<u8>().add(at).read_volatile();
         drop(dynamic::from_raw(object));
         let head = size_of::<RawObject>();
-        assert!((head..size_of::<RawVarObject>() + 40).all(|at| byte(at) == 0xdb), "not poisoned");
+        assert!((head..size_of::<RawVarObject>() + 40).all(|at| byte(at) == 0xde), "not poisoned");
         let another = || dynamic::allocate(&m, ty.record(), 40, 0).unwrap();
         for _ in 0..4095 {
             let next = another();

@@ -11,10 +11,10 @@
 use std::sync::OnceLock;
 
 use crate::base::event;
-use crate::base::stress::{STRESS, Stress};
+use crate::base::stress::{STRESS_VARIABLE, Stress};
 
 /// Switches checked mode for all heaps that do not say otherwise.
-const CHECKED: &str = "STANDSTILL_CHECKED";
+const CHECKED_VARIABLE: &str = "STANDSTILL_CHECKED";
 
 /// What the environment says.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -35,7 +35,8 @@ impl Environment {
             }
             let value =
                 |name| std::env::var_os(name).map(|value| value.to_string_lossy().into_owned());
-            let (this, complaints) = Self::of(value(CHECKED).as_deref(), value(STRESS).as_deref());
+            let (this, complaints) =
+                Self::of(value(CHECKED_VARIABLE).as_deref(), value(STRESS_VARIABLE).as_deref());
             for complaint in complaints {
                 event::line(format_args!("standstill: {complaint}"));
             }
@@ -51,12 +52,12 @@ impl Environment {
             Some("1" | "true" | "yes" | "on") => this.checked = Some(true),
             Some("0" | "false" | "no" | "off") => this.checked = Some(false),
             Some(other) => {
-                complaints.push(format!("{CHECKED} is `{other}`, not 0 or 1, and ignored"))
+                complaints.push(format!("{CHECKED_VARIABLE} is `{other}`, not 0 or 1, and ignored"))
             }
         }
         match stress.unwrap_or("").parse() {
             Ok(stress) => this.stress = stress,
-            Err(error) => complaints.push(format!("{error}; {STRESS} is ignored")),
+            Err(error) => complaints.push(format!("{error}; {STRESS_VARIABLE} is ignored")),
         }
         (this, complaints)
     }
@@ -112,7 +113,7 @@ mod tests {
         }
         let (read, complaints) = Environment::of(Some("1"), Some("verify,poisn"));
         assert_eq!((read.checked, read.stress), (Some(true), Stress::none()));
-        assert!(complaints[0].contains("poisn") && complaints[0].contains(STRESS));
+        assert!(complaints[0].contains("poisn") && complaints[0].contains(STRESS_VARIABLE));
         let (read, complaints) = Environment::of(None, Some("verify"));
         assert_eq!((read.stress, complaints.len()), (Stress::none().verify(true), 0));
     }

@@ -12,7 +12,7 @@ use std::time::Duration;
 use tracing::{Dispatch, Id};
 
 use crate::base::error::Fault;
-use crate::base::outside::outside;
+use crate::base::outside::call_outside;
 pub(crate) use crate::base::outside::{Hook, guarded, must_hold_no_lock, panic_message};
 pub(crate) use crate::base::outside::{abort, line};
 pub(crate) use crate::base::report::{
@@ -24,39 +24,39 @@ pub(crate) use crate::base::report::{
 /// A subscriber that panics when the span is made or entered does not hear of it any more. Clones are of one span, and ask
 /// the subscriber for nothing: so a span can be cloned under a lock.
 #[derive(Clone, Debug)]
-pub(crate) struct Span(Option<Arc<Open>>);
+pub(crate) struct Span(Option<Arc<OpenSpan>>);
 
 /// The one span behind all clones.
 #[derive(Debug)]
-struct Open(tracing::Span);
+struct OpenSpan(tracing::Span);
 
-impl Drop for Open {
+impl Drop for OpenSpan {
     fn drop(&mut self) {
         let span = std::mem::replace(&mut self.0, tracing::Span::none());
         // A subscriber that is dropped as its last span closes may panic once more: not while the first panic unwinds.
         let subscriber = span.with_subscriber(|(_, subscriber)| subscriber.clone());
-        outside(|| drop(span));
-        outside(|| drop(subscriber));
+        call_outside(|| drop(span));
+        call_outside(|| drop(subscriber));
     }
 }
 
 impl Span {
     fn new(make: impl FnOnce() -> tracing::Span) -> Self {
         let mut made = tracing::Span::none();
-        outside(|| made = make());
-        Self((!made.is_disabled()).then(|| Arc::new(Open(made))))
+        call_outside(|| made = make());
+        Self((!made.is_disabled()).then(|| Arc::new(OpenSpan(made))))
     }
 
     /// Calls the subscriber; whether there is one, and it has not panicked. Not inline: mostly no subscriber wants the span, and
     /// the callers look for that first.
     #[cold]
     #[inline(never)]
-    fn ask(&self, f: impl FnOnce(&Dispatch, &Id)) -> bool {
+    fn call_subscriber(&self, f: impl FnOnce(&Dispatch, &Id)) -> bool {
         let mut done = false;
         if let Some(span) = &self.0 {
             // Not `tracing`'s own `enter`: its guard would leave, and close, the span as a panic passes.
             span.0.with_subscriber(|(id, subscriber)| {
-                outside(|| {
+                call_outside(|| {
                     f(subscriber, id);
                     done = true;
                 });
@@ -67,9 +67,9 @@ impl Span {
 
     /// Enters the span, until the value is dropped.
     #[inline]
-    pub(crate) fn enter(&self) -> Entered {
-        let entered = self.0.is_some() && self.ask(Dispatch::enter);
-        Entered { span: if entered { self.clone() } else { Self(None) }, not_send: PhantomData }
+    pub(crate) fn enter(&self) -> EnteredSpan {
+        let entered = self.0.is_some() && self.call_subscriber(Dispatch::enter);
+        EnteredSpan { span: if entered { self.clone() } else { Self(None) }, not_send: PhantomData }
     }
 
     #[inline]
@@ -80,11 +80,11 @@ impl Span {
     }
 }
 
-impl Open {
+impl OpenSpan {
     #[cold]
     #[inline(never)]
     fn record(&self, field: &'static str, value: usize) {
-        outside(|| {
+        call_outside(|| {
             self.0.record(field, value);
         });
     }
@@ -93,16 +93,16 @@ impl Open {
 /// This thread is in a span, which it leaves when this is dropped.
 #[must_use = "the span is left when this is dropped"]
 #[derive(Debug)]
-pub(crate) struct Entered {
+pub(crate) struct EnteredSpan {
     span: Span,
     not_send: PhantomData<*mut ()>,
 }
 
-impl Drop for Entered {
+impl Drop for EnteredSpan {
     #[inline]
     fn drop(&mut self) {
         if self.span.0.is_some() {
-            self.span.ask(Dispatch::exit);
+            self.span.call_subscriber(Dispatch::exit);
         }
     }
 }
@@ -139,7 +139,7 @@ pub(crate) enum Phase {
 }
 
 /// Enters a phase: a span that closes when the value is dropped.
-pub(crate) fn phase(phase: Phase) -> Entered {
+pub(crate) fn phase(phase: Phase) -> EnteredSpan {
     Span::new(|| tracing::debug_span!(target: "standstill::phase", "phase", name = ?phase)).enter()
 }
 
@@ -159,13 +159,13 @@ pub(crate) fn collection(kind: CollectionKind, heap: &str) -> Span {
 }
 
 /// The span of a promotion: open from before the stop to after it.
-pub(crate) fn promotion(heap: &str) -> Entered {
+pub(crate) fn promotion(heap: &str) -> EnteredSpan {
     Span::new(|| tracing::debug_span!(target: "standstill", "promotion", heap)).enter()
 }
 
 /// What was new is old, without having been looked at.
 pub(crate) fn promoted(objects: usize, stopped: Duration) {
-    outside(|| {
+    call_outside(|| {
         tracing::debug!(
             target: "standstill",
             objects,
@@ -180,7 +180,7 @@ pub(crate) fn collected(span: &Span, report: &CollectionReport) {
     span.record("candidates", report.candidates);
     span.record("unreachable", report.unreachable);
     span.record("collected", report.collected);
-    outside(|| {
+    call_outside(|| {
         tracing::info!(
             target: "standstill",
             kind = report.kind.name(),
@@ -206,21 +206,21 @@ pub(crate) fn collected(span: &Span, report: &CollectionReport) {
 
 /// A type brings its own traverse handler, and leaves the clear handler that its base has out: allowed, and most likely a mistake.
 pub(crate) fn no_clear_handler(type_name: &str, base: &str) {
-    outside(|| {
+    call_outside(|| {
         tracing::info!(target: "standstill", type_name, base, "a type without the clear handler that its base has");
     });
 }
 
 /// The world has been stopped.
 pub(crate) fn stopped(time_to_stop: Duration) {
-    outside(|| {
+    call_outside(|| {
         tracing::debug!(target: "standstill", time_to_stop_us = time_to_stop.as_micros() as u64, "stopped");
     });
 }
 
 /// The world runs again.
 pub(crate) fn resumed(stopped: Duration) {
-    outside(|| {
+    call_outside(|| {
         tracing::debug!(target: "standstill", stopped_us = stopped.as_micros() as u64, "resumed");
     });
 }
@@ -234,7 +234,7 @@ pub(crate) fn slow_stop(
     registered_for: Duration,
     attached_for: Duration,
 ) {
-    outside(|| {
+    call_outside(|| {
         tracing::warn!(
             target: "standstill",
             heap,
@@ -257,7 +257,7 @@ pub(crate) fn long_stop(
     registered_for: Duration,
     is_suspended: bool,
 ) {
-    outside(|| {
+    call_outside(|| {
         tracing::warn!(
             target: "standstill",
             heap,
@@ -279,7 +279,7 @@ pub(crate) fn long_collection(
     os_thread: Option<u64>,
     registered_for: Duration,
 ) {
-    outside(|| {
+    call_outside(|| {
         tracing::warn!(
             target: "standstill",
             heap,
@@ -299,7 +299,7 @@ pub(crate) fn leaked_mutator(
     os_thread: Option<u64>,
     registered_for: Duration,
 ) {
-    outside(|| {
+    call_outside(|| {
         tracing::warn!(
             target: "standstill",
             heap,
@@ -320,7 +320,7 @@ pub(crate) fn slow_lock(
     type_name: &str,
     is_deadlock: bool,
 ) {
-    outside(|| {
+    call_outside(|| {
         tracing::warn!(
             target: "standstill",
             heap,
@@ -338,27 +338,27 @@ pub(crate) fn slow_lock(
 #[doc(hidden)]
 pub fn is_warning_heard() -> bool {
     let mut is_heard = false;
-    outside(|| is_heard = tracing::event_enabled!(target: "standstill", tracing::Level::WARN));
+    call_outside(|| is_heard = tracing::event_enabled!(target: "standstill", tracing::Level::WARN));
     is_heard
 }
 
 /// A mistake in the use of dynamic objects.
 pub(super) fn misuse(fault: &Fault) {
-    outside(|| {
+    call_outside(|| {
         tracing::warn!(target: "standstill", code = fault.code.name(), type_name = fault.type_name, message_text = %fault.text, "misuse");
     });
 }
 
 /// A failure that no caller could be told of.
 pub(super) fn unraisable(what: &Unraisable) {
-    outside(|| {
+    call_outside(|| {
         tracing::error!(target: "standstill", during = ?what.during, type_name = what.type_name, message_text = %what.message, "unraisable");
     });
 }
 
 /// The marking pool could not be started: collections stay serial.
 pub(crate) fn no_pool(reason: &str) {
-    outside(|| {
+    call_outside(|| {
         tracing::warn!(target: "standstill", reason, "the marking pool cannot start; collections are serial");
     });
 }

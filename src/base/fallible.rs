@@ -19,7 +19,7 @@ impl NoMemory {
 
     /// Ends the process, as std does: for functions that have promised not to fail.
     #[cold]
-    pub(crate) fn end_process<T>(self) -> T {
+    pub(crate) fn abort_process<T>(self) -> T {
         std::alloc::handle_alloc_error(std::alloc::Layout::new::<usize>())
     }
 }

@@ -28,10 +28,10 @@ pub(crate) fn are_locks_held() -> bool {
 
 /// Counts one lock while it lives. Without a destructor in release builds.
 #[derive(Debug)]
-struct Held;
+struct HeldLock;
 
 #[cfg(debug_assertions)]
-impl Drop for Held {
+impl Drop for HeldLock {
     fn drop(&mut self) {
         add(-1);
     }
@@ -39,13 +39,13 @@ impl Drop for Held {
 
 /// A lock's guard, counted while it lives.
 #[derive(Debug)]
-pub(crate) struct Counted<G>(G, Held);
+pub(crate) struct CountedGuard<G>(G, HeldLock);
 
-impl<G> Counted<G> {
+impl<G> CountedGuard<G> {
     #[inline(always)]
     pub(crate) fn new(guard: G) -> Self {
         add(1);
-        Self(guard, Held)
+        Self(guard, HeldLock)
     }
 
     /// Passes the guard through `f`, which gives it back: a wait for a condition.
@@ -56,7 +56,7 @@ impl<G> Counted<G> {
     }
 }
 
-impl<G: Deref> Deref for Counted<G> {
+impl<G: Deref> Deref for CountedGuard<G> {
     type Target = G::Target;
 
     #[inline(always)]
@@ -65,7 +65,7 @@ impl<G: Deref> Deref for Counted<G> {
     }
 }
 
-impl<G: DerefMut> DerefMut for Counted<G> {
+impl<G: DerefMut> DerefMut for CountedGuard<G> {
     #[inline(always)]
     fn deref_mut(&mut self) -> &mut G::Target {
         &mut self.0

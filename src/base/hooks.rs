@@ -43,7 +43,7 @@ struct Misuse {
 }
 
 /// Reports on stderr of one code and type: more say nothing new.
-const MISUSE_LINES: usize = 5;
+const MISUSE_LINES_PER_TYPE: usize = 5;
 
 impl Hooks {
     pub(crate) fn on_collection(&self, hook: CollectionHook) {
@@ -75,7 +75,9 @@ impl Hooks {
         match hook {
             // A hook that panics has had its chance.
             Some(hook) => drop(hook.call(|hook| hook(fault))),
-            None if seen <= MISUSE_LINES => line(format_args!("standstill: misuse: {fault}")),
+            None if seen <= MISUSE_LINES_PER_TYPE => {
+                line(format_args!("standstill: misuse: {fault}"))
+            }
             None => {}
         }
     }

@@ -34,28 +34,28 @@ mod mocked {
     /// is a step, at the beginning and the end.
     #[cfg(loom)]
     #[derive(Debug)]
-    struct Held(super::loomed::AtomicBool);
+    struct LockWatch(super::loomed::AtomicBool);
 
     #[cfg(loom)]
     thread_local! {
         /// This execution of a model asks which locks are held. Each model runs on one thread of the system.
-        static WATCHED: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
+        static WATCHES_LOCKS: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
     }
 
     /// This execution asks, or asks no more, which locks are held.
     #[cfg(loom)]
     pub(crate) fn watch_locks(watch: bool) {
-        WATCHED.set(watch);
+        WATCHES_LOCKS.set(watch);
     }
 
     #[cfg(loom)]
-    impl Held {
+    impl LockWatch {
         fn new() -> Self {
             Self(super::loomed::AtomicBool::new(false))
         }
 
         fn set(&self, held: bool) {
-            if WATCHED.get() && !std::thread::panicking() {
+            if WATCHES_LOCKS.get() && !std::thread::panicking() {
                 self.0.store(held, super::loomed::Ordering::Release);
             }
         }
@@ -76,10 +76,10 @@ mod mocked {
     /// shuttle does not ask.
     #[cfg(shuttle)]
     #[derive(Debug)]
-    struct Held;
+    struct LockWatch;
 
     #[cfg(shuttle)]
-    impl Held {
+    impl LockWatch {
         fn new() -> Self {
             Self
         }
@@ -89,11 +89,11 @@ mod mocked {
 
     /// The tool's mutex in `parking_lot`'s shape.
     #[derive(Debug)]
-    pub(crate) struct Mutex<T>(tool::sync::Mutex<T>, Held);
+    pub(crate) struct Mutex<T>(tool::sync::Mutex<T>, LockWatch);
 
     impl<T> Mutex<T> {
         pub(crate) fn new(value: T) -> Self {
-            Self(tool::sync::Mutex::new(value), Held::new())
+            Self(tool::sync::Mutex::new(value), LockWatch::new())
         }
 
         pub(crate) fn lock(&self) -> MutexGuard<'_, T> {
@@ -125,7 +125,7 @@ mod mocked {
 
     /// Empty while its thread waits on a condition variable, and at no other time.
     #[derive(Debug)]
-    pub(crate) struct MutexGuard<'a, T>(Option<tool::sync::MutexGuard<'a, T>>, &'a Held);
+    pub(crate) struct MutexGuard<'a, T>(Option<tool::sync::MutexGuard<'a, T>>, &'a LockWatch);
 
     impl<T> Drop for MutexGuard<'_, T> {
         fn drop(&mut self) {

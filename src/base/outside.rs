@@ -4,12 +4,12 @@
 //! error. All of these are code of somebody else's: they can panic, and they can call the library. Two rules hold for
 //! each such call, and for each drop of something that belongs to the outside (a hook, a span, a panic's payload):
 //!
-//! * *It does not unwind into the library.* Subscribers are called through [`outside`], hooks through [`Hook::call`],
+//! * *It does not unwind into the library.* Subscribers are called through [`call_outside`], hooks through [`Hook::call`],
 //!   lines are written by [`line`]. Each catches a panic. The panic hook of the process has printed it by then.
 //! * *It runs under no lock of the library's.* In debug builds `sync` counts the locks that a thread holds, and each call
 //!   out ends the process when there is one ([`must_hold_no_lock`]). Release builds do not count.
 //!
-//! Types and lints keep other ways closed: [`Span`], [`Entered`] and [`Hook`] call nobody but through here, `ci/floors.sh`
+//! Types and lints keep other ways closed: [`Span`], [`EnteredSpan`] and [`Hook`] call nobody but through here, `ci/floors.sh`
 //! refuses the name `tracing` in other files, and `clippy` refuses `eprintln!` and `println!` in the library's packages.
 //!
 //! A condition under which the process cannot go on ends it by [`abort`], which does not unwind either.
@@ -41,7 +41,7 @@ pub(crate) fn guarded<R>(f: impl FnOnce() -> R) -> Result<R, Box<dyn Any + Send>
 }
 
 /// Calls a subscriber, or whoever else listens. A panic there ends with this call: the panic hook has printed it.
-pub(super) fn outside(f: impl FnOnce()) {
+pub(super) fn call_outside(f: impl FnOnce()) {
     if let Err(payload) = guarded(f) {
         panic_message(payload);
     }
@@ -69,7 +69,7 @@ pub(crate) fn panic_message(payload: Box<dyn Any + Send>) -> Cow<'static, str> {
 /// Writes a line to standard error. If that is closed, or full, the line is lost.
 #[doc(hidden)]
 pub fn line(text: fmt::Arguments<'_>) {
-    outside(|| write_line(text));
+    call_outside(|| write_line(text));
 }
 
 fn write_line(text: fmt::Arguments<'_>) {
@@ -121,7 +121,7 @@ impl<F: ?Sized> Clone for Hook<F> {
 impl<F: ?Sized> Drop for Hook<F> {
     fn drop(&mut self) {
         let function = self.0.take();
-        outside(|| drop(function));
+        call_outside(|| drop(function));
     }
 }
 

@@ -6,12 +6,12 @@ use std::ptr::NonNull;
 use crate::base::fallible::{NoMemory, push};
 use crate::base::sync::Mutex;
 
-/// Room for numbers, of which those at the front are there and the rest is not yet: as a vector that does not grow by itself.
+/// HugeBuffer for numbers, of which those at the front are there and the rest is not yet: as a vector that does not grow by itself.
 ///
 /// From the size of a huge page on it is a mapping of its own, in huge pages where the system has some: what is looked at here
 /// and there costs far less then, since the machine need not look up where each page lies. And it is
 /// given back as it was taken, without a trace in the allocator that the program uses.
-pub(crate) struct Room {
+pub(crate) struct HugeBuffer {
     start: NonNull<u32>,
     capacity: usize,
     len: usize,
@@ -20,18 +20,18 @@ pub(crate) struct Room {
 }
 
 /// The size of a huge page.
-const HUGE: usize = 2 << 20;
+const HUGE_PAGE: usize = 2 << 20;
 
 // SAFETY: rule X: it owns its memory, which holds numbers.
-unsafe impl Send for Room {}
+unsafe impl Send for HugeBuffer {}
 // SAFETY: as above.
-unsafe impl Sync for Room {}
+unsafe impl Sync for HugeBuffer {}
 
-impl Room {
-    /// Room for `capacity` numbers.
+impl HugeBuffer {
+    /// HugeBuffer for `capacity` numbers.
     pub(crate) fn new(capacity: usize) -> Result<Self, NoMemory> {
         let layout = std::alloc::Layout::array::<u32>(capacity).map_err(|_| NoMemory)?;
-        if layout.size() >= HUGE && !cfg!(any(miri, all(test, loom))) {
+        if layout.size() >= HUGE_PAGE && !cfg!(any(miri, all(test, loom))) {
             return Self::map(capacity, layout.size());
         }
         let mut list = Vec::<u32>::new();
@@ -44,14 +44,14 @@ impl Room {
     fn map(capacity: usize, bytes: usize) -> Result<Self, NoMemory> {
         use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous};
         // So that there is a multiple of a huge page in it.
-        let mapped = bytes.checked_add(HUGE).ok_or(NoMemory)?;
+        let mapped = bytes.checked_add(HUGE_PAGE).ok_or(NoMemory)?;
         let (access, flags) =
             (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE | MapFlags::NORESERVE);
         // SAFETY: rule B: a new mapping, where the system likes.
         let mapping = unsafe { mmap_anonymous(std::ptr::null_mut(), mapped, access, flags) };
         let mapping = NonNull::new(mapping.map_err(|_| NoMemory)?.cast::<u8>()).ok_or(NoMemory)?;
-        // SAFETY: rule B: less than the `HUGE` bytes that were added.
-        let start = unsafe { mapping.add(mapping.as_ptr().align_offset(HUGE)) };
+        // SAFETY: rule B: less than the `HUGE_PAGE` bytes that were added.
+        let start = unsafe { mapping.add(mapping.as_ptr().align_offset(HUGE_PAGE)) };
         #[cfg(any(target_os = "linux", target_os = "android"))]
         #[expect(clippy::let_underscore_must_use, reason = "a refusal costs speed only")]
         // SAFETY: rule B: inside the mapping; the advice changes no contents.
@@ -74,7 +74,7 @@ impl Room {
         unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.len) }
     }
 
-    /// Room for those that are not.
+    /// HugeBuffer for those that are not.
     #[inline(always)]
     pub(crate) fn spare(&mut self) -> &mut [MaybeUninit<u32>] {
         // SAFETY: rule B: from the last number to the end of what was allocated.
@@ -101,7 +101,7 @@ impl Room {
     fn set_aside(&mut self) -> bool {
         self.len = 0;
         // Whole huge pages: to give a part of one away would cost it its size.
-        let bytes = self.mapped() / HUGE * HUGE;
+        let bytes = self.mapped() / HUGE_PAGE * HUGE_PAGE;
         #[cfg(any(target_os = "linux", target_os = "android"))]
         if bytes > 0 {
             use rustix::mm::{Advice, madvise};
@@ -134,19 +134,22 @@ impl Room {
     }
 }
 
-impl Default for Room {
+impl Default for HugeBuffer {
     fn default() -> Self {
         Self { start: NonNull::dangling(), capacity: 0, len: 0, mapping: None }
     }
 }
 
-impl std::fmt::Debug for Room {
+impl std::fmt::Debug for HugeBuffer {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Room").field("len", &self.len).field("capacity", &self.capacity).finish()
+        f.debug_struct("HugeBuffer")
+            .field("len", &self.len)
+            .field("capacity", &self.capacity)
+            .finish()
     }
 }
 
-impl Drop for Room {
+impl Drop for HugeBuffer {
     fn drop(&mut self) {
         match self.mapping {
             Some((mapping, bytes)) => {
@@ -162,28 +165,28 @@ impl Drop for Room {
 
 /// Rooms that nobody uses now. New ones would have to be zeroed by the system first, which may take as long as to fill them.
 #[derive(Debug, Default)]
-pub(crate) struct Spare {
-    rooms: Mutex<Vec<Room>>,
+pub(crate) struct SpareBuffers {
+    rooms: Mutex<Vec<HugeBuffer>>,
 }
 
-impl Spare {
-    /// Room for `capacity` numbers. What is too small for them is not worth keeping, nor what is far too large.
-    pub(crate) fn take(&self, capacity: usize) -> Result<Room, NoMemory> {
+impl SpareBuffers {
+    /// HugeBuffer for `capacity` numbers. What is too small for them is not worth keeping, nor what is far too large.
+    pub(crate) fn take(&self, capacity: usize) -> Result<HugeBuffer, NoMemory> {
         while let Some(mut room) = self.pop() {
             if room.refit(capacity) {
                 return Ok(room);
             }
         }
-        Room::new(capacity)
+        HugeBuffer::new(capacity)
     }
 
     // A function of its own: the lock is not held while the system works.
-    fn pop(&self) -> Option<Room> {
+    fn pop(&self) -> Option<HugeBuffer> {
         self.rooms.lock().pop()
     }
 
     /// Keeps rooms, as far as the system can have them back, and there is memory for their places.
-    pub(crate) fn keep(&self, rooms: impl IntoIterator<Item = Room>) {
+    pub(crate) fn put_back(&self, rooms: impl IntoIterator<Item = HugeBuffer>) {
         for mut room in rooms {
             if room.set_aside() && push(&mut self.rooms.lock(), room).is_err() {
                 return;
@@ -198,7 +201,7 @@ impl Spare {
     }
 
     /// Gives everything back.
-    pub(crate) fn give_up(&self) {
+    pub(crate) fn clear(&self) {
         let rooms = std::mem::take(&mut *self.rooms.lock());
         drop(rooms);
     }
@@ -210,8 +213,8 @@ mod tests {
 
     #[test]
     fn room_small_and_large_is_filled_from_the_front() {
-        for capacity in [0, 1, 1000, HUGE / 4 - 1, HUGE / 4, HUGE] {
-            let mut room = Room::new(capacity).unwrap();
+        for capacity in [0, 1, 1000, HUGE_PAGE / 4 - 1, HUGE_PAGE / 4, HUGE_PAGE] {
+            let mut room = HugeBuffer::new(capacity).unwrap();
             assert!(room.spare().len() >= capacity && room.numbers().is_empty());
             for round in 0..2 {
                 let half = capacity / 2;
@@ -228,26 +231,26 @@ mod tests {
                 );
             }
         }
-        assert_eq!(Room::default().spare().len(), 0);
+        assert_eq!(HugeBuffer::default().spare().len(), 0);
         for capacity in [usize::MAX, usize::MAX / 4, isize::MAX as usize / 4] {
-            assert!(Room::new(capacity).is_err());
+            assert!(HugeBuffer::new(capacity).is_err());
         }
         // SAFETY: rule B: it is refused.
-        assert!(std::panic::catch_unwind(|| unsafe { Room::default().add(1) }).is_err());
+        assert!(std::panic::catch_unwind(|| unsafe { HugeBuffer::default().add(1) }).is_err());
     }
 
     // Elsewhere none is kept.
     #[cfg(target_os = "linux")]
     #[test]
     fn rooms_are_used_again_where_they_fit() {
-        let spare = Spare::default();
-        for capacity in [HUGE / 4, HUGE / 2 + 1, HUGE] {
+        let spare = SpareBuffers::default();
+        for capacity in [HUGE_PAGE / 4, HUGE_PAGE / 2 + 1, HUGE_PAGE] {
             let mut room = spare.take(capacity).unwrap();
             room.spare()[0].write(7);
             // SAFETY: rule B: it has been written just now.
             unsafe { room.add(1) };
             let start = room.numbers().as_ptr();
-            spare.keep([room]);
+            spare.put_back([room]);
             for less in [capacity / 2, capacity] {
                 let room = spare.take(less).unwrap();
                 assert_eq!(
@@ -255,22 +258,22 @@ mod tests {
                     (start, less, 0)
                 );
                 assert_eq!(spare.len(), 0);
-                spare.keep([room]);
+                spare.put_back([room]);
             }
             // Too small, and far too large: a new one, and the old one is gone.
-            for next in [2 * capacity + HUGE, capacity / 8] {
+            for next in [2 * capacity + HUGE_PAGE, capacity / 8] {
                 let room = spare.take(next).unwrap();
                 assert_eq!((room.capacity, spare.len()), (next, 0));
                 assert!(
                     !room.is_mapping() || room.mapped() / size_of::<u32>() >= next,
                     "all of it is there"
                 );
-                spare.keep([room, spare.take(HUGE).unwrap()]);
+                spare.put_back([room, spare.take(HUGE_PAGE).unwrap()]);
             }
-            spare.give_up();
+            spare.clear();
             assert_eq!(spare.len(), 0);
         }
-        spare.keep([Room::new(1000).unwrap()]);
+        spare.put_back([HugeBuffer::new(1000).unwrap()]);
         assert_eq!(spare.len(), 0, "the allocator keeps small ones");
         assert_eq!(spare.take(usize::MAX).unwrap_err(), NoMemory);
     }

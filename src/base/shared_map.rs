@@ -35,10 +35,10 @@ type Part<K, V> = HashMap<K, V, BuildHasherDefault<Spread>>;
 /// A map for several threads: in parts, each with a lock of its own, which is held for a look-up or a change, and never over
 /// a call out.
 pub(crate) struct SharedMap<K, V> {
-    parts: [RwLock<Part<K, V>>; PARTS],
+    parts: [RwLock<Part<K, V>>; PART_COUNT],
 }
 
-const PARTS: usize = 16;
+const PART_COUNT: usize = 16;
 
 impl<K, V> Default for SharedMap<K, V> {
     fn default() -> Self {
@@ -56,7 +56,7 @@ impl<K: Hash + Eq, V: Clone> SharedMap<K, V> {
     /// The upper bits choose the part: the map within uses the others.
     fn part(&self, key: &K) -> &RwLock<Part<K, V>> {
         let hash = BuildHasherDefault::<Spread>::default().hash_one(key);
-        &self.parts[(hash >> 32) as usize % PARTS]
+        &self.parts[(hash >> 32) as usize % PART_COUNT]
     }
 
     pub(crate) fn get(&self, key: &K) -> Option<V> {

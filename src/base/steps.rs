@@ -9,7 +9,7 @@
 
 #[cfg(all(test, not(any(loom, shuttle))))]
 pub(crate) use counting::during;
-pub(crate) use counting::{Others, took};
+pub(crate) use counting::{HelperSteps, took};
 
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod counting {
@@ -40,13 +40,13 @@ mod counting {
     }
 
     /// The steps that other threads take in this one's name.
-    pub(crate) struct Others {
+    pub(crate) struct HelperSteps {
         steps: AtomicUsize,
         expected: AtomicUsize,
         waits: bool,
     }
 
-    impl Others {
+    impl HelperSteps {
         /// So many may come.
         pub(crate) fn expect(threads: usize) -> Self {
             Self {
@@ -82,9 +82,9 @@ mod counting {
     #[inline(always)]
     pub(crate) fn took(_: usize) {}
 
-    pub(crate) struct Others;
+    pub(crate) struct HelperSteps;
 
-    impl Others {
+    impl HelperSteps {
         #[inline(always)]
         pub(crate) fn expect(_: usize) -> Self {
             Self
@@ -128,13 +128,13 @@ mod tests {
     }
 
     /// What keeps a shape alive.
-    type Kept = Vec<Box<dyn std::any::Any>>;
+    type Shape = Vec<Box<dyn std::any::Any>>;
 
     /// Makes a shape of so many objects.
-    type Build = fn(&Mutator, usize) -> Kept;
+    type Build = fn(&Mutator, usize) -> Shape;
 
     /// One object that refers to all others, and to itself.
-    fn array(m: &Mutator, n: usize) -> Kept {
+    fn array(m: &Mutator, n: usize) -> Shape {
         let elements = (0..n).map(|_| node(m, Vec::new())).collect();
         let array = node(m, elements);
         link(m, &array, &array);
@@ -142,7 +142,7 @@ mod tests {
     }
 
     /// Each refers to the one that was made before it, and the first to the last.
-    fn list(m: &Mutator, n: usize) -> Kept {
+    fn list(m: &Mutator, n: usize) -> Shape {
         let first = node(m, Vec::new());
         let last = (1..n).fold(first.clone(), |next, _| node(m, vec![next]));
         link(m, &first, &last);
@@ -150,7 +150,7 @@ mod tests {
     }
 
     /// Binary, with links to the parents.
-    fn tree(m: &Mutator, n: usize) -> Kept {
+    fn tree(m: &Mutator, n: usize) -> Shape {
         let nodes: Vec<_> = (0..n).map(|_| node(m, Vec::new())).collect();
         for at in 1..n {
             link(m, &nodes[(at - 1) / 2], &nodes[at]);
@@ -160,7 +160,7 @@ mod tests {
     }
 
     /// One object that refers to all others, and they to it.
-    fn star(m: &Mutator, n: usize) -> Kept {
+    fn star(m: &Mutator, n: usize) -> Shape {
         let hub = node(m, Vec::new());
         for _ in 1..n {
             let spoke = node(m, vec![hub.clone()]);
@@ -170,7 +170,7 @@ mod tests {
     }
 
     /// Rings of two, each known from outside.
-    fn roots(m: &Mutator, n: usize) -> Kept {
+    fn roots(m: &Mutator, n: usize) -> Shape {
         let ring = |_| {
             let one = node(m, Vec::new());
             let other = node(m, vec![one.clone()]);
@@ -181,9 +181,9 @@ mod tests {
     }
 
     /// As [`roots`], with a weak reference to each object, half of them with a callback.
-    fn weak(m: &Mutator, n: usize) -> Kept {
+    fn weak(m: &Mutator, n: usize) -> Shape {
         let rings = roots(m, n);
-        let mut kept: Kept = Vec::new();
+        let mut kept: Shape = Vec::new();
         for ring in &rings {
             let ring: &Gc<Node> = ring.downcast_ref().expect("a ring");
             let weak: GcWeak<Node> = Gc::downgrade(ring, m);
@@ -195,9 +195,9 @@ mod tests {
     }
 
     /// All weak references lead to one object.
-    fn watched(m: &Mutator, n: usize) -> Kept {
+    fn watched(m: &Mutator, n: usize) -> Shape {
         let target = node(m, Vec::new());
-        let mut kept: Kept =
+        let mut kept: Shape =
             (0..n).map(|_| Box::new(m.alloc_weak(&target, (), |_, _| {})) as _).collect();
         link(m, &target, &target);
         kept.push(Box::new(target));
@@ -205,7 +205,7 @@ mod tests {
     }
 
     /// Each object has a type of its own.
-    fn types(m: &Mutator, n: usize) -> Kept {
+    fn types(m: &Mutator, n: usize) -> Shape {
         let instance = |number: usize| {
             let class = dynamic::Class::new(format!("T{number}")).make(m).expect("a class");
             let object = class.instantiate(m).expect("an instance");

@@ -15,7 +15,7 @@ use std::time::Duration;
 use crate::base::sync::{AtomicU64, Ordering, yield_now};
 
 /// The environment variable that adds modes to those that the code asks for.
-pub(super) const STRESS: &str = "STANDSTILL_STRESS";
+pub(super) const STRESS_VARIABLE: &str = "STANDSTILL_STRESS";
 
 /// Which stress modes a heap runs in: for [`HeapBuilder::stress`](crate::HeapBuilder::stress).
 ///
@@ -56,7 +56,7 @@ pub struct Stress {
 }
 
 /// Cells in quarantine, where nobody says how many.
-const QUARANTINE: usize = 256;
+const DEFAULT_QUARANTINE: usize = 256;
 
 impl Stress {
     /// No stress: what a heap runs in if nobody asks.
@@ -71,7 +71,7 @@ impl Stress {
             verify: true,
             counts: true,
             poison: true,
-            quarantine: QUARANTINE,
+            quarantine: DEFAULT_QUARANTINE,
             yields: Some(seed),
             small: true,
         }
@@ -170,7 +170,7 @@ impl Stress {
     }
 
     /// Whether every free passes by the slow path, to be looked at.
-    pub(crate) fn watches_freed(self) -> bool {
+    pub(crate) fn uses_quarantine(self) -> bool {
         self.poison || self.quarantine != 0
     }
 
@@ -207,7 +207,7 @@ impl fmt::Display for ParseStressError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "`{}` is no stress mode; {STRESS} and `Stress` take, with commas between: collect[:N], verify, counts, \
+            "`{}` is no stress mode; {STRESS_VARIABLE} and `Stress` take, with commas between: collect[:N], verify, counts, \
              poison, quarantine[:N], yield[:SEED], small, all[:SEED], no-MODE, none",
             self.word
         )
@@ -233,7 +233,7 @@ impl FromStr for Stress {
                 ("collect", _) => {
                     stress.collect_at_safepoints(u32::try_from(size(1)?).map_err(|_| error())?)
                 }
-                ("quarantine", _) => stress.quarantine(size(QUARANTINE)?),
+                ("quarantine", _) => stress.quarantine(size(DEFAULT_QUARANTINE)?),
                 ("yield", _) => stress.yield_at_random(number.unwrap_or(1)),
                 ("all", _) => stress.and(Self::all(number.unwrap_or(1))),
                 ("verify", false) => stress.verify(true),
@@ -288,7 +288,7 @@ pub(crate) enum Step {
 }
 
 /// All steps, in the order of their numbers, with their names.
-const STEPS: [(Step, &str); 13] = [
+const STEP_NAMES: [(Step, &str); 13] = [
     (Step::Attach, "attach"),
     (Step::Detach, "detach"),
     (Step::Safepoint, "safepoint"),
@@ -311,26 +311,26 @@ pub(crate) struct Strain {
     safepoints: AtomicU64,
     /// Numbers for the decisions.
     drawn: AtomicU64,
-    steps: [AtomicU64; STEPS.len()],
-    yields: [AtomicU64; STEPS.len()],
+    steps: [AtomicU64; STEP_NAMES.len()],
+    yields: [AtomicU64; STEP_NAMES.len()],
     collections: AtomicU64,
     verifications: AtomicU64,
 }
 
 /// What a heap, its space and its coordinator know of stress: mostly that there is none.
-pub(crate) type Under = Option<Arc<Strain>>;
+pub(crate) type MaybeStrain = Option<Arc<Strain>>;
 
 /// Lets other threads go first, perhaps. One predictable branch where there is no stress: for slow paths.
 #[inline(always)]
-pub(crate) fn maybe_yield(under: &Under, step: Step) {
-    if let Some(strain) = under {
+pub(crate) fn maybe_yield(strain: &MaybeStrain, step: Step) {
+    if let Some(strain) = strain {
         strain.maybe_yield(step);
     }
 }
 
 impl Strain {
     /// `None` for no stress.
-    pub(crate) fn new(stress: Stress) -> Under {
+    pub(crate) fn new(stress: Stress) -> MaybeStrain {
         let zeroes = || std::array::from_fn(|_| AtomicU64::new(0));
         (!stress.is_none()).then(|| {
             Arc::new(Self {
@@ -382,7 +382,7 @@ impl Strain {
         StressStats {
             collections: read(&self.collections),
             verifications: read(&self.verifications),
-            steps: STEPS
+            steps: STEP_NAMES
                 .iter()
                 .map(|&(step, name)| (name, read(&self.steps[step as usize])))
                 .collect(),
@@ -468,7 +468,7 @@ mod tests {
 
     #[test]
     fn steps_are_numbered_as_they_are_listed() {
-        assert!(STEPS.iter().enumerate().all(|(at, &(step, _))| step as usize == at));
+        assert!(STEP_NAMES.iter().enumerate().all(|(at, &(step, _))| step as usize == at));
     }
 
     #[test]

@@ -75,12 +75,12 @@ mod real {
         AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering,
     };
 
-    pub(crate) use crate::base::held::{Aside, Counted, are_locks_held};
+    pub(crate) use crate::base::held::{Aside, CountedGuard, are_locks_held};
 
     pub(crate) use std::hint::spin_loop;
     pub(crate) use std::thread::yield_now;
 
-    pub(crate) type MutexGuard<'a, T> = Counted<parking_lot::MutexGuard<'a, T>>;
+    pub(crate) type MutexGuard<'a, T> = CountedGuard<parking_lot::MutexGuard<'a, T>>;
 
     /// `parking_lot`'s mutex, whose guards are counted.
     #[derive(Debug, Default)]
@@ -93,11 +93,11 @@ mod real {
 
         #[inline(always)]
         pub(crate) fn lock(&self) -> MutexGuard<'_, T> {
-            Counted::new(self.0.lock())
+            CountedGuard::new(self.0.lock())
         }
 
         pub(crate) fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
-            self.0.try_lock().map(Counted::new)
+            self.0.try_lock().map(CountedGuard::new)
         }
     }
 
@@ -110,16 +110,16 @@ mod real {
             Self(parking_lot::RwLock::new(value))
         }
 
-        pub(crate) fn read(&self) -> Counted<parking_lot::RwLockReadGuard<'_, T>> {
-            Counted::new(self.0.read())
+        pub(crate) fn read(&self) -> CountedGuard<parking_lot::RwLockReadGuard<'_, T>> {
+            CountedGuard::new(self.0.read())
         }
 
-        pub(crate) fn try_read(&self) -> Option<Counted<parking_lot::RwLockReadGuard<'_, T>>> {
-            self.0.try_read().map(Counted::new)
+        pub(crate) fn try_read(&self) -> Option<CountedGuard<parking_lot::RwLockReadGuard<'_, T>>> {
+            self.0.try_read().map(CountedGuard::new)
         }
 
-        pub(crate) fn write(&self) -> Counted<parking_lot::RwLockWriteGuard<'_, T>> {
-            Counted::new(self.0.write())
+        pub(crate) fn write(&self) -> CountedGuard<parking_lot::RwLockWriteGuard<'_, T>> {
+            CountedGuard::new(self.0.write())
         }
     }
 

@@ -45,9 +45,9 @@ macro_rules! words {
 pub(crate) use words;
 
 /// How long a text is when it is written out.
-struct Counted(usize);
+struct TextLength(usize);
 
-impl fmt::Write for Counted {
+impl fmt::Write for TextLength {
     fn write_str(&mut self, more: &str) -> fmt::Result {
         self.0 += more.len();
         Ok(())
@@ -65,7 +65,7 @@ pub fn c_text(text: impl fmt::Display) -> Result<CString, NoMemory> {
             Ok(())
         }
     }
-    let mut length = Counted(0);
+    let mut length = TextLength(0);
     write!(length, "{text}").map_err(|_| NoMemory)?;
     let mut bytes = Bytes(Vec::new());
     bytes.0.try_reserve_exact(length.0 + 1)?;

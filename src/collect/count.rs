@@ -28,7 +28,7 @@ use crate::heap::helpers::Worker;
 use crate::heap::model::ObjectModel;
 use crate::heap::mutator::World;
 use crate::memory::space::{Origin, PAGE_GRANULES};
-use crate::object::state::{self, State};
+use crate::object::state::{self, StateByte};
 use crate::object::type_info::{Object, Tracer};
 
 /// Objects that are traversed before their edges are counted.
@@ -136,7 +136,7 @@ pub(crate) fn count<M: ObjectModel>(
     });
     if scope.kind == CollectionKind::Full {
         // Of the last log more was kept than this one needed.
-        core.workers.spare.give_up();
+        core.workers.spare.clear();
     }
     let (mut counts, tables) = std::mem::take(&mut *total.lock());
     let merged = merge_tables(world, scope, workers, tables, &mut counts);
@@ -421,7 +421,7 @@ fn take_edge<const YOUNG: bool>(
     target: usize,
     spills: &mut Spills,
 ) {
-    if !YOUNG || state::is_young_candidate(State(&states[target]).get()) {
+    if !YOUNG || state::is_young_candidate(StateByte(&states[target]).get()) {
         add(table, target, 1, spills);
     }
 }

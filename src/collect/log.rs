@@ -41,8 +41,8 @@
 use std::mem::MaybeUninit;
 
 use crate::base::fallible::{self, NoMemory};
-use crate::base::room::Room;
-use crate::base::room::Spare;
+use crate::base::room::HugeBuffer;
+use crate::base::room::SpareBuffers;
 use crate::base::stress::Stress;
 use crate::base::sync::{AtomicUsize, Ordering};
 use crate::memory::space::{PAGE_GRANULES, PAGE_SIZE, Space};
@@ -86,7 +86,7 @@ const PART: usize = 2;
 /// What the workers of one collection may take for their logs.
 #[derive(Debug)]
 pub(crate) struct Budget<'a> {
-    spare: &'a Spare,
+    spare: &'a SpareBuffers,
     /// Bytes.
     left: AtomicUsize,
     /// Numbers in a chunk.
@@ -98,7 +98,7 @@ pub(crate) struct Budget<'a> {
 impl<'a> Budget<'a> {
     /// For the pages of a scope. In stress only the first objects of each page are logged.
     pub(crate) fn new(
-        spare: &'a Spare,
+        spare: &'a SpareBuffers,
         space: &Space,
         stress: Stress,
         pages: usize,
@@ -108,7 +108,7 @@ impl<'a> Budget<'a> {
         // Where room is short, the collection may be what makes some.
         let is_tight = space.is_tight();
         if is_tight {
-            spare.give_up();
+            spare.clear();
         }
         Self {
             spare,
@@ -119,7 +119,7 @@ impl<'a> Budget<'a> {
     }
 
     /// An empty chunk, with room for at least so many numbers, if there is memory.
-    fn chunk(&self, least: usize) -> Result<Room, NoMemory> {
+    fn chunk(&self, least: usize) -> Result<HugeBuffer, NoMemory> {
         let edges = self.chunk.max(least);
         let bytes = edges * size_of::<u32>();
         // Relaxed: a bare number, that nothing else goes by.
@@ -134,18 +134,18 @@ impl<'a> Budget<'a> {
 /// What one worker has written.
 #[derive(Debug, Default)]
 pub(crate) struct Log {
-    pub(super) chunks: Vec<Room>,
+    pub(super) chunks: Vec<HugeBuffer>,
     pub(super) segments: Vec<Segment>,
 }
 
 impl Log {
     /// Whether it lies in memory that is worth keeping: the allocator keeps what is smaller.
     pub(crate) fn is_large(&self) -> bool {
-        self.chunks.iter().any(Room::is_mapping)
+        self.chunks.iter().any(HugeBuffer::is_mapping)
     }
 
     /// What it was written in.
-    pub(crate) fn into_rooms(self) -> Vec<Room> {
+    pub(crate) fn into_rooms(self) -> Vec<HugeBuffer> {
         self.chunks
     }
 }
@@ -177,7 +177,7 @@ pub(crate) struct Writer<'a> {
     budget: &'a Budget<'a>,
     log: Log,
     /// The chunk that is being filled: elements up to its length belong to segments that are complete.
-    chunk: Room,
+    chunk: HugeBuffer,
     page: u32,
     /// The page's words, until the segment is complete.
     words: [u64; WORDS],
@@ -195,7 +195,7 @@ impl<'a> Writer<'a> {
         Self {
             budget,
             log: Log::default(),
-            chunk: Room::default(),
+            chunk: HugeBuffer::default(),
             page: 0,
             words: [0; WORDS],
             used_words: 0,
@@ -378,7 +378,7 @@ mod tests {
     type Page = Vec<(u32, Vec<u32>)>;
 
     fn budget(chunk: usize) -> Budget<'static> {
-        static SPARE: LazyLock<Spare> = LazyLock::new(Spare::default);
+        static SPARE: LazyLock<SpareBuffers> = LazyLock::new(SpareBuffers::default);
         Budget { spare: &SPARE, left: AtomicUsize::new(usize::MAX), chunk, most: MOST }
     }
 
@@ -444,8 +444,8 @@ mod tests {
             let kept: Vec<_> = (0..6).map(|_| m.alloc([0u64; 6_000])).collect();
             let space = &heap.core().space;
             assert_eq!(space.is_tight(), is_tight);
-            let spare = Spare::default();
-            spare.keep([Room::new(1 << 20).unwrap()]);
+            let spare = SpareBuffers::default();
+            spare.put_back([HugeBuffer::new(1 << 20).unwrap()]);
             assert_eq!(spare.len(), 1, "large enough to be kept");
             let budget = Budget::new(&spare, space, Stress::none(), kept.len(), 1);
             let left = budget.left.load(Ordering::Relaxed);
@@ -612,7 +612,7 @@ mod tests {
     fn the_budget_is_part_of_what_is_in_use_and_in_stress_little_of_a_page_is_logged() {
         use crate::memory::space::SpaceConfig;
         let space = Space::reserve(SpaceConfig { reserve: Some(1 << 20), limit: None }).unwrap();
-        let spare = Spare::default();
+        let spare = SpareBuffers::default();
         assert!(
             Budget::new(&spare, &space, Stress::none(), 0, 1).chunk(1).is_err(),
             "an empty heap"
@@ -630,7 +630,7 @@ mod tests {
     #[cfg(target_os = "linux")]
     #[test]
     fn the_next_log_is_written_where_the_last_one_was() {
-        let spare = Spare::default();
+        let spare = SpareBuffers::default();
         let mut place = None;
         for (round, edges) in [3, 5, 4].into_iter().enumerate() {
             // Other numbers each time, and some pages more: what is left of the last log is not seen.
@@ -641,7 +641,7 @@ mod tests {
             assert_eq!(*place.get_or_insert(start), start);
             let logs = [log];
             assert_eq!(check(&logs, &pages), pages.len() * 1000);
-            spare.keep(logs.into_iter().flat_map(Log::into_rooms));
+            spare.put_back(logs.into_iter().flat_map(Log::into_rooms));
         }
     }
 

@@ -26,7 +26,7 @@ use crate::collect::traversal::{Abandoned, guard_traversal, tracer};
 use crate::heap::model::ObjectModel;
 use crate::heap::mutator::World;
 use crate::memory::space::Space;
-use crate::object::state::{self, State};
+use crate::object::state::{self, StateByte};
 
 /// So many pages are looked at to guess how much garbage there is.
 const SAMPLE: usize = 64;
@@ -57,7 +57,7 @@ pub(crate) fn premark<M: ObjectModel>(
     let met = drive(world, claims, [roots], workers)?;
     for granule in met.immortal {
         // Back among the candidates: counting knows what to do with immortals.
-        State(&claims.states[granule as usize]).unset(state::ALIVE);
+        StateByte(&claims.states[granule as usize]).unset(state::ALIVE);
     }
     Ok(())
 }
@@ -99,7 +99,7 @@ pub(crate) fn mark<M: ObjectModel>(
             resolve_doubt(world, claims, doubtful)?;
             let is_large = logs.iter().any(Log::is_large);
             if is_large && !has_much_garbage(&core.space, scope) {
-                core.workers.spare.keep(logs.into_iter().flat_map(Log::into_rooms));
+                core.workers.spare.put_back(logs.into_iter().flat_map(Log::into_rooms));
             }
             Ok(())
         }
@@ -291,11 +291,11 @@ mod tests {
             assert!(!has_much(&|place| place % 2 == 1), "nobody looks there");
             // No candidate is no garbage.
             for &at in granules {
-                State(&world.core().space.states()[at]).set(state::FROZEN);
+                StateByte(&world.core().space.states()[at]).set(state::FROZEN);
             }
             assert!(!has_much(&|_| true));
             for &at in granules {
-                State(&world.core().space.states()[at]).unset(state::FROZEN);
+                StateByte(&world.core().space.states()[at]).unset(state::FROZEN);
             }
         });
         stopped(64, |world, scope, granules| {

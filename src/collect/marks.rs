@@ -7,7 +7,7 @@ use crate::base::sync::{AtomicU8, Ordering};
 use crate::collect::count::Counts;
 use crate::collect::log_reader::Reader;
 use crate::collect::table::PUSHED;
-use crate::object::state::{self, State};
+use crate::object::state::{self, StateByte};
 
 /// Where a worker notes that an object has been reached.
 pub(crate) trait Claims: Copy + Sync {
@@ -72,7 +72,7 @@ impl<const YOUNG: bool> Claims for Found<'_, YOUNG> {
     #[inline(always)]
     fn claim(&self, target: usize) -> bool {
         // In a young collection the table belongs to young candidates alone: it must stay zero elsewhere.
-        if YOUNG && !state::is_young_candidate(State(&self.states[target]).get()) {
+        if YOUNG && !state::is_young_candidate(StateByte(&self.states[target]).get()) {
             return false;
         }
         // Relaxed: a duplicate is harmless; see the module's page.

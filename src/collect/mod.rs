@@ -478,7 +478,7 @@ fn bury<M: ObjectModel>(dead: Vec<Object>, m: &ModelMutator<M>) {
 
 fn give_up<M: ObjectModel>(m: &ModelMutator<M>, report: &mut CollectionReport, why: Abandoned) {
     // It may have been memory that there was not enough of.
-    m.core().workers.spare.give_up();
+    m.core().workers.spare.clear();
     m.core().hooks.unraisable(
         During::Traverse,
         why.type_name,

@@ -16,7 +16,7 @@ use crate::heap::helpers::Worker;
 use crate::heap::model::ObjectModel;
 use crate::heap::mutator::World;
 use crate::memory::space::Space;
-use crate::object::state::State;
+use crate::object::state::StateByte;
 
 /// What stands in for the world outside: the candidates to start marking from.
 #[derive(Debug, Default)]
@@ -68,7 +68,7 @@ pub(crate) fn roots<M: ObjectModel>(
     for &granule in &counts.immortal {
         // An immortal needs no collector: what it refers to counts as held from outside from the next
         // collection on.
-        State(&states[granule as usize]).untrack();
+        StateByte(&states[granule as usize]).untrack();
     }
     Ok(all)
 }
@@ -147,7 +147,7 @@ mod tests {
             let (states, table) = (space.states(), space.counts());
             let candidates: Vec<usize> = granules(world, scope)
                 .into_iter()
-                .filter(|&at| scope.contains(State(&states[at]).get()))
+                .filter(|&at| scope.contains(StateByte(&states[at]).get()))
                 .collect();
             // Of each ten: the remainder, as byte and what it has lost.
             let remainders: [(i8, i64); 10] = [
@@ -209,8 +209,8 @@ mod tests {
                     assert_eq!(table[at].load(Ordering::Relaxed), expected, "granule {at}");
                 }
                 // An immortal is out of the next collections.
-                assert_eq!(State(&states[immortal]).get() & TRACKED, 0);
-                State(&states[immortal]).set(TRACKED);
+                assert_eq!(StateByte(&states[immortal]).get() & TRACKED, 0);
+                StateByte(&states[immortal]).set(TRACKED);
                 table.iter().for_each(|byte| byte.store(0, Ordering::Relaxed));
             }
         });

@@ -10,7 +10,7 @@ use crate::collect::portions::{Portions, Share};
 use crate::heap::model::ObjectModel;
 use crate::heap::mutator::World;
 use crate::memory::space::{GRANULE, Origin, PAGE_GRANULES, PageKind, Space};
-use crate::object::state::{self, State};
+use crate::object::state::{self, StateByte};
 use crate::object::type_info::Object;
 
 /// Pages that a worker takes at a time, at most.
@@ -100,7 +100,10 @@ pub(crate) fn object_from(origin: Origin, granule: usize) -> Object {
 }
 
 /// Calls `f` with each object that an enumeration may show.
-pub(crate) fn visible<M: ObjectModel>(world: &World<'_, M>, mut f: impl FnMut(Object, State<'_>)) {
+pub(crate) fn visible<M: ObjectModel>(
+    world: &World<'_, M>,
+    mut f: impl FnMut(Object, StateByte<'_>),
+) {
     live(world, |object, state| {
         if state::is_visible(state.get()) {
             f(object, state);
@@ -109,12 +112,12 @@ pub(crate) fn visible<M: ObjectModel>(world: &World<'_, M>, mut f: impl FnMut(Ob
 }
 
 /// Calls `f` with each object there is.
-pub(crate) fn live<M: ObjectModel>(world: &World<'_, M>, mut f: impl FnMut(Object, State<'_>)) {
+pub(crate) fn live<M: ObjectModel>(world: &World<'_, M>, mut f: impl FnMut(Object, StateByte<'_>)) {
     let space = &world.core().space;
     let states = space.states();
     for page in 0..space.high_water() {
         for granule in space.starts(page) {
-            let state = State(&states[granule]);
+            let state = StateByte(&states[granule]);
             if state.get() & state::LIVE != 0 {
                 f(object_at(space, granule), state);
             }

@@ -197,7 +197,7 @@ pub(crate) mod tests {
     use super::*;
     use crate::base::event::CollectionKind;
     use crate::collect::table::PUSHED;
-    use crate::object::state::State;
+    use crate::object::state::StateByte;
     use crate::object::type_info::Tracer;
 
     /// A heap of tracked objects that fill a page each, stopped, and all of its pages.
@@ -236,18 +236,18 @@ pub(crate) mod tests {
         stopped(40, |world, scope, granules| {
             let space = &world.core().space;
             let (states, marks) = (space.states(), space.counts());
-            let state = |place: usize| State(&states[granules[place]]).get();
+            let state = |place: usize| StateByte(&states[granules[place]]).get();
             for workers in [1, 3] {
                 for (place, &at) in granules.iter().enumerate() {
                     let is_reached = place % 4 != 0;
                     marks[at].store(if is_reached { PUSHED } else { 0 }, Ordering::Relaxed);
-                    State(&states[at]).unset(state::OLD);
+                    StateByte(&states[at]).unset(state::OLD);
                     if place % 8 == 1 {
-                        State(&states[at]).set(state::ALIVE);
+                        StateByte(&states[at]).set(state::ALIVE);
                     }
                 }
                 // Frozen, so no candidate, whatever its mark.
-                State(&states[granules[4]]).set(state::FROZEN);
+                StateByte(&states[granules[4]]).set(state::FROZEN);
                 for &page in scope.pages() {
                     space.page(page as usize).young.store(1, Ordering::Relaxed);
                 }
@@ -270,7 +270,7 @@ pub(crate) mod tests {
                     0,
                     "no page has a magazine"
                 );
-                State(&states[granules[4]]).unset(state::FROZEN);
+                StateByte(&states[granules[4]]).unset(state::FROZEN);
             }
         });
     }
@@ -291,7 +291,7 @@ pub(crate) mod tests {
             assert_eq!(scope.pages(), [&pages[4..], &pages[..4]].concat());
             for is_garbage in [false, true] {
                 for &at in granules {
-                    State(&states[at]).unset(state::OLD);
+                    StateByte(&states[at]).unset(state::OLD);
                     marks[at].store(if is_garbage { 0 } else { PUSHED }, Ordering::Relaxed);
                 }
                 let found = sweep(world, &scope, 1).expect("memory");
@@ -307,16 +307,16 @@ pub(crate) mod tests {
         stopped(10, |world, scope, granules| {
             let space = &world.core().space;
             let states = space.states();
-            let is_old = |place: usize| State(&states[granules[place]]).get() & state::OLD != 0;
+            let is_old = |place: usize| StateByte(&states[granules[place]]).get() & state::OLD != 0;
             // Frozen ones age, and are no candidates.
-            State(&states[granules[3]]).set(state::FROZEN);
+            StateByte(&states[granules[3]]).set(state::FROZEN);
             assert!(!(0..10).any(is_old));
             // A page that is not young has nothing that is: it is not looked at.
             let page = space.page(scope.pages()[5] as usize);
             page.young.store(0, Ordering::Relaxed);
             assert_eq!(promote(world), 8);
             assert!((0..10).all(|place| is_old(place) == (place != 5)));
-            State(&states[granules[3]]).unset(state::FROZEN);
+            StateByte(&states[granules[3]]).unset(state::FROZEN);
             assert!(
                 scope.pages().iter().all(|&page| space
                     .page(page as usize)

@@ -174,7 +174,7 @@ mod tests {
     use crate::base::sync::Ordering;
     use crate::collect::scope::tests::{granules, stopped};
     use crate::object::state::ALIVE;
-    use crate::object::state::State;
+    use crate::object::state::StateByte;
 
     #[test]
     fn a_page_that_is_wiped_has_no_counts_and_nobody_who_is_known_to_be_alive() {
@@ -182,14 +182,14 @@ mod tests {
             let space = &world.core().space;
             let (states, table) = (space.states(), space.counts());
             let granules = granules(world, scope);
-            let before: Vec<u8> = states.iter().map(|state| State(state).get()).collect();
+            let before: Vec<u8> = states.iter().map(|state| StateByte(state).get()).collect();
             for &at in &granules {
                 table[at].store(7, Ordering::Relaxed);
-                State(&states[at]).set(ALIVE);
+                StateByte(&states[at]).set(ALIVE);
             }
             wipe(space, scope.pages());
             assert!(table.iter().all(|byte| byte.load(Ordering::Relaxed) == 0));
-            assert!(states.iter().map(|state| State(state).get()).eq(before));
+            assert!(states.iter().map(|state| StateByte(state).get()).eq(before));
         });
     }
 

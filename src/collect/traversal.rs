@@ -82,7 +82,7 @@ pub(crate) unsafe fn look<M: ObjectModel>(
         tracer.go_on(objects[looked]);
         // SAFETY: rule W: as the caller says.
         unsafe { model.traverse_each(&objects[looked..], tracer, &mut own) };
-        let ends_of = own.noted();
+        let ends_of = own.filled();
         assert!(!ends_of.is_empty(), "`traverse_each` has looked at no object");
         let last = ends_of.len() - 1;
         if tracer.take_unreadable() {

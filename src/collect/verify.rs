@@ -15,7 +15,7 @@ use crate::collect::traversal::guard_traversal;
 use crate::collect::verify_pages::{Lists, pages};
 use crate::heap::model::{ModelMutator, ObjectModel};
 use crate::heap::mutator::World;
-use crate::object::state::State;
+use crate::object::state::StateByte;
 use crate::object::type_info::Tracer;
 
 /// How much to look at.
@@ -98,7 +98,7 @@ fn objects<M: ObjectModel>(world: &World<'_, M>, depth: Depth) -> Result<(), Str
         for page in 0..space.high_water() {
             for granule in space.starts(page) {
                 starts[granule] = true;
-                let bits = State(&states[granule]).get();
+                let bits = StateByte(&states[granule]).get();
                 if bits & LIVE == 0 && bits != 0 {
                     error = Some(format!(
                         "a free cell at {:#x} has state {bits:#04x}",
@@ -130,7 +130,7 @@ fn objects<M: ObjectModel>(world: &World<'_, M>, depth: Depth) -> Result<(), Str
                 }
                 for &edge in tracer.edges() {
                     let target = space.granule(edge);
-                    if !space.starts_at(edge) || State(&states[target]).get() & LIVE == 0 {
+                    if !space.starts_at(edge) || StateByte(&states[target]).get() & LIVE == 0 {
                         // SAFETY: as above.
                         let name = unsafe { core.model.type_name(object) };
                         error = Some(format!(
@@ -153,7 +153,9 @@ fn objects<M: ObjectModel>(world: &World<'_, M>, depth: Depth) -> Result<(), Str
     if let Some(error) = error {
         return Err(error);
     }
-    if let Some(granule) = (0..states.len()).find(|&g| !starts[g] && State(&states[g]).get() != 0) {
+    if let Some(granule) =
+        (0..states.len()).find(|&g| !starts[g] && StateByte(&states[g]).get() != 0)
+    {
         return Err(format!(
             "no object starts at {:#x}, yet it has a state",
             space.address(granule)
@@ -163,7 +165,7 @@ fn objects<M: ObjectModel>(world: &World<'_, M>, depth: Depth) -> Result<(), Str
         let object = object_at(space, granule);
         // SAFETY: rule W: an edge leads to it and it is live; the world is stopped.
         let count = unsafe { core.model.count(object) };
-        let bits = State(&states[granule]).get();
+        let bits = StateByte(&states[granule]).get();
         if count.is_some_and(|n| n < visits) && bits & (UNREACHABLE | DYING) == 0 {
             // SAFETY: as above.
             let name = unsafe { core.model.type_name(object) };
@@ -214,7 +216,7 @@ mod tests {
 
     const NOTHING: [Result<(), String>; 3] = [const { Ok(()) }; 3];
 
-    fn state(m: &Raw, object: Object) -> State<'_> {
+    fn state(m: &Raw, object: Object) -> StateByte<'_> {
         // SAFETY: rule G: on a page that was handed out.
         unsafe { m.core().state(object.address()) }
     }

@@ -10,7 +10,7 @@ use crate::heap::model::ObjectModel;
 use crate::heap::mutator::World;
 use crate::memory::arena::{CLASSES, shape_of};
 use crate::memory::space::{PAGE_GRANULES, PageKind, PoolView, Space};
-use crate::object::state::State;
+use crate::object::state::StateByte;
 
 /// Where a free cell can wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,7 +40,7 @@ impl Free<'_> {
                 granule / PAGE_GRANULES
             ));
         }
-        let state = State(&space.states()[granule]).get();
+        let state = StateByte(&space.states()[granule]).get();
         if state != 0 {
             return Err(format!("a free cell at {address:#x} ({place:?}) has state {state:#04x}"));
         }
@@ -55,7 +55,7 @@ impl Free<'_> {
 
     /// All of them, found to be in one place each, must be as they were left.
     fn untouched(&self) -> Result<(), String> {
-        let Some(freed) = self.space.freed() else { return Ok(()) };
+        let Some(freed) = self.space.quarantine() else { return Ok(()) };
         for (granule, &place) in
             self.places.iter().enumerate().filter(|&(_, &place)| place != Place::Nowhere)
         {
@@ -104,7 +104,7 @@ impl Lists {
         });
         let abandoned = pool.abandoned.iter();
         pages.extend(abandoned.map(|&(class, page)| Listed { page, of: 0, class, has_free: None }));
-        let kept = space.freed().into_iter().flat_map(|freed| freed.kept());
+        let kept = space.quarantine().into_iter().flat_map(|quarantine| quarantine.cells());
         let quarantine = kept.map(|cell| space.granule(cell.start().as_ptr().addr())).collect();
         Self { pool, pages, cached, quarantine }
     }
@@ -178,7 +178,7 @@ pub(crate) fn pages<M: ObjectModel>(world: &World<'_, M>, lists: Lists) -> Resul
         // What is new must lie on a page that says so, or no young collection would look at it.
         if info.young.load(Ordering::Relaxed) == 0 {
             for granule in space.starts(page) {
-                let state = State(&states[granule]).get();
+                let state = StateByte(&states[granule]).get();
                 if state & (TRACKED | OLD | UNREACHABLE | DYING) == TRACKED {
                     return Err(format!(
                         "the object at {:#x} is new, and its page says that none is",
@@ -723,7 +723,7 @@ mod tests {
         let twice = format!("the cell at {address:#x} is free twice, in Quarantine and Quarantine");
         assert_eq!(found(freed[0]), Err(twice));
         let live = granule(space, &kept);
-        let state = State(&space.states()[live]).get();
+        let state = StateByte(&space.states()[live]).get();
         let not_free = format!(
             "a free cell at {:#x} (Quarantine) has state {state:#04x}",
             space.address(live)

@@ -19,13 +19,11 @@ use crate::dynamic::record::{Flags, TypeRecord};
 use crate::dynamic::tracking::{is_at_hand, is_finalized};
 use crate::dynamic::{attributes, handlers};
 use crate::managed;
+use crate::memory::quarantine::POISON;
 use crate::object::header::Header;
 use crate::object::state;
-use crate::object::weak::Target;
+use crate::object::weak::HeaderPtr;
 use crate::safepoint;
-
-/// What freed memory is filled with in checked mode.
-const POISON: u8 = 0xdb;
 
 /// The two kinds of objects, by who gives their memory back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -137,14 +135,14 @@ pub(super) unsafe fn give_back(m: &Mutator, object: NonNull<RawObject>) {
         cell.start().add(head).write_bytes(POISON, cell.room().behind(head));
         core.state(address).death();
         let footprint = core.space.page_of(address).shape().footprint();
-        let kept = model.quarantine.lock().keep(Target(object.cast()), footprint);
+        let kept = model.quarantine.lock().keep(HeaderPtr(object.cast()), footprint);
         if kept.is_err() {
             return raw(m).free(object.cast());
         }
         loop {
             // The lock is free again before the memory goes back.
             let oldest = model.quarantine.lock().release();
-            let Some(Target(oldest)) = oldest else { return };
+            let Some(HeaderPtr(oldest)) = oldest else { return };
             raw(m).free(oldest.cast());
         }
     }

@@ -17,7 +17,7 @@ use crate::dynamic::record::Slots;
 use crate::dynamic::{handlers, instance, tracking};
 use crate::managed;
 use crate::object::header::Header;
-use crate::object::weak::{Watcher, WeakRecord};
+use crate::object::weak::{WeakRecord, WeakWatcher};
 use crate::{AnyGc, Mutator};
 
 /// Calls a callback with itself and the weak reference.
@@ -91,7 +91,7 @@ pub unsafe fn new_weakref(
         let made = from_raw(object);
         if called {
             let own = raw.model().weak.record(header(object).as_ref())?;
-            record.watch(Watcher { weak_ref: own, cleared, invoke })?;
+            record.watch(WeakWatcher { weak_ref: own, cleared, invoke })?;
         }
         raw.track(managed::object(header(object)));
         Ok(made)

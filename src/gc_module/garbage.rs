@@ -13,7 +13,7 @@ use crate::heap::model::ObjectModel;
 use crate::managed::Core;
 use crate::object::state::DYING;
 use crate::object::type_info::Object;
-use crate::object::weak::Target;
+use crate::object::weak::HeaderPtr;
 use crate::{AnyGc, Mutator};
 
 impl Services {
@@ -60,7 +60,7 @@ impl Services {
 }
 
 /// The reference that a list gives up.
-fn own(target: Target) -> AnyGc {
+fn own(target: HeaderPtr) -> AnyGc {
     // SAFETY: rule R: the garbage list owned the reference; the caller has just taken it out.
     unsafe { AnyGc::from_header(target.0) }
 }

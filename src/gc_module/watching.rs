@@ -17,7 +17,7 @@ impl Services {
         &self,
         f: impl Fn(CallbackPhase, &CallbackInfo) + Send + Sync + 'static,
     ) -> u64 {
-        self.try_add_callback(f).unwrap_or_else(NoMemory::end_process)
+        self.try_add_callback(f).unwrap_or_else(NoMemory::abort_process)
     }
 
     /// As [`add_callback`](Self::add_callback), where memory may be refused: nothing has changed then.
@@ -56,7 +56,7 @@ impl Services {
 
     /// Sends debugging lines there instead of to stderr. Panics go to the hook of [`Heap::on_unraisable`].
     pub fn set_debug_sink(&self, sink: impl Fn(&str) + Send + Sync + 'static) {
-        self.try_set_debug_sink(sink).unwrap_or_else(NoMemory::end_process);
+        self.try_set_debug_sink(sink).unwrap_or_else(NoMemory::abort_process);
     }
 
     /// As [`set_debug_sink`](Self::set_debug_sink), where memory may be refused: nothing has changed then.
@@ -78,7 +78,7 @@ impl Services {
     /// `gc.get_referrers`, `gc.get_referents`. It is called by the thread that asks; panics go to the hook of
     /// [`Heap::on_unraisable`].
     pub fn set_audit_hook(&self, hook: impl Fn(&str) + Send + Sync + 'static) {
-        self.try_set_audit_hook(hook).unwrap_or_else(NoMemory::end_process);
+        self.try_set_audit_hook(hook).unwrap_or_else(NoMemory::abort_process);
     }
 
     /// As [`set_audit_hook`](Self::set_audit_hook), where memory may be refused: nothing has changed then.

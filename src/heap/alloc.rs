@@ -91,7 +91,7 @@ impl<M: ObjectModel> ModelMutator<M> {
             Some(SpaceError::Alignment { align }) => OutOfMemory::Alignment { align },
             Some(SpaceError::Refused { .. }) | None => {
                 // So that the next attempt may have it.
-                self.core().workers.spare.give_up();
+                self.core().workers.spare.clear();
                 OutOfMemory::System
             }
         }

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use crate::base::fallible::{self, NoMemory};
 use crate::base::hooks::Hooks;
-use crate::base::stress::{Strain, Stress, Under};
+use crate::base::stress::{MaybeStrain, Strain, Stress};
 use crate::base::sync::{AtomicBool, AtomicUsize, UnsafeCell};
 use crate::gc_module::callbacks::Notices;
 use crate::heap::collector_lock::CollectorLock;
@@ -18,9 +18,9 @@ use crate::heap::pacing::Pace;
 use crate::heap::slow;
 use crate::heap::workers::Workers;
 use crate::memory::arena::Arena;
-use crate::memory::quarantine::Namer;
+use crate::memory::quarantine::TypeNamer;
 use crate::memory::space::Space;
-use crate::object::state::{self, State};
+use crate::object::state::{self, StateByte};
 use crate::safepoint::{self, Coordinator, lock};
 
 /// A request: a collection is due.
@@ -42,7 +42,7 @@ pub(crate) struct Core<M: ObjectModel> {
     pub(crate) name: Cow<'static, str>,
     /// The stress modes, and what they do.
     pub(crate) stress: Stress,
-    pub(crate) under: Under,
+    pub(crate) under: MaybeStrain,
     /// Objects below which one thread counts and marks alone.
     pub(crate) serial_below: usize,
     pub(crate) collector_lock: CollectorLock,
@@ -98,8 +98,8 @@ impl<M: ObjectModel> Core<M> {
             space.set_heap(weak.as_ptr().cast());
             let core = weak.clone();
             let name = move |dead| core.upgrade().and_then(|core| core.model.last_type(dead));
-            let name = config.stress.watches_freed().then(|| Box::new(name) as Namer);
-            space.put_under(config.stress, under.clone(), name);
+            let name = config.stress.uses_quarantine().then(|| Box::new(name) as TypeNamer);
+            space.set_stress(config.stress, under.clone(), name);
             Self {
                 space,
                 model,
@@ -127,9 +127,9 @@ impl<M: ObjectModel> Core<M> {
     ///
     /// An object of this heap, alive or just allocated.
     #[inline(always)]
-    pub(crate) unsafe fn state(&self, address: usize) -> State<'_> {
+    pub(crate) unsafe fn state(&self, address: usize) -> StateByte<'_> {
         // SAFETY: rule G: an object lies on a page that was handed out.
-        State(unsafe { self.space.state(self.space.granule(address)) })
+        StateByte(unsafe { self.space.state(self.space.granule(address)) })
     }
 
     pub(super) fn take_arena_id(&self) -> Result<ArenaId<'_>, NoMemory> {
@@ -180,7 +180,7 @@ impl<M: ObjectModel> Core<M> {
             let shape = self.space.page(page).shape();
             let size = shape.footprint().bytes();
             for granule in self.space.starts(page) {
-                if states.get(granule).is_some_and(|s| State(s).get() & wanted == wanted) {
+                if states.get(granule).is_some_and(|s| StateByte(s).get() & wanted == wanted) {
                     objects += 1;
                     bytes += size;
                 }

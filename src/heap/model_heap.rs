@@ -67,8 +67,8 @@ impl<M: ObjectModel> ModelHeap<M> {
         let core = &self.0.core;
         let mut stats =
             core.under.as_ref().map_or_else(StressStats::default, |strain| strain.stats());
-        if let Some(freed) = core.space.freed() {
-            freed.tell(&mut stats);
+        if let Some(freed) = core.space.quarantine() {
+            freed.add_figures(&mut stats);
         }
         stats
     }

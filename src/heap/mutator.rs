@@ -141,7 +141,7 @@ impl<M: ObjectModel> ModelMutator<M> {
         let mut room = fallible::boxed(MaybeUninit::<Inner<M>>::uninit())?;
         let arena = core.take_arena_id()?;
         let shared = Shared {
-            arena: UnsafeCell::new(Arena::under(core.stress, arena.id)?),
+            arena: UnsafeCell::new(Arena::with_stress(core.stress, arena.id)?),
             arena_id: arena.id,
             parked: AtomicBool::new(false),
             waits: slow::Waits::default(),

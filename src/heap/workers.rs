@@ -16,7 +16,7 @@ use std::sync::Arc;
 #[cfg(not(all(test, loom)))]
 use crate::base::event;
 use crate::base::fallible::{self, NoMemory};
-use crate::base::room::Spare;
+use crate::base::room::SpareBuffers;
 use crate::base::sync::{AtomicBool, Mutex, Ordering};
 use crate::heap::helpers::{Job, JobSlot, Worker};
 
@@ -41,7 +41,7 @@ pub(crate) struct Workers {
     /// Counting tables of past collections, all zero. They are reused because fresh memory faults.
     tables: Mutex<Vec<Vec<u8>>>,
     /// Memory for logs, reused for the same reason.
-    pub(crate) spare: Spare,
+    pub(crate) spare: SpareBuffers,
 }
 
 enum PoolState {
@@ -68,7 +68,7 @@ impl Workers {
             lacks_pool: AtomicBool::new(false),
             pool: Mutex::new(PoolState::NotStarted),
             tables: Mutex::new(Vec::new()),
-            spare: Spare::default(),
+            spare: SpareBuffers::default(),
         })
     }
 

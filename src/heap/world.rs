@@ -50,7 +50,7 @@ impl<M: ObjectModel> World<'_, M> {
 
     /// Shares a job with up to `n - 1` other threads: see [`Workers::run`].
     pub(crate) fn share(&self, n: usize, job: &Job<'_>) {
-        let others = steps::Others::expect(n - 1);
+        let others = steps::HelperSteps::expect(n - 1);
         self.core
             .workers
             .run(n, self.home, &|worker| others.part(worker.index != 0, || job(worker)));

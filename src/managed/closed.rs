@@ -10,10 +10,10 @@ use crate::managed::destructor::{Panic, run_destructor};
 use crate::managed::parts::Core;
 use crate::memory::arena::Arena;
 use crate::object::header::{Dropped, Header};
-use crate::object::weak::Target;
+use crate::object::weak::HeaderPtr;
 
 /// A dead object, and what keeps its heap's memory.
-type InClosed = (Arc<Core>, Target);
+type InClosed = (Arc<Core>, HeaderPtr);
 
 const_thread_local! {
     /// The stack of objects of closed heaps that wait for this thread to destroy them; null: it is not at it. The
@@ -55,16 +55,16 @@ pub(super) unsafe fn drop_in_closed(core: &Arc<Core>, header: NonNull<Header>) {
     if !outer.is_null() {
         // SAFETY: rule V: set by a call of this function that is still going on, on this thread, and has its vector
         // in its frame; it uses the vector between destructions only, and this is inside one.
-        unsafe { (*outer).push((Arc::clone(core), Target(header))) };
+        unsafe { (*outer).push((Arc::clone(core), HeaderPtr(header))) };
         return;
     }
-    let mut stack: Vec<InClosed> = vec![(Arc::clone(core), Target(header))];
+    let mut stack: Vec<InClosed> = vec![(Arc::clone(core), HeaderPtr(header))];
     let stack: *mut Vec<InClosed> = &raw mut stack;
     // Declared behind the vector, so dropped before it, whichever way this function is left.
     let in_use = InUse::begin(stack);
     let mut panic = None;
     // SAFETY: rule V: the vector is this frame's, and used through this pointer alone; nobody pushes while this pops.
-    while let Some((core, Target(header))) = unsafe { (*stack).pop() } {
+    while let Some((core, HeaderPtr(header))) = unsafe { (*stack).pop() } {
         // SAFETY: rule Z: `Dead` was answered to this thread.
         if let Err(thrown) = unsafe { destroy_in_closed(&core, header) } {
             if panic.is_none() && !std::thread::panicking() {
@@ -89,7 +89,7 @@ pub(super) unsafe fn destroy_in_closed(
     // object holds stays.
     unsafe {
         if header.as_ref().has_weak() {
-            drop(core.model.weak.died(header));
+            drop(core.model.weak.remove(header));
         }
         let state = core.state(header.as_ptr() as usize);
         state.dying();

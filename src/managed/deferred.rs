@@ -11,8 +11,8 @@ use crate::base::sync::Ordering;
 use crate::managed::closed::drop_in_closed;
 use crate::managed::parts::{Core, DRAIN_REQUEST, Local, Raw};
 use crate::memory::space::Space;
-use crate::object::header::{Dropped, Header, NOBODY};
-use crate::object::weak::Target;
+use crate::object::header::{Dropped, Header, NO_OWNER};
+use crate::object::weak::HeaderPtr;
 use crate::safepoint::is_stopping;
 
 /// The heap of an object, to which this thread need not be attached.
@@ -50,7 +50,7 @@ pub(super) unsafe fn defer(header: NonNull<Header>) {
     // This thread may have locked the list and the registry, for a fork of this very heap. Collections and inspections drain
     // the lists themselves when their stop is over; after a fork the next to drop, attach or answer sees to it.
     if is_stopping() && Raw::is_attached_to(&core) {
-        if fallible::push(&mut core.model.deferred_in_stop.lock(), Target(header)).is_err() {
+        if fallible::push(&mut core.model.deferred_in_stop.lock(), HeaderPtr(header)).is_err() {
             // No hook is called in a stop.
             return core.model.note(Fault::new(Code::Memory, "drop").because(LOST));
         }
@@ -66,7 +66,7 @@ pub(super) unsafe fn defer(header: NonNull<Header>) {
         unsafe { drop_in_closed(&core, header) };
         return;
     }
-    if fallible::push(&mut deferred.list, Target(header)).is_err() {
+    if fallible::push(&mut deferred.list, HeaderPtr(header)).is_err() {
         drop(deferred);
         return lose(&core);
     }
@@ -97,7 +97,7 @@ pub(crate) fn orphan(core: &Core, local: &Local) {
         // SAFETY: rule R: a queued object is not freed before the queue lets go of it; its owner has ended.
         let header = unsafe { target.0.as_ref() };
         if header.merge_ended() == Dropped::Dead {
-            header.revive(NOBODY);
+            header.revive(NO_OWNER);
             core.model.deferred.lock().list.push(target);
             // Relaxed: this process has one thread.
             core.model.has_deferred.store(true, Ordering::Relaxed);

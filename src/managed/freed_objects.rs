@@ -4,27 +4,27 @@ use std::collections::VecDeque;
 
 use crate::base::fallible::NoMemory;
 use crate::memory::shape::Footprint;
-use crate::object::weak::Target;
+use crate::object::weak::HeaderPtr;
 
 /// Freed dynamic objects whose memory no other object gets yet, so that a stale address is recognised.
 ///
 /// Both limits below hold after each free. When the heap refuses memory, all of it is given back, and the allocation is tried again.
 #[derive(Debug, Default)]
-pub(crate) struct Quarantine {
+pub(crate) struct FreedObjects {
     /// Oldest first.
-    objects: VecDeque<(Target, Footprint)>,
+    objects: VecDeque<(HeaderPtr, Footprint)>,
     /// The sum of their footprints.
     bytes: usize,
 }
 
-impl Quarantine {
+impl FreedObjects {
     /// The most objects that it keeps.
     const OBJECTS: usize = 4096;
     /// The most bytes that it keeps.
     const BYTES: usize = 4 << 20;
 
     /// Keeps an object. Call [`release`](Self::release) afterwards.
-    pub(crate) fn keep(&mut self, object: Target, footprint: Footprint) -> Result<(), NoMemory> {
+    pub(crate) fn keep(&mut self, object: HeaderPtr, footprint: Footprint) -> Result<(), NoMemory> {
         self.objects.try_reserve(1)?;
         self.bytes += footprint.bytes();
         self.objects.push_back((object, footprint));
@@ -32,13 +32,13 @@ impl Quarantine {
     }
 
     /// Takes out the oldest object, if there are more than may be kept.
-    pub(crate) fn release(&mut self) -> Option<Target> {
+    pub(crate) fn release(&mut self) -> Option<HeaderPtr> {
         let many = self.objects.len() > Self::OBJECTS || self.bytes > Self::BYTES;
         if many { self.take() } else { None }
     }
 
     /// Takes out the oldest object.
-    pub(super) fn take(&mut self) -> Option<Target> {
+    pub(super) fn take(&mut self) -> Option<HeaderPtr> {
         let (object, footprint) = self.objects.pop_front()?;
         self.bytes -= footprint.bytes();
         Some(object)
@@ -52,15 +52,16 @@ mod tests {
 
     #[test]
     fn the_quarantine_counts_the_bytes_of_what_it_keeps() {
-        let shape = crate::memory::shape::Shape::large(Quarantine::BYTES / 4, 16).expect("a size");
+        let shape =
+            crate::memory::shape::Shape::large(FreedObjects::BYTES / 4, 16).expect("a size");
         let footprint = shape.footprint();
-        let most = Quarantine::BYTES / footprint.bytes();
-        let mut quarantine = Quarantine::default();
+        let most = FreedObjects::BYTES / footprint.bytes();
+        let mut quarantine = FreedObjects::default();
         let mut headers = [0u64; 64];
         // More and more come, and the oldest go: always as many are left as there is room for.
         for (at, header) in headers.iter_mut().enumerate() {
             // Never looked at.
-            let object = Target(NonNull::from(header).cast());
+            let object = HeaderPtr(NonNull::from(header).cast());
             quarantine.keep(object, footprint).expect("memory");
             assert_eq!(quarantine.release().is_some(), at >= most, "object {at}");
             assert!(quarantine.release().is_none(), "one went, and that is enough");
@@ -79,17 +80,17 @@ mod tests {
         let exact = |footprint: &Footprint| {
             let bytes = footprint.bytes();
             bytes > 0
-                && Quarantine::BYTES.is_multiple_of(bytes)
-                && Quarantine::BYTES / bytes < Quarantine::OBJECTS
+                && FreedObjects::BYTES.is_multiple_of(bytes)
+                && FreedObjects::BYTES / bytes < FreedObjects::OBJECTS
         };
         let large = footprints().find(exact).expect("one whose size is a power of two");
         for (footprint, most) in
-            [(small, Quarantine::OBJECTS), (large, Quarantine::BYTES / large.bytes())]
+            [(small, FreedObjects::OBJECTS), (large, FreedObjects::BYTES / large.bytes())]
         {
-            let mut quarantine = Quarantine::default();
+            let mut quarantine = FreedObjects::default();
             let header = 0u64;
             // Never looked at.
-            let object = || Target(NonNull::from(&header).cast());
+            let object = || HeaderPtr(NonNull::from(&header).cast());
             for _ in 0..most {
                 quarantine.keep(object(), footprint).expect("memory");
                 assert!(quarantine.release().is_none());

@@ -17,10 +17,10 @@
 use std::ptr::NonNull;
 
 use crate::base::steps;
-use crate::base::stress::{Step, Under, maybe_yield};
+use crate::base::stress::{MaybeStrain, Step, maybe_yield};
 use crate::base::sync::Mutex;
 use crate::object::header::{Dropped, Header};
-use crate::object::weak::Target;
+use crate::object::weak::HeaderPtr;
 use crate::safepoint::{Coordinator, Suspend, ThreadId, is_suspending};
 
 /// The request to an owner to merge its queue.
@@ -30,7 +30,7 @@ pub(crate) const MERGE_REQUEST: u32 = 1 << 8;
 #[derive(Debug)]
 pub(crate) struct MergeQueue {
     /// `None`: closed.
-    objects: Mutex<Option<Vec<Target>>>,
+    objects: Mutex<Option<Vec<HeaderPtr>>>,
 }
 
 /// The owner has closed its queue, or has left the registry.
@@ -44,7 +44,7 @@ impl MergeQueue {
     }
 
     /// Adds an object; `false`: the queue is closed.
-    pub(crate) fn enqueue(&self, object: Target) -> bool {
+    pub(crate) fn enqueue(&self, object: HeaderPtr) -> bool {
         match &mut *self.objects.lock() {
             Some(objects) => {
                 objects.push(object);
@@ -62,7 +62,10 @@ impl MergeQueue {
     /// Takes the objects out of the queue, calls `merge` for each, and returns the dead ones.
     ///
     /// The caller is the owner, has suspended the owner, or has stopped the world.
-    pub(crate) fn merge(&self, mut merge: impl FnMut(NonNull<Header>) -> Dropped) -> Vec<Target> {
+    pub(crate) fn merge(
+        &self,
+        mut merge: impl FnMut(NonNull<Header>) -> Dropped,
+    ) -> Vec<HeaderPtr> {
         // The list of the queued objects becomes the list of the dead: this allocates nothing.
         let mut objects = match &mut *self.objects.lock() {
             Some(objects) => std::mem::take(objects),
@@ -90,7 +93,7 @@ impl MergeQueue {
     /// Closes the queue if it is empty; `false`: it contains objects, and stays open.
     pub(crate) fn close_if_empty(&self) -> bool {
         let mut objects = self.objects.lock();
-        // Under the lock: a thread that finds the queue closed merges the object itself.
+        // MaybeStrain the lock: a thread that finds the queue closed merges the object itself.
         let is_empty = objects.as_ref().is_some_and(Vec::is_empty);
         if is_empty {
             *objects = None;
@@ -99,7 +102,7 @@ impl MergeQueue {
     }
 
     /// Closes the queue, and returns the objects that were in it, not merged.
-    pub(super) fn close(&self) -> Vec<Target> {
+    pub(super) fn close(&self) -> Vec<HeaderPtr> {
         self.objects.lock().take().unwrap_or_default()
     }
 
@@ -115,12 +118,12 @@ impl MergeQueue {
 /// If the owner is detached, this thread suspends it, merges its queue, and returns the dead objects.
 pub(crate) fn enqueue<S>(
     coordinator: &Coordinator<S>,
-    under: &Under,
+    under: &MaybeStrain,
     owner: u64,
-    object: Target,
+    object: HeaderPtr,
     queue: impl Fn(&S) -> &MergeQueue,
     merge: impl FnMut(NonNull<Header>) -> Dropped,
-) -> Result<Vec<Target>, OwnerEnded> {
+) -> Result<Vec<HeaderPtr>, OwnerEnded> {
     let owner = ThreadId::from_raw(owner).ok_or(OwnerEnded)?;
     if coordinator.with_data(owner, |data| queue(data).enqueue(object)) != Some(true) {
         return Err(OwnerEnded);

@@ -98,7 +98,7 @@ use crate::managed::release::{Held, call, destroy_all, drop_attached, empty_queu
 use crate::managed::retired::{publish_retired, quiesce, reap};
 use crate::object::header::Header;
 use crate::object::type_info::{Ends, Object, Tracer, TypeInfo};
-use crate::object::weak::{Target, Watcher};
+use crate::object::weak::{HeaderPtr, WeakWatcher};
 use crate::safepoint::{ThreadId, is_traversing};
 use crate::typed::mutator::Mutator;
 use crate::typed::trace::Trace;
@@ -123,7 +123,7 @@ unsafe impl ObjectModel for Managed {
     }
 
     fn private(&self) -> Private {
-        self.try_private().unwrap_or_else(|| NoMemory.end_process())
+        self.try_private().unwrap_or_else(|| NoMemory.abort_process())
     }
 
     fn try_private(&self) -> Option<Private> {
@@ -143,7 +143,7 @@ unsafe impl ObjectModel for Managed {
         loop {
             // The lock is free again before the memory goes back.
             let oldest = self.quarantine.lock().take();
-            let Some(Target(oldest)) = oldest else { return any };
+            let Some(HeaderPtr(oldest)) = oldest else { return any };
             // SAFETY: rule O: freed before, and nobody's since; the quarantine gives each up once.
             unsafe { m.free(oldest.cast()) };
             any = true;
@@ -310,7 +310,7 @@ unsafe impl ObjectModel for Managed {
         due: &mut Vec<Callback>,
     ) {
         let Some(record) = self.weak.get(header(target)) else { return };
-        for Watcher { weak_ref, invoke, .. } in record.take_watchers() {
+        for WeakWatcher { weak_ref, invoke, .. } in record.take_watchers() {
             // Garbage itself, or dead: its callback is dropped with it.
             if weak_ref.with_target(|h| is_unreachable(object(NonNull::from(h)))) != Some(false) {
                 continue;
@@ -328,7 +328,7 @@ unsafe impl ObjectModel for Managed {
 
     unsafe fn clear_weak(&self, object: Object) {
         // The record leaves the table: should the object survive, new weak references get a new one.
-        drop(self.weak.died(header(object)));
+        drop(self.weak.remove(header(object)));
     }
 
     fn has_legacy(&self) -> bool {

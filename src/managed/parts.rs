@@ -13,12 +13,12 @@ use crate::base::sync::{AtomicBool, AtomicU64, AtomicUsize, Mutex, Ordering};
 use crate::heap::model::ModelMutator;
 use crate::heap::mutator;
 use crate::managed::drop_batch::Discard;
-use crate::managed::freed_objects::Quarantine;
+use crate::managed::freed_objects::FreedObjects;
 use crate::managed::merge_queue::MergeQueue;
 use crate::object::header::Header;
 use crate::object::type_info::{Object, TypeInfo};
 use crate::object::type_registry::TypeRegistry;
-use crate::object::weak::{Target, WeakTable};
+use crate::object::weak::{HeaderPtr, WeakTable};
 use crate::safepoint::lock;
 
 /// A request: drain the deferred list.
@@ -37,10 +37,10 @@ pub(crate) struct Managed {
     /// A fork holds it, like the registry: unattached threads drop while one happens.
     pub(super) deferred: lock::ForkMutex<Deferred>,
     /// What is dropped meanwhile by the thread that holds the stop, which may be the one that forks.
-    pub(super) deferred_in_stop: Mutex<Vec<Target>>,
+    pub(super) deferred_in_stop: Mutex<Vec<HeaderPtr>>,
     /// Whether one of the lists has entries: what an attaching thread looks at.
     pub(super) has_deferred: AtomicBool,
-    pub(super) retired: Mutex<Vec<(u64, Target)>>,
+    pub(super) retired: Mutex<Vec<(u64, HeaderPtr)>>,
     pub(super) epoch: AtomicU64,
     /// Objects left in a closed heap.
     pub(super) left: AtomicUsize,
@@ -49,7 +49,7 @@ pub(crate) struct Managed {
     /// Nanoseconds that a traverse handler may take without a report; 0: as long as it likes.
     pub(super) slow_handler: AtomicU64,
     /// Freed dynamic objects that checked mode keeps.
-    pub(crate) quarantine: Mutex<Quarantine>,
+    pub(crate) quarantine: Mutex<FreedObjects>,
     /// Mistakes of traverse handlers, to be told when the world runs.
     pub(super) notes: Mutex<Notes>,
     /// Types whose traverse handlers were found to visit null.
@@ -57,7 +57,7 @@ pub(crate) struct Managed {
     /// Held around traverse handlers that ask to be called one at a time.
     pub(crate) serial: Mutex<()>,
     /// The garbage list: references to unreachable objects that were not to be cleared.
-    pub(crate) garbage: Mutex<Vec<Target>>,
+    pub(crate) garbage: Mutex<Vec<HeaderPtr>>,
     /// Whether types may have legacy finalizers.
     pub(super) legacy: AtomicBool,
 }
@@ -72,7 +72,7 @@ pub(super) struct Notes {
 
 #[derive(Debug, Default)]
 pub(crate) struct Deferred {
-    pub(super) list: Vec<Target>,
+    pub(super) list: Vec<HeaderPtr>,
     /// Attached threads have been asked to drain it.
     pub(super) poked: bool,
     /// The heap is closed, and itself kept alive by its remaining objects.
@@ -94,7 +94,7 @@ pub(crate) struct Private {
     pub(super) dying: RefCell<Vec<NonNull<Header>>>,
     /// What is on the stack: [`DESTROYING`], [`IN_HANDLER`].
     pub(super) busy: Cell<u8>,
-    pub(super) retired: RefCell<Vec<Target>>,
+    pub(super) retired: RefCell<Vec<HeaderPtr>>,
     pub(super) discard: Discard,
 }
 
@@ -184,7 +184,7 @@ impl Managed {
         for &object in objects {
             // SAFETY: as the caller says; the count makes the list's reference.
             unsafe { header(object).as_ref() }.clone_ref(m.id());
-            garbage.push(Target(header(object)));
+            garbage.push(HeaderPtr(header(object)));
         }
     }
 
@@ -301,7 +301,7 @@ pub(crate) fn type_index(m: &Raw, info: &'static TypeInfo) -> u32 {
     if std::ptr::eq(cached, key) {
         return index;
     }
-    let index = m.model().types.index_of(info).unwrap_or_else(NoMemory::end_process);
+    let index = m.model().types.index_of(info).unwrap_or_else(NoMemory::abort_process);
     slot.set((key, index));
     index
 }

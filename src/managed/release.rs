@@ -15,7 +15,7 @@ use crate::managed::weak_callbacks::mark_dying_for_upgrades;
 use crate::object::header::{Dropped, Header};
 use crate::object::state;
 use crate::object::type_info::TypeInfo;
-use crate::object::weak::Target;
+use crate::object::weak::HeaderPtr;
 use crate::safepoint::{current, is_stopping, is_traversing};
 
 /// Drops a reference, on whatever thread.
@@ -100,8 +100,14 @@ fn enqueue(m: &Raw, owner: u64, header: NonNull<Header>, on_panic: OnPanic) {
     fn queue(shared: &Shared<Managed>) -> &MergeQueue {
         &shared.local.queue
     }
-    match merge_queue::enqueue(&core.coordinator, &core.under, owner, Target(header), queue, merge)
-    {
+    match merge_queue::enqueue(
+        &core.coordinator,
+        &core.under,
+        owner,
+        HeaderPtr(header),
+        queue,
+        merge,
+    ) {
         // SAFETY: rule Z: the merge returned `Dead` to this thread.
         Ok(dead) => unsafe { destroy_each(m, dead, on_panic) },
         Err(OwnerEnded) => {
@@ -126,7 +132,7 @@ fn merge(queued: NonNull<Header>) -> Dropped {
 /// # Safety
 ///
 /// As there, for each.
-pub(super) unsafe fn destroy_each(m: &Raw, dead: Vec<Target>, on_panic: OnPanic) {
+pub(super) unsafe fn destroy_each(m: &Raw, dead: Vec<HeaderPtr>, on_panic: OnPanic) {
     let mut thrown = None;
     for target in dead {
         // One panic at most goes on.
@@ -142,7 +148,7 @@ pub(super) unsafe fn destroy_each(m: &Raw, dead: Vec<Target>, on_panic: OnPanic)
 
 /// Merges the objects of a queue, and returns the dead ones. The caller is its owner, has suspended its owner,
 /// or has stopped the world.
-pub(super) fn merge_queue(queue: &MergeQueue) -> Vec<Target> {
+pub(super) fn merge_queue(queue: &MergeQueue) -> Vec<HeaderPtr> {
     queue.merge(merge)
 }
 
@@ -384,7 +390,7 @@ pub(super) unsafe fn give_up_again(m: &Raw, header: NonNull<Header>) -> bool {
 #[cold]
 pub(super) fn announce_death(m: &Raw, header: NonNull<Header>) {
     maybe_yield(&m.core().under, Step::Weak);
-    for watcher in m.model().weak.died(header) {
+    for watcher in m.model().weak.remove(header) {
         if let Some(weak_ref) = watcher.weak_ref.upgrade(m.id()) {
             call(Callback { weak_ref: Held(weak_ref), invoke: watcher.invoke }, m);
         }

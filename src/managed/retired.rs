@@ -8,7 +8,7 @@ use crate::managed::deferred::{defer, heap_of};
 use crate::managed::parts::{Managed, QUIESCE_REQUEST, Raw};
 use crate::managed::release::drop_attached;
 use crate::object::header::Header;
-use crate::object::weak::Target;
+use crate::object::weak::HeaderPtr;
 use crate::safepoint::{is_stopping, is_traversing};
 
 /// Retired references that a mutator gathers before it asks everybody to pass a safepoint.
@@ -30,7 +30,7 @@ pub(crate) fn retire(m: &Raw, header: NonNull<Header>) {
         // Kept for ever: who may be looking at it is not known.
         return;
     }
-    buffer.push(Target(header));
+    buffer.push(HeaderPtr(header));
     if buffer.len() == 1 {
         m.raise(QUIESCE_REQUEST);
     }
@@ -62,7 +62,7 @@ pub(crate) unsafe fn retire_elsewhere(header: NonNull<Header>) {
         return unsafe { drop_in_closed(&core, header) };
     }
     let epoch = core.model.new_epoch();
-    core.model.retired.lock().push((epoch, Target(header)));
+    core.model.retired.lock().push((epoch, HeaderPtr(header)));
     drop(deferred);
     core.coordinator.poke_attached(QUIESCE_REQUEST);
 }
@@ -262,7 +262,7 @@ mod tests {
         // What is waited for is settled with the next look.
         let mut held = ManuallyDrop::new(m.alloc(1));
         assert!(!model.settle(m.raw()));
-        model.retired.lock().push((u64::MAX, Target(held.header())));
+        model.retired.lock().push((u64::MAX, HeaderPtr(held.header())));
         assert!(model.settle(m.raw()), "it waits");
         model.retired.lock()[0].0 = epoch;
         assert!(!model.settle(m.raw()));

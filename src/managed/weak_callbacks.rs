@@ -18,7 +18,7 @@ use crate::object::weak::WeakRecord;
 pub(crate) unsafe fn mark_dying_for_upgrades(m: &Raw, header: NonNull<Header>) -> u8 {
     maybe_yield(&m.core().under, Step::Weak);
     let record = m.model().weak.get(header);
-    let _no_upgrade = record.as_deref().map(WeakRecord::hold);
+    let _no_upgrade = record.as_deref().map(WeakRecord::block_upgrades);
     // SAFETY: as the caller says.
     unsafe { m.core().state(header.as_ptr() as usize) }.set(state::DYING)
 }

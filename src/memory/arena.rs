@@ -30,13 +30,13 @@ use crate::base::fallible::{self, NoMemory};
 use crate::base::stress::Stress;
 use crate::base::sync::Ordering;
 use crate::memory::class_pages::{ClassPages, is_empty, take_cells};
-use crate::memory::magazine::{MAGAZINE, Magazine};
+use crate::memory::magazine::{MAGAZINE_CAPACITY, Magazine};
 use crate::memory::page::PageInfo;
 use crate::memory::page_list::PageList;
 use crate::memory::shape::{Cell, PAGE_SIZE, Shape};
+use crate::memory::size_class::{CLASS_SHAPES, CLASS_SIZES};
 pub(crate) use crate::memory::size_class::{CLASSES, class_for, class_size, shape_of};
-use crate::memory::size_class::{SHAPES, SIZES};
-use crate::memory::space::{LOOK, Space, SpaceError};
+use crate::memory::space::{PAGES_PROBED, Space, SpaceError};
 
 /// A thread's allocator. It belongs to one space: every call names the same one.
 ///
@@ -74,14 +74,15 @@ impl Arena {
     /// An arena without pages, as one in a heap under no stress.
     #[cfg(test)]
     pub(crate) fn new(id: u32) -> Self {
-        Self::under(Stress::none(), id).expect("memory")
+        Self::with_stress(Stress::none(), id).expect("memory")
     }
 
     /// An arena without pages. `id` is not 0 and no other living arena of the space has it. It may have been
     /// a retired arena's, if that retirement happened before this call.
-    pub(crate) fn under(stress: Stress, id: u32) -> Result<Self, NoMemory> {
+    pub(crate) fn with_stress(stress: Stress, id: u32) -> Result<Self, NoMemory> {
         assert_ne!(id, 0, "0 is nobody");
-        let most = if stress.watches_freed() { 0 } else { stress.shrink(MAGAZINE).max(2) };
+        let most =
+            if stress.uses_quarantine() { 0 } else { stress.shrink(MAGAZINE_CAPACITY).max(2) };
         Ok(Self {
             id,
             objects: 0,
@@ -90,7 +91,8 @@ impl Arena {
             error: None,
             magazines: boxed(|class| Magazine {
                 len: 0,
-                capacity: (PAGE_SIZE / SIZES[class]).clamp(2, MAGAZINE).min(most) as u32,
+                capacity: (PAGE_SIZE / CLASS_SIZES[class]).clamp(2, MAGAZINE_CAPACITY).min(most)
+                    as u32,
                 cells: [NonNull::dangling(); _],
             })?,
             pages: boxed(|_| ClassPages {
@@ -131,7 +133,7 @@ impl Arena {
         let page = unsafe { space.page_of(cell.as_ptr().addr()) };
         let is_here = page.arena() == self.id;
         if is_here {
-            // SAFETY: rule O: pages of an arena are small ones, made from `SHAPES`: the class is theirs.
+            // SAFETY: rule O: pages of an arena are small ones, made from `CLASS_SHAPES`: the class is theirs.
             unsafe { self.free_own(space, cell, page, page.shape().class()) };
         }
         is_here
@@ -184,7 +186,7 @@ impl Arena {
             let half = magazine.capacity / 2;
             if half == 0 {
                 // SAFETY: as for `free_here`.
-                return unsafe { self.free_watched(space, cell) };
+                return unsafe { self.free_to_quarantine(space, cell) };
             }
             self.flush(space, class, half);
         }
@@ -198,17 +200,17 @@ impl Arena {
     /// there becomes free.
     #[cold]
     #[inline(never)]
-    unsafe fn free_watched(&mut self, space: &Space, cell: NonNull<u8>) {
+    unsafe fn free_to_quarantine(&mut self, space: &Space, cell: NonNull<u8>) {
         // SAFETY: as for `free_here`; the quarantine gives up its cell (rule O).
         unsafe {
-            self.freed(space.page_of(cell.as_ptr().addr()).shape());
-            let Some(due) = space.bury(cell) else { return };
+            self.count_free(space.page_of(cell.as_ptr().addr()).shape());
+            let Some(due) = space.pass_quarantine(cell) else { return };
             let page = space.page_of(due.as_ptr().addr());
             if page.arena() == self.id {
                 let class = page.shape().class();
                 self.pages[usize::from(class)].mark(space, class, &[due]);
             } else {
-                space.give_back(due);
+                space.free_unowned(due);
             }
         }
     }
@@ -222,8 +224,8 @@ impl Arena {
     pub(crate) unsafe fn free_remote(space: &Space, cell: NonNull<u8>) {
         // SAFETY: rules G and O: the cell lies on a page that was handed out, and is the caller's to free.
         unsafe {
-            if let Some(due) = space.bury(cell) {
-                space.give_back(due);
+            if let Some(due) = space.pass_quarantine(cell) {
+                space.free_unowned(due);
             }
         }
     }
@@ -238,14 +240,14 @@ impl Arena {
     pub(crate) unsafe fn free_elsewhere(&mut self, space: &Space, cell: NonNull<u8>) -> bool {
         // SAFETY: as the caller says.
         unsafe {
-            self.freed(space.page_of(cell.as_ptr().addr()).shape());
+            self.count_free(space.page_of(cell.as_ptr().addr()).shape());
             Self::free_remote(space, cell);
         }
-        self.objects <= -(MAGAZINE as isize)
+        self.objects <= -(MAGAZINE_CAPACITY as isize)
     }
 
     /// Counts one object of `shape` as freed by this thread.
-    fn freed(&mut self, shape: Shape) {
+    fn count_free(&mut self, shape: Shape) {
         if self.counts_frees {
             self.objects -= 1;
             self.bytes -= shape.footprint().bytes() as isize;
@@ -261,7 +263,7 @@ impl Arena {
         align: usize,
     ) -> Result<NonNull<u8>, SpaceError> {
         let object = space.acquire_large(size, align).or_else(|_| {
-            space.end_quarantine();
+            space.drain_quarantine();
             self.trim(space);
             space.sweep_abandoned();
             space.acquire_large(size, align)
@@ -363,16 +365,18 @@ impl Arena {
         loop {
             self.fill(space, class);
             if let Some(cell) = self.magazines[usize::from(class)].pop() {
-                if let Some(freed) = space.freed() {
+                if let Some(quarantine) = space.quarantine() {
                     // SAFETY: rule O: free until it is handed out, here.
-                    unsafe { freed.check_out(Cell::of(SHAPES[usize::from(class)], cell)) };
+                    unsafe {
+                        quarantine.check_out(Cell::of(CLASS_SHAPES[usize::from(class)], cell))
+                    };
                 }
                 return Some(cell);
             }
-            if self.look_at_full(space, class) {
+            if self.probe_full_pages(space, class) {
                 continue;
             }
-            match space.acquire(SHAPES[usize::from(class)], self.id) {
+            match space.acquire(CLASS_SHAPES[usize::from(class)], self.id) {
                 // SAFETY: rule O: the page is ours now, and on no list.
                 Ok(page) => unsafe {
                     self.pages[usize::from(class)].partial.push_front(space, page)
@@ -380,7 +384,7 @@ impl Arena {
                 Err(_) if !last_try => {
                     // Look everywhere before giving up: what strangers freed may be enough.
                     last_try = true;
-                    space.end_quarantine();
+                    space.drain_quarantine();
                     self.trim(space);
                     space.sweep_abandoned();
                 }
@@ -424,9 +428,9 @@ impl Arena {
     }
 
     /// Looks at some full pages, others each time, for one on which a stranger has freed something.
-    fn look_at_full(&mut self, space: &Space, class: u8) -> bool {
+    fn probe_full_pages(&mut self, space: &Space, class: u8) -> bool {
         let pages = &mut self.pages[usize::from(class)];
-        for _ in 0..space.stress().shrink(LOOK).min(pages.full.len()) {
+        for _ in 0..space.stress().shrink(PAGES_PROBED).min(pages.full.len()) {
             // SAFETY: rule O: the pages are this arena's.
             unsafe {
                 let Some(page) = pages.full.pop_front(space) else { break };
@@ -540,7 +544,7 @@ mod tests {
         assert_eq!((given_back.0 / 1000, given_back.1 / 64), (-1000, given_back.0));
         // Each cell that waits in the magazine holds its page back.
         assert!(
-            space.in_use_bytes() <= (MAGAZINE + 1) * PAGE_SIZE,
+            space.in_use_bytes() <= (MAGAZINE_CAPACITY + 1) * PAGE_SIZE,
             "{} bytes",
             space.in_use_bytes()
         );
@@ -555,9 +559,12 @@ mod tests {
         let mut cached = HashSet::new();
         let cells: Vec<_> = (0..10).map(|_| arena.alloc(&space, 3).unwrap()).collect();
         arena.for_each_cached(|cell| assert!(cached.insert(cell)));
-        assert_eq!(cached.len(), MAGAZINE - 10);
+        assert_eq!(cached.len(), MAGAZINE_CAPACITY - 10);
         assert!(cells.iter().all(|cell| !cached.contains(cell)));
-        assert_eq!(arena.take_count(), (MAGAZINE as isize, (MAGAZINE * class_size(3)) as isize));
+        assert_eq!(
+            arena.take_count(),
+            (MAGAZINE_CAPACITY as isize, (MAGAZINE_CAPACITY * class_size(3)) as isize)
+        );
     }
 
     #[test]
@@ -587,7 +594,7 @@ mod tests {
         while let Some(cell) = arena.alloc(&space, class) {
             cells.push(cell);
         }
-        assert_eq!(cells.len(), 8 * SHAPES[usize::from(class)].cells());
+        assert_eq!(cells.len(), 8 * CLASS_SHAPES[usize::from(class)].cells());
         assert!(matches!(arena.last_error(), Some(SpaceError::Limit { .. })));
         assert!(arena.alloc_large(&space, 1, 1).is_err());
         // What strangers free is found at once, wherever it lies.
@@ -610,24 +617,25 @@ mod tests {
     fn the_arena_that_frees_an_object_counts_it() {
         let space = space();
         let (mut one, mut other) = (Arena::new(1), Arena::new(2));
-        let cells: Vec<_> = (0..10 * MAGAZINE).map(|_| one.alloc(&space, 3).unwrap()).collect();
+        let cells: Vec<_> =
+            (0..10 * MAGAZINE_CAPACITY).map(|_| one.alloc(&space, 3).unwrap()).collect();
         let all = cells.len() as isize;
         let bytes = class_size(3) as isize;
         // What a magazine still contains was taken too.
         let (taken, taken_bytes) = one.take_count();
-        assert!((all..all + MAGAZINE as isize).contains(&taken), "{taken} taken");
+        assert!((all..all + MAGAZINE_CAPACITY as isize).contains(&taken), "{taken} taken");
         assert_eq!(taken_bytes, taken * bytes);
         // The thread is to take the count once it has freed as many objects as a magazine contains.
         // SAFETY: rule O: freed once each.
         let many: Vec<_> =
             cells.iter().map(|&cell| unsafe { other.free_elsewhere(&space, cell) }).collect();
-        assert_eq!(many.iter().position(|&many| many), Some(MAGAZINE - 1));
+        assert_eq!(many.iter().position(|&many| many), Some(MAGAZINE_CAPACITY - 1));
         assert_eq!(other.take_count(), (-all, -all * bytes));
         // The owner finds the memory free, and uses it again: that counts as taken, and as nothing else.
         let cells: Vec<_> = cells.iter().map(|_| one.alloc(&space, 3).unwrap()).collect();
         let (again, again_bytes) = one.take_count();
         assert!(
-            (all - (MAGAZINE as isize)..all + MAGAZINE as isize).contains(&again),
+            (all - (MAGAZINE_CAPACITY as isize)..all + MAGAZINE_CAPACITY as isize).contains(&again),
             "{again} taken again"
         );
         assert_eq!(again_bytes, again * bytes);

@@ -4,7 +4,7 @@ use std::ptr::NonNull;
 
 use crate::memory::page_list::PageList;
 use crate::memory::shape::PAGE_GRANULES;
-use crate::memory::size_class::SHAPES;
+use crate::memory::size_class::CLASS_SHAPES;
 use crate::memory::space::Space;
 
 /// The pages of one class that an arena owns.
@@ -53,8 +53,8 @@ impl ClassPages {
                     self.full.remove(space, page);
                     self.partial.push_back(space, page);
                 }
-                if free as usize == SHAPES[usize::from(class)].cells() {
-                    self.emptied(space, page);
+                if free as usize == CLASS_SHAPES[usize::from(class)].cells() {
+                    self.release_or_spare(space, page);
                 }
             }
         }
@@ -81,7 +81,7 @@ impl ClassPages {
     /// # Safety
     ///
     /// The page is the arena's, of this class, empty, and on `partial`.
-    unsafe fn emptied(&mut self, space: &Space, page: u32) {
+    unsafe fn release_or_spare(&mut self, space: &Space, page: u32) {
         // SAFETY: as the caller says.
         unsafe {
             self.partial.remove(space, page);

@@ -3,22 +3,23 @@
 use std::ptr::NonNull;
 
 /// Cells in a full magazine.
-pub(super) const MAGAZINE: usize = if cfg!(all(test, any(loom, shuttle))) { 2 } else { 64 };
+pub(super) const MAGAZINE_CAPACITY: usize =
+    if cfg!(all(test, any(loom, shuttle))) { 2 } else { 64 };
 
 /// A stack of free cells of one class.
 #[derive(Debug)]
 pub(super) struct Magazine {
     pub(super) len: u32,
-    /// At most `MAGAZINE`; less for big cells, so that no class hoards more than a page.
+    /// At most `MAGAZINE_CAPACITY`; less for big cells, so that no class hoards more than a page.
     pub(super) capacity: u32,
-    pub(super) cells: [NonNull<u8>; MAGAZINE],
+    pub(super) cells: [NonNull<u8>; MAGAZINE_CAPACITY],
 }
 
 impl Magazine {
     #[inline(always)]
     pub(super) fn pop(&mut self) -> Option<NonNull<u8>> {
         self.len = self.len.checked_sub(1)?;
-        // SAFETY: rule B: `len` is below `capacity`, which is at most `MAGAZINE`.
+        // SAFETY: rule B: `len` is below `capacity`, which is at most `MAGAZINE_CAPACITY`.
         Some(unsafe { *self.cells.get_unchecked(self.len as usize) })
     }
 
@@ -31,7 +32,7 @@ impl Magazine {
     #[inline(always)]
     pub(super) fn push(&mut self, cell: NonNull<u8>) {
         debug_assert!(self.len < self.capacity);
-        // SAFETY: rule B: `len` is below `capacity`, which is at most `MAGAZINE`.
+        // SAFETY: rule B: `len` is below `capacity`, which is at most `MAGAZINE_CAPACITY`.
         unsafe { *self.cells.get_unchecked_mut(self.len as usize) = cell };
         self.len += 1;
     }

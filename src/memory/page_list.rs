@@ -3,7 +3,7 @@
 use crate::memory::table::PageTable;
 
 /// "No page" in a link.
-const NONE: u32 = u32::MAX;
+const NO_PAGE: u32 = u32::MAX;
 
 /// A doubly linked list of pages through [`Owned`]. Whoever has the list owns its pages.
 #[derive(Debug)]
@@ -15,7 +15,7 @@ pub(crate) struct PageList {
 
 impl PageList {
     /// No pages.
-    pub(crate) const EMPTY: Self = Self { head: NONE, tail: NONE, len: 0 };
+    pub(crate) const EMPTY: Self = Self { head: NO_PAGE, tail: NO_PAGE, len: 0 };
 
     /// How many pages.
     pub(crate) fn len(&self) -> usize {
@@ -24,7 +24,7 @@ impl PageList {
 
     /// The first page.
     pub(crate) fn front(&self) -> Option<u32> {
-        (self.head != NONE).then_some(self.head)
+        (self.head != NO_PAGE).then_some(self.head)
     }
 
     /// Calls `f` with each page.
@@ -39,7 +39,7 @@ impl PageList {
             f(page);
             // SAFETY: rule O: the caller owns the page.
             let link = unsafe { table.info(page).owned(|owned| owned.next) };
-            next = (link != NONE).then_some(link);
+            next = (link != NO_PAGE).then_some(link);
         }
     }
 
@@ -50,7 +50,7 @@ impl PageList {
     /// The caller owns `page`, which is on no list, and the list's pages.
     pub(crate) unsafe fn push_front(&mut self, table: &PageTable, page: u32) {
         // SAFETY: rule O: the caller owns all pages involved.
-        unsafe { self.link(table, NONE, page, self.head) }
+        unsafe { self.link(table, NO_PAGE, page, self.head) }
     }
 
     /// Puts a page at the end.
@@ -60,7 +60,7 @@ impl PageList {
     /// The caller owns `page`, which is on no list, and the list's pages.
     pub(crate) unsafe fn push_back(&mut self, table: &PageTable, page: u32) {
         // SAFETY: rule O: the caller owns all pages involved.
-        unsafe { self.link(table, self.tail, page, NONE) }
+        unsafe { self.link(table, self.tail, page, NO_PAGE) }
     }
 
     /// Takes the first page off.
@@ -120,10 +120,10 @@ impl PageList {
 
     /// # Safety
     ///
-    /// The caller owns `page`, or it is `NONE`: then the list's head is meant.
+    /// The caller owns `page`, or it is `NO_PAGE`: then the list's head is meant.
     unsafe fn set_next(&mut self, table: &PageTable, page: u32, next: u32) {
         match page {
-            NONE => self.head = next,
+            NO_PAGE => self.head = next,
             // SAFETY: rule O: the caller owns the page.
             page => unsafe { table.info(page).owned(|owned| owned.next = next) },
         }
@@ -131,10 +131,10 @@ impl PageList {
 
     /// # Safety
     ///
-    /// The caller owns `page`, or it is `NONE`: then the list's tail is meant.
+    /// The caller owns `page`, or it is `NO_PAGE`: then the list's tail is meant.
     unsafe fn set_prev(&mut self, table: &PageTable, page: u32, prev: u32) {
         match page {
-            NONE => self.tail = prev,
+            NO_PAGE => self.tail = prev,
             // SAFETY: rule O: the caller owns the page.
             page => unsafe { table.info(page).owned(|owned| owned.prev = prev) },
         }

@@ -80,7 +80,7 @@ impl std::error::Error for SpaceError {}
 
 /// What the lock protects.
 #[derive(Debug)]
-pub(super) struct Pool {
+pub(super) struct PagePool {
     /// Free runs below the high-water mark by first page: disjoint, no two adjacent.
     pub(super) free: BTreeMap<u32, u32>,
     /// Free pages whose memory has not been given back.
@@ -115,7 +115,7 @@ pub(super) struct HeapWord(pub(super) *const ());
 // SAFETY: rule X: an opaque value to this module, never dereferenced here.
 unsafe impl Send for HeapWord {}
 
-impl Pool {
+impl PagePool {
     /// A pool without pages.
     pub(super) fn new() -> Self {
         Self {

@@ -23,44 +23,44 @@ use crate::memory::shape::Cell;
 pub(crate) const POISON: u8 = 0xde;
 
 /// Tells the name of the type whose dead object lies at an address: asked before the memory is poisoned.
-pub(crate) type Namer = Box<dyn Fn(NonNull<u8>) -> Option<&'static str> + Send + Sync>;
+pub(crate) type TypeNamer = Box<dyn Fn(NonNull<u8>) -> Option<&'static str> + Send + Sync>;
 
 /// See the [module's page](self).
-pub(crate) struct Freed {
+pub(crate) struct Quarantine {
     poison: bool,
     room: usize,
-    kept: Mutex<Kept>,
-    name: Option<Namer>,
+    entries: Mutex<Entries>,
+    name: Option<TypeNamer>,
     /// Relaxed: figures.
     poisoned: AtomicU64,
     checked: AtomicU64,
 }
 
 #[derive(Default)]
-struct Kept {
+struct Entries {
     /// In quarantine, oldest first.
     cells: VecDeque<Cell>,
     /// What lay at an address last.
     names: HashMap<usize, &'static str>,
 }
 
-impl fmt::Debug for Freed {
+impl fmt::Debug for Quarantine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Freed")
+        f.debug_struct("Quarantine")
             .field("poison", &self.poison)
             .field("room", &self.room)
             .finish_non_exhaustive()
     }
 }
 
-impl Freed {
+impl Quarantine {
     /// `None`, if nobody watches freed memory.
-    pub(crate) fn new(stress: Stress, name: Option<Namer>) -> Option<Box<Self>> {
-        stress.watches_freed().then(|| {
+    pub(crate) fn new(stress: Stress, name: Option<TypeNamer>) -> Option<Box<Self>> {
+        stress.uses_quarantine().then(|| {
             Box::new(Self {
                 poison: stress.poisons(),
                 room: stress.quarantined(),
-                kept: Mutex::default(),
+                entries: Mutex::default(),
                 name,
                 poisoned: AtomicU64::new(0),
                 checked: AtomicU64::new(0),
@@ -73,7 +73,7 @@ impl Freed {
     /// # Safety
     ///
     /// The memory is the caller's.
-    pub(crate) unsafe fn fill(&self, cell: Cell) {
+    pub(crate) unsafe fn poison(&self, cell: Cell) {
         if self.poison {
             // SAFETY: as the caller says.
             unsafe { cell.start().write_bytes(POISON, cell.room().bytes()) };
@@ -86,30 +86,30 @@ impl Freed {
     /// # Safety
     ///
     /// The cell is the caller's, and nobody uses it any more.
-    pub(crate) unsafe fn bury(&self, cell: Cell) -> Option<Cell> {
+    pub(crate) unsafe fn admit(&self, cell: Cell) -> Option<Cell> {
         let name = self.name.as_ref().and_then(|name| name(cell.start()));
         if self.poison {
             // SAFETY: as the caller says.
-            unsafe { self.fill(cell) };
+            unsafe { self.poison(cell) };
             self.poisoned.fetch_add(1, Ordering::Relaxed);
         }
-        let mut kept = self.kept.lock();
+        let mut entries = self.entries.lock();
         match name {
-            Some(name) => kept.names.insert(cell.start().as_ptr().addr(), name),
-            None => kept.names.remove(&cell.start().as_ptr().addr()),
+            Some(name) => entries.names.insert(cell.start().as_ptr().addr(), name),
+            None => entries.names.remove(&cell.start().as_ptr().addr()),
         };
-        kept.cells.push_back(cell);
-        if kept.cells.len() > self.room { kept.cells.pop_front() } else { None }
+        entries.cells.push_back(cell);
+        if entries.cells.len() > self.room { entries.cells.pop_front() } else { None }
     }
 
     /// Ends the quarantine of all cells: they are the caller's to free.
-    pub(crate) fn empty(&self) -> Vec<Cell> {
-        self.kept.lock().cells.drain(..).collect()
+    pub(crate) fn drain(&self) -> Vec<Cell> {
+        self.entries.lock().cells.drain(..).collect()
     }
 
     /// The cells in quarantine.
-    pub(crate) fn kept(&self) -> Vec<Cell> {
-        self.kept.lock().cells.iter().copied().collect()
+    pub(crate) fn cells(&self) -> Vec<Cell> {
+        self.entries.lock().cells.iter().copied().collect()
     }
 
     /// What is wrong with memory that should be poison from its `from`th byte on.
@@ -134,7 +134,7 @@ impl Freed {
         let found: Vec<_> =
             (first..bytes.min(first + 8)).map(|at| format!("{:02x}", read(at))).collect();
         let address = cell.start().as_ptr().addr();
-        let what = match self.kept.lock().names.get(&address) {
+        let what = match self.entries.lock().names.get(&address) {
             Some(name) => format!("a {name} lay"),
             None => "something lay".to_owned(),
         };
@@ -164,7 +164,7 @@ impl Freed {
     /// # Safety
     ///
     /// The cell is the caller's, and free.
-    pub(crate) unsafe fn unlinked(&self, cell: NonNull<u8>) {
+    pub(crate) unsafe fn overwrite_link(&self, cell: NonNull<u8>) {
         if self.poison {
             // SAFETY: rule O: a cell is a granule at least.
             unsafe { cell.write_bytes(POISON, size_of::<u32>()) };
@@ -172,10 +172,10 @@ impl Freed {
     }
 
     /// Adds its figures.
-    pub(crate) fn tell(&self, stats: &mut StressStats) {
+    pub(crate) fn add_figures(&self, stats: &mut StressStats) {
         stats.poisoned = self.poisoned.load(Ordering::Relaxed);
         stats.checked = self.checked.load(Ordering::Relaxed);
-        stats.quarantined = self.kept.lock().cells.len();
+        stats.quarantined = self.entries.lock().cells.len();
     }
 }
 
@@ -193,12 +193,12 @@ unsafe fn is_poison(cell: Cell) -> bool {
 }
 
 /// The end of the heap: a last look at what is in quarantine.
-impl Drop for Freed {
+impl Drop for Quarantine {
     fn drop(&mut self) {
         if std::thread::panicking() {
             return;
         }
-        for cell in self.empty() {
+        for cell in self.drain() {
             // SAFETY: rule G: the space that has the memory lives until this is over.
             if let Err(error) = unsafe { self.check(cell, 0) } {
                 panic!("at the end of the heap: {error}");
@@ -221,31 +221,31 @@ mod tests {
 
     #[test]
     fn the_oldest_leaves_when_there_is_no_room() {
-        let freed = Freed::new(Stress::none().quarantine(2), None).unwrap();
+        let quarantine = Quarantine::new(Stress::none().quarantine(2), None).unwrap();
         let mut memory = [memory(), memory(), memory()];
         let cells = memory.each_mut().map(cell);
         // SAFETY: rule V: all is this test's.
-        let back = cells.map(|cell| unsafe { freed.bury(cell) }.map(Cell::start));
+        let back = cells.map(|cell| unsafe { quarantine.admit(cell) }.map(Cell::start));
         assert_eq!(back, [None, None, Some(cells[0].start())]);
-        assert_eq!(freed.empty().len(), 2);
+        assert_eq!(quarantine.drain().len(), 2);
         // Without poison the bytes are as they were, and any bytes will do.
         // SAFETY: as above.
-        unsafe { freed.check_out(cells[0]) };
+        unsafe { quarantine.check_out(cells[0]) };
         assert_eq!(memory[0], [7; 8]);
     }
 
     #[test]
     fn a_write_after_the_free_is_found_with_its_place_and_type() {
-        let name: Namer = Box::new(|_| Some("Node"));
-        let freed = Freed::new(Stress::none().poison(true), Some(name)).unwrap();
+        let name: TypeNamer = Box::new(|_| Some("Node"));
+        let quarantine = Quarantine::new(Stress::none().poison(true), Some(name)).unwrap();
         let mut memory = memory();
         let cell = cell(&mut memory);
         // SAFETY: rule V: all is this test's.
         unsafe {
-            assert!(freed.bury(cell).is_some());
-            freed.check(cell, 0).unwrap();
+            assert!(quarantine.admit(cell).is_some());
+            quarantine.check(cell, 0).unwrap();
             cell.start().add(40).write(1);
-            let error = freed.check(cell, 0).unwrap_err();
+            let error = quarantine.check(cell, 0).unwrap_err();
             let place = format!("{:#x}", cell.start().as_ptr().addr());
             assert!(
                 error.contains("Node")
@@ -253,14 +253,14 @@ mod tests {
                     && error.contains("bytes 40 to 40"),
                 "{error}"
             );
-            freed.fill(cell);
+            quarantine.poison(cell);
             cell.start().cast::<u32>().write(1);
             assert!(
-                freed.check(cell, 0).is_err() && freed.check(cell, 4).is_ok(),
+                quarantine.check(cell, 0).is_err() && quarantine.check(cell, 4).is_ok(),
                 "but for a link"
             );
-            freed.unlinked(cell.start());
-            freed.check_out(cell);
+            quarantine.overwrite_link(cell.start());
+            quarantine.check_out(cell);
         }
     }
 }

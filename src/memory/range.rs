@@ -51,18 +51,18 @@ mod mapped {
     compile_error!("a heap reserves its address range whole: 64-bit targets only");
 
     /// Grown by this much at a time: a huge page, so that chunks can be backed by one.
-    const CHUNK: usize = 2 << 20;
+    const CHUNK_BYTES: usize = 2 << 20;
     /// The least worth reserving: less than this and the system is out of address space.
-    const FLOOR: usize = 64 << 20;
+    const SMALLEST_RESERVE: usize = 64 << 20;
     /// The most reserved by default.
-    const CEILING: usize = 64 << 30;
+    const LARGEST_DEFAULT: usize = 64 << 30;
     /// A heap alone may have one of so many parts of the address space, and each further heap that part divided by the number of
     /// heaps.
-    const PART: usize = 16;
+    const ADDRESS_SPACE_PARTS: usize = 16;
     /// From this size on huge pages are asked for. They save 5 to 13 percent of a mark once the heap is far
     /// larger than what the second-level TLB reaches (some 8 MiB); below, rounding every hole up to 2 MiB
     /// costs more memory than that is worth.
-    const HUGE_FROM: usize = 32 << 20;
+    const HUGE_PAGES_FROM: usize = 32 << 20;
 
     /// The collector's lists name objects by granules, as `u32`.
     const MAX_PAGES: usize = (1 << 32) / PAGE_GRANULES;
@@ -84,19 +84,19 @@ mod mapped {
         pub(in crate::memory) fn reserve_some(heaps: usize) -> Result<Self, ReserveError> {
             let length = default_length(heaps, addresses(), total_memory());
             let range = Self::reserve(length)?;
-            if range.length == length || range.length == FLOOR {
+            if range.length == length || range.length == SMALLEST_RESERVE {
                 return Ok(range);
             }
             let half = range.length / 2;
             drop(range);
-            Self::reserve(half.max(FLOOR))
+            Self::reserve(half.max(SMALLEST_RESERVE))
         }
 
         /// Reserves so many bytes, or less when the system refuses.
         pub(in crate::memory) fn reserve(bytes: usize) -> Result<Self, ReserveError> {
             let pages = bytes.div_ceil(PAGE_SIZE).clamp(1, MAX_PAGES);
             let mut length = pages << PAGE_SHIFT;
-            let floor = FLOOR.min(length);
+            let floor = SMALLEST_RESERVE.min(length);
             loop {
                 match Self::map(length) {
                     Ok(range) => return Ok(range),
@@ -110,21 +110,21 @@ mod mapped {
 
         fn map(length: usize) -> Result<Self, i32> {
             // Tables start on chunks, so that opening one never touches its neighbour.
-            let after = |start: usize, bytes: usize| (start + bytes).next_multiple_of(CHUNK);
+            let after = |start: usize, bytes: usize| (start + bytes).next_multiple_of(CHUNK_BYTES);
             let states = after(0, length);
             let counts = after(states, length / GRANULE);
             let bits = after(counts, length / GRANULE);
             let infos = after(bits, length / PAGE_SIZE * size_of::<FreeBits>());
             let end = after(infos, length / PAGE_SIZE * size_of::<PageInfo>());
             // One chunk more, to align the base.
-            let mapped = end + CHUNK;
+            let mapped = end + CHUNK_BYTES;
             let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
             // SAFETY: rule B: a fresh mapping at an address of the system's choice.
             let mapping =
                 unsafe { mmap_anonymous(std::ptr::null_mut(), mapped, ProtFlags::empty(), flags) };
             let mapping = mapping.map_err(|error| error.raw_os_error())?;
             let mapping = NonNull::new(mapping.cast::<u8>()).ok_or(0)?;
-            let base_offset = mapping.as_ptr().align_offset(CHUNK);
+            let base_offset = mapping.as_ptr().align_offset(CHUNK_BYTES);
             // SAFETY: rule G: all offsets are inside the mapping, which has a chunk to spare.
             unsafe {
                 let base = mapping.add(base_offset);
@@ -149,7 +149,7 @@ mod mapped {
             from: usize,
             to: usize,
         ) -> Result<(usize, usize), i32> {
-            let to = to.next_multiple_of(CHUNK / PAGE_SIZE).min(self.length / PAGE_SIZE);
+            let to = to.next_multiple_of(CHUNK_BYTES / PAGE_SIZE).min(self.length / PAGE_SIZE);
             let per_page = |bytes: usize| (from * bytes, to * bytes);
             let mut total = 0;
             let granules = PAGE_SIZE / GRANULE;
@@ -170,7 +170,7 @@ mod mapped {
                     .map_err(|error| error.raw_os_error())?;
                 total += to;
             }
-            if (from * PAGE_SIZE) < HUGE_FROM && to * PAGE_SIZE >= HUGE_FROM {
+            if (from * PAGE_SIZE) < HUGE_PAGES_FROM && to * PAGE_SIZE >= HUGE_PAGES_FROM {
                 self.advise_huge();
             }
             Ok((to, total))
@@ -278,7 +278,11 @@ mod mapped {
         addresses: usize,
         memory: usize,
     ) -> usize {
-        memory.saturating_mul(4).min(CEILING).min(addresses / PART / (heaps + 1)).max(FLOOR)
+        memory
+            .saturating_mul(4)
+            .min(LARGEST_DEFAULT)
+            .min(addresses / ADDRESS_SPACE_PARTS / (heaps + 1))
+            .max(SMALLEST_RESERVE)
     }
 
     /// Bytes that a process can address. Linux puts stacks at the end of them; elsewhere they are as many as 64-bit systems have at
@@ -294,7 +298,7 @@ mod mapped {
 
     /// Bytes of memory this machine has; a guess where the system does not say it in a file.
     fn total_memory() -> usize {
-        let guess = CEILING / 4;
+        let guess = LARGEST_DEFAULT / 4;
         // The line is the first one. A list for the whole file would take memory.
         let mut start = [0; 256];
         let read = std::fs::File::open("/proc/meminfo").and_then(|mut file| file.read(&mut start));
@@ -318,7 +322,7 @@ mod modelled {
     use crate::memory::shape::{PAGE_GRANULES, PAGE_SIZE};
 
     /// Pages when nothing else is asked for.
-    const PAGES: usize = 6;
+    const MODEL_PAGES: usize = 6;
 
     pub(in crate::memory) struct Range {
         pub(in crate::memory) base: NonNull<u8>,
@@ -335,11 +339,11 @@ mod modelled {
         }
 
         pub(in crate::memory) fn reserve_some(_: usize) -> Result<Self, ReserveError> {
-            Self::reserve(PAGES * PAGE_SIZE)
+            Self::reserve(MODEL_PAGES * PAGE_SIZE)
         }
 
         pub(in crate::memory) fn reserve(bytes: usize) -> Result<Self, ReserveError> {
-            let pages = bytes.div_ceil(PAGE_SIZE).clamp(1, PAGES);
+            let pages = bytes.div_ceil(PAGE_SIZE).clamp(1, MODEL_PAGES);
             let length = pages * PAGE_SIZE;
             // SAFETY: rule B: not empty.
             let base = NonNull::new(unsafe { alloc_zeroed(Self::layout(length)) });

@@ -3,7 +3,7 @@
 use std::ptr::NonNull;
 
 use crate::base::sync::Ordering;
-use crate::memory::quarantine::Freed;
+use crate::memory::quarantine::Quarantine;
 use crate::memory::shape::{GRANULE, GRANULE_SHIFT, PAGE_GRANULES, PAGE_SIZE};
 use crate::memory::table::PageTable;
 
@@ -45,7 +45,7 @@ impl PageTable {
     /// # Safety
     ///
     /// The caller owns the page.
-    pub(crate) unsafe fn drain_remote(&self, page: u32, freed: Option<&Freed>) {
+    pub(crate) unsafe fn drain_remote(&self, page: u32, quarantine: Option<&Quarantine>) {
         // SAFETY: rule G: an owned page was handed out.
         let info = unsafe { self.info(page) };
         if !info.has_remote() {
@@ -66,9 +66,9 @@ impl PageTable {
                     bits[slot / 64] |= 1 << (slot % 64);
                     let cell = start.add(slot * GRANULE);
                     slot = cell.cast::<u32>().read() as usize;
-                    if let Some(freed) = freed {
+                    if let Some(quarantine) = quarantine {
                         self.check_link(page, slot);
-                        freed.unlinked(cell);
+                        quarantine.overwrite_link(cell);
                     }
                     drained += 1;
                 }

@@ -12,7 +12,7 @@ const FINE_MAX: usize = if SMALL_MAX < 512 { SMALL_MAX } else { 512 };
 /// How many classes there are.
 pub(crate) const CLASSES: usize = sizes(&mut [0; 128]);
 /// The cell size of each class.
-pub(super) const SIZES: [usize; CLASSES] = {
+pub(super) const CLASS_SIZES: [usize; CLASSES] = {
     let mut all = [0; 128];
     sizes(&mut all);
     let mut table = [0; CLASSES];
@@ -24,11 +24,11 @@ pub(super) const SIZES: [usize; CLASSES] = {
     table
 };
 /// The page layout of each class.
-pub(super) const SHAPES: [Shape; CLASSES] = {
+pub(super) const CLASS_SHAPES: [Shape; CLASSES] = {
     let mut table = [Shape::FREE; CLASSES];
     let mut class = 0;
     while class < CLASSES {
-        table[class] = Shape::small(class as u8, SIZES[class]);
+        table[class] = Shape::small(class as u8, CLASS_SIZES[class]);
         class += 1;
     }
     table
@@ -38,7 +38,7 @@ const CLASS_OF: [u8; SMALL_MAX / GRANULE + 1] = {
     let mut table = [0; SMALL_MAX / GRANULE + 1];
     let (mut granules, mut class) = (0, 0);
     while granules < table.len() {
-        if granules * GRANULE > SIZES[class] {
+        if granules * GRANULE > CLASS_SIZES[class] {
             class += 1;
         }
         table[granules] = class as u8;
@@ -98,18 +98,18 @@ pub(crate) const fn class_for(size: usize, align: usize) -> Option<u8> {
 
 /// The layout of a class's pages.
 pub(crate) const fn shape_of(class: u8) -> Shape {
-    SHAPES[class as usize]
+    CLASS_SHAPES[class as usize]
 }
 
 /// Bytes of a cell.
 #[inline]
 pub(crate) const fn class_size(class: u8) -> usize {
-    SIZES[class as usize]
+    CLASS_SIZES[class as usize]
 }
 
 /// The alignment that all cells of a class have.
 pub(crate) const fn class_align(class: u8) -> usize {
-    let shape = SHAPES[class as usize];
+    let shape = CLASS_SHAPES[class as usize];
     GRANULE << (shape.first() | shape.cell()).trailing_zeros()
 }
 
@@ -136,7 +136,7 @@ mod tests {
         }
         assert_eq!(usize::from(last), CLASSES - 1);
         for class in 0..CLASSES as u8 {
-            let (size, shape) = (class_size(class), SHAPES[usize::from(class)]);
+            let (size, shape) = (class_size(class), CLASS_SHAPES[usize::from(class)]);
             assert_eq!((size % GRANULE, shape.cell() * GRANULE, shape.class()), (0, size, class));
             assert_eq!(shape.cells(), (PAGE_SIZE - PAGE_HEADER) / size);
             assert!(

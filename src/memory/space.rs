@@ -48,12 +48,12 @@ use std::ops::Deref;
 use std::ptr::NonNull;
 
 use crate::base::steps;
-use crate::base::stress::{Step, Stress, Under, maybe_yield};
+use crate::base::stress::{MaybeStrain, Step, Stress, maybe_yield};
 use crate::base::sync::{AtomicUsize, Mutex, Ordering};
 use crate::memory::page_list::PageList;
-use crate::memory::pool::{HeapWord, Pool};
+use crate::memory::pool::{HeapWord, PagePool};
 pub(crate) use crate::memory::pool::{PoolView, SpaceError};
-use crate::memory::quarantine::{Freed, Namer};
+use crate::memory::quarantine::{Quarantine, TypeNamer};
 use crate::memory::range::{ENOMEM, Range, ReserveError};
 pub(crate) use crate::memory::shape::{
     Cell, GRANULE, MAX_ALIGN, PAGE_GRANULES, PAGE_SHIFT, PAGE_SIZE, PageKind, Shape,
@@ -61,7 +61,7 @@ pub(crate) use crate::memory::shape::{
 pub(crate) use crate::memory::table::{Origin, PageTable, Starts};
 
 /// Pages one refill looks at for remote frees before it takes new memory.
-pub(crate) const LOOK: usize = if cfg!(all(test, any(loom, shuttle))) { 2 } else { 16 };
+pub(crate) const PAGES_PROBED: usize = if cfg!(all(test, any(loom, shuttle))) { 2 } else { 16 };
 
 /// What [`Space::reserve`] is asked for.
 #[derive(Clone, Copy, Debug, Default)]
@@ -74,16 +74,16 @@ pub(crate) struct SpaceConfig {
 
 /// The range, its tables and the pool of pages.
 pub(crate) struct Space {
-    /// Freed memory under watch. First, so that it goes before the range does.
-    freed: Option<Box<Freed>>,
-    under: Under,
+    /// Quarantine memory under watch. First, so that it goes before the range does.
+    quarantine: Option<Box<Quarantine>>,
+    strain: MaybeStrain,
     stress: Stress,
     table: PageTable,
     limit: usize,
     /// For statistics; written under the pool's lock.
     in_use: AtomicUsize,
     committed: AtomicUsize,
-    pool: Mutex<Pool>,
+    pool: Mutex<PagePool>,
 }
 
 // SAFETY: rules O and X: the raw parts are atomics, memory of cells (whose exclusion is the callers' contract), and
@@ -150,21 +150,26 @@ impl Space {
         ranges.insert(at, (base, length));
         drop(ranges);
         Ok(Self {
-            freed: None,
-            under: None,
+            quarantine: None,
+            strain: None,
             stress: Stress::none(),
             table: PageTable { base, length, range, high_water: AtomicUsize::new(0) },
             limit: config.limit.unwrap_or(usize::MAX) >> PAGE_SHIFT,
             in_use: AtomicUsize::new(0),
             committed: AtomicUsize::new(0),
-            pool: Mutex::new(Pool::new()),
+            pool: Mutex::new(PagePool::new()),
         })
     }
 
     /// Puts a space that nobody uses yet under stress. `name` tells what lay in a cell, for reports.
-    pub(crate) fn put_under(&mut self, stress: Stress, under: Under, name: Option<Namer>) {
-        self.freed = Freed::new(stress, name);
-        self.under = under;
+    pub(crate) fn set_stress(
+        &mut self,
+        stress: Stress,
+        strain: MaybeStrain,
+        name: Option<TypeNamer>,
+    ) {
+        self.quarantine = Quarantine::new(stress, name);
+        self.strain = strain;
         self.stress = stress;
     }
 
@@ -173,10 +178,10 @@ impl Space {
         self.stress
     }
 
-    /// Freed memory, if somebody watches it.
+    /// Quarantine memory, if somebody watches it.
     #[inline]
-    pub(crate) fn freed(&self) -> Option<&Freed> {
-        self.freed.as_deref()
+    pub(crate) fn quarantine(&self) -> Option<&Quarantine> {
+        self.quarantine.as_deref()
     }
 
     /// Sets the word that the header of each page taken from now on holds.
@@ -209,7 +214,7 @@ impl Space {
     }
 
     /// Takes `pages` adjacent pages out of the pool.
-    fn take(&self, pool: &mut Pool, pages: u32) -> Result<u32, SpaceError> {
+    fn take(&self, pool: &mut PagePool, pages: u32) -> Result<u32, SpaceError> {
         let start = pool.take(&self.table, self.limit, pages)?;
         self.committed.store(pool.committed_bytes, Ordering::Relaxed);
         self.in_use.store(pool.in_use, Ordering::Relaxed);
@@ -217,7 +222,7 @@ impl Space {
     }
 
     /// Puts pages back into the pool.
-    fn put(&self, pool: &mut Pool, page: u32, pages: u32) {
+    fn put(&self, pool: &mut PagePool, page: u32, pages: u32) {
         pool.put(&self.table, page, pages, self.stress);
         self.in_use.store(pool.in_use, Ordering::Relaxed);
     }
@@ -235,7 +240,7 @@ impl Space {
     /// The caller owns the page.
     pub(crate) unsafe fn drain(&self, page: u32) {
         // SAFETY: as the caller says.
-        unsafe { self.drain_remote(page, self.freed()) }
+        unsafe { self.drain_remote(page, self.quarantine()) }
     }
 
     /// What the pool knows now.
@@ -256,19 +261,19 @@ impl Space {
     ///
     /// As for `Arena::free`.
     #[inline]
-    pub(crate) unsafe fn bury(&self, cell: NonNull<u8>) -> Option<NonNull<u8>> {
-        match self.freed() {
+    pub(crate) unsafe fn pass_quarantine(&self, cell: NonNull<u8>) -> Option<NonNull<u8>> {
+        match self.quarantine() {
             // SAFETY: as the caller says.
-            Some(freed) => unsafe { freed.bury(self.memory(cell)) }.map(Cell::start),
+            Some(quarantine) => unsafe { quarantine.admit(self.memory(cell)) }.map(Cell::start),
             None => Some(cell),
         }
     }
 
     /// Ends the quarantine: its cells are free, as if strangers had freed them just now. Before the heap is given up as full.
-    pub(crate) fn end_quarantine(&self) {
-        for cell in self.freed().into_iter().flat_map(Freed::empty) {
+    pub(crate) fn drain_quarantine(&self) {
+        for cell in self.quarantine().into_iter().flat_map(Quarantine::drain) {
             // SAFETY: rule O: a cell in quarantine is nobody's, on a page that is in use for its sake.
-            unsafe { self.give_back(cell.start()) };
+            unsafe { self.free_unowned(cell.start()) };
         }
     }
 
@@ -278,20 +283,20 @@ impl Space {
     ///
     /// As for `Arena::free`.
     #[inline]
-    pub(crate) unsafe fn give_back(&self, cell: NonNull<u8>) {
+    pub(crate) unsafe fn free_unowned(&self, cell: NonNull<u8>) {
         let addr = cell.as_ptr().addr();
         // SAFETY: as the caller says.
         unsafe {
             match self.page_of(addr).shape().kind() {
                 PageKind::Large => {
-                    if let Some(freed) = self.freed() {
+                    if let Some(quarantine) = self.quarantine() {
                         // Its pages may go to the system: the last chance to look.
-                        freed.check_out(self.memory(cell));
+                        quarantine.check_out(self.memory(cell));
                     }
                     self.release(self.page_index(addr) as u32);
                 }
                 _ => {
-                    maybe_yield(&self.under, Step::RemoteFree);
+                    maybe_yield(&self.strain, Step::RemoteFree);
                     self.push_remote(cell);
                 }
             }
@@ -301,7 +306,7 @@ impl Space {
     /// Finds a page of `shape` with a free cell for arena `id`: one of an ended arena, else a fresh one.
     /// It is on no list, and the caller owns it.
     pub(crate) fn acquire(&self, shape: Shape, id: u32) -> Result<u32, SpaceError> {
-        maybe_yield(&self.under, Step::Adopt);
+        maybe_yield(&self.strain, Step::Adopt);
         let mut pool = self.pool.lock();
         if let Some(page) = self.adopt(&mut pool, shape.class()) {
             // SAFETY: rule O: ours by the lock.
@@ -322,9 +327,9 @@ impl Space {
             info.owned(|owned| owned.free = shape.cells() as u32);
             info.set_arena(id);
             info.shape.store(shape.to_bits(), Ordering::Relaxed);
-            if let Some(freed) = self.freed() {
+            if let Some(quarantine) = self.quarantine() {
                 for granule in self.starts(page as usize) {
-                    freed.fill(Cell::of(shape, self.cell(granule)));
+                    quarantine.poison(Cell::of(shape, self.cell(granule)));
                 }
             }
         }
@@ -332,9 +337,9 @@ impl Space {
     }
 
     /// Looks through a few abandoned pages of a class for one with a free cell.
-    fn adopt(&self, pool: &mut Pool, class: u8) -> Option<u32> {
+    fn adopt(&self, pool: &mut PagePool, class: u8) -> Option<u32> {
         let list = pool.abandoned.get_mut(usize::from(class))?;
-        for _ in 0..self.stress.shrink(LOOK).min(list.len()) {
+        for _ in 0..self.stress.shrink(PAGES_PROBED).min(list.len()) {
             // SAFETY: rule O: the lock owns abandoned pages.
             unsafe {
                 let page = list.pop_front(self)?;
@@ -354,7 +359,7 @@ impl Space {
     ///
     /// The caller owns the pages, all of `class`, with no cell in a magazine, and gives them up.
     pub(crate) unsafe fn abandon(&self, class: u8, mut pages: PageList) {
-        maybe_yield(&self.under, Step::Adopt);
+        maybe_yield(&self.strain, Step::Adopt);
         let mut pool = self.pool.lock();
         let class = usize::from(class);
         // SAFETY: rule O: the caller owns the pages, and the lock those on its list.

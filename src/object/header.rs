@@ -57,7 +57,7 @@ pub(crate) const TYPE_BITS: u32 = 24;
 const TYPE_MASK: u64 = (1 << TYPE_BITS) - 1;
 
 /// In place of the owner's id, when there is none. No mutator has it.
-pub(crate) const NOBODY: u64 = (1 << 40) - 1;
+pub(crate) const NO_OWNER: u64 = (1 << 40) - 1;
 
 const MERGED: u32 = 1;
 const QUEUED: u32 = 2;
@@ -69,7 +69,7 @@ const FLAGS: u32 = ONE - 1;
 /// The shared half turns immortal beyond this distance from zero.
 const SHARED_LIMIT: i32 = 1 << 26;
 /// How far threads may overshoot it, one each.
-const SLACK: i32 = 1 << 20;
+const OVERSHOOT_LIMIT: i32 = 1 << 20;
 /// The local half of an object that has overflowed.
 const LOCAL_PINNED: u32 = 1 << 31;
 
@@ -116,7 +116,7 @@ impl Header {
     #[cfg(not(all(test, loom)))]
     pub(crate) const fn immortal() -> Self {
         Self {
-            word: AtomicU64::new(NOBODY << TYPE_BITS),
+            word: AtomicU64::new(NO_OWNER << TYPE_BITS),
             local: AtomicU32::new(0),
             shared: AtomicU32::new(IMMORTAL),
         }
@@ -124,7 +124,7 @@ impl Header {
 
     /// Whether this looks like what [`immortal`](Self::immortal) makes.
     pub(crate) fn is_static(&self) -> bool {
-        self.word.load(Ordering::Relaxed) == NOBODY << TYPE_BITS
+        self.word.load(Ordering::Relaxed) == NO_OWNER << TYPE_BITS
             && self.shared.load(Ordering::Relaxed) & IMMORTAL != 0
     }
 
@@ -135,7 +135,7 @@ impl Header {
         (self.word.load(Ordering::Relaxed) & TYPE_MASK) as u32
     }
 
-    /// The id of the owner, or [`NOBODY`]. May name a mutator that has ended.
+    /// The id of the owner, or [`NO_OWNER`]. May name a mutator that has ended.
     #[inline(always)]
     pub(crate) fn owner(&self) -> u64 {
         // Relaxed: compared with the caller's own id (which only the caller, or a stop that the
@@ -144,7 +144,7 @@ impl Header {
     }
 
     /// Whether the mutator `current` counts locally. Never so for 0, which is what `current` is on a
-    /// thread that is not attached: an object without an owner names [`NOBODY`].
+    /// thread that is not attached: an object without an owner names [`NO_OWNER`].
     #[inline(always)]
     pub(crate) fn is_owned_by(&self, current: u64) -> bool {
         self.owner() == current
@@ -282,7 +282,7 @@ impl Header {
             return Dropped::Alive;
         }
         // Before the CAS: after it the object may be freed by another thread at any time.
-        self.set_owner(NOBODY);
+        self.set_owner(NO_OWNER);
         let mut shared = self.shared.load(Ordering::Relaxed);
         loop {
             // AcqRel: publishes this thread's uses of the object to whoever frees it, and acquires
@@ -326,7 +326,7 @@ impl Header {
             let mut less = shared.wrapping_sub(ONE);
             // An object that several threads count at once is better off merged: then one instruction does, where
             // this loop tries again and again. Without an owner it is just being merged (`merge_last`).
-            let hot = contended && owner != NOBODY;
+            let hot = contended && owner != NO_OWNER;
             let enqueue = (count_of(less) < 0 || hot) && shared & QUEUED == 0;
             if enqueue {
                 less |= QUEUED;
@@ -368,7 +368,7 @@ impl Header {
     pub(crate) fn merge(&self) -> Dropped {
         let local = self.local.load(Ordering::Relaxed);
         // Before the CAS, for the reason given in `merge_last`. The owner is not counting now.
-        self.set_owner(NOBODY);
+        self.set_owner(NO_OWNER);
         self.merge_with(local)
     }
 
@@ -441,13 +441,14 @@ impl Header {
     /// mutator ever had an id.
     pub(crate) fn check(&self, was_given: impl FnOnce(u64) -> bool) -> Result<(), String> {
         let owner = self.owner();
-        if owner != NOBODY && !was_given(owner) {
+        if owner != NO_OWNER && !was_given(owner) {
             return Err(format!("its owner is #{owner}, and no thread ever had that id"));
         }
         // Relaxed: the stop orders.
         let (local, shared) =
             (self.local.load(Ordering::Relaxed), self.shared.load(Ordering::Relaxed));
-        let in_range = local <= LOCAL_PINNED && count_of(shared).abs() <= SHARED_LIMIT + SLACK;
+        let in_range =
+            local <= LOCAL_PINNED && count_of(shared).abs() <= SHARED_LIMIT + OVERSHOOT_LIMIT;
         match self.count() {
             Some(_) if !in_range => Err(format!(
                 "its counts are out of range: local {local}, shared {}",
@@ -589,7 +590,7 @@ mod tests {
         assert_eq!(h.count(), Some(1));
         assert_eq!(h.merge(), Dropped::Alive);
         assert_eq!(h.count(), Some(1));
-        assert_eq!(h.owner(), NOBODY);
+        assert_eq!(h.owner(), NO_OWNER);
         assert_eq!(h.drop_shared(), Dropped::Dead);
     }
 
@@ -611,7 +612,7 @@ mod tests {
         let h = fresh();
         h.clone_ref(OTHER);
         assert_eq!(h.drop_local(), Dropped::Alive);
-        assert_eq!(h.owner(), NOBODY);
+        assert_eq!(h.owner(), NO_OWNER);
         h.clone_ref(ME); // no longer the owner
         assert_eq!(h.count(), Some(2));
         assert_eq!(h.drop_shared(), Dropped::Alive);

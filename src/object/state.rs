@@ -79,9 +79,9 @@ pub(crate) fn is_visible(state: u8) -> bool {
 
 /// The byte of one object.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct State<'a>(pub(crate) &'a AtomicU8);
+pub(crate) struct StateByte<'a>(pub(crate) &'a AtomicU8);
 
-impl State<'_> {
+impl StateByte<'_> {
     /// Its bits.
     #[inline(always)]
     pub(crate) fn get(self) -> u8 {
@@ -195,7 +195,7 @@ mod tests {
     #[test]
     fn life_of_a_byte() {
         let byte = AtomicU8::new(0);
-        let s = State(&byte);
+        let s = StateByte(&byte);
         s.birth(TRACKED);
         assert!(is_candidate(s.get()) && is_young_candidate(s.get()) && is_visible(s.get()));
         s.set(OLD);
@@ -222,17 +222,17 @@ mod tests {
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 for _ in 0..100_000 {
-                    assert!(State(&byte).untrack());
-                    assert!(State(&byte).track());
+                    assert!(StateByte(&byte).untrack());
+                    assert!(StateByte(&byte).track());
                 }
             });
             scope.spawn(|| {
                 for _ in 0..100_000 {
-                    assert_eq!(State(&byte).set(FROZEN) & FROZEN, 0);
-                    assert_ne!(State(&byte).unset(FROZEN) & FROZEN, 0);
+                    assert_eq!(StateByte(&byte).set(FROZEN) & FROZEN, 0);
+                    assert_ne!(StateByte(&byte).unset(FROZEN) & FROZEN, 0);
                 }
             });
         });
-        assert_eq!(State(&byte).get() & (LIVE | TRACKED | FROZEN), LIVE | TRACKED);
+        assert_eq!(StateByte(&byte).get() & (LIVE | TRACKED | FROZEN), LIVE | TRACKED);
     }
 }

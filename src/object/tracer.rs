@@ -51,16 +51,16 @@ pub struct Tracer {
 ///
 /// ```compile_fail,E0624
 /// // An address out of thin air would become a handle.
-/// let made_up = standstill::Target::at(0x1000);
+/// let made_up = standstill::Edge::at(0x1000);
 /// ```
 #[doc(hidden)]
 #[derive(Clone, Copy, Debug)]
-pub struct Target<'a> {
+pub struct Edge<'a> {
     address: usize,
     handle: PhantomData<&'a Header>,
 }
 
-impl Target<'_> {
+impl Edge<'_> {
     /// Of no handle: null, where no object lies.
     pub(crate) const NONE: Self = Self::at(0);
 
@@ -72,9 +72,9 @@ impl Target<'_> {
 }
 
 /// Addresses that a tracer makes room for at a time, at least.
-const ROOM: usize = 256;
+const BUFFER_STEP: usize = 256;
 /// Handles that are read together: in a tree a parent and two children. With four, lists and trees would pay for what is not there.
-const AT_ONCE: usize = 3;
+const HANDLES_READ_AHEAD: usize = 3;
 
 impl Tracer {
     /// A tracer for the objects that lie in `len` bytes from `base`.
@@ -157,22 +157,22 @@ impl Tracer {
 
     /// As [`edge`](Self::edge), of what a handle refers to.
     #[inline(always)]
-    pub(crate) fn target(&mut self, target: Target<'_>) {
+    pub(crate) fn target(&mut self, target: Edge<'_>) {
         self.edge(target.address);
     }
 
     /// As [`edge`](Self::edge), for what each of `handles` refers to.
     ///
     /// How many the next object has cannot be predicted, and a wrong guess costs as much as all else that is done for it. So
-    /// [`AT_ONCE`] are read without asking how many there are: in place of those that are not, the last one again.
+    /// [`HANDLES_READ_AHEAD`] are read without asking how many there are: in place of those that are not, the last one again.
     #[inline(always)]
-    pub(crate) fn edges_to<H>(&mut self, handles: &[H], mut target: impl FnMut(&H) -> Target<'_>) {
+    pub(crate) fn edges_to<H>(&mut self, handles: &[H], mut target: impl FnMut(&H) -> Edge<'_>) {
         let count = handles.len();
         if count == 0 {
             return;
         }
         // A slice of what takes no room can be as long as there are numbers.
-        let most = count.saturating_add(AT_ONCE);
+        let most = count.saturating_add(HANDLES_READ_AHEAD);
         // SAFETY: rule B: both point into the room, or one past it.
         if most > unsafe { self.end.offset_from_unsigned(self.next) } && !self.grow(most) {
             return;
@@ -180,12 +180,12 @@ impl Tracer {
         let (base, len) = (self.base, self.len);
         let is_inside = |address: usize| address.wrapping_sub(base) < len;
         let mut next = self.next;
-        if count <= AT_ONCE {
+        if count <= HANDLES_READ_AHEAD {
             let mut are_inside = true;
-            for at in 0..AT_ONCE {
-                let Target { address, .. } = target(&handles[at.min(count - 1)]);
+            for at in 0..HANDLES_READ_AHEAD {
+                let Edge { address, .. } = target(&handles[at.min(count - 1)]);
                 are_inside &= is_inside(address);
-                // SAFETY: rule B: there is room for `AT_ONCE` more than there are.
+                // SAFETY: rule B: there is room for `HANDLES_READ_AHEAD` more than there are.
                 unsafe { next.add(at).write(address) };
             }
             if are_inside {
@@ -196,7 +196,7 @@ impl Tracer {
         }
         let mut handles = handles.iter();
         for handle in &mut handles {
-            let Target { address, .. } = target(handle);
+            let Edge { address, .. } = target(handle);
             if !is_inside(address) {
                 break;
             }
@@ -224,7 +224,7 @@ impl Tracer {
     #[inline(never)]
     fn grow(&mut self, more: usize) -> bool {
         let len = self.edges().len();
-        let more = more.max(ROOM);
+        let more = more.max(BUFFER_STEP);
         // SAFETY: rule B: so many elements have been written. None is counted again after the move; `before` points into the
         // room, or one past it.
         unsafe {
@@ -359,17 +359,17 @@ impl Tracer {
         ends: &mut Ends<'_>,
         mut traverse: impl FnMut(Object, &mut Self),
     ) {
-        let mut noted = ends.noted;
-        for (&object, end) in objects.iter().zip(&mut ends.ends[noted..]) {
+        let mut filled = ends.filled;
+        for (&object, end) in objects.iter().zip(&mut ends.ends[filled..]) {
             if self.is_unreadable() {
                 break;
             }
             self.go_on(object);
             traverse(object, self);
             *end = self.edges().len() as u32;
-            noted += 1;
+            filled += 1;
         }
-        ends.noted = noted;
+        ends.filled = filled;
     }
 
     /// Empties the buffer and keeps its memory.
@@ -386,19 +386,19 @@ impl Tracer {
 #[derive(Debug)]
 pub struct Ends<'a> {
     ends: &'a mut [u32],
-    noted: usize,
+    filled: usize,
 }
 
 impl<'a> Ends<'a> {
     /// Room for as many objects as there are `ends`.
     pub(crate) fn new(ends: &'a mut [u32]) -> Self {
-        Self { ends, noted: 0 }
+        Self { ends, filled: 0 }
     }
 
     /// Those of the objects that have been looked at.
     #[inline(always)]
-    pub(crate) fn noted(self) -> &'a mut [u32] {
-        &mut self.ends[..self.noted]
+    pub(crate) fn filled(self) -> &'a mut [u32] {
+        &mut self.ends[..self.filled]
     }
 }
 
@@ -471,7 +471,7 @@ mod tests {
                     t.unreadable();
                 }
             });
-            ends.noted().to_vec()
+            ends.filled().to_vec()
         };
         assert_eq!(look(&mut t, 5, 3), [0, 1, 3, 6]);
         assert_eq!(t.at(), Some(objects[3]));
@@ -489,20 +489,20 @@ mod tests {
 
     #[test]
     fn handles_are_taken_over_however_many_there_are() {
-        for (count, already) in
-            (0..40).flat_map(|count| [0, 1, ROOM - 3, ROOM, ROOM + 1].map(|n| (count, n)))
-        {
+        for (count, already) in (0..40).flat_map(|count| {
+            [0, 1, BUFFER_STEP - 3, BUFFER_STEP, BUFFER_STEP + 1].map(|n| (count, n))
+        }) {
             let mut t = Tracer::new(0x1000, 0x1000);
             (0..already).for_each(|_| t.edge(0x1000));
             let inside: Vec<usize> = (0..count).map(|i| 0x1100 + i).collect();
-            t.edges_to(&inside, |&address| Target::at(address));
+            t.edges_to(&inside, |&address| Edge::at(address));
             assert_eq!(t.edges()[already..], inside);
             // One that leads elsewhere, wherever it stands.
             for at in 0..count {
                 let mut handles = inside.clone();
                 handles[at] = 0x3000;
                 t.truncate(already);
-                t.edges_to(&handles, |&address| Target::at(address));
+                t.edges_to(&handles, |&address| Edge::at(address));
                 handles.remove(at);
                 assert_eq!(
                     t.edges()[already..],
@@ -517,7 +517,7 @@ mod tests {
     fn handles_that_take_no_room_may_be_more_than_there_is_room_for() {
         let mut t = Tracer::new(0x1000, 0x1000);
         t.may_lose = true;
-        t.edges_to(&[(); usize::MAX], |()| Target::at(0x1000));
+        t.edges_to(&[(); usize::MAX], |()| Edge::at(0x1000));
         assert_eq!(t.edges().len(), 0);
         assert!(t.take_unreadable() && t.lost_nothing().is_err());
     }
@@ -530,13 +530,13 @@ mod tests {
         }
         assert_eq!(t.edges(), [0x1000, 0x1fff]);
         let handles: Vec<usize> = (0..3000).map(|i| 0x1800 + 2 * i).collect();
-        t.edges_to(&handles, |&address| Target::at(address));
+        t.edges_to(&handles, |&address| Edge::at(address));
         assert_eq!(t.edges()[..3], [0x1000, 0x1fff, 0x1800]);
         assert_eq!(t.edges().len(), 2 + 0x400, "those within the heap");
         (0..3000).for_each(|_| t.edge(0x1000));
         assert_eq!(t.edges().len(), 2 + 0x400 + 3000);
         assert_eq!(t.edges()[2 + 0x3ff..][..2], [0x1ffe, 0x1000]);
-        t.edges_to(&[0x2000, 0x1008, 0xfff, 0x1010, 0], |&address| Target::at(address));
+        t.edges_to(&[0x2000, 0x1008, 0xfff, 0x1010, 0], |&address| Edge::at(address));
         assert_eq!(t.edges()[2 + 0x400 + 3000..], [0x1008, 0x1010], "also behind another heap's");
         t.truncate(2 + 0x400 + 3000);
         t.go_on(object(0x1000));

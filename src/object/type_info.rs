@@ -12,7 +12,7 @@ use std::ptr::NonNull;
 
 pub use crate::object::address::Object;
 use crate::object::header::Header;
-pub(crate) use crate::object::tracer::Target;
+pub(crate) use crate::object::tracer::Edge;
 pub use crate::object::tracer::{Ends, Tracer};
 
 /// What the built-in model knows about a type: its table of functions.

@@ -8,7 +8,7 @@
 //! |---|---|
 //! | `WEAK` flag of the header | set before the record is made, never cleared: the last drop cannot miss it |
 //! | `target` | set at birth; emptied by whoever destroys or clears the object, under the lock |
-//! | `DYING` of a dynamic target's state | set under the lock by whoever destroys it ([`hold`](WeakRecord::hold)), since its dealloc handler may count it: an upgrade looks at it under the lock |
+//! | `DYING` of a dynamic target's state | set under the lock by whoever destroys it ([`hold`](WeakRecord::block_upgrades)), since its dealloc handler may count it: an upgrade looks at it under the lock |
 //! | `watchers` | added by attached threads, taken by a stop or by the death of the target, under the lock |
 //!
 //! The lock is never held over a call out, and only attached threads take it: so it is free in a stop.
@@ -25,16 +25,16 @@ use crate::object::header::Header;
 
 /// The address of a header, as a record keeps it: no reference, valid while `target` holds it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Target(pub(crate) NonNull<Header>);
+pub(crate) struct HeaderPtr(pub(crate) NonNull<Header>);
 
 // SAFETY: rule X: a bare address; it is dereferenced under the record's lock only.
-unsafe impl Send for Target {}
+unsafe impl Send for HeaderPtr {}
 // SAFETY: as above.
-unsafe impl Sync for Target {}
+unsafe impl Sync for HeaderPtr {}
 
 /// A weak reference with a callback, as the record of its target knows it.
 #[derive(Clone)]
-pub(crate) struct Watcher {
+pub(crate) struct WeakWatcher {
     /// The record of the weak reference itself, which is an object too.
     pub(crate) weak_ref: Shared<WeakRecord>,
     /// Shared with the weak reference: set, it no longer leads to the target.
@@ -50,8 +50,8 @@ pub(crate) struct WeakRecord {
 
 #[derive(Default)]
 struct RecordState {
-    target: Option<Target>,
-    watchers: Vec<Watcher>,
+    target: Option<HeaderPtr>,
+    watchers: Vec<WeakWatcher>,
     /// Watchers after the last pruning; doubling since then is time for the next.
     pruned: usize,
 }
@@ -64,7 +64,7 @@ impl fmt::Debug for WeakRecord {
 
 impl WeakRecord {
     /// A record without a target, for an object that is still being made.
-    pub(crate) fn unborn() -> Result<Shared<Self>, NoMemory> {
+    pub(crate) fn without_target() -> Result<Shared<Self>, NoMemory> {
         Shared::new(Self { state: Mutex::new(RecordState::default()) })
     }
 
@@ -77,7 +77,7 @@ impl WeakRecord {
     }
 
     /// Keeps upgrades away until the guard is dropped.
-    pub(crate) fn hold(&self) -> impl Sized + '_ {
+    pub(crate) fn block_upgrades(&self) -> impl Sized + '_ {
         self.state.lock()
     }
 
@@ -88,7 +88,7 @@ impl WeakRecord {
     }
 
     /// Adds a watcher, and drops those that died meanwhile whenever their number has doubled.
-    pub(crate) fn watch(&self, watcher: Watcher) -> Result<(), NoMemory> {
+    pub(crate) fn watch(&self, watcher: WeakWatcher) -> Result<(), NoMemory> {
         let mut state = self.state.lock();
         if state.watchers.len() > 2 * state.pruned + 8 {
             // No waiting for other records' locks: two could watch one another. Who is being looked at lives.
@@ -106,7 +106,7 @@ impl WeakRecord {
     }
 
     /// Takes the watchers, and tells their weak references that they are cleared.
-    pub(crate) fn take_watchers(&self) -> Vec<Watcher> {
+    pub(crate) fn take_watchers(&self) -> Vec<WeakWatcher> {
         let watchers = std::mem::take(&mut self.state.lock().watchers);
         for watcher in &watchers {
             // Release: who sees the flag sees what led to it. Nothing in the library reads through it.
@@ -134,13 +134,13 @@ impl WeakTable {
         header.set_weak();
         let target = NonNull::from(header);
         self.records.get_or_make(target.as_ptr() as usize, || {
-            let state = RecordState { target: Some(Target(target)), ..RecordState::default() };
+            let state = RecordState { target: Some(HeaderPtr(target)), ..RecordState::default() };
             Shared::new(WeakRecord { state: Mutex::new(state) })
         })
     }
 
     /// Gives an unborn record its target.
-    pub(crate) fn born(
+    pub(crate) fn set_target(
         &self,
         record: &Shared<WeakRecord>,
         header: &Header,
@@ -148,7 +148,7 @@ impl WeakTable {
         header.set_weak();
         let target = NonNull::from(header);
         self.records.get_or_make(target.as_ptr() as usize, || Ok(record.clone()))?;
-        record.state.lock().target = Some(Target(target));
+        record.state.lock().target = Some(HeaderPtr(target));
         Ok(())
     }
 
@@ -159,7 +159,7 @@ impl WeakTable {
 
     /// The object is dying, or being cleared: its record is emptied and leaves the table. The watchers come
     /// back.
-    pub(crate) fn died(&self, header: NonNull<Header>) -> Vec<Watcher> {
+    pub(crate) fn remove(&self, header: NonNull<Header>) -> Vec<WeakWatcher> {
         match self.records.remove(&(header.as_ptr() as usize)) {
             Some(record) => {
                 record.clear();

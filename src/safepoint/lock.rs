@@ -18,10 +18,10 @@ mod system {
     use super::super::thread_id::ThreadId;
     use super::super::thread_words;
     use crate::base::event;
-    use crate::base::sync::{Counted, are_locks_held};
+    use crate::base::sync::{CountedGuard, are_locks_held};
     use crate::base::system::os_thread;
 
-    pub(crate) type Guard<'a, T> = Counted<std::sync::MutexGuard<'a, T>>;
+    pub(crate) type Guard<'a, T> = CountedGuard<std::sync::MutexGuard<'a, T>>;
 
     /// How long a thread waits for a fork before it says so.
     const REPORT_AFTER: Duration = Duration::from_secs(1);
@@ -48,7 +48,7 @@ mod system {
         }
 
         pub(crate) fn lock(&self) -> Guard<'_, T> {
-            Counted::new(self.try_lock().unwrap_or_else(|| self.wait()))
+            CountedGuard::new(self.try_lock().unwrap_or_else(|| self.wait()))
         }
 
         fn try_lock(&self) -> Option<std::sync::MutexGuard<'_, T>> {

@@ -75,7 +75,7 @@ use std::time::Duration;
 use crossbeam_utils::CachePadded;
 
 use crate::base::fallible::{self, NoMemory};
-use crate::base::stress::Under;
+use crate::base::stress::MaybeStrain;
 use crate::base::sync::{AtomicBool, AtomicUsize};
 
 pub(crate) use away::Away;
@@ -165,7 +165,7 @@ pub struct Coordinator<T = ()> {
     spin: u32,
     processors: usize,
     name: Option<String>,
-    under: Under,
+    under: MaybeStrain,
 }
 
 impl<T: Send + Sync + 'static> Coordinator<T> {
@@ -176,11 +176,11 @@ impl<T: Send + Sync + 'static> Coordinator<T> {
 
     /// A coordinator without threads.
     pub fn with_config(config: Config) -> Arc<Self> {
-        Self::under(None, config).unwrap_or_else(NoMemory::end_process)
+        Self::under(None, config).unwrap_or_else(NoMemory::abort_process)
     }
 
     /// As [`with_config`](Self::with_config), of a heap that may be under stress.
-    pub(crate) fn under(under: Under, config: Config) -> Result<Arc<Self>, NoMemory> {
+    pub(crate) fn under(under: MaybeStrain, config: Config) -> Result<Arc<Self>, NoMemory> {
         let modelled = cfg!(all(test, any(loom, shuttle)));
         // A model is the same on every machine.
         let processors = if modelled {

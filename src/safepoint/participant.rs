@@ -47,7 +47,7 @@ impl<T: Send + Sync + 'static> Coordinator<T> {
     /// When the process has used up its thread ids, [`ThreadId::MAX`] of them.
     pub fn register(self: &Arc<Self>, data: T) -> Participant<T> {
         self.try_register(data).unwrap_or_else(|error| match error {
-            RegisterError::Memory => NoMemory::end_process(NoMemory),
+            RegisterError::Memory => NoMemory::abort_process(NoMemory),
             RegisterError::NoIds => panic!("no thread ids are left"),
         })
     }

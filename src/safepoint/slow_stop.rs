@@ -102,7 +102,7 @@ impl<T> Coordinator<T> {
     /// The first requester whose stop fails because of a thread that ended attached calls it too, once for
     /// that thread, which is then a straggler that [has ended](Straggler::has_ended).
     pub fn on_slow_stop(&self, f: impl Fn(&SlowStop) + Send + Sync + 'static) {
-        self.try_on_slow_stop(f).unwrap_or_else(NoMemory::end_process);
+        self.try_on_slow_stop(f).unwrap_or_else(NoMemory::abort_process);
     }
 
     /// As [`on_slow_stop`](Self::on_slow_stop), where memory may be refused: then nothing is added.

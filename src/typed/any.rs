@@ -8,7 +8,7 @@ use std::ptr::NonNull;
 use crate::base::prefetch::prefetch;
 use crate::managed::{drop_reference, object};
 use crate::object::header::Header;
-use crate::object::type_info::{Target, Tracer, TypeInfo};
+use crate::object::type_info::{Edge, Tracer, TypeInfo};
 use crate::safepoint::current;
 use crate::typed::extensions::DynamicTypes;
 use crate::typed::gc::Gc;
@@ -202,8 +202,8 @@ impl Trace for AnyGc {
     }
 
     #[inline(always)]
-    fn target(&self) -> Target<'_> {
-        Target::at(self.header.as_ptr() as usize)
+    fn target(&self) -> Edge<'_> {
+        Edge::at(self.header.as_ptr() as usize)
     }
 }
 

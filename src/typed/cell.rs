@@ -19,7 +19,7 @@ use std::ops::{Deref, DerefMut};
 
 use crate::base::sync::{AtomicU64, Ordering};
 use crate::heap::cell_wait::Patience;
-use crate::object::type_info::Target;
+use crate::object::type_info::Edge;
 use crate::{Mutator, Trace, Tracer, managed};
 
 /// A field of an object that can change: a small exclusive lock around a value.
@@ -265,7 +265,7 @@ impl<T: Trace + Default> Trace for GcCell<T> {
             // Relaxed: as in `traverse`.
             if cell.holder.load(Ordering::Relaxed) != 0 {
                 is_any_locked = true;
-                return Target::NONE;
+                return Edge::NONE;
             }
             // SAFETY: as in `traverse`.
             unsafe { &*cell.value.get() }.target()

@@ -17,7 +17,7 @@ use crate::memory::arena::class_for;
 use crate::memory::space::GRANULE;
 use crate::object::header::Header;
 use crate::object::state;
-use crate::object::type_info::{Ends, Object, Target, Tracer, TypeInfo};
+use crate::object::type_info::{Edge, Ends, Object, Tracer, TypeInfo};
 use crate::safepoint::current;
 use crate::{Mutator, Trace};
 
@@ -458,8 +458,8 @@ impl<T: Trace> Trace for Gc<T> {
     }
 
     #[inline(always)]
-    fn target(&self) -> Target<'_> {
-        Target::at(self.header.as_ptr() as usize)
+    fn target(&self) -> Edge<'_> {
+        Edge::at(self.header.as_ptr() as usize)
     }
 }
 

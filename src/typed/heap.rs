@@ -88,7 +88,7 @@ impl Heap {
     /// handlers, and of destructors that a collection caused; and the reason when one was abandoned.
     /// Without a hook they go to stderr.
     pub fn on_unraisable(&self, f: impl Fn(&Unraisable) + Send + Sync + 'static) {
-        self.try_on_unraisable(f).unwrap_or_else(NoMemory::end_process);
+        self.try_on_unraisable(f).unwrap_or_else(NoMemory::abort_process);
     }
 
     /// As [`on_unraisable`](Self::on_unraisable), where memory may be refused: nothing has changed then.
@@ -104,7 +104,7 @@ impl Heap {
     /// Sets the hook for mistakes in the use of dynamic objects that no caller can be told of. Without a hook they go to
     /// stderr, five of a kind at most.
     pub fn on_misuse(&self, f: impl Fn(&Fault) + Send + Sync + 'static) {
-        self.try_on_misuse(f).unwrap_or_else(NoMemory::end_process);
+        self.try_on_misuse(f).unwrap_or_else(NoMemory::abort_process);
     }
 
     /// As [`on_misuse`](Self::on_misuse), where memory may be refused: nothing has changed then.
@@ -128,7 +128,7 @@ impl Heap {
     ///
     /// The hook should wait for nothing that one of those threads may have. A panic in it is caught.
     pub fn on_slow_stop(&self, f: impl Fn(&SlowStop) + Send + Sync + 'static) {
-        self.try_on_slow_stop(f).unwrap_or_else(NoMemory::end_process);
+        self.try_on_slow_stop(f).unwrap_or_else(NoMemory::abort_process);
     }
 
     /// As [`on_slow_stop`](Self::on_slow_stop), where memory may be refused: nothing has changed then.

@@ -85,7 +85,7 @@ impl Mutator {
         self.stopped(|m, world| {
             let mut found = Vec::new();
             let result = referring(world, vec![address], |object| found.push(object));
-            let result = result.map(|kept| kept.unwrap_or_else(NoMemory::end_process));
+            let result = result.map(|kept| kept.unwrap_or_else(NoMemory::abort_process));
             result.map(|()| found.into_iter().map(|o| m.any_from(o.as_ptr().cast())).collect())
         })
         .unwrap_or_else(|reason| panic!("a traversal failed: {reason}"))

@@ -20,7 +20,7 @@ use crate::managed::{self, Raw, drop_reference, object};
 use crate::memory::space::GRANULE;
 use crate::object::header::Header;
 use crate::object::state;
-use crate::object::type_info::{Ends, Object, Target, Tracer, TypeInfo};
+use crate::object::type_info::{Edge, Ends, Object, Tracer, TypeInfo};
 use crate::safepoint::current;
 use crate::typed::any::AnyGc;
 use crate::typed::gc::{check, offset};
@@ -273,8 +273,8 @@ impl<H: Trace, T: Trace> Trace for GcSlice<H, T> {
     }
 
     #[inline(always)]
-    fn target(&self) -> Target<'_> {
-        Target::at(self.header.as_ptr() as usize)
+    fn target(&self) -> Edge<'_> {
+        Edge::at(self.header.as_ptr() as usize)
     }
 }
 

@@ -7,7 +7,7 @@
 //!
 //! [`GcCell`]: crate::GcCell
 
-use crate::object::type_info::Target;
+use crate::object::type_info::Edge;
 use crate::{Gc, Mutator, Tracer};
 
 /// A type whose references the collector can follow.
@@ -173,8 +173,8 @@ pub trait Trace: 'static {
     /// Of a handle: what it refers to.
     #[doc(hidden)]
     #[inline(always)]
-    fn target(&self) -> Target<'_> {
-        Target::NONE
+    fn target(&self) -> Edge<'_> {
+        Edge::NONE
     }
 
     /// As [`traverse`](Self::traverse), of each of `these`: handles among themselves are copied at once.

@@ -16,7 +16,7 @@ use std::sync::{OnceLock, TryLockError, TryLockResult};
 
 use crate::Trace;
 use crate::base::prefetch::prefetch;
-use crate::object::type_info::Target;
+use crate::object::type_info::Edge;
 use crate::{Mutator, Tracer};
 
 // ----------------------------------------------------------------------------------- leaves
@@ -192,8 +192,8 @@ impl<T: Trace> Trace for Option<T> {
     const IS_HANDLE: bool = T::IS_HANDLE;
 
     #[inline(always)]
-    fn target(&self) -> Target<'_> {
-        self.as_ref().map_or(Target::NONE, T::target)
+    fn target(&self) -> Edge<'_> {
+        self.as_ref().map_or(Edge::NONE, T::target)
     }
 
     #[inline]

@@ -12,7 +12,7 @@ use crate::base::sync::{AtomicBool, Ordering};
 use crate::managed::{self, object};
 use crate::object::header::Header;
 use crate::object::type_info::Tracer;
-use crate::object::weak::{Watcher, WeakRecord};
+use crate::object::weak::{WeakRecord, WeakWatcher};
 use crate::typed::gc::Gc;
 use crate::typed::gc::{allocate, check, foreign_panic, out_of_memory};
 use crate::{Mutator, Trace};
@@ -65,7 +65,7 @@ impl<T: Trace> Gc<T> {
     pub fn downgrade(this: &Self, m: &Mutator) -> GcWeak<T> {
         check(this.header(), m);
         let record = m.raw().model().weak.record(this.counts());
-        GcWeak { record: Some(record.unwrap_or_else(NoMemory::end_process)), target: PhantomData }
+        GcWeak { record: Some(record.unwrap_or_else(NoMemory::abort_process)), target: PhantomData }
     }
 
     /// Allocates an object whose value holds weak references to the object itself.
@@ -79,11 +79,11 @@ impl<T: Trace> Gc<T> {
     where
         T: Send + Sync,
     {
-        let record = WeakRecord::unborn().unwrap_or_else(NoMemory::end_process);
+        let record = WeakRecord::without_target().unwrap_or_else(NoMemory::abort_process);
         let weak = GcWeak { record: Some(record.clone()), target: PhantomData };
         let this = m.alloc(value(&weak));
-        let born = m.raw().model().weak.born(&record, this.counts());
-        born.unwrap_or_else(NoMemory::end_process);
+        let born = m.raw().model().weak.set_target(&record, this.counts());
+        born.unwrap_or_else(NoMemory::abort_process);
         this
     }
 }
@@ -161,8 +161,9 @@ impl<T: Trace, D: Trace + Send + Sync> WeakRef<T, D> {
     ) -> Result<Gc<Self>, AllocError<D>> {
         check(target.header(), m);
         let raw = m.raw();
-        let record = raw.model().weak.record(target.counts()).unwrap_or_else(NoMemory::end_process);
-        let cleared = Shared::new(AtomicBool::new(false)).unwrap_or_else(NoMemory::end_process);
+        let record =
+            raw.model().weak.record(target.counts()).unwrap_or_else(NoMemory::abort_process);
+        let cleared = Shared::new(AtomicBool::new(false)).unwrap_or_else(NoMemory::abort_process);
         let this = Self {
             record: record.clone(),
             cleared: cleared.clone(),
@@ -174,9 +175,9 @@ impl<T: Trace, D: Trace + Send + Sync> WeakRef<T, D> {
             let reason: OutOfMemory = error.reason();
             AllocError::new(error.into_inner().data, reason)
         })?;
-        let own = raw.model().weak.record(this.counts()).unwrap_or_else(NoMemory::end_process);
-        let watched = record.watch(Watcher { weak_ref: own, cleared, invoke: Self::invoke });
-        watched.unwrap_or_else(NoMemory::end_process);
+        let own = raw.model().weak.record(this.counts()).unwrap_or_else(NoMemory::abort_process);
+        let watched = record.watch(WeakWatcher { weak_ref: own, cleared, invoke: Self::invoke });
+        watched.unwrap_or_else(NoMemory::abort_process);
         Ok(this)
     }
 

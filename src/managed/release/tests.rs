@@ -47,7 +47,7 @@ fn of_several_that_are_dead_all_are_destroyed_whoever_panics() {
             let header: NonNull<Header> = unsafe { header.byte_sub(size_of::<Header>()) }.cast();
             // SAFETY: rule R: alive; the handle is never used again.
             assert!(unsafe { header.as_ref() }.take_last(m.raw().id()));
-            Target(header)
+            HeaderPtr(header)
         })
         .collect();
     // SAFETY: rule Z: the last references were taken just now.

@@ -43,7 +43,7 @@ use crate::base::shared::Shared;
 use crate::base::sync::{Mutex, UnsafeCell};
 use crate::managed::merge_queue::{MERGE_REQUEST, MergeQueue, OwnerEnded, enqueue};
 use crate::object::header::{Dropped, Header};
-use crate::object::weak::{Target, WeakRecord, WeakTable};
+use crate::object::weak::{HeaderPtr, WeakRecord, WeakTable};
 use crate::safepoint::{Coordinator, Participant, ThreadId};
 
 /// What `current` is on a thread that is not attached.
@@ -140,7 +140,7 @@ impl Object {
 
     /// The object as lists of the library contain it.
     fn target(&self) -> Target {
-        Target(NonNull::from(&self.header))
+        HeaderPtr(NonNull::from(&self.header))
     }
 
     /// `release::enqueue`, without the request to the owner.

@@ -139,7 +139,7 @@ impl Object {
     }
 
     /// The object as lists of the library contain it.
-    fn target(&self) -> Target {
+    fn target(&self) -> HeaderPtr {
         HeaderPtr(NonNull::from(&self.header))
     }
 

@@ -90,7 +90,7 @@ pub(super) unsafe fn is_last(m: &Mutator, object: NonNull<RawObject>, count: i64
     let is_so = || header.count() == Some(count);
     if is_so() && count > 0 && header.is_queued() {
         // Others have dropped what this thread had counted, or has.
-        managed::leave_queue(raw(m), header);
+        managed::merge_early(raw(m), header);
     }
     is_so() && !header.is_queued()
 }
@@ -135,13 +135,13 @@ pub(super) unsafe fn give_back(m: &Mutator, object: NonNull<RawObject>) {
         cell.start().add(head).write_bytes(POISON, cell.room().behind(head));
         core.state(address).death();
         let footprint = core.space.page_of(address).shape().footprint();
-        let kept = model.quarantine.lock().keep(HeaderPtr(object.cast()), footprint);
+        let kept = model.freed_objects.lock().push(HeaderPtr(object.cast()), footprint);
         if kept.is_err() {
             return raw(m).free(object.cast());
         }
         loop {
             // The lock is free again before the memory goes back.
-            let oldest = model.quarantine.lock().release();
+            let oldest = model.freed_objects.lock().pop_excess();
             let Some(HeaderPtr(oldest)) = oldest else { return };
             raw(m).free(oldest.cast());
         }
@@ -316,7 +316,7 @@ pub unsafe fn decref_last(m: &Mutator, object: NonNull<RawObject>) -> bool {
     unsafe {
         let last = !safepoint::is_traversing() && header(object).as_ref().take_last(m.raw().id());
         if last {
-            managed::end(m.raw(), header(object), |raw| {
+            managed::destroy_dynamic_in_place(m.raw(), header(object), |raw| {
                 call_dealloc(header(object), (&raw const *raw).cast());
             });
         }

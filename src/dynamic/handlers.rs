@@ -26,7 +26,7 @@ use crate::dynamic::object::{
     RawObject, TraverseProc, VisitProc, count, is_static_at, raw, type_of,
 };
 use crate::dynamic::record::{Flags, TypeRecord};
-use crate::managed::Core;
+use crate::managed::ManagedCore;
 use crate::memory::space::Space;
 use crate::object::state;
 use crate::object::type_info::Tracer;
@@ -34,7 +34,7 @@ use crate::safepoint;
 
 const_thread_local! {
     /// The heap that the tracer handed out last is of.
-    static HEAP: Cell<*const Core> = Cell::new(std::ptr::null())
+    static HEAP: Cell<*const ManagedCore> = Cell::new(std::ptr::null())
 }
 
 const_thread_local! {
@@ -49,9 +49,9 @@ const_thread_local! {
 
 /// The core of the heap that a living object lies in: one that is being traversed. One that is looked at by itself is looked up by
 /// whoever does so.
-fn core_of<'a>(object: NonNull<RawObject>) -> &'a Core {
+fn core_of<'a>(object: NonNull<RawObject>) -> &'a ManagedCore {
     // SAFETY: rule R: the callers have a living object of a heap, and are done before it dies.
-    unsafe { &*Space::heap_of(object.as_ptr() as usize).cast::<Core>() }
+    unsafe { &*Space::heap_of(object.as_ptr() as usize).cast::<ManagedCore>() }
 }
 
 #[inline]
@@ -126,7 +126,7 @@ fn look_at_time(begun: Instant, record: &TypeRecord, object: NonNull<RawObject>)
     if took.as_nanos() > u128::from(model.slow_handler()) {
         let text = words!("the traverse handler took {took:?}: does it wait for something?");
         let fault = Fault::new(Code::SlowHandler, "traverse").of_type(record.kept_name());
-        model.note(fault.at(object.as_ptr() as usize).because(text));
+        model.record_fault(fault.at(object.as_ptr() as usize).because(text));
     }
 }
 
@@ -180,7 +180,7 @@ fn visit_with_care(tracer: &mut Tracer, target: NonNull<RawObject>) -> c_int {
 }
 
 /// What is wrong with an address that a handler visits; `None`: a living object is there, a static one, or another heap.
-fn doubt(core: &Core, target: NonNull<RawObject>) -> Option<Code> {
+fn doubt(core: &ManagedCore, target: NonNull<RawObject>) -> Option<Code> {
     let address = target.as_ptr() as usize;
     if !core.space.contains(address) {
         let known = crate::memory::space::is_in_any_heap(address) || is_static_at(target);
@@ -194,7 +194,7 @@ fn doubt(core: &Core, target: NonNull<RawObject>) -> Option<Code> {
 
 /// What is wrong with an address that is visited `times` times after an object was cleared: there may be an object yet because the
 /// running collection holds it, and nobody else. (Of one that is buried in pieces it is not known what is still held.)
-fn doubt_cleared(core: &Core, target: NonNull<RawObject>, times: usize) -> Option<Code> {
+fn doubt_cleared(core: &ManagedCore, target: NonNull<RawObject>, times: usize) -> Option<Code> {
     let address = target.as_ptr() as usize;
     doubt(core, target).or_else(|| {
         if !core.space.contains(address) {
@@ -214,18 +214,18 @@ fn doubt_cleared(core: &Core, target: NonNull<RawObject>, times: usize) -> Optio
 #[cold]
 fn complain(code: Code, address: usize) -> c_int {
     let type_name = running().map_or("", TypeRecord::kept_name);
-    heap().model.note(Fault::new(code, "traverse").of_type(type_name).at(address));
+    heap().model.record_fault(Fault::new(code, "traverse").of_type(type_name).at(address));
     0
 }
 
 /// The heap of the traversal that this thread is in.
-fn heap<'a>() -> &'a Core {
+fn heap<'a>() -> &'a ManagedCore {
     // SAFETY: rule V: the callers were handed a tracer, and this was set with it, to the heap that is being traversed.
     unsafe { &*HEAP.with(Cell::get) }
 }
 
 /// The heap of the traverse handler that this thread is running, if it is running one.
-pub(crate) fn traversed_heap<'a>() -> Option<&'a Core> {
+pub(crate) fn traversed_heap<'a>() -> Option<&'a ManagedCore> {
     (!RUNNING.with(Cell::get).is_null()).then(heap)
 }
 
@@ -246,7 +246,7 @@ pub fn note(mut fault: Fault) -> Result<(), Fault> {
     if fault.type_name.is_empty() {
         fault.type_name = record.kept_name();
     }
-    heap().model.note(fault);
+    heap().model.record_fault(fault);
     Ok(())
 }
 
@@ -275,7 +275,7 @@ unsafe fn walk(m: &Mutator, object: NonNull<RawObject>) -> Result<Vec<usize>, Fa
     // SAFETY: as for `referents`.
     let result = crate::base::event::guarded(|| unsafe { traverse(object.cast(), &mut tracer) });
     drop(guard);
-    raw(m).model().tell_notes(&raw(m).core().hooks);
+    raw(m).model().report_faults(&raw(m).core().hooks);
     match result {
         Ok(()) => Ok(tracer.edges().to_vec()),
         Err(payload) => {

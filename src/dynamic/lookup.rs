@@ -40,14 +40,15 @@ pub unsafe fn look_up(m: &Mutator, object: NonNull<RawObject>) -> Address {
 ///
 /// As for [`look_up`].
 pub unsafe fn look_up_here(object: NonNull<RawObject>) -> Option<Address> {
-    let looked = |core: &managed::Core| core.model.is_checked().then(|| look_up_in(core, object));
+    let looked =
+        |core: &managed::ManagedCore| core.model.is_checked().then(|| look_up_in(core, object));
     match handlers::traversed_heap() {
         Some(core) => looked(core),
         None => Mutator::with_current(|m| looked(m.raw().core())).flatten(),
     }
 }
 
-fn look_up_in(core: &managed::Core, object: NonNull<RawObject>) -> Address {
+fn look_up_in(core: &managed::ManagedCore, object: NonNull<RawObject>) -> Address {
     let address = object.as_ptr() as usize;
     if !core.space.contains(address) {
         return look_outside(object);

@@ -272,7 +272,7 @@ pub(crate) unsafe fn tail_slot<'a>(object: NonNull<RawObject>) -> &'a AtomicPtr<
     // SAFETY: rules R and G: the object lives, so its heap's core does; its room is at least as large as was asked for,
     // the last word included.
     unsafe {
-        let core = &*Space::heap_of(address).cast::<managed::Core>();
+        let core = &*Space::heap_of(address).cast::<managed::ManagedCore>();
         let cell = core.space.memory(object.cast());
         cell.start().add(cell.room().last_word()).cast::<AtomicPtr<c_void>>().as_ref()
     }

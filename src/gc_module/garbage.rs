@@ -10,7 +10,7 @@ use crate::gc_module::Services;
 use crate::gc_module::callbacks;
 use crate::gc_module::stop::stopped;
 use crate::heap::model::ObjectModel;
-use crate::managed::Core;
+use crate::managed::ManagedCore;
 use crate::object::state::DYING;
 use crate::object::type_info::Object;
 use crate::object::weak::HeaderPtr;
@@ -65,13 +65,13 @@ fn own(target: HeaderPtr) -> AnyGc {
     unsafe { AnyGc::from_header(target.0) }
 }
 
-pub(super) fn take_garbage(core: &Core) -> Vec<AnyGc> {
+pub(super) fn take_garbage(core: &ManagedCore) -> Vec<AnyGc> {
     let list = std::mem::take(&mut *core.model.garbage.lock());
     list.into_iter().map(own).collect()
 }
 
 /// Tells of what is in the garbage list at the end; how many that are.
-pub(super) fn tell_garbage(core: &Core) -> usize {
+pub(super) fn tell_garbage(core: &ManagedCore) -> usize {
     let count = core.model.garbage.lock().len();
     if count != 0 {
         let text = words!(

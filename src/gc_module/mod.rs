@@ -81,7 +81,7 @@ use std::sync::Arc;
 
 use crate::gc_module::callbacks::Notices;
 use crate::heap::pacing::Pace;
-use crate::managed::Core;
+use crate::managed::ManagedCore;
 use crate::{Heap, Mutator};
 
 pub use crate::gc_module::callbacks::{
@@ -113,7 +113,7 @@ impl Heap {
 }
 
 impl Services {
-    pub(super) fn core(&self) -> &Arc<Core> {
+    pub(super) fn core(&self) -> &Arc<ManagedCore> {
         self.heap.core()
     }
 

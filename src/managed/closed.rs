@@ -7,13 +7,13 @@ use std::sync::Arc;
 
 use crate::base::sync::{Ordering, const_thread_local};
 use crate::managed::destructor::{Panic, run_destructor};
-use crate::managed::parts::Core;
+use crate::managed::parts::ManagedCore;
 use crate::memory::arena::Arena;
 use crate::object::header::{Dropped, Header};
 use crate::object::weak::HeaderPtr;
 
 /// A dead object, and what keeps its heap's memory.
-type InClosed = (Arc<Core>, HeaderPtr);
+type InClosed = (Arc<ManagedCore>, HeaderPtr);
 
 const_thread_local! {
     /// The stack of objects of closed heaps that wait for this thread to destroy them; null: it is not at it. The
@@ -39,7 +39,7 @@ impl Drop for InUse {
 }
 
 /// Drops a reference to an object of a closed heap. Nobody owns anything there: all mutators have ended.
-pub(super) unsafe fn drop_in_closed(core: &Arc<Core>, header: NonNull<Header>) {
+pub(super) unsafe fn drop_in_closed(core: &Arc<ManagedCore>, header: NonNull<Header>) {
     // SAFETY: rule R: the reference keeps the object alive until it is dropped.
     let h = unsafe { header.as_ref() };
     let dead = match h.drop_shared() {
@@ -81,7 +81,7 @@ pub(super) unsafe fn drop_in_closed(core: &Arc<Core>, header: NonNull<Header>) {
 }
 
 pub(super) unsafe fn destroy_in_closed(
-    core: &Arc<Core>,
+    core: &Arc<ManagedCore>,
     header: NonNull<Header>,
 ) -> Result<(), Panic> {
     let info = core.model.info(header);
@@ -107,7 +107,7 @@ pub(super) unsafe fn destroy_in_closed(
 }
 
 /// Closes a heap whose last handle and mutator are gone.
-pub(crate) fn close(core: &Arc<Core>) {
+pub(crate) fn close(core: &Arc<ManagedCore>) {
     let left = core.live().0;
     let list = {
         let mut deferred = core.model.deferred.lock();

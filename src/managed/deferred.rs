@@ -9,7 +9,7 @@ use crate::base::fallible;
 use crate::base::stress::{Step, maybe_yield};
 use crate::base::sync::Ordering;
 use crate::managed::closed::drop_in_closed;
-use crate::managed::parts::{Core, DRAIN_REQUEST, Local, Raw};
+use crate::managed::parts::{DRAIN_REQUEST, ManagedCore, Raw, SharedPart};
 use crate::memory::space::Space;
 use crate::object::header::{Dropped, Header, NO_OWNER};
 use crate::object::weak::HeaderPtr;
@@ -20,12 +20,12 @@ use crate::safepoint::is_stopping;
 /// # Safety
 ///
 /// The caller has a reference to the object, which is in a heap.
-pub(super) unsafe fn heap_of(header: NonNull<Header>) -> Arc<Core> {
+pub(super) unsafe fn heap_of(header: NonNull<Header>) -> Arc<ManagedCore> {
     // SAFETY: rule R: the reference keeps the object alive, and the core outlives its objects: an open heap's handles
     // and mutators keep it, a closed heap's is kept by `Deferred::closed` until the last object has died. A count of
     // our own: once the reference is given away, somebody else may drop it, and the core go.
     unsafe {
-        let core = Space::heap_of(header.as_ptr() as usize).cast::<Core>();
+        let core = Space::heap_of(header.as_ptr() as usize).cast::<ManagedCore>();
         Arc::increment_strong_count(core);
         Arc::from_raw(core)
     }
@@ -52,7 +52,9 @@ pub(super) unsafe fn defer(header: NonNull<Header>) {
     if is_stopping() && Raw::is_attached_to(&core) {
         if fallible::push(&mut core.model.deferred_in_stop.lock(), HeaderPtr(header)).is_err() {
             // No hook is called in a stop.
-            return core.model.note(Fault::new(Code::Memory, "drop").because(LOST));
+            return core
+                .model
+                .record_fault(Fault::new(Code::Memory, "drop").because(LOST_REFERENCE));
         }
         core.pace.deferred(bytes);
         // Relaxed: this thread drains it itself, and whoever attaches after this stop has seen its end.
@@ -68,7 +70,7 @@ pub(super) unsafe fn defer(header: NonNull<Header>) {
     }
     if fallible::push(&mut deferred.list, HeaderPtr(header)).is_err() {
         drop(deferred);
-        return lose(&core);
+        return report_lost_reference(&core);
     }
     core.pace.deferred(bytes);
     // SeqCst: against an attaching thread's load of it; see `Coordinator::poke_attached`.
@@ -82,17 +84,17 @@ pub(super) unsafe fn defer(header: NonNull<Header>) {
 
 /// Tells of a reference that was dropped where it could not be counted, and that there is no memory to note down: the object stays.
 #[cold]
-pub(super) fn lose(core: &Core) {
-    core.hooks.unraisable(During::Drop, "", LOST);
+pub(super) fn report_lost_reference(core: &ManagedCore) {
+    core.hooks.unraisable(During::Drop, "", LOST_REFERENCE);
 }
 
-pub(super) const LOST: &str =
+pub(super) const LOST_REFERENCE: &str =
     "no memory to note that a reference was dropped: its object stays for ever";
 
 /// Closes the queue of a mutator that cannot destroy anything: in a forked child, where its thread does not exist, or under a
 /// traversal guard. What is in it is merged; what that finds dead is destroyed by the next attached thread that drains the deferred
 /// list.
-pub(crate) fn orphan(core: &Core, local: &Local) {
+pub(crate) fn orphan(core: &ManagedCore, local: &SharedPart) {
     for target in local.queue.close() {
         // SAFETY: rule R: a queued object is not freed before the queue lets go of it; its owner has ended.
         let header = unsafe { target.0.as_ref() };

@@ -7,8 +7,8 @@
 //! value is a handle, in a round of its own where the handles lie in a buffer that must be fetched first. Little garbage
 //! is in the caches, and dropped at once.
 //!
-//! A value stays in its [`Discarded`] until that is dropped, so none is lost, whatever panics: they are dropped by the collection
-//! (`Managed::cleared`), or at the latest when the mutator ends. Discarded values run destructors, and these may clear
+//! A value stays in its [`BatchedValue`] until that is dropped, so none is lost, whatever panics: they are dropped by the collection
+//! (`Managed::cleared`), or at the latest when the mutator ends. Values run destructors, and these may clear
 //! something themselves: nothing is being cleared at that time, so what they take out is dropped at once.
 
 use std::cell::{Cell, RefCell};
@@ -20,15 +20,15 @@ use crate::base::stress::Stress;
 use crate::object::type_info::Object;
 
 /// Words of the largest value that is kept: a `Vec` and one more.
-const WORDS: usize = 4;
+const VALUE_WORDS: usize = 4;
 /// Objects of garbage from which on keeping is worth its price: with fewer, the counts are in the caches.
-const MANY: usize = 16_384;
+const BATCHING_THRESHOLD: usize = 16_384;
 /// Values that are gathered before the collector is to drop them.
-const ENOUGH: usize = 128;
+const BATCH_SIZE: usize = 128;
 
 /// A value of any type, up to a size.
-struct Discarded {
-    value: MaybeUninit<[u64; WORDS]>,
+struct BatchedValue {
+    value: MaybeUninit<[u64; VALUE_WORDS]>,
     /// Asks for the counts behind a buffer; `None`: that has been done.
     fetch: Option<unsafe fn(*const u8)>,
     drop: unsafe fn(*mut u8),
@@ -52,10 +52,10 @@ unsafe fn drop_in_place<T>(value: *mut u8) {
     unsafe { value.cast::<T>().drop_in_place() };
 }
 
-impl Discarded {
+impl BatchedValue {
     /// Whether there is room for a `T`.
     const fn fits<T>() -> bool {
-        size_of::<T>() <= size_of::<[u64; WORDS]>() && align_of::<T>() <= align_of::<u64>()
+        size_of::<T>() <= size_of::<[u64; VALUE_WORDS]>() && align_of::<T>() <= align_of::<u64>()
     }
 
     /// Adds a value that fits, for which there is room. In its place at once: built elsewhere and copied, the copy's wide loads would
@@ -77,7 +77,7 @@ impl Discarded {
     }
 }
 
-impl Drop for Discarded {
+impl Drop for BatchedValue {
     fn drop(&mut self) {
         // SAFETY: rule V: the value that `push` wrote; nobody uses it after this.
         unsafe { (self.drop)(self.value.as_mut_ptr().cast()) };
@@ -86,18 +86,18 @@ impl Drop for Discarded {
 
 /// What a mutator has discarded while it clears garbage.
 #[derive(Default)]
-pub(crate) struct Discard {
+pub(crate) struct DropBatch {
     /// Whether the garbage is more than the caches hold.
     worthwhile: Cell<bool>,
     /// The object that is being cleared. `None`: nothing is, and values are dropped at once.
     clearing: Cell<Option<Object>>,
-    values: RefCell<Vec<Discarded>>,
+    values: RefCell<Vec<BatchedValue>>,
 }
 
-impl Discard {
+impl DropBatch {
     /// So many objects are about to be cleared. In stress any number is worth it.
     pub(crate) fn expect(&self, objects: usize, stress: Stress) {
-        self.worthwhile.set(objects >= stress.shrink(MANY));
+        self.worthwhile.set(objects >= stress.shrink(BATCHING_THRESHOLD));
     }
 
     /// Calls `f`, which clears `object`.
@@ -106,25 +106,27 @@ impl Discard {
         if !self.worthwhile.get() {
             return f();
         }
-        struct Restore<'a>(&'a Discard, Option<Object>);
-        impl Drop for Restore<'_> {
+        struct ResetClearing<'a>(&'a DropBatch, Option<Object>);
+        impl Drop for ResetClearing<'_> {
             fn drop(&mut self) {
                 self.0.clearing.set(self.1);
             }
         }
-        let _restore = Restore(self, self.clearing.replace(Some(object)));
+        let _restore = ResetClearing(self, self.clearing.replace(Some(object)));
         f()
     }
 
     /// Drops `value`: later, if this comes out of what is being cleared.
     #[inline]
-    pub(crate) fn discard<T: Trace>(&self, value: T) {
+    pub(crate) fn drop_later<T: Trace>(&self, value: T) {
         // What leads to no counts has nothing to wait for.
         match self.clearing.get() {
             Some(from)
-                if const { Discarded::fits::<T>() } && value.fetch_target() && self.has_room() =>
+                if const { BatchedValue::fits::<T>() }
+                    && value.fetch_target()
+                    && self.has_room() =>
             {
-                Discarded::push(&mut self.values.borrow_mut(), value, from);
+                BatchedValue::push(&mut self.values.borrow_mut(), value, from);
             }
             _ => drop(value),
         }
@@ -135,7 +137,7 @@ impl Discard {
     fn has_room(&self) -> bool {
         #[cold]
         #[inline(never)]
-        fn make_room(values: &mut Vec<Discarded>) -> bool {
+        fn make_room(values: &mut Vec<BatchedValue>) -> bool {
             values.try_reserve(1).is_ok()
         }
         let mut values = self.values.borrow_mut();
@@ -144,7 +146,7 @@ impl Discard {
 
     /// Whether it is time to drop what there is.
     pub(crate) fn is_full(&self) -> bool {
-        self.values.borrow().len() >= ENOUGH
+        self.values.borrow().len() >= BATCH_SIZE
     }
 
     /// Drops everything. `failed` hears of panics, and of the object that the value was taken out of.
@@ -177,7 +179,7 @@ impl Discard {
         let mut place = self.values.borrow_mut();
         if place.is_empty() {
             // For its room, within reason.
-            values.shrink_to(2 * ENOUGH);
+            values.shrink_to(2 * BATCH_SIZE);
             *place = values;
         }
     }

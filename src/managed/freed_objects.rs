@@ -23,8 +23,8 @@ impl FreedObjects {
     /// The most bytes that it keeps.
     const BYTES: usize = 4 << 20;
 
-    /// Keeps an object. Call [`release`](Self::release) afterwards.
-    pub(crate) fn keep(&mut self, object: HeaderPtr, footprint: Footprint) -> Result<(), NoMemory> {
+    /// Keeps an object. Call [`pop_excess`](Self::pop_excess) afterwards.
+    pub(crate) fn push(&mut self, object: HeaderPtr, footprint: Footprint) -> Result<(), NoMemory> {
         self.objects.try_reserve(1)?;
         self.bytes += footprint.bytes();
         self.objects.push_back((object, footprint));
@@ -32,13 +32,13 @@ impl FreedObjects {
     }
 
     /// Takes out the oldest object, if there are more than may be kept.
-    pub(crate) fn release(&mut self) -> Option<HeaderPtr> {
+    pub(crate) fn pop_excess(&mut self) -> Option<HeaderPtr> {
         let many = self.objects.len() > Self::OBJECTS || self.bytes > Self::BYTES;
-        if many { self.take() } else { None }
+        if many { self.pop() } else { None }
     }
 
     /// Takes out the oldest object.
-    pub(super) fn take(&mut self) -> Option<HeaderPtr> {
+    pub(super) fn pop(&mut self) -> Option<HeaderPtr> {
         let (object, footprint) = self.objects.pop_front()?;
         self.bytes -= footprint.bytes();
         Some(object)
@@ -56,19 +56,19 @@ mod tests {
             crate::memory::shape::Shape::large(FreedObjects::BYTES / 4, 16).expect("a size");
         let footprint = shape.footprint();
         let most = FreedObjects::BYTES / footprint.bytes();
-        let mut quarantine = FreedObjects::default();
+        let mut freed_objects = FreedObjects::default();
         let mut headers = [0u64; 64];
         // More and more come, and the oldest go: always as many are left as there is room for.
         for (at, header) in headers.iter_mut().enumerate() {
             // Never looked at.
             let object = HeaderPtr(NonNull::from(header).cast());
-            quarantine.keep(object, footprint).expect("memory");
-            assert_eq!(quarantine.release().is_some(), at >= most, "object {at}");
-            assert!(quarantine.release().is_none(), "one went, and that is enough");
-            assert_eq!(quarantine.objects.len(), (at + 1).min(most));
+            freed_objects.push(object, footprint).expect("memory");
+            assert_eq!(freed_objects.pop_excess().is_some(), at >= most, "object {at}");
+            assert!(freed_objects.pop_excess().is_none(), "one went, and that is enough");
+            assert_eq!(freed_objects.objects.len(), (at + 1).min(most));
         }
-        while quarantine.take().is_some() {}
-        assert_eq!(quarantine.bytes, 0);
+        while freed_objects.pop().is_some() {}
+        assert_eq!(freed_objects.bytes, 0);
     }
 
     #[test]
@@ -87,17 +87,17 @@ mod tests {
         for (footprint, most) in
             [(small, FreedObjects::OBJECTS), (large, FreedObjects::BYTES / large.bytes())]
         {
-            let mut quarantine = FreedObjects::default();
+            let mut freed_objects = FreedObjects::default();
             let header = 0u64;
             // Never looked at.
             let object = || HeaderPtr(NonNull::from(&header).cast());
             for _ in 0..most {
-                quarantine.keep(object(), footprint).expect("memory");
-                assert!(quarantine.release().is_none());
+                freed_objects.push(object(), footprint).expect("memory");
+                assert!(freed_objects.pop_excess().is_none());
             }
-            quarantine.keep(object(), footprint).expect("memory");
-            assert!(quarantine.release().is_some() && quarantine.release().is_none());
-            assert_eq!(quarantine.objects.len(), most);
+            freed_objects.push(object(), footprint).expect("memory");
+            assert!(freed_objects.pop_excess().is_some() && freed_objects.pop_excess().is_none());
+            assert_eq!(freed_objects.objects.len(), most);
         }
     }
 }

@@ -20,7 +20,7 @@
 //! # Destruction
 //!
 //! An object without finalizer and weak record whose type is known where its last handle is dropped ends there, in place
-//! (`end_value`); what dies with it goes the way of all others.
+//! (`destroy_in_place`); what dies with it goes the way of all others.
 //!
 //! An object whose count has reached 0 is destroyed by the thread that brought it there: finalizer (once;
 //! it may bring the object back), weak references, destructor, memory. References that the destructor drops
@@ -71,11 +71,16 @@ mod weak_callbacks;
 
 pub(crate) use closed::close;
 pub(crate) use deferred::orphan;
-pub(crate) use parts::{Core, Deferred, Local, Managed, Private, Raw, object, type_index};
-pub(crate) use release::{Callback, drop_reference, drop_slowly, leave_queue};
+pub(crate) use parts::{
+    Deferred, Managed, ManagedCore, OwnPart, Raw, SharedPart, object, type_index,
+};
+pub(crate) use release::{DueCallback, drop_reference, drop_slowly, merge_early};
 pub(crate) use retired::{retire, retire_elsewhere};
 pub(crate) use revival::{clear_weak_references, revived};
-pub(crate) use typed_release::{drop_reference_to, drop_reference_to_plain, end, end_reporting};
+pub(crate) use typed_release::{
+    destroy_dynamic_in_place, destroy_in_place_reporting, drop_reference_to,
+    drop_reference_to_plain,
+};
 pub(crate) use weak_callbacks::{mark_dying_for_upgrades, upgrade};
 
 use std::cell::{Cell, RefCell};
@@ -91,10 +96,14 @@ use crate::gc_module::callbacks;
 use crate::heap::model::{Found, ObjectModel, Verdict, World};
 use crate::managed::destructor::OnPanic;
 use crate::managed::drain::drain_deferred;
-use crate::managed::drop_batch::Discard;
+use crate::managed::drop_batch::DropBatch;
 use crate::managed::merge_queue::{MERGE_REQUEST, MergeQueue};
-use crate::managed::parts::{DRAIN_REQUEST, DYING_ROOM, QUIESCE_REQUEST, TYPE_CACHE, header};
-use crate::managed::release::{Held, call, destroy_all, drop_attached, empty_queue, merge_queue};
+use crate::managed::parts::{
+    DESTRUCTION_STACK_ROOM, DRAIN_REQUEST, QUIESCE_REQUEST, TYPE_CACHE_SIZE, header,
+};
+use crate::managed::release::{
+    HeldRef, destroy_all, drop_attached, merge_own_queue, merge_queue, run_callback,
+};
 use crate::managed::retired::{publish_retired, quiesce, reap};
 use crate::object::header::Header;
 use crate::object::type_info::{Ends, Object, Tracer, TypeInfo};
@@ -104,37 +113,37 @@ use crate::typed::mutator::Mutator;
 use crate::typed::trace::Trace;
 
 // SAFETY: rules R, Z and W: 1. `count` sums both halves; `hold` and `release` are a claim and a drop. 2. memory is
-// freed at count 0 alone: in `destroy`, `destroy_in_closed`, `end_value`, `drop_plain_slowly`, and by dynamic
+// freed at count 0 alone: in `destroy`, `destroy_in_closed`, `destroy_in_place`, `drop_plain_slowly`, and by dynamic
 // objects' own end. 3. attached threads are parked in a stop, others defer their drops. 4. `Tracer` takes handles
 // only (`Gc`, `AnyGc`), which are counted. 5. `merge` empties every queue; an object at 0 without being queued is on
 // the destruction stack of a thread that is not at a safepoint. 6. call-outs run under `no_safepoint`, with
 // `&Mutator`.
 unsafe impl ObjectModel for Managed {
-    type Local = Local;
-    type Private = Private;
-    type Callback = Callback;
+    type Local = SharedPart;
+    type Private = OwnPart;
+    type Callback = DueCallback;
 
     const STABLE_DURING_STOP: bool = true;
     /// The two lists are the heap's. A queue is its owner's, and each of the owner's objects comes to it once.
     const SHARED_REQUESTS: u32 = DRAIN_REQUEST | QUIESCE_REQUEST;
 
-    fn local(&self) -> Local {
-        Local { queue: MergeQueue::new(), seen: AtomicU64::new(0) }
+    fn local(&self) -> SharedPart {
+        SharedPart { queue: MergeQueue::new(), seen: AtomicU64::new(0) }
     }
 
-    fn private(&self) -> Private {
+    fn private(&self) -> OwnPart {
         self.try_private().unwrap_or_else(|| NoMemory.abort_process())
     }
 
-    fn try_private(&self) -> Option<Private> {
+    fn try_private(&self) -> Option<OwnPart> {
         let mut dying = Vec::new();
-        dying.try_reserve_exact(DYING_ROOM).ok()?;
-        Some(Private {
-            types: [const { Cell::new((std::ptr::null(), 0)) }; TYPE_CACHE],
+        dying.try_reserve_exact(DESTRUCTION_STACK_ROOM).ok()?;
+        Some(OwnPart {
+            types: [const { Cell::new((std::ptr::null(), 0)) }; TYPE_CACHE_SIZE],
             dying: RefCell::new(dying),
             busy: Cell::new(0),
             retired: RefCell::new(Vec::new()),
-            discard: Discard::default(),
+            drop_batch: DropBatch::default(),
         })
     }
 
@@ -142,9 +151,9 @@ unsafe impl ObjectModel for Managed {
         let mut any = false;
         loop {
             // The lock is free again before the memory goes back.
-            let oldest = self.quarantine.lock().take();
+            let oldest = self.freed_objects.lock().pop();
             let Some(HeaderPtr(oldest)) = oldest else { return any };
-            // SAFETY: rule O: freed before, and nobody's since; the quarantine gives each up once.
+            // SAFETY: rule O: freed before, and nobody's since; the list gives each up once.
             unsafe { m.free(oldest.cast()) };
             any = true;
         }
@@ -219,17 +228,17 @@ unsafe impl ObjectModel for Managed {
         let info = self.info(header);
         // SAFETY: alive, as the caller says, and of the type that its header names.
         let clear = || unsafe { (info.clear)(info.value(header), (&raw const *m).cast()) };
-        m.private().discard.clearing(object, clear);
+        m.private().drop_batch.clearing(object, clear);
     }
 
     fn clearing(&self, m: &Raw, objects: usize) {
-        m.private().discard.expect(objects, m.core().stress);
+        m.private().drop_batch.expect(objects, m.core().stress);
     }
 
     #[inline(always)]
     fn cleared(&self, m: &Raw, last: bool) {
-        if last || m.private().discard.is_full() {
-            drop_discarded(m);
+        if last || m.private().drop_batch.is_full() {
+            drop_batched(m);
         }
     }
 
@@ -261,7 +270,7 @@ unsafe impl ObjectModel for Managed {
         if info.dealloc.is_some() {
             // SAFETY: alive, as the caller says.
             let name = unsafe { (info.name)(header(object)) };
-            self.note(
+            self.record_fault(
                 Fault::new(Code::OverVisited, "collection").of_type(name).at(object.address()),
             );
         }
@@ -270,7 +279,7 @@ unsafe impl ObjectModel for Managed {
     fn prepare(&self, m: &Raw) {
         quiesce(m);
         drain_deferred(m);
-        empty_queue(m);
+        merge_own_queue(m);
     }
 
     fn pending(&self, world: &World<'_, Self>) -> usize {
@@ -307,7 +316,7 @@ unsafe impl ObjectModel for Managed {
         target: Object,
         is_unreachable: &dyn Fn(Object) -> bool,
         _: &World<'_, Self>,
-        due: &mut Vec<Callback>,
+        due: &mut Vec<DueCallback>,
     ) {
         let Some(record) = self.weak.get(header(target)) else { return };
         for WeakWatcher { weak_ref, invoke, .. } in record.take_watchers() {
@@ -317,13 +326,13 @@ unsafe impl ObjectModel for Managed {
             }
             // Counted as shared: the collecting thread need not be the owner.
             if let Some(weak_ref) = weak_ref.upgrade(0) {
-                due.push(Callback { weak_ref: Held(weak_ref), invoke });
+                due.push(DueCallback { weak_ref: HeldRef(weak_ref), invoke });
             }
         }
     }
 
-    fn call_back(&self, callback: Callback, m: &Raw) {
-        call(callback, m);
+    fn call_back(&self, callback: DueCallback, m: &Raw) {
+        run_callback(callback, m);
     }
 
     unsafe fn clear_weak(&self, object: Object) {
@@ -401,7 +410,7 @@ unsafe impl ObjectModel for Managed {
     }
 
     fn resumed(&self, m: &Raw) {
-        self.tell_notes(&m.core().hooks);
+        self.report_faults(&m.core().hooks);
         reap(m);
         drain_deferred(m);
     }
@@ -414,7 +423,7 @@ unsafe impl ObjectModel for Managed {
     fn answer(&self, requests: u32, m: &Raw) {
         if requests & MERGE_REQUEST != 0 {
             maybe_yield(&m.core().under, Step::Merge);
-            empty_queue(m);
+            merge_own_queue(m);
         }
         if requests & DRAIN_REQUEST != 0 {
             drain_deferred(m);
@@ -473,15 +482,15 @@ unsafe impl ObjectModel for Managed {
 }
 
 /// Drops a value that was taken out of an object: a little later, if a collection is clearing that object.
-pub(crate) fn discard<T: Trace>(m: &Raw, value: T) {
-    m.private().discard.discard(value);
+pub(crate) fn drop_later<T: Trace>(m: &Raw, value: T) {
+    m.private().drop_batch.drop_later(value);
 }
 
 /// Drops what has been discarded.
 #[inline(never)]
-fn drop_discarded(m: &Raw) {
+fn drop_batched(m: &Raw) {
     let _lent = m.lend();
-    m.private().discard.drop_all(|object, payload| {
+    m.private().drop_batch.drop_all(|object, payload| {
         // SAFETY: rule R: the collection holds what it clears.
         let name = unsafe { m.model().type_name(object) };
         let text = event::panic_message(payload);

@@ -12,7 +12,7 @@ use crate::base::hooks::Hooks;
 use crate::base::sync::{AtomicBool, AtomicU64, AtomicUsize, Mutex, Ordering};
 use crate::heap::model::ModelMutator;
 use crate::heap::mutator;
-use crate::managed::drop_batch::Discard;
+use crate::managed::drop_batch::DropBatch;
 use crate::managed::freed_objects::FreedObjects;
 use crate::managed::merge_queue::MergeQueue;
 use crate::object::header::Header;
@@ -26,7 +26,7 @@ pub(super) const DRAIN_REQUEST: u32 = 1 << 9;
 /// A request: pass a safepoint, references are waiting for it.
 pub(super) const QUIESCE_REQUEST: u32 = 1 << 10;
 
-pub(crate) type Core = mutator::Core<Managed>;
+pub(crate) type ManagedCore = mutator::Core<Managed>;
 pub(crate) type Raw = ModelMutator<Managed>;
 
 /// See the [module's page](self).
@@ -49,12 +49,12 @@ pub(crate) struct Managed {
     /// Nanoseconds that a traverse handler may take without a report; 0: as long as it likes.
     pub(super) slow_handler: AtomicU64,
     /// Freed dynamic objects that checked mode keeps.
-    pub(crate) quarantine: Mutex<FreedObjects>,
+    pub(crate) freed_objects: Mutex<FreedObjects>,
     /// Mistakes of traverse handlers, to be told when the world runs.
-    pub(super) notes: Mutex<Notes>,
+    pub(super) faults: Mutex<RecordedFaults>,
     /// Types whose traverse handlers were found to visit null.
     pub(super) null_visitors: Mutex<HashSet<&'static str>>,
-    /// Held around traverse handlers that ask to be called one at a time.
+    /// Locked while a traverse handler runs that must not run in parallel.
     pub(crate) serial: Mutex<()>,
     /// The garbage list: references to unreachable objects that were not to be cleared.
     pub(crate) garbage: Mutex<Vec<HeaderPtr>>,
@@ -64,7 +64,7 @@ pub(crate) struct Managed {
 
 /// Mistakes of traverse handlers that no hook has been told of yet.
 #[derive(Debug, Default)]
-pub(super) struct Notes {
+pub(super) struct RecordedFaults {
     pub(super) list: Vec<Fault>,
     /// The first one that there was no memory to list.
     pub(super) last: Option<Fault>,
@@ -76,68 +76,68 @@ pub(crate) struct Deferred {
     /// Attached threads have been asked to drain it.
     pub(super) poked: bool,
     /// The heap is closed, and itself kept alive by its remaining objects.
-    pub(super) closed: Option<Arc<Core>>,
+    pub(super) closed: Option<Arc<ManagedCore>>,
 }
 
 /// What a mutator shows to other threads.
 #[derive(Debug)]
-pub(crate) struct Local {
+pub(crate) struct SharedPart {
     pub(super) queue: MergeQueue,
     /// The epoch at the last safepoint.
     pub(super) seen: AtomicU64,
 }
 
 /// What a mutator keeps to itself.
-pub(crate) struct Private {
+pub(crate) struct OwnPart {
     /// Type indices by the address of the type's table: a cache of the registry, for allocation.
-    pub(super) types: [Cell<(*const TypeInfo, u32)>; TYPE_CACHE],
+    pub(super) types: [Cell<(*const TypeInfo, u32)>; TYPE_CACHE_SIZE],
     pub(super) dying: RefCell<Vec<NonNull<Header>>>,
-    /// What is on the stack: [`DESTROYING`], [`IN_HANDLER`].
+    /// What is on the stack: [`DESTRUCTION`], [`HANDLER_CALL`].
     pub(super) busy: Cell<u8>,
     pub(super) retired: RefCell<Vec<HeaderPtr>>,
-    pub(super) discard: Discard,
+    pub(super) drop_batch: DropBatch,
 }
 
 /// An object is being destroyed; what dies with it waits.
-pub(super) const DESTROYING: u8 = 1;
+pub(super) const DESTRUCTION: u8 = 1;
 /// A handler of a dynamic object runs: a C function, through whose frame no panic may pass.
-pub(super) const IN_HANDLER: u8 = 2;
+pub(super) const HANDLER_CALL: u8 = 2;
 
-impl Private {
+impl OwnPart {
     /// Calls a handler of a dynamic object. Destructors that panic meanwhile are reported, for they would end the process.
     pub(crate) fn in_handler<R>(&self, f: impl FnOnce() -> R) -> R {
-        struct Left<'a>(&'a Private, bool);
+        struct Left<'a>(&'a OwnPart, bool);
         impl Drop for Left<'_> {
             fn drop(&mut self) {
                 if !self.1 {
-                    self.0.ends(IN_HANDLER);
+                    self.0.exit(HANDLER_CALL);
                 }
             }
         }
-        let _left = Left(self, self.begins(IN_HANDLER));
+        let _left = Left(self, self.enter(HANDLER_CALL));
         f()
     }
 
     /// From here on it is on the stack; `true`: it was already.
-    pub(super) fn begins(&self, what: u8) -> bool {
+    pub(super) fn enter(&self, what: u8) -> bool {
         let busy = self.busy.get();
         self.busy.set(busy | what);
         busy & what != 0
     }
 
-    pub(super) fn ends(&self, what: u8) {
+    pub(super) fn exit(&self, what: u8) {
         self.busy.set(self.busy.get() & !what);
     }
 
     /// Whether a panic can go on to whoever dropped the reference.
     pub(super) fn may_unwind(&self) -> bool {
-        self.busy.get() & IN_HANDLER == 0 && !std::thread::panicking()
+        self.busy.get() & HANDLER_CALL == 0 && !std::thread::panicking()
     }
 }
 
-pub(super) const TYPE_CACHE: usize = 64;
+pub(super) const TYPE_CACHE_SIZE: usize = 64;
 /// Objects that can wait to be destroyed before memory is asked for.
-pub(super) const DYING_ROOM: usize = 16;
+pub(super) const DESTRUCTION_STACK_ROOM: usize = 16;
 
 impl Managed {
     pub(crate) fn new() -> Self {
@@ -152,8 +152,8 @@ impl Managed {
             left: AtomicUsize::new(0),
             checked: AtomicBool::new(false),
             slow_handler: AtomicU64::new(0),
-            quarantine: Mutex::default(),
-            notes: Mutex::default(),
+            freed_objects: Mutex::default(),
+            faults: Mutex::default(),
             null_visitors: Mutex::default(),
             serial: Mutex::new(()),
             garbage: Mutex::new(Vec::new()),
@@ -209,9 +209,9 @@ impl Managed {
         self.checked.store(checked, Ordering::Relaxed);
     }
 
-    /// Notes a mistake of a handler that runs in a stop, where no hook can be called.
-    pub(crate) fn note(&self, fault: Fault) {
-        let mut notes = self.notes.lock();
+    /// Records a mistake of a handler that runs in a stop, where no hook can be called.
+    pub(crate) fn record_fault(&self, fault: Fault) {
+        let mut faults = self.faults.lock();
         // A handler that visits null does so all the time: told once for each type.
         if fault.code == Code::NullVisit {
             let mut visitors = self.null_visitors.lock();
@@ -224,25 +224,25 @@ impl Managed {
         let same = |n: &Fault| {
             (n.code, n.type_name, n.function) == (fault.code, fault.type_name, fault.function)
         };
-        if notes.list.len() < 256 && !notes.list.iter().any(same) {
-            if notes.list.try_reserve(1).is_ok() {
-                notes.list.push(fault);
+        if faults.list.len() < 256 && !faults.list.iter().any(same) {
+            if faults.list.try_reserve(1).is_ok() {
+                faults.list.push(fault);
             } else {
-                notes.last.get_or_insert(fault);
+                faults.last.get_or_insert(fault);
             }
         }
     }
 
     /// Tells what was noted.
-    pub(crate) fn tell_notes(&self, hooks: &Hooks) {
-        let notes = {
-            let mut notes = self.notes.lock();
-            if notes.list.is_empty() && notes.last.is_none() {
+    pub(crate) fn report_faults(&self, hooks: &Hooks) {
+        let faults = {
+            let mut faults = self.faults.lock();
+            if faults.list.is_empty() && faults.last.is_none() {
                 return;
             }
-            std::mem::take(&mut *notes)
+            std::mem::take(&mut *faults)
         };
-        for fault in notes.list.into_iter().chain(notes.last) {
+        for fault in faults.list.into_iter().chain(faults.last) {
             hooks.misuse(&fault);
         }
     }
@@ -296,7 +296,7 @@ pub(crate) fn object(header: NonNull<Header>) -> Object {
 #[inline(always)]
 pub(crate) fn type_index(m: &Raw, info: &'static TypeInfo) -> u32 {
     let key: *const TypeInfo = info;
-    let slot = &m.private().types[(key as usize >> 4) % TYPE_CACHE];
+    let slot = &m.private().types[(key as usize >> 4) % TYPE_CACHE_SIZE];
     let (cached, index) = slot.get();
     if std::ptr::eq(cached, key) {
         return index;
@@ -322,23 +322,23 @@ mod tests {
         });
         let core = heap.core();
         let tell = || {
-            core.model.tell_notes(&core.hooks);
+            core.model.report_faults(&core.hooks);
             std::mem::take(&mut *told.lock().expect("no panic"))
         };
         for _ in 0..2 {
-            core.model.note(Fault::new(Code::OverVisited, "one"));
-            core.model.note(Fault::new(Code::OverVisited, "two"));
+            core.model.record_fault(Fault::new(Code::OverVisited, "one"));
+            core.model.record_fault(Fault::new(Code::OverVisited, "two"));
         }
         assert_eq!(tell(), [(Code::OverVisited, "one"), (Code::OverVisited, "two")]);
         assert_eq!(tell(), [], "they are told once");
         for told in [1, 0] {
-            core.model.note(Fault::new(Code::NullVisit, "one"));
+            core.model.record_fault(Fault::new(Code::NullVisit, "one"));
             assert_eq!(tell().len(), told);
         }
-        core.model.note(Fault::new(Code::NullVisit, "two"));
+        core.model.record_fault(Fault::new(Code::NullVisit, "two"));
         assert_eq!(tell(), [], "null: once for each type");
         let names: Vec<&'static str> = (0..300).map(|n| &*format!("{n}").leak()).collect();
-        names.iter().for_each(|name| core.model.note(Fault::new(Code::OverVisited, name)));
+        names.iter().for_each(|name| core.model.record_fault(Fault::new(Code::OverVisited, name)));
         assert_eq!(tell().len(), 256);
     }
 
@@ -348,8 +348,8 @@ mod tests {
         let m = heap.attach();
         let private = m.raw().private();
         assert!(private.may_unwind());
-        assert!(!private.begins(DESTROYING));
-        assert!(private.begins(DESTROYING), "already");
+        assert!(!private.enter(DESTRUCTION));
+        assert!(private.enter(DESTRUCTION), "already");
         assert!(private.may_unwind(), "a destructor's panic goes on");
         private.in_handler(|| {
             assert!(!private.may_unwind(), "not through a C function");
@@ -357,7 +357,7 @@ mod tests {
             assert!(!private.may_unwind(), "the outer one is not through");
         });
         assert!(private.may_unwind());
-        private.ends(DESTROYING);
+        private.exit(DESTRUCTION);
         assert_eq!(private.busy.get(), 0);
     }
 

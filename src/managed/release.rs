@@ -10,7 +10,7 @@ use crate::heap::core::Shared;
 use crate::managed::deferred::defer;
 use crate::managed::destructor::{OnPanic, Panic, run_destructor};
 use crate::managed::merge_queue::{self, MergeQueue, OwnerEnded};
-use crate::managed::parts::{DESTROYING, Managed, Raw, object};
+use crate::managed::parts::{DESTRUCTION, Managed, Raw, object};
 use crate::managed::weak_callbacks::mark_dying_for_upgrades;
 use crate::object::header::{Dropped, Header};
 use crate::object::state;
@@ -47,13 +47,13 @@ pub(crate) unsafe fn drop_slowly(header: NonNull<Header>) {
         } else if !header.as_ref().is_owned_by(current()) {
             drop_foreign(header);
         } else if header.as_ref().drop_local() == Dropped::Dead {
-            dead(header);
+            destroy_owned(header);
         }
     }
 }
 
 /// The owner has dropped the last reference.
-pub(super) unsafe fn dead(header: NonNull<Header>) {
+pub(super) unsafe fn destroy_owned(header: NonNull<Header>) {
     // SAFETY: rules P and Z: the owner is attached, to a heap of this model.
     unsafe { Raw::with_known(|m| destroy_all(m, header, OnPanic::PassOn)) }
 }
@@ -77,14 +77,19 @@ pub(super) unsafe fn drop_shared(m: &Raw, header: NonNull<Header>, on_panic: OnP
     match unsafe { header.as_ref() }.drop_shared() {
         Dropped::Alive => {}
         // SAFETY: rule Z: it was answered to this thread.
-        more => unsafe { settle(m, header, more, on_panic) },
+        more => unsafe { finish_foreign_drop(m, header, more, on_panic) },
     }
 }
 
 /// What is left to do for an object after a foreign drop.
 #[cold]
 #[inline(never)]
-pub(super) unsafe fn settle(m: &Raw, header: NonNull<Header>, dropped: Dropped, on_panic: OnPanic) {
+pub(super) unsafe fn finish_foreign_drop(
+    m: &Raw,
+    header: NonNull<Header>,
+    dropped: Dropped,
+    on_panic: OnPanic,
+) {
     let _lent = m.lend();
     match dropped {
         Dropped::Alive => {}
@@ -153,7 +158,7 @@ pub(super) fn merge_queue(queue: &MergeQueue) -> Vec<HeaderPtr> {
 }
 
 /// Empties the mutator's queue, and destroys who turns out to be dead.
-pub(super) fn empty_queue(m: &Raw) {
+pub(super) fn merge_own_queue(m: &Raw) {
     if is_traversing() {
         return;
     }
@@ -164,7 +169,7 @@ pub(super) fn empty_queue(m: &Raw) {
 }
 
 /// Merges one object, to which the caller has a reference, ahead of the mutator's next safepoint, if it is queued.
-pub(crate) fn leave_queue(m: &Raw, header: &Header) {
+pub(crate) fn merge_early(m: &Raw, header: &Header) {
     m.local().queue.merge_one(header);
 }
 
@@ -203,12 +208,12 @@ pub(super) unsafe fn destroy_all(m: &Raw, header: NonNull<Header>, on_panic: OnP
     // What comes back to this mutator while its destruction stack is in use waits: rule L.
     let _lent = m.lend();
     let private = m.private();
-    if private.begins(DESTROYING) {
+    if private.enter(DESTRUCTION) {
         // An object whose own handler counts it up and down again is on its way already. It is asked now, while its
         // memory is its own: when the stack comes to it, another object may lie there.
         // SAFETY: as the caller says.
         if unsafe { m.core().state(header.as_ptr() as usize) }.get() & state::DYING == 0 {
-            wait_to_die(m, header);
+            queue_for_destruction(m, header);
         }
         return;
     }
@@ -225,16 +230,16 @@ pub(super) unsafe fn destroy_all(m: &Raw, header: NonNull<Header>, on_panic: OnP
         }
         next = private.dying.borrow_mut().pop();
     }
-    private.ends(DESTROYING);
+    private.exit(DESTRUCTION);
     if let Some(Panic { payload, .. }) = panic {
         resume_unwind(payload);
     }
 }
 
-/// What has died with an object whose own destruction is over, in [`end`] or [`end_value`].
+/// What has died with an object whose own destruction is over, in [`destroy_dynamic_in_place`] or [`destroy_in_place`].
 #[cold]
 #[inline(never)]
-pub(super) unsafe fn destroy_rest(m: &Raw, panic: Option<Panic>, on_panic: OnPanic) {
+pub(super) unsafe fn destroy_queued(m: &Raw, panic: Option<Panic>, on_panic: OnPanic) {
     // One panic at most goes on: the object's own, if there is one.
     let on_panic = if panic.is_some() { OnPanic::Report } else { on_panic };
     let next = m.private().dying.borrow_mut().pop();
@@ -252,7 +257,7 @@ pub(super) unsafe fn destroy_rest(m: &Raw, panic: Option<Panic>, on_panic: OnPan
 
 /// Puts a dead object on the stack of those that are destroyed when the one that is being destroyed has ended.
 #[inline(always)]
-pub(super) fn wait_to_die(m: &Raw, header: NonNull<Header>) {
+pub(super) fn queue_for_destruction(m: &Raw, header: NonNull<Header>) {
     let mut dying = m.private().dying.borrow_mut();
     // Twice as much, or if need be one more.
     let has_room = dying.len() < dying.capacity()
@@ -263,14 +268,14 @@ pub(super) fn wait_to_die(m: &Raw, header: NonNull<Header>) {
         return;
     }
     drop(dying);
-    die_within(m, header);
+    destroy_nested(m, header);
 }
 
 /// Destroys a dead object within the destruction of another, where there is no memory to have it wait: as deep as a nested value of
 /// Rust, which is better than never. Seldom deep: a list needs one place to wait in.
 #[cold]
 #[inline(never)]
-pub(super) fn die_within(m: &Raw, header: NonNull<Header>) {
+pub(super) fn destroy_nested(m: &Raw, header: NonNull<Header>) {
     // SAFETY: rule Z: as `destroy_all`'s caller says.
     if let Err(panic) = unsafe { destroy(m, header) } {
         panic.report(&m.core().hooks);
@@ -292,7 +297,7 @@ pub(super) unsafe fn destroy(m: &Raw, header: NonNull<Header>) -> Result<(), Pan
             return Ok(());
         }
         if header.as_ref().has_weak() {
-            announce_death(m, header);
+            notify_watchers(m, header);
         }
         m.core().state(header.as_ptr() as usize).dying();
         let result = run_destructor(info, header);
@@ -364,7 +369,7 @@ pub(super) unsafe fn finalize_dying(
                 event::panic_message(payload),
             );
         }
-        give_up_again(m, header)
+        drop_revival(m, header)
     }
 }
 
@@ -373,14 +378,14 @@ pub(super) unsafe fn finalize_dying(
 /// # Safety
 ///
 /// As for [`drop_reference`], on the thread that took it back.
-pub(super) unsafe fn give_up_again(m: &Raw, header: NonNull<Header>) -> bool {
+pub(super) unsafe fn drop_revival(m: &Raw, header: NonNull<Header>) -> bool {
     // SAFETY: rule R: the reference keeps the object alive until it is dropped.
     match unsafe { header.as_ref() }.drop_ref(m.id()) {
         Dropped::Dead => true,
         Dropped::Alive => false,
         more => {
             // SAFETY: rule Z: it was answered to this thread.
-            unsafe { settle(m, header, more, OnPanic::Report) };
+            unsafe { finish_foreign_drop(m, header, more, OnPanic::Report) };
             false
         }
     }
@@ -388,22 +393,22 @@ pub(super) unsafe fn give_up_again(m: &Raw, header: NonNull<Header>) -> bool {
 
 /// Kills the weak references of a dying object, and calls their callbacks.
 #[cold]
-pub(super) fn announce_death(m: &Raw, header: NonNull<Header>) {
+pub(super) fn notify_watchers(m: &Raw, header: NonNull<Header>) {
     maybe_yield(&m.core().under, Step::Weak);
     for watcher in m.model().weak.remove(header) {
         if let Some(weak_ref) = watcher.weak_ref.upgrade(m.id()) {
-            call(Callback { weak_ref: Held(weak_ref), invoke: watcher.invoke }, m);
+            run_callback(DueCallback { weak_ref: HeldRef(weak_ref), invoke: watcher.invoke }, m);
         }
     }
 }
 
 /// A reference that is dropped wherever the value is.
-pub(super) struct Held(pub(super) NonNull<Header>);
+pub(super) struct HeldRef(pub(super) NonNull<Header>);
 
 // SAFETY: rules R and X: a reference; dropping one works on every thread.
-unsafe impl Send for Held {}
+unsafe impl Send for HeldRef {}
 
-impl Drop for Held {
+impl Drop for HeldRef {
     fn drop(&mut self) {
         // SAFETY: rule R: this value owned the reference.
         unsafe { drop_reference(self.0) };
@@ -411,12 +416,12 @@ impl Drop for Held {
 }
 
 /// A weak callback that is due.
-pub(crate) struct Callback {
-    pub(super) weak_ref: Held,
+pub(crate) struct DueCallback {
+    pub(super) weak_ref: HeldRef,
     pub(super) invoke: unsafe fn(NonNull<Header>, *const ()),
 }
 
-pub(super) fn call(callback: Callback, m: &Raw) {
+pub(super) fn run_callback(callback: DueCallback, m: &Raw) {
     let _lent = m.lend();
     // SAFETY: rule Y: the function was registered with the weak reference it is given.
     let result = event::guarded(|| unsafe {

@@ -4,7 +4,7 @@ use std::ptr::NonNull;
 
 use crate::base::stress::{Step, maybe_yield};
 use crate::managed::parts::Raw;
-use crate::managed::release::{announce_death, give_up_again, mark_dying};
+use crate::managed::release::{drop_revival, mark_dying, notify_watchers};
 use crate::object::header::Header;
 use crate::object::state;
 
@@ -22,7 +22,7 @@ pub(crate) unsafe fn revived(m: &Raw, header: NonNull<Header>, f: impl FnOnce())
         let _lent = m.lend();
         maybe_yield(&m.core().under, Step::Weak);
         f();
-        let dead = give_up_again(m, header);
+        let dead = drop_revival(m, header);
         if dead {
             // Answered to this thread, so it is this thread's again. No stop can have come in between.
             mark_dying(m, header);
@@ -39,6 +39,6 @@ pub(crate) unsafe fn revived(m: &Raw, header: NonNull<Header>, f: impl FnOnce())
 pub(crate) unsafe fn clear_weak_references(m: &Raw, header: NonNull<Header>) {
     // SAFETY: as the caller says.
     if unsafe { header.as_ref() }.has_weak() {
-        announce_death(m, header);
+        notify_watchers(m, header);
     }
 }

@@ -142,13 +142,13 @@ fn nothing_is_destroyed_in_a_traversal() {
     let epoch = raw.model().epoch.load(SeqCst);
     raw.local().seen.store(epoch, SeqCst);
     let guard = crate::safepoint::traversing();
-    empty_queue(raw);
+    merge_own_queue(raw);
     drain_list(raw);
     reap(raw);
     let listed = raw.model().deferred.lock().list.len();
     assert_eq!((queued(), listed, raw.model().retired.lock().len(), live()), (Some(1), 1, 1, 3));
     drop(guard);
-    empty_queue(raw);
+    merge_own_queue(raw);
     assert_eq!((queued(), live()), (Some(0), 2));
     drain_list(raw);
     assert_eq!(live(), 1);

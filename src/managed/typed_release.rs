@@ -6,8 +6,8 @@ use std::ptr::NonNull;
 use crate::base::event;
 use crate::managed::deferred::defer;
 use crate::managed::destructor::{OnPanic, Panic};
-use crate::managed::parts::{DESTROYING, Raw};
-use crate::managed::release::{destroy_all, destroy_rest, drop_foreign, drop_slowly};
+use crate::managed::parts::{DESTRUCTION, Raw};
+use crate::managed::release::{destroy_all, destroy_queued, drop_foreign, drop_slowly};
 use crate::object::header::{Dropped, Header};
 use crate::object::state;
 use crate::safepoint::{current, is_stopping};
@@ -78,7 +78,7 @@ pub(super) unsafe fn drop_slowly_to<T>(header: NonNull<Header>, offset: usize, c
         if is_stopping() {
             defer(header);
         } else if header.as_ref().take_last(current()) {
-            end_last::<T>(header, offset, class);
+            destroy_taken::<T>(header, offset, class);
         } else if !header.as_ref().is_owned_by(current()) {
             drop_foreign(header);
         } else {
@@ -91,9 +91,9 @@ pub(super) unsafe fn drop_slowly_to<T>(header: NonNull<Header>, offset: usize, c
 ///
 /// # Safety
 ///
-/// The last reference has been [taken](Header::take_last) by the current mutator. The rest is as for [`end_value`].
+/// The last reference has been [taken](Header::take_last) by the current mutator. The rest is as for [`destroy_in_place`].
 #[inline(never)]
-pub(super) unsafe fn end_last<T>(header: NonNull<Header>, offset: usize, class: Option<u8>) {
+pub(super) unsafe fn destroy_taken<T>(header: NonNull<Header>, offset: usize, class: Option<u8>) {
     // SAFETY: who has taken the last reference is the owner, attached to a heap of this model. The rest: as the caller says.
     unsafe {
         Raw::with_known(|m| {
@@ -106,7 +106,7 @@ pub(super) unsafe fn end_last<T>(header: NonNull<Header>, offset: usize, class: 
             {
                 destroy_all(m, header, OnPanic::PassOn);
             } else {
-                end_value::<T>(m, header, offset, class, OnPanic::PassOn);
+                destroy_in_place::<T>(m, header, offset, class, OnPanic::PassOn);
             }
         });
     }
@@ -117,10 +117,10 @@ pub(super) unsafe fn end_last<T>(header: NonNull<Header>, offset: usize, class: 
 ///
 /// # Safety
 ///
-/// The last reference has been [taken](Header::take_last) by the mutator, which is not [busy](Private::busy).
+/// The last reference has been [taken](Header::take_last) by the mutator, which is not [busy](OwnPart::busy).
 /// The object was allocated for a `T` at this offset, with this size class.
 #[inline(always)]
-pub(super) unsafe fn end_value<T>(
+pub(super) unsafe fn destroy_in_place<T>(
     m: &Raw,
     header: NonNull<Header>,
     offset: usize,
@@ -128,8 +128,8 @@ pub(super) unsafe fn end_value<T>(
     on_panic: OnPanic,
 ) {
     /// What is left to do when the destructor is over, by whatever way.
-    struct Rest<'a>(&'a Raw, NonNull<Header>, Option<u8>);
-    impl Rest<'_> {
+    struct FreeAfterDrop<'a>(&'a Raw, NonNull<Header>, Option<u8>);
+    impl FreeAfterDrop<'_> {
         #[inline(always)]
         fn free(&self) {
             // SAFETY: rule Z: the value has been destroyed, and nobody else knows the object.
@@ -142,14 +142,14 @@ pub(super) unsafe fn end_value<T>(
             self.0.private().busy.set(0);
         }
     }
-    impl Drop for Rest<'_> {
+    impl Drop for FreeAfterDrop<'_> {
         // The destructor has panicked.
         #[cold]
         fn drop(&mut self) {
             self.free();
             // SAFETY: rule Z: nothing is being destroyed on this mutator any more. A second panic is reported, not
             // passed on.
-            unsafe { destroy_rest(self.0, None, OnPanic::Report) };
+            unsafe { destroy_queued(self.0, None, OnPanic::Report) };
         }
     }
     let private = m.private();
@@ -157,30 +157,30 @@ pub(super) unsafe fn end_value<T>(
     unsafe {
         event::must_hold_no_lock();
         let _lent = m.lend();
-        private.busy.set(DESTROYING);
+        private.busy.set(DESTRUCTION);
         m.core().state(header.as_ptr() as usize).dying();
-        let rest = Rest(m, header, class);
+        let rest = FreeAfterDrop(m, header, class);
         header.cast::<u8>().add(offset).cast::<T>().drop_in_place();
         ManuallyDrop::new(rest).free();
         if !private.dying.borrow().is_empty() {
-            destroy_rest(m, None, on_panic);
+            destroy_queued(m, None, on_panic);
         }
     }
 }
 
-/// As `end_value`, for a reference that the library held: only a panic of the object's own destructor comes back.
+/// As `destroy_in_place`, for a reference that the library held: only a panic of the object's own destructor comes back.
 ///
 /// # Safety
 ///
-/// As for `end_value`.
-pub(crate) unsafe fn end_reporting<T>(
+/// As for `destroy_in_place`.
+pub(crate) unsafe fn destroy_in_place_reporting<T>(
     m: &Raw,
     header: NonNull<Header>,
     offset: usize,
     class: Option<u8>,
 ) {
     // SAFETY: as the caller says.
-    unsafe { end_value::<T>(m, header, offset, class, OnPanic::Report) }
+    unsafe { destroy_in_place::<T>(m, header, offset, class, OnPanic::Report) }
 }
 
 /// Destroys an object whose last reference the mutator has just [taken](Header::take_last).
@@ -189,11 +189,15 @@ pub(crate) unsafe fn end_reporting<T>(
 ///
 /// See there. The object is of the mutator's heap, and the thread holds no stop.
 #[inline(always)]
-pub(crate) unsafe fn end(m: &Raw, header: NonNull<Header>, dealloc: impl FnOnce(&Raw)) {
+pub(crate) unsafe fn destroy_dynamic_in_place(
+    m: &Raw,
+    header: NonNull<Header>,
+    dealloc: impl FnOnce(&Raw),
+) {
     let private = m.private();
     // SAFETY: as the caller says.
     unsafe {
-        if private.begins(DESTROYING) {
+        if private.enter(DESTRUCTION) {
             return destroy_all(m, header, OnPanic::PassOn);
         }
         // The same as there, for one object whose handler is known.
@@ -201,11 +205,11 @@ pub(crate) unsafe fn end(m: &Raw, header: NonNull<Header>, dealloc: impl FnOnce(
         m.core().state(header.as_ptr() as usize).change_plainly(state::DYING, 0);
         let result = event::guarded(|| dealloc(m));
         if result.is_ok() && private.dying.borrow().is_empty() {
-            private.ends(DESTROYING);
+            private.exit(DESTRUCTION);
             return;
         }
-        private.ends(DESTROYING);
-        destroy_rest(
+        private.exit(DESTRUCTION);
+        destroy_queued(
             m,
             result.err().map(|payload| Panic { payload, type_name: "" }),
             OnPanic::PassOn,

@@ -284,7 +284,7 @@ impl<T: Trace + Default> Trace for GcCell<T> {
         if let Some(mut guard) = self.try_lock(m) {
             let old = std::mem::replace(&mut *guard, empty);
             drop(guard);
-            managed::discard(m.raw(), old);
+            managed::drop_later(m.raw(), old);
         }
     }
 }

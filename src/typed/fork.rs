@@ -77,7 +77,7 @@ pub struct Fork<'a> {
     guard: Option<ForkGuard<'a, crate::heap::mutator::Shared<Managed>>>,
     lists: Option<Lists<'a>>,
     collector_lock: Option<Held<'a, crate::heap::collector_lock::LockState>>,
-    core: &'a managed::Core,
+    core: &'a managed::ManagedCore,
     /// Dropped last: the thread knows that it keeps the locks of the others above.
     _known: Aside,
 }

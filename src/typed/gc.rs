@@ -98,7 +98,12 @@ impl<T: Trace> Typed<T> {
         // SAFETY: rules Y and Z: the object is dying, as the table says; `m` is a mutator.
         unsafe {
             let m = managed::mutator(m).raw();
-            managed::end_reporting::<T>(m, header, Layout::<T>::OFFSET, Layout::<T>::CLASS);
+            managed::destroy_in_place_reporting::<T>(
+                m,
+                header,
+                Layout::<T>::OFFSET,
+                Layout::<T>::CLASS,
+            );
         }
     }
 

@@ -167,7 +167,7 @@ impl Heap {
         Arc::ptr_eq(self.core(), other.core())
     }
 
-    pub(crate) fn core(&self) -> &Arc<managed::Core> {
+    pub(crate) fn core(&self) -> &Arc<managed::ManagedCore> {
         &self.0.0.core
     }
 }

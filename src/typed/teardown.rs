@@ -12,7 +12,7 @@ use crate::managed::{self};
 use crate::typed::mutator::Mutator;
 
 /// The last handle and the last mutator are gone: collects once more, and closes the heap.
-pub(super) fn teardown(core: &Arc<managed::Core>) {
+pub(super) fn teardown(core: &Arc<managed::ManagedCore>) {
     // Finalizers get a mutator, which can make handles: this one counts them. If any outlives the
     // collection the heap stays open, and its last handle closes it.
     let handle = fallible::arc(Handle { core: Arc::clone(core), last: managed::close });

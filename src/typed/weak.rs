@@ -96,7 +96,7 @@ fn upgrade(record: &WeakRecord, m: &Mutator) -> Option<NonNull<Header>> {
             // SAFETY: rule R: the object lives while the record says so, and keeps its heap's core.
             let core = unsafe {
                 &*crate::memory::space::Space::heap_of(std::ptr::from_ref(header) as usize)
-                    .cast::<managed::Core>()
+                    .cast::<managed::ManagedCore>()
             };
             return if core.model.is_closed() { Ok(None) } else { Err(ForeignGc) };
         }

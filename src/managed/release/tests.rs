@@ -354,7 +354,7 @@ fn what_cannot_wait_dies_within() {
     let panics = ManuallyDrop::new(m.alloc(Panics));
     // SAFETY: rule R: alive; the handle is never used again.
     assert!(unsafe { panics.header().as_ref() }.take_last(m.raw().id()));
-    die_within(m.raw(), panics.header());
+    destroy_nested(m.raw(), panics.header());
     let told = std::mem::take(&mut *told.lock().expect("no panic"));
     assert_eq!(told, [(During::Drop, "a destructor that panics".to_owned())]);
     assert_eq!(heap.stats().live_objects, 0);

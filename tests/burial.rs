@@ -1,6 +1,6 @@
 //! What a collection of the heap's own has found is buried a piece at a time, by the threads that
 //! made it; nothing of it is lost, whoever stops coming, collects, forks or ends meanwhile
-//! (`docs/adr/0017-burial.md`).
+//! (`docs/adr/0017-reclaiming-in-batches.md`).
 
 #![cfg(not(loom))]
 

@@ -1,5 +1,5 @@
 //! While a heap is being built, most of what is new becomes old without a look at it; nothing is
-//! lost by that, and little is kept for longer (`docs/adr/0020-promotion-without-looking.md`).
+//! lost by that, and little is kept for longer (`docs/adr/0020-promotion-without-traversal.md`).
 
 #![cfg(not(loom))]
 

@@ -3,16 +3,20 @@
 
     ci/floors.py            checks the rules below; says what breaks them
     ci/floors.py --edges    prints the upward imports and the circles, file by file
+    ci/floors.py --write    writes the names of the files into the layout of docs/architecture.md
 
-Comments, documentation and test modules do not count. An exception that nothing needs is an error.
+The layout of docs/architecture.md is a line for each folder, with its floor, and below it the names of
+its files. It must equal the tree. Comments, documentation and test modules do not count. An exception that nothing needs is an error.
 """
 
 import re
 import sys
+import textwrap
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 SRC = ROOT / "src"
+PAGE = ROOT / "docs" / "architecture.md"
 
 # Lowest first. Folders of one floor do not import from each other.
 FLOORS = [
@@ -168,7 +172,28 @@ def circles(edges):
     return found
 
 
+def layout():
+    """The layout of docs/architecture.md: its text, and the text that the tree gives."""
+    page = PAGE.read_text()
+    start = page.index("```text\nbase/") + len("```text\n")
+    end = page.index("```", start)
+    found, expected = page[start:end], ""
+    listed = {line.split("/")[0]: line for line in found.splitlines() if not line.startswith(" ")}
+    for number, folders in enumerate(FLOORS):
+        for folder in sorted(folders, key=lambda name: list(listed).index(name) if name in listed else 99):
+            line = listed.get(folder, f"{folder}/")
+            words = re.sub(r"^\S+\s+(?:\d\s+)?", "", line) if folder in listed else ""
+            expected += f"{folder + '/':14} {number}  {words}\n"
+            names = [name.removeprefix(f"{folder}/") for name in FILES if name.split("/")[0] == folder]
+            names.sort(key=lambda name: (name != "mod", name))
+            expected += textwrap.fill(" ".join(names), 100, initial_indent=" " * 18, subsequent_indent=" " * 18) + "\n"
+    return page, found, expected
+
+
 def main():
+    if sys.argv[1:] == ["--write"]:
+        page, found, expected = layout()
+        PAGE.write_text(page.replace(found, expected))
     exported = exports()
     floor = {folder: number for number, folders in enumerate(FLOORS) for folder in folders}
     edges = {name: imports(name, exported) for name in FILES}
@@ -209,6 +234,11 @@ def main():
             failures.append(f"{path.relative_to(ROOT)} has {lines} lines, more than {LONGEST}")
     for pair in EXCEPTIONS.keys() - used:
         failures.append(f"the exception {pair} in ci/floors.py is not needed any more")
+    _, found, expected = layout()
+    if found != expected:
+        gone, new = [sorted(set(a.split()) - set(b.split())) for a, b in ((found, expected), (expected, found))]
+        words = "".join(f"; {what}: {' '.join(names)}" for what, names in (("gone", gone), ("new", new)) if names)
+        failures.append(f"the layout in docs/architecture.md differs from src/{words}. Run ci/floors.py --write")
     if failures:
         sys.exit("\n".join(failures))
     print(

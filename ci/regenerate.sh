@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Makes the pages of docs/generated/ anew, from the code and from the tables beside it: seconds. With CI=true it fails if
-# a page changes: the page was stale.
+# Makes the pages of docs/generated/ anew, and the layout in docs/architecture.md, from the code and
+# the tables beside it: seconds. With CI=true it fails if a page changes: the page was stale.
 #
 # With --run it first runs the programs that write the tables: minutes for the tests of states and
 # pointers, hours for the mutations and the mutants. Read each line that changes.
@@ -22,12 +22,13 @@ if [[ "${1:-}" == --run ]]; then
 fi
 
 pages() {
-    sha256sum docs/generated/*
+    sha256sum docs/generated/* docs/architecture.md
 }
 before="$(pages)"
 ci/unsafe.py
 ci/conformance.py
 ci/states.py --write
+python3 ci/floors.py --write
 changed="$(diff <(echo "$before") <(pages) | sed -n 's/^> [0-9a-f]* *//p')"
 [[ -z "$changed" ]] || printf 'changed: %s\n' $changed
 if [[ -n "$changed" && "${CI:-}" == true ]]; then

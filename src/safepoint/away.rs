@@ -1,14 +1,14 @@
-//! The guard of a thread that is detached under callers that rely on its attachment.
+//! A guard for a detached thread, while its callers rely on its attachment.
 
 #![forbid(unsafe_code)]
 
 use crate::base::event;
 
-/// This thread is detached, or about to be, while code further up its stack relies on its attachment. See the
-/// module's page.
+/// This thread is detached, or about to be, while its callers rely on its attachment. See the page
+/// of [`safepoint`](super).
 ///
-/// Dropped, by a panic that passes above all, it ends the process: a thread that goes on with the proof of an attachment that it
-/// does not have works on objects while the world is stopped.
+/// If a panic drops it, the process ends. Otherwise the callers would go on with the proof of an
+/// attachment that does not exist, and use objects while the world is stopped.
 #[must_use = "a thread that does not come back ends the process"]
 #[derive(Debug)]
 pub(crate) struct Away(());
@@ -18,7 +18,7 @@ impl Away {
         Self(())
     }
 
-    /// The thread is attached again, or nobody relies on the attachment any more.
+    /// The thread is attached again, or no caller relies on the attachment any more.
     pub(crate) fn disarm(self) {
         std::mem::forget(self);
     }
@@ -29,7 +29,7 @@ impl Drop for Away {
     #[inline(never)]
     fn drop(&mut self) {
         if cfg!(all(test, any(loom, shuttle))) {
-            // A model that fails unwinds out of wherever its threads are.
+            // A model that fails unwinds from anywhere.
             return;
         }
         event::abort(format_args!(

@@ -1,4 +1,4 @@
-//! The errors of attaching, of detaching, of stopping.
+//! The errors of this module.
 
 #![forbid(unsafe_code)]
 
@@ -11,13 +11,14 @@ use super::thread_words::{self, is_traversing};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum CannotAttach {
-    /// It is attached, here or elsewhere.
+    /// The thread is attached, here or elsewhere.
     AlreadyAttached,
-    /// It is inside a [traversal](traversing).
+    /// The thread is inside a [traversal](super::traversing).
     Traversing,
-    /// It keeps another thread [suspended](Coordinator::suspend).
+    /// The thread has [suspended](super::Coordinator::suspend) another thread.
     Suspending,
-    /// It is ending: this is a thread-local's destructor, and nobody would notice a leak any more.
+    /// The thread is ending: this is the destructor of a thread-local, and a leak would not be
+    /// noticed any more.
     ThreadEnding,
 }
 
@@ -65,9 +66,9 @@ pub enum StopError {
     NoSafepoint,
     /// A thread has ended without detaching: its participant was leaked.
     ThreadGone {
-        /// What the thread was called when it registered.
+        /// The name of the thread when it registered.
         name: Option<String>,
-        /// Its participant.
+        /// The participant.
         id: ThreadId,
     },
 }

@@ -16,35 +16,37 @@ use crate::base::shared::Shared;
 use crate::base::sync::Aside;
 use crate::base::system::os_thread;
 
-/// The world is stopped and the registry locked for a fork; see [`Coordinator::prepare_fork`].
-/// Dropping it is [`parent`](Self::parent).
+/// A fork in progress: the world is stopped, and the registry is locked. See
+/// [`Coordinator::prepare_fork`]. Dropping the guard does the same as [`parent`](Self::parent).
 ///
-/// It must not be leaked, as by [`std::mem::forget`]: the world then stays stopped and the registry stays locked. The
-/// thread that leaked it panics at the next call that needs the registry. A thread that begins to wait for the registry
-/// later says so on standard error after a second. A thread that waits already for the end of the stop says nothing.
+/// The guard must not be leaked, for example by [`std::mem::forget`]. The world would stay stopped
+/// and the registry locked. The thread that leaked the guard panics at its next call that needs the
+/// registry. A thread that waits for the registry reports that on standard error after a second. A
+/// thread that was already waiting for the end of the stop reports nothing.
 #[must_use = "the world runs again when this is dropped"]
 pub struct ForkGuard<'a, T> {
-    // In this order: the registry is unlocked before the world runs, and the payloads of lost threads, which are the
-    // user's, are dropped after both.
+    // The order of the fields matters. The registry is unlocked before the world resumes. The
+    // user's data of lost threads is dropped after both.
     _kept: ForkHold<'a>,
     registry: Guard<'a, Registry<T>>,
     _known: Aside,
     world: WorldStopped<'a, T>,
-    /// The participants that a child has lost, where the caller did not ask for them.
+    /// The participants that a child has lost, if the caller did not take them.
     lost: Vec<Ended<T>>,
     /// The process that is about to fork.
     process: u32,
 }
 
 impl<T> Coordinator<T> {
-    /// To be called before `fork`: stops the world and keeps the registry locked, so that the child
-    /// finds both whole. Afterwards the parent calls [`ForkGuard::parent`], the child
-    /// [`ForkGuard::child`]. Between the two, this thread holds the coordinator's lock: should it call
-    /// the coordinator, that panics.
+    /// Prepares a `fork`: stops the world, and keeps the registry locked, so that both are
+    /// consistent in the child. Afterwards the parent calls [`ForkGuard::parent`], and the child
+    /// calls [`ForkGuard::child`]. In between, this thread holds the coordinator's lock: a call of
+    /// the coordinator panics.
     ///
     /// # Errors
     ///
-    /// As [`Participant::stop`]; [`StopError::NotAttached`] also when `by` belongs to another coordinator.
+    /// As [`Participant::stop`]. Also [`StopError::NotAttached`] if `by` belongs to another
+    /// coordinator.
     pub fn prepare_fork<'a>(
         &'a self,
         by: &'a Participant<T>,
@@ -67,23 +69,23 @@ impl<T> Coordinator<T> {
 }
 
 impl<'a, T> ForkGuard<'a, T> {
-    /// In the parent, or when the fork failed: everything goes on. In the child it does what [`child`](Self::child)
-    /// does, and drops what that returns.
+    /// Resumes the world: in the parent, or after a fork that failed. In the child it does the same
+    /// as [`child`](Self::child), and drops the result.
     pub fn parent(self) {}
 
-    /// In the child: the participants of all other threads are gone, and returned, for somebody to
-    /// care for what they owned. The world runs again.
+    /// In the child: removes the participants of all other threads, and resumes the world. The
+    /// caller must take care of the resources of the returned participants.
     ///
     /// # Panics
     ///
-    /// In the process that prepared the fork, which still has its other threads. Nothing has changed then but that the
-    /// world runs again.
+    /// In the process that prepared the fork, which still has its other threads. The world resumes,
+    /// and nothing else has changed.
     pub fn child(mut self) -> Vec<Ended<T>> {
         self.must_be_child();
         self.lose_others()
     }
 
-    /// In the child: takes the participants of all other threads out of the registry.
+    /// In the child: removes the participants of all other threads from the registry.
     fn lose_others(&mut self) -> Vec<Ended<T>> {
         let here = std::thread::current().id();
         let registry = &mut *self.registry;
@@ -95,7 +97,7 @@ impl<'a, T> ForkGuard<'a, T> {
             entry.record.os_thread.store(os_thread, std::sync::atomic::Ordering::Relaxed);
         }
         registry.orphans = registry.entries.iter().filter(|e| e.orphaned).count();
-        // Those who waited, for whatever, wait no more.
+        // The threads that waited do not exist here.
         registry.owed = 0;
         registry.at_gate = 0;
         registry.requesters.clear();
@@ -106,7 +108,7 @@ impl<'a, T> ForkGuard<'a, T> {
         lost.into_iter().map(end).collect()
     }
 
-    /// Whether this is another process than the one that prepared the fork.
+    /// Whether this is not the process that prepared the fork.
     pub(crate) fn is_child(&self) -> bool {
         self.process != std::process::id()
     }
@@ -143,16 +145,16 @@ impl<T> fmt::Debug for ForkGuard<'_, T> {
     }
 }
 
-/// A participant whose thread a fork's child does not have.
+/// The participant of a thread that does not exist in the child of a fork.
 pub struct Ended<T>(Shared<Record<T>>);
 
 impl<T> Ended<T> {
-    /// Its name.
+    /// The id of the participant.
     pub fn id(&self) -> ThreadId {
         self.0.id
     }
 
-    /// What it showed of itself.
+    /// The data that the thread shared with other threads.
     pub fn data(&self) -> &T {
         &self.0.data
     }

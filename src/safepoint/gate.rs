@@ -1,4 +1,4 @@
-//! The gate at which detached threads wait.
+//! The gate, where detached threads wait for the end of a stop or of a suspension.
 
 #![forbid(unsafe_code)]
 
@@ -14,8 +14,8 @@ use super::thread_words;
 use crate::base::sync::Ordering;
 
 impl<T> Coordinator<T> {
-    /// Whether a thread that parks may do something with its processor: nobody else can want it, neither a thread that the stop
-    /// still waits for, nor one that works for it.
+    /// Whether a parking thread may use its processor to help. Then no thread that the stop waits
+    /// for needs it, and no thread that works for the stop.
     pub(super) fn has_room(&self, registry: &Registry<T>) -> bool {
         // Relaxed: under the lock.
         self.processors > 1
@@ -23,8 +23,8 @@ impl<T> Coordinator<T> {
                 || registry.entries.len() <= self.processors)
     }
 
-    /// From detached to attached, after the end of the stop that is on, and of a suspension. `is_owed`: it is among the
-    /// `owed` already.
+    /// Steps from detached to attached, after the end of the present stop and of a suspension.
+    /// `is_owed`: the thread is counted in `owed` already.
     pub(super) fn step_in<'a>(
         &'a self,
         mut registry: Guard<'a, Registry<T>>,
@@ -33,7 +33,7 @@ impl<T> Coordinator<T> {
     ) -> Guard<'a, Registry<T>> {
         loop {
             if registry.stopper.is_some() {
-                // The next stop waits until this thread has been attached once.
+                // The next stop waits until this thread has attached.
                 if !std::mem::replace(&mut is_owed, true) {
                     registry.owed += 1;
                 }
@@ -53,7 +53,7 @@ impl<T> Coordinator<T> {
         registry
     }
 
-    /// From attached to detached, with the registry locked: no stop can begin in between.
+    /// Steps from attached to detached. The registry is locked, so no stop begins in between.
     pub(super) fn step_out(&self, registry: &mut Registry<T>, record: &Record<T>) {
         record.set_state(DETACHED);
         if let Some(at) = registry.position(record.id) {
@@ -61,21 +61,22 @@ impl<T> Coordinator<T> {
         }
     }
 
-    /// Sleeps until a suspension is over; the caller looks again.
+    /// Sleeps until a suspension may be over. The caller checks the state again.
     pub(super) fn await_suspension<'a>(
         &'a self,
         registry: Guard<'a, Registry<T>>,
         record: &Record<T>,
     ) -> Guard<'a, Registry<T>> {
         match record.step(SUSPENDED, AWAITED) {
-            // The suspender sees AWAITED, and takes the lock before it notifies: we sleep by then.
+            // The suspender reads AWAITED, and takes the lock before it notifies. This thread
+            // sleeps by then.
             Ok(_) | Err(AWAITED) => self.wait_at_gate(registry, Some(record.id)),
             Err(_) => registry,
         }
     }
 
-    /// Sleeps until the gate is opened, or it is time to look again. `suspended`: the participant whose suspension the thread
-    /// waits for; `None`: it waits for the end of a stop.
+    /// Sleeps until the gate is opened, or until the wait is long. `suspended`: the thread
+    /// waits for the end of this participant's suspension. `None`: it waits for the end of a stop.
     pub(super) fn wait_at_gate<'a>(
         &'a self,
         mut registry: Guard<'a, Registry<T>>,
@@ -92,7 +93,7 @@ impl<T> Coordinator<T> {
         if timed_out { self.report_end(registry, suspended, limit) } else { registry }
     }
 
-    /// Sleeps until the requesters in the queue are called, or it is time to look again.
+    /// Sleeps until the requesters are notified, or until the wait is long.
     pub(super) fn wait_in_queue<'a>(
         &'a self,
         mut registry: Guard<'a, Registry<T>>,
@@ -103,7 +104,8 @@ impl<T> Coordinator<T> {
         if timed_out { self.report_end(registry, None, limit) } else { registry }
     }
 
-    /// For how long a thread that waits for the end of a stop sleeps before it looks: as long as the world has been stopped.
+    /// How long a thread that waits for the end of a stop sleeps before it checks the stop: as long
+    /// as the world has been stopped.
     fn patience(&self, registry: &Registry<T>) -> Duration {
         registry.stopped_since.map_or(Duration::ZERO, |since| since.elapsed()).max(self.slow_stop)
     }
@@ -114,34 +116,35 @@ impl<T> Coordinator<T> {
         }
     }
 
-    /// Wakes the requesters that wait for their turn, when one of them may have it.
+    /// Wakes the waiting requesters when one of them may begin its stop.
     pub(super) fn call_queue(&self, registry: &Registry<T>) {
         if registry.stopper.is_none() && registry.owed == 0 && !registry.requesters.is_empty() {
             self.next_stop.notify_all();
         }
     }
 
-    /// The thread's state is `DETACHED` or `ENDED` now: if a stop waits for it, one less to wait for.
+    /// Lowers `pending` if a stop waits for this thread. The state is now `DETACHED` or `ENDED`.
     pub(super) fn acknowledge(&self, registry: &mut Registry<T>, at: usize) {
         let entry = &mut registry.entries[at];
         if !std::mem::take(&mut entry.counted) {
             return;
         }
-        // Relaxed, both: under the lock. The requester takes it before it believes in a 0.
+        // Relaxed, both: under the lock. The requester takes the lock before it relies on a 0.
         entry.record.word.requests.fetch_and(!STOP, Ordering::Relaxed);
         if self.pending.fetch_sub(1, Ordering::Relaxed) == 1 && registry.stopper_sleeps {
             self.arrivals.notify_one();
         }
     }
 
-    /// The stop that is on waits for this thread too. Its acknowledgement is the reverse.
+    /// Makes the present stop wait for this thread too. The reverse of
+    /// [`acknowledge`](Self::acknowledge).
     pub(super) fn count(&self, entry: &mut RegistryEntry<T>) {
-        // Once: a thread that has left and not acknowledged yet may be suspended in between. Then one
-        // acknowledgement is due for both, the suspension's.
+        // Count once. A thread that has left and has not acknowledged may be suspended in between.
+        // Then one acknowledgement is due for both: the end of the suspension makes it.
         if std::mem::replace(&mut entry.counted, true) {
             return;
         }
-        // Relaxed, both: under the lock; to its thread the bit is a hint to come there.
+        // Relaxed, both: under the lock. For the thread itself the bit is a hint.
         entry.record.word.requests.fetch_or(STOP, Ordering::Relaxed);
         self.pending.fetch_add(1, Ordering::Relaxed);
     }

@@ -1,6 +1,8 @@
-//! Locks that a fork must find whole, and what is waited for with them: std's, not `parking_lot`'s. A
-//! `parking_lot` lock keeps its waiters in a table of the process, and hands itself over to the
-//! first of them: in the child that is a thread which does not exist. std's is one futex word.
+//! Locks that survive a fork.
+//!
+//! They are std's locks. A `parking_lot` lock keeps its waiters in a table of the process, and
+//! hands itself to the first waiter: in the child of a fork that thread does not exist. A lock of
+//! std is one futex word.
 
 #![forbid(unsafe_code)]
 
@@ -23,7 +25,7 @@ mod system {
 
     pub(crate) type Guard<'a, T> = CountedGuard<std::sync::MutexGuard<'a, T>>;
 
-    /// How long a thread waits for a fork before it says so.
+    /// How long a thread waits for a fork before it reports the wait.
     const REPORT_AFTER: Duration = Duration::from_secs(1);
 
     #[derive(Debug)]
@@ -32,13 +34,14 @@ mod system {
         keeper: Keeper,
     }
 
-    /// The thread that keeps a lock through a fork. Written by that thread, which has the lock; read by threads that wait for
-    /// the lock, and by no others. Relaxed: the thread finds its own number without any ordering; other threads only report.
+    /// The thread that holds a lock through a fork. Only that thread writes it. Only threads that
+    /// wait for the lock read it. Relaxed: the thread finds its own number without any ordering,
+    /// and other threads only report.
     #[derive(Debug, Default)]
     struct Keeper {
-        /// The thread's participant, whose number no other participant ever gets; 0: no fork keeps the lock.
+        /// The thread's participant; 0: no fork holds the lock. The number is never reused.
         participant: AtomicU64,
-        /// What the system calls the thread; 0: unknown.
+        /// The system's number of the thread; 0: unknown.
         os_thread: AtomicU64,
     }
 
@@ -59,8 +62,8 @@ mod system {
             }
         }
 
-        /// Takes the lock, for a fork: should this thread want it once more, it panics, and does not wait for itself. The
-        /// caller drops the first value, and then the second.
+        /// Takes the lock for a fork. If this thread locks it again, it panics instead of waiting
+        /// for itself. The caller drops the first value before the second.
         pub(crate) fn lock_for_fork(&self) -> (ForkHold<'_>, Guard<'_, T>) {
             let guard = self.lock();
             self.keeper.os_thread.store(os_thread(), Ordering::Relaxed);
@@ -71,7 +74,8 @@ mod system {
         #[cold]
         fn wait(&self) -> std::sync::MutexGuard<'_, T> {
             let (since, mut is_told) = (Instant::now(), false);
-            // std's lock has no wait with an end, after which a thread could report.
+            // This loop polls, because std's lock has no wait with a timeout after which the thread
+            // could report.
             while let Some(keeper) =
                 ThreadId::from_raw(self.keeper.participant.load(Ordering::Relaxed))
             {
@@ -80,7 +84,7 @@ mod system {
                     "this thread has stopped the world for a fork, and would wait for itself; call `parent` or \
                      `child` of the fork first"
                 );
-                // A line on standard error may be caught by somebody else's code, which is called under no lock.
+                // Code of the user may capture standard error, and no user code runs under a lock.
                 if since.elapsed() >= REPORT_AFTER && !is_told && !are_locks_held() {
                     is_told = true;
                     self.report(keeper, since.elapsed());
@@ -106,7 +110,7 @@ mod system {
         }
     }
 
-    /// A fork keeps a lock while this lives; see [`ForkMutex::lock_for_fork`].
+    /// A fork holds a lock while this lives. See [`ForkMutex::lock_for_fork`].
     #[derive(Debug)]
     pub(crate) struct ForkHold<'a>(&'a Keeper);
 
@@ -130,7 +134,7 @@ mod system {
                 .0
         }
 
-        /// The second value: the time is up.
+        /// The second value: the wait has timed out.
         pub(crate) fn wait_for<'a, T>(
             &self,
             guard: Guard<'a, T>,

@@ -1,54 +1,57 @@
-//! Floor 2: threads that can be brought to a standstill, and nothing about objects.
+//! Floor 1: stopping the threads that registered. This module knows nothing about objects.
 //!
-//! A [`Coordinator`] knows the threads that registered with it, each by a [`Participant`]. A
-//! participant is *attached* while its thread works on what the stop protects, *detached* while it
-//! does not. [`Participant::stop`] returns once nobody else is attached; while the
-//! [`WorldStopped`] it gives lives, nobody can become so. Attached threads come to a safepoint
-//! ([`Participant::park`]) when their poll word says so; detached ones are not bothered at all.
-//! The protocol's page, with its proof, is `docs/safepoints.md`.
+//! A [`Coordinator`] knows each registered thread by its [`Participant`]. A participant is
+//! *attached* while its thread uses the data that a stop protects, and *detached* while it does
+//! not. [`Participant::stop`] returns once no other thread is attached. While the returned
+//! [`WorldStopped`] lives, no thread attaches. Attached threads come to a safepoint
+//! ([`Participant::park`]) when their poll word requests it. Detached threads are not disturbed.
+//! `docs/safepoints.md` describes the protocol and proves it.
 //!
 //! # States
 //!
-//! The `state` word of a record, and who may take which arrow:
+//! The `state` word of a record, and the threads that change it:
 //!
-//! | from → to | who |
+//! | from → to | by |
 //! |---|---|
-//! | `DETACHED` → `ATTACHED` | its thread: attach, or at the gate (registry locked) once no stop is on |
-//! | `ATTACHED` → `DETACHED` | its thread: detach, park, waiting for its own stop, stepping back from an attach that met a stop |
-//! | `DETACHED` → `SUSPENDED` | whoever suspends it (registry locked) |
-//! | `SUSPENDED` → `AWAITED` | its thread, or the next to suspend it, about to wait (registry locked) |
+//! | `DETACHED` → `ATTACHED` | its thread: attach, or leave the gate (registry locked) |
+//! | `ATTACHED` → `DETACHED` | its thread: detach, park, wait to stop, undo an attach |
+//! | `DETACHED` → `SUSPENDED` | the suspender (registry locked) |
+//! | `SUSPENDED` → `AWAITED` | its thread, or the next suspender, about to wait (registry locked) |
 //! | `SUSPENDED`, `AWAITED` → `DETACHED` | the suspender |
-//! | any → `ENDED` | its thread, when the participant is dropped; the child of a fork for a thread that it lost |
+//! | any → `ENDED` | its thread, when it drops the participant; a fork's child, for a lost thread |
 //!
-//! # Fields: who may touch which, when
+//! # Access to the fields
 //!
-//! * `Record::state`: as above, every transition a read-modify-write, so that it has one order and a
-//!   reader that sees a later state also sees what was written before an earlier one.
-//! * `Record::requests`, the poll word: bit [`STOP`] is set and cleared under the registry lock only,
-//!   and is set exactly while the record is `counted`. The other bits are the user's: anybody sets,
-//!   its own thread takes.
-//! * `Record::os_thread`: written by its thread when it registers and in a fork's child; read for reports.
-//! * `Coordinator::stop`: written under the registry lock; read by every attach and detach.
-//! * `Coordinator::pending`: the number of `counted` entries; written under the registry lock; the
-//!   requester may look at it without.
-//! * everything in `Registry`: under its lock. No user code runs under it: payloads are cloned out
-//!   as `Arc`s, callbacks are called and payloads dropped after it was let go.
+//! * `Record::state`: see above. Every transition is a read-modify-write. So the transitions have
+//!   one order, and a reader of a later state also sees the writes before an earlier one.
+//! * `Record::requests`, the poll word: bit [`STOP`] changes only under the registry lock, and is
+//!   set exactly while the record is `counted`. The other bits are the user's: any thread sets
+//!   them, the record's thread takes them.
+//! * `Record::os_thread`: written by its thread, when it registers and in a fork's child. Read for
+//!   reports.
+//! * `Coordinator::stop`: written under the registry lock. Read by every attach and detach.
+//! * `Coordinator::pending`: the number of `counted` entries. Written under the registry lock. The
+//!   requester may read it without the lock.
+//! * `Registry`: all of it is under the lock. No user code runs under the lock: the user's data is
+//!   cloned out as `Arc`s; callbacks are called, and data is dropped, after the lock is released.
 //!
 //! # Coming back
 //!
-//! A thread that parks, waits for its turn to stop, or runs the closure of a detach has callers that hold the proof of its
-//! attachment, and go on when it returns. Such a thread has an `Away` while it is detached: it comes back, or the process ends.
-//! It never unwinds in between, since its callers could catch that.
+//! Some detached threads have callers that hold the proof of attachment: a thread that parks, that
+//! waits to stop the world, or that runs the closure of a detach. Such a thread has an `Away` while
+//! it is detached. It attaches again, or the process ends. It never unwinds while it is detached,
+//! because its callers could catch the panic.
 //!
 //! # Orderings
 //!
-//! Two words cross: a thread writes its `state` and reads `stop`; the requester writes `stop` and
-//! reads all `state`s. At least one must see the other's write, which acquire and release cannot
-//! give: these four accesses are `SeqCst`. Everything
-//! else is ordinary happens-before: what an attached thread wrote reaches the requester by the
-//! release of its last transition, read by the scan, or by the registry lock under which it
-//! acknowledged; what the requester wrote reaches an attaching thread by the release of `stop :=
-//! false`, or by the lock at the gate.
+//! A thread writes its `state` and then reads `stop`. The requester writes `stop` and then reads
+//! all `state`s. At least one must see the other's write. Acquire and release cannot give that, so
+//! these four accesses are `SeqCst`.
+//!
+//! The rest is ordinary happens-before. The writes of an attached thread reach the requester by the
+//! release of the thread's last transition, which the scan reads, or by the registry lock, under
+//! which the thread acknowledges. The writes of the requester reach an attaching thread by the
+//! release of `stop := false`, or by the lock at the gate.
 
 #![forbid(unsafe_code)]
 
@@ -95,35 +98,35 @@ pub use thread_words::{TraversalGuard, current, is_stopping, is_traversing, trav
 pub(crate) use thread_words::{attached_as, is_suspending};
 pub use world::WorldStopped;
 
-/// How a [`Coordinator`] behaves.
+/// The parameters of a [`Coordinator`].
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// How long a requester waits before it calls the [`Coordinator::on_slow_stop`] callbacks. It calls
-    /// them again each time its wait has doubled. Default: one second. A shorter time than a millisecond, zero
-    /// too, is taken for a millisecond.
+    /// How long a requester waits before it calls the [`Coordinator::on_slow_stop`] callbacks. It
+    /// calls them again each time its wait has doubled. Default: one second. Minimum: one
+    /// millisecond.
     pub slow_stop: Duration,
-    /// How often a requester looks whether all have come before it goes to sleep; a look is a few
-    /// tens of nanoseconds. Default: 40, a microsecond or two. Never more on one processor than 0:
-    /// there the thread that is waited for needs it.
+    /// How often a requester checks for the last arrival before it sleeps. A check takes a few tens
+    /// of nanoseconds. Default: 40, which is one or two microseconds. On a machine with one
+    /// processor it is 0, because the awaited thread needs the processor.
     pub spin: u32,
-    /// A name, for reports.
+    /// A name for reports.
     pub name: Option<String>,
 }
 
-/// The shortest [`Config::slow_stop`]: a requester that waits no time between two looks never sleeps.
+/// The shortest [`Config::slow_stop`]. With a shorter time a requester would not sleep.
 const SHORTEST_SLOW_STOP: Duration = Duration::from_millis(1);
 
 impl Default for Config {
     fn default() -> Self {
-        // In models only the one that asks for it has its requester look before it sleeps.
+        // A requester spins in the one model that sets this field.
         let spin = if cfg!(all(test, any(loom, shuttle))) { 0 } else { 40 };
         Self { slow_stop: Duration::from_secs(1), spin, name: None }
     }
 }
 
-/// Brings the threads that registered with it to a standstill, and lets them go again.
+/// Stops the threads that registered with it, and resumes them.
 ///
-/// `T` is what each thread shows of itself to the others, by shared reference.
+/// `T` is the data that each thread shares with the other threads.
 ///
 /// ```
 /// use standstill::safepoint::Coordinator;
@@ -150,16 +153,17 @@ impl Default for Config {
 /// });
 /// ```
 pub struct Coordinator<T = ()> {
-    /// A stop is on. On a line of its own: every attach and detach reads it, only stops write it.
+    /// A stop is on. It has its own cache line: every attach and detach reads it, only stops write
+    /// it.
     stop: CachePadded<AtomicBool>,
-    /// How many counted threads the stop still waits for.
+    /// The number of counted threads that the stop waits for.
     pending: CachePadded<AtomicUsize>,
     registry: ForkMutex<Registry<T>>,
-    /// Threads that wait for the end of a stop to attach, or of a suspension.
+    /// Notified at the end of a stop or of a suspension, for threads that wait to attach.
     gate: ForkCondvar,
-    /// The requester, waiting for `pending` to be 0.
+    /// Notified when `pending` is 0, for the requester.
     arrivals: ForkCondvar,
-    /// The queue, waiting for its turn.
+    /// Notified when the next stop may begin, for the waiting requesters.
     next_stop: ForkCondvar,
     slow_stop: Duration,
     spin: u32,
@@ -179,7 +183,7 @@ impl<T: Send + Sync + 'static> Coordinator<T> {
         Self::under(None, config).unwrap_or_else(NoMemory::abort_process)
     }
 
-    /// As [`with_config`](Self::with_config), of a heap that may be under stress.
+    /// As [`with_config`](Self::with_config), for a heap that may be under stress.
     pub(crate) fn under(under: MaybeStrain, config: Config) -> Result<Arc<Self>, NoMemory> {
         let modelled = cfg!(all(test, any(loom, shuttle)));
         // A model is the same on every machine.
@@ -221,13 +225,13 @@ impl<T: Send + Sync + 'static> Coordinator<T> {
 }
 
 impl<T> Coordinator<T> {
-    /// The name it was given.
+    /// The name in its [`Config`].
     pub fn name(&self) -> Option<&str> {
         self.name.as_deref()
     }
 
-    /// Raises request bits in that thread's poll word; `false`: there is no such thread (any more).
-    /// What was written before is seen by the thread once it has taken the bits. [`STOP`] is left out.
+    /// Raises request bits in the poll word of a thread. `false`: the thread has ended. Once the
+    /// thread has taken the bits, it sees the writes made before this call. [`STOP`] is ignored.
     pub fn poke(&self, id: ThreadId, bits: u32) -> bool {
         let registry = self.registry.lock();
         let record = registry.find(id);
@@ -237,16 +241,17 @@ impl<T> Coordinator<T> {
         record.is_some()
     }
 
-    /// Raises request bits in the poll words of all threads that are attached, and says how many.
+    /// Raises request bits in the poll words of all attached threads. Returns the number of these
+    /// threads.
     ///
-    /// A thread that is just attaching, or parked, may be missed. Nothing is lost if the caller
-    /// *first* stores its condition with `SeqCst`, and every thread loads it with `SeqCst` *after* it
-    /// attached (after [`attach`](Participant::attach), [`park`](Participant::park) and the end of a
-    /// [`stop`](Participant::stop)): either it is poked, or it sees the condition.
+    /// A thread that is attaching or parked may be missed. To lose nothing, the caller *first*
+    /// stores a condition with `SeqCst`, and every thread loads the condition with `SeqCst` *after*
+    /// it has attached: after [`attach`](Participant::attach), [`park`](Participant::park) and the
+    /// end of a [`stop`](Participant::stop). Then the thread gets the bits, or reads the condition.
     pub fn poke_attached(&self, bits: u32) -> usize {
         let registry = self.registry.lock();
-        // The caller's store, then our loads of the states; against it, the thread's transition to
-        // attached, then its load of the condition. The same race as a stop's, won the same way.
+        // The caller stores its condition, then this loop loads the states. The thread stores its
+        // state, then loads the condition. It is the race of a stop, with the same solution.
         let mut poked = 0;
         for entry in &registry.entries {
             if entry.record.state() == ATTACHED {
@@ -257,9 +262,9 @@ impl<T> Coordinator<T> {
         poked
     }
 
-    /// Calls `f` with what each attached thread shows of itself. A thread that is just attaching may be
-    /// missed, in the way that [`poke_attached`](Self::poke_attached) tells of. The registry is locked
-    /// meanwhile: `f` calls nothing here.
+    /// Calls `f` with the data of each attached thread. A thread that is attaching may be missed,
+    /// as in [`poke_attached`](Self::poke_attached). The registry is locked meanwhile: `f` must not
+    /// call the coordinator.
     pub(crate) fn attached(&self, mut f: impl FnMut(ThreadId, &T)) {
         let registry = self.registry.lock();
         for entry in &registry.entries {
@@ -269,13 +274,13 @@ impl<T> Coordinator<T> {
         }
     }
 
-    /// Calls `f` with what that thread shows of itself; `None`: it has ended.
+    /// Calls `f` with the data of a thread. `None`: the thread has ended.
     pub fn with_data<R>(&self, id: ThreadId, f: impl FnOnce(&T) -> R) -> Option<R> {
         let record = self.registry.lock().find(id).cloned();
         record.map(|record| f(&record.data))
     }
 
-    /// How long a wait may take before it is reported.
+    /// How long a wait takes before it is reported.
     pub(crate) fn slow_stop(&self) -> Duration {
         self.slow_stop
     }
@@ -293,7 +298,7 @@ impl<T> Coordinator<T> {
         }
     }
 
-    /// The threads that have ended attached: no stop succeeds any more.
+    /// The threads that have ended attached. While there are any, no stop succeeds.
     pub fn leaked(&self) -> Vec<ThreadInfo> {
         let registry = self.registry.lock();
         let entries =
@@ -301,7 +306,7 @@ impl<T> Coordinator<T> {
         entries.map(|e| ThreadInfo::of(&e.record)).collect()
     }
 
-    /// Who the participant is, as long as it has not ended.
+    /// The participant's thread. `None`: the participant has ended.
     pub fn thread(&self, id: ThreadId) -> Option<ThreadInfo> {
         self.registry.lock().find(id).map(|record| ThreadInfo::of(record))
     }
@@ -318,7 +323,7 @@ impl<T> fmt::Debug for Coordinator<T> {
     }
 }
 
-/// What a [`Coordinator`] has seen.
+/// The counts and times of a [`Coordinator`].
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct Stats {
@@ -328,10 +333,10 @@ pub struct Stats {
     pub attached: usize,
     /// Stops that were completed.
     pub stops: u64,
-    /// Stops that were given up, because a thread had ended attached.
+    /// Stops that failed because a thread had ended attached.
     pub failed_stops: u64,
-    /// From request to standstill, all stops together.
+    /// The sum of the times from a request until all threads stood still.
     pub time_to_stop: Duration,
-    /// From request to standstill, the longest.
+    /// The longest of these times.
     pub max_time_to_stop: Duration,
 }

@@ -1,4 +1,4 @@
-//! One thread's membership in a coordinator.
+//! The membership of one thread in a coordinator.
 
 #![forbid(unsafe_code)]
 
@@ -25,26 +25,27 @@ use crate::base::stress::{Step, maybe_yield};
 use crate::base::sync::{AtomicU32, Ordering};
 use crate::base::system::os_thread;
 
-/// One thread's membership in a [`Coordinator`]. Dropping it ends the membership, also while it is
-/// attached, or while a stop is on. Neither `Send` nor `Sync`.
+/// The membership of one thread in a [`Coordinator`]. Dropping it ends the membership, even while
+/// the thread is attached or a stop is on. Neither `Send` nor `Sync`.
 ///
-/// A participant that is leaked while it is attached stays so: once its thread has ended, every stop
-/// returns [`StopError::ThreadGone`].
+/// If a participant is leaked while it is attached, it stays attached. Once its thread has ended,
+/// every stop returns [`StopError::ThreadGone`](super::StopError::ThreadGone).
 pub struct Participant<T = ()> {
     pub(super) record: Shared<Record<T>>,
     pub(super) coordinator: Arc<Coordinator<T>>,
-    /// How many [`NoSafepoint`]s live.
+    /// The number of live [`NoSafepoint`] guards.
     pub(super) depth: std::cell::Cell<u32>,
     pub(super) not_send: PhantomData<*mut ()>,
 }
 
 impl<T: Send + Sync + 'static> Coordinator<T> {
-    /// Makes the calling thread a participant, detached at first. Allowed at any time, also while
-    /// the world is stopped. `data` is what others see of it; the thread's name is noted for reports.
+    /// Makes the calling thread a participant, which is detached at first. It may be called at any
+    /// time, also while the world is stopped. Other threads can read `data`. The name of the thread
+    /// appears in reports.
     ///
     /// # Panics
     ///
-    /// When the process has used up its thread ids, [`ThreadId::MAX`] of them.
+    /// If the process has used up its [`ThreadId::MAX`] thread ids.
     pub fn register(self: &Arc<Self>, data: T) -> Participant<T> {
         self.try_register(data).unwrap_or_else(|error| match error {
             RegisterError::Memory => NoMemory::abort_process(NoMemory),
@@ -52,7 +53,7 @@ impl<T: Send + Sync + 'static> Coordinator<T> {
         })
     }
 
-    /// As [`register`](Self::register), with an error instead of the end of the process or a panic.
+    /// As [`register`](Self::register), but returns an error instead of a panic or an abort.
     pub(crate) fn try_register(self: &Arc<Self>, data: T) -> Result<Participant<T>, RegisterError> {
         let thread = std::thread::current();
         let name = thread.name().map(fallible::owned).transpose()?;
@@ -84,7 +85,7 @@ impl<T: Send + Sync + 'static> Coordinator<T> {
         })
     }
 
-    /// Puts a record into the registry, with room for all that a stop does with it.
+    /// Adds a record to the registry, and reserves the memory that a stop needs for it.
     fn enter(&self, record: &Shared<Record<T>>) -> Result<(), NoMemory> {
         let mut registry = self.registry.lock();
         let registry = &mut *registry;
@@ -107,29 +108,29 @@ impl<T: Send + Sync + 'static> Coordinator<T> {
 }
 
 impl<T> Participant<T> {
-    /// Its name.
+    /// The id of the participant.
     #[inline]
     pub fn id(&self) -> ThreadId {
         self.record.id
     }
 
-    /// What it shows of itself to the others.
+    /// The data that the thread shares with other threads.
     #[inline]
     pub fn data(&self) -> &T {
         &self.record.data
     }
 
-    /// Where it is registered.
+    /// The coordinator that the thread is registered with.
     #[inline]
     pub fn coordinator(&self) -> &Arc<Coordinator<T>> {
         &self.coordinator
     }
 
-    /// Attaches; waits while a stop is on, or while this participant is suspended.
+    /// Attaches. Waits while a stop is on, or while this participant is suspended.
     ///
     /// # Errors
     ///
-    /// When the thread is attached, here or to any other coordinator, or something it holds forbids it.
+    /// If the thread is attached here or to any other coordinator, or if a guard forbids it.
     #[inline]
     pub fn attach(&self) -> Result<(), CannotAttach> {
         if thread_words::obstacles() != (0, 0) {
@@ -139,8 +140,8 @@ impl<T> Participant<T> {
         Ok(())
     }
 
-    /// Attaches again after [`step_away`](Self::step_away). The thread's [`Away`] is over: from here on it is attached again, or
-    /// the process ends.
+    /// Attaches again after [`step_away`](Self::step_away), and ends the thread's [`Away`]. If the
+    /// thread cannot attach, the process ends.
     #[inline]
     pub(crate) fn come_back(&self) {
         #[cold]
@@ -155,13 +156,14 @@ impl<T> Participant<T> {
         self.enter();
     }
 
-    /// Attaches. The caller knows that nothing forbids it.
+    /// Attaches. The caller has checked that the thread may attach.
     #[inline(always)]
     fn enter(&self) {
-        // Before the exchange, for which whatever is loaded later has to wait; in `detach_and_poll` too.
+        // These are loaded before the exchange. Loads after it would wait for it. The same in
+        // `detach_and_poll`.
         let (record, stop, id) = (&*self.record, &self.coordinator.stop, self.record.id.get());
         let stepped_in = record.step(DETACHED, ATTACHED).is_ok();
-        // `SeqCst`: see the module's `Orderings`. Acquires what the last stop wrote.
+        // `SeqCst`: see the module's `Orderings`. Acquires the writes of the last stop.
         if !stepped_in || stop.load(Ordering::SeqCst) {
             self.attach_slow(stepped_in);
         }
@@ -177,15 +179,15 @@ impl<T> Participant<T> {
         drop(self.coordinator.step_in(registry, &self.record, false));
     }
 
-    /// Detaches. `false`: it does nothing, because it is not attached, or because this thread must
-    /// not reach a safepoint now (inside [`no_safepoint`](Self::no_safepoint), a traversal, a
-    /// suspension, or a stop of its own).
+    /// Detaches. `false`: the thread is not attached, or must not reach a safepoint now. It must
+    /// not inside [`no_safepoint`](Self::no_safepoint), a traversal, a suspension or its own stop.
+    /// Then nothing changes.
     #[inline]
     pub fn detach(&self) -> bool {
         self.detach_and_poll().is_some()
     }
 
-    /// As [`detach_and_poll`](Self::detach_and_poll), for a thread whose callers rely on the attachment.
+    /// As [`detach_and_poll`](Self::detach_and_poll), while callers rely on the attachment.
     #[inline]
     pub(crate) fn step_away(&self) -> Option<(Away, u32)> {
         let away = Away::leaving();
@@ -198,8 +200,9 @@ impl<T> Participant<T> {
         }
     }
 
-    /// As [`detach`](Self::detach), and a [`poll`](Self::poll) right after it. Either this sees what was raised before, or whoever raised
-    /// it and then looked at the state found this thread detached: SeqCst on both sides.
+    /// As [`detach`](Self::detach), followed by a [`poll`](Self::poll). SeqCst on both sides: if
+    /// another thread raises bits and then reads the state, either this poll reads the bits, or the
+    /// other thread reads that this thread is detached.
     #[inline]
     pub(crate) fn detach_and_poll(&self) -> Option<u32> {
         if !self.may_leave() {
@@ -219,7 +222,8 @@ impl<T> Participant<T> {
     fn detached_in_a_stop(&self) {
         maybe_yield(&self.coordinator.under, Step::Detach);
         let mut registry = self.coordinator.registry.lock();
-        // Somebody may have suspended it by now: then the stop waits for that, and the guard acknowledges.
+        // Another thread may have suspended this one by now. Then the stop waits for the
+        // suspension, and the suspender acknowledges.
         if self.record.state() == DETACHED
             && let Some(at) = registry.position(self.record.id)
         {
@@ -227,7 +231,7 @@ impl<T> Participant<T> {
         }
     }
 
-    /// Whether it is attached.
+    /// Whether the thread is attached.
     #[inline]
     pub fn is_attached(&self) -> bool {
         self.record.is_mine_attached()
@@ -238,16 +242,17 @@ impl<T> Participant<T> {
         self.is_attached() && self.depth.get() == 0 && !thread_words::forbids_safepoint()
     }
 
-    /// What is asked of this thread: 0 is nothing. With [`STOP`] among the bits, it should
-    /// [`park`](Self::park) soon. One relaxed load of a word on this thread's own cache line.
+    /// The requests to this thread; 0: none. If [`STOP`] is among the bits, the thread should
+    /// [`park`](Self::park) soon. This is one relaxed load of a word on the thread's own cache
+    /// line.
     #[inline(always)]
     pub fn poll(&self) -> u32 {
-        // Relaxed: a hint. Who acts on it takes the bits, or the lock.
+        // Relaxed: a hint. A thread that acts on it takes the bits, or the lock.
         self.record.word.requests.load(Ordering::Relaxed)
     }
 
-    /// Takes those of the user's request bits that are in `mask` out of the poll word, and says which
-    /// were set. What was written before they were raised is seen from here on.
+    /// Clears the user's request bits in `mask`, and returns the bits that were set. Writes made
+    /// before the bits were raised are visible afterwards.
     pub fn take_requests(&self, mask: u32) -> u32 {
         let mask = mask & !STOP;
         // Acquire: pairs with the release of `raise`.
@@ -259,19 +264,21 @@ impl<T> Participant<T> {
         raise(&self.record, bits);
     }
 
-    /// A safepoint: when a stop is on, waits for its end as a detached thread. `false`: it does
-    /// nothing, for the reasons that [`detach`](Self::detach) does nothing.
+    /// A safepoint: while a stop is on, waits detached for its end. `false`: the thread did
+    /// nothing, for the same reasons as in [`detach`](Self::detach).
     pub fn park(&self) -> bool {
         self.park_and(|_| {})
     }
 
-    /// As [`park`](Self::park). Where this thread would only wait and nobody wants its processor, it does `meanwhile` first: detached,
-    /// and without the lock. That gets a look at whether the stop is still on, and should return soon after it is not.
+    /// As [`park`](Self::park). If the thread would only wait, and no other thread needs its
+    /// processor, it first calls `meanwhile`, detached and without the lock. The argument of
+    /// `meanwhile` tells whether the stop is still on. `meanwhile` should return soon after the
+    /// stop has ended.
     pub(crate) fn park_and(&self, meanwhile: impl FnOnce(&dyn Fn() -> bool)) -> bool {
         if !self.may_leave() {
             return false;
         }
-        // A stop that finds this thread attached sets its poll word before it waits.
+        // A stop that reads this thread as attached sets the poll word before it waits.
         if self.poll() & STOP != 0 {
             self.park_slow(meanwhile);
         }
@@ -288,8 +295,8 @@ impl<T> Participant<T> {
         }
         let away = Away::leaving();
         coordinator.step_out(&mut registry, &self.record);
-        // Before the lock is let go: while somebody is owed a turn no other stop begins, so this one is the only one that
-        // `meanwhile` can meet.
+        // Before the lock is released. No stop begins while `owed` is not 0, so `meanwhile` meets
+        // no other stop.
         registry.owed += 1;
         if !coordinator.has_room(&registry) {
             drop(coordinator.step_in(registry, &self.record, true));
@@ -297,9 +304,9 @@ impl<T> Participant<T> {
             return;
         }
         drop(registry);
-        // Detached, for this thread's own eyes too: what it works on has no mutator.
+        // This thread, too, must find itself detached: the work of `meanwhile` has no mutator.
         thread_words::clear_current(self.record.id.get());
-        // Relaxed: a hint to come back; the lock decides.
+        // Relaxed: a hint to return. The check under the lock decides.
         let is_on = || coordinator.stop.load(Ordering::Relaxed);
         let result = catch_unwind(AssertUnwindSafe(|| meanwhile(&is_on)));
         drop(coordinator.step_in(coordinator.registry.lock(), &self.record, true));
@@ -310,14 +317,14 @@ impl<T> Participant<T> {
         }
     }
 
-    /// Declares that this thread must not reach a safepoint while the guard lives: `stop` refuses, `park`
-    /// and `detach` do nothing. Guards nest.
+    /// Forbids this thread to reach a safepoint while the guard lives: `stop` fails, `park` and
+    /// `detach` do nothing. Guards nest.
     pub fn no_safepoint(&self) -> NoSafepoint<'_> {
         self.depth.set(self.depth.get().checked_add(1).expect("too many no-safepoint guards"));
         NoSafepoint { depth: &self.depth }
     }
 
-    /// How many [`NoSafepoint`]s of this participant live.
+    /// The number of live [`NoSafepoint`] guards of this participant.
     #[inline]
     pub fn no_safepoint_depth(&self) -> u32 {
         self.depth.get()
@@ -331,14 +338,14 @@ impl<T> Drop for Participant<T> {
         let id = self.record.id;
         let mut registry = coordinator.registry.lock();
         if registry.stopper == Some(id) {
-            // Its `WorldStopped` was leaked; nobody can look at it any more.
+            // The `WorldStopped` was leaked, so nothing can use it any more.
             thread_words::clear_flag(thread_words::STOPPING);
             coordinator.resume(&mut registry);
         }
         loop {
             match self.record.word.state.load(Ordering::Relaxed) {
-                // Somebody acts for this thread, and must not find it gone half way; unless that is
-                // this very thread.
+                // Another thread acts for this thread, which must not end meanwhile. If this very
+                // thread is the suspender, it need not wait.
                 SUSPENDED | AWAITED if thread_words::suspended() != id.get() => {
                     registry = coordinator.await_suspension(registry, &self.record);
                 }
@@ -358,7 +365,7 @@ impl<T> Drop for Participant<T> {
             coordinator.call_queue(&registry);
         }
         drop(registry);
-        // The payload may be dropped here, without the lock.
+        // The user's data may be dropped here, without the lock.
         drop(entry);
     }
 }
@@ -372,7 +379,7 @@ impl<T> fmt::Debug for Participant<T> {
     }
 }
 
-/// This thread must not reach a safepoint; see [`Participant::no_safepoint`].
+/// Forbids safepoints on this thread. See [`Participant::no_safepoint`].
 #[must_use = "safepoints are allowed again when the guard is dropped"]
 #[derive(Debug)]
 pub struct NoSafepoint<'a> {

@@ -1,4 +1,4 @@
-//! The words of one participant.
+//! The record of one participant, which other threads may read.
 
 #![forbid(unsafe_code)]
 
@@ -11,36 +11,39 @@ use super::thread_id::ThreadId;
 use crate::base::event;
 use crate::base::sync::{AtomicU32, Ordering};
 
-/// The coordinator's bit in a poll word: a stop waits for this thread. The others are the user's.
+/// The coordinator's bit in a poll word: a stop waits for this thread. The other bits are the
+/// user's.
 pub const STOP: u32 = 1;
 
-/// Not working on what the stop protects. A stop does not wait for it.
+/// The thread does not use the data that a stop protects. A stop does not wait for it.
 pub(super) const DETACHED: u32 = 0;
-/// At work, or about to look whether it may. A stop waits for it.
+/// The thread uses the data, or is about to check whether it may. A stop waits for it.
 pub(super) const ATTACHED: u32 = 1;
-/// Detached, and somebody acts for it. A stop waits until that is over; so does an attach.
+/// Detached, and another thread acts on its behalf. A stop waits for the end of the suspension. So
+/// does an attach.
 pub(super) const SUSPENDED: u32 = 2;
-/// Suspended, and somebody sleeps at the gate until that is over.
+/// Suspended, and a thread sleeps at the gate until the end of the suspension.
 pub(super) const AWAITED: u32 = 3;
-/// The participant is gone.
+/// The participant was dropped.
 pub(super) const ENDED: u32 = 4;
 
-/// What the registry knows of a participant for as long as anybody holds on to it.
+/// The data of a participant that is shared with other threads.
 pub(super) struct Record<T> {
     pub(super) word: CachePadded<Word>,
     pub(super) id: ThreadId,
-    /// The OS thread, by which a fork's child knows which participants it still has.
+    /// The OS thread. A fork's child recognises its own participants by it.
     pub(super) thread: std::thread::ThreadId,
-    /// What the system calls it, see [`ThreadInfo::os_thread`]; 0: unknown. Relaxed: a number for reports.
-    /// std's atomic, as for `LAST_ID`. Written by its thread: when it registers, and in a fork's child.
+    /// The system's number of the thread, see [`ThreadInfo::os_thread`]; 0: unknown. Relaxed: a
+    /// number for reports. It is std's atomic, as `LAST_ID` is. Its thread writes it, when it
+    /// registers and in a fork's child.
     pub(super) os_thread: std::sync::atomic::AtomicU64,
     pub(super) name: Option<String>,
     pub(super) registered: Instant,
     pub(super) data: T,
 }
 
-/// The two words that are looked at without a lock, on a cache line of their own: their thread
-/// writes them all the time, others hardly ever.
+/// The two words that are read without a lock. They have their own cache line, because their thread
+/// writes them often and other threads rarely.
 pub(super) struct Word {
     pub(super) requests: AtomicU32,
     pub(super) state: AtomicU32,
@@ -52,8 +55,8 @@ impl<T> Record<T> {
         self.word.state.load(Ordering::SeqCst)
     }
 
-    /// `SeqCst`: the thread's half of the store-load race; releases what it wrote so far. On
-    /// failure nothing is known, and nothing is read.
+    /// `SeqCst`: the thread's half of the store-load race. Releases the thread's writes. A failed
+    /// exchange orders nothing, and the caller reads no data after it.
     pub(super) fn step(&self, from: u32, to: u32) -> Result<u32, u32> {
         self.word.state.compare_exchange(from, to, Ordering::SeqCst, Ordering::Relaxed)
     }
@@ -67,21 +70,22 @@ impl<T> Record<T> {
         self.word.state.swap(to, Ordering::SeqCst)
     }
 
-    /// Whether this thread is attached. For the record's own thread only: nobody else takes a record
-    /// to `ATTACHED` or away from it, so the order does not matter.
+    /// Whether the record's own thread is attached. Only that thread calls this, and only that
+    /// thread changes to or from `ATTACHED`. So the order does not matter.
     pub(super) fn is_mine_attached(&self) -> bool {
         self.word.state.load(Ordering::Relaxed) == ATTACHED
     }
 }
 
-/// Sets the user's bits in a poll word. SeqCst: release for the taker, and before whatever the caller loads
-/// of the thread's state next; see [`Participant::detach_and_poll`].
+/// Sets the user's bits in a poll word. SeqCst: a release for the thread that takes them, and
+/// ordered before the caller's next load of the thread's state. See
+/// [`Participant`](super::Participant)'s `detach_and_poll`.
 pub(super) fn raise<T>(record: &Record<T>, bits: u32) {
     record.word.requests.fetch_or(bits & !STOP, Ordering::SeqCst);
 }
 
-/// A participant is in a state that its own thread cannot find it in: whoever put it there had no right to. Its thread cannot be
-/// attached again, so it ends here, and the process with it.
+/// Aborts the process: a participant is in a state that its own thread cannot find. Its thread
+/// cannot attach again.
 #[cold]
 pub(super) fn unreachable_state(id: ThreadId, state: u32) -> ! {
     match state {

@@ -1,4 +1,4 @@
-//! The list of participants that the coordinator's lock protects.
+//! The list of participants, which the coordinator's lock protects.
 
 #![forbid(unsafe_code)]
 
@@ -14,38 +14,43 @@ use crate::base::system::has_ended;
 
 pub(super) struct RegistryEntry<T> {
     pub(super) record: Shared<Record<T>>,
-    /// The stop that is on waits for this thread; `pending` counts it, its poll word says so.
+    /// The present stop waits for this thread: `pending` includes it, and its poll word has
+    /// [`STOP`](super::STOP).
     pub(super) counted: bool,
     /// Its OS thread has ended while it was attached.
     pub(super) orphaned: bool,
-    /// The callbacks for slow stops have been told of that.
+    /// The callbacks for slow stops have received a report of this.
     pub(super) told: bool,
-    /// The thread waits for the end of a suspension, and sleeps for so long at least before it reports that.
+    /// If the thread waits for the end of a suspension, it sleeps at least this long before its
+    /// next report.
     pub(super) patience: Duration,
 }
 
-/// What the lock protects.
+/// The data under the lock.
 pub(super) struct Registry<T> {
-    /// By rising id. Ids are given without the lock, so a thread may come here after one with a later id.
+    /// By rising id. Ids are given out without the lock, so a thread may enter after one with a
+    /// later id.
     pub(super) entries: Vec<RegistryEntry<T>>,
-    /// Owner stop is on, complete or not. `Coordinator::stop` says whether there is one.
+    /// The requester of the present stop, complete or not. `Coordinator::stop` tells whether a
+    /// stop is on.
     pub(super) stopper: Option<ThreadId>,
-    /// Since when that stop is complete; `None`: there is no stop, or it is not complete.
+    /// When the present stop was complete. `None`: no stop is on, or it is not complete.
     pub(super) stopped_since: Option<Instant>,
-    /// How long the world had been stopped when a thread reported that the stop does not end.
+    /// How long the world had been stopped when a thread last reported that the stop does not end.
     pub(super) held_told: Duration,
     /// The requester sleeps until `pending` is 0.
     pub(super) stopper_sleeps: bool,
-    /// Requesters that wait for their stop, first come first served.
+    /// The waiting requesters, in their order.
     pub(super) requesters: std::collections::VecDeque<ThreadId>,
-    /// Threads that were kept waiting by a stop and have not been attached since.
+    /// Threads that a stop has kept waiting and that have not attached since.
     pub(super) owed: usize,
-    /// Threads that sleep at the gate, for whatever reason.
+    /// Threads that sleep at the gate.
     pub(super) at_gate: usize,
     pub(super) orphans: usize,
     pub(super) slow_stop: Vec<SlowStopCallback>,
-    /// Room for a list of all threads, and for all of them in the queue: made when they register, so that a stop takes
-    /// no memory. Taken while the list is in use.
+    /// Memory for a list of all threads. It is reserved when a thread registers, so that a stop
+    /// allocates nothing. It is empty while a list is in use. The memory of `requesters` is
+    /// reserved at the same time.
     pub(super) room: Vec<Shared<Record<T>>>,
     pub(super) stops: u64,
     pub(super) failed_stops: u64,
@@ -64,7 +69,7 @@ impl<T> Registry<T> {
         self.position(id).map(|at| &self.entries[at].record)
     }
 
-    /// The thread that no stop can wait for: it has ended, attached.
+    /// The error for a thread that has ended attached, which no stop can wait for.
     pub(super) fn gone(&self) -> Option<StopError> {
         if self.orphans == 0 {
             return None;
@@ -73,10 +78,12 @@ impl<T> Registry<T> {
         Some(StopError::ThreadGone { name: entry.record.name.clone(), id: entry.record.id })
     }
 
-    /// Asks the system for each thread that the stop waits for whether it has ended; `true`: one of them has. Its exit watcher has
-    /// not told of it: it attached in a destructor that ran after the watcher's time, as that of a `pthread` key does.
+    /// Finds threads that have ended although the stop waits for them, by a query of the system.
+    /// `true`: there is one. The exit watcher has missed such a thread, because it attached in a
+    /// destructor that ran after the watcher: the destructor of a `pthread` key, for example.
     ///
-    /// A thread whose number the system has given to another one counts as alive, and goes on being reported.
+    /// If the system has reused the number of an ended thread, the thread counts as alive and is
+    /// reported again.
     pub(super) fn find_ended(&mut self) -> bool {
         let entries = self.entries.iter_mut().filter(|e| e.counted && !e.orphaned);
         let ended =
@@ -89,7 +96,7 @@ impl<T> Registry<T> {
         self.orphans > before
     }
 
-    /// The threads that have ended attached and that no report has named yet. They count as named from here on.
+    /// The threads that have ended attached and were not reported yet. The caller reports them.
     pub(super) fn untold(&mut self) -> Vec<Straggler> {
         let entries =
             self.entries.iter_mut().filter(|e| e.orphaned && e.record.state() == ATTACHED);
@@ -100,7 +107,8 @@ impl<T> Registry<T> {
         untold.collect()
     }
 
-    /// Whether `id`'s stop may begin: none is on, nobody is owed a turn, and it is first.
+    /// Whether the stop of `id` may begin: no stop is on, no thread is owed a run, and `id` is the
+    /// first requester.
     pub(super) fn may_stop(&self, id: ThreadId) -> bool {
         self.stopper.is_none()
             && self.owed == 0

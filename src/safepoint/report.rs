@@ -7,22 +7,22 @@ use std::time::Duration;
 
 use super::thread_id::ThreadId;
 
-/// Who a participant's thread is, for reports.
+/// The thread of a participant, for reports.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct ThreadInfo {
     /// The participant.
     pub id: ThreadId,
-    /// What its thread was called when it registered.
+    /// The name of the thread when it registered.
     pub name: Option<String>,
-    /// The number by which the system's tools know the thread: `gettid` on Linux and Android, `None` elsewhere.
+    /// The number of the thread in system tools: `gettid` on Linux and Android, `None` elsewhere.
     pub os_thread: Option<u64>,
-    /// How long ago the participant was registered: of a heap's mutator, how long ago
-    /// [`Heap::attach`](crate::Heap::attach) made it.
+    /// The time since the participant was registered. A heap's mutator is registered by
+    /// [`Heap::attach`](crate::Heap::attach).
     pub registered_for: Duration,
 }
 
-/// As `thread 'reader' (OS thread 4711)`.
+/// For example `thread 'reader' (OS thread 4711)`.
 impl fmt::Display for ThreadInfo {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.name {
@@ -36,39 +36,40 @@ impl fmt::Display for ThreadInfo {
     }
 }
 
-/// A stop that takes long, fails, or does not end: because of which threads.
+/// A stop that is slow, that has failed, or that does not end, with the threads that cause it.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct SlowStop {
-    /// What has happened.
+    /// The kind of problem.
     pub kind: SlowStopKind,
-    /// How long the wait has taken; zero for a stop that has failed.
+    /// How long the wait has taken; zero for a failed stop.
     pub waited: Duration,
-    /// The threads that the wait is for.
+    /// The threads that cause the wait.
     pub stragglers: Vec<Straggler>,
 }
 
-/// What a [`SlowStop`] tells of.
+/// The problem that a [`SlowStop`] reports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum SlowStopKind {
-    /// A stop is not complete: the stragglers have not come to a safepoint. Told by the stop's requester.
+    /// A stop is not complete: the stragglers have not come to a safepoint. The requester reports
+    /// it.
     Waiting,
-    /// A stop has failed: the stragglers have ended attached. Told by the stop's requester.
+    /// A stop has failed: the stragglers have ended attached. The requester reports it.
     Failed,
-    /// A stop is complete, and does not end: the straggler has asked for it. Told by one of the threads that wait for
-    /// the end. Either the straggler's work takes so long, or it has leaked its [`WorldStopped`] or its
-    /// [`Fork`](crate::Fork).
+    /// A stop is complete, and does not end: the straggler has stopped the world. A thread that
+    /// waits for the end reports it. Either the straggler's work is long, or the straggler has
+    /// leaked its [`WorldStopped`](super::WorldStopped) or its [`Fork`](crate::Fork).
     Held,
-    /// The straggler has the turn to collect, or clears a piece of a collection's garbage, and does not end: one of its finalizers,
-    /// callbacks or destructors takes so long. Told by a thread that waits for its turn to collect.
+    /// The straggler collects, or reclaims a batch of garbage, and does not finish: one of its
+    /// finalizers, callbacks or destructors is slow. A thread that waits to collect reports it.
     Collecting,
-    /// The straggler waits to attach, or to end, while another thread keeps it [suspended](Coordinator::suspend). Told by the
-    /// straggler's own thread.
+    /// The straggler waits to attach or to end, while another thread has
+    /// [suspended](super::Coordinator::suspend) it. The straggler itself reports it.
     Suspended,
 }
 
-/// How many stragglers a line of text names.
+/// The most stragglers that a line names.
 const MAX_NAMED: usize = 4;
 
 /// One line.
@@ -86,11 +87,7 @@ impl fmt::Display for SlowStop {
                 write!(f, "a thread has waited {:.1?} to attach: ", self.waited)?
             }
             SlowStopKind::Collecting => {
-                write!(
-                    f,
-                    "a thread has waited {:.1?} for its turn to collect, which is taken by ",
-                    self.waited
-                )?;
+                write!(f, "a thread has waited {:.1?} to collect, because of ", self.waited)?;
             }
         }
         if self.stragglers.is_empty() {
@@ -107,28 +104,28 @@ impl fmt::Display for SlowStop {
             SlowStopKind::Waiting => {
                 f.write_str(": a thread that blocks must be detached meanwhile")
             }
-            SlowStopKind::Held => f.write_str(": all others wait until it has let the world run"),
+            SlowStopKind::Held => f.write_str(": all others wait until it resumes the world"),
             SlowStopKind::Collecting => {
-                f.write_str(": a finalizer, callback or destructor there takes so long")
+                f.write_str(": one of its finalizers, callbacks or destructors is slow")
             }
             SlowStopKind::Failed | SlowStopKind::Suspended => Ok(()),
         }
     }
 }
 
-/// A thread that a stop waits for, or that others wait for in one; see [`SlowStopKind`].
+/// A thread that other threads wait for. See [`SlowStopKind`].
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Straggler {
-    /// Who.
+    /// The thread.
     pub thread: ThreadInfo,
-    /// For how long it has been attached *at least*: as long as the wait has taken, where it is attached. Attaching is too
-    /// cheap to look at a clock.
+    /// If the thread is attached: a lower bound of the time since it attached, which is the time of
+    /// the wait. Attaching reads no clock.
     pub attached_for: Duration,
-    /// It is not attached itself: another thread keeps it [suspended](Coordinator::suspend).
+    /// The thread is not attached: another thread has [suspended](super::Coordinator::suspend) it.
     pub is_suspended: bool,
-    /// Its thread has ended without detaching, because its participant (its [`Mutator`](crate::Mutator)) was
-    /// leaked: no stop succeeds any more.
+    /// The thread has ended attached, because its participant (its [`Mutator`](crate::Mutator)) was
+    /// leaked. No stop succeeds any more.
     pub has_ended: bool,
 }
 

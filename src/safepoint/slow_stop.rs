@@ -15,10 +15,10 @@ use crate::base::event::Hook;
 use crate::base::fallible::{self, NoMemory};
 
 impl<T> Coordinator<T> {
-    /// A detached thread has slept for `limit`, and waits for the end of a stop, or of its suspension. Calls the callbacks
-    /// for slow stops, where they have not been told of this, or the wait has doubled since they were.
+    /// Reports that a detached thread has slept for `limit`, waiting for the end of a stop or of
+    /// its suspension. Does nothing if this was reported and the wait has not doubled since.
     ///
-    /// A stop that is not complete is reported by its requester.
+    /// If the stop is not complete, its requester reports it.
     #[cold]
     pub(super) fn report_end<'a>(
         &'a self,
@@ -53,11 +53,12 @@ impl<T> Coordinator<T> {
         self.registry.lock()
     }
 
-    /// A detached thread has waited so long for its turn to collect, which is taken by these: calls the callbacks for slow stops.
+    /// Reports that a detached thread has waited so long to collect, because the participants `by`
+    /// are collecting.
     #[cold]
     pub(crate) fn report_collecting(&self, waited: Duration, by: &[u64]) {
         let registry = self.registry.lock();
-        // A stop of theirs that takes so long is reported itself.
+        // If one of them waits for a slow stop, that stop is reported.
         if registry.stopper.is_some() || registry.slow_stop.is_empty() {
             return;
         }
@@ -72,12 +73,13 @@ impl<T> Coordinator<T> {
     pub(super) fn report(&self, report: &SlowStop) {
         let callbacks = self.registry.lock().slow_stop.clone();
         for callback in callbacks {
-            // A report may not decide whether the world stops. The panic hook has printed it.
+            // The result is ignored: a report must not change the stop. The panic hook has printed
+            // a panic.
             drop(callback.call(|callback| callback(report)));
         }
     }
 
-    /// A stop has failed because a thread has ended attached: reports each such thread, once.
+    /// Reports each thread that has ended attached, once. A stop has failed because of it.
     #[cold]
     pub(super) fn report_gone(&self) {
         let mut registry = self.registry.lock();
@@ -92,20 +94,22 @@ impl<T> Coordinator<T> {
         }
     }
 
-    /// Adds a callback for stops that take longer than [`Config::slow_stop`]. The requester calls it while
-    /// it waits, without any lock, and again each time its wait has doubled. A panic in it is caught.
+    /// Adds a callback for stops that take longer than
+    /// [`Config::slow_stop`](super::Config::slow_stop). The requester calls it while it waits,
+    /// without any lock, and again each time its wait has doubled. A panic in it is caught.
     ///
-    /// A thread that waits for the end of another thread's stop calls it too, once the world has been stopped for so long, and again
-    /// each time that has doubled; so does a thread that waits for the end of its own suspension. Both are detached then:
-    /// inside the callback they cannot attach, as inside a [traversal](traversing).
+    /// A thread that waits for the end of another thread's stop calls it too, once the world has
+    /// been stopped for so long, and again each time that has doubled. So does a thread that waits
+    /// for the end of its own suspension. Both are detached. Inside the callback they cannot
+    /// attach, as inside a [traversal](super::traversing).
     ///
-    /// The first requester whose stop fails because of a thread that ended attached calls it too, once for
-    /// that thread, which is then a straggler that [has ended](Straggler::has_ended).
+    /// If a stop fails because a thread has ended attached, its requester calls it too, once for
+    /// that thread. The straggler then [has ended](Straggler::has_ended).
     pub fn on_slow_stop(&self, f: impl Fn(&SlowStop) + Send + Sync + 'static) {
         self.try_on_slow_stop(f).unwrap_or_else(NoMemory::abort_process);
     }
 
-    /// As [`on_slow_stop`](Self::on_slow_stop), where memory may be refused: then nothing is added.
+    /// As [`on_slow_stop`](Self::on_slow_stop), but fails if there is no memory.
     pub(crate) fn try_on_slow_stop(
         &self,
         f: impl Fn(&SlowStop) + Send + Sync + 'static,

@@ -16,7 +16,7 @@ use crate::base::shared::Shared;
 use crate::base::stress::{Step, maybe_yield};
 use crate::base::sync::Ordering;
 
-/// What [`Coordinator::suspend`] found.
+/// The result of [`Coordinator::suspend`].
 #[must_use = "a suspension ends when its guard is dropped"]
 #[derive(Debug)]
 pub enum Suspend<'a, T> {
@@ -28,7 +28,8 @@ pub enum Suspend<'a, T> {
     Ended,
 }
 
-/// One detached thread is kept so; see [`Coordinator::suspend`]. Derefs to what it shows of itself.
+/// Keeps one detached thread detached. See [`Coordinator::suspend`]. Derefs to the data that the
+/// suspended thread shares.
 pub struct Suspended<'a, T> {
     coordinator: &'a Coordinator<T>,
     record: Shared<Record<T>>,
@@ -36,18 +37,22 @@ pub struct Suspended<'a, T> {
 }
 
 impl<T> Coordinator<T> {
-    /// Keeps one detached thread from attaching, to act for it meanwhile.
+    /// Prevents one detached thread from attaching, so that the caller can act on its behalf.
     ///
-    /// While the guard lives the thread waits when it attaches or ends, and so does everybody
-    /// else who wants to suspend it. A suspension counts as work: a stop waits until it is over, and a
-    /// thread that is not attached here waits in this call while a stop is on (so a stop's requester must
-    /// not wait for a helper that suspends). Hold it shortly: meanwhile the calling thread may
-    /// neither attach, park, detach nor stop, nor suspend a second thread.
+    /// While the guard lives, the suspended thread waits when it attaches or ends. So does any
+    /// other thread that suspends it.
+    ///
+    /// A stop waits until a suspension is over. If the caller is not attached here, it waits in
+    /// this call while a stop is on. So a requester must not wait for a helper thread that
+    /// suspends.
+    ///
+    /// Hold the guard briefly: meanwhile the calling thread must not attach, park, detach, stop, or
+    /// suspend a second thread.
     ///
     /// # Panics
     ///
-    /// When this thread keeps another one suspended already: two threads that do so could wait for
-    /// one another.
+    /// If this thread has suspended another thread already: two such threads could wait for each
+    /// other.
     pub fn suspend(&self, id: ThreadId) -> Suspend<'_, T> {
         assert!(
             thread_words::suspended() == 0,
@@ -58,12 +63,13 @@ impl<T> Coordinator<T> {
         loop {
             let Some(at) = registry.position(id) else { return Suspend::Ended };
             let record = registry.entries[at].record.clone();
-            // A caller that is attached here is a part of the world that has not stopped yet, and must
-            // not wait for a stop that waits for it. Anybody else comes in like an attaching thread.
+            // A caller that is attached here is not stopped yet. It must not wait for a stop that
+            // waits for it. Any other caller waits like an attaching thread.
             let is_inside = me.is_some_and(|me| registry.find(me).is_some());
             if !is_inside && registry.stopper.is_some() {
                 drop(self.wait_at_gate(registry, None));
-                // Without the lock, here and below: it may be the last, and what it shows is the user's.
+                // Without the lock, here and below: this may drop the last reference to the user's
+                // data.
                 drop(record);
                 registry = self.registry.lock();
                 continue;
@@ -71,8 +77,8 @@ impl<T> Coordinator<T> {
             match record.step(DETACHED, SUSPENDED) {
                 Ok(_) => {
                     if registry.stopper.is_some() && registry.stopper != me {
-                        // The scan has seen it detached. It is not complete without us, so it can still
-                        // be told to wait for this one too.
+                        // The scan read the thread as detached. The stop is not complete while the
+                        // caller runs, so it can still wait for the suspended thread too.
                         self.count(&mut registry.entries[at]);
                     }
                     thread_words::set_suspended(id.get());
@@ -96,7 +102,7 @@ impl<T> Coordinator<T> {
 }
 
 impl<T> Suspended<'_, T> {
-    /// Whom it suspends.
+    /// The suspended participant.
     pub fn id(&self) -> ThreadId {
         self.record.id
     }
@@ -119,17 +125,17 @@ impl<T> Drop for Suspended<'_, T> {
                 self.record.set_state(DETACHED);
                 true
             }
-            // The participant has ended in our hands: it is this thread's own.
+            // The participant belongs to this thread, and has ended during the suspension.
             Err(_) => return,
         };
-        // `SeqCst`: the same race as a detach's, see the module's `Orderings`.
+        // `SeqCst`: the same race as in `detach_and_poll`. See the module's `Orderings`.
         if was_awaited || self.coordinator.stop.load(Ordering::SeqCst) {
             let mut registry = self.coordinator.registry.lock();
             if let Some(at) = registry.position(self.record.id) {
                 registry.entries[at].patience = Duration::ZERO;
             }
-            // This is not the record's thread, which may have attached by now, and been asked to park by
-            // another stop than the one that was seen above: nobody else may acknowledge that.
+            // The suspended thread may have attached by now, and a later stop may have counted it.
+            // Only the thread itself may acknowledge that stop.
             if self.record.state() == DETACHED
                 && let Some(at) = registry.position(self.record.id)
             {

@@ -1,35 +1,36 @@
-//! The number that names a participant, unique in the process.
+//! The id of a participant, unique in the process.
 
 #![forbid(unsafe_code)]
 
 use std::fmt;
 use std::num::NonZeroU64;
 
-/// The name of a participant: unique in the process, never given again, below 2^40.
+/// The id of a participant. It is unique in the process, never reused, and below 2^40.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ThreadId(pub(super) NonZeroU64);
 
-/// The last id that was given. The one static beside the thread-locals: ids must differ between coordinators,
-/// because the `current` word does not say which one it speaks of. std's atomic under loom too: its own cannot live
-/// in a static, and no ordering is needed for numbers to differ.
+/// The last id that was given out. It is the only static beside the thread-locals: ids must differ
+/// between coordinators, because the `current` word does not name its coordinator. It is std's
+/// atomic also under loom: loom's cannot be static. Relaxed: the numbers only have to
+/// differ.
 static LAST_ID: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(0);
 
 impl ThreadId {
-    /// The largest id there is: 2^40 - 2.
+    /// The largest id: 2^40 - 2.
     pub const MAX: u64 = (1 << 40) - 2;
 
-    /// The number behind the name; never 0.
+    /// The number; never 0.
     #[inline]
     pub fn get(self) -> u64 {
         self.0.get()
     }
 
-    /// The id with this number; `None` for what no id can be.
+    /// The id with this number. `None`: no id has this number.
     pub(crate) fn from_raw(id: u64) -> Option<Self> {
         if id > Self::MAX { None } else { NonZeroU64::new(id).map(Self) }
     }
 
-    /// Whether an id with this number was ever given.
+    /// Whether an id with this number was given out.
     pub(crate) fn was_given(id: u64) -> bool {
         id != 0 && id <= LAST_ID.load(std::sync::atomic::Ordering::Relaxed)
     }
@@ -52,7 +53,7 @@ mod tests {
 
     use super::*;
 
-    /// In a process of its own, since it uses up the ids of the process.
+    /// In a process of its own, because it uses up the ids of the process.
     #[test]
     fn when_the_ids_are_used_up_attaching_is_an_error_and_others_go_on() {
         const CHILD: &str = "STANDSTILL_IDS_CHILD";
@@ -87,7 +88,7 @@ mod tests {
             });
             assert_eq!(error, Some(crate::AttachError::NoThreadIds));
         }
-        // A heap can end without an id. It says that it did not collect.
+        // A heap can end without an id. It reports that it did not collect.
         let told = Arc::new(std::sync::Mutex::new(Vec::new()));
         let heard = Arc::clone(&told);
         second
@@ -95,7 +96,7 @@ mod tests {
         m.detach(|| drop(second));
         let told = told.lock().unwrap();
         assert!(told.len() == 1 && told[0].contains("no thread ids are left"), "{told:?}");
-        // This thread goes on, and a stop waits for none of those that were refused.
+        // This thread goes on, and a stop does not wait for the refused threads.
         assert_eq!(m.collect().abandoned, None);
         assert_eq!(*kept.get(&m), 7);
         m.verify().expect("a whole heap");

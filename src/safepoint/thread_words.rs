@@ -1,14 +1,14 @@
-//! What this thread is doing, in words that no other thread reads.
+//! The state of this thread, in words that no other thread reads.
 //!
-//! | word | written | means |
-//! |---|---|---|
-//! | `current` | by attach and detach of this thread, put aside while traversing | the id of the participant this thread is attached as, in any coordinator; 0: none |
-//! | `held` | by the guards of this thread (all `!Send`) | why this thread may not attach, park, detach or stop just now; 0: it may |
+//! * `current`: the id of the participant that this thread is attached as, in any coordinator; 0:
+//!   none. Attach and detach write it. A traversal sets it aside.
+//! * `held`: why this thread must not attach, park, detach or stop now; 0: it may. The guards of
+//!   this thread write it. They are all `!Send`.
 //!
-//! The words have no destructor, so they can be used from anywhere, other thread-locals'
-//! destructors included. The one that has a destructor is the *exit watcher*, which tells the
-//! coordinators about participants that outlive their thread. Whatever runs after it on an ending
-//! thread can no longer attach, so no attached thread is ever unwatched.
+//! The words have no destructor, so they can be used from anywhere, also from destructors of other
+//! thread-locals. The *exit watcher* has a destructor. It tells the coordinators about participants
+//! that outlive their thread. Destructors that run after it on an ending thread cannot attach, so
+//! no attached thread is unwatched.
 
 #![forbid(unsafe_code)]
 
@@ -18,22 +18,22 @@ use std::sync::Weak;
 
 use crate::base::sync::const_thread_local;
 
-/// `held`, the low half: how many [`TraversalGuard`]s live.
+/// `held`, the low half: the number of live [`TraversalGuard`]s.
 const TRAVERSING: u32 = 0xffff;
 const ONE_TRAVERSAL: u32 = 1;
-/// `held`: this thread holds a stop, or waits for its stop to be complete.
+/// `held`: this thread has stopped the world, or waits for its stop to be complete.
 pub(super) const STOPPING: u32 = 1 << 16;
-/// `held`: this thread keeps another one suspended.
+/// `held`: this thread has suspended another thread.
 pub(super) const SUSPENDING: u32 = 1 << 17;
-/// `held`: the exit watcher has gone.
+/// `held`: the exit watcher has run.
 const ENDING: u32 = 1 << 18;
 
 struct Words {
     current: Cell<u64>,
-    /// `current` of before the outermost traversal guard.
+    /// The value of `current` before the outermost traversal guard.
     aside: Cell<u64>,
     held: Cell<u32>,
-    /// Whom this thread keeps suspended; 0: nobody.
+    /// The participant that this thread has suspended; 0: none.
     suspended: Cell<u64>,
 }
 
@@ -46,27 +46,27 @@ const_thread_local! {
     }
 }
 
-/// The `current` word: the id of the participant this thread is attached as, in whatever
-/// coordinator; 0 when it is not attached, or traverses.
+/// The `current` word: the id of the participant that this thread is attached as, in any
+/// coordinator. 0: the thread is not attached, or is inside a traversal.
 #[inline(always)]
 pub fn current() -> u64 {
     WORDS.with(|w| w.current.get())
 }
 
-/// Whether this thread is inside a traversal: a [`TraversalGuard`] of it lives.
+/// Whether this thread is inside a traversal: it has a live [`TraversalGuard`].
 #[inline]
 pub fn is_traversing() -> bool {
     held() & TRAVERSING != 0
 }
 
-/// Whether this thread holds a stop, or is waiting for the stop it asked for to be complete.
+/// Whether this thread has stopped the world, or waits for its stop to be complete.
 #[inline]
 pub fn is_stopping() -> bool {
     held() & STOPPING != 0
 }
 
-/// Enters a traversal: [`current`] is 0 and attaching is refused in this thread while the guard
-/// lives. Guards nest, and may be dropped in any order.
+/// Enters a traversal. While the guard lives, [`current`] is 0 and this thread cannot attach.
+/// Guards nest, and may be dropped in any order.
 pub fn traversing() -> TraversalGuard {
     WORDS.with(|w| {
         if w.held.get() & TRAVERSING == 0 {
@@ -78,7 +78,7 @@ pub fn traversing() -> TraversalGuard {
     TraversalGuard { not_send: PhantomData }
 }
 
-/// This thread is inside a traversal; see [`traversing`]. Neither `Send` nor `Sync`.
+/// A traversal of this thread. See [`traversing`]. Neither `Send` nor `Sync`.
 #[must_use = "the traversal ends when the guard is dropped"]
 #[derive(Debug)]
 pub struct TraversalGuard {
@@ -96,8 +96,8 @@ impl Drop for TraversalGuard {
     }
 }
 
-/// While this lives, user code on this thread finds it attached nowhere, and cannot attach it: for a call by a thread that is
-/// detached under an attachment that its callers rely on.
+/// Hides the attachment from user code on this thread, which also cannot attach. For calls by a
+/// thread that is detached while its callers rely on its attachment.
 pub(super) struct Nowhere {
     current: u64,
     aside: u64,
@@ -121,7 +121,8 @@ impl Drop for Nowhere {
     }
 }
 
-/// Why this thread may not attach: the `current` word and `held`, both 0 when it may.
+/// The reasons why this thread must not attach: the `current` word and `held`. Both are 0 when it
+/// may.
 #[inline(always)]
 pub(super) fn obstacles() -> (u64, u32) {
     WORDS.with(|w| (w.current.get(), w.held.get()))
@@ -136,30 +137,31 @@ pub(super) fn is_ending() -> bool {
     held() & ENDING != 0
 }
 
-/// Whom this thread is attached as, also while it traverses; 0: nobody.
+/// The participant that this thread is attached as, also during a traversal; 0: none.
 pub(crate) fn attached_as() -> u64 {
     WORDS.with(|w| w.current.get().max(w.aside.get()))
 }
 
-/// Whether what this thread holds forbids it to detach, park or stop.
+/// Whether a guard forbids this thread to detach, park or stop.
 #[inline(always)]
 pub(super) fn forbids_safepoint() -> bool {
     held() & !ENDING != 0
 }
 
-/// Whether this thread may take up an attachment again that code further up its stack relies on. Unlike a first attachment also
-/// on an ending thread: its coordinator was told that the participant outlives the thread, and lets stops fail, not wait.
+/// Whether this thread may attach again as a participant that its callers rely on. Unlike a first
+/// attachment, this is allowed on an ending thread: the coordinator knows that the participant
+/// outlives the thread, so stops fail and do not wait.
 #[inline(always)]
 pub(super) fn may_come_back() -> bool {
     WORDS.with(|w| w.current.get() | u64::from(w.held.get() & !ENDING) == 0)
 }
 
-/// Raises one of the flags of `held`.
+/// Sets one of the flags of `held`.
 pub(super) fn set_flag(flag: u32) {
     WORDS.with(|w| w.held.set(w.held.get() | flag));
 }
 
-/// Lowers one of the flags of `held`.
+/// Clears one of the flags of `held`.
 pub(super) fn clear_flag(flag: u32) {
     WORDS.with(|w| w.held.set(w.held.get() & !flag));
 }
@@ -170,7 +172,7 @@ pub(super) fn set_current(id: u64) {
     WORDS.with(|w| w.current.set(id));
 }
 
-/// This thread is no longer attached as `id`, if it was.
+/// Clears `current` if it is `id`.
 #[inline]
 pub(super) fn clear_current(id: u64) {
     WORDS.with(|w| {
@@ -182,17 +184,17 @@ pub(super) fn clear_current(id: u64) {
     });
 }
 
-/// Whether this thread keeps another one suspended.
+/// Whether this thread has suspended another thread.
 pub(crate) fn is_suspending() -> bool {
     suspended() != 0
 }
 
-/// Whom this thread keeps suspended.
+/// The participant that this thread has suspended; 0: none.
 pub(super) fn suspended() -> u64 {
     WORDS.with(|w| w.suspended.get())
 }
 
-/// Notes whom this thread keeps suspended; 0: nobody.
+/// Records the participant that this thread has suspended; 0: none.
 pub(super) fn set_suspended(id: u64) {
     WORDS.with(|w| w.suspended.set(id));
     if id == 0 { clear_flag(SUSPENDING) } else { set_flag(SUSPENDING) }
@@ -200,12 +202,12 @@ pub(super) fn set_suspended(id: u64) {
 
 pub(super) use watcher::{unwatch, watch};
 
-/// Who wants to know that a thread ended while one of its participants did not.
+/// A receiver of the news that a thread has ended before its participant.
 pub(super) trait Watched: Send + Sync {
     fn thread_ended(&self, id: u64);
 }
 
-/// This thread ends, and these participants of it have not ended. It can attach no more.
+/// This thread ends before these participants. It cannot attach any more.
 fn thread_ends(watched: Vec<(u64, Weak<dyn Watched>)>) {
     set_flag(ENDING);
     for (id, coordinator) in watched {
@@ -237,15 +239,15 @@ mod watcher {
         static WATCHER: ExitWatcher = ExitWatcher::default();
     }
 
-    /// Has `coordinator` told when this thread ends before [`unwatch`]. On a thread whose watcher
-    /// has gone there is nothing to do: it cannot attach any more.
+    /// Notifies `coordinator` if this thread ends before [`unwatch`]. After the watcher has run
+    /// this does nothing: the thread cannot attach.
     pub(in super::super) fn watch(id: u64, coordinator: Weak<dyn Watched>) -> Result<(), NoMemory> {
         let watched =
             WATCHER.try_with(|w| fallible::push(&mut w.0.borrow_mut(), (id, coordinator)));
         watched.unwrap_or(Ok(()))
     }
 
-    /// The participant has ended before its thread, as it should.
+    /// The participant has ended before its thread.
     pub(in super::super) fn unwatch(id: u64) {
         let entry = WATCHER.try_with(|w| {
             let mut list = w.0.borrow_mut();
@@ -255,7 +257,7 @@ mod watcher {
     }
 }
 
-/// The exit watcher in models: their threads have no end that could be watched from inside.
+/// The exit watcher in models. A model's thread has no destructor that it could run in.
 #[cfg(all(test, any(loom, shuttle)))]
 mod watcher {
     use std::cell::RefCell;
@@ -280,8 +282,8 @@ mod watcher {
         WATCHED.with(|watched| watched.borrow_mut().retain(|(watched, _)| *watched != id));
     }
 
-    /// The end of this thread, as far as its watcher goes: a step of a model. What the thread does afterwards a destructor of one
-    /// of its thread-locals would do.
+    /// Ends this thread in a model, as the exit watcher does. Code after it stands for destructors
+    /// of other thread-locals.
     pub(crate) fn end_thread() {
         let watched = WATCHED.with(|watched| watched.take());
         thread_ends(watched);

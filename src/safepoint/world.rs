@@ -19,9 +19,9 @@ use super::thread_words;
 use crate::base::stress::{Step, maybe_yield};
 use crate::base::sync::{Ordering, spin_loop};
 
-/// The proof that the world stands still: no other participant is attached, or suspended by
-/// another thread. Dropping it lets the world go. `Sync`, so that helpers may be shown the proof;
-/// not `Send`, because it is given back where it was asked for.
+/// The proof that the world is stopped: no other participant is attached, or suspended by another
+/// thread. Dropping it resumes the world. It is `Sync`, so that helper threads can use the proof.
+/// It is not `Send`: the thread that stopped the world resumes it.
 #[must_use = "the world runs again when this is dropped"]
 pub struct WorldStopped<'a, T = ()> {
     pub(super) coordinator: &'a Coordinator<T>,
@@ -32,13 +32,14 @@ pub struct WorldStopped<'a, T = ()> {
 }
 
 impl<T> Participant<T> {
-    /// Stops the world: returns when no other thread is attached, and none will be before the
-    /// returned value is dropped. Requests are served one after the other; who waits for its turn
-    /// waits like a detached thread.
+    /// Stops the world. When it returns, no other thread is attached, and none attaches until the
+    /// returned value is dropped. Stops are granted one after the other, in the order of the
+    /// requests. A thread that waits for another stop waits detached.
     ///
     /// # Errors
     ///
-    /// The world runs then, and nothing has changed, although other stops may have come and gone meanwhile.
+    /// After an error the world runs, and nothing has changed. Other stops may have happened
+    /// meanwhile.
     pub fn stop(&self) -> Result<WorldStopped<'_, T>, StopError> {
         if thread_words::is_stopping() {
             return Err(StopError::Nested);
@@ -79,8 +80,8 @@ impl<T> Participant<T> {
         }
     }
 
-    /// Waits in the queue, detached, and comes back attached: because it is this thread's turn, or
-    /// because no turn will ever come (`Registry::gone`).
+    /// Waits among the requesters, detached. It returns attached, when this thread may begin its
+    /// stop, or when no stop can succeed (`Registry::gone`).
     #[cold]
     fn wait_for_other_stops<'a>(
         &'a self,
@@ -112,11 +113,11 @@ impl<T> Participant<T> {
 }
 
 impl<T> Coordinator<T> {
-    /// The beginning of a stop: from here on nobody attaches, and who is attached will come.
+    /// Begins a stop: from here on no thread attaches, and attached threads come to a safepoint.
     fn begin(&self, registry: &mut Registry<T>, requester: ThreadId) {
         registry.stopper = Some(requester);
-        // The requester's store, then its loads of the states. See the module's `Orderings`. Nobody reads through `true`:
-        // who finds it takes the lock.
+        // The requester stores `stop`, then loads the states. See the module's `Orderings`. No
+        // thread acquires data through `true`: a thread that reads it takes the lock.
         self.stop.store(true, Ordering::SeqCst);
         maybe_yield(&self.under, Step::Stop);
         for entry in &mut registry.entries {
@@ -126,7 +127,7 @@ impl<T> Coordinator<T> {
         }
     }
 
-    /// The end of a stop, complete or not.
+    /// Ends a stop, complete or not.
     pub(super) fn resume(&self, registry: &mut Registry<T>) {
         maybe_yield(&self.under, Step::Resume);
         if self.pending.swap(0, Ordering::Relaxed) != 0 {
@@ -138,22 +139,22 @@ impl<T> Coordinator<T> {
         registry.stopper = None;
         registry.stopped_since = None;
         registry.held_told = Duration::ZERO;
-        // Release: an attach that reads it has what the requester wrote.
+        // Release: a thread that attaches after it reads `false` sees all that the requester wrote.
         self.stop.store(false, Ordering::Release);
         self.open_gate(registry);
         self.call_queue(registry);
     }
 
-    /// Waits until nobody is pending, and says how long the stop took from its beginning.
+    /// Waits until `pending` is 0. Returns how long the stop took from its beginning.
     fn await_arrivals(&self, begun: Instant) -> Result<Duration, StopError> {
         for _ in 0..self.spin {
-            // Relaxed: a hint, the lock below decides.
+            // Relaxed: a hint. The check under the lock below decides.
             if self.pending.load(Ordering::Relaxed) == 0 {
                 break;
             }
             spin_loop();
         }
-        // How long to sleep before the next report: as long as the wait has taken until then.
+        // The sleep before the next report: as long as the wait has taken so far.
         let mut patience = self.slow_stop;
         let mut registry = self.registry.lock();
         while self.pending.load(Ordering::Relaxed) != 0 {
@@ -192,23 +193,24 @@ impl<T> Coordinator<T> {
 }
 
 impl<T> WorldStopped<'_, T> {
-    /// How long it took from the request, without the wait for other stops, until all others stood still.
+    /// How long the stop took until all other threads stood still. The wait for other stops is not
+    /// included.
     pub fn time_to_stop(&self) -> Duration {
         self.time_to_stop
     }
 
-    /// Who asked for it.
+    /// The participant that stopped the world.
     pub fn requester(&self) -> ThreadId {
         self.requester
     }
 
-    /// Owner world it is.
+    /// The coordinator of the stopped threads.
     pub fn coordinator(&self) -> &Coordinator<T> {
         self.coordinator
     }
 
-    /// Calls `f` with every registered thread: parked, detached, and the requester itself. Threads
-    /// that are born meanwhile may be missed, threads that end meanwhile included.
+    /// Calls `f` with every registered thread: parked threads, detached threads, the requester
+    /// itself. A thread that registers or ends meanwhile may be missed.
     pub fn threads(&self, mut f: impl FnMut(ThreadId, &T)) {
         let mut records = {
             let registry = &mut *self.coordinator.registry.lock();

@@ -1,27 +1,32 @@
-//! Floor 2: one thread's allocator over the pages of a [`Space`].
+//! One thread's allocator over the pages of a [`Space`].
 //!
-//! Sizes are rounded up to a class; a page holds cells of one class. For each class an [`Arena`] keeps
-//! a magazine, a small stack of free cells, and the pages it owns. Allocation pops, freeing pushes; neither
-//! locks, nor touches what another thread writes, nor the dead cell. Only an empty or a full magazine goes
-//! on to the pages' free bits, and only when those have nothing to the pool of the space.
+//! Sizes are rounded up to a size class. A page holds cells of one class. For each class an
+//! [`Arena`] has a magazine, which is a small stack of free cells, and the pages that it owns. An
+//! allocation pops a cell from the magazine, and a free pushes one. Neither takes a lock, nor
+//! touches the dead cell or data that another thread writes. Only an empty or full magazine uses
+//! the free bits of the pages, and only if these are used up the pool of the space.
 //!
 //! ```text
-//! alloc <- magazine <- free bits of own pages <- remote stacks of own pages <- abandoned pages <- fresh page
+//! alloc <- magazine <- free bits of own pages <- remote stacks of own pages <- abandoned pages
+//!       <- fresh page
 //! free  -> magazine -> free bits -> (page empty) -> pool
-//! free by a stranger -> the page's remote stack
+//! free by another thread -> the page's remote stack
 //! ```
 //!
-//! Where freed memory is watched (`freed`), magazines have no room at all: each cell is looked at on its way in and out,
-//! and the fast paths, which find nothing and no room, know nothing of it.
+//! If a stress mode needs the quarantine, magazines have no capacity. Every allocation and every
+//! free then takes the slow path, which checks the cell. The fast paths find the magazine empty, or
+//! full, and contain no code for it.
 //!
 //! # Invariants
 //!
-//! * A page is on exactly one of its class's two lists: `partial` while it has marks in its free bits,
-//!   `full` while it has none.
-//! * Every cell in a magazine lies on a page of this arena. So a magazine is flushed before its pages leave.
-//! * An empty page is released when the last cell's mark is set, save one per class (`spare`).
-//! * A refill hands out cells of one page in ascending address order, so that objects born together lie
-//!   together and the collector walks them in order.
+//! * A page is on exactly one of its class's two lists: on `partial` if its free bits have marks,
+//!   or else on `full`.
+//! * Every cell in a magazine lies on a page of this arena. A magazine is therefore flushed before
+//!   its pages leave.
+//! * A page is released as soon as all its cells are marked. One such page for each class stays
+//!   (`spare`).
+//! * A refill hands out the cells of one page in ascending address order. Objects that are born
+//!   together then lie together, and the collector traverses them in order.
 //! * `young` of a page is set whenever a cell of it enters a magazine.
 
 #[cfg(all(test, not(any(loom, shuttle))))]
@@ -41,24 +46,24 @@ use crate::memory::size_class::{CLASS_SHAPES, CLASS_SIZES};
 pub(crate) use crate::memory::size_class::{CLASSES, class_for, class_size, shape_of};
 use crate::memory::space::{PAGES_PROBED, Space, SpaceError};
 
-/// A thread's allocator. It belongs to one space: every call names the same one.
+/// A thread's allocator. It belongs to one space, and every call takes that space.
 ///
-/// It must be [retired](Arena::retire) before it is dropped while its space lives on: its pages would be
-/// nobody's, under an id that somebody else may get.
+/// If its space lives on, an arena must be [retired](Arena::retire) before it is dropped. Otherwise
+/// its pages would belong to no arena, under an id that another arena may get.
 pub(crate) struct Arena {
     id: u32,
-    /// Cells that refills took, less the cells that this thread has freed, since `take_count`.
+    /// Cells that refills took, minus the cells that this thread has freed, since `take_count`.
     objects: isize,
     bytes: isize,
     /// Whether the frees of this thread count in `objects` and `bytes`.
     counts_frees: bool,
     error: Option<SpaceError>,
-    /// Boxed, and built there: tens of kilobytes that must not travel over a small stack.
+    /// Built in a box: tens of kilobytes, which must not pass through a small stack.
     magazines: Box<[Magazine; CLASSES]>,
     pages: Box<[ClassPages; CLASSES]>,
 }
 
-// SAFETY: rules O and X: the pointers are free cells of pages that the arena owns, wherever it is.
+// SAFETY: rules O and X: the pointers are free cells of pages that the arena owns on any thread.
 unsafe impl Send for Arena {}
 
 impl std::fmt::Debug for Arena {
@@ -67,23 +72,23 @@ impl std::fmt::Debug for Arena {
     }
 }
 
-/// An array on the heap, one element after the other.
+/// A boxed array, built element by element.
 fn boxed<T>(element: impl FnMut(usize) -> T) -> Result<Box<[T; CLASSES]>, NoMemory> {
     let elements = fallible::collect((0..CLASSES).map(element))?.into_boxed_slice();
     Ok(elements.try_into().unwrap_or_else(|_| unreachable!("one element a class")))
 }
 
 impl Arena {
-    /// An arena without pages, as one in a heap under no stress.
+    /// An arena without pages, for a heap without stress modes.
     #[cfg(test)]
     pub(crate) fn new(id: u32) -> Self {
         Self::with_stress(Stress::none(), id).expect("memory")
     }
 
-    /// An arena without pages. `id` is not 0 and no other living arena of the space has it. It may have been
-    /// a retired arena's, if that retirement happened before this call.
+    /// An arena without pages. `id` is not 0, and no other living arena of the space has it. A
+    /// retired arena may have had it, if it retired before this call.
     pub(crate) fn with_stress(stress: Stress, id: u32) -> Result<Self, NoMemory> {
-        assert_ne!(id, 0, "0 is nobody");
+        assert_ne!(id, 0, "the id 0 means no arena");
         let most =
             if stress.uses_quarantine() { 0 } else { stress.shrink(MAGAZINE_CAPACITY).max(2) };
         Ok(Self {
@@ -106,13 +111,13 @@ impl Arena {
         })
     }
 
-    /// A free cell out of the magazine, if one waits there. The fast path: nothing else is looked at.
+    /// A free cell from the magazine, if it has one. This is the fast path.
     #[inline(always)]
     pub(crate) fn pop(&mut self, class: u8) -> Option<NonNull<u8>> {
         self.magazines[usize::from(class)].pop()
     }
 
-    /// A free cell, with whatever bytes its last user left. `None`: the space refuses, see
+    /// A free cell, with the bytes that its last user left. `None`: the space refuses; see
     /// [`last_error`](Self::last_error).
     #[inline]
     pub(crate) fn alloc(&mut self, space: &Space, class: u8) -> Option<NonNull<u8>> {
@@ -122,13 +127,13 @@ impl Arena {
         }
     }
 
-    /// Frees a cell of a page of this arena. `false`: it lies elsewhere or is a large object, and
-    /// [`free_elsewhere`](Self::free_elsewhere) frees it.
+    /// Frees a cell of a page of this arena. Returns `false` for other cells and for large objects,
+    /// which [`free_elsewhere`](Self::free_elsewhere) frees.
     ///
     /// # Safety
     ///
-    /// `cell` came from `alloc` or `alloc_large` of an arena of this space, is the caller's to free, is not used
-    /// again, and has a state byte of 0.
+    /// `cell` came from `alloc` or `alloc_large` of an arena of this space. The caller owns it and
+    /// does not use it again. Its state byte is 0.
     #[inline]
     #[must_use]
     pub(crate) unsafe fn free_here(&mut self, space: &Space, cell: NonNull<u8>) -> bool {
@@ -136,13 +141,15 @@ impl Arena {
         let page = unsafe { space.page_of(cell.as_ptr().addr()) };
         let is_here = page.arena() == self.id;
         if is_here {
-            // SAFETY: rule O: pages of an arena are small ones, made from `CLASS_SHAPES`: the class is theirs.
+            // SAFETY: rule O: the pages of an arena are small pages, made from `CLASS_SHAPES`, so
+            // they have a class.
             unsafe { self.free_own(space, cell, page, page.shape().class()) };
         }
         is_here
     }
 
-    /// As `free_here`, of a cell whose class the caller knows: a load less to wait for.
+    /// As `free_here`, for a cell whose class the caller knows. This saves a load on the critical
+    /// path.
     ///
     /// # Safety
     ///
@@ -179,7 +186,7 @@ impl Arena {
         }
     }
 
-    /// Frees a cell of a page of this arena, which has class `class`.
+    /// Frees a cell of a page of this arena, which is of class `class`.
     #[inline(always)]
     unsafe fn free_own(&mut self, space: &Space, cell: NonNull<u8>, page: &PageInfo, class: u8) {
         debug_assert_eq!(page.shape().class(), class);
@@ -195,16 +202,16 @@ impl Arena {
         }
         // SAFETY: rule B, as before.
         unsafe { self.magazines.get_unchecked_mut(usize::from(class)) }.push(cell);
-        // Relaxed: see the field.
+        // Relaxed: see `PageInfo::young`.
         page.young.store(1, Ordering::Relaxed);
     }
 
-    /// As `free_own`, where freed memory is watched: the cell goes to the quarantine, and the oldest cell
-    /// there becomes free.
+    /// As `free_own`, with quarantine: the cell enters the quarantine, and the oldest cell there
+    /// becomes free.
     #[cold]
     #[inline(never)]
     unsafe fn free_to_quarantine(&mut self, space: &Space, cell: NonNull<u8>) {
-        // SAFETY: as for `free_here`; the quarantine gives up its cell (rule O).
+        // SAFETY: as for `free_here`. The quarantine gives up its cell (rule O).
         unsafe {
             self.count_free(space.page_of(cell.as_ptr().addr()).shape());
             let Some(due) = space.pass_quarantine(cell) else { return };
@@ -225,7 +232,8 @@ impl Arena {
     /// As for `free_here`.
     #[cold]
     pub(crate) unsafe fn free_remote(space: &Space, cell: NonNull<u8>) {
-        // SAFETY: rules G and O: the cell lies on a page that was handed out, and is the caller's to free.
+        // SAFETY: rules G and O: the cell lies on a page that was handed out, and the caller owns
+        // it.
         unsafe {
             if let Some(due) = space.pass_quarantine(cell) {
                 space.free_unowned(due);
@@ -233,9 +241,9 @@ impl Arena {
         }
     }
 
-    /// Frees a cell of a page that is not this arena's, or a large object. Returns whether the caller
-    /// should [take the count](Self::take_count), because this thread has freed many more objects than
-    /// it has allocated. A thread that allocates takes the count with each refill.
+    /// Frees a large object, or a cell of another arena's page. Returns whether the caller should
+    /// [take the count](Self::take_count), because this thread has freed many more objects than it
+    /// has allocated. A thread that allocates takes the count with each refill.
     ///
     /// # Safety
     ///
@@ -257,7 +265,8 @@ impl Arena {
         }
     }
 
-    /// Memory for one object of its own pages, for what has no class. Its bytes are arbitrary.
+    /// Memory for one object on pages of its own, for sizes without a class. Its bytes are
+    /// arbitrary.
     #[cold]
     pub(crate) fn alloc_large(
         &mut self,
@@ -283,10 +292,10 @@ impl Arena {
         self.error
     }
 
-    /// Objects and bytes that this thread has allocated since the last call, less those that it has
-    /// freed. The thread that frees an object counts it, wherever the object lies. An object that goes
-    /// through a magazine counts when the magazine is filled or emptied, so the count includes the
-    /// cells in the magazines.
+    /// Objects and bytes that this thread has allocated since the last call, minus those that it
+    /// has freed. A free counts on the thread that frees, on any page. The cells of a magazine
+    /// count when the magazine is filled or flushed, so the count includes the cells in the
+    /// magazines.
     pub(crate) fn take_count(&mut self) -> (isize, isize) {
         (std::mem::take(&mut self.objects), std::mem::take(&mut self.bytes))
     }
@@ -296,12 +305,12 @@ impl Arena {
         std::mem::replace(&mut self.counts_frees, counts)
     }
 
-    /// Its id.
+    /// The arena's id.
     pub(crate) fn id(&self) -> u32 {
         self.id
     }
 
-    /// Calls `f` with each of its pages: the class, and whether it is on the list of those with free cells.
+    /// Calls `f` with each page: its class, whether it is on the `partial` list, and its index.
     pub(crate) fn for_each_page(&self, space: &Space, mut f: impl FnMut(u8, bool, u32)) {
         for (class, pages) in self.pages.iter().enumerate() {
             // SAFETY: rule O: the pages are this arena's.
@@ -312,21 +321,21 @@ impl Arena {
         }
     }
 
-    /// Calls `f` with each cell that waits in a magazine: free, but due to be handed out without anybody
-    /// marking its page young again.
+    /// Calls `f` with each cell in a magazine. Such a cell is free. Its allocation will not mark
+    /// its page young again.
     pub(crate) fn for_each_cached(&self, mut f: impl FnMut(NonNull<u8>)) {
         for magazine in self.magazines.iter() {
             magazine.cells().iter().copied().for_each(&mut f);
         }
     }
 
-    /// Empties the magazines, takes in what others freed, and releases every empty page.
+    /// Empties the magazines, drains the remote stacks, and releases every empty page.
     pub(crate) fn trim(&mut self, space: &Space) {
         for class in 0..CLASSES {
             self.flush(space, class as u8, self.magazines[class].len);
             let pages = &mut self.pages[class];
             pages.spare = None;
-            // SAFETY: rule O: the pages are this arena's, and no magazine holds their cells any more.
+            // SAFETY: rule O: the pages are this arena's, and no magazine holds their cells.
             unsafe {
                 for _ in 0..pages.full.len() {
                     let Some(page) = pages.full.pop_front(space) else { break };
@@ -346,14 +355,14 @@ impl Arena {
         }
     }
 
-    /// Gives everything up: empty pages to the pool, the others to whoever needs them. The arena is as new
-    /// afterwards.
+    /// Releases the empty pages and abandons the others. The arena is then as a new one.
     pub(crate) fn retire(&mut self, space: &Space) {
         self.trim(space);
         for (class, pages) in self.pages.iter_mut().enumerate() {
             for list in [&mut pages.partial, &mut pages.full] {
                 if list.len() != 0 {
-                    // SAFETY: rule O: the pages are this arena's, and `trim` has emptied the magazines.
+                    // SAFETY: rule O: the pages are this arena's, and `trim` has emptied the
+                    // magazines.
                     unsafe { space.abandon(class as u8, std::mem::replace(list, PageList::EMPTY)) };
                 }
             }
@@ -369,7 +378,7 @@ impl Arena {
             self.fill(space, class);
             if let Some(cell) = self.magazines[usize::from(class)].pop() {
                 if let Some(quarantine) = space.quarantine() {
-                    // SAFETY: rule O: free until it is handed out, here.
+                    // SAFETY: rule O: the cell is free until this function returns it.
                     unsafe {
                         quarantine.check_out(Cell::of(CLASS_SHAPES[usize::from(class)], cell))
                     };
@@ -380,12 +389,12 @@ impl Arena {
                 continue;
             }
             match space.acquire(CLASS_SHAPES[usize::from(class)], self.id) {
-                // SAFETY: rule O: the page is ours now, and on no list.
+                // SAFETY: rule O: the page is this arena's now, and on no list.
                 Ok(page) => unsafe {
                     self.pages[usize::from(class)].partial.push_front(space, page)
                 },
                 Err(_) if !last_try => {
-                    // Look everywhere before giving up: what strangers freed may be enough.
+                    // Before the allocation fails: remote frees may suffice.
                     last_try = true;
                     space.drain_quarantine();
                     self.trim(space);
@@ -399,11 +408,12 @@ impl Arena {
         }
     }
 
-    /// Moves free cells of own pages into the magazine, which is empty, until it is full or they are used up.
+    /// Moves free cells of own pages into the empty magazine, until it is full or no free cell is
+    /// left.
     fn fill(&mut self, space: &Space, class: u8) {
         let (magazine, pages) =
             (&mut self.magazines[usize::from(class)], &mut self.pages[usize::from(class)]);
-        // One without room has it for the one cell that `refill` takes out again.
+        // A magazine without capacity takes the one cell that `refill` removes again.
         let capacity = magazine.capacity.max(1) as usize;
         let mut filled = 0;
         while filled < capacity
@@ -414,7 +424,7 @@ impl Arena {
                 space.drain(page);
                 filled += take_cells(space, page, &mut magazine.cells[filled..capacity]);
                 let info = space.info(page);
-                // Relaxed: see the field.
+                // Relaxed: see `PageInfo::young`.
                 info.young.store(1, Ordering::Relaxed);
                 if info.owned(|owned| owned.free) == 0 {
                     pages.partial.remove(space, page);
@@ -430,14 +440,14 @@ impl Arena {
         self.bytes += (filled * class_size(class)) as isize;
     }
 
-    /// Looks at some full pages, others each time, for one on which a stranger has freed something.
+    /// Probes some full pages for remote frees, other pages each time.
     fn probe_full_pages(&mut self, space: &Space, class: u8) -> bool {
         let pages = &mut self.pages[usize::from(class)];
         for _ in 0..space.stress().shrink(PAGES_PROBED).min(pages.full.len()) {
             // SAFETY: rule O: the pages are this arena's.
             unsafe {
                 let Some(page) = pages.full.pop_front(space) else { break };
-                // Not drained here: `fill` does it.
+                // `fill` drains it.
                 if space.info(page).has_remote() {
                     pages.partial.push_front(space, page);
                     return true;
@@ -455,7 +465,8 @@ impl Arena {
         let (magazine, pages) =
             (&mut self.magazines[usize::from(class)], &mut self.pages[usize::from(class)]);
         let (len, count) = (magazine.len as usize, count as usize);
-        // SAFETY: rule O: the cells of a magazine lie on pages of this arena, of the magazine's class, and are free.
+        // SAFETY: rule O: the cells of a magazine are free and lie on pages of this arena, of its
+        // class.
         unsafe { pages.mark(space, class, &magazine.cells[..count]) };
         magazine.cells.copy_within(count..len, 0);
         magazine.len = (len - count) as u32;

@@ -12,16 +12,16 @@ use crate::memory::space::Space;
 pub(super) struct ClassPages {
     pub(super) partial: PageList,
     pub(super) full: PageList,
-    /// The page that is kept although empty.
+    /// The page that stays although it is empty.
     pub(super) spare: Option<u32>,
 }
 
 impl ClassPages {
-    /// Marks free cells in the free bits of their pages, and files the pages accordingly.
+    /// Marks free cells in the free bits of their pages, and moves the pages to the right list.
     ///
     /// # Safety
     ///
-    /// The cells are free, are in no other place, and lie on pages of the arena, of this class.
+    /// The cells are free and in no other place. They lie on pages of the arena, of this class.
     pub(super) unsafe fn mark(&mut self, space: &Space, class: u8, cells: &[NonNull<u8>]) {
         let mut granules = cells.iter().map(|cell| space.granule(cell.as_ptr().addr()));
         let mut next = granules.next();
@@ -31,7 +31,7 @@ impl ClassPages {
             let mut marked = 0;
             // SAFETY: rules O and G: the cells lie on pages of the arena.
             unsafe {
-                // Neighbours on the stack are mostly neighbours on a page.
+                // Neighbours in the magazine mostly lie on one page.
                 space.free_bits(page, |bits| {
                     while let Some(bit) = next.map(|granule| granule.wrapping_sub(first))
                         && bit < PAGE_GRANULES
@@ -60,7 +60,7 @@ impl ClassPages {
         }
     }
 
-    /// Puts a page where it belongs.
+    /// Puts a page on the list where it belongs.
     ///
     /// # Safety
     ///
@@ -76,7 +76,7 @@ impl ClassPages {
         }
     }
 
-    /// Keeps one empty page, last in line, and releases the others.
+    /// Keeps one empty page as the last of the list, and releases the others.
     ///
     /// # Safety
     ///
@@ -106,7 +106,7 @@ pub(super) unsafe fn is_empty(space: &Space, page: u32) -> bool {
     unsafe { info.owned(|owned| owned.free as usize == info.shape().cells()) }
 }
 
-/// Takes free cells of a page in ascending order; returns how many there were, at most as many as `out` holds.
+/// Takes free cells of a page in ascending order. Returns how many, at most as many as `out` holds.
 ///
 /// # Safety
 ///
@@ -114,7 +114,7 @@ pub(super) unsafe fn is_empty(space: &Space, page: u32) -> bool {
 pub(super) unsafe fn take_cells(space: &Space, page: u32, out: &mut [NonNull<u8>]) -> usize {
     let first = page as usize * PAGE_GRANULES;
     let mut taken = 0;
-    // SAFETY: rule O: the caller owns the page, and marks are on its granules.
+    // SAFETY: rule O: the caller owns the page, and the marks are on its granules.
     unsafe {
         space.free_bits(page, |bits| {
             for (index, word) in bits.iter_mut().enumerate() {

@@ -2,7 +2,7 @@
 
 use std::ptr::NonNull;
 
-/// Cells in a full magazine.
+/// The most cells in a magazine.
 pub(super) const MAGAZINE_CAPACITY: usize =
     if cfg!(all(test, any(loom, shuttle))) { 2 } else { 64 };
 
@@ -10,7 +10,7 @@ pub(super) const MAGAZINE_CAPACITY: usize =
 #[derive(Debug)]
 pub(super) struct Magazine {
     pub(super) len: u32,
-    /// At most `MAGAZINE_CAPACITY`; less for big cells, so that no class hoards more than a page.
+    /// At most `MAGAZINE_CAPACITY`. Less for large cells, so that a magazine holds at most a page.
     pub(super) capacity: u32,
     pub(super) cells: [NonNull<u8>; MAGAZINE_CAPACITY],
 }

@@ -1,7 +1,7 @@
 //! Bytes: the address range of a heap, its pages, and one allocator per thread.
 //!
-//! No module here knows what a cell contains. The state byte of a free cell must be 0; this is the only meaning that
-//! memory gives to a byte of its side tables.
+//! This folder treats the contents of cells as opaque bytes. It gives a meaning to one byte only:
+//! the state byte of a free cell is 0.
 
 pub(crate) mod arena;
 mod class_pages;

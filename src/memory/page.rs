@@ -3,7 +3,7 @@
 use crate::base::sync::{AtomicU8, AtomicU32, AtomicU64, Ordering, UnsafeCell};
 use crate::memory::shape::{PAGE_GRANULES, Shape};
 
-/// What only the owner of a page touches.
+/// The data that only the owner of a page touches.
 #[derive(Debug, Default)]
 pub(crate) struct Owned {
     /// Cells marked in the free bits.
@@ -12,24 +12,27 @@ pub(crate) struct Owned {
     pub(super) next: u32,
 }
 
-/// One page's entry in the side table: one cache line, so that neighbours do not share.
+/// One page's entry in the side table. It fills one cache line, so that neighbours do not share a
+/// line.
 ///
-/// All zero is the entry of a page never used.
+/// The entry of a page that was never used is all zero.
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub(crate) struct PageInfo {
-    /// [`Shape`]. Relaxed: who acts on it either holds a cell of the page, which reached him after the
-    /// store through whatever handed the cell over, or runs in a stop, ordered by its handshake.
+    /// [`Shape`]. Relaxed: a reader either holds a cell of the page or runs in a stop. The thread
+    /// that handed over the cell ordered this store before, and the handshake of the stop orders it
+    /// too.
     pub(super) shape: AtomicU64,
-    /// The arena that owns the page; 0 is nobody. Relaxed: the only question is "is it mine", and only
-    /// this thread writes its own id here or takes it away. An id that is given out again is ordered
-    /// behind the retirement by whatever gave it out, so nobody can read his own id from an older life.
+    /// The arena that owns the page; 0 for none. Relaxed: a thread only compares it with its own
+    /// id, and only that thread writes the id here or removes it. When an id is given out again,
+    /// its source orders the retirement before. So a thread cannot read its own id from an earlier
+    /// use of the id.
     pub(super) arena: AtomicU32,
-    /// Cells freed by threads that do not own the page: the granule within the page of the newest, 0
-    /// for none; each dead cell's first word is the link to the next.
+    /// The cells that other threads have freed, as a stack: the granule of the newest cell within
+    /// the page, or 0. The first word of each dead cell is the link to the next.
     pub(super) remote: AtomicU32,
-    /// Something on this page may be newer than the last collection. Relaxed: set by running threads,
-    /// read and cleared in a stop, whose handshake orders them.
+    /// An object on this page may be newer than the last collection. Relaxed: running threads set
+    /// it, and a stop reads and clears it. The stop's handshake orders both.
     pub(crate) young: AtomicU8,
     owned: UnsafeCell<Owned>,
 }
@@ -41,13 +44,13 @@ impl PageInfo {
         Shape::from_bits(self.shape.load(Ordering::Relaxed))
     }
 
-    /// The arena that owns the page; 0 is nobody.
+    /// The arena that owns the page; 0 for none.
     #[inline(always)]
     pub(crate) fn arena(&self) -> u32 {
         self.arena.load(Ordering::Relaxed)
     }
 
-    /// Gives the page an owner, or takes it away.
+    /// Gives the page an owner, or removes the owner.
     ///
     /// # Safety
     ///
@@ -56,17 +59,18 @@ impl PageInfo {
         self.arena.store(id, Ordering::Relaxed);
     }
 
-    /// Gives the page a layout that is not its own: a fault, for tests of what finds it.
+    /// Gives the page a wrong layout: a fault, for tests of the verifier.
     ///
     /// # Safety
     ///
-    /// The world is stopped, and the layout is put right before it goes on.
+    /// The world is stopped, and the layout is restored before the world resumes.
     #[cfg(test)]
     pub(crate) unsafe fn set_shape(&self, shape: Shape) {
         self.shape.store(shape.to_bits(), Ordering::Relaxed);
     }
 
-    /// Whether cells wait on the remote stack. Relaxed and a hint: a miss is found the next time.
+    /// Whether the remote stack has cells. Relaxed: a hint. The next call finds cells that this
+    /// call missed.
     #[inline]
     pub(crate) fn has_remote(&self) -> bool {
         self.remote.load(Ordering::Relaxed) != 0
@@ -76,7 +80,7 @@ impl PageInfo {
     ///
     /// # Safety
     ///
-    /// The caller owns the page, and `f` does not come here again.
+    /// The caller owns the page, and `f` does not call `owned` for it.
     #[inline]
     pub(crate) unsafe fn owned<R>(&self, f: impl FnOnce(&mut Owned) -> R) -> R {
         // SAFETY: rule O: the owner is one thread, and it does not nest (caller).
@@ -95,5 +99,5 @@ impl PageInfo {
     }
 }
 
-/// One page's free bits, by granule: set on the first granule of each free cell.
+/// One page's free bits, by granule. The bit of the first granule of each free cell is set.
 pub(crate) type FreeBits = [u64; PAGE_GRANULES.div_ceil(64)];

@@ -2,10 +2,10 @@
 
 use crate::memory::table::PageTable;
 
-/// "No page" in a link.
+/// "No page", in a link.
 const NO_PAGE: u32 = u32::MAX;
 
-/// A doubly linked list of pages through [`Owned`]. Whoever has the list owns its pages.
+/// A doubly linked list of pages. The links lie in `Owned`. The owner of the list owns its pages.
 #[derive(Debug)]
 pub(crate) struct PageList {
     head: u32,
@@ -81,7 +81,8 @@ impl PageList {
     ///
     /// The caller owns the list's pages, of which `page` is one.
     pub(crate) unsafe fn remove(&mut self, table: &PageTable, page: u32) {
-        // SAFETY: rule O: the caller owns the page and its neighbours; each closure touches one entry.
+        // SAFETY: rule O: the caller owns the page and its neighbours; each closure touches one
+        // entry.
         unsafe {
             let (prev, next) = table.info(page).owned(|owned| (owned.prev, owned.next));
             self.set_next(table, prev, next);
@@ -90,7 +91,7 @@ impl PageList {
         self.len -= 1;
     }
 
-    /// Puts a page with free cells in front, another at the end.
+    /// Inserts a page with free cells at the front, and a page without at the end.
     ///
     /// # Safety
     ///
@@ -107,7 +108,7 @@ impl PageList {
 
     /// # Safety
     ///
-    /// The caller owns all pages named and the list, where `prev` and `next` are neighbours.
+    /// The caller owns the list and all the pages. `prev` and `next` are neighbours on the list.
     unsafe fn link(&mut self, table: &PageTable, prev: u32, page: u32, next: u32) {
         // SAFETY: rule O: the caller owns the pages; each closure touches one entry.
         unsafe {
@@ -120,7 +121,7 @@ impl PageList {
 
     /// # Safety
     ///
-    /// The caller owns `page`, or it is `NO_PAGE`: then the list's head is meant.
+    /// The caller owns `page`. If it is `NO_PAGE`, the method sets the list's head.
     unsafe fn set_next(&mut self, table: &PageTable, page: u32, next: u32) {
         match page {
             NO_PAGE => self.head = next,
@@ -131,7 +132,7 @@ impl PageList {
 
     /// # Safety
     ///
-    /// The caller owns `page`, or it is `NO_PAGE`: then the list's tail is meant.
+    /// The caller owns `page`. If it is `NO_PAGE`, the method sets the list's tail.
     unsafe fn set_prev(&mut self, table: &PageTable, page: u32, prev: u32) {
         match page {
             NO_PAGE => self.tail = prev,

@@ -1,4 +1,4 @@
-//! The pool of a space's pages: free runs, pages that stay resident, and abandoned pages.
+//! The pool of a space's pages: free runs, resident free pages, abandoned pages.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -12,15 +12,15 @@ use crate::memory::shape::{MAX_ALIGN, PAGE_SHIFT, Shape};
 use crate::memory::size_class::CLASSES;
 use crate::memory::table::PageTable;
 
-/// Free pages that stay resident however small the heap is: 1 MiB.
+/// The number of free pages that stay resident even in a small heap: 1 MiB.
 pub(super) const RESIDENT_PAGES: usize = 16;
 
-/// A page or a run of pages cannot be had. Nothing has changed.
+/// The pool cannot provide a page or a run of pages. Nothing has changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SpaceError {
     /// The configured limit would be exceeded.
     Limit {
-        /// Bytes asked for, in whole pages.
+        /// Bytes requested, in whole pages.
         asked: usize,
         /// Bytes in use.
         in_use: usize,
@@ -29,23 +29,23 @@ pub(crate) enum SpaceError {
     },
     /// The reserved range has no room, or no hole that is large enough.
     Full {
-        /// Bytes asked for, in whole pages.
+        /// Bytes requested, in whole pages.
         asked: usize,
         /// Bytes in use.
         in_use: usize,
         /// Bytes reserved.
         reserved: usize,
     },
-    /// The system does not give memory.
+    /// The system refuses the memory.
     Refused {
-        /// Bytes asked for, in whole pages.
+        /// Bytes requested, in whole pages.
         asked: usize,
         /// The system's error code.
         code: i32,
     },
     /// An alignment that is no power of two, or above [`MAX_ALIGN`].
     Alignment {
-        /// What was asked for.
+        /// The requested alignment.
         align: usize,
     },
 }
@@ -70,7 +70,7 @@ impl fmt::Display for SpaceError {
                 write!(f, "the system refuses {asked} bytes: {cause}")
             }
             Self::Alignment { align } => {
-                write!(f, "alignment {align} is no power of two up to {MAX_ALIGN}")
+                write!(f, "alignment {align} is not a power of two up to {MAX_ALIGN}")
             }
         }
     }
@@ -78,16 +78,17 @@ impl fmt::Display for SpaceError {
 
 impl std::error::Error for SpaceError {}
 
-/// What the lock protects.
+/// The state of the pool, behind the space's lock.
 #[derive(Debug)]
 pub(super) struct PagePool {
-    /// Free runs below the high-water mark by first page: disjoint, no two adjacent.
+    /// Free runs below the high-water mark: first page and length. The runs are disjoint, and no
+    /// two are adjacent.
     pub(super) free: BTreeMap<u32, u32>,
-    /// Free pages whose memory has not been given back.
+    /// Free pages whose memory was not returned to the system.
     resident: BTreeSet<u32>,
-    /// Pages of ended arenas, by class: no owner but this lock.
+    /// Pages of arenas that have ended, by class. The holder of the lock owns them.
     pub(super) abandoned: [PageList; CLASSES],
-    /// Pages made accessible.
+    /// How many pages were made accessible.
     committed: usize,
     /// Bytes of these pages and of their entries in the tables.
     pub(super) committed_bytes: usize,
@@ -95,7 +96,7 @@ pub(super) struct PagePool {
     pub(super) heap: HeapWord,
 }
 
-/// What the pool knows, for looking at a whole heap.
+/// A snapshot of the pool, for the verifier.
 #[derive(Debug)]
 pub(crate) struct PoolView {
     /// Free runs: first page and length, ascending.
@@ -112,7 +113,7 @@ pub(crate) struct PoolView {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct HeapWord(pub(super) *const ());
 
-// SAFETY: rule X: an opaque value to this module, never dereferenced here.
+// SAFETY: rule X: an opaque value for this module, never dereferenced here.
 unsafe impl Send for HeapWord {}
 
 impl PagePool {
@@ -129,7 +130,8 @@ impl PagePool {
         }
     }
 
-    /// Takes `pages` adjacent pages out of the pool, lowest address first, and writes the header.
+    /// Takes `pages` adjacent pages out of the pool, at the lowest address possible, and writes the
+    /// page header.
     pub(super) fn take(
         &mut self,
         table: &PageTable,
@@ -154,7 +156,7 @@ impl PagePool {
             None => {
                 let mark = table.high_water();
                 let last = self.free.last_key_value().map(|(&start, &len)| (start, len));
-                // A free run that reaches the mark is the beginning of the new one.
+                // A free run that reaches the high-water mark is the beginning of the new run.
                 let joined = last.filter(|&(start, len)| (start + len) as usize == mark);
                 let start = joined.map_or(mark as u32, |(start, _)| start);
                 let end = start as usize + count;
@@ -173,7 +175,7 @@ impl PagePool {
                 if joined.is_some() {
                     self.free.remove(&start);
                 }
-                // Release: see `high_water`.
+                // Release: see `PageTable::high_water`.
                 table.high_water.store(end, Ordering::Release);
                 start
             }
@@ -185,12 +187,14 @@ impl PagePool {
             }
         }
         self.in_use += count;
-        // SAFETY: rules O and G: the page is accessible, nobody's, and its start is aligned for anything.
+        // SAFETY: rules O and G: the page is accessible and unowned, and its start is aligned for
+        // any type.
         unsafe { table.page_start(start).cast::<*const ()>().write(self.heap.0) };
         Ok(start)
     }
 
-    /// Puts pages back, joins them with free neighbours, and returns memory beyond the cache to the system.
+    /// Puts pages back, joins them with adjacent free runs, and returns memory beyond the resident
+    /// pages to the system.
     pub(super) fn put(&mut self, table: &PageTable, page: u32, pages: u32, stress: Stress) {
         #[cfg(all(debug_assertions, not(all(test, loom))))]
         {
@@ -202,7 +206,7 @@ impl PagePool {
             debug_assert!(!info.has_remote(), "a page is released with cells on its stack");
         }
         for free in page..page + pages {
-            // SAFETY: rule G: the caller gives pages back that were handed out.
+            // SAFETY: rule G: the pages were handed out before.
             let info = unsafe { table.info(free) };
             info.shape.store(Shape::FREE.to_bits(), Ordering::Relaxed);
             info.young.store(0, Ordering::Relaxed);
@@ -230,8 +234,8 @@ impl PagePool {
         self.shrink(table, keep);
     }
 
-    /// Gives resident free pages back, highest first, until `keep` are left; a few more than needed, so that
-    /// the next release does not come here again.
+    /// Returns resident free pages to the system, highest address first, until `keep` are left. It
+    /// returns a few more than needed, so that the next release does not have to.
     fn shrink(&mut self, table: &PageTable, keep: usize) {
         if self.resident.len() <= keep {
             return;

@@ -1,14 +1,17 @@
-//! Floor 1: freed memory under watch: poison, and quarantine.
+//! The quarantine of freed memory, with its poison: for the stress modes that find writes to freed
+//! memory.
 //!
-//! In a heap without these stress modes nothing here exists. In one with them no magazine has room, so every free and every
-//! allocation takes the arena's slow path, and comes by here.
+//! A heap without these stress modes has no [`Quarantine`]. In a heap with them magazines have no
+//! capacity, so every free and every allocation takes the arena's slow path, which calls this
+//! module.
 //!
 //! # Invariants
 //!
-//! * With poison, all bytes of a free cell are [`POISON`], from when its page is cut until it is handed out, but for the
-//!   first four while it is on the remote stack of its page: the link is there.
-//! * A cell in quarantine is neither in use nor free: its page is not empty, so it stays where it is, whoever owns it. When
-//!   its time is over it is freed as by a stranger, or by the owner of its page, if that is who happens to come by.
+//! * With poison, all bytes of a free cell are [`POISON`], from the time its page is cut until the
+//!   cell is handed out. On the remote stack of its page the first four bytes are the link instead.
+//! * A cell in quarantine is neither in use nor free, so its page is not empty and stays in use. A
+//!   cell that leaves the quarantine is freed by the owner of its page if that thread removes it,
+//!   or else as a remote free.
 
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
@@ -18,11 +21,12 @@ use crate::base::stress::{Stress, StressStats};
 use crate::base::sync::{AtomicU64, Mutex, Ordering};
 use crate::memory::shape::Cell;
 
-/// What freed memory is filled with. A header of it names an owner that never was, a type that no heap has, and counts
-/// that are out of range.
+/// The byte that fills freed memory. A header of such bytes has an owner that never existed, a type
+/// that no heap has, and counts out of range.
 pub(crate) const POISON: u8 = 0xde;
 
-/// Tells the name of the type whose dead object lies at an address: asked before the memory is poisoned.
+/// Returns the name of the type whose dead object lies at an address. Called before the memory is
+/// poisoned.
 pub(crate) type TypeNamer = Box<dyn Fn(NonNull<u8>) -> Option<&'static str> + Send + Sync>;
 
 /// See the [module's page](self).
@@ -31,16 +35,16 @@ pub(crate) struct Quarantine {
     room: usize,
     entries: Mutex<Entries>,
     name: Option<TypeNamer>,
-    /// Relaxed: figures.
+    /// Relaxed: statistics.
     poisoned: AtomicU64,
     checked: AtomicU64,
 }
 
 #[derive(Default)]
 struct Entries {
-    /// In quarantine, oldest first.
+    /// The cells in quarantine, oldest first.
     cells: VecDeque<Cell>,
-    /// What lay at an address last.
+    /// The type of the last object at an address.
     names: HashMap<usize, &'static str>,
 }
 
@@ -54,7 +58,7 @@ impl fmt::Debug for Quarantine {
 }
 
 impl Quarantine {
-    /// `None`, if nobody watches freed memory.
+    /// `None` if no stress mode needs it.
     pub(crate) fn new(stress: Stress, name: Option<TypeNamer>) -> Option<Box<Self>> {
         stress.uses_quarantine().then(|| {
             Box::new(Self {
@@ -68,11 +72,11 @@ impl Quarantine {
         })
     }
 
-    /// Fills memory that becomes free for the first time.
+    /// Fills memory with poison.
     ///
     /// # Safety
     ///
-    /// The memory is the caller's.
+    /// The caller owns the memory.
     pub(crate) unsafe fn poison(&self, cell: Cell) {
         if self.poison {
             // SAFETY: as the caller says.
@@ -80,12 +84,12 @@ impl Quarantine {
         }
     }
 
-    /// A cell has been freed: it is poisoned, and waits. What comes back has waited for long enough, and is the caller's to
-    /// free.
+    /// Takes in a freed cell, poisoned if the mode is on. Returns the oldest cell if the quarantine
+    /// is full: the caller then owns it and frees it.
     ///
     /// # Safety
     ///
-    /// The cell is the caller's, and nobody uses it any more.
+    /// The caller owns the cell, and no thread uses it.
     pub(crate) unsafe fn admit(&self, cell: Cell) -> Option<Cell> {
         let name = self.name.as_ref().and_then(|name| name(cell.start()));
         if self.poison {
@@ -102,7 +106,7 @@ impl Quarantine {
         if entries.cells.len() > self.room { entries.cells.pop_front() } else { None }
     }
 
-    /// Ends the quarantine of all cells: they are the caller's to free.
+    /// Removes all cells. The caller owns them and frees them.
     pub(crate) fn drain(&self) -> Vec<Cell> {
         self.entries.lock().cells.drain(..).collect()
     }
@@ -112,11 +116,11 @@ impl Quarantine {
         self.entries.lock().cells.iter().copied().collect()
     }
 
-    /// What is wrong with memory that should be poison from its `from`th byte on.
+    /// Checks that memory is poison from its `from`th byte on. The error says where it is not.
     ///
     /// # Safety
     ///
-    /// The memory is accessible, and nobody has a right to write there.
+    /// The memory is accessible, and no thread may write there.
     pub(crate) unsafe fn check(&self, cell: Cell, from: usize) -> Result<(), String> {
         if !self.poison {
             return Ok(());
@@ -125,7 +129,7 @@ impl Quarantine {
         if from == 0 && unsafe { is_poison(cell) } {
             return Ok(());
         }
-        // Bytes one by one and not a slice: who writes against the rules may be writing now.
+        // Reads byte by byte and not as a slice: the faulty writer may be writing now.
         // SAFETY: as the caller says.
         let read = |at: usize| unsafe { cell.start().add(at).read_volatile() };
         let bytes = cell.room().bytes();
@@ -136,21 +140,22 @@ impl Quarantine {
         let address = cell.start().as_ptr().addr();
         let what = match self.entries.lock().names.get(&address) {
             Some(name) => format!("a {name} lay"),
-            None => "something lay".to_owned(),
+            None => "an object of unknown type lay".to_owned(),
         };
         Err(format!(
-            "memory was written to after it was freed: {bytes} bytes at {address:#x}, where {what} last; bytes {first} to {last} are \
-             no longer {POISON:#04x}, from there on: {}. Somebody keeps a pointer into it that no reference backs: look for one in \
-             unsafe code or a C extension that uses this type",
+            "memory was written to after it was freed: {bytes} bytes at {address:#x}, where {what} \
+             last; bytes {first} to {last} are no longer {POISON:#04x} and begin with: {}. A pointer \
+             without a counted reference wrote there: look for it in unsafe code or in a C extension \
+             that uses this type",
             found.join(" ")
         ))
     }
 
-    /// As [`check`](Self::check), of a cell that is being handed out; panics.
+    /// As [`check`](Self::check), for a cell that is about to be handed out. Panics on an error.
     ///
     /// # Safety
     ///
-    /// As there.
+    /// As for [`check`](Self::check).
     pub(crate) unsafe fn check_out(&self, cell: Cell) {
         // SAFETY: as the caller says.
         if let Err(error) = unsafe { self.check(cell, 0) } {
@@ -159,19 +164,20 @@ impl Quarantine {
         self.checked.fetch_add(u64::from(self.poison), Ordering::Relaxed);
     }
 
-    /// The cell has left the remote stack, where its first bytes were a link.
+    /// Restores the poison of a cell that has left the remote stack, where its first bytes were a
+    /// link.
     ///
     /// # Safety
     ///
-    /// The cell is the caller's, and free.
+    /// The caller owns the cell, which is free.
     pub(crate) unsafe fn overwrite_link(&self, cell: NonNull<u8>) {
         if self.poison {
-            // SAFETY: rule O: a cell is a granule at least.
+            // SAFETY: rule O: a cell is at least one granule long.
             unsafe { cell.write_bytes(POISON, size_of::<u32>()) };
         }
     }
 
-    /// Adds its figures.
+    /// Adds the figures of the quarantine.
     pub(crate) fn add_figures(&self, stats: &mut StressStats) {
         stats.poisoned = self.poisoned.load(Ordering::Relaxed);
         stats.checked = self.checked.load(Ordering::Relaxed);
@@ -179,27 +185,27 @@ impl Quarantine {
     }
 }
 
-/// Whether all bytes of a cell are as they were left.
+/// Whether all bytes of a cell are poison.
 ///
 /// # Safety
 ///
 /// The memory is accessible.
 unsafe fn is_poison(cell: Cell) -> bool {
     let words = cell.start().cast::<u64>();
-    // SAFETY: as the caller says; cells are whole granules, on addresses of granules.
+    // SAFETY: as the caller says. Cells are whole granules at addresses of granules.
     let read = |at| unsafe { words.add(at).read_volatile() };
     (0..cell.room().bytes() / size_of::<u64>())
         .all(|at| read(at) == u64::from_ne_bytes([POISON; 8]))
 }
 
-/// The end of the heap: a last look at what is in quarantine.
+/// The heap ends: checks the cells in quarantine a last time.
 impl Drop for Quarantine {
     fn drop(&mut self) {
         if std::thread::panicking() {
             return;
         }
         for cell in self.drain() {
-            // SAFETY: rule G: the space that has the memory lives until this is over.
+            // SAFETY: rule G: the space, which has the memory, lives until this function returns.
             if let Err(error) = unsafe { self.check(cell, 0) } {
                 panic!("at the end of the heap: {error}");
             }
@@ -224,11 +230,11 @@ mod tests {
         let quarantine = Quarantine::new(Stress::none().quarantine(2), None).unwrap();
         let mut memory = [memory(), memory(), memory()];
         let cells = memory.each_mut().map(cell);
-        // SAFETY: rule V: all is this test's.
+        // SAFETY: rule V: the memory belongs to this test.
         let back = cells.map(|cell| unsafe { quarantine.admit(cell) }.map(Cell::start));
         assert_eq!(back, [None, None, Some(cells[0].start())]);
         assert_eq!(quarantine.drain().len(), 2);
-        // Without poison the bytes are as they were, and any bytes will do.
+        // Without poison the bytes keep their values, and any values pass.
         // SAFETY: as above.
         unsafe { quarantine.check_out(cells[0]) };
         assert_eq!(memory[0], [7; 8]);
@@ -240,7 +246,7 @@ mod tests {
         let quarantine = Quarantine::new(Stress::none().poison(true), Some(name)).unwrap();
         let mut memory = memory();
         let cell = cell(&mut memory);
-        // SAFETY: rule V: all is this test's.
+        // SAFETY: rule V: the memory belongs to this test.
         unsafe {
             assert!(quarantine.admit(cell).is_some());
             quarantine.check(cell, 0).unwrap();

@@ -1,4 +1,4 @@
-//! The address range of a heap: one mapping, which the system opens in chunks.
+//! The address range of a heap: one mapping, which is made accessible in chunks.
 //!
 //! The range has room for the pages and, behind them, for the tables that belong to the pages.
 
@@ -12,10 +12,10 @@ pub(super) use modelled::Range;
 /// The system's code for "no memory".
 pub(super) const ENOMEM: i32 = 12;
 
-/// The system refuses the address range, even at its smallest.
+/// The system refused the address range, even at its smallest size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ReserveError {
-    /// Bytes asked for in the last attempt.
+    /// Bytes requested in the last attempt.
     pub(crate) asked: usize,
     /// The system's error code.
     pub(crate) code: i32,
@@ -25,7 +25,7 @@ impl fmt::Display for ReserveError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "cannot reserve {} bytes of address space: ", self.asked)?;
         match self.code {
-            // The system's own words take memory.
+            // The system's text would take memory.
             ENOMEM => f.write_str("no memory"),
             code => std::io::Error::from_raw_os_error(code).fmt(f),
         }
@@ -34,7 +34,7 @@ impl fmt::Display for ReserveError {
 
 impl std::error::Error for ReserveError {}
 
-/// The real range: one mapping without access, opened in chunks.
+/// The real range: one mapping without access, made accessible in chunks.
 #[cfg(not(all(test, loom)))]
 mod mapped {
     use std::io::Read as _;
@@ -50,21 +50,23 @@ mod mapped {
     #[cfg(not(target_pointer_width = "64"))]
     compile_error!("a heap reserves its address range whole: 64-bit targets only");
 
-    /// Grown by this much at a time: a huge page, so that chunks can be backed by one.
+    /// The range grows by this much at a time. It is the size of a huge page, so that a huge page
+    /// can back each chunk.
     const CHUNK_BYTES: usize = 2 << 20;
-    /// The least worth reserving: less than this and the system is out of address space.
+    /// The smallest range worth reserving. If the system refuses this, it is out of address space.
     const SMALLEST_RESERVE: usize = 64 << 20;
-    /// The most reserved by default.
+    /// The largest range that is reserved by default.
     const LARGEST_DEFAULT: usize = 64 << 30;
-    /// A heap alone may have one of so many parts of the address space, and each further heap that part divided by the number of
-    /// heaps.
+    /// By default the first heap reserves at most this fraction of the address space. A later heap
+    /// reserves at most that part divided by the number of heaps.
     const ADDRESS_SPACE_PARTS: usize = 16;
-    /// From this size on huge pages are asked for. They save 5 to 13 percent of a mark once the heap is far
-    /// larger than what the second-level TLB reaches (some 8 MiB); below, rounding every hole up to 2 MiB
-    /// costs more memory than that is worth.
+    /// From this size on the range requests huge pages. They save 5 to 13 percent of the marking
+    /// time once the heap is far larger than the reach of the second-level TLB (about 8 MiB). In a
+    /// smaller heap the gain does not justify the memory that is lost when every hole is rounded up
+    /// to 2 MiB.
     const HUGE_PAGES_FROM: usize = 32 << 20;
 
-    /// The collector's lists name objects by granules, as `u32`.
+    /// The collector's lists store granules as `u32`.
     const MAX_PAGES: usize = (1 << 32) / PAGE_GRANULES;
 
     pub(in crate::memory) struct Range {
@@ -79,8 +81,9 @@ mod mapped {
     }
 
     impl Range {
-        /// Reserves what is worth it beside `heaps` others. Where the system refuses that, a limit is near: then half of what it
-        /// would give is left to the program.
+        /// Reserves the default size for a process with `heaps` other heaps. If the system refuses
+        /// that size, the process is near a limit. Then half of the size that the system would give
+        /// is left to the program.
         pub(in crate::memory) fn reserve_some(heaps: usize) -> Result<Self, ReserveError> {
             let length = default_length(heaps, addresses(), total_memory());
             let range = Self::reserve(length)?;
@@ -92,7 +95,7 @@ mod mapped {
             Self::reserve(half.max(SMALLEST_RESERVE))
         }
 
-        /// Reserves so many bytes, or less when the system refuses.
+        /// Reserves `bytes` bytes, or fewer if the system refuses.
         pub(in crate::memory) fn reserve(bytes: usize) -> Result<Self, ReserveError> {
             let pages = bytes.div_ceil(PAGE_SIZE).clamp(1, MAX_PAGES);
             let mut length = pages << PAGE_SHIFT;
@@ -109,23 +112,24 @@ mod mapped {
         }
 
         fn map(length: usize) -> Result<Self, i32> {
-            // Tables start on chunks, so that opening one never touches its neighbour.
+            // Each table starts on a chunk, so that opening a chunk never touches the neighbouring
+            // table.
             let after = |start: usize, bytes: usize| (start + bytes).next_multiple_of(CHUNK_BYTES);
             let states = after(0, length);
             let counts = after(states, length / GRANULE);
             let bits = after(counts, length / GRANULE);
             let infos = after(bits, length / PAGE_SIZE * size_of::<FreeBits>());
             let end = after(infos, length / PAGE_SIZE * size_of::<PageInfo>());
-            // One chunk more, to align the base.
+            // One more chunk, to align the base.
             let mapped = end + CHUNK_BYTES;
             let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
-            // SAFETY: rule B: a fresh mapping at an address of the system's choice.
+            // SAFETY: rule B: a fresh mapping at an address that the system chooses.
             let mapping =
                 unsafe { mmap_anonymous(std::ptr::null_mut(), mapped, ProtFlags::empty(), flags) };
             let mapping = mapping.map_err(|error| error.raw_os_error())?;
             let mapping = NonNull::new(mapping.cast::<u8>()).ok_or(0)?;
             let base_offset = mapping.as_ptr().align_offset(CHUNK_BYTES);
-            // SAFETY: rule G: all offsets are inside the mapping, which has a chunk to spare.
+            // SAFETY: rule G: all offsets are inside the mapping, which has one chunk to spare.
             unsafe {
                 let base = mapping.add(base_offset);
                 Ok(Self {
@@ -141,9 +145,9 @@ mod mapped {
             }
         }
 
-        /// Opens pages `from..` up to at least `to`, with their table entries. Returns how many pages are
-        /// open now and how many bytes all that makes. On refusal nothing that anybody relies on has changed:
-        /// a part may be open already, and is opened again the next time.
+        /// Opens pages `from..` up to at least `to`, with their table entries. Returns how many
+        /// pages are open now, and the bytes of these pages and entries. After a refusal a part may
+        /// be open, which the next call opens again. Nothing else has changed.
         pub(in crate::memory) fn commit(
             &self,
             from: usize,
@@ -162,10 +166,11 @@ mod mapped {
             ];
             let unit = rustix::param::page_size();
             for (start, (from, to)) in parts {
-                // Outwards to the system's pages: opening an open one again is harmless.
+                // Rounded outwards to the system's pages. Opening an open page again is harmless.
                 let (from, to) = (from / unit * unit, to.next_multiple_of(unit));
                 let access = MprotectFlags::READ | MprotectFlags::WRITE;
-                // SAFETY: rule G: inside the mapping (each part ends before the next chunk), and only ever opened.
+                // SAFETY: rule G: inside the mapping (each part ends before the next chunk), and
+                // the access only grows.
                 unsafe { mprotect(start.add(from).as_ptr().cast(), to - from, access) }
                     .map_err(|error| error.raw_os_error())?;
                 total += to;
@@ -176,7 +181,7 @@ mod mapped {
             Ok((to, total))
         }
 
-        /// Once, for all that is still to come as well. A refusal costs speed only.
+        /// Called once, for the whole range. A refusal only costs speed.
         fn advise_huge(&self) {
             #[cfg(any(target_os = "linux", target_os = "android"))]
             {
@@ -192,20 +197,20 @@ mod mapped {
                         clippy::let_underscore_must_use,
                         reason = "a refusal costs speed only"
                     )]
-                    // SAFETY: rule G: inside the mapping; the advice changes no contents.
+                    // SAFETY: rule G: inside the mapping. The advice changes no contents.
                     let _ = unsafe { madvise(start.as_ptr().cast(), bytes, Advice::LinuxHugepage) };
                 }
             }
         }
 
-        /// Gives the memory of free pages back; they read as zero afterwards. A refusal costs memory only:
-        /// nobody relies on the contents of a free page.
+        /// Returns the memory of free pages to the system. They read as zero afterwards. A refusal
+        /// only costs memory, because no code relies on the contents of a free page.
         #[expect(clippy::let_underscore_must_use, reason = "a refusal costs memory only")]
         pub(in crate::memory) fn discard(&self, page: usize, pages: usize) {
             if pages == 0 {
                 return;
             }
-            // SAFETY: rules G and O: inside the range, on pages that are nobody's.
+            // SAFETY: rules G and O: inside the range, on pages without owners.
             unsafe {
                 let start = self.base.add(page << PAGE_SHIFT).as_ptr().cast();
                 #[cfg(any(target_os = "linux", target_os = "android"))]
@@ -214,7 +219,7 @@ mod mapped {
                     pages << PAGE_SHIFT,
                     rustix::mm::Advice::LinuxDontNeed,
                 );
-                // Elsewhere that advice is only a hint; a new mapping in place is not.
+                // On other systems this advice is only a hint. A new mapping in place is not.
                 #[cfg(not(any(target_os = "linux", target_os = "android")))]
                 let _ = mmap_anonymous(
                     start,
@@ -227,52 +232,55 @@ mod mapped {
 
         /// # Safety
         ///
-        /// The page is open. So for all below.
+        /// The page is open. The same holds for all methods below.
         #[inline(always)]
         pub(in crate::memory) unsafe fn info(&self, page: usize) -> &PageInfo {
-            // SAFETY: rule G: open; zeroed memory is a valid entry.
+            // SAFETY: rule G: open. Zeroed memory is a valid entry.
             unsafe { self.infos.add(page).as_ref() }
         }
 
         #[inline(always)]
         pub(in crate::memory) unsafe fn bits(&self, page: usize) -> &UnsafeCell<FreeBits> {
-            // SAFETY: rule G: open; any bytes are valid.
+            // SAFETY: rule G: open. All bytes are valid.
             unsafe { self.bits.add(page).as_ref() }
         }
 
         #[inline(always)]
         pub(in crate::memory) unsafe fn state(&self, granule: usize) -> &AtomicU8 {
-            // SAFETY: rule G: open; any bytes are valid.
+            // SAFETY: rule G: open. All bytes are valid.
             unsafe { self.states.add(granule).as_ref() }
         }
 
         #[inline(always)]
         pub(in crate::memory) unsafe fn states(&self, granules: usize) -> &[AtomicU8] {
-            // SAFETY: rule G: open up to there; any bytes are valid.
+            // SAFETY: rule G: open up to there. All bytes are valid.
             unsafe { std::slice::from_raw_parts(self.states.as_ptr(), granules) }
         }
 
         #[inline(always)]
         pub(in crate::memory) unsafe fn counts(&self, granules: usize) -> &[AtomicU8] {
-            // SAFETY: rule G: open up to there; any bytes are valid.
+            // SAFETY: rule G: open up to there. All bytes are valid.
             unsafe { std::slice::from_raw_parts(self.counts.as_ptr(), granules) }
         }
     }
 
     impl Drop for Range {
         fn drop(&mut self) {
-            // SAFETY: rule V: ours, and nobody has a reference into the space any more.
+            // SAFETY: rule V: the mapping belongs to the range, and no reference into the space is
+            // left.
             let unmapped = unsafe { munmap(self.mapping.as_ptr().cast(), self.mapped) };
             debug_assert!(unmapped.is_ok());
         }
     }
 
-    /// Bytes that a heap reserves by default, beside `heaps` others: four times the machine's memory, 64 GiB at most; and no more than its
-    /// part of the `addresses` that a process has, so that there is room for other heaps and for the program.
+    /// Bytes that a heap reserves by default if `heaps` other heaps exist. It is four times the
+    /// machine's memory, and 64 GiB at most. It is also at most the heap's part of the `addresses`
+    /// that a process has, so that other heaps and the program have room.
     ///
-    /// Of the heaps that there are at any time the `k`th was made beside `k - 1` others, or more. So the parts of `n` heaps are no
-    /// more than a sixteenth of the addresses times the sum of `1/k` for `k` up to `n`: less than half of the addresses for a thousand
-    /// heaps, and less than two thirds for ten thousand.
+    /// The `k`th of the heaps that exist at a time was made when at least `k - 1` others existed.
+    /// So the parts of `n` heaps sum up to at most a sixteenth of the addresses times the sum of
+    /// `1/k` for `k` up to `n`. This is less than half of the addresses for a thousand heaps, and
+    /// less than two thirds for ten thousand.
     pub(in crate::memory) fn default_length(
         heaps: usize,
         addresses: usize,
@@ -285,10 +293,11 @@ mod mapped {
             .max(SMALLEST_RESERVE)
     }
 
-    /// Bytes that a process can address. Linux puts stacks at the end of them; elsewhere they are as many as 64-bit systems have at
-    /// least.
+    /// Bytes that a process can address. On Linux the stacks lie at the end of them. On other
+    /// systems the result is the least that 64-bit systems have.
     fn addresses() -> usize {
-        /// The fewest bits of an address: those of RISC-V's smallest address space, less the system's half.
+        /// The fewest bits of an address: the smallest address space of RISC-V, without the
+        /// system's half.
         const FEWEST: u32 = 38;
         let here = 0u8;
         let bits = usize::BITS - (&raw const here).addr().leading_zeros();
@@ -296,10 +305,10 @@ mod mapped {
         1 << if linux { bits.max(FEWEST) } else { 47 }
     }
 
-    /// Bytes of memory this machine has; a guess where the system does not say it in a file.
+    /// Bytes of memory of this machine. It is a guess if the system has no file that says it.
     fn total_memory() -> usize {
         let guess = LARGEST_DEFAULT / 4;
-        // The line is the first one. A list for the whole file would take memory.
+        // `MemTotal` is the first line. Reading the whole file would allocate.
         let mut start = [0; 256];
         let read = std::fs::File::open("/proc/meminfo").and_then(|mut file| file.read(&mut start));
         let text = read.ok().and_then(|length| std::str::from_utf8(&start[..length]).ok());
@@ -310,7 +319,7 @@ mod mapped {
     }
 }
 
-/// The range under loom: a handful of pages, and tables of loom's own atomics, which no mapping can hold.
+/// The range under loom: a few pages, and tables of loom's own atomics, which no mapping can hold.
 #[cfg(all(test, loom))]
 mod modelled {
     use std::alloc::{Layout, alloc_zeroed, dealloc};
@@ -321,7 +330,7 @@ mod modelled {
     use crate::memory::page::{FreeBits, PageInfo};
     use crate::memory::shape::{PAGE_GRANULES, PAGE_SIZE};
 
-    /// Pages when nothing else is asked for.
+    /// The number of pages by default.
     const MODEL_PAGES: usize = 6;
 
     pub(in crate::memory) struct Range {
@@ -345,7 +354,7 @@ mod modelled {
         pub(in crate::memory) fn reserve(bytes: usize) -> Result<Self, ReserveError> {
             let pages = bytes.div_ceil(PAGE_SIZE).clamp(1, MODEL_PAGES);
             let length = pages * PAGE_SIZE;
-            // SAFETY: rule B: not empty.
+            // SAFETY: rule B: the layout is not empty.
             let base = NonNull::new(unsafe { alloc_zeroed(Self::layout(length)) });
             let bytes = || (0..pages * PAGE_GRANULES).map(|_| AtomicU8::new(0)).collect();
             Ok(Self {

@@ -8,26 +8,28 @@ use crate::memory::shape::{GRANULE, GRANULE_SHIFT, PAGE_GRANULES, PAGE_SIZE};
 use crate::memory::table::PageTable;
 
 impl PageTable {
-    /// Frees a cell of a page of somebody else, from any thread. The last access is the exchange: from then
-    /// on the page may be anybody's, or gone.
+    /// Frees a cell of a page that another thread owns. The last access is the exchange. After it
+    /// the page may have a new owner, or be free.
     ///
     /// # Safety
     ///
-    /// `cell` is the start of a cell in use of a small page of this space, and the caller's to free.
+    /// `cell` is the start of a cell in use of a small page of this space, and the caller owns it.
     pub(crate) unsafe fn push_remote(&self, cell: NonNull<u8>) {
         let addr = cell.as_ptr().addr();
         // SAFETY: rule G: the cell lies on a page that was handed out.
         let page = unsafe { self.page_of(addr) };
         let slot = ((addr & (PAGE_SIZE - 1)) >> GRANULE_SHIFT) as u32;
-        // A guess instead of a load: mostly right, and the line comes over once, for writing.
+        // A guess instead of a load. It is mostly right, and then the cache line moves once, for
+        // writing.
         let mut head = 0;
         loop {
-            // SAFETY: rule O: the cell is dead and still ours, a granule long and aligned to one.
+            // SAFETY: rule O: the cell is dead, and this thread still owns it. It is at least one
+            // granule long and aligned to one.
             unsafe { cell.cast::<u32>().write(head) };
-            // Release: hands the link, and all this thread did with the cell, to whoever drains. Pushes by
-            // others in between are read-modify-writes and keep the release sequence alive.
-            // Relaxed on failure: the head is copied, never followed, so nothing behind it need be visible;
-            // and popping takes all, so a head that left and came back is still the right link.
+            // Release: the draining thread sees the link and all writes of this thread to the cell.
+            // Pushes in between are read-modify-writes, so they continue the release sequence.
+            // Relaxed on failure: the head is copied and never followed. A drain takes the whole
+            // stack, so a head that was removed and pushed again is still the right link.
             match page.remote.compare_exchange_weak(
                 head,
                 slot,
@@ -54,7 +56,8 @@ impl PageTable {
         // Acquire: see `push_remote`.
         let mut slot = info.remote.swap(0, Ordering::Acquire) as usize;
         let start = self.page_start(page);
-        // SAFETY: rule O: the caller owns the page; the chain is of dead cells of this page, now ours alone.
+        // SAFETY: rule O: the caller owns the page. The chain consists of dead cells of this page,
+        // which the exchange has made the caller's.
         unsafe {
             let mut drained = 0;
             self.free_bits(page, |bits| {
@@ -77,22 +80,23 @@ impl PageTable {
         }
     }
 
-    /// Panics if a link of a page's remote stack leads to where no cell is.
+    /// Panics if a link of a page's remote stack does not lead to a cell.
     pub(crate) fn check_link(&self, page: u32, slot: usize) {
         let addr = self.address(page as usize * PAGE_GRANULES + slot);
         assert!(
             slot == 0 || (slot < PAGE_GRANULES && self.starts_at(addr)),
-            "the link to the next freed cell of page {page} was written to after the cell was freed: it leads to granule {slot}"
+            "a freed cell of page {page} was written to: its link to the next freed cell now leads to \
+             granule {slot}, where no cell starts"
         );
     }
 
-    /// The cells on a page's remote stack, by granules of the page. For looking at a whole heap.
+    /// The cells on a page's remote stack, by granules of the page, for the verifier.
     ///
     /// # Safety
     ///
-    /// The world is stopped, and nobody frees.
+    /// The world is stopped, and no thread frees.
     pub(crate) unsafe fn remote_cells(&self, page: u32) -> Vec<usize> {
-        // SAFETY: as the caller says: the page was handed out, and the stack stands still.
+        // SAFETY: as the caller says: the page was handed out, and the stack does not change.
         unsafe {
             let mut slot = self.info(page).remote.load(Ordering::Acquire) as usize;
             let mut cells = Vec::new();

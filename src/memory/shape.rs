@@ -1,4 +1,4 @@
-//! Floor 1: how pages are cut: where an object begins in its run of pages, and which bytes belong to it.
+//! The layout of pages: where an object begins in its run of pages, and which bytes belong to it.
 //!
 //! ```text
 //!  a small page                               a run of pages with one large object
@@ -8,35 +8,40 @@
 //!                                             |<--------------- footprint ------------->|
 //! ```
 //!
-//! Three numbers describe an object's memory, and this file is the only place that computes them:
+//! Three numbers describe an object's memory, and only this file computes them:
 //!
 //! * [`Shape::offset`]: bytes from the start of the run to the object.
-//! * [`Room`]: bytes that belong to the object, counted from the object's own address. Every access to an object's
-//!   memory, and every address inside it that is computed from its end, uses this number.
-//! * [`Footprint`]: bytes that the heap cannot give to another object meanwhile. Statistics and the pace use this number.
+//! * [`Room`]: bytes that belong to the object, counted from the object's own address. Every access
+//!   to an object's memory uses this number, and so does every address inside it that is computed
+//!   from its end.
+//! * [`Footprint`]: bytes that the heap cannot give to another object meanwhile. Statistics and the
+//!   pacing use this number.
 //!
-//! For a cell, room and footprint are equal; for a large object the footprint is larger by the offset. `Room` and
-//! `Footprint` are types of their own, so a number of one kind is never taken for the other.
+//! For a cell, room and footprint are equal. For a large object the footprint is larger by the
+//! offset. `Room` and `Footprint` are separate types, so that code cannot confuse the two.
 //!
 //! # Invariants
 //!
 //! * `offset + room` of the last object of a run is at most the length of the run.
-//! * The offset is a multiple of [`GRANULE`], and [`PAGE_HEADER`] at least: no object contains a byte of a page's header.
-//! * The room is a multiple of [`GRANULE`], and at least the size that was asked for.
+//! * The offset is a multiple of [`GRANULE`], and at least [`PAGE_HEADER`]: no object contains a
+//!   byte of a page's header.
+//! * The room is a multiple of [`GRANULE`], and at least the requested size.
 //!
-//! Sizes and alignments come from users, so the arithmetic on them is checked; the lint below sees to it.
+//! Sizes and alignments come from users, so the arithmetic on them is checked. The lint below
+//! enforces this.
 #![deny(clippy::arithmetic_side_effects)]
 
 use std::ptr::NonNull;
 
-/// The unit of addresses: every cell starts on one and has its bytes in the side tables.
+/// The unit of addresses: every cell starts on a granule, and each granule has its bytes in the
+/// side tables.
 pub(crate) const GRANULE: usize = 1 << GRANULE_SHIFT;
 /// The shift that turns an offset into a granule index.
 pub(crate) const GRANULE_SHIFT: u32 = 5;
-/// The unit of ownership: one size class, one owner.
+/// The unit of ownership: a page has one owner and one size class.
 pub(crate) const PAGE_SIZE: usize = 1 << PAGE_SHIFT;
-/// The shift that turns an offset into a page index. Tiny under loom, which pays for each table byte, and
-/// small under shuttle, whose heaps are.
+/// The shift that turns an offset into a page index. It is tiny under loom, where each table byte
+/// costs time, and small under shuttle, where heaps are small.
 pub(crate) const PAGE_SHIFT: u32 = if cfg!(all(test, loom)) {
     9
 } else if cfg!(all(test, shuttle)) {
@@ -44,12 +49,12 @@ pub(crate) const PAGE_SHIFT: u32 = if cfg!(all(test, loom)) {
 } else {
     16
 };
-/// Bytes at the start of each page (or run of pages) that no cell uses: the heap word, and the rest
-/// of its cache line so that cells keep their alignment.
+/// Bytes at the start of each page or run of pages that no cell uses: the heap word, and the rest
+/// of its cache line, so that cells keep their alignment.
 pub(crate) const PAGE_HEADER: usize = 64;
 /// Granules on a page.
 pub(crate) const PAGE_GRANULES: usize = PAGE_SIZE / GRANULE;
-/// The largest alignment a large object may ask for: it has to start on the first page of its run.
+/// The largest alignment of a large object, which must start on the first page of its run.
 pub(crate) const MAX_ALIGN: usize = PAGE_SIZE / 2;
 
 /// Bytes that belong to an object, counted from its own address.
@@ -57,28 +62,29 @@ pub(crate) const MAX_ALIGN: usize = PAGE_SIZE / 2;
 pub(crate) struct Room(usize);
 
 impl Room {
-    /// How many bytes.
+    /// The number of bytes.
     pub(crate) const fn bytes(self) -> usize {
         self.0
     }
 
-    /// From the object's address to the last word of its room. A room is a granule at least.
+    /// Bytes from the object's address to the last word of its room. A room is at least one
+    /// granule.
     pub(crate) const fn last_word(self) -> usize {
         self.0.saturating_sub(size_of::<usize>())
     }
 
-    /// Bytes behind the first `head` ones.
+    /// Bytes after the first `head` bytes.
     pub(crate) const fn behind(self, head: usize) -> usize {
         self.0.saturating_sub(head)
     }
 }
 
-/// Bytes that the heap cannot give to another object while this one has them.
+/// Bytes that the heap cannot give to another object while this object has them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Footprint(usize);
 
 impl Footprint {
-    /// How many bytes.
+    /// The number of bytes.
     pub(crate) const fn bytes(self) -> usize {
         self.0
     }
@@ -91,50 +97,51 @@ pub(crate) struct Cell {
     room: Room,
 }
 
-// SAFETY: rule X: bare memory that is nobody's.
+// SAFETY: rule X: bare memory without an owner.
 unsafe impl Send for Cell {}
 
 impl Cell {
-    /// The cell or large object at `start`, on a page, or at the beginning of a run, of this shape.
+    /// The cell or large object at `start`, on a page or run of this shape.
     pub(crate) const fn of(shape: Shape, start: NonNull<u8>) -> Self {
         Self { start, room: shape.room() }
     }
 
-    /// Memory of a test's own.
+    /// Memory of a test.
     #[cfg(all(test, not(any(loom, shuttle))))]
     pub(crate) fn in_test(memory: &mut [u64; 8]) -> Self {
         Self { start: NonNull::from(memory).cast(), room: Room(64) }
     }
 
-    /// Its address.
+    /// The cell's address.
     pub(crate) const fn start(self) -> NonNull<u8> {
         self.start
     }
 
-    /// The bytes that belong to it.
+    /// The bytes that belong to the cell.
     pub(crate) const fn room(self) -> Room {
         self.room
     }
 }
 
-/// What a page is used for.
+/// The use of a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum PageKind {
-    /// Nobody's, or not used yet.
+    /// Unowned or not yet used.
     Free,
     /// Cells of one size.
     Small,
     /// The first page of one large object.
     Large,
-    /// A later page of one.
+    /// A later page of a large object.
     Tail,
 }
 
-/// A page's layout in one word, so that readers never see half of a change.
+/// A page's layout in one word, so that a reader never sees half of a change.
 ///
-/// Bits 0..8 kind, 8..16 class, 16..32 first cell's granule; then for small pages 32..48 granules a
-/// cell and 48..64 cells, for large ones 32..64 pages of the run.
+/// Bits 0..8 are the kind, 8..16 the class, 16..32 the first cell's granule. For small pages,
+/// 32..48 are the granules of a cell and 48..64 the number of cells. For large ones, 32..64 are the
+/// pages of the run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Shape(u64);
 
@@ -142,8 +149,8 @@ impl Shape {
     pub(crate) const FREE: Self = Self(PageKind::Free as u64);
     pub(crate) const TAIL: Self = Self(PageKind::Tail as u64);
 
-    /// A page cut into as many cells of `size` bytes, a multiple of a granule, as it has room for. Cells start where
-    /// they have the natural alignment of their size, if that costs no cell.
+    /// A page cut into as many cells of `size` bytes as fit. `size` is a multiple of a granule.
+    /// Cells start at the natural alignment of their size if that costs no cell.
     #[expect(
         clippy::arithmetic_side_effects,
         reason = "evaluated in constants alone, where overflow is an error"
@@ -165,8 +172,8 @@ impl Shape {
         )
     }
 
-    /// A run of pages for one object of `size` bytes on a multiple of `align`, which is a power of two, [`MAX_ALIGN`] at
-    /// most. `None`: no run can be so long.
+    /// A run of pages for one object of `size` bytes on a multiple of `align`, a power of two that
+    /// is at most [`MAX_ALIGN`]. `None`: no run can be that long.
     pub(crate) const fn large(size: usize, align: usize) -> Option<Self> {
         debug_assert!(align.is_power_of_two() && align <= MAX_ALIGN);
         let offset = if align > PAGE_HEADER { align } else { PAGE_HEADER };
@@ -180,7 +187,7 @@ impl Shape {
         ))
     }
 
-    /// The word that holds it.
+    /// The word that encodes the shape.
     #[inline(always)]
     pub(crate) const fn to_bits(self) -> u64 {
         self.0
@@ -192,7 +199,7 @@ impl Shape {
         Self(bits)
     }
 
-    /// What the page is used for.
+    /// The use of the page.
     #[inline(always)]
     pub(crate) const fn kind(self) -> PageKind {
         match self.0 as u8 {
@@ -221,7 +228,7 @@ impl Shape {
         self.first() << GRANULE_SHIFT
     }
 
-    /// Granules a cell, on a small page.
+    /// Granules of a cell, on a small page.
     #[inline(always)]
     pub(crate) const fn cell(self) -> usize {
         (self.0 >> 32) as u16 as usize
@@ -233,7 +240,7 @@ impl Shape {
         (self.0 >> 48) as usize
     }
 
-    /// Pages in use by the object whose first page this is; 1 for a small page.
+    /// Pages of the large object that starts on this page; 1 for a small page.
     #[inline(always)]
     pub(crate) const fn pages(self) -> usize {
         match self.kind() {
@@ -242,7 +249,7 @@ impl Shape {
         }
     }
 
-    /// Bytes that one object of the page, or the run's object, takes from the heap.
+    /// Bytes of the heap that one object of the page, or the object of the run, takes up.
     pub(crate) const fn footprint(self) -> Footprint {
         Footprint(match self.kind() {
             PageKind::Small => self.cell() << GRANULE_SHIFT,
@@ -251,7 +258,7 @@ impl Shape {
         })
     }
 
-    /// Bytes of them that belong to the object, from the object's address on.
+    /// Bytes of the footprint that belong to the object, from the object's address on.
     pub(crate) const fn room(self) -> Room {
         let Footprint(bytes) = self.footprint();
         Room(match self.kind() {
@@ -266,7 +273,7 @@ impl Shape {
 mod tests {
     use super::*;
 
-    /// The sizes around a boundary that are looked at.
+    /// Sizes around a boundary.
     fn around(boundary: usize) -> impl Iterator<Item = usize> {
         (boundary.saturating_sub(130)..=boundary.saturating_add(130)).filter(|&size| size > 0)
     }
@@ -285,7 +292,7 @@ mod tests {
                 assert_eq!(offset + room, run, "size {size}, alignment {align}");
                 assert!(room >= size && (PAGE_HEADER..PAGE_SIZE).contains(&offset));
                 assert_eq!((offset % align, offset % GRANULE, room % GRANULE), (0, 0, 0));
-                // No page more than it takes.
+                // The run has no page too many.
                 assert!(room < size + PAGE_SIZE);
                 assert_eq!(shape.room().last_word() + size_of::<usize>(), room);
                 assert_eq!(shape.room().behind(24), room - 24);

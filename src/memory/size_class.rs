@@ -1,15 +1,15 @@
 //! The size classes of small objects.
 //!
-//! Everything follows from one function, [`sizes`], and is a constant.
+//! All constants here follow from one function, [`sizes`].
 
 use crate::memory::shape::{GRANULE, PAGE_HEADER, PAGE_SIZE, Shape};
 
-/// The largest small object: two to a page.
+/// The largest small object: a page holds two of them.
 pub(crate) const SMALL_MAX: usize = (PAGE_SIZE - PAGE_HEADER) / 2 / GRANULE * GRANULE;
-/// Up to this size there is a class for each granule.
+/// Up to this size each granule has its class.
 const FINE_MAX: usize = if SMALL_MAX < 512 { SMALL_MAX } else { 512 };
 
-/// How many classes there are.
+/// The number of classes.
 pub(crate) const CLASSES: usize = sizes(&mut [0; 128]);
 /// The cell size of each class.
 pub(super) const CLASS_SIZES: [usize; CLASSES] = {
@@ -47,8 +47,9 @@ const CLASS_OF: [u8; SMALL_MAX / GRANULE + 1] = {
     table
 };
 
-/// Writes the class sizes, ascending, and returns how many: each granule up to 512 bytes, then eight steps
-/// for each doubling, and from a sixteenth of a page what cuts a page into 16, 15, ... 2 cells.
+/// Writes the class sizes in ascending order and returns their number. There is a class for each
+/// granule up to 512 bytes, and then eight for each doubling. From a sixteenth of a page on the
+/// classes divide a page into 16, 15, ... 2 cells.
 const fn sizes(out: &mut [usize; 128]) -> usize {
     let (mut count, mut size) = (0, 0);
     while size < FINE_MAX {
@@ -78,13 +79,14 @@ const fn step_above(size: usize) -> usize {
     (1 << size.ilog2()) / 8
 }
 
-/// The class for objects of `size` bytes; `None`: a large object.
+/// The class for objects of `size` bytes. `None`: a large object.
 #[inline]
 pub(crate) const fn class_of(size: usize) -> Option<u8> {
     if size > SMALL_MAX { None } else { Some(CLASS_OF[size.div_ceil(GRANULE)]) }
 }
 
-/// The class for objects of `size` bytes that start on a multiple of `align`; `None`: a large object.
+/// The class for objects of `size` bytes that start on a multiple of `align`. `None`: a large
+/// object.
 pub(crate) const fn class_for(size: usize, align: usize) -> Option<u8> {
     let Some(mut class) = class_of(size) else { return None };
     while (class as usize) < CLASSES {
@@ -101,7 +103,7 @@ pub(crate) const fn shape_of(class: u8) -> Shape {
     CLASS_SHAPES[class as usize]
 }
 
-/// Bytes of a cell.
+/// The cell size of a class, in bytes.
 #[inline]
 pub(crate) const fn class_size(class: u8) -> usize {
     CLASS_SIZES[class as usize]

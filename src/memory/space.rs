@@ -1,9 +1,10 @@
-//! Floor 2: one address range for all objects of a heap, its pages, and the tables beside it.
+//! The memory of one heap: one address range, its pages, and the tables beside them.
 //!
-//! A [`Space`] reserves one contiguous range once and makes it accessible as it grows, so that three
-//! questions cost arithmetic and no load: is this address mine ([`Space::contains`]), which table
-//! entry belongs to it ([`Space::granule`]), which page is it on ([`Space::page_index`]). It knows
-//! pages and cells; what lies in a cell is nobody's business here.
+//! A [`Space`] reserves one contiguous range once and makes it accessible as it grows. Three
+//! questions therefore cost arithmetic and no load: whether an address belongs to the heap
+//! ([`PageTable::contains`]), which table entry belongs to it ([`PageTable::granule`]), and which
+//! page it is on ([`PageTable::page_index`]). A `Space` manages pages and cells. It does not
+//! interpret the contents of a cell.
 //!
 //! ```text
 //! base                                  base + length
@@ -12,36 +13,42 @@
 //!   | header: heap word | cell | cell |..  per granule of 32 bytes       per page
 //! ```
 //!
-//! # Who may touch what
+//! # Access
 //!
-//! | what | who, when |
+//! | field | access |
 //! |---|---|
-//! | `states`, `counts` | the callers' business; all atomics. The state bytes of a free cell are 0 |
-//! | free bits, [`Owned`] | the page's owner: the thread whose arena has the page; for pages of nobody (free, abandoned) whoever holds the pool's lock |
-//! | [`PageInfo::arena`] | written by the owner or under the pool's lock; anybody compares it with his *own* id |
-//! | [`PageInfo::remote`] | pushed by anybody who frees a cell of the page, emptied by the owner |
-//! | [`PageInfo::young`] | set by the owner and by late tracking, cleared in a stop |
-//! | page header | written while the page is nobody's, constant while it is in use |
+//! | `states`, `counts` | the collector and the model; all atomics. A free cell's state is 0 |
+//! | free bits, `Owned` | the owner of the page |
+//! | `PageInfo::arena` | written by the owner or under the pool's lock |
+//! | `PageInfo::remote` | any thread that frees a cell pushes, the owner drains |
+//! | `PageInfo::young` | set by the owner and by late tracking, cleared in a stop |
+//! | page header | written while the page is unowned, constant while it is in use |
+//!
+//! The owner of a page is the thread of the arena that has the page. The holder of the pool's lock
+//! owns free and abandoned pages. A thread may read `PageInfo::arena` only to compare it with its
+//! own id.
 //!
 //! # Invariants
 //!
-//! * A cell is in exactly one place: in use, in its owner's magazine, on its page's remote stack, in
-//!   quarantine (`freed`), or marked in the free bits. [`Owned::free`] counts the marks. So a page whose marks equal its
-//!   cells has nothing on its remote stack, and nobody can be about to push there.
-//! * An arena gives a page away (to the pool, or abandons it) only when no magazine holds a cell of it.
-//! * Pages below the high-water mark have their table entries accessible for ever; what a released
-//!   page gives back to the system is its own memory only.
-//! * In-use pages never exceed the limit; free pages still resident never exceed
-//!   `max(16, in use / 8)`: together they bound the resident size.
+//! * A cell is in exactly one place: in use, in its owner's magazine, on its page's remote stack,
+//!   in quarantine, or marked in the free bits. `Owned::free` counts the marks. If all cells of a
+//!   page are marked, its remote stack is therefore empty, and no thread is about to push to it.
+//! * An arena releases or abandons a page only when no magazine holds a cell of it.
+//! * The table entries of all pages below the high-water mark stay accessible. A released page
+//!   returns only its own memory to the system.
+//! * Pages in use never exceed the limit. Free pages that stay resident never exceed `max(16, in
+//!   use / 8)`. Together the two bound the resident size.
 //!
 //! # Rules
 //!
-//! cited by their letters where unsafe code relies on them:
+//! Unsafe code cites them by their letters:
 //!
-//! * **G** (granules): cells and objects lie on pages that were handed out. Those lie in the range and below the mark; they and their
-//!   table entries are accessible as long as the space is, and whatever bytes are there are valid ones.
-//! * **O** (owner): memory has one owner at a time, as "Who may touch what" says, and nobody else touches it but a stop. A page out of
-//!   the pool is its taker's; a cell that was handed out is its taker's too, until he gives it back, once.
+//! * **G** (granules): all cells and objects lie on pages that the pool has handed out. Such pages
+//!   lie in the range and below the high-water mark. They and their table entries are accessible as
+//!   long as the space exists, and all bytes there are valid values.
+//! * **O** (owner): every page and every cell has exactly one owner, as "Access" says.
+//!   Only the owner, or a stop, touches it. A page belongs to the arena that took it from the pool.
+//!   An allocated cell belongs to its allocator until it is freed, once.
 
 use std::fmt;
 use std::ops::Deref;
@@ -60,36 +67,38 @@ pub(crate) use crate::memory::shape::{
 };
 pub(crate) use crate::memory::table::{Origin, PageTable, Starts};
 
-/// Pages one refill looks at for remote frees before it takes new memory.
+/// How many pages a refill probes for remote frees before it takes a new page.
 pub(crate) const PAGES_PROBED: usize = if cfg!(all(test, any(loom, shuttle))) { 2 } else { 16 };
 
-/// What [`Space::reserve`] is asked for.
+/// The settings of [`Space::reserve`].
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct SpaceConfig {
-    /// Bytes of address space for pages; by default what is left for it: see `mapped::default_length`.
+    /// Bytes of address space for pages. The default depends on the machine and the number of
+    /// heaps: see `range::default_length`.
     pub(crate) reserve: Option<usize>,
-    /// The most bytes of pages in use at once; by default all that is reserved.
+    /// The most bytes of pages in use at once. The default is the whole range.
     pub(crate) limit: Option<usize>,
 }
 
 /// The range, its tables and the pool of pages.
 pub(crate) struct Space {
-    /// Quarantine memory under watch. First, so that it goes before the range does.
+    /// The quarantine of the stress modes. This field is the first, so that it is dropped before
+    /// the range.
     quarantine: Option<Box<Quarantine>>,
     strain: MaybeStrain,
     stress: Stress,
     table: PageTable,
     limit: usize,
-    /// For statistics; written under the pool's lock.
+    /// For statistics. Written under the pool's lock.
     in_use: AtomicUsize,
     committed: AtomicUsize,
     pool: Mutex<PagePool>,
 }
 
-// SAFETY: rules O and X: the raw parts are atomics, memory of cells (whose exclusion is the callers' contract), and
-// owner-only data behind `unsafe` methods that name the owner.
+// SAFETY: rules O and X: the raw parts are atomics, memory of cells (the users exclude each
+// other), and owner-only data behind `unsafe` methods that name the owner.
 unsafe impl Send for Space {}
-// SAFETY: as above; everything else is behind the pool's lock.
+// SAFETY: as above. Everything else is behind the pool's lock.
 unsafe impl Sync for Space {}
 
 impl fmt::Debug for Space {
@@ -103,8 +112,8 @@ impl fmt::Debug for Space {
     }
 }
 
-/// The address ranges of all heaps of the process, sorted by base, with their lengths: what no heap can know of another, and what is
-/// asked on two cold paths only. std's own lock, since a static must be made in a constant.
+/// The address ranges of all heaps of the process, sorted by base, with their lengths. Only two
+/// cold paths read it. It uses std's lock, because a static needs a constant constructor.
 static RANGES: std::sync::RwLock<Vec<(usize, usize)>> = std::sync::RwLock::new(Vec::new());
 
 /// Whether an address lies in any heap's range.
@@ -112,7 +121,8 @@ static RANGES: std::sync::RwLock<Vec<(usize, usize)>> = std::sync::RwLock::new(V
 pub(crate) fn is_in_any_heap(addr: usize) -> bool {
     let ranges = RANGES.read().unwrap_or_else(std::sync::PoisonError::into_inner);
     steps::took(1 + ranges.len().checked_ilog2().unwrap_or(0) as usize);
-    // They are disjoint: only the last that begins at the address or before can have it.
+    // The ranges are disjoint. Only the last range that begins at or before the address can contain
+    // it.
     let before = ranges.partition_point(|&(base, _)| base <= addr);
     ranges[..before].last().is_some_and(|&(base, length)| addr - base < length)
 }
@@ -134,10 +144,11 @@ impl Drop for Space {
 }
 
 impl Space {
-    /// Reserves the range. Takes less when the system refuses, down to 64 MiB (or what was asked for, if
-    /// that is less).
+    /// Reserves the range. If the system refuses, it tries smaller ranges, down to 64 MiB or
+    /// `config.reserve` if that is less.
     pub(crate) fn reserve(config: SpaceConfig) -> Result<Self, ReserveError> {
-        // Locked until the range is in the list: how many heaps there are decides how long it is.
+        // The lock is held until the range is in the list, because the number of heaps decides the
+        // length of the next range.
         let mut ranges = RANGES.write().unwrap_or_else(std::sync::PoisonError::into_inner);
         let range = match config.reserve {
             Some(bytes) => Range::reserve(bytes)?,
@@ -161,7 +172,8 @@ impl Space {
         })
     }
 
-    /// Puts a space that nobody uses yet under stress. `name` tells what lay in a cell, for reports.
+    /// Sets the stress modes of a space without users. `name` gives the name of the type whose
+    /// object lay in a cell, for reports.
     pub(crate) fn set_stress(
         &mut self,
         stress: Stress,
@@ -173,18 +185,18 @@ impl Space {
         self.stress = stress;
     }
 
-    /// The stress modes that it is in.
+    /// The stress modes.
     pub(crate) fn stress(&self) -> Stress {
         self.stress
     }
 
-    /// Quarantine memory, if somebody watches it.
+    /// The quarantine, if a stress mode needs it.
     #[inline]
     pub(crate) fn quarantine(&self) -> Option<&Quarantine> {
         self.quarantine.as_deref()
     }
 
-    /// Sets the word that the header of each page taken from now on holds.
+    /// Sets the word that the pool writes to the header of each page that it hands out from now on.
     pub(crate) fn set_heap(&self, heap: *const ()) {
         self.pool.lock().heap = HeapWord(heap);
     }
@@ -193,17 +205,19 @@ impl Space {
     ///
     /// # Safety
     ///
-    /// `addr` is the start of a cell or large object in use, or of the first page of its run, of any space that still
-    /// exists.
+    /// `addr` is the start of a cell or large object in use, or of the first page of its run, of
+    /// any space that still exists.
     #[inline]
     pub(crate) unsafe fn heap_of(addr: usize) -> *const () {
         let header = std::ptr::with_exposed_provenance::<*const ()>(addr & !(PAGE_SIZE - 1));
-        // SAFETY: rule G: objects start on the first page of their run, which starts with the word; it was written
-        // before the page's first cell was handed out and stays while one is in use.
+        // SAFETY: rule G: an object starts on the first page of its run, and the page starts with
+        // the word. The word was written before the first cell of the page was handed out, and it
+        // stays while a cell is in use.
         unsafe { *header }
     }
 
-    /// Bytes of pages and tables made accessible. Relaxed, like `in_use_bytes`: a figure.
+    /// Bytes of pages and tables that were made accessible. Relaxed, like `in_use_bytes`: a
+    /// statistic.
     pub(crate) fn committed_bytes(&self) -> usize {
         self.committed.load(Ordering::Relaxed)
     }
@@ -227,7 +241,7 @@ impl Space {
         self.in_use.store(pool.in_use, Ordering::Relaxed);
     }
 
-    /// Whether pages are running short: three quarters of those there may be are in use.
+    /// Whether more than three quarters of the pages that the space may use are in use.
     pub(crate) fn is_tight(&self) -> bool {
         let most = self.limit.min(self.length >> PAGE_SHIFT);
         self.in_use.load(Ordering::Relaxed) > most - most / 4
@@ -243,7 +257,7 @@ impl Space {
         unsafe { self.drain_remote(page, self.quarantine()) }
     }
 
-    /// What the pool knows now.
+    /// A snapshot of the pool.
     pub(crate) fn pool(&self) -> PoolView {
         let pool = self.pool.lock();
         let mut abandoned = Vec::new();
@@ -255,7 +269,8 @@ impl Space {
         PoolView { holes, abandoned, in_use: pool.in_use, heap: pool.heap.0 }
     }
 
-    /// A cell or large object has been freed: what comes back is to be free now. Itself, where nobody watches freed memory.
+    /// Puts a freed cell or large object into quarantine. Returns the memory that is to be freed
+    /// now: the oldest in quarantine, or `cell` itself if the space has no quarantine.
     ///
     /// # Safety
     ///
@@ -269,15 +284,16 @@ impl Space {
         }
     }
 
-    /// Ends the quarantine: its cells are free, as if strangers had freed them just now. Before the heap is given up as full.
+    /// Empties the quarantine and frees its cells, as remote frees. Called before an allocation
+    /// fails.
     pub(crate) fn drain_quarantine(&self) {
         for cell in self.quarantine().into_iter().flat_map(Quarantine::drain) {
-            // SAFETY: rule O: a cell in quarantine is nobody's, on a page that is in use for its sake.
+            // SAFETY: rule O: a cell in quarantine is unowned, and its page stays in use.
             unsafe { self.free_unowned(cell.start()) };
         }
     }
 
-    /// Frees memory that nobody watches any longer, on a thread that does not own its page.
+    /// Frees memory that is not in quarantine, on a thread that does not own its page.
     ///
     /// # Safety
     ///
@@ -290,7 +306,8 @@ impl Space {
             match self.page_of(addr).shape().kind() {
                 PageKind::Large => {
                     if let Some(quarantine) = self.quarantine() {
-                        // Its pages may go to the system: the last chance to look.
+                        // The pages may return to the system, so this is the last check of the
+                        // poison.
                         quarantine.check_out(self.memory(cell));
                     }
                     self.release(self.page_index(addr) as u32);
@@ -303,18 +320,18 @@ impl Space {
         }
     }
 
-    /// Finds a page of `shape` with a free cell for arena `id`: one of an ended arena, else a fresh one.
-    /// It is on no list, and the caller owns it.
+    /// Finds a page of `shape` with a free cell for arena `id`: an abandoned page, or else a fresh
+    /// one. The page is on no list, and the caller owns it.
     pub(crate) fn acquire(&self, shape: Shape, id: u32) -> Result<u32, SpaceError> {
         maybe_yield(&self.strain, Step::Adopt);
         let mut pool = self.pool.lock();
         if let Some(page) = self.adopt(&mut pool, shape.class()) {
-            // SAFETY: rule O: ours by the lock.
+            // SAFETY: rule O: this thread owns the page by the lock.
             unsafe { self.info(page).set_arena(id) };
             return Ok(page);
         }
         let page = self.take(&mut pool, 1)?;
-        // SAFETY: rule O: the page came out of the pool, so it is ours alone.
+        // SAFETY: rule O: the page came out of the pool, so this thread owns it.
         unsafe {
             let info = self.info(page);
             self.free_bits(page, |bits| {
@@ -336,7 +353,7 @@ impl Space {
         Ok(page)
     }
 
-    /// Looks through a few abandoned pages of a class for one with a free cell.
+    /// Probes a few abandoned pages of a class for a page with a free cell.
     fn adopt(&self, pool: &mut PagePool, class: u8) -> Option<u32> {
         let list = pool.abandoned.get_mut(usize::from(class))?;
         for _ in 0..self.stress.shrink(PAGES_PROBED).min(list.len()) {
@@ -353,16 +370,17 @@ impl Space {
         None
     }
 
-    /// Leaves the pages of an ending arena to whoever needs their class.
+    /// Abandons the pages of an arena that ends, so that other arenas can adopt them.
     ///
     /// # Safety
     ///
-    /// The caller owns the pages, all of `class`, with no cell in a magazine, and gives them up.
+    /// The caller owns the pages and gives them up. All are of `class`, and no magazine holds a
+    /// cell of them.
     pub(crate) unsafe fn abandon(&self, class: u8, mut pages: PageList) {
         maybe_yield(&self.strain, Step::Adopt);
         let mut pool = self.pool.lock();
         let class = usize::from(class);
-        // SAFETY: rule O: the caller owns the pages, and the lock those on its list.
+        // SAFETY: rule O: the caller owns the pages, and the lock owns the pages on its list.
         unsafe {
             while let Some(page) = pages.pop_front(self) {
                 self.info(page).set_arena(0);
@@ -371,7 +389,7 @@ impl Space {
         }
     }
 
-    /// Collects what was freed on abandoned pages and releases those that became empty.
+    /// Drains the remote stacks of the abandoned pages and releases the pages that are empty now.
     pub(crate) fn sweep_abandoned(&self) {
         let mut pool = self.pool.lock();
         for class in 0..pool.abandoned.len() {
@@ -424,8 +442,8 @@ impl Space {
     ///
     /// # Safety
     ///
-    /// The caller owns the page, which is on no list and has all its cells marked free, or the large object
-    /// whose first page this is. The state bytes of its objects are 0.
+    /// The caller owns the page. It is on no list and has all its cells marked free, or it is the
+    /// first page of the large object. The state bytes of its objects are 0.
     pub(crate) unsafe fn release(&self, page: u32) {
         // SAFETY: rule G: the caller owns the page, so it was handed out.
         let pages = unsafe { self.info(page) }.shape().pages() as u32;
@@ -450,12 +468,12 @@ mod tests {
         Space::reserve(SpaceConfig { reserve: Some(reserve), limit: Some(limit) }).unwrap()
     }
 
-    /// Resident bytes of part of this process, as the system counts them.
+    /// Resident bytes of a part of this process, as the system counts them.
     #[cfg(target_os = "linux")]
     fn resident(start: usize, bytes: usize) -> usize {
         let unit = rustix::param::page_size();
         let mut map = vec![0u8; bytes / unit];
-        // SAFETY: rule B: asks about a mapping of ours, one byte a page.
+        // SAFETY: rule B: queries a mapping of this test, one byte a page.
         let asked = unsafe {
             libc::mincore(
                 std::ptr::with_exposed_provenance_mut(start),
@@ -499,7 +517,7 @@ mod tests {
 
     #[test]
     fn an_absurd_reserve_is_halved_and_a_refused_one_is_an_error() {
-        // More than any address space has: pages are capped first, then halved.
+        // No address space is that large: the number of pages is capped, and then halved.
         let space = space(usize::MAX, usize::MAX);
         assert!(space.reserved_bytes() < usize::MAX / 2);
         let error = ReserveError { asked: 7, code: 12 };
@@ -514,7 +532,7 @@ mod tests {
         for (size, align) in [(1, 1), (3 * PAGE_SIZE, 64), (5, MAX_ALIGN), (PAGE_SIZE, 4096)] {
             let object = space.acquire_large(size, align).unwrap();
             assert_eq!(object.as_ptr().addr() % align, 0);
-            // SAFETY: rule O: a large object in use; all its bytes are ours.
+            // SAFETY: rule O: a large object in use. All its bytes belong to this thread.
             unsafe {
                 object.write_bytes(0xff, size);
                 assert_eq!(Space::heap_of(object.as_ptr().addr()), word);
@@ -539,7 +557,7 @@ mod tests {
         assert_eq!(space.high_water(), 12);
         assert_eq!(space.page(3).shape().kind(), PageKind::Tail);
         assert_eq!(space.starts(3).len(), 0);
-        // Two holes of two pages, then the piece between them: one hole of six.
+        // Two holes of two pages, then the page run between them: together one hole of six pages.
         give(runs[1]);
         give(runs[3]);
         assert_eq!(take(3), space_at(&space, 12));
@@ -548,7 +566,7 @@ mod tests {
         assert_eq!(take(1), space_at(&space, 2));
         assert_eq!(take(5), space_at(&space, 3));
         assert!(space.pool.lock().free.is_empty());
-        // A hole that reaches the mark is the beginning of a larger run.
+        // A hole that reaches the high-water mark is the beginning of a larger run.
         give(space_at(&space, 12));
         assert_eq!(take(10), space_at(&space, 12));
         assert_eq!(space.high_water(), 22);
@@ -582,7 +600,7 @@ mod tests {
         let second = tight.acquire_large(PAGE_SIZE, 1).unwrap();
         // SAFETY: rule O: released once.
         unsafe { tight.release(page_of(&tight, first)) };
-        // One page is free on each side of the second object, and not two in a row.
+        // One page is free on each side of the second object, but no two adjacent pages are.
         assert!(matches!(tight.acquire_large(PAGE_SIZE, 1), Err(SpaceError::Full { .. })));
         assert!(matches!(tight.acquire_large(usize::MAX, 1), Err(SpaceError::Full { .. })));
         assert_eq!((tight.in_use_bytes(), tight.high_water()), (2 * PAGE_SIZE, 3));
@@ -592,29 +610,29 @@ mod tests {
 
     #[test]
     fn every_byte_is_accessible_across_chunks() {
-        // Not a whole number of chunks, nor of table pages.
+        // A multiple neither of the pages of a chunk nor of a page of the tables.
         let pages = 3 * CHUNK_PAGES + 5;
         let space = space(pages * PAGE_SIZE, usize::MAX);
         let mut committed = 0;
         for page in 0..pages {
             let object = space.acquire_large(PAGE_SIZE - PAGE_HEADER, 1).unwrap();
             assert_eq!(space.page_index(object.as_ptr().addr()), page);
-            // SAFETY: rule O: all its bytes are ours.
+            // SAFETY: rule O: all its bytes belong to this thread.
             unsafe { object.write_bytes(1, PAGE_SIZE - PAGE_HEADER) };
             assert_eq!(space.states().len(), (page + 1) * PAGE_GRANULES);
             space.states()[(page + 1) * PAGE_GRANULES - 1].store(1, Ordering::Relaxed);
             space.counts()[(page + 1) * PAGE_GRANULES - 1].store(1, Ordering::Relaxed);
-            // SAFETY: rule O: ours.
+            // SAFETY: rule O: this thread owns the page.
             unsafe { space.free_bits(page as u32, |bits| assert_eq!(*bits, [0; _])) };
             assert!(space.committed_bytes() >= committed);
             committed = space.committed_bytes();
         }
         assert!(committed >= pages * PAGE_SIZE);
         assert!(matches!(space.acquire_large(1, 1), Err(SpaceError::Full { .. })));
-        // One run over all chunks at once.
+        // One run across all chunks.
         let space = self::space(pages * PAGE_SIZE, usize::MAX);
         let bytes = pages * PAGE_SIZE - PAGE_HEADER;
-        // SAFETY: rule O: all its bytes are ours.
+        // SAFETY: rule O: all its bytes belong to this thread.
         unsafe { space.acquire_large(bytes, 1).unwrap().write_bytes(1, bytes) };
         assert!(space.states().iter().all(|state| state.load(Ordering::Relaxed) == 0));
     }
@@ -625,7 +643,7 @@ mod tests {
         let objects: Vec<_> = (0..(80 << 20) / PAGE_SIZE)
             .map(|_| {
                 let object = space.acquire_large(100, 1).unwrap();
-                // SAFETY: rule O: ours.
+                // SAFETY: rule O: the object belongs to this thread.
                 unsafe { object.write(1) };
                 object
             })
@@ -646,7 +664,7 @@ mod tests {
         for _ in 0..2 {
             let objects: Vec<_> = (0..bytes / PAGE_SIZE).map(|_| take()).collect();
             for object in &objects {
-                // SAFETY: rule O: all its bytes are ours.
+                // SAFETY: rule O: all its bytes belong to this thread.
                 unsafe { object.write_bytes(1, PAGE_SIZE - PAGE_HEADER) };
             }
             assert_eq!(resident(space.base(), bytes), bytes);
@@ -657,9 +675,9 @@ mod tests {
             assert_eq!(space.in_use_bytes(), 0);
             assert!(resident(space.base(), bytes) <= RESIDENT_PAGES * PAGE_SIZE);
         }
-        // A run that is larger than the cache goes at once.
+        // A run that is larger than the cache is returned at once.
         let object = space.acquire_large(bytes - PAGE_HEADER, 1).unwrap();
-        // SAFETY: rule O: all its bytes are ours; released once.
+        // SAFETY: rule O: all its bytes belong to this thread. It is released once.
         unsafe {
             object.write_bytes(1, bytes - PAGE_HEADER);
             assert_eq!(resident(space.base(), bytes), bytes);
@@ -670,10 +688,10 @@ mod tests {
 
     #[test]
     fn a_refusing_system_is_a_clean_error() {
-        // What is mapped from a file opened for reading cannot be made writable.
+        // A mapping of a file that was opened for reading cannot be made writable.
         let file = std::fs::File::open(std::env::current_exe().unwrap()).unwrap();
         let space = space(4 * PAGE_SIZE, usize::MAX);
-        // SAFETY: rule O: replaces part of the space's mapping, which nobody uses yet.
+        // SAFETY: rule O: replaces a part of the space's mapping that has no users yet.
         unsafe {
             use rustix::mm::{MapFlags, ProtFlags, mmap};
             let start = space.range.base.as_ptr().cast();
@@ -696,7 +714,8 @@ mod tests {
         // SAFETY: rule O: freed once.
         unsafe { first.free(&space, cells[3]) };
         first.retire(&space);
-        // Some freed before, some after: all of it is found before a fresh page is.
+        // Some cells were freed before the arena retired and some after. All are found before a
+        // fresh page is taken.
         // SAFETY: rule O: freed once.
         cells[50..].iter().for_each(|&cell| unsafe { second.free(&space, cell) });
         let mut again = HashSet::new();

@@ -7,8 +7,9 @@ use crate::memory::page::{FreeBits, PageInfo};
 use crate::memory::range::Range;
 use crate::memory::shape::{Cell, GRANULE, GRANULE_SHIFT, PAGE_GRANULES, PAGE_SHIFT, PageKind};
 
-/// Where a space begins: enough to tell granules from addresses. In the loops of a collection it stays in a register, as
-/// the space itself, which others change meanwhile, would not.
+/// The start of the range, which is enough to compute granules from addresses. In the loops of a
+/// collection this value stays in a register. The space itself would not, because other threads
+/// change it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Origin(NonNull<u8>);
 
@@ -19,7 +20,7 @@ impl Origin {
         (addr - self.0.addr().get()) >> GRANULE_SHIFT
     }
 
-    /// The memory at a granule, with leave to use all of its cell.
+    /// The memory at a granule. The pointer may access the whole cell.
     ///
     /// # Safety
     ///
@@ -31,8 +32,8 @@ impl Origin {
     }
 }
 
-/// The granules on which the objects of one page start: every cell, in use or not. An iterator made of
-/// one addition and one countdown.
+/// The granules on which the objects of one page start: one for every cell, in use or not. A step
+/// of the iterator is one addition and one countdown.
 #[derive(Clone, Debug)]
 pub(crate) struct Starts {
     next: usize,
@@ -64,11 +65,11 @@ impl ExactSizeIterator for Starts {}
 
 /// The range, and the entries of its pages.
 pub(crate) struct PageTable {
-    /// Both plain and constant: the range question must not load what anybody writes.
+    /// Both are plain and constant: `contains` must not load a field that threads write.
     pub(super) base: usize,
     pub(super) length: usize,
     pub(super) range: Range,
-    /// Pages ever handed out. Written under the pool's lock.
+    /// Pages that were ever handed out. Written under the pool's lock.
     pub(super) high_water: AtomicUsize,
 }
 
@@ -77,13 +78,13 @@ impl PageTable {
     ///
     /// # Safety
     ///
-    /// See there; its page has been handed out.
+    /// As for [`page_of`](Self::page_of).
     pub(crate) unsafe fn memory(&self, start: NonNull<u8>) -> Cell {
         // SAFETY: as the caller says.
         Cell::of(unsafe { self.page_of(start.as_ptr().addr()) }.shape(), start)
     }
 
-    /// Whether the address lies in this space's range. No load.
+    /// Whether the address lies in this space's range. This takes no load.
     #[inline(always)]
     pub(crate) fn contains(&self, addr: usize) -> bool {
         addr.wrapping_sub(self.base) < self.length
@@ -101,7 +102,7 @@ impl PageTable {
         Origin(self.range.base)
     }
 
-    /// The index of an address of this space in the tables of a byte a granule.
+    /// The index of an address of this space in the tables with one byte for each granule.
     #[inline(always)]
     pub(crate) fn granule(&self, addr: usize) -> usize {
         debug_assert!(self.contains(addr));
@@ -121,10 +122,12 @@ impl PageTable {
         (addr - self.base) >> PAGE_SHIFT
     }
 
-    /// Pages ever handed out: all others are untouched, and have no table entries.
+    /// How many pages were ever handed out. All later pages are untouched and have no table
+    /// entries.
     ///
-    /// Acquire, with the release store in `take`: the entries below the mark are accessible. Who got a
-    /// page's address from anywhere is ordered behind that store and cannot read an older mark.
+    /// Acquire pairs with the release store in `PagePool::take`: the entries below the mark are
+    /// accessible. A thread that has the address of a page is ordered behind that store, so it
+    /// cannot read an older mark.
     #[inline]
     pub(crate) fn high_water(&self) -> usize {
         self.high_water.load(Ordering::Acquire)
@@ -162,27 +165,28 @@ impl PageTable {
         unsafe { self.range.info(page as usize) }
     }
 
-    /// For assertions. Under loom the tables check themselves, and each load here would be a branch of the
-    /// model.
+    /// For assertions. Under loom the tables check themselves, and each load here would add a
+    /// branch to the model.
     fn handed_out(&self, page: usize) -> bool {
         cfg!(all(test, loom)) || page < self.high_water()
     }
 
-    /// One byte a granule up to the high-water mark, 0 on free cells; the callers' own.
+    /// One byte for each granule up to the high-water mark. The model defines its meaning, except
+    /// that it is 0 for free cells.
     #[inline]
     pub(crate) fn states(&self) -> &[AtomicU8] {
         // SAFETY: rule G: the entries below the mark are accessible.
         unsafe { self.range.states(self.high_water() * PAGE_GRANULES) }
     }
 
-    /// One byte a granule up to the high-water mark, for collections; the callers' own.
+    /// One byte for each granule up to the high-water mark, for collections.
     #[inline]
     pub(crate) fn counts(&self) -> &[AtomicU8] {
         // SAFETY: rule G: the entries below the mark are accessible.
         unsafe { self.range.counts(self.high_water() * PAGE_GRANULES) }
     }
 
-    /// One granule's state byte, without looking at the high-water mark: for births and deaths.
+    /// The state byte of one granule. It does not read the high-water mark: for births and deaths.
     ///
     /// # Safety
     ///
@@ -194,7 +198,8 @@ impl PageTable {
         unsafe { self.range.state(granule) }
     }
 
-    /// The granules on which objects of a page start, in address order; none for a free or tail page.
+    /// The granules on which objects of a page start, in address order. Free pages and tail pages
+    /// have none.
     #[inline]
     pub(crate) fn starts(&self, page: usize) -> Starts {
         let shape = self.page(page).shape();
@@ -230,11 +235,12 @@ impl PageTable {
     ///
     /// # Safety
     ///
-    /// The caller owns the page, and `f` does not come here again for it.
+    /// The caller owns the page, and `f` does not call `free_bits` for it.
     #[inline]
     pub(crate) unsafe fn free_bits<R>(&self, page: u32, f: impl FnOnce(&mut FreeBits) -> R) -> R {
         debug_assert!(self.handed_out(page as usize));
-        // SAFETY: rules G and O: the page was handed out, so its bits are accessible, and only the owner comes here.
+        // SAFETY: rules G and O: the page was handed out, so its bits are accessible, and only the
+        // owner calls this.
         unsafe { self.range.bits(page as usize).with_mut(|bits| f(&mut *bits)) }
     }
 
@@ -243,7 +249,7 @@ impl PageTable {
         self.length
     }
 
-    /// The memory at a granule, with leave to use all of its cell.
+    /// The memory at a granule. The pointer may access the whole cell.
     ///
     /// # Safety
     ///

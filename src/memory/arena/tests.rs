@@ -19,7 +19,7 @@ fn addr(cell: NonNull<u8>) -> usize {
 
 /// A cell on its way to another thread.
 struct Sent(NonNull<u8>);
-// SAFETY: rule O: whoever has it may free it.
+// SAFETY: rule O: the receiver may free it.
 unsafe impl Send for Sent {}
 
 #[test]
@@ -34,7 +34,7 @@ fn cells_are_aligned_disjoint_ascending_and_reused() {
         }
         for &cell in &cells {
             assert!(space.contains(addr(cell)) && addr(cell).is_multiple_of(class_align(class)));
-            // SAFETY: rule O: all its bytes are ours.
+            // SAFETY: rule O: all its bytes belong to this thread.
             unsafe { cell.write_bytes(0xee, size) };
             let page = space.page_index(addr(cell));
             assert!(space.starts(page).any(|granule| granule == space.granule(addr(cell))));
@@ -66,14 +66,14 @@ fn a_million_cells_come_and_go() {
     assert_eq!(arena.take_count().0 / 1000, 1000);
     let at_most = 1_000_000 * 64 * 101 / 100;
     assert!(space.in_use_bytes() <= at_most, "{} bytes", space.in_use_bytes());
-    // In an order that has nothing to do with addresses.
+    // In an order that is unrelated to the addresses.
     for n in 0..cells.len() {
         // SAFETY: rule O: 7919 is coprime with the length: each index once.
         unsafe { arena.free(&space, cells[n * 7919 % cells.len()]) };
     }
     let given_back = arena.take_count();
     assert_eq!((given_back.0 / 1000, given_back.1 / 64), (-1000, given_back.0));
-    // Each cell that waits in the magazine holds its page back.
+    // Each cell in the magazine keeps its page in use.
     assert!(
         space.in_use_bytes() <= (MAGAZINE_CAPACITY + 1) * PAGE_SIZE,
         "{} bytes",
@@ -128,7 +128,7 @@ fn at_the_limit_nothing_breaks() {
     assert_eq!(cells.len(), 8 * CLASS_SHAPES[usize::from(class)].cells());
     assert!(matches!(arena.last_error(), Some(SpaceError::Limit { .. })));
     assert!(arena.alloc_large(&space, 1, 1).is_err());
-    // What strangers free is found at once, wherever it lies.
+    // Remote frees are found at once, on any page.
     let last = cells.pop().unwrap();
     // SAFETY: rule O: freed once.
     unsafe { Arena::free_remote(&space, last) };
@@ -152,7 +152,7 @@ fn the_arena_that_frees_an_object_counts_it() {
         (0..10 * MAGAZINE_CAPACITY).map(|_| one.alloc(&space, 3).unwrap()).collect();
     let all = cells.len() as isize;
     let bytes = class_size(3) as isize;
-    // What a magazine still contains was taken too.
+    // The count includes the cells that are still in the magazine.
     let (taken, taken_bytes) = one.take_count();
     assert!((all..all + MAGAZINE_CAPACITY as isize).contains(&taken), "{taken} taken");
     assert_eq!(taken_bytes, taken * bytes);
@@ -162,7 +162,8 @@ fn the_arena_that_frees_an_object_counts_it() {
         cells.iter().map(|&cell| unsafe { other.free_elsewhere(&space, cell) }).collect();
     assert_eq!(many.iter().position(|&many| many), Some(MAGAZINE_CAPACITY - 1));
     assert_eq!(other.take_count(), (-all, -all * bytes));
-    // The owner finds the memory free, and uses it again: that counts as taken, and as nothing else.
+    // The owner finds the free memory and uses it again. This counts as taken, and nothing else
+    // does.
     let cells: Vec<_> = cells.iter().map(|_| one.alloc(&space, 3).unwrap()).collect();
     let (again, again_bytes) = one.take_count();
     assert!(
@@ -172,7 +173,7 @@ fn the_arena_that_frees_an_object_counts_it() {
     assert_eq!(again_bytes, again * bytes);
     let large = one.alloc_large(&space, SMALL_MAX + 1, 1).unwrap();
     one.take_count();
-    // What is not to be counted is not.
+    // Frees that are not to be counted are not.
     assert!(other.count_frees(false));
     // SAFETY: rule O: freed once each.
     unsafe {
@@ -206,20 +207,21 @@ fn a_queue_between_threads_reuses_its_memory() {
         });
         for _ in 0..300_000 {
             let cell = arena.alloc(space, class).unwrap();
-            // SAFETY: rule O: ours.
+            // SAFETY: rule O: the cell belongs to this thread.
             unsafe { cell.write_bytes(0xaa, 64) };
             send.send(Sent(cell)).unwrap();
         }
         drop(send);
     });
-    // Some 1,100 cells are alive at once: 2 pages, and what the cursor has not come round to.
+    // Some 1,100 cells are alive at once. They need 2 pages, and the probing of full pages lags
+    // behind.
     assert!(space.in_use_bytes() <= 40 * PAGE_SIZE, "{} bytes", space.in_use_bytes());
     arena.retire(&space);
     assert_eq!(space.in_use_bytes(), 0);
 }
 
-/// Two threads allocate, free their own cells and each other's, and end now and then. A shadow byte per
-/// granule says who has a cell: no cell is ever handed out twice.
+/// Two threads allocate, free their own cells and each other's, and sometimes end. A shadow byte
+/// for each granule says whether a cell is in use, so no cell is ever handed out twice.
 #[test]
 fn two_threads_never_share_a_cell() {
     const ROUNDS: usize = 400_000;
@@ -320,7 +322,7 @@ fn hot_pair() {
                 for _ in 0..repeat {
                     for place in &mut cells[..count] {
                         *place = arena.alloc(&space, 1).unwrap();
-                        // SAFETY: rule O: ours to write.
+                        // SAFETY: rule O: this thread may write it.
                         unsafe { place.cast::<u64>().write(1) };
                     }
                     // SAFETY: rule O: freed once each.

@@ -1,9 +1,11 @@
 #!/usr/bin/env bash
-# The library without its features: hand-written `Trace` only. Clippy, and not check: it shares what ci/lint.sh
-# has built.
+# The library without its features. Without any: hand-written `Trace` only. Clippy, and not check: it shares what
+# ci/lint.sh has built. Without `cpython`: the laws, the traps and the threads of typed objects hold.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 source ci/common.bash
 limited 600 "$@"
 
 cargo clippy --quiet --lib --no-default-features -- -D warnings
+cargo clippy --quiet --lib --tests --no-default-features --features derive -- -D warnings
+cargo test --quiet --no-default-features --features derive --test laws --test traps --test threads

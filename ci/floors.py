@@ -30,9 +30,7 @@ FLOORS = [
 
 # (file, folder that it imports from): why.
 EXCEPTIONS = {
-    ("heap/core", "gc_module"): "a heap's core owns the callbacks and records of the gc module",
     ("managed/drop_batch", "typed"): "values that wait to be dropped are asked for what they refer to (Trace)",
-    ("managed/mod", "gc_module"): "a heap's core owns the callbacks and records of the gc module",
     ("managed/mod", "typed"): "type tables are given the mutator as an opaque pointer, cast back to Mutator here",
 }
 

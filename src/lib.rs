@@ -4,6 +4,8 @@
 #![cfg_attr(not(test), warn(clippy::let_underscore_must_use))]
 // Models build the library for its tests alone, and use a part of it.
 #![cfg_attr(all(test, any(loom, shuttle)), allow(dead_code, unused_imports))]
+// Lower floors have functions that only `dynamic` and `gc_module` call.
+#![cfg_attr(not(feature = "cpython"), allow(dead_code, unused_imports))]
 
 #[cfg(not(all(unix, target_pointer_width = "64")))]
 compile_error!("standstill reserves large address ranges: it needs a 64-bit Unix");
@@ -32,8 +34,9 @@ mod managed;
 // Floor 4: what users of Rust see.
 mod typed;
 // Floor 5: types made at run time; CPython's gc module.
-#[cfg(not(all(test, loom)))]
+#[cfg(all(feature = "cpython", not(all(test, loom))))]
 pub mod dynamic;
+#[cfg(feature = "cpython")]
 pub mod gc_module;
 
 pub use base::error::{AllocError, AttachError, BuildError, Code, Fault, ForeignGc, OutOfMemory};
@@ -65,8 +68,10 @@ pub mod stderr {
     pub use crate::base::outside::{abort, line};
 }
 pub use base::stress::{ParseStressError, Stress, StressStats};
+#[cfg(feature = "cpython")]
+pub use gc_module::Thresholds;
 pub use heap::model_heap::HeapStats;
-pub use heap::policy::{Pacing, Thresholds};
+pub use heap::policy::Pacing;
 pub use heap::slow::{CellWait, SlowLock};
 #[doc(hidden)]
 pub use object::tracer::Edge;
@@ -79,11 +84,18 @@ pub use typed::trace::Trace;
 
 /// What the highest floor adds to a heap of typed objects.
 static EXTENSIONS: typed::extensions::Extensions = typed::extensions::Extensions {
-    #[cfg(not(all(test, loom)))]
+    #[cfg(all(feature = "cpython", not(all(test, loom))))]
     dynamic: Some(dynamic::EXTENSION),
-    #[cfg(all(test, loom))]
+    #[cfg(not(all(feature = "cpython", not(all(test, loom)))))]
     dynamic: None,
-    last_collection: gc_module::at_the_end,
+    #[cfg(feature = "cpython")]
+    last_collection: Some(gc_module::at_the_end),
+    #[cfg(not(feature = "cpython"))]
+    last_collection: None,
+    #[cfg(feature = "cpython")]
+    observer: Some(gc_module::new_state),
+    #[cfg(not(feature = "cpython"))]
+    observer: None,
 };
 
 #[cfg(all(test, loom))]

@@ -518,7 +518,7 @@ fn ending_a_thread_that_has_emptied_slots() {
         assert!([0, 3].contains(&heap.stats().live_objects), "all or none are lost");
     };
     let end = |state: &mut (Heap, Option<Mutator>)| drop(state.1.take());
-    assert!(refuse_each((heap, Some(m)), &["Space::put"], |_| {}, end, check) > 0);
+    assert!(refuse_each((heap, Some(m)), &["Pool::put"], |_| {}, end, check) > 0);
 }
 
 #[test]
@@ -912,14 +912,14 @@ fn making_heaps_mutators_and_first_objects() {
     // Where std counts the processors; its `Arc`, which is asked for before, and all the same may
     // not be had; and functions that have no errors to give.
     let ends = [
-        "ModelHeap<M>::build",
+        "ModelHeap<M>>::build",
         "fallible::arc",
         "Core<M>::new",
         "Coordinator<T>::under",
         "NoMemory::abort_process",
-        "Space::put",
+        "Pool::put",
         "?Coordinator<T>::try_register",
-        "?heap::teardown",
+        "?teardown::teardown",
     ];
     let check = |made: bool| {
         let mut again = made;

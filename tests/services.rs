@@ -566,7 +566,7 @@ fn u_04_thresholds_round_trip() {
         assert_eq!(code(services.set_threshold(t0, t1, t2)), Code::BadThreshold);
     }
     assert_eq!(services.threshold(), [i32::MAX, 5, 7]);
-    assert_eq!(heap.pacing().thresholds, Some(Thresholds { t0: i32::MAX as u32, t1: 5, t2: 7 }));
+    assert_eq!(heap.pacing().thresholds(), Some(Thresholds { t0: i32::MAX as u32, t1: 5, t2: 7 }));
 }
 
 #[test]

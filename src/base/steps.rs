@@ -101,6 +101,7 @@ mod counting {
 }
 
 #[cfg(all(test, not(any(loom, shuttle))))]
+#[cfg(feature = "cpython")]
 mod tests {
     use super::counting::WAITS;
     use super::{during, took};

@@ -243,7 +243,9 @@ fn begin<M: ObjectModel>(m: &mut ModelMutator<M>, what: Collect) -> OpenReport {
     let _entered = open.span.enter();
     core.hooks.collection(&CollectionEvent::Start(what.kind));
     let lent = m.lend();
-    core.notices.starts(&core.hooks, open.report.generation, what.quiet);
+    if let Some(observer) = &core.observer {
+        observer.begins(&core.hooks, open.report.generation, what.quiet);
+    }
     drop(lent);
     drop(_entered);
     open
@@ -269,13 +271,17 @@ fn close<M: ObjectModel>(
     let core = m.core();
     let OpenReport { mut report, quiet, begun, span } = open;
     core.pace.buried();
-    core.pace.remember_memory();
+    if let Some(observer) = &core.observer {
+        observer.after_collection();
+    }
     report.duration = begun.elapsed();
     if let Some(error) = refused {
         failed(core, report.kind, error);
         report.abandoned = Some(error.to_string().into());
     } else {
-        core.notices.record(&report);
+        if let Some(observer) = &core.observer {
+            observer.record(&report);
+        }
         // Relaxed: figures.
         core.totals.collected.fetch_add(report.collected, Ordering::Relaxed);
     }
@@ -283,7 +289,9 @@ fn close<M: ObjectModel>(
     event::collected(&span, &report);
     core.hooks.collection(&CollectionEvent::Stop(&report));
     let _lent = m.lend();
-    core.notices.stops(&core.hooks, &report, quiet);
+    if let Some(observer) = &core.observer {
+        observer.finishes(&core.hooks, &report, quiet);
+    }
     drop(_entered);
     report
 }

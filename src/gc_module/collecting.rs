@@ -5,31 +5,31 @@ use crate::base::error::{Code, Fault};
 use crate::base::event::{CollectionReport, During};
 use crate::base::text::words;
 use crate::collect::{Collect, CollectError};
-use crate::gc_module::Services;
 use crate::gc_module::garbage::tell_garbage;
+use crate::gc_module::services::Services;
 use crate::safepoint::StopError;
 
 impl Services {
     /// Switches automatic collections on; returns whether they were. A heap begins with them on.
     pub fn enable(&self) -> bool {
-        self.pace().enable(true)
+        self.state().switch.enable(self.pace(), true)
     }
 
     /// Switches automatic collections, and [`collect_if_enabled`](Self::collect_if_enabled), off; returns whether they
     /// were on. A collection that is running goes on.
     pub fn disable(&self) -> bool {
-        self.pace().enable(false)
+        self.state().switch.enable(self.pace(), false)
     }
 
     /// What was last said by [`enable`](Self::enable) and [`disable`](Self::disable). What suspends
     /// collections for a while does not change it.
     pub fn is_enabled(&self) -> bool {
-        self.pace().is_enabled()
+        self.state().switch.is_enabled()
     }
 
     /// Whether a visit to all objects is going on, on any thread: then nothing here collects.
     pub fn is_visiting(&self) -> bool {
-        self.pace().is_visited()
+        self.state().switch.is_visited()
     }
 
     /// Collects in full, as `PyGC_Collect` does. `None`, at once: collections are disabled, one is running on whatever

@@ -1,17 +1,12 @@
-//! The garbage list, and what is told of it at the end of a heap.
-
-use std::collections::BTreeMap;
-use std::sync::Arc;
+//! The calls for the garbage list.
 
 use crate::base::event::During;
 use crate::base::text::words;
-use crate::collect::{self, Collect};
-use crate::gc_module::Services;
-use crate::gc_module::callbacks;
-use crate::gc_module::stop::stopped;
+use crate::gc_module::debug::DEBUG_UNCOLLECTABLE;
+use crate::gc_module::services::Services;
+use crate::gc_module::state::GcState;
 use crate::heap::model::ObjectModel;
 use crate::managed::ManagedCore;
-use crate::object::state::DYING;
 use crate::object::type_info::Object;
 use crate::object::weak::HeaderPtr;
 use crate::{AnyGc, Mutator};
@@ -27,35 +22,31 @@ impl Services {
     /// How many objects the garbage list holds.
     pub fn garbage_len(&self, m: &Mutator) -> usize {
         self.check(m);
-        self.core().model.garbage.lock().len()
+        self.state().garbage.len()
     }
 
     /// An object of the garbage list.
     pub fn garbage_get(&self, m: &Mutator, index: usize) -> Option<AnyGc> {
         self.check(m);
-        let list = self.core().model.garbage.lock();
-        // The list's reference keeps the object alive while the lock is held.
-        list.get(index).map(|target| m.any_from(target.0))
+        self.state().garbage.with(index, |header| m.any_from(header))
     }
 
     /// The objects of the garbage list.
     pub fn garbage(&self, m: &Mutator) -> Vec<AnyGc> {
         self.check(m);
-        let list = self.core().model.garbage.lock();
-        list.iter().map(|target| m.any_from(target.0)).collect()
+        self.state().garbage.map(|header| m.any_from(header))
     }
 
     /// Takes an object out of the garbage list; those behind it move up.
     pub fn garbage_remove(&self, m: &Mutator, index: usize) -> Option<AnyGc> {
         self.check(m);
-        let mut list = self.core().model.garbage.lock();
-        (index < list.len()).then(|| own(list.remove(index)))
+        self.state().garbage.remove(index).map(own)
     }
 
     /// Empties the garbage list. What is dropped dies, or is found by the next collection again.
     pub fn garbage_take(&self, m: &Mutator) -> Vec<AnyGc> {
         self.check(m);
-        take_garbage(self.core())
+        take_garbage(self.state())
     }
 }
 
@@ -65,14 +56,14 @@ fn own(target: HeaderPtr) -> AnyGc {
     unsafe { AnyGc::from_header(target.0) }
 }
 
-pub(super) fn take_garbage(core: &ManagedCore) -> Vec<AnyGc> {
-    let list = std::mem::take(&mut *core.model.garbage.lock());
-    list.into_iter().map(own).collect()
+pub(super) fn take_garbage(state: &GcState) -> Vec<AnyGc> {
+    state.garbage.take().into_iter().map(own).collect()
 }
 
 /// Tells of what is in the garbage list at the end; how many that are.
 pub(super) fn tell_garbage(core: &ManagedCore) -> usize {
-    let count = core.model.garbage.lock().len();
+    let state = GcState::of(core);
+    let count = state.garbage.len();
     if count != 0 {
         let text = words!(
             "{count} objects are in the garbage list of heap '{}' at its end: they were unreachable, and could not be \
@@ -81,78 +72,30 @@ pub(super) fn tell_garbage(core: &ManagedCore) -> usize {
         );
         core.hooks.unraisable(During::Shutdown, "", text);
     }
-    if core.notices.debug() & callbacks::DEBUG_UNCOLLECTABLE != 0 {
+    if state.debug.has(DEBUG_UNCOLLECTABLE) {
         // Nobody else has the heap any more, so the list stays as it is; the lines are written without its lock.
         for at in 0..count {
-            let list = core.model.garbage.lock();
-            let Some(object) = list.get(at).map(|target| Object::new(target.0.cast())) else {
-                break;
-            };
-            // SAFETY: rule R: the list's reference keeps the object alive while the lock is held.
-            let name = unsafe { core.model.type_name(object) };
-            drop(list);
-            let line =
-                format_args!("gc: uncollectable at the end <{name} {:#x}>", object.address());
-            core.notices.line(&core.hooks, line);
+            let named = state.garbage.with(at, |header| {
+                let object = Object::new(header.cast());
+                // SAFETY: rule R: the list's reference keeps the object alive while the lock is held.
+                (unsafe { core.model.type_name(object) }, object.address())
+            });
+            let Some((name, address)) = named else { break };
+            let line = format_args!("gc: uncollectable at the end <{name} {address:#x}>");
+            state.debug.write(&core.hooks, line);
         }
     }
     count
-}
-
-impl Services {
-    /// Whether the end of the heap tells what is left in it. Who has asked for services has said yes; this changes it.
-    pub fn tell_leaks(&self, tell: bool) {
-        self.notices().tell_leaks(tell);
-    }
-}
-
-/// The end of a heap, on whatever thread: see the [module's page](self#the-end-of-a-heap).
-pub(crate) fn at_the_end(m: &mut Mutator) {
-    let core = Arc::clone(m.raw().core());
-    // Fails when a thread ended without dropping its mutator. Then nothing can be collected.
-    let collect = |m: &mut Mutator| drop(m.try_collect(Collect::full().quietly()));
-    collect(m);
-    if tell_garbage(&core) != 0 {
-        // Cleared this time, as far as that is possible. No collection reads the flags after this one.
-        core.notices.set_debug(0);
-        drop(take_garbage(&core));
-        collect(m);
-        drop(take_garbage(&core));
-    }
-    if core.notices.tells_leaks() {
-        let mut left = BTreeMap::<&'static str, usize>::new();
-        let looked = stopped(m, "at_the_end", |_, world| {
-            collect::live(world, |object, state| {
-                if state.get() & DYING != 0 {
-                    return;
-                }
-                // SAFETY: rule W: alive; the world is stopped.
-                let (count, name) =
-                    unsafe { (core.model.count(object), core.model.type_name(object)) };
-                if count.is_some() {
-                    *left.entry(name).or_default() += 1;
-                }
-            });
-            Ok(())
-        });
-        if let Err(fault) = looked {
-            let text = words!("the objects that are left were not counted: {fault}");
-            core.hooks.unraisable(During::Shutdown, "", text);
-        }
-        for (name, count) in left {
-            let text = words!("{count} objects are left in heap '{}' at its end", core.name);
-            core.hooks.unraisable(During::Shutdown, name, text);
-        }
-    }
 }
 
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod tests {
     use std::any::TypeId;
     use std::ptr::NonNull;
+    use std::sync::Arc;
 
     use super::*;
-    use crate::gc_module::callbacks::{DEBUG_SAVEALL, DEBUG_UNCOLLECTABLE};
+    use crate::gc_module::debug::DEBUG_SAVEALL;
     use crate::object::header::Header;
     use crate::object::state;
     use crate::object::type_info::{Ends, Tracer, TypeInfo};

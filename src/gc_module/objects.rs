@@ -5,10 +5,11 @@ use crate::base::fallible;
 use crate::base::text::words;
 use crate::collect;
 use crate::collect::traversal::guard_traversal;
-use crate::gc_module::Services;
-use crate::gc_module::callbacks::GenerationStats;
 use crate::gc_module::collecting::bad_generation;
+use crate::gc_module::records::GenerationStats;
+use crate::gc_module::services::Services;
 use crate::gc_module::stop::stopped;
+use crate::gc_module::switch::Switch;
 use crate::heap::pacing::Pace;
 use crate::heap::world::World;
 use crate::managed::Managed;
@@ -137,16 +138,17 @@ impl Services {
         mut f: impl FnMut(&AnyGc, &mut Mutator) -> Visit,
     ) -> Result<usize, Fault> {
         const NAME: &str = "visit_objects";
-        struct Suspended<'a>(&'a Pace);
+        struct Suspended<'a>(&'a Switch, &'a Pace);
         impl Drop for Suspended<'_> {
             fn drop(&mut self) {
-                self.0.visit_ends();
+                self.0.visit_finishes(self.1);
             }
         }
         self.check(m);
-        self.pace().visit_begins();
+        let (switch, pace) = (&self.state().switch, self.pace());
+        switch.visit_begins(pace);
         // Dropped after the set, also when a destructor panics.
-        let _suspended = Suspended(self.pace());
+        let _suspended = Suspended(switch, pace);
         let set = stopped(m, NAME, |m, world| snapshot(m, world, NAME, |_| true))?;
         let mut visited = 0;
         for object in set {
@@ -268,13 +270,13 @@ impl Services {
             });
             Ok(new)
         })?;
-        Ok([new, 0, self.notices().records().1])
+        Ok([new, 0, self.state().records.get().1])
     }
 
     /// What collections did so far, by the number of their generation. Collections by other means, automatic ones for
     /// example, are among them.
     pub fn stats(&self) -> [GenerationStats; 3] {
-        self.notices().records().0
+        self.state().records.get().0
     }
 }
 

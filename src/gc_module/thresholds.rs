@@ -1,89 +1,66 @@
-//! The thresholds: when a collection is due.
+//! The thresholds of CPython's `gc.set_threshold`, as a rule that paces a heap.
 
-use std::sync::Arc;
+use crate::Pacing;
+use crate::gc_module::memory::MemoryCondition;
+use crate::heap::observer::{Figures, Ruling};
+use crate::heap::policy::RuleNumbers;
 
-use crate::base::error::{Code, Fault};
-use crate::base::event::Hook;
-use crate::base::text::words;
-use crate::gc_module::Services;
-use crate::heap::policy::Thresholds;
+/// When a heap collects by itself, in the terms of CPython's `gc.set_threshold`.
+///
+/// More than `t0` new objects make a collection due: a full one if `t1` is 0, or if there are more objects than the last
+/// full collection left by over a quarter; else a young one. The cost of those does not depend on the size of the
+/// heap, so they need no such condition. With `t0` at 0 the heap never collects by itself.
+///
+/// New objects are counted like everywhere in [`Pacing`]: as cells, tracked or not, less those given back, and when a
+/// thread fetches them, up to 64 of a size at a time. So a collection starts that much early, or late.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Thresholds {
+    /// New objects that may be there without a collection; 0: any number.
+    pub t0: u32,
+    /// 0: every automatic collection is a full one. Other values are alike.
+    pub t1: u32,
+    /// Kept for who asks; it means nothing.
+    pub t2: u32,
+}
 
-impl Services {
-    /// Sets the thresholds; see [`Thresholds`] for what they mean. Those that are `None` stay. `t0` at 0 switches automatic
-    /// collections off, whatever [`is_enabled`](Self::is_enabled) says.
-    ///
-    /// The heap's other [`Pacing`](crate::Pacing) means nothing from now on, but for
-    /// [`automatic`](crate::Pacing::automatic).
-    ///
-    /// # Errors
-    ///
-    /// [`Code::BadThreshold`] when one is negative; nothing has changed.
-    pub fn set_threshold(&self, t0: i32, t1: Option<i32>, t2: Option<i32>) -> Result<(), Fault> {
-        let number = |threshold: i32| {
-            u32::try_from(threshold).map_err(|_| {
-                let text = words!("a threshold must not be negative, and {threshold} is");
-                Fault::new(Code::BadThreshold, "set_threshold").because(text)
-            })
-        };
-        let t0 = number(t0)?;
-        let (t1, t2) = (t1.map(number).transpose()?, t2.map(number).transpose()?);
-        self.pace().change_policy(|policy| {
-            let old = policy.thresholds.unwrap_or_default();
-            let new = Thresholds { t0, t1: t1.unwrap_or(old.t1), t2: t2.unwrap_or(old.t2) };
-            policy.thresholds = Some(new);
-        });
-        Ok(())
-    }
-
-    /// The thresholds. In a heap that was given none, by [`set_threshold`](Self::set_threshold) or
-    /// [`Pacing::with_thresholds`](crate::Pacing::with_thresholds), those that would be the default; its other
-    /// [`Pacing`](crate::Pacing) decides there.
-    pub fn threshold(&self) -> [i32; 3] {
-        let Thresholds { t0, t1, t2 } = self.pace().policy().thresholds.unwrap_or_default();
-        [t0, t1, t2].map(|number| i32::try_from(number).unwrap_or(i32::MAX))
-    }
-
-    /// Makes memory a condition of collections by [`Thresholds`]: one that is due is skipped if memory has not
-    /// grown by a tenth since the last, and no more than 40 times `t0` objects are new since. [`process_memory`] is such
-    /// a source. Without one (the default) there is no such condition.
-    ///
-    /// The source is called when a thread has run out of cells and a collection is due, and after collections. It must use no heap. Where it
-    /// cannot tell, the condition holds.
-    pub fn set_memory_source(&self, source: impl Fn() -> Option<usize> + Send + Sync + 'static) {
-        self.pace().set_memory(Some(Hook::new(Arc::new(source))));
-    }
-
-    /// Ends the condition of memory.
-    pub fn remove_memory_source(&self) {
-        self.pace().set_memory(None);
+impl Default for Thresholds {
+    fn default() -> Self {
+        Self { t0: 2000, t1: 10, t2: 0 }
     }
 }
 
-/// How much memory the process uses now, in bytes, what was swapped out included; `None`: the system does not tell.
-pub fn process_memory() -> Option<usize> {
-    memory_of(&std::fs::read_to_string("/proc/self/status").ok()?)
-}
-
-/// What [`process_memory`] is, by the system's page on a process.
-fn memory_of(status: &str) -> Option<usize> {
-    let kilobytes = |name: &str| {
-        let line = status.lines().find_map(|line| line.strip_prefix(name))?;
-        line.split_whitespace().next()?.parse::<usize>().ok()
-    };
-    let swapped = kilobytes("VmSwap:").unwrap_or(0);
-    Some((kilobytes("VmRSS:")? + swapped) << 10)
-}
-
-#[cfg(all(test, not(any(loom, shuttle))))]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn u_06_memory_is_what_is_resident_and_what_was_swapped_out() {
-        let page = "Name:\tx\nVmPeak:\t  900 kB\nVmRSS:\t  300 kB\nVmSwap:\t   20 kB\n";
-        assert_eq!(memory_of(page), Some(320 << 10));
-        assert_eq!(memory_of("VmRSS:\t  300 kB\n"), Some(300 << 10), "no word of swapped memory");
-        assert_eq!(memory_of("VmSwap:\t   20 kB\n"), None);
-        assert_eq!(memory_of("VmRSS:\t much\n"), None);
+impl Thresholds {
+    /// New objects with which something may be due.
+    fn first_due(self) -> usize {
+        if self.t0 == 0 { usize::MAX } else { self.t0 as usize + 1 }
     }
+}
+
+impl From<Thresholds> for RuleNumbers {
+    fn from(thresholds: Thresholds) -> Self {
+        let Thresholds { t0, t1, t2 } = thresholds;
+        Self { first_due: thresholds.first_due(), numbers: [t0, t1, t2] }
+    }
+}
+
+impl Pacing {
+    /// By the rule of these thresholds, instead of the four other settings.
+    pub fn with_thresholds(mut self, thresholds: Thresholds) -> Self {
+        self.rule = Some(thresholds.into());
+        self
+    }
+
+    /// The thresholds that decide; `None`: the other settings do.
+    pub fn thresholds(&self) -> Option<Thresholds> {
+        self.rule.map(|RuleNumbers { numbers: [t0, t1, t2], .. }| Thresholds { t0, t1, t2 })
+    }
+}
+
+/// What is due when more than `t0` objects are new.
+pub(super) fn decide([t0, t1, _]: [u32; 3], memory: &MemoryCondition, figures: Figures) -> Ruling {
+    let Figures { new, set_aside, grown, old } = figures;
+    if !memory.holds(t0, new + set_aside) {
+        return Ruling::SetAside;
+    }
+    if t1 == 0 || grown + set_aside + new > old / 4 { Ruling::Full } else { Ruling::Young }
 }

@@ -4,8 +4,9 @@ use crate::base::error::{Code, Fault};
 use crate::base::event::Hook;
 use crate::base::fallible::{self, NoMemory};
 use crate::base::text::words;
-use crate::gc_module::Services;
-use crate::gc_module::callbacks::{CallbackInfo, CallbackPhase, DEBUG_LEAK, DEBUG_STATS};
+use crate::gc_module::callbacks::{CallbackInfo, CallbackPhase};
+use crate::gc_module::debug::{DEBUG_LEAK, DEBUG_STATS};
+use crate::gc_module::services::Services;
 
 impl Services {
     /// Registers a callback that is called before and after each collection but the heap's last, on the collecting thread, the world
@@ -26,12 +27,12 @@ impl Services {
         &self,
         f: impl Fn(CallbackPhase, &CallbackInfo) + Send + Sync + 'static,
     ) -> Result<u64, NoMemory> {
-        self.notices().add_callback(Hook::new(fallible::arc(f)?))
+        self.state().callbacks.add(Hook::new(fallible::arc(f)?))
     }
 
     /// Removes a callback; `false`: there is none of this id.
     pub fn remove_callback(&self, id: u64) -> bool {
-        self.notices().remove_callback(id)
+        self.state().callbacks.remove(id)
     }
 
     /// Sets the debugging flags, an or of the `DEBUG_` constants.
@@ -45,13 +46,13 @@ impl Services {
                 words!("there are no debugging flags {:#x}", flags & !(DEBUG_STATS | DEBUG_LEAK));
             return Err(Fault::new(Code::BadDebugFlags, "set_debug").because(text));
         }
-        self.notices().set_debug(flags);
+        self.state().debug.set_flags(flags);
         Ok(())
     }
 
     /// The debugging flags.
     pub fn debug(&self) -> u32 {
-        self.notices().debug()
+        self.state().debug.flags()
     }
 
     /// Sends debugging lines there instead of to stderr. Panics go to the hook of [`Heap::on_unraisable`].
@@ -65,13 +66,13 @@ impl Services {
         &self,
         sink: impl Fn(&str) + Send + Sync + 'static,
     ) -> Result<(), NoMemory> {
-        self.notices().set_sink(Some(Hook::new(fallible::arc(sink)?)));
+        self.state().debug.set_sink(Some(Hook::new(fallible::arc(sink)?)));
         Ok(())
     }
 
     /// Sends debugging lines to stderr again.
     pub fn reset_debug_sink(&self) {
-        self.notices().set_sink(None);
+        self.state().debug.set_sink(None);
     }
 
     /// Sets a hook that is told of questions about the heap before they are answered: `gc.get_objects`,
@@ -87,12 +88,12 @@ impl Services {
         &self,
         hook: impl Fn(&str) + Send + Sync + 'static,
     ) -> Result<(), NoMemory> {
-        self.notices().set_audit(Some(Hook::new(fallible::arc(hook)?)));
+        self.state().audit.set(Some(Hook::new(fallible::arc(hook)?)));
         Ok(())
     }
 
     /// Removes the audit hook.
     pub fn remove_audit_hook(&self) {
-        self.notices().set_audit(None);
+        self.state().audit.set(None);
     }
 }

@@ -10,10 +10,10 @@ use crate::base::fallible::{self, NoMemory};
 use crate::base::hooks::Hooks;
 use crate::base::stress::{MaybeStrain, Strain, Stress};
 use crate::base::sync::{AtomicBool, AtomicUsize, UnsafeCell};
-use crate::gc_module::callbacks::Notices;
 use crate::heap::collector_lock::CollectorLock;
 use crate::heap::known_roots::KnownRoots;
 use crate::heap::model::ObjectModel;
+use crate::heap::observer::{Observer, PacingRule};
 use crate::heap::pacing::Pace;
 use crate::heap::slow;
 use crate::heap::workers::Workers;
@@ -36,7 +36,8 @@ pub(crate) struct Core<M: ObjectModel> {
     pub(crate) pace: Pace,
     pub(crate) hooks: Arc<Hooks>,
     pub(crate) slow: Arc<slow::SlowHooks>,
-    pub(crate) notices: Notices,
+    /// Observes collections; `None`: nothing does.
+    pub(crate) observer: Option<Arc<dyn Observer>>,
     pub(crate) workers: Workers,
     pub(crate) roots: Arc<KnownRoots>,
     pub(crate) name: Cow<'static, str>,
@@ -69,6 +70,8 @@ pub(crate) struct CoreConfig {
     pub(crate) workers: usize,
     pub(crate) slow_stop: Duration,
     pub(crate) pacing: crate::heap::policy::Pacing,
+    pub(crate) observer: Option<Arc<dyn Observer>>,
+    pub(crate) rule: Option<Arc<dyn PacingRule>>,
 }
 
 impl<M: ObjectModel> Core<M> {
@@ -104,10 +107,10 @@ impl<M: ObjectModel> Core<M> {
                 space,
                 model,
                 coordinator,
-                pace: Pace::new(config.pacing),
+                pace: Pace::new(config.pacing, config.rule),
                 hooks,
                 slow,
-                notices: Notices::default(),
+                observer: config.observer,
                 workers,
                 roots,
                 name: config.name,

@@ -10,6 +10,7 @@ pub(crate) mod known_roots;
 pub mod model;
 pub(crate) mod model_heap;
 pub(crate) mod mutator;
+pub(crate) mod observer;
 pub(crate) mod pacing;
 pub(crate) mod policy;
 pub(crate) mod reclaim_queue;

@@ -34,11 +34,14 @@
 //! than a slice, and no longer than a period, is taken for life until the next full collection finds that it was much;
 //! then everything is looked at, until one is lean again.
 //!
-//! [`Thresholds`] are another rule, with the numbers of CPython's `gc` module: see there. Nothing is promoted under it.
+//! A [`PacingRule`] may decide instead. Nothing is promoted under it.
 
-use crate::base::event::{CollectionKind, Hook};
-use crate::base::sync::{AtomicBool, AtomicU64, AtomicUsize, Mutex, Ordering};
-use crate::heap::policy::{Pacing, Thresholds};
+use std::sync::Arc;
+
+use crate::base::event::CollectionKind;
+use crate::base::sync::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use crate::heap::observer::{Figures, PacingRule, Ruling};
+use crate::heap::policy::{Pacing, RuleNumbers};
 
 /// What is due.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -82,35 +85,14 @@ pub(crate) struct Pace {
     burying: AtomicUsize,
     /// Bytes that unattached threads have dropped and nobody has freed yet.
     deferred: AtomicU64,
-    /// What the services' user has said: the other half of `held_off`.
-    enabled: AtomicBool,
-    /// Visits to all objects that are going on.
-    visits: AtomicUsize,
-    /// Whether there is a `memory`: what is looked at first.
-    has_memory: AtomicBool,
-    memory: Mutex<Option<Memory>>,
-    /// New objects that were put aside, each time memory had not grown.
-    banked: AtomicUsize,
-}
-
-/// Tells how much memory the process uses; `None`: it cannot be told now.
-pub(crate) type MemorySource = Hook<dyn Fn() -> Option<usize> + Send + Sync>;
-
-/// The condition of memory.
-struct Memory {
-    source: MemorySource,
-    /// What it said after the last collection.
-    last: Option<usize>,
-}
-
-impl std::fmt::Debug for Memory {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Memory").field("last", &self.last).finish_non_exhaustive()
-    }
+    /// New objects that the rule has set aside.
+    set_aside: AtomicUsize,
+    /// Decides in place of the policy's settings where the policy has numbers for it.
+    rule: Option<Arc<dyn PacingRule>>,
 }
 
 impl Pace {
-    pub(crate) fn new(policy: Pacing) -> Self {
+    pub(crate) fn new(policy: Pacing, rule: Option<Arc<dyn PacingRule>>) -> Self {
         Self {
             policy: crate::base::sync::Mutex::new(policy),
             period: AtomicUsize::new(Self::first_objects(&policy)),
@@ -126,22 +108,19 @@ impl Pace {
             burying: AtomicUsize::new(0),
             old_objects: AtomicUsize::new(0),
             deferred: AtomicU64::new(0),
-            enabled: AtomicBool::new(true),
-            visits: AtomicUsize::new(0),
-            has_memory: AtomicBool::new(false),
-            memory: Mutex::new(None),
-            banked: AtomicUsize::new(0),
+            set_aside: AtomicUsize::new(0),
+            rule,
         }
     }
 
     /// New objects with which something may be due under a policy of which nothing has been learned yet.
     fn first_objects(policy: &Pacing) -> usize {
-        policy.thresholds.map_or(policy.young_objects, Thresholds::first_due)
+        policy.rule.map_or(policy.young_objects, |rule| rule.first_due)
     }
 
     /// As above, in bytes.
     fn first_bytes(policy: &Pacing) -> usize {
-        policy.thresholds.map_or(policy.young_bytes, |_| usize::MAX)
+        policy.rule.map_or(policy.young_bytes, |_| usize::MAX)
     }
 
     pub(crate) fn policy(&self) -> Pacing {
@@ -172,96 +151,23 @@ impl Pace {
         self.young_bytes.store(Self::first_bytes(&policy), Ordering::Relaxed);
     }
 
-    /// Switches automatic collections on or off for the services' user; returns what was so before.
-    pub(crate) fn enable(&self, enabled: bool) -> bool {
-        // The swap decides who changes the counter, so it counts changes, in whatever order they come to it.
-        let before = self.enabled.swap(enabled, Ordering::AcqRel);
-        match (before, enabled) {
-            (true, false) => self.hold_off(),
-            (false, true) => self.let_go(),
-            _ => {}
-        }
-        before
-    }
-
-    /// What was last said to [`enable`](Self::enable).
-    pub(crate) fn is_enabled(&self) -> bool {
-        self.enabled.load(Ordering::Acquire)
-    }
-
-    /// A visit to all objects begins: nothing collects by itself until it is over.
-    pub(crate) fn visit_begins(&self) {
-        self.visits.fetch_add(1, Ordering::AcqRel);
-        self.hold_off();
-    }
-
-    /// A visit to all objects is over.
-    pub(crate) fn visit_ends(&self) {
-        self.let_go();
-        self.visits.fetch_sub(1, Ordering::AcqRel);
-    }
-
-    /// Whether a visit to all objects is going on.
-    pub(crate) fn is_visited(&self) -> bool {
-        self.visits.load(Ordering::Acquire) != 0
-    }
-
-    /// Sets or removes the source of the condition of memory.
-    pub(crate) fn set_memory(&self, source: Option<MemorySource>) {
-        let memory = source.map(|source| Memory { last: ask(&source), source });
-        let old = {
-            let mut slot = self.memory.lock();
-            self.has_memory.store(memory.is_some(), Ordering::Relaxed);
-            std::mem::replace(&mut *slot, memory)
+    /// What is due by `rule`.
+    fn due_by(&self, rule: &dyn PacingRule, numbers: [u32; 3], new: usize) -> Due {
+        let figures = Figures {
+            new,
+            set_aside: self.set_aside.load(Ordering::Relaxed),
+            grown: self.grown_objects.load(Ordering::Relaxed),
+            old: self.old_objects.load(Ordering::Relaxed),
         };
-        drop(old);
-    }
-
-    /// After a collection, the world running: notes what memory is in use.
-    pub(crate) fn remember_memory(&self) {
-        if !self.has_memory.load(Ordering::Relaxed) {
-            return;
+        match rule.decide(numbers, figures) {
+            Ruling::SetAside => {
+                self.set_aside.fetch_add(new, Ordering::Relaxed);
+                Self::add(&self.new_objects, -(new as isize));
+                Due::Nothing
+            }
+            Ruling::Young => Due::Young,
+            Ruling::Full => Due::Full,
         }
-        let source = self.memory.lock().as_ref().map(|memory| memory.source.clone());
-        // Asked without the lock: it is user code.
-        if let Some(now) = source.map(|source| ask(&source))
-            && let Some(memory) = &mut *self.memory.lock()
-        {
-            memory.last = now;
-        }
-    }
-
-    /// Whether memory has grown by a tenth since the last collection, or so much is new that it does not matter.
-    fn memory_grew(&self, t0: u32, new: usize) -> bool {
-        /// So many times the threshold may be new.
-        const PATIENCE: usize = 40;
-        let (source, last) = match &*self.memory.lock() {
-            Some(memory) => (memory.source.clone(), memory.last),
-            None => return true,
-        };
-        let banked = self.banked.load(Ordering::Relaxed);
-        if banked + new > PATIENCE * t0 as usize {
-            return true;
-        }
-        let (Some(last), Some(now)) = (last, ask(&source)) else { return true };
-        if now >= last.saturating_add(last / 10) {
-            return true;
-        }
-        // Put aside, so that memory is asked about once a threshold, and not at each allocation from here on.
-        self.banked.fetch_add(new, Ordering::Relaxed);
-        Self::add(&self.new_objects, -(new as isize));
-        false
-    }
-
-    /// What is due when more than `t0` objects are new.
-    fn due_by(&self, thresholds: Thresholds, new: usize) -> Due {
-        if self.has_memory.load(Ordering::Relaxed) && !self.memory_grew(thresholds.t0, new) {
-            return Due::Nothing;
-        }
-        let grown =
-            self.grown_objects.load(Ordering::Relaxed) + self.banked.load(Ordering::Relaxed) + new;
-        let old = self.old_objects.load(Ordering::Relaxed);
-        if thresholds.t1 == 0 || grown > old / 4 { Due::Full } else { Due::Young }
     }
 
     pub(crate) fn hold_off(&self) {
@@ -315,8 +221,8 @@ impl Pace {
             return Due::Nothing;
         }
         let policy = self.policy();
-        if let Some(thresholds) = policy.thresholds {
-            return self.due_by(thresholds, new);
+        if let (Some(RuleNumbers { numbers, .. }), Some(rule)) = (policy.rule, &self.rule) {
+            return self.due_by(&**rule, numbers, new);
         }
         let old = self.old_objects.load(Ordering::Relaxed);
         let grown = self.grown_objects.load(Ordering::Relaxed);
@@ -371,7 +277,7 @@ impl Pace {
     fn nothing_is_new(&self) {
         self.new_objects.store(0, Ordering::Relaxed);
         self.new_bytes.store(0, Ordering::Relaxed);
-        self.banked.store(0, Ordering::Relaxed);
+        self.set_aside.store(0, Ordering::Relaxed);
     }
 
     /// A young collection looked at `candidates` and found `dead` of them unreachable.
@@ -381,7 +287,7 @@ impl Pace {
         let survivors = candidates - dead.min(candidates);
         let grown = self.grown_objects.fetch_add(survivors, Ordering::Relaxed) + survivors;
         let policy = self.policy.lock();
-        if policy.thresholds.is_some() {
+        if policy.rule.is_some() {
             return;
         }
         let old = self.old_objects.load(Ordering::Relaxed) + grown;
@@ -444,7 +350,7 @@ impl Pace {
         self.grown_objects.store(0, Ordering::Relaxed);
         self.old_objects.store(candidates - dead.min(candidates), Ordering::Relaxed);
         let policy = self.policy.lock();
-        if policy.thresholds.is_none() {
+        if policy.rule.is_none() {
             let slices = if lean { self.slices.load(Ordering::Relaxed) } else { 1 };
             self.begin_period(&policy, self.period.load(Ordering::Relaxed), slices);
         }
@@ -457,18 +363,25 @@ impl Pace {
     }
 }
 
-/// Asks how much memory is in use. A source that panics cannot tell.
-fn ask(source: &MemorySource) -> Option<usize> {
-    source.call(|source| source()).unwrap_or(None)
-}
-
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod tests {
     use super::*;
+    #[cfg(feature = "cpython")]
+    use crate::gc_module::{self, Thresholds};
+
+    fn pace(policy: Pacing) -> Pace {
+        Pace::new(policy, None)
+    }
+
+    /// A pace with the rule of thresholds, for policies that have them.
+    #[cfg(feature = "cpython")]
+    fn pace_by_rule(policy: Pacing) -> Pace {
+        Pace::new(policy, Some(gc_module::new_state().expect("memory").1))
+    }
 
     #[test]
     fn nothing_is_due_below_the_thresholds() {
-        let p = Pace::new(Pacing::default());
+        let p = pace(Pacing::default());
         let threshold = Pacing::default().young_objects as isize;
         p.taken(threshold - 1, 0);
         assert_eq!(p.due(), Due::Nothing);
@@ -482,7 +395,7 @@ mod tests {
 
     #[test]
     fn growth_makes_a_full_collection_due_and_the_threshold_adapts() {
-        let p = Pace::new(Pacing::default());
+        let p = pace(Pacing::default());
         let mut young = 0;
         loop {
             p.taken(p.young_objects.load(Ordering::Relaxed) as isize, 0);
@@ -512,7 +425,7 @@ mod tests {
     #[test]
     fn a_heap_that_is_being_built_waits_for_twice_the_growth() {
         for (dead, growth) in [(0, 2), (124_999, 2), (125_000, 1), (900_000, 1)] {
-            let p = Pace::new(Pacing::default());
+            let p = pace(Pacing::default());
             p.after_full(1_000_000, dead);
             let allowed = (1_000_000 - dead) * growth;
             p.after_young(allowed, 0);
@@ -558,7 +471,7 @@ mod tests {
 
     #[test]
     fn while_a_heap_is_built_few_slices_are_looked_at() {
-        let p = Pace::new(Pacing::default());
+        let p = pace(Pacing::default());
         let young = Pacing::default().young_objects;
         p.after_full(1_000_000, 0);
         for (slices, looks) in [(1, 0), (2, 1), (4, 2), (8, 3), (8, 4), (8, 5)] {
@@ -579,7 +492,10 @@ mod tests {
 
     /// A heap of a million objects that has found nothing for long.
     fn being_built() -> Pace {
-        let p = Pace::new(Pacing::default());
+        build(pace(Pacing::default()))
+    }
+
+    fn build(p: Pace) -> Pace {
         p.after_full(1_000_000, 0);
         (0..10).for_each(|_| p.after_young(2_500, 0));
         assert_eq!(p.slices(), SLICES);
@@ -618,12 +534,12 @@ mod tests {
 
     #[test]
     fn few_candidates_and_small_heaps_teach_nothing() {
-        let p = Pace::new(Pacing::default());
+        let p = pace(Pacing::default());
         p.after_full(1_000_000, 0);
         (0..10).for_each(|_| p.after_young(1_249, 0));
         assert_eq!(after_promotions(&p), (0, Due::Young));
         // A sixteenth of the old set is less than two thresholds.
-        let p = Pace::new(Pacing::default());
+        let p = pace(Pacing::default());
         p.after_full(50_000, 0);
         p.after_young(2_500, 0);
         assert_eq!(after_promotions(&p), (0, Due::Young));
@@ -641,26 +557,30 @@ mod tests {
         assert_eq!(promotions(&p, 1_999_999), (7, Due::Full));
     }
 
+    #[cfg(feature = "cpython")]
     #[test]
     fn bytes_alone_and_thresholds_promote_nothing() {
         let p = being_built();
         p.taken(1, p.young_bytes.load(Ordering::Relaxed) as isize);
         assert_eq!(p.due(), Due::Young);
-        let p =
-            Pace::new(Pacing::default().with_thresholds(Thresholds { t0: 1_000, t1: 10, t2: 0 }));
+        let p = pace_by_rule(Pacing::default().with_thresholds(Thresholds {
+            t0: 1_000,
+            t1: 10,
+            t2: 0,
+        }));
         for _ in 0..10 {
             p.after_full(1_000_000, 0);
             p.after_young(2_500, 0);
             assert_eq!(after_promotions(&p), (0, Due::Young));
         }
-        let p = being_built();
+        let p = build(pace_by_rule(Pacing::default()));
         p.set_policy(Pacing::default().with_thresholds(Thresholds::default()));
         assert_eq!(after_promotions(&p), (0, Due::Young));
     }
 
     #[test]
     fn what_came_to_nothing_is_not_due_again_at_once() {
-        let p = Pace::new(Pacing::default().with_full_minimum(10_000));
+        let p = pace(Pacing::default().with_full_minimum(10_000));
         let young = Pacing::default().young_objects;
         p.taken(young as isize, 0);
         assert_eq!(p.due(), Due::Young);
@@ -679,7 +599,7 @@ mod tests {
 
     #[test]
     fn a_threshold_out_of_reach_stays_out_of_reach() {
-        let p = Pace::new(Pacing::default().with_young_objects(usize::MAX));
+        let p = pace(Pacing::default().with_young_objects(usize::MAX));
         p.after_young(100, 0);
         assert_eq!(p.period.load(Ordering::Relaxed), usize::MAX);
     }
@@ -695,7 +615,7 @@ mod tests {
 
     #[test]
     fn a_large_collection_slows_nobody_down_who_makes_less_than_half_of_it() {
-        let p = Pace::new(Pacing::default());
+        let p = pace(Pacing::default());
         let young = Pacing::default().young_objects;
         p.after_full(1_000_000, 1_000_000);
         p.taken(500_000, 0);
@@ -712,7 +632,7 @@ mod tests {
 
     #[test]
     fn a_collection_is_late_when_it_waits_for_much_garbage() {
-        let p = Pace::new(Pacing::default());
+        let p = pace(Pacing::default());
         let young = Pacing::default().young_objects;
         for (dead, late) in [(8 * young, false), (8 * young + 1, true)] {
             p.after_full(1_000_000, dead);
@@ -725,7 +645,7 @@ mod tests {
 
     #[test]
     fn holding_off_and_manual_pacing() {
-        let p = Pace::new(Pacing::manual());
+        let p = pace(Pacing::manual());
         p.taken(1 << 30, 0);
         assert_eq!(p.due(), Due::Nothing);
         p.set_policy(Pacing::default());
@@ -736,6 +656,7 @@ mod tests {
         assert_ne!(p.due(), Due::Nothing);
     }
 
+    #[cfg(feature = "cpython")]
     #[test]
     fn no_number_of_a_policy_overflows() {
         let edge = [0, 1, 2, usize::MAX / 2, usize::MAX - 1, usize::MAX];
@@ -748,13 +669,13 @@ mod tests {
                 growths.into_iter().flat_map(|growth| edge.map(|at| (growth, at)))
             {
                 for thresholds in thresholds.into_iter().chain([None]) {
-                    let pace = Pace::new(Pacing {
+                    let pace = pace_by_rule(Pacing {
                         automatic: true,
                         young_objects: objects,
                         young_bytes: bytes,
                         full_growth,
                         full_minimum: at,
-                        thresholds,
+                        rule: thresholds.map(Thresholds::into),
                     });
                     // More than any heap has: its objects are numbered with 32 bits.
                     for many in [0, 1, 1 << 32] {

@@ -19,39 +19,17 @@ pub struct Pacing {
     pub full_growth: f64,
     /// Objects below which the old set never makes a full collection due.
     pub full_minimum: usize,
-    /// Decide by these instead of the four above, which mean nothing then.
-    pub thresholds: Option<Thresholds>,
+    /// Numbers of a rule that decides in place of the four settings above.
+    pub(crate) rule: Option<RuleNumbers>,
 }
 
-/// When a heap collects by itself, in the terms of CPython's `gc.set_threshold`.
-///
-/// More than `t0` new objects make a collection due: a full one if `t1` is 0, or if there are more objects than the last
-/// full collection left by over a quarter; else a young one. The cost of those does not depend on the size of the
-/// heap, so they need no such condition. With `t0` at 0 the heap never collects by itself.
-///
-/// New objects are counted like everywhere in [`Pacing`]: as cells, tracked or not, less those given back, and when a
-/// thread fetches them, up to 64 of a size at a time. So a collection starts that much early, or late.
+/// The numbers of a [`PacingRule`](crate::heap::observer::PacingRule).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Thresholds {
-    /// New objects that may be there without a collection; 0: any number.
-    pub t0: u32,
-    /// 0: every automatic collection is a full one. Other values are alike.
-    pub t1: u32,
-    /// Kept for who asks; it means nothing.
-    pub t2: u32,
-}
-
-impl Default for Thresholds {
-    fn default() -> Self {
-        Self { t0: 2000, t1: 10, t2: 0 }
-    }
-}
-
-impl Thresholds {
-    /// New objects with which something may be due.
-    pub(crate) fn first_due(self) -> usize {
-        if self.t0 == 0 { usize::MAX } else { self.t0 as usize + 1 }
-    }
+pub(crate) struct RuleNumbers {
+    /// New objects from which on something may be due.
+    pub(crate) first_due: usize,
+    /// What the rule is given to decide by.
+    pub(crate) numbers: [u32; 3],
 }
 
 impl Default for Pacing {
@@ -62,7 +40,7 @@ impl Default for Pacing {
             young_bytes: 1 << 20,
             full_growth: 1.0,
             full_minimum: 40_000,
-            thresholds: None,
+            rule: None,
         }
     }
 }
@@ -94,12 +72,6 @@ impl Pacing {
     /// With another growth that makes a full collection due.
     pub fn with_full_growth(mut self, growth: f64) -> Self {
         self.full_growth = growth;
-        self
-    }
-
-    /// By the rule of these thresholds.
-    pub fn with_thresholds(mut self, thresholds: Thresholds) -> Self {
-        self.thresholds = Some(thresholds);
         self
     }
 

@@ -120,9 +120,8 @@ pub(crate) fn close(core: &Arc<ManagedCore>) {
         std::mem::take(&mut deferred.list)
     };
     let retired = std::mem::take(&mut *core.model.retired.lock());
-    let garbage = std::mem::take(&mut *core.model.garbage.lock());
-    for target in
-        list.into_iter().chain(retired.into_iter().map(|(_, target)| target)).chain(garbage)
+    let saved = core.observer.as_ref().map(|observer| observer.take_saved()).unwrap_or_default();
+    for target in list.into_iter().chain(retired.into_iter().map(|(_, target)| target)).chain(saved)
     {
         // SAFETY: rule R: the lists owned the references.
         unsafe { drop_in_closed(core, target.0) };

@@ -92,8 +92,8 @@ use crate::base::event::During;
 use crate::base::fallible::NoMemory;
 use crate::base::stress::{Step, maybe_yield};
 use crate::base::sync::{AtomicU64, Ordering};
-use crate::gc_module::callbacks;
 use crate::heap::model::{Found, ObjectModel, Verdict, World};
+use crate::heap::observer::{Fate, Observer};
 use crate::managed::destructor::OnPanic;
 use crate::managed::drain::drain_deferred;
 use crate::managed::drop_batch::DropBatch;
@@ -111,6 +111,24 @@ use crate::object::weak::{HeaderPtr, WeakWatcher};
 use crate::safepoint::{ThreadId, is_traversing};
 use crate::typed::mutator::Mutator;
 use crate::typed::trace::Trace;
+
+/// Has references to objects saved by the observer of the heap: to all of them, or to none where
+/// there is no memory.
+///
+/// # Safety
+///
+/// The objects are alive, and `m` is attached to their heap.
+unsafe fn save(observer: &dyn Observer, objects: &[Object], m: &Raw) {
+    let mut references = objects.iter().map(|&object| {
+        // SAFETY: as the caller says; the count makes the list's reference.
+        unsafe { header(object).as_ref() }.clone_ref(m.id());
+        HeaderPtr(header(object))
+    });
+    if observer.save(&mut references).is_err() {
+        let text = "no memory for the garbage list: the next collection finds the objects again";
+        m.core().hooks.unraisable(During::Collect, "", text);
+    }
+}
 
 // SAFETY: rules R, Z and W: 1. `count` sums both halves; `hold` and `release` are a claim and a drop. 2. memory is
 // freed at count 0 alone: in `destroy`, `destroy_in_closed`, `destroy_in_place`, `drop_plain_slowly`, and by dynamic
@@ -351,30 +369,26 @@ unsafe impl ObjectModel for Managed {
 
     unsafe fn judge(&self, found: &Found<'_>, m: &Raw) -> Verdict {
         let core = m.core();
-        let debug = core.notices.debug();
-        for (flag, what, objects) in [
-            (callbacks::DEBUG_COLLECTABLE, "collectable", found.garbage),
-            (callbacks::DEBUG_UNCOLLECTABLE, "uncollectable", found.uncollectable),
-        ] {
-            if debug & flag != 0 {
+        let Some(observer) = &core.observer else { return Verdict::Clear };
+        for (fate, objects) in
+            [(Fate::Collectable, found.garbage), (Fate::Uncollectable, found.uncollectable)]
+        {
+            if observer.wants(fate) {
                 for &object in objects {
                     // SAFETY: alive, as the caller says.
                     let name = unsafe { self.type_name(object) };
-                    core.notices.line(
-                        &core.hooks,
-                        format_args!("gc: {what} <{name} {:#x}>", object.address()),
-                    );
+                    observer.found(&core.hooks, fate, name, object.address());
                 }
             }
         }
         // SAFETY: as above, all of it.
         unsafe {
-            if debug & callbacks::DEBUG_SAVEALL == 0 {
-                self.save(found.legacy, m);
+            if !observer.saves_all() {
+                save(&**observer, found.legacy, m);
                 return Verdict::Clear;
             }
-            self.save(found.uncollectable, m);
-            self.save(found.garbage, m);
+            save(&**observer, found.uncollectable, m);
+            save(&**observer, found.garbage, m);
         }
         Verdict::Keep
     }

@@ -6,7 +6,6 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 
 use crate::base::error::{Code, Fault};
-use crate::base::event::During;
 use crate::base::fallible::NoMemory;
 use crate::base::hooks::Hooks;
 use crate::base::sync::{AtomicBool, AtomicU64, AtomicUsize, Mutex, Ordering};
@@ -56,8 +55,6 @@ pub(crate) struct Managed {
     pub(super) null_visitors: Mutex<HashSet<&'static str>>,
     /// Locked while a traverse handler runs that must not run in parallel.
     pub(crate) serial: Mutex<()>,
-    /// The garbage list: references to unreachable objects that were not to be cleared.
-    pub(crate) garbage: Mutex<Vec<HeaderPtr>>,
     /// Whether types may have legacy finalizers.
     pub(super) legacy: AtomicBool,
 }
@@ -156,7 +153,6 @@ impl Managed {
             faults: Mutex::default(),
             null_visitors: Mutex::default(),
             serial: Mutex::new(()),
-            garbage: Mutex::new(Vec::new()),
             legacy: AtomicBool::new(false),
         }
     }
@@ -165,27 +161,6 @@ impl Managed {
     pub(crate) fn expect_legacy(&self, expect: bool) {
         // Relaxed: objects of such a type come into being after this, and a stop orders it.
         self.legacy.store(expect, Ordering::Relaxed);
-    }
-
-    /// Puts objects into the garbage list: all, or none where there is no memory for their places.
-    ///
-    /// # Safety
-    ///
-    /// They are alive, and `m` is attached to their heap.
-    pub(super) unsafe fn save(&self, objects: &[Object], m: &Raw) {
-        let mut garbage = self.garbage.lock();
-        if garbage.try_reserve(objects.len()).is_err() {
-            drop(garbage);
-            let text =
-                "no memory for the garbage list: the next collection finds the objects again";
-            m.core().hooks.unraisable(During::Collect, "", text);
-            return;
-        }
-        for &object in objects {
-            // SAFETY: as the caller says; the count makes the list's reference.
-            unsafe { header(object).as_ref() }.clone_ref(m.id());
-            garbage.push(HeaderPtr(header(object)));
-        }
     }
 
     /// Whether addresses are looked up.

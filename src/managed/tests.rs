@@ -250,5 +250,6 @@ fn callbacks_are_counted_and_headers_are_recognised() {
     assert!(check(&Header::new(own + 1_000_000, index)).is_err_and(|text| text.contains("owner")));
     assert_eq!(last_type(&Header::new(own, index)), Some("u64"));
     assert_eq!(last_type(&Header::new(own, unknown)), None);
+    #[cfg(feature = "cpython")]
     assert_eq!(last_type(&Header::new(own, crate::dynamic::TYPE_INDEX)), Some("dynamic object"));
 }

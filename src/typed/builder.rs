@@ -198,6 +198,10 @@ impl<M: ObjectModel> ModelHeap<M> {
         let stress = builder.stress.and(Environment::get().stress);
         let space = Space::reserve(SpaceConfig { reserve: builder.reserve, limit: builder.limit })
             .map_err(|e| BuildError::Reserve { tried: e.asked, reason: words!("{e}") })?;
+        let (observer, rule) = match crate::EXTENSIONS.observer {
+            Some(new) => new().map(|(observer, rule)| (Some(observer), Some(rule)))?,
+            None => (None, None),
+        };
         let core = Core::new(
             space,
             model,
@@ -208,6 +212,8 @@ impl<M: ObjectModel> ModelHeap<M> {
                 workers,
                 slow_stop: builder.slow_stop,
                 pacing: builder.pacing,
+                observer,
+                rule,
             },
         )?;
         fallible::room_for_arc::<Handle<M>>()?;

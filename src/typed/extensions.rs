@@ -4,9 +4,12 @@
 //! joins the two: its constant `EXTENSIONS` names their functions.
 
 use std::ptr::NonNull;
+use std::sync::Arc;
 
 use crate::Mutator;
 use crate::base::error::Fault;
+use crate::base::fallible::NoMemory;
+use crate::heap::observer::{Observer, PacingRule};
 use crate::object::header::Header;
 use crate::object::type_info::TypeInfo;
 
@@ -14,9 +17,15 @@ use crate::object::type_info::TypeInfo;
 pub(crate) struct Extensions {
     /// Types that are made at run time. The models of loom have none.
     pub(crate) dynamic: Option<DynamicTypes>,
-    /// The last collection of a heap, which no handle and no other mutator refers to.
-    pub(crate) last_collection: fn(&mut Mutator),
+    /// The last collection of a heap, which no handle and no other mutator refers to. `None`: a
+    /// full collection without finalizers' reports is all.
+    pub(crate) last_collection: Option<fn(&mut Mutator)>,
+    /// Makes the observer of a new heap, which is also its pacing rule.
+    pub(crate) observer: Option<NewObserver>,
 }
+
+/// Makes the observer of a new heap, twice as a reference: as a pacing rule, too.
+pub(crate) type NewObserver = fn() -> Result<(Arc<dyn Observer>, Arc<dyn PacingRule>), NoMemory>;
 
 /// How a heap handles objects whose type was made at run time.
 pub(crate) struct DynamicTypes {

@@ -6,6 +6,7 @@ use crate::base::error::AttachError;
 use crate::base::event::{self, During};
 use crate::base::fallible::{self};
 use crate::base::text::words;
+use crate::collect::Collect;
 use crate::heap::core::Handle;
 use crate::heap::model::ModelMutator;
 use crate::managed::{self};
@@ -23,7 +24,12 @@ pub(super) fn teardown(core: &Arc<managed::ManagedCore>) {
         return managed::close(core);
     };
     let collected = ModelMutator::attach_scoped(&handle, |m| {
-        (crate::EXTENSIONS.last_collection)(Mutator::from_raw_mut(m));
+        let m = Mutator::from_raw_mut(m);
+        match crate::EXTENSIONS.last_collection {
+            Some(collect) => collect(m),
+            // Fails when a thread ended without dropping its mutator. Then nothing can be collected.
+            None => drop(m.try_collect(Collect::full().quietly())),
+        }
     });
     let why = match collected {
         Ok(()) => return,

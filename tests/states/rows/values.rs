@@ -21,8 +21,9 @@ pub(super) const ROWS: Rows = &[
     ("Pacing::with_full_growth", Free(|_| ok(Pacing::manual().with_full_growth(7.0).full_growth))),
     (
         "Pacing::with_thresholds",
-        Free(|_| ok(Pacing::manual().with_thresholds(Thresholds::default()).thresholds)),
+        Free(|_| ok(Pacing::manual().with_thresholds(Thresholds::default()).thresholds())),
     ),
+    ("Pacing::thresholds", Free(|_| ok(Pacing::manual().thresholds()))),
     ("Pacing::with_full_minimum", Free(|_| ok(Pacing::manual().with_full_minimum(7).full_minimum))),
     ("Pacing: Default", Free(|_| ok(Pacing::default().automatic))),
     ("Thresholds: Default", Free(|_| ok(Thresholds::default()))),

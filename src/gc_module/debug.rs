@@ -1,0 +1,67 @@
+//! Lines for debugging collections.
+
+use std::fmt;
+
+use crate::base::event::{self, During, Hook};
+use crate::base::hooks::Hooks;
+use crate::base::sync::{AtomicU32, Mutex, Ordering};
+
+/// Debugging: a line at the start and one at the end of each collection.
+pub const DEBUG_STATS: u32 = 1;
+/// Debugging: a line for each object that is about to be cleared.
+pub const DEBUG_COLLECTABLE: u32 = 2;
+/// Debugging: a line for each object that must not be cleared.
+pub const DEBUG_UNCOLLECTABLE: u32 = 4;
+/// Debugging: unreachable objects go to the garbage list, whole, instead of being cleared.
+pub const DEBUG_SAVEALL: u32 = 32;
+/// Debugging a program that leaks: the three before.
+pub const DEBUG_LEAK: u32 = DEBUG_COLLECTABLE | DEBUG_UNCOLLECTABLE | DEBUG_SAVEALL;
+
+type Line = Hook<dyn Fn(&str) + Send + Sync>;
+
+/// Which lines are written, and to where.
+#[derive(Default)]
+pub(super) struct DebugLines {
+    /// Relaxed: read by itself.
+    flags: AtomicU32,
+    sink: Mutex<Option<Line>>,
+}
+
+impl fmt::Debug for DebugLines {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("DebugLines").field("flags", &self.flags).finish_non_exhaustive()
+    }
+}
+
+impl DebugLines {
+    pub(super) fn flags(&self) -> u32 {
+        self.flags.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn has(&self, flag: u32) -> bool {
+        self.flags() & flag != 0
+    }
+
+    pub(super) fn set_flags(&self, flags: u32) {
+        self.flags.store(flags, Ordering::Relaxed);
+    }
+
+    pub(super) fn set_sink(&self, sink: Option<Line>) {
+        let old = std::mem::replace(&mut *self.sink.lock(), sink);
+        drop(old);
+    }
+
+    /// Writes a line for debugging: to the sink, else to stderr.
+    pub(super) fn write(&self, hooks: &Hooks, line: fmt::Arguments<'_>) {
+        let sink = self.sink.lock().clone();
+        match sink {
+            Some(sink) => {
+                let line = crate::base::text::in_words(line);
+                if let Err(message) = sink.call(|sink| sink(&line)) {
+                    hooks.unraisable(During::DebugSink, "", message);
+                }
+            }
+            None => event::line(line),
+        }
+    }
+}

@@ -1,0 +1,51 @@
+//! The garbage list: references to unreachable objects that were not cleared.
+
+use std::ptr::NonNull;
+
+use crate::base::fallible::NoMemory;
+use crate::base::sync::Mutex;
+use crate::object::header::Header;
+use crate::object::weak::HeaderPtr;
+
+/// The garbage list. Attached threads use it, under its lock. A collection adds to it between its
+/// recheck and the clearing.
+#[derive(Debug, Default)]
+pub(super) struct GarbageList(Mutex<Vec<HeaderPtr>>);
+
+impl GarbageList {
+    pub(super) fn len(&self) -> usize {
+        self.0.lock().len()
+    }
+
+    /// Appends the references that the iterator makes: all of them, or none without memory.
+    pub(super) fn append(
+        &self,
+        objects: &mut dyn ExactSizeIterator<Item = HeaderPtr>,
+    ) -> Result<(), NoMemory> {
+        let mut list = self.0.lock();
+        list.try_reserve(objects.len())?;
+        list.extend(objects);
+        Ok(())
+    }
+
+    /// Calls `f` with an object, under the lock: the reference of the list keeps the object alive.
+    pub(super) fn with<R>(&self, index: usize, f: impl FnOnce(NonNull<Header>) -> R) -> Option<R> {
+        self.0.lock().get(index).map(|target| f(target.0))
+    }
+
+    /// Maps all objects under the lock, as [`with`](Self::with) does one.
+    pub(super) fn map<R>(&self, f: impl Fn(NonNull<Header>) -> R) -> Vec<R> {
+        self.0.lock().iter().map(|target| f(target.0)).collect()
+    }
+
+    /// Takes one reference out. The references behind it move up.
+    pub(super) fn remove(&self, index: usize) -> Option<HeaderPtr> {
+        let mut list = self.0.lock();
+        (index < list.len()).then(|| list.remove(index))
+    }
+
+    /// Takes all references out.
+    pub(super) fn take(&self) -> Vec<HeaderPtr> {
+        std::mem::take(&mut *self.0.lock())
+    }
+}

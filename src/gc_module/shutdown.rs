@@ -1,0 +1,63 @@
+//! The end of a heap.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crate::Mutator;
+use crate::base::event::During;
+use crate::base::text::words;
+use crate::collect::{self, Collect};
+use crate::gc_module::garbage::{take_garbage, tell_garbage};
+use crate::gc_module::services::Services;
+use crate::gc_module::state::GcState;
+use crate::gc_module::stop::stopped;
+use crate::heap::model::ObjectModel;
+use crate::object::state::DYING;
+
+impl Services {
+    /// Whether the end of the heap tells what is left in it. Who has asked for services has said yes; this changes it.
+    pub fn tell_leaks(&self, tell: bool) {
+        self.state().tell_leaks(tell);
+    }
+}
+
+/// The end of a heap, on whatever thread: see the [module's page](super#the-end-of-a-heap).
+pub(crate) fn at_the_end(m: &mut Mutator) {
+    let core = Arc::clone(m.raw().core());
+    let state = GcState::of(&core);
+    // Fails when a thread ended without dropping its mutator. Then nothing can be collected.
+    let collect = |m: &mut Mutator| drop(m.try_collect(Collect::full().quietly()));
+    collect(m);
+    if tell_garbage(&core) != 0 {
+        // Cleared this time, as far as that is possible. No collection reads the flags after this one.
+        state.debug.set_flags(0);
+        drop(take_garbage(state));
+        collect(m);
+        drop(take_garbage(state));
+    }
+    if state.tells_leaks() {
+        let mut left = BTreeMap::<&'static str, usize>::new();
+        let looked = stopped(m, "at_the_end", |_, world| {
+            collect::live(world, |object, state| {
+                if state.get() & DYING != 0 {
+                    return;
+                }
+                // SAFETY: rule W: alive; the world is stopped.
+                let (count, name) =
+                    unsafe { (core.model.count(object), core.model.type_name(object)) };
+                if count.is_some() {
+                    *left.entry(name).or_default() += 1;
+                }
+            });
+            Ok(())
+        });
+        if let Err(fault) = looked {
+            let text = words!("the objects that are left were not counted: {fault}");
+            core.hooks.unraisable(During::Shutdown, "", text);
+        }
+        for (name, count) in left {
+            let text = words!("{count} objects are left in heap '{}' at its end", core.name);
+            core.hooks.unraisable(During::Shutdown, name, text);
+        }
+    }
+}

@@ -1,0 +1,167 @@
+//! The state of the gc module of one heap.
+//!
+//! All of it is empty until a program uses it. Then a collection reads a few empty lists, and
+//! nothing else in the heap costs anything.
+
+use std::any::Any;
+use std::sync::Arc;
+
+use crate::base::event::CollectionReport;
+use crate::base::fallible::{self, NoMemory};
+use crate::base::hooks::Hooks;
+use crate::base::sync::{AtomicBool, Ordering};
+use crate::gc_module::audit::Audit;
+use crate::gc_module::callbacks::{CallbackInfo, CallbackPhase, Callbacks};
+use crate::gc_module::debug::{
+    DEBUG_COLLECTABLE, DEBUG_SAVEALL, DEBUG_STATS, DEBUG_UNCOLLECTABLE, DebugLines,
+};
+use crate::gc_module::garbage_list::GarbageList;
+use crate::gc_module::memory::MemoryCondition;
+use crate::gc_module::records::Records;
+use crate::gc_module::switch::Switch;
+use crate::gc_module::thresholds;
+use crate::heap::observer::{Fate, Figures, Observer, PacingRule, Ruling};
+use crate::managed::ManagedCore;
+use crate::object::weak::HeaderPtr;
+
+/// See the [page of this file](self).
+#[derive(Debug, Default)]
+pub(super) struct GcState {
+    pub(super) callbacks: Callbacks,
+    pub(super) debug: DebugLines,
+    pub(super) audit: Audit,
+    pub(super) records: Records,
+    pub(super) garbage: GarbageList,
+    pub(super) memory: MemoryCondition,
+    pub(super) switch: Switch,
+    /// The services were asked for.
+    used: AtomicBool,
+    /// The end of the heap is not to tell what is left.
+    leaks_untold: AtomicBool,
+}
+
+/// The state for a new heap, as its observer and as its pacing rule.
+pub(crate) fn new_state() -> Result<(Arc<dyn Observer>, Arc<dyn PacingRule>), NoMemory> {
+    let state = fallible::arc(GcState::default())?;
+    Ok((Arc::clone(&state) as _, state))
+}
+
+impl GcState {
+    /// The state of the heap with this core.
+    ///
+    /// # Panics
+    ///
+    /// When the heap has another observer. Heaps that [`Heap::builder`](crate::Heap::builder) builds
+    /// have none but this.
+    pub(super) fn of(core: &ManagedCore) -> &Self {
+        let observer = core.observer.as_ref().map(|observer| observer.as_any());
+        observer
+            .and_then(|any| any.downcast_ref())
+            .expect("the observer of a heap is its gc module")
+    }
+
+    /// Records that the services are in use.
+    pub(super) fn use_them(&self) {
+        if !self.used.load(Ordering::Relaxed) {
+            self.used.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether the end of the heap tells what is left in it.
+    pub(super) fn tells_leaks(&self) -> bool {
+        self.used.load(Ordering::Relaxed) && !self.leaks_untold.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn tell_leaks(&self, tell: bool) {
+        self.leaks_untold.store(!tell, Ordering::Relaxed);
+    }
+}
+
+impl Observer for GcState {
+    fn begins(&self, hooks: &Hooks, generation: usize, quiet: bool) {
+        if !quiet {
+            self.callbacks.call(
+                hooks,
+                CallbackPhase::Start,
+                &CallbackInfo { generation, ..CallbackInfo::default() },
+            );
+        }
+        if self.debug.has(DEBUG_STATS) {
+            self.debug
+                .write(hooks, format_args!("gc: a collection of generation {generation} begins"));
+        }
+    }
+
+    fn after_collection(&self) {
+        self.memory.remember();
+    }
+
+    fn record(&self, report: &CollectionReport) {
+        self.records.add(report);
+    }
+
+    fn finishes(&self, hooks: &Hooks, report: &CollectionReport, quiet: bool) {
+        if self.debug.has(DEBUG_STATS) {
+            self.debug.write(
+                hooks,
+                format_args!(
+                    "gc: the collection of generation {} ends: {} unreachable, {} collected, {} uncollectable, \
+                     {:.6} s elapsed",
+                    report.generation,
+                    report.unreachable,
+                    report.collected,
+                    report.uncollectable,
+                    report.duration.as_secs_f64(),
+                ),
+            );
+        }
+        if !quiet {
+            let info = CallbackInfo {
+                generation: report.generation,
+                collected: report.collected,
+                uncollectable: report.uncollectable,
+                candidates: report.candidates,
+                duration: report.duration,
+                stopped: report.stops.iter().sum(),
+            };
+            self.callbacks.call(hooks, CallbackPhase::Stop, &info);
+        }
+    }
+
+    fn wants(&self, fate: Fate) -> bool {
+        self.debug.has(match fate {
+            Fate::Collectable => DEBUG_COLLECTABLE,
+            Fate::Uncollectable => DEBUG_UNCOLLECTABLE,
+        })
+    }
+
+    fn found(&self, hooks: &Hooks, fate: Fate, type_name: &'static str, address: usize) {
+        let what = match fate {
+            Fate::Collectable => "collectable",
+            Fate::Uncollectable => "uncollectable",
+        };
+        self.debug.write(hooks, format_args!("gc: {what} <{type_name} {address:#x}>"));
+    }
+
+    fn saves_all(&self) -> bool {
+        self.debug.has(DEBUG_SAVEALL)
+    }
+
+    fn save(&self, objects: &mut dyn ExactSizeIterator<Item = HeaderPtr>) -> Result<(), NoMemory> {
+        self.garbage.append(objects)
+    }
+
+    fn take_saved(&self) -> Vec<HeaderPtr> {
+        self.garbage.take()
+    }
+
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+}
+
+impl PacingRule for GcState {
+    fn decide(&self, numbers: [u32; 3], figures: Figures) -> Ruling {
+        thresholds::decide(numbers, &self.memory, figures)
+    }
+}

@@ -20,7 +20,7 @@ use crate::gc_module::memory::MemoryCondition;
 use crate::gc_module::records::Records;
 use crate::gc_module::switch::Switch;
 use crate::gc_module::thresholds;
-use crate::heap::observer::{Fate, Figures, Observer, PacingRule, Ruling};
+use crate::heap::observer::{Fate, Figures, Observer, ObserverAndRule, PacingRule, Ruling};
 use crate::managed::ManagedCore;
 use crate::object::weak::HeaderPtr;
 
@@ -41,7 +41,7 @@ pub(super) struct GcState {
 }
 
 /// The state for a new heap, as its observer and as its pacing rule.
-pub(crate) fn new_state() -> Result<(Arc<dyn Observer>, Arc<dyn PacingRule>), NoMemory> {
+pub(crate) fn new_state() -> Result<ObserverAndRule, NoMemory> {
     let state = fallible::arc(GcState::default())?;
     Ok((Arc::clone(&state) as _, state))
 }

@@ -5,6 +5,7 @@
 
 use std::any::Any;
 use std::fmt;
+use std::sync::Arc;
 
 use crate::base::event::CollectionReport;
 use crate::base::fallible::NoMemory;
@@ -90,3 +91,6 @@ pub(crate) trait PacingRule: fmt::Debug + Send + Sync {
     /// objects are new.
     fn decide(&self, numbers: [u32; 3], figures: Figures) -> Ruling;
 }
+
+/// One object as the observer of a heap and as its pacing rule.
+pub(crate) type ObserverAndRule = (Arc<dyn Observer>, Arc<dyn PacingRule>);

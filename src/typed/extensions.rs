@@ -4,12 +4,11 @@
 //! joins the two: its constant `EXTENSIONS` names their functions.
 
 use std::ptr::NonNull;
-use std::sync::Arc;
 
 use crate::Mutator;
 use crate::base::error::Fault;
 use crate::base::fallible::NoMemory;
-use crate::heap::observer::{Observer, PacingRule};
+use crate::heap::observer::ObserverAndRule;
 use crate::object::header::Header;
 use crate::object::type_info::TypeInfo;
 
@@ -25,7 +24,7 @@ pub(crate) struct Extensions {
 }
 
 /// Makes the observer of a new heap, twice as a reference: as a pacing rule, too.
-pub(crate) type NewObserver = fn() -> Result<(Arc<dyn Observer>, Arc<dyn PacingRule>), NoMemory>;
+pub(crate) type NewObserver = fn() -> Result<ObserverAndRule, NoMemory>;
 
 /// How a heap handles objects whose type was made at run time.
 pub(crate) struct DynamicTypes {

@@ -1210,8 +1210,9 @@ typedef struct {
 /* standstill_set_misuse_hook: sets the hook for misuse. By default the library writes a line to
  * stderr, at most five times for each code and type.
  * Since: ours. Traversal: refused. */
-STANDSTILL_STABLE void standstill_set_misuse_hook(
-    void (*hook)(const standstill_misuse *report, void *arg), void *arg);
+STANDSTILL_STABLE void
+standstill_set_misuse_hook(void (*hook)(const standstill_misuse *report, void *arg),
+                           void *arg);
 
 /* An error that no caller can receive. */
 typedef struct {
@@ -1224,8 +1225,9 @@ typedef struct {
 /* standstill_set_unraisable_hook: sets the hook for errors in handlers, finalizers and callbacks.
  * By default the library writes a block to stderr.
  * Since: ours. Traversal: refused. */
-STANDSTILL_STABLE void standstill_set_unraisable_hook(
-    void (*hook)(const standstill_unraisable *report, void *arg), void *arg);
+STANDSTILL_STABLE void
+standstill_set_unraisable_hook(void (*hook)(const standstill_unraisable *report, void *arg),
+                               void *arg);
 
 /* A thread that holds up a stop: the thread blocks while it is attached, or reaches no safepoint.
  * The report also describes a thread that stops the world, or collects, for too long. */
@@ -1249,8 +1251,9 @@ typedef struct {
  * The finalizers, callbacks and deallocators of a collection take too long. A thread that waits to
  * collect calls the hook.
  * Since: ours. Traversal: refused. */
-STANDSTILL_STABLE void standstill_set_slow_stop_hook(
-    void (*hook)(const standstill_slow_stop *report, void *arg), void *arg);
+STANDSTILL_STABLE void
+standstill_set_slow_stop_hook(void (*hook)(const standstill_slow_stop *report, void *arg),
+                              void *arg);
 
 /* ==== The gc module =========================================================================== */
 /* All functions of this section use the heap to which the calling thread is attached. */

@@ -1,16 +1,17 @@
-//! `GcCell`: the lock in an object, taken by mutators and looked at by the collector.
+//! `GcCell`: the lock in an object, which mutators take and which the collector reads.
 //!
-//! The lock's word is one of loom's atomics; the value holds a loom `UnsafeCell`, so loom fails a model in which two threads
-//! have the value at once, or one does not see what the other did.
+//! The lock word is one of loom's atomics, and the value holds a loom `UnsafeCell`. So loom fails a
+//! model in which two threads access the value at once, or in which a thread does not see an
+//! earlier write.
 //!
 //! # Transitions
 //!
-//! | transition | models |
-//! |---|---|
-//! | free, locked, free: two mutators | `two_threads_lock_a_cell` |
-//! | the same, by those that do not wait | `two_threads_try_a_cell` |
-//! | read in a stop without the lock: a cell in an object of the heap | `a_stop_reads_a_cell_that_was_written` |
-//! | read in a stop with the lock: a cell anywhere else, locked through another heap | `a_cell_elsewhere_meets_a_collection` |
+//! * free, locked, free, by two mutators: `two_threads_lock_a_cell`
+//! * the same, by mutators that do not wait: `two_threads_try_a_cell`
+//! * a cell in an object of the heap, read in a stop without the lock:
+//!   `a_stop_reads_a_cell_that_was_written`
+//! * a cell outside of the heap, locked through another heap, read in a stop with the lock:
+//!   `a_cell_elsewhere_meets_a_collection`
 
 use std::sync::Arc;
 
@@ -20,13 +21,13 @@ use super::model;
 use crate::base::sync::UnsafeCell;
 use crate::{Collect, Gc, GcCell, Heap, Mutator, Pacing, Trace, Tracer};
 
-/// Plain data, for whoever has the cell.
+/// Plain data, for the thread that has locked the cell.
 #[derive(Default)]
 struct Counter(UnsafeCell<usize>);
 
 // SAFETY: this is the claim under test.
 unsafe impl Sync for Counter {}
-// SAFETY: nothing in it belongs to a thread.
+// SAFETY: it belongs to no thread.
 unsafe impl Send for Counter {}
 
 impl Counter {
@@ -49,7 +50,7 @@ impl Trace for Counter {
     }
 }
 
-/// An object with a cell, that refers to itself: the collector looks at it.
+/// An object with a cell that refers to the object itself. The collector traverses it.
 struct Node {
     counter: GcCell<Counter>,
     edge: GcCell<Option<Gc<Node>>>,
@@ -66,7 +67,7 @@ impl Trace for Node {
     }
 }
 
-/// An object with a cell that others share.
+/// An object with a shared cell.
 struct Shared {
     counter: Arc<GcCell<Counter>>,
     edge: GcCell<Option<Gc<Shared>>>,
@@ -74,7 +75,7 @@ struct Shared {
 
 impl Trace for Shared {
     fn traverse(&self, tracer: &mut Tracer) {
-        // The cell itself: an `Arc` shows nothing.
+        // The cell itself: an `Arc` is not traversed.
         GcCell::traverse(&self.counter, tracer);
         self.edge.traverse(tracer);
     }
@@ -92,7 +93,8 @@ fn node(m: &Mutator) -> Gc<Node> {
     m.alloc(Node { counter: GcCell::new(Counter::default()), edge: GcCell::new(None) })
 }
 
-/// Mutations: the lock taken relaxed; given back relaxed; taken without looking whether it is free.
+/// Mutations: the lock is taken relaxed; it is released relaxed; it is taken although it is not
+/// free.
 #[test]
 fn loom_two_threads_lock_a_cell() {
     model(|| {
@@ -111,7 +113,7 @@ fn loom_two_threads_lock_a_cell() {
     });
 }
 
-/// Mutations: as for those that wait.
+/// Mutations: the same as for mutators that wait.
 #[test]
 fn loom_two_threads_try_a_cell() {
     model(|| {
@@ -132,9 +134,10 @@ fn loom_two_threads_try_a_cell() {
     });
 }
 
-/// What a mutator wrote under the lock, the collector reads in its stop without it.
+/// In its stop the collector reads, without the lock, the value that a mutator wrote under the
+/// lock.
 ///
-/// Mutation: an unlock after the thread has left.
+/// Mutation: the thread unlocks after it has detached.
 #[test]
 fn loom_a_stop_reads_a_cell_that_was_written() {
     model(|| {
@@ -156,9 +159,10 @@ fn loom_a_stop_reads_a_cell_that_was_written() {
     });
 }
 
-/// A cell outside of all objects is locked through another heap, whose threads no stop of this one waits for.
+/// A cell outside of all objects is locked through another heap. A stop of this heap does not wait
+/// for the threads of that heap.
 ///
-/// Mutation: the collector does not take the lock of such a cell.
+/// Mutation: the collector does not lock such a cell.
 #[test]
 fn loom_a_cell_elsewhere_meets_a_collection() {
     model(|| {

@@ -1,11 +1,10 @@
-//! The turn to collect, and burials that are left to whoever comes.
+//! The collector lock, and reclaim queues that are handed over.
 //!
-//! | transition | model |
-//! |---|---|
-//! | nobody's → taken → nobody's, a thread waiting | [`loom_a_reclaim_queue_ends_once_and_the_lock_is_released`] |
-//! | taken → burial, clearing → taken, to settle → burial, counting → taken → nobody's | the same |
-//! | taken → nobody's → taken, a thread in the queue | [`loom_the_lock_goes_to_the_requester`] |
-//! | the same with a heap around it | `collect::loom_what_is_left_to_bury_is_buried_once` |
+//! * free, taken, free, while a thread waits:
+//!   [`loom_a_reclaim_queue_ends_once_and_the_lock_is_released`]
+//! * taken, clearing, settling, counting, taken, free: the same
+//! * taken, free, taken, with a requester: [`loom_the_lock_goes_to_the_requester`]
+//! * the same in a heap: `collect::loom_what_is_left_to_bury_is_buried_once`
 //!
 //! Bound in a full run: 4 preemptions.
 
@@ -28,7 +27,7 @@ use crate::heap::reclaim_queue::{
 use crate::object::type_info::Object;
 use crate::safepoint::{Coordinator, ThreadId};
 
-/// Objects of the burial: names, never looked at.
+/// The objects of the queue. The model never dereferences them.
 const OBJECTS: usize = 3;
 
 struct World {
@@ -42,7 +41,7 @@ fn name(number: usize) -> Object {
     Object::new(NonNull::new((number * 32 + 32) as *mut u8).unwrap())
 }
 
-/// Takes one piece and does what is to be done.
+/// Takes one batch and does its task.
 fn work(world: &World, whose: Owner) -> bool {
     let Some(batch) = world.lock.take_batch(whose, None) else { return false };
     let mut found = Cleared::default();
@@ -78,8 +77,8 @@ fn work(world: &World, whose: Owner) -> bool {
     true
 }
 
-/// One thread leaves a burial, works on its own pile and goes away; another wants the turn, helps, waits, and gets it.
-///
+/// One thread hands over a queue, works on its own garbage, and leaves. The other thread requests
+/// the lock, helps, waits, and acquires it.
 #[test]
 fn loom_a_reclaim_queue_ends_once_and_the_lock_is_released() {
     Model::new().at_most(4).check(|| {
@@ -124,7 +123,8 @@ fn loom_a_reclaim_queue_ends_once_and_the_lock_is_released() {
     });
 }
 
-/// One thread asks for the turn while another has it. Once it has asked, the other does not get the turn again before it.
+/// One thread requests the lock while another has it. After the request, the other thread does not
+/// acquire the lock again before the requester.
 #[test]
 fn loom_the_lock_goes_to_the_requester() {
     Model::new().at_most(4).check(|| {

@@ -1,16 +1,16 @@
-//! The locks that a fork takes, against threads that are not attached.
+//! The locks that a fork takes, against detached threads.
 //!
-//! No model forks. A child has one thread, the one that forked. It can go on if it finds each lock open that it wants, or holds it
-//! itself. So the models ask, at the moment of the fork, about each lock that unattached threads take: does the fork
-//! hold it, or is it open? A thread that had it then would never open it in the child.
+//! No model forks. The child of a fork has one thread: the one that forked. It can go on if each
+//! lock that it needs is open, or is held by the fork. So the models check, at the moment of the
+//! fork, each lock that detached threads take: the fork holds it, or it is open. If another thread
+//! held it, it would never be released in the child.
 //!
 //! # Transitions
 //!
-//! | transition | models |
-//! |---|---|
-//! | prepared, forked, over: against a deferred drop | `a_fork_meets_a_deferred_drop` |
-//! | the same: against a reference retired from another heap | `a_fork_meets_a_slot_that_is_emptied_from_another_heap` |
-//! | the same: against a thread that attaches and ends | `a_fork_meets_a_birth_and_an_end` |
+//! * prepared, forked, over, against a deferred drop: `a_fork_meets_a_deferred_drop`
+//! * the same, against a reference retired from another heap:
+//!   `a_fork_meets_a_slot_that_is_emptied_from_another_heap`
+//! * the same, against a thread that attaches and ends: `a_fork_meets_a_birth_and_an_end`
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -42,7 +42,8 @@ fn loom_a_fork_meets_a_deferred_drop() {
     });
 }
 
-/// Mutations: the fork does not hold the deferred list; a retirement lets go of it before it locks the list of the retired.
+/// Mutations: the fork does not hold the deferred list; a retirement releases the deferred list
+/// before it locks the list of retired references.
 #[test]
 fn loom_a_fork_meets_a_slot_that_is_emptied_from_another_heap() {
     model(|| {

@@ -1,10 +1,11 @@
-//! Jobs of a collection, and the parked threads that come to work on them.
+//! Jobs of a collection, and the parked threads that join them.
 //!
-//! | transition | model |
-//! |---|---|
-//! | no job → open → closing → no job, a thread joining at any moment | [`loom_a_job_is_called_only_while_it_is_published`] |
-//! | the same, the thread joining again and again while two jobs are shared | [`loom_a_late_thread_works_on_the_open_job`] |
-//! | parked → meanwhile → at the gate, while one stop ends and the next is wanted | [`loom_the_work_of_a_parked_thread_meets_one_stop`] |
+//! * no job, open, closing, no job, while a thread joins:
+//!   [`loom_a_job_is_called_only_while_it_is_published`]
+//! * the same, while the thread joins repeatedly during two jobs:
+//!   [`loom_a_late_thread_works_on_the_open_job`]
+//! * parked, helping, at the gate, while one stop ends and another begins:
+//!   [`loom_the_work_of_a_parked_thread_meets_one_stop`]
 
 use std::sync::Arc;
 
@@ -16,7 +17,7 @@ use super::Model;
 use crate::heap::helpers::JobSlot;
 use crate::safepoint::Coordinator;
 
-/// What a job does: each of its threads writes into a place of its own.
+/// The places that a job writes: one for each of its threads.
 struct Places([UnsafeCell<usize>; 2]);
 
 // SAFETY: loom checks each access.
@@ -30,7 +31,7 @@ impl Places {
     }
 
     fn write(&self, index: usize, value: usize) {
-        // SAFETY: loom checks that nobody else is there.
+        // SAFETY: loom checks that no other thread accesses it.
         self.0[index].with_mut(|place| unsafe { *place += value });
     }
 
@@ -40,7 +41,8 @@ impl Places {
     }
 }
 
-/// The closure and what it borrows are gone when `share` has returned, and what the others have written is there.
+/// When `run_on` has returned, the closure and its borrows are gone, and the writes of the other
+/// threads are visible.
 #[test]
 fn loom_a_job_is_called_only_while_it_is_published() {
     Model::new().check(|| {
@@ -49,7 +51,7 @@ fn loom_a_job_is_called_only_while_it_is_published() {
             let slot = Arc::clone(&slot);
             thread::spawn(move || slot.join(7))
         };
-        // On this frame, and destroyed before the other thread is awaited: loom sees a use after that.
+        // On this frame, and destroyed before the other thread is joined: loom detects a later use.
         let places = Places::new();
         slot.run_on(
             2,
@@ -67,7 +69,8 @@ fn loom_a_job_is_called_only_while_it_is_published() {
     });
 }
 
-/// A thread that looks twice may work on either job, on both, or twice on none; never on one that is over.
+/// A thread that joins twice may work on either job, on both, twice on one, or on none. It never
+/// works on a finished job.
 #[test]
 fn loom_a_late_thread_works_on_the_open_job() {
     Model::new().check(|| {
@@ -87,7 +90,7 @@ fn loom_a_late_thread_works_on_the_open_job() {
     });
 }
 
-/// What a parked thread does meanwhile begins and ends in the stop that it is parked for.
+/// The work of a parked thread begins and ends in the stop that the thread is parked for.
 #[test]
 fn loom_the_work_of_a_parked_thread_meets_one_stop() {
     Model::new().at_least(6).at_most(6).check(|| {

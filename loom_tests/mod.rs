@@ -1,15 +1,15 @@
-//! Models of the protocols, explored by loom: `ci/loom.sh`.
+//! Models of the protocols, which loom explores: `ci/loom.sh`.
 //!
-//! One file a protocol. The page of each lists the transitions of its protocol and the models that take them, and
-//! `mutations.toml` every ordering and check in the code, with the models that fail when it is weakened or
-//! removed (`ci/mutations.py`); a model that cannot fail proves nothing.
+//! Each file models one protocol. Its page lists the transitions of the protocol, and the models
+//! that make them. `mutations.toml` lists every ordering and check in the code, and the models that
+//! fail if it is weakened or removed (`ci/mutations.py`). A model that cannot fail proves nothing.
 //!
-//! # How deep
+//! # Depth
 //!
-//! A model is run once for each interleaving of its threads, and for each value that a relaxed load may see.
-//! `ci/loom.sh` bounds the number of *preemptions* in an execution (a thread that could go on is put aside
-//! for another), by 2 or what a model [needs](Model::at_least). `ci/loom.sh --full` bounds nothing, save the
-//! models that would take too long: these say [how far](Model::at_most) they go.
+//! A model runs once for each interleaving of its threads, and for each value that a relaxed load
+//! may return. A *preemption* suspends a thread that could go on. `ci/loom.sh` allows 2 preemptions
+//! in an execution, or the number that a model [needs](Model::at_least). `ci/loom.sh --full` has no
+//! bound, but some models would take too long: they state [their own bound](Model::at_most).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -26,10 +26,10 @@ mod safepoint;
 mod slot;
 mod tracked;
 
-/// Of a model's main thread, in the units of loom's generators, which are words.
+/// The stack of a model's main thread, in words, as loom's generators count it.
 const STACK: usize = 0x8000;
 
-/// How deep a model is explored.
+/// The depth to which a model is explored.
 #[derive(Clone, Copy)]
 pub(crate) struct Model {
     at_least: usize,
@@ -37,22 +37,22 @@ pub(crate) struct Model {
 }
 
 impl Model {
-    /// Up to 2 preemptions; without a bound in a full run.
+    /// Up to 2 preemptions. No bound in a full run.
     pub(crate) const fn new() -> Self {
         Self { at_least: 2, at_most: None }
     }
 
-    /// With fewer preemptions than this, what the model is about never happens.
+    /// With fewer preemptions the modelled event never happens.
     pub(crate) const fn at_least(self, preemptions: usize) -> Self {
         Self { at_least: preemptions, ..self }
     }
 
-    /// With more preemptions than this, the model takes too long, for any run.
+    /// With more preemptions the model takes too long, also in a full run.
     pub(crate) const fn at_most(self, preemptions: usize) -> Self {
         Self { at_most: Some(preemptions), ..self }
     }
 
-    /// The bound on preemptions of this run; `None`: there is none.
+    /// The bound on preemptions in this run. `None`: no bound.
     fn bound(self) -> Option<usize> {
         if std::env::var_os("LOOM_FULL").is_some() {
             return self.at_most;
@@ -62,7 +62,7 @@ impl Model {
         Some(asked.max(self.at_least).min(self.at_most.unwrap_or(usize::MAX)))
     }
 
-    /// Explores `f`, and says how many executions that took.
+    /// Explores `f`, and prints the number of executions.
     pub(crate) fn check(self, f: impl Fn() + Sync + Send + 'static) {
         let executions = Arc::new(AtomicUsize::new(0));
         let count = Arc::clone(&executions);
@@ -74,7 +74,8 @@ impl Model {
         builder.check(move || {
             count.fetch_add(1, Relaxed);
             crate::base::sync::begin_execution();
-            // On a thread of its own: the stack of loom's first thread is too small for a collection that is not optimised.
+            // On a thread of its own: the stack of loom's first thread is too small for an
+            // unoptimised collection.
             let f = Arc::clone(&f);
             let model = loom::thread::Builder::new().stack_size(STACK).spawn(move || f());
             model
@@ -92,7 +93,7 @@ impl Model {
     }
 }
 
-/// Explores `f` as deep as most models go.
+/// Explores `f` to the usual depth.
 pub(crate) fn model(f: impl Fn() + Sync + Send + 'static) {
     Model::new().check(f);
 }

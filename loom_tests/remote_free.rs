@@ -1,28 +1,33 @@
-//! A cell is freed by a thread that does not own its page, while the page's owner drains it, gives it
+//! A thread frees a cell on a page of another thread, while that thread drains the page, gives it
 //! away, or releases it.
 //!
-//! The page's free bits and counts are loom's `UnsafeCell`s, so that a second owner at the same time fails
-//! the model; `World::users` holds one such cell per memory cell, so that using memory twice, or reusing it
-//! without being ordered behind its last user, fails it as well.
+//! The free bits and the counts of the page are loom's `UnsafeCell`s, so a second owner at the same
+//! time fails the model. `World::users` has one such cell per memory cell. So a model fails, too,
+//! if memory is used twice, or reused without an ordering after its last user.
 //!
-//! loom compares an exchange only with the *last* access to its atomic: were a push to begin with a load,
-//! that load would hide the owner's look at the stack, and loom would not try the two in the other order.
+//! loom compares an exchange only with the *last* access to its atomic. If a push began with a
+//! load, that load would hide the owner's load of the stack, and loom would not try the two in the
+//! other order.
 //!
 //! # Transitions
 //!
-//! The places that a cell can be in are those of `space`'s page, the ones of a page of cells those of `arena`'s.
+//! The page of `space` describes the places of a cell, and the page of `arena` those of a page of
+//! cells.
 //!
-//! | transition | models |
-//! |---|---|
-//! | in use to its page's remote stack, by a stranger | all |
-//! | remote stack to free bits, by the owner that refills, or trims | `remote_frees_meet_the_owner`, `remote_free_meets_the_release_of_its_page` |
-//! | the same by who adopts, and by who sweeps what is abandoned | `remote_free_meets_retirement_and_adoption`, `two_arenas_end_and_one_adopts` |
-//! | page: owned to abandoned | `remote_free_meets_retirement_and_adoption` |
-//! | page: abandoned to owned by another | `remote_free_meets_retirement_and_adoption`, `two_arenas_end_and_one_adopts` |
-//! | page: owned, or abandoned, to the pool | `remote_free_meets_the_release_of_its_page`, `remote_free_meets_retirement_and_adoption` |
-//! | page: the pool to in use, as another kind | `remote_free_meets_the_release_of_its_page` |
-//! | large object: in use to the pool, by a stranger; and out of it again | `a_large_object_is_freed_by_a_stranger` |
-//! | a mutator ends while a collection counts | `collect::collection_meets_a_birth_and_an_end` |
+//! * in use to the remote stack of its page, by another thread: all models
+//! * remote stack to free bits, by the owner at a refill or a trim: `remote_frees_meet_the_owner`,
+//!   `remote_free_meets_the_release_of_its_page`
+//! * the same, by a thread that adopts or sweeps abandoned pages:
+//!   `remote_free_meets_retirement_and_adoption`, `two_arenas_end_and_one_adopts`
+//! * page: owned to abandoned: `remote_free_meets_retirement_and_adoption`
+//! * page: abandoned to owned by another arena: `remote_free_meets_retirement_and_adoption`,
+//!   `two_arenas_end_and_one_adopts`
+//! * page: owned, or abandoned, to the pool: `remote_free_meets_the_release_of_its_page`,
+//!   `remote_free_meets_retirement_and_adoption`
+//! * page: from the pool to in use, as another kind: `remote_free_meets_the_release_of_its_page`
+//! * large object: in use to the pool, by another thread, and out of the pool again:
+//!   `a_large_object_is_freed_by_a_stranger`
+//! * a mutator ends while a collection counts: `collect::collection_meets_a_birth_and_an_end`
 
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -38,7 +43,7 @@ use crate::memory::space::{Space, SpaceConfig};
 
 /// A cell on its way to another thread.
 struct Sent(NonNull<u8>);
-// SAFETY: whoever has it may free it.
+// SAFETY: the thread that has it may free it.
 unsafe impl Send for Sent {}
 
 /// Two cells fill a page.
@@ -49,7 +54,7 @@ struct World {
     users: Vec<UnsafeCell<usize>>,
 }
 
-// SAFETY: the cells are only touched by whoever holds the memory they stand for; loom checks it.
+// SAFETY: only the thread that holds a memory cell touches its counter; loom checks it.
 unsafe impl Sync for World {}
 // SAFETY: as above.
 unsafe impl Send for World {}
@@ -61,10 +66,10 @@ impl World {
         Arc::new(Self { space: Space::reserve(config).unwrap(), users })
     }
 
-    /// Uses the memory of a cell, as its holder does.
+    /// Uses the memory of a cell.
     fn touch(&self, cell: NonNull<u8>) {
         let granule = self.space.granule(cell.as_ptr().addr());
-        // SAFETY: the holder is one thread; loom fails the model if it is not.
+        // SAFETY: one thread holds the cell; loom fails the model otherwise.
         self.users[granule].with_mut(|uses| unsafe { *uses += 1 });
     }
 
@@ -76,7 +81,7 @@ impl World {
 
     fn give(&self, arena: Option<&mut Arena>, cell: NonNull<u8>) {
         self.touch(cell);
-        // SAFETY: each cell is given once, by its holder.
+        // SAFETY: its holder frees each cell once.
         unsafe {
             match arena {
                 Some(arena) => arena.free(&self.space, cell),
@@ -88,7 +93,7 @@ impl World {
     /// As [`give`](Self::give), by a thread that knows the size class.
     fn give_of_class(&self, arena: &mut Arena, cell: NonNull<u8>) {
         self.touch(cell);
-        // SAFETY: each cell is given once, by its holder, and is of this class.
+        // SAFETY: its holder frees each cell once, and the cell is of this class.
         unsafe {
             if !arena.free_of_class(&self.space, cell, class_of(HALF).unwrap()) {
                 arena.free_elsewhere(&self.space, cell);
@@ -115,11 +120,11 @@ impl World {
     }
 }
 
-/// Two strangers free into one page while its owner looks for memory there.
+/// Two threads free into one page while the page's owner allocates there.
 ///
-/// Fails when the push publishes with `Relaxed`, or the drain takes with `Relaxed`: the owner then reuses a
-/// cell without being ordered behind the thread that freed it. Fails when the drain is a load and a store:
-/// a cell is lost in between.
+/// Fails if the push publishes with `Relaxed`, or the drain takes with `Relaxed`: the owner then
+/// reuses a cell without an ordering after the thread that freed it. Fails if the drain is a load
+/// and a store: a cell is lost in between.
 #[test]
 fn loom_remote_frees_meet_the_owner() {
     super::model(|| {
@@ -127,7 +132,7 @@ fn loom_remote_frees_meet_the_owner() {
         let mut arena = Arena::new(1);
         let cells = [world.take(&mut arena).unwrap(), world.take(&mut arena).unwrap()];
         let strangers = cells.map(|cell| world.spawn_give(cell));
-        // The range is one page: what comes now was freed by a stranger.
+        // The range is one page, so this cell was freed by another thread.
         let again = world.take(&mut arena);
         for stranger in strangers {
             stranger.join().unwrap();
@@ -141,10 +146,11 @@ fn loom_remote_frees_meet_the_owner() {
     });
 }
 
-/// A stranger frees into a page while its arena ends and another adopts the page.
+/// A thread frees into a page of another thread, while the page's arena ends and another arena
+/// adopts the page.
 ///
-/// Fails when `abandon` leaves the pages' arena as it was (a former owner then takes a cell for its own),
-/// when the sweep releases a page one cell early, and with a `Relaxed` push or drain.
+/// Fails if `abandon` does not change the pages' arena: then a former owner takes a cell for its
+/// own. Fails if the sweep releases a page one cell early, and with a `Relaxed` push or drain.
 #[test]
 fn loom_remote_free_meets_retirement_and_adoption() {
     super::Model::new().at_most(5).check(|| {
@@ -156,7 +162,8 @@ fn loom_remote_free_meets_retirement_and_adoption() {
             let world = Arc::clone(&world);
             thread::spawn(move || {
                 let mut second = Arena::new(2);
-                // The page may still be the first arena's, or adopted without a free cell on it.
+                // The page may still belong to the first arena, or may be adopted without a free
+                // cell.
                 if let Some(cell) = world.take(&mut second) {
                     world.give(Some(&mut second), cell);
                 }
@@ -171,11 +178,11 @@ fn loom_remote_free_meets_retirement_and_adoption() {
     });
 }
 
-/// A stranger frees the last cell of a page whose owner trims: the page is released, and taken again for
-/// one object, as soon as the owner sees the cell, and not before.
+/// A thread frees the last cell of a page while the owner trims. The page is released, and taken
+/// again for one object, when the owner reads the freed cell, and not before.
 ///
-/// Fails when a page counts as empty while one of its cells is still out (`free + 1 >= cells`), and with a
-/// `Relaxed` push or drain.
+/// Fails if a page counts as empty while one of its cells is in use (`free + 1 >= cells`), and with
+/// a `Relaxed` push or drain.
 #[test]
 fn loom_remote_free_meets_the_release_of_its_page() {
     super::model(|| {
@@ -186,7 +193,7 @@ fn loom_remote_free_meets_the_release_of_its_page() {
         world.give(Some(&mut arena), cells[1]);
         arena.trim(&world.space);
         if let Ok(object) = world.space.acquire_large(PAGE_SIZE - PAGE_HEADER, 1) {
-            // All memory of the page is this object's now.
+            // All memory of the page belongs to this object now.
             cells.iter().for_each(|&cell| world.touch(cell));
             // SAFETY: ours, and freed once.
             unsafe { arena.free(&world.space, object) };
@@ -197,7 +204,8 @@ fn loom_remote_free_meets_the_release_of_its_page() {
     });
 }
 
-/// A stranger frees a large object while another thread looks for that much memory, and its owner ends.
+/// A thread frees a large object while another thread allocates that much memory, and its owner
+/// ends.
 #[test]
 fn loom_a_large_object_is_freed_by_a_stranger() {
     super::model(|| {
@@ -217,7 +225,7 @@ fn loom_a_large_object_is_freed_by_a_stranger() {
     });
 }
 
-/// Two threads end, and a third adopts from both, while a stranger frees on the pages of one.
+/// Two threads end, and a third adopts from both, while another thread frees on the pages of one.
 #[test]
 fn loom_two_arenas_end_and_one_adopts() {
     super::Model::new().at_most(3).check(|| {

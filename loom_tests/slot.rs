@@ -1,19 +1,23 @@
-//! `AtomicGc`: a reference that is read without a lock, changed, and taken out.
+//! `AtomicGc`: a reference that threads read without a lock, change, and take out.
 //!
-//! The slots and the heap are the real ones. What an object holds is a loom `UnsafeCell`, as in `managed`'s models: loom
-//! fails a model in which a use is not ordered after the object was made, and before it is destroyed.
+//! The slots and the heap are the real ones. The value of an object is a loom `UnsafeCell`, as in
+//! the models of `managed`. So loom fails a model in which a use is not ordered after the creation
+//! of the object and before its destruction.
 //!
 //! # Transitions
 //!
-//! | transition | models |
-//! |---|---|
-//! | stored, against a reader | `what_is_stored_in_a_slot_is_whole` |
-//! | swapped out, against a swap | `two_threads_swap` |
-//! | swapped out and dropped, against a reader | `a_reader_meets_a_swap` |
-//! | exchanged by comparison: the one that wins, the one that loses | `one_of_two_sets_a_slot`, `an_exchange_sees_what_came_before_the_store` |
-//! | emptied, against a reader that detaches and comes back | `a_reader_comes_back_while_a_slot_is_emptied` |
-//! | emptied from another heap, against a reader at a safepoint | `a_reader_finds_an_epoch_before_its_request` |
-//! | emptied, against a reader that attaches, one that parks | `managed::a_retired_reference_meets_a_reader`, `managed::a_retired_reference_meets_a_collection` |
+//! * stored, against a reader: `what_is_stored_in_a_slot_is_whole`
+//! * swapped out, against a swap: `two_threads_swap`
+//! * swapped out and dropped, against a reader: `a_reader_meets_a_swap`
+//! * exchanged by comparison, by the thread that wins and by the thread that loses:
+//!   `one_of_two_sets_a_slot`, `an_exchange_sees_what_came_before_the_store`
+//! * emptied, against a reader that detaches and comes back:
+//!   `a_reader_comes_back_while_a_slot_is_emptied`
+//! * emptied from another heap, against a reader at a safepoint:
+//!   `a_reader_finds_an_epoch_before_its_request`
+//! * emptied, against a reader that attaches or parks:
+//!   `managed::a_retired_reference_meets_a_reader`,
+//!   `managed::a_retired_reference_meets_a_collection`
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize as Plain, Ordering::Relaxed};
@@ -25,7 +29,8 @@ use super::{Model, model};
 use crate::base::sync::UnsafeCell;
 use crate::{AtomicGc, Heap, Mutator, Pacing, Trace};
 
-/// A heap, a mutator, and slots with an object each. When the mutator has ended, whoever drops the last reference ends the object.
+/// A heap, a mutator, and slots with one object each. When the mutator has ended, the thread that
+/// drops the last reference destroys the object.
 fn slots<const N: usize>() -> (Heap, Mutator, Arc<[AtomicGc<Value>; N]>, Arc<Plain>) {
     let (heap, m, object, destroyed) = world();
     let slots = Arc::new([(); N].map(|()| AtomicGc::from(m.alloc(Value::new(&destroyed)))));
@@ -34,9 +39,9 @@ fn slots<const N: usize>() -> (Heap, Mutator, Arc<[AtomicGc<Value>; N]>, Arc<Pla
     (heap, m, slots, destroyed)
 }
 
-/// One thread stores a new object, another finds it, by looking or by a reference of its own.
+/// One thread stores a new object. Another thread finds it, by a load or by its own reference.
 ///
-/// Mutations: the load, or the release of the exchange, relaxed.
+/// Mutations: the load, or the release of the exchange, is relaxed.
 #[test]
 fn loom_what_is_stored_in_a_slot_is_whole() {
     model(|| {
@@ -57,9 +62,9 @@ fn loom_what_is_stored_in_a_slot_is_whole() {
     });
 }
 
-/// Two threads put objects of theirs into a slot: each uses the one that it takes out.
+/// Two threads put their objects into a slot. Each uses the object that it takes out.
 ///
-/// Mutation: the acquire of the exchange dropped.
+/// Mutation: the exchange has no acquire.
 #[test]
 fn loom_two_threads_swap() {
     model(|| {
@@ -80,9 +85,9 @@ fn loom_two_threads_swap() {
     });
 }
 
-/// Two threads set a slot if it is empty. One wins; both use what is there.
+/// Two threads set an empty slot. One wins. Both use the object in the slot.
 ///
-/// Mutation: the release of the exchange dropped.
+/// Mutation: the exchange has no release.
 #[test]
 fn loom_one_of_two_sets_a_slot() {
     model(|| {
@@ -107,14 +112,16 @@ fn loom_one_of_two_sets_a_slot() {
 /// Plain data beside the slot.
 struct Beside(UnsafeCell<usize>);
 
-// SAFETY: this is the claim under test: one thread writes before it stores, the other reads after it has exchanged.
+// SAFETY: this is the claim under test: one thread writes before its store, the other reads after
+// its exchange.
 unsafe impl Sync for Beside {}
-// SAFETY: nothing in it belongs to a thread.
+// SAFETY: it belongs to no thread.
 unsafe impl Send for Beside {}
 
-/// A thread that takes an object out by comparison sees what was done before that was put in.
+/// A thread that takes an object out by comparison sees the writes made before the object was put
+/// in.
 ///
-/// Mutation: the acquire of the exchange dropped.
+/// Mutation: the exchange has no acquire.
 #[test]
 fn loom_an_exchange_sees_what_came_before_the_store() {
     model(|| {
@@ -136,9 +143,10 @@ fn loom_an_exchange_sees_what_came_before_the_store() {
     });
 }
 
-/// One thread takes a reference out of a slot, drops it, and passes a safepoint, while another looks at the object.
+/// One thread takes a reference out of a slot, drops it, and passes a safepoint, while another
+/// thread reads the object.
 ///
-/// Mutation: the slot's own reference is given to the one that takes it out.
+/// Mutation: the thread that empties the slot receives the slot's own reference.
 #[test]
 fn loom_a_reader_meets_a_swap() {
     model(|| {
@@ -160,10 +168,11 @@ fn loom_a_reader_meets_a_swap() {
     });
 }
 
-/// One thread empties a slot and passes safepoints. Another, which is registered already, looks into the slot, detaches, and looks
-/// again: it is waited for as often as it is attached.
+/// One thread empties a slot and passes safepoints. Another thread, which is registered already,
+/// reads the slot, detaches, attaches, and reads again. The first thread waits for it each time
+/// that it is attached.
 ///
-/// Mutations: the new epoch, or the look at the epoch in an attach, not `SeqCst`.
+/// Mutations: the store of the new epoch, or the load of the epoch in an attach, is not `SeqCst`.
 #[test]
 fn loom_a_reader_comes_back_while_a_slot_is_emptied() {
     Model::new().at_least(3).at_most(3).check(|| {
@@ -186,8 +195,9 @@ fn loom_a_reader_comes_back_while_a_slot_is_emptied() {
     });
 }
 
-/// A thread at a safepoint answers the request that came with one epoch, and finds a newer one, of a thread that is attached to another
-/// heap. What it reads then is at least as new as that.
+/// A thread at a safepoint answers the request of one epoch, and reads a newer epoch. A thread that
+/// is attached to another heap made that epoch. The reads after it are at least as new as the
+/// epoch.
 ///
 /// Mutation: a retirement from another heap makes no epoch.
 #[test]

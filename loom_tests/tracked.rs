@@ -1,18 +1,21 @@
-//! The state byte of an object: changed by threads that know nothing of one another, read in a stop.
+//! The state byte of an object, which unrelated threads change and which a stop reads.
 //!
 //! # Transitions
 //!
-//! The bits are those of `tracked`'s page.
+//! The page of `state` describes the bits.
 //!
-//! | transition | models |
-//! |---|---|
-//! | tracked late, untracked | `one_of_two_tracks`, `attributes_of_one_byte` |
-//! | `FINALIZED`, `FROZEN` set and cleared beside that | `attributes_of_one_byte` |
-//! | tracked and untracked against an enumeration, which ages what it finds | `tracking_meets_an_enumeration`, `collect::late_tracking_meets_a_young_collection` |
-//! | old, untracked, tracked late: young again | `collect::late_tracking_meets_a_young_collection` |
-//! | `UNREACHABLE` cleared by the tally, of who is still there | `survivor_meets_late_tracking`, `who_is_alone_meets_the_tally` |
-//! | the same, of a cell that is in use again: dying, death, birth | none: loom does not order these stores against the exchange before them, and shows what cannot be; the exchange is that of the row above |
-//! | `DYING`, `ALIVE`, `FINALIZER` | one thread's, or a stop's: nothing to interleave |
+//! * tracked late, untracked: `one_of_two_tracks`, `attributes_of_one_byte`
+//! * `FINALIZED`, `FROZEN` set and cleared beside that: `attributes_of_one_byte`
+//! * tracked and untracked against an enumeration, which ages the objects that it finds:
+//!   `tracking_meets_an_enumeration`, `collect::late_tracking_meets_a_young_collection`
+//! * old, untracked, tracked late, which makes it young again:
+//!   `collect::late_tracking_meets_a_young_collection`
+//! * `UNREACHABLE` cleared by the tally of survivors: `survivor_meets_late_tracking`,
+//!   `who_is_alone_meets_the_tally`
+//! * the same, in a cell that is reused (dying, death, birth): none. loom does not order these
+//!   stores after the exchange before them, and reports impossible executions. The exchange is the
+//!   one of the row above.
+//! * `DYING`, `ALIVE`, `FINALIZER`: only one thread, or a stop, changes them
 
 use std::sync::Arc;
 
@@ -25,9 +28,9 @@ use crate::object::state::{
 };
 use crate::safepoint::{Coordinator, STOP};
 
-/// One thread tracks late and untracks, another changes other bits of the same byte.
+/// One thread tracks late and untracks. Another thread changes other bits of the same byte.
 ///
-/// Mutations: `set` or `unset` is a load and a store; `track` stores what it read.
+/// Mutations: `set` or `unset` is a load and a store; `track` stores the byte that it read.
 #[test]
 fn loom_attributes_of_one_byte() {
     model(|| {
@@ -47,9 +50,9 @@ fn loom_attributes_of_one_byte() {
     });
 }
 
-/// Two threads track, and two untrack: one of each is told that it did it.
+/// Two threads track, and two untrack. One thread of each pair learns that it made the change.
 ///
-/// Mutations: `track` stores what it read; `untrack` is a load and a store.
+/// Mutations: `track` stores the byte that it read; `untrack` is a load and a store.
 #[test]
 fn loom_one_of_two_tracks() {
     model(|| {
@@ -66,8 +69,8 @@ fn loom_one_of_two_tracks() {
     });
 }
 
-/// The collecting thread looks which of its garbage is still there, while somebody who has some of it untracks it, tracks
-/// it again, and freezes it.
+/// The collecting thread counts the survivors of its garbage, while the owner of a survivor
+/// untracks it, tracks it again, and freezes it.
 #[test]
 fn loom_survivor_meets_late_tracking() {
     model(|| {
@@ -85,9 +88,10 @@ fn loom_survivor_meets_late_tracking() {
     });
 }
 
-/// Who has the only reference to a survivor changes its byte as if alone, while the tally, which has let go of it, clears what it had set.
+/// A thread with the only reference to a survivor changes its byte without a read-modify-write. The
+/// tally, which has released the object, clears the bit that it had set.
 ///
-/// Mutation: `change_alone` does not ask for `UNREACHABLE`.
+/// Mutation: `change_alone` does not check `UNREACHABLE`.
 #[test]
 fn loom_who_is_alone_meets_the_tally() {
     model(|| {
@@ -100,7 +104,7 @@ fn loom_who_is_alone_meets_the_tally() {
     });
 }
 
-/// An object of which the stop alone protects the value.
+/// An object with a value that only the stop protects.
 struct Object {
     state: AtomicU8,
     value: UnsafeCell<usize>,
@@ -119,19 +123,19 @@ struct World {
     objects: [Object; 2],
 }
 
-// SAFETY: this is the claim under test: a value is written by its attached thread, and read in a stop by who
-// finds the object tracked. loom checks each access.
+// SAFETY: this is the claim under test: an attached thread writes a value, and the stop reads the
+// values of the tracked objects. loom checks each access.
 unsafe impl Sync for World {}
-// SAFETY: nothing in it belongs to a thread.
+// SAFETY: it belongs to no thread.
 unsafe impl Send for World {}
 
-/// A thread tracks one object late and untracks another, and changes both, while a collector enumerates them
-/// in its stop, reads those that are members, and ages them.
+/// A thread tracks one object late, untracks another, and changes both. A collector enumerates them
+/// in its stop, reads the members, and ages them.
 ///
-/// Everything about the bits is relaxed: the stop orders it.
+/// All accesses to the bits are relaxed: the stop orders them.
 ///
-/// Mutations, here: the enumeration is not in the stop. In `src/safepoint/mod.rs`: a parked thread does not wait
-/// (`step_in`), the requester does not wait for it (`await_arrivals`).
+/// Mutations, here: the enumeration is not in the stop. In `src/safepoint/`: a parked thread does
+/// not wait (`step_in`); the requester does not wait for it (`await_arrivals`).
 #[test]
 fn loom_tracking_meets_an_enumeration() {
     model(|| {

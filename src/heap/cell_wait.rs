@@ -10,21 +10,22 @@ use crate::heap::mutator::{Core, ModelMutator};
 use crate::heap::slow::{CellWait, SlowLock};
 use crate::safepoint::ThreadId;
 
-/// Looks at a lock after which a wait is long: it shows itself to other threads, and looks at the
-/// clock. Some ten microseconds where each look finds the processor free.
+/// The number of attempts after which a wait is long. Then other threads can read the wait, and the
+/// thread reads the clock. This takes some ten microseconds if each attempt finds the processor
+/// free.
 const SPIN_LIMIT: u32 = 4096;
-/// Waits that a report names.
+/// The most waits that a report names.
 const MAX_NAMED_WAITS: usize = 8;
 
-/// What a thread does between its looks at a cell that another thread has locked. It spins, then
-/// yields; once the wait has taken as long as a slow stop, it reports that once, and from then on
-/// sleeps between the looks.
+/// The wait of a thread between its attempts to lock a cell. The thread spins, then yields. When
+/// the wait has taken as long as a slow stop, the thread reports it once. From then on it sleeps
+/// between the attempts.
 pub(crate) struct Patience<'a, M: ObjectModel> {
     m: &'a ModelMutator<M>,
     cell: usize,
     type_name: &'static str,
     looks: u32,
-    /// Since when the wait is long.
+    /// When the wait became long.
     since: Option<Instant>,
     is_told: bool,
 }
@@ -34,13 +35,13 @@ impl<'a, M: ObjectModel> Patience<'a, M> {
         Self { m, cell, type_name, looks: 0, since: None, is_told: false }
     }
 
-    /// Waits a little. The thread has just found the cell locked by `holder`.
+    /// Waits a little. The caller has just found the cell locked by `holder`.
     pub(crate) fn wait(&mut self, holder: u64) {
         if self.looks < SPIN_LIMIT {
             self.looks += 1;
             return if self.looks.is_multiple_of(64) { yield_now() } else { spin_loop() };
         }
-        // Models know no time.
+        // Models have no clock.
         if cfg!(not(all(test, any(loom, shuttle)))) {
             self.wait_long(holder);
         }

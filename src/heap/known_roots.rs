@@ -1,8 +1,8 @@
-//! Floor 2: the roots that a runtime has named, its modules and interned strings, say.
+//! Floor 2: the roots that a runtime has named, for example its modules and interned strings.
 //!
-//! They are a hint. An object that is named is held, so it is alive, and so is all it leads to: a full
-//! collection marks that first, and neither counts it nor looks at it twice. What is found to be garbage is
-//! the same with and without.
+//! The list is a hint. A named object is held, so it is alive, and so are all objects reachable
+//! from it. A full collection marks them first, and neither counts nor traverses them again. A
+//! collection finds the same garbage with and without the list.
 
 #![forbid(unsafe_code)]
 
@@ -14,8 +14,9 @@ use crate::object::type_info::Object;
 
 /// The named roots of one heap.
 ///
-/// Each entry belongs to a handle that holds a reference to the object, and is taken out before that reference is
-/// dropped. Hence the rule **R**: an object listed while the world is stopped is alive until it resumes.
+/// Each entry belongs to a handle that holds a reference to the object. The entry is removed before
+/// the reference is dropped. Hence the rule **R**: an object listed while the world is stopped is
+/// alive until it resumes.
 #[derive(Debug, Default)]
 pub(crate) struct KnownRoots(Mutex<Entries>);
 
@@ -26,7 +27,7 @@ struct Entries {
 }
 
 impl KnownRoots {
-    /// Names a root; the key is for taking the name away.
+    /// Adds a root. The key removes it.
     pub(crate) fn add(&self, object: Object) -> u64 {
         let mut entries = self.0.lock();
         entries.last += 1;
@@ -35,12 +36,12 @@ impl KnownRoots {
         key
     }
 
-    /// Takes a name away.
+    /// Removes a root.
     pub(crate) fn remove(&self, key: u64) {
         self.0.lock().by_key.remove(&key);
     }
 
-    /// The objects named now.
+    /// The present roots.
     pub(crate) fn list(&self) -> Result<Vec<Object>, NoMemory> {
         fallible::collect(self.0.lock().by_key.values().copied())
     }

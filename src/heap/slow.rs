@@ -1,22 +1,22 @@
-//! Floor 3: reports of waits that take too long: of a stop for a thread, of a thread for the end of a stop, of a thread
-//! for its turn to collect, and of a thread for a cell's lock.
+//! Floor 2: reports of slow waits.
 //!
-//! Both kinds go the same way. An event goes to `tracing`. Then the heap's hook is called, if
-//! there is one. Without a hook, and without a subscriber that takes the event, one line goes to
-//! standard error. The coordinator says when a stop is slow; [`Patience`](super::cell_wait::Patience) says when a lock is.
+//! A thread may wait long for a stop, for the end of a stop, to collect, or for the lock of a cell.
+//! All reports go the same way. `tracing` gets an event. Then the heap's hook is called, if there
+//! is one. If there is no hook, and no subscriber takes the event, one line goes to standard error.
+//! The coordinator decides when a stop is slow, and [`Patience`](super::cell_wait::Patience)
+//! decides when a lock is.
 //!
-//! # Who may touch what
+//! # Access
 //!
-//! | data | who, when |
-//! |---|---|
-//! | a hook | any thread sets it, under its lock. A report clones it, and calls it without the lock |
-//! | [`Waits`] | its thread writes it while it waits for a cell; any thread reads it for a report. Relaxed: figures for a report |
+//! * A hook: any thread sets it under its lock. A report clones it, and calls it without the lock.
+//! * [`Waits`]: its thread writes it while it waits for a cell. Any thread reads it for a report.
+//!   Relaxed: figures for a report.
 //!
-//! A hook may lock a cell too, also the cell that its report is about. A wait inside a report goes to
-//! standard error alone, and calls no hook and no subscriber. So reports do not nest without end.
+//! A hook may lock a cell, even the cell of its report. A slow wait inside a report goes only to
+//! standard error: it calls no hook and no subscriber. So reports do not nest without end.
 //!
 //! A thread that waits for a cell keeps the cells that it has locked. So a chain of waits that
-//! comes back to one of its own threads stays as it is, and is reported as a deadlock.
+//! contains a cycle does not change any more, and is reported as a deadlock.
 
 #![forbid(unsafe_code)]
 
@@ -30,7 +30,7 @@ use crate::base::sync::{Mutex, const_thread_local};
 use crate::safepoint::{SlowStop, SlowStopKind, ThreadInfo};
 
 const_thread_local! {
-    /// Whether this thread reports a slow lock, and may be in a hook.
+    /// Whether this thread is reporting a slow lock, and may be in a hook.
     static REPORTING: Cell<bool> = Cell::new(false)
 }
 
@@ -51,14 +51,14 @@ impl fmt::Debug for SlowHooks {
 
 fn set<R>(place: &Mutex<Option<Report<R>>>, hook: Report<R>) {
     let old = place.lock().replace(hook);
-    // Without the lock: what the hook has captured is the user's.
+    // Without the lock: the hook has captured data of the user.
     drop(old);
 }
 
 fn tell<R: fmt::Display>(place: &Mutex<Option<Report<R>>>, heap: &str, report: &R) {
     let hook = place.lock().clone();
     match hook {
-        // A hook that panics has had its chance.
+        // The result is ignored: a panic of the hook is not repeated.
         Some(hook) => drop(hook.call(|hook| hook(report))),
         None if event::is_warning_heard() => {}
         None => event::line(format_args!("standstill: heap '{heap}': {report}")),
@@ -74,8 +74,8 @@ impl SlowHooks {
         set(&self.lock, hook);
     }
 
-    /// Reports a stop that is slow, that has failed because a mutator was leaked, or that does not end. Called without
-    /// a lock. Never unwinds.
+    /// Reports a stop that is slow, that has failed because of a leaked mutator, or that does not
+    /// end. The caller holds no lock. Never unwinds.
     pub(crate) fn stop(&self, heap: &str, report: &SlowStop) {
         for straggler in &report.stragglers {
             let thread = &straggler.thread;
@@ -147,17 +147,17 @@ impl SlowHooks {
 pub struct SlowLock {
     /// How long the thread has waited.
     pub waited: Duration,
-    /// The type of the value in the cell that it waits for.
+    /// The type of the value in the cell.
     pub type_name: &'static str,
     /// First the wait of this thread. Then, as long as the holder of a cell waits for a cell
     /// itself, the wait of that holder.
     pub waits: Vec<CellWait>,
-    /// The holder of the last cell is one of the threads that wait, as each of them saw when it last
-    /// looked: so none of them goes on any more.
+    /// Whether the holder of the last cell is one of the waiting threads. Then none of them goes
+    /// on. Each thread recorded the holder that it last read.
     pub is_deadlock: bool,
 }
 
-/// A thread that waits for a cell; a part of a [`SlowLock`].
+/// A thread that waits for a cell. A part of a [`SlowLock`].
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct CellWait {
@@ -165,9 +165,9 @@ pub struct CellWait {
     pub cell: usize,
     /// The thread that waits.
     pub waiter: ThreadInfo,
-    /// The thread that has locked the cell. `None`: none of this heap's mutators has. A guard was
-    /// leaked and its thread has left the heap; or the cell lies in no object, and another heap's
-    /// mutator or collector has locked it.
+    /// The thread that has locked the cell. `None`: no mutator of this heap has. Either a guard was
+    /// leaked and its thread has left the heap; or the cell lies in no object, and a mutator or
+    /// collector of another heap has locked it.
     pub holder: Option<ThreadInfo>,
 }
 
@@ -193,12 +193,12 @@ impl fmt::Display for SlowLock {
     }
 }
 
-/// What a thread shows of its wait for a cell.
+/// The wait of a thread for a cell, which other threads can read.
 #[derive(Debug, Default)]
 pub(crate) struct Waits {
-    /// The cell's address; 0: the thread waits for none, or not for long yet.
+    /// The address of the cell; 0: the thread waits for none, or has not waited long.
     cell: AtomicUsize,
-    /// The mutator that has it, as the waiter saw last.
+    /// The mutator that has locked the cell, as the waiting thread last read it.
     holder: AtomicU64,
 }
 

@@ -1,29 +1,41 @@
 //! Whole collections, by the collector itself, while another thread changes the graph.
 //!
-//! Space, arenas, coordinator, side tables and the ten steps are the real ones; only the marking pool is
-//! replaced by the serial driver (loom cannot see rayon's threads). The objects are those of a tiny
-//! [`ObjectModel`]: an atomic count, and a body that nothing protects but the stop. loom reports it when the
-//! collector and the other thread touch a body at once, or one does not see what the other did.
+//! Space, arenas, coordinator, side tables and the ten steps are the real ones. Only the marking
+//! pool is replaced by the serial driver, because loom cannot follow rayon's threads. The objects
+//! are those of a tiny [`ObjectModel`]: an atomic count, and a body that only the stop protects.
+//! loom reports it if the collector and the other thread access a body at once, or if one does not
+//! see an earlier write of the other.
 //!
 //! # Transitions
 //!
-//! The steps are those of `collect`'s page, the states of the turn those of `turn`'s.
+//! The page of `collect` describes the steps, and the page of `collector_lock` its states.
 //!
-//! | step, or transition | models |
-//! |---|---|
-//! | the turn: taken, waited for, given back | `two_collectors_take_turns`, `young_meets_full` |
-//! | counting and marking against a graph that changes before and after the stop | `collection_meets_a_moving_edge`, `young_collection_meets_a_moving_edge` |
-//! | claim, clear, let go: against the last drop | `collection_meets_the_last_drop` |
-//! | finalizers; recheck: one comes back, alone, or with what it reaches | `resurrection_meets_a_taker`, `resurrection_keeps_what_it_reaches` |
-//! | young against full | `young_meets_full` |
-//! | ageing; pages that are young again, by a tracked object, a new one, a freed cell | `late_tracking_meets_a_young_collection`, `allocation_makes_a_page_young`, `a_freed_cell_makes_a_page_young` |
-//! | a promotion: pages with cells in magazines stay young, late tracking makes young again, what is old is left to a full collection | `allocation_meets_a_promotion`, `late_tracking_meets_a_promotion` |
-//! | a mutator is born, and ends | `collection_meets_a_birth_and_an_end` |
-//! | the trigger flag: raised by a refill, taken at a safepoint | `the_heap_collects_by_itself` |
-//! | a burial: left, its pieces taken by their owners, by who wants the turn | `the_heap_collects_by_itself`, `a_burial_is_finished_by_who_wants_the_turn`, `what_is_left_to_bury_is_buried_once`, `turn::a_burial_ends_once_and_the_turn_comes_free` |
-//! | weak references cleared in the first stop, in the second | `managed::weak_handle_meets_a_collection`, `managed::weak_handle_meets_finalizers` |
-//! | pending counts merged in the stop | `managed::a_collection_merges_the_queues`, `managed::deferred_drop_meets_a_collection` |
-//! | several workers | none: loom cannot see rayon's threads; see `docs/memory-ordering.md` and ThreadSanitizer |
+//! * the collector lock: acquired, waited for, released: `two_collectors_take_turns`,
+//!   `young_meets_full`
+//! * counting and marking against a graph that changes before and after the stop:
+//!   `collection_meets_a_moving_edge`, `young_collection_meets_a_moving_edge`
+//! * claim, clear, release, against the last drop: `collection_meets_the_last_drop`
+//! * finalizers; recheck: an object is resurrected, alone, or with the objects that it reaches:
+//!   `resurrection_meets_a_taker`, `resurrection_keeps_what_it_reaches`
+//! * young against full: `young_meets_full`
+//! * ageing; pages made young again by a tracked object, a new object, a freed cell:
+//!   `late_tracking_meets_a_young_collection`, `allocation_makes_a_page_young`,
+//!   `a_freed_cell_makes_a_page_young`
+//! * a promotion: pages with cells in magazines stay young, late tracking makes a page young again,
+//!   old objects are left to a full collection: `allocation_meets_a_promotion`,
+//!   `late_tracking_meets_a_promotion`
+//! * a mutator is created, and ends: `collection_meets_a_birth_and_an_end`
+//! * the trigger flag: raised by a refill, taken at a safepoint: `the_heap_collects_by_itself`
+//! * a reclaim queue: handed over, its batches taken by their owners, and by a requester:
+//!   `the_heap_collects_by_itself`, `a_requester_finishes_the_reclaim_queue`,
+//!   `a_reclaim_queue_is_finished_once`,
+//!   `collector_lock::a_reclaim_queue_ends_once_and_the_lock_is_released`
+//! * weak references cleared in the first stop, in the second:
+//!   `managed::weak_handle_meets_a_collection`, `managed::weak_handle_meets_finalizers`
+//! * pending counts merged in the stop: `managed::a_collection_merges_the_queues`,
+//!   `managed::deferred_drop_meets_a_collection`
+//! * several workers: none, because loom cannot follow rayon's threads; see
+//!   `docs/memory-ordering.md` and ThreadSanitizer
 
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicUsize as Plain, Ordering::Relaxed};
@@ -38,7 +50,7 @@ use crate::{Collect, Heap, Pacing};
 
 type Mutator = ModelMutator<Tiny>;
 
-/// What lies in a cell.
+/// The value in a cell.
 struct Node {
     count: AtomicUsize,
     finalizer: bool,
@@ -46,14 +58,14 @@ struct Node {
 }
 
 struct Body {
-    /// Counted.
+    /// A counted reference.
     edge: Option<Object>,
     cleared: bool,
 }
 
 #[derive(Default)]
 struct Tiny {
-    /// What the test knows, no part of the protocol.
+    /// Knowledge of the test, not a part of the protocol.
     born: Plain,
     destroyed: Plain,
     /// Where finalizers put a reference.
@@ -62,12 +74,13 @@ struct Tiny {
 
 impl Tiny {
     fn node(&self, object: Object) -> &Node {
-        // SAFETY: rule 4: whoever names an object here holds a reference, or is the collector in a stop.
+        // SAFETY: rule 4: the caller holds a reference, or is the collector in a stop.
         unsafe { object.as_ptr().cast().as_ref() }
     }
 
     fn body<R>(&self, object: Object, f: impl FnOnce(&mut Body) -> R) -> R {
-        // SAFETY: the claim under test: the stop, or who alone reaches the object. loom checks it.
+        // SAFETY: the claim under test: the stop, or exclusive access to the object. loom checks
+        // it.
         self.node(object).body.with_mut(|body| f(unsafe { &mut *body }))
     }
 
@@ -84,7 +97,7 @@ impl Tiny {
             }
             next = self.body(object, |body| body.edge.take());
             self.destroyed.fetch_add(1, Relaxed);
-            // SAFETY: rule 2: the count is 0, so nobody else knows the object.
+            // SAFETY: rule 2: the count is 0, so no other thread has a reference.
             unsafe {
                 object.as_ptr().cast::<Node>().drop_in_place();
                 m.free(object.as_ptr());
@@ -93,7 +106,8 @@ impl Tiny {
     }
 }
 
-// SAFETY: 1. `count` is the one count there is. 2. `drop_ref` frees at 0. 3. only attached threads drop.
+// SAFETY: 1. `count` is the one count there is. 2. `drop_ref` frees at 0. 3. only attached threads
+// drop.
 // 4. edges are counted. 5. nothing is pending. 6. nothing here reaches a safepoint.
 unsafe impl ObjectModel for Tiny {
     type Local = ();
@@ -150,18 +164,19 @@ unsafe impl ObjectModel for Tiny {
 fn new(m: &Mutator, finalizer: bool) -> Object {
     let cell = m.allocate(size_of::<Node>(), 32).unwrap().cast::<Node>();
     let body = UnsafeCell::new(Body { edge: None, cleared: false });
-    // SAFETY: the cell is ours, large enough and aligned; once written, the model can count it.
+    // SAFETY: the cell belongs to this thread, large enough and aligned; once written, the model
+    // can count it.
     unsafe {
         cell.write(Node { count: AtomicUsize::new(1), finalizer, body });
         let object = Object::new(NonNull::cast(cell));
-        // As typed objects are, which rely on the marks of magazines.
+        // Published as typed objects are, which rely on the marks of magazines.
         m.publish_as(object, crate::object::state::TRACKED);
         m.model().born.fetch_add(1, Relaxed);
         object
     }
 }
 
-/// As [`new`], not in the tracked set yet.
+/// As [`new`], but the object is not tracked yet.
 fn new_untracked(m: &Mutator) -> Object {
     let object = new(m, false);
     // SAFETY: alive, and of this heap.
@@ -176,7 +191,7 @@ fn new_cycle(m: &Mutator, finalizer: bool) -> Object {
     object
 }
 
-/// Sets an object's edge to a reference that the caller gives up; the old one comes back.
+/// Sets an object's edge to a reference that the caller gives up. Returns the old edge.
 fn set(m: &Mutator, object: Object, edge: Option<Object>) -> Option<Object> {
     m.model().body(object, |body| std::mem::replace(&mut body.edge, edge))
 }
@@ -199,21 +214,22 @@ fn collect_as(m: &mut Mutator, what: Collect) -> usize {
     report.collected
 }
 
-/// What a thread does to the objects of a model; comes back: how many it collected.
+/// The work of a thread on the objects of a model. Returns the number of collected objects.
 type Role = fn(&mut Mutator, [Object; 2]) -> usize;
 
-/// Looks at the objects afterwards, given how many were collected.
+/// Checks the objects afterwards, given the number of collected objects.
 type End = fn(&mut Mutator, [Object; 2], usize);
 
-/// Lets two mutators loose on two objects of a heap; `end` learns how many they collected, and leaves nothing.
+/// Runs two mutators on two objects of a heap. `end` gets the number of collected objects, and must
+/// leave no object.
 ///
-/// Each role is on the first thread once: that one is attached already, which saves one of the preemptions that
-/// the search is bounded by.
+/// Each role runs once on the first thread. That thread is attached already, which saves one of the
+/// bounded preemptions.
 fn race(make: fn(&mut Mutator) -> [Object; 2], roles: [Role; 2], end: End) {
     race_paced(Pacing::manual(), make, roles, end);
 }
 
-/// The same, in a heap that may collect by itself.
+/// The same, in a heap that may start collections.
 fn race_paced(pacing: Pacing, make: fn(&mut Mutator) -> [Object; 2], roles: [Role; 2], end: End) {
     let orders = [roles, [roles[1], roles[0]]];
     let alike = std::ptr::fn_addr_eq(roles[0], roles[1]);
@@ -238,11 +254,13 @@ fn race_paced(pacing: Pacing, make: fn(&mut Mutator) -> [Object; 2], roles: [Rol
     }
 }
 
-/// A thread takes the only edge to a cycle out of an object, carries it over a safepoint, and puts it back.
+/// A thread takes the only edge to a cycle out of an object, carries it over a safepoint, and puts
+/// it back.
 ///
-/// Mutations: one reference that the set does not explain makes no root yet (`collect/count.rs`, `roots`);
-/// the pass does not follow edges (`collect/mark/pass.rs`, `follow`); a parked thread does not wait for the end of the
-/// stop (`safepoint.rs`, `park_slow`); the requester does not wait for it (`await_arrivals`).
+/// Mutations: one reference that the set does not explain makes no root (`collect/roots.rs`); the
+/// pass does not follow edges (`collect/pass.rs`, `follow`); a parked thread does not wait for the
+/// end of the stop (`safepoint/`, `park_slow`); the requester does not wait for the parked thread
+/// (`await_arrivals`).
 #[test]
 fn loom_collection_meets_a_moving_edge() {
     let make = |m: &mut Mutator| {
@@ -270,10 +288,11 @@ fn loom_collection_meets_a_moving_edge() {
     });
 }
 
-/// A thread drops the last handle to a cycle of two while another collects: one of two collections gets it.
+/// A thread drops the last handle to a cycle of two objects while another thread collects. One of
+/// two collections gets the cycle.
 ///
-/// Mutations: the claim does not hold (`collect/finalize.rs`): clearing frees what is to be let go of;
-/// `clear` lets go of nothing; the sweep leaves the marks (`collect/mark.rs`, `wipe`).
+/// Mutations: the claim takes no references, so clearing frees objects that are released later;
+/// `clear` releases nothing; the sweep leaves the marks (`wipe`).
 #[test]
 fn loom_collection_meets_the_last_drop() {
     let make = |m: &mut Mutator| {
@@ -294,12 +313,11 @@ fn loom_collection_meets_the_last_drop() {
     });
 }
 
-/// A finalizer gives a reference away; another thread takes it, and may drop it before the recheck or not. Beside
-/// it lies plain garbage.
+/// A finalizer gives a reference away. Another thread takes it, and may drop it before the recheck.
+/// There is plain garbage, too.
 ///
-/// Mutations: no recheck (`collect/finalize.rs`: `looked_at` is `false`); the recheck does not count the
-/// claim's own reference, so that everything seems to be held from outside, or takes everything for held
-/// from inside.
+/// Mutations: no recheck; the recheck does not count the claim's own reference, so that all objects
+/// seem to be held from outside, or the recheck takes all objects for held from inside.
 #[test]
 fn loom_resurrection_meets_a_taker() {
     let make = |m: &mut Mutator| {
@@ -325,17 +343,17 @@ fn loom_resurrection_meets_a_taker() {
             assert_whole(m, object);
             m.model().drop_ref(object, m);
         }
-        // The plain one was collected at once; the other, if it was resurrected, is garbage by now, and
-        // finalized.
+        // The plain object was collected in the first collection. If the other object was
+        // resurrected, it is garbage by now, and finalized.
         assert!(collected >= 1);
         assert_eq!(collected + collect(m, objects), 2);
     });
 }
 
-/// Two threads want to collect: they take turns, and one of them gets the cycle.
+/// Two threads collect, one after the other. One of them gets the cycle.
 ///
-/// Mutations: the turn is given back without a call (`mutator.rs`, `Turn::give_back`); who waits for it stays
-/// attached (`collect/mod.rs`).
+/// Mutations: the collector lock is released without a notification (`CollectorLock::release`); the
+/// requester stays attached (`collect/mod.rs`).
 #[test]
 fn loom_two_collectors_take_turns() {
     let make = |m: &mut Mutator| {
@@ -346,10 +364,11 @@ fn loom_two_collectors_take_turns() {
     race(make, [collect, collect], |_, _, collected| assert_eq!(collected, 1));
 }
 
-/// A young object hangs on an old one alone, by an edge that a thread takes out, carries over a safepoint, and puts
-/// back, while another collects among the young.
+/// Only an old object refers to a young one. A thread takes out this edge, carries it over a
+/// safepoint, and puts it back, while another thread runs a young collection.
 ///
-/// The old one is no candidate, and its edge is not counted: so it looks like a reference from outside.
+/// The old object is no candidate, so its edge is not counted: it looks like a reference from
+/// outside.
 #[test]
 fn loom_young_collection_meets_a_moving_edge() {
     let make = |m: &mut Mutator| {
@@ -376,7 +395,7 @@ fn loom_young_collection_meets_a_moving_edge() {
     });
 }
 
-/// Old garbage and young: one thread collects the young, the other all.
+/// There is old and young garbage. One thread runs a young collection, and the other a full one.
 #[test]
 fn loom_young_meets_full() {
     let make = |m: &mut Mutator| {
@@ -391,12 +410,12 @@ fn loom_young_meets_full() {
     race(make, [collect_young, collect], |_, _, collected| assert_eq!(collected, 2));
 }
 
-/// Objects on pages that no collection looks at any more are tracked late, and dropped, while another thread collects
-/// among the young: this collection finds them, or the next.
+/// A thread tracks objects late, on old pages, and drops them, while another thread runs a young
+/// collection. This collection finds them, or the next one.
 #[test]
 fn loom_late_tracking_meets_a_young_collection() {
     let make = |m: &mut Mutator| {
-        // Two: then no free cell of their page waits in a magazine.
+        // Two objects: then no free cell of their page waits in a magazine.
         let objects = [new_untracked(m), new(m, false)];
         for object in objects {
             set(m, object, Some(m.model().add_ref(object)));
@@ -419,8 +438,8 @@ fn loom_late_tracking_meets_a_young_collection() {
     });
 }
 
-/// A thread allocates on a page that no collection looks at any more, out of its free cells, while another collects among
-/// the young: this collection finds the garbage, or the next.
+/// A thread allocates on an old page, from its free cells, while another thread runs a young
+/// collection. This collection finds the garbage, or the next one.
 #[test]
 fn loom_allocation_makes_a_page_young() {
     let allocator: Role = |m, _| {
@@ -429,7 +448,7 @@ fn loom_allocation_makes_a_page_young() {
         0
     };
     race(two_on_an_old_page, [allocator, collect_young], end_young);
-    // And with one such cell left.
+    // The same with one free cell left.
     let make = |m: &mut Mutator| {
         let object = new(m, false);
         assert_eq!(collect(m, [object; 2]), 0);
@@ -438,14 +457,14 @@ fn loom_allocation_makes_a_page_young() {
     race(make, [allocator, collect_young], end_young);
 }
 
-/// What is new becomes old without a look.
+/// Makes young objects old without a traversal.
 fn promote(m: &mut Mutator, _: [Object; 2]) -> usize {
     crate::collect::promote_now(m).unwrap();
     0
 }
 
-/// A thread makes garbage while another promotes: a full collection finds it. And what is made after that, on a page with
-/// a free cell in a magazine, is young.
+/// A thread makes garbage while another thread promotes. A full collection finds the garbage.
+/// Objects made afterwards, on a page with a free cell in a magazine, are young.
 #[test]
 fn loom_allocation_meets_a_promotion() {
     let allocator: Role = |m, _| {
@@ -455,13 +474,14 @@ fn loom_allocation_meets_a_promotion() {
         0
     };
     let make = |m: &mut Mutator| {
-        // One: the other free cell of the refill waits in the magazine.
+        // One object: the other free cell of the refill waits in the magazine.
         let object = new(m, false);
         [object, m.model().add_ref(object)]
     };
     race(make, [allocator, promote], |m, objects, _| {
         promote(m, objects);
-        // Either thread runs either role, so that free cell may be in use by now; then this one makes its page young itself.
+        // Either thread runs either role, so this cell may be in use by now. Then this allocation
+        // makes its page young.
         let cycle = new_cycle(m, false);
         m.model().drop_ref(cycle, m);
         assert_eq!(collect_young(m, objects), 1);
@@ -470,7 +490,8 @@ fn loom_allocation_meets_a_promotion() {
     });
 }
 
-/// An old object is tracked anew while another thread promotes: it is young, or old, and found in either case.
+/// A thread tracks an old object again while another thread promotes. The object is young or old,
+/// and is found in either case.
 #[test]
 fn loom_late_tracking_meets_a_promotion() {
     let tracker: Role = |m, [object, _]| {
@@ -488,14 +509,14 @@ fn loom_late_tracking_meets_a_promotion() {
     };
     race(make, [tracker, promote], |m, objects, _| {
         objects.iter().for_each(|&object| m.model().drop_ref(object, m));
-        // The second one is old, whatever happened.
+        // The second object is old in each case.
         let young = collect_young(m, objects);
         assert!(young <= 1);
         assert_eq!(young + collect(m, objects), 2);
     });
 }
 
-/// The same, in a cell that has just become free there.
+/// The same, in a cell that was freed there just before.
 #[test]
 fn loom_a_freed_cell_makes_a_page_young() {
     let reuser: Role = |m, [object, _]| {
@@ -505,26 +526,27 @@ fn loom_a_freed_cell_makes_a_page_young() {
         0
     };
     race(two_on_an_old_page, [reuser, collect_young], |m, objects, collected| {
-        // Before anything is allocated: a refill would make the page young.
+        // Before any allocation: a refill would make the page young.
         assert_eq!(collected + collect_young(m, objects), 1);
         m.model().drop_ref(objects[1], m);
     });
 }
 
-/// Two objects, none of whose page's free cells waits in a magazine, so that the page is old after a collection.
+/// Two objects, on a page that is old after a collection, because none of its free cells waits in a
+/// magazine.
 fn two_on_an_old_page(m: &mut Mutator) -> [Object; 2] {
     let objects = [new(m, false), new(m, false)];
     assert_eq!(collect(m, objects), 0);
     objects
 }
 
-/// One piece of garbage was made, and is found among the young, if not yet.
+/// One object became garbage. A young collection finds it, if it was not found before.
 fn end_young(m: &mut Mutator, objects: [Object; 2], collected: usize) {
     assert_eq!(collected + collect_young(m, objects), 1);
     objects.iter().for_each(|&object| m.model().drop_ref(object, m));
 }
 
-/// A thread is born, makes garbage, and ends while another collects.
+/// A thread attaches, makes garbage, and ends while another thread collects.
 #[test]
 fn loom_collection_meets_a_birth_and_an_end() {
     let guest: Role = |m, _| {
@@ -544,7 +566,7 @@ fn loom_collection_meets_a_birth_and_an_end() {
     );
 }
 
-/// A finalizer gives a reference away, and what that reaches comes back with it.
+/// A finalizer gives a reference away. The objects reachable from it are resurrected, too.
 #[test]
 fn loom_resurrection_keeps_what_it_reaches() {
     let make = |m: &mut Mutator| {
@@ -573,7 +595,7 @@ fn loom_resurrection_keeps_what_it_reaches() {
     });
 }
 
-/// A thread makes garbage until the heap finds a collection due, and passes safepoints.
+/// A thread makes garbage until the heap finds that a collection is due, and passes safepoints.
 fn make_garbage(m: &mut Mutator, _: [Object; 2]) -> usize {
     for _ in 0..2 {
         let cycle = new_cycle(m, false);
@@ -583,8 +605,8 @@ fn make_garbage(m: &mut Mutator, _: [Object; 2]) -> usize {
     0
 }
 
-/// Two threads make garbage, and the heap collects by itself: the flag that says so is not lost, whoever runs the
-/// collection, and whoever clears what it has found.
+/// Two threads make garbage, and the heap starts a collection. The flag that triggers it is not
+/// lost, whichever thread collects, and whichever thread reclaims the garbage.
 #[test]
 fn loom_the_heap_collects_by_itself() {
     let pacing = Pacing::default().with_young_objects(2);
@@ -600,10 +622,10 @@ fn loom_the_heap_collects_by_itself() {
     );
 }
 
-/// One thread makes garbage until the heap collects by itself; another asks for a collection, and helps to bury what the
-/// first has left.
+/// One thread makes garbage until the heap starts a collection. Another thread requests a
+/// collection, and helps to reclaim the garbage of the first.
 #[test]
-fn loom_a_burial_is_finished_by_who_wants_the_turn() {
+fn loom_a_requester_finishes_the_reclaim_queue() {
     let pacing = Pacing::default().with_young_objects(2);
     race_paced(
         pacing,
@@ -616,17 +638,19 @@ fn loom_a_burial_is_finished_by_who_wants_the_turn() {
     );
 }
 
-/// As the heap itself would: part of the garbage is left to bury, and buried at the next safepoints, or by somebody else.
+/// As the heap does: part of the garbage goes to the reclaim queue. The thread reclaims it at its
+/// next safepoints, or another thread does.
 fn collect_by_itself(m: &mut Mutator, _: [Object; 2]) -> usize {
     let _ = crate::collect::by_itself(m, Collect::full());
     m.safepoint();
     0
 }
 
-/// A collection of the heap's own leaves garbage to bury; another thread wants to collect, and first finishes it. Nothing is
-/// left, nothing is buried twice, and the turn is given back.
+/// A collection that the heap started leaves a reclaim queue. Another thread wants to collect, and
+/// first finishes the queue. No object is left, no object is reclaimed twice, and the collector
+/// lock is released.
 #[test]
-fn loom_what_is_left_to_bury_is_buried_once() {
+fn loom_a_reclaim_queue_is_finished_once() {
     let make = |m: &mut Mutator| {
         let objects = [new_cycle(m, false), new_cycle(m, false)];
         objects.map(|object| {

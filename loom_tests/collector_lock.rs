@@ -4,7 +4,7 @@
 //!   [`loom_a_reclaim_queue_ends_once_and_the_lock_is_released`]
 //! * taken, clearing, settling, counting, taken, free: the same
 //! * taken, free, taken, with a requester: [`loom_the_lock_goes_to_the_requester`]
-//! * the same in a heap: `collect::loom_what_is_left_to_bury_is_buried_once`
+//! * the same in a heap: `collect::loom_a_reclaim_queue_is_finished_once`
 //!
 //! Bound in a full run: 4 preemptions.
 

@@ -1,37 +1,49 @@
-//! The biased count: its owner, strangers and a collector change one object's count, and exactly one of
-//! them destroys it, after everybody's last use.
+//! The biased count: the owner, other threads and a collector change the count of one object.
+//! Exactly one of them destroys it, after the last use by any thread.
 //!
-//! [`Object`] does what `managed` does around a [`Header`]. The owner's queue is the library's [`MergeQueue`].
-//! The object's memory is a loom `UnsafeCell`: every operation on the header reads it while it runs, the
-//! destruction writes it. So loom fails a model in which the header is touched after it is gone, or in
-//! which a use is not ordered before the destruction; `destroyed` fails one that is destroyed twice, and
-//! the end of each model one that is not destroyed at all.
+//! In these models a *stranger* is an attached thread that does not own the object.
+//!
+//! [`Object`] does the work of `managed` around a [`Header`]. The owner's queue is the library's
+//! [`MergeQueue`]. The memory of the object is a loom `UnsafeCell`. Every operation on the header
+//! reads it, and the destruction writes it. So loom fails a model in which the header is used after
+//! the destruction, or in which a use is not ordered before the destruction. `destroyed` fails a
+//! model that destroys the object twice. The end of each model fails if the object was not
+//! destroyed.
 //!
 //! # Transitions
 //!
-//! The states are those of `header`'s page.
+//! The page of `header` describes the states.
 //!
-//! | transition | models |
-//! |---|---|
-//! | clone and drop by the owner: `local` | `owner_and_stranger_count` |
-//! | clone by a stranger, or unattached: `shared` | `owner_and_stranger_count`, `a_queued_object_waits_for_its_queue` |
-//! | last local drop, nothing shared: dead | `owners_last_drop_meets_a_stranger`, `owner_takes_the_last` |
-//! | last local drop, something shared: biased to merged | `owners_last_drop_meets_a_stranger`, `a_former_owner_comes_back`, `two_strangers_share_what_the_owner_leaves` |
-//! | foreign drop, above zero | `owners_last_drop_meets_a_stranger` |
-//! | foreign drop, below zero: biased to queued | `queue_of_two_strangers`, `owner_and_stranger_count` |
-//! | foreign drop that met another: biased to queued | `two_strangers_share_what_the_owner_leaves` |
-//! | drop of a merged object, the last: dead | `two_strangers_share_what_the_owner_leaves` |
-//! | drop of a merged, queued object: the queue decides | `a_queued_object_waits_for_its_queue` |
-//! | merge by the owner: queued to merged | `queue_of_two_strangers` |
-//! | merge by who has suspended the owner | `stranger_merges_for_a_detached_owner` |
-//! | merge for an owner that has ended | `strangers_merge_for_an_owner_that_ends` |
-//! | merge in a stop | `managed::a_collection_merges_the_queues` |
-//! | claim in a stop: merged or biased to biased | `claimed_object_is_counted_on`, `managed::weak_handle_meets_a_collection` |
-//! | revival for a finalizer: merged or dead to biased | `revival_meets_an_upgrade`, `a_finalizer_drops_what_a_stranger_counted` |
-//! | upgrade: of a biased, merged, dead, immortal object | `upgrade_meets_the_last_drop`, `upgrade_meets_the_last_drop_of_a_stranger`, `revival_meets_an_upgrade`, `an_immortal_leaves_its_queue` |
-//! | `WEAK` set: before others know the object, and after | `upgrade_meets_the_last_drop`, `weak_flag_beside_counts` |
-//! | any state to immortal, asked for | `an_immortal_stays`, `an_immortal_leaves_its_queue` |
-//! | any state to immortal, by overflow: local, shared, below zero, in a merge | `the_local_half_saturates`, `the_shared_half_saturates`, `the_shared_half_saturates_below_zero`, `a_merge_saturates` |
+//! * clone and drop by the owner, in `local`: `owner_and_stranger_count`
+//! * clone by a stranger or an unattached thread, in `shared`: `owner_and_stranger_count`,
+//!   `a_queued_object_waits_for_its_queue`
+//! * last local drop, nothing shared: dead: `owners_last_drop_meets_a_stranger`,
+//!   `owner_takes_the_last`
+//! * last local drop, something shared: biased to merged: `owners_last_drop_meets_a_stranger`,
+//!   `a_former_owner_comes_back`, `two_strangers_share_what_the_owner_leaves`
+//! * foreign drop, above zero: `owners_last_drop_meets_a_stranger`
+//! * foreign drop, below zero: biased to queued: `queue_of_two_strangers`,
+//!   `owner_and_stranger_count`
+//! * foreign drop that met another: biased to queued: `two_strangers_share_what_the_owner_leaves`
+//! * last drop of a merged object: dead: `two_strangers_share_what_the_owner_leaves`
+//! * drop of a merged, queued object: the queue decides: `a_queued_object_waits_for_its_queue`
+//! * merge by the owner: queued to merged: `queue_of_two_strangers`
+//! * merge by a thread that has suspended the owner: `stranger_merges_for_a_detached_owner`
+//! * merge for an owner that has ended: `strangers_merge_for_an_owner_that_ends`
+//! * merge in a stop: `managed::a_collection_merges_the_queues`
+//! * claim in a stop: merged or biased to biased: `claimed_object_is_counted_on`,
+//!   `managed::weak_handle_meets_a_collection`
+//! * revival for a finalizer: merged or dead to biased: `revival_meets_an_upgrade`,
+//!   `a_finalizer_drops_what_a_stranger_counted`
+//! * upgrade of a biased, merged, dead, immortal object: `upgrade_meets_the_last_drop`,
+//!   `upgrade_meets_the_last_drop_of_a_stranger`, `revival_meets_an_upgrade`,
+//!   `an_immortal_leaves_its_queue`
+//! * `WEAK` set, before and after the object is shared: `upgrade_meets_the_last_drop`,
+//!   `weak_flag_beside_counts`
+//! * any state to immortal, by a call: `an_immortal_stays`, `an_immortal_leaves_its_queue`
+//! * any state to immortal, by overflow of the local half, of the shared half, below zero, in a
+//!   merge: `the_local_half_saturates`, `the_shared_half_saturates`,
+//!   `the_shared_half_saturates_below_zero`, `a_merge_saturates`
 
 use std::ptr::NonNull;
 use std::sync::{Arc, OnceLock};
@@ -46,13 +58,13 @@ use crate::object::header::{Dropped, Header};
 use crate::object::weak::{HeaderPtr, WeakRecord, WeakTable};
 use crate::safepoint::{Coordinator, Participant, ThreadId};
 
-/// What `current` is on a thread that is not attached.
+/// The `current` word of a thread that is not attached.
 const UNATTACHED: u64 = 0;
 const OWNER: u64 = 1;
 const STRANGER: u64 = 2;
 const OTHER: u64 = 3;
 
-/// Where the shared half turns immortal, on either side of zero, and the local one: see `header`.
+/// The distance from zero at which the shared half saturates. See `header`.
 const SHARED_LIMIT: i32 = 1 << 26;
 const LOCAL_PINNED: u32 = 1 << 31;
 
@@ -63,14 +75,14 @@ struct Object {
     queue: MergeQueue,
     weak: WeakTable,
     record: OnceLock<Shared<WeakRecord>>,
-    /// Whether the finalizer has left a reference here.
+    /// Whether the finalizer has stored a reference here.
     given: Mutex<bool>,
 }
 
-// SAFETY: this is the claim under test: memory is read by those who hold a reference, and written by the one
-// who was told `Dead`. loom checks each access.
+// SAFETY: this is the claim under test: threads with a reference read the memory, and the thread
+// that gets `Dead` writes it. loom checks each access.
 unsafe impl Sync for Object {}
-// SAFETY: nothing in it belongs to a thread.
+// SAFETY: it belongs to no thread.
 unsafe impl Send for Object {}
 
 impl Object {
@@ -97,7 +109,7 @@ impl Object {
         self
     }
 
-    /// Does something with the header while the memory must be there.
+    /// Uses the header while the memory must exist.
     fn with<R>(&self, f: impl FnOnce(&Header) -> R) -> R {
         self.memory.with(|memory| {
             // SAFETY: see `Sync`.
@@ -119,7 +131,8 @@ impl Object {
         }
     }
 
-    /// `managed::drop_slowly_to`, on a thread that is attached as `me`: the common end of an object is looked at first.
+    /// `managed::drop_slowly_to`, on a thread that is attached as `me`. It checks the most common
+    /// case first: the last reference.
     fn drop_last(&self, me: u64) {
         if !self.with(|header| header.try_drop_local(me)) {
             if self.with(|header| header.take_last(me)) {
@@ -138,7 +151,7 @@ impl Object {
         }
     }
 
-    /// The object as lists of the library contain it.
+    /// The object as it stands in lists of the library.
     fn target(&self) -> HeaderPtr {
         HeaderPtr(NonNull::from(&self.header))
     }
@@ -151,7 +164,7 @@ impl Object {
         }
     }
 
-    /// Merges the object, whose owner has ended.
+    /// Merges the object after its owner has ended.
     fn merge_ended(&self) {
         let merged = self.with(Header::merge_ended);
         self.settle(merged);
@@ -190,20 +203,21 @@ impl Object {
         });
     }
 
-    /// Everybody is done: the owner reaches one more safepoint, and then the object is gone.
+    /// All threads are done. The owner reaches one more safepoint, and then the object must be
+    /// destroyed.
     fn assert_destroyed(&self) {
         self.merge_queue();
         // SAFETY: see `Sync`.
         assert!(self.memory.with(|memory| unsafe { *memory }), "never destroyed");
     }
 
-    /// `WeakRecord::upgrade`, with an eye on the memory; `true`: the caller has a reference.
+    /// `WeakRecord::upgrade`, with a check of the memory. `true`: the caller has a reference.
     fn upgraded(&self, me: u64) -> bool {
         let record = self.record.get().unwrap();
         record.with_target(|_| self.with(|header| header.try_upgrade(me))) == Some(true)
     }
 
-    /// The same, and a drop.
+    /// The same, followed by a drop.
     fn upgrade(&self, me: u64) {
         if self.upgraded(me) {
             self.drop_ref(me);
@@ -211,19 +225,20 @@ impl Object {
     }
 }
 
-/// Lets several threads loose on an object, and looks at it at the end.
+/// Runs several threads on an object, and calls `end` afterwards.
 ///
-/// Once for each role in front: loom compares an exchange with the *last* access to its atomic alone, so a load
-/// before it, by the same thread, hides what another thread did, and the two are not tried in the other
-/// order. Whoever runs on the first thread comes first to begin with.
+/// It explores the threads once with each role first. loom compares an exchange only with the
+/// *last* access to its atomic. So a load before the exchange, by the same thread, hides the access
+/// of another thread, and loom does not try the other order of the two. The role on the first
+/// thread begins.
 ///
-/// Of three threads not every interleaving: that would take hours.
+/// With three threads not every interleaving is explored: that would take hours.
 fn race<const N: usize>(make: fn() -> Arc<Object>, roles: [fn(&Object); N], end: fn(&Object)) {
     let depth = if N > 2 { Model::new().at_most(4) } else { Model::new() };
     race_to(depth, make, roles, end);
 }
 
-/// The same, as deep as it says.
+/// The same, to the given depth.
 fn race_to<const N: usize>(
     depth: Model,
     make: fn() -> Arc<Object>,
@@ -244,10 +259,10 @@ fn race_to<const N: usize>(
     }
 }
 
-/// The owner counts while a stranger, who has a reference that the owner counted, clones and drops, below zero
-/// in the end.
+/// The owner counts, while a stranger with a reference that the owner counted clones and drops. At
+/// the end the shared half is below zero.
 ///
-/// Mutations: a stranger counts in `local`; `merge` forgets `local`, or leaves `QUEUED` set.
+/// Mutations: a stranger counts in `local`; `merge` ignores `local`, or leaves `QUEUED` set.
 #[test]
 fn loom_owner_and_stranger_count() {
     let make = || {
@@ -271,10 +286,10 @@ fn loom_owner_and_stranger_count() {
 
 /// The owner's last drop, while a stranger drops a shared reference.
 ///
-/// Mutations: the owner's look at `shared` before it says `Dead` is `Relaxed`; the foreign drop is; `merge_last`
-/// stores what it read instead of exchanging it, or exchanges it with `Release` or `Acquire` alone;
-/// `drop_merged` is `Release` alone; `merge_last` gives up the ownership only after the exchange, or is `Dead`
-/// whatever is left.
+/// Mutations: the owner's load of `shared` before `Dead` is `Relaxed`; so is the foreign drop;
+/// `merge_last` stores instead of exchanging, or exchanges with `Release` or `Acquire` alone;
+/// `drop_merged` is `Release` alone; `merge_last` gives up the ownership only after the exchange,
+/// or always returns `Dead`.
 #[test]
 fn loom_owners_last_drop_meets_a_stranger() {
     let make = || {
@@ -289,7 +304,7 @@ fn loom_owners_last_drop_meets_a_stranger() {
     );
 }
 
-/// The same, and the owner looks first whether it has the only reference.
+/// The same, but the owner first checks whether it has the only reference.
 #[test]
 fn loom_owner_takes_the_last() {
     let make = || {
@@ -302,7 +317,8 @@ fn loom_owner_takes_the_last() {
         [|object| object.drop_last(OWNER), |object| object.drop_last(STRANGER)],
         Object::assert_destroyed,
     );
-    // And the stranger, with a reference that the owner counted, takes nothing for its own.
+    // The stranger drops a reference that the owner counted, and must not take the object for its
+    // own.
     let make = || {
         let object = Object::new();
         object.clone_ref(OWNER);
@@ -315,7 +331,7 @@ fn loom_owner_takes_the_last() {
     );
 }
 
-/// The owner gives up its last local reference, and comes back through a weak one: it is the owner no more.
+/// The owner drops its last local reference, and upgrades a weak one: it is not the owner any more.
 #[test]
 fn loom_a_former_owner_comes_back() {
     let make = || {
@@ -330,7 +346,7 @@ fn loom_a_former_owner_comes_back() {
     race(make, [owner, |object| object.drop_ref(STRANGER)], Object::assert_destroyed);
 }
 
-/// Somebody asks for a weak reference while others let go of the object.
+/// A thread makes a weak reference while others drop the object.
 #[test]
 fn loom_weak_flag_beside_counts() {
     let make = || {
@@ -352,8 +368,8 @@ fn loom_weak_flag_beside_counts() {
 
 /// Two strangers drop the last references while the owner drops its own.
 ///
-/// Mutations: `drop_merged` is `Acquire` alone, or answers `Dead` one early; a contended drop queues an object that its
-/// owner is just merging (without `owner != NO_OWNER`).
+/// Mutations: `drop_merged` is `Acquire` alone, or returns `Dead` one reference early; a contended
+/// drop queues an object that its owner is merging (without `owner != NO_OWNER`).
 #[test]
 fn loom_two_strangers_share_what_the_owner_leaves() {
     let make = || {
@@ -373,10 +389,10 @@ fn loom_two_strangers_share_what_the_owner_leaves() {
     );
 }
 
-/// Two strangers have references that the owner counted, and drop them while it merges its queue.
+/// Two strangers drop references that the owner counted, while the owner merges its queue.
 ///
-/// Mutations: a foreign drop goes down first and sets `QUEUED` afterwards; `merge` forgets `local`, or leaves
-/// `QUEUED` set; its exchange is `Release` or `Acquire` alone, or a store.
+/// Mutations: a foreign drop decrements first and sets `QUEUED` afterwards; `merge` ignores
+/// `local`, or leaves `QUEUED` set; its exchange is `Release` or `Acquire` alone, or a store.
 #[test]
 fn loom_queue_of_two_strangers() {
     let make = || {
@@ -395,11 +411,12 @@ fn loom_queue_of_two_strangers() {
     );
 }
 
-/// The object is queued, then its owner lets go of it, and it dies in the queue: not with the owner, who has
-/// cloned while detached, nor with the stranger, who comes back through a weak reference.
+/// The object is queued, then its owner drops it, and it dies in the queue. It does not die with
+/// the owner, which has cloned while detached, nor with the stranger, which upgrades a weak
+/// reference.
 ///
-/// Mutations: `merge_last` or `drop_merged` ignores `QUEUED`: the queue then holds what is gone; the merge of
-/// a queued object that is merged already never answers `Dead`.
+/// Mutations: `merge_last` or `drop_merged` ignores `QUEUED`: then the queue holds a dead object;
+/// the merge of a queued, merged object never returns `Dead`.
 #[test]
 fn loom_a_queued_object_waits_for_its_queue() {
     let make = || {
@@ -420,9 +437,10 @@ fn loom_a_queued_object_waits_for_its_queue() {
     race_to(Model::new().at_most(5), make, [owner, stranger], Object::assert_destroyed);
 }
 
-/// The owner ends while two strangers drop what it counted: whoever finds the queue closed merges.
+/// The owner ends while two strangers drop references that it counted. A thread that finds the
+/// queue closed merges.
 ///
-/// Mutations: `merge_ended` forgets `local`; the queue is closed without a look at what came meanwhile
+/// Mutations: `merge_ended` ignores `local`; the queue is closed without a check for late entries
 /// (`MergeQueue::close_if_empty`).
 #[test]
 fn loom_strangers_merge_for_an_owner_that_ends() {
@@ -442,7 +460,7 @@ fn loom_strangers_merge_for_an_owner_that_ends() {
     );
 }
 
-/// Somebody makes the object immortal while others let go of it: nobody destroys it.
+/// One thread makes the object immortal while others drop it: it is not destroyed.
 ///
 /// Mutations: `merge_last` ignores `IMMORTAL`; `make_immortal` is a load and a store.
 #[test]
@@ -467,8 +485,8 @@ fn loom_an_immortal_stays() {
     race(make, [owner, immortal_stranger], end);
 }
 
-/// Somebody makes the object immortal while it lies in its owner's queue, and while a stranger, who has come back
-/// through a weak reference, lets go of it: the queue lets it go, and nobody destroys it.
+/// A thread makes the object immortal while it lies in its owner's queue, and while a stranger,
+/// which has upgraded a weak reference, drops it. The object leaves the queue and is not destroyed.
 #[test]
 fn loom_an_immortal_leaves_its_queue() {
     let make = || {
@@ -483,7 +501,7 @@ fn loom_an_immortal_leaves_its_queue() {
     };
     let stranger = |object: &Object| {
         let record = object.record.get().unwrap();
-        // So that the object may be queued while somebody still refers to it.
+        // Thus the object may be queued while a thread still refers to it.
         let upgraded = record.with_target(|_| object.with(|header| header.try_upgrade(STRANGER)));
         object.drop_ref(STRANGER);
         if upgraded == Some(true) {
@@ -501,14 +519,14 @@ fn loom_an_immortal_leaves_its_queue() {
     race(make, [owner, stranger], end);
 }
 
-/// An object whose halves are near their limits.
+/// An object with halves near their limits.
 fn preset(local: u32, shared: i32) -> Arc<Object> {
     let object = Object::new();
     object.header.preset(local, shared);
     object
 }
 
-/// Looks whether the object has become immortal, and is not freed by drops.
+/// Checks that the object is immortal, and that drops do not free it.
 fn assert_immortal(object: &Object) {
     object.merge_queue();
     assert_eq!(object.with(Header::count), None);
@@ -521,17 +539,17 @@ fn assert_immortal(object: &Object) {
     assert_eq!(object.with(Header::count), None);
 }
 
-/// The local half overflows while a stranger drops what the owner counted, below zero.
+/// The local half overflows while a stranger drops references that the owner counted, below zero.
 #[test]
 fn loom_the_local_half_saturates() {
     let owner = |object: &Object| {
         object.clone_ref(OWNER);
-        // At once: what is merged later saturates by itself.
+        // Immediately: a later merge saturates without this.
         assert_eq!(object.with(Header::count), None);
         object.merge_queue();
         object.drop_ref(OWNER);
     };
-    // In the end the shared half says 0, in the queue.
+    // At the end the shared half is 0, in the queue.
     let stranger = |object: &Object| {
         object.drop_ref(STRANGER);
         object.clone_ref(OTHER);
@@ -539,7 +557,7 @@ fn loom_the_local_half_saturates() {
     race(|| preset(LOCAL_PINNED - 1, 0).with_record(), [owner, stranger], assert_immortal);
 }
 
-/// The shared half reaches its limit by two strangers at once: one clones, the other upgrades.
+/// Two strangers bring the shared half to its limit at once: one clones, the other upgrades.
 #[test]
 fn loom_the_shared_half_saturates() {
     let make = || preset(1, SHARED_LIMIT).with_record();
@@ -552,7 +570,7 @@ fn loom_the_shared_half_saturates() {
     race(make, [|object| object.drop_ref(OWNER), cloner], assert_immortal);
 }
 
-/// The shared half reaches its limit below zero, by drops of what the owner counted.
+/// The shared half reaches its limit below zero, by drops of references that the owner counted.
 #[test]
 fn loom_the_shared_half_saturates_below_zero() {
     let make = || preset(LOCAL_PINNED - 2, -SHARED_LIMIT);
@@ -572,8 +590,9 @@ fn loom_a_merge_saturates() {
 
 /// A stranger upgrades a weak reference while the owner drops the last strong one.
 ///
-/// Mutations: `try_upgrade` does not look for merged and 0; the record is made without the `WEAK` flag; in
-/// `src/object/weak.rs`: `with_target` lets go of the lock before it looks, `died` does not empty the record.
+/// Mutations: `try_upgrade` does not check for merged and 0; the record is made without the `WEAK`
+/// flag; in `src/object/weak.rs`: `with_target` unlocks before its check, `died` does not empty the
+/// record.
 #[test]
 fn loom_upgrade_meets_the_last_drop() {
     let make = || Object::new().with_record();
@@ -584,9 +603,10 @@ fn loom_upgrade_meets_the_last_drop() {
     );
 }
 
-/// A stranger upgrades while another drops the last strong reference of an object that its owner has left.
+/// A stranger upgrades while another stranger drops the last strong reference of an object that its
+/// owner has left.
 ///
-/// Mutation: `try_upgrade` adds first and looks afterwards.
+/// Mutation: `try_upgrade` adds first and checks afterwards.
 #[test]
 fn loom_upgrade_meets_the_last_drop_of_a_stranger() {
     let make = || {
@@ -602,11 +622,12 @@ fn loom_upgrade_meets_the_last_drop_of_a_stranger() {
     );
 }
 
-/// The last drop runs a finalizer, which takes the object back and gives a reference away, while a stranger
-/// upgrades a weak one. Both drop; the later one goes below zero, and must know the owner by then.
+/// The last drop runs a finalizer, which revives the object and gives a reference away, while a
+/// stranger upgrades a weak reference. Both drop. The later drop goes below zero, and must know the
+/// owner by then.
 ///
-/// Mutations: `revive` clears `MERGED` with `Relaxed`, or before it names the owner; the upgrade's exchange
-/// is `Relaxed`.
+/// Mutations: `revive` clears `MERGED` with `Relaxed`, or before it sets the owner; the upgrade's
+/// exchange is `Relaxed`.
 #[test]
 fn loom_revival_meets_an_upgrade() {
     let owner = |object: &Object| match object.with(Header::drop_local) {
@@ -635,10 +656,11 @@ fn loom_revival_meets_an_upgrade() {
     race(Object::new, [owner, take], end);
 }
 
-/// A finalizer drops what a stranger, who has upgraded a weak reference meanwhile, has counted: the reference with which the
-/// object was taken back then is the shared half's. Nobody is left, and nothing.
+/// A finalizer drops a reference that a stranger, which has upgraded a weak reference, has counted.
+/// Then the shared half counts the reference with which the object was revived. At the end no
+/// reference and no object is left.
 ///
-/// Mutation: the finalizer's own reference is dropped as a local one, whoever owns the object by then.
+/// Mutation: the finalizer's own reference is dropped as a local one, for any owner of the object.
 #[test]
 fn loom_a_finalizer_drops_what_a_stranger_counted() {
     let owner = |object: &Object| match object.with(Header::drop_local) {
@@ -666,17 +688,17 @@ fn loom_a_finalizer_drops_what_a_stranger_counted() {
     race(|| Object::new().with_record(), [owner, stranger], end);
 }
 
-/// A collector has claimed an object that its owner had left, and counts on it while a stranger drops what was
-/// shared, and what the collector counted.
+/// A collector has claimed an object that its owner had left. It counts the object, while a
+/// stranger drops shared references and references that the collector counted.
 ///
-/// Mutations: `claim` leaves `MERGED` set; it does not name the new owner.
+/// Mutations: `claim` leaves `MERGED` set; it does not set the new owner.
 #[test]
 fn loom_claimed_object_is_counted_on() {
     let make = || {
         let object = Object::owned_by(OTHER);
         object.clone_ref(STRANGER);
         object.drop_ref(OTHER);
-        // Nobody else runs: the stop.
+        // No other thread runs: this is the stop.
         object.with(|header| header.claim(OWNER));
         object.clone_ref(OWNER);
         object
@@ -692,15 +714,16 @@ fn loom_claimed_object_is_counted_on() {
     race(make, [collector, stranger], Object::assert_destroyed);
 }
 
-/// A mutator of the model below: its queue is the part that other threads see.
+/// A mutator of the model below. Other threads read only its queue.
 fn mutator(coordinator: &Arc<Coordinator<MergeQueue>>) -> Participant<MergeQueue> {
     coordinator.register(MergeQueue::new())
 }
 
-/// A stranger drops below zero while the owner is detached, or about to attach and count again: it suspends
-/// the owner and merges for it, or leaves it to the owner.
+/// A stranger drops below zero while the owner is detached, or is about to attach and count again.
+/// The stranger suspends the owner and merges on its behalf, or leaves the merge to the owner.
 ///
-/// Mutations: the stranger merges without suspending; `Coordinator::suspend` leaves the owner's state alone.
+/// Mutations: the stranger merges without a suspension; `Coordinator::suspend` does not change the
+/// owner's state.
 #[test]
 fn loom_stranger_merges_for_a_detached_owner() {
     model(|| {

@@ -1,29 +1,41 @@
-//! The built-in model, whole: handles of the typed face are dropped by their owner, by strangers, by threads
-//! that are not attached, and after the heap.
+//! The built-in model as a whole: the owner, other threads, detached threads drop handles of the
+//! typed face, also after the end of the heap.
 //!
-//! Here everything around the count is the real thing: queues, requests, suspension, the deferred list, the
-//! end of a mutator, and of the heap. The value of each object is a loom `UnsafeCell` that its users read and
-//! its destructor writes: loom fails a model in which a use is not ordered before the destruction.
+//! Everything around the count is real here: queues, requests, suspension, the deferred list, the
+//! end of a mutator and of the heap. The value of each object is a loom `UnsafeCell`. Its users
+//! read it, and its destructor writes it. So loom fails a model in which a use is not ordered
+//! before the destruction.
 //!
-//! The type registry is a dashmap, which loom does not see: the first thread registers the one type before
-//! there is another. `Arc`s are std's: their counts are exact, but loom tries no other order around them.
+//! The type registry is a dashmap, which loom cannot follow: the first thread registers the one
+//! type before there is another thread. `Arc`s are std's: their counts are exact, but loom tries no
+//! other order around them.
 //!
 //! # Transitions
 //!
-//! | transition | models |
-//! |---|---|
-//! | queued for an owner that is attached: asked, merges at a safepoint | `stranger_drops_what_the_owner_counted` |
-//! | the owner is detached: suspended, and merged for | `stranger_merges_while_the_owner_is_detached` |
-//! | the owner detaches between the two | `a_detached_owner_leaves_nothing_undone` |
-//! | the owner ends: its queue is closed | `owner_ends_before_a_stranger_drops` |
-//! | queues merged by a collection; what was merged, counted by one | `a_collection_merges_the_queues`, `a_collection_counts_what_was_merged` |
-//! | deferred, drained by: an attach, a safepoint, a collection, the end of the heap | `deferred_drop_meets_an_attach`, `deferred_drops_meet_a_safepoint`, `deferred_drop_meets_a_collection`, `deferred_drop_meets_the_end_of_the_heap` |
-//! | heap closed, its last objects dropped | `deferred_drop_meets_the_end_of_the_heap`, `last_objects_of_a_closed_heap` |
-//! | weak reference: upgraded against death | `weak_handle_meets_the_last_drop`, `weak_handle_from_birth_meets_the_last_drop`, `weak_reference_with_a_callback_meets_the_last_drop` |
-//! | weak reference: upgraded against the start of a dynamic object's destruction | `upgrade_meets_the_start_of_a_dynamic_destruction` |
-//! | weak reference: upgraded against clearing, in the first stop, and in the second | `weak_handle_meets_a_collection`, `weak_handle_meets_finalizers`, `weak_reference_with_a_callback_meets_a_collection` |
-//! | several workers in one collection | `two_markers_claim_one_object` |
-//! | retired, published, dropped: against a reader, an attach, a collection | `a_retired_reference_meets_a_reader`, `a_retired_reference_meets_a_collection` |
+//! * queued for an attached owner, which is requested and merges at a safepoint:
+//!   `stranger_drops_what_the_owner_counted`
+//! * the owner is detached, is suspended, and another thread merges:
+//!   `stranger_merges_while_the_owner_is_detached`
+//! * the owner detaches between the two: `a_detached_owner_leaves_nothing_undone`
+//! * the owner ends and closes its queue: `owner_ends_before_a_stranger_drops`
+//! * a collection merges queues, and counts merged objects: `a_collection_merges_the_queues`,
+//!   `a_collection_counts_what_was_merged`
+//! * deferred, drained by an attach, a safepoint, a collection, the end of the heap:
+//!   `deferred_drop_meets_an_attach`, `deferred_drops_meet_a_safepoint`,
+//!   `deferred_drop_meets_a_collection`, `deferred_drop_meets_the_end_of_the_heap`
+//! * heap closed, its last objects dropped: `deferred_drop_meets_the_end_of_the_heap`,
+//!   `last_objects_of_a_closed_heap`
+//! * weak reference, upgraded against death: `weak_handle_meets_the_last_drop`,
+//!   `weak_handle_from_birth_meets_the_last_drop`,
+//!   `weak_reference_with_a_callback_meets_the_last_drop`
+//! * weak reference, upgraded against the start of a dynamic object's destruction:
+//!   `upgrade_meets_the_start_of_a_dynamic_destruction`
+//! * weak reference, upgraded against clearing, in the first stop, and in the second:
+//!   `weak_handle_meets_a_collection`, `weak_handle_meets_finalizers`,
+//!   `weak_reference_with_a_callback_meets_a_collection`
+//! * several workers in one collection: `two_markers_claim_one_object`
+//! * retired, published, dropped, against a reader, an attach, a collection:
+//!   `a_retired_reference_meets_a_reader`, `a_retired_reference_meets_a_collection`
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize as Plain, Ordering::Relaxed};
@@ -37,15 +49,16 @@ use crate::managed;
 use crate::object::header::Dropped;
 use crate::{AnyGc, AtomicGc, Collect, Gc, GcCell, Heap, Mutator, Pacing, Trace, Tracer, WeakRef};
 
-/// A value whose uses happen before its destruction.
+/// A value. Its uses must happen before its destruction.
 pub(super) struct Value {
     used: UnsafeCell<usize>,
     destroyed: Arc<Plain>,
 }
 
-// SAFETY: this is the claim under test: uses only read, and the destruction comes after them all.
+// SAFETY: this is the claim under test: uses only read, and the destruction comes after all of
+// them.
 unsafe impl Sync for Value {}
-// SAFETY: nothing in it belongs to a thread.
+// SAFETY: it belongs to no thread.
 unsafe impl Send for Value {}
 
 impl Value {
@@ -82,9 +95,10 @@ pub(super) fn world() -> (Heap, Mutator, Gc<Value>, Arc<Plain>) {
     (heap, m, object, destroyed)
 }
 
-/// A stranger drops a reference that the owner counted, and the owner its own.
+/// Another thread drops a reference that the owner counted, and the owner drops its own.
 ///
-/// Mutations: `enqueue` does not ask the owner, or merges for it without suspending it; `answer` does not merge.
+/// Mutations: `enqueue` sends no request to the owner, or merges on its behalf without a
+/// suspension; `answer` does not merge.
 #[test]
 fn loom_stranger_drops_what_the_owner_counted() {
     model(|| {
@@ -104,9 +118,11 @@ fn loom_stranger_drops_what_the_owner_counted() {
     });
 }
 
-/// The same while the owner ends: it merges what it finds in its queue, or the stranger finds it closed.
+/// The same while the owner ends. Either the owner merges the object, or the other thread finds the
+/// queue closed.
 ///
-/// Mutations: `ending` closes the queue without looking; `enqueue` takes a closed queue for an open one.
+/// Mutations: `ending` closes the queue without a check; `enqueue` takes a closed queue for an open
+/// one.
 #[test]
 fn loom_owner_ends_before_a_stranger_drops() {
     Model::new().at_most(4).check(|| {
@@ -124,10 +140,10 @@ fn loom_owner_ends_before_a_stranger_drops() {
     });
 }
 
-/// The same while the owner is detached, and counts as a stranger itself.
+/// The same while the owner is detached, and counts as another thread does.
 ///
-/// Mutations: an unattached drop counts, instead of being deferred (`drop_foreign`); an attach does not look at
-/// what was deferred.
+/// Mutations: an unattached drop counts instead of being deferred (`drop_foreign`); an attach does
+/// not check the deferred list.
 #[test]
 fn loom_stranger_merges_while_the_owner_is_detached() {
     model(|| {
@@ -149,10 +165,11 @@ fn loom_stranger_merges_while_the_owner_is_detached() {
     });
 }
 
-/// A thread that is not attached drops the last reference, while another attaches: it drains, or is asked to.
+/// An unattached thread drops the last reference, while another thread attaches. The latter drains
+/// the list, or gets a request.
 ///
-/// Mutations: `defer` pokes nobody; an attach does not look at the list; the flag's store, or the
-/// look at it, not `SeqCst`.
+/// Mutations: `defer` sends no request; an attach does not check the list; the flag's store, or its
+/// load, is not `SeqCst`.
 #[test]
 fn loom_deferred_drop_meets_an_attach() {
     model(|| {
@@ -166,9 +183,10 @@ fn loom_deferred_drop_meets_an_attach() {
     });
 }
 
-/// A thread that is not attached clones and drops while another collects.
+/// An unattached thread clones and drops while another thread collects.
 ///
-/// Mutations: `drop_foreign` counts on an unattached thread, instead of deferring; `defer` pokes nobody.
+/// Mutations: `drop_foreign` counts on an unattached thread instead of deferring; `defer` sends no
+/// request.
 #[test]
 fn loom_deferred_drop_meets_a_collection() {
     Model::new().at_most(4).check(|| {
@@ -182,15 +200,16 @@ fn loom_deferred_drop_meets_a_collection() {
         let report = m.try_collect(Collect::full()).unwrap();
         assert_eq!(report.collected, 0);
         dropper.join().unwrap();
-        // No safepoint: a collection drains by itself.
+        // No safepoint here: a collection drains the list itself.
         assert_eq!(m.try_collect(Collect::full()).unwrap().collected, 0);
         assert_eq!(destroyed.load(Relaxed), 1);
     });
 }
 
-/// The last handle of the heap goes while an unattached thread drops the last references into it.
+/// The last handle of the heap is dropped, while an unattached thread drops the last references
+/// into the heap.
 ///
-/// Mutation: `close` does not look at the deferred list.
+/// Mutation: `close` does not check the deferred list.
 #[test]
 fn loom_deferred_drop_meets_the_end_of_the_heap() {
     model(|| {
@@ -205,7 +224,7 @@ fn loom_deferred_drop_meets_the_end_of_the_heap() {
     });
 }
 
-/// A stranger upgrades a weak reference while the owner drops the last strong one.
+/// A thread upgrades a weak reference while the owner drops the last strong one.
 ///
 /// Mutation: the record is made without the `WEAK` flag (`src/object/header.rs`, `set_weak`).
 #[test]
@@ -226,10 +245,10 @@ fn loom_weak_handle_meets_the_last_drop() {
     });
 }
 
-/// The owner lets go, and detaches while a stranger drops what it had counted: somebody merges, and nothing waits for
-/// the owner to come back.
+/// The owner drops its reference, and detaches while another thread drops a reference that the
+/// owner counted. One of the two merges; the merge does not wait until the owner attaches again.
 ///
-/// The stranger is attached already when the owner begins to detach.
+/// The other thread is attached already when the owner begins to detach.
 #[test]
 fn loom_a_detached_owner_leaves_nothing_undone() {
     model(|| {
@@ -252,7 +271,8 @@ fn loom_a_detached_owner_leaves_nothing_undone() {
     });
 }
 
-/// A stranger drops what the owner counted, and collects: the collection merges the owner's queue in its stop.
+/// A thread drops a reference that the owner counted, and collects. The collection merges the
+/// owner's queue in its stop.
 #[test]
 fn loom_a_collection_merges_the_queues() {
     Model::new().at_most(4).check(|| {
@@ -268,14 +288,15 @@ fn loom_a_collection_merges_the_queues() {
             d.load(Relaxed)
         });
         drop(object);
-        // From here on nobody merges but the collection, and the thread itself at a safepoint.
+        // From here on only the collection merges, or the thread itself at a safepoint.
         m.safepoint();
         let seen = m.detach(|| stranger.join().unwrap());
         assert_eq!((seen, destroyed.load(Relaxed)), (1, 1));
     });
 }
 
-/// Two unattached threads drop the last references while a mutator passes safepoints: it is asked each time.
+/// Two unattached threads drop the last references while a mutator passes safepoints. The mutator
+/// gets a request each time.
 #[test]
 fn loom_deferred_drops_meet_a_safepoint() {
     Model::new().at_most(4).check(|| {
@@ -289,7 +310,7 @@ fn loom_deferred_drops_meet_a_safepoint() {
     });
 }
 
-/// Two unattached threads drop the last two objects of a heap that is closed.
+/// Two unattached threads drop the last two objects of a closed heap.
 #[test]
 fn loom_last_objects_of_a_closed_heap() {
     model(|| {
@@ -305,13 +326,13 @@ fn loom_last_objects_of_a_closed_heap() {
     });
 }
 
-/// One thread empties a slot and passes safepoints, another attaches and looks into it.
+/// One thread empties a slot and passes safepoints. Another thread attaches and reads the slot.
 #[test]
 fn loom_a_retired_reference_meets_a_reader() {
-    // With fewer, the reader never looks between what the other does before and after it.
+    // With fewer preemptions, the reader never reads between two steps of the other thread.
     Model::new().at_least(3).at_most(3).check(|| {
         let (heap, mut m, object, destroyed) = world();
-        // While there is no other thread a safepoint is enough.
+        // While there is no other thread, one safepoint is enough.
         AtomicGc::from(object).store(&m, None);
         m.safepoint();
         assert_eq!(destroyed.swap(0, Relaxed), 1);
@@ -333,7 +354,7 @@ fn loom_a_retired_reference_meets_a_reader() {
     });
 }
 
-/// The same, and the reader has been attached before; a third thread collects meanwhile.
+/// The same, but the reader is attached before. A third thread collects meanwhile.
 #[test]
 fn loom_a_retired_reference_meets_a_collection() {
     Model::new().at_most(3).check(|| {
@@ -353,7 +374,7 @@ fn loom_a_retired_reference_meets_a_collection() {
     });
 }
 
-/// A value that may refer to another, and to itself.
+/// A value that may refer to another object, and to its own object.
 struct Node {
     value: Value,
     edge: GcCell<Option<Gc<Node>>>,
@@ -385,7 +406,7 @@ impl Trace for Finalized {
     }
 }
 
-/// A heap, and in it an object that refers to itself.
+/// A heap with an object that refers to itself.
 fn cycle() -> (Heap, Mutator, Gc<Node>, Arc<Plain>) {
     let (heap, m, object, destroyed) = world();
     drop(object);
@@ -396,7 +417,8 @@ fn cycle() -> (Heap, Mutator, Gc<Node>, Arc<Plain>) {
     (heap, m, cycle, destroyed)
 }
 
-/// A stranger drops what the owner counted of an object that refers to itself: merged, it is garbage like any other.
+/// A thread drops a reference that the owner counted, of an object that refers to itself. After the
+/// merge the object is garbage.
 #[test]
 fn loom_a_collection_counts_what_was_merged() {
     Model::new().at_most(4).check(|| {
@@ -416,8 +438,9 @@ fn loom_a_collection_counts_what_was_merged() {
     });
 }
 
-/// A stranger upgrades a weak reference to garbage while a collection finds it, clears the weak references to it, and
-/// clears it: either the upgrade comes first, and it is no garbage, or it comes too late.
+/// A thread upgrades a weak reference to garbage, while a collection finds the garbage, clears the
+/// weak references to it, and clears it. Either the upgrade comes first, and the object is not
+/// garbage, or the upgrade fails.
 #[test]
 fn loom_weak_handle_meets_a_collection() {
     Model::new().at_most(4).check(|| {
@@ -439,18 +462,18 @@ fn loom_weak_handle_meets_a_collection() {
     });
 }
 
-/// The same, and the garbage has a finalizer: upgrades work until it has run.
+/// The same, but the garbage has a finalizer. Upgrades succeed until the finalizer has run.
 #[test]
 fn loom_weak_handle_meets_finalizers() {
     Model::new().at_most(4).check(|| {
         let (heap, mut m, node, destroyed) = cycle();
-        // An object with a finalizer holds the cycle, and the cycle does not know it.
+        // An object with a finalizer refers to the cycle. The cycle does not refer to it.
         let value = Value::new(&destroyed);
         let edge = GcCell::new(Some(node.clone()));
         let holder = m.alloc(Finalized(Node { value, edge }));
         node.get(&m).edge.set(&m, None);
         let weak = Gc::downgrade(&node, &m);
-        // The two in a cycle, by way of a third.
+        // The two are in a cycle, through a third object.
         let knot =
             m.alloc(Knot { first: GcCell::new(Some(holder.clone())), second: GcCell::new(None) });
         knot.get(&m).second.set(&m, Some(knot.clone()));
@@ -475,7 +498,7 @@ fn loom_weak_handle_meets_finalizers() {
     });
 }
 
-/// What makes a cycle of the objects of the model above.
+/// Closes a cycle through objects of the model above.
 struct Knot {
     first: GcCell<Option<Gc<Finalized>>>,
     second: GcCell<Option<Gc<Knot>>>,
@@ -493,7 +516,8 @@ impl Trace for Knot {
     }
 }
 
-/// The last reference to the target of a weak reference with a callback is dropped, while a stranger upgrades that.
+/// A thread drops the last reference to the target of a weak reference with a callback, while
+/// another thread upgrades the weak reference.
 #[test]
 fn loom_weak_reference_with_a_callback_meets_the_last_drop() {
     Model::new().at_most(4).check(|| {
@@ -515,10 +539,12 @@ fn loom_weak_reference_with_a_callback_meets_the_last_drop() {
     });
 }
 
-/// The destruction of a dynamic object begins, as `destroy_dynamic` and a dealloc handler do it, while a stranger upgrades a weak
-/// reference: the handler counts the object up and down, and no upgrade may take that for a reference that keeps it.
+/// The destruction of a dynamic object begins, as in `destroy_dynamic` and in a dealloc handler,
+/// while another thread upgrades a weak reference. The handler increments and decrements the count.
+/// An upgrade must not take that for a reference that keeps the object alive.
 ///
-/// Mutations: `upgrade` does not look at `DYING`; `mark_dying_for_upgrades` does not take the record's lock.
+/// Mutations: `upgrade` does not check `DYING`; `mark_dying_for_upgrades` does not take the
+/// record's lock.
 #[test]
 fn loom_upgrade_meets_the_start_of_a_dynamic_destruction() {
     Model::new().at_most(3).check(|| {
@@ -537,7 +563,8 @@ fn loom_upgrade_meets_the_start_of_a_dynamic_destruction() {
             }
         });
         let id = m.raw().id();
-        // SAFETY: rules R and Z: the reference is given up here, once; who is told `Dead` ends the object.
+        // SAFETY: rules R and Z: the reference is given up here, once; the thread that gets `Dead`
+        // destroys the object.
         unsafe {
             if header.as_ref().drop_ref(id) == Dropped::Dead {
                 managed::mark_dying_for_upgrades(m.raw(), header);
@@ -559,13 +586,13 @@ fn loom_upgrade_meets_the_start_of_a_dynamic_destruction() {
     });
 }
 
-/// Counts its calls, and 100 for each that finds its weak reference uncleared.
+/// Counts its calls, and adds 100 for each call that finds its weak reference uncleared.
 fn called_back<T: Trace>(weak: &Gc<WeakRef<T, Arc<Plain>>>, m: &Mutator) {
     let weak = weak.get(m);
     weak.data().fetch_add(if weak.upgrade(m).is_none() { 1 } else { 100 }, Relaxed);
 }
 
-/// The same, and a collection finds the target to be garbage.
+/// The same, but a collection finds that the target is garbage.
 #[test]
 fn loom_weak_reference_with_a_callback_meets_a_collection() {
     Model::new().at_most(4).check(|| {
@@ -589,7 +616,7 @@ fn loom_weak_reference_with_a_callback_meets_a_collection() {
     });
 }
 
-/// A weak reference that was made before its target is upgraded while the owner drops that.
+/// A weak reference that was made before its target is upgraded, while the owner drops the target.
 #[test]
 fn loom_weak_handle_from_birth_meets_the_last_drop() {
     Model::new().at_most(4).check(|| {
@@ -631,12 +658,12 @@ impl Trace for Fan {
     }
 }
 
-/// Two threads mark together. Both come to an object from different sides, and one of them gives work away: what is
-/// reachable stays, what is not goes.
+/// Two threads mark together. Both reach one object from different sides, and one thread gives work
+/// away. Reachable objects stay alive, and unreachable objects are collected.
 ///
-/// The second comes as a thread of the heap's pool does: it joins whichever job is open.
+/// The second thread joins the open job, as a thread of the heap's pool does.
 ///
-/// Mutation: a worker that takes a chunk hides the rest.
+/// Mutation: a worker that takes a chunk hides the other chunks.
 #[test]
 fn loom_two_markers_claim_one_object() {
     Model::new().at_least(1).at_most(1).check(|| {

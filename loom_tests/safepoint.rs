@@ -1,39 +1,47 @@
-//! The coordinator's handshakes, every interleaving of them.
+//! The coordinator's handshakes, in every interleaving.
 //!
-//! What the stop protects is a plain counter, written by attached threads and by requesters, without
-//! any synchronisation of its own: loom reports it when two of them touch it at once, or one does
-//! not see what the other did. A wake-up that is lost shows as a deadlock.
+//! The stop protects a plain counter. Attached threads and requesters write it without any
+//! synchronisation. loom reports two accesses at once, and an access that does not see an earlier
+//! one. A lost wake-up shows as a deadlock.
 //!
 //! # Transitions
 //!
-//! The states are those of `safepoint`'s page, the names of the steps those of `docs/safepoints.md`.
+//! The page of `safepoint` describes the states, and `docs/safepoints.md` names the steps.
 //!
-//! | transition | models |
-//! |---|---|
-//! | detached to attached: Enter, LookIn | `stop_meets_attach`, `poke_meets_attach`, `a_look_at_the_attached_meets_attach` |
-//! | attached to detached to attached: StepBack, the gate | `stop_meets_attach`, `birth_during_stop` |
-//! | attached to detached: Leave, LookOut | `stop_meets_detach`, `poke_meets_detach` |
-//! | attached to detached to attached: parking | `stop_meets_safepoint`, `stop_asks_who_is_attached`, `two_requesters_and_one_who_parks` |
-//! | the same: waiting for one's turn | `two_requesters`, `two_requesters_and_one_who_parks` |
-//! | no stop to a stop: Raise, Scan | all that stop |
-//! | a stop to none: Resume; by the end of a participant that has leaked it | all that stop; `a_leaked_stop_ends_with_its_participant` |
-//! | owed a turn, and no longer | `owed_a_turn` |
-//! | birth: during a stop | `birth_during_stop` |
-//! | attached, or detached, to ended: during a stop | `exit_during_stop` |
-//! | detached to suspended to detached | `suspend_meets_attach`, `stop_meets_suspension` |
-//! | suspended to awaited to detached: for its thread, the next suspender, its end | `suspend_meets_attach`, `two_suspenders_meet_attach`, `suspend_meets_exit` |
-//! | suspended, or awaited, to ended: by the suspender itself | `own_suspension_meets_exit` |
-//! | suspended during a stop, from outside and from inside | `stop_meets_suspension`, `stop_meets_suspension_from_inside` |
-//! | suspended between Leave and LookOut | `suspension_before_the_acknowledgement`, `acknowledgement_during_a_suspension` |
-//! | suspended while it waits for its turn | `suspension_of_one_who_waits_for_its_turn` |
-//! | a guard's LookOut that comes late | `late_acknowledgement` |
-//! | request bits raised and taken | `a_request_carries_what_was_written`, `poke_meets_attach`, `poke_meets_detach` |
-//! | a requester looks before it sleeps | `stop_looks_before_it_sleeps` |
-//! | orphaned, and ended; orphaned for ever | `a_thread_ends_before_its_participant`, `a_thread_ends_attached`, `two_requesters_and_one_who_ends_attached` |
-//! | past the exit watcher: refused to attach; detached | `no_attach_past_the_exit_watcher`, `a_detach_past_the_exit_watcher` |
-//! | lost in a fork | none: loom has no fork; the locks that a fork takes: `fork` |
+//! * detached to attached: Enter, LookIn: `stop_meets_attach`, `poke_meets_attach`,
+//!   `a_look_at_the_attached_meets_attach`
+//! * attached to detached to attached: StepBack, the gate: `stop_meets_attach`, `birth_during_stop`
+//! * attached to detached: Leave, LookOut: `stop_meets_detach`, `poke_meets_detach`
+//! * attached to detached to attached, by parking: `stop_meets_safepoint`,
+//!   `stop_requests_an_attached_thread`, `two_requesters_and_a_parking_thread`
+//! * the same, by waiting for another stop: `two_requesters`, `two_requesters_and_a_parking_thread`
+//! * no stop to a stop: Raise, Scan: all models that stop
+//! * a stop to none: Resume: all models that stop
+//! * a leaked stop to none, when its participant ends: `a_leaked_stop_ends_with_its_participant`
+//! * owed a run, and no longer: `owed_a_turn`
+//! * registered during a stop: `birth_during_stop`
+//! * attached, or detached, to ended, during a stop: `exit_during_stop`
+//! * detached to suspended to detached: `suspend_meets_attach`, `stop_meets_suspension`
+//! * suspended to awaited to detached, for the thread, for the next suspender, for the end:
+//!   `suspend_meets_attach`, `two_suspenders_meet_attach`, `suspend_meets_exit`
+//! * suspended, or awaited, to ended, by the suspender itself: `own_suspension_meets_exit`
+//! * suspended during a stop, from outside and from inside: `stop_meets_suspension`,
+//!   `stop_meets_suspension_from_inside`
+//! * suspended between Leave and LookOut: `suspension_before_the_acknowledgement`,
+//!   `acknowledgement_during_a_suspension`
+//! * suspended while it waits for another stop: `suspension_of_a_waiting_requester`
+//! * a late LookOut of a guard: `late_acknowledgement`
+//! * request bits raised and taken: `a_request_carries_what_was_written`, `poke_meets_attach`,
+//!   `poke_meets_detach`
+//! * a requester spins before it sleeps: `stop_looks_before_it_sleeps`
+//! * orphaned, then ended, or not: `a_thread_ends_before_its_participant`,
+//!   `a_thread_ends_attached`, `two_requesters_and_a_thread_that_ends_attached`
+//! * past the exit watcher, refused to attach, or detached: `no_attach_past_the_exit_watcher`,
+//!   `a_detach_past_the_exit_watcher`
+//! * lost in a fork: none, because loom has no fork. `fork` models the locks that a fork takes.
 //!
-//! The end of a thread is a step of the model (`end_thread`): it does what the exit watcher does.
+//! The end of a thread is a step of a model (`end_thread`), which does the work of the exit
+//! watcher.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool as Plain, Ordering::Relaxed};
@@ -54,10 +62,10 @@ struct World {
     counter: UnsafeCell<usize>,
 }
 
-// SAFETY: this is the claim under test: the counter is touched by attached threads, by requesters in
-// their stop, and by suspenders, never by two at once. loom checks each access.
+// SAFETY: this is the claim under test: attached threads, requesters in their stop, and suspenders
+// touch the counter, never two at once. loom checks each access.
 unsafe impl Sync for World {}
-// SAFETY: nothing in it belongs to a thread.
+// SAFETY: it belongs to no thread.
 unsafe impl Send for World {}
 
 impl World {
@@ -78,7 +86,7 @@ impl World {
         me
     }
 
-    /// Changes what the stop protects.
+    /// Changes the protected counter.
     fn touch(&self) {
         // SAFETY: see `Sync`; nothing refers to the counter outside the closure.
         self.counter.with_mut(|c| unsafe { *c += 1 });
@@ -89,7 +97,7 @@ impl World {
         self.counter.with(|c| unsafe { *c })
     }
 
-    /// A whole life of a requester.
+    /// The whole life of a requester.
     fn stop_once(&self) {
         let me = self.attached();
         let stopped = me.stop().unwrap();
@@ -119,7 +127,8 @@ fn loom_stop_meets_safepoint() {
     });
 }
 
-/// Mutations: the step in `attach`, or the look after it, not `SeqCst`; the release of `stop := false` in `end` relaxed.
+/// Mutations: the step in `attach`, or the load after it, is not `SeqCst`; the release of `stop :=
+/// false` in `resume` is relaxed.
 #[test]
 fn loom_stop_meets_attach() {
     model(|| {
@@ -135,7 +144,8 @@ fn loom_stop_meets_attach() {
     });
 }
 
-/// Mutations: raising `stop`, the swap in `set_state`, or the look in `detach` not `SeqCst`: the requester waits for ever.
+/// Mutations: the store of `stop`, the swap in `set_state`, or the load in `detach` is not
+/// `SeqCst`: the requester waits for ever.
 #[test]
 fn loom_stop_meets_detach() {
     model(|| {
@@ -150,7 +160,7 @@ fn loom_stop_meets_detach() {
     });
 }
 
-/// Mutation: `attach` does not look at `stop`.
+/// Mutation: `attach` does not load `stop`.
 #[test]
 fn loom_birth_during_stop() {
     model(|| {
@@ -187,7 +197,8 @@ fn loom_exit_during_stop() {
     });
 }
 
-/// Mutations: the loser does not step out while it waits; `end` does not call the queue.
+/// Mutations: the losing requester does not step out while it waits; `resume` does not notify the
+/// requesters.
 #[test]
 fn loom_two_requesters() {
     model(|| {
@@ -200,7 +211,7 @@ fn loom_two_requesters() {
         drop(stopped);
         assert!(me.detach());
         other.join().unwrap();
-        // Nobody is left in the queue who has had his turn.
+        // No requester that has stopped the world is left in the queue.
         me.attach().unwrap();
         let stopped = me.stop().unwrap();
         assert_eq!(world.touches(), 2);
@@ -208,7 +219,7 @@ fn loom_two_requesters() {
     });
 }
 
-/// Mutations: the suspender does not open the gate; the step back to `DETACHED` relaxed.
+/// Mutations: the suspender does not open the gate; the step back to `DETACHED` is relaxed.
 #[test]
 fn loom_suspend_meets_attach() {
     model(|| {
@@ -254,7 +265,7 @@ fn loom_suspend_meets_exit() {
     });
 }
 
-/// Mutation: the guard's drop does not look at `stop`.
+/// Mutation: the drop of the guard does not load `stop`.
 #[test]
 fn loom_stop_meets_suspension() {
     model(|| {
@@ -276,9 +287,9 @@ fn touch_for(world: &World, id: ThreadId) {
     drop(guard);
 }
 
-/// A thread that suspends another in the middle of a stop, and ends while it does.
+/// A thread suspends another thread in the middle of a stop, and ends during the suspension.
 ///
-/// Mutation: `suspend` does not count the suspended thread when a stop is on.
+/// Mutation: `suspend` does not count the suspended thread while a stop is on.
 #[test]
 fn loom_stop_meets_suspension_from_inside() {
     model(|| {
@@ -300,10 +311,10 @@ fn loom_stop_meets_suspension_from_inside() {
     });
 }
 
-/// A thread that a stop waits for has left and not said so yet, when an attached thread suspends it: the stop
-/// waits for it once, and not past the one acknowledgement that comes.
+/// A thread that a stop waits for has left, and has not acknowledged yet, when an attached thread
+/// suspends it. The stop waits for one acknowledgement, not for two.
 ///
-/// Mutation: `count` counts who is counted already: the requester waits for ever.
+/// Mutation: `count` counts a counted thread again: the requester waits for ever.
 #[test]
 fn loom_suspension_before_the_acknowledgement() {
     suspend_a_leaver(|world, guard, me| {
@@ -313,8 +324,8 @@ fn loom_suspension_before_the_acknowledgement() {
     });
 }
 
-/// The same, and the suspender ends while it acts for the other: the stop waits for the suspension, whoever
-/// acknowledged before.
+/// The same, and the suspender ends during the suspension. The stop waits for the end of the
+/// suspension, also after the first acknowledgement.
 ///
 /// Mutation: `detached_in_a_stop` acknowledges although the record is suspended by then.
 #[test]
@@ -326,14 +337,15 @@ fn loom_acknowledgement_during_a_suspension() {
     });
 }
 
-/// Has one thread detach, another stop the world, and this one suspend the first, and then `act`.
+/// One thread detaches, another stops the world, and this thread suspends the first and then calls
+/// `act`.
 fn suspend_a_leaver(act: fn(&World, Suspended<'_, ()>, Participant)) {
-    // With fewer, the acknowledgement never comes while the suspension lasts.
+    // With fewer preemptions, the acknowledgement never comes during the suspension.
     Model::new().at_least(4).at_most(5).check(move || {
         let world = World::new();
         let me = world.attached();
         let w = world.clone();
-        // The id comes by a channel, so that this thread is here while the others run.
+        // The id comes through a channel, so that this thread waits while the others run.
         let (send, receive) = mpsc::channel();
         let leaver = thread::spawn(move || {
             let me = w.attached();
@@ -361,10 +373,10 @@ fn suspend_a_leaver(act: fn(&World, Suspended<'_, ()>, Participant)) {
     });
 }
 
-/// A suspender is slow to acknowledge the stop it saw; meanwhile that is over, the thread it had
-/// suspended is attached, and a second stop waits for it.
+/// A suspender is slow to acknowledge the stop that it has read. Meanwhile that stop ends, the
+/// suspended thread attaches, and a second stop waits for it.
 ///
-/// Mutation: the guard's drop acknowledges whatever the state is.
+/// Mutation: the drop of the guard acknowledges in every state.
 #[test]
 fn loom_late_acknowledgement() {
     // Below four preemptions the acknowledgement is never late enough.
@@ -389,7 +401,7 @@ fn loom_late_acknowledgement() {
     });
 }
 
-/// Mutation: the loads of the states not `SeqCst`.
+/// Mutation: the loads of the states are not `SeqCst`.
 #[test]
 fn loom_poke_meets_attach() {
     model(|| {
@@ -408,14 +420,14 @@ fn loom_poke_meets_attach() {
     });
 }
 
-/// A thread that was kept waiting by one stop runs before the next.
+/// A thread that one stop has kept waiting runs before the next stop.
 ///
-/// Mutation: `may_stop` does not look at `owed`.
+/// Mutation: `may_stop` does not check `owed`.
 #[test]
 fn loom_owed_a_turn() {
     model(|| {
         let world = World::new();
-        // Not the algorithm's: what the test knows.
+        // Knowledge of the test, not a part of the algorithm.
         let progress = Arc::new([Plain::new(false), Plain::new(false)]);
         let me = world.attached();
         let (w, p) = (world.clone(), progress.clone());
@@ -438,7 +450,7 @@ fn loom_owed_a_turn() {
     });
 }
 
-/// What was written before a request was raised is seen by who takes it.
+/// A thread that takes a request sees the writes made before the request was raised.
 #[test]
 fn loom_a_request_carries_what_was_written() {
     model(|| {
@@ -459,7 +471,8 @@ fn loom_a_request_carries_what_was_written() {
     });
 }
 
-/// A thread is asked for something while it detaches: it sees the request, or can be suspended.
+/// A request is raised while its thread detaches. Either the thread reads the request, or the other
+/// thread can suspend it.
 #[test]
 fn loom_poke_meets_detach() {
     model(|| {
@@ -476,8 +489,8 @@ fn loom_poke_meets_detach() {
     });
 }
 
-/// Who looks which threads are attached, after it has stored something, and a thread that attaches and then loads that:
-/// one sees the other.
+/// One thread stores a flag and then reads the attached threads. Another thread attaches and then
+/// loads the flag. At least one sees the other.
 #[test]
 fn loom_a_look_at_the_attached_meets_attach() {
     model(|| {
@@ -497,7 +510,7 @@ fn loom_a_look_at_the_attached_meets_attach() {
     });
 }
 
-/// A participant ends that has leaked its own stop: the world goes on.
+/// A participant with a leaked stop ends: the world resumes.
 #[test]
 fn loom_a_leaked_stop_ends_with_its_participant() {
     model(|| {
@@ -517,9 +530,9 @@ fn loom_a_leaked_stop_ends_with_its_participant() {
     });
 }
 
-/// A third thread works on while two stop the world.
+/// A third thread works while two threads stop the world.
 #[test]
-fn loom_two_requesters_and_one_who_parks() {
+fn loom_two_requesters_and_a_parking_thread() {
     Model::new().at_most(3).check(|| {
         let world = World::new();
         let me = world.attached();
@@ -539,7 +552,8 @@ fn loom_two_requesters_and_one_who_parks() {
     });
 }
 
-/// Two threads want to suspend the same third, which attaches: one after the other, or not at all.
+/// Two threads suspend the same third thread, which attaches. The suspensions come one after the
+/// other, or not at all.
 #[test]
 fn loom_two_suspenders_meet_attach() {
     Model::new().at_most(4).check(|| {
@@ -565,9 +579,10 @@ fn loom_two_suspenders_meet_attach() {
     });
 }
 
-/// A requester that waits for its turn, detached, is suspended: it has its turn when both are over.
+/// A requester that waits detached for another stop is suspended. It begins its stop when both are
+/// over.
 #[test]
-fn loom_suspension_of_one_who_waits_for_its_turn() {
+fn loom_suspension_of_a_waiting_requester() {
     Model::new().at_most(3).check(|| {
         let world = World::new();
         let waiting = world.coordinator.register(());
@@ -594,9 +609,9 @@ fn loom_suspension_of_one_who_waits_for_its_turn() {
     });
 }
 
-/// A thread works until it is asked, and no longer: it is asked.
+/// A thread works until its poll word is set. The stop sets the poll word.
 #[test]
-fn loom_stop_asks_who_is_attached() {
+fn loom_stop_requests_an_attached_thread() {
     model(|| {
         let world = World::new();
         let me = world.attached();
@@ -612,7 +627,8 @@ fn loom_stop_asks_who_is_attached() {
     });
 }
 
-/// A participant ends that its own thread keeps suspended, while another wants to suspend it, too.
+/// A participant ends while its own thread keeps it suspended, and another thread waits to suspend
+/// it.
 #[test]
 fn loom_own_suspension_meets_exit() {
     model(|| {
@@ -630,9 +646,10 @@ fn loom_own_suspension_meets_exit() {
     });
 }
 
-/// The requester finds that all have come before it takes the lock: it takes the lock all the same.
+/// The requester reads, without the lock, that all threads have arrived. It takes the lock all the
+/// same.
 ///
-/// Mutation: it believes the 0 that it has read without the lock.
+/// Mutation: it relies on the 0 that it has read without the lock.
 #[test]
 fn loom_stop_looks_before_it_sleeps() {
     model(|| {
@@ -653,10 +670,10 @@ fn loom_stop_looks_before_it_sleeps() {
     });
 }
 
-/// A thread ends attached; a destructor that runs later ends its participant. A stop waits for that, or fails, and the next
-/// succeeds.
+/// A thread ends attached. A later destructor drops its participant. A stop waits for that, or
+/// fails. The next stop succeeds.
 ///
-/// Mutation: the end of such a participant does not count the orphan down.
+/// Mutation: the drop of such a participant does not lower the number of orphans.
 #[test]
 fn loom_a_thread_ends_before_its_participant() {
     model(|| {
@@ -678,7 +695,7 @@ fn loom_a_thread_ends_before_its_participant() {
     });
 }
 
-/// Stops the world if that can be; `false`: a thread has ended attached.
+/// Stops the world. `false`: a thread has ended attached.
 fn try_to_stop(world: &World, me: &Participant) -> bool {
     match me.stop() {
         Ok(stopped) => {
@@ -691,9 +708,10 @@ fn try_to_stop(world: &World, me: &Participant) -> bool {
     }
 }
 
-/// A thread ends, and its participant stays attached for ever: a stop fails, also one that waits already.
+/// A thread ends, and its participant stays attached for ever. A stop fails, also a stop that waits
+/// already.
 ///
-/// Mutations: the exit watcher does not say so; does not wake the requester.
+/// Mutations: the exit watcher does not record the orphan; it does not wake the requester.
 #[test]
 fn loom_a_thread_ends_attached() {
     model(|| {
@@ -715,9 +733,9 @@ fn loom_a_thread_ends_attached() {
     });
 }
 
-/// The same while two threads want to stop the world: both are told.
+/// The same, with two requesters: both stops fail.
 #[test]
-fn loom_two_requesters_and_one_who_ends_attached() {
+fn loom_two_requesters_and_a_thread_that_ends_attached() {
     Model::new().at_most(3).check(|| {
         let world = World::new();
         let me = world.attached();
@@ -738,9 +756,9 @@ fn loom_two_requesters_and_one_who_ends_attached() {
     });
 }
 
-/// Past the exit watcher a thread cannot attach: nobody would see that it ends.
+/// After its exit watcher has run, a thread cannot attach, because its end would not be noticed.
 ///
-/// Mutation: the watcher does not say that the thread ends.
+/// Mutation: the watcher does not record that the thread ends.
 #[test]
 fn loom_no_attach_past_the_exit_watcher() {
     model(|| {
@@ -761,7 +779,8 @@ fn loom_no_attach_past_the_exit_watcher() {
     });
 }
 
-/// Past the exit watcher a thread detaches, and cannot come back: from then on stops succeed.
+/// A thread detaches after its exit watcher has run, and cannot attach again. From then on stops
+/// succeed.
 ///
 /// Mutation: a stop fails for an orphan although it is detached.
 #[test]

@@ -11,7 +11,7 @@
 //! * old, untracked, tracked late, which makes it young again:
 //!   `collect::late_tracking_meets_a_young_collection`
 //! * `UNREACHABLE` cleared by the tally of survivors: `survivor_meets_late_tracking`,
-//!   `who_is_alone_meets_the_tally`
+//!   `an_exclusive_owner_meets_the_tally`
 //! * the same, in a cell that is reused (dying, death, birth): none. loom does not order these
 //!   stores after the exchange before them, and reports impossible executions. The exchange is the
 //!   one of the row above.
@@ -93,7 +93,7 @@ fn loom_survivor_meets_late_tracking() {
 ///
 /// Mutation: `change_alone` does not check `UNREACHABLE`.
 #[test]
-fn loom_who_is_alone_meets_the_tally() {
+fn loom_an_exclusive_owner_meets_the_tally() {
     model(|| {
         let byte = Arc::new(AtomicU8::new(LIVE | TRACKED | UNREACHABLE | BY_ALLOCATOR));
         let b = Arc::clone(&byte);

@@ -10,15 +10,15 @@
 //!
 //! | state | `taken` | `queue` | next |
 //! |---|---|---|---|
-//! | free | no | none | *taken*, by [`CollectorLock::try_acquire`] |
-//! | taken | yes | none | *free*, by [`CollectorLock::release`]; or *clearing*, by [`CollectorLock::hand_over`] |
-//! | clearing | yes | objects to clear and to release | *settling*, by the thread that finishes the last batch |
-//! | settling | yes | a queue without batches | *counting*, by [`CollectorLock::start_tally`] |
-//! | counting | yes | the same objects, to count the ones that are alive | *taken*, by the thread that finishes the last batch; this thread ends the collection |
+//! | free | no | none | *taken*, by `try_acquire` |
+//! | taken | yes | none | *free*, by `release`; or *clearing*, by `hand_over` |
+//! | clearing | yes | objects to clear and to release | *settling*, by the last batch |
+//! | settling | yes | a queue without batches | *counting*, by `start_tally` |
+//! | counting | yes | the same objects, to be counted | *taken*, by the last batch |
 //!
 //! Only the thread that took a batch finishes it. So the queue ends with its last batch, on any
-//! thread, and that thread ends the collection and releases the collector lock. A heap has one queue
-//! at a time. The queue belongs to the collection that holds the lock.
+//! thread, and that thread ends the collection and releases the collector lock. A heap has one
+//! queue at a time. The queue belongs to the collection that holds the lock.
 //!
 //! # Order
 //!
@@ -30,9 +30,9 @@
 //!
 //! # Progress
 //!
-//! No thread must work on the reclaim queue, so a thread that waits for the lock must help. It takes
-//! batches of any thread until there are none ([`Request::wait`] returns when there are some). Then
-//! all batches are in the hands of running threads.
+//! No thread must work on the reclaim queue, so a thread that waits for the lock must help. It
+//! takes batches of any thread until there are none ([`Request::wait`] returns when there are
+//! some). Then all batches are in the hands of running threads.
 //!
 //! A running thread may call a finalizer or a destructor that does not return. A requester wakes up
 //! after a while. If no thread has since then taken or released the lock or a batch,
@@ -229,7 +229,8 @@ impl CollectorLock {
         self.notify_change(state);
     }
 
-    /// Whether the garbage on the pages of this thread is in the queue and no batch of it was taken.
+    /// Whether the garbage on the pages of this thread is in the queue and no batch of it was
+    /// taken.
     pub(crate) fn is_untouched(&self, thread: ThreadId) -> bool {
         let state = self.state.lock();
         let mut threads = state.queue.iter().flat_map(|queue| &queue.threads);

@@ -1,36 +1,37 @@
 //! Floor 2: one job, which parked threads join.
 //!
 //! The thread that has stopped the world runs the phases of a collection as *jobs*, one after the
-//! other ([`JobSlot::run_on`]). A job is a closure that several threads can call at once; the caller
-//! alone can do all of its work. Two kinds of threads join a job ([`JobSlot::join`]): threads of the
-//! heap's pool, which must be woken, and mutators that are parked for this stop ([`Helper::wait`]).
-//! A parked mutator is already running, on a processor that has nothing else to do.
+//! other ([`JobSlot::run_on`]). A job is a closure that several threads can call at once; the
+//! caller alone can do all of its work. Two kinds of threads join a job ([`JobSlot::join`]):
+//! threads of the heap's pool, which must be woken, and mutators that are parked for this stop
+//! ([`Helper::wait`]). A parked mutator is already running, on a processor that has nothing else to
+//! do.
 //!
 //! # States
 //!
 //! | state | `job` | `running` | next |
 //! |---|---|---|---|
 //! | no job | none | 0 | *open*, by `run_on` |
-//! | open | some | threads inside | *open*, with one thread more or less, by `join`; *closing*, by `run_on`, after the caller's own call |
+//! | open | some | threads inside | *open*, by `join`; *closing*, by `run_on`, after the caller's call |
 //! | closing | none | threads inside | *no job*, when the last thread inside returns |
 //!
-//! One lock protects this. Each thread takes it twice per job. `open` and `helpers` are hints beside
-//! it. Threads of the pool may take the lock at any time, also during a fork. So the lock survives a
-//! fork, which holds it.
+//! One lock protects this. Each thread takes it twice per job. `open` and `helpers` are hints
+//! beside it. Threads of the pool may take the lock at any time, also during a fork. So the lock
+//! survives a fork, which holds it.
 //!
 //! # Invariants
 //!
 //! * A closure is called only during the `run_on` that published it. A thread increments `running`
-//!   under the lock while the job is open, and `run_on` returns when the job is closed and `running`
-//!   is 0.
+//!   under the lock while the job is open, and `run_on` returns when the job is closed and
+//!   `running` is 0.
 //! * Indices are unique within a job. Index 0 is the caller's. All are below `limit`.
 //! * A job takes no more threads once a call of it has returned: that call found no work left.
 //! * A thread that comes late joins the job that is open then, or none.
 //!
 //! # A parked thread comes back
 //!
-//! A helper delays no other thread. It checks a bounded number of times between two jobs whether its
-//! stop is still on, and then sleeps at the gate like other parked threads. A helper that still
+//! A helper delays no other thread. It checks a bounded number of times between two jobs whether
+//! its stop is still on, and then sleeps at the gate like other parked threads. A helper that still
 //! spins continues by itself when the stop ends. A sleeping thread must be woken, which takes the
 //! system about 50 µs.
 
@@ -105,9 +106,9 @@ impl JobSlot {
         }
     }
 
-    /// Calls the job on this thread, whose arena is `arena`, and on up to `n - 1` other threads that
-    /// join in time. `invite` is called when they can join. Returns when all calls that began have
-    /// returned. Passes a panic on.
+    /// Calls the job on this thread, whose arena is `arena`, and on up to `n - 1` other threads
+    /// that join in time. `invite` is called when they can join. Returns when all calls that began
+    /// have returned. Passes a panic on.
     ///
     /// There is one job at a time: the caller has stopped the world.
     pub(crate) fn run_on(&self, n: usize, arena: u32, job: &Job<'_>, invite: impl FnOnce()) {
@@ -172,8 +173,8 @@ impl JobSlot {
             state.running += 1;
             (open.job, open.next - 1)
         };
-        // SAFETY: rule V: `running` was raised while the job was open, so `run_on`, whose caller owns
-        // the closure, returns only after it is lowered below.
+        // SAFETY: rule V: `running` was raised while the job was open, so `run_on`, whose caller
+        // owns the closure, returns only after it is lowered below.
         let job = unsafe { &*job };
         let result = catch_unwind(AssertUnwindSafe(|| job(Worker { index, arena })));
         let mut state = self.state.lock();

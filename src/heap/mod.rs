@@ -1,5 +1,4 @@
-//! What the threads of one heap share: its core and its mutators, the seam to the object model, when to collect, and which
-//! thread collects.
+//! The data that the threads of one heap share.
 
 pub(crate) mod alloc;
 pub(crate) mod cell_wait;

@@ -104,9 +104,9 @@ impl Workers {
 }
 
 impl Workers {
-    /// Calls the job on this thread, whose arena is `arena`, and on up to `n - 1` other threads that
-    /// come in time: parked mutators first, then threads of the pool. Returns when all calls that
-    /// began have returned. Passes a panic on.
+    /// Calls the job on this thread, whose arena is `arena`, and on up to `n - 1` other threads
+    /// that come in time: parked mutators first, then threads of the pool. Returns when all calls
+    /// that began have returned. Passes a panic on.
     pub(crate) fn run(&self, n: usize, arena: u32, job: &Job<'_>) {
         let n = n.min(self.size);
         if n <= 1 {

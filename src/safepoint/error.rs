@@ -76,13 +76,15 @@ pub enum StopError {
 impl fmt::Display for StopError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Nested => f.write_str("this thread has stopped the world already; let it run again first"),
+            Self::Nested => {
+                f.write_str("this thread has stopped the world already; resume it first")
+            }
             Self::NotAttached => {
                 f.write_str("this thread is not attached to this coordinator; attach it first")
             }
             Self::NoSafepoint => f.write_str(
-                "this thread must not reach a safepoint now: it is inside a destructor, finalizer, callback, \
-                 traversal or suspension; do this when that has returned",
+                "this thread must not reach a safepoint now: it is inside a destructor, finalizer, \
+                 callback, traversal or suspension; do this when that has returned",
             ),
             Self::ThreadGone { name, id } => {
                 let name = name.as_deref().unwrap_or("without a name");

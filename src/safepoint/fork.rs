@@ -117,8 +117,8 @@ impl<'a, T> ForkGuard<'a, T> {
     pub(crate) fn must_be_child(&self) {
         assert!(
             self.is_child(),
-            "`child` of a fork was called in the process that prepared the fork, which has not lost its other threads; \
-             call `parent` there"
+            "`child` of a fork was called in the process that prepared the fork, which has not \
+             lost its other threads; call `parent` there"
         );
     }
 }

@@ -81,8 +81,8 @@ mod system {
             {
                 assert!(
                     keeper.get() != thread_words::attached_as(),
-                    "this thread has stopped the world for a fork, and would wait for itself; call `parent` or \
-                     `child` of the fork first"
+                    "this thread has stopped the world for a fork, and would wait for itself; \
+                     call `parent` or `child` of the fork first"
                 );
                 // Code of the user may capture standard error, and no user code runs under a lock.
                 if since.elapsed() >= REPORT_AFTER && !is_told && !are_locks_held() {
@@ -104,8 +104,8 @@ mod system {
                 self.keeper.os_thread.load(Ordering::Relaxed),
             );
             event::line(format_args!(
-                "standstill: thread '{name}' has waited {waited:.1?} for the end of a fork: thread {keeper} (OS thread \
-                 {number}) has called neither `parent` nor `child` of it"
+                "standstill: thread '{name}' has waited {waited:.1?} for the end of a fork: thread \
+                 {keeper} (OS thread {number}) has called neither `parent` nor `child` of it"
             ));
         }
     }

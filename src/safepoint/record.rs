@@ -90,7 +90,8 @@ pub(super) fn raise<T>(record: &Record<T>, bits: u32) {
 pub(super) fn unreachable_state(id: ThreadId, state: u32) -> ! {
     match state {
         ENDED => event::abort(format_args!(
-            "standstill: participant {id} was taken for lost in a fork, in a process that has not lost it"
+            "standstill: participant {id} was taken for lost in a fork, in a process that has \
+             not lost it"
         )),
         _ => event::abort(format_args!("standstill: participant {id} is used by two threads")),
     }

@@ -56,7 +56,8 @@ impl<T> Coordinator<T> {
     pub fn suspend(&self, id: ThreadId) -> Suspend<'_, T> {
         assert!(
             thread_words::suspended() == 0,
-            "this thread keeps another one suspended, and a thread suspends one at a time; drop that guard first"
+            "this thread keeps another one suspended, and a thread suspends one at a time; \
+             drop that guard first"
         );
         let me = NonZeroU64::new(thread_words::attached_as()).map(ThreadId);
         let mut registry = self.registry.lock();

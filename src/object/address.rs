@@ -4,7 +4,7 @@ use std::ptr::NonNull;
 
 /// The address of an object: its first byte, where its header lies.
 ///
-/// A name, not a reference: it holds nothing alive and may dangle.
+/// It is no reference: it keeps nothing alive and may dangle.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 #[repr(transparent)]
 pub struct Object(NonNull<u8>);
@@ -15,20 +15,20 @@ impl Object {
         Self(address)
     }
 
-    /// Its first byte.
+    /// The object's first byte.
     #[inline(always)]
     pub const fn as_ptr(self) -> NonNull<u8> {
         self.0
     }
 
-    /// Its address as a number.
+    /// The address as a number.
     #[inline(always)]
     pub fn address(self) -> usize {
         self.0.as_ptr() as usize
     }
 }
 
-// SAFETY: rule X: a bare address; whoever dereferences it answers for that.
+// SAFETY: rule X: a bare address. Code that dereferences it cites a rule of its own.
 unsafe impl Send for Object {}
 // SAFETY: as above.
 unsafe impl Sync for Object {}

@@ -1,4 +1,4 @@
-//! Floor 1: the object header and the biased reference count.
+//! The object header, with the biased reference count.
 //!
 //! ```text
 //!  0                    5        8        12        16
@@ -9,46 +9,54 @@
 //! ```
 //!
 //! The number of references to an object is `local + shared`, or `shared` alone once the object is
-//! *merged*. Both halves lie in one cache line with the owner's id, so no operation touches a second.
+//! *merged*. Both halves lie in one cache line with the owner's id, so no operation touches a
+//! second line.
 //!
 //! # States
 //!
-//! | state | flags of `shared` | who may change what |
+//! | state | flags of `shared` | counts |
 //! |---|---|---|
-//! | biased | none | `local`, `owner`: the owner while attached. `shared`: everybody, by read-modify-write |
-//! | queued | `QUEUED` | as biased. The object is in its owner's queue, exactly once, and is not freed before the queue lets go of it |
-//! | merged | `MERGED` | `shared`: everybody, by read-modify-write. `local` is void |
-//! | merged, queued | both | as merged; whoever drains the queue decides whether it is dead |
-//! | immortal | `IMMORTAL` | counts are void, and stay so. Never freed by counting |
+//! | biased | none | the attached owner counts in `local`, other threads in `shared` |
+//! | queued | `QUEUED` | as biased |
+//! | merged | `MERGED` | all threads count in `shared`; `local` is void |
+//! | merged, queued | both | as merged |
+//! | immortal | `IMMORTAL` | void for ever; counting never frees the object |
 //!
-//! `WEAK` is sticky and says that a weak record exists: the path to zero must ask it.
+//! * Every change of `shared` is a read-modify-write. `local` and the owner's id change by plain
+//!   loads and stores of the attached owner.
+//! * A queued object is in its owner's queue exactly once. It is not freed before it leaves the
+//!   queue. The thread that drains the queue decides whether a merged, queued object is dead.
+//! * `WEAK` is never cleared. It says that a weak record exists. The path to zero must then consult
+//!   the record.
 //!
 //! # Transitions
 //!
 //! * *clone*, *drop* by the owner: a plain load and store of `local`.
-//! * *last local drop*: `local` 1 → 0. Nothing shared and no flags: dead, without a read-modify-write.
-//!   Else the object is merged.
-//! * *foreign drop* that has met another foreign count: queues the object too, so that it is merged: what many
-//!   threads count is counted by one instruction each then.
-//! * *foreign drop* of a biased object: one CAS takes the reference away **and**, when the shared
-//!   half becomes negative, sets `QUEUED`. In two steps the owner could see the decrement, merge to
-//!   zero and free the object before the flag is set.
-//! * *merge*: by the owner, by whoever has suspended the detached owner, by anybody once the owner has
-//!   ended (the CAS of `MERGED` makes it exactly one), or by anybody who has stopped the world.
-//! * *claim*: the collector takes an unreachable object for its own thread, the world being stopped.
+//! * *last local drop*: `local` goes from 1 to 0. If `shared` is 0, without flags, the object is
+//!   dead, and no read-modify-write was needed. Otherwise the object is merged.
+//! * *foreign drop* of a biased object: one CAS subtracts the reference. If the shared half becomes
+//!   negative, the same CAS sets `QUEUED`. With two steps the owner could see the decrement, merge
+//!   to zero and free the object before the flag is set.
+//! * *foreign drop* whose CAS met another foreign count: it queues the object too. Once the object
+//!   is merged, each foreign count is a single instruction.
+//! * *merge*: by the owner, by a thread that has suspended the detached owner, by any thread once
+//!   the owner has ended, or by the thread that has stopped the world. The CAS of `MERGED` lets
+//!   exactly one thread merge.
+//! * *claim*: the collector takes an unreachable object for its own thread, in a stop.
 //! * *revive*: the thread that brought the count to 0 takes the object back for its finalizer.
 //!
 //! # Saturation
 //!
-//! `local` pins at 2³¹; the shared half is 28 bits and turns the object immortal at ±2²⁶, far from
-//! wrapping even if every thread of a machine overshoots by one. A count can therefore leak an
-//! object, but can never wrap to zero under a live reference.
+//! `local` pins at 2³¹. The shared half has 28 bits and makes the object immortal at ±2²⁶. This is
+//! far from wrapping, even if every thread of a machine overshoots by one. A count can therefore
+//! leak an object, but it cannot wrap to zero under a live reference.
 //!
 //! # Orderings
 //!
-//! Increments are relaxed: a new reference is made from an old one, and handing it to another thread
-//! orders the rest. Decrements of `shared` release, and whoever sees zero acquires, so that all uses of
-//! the object happen before its destruction. The owner's plain operations need neither: same thread.
+//! Increments are relaxed: a new reference is made from an old one, and the way to another thread
+//! orders the rest. Decrements of `shared` release, and the thread that reads zero acquires. All
+//! uses of the object therefore happen before its destruction. The owner's plain operations happen
+//! on one thread and need no ordering.
 
 use crate::base::sync::{AtomicU32, AtomicU64, Ordering};
 
@@ -56,7 +64,7 @@ use crate::base::sync::{AtomicU32, AtomicU64, Ordering};
 pub(crate) const TYPE_BITS: u32 = 24;
 const TYPE_MASK: u64 = (1 << TYPE_BITS) - 1;
 
-/// In place of the owner's id, when there is none. No mutator has it.
+/// The owner's id of an object without an owner. No mutator has it.
 pub(crate) const NO_OWNER: u64 = (1 << 40) - 1;
 
 const MERGED: u32 = 1;
@@ -66,9 +74,9 @@ const WEAK: u32 = 8;
 const ONE: u32 = 16;
 const FLAGS: u32 = ONE - 1;
 
-/// The shared half turns immortal beyond this distance from zero.
+/// Beyond this distance from zero the shared half makes the object immortal.
 const SHARED_LIMIT: i32 = 1 << 26;
-/// How far threads may overshoot it, one each.
+/// How far threads may overshoot `SHARED_LIMIT`, by one each.
 const OVERSHOOT_LIMIT: i32 = 1 << 20;
 /// The local half of an object that has overflowed.
 const LOCAL_PINNED: u32 = 1 << 31;
@@ -77,13 +85,13 @@ const fn count_of(shared: u32) -> i32 {
     (shared as i32) >> 4
 }
 
-/// What a dropped reference leaves behind.
+/// The result of a dropped reference.
 #[must_use]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Dropped {
-    /// Others hold references, or somebody else decides.
+    /// References are left, or another thread decides.
     Alive,
-    /// That was the last reference: the caller, and nobody else, destroys the object.
+    /// It was the last reference. The caller, and no other thread, destroys the object.
     Dead,
     /// The object must be put into the queue of the owner with this id.
     Enqueue(u64),
@@ -102,7 +110,7 @@ pub(crate) struct Header {
 const _: () = assert!(size_of::<Header>() == 16 && align_of::<Header>() == 8);
 
 impl Header {
-    /// A fresh object: one reference, held by `owner`.
+    /// A new object with one reference, which `owner` holds.
     #[inline(always)]
     pub(crate) fn new(owner: u64, type_index: u32) -> Self {
         Self {
@@ -112,7 +120,8 @@ impl Header {
         }
     }
 
-    /// Of an object outside of all heaps, of type 0, that nobody owns and nobody frees.
+    /// The header of an object outside of all heaps, of type 0, without an owner. It is never
+    /// freed.
     #[cfg(not(all(test, loom)))]
     pub(crate) const fn immortal() -> Self {
         Self {
@@ -122,7 +131,7 @@ impl Header {
         }
     }
 
-    /// Whether this looks like what [`immortal`](Self::immortal) makes.
+    /// Whether this looks like a header made by [`immortal`](Self::immortal).
     pub(crate) fn is_static(&self) -> bool {
         self.word.load(Ordering::Relaxed) == NO_OWNER << TYPE_BITS
             && self.shared.load(Ordering::Relaxed) & IMMORTAL != 0
@@ -135,16 +144,17 @@ impl Header {
         (self.word.load(Ordering::Relaxed) & TYPE_MASK) as u32
     }
 
-    /// The id of the owner, or [`NO_OWNER`]. May name a mutator that has ended.
+    /// The id of the owner, or [`NO_OWNER`]. The owner may have ended.
     #[inline(always)]
     pub(crate) fn owner(&self) -> u64 {
-        // Relaxed: compared with the caller's own id (which only the caller, or a stop that the
-        // caller is parked in, writes here), or a hint that a CAS confirms.
+        // Relaxed: a caller compares it with its own id, or uses it as a hint that a CAS confirms.
+        // Only the owner itself, or a stop in which it is parked, writes the owner's own id.
         self.word.load(Ordering::Relaxed) >> TYPE_BITS
     }
 
-    /// Whether the mutator `current` counts locally. Never so for 0, which is what `current` is on a
-    /// thread that is not attached: an object without an owner names [`NO_OWNER`].
+    /// Whether the mutator `current` counts locally. `current` is 0 on a thread that is not
+    /// attached, and then the answer is `false`, because an object without an owner has
+    /// [`NO_OWNER`].
     #[inline(always)]
     pub(crate) fn is_owned_by(&self, current: u64) -> bool {
         self.owner() == current
@@ -156,24 +166,28 @@ impl Header {
         self.word.store((owner << TYPE_BITS) | (word & TYPE_MASK), Ordering::Relaxed);
     }
 
-    /// Whether the caller, the mutator `current`, has the only reference there is, weak ones included.
+    /// Whether the caller, the mutator `current`, has the only reference, and no weak record
+    /// exists.
     #[inline(always)]
     pub(crate) fn is_alone(&self, current: u64) -> bool {
-        // Relaxed: whoever could change this has a reference, and there is none but the caller's.
+        // Relaxed: only a thread with a reference could change this, and the caller has the only
+        // one.
         self.is_owned_by(current)
             && self.local.load(Ordering::Relaxed) == 1
             && self.shared.load(Ordering::Relaxed) == 0
     }
 
-    /// Whether no reference is left, and no weak record was ever made. Of an object that was never merged.
+    /// Whether no reference is left and no weak record was ever made. The object must never have
+    /// been merged.
     #[inline(always)]
     pub(crate) fn is_spent(&self) -> bool {
-        // Relaxed: for whoever has the object alone.
+        // Relaxed: the caller has exclusive access to the object.
         self.local.load(Ordering::Relaxed) | self.shared.load(Ordering::Relaxed) == 0
     }
 
-    /// The owner `current` gives up the only reference there is; `false`: it is not the owner, or there are others, or a weak record,
-    /// and nothing has happened. `true`: the object is dead, and the caller's to destroy.
+    /// The owner `current` drops the only reference. `true`: the object is dead, and the caller
+    /// destroys it. `false`: the caller is not the owner, or there are other references or a weak
+    /// record. Then nothing has happened.
     #[inline(always)]
     pub(crate) fn take_last(&self, current: u64) -> bool {
         // Acquire: as in `drop_last_local`.
@@ -215,24 +229,25 @@ impl Header {
 
     #[inline]
     fn clone_shared(&self) {
-        // Relaxed: the caller holds a reference already; see the module's page.
+        // Relaxed: the caller holds a reference already. See the module's page.
         let before = self.shared.fetch_add(ONE, Ordering::Relaxed);
         if count_of(before) >= SHARED_LIMIT {
             self.make_immortal();
         }
     }
 
-    /// Makes the object immortal: it is never freed by counting any more.
+    /// Makes the object immortal: counting never frees it.
     #[cold]
     pub(crate) fn make_immortal(&self) {
-        // Relaxed: a flag that only keeps things alive.
+        // Relaxed: the flag only keeps the object alive.
         self.shared.fetch_or(IMMORTAL, Ordering::Relaxed);
     }
 
-    /// The common case of dropping a reference: by the owner, and not the last. `false`: nothing has happened.
+    /// The common drop: the owner drops a reference that is not its last. `false`: nothing has
+    /// happened.
     ///
-    /// Two loads, a store and a signed compare, which catches the last reference (1), an immortal's used-up
-    /// half (0) and a pinned one (negative) alike.
+    /// It takes two loads, a store and a signed compare. The compare also catches the last
+    /// reference (1), the void half of an immortal object (0) and a pinned half (negative).
     #[inline(always)]
     pub(crate) fn try_drop_local(&self, current: u64) -> bool {
         // Relaxed: as in `clone_local`.
@@ -262,9 +277,9 @@ impl Header {
             return Dropped::Alive; // immortal
         }
         // Acquire: pairs with the release of every foreign drop, whose uses of the object must
-        // happen before its destruction. The value cannot be stale in a way that matters: the caller
-        // holds the only local reference, so a further one would stand in `shared`, put there before
-        // its holder could be reached by this thread.
+        // happen before its destruction. A stale value does no harm: the caller holds the only
+        // local reference. A further reference was counted in `shared` before its holder could be
+        // reached by this thread.
         let shared = self.shared.load(Ordering::Acquire);
         if shared == 0 {
             self.local.store(0, Ordering::Relaxed);
@@ -273,8 +288,8 @@ impl Header {
         self.merge_last()
     }
 
-    /// The owner gives up its last local reference of an object that others share, that is queued,
-    /// immortal, or has a weak record.
+    /// The owner drops its last local reference to an object that is shared, queued or immortal, or
+    /// has a weak record.
     #[cold]
     fn merge_last(&self) -> Dropped {
         if self.shared.load(Ordering::Relaxed) & IMMORTAL != 0 {
@@ -285,8 +300,8 @@ impl Header {
         self.set_owner(NO_OWNER);
         let mut shared = self.shared.load(Ordering::Relaxed);
         loop {
-            // AcqRel: publishes this thread's uses of the object to whoever frees it, and acquires
-            // theirs should this thread be the one.
+            // AcqRel: publishes this thread's uses of the object to the thread that frees it. If
+            // this thread frees it, it acquires the uses of the others.
             match self.shared.compare_exchange_weak(
                 shared,
                 shared | MERGED,
@@ -304,12 +319,13 @@ impl Header {
         }
     }
 
-    /// The mutator `current` drops a reference, attached to the object's heap, and owner or not.
+    /// The mutator `current`, attached to the object's heap, drops a reference. It may be the
+    /// owner.
     pub(crate) fn drop_ref(&self, current: u64) -> Dropped {
         if self.is_owned_by(current) { self.drop_local() } else { self.drop_shared() }
     }
 
-    /// A thread that is attached to the object's heap, but is not the owner, drops a reference.
+    /// A thread that is attached to the object's heap and is not the owner drops a reference.
     #[inline]
     pub(crate) fn drop_shared(&self) -> Dropped {
         let mut shared = self.shared.load(Ordering::Relaxed);
@@ -321,11 +337,12 @@ impl Header {
             if shared & MERGED != 0 {
                 return self.drop_merged();
             }
-            // Before the CAS: after it the reference is gone, and with it the right to look.
+            // Before the CAS: after it the reference is gone, and the header may not be read.
             let owner = self.owner();
             let mut less = shared.wrapping_sub(ONE);
-            // An object that several threads count at once is better off merged: then one instruction does, where
-            // this loop tries again and again. Without an owner it is just being merged (`merge_last`).
+            // If several threads count an object at once, it is better merged: a count is then one
+            // instruction, while this loop retries. An object without an owner is just being merged
+            // (`merge_last`).
             let hot = contended && owner != NO_OWNER;
             let enqueue = (count_of(less) < 0 || hot) && shared & QUEUED == 0;
             if enqueue {
@@ -334,8 +351,8 @@ impl Header {
             if count_of(less) < -SHARED_LIMIT {
                 less |= IMMORTAL;
             }
-            // Release: this thread's uses happen before the destruction. No acquire, unlike in `drop_merged`:
-            // this path never destroys.
+            // Release: this thread's uses happen before the destruction. No acquire, unlike
+            // `drop_merged`: this path never destroys.
             match self.shared.compare_exchange_weak(
                 shared,
                 less,
@@ -351,8 +368,9 @@ impl Header {
 
     #[inline]
     fn drop_merged(&self) -> Dropped {
-        // AcqRel: as for any shared count: release for the others' sake, acquire in case it is the
-        // last. (On x86 the acquire is free; elsewhere the fence would be saved only on dead paths.)
+        // AcqRel, as for any shared count: release for the thread that destroys, acquire in case
+        // this is the last reference. (On x86 the acquire is free. Elsewhere it is needed on all
+        // paths that matter.)
         let before = self.shared.fetch_sub(ONE, Ordering::AcqRel);
         if count_of(before) == 1 && before & (QUEUED | IMMORTAL) == 0 {
             Dropped::Dead
@@ -361,10 +379,10 @@ impl Header {
         }
     }
 
-    /// Sums both halves into the shared one and takes the object out of the queue it was in.
+    /// Sums both halves into the shared half, and clears `QUEUED`: the object leaves its queue.
     ///
-    /// The caller is the owner, has suspended the owner, or has stopped the world. `Dead`: the
-    /// caller destroys the object.
+    /// The caller is the owner, has suspended the owner, or has stopped the world. It has removed
+    /// the object from its queue. `Dead`: the caller destroys the object.
     pub(crate) fn merge(&self) -> Dropped {
         let local = self.local.load(Ordering::Relaxed);
         // Before the CAS, for the reason given in `merge_last`. The owner is not counting now.
@@ -372,10 +390,11 @@ impl Header {
         self.merge_with(local)
     }
 
-    /// [`merge`](Self::merge) on behalf of an owner that has ended; several threads may try at once.
+    /// [`merge`](Self::merge) on behalf of an owner that has ended. Several threads may try at
+    /// once.
     ///
-    /// The caller has learned of the end through a lock that the owner released after its last
-    /// count, so `local` is final. The owner's id stays: it is never current again.
+    /// A lock that the owner released after its last count has told the caller of the end, so
+    /// `local` is final. The owner's id stays, because no thread will have it again.
     pub(crate) fn merge_ended(&self) -> Dropped {
         self.merge_with(self.local.load(Ordering::Relaxed))
     }
@@ -401,7 +420,8 @@ impl Header {
             ) {
                 Ok(_) => {
                     let dead = count_of(merged) == 0 && merged & IMMORTAL == 0;
-                    // A merged object that was not queued was decided by whoever brought it to zero.
+                    // For a merged object that was not queued, the thread that brought it to zero
+                    // decided.
                     let mine = shared & MERGED == 0 || shared & QUEUED != 0;
                     return if dead && mine { Dropped::Dead } else { Dropped::Alive };
                 }
@@ -410,18 +430,18 @@ impl Header {
         }
     }
 
-    /// Whether counts are void, in a stop.
+    /// Whether counts are void. In a stop.
     #[inline(always)]
     pub(crate) fn is_immortal(&self) -> bool {
-        // Relaxed: in a stop, the stop orders.
+        // Relaxed: the stop orders it.
         self.shared.load(Ordering::Relaxed) & IMMORTAL != 0
     }
 
-    /// The number of references; `None`: immortal. Exact in a stop, or on an object that nobody
-    /// else can reach; a snapshot otherwise.
+    /// The number of references. `None`: immortal. It is exact in a stop, or if no other thread can
+    /// reach the object. Otherwise it is a snapshot.
     #[inline(always)]
     pub(crate) fn count(&self) -> Option<i64> {
-        // Relaxed: in a stop, the stop orders.
+        // Relaxed: the stop orders it.
         let shared = self.shared.load(Ordering::Relaxed);
         if shared & IMMORTAL != 0 {
             return None;
@@ -437,8 +457,8 @@ impl Header {
         self.shared.load(Ordering::Relaxed) & QUEUED != 0
     }
 
-    /// Looks at the header of a live object, the world being stopped, for what cannot be. `was_given` tells whether a
-    /// mutator ever had an id.
+    /// Checks the header of a live object in a stop. `was_given` says whether a mutator ever had an
+    /// id.
     pub(crate) fn check(&self, was_given: impl FnOnce(u64) -> bool) -> Result<(), String> {
         let owner = self.owner();
         if owner != NO_OWNER && !was_given(owner) {
@@ -455,7 +475,7 @@ impl Header {
                 count_of(shared)
             )),
             Some(count) if count < 0 => Err(format!("it is alive with a count of {count}")),
-            // A sum of 0 is found out when the queue is emptied.
+            // The thread that drains the queue finds a sum of 0.
             Some(0) if shared & QUEUED == 0 => Err(format!(
                 "it is alive with a count of 0: owner #{owner}, local {local}, shared {shared:#x}"
             )),
@@ -463,14 +483,14 @@ impl Header {
         }
     }
 
-    /// The world is stopped: `owner` takes a reference, and the object with it. What others hold stays
-    /// counted where it is, so the sum is right; clearing and dropping then run on the plain path, and
-    /// a survivor is biased again.
+    /// In a stop, `owner` takes a reference and the ownership. The other references stay counted
+    /// where they are, so the sum is right. Clearing and dropping then run on the plain path, and a
+    /// survivor is biased again.
     pub(crate) fn claim(&self, owner: u64) {
         let shared = self.shared.load(Ordering::Relaxed);
         let local = if shared & MERGED != 0 {
-            // Nobody else runs on counts in a stop but unattached clones of objects that are
-            // reachable, hence of others than this one; a read-modify-write all the same.
+            // In a stop only unattached threads count, and only objects that are reachable, which
+            // this object is not. It is a read-modify-write all the same.
             self.shared.fetch_and(!MERGED, Ordering::Relaxed);
             0
         } else {
@@ -483,10 +503,10 @@ impl Header {
         self.set_owner(owner);
     }
 
-    /// The thread that was told `Dead` takes the object back, with one reference.
+    /// The thread that received `Dead` takes the object back, with one reference.
     ///
-    /// That one is given up by [`drop_ref`](Self::drop_ref): by then the object may be merged, since this thread has dropped locally what
-    /// others have counted.
+    /// It drops this reference by [`drop_ref`](Self::drop_ref). The object may be merged by then,
+    /// because this thread has locally dropped references that other threads have counted.
     pub(crate) fn revive(&self, owner: u64) {
         self.local.store(1, Ordering::Relaxed);
         self.set_owner(owner);
@@ -494,11 +514,11 @@ impl Header {
         self.shared.fetch_and(!MERGED, Ordering::Release);
     }
 
-    /// Adds a reference unless the object is dead. For weak references: the caller holds the lock of
-    /// the object's weak record, which the path to zero takes before the memory goes.
+    /// Adds a reference unless the object is dead. For weak references: the caller holds the lock
+    /// of the object's weak record. The path to zero takes this lock before the memory is freed.
     pub(crate) fn try_upgrade(&self, current: u64) -> bool {
         if self.is_owned_by(current) {
-            // The owner has a local reference as long as it is the owner: the last drop merges.
+            // An owner has a local reference: its last drop merges the object.
             self.clone_local();
             return true;
         }
@@ -528,17 +548,17 @@ impl Header {
         }
     }
 
-    /// Puts the counts of an object that nobody else knows yet where a model wants them: near their limits.
+    /// Sets the counts of an object that only one thread knows, to values near their limits.
     #[cfg(all(test, loom))]
     pub(crate) fn preset(&self, local: u32, shared: i32) {
         self.local.store(local, Ordering::Relaxed);
         self.shared.store((shared as u32) << 4, Ordering::Relaxed);
     }
 
-    /// Says that a weak record exists, for good. The caller holds a reference; the flag stands before
-    /// the first weak reference does, so the last drop cannot miss it.
+    /// Marks the object as one with a weak record, for ever. The caller holds a reference. The flag
+    /// is set before the first weak reference exists, so the last drop cannot miss it.
     pub(crate) fn set_weak(&self) {
-        // Relaxed: the weak reference reaches other threads by something stronger, and this thread's
+        // Relaxed: the weak reference reaches other threads by a stronger access. This thread's
         // later drops are ordered by program order on one location.
         self.shared.fetch_or(WEAK, Ordering::Relaxed);
     }

@@ -1,4 +1,4 @@
-//! One object: its header with the reference counts, its state byte, its type's table of functions, its weak record.
+//! One object: its header with the reference counts, its state byte, its type, its weak record.
 
 pub(crate) mod address;
 pub(crate) mod header;

@@ -1,34 +1,44 @@
-//! Floor 2: the tracked set, one byte an object.
+//! The tracked set: one state byte for each object.
 //!
-//! The set is the side table itself: an object is a member while the `TRACKED` bit of its first
-//! granule's byte is set. It is sharded by page, and thereby by the arena that owns the page; to
-//! enumerate it is a linear scan.
+//! The set is the side table itself. An object is a member while the `TRACKED` bit of its first
+//! granule's byte is set. The set is sharded by page, and so by the arena that owns the page. An
+//! enumeration is a linear scan.
 //!
 //! | bit | meaning | set | cleared |
 //! |---|---|---|---|
-//! | `LIVE` | an object is here | at birth | at death |
-//! | `TRACKED` | the collector may traverse it | at birth, or late by anybody attached | late by anybody attached; when its destruction begins |
+//! | `LIVE` | an object is here | birth | death |
+//! | `TRACKED` | the collector may traverse it | birth, or late | late, or with `DYING` |
 //! | `FINALIZED` | its finalizer has been called | before the call | never |
-//! | `FROZEN` | no candidate, until unfrozen | in a stop | in a stop |
-//! | `OLD` | survived a collection, or was promoted; whatever is tracked on a page that is not young is old | in a stop, or by the collecting thread | when tracked late |
-//! | `UNREACHABLE` | in the set that the running collection is about to clear | in a stop | by the collecting thread, or with the death |
-//! | `ALIVE` | reached from a known root: no candidate. The same bit as `UNREACHABLE`, at another time | in a stop, before counting | in the same stop, before anything is unreachable |
-//! | `DYING` | its destruction has begun; no candidate | with the count at 0 | at death |
-//! | `BY_ALLOCATOR` | the same bit, of a dynamic object: its allocator has tracked it | at birth | when tracked or untracked by hand |
-//! | `FINALIZER` | its type has a finalizer: the path to zero need not ask the type | at birth | at death |
+//! | `FROZEN` | no candidate | in a stop | in a stop |
+//! | `OLD` | survived a collection, or was promoted | in a stop (1) | when tracked late |
+//! | `UNREACHABLE` | the running collection will clear it | in a stop | (1), or death |
+//! | `ALIVE` | reached from a known root: no candidate | in a stop | in that stop |
+//! | `DYING` | its destruction has begun: no candidate | at a count of 0 | death |
+//! | `FINALIZER` | its type has a finalizer | birth | death |
+//! | `BY_ALLOCATOR` | tracked by its allocator | birth | when tracked or untracked |
+//!
+//! * (1): also by the collecting thread while the world runs.
+//! * "Late" means by any attached thread, at any time.
+//! * Every tracked object on a page that is not young is old.
+//! * `ALIVE` is the bit of `UNREACHABLE` at another time. It is cleared before an object becomes
+//!   unreachable.
+//! * `BY_ALLOCATOR` is the bit of `FINALIZER` for dynamic objects. With `FINALIZER` the path to
+//!   zero need not consult the type.
 //!
 //! # Orderings
 //!
-//! Birth and death are plain relaxed *stores*: at birth nobody else knows the object, and at death the
-//! count is 0 and this thread alone. Every other change of a running thread is a read-modify-write: two
-//! attributes of one byte are changed by two threads, and by load and store one change would be lost. All
-//! are relaxed: what decides by the table as a whole is a stop, and the stop orders it; `is_tracked` of a
-//! running thread, and the statistics' scan, are snapshots by nature. (That scan takes the turn's lock for each page, since no stop
-//! waits for who asks, and a stop writes some bytes as plain memory, under that lock.)
+//! Birth and death are plain relaxed *stores*. At birth only one thread knows the object. At death
+//! the count is 0, and only the destroying thread has it. Every other change while the world runs
+//! is a read-modify-write: two threads may change two bits of one byte, and with loads and stores a
+//! change would be lost. All are relaxed, because only a stop decides by the table as a whole, and
+//! the stop orders them. `is_tracked` of a running thread and the scan of the statistics are
+//! snapshots. That scan takes the collector's lock for each page: no stop waits for its thread, and
+//! a stop writes some bytes as plain memory, under that lock.
 //!
-//! In a stop `roots`, `sweep` and `promote` go over the bytes of a page as plain memory (`count::exclusively`), so that
-//! their scans become wide: each page is one worker's. Counting reads them so, while nobody writes them. Whoever else
-//! changes state bytes is attached, hence parked; so the claim, one thread's, loads and stores.
+//! In a stop `roots`, `sweep` and `promote` access the bytes of a page as plain memory
+//! (`count::exclusively`), so that their scans are vectorised. Each page then belongs to one
+//! worker. Counting reads the bytes so while no thread writes them. All other threads that change
+//! state bytes are attached, and so parked. The claim, on one thread, uses loads and stores.
 
 use crate::base::sync::{AtomicU8, Ordering};
 
@@ -38,25 +48,27 @@ pub(crate) const LIVE: u8 = 1;
 pub(crate) const TRACKED: u8 = 2;
 /// Its finalizer has been called.
 pub(crate) const FINALIZED: u8 = 4;
-/// No candidate, until unfrozen.
+/// No candidate until it is unfrozen.
 pub(crate) const FROZEN: u8 = 8;
 /// Survived a collection, or was promoted.
 pub(crate) const OLD: u8 = 16;
-/// In the set that the running collection is about to clear.
+/// The running collection is about to clear the object.
 pub(crate) const UNREACHABLE: u8 = 32;
-/// Reached from a known root. It shares its bit with the opposite verdict, since all eight are taken and the two
-/// never meet: this one lives from step 3 to step 6 of one stop, and that one from step 6 on.
+/// Reached from a known root. It shares its bit with the opposite verdict, because all eight bits
+/// are taken. The two meanings never overlap: `ALIVE` is used from step 3 to step 6 of one stop,
+/// and `UNREACHABLE` from step 6 on.
 pub(crate) const ALIVE: u8 = UNREACHABLE;
-/// Its destruction has begun.
+/// The object's destruction has begun.
 pub(crate) const DYING: u8 = 64;
-/// Its type has a finalizer.
+/// The object's type has a finalizer.
 pub(crate) const FINALIZER: u8 = 128;
-/// Of a dynamic object, which asks its type about finalizers: tracked by the allocator, and by nobody else yet.
+/// For dynamic objects, which consult their type about finalizers: the allocator has tracked the
+/// object, and no other code has since.
 pub(crate) const BY_ALLOCATOR: u8 = FINALIZER;
 
-/// Of these bits a candidate of a full collection has `TRACKED` alone.
+/// A candidate of a full collection has `TRACKED` and no other of these bits.
 pub(crate) const FULL: u8 = TRACKED | FROZEN | UNREACHABLE | DYING;
-/// Of these bits a candidate of a young collection has `TRACKED` alone.
+/// A candidate of a young collection has `TRACKED` and no other of these bits.
 pub(crate) const YOUNG: u8 = FULL | OLD;
 
 /// Whether an object in this state takes part in a full collection.
@@ -77,18 +89,18 @@ pub(crate) fn is_visible(state: u8) -> bool {
     state & (TRACKED | UNREACHABLE | DYING) == TRACKED
 }
 
-/// The byte of one object.
+/// The state byte of one object.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct StateByte<'a>(pub(crate) &'a AtomicU8);
 
 impl StateByte<'_> {
-    /// Its bits.
+    /// The bits.
     #[inline(always)]
     pub(crate) fn get(self) -> u8 {
         self.0.load(Ordering::Relaxed)
     }
 
-    /// The object comes into being, unpublished: `TRACKED` or not, `FINALIZER` or not.
+    /// The object is born. No other thread knows it. `bits` may contain `TRACKED` and `FINALIZER`.
     #[inline(always)]
     pub(crate) fn birth(self, bits: u8) {
         debug_assert_eq!(self.get(), 0, "a cell in use was handed out");
@@ -96,11 +108,11 @@ impl StateByte<'_> {
         self.0.store(LIVE | bits, Ordering::Relaxed);
     }
 
-    /// The object's destruction begins: its count is 0, and this thread alone knows it.
+    /// The object's destruction begins: its count is 0, and only this thread knows it.
     #[inline(always)]
     pub(crate) fn dying(self) {
-        // What is left of UNREACHABLE matters to nobody else, but the death of a member is
-        // recognised by the bit's absence.
+        // Clears `UNREACHABLE` too. Other threads ignore the bit, but the collection recognises the
+        // death of a member by its absence.
         self.0.store(LIVE | DYING, Ordering::Relaxed);
     }
 
@@ -110,11 +122,12 @@ impl StateByte<'_> {
         self.0.store(0, Ordering::Relaxed);
     }
 
-    /// Sets and clears bits by a load and a store; returns the byte before. In a stop, or on the way to the object's death, which is the
-    /// last word about all bits.
+    /// Sets and clears bits by a load and a store, and returns the old byte. For a stop, or for an
+    /// object on its way to death, whose last store overwrites all bits.
     ///
-    /// The one who may be changing the byte then is the tally; of what a legacy finalizer brings back in that very moment, in a heap that
-    /// expects none, the bit `UNREACHABLE` can stay.
+    /// In the second case the tally may write the byte at the same time. If a legacy finalizer
+    /// brings an object back in that moment, in a heap that expects none, the bit `UNREACHABLE` can
+    /// stay set.
     #[inline(always)]
     pub(crate) fn change_plainly(self, set: u8, clear: u8) -> u8 {
         let now = self.get();
@@ -122,8 +135,9 @@ impl StateByte<'_> {
         now
     }
 
-    /// The same of a living object that this thread alone has, with the world running. Then nobody changes the byte but the tally, which
-    /// does not ask who has what, and that only while the object counts as unreachable; it becomes so in a stop alone.
+    /// Sets and clears bits of a living object to which only this thread has access, while the
+    /// world runs. The only other writer is the tally, and only while `UNREACHABLE` is set, which
+    /// happens only in a stop.
     #[inline(always)]
     pub(crate) fn change_alone(self, set: u8, clear: u8) -> u8 {
         if self.get() & UNREACHABLE != 0 {
@@ -138,21 +152,22 @@ impl StateByte<'_> {
         self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, changed).unwrap_or_else(|now| now)
     }
 
-    /// Sets bits; returns the byte before.
+    /// Sets bits and returns the old byte.
     #[inline]
     pub(crate) fn set(self, bits: u8) -> u8 {
         self.0.fetch_or(bits, Ordering::Relaxed)
     }
 
-    /// Clears bits; returns the byte before.
+    /// Clears bits and returns the old byte.
     #[inline]
     pub(crate) fn unset(self, bits: u8) -> u8 {
         self.0.fetch_and(!bits, Ordering::Relaxed)
     }
 
-    /// Enters the tracked set late; `false`: it was a member, or is beyond being one.
+    /// Adds the object to the tracked set late. `false`: it was a member, or it is dying or dead.
     pub(crate) fn track(self) -> bool {
-        // A dying object must stay out: the compare-exchange sees the bit and the change as one.
+        // A dying object must not enter the set: the compare-exchange tests the bit and changes the
+        // byte in one step.
         let mut now = self.get();
         while now & (TRACKED | DYING) == 0 && now & LIVE != 0 {
             let tracked = (now | TRACKED) & !OLD;
@@ -164,8 +179,8 @@ impl StateByte<'_> {
         false
     }
 
-    /// The object was to be cleared and is still there: it is no longer unreachable, and it is old, since its
-    /// page is not young. `false`: it is not the object that it was.
+    /// The object was to be cleared and has survived: it is not unreachable any more. It is old,
+    /// because its page is not young. `false`: the byte belongs to another object now.
     pub(crate) fn survive(self) -> bool {
         let mut now = self.get();
         while now & UNREACHABLE != 0 {
@@ -182,7 +197,7 @@ impl StateByte<'_> {
         false
     }
 
-    /// Leaves the tracked set; `false`: it was not in it.
+    /// Removes the object from the tracked set. `false`: it was not a member.
     pub(crate) fn untrack(self) -> bool {
         self.unset(TRACKED) & TRACKED != 0
     }
@@ -217,7 +232,7 @@ mod tests {
 
     #[test]
     fn two_threads_change_two_attributes() {
-        // The trap of the design: with load and store, one of the changes gets lost.
+        // With loads and stores, one of the two changes would be lost.
         let byte = AtomicU8::new(LIVE | TRACKED);
         std::thread::scope(|scope| {
             scope.spawn(|| {

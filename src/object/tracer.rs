@@ -1,4 +1,4 @@
-//! The [`Tracer`]: it collects the references that a type's traversal visits.
+//! The [`Tracer`], which collects the references that a type's traversal visits.
 
 use std::cell::Cell;
 use std::fmt;
@@ -11,14 +11,15 @@ use crate::base::sync::const_thread_local;
 use crate::object::address::Object;
 use crate::object::header::Header;
 
-/// Collects the references that an object holds, while the collector (or an inspection) looks at it.
+/// Collects the references of an object while the collector or an inspection traverses it.
 ///
-/// [`Trace::traverse`](crate::Trace::traverse) receives one and reports each field to it. Only the
-/// library makes tracers, and a traversal can only report handles that it can borrow, so whatever
-/// it reports is a live object of some heap.
+/// [`Trace::traverse`](crate::Trace::traverse) receives a tracer and reports each field to it. Only
+/// the library makes tracers. A traversal can only report handles that it can borrow, so every
+/// reported object is a live object of some heap.
 pub struct Tracer {
-    /// Room for the addresses visited so far that lie inside the heap. As a vector it stays empty: only its room
-    /// is used, from its start to `next`, and by bare pointers, which cost a visit least.
+    /// A buffer for the visited addresses that lie inside the heap. As a vector it is always empty.
+    /// The tracer writes to its memory from the start to `next` by bare pointers, which makes a
+    /// visit cheapest.
     room: Vec<usize>,
     next: *mut usize,
     end: *mut usize,
@@ -27,30 +28,33 @@ pub struct Tracer {
     /// Start and size of the value being traversed.
     object: (usize, usize),
     unreadable: u32,
-    /// The object that is looked at: whose traversal it was, should one panic.
+    /// The object that is being traversed. If its traversal panics, the report names it.
     at: Option<Object>,
-    /// Where the addresses begin that it has visited: those of objects before it may have been left.
+    /// The first address that the current object's traversal has visited. The buffer may hold the
+    /// addresses of earlier objects before it.
     before: *mut usize,
-    /// Whether a collection uses it, which can do without an object's edges. Who inspects cannot.
+    /// Whether a collection uses it. A collection can do without an object's edges, an inspection
+    /// cannot.
     may_lose: bool,
-    /// There was no room for some address.
+    /// The buffer had no room for an address, and there was no memory.
     lost: bool,
-    /// Whether each visit by a handler of a dynamic type takes the slow path: the heap is in checked mode, or this tracer seeks.
+    /// Whether each visit by a handler of a dynamic type takes the slow path: the heap is in
+    /// checked mode, or the tracer was made by [`seeking`](Self::seeking).
     pub(crate) careful: bool,
     /// The targets that an inspection seeks, sorted. Empty in a collection.
     sought: Vec<usize>,
-    /// A handler of the object that is traversed has visited one of them.
+    /// A handler of the current object has visited one of the sought objects.
     found: bool,
-    /// Whether the time that handlers of dynamic types take is looked at.
+    /// Whether the run time of the handlers of dynamic types is measured.
     pub(crate) timing: bool,
     /// A tracer belongs to the thread that made it.
     local: PhantomData<*mut ()>,
 }
 
-/// What a handle refers to, for as long as it is borrowed: only handles make one.
+/// The target of a handle, for as long as the handle is borrowed. Only handles make one.
 ///
 /// ```compile_fail,E0624
-/// // An address out of thin air would become a handle.
+/// // Any address would become a handle.
 /// let made_up = standstill::Edge::at(0x1000);
 /// ```
 #[doc(hidden)]
@@ -61,25 +65,26 @@ pub struct Edge<'a> {
 }
 
 impl Edge<'_> {
-    /// Of no handle: null, where no object lies.
+    /// The edge of an empty handle: null, where no object lies.
     pub(crate) const NONE: Self = Self::at(0);
 
-    /// Of a handle that leads to `address`.
+    /// The edge of a handle to the object at `address`.
     #[inline(always)]
     pub(crate) const fn at(address: usize) -> Self {
         Self { address, handle: PhantomData }
     }
 }
 
-/// Addresses that a tracer makes room for at a time, at least.
+/// The buffer grows by at least this many addresses.
 const BUFFER_STEP: usize = 256;
-/// Handles that are read together: in a tree a parent and two children. With four, lists and trees would pay for what is not there.
+/// How many handles are read without testing their number: as many as a parent and two children in
+/// a tree. With four, lists and trees would pay for handles that they do not have.
 const HANDLES_READ_AHEAD: usize = 3;
 
 impl Tracer {
     /// A tracer for the objects that lie in `len` bytes from `base`.
     pub(crate) fn new(base: usize, len: usize) -> Self {
-        // None yet: not every tracer visits something.
+        // Empty at first: not every tracer visits an object.
         let mut room = Vec::new();
         let next: *mut usize = room.as_mut_ptr();
         Self {
@@ -102,15 +107,16 @@ impl Tracer {
         }
     }
 
-    /// A tracer that forgets what it has no memory for, and says so: see [`take_unreadable`](Self::take_unreadable).
+    /// A tracer for a collection. If memory runs out it drops addresses and counts the object as
+    /// unreadable: see [`take_unreadable`](Self::take_unreadable).
     pub(crate) fn for_collection(base: usize, len: usize) -> Self {
         let mut tracer = Self::new(base, len);
         tracer.may_lose = true;
         tracer
     }
 
-    /// A tracer that seeks references to the objects at the `sought` addresses. A handler of a dynamic type is told to stop as
-    /// soon as it has visited one of them.
+    /// A tracer that seeks references to the objects at the `sought` addresses. It stops a handler
+    /// of a dynamic type at the first visit of one of them.
     pub(crate) fn seeking(base: usize, len: usize, mut sought: Vec<usize>) -> Self {
         sought.sort_unstable();
         let mut tracer = Self::for_collection(base, len);
@@ -123,25 +129,25 @@ impl Tracer {
         !self.sought.is_empty()
     }
 
-    /// Notes a visit by a handler: the answer is whether the handler is to stop.
+    /// Records a visit by a handler. Returns whether the handler is to stop.
     pub(crate) fn seek(&mut self, address: usize) -> bool {
         self.found |= self.sought.binary_search(&address).is_ok();
         self.found
     }
 
-    /// Whether a handler of the object that is traversed has visited a sought object.
+    /// Whether a handler of the current object has visited a sought object.
     pub(crate) fn has_found(&self) -> bool {
         self.found
     }
 
-    /// Whether the object that was traversed last refers to a sought object. Forgets what was found.
+    /// Whether the object that was traversed last refers to a sought object. Resets the answer.
     pub(crate) fn take_found(&mut self) -> bool {
         std::mem::take(&mut self.found)
             || self.edges().iter().any(|edge| self.sought.binary_search(edge).is_ok())
     }
 
-    /// Reports a reference by the address of its target. References to other heaps are not this
-    /// collection's business: there they count as held from outside.
+    /// Reports a reference by the address of its target. It ignores references to other heaps, in
+    /// which these references count as external.
     #[inline(always)]
     pub(crate) fn edge(&mut self, address: usize) {
         if self.next == self.end {
@@ -155,25 +161,26 @@ impl Tracer {
         }
     }
 
-    /// As [`edge`](Self::edge), of what a handle refers to.
+    /// As [`edge`](Self::edge), for the target of a handle.
     #[inline(always)]
     pub(crate) fn target(&mut self, target: Edge<'_>) {
         self.edge(target.address);
     }
 
-    /// As [`edge`](Self::edge), for what each of `handles` refers to.
+    /// As [`edge`](Self::edge), for the targets of all `handles`.
     ///
-    /// How many the next object has cannot be predicted, and a wrong guess costs as much as all else that is done for it. So
-    /// [`HANDLES_READ_AHEAD`] are read without asking how many there are: in place of those that are not, the last one again.
+    /// The number of handles of the next object is unpredictable, and a mispredicted branch costs
+    /// as much as all other work for it. So [`HANDLES_READ_AHEAD`] handles are read without testing
+    /// the number. The last handle is read again in place of missing ones.
     #[inline(always)]
     pub(crate) fn edges_to<H>(&mut self, handles: &[H], mut target: impl FnMut(&H) -> Edge<'_>) {
         let count = handles.len();
         if count == 0 {
             return;
         }
-        // A slice of what takes no room can be as long as there are numbers.
+        // A slice of zero-sized values may have any length.
         let most = count.saturating_add(HANDLES_READ_AHEAD);
-        // SAFETY: rule B: both point into the room, or one past it.
+        // SAFETY: rule B: both pointers point into the buffer or one past it.
         if most > unsafe { self.end.offset_from_unsigned(self.next) } && !self.grow(most) {
             return;
         }
@@ -185,11 +192,12 @@ impl Tracer {
             for at in 0..HANDLES_READ_AHEAD {
                 let Edge { address, .. } = target(&handles[at.min(count - 1)]);
                 are_inside &= is_inside(address);
-                // SAFETY: rule B: there is room for `HANDLES_READ_AHEAD` more than there are.
+                // SAFETY: rule B: there is room for `HANDLES_READ_AHEAD` more addresses than
+                // handles.
                 unsafe { next.add(at).write(address) };
             }
             if are_inside {
-                // SAFETY: rule B: so many have been written.
+                // SAFETY: rule B: `count` addresses have been written.
                 self.next = unsafe { next.add(count) };
                 return;
             }
@@ -200,14 +208,15 @@ impl Tracer {
             if !is_inside(address) {
                 break;
             }
-            // SAFETY: rule B: there is room for one address a handle.
+            // SAFETY: rule B: there is room for one address for each handle.
             unsafe {
                 next.write(address);
                 next = next.add(1);
             }
         }
         self.next = next;
-        // A way out of the loop, and not one past an edge: nearly always there are none of these.
+        // Nearly always no handle is left here. The first loop ends at an edge to another heap
+        // instead of skipping it, which keeps the loop simple.
         handles.for_each(|handle| self.target(target(handle)));
     }
 
@@ -219,14 +228,15 @@ impl Tracer {
         }
     }
 
-    /// Makes room for `more` addresses; `false`: there is no memory, and the object counts as unreadable.
+    /// Makes room for `more` addresses. `false`: there is no memory, and the object counts as
+    /// unreadable.
     #[cold]
     #[inline(never)]
     fn grow(&mut self, more: usize) -> bool {
         let len = self.edges().len();
         let more = more.max(BUFFER_STEP);
-        // SAFETY: rule B: so many elements have been written. None is counted again after the move; `before` points into the
-        // room, or one past it.
+        // SAFETY: rule B: `len` elements have been written. `before` points into the buffer or one
+        // past it, and is moved with it.
         unsafe {
             let before = self.before.offset_from_unsigned(self.room.as_ptr());
             self.room.set_len(len);
@@ -235,7 +245,7 @@ impl Tracer {
             } else if len.saturating_add(more) > u32::MAX as usize
                 || self.room.try_reserve(more).is_err()
             {
-                // `Ends` count no further either.
+                // `Ends` cannot count further either.
                 self.lost = true;
                 self.unreadable();
             }
@@ -247,7 +257,8 @@ impl Tracer {
         !self.lost
     }
 
-    /// Reports a reference to an object of a hand-made [`ObjectModel`](crate::heap::model::ObjectModel).
+    /// Reports a reference to an object of a custom
+    /// [`ObjectModel`](crate::heap::model::ObjectModel).
     ///
     /// # Safety
     ///
@@ -259,39 +270,41 @@ impl Tracer {
 
     /// Reports that a field could not be read, because its lock is held.
     ///
-    /// Whatever the field refers to stays alive: references that the collector cannot explain count
-    /// as held from outside.
+    /// The target of the field stays alive: references that the collector cannot explain count as
+    /// external.
     #[inline]
     pub fn unreadable(&mut self) {
         self.unreadable += 1;
     }
 
-    /// Asks memory for the bytes at an address; it has no effect but on caches, and any address will do.
-    /// For [`Trace::prefetch`](crate::Trace::prefetch).
+    /// Prefetches the memory at an address. It only affects caches, so any address is valid. For
+    /// [`Trace::prefetch`](crate::Trace::prefetch).
     #[inline(always)]
     pub fn fetch<T>(&self, address: *const T) {
         prefetch(address.cast());
     }
 
-    /// Whether `address` lies in the value that is being traversed. Tracers are used in stops alone, so
-    /// there, and only there, it is certain that nobody is about to take a cell's lock, so that one look at it is enough.
+    /// Whether `address` lies in the value that is being traversed. A tracer works in stops only.
+    /// No thread is then about to take the lock of a cell in the value, so one test of the lock
+    /// suffices.
     #[inline(always)]
     pub(crate) fn owns(&self, address: usize) -> bool {
         address.wrapping_sub(self.object.0) < self.object.1
     }
 
-    /// The value to be traversed next, in this stop, occupies `size` bytes from `start`.
+    /// The value that is traversed next, in this stop, has `size` bytes from `start`.
     #[inline(always)]
     pub(crate) fn enter(&mut self, start: NonNull<u8>, size: usize) {
         self.object = (start.as_ptr() as usize, size);
     }
 
-    /// Whether addresses anywhere are taken, as when one object is looked at by itself.
+    /// Whether the tracer accepts all addresses, as for the inspection of a single object.
     pub(crate) fn takes_everything(&self) -> bool {
         self.len == usize::MAX
     }
 
-    /// Whether a field could not be read since the last call of [`take_unreadable`](Self::take_unreadable).
+    /// Whether a field could not be read since the last call of
+    /// [`take_unreadable`](Self::take_unreadable).
     #[inline(always)]
     pub(crate) fn is_unreadable(&self) -> bool {
         self.unreadable != 0
@@ -305,7 +318,7 @@ impl Tracer {
         unreadable
     }
 
-    /// An error if, since the tracer was made, there was no memory for what some object refers to.
+    /// An error if memory for the references of an object was lacking since the tracer was made.
     pub(crate) fn lost_nothing(&self) -> Result<(), NoMemory> {
         if self.lost { Err(NoMemory) } else { Ok(()) }
     }
@@ -313,43 +326,44 @@ impl Tracer {
     /// The addresses visited.
     #[inline(always)]
     pub(crate) fn edges(&self) -> &[usize] {
-        // SAFETY: rule B: from the room's start to `next` all is written.
+        // SAFETY: rule B: the buffer is written from its start to `next`.
         unsafe {
             let start = self.room.as_ptr();
             std::slice::from_raw_parts(start, self.next.cast_const().offset_from_unsigned(start))
         }
     }
 
-    /// Forgets all addresses but the first `len`.
+    /// Drops all addresses but the first `len`.
     #[cold]
     pub(crate) fn truncate(&mut self, len: usize) {
         let len = len.min(self.edges().len());
-        // SAFETY: rule B: `next` only goes back.
+        // SAFETY: rule B: `next` only moves back.
         self.next = unsafe { self.room.as_mut_ptr().add(len) };
         self.before = self.before.min(self.next);
     }
 
-    /// `object` is going to be looked at, and what was visited before stays.
+    /// `object` is traversed next. The addresses of earlier objects stay.
     #[inline(always)]
     pub(crate) fn go_on(&mut self, object: Object) {
         self.at = Some(object);
         self.before = self.next;
     }
 
-    /// `object` is going to be looked at, from an empty buffer.
+    /// `object` is traversed next, with an empty buffer.
     #[inline(always)]
     pub(crate) fn begin(&mut self, object: Object) {
         self.clear();
         self.at = Some(object);
     }
 
-    /// The object that was looked at last.
+    /// The object that was traversed last.
     pub(crate) fn at(&self) -> Option<Object> {
         self.at
     }
 
-    /// Calls `traverse` for one object after the other, and notes where the references of each end. Stops behind one with a
-    /// field that could not be read, and does nothing after it.
+    /// Calls `traverse` for the objects in turn, and records where the references of each object
+    /// end. Stops after an object with a field that could not be read. If there was one before, it
+    /// does nothing.
     ///
     /// For [`ObjectModel::traverse_each`](crate::heap::model::ObjectModel::traverse_each).
     #[inline(always)]
@@ -380,9 +394,9 @@ impl Tracer {
     }
 }
 
-/// Where the references of several objects end among all that a [`Tracer`] has been told.
+/// Where the references of several objects end in the buffer of a [`Tracer`].
 ///
-/// Filled by [`Tracer::each`], and by nothing else: the collector relies on it.
+/// Only [`Tracer::each`] fills it: the collector relies on this.
 #[derive(Debug)]
 pub struct Ends<'a> {
     ends: &'a mut [u32],
@@ -390,12 +404,12 @@ pub struct Ends<'a> {
 }
 
 impl<'a> Ends<'a> {
-    /// Room for as many objects as there are `ends`.
+    /// Has room for as many objects as `ends` has elements.
     pub(crate) fn new(ends: &'a mut [u32]) -> Self {
         Self { ends, filled: 0 }
     }
 
-    /// Those of the objects that have been looked at.
+    /// The ends of the traversed objects.
     #[inline(always)]
     pub(crate) fn filled(self) -> &'a mut [u32] {
         &mut self.ends[..self.filled]
@@ -404,7 +418,7 @@ impl<'a> Ends<'a> {
 
 impl Drop for Tracer {
     fn drop(&mut self) {
-        // A function that was handed this tracer as an opaque argument may have kept it.
+        // A function that received this tracer as an opaque argument may have kept it.
         VISITING.with(|visiting| {
             if std::ptr::eq(visiting.get(), &raw const *self) {
                 visiting.set(std::ptr::null());
@@ -414,13 +428,15 @@ impl Drop for Tracer {
 }
 
 const_thread_local! {
-    /// The tracer that this thread has handed to a dynamic type's handler as an opaque argument. Compared with what
-    /// comes back, and dereferenced only if it is the same.
+    /// The tracer that this thread has passed to a dynamic type's handler as an opaque argument.
+    /// The visitor compares its argument with it, and dereferences the argument only if both are
+    /// equal.
     static VISITING: Cell<*const Tracer> = Cell::new(std::ptr::null())
 }
 
 impl Tracer {
-    /// Says that a handler of this thread gets this tracer as an opaque argument; `true`: it is another than the last.
+    /// Announces that a handler of this thread receives this tracer as an opaque argument. `true`:
+    /// the last announced tracer was another.
     #[inline(always)]
     pub(crate) fn hand_out(&mut self) -> bool {
         let this: *const Self = self;
@@ -433,7 +449,7 @@ impl Tracer {
         })
     }
 
-    /// Whether `argument` is the tracer that this thread's handler was given.
+    /// Whether `argument` is the tracer that this thread's handler has received.
     #[inline(always)]
     pub(crate) fn is_handed_out(argument: *const Self) -> bool {
         !argument.is_null() && VISITING.with(|visiting| std::ptr::eq(visiting.get(), argument))
@@ -442,7 +458,7 @@ impl Tracer {
 
 impl fmt::Debug for Tracer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // SAFETY: rule B: both point into the room, or one past it.
+        // SAFETY: rule B: both pointers point into the buffer or one past it.
         let own = unsafe { self.next.offset_from_unsigned(self.before) };
         f.debug_struct("Tracer").field("edges", &own).finish_non_exhaustive()
     }
@@ -475,7 +491,7 @@ mod tests {
         };
         assert_eq!(look(&mut t, 5, 3), [0, 1, 3, 6]);
         assert_eq!(t.at(), Some(objects[3]));
-        assert_eq!(look(&mut t, 5, 7), [], "until somebody has heard of it");
+        assert_eq!(look(&mut t, 5, 7), [], "until the caller has taken it");
         assert!(t.take_unreadable());
         assert_eq!(look(&mut t, 5, 4), [0, 1, 3, 6, 10]);
         assert!(t.take_unreadable());
@@ -497,7 +513,7 @@ mod tests {
             let inside: Vec<usize> = (0..count).map(|i| 0x1100 + i).collect();
             t.edges_to(&inside, |&address| Edge::at(address));
             assert_eq!(t.edges()[already..], inside);
-            // One that leads elsewhere, wherever it stands.
+            // One handle leads to another heap, at each position.
             for at in 0..count {
                 let mut handles = inside.clone();
                 handles[at] = 0x3000;
@@ -537,7 +553,11 @@ mod tests {
         assert_eq!(t.edges().len(), 2 + 0x400 + 3000);
         assert_eq!(t.edges()[2 + 0x3ff..][..2], [0x1ffe, 0x1000]);
         t.edges_to(&[0x2000, 0x1008, 0xfff, 0x1010, 0], |&address| Edge::at(address));
-        assert_eq!(t.edges()[2 + 0x400 + 3000..], [0x1008, 0x1010], "also behind another heap's");
+        assert_eq!(
+            t.edges()[2 + 0x400 + 3000..],
+            [0x1008, 0x1010],
+            "also behind an edge to another heap"
+        );
         t.truncate(2 + 0x400 + 3000);
         t.go_on(object(0x1000));
         (0..300).for_each(|_| t.edge(0x1008));

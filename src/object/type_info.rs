@@ -1,10 +1,13 @@
-//! A type's table of functions: how the built-in model traverses, finalizes and destroys its objects.
+//! A type's table of functions: how the built-in model traverses, finalizes and destroys its
+//! objects.
 //!
-//! A rule, cited by its letter where unsafe code relies on it:
+//! A rule, which unsafe code cites by its letter:
 //!
-//! * **Y** (type): a header's type index names the table that the object was made with, so that the value lies where the table says.
-//!   The functions of a table are called with objects of its type, which live as long as the call (those that end an object are given
-//!   it), and with a mutator of their heap. `Mutator` and `Heap` wrap, transparently, what this side of the library has.
+//! * **Y** (type): a header's type index names the table that the object was made with, so the
+//!   value lies where the table says. The functions of a table are called with objects of its type
+//!   and with a mutator of their heap. The objects live as long as the call, and functions that
+//!   destroy an object receive it as its owner. `Mutator` and `Heap` are transparent wrappers of
+//!   the types that the lower folders use.
 
 use std::any::TypeId;
 use std::fmt;
@@ -15,38 +18,40 @@ use crate::object::header::Header;
 pub(crate) use crate::object::tracer::Edge;
 pub use crate::object::tracer::{Ends, Tracer};
 
-/// What the built-in model knows about a type: its table of functions.
+/// The table of functions of a type, for the built-in model.
 ///
-/// `mutator` in the signatures is the calling thread's mutator, passed as an opaque pointer so that
-/// this floor does not name that one.
+/// `mutator` in the signatures is the calling thread's mutator. It is an opaque pointer, because
+/// this folder may not name its type.
 pub(crate) struct TypeInfo {
     pub(crate) id: fn() -> TypeId,
-    /// The name of an instance's type: for dynamic objects it differs from one to the next.
+    /// The name of an instance's type. For dynamic objects it differs between instances.
     pub(crate) name: unsafe fn(NonNull<Header>) -> &'static str,
-    /// From the header to the value.
+    /// Bytes from the header to the value.
     pub(crate) offset: usize,
     /// Whether instances enter the tracked set.
     pub(crate) tracked: bool,
-    /// Reports the references of several values, by [`Tracer::each`]: one call for all of them, in which what is to be done for
-    /// each can be inlined.
+    /// Reports the references of several values through [`Tracer::each`]. One call serves all of
+    /// them, so the traversal of each is inlined.
     pub(crate) traverse_each: unsafe fn(&[Object], &mut Tracer, &mut Ends<'_>),
-    /// Asks memory for what `traverse` reads behind the values' own bytes; `None`: nothing.
+    /// Prefetches the memory that `traverse` reads outside the values' own bytes. `None`: it reads
+    /// none.
     pub(crate) prefetch_each: Option<unsafe fn(&[Object], &mut Tracer)>,
-    /// Takes the references out of the fields that can close a cycle.
+    /// Empties the fields that can close a cycle.
     pub(crate) clear: unsafe fn(NonNull<u8>, *const ()),
-    /// Runs the finalizer on a live object, given its header.
+    /// Runs the finalizer on a live object, by its header.
     pub(crate) finalize: Option<unsafe fn(NonNull<Header>, *const ())>,
-    /// Where some instances have a finalizer and others do not: whom to ask. `None`: they are alike.
+    /// Whether an instance has a finalizer. `None`: all instances are alike.
     pub(crate) has_finalizer: Option<unsafe fn(NonNull<Header>) -> bool>,
-    /// Whether an instance has a legacy finalizer; `None`: none has. Asked once the model knows of any
-    /// (`Managed::expect_legacy`).
+    /// Whether an instance has a legacy finalizer. `None`: no instance has one. Called only if the
+    /// model has seen such a type (`Managed::expect_legacy`).
     pub(crate) legacy: Option<unsafe fn(NonNull<Header>) -> bool>,
-    /// Destroys the value in place; `None`: nothing to do.
+    /// Destroys the value in place. `None`: there is nothing to do.
     pub(crate) drop: Option<unsafe fn(NonNull<u8>)>,
-    /// Destroys an object whose last reference the mutator has taken, where that takes no more than the
-    /// destructor: no finalizer, no weak record. `None`: by `drop` and the rest of this table.
+    /// Destroys an object after the mutator has dropped its last reference. Used if only the
+    /// destructor must run: no finalizer, no weak record. `None`: use `drop` and the rest of this
+    /// table.
     pub(crate) end: Option<unsafe fn(NonNull<Header>, *const ())>,
-    /// Takes the whole destruction over: finalizer, weak references, value and memory.
+    /// Replaces the whole destruction: finalizer, weak references, value and memory.
     pub(crate) dealloc: Option<unsafe fn(NonNull<Header>, *const ())>,
 }
 

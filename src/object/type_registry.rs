@@ -1,4 +1,4 @@
-//! The types of a heap, by the index that a header names.
+//! The types of a heap, by the index in an object's header.
 
 use std::any::TypeId;
 use std::fmt;
@@ -10,19 +10,20 @@ use crate::base::shared_map::SharedMap;
 use crate::object::header::TYPE_BITS;
 use crate::object::type_info::TypeInfo;
 
-/// A heap's types, numbered. Types are added and never removed, so an index stays valid.
+/// A heap's types, numbered. Types are never removed, so an index stays valid.
 ///
-/// Lookup by index takes no lock, and is on the path of marking: two dependent loads. Buckets of doubling size
-/// are filled once and never move.
+/// A lookup by index takes no lock. It is on the path of marking, and costs two dependent loads.
+/// Buckets of doubling size are filled once and never move.
 ///
-/// The fields lie in the order in which they stand here: `first` is not at the registry's own address. If it were, the compiler would
-/// compute that address, which only the cold way needs, on the common way too.
+/// The layout keeps the order of the fields, so that `first` is not at the registry's own address.
+/// If it were, the compiler would compute that address on the common path, although only the cold
+/// path needs it.
 #[repr(C)]
 pub(crate) struct TypeRegistry {
     by_id: SharedMap<TypeId, u32>,
     /// Whether any type has something to prefetch.
     indirect: AtomicBool,
-    /// The first types: most programs have no others.
+    /// The first types. Most programs have no others.
     first: [AtomicPtr<TypeInfo>; FIRST_BUCKET as usize],
     buckets: [OnceLock<Box<[AtomicPtr<TypeInfo>]>>; BUCKETS],
     next: AtomicU32,
@@ -42,13 +43,14 @@ impl TypeRegistry {
         }
     }
 
-    /// Bucket and place of an index past the first ones: each bucket holds as many as all before it.
+    /// The bucket and position of an index after the first ones. Each bucket holds as many types as
+    /// all before it.
     fn locate(index: u32) -> (usize, usize) {
         let high = 31 - index.leading_zeros();
         ((high - FIRST_BUCKET.trailing_zeros()) as usize, (index - (1 << high)) as usize)
     }
 
-    /// The index of a type, which gets one if it has none.
+    /// The index of a type. A new type gets the next index.
     ///
     /// # Panics
     ///
@@ -58,13 +60,13 @@ impl TypeRegistry {
         if let Some(index) = self.by_id.get(&id) {
             return Ok(index);
         }
-        // The map's lock makes the number unique; nothing is called out to while it is held.
+        // The map's lock makes the number unique. No foreign code is called while it is held.
         self.by_id.get_or_make(id, || {
             if info.prefetch_each.is_some() {
                 // Relaxed: a hint.
                 self.indirect.store(true, Ordering::Relaxed);
             }
-            // Relaxed: uniqueness is all that is asked; the store below publishes.
+            // Relaxed: the number only has to be unique. The store below publishes.
             let index = self.next.fetch_add(1, Ordering::Relaxed);
             let cell = if index < FIRST_BUCKET {
                 &self.first[index as usize]
@@ -82,8 +84,8 @@ impl TypeRegistry {
                 }
                 &self.buckets[bucket].get().expect("set before")[place]
             };
-            // Relaxed: the table is a constant of the program; whoever has the index got it with an object,
-            // or from the map, after this store.
+            // Relaxed: the table is a constant of the program. A thread with the index received it
+            // with an object, or from the map, after this store.
             cell.store(std::ptr::from_ref(info).cast_mut(), Ordering::Relaxed);
             Ok(index)
         })
@@ -94,9 +96,9 @@ impl TypeRegistry {
         self.indirect.load(Ordering::Relaxed)
     }
 
-    /// The type with this index, if there is one.
+    /// The type with this index, if it exists.
     pub(crate) fn find(&self, index: u32) -> Option<&'static TypeInfo> {
-        // Relaxed: for reports, of what was registered long ago.
+        // Relaxed: for reports, about types that were registered long ago.
         (index < self.next.load(Ordering::Relaxed)).then(|| self.get(index))
     }
 
@@ -109,7 +111,7 @@ impl TypeRegistry {
             self.get_late(index)
         };
         assert!(!info.is_null(), "a header names an unknown type: is this memory damaged?");
-        // SAFETY: rule V: only `index_of` stores here, and what it stores is `'static`.
+        // SAFETY: rule V: only `index_of` stores here, and it stores `'static` references.
         unsafe { &*info }
     }
 

@@ -1,18 +1,24 @@
-//! Floor 2: weak records.
+//! Weak records.
 //!
-//! An object that was ever referred to weakly has one *record*, shared by all its weak references and
-//! found through the heap's table by address. Its one lock decides between an upgrade and the death of the
-//! target: the path to zero takes it before the memory goes, an upgrade holds it while it looks.
+//! An object with a weak reference has one *record*, which all its weak references share. The
+//! heap's table finds it by the object's address. The record's lock decides between an upgrade and
+//! the death of the target: the path to zero takes the lock before the memory is freed, and an
+//! upgrade holds it while it reads the target.
 //!
-//! | field | who, when |
+//! | field | access |
 //! |---|---|
-//! | `WEAK` flag of the header | set before the record is made, never cleared: the last drop cannot miss it |
-//! | `target` | set at birth; emptied by whoever destroys or clears the object, under the lock |
-//! | `DYING` of a dynamic target's state | set under the lock by whoever destroys it ([`hold`](WeakRecord::block_upgrades)), since its dealloc handler may count it: an upgrade looks at it under the lock |
-//! | `watchers` | added by attached threads, taken by a stop or by the death of the target, under the lock |
+//! | `WEAK` flag of the header | set before the record is made, never cleared |
+//! | `target` | set at birth; emptied by the thread that destroys or clears the object |
+//! | `DYING` of a dynamic target's state | set by the thread that destroys the object |
+//! | `watchers` | added by attached threads, taken by a stop or by the target's death |
 //!
-//! The lock is never held over a call out, and only attached threads take it: so it is free in a stop.
-//! The table's own locks are held for an insertion or removal and nothing else.
+//! * The lock protects the last three fields.
+//! * Because of the flag the last drop cannot miss the record.
+//! * A dealloc handler may count its object up and down.
+//!   [`block_upgrades`](WeakRecord::block_upgrades) therefore holds the lock while `DYING` is set,
+//!   and an upgrade tests `DYING` under the lock.
+//! * The lock is never held over a call of foreign code, and only attached threads take it. It is
+//!   therefore free in a stop. The table's own locks are held only for an insertion or a removal.
 
 use std::fmt;
 use std::ptr::NonNull;
@@ -23,23 +29,24 @@ use crate::base::shared_map::SharedMap;
 use crate::base::sync::{AtomicBool, Mutex, Ordering};
 use crate::object::header::Header;
 
-/// The address of a header, as a record keeps it: no reference, valid while `target` holds it.
+/// The address of a header, in a record. It is not a reference, and is valid as long as `target`
+/// holds it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct HeaderPtr(pub(crate) NonNull<Header>);
 
-// SAFETY: rule X: a bare address; it is dereferenced under the record's lock only.
+// SAFETY: rule X: a bare address. It is dereferenced only under the record's lock.
 unsafe impl Send for HeaderPtr {}
 // SAFETY: as above.
 unsafe impl Sync for HeaderPtr {}
 
-/// A weak reference with a callback, as the record of its target knows it.
+/// A weak reference with a callback, in the record of its target.
 #[derive(Clone)]
 pub(crate) struct WeakWatcher {
     /// The record of the weak reference itself, which is an object too.
     pub(crate) weak_ref: Shared<WeakRecord>,
-    /// Shared with the weak reference: set, it no longer leads to the target.
+    /// Shared with the weak reference. Once it is set, the reference does not lead to the target.
     pub(crate) cleared: Shared<AtomicBool>,
-    /// Calls the callback, given the weak reference's header and the mutator.
+    /// Calls the callback with the weak reference's header and the mutator.
     pub(crate) invoke: unsafe fn(NonNull<Header>, *const ()),
 }
 
@@ -52,7 +59,8 @@ pub(crate) struct WeakRecord {
 struct RecordState {
     target: Option<HeaderPtr>,
     watchers: Vec<WeakWatcher>,
-    /// Watchers after the last pruning; doubling since then is time for the next.
+    /// The number of watchers after the last pruning. When it has doubled, the list is pruned
+    /// again.
     pruned: usize,
 }
 
@@ -68,30 +76,31 @@ impl WeakRecord {
         Shared::new(Self { state: Mutex::new(RecordState::default()) })
     }
 
-    /// Calls `f` with the target while it cannot die; `None`: it is dead, or not born yet.
+    /// Calls `f` with the target while it cannot die. `None`: it is dead, or not yet born.
     pub(crate) fn with_target<R>(&self, f: impl FnOnce(&Header) -> R) -> Option<R> {
         let state = self.state.lock();
-        // SAFETY: rules X and R: while `target` is set and the lock is held, the object's memory is not freed: whoever
-        // frees it empties `target` first.
+        // SAFETY: rules X and R: while `target` is set and the lock is held, the object's memory is
+        // not freed. The thread that frees it empties `target` first.
         state.target.map(|target| f(unsafe { target.0.as_ref() }))
     }
 
-    /// Keeps upgrades away until the guard is dropped.
+    /// Blocks upgrades until the guard is dropped.
     pub(crate) fn block_upgrades(&self) -> impl Sized + '_ {
         self.state.lock()
     }
 
-    /// Adds a reference to the target for the thread `current`, if it lives.
+    /// Adds a reference to the target for the thread `current`, if the target is alive.
     pub(crate) fn upgrade(&self, current: u64) -> Option<NonNull<Header>> {
         self.with_target(|header| header.try_upgrade(current).then(|| NonNull::from(header)))
             .flatten()
     }
 
-    /// Adds a watcher, and drops those that died meanwhile whenever their number has doubled.
+    /// Adds a watcher. Whenever the number of watchers has doubled, it removes the dead ones.
     pub(crate) fn watch(&self, watcher: WeakWatcher) -> Result<(), NoMemory> {
         let mut state = self.state.lock();
         if state.watchers.len() > 2 * state.pruned + 8 {
-            // No waiting for other records' locks: two could watch one another. Who is being looked at lives.
+            // It does not wait for the locks of other records, because two objects could watch each
+            // other. A record whose lock is held counts as alive.
             state
                 .watchers
                 .retain(|w| w.weak_ref.state.try_lock().is_none_or(|state| state.target.is_some()));
@@ -100,16 +109,17 @@ impl WeakRecord {
         fallible::push(&mut state.watchers, watcher)
     }
 
-    /// How many watchers there are.
+    /// The number of watchers.
     pub(crate) fn watchers(&self) -> usize {
         self.state.lock().watchers.len()
     }
 
-    /// Takes the watchers, and tells their weak references that they are cleared.
+    /// Removes the watchers and marks their weak references as cleared.
     pub(crate) fn take_watchers(&self) -> Vec<WeakWatcher> {
         let watchers = std::mem::take(&mut self.state.lock().watchers);
         for watcher in &watchers {
-            // Release: who sees the flag sees what led to it. Nothing in the library reads through it.
+            // Release: a thread that sees the flag sees all that happened before. The library
+            // itself reads nothing through it.
             watcher.cleared.store(true, Ordering::Release);
         }
         watchers
@@ -130,7 +140,7 @@ pub(crate) struct WeakTable {
 impl WeakTable {
     /// The record of a live object to which the caller holds a reference.
     pub(crate) fn record(&self, header: &Header) -> Result<Shared<WeakRecord>, NoMemory> {
-        // Also where no record is made then: whoever sees the mark finds none.
+        // Even if no record can be made: a thread that sees the flag then finds none.
         header.set_weak();
         let target = NonNull::from(header);
         self.records.get_or_make(target.as_ptr() as usize, || {
@@ -139,7 +149,7 @@ impl WeakTable {
         })
     }
 
-    /// Gives an unborn record its target.
+    /// Gives a record without a target its target.
     pub(crate) fn set_target(
         &self,
         record: &Shared<WeakRecord>,
@@ -157,8 +167,8 @@ impl WeakTable {
         self.records.get(&(header.as_ptr() as usize))
     }
 
-    /// The object is dying, or being cleared: its record is emptied and leaves the table. The watchers come
-    /// back.
+    /// Empties the record of an object that dies or is cleared, and removes it from the table.
+    /// Returns its watchers.
     pub(crate) fn remove(&self, header: NonNull<Header>) -> Vec<WeakWatcher> {
         match self.records.remove(&(header.as_ptr() as usize)) {
             Some(record) => {

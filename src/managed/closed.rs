@@ -2,27 +2,26 @@
 
 use std::cell::Cell;
 use std::panic::resume_unwind;
-use std::ptr::NonNull;
 use std::sync::Arc;
 
 use crate::base::sync::{Ordering, const_thread_local};
 use crate::managed::destructor::{Panic, run_destructor};
 use crate::managed::parts::ManagedCore;
+use crate::managed::proof::{CountedRef, Dead};
 use crate::memory::arena::Arena;
-use crate::object::header::{Dropped, Header};
-use crate::object::weak::HeaderPtr;
+use crate::object::header::Dropped;
 
-/// A dead object, and what keeps its heap's memory.
-type InClosed = (Arc<ManagedCore>, HeaderPtr);
+/// A dead object, and the core of its heap, which keeps the memory mapped.
+type InClosed = (Arc<ManagedCore>, Dead);
 
 const_thread_local! {
-    /// The stack of objects of closed heaps that wait for this thread to destroy them; null: it is not at it. The
-    /// vector lies in the frame of the `drop_in_closed` that set this, whose [`InUse`] sets it back. A bare pointer, because
-    /// it has no destructor: it can be used from the destructors of other thread-locals, which may drop references.
+    /// The stack of the `drop_in_closed` that runs on this thread; null: none runs. The vector lies in the frame of
+    /// that call, and [`InUse`] resets the pointer. The pointer has no destructor, so destructors of other
+    /// thread-locals can drop references.
     static CLOSED: Cell<*mut Vec<InClosed>> = Cell::new(std::ptr::null_mut())
 }
 
-/// While this lives, [`CLOSED`] leads to a vector of the frame that made it.
+/// While this value lives, [`CLOSED`] points to a vector in the frame that made it.
 struct InUse;
 
 impl InUse {
@@ -38,35 +37,35 @@ impl Drop for InUse {
     }
 }
 
-/// Drops a reference to an object of a closed heap. Nobody owns anything there: all mutators have ended.
-pub(super) unsafe fn drop_in_closed(core: &Arc<ManagedCore>, header: NonNull<Header>) {
-    // SAFETY: rule R: the reference keeps the object alive until it is dropped.
-    let h = unsafe { header.as_ref() };
-    let dead = match h.drop_shared() {
+/// Drops a reference to an object of a closed heap. All mutators have ended, so no object has an owner.
+pub(super) fn drop_in_closed(core: &Arc<ManagedCore>, reference: CountedRef) {
+    let header = reference.header();
+    let is_dead = match header.drop_shared() {
         Dropped::Alive => false,
         Dropped::Dead => true,
-        // The heap's last lock round ordered all owners' counts before this.
-        Dropped::Enqueue(_) => h.merge_ended() == Dropped::Dead,
+        // The heap's last lock round ordered the counts of all owners before this.
+        Dropped::Enqueue(_) => header.merge_ended() == Dropped::Dead,
     };
-    if !dead {
+    if !is_dead {
         return;
     }
+    // SAFETY: rule Z: the count answered this thread.
+    let dead = (Arc::clone(core), unsafe { Dead::new(reference.into_ptr()) });
     let outer = CLOSED.with(Cell::get);
     if !outer.is_null() {
-        // SAFETY: rule V: set by a call of this function that is still going on, on this thread, and has its vector
-        // in its frame; it uses the vector between destructions only, and this is inside one.
-        unsafe { (*outer).push((Arc::clone(core), HeaderPtr(header))) };
+        // SAFETY: rule V: the call of this function that set the pointer still runs on this thread, and its frame has
+        // the vector. It uses the vector between destructions only, and this call is inside one.
+        unsafe { (*outer).push(dead) };
         return;
     }
-    let mut stack: Vec<InClosed> = vec![(Arc::clone(core), HeaderPtr(header))];
+    let mut stack: Vec<InClosed> = vec![dead];
     let stack: *mut Vec<InClosed> = &raw mut stack;
-    // Declared behind the vector, so dropped before it, whichever way this function is left.
+    // Declared behind the vector, so that it is dropped first, also by a panic.
     let in_use = InUse::begin(stack);
     let mut panic = None;
-    // SAFETY: rule V: the vector is this frame's, and used through this pointer alone; nobody pushes while this pops.
-    while let Some((core, HeaderPtr(header))) = unsafe { (*stack).pop() } {
-        // SAFETY: rule Z: `Dead` was answered to this thread.
-        if let Err(thrown) = unsafe { destroy_in_closed(&core, header) } {
+    // SAFETY: rule V: the vector lies in this frame, and is used through this pointer only; no call pushes now.
+    while let Some((core, dead)) = unsafe { (*stack).pop() } {
+        if let Err(thrown) = destroy_in_closed(&core, dead) {
             if panic.is_none() && !std::thread::panicking() {
                 panic = Some(thrown);
             } else {
@@ -80,39 +79,40 @@ pub(super) unsafe fn drop_in_closed(core: &Arc<ManagedCore>, header: NonNull<Hea
     }
 }
 
-pub(super) unsafe fn destroy_in_closed(
-    core: &Arc<ManagedCore>,
-    header: NonNull<Header>,
-) -> Result<(), Panic> {
-    let info = core.model.info(header);
-    // SAFETY: rule Z: as the caller says. Handlers of dynamic objects need a mutator, and are not run any more: what such an
-    // object holds stays.
-    unsafe {
-        if header.as_ref().has_weak() {
-            drop(core.model.weak.remove(header));
-        }
+/// Destroys an object of a closed heap.
+///
+/// Handlers of dynamic objects need a mutator, so they do not run. The references of such an object leak.
+fn destroy_in_closed(core: &Arc<ManagedCore>, dead: Dead) -> Result<(), Panic> {
+    let info = core.model.info(dead.as_ptr());
+    if dead.header().has_weak() {
+        drop(core.model.weak.remove(dead.as_ptr()));
+    }
+    let header = dead.into_ptr();
+    // SAFETY: rule Z: this thread has exclusive access to the object, which is one of this heap.
+    let result = unsafe {
         let state = core.state(header.as_ptr() as usize);
         state.dying();
         let result = run_destructor(info, header);
         state.death();
         Arena::free_remote(&core.space, header.cast());
-        // AcqRel: whoever destroys the last object lets the range go, after all others are done with it.
-        if core.model.left.fetch_sub(1, Ordering::AcqRel) == 1 {
-            let closed = core.model.deferred.lock().closed.take();
-            // Without the lock, which it may be the last to keep.
-            drop(closed);
-        }
         result
+    };
+    // AcqRel: the thread that destroys the last object unmaps the range after the last use by the other threads.
+    if core.model.left.fetch_sub(1, Ordering::AcqRel) == 1 {
+        let closed = core.model.deferred.lock().closed.take();
+        // After the lock is released: this may free the lock.
+        drop(closed);
     }
+    result
 }
 
-/// Closes a heap whose last handle and mutator are gone.
+/// Closes a heap whose last handle and last mutator are gone.
 pub(crate) fn close(core: &Arc<ManagedCore>) {
     let left = core.live().0;
     let list = {
         let mut deferred = core.model.deferred.lock();
-        // Before anybody can see the heap closed, and nothing has died since the count: mutators are
-        // gone, and the others defer.
+        // Before a thread can find the heap closed. No object has died since the count: there is no mutator, and
+        // other threads defer.
         core.model.left.store(left, Ordering::Relaxed);
         if left > 0 {
             deferred.closed = Some(Arc::clone(core));
@@ -121,10 +121,11 @@ pub(crate) fn close(core: &Arc<ManagedCore>) {
     };
     let retired = std::mem::take(&mut *core.model.retired.lock());
     let saved = core.observer.as_ref().map(|observer| observer.take_saved()).unwrap_or_default();
-    for target in list.into_iter().chain(retired.into_iter().map(|(_, target)| target)).chain(saved)
-    {
-        // SAFETY: rule R: the lists owned the references.
-        unsafe { drop_in_closed(core, target.0) };
+    let retired = retired.into_iter().map(|(_, reference)| reference);
+    // SAFETY: rule R: the observer's list owned the references.
+    let saved = saved.into_iter().map(|target| unsafe { CountedRef::new(target.0) });
+    for reference in list.into_iter().chain(retired).chain(saved) {
+        drop_in_closed(core, reference);
     }
 }
 

@@ -1,6 +1,5 @@
 //! Floor 3: references that are dropped where they cannot be counted.
 
-use std::ptr::NonNull;
 use std::sync::Arc;
 
 use crate::base::error::{Code, Fault};
@@ -10,65 +9,58 @@ use crate::base::stress::{Step, maybe_yield};
 use crate::base::sync::Ordering;
 use crate::managed::closed::drop_in_closed;
 use crate::managed::parts::{DRAIN_REQUEST, ManagedCore, Raw, SharedPart};
+use crate::managed::proof::{CountedRef, Dead};
 use crate::memory::space::Space;
-use crate::object::header::{Dropped, Header, NO_OWNER};
-use crate::object::weak::HeaderPtr;
+use crate::object::header::Dropped;
 use crate::safepoint::is_stopping;
 
-/// The heap of an object, to which this thread need not be attached.
+/// The heap of a reference, to which this thread need not be attached.
 ///
 /// # Safety
 ///
-/// The caller has a reference to the object, which is in a heap.
-pub(super) unsafe fn heap_of(header: NonNull<Header>) -> Arc<ManagedCore> {
-    // SAFETY: rule R: the reference keeps the object alive, and the core outlives its objects: an open heap's handles
-    // and mutators keep it, a closed heap's is kept by `Deferred::closed` until the last object has died. A count of
-    // our own: once the reference is given away, somebody else may drop it, and the core go.
+/// The object lies in a heap, and is not static.
+pub(super) unsafe fn heap_of(reference: &CountedRef) -> Arc<ManagedCore> {
+    // SAFETY: rule R: the reference keeps the object alive, and the core outlives its objects: handles and mutators own
+    // the core of an open heap, and `Deferred::closed` owns the core of a closed heap until the last object has died.
+    // The caller gets a count of its own: another thread may drop the reference, and with it the core.
     unsafe {
-        let core = Space::heap_of(header.as_ptr() as usize).cast::<ManagedCore>();
+        let core = Space::heap_of(reference.address()).cast::<ManagedCore>();
         Arc::increment_strong_count(core);
         Arc::from_raw(core)
     }
 }
 
-/// Puts a reference on the deferred list of its heap: this thread may not count there.
-///
-/// # Safety
-///
-/// As for [`drop_reference`].
-pub(super) unsafe fn defer(header: NonNull<Header>) {
-    // SAFETY: rule R: the reference keeps the object alive.
-    if unsafe { header.as_ref() }.is_static() {
-        // In no heap, and counted by nobody.
+/// Puts a reference on the deferred list of its heap, because this thread may not lower the count.
+pub(super) fn defer(reference: CountedRef) {
+    if reference.header().is_static() {
+        // The object lies in no heap, and its references are not counted.
         return;
     }
-    // SAFETY: rule R: as above.
-    let core = unsafe { heap_of(header) };
+    // SAFETY: rule R: the object lies in a heap.
+    let core = unsafe { heap_of(&reference) };
     maybe_yield(&core.under, Step::Defer);
-    // SAFETY: rules R and G: an object's page was handed out; the object is alive: this is its reference.
-    let bytes = unsafe { core.space.page_of(header.as_ptr() as usize) }.shape().footprint().bytes();
-    // This thread may have locked the list and the registry, for a fork of this very heap. Collections and inspections drain
-    // the lists themselves when their stop is over; after a fork the next to drop, attach or answer sees to it.
+    // SAFETY: rules R and G: an object's page was handed out; the reference keeps the object alive.
+    let bytes = unsafe { core.space.page_of(reference.address()) }.shape().footprint().bytes();
+    // This thread may have locked the list and the registry, for a fork of this heap. A collection or an inspection drains
+    // the lists after its stop. After a fork the next drop, attach or answer drains them.
     if is_stopping() && Raw::is_attached_to(&core) {
-        if fallible::push(&mut core.model.deferred_in_stop.lock(), HeaderPtr(header)).is_err() {
-            // No hook is called in a stop.
-            return core
-                .model
-                .record_fault(Fault::new(Code::Memory, "drop").because(LOST_REFERENCE));
+        if fallible::push(&mut core.model.deferred_in_stop.lock(), reference).is_err() {
+            // Hooks are not called in a stop.
+            let fault = Fault::new(Code::Memory, "drop").because(LOST_REFERENCE);
+            return core.model.record_fault(fault);
         }
         core.pace.deferred(bytes);
-        // Relaxed: this thread drains it itself, and whoever attaches after this stop has seen its end.
+        // Relaxed: this thread drains the list itself, and a thread that attaches after the stop has seen its end.
         core.model.has_deferred.store(true, Ordering::Relaxed);
         return;
     }
     let mut deferred = core.model.deferred.lock();
     if deferred.closed.is_some() {
         drop(deferred);
-        // SAFETY: rule R: the caller gives the reference up; the heap is closed.
-        unsafe { drop_in_closed(&core, header) };
+        drop_in_closed(&core, reference);
         return;
     }
-    if fallible::push(&mut deferred.list, HeaderPtr(header)).is_err() {
+    if fallible::push(&mut deferred.list, reference).is_err() {
         drop(deferred);
         return report_lost_reference(&core);
     }
@@ -82,25 +74,28 @@ pub(super) unsafe fn defer(header: NonNull<Header>) {
     }
 }
 
-/// Tells of a reference that was dropped where it could not be counted, and that there is no memory to note down: the object stays.
+/// Reports a reference that could be neither counted nor listed: the object leaks.
 #[cold]
-pub(super) fn report_lost_reference(core: &ManagedCore) {
+fn report_lost_reference(core: &ManagedCore) {
     core.hooks.unraisable(During::Drop, "", LOST_REFERENCE);
 }
 
-pub(super) const LOST_REFERENCE: &str =
+const LOST_REFERENCE: &str =
     "no memory to note that a reference was dropped: its object stays for ever";
 
-/// Closes the queue of a mutator that cannot destroy anything: in a forked child, where its thread does not exist, or under a
-/// traversal guard. What is in it is merged; what that finds dead is destroyed by the next attached thread that drains the deferred
-/// list.
+/// Closes the queue of a mutator that cannot destroy objects: in a forked child, where its thread does not exist, or
+/// under a traversal guard.
+///
+/// The queued objects are merged. A dead object goes on the deferred list, and the next attached thread that drains
+/// the list destroys it.
 pub(crate) fn orphan(core: &ManagedCore, local: &SharedPart) {
     for target in local.queue.close() {
-        // SAFETY: rule R: a queued object is not freed before the queue lets go of it; its owner has ended.
+        // SAFETY: rule R: a queued object is not freed before the queue has merged it; its owner has ended.
         let header = unsafe { target.0.as_ref() };
         if header.merge_ended() == Dropped::Dead {
-            header.revive(NO_OWNER);
-            core.model.deferred.lock().list.push(target);
+            // SAFETY: rule Z: the merge answered this thread.
+            let reference = unsafe { Dead::new(target.0) }.revive_without_owner();
+            core.model.deferred.lock().list.push(reference);
             // Relaxed: this process has one thread.
             core.model.has_deferred.store(true, Ordering::Relaxed);
         }
@@ -113,6 +108,7 @@ mod tests {
 
     use super::*;
     use crate::heap::model::ObjectModel;
+    use crate::managed::drain::drain_deferred;
     use crate::managed::tests::{on_attached_thread, plain_heap};
     use crate::{Gc, Heap, Mutator};
 
@@ -139,13 +135,13 @@ mod tests {
         assert_eq!(core.pace.due(), Due::Nothing);
         std::thread::spawn(move || drop(first)).join().unwrap();
         assert_ne!(core.pace.due(), Due::Nothing, "by an unattached thread");
-        core.model.drain_on(m.raw());
+        drain_deferred(m.raw());
         assert_eq!(core.pace.due(), Due::Nothing, "drained");
         let world = m.raw().stop_here().unwrap();
         drop(second);
         assert_ne!(core.pace.due(), Due::Nothing, "in a stop of the thread's own");
         drop(world);
-        core.model.drain_on(m.raw());
+        drain_deferred(m.raw());
         assert_eq!((core.pace.due(), heap.stats().live_objects), (Due::Nothing, 0));
     }
 
@@ -206,7 +202,7 @@ mod tests {
         assert!(core.model.has_deferred.load(SeqCst));
         // It ends like any other.
         m.raw().local().queue.reopen();
-        core.model.drain_on(m.raw());
+        drain_deferred(m.raw());
         assert_eq!((live(), *alive.get(&m)), (1, 2));
         drop(m);
         drop(alive);

@@ -61,6 +61,7 @@ pub(crate) mod drop_batch;
 mod freed_objects;
 pub(crate) mod merge_queue;
 mod parts;
+pub(crate) mod proof;
 mod release;
 mod retired;
 mod revival;
@@ -101,6 +102,7 @@ use crate::managed::merge_queue::{MERGE_REQUEST, MergeQueue};
 use crate::managed::parts::{
     DESTRUCTION_STACK_ROOM, DRAIN_REQUEST, QUIESCE_REQUEST, TYPE_CACHE_SIZE, header,
 };
+use crate::managed::proof::{CountedRef, Dead};
 use crate::managed::release::{
     HeldRef, destroy_all, drop_attached, merge_own_queue, merge_queue, run_callback,
 };
@@ -238,7 +240,7 @@ unsafe impl ObjectModel for Managed {
 
     unsafe fn release(&self, object: Object, m: &Raw) {
         // SAFETY: the caller gives the reference up.
-        unsafe { drop_attached(m, header(object)) };
+        drop_attached(m, unsafe { CountedRef::new(header(object)) });
     }
 
     unsafe fn clear(&self, object: Object, m: &Raw) {
@@ -310,14 +312,14 @@ unsafe impl ObjectModel for Managed {
         // Everybody is at a safepoint. Relaxed, both: the stop orders them.
         let epoch = self.epoch.load(Ordering::Relaxed);
         world.locals(|_, local| {
-            dead.extend(merge_queue(&local.queue).into_iter().map(|target| object(target.0)));
+            dead.extend(merge_queue(&local.queue).map(|dead| object(dead.into_ptr())));
             local.seen.store(epoch, Ordering::Relaxed);
         });
     }
 
     unsafe fn bury(&self, object: Object, m: &Raw) {
         // SAFETY: rule Z: the merge answered `Dead`.
-        unsafe { destroy_all(m, header(object), OnPanic::Report) };
+        destroy_all(m, unsafe { Dead::new(header(object)) }, OnPanic::Report);
     }
 
     unsafe fn has_weak(&self, object: Object) -> bool {
@@ -344,7 +346,9 @@ unsafe impl ObjectModel for Managed {
             }
             // Counted as shared: the collecting thread need not be the owner.
             if let Some(weak_ref) = weak_ref.upgrade(0) {
-                due.push(DueCallback { weak_ref: HeldRef(weak_ref), invoke });
+                // SAFETY: rule R: the upgrade made the reference.
+                let weak_ref = unsafe { HeldRef::new(weak_ref) };
+                due.push(DueCallback { weak_ref, invoke });
             }
         }
     }
@@ -458,7 +462,7 @@ unsafe impl ObjectModel for Managed {
             // It may be the first since then.
             reap(m);
         }
-        self.drain_on(m);
+        drain_deferred(m);
     }
 
     fn ending(&self, m: &Raw) {
@@ -481,15 +485,14 @@ unsafe impl ObjectModel for Managed {
             quiesce(m);
             drain_deferred(m);
             let dead = merge_queue(&m.local().queue);
-            if dead.is_empty()
+            if dead.len() == 0
                 && m.private().retired.borrow().is_empty()
                 && m.local().queue.close_if_empty()
             {
                 return;
             }
-            for target in dead {
-                // SAFETY: rule Z: `Dead` was answered to this thread.
-                unsafe { destroy_all(m, target.0, OnPanic::Report) };
+            for dead in dead {
+                destroy_all(m, dead, OnPanic::Report);
             }
         }
     }

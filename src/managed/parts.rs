@@ -14,10 +14,11 @@ use crate::heap::mutator;
 use crate::managed::drop_batch::DropBatch;
 use crate::managed::freed_objects::FreedObjects;
 use crate::managed::merge_queue::MergeQueue;
+use crate::managed::proof::{CountedRef, Dead};
 use crate::object::header::Header;
 use crate::object::type_info::{Object, TypeInfo};
 use crate::object::type_registry::TypeRegistry;
-use crate::object::weak::{HeaderPtr, WeakTable};
+use crate::object::weak::WeakTable;
 use crate::safepoint::lock;
 
 /// A request: drain the deferred list.
@@ -36,10 +37,10 @@ pub(crate) struct Managed {
     /// A fork holds it, like the registry: unattached threads drop while one happens.
     pub(super) deferred: lock::ForkMutex<Deferred>,
     /// What is dropped meanwhile by the thread that holds the stop, which may be the one that forks.
-    pub(super) deferred_in_stop: Mutex<Vec<HeaderPtr>>,
+    pub(super) deferred_in_stop: Mutex<Vec<CountedRef>>,
     /// Whether one of the lists has entries: what an attaching thread looks at.
     pub(super) has_deferred: AtomicBool,
-    pub(super) retired: Mutex<Vec<(u64, HeaderPtr)>>,
+    pub(super) retired: Mutex<Vec<(u64, CountedRef)>>,
     pub(super) epoch: AtomicU64,
     /// Objects left in a closed heap.
     pub(super) left: AtomicUsize,
@@ -69,7 +70,7 @@ pub(super) struct RecordedFaults {
 
 #[derive(Debug, Default)]
 pub(crate) struct Deferred {
-    pub(super) list: Vec<HeaderPtr>,
+    pub(super) list: Vec<CountedRef>,
     /// Attached threads have been asked to drain it.
     pub(super) poked: bool,
     /// The heap is closed, and itself kept alive by its remaining objects.
@@ -88,10 +89,10 @@ pub(crate) struct SharedPart {
 pub(crate) struct OwnPart {
     /// Type indices by the address of the type's table: a cache of the registry, for allocation.
     pub(super) types: [Cell<(*const TypeInfo, u32)>; TYPE_CACHE_SIZE],
-    pub(super) dying: RefCell<Vec<NonNull<Header>>>,
+    pub(super) dying: RefCell<Vec<Dead>>,
     /// What is on the stack: [`DESTRUCTION`], [`HANDLER_CALL`].
     pub(super) busy: Cell<u8>,
-    pub(super) retired: RefCell<Vec<HeaderPtr>>,
+    pub(super) retired: RefCell<Vec<CountedRef>>,
     pub(super) drop_batch: DropBatch,
 }
 

@@ -11,6 +11,7 @@ use crate::managed::deferred::defer;
 use crate::managed::destructor::{OnPanic, Panic, run_destructor};
 use crate::managed::merge_queue::{self, MergeQueue, OwnerEnded};
 use crate::managed::parts::{DESTRUCTION, Managed, Raw, object};
+use crate::managed::proof::{CountedRef, Dead};
 use crate::managed::weak_callbacks::mark_dying_for_upgrades;
 use crate::object::header::{Dropped, Header};
 use crate::object::state;
@@ -18,7 +19,7 @@ use crate::object::type_info::TypeInfo;
 use crate::object::weak::HeaderPtr;
 use crate::safepoint::{current, is_stopping, is_traversing};
 
-/// Drops a reference, on whatever thread.
+/// Drops a reference, on any thread.
 ///
 /// # Safety
 ///
@@ -32,59 +33,58 @@ pub(crate) unsafe fn drop_reference(header: NonNull<Header>) {
     }
 }
 
-/// Drops the last local reference, or on a thread that is not the owner.
+/// Drops a reference that is the last local one, or that a thread other than the owner drops.
 ///
 /// # Safety
 ///
 /// As for [`drop_reference`].
 #[inline(never)]
 pub(crate) unsafe fn drop_slowly(header: NonNull<Header>) {
-    // SAFETY: rules R and Z: the reference keeps the object alive until it is dropped.
-    unsafe {
-        if is_stopping() {
-            // In a stop of this thread's own: nothing is freed, and no destructor runs.
-            defer(header);
-        } else if !header.as_ref().is_owned_by(current()) {
-            drop_foreign(header);
-        } else if header.as_ref().drop_local() == Dropped::Dead {
-            destroy_owned(header);
-        }
+    // SAFETY: as the caller says.
+    let reference = unsafe { CountedRef::new(header) };
+    if is_stopping() {
+        // This thread has stopped the world: no object is freed, and no destructor runs.
+        defer(reference);
+    } else if !reference.header().is_owned_by(current()) {
+        drop_foreign(reference);
+    } else if let Some(dead) = reference.drop_local() {
+        destroy_owned(dead);
     }
 }
 
-/// The owner has dropped the last reference.
-pub(super) unsafe fn destroy_owned(header: NonNull<Header>) {
-    // SAFETY: rules P and Z: the owner is attached, to a heap of this model.
-    unsafe { Raw::with_known(|m| destroy_all(m, header, OnPanic::PassOn)) }
+/// Destroys an object whose last reference its owner, this thread, has dropped.
+fn destroy_owned(dead: Dead) {
+    // SAFETY: rule P: the owner is attached, to a heap of this model.
+    unsafe { Raw::with_known(|m| destroy_all(m, dead, OnPanic::PassOn)) }
 }
 
-/// A thread that is not the owner drops a reference.
+/// Drops a reference on a thread that is not the owner.
 #[inline]
-pub(super) unsafe fn drop_foreign(header: NonNull<Header>) {
-    // SAFETY: as for `drop_reference`; who has a mutator is attached to the object's heap.
-    unsafe {
-        match Raw::current_owning(object(header)) {
-            Some(m) => drop_shared(&m, header, OnPanic::PassOn),
-            None => defer(header),
-        }
+pub(super) fn drop_foreign(reference: CountedRef) {
+    match Raw::current_owning(object(reference.as_ptr())) {
+        Some(m) => drop_shared(&m, reference, OnPanic::PassOn),
+        None => defer(reference),
     }
 }
 
-/// Drops a reference on a thread that is attached to the object's heap, and not the owner.
+/// Drops a reference on a thread that is attached to the object's heap, and is not the owner.
 #[inline]
-pub(super) unsafe fn drop_shared(m: &Raw, header: NonNull<Header>, on_panic: OnPanic) {
-    // SAFETY: rule R: the reference keeps the object alive until it is dropped.
-    match unsafe { header.as_ref() }.drop_shared() {
+fn drop_shared(m: &Raw, reference: CountedRef, on_panic: OnPanic) {
+    match reference.header().drop_shared() {
         Dropped::Alive => {}
-        // SAFETY: rule Z: it was answered to this thread.
-        more => unsafe { finish_foreign_drop(m, header, more, on_panic) },
+        // SAFETY: rule Z: the count answered this thread.
+        more => unsafe { finish_foreign_drop(m, reference.into_ptr(), more, on_panic) },
     }
 }
 
-/// What is left to do for an object after a foreign drop.
+/// Destroys or enqueues an object after a foreign drop.
+///
+/// # Safety
+///
+/// The count of the object gave this answer to this thread.
 #[cold]
 #[inline(never)]
-pub(super) unsafe fn finish_foreign_drop(
+unsafe fn finish_foreign_drop(
     m: &Raw,
     header: NonNull<Header>,
     dropped: Dropped,
@@ -93,34 +93,32 @@ pub(super) unsafe fn finish_foreign_drop(
     let _lent = m.lend();
     match dropped {
         Dropped::Alive => {}
-        // SAFETY: rule Z: `Dead` was answered to this thread.
-        Dropped::Dead => unsafe { destroy_all(m, header, on_panic) },
-        Dropped::Enqueue(owner) => enqueue(m, owner, header, on_panic),
+        // SAFETY: as the caller says.
+        Dropped::Dead => destroy_all(m, unsafe { Dead::new(header) }, on_panic),
+        // SAFETY: as the caller says.
+        Dropped::Enqueue(owner) => unsafe { enqueue(m, owner, header, on_panic) },
     }
 }
 
 /// Puts an object into its owner's queue, and destroys the objects that this thread merges for the owner.
-fn enqueue(m: &Raw, owner: u64, header: NonNull<Header>, on_panic: OnPanic) {
-    let core = m.core();
+///
+/// # Safety
+///
+/// A count answered [`Enqueue`](Dropped::Enqueue) for the object to this thread.
+unsafe fn enqueue(m: &Raw, owner: u64, header: NonNull<Header>, on_panic: OnPanic) {
     fn queue(shared: &Shared<Managed>) -> &MergeQueue {
         &shared.local.queue
     }
-    match merge_queue::enqueue(
-        &core.coordinator,
-        &core.under,
-        owner,
-        HeaderPtr(header),
-        queue,
-        merge,
-    ) {
-        // SAFETY: rule Z: the merge returned `Dead` to this thread.
-        Ok(dead) => unsafe { destroy_each(m, dead, on_panic) },
+    let core = m.core();
+    let target = HeaderPtr(header);
+    match merge_queue::enqueue(&core.coordinator, &core.under, owner, target, queue, merge) {
+        Ok(dead) => destroy_each(m, prove_dead(dead), on_panic),
         Err(OwnerEnded) => {
             // The lock of the queue, or of the registry, orders the owner's last count before this.
             // SAFETY: rule R: the object is queued, in no queue, so it is not freed before this merge.
             if unsafe { header.as_ref() }.merge_ended() == Dropped::Dead {
-                // SAFETY: rule Z: `Dead` was answered to this thread.
-                unsafe { destroy_all(m, header, on_panic) };
+                // SAFETY: rule Z: the merge answered this thread.
+                destroy_all(m, unsafe { Dead::new(header) }, on_panic);
             }
         }
     }
@@ -132,39 +130,25 @@ fn merge(queued: NonNull<Header>) -> Dropped {
     unsafe { queued.as_ref() }.merge()
 }
 
-/// As [`destroy_all`], for several: a panic that goes on does so when all are destroyed.
-///
-/// # Safety
-///
-/// As there, for each.
-pub(super) unsafe fn destroy_each(m: &Raw, dead: Vec<HeaderPtr>, on_panic: OnPanic) {
-    let mut thrown = None;
-    for target in dead {
-        // One panic at most goes on.
-        let on_panic = if thrown.is_some() { OnPanic::Report } else { on_panic };
-        // SAFETY: as the caller says.
-        let result = event::guarded(|| unsafe { destroy_all(m, target.0, on_panic) });
-        thrown = thrown.or(result.err());
-    }
-    if let Some(payload) = thrown {
-        resume_unwind(payload);
-    }
+/// The objects that a [merge](MergeQueue::merge) found dead.
+fn prove_dead(merged: Vec<HeaderPtr>) -> impl ExactSizeIterator<Item = Dead> {
+    // SAFETY: rule Z: `merge` answered `Dead` for each of them, to this thread.
+    merged.into_iter().map(|object| unsafe { Dead::new(object.0) })
 }
 
-/// Merges the objects of a queue, and returns the dead ones. The caller is its owner, has suspended its owner,
-/// or has stopped the world.
-pub(super) fn merge_queue(queue: &MergeQueue) -> Vec<HeaderPtr> {
-    queue.merge(merge)
+/// Merges the objects of a queue, and returns the dead ones. The caller is the owner, has suspended the owner, or
+/// has stopped the world.
+pub(super) fn merge_queue(queue: &MergeQueue) -> impl ExactSizeIterator<Item = Dead> {
+    prove_dead(queue.merge(merge))
 }
 
-/// Empties the mutator's queue, and destroys who turns out to be dead.
+/// Merges the mutator's queue, and destroys the dead objects.
 pub(super) fn merge_own_queue(m: &Raw) {
     if is_traversing() {
         return;
     }
-    for target in merge_queue(&m.local().queue) {
-        // SAFETY: rule Z: `Dead` was answered to this thread.
-        unsafe { destroy_all(m, target.0, OnPanic::Report) };
+    for dead in merge_queue(&m.local().queue) {
+        destroy_all(m, dead, OnPanic::Report);
     }
 }
 
@@ -173,55 +157,67 @@ pub(crate) fn merge_early(m: &Raw, header: &Header) {
     m.local().queue.merge_one(header);
 }
 
-/// Drops a reference that the library held for somebody, on an attached thread.
-pub(super) unsafe fn drop_attached(m: &Raw, header: NonNull<Header>) {
-    // SAFETY: rules R and Z: the reference keeps the object alive until it is dropped.
-    unsafe {
-        if !header.as_ref().is_owned_by(m.id()) {
-            drop_shared(m, header, OnPanic::Report);
-        } else if !header.as_ref().take_last(m.id()) {
-            if header.as_ref().drop_local() == Dropped::Dead {
-                destroy_all(m, header, OnPanic::Report);
+/// Drops a reference that the library owned, on an attached thread.
+pub(super) fn drop_attached(m: &Raw, reference: CountedRef) {
+    if !reference.header().is_owned_by(m.id()) {
+        return drop_shared(m, reference, OnPanic::Report);
+    }
+    let dead = match reference.take_last(m.id()) {
+        Ok(dead) => dead,
+        Err(reference) => {
+            if let Some(dead) = reference.drop_local() {
+                destroy_all(m, dead, OnPanic::Report);
             }
-        } else {
-            let info = m.model().info(header);
-            match info.end {
-                Some(end) if info.finalize.is_none() && m.private().busy.get() == 0 => {
-                    if let Err(payload) = event::guarded(|| end(header, (&raw const *m).cast())) {
-                        // SAFETY: rule Y: such a type has one name for all its objects, and does not look at this one.
-                        let type_name = (info.name)(header);
-                        Panic { payload, type_name }.report(&m.core().hooks);
-                    }
-                }
-                _ => destroy_all(m, header, OnPanic::Report),
+            return;
+        }
+    };
+    let info = m.model().info(dead.as_ptr());
+    match info.end {
+        Some(end) if info.finalize.is_none() && m.private().busy.get() == 0 => {
+            let header = dead.into_ptr();
+            // SAFETY: rules Y and Z: the object is of this type, and its last reference is taken.
+            let result = event::guarded(|| unsafe { end(header, (&raw const *m).cast()) });
+            if let Err(payload) = result {
+                // SAFETY: rule Y: such a type has one name for all its objects, and does not read the object.
+                let type_name = unsafe { (info.name)(header) };
+                Panic { payload, type_name }.report(&m.core().hooks);
             }
         }
+        _ => destroy_all(m, dead, OnPanic::Report),
     }
 }
 
-/// Destroys an object whose count is 0, and whatever dies with it.
-///
-/// # Safety
-///
-/// The caller was told `Dead`, and is attached to the object's heap.
-pub(super) unsafe fn destroy_all(m: &Raw, header: NonNull<Header>, on_panic: OnPanic) {
-    // What comes back to this mutator while its destruction stack is in use waits: rule L.
+/// Destroys several objects as [`destroy_all`] does. A panic that goes on does so after the last destruction.
+fn destroy_each(m: &Raw, dead: impl Iterator<Item = Dead>, on_panic: OnPanic) {
+    let mut thrown = None;
+    for dead in dead {
+        // At most one panic goes on.
+        let on_panic = if thrown.is_some() { OnPanic::Report } else { on_panic };
+        let result = event::guarded(|| destroy_all(m, dead, on_panic));
+        thrown = thrown.or(result.err());
+    }
+    if let Some(payload) = thrown {
+        resume_unwind(payload);
+    }
+}
+
+/// Destroys an object, and the objects that die with it.
+pub(super) fn destroy_all(m: &Raw, dead: Dead, on_panic: OnPanic) {
+    // The destruction stack is in use, so drops that come back to this mutator use the stack: rule L.
     let _lent = m.lend();
     let private = m.private();
     if private.enter(DESTRUCTION) {
-        // An object whose own handler counts it up and down again is on its way already. It is asked now, while its
-        // memory is its own: when the stack comes to it, another object may lie there.
-        // SAFETY: as the caller says.
-        if unsafe { m.core().state(header.as_ptr() as usize) }.get() & state::DYING == 0 {
-            queue_for_destruction(m, header);
+        // If the object's own handler counts it up and down again, its destruction is under way. The state byte
+        // must be read now: later the cell may contain another object.
+        if dead.state(m.core()).get() & state::DYING == 0 {
+            queue_for_destruction(m, dead);
         }
         return;
     }
-    let mut next = Some(header);
+    let mut next = Some(dead);
     let mut panic = None;
-    while let Some(header) = next {
-        // SAFETY: as the caller says; those on the stack were put there for the same reason.
-        if let Err(thrown) = unsafe { destroy(m, header) } {
+    while let Some(dead) = next {
+        if let Err(thrown) = destroy(m, dead) {
             if on_panic == OnPanic::PassOn && panic.is_none() && private.may_unwind() {
                 panic = Some(thrown);
             } else {
@@ -236,105 +232,109 @@ pub(super) unsafe fn destroy_all(m: &Raw, header: NonNull<Header>, on_panic: OnP
     }
 }
 
-/// What has died with an object whose own destruction is over, in [`destroy_dynamic_in_place`] or [`destroy_in_place`].
+/// Destroys the objects on the stack, after an object was destroyed in place.
 #[cold]
 #[inline(never)]
-pub(super) unsafe fn destroy_queued(m: &Raw, panic: Option<Panic>, on_panic: OnPanic) {
-    // One panic at most goes on: the object's own, if there is one.
+pub(super) fn destroy_queued(m: &Raw, panic: Option<Panic>, on_panic: OnPanic) {
+    // At most one panic goes on, and the panic of the first object comes first.
     let on_panic = if panic.is_some() { OnPanic::Report } else { on_panic };
     let next = m.private().dying.borrow_mut().pop();
     if let Some(next) = next {
-        // SAFETY: rule Z: put on the stack by whoever was told `Dead`.
-        unsafe { destroy_all(m, next, on_panic) };
+        destroy_all(m, next, on_panic);
     }
     match panic {
-        // A second panic while the thread unwinds, or one through a C function, would end the process.
+        // A second panic while the thread unwinds, or a panic through a C function, would end the process.
         Some(panic) if !m.private().may_unwind() => panic.report(&m.core().hooks),
         Some(Panic { payload, .. }) => resume_unwind(payload),
         None => {}
     }
 }
 
-/// Puts a dead object on the stack of those that are destroyed when the one that is being destroyed has ended.
+/// Puts a dead object on the stack. It is destroyed after the object whose destruction is under way.
 #[inline(always)]
-pub(super) fn queue_for_destruction(m: &Raw, header: NonNull<Header>) {
+fn queue_for_destruction(m: &Raw, dead: Dead) {
     let mut dying = m.private().dying.borrow_mut();
-    // Twice as much, or if need be one more.
+    // Room for twice as many, or at least for one more.
     let has_room = dying.len() < dying.capacity()
         || dying.try_reserve(1).is_ok()
         || dying.try_reserve_exact(1).is_ok();
     if has_room {
-        dying.push(header);
+        dying.push(dead);
         return;
     }
     drop(dying);
-    destroy_nested(m, header);
+    destroy_nested(m, dead);
 }
 
-/// Destroys a dead object within the destruction of another, where there is no memory to have it wait: as deep as a nested value of
-/// Rust, which is better than never. Seldom deep: a list needs one place to wait in.
+/// Destroys a dead object inside the destruction of another, because there is no memory for the stack.
+///
+/// The call nests as deep as for nested values of Rust. That is rare: a list needs one place on the stack.
 #[cold]
 #[inline(never)]
-pub(super) fn destroy_nested(m: &Raw, header: NonNull<Header>) {
-    // SAFETY: rule Z: as `destroy_all`'s caller says.
-    if let Err(panic) = unsafe { destroy(m, header) } {
+fn destroy_nested(m: &Raw, dead: Dead) {
+    if let Err(panic) = destroy(m, dead) {
         panic.report(&m.core().hooks);
     }
 }
 
-/// Destroys one object. A panic of its destructor comes back; the memory is freed all the same.
+/// Destroys one object. The memory is freed even if the destructor panics.
 #[inline]
-pub(super) unsafe fn destroy(m: &Raw, header: NonNull<Header>) -> Result<(), Panic> {
-    let info = m.model().info(header);
-    // SAFETY: rule Z: this thread alone knows the object, whose memory is valid until `free` below.
+fn destroy(m: &Raw, dead: Dead) -> Result<(), Panic> {
+    let info = m.model().info(dead.as_ptr());
+    if let Some(dealloc) = info.dealloc {
+        return destroy_dynamic(m, dead, info, dealloc);
+    }
+    let dead = match info.finalize {
+        Some(finalize) => match finalize_dead(m, dead, info, finalize) {
+            Some(dead) => dead,
+            None => return Ok(()),
+        },
+        None => dead,
+    };
+    if dead.header().has_weak() {
+        notify_watchers(m, dead.header());
+    }
+    dead.state(m.core()).dying();
+    let header = dead.into_ptr();
+    // SAFETY: rule Z: this thread has exclusive access, and the value is of the type that the header names.
     unsafe {
-        if let Some(dealloc) = info.dealloc {
-            return destroy_dynamic(m, header, info, dealloc);
-        }
-        if let Some(finalize) = info.finalize
-            && !finalize_dying(m, header, info, finalize)
-        {
-            return Ok(());
-        }
-        if header.as_ref().has_weak() {
-            notify_watchers(m, header);
-        }
-        m.core().state(header.as_ptr() as usize).dying();
         let result = run_destructor(info, header);
         m.free(header.cast());
         result
     }
 }
 
-/// Destroys one object whose type does it all by itself. Its state keeps the other bits: it may come back.
-pub(super) unsafe fn destroy_dynamic(
+/// Destroys one dynamic object, by the handler of its type. The object may be alive afterwards, so its state byte
+/// keeps the other bits.
+fn destroy_dynamic(
     m: &Raw,
-    header: NonNull<Header>,
+    dead: Dead,
     info: &TypeInfo,
     dealloc: unsafe fn(NonNull<Header>, *const ()),
 ) -> Result<(), Panic> {
-    // SAFETY: as in `destroy`.
+    let header = dead.into_ptr();
+    // SAFETY: rule Z: this thread has exclusive access to the object, until the handler frees or revives it.
     unsafe {
         if mark_dying(m, header) & state::DYING != 0 {
-            // Its own handler has counted it up and down again, on the way to its end.
+            // The object's own handler counted it up and down again, while it destroys the object.
             return Ok(());
         }
         event::guarded(|| dealloc(header, (&raw const *m).cast())).map_err(|payload| {
-            // The handler may have come as far as giving the memory back.
+            // The handler may have freed the memory before it panicked.
             let lives = m.core().state(header.as_ptr() as usize).get() & state::LIVE != 0;
             Panic { payload, type_name: if lives { (info.name)(header) } else { "" } }
         })
     }
 }
 
-/// The destruction of a dynamic object begins, whose count is 0: its state before.
+/// Sets `DYING` of a dynamic object whose count is 0, and returns the state byte before.
 ///
-/// What its handlers do with the count brings it back for nobody: under the lock with which an [upgrade](upgrade) looks at the
-/// state.
+/// Handlers of the object may count it. With a weak record the bit is set under the lock of the record, because an
+/// [upgrade](crate::managed::upgrade) reads the bit under that lock.
 ///
 /// # Safety
 ///
-/// As for [`revived`].
+/// The object is dying on this thread, which has exclusive access to it.
 #[inline(always)]
 pub(super) unsafe fn mark_dying(m: &Raw, header: NonNull<Header>) -> u8 {
     // SAFETY: as the caller says.
@@ -346,72 +346,75 @@ pub(super) unsafe fn mark_dying(m: &Raw, header: NonNull<Header>) -> u8 {
     }
 }
 
-/// Runs the finalizer of an object whose count reached 0, once; `false`: it has brought the object back.
+/// Runs the finalizer of a dead object, once. `None`: the finalizer revived the object.
 #[cold]
-pub(super) unsafe fn finalize_dying(
+fn finalize_dead(
     m: &Raw,
-    header: NonNull<Header>,
+    dead: Dead,
     info: &TypeInfo,
     finalize: unsafe fn(NonNull<Header>, *const ()),
-) -> bool {
-    // SAFETY: as in `destroy`. The reference that `revive` makes is the finalizer's, and dropped after it.
-    unsafe {
-        let state = m.core().state(header.as_ptr() as usize);
-        if state.set(state::FINALIZED) & state::FINALIZED != 0 {
-            return true;
-        }
-        header.as_ref().revive(m.id());
-        let _lent = m.lend();
-        if let Err(payload) = event::guarded(|| finalize(header, (&raw const *m).cast())) {
-            m.core().hooks.unraisable(
-                During::Finalize,
-                (info.name)(header),
-                event::panic_message(payload),
-            );
-        }
-        drop_revival(m, header)
+) -> Option<Dead> {
+    if dead.state(m.core()).set(state::FINALIZED) & state::FINALIZED != 0 {
+        return Some(dead);
     }
+    // The finalizer uses this reference.
+    let reference = dead.revive(m.id());
+    let _lent = m.lend();
+    let header = reference.as_ptr();
+    // SAFETY: rules R and Y: the object is alive, and of the type that its header names.
+    let result = event::guarded(|| unsafe { finalize(header, (&raw const *m).cast()) });
+    if let Err(payload) = result {
+        // SAFETY: as above.
+        let name = unsafe { (info.name)(header) };
+        m.core().hooks.unraisable(During::Finalize, name, event::panic_message(payload));
+    }
+    drop_revival(m, reference)
 }
 
-/// Gives up the reference with which a dying object was taken back; `true`: it dies after all.
-///
-/// # Safety
-///
-/// As for [`drop_reference`], on the thread that took it back.
-pub(super) unsafe fn drop_revival(m: &Raw, header: NonNull<Header>) -> bool {
-    // SAFETY: rule R: the reference keeps the object alive until it is dropped.
-    match unsafe { header.as_ref() }.drop_ref(m.id()) {
-        Dropped::Dead => true,
-        Dropped::Alive => false,
+/// Drops the reference of a revival, on the thread that revived the object. `None`: the object stays alive.
+pub(super) fn drop_revival(m: &Raw, reference: CountedRef) -> Option<Dead> {
+    match reference.header().drop_ref(m.id()) {
+        // SAFETY: rule Z: the count answered this thread.
+        Dropped::Dead => Some(unsafe { Dead::new(reference.into_ptr()) }),
+        Dropped::Alive => None,
         more => {
-            // SAFETY: rule Z: it was answered to this thread.
-            unsafe { finish_foreign_drop(m, header, more, OnPanic::Report) };
-            false
+            // SAFETY: rule Z: the count answered this thread.
+            unsafe { finish_foreign_drop(m, reference.into_ptr(), more, OnPanic::Report) };
+            None
         }
     }
 }
 
-/// Kills the weak references of a dying object, and calls their callbacks.
+/// Clears the weak references to a dying object, and calls their callbacks.
 #[cold]
-pub(super) fn notify_watchers(m: &Raw, header: NonNull<Header>) {
+pub(super) fn notify_watchers(m: &Raw, dying: &Header) {
     maybe_yield(&m.core().under, Step::Weak);
-    for watcher in m.model().weak.remove(header) {
+    for watcher in m.model().weak.remove(NonNull::from(dying)) {
         if let Some(weak_ref) = watcher.weak_ref.upgrade(m.id()) {
-            run_callback(DueCallback { weak_ref: HeldRef(weak_ref), invoke: watcher.invoke }, m);
+            // SAFETY: rule R: the upgrade made the reference.
+            let weak_ref = unsafe { HeldRef::new(weak_ref) };
+            run_callback(DueCallback { weak_ref, invoke: watcher.invoke }, m);
         }
     }
 }
 
-/// A reference that is dropped wherever the value is.
-pub(super) struct HeldRef(pub(super) NonNull<Header>);
+/// A reference that the destructor drops, on any thread.
+pub(super) struct HeldRef(CountedRef);
 
-// SAFETY: rules R and X: a reference; dropping one works on every thread.
-unsafe impl Send for HeldRef {}
+impl HeldRef {
+    /// # Safety
+    ///
+    /// As for [`CountedRef::new`].
+    pub(super) unsafe fn new(header: NonNull<Header>) -> Self {
+        // SAFETY: as the caller says.
+        Self(unsafe { CountedRef::new(header) })
+    }
+}
 
 impl Drop for HeldRef {
     fn drop(&mut self) {
         // SAFETY: rule R: this value owned the reference.
-        unsafe { drop_reference(self.0) };
+        unsafe { drop_reference(self.0.as_ptr()) };
     }
 }
 
@@ -423,13 +426,12 @@ pub(crate) struct DueCallback {
 
 pub(super) fn run_callback(callback: DueCallback, m: &Raw) {
     let _lent = m.lend();
-    // SAFETY: rule Y: the function was registered with the weak reference it is given.
-    let result = event::guarded(|| unsafe {
-        (callback.invoke)(callback.weak_ref.0, (&raw const *m).cast())
-    });
+    let weak_ref = callback.weak_ref.0.as_ptr();
+    // SAFETY: rule Y: the function was registered with this weak reference.
+    let result = event::guarded(|| unsafe { (callback.invoke)(weak_ref, (&raw const *m).cast()) });
     if let Err(payload) = result {
-        // SAFETY: rule R: the callback holds a reference.
-        let name = unsafe { (m.model().info(callback.weak_ref.0).name)(callback.weak_ref.0) };
+        // SAFETY: rule R: the callback owns a reference.
+        let name = unsafe { (m.model().info(weak_ref).name)(weak_ref) };
         m.core().hooks.unraisable(During::WeakCallback, name, event::panic_message(payload));
     }
 }

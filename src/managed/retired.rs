@@ -6,31 +6,34 @@ use crate::base::sync::Ordering;
 use crate::managed::closed::drop_in_closed;
 use crate::managed::deferred::{defer, heap_of};
 use crate::managed::parts::{Managed, QUIESCE_REQUEST, Raw};
+use crate::managed::proof::CountedRef;
 use crate::managed::release::drop_attached;
 use crate::object::header::Header;
-use crate::object::weak::HeaderPtr;
 use crate::safepoint::{is_stopping, is_traversing};
 
-/// Retired references that a mutator gathers before it asks everybody to pass a safepoint.
+/// Retired references that a mutator gathers before it publishes them.
 pub(super) const RETIRE_BATCH: usize = 64;
 
 impl Managed {
-    /// An epoch for what is retired now: taken out of its slot before this.
+    /// An epoch for references that were taken out of their slots before this call.
     pub(super) fn new_epoch(&self) -> u64 {
-        // SeqCst: before the loads of the threads' states in `poke_attached` and `reap`. A thread that attaches
-        // after those has its load of the epoch behind this, sees it, and with it that the slots are empty.
+        // SeqCst: before the loads of the threads' states in `poke_attached` and `reap`. A thread that attaches after
+        // those loads reads this epoch, and so it finds the slots empty.
         self.epoch.fetch_add(1, Ordering::SeqCst) + 1
     }
 }
 
-/// Retires a reference: somebody who loaded it a moment ago may still be looking at the object.
+/// Retires a reference that was in a slot. Other threads may have loaded it, and may still use the object.
+///
+/// The caller gives the reference up.
 pub(crate) fn retire(m: &Raw, header: NonNull<Header>) {
     let mut buffer = m.private().retired.borrow_mut();
     if buffer.try_reserve(1).is_err() {
-        // Kept for ever: who may be looking at it is not known.
+        // The object leaks: threads that may use it are not known.
         return;
     }
-    buffer.push(HeaderPtr(header));
+    // SAFETY: rule R: as the caller says.
+    buffer.push(unsafe { CountedRef::new(header) });
     if buffer.len() == 1 {
         m.raise(QUIESCE_REQUEST);
     }
@@ -40,35 +43,38 @@ pub(crate) fn retire(m: &Raw, header: NonNull<Header>) {
     }
 }
 
-/// As [`retire`], on a thread that is not attached to the object's heap by the mutator at hand: by misuse, which has taken the
-/// reference out of a slot all the same. Who is attached there may be looking at the object.
+/// As [`retire`], on a thread whose mutator is not attached to the object's heap: a misuse, after which the reference
+/// is out of its slot nevertheless. Threads that are attached to that heap may use the object.
 ///
 /// # Safety
 ///
-/// As for [`drop_reference`].
+/// The caller owns the reference, and gives it up.
 pub(crate) unsafe fn retire_elsewhere(header: NonNull<Header>) {
-    // SAFETY: rule R: as the caller says; a slot leads to objects of heaps.
-    let core = unsafe { heap_of(header) };
+    // SAFETY: as the caller says; slots contain references to objects of heaps.
+    let (reference, core) = unsafe {
+        let reference = CountedRef::new(header);
+        let core = heap_of(&reference);
+        (reference, core)
+    };
     if is_stopping() && Raw::is_attached_to(&core) {
-        // The others are parked, and look at nothing.
-        // SAFETY: as the caller says.
-        return unsafe { defer(header) };
+        // The other threads are parked, and use no object.
+        return defer(reference);
     }
-    // Keeps the end of the heap away, and forks, in whose child the lock of the retired would stay locked.
+    // The lock keeps the end of the heap away, and forks: in the child the lock of the retired would stay locked.
     let deferred = core.model.deferred.lock();
     if deferred.closed.is_some() {
         drop(deferred);
-        // SAFETY: as the caller says; the heap is closed, and nobody is attached to it.
-        return unsafe { drop_in_closed(&core, header) };
+        // No thread is attached to a closed heap.
+        return drop_in_closed(&core, reference);
     }
     let epoch = core.model.new_epoch();
-    core.model.retired.lock().push((epoch, HeaderPtr(header)));
+    core.model.retired.lock().push((epoch, reference));
     drop(deferred);
     core.coordinator.poke_attached(QUIESCE_REQUEST);
 }
 
-/// Gives the gathered references an epoch, and asks every attached thread to pass a safepoint. `false`: there is no memory
-/// for that, and they stay where they are.
+/// Gives the gathered references an epoch, and requests a safepoint of every attached thread. `false`: there is no
+/// memory for that, and the references stay gathered.
 pub(super) fn publish_retired(m: &Raw) -> bool {
     let model = m.model();
     let mut buffer = m.private().retired.borrow_mut();
@@ -77,51 +83,50 @@ pub(super) fn publish_retired(m: &Raw) -> bool {
     }
     let mut retired = model.retired.lock();
     if retired.try_reserve(buffer.len()).is_err() {
-        // At the next safepoint.
+        // The next safepoint tries again.
         m.raise(QUIESCE_REQUEST);
         return false;
     }
     let epoch = model.new_epoch();
-    retired.extend(buffer.drain(..).map(|target| (epoch, target)));
+    retired.extend(buffer.drain(..).map(|reference| (epoch, reference)));
     drop((retired, buffer));
     m.core().coordinator.poke_attached(QUIESCE_REQUEST);
     true
 }
 
-/// This thread is at a safepoint: it looks at nothing that it loaded before.
+/// This thread is at a safepoint, and uses no reference that it loaded before.
 pub(super) fn quiesce(m: &Raw) {
     let _ = publish_retired(m);
     let model = m.model();
-    // Acquire: what this thread loads from now on is at least as new as this epoch. Release: what it has loaded so far
-    // it has used before anybody finds the epoch in `seen`.
+    // Acquire: later loads of this thread are at least as new as this epoch. Release: earlier uses by this thread come
+    // before another thread reads the epoch in `seen`.
     m.local().seen.store(model.epoch.load(Ordering::Acquire), Ordering::Release);
     reap(m);
 }
 
-/// Drops the retired references that every attached thread is past.
+/// Drops the retired references whose epoch every attached thread has seen.
 pub(super) fn reap(m: &Raw) {
     let model = m.model();
     if is_traversing() || model.retired.lock().is_empty() {
         return;
     }
-    // Relaxed: an older epoch lets fewer references go. It is newer than the retirements that count below.
+    // Relaxed: with an older epoch fewer references are dropped. It is newer than the retirements below.
     let mut past = model.epoch.load(Ordering::Relaxed);
     m.core().coordinator.attached(|_, shared| {
-        // Acquire: the uses of what that thread had loaded come before the drops below.
+        // Acquire: the uses by that thread come before the drops below.
         past = past.min(shared.local.seen.load(Ordering::Acquire));
     });
     let mut ready = Vec::new();
     {
         let mut retired = model.retired.lock();
         if ready.try_reserve_exact(retired.len()).is_err() {
-            // Some other time.
+            // A later safepoint tries again.
             return;
         }
         ready.extend(retired.extract_if(.., |(epoch, _)| *epoch <= past));
     }
-    for (_, target) in ready {
-        // SAFETY: rule R: the list owned the reference; this thread is attached to its heap.
-        unsafe { drop_attached(m, target.0) };
+    for (_, reference) in ready {
+        drop_attached(m, reference);
     }
 }
 
@@ -262,7 +267,9 @@ mod tests {
         // What is waited for is settled with the next look.
         let mut held = ManuallyDrop::new(m.alloc(1));
         assert!(!model.settle(m.raw()));
-        model.retired.lock().push((u64::MAX, HeaderPtr(held.header())));
+        // SAFETY: rule R: the handle is never dropped.
+        let reference = unsafe { CountedRef::new(held.header()) };
+        model.retired.lock().push((u64::MAX, reference));
         assert!(model.settle(m.raw()), "it waits");
         model.retired.lock()[0].0 = epoch;
         assert!(!model.settle(m.raw()));

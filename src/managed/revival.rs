@@ -1,44 +1,45 @@
-//! Floor 3: a dying dynamic object is taken back while a handler runs.
+//! Floor 3: the revival of a dying dynamic object while a handler runs.
 
 use std::ptr::NonNull;
 
 use crate::base::stress::{Step, maybe_yield};
 use crate::managed::parts::Raw;
+use crate::managed::proof::Dead;
 use crate::managed::release::{drop_revival, mark_dying, notify_watchers};
 use crate::object::header::Header;
 use crate::object::state;
 
-/// Brings a dying object back for the length of `f`, with one reference; `true`: it is dying again, `false`: it stays.
+/// Revives a dying object for the call of `f`, with one reference; `true`: the object is dying again afterwards.
 ///
 /// # Safety
 ///
-/// The object is dying on this thread, with nobody else knowing it.
+/// The object is dying on this thread, which has exclusive access to it.
 pub(crate) unsafe fn revived(m: &Raw, header: NonNull<Header>, f: impl FnOnce()) -> bool {
-    // SAFETY: as the caller says.
-    unsafe {
-        // First: whoever upgrades a weak reference from now on may take it for alive.
-        m.core().state(header.as_ptr() as usize).unset(state::DYING);
-        header.as_ref().revive(m.id());
-        let _lent = m.lend();
-        maybe_yield(&m.core().under, Step::Weak);
-        f();
-        let dead = drop_revival(m, header);
-        if dead {
-            // Answered to this thread, so it is this thread's again. No stop can have come in between.
-            mark_dying(m, header);
-        }
-        dead
+    // SAFETY: rule Z: as the caller says.
+    let dead = unsafe { Dead::new(header) };
+    // Before the revival: an upgrade that finds a count reads the bit as well.
+    dead.state(m.core()).unset(state::DYING);
+    let reference = dead.revive(m.id());
+    let _lent = m.lend();
+    maybe_yield(&m.core().under, Step::Weak);
+    f();
+    let dead = drop_revival(m, reference);
+    if let Some(dead) = &dead {
+        // SAFETY: rule Z: the count answered this thread. No stop came in between.
+        unsafe { mark_dying(m, dead.as_ptr()) };
     }
+    dead.map(Dead::into_ptr).is_some()
 }
 
-/// Kills the weak references of a dying object, and calls their callbacks.
+/// Clears the weak references to a dying object, and calls their callbacks.
 ///
 /// # Safety
 ///
 /// As for [`revived`].
 pub(crate) unsafe fn clear_weak_references(m: &Raw, header: NonNull<Header>) {
     // SAFETY: as the caller says.
-    if unsafe { header.as_ref() }.has_weak() {
-        notify_watchers(m, header);
+    let dying = unsafe { header.as_ref() };
+    if dying.has_weak() {
+        notify_watchers(m, dying);
     }
 }

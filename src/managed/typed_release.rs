@@ -7,16 +7,17 @@ use crate::base::event;
 use crate::managed::deferred::defer;
 use crate::managed::destructor::{OnPanic, Panic};
 use crate::managed::parts::{DESTRUCTION, Raw};
+use crate::managed::proof::{CountedRef, Dead};
 use crate::managed::release::{destroy_all, destroy_queued, drop_foreign, drop_slowly};
-use crate::object::header::{Dropped, Header};
+use crate::object::header::Header;
 use crate::object::state;
 use crate::safepoint::{current, is_stopping};
 
-/// As [`drop_reference`], for a value that needs no destructor: then its memory is all there is to free.
+/// Drops a reference to a value that needs no destructor.
 ///
 /// # Safety
 ///
-/// As for [`drop_reference`], and the object was allocated with this size class.
+/// The caller owns the reference, and gives it up. The object was allocated with this size class.
 #[inline(always)]
 pub(crate) unsafe fn drop_reference_to_plain(header: NonNull<Header>, class: u8) {
     // SAFETY: rule R: the reference keeps the object alive.
@@ -27,33 +28,37 @@ pub(crate) unsafe fn drop_reference_to_plain(header: NonNull<Header>, class: u8)
 }
 
 /// As [`drop_slowly`], for a value that needs no destructor.
+///
+/// # Safety
+///
+/// As for [`drop_reference_to_plain`].
 #[inline(never)]
-pub(super) unsafe fn drop_plain_slowly(header: NonNull<Header>, class: u8) {
-    // SAFETY: rules R and Z: the reference keeps the object alive until it is dropped. At 0 this thread, the owner, is attached to a heap of this model, and
-    // nobody else knows the object. Weak references and finalizers must be asked for all the same.
-    unsafe {
-        if is_stopping() {
-            defer(header);
-        } else if !header.as_ref().is_owned_by(current()) {
-            drop_foreign(header);
-        } else if header.as_ref().drop_local() == Dropped::Dead {
+unsafe fn drop_plain_slowly(header: NonNull<Header>, class: u8) {
+    // SAFETY: as the caller says.
+    let reference = unsafe { CountedRef::new(header) };
+    if is_stopping() {
+        defer(reference);
+    } else if !reference.header().is_owned_by(current()) {
+        drop_foreign(reference);
+    } else if let Some(dead) = reference.drop_local() {
+        // SAFETY: rules P and Z: the owner is attached, to a heap of this model. The size class is as the caller says.
+        unsafe {
             Raw::with_known(|m| {
-                let state = m.core().state(header.as_ptr() as usize).get();
-                if state & state::FINALIZER == 0 && !header.as_ref().has_weak() {
-                    m.free_of_class(header.cast(), class);
+                if dead.state(m.core()).get() & state::FINALIZER == 0 && !dead.header().has_weak() {
+                    m.free_of_class(dead.into_ptr().cast(), class);
                 } else {
-                    destroy_all(m, header, OnPanic::PassOn);
+                    destroy_all(m, dead, OnPanic::PassOn);
                 }
             });
         }
     }
 }
 
-/// As [`drop_reference`], to a `T` that lies `offset` bytes behind its header.
+/// Drops a reference to a `T` that lies `offset` bytes behind its header.
 ///
 /// # Safety
 ///
-/// As for [`drop_reference`], and the object was allocated for a `T`, with this size class.
+/// The caller owns the reference, and gives it up. The object was allocated for a `T`, with this size class.
 #[inline(always)]
 pub(crate) unsafe fn drop_reference_to<T>(
     header: NonNull<Header>,
@@ -67,72 +72,74 @@ pub(crate) unsafe fn drop_reference_to<T>(
     }
 }
 
-/// As [`drop_slowly`], to a `T`: the common end of an object, without asking its type for anything.
+/// As [`drop_slowly`], for a `T`, without a look at the type table.
 ///
-/// What needs a frame is a function of its own, so that a foreign drop gets from its first look at the header to its
-/// count in few steps: meanwhile another thread may take the cache line away.
-#[inline(never)]
-pub(super) unsafe fn drop_slowly_to<T>(header: NonNull<Header>, offset: usize, class: Option<u8>) {
-    // SAFETY: rules R and Z: the reference keeps the object alive until it is dropped.
-    unsafe {
-        if is_stopping() {
-            defer(header);
-        } else if header.as_ref().take_last(current()) {
-            destroy_taken::<T>(header, offset, class);
-        } else if !header.as_ref().is_owned_by(current()) {
-            drop_foreign(header);
-        } else {
-            drop_slowly(header);
-        }
-    }
-}
-
-/// The end of a `T` whose last reference its owner has taken.
+/// The calls that need a stack frame are functions of their own. So a foreign drop needs few instructions between
+/// its first read of the header and its count: meanwhile another thread may take the cache line.
 ///
 /// # Safety
 ///
-/// The last reference has been [taken](Header::take_last) by the current mutator. The rest is as for [`destroy_in_place`].
+/// As for [`drop_reference_to`].
 #[inline(never)]
-pub(super) unsafe fn destroy_taken<T>(header: NonNull<Header>, offset: usize, class: Option<u8>) {
-    // SAFETY: who has taken the last reference is the owner, attached to a heap of this model. The rest: as the caller says.
+unsafe fn drop_slowly_to<T>(header: NonNull<Header>, offset: usize, class: Option<u8>) {
+    // SAFETY: as the caller says.
+    let reference = unsafe { CountedRef::new(header) };
+    if is_stopping() {
+        return defer(reference);
+    }
+    match reference.take_last(current()) {
+        // SAFETY: as the caller says.
+        Ok(dead) => unsafe { destroy_taken::<T>(dead, offset, class) },
+        Err(reference) if !reference.header().is_owned_by(current()) => drop_foreign(reference),
+        // SAFETY: rule R: as above.
+        Err(reference) => unsafe { drop_slowly(reference.into_ptr()) },
+    }
+}
+
+/// Destroys a `T` whose last reference its owner, this thread, has taken.
+///
+/// # Safety
+///
+/// The object was allocated for a `T` at this offset, with this size class.
+#[inline(never)]
+unsafe fn destroy_taken<T>(dead: Dead, offset: usize, class: Option<u8>) {
+    // SAFETY: rule P: the owner is attached, to a heap of this model. The rest: as the caller says.
     unsafe {
         Raw::with_known(|m| {
-            let state = m.core().state(header.as_ptr() as usize).get();
-            // While the thread unwinds, or through a C function, a panic of the destructor must not leave: it would end the
-            // process.
-            if state & state::FINALIZER != 0
+            // A panic that leaves through a C function, or while the thread unwinds, would end the process.
+            if dead.state(m.core()).get() & state::FINALIZER != 0
                 || m.private().busy.get() != 0
                 || std::thread::panicking()
             {
-                destroy_all(m, header, OnPanic::PassOn);
+                destroy_all(m, dead, OnPanic::PassOn);
             } else {
-                destroy_in_place::<T>(m, header, offset, class, OnPanic::PassOn);
+                destroy_in_place::<T>(m, dead.into_ptr(), offset, class, OnPanic::PassOn);
             }
         });
     }
 }
 
-/// Destroys an object without finalizer and weak record, whose last reference is gone, and what dies with it: as
-/// [`destroy_all`], of a known type.
+/// Destroys an object without finalizer and weak record, and the objects that die with it: [`destroy_all`] for a
+/// known type.
 ///
 /// # Safety
 ///
-/// The last reference has been [taken](Header::take_last) by the mutator, which is not [busy](OwnPart::busy).
-/// The object was allocated for a `T` at this offset, with this size class.
+/// The mutator has [taken the last reference](Header::take_last), and is not [busy](OwnPart::busy). The object was
+/// allocated for a `T` at this offset, with this size class.
 #[inline(always)]
-pub(super) unsafe fn destroy_in_place<T>(
+unsafe fn destroy_in_place<T>(
     m: &Raw,
     header: NonNull<Header>,
     offset: usize,
     class: Option<u8>,
     on_panic: OnPanic,
 ) {
-    /// What is left to do when the destructor is over, by whatever way.
+    /// Frees the object after its destructor has returned or panicked.
     struct FreeAfterDrop<'a>(&'a Raw, NonNull<Header>, Option<u8>);
     impl FreeAfterDrop<'_> {
         #[inline(always)]
         fn free(&self) {
-            // SAFETY: rule Z: the value has been destroyed, and nobody else knows the object.
+            // SAFETY: rule Z: the value has been destroyed, and this thread has exclusive access.
             unsafe {
                 match self.2 {
                     Some(class) => self.0.free_of_class(self.1.cast(), class),
@@ -147,9 +154,8 @@ pub(super) unsafe fn destroy_in_place<T>(
         #[cold]
         fn drop(&mut self) {
             self.free();
-            // SAFETY: rule Z: nothing is being destroyed on this mutator any more. A second panic is reported, not
-            // passed on.
-            unsafe { destroy_queued(self.0, None, OnPanic::Report) };
+            // A second panic is reported.
+            destroy_queued(self.0, None, OnPanic::Report);
         }
     }
     let private = m.private();
@@ -168,11 +174,12 @@ pub(super) unsafe fn destroy_in_place<T>(
     }
 }
 
-/// As `destroy_in_place`, for a reference that the library held: only a panic of the object's own destructor comes back.
+/// As [`destroy_in_place`], for a reference that the library owned. Only a panic of the object's own destructor
+/// goes on.
 ///
 /// # Safety
 ///
-/// As for `destroy_in_place`.
+/// As for [`destroy_in_place`].
 pub(crate) unsafe fn destroy_in_place_reporting<T>(
     m: &Raw,
     header: NonNull<Header>,
@@ -183,11 +190,11 @@ pub(crate) unsafe fn destroy_in_place_reporting<T>(
     unsafe { destroy_in_place::<T>(m, header, offset, class, OnPanic::Report) }
 }
 
-/// Destroys an object whose last reference the mutator has just [taken](Header::take_last).
+/// Destroys a dynamic object whose last reference the mutator has [taken](Header::take_last), by its known handler.
 ///
 /// # Safety
 ///
-/// See there. The object is of the mutator's heap, and the thread holds no stop.
+/// The object is of the mutator's heap. The last reference was taken just now, on a thread that holds no stop.
 #[inline(always)]
 pub(crate) unsafe fn destroy_dynamic_in_place(
     m: &Raw,
@@ -195,24 +202,21 @@ pub(crate) unsafe fn destroy_dynamic_in_place(
     dealloc: impl FnOnce(&Raw),
 ) {
     let private = m.private();
-    // SAFETY: as the caller says.
-    unsafe {
-        if private.enter(DESTRUCTION) {
-            return destroy_all(m, header, OnPanic::PassOn);
-        }
-        // The same as there, for one object whose handler is known.
-        let _lent = m.lend();
-        m.core().state(header.as_ptr() as usize).change_plainly(state::DYING, 0);
-        let result = event::guarded(|| dealloc(m));
-        if result.is_ok() && private.dying.borrow().is_empty() {
-            private.exit(DESTRUCTION);
-            return;
-        }
-        private.exit(DESTRUCTION);
-        destroy_queued(
-            m,
-            result.err().map(|payload| Panic { payload, type_name: "" }),
-            OnPanic::PassOn,
-        );
+    // SAFETY: rule Z: as the caller says.
+    let dead = unsafe { Dead::new(header) };
+    if private.enter(DESTRUCTION) {
+        return destroy_all(m, dead, OnPanic::PassOn);
     }
+    let _lent = m.lend();
+    dead.state(m.core()).change_plainly(state::DYING, 0);
+    // From here on the handler has the right to destroy the object.
+    dead.into_ptr();
+    let result = event::guarded(|| dealloc(m));
+    if result.is_ok() && private.dying.borrow().is_empty() {
+        private.exit(DESTRUCTION);
+        return;
+    }
+    private.exit(DESTRUCTION);
+    let panic = result.err().map(|payload| Panic { payload, type_name: "" });
+    destroy_queued(m, panic, OnPanic::PassOn);
 }

@@ -46,12 +46,10 @@ fn of_several_that_are_dead_all_are_destroyed_whoever_panics() {
             // SAFETY: rule Y: the value lies behind its header.
             let header: NonNull<Header> = unsafe { header.byte_sub(size_of::<Header>()) }.cast();
             // SAFETY: rule R: alive; the handle is never used again.
-            assert!(unsafe { header.as_ref() }.take_last(m.raw().id()));
-            HeaderPtr(header)
+            unsafe { CountedRef::new(header) }.take_last(m.raw().id()).expect("the last")
         })
         .collect();
-    // SAFETY: rule Z: the last references were taken just now.
-    let thrown = event::guarded(|| unsafe { destroy_each(m.raw(), dead, OnPanic::PassOn) });
+    let thrown = event::guarded(|| destroy_each(m.raw(), dead.into_iter(), OnPanic::PassOn));
     assert!(thrown.is_err());
     assert_eq!((DIED.load(SeqCst), reported.load(SeqCst), heap.stats().live_objects), (3, 2, 0));
 }
@@ -353,8 +351,8 @@ fn what_cannot_wait_dies_within() {
     let m = heap.attach();
     let panics = ManuallyDrop::new(m.alloc(Panics));
     // SAFETY: rule R: alive; the handle is never used again.
-    assert!(unsafe { panics.header().as_ref() }.take_last(m.raw().id()));
-    destroy_nested(m.raw(), panics.header());
+    let reference = unsafe { CountedRef::new(panics.header()) };
+    destroy_nested(m.raw(), reference.take_last(m.raw().id()).expect("the last"));
     let told = std::mem::take(&mut *told.lock().expect("no panic"));
     assert_eq!(told, [(During::Drop, "a destructor that panics".to_owned())]);
     assert_eq!(heap.stats().live_objects, 0);

@@ -29,10 +29,7 @@ FLOORS = [
 ]
 
 # (file, folder that it imports from): why.
-EXCEPTIONS = {
-    ("managed/drop_batch", "typed"): "values that wait to be dropped are asked for what they refer to (Trace)",
-    ("managed/mod", "typed"): "type tables are given the mutator as an opaque pointer, cast back to Mutator here",
-}
+EXCEPTIONS = {}
 
 # Files that import from each other: why. No other circle may exist.
 CIRCLES = {
@@ -40,13 +37,9 @@ CIRCLES = {
         {"heap/core", "heap/model", "heap/model_heap", "heap/mutator", "heap/world"},
         "the signatures of the trait ObjectModel name the mutator and the world, which are generic over the trait",
     ),
-    "the built-in model": (
-        {
-            "managed/closed", "managed/deferred", "managed/drain", "managed/drop_batch", "managed/mod",
-            "managed/parts", "managed/release", "managed/retired", "managed/weak_callbacks",
-            "typed/gc", "typed/heap", "typed/mutator", "typed/trace",
-        },
-        "a drop can destroy an object, whose destructor drops references; destructors take a Mutator",
+    "handles": (
+        {"typed/gc", "typed/trace"},
+        "a handle is traced, and its type table traces the values of objects",
     ),
     "dynamic types": (
         {

@@ -24,6 +24,7 @@ use crate::object::header::Header;
 use crate::object::state;
 use crate::object::weak::HeaderPtr;
 use crate::safepoint;
+use crate::typed::mutator::mutator;
 
 /// The two kinds of objects, by who gives their memory back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -332,7 +333,7 @@ pub(crate) unsafe fn call_dealloc(header: NonNull<Header>, m: *const ()) {
         let record = type_of(object);
         match record.dealloc.filter(|_| record.own_dealloc) {
             Some(handler) => handler(object.as_ptr()),
-            None => dealloc(managed::mutator(m), object),
+            None => dealloc(mutator(m), object),
         }
     }
 }

@@ -9,10 +9,10 @@ use crate::dynamic::dealloc::call_dealloc;
 use crate::dynamic::handlers::{CLEARED, check_fields, guarded, traverse};
 use crate::dynamic::object::{RawObject, TYPE_INDEX, raw, type_of};
 use crate::dynamic::tracking::is_gc;
-use crate::managed;
 use crate::object::header::Header;
 use crate::object::type_info::{Ends, Object, Tracer, TypeInfo};
 use crate::typed::extensions::DynamicTypes;
+use crate::typed::mutator::mutator;
 
 /// How dynamic objects are handled: the table that their headers lead to.
 static INFO: TypeInfo = TypeInfo {
@@ -69,7 +69,7 @@ unsafe fn clear(value: NonNull<u8>, m: *const ()) {
     let object = value.cast::<RawObject>();
     // SAFETY: rules Y and H: a living dynamic object; `m` is a mutator.
     unsafe {
-        let (record, m) = (type_of(object), managed::mutator(m));
+        let (record, m) = (type_of(object), mutator(m));
         let Some(handler) = record.clear else { return };
         guarded(m, During::Clear, object, || {
             raw(m).private().in_handler(|| handler(object.as_ptr()));
@@ -85,7 +85,7 @@ unsafe fn clear(value: NonNull<u8>, m: *const ()) {
 unsafe fn finalize(header: NonNull<Header>, m: *const ()) {
     // SAFETY: rules Y and H: a living dynamic object, whose state was set before; `m` is a mutator.
     unsafe {
-        let (record, m) = (type_of(header.cast()), managed::mutator(m));
+        let (record, m) = (type_of(header.cast()), mutator(m));
         let Some(handler) = record.finalize else { return };
         guarded(m, During::Finalize, header.cast(), || {
             raw(m).private().in_handler(|| handler(header.as_ptr().cast()));

@@ -18,6 +18,7 @@ use crate::dynamic::{handlers, instance, tracking};
 use crate::managed;
 use crate::object::header::Header;
 use crate::object::weak::{WeakRecord, WeakWatcher};
+use crate::typed::mutator::mutator;
 use crate::{AnyGc, Mutator};
 
 /// Calls a callback with itself and the weak reference.
@@ -144,7 +145,7 @@ unsafe fn invoke(header: NonNull<Header>, m: *const ()) {
     let object = header.cast::<RawObject>();
     // SAFETY: rules Y and R: registered with a weak reference, which is held meanwhile; `m` is a mutator.
     unsafe {
-        let m = managed::mutator(m);
+        let m = mutator(m);
         let callback = parts(object).and_then(|parts| parts.callback.write().take());
         if let Some((callback, call)) = callback {
             handlers::guarded(m, During::WeakCallback, object, || {

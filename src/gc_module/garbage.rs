@@ -100,6 +100,7 @@ mod tests {
     use crate::object::state;
     use crate::object::type_info::{Ends, Tracer, TypeInfo};
     use crate::typed::gc;
+    use crate::typed::mutator::mutator;
     use crate::{GcCell, Heap, Pacing, Trace, managed};
 
     /// What a type with a legacy finalizer would be.
@@ -144,7 +145,7 @@ mod tests {
 
     unsafe fn clear(value: NonNull<u8>, m: *const ()) {
         // SAFETY: as above; `m` is a mutator.
-        unsafe { value.cast::<Legacy>().as_ref().to.set(managed::mutator(m), None) };
+        unsafe { value.cast::<Legacy>().as_ref().to.set(mutator(m), None) };
     }
 
     unsafe fn destroy(value: NonNull<u8>) {

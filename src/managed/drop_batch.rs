@@ -1,52 +1,63 @@
-//! Floor 4: values that were taken out of garbage, to be dropped a little later.
+//! Floor 3: a batch of values that were removed from garbage, to be dropped later.
 //!
-//! Clearing a field takes a lock, does little, and lets the lock go; dropping what was in it counts references to
-//! objects anywhere in memory. One field after the other, each locked instruction would wait for the counts before it
-//! to arrive, one cache miss after the other. So while a collection clears, what it takes out is kept here. By the time
-//! that it is dropped, the counts that it leads to have been asked for, and have arrived: at once where the
-//! value is a handle, in a round of its own where the handles lie in a buffer that must be fetched first. Little garbage
-//! is in the caches, and dropped at once.
+//! To clear a field takes a lock for a short time. To drop its value counts references to objects anywhere in
+//! memory. If each value were dropped at once, each count would wait for one cache miss. So a collection gathers the
+//! removed values, and prefetches their counts. When the batch is dropped, the counts are in the cache. If the handles
+//! lie in a buffer, the buffer is prefetched first, and the counts in a second round. A small amount of garbage is in
+//! the caches already, and its values are dropped at once.
 //!
-//! A value stays in its [`BatchedValue`] until that is dropped, so none is lost, whatever panics: they are dropped by the collection
-//! (`Managed::cleared`), or at the latest when the mutator ends. Values run destructors, and these may clear
-//! something themselves: nothing is being cleared at that time, so what they take out is dropped at once.
+//! A value stays in its [`BatchedValue`] until it is dropped, so a panic loses no value. The collection drops the
+//! batch (`Managed::cleared`), or the mutator drops it when it ends. Values run destructors, which may clear objects
+//! themselves. No object is being cleared then, so the values of those objects are dropped at once.
 
 use std::cell::{Cell, RefCell};
 use std::mem::MaybeUninit;
 
-use crate::Trace;
 use crate::base::event;
 use crate::base::stress::Stress;
 use crate::object::type_info::Object;
 
-/// Words of the largest value that is kept: a `Vec` and one more.
+/// Words of the largest value in a batch: a `Vec`, and one more.
 const VALUE_WORDS: usize = 4;
-/// Objects of garbage from which on keeping is worth its price: with fewer, the counts are in the caches.
+/// With fewer objects of garbage the counts are in the caches, and batches cost more than they save.
 const BATCHING_THRESHOLD: usize = 16_384;
-/// Values that are gathered before the collector is to drop them.
+/// Values in a full batch.
 const BATCH_SIZE: usize = 128;
+
+/// A value that a batch can contain.
+pub(crate) trait Batched {
+    /// Whether the handles of the value lie in a buffer.
+    const IS_BUFFERED: bool;
+
+    /// Prefetches the count of the object that the value refers to, or the buffer of its handles; `false`: the value
+    /// refers to no object.
+    fn prefetch_first(&self) -> bool;
+
+    /// Prefetches the counts of the handles in the buffer, which is in the cache.
+    fn prefetch_buffered(&self);
+}
 
 /// A value of any type, up to a size.
 struct BatchedValue {
     value: MaybeUninit<[u64; VALUE_WORDS]>,
-    /// Asks for the counts behind a buffer; `None`: that has been done.
-    fetch: Option<unsafe fn(*const u8)>,
+    /// Prefetches the counts behind a buffer; `None`: there is no buffer.
+    prefetch: Option<unsafe fn(*const u8)>,
     drop: unsafe fn(*mut u8),
-    /// The object whose field it was.
+    /// The object whose field had the value.
     from: Object,
 }
 
 /// # Safety
 ///
 /// `value` points to a live `T`.
-unsafe fn fetch<T: Trace>(value: *const u8) {
+unsafe fn prefetch<T: Batched>(value: *const u8) {
     // SAFETY: as the caller says.
-    unsafe { &*value.cast::<T>() }.fetch_targets();
+    unsafe { &*value.cast::<T>() }.prefetch_buffered();
 }
 
 /// # Safety
 ///
-/// As for [`fetch`], and the caller gives the value up.
+/// As for [`prefetch`], and the caller gives the value up.
 unsafe fn drop_in_place<T>(value: *mut u8) {
     // SAFETY: as the caller says.
     unsafe { value.cast::<T>().drop_in_place() };
@@ -61,7 +72,7 @@ impl BatchedValue {
     /// Adds a value that fits, for which there is room. In its place at once: built elsewhere and copied, the copy's wide loads would
     /// wait for the narrow stores before them.
     #[inline(always)]
-    fn push<T: Trace>(values: &mut Vec<Self>, value: T, from: Object) {
+    fn push<T: Batched>(values: &mut Vec<Self>, value: T, from: Object) {
         assert!(const { Self::fits::<T>() });
         assert!(values.len() < values.capacity());
         let place = values.as_mut_ptr();
@@ -69,7 +80,11 @@ impl BatchedValue {
         unsafe {
             let place = place.add(values.len());
             (&raw mut (*place).value).cast::<T>().write(value);
-            (&raw mut (*place).fetch).write(if T::INDIRECT { Some(fetch::<T>) } else { None });
+            (&raw mut (*place).prefetch).write(if T::IS_BUFFERED {
+                Some(prefetch::<T>)
+            } else {
+                None
+            });
             (&raw mut (*place).drop).write(drop_in_place::<T>);
             (&raw mut (*place).from).write(from);
             values.set_len(values.len() + 1);
@@ -118,12 +133,12 @@ impl DropBatch {
 
     /// Drops `value`: later, if this comes out of what is being cleared.
     #[inline]
-    pub(crate) fn drop_later<T: Trace>(&self, value: T) {
+    pub(crate) fn drop_later<T: Batched>(&self, value: T) {
         // What leads to no counts has nothing to wait for.
         match self.clearing.get() {
             Some(from)
                 if const { BatchedValue::fits::<T>() }
-                    && value.fetch_target()
+                    && value.prefetch_first()
                     && self.has_room() =>
             {
                 BatchedValue::push(&mut self.values.borrow_mut(), value, from);
@@ -154,9 +169,9 @@ impl DropBatch {
         // Out of its place: what is dropped may run destructors, and these may do anything, even come here.
         let mut values = self.values.take();
         for value in &values {
-            if let Some(fetch) = value.fetch {
+            if let Some(prefetch) = value.prefetch {
                 // SAFETY: rule V: the value is in its place until it is dropped.
-                let call = || unsafe { fetch(value.value.as_ptr().cast()) };
+                let call = || unsafe { prefetch(value.value.as_ptr().cast()) };
                 // The function can be the user's.
                 if let Err(payload) = event::guarded(call) {
                     failed(value.from, payload);

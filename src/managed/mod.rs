@@ -57,7 +57,7 @@ mod closed;
 mod deferred;
 mod destructor;
 mod drain;
-pub(crate) mod drop_batch;
+mod drop_batch;
 mod freed_objects;
 pub(crate) mod merge_queue;
 mod parts;
@@ -72,6 +72,7 @@ mod weak_callbacks;
 
 pub(crate) use closed::close;
 pub(crate) use deferred::orphan;
+pub(crate) use drop_batch::Batched;
 pub(crate) use parts::{
     Deferred, Managed, ManagedCore, OwnPart, Raw, SharedPart, object, type_index,
 };
@@ -111,8 +112,6 @@ use crate::object::header::Header;
 use crate::object::type_info::{Ends, Object, Tracer, TypeInfo};
 use crate::object::weak::{HeaderPtr, WeakWatcher};
 use crate::safepoint::{ThreadId, is_traversing};
-use crate::typed::mutator::Mutator;
-use crate::typed::trace::Trace;
 
 /// Has references to objects saved by the observer of the heap: to all of them, or to none where
 /// there is no memory.
@@ -499,7 +498,7 @@ unsafe impl ObjectModel for Managed {
 }
 
 /// Drops a value that was taken out of an object: a little later, if a collection is clearing that object.
-pub(crate) fn drop_later<T: Trace>(m: &Raw, value: T) {
+pub(crate) fn drop_later<T: Batched>(m: &Raw, value: T) {
     m.private().drop_batch.drop_later(value);
 }
 
@@ -513,14 +512,4 @@ fn drop_batched(m: &Raw) {
         let text = event::panic_message(payload);
         m.core().hooks.unraisable_at(During::Clear, name, object.address(), text);
     });
-}
-
-/// The typed face of an opaque mutator pointer, as type tables get it.
-///
-/// # Safety
-///
-/// `m` came from a `&Raw`, which is what a [`Mutator`] is.
-pub(crate) unsafe fn mutator<'a>(m: *const ()) -> &'a Mutator {
-    // SAFETY: rule Y: `Mutator` is a transparent wrapper of `Raw`.
-    unsafe { &*m.cast::<Mutator>() }
 }

@@ -6,7 +6,7 @@ use super::*;
 use std::sync::Arc;
 
 use crate::managed::drain::drain_list;
-use crate::{Gc, Heap};
+use crate::{Gc, Heap, Mutator, Trace};
 
 pub(super) fn plain_heap() -> Heap {
     Heap::builder()

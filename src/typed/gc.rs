@@ -19,6 +19,7 @@ use crate::object::header::Header;
 use crate::object::state;
 use crate::object::type_info::{Edge, Ends, Object, Tracer, TypeInfo};
 use crate::safepoint::current;
+use crate::typed::mutator::mutator;
 use crate::{Mutator, Trace};
 
 /// Where a value of type `T` lies in its object.
@@ -83,7 +84,7 @@ impl<T: Trace> Typed<T> {
 
     unsafe fn clear(value: NonNull<u8>, m: *const ()) {
         // SAFETY: as in `enter`; `m` is a mutator.
-        unsafe { value.cast::<T>().as_ref().clear(managed::mutator(m)) };
+        unsafe { value.cast::<T>().as_ref().clear(mutator(m)) };
     }
 
     unsafe fn finalize(header: NonNull<Header>, m: *const ()) {
@@ -91,13 +92,13 @@ impl<T: Trace> Typed<T> {
         // SAFETY: as in `enter`.
         let this = ManuallyDrop::new(unsafe { Gc::<T>::from_header(header) });
         // SAFETY: rule Y: `m` is a mutator.
-        T::finalize(&this, unsafe { managed::mutator(m) });
+        T::finalize(&this, unsafe { mutator(m) });
     }
 
     unsafe fn end(header: NonNull<Header>, m: *const ()) {
         // SAFETY: rules Y and Z: the object is dying, as the table says; `m` is a mutator.
         unsafe {
-            let m = managed::mutator(m).raw();
+            let m = mutator(m).raw();
             managed::destroy_in_place_reporting::<T>(
                 m,
                 header,

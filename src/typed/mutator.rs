@@ -132,6 +132,16 @@ impl Heap {
     }
 }
 
+/// The mutator behind an opaque pointer, as the functions of type tables get it.
+///
+/// # Safety
+///
+/// The pointer was made from a `&Raw`, which is the content of a [`Mutator`].
+pub(crate) unsafe fn mutator<'a>(m: *const ()) -> &'a Mutator {
+    // SAFETY: rule Y: `Mutator` is a transparent wrapper of `Raw`.
+    unsafe { &*m.cast::<Mutator>() }
+}
+
 impl fmt::Debug for Mutator {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Mutator").field("id", &self.id()).field("heap", self.heap()).finish()

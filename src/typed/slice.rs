@@ -24,6 +24,7 @@ use crate::object::type_info::{Edge, Ends, Object, Tracer, TypeInfo};
 use crate::safepoint::current;
 use crate::typed::any::AnyGc;
 use crate::typed::gc::{check, offset};
+use crate::typed::mutator::mutator;
 use crate::{Mutator, Trace};
 
 /// A value with a sequence of items behind it, in one piece of memory: what a [`GcSlice`] holds.
@@ -102,7 +103,7 @@ impl<H: Trace, T: Trace> Sliced<H, T> {
 
     unsafe fn clear(start: NonNull<u8>, m: *const ()) {
         // SAFETY: as in `traverse`; `m` is a mutator.
-        let (value, m) = unsafe { (Self::value(start).as_ref(), managed::mutator(m)) };
+        let (value, m) = unsafe { (Self::value(start).as_ref(), mutator(m)) };
         value.header.clear(m);
         if !T::TRACKED {
             return;

@@ -7,6 +7,7 @@
 //!
 //! [`GcCell`]: crate::GcCell
 
+use crate::managed::Batched;
 use crate::object::type_info::Edge;
 use crate::{Gc, Mutator, Tracer};
 
@@ -230,5 +231,19 @@ pub trait Trace: 'static {
         Self: Sized,
     {
         let _ = (this, m);
+    }
+}
+
+impl<T: Trace> Batched for T {
+    const IS_BUFFERED: bool = T::INDIRECT;
+
+    #[inline]
+    fn prefetch_first(&self) -> bool {
+        self.fetch_target()
+    }
+
+    #[inline]
+    fn prefetch_buffered(&self) {
+        self.fetch_targets();
     }
 }

@@ -15,6 +15,7 @@ use crate::object::type_info::Tracer;
 use crate::object::weak::{WeakRecord, WeakWatcher};
 use crate::typed::gc::Gc;
 use crate::typed::gc::{allocate, check, foreign_panic, out_of_memory};
+use crate::typed::mutator::mutator;
 use crate::{Mutator, Trace};
 
 /// A reference that does not keep its object alive.
@@ -184,8 +185,7 @@ impl<T: Trace, D: Trace + Send + Sync> WeakRef<T, D> {
     unsafe fn invoke(header: NonNull<Header>, m: *const ()) {
         // A handle that borrows the caller's reference.
         // SAFETY: rule Y: registered with an object of this type; `m` is a mutator.
-        let (this, m) =
-            unsafe { (ManuallyDrop::new(Gc::<Self>::from_header(header)), managed::mutator(m)) };
+        let (this, m) = unsafe { (ManuallyDrop::new(Gc::<Self>::from_header(header)), mutator(m)) };
         (this.get(m).callback)(&this, m);
     }
 }

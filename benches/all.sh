@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Everything that docs/performance.md shows, one tool after the other, into one folder; then the page anew.
-# Half an hour on a quiet machine. Arguments go to the tools that compare: --quick tries whether all of it works.
+# Measures all figures of docs/performance.md, one tool after the other, into one folder, and makes
+# the page. Half an hour on a quiet machine. --quick only tests whether all tools work.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 out="${OUT:-target/performance}"

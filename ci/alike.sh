@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# One C program, built with this library and with the CPython that is installed here, must say the same with both. It needs
-# CPython's header and library.
+# One C program, built with this library and with the installed CPython, must print the same with
+# both. It needs CPython's header and library.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 source ci/common.bash

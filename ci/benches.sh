@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# The tools of benches/pauses still build, and their checks hold: each runs once, small. Their times are not looked at.
+# The tools of benches/pauses build, and their checks pass: each runs once, small. Their times are
+# not checked.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 source ci/common.bash

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# The C ABI as a C programmer meets it: the header alone under several compilers' strictest settings, the guide's
-# smallest program, the object system with its threads, both under valgrind, and linking through pkg-config with the shared library.
+# The C ABI as a C programmer uses it: the header alone under the strictest settings of several
+# compilers; the guide's smallest program and the object system with its threads, both under
+# valgrind; and linking through pkg-config with the shared library.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 source ci/common.bash
@@ -21,7 +22,7 @@ if needs 'the header under C++ compilers' 'apt-get install -y g++' command -v c+
     for std in c++11 c++17 c++20; do
         c++ -std="$std" "${strict[@]}" -x c++ "$header"
     done
-    # Designated initialisers in CPython's order, which C++20 insists on.
+    # Designated initialisers in CPython's order, which C++20 requires.
     cat >"$out/static.cpp" <<'CPP'
 #include <standstill.h>
 static int traverse(PyObject *, visitproc, void *) { return 0; }
@@ -54,15 +55,15 @@ cc -std=c11 -Wall -Wextra -Werror -pedantic -O2 -I "$include" capi/examples/obje
 timeout --kill-after=5 120 "$out/objects" 4
 STANDSTILL_CHECKED=1 timeout --kill-after=5 120 "$out/objects" 4
 
-# Planted, for each tool that is to see leaks.
+# A planted leak, which each leak checker must report.
 printf '#include <stdlib.h>\nint main(void) { return malloc(40) == NULL; }\n' >"$out/leaks.c"
 
 if needs 'the C examples under memcheck' 'apt-get install -y valgrind' command -v valgrind; then
-    # One thread at a time there: few rounds. The heap's own cells are no malloc blocks to it, so what it judges is the
-    # rest; leaks of objects are the program's own to find.
+        # valgrind runs one thread at a time: few rounds. The heap's cells are not malloc blocks, so
+    # valgrind checks all other memory; the program itself checks for leaked objects.
     memcheck=(timeout --kill-after=5 300 valgrind --quiet --error-exitcode=9 --leak-check=full
         --show-leak-kinds=definite --errors-for-leak-kinds=definite)
-    # With these options it must object to a leak, and to a word that is read before it was written.
+        # With these options it must report a leak, and a word that is read before it was written.
     printf '#include <stdlib.h>\nint main(void) { volatile int *p = malloc(40); int i = *p == 7; free((void *)p); return i; }\n' \
         >"$out/reads.c"
     for planted in leaks reads; do
@@ -79,9 +80,9 @@ if needs 'the C examples under memcheck' 'apt-get install -y valgrind' command -
     echo 'valgrind has nothing to say about the C examples'
 fi
 
-# The conformance tests once more with their C side under AddressSanitizer and UndefinedBehaviorSanitizer: handlers that do
-# what they must not, with collections on other threads, touch no memory that is not theirs, and nothing leaks but what ci/lsan.supp
-# lists.
+# The conformance tests once more, with their C side under AddressSanitizer and
+# UndefinedBehaviorSanitizer: handlers that break their contract, with collections on other threads,
+# access no invalid memory, and nothing leaks except the entries of ci/lsan.supp.
 if printf 'int main(void) { return 0; }\n' | cc -fsanitize=address,undefined -x c - -o "$out/asan" 2>/dev/null; then
     cc -g -fsanitize=address "$out/leaks.c" -o "$out/leaks-asan"
     LSAN_OPTIONS="suppressions=$PWD/ci/lsan.supp" "$out/leaks-asan" >"$out/leaks.log" 2>&1 && status=0 || status=$?

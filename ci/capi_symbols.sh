@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The symbols of the C ABI are those of capi/symbols.txt, which is under version control: one that is gone breaks programs that are
-# built already, and a new one is to be listed with its promise. The header's tags must say the same.
+# The symbols of the C ABI are those of capi/symbols.txt. A removed symbol would break programs that
+# are built already. A new one is listed with its promise, which the header's tag must match.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 source ci/common.bash

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The checks' own checks: each script runs under a limit, and one that leaves something out fails.
+# Checks of the checks: each script runs under a time limit, and a script that skips a check fails.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 source ci/common.bash
@@ -14,7 +14,7 @@ for script in ci/*.sh; do
 done
 ((status == 0))
 
-# A suppression of leaks names one function that there is, and the line before it says why.
+# A suppression of leaks names one existing function, and the line before it has the reason.
 before=
 while IFS= read -r line; do
     if [[ "$line" == leak:* ]]; then
@@ -32,7 +32,7 @@ while IFS= read -r line; do
 done <ci/lsan.supp
 ((status == 0))
 
-# Scripts of these words, in a repository of their own, must end with these statuses.
+# Scripts with these contents, in a separate repository, must end with these statuses.
 place="$target/ci-checks"
 rm -rf "$place"
 mkdir -p "$place/ci"
@@ -60,7 +60,7 @@ expect 0 60 'needs "a check" "touch made" test -e made' -u STANDSTILL_SKIPPED CI
 expect 0 60 'skipped "a check" "an installer"' "STANDSTILL_SKIPPED=$recorded"
 grep -qxF "$(printf 'ci/planted.sh: a check\tan installer')" "$recorded"
 
-# .ci/run reads that record: it fails, and names the check and the installer in the end.
+# .ci/run reads that record: it fails, and names the check and the installer at the end.
 printf 'set -euo pipefail\nsource ci/common.bash\nlimited 60 "$@"\nskipped "a check" "an installer"\n' >"$place/ci/planted.sh"
 mkdir -p "$place/.ci" "$place/bin"
 cp .ci/run "$place/.ci/run"

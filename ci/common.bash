@@ -1,17 +1,19 @@
-# What the scripts of ci/ have in common. Each sources this file and calls `limited` before anything else.
+# The common functions of the scripts in ci/. Each sources this file and calls `limited` first.
 #
 #   limited SECONDS "$@"            the script's time limit
-#   needs NAME INSTALL PROBE...     whether a tool is there; with CI=true a missing tool is installed first
+#   needs NAME INSTALL PROBE...     tests for a tool; with CI=true a missing tool is installed first
 #   skipped NAME INSTALL            records a check that did not run
 #   nightly                         prints the name of the nightly toolchain; fails without one
 #   $target                         the folder that cargo builds into
 #
-# A check that did not run is a failure: the script goes on with its other checks and ends with status 3. Under .ci/run the
-# record goes into a file, and .ci/run prints all records in the end, with the commands that install what is missing.
+# A check that did not run is a failure: the script runs its other checks and ends with status 3.
+# Under .ci/run the record goes into a file, and .ci/run prints all records at the end, with the
+# commands that install the missing tools.
 
 target="${CARGO_TARGET_DIR:-$PWD/target}"
 
-# Runs the script once more, under a limit, and ends with its status. In that second run: does nothing.
+# Runs the script once more, under a limit, and ends with its status. In that second run: does
+# nothing.
 limited() {
     local seconds="$1" script status=0
     shift
@@ -53,7 +55,7 @@ needs() {
     return 1
 }
 
-# The end of a script: what was not run makes it fail, unless .ci/run tells of it in the end.
+# The end of a script: it fails if a check did not run, unless .ci/run reports that at the end.
 finish() {
     local status="$1"
     if ((status == 0 && omitted > 0)) && [[ -z "${STANDSTILL_SKIPPED:-}" ]]; then

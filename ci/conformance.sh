@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Every row of the conformance table has a test or a reason, and the page that says so is fresh.
+# Every row of the conformance table has a test or a reason, and the generated page is up to date.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 source ci/common.bash

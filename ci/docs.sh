@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The documentation: rustdoc without a warning, and every link in a Markdown file to a file of this repository leads to
-# one. The README is the root page on docs.rs too, so its links are absolute.
+# The documentation: rustdoc prints no warning, and every link in a Markdown file to a file of this
+# repository leads to one. The README is also the root page on docs.rs, so its links are absolute.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 source ci/common.bash
@@ -10,8 +10,8 @@ RUSTDOCFLAGS='-D warnings' cargo doc --quiet --no-deps --workspace
 
 repository="$(sed -n 's/^repository = "\(.*\)"/\1/p' Cargo.toml)/blob/main/"
 
-# Links outside code, without those that lead out of the repository: "file:line target". A target that starts with / is a
-# path from the root.
+# Links outside code, without those that lead out of the repository: "file:line target". A target
+# that starts with / is a path from the root.
 links() {
     awk -v repository="$repository" '
         function link(target) {

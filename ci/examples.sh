@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The small programs in examples/ run: each checks its own claims, and is short. Building one builds the library and its
-# dependencies, and nothing that only tests need.
+# The small programs in examples/ run. Each checks its own claims, and is short. Building one builds
+# the library and its dependencies, and no test tools.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 source ci/common.bash

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# The library without its features. Without any: hand-written `Trace` only. Clippy, and not check: it shares what
-# ci/lint.sh has built. Without `cpython`: the laws, the traps and the threads of typed objects hold.
+# The library without its features. Without any: hand-written `Trace` only. Clippy, and not check:
+# it shares what ci/lint.sh has built. Without `cpython`: the laws, the traps and the threads of
+# typed objects hold.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 source ci/common.bash

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# The floors of src/ (ci/floors.py has the table): a folder imports from its own floor or a lower one.
+# The floors of src/ (ci/floors.py has the table): a folder imports from its own floor or a lower
+# one.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 source ci/common.bash

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Coverage-guided fuzzing (fuzz/): each target for a number of seconds, 30 by default, from the corpus in the repository. Needs a nightly
-# toolchain and a C++ compiler (libFuzzer is built from source). What is found lies in
-# fuzz/artifacts, and new inputs that are worth keeping in target/fuzz-corpus: `ci/fuzz.sh --minimise` takes the best of them, few and small,
-# into the corpus.
+# Coverage-guided fuzzing (fuzz/): each target for a number of seconds, 30 by default, from the
+# corpus in the repository. Needs a nightly toolchain and a C++ compiler (libFuzzer is built from
+# source). Findings lie in fuzz/artifacts, and new useful inputs in target/fuzz-corpus: `ci/fuzz.sh
+# --minimise` copies a minimal set of them into the corpus.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 source ci/common.bash
@@ -26,14 +26,14 @@ needs 'fuzzing, with a nightly toolchain' 'rustup toolchain install nightly --pr
 needs 'fuzzing, with libFuzzer, which is C++' 'apt-get install -y g++' command -v c++ || exit 0
 toolchain="$(nightly)"
 
-# What `cargo fuzz` would say.
+# The flags of `cargo fuzz`.
 export RUSTFLAGS="${RUSTFLAGS:-} --cfg fuzzing -Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \
 -Cllvm-args=-sanitizer-coverage-inline-8bit-counters -Cllvm-args=-sanitizer-coverage-pc-table \
 -Cllvm-args=-sanitizer-coverage-trace-compares -Zsanitizer=address -Cunsafe-allow-abi-mismatch=sanitizer -Ccodegen-units=1"
 out="$target/fuzz"
 cargo "+$toolchain" build --quiet --release --manifest-path fuzz/Cargo.toml --target "$triple" --target-dir "$out"
 
-# A heap reserves more than it uses, and whoever ends with one leaks it.
+# A heap reserves more than it uses, and a process that ends with a heap leaks it.
 export ASAN_OPTIONS="${ASAN_OPTIONS:-} detect_leaks=0"
 kept="$target/fuzz-corpus"
 

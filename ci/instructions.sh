@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# The instructions that the hot paths take, counted under valgrind, against those in benches/instructions/counts.tsv: worse by more than
-# the tolerance fails. --update stores what was counted; other words select rows.
+# Compares the instruction counts of the hot paths, under valgrind, with
+# benches/instructions/counts.tsv. A count that is worse by more than the tolerance fails. --update
+# stores the new counts; other words select rows.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 source ci/common.bash

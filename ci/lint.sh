@@ -8,7 +8,7 @@ limited 900 "$@"
 cargo fmt --all --check
 cargo clippy --quiet --workspace --all-targets -- -D warnings
 
-# Each lock file fits its manifest: a build would change it otherwise.
+# Each lock file fits its manifest; otherwise a build would change it.
 git ls-files '*Cargo.toml' | while read -r manifest; do
     folder=$(dirname "$manifest")
     [[ ! -f "$folder/Cargo.lock" ]] || cargo update --quiet --workspace --locked --manifest-path "$manifest"

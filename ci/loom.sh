@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
-# The protocols' models (loom_tests/), and the mutations that they must catch (loom_tests/mutations.toml).
+# Runs the models of the protocols (loom_tests/), and the mutations that they must catch
+# (loom_tests/mutations.toml).
 #
-# Without arguments: every interleaving with up to 2 preemptions (LOOM_MAX_PREEMPTIONS sets another bound), whether the table
-# of mutations fits the code, and a sample of them. With --full: every interleaving there is, save where a model
-# states a bound, and all mutations.
+# Without arguments: every interleaving with up to 2 preemptions (LOOM_MAX_PREEMPTIONS sets another
+# bound), the check that the table of mutations fits the code, and a sample of the mutations. With
+# --full: every interleaving, except where a model states a bound, and all mutations.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 source ci/common.bash
@@ -40,7 +41,7 @@ depth="${LOOM_FULL:+all there are, or as deep as the models say}"
 depth="${depth:-with up to $LOOM_MAX_PREEMPTIONS preemptions, or what the models need}"
 echo "$found models, $executions executions, $depth, in $((SECONDS - begun)) s"
 
-# The mutations need no depth: what a model is to catch it catches within its bound.
+# The mutations need no depth: a model catches its mutations within its bound.
 unset LOOM_FULL
 if [[ "${1:-}" == --full ]]; then
     ci/mutations.py --all

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# The library and its C ABI are built with the oldest toolchain that the manifest allows, with all features and with none.
+# Builds the library and its C ABI with the oldest toolchain that the manifest allows, with all
+# features and with none.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 source ci/common.bash

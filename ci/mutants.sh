@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Small changes of the code (ci/mutants), and whether a test notices each. Without arguments: a sample of them, drawn by the
-# commit. `ci/mutants.sh --all` tries every one; other options are in ci/mutants/src/main.rs.
+# Makes small changes of the code (ci/mutants), and checks that a test notices each. Without
+# arguments: a sample of them, drawn by the commit. `ci/mutants.sh --all` tries all;
+# ci/mutants/src/main.rs lists the other options.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 source ci/common.bash

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The main job on both recorded heaps, alone and with two threads: nothing may be lost, freed too early, or
-# freed twice. The program checks that itself (exit status); this looks at its result once more.
+# Replays both recorded heaps, with one thread and with two: nothing may be lost, freed too early,
+# or freed twice. The program checks that itself (exit status); this script checks its result again.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 source ci/common.bash

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# ThreadSanitizer over what has threads, AddressSanitizer and LeakSanitizer over what owns memory: unit, stress and property
-# tests, and the C program. `--full`: more of them, for longer. Needs a nightly toolchain and the
-# source of std.
+# ThreadSanitizer over the tests with threads, AddressSanitizer and LeakSanitizer over the tests of
+# memory: unit, stress and property tests, and the C program. `--full`: more tests, for longer.
+# Needs a nightly toolchain and the source of std.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 source ci/common.bash
@@ -24,10 +24,11 @@ needs 'the sanitizers, with a nightly toolchain' 'rustup toolchain install night
 toolchain="$(nightly)"
 libraries="$(rustc "+$toolchain" --print target-libdir)"
 
-# The std that comes with a toolchain is not instrumented. ThreadSanitizer then does not see the contended half of its
-# locks, and reports what they guard: true races cannot be told from that. So std is built anew, from its source, and
-# nothing is suppressed: std and crossbeam replace the fences, which ThreadSanitizer does not understand, themselves. Without
-# the source the unit tests alone are judged, less what ci/tsan.supp lists.
+# The std that comes with a toolchain is not instrumented. ThreadSanitizer then misses the contended
+# half of its locks, and reports races on the data that they guard. So std is built from its source,
+# and nothing is suppressed: std and crossbeam themselves replace the fences, which ThreadSanitizer
+# does not support. Without the source only the unit tests run, with the suppressions of
+# ci/tsan.supp.
 source="$(rustc "+$toolchain" --print sysroot)/lib/rustlib/src/rust/library"
 needs 'ThreadSanitizer over the tests with threads, with the source of std' \
     "rustup component add rust-src --toolchain $toolchain" test -d "$source" || true
@@ -41,34 +42,37 @@ export RUST_MIN_STACK="${RUST_MIN_STACK:-16777216}"
 export CARGO_PROFILE_DEV_DEBUG="${CARGO_PROFILE_DEV_DEBUG:-line-tables-only}"
 export LSAN_OPTIONS="suppressions=$PWD/ci/lsan.supp:print_suppressions=0"
 
-# A std that is not instrumented says so in its ABI: allowed.
+# Allows a std that is not instrumented.
 foreign_std=-Cunsafe-allow-abi-mismatch=sanitizer
 
-# with SANITIZER: what is built and run from here on is built for it.
+# with SANITIZER: the following builds and runs use it.
 with() {
     sanitizer="$1"
     export RUSTFLAGS="-Zsanitizer=$sanitizer"
     export CARGO_TARGET_DIR="$folder/san-$sanitizer"
     built="$CARGO_TARGET_DIR/$triple/debug"
     unset CARGO_UNSTABLE_BUILD_STD
-    # A test asks for more memory than there is.
+        # A test requests more memory than the machine has.
     export ASAN_OPTIONS=allocator_may_return_null=1 TSAN_OPTIONS=allocator_may_return_null=1
     if [[ "$sanitizer" == thread && -d "$source" ]]; then
         export CARGO_UNSTABLE_BUILD_STD=std
     else
         RUSTFLAGS+=" $foreign_std"
-        # Tests tell LeakSanitizer which objects live for ever (`tests/common`, `live_for_ever`).
+                # Tests name their immortal objects to LeakSanitizer (`tests/common`,
+                # `live_for_ever`).
         [[ "$sanitizer" != address ]] || RUSTFLAGS+=' --cfg leaks_count'
         [[ "$sanitizer" == address ]] || TSAN_OPTIONS+=":suppressions=$PWD/ci/tsan.supp"
     fi
-    # A C compiler brings a run-time library of its own, and there must be one in a process: under its name, rustc's.
+        # A C compiler has a run-time library of its own, and a process must have only one: rustc's,
+        # under that name.
     local short="${sanitizer:0:1}san"
     mkdir -p "$CARGO_TARGET_DIR/runtime"
     ln -sf "$libraries"/librustc*_rt."$short".a "$CARGO_TARGET_DIR/runtime/lib$short.a"
     instrumented=("-fsanitize=$sanitizer" "-static-lib$short" "-L$CARGO_TARGET_DIR/runtime")
 }
 
-# canary NAME EXPECTED: what hides or misses everything would pass for ever, so a planted fault, on stdin, must be reported.
+# canary NAME EXPECTED: the planted fault on stdin must be reported. A sanitizer that misses
+# everything would otherwise pass.
 canary() {
     local program="$CARGO_TARGET_DIR/canary-$1" output
     cat >"$program.rs"
@@ -80,7 +84,7 @@ canary() {
     }
 }
 
-# step WHAT COMMAND...: says how long it took.
+# step WHAT COMMAND...: prints the time that the command took.
 step() {
     local what="$1" begun=$SECONDS
     shift
@@ -101,7 +105,8 @@ tests() {
     done
 }
 
-# The C program with its threads: C and Rust instrumented alike, so that a race between the two is seen.
+# The C program with its threads. C and Rust are both instrumented, so that a race between the two
+# is reported.
 c_program() {
     if ! command -v cc >/dev/null; then
         skipped 'the C program under a sanitizer' 'apt-get install -y gcc libc6-dev'
@@ -113,21 +118,22 @@ c_program() {
     step 'the C program' "$built/objects" 3 "$rounds"
 }
 
-# left_out WHAT: arguments for what a sanitizer has nothing to say about.
+# left_out WHAT: arguments that skip tests which a sanitizer cannot judge.
 left_out() {
     case "$sanitizer $1" in
         # Ten million objects one after the other, on one thread.
         'thread laws') echo --skip=law_7_ ;;
-        # How much garbage there is at once depends on how fast each thread is.
+                # The amount of garbage at a time depends on the speed of each thread.
         'thread scenarios') echo --skip=garbage_of_many_threads_does_not_run_away ;;
-        # LeakSanitizer cannot attach to a program with more rights than its caller, nor can such a program be told so.
+                # LeakSanitizer cannot attach to a program with more rights than its caller.
         'address stress_modes') echo --skip=a_program_with_more_rights ;;
         # Minutes, most of them on one thread.
         *' oracle') [[ -n "$full" ]] || echo --skip=every_graph_of_three --skip=large_random_graphs ;;
     esac
 }
 
-# Not `ui`, which runs nothing but the compiler; not `fork`: its child starts threads, which ThreadSanitizer refuses.
+# Not `ui`, which runs only the compiler; not `fork`: its child starts threads, which
+# ThreadSanitizer refuses.
 quick_threads=(--lib --test={threads,traps,coordinator,dynamic,services,model,helping,burial,slices,oracle_threads})
 quick_memory=(--lib --test={threads,hostile,dynamic,sizes,regressions,slices,oracle,oracle_threads,stress_modes})
 more_threads=(--test={hostile,memory,scenarios,regressions,events,derive,detached,laws,oracle})

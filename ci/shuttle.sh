@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Whole programs under random schedules (shuttle_tests/), against the oracle: SHUTTLE_SCHEDULES of each kind a test,
-# 700, or 20,000 with --full. A name after that picks tests; SHUTTLE_REPLAY=FILE replays what a failure has written.
+# Whole programs under random schedules (shuttle_tests/), against the oracle: SHUTTLE_SCHEDULES
+# schedules of each kind for a test, 700, or 20,000 with --full. A further word selects tests.
+# SHUTTLE_REPLAY=FILE replays the schedule that a failure has written.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 source ci/common.bash

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# A short soak: memory stays flat, and nothing is left in the end. Other minutes and threads are given as for the program.
+# A short soak: memory stays flat, and nothing is left at the end. Arguments go to tools/soak.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 source ci/common.bash

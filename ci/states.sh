@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Hostile users: every public function from every wrong state, every exported C function with wrong pointers; no function
-# without a row, and the pages that say what happens are what the tests found.
+# Hostile users: every public function from every wrong state, every exported C function with wrong
+# pointers. No function is without a row, and the generated pages equal the results of the tests.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 source ci/common.bash

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# Every test binary that starts threads, optimised, and those that run against a clock for longer:
-# STANDSTILL_STRESS_SECS (default 6) each, instead of a second or two; the oracle's soak, STANDSTILL_ORACLE_SECS (default 30):
-# millions of operations, both. Then some of them once more under the stress modes of docs/stress.md, from outside.
+# Every test binary that starts threads, optimised. Tests that run against a clock run for longer:
+# STANDSTILL_STRESS_SECS (default 6) each, instead of a second or two; the oracle's soak,
+# STANDSTILL_ORACLE_SECS (default 30). Then some tests run once more under the stress modes of
+# docs/stress.md, set from outside.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 source ci/common.bash
@@ -10,7 +11,7 @@ export STANDSTILL_STRESS_SECS="${STANDSTILL_STRESS_SECS:-6}"
 soak="${STANDSTILL_ORACLE_SECS:-30}"
 unset STANDSTILL_ORACLE_SECS
 
-# Not `alloc_failure`: it knows the places of refusals by their names, and optimised some are in others.
+# Not `alloc_failure`: it identifies refusals by function names, and optimised some are inlined.
 mapfile -t names < <(grep -rlE 'thread::(spawn|scope)|Clock::start' tests --include='*.rs' |
     sed -E 's#^tests/([^/.]+).*#\1#' | grep -vxE 'common|ui|alloc_failure' | sort -u)
 ((${#names[@]} > 0)) || {
@@ -27,8 +28,9 @@ done
 STANDSTILL_ORACLE_SECS="$soak" timeout --kill-after=30 "$((300 + 2 * soak))" \
     cargo test --quiet --release --test oracle soak -- --nocapture
 
-# Test, modes, and what is left out. The oracle foretells every collection, so none may start by itself. Hostile handlers lie about
-# counts. A traversal that throws at its first look throws at the verifier's.
+# Test, modes, and skipped tests. The oracle predicts every collection, so none may start by itself.
+# Hostile handlers report wrong counts. A traversal that panics the first time panics in the
+# verifier.
 modes='
 threads all:1
 regressions all:2 thrown_inside_a_collection

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Unsafe code: each place says which rule it relies on, each rule has tests that exist, and the page is what the code says.
+# Unsafe code: each place names its rule, each rule has existing tests, and the generated page is up
+# to date.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 source ci/common.bash

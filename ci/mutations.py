@@ -6,9 +6,9 @@
     ci/mutations.py --all           every mutation
     ci/mutations.py --sample N      N of them, drawn by --seed, or by the commit
     ci/mutations.py ID...           these
-    ci/mutations.py --survey ID...  which model fails first, whatever the table says (no ID: for all of them)
+    ci/mutations.py --survey ID...  prints the model that fails first, without the table (no ID: for all of them)
     ci/mutations.py --markdown      with --all: writes docs/generated/mutations.md
-    ci/mutations.py --thorough      with the others: what is explained is run against every model, and not only against
+    ci/mutations.py --thorough      with the others: explained mutations are run against every model, and not only against
                                     those that catch another mutation of the same file
 
 The table is loom_tests/mutations.toml. All its mutations are woven into one copy of the tree, each behind
@@ -380,14 +380,14 @@ def page(results, unseen, texts):
     """Writes the page with the results."""
     caught = sum(1 for row, failing, _ in results if failing)
     lines = [
-        "# What happens when a protocol is weakened",
+                "# Weakened protocols",
         "",
         "Made by `ci/mutations.py --all --markdown`; do not edit. Each row is one change of the code that the models of",
         "`loom_tests/` see: an ordering made weaker, or a check removed. The table is `loom_tests/mutations.toml`,",
         "and `ci/mutations.py --check` fails if an ordering of the library is not in it.",
         "",
         f"{len(results)} mutations: {caught} make a model fail, {len(results) - caught} are explained. Of the models that fail, the table",
-        "names one; what is explained was run against all models that catch another mutation of the same file.",
+        "names one. An explained mutation was run against all models that catch another mutation of the same file.",
         "Seconds are those of the failing model, on a busy machine with two cores.",
         "",
     ]
@@ -400,7 +400,7 @@ def page(results, unseen, texts):
             fails = ", ".join(f"`{name}`" for name in failing) if failing else f"none: {row.green}"
             lines.append(f"| {row.id} | {place} | {change} | {fails} | {seconds:.1f} |")
         lines.append("")
-    lines += ["## Files that no model looks at", "", "| file | why |", "|---|---|"]
+    lines += ["## Files without a model", "", "| file | why |", "|---|---|"]
     lines += [f"| `{file}` | {why} |" for file, why in unseen.items()]
     PAGE.write_text("\n".join(lines) + "\n")
 

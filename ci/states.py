@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """The tables of hostile uses: no public function without a row, and the pages made of them.
 
-    ci/states.py            fails when a public function has no row in tests/states/expected.tsv, when a row calls
-                            nothing that exists, or when docs/generated/states.md or docs/generated/pointers.md is not what the tables say
+        ci/states.py            fails if a public function has no row in tests/states/expected.tsv, if a row calls
+                            no existing function, or if docs/generated/states.md or pointers.md is stale
     ci/states.py --write    writes the two pages
 """
 
@@ -17,7 +17,7 @@ PAGE = ROOT / "docs/generated/states.md"
 POINTERS = ROOT / "capi/tests/pointers/expected.tsv"
 POINTERS_PAGE = ROOT / "docs/generated/pointers.md"
 
-# Types and functions that have no row, and why.
+# Types and functions without a row, with the reason.
 EXEMPT = {
     "ModelHeap": "the face for custom object models, whose one trait is `unsafe`: `tests/model.rs` is its table",
     "ModelMutator": "as `ModelHeap`",
@@ -33,7 +33,7 @@ EXEMPT = {
     "Builtin::try_get": "as `Heap::try_on_unraisable`",
 }
 
-# What the columns of the two tables are called, and mean.
+# The names of the columns of the two tables, and their meanings.
 TYPED = {
     "attached": "attached to the heap of the objects that are used: the control",
     "elsewhere": "attached to another heap",
@@ -64,29 +64,29 @@ COORDINATOR = {
 INTRO = """\
 # Hostile uses of the typed face
 
-What happens when a function is called where it makes no sense: every public function that safe Rust can call, from every
-state that the calling thread can be in. Each cell is a test (`cargo test --test states`), which runs on fresh heaps, one
-process for each function; afterwards the heaps are verified, collected, and must be empty, with every object
-destroyed exactly once. No cell crashes the process, hangs, or returns nonsense in silence.
+This page lists every public function that safe Rust can call, in every state of the calling thread. Each cell is a test
+(`cargo test --test states`), which runs on fresh heaps, one process for each function. Afterwards the heaps are verified,
+collected, and must be empty, with every object destroyed exactly once. No cell crashes the process, hangs, or silently
+returns a wrong result.
 
-This page is made of `tests/states/expected.tsv` by `ci/states.py`, which also fails when a public function has no row. `unsafe`
-functions have contracts that forbid the wrong states, and no row; what the C functions over them make of wrong pointers is in
-[pointers.md](pointers.md). Without rows, too: {exempt}.
+`ci/states.py` makes this page from `tests/states/expected.tsv`, and fails if a public function has no row. `unsafe`
+functions have contracts that forbid the wrong states, and no row; [pointers.md](pointers.md) has the C functions over them,
+with wrong pointers. Also without rows: {exempt}.
 
 | in a cell | means |
 |---|---|
-| ok | it does what it always does |
+| ok | it does its normal work |
 | none | it returns `None`, `false`, or does nothing, as its documentation says |
-| later | it is put off: until the thread or the heap is ready for it, and no longer |
-| refused | there is no `&Mutator` to call it with: `Mutator::with_current` gives `None` |
-| – | the type system does not let it be called |
+| later | it is deferred until the thread or the heap is ready for it |
+| refused | there is no `&Mutator` to call it with: `Mutator::with_current` returns `None` |
+| – | the type system prevents the call |
 | E*n*, P*n* | an error, a panic: see [the texts](#the-texts) |
 
-A reference is dropped *later* where the thread is not attached to the heap, or destroys something else already. In a heap
-that is gone nobody waits: it is destroyed at once, by whoever drops the last reference, wherever that is. Handlers of dynamic objects
-need a mutator, and are not called in such a heap any more: what a dynamic object holds, stays. A function that takes `&mut Mutator` or
-`Mutator` is called in destructors, finalizers and callbacks with a mutator that the thread keeps in a thread-local, which is
-the one way there in safe Rust: such a mutator is lent to whoever is up the stack, and will not park; its safepoints do nothing.
+A reference is dropped *later* if the thread is not attached to the heap, or is already destroying another object. In a
+closed heap the object is destroyed at once, on the thread that drops the last reference. Handlers of dynamic objects need a
+mutator, and are not called in such a heap: references that a dynamic object holds stay. In destructors, finalizers and
+callbacks, a function that takes `&mut Mutator` or `Mutator` is called with a mutator from a thread-local, the only way in
+safe Rust. Such a mutator is lent to a caller up the stack, and does not park: its safepoints do nothing.
 """
 
 
@@ -153,7 +153,7 @@ def public_functions():
     return {name for name in found if name not in EXEMPT and re.split(r"::|:", name)[0] not in EXEMPT}
 
 
-# What no outcome may say, however it was blessed: the process died, or the heaps were not as they should be afterwards.
+# Words that no outcome may contain: the process died, or the heaps were wrong afterwards.
 WRONG = re.compile(r"^(crash|broken)|; .*(not destroyed|left in the heap|unsound|threads left|ignored failure)")
 
 
@@ -163,7 +163,7 @@ def rows():
     for line in TABLE.read_text().splitlines():
         if not line.startswith("#"):
             function, state, outcome = line.split("\t", 2)
-            # What is immortal stays.
+                        # Immortal objects stay.
             if WRONG.search(outcome) and not function.endswith("::immortalize"):
                 raise SystemExit(f"{function}, {state}: this must not happen: {outcome}")
             table.setdefault(function, {})[state] = outcome
@@ -206,7 +206,7 @@ def short(outcome, texts):
 
 def cells(row, columns, texts):
     found = [short(row.get(state, row["*"]), texts) for state in columns]
-    # What is `none` everywhere it can be called is what the function returns, and no refusal.
+        # If the outcome is `none` in every callable state, `none` is the function's result, and no refusal.
     if found[0] == "none":
         found = ["ok" if cell == "none" else cell for cell in found]
     return found
@@ -277,7 +277,7 @@ def is_coordinators(name):
 
 # ---------------------------------------------------------------------------------------- wrong pointers, from C
 
-# What a parameter is given, by the columns of the page.
+# The arguments of a parameter, by the columns of the page.
 FOREIGN = ["zeroed", "random", "stack", "interior", "unmapped", "another heap's"]
 SORTS = ["an instance", "a number", "a tuple", "a string", "a module", "a type", "the type of types",
          "a weak reference", "None"]
@@ -285,31 +285,31 @@ SORTS = ["an instance", "a number", "a tuple", "a string", "a module", "a type",
 POINTERS_INTRO = """\
 # Wrong pointers, in checked mode
 
-What every exported function of the C ABI makes of wrong pointers, for each of its parameters in turn. Each call is made in a
-process of its own (`cargo test -p standstill-capi --test pointers`), which reads the functions and their parameters from the
-header: a new function is covered when it is declared. No call ends in a crash, a deadlock, or nonsense without a word. This page is made
-of `capi/tests/pointers/expected.tsv` by `ci/states.py`.
+This page lists every exported function of the C ABI, called with wrong pointers for each of its parameters in turn. Each call
+is made in a process of its own (`cargo test -p standstill-capi --test pointers`), which reads the functions and their
+parameters from the header: a new function is covered when it is declared. No call ends in a crash, a deadlock, or an
+unreported wrong result. `ci/states.py` makes this page from `capi/tests/pointers/expected.tsv`.
 
-Checked mode (`STANDSTILL_CHECKED=1`, or `checked` in the options of a heap) looks up every object and every type that comes in, wherever
-the function may be called, traverse handlers included. Without it, a pointer is what the header says of it.
+Checked mode (`STANDSTILL_CHECKED=1`, or `checked` in the options of a heap) looks up every object and every type that is passed in,
+traverse handlers included. Without it, the caller must keep the contract of the header.
 
-| column | what is given |
+| column | arguments |
 |---|---|
 | null | NULL |
-| foreign | in turn: a zeroed block of memory, one of arbitrary bytes, one on the stack, the inside of an object, an address where nothing is, an object of another heap |
-| freed | an object or a type whose last reference is gone; a heap that was given up; a saved thread state that was restored |
+| foreign | in turn: a zeroed block of memory, one of arbitrary bytes, one on the stack, the inside of an object, an unmapped address, an object of another heap |
+| freed | an object or a type without references; a heap that was given up; a saved thread state that was restored |
 | other sorts | a living object of each sort: an instance of a class, a number, a tuple, a string, a module, a type, the type of types, a weak reference, None |
 
 | in a cell | means |
 |---|---|
 | a code | an error with it, and the function's failure value |
-| a code in italics | a report of misuse with it, and the failure value where the function has one |
-| ok | no mistake, or none that anybody could tell; or the function answers NULL, 0 or -1 for such a thing, as the header says |
-| *what*: ok | that sort is right, or as good as any |
+| a code in italics | a report of misuse with it, and the failure value if the function has one |
+| ok | no mistake, or none that can be detected; or the function returns NULL, 0 or -1 for such an argument, as the header says |
+| *sort*: ok | that sort is correct |
 
-Not tried is what nobody can tell from a right one: a text without an end, a description with wrong addresses in it, a function that is none,
-a result's address that leads somewhere else. Where the library gets an address that only the program knows the meaning of, any will do.
-An exported function that is not here takes no pointer.
+Wrong arguments that cannot be distinguished from correct ones are not tried: a text without an end, a description with wrong
+addresses in it, an address that is no function, a result's address that leads elsewhere. An opaque argument of the program
+may be any address. An exported function that is not here takes no pointer.
 
 | function | parameter | null | foreign | freed | other sorts |
 |---|---|---|---|---|---|
@@ -317,7 +317,7 @@ An exported function that is not here takes no pointer.
 
 
 def coded(outcome):
-    """What came of a call, for a cell."""
+        """The result of a call, for a cell."""
     codes = re.findall(r"(misuse|error) (\w+)", outcome)
     codes = [(kind, code) for kind, code in codes if code != "Custom"]
     return ", ".join(f"*{code}*" if kind == "misuse" else code for kind, code in codes) or "ok"
@@ -359,7 +359,7 @@ def main():
     missing = sorted(functions - called)
     for name in missing:
         print(f"{name} is public, and no row of {TABLE.relative_to(ROOT)} calls it", file=sys.stderr)
-    # Rows for what derives and implementations do anyway are welcome; those of functions that are gone are not.
+        # Rows of derived functions are allowed; rows of removed functions are not.
     gone = sorted(name for name in called - functions if "::" in name and name.split(": ")[-1] != "Trace::clear")
     for name in gone:
         print(f"{name} has a row, and is no public function", file=sys.stderr)
@@ -369,7 +369,7 @@ def main():
         if "--write" in sys.argv[1:]:
             path.write_text(text)
         if not path.exists() or path.read_text() != text:
-            print(f"{path.relative_to(ROOT)} is not what the table says: ci/states.py --write", file=sys.stderr)
+            print(f"{path.relative_to(ROOT)} is stale: run ci/states.py --write", file=sys.stderr)
             stale = True
     if missing or gone or stale:
         sys.exit(1)

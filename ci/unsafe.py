@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""The inventory of unsafe code: what each block relies on, and what exercises that.
+"""The inventory of unsafe code: the rule that each block relies on, and the tests of each rule.
 
     ci/unsafe.py            writes docs/generated/unsafe.md
-    ci/unsafe.py --check    fails when the page is not what the code says, when a block, an implementation or an attribute
-                            has no `SAFETY:` comment that leads to a rule, when an unsafe function has no `# Safety` section, when a
-                            rule is not stated where ci/unsafe-rules.toml says, or names a test that does not exist
+    ci/unsafe.py --check    fails if the page is stale, if a block, an implementation or an attribute has
+                            no `SAFETY:` comment that leads to a rule, if an unsafe function has no
+                            `# Safety` section, or if a rule of ci/unsafe-rules.toml is not stated in
+                            its file or names a missing test
 
 A comment leads to a rule by naming it ("rule R", "rules R and Y"), by "the caller" in an unsafe function (then the function's
 `# Safety` section is what it relies on), by "as above" (the comment before it in the file), or by "as in `f`" and "as for `f`"
@@ -434,13 +435,13 @@ def page(sources, rules, left):
         "",
         "Made by `ci/unsafe.py`; do not edit. Every use of `unsafe` in `src/`, `capi/src/` and `derive/src/`, with the rule that it relies",
         "on. Each has a `SAFETY:` comment, and the script fails if one does not lead to a rule, or a rule names a test that does",
-        "not exist (`ci/unsafe.sh`). What the script cannot see is whether a comment is true: that is for readers, and for what exercises",
+        "not exist (`ci/unsafe.sh`). The script cannot decide whether a comment is true: that is for readers, and for the tests of",
         "the rule.",
         "",
         f"{blocks['block']} blocks, {blocks['impl']} implementations, {functions} functions, {blocks['attribute']} attributes and",
-        f"{blocks['extern']} foreign declaration; {in_tests} of them in tests. *Caller* stands where a block relies on what the enclosing",
-        "function asks of its caller: its `# Safety` section, whose first sentence is in the second table of each file. What",
-        "`export!` defines in `capi/src/` is unsafe too, and asks for rule C.",
+        f"{blocks['extern']} foreign declaration; {in_tests} of them in tests. *Caller*: the block relies on the contract of the enclosing",
+        "function, its `# Safety` section. The second table of each file has the section's first sentence. The functions that",
+        "`export!` defines in `capi/src/` are unsafe too, and rely on rule C.",
         "",
         "## Rules",
         "",
@@ -453,7 +454,7 @@ def page(sources, rules, left):
         lines += [f"### {rule['letter']}: {name}", "", words[:1].upper() + words[1:], ""]
         lines += [f"- stated in `{rule['file']}`; {uses} places rely on it", *evidence(rule), ""]
     lines += [
-        f"*Caller*: {relying[CALLER]} places rely on what the enclosing function asks for, and so on whatever its callers name.",
+        f"*Caller*: {relying[CALLER]} places rely on the contract of the enclosing function, and so on the rules that its callers name.",
         "",
         "## Counts",
         "",
@@ -469,7 +470,7 @@ def page(sources, rules, left):
         used = listed({letter for site in source.sites for letter in site.rules} - {CALLER}, order)
         numbers = (kinds["block"], kinds["impl"], len(unsafe), test)
         lines.append(f"| `{source.name}` | {' | '.join(str(n or '') for n in numbers)} | {used} |")
-    lines += ["", "## Looked at, and left", ""]
+    lines += ["", "## Reviewed blocks that stay", ""]
     lines += [f"- {entry['what']}: {entry['why']}" for entry in left]
     lines.append("")
     resolver = Resolver(sources)
@@ -512,7 +513,7 @@ def asked(source, resolver, unsafe):
     known = [(source.place(f.start), resolver.asks(f)) for f in unsafe]
     lines = []
     if any(words for _, words in known):
-        lines += ["| function | asks of its caller |", "|---|---|"]
+        lines += ["| function | contract |", "|---|---|"]
         for place, words in known:
             if words:
                 words = re.sub(r"\[(`[^`]*`|[^\]]*)\](\([^)]*\))?", r"\1", words)

@@ -59,11 +59,11 @@ STANDSTILL_CHECKED=1 timeout --kill-after=5 120 "$out/objects" 4
 printf '#include <stdlib.h>\nint main(void) { return malloc(40) == NULL; }\n' >"$out/leaks.c"
 
 if needs 'the C examples under memcheck' 'apt-get install -y valgrind' command -v valgrind; then
-        # valgrind runs one thread at a time: few rounds. The heap's cells are not malloc blocks, so
+    # valgrind runs one thread at a time: few rounds. The heap's cells are not malloc blocks, so
     # valgrind checks all other memory; the program itself checks for leaked objects.
     memcheck=(timeout --kill-after=5 300 valgrind --quiet --error-exitcode=9 --leak-check=full
         --show-leak-kinds=definite --errors-for-leak-kinds=definite)
-        # With these options it must report a leak, and a word that is read before it was written.
+    # With these options it must report a leak, and a word that is read before it was written.
     printf '#include <stdlib.h>\nint main(void) { volatile int *p = malloc(40); int i = *p == 7; free((void *)p); return i; }\n' \
         >"$out/reads.c"
     for planted in leaks reads; do

@@ -52,19 +52,19 @@ with() {
     export CARGO_TARGET_DIR="$folder/san-$sanitizer"
     built="$CARGO_TARGET_DIR/$triple/debug"
     unset CARGO_UNSTABLE_BUILD_STD
-        # A test requests more memory than the machine has.
+    # A test requests more memory than the machine has.
     export ASAN_OPTIONS=allocator_may_return_null=1 TSAN_OPTIONS=allocator_may_return_null=1
     if [[ "$sanitizer" == thread && -d "$source" ]]; then
         export CARGO_UNSTABLE_BUILD_STD=std
     else
         RUSTFLAGS+=" $foreign_std"
-                # Tests name their immortal objects to LeakSanitizer (`tests/common`,
-                # `live_for_ever`).
+        # Tests name their immortal objects to LeakSanitizer (`tests/common`,
+        # `live_for_ever`).
         [[ "$sanitizer" != address ]] || RUSTFLAGS+=' --cfg leaks_count'
         [[ "$sanitizer" == address ]] || TSAN_OPTIONS+=":suppressions=$PWD/ci/tsan.supp"
     fi
-        # A C compiler has a run-time library of its own, and a process must have only one: rustc's,
-        # under that name.
+    # A C compiler has a run-time library of its own, and a process must have only one: rustc's,
+    # under that name.
     local short="${sanitizer:0:1}san"
     mkdir -p "$CARGO_TARGET_DIR/runtime"
     ln -sf "$libraries"/librustc*_rt."$short".a "$CARGO_TARGET_DIR/runtime/lib$short.a"
@@ -123,9 +123,9 @@ left_out() {
     case "$sanitizer $1" in
         # Ten million objects one after the other, on one thread.
         'thread laws') echo --skip=law_7_ ;;
-                # The amount of garbage at a time depends on the speed of each thread.
+        # The amount of garbage at a time depends on the speed of each thread.
         'thread scenarios') echo --skip=garbage_of_many_threads_does_not_run_away ;;
-                # LeakSanitizer cannot attach to a program with more rights than its caller.
+        # LeakSanitizer cannot attach to a program with more rights than its caller.
         'address stress_modes') echo --skip=a_program_with_more_rights ;;
         # Minutes, most of them on one thread.
         *' oracle') [[ -n "$full" ]] || echo --skip=every_graph_of_three --skip=large_random_graphs ;;

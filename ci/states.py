@@ -163,7 +163,7 @@ def rows():
     for line in TABLE.read_text().splitlines():
         if not line.startswith("#"):
             function, state, outcome = line.split("\t", 2)
-                        # Immortal objects stay.
+            # Immortal objects stay.
             if WRONG.search(outcome) and not function.endswith("::immortalize"):
                 raise SystemExit(f"{function}, {state}: this must not happen: {outcome}")
             table.setdefault(function, {})[state] = outcome
@@ -206,7 +206,7 @@ def short(outcome, texts):
 
 def cells(row, columns, texts):
     found = [short(row.get(state, row["*"]), texts) for state in columns]
-        # If the outcome is `none` in every callable state, `none` is the function's result, and no refusal.
+    # If the outcome is `none` in every callable state, `none` is the function's result, and no refusal.
     if found[0] == "none":
         found = ["ok" if cell == "none" else cell for cell in found]
     return found
@@ -317,7 +317,7 @@ may be any address. An exported function that is not here takes no pointer.
 
 
 def coded(outcome):
-        """The result of a call, for a cell."""
+    """The result of a call, for a cell."""
     codes = re.findall(r"(misuse|error) (\w+)", outcome)
     codes = [(kind, code) for kind, code in codes if code != "Custom"]
     return ", ".join(f"*{code}*" if kind == "misuse" else code for kind, code in codes) or "ok"
@@ -359,7 +359,7 @@ def main():
     missing = sorted(functions - called)
     for name in missing:
         print(f"{name} is public, and no row of {TABLE.relative_to(ROOT)} calls it", file=sys.stderr)
-        # Rows of derived functions are allowed; rows of removed functions are not.
+    # Rows of derived functions are allowed; rows of removed functions are not.
     gone = sorted(name for name in called - functions if "::" in name and name.split(": ")[-1] != "Trace::clear")
     for name in gone:
         print(f"{name} has a row, and is no public function", file=sys.stderr)

@@ -119,7 +119,7 @@ pub(crate) enum Phase {
     Premark,
     /// Stopped: counts the references between candidates.
     Count,
-    /// Stopped: finds the roots: candidates whose count differs from the references inside.
+    /// Stopped: finds the roots: candidates with references from outside.
     Roots,
     /// Stopped: marks the objects that the roots reach.
     Mark,

@@ -10,7 +10,7 @@
 use std::ptr::{NonNull, null_mut};
 use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering::*};
 
-use standstill::model::{ModelMutator, Object, ObjectModel, Tracer};
+use standstill::model::{ClaimRef, Live, ModelMutator, Object, ObjectModel, Stopped, Tracer};
 use standstill::safepoint::ThreadId;
 use standstill::{Collect, Heap};
 
@@ -98,12 +98,12 @@ unsafe impl ObjectModel for Pairs {
 
     fn private(&self) {}
 
-    unsafe fn count(&self, object: Object) -> Option<i64> {
-        Some(self.view(object).count.load(Relaxed) as i64)
+    fn count(&self, object: Stopped<'_>) -> Option<i64> {
+        Some(self.view(*object).count.load(Relaxed) as i64)
     }
 
-    unsafe fn traverse(&self, object: Object, tracer: &mut Tracer) {
-        for field in &self.view(object).fields {
+    fn traverse(&self, object: Stopped<'_>, tracer: &mut Tracer) {
+        for field in &self.view(*object).fields {
             if let Some(target) = NonNull::new(field.load(Relaxed)) {
                 // SAFETY: rule 4: a reference in a field is counted.
                 unsafe { tracer.visit_object(Object::new(target)) };
@@ -111,17 +111,17 @@ unsafe impl ObjectModel for Pairs {
         }
     }
 
-    unsafe fn hold(&self, object: Object, _: ThreadId) {
-        self.retain(object);
+    fn claim_ref(&self, object: Stopped<'_>, _: ThreadId) {
+        self.retain(*object);
     }
 
-    unsafe fn release(&self, object: Object, m: &Mutator) {
-        self.drop_reference(object, m);
+    fn release(&self, reference: ClaimRef, m: &Mutator) {
+        self.drop_reference(reference.object(), m);
     }
 
-    unsafe fn clear(&self, object: Object, m: &Mutator) {
+    fn clear(&self, object: Live<'_>, m: &Mutator) {
         for field in 0..2 {
-            if let Some(target) = self.swap(object, field, None) {
+            if let Some(target) = self.swap(*object, field, None) {
                 self.drop_reference(target, m);
             }
         }

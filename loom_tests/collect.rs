@@ -44,7 +44,9 @@ use loom::thread;
 
 use super::Model;
 use crate::base::sync::{AtomicUsize, Mutex, Ordering, UnsafeCell};
-use crate::heap::model::{ModelHeap, ModelMutator, Object, ObjectModel, Tracer};
+use crate::heap::model::{
+    ClaimRef, Live, ModelHeap, ModelMutator, Object, ObjectModel, Stopped, Tracer,
+};
 use crate::safepoint::ThreadId;
 use crate::{Collect, Heap, Pacing};
 
@@ -120,29 +122,29 @@ unsafe impl ObjectModel for Tiny {
 
     fn private(&self) {}
 
-    unsafe fn count(&self, object: Object) -> Option<i64> {
-        Some(self.node(object).count.load(Ordering::Relaxed) as i64)
+    fn count(&self, object: Stopped<'_>) -> Option<i64> {
+        Some(self.node(*object).count.load(Ordering::Relaxed) as i64)
     }
 
-    unsafe fn traverse(&self, object: Object, tracer: &mut Tracer) {
+    fn traverse(&self, object: Stopped<'_>, tracer: &mut Tracer) {
         // SAFETY: the world is stopped.
-        let edge = self.node(object).body.with(|body| unsafe { (*body).edge });
+        let edge = self.node(*object).body.with(|body| unsafe { (*body).edge });
         if let Some(target) = edge {
             // SAFETY: rule 4.
             unsafe { tracer.visit_object(target) };
         }
     }
 
-    unsafe fn hold(&self, object: Object, _: ThreadId) {
-        self.add_ref(object);
+    fn claim_ref(&self, object: Stopped<'_>, _: ThreadId) {
+        self.add_ref(*object);
     }
 
-    unsafe fn release(&self, object: Object, m: &Mutator) {
-        self.drop_ref(object, m);
+    fn release(&self, reference: ClaimRef, m: &Mutator) {
+        self.drop_ref(reference.object(), m);
     }
 
-    unsafe fn clear(&self, object: Object, m: &Mutator) {
-        let edge = self.body(object, |body| {
+    fn clear(&self, object: Live<'_>, m: &Mutator) {
+        let edge = self.body(*object, |body| {
             body.cleared = true;
             body.edge.take()
         });
@@ -151,12 +153,12 @@ unsafe impl ObjectModel for Tiny {
         }
     }
 
-    unsafe fn has_finalizer(&self, object: Object) -> bool {
-        self.node(object).finalizer
+    fn has_finalizer(&self, object: Live<'_>) -> bool {
+        self.node(*object).finalizer
     }
 
-    unsafe fn finalize(&self, object: Object, _: &Mutator) {
-        *self.revived.lock() = Some(self.add_ref(object));
+    fn finalize(&self, object: Live<'_>, _: &Mutator) {
+        *self.revived.lock() = Some(self.add_ref(*object));
     }
 }
 

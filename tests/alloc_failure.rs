@@ -27,7 +27,9 @@ use std::sync::{Arc, Mutex};
 
 use common::{Census, Fin, Node, fin, link, node, ring};
 use standstill::gc_module::{Services, Visit};
-use standstill::model::{ModelHeap, ModelMutator, Object, ObjectModel, Tracer};
+use standstill::model::{
+    ClaimRef, Live, ModelHeap, ModelMutator, Object, ObjectModel, Stopped, Tracer,
+};
 use standstill::safepoint::ThreadId;
 use standstill::{
     AnyGc, AtomicGc, AttachError, BuildError, Code, Collect, CollectionReport, Gc, GcCell, Heap,
@@ -722,12 +724,12 @@ unsafe impl ObjectModel for Slots {
 
     fn private(&self) {}
 
-    unsafe fn count(&self, object: Object) -> Option<i64> {
-        Some(cells(object).count.load(SeqCst) as i64)
+    fn count(&self, object: Stopped<'_>) -> Option<i64> {
+        Some(cells(*object).count.load(SeqCst) as i64)
     }
 
-    unsafe fn traverse(&self, object: Object, tracer: &mut Tracer) {
-        for slot in &cells(object).slots {
+    fn traverse(&self, object: Stopped<'_>, tracer: &mut Tracer) {
+        for slot in &cells(*object).slots {
             if let Some(target) = NonNull::new(slot.load(SeqCst)) {
                 // SAFETY: a slot's reference is counted.
                 unsafe { tracer.visit_object(Object::new(target)) };
@@ -735,28 +737,28 @@ unsafe impl ObjectModel for Slots {
         }
     }
 
-    unsafe fn hold(&self, object: Object, _: ThreadId) {
-        cells(object).count.fetch_add(1, SeqCst);
+    fn claim_ref(&self, object: Stopped<'_>, _: ThreadId) {
+        cells(*object).count.fetch_add(1, SeqCst);
     }
 
-    unsafe fn release(&self, object: Object, m: &ModelMutator<Self>) {
-        Self::drop_ref(object, m);
+    fn release(&self, reference: ClaimRef, m: &ModelMutator<Self>) {
+        Self::drop_ref(reference.object(), m);
     }
 
-    unsafe fn clear(&self, object: Object, m: &ModelMutator<Self>) {
-        Self::empty(object, m);
+    fn clear(&self, object: Live<'_>, m: &ModelMutator<Self>) {
+        Self::empty(*object, m);
     }
 
-    unsafe fn has_finalizer(&self, object: Object) -> bool {
-        cells(object).kind == Kind::Final
+    fn has_finalizer(&self, object: Live<'_>) -> bool {
+        cells(*object).kind == Kind::Final
     }
 
     fn has_legacy(&self) -> bool {
         true
     }
 
-    unsafe fn legacy(&self, object: Object) -> bool {
-        cells(object).kind == Kind::Legacy
+    fn legacy(&self, object: Stopped<'_>) -> bool {
+        cells(*object).kind == Kind::Legacy
     }
 }
 

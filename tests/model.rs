@@ -15,7 +15,10 @@ use std::ptr::{NonNull, null_mut};
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicUsize, Ordering::*};
 use std::sync::{Arc, Barrier, Mutex};
 
-use standstill::model::{Ends, ModelHeap, ModelMutator, Object, ObjectModel, Tracer, World};
+use standstill::model::{
+    ClaimRef, DeadObject, Ends, Live, ModelHeap, ModelMutator, Object, ObjectModel, Stopped,
+    Tracer, World,
+};
 use standstill::safepoint::ThreadId;
 use standstill::{Collect, CollectionReport, Heap, HeapBuilder, OutOfMemory, Pacing};
 
@@ -221,27 +224,27 @@ unsafe impl<const STABLE: bool> ObjectModel for Nodes<STABLE> {
         Dying::default()
     }
 
-    unsafe fn count(&self, object: Object) -> Option<i64> {
-        let header = self.header(object);
+    fn count(&self, object: Stopped<'_>) -> Option<i64> {
+        let header = self.header(*object);
         (header.kind.load(Relaxed) & FOREVER == 0).then(|| header.count.load(Relaxed) as i64)
     }
 
-    unsafe fn traverse(&self, object: Object, tracer: &mut Tracer) {
-        let kind = self.header(object).kind.load(Relaxed);
+    fn traverse(&self, object: Stopped<'_>, tracer: &mut Tracer) {
+        let kind = self.header(*object).kind.load(Relaxed);
         assert!(kind & BITES == 0, "this one bites");
         let dark = kind >> 8 & 0xf;
         if dark != 0 {
-            let before = self.header(object).kind.fetch_add(TRAVERSAL, Relaxed) / TRAVERSAL;
+            let before = self.header(*object).kind.fetch_add(TRAVERSAL, Relaxed) / TRAVERSAL;
             if dark >> (before % 4) & 1 != 0 {
                 return;
             }
         }
         if kind & WINKS != 0
-            && self.header(object).kind.fetch_add(TRAVERSAL, Relaxed) / TRAVERSAL == 1
+            && self.header(*object).kind.fetch_add(TRAVERSAL, Relaxed) / TRAVERSAL == 1
         {
             return tracer.unreadable();
         }
-        let slots = self.slots(object);
+        let slots = self.slots(*object);
         let readable = if kind & SHUT == 0 { slots.len() } else { slots.len() / 2 };
         for slot in &slots[..readable] {
             if let Some(target) = NonNull::new(slot.load(Relaxed)) {
@@ -255,78 +258,78 @@ unsafe impl<const STABLE: bool> ObjectModel for Nodes<STABLE> {
     }
 
     /// A model whose traversals change their minds anyway keeps all that it has shown.
-    fn doubts(&self) -> bool {
+    fn verifies_traversals(&self) -> bool {
         STABLE
     }
 
-    unsafe fn is_doubted(&self, object: Object) -> bool {
-        self.header(object).kind.load(Relaxed) & DOUBTED != 0
+    fn verifies_traversal(&self, object: Stopped<'_>) -> bool {
+        self.header(*object).kind.load(Relaxed) & DOUBTED != 0
     }
 
     /// Those with as many slots as the first, in two portions.
-    unsafe fn traverse_each(&self, objects: &[Object], tracer: &mut Tracer, ends: &mut Ends<'_>) {
+    fn traverse_each(&self, objects: &[Stopped<'_>], tracer: &mut Tracer, ends: &mut Ends<'_>) {
         if self.idle.load(Relaxed) {
             return;
         }
         let len = |object: &Object| self.header(*object).len;
         let alike = objects.iter().take_while(|object| len(object) == len(&objects[0])).count();
         for some in objects[..alike].chunks(alike.div_ceil(2)) {
-            // SAFETY: as the caller says.
-            tracer.each(some, ends, |object, tracer| unsafe { self.traverse(object, tracer) });
+            tracer.each(some, ends, |object, tracer| self.traverse(object, tracer));
         }
     }
 
-    unsafe fn hold(&self, object: Object, _: ThreadId) {
-        self.add_ref(object);
+    fn claim_ref(&self, object: Stopped<'_>, _: ThreadId) {
+        self.add_ref(*object);
     }
 
-    unsafe fn release(&self, object: Object, m: &ModelMutator<Self>) {
-        self.drop_ref(object, m);
+    fn release(&self, reference: ClaimRef, m: &ModelMutator<Self>) {
+        self.drop_ref(reference.object(), m);
     }
 
-    unsafe fn clear(&self, object: Object, m: &ModelMutator<Self>) {
-        self.header(object).kind.fetch_or(CLEARED, Relaxed);
-        for slot in 0..self.slots(object).len() {
-            if let Some(target) = self.swap(object, slot, None) {
+    fn clear(&self, object: Live<'_>, m: &ModelMutator<Self>) {
+        self.header(*object).kind.fetch_or(CLEARED, Relaxed);
+        for slot in 0..self.slots(*object).len() {
+            if let Some(target) = self.swap(*object, slot, None) {
                 self.drop_ref(target, m);
             }
         }
     }
 
-    unsafe fn has_finalizer(&self, object: Object) -> bool {
-        self.header(object).kind.load(Relaxed) & RISES != 0
+    fn has_finalizer(&self, object: Live<'_>) -> bool {
+        self.header(*object).kind.load(Relaxed) & RISES != 0
     }
 
-    unsafe fn finalize(&self, object: Object, _: &ModelMutator<Self>) {
+    fn finalize(&self, object: Live<'_>, _: &ModelMutator<Self>) {
         self.census.finalized.fetch_add(1, Relaxed);
-        self.risen.lock().unwrap().push(self.add_ref(object));
+        self.risen.lock().unwrap().push(self.add_ref(*object));
     }
 
     fn prepare(&self, m: &ModelMutator<Self>) {
         self.flush(m);
     }
 
-    fn merge(&self, world: &World<'_, Self>, dead: &mut Vec<Object>) {
+    fn merge(&self, world: &World<'_, Self>, dead: &mut Vec<DeadObject>) {
         world.locals(|_, pending| {
             for object in std::mem::take(&mut *pending.lock().unwrap()) {
                 if self.header(object).count.fetch_sub(1, AcqRel) == 1 {
-                    dead.push(object);
+                    // SAFETY: rule 5: the count is 0, and no thread knows the object.
+                    dead.push(unsafe { DeadObject::new(object) });
                 }
             }
         });
     }
 
-    unsafe fn bury(&self, object: Object, m: &ModelMutator<Self>) {
-        self.destroy(object, m);
+    fn destroy_merged(&self, dead: DeadObject, m: &ModelMutator<Self>) {
+        self.destroy(dead.object(), m);
     }
 
-    unsafe fn has_weak(&self, object: Object) -> bool {
+    fn has_weak(&self, object: Live<'_>) -> bool {
         self.weak.lock().unwrap().contains_key(&object.address())
     }
 
-    unsafe fn take_callbacks(
+    fn take_callbacks(
         &self,
-        object: Object,
+        object: Stopped<'_>,
         _: &dyn Fn(Object) -> bool,
         _: &World<'_, Self>,
         due: &mut Vec<usize>,
@@ -344,11 +347,11 @@ unsafe impl<const STABLE: bool> ObjectModel for Nodes<STABLE> {
         self.census.called_back.lock().unwrap().push(callback);
     }
 
-    unsafe fn clear_weak(&self, object: Object) {
-        self.forget_weak(object);
+    fn clear_weak(&self, object: Stopped<'_>) {
+        self.forget_weak(*object);
     }
 
-    unsafe fn type_name(&self, _: Object) -> &'static str {
+    fn type_name(&self, _: Live<'_>) -> &'static str {
         "node"
     }
 

@@ -16,7 +16,9 @@ use standstill::gc_module::{
     CallbackPhase, DEBUG_COLLECTABLE, DEBUG_LEAK, DEBUG_SAVEALL, DEBUG_STATS, DEBUG_UNCOLLECTABLE,
     Visit, process_memory,
 };
-use standstill::model::{Found, ModelMutator, Object, ObjectModel, Tracer, Verdict};
+use standstill::model::{
+    ClaimRef, Found, Live, ModelMutator, Object, ObjectModel, Stopped, Tracer, Verdict,
+};
 use standstill::safepoint::ThreadId;
 use standstill::{
     AnyGc, Code, Collect, Gc, GcCell, GcWeak, Heap, HeapBuilder, Mutator, Pacing, Thresholds, Trace,
@@ -1286,12 +1288,12 @@ unsafe impl ObjectModel for Slotted {
 
     fn private(&self) {}
 
-    unsafe fn count(&self, object: Object) -> Option<i64> {
-        Some(self.cells(object).count.load(Relaxed) as i64)
+    fn count(&self, object: Stopped<'_>) -> Option<i64> {
+        Some(self.cells(*object).count.load(Relaxed) as i64)
     }
 
-    unsafe fn traverse(&self, object: Object, tracer: &mut Tracer) {
-        let cells = self.cells(object);
+    fn traverse(&self, object: Stopped<'_>, tracer: &mut Tracer) {
+        let cells = self.cells(*object);
         if cells.legacy != 0 && self.bites.load(SeqCst) != 0 {
             assert!(self.bites.fetch_sub(1, SeqCst) != 1, "this one bites");
         }
@@ -1303,32 +1305,33 @@ unsafe impl ObjectModel for Slotted {
         }
     }
 
-    unsafe fn hold(&self, object: Object, _: ThreadId) {
-        self.cells(object).count.fetch_add(1, Relaxed);
+    fn claim_ref(&self, object: Stopped<'_>, _: ThreadId) {
+        self.cells(*object).count.fetch_add(1, Relaxed);
     }
 
-    unsafe fn release(&self, object: Object, m: &ModelMutator<Self>) {
-        self.drop_ref(object, m);
+    fn release(&self, reference: ClaimRef, m: &ModelMutator<Self>) {
+        self.drop_ref(reference.object(), m);
     }
 
-    unsafe fn clear(&self, object: Object, m: &ModelMutator<Self>) {
-        self.empty(object, m);
+    fn clear(&self, object: Live<'_>, m: &ModelMutator<Self>) {
+        self.empty(*object, m);
     }
 
     fn has_legacy(&self) -> bool {
         true
     }
 
-    unsafe fn legacy(&self, object: Object) -> bool {
-        self.cells(object).legacy != 0
+    fn legacy(&self, object: Stopped<'_>) -> bool {
+        self.cells(*object).legacy != 0
     }
 
-    unsafe fn judge(&self, found: &Found<'_>, _: &ModelMutator<Self>) -> Verdict {
+    fn judge(&self, found: &Found<'_>, _: &ModelMutator<Self>) -> Verdict {
         let Found { garbage, uncollectable, legacy, .. } = found;
+        let objects = |list: &[Live<'_>]| list.iter().map(|live| live.object()).collect();
         self.judged.lock().unwrap().push([
-            garbage.to_vec(),
-            uncollectable.to_vec(),
-            legacy.to_vec(),
+            objects(garbage),
+            objects(uncollectable),
+            objects(legacy),
         ]);
         match self.keeps.load(SeqCst) {
             0 => Verdict::Clear,

@@ -8,11 +8,13 @@ use crate::base::fallible::{self, NoMemory};
 use crate::base::steps;
 use crate::base::stress::{Step, maybe_yield};
 use crate::base::sync::Mutex;
+use crate::collect::scope::{claimed, state_of};
 use crate::collect::subset::Subset;
 use crate::collect::traversal::{Abandoned, guard_traversal, tracer};
 use crate::heap::model::ObjectModel;
 use crate::heap::mutator::{Core, World};
 use crate::memory::space::Space;
+use crate::object::live::{ClaimRef, Stopped};
 use crate::object::state;
 use crate::object::type_info::Object;
 use crate::safepoint::ThreadId;
@@ -50,8 +52,7 @@ impl Homes {
 
     /// Owner the object is, by the page that it lies on.
     pub(crate) fn of(&self, object: Object, space: &Space) -> Option<ThreadId> {
-        // SAFETY: rule G: a page that an object lies on, or lay on, was handed out.
-        let page = unsafe { space.page_of(object.address()) };
+        let page = space.page(space.page_index(object.address()));
         self.arenas.get(page.arena() as usize).copied().flatten()
     }
 }
@@ -60,7 +61,7 @@ impl Homes {
 /// `UNREACHABLE` bit. Still in the stop that found them.
 #[must_use]
 pub(crate) struct Unreachable<M: ObjectModel> {
-    pub(super) objects: Vec<Object>,
+    pub(super) objects: Vec<ClaimRef>,
     pub(super) homes: Homes,
     pub(super) callbacks: Vec<M::Callback>,
     pub(super) runs_code: bool,
@@ -72,18 +73,18 @@ pub(crate) struct Unreachable<M: ObjectModel> {
 #[derive(Debug, Default)]
 pub(crate) struct Exempt {
     /// Uncollectable: objects with a legacy finalizer, and what these reach.
-    pub(super) objects: Vec<Object>,
+    pub(super) objects: Vec<ClaimRef>,
     /// Of these, the ones with a legacy finalizer.
     pub(super) legacy: Vec<Object>,
     /// Kept out of doubt.
-    pub(super) spared: Vec<Object>,
+    pub(super) spared: Vec<ClaimRef>,
 }
 
 /// Step 6b. Claims the unreachable objects, clears their weak references with callbacks, and, if nothing
 /// in the set can run code, all others too.
 pub(crate) fn claim<M: ObjectModel>(
     world: &World<'_, M>,
-    found: Vec<Object>,
+    found: Vec<Stopped<'_>>,
     homes: Homes,
     workers: usize,
 ) -> Unreachable<M> {
@@ -91,22 +92,23 @@ pub(crate) fn claim<M: ObjectModel>(
     let core = world.core();
     let has_legacy = core.model.has_legacy();
     let mut looks = hold_all(world, &found, &homes, if has_legacy { 1 } else { workers });
-    let (mut objects, mut left_out, mut doubt) = (found, Exempt::default(), None);
+    // SAFETY: rule R: `hold_all` has just taken a reference on each.
+    let mut objects = unsafe { ClaimRef::all(found) };
+    let (mut left_out, mut doubt) = (Exempt::default(), None);
     if has_legacy {
         // First, so that what leaves the set is like any object outside for the rest.
-        match exempt(world, &objects) {
-            Ok(told_apart) => (objects, left_out) = told_apart,
+        match exempt(world, &mut objects) {
+            Ok(exempt) => left_out = exempt,
             Err(abandoned) => {
                 left_out.spared = std::mem::take(&mut objects);
                 doubt = Some(abandoned);
             }
         }
         looks = Looks::default();
-        objects.iter().for_each(|&object| looks.look(object, core));
+        objects.iter().for_each(|reference| looks.look(claimed(world, reference), core));
     }
     let Looks { mut runs_code, mut weak, looked } = looks;
-    // SAFETY: rules R and W: held, and the world is stopped.
-    let due = weak.iter().map(|&object| unsafe { core.model.callbacks(object) }).sum();
+    let due = weak.iter().map(|&object| core.model.callbacks(object)).sum();
     let mut callbacks = Vec::new();
     let looked = looked.and_then(|()| Ok(callbacks.try_reserve_exact(due)?));
     if let Err(no_memory) = looked {
@@ -115,73 +117,66 @@ pub(crate) fn claim<M: ObjectModel>(
         (runs_code, doubt) = (false, Some(no_memory.into()));
         weak.clear();
     }
-    for &object in left_out.objects.iter().chain(&left_out.spared) {
-        // SAFETY: rules R and W: held, and the world is stopped.
-        unsafe { core.state(object.address()) }.survive();
+    for reference in left_out.objects.iter().chain(&left_out.spared) {
+        state_of(&core.space, reference.object()).survive();
     }
     let mut set = Unreachable { objects, homes, callbacks, runs_code, exempt: left_out, doubt };
     let is_unreachable = |object: Object| {
-        core.space.contains(object.address()) && {
-            // SAFETY: rule R: the model asks about objects that are alive.
-            let state = unsafe { core.state(object.address()) };
-            state.get() & state::UNREACHABLE != 0
-        }
+        core.space.contains(object.address())
+            && state_of(&core.space, object).get() & state::UNREACHABLE != 0
     };
     for &object in &weak {
         steps::took(1);
-        // SAFETY: rules R and W: held, and the world is stopped.
-        unsafe { core.model.take_callbacks(object, &is_unreachable, world, &mut set.callbacks) };
+        core.model.take_callbacks(object, &is_unreachable, world, &mut set.callbacks);
     }
     set.runs_code |= !set.callbacks.is_empty();
     if !set.runs_code {
         for &object in &weak {
-            // SAFETY: as above.
-            unsafe { core.model.clear_weak(object) };
+            core.model.clear_weak(object);
         }
     }
     set
 }
 
 /// What one look at each claimed object has shown.
-struct Looks {
+struct Looks<'w> {
     runs_code: bool,
     /// Those with weak references.
-    weak: Vec<Object>,
+    weak: Vec<Stopped<'w>>,
     looked: Result<(), NoMemory>,
 }
 
-impl Default for Looks {
+impl Default for Looks<'_> {
     fn default() -> Self {
         Self { runs_code: false, weak: Vec::new(), looked: Ok(()) }
     }
 }
 
-impl Looks {
+impl<'w> Looks<'w> {
     #[inline(always)]
-    fn look<M: ObjectModel>(&mut self, object: Object, core: &Core<M>) {
-        // SAFETY: rule W: a candidate is alive, and the world is stopped.
-        unsafe {
-            let state = core.state(object.address()).get();
-            self.runs_code |= state & state::FINALIZED == 0 && core.model.has_finalizer(object);
-            if core.model.has_weak(object) {
-                self.looked = self.looked.and(fallible::push(&mut self.weak, object));
-            }
+    fn look<M: ObjectModel>(&mut self, object: Stopped<'w>, core: &Core<M>) {
+        let state = state_of(&core.space, object.object()).get();
+        self.runs_code |= state & state::FINALIZED == 0 && core.model.has_finalizer(object.live());
+        if core.model.has_weak(object.live()) {
+            self.looked = self.looked.and(fallible::push(&mut self.weak, object));
         }
     }
 
     /// Takes the objects, each for the thread that is to bury it.
-    fn hold<M: ObjectModel>(&mut self, world: &World<'_, M>, objects: &[Object], homes: &Homes) {
+    fn hold<M: ObjectModel>(
+        &mut self,
+        world: &World<'_, M>,
+        objects: &[Stopped<'w>],
+        homes: &Homes,
+    ) {
         let core = world.core();
         steps::took(objects.len());
         for &object in objects {
             maybe_yield(&core.under, Step::Hold);
-            // SAFETY: rule W: a candidate is alive, and the world is stopped.
-            unsafe {
-                let holder = if homes.is_empty() { None } else { homes.of(object, &core.space) };
-                core.model.hold(object, holder.unwrap_or(world.requester()));
-                // Alone: whoever else changes states is attached, hence parked, or works on other objects here.
-                core.state(object.address()).change_plainly(state::UNREACHABLE, 0);
-            }
+            let holder = if homes.is_empty() { None } else { homes.of(*object, &core.space) };
+            core.model.claim_ref(object, holder.unwrap_or(world.requester()));
+            // Alone: whoever else changes states is attached, hence parked, or works on other objects here.
+            state_of(&core.space, *object).change_plainly(state::UNREACHABLE, 0);
             self.look(object, core);
         }
     }
@@ -195,12 +190,12 @@ impl Looks {
 
 /// Holds all of `found`, page by page: each worker first what lies on its own pages, and is in its caches. Without memory to write
 /// down what is whose, this thread does it alone.
-fn hold_all<M: ObjectModel>(
+fn hold_all<'w, M: ObjectModel>(
     world: &World<'_, M>,
-    found: &[Object],
+    found: &[Stopped<'w>],
     homes: &Homes,
     workers: usize,
-) -> Looks {
+) -> Looks<'w> {
     let space = &world.core().space;
     let mut looks = Looks::default();
     let pages = if workers > 1 { pages_of(found, space) } else { Err(NoMemory) };
@@ -227,8 +222,8 @@ fn hold_all<M: ObjectModel>(
 }
 
 /// Ranges of `found`, which goes up, each on a page of its own.
-fn pages_of(found: &[Object], space: &Space) -> Result<Portions<Range<usize>>, NoMemory> {
-    let page = |object: Object| space.page_index(object.address());
+fn pages_of(found: &[Stopped<'_>], space: &Space) -> Result<Portions<Range<usize>>, NoMemory> {
+    let page = |object: Stopped<'_>| space.page_index(object.address());
     let mut ranges = Vec::new();
     steps::took(found.len());
     for part in found.chunk_by(|&one, &next| page(one) == page(next)) {
@@ -239,59 +234,48 @@ fn pages_of(found: &[Object], space: &Space) -> Result<Portions<Range<usize>>, N
     Portions::by_home(ranges, home, |range| range.start)
 }
 
-/// Two lists: the objects that `belongs` is true of, and the rest.
-fn divide(
-    objects: &[Object],
-    belongs: impl Fn(Object) -> bool,
-) -> Result<(Vec<Object>, Vec<Object>), NoMemory> {
-    let many = objects.iter().filter(|&&object| belongs(object)).count();
-    let (mut own, mut rest) = (Vec::new(), Vec::new());
-    own.try_reserve_exact(many)?;
-    rest.try_reserve_exact(objects.len() - many)?;
-    for &object in objects {
-        if belongs(object) { &mut own } else { &mut rest }.push(object);
-    }
-    Ok((own, rest))
-}
-
 /// Tells the objects with legacy finalizers, and all that they reach in the set, from the rest. A field that cannot be
 /// read now, or a handler that fails, leaves open who is reached.
 fn exempt<M: ObjectModel>(
     world: &World<'_, M>,
-    objects: &[Object],
-) -> Result<(Vec<Object>, Exempt), Abandoned> {
+    objects: &mut Vec<ClaimRef>,
+) -> Result<Exempt, Abandoned> {
     let core = world.core();
-    let (space, model) = (&core.space, &core.model);
-    let mut found = Exempt::default();
-    for &object in objects {
-        // SAFETY: rules R and W: held, and the world is stopped.
-        if unsafe { model.legacy(object) } {
-            fallible::push(&mut found.legacy, object)?;
+    let mut legacy = Vec::new();
+    for reference in &*objects {
+        let object = claimed(world, reference);
+        if core.model.legacy(object) {
+            fallible::push(&mut legacy, object)?;
         }
     }
-    if found.legacy.is_empty() {
-        return Ok((fallible::collect(objects.iter().copied())?, found));
+    if legacy.is_empty() {
+        return Ok(Exempt::default());
     }
+    let mut found = Exempt {
+        legacy: fallible::collect(legacy.iter().map(|o| o.object()))?,
+        ..Exempt::default()
+    };
     let set = Subset::new(world);
-    set.reach_all(&found.legacy);
-    let followed = fallible::collect(found.legacy.iter().copied()).map_err(Abandoned::from);
-    let followed = followed.and_then(|stack| {
-        let follow = |tracer: &mut _| set.follow(stack, tracer);
-        Ok(guard_traversal(world, &mut tracer(space), follow)??)
-    });
-    let divided = divide(objects, |object| set.is_reached(object));
-    set.forget(objects.iter().copied());
-    let doubt = followed?;
-    let left;
-    (found.objects, left) = divided?;
-    match doubt {
-        None => Ok((left, found)),
-        Some(object) => Err(Abandoned {
+    set.reach_all(&legacy);
+    let follow = |tracer: &mut _| set.follow(legacy, tracer);
+    let followed = guard_traversal(world, &mut tracer(&core.space), follow);
+    let is_reached = |reference: &mut ClaimRef| set.is_reached(reference.object());
+    let many = objects.iter().filter(|reference| set.is_reached(reference.object())).count();
+    let room = found.objects.try_reserve_exact(many);
+    let doubt = match followed {
+        Ok(Ok(None)) => room.map_err(|_| NoMemory.into()),
+        Ok(Ok(Some(object))) => Err(Abandoned {
             reason: "a field that leads from a legacy finalizer cannot be read now".into(),
-            // SAFETY: rule R: held.
-            type_name: unsafe { model.type_name(object) },
+            type_name: core.model.type_name(object.live()),
         }),
+        Ok(Err(no_memory)) => Err(no_memory.into()),
+        Err(abandoned) => Err(abandoned),
+    };
+    if doubt.is_ok() {
+        found.objects.extend(objects.extract_if(.., is_reached));
     }
+    set.forget(objects.iter().chain(&found.objects).map(ClaimRef::object));
+    doubt.map(|()| found)
 }
 
 #[cfg(all(test, not(any(loom, shuttle))))]
@@ -317,6 +301,12 @@ pub(crate) mod tests {
         builder.build_with(Script::default()).expect("a heap")
     }
 
+    /// The objects, which the test holds, in a stop.
+    fn stopped(things: &[Object]) -> &[Stopped<'_>] {
+        // SAFETY: rule R: the test has a reference to each.
+        unsafe { Stopped::slice(things) }
+    }
+
     /// Objects on several pages, some of them on one page.
     pub(crate) fn things(m: &Raw) -> Vec<Object> {
         let sizes = [32, 32, 60_000, 32, 60_000, 60_000];
@@ -332,7 +322,8 @@ pub(crate) mod tests {
         let m = heap.attach();
         let things = things(&m);
         let space = &m.core().space;
-        let ranges: Vec<Range<usize>> = pages_of(&things, space).expect("memory").into_items();
+        let ranges: Vec<Range<usize>> =
+            pages_of(stopped(&things), space).expect("memory").into_items();
         assert_eq!(ranges, [0..3, 3..4, 4..5, 5..6]);
     }
 
@@ -355,10 +346,11 @@ pub(crate) mod tests {
         // The first page, of small objects, is this thread's.
         pages[..2].iter().for_each(|&page| own(page, arenas[0] + 7));
         pages[2..].iter().for_each(|&page| own(page, arenas[0]));
-        let Looks { runs_code, weak, looked } = hold_all(&world, &things, &Homes::default(), 2);
+        let Looks { runs_code, weak, looked } =
+            hold_all(&world, stopped(&things), &Homes::default(), 2);
         pages.iter().zip(arenas).for_each(|(&page, arena)| own(page, arena));
         assert_eq!((runs_code, looked), (false, Ok(())));
-        assert_eq!(weak, things);
+        assert_eq!(Stopped::objects(&weak), things);
     }
 
     #[test]

@@ -11,12 +11,14 @@ use crate::base::fallible::{self, NoMemory};
 use crate::base::steps;
 use crate::collect::claim::Homes;
 use crate::collect::recheck::Garbage;
+use crate::collect::scope::state_of;
 use crate::heap::model::{ModelMutator, ObjectModel};
 use crate::heap::mutator::{COLLECT, Core};
 use crate::heap::reclaim_queue::{
     Cleared, GARBAGE_BATCH, GarbageBatch, NextStep, OpenReport, Owner, ReclaimQueue, Task,
     ThreadGarbage,
 };
+use crate::object::live::{ClaimRef, Live};
 use crate::object::state;
 use crate::object::type_info::Object;
 
@@ -31,11 +33,11 @@ pub(crate) const MANY: usize =
 pub(crate) fn clear<M: ObjectModel>(garbage: Garbage, m: &mut ModelMutator<M>) -> Released {
     let Garbage { objects, spared, .. } = garbage;
     uncounted(m, |m| {
-        empty(&objects, objects.len(), m);
+        empty(ClaimRef::live_slice(&objects), objects.len(), m);
         spared.iter().for_each(|list| let_go(list, m));
         let_go(&objects, m);
     });
-    Released { objects }
+    Released { objects: ClaimRef::into_objects(objects) }
 }
 
 /// Garbage that was cleared and let go of.
@@ -68,7 +70,10 @@ pub(crate) fn leave<M: ObjectModel>(
     }
     let Garbage { objects, homes, spared, .. } = garbage;
     if piles.is_empty() {
-        piles.push(ThreadGarbage::new(me, objects));
+        piles.push(ThreadGarbage::new(me, ClaimRef::into_objects(objects)));
+    } else {
+        // The queue has them.
+        drop(ClaimRef::into_objects(objects));
     }
     spared.iter().for_each(|list| let_go(list, m));
     m.core().collector_lock.hand_over(ReclaimQueue::new(piles, open));
@@ -81,7 +86,7 @@ pub(crate) fn leave<M: ObjectModel>(
 
 /// Garbage by the thread on whose pages it lies. Nothing, if all of it is this thread's.
 fn sort<M: ObjectModel>(
-    objects: &[Object],
+    objects: &[ClaimRef],
     homes: &Homes,
     m: &ModelMutator<M>,
 ) -> Result<Vec<ThreadGarbage>, NoMemory> {
@@ -90,7 +95,7 @@ fn sort<M: ObjectModel>(
         return Ok(piles);
     }
     let mut at = 0;
-    for &object in objects {
+    for object in objects.iter().map(ClaimRef::object) {
         let home = homes.of(object, &m.core().space).unwrap_or(m.thread_id());
         // Mostly the one before: neighbours lie on one page.
         steps::took(1);
@@ -151,8 +156,10 @@ fn bury_piece<M: ObjectModel>(
     if let Some(piece) = &working.1 {
         match piece.task {
             Task::Clear => uncounted(m, |m| {
-                empty(piece.objects(), piece.garbage, m);
-                let_go(piece.objects(), m);
+                // SAFETY: rule R: the claim's references. A batch is one thread's, and each object is in one.
+                let claims = unsafe { ClaimRef::slice(piece.objects()) };
+                empty(ClaimRef::live_slice(claims), piece.garbage, m);
+                let_go(claims, m);
             }),
             Task::Tally => cleared = tally(piece.objects(), &core),
         }
@@ -194,7 +201,7 @@ fn uncounted<M: ObjectModel>(m: &mut ModelMutator<M>, f: impl FnOnce(&mut ModelM
 }
 
 /// Clears objects that are held, of `garbage` in all.
-fn empty<M: ObjectModel>(objects: &[Object], garbage: usize, m: &mut ModelMutator<M>) {
+fn empty<M: ObjectModel>(objects: &[Live<'_>], garbage: usize, m: &mut ModelMutator<M>) {
     let _phase = event::phase(Phase::Clear);
     steps::took(objects.len());
     m.model().clearing(m, garbage);
@@ -212,20 +219,16 @@ fn empty<M: ObjectModel>(objects: &[Object], garbage: usize, m: &mut ModelMutato
             while next < few {
                 let object = objects[next];
                 next += 1;
-                // SAFETY: rule R: held since the claim.
-                unsafe {
-                    // Else a clear handler, or a destructor it caused, has taken it out of the set.
-                    if core.state(object.address()).get() & state::TRACKED != 0 {
-                        core.model.clear(object, m);
-                        core.model.cleared(m, false);
-                    }
+                // Else a clear handler, or a destructor it caused, has taken it out of the set.
+                if state_of(&core.space, object.object()).get() & state::TRACKED != 0 {
+                    core.model.clear(object, m);
+                    core.model.cleared(m, false);
                 }
             }
         });
         if let Err(payload) = result {
             let object = objects[next - 1];
-            // SAFETY: as above.
-            let name = unsafe { core.model.type_name(object) };
+            let name = core.model.type_name(object);
             let text = event::panic_message(payload);
             core.hooks.unraisable_at(During::Clear, name, object.address(), text);
         }
@@ -234,14 +237,14 @@ fn empty<M: ObjectModel>(objects: &[Object], garbage: usize, m: &mut ModelMutato
 }
 
 /// Gives back the references that the claim took.
-fn let_go<M: ObjectModel>(objects: &[Object], m: &mut ModelMutator<M>) {
-    for (at, &object) in objects.iter().enumerate() {
+fn let_go<M: ObjectModel>(claims: &[ClaimRef], m: &mut ModelMutator<M>) {
+    for (at, claim) in claims.iter().enumerate() {
         if at % POLL == 0 && m.poll() != 0 {
             m.park();
         }
-        // SAFETY: rule R: this gives back the claim's reference, once: a piece is one thread's, and each object is in
-        // one.
-        unsafe { m.model().release(object, m) };
+        // SAFETY: rule R: the caller's list is not used again.
+        let claim = unsafe { ClaimRef::new(claim.object()) };
+        m.model().release(claim, m);
     }
 }
 
@@ -251,11 +254,8 @@ fn tally<M: ObjectModel>(objects: &[Object], core: &Core<M>) -> Cleared {
     // Who still has the bit is still the object it was: the bit goes with the death, and no birth sets it.
     let uncollectable = objects
         .iter()
-        .filter(|object| {
-            // SAFETY: rule G: the page of a freed cell keeps its table entries; in a cell that is in use again the
-            // bit is not set, and nothing is changed.
-            unsafe { core.state(object.address()) }.survive()
-        })
+        // In a cell that is in use again the bit is not set, and nothing is changed.
+        .filter(|&&object| state_of(&core.space, object).survive())
         .count();
     Cleared { collected: objects.len() - uncollectable, uncollectable }
 }

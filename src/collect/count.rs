@@ -11,6 +11,7 @@
 //! so that marking need not ask for them again.
 
 use crate::collect::portions::Share;
+use crate::object::live::Stopped;
 use std::collections::HashMap;
 
 use crate::base::event::{self, CollectionKind, Phase};
@@ -29,7 +30,7 @@ use crate::heap::model::ObjectModel;
 use crate::heap::mutator::World;
 use crate::memory::space::{Origin, PAGE_GRANULES};
 use crate::object::state::{self, StateByte};
-use crate::object::type_info::{Object, Tracer};
+use crate::object::type_info::Tracer;
 
 /// Objects that are traversed before their edges are counted.
 const BATCH: usize = 64;
@@ -180,14 +181,14 @@ impl<M: ObjectModel> Work<'_, M> {
         let Self { world, .. } = self;
         let (space, model) = (&world.core().space, &world.core().model);
         let (origin, states) = (space.origin(), space.states());
-        let (doubts, prefetches) = (model.doubts(), model.prefetches());
+        let (doubts, prefetches) = (model.verifies_traversals(), model.prefetches());
         let far = is_far(world, table.len());
         let mut counter =
             Counter::<YOUNG> { origin, states, table, far, delay: Delay::default(), counts };
         // Young objects are few and in the caches.
         let logs = !YOUNG && M::STABLE_DURING_STOP;
         let mut log = Writer::new(self.budget);
-        let mut candidates: Vec<Object> = Vec::new();
+        let mut candidates: Vec<Stopped<'_>> = Vec::new();
         candidates.try_reserve_exact(PAGE_GRANULES)?;
         for pages in self.share.of(worker) {
             // Relaxed: see where it is set.
@@ -217,17 +218,13 @@ impl<M: ObjectModel> Work<'_, M> {
                         few_from(&candidates, first + AHEAD).iter().for_each(ask_for);
                         if prefetches {
                             let ahead = few_from(&candidates, first + CONTENTS_AHEAD);
-                            // SAFETY: rule W: candidates are alive, and the world is stopped.
-                            unsafe { prefetch_each(model, ahead, tracer) };
+                            prefetch_each(model, ahead, tracer);
                         }
                         let unreadable = &mut counter.counts.unreadable;
                         let unreadable = |at: usize| {
                             fallible::push(unreadable, origin.granule(few[at].address()) as u32)
                         };
-                        // SAFETY: as above.
-                        unsafe {
-                            look(model, few, tracer, &mut ends[place * TOGETHER..], unreadable)?
-                        };
+                        look(model, few, tracer, &mut ends[place * TOGETHER..], unreadable)?;
                     }
                     let mut granules = [0; BATCH];
                     counter.take_own(model, batch, &mut granules)?;
@@ -269,7 +266,7 @@ const EACH: u64 = 0x0101_0101_0101_0101;
 fn gather<const YOUNG: bool>(
     states: &[u8],
     (origin, first): (Origin, usize),
-    candidates: &mut Vec<Object>,
+    candidates: &mut Vec<Stopped<'_>>,
     counts: &mut Counts,
 ) {
     const ALIVE: u64 = EACH * state::ALIVE as u64;
@@ -293,7 +290,8 @@ fn gather<const YOUNG: bool>(
         }
         while found != 0 {
             let granule = first + 8 * at + found.trailing_zeros() as usize / 8;
-            room[gathered].write(object_from(origin, granule));
+            // SAFETY: rule W: the state says that an object is alive there.
+            room[gathered].write(unsafe { Stopped::new(object_from(origin, granule)) });
             gathered += 1;
             found &= found - 1;
         }
@@ -340,7 +338,7 @@ impl<const YOUNG: bool> Counter<'_, YOUNG> {
     fn take_own<M: ObjectModel>(
         &mut self,
         model: &M,
-        objects: &[Object],
+        objects: &[Stopped<'_>],
         granules: &mut [u32; BATCH],
     ) -> Result<(), NoMemory> {
         let (origin, table) = (self.origin, &mut *self.table);
@@ -348,8 +346,7 @@ impl<const YOUNG: bool> Counter<'_, YOUNG> {
         for (&object, place) in objects.iter().zip(granules) {
             let granule = origin.granule(object.address());
             *place = granule as u32;
-            // SAFETY: rule W: candidates are alive, and the world is stopped.
-            match unsafe { model.count(object) } {
+            match model.count(object) {
                 Some(n @ 0..128) => add(table, granule, -(n as i8), spills),
                 Some(n) => spill(spills, granule, -n),
                 None => fallible::push(immortal, granule as u32)?,
@@ -363,7 +360,7 @@ impl<const YOUNG: bool> Counter<'_, YOUNG> {
     fn keep<M: ObjectModel>(
         &mut self,
         model: &M,
-        objects: &[Object],
+        objects: &[Stopped<'_>],
         edges: &[usize],
         ends: &[u32],
     ) -> Result<u64, NoMemory> {
@@ -371,8 +368,7 @@ impl<const YOUNG: bool> Counter<'_, YOUNG> {
         for (place, (&object, &end)) in objects.iter().zip(ends).enumerate() {
             let own = &edges[start..end as usize];
             start = end as usize;
-            // SAFETY: rule W: candidates are alive, and the world is stopped.
-            if !M::STABLE_DURING_STOP || unsafe { model.is_doubted(object) } {
+            if !M::STABLE_DURING_STOP || model.verifies_traversal(object) {
                 let own =
                     fallible::collect(own.iter().map(|&edge| self.origin.granule(edge) as u32))?;
                 self.counts.kept.try_reserve(1)?;
@@ -451,13 +447,13 @@ fn sizes(ends: &[u32; BATCH], len: usize) -> ([u32; BATCH], u32) {
 
 /// Asks for an object.
 #[inline(always)]
-fn ask_for(object: &Object) {
+fn ask_for(object: &Stopped<'_>) {
     prefetch(object.as_ptr().as_ptr());
 }
 
 /// The few of `objects` from number `first` on, as far as there are any.
 #[inline(always)]
-fn few_from(objects: &[Object], first: usize) -> &[Object] {
+fn few_from<'s, 'w>(objects: &'s [Stopped<'w>], first: usize) -> &'s [Stopped<'w>] {
     let rest = objects.get(first..).unwrap_or_default();
     &rest[..rest.len().min(TOGETHER)]
 }
@@ -518,6 +514,7 @@ mod tests {
     use crate::collect::script::tests::collect;
     use crate::memory::space::Space;
     use crate::object::state::{ALIVE, DYING, FROZEN, FULL, LIVE, OLD, TRACKED, YOUNG};
+    use crate::object::type_info::Object;
     use crate::{Heap, Pacing};
 
     /// Numbers of a signed byte, of both signs, in no order.

@@ -2,16 +2,17 @@
 
 use crate::base::event::{self, During, Phase};
 use crate::collect::claim::{Exempt, Homes, Unreachable};
+use crate::collect::scope::state_of;
 use crate::collect::traversal::Abandoned;
 use crate::heap::model::{ModelMutator, ObjectModel};
+use crate::object::live::ClaimRef;
 use crate::object::state;
-use crate::object::type_info::Object;
 
 /// Unreachable objects whose finalizers have run: some may be reachable again.
 #[must_use]
 #[derive(Default)]
 pub(crate) struct Pending {
-    pub(super) objects: Vec<Object>,
+    pub(super) objects: Vec<ClaimRef>,
     pub(super) homes: Homes,
     pub(crate) finalized: usize,
     /// Whether user code ran: only then can anything have changed.
@@ -46,23 +47,21 @@ pub(crate) fn finalize<M: ObjectModel>(set: Unreachable<M>, m: &ModelMutator<M>)
         }
     }
     let _phase = event::phase(Phase::Finalize);
-    for &object in &pending.objects {
-        // SAFETY: rule R: held since the claim.
-        unsafe {
-            let state = core.state(object.address());
-            if state.get() & state::FINALIZED != 0 || !core.model.has_finalizer(object) {
-                continue;
-            }
-            // Before the call: once, whatever the finalizer does, and whoever else calls it now by a weak reference.
-            if state.set(state::FINALIZED) & state::FINALIZED != 0 {
-                continue;
-            }
-            pending.finalized += 1;
-            if let Err(payload) = event::guarded(|| core.model.finalize(object, m)) {
-                let name = core.model.type_name(object);
-                let text = event::panic_message(payload);
-                core.hooks.unraisable_at(During::Finalize, name, object.address(), text);
-            }
+    for reference in &pending.objects {
+        let object = reference.live();
+        let state = state_of(&core.space, reference.object());
+        if state.get() & state::FINALIZED != 0 || !core.model.has_finalizer(object) {
+            continue;
+        }
+        // Before the call: once, whatever the finalizer does, and whoever else calls it now by a weak reference.
+        if state.set(state::FINALIZED) & state::FINALIZED != 0 {
+            continue;
+        }
+        pending.finalized += 1;
+        if let Err(payload) = event::guarded(|| core.model.finalize(object, m)) {
+            let name = core.model.type_name(object);
+            let text = event::panic_message(payload);
+            core.hooks.unraisable_at(During::Finalize, name, object.address(), text);
         }
     }
     pending

@@ -22,7 +22,7 @@ use crate::collect::pool::{CHUNK, Pool};
 use crate::collect::roots::Roots;
 use crate::collect::scope::{Scope, granules_of, object_at};
 use crate::collect::table::plainly;
-use crate::collect::traversal::{Abandoned, guard_traversal, tracer};
+use crate::collect::traversal::{Abandoned, guard_traversal, tracer, type_name};
 use crate::heap::model::ObjectModel;
 use crate::heap::mutator::World;
 use crate::memory::space::Space;
@@ -201,8 +201,7 @@ fn resolve_doubt<M: ObjectModel, C: Claims>(
         None => Ok(()),
         Some(granule) => {
             let object = object_at(&world.core().space, granule as usize);
-            // SAFETY: rule W: a candidate is alive, and the world is stopped.
-            Err(Abandoned::locked(unsafe { world.core().model.type_name(object) }))
+            Err(Abandoned::locked(type_name(world, object)))
         }
     }
 }

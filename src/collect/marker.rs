@@ -24,6 +24,7 @@ use crate::collect::traversal::{TOGETHER, look, prefetch_each};
 use crate::heap::model::ObjectModel;
 use crate::heap::mutator::World;
 use crate::memory::space::{Origin, Space};
+use crate::object::live::Stopped;
 use crate::object::type_info::{Object, Tracer};
 
 /// Objects between the request to memory and the look.
@@ -102,11 +103,18 @@ pub(crate) fn marker<'a, M: ObjectModel, C: Claims>(
     }
 }
 
-impl<M: ObjectModel, C: Claims> Marker<'_, M, C> {
+impl<'a, M: ObjectModel, C: Claims> Marker<'a, M, C> {
+    /// The object that starts at a granule of the stack.
+    #[inline(always)]
+    fn object(&self, granule: u32) -> Stopped<'a> {
+        // SAFETY: rule W: workers push candidates. A candidate is alive, and the world is stopped.
+        unsafe { Stopped::new(object_at(self.space, granule as usize)) }
+    }
+
     /// Looks at an object: pushes what it refers to and nobody has claimed.
     #[inline(always)]
     pub(super) fn scan(&mut self, granule: u32) -> Result<(), NoMemory> {
-        self.look(&[object_at(self.space, granule as usize)])?;
+        self.look(&[self.object(granule)])?;
         let origin = self.space.origin();
         let targets = self.tracer.edges().iter().map(|&edge| origin.granule(edge));
         push_or_delay(&mut self.stack, &mut self.delay, self.far, self.claims, targets)
@@ -114,30 +122,29 @@ impl<M: ObjectModel, C: Claims> Marker<'_, M, C> {
 
     /// Looks at objects: the tracer has what they refer to.
     #[inline(always)]
-    fn look(&mut self, objects: &[Object]) -> Result<(), NoMemory> {
+    fn look(&mut self, objects: &[Stopped<'_>]) -> Result<(), NoMemory> {
         steps::took(objects.len());
         self.tracer.clear();
         let claims = self.claims;
         if !M::STABLE_DURING_STOP
             && let Some(counts) = claims.counts()
         {
-            objects.iter().for_each(|&object| self.recall(object, counts));
+            objects.iter().for_each(|object| self.recall(object.object(), counts));
             return self.tracer.lost_nothing();
         }
         let mut ends = [0; TOGETHER];
         let doubts = self.met.doubtful.len();
         let (space, met) = (self.space, &mut self.met);
-        let unreadable = |at: usize| met.doubt(granule(space, objects[at]), claims.counts());
-        // SAFETY: rule W: only candidates are pushed; they are alive, and the world is stopped.
-        unsafe { look(self.model, objects, self.tracer, &mut ends, unreadable)? };
+        let unreadable =
+            |at: usize| met.doubt(granule(space, objects[at].object()), claims.counts());
+        look(self.model, objects, self.tracer, &mut ends, unreadable)?;
         match claims.counts() {
             None => {
-                // SAFETY: as above.
-                let is_immortal = |&object: &Object| unsafe { self.model.is_immortal(object) };
+                let is_immortal = |&object: &Stopped<'_>| self.model.is_immortal(object);
                 // No branch for each: there are hardly any.
                 if objects.iter().fold(false, |any, object| any | is_immortal(object)) {
                     for &object in objects.iter().filter(|object| is_immortal(object)) {
-                        fallible::push(&mut self.met.immortal, granule(space, object))?;
+                        fallible::push(&mut self.met.immortal, granule(space, object.object()))?;
                     }
                 }
             }
@@ -150,12 +157,12 @@ impl<M: ObjectModel, C: Claims> Marker<'_, M, C> {
     /// Objects that have kept what counting saw in them must show the same again. Those that could not be read this time are in the
     /// list of doubtful ones from place `doubts` on.
     #[cold]
-    fn compare(&mut self, objects: &[Object], ends: &[u32], counts: &Counts, doubts: usize) {
+    fn compare(&mut self, objects: &[Stopped<'_>], ends: &[u32], counts: &Counts, doubts: usize) {
         let mut start = 0;
         for (&object, &end) in objects.iter().zip(ends) {
             let edges = &self.tracer.edges()[start..end as usize];
             start = end as usize;
-            let granule = granule(self.space, object);
+            let granule = granule(self.space, object.object());
             let Some(kept) = counts.kept.get(&granule) else { continue };
             // What cannot be read, or could not be, shows nothing, and that is nobody's fault.
             let doubtful = &self.met.doubtful[doubts..];
@@ -164,13 +171,12 @@ impl<M: ObjectModel, C: Claims> Marker<'_, M, C> {
                 continue;
             }
             if !edges.iter().map(|&edge| self.space.granule(edge) as u32).eq(kept.iter().copied()) {
-                // SAFETY: as in `look`.
-                let name = unsafe { self.model.type_name(object) };
+                let name = self.model.type_name(object.live());
                 let why = format!(
                     "the traverse handler of '{name}' visited other references the second time"
                 );
                 // Owner it was, whoever of them was looked at last.
-                self.tracer.go_on(object);
+                self.tracer.go_on(object.object());
                 // Caught by `guard_traversal`; nobody needs a message on stderr.
                 std::panic::resume_unwind(Box::new(why));
             }
@@ -249,9 +255,8 @@ impl<M: ObjectModel, C: Claims> Marker<'_, M, C> {
                 } else {
                     bodies += 1;
                     if self.prefetches {
-                        let object = object_at(self.space, entry.granule as usize);
-                        // SAFETY: rule W: only candidates are pushed; they are alive, and the world is stopped.
-                        unsafe { prefetch_each(self.model, &[object], self.tracer) };
+                        let object = self.object(entry.granule);
+                        prefetch_each(self.model, &[object], self.tracer);
                     }
                 }
             }
@@ -337,11 +342,10 @@ impl<M: ObjectModel, C: Claims> Marker<'_, M, C> {
                     (tail + CONTENTS_AHEAD) % RING,
                     batch.min((head - tail).saturating_sub(CONTENTS_AHEAD)),
                 );
-                // SAFETY: rule W: only candidates are pushed; they are alive, and the world is stopped.
-                unsafe { prefetch_each(self.model, &ring[first..first + ahead], self.tracer) };
+                prefetch_each(self.model, entered(&ring[first..first + ahead]), self.tracer);
             }
             let first = tail % RING;
-            self.look(&ring[first..first + batch])?;
+            self.look(entered(&ring[first..first + batch]))?;
             tail += batch;
             // The edges of all of them in one go: how many each has cannot be predicted, and here nothing asks. They are claimed
             // with the next batch, when the notes about their targets have arrived.
@@ -399,6 +403,13 @@ impl<M: ObjectModel, C: Claims> Marker<'_, M, C> {
             give_oldest(&mut self.stack, pool, self.stress.shrink(CHUNK));
         }
     }
+}
+
+/// Objects that have entered the ring from the stack.
+#[inline(always)]
+fn entered<'a>(objects: &[Object]) -> &[Stopped<'a>] {
+    // SAFETY: rule W: workers push candidates. A candidate is alive, and the world is stopped.
+    unsafe { Stopped::slice(objects) }
 }
 
 /// The granule that an object starts at.

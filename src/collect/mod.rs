@@ -71,6 +71,7 @@ pub(crate) mod verify_pages;
 pub use self::request::{Collect, CollectError};
 pub(crate) use self::scope::{live, visible};
 
+use crate::object::live::DeadObject;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -86,7 +87,6 @@ use crate::heap::mutator::{Core, World};
 use crate::heap::pacing::Due;
 use crate::heap::reclaim_queue::{GARBAGE_BATCH, OpenReport, Owner};
 use crate::object::state;
-use crate::object::type_info::Object;
 use crate::safepoint::StopError;
 
 /// The turn to collect: given back whatever happens.
@@ -375,7 +375,7 @@ fn find_garbage<M: ObjectModel>(
 ///
 /// Rare: only where something that was cleared is read without a lock, and other threads are running.
 fn settle<M: ObjectModel>(m: &mut ModelMutator<M>, report: &mut CollectionReport) {
-    if !m.model().settle(m) {
+    if !m.model().after_clear(m) {
         return;
     }
     let mut dead = Vec::new();
@@ -396,7 +396,7 @@ fn settle<M: ObjectModel>(m: &mut ModelMutator<M>, report: &mut CollectionReport
 fn find<M: ObjectModel>(
     world: &World<'_, M>,
     report: &mut CollectionReport,
-    dead: &mut Vec<Object>,
+    dead: &mut Vec<DeadObject>,
     shared: bool,
 ) -> Result<Unreachable<M>, Abandoned> {
     let core = world.core();
@@ -422,8 +422,9 @@ fn find<M: ObjectModel>(
             let roots = roots::roots(world, &scope, &counts, workers)?;
             report.overvisited = roots.overvisited.len();
             for &granule in &roots.overvisited {
-                // SAFETY: rule W: a candidate is alive, and the world is stopped.
-                unsafe { core.model.overvisited(scope::object_at(&core.space, granule as usize)) };
+                if let Some(object) = scope::stopped_at(world, granule as usize) {
+                    core.model.overvisited(object);
+                }
             }
             mark::mark(world, &scope, &mut counts, roots, workers)
         });
@@ -449,15 +450,14 @@ fn find<M: ObjectModel>(
 }
 
 /// Step 2. Objects whose count turns out to be 0 are dying from here on: no candidates.
-fn merge<M: ObjectModel>(world: &World<'_, M>, dead: &mut Vec<Object>) -> Result<(), NoMemory> {
+fn merge<M: ObjectModel>(world: &World<'_, M>, dead: &mut Vec<DeadObject>) -> Result<(), NoMemory> {
     let _phase = event::phase(Phase::Merge);
     let core = world.core();
     let before = dead.len();
     dead.try_reserve(core.model.pending(world))?;
     core.model.merge(world, dead);
     for object in &dead[before..] {
-        // SAFETY: rule W: the model has not freed them.
-        unsafe { core.state(object.address()) }.set(state::DYING);
+        scope::state_of(&core.space, object.object()).set(state::DYING);
     }
     Ok(())
 }
@@ -474,13 +474,10 @@ fn leave<M: ObjectModel>(world: World<'_, M>, report: &mut CollectionReport) {
 }
 
 /// Destroys what the merge found dead, also when the collection was abandoned.
-fn bury<M: ObjectModel>(dead: Vec<Object>, m: &ModelMutator<M>) {
+fn bury<M: ObjectModel>(dead: Vec<DeadObject>, m: &ModelMutator<M>) {
     for object in dead {
-        // SAFETY: rule Z: it was given to this collection alone, and the world is running.
-        unsafe {
-            m.core().state(object.address()).unset(state::DYING);
-            m.model().bury(object, m);
-        }
+        scope::state_of(&m.core().space, object.object()).unset(state::DYING);
+        m.model().destroy_merged(object, m);
     }
 }
 

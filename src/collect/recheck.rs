@@ -4,10 +4,12 @@ use crate::base::event::{self, During, Phase};
 use crate::base::fallible::NoMemory;
 use crate::collect::claim::{Exempt, Homes};
 use crate::collect::finalize::Pending;
+use crate::collect::scope::{claimed, state_of};
 use crate::collect::subset::Subset;
 use crate::collect::traversal::{Abandoned, guard_traversal, tracer};
 use crate::heap::model::{Found, ModelMutator, ObjectModel, Verdict};
 use crate::heap::mutator::World;
+use crate::object::live::{ClaimRef, Live};
 use crate::object::state;
 use crate::object::type_info::Object;
 
@@ -15,11 +17,11 @@ use crate::object::type_info::Object;
 #[must_use]
 #[derive(Default)]
 pub(crate) struct Garbage {
-    pub(crate) objects: Vec<Object>,
+    pub(crate) objects: Vec<ClaimRef>,
     pub(crate) homes: Homes,
     /// Held, but reachable again, or no longer tracked: only the hold is dropped. Several lists, because putting them
     /// into one would take memory.
-    pub(crate) spared: [Vec<Object>; 4],
+    pub(crate) spared: [Vec<ClaimRef>; 4],
     pub(crate) resurrected: usize,
     /// Those that count as uncollectable although nobody tries to clear them; among the spared, once judged.
     pub(crate) kept: usize,
@@ -46,7 +48,7 @@ impl Pending {
 /// The same counting as in step 4, over the set alone. A handler that fails here keeps the whole set alive.
 pub(crate) fn recheck<M: ObjectModel>(
     world: &World<'_, M>,
-    pending: Pending,
+    mut pending: Pending,
 ) -> (Garbage, Option<Abandoned>) {
     let _phase = event::phase(Phase::Recheck);
     let core = world.core();
@@ -59,52 +61,40 @@ pub(crate) fn recheck<M: ObjectModel>(
     });
     let mut abandoned = match followed {
         Ok(Ok(None)) => None,
-        // SAFETY: rule R: held.
-        Ok(Ok(Some(object))) => Some(Abandoned::locked(unsafe { model.type_name(object) })),
+        Ok(Ok(Some(object))) => Some(Abandoned::locked(model.type_name(object.live()))),
         Ok(Err(no_memory)) => Some(no_memory.into()),
         Err(abandoned) => Some(abandoned),
     };
     // The two lists share the set's memory, but for those that are few, mostly.
     let mut spared = Vec::new();
     let is_garbage = |object: Object| !set.is_reached(object) && set.contains(object);
-    let many = pending.objects.iter().filter(|&&object| !is_garbage(object)).count();
+    let many = pending.objects.iter().filter(|claim| !is_garbage(claim.object())).count();
     if abandoned.is_none() && spared.try_reserve_exact(many).is_err() {
         abandoned = Some(NoMemory.into());
     }
-    let mut objects = pending.objects;
-    let mut survives = |object: Object| {
-        // SAFETY: rules R and W: held, and the world is stopped.
-        let state = unsafe { core.state(object.address()) };
+    if abandoned.is_none() {
+        spared.extend(pending.objects.extract_if(.., |claim| !is_garbage(claim.object())));
+        for claim in &pending.objects {
+            model.clear_weak(claimed(world, claim));
+        }
+    } else {
+        spared = std::mem::take(&mut pending.objects);
+    }
+    for claim in &spared {
+        let state = state_of(&core.space, claim.object());
         state.survive();
         garbage.resurrected += usize::from(state.get() & state::TRACKED != 0);
-    };
-    if abandoned.is_some() {
-        objects.iter().copied().for_each(&mut survives);
-        spared = std::mem::take(&mut objects);
-    } else {
-        objects.retain(|&object| {
-            let garbage = is_garbage(object);
-            if garbage {
-                // SAFETY: rules R and W: held, and the world is stopped.
-                unsafe { model.clear_weak(object) };
-            } else {
-                survives(object);
-                spared.push(object);
-            }
-            garbage
-        });
     }
-    set.forget(objects.iter().chain(&spared).copied());
-    garbage.objects = objects;
+    set.forget(pending.objects.iter().chain(&spared).map(ClaimRef::object));
+    garbage.objects = pending.objects;
     garbage.spared[0] = spared;
     (garbage, abandoned)
 }
 
 /// Instead of step 9, when the world cannot be stopped any more: keeps the whole set.
 pub(crate) fn keep<M: ObjectModel>(pending: Pending, m: &ModelMutator<M>) -> Garbage {
-    for &object in &pending.objects {
-        // SAFETY: rule R: held since the claim.
-        unsafe { m.core().state(object.address()) }.survive();
+    for claim in &pending.objects {
+        state_of(&m.core().space, claim.object()).survive();
     }
     let resurrected = pending.objects.len();
     let mut garbage = Garbage { resurrected, ..Garbage::none(pending.homes, pending.exempt) };
@@ -115,12 +105,15 @@ pub(crate) fn keep<M: ObjectModel>(pending: Pending, m: &ModelMutator<M>) -> Gar
 /// Between steps 9 and 10, the world running: the model hears what is garbage, and decides.
 pub(crate) fn judge<M: ObjectModel>(mut garbage: Garbage, m: &ModelMutator<M>) -> Garbage {
     let exempt = std::mem::take(&mut garbage.exempt);
-    let found = Found::new(&garbage.objects, &exempt.objects, &exempt.legacy);
+    // SAFETY: rule R: these objects are among those that `exempt` holds.
+    let legacy = unsafe { Live::slice(&exempt.legacy) };
+    let [objects, uncollectable] =
+        [&garbage.objects, &exempt.objects].map(|l| ClaimRef::live_slice(l));
+    let found = Found::new(objects, uncollectable, legacy);
     let mut verdict = Verdict::Clear;
     if !found.garbage.is_empty() || !found.uncollectable.is_empty() {
         let _lent = m.lend();
-        // SAFETY: rule R: held since the claim.
-        match event::guarded(|| unsafe { m.model().judge(&found, m) }) {
+        match event::guarded(|| m.model().judge(&found, m)) {
             Ok(decided) => verdict = decided,
             Err(payload) => {
                 // Doubt keeps everything alive.
@@ -133,11 +126,9 @@ pub(crate) fn judge<M: ObjectModel>(mut garbage: Garbage, m: &ModelMutator<M>) -
     garbage.spared[1] = exempt.objects;
     garbage.spared[2] = exempt.spared;
     if verdict == Verdict::Keep {
-        for object in &garbage.objects {
-            // SAFETY: rule R: held since the claim.
-            let state = unsafe { m.core().state(object.address()) };
+        for claim in &garbage.objects {
             // One that somebody has untracked meanwhile is no less kept.
-            garbage.kept += usize::from(state.survive());
+            garbage.kept += usize::from(state_of(&m.core().space, claim.object()).survive());
         }
         garbage.spared[3] = std::mem::take(&mut garbage.objects);
     }
@@ -160,16 +151,20 @@ mod tests {
         let heap = heap();
         let m = heap.attach();
         let things = things(&m);
+        let claims = |things: &[Object]| -> Vec<ClaimRef> {
+            // SAFETY: rule R: the test's references stand for the claim's.
+            things.iter().map(|&thing| unsafe { ClaimRef::new(thing) }).collect()
+        };
         heap.model().keep_all();
         let exempt = Exempt {
-            objects: vec![things[0]],
+            objects: claims(&things[..1]),
             legacy: vec![things[0]],
-            spared: vec![things[1], things[2]],
+            spared: claims(&things[1..3]),
         };
         let garbage = judge(Garbage::none(Homes::default(), exempt), &m);
         let [spared, exempt, doubted, kept] = garbage.spared;
         assert_eq!((spared, kept), (vec![], vec![]));
-        assert_eq!((exempt, doubted), (vec![things[0]], vec![things[1], things[2]]));
+        assert_eq!((exempt, doubted), (claims(&things[..1]), claims(&things[1..3])));
         assert_eq!((garbage.kept, garbage.objects), (1, vec![]));
     }
 

@@ -10,6 +10,7 @@ use crate::collect::portions::{Portions, Share};
 use crate::heap::model::ObjectModel;
 use crate::heap::mutator::World;
 use crate::memory::space::{GRANULE, Origin, PAGE_GRANULES, PageKind, Space};
+use crate::object::live::{ClaimRef, Stopped};
 use crate::object::state::{self, StateByte};
 use crate::object::type_info::Object;
 
@@ -85,7 +86,33 @@ pub(crate) fn granules_of(space: &Space, page: u32) -> Option<std::ops::Range<us
     }
 }
 
-/// The object that starts at a granule.
+/// The object that starts at a granule, if one does.
+pub(crate) fn stopped_at<'w, M: ObjectModel>(
+    world: &'w World<'_, M>,
+    granule: usize,
+) -> Option<Stopped<'w>> {
+    let space = &world.core().space;
+    let state = StateByte(space.states().get(granule)?).get();
+    // SAFETY: rule W: the state says that an object is alive there.
+    (state & state::LIVE != 0).then(|| unsafe { Stopped::new(object_at(space, granule)) })
+}
+
+/// An object with a reference that the collection owns. Nothing releases the reference before the stop ends.
+pub(crate) fn claimed<'w, M: ObjectModel>(
+    _: &'w World<'_, M>,
+    reference: &ClaimRef,
+) -> Stopped<'w> {
+    // SAFETY: rules R and W: the reference keeps the object alive, and the world is stopped.
+    unsafe { Stopped::new(reference.object()) }
+}
+
+/// The state of an object of this heap, which may have died.
+#[inline(always)]
+pub(crate) fn state_of(space: &Space, object: Object) -> StateByte<'_> {
+    StateByte(&space.states()[space.granule(object.address())])
+}
+
+/// The address at which an object starts that a granule is the first of.
 #[inline(always)]
 pub(crate) fn object_at(space: &Space, granule: usize) -> Object {
     debug_assert!(granule < space.reserved_bytes() / GRANULE);
@@ -100,9 +127,9 @@ pub(crate) fn object_from(origin: Origin, granule: usize) -> Object {
 }
 
 /// Calls `f` with each object that an enumeration may show.
-pub(crate) fn visible<M: ObjectModel>(
-    world: &World<'_, M>,
-    mut f: impl FnMut(Object, StateByte<'_>),
+pub(crate) fn visible<'w, M: ObjectModel>(
+    world: &'w World<'_, M>,
+    mut f: impl FnMut(Stopped<'w>, StateByte<'_>),
 ) {
     live(world, |object, state| {
         if state::is_visible(state.get()) {
@@ -112,14 +139,16 @@ pub(crate) fn visible<M: ObjectModel>(
 }
 
 /// Calls `f` with each object there is.
-pub(crate) fn live<M: ObjectModel>(world: &World<'_, M>, mut f: impl FnMut(Object, StateByte<'_>)) {
+pub(crate) fn live<'w, M: ObjectModel>(
+    world: &'w World<'_, M>,
+    mut f: impl FnMut(Stopped<'w>, StateByte<'_>),
+) {
     let space = &world.core().space;
     let states = space.states();
     for page in 0..space.high_water() {
         for granule in space.starts(page) {
-            let state = StateByte(&states[granule]);
-            if state.get() & state::LIVE != 0 {
-                f(object_at(space, granule), state);
+            if let Some(object) = stopped_at(world, granule) {
+                f(object, StateByte(&states[granule]));
             }
         }
     }

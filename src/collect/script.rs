@@ -5,6 +5,7 @@
 pub(crate) mod tests {
     use crate::base::event::Hook;
     use crate::heap::model::ModelHeap;
+    use crate::object::live::{ClaimRef, DeadObject, Live, Stopped};
     use crate::object::state::{DYING, FINALIZED, OLD, TRACKED, UNREACHABLE};
     use std::collections::{HashMap, HashSet};
     use std::sync::Arc;
@@ -203,10 +204,10 @@ pub(crate) mod tests {
         fn local(&self) {}
         fn private(&self) {}
 
-        unsafe fn count(&self, object: Object) -> Option<i64> {
-            (!self.has(object, 'i')).then(|| self.count_of(object))
+        fn count(&self, object: Stopped<'_>) -> Option<i64> {
+            (!self.has(*object, 'i')).then(|| self.count_of(*object))
         }
-        unsafe fn traverse(&self, object: Object, tracer: &mut Tracer) {
+        fn traverse(&self, object: Stopped<'_>, tracer: &mut Tracer) {
             let (edges, look) = {
                 let mut state = self.state();
                 state.there.insert(std::thread::current().id());
@@ -215,7 +216,7 @@ pub(crate) mod tests {
                     std::thread::yield_now();
                     state = self.state();
                 }
-                let thing = state.things.get_mut(&object).expect("alive");
+                let thing = state.things.get_mut(&*object).expect("alive");
                 let look = thing.looks.as_bytes()[thing.looked.min(thing.looks.len() - 1)];
                 thing.looked += 1;
                 (thing.edges.clone(), look)
@@ -229,18 +230,18 @@ pub(crate) mod tests {
                 tracer.unreadable();
             }
         }
-        unsafe fn hold(&self, object: Object, by: ThreadId) {
+        fn claim_ref(&self, object: Stopped<'_>, by: ThreadId) {
             self.state().holders.push(by);
-            self.tell(format!("hold {}", self.name(object)));
-            self.state().things.get_mut(&object).expect("alive").count += 1;
+            self.tell(format!("hold {}", self.name(*object)));
+            self.state().things.get_mut(&*object).expect("alive").count += 1;
         }
-        unsafe fn release(&self, object: Object, m: &Raw) {
-            self.asked(format!("release {}", self.name(object)), m);
-            self.drop_ref(object, m);
+        fn release(&self, reference: ClaimRef, m: &Raw) {
+            self.asked(format!("release {}", self.name(reference.object())), m);
+            self.drop_ref(reference.object(), m);
         }
-        unsafe fn clear(&self, object: Object, m: &Raw) {
-            self.asked(format!("clear {}", self.name(object)), m);
-            for edge in Self::of(m, object, |thing| std::mem::take(&mut thing.edges)) {
+        fn clear(&self, object: Live<'_>, m: &Raw) {
+            self.asked(format!("clear {}", self.name(*object)), m);
+            for edge in Self::of(m, *object, |thing| std::mem::take(&mut thing.edges)) {
                 self.drop_ref(edge, m);
             }
         }
@@ -250,43 +251,38 @@ pub(crate) mod tests {
         fn cleared(&self, m: &Raw, last: bool) {
             self.asked(if last { "all cleared" } else { "cleared" }.to_owned(), m);
         }
-        unsafe fn has_finalizer(&self, object: Object) -> bool {
+        fn has_finalizer(&self, object: Live<'_>) -> bool {
             // It is asked once in the stop, and again just before the finalizer runs.
             let is_asked_again = Self::is_noted(&self.state().told, "resumed");
-            if self.has(object, 'r') && is_asked_again {
+            if self.has(*object, 'r') && is_asked_again {
                 let core = self.state().core.upgrade().expect("a heap");
                 // SAFETY: rule R: as the caller says.
                 unsafe { core.state(object.address()) }.set(FINALIZED);
             }
-            self.has(object, 'f')
+            self.has(*object, 'f')
         }
-        fn doubts(&self) -> bool {
+        fn verifies_traversals(&self) -> bool {
             self.state().things.values().any(|thing| thing.has.contains('d'))
         }
-        unsafe fn is_doubted(&self, object: Object) -> bool {
-            self.has(object, 'd')
+        fn verifies_traversal(&self, object: Stopped<'_>) -> bool {
+            self.has(*object, 'd')
         }
-        unsafe fn traverse_each(
-            &self,
-            objects: &[Object],
-            tracer: &mut Tracer,
-            ends: &mut Ends<'_>,
-        ) {
-            let looks = self.state().things[&objects[0]].looks;
+        fn traverse_each(&self, objects: &[Stopped<'_>], tracer: &mut Tracer, ends: &mut Ends<'_>) {
+            let looks = self.state().things[&objects[0].object()].looks;
             assert!(looks != "q", "a look at several, on purpose");
             // SAFETY: rule R: as the caller says.
-            tracer.each(objects, ends, |object, tracer| unsafe { self.traverse(object, tracer) });
+            tracer.each(objects, ends, |object, tracer| self.traverse(object, tracer));
             if looks == "e" {
-                let edges = self.state().things[&objects[0]].edges.clone();
+                let edges = self.state().things[&objects[0].object()].edges.clone();
                 // SAFETY: rule R: the edges are counted.
                 edges.into_iter().for_each(|edge| unsafe { tracer.visit_object(edge) });
             }
         }
-        unsafe fn finalize(&self, object: Object, m: &Raw) {
-            self.asked(format!("finalize {}", self.name(object)), m);
+        fn finalize(&self, object: Live<'_>, m: &Raw) {
+            self.asked(format!("finalize {}", self.name(*object)), m);
         }
-        unsafe fn overvisited(&self, object: Object) {
-            self.tell(format!("overvisited {}", self.name(object)));
+        fn overvisited(&self, object: Stopped<'_>) {
+            self.tell(format!("overvisited {}", self.name(*object)));
         }
         fn prepare(&self, m: &Raw) {
             self.asked("prepare".to_owned(), m);
@@ -295,7 +291,7 @@ pub(crate) mod tests {
             let state = self.state();
             if state.floods { usize::MAX } else { state.later.len() }
         }
-        fn merge(&self, world: &World<'_, Self>, dead: &mut Vec<Object>) {
+        fn merge(&self, world: &World<'_, Self>, dead: &mut Vec<DeadObject>) {
             self.tell("merge".to_owned());
             let later = std::mem::take(&mut self.state().later);
             for object in later {
@@ -303,28 +299,32 @@ pub(crate) mod tests {
                 let thing = state.things.get_mut(&object).expect("alive");
                 thing.count -= 1;
                 if thing.count == 0 {
-                    dead.push(object);
+                    // SAFETY: rule Z: the count is 0, and nothing else knows it.
+                    dead.push(unsafe { DeadObject::new(object) });
                 }
             }
             assert!(!world.core().collector_lock.try_acquire(), "who collects has the turn");
         }
-        unsafe fn bury(&self, object: Object, m: &Raw) {
+        fn destroy_merged(&self, dead: DeadObject, m: &Raw) {
             // SAFETY: rule Z: it is alive until here.
-            let state = unsafe { m.core().state(object.address()) }.get();
-            self.asked(format!("bury {}, dying: {}", self.name(object), state & DYING != 0), m);
-            for edge in self.destroy(object, m) {
+            let state = unsafe { m.core().state(dead.object().address()) }.get();
+            self.asked(
+                format!("bury {}, dying: {}", self.name(dead.object()), state & DYING != 0),
+                m,
+            );
+            for edge in self.destroy(dead.object(), m) {
                 self.drop_ref(edge, m);
             }
         }
-        unsafe fn has_weak(&self, object: Object) -> bool {
-            self.has(object, 'w') || self.has(object, 'c')
+        fn has_weak(&self, object: Live<'_>) -> bool {
+            self.has(*object, 'w') || self.has(*object, 'c')
         }
-        unsafe fn callbacks(&self, object: Object) -> usize {
-            if self.has(object, 'm') { usize::MAX } else { usize::from(self.has(object, 'c')) }
+        fn callbacks(&self, object: Stopped<'_>) -> usize {
+            if self.has(*object, 'm') { usize::MAX } else { usize::from(self.has(*object, 'c')) }
         }
-        unsafe fn take_callbacks(
+        fn take_callbacks(
             &self,
-            object: Object,
+            object: Stopped<'_>,
             is_unreachable: &dyn Fn(Object) -> bool,
             _: &World<'_, Self>,
             due: &mut Vec<char>,
@@ -334,38 +334,41 @@ pub(crate) mod tests {
                 objects.into_iter().filter(|&object| is_unreachable(object)).collect();
             let mut names: Vec<char> = self.names(&unreachable).chars().collect();
             names.sort_unstable();
-            let name = self.name(object);
+            let name = self.name(*object);
             self.tell(format!("weak {name} of {}", names.into_iter().collect::<String>()));
-            due.extend(self.has(object, 'c').then_some(name));
+            due.extend(self.has(*object, 'c').then_some(name));
         }
         fn call_back(&self, callback: char, m: &Raw) {
             self.asked(format!("call back {callback}"), m);
         }
-        unsafe fn clear_weak(&self, object: Object) {
-            self.tell(format!("cut {}", self.name(object)));
+        fn clear_weak(&self, object: Stopped<'_>) {
+            self.tell(format!("cut {}", self.name(*object)));
         }
         fn has_legacy(&self) -> bool {
             self.state().things.values().any(|thing| thing.has.contains('l'))
         }
-        unsafe fn legacy(&self, object: Object) -> bool {
-            self.has(object, 'l')
+        fn legacy(&self, object: Stopped<'_>) -> bool {
+            self.has(*object, 'l')
         }
-        unsafe fn judge(&self, found: &Found<'_>, m: &Raw) -> Verdict {
+        fn judge(&self, found: &Found<'_>, m: &Raw) -> Verdict {
             let [garbage, uncollectable, legacy] =
-                [found.garbage, found.uncollectable, found.legacy].map(|list| self.names(list));
+                [found.garbage, found.uncollectable, found.legacy].map(|list| {
+                    let objects: Vec<Object> = list.iter().map(|object| object.object()).collect();
+                    self.names(&objects)
+                });
             self.asked(format!("judge [{garbage}] [{uncollectable}] [{legacy}]"), m);
             if self.state().keeps { Verdict::Keep } else { Verdict::Clear }
         }
-        unsafe fn check(&self, object: Object) -> Result<(), String> {
-            if self.has(object, 'x') { Err("damage, on purpose".to_owned()) } else { Ok(()) }
+        fn check(&self, object: Stopped<'_>) -> Result<(), String> {
+            if self.has(*object, 'x') { Err("damage, on purpose".to_owned()) } else { Ok(()) }
         }
-        unsafe fn type_name(&self, object: Object) -> &'static str {
-            if self.has(object, 'd') { "doubted thing" } else { "thing" }
+        fn type_name(&self, object: Live<'_>) -> &'static str {
+            if self.has(*object, 'd') { "doubted thing" } else { "thing" }
         }
         fn resumed(&self, m: &Raw) {
             self.asked("resumed".to_owned(), m);
         }
-        fn settle(&self, m: &Raw) -> bool {
+        fn after_clear(&self, m: &Raw) -> bool {
             self.asked("settle".to_owned(), m);
             std::mem::take(&mut self.state().settles)
         }

@@ -8,9 +8,10 @@ use std::collections::HashMap;
 use crate::base::fallible::{self, NoMemory};
 use crate::base::steps;
 use crate::base::sync::Ordering;
-use crate::collect::scope::object_at;
+use crate::collect::scope::{claimed, object_at, state_of, stopped_at};
 use crate::heap::model::ObjectModel;
 use crate::heap::mutator::World;
+use crate::object::live::{ClaimRef, Stopped};
 use crate::object::state;
 use crate::object::type_info::{Object, Tracer};
 
@@ -30,9 +31,7 @@ impl<'w, M: ObjectModel> Subset<'w, M> {
     /// Whether an object is a member.
     pub(crate) fn contains(&self, object: Object) -> bool {
         const MEMBER: u8 = state::UNREACHABLE | state::TRACKED;
-        // SAFETY: rules R and W: every object of the set is held, and edges lead to live objects.
-        let state = unsafe { self.world.core().state(object.address()) };
-        state.get() & MEMBER == MEMBER
+        state_of(&self.world.core().space, object).get() & MEMBER == MEMBER
     }
 
     /// Whether a member has been reached.
@@ -62,17 +61,16 @@ impl<'w, M: ObjectModel> Subset<'w, M> {
     }
 
     /// Marks `objects`, some members.
-    pub(crate) fn reach_all(&self, objects: &[Object]) {
+    pub(crate) fn reach_all(&self, objects: &[Stopped<'w>]) {
         objects.iter().for_each(|&object| {
-            self.reach(object);
+            self.reach(*object);
         });
     }
 
     /// Traverses a member: the tracer has its edges. `false`: a field cannot be read, and there are no edges.
-    fn traverse(&self, object: Object, tracer: &mut Tracer) -> Result<bool, NoMemory> {
-        tracer.begin(object);
-        // SAFETY: rules R and W: held, or an edge from what is held; the world is stopped.
-        unsafe { self.world.core().model.traverse(object, tracer) };
+    fn traverse(&self, object: Stopped<'_>, tracer: &mut Tracer) -> Result<bool, NoMemory> {
+        tracer.begin(object.object());
+        self.world.core().model.traverse(object, tracer);
         let is_readable = !tracer.take_unreadable();
         if !is_readable {
             tracer.lost_nothing()?;
@@ -85,22 +83,22 @@ impl<'w, M: ObjectModel> Subset<'w, M> {
     /// them. A member with an unreadable field has no edges: its targets are marked.
     pub(crate) fn reach_from_outside(
         &mut self,
-        objects: &[Object],
+        objects: &[ClaimRef],
         tracer: &mut Tracer,
-    ) -> Result<Vec<Object>, NoMemory> {
+    ) -> Result<Vec<Stopped<'w>>, NoMemory> {
         let (space, model) = (&self.world.core().space, &self.world.core().model);
         // Only members are entered, each once.
         let mut internal = HashMap::<usize, i64>::new();
         internal.try_reserve(objects.len())?;
-        for &object in objects {
-            if !self.contains(object) {
+        for object in objects.iter().map(|reference| claimed(self.world, reference)) {
+            if !self.contains(*object) {
                 continue;
             }
             let is_readable = self.traverse(object, tracer)?;
             if !is_readable || !M::STABLE_DURING_STOP {
                 self.counted.try_reserve(1)?;
                 let edges = fallible::collect(tracer.edges().iter().copied())?;
-                self.counted.insert(self.granule(object), edges);
+                self.counted.insert(self.granule(*object), edges);
             }
             steps::took(1 + tracer.edges().len());
             for &edge in tracer.edges() {
@@ -110,15 +108,15 @@ impl<'w, M: ObjectModel> Subset<'w, M> {
             }
         }
         let mut reached = Vec::new();
-        for &object in objects {
-            if !self.contains(object) {
+        for object in objects.iter().map(|reference| claimed(self.world, reference)) {
+            if !self.contains(*object) {
                 continue;
             }
             // One reference is the claim's.
-            // SAFETY: rules R and W: held, and the world is stopped.
-            let is_outside = unsafe { model.count(object) }
-                .is_none_or(|n| n - 1 != internal.get(&self.granule(object)).copied().unwrap_or(0));
-            if is_outside && self.reach(object) {
+            let is_outside = model.count(object).is_none_or(|n| {
+                n - 1 != internal.get(&self.granule(*object)).copied().unwrap_or(0)
+            });
+            if is_outside && self.reach(*object) {
                 fallible::push(&mut reached, object)?;
             }
         }
@@ -129,20 +127,20 @@ impl<'w, M: ObjectModel> Subset<'w, M> {
     /// and could be read when references were counted. Then marks are missing.
     pub(crate) fn follow(
         &self,
-        mut stack: Vec<Object>,
+        mut stack: Vec<Stopped<'w>>,
         tracer: &mut Tracer,
-    ) -> Result<Option<Object>, NoMemory> {
+    ) -> Result<Option<Stopped<'w>>, NoMemory> {
         let space = &self.world.core().space;
         while let Some(object) = stack.pop() {
-            let edges = match self.counted.get(&self.granule(object)) {
+            let edges = match self.counted.get(&self.granule(*object)) {
                 Some(edges) => edges,
                 None if self.traverse(object, tracer)? => tracer.edges(),
                 None => return Ok(Some(object)),
             };
             steps::took(1 + edges.len());
             for &edge in edges {
-                let target = object_at(space, space.granule(edge));
-                if self.contains(target) && self.reach(target) {
+                let Some(target) = stopped_at(self.world, space.granule(edge)) else { continue };
+                if self.contains(*target) && self.reach(*target) {
                     fallible::push(&mut stack, target)?;
                 }
             }

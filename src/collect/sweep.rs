@@ -1,6 +1,7 @@
 //! Step 6a: sweeping up what was not reached.
 
 use crate::collect::portions::Share;
+use crate::object::live::Stopped;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
@@ -15,16 +16,15 @@ use crate::heap::model::ObjectModel;
 use crate::heap::mutator::World;
 use crate::memory::space::Space;
 use crate::object::state;
-use crate::object::type_info::Object;
 
 /// Step 6a. Collects what was not reached, ages what was, and leaves the side table zero.
 ///
 /// Without memory for the list the collection is over: what was reached has aged, nothing else has changed.
-pub(crate) fn sweep<M: ObjectModel>(
-    world: &World<'_, M>,
+pub(crate) fn sweep<'w, M: ObjectModel>(
+    world: &'w World<'_, M>,
     scope: &Scope,
     workers: usize,
-) -> Result<Vec<Object>, NoMemory> {
+) -> Result<Vec<Stopped<'w>>, NoMemory> {
     let _phase = event::phase(Phase::Sweep);
     let core = world.core();
     let space = &core.space;
@@ -33,7 +33,7 @@ pub(crate) fn sweep<M: ObjectModel>(
     let _table = core.collector_lock.lock_states();
     world.share(workers, &|worker| {
         let mut run = Vec::new();
-        let keep = |run: &mut Vec<Object>| {
+        let keep = |run: &mut Vec<Stopped<'w>>| {
             if run.is_empty() {
                 Ok(())
             } else {
@@ -64,8 +64,8 @@ fn magazines_stay_young<M: ObjectModel>(world: &World<'_, M>) {
     world.arenas(|arena| {
         arena.for_each_cached(|cell| {
             steps::took(1);
-            // SAFETY: rule G: a cell of an arena lies on a page that was handed out.
-            unsafe { space.page_of(cell.as_ptr() as usize) }.young.store(1, Ordering::Relaxed);
+            let page = space.page_index(cell.as_ptr() as usize);
+            space.page(page).young.store(1, Ordering::Relaxed);
         });
     });
 }
@@ -112,12 +112,12 @@ pub(crate) fn promote<M: ObjectModel>(world: &World<'_, M>) -> usize {
 }
 
 /// One worker's part of the sweep. What it finds goes up, as its pages do; where these begin anew, a run is complete.
-fn sweep_share(
+fn sweep_share<'w>(
     space: &Space,
     scope: &Scope,
     (share, worker): (&Share<'_, u32>, Worker),
-    unreachable: &mut Vec<Object>,
-    complete: impl Fn(&mut Vec<Object>) -> Result<(), NoMemory>,
+    unreachable: &mut Vec<Stopped<'w>>,
+    complete: impl Fn(&mut Vec<Stopped<'w>>) -> Result<(), NoMemory>,
 ) -> Result<(), NoMemory> {
     let (states, marks) = (space.states(), space.counts());
     let mut last = 0;
@@ -145,7 +145,9 @@ fn sweep_share(
                             unreachable.try_reserve(LANES)?;
                             for (at, (&state, &mark)) in states.iter().zip(marks).enumerate() {
                                 if scope.contains(state) && mark == 0 {
-                                    unreachable.push(object_at(space, first + chunk * LANES + at));
+                                    let object = object_at(space, first + chunk * LANES + at);
+                                    // SAFETY: rule W: the state says that an object is alive there.
+                                    unreachable.push(unsafe { Stopped::new(object) });
                                 }
                             }
                         }
@@ -166,7 +168,7 @@ fn sweep_share(
 
 /// Makes one list of runs that each go up and have something in them, and that goes up too: clearing then walks memory forwards, whoever found
 /// what, and runs repeat. A run consists of whole pages, so that it gives long pieces at a time.
-fn merge_runs(runs: &mut Vec<Vec<Object>>) -> Result<Vec<Object>, NoMemory> {
+fn merge_runs<T: Copy + Ord>(runs: &mut Vec<Vec<T>>) -> Result<Vec<T>, NoMemory> {
     if runs.len() <= 1 {
         // The only list there is, mostly: not a second time in memory.
         return Ok(runs.pop().unwrap_or_default());
@@ -198,6 +200,7 @@ pub(crate) mod tests {
     use crate::base::event::CollectionKind;
     use crate::collect::table::PUSHED;
     use crate::object::state::StateByte;
+    use crate::object::type_info::Object;
     use crate::object::type_info::Tracer;
 
     /// A heap of tracked objects that fill a page each, stopped, and all of its pages.
@@ -256,7 +259,7 @@ pub(crate) mod tests {
                     .filter(|place| place % 4 == 0 && *place != 4)
                     .map(|place| object_at(space, granules[place]))
                     .collect();
-                assert_eq!(found, expected, "in the order of memory");
+                assert_eq!(Stopped::objects(&found), expected, "in the order of memory");
                 for place in 0..40 {
                     let is_garbage = place % 4 == 0 && place != 4;
                     assert_eq!(state(place) & state::OLD == 0, is_garbage, "{place}");
@@ -296,7 +299,7 @@ pub(crate) mod tests {
                 }
                 let found = sweep(world, &scope, 1).expect("memory");
                 let all = granules.iter().map(|&at| object_at(space, at)).filter(|_| is_garbage);
-                assert!(found.into_iter().eq(all), "in the order of memory");
+                assert!(Stopped::objects(&found).iter().copied().eq(all), "in the order of memory");
             }
             pages[4..].iter().for_each(|&page| own(page, arena));
         });

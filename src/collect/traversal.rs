@@ -1,6 +1,8 @@
 //! Traversing objects: several together, so that a model that knows of some that they are alike calls one function for all of
 //! them.
 
+use crate::collect::scope::stopped_at;
+use crate::object::live::Stopped;
 use std::borrow::Cow;
 
 use crate::base::event;
@@ -41,6 +43,12 @@ pub(crate) fn tracer(space: &Space) -> Tracer {
     Tracer::for_collection(space.base(), space.reserved_bytes())
 }
 
+/// The name of an object's type; empty, if the object is dead.
+pub(crate) fn type_name<M: ObjectModel>(world: &World<'_, M>, object: Object) -> &'static str {
+    let granule = world.core().space.granule(object.address());
+    stopped_at(world, granule).map_or("", |object| world.core().model.type_name(object.live()))
+}
+
 /// Runs `scan` over objects and turns a panic of a traversal into [`Abandoned`]. The tracer knows which object was
 /// being traversed.
 pub(crate) fn guard_traversal<M: ObjectModel, R>(
@@ -55,21 +63,16 @@ pub(crate) fn guard_traversal<M: ObjectModel, R>(
     drop(guard);
     result.map_err(|reason| Abandoned {
         reason,
-        // SAFETY: rule W: the object was a candidate, hence alive, and nothing is freed in a stop.
-        type_name: tracer.at().map_or("", |object| unsafe { world.core().model.type_name(object) }),
+        type_name: tracer.at().map_or("", |object| type_name(world, object)),
     })
 }
 
 /// Has `objects` report what they refer to, behind what the tracer has already, and notes in `ends` where each one's
 /// references end. One with a field that cannot be read reports nothing, and `unreadable` is called with its number.
-///
-/// # Safety
-///
-/// The objects are alive, and the world is stopped.
 #[inline(always)]
-pub(crate) unsafe fn look<M: ObjectModel>(
+pub(crate) fn look<M: ObjectModel>(
     model: &M,
-    objects: &[Object],
+    objects: &[Stopped<'_>],
     tracer: &mut Tracer,
     ends: &mut [u32],
     mut unreadable: impl FnMut(usize) -> Result<(), NoMemory>,
@@ -79,9 +82,8 @@ pub(crate) unsafe fn look<M: ObjectModel>(
         let before = tracer.edges().len() as u32;
         let mut own = Ends::new(&mut ends[looked..objects.len()]);
         // Owner the fault is, should it come to nothing.
-        tracer.go_on(objects[looked]);
-        // SAFETY: rule W: as the caller says.
-        unsafe { model.traverse_each(&objects[looked..], tracer, &mut own) };
+        tracer.go_on(objects[looked].object());
+        model.traverse_each(&objects[looked..], tracer, &mut own);
         let ends_of = own.filled();
         assert!(!ends_of.is_empty(), "`traverse_each` has looked at no object");
         let last = ends_of.len() - 1;
@@ -101,21 +103,16 @@ pub(crate) unsafe fn look<M: ObjectModel>(
 }
 
 /// Has the model ask memory for what traversing `objects`, if there are any, is going to read.
-///
-/// # Safety
-///
-/// As for [`look`].
 #[inline(always)]
-pub(crate) unsafe fn prefetch_each<M: ObjectModel>(
+pub(crate) fn prefetch_each<M: ObjectModel>(
     model: &M,
-    objects: &[Object],
+    objects: &[Stopped<'_>],
     tracer: &mut Tracer,
 ) {
     let Some(&first) = objects.first() else { return };
-    tracer.go_on(first);
+    tracer.go_on(first.object());
     let before = tracer.edges().len();
-    // SAFETY: rule W: as the caller says.
-    unsafe { model.prefetch_each(objects, tracer) };
+    model.prefetch_each(objects, tracer);
     debug_assert_eq!(tracer.edges().len(), before, "to prefetch reports nothing");
 }
 

@@ -6,11 +6,11 @@
 //! what the headers say, and what the fields lead to. A cell that neither knows is no error: its memory may have been handed
 //! out and hold no object yet.
 
+use crate::collect::scope::stopped_at;
 use crate::object::state::{DYING, LIVE, TRACKED, UNREACHABLE};
 use std::collections::HashMap;
 
 use crate::base::sync::Ordering;
-use crate::collect::scope::object_at;
 use crate::collect::traversal::guard_traversal;
 use crate::collect::verify_pages::{Lists, pages};
 use crate::heap::model::{ModelMutator, ObjectModel};
@@ -109,9 +109,8 @@ fn objects<M: ObjectModel>(world: &World<'_, M>, depth: Depth) -> Result<(), Str
                 if bits & (LIVE | DYING) != LIVE {
                     continue;
                 }
-                let object = object_at(space, granule);
-                // SAFETY: rule W: alive; the world is stopped.
-                if let Err(what) = unsafe { core.model.check(object) } {
+                let Some(object) = stopped_at(world, granule) else { continue };
+                if let Err(what) = core.model.check(object) {
                     error = Some(format!(
                         "the header of the object at {:#x} is damaged: {what}",
                         object.address()
@@ -122,17 +121,15 @@ fn objects<M: ObjectModel>(world: &World<'_, M>, depth: Depth) -> Result<(), Str
                 if bits & TRACKED == 0 {
                     continue;
                 }
-                tracer.begin(object);
-                // SAFETY: rule W: tracked and not dying, so alive; the world is stopped.
-                unsafe { core.model.traverse(object, tracer) };
+                tracer.begin(object.object());
+                core.model.traverse(object, tracer);
                 if tracer.take_unreadable() {
                     continue;
                 }
                 for &edge in tracer.edges() {
                     let target = space.granule(edge);
                     if !space.starts_at(edge) || StateByte(&states[target]).get() & LIVE == 0 {
-                        // SAFETY: as above.
-                        let name = unsafe { core.model.type_name(object) };
+                        let name = core.model.type_name(object.live());
                         error = Some(format!(
                             "the {name} at {:#x} refers to {edge:#x}, where no object is",
                             object.address()
@@ -162,13 +159,11 @@ fn objects<M: ObjectModel>(world: &World<'_, M>, depth: Depth) -> Result<(), Str
         ));
     }
     for (granule, visits) in visits {
-        let object = object_at(space, granule);
-        // SAFETY: rule W: an edge leads to it and it is live; the world is stopped.
-        let count = unsafe { core.model.count(object) };
+        let Some(object) = stopped_at(world, granule) else { continue };
+        let count = core.model.count(object);
         let bits = StateByte(&states[granule]).get();
         if count.is_some_and(|n| n < visits) && bits & (UNREACHABLE | DYING) == 0 {
-            // SAFETY: as above.
-            let name = unsafe { core.model.type_name(object) };
+            let name = core.model.type_name(object.live());
             return Err(format!(
                 "the {name} at {:#x} is visited {visits} times but has {count:?} references",
                 object.address()

@@ -7,6 +7,7 @@ use crate::gc_module::services::Services;
 use crate::gc_module::state::GcState;
 use crate::heap::model::ObjectModel;
 use crate::managed::ManagedCore;
+use crate::object::live::Live;
 use crate::object::type_info::Object;
 use crate::object::weak::HeaderPtr;
 use crate::{AnyGc, Mutator};
@@ -78,7 +79,7 @@ pub(super) fn tell_garbage(core: &ManagedCore) -> usize {
             let named = state.garbage.with(at, |header| {
                 let object = Object::new(header.cast());
                 // SAFETY: rule R: the list's reference keeps the object alive while the lock is held.
-                (unsafe { core.model.type_name(object) }, object.address())
+                (core.model.type_name(unsafe { Live::new(object) }), object.address())
             });
             let Some((name, address)) = named else { break };
             let line = format_args!("gc: uncollectable at the end <{name} {address:#x}>");

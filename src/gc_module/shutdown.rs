@@ -42,9 +42,7 @@ pub(crate) fn at_the_end(m: &mut Mutator) {
                 if state.get() & DYING != 0 {
                     return;
                 }
-                // SAFETY: rule W: alive; the world is stopped.
-                let (count, name) =
-                    unsafe { (core.model.count(object), core.model.type_name(object)) };
+                let (count, name) = (core.model.count(object), core.model.type_name(object.live()));
                 if count.is_some() {
                     *left.entry(name).or_default() += 1;
                 }

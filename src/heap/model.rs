@@ -20,6 +20,7 @@ pub use crate::heap::core::MODEL_REQUESTS;
 pub use crate::heap::model_heap::ModelHeap;
 pub use crate::heap::mutator::ModelMutator;
 pub use crate::heap::world::World;
+pub use crate::object::live::{ClaimRef, DeadObject, Live, Stopped};
 pub use crate::object::type_info::{Ends, Object, Tracer};
 use crate::safepoint::ThreadId;
 
@@ -28,18 +29,18 @@ use crate::safepoint::ThreadId;
 #[non_exhaustive]
 pub struct Found<'a> {
     /// To be cleared.
-    pub garbage: &'a [Object],
+    pub garbage: &'a [Live<'a>],
     /// Not to be cleared: they have a legacy finalizer, or are reached by such objects.
-    pub uncollectable: &'a [Object],
+    pub uncollectable: &'a [Live<'a>],
     /// Of the uncollectable ones, those with a legacy finalizer.
-    pub legacy: &'a [Object],
+    pub legacy: &'a [Live<'a>],
 }
 
 impl<'a> Found<'a> {
     pub(crate) fn new(
-        garbage: &'a [Object],
-        uncollectable: &'a [Object],
-        legacy: &'a [Object],
+        garbage: &'a [Live<'a>],
+        uncollectable: &'a [Live<'a>],
+        legacy: &'a [Live<'a>],
     ) -> Self {
         Self { garbage, uncollectable, legacy }
     }
@@ -62,7 +63,7 @@ pub enum Verdict {
 /// The collector trusts an implementation with the following. Breaking a rule is undefined behaviour.
 ///
 /// 1. **Counts are real.** [`count`](Self::count) tells the number of references that exist to an object,
-///    wherever they are held. [`hold`](Self::hold) adds one, [`release`](Self::release) takes one away.
+///    wherever they are held. [`claim_ref`](Self::claim_ref) adds one, [`release`](Self::release) takes one away.
 /// 2. **Memory is freed only at count 0**, by the model, with
 ///    [`ModelMutator::free`](crate::heap::model::ModelMutator::free).
 /// 3. **A stop is a stop.** Between a stop and the resume no thread lowers a count or frees an object,
@@ -111,26 +112,16 @@ pub unsafe trait ObjectModel: Sized + Send + Sync + 'static {
     }
 
     /// How many references exist; `None`: the object is immortal, and never a candidate.
-    ///
-    /// # Safety
-    /// `object` is tracked, and the world is stopped.
-    unsafe fn count(&self, object: Object) -> Option<i64>;
+    fn count(&self, object: Stopped<'_>) -> Option<i64>;
 
     /// Whether [`count`](Self::count) gives `None`.
-    ///
-    /// # Safety
-    /// As for [`count`](Self::count).
     #[inline(always)]
-    unsafe fn is_immortal(&self, object: Object) -> bool {
-        // SAFETY: as the caller says.
-        unsafe { self.count(object) }.is_none()
+    fn is_immortal(&self, object: Stopped<'_>) -> bool {
+        self.count(object).is_none()
     }
 
     /// Reports every reference that `object` holds. May panic: the collection is abandoned.
-    ///
-    /// # Safety
-    /// `object` is tracked or otherwise alive, and the world is stopped.
-    unsafe fn traverse(&self, object: Object, tracer: &mut Tracer);
+    fn traverse(&self, object: Stopped<'_>, tracer: &mut Tracer);
 
     /// Reports the references of the first few of `objects`, as [`traverse`](Self::traverse) does of each, by calling
     /// [`Tracer::each`] for one or more of them, in their order and without gaps. There is at least one.
@@ -138,13 +129,9 @@ pub unsafe trait ObjectModel: Sized + Send + Sync + 'static {
     /// For models to which it is faster to deal with several objects of one type than to look up each one's type. What is reported
     /// otherwise than by [`Tracer::each`], or under another object, counts as the next one's, or that one's (rule 4 says what this leads to).
     /// If nothing is looked at the collection is abandoned.
-    ///
-    /// # Safety
-    /// As for [`traverse`](Self::traverse), for each of them.
     #[inline(always)]
-    unsafe fn traverse_each(&self, objects: &[Object], tracer: &mut Tracer, ends: &mut Ends<'_>) {
-        // SAFETY: rule R: as the caller says.
-        tracer.each(objects, ends, |object, tracer| unsafe { self.traverse(object, tracer) });
+    fn traverse_each(&self, objects: &[Stopped<'_>], tracer: &mut Tracer, ends: &mut Ends<'_>) {
+        tracer.each(objects, ends, |object, tracer| self.traverse(object, tracer));
     }
 
     /// Whether [`prefetch`](Self::prefetch) is worth calling: asked once for each pass over the heap.
@@ -154,47 +141,31 @@ pub unsafe trait ObjectModel: Sized + Send + Sync + 'static {
 
     /// Asks memory for what [`traverse`](Self::traverse) is going to read outside of the object, with
     /// [`Tracer::fetch`]. Called some objects ahead of it; it reports nothing to the tracer.
-    ///
-    /// # Safety
-    /// As for [`traverse`](Self::traverse).
     #[inline]
-    unsafe fn prefetch(&self, object: Object, tracer: &mut Tracer) {
+    fn prefetch(&self, object: Stopped<'_>, tracer: &mut Tracer) {
         let _ = (object, tracer);
     }
 
     /// As [`prefetch`](Self::prefetch), for several objects, of which there is at least one. The collector calls this.
-    ///
-    /// # Safety
-    /// As for [`traverse`](Self::traverse), for each of them.
     #[inline(always)]
-    unsafe fn prefetch_each(&self, objects: &[Object], tracer: &mut Tracer) {
+    fn prefetch_each(&self, objects: &[Stopped<'_>], tracer: &mut Tracer) {
         for &object in objects {
-            tracer.go_on(object);
-            // SAFETY: rule R: as the caller says.
-            unsafe { self.prefetch(object, tracer) };
+            tracer.go_on(object.object());
+            self.prefetch(object, tracer);
         }
     }
 
     /// Adds a reference on behalf of the thread `by`: the collecting one, or another mutator that is parked now, and will most
     /// likely be the one to release it. Called once for each object, on several of the collection's threads at a time.
-    ///
-    /// # Safety
-    /// `object` is alive, and the world is stopped.
-    unsafe fn hold(&self, object: Object, by: ThreadId);
+    fn claim_ref(&self, object: Stopped<'_>, by: ThreadId);
 
-    /// Drops a reference that [`hold`](Self::hold) added, and destroys the object if it was the last. Mostly on the thread that
-    /// `hold` named, but any attached one may come to it first.
-    ///
-    /// # Safety
-    /// The reference exists.
-    unsafe fn release(&self, object: Object, m: &ModelMutator<Self>);
+    /// Drops a reference that [`claim_ref`](Self::claim_ref) added, and destroys the object if it was the last. Mostly on the thread that
+    /// `claim_ref` named, but any attached one may come to it first.
+    fn release(&self, reference: ClaimRef, m: &ModelMutator<Self>);
 
     /// Takes the references out of those fields of `object` that can close a cycle. May panic: that is
     /// reported, and the collection goes on.
-    ///
-    /// # Safety
-    /// `object` is held.
-    unsafe fn clear(&self, object: Object, m: &ModelMutator<Self>);
+    fn clear(&self, object: Live<'_>, m: &ModelMutator<Self>);
 
     /// Objects are about to be cleared by this thread, of so many in all.
     fn clearing(&self, m: &ModelMutator<Self>, objects: usize) {
@@ -208,42 +179,30 @@ pub unsafe trait ObjectModel: Sized + Send + Sync + 'static {
     }
 
     /// Whether `object` has a finalizer. It is asked only for objects that were not finalized yet.
-    ///
-    /// # Safety
-    /// `object` is alive.
-    unsafe fn has_finalizer(&self, object: Object) -> bool {
+    fn has_finalizer(&self, object: Live<'_>) -> bool {
         let _ = object;
         false
     }
 
     /// Runs the finalizer. May panic, make the object reachable again, allocate, and change the graph.
-    ///
-    /// # Safety
-    /// `object` is held.
-    unsafe fn finalize(&self, object: Object, m: &ModelMutator<Self>) {
+    fn finalize(&self, object: Live<'_>, m: &ModelMutator<Self>) {
         let _ = (object, m);
     }
 
-    /// Whether [`is_doubted`](Self::is_doubted) is worth asking.
-    fn doubts(&self) -> bool {
+    /// Whether [`verifies_traversal`](Self::verifies_traversal) is worth asking.
+    fn verifies_traversals(&self) -> bool {
         false
     }
 
     /// Whether the two traversals of `object` in one stop are to be compared: if they differ, the collection is abandoned. Slow,
     /// and for finding mistakes.
-    ///
-    /// # Safety
-    /// `object` is alive, and the world is stopped.
-    unsafe fn is_doubted(&self, object: Object) -> bool {
+    fn verifies_traversal(&self, object: Stopped<'_>) -> bool {
         let _ = object;
         false
     }
 
     /// More references to `object` were reported than exist: some traversal is wrong. The object is kept.
-    ///
-    /// # Safety
-    /// `object` is alive, and the world is stopped.
-    unsafe fn overvisited(&self, object: Object) {
+    fn overvisited(&self, object: Stopped<'_>) {
         let _ = object;
     }
 
@@ -269,46 +228,34 @@ pub unsafe trait ObjectModel: Sized + Send + Sync + 'static {
 
     /// Makes counts exact (rule 5): merges what threads have pending in their [`Local`](Self::Local)s,
     /// which [`World::locals`] lists.
-    fn merge(&self, world: &World<'_, Self>, dead: &mut Vec<Object>) {
+    fn merge(&self, world: &World<'_, Self>, dead: &mut Vec<DeadObject>) {
         let _ = (world, dead);
     }
 
     /// Destroys an object whose count was found to be 0 in [`merge`](Self::merge).
-    ///
-    /// # Safety
-    /// The object was given to the collector in `dead`, and to nobody else.
-    unsafe fn bury(&self, object: Object, m: &ModelMutator<Self>) {
-        let _ = (object, m);
+    fn destroy_merged(&self, dead: DeadObject, m: &ModelMutator<Self>) {
+        let _ = (dead.object(), m);
     }
 
     /// Whether weak references to `object` may exist.
-    ///
-    /// # Safety
-    /// `object` is alive.
-    unsafe fn has_weak(&self, object: Object) -> bool {
+    fn has_weak(&self, object: Live<'_>) -> bool {
         let _ = object;
         false
     }
 
     /// How many callbacks [`take_callbacks`](Self::take_callbacks) may put into `due` for `object`, at most. The collector makes
     /// room for them first: if there is none, nothing is cleared, and the collection is abandoned. As for [`pending`](Self::pending).
-    ///
-    /// # Safety
-    /// `object` is alive, and the world is stopped.
-    unsafe fn callbacks(&self, object: Object) -> usize {
+    fn callbacks(&self, object: Stopped<'_>) -> usize {
         let _ = object;
         0
     }
 
     /// Clears those weak references to the unreachable `object` that have a callback, and puts the
     /// callbacks of those that are not garbage themselves into `due`.
-    ///
-    /// # Safety
-    /// `object` is alive, and the world is stopped.
     #[expect(unused_variables, reason = "a model without callbacks takes none")]
-    unsafe fn take_callbacks(
+    fn take_callbacks(
         &self,
-        object: Object,
+        object: Stopped<'_>,
         is_unreachable: &dyn Fn(Object) -> bool,
         world: &World<'_, Self>,
         due: &mut Vec<Self::Callback>,
@@ -321,10 +268,7 @@ pub unsafe trait ObjectModel: Sized + Send + Sync + 'static {
     }
 
     /// Clears all weak references to `object`: upgrading one fails from now on.
-    ///
-    /// # Safety
-    /// `object` is alive, and the world is stopped.
-    unsafe fn clear_weak(&self, object: Object) {
+    fn clear_weak(&self, object: Stopped<'_>) {
         let _ = object;
     }
 
@@ -336,31 +280,22 @@ pub unsafe trait ObjectModel: Sized + Send + Sync + 'static {
     /// Whether `object` has a *legacy finalizer*: one that the collector must not call, since it expects all that it
     /// reaches to be whole, and that it must not destroy the object without. Such an object is not cleared when it is
     /// unreachable, nor is what it reaches: they count as uncollectable.
-    ///
-    /// # Safety
-    /// `object` is alive, and the world is stopped.
-    unsafe fn legacy(&self, object: Object) -> bool {
+    fn legacy(&self, object: Stopped<'_>) -> bool {
         let _ = object;
         false
     }
 
     /// Decides what happens to the garbage, when finalizers have run and it is known what is garbage. The world is
     /// running. All objects named are held until this returns; the model may add references of its own.
-    ///
-    /// # Safety
-    /// The objects are alive.
-    unsafe fn judge(&self, found: &Found<'_>, m: &ModelMutator<Self>) -> Verdict {
+    fn judge(&self, found: &Found<'_>, m: &ModelMutator<Self>) -> Verdict {
         let _ = (found, m);
         Verdict::Clear
     }
 
     /// A name for the type of `object`, for reports.
-    ///
-    /// # Safety
-    /// `object` is alive.
-    unsafe fn type_name(&self, object: Object) -> &'static str {
+    fn type_name(&self, object: Live<'_>) -> &'static str {
         let _ = object;
-        "object"
+        "*object"
     }
 
     /// Looks at what `object` itself keeps, a header, for what cannot be: asked when the heap is verified, before anything
@@ -368,10 +303,7 @@ pub unsafe trait ObjectModel: Sized + Send + Sync + 'static {
     ///
     /// # Errors
     /// What is wrong with it.
-    ///
-    /// # Safety
-    /// `object` is alive, and the world is stopped.
-    unsafe fn check(&self, object: Object) -> Result<(), String> {
+    fn check(&self, object: Stopped<'_>) -> Result<(), String> {
         let _ = object;
         Ok(())
     }
@@ -391,7 +323,7 @@ pub unsafe trait ObjectModel: Sized + Send + Sync + 'static {
 
     /// After everything was cleared: lets go of what can be let go of. `true`: something waits until every thread
     /// has passed a safepoint, and a stop would help.
-    fn settle(&self, m: &ModelMutator<Self>) -> bool {
+    fn after_clear(&self, m: &ModelMutator<Self>) -> bool {
         let _ = m;
         false
     }

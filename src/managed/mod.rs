@@ -109,21 +109,19 @@ use crate::managed::release::{
 };
 use crate::managed::retired::{publish_retired, quiesce, reap};
 use crate::object::header::Header;
+use crate::object::live::{ClaimRef, DeadObject, Live, Stopped};
 use crate::object::type_info::{Ends, Object, Tracer, TypeInfo};
 use crate::object::weak::{HeaderPtr, WeakWatcher};
 use crate::safepoint::{ThreadId, is_traversing};
 
 /// Has references to objects saved by the observer of the heap: to all of them, or to none where
 /// there is no memory.
-///
-/// # Safety
-///
-/// The objects are alive, and `m` is attached to their heap.
-unsafe fn save(observer: &dyn Observer, objects: &[Object], m: &Raw) {
-    let mut references = objects.iter().map(|&object| {
-        // SAFETY: as the caller says; the count makes the list's reference.
-        unsafe { header(object).as_ref() }.clone_ref(m.id());
-        HeaderPtr(header(object))
+fn save(observer: &dyn Observer, objects: &[Live<'_>], m: &Raw) {
+    let mut references = objects.iter().map(|object| {
+        let header = header(object.object());
+        // SAFETY: rule R: alive, as the proof says. The count makes the list's reference.
+        unsafe { header.as_ref() }.clone_ref(m.id());
+        HeaderPtr(header)
     });
     if observer.save(&mut references).is_err() {
         let text = "no memory for the garbage list: the next collection finds the objects again";
@@ -179,27 +177,28 @@ unsafe impl ObjectModel for Managed {
     }
 
     #[inline(always)]
-    unsafe fn count(&self, object: Object) -> Option<i64> {
-        // SAFETY: alive, as the caller says.
-        unsafe { header(object).as_ref() }.count()
+    fn count(&self, object: Stopped<'_>) -> Option<i64> {
+        // SAFETY: rule R: alive, as the proof says.
+        unsafe { header(*object).as_ref() }.count()
     }
 
     #[inline(always)]
-    unsafe fn is_immortal(&self, object: Object) -> bool {
-        // SAFETY: alive, as the caller says.
-        unsafe { header(object).as_ref() }.is_immortal()
+    fn is_immortal(&self, object: Stopped<'_>) -> bool {
+        // SAFETY: rule R: alive, as the proof says.
+        unsafe { header(*object).as_ref() }.is_immortal()
     }
 
     #[inline(always)]
-    unsafe fn traverse(&self, object: Object, tracer: &mut Tracer) {
-        let info = self.info(header(object));
-        // SAFETY: alive, as the caller says, and of the type that its header names.
-        unsafe { (info.traverse_each)(&[object], tracer, &mut Ends::new(&mut [0])) };
+    fn traverse(&self, object: Stopped<'_>, tracer: &mut Tracer) {
+        let info = self.info(header(*object));
+        // SAFETY: rules R and Y: alive, as the proof says, and of the type that its header names.
+        unsafe { (info.traverse_each)(&[*object], tracer, &mut Ends::new(&mut [0])) };
     }
 
     #[inline(always)]
-    unsafe fn traverse_each(&self, objects: &[Object], tracer: &mut Tracer, ends: &mut Ends<'_>) {
-        // SAFETY: as in `traverse`.
+    fn traverse_each(&self, objects: &[Stopped<'_>], tracer: &mut Tracer, ends: &mut Ends<'_>) {
+        let objects = Stopped::objects(objects);
+        // SAFETY: rules R and Y: as in `traverse`.
         unsafe {
             match self.alike(objects) {
                 Some(info) => (info.traverse_each)(objects, tracer, ends),
@@ -217,13 +216,14 @@ unsafe impl ObjectModel for Managed {
     }
 
     #[inline(always)]
-    unsafe fn prefetch_each(&self, objects: &[Object], tracer: &mut Tracer) {
+    fn prefetch_each(&self, objects: &[Stopped<'_>], tracer: &mut Tracer) {
         let mut prefetch = |info: &TypeInfo, objects: &[Object]| {
             if let Some(prefetch_each) = info.prefetch_each {
-                // SAFETY: as in `traverse`.
+                // SAFETY: rules R and Y: as in `traverse`.
                 unsafe { prefetch_each(objects, tracer) };
             }
         };
+        let objects = Stopped::objects(objects);
         match self.alike(objects) {
             Some(info) => prefetch(info, objects),
             None => {
@@ -232,22 +232,22 @@ unsafe impl ObjectModel for Managed {
         }
     }
 
-    unsafe fn hold(&self, object: Object, by: ThreadId) {
-        // SAFETY: alive, as the caller says; the world is stopped.
-        unsafe { header(object).as_ref() }.claim(by.get());
+    fn claim_ref(&self, object: Stopped<'_>, by: ThreadId) {
+        // SAFETY: rule R: alive, as the proof says; the world is stopped.
+        unsafe { header(*object).as_ref() }.claim(by.get());
     }
 
-    unsafe fn release(&self, object: Object, m: &Raw) {
-        // SAFETY: the caller gives the reference up.
-        drop_attached(m, unsafe { CountedRef::new(header(object)) });
+    fn release(&self, reference: ClaimRef, m: &Raw) {
+        // SAFETY: rule R: the value is the collection's reference, which it gives up.
+        drop_attached(m, unsafe { CountedRef::new(header(reference.object())) });
     }
 
-    unsafe fn clear(&self, object: Object, m: &Raw) {
-        let header = header(object);
+    fn clear(&self, object: Live<'_>, m: &Raw) {
+        let header = header(*object);
         let info = self.info(header);
-        // SAFETY: alive, as the caller says, and of the type that its header names.
+        // SAFETY: rules R and Y: alive, as the proof says, and of the type that its header names.
         let clear = || unsafe { (info.clear)(info.value(header), (&raw const *m).cast()) };
-        m.private().drop_batch.clearing(object, clear);
+        m.private().drop_batch.clearing(*object, clear);
     }
 
     fn clearing(&self, m: &Raw, objects: usize) {
@@ -261,34 +261,34 @@ unsafe impl ObjectModel for Managed {
         }
     }
 
-    unsafe fn has_finalizer(&self, object: Object) -> bool {
-        let info = self.info(header(object));
-        // SAFETY: alive, as the caller says.
+    fn has_finalizer(&self, object: Live<'_>) -> bool {
+        let info = self.info(header(*object));
+        // SAFETY: rule R: alive, as the proof says.
         info.finalize.is_some()
-            && info.has_finalizer.is_none_or(|has| unsafe { has(header(object)) })
+            && info.has_finalizer.is_none_or(|has| unsafe { has(header(*object)) })
     }
 
-    unsafe fn finalize(&self, object: Object, m: &Raw) {
-        let header = header(object);
+    fn finalize(&self, object: Live<'_>, m: &Raw) {
+        let header = header(*object);
         if let Some(finalize) = self.info(header).finalize {
-            // SAFETY: alive, as the caller says, and of the type that its header names.
+            // SAFETY: rules R and Y: alive, as the proof says, and of the type that its header names.
             unsafe { finalize(header, (&raw const *m).cast()) };
         }
     }
 
-    fn doubts(&self) -> bool {
+    fn verifies_traversals(&self) -> bool {
         self.is_checked()
     }
 
-    unsafe fn is_doubted(&self, object: Object) -> bool {
-        self.info(header(object)).dealloc.is_some()
+    fn verifies_traversal(&self, object: Stopped<'_>) -> bool {
+        self.info(header(*object)).dealloc.is_some()
     }
 
-    unsafe fn overvisited(&self, object: Object) {
-        let info = self.info(header(object));
+    fn overvisited(&self, object: Stopped<'_>) {
+        let info = self.info(header(*object));
         if info.dealloc.is_some() {
-            // SAFETY: alive, as the caller says.
-            let name = unsafe { (info.name)(header(object)) };
+            // SAFETY: rule R: alive, as the proof says.
+            let name = unsafe { (info.name)(header(*object)) };
             self.record_fault(
                 Fault::new(Code::OverVisited, "collection").of_type(name).at(object.address()),
             );
@@ -307,37 +307,39 @@ unsafe impl ObjectModel for Managed {
         pending
     }
 
-    fn merge(&self, world: &World<'_, Self>, dead: &mut Vec<Object>) {
+    fn merge(&self, world: &World<'_, Self>, dead: &mut Vec<DeadObject>) {
         // Everybody is at a safepoint. Relaxed, both: the stop orders them.
         let epoch = self.epoch.load(Ordering::Relaxed);
         world.locals(|_, local| {
-            dead.extend(merge_queue(&local.queue).map(|dead| object(dead.into_ptr())));
+            // SAFETY: rule Z: its merge answered `Dead`, to this thread alone.
+            let merged = |dead: Dead| unsafe { DeadObject::new(object(dead.into_ptr())) };
+            dead.extend(merge_queue(&local.queue).map(merged));
             local.seen.store(epoch, Ordering::Relaxed);
         });
     }
 
-    unsafe fn bury(&self, object: Object, m: &Raw) {
+    fn destroy_merged(&self, dead: DeadObject, m: &Raw) {
         // SAFETY: rule Z: the merge answered `Dead`.
-        destroy_all(m, unsafe { Dead::new(header(object)) }, OnPanic::Report);
+        destroy_all(m, unsafe { Dead::new(header(dead.object())) }, OnPanic::Report);
     }
 
-    unsafe fn has_weak(&self, object: Object) -> bool {
-        // SAFETY: alive, as the caller says.
-        unsafe { header(object).as_ref() }.has_weak()
+    fn has_weak(&self, object: Live<'_>) -> bool {
+        // SAFETY: rule R: alive, as the proof says.
+        unsafe { header(*object).as_ref() }.has_weak()
     }
 
-    unsafe fn callbacks(&self, target: Object) -> usize {
-        self.weak.get(header(target)).map_or(0, |record| record.watchers())
+    fn callbacks(&self, target: Stopped<'_>) -> usize {
+        self.weak.get(header(*target)).map_or(0, |record| record.watchers())
     }
 
-    unsafe fn take_callbacks(
+    fn take_callbacks(
         &self,
-        target: Object,
+        target: Stopped<'_>,
         is_unreachable: &dyn Fn(Object) -> bool,
         _: &World<'_, Self>,
         due: &mut Vec<DueCallback>,
     ) {
-        let Some(record) = self.weak.get(header(target)) else { return };
+        let Some(record) = self.weak.get(header(*target)) else { return };
         for WeakWatcher { weak_ref, invoke, .. } in record.take_watchers() {
             // Garbage itself, or dead: its callback is dropped with it.
             if weak_ref.with_target(|h| is_unreachable(object(NonNull::from(h)))) != Some(false) {
@@ -356,21 +358,21 @@ unsafe impl ObjectModel for Managed {
         run_callback(callback, m);
     }
 
-    unsafe fn clear_weak(&self, object: Object) {
+    fn clear_weak(&self, object: Stopped<'_>) {
         // The record leaves the table: should the object survive, new weak references get a new one.
-        drop(self.weak.remove(header(object)));
+        drop(self.weak.remove(header(*object)));
     }
 
     fn has_legacy(&self) -> bool {
         self.legacy.load(Ordering::Relaxed)
     }
 
-    unsafe fn legacy(&self, object: Object) -> bool {
-        // SAFETY: alive, as the caller says.
-        self.info(header(object)).legacy.is_some_and(|legacy| unsafe { legacy(header(object)) })
+    fn legacy(&self, object: Stopped<'_>) -> bool {
+        // SAFETY: rule R: alive, as the proof says.
+        self.info(header(*object)).legacy.is_some_and(|legacy| unsafe { legacy(header(*object)) })
     }
 
-    unsafe fn judge(&self, found: &Found<'_>, m: &Raw) -> Verdict {
+    fn judge(&self, found: &Found<'_>, m: &Raw) -> Verdict {
         let core = m.core();
         let Some(observer) = &core.observer else { return Verdict::Clear };
         for (fate, objects) in
@@ -378,32 +380,27 @@ unsafe impl ObjectModel for Managed {
         {
             if observer.wants(fate) {
                 for &object in objects {
-                    // SAFETY: alive, as the caller says.
-                    let name = unsafe { self.type_name(object) };
-                    observer.found(&core.hooks, fate, name, object.address());
+                    observer.found(&core.hooks, fate, self.type_name(object), object.address());
                 }
             }
         }
-        // SAFETY: as above, all of it.
-        unsafe {
-            if !observer.saves_all() {
-                save(&**observer, found.legacy, m);
-                return Verdict::Clear;
-            }
-            save(&**observer, found.uncollectable, m);
-            save(&**observer, found.garbage, m);
+        if !observer.saves_all() {
+            save(&**observer, found.legacy, m);
+            return Verdict::Clear;
         }
+        save(&**observer, found.uncollectable, m);
+        save(&**observer, found.garbage, m);
         Verdict::Keep
     }
 
-    unsafe fn type_name(&self, object: Object) -> &'static str {
-        // SAFETY: alive, as the caller says.
-        unsafe { (self.info(header(object)).name)(header(object)) }
+    fn type_name(&self, object: Live<'_>) -> &'static str {
+        // SAFETY: rule R: alive, as the proof says.
+        unsafe { (self.info(header(*object)).name)(header(*object)) }
     }
 
-    unsafe fn check(&self, object: Object) -> Result<(), String> {
-        // SAFETY: alive, as the caller says; read as bare memory, whatever lies there.
-        let header = unsafe { header(object).as_ref() };
+    fn check(&self, object: Stopped<'_>) -> Result<(), String> {
+        // SAFETY: rule R: alive, as the proof says; read as bare memory, whatever lies there.
+        let header = unsafe { header(*object).as_ref() };
         if self.types.find(header.type_index()).is_none() {
             return Err(format!(
                 "its type is number {:#x}, and the heap has none",
@@ -432,7 +429,7 @@ unsafe impl ObjectModel for Managed {
         drain_deferred(m);
     }
 
-    fn settle(&self, m: &Raw) -> bool {
+    fn after_clear(&self, m: &Raw) -> bool {
         quiesce(m);
         !self.retired.lock().is_empty()
     }
@@ -508,7 +505,7 @@ fn drop_batched(m: &Raw) {
     let _lent = m.lend();
     m.private().drop_batch.drop_all(|object, payload| {
         // SAFETY: rule R: the collection holds what it clears.
-        let name = unsafe { m.model().type_name(object) };
+        let name = m.model().type_name(unsafe { Live::new(object) });
         let text = event::panic_message(payload);
         m.core().hooks.unraisable_at(During::Clear, name, object.address(), text);
     });

@@ -266,13 +266,13 @@ mod tests {
         assert_eq!(m.raw().local().seen.load(SeqCst), epoch - 1, "not at a safepoint since");
         // What is waited for is settled with the next look.
         let mut held = ManuallyDrop::new(m.alloc(1));
-        assert!(!model.settle(m.raw()));
+        assert!(!model.after_clear(m.raw()));
         // SAFETY: rule R: the handle is never dropped.
         let reference = unsafe { CountedRef::new(held.header()) };
         model.retired.lock().push((u64::MAX, reference));
-        assert!(model.settle(m.raw()), "it waits");
+        assert!(model.after_clear(m.raw()), "it waits");
         model.retired.lock()[0].0 = epoch;
-        assert!(!model.settle(m.raw()));
+        assert!(!model.after_clear(m.raw()));
         assert_eq!(heap.stats().live_objects, 0);
         let _ = &mut held;
     }

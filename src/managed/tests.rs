@@ -6,6 +6,7 @@ use super::*;
 use std::sync::Arc;
 
 use crate::managed::drain::drain_list;
+use crate::object::live::Stopped;
 use crate::{Gc, Heap, Mutator, Trace};
 
 pub(super) fn plain_heap() -> Heap {
@@ -231,7 +232,7 @@ fn callbacks_are_counted_and_headers_are_recognised() {
     let model = m.raw().model();
     let number = m.alloc(7u64);
     // SAFETY: rule R: alive.
-    let callbacks = || unsafe { model.callbacks(object(number.header())) };
+    let callbacks = || model.callbacks(unsafe { Stopped::new(object(number.header())) });
     assert_eq!(callbacks(), 0);
     let first = m.alloc_weak(&number, (), |_, _| ());
     let second = m.alloc_weak(&number, (), |_, _| ());
@@ -241,7 +242,7 @@ fn callbacks_are_counted_and_headers_are_recognised() {
     let index = unsafe { number.header().as_ref() }.type_index();
     // SAFETY: rules R and O: headers are there, and nobody follows what they say.
     let (check, last_type) = (
-        |header: &Header| unsafe { model.check(object(NonNull::from(header))) },
+        |header: &Header| model.check(unsafe { Stopped::new(object(NonNull::from(header))) }),
         |header: &Header| model.last_type(NonNull::from(header).cast()),
     );
     let (own, unknown) = (m.raw().id(), 0xff_fff0);

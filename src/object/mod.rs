@@ -2,6 +2,7 @@
 
 pub(crate) mod address;
 pub(crate) mod header;
+pub(crate) mod live;
 pub(crate) mod state;
 pub(crate) mod tracer;
 pub(crate) mod type_info;

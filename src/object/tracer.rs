@@ -367,18 +367,18 @@ impl Tracer {
     ///
     /// For [`ObjectModel::traverse_each`](crate::heap::model::ObjectModel::traverse_each).
     #[inline(always)]
-    pub fn each(
+    pub fn each<O: Copy + Into<Object>>(
         &mut self,
-        objects: &[Object],
+        objects: &[O],
         ends: &mut Ends<'_>,
-        mut traverse: impl FnMut(Object, &mut Self),
+        mut traverse: impl FnMut(O, &mut Self),
     ) {
         let mut filled = ends.filled;
         for (&object, end) in objects.iter().zip(&mut ends.ends[filled..]) {
             if self.is_unreadable() {
                 break;
             }
-            self.go_on(object);
+            self.go_on(object.into());
             traverse(object, self);
             *end = self.edges().len() as u32;
             filled += 1;

@@ -18,7 +18,7 @@ use crate::{AnyGc, Mutator};
 fn listed(world: &World<'_, Managed>, mut f: impl FnMut(Object)) {
     collect::visible(world, |object, state| {
         if state.get() & FROZEN == 0 {
-            f(object);
+            f(object.object());
         }
     });
 }
@@ -47,8 +47,10 @@ pub(crate) fn referring(
 pub(crate) fn edges_of(world: &World<'_, Managed>, object: Object, tracer: &mut Tracer) {
     use crate::heap::model::ObjectModel;
     tracer.begin(object);
-    // SAFETY: rules R and W: alive, since it is visible or the caller has a reference; the world is stopped.
-    unsafe { world.core().model.traverse(object, tracer) };
+    let granule = world.core().space.granule(object.address());
+    if let Some(object) = collect::scope::stopped_at(world, granule) {
+        world.core().model.traverse(object, tracer);
+    }
     tracer.take_unreadable();
 }
 

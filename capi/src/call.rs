@@ -1,4 +1,4 @@
-//! How a call from C is run, and how the pointers in it are looked at.
+//! How calls from C run, and how the pointers in them are checked.
 
 use std::ffi::{CStr, c_char};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -12,7 +12,7 @@ use crate::errors;
 use crate::layout::{PyObject, PyTypeObject};
 use crate::types;
 
-/// Defines exported functions. What each does stands in the header.
+/// Defines exported functions. The header describes them.
 macro_rules! export {
     ($($(#[$meta:meta])* fn $name:ident($($arg:ident: $type:ty),* $(,)?) $(-> $result:ty)? $body:block)*) => {$(
         $(#[$meta])*
@@ -27,24 +27,24 @@ macro_rules! export {
 }
 pub(crate) use export;
 
-/// Why the fast paths leave everything to the slow ones, as bits.
+/// Reasons why the fast paths are off, as bits.
 static SPECIAL: AtomicU8 = AtomicU8::new(0);
-/// Some heap is in checked mode.
+/// At least one heap is in checked mode.
 const CHECKED: u8 = 1;
 
-/// A heap in checked mode has come into being.
+/// Records that a heap in checked mode exists.
 pub(crate) fn note_checked() {
     SPECIAL.fetch_or(CHECKED, Ordering::Relaxed);
 }
 
-/// Whether a fast path is to be left.
+/// Whether the fast paths are off.
 #[inline(always)]
 pub(crate) fn is_special() -> bool {
-    // Relaxed: set before the heap is known to anybody.
+    // Relaxed: the flag is set before any thread can use the checked heap.
     SPECIAL.load(Ordering::Relaxed) != 0
 }
 
-/// Says that a function cannot be called in a traverse handler.
+/// Reports that a function is not allowed in a traverse handler.
 #[cold]
 #[inline(never)]
 pub(crate) fn refuse(function: &'static str) {
@@ -59,11 +59,11 @@ pub(crate) fn panicked(function: &'static str, payload: Box<dyn std::any::Any + 
     let text = text.unwrap_or("a panic without a message");
     errors::unraisable("panic", "", std::ptr::null(), &format_args!("{function}: {text}"));
     errors::set_fault(&Fault::new(Code::Panic, function).because(words!("{text}")));
-    // Not dropped: its destructor is somebody's code, too.
+    // Not dropped: the payload's destructor is foreign code, which may panic again.
     std::mem::forget(payload);
 }
 
-/// Runs a function that needs no attached thread, but not in a traverse handler.
+/// Runs a function that needs no attached thread. It is refused in a traverse handler.
 pub(crate) fn outside<R: Copy>(function: &'static str, failure: R, f: impl FnOnce() -> R) -> R {
     if safepoint::is_traversing() {
         refuse(function);
@@ -72,7 +72,7 @@ pub(crate) fn outside<R: Copy>(function: &'static str, failure: R, f: impl FnOnc
     catching(function, failure, f)
 }
 
-/// Runs a function wherever it is called.
+/// Runs a function that is allowed everywhere, and catches its panics.
 pub(crate) fn catching<R: Copy>(function: &'static str, failure: R, f: impl FnOnce() -> R) -> R {
     match catch_unwind(AssertUnwindSafe(f)) {
         Ok(result) => result,
@@ -83,7 +83,7 @@ pub(crate) fn catching<R: Copy>(function: &'static str, failure: R, f: impl FnOn
     }
 }
 
-/// Runs a function of an attached thread; a fault goes to `tell`.
+/// Runs a function that needs an attached thread. A fault is passed to `tell`.
 fn attached<R: Copy>(
     function: &'static str,
     failure: R,
@@ -101,7 +101,7 @@ fn attached<R: Copy>(
     })
 }
 
-/// Runs a function of an attached thread; a fault goes into the error indicator.
+/// Runs a function that needs an attached thread. A fault goes into the error indicator.
 pub(crate) fn fallible<R: Copy>(
     function: &'static str,
     failure: R,
@@ -110,7 +110,7 @@ pub(crate) fn fallible<R: Copy>(
     attached(function, failure, |fault| errors::set_fault(&fault), f)
 }
 
-/// As [`fallible`], for functions that cannot fail: a fault is a report of misuse.
+/// Like [`fallible`], for functions without a failure value: a fault is reported as misuse.
 pub(crate) fn reported<R: Copy>(
     function: &'static str,
     failure: R,
@@ -123,12 +123,12 @@ fn null(function: &'static str) -> Fault {
     Fault::new(Code::NullArgument, function)
 }
 
-/// A pointer that must not be null.
+/// Fails for a null pointer.
 pub(crate) fn some<T>(pointer: *mut T) -> Result<NonNull<T>, Fault> {
     NonNull::new(pointer).ok_or_else(|| null("argument"))
 }
 
-/// An object from C: not null; in checked mode looked up.
+/// An object from C. Fails for null. In checked mode the address is looked up.
 ///
 /// # Safety
 ///
@@ -145,7 +145,8 @@ pub(crate) unsafe fn object(
     Ok(object)
 }
 
-/// An object from C that has a type. A static type that is not ready has none: the fault has this code.
+/// Like [`object`], for functions that need the object's type. A static type that is not ready has
+/// no type: for it the fault has this code.
 ///
 /// # Safety
 ///
@@ -167,7 +168,7 @@ pub(crate) unsafe fn typed_object(
 ///
 /// # Safety
 ///
-/// A living object, or a static one.
+/// The object is alive or static.
 pub(crate) unsafe fn must_have_type(object: NonNull<PyObject>, code: Code) -> Result<(), Fault> {
     // SAFETY: as the caller says.
     if unsafe { dynamic::try_type_of(object) }.is_some() {
@@ -177,7 +178,7 @@ pub(crate) unsafe fn must_have_type(object: NonNull<PyObject>, code: Code) -> Re
     Err(fault.because("the object is a static type that is not ready"))
 }
 
-/// An object from C that may be null.
+/// An object from C, or null.
 ///
 /// # Safety
 ///
@@ -190,21 +191,21 @@ pub(crate) unsafe fn optional(
     if pointer.is_null() { Ok(None) } else { unsafe { object(m, pointer) }.map(Some) }
 }
 
-/// Checked mode's look at an address.
+/// Looks up an address, in checked mode.
 ///
 /// # Safety
 ///
-/// Rule C, less what is looked for.
+/// Rule C, except that the address may be no object.
 pub(crate) unsafe fn look_at(m: &Mutator, object: NonNull<PyObject>) -> Result<(), Fault> {
     // SAFETY: as the caller says.
     unsafe { judge(dynamic::look_up(m, object), object) }
 }
 
-/// What follows from what an address is.
+/// The fault for an address of this kind.
 ///
 /// # Safety
 ///
-/// That is what the address is.
+/// `address` is the result of looking up `object`.
 unsafe fn judge(address: Address, object: NonNull<PyObject>) -> Result<(), Fault> {
     let fault = |code| Err(Fault::new(code, "argument").at(object.as_ptr() as usize));
     match address {
@@ -218,25 +219,26 @@ unsafe fn judge(address: Address, object: NonNull<PyObject>) -> Result<(), Fault
     }
 }
 
-/// Checked mode's look at an object, for functions that can be called anywhere; `false`: it is none, and that was reported.
+/// In checked mode, looks up an object for a function that is allowed everywhere. If the address is
+/// no object, reports misuse and returns `false`.
 ///
 /// # Safety
 ///
-/// Rule C, less what is looked for.
+/// Rule C, except that the address may be no object.
 #[inline(always)]
 pub(crate) unsafe fn is_object(object: NonNull<PyObject>, function: &'static str) -> bool {
     // SAFETY: as the caller says.
     !is_special() || told(unsafe { look_here(object) }, function)
 }
 
-/// The same for a type, ready or not.
+/// Like [`is_object`], for a type, ready or not.
 ///
 /// # Safety
 ///
 /// As for [`is_object`].
 #[inline(always)]
 pub(crate) unsafe fn is_type(face: NonNull<PyTypeObject>, function: &'static str) -> bool {
-    // SAFETY: as the caller says. What is an object can be asked for its type.
+    // SAFETY: as the caller says. The first lookup has shown that the type can be read.
     !is_special()
         || told(unsafe { look_here(face.cast()).and_then(|()| must_be_type(face)) }, function)
 }
@@ -248,19 +250,21 @@ fn told(looked: Result<(), Fault>, function: &'static str) -> bool {
     false
 }
 
-/// As [`look_at`], wherever this thread is. Where it has no checked heap there is nothing to look in.
+/// Like [`look_at`], with the heap of this thread. On a thread without a checked heap every address
+/// passes.
 #[cold]
 #[inline(never)]
 unsafe fn look_here(object: NonNull<PyObject>) -> Result<(), Fault> {
-    // SAFETY: rule C; and that is what the address is.
+    // SAFETY: rule C; `address` is the result of this lookup.
     unsafe { dynamic::look_up_here(object).map_or(Ok(()), |address| judge(address, object)) }
 }
 
-/// Fails for an object that is no type. One without a type is a static type that is not ready yet.
+/// Fails for an object that is no type. An object without a type passes: it is a static type that
+/// is not ready.
 ///
 /// # Safety
 ///
-/// A living object, or a static one.
+/// The object is alive or static.
 pub(crate) unsafe fn must_be_type(face: NonNull<PyTypeObject>) -> Result<(), Fault> {
     // SAFETY: as the caller says.
     match unsafe { dynamic::try_type_of(face.cast()) } {
@@ -273,21 +277,22 @@ pub(crate) unsafe fn must_be_type(face: NonNull<PyTypeObject>) -> Result<(), Fau
     }
 }
 
-/// Whether a living object is a dynamic one. A head that can be neither kind's has been written over: that ends the process.
+/// Whether a living object is a dynamic one. A head that fits neither a dynamic nor a typed object
+/// has been overwritten; this ends the process.
 ///
 /// # Safety
 ///
-/// A living object of a heap.
+/// The object is alive and lies in a heap.
 unsafe fn is_sound(object: NonNull<PyObject>) -> bool {
-    // More types than any program has, and far less than random bits.
+    // More types than any program has. Random bits are nearly always larger.
     const TYPES: u64 = 1 << 16;
-    // SAFETY: as the caller says: the header's first word, which is read as others write it.
+    // SAFETY: as the caller says: the first word of the header. Other threads write it atomically.
     let word = unsafe { AtomicU64::from_ptr(object.as_ptr().cast()) }.load(Ordering::Relaxed);
     let index = word & 0xff_ffff;
     if (1..TYPES).contains(&index) {
         return false;
     }
-    // SAFETY: rule D: the record's address stands behind the header.
+    // SAFETY: rule D: the record's address follows the header.
     let record = unsafe { object.as_ptr().cast::<usize>().add(2).read() };
     if index != 0 || record < 4096 || !record.is_multiple_of(align_of::<TypeRecord>()) {
         let head = object.as_ptr();
@@ -298,7 +303,7 @@ unsafe fn is_sound(object: NonNull<PyObject>) -> bool {
     true
 }
 
-/// The record of a type from C: not null, ready; in checked mode looked up.
+/// The record of a ready type from C. Fails for null. In checked mode the address is looked up.
 ///
 /// # Safety
 ///
@@ -318,14 +323,14 @@ pub(crate) unsafe fn record<'a>(
     }
 }
 
-/// As [`record`], without the look: for functions that may be called anywhere.
+/// Like [`record`], without the lookup, for functions that are allowed everywhere.
 ///
 /// # Safety
 ///
 /// Rule C.
 pub(crate) unsafe fn ready<'a>(face: *mut PyTypeObject) -> Result<&'a TypeRecord, Fault> {
     let face = some(face)?;
-    // SAFETY: rules C and F. The pointer is published once; see `types`.
+    // SAFETY: rules C and F. The pointer to the record is published once; see `types`.
     unsafe { types::own(face.as_ptr()) }.ok_or_else(|| {
         // SAFETY: rule C.
         let name = unsafe { text((*face.as_ptr()).tp_name) }.ok().flatten();
@@ -334,11 +339,12 @@ pub(crate) unsafe fn ready<'a>(face: *mut PyTypeObject) -> Result<&'a TypeRecord
     })
 }
 
-/// A text from C; `None`: null. Fails for one that is not UTF-8: two of those could not be told apart.
+/// A text from C, or `None` for null. Fails for a text that is not UTF-8: after a lossy conversion,
+/// two different texts could be equal.
 ///
 /// # Safety
 ///
-/// Null, or a text with a 0 at its end, which stays as long as the result.
+/// `text` is null, or a text with a 0 at its end that lives as long as the result.
 pub(crate) unsafe fn text<'a>(text: *const c_char) -> Result<Option<&'a str>, Fault> {
     if text.is_null() {
         return Ok(None);
@@ -347,7 +353,7 @@ pub(crate) unsafe fn text<'a>(text: *const c_char) -> Result<Option<&'a str>, Fa
     utf_8(unsafe { CStr::from_ptr(text) }).map(Some)
 }
 
-/// A text that is UTF-8.
+/// The text as UTF-8.
 pub(crate) fn utf_8(text: &CStr) -> Result<&str, Fault> {
     text.to_str()
         .map_err(|_| Fault::new(Code::WrongType, "argument").because("the text is not UTF-8"))

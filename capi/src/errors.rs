@@ -1,11 +1,13 @@
 //! The error indicator, reports of misuse, and the unraisable hook.
 //!
-//! The indicator belongs to the thread. Around handlers that the collector calls it is set aside, so that a handler finds it
-//! empty, and what it leaves there is told as unraisable.
+//! Each thread has its own indicator. While the collector calls a handler, the indicator is set
+//! aside: the handler starts with an empty one. An error that the handler leaves there is reported
+//! as unraisable.
 //!
-//! The hooks belong to the process. They are called with the mutator lent, so that a hook can reach no safepoint, and never in
-//! a stop: what a traverse handler does wrong is told when the world runs again. One exception: the hook for slow stops is called
-//! while its thread waits for the stop that it has asked for.
+//! The hooks belong to the process. While a hook runs, the mutator is lent, so the hook cannot
+//! reach a safepoint. No hook is called in a stop: misuse in a traverse handler is reported when
+//! the world runs again. The hook for slow stops is the exception: the requester calls it while it
+//! waits for its own stop.
 
 use std::borrow::Cow;
 use std::cell::{Cell, RefCell};
@@ -25,13 +27,13 @@ use crate::call::{self, export};
 use crate::gc::Bound;
 use crate::layout::PyObject;
 
-/// A text for C. Where there is no memory for all of it, its beginning.
+/// A text for C. If there is no memory for the whole text, only its beginning.
 pub(crate) enum Text {
     Whole(CString),
     Beginning(Beginning),
 }
 
-/// As much of a text as fits in, with a 0 at its end.
+/// The part of a text that fits into a fixed buffer, with a 0 at its end.
 pub(crate) struct Beginning {
     bytes: [u8; 120],
     len: usize,
@@ -55,7 +57,7 @@ impl Text {
     pub(crate) fn new(text: impl Display) -> Self {
         fallible::c_text(&text).map(Self::Whole).unwrap_or_else(|NoMemory| {
             let mut beginning = Beginning { bytes: [0; 120], len: 0 };
-            // An error: the rest does not fit in.
+            // The error means that the rest of the text does not fit.
             write!(beginning, "{text}").ok();
             Self::Beginning(beginning)
         })
@@ -77,10 +79,10 @@ impl Text {
         self.as_c_str().as_ptr()
     }
 
-    /// The text, for the library, which keeps it.
+    /// Converts the text for the library, which keeps it.
     fn into_words(self) -> Cow<'static, str> {
         let text = match self {
-            // Without a copy, which would take memory.
+            // Without a copy, which would need memory.
             Self::Whole(text) => match text.into_string() {
                 Ok(text) => return Cow::Owned(text),
                 Err(error) => Self::Whole(error.into_cstring()),
@@ -93,7 +95,7 @@ impl Text {
     }
 }
 
-/// A text from C as far as it is UTF-8.
+/// A text from C. Bytes that are not UTF-8 are replaced when it is displayed.
 struct Shown<'a>(&'a CStr);
 
 impl Display for Shown<'_> {
@@ -112,11 +114,11 @@ impl Display for Text {
     }
 }
 
-/// What stands in the indicator.
+/// The error in an indicator.
 struct Indicator {
     code: Code,
     exception: NonNull<PyObject>,
-    /// Keeps the exception, if it is an object of a heap.
+    /// Keeps the exception alive, if it is an object of a heap.
     #[expect(dead_code, reason = "it is dropped with the indicator")]
     held: Option<AnyGc>,
     message: Text,
@@ -125,30 +127,32 @@ struct Indicator {
 #[derive(Default)]
 struct Errors {
     now: Option<Indicator>,
-    /// What was set aside, each with the number of times that nothing was, before it. While something stands in the indicator there is
-    /// room for it here.
+    /// The errors that were set aside. Beside each stands the number of times that an empty
+    /// indicator was set aside before it. While an error is set, the list has room for it.
     aside: Vec<(Option<Indicator>, u32)>,
 }
 
-/// Errors that can be set aside one within the other without more memory.
+/// The nesting depth up to which errors can be set aside without more memory.
 const ASIDE: usize = 8;
 
-/// Prepares the indicator of a thread that is about to attach: it sets errors aside without asking for memory.
+/// Prepares the indicator of a thread that is about to attach. Afterwards the thread can set errors
+/// aside without allocating.
 pub(crate) fn prepare() -> Result<(), NoMemory> {
     with(|errors| Ok(errors.aside.try_reserve(ASIDE)?)).unwrap_or(Ok(()))
 }
 
 thread_local! {
     static ERRORS: RefCell<Errors> = RefCell::default();
-    /// Whether something stands in the indicator: what is looked at around handlers, of which nearly none fails.
+    /// Whether the indicator holds an error. The code around handlers reads this flag, since hardly
+    /// any handler fails.
     static IS_SET: Cell<bool> = const { Cell::new(false) };
-    /// How often nothing has been set aside, since something was.
+    /// How often an empty indicator was set aside since the last error was.
     static NOTHING_ASIDE: Cell<u32> = const { Cell::new(0) };
     /// Whether this thread runs a hook.
     static IN_HOOK: Cell<bool> = const { Cell::new(false) };
 }
 
-/// `None` when the thread is ending, and its indicator gone.
+/// `None` when the thread is ending and its indicator is gone.
 fn with<R>(f: impl FnOnce(&mut Errors) -> R) -> Option<R> {
     ERRORS
         .try_with(|errors| {
@@ -166,14 +170,15 @@ fn with<R>(f: impl FnOnce(&mut Errors) -> R) -> Option<R> {
 unsafe fn set(code: Code, exception: NonNull<PyObject>, message: Text) {
     // SAFETY: as the caller says.
     let held = unsafe {
-        // A static type that is not ready has no type, and is counted by nobody.
+        // A static type that is not ready has no type, and its references are not counted.
         let is_counted =
             dynamic::try_type_of(exception).is_some() && dynamic::count(exception).is_some();
         is_counted.then(|| dynamic::share(exception))
     };
     let new = Indicator { code, exception, held, message };
     let old = with(|errors| {
-        // Without room it could not be set aside, and would be lost there: deeper than `ASIDE` handlers without memory.
+        // Without this room the error could not be set aside and would be lost. This needs more
+        // than `ASIDE` nested handlers and a refusal of memory.
         errors.aside.try_reserve(1).ok();
         errors.now.replace(new)
     });
@@ -210,7 +215,7 @@ fn exception_for(code: Code) -> Exception {
     }
 }
 
-/// Puts the indicator aside until [`put_back`].
+/// Sets the indicator aside until [`put_back`].
 pub(crate) fn set_aside() {
     if IS_SET.get() {
         set_something_aside();
@@ -232,7 +237,7 @@ fn set_something_aside() {
     });
 }
 
-/// Puts back what [`set_aside`] took, and returns what stood in the indicator meanwhile.
+/// Puts back the indicator that [`set_aside`] removed. Returns the error that was set meanwhile.
 pub(crate) fn put_back() -> Option<Cow<'static, str>> {
     let times = NOTHING_ASIDE.get();
     if times > 0 {
@@ -259,7 +264,7 @@ fn put_something_back(over_nothing: bool) -> Option<Cow<'static, str>> {
     left.flatten().map(|left| left.message.into_words())
 }
 
-/// Ties a heap's reports to the hooks of the process.
+/// Connects the reports of a heap to the hooks of the process.
 pub(crate) fn dress(heap: &Heap) -> Result<(), NoMemory> {
     heap.try_on_misuse(deliver)?;
     heap.try_on_unraisable(|what| {
@@ -337,27 +342,29 @@ static UNRAISABLE: Mutex<Hook<UnraisableHook>> =
     Mutex::new(Bound { function: None, arg: std::ptr::null_mut() });
 static SLOW_STOP: Mutex<Hook<SlowStopHook>> =
     Mutex::new(Bound { function: None, arg: std::ptr::null_mut() });
-/// How many reports went to stderr, by code and type.
+/// The number of reports on stderr, by code and type.
 static LINES: Mutex<Option<HashMap<(Code, &'static str), usize>>> = Mutex::new(None);
-/// Lines of one code and type: more say nothing new.
+/// The number of lines for one code and type.
 const LINES_OF_A_KIND: usize = 5;
 
-/// Takes a lock of this library, poisoned or not. Those of the hooks and of [`LINES`] are taken by [`taken`], and all others here.
+/// Locks a mutex of this library, poisoned or not. The locks of the hooks and of [`LINES`] are
+/// taken by [`taken`], all others by this function.
 ///
-/// In a traverse handler none is: the world is stopped, and a thread may have been stopped with the lock closed. Debug
-/// builds check that.
+/// No traverse handler may take such a lock: the world is stopped, and a stopped thread may hold
+/// the lock. Debug builds check this.
 pub(crate) fn locked<T: ?Sized>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     debug_assert!(!standstill::safepoint::is_traversing(), "a lock is taken in a traverse handler");
     taken(mutex)
 }
 
-/// As [`locked`], where a hook may be called: a thread that waits for the end of a stop reports that as if in a traverse handler.
-/// These locks are closed for a few instructions, and no thread is stopped meanwhile.
+/// Like [`locked`], for the places where the hook for slow stops may be called. A thread that waits
+/// for the end of a stop calls this hook as if inside a traverse handler. These locks are held only
+/// for a few instructions, and no thread is stopped while it holds one.
 fn taken<T: ?Sized>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
-/// Tells of a mistake of the caller: on the spot, and of one in a traverse handler when the world runs again.
+/// Reports misuse at once. In a traverse handler the report is delivered when the world runs again.
 #[cold]
 #[inline(never)]
 pub(crate) fn misuse(fault: Fault) {
@@ -371,7 +378,7 @@ fn line(fault: &Fault) {
         let mut lines = taken(&LINES);
         let lines = lines.get_or_insert_default();
         let key = (fault.code, fault.type_name);
-        // What cannot be counted is told.
+        // A report that cannot be counted is written.
         if lines.contains_key(&key) || lines.try_reserve(1).is_ok() {
             let seen = lines.entry(key).or_default();
             *seen += 1;
@@ -385,7 +392,8 @@ fn line(fault: &Fault) {
     }
 }
 
-/// Runs a hook: not inside another, and with the mutator lent. `false`: it was inside another.
+/// Runs a hook with the mutator lent. Returns `false` without running it if this thread is already
+/// in a hook.
 fn in_hook(f: impl FnOnce()) -> bool {
     let inside = IN_HOOK.replace(true);
     if !inside {
@@ -414,13 +422,13 @@ fn deliver(fault: &Fault) {
         object: std::ptr::without_provenance(fault.address),
         text: text.as_ptr(),
     };
-    // SAFETY: rule C: the hook is for such reports, as whoever set it said.
+    // SAFETY: rule C: the program has set the hook for such reports.
     if !in_hook(|| unsafe { function(&report, hook.arg) }) {
         line(fault);
     }
 }
 
-/// Tells of an error that no caller can receive.
+/// Reports an error that no caller can receive.
 pub(crate) fn unraisable(
     kind: &str,
     type_name: &str,
@@ -449,17 +457,17 @@ pub(crate) fn unraisable(
     }
 }
 
-/// What the system calls a thread of this process.
+/// The system's name for a thread of this process.
 fn system_name(os_thread: u64) -> Option<String> {
     let name = std::fs::read_to_string(format!("/proc/self/task/{os_thread}/comm")).ok()?;
     Some(name.trim_end().to_owned()).filter(|name| !name.is_empty())
 }
 
-/// Tells of a stop that waits for threads, once for each of them.
+/// Reports a slow stop, once for each thread that the stop waits for.
 fn slow_stop(slow: &SlowStop) {
     let mut slow = slow.clone();
     for straggler in &mut slow.stragglers {
-        // std knows no name of a thread that C has started.
+        // std does not have the name of a thread that C has started.
         let thread = &mut straggler.thread;
         thread.name = thread.name.take().or_else(|| system_name(thread.os_thread?));
     }
@@ -493,7 +501,7 @@ fn slow_stop(slow: &SlowStop) {
 }
 
 export! {
-    /// Whose error is set, if any.
+    /// The exception type of the current error, if any.
     fn standstill_PyErr_Occurred() -> *mut PyObject {
         call::outside("PyErr_Occurred", std::ptr::null_mut(), || {
             let found = with(|errors| errors.now.as_ref().map(|now| now.exception.as_ptr()));
@@ -501,12 +509,12 @@ export! {
         })
     }
 
-    /// Empties the indicator.
+    /// Clears the indicator.
     fn standstill_PyErr_Clear() {
         call::outside("PyErr_Clear", (), || drop(with(|errors| errors.now.take())));
     }
 
-    /// Sets an error of the program's own.
+    /// Sets an error of the program.
     fn standstill_PyErr_SetString(exception: *mut PyObject, message: *const c_char) {
         call::outside("PyErr_SetString", (), || {
             // SAFETY: rule C.
@@ -521,13 +529,13 @@ export! {
         });
     }
 
-    /// Says that there is no memory.
+    /// Sets an out-of-memory error.
     fn standstill_PyErr_NoMemory() -> *mut PyObject {
         call::outside("PyErr_NoMemory", (), || set_fault(&Fault::new(Code::Memory, "PyErr_NoMemory")));
         std::ptr::null_mut()
     }
 
-    /// Says that a function was called with what makes no sense.
+    /// Sets an error for a bad internal call.
     fn standstill_PyErr_BadInternalCall() {
         call::outside("PyErr_BadInternalCall", (), || {
             let message = Text::new("bad argument to an internal function");
@@ -536,7 +544,7 @@ export! {
         });
     }
 
-    /// Whether the error that is set is of this type.
+    /// Whether an error of this type is set.
     fn standstill_PyErr_ExceptionMatches(exception: *mut PyObject) -> c_int {
         const FUNCTION: &str = "PyErr_ExceptionMatches";
         call::outside(FUNCTION, 0, || {
@@ -552,7 +560,7 @@ export! {
         })
     }
 
-    /// Hands the error that is set to the unraisable hook.
+    /// Passes the current error to the unraisable hook and clears it.
     fn standstill_PyErr_WriteUnraisable(object: *mut PyObject) {
         call::outside("PyErr_WriteUnraisable", (), || {
             let Some(now) = with(|errors| errors.now.take()).flatten() else { return };
@@ -567,14 +575,14 @@ export! {
         });
     }
 
-    /// The number of the error that is set.
+    /// The code of the current error.
     fn standstill_error_code() -> c_int {
         call::outside("standstill_error_code", 0, || {
             with(|errors| errors.now.as_ref().map_or(0, |now| now.code as c_int)).unwrap_or(0)
         })
     }
 
-    /// The text of the error that is set.
+    /// The message of the current error.
     fn standstill_error_message() -> *const c_char {
         call::outside("standstill_error_message", std::ptr::null(), || {
             let text = with(|errors| errors.now.as_ref().map_or(std::ptr::null(), |now| now.message.as_ptr()));
@@ -582,7 +590,7 @@ export! {
         })
     }
 
-    /// Who is told of misuse.
+    /// Sets the hook for misuse.
     fn standstill_set_misuse_hook(
         hook: Option<unsafe extern "C" fn(*const standstill_misuse, *mut c_void)>,
         arg: *mut c_void,
@@ -590,7 +598,7 @@ export! {
         call::outside("standstill_set_misuse_hook", (), || *locked(&MISUSE) = Bound { function: hook, arg });
     }
 
-    /// Who is told of errors that nobody can receive.
+    /// Sets the hook for errors that no caller can receive.
     fn standstill_set_unraisable_hook(
         hook: Option<unsafe extern "C" fn(*const standstill_unraisable, *mut c_void)>,
         arg: *mut c_void,
@@ -598,7 +606,7 @@ export! {
         call::outside("standstill_set_unraisable_hook", (), || *locked(&UNRAISABLE) = Bound { function: hook, arg });
     }
 
-    /// Who is told of threads that hold up a stop.
+    /// Sets the hook for slow stops.
     fn standstill_set_slow_stop_hook(
         hook: Option<unsafe extern "C" fn(*const standstill_slow_stop, *mut c_void)>,
         arg: *mut c_void,
@@ -649,7 +657,8 @@ mod tests {
         }
     }
 
-    /// Whatever is set aside comes back in the opposite order, and each part of it finds the indicator empty.
+    /// Indicators that were set aside come back in the opposite order. At each depth the indicator
+    /// starts empty.
     #[test]
     fn errors_and_their_absence_are_set_aside_in_any_order() {
         let put = |text: Option<&'static str>| {
@@ -663,7 +672,7 @@ mod tests {
         };
         let now =
             || with(|errors| errors.now.as_ref().map(|now| now.message.to_string())).flatten();
-        // Each bit: whether something stands in the indicator, at this depth.
+        // Bit `depth` of the pattern says whether an error is set at this depth.
         for pattern in 0..1u32 << 5 {
             let at = |depth: u32| {
                 (pattern >> depth & 1 != 0).then_some(["a", "b", "c", "d", "e"][depth as usize])
@@ -675,7 +684,7 @@ mod tests {
                 assert_eq!((now(), IS_SET.get()), (None, false), "pattern {pattern:b}");
             }
             for depth in (0..5).rev() {
-                // What was left there comes out, once.
+                // The error that was left there comes out, once.
                 let left = (depth % 2 == 0).then_some("left");
                 put(left);
                 assert_eq!(put_back().as_deref(), left, "pattern {pattern:b}, depth {depth}");

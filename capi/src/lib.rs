@@ -1,33 +1,47 @@
-//! The C ABI of [standstill]: CPython's protocol for cyclic garbage collection, under its own names.
+//! The C ABI of [standstill]: CPython's protocol for cyclic garbage collection, under CPython's
+//! names.
 //!
-//! `include/standstill.h` is the reference of every function; this crate is what stands behind it, made of nothing but the
-//! library's public API. An exported symbol is the customary name behind the prefix `standstill_`.
+//! `include/standstill.h` is the reference of every function. This crate implements the header and
+//! uses only the library's public API. An exported symbol is the CPython name with the prefix
+//! `standstill_`.
 //!
 //! # A call from C
 //!
-//! Each exported function goes through one of the helpers in `call`, which in this order
+//! Each exported function runs its body through one of the helpers in `call`. The helper takes
+//! these steps, in this order:
 //!
-//! 1. refuse it in a traverse handler, unless it is on the safe list (`tests/conformance/safe_list.txt`);
-//! 2. find the thread's mutator, or fail;
-//! 3. turn a fault into the error indicator, or into a report of misuse where nobody could look at the indicator;
-//! 4. catch panics: none crosses into C.
+//! 1. It refuses the call in a traverse handler, unless the function is on the safe list
+//!    (`tests/conformance/safe_list.txt`).
+//! 2. It finds the thread's mutator, or fails.
+//! 3. It puts a fault into the error indicator. If the function has no failure value, it reports
+//!    the fault as misuse instead.
+//! 4. It catches panics: no panic crosses into C.
 //!
-//! The few that are called for every object ([`PyType_GenericAlloc`](objects::standstill_PyType_GenericAlloc), counting, tracking)
-//! do the same with the common case in front.
+//! The functions that run for every object
+//! ([`PyType_GenericAlloc`](objects::standstill_PyType_GenericAlloc), counting, tracking) do the
+//! same, but first try the common case.
+//!
+//! # Terms
+//!
+//! A type has two parts. Its *face* is the `PyTypeObject` that C reads. Its *record* is the
+//! library's [`TypeRecord`](standstill::dynamic::TypeRecord). Each points to the other.
 //!
 //! # Rules
 //!
-//! cited by their letters where unsafe code relies on them:
+//! Unsafe code cites these rules by their letters:
 //!
-//! * **C** (caller): a pointer from C is NULL or what the header says of it. In checked mode it has been looked up.
-//! * **F** (faces): `ss_own` of a type is null, or the address of its record, which lives as long as the type does.
-//! * **T** (thread): the thread's mutator pointer is null, or leads to the mutator that this thread attached, which nobody else
-//!   uses. It is null while somebody up the stack has the mutator exclusively.
-//! * **S** (statics): the exported statics are written while the library starts, by one thread, and later by nobody but their
-//!   readiness.
+//! * **C** (caller): a pointer from C is NULL, or valid as the header says. In checked mode the
+//!   library has looked it up.
+//! * **F** (faces): `ss_own` of a type is null, or the address of the type's record. The record
+//!   lives as long as the type.
+//! * **T** (thread): the thread's mutator pointer is null, or points to the mutator that this
+//!   thread attached. No other thread uses this mutator. The pointer is null while a caller up the
+//!   stack has the mutator exclusively.
+//! * **S** (statics): one thread writes the exported statics while the library starts. Afterwards
+//!   only type readiness writes to them.
 
 #![warn(clippy::let_underscore_must_use)]
-// Lines go through `standstill::stderr`, which is not disturbed when they cannot be written.
+// `standstill::stderr` writes the lines. It ignores write errors, at which the macros would panic.
 #![cfg_attr(not(test), deny(clippy::print_stderr, clippy::print_stdout))]
 #![allow(
     non_camel_case_types,

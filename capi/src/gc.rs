@@ -1,4 +1,5 @@
-//! The collector, and the services of the `gc` module: all of the heap that the calling thread is attached to.
+//! The collector, and the services of the `gc` module. They work on the heap to which the calling
+//! thread is attached.
 
 use std::cell::Cell;
 use std::ffi::{c_char, c_int, c_longlong, c_uint, c_void};
@@ -15,17 +16,17 @@ use crate::layout::PyObject;
 use crate::{builtins, errors, objects, thread};
 
 thread_local! {
-    /// Visits to all objects that this thread is in.
+    /// The number of visits to all objects that are running on this thread.
     static VISITING: Cell<usize> = const { Cell::new(0) };
 }
 
-/// Runs `f` with the mutator exclusively, with the error indicator put aside.
+/// Runs `f` with exclusive use of the mutator. The error indicator is set aside meanwhile.
 fn collecting(
     function: &'static str,
     f: impl FnOnce(&Services, &mut Mutator) -> Result<isize, Fault>,
 ) -> Result<isize, Fault> {
     if thread::is_collecting() {
-        // In a finalizer, or whatever else a collection calls.
+        // In a finalizer, or in other code that a collection calls.
         return Ok(0);
     }
     if VISITING.get() != 0 {
@@ -50,7 +51,7 @@ fn found(report: Option<standstill::CollectionReport>) -> isize {
     report.map_or(0, |report| isize::try_from(report.found()).unwrap_or(isize::MAX))
 }
 
-/// The last collection of the process's own heap.
+/// The last collection of the heap of this thread, for `Py_Finalize`.
 pub(crate) fn last_collection(function: &'static str) {
     let result = collecting(function, |services, m| Ok(found(services.final_collection(m))));
     if let Err(fault) = result {
@@ -58,7 +59,7 @@ pub(crate) fn last_collection(function: &'static str) {
     }
 }
 
-/// Asks the services something that needs no more than an attached thread.
+/// Runs a service that needs only an attached thread.
 fn ask<R: Copy>(
     function: &'static str,
     failure: R,
@@ -67,7 +68,7 @@ fn ask<R: Copy>(
     call::fallible(function, failure, |m| f(&m.heap().services(), m))
 }
 
-/// Asks them something for which the world is stopped.
+/// Runs a service that stops the world.
 fn stop_and_ask<R: Copy>(
     function: &'static str,
     failure: R,
@@ -90,13 +91,13 @@ fn switch(function: &'static str, f: impl FnOnce(&Services) -> bool) -> c_int {
     call::reported(function, 0, |m| Ok(c_int::from(f(&m.heap().services()))))
 }
 
-/// A tuple of those of the objects that C can understand.
+/// A tuple of the dynamic objects among these. C cannot use the others.
 fn tuple(m: &Mutator, mut objects: Vec<AnyGc>) -> Result<*mut PyObject, Fault> {
     objects.retain(dynamic::is_dynamic);
     builtins::tuple_of(m, objects).map(NonNull::as_ptr)
 }
 
-/// Objects from C.
+/// Converts an array of objects from C. Static objects are left out.
 unsafe fn list(m: &Mutator, objects: *const *mut PyObject, n: isize) -> Result<Vec<AnyGc>, Fault> {
     let n = usize::try_from(n)
         .map_err(|_| Fault::new(Code::BadSize, "argument").because(words!("{n} objects")))?;
@@ -105,10 +106,11 @@ unsafe fn list(m: &Mutator, objects: *const *mut PyObject, n: isize) -> Result<V
     }
     let mut all = Vec::new();
     for at in 0..n {
-        // SAFETY: rule C: there are so many.
+        // SAFETY: rule C: the array has `n` elements.
         unsafe {
             let object = call::object(m, *objects.add(at))?;
-            // Static objects are nobody's, so nothing refers to them, and they refer to nothing that is tracked.
+            // A static object belongs to no heap. No tracked object counts as its referrer, and it
+            // refers to no tracked object.
             if dynamic::count(object).is_some() {
                 fallible::push(&mut all, dynamic::share(object))?;
             }
@@ -147,14 +149,14 @@ type Progress = unsafe extern "C" fn(*const c_char, *const standstill_gc_info, *
 type Line = unsafe extern "C" fn(*const c_char, *mut c_void);
 type VisitAll = unsafe extern "C" fn(*mut PyObject, *mut c_void) -> c_int;
 
-/// A function of C's with its argument, to be called from whatever thread.
+/// A function of C with its argument. Any thread may call it.
 #[derive(Clone, Copy)]
 pub(crate) struct Bound<F> {
     pub(crate) function: F,
     pub(crate) arg: *mut c_void,
 }
 
-// SAFETY: rule X: the argument is handed back to the function, which is C's business.
+// SAFETY: rule X: the argument is only passed back to the function. C must make that safe.
 unsafe impl<F: Send> Send for Bound<F> {}
 // SAFETY: as above.
 unsafe impl<F: Sync> Sync for Bound<F> {}
@@ -162,7 +164,7 @@ unsafe impl<F: Sync> Sync for Bound<F> {}
 impl Bound<Line> {
     fn call(&self, text: &str) {
         let text = errors::Text::new(text);
-        // SAFETY: rule C: whoever set it said that it is for this.
+        // SAFETY: rule C: the program has set the function for this call.
         unsafe { (self.function)(text.as_ptr(), self.arg) };
     }
 }
@@ -175,7 +177,7 @@ impl Bound<Progress> {
     }
 }
 
-/// Calls back with every tracked object.
+/// Calls `callback` for every tracked object.
 fn visit_all(function: &'static str, callback: &Bound<VisitAll>) -> Result<(), Fault> {
     struct Leave;
     impl Drop for Leave {
@@ -192,7 +194,8 @@ fn visit_all(function: &'static str, callback: &Bound<VisitAll>) -> Result<(), F
             VISITING.set(VISITING.get() + 1);
             let leave = Leave;
             let object = dynamic::as_raw(object).as_ptr();
-            // SAFETY: rule C: whoever passed it said that it is for this; the visit holds the object.
+            // SAFETY: rule C: the program has passed the function for this call; the visit holds
+            // the object.
             let answer =
                 thread::lend_again(m, || unsafe { (callback.function)(object, callback.arg) });
             drop(leave);
@@ -212,7 +215,7 @@ fn visit_all(function: &'static str, callback: &Bound<VisitAll>) -> Result<(), F
 }
 
 export! {
-    /// Collects in full, unless that is switched off.
+    /// Runs a full collection, unless collections are disabled.
     fn standstill_PyGC_Collect() -> isize {
         const FUNCTION: &str = "PyGC_Collect";
         call::outside(FUNCTION, 0, || {
@@ -223,22 +226,22 @@ export! {
         })
     }
 
-    /// Switches automatic collections on.
+    /// Enables automatic collections.
     fn standstill_PyGC_Enable() -> c_int {
         switch("PyGC_Enable", Services::enable)
     }
 
-    /// Switches them off.
+    /// Disables automatic collections.
     fn standstill_PyGC_Disable() -> c_int {
         switch("PyGC_Disable", Services::disable)
     }
 
-    /// Whether they are on.
+    /// Whether automatic collections are enabled.
     fn standstill_PyGC_IsEnabled() -> c_int {
         switch("PyGC_IsEnabled", Services::is_enabled)
     }
 
-    /// Calls back with every tracked object.
+    /// Calls `callback` for every tracked object.
     fn standstill_PyUnstable_GC_VisitObjects(
         callback: Option<unsafe extern "C" fn(*mut PyObject, *mut c_void) -> c_int>,
         arg: *mut c_void,
@@ -283,17 +286,17 @@ export! {
         })
     }
 
-    /// As `PyGC_Enable`.
+    /// The same as `PyGC_Enable`.
     fn standstill_gc_enable() -> c_int {
         switch("standstill_gc_enable", Services::enable)
     }
 
-    /// As `PyGC_Disable`.
+    /// The same as `PyGC_Disable`.
     fn standstill_gc_disable() -> c_int {
         switch("standstill_gc_disable", Services::disable)
     }
 
-    /// As `PyGC_IsEnabled`.
+    /// The same as `PyGC_IsEnabled`.
     fn standstill_gc_isenabled() -> c_int {
         switch("standstill_gc_isenabled", Services::is_enabled)
     }
@@ -305,11 +308,11 @@ export! {
         })
     }
 
-    /// Writes them.
+    /// Writes the thresholds.
     fn standstill_gc_get_threshold(out: *mut c_int) -> c_int {
         ask("standstill_gc_get_threshold", -1, |services, _| {
             let out = call::some(out)?;
-            // SAFETY: rule C: room for three.
+            // SAFETY: rule C: `out` has room for three.
             unsafe { out.cast::<[c_int; 3]>().write(services.threshold()) };
             Ok(0)
         })
@@ -320,13 +323,13 @@ export! {
         stop_and_ask("standstill_gc_get_count", -1, |services, m| {
             let out = call::some(out)?;
             let counts = services.counts(m)?.map(|count| count as isize);
-            // SAFETY: rule C: room for three.
+            // SAFETY: rule C: `out` has room for three.
             unsafe { out.cast::<[isize; 3]>().write(counts) };
             Ok(0)
         })
     }
 
-    /// Writes the sums of each generation.
+    /// Writes the totals of each generation.
     fn standstill_gc_get_stats(out: *mut standstill_gc_stats) -> c_int {
         ask("standstill_gc_get_stats", -1, |services, _| {
             let out = call::some(out)?;
@@ -338,13 +341,13 @@ export! {
                 duration: stats.duration.as_secs_f64(),
                 stopped: stats.stopped.as_secs_f64(),
             });
-            // SAFETY: rule C: room for three.
+            // SAFETY: rule C: `out` has room for three.
             unsafe { out.cast::<[standstill_gc_stats; 3]>().write(stats) };
             Ok(0)
         })
     }
 
-    /// Registers a callback for before and after collections.
+    /// Registers a callback, which runs before and after collections.
     fn standstill_gc_add_callback(
         callback: Option<unsafe extern "C" fn(*const c_char, *const standstill_gc_info, *mut c_void)>,
         arg: *mut c_void,
@@ -372,7 +375,7 @@ export! {
         })
     }
 
-    /// Takes it out.
+    /// Removes a callback.
     fn standstill_gc_remove_callback(id: c_int) -> c_int {
         ask("standstill_gc_remove_callback", -1, |services, _| {
             let removed = u64::try_from(id).is_ok_and(|id| services.remove_callback(id));
@@ -380,17 +383,17 @@ export! {
         })
     }
 
-    /// Which lines collections write.
+    /// Selects the debugging lines that collections write.
     fn standstill_gc_set_debug(flags: c_uint) -> c_int {
         ask("standstill_gc_set_debug", -1, |services, _| services.set_debug(flags).map(|()| 0))
     }
 
-    /// The bits.
+    /// The debugging lines that are selected, as bits.
     fn standstill_gc_get_debug() -> c_uint {
         ask("standstill_gc_get_debug", 0, |services, _| Ok(services.debug()))
     }
 
-    /// Where the lines go.
+    /// Sets the function that receives the debugging lines.
     fn standstill_gc_set_debug_sink(
         sink: Option<unsafe extern "C" fn(*const c_char, *mut c_void)>,
         arg: *mut c_void,
@@ -407,12 +410,12 @@ export! {
         });
     }
 
-    /// How many objects the garbage list has.
+    /// The number of objects in the garbage list.
     fn standstill_gc_garbage_size() -> isize {
         ask("standstill_gc_garbage_size", -1, |services, m| Ok(services.garbage_len(m) as isize))
     }
 
-    /// One of them.
+    /// An object of the garbage list.
     fn standstill_gc_garbage_get(index: isize) -> *mut PyObject {
         const FUNCTION: &str = "standstill_gc_garbage_get";
         ask(FUNCTION, std::ptr::null_mut(), |services, m| {
@@ -424,7 +427,7 @@ export! {
         })
     }
 
-    /// Empties it.
+    /// Empties the garbage list.
     fn standstill_gc_garbage_clear() -> c_int {
         ask("standstill_gc_garbage_clear", -1, |services, m| {
             drop(services.garbage_take(m));
@@ -432,17 +435,17 @@ export! {
         })
     }
 
-    /// Collections leave alone what is tracked now.
+    /// Excludes all objects that are tracked now from collections.
     fn standstill_gc_freeze() -> c_int {
         stop_and_ask("standstill_gc_freeze", -1, |services, m| services.freeze(m).map(|_| 0))
     }
 
-    /// No longer.
+    /// Includes the excluded objects in collections again.
     fn standstill_gc_unfreeze() -> c_int {
         stop_and_ask("standstill_gc_unfreeze", -1, |services, m| services.unfreeze(m).map(|()| 0))
     }
 
-    /// How many objects that are.
+    /// The number of excluded objects.
     fn standstill_gc_get_freeze_count() -> isize {
         stop_and_ask("standstill_gc_get_freeze_count", -1, |services, m| {
             services.freeze_count(m).map(|count| count as isize)
@@ -458,7 +461,7 @@ export! {
         })
     }
 
-    /// Who refers to these.
+    /// The tracked objects that refer to one of these.
     fn standstill_gc_get_referrers(objects: *const *mut PyObject, n: isize) -> *mut PyObject {
         stop_and_ask("standstill_gc_get_referrers", std::ptr::null_mut(), |services, m| {
             // SAFETY: rule C.
@@ -468,7 +471,7 @@ export! {
         })
     }
 
-    /// To what these refer.
+    /// The objects to which these refer.
     fn standstill_gc_get_referents(objects: *const *mut PyObject, n: isize) -> *mut PyObject {
         stop_and_ask("standstill_gc_get_referents", std::ptr::null_mut(), |services, m| {
             // SAFETY: rule C.
@@ -478,19 +481,19 @@ export! {
         })
     }
 
-    /// As `PyObject_GC_IsTracked`.
+    /// The same as `PyObject_GC_IsTracked`.
     fn standstill_gc_is_tracked(object: *mut PyObject) -> c_int {
         // SAFETY: rule C.
         unsafe { objects::standstill_PyObject_GC_IsTracked(object) }
     }
 
-    /// As `PyObject_GC_IsFinalized`.
+    /// The same as `PyObject_GC_IsFinalized`.
     fn standstill_gc_is_finalized(object: *mut PyObject) -> c_int {
         // SAFETY: rule C.
         unsafe { objects::standstill_PyObject_GC_IsFinalized(object) }
     }
 
-    /// Who is told of questions about all objects.
+    /// Sets the hook that is called when a program lists objects, referrers or referents.
     fn standstill_gc_set_audit_hook(
         hook: Option<unsafe extern "C" fn(*const c_char, *mut c_void)>,
         arg: *mut c_void,
@@ -507,12 +510,12 @@ export! {
         });
     }
 
-    /// Objects of the heap.
+    /// The number of objects in the heap.
     fn standstill_live_objects() -> c_longlong {
         call::fallible("standstill_live_objects", -1, |m| Ok(m.heap().stats().live_objects as c_longlong))
     }
 
-    /// Their bytes.
+    /// The size of the objects in the heap, in bytes.
     fn standstill_live_bytes() -> usize {
         call::fallible("standstill_live_bytes", 0, |m| Ok(m.heap().stats().live_bytes))
     }

@@ -1,4 +1,7 @@
-//! What the library knows about the calling thread: its mutator, and those it has put down for a while.
+//! The state of the calling thread: its mutator, and the mutators that it has detached for a while.
+//!
+//! `PyEval_SaveThread` detaches the mutator and keeps it in a *saved state*, from which
+//! `PyEval_RestoreThread` or `PyGILState_Ensure` attaches it again.
 
 use std::cell::{Cell, RefCell};
 use std::ffi::c_int;
@@ -13,45 +16,46 @@ use crate::errors;
 use crate::world::{self, standstill_heap};
 
 thread_local! {
-    /// Rule T.
+    /// The mutator that this library has attached: rule T.
     static MUTATOR: Cell<*mut Mutator> = const { Cell::new(std::ptr::null_mut()) };
-    /// Whether the mutator is in use exclusively up the stack: for a collection, or a safepoint.
+    /// Whether a caller up the stack has the mutator exclusively, for a collection or a safepoint.
     static EXCLUSIVE: Cell<bool> = const { Cell::new(false) };
-    /// How often somebody up the stack has given the mutator away for a while, and will want it back: it must not be taken out.
+    /// The number of callers up the stack that have lent the mutator by [`lend_again`]. While it is
+    /// not 0, the mutator must stay in its place.
     static GUESTS: Cell<usize> = const { Cell::new(0) };
     static PUT_DOWN: RefCell<PutDown> = const { RefCell::new(PutDown { saved: Vec::new(), ensured: Vec::new() }) };
     static AT_EXIT: AtExit = const { AtExit };
 }
 
-/// Where a mutator of this thread's lies, or will lie: made before the thread attaches, so that the attachment does not fail later
-/// for want of memory.
+/// The memory of a mutator. It is allocated before the thread attaches, so that a later attachment
+/// cannot fail for lack of memory.
 type Place = Box<MaybeUninit<Mutator>>;
 
-/// What `PyEval_SaveThread` gives to C.
+/// The saved state that `PyEval_SaveThread` returns to C.
 #[derive(Debug)]
 pub struct standstill_thread_state {
-    /// `None` while `PyGILState_Ensure` has it attached again.
+    /// `None` while `PyGILState_Ensure` has attached this mutator again.
     detached: Option<Detached>,
-    /// Where the mutator has been, and will be again.
+    /// The memory of the mutator, for the next attachment.
     place: Option<Place>,
 }
 
-/// What a `PyGILState_Ensure` did, for its Release to undo.
+/// The effect of a `PyGILState_Ensure`, which its `PyGILState_Release` undoes.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Ensured {
-    /// It made the thread a mutator.
+    /// The thread was attached with a new mutator.
     Attached,
-    /// It took up the one that this saved state had put down.
+    /// The mutator of this saved state was attached again.
     TakenUp(*mut standstill_thread_state),
 }
 
 struct PutDown {
-    /// Made by `Box::into_raw`.
+    /// The saved states, from `Box::into_raw`.
     saved: Vec<*mut standstill_thread_state>,
     ensured: Vec<Ensured>,
 }
 
-/// Ends the attachment of a thread that ends without doing so.
+/// Detaches a thread that ends while it is attached.
 struct AtExit;
 
 impl Drop for AtExit {
@@ -65,37 +69,40 @@ impl Drop for AtExit {
             .try_with(|down| std::mem::take(&mut down.borrow_mut().saved))
             .unwrap_or_default();
         for state in saved {
-            // SAFETY: rule V: in the list, so not given back yet.
+            // SAFETY: rule V: the state is in the list, so it has not been freed.
             drop(unsafe { Box::from_raw(state) });
         }
     }
 }
 
-/// The mutator, where it is at hand at once. Under a traverse handler it may be, or not.
+/// The thread's mutator, or `None` if the thread has none or uses it exclusively. In a traverse
+/// handler the result may be either.
 ///
-/// What is called with it must not run code of the program's: that could come back for the mutator exclusively. Whoever
-/// does runs under [`Mutator::with_current`], which lends it.
+/// A function that is called with this mutator must not run the program's code, since that code
+/// could take the mutator exclusively. Functions that do run such code use
+/// [`Mutator::with_current`], which lends the mutator.
 #[inline(always)]
 pub(crate) fn at_hand<'a>() -> Option<&'a Mutator> {
-    // SAFETY: rule T. The caller is on this thread, and done with it before anything else happens there.
+    // SAFETY: rule T. The caller is on this thread, and ends its use before the mutator can be
+    // taken.
     unsafe { MUTATOR.get().as_ref() }
 }
 
-/// Whether this thread is attached to a heap, by C or otherwise.
+/// Whether this thread is attached to a heap, by C or by Rust.
 pub(crate) fn is_attached() -> bool {
     safepoint::current() != 0 || safepoint::is_traversing()
 }
 
-/// Whether a collection, or a safepoint that might be one, is going on up the stack.
+/// Whether a collection, or a safepoint that may collect, is running up the stack.
 pub(crate) fn is_collecting() -> bool {
     EXCLUSIVE.get()
 }
 
-/// Runs `f` with the mutator exclusively.
+/// Runs `f` with exclusive use of the mutator.
 ///
 /// # Errors
 ///
-/// When the thread is not attached, or code up the stack is using the mutator.
+/// The thread is not attached, or code up the stack is using the mutator.
 pub(crate) fn exclusively<R>(
     function: &'static str,
     f: impl FnOnce(&mut Mutator) -> R,
@@ -117,11 +124,12 @@ pub(crate) fn exclusively<R>(
     MUTATOR.set(std::ptr::null_mut());
     EXCLUSIVE.set(true);
     let _put_back = PutBack(mutator);
-    // SAFETY: rule T: nobody else has it, since the pointer is null now, and nobody up the stack has borrowed it.
+    // SAFETY: rule T: the pointer is null now, so no other code can get the mutator, and no caller
+    // up the stack has borrowed it.
     Ok(f(unsafe { &mut *mutator }))
 }
 
-/// Runs `f` as if nobody up the stack had the mutator: the one who does gives it away meanwhile.
+/// Runs `f` while the caller, which has the mutator exclusively, lends it to the thread.
 pub(crate) fn lend_again<R>(m: &mut Mutator, f: impl FnOnce() -> R) -> R {
     struct PutBack(*mut Mutator, bool);
     impl Drop for PutBack {
@@ -136,7 +144,8 @@ pub(crate) fn lend_again<R>(m: &mut Mutator, f: impl FnOnce() -> R) -> R {
     f()
 }
 
-/// Takes the mutator away from the thread until [`give_back`], if nobody is using it.
+/// Takes the mutator from the thread until [`give_back`]. Returns `None` if code up the stack is
+/// using the mutator.
 pub(crate) fn take_up() -> Option<*mut Mutator> {
     let mutator = MUTATOR.get();
     // SAFETY: rule T.
@@ -153,13 +162,14 @@ pub(crate) fn give_back(mutator: *mut Mutator) {
     EXCLUSIVE.set(false);
 }
 
-/// Makes a place for a mutator, and whatever else a thread needs before it attaches.
+/// Allocates everything that a thread needs before it attaches: the memory of a mutator, and room
+/// to set errors aside.
 fn place() -> Result<Place, Fault> {
     errors::prepare()?;
     Ok(fallible::boxed(MaybeUninit::uninit())?)
 }
 
-/// Takes a mutator as this thread's own.
+/// Makes this mutator the thread's own.
 fn arrive(mutator: Mutator, mut place: Place) {
     if dynamic::is_checked(&mutator) {
         call::note_checked();
@@ -167,13 +177,14 @@ fn arrive(mutator: Mutator, mut place: Place) {
     crate::fork::watch();
     place.write(mutator);
     MUTATOR.set(Box::into_raw(place).cast());
-    // After the library's own watch over the thread, and after what was put down, so that this one ends first.
-    // A thread whose own variables are gone has nothing to end.
+    // Thread-locals are destroyed in the reverse order of their first use. `AT_EXIT` must be
+    // destroyed before the library's own watch over the thread and before `PUT_DOWN`, so it is used
+    // after them. On a thread whose thread-locals are gone there is nothing left to end.
     PUT_DOWN.try_with(|_| ()).unwrap_or(());
     AT_EXIT.try_with(|_| ()).unwrap_or(());
 }
 
-/// Takes the mutator out, if it may be; its place comes with it.
+/// Takes the mutator out, with its memory. Fails if code up the stack is using it.
 fn take(function: &'static str) -> Result<(Mutator, Place), Fault> {
     // SAFETY: rule T.
     match unsafe { MUTATOR.get().as_ref() } {
@@ -182,7 +193,7 @@ fn take(function: &'static str) -> Result<(Mutator, Place), Fault> {
         _ => return Err(Fault::new(Code::NotAllowedHere, function)),
     }
     let mutator = MUTATOR.replace(std::ptr::null_mut());
-    // SAFETY: rule T: put there by `arrive`, and read once.
+    // SAFETY: rule T: `arrive` has put it there, and it is read once.
     unsafe {
         let place: Place = Box::from_raw(mutator.cast());
         Ok((place.assume_init_read(), place))
@@ -193,7 +204,7 @@ fn leave(function: &'static str) -> Result<(), Fault> {
     take(function).map(drop)
 }
 
-/// Why a thread is not attached.
+/// The fault for a refused attachment.
 fn refused(error: AttachError, function: &'static str) -> Fault {
     let text = match error {
         AttachError::AlreadyAttached => {
@@ -232,8 +243,8 @@ fn told(result: Result<(), Fault>, tell: fn(Fault)) -> c_int {
     }
 }
 
-/// Refuses on a thread that is ending and has destroyed what says which attachments it has put down. Comes before anything is
-/// changed.
+/// Fails on a thread that is ending and has lost the list of its saved states. Callers check this
+/// before they change anything.
 fn must_not_be_ending(function: &'static str) -> Result<(), Fault> {
     PUT_DOWN.try_with(|_| ()).map_err(|_| {
         Fault::new(Code::NotAllowedHere, function)
@@ -257,7 +268,8 @@ fn release(function: &'static str) -> Result<(), Fault> {
         return Ok(());
     };
     match mutator.into_detached() {
-        // SAFETY: rule V: states are given back after what was ensured inside of them: see `restore`.
+        // SAFETY: rule V: the saved state still exists, since `restore` refuses to free it before
+        // this release.
         Ok(detached) => unsafe {
             (*state).detached = Some(detached);
             (*state).place = Some(place);
@@ -267,10 +279,10 @@ fn release(function: &'static str) -> Result<(), Fault> {
     Ok(())
 }
 
-/// Puts the mutator down.
+/// Detaches the mutator into a saved state.
 fn save(function: &'static str) -> Result<*mut standstill_thread_state, Fault> {
     must_not_be_ending(function)?;
-    // All that takes memory comes first: a thread that stays attached can be told.
+    // All allocations come first: a thread that stays attached can report a failure.
     let mut state = fallible::boxed(standstill_thread_state { detached: None, place: None })?;
     PUT_DOWN.with(|down| down.borrow_mut().saved.try_reserve(1)).map_err(NoMemory::from)?;
     let (mutator, place) = take(function)?;
@@ -288,7 +300,7 @@ fn save(function: &'static str) -> Result<*mut standstill_thread_state, Fault> {
     }
 }
 
-/// Takes up the mutator that was put down as `state`.
+/// Attaches the mutator of the saved state `state` again.
 fn restore(state: *mut standstill_thread_state, function: &'static str) -> Result<(), Fault> {
     let address = state as usize;
     let fault =
@@ -299,16 +311,16 @@ fn restore(state: *mut standstill_thread_state, function: &'static str) -> Resul
     let Some(at) = known else {
         return fault(Code::ForeignPointer, "this is no saved state of this thread");
     };
-    // SAFETY: rule V: in the list, so not given back yet.
+    // SAFETY: rule V: the state is in the list, so it has not been freed.
     let parts = unsafe { &mut *state };
-    // They are there together.
+    // Both are present or neither is.
     let (Some(detached), Some(place)) = (parts.detached.take(), parts.place.take()) else {
         return fault(Code::NotAllowedHere, "a PyGILState_Ensure has not been released");
     };
     match detached.attach() {
         Ok(mutator) => {
             PUT_DOWN.with(|down| down.borrow_mut().saved.remove(at));
-            // SAFETY: as above, and no longer in the list.
+            // SAFETY: as above; the state is no longer in the list.
             drop(unsafe { Box::from_raw(state) });
             arrive(mutator, place);
             Ok(())
@@ -321,7 +333,8 @@ fn restore(state: *mut standstill_thread_state, function: &'static str) -> Resul
     }
 }
 
-/// Attaches the thread if it is not, by what is nearest: the state put down last, or the default heap.
+/// Attaches the thread if it is not attached: with the mutator that was saved last, or else to the
+/// default heap.
 fn ensure(function: &'static str) -> Result<Option<Ensured>, Fault> {
     if is_attached() {
         return Ok(None);
@@ -329,7 +342,7 @@ fn ensure(function: &'static str) -> Result<Option<Ensured>, Fault> {
     must_not_be_ending(function)?;
     PUT_DOWN.with(|down| down.borrow_mut().ensured.try_reserve(1)).map_err(NoMemory::from)?;
     let state = PUT_DOWN.with(|down| down.borrow().saved.last().copied());
-    // SAFETY: rule V: in the list.
+    // SAFETY: rule V: the state is in the list.
     let parts = state.map(|state| unsafe { ((*state).detached.take(), (*state).place.take()) });
     if let Some(state) = state
         && let Some((Some(detached), Some(place))) = parts
@@ -349,7 +362,7 @@ fn ensure(function: &'static str) -> Result<Option<Ensured>, Fault> {
     Ok(Some(Ensured::Attached))
 }
 
-/// `PyGILState_STATE`: what the thread was before.
+/// `PyGILState_STATE`: whether the thread was attached before.
 const LOCKED: c_int = 0;
 const UNLOCKED: c_int = 1;
 
@@ -365,7 +378,7 @@ export! {
         })
     }
 
-    /// Ends that.
+    /// Detaches the calling thread.
     fn standstill_detach() -> c_int {
         const FUNCTION: &str = "standstill_detach";
         call::outside(FUNCTION, -1, || told(leave(FUNCTION), errors::misuse))
@@ -376,7 +389,7 @@ export! {
         call::outside("standstill_is_attached", 0, || c_int::from(is_attached()))
     }
 
-    /// Lets a collection happen here.
+    /// Lets a collection run here.
     fn standstill_safepoint() {
         const FUNCTION: &str = "standstill_safepoint";
         call::outside(FUNCTION, (), || {
@@ -384,7 +397,7 @@ export! {
         });
     }
 
-    /// Puts the thread's attachment down.
+    /// Detaches the thread and returns its saved state.
     fn standstill_PyEval_SaveThread() -> *mut standstill_thread_state {
         const FUNCTION: &str = "PyEval_SaveThread";
         call::outside(FUNCTION, std::ptr::null_mut(), || {
@@ -395,7 +408,8 @@ export! {
         })
     }
 
-    /// Takes it up again. Null: there was nothing to put down.
+    /// Attaches the mutator of a saved state again. Null does nothing: `PyEval_SaveThread` returned
+    /// it after a failure.
     fn standstill_PyEval_RestoreThread(state: *mut standstill_thread_state) {
         const FUNCTION: &str = "PyEval_RestoreThread";
         call::outside(FUNCTION, (), || {
@@ -405,7 +419,7 @@ export! {
         });
     }
 
-    /// Attaches the thread unless it is.
+    /// Attaches the thread unless it is attached.
     fn standstill_PyGILState_Ensure() -> c_int {
         const FUNCTION: &str = "PyGILState_Ensure";
         call::outside(FUNCTION, LOCKED, || match ensure(FUNCTION) {
@@ -421,7 +435,7 @@ export! {
         })
     }
 
-    /// Undoes the Ensure that gave `state`.
+    /// Undoes the `PyGILState_Ensure` that returned `state`.
     fn standstill_PyGILState_Release(state: c_int) {
         const FUNCTION: &str = "PyGILState_Release";
         call::outside(FUNCTION, (), || {
@@ -442,7 +456,7 @@ export! {
         });
     }
 
-    /// A last collection, and the end of the attachment.
+    /// Runs a last collection, then detaches the thread.
     fn standstill_Py_Finalize() {
         const FUNCTION: &str = "Py_Finalize";
         call::outside(FUNCTION, (), || {
@@ -450,14 +464,15 @@ export! {
                 return;
             }
             crate::gc::last_collection(FUNCTION);
-            // After a refusal the library is still initialized, so that a later call can end it.
+            // If the thread cannot be detached, the library stays initialized, and a later call can
+            // finish.
             if told(leave(FUNCTION), errors::misuse) == 0 {
                 INITIALIZED.store(false, std::sync::atomic::Ordering::Relaxed);
             }
         });
     }
 
-    /// Whether it is between the two.
+    /// Whether `Py_Initialize` was called and `Py_Finalize` was not.
     fn standstill_Py_IsInitialized() -> c_int {
         call::outside("Py_IsInitialized", 0, || {
             c_int::from(INITIALIZED.load(std::sync::atomic::Ordering::Relaxed))

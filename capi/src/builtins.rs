@@ -1,5 +1,5 @@
-//! The types that are there from the start, with their faces in exported statics; tuples, strings, numbers, None, callbacks, and
-//! the exception types, which are names and no more.
+//! The built-in types, with their faces in exported statics: tuples, strings, numbers, None,
+//! callbacks, and the exception types, which only serve as names.
 
 use std::cell::Cell;
 use std::ffi::{CStr, c_char, c_int, c_long, c_longlong, c_void};
@@ -38,7 +38,7 @@ faces! {
     standstill_PyTuple_Type = c"tuple";
     /// Strings.
     standstill_PyUnicode_Type = c"str";
-    /// Numbers of 64 bits.
+    /// 64-bit numbers.
     standstill_PyLong_Type = c"int";
     /// Weak references.
     standstill_PyWeakref_Type = c"weakref";
@@ -48,7 +48,7 @@ static NONE_TYPE: Global<PyTypeObject> = Global::new(PyTypeObject::named(c"NoneT
 static CALLBACK_TYPE: Global<PyTypeObject> =
     Global::new(PyTypeObject::named(c"standstill.Callback"));
 
-/// The object for "nothing".
+/// None.
 // SAFETY: rule B: no other name begins with `standstill_`; `ci/capi_symbols.sh` looks.
 #[unsafe(no_mangle)]
 pub static standstill__Py_NoneStruct: Global<PyObject> = Global::new(PyObject::immortal());
@@ -97,7 +97,7 @@ impl Exception {
         }
     }
 
-    /// Its object, which is static.
+    /// The static object of the exception type.
     pub(crate) const fn object(self) -> NonNull<PyObject> {
         // SAFETY: rule S: the address of a static.
         unsafe { NonNull::new_unchecked(self.face().cast()) }
@@ -116,19 +116,19 @@ macro_rules! exceptions {
 exceptions! {
     /// An object of the wrong type.
     standstill_PyExc_TypeError = Type;
-    /// A value that makes no sense.
+    /// A value that is not allowed.
     standstill_PyExc_ValueError = Value;
-    /// A mistake of an extension.
+    /// A bug in an extension.
     standstill_PyExc_SystemError = System;
-    /// No memory.
+    /// Out of memory.
     standstill_PyExc_MemoryError = Memory;
-    /// Anything else.
+    /// Any other error.
     standstill_PyExc_RuntimeError = Runtime;
-    /// No such attribute.
+    /// There is no such attribute.
     standstill_PyExc_AttributeError = Attribute;
 }
 
-/// Whether an error of one exception type is of another.
+/// Whether an error of exception type `error` counts as one of `exception`.
 pub(crate) fn exception_matches(error: *mut PyObject, exception: *mut PyObject) -> bool {
     if std::ptr::eq(error, exception) {
         return true;
@@ -139,14 +139,14 @@ pub(crate) fn exception_matches(error: *mut PyObject, exception: *mut PyObject) 
     if known(error) || error.is_null() || exception.is_null() {
         return false;
     }
-    // SAFETY: rule C: an exception type of the program's own, which it has passed as one.
+    // SAFETY: rule C: the program has passed this pointer as its own exception type.
     unsafe { types::is_subtype(error.cast(), exception.cast()) }
 }
 
-/// The heads of tuples, and their items behind.
+/// The size of a tuple's head. The items follow it.
 const TUPLE_SIZE: usize = 32;
 
-/// A string: its bytes are its items, 0 at the end.
+/// The size of a string's head. The items are the bytes of the text, with a 0 at the end.
 const STRING_SIZE: usize = 32;
 
 #[repr(C)]
@@ -155,7 +155,7 @@ struct Number {
     value: c_longlong,
 }
 
-/// What a callback calls.
+/// The function of a callback.
 pub(crate) type CallbackFn = unsafe extern "C" fn(*mut PyObject, *mut PyObject);
 
 #[repr(C)]
@@ -169,7 +169,7 @@ struct Callback {
 ///
 /// # Errors
 ///
-/// When there is no memory for some of them: the next call makes the rest.
+/// There is no memory for some of the types. The next call makes the missing ones.
 pub(crate) fn start() -> Result<(), Fault> {
     static STARTED: OnceLock<()> = OnceLock::new();
     static STARTING: Mutex<()> = Mutex::new(());
@@ -184,9 +184,10 @@ pub(crate) fn start() -> Result<(), Fault> {
     Ok(())
 }
 
-/// Makes those that there are not yet.
+/// Makes the built-in types that do not exist yet.
 fn make_all() -> Result<(), Fault> {
-    // Each face shows functions of its record. It asks the metatype for those, and that cannot fail any more.
+    // Each face shows functions of its record and compares them with the metatype's. From here on
+    // the metatype exists.
     METATYPE.try_get()?;
     for (builtin, face) in [
         (&BASE, standstill_PyBaseObject_Type.get()),
@@ -194,7 +195,8 @@ fn make_all() -> Result<(), Fault> {
         (&MODULE, standstill_PyModule_Type.get()),
         (&WEAKREF, standstill_PyWeakref_Type.get()),
     ] {
-        // SAFETY: rule S: this is the start; the functions of this crate take faces of this kind.
+        // SAFETY: rule S: the library is starting. The functions of this crate accept faces of this
+        // kind.
         unsafe {
             let record = builtin.try_get()?;
             if (*face).ss_own.is_null() {
@@ -227,7 +229,7 @@ fn make_all() -> Result<(), Fault> {
     for which in Exception::ALL {
         make_at(&spec(which.name(), 0, Flags::BASE_TYPE.and(Flags(1 << 30)))?, which.face())?;
     }
-    // SAFETY: a static object of ours; rule S.
+    // SAFETY: rule S: a static object of this crate.
     unsafe {
         dynamic::set_static_type(NonNull::new_unchecked(standstill__Py_NoneStruct.get()), none)
     };
@@ -250,7 +252,7 @@ fn make(
 }
 
 fn make_at(spec: &TypeSpec, face: *mut PyTypeObject) -> Result<&'static TypeRecord, Fault> {
-    // SAFETY: the handlers are for objects of these layouts; rule S.
+    // SAFETY: rule S; the handlers fit objects of these layouts.
     unsafe {
         if let Some(made) = (*face).ss_own.as_ref() {
             return Ok(made);
@@ -262,11 +264,11 @@ fn make_at(spec: &TypeSpec, face: *mut PyTypeObject) -> Result<&'static TypeReco
     }
 }
 
-/// Whether an object is of a built-in type, or of one derived from it.
+/// Whether an object is an instance of a built-in type or of a derived type.
 ///
 /// # Safety
 ///
-/// A living object, or a static one.
+/// The object is alive or static.
 pub(crate) unsafe fn is_a(object: NonNull<PyObject>, face: &Global<PyTypeObject>) -> bool {
     // SAFETY: as the caller says. A static object without a type is a type that is not ready.
     unsafe {
@@ -279,12 +281,12 @@ pub(crate) unsafe fn is_a(object: NonNull<PyObject>, face: &Global<PyTypeObject>
 
 fn own(face: &Global<PyTypeObject>) -> Result<&'static TypeRecord, Fault> {
     start()?;
-    // SAFETY: rule S: started, so there is a record, which is static.
+    // SAFETY: rule S: after the start there is a record, which is static.
     Ok(unsafe { &*(*face.get()).ss_own })
 }
 
 fn expected(function: &'static str, what: &str, object: NonNull<PyObject>) -> Fault {
-    // SAFETY: rule R: the callers have a living object.
+    // SAFETY: rule R: the callers' object is alive.
     let type_name = unsafe { dynamic::try_type_of(object) }.map_or("type", TypeRecord::kept_name);
     Fault::new(Code::WrongType, function)
         .of_type(type_name)
@@ -292,16 +294,16 @@ fn expected(function: &'static str, what: &str, object: NonNull<PyObject>) -> Fa
         .because(words!("{what} is needed, not an object of type '{type_name}'"))
 }
 
-/// The items of a tuple: cells, since several threads may read them at the same time.
+/// The items of a tuple. They are cells, since several threads may read them at the same time.
 ///
 /// # Safety
 ///
-/// A living tuple.
+/// The object is a living tuple.
 pub(crate) unsafe fn items<'a>(object: NonNull<PyObject>) -> &'a [Cell<*mut PyObject>] {
-    // SAFETY: a tuple, as the caller says; rule E of the library for who may change them.
+    // SAFETY: as the caller says, a tuple. Rule E of the library says when the items may change.
     unsafe {
         let length = dynamic::size(object).unwrap_or(0).unsigned_abs();
-        // A type derived from it may have fields in front of the items.
+        // A derived type may have fields before the items.
         let place = dynamic::type_of(object).basic_size();
         std::slice::from_raw_parts(object.as_ptr().byte_add(place).cast(), length)
     }
@@ -339,7 +341,8 @@ unsafe extern "C" fn dealloc_tuple(object: *mut PyObject) {
                     drop(dynamic::from_raw(item));
                 }
             }
-            // Of a heap type derived from this one, too: then whoever called this lets go of the type.
+            // For an instance of a heap type that derives from this type, the calling handler
+            // releases the type.
             if let Some(free) = dynamic::type_of(object).slots().free {
                 free(object.as_ptr().cast());
             }
@@ -377,7 +380,7 @@ unsafe extern "C" fn clear_callback(object: *mut PyObject) -> c_int {
 ///
 /// # Safety
 ///
-/// A living object.
+/// The object is alive.
 pub(crate) unsafe fn is_callback(object: NonNull<PyObject>) -> bool {
     // SAFETY: as the caller says.
     unsafe { is_a(object, &CALLBACK_TYPE) }
@@ -398,40 +401,40 @@ pub(crate) unsafe extern "C" fn invoke_callback(callback: *mut PyObject, weak_re
     }
 }
 
-/// A new tuple with room for `length` items, all null.
+/// A new tuple of `length` items, all null.
 ///
 /// # Errors
 ///
-/// When there is no memory, or the number is negative.
+/// There is no memory, or `length` is negative.
 pub(crate) fn new_tuple(m: &Mutator, length: isize) -> Result<NonNull<PyObject>, Fault> {
     // SAFETY: rule S: a ready, static type.
     unsafe { dynamic::allocate_tracked(m, own(&standstill_PyTuple_Type)?, length) }
 }
 
-/// A new tuple of objects, whose references it takes over.
+/// A new tuple of these objects. It takes over their references.
 ///
 /// # Errors
 ///
-/// When there is no memory. The references are dropped then.
+/// There is no memory. The references are dropped then.
 pub(crate) fn tuple_of(
     m: &Mutator,
     objects: Vec<standstill::AnyGc>,
 ) -> Result<NonNull<PyObject>, Fault> {
     let tuple = new_tuple(m, objects.len() as isize)?;
-    // SAFETY: rule N: just made, as long as the list.
+    // SAFETY: rule N: the tuple is new and as long as the list.
     for (place, object) in unsafe { items(tuple) }.iter().zip(objects) {
         place.set(dynamic::into_raw(object).as_ptr());
     }
     Ok(tuple)
 }
 
-/// The text of a string; `None`: it is none.
+/// The text of a string, or `None` if the object is no string.
 ///
 /// # Safety
 ///
-/// A living object; the text is borrowed from it.
+/// The object is alive. The text is borrowed from it.
 pub(crate) unsafe fn string<'a>(object: NonNull<PyObject>) -> Option<&'a CStr> {
-    // SAFETY: as the caller says; the items are bytes, behind the fields of whatever type it is.
+    // SAFETY: as the caller says. The items are bytes and follow the fields of the object's type.
     unsafe {
         if !is_a(object, &standstill_PyUnicode_Type) {
             return None;
@@ -439,7 +442,7 @@ pub(crate) unsafe fn string<'a>(object: NonNull<PyObject>) -> Option<&'a CStr> {
         let place = dynamic::type_of(object).basic_size();
         let length = dynamic::size(object).unwrap_or(0).unsigned_abs();
         let bytes = std::slice::from_raw_parts(object.as_ptr().byte_add(place).cast(), length);
-        // One that its maker has not filled has no text.
+        // A string that has not been filled yet has no text.
         Some(CStr::from_bytes_until_nul(bytes).unwrap_or(c""))
     }
 }
@@ -521,7 +524,7 @@ unsafe fn long(
 }
 
 fn new_long(m: &Mutator, value: c_longlong) -> Result<*mut PyObject, Fault> {
-    // SAFETY: rules S and N: a ready, static type, of this layout.
+    // SAFETY: rules S and N: a ready, static type of this layout.
     unsafe {
         let object = dynamic::allocate(m, own(&standstill_PyLong_Type)?, 0, 0)?;
         (*object.cast::<Number>().as_ptr()).value = value;
@@ -530,19 +533,19 @@ fn new_long(m: &Mutator, value: c_longlong) -> Result<*mut PyObject, Fault> {
 }
 
 export! {
-    /// A tuple of nothing yet.
+    /// Makes a tuple of null items.
     fn standstill_PyTuple_New(size: isize) -> *mut PyObject {
         call::fallible("PyTuple_New", std::ptr::null_mut(), |m| new_tuple(m, size).map(NonNull::as_ptr))
     }
 
-    /// How many items.
+    /// The number of items of a tuple.
     fn standstill_PyTuple_Size(object: *mut PyObject) -> isize {
         const FUNCTION: &str = "PyTuple_Size";
         // SAFETY: rule C.
         call::fallible(FUNCTION, -1, |m| unsafe { Ok(items(tuple(m, object, FUNCTION)?).len() as isize) })
     }
 
-    /// An item, borrowed.
+    /// An item of a tuple, borrowed.
     fn standstill_PyTuple_GetItem(object: *mut PyObject, index: isize) -> *mut PyObject {
         const FUNCTION: &str = "PyTuple_GetItem";
         call::fallible(FUNCTION, std::ptr::null_mut(), |m| {
@@ -552,7 +555,7 @@ export! {
         })
     }
 
-    /// Sets an item; the reference goes over in any case.
+    /// Sets an item of a tuple. Takes over the reference to `item` in any case.
     fn standstill_PyTuple_SetItem(object: *mut PyObject, index: isize, item: *mut PyObject) -> c_int {
         const FUNCTION: &str = "PyTuple_SetItem";
         let came = Cell::new(false);
@@ -579,8 +582,9 @@ export! {
         if !came.get()
             && let Some(item) = NonNull::new(item)
         {
-            // Refused before: on an unattached thread, or in a traverse handler. Dropped later, by a thread that may.
-            // SAFETY: rule C: the reference that was given.
+            // The call was refused: the thread is not attached, or runs a traverse handler. The
+            // reference is dropped later, by an attached thread.
+            // SAFETY: rule C: the reference that was passed.
             unsafe {
                 if call::is_object(item, FUNCTION) {
                     drop(dynamic::from_raw(item));
@@ -590,7 +594,7 @@ export! {
         result
     }
 
-    /// A string.
+    /// Makes a string.
     fn standstill_PyUnicode_FromString(text: *const c_char) -> *mut PyObject {
         const FUNCTION: &str = "PyUnicode_FromString";
         call::fallible(FUNCTION, std::ptr::null_mut(), |m| {
@@ -599,7 +603,7 @@ export! {
             let text = unsafe { CStr::from_ptr(text) };
             call::utf_8(text)?;
             let bytes = text.to_bytes_with_nul();
-            // SAFETY: rules S and N: a ready, static type; there is room for the bytes.
+            // SAFETY: rules S and N: a ready, static type with room for the bytes.
             unsafe {
                 let object = dynamic::allocate(m, own(&standstill_PyUnicode_Type)?, bytes.len() as isize, 0)?;
                 let place = object.as_ptr().byte_add(STRING_SIZE).cast::<u8>();
@@ -609,7 +613,7 @@ export! {
         })
     }
 
-    /// Its bytes, borrowed.
+    /// The text of a string, borrowed.
     fn standstill_PyUnicode_AsUTF8(object: *mut PyObject) -> *const c_char {
         const FUNCTION: &str = "PyUnicode_AsUTF8";
         call::fallible(FUNCTION, std::ptr::null(), |m| {
@@ -621,29 +625,29 @@ export! {
         })
     }
 
-    /// A number.
+    /// Makes a number.
     fn standstill_PyLong_FromLong(value: c_long) -> *mut PyObject {
         call::fallible("PyLong_FromLong", std::ptr::null_mut(), |m| new_long(m, value))
     }
 
-    /// A number.
+    /// Makes a number.
     fn standstill_PyLong_FromLongLong(value: c_longlong) -> *mut PyObject {
         call::fallible("PyLong_FromLongLong", std::ptr::null_mut(), |m| new_long(m, value))
     }
 
-    /// Its value.
+    /// The value of a number.
     fn standstill_PyLong_AsLong(object: *mut PyObject) -> c_long {
         // SAFETY: rule C.
         call::fallible("PyLong_AsLong", -1, |m| unsafe { long(m, object, "PyLong_AsLong") })
     }
 
-    /// Its value.
+    /// The value of a number.
     fn standstill_PyLong_AsLongLong(object: *mut PyObject) -> c_longlong {
         // SAFETY: rule C.
         call::fallible("PyLong_AsLongLong", -1, |m| unsafe { long(m, object, "PyLong_AsLongLong") })
     }
 
-    /// An object that can be called back.
+    /// Makes a callback.
     fn standstill_Callback_New(
         function: Option<unsafe extern "C" fn(*mut PyObject, *mut PyObject)>,
         own_object: *mut PyObject,

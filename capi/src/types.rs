@@ -1,4 +1,4 @@
-//! Types: from C's structs to records, and back: what a type has inherited is written into its face.
+//! Types: makes records from C's structs, and writes inherited values back into the faces.
 
 use std::collections::HashSet;
 use std::ffi::{CStr, CString, c_int, c_ulong, c_void};
@@ -21,14 +21,14 @@ use crate::objects::{
     standstill_PyObject_Free, standstill_PyObject_GC_Del, standstill_PyType_GenericAlloc,
 };
 
-/// What fills empty slots.
+/// The functions for empty slots.
 pub(crate) static DEFAULTS: Defaults = Defaults {
     alloc: standstill_PyType_GenericAlloc,
     gc_free: standstill_PyObject_GC_Del,
     plain_free: standstill_PyObject_Free,
 };
 
-/// What stands in `tp_dealloc` of a type without its own: what the library does then.
+/// The `tp_dealloc` of a type without its own: the library's generic deallocator.
 unsafe extern "C" fn generic_dealloc(object: *mut PyObject) {
     call::reported("tp_dealloc", (), |m| {
         // SAFETY: rule C: called for a dying object.
@@ -37,20 +37,21 @@ unsafe extern "C" fn generic_dealloc(object: *mut PyObject) {
     });
 }
 
-/// The texts to which a heap type's face leads. They go with the type.
+/// The texts to which the face of a heap type points. They live as long as the type.
 struct Texts {
     name: CString,
     doc: Option<CString>,
 }
 
-/// The allocator that a face shows: ours in place of the library's, which knows no faces of C.
+/// The allocator that a face shows. The library's own allocator takes records, not faces of C, so
+/// this crate's takes its place.
 fn alloc_of(record: &TypeRecord) -> Option<AllocProc> {
     let address = |alloc: Option<AllocProc>| alloc.map(|alloc| alloc as usize);
     let own = record.slots().alloc;
     if address(own) == address(METATYPE.get().slots().alloc) { Some(DEFAULTS.alloc) } else { own }
 }
 
-/// Likewise for the free function.
+/// The free function that a face shows, chosen in the same way.
 fn free_of(record: &TypeRecord) -> Option<FreeProc> {
     let address = |free: Option<FreeProc>| free.map(|free| free as usize);
     let own = record.slots().free;
@@ -67,11 +68,11 @@ fn base_face(record: &TypeRecord) -> *mut PyTypeObject {
     record.base().map_or(std::ptr::null_mut(), |base| base.face().cast())
 }
 
-/// Writes into a face what its record says.
+/// Writes the values of a record into its face.
 ///
 /// # Safety
 ///
-/// The face is the record's; nobody else writes to it.
+/// The face belongs to the record, and no other thread writes to it.
 unsafe fn show(face: *mut PyTypeObject, record: &TypeRecord) {
     let Slots { traverse, clear, dealloc, finalize, del, is_gc, .. } = record.slots();
     // SAFETY: as the caller says.
@@ -90,7 +91,7 @@ unsafe fn show(face: *mut PyTypeObject, record: &TypeRecord) {
     face.tp_base = base_face(record);
 }
 
-/// Whether a face still shows what its record says.
+/// Whether a face still shows the values of its record.
 fn is_intact(face: &PyTypeObject, record: &TypeRecord) -> bool {
     let Slots { traverse, clear, dealloc, finalize, del, is_gc, .. } = record.slots();
     macro_rules! same {
@@ -112,8 +113,9 @@ fn is_intact(face: &PyTypeObject, record: &TypeRecord) -> bool {
         }
 }
 
-/// Writes back what a ready type was before somebody wrote to it, and reports it in checked mode. Whether the collector's flag was
-/// among it. The object of a type that was not made here shows nothing, and stays as it is.
+/// Restores the members of a ready type that the program has overwritten, and reports this in
+/// checked mode. Returns whether the collector's flag was among them. The object of a type that was
+/// made elsewhere shows nothing and is left as it is.
 ///
 /// # Safety
 ///
@@ -144,49 +146,52 @@ pub(crate) unsafe fn check_intact(
     }
 }
 
-/// Makes a static face its record's: from now on the type is ready. Nothing that can fail, once [`expect_ready`] has made room.
+/// Connects a static face with its record. This makes the type ready. It cannot fail after
+/// [`expect_ready`].
 ///
 /// # Safety
 ///
-/// The face is static, and nobody else writes to it.
+/// The face is static, and no other thread writes to it.
 pub(crate) unsafe fn wear(face: *mut PyTypeObject, record: &'static TypeRecord) {
     // SAFETY: as the caller says.
     unsafe {
         show(face, record);
         let head = face.cast::<PyObject>();
-        // A head that was left zero would belong to nobody's heap, and be counted.
+        // The program may have left the head zero. Such an object would be counted, although it
+        // lies in no heap.
         head.write(PyObject::immortal());
         dynamic::set_static_type(NonNull::new_unchecked(head), METATYPE.get());
         ready_ones().get_or_insert_default().insert(face as usize);
-        // Last: whoever sees it sees the rest. Others ask without a lock.
+        // Last: a thread that reads this pointer without a lock must see the values above.
         std::sync::atomic::AtomicPtr::from_ptr((&raw mut (*face).ss_own).cast::<*mut TypeRecord>())
             .store(std::ptr::from_ref(record).cast_mut(), std::sync::atomic::Ordering::Release);
     }
 }
 
-/// The static types that are ready, by their addresses: what checked mode knows them by.
+/// The addresses of the ready static types. Checked mode recognises the types by them.
 static READY: Mutex<Option<HashSet<usize>>> = Mutex::new(None);
 
 fn ready_ones() -> MutexGuard<'static, Option<HashSet<usize>>> {
     errors::locked(&READY)
 }
 
-/// Makes room for one more ready type, for the thread that makes it so: one does at a time.
+/// Makes room for one more ready type. Only one thread at a time makes a type ready.
 pub(crate) fn expect_ready() -> Result<(), NoMemory> {
     Ok(ready_ones().get_or_insert_default().try_reserve(1)?)
 }
 
-/// Checked mode's look at what is to be made ready: a type of a heap, a static one that is ready, or memory for which nobody has
-/// claimed that.
+/// In checked mode, checks an address before the type at it becomes ready. Accepted are a type in a
+/// heap, a static type that is ready, and other memory whose `ss_own` is null.
 ///
 /// # Safety
 ///
-/// Rule C, less what is looked for.
+/// Rule C, except that the address may be no type.
 unsafe fn may_become_ready(face: NonNull<PyTypeObject>) -> Result<(), Fault> {
     let fault = |code, text: &'static str| {
         Err(Fault::new(code, "argument").at(face.as_ptr() as usize).because(text))
     };
-    // SAFETY: as the caller says: what can be read is looked at as far as a head goes, and as a type once it may be one.
+    // SAFETY: as the caller says. The lookup reads only a head; the type is read where the lookup
+    // has shown that it may be one.
     unsafe {
         match dynamic::look_up_here(face.cast()) {
             None => Ok(()),
@@ -215,13 +220,13 @@ unsafe fn may_become_ready(face: NonNull<PyTypeObject>) -> Result<(), Fault> {
     }
 }
 
-/// One type at a time is made ready.
+/// The lock under which types become ready, one at a time.
 fn readying() -> MutexGuard<'static, ()> {
     static READYING: Mutex<()> = Mutex::new(());
     errors::locked(&READYING)
 }
 
-/// Makes a static type ready, and before it its bases.
+/// Makes a static type ready, after its bases.
 ///
 /// # Safety
 ///
@@ -280,7 +285,8 @@ unsafe fn ready_static(face: *mut PyTypeObject, depth: usize) -> Result<(), Faul
     }
 }
 
-/// What is the same for all types of C: bases, defaults, and an allocator that knows its faces.
+/// Fills in the parts that all types of C have: bases, defaults, and an allocator that takes their
+/// faces.
 fn complete(spec: &mut TypeSpec, bases: Vec<Type>) {
     spec.bases = bases;
     spec.defaults = Some(&DEFAULTS);
@@ -291,10 +297,10 @@ fn complete(spec: &mut TypeSpec, bases: Vec<Type>) {
     spec.slots.alloc = spec.slots.alloc.or_else(|| alloc_of(base));
 }
 
-/// What is inherited, and means nothing to the library.
+/// Inherits the members that the library only stores.
 unsafe fn inherit(face: *mut PyTypeObject, record: &TypeRecord) {
     let base = base_face(record);
-    // SAFETY: rule F: the base's face is as good as its record.
+    // SAFETY: rule F: the face of the base lives as long as its record.
     unsafe {
         if let Some(base) = base.as_ref() {
             (*face).tp_new = (*face).tp_new.or(base.tp_new);
@@ -303,13 +309,14 @@ unsafe fn inherit(face: *mut PyTypeObject, record: &TypeRecord) {
     }
 }
 
-/// The record of a type; `None`: it is not ready. The record of a heap type that was not made here has no place in the face.
+/// The record of a type, or `None` if the type is not ready. The face of a heap type that was made
+/// elsewhere has no pointer to its record; the library finds it.
 ///
 /// # Safety
 ///
-/// Rule C, not null; the record is borrowed from the type.
+/// Rule C; `face` is not null. The record is borrowed from the type.
 pub(crate) unsafe fn own<'a>(face: *mut PyTypeObject) -> Option<&'a TypeRecord> {
-    // SAFETY: rules C and F; what has a type that is ready can be asked whether it is an object of a heap.
+    // SAFETY: rules C and F. An object with a ready type may be passed to `describe`.
     unsafe {
         (*face).ss_own.as_ref().or_else(|| {
             let object = NonNull::new_unchecked(face).cast();
@@ -318,11 +325,11 @@ pub(crate) unsafe fn own<'a>(face: *mut PyTypeObject) -> Option<&'a TypeRecord> 
     }
 }
 
-/// The record of an object that is a type; `None`: it is none, or not ready.
+/// The record of an object that is a type, or `None` if the object is no type or not ready.
 ///
 /// # Safety
 ///
-/// A living object, or a static one; the record is borrowed from it.
+/// The object is alive or static. The record is borrowed from it.
 pub(crate) unsafe fn record_of<'a>(object: NonNull<PyObject>) -> Option<&'a TypeRecord> {
     // SAFETY: as the caller says; objects of the metatype are faces.
     unsafe {
@@ -333,7 +340,7 @@ pub(crate) unsafe fn record_of<'a>(object: NonNull<PyObject>) -> Option<&'a Type
     }
 }
 
-/// Adds a type, or those of a tuple.
+/// Adds a type, or all types of a tuple, to `bases`.
 unsafe fn collect_bases(
     object: NonNull<PyObject>,
     bases: &mut Vec<Type>,
@@ -353,7 +360,7 @@ unsafe fn collect_bases(
         if !builtins::is_a(object, &builtins::standstill_PyTuple_Type) {
             return bad();
         }
-        // Not by the functions for C, which need an attached thread.
+        // The exported functions for tuples would need an attached thread.
         for item in builtins::items(object) {
             match NonNull::new(item.get()).and_then(|item| record_of(item)) {
                 Some(record) => fallible::push(bases, Type::from_record(record))?,
@@ -386,14 +393,14 @@ mod number {
     pub(super) const FLAGS: c_int = 1001;
 }
 
-/// What a spec's slots say.
+/// The slots of a spec.
 struct Parsed {
-    /// A face with the given slots, and nothing else.
+    /// A face with only the given slots.
     given: PyTypeObject,
     token: usize,
 }
 
-/// Reads a spec's slots.
+/// Reads the slots of a spec.
 unsafe fn parse(spec: &PyType_Spec, name: &str) -> Result<Parsed, Fault> {
     let mut given = PyTypeObject::named(c"");
     let mut token = 0;
@@ -403,7 +410,8 @@ unsafe fn parse(spec: &PyType_Spec, name: &str) -> Result<Parsed, Fault> {
         Err(Fault::new(Code::BadSlot, "PyType_FromSpec").because(text))
     };
     let mut slot = spec.slots;
-    // SAFETY: rule C: the list ends with the slot 0. What a slot holds is what its number says.
+    // SAFETY: rule C: the list ends with the slot 0, and the number of a slot determines the type
+    // of its value.
     unsafe {
         while !slot.is_null() && (*slot).slot != 0 {
             let (number, value) = ((*slot).slot, (*slot).pfunc);
@@ -521,11 +529,12 @@ unsafe fn from_spec(
     }
 }
 
-/// Whether one type is another, or derived from it; `false` for types that are not ready.
+/// Whether one type is another or derives from it. `false` for types that are not ready, unless
+/// they are the same.
 ///
 /// # Safety
 ///
-/// Rule C, not null.
+/// Rule C; neither pointer is null.
 pub(crate) unsafe fn is_subtype(a: *mut PyTypeObject, b: *mut PyTypeObject) -> bool {
     // SAFETY: rules C and F.
     unsafe {
@@ -553,7 +562,7 @@ fn null_type(function: &'static str) -> c_int {
 }
 
 export! {
-    /// Finishes a static type.
+    /// Makes a static type ready.
     fn standstill_PyType_Ready(face: *mut PyTypeObject) -> c_int {
         const FUNCTION: &str = "PyType_Ready";
         call::outside(FUNCTION, -1, || {
@@ -583,7 +592,7 @@ export! {
         })
     }
 
-    /// A heap type.
+    /// Makes a heap type.
     fn standstill_PyType_FromSpec(spec: *mut PyType_Spec) -> *mut PyObject {
         // SAFETY: rule C.
         call::fallible("PyType_FromSpec", std::ptr::null_mut(), |m| unsafe {
@@ -591,7 +600,7 @@ export! {
         })
     }
 
-    /// A heap type with these bases.
+    /// Makes a heap type with these bases.
     fn standstill_PyType_FromSpecWithBases(spec: *mut PyType_Spec, bases: *mut PyObject) -> *mut PyObject {
         // SAFETY: rule C.
         call::fallible("PyType_FromSpecWithBases", std::ptr::null_mut(), |m| unsafe {
@@ -599,7 +608,7 @@ export! {
         })
     }
 
-    /// A heap type of a module.
+    /// Makes a heap type that belongs to a module.
     fn standstill_PyType_FromModuleAndSpec(
         module: *mut PyObject,
         spec: *mut PyType_Spec,
@@ -611,7 +620,7 @@ export! {
         })
     }
 
-    /// Whether one type is another, or derived from it.
+    /// Whether one type is another or derives from it.
     fn standstill_PyType_IsSubtype(a: *mut PyTypeObject, b: *mut PyTypeObject) -> c_int {
         const FUNCTION: &str = "PyType_IsSubtype";
         let (Some(one), Some(other)) = (NonNull::new(a), NonNull::new(b)) else { return null_type(FUNCTION) };
@@ -622,7 +631,7 @@ export! {
         }
     }
 
-    /// Whether an object is of a type, or of one derived from it.
+    /// Whether an object is an instance of a type or of a derived type.
     fn standstill_PyObject_TypeCheck(object: *mut PyObject, face: *mut PyTypeObject) -> c_int {
         const FUNCTION: &str = "PyObject_TypeCheck";
         let Some(object) = NonNull::new(object).filter(|_| !face.is_null()) else {
@@ -640,7 +649,7 @@ export! {
         }
     }
 
-    /// Whether one of these flags is set.
+    /// Whether the type has at least one of these flags.
     fn standstill_PyType_HasFeature(face: *mut PyTypeObject, feature: c_ulong) -> c_int {
         const FUNCTION: &str = "PyType_HasFeature";
         let Some(known) = NonNull::new(face) else { return null_type(FUNCTION) };
@@ -648,7 +657,7 @@ export! {
         c_int::from(unsafe { call::is_type(known, FUNCTION) && flags(face) & feature != 0 })
     }
 
-    /// All flags.
+    /// The flags of a type.
     fn standstill_PyType_GetFlags(face: *mut PyTypeObject) -> c_ulong {
         const FUNCTION: &str = "PyType_GetFlags";
         call::outside(FUNCTION, 0, || {
@@ -661,13 +670,13 @@ export! {
         })
     }
 
-    /// A slot's value.
+    /// The value of a slot.
     fn standstill_PyType_GetSlot(face: *mut PyTypeObject, slot: c_int) -> *mut c_void {
         const FUNCTION: &str = "PyType_GetSlot";
         call::fallible(FUNCTION, std::ptr::null_mut(), |m| {
             // SAFETY: rule C.
             let record = unsafe { call::record(m, face) }?;
-            // SAFETY: as above, and not null.
+            // SAFETY: as above; the pointer is not null.
             let face = unsafe { &*face };
             macro_rules! function {
                 ($place:ident) => {
@@ -697,7 +706,7 @@ export! {
         })
     }
 
-    /// The module of exactly this type, borrowed.
+    /// The type's own module, borrowed.
     fn standstill_PyType_GetModule(face: *mut PyTypeObject) -> *mut PyObject {
         const FUNCTION: &str = "PyType_GetModule";
         call::fallible(FUNCTION, std::ptr::null_mut(), |m| {
@@ -707,7 +716,7 @@ export! {
         })
     }
 
-    /// Its state.
+    /// The state of the type's own module.
     fn standstill_PyType_GetModuleState(face: *mut PyTypeObject) -> *mut c_void {
         const FUNCTION: &str = "PyType_GetModuleState";
         call::fallible(FUNCTION, std::ptr::null_mut(), |m| {
@@ -720,7 +729,7 @@ export! {
         })
     }
 
-    /// The module of the first type that was made from `def`, borrowed.
+    /// The first module in the resolution order that was made from `def`, borrowed.
     fn standstill_PyType_GetModuleByDef(face: *mut PyTypeObject, def: *mut PyModuleDef) -> *mut PyObject {
         const FUNCTION: &str = "PyType_GetModuleByDef";
         call::fallible(FUNCTION, std::ptr::null_mut(), |m| {
@@ -736,7 +745,7 @@ export! {
         })
     }
 
-    /// The module of the first type whose module has this token.
+    /// The first module in the resolution order that has this token.
     fn standstill_PyType_GetModuleByToken(face: *mut PyTypeObject, token: *const c_void) -> *mut PyObject {
         const FUNCTION: &str = "PyType_GetModuleByToken";
         call::fallible(FUNCTION, std::ptr::null_mut(), |m| {
@@ -751,7 +760,7 @@ export! {
         })
     }
 
-    /// The first type with this token.
+    /// The first type in the resolution order that has this token.
     fn standstill_PyType_GetBaseByToken(
         face: *mut PyTypeObject,
         token: *mut c_void,
@@ -766,7 +775,7 @@ export! {
             if let Some(object) = found.and_then(|base| NonNull::new(base.object()))
                 && !result.is_null()
             {
-                // SAFETY: rule R: the base of a living type; the reference is for the caller.
+                // SAFETY: rule R: the base of a living type. The caller receives the reference.
                 std::mem::forget(unsafe { dynamic::share(object) });
             }
             Ok(Ok(found.map_or(std::ptr::null_mut(), |base| base.face().cast::<PyTypeObject>())))
@@ -778,7 +787,7 @@ export! {
         found.map_or(-1, |base| c_int::from(!base.is_null()))
     }
 
-    /// How many bytes the type has reserved in its instances.
+    /// The number of bytes that the type reserves in its instances.
     fn standstill_PyType_GetTypeDataSize(face: *mut PyTypeObject) -> isize {
         // SAFETY: rule C.
         call::fallible("PyType_GetTypeDataSize", -1, |m| unsafe {

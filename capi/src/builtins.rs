@@ -300,7 +300,7 @@ fn expected(function: &'static str, what: &str, object: NonNull<PyObject>) -> Fa
 ///
 /// The object is a living tuple.
 pub(crate) unsafe fn items<'a>(object: NonNull<PyObject>) -> &'a [Cell<*mut PyObject>] {
-    // SAFETY: as the caller says, a tuple. Rule E of the library says when the items may change.
+    // SAFETY: as the caller says, a tuple; rule E of the library says when items may change.
     unsafe {
         let length = dynamic::size(object).unwrap_or(0).unsigned_abs();
         // A derived type may have fields before the items.

@@ -19,7 +19,7 @@ macro_rules! export {
         ///
         /// # Safety
         ///
-        /// Rule C of the crate: each pointer is what the header says of it.
+        /// Rule C of the crate: each pointer is valid as the header says.
         // SAFETY: rule B: no other name begins with `standstill_`; `ci/capi_symbols.sh` looks.
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $name($($arg: $type),*) $(-> $result)? $body
@@ -297,7 +297,7 @@ unsafe fn is_sound(object: NonNull<PyObject>) -> bool {
     if index != 0 || record < 4096 || !record.is_multiple_of(align_of::<TypeRecord>()) {
         let head = object.as_ptr();
         stderr::abort(format_args!(
-            "standstill: the head of the object at {head:p} has been written over"
+            "standstill: the head of the object at {head:p} has been overwritten"
         ));
     }
     true

@@ -1,4 +1,4 @@
-//! Attributes, and the managed dictionary.
+//! Attributes and managed dictionaries.
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::ptr::NonNull;
@@ -11,7 +11,7 @@ use crate::call::{self, export};
 use crate::errors;
 use crate::layout::PyObject;
 
-/// An object that lies in a heap, and the name of one of its attributes.
+/// Checks an object of a heap and the name of an attribute.
 unsafe fn place<'a>(
     m: &Mutator,
     object: *mut PyObject,
@@ -34,7 +34,7 @@ unsafe fn place<'a>(
 }
 
 export! {
-    /// Sets an attribute; null removes it.
+    /// Sets an attribute, or removes it if the value is null.
     fn standstill_PyObject_SetAttrString(
         object: *mut PyObject,
         name: *const c_char,
@@ -64,7 +64,7 @@ export! {
         })
     }
 
-    /// Whether there is one.
+    /// Whether the object has this attribute.
     fn standstill_PyObject_HasAttrString(object: *mut PyObject, name: *const c_char) -> c_int {
         const FUNCTION: &str = "PyObject_HasAttrString";
         call::reported(FUNCTION, 0, |m| {
@@ -85,7 +85,7 @@ export! {
             errors::misuse(Fault::new(Code::NullArgument, FUNCTION));
             return 0;
         };
-        // SAFETY: rule C; a static object has none.
+        // SAFETY: rule C; a static object has no dictionary.
         unsafe {
             if !call::is_object(object, FUNCTION) || dynamic::try_type_of(object).is_none() {
                 return 0;
@@ -94,7 +94,7 @@ export! {
         }
     }
 
-    /// Empties it.
+    /// Empties an instance's dictionary.
     fn standstill_PyObject_ClearManagedDict(object: *mut PyObject) {
         const FUNCTION: &str = "PyObject_ClearManagedDict";
         call::reported(FUNCTION, (), |m| {

@@ -1,4 +1,5 @@
-//! The eight functions for traverse handlers: no counts, no allocation, no locks, no errors set.
+//! The eight functions for traverse handlers. They change no count, allocate nothing, take no lock
+//! and set no error.
 
 use std::cell::Cell;
 use std::ffi::{c_int, c_void};
@@ -12,11 +13,11 @@ use crate::errors;
 use crate::layout::{PyObject, PyTypeObject};
 
 thread_local! {
-    /// Failures of this thread, outside of the error indicator: for a debugger.
+    /// The number of failures on this thread, for a debugger. The error indicator stays unchanged.
     static FAILURES: Cell<u64> = const { Cell::new(0) };
 }
 
-/// Whether a traverse handler is running, as all of these need it.
+/// Whether a traverse handler is running. If none is, reports misuse.
 fn is_inside(function: &'static str) -> bool {
     let inside = safepoint::is_traversing();
     if !inside {
@@ -25,7 +26,7 @@ fn is_inside(function: &'static str) -> bool {
     inside
 }
 
-/// An answer, or null.
+/// The result of `f`, or null outside a traverse handler and on failure.
 fn or_null<T>(function: &'static str, f: impl FnOnce() -> Option<*mut T>) -> *mut T {
     if !is_inside(function) {
         return std::ptr::null_mut();
@@ -36,7 +37,7 @@ fn or_null<T>(function: &'static str, f: impl FnOnce() -> Option<*mut T>) -> *mu
     })
 }
 
-/// An object with a type.
+/// Checks that an object has a type.
 unsafe fn known(object: *mut PyObject, function: &'static str) -> Option<NonNull<PyObject>> {
     // SAFETY: rule C.
     NonNull::new(object).filter(|&object| unsafe {
@@ -44,7 +45,7 @@ unsafe fn known(object: *mut PyObject, function: &'static str) -> Option<NonNull
     })
 }
 
-/// A type that is ready.
+/// The record of a ready type.
 unsafe fn ready<'a>(face: *mut PyTypeObject, function: &'static str) -> Option<&'a TypeRecord> {
     // SAFETY: rule C.
     unsafe {
@@ -54,7 +55,7 @@ unsafe fn ready<'a>(face: *mut PyTypeObject, function: &'static str) -> Option<&
 }
 
 export! {
-    /// As `PyObject_GetTypeData`.
+    /// Like `PyObject_GetTypeData`.
     fn standstill_PyObject_GetTypeData_DuringGC(object: *mut PyObject, class: *mut PyTypeObject) -> *mut c_void {
         const FUNCTION: &str = "PyObject_GetTypeData_DuringGC";
         // SAFETY: rule C.
@@ -63,7 +64,7 @@ export! {
         })
     }
 
-    /// As `PyObject_GetItemData`.
+    /// Like `PyObject_GetItemData`.
     fn standstill_PyObject_GetItemData_DuringGC(object: *mut PyObject) -> *mut c_void {
         const FUNCTION: &str = "PyObject_GetItemData_DuringGC";
         // SAFETY: rule C.
@@ -72,7 +73,7 @@ export! {
         })
     }
 
-    /// As `PyType_GetModuleState`.
+    /// Like `PyType_GetModuleState`.
     fn standstill_PyType_GetModuleState_DuringGC(face: *mut PyTypeObject) -> *mut c_void {
         const FUNCTION: &str = "PyType_GetModuleState_DuringGC";
         // SAFETY: rule C.
@@ -81,14 +82,14 @@ export! {
         })
     }
 
-    /// As `PyModule_GetState`.
+    /// Like `PyModule_GetState`.
     fn standstill_PyModule_GetState_DuringGC(module: *mut PyObject) -> *mut c_void {
         const FUNCTION: &str = "PyModule_GetState_DuringGC";
         // SAFETY: rule C.
         or_null(FUNCTION, || unsafe { dynamic::module_state(known(module, FUNCTION)?) })
     }
 
-    /// As `PyModule_GetToken`.
+    /// Like `PyModule_GetToken`.
     fn standstill_PyModule_GetToken_DuringGC(module: *mut PyObject, result: *mut *mut c_void) -> c_int {
         const FUNCTION: &str = "PyModule_GetToken_DuringGC";
         let inside = is_inside(FUNCTION);
@@ -103,7 +104,7 @@ export! {
         }
     }
 
-    /// As `PyType_GetBaseByToken`.
+    /// Like `PyType_GetBaseByToken`.
     fn standstill_PyType_GetBaseByToken_DuringGC(
         face: *mut PyTypeObject,
         token: *mut c_void,
@@ -128,7 +129,7 @@ export! {
         }
     }
 
-    /// As `PyType_GetModule`.
+    /// Like `PyType_GetModule`.
     fn standstill_PyType_GetModule_DuringGC(face: *mut PyTypeObject) -> *mut PyObject {
         const FUNCTION: &str = "PyType_GetModule_DuringGC";
         // SAFETY: rule C.
@@ -137,7 +138,7 @@ export! {
         })
     }
 
-    /// As `PyType_GetModuleByToken`.
+    /// Like `PyType_GetModuleByToken`.
     fn standstill_PyType_GetModuleByToken_DuringGC(face: *mut PyTypeObject, token: *const c_void) -> *mut PyObject {
         const FUNCTION: &str = "PyType_GetModuleByToken_DuringGC";
         // SAFETY: rule C.

@@ -296,7 +296,7 @@ fn kind(during: During) -> &'static str {
 /// `standstill_misuse` of the header.
 #[repr(C)]
 #[derive(Debug)]
-#[expect(missing_docs, reason = "the header says what they are")]
+#[expect(missing_docs, reason = "the header describes the fields")]
 pub struct standstill_misuse {
     pub code: c_int,
     pub code_name: *const c_char,
@@ -309,7 +309,7 @@ pub struct standstill_misuse {
 /// `standstill_unraisable` of the header.
 #[repr(C)]
 #[derive(Debug)]
-#[expect(missing_docs, reason = "the header says what they are")]
+#[expect(missing_docs, reason = "the header describes the fields")]
 pub struct standstill_unraisable {
     pub kind: *const c_char,
     pub r#type: *const c_char,
@@ -320,7 +320,7 @@ pub struct standstill_unraisable {
 /// `standstill_slow_stop` of the header.
 #[repr(C)]
 #[derive(Debug)]
-#[expect(missing_docs, reason = "the header says what they are")]
+#[expect(missing_docs, reason = "the header describes the fields")]
 pub struct standstill_slow_stop {
     pub thread: *const c_char,
     pub os_thread: u64,

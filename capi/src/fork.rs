@@ -1,8 +1,10 @@
-//! A fork of the process: the heap of the forking thread is whole in the child, with this thread as its only one.
+//! Forks of the process. In the child, the heap of the forking thread is complete, and this thread
+//! is its only one.
 //!
-//! The system calls back around each `fork`. A thread that is attached stops its heap's world before, and lets it go on after, in
-//! the parent; in the child the objects of the threads that do not exist there are nobody's. Heaps that the forking thread is not
-//! attached to are not looked after, nor is a thread that forks inside a handler.
+//! The system calls handlers before and after each `fork`. If the forking thread is attached, the
+//! first handler stops the world of its heap. In the parent, the second handler resumes the world.
+//! In the child, the objects that other threads owned become unowned. Two cases are not handled:
+//! the heaps to which the forking thread is not attached, and a thread that forks inside a handler.
 
 use std::cell::Cell;
 use std::ffi::c_int;
@@ -14,31 +16,32 @@ use standstill::{Fork, Mutator};
 use crate::thread;
 
 thread_local! {
-    /// Between the two calls around a fork: the mutator, and its stopped world. Never dropped, so it needs no destructor, and a
-    /// thread that is ending can fork too.
+    /// The mutator and its stopped world, between the two calls around a fork. The value is never
+    /// dropped. It needs no destructor, so a thread that is ending can fork too.
     static FORKING: Cell<Option<ManuallyDrop<(*mut Mutator, Fork<'static>)>>> = const { Cell::new(None) };
 }
 
 type Handler = Option<unsafe extern "C" fn()>;
 
-// SAFETY: rule B: declared as the system's headers have it.
+// SAFETY: rule B: this is the declaration in the system's headers.
 unsafe extern "C" {
     fn pthread_atfork(prepare: Handler, parent: Handler, child: Handler) -> c_int;
 }
 
-/// Asks the system to be called around forks.
+/// Registers the handlers for forks, once.
 pub(crate) fn watch() {
     static WATCH: Once = Once::new();
     WATCH.call_once(|| {
-        // SAFETY: rule B: the three are for this. Should there be no memory for them, a child has only what it had
-        // without.
+        // SAFETY: rule B: the three functions are fork handlers. If there is no memory to register
+        // them, forks happen without them.
         let _ = unsafe { pthread_atfork(Some(prepare), Some(parent), Some(child)) };
     });
 }
 
 unsafe extern "C" fn prepare() {
     let Some(mutator) = thread::take_up() else { return };
-    // SAFETY: rule T of the crate: nobody else has it now, until `give_back`; and the fork is over before that.
+    // SAFETY: rule T of the crate: `take_up` has taken the mutator, so no other code uses it until
+    // `give_back`, and the fork ends before that.
     match unsafe { &mut *mutator }.prepare_fork() {
         Ok(fork) => FORKING.set(Some(ManuallyDrop::new((mutator, fork)))),
         Err(_) => thread::give_back(mutator),

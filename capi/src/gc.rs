@@ -30,7 +30,7 @@ fn collecting(
         return Ok(0);
     }
     if VISITING.get() != 0 {
-        let text = "all objects are being visited; nothing collects meanwhile";
+        let text = "no collection runs during PyUnstable_GC_VisitObjects";
         return Err(Fault::new(Code::NotAllowedHere, function).because(text));
     }
     thread::exclusively(function, |m| {
@@ -99,8 +99,9 @@ fn tuple(m: &Mutator, mut objects: Vec<AnyGc>) -> Result<*mut PyObject, Fault> {
 
 /// Converts an array of objects from C. Static objects are left out.
 unsafe fn list(m: &Mutator, objects: *const *mut PyObject, n: isize) -> Result<Vec<AnyGc>, Fault> {
-    let n = usize::try_from(n)
-        .map_err(|_| Fault::new(Code::BadSize, "argument").because(words!("{n} objects")))?;
+    let n = usize::try_from(n).map_err(|_| {
+        Fault::new(Code::BadSize, "argument").because(words!("the number of objects is {n}"))
+    })?;
     if n != 0 {
         call::some(objects.cast_mut())?;
     }
@@ -122,7 +123,7 @@ unsafe fn list(m: &Mutator, objects: *const *mut PyObject, n: isize) -> Result<V
 /// `standstill_gc_stats` of the header.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
-#[expect(missing_docs, reason = "the header says what they are")]
+#[expect(missing_docs, reason = "the header describes the fields")]
 pub struct standstill_gc_stats {
     pub collections: u64,
     pub collected: u64,
@@ -135,7 +136,7 @@ pub struct standstill_gc_stats {
 /// `standstill_gc_info` of the header.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
-#[expect(missing_docs, reason = "the header says what they are")]
+#[expect(missing_docs, reason = "the header describes the fields")]
 pub struct standstill_gc_info {
     pub generation: c_int,
     pub collected: u64,

@@ -1,4 +1,4 @@
-//! The structs of the header, as Rust sees them.
+//! The structs of the header, in Rust.
 
 use std::cell::UnsafeCell;
 use std::ffi::{c_char, c_int, c_uint, c_void};
@@ -9,26 +9,26 @@ use standstill::dynamic::{
     AllocProc, Destructor, FreeProc, Inquiry, RawObject, TraverseProc, TypeRecord,
 };
 
-/// The start of every object.
+/// The head of every object.
 pub type PyObject = RawObject;
-/// Stored, inherited, and never called from here.
+/// Stored and inherited. The library never calls it.
 pub type NewProc =
     unsafe extern "C" fn(*mut PyTypeObject, *mut PyObject, *mut PyObject) -> *mut PyObject;
-/// Stored, inherited, and never called from here.
+/// Stored and inherited. The library never calls it.
 pub type InitProc = unsafe extern "C" fn(*mut PyObject, *mut PyObject, *mut PyObject) -> c_int;
 
-/// The start of an object with items.
+/// The head of an object with items.
 #[repr(C)]
 #[derive(Debug)]
-#[expect(missing_docs, reason = "the header says what they are")]
+#[expect(missing_docs, reason = "the header describes the fields")]
 pub struct PyVarObject {
     pub ob_base: PyObject,
     pub ob_size: isize,
 }
 
-/// A type: the face that C sees.
+/// A type as C reads it: its face.
 #[repr(C)]
-#[expect(missing_docs, reason = "the header says what they are")]
+#[expect(missing_docs, reason = "the header describes the fields")]
 pub struct PyTypeObject {
     pub ob_base: PyVarObject,
     pub tp_name: *const c_char,
@@ -63,7 +63,7 @@ impl fmt::Debug for PyTypeObject {
 }
 
 impl PyTypeObject {
-    /// A static type without anything but a name.
+    /// A static type that has only a name.
     pub const fn named(name: &'static std::ffi::CStr) -> Self {
         Self {
             ob_base: PyVarObject { ob_base: RawObject::immortal(), ob_size: 0 },
@@ -107,23 +107,24 @@ const _: () = {
     assert!(offset_of!(PyTypeObject, ss_reserved) == 200);
     assert!(offset_of!(PyTypeObject, ss_own) == 256);
     assert!(size_of::<PyTypeObject>() == 264);
-    // So that the object of a type made elsewhere can be read as this.
+    // The object of a type that was made elsewhere has at least this size, so C can read it as a
+    // face.
     assert!(size_of::<PyTypeObject>() <= standstill::dynamic::FACE);
 };
 
-/// One entry of a spec.
+/// A slot of a spec.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
-#[expect(missing_docs, reason = "the header says what they are")]
+#[expect(missing_docs, reason = "the header describes the fields")]
 pub struct PyType_Slot {
     pub slot: c_int,
     pub pfunc: *mut c_void,
 }
 
-/// What a heap type is made from.
+/// The description of a heap type.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
-#[expect(missing_docs, reason = "the header says what they are")]
+#[expect(missing_docs, reason = "the header describes the fields")]
 pub struct PyType_Spec {
     pub name: *const c_char,
     pub basicsize: c_int,
@@ -134,18 +135,18 @@ pub struct PyType_Spec {
 
 const _: () = assert!(size_of::<PyType_Slot>() == 16 && size_of::<PyType_Spec>() == 32);
 
-/// One entry of a module definition.
+/// A slot of a module definition.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
-#[expect(missing_docs, reason = "the header says what they are")]
+#[expect(missing_docs, reason = "the header describes the fields")]
 pub struct PyModuleDef_Slot {
     pub slot: c_int,
     pub value: *mut c_void,
 }
 
-/// What a module is made from.
+/// The description of a module.
 #[repr(C)]
-#[expect(missing_docs, reason = "the header says what they are")]
+#[expect(missing_docs, reason = "the header describes the fields")]
 pub struct PyModuleDef {
     pub ob_base: PyObject,
     pub m_init: Option<unsafe extern "C" fn() -> *mut PyObject>,
@@ -169,7 +170,7 @@ impl fmt::Debug for PyModuleDef {
     }
 }
 
-/// A static that C may write to: rule S.
+/// An exported static that C may write: rule S.
 #[repr(transparent)]
 pub struct Global<T>(UnsafeCell<T>);
 
@@ -181,7 +182,7 @@ impl<T> Global<T> {
         Self(UnsafeCell::new(value))
     }
 
-    /// Its address.
+    /// The address of the static.
     pub const fn get(&self) -> *mut T {
         self.0.get()
     }

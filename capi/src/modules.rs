@@ -22,7 +22,7 @@ unsafe fn new_module(
     function: &'static str,
 ) -> Result<*mut PyObject, Fault> {
     builtins::start()?;
-    // SAFETY: rule C: a definition stays as long as its modules.
+    // SAFETY: rule C: a definition outlives its modules.
     unsafe {
         let address = def;
         let def = call::some(def)?.as_ref();
@@ -35,7 +35,7 @@ unsafe fn new_module(
             && dynamic::is_dynamic(&given)
             && let Some(given) = builtins::string(dynamic::as_raw(&given))
         {
-            // A copy: the string may go.
+            // A copy, since the string may be freed before the module.
             own_name = fallible::owned(call::utf_8(given)?)?;
             name = Some(&own_name);
         }
@@ -46,7 +46,7 @@ unsafe fn new_module(
         while !slot.is_null() && (*slot).slot != 0 {
             let number = (*slot).slot;
             if number == MOD_CREATE || !(MOD_CREATE..=MOD_GIL).contains(&number) {
-                let text = words!("module '{name}': slot {number} is not known here");
+                let text = words!("module '{name}': slot {number} is not supported");
                 return Err(Fault::new(Code::BadSlot, function).because(text));
             }
             slot = slot.add(1);
@@ -67,7 +67,7 @@ fn no_module(function: &'static str, object: NonNull<PyObject>) -> Fault {
 }
 
 export! {
-    /// A module.
+    /// Makes a module.
     fn standstill_PyModule_Create(def: *mut PyModuleDef) -> *mut PyObject {
         const FUNCTION: &str = "PyModule_Create";
         // SAFETY: rule C.
@@ -76,14 +76,14 @@ export! {
         })
     }
 
-    /// A module, named by a spec.
+    /// Makes a module with the name from a spec.
     fn standstill_PyModule_FromDefAndSpec(def: *mut PyModuleDef, spec: *mut PyObject) -> *mut PyObject {
         const FUNCTION: &str = "PyModule_FromDefAndSpec";
         // SAFETY: rule C.
         call::fallible(FUNCTION, std::ptr::null_mut(), |m| unsafe { new_module(m, def, spec, FUNCTION) })
     }
 
-    /// Its state.
+    /// The state of a module.
     fn standstill_PyModule_GetState(module: *mut PyObject) -> *mut c_void {
         const FUNCTION: &str = "PyModule_GetState";
         call::fallible(FUNCTION, std::ptr::null_mut(), |m| {
@@ -96,7 +96,7 @@ export! {
         })
     }
 
-    /// What it was made from.
+    /// The definition from which a module was made.
     fn standstill_PyModule_GetDef(module: *mut PyObject) -> *mut PyModuleDef {
         const FUNCTION: &str = "PyModule_GetDef";
         call::fallible(FUNCTION, std::ptr::null_mut(), |m| {
@@ -110,7 +110,7 @@ export! {
         })
     }
 
-    /// Its token.
+    /// The token of a module.
     fn standstill_PyModule_GetToken(module: *mut PyObject, result: *mut *mut c_void) -> c_int {
         const FUNCTION: &str = "PyModule_GetToken";
         let token = call::fallible(FUNCTION, None, |m| {
@@ -129,7 +129,7 @@ export! {
         if token.is_some() { 0 } else { -1 }
     }
 
-    /// Its name.
+    /// The name of a module.
     fn standstill_PyModule_GetName(module: *mut PyObject) -> *const c_char {
         const FUNCTION: &str = "PyModule_GetName";
         call::fallible(FUNCTION, std::ptr::null(), |m| {
@@ -143,7 +143,7 @@ export! {
     }
 }
 
-/// Fails for a static object without a type, about which nothing more can be asked.
+/// Fails for a static object without a type. Such an object must not be passed on to the library.
 unsafe fn known(object: NonNull<PyObject>, function: &'static str) -> Result<(), Fault> {
     // SAFETY: rule C.
     match unsafe { dynamic::try_type_of(object) } {

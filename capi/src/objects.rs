@@ -1,4 +1,4 @@
-//! Objects: counts, allocation, tracking, queries, and the end.
+//! Objects: counts, allocation, tracking, queries and destruction.
 
 use std::ffi::{c_int, c_void};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -14,10 +14,10 @@ use crate::layout::{PyObject, PyTypeObject, PyVarObject};
 use crate::thread;
 use crate::types;
 
-/// What Py_REFCNT says of an immortal object.
+/// The result of `Py_REFCNT` for an immortal object.
 const IMMORTAL: isize = 1 << 30;
 
-/// Drops a reference that is the last, most likely.
+/// Drops a reference that is most likely the last one.
 #[inline(always)]
 unsafe fn decref_last(object: NonNull<PyObject>) {
     // SAFETY: rule C.
@@ -33,7 +33,7 @@ unsafe fn decref_last(object: NonNull<PyObject>) {
     }
 }
 
-/// Drops a reference that may be the last, or of another thread's object.
+/// Drops a reference to any object, on any thread.
 #[cold]
 #[inline(never)]
 unsafe fn decref_slow(object: NonNull<PyObject>) {
@@ -50,7 +50,7 @@ unsafe fn decref_slow(object: NonNull<PyObject>) {
     }
 }
 
-/// A type from C that is to be allocated from.
+/// The record of a type from C, for an allocation.
 unsafe fn allocatable<'a>(
     m: &Mutator,
     face: *mut PyTypeObject,
@@ -79,7 +79,8 @@ unsafe fn generic_alloc_slow(face: *mut PyTypeObject, items: isize) -> *mut PyOb
     })
 }
 
-/// Items of a type without any are a bad size to allocations, as the header has it.
+/// Changes the code for items of a type without any: allocations report a bad size, as in the
+/// header.
 fn sized(mut fault: Fault) -> Fault {
     if fault.code == Code::NotResizable {
         fault.code = Code::BadSize;
@@ -87,7 +88,7 @@ fn sized(mut fault: Fault) -> Fault {
     fault
 }
 
-/// Allocates for one family of types, untracked.
+/// Allocates an untracked object, for one of the two kinds of types.
 unsafe fn allocate(
     face: *mut PyTypeObject,
     items: isize,
@@ -100,7 +101,7 @@ unsafe fn allocate(
             let record = allocatable(m, face, function)?;
             family_fits(record, family, function)?;
             if items < 0 {
-                let text = words!("{items} items");
+                let text = words!("the number of items is {items}");
                 return Err(Fault::new(Code::BadSize, function)
                     .of_type(record.kept_name())
                     .because(text));
@@ -142,14 +143,15 @@ fn memory_given_back(object: *mut c_void, family: Family, function: &'static str
     });
 }
 
-/// Whether an object's destruction has begun, as the functions for deallocators need it.
+/// Fails unless the destruction of the object has begun. For functions that only deallocators may
+/// call.
 unsafe fn dying(object: NonNull<PyObject>, function: &'static str) -> Result<(), Fault> {
     // SAFETY: rule C.
     match unsafe { dynamic::count(object) } {
         Some(0) => Ok(()),
         _ => {
             let fault = Fault::new(Code::NotAllowedHere, function).at(object.as_ptr() as usize);
-            Err(fault.because("this is for deallocators: the object has references"))
+            Err(fault.because("only deallocators may call this: the object still has references"))
         }
     }
 }
@@ -200,7 +202,7 @@ export! {
         }
     }
 
-    /// How many references there are.
+    /// The number of references.
     fn standstill_Py_REFCNT(object: *mut PyObject) -> isize {
         call::outside("Py_REFCNT", 0, || {
             let Some(object) = NonNull::new(object) else {
@@ -217,7 +219,7 @@ export! {
         })
     }
 
-    /// How many items.
+    /// The number of items.
     fn standstill_Py_SIZE(object: *mut PyObject) -> isize {
         const FUNCTION: &str = "Py_SIZE";
         let size = match NonNull::new(object) {
@@ -244,7 +246,7 @@ export! {
         })
     }
 
-    /// The default allocator: tracked at once if the type is a container type.
+    /// The default allocator. It tracks an object of a container type at once.
     fn standstill_PyType_GenericAlloc(face: *mut c_void, items: isize) -> *mut PyObject {
         let face = face.cast::<PyTypeObject>();
         if let Some(m) = thread::at_hand()
@@ -266,31 +268,31 @@ export! {
         unsafe { generic_alloc_slow(face, items) }
     }
 
-    /// A container object, untracked.
+    /// Allocates a container object, untracked.
     fn standstill__PyObject_GC_New(face: *mut PyTypeObject) -> *mut PyObject {
         // SAFETY: rule C.
         unsafe { allocate(face, 0, Family::Container, "PyObject_GC_New") }
     }
 
-    /// A container object with items, untracked.
+    /// Allocates a container object with items, untracked.
     fn standstill__PyObject_GC_NewVar(face: *mut PyTypeObject, items: isize) -> *mut PyVarObject {
         // SAFETY: rule C.
         unsafe { allocate(face, items, Family::Container, "PyObject_GC_NewVar") }.cast()
     }
 
-    /// Another object.
+    /// Allocates a plain object.
     fn standstill__PyObject_New(face: *mut PyTypeObject) -> *mut PyObject {
         // SAFETY: rule C.
         unsafe { allocate(face, 0, Family::Plain, "PyObject_New") }
     }
 
-    /// Another object with items.
+    /// Allocates a plain object with items.
     fn standstill__PyObject_NewVar(face: *mut PyTypeObject, items: isize) -> *mut PyVarObject {
         // SAFETY: rule C.
         unsafe { allocate(face, items, Family::Plain, "PyObject_NewVar") }.cast()
     }
 
-    /// A container object with bytes behind it, untracked.
+    /// Allocates a container object with extra bytes at its end, untracked.
     fn standstill_PyUnstable_Object_GC_NewWithExtraData(face: *mut PyTypeObject, extra: usize) -> *mut PyObject {
         const FUNCTION: &str = "PyUnstable_Object_GC_NewWithExtraData";
         call::fallible(FUNCTION, std::ptr::null_mut(), |m| {
@@ -299,7 +301,7 @@ export! {
                 let record = allocatable(m, face, FUNCTION)?;
                 family_fits(record, Family::Container, FUNCTION)?;
                 if record.item_size() != 0 {
-                    let text = "extra bytes would lie where the items do";
+                    let text = "the extra bytes would overlap the items";
                     return Err(Fault::new(Code::BadSize, FUNCTION).of_type(record.kept_name()).because(text));
                 }
                 dynamic::allocate(m, record, 0, extra).map(NonNull::as_ptr)
@@ -307,7 +309,7 @@ export! {
         })
     }
 
-    /// Another number of items.
+    /// Changes the number of items.
     fn standstill__PyObject_GC_Resize(object: *mut PyVarObject, items: isize) -> *mut PyVarObject {
         call::fallible("PyObject_GC_Resize", std::ptr::null_mut(), |m| {
             // SAFETY: rule C.
@@ -318,7 +320,7 @@ export! {
         })
     }
 
-    /// Into the tracked set.
+    /// Adds an object to the tracked set.
     fn standstill_PyObject_GC_Track(object: *mut c_void) {
         if let Some(m) = thread::at_hand()
             && let Some(object) = NonNull::new(object.cast::<PyObject>())
@@ -333,7 +335,7 @@ export! {
         unsafe { track_slow(object) };
     }
 
-    /// Out of it.
+    /// Removes an object from the tracked set.
     fn standstill_PyObject_GC_UnTrack(object: *mut c_void) {
         if let Some(m) = thread::at_hand()
             && let Some(object) = NonNull::new(object.cast::<PyObject>())
@@ -348,7 +350,7 @@ export! {
         unsafe { untrack_slow(object) };
     }
 
-    /// Memory of a container object.
+    /// Frees the memory of a container object.
     fn standstill_PyObject_GC_Del(object: *mut c_void) {
         if let Some(m) = thread::at_hand()
             && let Some(object) = NonNull::new(object.cast::<PyObject>())
@@ -362,14 +364,14 @@ export! {
         memory_given_back(object, Family::Container, "PyObject_GC_Del");
     }
 
-    /// Memory of another object.
+    /// Frees the memory of a plain object.
     fn standstill_PyObject_Free(object: *mut c_void) {
         if !object.is_null() {
             memory_given_back(object, Family::Plain, "PyObject_Free");
         }
     }
 
-    /// Whether it is a container object.
+    /// Whether the object is a container object.
     fn standstill_PyObject_IS_GC(object: *mut PyObject) -> c_int {
         const FUNCTION: &str = "PyObject_IS_GC";
         call::catching(FUNCTION, 0, || {
@@ -387,7 +389,7 @@ export! {
         })
     }
 
-    /// Whether it is tracked now.
+    /// Whether the object is tracked now.
     fn standstill_PyObject_GC_IsTracked(object: *mut PyObject) -> c_int {
         call::reported("PyObject_GC_IsTracked", 0, |m| {
             // SAFETY: rule C.
@@ -395,7 +397,7 @@ export! {
         })
     }
 
-    /// Whether its finalizer has been called.
+    /// Whether the object's finalizer has been called.
     fn standstill_PyObject_GC_IsFinalized(object: *mut PyObject) -> c_int {
         call::reported("PyObject_GC_IsFinalized", 0, |m| {
             // SAFETY: rule C.
@@ -403,7 +405,7 @@ export! {
         })
     }
 
-    /// Calls the finalizer, once in the object's life.
+    /// Calls the finalizer, unless it has been called for this object before.
     fn standstill_PyObject_CallFinalizer(object: *mut PyObject) {
         call::reported("PyObject_CallFinalizer", (), |m| {
             // SAFETY: rule C.
@@ -412,7 +414,7 @@ export! {
         });
     }
 
-    /// The same at the start of a deallocator.
+    /// Calls the finalizer at the start of a deallocator.
     fn standstill_PyObject_CallFinalizerFromDealloc(object: *mut PyObject) -> c_int {
         const FUNCTION: &str = "PyObject_CallFinalizerFromDealloc";
         call::reported(FUNCTION, 0, |m| {
@@ -425,7 +427,7 @@ export! {
         })
     }
 
-    /// Empties the weak references to a dying object.
+    /// Clears the weak references to a dying object.
     fn standstill_PyObject_ClearWeakRefs(object: *mut PyObject) {
         const FUNCTION: &str = "PyObject_ClearWeakRefs";
         call::reported(FUNCTION, (), |m| {
@@ -439,7 +441,7 @@ export! {
         });
     }
 
-    /// The part that a class has reserved.
+    /// The part of an instance that a type reserves.
     fn standstill_PyObject_GetTypeData(object: *mut PyObject, class: *mut PyTypeObject) -> *mut c_void {
         const FUNCTION: &str = "PyObject_GetTypeData";
         call::fallible(FUNCTION, std::ptr::null_mut(), |m| {
@@ -455,7 +457,7 @@ export! {
         })
     }
 
-    /// The first item, of a type that keeps them at the end.
+    /// The first item of an object, if its type keeps the items at the end.
     fn standstill_PyObject_GetItemData(object: *mut PyObject) -> *mut c_void {
         const FUNCTION: &str = "PyObject_GetItemData";
         call::fallible(FUNCTION, std::ptr::null_mut(), |m| {
@@ -463,7 +465,7 @@ export! {
             unsafe {
                 let object = call::typed_object(m, object, Code::WrongType)?;
                 dynamic::item_data(object).map(NonNull::as_ptr).ok_or_else(|| {
-                    let text = "the type keeps no items at the end";
+                    let text = "the type does not keep its items at the end";
                     Fault::new(Code::WrongType, FUNCTION).at(object.as_ptr() as usize).because(text)
                 })
             }

@@ -207,19 +207,17 @@ fn leave(function: &'static str) -> Result<(), Fault> {
 /// The fault for a refused attachment.
 fn refused(error: AttachError, function: &'static str) -> Fault {
     let text = match error {
-        AttachError::AlreadyAttached => {
-            "the thread is attached to a heap already: it leaves that one first"
-        }
-        AttachError::Traversing => "no thread is attached in a traverse handler",
+        AttachError::AlreadyAttached => "the thread is attached to a heap already; detach it first",
+        AttachError::Traversing => "a thread cannot attach in a traverse handler",
         AttachError::Suspending => {
-            "the thread keeps another one suspended, and lets that one go first"
+            "the thread keeps another one suspended; resume that thread first"
         }
         AttachError::ThreadEnding => {
-            "the thread is ending: it attaches in its own function, not in a destructor"
+            "the thread is ending; attach in the thread's function, not in a destructor"
         }
-        AttachError::Memory => "there is no memory for what a heap keeps about a thread",
+        AttachError::Memory => "there is no memory for the heap's record of the thread",
         AttachError::NoThreadIds => "no thread ids are left in this process",
-        _ => "the thread is in the middle of something that a new attachment could outlive",
+        _ => "the thread is inside a call that the new attachment could outlive",
     };
     let code = if error == AttachError::Memory { Code::Memory } else { Code::NotAllowedHere };
     Fault::new(code, function).because(text)
@@ -248,7 +246,7 @@ fn told(result: Result<(), Fault>, tell: fn(Fault)) -> c_int {
 fn must_not_be_ending(function: &'static str) -> Result<(), Fault> {
     PUT_DOWN.try_with(|_| ()).map_err(|_| {
         Fault::new(Code::NotAllowedHere, function)
-            .because("the thread is ending, and its attachments are over")
+            .because("the thread is ending and can no longer attach or detach")
     })
 }
 

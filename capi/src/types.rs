@@ -135,7 +135,7 @@ pub(crate) unsafe fn check_intact(
         let flipped = ((*face).tp_flags ^ record.flags().0) & Flags::HAVE_GC.0 != 0;
         show(face, record);
         if checked {
-            let text = "a member of the ready type was written to; it has its value again";
+            let text = "a member of the ready type was overwritten; its value is restored";
             errors::misuse(
                 Fault::new(Code::WrittenAfterReady, function)
                     .of_type(record.kept_name())
@@ -211,7 +211,7 @@ unsafe fn may_become_ready(face: NonNull<PyTypeObject>) -> Result<(), Fault> {
                 if claims && !known {
                     return fault(
                         Code::ForeignPointer,
-                        "this is no type, or its private members were written to",
+                        "this is no type, or its private members were overwritten",
                     );
                 }
                 Ok(())
@@ -248,7 +248,7 @@ unsafe fn ready_static(face: *mut PyTypeObject, depth: usize) -> Result<(), Faul
             return bad(Code::BadSize, "a static type cannot have a negative tp_basicsize");
         }
         if depth > 64 {
-            return bad(Code::BadBase, "its bases have no end");
+            return bad(Code::BadBase, "its chain of bases is too long or has a cycle");
         }
         let mut bases = Vec::new();
         if let Some(tuple) = NonNull::new((*face).tp_bases) {
@@ -352,7 +352,7 @@ unsafe fn collect_bases(
             return Ok(fallible::push(bases, Type::from_record(record))?);
         }
         let bad = || {
-            let text = words!("type '{name}': a base that is no type, or not ready");
+            let text = words!("type '{name}': a base is no type or is not ready");
             Err(Fault::new(Code::BadBase, "type readiness")
                 .at(object.as_ptr() as usize)
                 .because(text))
@@ -445,7 +445,7 @@ unsafe fn parse(spec: &PyType_Spec, name: &str) -> Result<Parsed, Fault> {
                 number::TOKEN if value.is_null() => token = std::ptr::from_ref(spec) as usize,
                 number::TOKEN => token = value as usize,
                 number::FLAGS => given.tp_flags = value.cast::<u64>().read(),
-                _ => return bad(number, "is not known here"),
+                _ => return bad(number, "is not supported"),
             }
             slot = slot.add(1);
         }
@@ -552,7 +552,7 @@ unsafe fn flags(face: *mut PyTypeObject) -> u64 {
 }
 
 fn no_module(function: &'static str, record: &TypeRecord) -> Fault {
-    let text = words!("type '{}' belongs to no such module", record.kept_name());
+    let text = words!("type '{}' has no such module", record.kept_name());
     Fault::new(Code::NoModule, function).of_type(record.kept_name()).because(text)
 }
 

@@ -10,7 +10,7 @@ use crate::call::{self, export};
 use crate::layout::PyObject;
 
 export! {
-    /// A weak reference.
+    /// Makes a weak reference.
     fn standstill_PyWeakref_NewRef(object: *mut PyObject, callback: *mut PyObject) -> *mut PyObject {
         const FUNCTION: &str = "PyWeakref_NewRef";
         call::fallible(FUNCTION, std::ptr::null_mut(), |m| {
@@ -26,7 +26,7 @@ export! {
                     }
                     Some(other) => {
                         let fault = Fault::new(Code::WrongType, FUNCTION).at(other.as_ptr() as usize);
-                        return Err(fault.because("a callback is an object of standstill_Callback_New, or None"));
+                        return Err(fault.because("the callback must be an object from standstill_Callback_New, or None"));
                     }
                 };
                 Ok(dynamic::into_raw(dynamic::new_weakref(m, target, callback)?).as_ptr())
@@ -34,7 +34,7 @@ export! {
         })
     }
 
-    /// What it refers to.
+    /// The target of a weak reference.
     fn standstill_PyWeakref_GetRef(weak_ref: *mut PyObject, out: *mut *mut PyObject) -> c_int {
         const FUNCTION: &str = "PyWeakref_GetRef";
         if !out.is_null() && !standstill::safepoint::is_traversing() {

@@ -1,4 +1,4 @@
-//! Heaps: the one of the process, which starts by itself, and others.
+//! Heaps: the default heap of the process, which is made at its first use, and others.
 
 use std::ffi::{c_int, c_uint};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,7 +11,7 @@ use standstill::{BuildError, Code, Fault, Heap, HeapBuilder, Pacing, Thresholds}
 use crate::call::{self, export};
 use crate::{builtins, errors};
 
-/// What a heap is to C.
+/// A heap, as C holds it.
 #[derive(Debug)]
 pub struct standstill_heap {
     heap: Heap,
@@ -20,7 +20,7 @@ pub struct standstill_heap {
 /// `standstill_heap_options` of the header.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
-#[expect(missing_docs, reason = "the header says what they are")]
+#[expect(missing_docs, reason = "the header describes the fields")]
 pub struct standstill_heap_options {
     pub size: usize,
     pub reserve: usize,
@@ -32,10 +32,10 @@ pub struct standstill_heap_options {
     pub slow_stop_ms: c_uint,
 }
 
-/// In boxes, since C has their addresses.
+/// Boxed, since C keeps their addresses.
 type Heaps = Vec<Box<standstill_heap>>;
 
-/// The heaps that C knows. Few: they are searched one after the other, by their addresses.
+/// The heaps that C may use. They are few, so lookups search the list by address.
 static HEAPS: Mutex<Heaps> = Mutex::new(Vec::new());
 /// The address of the default heap.
 static DEFAULT: OnceLock<usize> = OnceLock::new();
@@ -62,9 +62,9 @@ fn found(heap: Heap) -> Result<usize, Fault> {
 /// Whether any type has a legacy finalizer.
 static LEGACY: AtomicBool = AtomicBool::new(false);
 
-/// A type with a legacy finalizer is about to become ready.
+/// Called before a type with a legacy finalizer becomes ready.
 pub(crate) fn expect_legacy() {
-    // Before the list is locked: a heap that is not in it yet sees the flag.
+    // Stored before the list is locked: a heap that is added to the list later reads the flag.
     LEGACY.store(true, Ordering::SeqCst);
     for heap in heaps().iter() {
         heap.heap.services().expect_legacy_finalizers(true);
@@ -77,7 +77,7 @@ fn fault_of(error: &BuildError, function: &'static str) -> Fault {
 }
 
 fn build(builder: HeapBuilder, function: &'static str) -> Result<usize, Fault> {
-    // What `standstill_gc_get_threshold` says from the start.
+    // The thresholds that `standstill_gc_get_threshold` returns at the start.
     let pacing = Pacing::default().with_thresholds(Thresholds::default());
     let builder = builder.pacing(pacing);
     found(builder.build().map_err(|error| fault_of(&error, function))?)
@@ -96,7 +96,7 @@ fn default_address() -> Result<usize, Fault> {
     Ok(*DEFAULT.get_or_init(|| address))
 }
 
-/// The heap at an address that C has; null: the default one.
+/// The heap at an address from C; null means the default heap.
 pub(crate) fn heap_at(heap: *mut standstill_heap) -> Result<Heap, Fault> {
     let address = if heap.is_null() { default_address()? } else { heap as usize };
     let heaps = heaps();
@@ -108,11 +108,12 @@ pub(crate) fn heap_at(heap: *mut standstill_heap) -> Result<Heap, Fault> {
     })
 }
 
-/// The options that C gives; null: none. A field that the caller's header does not have is 0.
+/// The options from C, or `None` for null. Fields that the caller's header does not have are 0.
 ///
 /// # Safety
 ///
-/// Null, or a struct of as many bytes as its `size` says; 0: with the fields of the first version of the header.
+/// `options` is null, or a struct of as many bytes as its `size` says. A `size` of 0 means the
+/// fields of the first version of the header.
 unsafe fn given(options: *const standstill_heap_options) -> Option<standstill_heap_options> {
     let first = std::mem::offset_of!(standstill_heap_options, slow_stop_ms);
     let mut given = standstill_heap_options {
@@ -128,17 +129,17 @@ unsafe fn given(options: *const standstill_heap_options) -> Option<standstill_he
     if options.is_null() {
         return None;
     }
-    // SAFETY: rule C: as the caller says, `size` is the first field.
+    // SAFETY: rule C: as the caller says; `size` is the first field.
     let size = match unsafe { options.cast::<usize>().read() } {
         0 => first,
         size => size.min(size_of::<standstill_heap_options>()),
     };
-    // SAFETY: rule C: so many bytes are there. Any bytes make integers.
+    // SAFETY: rule C: the struct has this many bytes. Any bytes form valid integers.
     unsafe { options.cast::<u8>().copy_to_nonoverlapping((&raw mut given).cast(), size) };
     Some(given)
 }
 
-/// How a heap with these options is built.
+/// A builder with these options.
 fn builder(options: &standstill_heap_options) -> HeapBuilder {
     let mut builder = Heap::builder().stress(options.stress != 0);
     if options.reserve != 0 {
@@ -167,7 +168,7 @@ fn new_heap(options: Option<&standstill_heap_options>) -> Result<usize, Fault> {
 }
 
 export! {
-    /// The heap of the process.
+    /// The default heap of the process.
     fn standstill_default_heap() -> *mut standstill_heap {
         call::outside("standstill_default_heap", std::ptr::null_mut(), || match default_address() {
             Ok(address) => std::ptr::with_exposed_provenance_mut(address),
@@ -178,7 +179,7 @@ export! {
         })
     }
 
-    /// A heap besides the default one.
+    /// Makes a heap in addition to the default one.
     fn standstill_heap_new(options: *const standstill_heap_options) -> *mut standstill_heap {
         call::outside("standstill_heap_new", std::ptr::null_mut(), || {
             // SAFETY: rule C.
@@ -192,7 +193,7 @@ export! {
         })
     }
 
-    /// Gives a heap up.
+    /// Gives up a heap.
     fn standstill_heap_free(heap: *mut standstill_heap) -> c_int {
         const FUNCTION: &str = "standstill_heap_free";
         call::outside(FUNCTION, -1, || {
@@ -205,7 +206,7 @@ export! {
             }
             let address = heap as usize;
             if DEFAULT.get() == Some(&address) {
-                return fault(Code::NotAllowedHere, "the default heap stays");
+                return fault(Code::NotAllowedHere, "the default heap is never freed");
             }
             let Ok(known) = heap_at(heap) else {
                 return fault(Code::ForeignPointer, "there is no heap at this address");
@@ -217,7 +218,7 @@ export! {
                 let mut heaps = heaps();
                 heaps.iter().position(|known| is_at(known, address)).map(|at| heaps.swap_remove(at))
             };
-            // With the last handle goes the heap; it says what is left in it.
+            // The heap closes with its last handle. It then reports the objects that are left.
             drop((known, boxed));
             0
         })
@@ -285,7 +286,7 @@ mod tests {
             [size, reserve, limit, workers, checked as usize, stress as usize, serial_below, slow]
         };
         let of_size = |size| {
-            // SAFETY: rule C: a whole struct is there, whatever its size says.
+            // SAFETY: rule C: the struct is complete, whatever its `size` is.
             unsafe { given(&standstill_heap_options { size, ..all }) }.map(|given| fields(&given))
         };
         let all = [0, 1, 2, 3, 4, 5, 6, 7];
@@ -300,7 +301,7 @@ mod tests {
         up_to(0, 7);
         up_to(size_of::<standstill_heap_options>(), 8);
         up_to(1000, 8);
-        // SAFETY: rule C: null stands for no options.
+        // SAFETY: rule C: null means no options.
         assert!(unsafe { given(std::ptr::null()) }.is_none());
     }
 

@@ -1,8 +1,8 @@
 #![doc = include_str!("../README.md")]
-// Lines go through `base::event`, which is not disturbed when they cannot be written.
+// `base::event` writes the lines. It ignores write errors, at which the macros would panic.
 #![cfg_attr(not(test), deny(clippy::print_stderr, clippy::print_stdout))]
 #![cfg_attr(not(test), warn(clippy::let_underscore_must_use))]
-// Models build the library for its tests alone, and use a part of it.
+// Models build the library only for its tests and use only a part of it.
 #![cfg_attr(all(test, any(loom, shuttle)), allow(dead_code, unused_imports))]
 // Lower floors have functions that only `dynamic` and `gc_module` call.
 #![cfg_attr(not(feature = "cpython"), allow(dead_code, unused_imports))]
@@ -10,28 +10,32 @@
 #[cfg(not(all(unix, target_pointer_width = "64")))]
 compile_error!("standstill reserves large address ranges: it needs a 64-bit Unix");
 
-// Rules of unsafe code that no one file keeps: each place that cites them keeps them by itself. All the rules, with what exercises
-// them, are in docs/generated/unsafe.md.
+// Rules of unsafe code that belong to no single file. Each place that cites one keeps it by itself.
+// docs/generated/unsafe.md lists all rules with their tests.
 //
-// * **B** (bounds): what the operation asks for was seen to right here: a length or an index was compared, room was made, a null
-//   excluded. Some ask for nothing: a prefetch, a question to the system about an address.
-// * **V** (value): what a bare pointer was made from stays in its place while the pointer is used: a box until it is taken back, once;
-//   a frame while it waits for the pointer's user, or lies below him on the stack; a constant for ever.
-// * **X** (exclusion): what a lock or an atomic guards is touched by way of it alone. What crosses threads is made of these, is a bare
-//   address (whoever follows it names another rule), or asks of its value what `Arc` and `Mutex` would.
+// * **B** (bounds): the code nearby has checked the precondition of the operation: it has compared
+//   a length or an index, made room, or excluded null. Some operations have no precondition, such
+//   as a prefetch or a system call that only inspects an address.
+// * **V** (value): the value behind a bare pointer stays in its place while the pointer is used. A
+//   box stays until it is taken back, once. A frame stays while it waits for the pointer's user or
+//   lies below the user on the stack. A constant stays for ever.
+// * **X** (exclusion): data that a lock or an atomic guards is accessed only through that lock or
+//   atomic. A type that crosses threads consists of such data, or it is a bare address, or it
+//   requires of its value the bounds that `Arc` and `Mutex` require. Code that dereferences a bare
+//   address cites another rule.
 
 // Floor 0: no domain.
 mod base;
-// Floor 1: threads; memory; one object.
+// Floor 1: threads; memory; single objects.
 mod memory;
 mod object;
 pub mod safepoint;
-// Floor 2: what the threads of a heap share.
+// Floor 2: the state that the threads of a heap share.
 mod heap;
-// Floor 3: a collection; the built-in model.
+// Floor 3: collections; the built-in model.
 mod collect;
 mod managed;
-// Floor 4: what users of Rust see.
+// Floor 4: the typed API for Rust.
 mod typed;
 // Floor 5: types made at run time; CPython's gc module.
 #[cfg(all(feature = "cpython", not(all(test, loom))))]
@@ -42,7 +46,7 @@ pub mod gc_module;
 pub use base::error::{AllocError, AttachError, BuildError, Code, Fault, ForeignGc, OutOfMemory};
 pub use base::hooks::CallGuards;
 pub use base::report::{CollectionEvent, CollectionKind, CollectionReport, During, Unraisable};
-/// Memory that may be refused, for the C library.
+/// Allocation that may be refused, for the C library.
 #[doc(hidden)]
 pub mod fallible {
     pub use crate::base::fallible::*;
@@ -82,7 +86,7 @@ pub use typed::slice::{GcSlice, HeaderSlice, RefusedSlice};
 pub use typed::slot::{AtomicGc, GcOnce};
 pub use typed::trace::Trace;
 
-/// What the highest floor adds to a heap of typed objects.
+/// The parts that the highest floor adds to a heap of typed objects.
 static EXTENSIONS: typed::extensions::Extensions = typed::extensions::Extensions {
     #[cfg(all(feature = "cpython", not(all(test, loom))))]
     dynamic: Some(dynamic::EXTENSION),

@@ -77,7 +77,7 @@ impl fmt::Display for StopError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Nested => {
-                f.write_str("this thread has stopped the world already; resume it first")
+                f.write_str("this thread has stopped the world already; let it run again first")
             }
             Self::NotAttached => {
                 f.write_str("this thread is not attached to this coordinator; attach it first")

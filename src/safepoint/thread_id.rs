@@ -57,7 +57,8 @@ mod tests {
     #[test]
     fn when_the_ids_are_used_up_attaching_is_an_error_and_others_go_on() {
         const CHILD: &str = "STANDSTILL_IDS_CHILD";
-        const NAME: &str = "safepoint::thread_id::tests::when_the_ids_are_used_up_attaching_is_an_error_and_others_go_on";
+        const NAME: &str = "safepoint::thread_id::tests::\
+            when_the_ids_are_used_up_attaching_is_an_error_and_others_go_on";
         if std::env::var_os(CHILD).is_none() {
             let mut child = std::process::Command::new(std::env::current_exe().expect("a program"));
             let output = child.args([NAME, "--exact", "--nocapture"]).env(CHILD, "1").output();

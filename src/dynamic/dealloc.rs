@@ -101,7 +101,7 @@ pub(super) unsafe fn is_last(m: &Mutator, object: NonNull<RawObject>, count: i64
 ///
 /// # Safety
 ///
-/// As for [`free`], and as for [`track_common`].
+/// As for [`free`], and as for `track_common`.
 #[inline]
 pub unsafe fn free_common(m: &Mutator, object: NonNull<RawObject>) -> bool {
     // SAFETY: as the caller says.
@@ -309,7 +309,7 @@ unsafe fn call_legacy(m: &Mutator, object: NonNull<RawObject>, record: &TypeReco
 ///
 /// # Safety
 ///
-/// As for [`decref`]. The thread holds no stop.
+/// As for `decref`. The thread holds no stop.
 #[inline(always)]
 #[must_use = "where nothing was done the caller still owns the reference"]
 pub unsafe fn decref_last(m: &Mutator, object: NonNull<RawObject>) -> bool {

@@ -2,7 +2,7 @@
 //!
 //! For runtimes whose objects have types that a program makes: classes, extension types, modules. The C ABI (the
 //! package `standstill-capi`) is this module with C's names. Dynamic and typed objects live in one heap, refer to
-//! each other ([`AnyGc`] is a handle to either), and are collected together.
+//! each other ([`AnyGc`](crate::AnyGc) is a handle to either), and are collected together.
 //!
 //! # An object
 //!

@@ -50,7 +50,7 @@ pub struct TypeSpec {
     /// `module.name`.
     pub name: String,
     /// Bytes of an instance, from its first; 0: the base's; negative: so many behind the base's, to be found with
-    /// [`type_data`].
+    /// `type_data`.
     pub basic_size: isize,
     /// Bytes of an item; 0: the base's.
     pub item_size: isize,
@@ -62,7 +62,7 @@ pub struct TypeSpec {
     pub slots: Slots,
     /// The module that it belongs to.
     pub module: Option<AnyGc>,
-    /// What [`base_by_token`] finds it by; 0: nothing.
+    /// What `base_by_token` finds it by; 0: nothing.
     pub token: usize,
     /// What fills its empty slots; `None`: this library's own functions. Its bases have the same, by address, or are built in.
     pub defaults: Option<&'static Defaults>,

@@ -16,7 +16,7 @@ use crate::object::state;
 /// # Errors
 ///
 /// When its type takes no part in cycle collection, when it is tracked already (but for the first time after
-/// [`allocate_tracked`], which is silent), in a traverse handler, and in checked mode when a
+/// `allocate_tracked`, which is silent), in a traverse handler, and in checked mode when a
 /// field leads to what is no object: then it stays untracked.
 ///
 /// # Safety

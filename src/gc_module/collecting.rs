@@ -36,7 +36,7 @@ impl Services {
     /// thread, all objects are being visited, or this thread must not reach a safepoint now.
     ///
     /// What CPython returns is [`CollectionReport::found`]. That the world could not be stopped, because a thread ended without
-    /// dropping its mutator, goes to the hook of [`Heap::on_unraisable`].
+    /// dropping its mutator, goes to the hook of [`Heap::on_unraisable`](crate::Heap::on_unraisable).
     ///
     /// # Panics
     ///
@@ -95,7 +95,7 @@ impl Services {
     }
 
     /// The last collection of a runtime that ends before its heap does: a full one, without progress callbacks. Is anything in
-    /// the garbage list then, the hook of [`Heap::on_unraisable`] hears of it; with [`DEBUG_UNCOLLECTABLE`] the
+    /// the garbage list then, the hook of [`Heap::on_unraisable`](crate::Heap::on_unraisable) hears of it; with `DEBUG_UNCOLLECTABLE` the
     /// debugging sink hears of each object too. The list stays as it is.
     pub fn final_collection(&self, m: &mut Mutator) -> Option<CollectionReport> {
         self.check(m);

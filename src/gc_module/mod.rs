@@ -1,6 +1,6 @@
 //! Floor 5: the services of CPython's `gc` module, for a heap of typed and dynamic objects.
 //!
-//! [`Heap::services`] gives a handle: switching automatic collections on and off, thresholds, counters, records,
+//! [`Heap::services`](crate::Heap::services) gives a handle: switching automatic collections on and off, thresholds, counters, records,
 //! progress callbacks, debugging, the garbage list, freezing, and questions about who refers to whom. All handles of a heap are
 //! alike, since the state lies with the heap; who does not ask for any of this pays nothing for it.
 //!
@@ -51,20 +51,20 @@
 //!
 //! What collects or stops the world takes `&mut Mutator`, which no finalizer, destructor, weak callback or progress callback has. Where
 //! a language cannot express that, its layer has a mutator while user code up the stack is using it; then collecting calls give
-//! nothing and the others a [`Fault`] with [`Code::NotAllowedHere`]. On other threads, collecting calls give nothing while
+//! nothing and the others a [`Fault`](crate::Fault) with [`Code::NotAllowedHere`](crate::Code::NotAllowedHere). On other threads, collecting calls give nothing while
 //! one collects, and do not wait.
 //!
 //! # The end of a heap
 //!
 //! When the last handle and mutator are gone the heap collects in full once more, without the progress callbacks of this
 //! module, and with finalizers. Is anything in the garbage list then, the hook of
-//! [`Heap::on_unraisable`] hears of it, the list is emptied, and the heap collected again. What is left after that (but
+//! [`Heap::on_unraisable`](crate::Heap::on_unraisable) hears of it, the list is emptied, and the heap collected again. What is left after that (but
 //! immortal objects) is told by type to the same hook, if the services were ever asked for; see [`Services::tell_leaks`].
 //! Where the thread cannot attach to the heap, there is no last collection; that hook is told how many objects are left.
 //!
 //! # Out of memory
 //!
-//! Snapshots of objects fail as a [`Fault`] with [`Code::Memory`], and nothing has happened. A collection whose work lists
+//! Snapshots of objects fail as a [`Fault`](crate::Fault) with [`Code::Memory`](crate::Code::Memory), and nothing has happened. A collection whose work lists
 //! cannot grow is abandoned, and its report says so. What is left, in which a refusal aborts the process as it does in std, is
 //! listed in `tests/alloc_failure.rs`.
 

@@ -28,7 +28,7 @@ pub enum Visit {
 }
 
 impl Services {
-    /// The tracked objects, or those of one generation (see the [module's page](self#generations)), but frozen ones and
+    /// The tracked objects, or those of one generation (see the [module's page](crate::gc_module#generations)), but frozen ones and
     /// those that a running collection has found unreachable.
     ///
     /// # Errors
@@ -256,7 +256,7 @@ impl Services {
 }
 
 impl Services {
-    /// The three counters, exact: see the [module's page](self#generations).
+    /// The three counters, exact: see the [module's page](crate::gc_module#generations).
     ///
     /// # Errors
     ///

@@ -11,7 +11,7 @@ use crate::gc_module::services::Services;
 impl Services {
     /// Registers a callback that is called before and after each collection but the heap's last, on the collecting thread, the world
     /// running; returns the id for [`remove_callback`](Self::remove_callback). One that is added or removed by a callback is so from
-    /// the next phase on. Panics go to the hook of [`Heap::on_unraisable`].
+    /// the next phase on. Panics go to the hook of [`Heap::on_unraisable`](crate::Heap::on_unraisable).
     ///
     /// A callback that holds the heap, or its services, keeps it open for ever.
     pub fn add_callback(
@@ -55,7 +55,7 @@ impl Services {
         self.state().debug.flags()
     }
 
-    /// Sends debugging lines there instead of to stderr. Panics go to the hook of [`Heap::on_unraisable`].
+    /// Sends debugging lines there instead of to stderr. Panics go to the hook of [`Heap::on_unraisable`](crate::Heap::on_unraisable).
     pub fn set_debug_sink(&self, sink: impl Fn(&str) + Send + Sync + 'static) {
         self.try_set_debug_sink(sink).unwrap_or_else(NoMemory::abort_process);
     }
@@ -77,7 +77,7 @@ impl Services {
 
     /// Sets a hook that is told of questions about the heap before they are answered: `gc.get_objects`,
     /// `gc.get_referrers`, `gc.get_referents`. It is called by the thread that asks; panics go to the hook of
-    /// [`Heap::on_unraisable`].
+    /// [`Heap::on_unraisable`](crate::Heap::on_unraisable).
     pub fn set_audit_hook(&self, hook: impl Fn(&str) + Send + Sync + 'static) {
         self.try_set_audit_hook(hook).unwrap_or_else(NoMemory::abort_process);
     }

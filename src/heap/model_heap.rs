@@ -57,7 +57,7 @@ impl<M: ObjectModel> ModelHeap<M> {
         self.0.core.roots.remove(key);
     }
 
-    /// As [`Heap::on_slow_stop`].
+    /// As [`Heap::on_slow_stop`](crate::Heap::on_slow_stop).
     pub fn on_slow_stop(&self, f: impl Fn(&SlowStop) + Send + Sync + 'static) {
         self.0.core.slow.on_slow_stop(Hook::new(Arc::new(f)));
     }
@@ -131,7 +131,7 @@ pub struct HeapStats {
     /// How many of them were young ones.
     pub young_collections: usize,
     /// How often what was new was taken for old, where a young collection would have found next to nothing. No collections: nothing was
-    /// looked at, and nobody called back. See [`Pacing::young_objects`].
+    /// looked at, and nobody called back. See [`Pacing::young_objects`](crate::Pacing::young_objects).
     pub promotions: usize,
     /// Objects that collections destroyed so far. Objects that died by count are not among them.
     pub collected: usize,
@@ -139,7 +139,7 @@ pub struct HeapStats {
     pub stops: u64,
     /// The longest time from a stop's request to the last thread's parking.
     pub time_to_stop_max: Duration,
-    /// The threads that have ended attached, since they leaked their [`Mutator`]: each with its name,
+    /// The threads that have ended attached, since they leaked their [`Mutator`](crate::Mutator): each with its name,
     /// and its number at the operating system. While there is one, no stop succeeds, and so no
     /// collection.
     pub leaked_mutators: Vec<String>,

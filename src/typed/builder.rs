@@ -68,7 +68,7 @@ impl HeapBuilder {
     }
 
     /// Bytes that objects may occupy at a time, in whole pages of 64 KiB. Beyond it allocation fails with
-    /// an [`AllocError`]. Default: what is reserved.
+    /// an [`AllocError`](crate::AllocError). Default: what is reserved.
     pub fn limit(mut self, bytes: usize) -> Self {
         self.limit = Some(bytes);
         self

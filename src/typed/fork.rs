@@ -13,10 +13,10 @@ use crate::typed::mutator::Mutator;
 impl Mutator {
     /// To be called right before `fork`: waits until no collection runs, stops the world, and keeps it so
     /// that the child finds the heap whole. Then the parent calls [`Fork::parent`], the child
-    /// [`Fork::child`]. In between, [`Heap::stats`] panics on this thread, which holds the lock of the heap's threads.
+    /// [`Fork::child`]. In between, [`Heap::stats`](crate::Heap::stats) panics on this thread, which holds the lock of the heap's threads.
     ///
     /// What threads that are not attached do cannot be waited for. They may drop references, attach and detach at that moment; but one
-    /// that is naming a [root](Heap::known_root), changing a heap's settings or hooks, or making or ending a heap would leave a lock in
+    /// that is naming a [root](crate::Heap::known_root), changing a heap's settings or hooks, or making or ending a heap would leave a lock in
     /// the child that nobody opens.
     ///
     /// # Errors

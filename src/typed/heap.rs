@@ -23,7 +23,7 @@ use crate::safepoint::SlowStop;
 /// The thread that drops the last handle attaches for a last collection. This is impossible while the
 /// thread is attached to another heap, is in a traversal, or is ending. Then the cycles of the heap are
 /// never freed, and the hook of [`on_unraisable`](Self::on_unraisable) receives the number of objects that
-/// are left. Drop the last handle on another thread, or inside of [`Mutator::detach`].
+/// are left. Drop the last handle on another thread, or inside of [`Mutator::detach`](crate::Mutator::detach).
 ///
 /// ```
 /// use standstill::{Gc, GcCell, Heap, Trace};
@@ -117,10 +117,10 @@ impl Heap {
         Ok(())
     }
 
-    /// Sets the hook for stops that take longer than [`HeapBuilder::slow_stop`]: it is told which
+    /// Sets the hook for stops that take longer than [`HeapBuilder::slow_stop`](crate::HeapBuilder::slow_stop): it is told which
     /// threads have not come to a safepoint. It is called on the thread that wants to stop the world,
     /// and again each time the wait has doubled. It is also told, once, of a thread that has ended
-    /// without dropping its [`Mutator`]: then no stop succeeds any more. And a thread that waits for the end of
+    /// without dropping its [`Mutator`](crate::Mutator): then no stop succeeds any more. And a thread that waits for the end of
     /// another thread's stop tells it which thread that is, once the world has been stopped for so long, and again each time
     /// that has doubled: inside of this call the hook cannot attach, and uses no object. A thread that waits for its turn to collect
     /// tells it which thread collects, if for so long nothing of that collection has come to an end. Without a hook, and without a
@@ -142,7 +142,7 @@ impl Heap {
     }
 
     /// Sets the hook for threads that wait for a [`GcCell`](crate::GcCell) longer than
-    /// [`HeapBuilder::slow_stop`]. It is called on the thread that waits, once for each wait, and told
+    /// [`HeapBuilder::slow_stop`](crate::HeapBuilder::slow_stop). It is called on the thread that waits, once for each wait, and told
     /// which thread has the cell, and for which cell that thread may wait itself: two cells that two
     /// threads lock in opposite order are a deadlock. Without a hook, and without a `tracing`
     /// subscriber that takes the event, a line goes to standard error.

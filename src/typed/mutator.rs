@@ -82,7 +82,7 @@ impl Mutator {
         self.try_collect(Collect::full()).unwrap_or_else(|error| panic!("{error}"))
     }
 
-    /// Collects among what is new since the last collection, or [promotion](HeapStats::promotions).
+    /// Collects among what is new since the last collection, or [promotion](crate::HeapStats::promotions).
     ///
     /// # Panics
     ///

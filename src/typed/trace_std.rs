@@ -61,7 +61,7 @@ leaves! {
     std::sync::atomic::AtomicI8; std::sync::atomic::AtomicI16; std::sync::atomic::AtomicI32;
     std::sync::atomic::AtomicI64; std::sync::atomic::AtomicIsize;
 
-    /// An address is no edge: edges come only from a [`Gc`].
+    /// An address is no edge: edges come only from a [`Gc`](crate::Gc).
     std::sync::atomic::AtomicPtr<T> where [T: 'static];
     std::marker::PhantomData<T> where [T: ?Sized + 'static];
 

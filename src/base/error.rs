@@ -1,4 +1,4 @@
-//! Floor 0: what can go wrong, as values. Each message says what happened, where, and what to do.
+//! Errors as values. Each message says what happened, where, and how to proceed.
 
 use std::borrow::Cow;
 use std::error::Error;
@@ -11,7 +11,7 @@ use crate::base::fallible::NoMemory;
 #[non_exhaustive]
 pub enum AttachError {
     /// The thread is attached already, to this heap or to another one. A thread is attached to one
-    /// heap at a time, once: drop the other [`Mutator`](crate::Mutator), or enter the second heap
+    /// heap at a time, once. Drop the other [`Mutator`](crate::Mutator), or enter the second heap
     /// with [`Heap::attach_scoped`](crate::Heap::attach_scoped) inside
     /// [`Mutator::detach`](crate::Mutator::detach).
     AlreadyAttached,
@@ -20,16 +20,17 @@ pub enum AttachError {
     /// The thread is inside [`Mutator::detach`](crate::Mutator::detach), and the mutator made here
     /// could outlive it. Use [`Heap::attach_scoped`](crate::Heap::attach_scoped).
     InsideDetach,
-    /// The thread keeps another one [suspended](crate::safepoint::Coordinator::suspend), of whatever coordinator: drop that guard
-    /// first.
+    /// The thread keeps another thread [suspended](crate::safepoint::Coordinator::suspend), of any
+    /// coordinator. Drop that guard first.
     Suspending,
-    /// The thread is ending: this is the destructor of a thread-local, which runs after the library has stopped watching the thread.
-    /// Attach in the thread's own function.
+    /// The thread is ending: this is the destructor of a thread-local, which runs after the library
+    /// has stopped watching the thread. Attach in the thread's own function.
     ThreadEnding,
-    /// There was no memory for what a heap keeps about a thread.
+    /// There was no memory for the heap's record of the thread.
     Memory,
-    /// The process has used up its thread ids, [`ThreadId::MAX`](crate::safepoint::ThreadId::MAX) of them.
-    /// Each attachment of a new mutator takes one.
+    /// The process has used up its thread ids, of which there are
+    /// [`ThreadId::MAX`](crate::safepoint::ThreadId::MAX). Each attachment of a new mutator takes
+    /// one.
     NoThreadIds,
 }
 
@@ -94,7 +95,7 @@ impl Error for AttachError {}
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum OutOfMemory {
-    /// Every page the heap may use is in use.
+    /// Every page that the heap may use is in use.
     Limit {
         /// The most bytes the heap may use at a time.
         limit: usize,
@@ -103,12 +104,12 @@ pub enum OutOfMemory {
     System,
     /// The object is larger than a heap of this size can ever hold.
     TooLarge {
-        /// The size asked for, in bytes.
+        /// The requested size, in bytes.
         size: usize,
     },
-    /// No object can have this alignment: it is no power of two, or above 32 KiB.
+    /// No object can have this alignment: it is not a power of two, or it is above 32 KiB.
     Alignment {
-        /// The alignment asked for.
+        /// The requested alignment.
         align: usize,
     },
 }
@@ -140,7 +141,7 @@ impl fmt::Display for OutOfMemory {
 
 impl Error for OutOfMemory {}
 
-/// An allocation was refused. The value comes back; the heap is as it was.
+/// An allocation was refused. It returns the value, and the heap has not changed.
 pub struct AllocError<T> {
     value: T,
     reason: OutOfMemory,
@@ -151,12 +152,12 @@ impl<T> AllocError<T> {
         Self { value, reason }
     }
 
-    /// The value that found no room.
+    /// The value that was to be allocated.
     pub fn into_inner(self) -> T {
         self.value
     }
 
-    /// Why there was no room.
+    /// Why the allocation was refused.
     pub fn reason(&self) -> OutOfMemory {
         self.reason
     }
@@ -184,10 +185,10 @@ pub enum BuildError {
     Reserve {
         /// The last size tried, in bytes.
         tried: usize,
-        /// What the system said.
+        /// The error of the system.
         reason: Cow<'static, str>,
     },
-    /// A setting makes no sense; the text says which and why.
+    /// An invalid setting. The text says which setting and why.
     Setting(Cow<'static, str>),
     /// There was no memory for the heap's own structures.
     Memory,
@@ -229,7 +230,7 @@ impl fmt::Display for ForeignGc {
 
 impl Error for ForeignGc {}
 
-/// What went wrong with a dynamic object, as a number that does not change between versions.
+/// The kind of a fault in the use of dynamic objects. The numbers do not change between versions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[non_exhaustive]
 #[repr(i32)]
@@ -244,11 +245,11 @@ pub enum Code {
     MissingTraverse = 4,
     /// Handlers were given without the flag, under a base that takes part in cycle collection.
     HandlersWithoutFlag = 5,
-    /// Some base takes part in cycle collection, and the primary one does not.
+    /// A base takes part in cycle collection, and the primary base does not.
     MixedBases = 6,
     /// The type's free function belongs to the other kind of memory.
     BadFree = 7,
-    /// Flags that exclude each other, or that the kind of type cannot have.
+    /// Flags that exclude each other, or that this kind of type cannot have.
     BadFlags = 8,
     /// A base that is not ready, is final, or does not fit beside the others.
     BadBase = 9,
@@ -260,7 +261,7 @@ pub enum Code {
     BadSize = 12,
     /// The type does not take part in cycle collection.
     NotGcType = 13,
-    /// The type takes part in cycle collection, and the function is for others.
+    /// The type takes part in cycle collection, and the function is for other types.
     GcType = 14,
     /// A null pointer where there must be an object.
     NullArgument = 15,
@@ -272,7 +273,7 @@ pub enum Code {
     StillTracked = 18,
     /// The object to resize is tracked.
     TrackedResize = 19,
-    /// The object to resize is referred to by others, or weakly.
+    /// The object to resize has other references, or weak ones.
     SharedResize = 20,
     /// The object's type has no items.
     NotResizable = 21,
@@ -294,11 +295,11 @@ pub enum Code {
     OverVisited = 29,
     /// The call is not allowed in a traverse handler.
     InTraversal = 30,
-    /// The call is allowed in a traverse handler alone.
+    /// The call is allowed only in a traverse handler.
     OutsideTraversal = 31,
     /// No safepoint, detach or collection is possible inside a handler or callback.
     NotAllowedHere = 32,
-    /// A callback returned what has no meaning.
+    /// A callback returned an invalid value.
     BadCallbackResult = 33,
     /// There is no such generation.
     BadGeneration = 34,
@@ -315,7 +316,7 @@ pub enum Code {
     NoAttribute = 40,
     /// A type was changed after it had been made ready.
     WrittenAfterReady = 41,
-    /// A type's own allocator returned something else than a fresh instance.
+    /// A type's own allocator returned something other than a new instance.
     BadAllocResult = 42,
     /// Items were cut off that still hold references.
     CutReferences = 43,
@@ -334,12 +335,12 @@ pub enum Code {
 }
 
 impl Code {
-    /// Its name, as in the source.
+    /// The code's name, as in the source.
     pub fn name(self) -> &'static str {
         self.facts().0
     }
 
-    /// What it means.
+    /// The code's meaning, in words.
     pub fn meaning(self) -> &'static str {
         self.facts().1
     }
@@ -450,19 +451,20 @@ impl Code {
     }
 }
 
-/// A call that failed, or that was a mistake: what, where, and concerning whom.
+/// A call that failed, or that was a mistake, with its place and the type and object concerned.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Fault {
-    /// What went wrong.
+    /// The kind of the fault.
     pub code: Code,
-    /// The function that found it.
+    /// The function that found the fault.
     pub function: &'static str,
-    /// The type concerned; empty where there is none, and for a type that has not become ready, which the text names.
+    /// The type concerned. Empty if there is none. Also empty for a type that has not become ready,
+    /// which the text names.
     pub type_name: &'static str,
-    /// The address of the object concerned; 0 where there is none.
+    /// The address of the object concerned; 0 if there is none.
     pub address: usize,
-    /// The whole of it in words; where there was no memory for them, what the code means.
+    /// The full text. If there was no memory for it, the meaning of the code.
     pub text: Cow<'static, str>,
 }
 
@@ -472,21 +474,21 @@ impl Fault {
         Self { code, function, type_name: "", address: 0, text: Cow::Borrowed(code.meaning()) }
     }
 
-    /// Concerning a type.
+    /// Adds the type concerned.
     #[must_use]
     pub fn of_type(mut self, name: &'static str) -> Self {
         self.type_name = name;
         self
     }
 
-    /// Concerning the object at an address.
+    /// Adds the object concerned, by its address.
     #[must_use]
     pub fn at(mut self, address: usize) -> Self {
         self.address = address;
         self
     }
 
-    /// In other words than the code's, if there was memory for them.
+    /// Replaces the text of the code, if there was memory for the new text.
     #[must_use]
     pub fn because(mut self, text: impl Into<Cow<'static, str>>) -> Self {
         let text = text.into();

@@ -1,9 +1,9 @@
 //! The spans and events of the library, for `tracing`.
 //!
-//! Every phase of a collection is entered through [`phase`], so a phase that happens and a span that
-//! says so are one call. `docs/tracing.md` is the table of everything that is emitted. With no
-//! subscriber a span costs one relaxed load of `tracing`'s global level, a few dozen times per
-//! collection; allocation, counting and the safepoint poll emit nothing at all.
+//! [`phase`] enters every phase of a collection, so each phase has a span. `docs/tracing.md` lists
+//! all spans and events. Without a subscriber a span costs one relaxed load of `tracing`'s global
+//! level, a few dozen times for each collection. Allocation, counting and the safepoint poll emit
+//! nothing.
 
 use std::marker::PhantomData;
 use std::sync::Arc;
@@ -19,21 +19,23 @@ pub(crate) use crate::base::report::{
     CollectionEvent, CollectionKind, CollectionReport, During, Unraisable,
 };
 
-/// A span: entered by each thread that works on what it stands for, while it does. Nothing, where no subscriber wants it.
+/// A span. Each thread that works on its subject enters it meanwhile. It is empty if no subscriber
+/// wants it.
 ///
-/// A subscriber that panics when the span is made or entered does not hear of it any more. Clones are of one span, and ask
-/// the subscriber for nothing: so a span can be cloned under a lock.
+/// If a subscriber panics when the span is made or entered, the span does not call it again. Clones
+/// share one span and do not call the subscriber, so a span can be cloned under a lock.
 #[derive(Clone, Debug)]
 pub(crate) struct Span(Option<Arc<OpenSpan>>);
 
-/// The one span behind all clones.
+/// The span behind all clones.
 #[derive(Debug)]
 struct OpenSpan(tracing::Span);
 
 impl Drop for OpenSpan {
     fn drop(&mut self) {
         let span = std::mem::replace(&mut self.0, tracing::Span::none());
-        // A subscriber that is dropped as its last span closes may panic once more: not while the first panic unwinds.
+        // If the subscriber is dropped as its last span closes, it may panic again. This must not
+        // happen while the first panic unwinds.
         let subscriber = span.with_subscriber(|(_, subscriber)| subscriber.clone());
         call_outside(|| drop(span));
         call_outside(|| drop(subscriber));
@@ -47,14 +49,15 @@ impl Span {
         Self((!made.is_disabled()).then(|| Arc::new(OpenSpan(made))))
     }
 
-    /// Calls the subscriber; whether there is one, and it has not panicked. Not inline: mostly no subscriber wants the span, and
-    /// the callers look for that first.
+    /// Calls the subscriber. Returns whether there is one and it did not panic. Not inlined: mostly
+    /// no subscriber wants the span, and the callers test that first.
     #[cold]
     #[inline(never)]
     fn call_subscriber(&self, f: impl FnOnce(&Dispatch, &Id)) -> bool {
         let mut done = false;
         if let Some(span) = &self.0 {
-            // Not `tracing`'s own `enter`: its guard would leave, and close, the span as a panic passes.
+            // Not `tracing`'s own `enter`: as a panic unwinds, its guard would leave and close the
+            // span.
             span.0.with_subscriber(|(id, subscriber)| {
                 call_outside(|| {
                     f(subscriber, id);
@@ -65,7 +68,7 @@ impl Span {
         done
     }
 
-    /// Enters the span, until the value is dropped.
+    /// Enters the span until the returned value is dropped.
     #[inline]
     pub(crate) fn enter(&self) -> EnteredSpan {
         let entered = self.0.is_some() && self.call_subscriber(Dispatch::enter);
@@ -90,7 +93,7 @@ impl OpenSpan {
     }
 }
 
-/// This thread is in a span, which it leaves when this is dropped.
+/// This thread is in a span. The drop leaves it.
 #[must_use = "the span is left when this is dropped"]
 #[derive(Debug)]
 pub(crate) struct EnteredSpan {
@@ -138,7 +141,7 @@ pub(crate) enum Phase {
     Clear,
 }
 
-/// Enters a phase: a span that closes when the value is dropped.
+/// Enters a phase: a span that closes when the returned value is dropped.
 pub(crate) fn phase(phase: Phase) -> EnteredSpan {
     Span::new(|| tracing::debug_span!(target: "standstill::phase", "phase", name = ?phase)).enter()
 }
@@ -158,12 +161,12 @@ pub(crate) fn collection(kind: CollectionKind, heap: &str) -> Span {
     })
 }
 
-/// The span of a promotion: open from before the stop to after it.
+/// The span of a promotion, from before the stop until after it.
 pub(crate) fn promotion(heap: &str) -> EnteredSpan {
     Span::new(|| tracing::debug_span!(target: "standstill", "promotion", heap)).enter()
 }
 
-/// What was new is old, without having been looked at.
+/// The young objects became old without being traversed.
 pub(crate) fn promoted(objects: usize, stopped: Duration) {
     call_outside(|| {
         tracing::debug!(
@@ -204,7 +207,8 @@ pub(crate) fn collected(span: &Span, report: &CollectionReport) {
     });
 }
 
-/// A type brings its own traverse handler, and leaves the clear handler that its base has out: allowed, and most likely a mistake.
+/// A type has its own traverse handler, and lacks the clear handler of its base. This is allowed,
+/// and probably a mistake.
 pub(crate) fn no_clear_handler(type_name: &str, base: &str) {
     call_outside(|| {
         tracing::info!(target: "standstill", type_name, base, "a type without the clear handler that its base has");
@@ -225,7 +229,7 @@ pub(crate) fn resumed(stopped: Duration) {
     });
 }
 
-/// A stop is slow, and this thread is one of those it waits for.
+/// A stop is slow, because it waits for this thread.
 pub(crate) fn slow_stop(
     heap: &str,
     waited: Duration,
@@ -248,7 +252,8 @@ pub(crate) fn slow_stop(
     });
 }
 
-/// A stop does not end that this thread has asked for; or another thread keeps this one suspended.
+/// A stop that this thread has requested does not end, or another thread keeps this thread
+/// suspended.
 pub(crate) fn long_stop(
     heap: &str,
     waited: Duration,
@@ -271,7 +276,7 @@ pub(crate) fn long_stop(
     });
 }
 
-/// A thread waits for its turn to collect, which this thread has.
+/// A thread waits for the collector's lock, which this thread holds.
 pub(crate) fn long_collection(
     heap: &str,
     waited: Duration,
@@ -292,7 +297,8 @@ pub(crate) fn long_collection(
     });
 }
 
-/// A stop has failed, and no stop will succeed: this thread has ended without dropping its mutator.
+/// This thread has ended without dropping its mutator. A stop has failed, and all later stops will
+/// fail.
 pub(crate) fn leaked_mutator(
     heap: &str,
     thread: &str,
@@ -311,7 +317,7 @@ pub(crate) fn leaked_mutator(
     });
 }
 
-/// A thread has waited long for a cell that another one has locked.
+/// A thread has waited long for a cell that another thread has locked.
 pub(crate) fn slow_lock(
     heap: &str,
     waited: Duration,
@@ -334,7 +340,7 @@ pub(crate) fn slow_lock(
     });
 }
 
-/// Whether a subscriber takes warnings of this library.
+/// Whether a subscriber receives warnings of this library.
 #[doc(hidden)]
 pub fn is_warning_heard() -> bool {
     let mut is_heard = false;
@@ -356,7 +362,7 @@ pub(super) fn unraisable(what: &Unraisable) {
     });
 }
 
-/// The marking pool could not be started: collections stay serial.
+/// The marking pool could not start. Collections stay serial.
 pub(crate) fn no_pool(reason: &str) {
     call_outside(|| {
         tracing::warn!(target: "standstill", reason, "the marking pool cannot start; collections are serial");

@@ -1,6 +1,6 @@
-//! Code without a domain: synchronization, errors, reports, refusable memory, test modes.
+//! Code without a domain: synchronization, errors, reports, allocation that can fail, test modes.
 //!
-//! No module here knows what a heap, an object or a collection is.
+//! No module here refers to heaps, objects or collections, except in documentation.
 
 pub(crate) mod environment;
 pub(crate) mod error;

@@ -1,13 +1,14 @@
-//! Reports: the facts about a collection, and about a failure that no caller could be told of.
+//! Reports: the facts about a collection, or about a failure that no caller could receive.
 
 use std::borrow::Cow;
 use std::fmt;
 use std::time::Duration;
 
-/// What is looked at in a collection.
+/// The scope of a collection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum CollectionKind {
-    /// Only objects that were allocated, or tracked, since the last collection, or [promotion](crate::HeapStats::promotions).
+    /// Only objects that were allocated or tracked since the last collection or
+    /// [promotion](crate::HeapStats::promotions).
     Young,
     /// Every tracked object that is not frozen.
     Full,
@@ -26,22 +27,22 @@ impl CollectionKind {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct CollectionReport {
-    /// What was looked at.
+    /// The scope of the collection.
     pub kind: CollectionKind,
-    /// The number it was asked for by, in the terms of [`services`](crate::gc_module): 0 or 1 for a young collection, 2
-    /// for a full one.
+    /// The generation that was requested, as in the [gc module](crate::gc_module): 0 or 1 for a
+    /// young collection, 2 for a full one.
     pub generation: usize,
-    /// Why the collection gave up, if it did: nothing was cleared then. Of a collection that could not stop the world, the reason of
-    /// that: it names the thread that leaked its mutator.
+    /// Why the collection gave up, if it did. Nothing was cleared then. If it could not stop the
+    /// world, the text names the thread that leaked its mutator.
     pub abandoned: Option<Cow<'static, str>>,
-    /// Tracked objects in the pages that were looked at, frozen ones not counted.
+    /// Tracked objects on the pages in scope, without frozen ones.
     pub tracked: usize,
     /// Objects whose references were counted.
     pub candidates: usize,
-    /// Of the candidates, how many the roots named with [`Heap::known_root`](crate::Heap::known_root) were found to
-    /// reach: these were looked at once instead of twice.
+    /// The candidates that the roots named with [`Heap::known_root`](crate::Heap::known_root)
+    /// reach. The collection traversed them once instead of twice.
     pub known_alive: usize,
-    /// Candidates that nothing outside refers to, directly or through others.
+    /// Candidates that no reference from outside reaches, directly or through other objects.
     pub unreachable: usize,
     /// Finalizers that ran.
     pub finalized: usize,
@@ -49,22 +50,22 @@ pub struct CollectionReport {
     pub resurrected: usize,
     /// Unreachable objects that were destroyed.
     pub collected: usize,
-    /// Unreachable objects that are still there after everything was cleared: no field of their cycle
-    /// can be emptied. They stay tracked, and the next full collection tries again. Those that were not to be cleared,
-    /// because of a legacy finalizer or for debugging, count too.
+    /// Unreachable objects that still exist after all were cleared, because no field of their cycle
+    /// can be emptied. They stay tracked, and the next full collection tries again. Objects that
+    /// were not cleared because of a legacy finalizer or for debugging count too.
     pub uncollectable: usize,
-    /// Objects whose type visited more references than exist: kept, whatever they are. A traversal
-    /// that does so is wrong.
+    /// Objects to which the traversals reported more references than exist. They are kept. Such a
+    /// traversal is wrong.
     pub overvisited: usize,
-    /// How long the world was stopped, each time: one stop where one was enough, else two.
+    /// How long each stop of the world lasted: one stop if it sufficed, or else two.
     pub stops: Vec<Duration>,
-    /// From the request to the last thread's parking, the longer of the two.
+    /// From the request of a stop until the last thread parked: the longer of the two.
     pub time_to_stop: Duration,
-    /// From the first step to the last, stops and finalizers included; of a collection that the heap started, also what the
-    /// program did while its garbage was cleared in pieces.
+    /// From the first step to the last, with stops and finalizers. If the heap started the
+    /// collection, this includes the time of the program while its garbage was cleared in batches.
     pub duration: Duration,
-    /// Threads that were allowed to count and mark, the collecting one included; 1: that one alone. Fewer
-    /// have worked if the collection was over before the others could begin.
+    /// The number of threads that could count and mark, with the collecting thread. Fewer have
+    /// worked if the collection ended before the others could begin.
     pub workers: usize,
 }
 
@@ -94,19 +95,20 @@ impl CollectionReport {
     }
 }
 
-/// What a callback registered with [`Heap::on_collection`](crate::Heap::on_collection) is told.
+/// The event that a callback registered with [`Heap::on_collection`](crate::Heap::on_collection)
+/// receives.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub enum CollectionEvent<'a> {
-    /// A collection begins; the world is still running.
+    /// A collection begins. The world is still running.
     Start(CollectionKind),
-    /// A collection is over; the world is running. Of one that the heap started itself another thread may tell this than told of
-    /// the start.
+    /// A collection has ended. The world is running. If the heap started the collection, another
+    /// thread may report the end than reported the start.
     Stop(&'a CollectionReport),
 }
 
 impl<'a> CollectionEvent<'a> {
-    /// What is, or was, looked at.
+    /// The scope of the collection.
     pub fn kind(&self) -> CollectionKind {
         match self {
             Self::Start(kind) => *kind,
@@ -114,7 +116,7 @@ impl<'a> CollectionEvent<'a> {
         }
     }
 
-    /// The facts, once the collection is over.
+    /// The facts, if the collection has ended.
     pub fn report(&self) -> Option<&'a CollectionReport> {
         match self {
             Self::Start(_) => None,
@@ -123,7 +125,7 @@ impl<'a> CollectionEvent<'a> {
     }
 }
 
-/// Where user code was running when it failed in a way that no caller can be told of.
+/// The user code that failed, in a way that no caller can receive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum During {
@@ -144,21 +146,21 @@ pub enum During {
     DebugSink,
     /// The audit hook.
     AuditHook,
-    /// A collection that was asked for by a call that gives no errors, and could not be.
+    /// A collection that was requested by a call without errors, and that failed.
     Collect,
-    /// The end of a heap: what is left there.
+    /// The end of a heap, which left objects.
     Shutdown,
 }
 
-/// A failure that no caller could be told of.
+/// A failure that no caller could receive.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Unraisable {
-    /// Where it happened.
+    /// The code that failed.
     pub during: During,
-    /// The type of the object concerned; empty where there is none.
+    /// The type of the object concerned; empty if there is none.
     pub type_name: &'static str,
-    /// The address of the object concerned; 0 where there is none, or it is not known.
+    /// The address of the object concerned; 0 if there is none, or if it is unknown.
     pub address: usize,
     /// The panic's message, or the reason for an abandoned collection.
     pub message: Cow<'static, str>,
@@ -175,7 +177,7 @@ impl fmt::Display for Unraisable {
 mod tests {
     use super::*;
 
-    /// Each variant: one that is new does not compile here before it has its line.
+    /// A new variant does not compile here until it has its line.
     fn words(during: During) -> &'static str {
         match during {
             During::Traverse => "Traverse",

@@ -1,11 +1,11 @@
-//! Floor 0: the work of a collection, counted for tests.
+//! Counts the work of a collection, for tests.
 //!
-//! The loops of a collection say how many steps they take ([`took`]), in units that do not matter as long as one takes bounded time:
-//! an object, an edge, a byte of a table, an element that is moved. In the crate's own tests a thread adds them up; in every
-//! other build nothing is counted, and the calls cost nothing. So tests can demand that work grows no faster than the heap
-//! does, without a look at a clock.
+//! The loops of a collection report their steps ([`took`]). A step is any work of bounded time: an
+//! object, an edge, a byte of a table, a moved element. In the crate's own tests each thread adds
+//! up its steps. In every other build nothing is counted, and the calls cost nothing. Tests can
+//! therefore demand, without measuring time, that the work grows no faster than the heap.
 //!
-//! A loop that is added to a collection has to call [`took`], or the tests cannot see it.
+//! A new loop of a collection must call [`took`]. Otherwise the tests miss its work.
 
 #[cfg(all(test, not(any(loom, shuttle))))]
 pub(crate) use counting::during;
@@ -21,12 +21,12 @@ mod counting {
         static STEPS: Cell<usize> = const { Cell::new(0) };
     }
 
-    /// So many steps were taken, or are about to be.
+    /// Records steps that were taken, or are about to be.
     pub(crate) fn took(steps: usize) {
         STEPS.set(STEPS.get() + steps);
     }
 
-    /// How many steps `f` takes.
+    /// The result of `f`, and the number of its steps.
     pub(crate) fn during<R>(f: impl FnOnce() -> R) -> (R, usize) {
         let before = STEPS.get();
         let result = f();
@@ -34,12 +34,12 @@ mod counting {
     }
 
     thread_local! {
-        /// Whether those that share this thread's work wait for one another before each job: then what a collection does depends
-        /// little on the machine.
+        /// Whether the helpers of this thread wait for each other before each job. The course of a
+        /// collection then depends less on the machine.
         pub(super) static WAITS: Cell<bool> = const { Cell::new(false) };
     }
 
-    /// The steps that other threads take in this one's name.
+    /// The steps that helpers take on behalf of this thread.
     pub(crate) struct HelperSteps {
         steps: AtomicUsize,
         expected: AtomicUsize,
@@ -47,7 +47,7 @@ mod counting {
     }
 
     impl HelperSteps {
-        /// So many may come.
+        /// Expects up to `threads` helpers.
         pub(crate) fn expect(threads: usize) -> Self {
             Self {
                 steps: AtomicUsize::new(0),
@@ -56,7 +56,7 @@ mod counting {
             }
         }
 
-        /// Calls `f`, on a thread that `is_other` or not.
+        /// Calls `f`. `is_other`: on a helper.
         pub(crate) fn part(&self, is_other: bool, f: impl FnOnce()) {
             self.expected.fetch_sub(usize::from(is_other), Relaxed);
             let begun = Instant::now();
@@ -70,7 +70,7 @@ mod counting {
             self.steps.fetch_add(if is_other { steps } else { 0 }, Relaxed);
         }
 
-        /// They are this thread's.
+        /// Adds the steps to this thread's.
         pub(crate) fn join(self) {
             took(self.steps.into_inner());
         }
@@ -128,10 +128,10 @@ mod tests {
         from.get(m).0.lock(m).push(to.clone());
     }
 
-    /// What keeps a shape alive.
+    /// The handles that keep a shape alive.
     type Shape = Vec<Box<dyn std::any::Any>>;
 
-    /// Makes a shape of so many objects.
+    /// Makes a shape of `n` objects.
     type Build = fn(&Mutator, usize) -> Shape;
 
     /// One object that refers to all others, and to itself.
@@ -142,7 +142,7 @@ mod tests {
         vec![Box::new(array)]
     }
 
-    /// Each refers to the one that was made before it, and the first to the last.
+    /// Each object refers to the object made before it, and the first to the last.
     fn list(m: &Mutator, n: usize) -> Shape {
         let first = node(m, Vec::new());
         let last = (1..n).fold(first.clone(), |next, _| node(m, vec![next]));
@@ -150,7 +150,7 @@ mod tests {
         vec![Box::new(last)]
     }
 
-    /// Binary, with links to the parents.
+    /// A binary tree with links to the parents.
     fn tree(m: &Mutator, n: usize) -> Shape {
         let nodes: Vec<_> = (0..n).map(|_| node(m, Vec::new())).collect();
         for at in 1..n {
@@ -160,7 +160,7 @@ mod tests {
         vec![Box::new(nodes[0].clone())]
     }
 
-    /// One object that refers to all others, and they to it.
+    /// One object that refers to all others, which refer to it.
     fn star(m: &Mutator, n: usize) -> Shape {
         let hub = node(m, Vec::new());
         for _ in 1..n {
@@ -170,7 +170,7 @@ mod tests {
         vec![Box::new(hub)]
     }
 
-    /// Rings of two, each known from outside.
+    /// Rings of two objects, each with a handle.
     fn roots(m: &Mutator, n: usize) -> Shape {
         let ring = |_| {
             let one = node(m, Vec::new());
@@ -215,7 +215,8 @@ mod tests {
         (0..n / 8).map(instance).collect()
     }
 
-    /// With the fewest objects that show a loop that is not linear: where one object leads to all, some chunks of work.
+    /// Each shape with the fewest objects that show a non-linear loop. A shape in which one object
+    /// refers to all others needs several chunks of work.
     const SHAPES: [(&str, Build, usize); 8] = [
         ("array", array, 1 << 15),
         ("list", list, 1 << 13),
@@ -227,13 +228,14 @@ mod tests {
         ("types", types, 1 << 13),
     ];
 
-    /// How many steps collections took.
+    /// The steps of collections.
     #[derive(Debug)]
     struct Took {
-        /// Of `n` objects that are alive: young, full, the most of two. Of `n` that are garbage: full, young.
+        /// With `n` live objects: young, full (the larger of two). With `n` dead objects: full,
+        /// young.
         steps: [usize; 4],
         objects: usize,
-        /// Places in the table of a worker, for all that the heap held.
+        /// Places in the table of a worker, for all objects of the heap.
         places: usize,
     }
 
@@ -255,23 +257,24 @@ mod tests {
         Took { steps: [young, alive, garbage, young_garbage], objects, places }
     }
 
-    /// What a collection costs whatever its size: pages that are looked at whole.
+    /// The fixed cost of a collection: pages that are scanned whole.
     const FIXED: usize = 5_000;
 
-    /// Whether what took `small` steps takes no more than twice as many, or little more, for twice as much.
+    /// Whether twice the size took at most little more than twice the steps.
     fn is_linear(small: usize, large: usize) -> bool {
         large <= small * 9 / 4 + FIXED
     }
 
     /// Whether several workers took few enough steps for a collection that takes one worker `one`.
     ///
-    /// How many they take depends on which worker is quicker. The bound holds for all schedules:
+    /// The number depends on the relative speed of the workers. The bound holds for all schedules:
     ///
-    /// - Each worker but the first that comes in time to count has a table of its own. Each place of it is added to the heap's table
-    ///   once and wiped once.
-    /// - A worker gives at most half of its stack to another, which must be idle: it has traversed or given away what it had. So an
-    ///   object is given away three times at most on average, and takes 3 steps each time.
-    /// - The lists of what each worker has found are merged: one step for each object.
+    /// - Each worker that comes in time to count, except the first, has a table of its own. Each
+    ///   place of it is added to the heap's table once and wiped once.
+    /// - A worker gives at most half of its stack to another worker, which must be idle: it has
+    ///   traversed or given away its own stack. So an object is given away at most three times on
+    ///   average, and takes 3 steps each time.
+    /// - The lists of the workers' results are merged, with one step for each object.
     fn is_bounded(one: usize, several: &Took, at: usize, workers: usize) -> bool {
         several.steps[at] <= one + 2 * several.places * (workers - 1) + 10 * several.objects + FIXED
     }
@@ -283,7 +286,7 @@ mod tests {
         assert!(is_linear(took(n), took(2 * n)));
         assert!(!is_linear(took(n * n), took(4 * n * n)));
         assert!(!is_linear(took(10 * n + n * n / 500), took(20 * n + 4 * n * n / 500)));
-        // As lists are: 2 places for each object.
+        // As for lists: 2 places for each object.
         let objects = 1 << 15;
         let several = |steps| Took { steps: [steps; 4], objects, places: 2 * objects };
         let steps = 20 * objects;
@@ -317,7 +320,8 @@ mod tests {
         }
     }
 
-    /// How many heaps there are makes no difference to a collection of one, nor to the question whose an address is.
+    /// The number of heaps affects neither a collection of one heap nor the search for the heap of
+    /// an address.
     #[test]
     fn other_heaps_cost_a_collection_nothing() {
         let cost = |others: usize| {

@@ -1,11 +1,12 @@
-//! Floor 0: stress modes: what makes rare things frequent, and silent ones loud.
+//! Stress modes: they make rare schedules frequent and hidden faults visible.
 //!
-//! A [`Stress`] says which modes a heap runs in. They are the library's own tests' tools, and are there for those who
-//! build on it: a mistake in an unsafe block, in a runtime's object model or in a C extension shows where it was made,
-//! and not three collections later. `docs/stress.md` says what each finds and costs.
+//! A [`Stress`] is the set of modes of a heap. The library's own tests use them, and so can its
+//! users: a mistake in an unsafe block, in a runtime's object model or in a C extension then shows
+//! where it was made, and not three collections later. `docs/stress.md` says which faults each mode
+//! finds, and its cost.
 //!
-//! [`Strain`] is such a value at work in one heap: it decides when to yield, and counts what was done. A heap that is
-//! under no stress has none, so what it costs there is one branch, on slow paths only.
+//! [`Strain`] applies the modes to one heap: it decides when a thread yields, and counts. A heap
+//! without stress modes has none. There it costs one branch, on slow paths only.
 
 use std::fmt;
 use std::str::FromStr;
@@ -14,24 +15,25 @@ use std::time::Duration;
 
 use crate::base::sync::{AtomicU64, Ordering, yield_now};
 
-/// The environment variable that adds modes to those that the code asks for.
+/// The environment variable that adds modes to those that the code sets.
 pub(super) const STRESS_VARIABLE: &str = "STANDSTILL_STRESS";
 
-/// Which stress modes a heap runs in: for [`HeapBuilder::stress`](crate::HeapBuilder::stress).
+/// The stress modes of a heap, for [`HeapBuilder::stress`](crate::HeapBuilder::stress).
 ///
-/// In the environment variable `STANDSTILL_STRESS`, and for [`FromStr`], it is a list of words with commas between:
+/// In the environment variable `STANDSTILL_STRESS`, and for [`FromStr`], it is a list of words with
+/// commas between:
 ///
 /// | word | mode |
 /// |---|---|
-/// | `collect`, `collect:N` | [`collect_at_safepoints`](Self::collect_at_safepoints): at each, at every `N`th |
+/// | `collect`, `collect:N` | [`collect_at_safepoints`](Self::collect_at_safepoints), `N` or 1 |
 /// | `verify` | [`verify`](Self::verify) |
 /// | `counts` | [`verify_counts`](Self::verify_counts), and with it `verify` |
 /// | `poison` | [`poison`](Self::poison) |
-/// | `quarantine`, `quarantine:N` | [`quarantine`](Self::quarantine) of 256 cells, of `N` |
+/// | `quarantine`, `quarantine:N` | [`quarantine`](Self::quarantine) of `N` cells, or 256 |
 /// | `yield`, `yield:SEED` | [`yield_at_random`](Self::yield_at_random) |
 /// | `small` | [`small_constants`](Self::small_constants) |
 /// | `all`, `all:SEED` | [`all`](Self::all) |
-/// | `no-` and one of the first seven | that mode is off again |
+/// | `no-` and one of the first seven | switches that mode off |
 /// | `none` or `0` | [`none`](Self::none) |
 ///
 /// ```
@@ -45,7 +47,7 @@ pub(super) const STRESS_VARIABLE: &str = "STANDSTILL_STRESS";
 #[non_exhaustive]
 #[must_use = "it does nothing until a heap is built with it"]
 pub struct Stress {
-    /// 0: no safepoint collects on this account.
+    /// 0: the mode is off.
     collect_every: u32,
     verify: bool,
     counts: bool,
@@ -55,16 +57,16 @@ pub struct Stress {
     small: bool,
 }
 
-/// Cells in quarantine, where nobody says how many.
+/// The default number of cells in quarantine.
 const DEFAULT_QUARANTINE: usize = 256;
 
 impl Stress {
-    /// No stress: what a heap runs in if nobody asks.
+    /// No stress modes: the default.
     pub fn none() -> Self {
         Self::default()
     }
 
-    /// Everything there is. The seed is that of [`yield_at_random`](Self::yield_at_random).
+    /// All modes. The seed is for [`yield_at_random`](Self::yield_at_random).
     pub fn all(seed: u64) -> Self {
         Self {
             collect_every: 1,
@@ -77,53 +79,57 @@ impl Stress {
         }
     }
 
-    /// Collects in full at every `every`th safepoint; 0: at none but those that the pacing chooses.
+    /// Runs a full collection at every `every`th safepoint. 0: only the pacing starts collections.
     pub fn collect_at_safepoints(mut self, every: u32) -> Self {
         self.collect_every = every;
         self
     }
 
-    /// Looks at the whole heap before and after each collection, for what cannot be whatever user code does: pages,
-    /// free cells and state bytes that contradict each other, damaged headers, fields that lead to no object. What is
-    /// found is a panic that says what, and where.
+    /// Verifies the whole heap before and after each collection. It finds faults that correct code
+    /// cannot cause: contradictions between pages, free cells and state bytes, damaged headers,
+    /// fields that do not lead to an object. A fault is a panic that names the fault and its place.
     pub fn verify(mut self, verify: bool) -> Self {
         self.verify = verify;
         self
     }
 
-    /// With [`verify`](Self::verify), which it switches on: also panics when objects show more references to an object
-    /// than it has. Safe code can do that, by a `Trace` that shows what is not its own; the collector keeps such an object
-    /// and says so in `CollectionReport::overvisited`. Among honest types it is a lost count.
+    /// Extends [`verify`](Self::verify), which it switches on. It also panics if the traversals
+    /// report more references to an object than the object has. Safe code can cause this, by a
+    /// `Trace` that reports a reference it does not own. The collector then keeps the object and
+    /// counts it in `CollectionReport::overvisited`. If all types are correct, a count was lost.
     pub fn verify_counts(mut self, counts: bool) -> Self {
         self.counts = counts;
         self.verify |= counts;
         self
     }
 
-    /// Fills freed memory with a pattern, header included, and looks for it when the memory is handed out again, and
-    /// whenever the heap is verified: who has written to it meanwhile is found out by the address, and the type that lay there.
+    /// Fills freed memory with a pattern, header included. The pattern is checked when the memory
+    /// is handed out again, and whenever the heap is verified. The report of a write to freed
+    /// memory names the address and the type of the last object there.
     pub fn poison(mut self, poison: bool) -> Self {
         self.poison = poison;
         self
     }
 
-    /// Keeps freed memory from being used again until `frees` later objects have been freed: what a stale reference leads
-    /// to stays as it was left, poisoned perhaps, instead of being a new object soon. Emptied when the heap would
-    /// otherwise be full.
+    /// Delays the reuse of freed memory until `frees` later objects have been freed. A stale
+    /// reference then leads to the old contents, or to poison, and not to a new object. The
+    /// quarantine is emptied before an allocation fails for lack of memory.
     pub fn quarantine(mut self, frees: usize) -> Self {
         self.quarantine = frees;
         self
     }
 
-    /// Lets go of the processor, at random, in the steps of the protocols between threads: attaching, stopping, merging
-    /// counts and others. The seed decides which steps, in the order in which threads come to them.
+    /// Makes threads yield at random in the steps of the protocols between threads, such as
+    /// attaching, stopping and merging counts. The seed decides which steps yield, in the order in
+    /// which threads reach them.
     pub fn yield_at_random(mut self, seed: u64) -> Self {
         self.yields = Some(seed);
         self
     }
 
-    /// Makes what can be small as small as can be, so that little heaps and short tests come to what large ones do rarely:
-    /// refills, pieces of work that are handed over, batches that are full. Every collection is done by several threads.
+    /// Makes constants as small as possible, so that small heaps and short tests reach paths that
+    /// only large heaps reach otherwise: refills, work that is handed over, full batches. Every
+    /// collection then uses several threads.
     pub fn small_constants(mut self, small: bool) -> Self {
         self.small = small;
         self
@@ -134,7 +140,7 @@ impl Stress {
         *self == Self::none()
     }
 
-    /// The modes of both; where both have a number, `self`'s.
+    /// The modes of both. If both have a number, the result has `self`'s.
     pub fn and(self, other: Self) -> Self {
         let first = |a, b| if a == 0 { b } else { a };
         Self {
@@ -164,22 +170,22 @@ impl Stress {
         self.poison
     }
 
-    /// Cells in quarantine at most.
+    /// The most cells in quarantine.
     pub(crate) fn quarantined(self) -> usize {
         self.quarantine
     }
 
-    /// Whether every free passes by the slow path, to be looked at.
+    /// Whether every free takes the slow path, for a check.
     pub(crate) fn uses_quarantine(self) -> bool {
         self.poison || self.quarantine != 0
     }
 
-    /// Whether safepoints collect on this account.
+    /// Whether this mode starts collections at safepoints.
     pub(crate) fn collects(self) -> bool {
         self.collect_every != 0
     }
 
-    /// A constant: as it is, or 1.
+    /// The constant, or 1 at most with small constants.
     #[inline(always)]
     pub(crate) fn shrink(self, constant: usize) -> usize {
         if self.small { constant.min(1) } else { constant }
@@ -197,7 +203,7 @@ impl From<bool> for Stress {
     }
 }
 
-/// A word that names no stress mode, or a number that is none.
+/// A word that names no stress mode, or that has an invalid number.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ParseStressError {
     word: String,
@@ -255,39 +261,39 @@ impl FromStr for Stress {
     }
 }
 
-/// The steps of the protocols in which a thread may be made to wait for others.
+/// The steps of the protocols at which a thread may yield.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Step {
-    /// Attached, before anything else is done.
+    /// After attaching.
     Attach,
-    /// Detached while a stop is on, before telling so.
+    /// After detaching during a stop, before the stopping thread is notified.
     Detach,
-    /// At a safepoint with something to do, before parking.
+    /// At a safepoint with a request, before parking.
     Safepoint,
-    /// A stop has begun, before the look at the threads; and all have come.
+    /// After a stop has begun, before the threads are inspected, and again when all have parked.
     Stop,
-    /// The stop is over, before anybody is told.
+    /// After a stop, before the threads are notified.
     Resume,
-    /// One thread keeps another from attaching.
+    /// While one thread keeps another from attaching.
     Suspend,
     /// Before the counts of one queue are merged.
     Merge,
     /// Before a reference is put on the deferred list.
     Defer,
-    /// Before the collector takes hold of an unreachable object.
+    /// Before the collector takes a reference to an unreachable object.
     Hold,
-    /// Before the weak references of an object whose count is 0 are killed, and while it has one of its finalizer's: upgrades come in
-    /// between.
+    /// Before the weak references of an object with a count of 0 are cleared, and while such an
+    /// object has a reference for its finalizer. Upgrades can intervene.
     Weak,
     /// Before a cell is put on the remote stack of its page.
     RemoteFree,
-    /// Before a page of nobody's is looked at, and before pages are left to nobody.
+    /// Before an abandoned page is probed, and before pages are abandoned.
     Adopt,
-    /// After an object has been put into its owner's queue, before anybody is told.
+    /// After an object has entered its owner's queue, before the owner is notified.
     Queue,
 }
 
-/// All steps, in the order of their numbers, with their names.
+/// All steps in the order of their numbers, with their names.
 const STEP_NAMES: [(Step, &str); 13] = [
     (Step::Attach, "attach"),
     (Step::Detach, "detach"),
@@ -304,12 +310,13 @@ const STEP_NAMES: [(Step, &str); 13] = [
     (Step::Queue, "queue"),
 ];
 
-/// A [`Stress`] at work in one heap. Relaxed, all of it: decisions at random, and figures.
+/// The stress modes at work in one heap. All accesses are relaxed: random decisions, and
+/// statistics.
 #[derive(Debug)]
 pub(crate) struct Strain {
     stress: Stress,
     safepoints: AtomicU64,
-    /// Numbers for the decisions.
+    /// A counter, from which the random decisions are drawn.
     drawn: AtomicU64,
     steps: [AtomicU64; STEP_NAMES.len()],
     yields: [AtomicU64; STEP_NAMES.len()],
@@ -317,10 +324,11 @@ pub(crate) struct Strain {
     verifications: AtomicU64,
 }
 
-/// What a heap, its space and its coordinator know of stress: mostly that there is none.
+/// The strain of a heap, its space or its coordinator. Most have none.
 pub(crate) type MaybeStrain = Option<Arc<Strain>>;
 
-/// Lets other threads go first, perhaps. One predictable branch where there is no stress: for slow paths.
+/// Yields at random to other threads. Without stress this is one predictable branch, for slow
+/// paths.
 #[inline(always)]
 pub(crate) fn maybe_yield(strain: &MaybeStrain, step: Step) {
     if let Some(strain) = strain {
@@ -329,7 +337,7 @@ pub(crate) fn maybe_yield(strain: &MaybeStrain, step: Step) {
 }
 
 impl Strain {
-    /// `None` for no stress.
+    /// `None` without stress modes.
     pub(crate) fn new(stress: Stress) -> MaybeStrain {
         let zeroes = || std::array::from_fn(|_| AtomicU64::new(0));
         (!stress.is_none()).then(|| {
@@ -351,7 +359,8 @@ impl Strain {
         let Some(seed) = self.stress.yields else { return };
         self.steps[step as usize].fetch_add(1, Ordering::Relaxed);
         let random = mix(seed.wrapping_add(self.drawn.fetch_add(1, Ordering::Relaxed)));
-        // To give the processor away lets a thread pass that waits for it; to sleep, one that runs elsewhere.
+        // A yield lets a waiting thread pass on this processor. A sleep does so for threads on
+        // other processors.
         match random % 64 {
             0..12 => yield_now(),
             12..14 => std::thread::sleep(Duration::from_micros(random >> 32 & 63)),
@@ -360,7 +369,7 @@ impl Strain {
         self.yields[step as usize].fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Whether this safepoint collects.
+    /// Whether this safepoint runs a collection.
     pub(crate) fn collects_now(&self) -> bool {
         let every = u64::from(self.stress.collect_every);
         let due =
@@ -371,12 +380,12 @@ impl Strain {
         due
     }
 
-    /// The heap has been looked at, and nothing found.
+    /// The heap was verified, and no fault was found.
     pub(crate) fn verified(&self) {
         self.verifications.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// What was done so far.
+    /// The statistics so far.
     pub(crate) fn stats(&self) -> StressStats {
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         StressStats {
@@ -392,7 +401,7 @@ impl Strain {
     }
 }
 
-/// A well mixed number from a counter: the finaliser of splitmix64.
+/// A well-mixed number from a counter: the finaliser of splitmix64.
 fn mix(counter: u64) -> u64 {
     let mut z = counter.wrapping_mul(0x9e37_79b9_7f4a_7c15);
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -400,23 +409,24 @@ fn mix(counter: u64) -> u64 {
     z ^ (z >> 31)
 }
 
-/// What the stress modes of a heap have done so far: see [`ModelHeap::stress_stats`](crate::heap::model::ModelHeap::stress_stats).
+/// Statistics of a heap's stress modes: see
+/// [`ModelHeap::stress_stats`](crate::heap::model::ModelHeap::stress_stats).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct StressStats {
-    /// Safepoints that were due to collect on account of stress.
+    /// Safepoints that were due to collect because of this mode.
     pub collections: u64,
-    /// How often the whole heap was verified, and found sound.
+    /// How often the whole heap was verified without finding a fault.
     pub verifications: u64,
     /// Freed cells and large objects that were filled with the pattern.
     pub poisoned: u64,
-    /// Poisoned cells that were found untouched when they were handed out again.
+    /// Poisoned cells that were unchanged when they were handed out again.
     pub checked: u64,
     /// Cells and large objects in quarantine now.
     pub quarantined: usize,
-    /// How often threads came to each step of a protocol at which they may yield.
+    /// How often threads reached each step at which they may yield.
     pub steps: Vec<(&'static str, u64)>,
-    /// How often they did.
+    /// How often they yielded.
     pub yields: u64,
 }
 

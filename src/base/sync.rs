@@ -1,57 +1,64 @@
-//! Floor 0: where the primitives come from whose interleavings the models explore.
+//! The synchronization primitives of the library, which models replace.
 //!
-//! It has three faces. In the crate's own unit tests under `--cfg loom` the primitives are loom's, which
-//! explores every interleaving of a few threads; under `--cfg shuttle` they are shuttle's, which draws
-//! schedules of larger programs at random; in every other build they are the real ones, whatever flags a
-//! dependent sets. The API is normalised to the shape of `parking_lot` (no poisoning), and [`UnsafeCell`] to
-//! loom's (`with_mut`), so code reads alike in all three.
+//! The module has three implementations. In the crate's own unit tests under `--cfg loom` the
+//! primitives are loom's, which explores every interleaving of a few threads. Under `--cfg shuttle`
+//! they are shuttle's, which draws random schedules of larger programs. In every other build they
+//! are the real ones, regardless of the flags of a dependent crate. The interface has the shape of
+//! `parking_lot` (no poisoning), and [`UnsafeCell`] the shape of loom's (`with_mut`), so code reads
+//! alike in all three.
 //!
-//! # Who names std's all the same
+//! # Uses of std's primitives
 //!
-//! loom's primitives have no constant constructor, the tools' exist in a model only, and are nobody's but ours.
-//! So:
+//! loom's primitives have no constant constructor, and the tools' primitives exist only in models.
+//! Some files therefore use std's:
 //!
-//! | file | what | why |
+//! | file | primitives | reason |
 //! |---|---|---|
-//! | `cell` | the value | what a guard lends is a plain reference; the lock's word is from here |
-//! | `object` | `AtomicPtr`, `AtomicU32`, `OnceLock` | arrays made in constants; no model looks at the type registry |
-//! | `safepoint` | the counter of thread ids, the system's number of a thread | a static; a number for reports |
-//! | `slow` | what a thread shows of a long wait | numbers for reports, and no model waits long |
-//! | `safepoint`, its `lock` module | mutex and condition variable, outside models | a `parking_lot` lock does not survive a fork; in models the module takes them from here |
-//! | `current` | the exit watcher, outside models | a thread-local with a destructor: in a model the end of a thread is a step (`end_thread`) |
-//! | `dynamic` | atomics, thread-locals, `RwLock` | loom does not see it, and shuttle's models make no dynamic objects |
-//! | `space` | `RANGES` | a static |
-//! | `environment` | `OnceLock` | a constant; what it keeps is read once, and no model sets the variables |
-//! | `heap`, `trace` | `Mutex`, `RwLock`, `OnceLock` and others | they are the user's: `Mutator::lock` takes a std mutex, and std's types are `Trace` |
+//! | `typed/cell` | the value | a guard lends a plain reference |
+//! | `object/type_registry` | `AtomicPtr`, `AtomicU32`, `OnceLock` | arrays made in constants |
+//! | `safepoint` | the counter of thread ids | a static |
+//! | `safepoint/lock` | mutex, condition variable | `parking_lot`'s do not survive a fork |
+//! | `safepoint/thread_words` | the exit watcher | a thread-local with a destructor |
+//! | `heap/slow` | the fields that report a long wait | numbers for reports |
+//! | `dynamic` | atomics, thread-locals, `RwLock` | no model has dynamic objects |
+//! | `memory/space` | `RANGES` | a static |
+//! | `base/environment` | `OnceLock` | a static that is read once |
+//! | `typed` | `Mutex`, `RwLock`, `OnceLock` | they belong to the user |
 //!
-//! `Arc` and `Cell` are std's everywhere. The models check no ordering of what is in this table; `docs/memory-ordering.md`
-//! argues it.
+//! In models `safepoint/lock` uses the primitives of this module. There the end of a thread is a
+//! step (`end_thread`), without an exit watcher.
 //!
-//! # What differs under loom
+//! All files use std's `Arc` and `Cell`. The models check no ordering of the primitives in this
+//! table. `docs/memory-ordering.md` argues these orderings.
 //!
-//! * loom takes a `SeqCst` access for acquire and release alone. The atomics here wrap loom's and add the rest: a
-//!   `SeqCst` load never gives a value that is older than the newest `SeqCst` store to the same atomic. This takes
-//!   `SeqCst` on the store and on the load, as in the language: a model sees when either is weakened.
-//! * There is no time: [`Condvar::wait_for`] waits without limit. No timed wait may carry progress.
+//! # Differences under loom
 //!
-//! # What differs under shuttle
+//! * loom treats a `SeqCst` access as acquire and release only. The atomics here wrap loom's and
+//!   add the rest: a `SeqCst` load never returns a value that is older than the newest `SeqCst`
+//!   store to the same atomic. As in the language, both the store and the load must be `SeqCst`. A
+//!   model therefore fails when either is weakened.
+//! * There is no time: [`Condvar::wait_for`] waits without limit. No timed wait may be needed for
+//!   progress.
 //!
-//! * Its threads take turns on one thread of the system, so every access is `SeqCst`, whatever it says: what a weaker
-//!   ordering would allow is loom's to find. Another thread may run before each access of an atomic and at each
-//!   lock, and nowhere else.
-//! * The atomics are the real ones, each access behind a scheduling point: shuttle's own are larger than the value they
-//!   hold. So objects, tables and pages lie in memory as they do outside models.
-//! * There is no time, as under loom. `std::thread::panicking` speaks of all threads together.
+//! # Differences under shuttle
+//!
+//! * shuttle's threads take turns on one thread of the system, so every access is `SeqCst`. loom
+//!   has to find faults that need a weaker ordering. Another thread may run before each access of
+//!   an atomic and at each lock, and nowhere else.
+//! * The atomics are the real ones, with a scheduling point before each access, because shuttle's
+//!   own are larger than their values. Objects, tables and pages therefore have the same layout as
+//!   outside models.
+//! * There is no time, as under loom. `std::thread::panicking` is true if any thread panics.
 
-/// Only where no model looks: see the table above.
+/// Only for code that no model runs: see the table above.
 #[cfg(all(test, any(loom, shuttle)))]
 pub(crate) use parking_lot::RwLock;
 
-/// What is the same wherever memory is the real one.
+/// The primitives for real memory.
 #[cfg(not(all(test, loom)))]
 mod plain {
-    /// Plain data whose exclusion comes from somewhere else (the stop, an owner), accessed through
-    /// closures so that loom's twin can check the claim.
+    /// Plain data that is protected by other means (a stop, an owner). It is accessed through
+    /// closures, so that loom's version can check the claim.
     #[derive(Debug, Default)]
     #[repr(transparent)]
     pub(crate) struct UnsafeCell<T>(std::cell::UnsafeCell<T>);
@@ -61,7 +68,7 @@ mod plain {
             Self(std::cell::UnsafeCell::new(value))
         }
 
-        /// Calls `f` with a pointer that is valid for writes while nobody else reads or writes.
+        /// Calls `f` with a pointer that is valid for writes while no other thread reads or writes.
         #[inline(always)]
         pub(crate) fn with_mut<R>(&self, f: impl FnOnce(*mut T) -> R) -> R {
             f(self.0.get())
@@ -82,7 +89,7 @@ mod real {
 
     pub(crate) type MutexGuard<'a, T> = CountedGuard<parking_lot::MutexGuard<'a, T>>;
 
-    /// `parking_lot`'s mutex, whose guards are counted.
+    /// `parking_lot`'s mutex, with counted guards.
     #[derive(Debug, Default)]
     pub(crate) struct Mutex<T>(parking_lot::Mutex<T>);
 
@@ -101,7 +108,7 @@ mod real {
         }
     }
 
-    /// `parking_lot`'s lock for readers and writers, whose guards are counted.
+    /// `parking_lot`'s read-write lock, with counted guards.
     #[derive(Debug, Default)]
     pub(crate) struct RwLock<T>(parking_lot::RwLock<T>);
 
@@ -123,7 +130,7 @@ mod real {
         }
     }
 
-    /// A thread-local without lazy initialisation: one address computation, no branch.
+    /// A thread-local without lazy initialisation: one address computation and no branch.
     macro_rules! const_thread_local {
         ($(#[$meta:meta])* static $name:ident: $ty:ty = $init:expr) => {
             std::thread_local! { $(#[$meta])* static $name: $ty = const { $init } }

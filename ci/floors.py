@@ -60,7 +60,7 @@ PACKAGES = {
     "loom": ["base/model_sync"],
     "parking_lot": ["base/sync", "typed/trace_std"],
     "rayon": ["heap/workers"],
-    "rustix": ["base/room", "memory/range", "base/system"],
+    "rustix": ["base/huge_buffer", "memory/range", "base/system"],
     "shuttle": ["base/model_sync"],
     "tracing": ["base/event"],
 }

@@ -1,32 +1,32 @@
-//! Floor 0: what the environment says about heaps: `STANDSTILL_CHECKED` and `STANDSTILL_STRESS`.
+//! The environment variables of heaps: `STANDSTILL_CHECKED` and `STANDSTILL_STRESS`.
 //!
-//! Both are read once in a process, when the first [`HeapBuilder`](crate::HeapBuilder) is made: a
-//! C program may change its environment later, which is no safe moment to read it. In a process
-//! that runs with more rights than its caller has (setuid, setgid, file capabilities) neither is
-//! read, since the caller chose the environment.
+//! A process reads both once, when it makes its first [`HeapBuilder`](crate::HeapBuilder). A C
+//! program may change its environment later, and reading it then is not safe. If the process has
+//! more rights than its caller (setuid, setgid, file capabilities) it reads neither, because the
+//! caller chose the environment.
 //!
-//! A variable that makes no sense is ignored as a whole, and one line on standard error says so:
-//! no heap fails for it.
+//! An invalid variable is ignored as a whole, with one line on standard error. No heap fails
+//! because of it.
 
 use std::sync::OnceLock;
 
 use crate::base::event;
 use crate::base::stress::{STRESS_VARIABLE, Stress};
 
-/// Switches checked mode for all heaps that do not say otherwise.
+/// Switches checked mode for all heaps whose builder does not set it.
 const CHECKED_VARIABLE: &str = "STANDSTILL_CHECKED";
 
-/// What the environment says.
+/// The values of the variables.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Environment {
-    /// Whether checked mode is on where a program does not say; `None`: the build decides.
+    /// Whether checked mode is on if a program does not set it. `None`: the build decides.
     pub(crate) checked: Option<bool>,
     /// Modes for every heap.
     pub(crate) stress: Stress,
 }
 
 impl Environment {
-    /// What this process's environment said when it was first asked for.
+    /// The environment of this process at the first call.
     pub(crate) fn get() -> &'static Self {
         static READ: OnceLock<Environment> = OnceLock::new();
         READ.get_or_init(|| {
@@ -44,7 +44,7 @@ impl Environment {
         })
     }
 
-    /// What these values of the two variables say, and what is wrong with them.
+    /// Parses the values of the two variables. Also returns the errors.
     fn of(checked: Option<&str>, stress: Option<&str>) -> (Self, Vec<String>) {
         let (mut this, mut complaints) = (Self::default(), Vec::new());
         match checked.map(str::to_ascii_lowercase).as_deref() {
@@ -66,9 +66,9 @@ impl Environment {
 #[cfg(all(any(target_os = "linux", target_os = "android"), not(miri)))]
 fn has_more_rights_than_its_caller() -> bool {
     use std::ffi::c_ulong;
-    /// The kernel's word on it, which covers file capabilities.
+    /// The kernel's answer, which covers file capabilities.
     const AT_SECURE: c_ulong = 23;
-    // SAFETY: rule B: the C library's own function, of this type, which only reads.
+    // SAFETY: rule B: a function of the C library, of this type, which only reads.
     unsafe extern "C" {
         safe fn getauxval(kind: c_ulong) -> c_ulong;
     }
@@ -78,7 +78,7 @@ fn has_more_rights_than_its_caller() -> bool {
 #[cfg(all(not(any(target_os = "linux", target_os = "android")), not(miri)))]
 fn has_more_rights_than_its_caller() -> bool {
     use std::ffi::c_int;
-    // SAFETY: rule B: the C library's own function, of this type, which only reads.
+    // SAFETY: rule B: a function of the C library, of this type, which only reads.
     unsafe extern "C" {
         safe fn issetugid() -> c_int;
     }

@@ -126,13 +126,15 @@ impl fmt::Display for OutOfMemory {
             Self::Alignment { align } => {
                 write!(
                     f,
-                    "no object can have an alignment of {align}: a power of two up to 32 KiB is needed"
+                    "no object can have an alignment of {align}: it must be a power of two, \
+                     32 KiB at most"
                 )
             }
             Self::TooLarge { size } => {
                 write!(
                     f,
-                    "an object of {size} bytes does not fit into this heap; build it with a larger `reserve`"
+                    "an object of {size} bytes does not fit into this heap; build it with a \
+                     larger `reserve`"
                 )
             }
         }
@@ -289,7 +291,7 @@ pub enum Code {
     FreedPointer = 26,
     /// A traverse handler visited a null pointer.
     NullVisit = 27,
-    /// A visitor was called after the traversal that it was made for.
+    /// A visitor was called after the end of its traversal.
     StaleVisitor = 28,
     /// A traverse handler visited more references than there are.
     OverVisited = 29,
@@ -360,17 +362,18 @@ impl Code {
             ),
             Self::MixedBases => (
                 "MixedBases",
-                "some base takes part in cycle collection, and the primary one does not",
+                "a base takes part in cycle collection, and the primary base does not",
             ),
             Self::BadFree => {
                 ("BadFree", "the type's free function belongs to the other kind of memory")
             }
             Self::BadFlags => {
-                ("BadFlags", "flags that exclude each other, or that the kind of type cannot have")
+                ("BadFlags", "flags that exclude each other, or that this kind of type cannot have")
             }
             Self::BadBase => (
                 "BadBase",
-                "a base that is not ready, is final, was made by another runtime, or does not fit beside the others",
+                "a base that is not ready, is final, was made by another runtime, or does not fit \
+                 beside the others",
             ),
             Self::BadMro => ("BadMro", "the bases have no consistent order"),
             Self::BadSlot => {
@@ -382,7 +385,7 @@ impl Code {
             Self::NotGcType => ("NotGcType", "the type does not take part in cycle collection"),
             Self::GcType => (
                 "GcType",
-                "the type takes part in cycle collection, and the function is for others",
+                "the type takes part in cycle collection, and the function is for other types",
             ),
             Self::NullArgument => ("NullArgument", "a null pointer where there must be an object"),
             Self::NotGcObject => {
@@ -392,7 +395,7 @@ impl Code {
             Self::StillTracked => ("StillTracked", "the object was freed while it was tracked"),
             Self::TrackedResize => ("TrackedResize", "the object to resize is tracked"),
             Self::SharedResize => {
-                ("SharedResize", "the object to resize is referred to by others, or weakly")
+                ("SharedResize", "the object to resize has other references, or weak ones")
             }
             Self::NotResizable => ("NotResizable", "the object's type has no items"),
             Self::WrongAllocator => ("WrongAllocator", "the memory came from the other allocator"),
@@ -402,21 +405,21 @@ impl Code {
             Self::FreedPointer => ("FreedPointer", "the object at the address was freed"),
             Self::NullVisit => ("NullVisit", "a traverse handler visited a null pointer"),
             Self::StaleVisitor => {
-                ("StaleVisitor", "a visitor was called after the traversal that it was made for")
+                ("StaleVisitor", "a visitor was called after the end of its traversal")
             }
             Self::OverVisited => {
                 ("OverVisited", "a traverse handler visited more references than there are")
             }
             Self::InTraversal => ("InTraversal", "the call is not allowed in a traverse handler"),
             Self::OutsideTraversal => {
-                ("OutsideTraversal", "the call is allowed in a traverse handler alone")
+                ("OutsideTraversal", "the call is allowed only in a traverse handler")
             }
             Self::NotAllowedHere => (
                 "NotAllowedHere",
                 "no safepoint, detach or collection is possible inside a handler or callback",
             ),
             Self::BadCallbackResult => {
-                ("BadCallbackResult", "a callback returned what has no meaning")
+                ("BadCallbackResult", "a callback returned an invalid value")
             }
             Self::BadGeneration => ("BadGeneration", "there is no such generation"),
             Self::BadThreshold => ("BadThreshold", "a threshold is negative"),
@@ -429,10 +432,10 @@ impl Code {
             }
             Self::BadAllocResult => (
                 "BadAllocResult",
-                "a type's own allocator returned something else than a fresh instance",
+                "a type's own allocator returned something other than a new instance",
             ),
             Self::CutReferences => {
-                ("CutReferences", "items were cut off that still hold references")
+                ("CutReferences", "items that still hold references were cut off")
             }
             Self::MissingTypeVisit => {
                 ("MissingTypeVisit", "the traverse handler of a heap type does not visit the type")

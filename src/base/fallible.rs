@@ -1,15 +1,16 @@
-//! Floor 0: memory that the collector asks for and may not get.
+//! Allocations that can fail.
 //!
-//! A program that runs out of memory needs its collector most, so a collection must not end the process when one of
-//! its own lists cannot grow, as std's containers would. Whatever grows during one grows through here, or by
-//! `try_reserve` ahead of the pushes where they are many, and a refusal is a value: [`NoMemory`] goes up to the
-//! step, which gives the collection up. `tests/alloc_failure.rs` refuses each allocation in turn, and lists those that
-//! are made inside std and other packages, where a refusal still ends the process.
+//! A program that runs out of memory needs its collector most. A collection must therefore not end
+//! the process if one of its own lists cannot grow, as std's containers would. All lists that grow
+//! during a collection use this module, or `try_reserve` ahead of many pushes. A failure is a
+//! value: [`NoMemory`] goes up to the phase, which abandons the collection.
+//! `tests/alloc_failure.rs` refuses each allocation in turn. It lists the allocations inside std
+//! and other packages whose failure still ends the process.
 
 use std::collections::TryReserveError;
 use std::sync::Arc;
 
-/// There was no memory. It says no more, since words would take some.
+/// Memory could not be allocated. It has no text, because a text would take memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NoMemory;
 
@@ -17,7 +18,7 @@ impl NoMemory {
     /// For reports.
     pub(crate) const REASON: &str = "memory ran out";
 
-    /// Ends the process, as std does: for functions that have promised not to fail.
+    /// Ends the process, as std does, in functions without errors.
     #[cold]
     pub(crate) fn abort_process<T>(self) -> T {
         std::alloc::handle_alloc_error(std::alloc::Layout::new::<usize>())
@@ -38,7 +39,7 @@ pub fn push<T>(list: &mut Vec<T>, value: T) -> Result<(), NoMemory> {
     Ok(())
 }
 
-/// Moves what is in `more` to the end of a list. Into an empty list it goes without a copy.
+/// Moves the elements of `more` to the end of a list. An empty list takes them over without a copy.
 pub(crate) fn append<T>(list: &mut Vec<T>, more: &mut Vec<T>) -> Result<(), NoMemory> {
     if list.is_empty() {
         std::mem::swap(list, more);
@@ -56,7 +57,7 @@ pub(crate) fn extend<T: Copy>(list: &mut Vec<T>, more: &[T]) -> Result<(), NoMem
     Ok(())
 }
 
-/// A list of what an iterator gives that knows how much that is.
+/// Collects an iterator of known length into a list.
 pub fn collect<T>(values: impl ExactSizeIterator<Item = T>) -> Result<Vec<T>, NoMemory> {
     let mut list = Vec::new();
     list.try_reserve_exact(values.len())?;
@@ -64,7 +65,7 @@ pub fn collect<T>(values: impl ExactSizeIterator<Item = T>) -> Result<Vec<T>, No
     Ok(list)
 }
 
-/// So many zero bytes, which the system need not touch before somebody else does.
+/// `len` zero bytes. The system need not touch them before their first use.
 pub(crate) fn zeroes(len: usize) -> Result<Vec<u8>, NoMemory> {
     let layout = std::alloc::Layout::array::<u8>(len).map_err(|_| NoMemory)?;
     if len == 0 {
@@ -75,24 +76,26 @@ pub(crate) fn zeroes(len: usize) -> Result<Vec<u8>, NoMemory> {
     if bytes.is_null() {
         return Err(NoMemory);
     }
-    // SAFETY: rule B: from the global allocator, with the layout of so many bytes, all of which are initialised.
+    // SAFETY: rule B: from the global allocator, with the layout of `len` bytes, which are all
+    // initialised.
     Ok(unsafe { Vec::from_raw_parts(bytes, len, len) })
 }
 
-/// An [`Arc`], for what must be one. It cannot be asked for in a way that may fail: as much memory is asked for first and given back.
-/// If another thread takes it before the `Arc` does, and there is no more, the process ends.
+/// An [`Arc`], for interfaces that need one. Its allocation cannot fail as a value. So this
+/// function first allocates and frees as much memory. If another thread takes that memory first,
+/// and no more is left, the process ends.
 pub fn arc<T>(value: T) -> Result<Arc<T>, NoMemory> {
     room_for_arc::<T>()?;
     Ok(Arc::new(value))
 }
 
-/// What [`arc`] asks for.
+/// Checks for the memory that [`arc`] needs.
 pub(crate) fn room_for_arc<T>() -> Result<(), NoMemory> {
-    // An `Arc`'s two counts lie in front of the value.
+    // The two counts of an `Arc` lie in front of the value.
     seems_to_have(size_of::<(usize, usize, T)>()).then_some(()).ok_or(NoMemory)
 }
 
-/// The text that follows, as one that its owner keeps.
+/// A copy of the text.
 pub fn owned(text: &str) -> Result<String, NoMemory> {
     let mut copy = String::new();
     copy.try_reserve_exact(text.len())?;
@@ -100,7 +103,7 @@ pub fn owned(text: &str) -> Result<String, NoMemory> {
     Ok(copy)
 }
 
-/// A value in a box of its own, as [`Box::new`] makes it.
+/// A boxed value, as [`Box::new`] makes it.
 pub fn boxed<T>(value: T) -> Result<Box<T>, NoMemory> {
     let layout = std::alloc::Layout::new::<T>();
     if layout.size() == 0 {
@@ -118,8 +121,8 @@ pub fn boxed<T>(value: T) -> Result<Box<T>, NoMemory> {
     }
 }
 
-/// Whether so many bytes could be had just now. For what cannot be asked for fallibly: a hint, which nothing but
-/// the extent of the harm may depend on.
+/// Whether `bytes` bytes could be allocated just now. This is a hint, for allocations that cannot
+/// fail as a value. Correctness must not depend on it.
 pub(crate) fn seems_to_have(bytes: usize) -> bool {
     Vec::<u8>::new().try_reserve_exact(bytes).is_ok()
 }

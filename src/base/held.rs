@@ -1,13 +1,13 @@
-//! How many of the library's locks a thread holds.
+//! Counts the library's locks that a thread holds.
 //!
-//! Debug builds count the locks, so that [`outside`](crate::base::outside) can refuse to call out under one.
-//! In release builds all of this is empty.
+//! Debug builds count, so that [`outside`](crate::base::outside) can refuse to call foreign code
+//! under a lock. In release builds all of this is empty.
 
 use std::ops::{Deref, DerefMut};
 
 #[cfg(debug_assertions)]
 thread_local! {
-    /// Below 0 between the drop of a lock that was [set aside](Aside) and the end of the setting aside.
+    /// Negative if a lock was dropped while it was [set aside](Aside).
     static HELD: std::cell::Cell<i32> = const { std::cell::Cell::new(0) };
 }
 
@@ -17,7 +17,7 @@ fn add(_locks: i32) {
     HELD.set(HELD.get() + _locks);
 }
 
-/// Whether this thread holds a lock of the library's. Always `false` in release builds.
+/// Whether this thread holds a lock of the library. Always `false` in release builds.
 #[inline(always)]
 pub(crate) fn are_locks_held() -> bool {
     #[cfg(debug_assertions)]
@@ -26,7 +26,7 @@ pub(crate) fn are_locks_held() -> bool {
     false
 }
 
-/// Counts one lock while it lives. Without a destructor in release builds.
+/// Counts one lock while it lives. It has no destructor in release builds.
 #[derive(Debug)]
 struct HeldLock;
 
@@ -37,7 +37,7 @@ impl Drop for HeldLock {
     }
 }
 
-/// A lock's guard, counted while it lives.
+/// A lock's guard, which is counted while it lives.
 #[derive(Debug)]
 pub(crate) struct CountedGuard<G>(G, HeldLock);
 
@@ -48,7 +48,7 @@ impl<G> CountedGuard<G> {
         Self(guard, HeldLock)
     }
 
-    /// Passes the guard through `f`, which gives it back: a wait for a condition.
+    /// Passes the guard through `f`, which returns it, as a wait for a condition does.
     pub(crate) fn through<R>(self, f: impl FnOnce(G) -> (G, R)) -> (Self, R) {
         let Self(guard, held) = self;
         let (guard, result) = f(guard);
@@ -72,8 +72,8 @@ impl<G: DerefMut> DerefMut for CountedGuard<G> {
     }
 }
 
-/// While this lives, the locks that this thread held when it was made do not count: those of a fork, which the caller
-/// keeps and knows of, and the one around traverse handlers that want to be called one at a time.
+/// While this lives, the locks that this thread held before do not count. A fork needs this for its
+/// locks, and so do the traverse handlers that must be called one at a time.
 #[must_use = "the locks count again when this is dropped"]
 #[derive(Debug)]
 pub(crate) struct Aside {

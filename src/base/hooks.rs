@@ -15,34 +15,35 @@ type CollectionHook = Hook<dyn Fn(&CollectionEvent<'_>) + Send + Sync>;
 type MisuseHook = Hook<dyn Fn(&Fault) + Send + Sync>;
 type UnraisableHook = Hook<dyn Fn(&Unraisable) + Send + Sync>;
 
-/// A heap's callbacks. They are cloned out before they are called, so a callback may register others.
+/// A heap's callbacks. A callback is cloned before it is called, so it may register others.
 #[derive(Default)]
 pub(crate) struct Hooks {
     collection: Mutex<Vec<CollectionHook>>,
     unraisable: Mutex<Option<UnraisableHook>>,
     misuse: Mutex<Misuse>,
-    /// What is done around handlers of dynamic types.
+    /// Called around handlers of dynamic types.
     pub(crate) guards: OnceLock<CallGuards>,
 }
 
-/// What a runtime with an error indicator does around the handlers of dynamic types. See
-/// [`Heap::set_call_guards`](crate::Heap::set_call_guards).
+/// The functions that a runtime with an error indicator needs around the handlers of dynamic types.
+/// See [`Heap::set_call_guards`](crate::Heap::set_call_guards).
 #[derive(Clone, Copy, Debug)]
 pub struct CallGuards {
-    /// Before: puts aside what stands in the indicator.
+    /// Called before a handler: saves and clears the indicator.
     pub enter: fn(),
-    /// After: takes what the handler has left there, as text, and puts back what was put aside.
+    /// Called after a handler: takes the error that the handler left, as text, and restores the
+    /// saved indicator.
     pub leave: fn() -> Option<Cow<'static, str>>,
 }
 
-/// Reports of misuse: the hook, and how many there were of each kind.
+/// Reports of misuse: the hook, and the number of reports of each kind.
 #[derive(Default)]
 struct Misuse {
     hook: Option<MisuseHook>,
     seen: HashMap<(Code, &'static str), usize>,
 }
 
-/// Reports on stderr of one code and type: more say nothing new.
+/// Reports on standard error for each code and type. Further reports say nothing new.
 const MISUSE_LINES_PER_TYPE: usize = 5;
 
 impl Hooks {
@@ -52,7 +53,7 @@ impl Hooks {
 
     pub(crate) fn on_unraisable(&self, hook: UnraisableHook) {
         let old = self.unraisable.lock().replace(hook);
-        // Without the lock: what it has captured may come back here when it is dropped.
+        // After the lock: the drop of its captures may call this function.
         drop(old);
     }
 
@@ -62,7 +63,8 @@ impl Hooks {
         drop(old);
     }
 
-    /// Tells of a mistake in the use of dynamic objects: to the hook, else a limited number of times to stderr.
+    /// Reports a mistake in the use of dynamic objects to the hook. Without a hook it writes a
+    /// limited number of lines to standard error.
     pub(crate) fn misuse(&self, fault: &Fault) {
         event::misuse(fault);
         let (hook, seen) = {
@@ -73,7 +75,7 @@ impl Hooks {
             (misuse.hook.clone(), seen)
         };
         match hook {
-            // A hook that panics has had its chance.
+            // The panic of a hook is not reported.
             Some(hook) => drop(hook.call(|hook| hook(fault))),
             None if seen <= MISUSE_LINES_PER_TYPE => {
                 line(format_args!("standstill: misuse: {fault}"))
@@ -83,7 +85,7 @@ impl Hooks {
     }
 
     pub(crate) fn collection(&self, event: &CollectionEvent<'_>) {
-        // One at a time, as a list of them would take memory. None is ever taken out.
+        // One at a time, because a list of them would take memory. No hook is ever removed.
         let registered = self.collection.lock().len();
         for at in 0..registered {
             let Some(hook) = self.collection.lock().get(at).cloned() else { break };
@@ -93,7 +95,8 @@ impl Hooks {
         }
     }
 
-    /// Tells of a failure: to the hook, else to stderr; to `tracing` in any case. Never unwinds.
+    /// Reports a failure to the hook, or else to standard error, and always to `tracing`. It never
+    /// unwinds.
     pub(crate) fn unraisable(
         &self,
         during: During,
@@ -103,7 +106,7 @@ impl Hooks {
         self.unraisable_at(during, type_name, 0, message);
     }
 
-    /// As [`unraisable`](Self::unraisable), concerning the object at an address.
+    /// As [`unraisable`](Self::unraisable), for the object at an address.
     pub(crate) fn unraisable_at(
         &self,
         during: During,
@@ -115,7 +118,7 @@ impl Hooks {
         event::unraisable(&what);
         let hook = self.unraisable.lock().clone();
         match hook {
-            // A hook that panics has had its chance.
+            // The panic of a hook is not reported.
             Some(hook) => drop(hook.call(|hook| hook(&what))),
             None => line(format_args!("standstill: {what}")),
         }

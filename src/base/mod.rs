@@ -9,12 +9,12 @@ pub(crate) mod fallible;
 #[cfg(not(all(test, any(loom, shuttle))))]
 mod held;
 pub(crate) mod hooks;
+pub(crate) mod huge_buffer;
 #[cfg(all(test, any(loom, shuttle)))]
 pub(crate) mod model_sync;
 pub(crate) mod outside;
 pub(crate) mod prefetch;
 pub(crate) mod report;
-pub(crate) mod room;
 pub(crate) mod shared;
 pub(crate) mod shared_map;
 pub(crate) mod steps;

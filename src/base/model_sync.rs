@@ -1,12 +1,12 @@
 //! The primitives of [`sync`](crate::base::sync) in models: loom's and shuttle's.
 
-/// Locks and thread-locals of whichever tool runs the models: both have them in std's shape.
+/// Locks and thread-locals of the tool that runs the models. Both tools have them in std's shape.
 #[cfg(all(test, any(loom, shuttle)))]
 mod mocked {
     use std::ops::{Deref, DerefMut};
     use std::sync::PoisonError;
 
-    /// No model counts locks: shuttle's threads share one thread of the system.
+    /// Models do not count locks: shuttle's threads share one thread of the system.
     pub(crate) fn are_locks_held() -> bool {
         false
     }
@@ -29,20 +29,22 @@ mod mocked {
     pub(crate) use tool::hint::spin_loop;
     pub(crate) use tool::thread::yield_now;
 
-    /// Whether somebody holds a lock. loom runs no other thread between the last step before an unlock and the unlock, so a
-    /// lock that is held for less than a step is never seen held. In a model that asks for it this word is written, which
-    /// is a step, at the beginning and the end.
+    /// Whether a thread holds the lock. loom runs no other thread between the last step before an
+    /// unlock and the unlock. So other threads never observe a lock that is held for less than a
+    /// step. In models that watch locks, this word is written when the lock is taken and released,
+    /// and each write is a step.
     #[cfg(loom)]
     #[derive(Debug)]
     struct LockWatch(super::loomed::AtomicBool);
 
     #[cfg(loom)]
     thread_local! {
-        /// This execution of a model asks which locks are held. Each model runs on one thread of the system.
+        /// Whether this execution of a model watches locks. Each model runs on one thread of the
+        /// system.
         static WATCHES_LOCKS: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
     }
 
-    /// This execution asks, or asks no more, which locks are held.
+    /// Sets whether this execution watches locks.
     #[cfg(loom)]
     pub(crate) fn watch_locks(watch: bool) {
         WATCHES_LOCKS.set(watch);
@@ -61,7 +63,7 @@ mod mocked {
         }
 
         fn get(&self) -> bool {
-            // An exchange: it gives the newest value.
+            // An exchange, because it reads the newest value.
             self.0
                 .compare_exchange(
                     true,
@@ -73,7 +75,7 @@ mod mocked {
         }
     }
 
-    /// shuttle does not ask.
+    /// shuttle does not watch locks.
     #[cfg(shuttle)]
     #[derive(Debug)]
     struct LockWatch;
@@ -108,7 +110,8 @@ mod mocked {
             Some(MutexGuard(Some(guard), &self.1))
         }
 
-        /// Whether the lock is the one that gave this guard, or is open. For models that [watch](watch_locks) locks.
+        /// Whether this lock is open, or `guard` is its guard. For models that [watch](watch_locks)
+        /// locks.
         #[cfg(loom)]
         pub(crate) fn is_held_by_or_open(&self, guard: Option<&MutexGuard<'_, T>>) -> bool {
             let place = std::ptr::from_ref(self).addr();
@@ -123,7 +126,7 @@ mod mocked {
         }
     }
 
-    /// Empty while its thread waits on a condition variable, and at no other time.
+    /// The guard is `None` only while its thread waits on a condition variable.
     #[derive(Debug)]
     pub(crate) struct MutexGuard<'a, T>(Option<tool::sync::MutexGuard<'a, T>>, &'a LockWatch);
 
@@ -182,7 +185,7 @@ mod mocked {
         }
     }
 
-    /// There is no time in a model: a wait never ends by itself.
+    /// The result of a wait. A model has no time, so a wait never ends by itself.
     #[derive(Debug)]
     pub(crate) struct WaitResult;
 
@@ -212,33 +215,34 @@ mod loomed {
     pub(crate) use loom::cell::UnsafeCell;
     pub(crate) use loom::sync::atomic::Ordering;
 
-    /// What `SeqCst` adds to acquire and release, for one atomic.
+    /// The part of `SeqCst` that loom lacks, for one atomic.
     ///
-    /// Each `SeqCst` store leaves a *mark*: one of loom's lazy statics, which the storing thread initialises. A `SeqCst`
-    /// load uses the newest mark of its atomic first. In loom the initialisation happens before each use, and
-    /// neither is a step of its own. So the load gives no value that is older than the store.
+    /// Each `SeqCst` store leaves a *mark*: one of loom's lazy statics, which the storing thread
+    /// initialises. A `SeqCst` load first uses the newest mark of its atomic. In loom the
+    /// initialisation happens before each use, and neither is a step. The load therefore returns no
+    /// value that is older than the store.
     ///
-    /// This is the order of all `SeqCst` accesses in an execution: a store, or an exchange, takes its place when it
-    /// is executed, a load when it uses the mark. Both `SeqCst`s are needed: a store without leaves no mark, and a
-    /// load without uses none.
+    /// This defines the order of all `SeqCst` accesses of an execution. A store or an exchange
+    /// takes its place when it is executed, and a load when it uses the mark. Both accesses must be
+    /// `SeqCst`: a weaker store leaves no mark, and a weaker load uses none.
     #[derive(Debug)]
     struct Newest(Plain);
 
     thread_local! {
         /// All marks. Each model runs on one thread of the system.
         static MARKS: RefCell<Vec<&'static Lazy<()>>> = const { RefCell::new(Vec::new()) };
-        /// How many of the marks this execution has used.
+        /// The number of marks that this execution has used.
         static USED: Cell<usize> = const { Cell::new(0) };
     }
 
-    /// A new execution of a model begins: loom has forgotten what was initialised.
+    /// A new execution of a model begins. loom has reset its lazy statics.
     pub(crate) fn begin_execution() {
         USED.set(0);
         super::mocked::watch_locks(false);
     }
 
     impl Newest {
-        /// A store, or an exchange, was executed.
+        /// Called after a store or an exchange.
         fn stored(&self, order: Ordering) {
             if order == Ordering::SeqCst {
                 let used = USED.replace(USED.get() + 1);
@@ -253,7 +257,7 @@ mod loomed {
             }
         }
 
-        /// A load comes next.
+        /// Called before a load.
         fn loading(&self, order: Ordering) {
             if order == Ordering::SeqCst
                 && let Some(mark) = self.0.load(Relaxed).checked_sub(1)
@@ -263,7 +267,8 @@ mod loomed {
         }
     }
 
-    /// loom's atomics, with what `SeqCst` means; see [`Newest`]. An exchange reads the newest value anyway.
+    /// loom's atomics with the full meaning of `SeqCst`; see [`Newest`]. An exchange reads the
+    /// newest value in any case.
     macro_rules! atomics {
         ($($name:ident $(<$t:ident>)?: $value:ty),*) => {$(
             #[derive(Debug)]
@@ -312,7 +317,7 @@ mod loomed {
                     result
                 }
 
-                /// A try never fails for nothing here.
+                /// It never fails spuriously here.
                 #[track_caller]
                 pub(crate) fn compare_exchange_weak(
                     &self,
@@ -381,7 +386,7 @@ mod shuttled {
 
     pub(crate) use std::sync::atomic::Ordering;
 
-    /// Atomics whose every access goes through `deref`, which lets another thread run first.
+    /// Atomics. Every access goes through `deref`, which lets another thread run first.
     macro_rules! atomics {
         ($($name:ident $(<$t:ident>)?: $value:ty),*) => {$(
             #[derive(Debug, Default)]
@@ -398,7 +403,7 @@ mod shuttled {
                 type Target = std::sync::atomic::$name $(<$t>)?;
 
                 fn deref(&self) -> &Self::Target {
-                    // A scheduling point and nothing else: shuttle knows no time.
+                    // This is only a scheduling point: shuttle has no time.
                     shuttle::thread::sleep(Duration::ZERO);
                     &self.0
                 }

@@ -1,10 +1,10 @@
 //! The processor's prefetch instruction.
 
-/// Asks memory for the bytes at an address.
+/// Prefetches the memory at an address. Any address is valid.
 #[inline(always)]
 pub(crate) fn prefetch(address: *const u8) {
     #[cfg(target_arch = "x86_64")]
-    // SAFETY: rule B: a prefetch has no effect but on caches, whatever the address.
+    // SAFETY: rule B: a prefetch only affects caches, for any address.
     unsafe {
         use core::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
         _mm_prefetch::<_MM_HINT_T0>(address.cast());

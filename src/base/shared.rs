@@ -1,16 +1,16 @@
-//! A value with several owners whose creation can fail.
+//! A value with several owners, made by a fallible allocation.
 
 use std::fmt;
 use std::ptr::NonNull;
 
 use crate::base::fallible::{NoMemory, boxed};
 
-/// A value with several owners, as an [`Arc`], which cannot be made where memory may be refused.
+/// A value with several owners, as an [`Arc`]. Unlike an `Arc`, its allocation can fail as a value.
 ///
-/// | field | who, when |
+/// | field | access |
 /// |---|---|
-/// | `owners` | 1 at birth; raised by an owner for another one; lowered by an owner that ends. Who lowers it to 0 frees the value |
-/// | `value` | read by owners, until the last has ended |
+/// | `owners` | 1 at birth; an owner raises it for a new owner and lowers it when it ends |
+/// | `value` | read by owners. The owner that lowers `owners` to 0 frees it |
 pub(crate) struct Shared<T>(NonNull<SharedValue<T>>);
 
 struct SharedValue<T> {
@@ -18,7 +18,7 @@ struct SharedValue<T> {
     value: T,
 }
 
-// SAFETY: rule X: as for `Arc`: the value is shared, and dropped on the thread of the last owner.
+// SAFETY: rule X: as for `Arc`, the value is shared, and dropped on the thread of the last owner.
 unsafe impl<T: Send + Sync> Send for Shared<T> {}
 // SAFETY: as above.
 unsafe impl<T: Send + Sync> Sync for Shared<T> {}
@@ -35,7 +35,7 @@ impl<T> Shared<T> {
     }
 
     fn shared(&self) -> &SharedValue<T> {
-        // SAFETY: rule V: there is an owner, so nobody has freed it.
+        // SAFETY: rule V: there is an owner, so the value has not been freed.
         unsafe { self.0.as_ref() }
     }
 }
@@ -51,7 +51,8 @@ impl<T> std::ops::Deref for Shared<T> {
 
 impl<T> Clone for Shared<T> {
     fn clone(&self) -> Self {
-        // Relaxed: the new owner has its access from this one. Each owner takes up memory, so the number has room.
+        // Relaxed: the new owner has its access from this one. Each owner takes up memory, so the
+        // number cannot overflow.
         self.shared().owners.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         Self(self.0)
     }
@@ -60,7 +61,7 @@ impl<T> Clone for Shared<T> {
 impl<T> Drop for Shared<T> {
     #[inline]
     fn drop(&mut self) {
-        // AcqRel: what other owners did with the value happened before it is freed.
+        // AcqRel: all uses by other owners happen before the value is freed.
         if self.shared().owners.fetch_sub(1, std::sync::atomic::Ordering::AcqRel) == 1 {
             // SAFETY: rule V: this was the last owner.
             unsafe { self.free() };
@@ -69,14 +70,14 @@ impl<T> Drop for Shared<T> {
 }
 
 impl<T> Shared<T> {
-    /// Frees the value. Not inline: most owners that end are not the last.
+    /// Frees the value. Not inlined: most owners that end are not the last.
     ///
     /// # Safety
     ///
     /// The last owner calls this, once, and does not use the value afterwards.
     #[inline(never)]
     unsafe fn free(&mut self) {
-        // SAFETY: rule V: made from a box, and the caller was the last owner.
+        // SAFETY: rule V: it was made from a box, and the caller was the last owner.
         drop(unsafe { Box::from_raw(self.0.as_ptr()) });
     }
 }

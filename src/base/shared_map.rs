@@ -1,4 +1,4 @@
-//! A map that several threads use, whose insertions can fail.
+//! A map for several threads, with fallible insertions.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -7,7 +7,7 @@ use std::hash::{BuildHasher, BuildHasherDefault, Hash, Hasher};
 use crate::base::fallible::NoMemory;
 use crate::base::sync::RwLock;
 
-/// How keys are spread: addresses and hashes, which no enemy chooses.
+/// Hashes addresses and hashes, which no attacker chooses.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Spread(u64);
 
@@ -17,7 +17,7 @@ impl Hasher for Spread {
     }
 
     fn write_u64(&mut self, word: u64) {
-        // An odd number with its bits mixed: each bit of the word has a say in the upper half.
+        // An odd number with well-mixed bits: each bit of the word affects the upper half.
         self.0 = (self.0.rotate_left(5) ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     }
 
@@ -32,8 +32,8 @@ impl Hasher for Spread {
 
 type Part<K, V> = HashMap<K, V, BuildHasherDefault<Spread>>;
 
-/// A map for several threads: in parts, each with a lock of its own, which is held for a look-up or a change, and never over
-/// a call out.
+/// A map for several threads. It is divided into parts, each with a lock of its own. The lock is
+/// held for a look-up or a change, and never over a call of foreign code.
 pub(crate) struct SharedMap<K, V> {
     parts: [RwLock<Part<K, V>>; PART_COUNT],
 }
@@ -53,7 +53,7 @@ impl<K, V> fmt::Debug for SharedMap<K, V> {
 }
 
 impl<K: Hash + Eq, V: Clone> SharedMap<K, V> {
-    /// The upper bits choose the part: the map within uses the others.
+    /// The upper bits of the hash choose the part. The map within the part uses the others.
     fn part(&self, key: &K) -> &RwLock<Part<K, V>> {
         let hash = BuildHasherDefault::<Spread>::default().hash_one(key);
         &self.parts[(hash >> 32) as usize % PART_COUNT]
@@ -63,7 +63,7 @@ impl<K: Hash + Eq, V: Clone> SharedMap<K, V> {
         self.part(key).read().get(key).cloned()
     }
 
-    /// The value at a key; if there is none, what `make` makes.
+    /// The value at a key. If there is none, `make` makes it.
     pub(crate) fn get_or_make(
         &self,
         key: K,

@@ -1,13 +1,12 @@
-//! Floor 0: what only the operating system knows: the number of a thread, and which memory can be read.
+//! Queries to the operating system: the number of a thread, the readability of memory.
 
-/// The number by which the system's tools know the calling thread; 0: the library knows none here.
+/// The number that the system's tools show for the calling thread. 0: not known on this system.
 ///
-/// Not by way of rustix: its functions for threads look at the kernel's vDSO first, which is not
-/// mapped under valgrind.
+/// rustix's functions for threads first read the kernel's vDSO, which is not mapped under valgrind.
 pub(crate) fn os_thread() -> u64 {
     #[cfg(any(target_os = "linux", target_os = "android"))]
     {
-        // SAFETY: rule B: a question to the system, without arguments, which always has an answer.
+        // SAFETY: rule B: a query to the system without arguments, which always succeeds.
         let number = unsafe { libc::syscall(libc::SYS_gettid) };
         number.try_into().unwrap_or(0)
     }
@@ -15,8 +14,9 @@ pub(crate) fn os_thread() -> u64 {
     0
 }
 
-/// Whether the thread with this [number](os_thread) has ended, as far as the system says so. `false` also where the library knows
-/// no numbers, and where the system has given the number to another thread of this process since.
+/// Whether the thread with this [number](os_thread) has ended, as far as the system says. It is
+/// also `false` if the numbers are not known, and if another thread of this process has the number
+/// by now.
 pub(crate) fn has_ended(os_thread: u64) -> bool {
     #[cfg(all(any(target_os = "linux", target_os = "android"), not(miri)))]
     {
@@ -25,7 +25,8 @@ pub(crate) fn has_ended(os_thread: u64) -> bool {
         if number == 0 {
             return false;
         }
-        // SAFETY: rule B: sends nothing, and fails with `ESRCH` where this process has no such thread.
+        // SAFETY: rule B: it sends no signal, and fails with `ESRCH` if this process has no such
+        // thread.
         let result = unsafe { libc::syscall(libc::SYS_tgkill, libc::getpid(), number, NO_SIGNAL) };
         result != 0 && std::io::Error::last_os_error().raw_os_error() == Some(libc::ESRCH)
     }
@@ -36,7 +37,7 @@ pub(crate) fn has_ended(os_thread: u64) -> bool {
     }
 }
 
-/// Whether memory can be read. The answer for the first page of the address space is always no.
+/// Whether memory can be read. The first page of the address space counts as unreadable.
 pub(crate) fn is_readable(addr: usize, len: usize) -> bool {
     let page = rustix::param::page_size();
     if addr < page {
@@ -47,13 +48,13 @@ pub(crate) fn is_readable(addr: usize, len: usize) -> bool {
 }
 
 /// Whether the page that starts at an address can be read. The call reads a set of signals there.
-/// It fails with `EFAULT` if it cannot read the page, and with `EINVAL` if it can, because there is
-/// no such operation on the set. So it changes nothing, and no sandbox refuses it.
+/// It fails with `EFAULT` if it cannot read the page. Otherwise it fails with `EINVAL`, because the
+/// operation on the set does not exist. It changes nothing, and no sandbox rejects it.
 #[cfg(target_os = "linux")]
 fn is_page_readable(start: usize) -> bool {
     const NO_OPERATION: libc::c_long = -1;
     let none = std::ptr::null::<u64>();
-    // SAFETY: rule B: the system reads at the address, and answers with an error where it cannot.
+    // SAFETY: rule B: the system reads at the address, and returns an error if it cannot.
     let result = unsafe {
         libc::syscall(libc::SYS_rt_sigprocmask, NO_OPERATION, start, none, size_of::<u64>())
     };
@@ -65,7 +66,7 @@ fn is_page_readable(start: usize) -> bool {
 #[cfg(not(target_os = "linux"))]
 fn is_page_readable(start: usize) -> bool {
     let page = rustix::param::page_size();
-    // SAFETY: rule B: the call looks at the mapping alone, and fails where there is none.
+    // SAFETY: rule B: the call only inspects the mapping, and fails if there is none.
     unsafe {
         let start = std::ptr::with_exposed_provenance_mut(start);
         rustix::mm::msync(start, page, rustix::mm::MsyncFlags::ASYNC).is_ok()
@@ -76,14 +77,14 @@ fn is_page_readable(start: usize) -> bool {
 mod tests {
     use super::*;
 
-    /// A page that can be read, and behind it one that is mapped without access.
+    /// A readable page, and behind it a page that is mapped without access.
     #[test]
     #[cfg(target_os = "linux")]
     #[cfg_attr(miri, ignore = "asks the system")]
     fn memory_without_access_is_not_readable() {
         use rustix::mm::{MapFlags, MprotectFlags, ProtFlags, mmap_anonymous, mprotect, munmap};
         let page = rustix::param::page_size();
-        // SAFETY: rule B: a mapping of this test's own.
+        // SAFETY: rule B: a mapping of this test.
         let start = unsafe {
             let start =
                 mmap_anonymous(std::ptr::null_mut(), 2 * page, ProtFlags::READ, MapFlags::PRIVATE);

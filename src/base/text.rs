@@ -1,4 +1,4 @@
-//! Texts whose creation can fail.
+//! Texts, made by fallible allocations.
 
 use std::borrow::Cow;
 use std::ffi::{CStr, CString};
@@ -6,7 +6,7 @@ use std::fmt::{self, Write as _};
 
 use crate::base::fallible::NoMemory;
 
-/// A text that grows as far as there is memory for it.
+/// A text that grows while there is memory.
 #[derive(Default)]
 struct Growing(String);
 
@@ -18,13 +18,13 @@ impl fmt::Write for Growing {
     }
 }
 
-/// The text, written out; `None`: there is no memory for it.
+/// The text, formatted. `None`: there is no memory for it.
 pub fn written(text: impl fmt::Display) -> Option<String> {
     let mut growing = Growing::default();
     write!(growing, "{text}").is_ok().then_some(growing.0)
 }
 
-/// What stands in place of a message that there is no memory for.
+/// Replaces a message that there is no memory for.
 pub const NO_WORDS: &str = "there is no memory for a message";
 
 /// See [`words!`](crate::words).
@@ -35,7 +35,8 @@ pub fn in_words(text: fmt::Arguments<'_>) -> Cow<'static, str> {
     }
 }
 
-/// As `format!`, for messages: [`NO_WORDS`](fallible::NO_WORDS) where there is no memory for one.
+/// As `format!`, for messages. [`NO_WORDS`](fallible::NO_WORDS) if there is no memory for the
+/// message.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! words {
@@ -44,7 +45,7 @@ macro_rules! words {
 
 pub(crate) use words;
 
-/// How long a text is when it is written out.
+/// The length of a formatted text.
 struct TextLength(usize);
 
 impl fmt::Write for TextLength {
@@ -54,12 +55,12 @@ impl fmt::Write for TextLength {
     }
 }
 
-/// The text, written out for C: without null bytes, and with one at its end.
+/// The text, formatted for C: null bytes are replaced, and one is appended.
 pub fn c_text(text: impl fmt::Display) -> Result<CString, NoMemory> {
     struct Bytes(Vec<u8>);
     impl fmt::Write for Bytes {
         fn write_str(&mut self, more: &str) -> fmt::Result {
-            // A text may be another one the second time that it is written: it does not get more room.
+            // A text may be longer when it is formatted again. It then gets no more room.
             let room = self.0.capacity() - self.0.len() - 1;
             self.0.extend(more.bytes().take(room).map(|byte| if byte == 0 { b'?' } else { byte }));
             Ok(())
@@ -70,7 +71,7 @@ pub fn c_text(text: impl fmt::Display) -> Result<CString, NoMemory> {
     let mut bytes = Bytes(Vec::new());
     bytes.0.try_reserve_exact(length.0 + 1)?;
     write!(bytes, "{text}").map_err(|_| NoMemory)?;
-    // All the room is used, since a vector with more of it would be moved to a smaller place.
+    // Fills the capacity, because a vector with spare capacity would be reallocated.
     bytes.0.resize(bytes.0.capacity(), 0);
     CString::from_vec_with_nul(bytes.0).map_err(|_| NoMemory)
 }
@@ -83,7 +84,7 @@ pub fn c_copy(text: &CStr) -> Result<CString, NoMemory> {
     CString::from_vec_with_nul(bytes).map_err(|_| NoMemory)
 }
 
-/// A text that may not be UTF-8, with a sign in place of what is not.
+/// A text that may not be UTF-8, with a replacement character for invalid bytes.
 pub fn lossy(bytes: &[u8]) -> Result<Cow<'_, str>, NoMemory> {
     if let Ok(text) = std::str::from_utf8(bytes) {
         return Ok(Cow::Borrowed(text));

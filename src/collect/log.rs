@@ -41,8 +41,8 @@
 use std::mem::MaybeUninit;
 
 use crate::base::fallible::{self, NoMemory};
-use crate::base::room::HugeBuffer;
-use crate::base::room::SpareBuffers;
+use crate::base::huge_buffer::HugeBuffer;
+use crate::base::huge_buffer::SpareBuffers;
 use crate::base::stress::Stress;
 use crate::base::sync::{AtomicUsize, Ordering};
 use crate::memory::space::{PAGE_GRANULES, PAGE_SIZE, Space};

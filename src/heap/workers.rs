@@ -16,7 +16,7 @@ use std::sync::Arc;
 #[cfg(not(all(test, loom)))]
 use crate::base::event;
 use crate::base::fallible::{self, NoMemory};
-use crate::base::room::SpareBuffers;
+use crate::base::huge_buffer::SpareBuffers;
 use crate::base::sync::{AtomicBool, Mutex, Ordering};
 use crate::heap::helpers::{Job, JobSlot, Worker};
 

@@ -1,4 +1,4 @@
-//! Lists of numbers in memory of their own, in huge pages where they are large.
+//! Buffers of numbers, in huge pages if they are large.
 
 use std::mem::MaybeUninit;
 use std::ptr::NonNull;
@@ -6,16 +6,16 @@ use std::ptr::NonNull;
 use crate::base::fallible::{NoMemory, push};
 use crate::base::sync::Mutex;
 
-/// HugeBuffer for numbers, of which those at the front are there and the rest is not yet: as a vector that does not grow by itself.
+/// A buffer of numbers that is filled from the front and does not grow by itself.
 ///
-/// From the size of a huge page on it is a mapping of its own, in huge pages where the system has some: what is looked at here
-/// and there costs far less then, since the machine need not look up where each page lies. And it is
-/// given back as it was taken, without a trace in the allocator that the program uses.
+/// From the size of a huge page on it is a mapping of its own, in huge pages if the system has
+/// some. Random accesses then cost far less, because they miss the TLB less. The mapping returns to
+/// the system as a whole and does not fragment the program's allocator.
 pub(crate) struct HugeBuffer {
     start: NonNull<u32>,
     capacity: usize,
     len: usize,
-    /// Start and bytes of the mapping; none: it is the allocator's.
+    /// Start and length in bytes of the mapping. `None`: the memory is the allocator's.
     mapping: Option<(NonNull<u8>, usize)>,
 }
 
@@ -28,7 +28,7 @@ unsafe impl Send for HugeBuffer {}
 unsafe impl Sync for HugeBuffer {}
 
 impl HugeBuffer {
-    /// HugeBuffer for `capacity` numbers.
+    /// A buffer for `capacity` numbers.
     pub(crate) fn new(capacity: usize) -> Result<Self, NoMemory> {
         let layout = std::alloc::Layout::array::<u32>(capacity).map_err(|_| NoMemory)?;
         if layout.size() >= HUGE_PAGE && !cfg!(any(miri, all(test, loom))) {
@@ -43,69 +43,70 @@ impl HugeBuffer {
 
     fn map(capacity: usize, bytes: usize) -> Result<Self, NoMemory> {
         use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous};
-        // So that there is a multiple of a huge page in it.
+        // One huge page more, so that the start can be aligned.
         let mapped = bytes.checked_add(HUGE_PAGE).ok_or(NoMemory)?;
         let (access, flags) =
             (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE | MapFlags::NORESERVE);
-        // SAFETY: rule B: a new mapping, where the system likes.
+        // SAFETY: rule B: a new mapping at an address that the system chooses.
         let mapping = unsafe { mmap_anonymous(std::ptr::null_mut(), mapped, access, flags) };
         let mapping = NonNull::new(mapping.map_err(|_| NoMemory)?.cast::<u8>()).ok_or(NoMemory)?;
-        // SAFETY: rule B: less than the `HUGE_PAGE` bytes that were added.
+        // SAFETY: rule B: the offset is less than the `HUGE_PAGE` bytes that were added.
         let start = unsafe { mapping.add(mapping.as_ptr().align_offset(HUGE_PAGE)) };
         #[cfg(any(target_os = "linux", target_os = "android"))]
         #[expect(clippy::let_underscore_must_use, reason = "a refusal costs speed only")]
-        // SAFETY: rule B: inside the mapping; the advice changes no contents.
+        // SAFETY: rule B: inside the mapping. The advice changes no contents.
         let _ = unsafe {
             rustix::mm::madvise(start.as_ptr().cast(), bytes, rustix::mm::Advice::LinuxHugepage)
         };
         Ok(Self { start: start.cast(), capacity, len: 0, mapping: Some((mapping, mapped)) })
     }
 
-    /// How many numbers are there.
+    /// The number of numbers in the buffer.
     #[inline(always)]
     pub(crate) fn len(&self) -> usize {
         self.len
     }
 
-    /// The numbers that are there.
+    /// The numbers in the buffer.
     #[inline(always)]
     pub(crate) fn numbers(&self) -> &[u32] {
-        // SAFETY: rule B: so many have been written.
+        // SAFETY: rule B: `len` numbers have been written.
         unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.len) }
     }
 
-    /// HugeBuffer for those that are not.
+    /// The unfilled part.
     #[inline(always)]
     pub(crate) fn spare(&mut self) -> &mut [MaybeUninit<u32>] {
-        // SAFETY: rule B: from the last number to the end of what was allocated.
+        // SAFETY: rule B: from the last number to the end of the allocation.
         unsafe {
             let start = self.start.as_ptr().add(self.len).cast::<MaybeUninit<u32>>();
             std::slice::from_raw_parts_mut(start, self.capacity - self.len)
         }
     }
 
-    /// Whether it is a mapping of its own.
+    /// Whether the buffer is a mapping of its own.
     pub(crate) fn is_mapping(&self) -> bool {
         self.mapping.is_some()
     }
 
-    /// Bytes of its mapping, from the start on; 0: it is the allocator's.
+    /// Bytes from the start to the end of the mapping. 0: the memory is the allocator's.
     fn mapped(&self) -> usize {
         self.mapping.map_or(0, |(mapping, bytes)| {
             bytes - (self.start.as_ptr() as usize - mapping.as_ptr() as usize)
         })
     }
 
-    /// Forgets the numbers, and lets the system have the memory if it needs some, as long as nobody writes here. `false`: it is
-    /// not to be had that way.
+    /// Empties the buffer. The system may take its memory while no thread writes to it. `false`:
+    /// the system does not support this.
     fn set_aside(&mut self) -> bool {
         self.len = 0;
-        // Whole huge pages: to give a part of one away would cost it its size.
+        // Whole huge pages, because returning a part would split a huge page.
         let bytes = self.mapped() / HUGE_PAGE * HUGE_PAGE;
         #[cfg(any(target_os = "linux", target_os = "android"))]
         if bytes > 0 {
             use rustix::mm::{Advice, madvise};
-            // SAFETY: rule B: inside the mapping. The contents may become zeroes, and nobody reads them.
+            // SAFETY: rule B: inside the mapping. The contents may become zeros, and no code reads
+            // them.
             return unsafe { madvise(self.start.as_ptr().cast(), bytes, Advice::LinuxFree) }
                 .is_ok();
         }
@@ -113,7 +114,8 @@ impl HugeBuffer {
         false
     }
 
-    /// Is for `capacity` numbers from now on, if that many fit in, and not far more.
+    /// Sets the capacity, if the mapping is large enough for it and not far larger. Returns whether
+    /// it is.
     fn refit(&mut self, capacity: usize) -> bool {
         let fitting = self.mapped() / size_of::<u32>();
         let fits = (capacity..=capacity.saturating_mul(4)).contains(&fitting);
@@ -123,7 +125,7 @@ impl HugeBuffer {
         fits
     }
 
-    /// Says that `more` numbers are there.
+    /// Appends `more` numbers.
     ///
     /// # Safety
     ///
@@ -153,24 +155,25 @@ impl Drop for HugeBuffer {
     fn drop(&mut self) {
         match self.mapping {
             Some((mapping, bytes)) => {
-                // SAFETY: rule B: mapped by `map`, and nobody has a reference into it any more.
+                // SAFETY: rule B: mapped by `map`. No reference into it is left.
                 let unmapped = unsafe { rustix::mm::munmap(mapping.as_ptr().cast(), bytes) };
                 debug_assert!(unmapped.is_ok());
             }
-            // SAFETY: rule B: the parts of a vector of numbers, which need no dropping.
+            // SAFETY: rule B: the parts of a vector of numbers, which have no destructors.
             None => drop(unsafe { Vec::from_raw_parts(self.start.as_ptr(), 0, self.capacity) }),
         }
     }
 }
 
-/// Rooms that nobody uses now. New ones would have to be zeroed by the system first, which may take as long as to fill them.
+/// Unused buffers for later collections. The system would have to zero new ones, which can take as
+/// long as filling them.
 #[derive(Debug, Default)]
 pub(crate) struct SpareBuffers {
     rooms: Mutex<Vec<HugeBuffer>>,
 }
 
 impl SpareBuffers {
-    /// HugeBuffer for `capacity` numbers. What is too small for them is not worth keeping, nor what is far too large.
+    /// A buffer for `capacity` numbers. It drops spare buffers that are too small or far too large.
     pub(crate) fn take(&self, capacity: usize) -> Result<HugeBuffer, NoMemory> {
         while let Some(mut room) = self.pop() {
             if room.refit(capacity) {
@@ -180,12 +183,12 @@ impl SpareBuffers {
         HugeBuffer::new(capacity)
     }
 
-    // A function of its own: the lock is not held while the system works.
+    // A separate function, so that the lock is not held during system calls.
     fn pop(&self) -> Option<HugeBuffer> {
         self.rooms.lock().pop()
     }
 
-    /// Keeps rooms, as far as the system can have them back, and there is memory for their places.
+    /// Keeps the buffers whose memory the system can take back, while there is memory for the list.
     pub(crate) fn put_back(&self, rooms: impl IntoIterator<Item = HugeBuffer>) {
         for mut room in rooms {
             if room.set_aside() && push(&mut self.rooms.lock(), room).is_err() {
@@ -194,13 +197,13 @@ impl SpareBuffers {
         }
     }
 
-    /// How many rooms there are.
+    /// The number of buffers.
     #[cfg(test)]
     pub(crate) fn len(&self) -> usize {
         self.rooms.lock().len()
     }
 
-    /// Gives everything back.
+    /// Frees all buffers.
     pub(crate) fn clear(&self) {
         let rooms = std::mem::take(&mut *self.rooms.lock());
         drop(rooms);
@@ -220,7 +223,7 @@ mod tests {
                 let half = capacity / 2;
                 let spare = &mut room.spare()[..half];
                 spare.iter_mut().zip(round..).for_each(|(place, number)| _ = place.write(number));
-                // SAFETY: rule B: so many have been written just now.
+                // SAFETY: rule B: `half` numbers have just been written.
                 unsafe { room.add(half) };
                 assert_eq!(room.len(), (round as usize + 1) * half);
                 assert!(
@@ -235,11 +238,11 @@ mod tests {
         for capacity in [usize::MAX, usize::MAX / 4, isize::MAX as usize / 4] {
             assert!(HugeBuffer::new(capacity).is_err());
         }
-        // SAFETY: rule B: it is refused.
+        // SAFETY: rule B: the call is refused.
         assert!(std::panic::catch_unwind(|| unsafe { HugeBuffer::default().add(1) }).is_err());
     }
 
-    // Elsewhere none is kept.
+    // Other systems keep no buffers.
     #[cfg(target_os = "linux")]
     #[test]
     fn rooms_are_used_again_where_they_fit() {
@@ -247,7 +250,7 @@ mod tests {
         for capacity in [HUGE_PAGE / 4, HUGE_PAGE / 2 + 1, HUGE_PAGE] {
             let mut room = spare.take(capacity).unwrap();
             room.spare()[0].write(7);
-            // SAFETY: rule B: it has been written just now.
+            // SAFETY: rule B: the number has just been written.
             unsafe { room.add(1) };
             let start = room.numbers().as_ptr();
             spare.put_back([room]);
@@ -260,7 +263,8 @@ mod tests {
                 assert_eq!(spare.len(), 0);
                 spare.put_back([room]);
             }
-            // Too small, and far too large: a new one, and the old one is gone.
+            // If the old buffer is too small or far too large, it is dropped, and a new one is
+            // made.
             for next in [2 * capacity + HUGE_PAGE, capacity / 8] {
                 let room = spare.take(next).unwrap();
                 assert_eq!((room.capacity, spare.len()), (next, 0));

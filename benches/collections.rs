@@ -28,7 +28,7 @@ fn node(m: &Mutator) -> Gc<Node> {
 }
 
 fn link(m: &Mutator, from: &Gc<Node>, to: &Gc<Node>) {
-    from.get(m).edges.lock(m).push(to.clone());
+    from.edges.lock(m).push(to.clone());
 }
 
 fn list(m: &Mutator, n: usize) -> Gc<Node> {
@@ -192,7 +192,7 @@ fn asked_for(c: &mut Criterion) {
                     let mut m = heap.attach();
                     while !stop.load(Ordering::Relaxed) {
                         let ring = m.alloc(Ring { next: GcCell::default() });
-                        ring.get(&m).next.set(&m, Some(ring.clone()));
+                        ring.next.set(&m, Some(ring.clone()));
                         drop(ring);
                         m.safepoint();
                     }

@@ -122,9 +122,9 @@ fn clone_arc() -> f64 {
 fn tree(m: &Mutator, depth: u32) -> Gc<Tree> {
     let node = m.alloc(Tree { children: Default::default(), parent: GcCell::default() });
     if depth > 1 {
-        for child in &node.get(m).children {
+        for child in &node.children {
             let below = tree(m, depth - 1);
-            below.get(m).parent.set(m, Some(node.clone()));
+            below.parent.set(m, Some(node.clone()));
             child.set(m, Some(below));
         }
     }
@@ -136,8 +136,8 @@ fn graph(m: &Mutator, n: usize) -> Gc<Node> {
     let nodes: Vec<_> = (0..n).map(|_| m.alloc(Node { edges: Default::default() })).collect();
     for (i, node) in nodes.iter().enumerate() {
         let first = if i + 1 < n { i + 1 } else { 0 };
-        node.get(m).edges[0].set(m, Some(nodes[first].clone()));
-        for edge in &node.get(m).edges[1..] {
+        node.edges[0].set(m, Some(nodes[first].clone()));
+        for edge in &node.edges[1..] {
             edge.set(m, Some(nodes[random.below(n)].clone()));
         }
     }
@@ -203,7 +203,7 @@ fn young() -> impl FnMut() -> f64 {
                 })
             })
             .collect();
-        black_box(new[0].get(&m).payload);
+        black_box(new[0].payload);
         let report = m.collect_young();
         assert!(report.candidates >= 10_000 && report.candidates < 20_000, "{report:?}");
         report.stops[0].as_secs_f64() * 1e3

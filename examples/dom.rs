@@ -34,9 +34,9 @@ struct Counter {
 }
 
 impl Listener for Counter {
-    fn on_event(&self, event: &str, m: &Mutator) {
+    fn on_event(&self, event: &str, _: &Mutator) {
         self.events.fetch_add(1, Ordering::Relaxed);
-        println!("  {event} at {}", self.node.get(m).name);
+        println!("  {event} at {}", self.node.name);
     }
 }
 
@@ -53,7 +53,7 @@ impl Index {
             listeners: GcCell::default(),
         });
         if let Some(parent) = parent {
-            parent.get(m).children.lock(m).push(node.clone());
+            parent.children.lock(m).push(node.clone());
         }
         self.0.insert(name.to_owned(), Gc::downgrade(&node, m));
         node
@@ -70,20 +70,20 @@ fn dispatch(node: &Gc<Node>, event: &str, m: &Mutator) -> usize {
     let mut at = Some(node.clone());
     while let Some(node) = at {
         // A copy: a listener may add listeners.
-        let listeners = node.get(m).listeners.get(m);
+        let listeners = node.listeners.get(m);
         for listener in &listeners {
-            listener.get(m).on_event(event, m);
+            listener.on_event(event, m);
         }
         called += listeners.len();
-        at = node.get(m).parent.get(m);
+        at = node.parent.get(m);
     }
     called
 }
 
 fn listen(node: &Gc<Node>, m: &Mutator) -> Gc<Counter> {
     let counter = m.alloc(Counter { node: node.clone(), events: AtomicUsize::new(0) });
-    let listener = GcDyn::new(counter.clone(), |counter| counter as &dyn Listener, m);
-    node.get(m).listeners.lock(m).push(listener);
+    let listener = GcDyn::new(counter.clone(), |counter| counter as &dyn Listener);
+    node.listeners.lock(m).push(listener);
     counter
 }
 
@@ -100,18 +100,18 @@ fn main() {
     println!("an event rises from the item to the document:");
     let (on_menu, on_document) = (listen(&menu, &m), listen(&document, &m));
     assert_eq!(dispatch(&item, "click", &m), 2);
-    assert_eq!(on_menu.get(&m).events.load(Ordering::Relaxed), 1);
-    assert_eq!(on_document.get(&m).events.load(Ordering::Relaxed), 1);
+    assert_eq!(on_menu.events.load(Ordering::Relaxed), 1);
+    assert_eq!(on_document.events.load(Ordering::Relaxed), 1);
 
     // An observer: a weak reference with a callback.
     let died = Arc::new(AtomicUsize::new(0));
-    let observer = m.alloc_weak(&menu, died.clone(), |weak, m| {
+    let observer = m.alloc_weak(&menu, died.clone(), |weak, _| {
         println!("  the observer is notified: the menu died");
-        weak.get(m).data().fetch_add(1, Ordering::Relaxed);
+        weak.data().fetch_add(1, Ordering::Relaxed);
     });
 
     // Removes the menu from the document. Its parent link stays; the document does not refer to it.
-    document.get(&m).children.lock(&m).retain(|child| !Gc::ptr_eq(child, &menu));
+    document.children.lock(&m).retain(|child| *child != menu);
     drop((menu, on_menu));
     println!("the menu is removed, but a variable still holds one of its items:");
     assert_eq!(m.collect().collected, 0);
@@ -123,7 +123,7 @@ fn main() {
     println!("  collected {} objects", report.collected);
     assert_eq!(report.collected, 3); // the menu, its item, and the menu's listener
     assert_eq!(died.load(Ordering::Relaxed), 1);
-    assert!(observer.get(&m).upgrade(&m).is_none());
+    assert!(observer.upgrade(&m).is_none());
     assert!(index.find("menu", &m).is_none() && index.find("item", &m).is_none());
     assert!(index.find("footer", &m).is_some());
 }

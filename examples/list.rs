@@ -25,13 +25,13 @@ fn list(m: &Mutator, length: u32) -> (Gc<Node>, Gc<Node>) {
 
 /// Adds up the numbers, from `first` to the end of the list or back to `first`.
 fn sum(first: &Gc<Node>, m: &Mutator) -> u32 {
-    let mut sum = first.get(m).number;
-    let mut at = first.get(m).next.get(m);
+    let mut sum = first.number;
+    let mut at = first.next.get(m);
     while let Some(node) = at
-        && !Gc::ptr_eq(&node, first)
+        && node != *first
     {
-        sum += node.get(m).number;
-        at = node.get(m).next.get(m);
+        sum += node.number;
+        at = node.next.get(m);
     }
     sum
 }
@@ -48,7 +48,7 @@ fn main() {
     assert_eq!(heap.stats().live_objects, 0); // freed by its counts, without a collection
 
     let (first, last) = list(&m, 100);
-    last.get(&m).next.set(&m, Some(first.clone())); // the list is a ring now
+    last.next.set(&m, Some(first.clone())); // the list is a ring now
     assert_eq!(sum(&first, &m), 5050);
     drop((first, last));
     println!("a ring, dropped: {} objects are left", heap.stats().live_objects);

@@ -39,14 +39,14 @@ struct Entry {
 impl State {
     /// Takes an entry out of the list.
     fn unlink(&mut self, entry: &Gc<Entry>, m: &Mutator) {
-        let newer = entry.get(m).newer.take(m);
-        let older = entry.get(m).older.take(m);
+        let newer = entry.newer.take(m);
+        let older = entry.older.take(m);
         match &newer {
-            Some(newer) => newer.get(m).older.set(m, older.clone()),
+            Some(newer) => newer.older.set(m, older.clone()),
             None => self.newest = older.clone(),
         }
         match &older {
-            Some(older) => older.get(m).newer.set(m, newer),
+            Some(older) => older.newer.set(m, newer),
             None => self.oldest = newer,
         }
     }
@@ -54,10 +54,10 @@ impl State {
     /// Puts an entry at the newest end of the list.
     fn link(&mut self, entry: &Gc<Entry>, m: &Mutator) {
         match &self.newest {
-            Some(newest) => newest.get(m).newer.set(m, Some(entry.clone())),
+            Some(newest) => newest.newer.set(m, Some(entry.clone())),
             None => self.oldest = Some(entry.clone()),
         }
-        entry.get(m).older.set(m, self.newest.replace(entry.clone()));
+        entry.older.set(m, self.newest.replace(entry.clone()));
     }
 }
 
@@ -75,7 +75,7 @@ impl Cache {
         if state.entries.len() == CAPACITY {
             let oldest = state.oldest.clone().expect("a full cache has an oldest entry");
             state.unlink(&oldest, m);
-            state.entries.remove(&oldest.get(m).key);
+            state.entries.remove(&oldest.key);
         } // the displaced entry has no links: its count frees it
         let entry = m.alloc(Entry {
             key,
@@ -103,8 +103,8 @@ fn main() {
                 for _ in 0..20_000 {
                     random = random * 1_103_515_245_u64 % 2_147_483_647;
                     let key = (random % 120) as u32;
-                    let entry = cache.get(&m).value(key, &m);
-                    assert_eq!(entry.get(&m).value, format!("value {key}"));
+                    let entry = cache.value(key, &m);
+                    assert_eq!(entry.value, format!("value {key}"));
                     m.safepoint(); // another thread may collect here
                 }
             });
@@ -112,7 +112,7 @@ fn main() {
     }); // waits for the threads, detached
 
     {
-        let state = cache.get(&m).state.lock(&m);
+        let state = cache.state.lock(&m);
         println!("{} hits, {} misses", state.hits, state.misses);
         assert_eq!(state.hits + state.misses, 80_000);
         assert_eq!(state.entries.len(), CAPACITY);

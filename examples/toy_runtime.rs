@@ -96,11 +96,11 @@ impl Interpreter<'_> {
                 Op::Set(name) => {
                     let (value, table) = (self.pop(), self.table());
                     // Bound, so that the old value is dropped when the table is unlocked.
-                    let _old = table.get(&self.m).fields.lock(&self.m).insert(name, value);
+                    let _old = table.fields.lock(&self.m).insert(name, value);
                 }
                 Op::Get(name) => {
                     let table = self.table();
-                    let value = table.get(&self.m).fields.lock(&self.m).get(name).cloned();
+                    let value = table.fields.lock(&self.m).get(name).cloned();
                     self.stack.push(value.unwrap_or_default());
                 }
                 Op::Add => {
@@ -160,7 +160,7 @@ fn main() {
     });
 
     let globals = Table::new(&m);
-    globals.get(&m).fields.lock(&m).insert("step", Value::Number(1));
+    globals.fields.lock(&m).insert("step", Value::Number(1));
     // A hint: full collections mark from here first, and count only what is left.
     let named = heap.known_root(globals.clone());
 
@@ -181,7 +181,7 @@ fn main() {
     println!("{} tables made; {by_itself} collections by themselves", 2 * ROUNDS);
     println!("{left} tables left for a last collection");
     assert!(by_itself > 0 && left < 2 * ROUNDS as usize);
-    let rounds = globals.get(&m).fields.lock(&m).get("rounds").cloned();
+    let rounds = globals.fields.lock(&m).get("rounds").cloned();
     assert!(matches!(rounds, Some(Value::Number(ROUNDS))));
     drop(named);
     drop(globals);

@@ -45,8 +45,8 @@ impl Counter {
 impl Trace for Counter {
     const TRACKED: bool = true;
 
-    fn traverse(&self, _: &mut Tracer) {
-        self.get();
+    fn traverse(this: &Self, _: &mut Tracer) {
+        this.get();
     }
 }
 
@@ -57,13 +57,13 @@ struct Node {
 }
 
 impl Trace for Node {
-    fn traverse(&self, tracer: &mut Tracer) {
-        self.counter.traverse(tracer);
-        self.edge.traverse(tracer);
+    fn traverse(this: &Self, tracer: &mut Tracer) {
+        Trace::traverse(&this.counter, tracer);
+        Trace::traverse(&this.edge, tracer);
     }
 
-    fn clear(&self, m: &Mutator) {
-        self.edge.clear(m);
+    fn clear(this: &Self, m: &Mutator) {
+        Trace::clear(&this.edge, m);
     }
 }
 
@@ -74,14 +74,14 @@ struct Shared {
 }
 
 impl Trace for Shared {
-    fn traverse(&self, tracer: &mut Tracer) {
+    fn traverse(this: &Self, tracer: &mut Tracer) {
         // The cell itself: an `Arc` is not traversed.
-        GcCell::traverse(&self.counter, tracer);
-        self.edge.traverse(tracer);
+        GcCell::traverse(&this.counter, tracer);
+        Trace::traverse(&this.edge, tracer);
     }
 
-    fn clear(&self, m: &Mutator) {
-        self.edge.clear(m);
+    fn clear(this: &Self, m: &Mutator) {
+        Trace::clear(&this.edge, m);
     }
 }
 
@@ -104,12 +104,12 @@ fn loom_two_threads_lock_a_cell() {
         let theirs = node.clone();
         let other = thread::spawn(move || {
             let m = heap.attach();
-            theirs.get(&m).counter.lock(&m).add();
+            theirs.counter.lock(&m).add();
             drop(theirs);
         });
-        node.get(&m).counter.lock(&m).add();
+        node.counter.lock(&m).add();
         m.detach(|| other.join().unwrap());
-        assert_eq!(node.get(&m).counter.lock(&m).get(), 2);
+        assert_eq!(node.counter.lock(&m).get(), 2);
     });
 }
 
@@ -122,7 +122,7 @@ fn loom_two_threads_try_a_cell() {
         let node = node(&m);
         let theirs = node.clone();
         let add = |node: &Gc<Node>, m: &Mutator| {
-            node.get(m).counter.try_lock(m).map_or(0, |counter| {
+            node.counter.try_lock(m).map_or(0, |counter| {
                 counter.add();
                 1
             })
@@ -130,7 +130,7 @@ fn loom_two_threads_try_a_cell() {
         let other = thread::spawn(move || add(&theirs, &heap.attach()));
         let added = add(&node, &m) + m.detach(|| other.join().unwrap());
         assert!(added > 0, "one of them found it free");
-        assert_eq!(node.get(&m).counter.lock(&m).get(), added);
+        assert_eq!(node.counter.lock(&m).get(), added);
     });
 }
 
@@ -144,18 +144,18 @@ fn loom_a_stop_reads_a_cell_that_was_written() {
         let heap = heap();
         let mut m = heap.attach();
         let node = node(&m);
-        node.get(&m).edge.set(&m, Some(node.clone()));
+        node.edge.set(&m, Some(node.clone()));
         let theirs = node.clone();
         let writer = thread::spawn(move || {
             let m = heap.attach();
-            theirs.get(&m).counter.lock(&m).add();
+            theirs.counter.lock(&m).add();
             drop(theirs);
         });
         let report = m.try_collect(Collect::full()).unwrap();
         assert_eq!((report.abandoned, report.collected), (None, 0));
         m.detach(|| writer.join().unwrap());
-        assert_eq!(node.get(&m).counter.lock(&m).get(), 1);
-        node.get(&m).edge.set(&m, None);
+        assert_eq!(node.counter.lock(&m).get(), 1);
+        node.edge.set(&m, None);
     });
 }
 
@@ -170,7 +170,7 @@ fn loom_a_cell_elsewhere_meets_a_collection() {
         let mut m = heap.attach();
         let counter = Arc::new(GcCell::new(Counter::default()));
         let node = m.alloc(Shared { counter: Arc::clone(&counter), edge: GcCell::new(None) });
-        node.get(&m).edge.set(&m, Some(node.clone()));
+        node.edge.set(&m, Some(node.clone()));
         let theirs = Arc::clone(&counter);
         let other = self::heap();
         let elsewhere = thread::spawn(move || theirs.lock(&other.attach()).add());
@@ -178,6 +178,6 @@ fn loom_a_cell_elsewhere_meets_a_collection() {
         assert_eq!(report.collected, 0);
         m.detach(|| elsewhere.join().unwrap());
         assert_eq!(counter.lock(&m).get(), 1);
-        node.get(&m).edge.set(&m, None);
+        node.edge.set(&m, None);
     });
 }

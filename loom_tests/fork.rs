@@ -67,8 +67,8 @@ fn loom_a_fork_meets_a_birth_and_an_end() {
         let (heap, mut m, object, destroyed) = world();
         let theirs = object.clone();
         let newborn = thread::spawn(move || {
-            let m = heap.attach();
-            theirs.get(&m).touch();
+            let _attached = heap.attach();
+            theirs.touch();
             drop(theirs);
         });
         fork(&mut m);

@@ -81,8 +81,8 @@ impl Drop for Value {
 }
 
 impl Trace for Value {
-    fn traverse(&self, _: &mut Tracer) {
-        self.touch();
+    fn traverse(this: &Self, _: &mut Tracer) {
+        this.touch();
     }
 }
 
@@ -105,11 +105,11 @@ fn loom_stranger_drops_what_the_owner_counted() {
         let (heap, mut m, object, destroyed) = world();
         let theirs = object.clone();
         let stranger = thread::spawn(move || {
-            let m = heap.attach();
-            theirs.get(&m).touch();
+            let _attached = heap.attach();
+            theirs.touch();
             drop(theirs);
         });
-        object.get(&m).touch();
+        object.touch();
         drop(object);
         m.safepoint();
         stranger.join().unwrap();
@@ -129,8 +129,8 @@ fn loom_owner_ends_before_a_stranger_drops() {
         let (heap, m, object, destroyed) = world();
         let theirs = object.clone();
         let stranger = thread::spawn(move || {
-            let m = heap.attach();
-            theirs.get(&m).touch();
+            let _attached = heap.attach();
+            theirs.touch();
             drop(theirs);
         });
         drop(object);
@@ -150,8 +150,8 @@ fn loom_stranger_merges_while_the_owner_is_detached() {
         let (heap, mut m, object, destroyed) = world();
         let theirs = object.clone();
         let stranger = thread::spawn(move || {
-            let m = heap.attach();
-            theirs.get(&m).touch();
+            let _attached = heap.attach();
+            theirs.touch();
             drop(theirs);
         });
         m.detach(|| {
@@ -235,7 +235,7 @@ fn loom_weak_handle_meets_the_last_drop() {
         let stranger = thread::spawn(move || {
             let m = heap.attach();
             if let Some(object) = weak.upgrade(&m) {
-                object.get(&m).touch();
+                object.touch();
             }
         });
         drop(object);
@@ -256,8 +256,8 @@ fn loom_a_detached_owner_leaves_nothing_undone() {
         let theirs = object.clone();
         drop(object);
         let stranger = thread::spawn(move || {
-            let m = heap.attach();
-            theirs.get(&m).touch();
+            let _attached = heap.attach();
+            theirs.touch();
             drop(theirs);
         });
         m.detach(|| {
@@ -281,7 +281,7 @@ fn loom_a_collection_merges_the_queues() {
         let d = Arc::clone(&destroyed);
         let stranger = thread::spawn(move || {
             let mut m = heap.attach();
-            theirs.get(&m).touch();
+            theirs.touch();
             drop(theirs);
             let report = m.try_collect(Collect::full()).unwrap();
             assert_eq!(report.collected, 0);
@@ -381,13 +381,13 @@ struct Node {
 }
 
 impl Trace for Node {
-    fn traverse(&self, tracer: &mut Tracer) {
-        self.value.touch();
-        self.edge.traverse(tracer);
+    fn traverse(this: &Self, tracer: &mut Tracer) {
+        this.value.touch();
+        Trace::traverse(&this.edge, tracer);
     }
 
-    fn clear(&self, m: &Mutator) {
-        self.edge.set(m, None);
+    fn clear(this: &Self, m: &Mutator) {
+        this.edge.set(m, None);
     }
 }
 
@@ -397,12 +397,12 @@ struct Finalized(Node);
 impl Trace for Finalized {
     const HAS_FINALIZER: bool = true;
 
-    fn traverse(&self, tracer: &mut Tracer) {
-        self.0.traverse(tracer);
+    fn traverse(this: &Self, tracer: &mut Tracer) {
+        Trace::traverse(&this.0, tracer);
     }
 
-    fn clear(&self, m: &Mutator) {
-        self.0.clear(m);
+    fn clear(this: &Self, m: &Mutator) {
+        Trace::clear(&this.0, m);
     }
 }
 
@@ -413,7 +413,7 @@ fn cycle() -> (Heap, Mutator, Gc<Node>, Arc<Plain>) {
     destroyed.store(0, Relaxed);
     let value = Value::new(&destroyed);
     let cycle = m.alloc(Node { value, edge: GcCell::new(None) });
-    cycle.get(&m).edge.set(&m, Some(cycle.clone()));
+    cycle.edge.set(&m, Some(cycle.clone()));
     (heap, m, cycle, destroyed)
 }
 
@@ -425,8 +425,8 @@ fn loom_a_collection_counts_what_was_merged() {
         let (heap, mut m, object, destroyed) = cycle();
         let theirs = object.clone();
         let stranger = thread::spawn(move || {
-            let m = heap.attach();
-            theirs.get(&m).value.touch();
+            let _attached = heap.attach();
+            theirs.value.touch();
             drop(theirs);
         });
         m.safepoint();
@@ -450,9 +450,9 @@ fn loom_weak_handle_meets_a_collection() {
         let stranger = thread::spawn(move || {
             let mut m = heap.attach();
             if let Some(object) = weak.upgrade(&m) {
-                object.get(&m).value.touch();
+                object.value.touch();
                 m.safepoint();
-                assert!(object.get(&m).edge.get(&m).is_some(), "cleared while somebody holds it");
+                assert!(object.edge.get(&m).is_some(), "cleared while somebody holds it");
             }
         });
         let first = m.try_collect(Collect::full()).unwrap();
@@ -471,22 +471,22 @@ fn loom_weak_handle_meets_finalizers() {
         let value = Value::new(&destroyed);
         let edge = GcCell::new(Some(node.clone()));
         let holder = m.alloc(Finalized(Node { value, edge }));
-        node.get(&m).edge.set(&m, None);
+        node.edge.set(&m, None);
         let weak = Gc::downgrade(&node, &m);
         // The two are in a cycle, through a third object.
         let knot =
             m.alloc(Knot { first: GcCell::new(Some(holder.clone())), second: GcCell::new(None) });
-        knot.get(&m).second.set(&m, Some(knot.clone()));
+        knot.second.set(&m, Some(knot.clone()));
         drop((node, holder, knot));
         let stranger = thread::spawn(move || {
             let mut m = heap.attach();
             let object = weak.upgrade(&m);
             if let Some(object) = &object {
-                object.get(&m).value.touch();
+                object.value.touch();
             }
             m.safepoint();
             if let Some(object) = &object {
-                object.get(&m).value.touch();
+                object.value.touch();
             }
         });
         let first = m.try_collect(Collect::full()).unwrap();
@@ -505,14 +505,14 @@ struct Knot {
 }
 
 impl Trace for Knot {
-    fn traverse(&self, tracer: &mut Tracer) {
-        self.first.traverse(tracer);
-        self.second.traverse(tracer);
+    fn traverse(this: &Self, tracer: &mut Tracer) {
+        Trace::traverse(&this.first, tracer);
+        Trace::traverse(&this.second, tracer);
     }
 
-    fn clear(&self, m: &Mutator) {
-        self.first.set(m, None);
-        self.second.set(m, None);
+    fn clear(this: &Self, m: &Mutator) {
+        this.first.set(m, None);
+        this.second.set(m, None);
     }
 }
 
@@ -527,8 +527,8 @@ fn loom_weak_reference_with_a_callback_meets_the_last_drop() {
         let theirs = weak.clone();
         let stranger = thread::spawn(move || {
             let m = heap.attach();
-            if let Some(object) = theirs.get(&m).upgrade(&m) {
-                object.get(&m).touch();
+            if let Some(object) = theirs.upgrade(&m) {
+                object.touch();
             }
         });
         drop(object);
@@ -559,7 +559,7 @@ fn loom_upgrade_meets_the_start_of_a_dynamic_destruction() {
             if let Some(header) = managed::upgrade(m.raw(), &record) {
                 // SAFETY: rule R: the upgrade added a reference.
                 let object = unsafe { AnyGc::from_header(header) };
-                object.downcast::<Value>(&m).unwrap_or_else(|_| unreachable!()).get(&m).touch();
+                object.downcast::<Value>(&m).unwrap_or_else(|_| unreachable!()).touch();
             }
         });
         let id = m.raw().id();
@@ -588,7 +588,7 @@ fn loom_upgrade_meets_the_start_of_a_dynamic_destruction() {
 
 /// Counts its calls, and adds 100 for each call that finds its weak reference uncleared.
 fn called_back<T: Trace>(weak: &Gc<WeakRef<T, Arc<Plain>>>, m: &Mutator) {
-    let weak = weak.get(m);
+    let weak = &*weak;
     weak.data().fetch_add(if weak.upgrade(m).is_none() { 1 } else { 100 }, Relaxed);
 }
 
@@ -603,8 +603,8 @@ fn loom_weak_reference_with_a_callback_meets_a_collection() {
         drop(object);
         let stranger = thread::spawn(move || {
             let m = heap.attach();
-            if let Some(object) = theirs.get(&m).upgrade(&m) {
-                object.get(&m).value.touch();
+            if let Some(object) = theirs.upgrade(&m) {
+                object.value.touch();
             }
         });
         let first = m.try_collect(Collect::full()).unwrap();
@@ -631,7 +631,7 @@ fn loom_weak_handle_from_birth_meets_the_last_drop() {
         let stranger = thread::spawn(move || {
             let m = heap.attach();
             if let Some(object) = weak.unwrap().upgrade(&m) {
-                object.get(&m).touch();
+                object.touch();
             }
         });
         drop(object);
@@ -648,13 +648,13 @@ struct Fan {
 }
 
 impl Trace for Fan {
-    fn traverse(&self, tracer: &mut Tracer) {
-        self.value.touch();
-        self.edges.traverse(tracer);
+    fn traverse(this: &Self, tracer: &mut Tracer) {
+        this.value.touch();
+        Trace::traverse(&this.edges, tracer);
     }
 
-    fn clear(&self, m: &Mutator) {
-        self.edges.clear(m);
+    fn clear(this: &Self, m: &Mutator) {
+        Trace::clear(&this.edges, m);
     }
 }
 
@@ -680,7 +680,7 @@ fn loom_two_markers_claim_one_object() {
         let roots = [fan(middle.to_vec()), fan(vec![middle[0].clone(), leaf()])];
         drop(middle);
         let garbage = leaf();
-        garbage.get(&m).edges.set(&m, vec![garbage.clone()]);
+        garbage.edges.set(&m, vec![garbage.clone()]);
         drop(garbage);
         let h = heap.clone();
         let marker = thread::spawn(move || {
@@ -691,7 +691,7 @@ fn loom_two_markers_claim_one_object() {
         assert_eq!(destroyed.load(Relaxed), 1);
         m.detach(|| marker.join().unwrap());
         for root in &roots {
-            root.get(&m).edges.lock(&m).first().expect("not cleared").get(&m).value.touch();
+            root.edges.lock(&m).first().expect("not cleared").value.touch();
         }
         drop(roots);
         assert_eq!(destroyed.load(Relaxed), 11);

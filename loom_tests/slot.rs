@@ -54,7 +54,7 @@ fn loom_what_is_stored_in_a_slot_is_whole() {
             s.store(&m, Some(m.alloc(Value::new(&d))));
         });
         slot.peek(&m).inspect(|value| value.touch());
-        slot.load(&m).inspect(|gc| gc.get(&m).touch());
+        slot.load(&m).inspect(|gc| gc.touch());
         m.detach(|| writer.join().unwrap());
         drop(slot);
         m.safepoint();
@@ -74,9 +74,9 @@ fn loom_two_threads_swap() {
         let other = thread::spawn(move || {
             let m = heap.attach();
             let old = s.swap(&m, Some(m.alloc(Value::new(&d))));
-            old.inspect(|old| old.get(&m).touch());
+            old.inspect(|old| old.touch());
         });
-        slot.swap(&m, Some(object)).inspect(|old| old.get(&m).touch());
+        slot.swap(&m, Some(object)).inspect(|old| old.touch());
         m.detach(|| other.join().unwrap());
         drop(slot);
         m.safepoint();
@@ -160,7 +160,7 @@ fn loom_a_reader_meets_a_swap() {
             m.safepoint();
         });
         slots[0].peek(&m).inspect(|value| value.touch());
-        slots[0].load(&m).inspect(|gc| gc.get(&m).touch());
+        slots[0].load(&m).inspect(|gc| gc.touch());
         m.detach(|| taker.join().unwrap());
         m.safepoint();
         m.collect();
@@ -210,7 +210,7 @@ fn loom_a_reader_finds_an_epoch_before_its_request() {
         let elsewhere = Heap::builder().pacing(Pacing::manual()).workers(1).build().unwrap();
         let emptier = thread::spawn(move || {
             let m = elsewhere.attach();
-            s.iter().for_each(|slot| slot.clear(&m));
+            s.iter().for_each(|slot| Trace::clear(slot, &m));
             drop(m);
             drop(heap.attach());
         });

@@ -45,12 +45,12 @@ struct Body {
 }
 
 impl Trace for Body {
-    fn traverse(&self, tracer: &mut Tracer) {
-        self.edges.traverse(tracer);
+    fn traverse(this: &Self, tracer: &mut Tracer) {
+        Trace::traverse(&this.edges, tracer);
     }
 
-    fn clear(&self, m: &Mutator) {
-        self.edges.clear(m);
+    fn clear(this: &Self, m: &Mutator) {
+        Trace::clear(&this.edges, m);
     }
 }
 
@@ -117,7 +117,7 @@ impl Shared {
     fn body(&self, object: &AnyGc, m: &Mutator) -> Gc<Body> {
         let body = object.attribute(m, "body").expect("an object was cleared that somebody holds");
         let body = body.downcast::<Body>(m).unwrap_or_else(|_| panic!("another object lies there"));
-        assert!(body.get(m).id < self.counts.born.load(Relaxed));
+        assert!(body.id < self.counts.born.load(Relaxed));
         body
     }
 
@@ -134,7 +134,7 @@ impl Shared {
             (0 | 1, _) | (_, None) => held.push(self.make(m)),
             (2 | 3, Some(from)) => {
                 let to = held[below(held.len())].clone();
-                self.body(&from, m).get(m).edges.lock(m).push(to);
+                self.body(&from, m).edges.lock(m).push(to);
             }
             (4, Some(_)) => drop(held.swap_remove(below(held.len()))),
             (5, Some(it)) => {

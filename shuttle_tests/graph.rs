@@ -84,17 +84,17 @@ impl<const FINAL: bool> Thing<FINAL> {
 impl<const FINAL: bool> Trace for Thing<FINAL> {
     const HAS_FINALIZER: bool = FINAL;
 
-    fn traverse(&self, tracer: &mut Tracer) {
-        self.edges.traverse(tracer);
+    fn traverse(this: &Self, tracer: &mut Tracer) {
+        Trace::traverse(&this.edges, tracer);
     }
 
-    fn clear(&self, m: &Mutator) {
-        self.world.shadow.cleared(self.id);
-        self.edges.clear(m);
+    fn clear(this: &Self, m: &Mutator) {
+        this.world.shadow.cleared(this.id);
+        Trace::clear(&this.edges, m);
     }
 
     fn finalize(this: &Gc<Self>, m: &Mutator) {
-        let thing = this.get(m);
+        let thing = &*this;
         let world = &thing.world;
         world.shadow.finalizing(thing.id);
         if world.lively.load(Relaxed) {
@@ -168,9 +168,9 @@ impl<const FINAL: bool> Ref<FINAL> {
     }
 
     /// The object.
-    pub(crate) fn get<'a>(&'a self, m: &'a Mutator) -> &'a Thing<FINAL> {
+    pub(crate) fn get<'a>(&'a self, _: &'a Mutator) -> &'a Thing<FINAL> {
         self.world.shadow.touched(self.to);
-        let thing = self.gc.get(m);
+        let thing = &*self.gc;
         assert_eq!(thing.id, self.to, "another object lies where the reference leads");
         thing
     }
@@ -202,8 +202,8 @@ impl<const FINAL: bool> Drop for Ref<FINAL> {
 }
 
 impl<const FINAL: bool> Trace for Ref<FINAL> {
-    fn traverse(&self, tracer: &mut Tracer) {
-        self.gc.traverse(tracer);
+    fn traverse(this: &Self, tracer: &mut Tracer) {
+        Trace::traverse(&this.gc, tracer);
     }
 }
 
@@ -220,11 +220,7 @@ impl<const FINAL: bool> Weak<FINAL> {
         let before = self.world.shadow.before_upgrade(self.to);
         match self.weak.upgrade(m) {
             Some(gc) => {
-                assert_eq!(
-                    gc.get(m).id,
-                    self.to,
-                    "another object lies where the weak reference leads"
-                );
+                assert_eq!(gc.id, self.to, "another object lies where the weak reference leads");
                 self.world.shadow.upgraded(self.to);
                 Some(Ref::new(gc, self.to, Holder::Root, self.world.clone()))
             }
@@ -258,11 +254,11 @@ impl<const FINAL: bool> Board<FINAL> {
 }
 
 impl<const FINAL: bool> Trace for Board<FINAL> {
-    fn traverse(&self, tracer: &mut Tracer) {
-        self.slots.traverse(tracer);
+    fn traverse(this: &Self, tracer: &mut Tracer) {
+        Trace::traverse(&this.slots, tracer);
     }
 
-    fn clear(&self, _: &Mutator) {
+    fn clear(_: &Self, _: &Mutator) {
         panic!("the board is cleared, and held");
     }
 }

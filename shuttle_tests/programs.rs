@@ -83,9 +83,9 @@ impl<const FINAL: bool> Hands<FINAL> {
 
     /// A new reference, entered in the oracle, to the object of a reference that the library
     /// returned.
-    fn keep(&mut self, gc: Option<Gc<Thing<FINAL>>>, m: &Mutator) {
+    fn keep(&mut self, gc: Option<Gc<Thing<FINAL>>>, _: &Mutator) {
         if let Some(gc) = gc {
-            let id = gc.get(m).id;
+            let id = gc.id;
             self.held.push(Ref::new(gc, id, Holder::Root, self.world.clone()));
         }
     }
@@ -128,9 +128,9 @@ impl<const FINAL: bool> Hands<FINAL> {
                     let (to, world) = (it.to, self.world.clone());
                     let data = Arc::new(Watched { to, called: AtomicBool::new(false), world });
                     self.watching.push(m.alloc_weak(it.gc(), data, |weak, m| {
-                        let data = weak.get(m).data();
+                        let data = weak.data();
                         assert!(!data.called.swap(true, Relaxed), "a callback is called twice");
-                        assert!(weak.get(m).upgrade(m).is_none());
+                        assert!(weak.upgrade(m).is_none());
                         // With finalizers, weak references without a callback are cleared later,
                         // and an upgrade may resurrect the object.
                         if !FINAL {
@@ -162,7 +162,7 @@ impl<const FINAL: bool> Hands<FINAL> {
 
     fn slot(&mut self, m: &Mutator) {
         let board = self.board.clone();
-        let slot = &board.get(m).slots[below(3)];
+        let slot = &board.slots[below(3)];
         match below(4) {
             0 => {
                 // The slot's reference is usually the last one afterwards.
@@ -350,7 +350,7 @@ fn check_quiet_point<const FINAL: bool>(
     m.verify().expect("a sound heap");
     let shadow = &world.shadow;
     let mut in_slots: BTreeMap<Id, usize> = BTreeMap::new();
-    for slot in &board.get(m).slots {
+    for slot in &board.slots {
         if let Some(thing) = slot.peek(m) {
             *in_slots.entry(thing.id).or_default() += 1;
         }
@@ -359,7 +359,7 @@ fn check_quiet_point<const FINAL: bool>(
     let mut tracked = BTreeSet::new();
     for any in objects {
         let Ok(gc) = any.downcast::<Thing<FINAL>>(m) else { continue };
-        let id = gc.get(m).id;
+        let id = gc.id;
         assert!(tracked.insert(id), "{id} is listed twice");
         // Plus the reference in the list of objects.
         let expected = shadow.count(id) + in_slots.get(&id).copied().unwrap_or(0) + 1;
@@ -391,7 +391,7 @@ fn finish<const FINAL: bool>(heap: &Heap, world: &Arc<World<FINAL>>, board: Gc<B
             let old = (place.lock().take(), weak.lock().take());
             drop(old);
         }
-        board.get(m).slots.iter().for_each(|slot| slot.store(m, None));
+        board.slots.iter().for_each(|slot| slot.store(m, None));
         check_quiet_point(world, &board, m);
     });
     assert_eq!(

@@ -395,7 +395,7 @@ fn mixed(state: &mut State, n: usize) {
     // The ring of hubs is alive through the first: cut it.
     let (m, both) = (&state.m, &hubs);
     both.iter().for_each(|hub| {
-        hub.get(m).edges.lock(m).retain(|to| !hubs.iter().any(|h| Gc::ptr_eq(h, to)));
+        hub.edges.lock(m).retain(|to| !hubs.iter().any(|h| *h == *to));
     });
     keep(state, alive);
     // What the hub alone leads to: as many at once as a work list never has room for by chance.
@@ -473,7 +473,7 @@ fn collecting_with_lock_free_slots() {
     };
     for name in 2000..2100 {
         let gc = state.m.alloc(slotted(name));
-        gc.get(&state.m).slot.store(&state.m, Some(gc.clone()));
+        gc.slot.store(&state.m, Some(gc.clone()));
     }
     let check = |mut state: State| {
         // A reference that could not be kept for later is kept for ever.

@@ -41,10 +41,10 @@ fn ring(m: &Mutator, n: usize) -> Gc<Node> {
     let mut last = first.clone();
     for _ in 1..n {
         let node = m.alloc(Node { next: GcCell::default(), _counted: Counted::new() });
-        last.get(m).next.set(m, Some(node.clone()));
+        last.next.set(m, Some(node.clone()));
         last = node;
     }
-    last.get(m).next.set(m, Some(first.clone()));
+    last.next.set(m, Some(first.clone()));
     first
 }
 
@@ -65,7 +65,7 @@ fn work(heap: &Heap, rounds: usize) {
                         m.collect();
                     }
                     m.safepoint();
-                    assert!(kept.get(&m).next.get(&m).is_some());
+                    assert!(kept.next.get(&m).is_some());
                 }
             });
         }
@@ -158,7 +158,7 @@ fn collections_work_where_no_thread_can_be_started() {
         assert_eq!((report.abandoned, report.collected), (None, 10_000));
         // The first collection finds out that there are no others.
         assert!(round == 0 || report.workers == 1, "{} workers", report.workers);
-        kept.get(&m).next.set(&m, None);
+        kept.next.set(&m, None);
         drop(kept);
     }
     m.verify().expect("a whole heap");

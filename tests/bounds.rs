@@ -42,7 +42,7 @@ fn any_number_of_workers_is_refused_or_works() {
             let mut m = heap.attach();
             let keep = m.alloc(Node { next: GcCell::default() });
             let ring = m.alloc(Node { next: GcCell::default() });
-            ring.get(&m).next.set(&m, Some(ring.clone()));
+            ring.next.set(&m, Some(ring.clone()));
             drop(ring);
             let report = m.collect();
             assert_eq!((report.collected, report.abandoned), (1, None));
@@ -103,7 +103,7 @@ fn churn(heap: &Heap) {
     let mut m = heap.attach();
     for _ in 0..50 {
         let node = m.alloc(Node { next: GcCell::default() });
-        node.get(&m).next.set(&m, Some(node.clone()));
+        node.next.set(&m, Some(node.clone()));
         drop(node);
         m.safepoint();
     }
@@ -122,7 +122,7 @@ struct Link {
 }
 
 impl Trace for Link {
-    fn traverse(&self, _: &mut Tracer) {}
+    fn traverse(_: &Self, _: &mut Tracer) {}
 }
 
 impl Drop for Link {
@@ -219,7 +219,7 @@ fn a_thread_that_asks_for_a_collection_is_next() {
                 while !stop.load(SeqCst) {
                     for _ in 0..100 {
                         let node = m.alloc(Node { next: GcCell::default() });
-                        node.get(&m).next.set(&m, Some(node.clone()));
+                        node.next.set(&m, Some(node.clone()));
                     }
                     m.safepoint();
                 }
@@ -304,7 +304,7 @@ fn thousands_of_default_heaps_leave_room() {
             );
             for heap in heaps.iter().step_by(7) {
                 let m = heap.attach();
-                assert_eq!(*m.alloc(7).get(&m), 7);
+                assert_eq!(*m.alloc(7), 7);
             }
             // Those that end give their part back, whichever they are.
             drop(heaps);
@@ -328,7 +328,7 @@ fn default_heaps_under_a_limit_leave_room() {
         let heaps: Vec<_> = (0..4).map(|_| Heap::new()).collect();
         for heap in &heaps {
             let m = heap.attach();
-            assert_eq!(*m.alloc(7).get(&m), 7);
+            assert_eq!(*m.alloc(7), 7);
         }
         assert!(heaps[0].stats().reserved_bytes >= 512 << 20);
         assert!(has_room(64 << 20));

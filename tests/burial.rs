@@ -51,7 +51,7 @@ fn litter(m: &Mutator, deaths: &Arc<Deaths>, objects: usize) {
         deaths.born.fetch_add(1, SeqCst);
         let born_on = std::thread::current().id();
         let object = m.alloc(Homebody { me: GcCell::new(None), born_on, deaths: deaths.clone() });
-        object.get(m).me.set(m, Some(object.clone()));
+        object.me.set(m, Some(object.clone()));
     }
 }
 
@@ -193,7 +193,7 @@ fn what_waits_to_be_buried_is_hidden_and_survives_a_panicking_destructor() {
     let mut m = heap.attach();
     for _ in 0..MANY {
         let node = m.alloc(Node { me: GcCell::new(None), _loud: Loud(deaths.clone()) });
-        node.get(&m).me.set(&m, Some(node.clone()));
+        node.me.set(&m, Some(node.clone()));
     }
     m.safepoint();
     assert!(deaths.all() < MANY);
@@ -258,7 +258,7 @@ fn the_figures_of_a_burial_are_those_of_all_its_pieces() {
     for _ in 0..STUCK {
         litter(&m, &deaths, MANY / STUCK);
         let fixed = m.alloc(Fixed { me: std::sync::OnceLock::new() });
-        assert!(fixed.get(&m).me.set(fixed.clone()).is_ok());
+        assert!(fixed.me.set(fixed.clone()).is_ok());
     }
     while figures.lock().unwrap().is_empty() {
         m.safepoint();

@@ -31,7 +31,7 @@ fn carries_a_cycle<C: Trace + Default + Send + Sync>(wrap: impl Fn(AnyGc) -> C) 
     let heap = Heap::new();
     let mut m = heap.attach();
     let hub = m.alloc(Hub { spokes: GcCell::new(C::default()) });
-    hub.get(&m).spokes.set(&m, wrap(AnyGc::from(hub.clone())));
+    hub.spokes.set(&m, wrap(AnyGc::from(hub.clone())));
     assert!(C::TRACKED);
     assert_eq!(m.collect().collected, 0, "held from outside");
     drop(hub);
@@ -162,7 +162,7 @@ fn the_contents_of_an_arc_are_skipped() {
     let mut m = heap.attach();
     let shared = Arc::new(Mutex::new(None));
     let node = m.alloc(Node { shared: Arc::clone(&shared) });
-    assert!(node.get(&m).shared.lock().unwrap().is_none());
+    assert!(node.shared.lock().unwrap().is_none());
     *shared.lock().unwrap() = Some(node);
     assert_eq!(m.collect().unreachable, 0);
     drop(shared.lock().unwrap().take());
@@ -179,9 +179,9 @@ fn a_skipped_field_holds_from_outside() {
     let heap = Heap::new();
     let mut m = heap.attach();
     let node = m.alloc(Node { opaque: Opaque(GcCell::new(None)) });
-    node.get(&m).opaque.0.set(&m, Some(node.clone()));
+    node.opaque.0.set(&m, Some(node.clone()));
     assert_eq!(m.collect().unreachable, 0);
-    let kept = node.get(&m).opaque.0.take(&m);
+    let kept = node.opaque.0.take(&m);
     drop((kept, node));
 }
 
@@ -199,7 +199,7 @@ struct Locked {
 fn locked_cycle(m: &Mutator) -> Gc<Locked> {
     let node = m.alloc(Locked::default());
     let any = || AnyGc::from(node.clone());
-    let value = node.get(m);
+    let value = &*node;
     *value.mutex.lock().unwrap() = Some(any());
     value.rwlock.write().unwrap().extend([any(), any()]);
     *value.small_mutex.lock() = Some(any());
@@ -223,14 +223,12 @@ fn poison_is_ignored() {
     let mut m = heap.attach();
     let node = locked_cycle(&m);
     let panic = catch_unwind(AssertUnwindSafe(|| {
-        let value = node.get(&m);
+        let value = &*node;
         let _mutex = value.mutex.lock();
         let _rwlock = value.rwlock.write();
         std::panic::resume_unwind(Box::new("poison"));
     }));
-    assert!(
-        panic.is_err() && node.get(&m).mutex.is_poisoned() && node.get(&m).rwlock.is_poisoned()
-    );
+    assert!(panic.is_err() && node.mutex.is_poisoned() && node.rwlock.is_poisoned());
     drop(node);
     assert_eq!(m.collect().collected, 1);
 }
@@ -241,7 +239,7 @@ fn what_lies_behind_a_held_lock_is_kept() {
     let heap = Heap::new();
     let mut m = heap.attach();
     let node = locked_cycle(&m);
-    std::mem::forget(node.get(&m).small_rwlock.write());
+    std::mem::forget(node.small_rwlock.write());
     drop(node);
     let report = m.collect();
     assert_eq!((report.collected, report.uncollectable), (0, 0));
@@ -253,7 +251,7 @@ fn a_held_lock_around_a_number_is_no_doubt() {
     let heap = Heap::new();
     let mut m = heap.attach();
     let node = locked_cycle(&m);
-    std::mem::forget(node.get(&m).number.lock());
+    std::mem::forget(node.number.lock());
     drop(node);
     assert_eq!(m.collect().collected, 1);
 }
@@ -269,8 +267,8 @@ fn clear_skips_a_held_lock() {
     let heap = Heap::new();
     let mut m = heap.attach();
     let node = m.alloc(Node { next: parking_lot::RwLock::new(None) });
-    *node.get(&m).next.write() = Some(node.clone());
-    std::mem::forget(node.get(&m).next.read());
+    *node.next.write() = Some(node.clone());
+    std::mem::forget(node.next.read());
     drop(node);
     let report = m.collect();
     assert_eq!((report.collected, report.uncollectable), (0, 1));
@@ -291,14 +289,14 @@ fn clear_unlocks_before_it_drops() {
     }
     impl Drop for Entry {
         fn drop(&mut self) {
-            let free = Mutator::with_current(|m| self.node.get(m).entry.try_lock().is_ok());
+            let free = Mutator::with_current(|_| self.node.entry.try_lock().is_ok());
             DROPS.fetch_add(usize::from(free == Some(true)), Relaxed);
         }
     }
     let heap = Heap::new();
     let mut m = heap.attach();
     let node = m.alloc(Node::default());
-    *node.get(&m).entry.lock().unwrap() = Some(Entry { node: node.clone() });
+    *node.entry.lock().unwrap() = Some(Entry { node: node.clone() });
     drop(node);
     assert_eq!(m.collect().collected, 1);
     assert_eq!(DROPS.load(Relaxed), 1);
@@ -310,8 +308,8 @@ fn a_panic_in_traverse_poisons_nothing() {
     #[derive(Default)]
     struct Bomb(bool);
     impl Trace for Bomb {
-        fn traverse(&self, _: &mut Tracer) {
-            assert!(!self.0, "a traverse that panics");
+        fn traverse(this: &Self, _: &mut Tracer) {
+            assert!(!this.0, "a traverse that panics");
         }
     }
     #[derive(Trace)]
@@ -322,8 +320,8 @@ fn a_panic_in_traverse_poisons_nothing() {
     let mut m = heap.attach();
     let holder = m.alloc(Holder { bomb: Mutex::new(Bomb(true)) });
     assert!(m.collect().abandoned.is_some());
-    assert!(!holder.get(&m).bomb.is_poisoned());
-    holder.get(&m).bomb.lock().unwrap().0 = false;
+    assert!(!holder.bomb.is_poisoned());
+    holder.bomb.lock().unwrap().0 = false;
     assert!(m.collect().abandoned.is_none());
 }
 
@@ -340,13 +338,13 @@ fn a_once_lock_is_traversed_and_cannot_be_cleared() {
     let heap = Heap::new();
     let mut m = heap.attach();
     let node = m.alloc(Node { next: OnceLock::new() });
-    assert!(node.get(&m).next.set(node.clone()).is_ok());
+    assert!(node.next.set(node.clone()).is_ok());
     drop(node);
     let report = m.collect();
     assert_eq!((report.collected, report.uncollectable), (0, 1));
 
     let nested = m.alloc(Nested { next: OnceLock::new() });
-    assert!(nested.get(&m).next.set(GcCell::new(Some(nested.clone()))).is_ok());
+    assert!(nested.next.set(GcCell::new(Some(nested.clone()))).is_ok());
     drop(nested);
     assert_eq!(m.collect().collected, 1);
 }
@@ -397,7 +395,7 @@ fn clear_is_forwarded() {
     let mut m = heap.attach();
     let cells = vec![Cell(GcCell::new(None), None), Cell(GcCell::new(None), Some("second"))];
     let node = m.alloc(Node::Deep { way: Box::new((0, cells)) });
-    let Node::Deep { way } = node.get(&m);
+    let Node::Deep { way } = &*node;
     assert_eq!(way.1[1].1, Some("second"));
     way.1[1].0.set(&m, Some(node.clone()));
     drop(node);
@@ -429,7 +427,7 @@ fn shapes_without_references() {
     let mut m = heap.attach();
     let objects = (m.alloc(Unit), m.alloc(Empty {}), m.alloc(Tuple()));
     let tokens = [m.alloc(Tokens::Plus), m.alloc(Tokens::Other(Opaque))];
-    assert!(matches!(tokens[1].get(&m), Tokens::Other(Opaque)));
+    assert!(matches!(&*tokens[1], Tokens::Other(Opaque)));
     assert_eq!(m.collect().unreachable, 0);
     drop((objects, tokens));
 }
@@ -451,7 +449,7 @@ fn generic_types_keep_their_bounds() {
     let heap = Heap::new();
     let mut m = heap.attach();
     let table: Gc<Rows> = m.alloc(Table { rows: Default::default(), _settings: PhantomData });
-    table.get(&m).rows[1].lock(&m).insert(7, Some(AnyGc::from(table.clone())));
+    table.rows[1].lock(&m).insert(7, Some(AnyGc::from(table.clone())));
     drop(table);
     assert_eq!(m.collect().collected, 1);
 }
@@ -486,7 +484,7 @@ fn bounds_may_be_written_out() {
     let heap = Heap::new();
     let m = heap.attach();
     let peeked = m.alloc(Peeked { next: Some(1), _rest: 2..5 });
-    assert_eq!(peeked.get(&m).next, Some(1));
+    assert_eq!(peeked.next, Some(1));
 }
 
 // ------------------------------------------------------------------------------- attributes
@@ -514,7 +512,7 @@ fn untracked_types_are_not_tracked() {
     let heap = Heap::new();
     let m = heap.attach();
     let point = m.alloc(Point { at: (1, 2), name: None, _anything: None });
-    assert!(point.get(&m).at == (1, 2) && point.get(&m).name.is_none());
+    assert!(point.at == (1, 2) && point.name.is_none());
     assert!(!Gc::is_tracked(&point, &m));
     assert!(Gc::is_tracked(&m.alloc(Hub { spokes: GcCell::new(vec![0_u8]) }), &m));
 }
@@ -534,11 +532,8 @@ impl<T: Trace + Default + Copy + Into<usize>> Inherent<T> {
 
 impl<T: Trace + Default> Inherent<T> {
     fn finalize(this: &Gc<Self>, m: &Mutator) {
-        let next = this.get(m).next.get(m);
-        assert!(Gc::ptr_eq(
-            this,
-            &next.expect("nothing is cleared before all finalizers have run")
-        ));
+        let next = this.next.get(m);
+        assert!(*this == next.expect("nothing is cleared before all finalizers have run"));
         FINALIZED.fetch_add(1, Relaxed);
     }
 }
@@ -551,7 +546,7 @@ mod finalizers {
     use super::{Elsewhere, FINALIZED, Gc, Mutator, Relaxed};
 
     pub(crate) fn count(this: &Gc<Elsewhere>, m: &Mutator) {
-        assert!(this.get(m).0.get(m).is_some());
+        assert!(this.0.get(m).is_some());
         FINALIZED.fetch_add(100, Relaxed);
     }
 }
@@ -563,10 +558,10 @@ fn finalizers_run_once() {
     let heap = Heap::new();
     let mut m = heap.attach();
     let inherent = m.alloc(Inherent { next: GcCell::new(None), add: 1_u8 });
-    assert_eq!(Inherent::ADD(inherent.get(&m).add), 1);
-    inherent.get(&m).next.set(&m, Some(inherent.clone()));
+    assert_eq!(Inherent::ADD(inherent.add), 1);
+    inherent.next.set(&m, Some(inherent.clone()));
     let elsewhere = m.alloc(Elsewhere(GcCell::new(None)));
-    elsewhere.get(&m).0.set(&m, Some(elsewhere.clone()));
+    elsewhere.0.set(&m, Some(elsewhere.clone()));
     drop((inherent, elsewhere));
     let report = m.collect();
     assert_eq!((report.finalized, report.collected), (2, 2));
@@ -612,7 +607,7 @@ fn the_crate_may_have_another_name() {
     let heap = Heap::new();
     let mut m = heap.attach();
     let node = m.alloc(renamed::Node { next: GcCell::new(None) });
-    node.get(&m).next.set(&m, Some(node.clone()));
+    node.next.set(&m, Some(node.clone()));
     drop(node);
     let report = m.collect();
     assert_eq!((report.finalized, report.collected), (1, 1));
@@ -655,7 +650,7 @@ fn generated_code_is_hygienic() {
         clear: || 1,
         traverse: (),
     });
-    let value = node.get(&m);
+    let value = &*node;
     let sum =
         value.self_ + value.this + value.argument + value.field0 + value.r#type + (value.clear)();
     assert_eq!((sum, value.m, value.traverse), (12, Some(1), ()));
@@ -679,7 +674,7 @@ fn a_traced_type_may_implement_drop() {
     let heap = Heap::new();
     let mut m = heap.attach();
     let noisy = m.alloc(Noisy(GcCell::new(None)));
-    noisy.get(&m).0.set(&m, Some(noisy.clone()));
+    noisy.0.set(&m, Some(noisy.clone()));
     drop(noisy);
     assert_eq!(DROPS.load(Relaxed), 0);
     assert_eq!(m.collect().collected, 1);

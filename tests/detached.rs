@@ -21,7 +21,7 @@ struct Node {
 
 fn garbage(m: &Mutator) {
     let node = m.alloc(Node { next: GcCell::default() });
-    node.get(m).next.set(m, Some(node.clone()));
+    node.next.set(m, Some(node.clone()));
 }
 
 #[test]
@@ -103,7 +103,7 @@ fn a_mutator_is_not_taken_up_inside_the_closure_of_a_detach() {
 struct Empties(Arc<AtomicGc<u64>>);
 
 impl Trace for Empties {
-    fn traverse(&self, _: &mut standstill::Tracer) {}
+    fn traverse(_: &Self, _: &mut standstill::Tracer) {}
 }
 
 impl Drop for Empties {

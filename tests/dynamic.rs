@@ -213,10 +213,7 @@ fn s_117_a_cycle_through_an_attribute_is_collected() {
     unsafe {
         dynamic::set_attribute(&m, dynamic::as_raw(&a), "peer", Some(b.clone())).unwrap();
         dynamic::set_attribute(&m, dynamic::as_raw(&b), "peer", Some(a.clone())).unwrap();
-        assert!(AnyGc::ptr_eq(
-            &dynamic::get_attribute(&m, dynamic::as_raw(&a), "peer").unwrap(),
-            &b
-        ));
+        assert!(dynamic::get_attribute(&m, dynamic::as_raw(&a), "peer").unwrap() == b);
         let none = dynamic::get_attribute(&m, dynamic::as_raw(&a), "none").unwrap_err();
         assert_eq!(none.code, Code::NoAttribute);
     }
@@ -243,7 +240,7 @@ fn typed_and_dynamic_objects_are_collected_in_one_cycle() {
     let typed = m.alloc(Holder { held: GcCell::default() });
     let pair = new(&m, record);
     set(&pair, 0, Some(&Gc::into_any(typed.clone())));
-    typed.get(&m).held.set(&m, Some(pair.clone()));
+    typed.held.set(&m, Some(pair.clone()));
     assert!(dynamic::is_dynamic(&pair) && !dynamic::is_dynamic(&Gc::into_any(typed.clone())));
     assert_eq!(pair.type_name(&m), "tests.Pair");
     drop((typed, pair));
@@ -1247,7 +1244,7 @@ fn what_is_in_a_queue_leaves_it_before_its_memory_is_given_back() {
         }
         m.safepoint();
         let (one, other) = (new(&m, record), new(&m, record));
-        assert!(!AnyGc::ptr_eq(&one, &other), "one cell is handed out twice");
+        assert!(one != other, "one cell is handed out twice");
         drop((one, other));
         m.verify().unwrap();
         assert_eq!(live(&heap), 0);

@@ -143,7 +143,7 @@ fn objects_of_another_heap_are_refused() {
     m.collect();
     drop(m);
     let mut m = other.attach();
-    assert!(AnyGc::ptr_eq(&object.attribute(&m, "name").unwrap(), &object));
+    assert!(object.attribute(&m, "name").unwrap() == object);
     // SAFETY: as above.
     assert!(unsafe { dynamic::is_tracked(&m, foreign) });
     object.set_attribute(&m, "name", None).unwrap();
@@ -251,7 +251,7 @@ fn the_managed_dictionary_of_a_type_is_none() {
         dynamic::clear_managed_dict(dynamic::as_raw(of_type));
         dynamic::clear_managed_dict(dynamic::as_raw(&object));
     }
-    assert!(AnyGc::ptr_eq(&of_type.attribute(&m, "name").unwrap(), &object));
+    assert!(of_type.attribute(&m, "name").unwrap() == object);
     assert_eq!(code(object.attribute(&m, "name")), Code::NoAttribute);
     of_type.set_attribute(&m, "name", None).unwrap();
 }

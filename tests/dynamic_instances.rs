@@ -483,7 +483,7 @@ fn a_finalizer_called_by_hand_is_called_once() {
 struct Loud(Arc<AtomicUsize>);
 
 impl Trace for Loud {
-    fn traverse(&self, _: &mut Tracer) {}
+    fn traverse(_: &Self, _: &mut Tracer) {}
 }
 
 impl Drop for Loud {

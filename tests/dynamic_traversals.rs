@@ -57,7 +57,7 @@ static KEPT: AtomicUsize = AtomicUsize::new(0);
 struct Empty;
 
 impl Trace for Empty {
-    fn traverse(&self, _: &mut Tracer) {
+    fn traverse(_: &Self, _: &mut Tracer) {
         match dynamic::note(Fault::new(Code::Custom, "tests")) {
             Ok(()) => &KEPT,
             Err(_) => &GIVEN_BACK,
@@ -71,7 +71,7 @@ impl Trace for Empty {
 struct Words(#[allow(dead_code)] u64, #[allow(dead_code)] u64);
 
 impl Trace for Words {
-    fn traverse(&self, _: &mut Tracer) {}
+    fn traverse(_: &Self, _: &mut Tracer) {}
 }
 
 /// A traversal of a typed object runs no handler of a dynamic type, whatever lies where its value

@@ -61,7 +61,7 @@ impl Graph {
         let alloc = |number| m.alloc(Node { number, edges: GcCell::default(), _bulk: [0; 6] });
         let nodes: Vec<Gc<Node>> = (0..self.n).map(alloc).collect();
         for (from, to) in self.all_edges() {
-            nodes[from].get(&m).edges.lock(&m).push(nodes[to].clone());
+            nodes[from].edges.lock(&m).push(nodes[to].clone());
         }
         let held: Vec<Gc<Node>> = self.held.iter().map(|at| nodes[at % self.n].clone()).collect();
         drop(nodes);
@@ -75,8 +75,8 @@ impl Graph {
         let mut seen = vec![false; self.n];
         let mut stack: Vec<Gc<Node>> = held.clone();
         while let Some(node) = stack.pop() {
-            if !std::mem::replace(&mut seen[node.get(&m).number], true) {
-                stack.extend(node.get(&m).edges.lock(&m).iter().cloned());
+            if !std::mem::replace(&mut seen[node.number], true) {
+                stack.extend(node.edges.lock(&m).iter().cloned());
             }
         }
         assert_eq!(seen, self.reachable(), "no living object lost an edge");
@@ -200,7 +200,7 @@ fn a_heap_without_its_first_pages() {
     for (i, node) in nodes.iter().enumerate() {
         let many = if i % 37 == 3 { 70 } else { 1 };
         let targets = (1..=many).map(|k| nodes[(i + k) % n].clone());
-        node.get(&m).edges.set(&m, targets.collect());
+        node.edges.set(&m, targets.collect());
     }
     drop(first);
     let held = nodes[0].clone();
@@ -258,9 +258,9 @@ impl Any {
 
     fn add(&self, m: &Mutator, target: &Self) {
         let edges = match self {
-            Self::Small(gc) => &gc.get(m).edges,
-            Self::Large(gc) => &gc.get(m).any,
-            Self::Aligned(gc) => &gc.get(m).edges,
+            Self::Small(gc) => &gc.edges,
+            Self::Large(gc) => &gc.any,
+            Self::Aligned(gc) => &gc.edges,
         };
         edges.lock(m).push(target.handle());
     }
@@ -311,13 +311,13 @@ fn large_objects_are_followed() {
             m.alloc(Large { edges: GcCell::default(), any: GcCell::default(), _bulk: [0; 9000] });
         for number in 0..count {
             let node = m.alloc(Node { number, edges: GcCell::default(), _bulk: [0; 6] });
-            node.get(&m).edges.lock(&m).push(node.clone());
-            large.get(&m).edges.lock(&m).push(node);
+            node.edges.lock(&m).push(node.clone());
+            large.edges.lock(&m).push(node);
         }
         m.collect();
         assert_eq!(heap.stats().live_objects, count + 1);
-        for (number, node) in large.get(&m).edges.lock(&m).iter().enumerate() {
-            assert_eq!(node.get(&m).edges.lock(&m)[0].get(&m).number, number);
+        for (number, node) in large.edges.lock(&m).iter().enumerate() {
+            assert_eq!(node.edges.lock(&m)[0].number, number);
         }
         drop(large);
         assert_eq!(m.collect().collected, count);

@@ -57,13 +57,13 @@ struct Node {
     panics: bool,
 }
 
-fn finalized(this: &Gc<Node>, m: &Mutator) {
-    assert!(!this.get(m).panics, "as asked");
+fn finalized(this: &Gc<Node>, _: &Mutator) {
+    assert!(!this.panics, "as asked");
 }
 
 fn cycle(m: &Mutator, panics: bool) {
     let node = m.alloc(Node { this: GcCell::default(), panics });
-    node.get(m).this.set(m, Some(node.clone()));
+    node.this.set(m, Some(node.clone()));
 }
 
 #[test]
@@ -255,7 +255,7 @@ fn a_slow_lock_is_told() {
         thread
             .spawn(move || {
                 let m = heap.attach();
-                let guard = cell.get(&m).lock(&m);
+                let guard = cell.lock(&m);
                 lock.send(()).expect("the other thread listens");
                 told.recv().expect("a report");
                 drop(guard);
@@ -266,7 +266,7 @@ fn a_slow_lock_is_told() {
     // The hook comes after the event, also where there is a subscriber.
     heap.on_slow_lock(move |_| tell.send(()).expect("the holder listens"));
     let m = heap.attach();
-    let seen = Recorder::during(|| cell.get(&m).set(&m, 1));
+    let seen = Recorder::during(|| cell.set(&m, 1));
     drop(m);
     holder.join().expect("a thread");
     let (_, fields) = seen.iter().find(|(name, _)| name == "slow lock").expect("a report");

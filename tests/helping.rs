@@ -25,15 +25,15 @@ struct Witness {
 }
 
 impl Trace for Witness {
-    fn traverse(&self, tracer: &mut Tracer) {
+    fn traverse(this: &Self, tracer: &mut Tracer) {
         let number = NUMBER.get();
-        self.looks[number].fetch_add(1, SeqCst);
-        assert!(number == 0 || !self.fails.load(SeqCst), "the handler fails on the parked thread");
-        self.next.traverse(tracer);
+        this.looks[number].fetch_add(1, SeqCst);
+        assert!(number == 0 || !this.fails.load(SeqCst), "the handler fails on the parked thread");
+        Trace::traverse(&this.next, tracer);
     }
 
-    fn clear(&self, m: &Mutator) {
-        self.next.clear(m);
+    fn clear(this: &Self, m: &Mutator) {
+        Trace::clear(&this.next, m);
     }
 }
 
@@ -45,7 +45,7 @@ fn ring(m: &Mutator, looks: &'static [AtomicUsize; 2], fails: &'static AtomicBoo
     for _ in 1..OBJECTS {
         last = one(Some(last));
     }
-    first.get(m).next.set(m, Some(last));
+    first.next.set(m, Some(last));
     first
 }
 

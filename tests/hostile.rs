@@ -29,18 +29,18 @@ struct Hostile {
 }
 
 impl Trace for Hostile {
-    fn traverse(&self, tracer: &mut Tracer) {
-        self.witness.check();
-        if self.on.load(SeqCst) {
-            let call = self.calls.fetch_add(1, SeqCst);
-            (self.trick)(self, tracer, call);
+    fn traverse(this: &Self, tracer: &mut Tracer) {
+        this.witness.check();
+        if this.on.load(SeqCst) {
+            let call = this.calls.fetch_add(1, SeqCst);
+            (this.trick)(this, tracer, call);
         } else {
-            self.next.traverse(tracer);
+            Trace::traverse(&this.next, tracer);
         }
     }
 
-    fn clear(&self, m: &Mutator) {
-        self.next.clear(m);
+    fn clear(this: &Self, m: &Mutator) {
+        Trace::clear(&this.next, m);
     }
 }
 
@@ -68,7 +68,7 @@ fn graph(
     let mut rng = Rng::new(seed);
     for _ in 0..n * 2 {
         let (from, to) = (rng.below(n), rng.below(n));
-        all[from].get(m).next.lock(m).push(all[to].clone());
+        all[from].next.lock(m).push(all[to].clone());
     }
     all
 }
@@ -91,7 +91,7 @@ fn play(trick: impl Fn(&Hostile, &mut Tracer, usize) + Send + Sync + 'static) {
             while !held.is_empty() {
                 m.collect();
                 m.collect_young();
-                held.iter().for_each(|gc| gc.get(&m).witness.check());
+                held.iter().for_each(|gc| gc.witness.check());
                 for _ in 0..20.min(held.len()) {
                     held.swap_remove(rng.below(held.len()));
                 }
@@ -113,7 +113,7 @@ fn play(trick: impl Fn(&Hostile, &mut Tracer, usize) + Send + Sync + 'static) {
                             let mut held = graph(&m, census, 30, thread, on, trick);
                             held.truncate(5);
                             drop(m.collect());
-                            held.iter().for_each(|gc| gc.get(&m).witness.check());
+                            held.iter().for_each(|gc| gc.witness.check());
                         }
                     });
                 }
@@ -140,7 +140,7 @@ fn a_traversal_that_shows_nothing() {
 fn a_traversal_that_shows_some() {
     play(|this, tracer, call| {
         if call % 3 == 0 {
-            this.next.traverse(tracer);
+            Trace::traverse(&this.next, tracer);
         }
     });
 }
@@ -148,20 +148,20 @@ fn a_traversal_that_shows_some() {
 #[test]
 fn a_traversal_that_shows_everything_twice() {
     play(|this, tracer, _| {
-        this.next.traverse(tracer);
-        this.next.traverse(tracer);
+        Trace::traverse(&this.next, tracer);
+        Trace::traverse(&this.next, tracer);
     });
 }
 
 #[test]
 fn a_traversal_that_shows_everything_three_hundred_times() {
     // More than a byte can count.
-    play(|this, tracer, _| (0..300).for_each(|_| this.next.traverse(tracer)));
+    play(|this, tracer, _| (0..300).for_each(|_| Trace::traverse(&this.next, tracer)));
 }
 
 #[test]
 fn a_traversal_that_differs_each_time() {
-    play(|this, tracer, call| (0..call % 4).for_each(|_| this.next.traverse(tracer)));
+    play(|this, tracer, call| (0..call % 4).for_each(|_| Trace::traverse(&this.next, tracer)));
 }
 
 #[test]
@@ -173,7 +173,7 @@ fn a_traversal_that_shows_what_is_not_its_own() {
     let bait = Heap::builder().reserve(1 << 30).build().unwrap();
     bait.attach_scoped(|m| BAIT.lock().unwrap().push(node(m, &census, 0).into()));
     play(|this, tracer, call| {
-        this.next.traverse(tracer);
+        Trace::traverse(&this.next, tracer);
         if let Ok(bait) = BAIT.try_lock() {
             bait.iter().for_each(|any| tracer.visit_any(any));
         }
@@ -194,7 +194,7 @@ fn a_traversal_that_shows_its_neighbours_references() {
     // The trick must not keep the list alive for ever: it is emptied below.
     let list = shared.clone();
     let trick: Trick = Arc::new(move |this, tracer, _| {
-        this.next.traverse(tracer);
+        Trace::traverse(&this.next, tracer);
         if let Ok(list) = list.try_lock() {
             list.iter().for_each(|gc| tracer.visit(gc));
         }
@@ -206,13 +206,13 @@ fn a_traversal_that_shows_its_neighbours_references() {
         shared.lock().unwrap().extend(held.iter().take(10).cloned());
         for _ in 0..5 {
             m.collect();
-            held.iter().for_each(|gc| gc.get(&m).witness.check());
+            held.iter().for_each(|gc| gc.witness.check());
         }
         drop(held);
         for _ in 0..5 {
             m.collect();
             let kept = shared.lock().unwrap().clone();
-            kept.iter().for_each(|gc| gc.get(&m).witness.check());
+            kept.iter().for_each(|gc| gc.witness.check());
         }
         on.store(false, SeqCst);
         let taken = std::mem::take(&mut *shared.lock().unwrap());
@@ -231,7 +231,7 @@ fn a_traversal_that_panics_now_and_then() {
             if call % every == every - 1 {
                 panic!("hostile traversal");
             }
-            this.next.traverse(tracer);
+            Trace::traverse(&this.next, tracer);
             if call % every == every / 2 {
                 panic!("hostile traversal, after showing");
             }
@@ -245,7 +245,7 @@ fn a_traversal_that_takes_its_time() {
         if call % 97 == 0 {
             std::thread::sleep(Duration::from_millis(1));
         }
-        this.next.traverse(tracer);
+        Trace::traverse(&this.next, tracer);
     });
 }
 
@@ -270,7 +270,7 @@ fn a_traversal_that_clones_and_drops_handles() {
             }
             drop(any);
         }
-        this.next.traverse(tracer);
+        Trace::traverse(&this.next, tracer);
     });
     let rest = std::mem::take(&mut *LOOT.lock().unwrap_or_else(|e| e.into_inner()));
     drop(rest);
@@ -292,7 +292,7 @@ fn a_traversal_that_drops_handles_of_its_own_heap() {
                 let taken = from.lock().unwrap_or_else(|e| e.into_inner()).pop();
                 drop(taken);
             }
-            this.next.traverse(tracer);
+            Trace::traverse(&this.next, tracer);
         });
         let on = Arc::new(AtomicBool::new(true));
         let mut m = lab.heap.attach();
@@ -323,7 +323,7 @@ fn a_traversal_that_attaches() {
         if heap.try_attach().is_ok() {
             die("attached inside a traversal");
         }
-        this.next.traverse(tracer);
+        Trace::traverse(&this.next, tracer);
         if call % 200 == 199 {
             heap.attach_scoped(|_| die("attached inside a traversal"));
         }
@@ -339,7 +339,7 @@ fn a_traversal_that_allocates() {
         if Mutator::with_current(|m| drop(m.alloc(1u8))).is_some() {
             die("a mutator inside a traversal");
         }
-        this.next.traverse(tracer);
+        Trace::traverse(&this.next, tracer);
     });
 }
 
@@ -354,7 +354,7 @@ fn a_traversal_that_uses_its_heap() {
             let _ = heap.stats();
             drop(Heap::builder().reserve(1 << 30).build());
         }
-        this.next.traverse(tracer);
+        Trace::traverse(&this.next, tracer);
     });
 }
 
@@ -362,13 +362,12 @@ fn a_traversal_that_uses_its_heap() {
 #[test]
 fn a_guard_that_is_forgotten() {
     on_every_heap_attached(|lab, m| {
-        let honest: Trick = Arc::new(|this, tracer, _| this.next.traverse(tracer));
+        let honest: Trick = Arc::new(|this, tracer, _| Trace::traverse(&this.next, tracer));
         let on = Arc::new(AtomicBool::new(false));
         let mut all = graph(m, &lab.census, 50, 3, &on, &honest);
         let locked = all.swap_remove(7);
-        let targets: Vec<_> =
-            locked.get(m).next.lock(m).iter().map(|gc| gc.get(m).witness.name()).collect();
-        std::mem::forget(locked.get(m).next.lock(m));
+        let targets: Vec<_> = locked.next.lock(m).iter().map(|gc| gc.witness.name()).collect();
+        std::mem::forget(locked.next.lock(m));
         drop(all);
         for _ in 0..3 {
             m.collect();
@@ -397,19 +396,19 @@ struct Touchy {
 impl Trace for Touchy {
     const HAS_FINALIZER: bool = true;
 
-    fn traverse(&self, tracer: &mut Tracer) {
-        self.next.traverse(tracer);
+    fn traverse(this: &Self, tracer: &mut Tracer) {
+        Trace::traverse(&this.next, tracer);
     }
 
-    fn clear(&self, m: &Mutator) {
-        self.next.clear(m);
-        if self.clear {
+    fn clear(this: &Self, m: &Mutator) {
+        Trace::clear(&this.next, m);
+        if this.clear {
             panic!("in clear");
         }
     }
 
-    fn finalize(this: &Gc<Self>, m: &Mutator) {
-        let this = this.get(m);
+    fn finalize(this: &Gc<Self>, _: &Mutator) {
+        let this = &*this;
         this.witness.census().note(Event::Finalized(this.witness.name()));
         if this.finalize {
             panic!("in finalize");
@@ -439,7 +438,7 @@ fn touchy_ring(
         })
         .collect();
     for i in 0..n {
-        all[i].get(m).next.set(m, Some(all[(i + 1) % n].clone()));
+        all[i].next.set(m, Some(all[(i + 1) % n].clone()));
     }
     all
 }
@@ -498,7 +497,7 @@ fn a_panicking_destructor_in_a_cascade() {
         let last = all[19].clone();
         let first = all[0].clone();
         drop(all);
-        drop(last.get(m).next.take(m));
+        drop(last.next.take(m));
         drop(last);
         // Whether the panic comes out here or goes to the heap's reports: everybody dies, once.
         let thrown = panic_text(|| drop(first));
@@ -516,7 +515,7 @@ fn a_panicking_destructor_in_a_cascade() {
 fn a_panicking_destructor_while_unwinding() {
     on_every_heap_attached(|lab, m| {
         let lone = touchy_ring(m, lab, 1, |_| (false, false, true)).remove(0);
-        drop(lone.get(m).next.take(m));
+        drop(lone.next.take(m));
         let text = panic_text(move || {
             let _lone = lone;
             panic!("the first panic");
@@ -537,8 +536,8 @@ fn panicking_weak_callbacks_are_reported() {
         let watching: Vec<_> = [&a, &a, &b]
             .into_iter()
             .map(|gc| {
-                m.alloc_weak(gc, calls.clone(), |weak, m| {
-                    weak.get(m).data().fetch_add(1, SeqCst);
+                m.alloc_weak(gc, calls.clone(), |weak, _| {
+                    weak.data().fetch_add(1, SeqCst);
                     panic!("in a callback");
                 })
             })
@@ -638,7 +637,7 @@ fn panicking_constructors() {
 struct Counted(#[allow(dead_code)] Witness);
 
 impl Trace for Counted {
-    fn traverse(&self, _: &mut Tracer) {}
+    fn traverse(_: &Self, _: &mut Tracer) {}
 }
 
 /// An iterator whose length is a lie: more or fewer items than it says.
@@ -662,9 +661,9 @@ fn iterators_that_lie_about_their_length() {
             // Refusing by a panic is fine, and so is taking what fits.
             let _ = panic_text(|| {
                 let slice = m.alloc_slice(7u8, Lying(items, said));
-                assert_eq!(slice.get(m).header, 7);
-                assert!(slice.get(m).items.len() <= real);
-                slice.get(m).items.iter().for_each(|item| item.0.check());
+                assert_eq!(slice.header, 7);
+                assert!(slice.items.len() <= real);
+                slice.items.iter().for_each(|item| item.0.check());
             });
             assert_eq!(lab.census.alive(), 0, "{real} items, {said} announced");
         }
@@ -703,8 +702,8 @@ fn destructors_that_allocate_and_link() {
                 m.alloc(Phoenix { nest: nest.clone(), next: GcCell::default(), witness })
             };
             let (a, b) = (new(m), new(m));
-            a.get(m).next.set(m, Some(b.clone()));
-            b.get(m).next.set(m, Some(a.clone()));
+            a.next.set(m, Some(b.clone()));
+            b.next.set(m, Some(a.clone()));
             drop((a, b));
             // Each of the last round's three destructors has left a cycle.
             assert_eq!(m.collect().collected, if round == 0 { 2 } else { 5 });
@@ -712,6 +711,6 @@ fn destructors_that_allocate_and_link() {
         }
         let kept = std::mem::take(&mut *nest.lock().unwrap());
         assert_eq!(kept.len(), 60);
-        kept.iter().for_each(|gc| assert_eq!(gc.get(m).name(), 1001));
+        kept.iter().for_each(|gc| assert_eq!(gc.name(), 1001));
     });
 }

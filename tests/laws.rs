@@ -28,15 +28,15 @@ struct Liar {
 }
 
 impl Trace for Liar {
-    fn traverse(&self, tracer: &mut Tracer) {
-        self.witness.check();
-        for _ in 0..self.times.load(SeqCst) {
-            self.next.traverse(tracer);
+    fn traverse(this: &Self, tracer: &mut Tracer) {
+        this.witness.check();
+        for _ in 0..this.times.load(SeqCst) {
+            Trace::traverse(&this.next, tracer);
         }
     }
 
-    fn clear(&self, m: &Mutator) {
-        self.next.clear(m);
+    fn clear(this: &Self, m: &Mutator) {
+        Trace::clear(&this.next, m);
     }
 }
 
@@ -54,22 +54,22 @@ fn law_1_a_live_object_that_looks_like_garbage_is_cleared_and_not_freed() {
     on_every_heap_attached(|lab, m| {
         let live = Liar::new(m, lab, 0);
         let other = Liar::new(m, lab, 1);
-        live.get(m).next.set(m, Some(live.clone()));
-        live.get(m).times.store(2, SeqCst);
+        live.next.set(m, Some(live.clone()));
+        live.times.store(2, SeqCst);
         let weak = Gc::downgrade(&live, m);
         let report = m.collect();
         assert_eq!((report.unreachable, report.collected, report.uncollectable), (1, 0, 1));
         assert_eq!(lab.census.alive(), 2);
-        assert!(live.get(m).next.get(m).is_none(), "cleared");
+        assert!(live.next.get(m).is_none(), "cleared");
         assert!(weak.upgrade(m).is_none());
         assert_eq!(Gc::strong_count(&live, m), 1);
         // Good as new.
-        live.get(m).times.store(1, SeqCst);
-        live.get(m).witness.check();
+        live.times.store(1, SeqCst);
+        live.witness.check();
         let weak = Gc::downgrade(&live, m);
-        assert!(Gc::ptr_eq(&weak.upgrade(m).expect("alive"), &live));
-        live.get(m).next.set(m, Some(other.clone()));
-        other.get(m).next.set(m, Some(live.clone()));
+        assert!(weak.upgrade(m).expect("alive") == live);
+        live.next.set(m, Some(other.clone()));
+        other.next.set(m, Some(live.clone()));
         m.safepoint();
         assert_eq!(m.collect().unreachable, 0);
         drop((live, other));
@@ -85,9 +85,9 @@ fn law_1_somebody_elses_handle_shown_as_ones_own() {
         loot: Arc<Mutex<Option<Gc<Node>>>>,
     }
     impl Trace for Thief {
-        fn traverse(&self, tracer: &mut Tracer) {
-            if let Ok(loot) = self.loot.try_lock() {
-                loot.traverse(tracer);
+        fn traverse(this: &Self, tracer: &mut Tracer) {
+            if let Ok(loot) = this.loot.try_lock() {
+                Trace::traverse(&*loot, tracer);
             }
         }
     }
@@ -105,13 +105,13 @@ fn law_1_somebody_elses_handle_shown_as_ones_own() {
             drop(thief);
             let thief = m.alloc(vec![GcCell::new(Vec::<AnyGc>::new())]);
             let inner = m.alloc(Thief { loot: loot.clone() });
-            thief.get(m)[0].lock(m).extend([AnyGc::from(thief.clone()), AnyGc::from(inner)]);
+            thief[0].lock(m).extend([AnyGc::from(thief.clone()), AnyGc::from(inner)]);
             drop(thief);
             m.collect()
         };
         assert_eq!(report.unreachable, 4);
         let victim = loot.lock().unwrap().take().expect("still there");
-        assert_eq!(victim.get(m).name(), 0);
+        assert_eq!(victim.name(), 0);
         assert!(edge_names(m, &victim).is_empty(), "cleared");
         assert_eq!(lab.census.dead_names(), [1], "its tail died by count");
         drop(victim);
@@ -128,17 +128,17 @@ fn law_1_an_impossible_count_keeps_the_object_and_is_reported() {
         }
         let a = Liar::new(m, lab, 0);
         let b = Liar::new(m, lab, 1);
-        a.get(m).next.set(m, Some(b.clone()));
-        b.get(m).next.set(m, Some(a.clone()));
-        b.get(m).times.store(5, SeqCst);
+        a.next.set(m, Some(b.clone()));
+        b.next.set(m, Some(a.clone()));
+        b.times.store(5, SeqCst);
         let weak = Gc::downgrade(&b, m);
         drop((a, b));
         let report = m.collect();
         assert_eq!((report.unreachable, report.overvisited), (0, 1));
         assert_eq!(lab.census.alive(), 2);
         let b = weak.upgrade(m).expect("kept");
-        assert!(b.get(m).next.get(m).is_some(), "nothing was cleared");
-        b.get(m).times.store(1, SeqCst);
+        assert!(b.next.get(m).is_some(), "nothing was cleared");
+        b.times.store(1, SeqCst);
         drop(b);
         let report = m.collect();
         assert_eq!((report.collected, report.overvisited), (2, 0));
@@ -151,14 +151,14 @@ fn law_1_a_reference_not_shown_leaks_and_no_more() {
     on_every_heap_attached(|lab, m| {
         let a = Liar::new(m, lab, 0);
         let b = Liar::new(m, lab, 1);
-        a.get(m).next.set(m, Some(b.clone()));
-        b.get(m).next.set(m, Some(a.clone()));
-        a.get(m).times.store(0, SeqCst);
+        a.next.set(m, Some(b.clone()));
+        b.next.set(m, Some(a.clone()));
+        a.times.store(0, SeqCst);
         let weak = Gc::downgrade(&a, m);
         drop((a, b));
         assert_eq!(m.collect().unreachable, 0);
         assert_eq!(lab.census.alive(), 2);
-        weak.upgrade(m).expect("leaked").get(m).times.store(1, SeqCst);
+        weak.upgrade(m).expect("leaked").times.store(1, SeqCst);
         assert_eq!(m.collect().collected, 2);
     });
 }
@@ -199,24 +199,24 @@ impl Mood {
 impl Trace for Moody {
     const HAS_FINALIZER: bool = true;
 
-    fn traverse(&self, tracer: &mut Tracer) {
-        self.witness.check();
-        if self.mood.is_bad_now() {
-            if self.mood.panics.load(SeqCst) {
+    fn traverse(this: &Self, tracer: &mut Tracer) {
+        this.witness.check();
+        if this.mood.is_bad_now() {
+            if this.mood.panics.load(SeqCst) {
                 panic!("a bad mood");
             }
             return tracer.unreadable();
         }
-        self.next.traverse(tracer);
+        Trace::traverse(&this.next, tracer);
     }
 
-    fn clear(&self, m: &Mutator) {
-        self.witness.census().note(Event::Cleared(self.witness.name()));
-        self.next.clear(m);
+    fn clear(this: &Self, m: &Mutator) {
+        this.witness.census().note(Event::Cleared(this.witness.name()));
+        Trace::clear(&this.next, m);
     }
 
-    fn finalize(this: &Gc<Self>, m: &Mutator) {
-        let witness = &this.get(m).witness;
+    fn finalize(this: &Gc<Self>, _: &Mutator) {
+        let witness = &this.witness;
         witness.census().note(Event::Finalized(witness.name()));
     }
 }
@@ -229,7 +229,7 @@ fn moody_graph(lab: &Lab, m: &Mutator, mood: &Arc<Mood>) -> Gc<Moody> {
             m.alloc(Moody { next: GcCell::default(), mood: mood.clone(), witness })
         })
         .collect();
-    let link = |from: usize, to: usize| all[from].get(m).next.lock(m).push(all[to].clone());
+    let link = |from: usize, to: usize| all[from].next.lock(m).push(all[to].clone());
     (0..5).for_each(|i| link(i, (i + 1) % 5));
     link(5, 6);
     link(6, 7);
@@ -238,12 +238,12 @@ fn moody_graph(lab: &Lab, m: &Mutator, mood: &Arc<Mood>) -> Gc<Moody> {
 }
 
 fn chain(m: &Mutator, head: &Gc<Moody>) -> Vec<usize> {
-    let mut names = vec![head.get(m).witness.name()];
+    let mut names = vec![head.witness.name()];
     let mut at = head.clone();
     loop {
-        let next = at.get(m).next.lock(m).first().cloned();
+        let next = at.next.lock(m).first().cloned();
         let Some(next) = next else { return names };
-        names.push(next.get(m).witness.name());
+        names.push(next.witness.name());
         at = next;
     }
 }
@@ -323,7 +323,7 @@ fn law_2_a_leaked_guard_keeps_the_targets_alive() {
         link(m, &b, &a);
         link(m, &b, &c);
         link(m, &c, &b);
-        std::mem::forget(a.get(m).edges.lock(m));
+        std::mem::forget(a.edges.lock(m));
         let weak = Gc::downgrade(&b, m);
         drop((a, b, c));
         garbage_loop(m, &lab.census, 9);
@@ -350,15 +350,15 @@ struct Curious {
 }
 
 impl Trace for Curious {
-    fn traverse(&self, tracer: &mut Tracer) {
-        if self.on.load(SeqCst) {
-            (self.attempt)();
+    fn traverse(this: &Self, tracer: &mut Tracer) {
+        if this.on.load(SeqCst) {
+            (this.attempt)();
         }
-        self.next.traverse(tracer);
+        Trace::traverse(&this.next, tracer);
     }
 
-    fn clear(&self, m: &Mutator) {
-        self.next.clear(m);
+    fn clear(this: &Self, m: &Mutator) {
+        Trace::clear(&this.next, m);
     }
 }
 
@@ -379,7 +379,7 @@ fn attempted(lab: &Lab, m: &mut Mutator, attempt: impl Fn() + Send + Sync + 'sta
         })
         .collect();
     for i in 0..3 {
-        members[i].get(m).next.set(m, Some(members[(i + 1) % 3].clone()));
+        members[i].next.set(m, Some(members[(i + 1) % 3].clone()));
     }
     drop(members);
     on.store(true, SeqCst);
@@ -567,7 +567,7 @@ fn with_helper(lab: &Lab, f: impl FnOnce(&mut Mutator, &Arc<Helper>)) {
                 for _ in 0..1000 {
                     let gc = m.alloc(Counted::default());
                     kept.push(gc.clone());
-                    gc.get(&m).0.fetch_add(1, SeqCst);
+                    gc.0.fetch_add(1, SeqCst);
                 }
                 drop(kept);
                 answer.send(()).unwrap();
@@ -582,8 +582,8 @@ fn with_helper(lab: &Lab, f: impl FnOnce(&mut Mutator, &Arc<Helper>)) {
 struct Counted(AtomicUsize, GcCell<Option<Gc<Counted>>>);
 
 impl Trace for Counted {
-    fn traverse(&self, tracer: &mut Tracer) {
-        self.1.traverse(tracer);
+    fn traverse(this: &Self, tracer: &mut Tracer) {
+        Trace::traverse(&this.1, tracer);
     }
 }
 
@@ -597,17 +597,17 @@ struct Patient {
 impl Trace for Patient {
     const HAS_FINALIZER: bool = true;
 
-    fn traverse(&self, tracer: &mut Tracer) {
-        self.next.traverse(tracer);
+    fn traverse(this: &Self, tracer: &mut Tracer) {
+        Trace::traverse(&this.next, tracer);
     }
 
-    fn clear(&self, m: &Mutator) {
-        self.helper.run();
-        self.next.clear(m);
+    fn clear(this: &Self, m: &Mutator) {
+        this.helper.run();
+        Trace::clear(&this.next, m);
     }
 
-    fn finalize(this: &Gc<Self>, m: &Mutator) {
-        this.get(m).helper.run();
+    fn finalize(this: &Gc<Self>, _: &Mutator) {
+        this.helper.run();
     }
 }
 
@@ -644,9 +644,9 @@ fn law_3_and_5_finalizers_callbacks_clear_and_destructors_run_with_the_world_run
                 })
             };
             let (a, b) = (new(m, 0), new(m, 1));
-            a.get(m).next.set(m, Some(b.clone()));
-            b.get(m).next.set(m, Some(a.clone()));
-            let watch = m.alloc_weak(&a, helper.clone(), |weak, m| weak.get(m).data().run());
+            a.next.set(m, Some(b.clone()));
+            b.next.set(m, Some(a.clone()));
+            let watch = m.alloc_weak(&a, helper.clone(), |weak, _| weak.data().run());
             drop((a, b));
             let report = m.collect();
             assert_eq!((report.finalized, report.collected), (2, 2));
@@ -669,7 +669,7 @@ fn law_5_nobody_waits_for_somebody_elses_user_code() {
             // An iterator that feeds an allocation, and a constructor that gets its own weak
             // handle.
             let slice = m.alloc_slice((), (0..3).inspect(|_| helper.run()));
-            assert_eq!(slice.get(m).items, [0, 1, 2]);
+            assert_eq!(slice.items, [0, 1, 2]);
             let cyclic = Gc::new_cyclic(m, |_| {
                 helper.run();
                 Counted::default()
@@ -777,12 +777,12 @@ static LINKS_DEAD: AtomicUsize = AtomicUsize::new(0);
 static LINKS: Mutex<()> = Mutex::new(());
 
 impl Trace for Link {
-    fn traverse(&self, tracer: &mut Tracer) {
-        self.0.traverse(tracer);
+    fn traverse(this: &Self, tracer: &mut Tracer) {
+        Trace::traverse(&this.0, tracer);
     }
 
-    fn clear(&self, m: &Mutator) {
-        self.0.clear(m);
+    fn clear(this: &Self, m: &Mutator) {
+        Trace::clear(&this.0, m);
     }
 }
 
@@ -829,7 +829,7 @@ fn law_7_a_list_of_ten_million_is_marked_and_collected_on_a_small_stack() {
         let heap = big_heap();
         let mut m = heap.attach();
         let (first, last) = list(&m);
-        last.get(&m).0.set(&m, Some(first.clone()));
+        last.0.set(&m, Some(first.clone()));
         drop(last);
         // Alive, so marking walks the whole of it, link by link.
         let report = m.collect();
@@ -879,11 +879,11 @@ fn law_7_a_random_graph_of_a_million_on_a_small_stack() {
     struct Vertex([GcCell<Option<Gc<Vertex>>>; 2]);
     static DEAD: AtomicUsize = AtomicUsize::new(0);
     impl Trace for Vertex {
-        fn traverse(&self, tracer: &mut Tracer) {
-            self.0.traverse(tracer);
+        fn traverse(this: &Self, tracer: &mut Tracer) {
+            Trace::traverse(&this.0, tracer);
         }
-        fn clear(&self, m: &Mutator) {
-            self.0.clear(m);
+        fn clear(this: &Self, m: &Mutator) {
+            Trace::clear(&this.0, m);
         }
     }
     impl Drop for Vertex {
@@ -900,7 +900,7 @@ fn law_7_a_random_graph_of_a_million_on_a_small_stack() {
             (0..N).map(|_| m.alloc(Vertex([GcCell::default(), GcCell::default()]))).collect();
         let mut edges = Vec::new();
         for (i, vertex) in all.iter().enumerate() {
-            for slot in &vertex.get(&m).0 {
+            for slot in &vertex.0 {
                 let to = i / (N / 2) * (N / 2) + rng.below(N / 2);
                 slot.set(&m, Some(all[to].clone()));
                 edges.push((i, to));
@@ -1050,15 +1050,16 @@ fn law_9_references_between_heaps_are_roots() {
         }
         trace_fields!(Near { far, me });
         let near = m.alloc(Near { far: GcCell::new(vec![far.clone()]), me: GcCell::default() });
-        near.get(m).me.set(m, Some(near.clone()));
+        near.me.set(m, Some(near.clone()));
         drop(near);
         assert_eq!(m.collect().collected, 1);
         let count = |far: &Gc<Node>| other.attach_scoped_elsewhere(|m| Gc::strong_count(far, m));
         assert_eq!(count(&far), 1, "the handle dropped here, outside its heap, is gone");
         let collected = other.attach_scoped_elsewhere(|m| m.collect().unreachable);
         assert_eq!(collected, 0);
-        assert!(far.try_get(m).is_err());
-        assert!(panic_text(|| _ = far.get(m).name()).is_some());
+        assert!(panic_text(|| _ = Gc::downgrade(&far, m)).is_some());
+        assert!(panic_text(|| _ = Gc::is_tracked(&far, m)).is_some());
+        assert_eq!(far.name(), 0, "to read it takes no mutator");
         drop(far);
         other.attach_scoped_elsewhere(|m| m.safepoint());
         assert_eq!(census.dead_names(), [0]);

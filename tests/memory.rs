@@ -19,11 +19,11 @@ struct Block<const BYTES: usize> {
     witness: Witness,
 }
 impl<const BYTES: usize> Trace for Block<BYTES> {
-    fn traverse(&self, tracer: &mut Tracer) {
-        self.next.traverse(tracer);
+    fn traverse(this: &Self, tracer: &mut Tracer) {
+        Trace::traverse(&this.next, tracer);
     }
-    fn clear(&self, m: &Mutator) {
-        self.next.clear(m);
+    fn clear(this: &Self, m: &Mutator) {
+        Trace::clear(&this.next, m);
     }
 }
 
@@ -70,7 +70,7 @@ fn the_limit_gives_the_value_back_and_leaves_the_heap_intact() {
     let value = error.into_inner();
     assert_eq!(value.witness.name(), kept.len());
     value.check();
-    kept.iter().for_each(|gc| gc.get(&m).check());
+    kept.iter().for_each(|gc| gc.check());
     assert_eq!((census.dead(), census.alive()), (0, kept.len() + 1));
     m.verify().expect("a sound heap");
     assert_eq!(m.collect().unreachable, 0);
@@ -83,7 +83,7 @@ fn the_limit_gives_the_value_back_and_leaves_the_heap_intact() {
     for i in 0..kept.len() / 2 {
         kept.push(m.try_alloc(Block::value(&census, i)).expect("room"));
     }
-    kept.iter().for_each(|gc| gc.get(&m).check());
+    kept.iter().for_each(|gc| gc.check());
     drop(kept);
     assert_eq!(census.alive(), 0);
     m.verify().expect("a sound heap");
@@ -106,7 +106,7 @@ fn a_full_heap_collects_and_goes_on() {
                 gc
             }
         };
-        gc.get(&m).next.set(&m, Some(gc.clone().into()));
+        gc.next.set(&m, Some(gc.clone().into()));
     }
     assert!(full >= 3, "40 MB of garbage in a heap of 8: full {full} times");
     // Full of what is alive, it collects in vain and says so.
@@ -159,7 +159,7 @@ fn several_threads_at_the_limit() {
                     let name = rng.below(200);
                     match m.alloc_or_collect(Block::value(census, name)) {
                         Ok(gc) => {
-                            gc.get(&m).next.set(&m, Some(gc.clone().into()));
+                            gc.next.set(&m, Some(gc.clone().into()));
                             kept.push(gc);
                         }
                         Err(error) => {
@@ -169,7 +169,7 @@ fn several_threads_at_the_limit() {
                         }
                     }
                     if let Some(gc) = kept.last() {
-                        gc.get(&m).check();
+                        gc.check();
                     }
                 }
             });
@@ -193,10 +193,7 @@ fn settings_that_make_no_sense_are_refused() {
     assert!(heap.stats().reserved_bytes >= 1 << 30);
     // And a heap is no larger than the collector's names of objects reach.
     assert!(heap.stats().reserved_bytes <= 1 << 37);
-    assert_eq!(
-        *heap.attach_scoped(|m| m.alloc(1u8).clone()).try_get(&heap.attach()).expect("its own"),
-        1
-    );
+    assert_eq!(*heap.attach_scoped(|m| m.alloc(1u8).clone()), 1);
 }
 
 // --------------------------------------------------------------------------------- what comes back
@@ -230,7 +227,7 @@ fn memory_comes_back_when_objects_go() {
             assert!(pages.len() > 7_000);
             if by_collection {
                 for gc in &kept {
-                    gc.get(&m).next.set(&m, Some(gc.clone().into()));
+                    gc.next.set(&m, Some(gc.clone().into()));
                 }
             }
             drop(kept);
@@ -309,18 +306,18 @@ macro_rules! sizes {
     ($lab:expr, $m:expr, $($bytes:literal)*) => {$({
         let kept: Vec<Gc<Block<$bytes>>> = (0..8).map(|name| $m.alloc(Block::value(&$lab.census, name))).collect();
         for (a, b) in kept.iter().zip(kept.iter().skip(1)) {
-            a.get($m).next.set($m, Some(b.clone().into()));
+            a.next.set($m, Some(b.clone().into()));
         }
-        kept[7].get($m).next.set($m, Some(kept[0].clone().into()));
+        kept[7].next.set($m, Some(kept[0].clone().into()));
         let mut spans: Vec<_> = kept.iter().map(|gc| Gc::as_ptr(gc) as usize).collect();
         spans.sort_unstable();
         assert!(spans.windows(2).all(|pair| pair[1] - pair[0] >= size_of::<Block<$bytes>>()), "overlap");
         $m.safepoint();
-        kept.iter().for_each(|gc| gc.get($m).check());
+        kept.iter().for_each(|gc| gc.check());
         let first = kept[0].clone();
         drop(kept);
         assert_eq!($m.collect().unreachable, 0, "{} bytes", $bytes);
-        first.get($m).check();
+        first.check();
         drop(first);
         assert_eq!($m.collect().collected, 8, "{} bytes", $bytes);
     })*};
@@ -345,7 +342,7 @@ fn objects_of_several_megabytes() {
         assert!(heap.stats().live_bytes >= 40 * MIB);
         m.collect();
         for (i, slice) in big.iter().enumerate() {
-            let slice = slice.get(&m);
+            let slice = &*slice;
             assert_eq!(usize::from(slice.header), i);
             assert!(
                 slice.items.iter().enumerate().all(|(at, &n)| n == (at + i) as u64),
@@ -365,11 +362,11 @@ macro_rules! aligned {
         #[repr(align($align))]
         struct $name(u8, Witness, GcCell<Option<Gc<$name>>>);
         impl Trace for $name {
-            fn traverse(&self, tracer: &mut Tracer) {
-                self.2.traverse(tracer);
+            fn traverse(this: &Self, tracer: &mut Tracer) {
+                Trace::traverse(&this.2, tracer);
             }
-            fn clear(&self, m: &Mutator) {
-                self.2.clear(m);
+            fn clear(this: &Self, m: &Mutator) {
+                Trace::clear(&this.2, m);
             }
         }
         impl $name {
@@ -379,11 +376,11 @@ macro_rules! aligned {
                     .collect();
                 for (i, gc) in kept.iter().enumerate() {
                     assert_eq!(Gc::as_ptr(gc) as usize % $align, 0);
-                    assert_eq!(gc.get(m).0, i as u8);
-                    gc.get(m).2.set(m, Some(kept[(i + 1) % 30].clone()));
+                    assert_eq!(gc.0, i as u8);
+                    gc.2.set(m, Some(kept[(i + 1) % 30].clone()));
                 }
                 m.safepoint();
-                kept.iter().for_each(|gc| gc.get(m).1.check());
+                kept.iter().for_each(|gc| gc.1.check());
                 drop(kept);
                 assert_eq!(m.collect().collected, 30, "alignment {}", $align);
             }
@@ -410,7 +407,7 @@ fn over_aligned_objects() {
         let items =
             (0..5).map(move |i| Align4096(i as u8, Witness::new(&census, i), GcCell::default()));
         let slice = m.alloc_slice(7u8, items);
-        let items = &slice.get(m).items;
+        let items = &slice.items;
         assert_eq!(items.as_ptr() as usize % 4096, 0);
         assert!(items.iter().enumerate().all(|(i, item)| usize::from(item.0) == i));
         drop(slice);
@@ -423,7 +420,7 @@ fn objects_without_size() {
     static DROPS: AtomicUsize = AtomicUsize::new(0);
     struct Nothing;
     impl Trace for Nothing {
-        fn traverse(&self, _: &mut Tracer) {}
+        fn traverse(_: &Self, _: &mut Tracer) {}
     }
     impl Drop for Nothing {
         fn drop(&mut self) {
@@ -436,13 +433,13 @@ fn objects_without_size() {
         assert_eq!(set(kept.iter().map(Gc::as_ptr)).len(), 1000, "each is somebody");
         let weak = Gc::downgrade(&kept[500], m);
         m.safepoint();
-        assert!(Gc::ptr_eq(&weak.upgrade(m).expect("alive"), &kept[500]));
+        assert!(weak.upgrade(m).expect("alive") == kept[500]);
         assert_eq!(DROPS.load(SeqCst), before);
         drop(kept);
         assert_eq!(DROPS.load(SeqCst), before + 1000);
         assert!(weak.upgrade(m).is_none());
         let units = m.alloc_slice((), std::iter::repeat_n((), 1000));
-        assert_eq!(units.get(m).items.len(), 1000);
+        assert_eq!(units.items.len(), 1000);
     });
 }
 
@@ -458,17 +455,17 @@ fn slices() {
                 m.alloc_slice(format!("of {len}"), refs);
             assert_eq!(size_of_val(&slice), size_of::<usize>(), "a thin handle");
             m.safepoint();
-            assert_eq!(slice.get(m).header, format!("of {len}"));
-            assert_eq!(slice.get(m).items.len(), len);
-            for (i, cell) in slice.get(m).items.iter().enumerate() {
-                assert_eq!(cell.get(m).expect("full").get(m).name(), i % 50);
+            assert_eq!(slice.header, format!("of {len}"));
+            assert_eq!(slice.items.len(), len);
+            for (i, cell) in slice.items.iter().enumerate() {
+                assert_eq!(cell.get(m).expect("full").name(), i % 50);
             }
             drop(items);
             assert_eq!(m.collect().unreachable, 0, "the slice holds them");
             assert_eq!(lab.census.alive(), len.min(50));
             let same = slice.clone();
             drop(slice);
-            assert_eq!(same.get(m).items.len(), len);
+            assert_eq!(same.items.len(), len);
             drop(same);
             assert_eq!(lab.census.alive(), 0);
         }
@@ -485,7 +482,7 @@ fn a_cycle_through_a_slice() {
     on_every_heap_attached(|lab, m| {
         let row = m.alloc(Row { slice: GcCell::default(), _witness: Witness::new(&lab.census, 0) });
         let slice = m.alloc_slice((), (0..10).map(|_| GcCell::new(Some(row.clone()))));
-        row.get(m).slice.set(m, Some(slice.clone()));
+        row.slice.set(m, Some(slice.clone()));
         assert_eq!(Gc::strong_count(&row, m), 11);
         drop((row, slice));
         assert_eq!(m.collect().collected, 2);
@@ -500,14 +497,14 @@ fn trait_objects() {
     struct Square(usize, Witness);
     struct Pair(GcCell<Vec<GcDyn<dyn Shape>>>, Witness);
     impl Trace for Square {
-        fn traverse(&self, _: &mut Tracer) {}
+        fn traverse(_: &Self, _: &mut Tracer) {}
     }
     impl Trace for Pair {
-        fn traverse(&self, tracer: &mut Tracer) {
-            self.0.traverse(tracer);
+        fn traverse(this: &Self, tracer: &mut Tracer) {
+            Trace::traverse(&this.0, tracer);
         }
-        fn clear(&self, m: &Mutator) {
-            self.0.clear(m);
+        fn clear(this: &Self, m: &Mutator) {
+            Trace::clear(&this.0, m);
         }
     }
     impl Shape for Square {
@@ -522,7 +519,7 @@ fn trait_objects() {
             Mutator::with_current(|m| {
                 let parts = self.0.lock(m);
                 // Not itself, which is in there as well.
-                parts.iter().take(2).map(|part| part.get(m).area()).sum()
+                parts.iter().take(2).map(|part| part.area()).sum()
             })
             .expect("attached")
         }
@@ -530,16 +527,16 @@ fn trait_objects() {
     on_every_heap_attached(|lab, m| {
         let witness = |name| Witness::new(&lab.census, name);
         let square = |m: &Mutator, side| {
-            GcDyn::new(m.alloc(Square(side, witness(side))), |s| s as &dyn Shape, m)
+            GcDyn::new(m.alloc(Square(side, witness(side))), |s| s as &dyn Shape)
         };
         let pair = m.alloc(Pair(GcCell::default(), witness(0)));
-        let view: GcDyn<dyn Shape> = GcDyn::new(pair.clone(), |pair| pair as &dyn Shape, m);
-        pair.get(m).0.set(m, vec![square(m, 3), square(m, 4), view.clone()]);
+        let view: GcDyn<dyn Shape> = GcDyn::new(pair.clone(), |pair| pair as &dyn Shape);
+        pair.0.set(m, vec![square(m, 3), square(m, 4), view.clone()]);
         drop(pair);
         m.safepoint();
-        assert_eq!(view.get(m).area(), 25);
+        assert_eq!(view.area(), 25);
         assert_eq!(m.collect().unreachable, 0);
-        assert_eq!(view.get(m).area(), 25);
+        assert_eq!(view.area(), 25);
         drop(view);
         assert_eq!(m.collect().collected, 3);
     });
@@ -576,7 +573,7 @@ fn immortals_are_counted_by_nobody() {
         });
         lab.heap.attach_scoped(|m| {
             assert_eq!(Gc::strong_count(&god, m), usize::MAX);
-            assert_eq!(god.get(m).name(), 0);
+            assert_eq!(god.name(), 0);
             drop(god);
             m.collect();
             assert_eq!(lab.census.alive(), 1);
@@ -610,7 +607,7 @@ fn a_cycle_through_a_once_lock() {
             cell: std::sync::OnceLock::new(),
             _witness: Witness::new(&lab.census, 0),
         });
-        assert!(once.get(m).cell.set(once.clone()).is_ok());
+        assert!(once.cell.set(once.clone()).is_ok());
         drop(once);
         for _ in 0..2 {
             let report = m.collect();

@@ -89,8 +89,8 @@ impl Soul {
 impl Trace for Soul {
     const TRACKED: bool = false;
 
-    fn traverse(&self, _: &mut Tracer) {
-        self.witness.check();
+    fn traverse(this: &Self, _: &mut Tracer) {
+        this.witness.check();
     }
 }
 
@@ -102,39 +102,39 @@ struct Object<const FINAL: bool> {
 impl<const FINAL: bool> Trace for Object<FINAL> {
     const HAS_FINALIZER: bool = FINAL;
 
-    fn traverse(&self, tracer: &mut Tracer) {
-        self.soul.witness.check();
-        if self.soul.turns_hostile(500) {
-            match self.soul.name() % 4 {
+    fn traverse(this: &Self, tracer: &mut Tracer) {
+        this.soul.witness.check();
+        if this.soul.turns_hostile(500) {
+            match this.soul.name() % 4 {
                 // It says nothing, or everything twice.
                 0 | 1 => return,
-                2 => self.edges.traverse(tracer),
-                _ if self.soul.turns_hostile(50) => panic!("{ON_PURPOSE}, in a traversal"),
+                2 => Trace::traverse(&this.edges, tracer),
+                _ if this.soul.turns_hostile(50) => panic!("{ON_PURPOSE}, in a traversal"),
                 _ => {}
             }
         }
-        self.edges.traverse(tracer);
+        Trace::traverse(&this.edges, tracer);
     }
 
-    fn clear(&self, m: &Mutator) {
-        self.soul.witness.check();
-        self.soul.cleared.fetch_add(1, SeqCst);
-        if self.soul.turns_hostile(20) {
-            match self.soul.name() % 3 {
+    fn clear(this: &Self, m: &Mutator) {
+        this.soul.witness.check();
+        this.soul.cleared.fetch_add(1, SeqCst);
+        if this.soul.turns_hostile(20) {
+            match this.soul.name() % 3 {
                 0 => return,
                 1 => panic!("{ON_PURPOSE}, in a clear handler"),
                 _ => {
-                    let new = self.soul.world.pick_by(self.soul.name());
-                    self.edges.lock(m).extend(new);
+                    let new = this.soul.world.pick_by(this.soul.name());
+                    this.edges.lock(m).extend(new);
                     return;
                 }
             }
         }
-        self.edges.clear(m);
+        Trace::clear(&this.edges, m);
     }
 
     fn finalize(this: &Gc<Self>, m: &Mutator) {
-        let object = this.get(m);
+        let object = &*this;
         object.soul.finalizing();
         let me = Handle { name: object.soul.name(), to: Handle::of(this.clone().into(), m) };
         finalize(&me, &object.soul.world, m);
@@ -194,9 +194,9 @@ fn finalize_dynamic(this: &AnyGc, m: &Mutator) {
         die("a dynamic object is finalized without its soul")
     };
     let soul = soul.downcast::<Soul>(m).expect("a soul");
-    soul.get(m).finalizing();
-    let me = Handle { name: soul.get(m).name(), to: To::Dynamic(this.clone()) };
-    let world = soul.get(m).world.clone();
+    soul.finalizing();
+    let me = Handle { name: soul.name(), to: To::Dynamic(this.clone()) };
+    let world = soul.world.clone();
     drop(soul);
     finalize(&me, &world, m);
 }
@@ -218,11 +218,11 @@ struct Handle {
 }
 
 impl Trace for Handle {
-    fn traverse(&self, tracer: &mut Tracer) {
-        match &self.to {
-            To::Plain(gc) => gc.traverse(tracer),
-            To::Final(gc) => gc.traverse(tracer),
-            To::Dynamic(gc) => gc.traverse(tracer),
+    fn traverse(this: &Self, tracer: &mut Tracer) {
+        match &this.to {
+            To::Plain(gc) => Trace::traverse(gc, tracer),
+            To::Final(gc) => Trace::traverse(gc, tracer),
+            To::Dynamic(gc) => Trace::traverse(gc, tracer),
         }
     }
 }
@@ -268,8 +268,8 @@ impl Handle {
     /// Calls `f` with the object's soul; `None`: it is a dynamic one that was cleared of it.
     fn with_soul<R>(&self, m: &Mutator, f: impl FnOnce(&Soul) -> R) -> Option<R> {
         match &self.to {
-            To::Plain(gc) => Some(f(&gc.get(m).soul)),
-            To::Final(gc) => Some(f(&gc.get(m).soul)),
+            To::Plain(gc) => Some(f(&gc.soul)),
+            To::Final(gc) => Some(f(&gc.soul)),
             To::Dynamic(gc) => gc.attribute(m, "soul").ok()?.downcast_ref(m).map(f),
         }
     }
@@ -289,8 +289,8 @@ impl Handle {
     /// The object's references, copied.
     fn edges(&self, m: &Mutator) -> Vec<Self> {
         match &self.to {
-            To::Plain(gc) => gc.get(m).edges.get(m),
-            To::Final(gc) => gc.get(m).edges.get(m),
+            To::Plain(gc) => gc.edges.get(m),
+            To::Final(gc) => gc.edges.get(m),
             To::Dynamic(gc) => {
                 let fields = FIELDS.iter().filter_map(|field| gc.attribute(m, field).ok());
                 fields.map(|any| Self::from_any(any, m)).collect()
@@ -314,8 +314,8 @@ impl Handle {
     /// `random` says so.
     fn link(&self, to: &Self, random: usize, m: &Mutator) {
         let old = match &self.to {
-            To::Plain(gc) => Self::push(&gc.get(m).edges, to, random, m),
-            To::Final(gc) => Self::push(&gc.get(m).edges, to, random, m),
+            To::Plain(gc) => Self::push(&gc.edges, to, random, m),
+            To::Final(gc) => Self::push(&gc.edges, to, random, m),
             To::Dynamic(gc) => {
                 gc.set_attribute(m, FIELDS[random % FIELDS.len()], Some(to.any()))
                     .expect("attributes");
@@ -340,8 +340,8 @@ impl Handle {
             Some(edges.swap_remove(at))
         };
         match &self.to {
-            To::Plain(gc) => pop(&gc.get(m).edges),
-            To::Final(gc) => pop(&gc.get(m).edges),
+            To::Plain(gc) => pop(&gc.edges),
+            To::Final(gc) => pop(&gc.edges),
             To::Dynamic(gc) => {
                 // Another thread may have been first.
                 let _ = gc.set_attribute(m, FIELDS[random % FIELDS.len()], None);
@@ -383,8 +383,8 @@ impl Weak {
 struct Board([AtomicGc<Object<false>>; 8]);
 
 impl Trace for Board {
-    fn traverse(&self, tracer: &mut Tracer) {
-        self.0.traverse(tracer);
+    fn traverse(this: &Self, tracer: &mut Tracer) {
+        Trace::traverse(&this.0, tracer);
     }
 }
 
@@ -582,11 +582,11 @@ impl Hands {
     }
 
     fn watch(&mut self, m: &Mutator) {
-        fn called<T>(weak: &Gc<WeakRef<T, Arc<Called>>>, m: &Mutator)
+        fn called<T>(weak: &Gc<WeakRef<T, Arc<Called>>>, _: &Mutator)
         where
             T: Trace,
         {
-            let data = weak.get(m).data();
+            let data = weak.data();
             if data.0.swap(true, SeqCst) {
                 die("a callback is called twice");
             }
@@ -606,7 +606,7 @@ impl Hands {
 
     fn slot(&mut self, m: &Mutator) {
         let board = self.world.board.lock().unwrap().clone().expect("held until the end");
-        let slot = &board.get(m).0[self.rng.below(8)];
+        let slot = &board.0[self.rng.below(8)];
         let new = self.any(m).and_then(|handle| match handle.to {
             To::Plain(gc) => Some(gc),
             _ => None,
@@ -625,7 +625,7 @@ impl Hands {
             }
             _ => slot.load(m),
         };
-        let found = found.map(|gc| Handle { name: gc.get(m).soul.name(), to: To::Plain(gc) });
+        let found = found.map(|gc| Handle { name: gc.soul.name(), to: To::Plain(gc) });
         if let Some(found) = &found {
             found.check(&self.world, m);
         }
@@ -713,7 +713,7 @@ impl Hands {
 struct Called(AtomicBool, Arc<World>);
 
 impl Trace for Called {
-    fn traverse(&self, _: &mut Tracer) {}
+    fn traverse(_: &Self, _: &mut Tracer) {}
 }
 
 /// Goes on after a panic that is part of the test: a hostile destructor's comes to whoever dropped
@@ -797,8 +797,8 @@ fn survey(world: &Arc<World>, m: &mut Mutator) {
     roots.extend(copied(&world.immortals));
     roots.extend(world.places.iter().filter_map(|place| place.lock().unwrap().clone()));
     if let Some(board) = world.board.lock().unwrap().clone() {
-        let slots = board.get(m).0.iter().filter_map(|slot| slot.load(m));
-        roots.extend(slots.map(|gc| Handle { name: gc.get(m).soul.name(), to: To::Plain(gc) }));
+        let slots = board.0.iter().filter_map(|slot| slot.load(m));
+        roots.extend(slots.map(|gc| Handle { name: gc.soul.name(), to: To::Plain(gc) }));
     }
     let found = Walk::from(roots, world, m);
 

@@ -229,7 +229,7 @@ fn threads_that_build_and_trade_lose_nothing() {
                     }
                     m.safepoint();
                 }
-                kept.iter().for_each(|object| object.get(&m).witness.check());
+                kept.iter().for_each(|object| object.witness.check());
             });
         }
     });
@@ -265,7 +265,7 @@ fn what_is_freed_as_it_goes_makes_no_collection_due() {
     // it.
     for _ in 0..1_000_000 {
         let cycle = m.alloc(Link::default());
-        cycle.get(&m).0.set(&m, Some(cycle.clone()));
+        cycle.0.set(&m, Some(cycle.clone()));
         m.safepoint();
     }
     let stats = heap.stats();
@@ -278,11 +278,11 @@ fn what_is_freed_as_it_goes_makes_no_collection_due() {
 fn a_traversal_that_always_panics_does_not_stop_the_world_all_the_time() {
     struct Bad(GcCell<Option<AnyGc>>);
     impl Trace for Bad {
-        fn traverse(&self, _: &mut Tracer) {
+        fn traverse(_: &Self, _: &mut Tracer) {
             panic!("on purpose");
         }
-        fn clear(&self, m: &Mutator) {
-            self.0.clear(m);
+        fn clear(this: &Self, m: &Mutator) {
+            Trace::clear(&this.0, m);
         }
     }
     let heap = Heap::new();

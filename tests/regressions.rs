@@ -61,7 +61,7 @@ struct Big<T: Trace> {
 
 fn big<T: Trace + Send + Sync>(m: &Mutator, to: &Gc<T>) -> Gc<Big<T>> {
     let big = m.alloc(Big { pad: [1; 40], to: to.clone() });
-    assert!(big.get(m).pad[39] == 1 && Gc::ptr_eq(&big.get(m).to, to));
+    assert!(big.pad[39] == 1 && big.to == *to);
     big
 }
 
@@ -75,11 +75,11 @@ fn a_mutator_dropped_while_lent_lasts_as_long_as_the_loan() {
     Mutator::with_current(|outer| {
         Mutator::with_current(|inner| {
             drop(m);
-            assert_eq!(*inner.alloc(5u64).get(inner), 5);
+            assert_eq!(*inner.alloc(5u64), 5);
         })
         .expect("attached");
         let gc = outer.alloc(6u64);
-        assert_eq!(*gc.get(outer), 6);
+        assert_eq!(*gc, 6);
         assert_eq!(heap.stats().mutators, 1);
     })
     .expect("attached");
@@ -119,7 +119,7 @@ fn a_destructor_drops_its_threads_mutator() {
     struct Bomb;
     impl Trace for Bomb {
         const TRACKED: bool = false;
-        fn traverse(&self, _: &mut Tracer) {}
+        fn traverse(_: &Self, _: &mut Tracer) {}
     }
     impl Drop for Bomb {
         fn drop(&mut self) {
@@ -214,16 +214,16 @@ struct Thrower<T: Trace + Send> {
 }
 
 impl<T: Trace + Send + Sync> Trace for Thrower<T> {
-    fn traverse(&self, tracer: &mut Tracer) {
-        let mut holds = self.holds.lock().unwrap_or_else(PoisonError::into_inner);
-        if self.armed.load(SeqCst) {
+    fn traverse(this: &Self, tracer: &mut Tracer) {
+        let mut holds = this.holds.lock().unwrap_or_else(PoisonError::into_inner);
+        if this.armed.load(SeqCst) {
             let thrown = holds.take();
             drop(holds);
             if let Some(gc) = thrown {
                 panic_any(gc);
             }
         } else {
-            holds.traverse(tracer);
+            Trace::traverse(&*holds, tracer);
         }
     }
 }
@@ -244,9 +244,9 @@ struct Mortal {
 }
 
 impl Trace for Mortal {
-    fn traverse(&self, tracer: &mut Tracer) {
-        assert_eq!(self.deaths.load(SeqCst), 0, "traversed after its destruction");
-        self.to.traverse(tracer);
+    fn traverse(this: &Self, tracer: &mut Tracer) {
+        assert_eq!(this.deaths.load(SeqCst), 0, "traversed after its destruction");
+        Trace::traverse(&this.to, tracer);
     }
 }
 
@@ -340,22 +340,22 @@ struct Lends {
 }
 
 impl Trace for Lends {
-    fn traverse(&self, tracer: &mut Tracer) {
-        if self.armed.load(SeqCst) {
+    fn traverse(this: &Self, tracer: &mut Tracer) {
+        if this.armed.load(SeqCst) {
             std::thread::scope(|s| {
                 s.spawn(|| {
-                    let m = self.other.attach();
+                    let m = this.other.attach();
                     let refused = [
-                        panics(|| self.cell.lock(&m).push(1)),
-                        panics(|| drop(self.cell.try_lock(&m))),
+                        panics(|| this.cell.lock(&m).push(1)),
+                        panics(|| drop(this.cell.try_lock(&m))),
                     ];
-                    self.tried.fetch_add(refused.len(), SeqCst);
-                    self.locked
+                    this.tried.fetch_add(refused.len(), SeqCst);
+                    this.locked
                         .fetch_add(refused.iter().filter(|&&refused| !refused).count(), SeqCst);
                 });
             });
         }
-        self.cell.traverse(tracer);
+        Trace::traverse(&this.cell, tracer);
     }
 }
 
@@ -372,7 +372,7 @@ fn a_cell_is_not_locked_through_another_heap() {
         locked: AtomicUsize::new(0),
     });
     assert_eq!(m.collect().abandoned, None);
-    let lends = lends.get(&m);
+    let lends = &*lends;
     lends.armed.store(false, SeqCst);
     assert_ne!(lends.tried.load(SeqCst), 0);
     assert_eq!(lends.locked.load(SeqCst), 0, "locked in a stop of its heap");
@@ -398,7 +398,7 @@ fn a_young_collection_after_unfreeze_clears_nothing_alive() {
     m.verify().expect("a whole heap");
     drop(big);
     m.collect();
-    assert!(frozen.get(&m).next.get(&m).is_some(), "a live object was cleared");
+    assert!(frozen.next.get(&m).is_some(), "a live object was cleared");
 }
 
 /// Its reference to itself lies where nothing can clear it.
@@ -416,12 +416,12 @@ fn stubborn(m: &Mutator) -> Gc<Stubborn> {
 /// enumeration.
 fn survivor(m: &mut Mutator, before: impl FnOnce(&Gc<Stubborn>, &Mutator)) -> Gc<Stubborn> {
     let gc = stubborn(m);
-    gc.get(m).me.set(gc.clone()).expect("set once");
+    gc.me.set(gc.clone()).expect("set once");
     before(&gc, m);
     drop(gc);
     assert_eq!(m.collect().uncollectable, 1);
     let found = m.objects().into_iter().filter_map(|o| o.downcast::<Stubborn>(m).ok());
-    let found: Vec<_> = found.filter(|gc| gc.get(m).me.get().is_some()).collect();
+    let found: Vec<_> = found.filter(|gc| gc.me.get().is_some()).collect();
     found.into_iter().next().expect("it survived")
 }
 
@@ -433,14 +433,14 @@ fn a_young_collection_after_an_uncollectable_object_clears_nothing_alive() {
     let mut fill = Vec::new();
     let found = survivor(&mut m, |_, m| fill.extend((0..5000).map(|_| stubborn(m))));
     let leaf = node(&m, None);
-    found.get(&m).data.set(&m, Some(leaf));
+    found.data.set(&m, Some(leaf));
     let big = big(&m, &found);
     m.collect_young();
     m.verify().expect("a whole heap");
     drop(big);
     m.collect();
     drop(fill);
-    assert!(found.get(&m).data.get(&m).is_some(), "a live object was cleared");
+    assert!(found.data.get(&m).is_some(), "a live object was cleared");
 }
 
 /// A weak reference made to a survivor whose weak references had been cleared once was born dead.
@@ -462,7 +462,7 @@ fn an_object_untracked_while_frozen_can_be_collected_again() {
     assert!(Gc::untrack(&a, &m));
     m.unfreeze();
     assert!(Gc::track(&a, &m));
-    a.get(&m).next.set(&m, Some(a.clone()));
+    a.next.set(&m, Some(a.clone()));
     drop(a);
     assert_eq!(m.collect().collected, 1);
 }
@@ -485,11 +485,11 @@ struct Doubtful {
 }
 
 impl Trace for Doubtful {
-    fn traverse(&self, tracer: &mut Tracer) {
-        if self.calls.fetch_add(1, SeqCst) == 1 {
+    fn traverse(this: &Self, tracer: &mut Tracer) {
+        if this.calls.fetch_add(1, SeqCst) == 1 {
             tracer.unreadable();
         } else {
-            self.branches.traverse(tracer);
+            Trace::traverse(&this.branches, tracer);
         }
     }
 }
@@ -512,13 +512,10 @@ fn an_object_unreadable_the_second_time_keeps_what_it_refers_to() {
     let root = m.alloc(Doubtful { branches, calls: Arc::clone(&calls) });
     m.collect();
     assert!(calls.load(SeqCst) >= 2, "it was asked twice");
-    for branch in &root.get(&m).branches {
-        let leaves = branch.get(&m).leaves.lock(&m);
+    for branch in &root.branches {
+        let leaves = branch.leaves.lock(&m);
         assert_eq!(leaves.len(), 10, "a live branch was cleared");
-        assert!(
-            leaves.iter().all(|leaf| leaf.get(&m).data.lock(&m).is_some()),
-            "a live leaf was cleared"
-        );
+        assert!(leaves.iter().all(|leaf| leaf.data.lock(&m).is_some()), "a live leaf was cleared");
     }
 }
 
@@ -529,7 +526,7 @@ struct Empties<T: Trace + Send + Sync>(Arc<AtomicGc<T>>);
 
 impl<T: Trace + Send + Sync> Trace for Empties<T> {
     const TRACKED: bool = false;
-    fn traverse(&self, _: &mut Tracer) {}
+    fn traverse(_: &Self, _: &mut Tracer) {}
 }
 
 impl<T: Trace + Send + Sync> Drop for Empties<T> {
@@ -543,7 +540,7 @@ struct Chain(Arc<AtomicGc<Chain>>);
 
 impl Trace for Chain {
     const TRACKED: bool = false;
-    fn traverse(&self, _: &mut Tracer) {}
+    fn traverse(_: &Self, _: &mut Tracer) {}
 }
 
 impl Drop for Chain {
@@ -608,7 +605,7 @@ struct PanicsTwice;
 
 impl Trace for PanicsTwice {
     const TRACKED: bool = false;
-    fn traverse(&self, _: &mut Tracer) {}
+    fn traverse(_: &Self, _: &mut Tracer) {}
 }
 
 impl Drop for PanicsTwice {
@@ -671,7 +668,7 @@ fn a_slot_emptied_through_another_heap_leaks_nothing() {
 struct Marked<'a>(AtomicUsize, &'a AtomicUsize);
 
 impl Trace for Marked<'static> {
-    fn traverse(&self, _: &mut Tracer) {}
+    fn traverse(_: &Self, _: &mut Tracer) {}
 }
 
 impl Drop for Marked<'_> {
@@ -689,7 +686,7 @@ fn a_slot_emptied_through_another_heap_waits_for_those_who_look() {
     let ways: [fn(&AtomicGc<Marked<'static>>, &Mutator); 3] = [
         |slot, m| assert!(panics(|| slot.take(m))),
         |slot, m| assert!(panics(|| slot.store(m, None))),
-        |slot, m| slot.clear(m),
+        |slot, m| Trace::clear(slot, m),
     ];
     for (done, way) in ways.into_iter().enumerate() {
         let (home, foreign) = (Heap::new(), Heap::new());
@@ -727,8 +724,8 @@ fn a_slot_emptied_through_another_heap_waits_for_those_who_look() {
 struct DropsInTraverse(Mutex<Option<Gc<String>>>);
 
 impl Trace for DropsInTraverse {
-    fn traverse(&self, _: &mut Tracer) {
-        drop(self.0.lock().expect("nobody panics").take());
+    fn traverse(this: &Self, _: &mut Tracer) {
+        drop(this.0.lock().expect("nobody panics").take());
     }
 }
 
@@ -827,7 +824,7 @@ struct Panics {
 }
 impl Trace for Panics {
     const TRACKED: bool = false;
-    fn traverse(&self, _: &mut Tracer) {}
+    fn traverse(_: &Self, _: &mut Tracer) {}
 }
 impl Drop for Panics {
     fn drop(&mut self) {
@@ -841,7 +838,7 @@ struct Quiet {
 }
 impl Trace for Quiet {
     const TRACKED: bool = false;
-    fn traverse(&self, _: &mut Tracer) {}
+    fn traverse(_: &Self, _: &mut Tracer) {}
 }
 impl Drop for Quiet {
     fn drop(&mut self) {}
@@ -896,7 +893,7 @@ fn a_panic_is_reported_under_the_type_whose_destructor_it_was() {
         me: GcCell::default(),
         _owned: m.alloc(Panics { _token: Arc::clone(&token) }),
     });
-    owner.get(&m).me.set(&m, Some(owner.clone()));
+    owner.me.set(&m, Some(owner.clone()));
     drop(owner);
     assert_eq!(m.collect().collected, 1);
     let told = told.lock().unwrap_or_else(PoisonError::into_inner);
@@ -987,7 +984,7 @@ fn discarded_values_that_panic_are_reported_and_nothing_leaks() {
             })
             .collect();
         for (at, one) in ring.iter().enumerate() {
-            one.get(&m).next.set(&m, Some(ring[(at + 1) % n].clone()));
+            one.next.set(&m, Some(ring[(at + 1) % n].clone()));
         }
         drop(ring);
         assert_eq!(m.collect().collected, n);
@@ -1019,8 +1016,8 @@ impl Drop for Payload {
 
 struct FailsToClear;
 impl Trace for FailsToClear {
-    fn traverse(&self, _: &mut Tracer) {}
-    fn clear(&self, _: &Mutator) {
+    fn traverse(_: &Self, _: &mut Tracer) {}
+    fn clear(_: &Self, _: &Mutator) {
         panic!("clear");
     }
 }
@@ -1046,7 +1043,7 @@ fn a_hook_that_panics_badly_does_not_end_a_collection() {
         me: GcCell::default(),
         fails: FailsToClear,
     });
-    half.get(&m).me.set(&m, Some(half.clone()));
+    half.me.set(&m, Some(half.clone()));
     drop(half);
     assert!(!panics(|| m.collect()), "hooks' panics go nowhere");
     drop(m);
@@ -1076,8 +1073,8 @@ fn locked_cells_are_not_looked_into_ahead() {
             behind: GcCell::new(Some(Box::new(GcCell::new(vec![m.alloc(n)])))),
         });
         if n % 3 == 0 {
-            std::mem::forget(cells.get(&m).plain.lock(&m));
-            std::mem::forget(cells.get(&m).each[1].lock(&m));
+            std::mem::forget(cells.plain.lock(&m));
+            std::mem::forget(cells.each[1].lock(&m));
         }
         all.push(cells);
     }
@@ -1094,10 +1091,10 @@ fn locked_cells_are_not_looked_into_ahead() {
 struct FailsAhead(Gc<u64>);
 impl Trace for FailsAhead {
     const INDIRECT: bool = true;
-    fn traverse(&self, tracer: &mut Tracer) {
-        self.0.traverse(tracer);
+    fn traverse(this: &Self, tracer: &mut Tracer) {
+        Trace::traverse(&this.0, tracer);
     }
-    fn prefetch(&self, _: &Tracer) {
+    fn prefetch(_: &Self, _: &Tracer) {
         panic!("ahead");
     }
 }
@@ -1128,7 +1125,7 @@ fn a_mutator_dropped_while_lent_ends_once() {
     struct Drops;
     impl Trace for Drops {
         const TRACKED: bool = false;
-        fn traverse(&self, _: &mut Tracer) {}
+        fn traverse(_: &Self, _: &mut Tracer) {}
     }
     impl Drop for Drops {
         fn drop(&mut self) {
@@ -1204,10 +1201,10 @@ fn a_value_that_panics_when_dropped_does_not_end_the_clearing_of_a_slice() {
     heap.on_unraisable(|what| assert!(what.message.contains("panics when dropped"), "{what}"));
     let mut m = heap.attach();
     let slice = m.alloc_slice((), (0..3).map(|_| GcCell::new(Content::default())));
-    for (item, armed) in slice.get(&m).items.iter().zip([true, true, false]) {
+    for (item, armed) in slice.items.iter().zip([true, true, false]) {
         item.set(&m, Content { edge: None, _bomb: Bomb(armed) });
     }
-    slice.get(&m).items[2].lock(&m).edge = Some(GcSlice::into_any(slice.clone()));
+    slice.items[2].lock(&m).edge = Some(GcSlice::into_any(slice.clone()));
     drop(slice);
     let report = m.collect();
     assert_eq!((report.collected, report.uncollectable), (1, 0));
@@ -1228,9 +1225,9 @@ fn an_object_that_is_merged_in_its_finalizer_dies_all_the_same() {
     }
     impl Trace for Mortal {
         const HAS_FINALIZER: bool = true;
-        fn traverse(&self, _: &mut Tracer) {}
-        fn finalize(this: &Gc<Self>, m: &Mutator) {
-            let mortal = this.get(m);
+        fn traverse(_: &Self, _: &mut Tracer) {}
+        fn finalize(this: &Gc<Self>, _: &Mutator) {
+            let mortal = &*this;
             mortal.begun.send(()).expect("somebody listens");
             drop(mortal.gift.lock().unwrap().recv().expect("somebody gives"));
         }
@@ -1278,7 +1275,7 @@ fn an_object_with_very_many_references_leads_to_all_of_them() {
         let many = if step % 20 == 7 { 6000 } else { 3 };
         let mut edges: Vec<AnyGc> = (0..many).map(|_| m.alloc(Hub::default()).into()).collect();
         edges.insert(many / 2, next.clone().into());
-        at.get(&m).set(&m, edges);
+        at.set(&m, edges);
         at = next;
     }
     drop(at);

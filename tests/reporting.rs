@@ -81,12 +81,12 @@ struct Failing(GcCell<Option<Gc<Failing>>>);
 impl Trace for Failing {
     const HAS_FINALIZER: bool = true;
 
-    fn traverse(&self, tracer: &mut Tracer) {
-        self.0.traverse(tracer);
+    fn traverse(this: &Self, tracer: &mut Tracer) {
+        Trace::traverse(&this.0, tracer);
     }
 
-    fn clear(&self, m: &Mutator) {
-        self.0.clear(m);
+    fn clear(this: &Self, m: &Mutator) {
+        Trace::clear(&this.0, m);
     }
 
     fn finalize(_: &Gc<Self>, _: &Mutator) {
@@ -114,7 +114,7 @@ fn a_line_that_cannot_be_written_is_lost_and_nothing_else() {
     heap.services().set_debug(DEBUG_STATS).expect("a flag");
     let mut m = heap.attach();
     let failing = m.alloc(Failing(GcCell::default()));
-    failing.get(&m).0.set(&m, Some(failing.clone()));
+    failing.0.set(&m, Some(failing.clone()));
     drop(failing);
     let class = Class::new("tests.Slow").make(&m).expect("a class");
     let slow = class.instantiate(&m).expect("an instance");
@@ -135,8 +135,8 @@ struct Chained {
 static DESTROYED: AtomicUsize = AtomicUsize::new(0);
 
 impl Trace for Chained {
-    fn traverse(&self, tracer: &mut Tracer) {
-        self.next.traverse(tracer);
+    fn traverse(this: &Self, tracer: &mut Tracer) {
+        Trace::traverse(&this.next, tracer);
     }
 }
 
@@ -389,14 +389,14 @@ struct Node {
     fails: bool,
 }
 
-fn finalized(this: &Gc<Node>, m: &Mutator) {
-    assert!(!this.get(m).fails, "as asked");
+fn finalized(this: &Gc<Node>, _: &Mutator) {
+    assert!(!this.fails, "as asked");
 }
 
 fn ring(m: &Mutator, fails: bool) -> Gc<Node> {
     let first = m.alloc(Node { next: GcCell::default(), fails });
     let second = m.alloc(Node { next: GcCell::new(Some(first.clone())), fails });
-    first.get(m).next.set(m, Some(second));
+    first.next.set(m, Some(second));
     first
 }
 
@@ -404,7 +404,7 @@ fn ring(m: &Mutator, fails: bool) -> Gc<Node> {
 struct Slow;
 
 impl Trace for Slow {
-    fn traverse(&self, _: &mut Tracer) {
+    fn traverse(_: &Self, _: &mut Tracer) {
         std::thread::sleep(Duration::from_millis(20));
     }
 }
@@ -462,7 +462,7 @@ fn everything() {
         assert_eq!(m.collect().unreachable, 0);
         assert_eq!(m.verify(), Ok(()));
     }
-    let broken = live.iter().filter(|ring| ring.get(&m).next.get(&m).is_none()).count();
+    let broken = live.iter().filter(|ring| ring.next.get(&m).is_none()).count();
     assert_eq!(broken, 0, "the fields of what lives are whole");
 
     // A stop that waits.
@@ -500,7 +500,7 @@ fn everything() {
         scope.spawn(|| {
             let mut m = heap.attach();
             let lasts = m.alloc(Lasts { own: GcCell::default(), tell });
-            lasts.get(&m).own.set(&m, Some(lasts.clone()));
+            lasts.own.set(&m, Some(lasts.clone()));
             drop(lasts);
             m.collect();
         });
@@ -515,13 +515,13 @@ fn everything() {
     std::thread::scope(|scope| {
         scope.spawn(|| {
             let m = heap.attach();
-            let locked = cell.get(&m).next.lock(&m);
+            let locked = cell.next.lock(&m);
             tell.send(()).expect("somebody waits");
             std::thread::sleep(Duration::from_millis(20));
             drop(locked);
         });
         m.detach(|| told.recv()).expect("locked");
-        drop(cell.get(&m).next.lock(&m));
+        drop(cell.next.lock(&m));
         m.detach(|| ());
     });
     drop(cell);
@@ -689,8 +689,8 @@ fn a_heap_that_ends_without_a_last_collection_says_what_is_left() {
     /// Drops what it holds in a traversal.
     struct Ends(Mutex<Option<Heap>>);
     impl Trace for Ends {
-        fn traverse(&self, _: &mut Tracer) {
-            drop(self.0.lock().unwrap().take());
+        fn traverse(this: &Self, _: &mut Tracer) {
+            drop(this.0.lock().unwrap().take());
         }
     }
 
@@ -708,7 +708,7 @@ fn a_heap_that_ends_without_a_last_collection_says_what_is_left() {
             let m = inner.attach();
             for _ in 0..garbage {
                 let node = m.alloc(Node(GcCell::new(None)));
-                node.get(&m).0.set(&m, Some(node.clone()));
+                node.0.set(&m, Some(node.clone()));
             }
             drop(m.alloc(7));
         })

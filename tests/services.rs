@@ -98,7 +98,7 @@ fn node(m: &Mutator, next: Option<Gc<Node>>) -> Gc<Node> {
 fn ring(m: &Mutator, len: usize) {
     let first = node(m, None);
     let last = (1..len).fold(first.clone(), |next, _| node(m, Some(next)));
-    first.get(m).next.set(m, Some(last));
+    first.next.set(m, Some(last));
 }
 
 /// Counts its finalizations and its end.
@@ -128,15 +128,15 @@ impl Drop for Counted {
     }
 }
 
-fn finalized(this: &Gc<Counted>, m: &Mutator) {
-    this.get(m).figures.finalized.fetch_add(1, SeqCst);
+fn finalized(this: &Gc<Counted>, _: &Mutator) {
+    this.figures.finalized.fetch_add(1, SeqCst);
 }
 
 /// Two that refer to each other.
 fn pair(m: &Mutator, figures: &Arc<Figures>) -> Gc<Counted> {
     let a = m.alloc(Counted { next: GcCell::default(), figures: Arc::clone(figures) });
     let b = m.alloc(Counted { next: GcCell::new(Some(a.clone())), figures: Arc::clone(figures) });
-    a.get(m).next.set(m, Some(b));
+    a.next.set(m, Some(b));
     a
 }
 
@@ -167,7 +167,7 @@ fn s_166_what_could_not_be_collected_counts_and_what_is_reachable_again_does_not
     let mut m = heap.attach();
     ring(&m, 2);
     let fixed = m.alloc(Fixed { to: std::sync::OnceLock::new() });
-    assert!(fixed.get(&m).to.set(fixed.clone()).is_ok());
+    assert!(fixed.to.set(fixed.clone()).is_ok());
     drop(fixed);
     let report = heap.services().collect_if_enabled(&mut m).expect("a collection");
     assert_eq!((report.found(), report.collected, report.uncollectable), (3, 2, 1));
@@ -275,7 +275,7 @@ fn s_177_each_tracked_object_once_frozen_ones_too() {
         Visit::Continue
     });
     assert_eq!(visited, Ok(4));
-    let times = |gc: AnyGc| seen.iter().filter(|other| AnyGc::ptr_eq(other, &gc)).count();
+    let times = |gc: AnyGc| seen.iter().filter(|other| **other == gc).count();
     assert_eq!((times(frozen.into()), times(tracked.into())), (1, 1));
     assert_eq!((times(untracked.into()), times(number.into())), (0, 0));
 }
@@ -290,7 +290,7 @@ struct Dawdler {
 }
 
 fn dawdle(this: &Gc<Dawdler>, m: &Mutator) {
-    this.get(m).tell.lock().unwrap().send(()).expect("heard");
+    this.tell.lock().unwrap().send(()).expect("heard");
     std::thread::sleep(Duration::from_millis(50));
     // Still tracked, for who has it.
     assert!(Gc::is_tracked(this, m));
@@ -302,7 +302,7 @@ fn s_177_what_a_running_collection_found_is_left_out() {
     let mut m = heap.attach();
     let (tell, told) = mpsc::channel();
     let dawdler = m.alloc(Dawdler { this: GcCell::default(), tell: Mutex::new(tell) });
-    dawdler.get(&m).this.set(&m, Some(dawdler.clone()));
+    dawdler.this.set(&m, Some(dawdler.clone()));
     drop(dawdler);
     let _held = node(&m, None);
     std::thread::scope(|scope| {
@@ -480,13 +480,13 @@ fn s_185_no_memory_for_the_set() {
     let referents = services.referents(&mut m, &targets);
     // All of them refer to one.
     let hub = node(&m, None);
-    held.iter().for_each(|each| each.get(&m).next.set(&m, Some(hub.clone())));
+    held.iter().for_each(|each| each.next.set(&m, Some(hub.clone())));
     let hubs = [AnyGc::from(hub)];
     let referrers = services.referrers(&mut m, &hubs);
     REFUSE_FROM.set(usize::MAX);
     assert_eq!(code(referrers), Code::Memory);
     assert_eq!(services.referrers(&mut m, &hubs).expect("memory is back").len(), 1000);
-    held.iter().for_each(|each| each.get(&m).next.set(&m, None));
+    held.iter().for_each(|each| each.next.set(&m, None));
     assert_eq!((code(visited), visits), (Code::Memory, 0));
     assert_eq!(code(objects), Code::Memory);
     assert!(referents.is_ok());
@@ -534,7 +534,7 @@ fn u_01_a_young_collection_leaves_old_garbage() {
     let services = heap.services();
     let mut m = heap.attach();
     let old = node(&m, None);
-    old.get(&m).next.set(&m, Some(old.clone()));
+    old.next.set(&m, Some(old.clone()));
     assert_eq!(services.collect_generation(&mut m, 0), Ok(0));
     drop(old);
     assert_eq!(services.collect_generation(&mut m, 1), Ok(0));
@@ -725,7 +725,7 @@ fn u_08_records_are_the_sums_of_results() {
         ring(&m, i);
         if i % 4 == 0 {
             let fixed = m.alloc(Fixed { to: std::sync::OnceLock::new() });
-            assert!(fixed.get(&m).to.set(fixed.clone()).is_ok());
+            assert!(fixed.to.set(fixed.clone()).is_ok());
         }
         let report = match i % 3 {
             0 => services.collect(&mut m, 0).expect("a generation"),
@@ -971,9 +971,7 @@ fn u_22_objects_by_generation() {
     let heap = manual();
     let services = heap.services();
     let mut m = heap.attach();
-    let is = |list: &[AnyGc], gc: &Gc<Node>| {
-        list.len() == 1 && AnyGc::ptr_eq(&list[0], &gc.clone().into())
-    };
+    let is = |list: &[AnyGc], gc: &Gc<Node>| list.len() == 1 && list[0] == gc.clone().into();
     let frozen = node(&m, None);
     services.freeze(&mut m).expect("a stop");
     let old = node(&m, None);
@@ -1009,7 +1007,7 @@ fn u_23_and_24_who_refers_to_whom() {
     );
     drop(frozen);
     let found = services.referrers(&mut m, &[any(&a)]).expect("referrers");
-    assert!(found.len() == 1 && AnyGc::ptr_eq(&found[0], &any(&to_a)));
+    assert!(found.len() == 1 && found[0] == any(&to_a));
     assert!(services.referrers(&mut m, &[]).expect("referrers").is_empty());
     // Untracked ones are asked too, and what cannot refer to anything is no mistake.
     assert!(Gc::untrack(&to_b, &m));
@@ -1018,7 +1016,7 @@ fn u_23_and_24_who_refers_to_whom() {
         .referents(&mut m, &[any(&to_b), number, any(&to_a), any(&to_a)])
         .expect("referents");
     let expected = [&b, &a, &a];
-    assert!(found.len() == 3 && found.iter().zip(expected).all(|(x, y)| AnyGc::ptr_eq(x, &any(y))));
+    assert!(found.len() == 3 && found.iter().zip(expected).all(|(x, y)| *x == any(y)));
 }
 
 #[test]
@@ -1448,8 +1446,8 @@ fn a_freeze_covers_all_ages_and_its_end_covers_what_was_untracked() {
     let more = node(&m, None);
     assert_eq!(services.counts(&mut m).unwrap()[0], 1);
     // A frozen cycle that is lost stays, tracked or not, until the freeze is over.
-    keep[0].get(&m).next.set(&m, Some(keep[0].clone()));
-    new[0].get(&m).next.set(&m, Some(new[0].clone()));
+    keep[0].next.set(&m, Some(keep[0].clone()));
+    new[0].next.set(&m, Some(new[0].clone()));
     Gc::untrack(&new[0], &m);
     let weak = Gc::downgrade(&new[0], &m);
     drop((keep, new));

@@ -103,7 +103,7 @@ struct Node {
 /// A ring of one.
 fn garbage(m: &Mutator) {
     let node = m.alloc(Node { next: GcCell::default() });
-    node.get(m).next.set(m, Some(node.clone()));
+    node.next.set(m, Some(node.clone()));
 }
 
 // --------------------------------------------------------------------------------- stops that wait
@@ -278,8 +278,8 @@ fn a_hook_or_a_subscriber_takes_the_place_of_standard_error() {
 struct Waits(Mutex<mpsc::Receiver<()>>);
 
 impl Trace for Waits {
-    fn traverse(&self, _: &mut Tracer) {
-        let _ = self.0.lock().unwrap().recv();
+    fn traverse(this: &Self, _: &mut Tracer) {
+        let _ = this.0.lock().unwrap().recv();
     }
 }
 
@@ -339,7 +339,7 @@ fn a_thread_that_waits_for_the_end_of_a_stop_names_the_thread_that_has_stopped_t
         m.safepoint();
     }
     m.join(collector).expect("no panic");
-    assert_eq!(*kept.get(&m), 7);
+    assert_eq!(*kept, 7);
     drop(kept);
     m.collect();
     assert_eq!(heap.stats().live_objects, 0);
@@ -379,17 +379,17 @@ impl Lasts {
 impl Trace for Lasts {
     const HAS_FINALIZER: bool = true;
 
-    fn traverse(&self, tracer: &mut Tracer) {
-        self.own.traverse(tracer);
+    fn traverse(this: &Self, tracer: &mut Tracer) {
+        Trace::traverse(&this.own, tracer);
     }
 
-    fn clear(&self, m: &Mutator) {
-        self.own.clear(m);
+    fn clear(this: &Self, m: &Mutator) {
+        Trace::clear(&this.own, m);
     }
 
-    fn finalize(this: &Gc<Self>, m: &Mutator) {
-        if this.get(m).place == Place::Finalizer {
-            this.get(m).wait();
+    fn finalize(this: &Gc<Self>, _: &Mutator) {
+        if this.place == Place::Finalizer {
+            this.wait();
         }
     }
 }
@@ -413,7 +413,7 @@ fn collecting(place: Place) -> (Heap, std::thread::JoinHandle<()>, mpsc::Sender<
         let mut m = its.attach();
         let own = GcCell::new(None);
         let lasts = m.alloc(Lasts { place, gates: Mutex::new((begins, go_on)), own });
-        lasts.get(&m).own.set(&m, Some(lasts.clone()));
+        lasts.own.set(&m, Some(lasts.clone()));
         drop(lasts);
         if place == Place::Piece { m.safepoint() } else { drop(m.collect()) }
     });
@@ -672,9 +672,9 @@ fn two_cells_locked_in_opposite_order_name_both_threads() {
             let (heap, cells, both) = (heap.clone(), cells.clone(), both.clone());
             named(name, move || {
                 let m = heap.attach();
-                let first = cells[at].get(&m).lock(&m);
+                let first = cells[at].lock(&m);
                 both.wait();
-                let second = cells[1 - at].get(&m).lock(&m);
+                let second = cells[1 - at].lock(&m);
                 drop((first, second));
             })
         });
@@ -698,13 +698,13 @@ fn a_cell_whose_guard_was_leaked_is_reported_although_its_thread_is_gone() {
             let (heap, cell) = (heap.clone(), cell.clone());
             named("leaky", move || {
                 let m = heap.attach();
-                std::mem::forget(cell.get(&m).lock(&m));
+                std::mem::forget(cell.lock(&m));
             })
         };
         leaks.join().expect("it leaks, and no more");
         named("waiter", move || {
             let m = heap.attach();
-            cell.get(&m).set(&m, 1);
+            cell.set(&m, 1);
         })
         .join()
         .expect("it waits for ever");
@@ -734,7 +734,7 @@ fn a_hook_for_slow_locks_is_told_who_waits_and_who_holds() {
         let (heap, cell) = (heap.clone(), cell.clone());
         named("holder", move || {
             let m = heap.attach();
-            let guard = cell.get(&m).lock(&m);
+            let guard = cell.lock(&m);
             lock.send(()).expect("the waiter listens");
             let slow = reported.recv().expect("a report");
             drop(guard);
@@ -744,7 +744,7 @@ fn a_hook_for_slow_locks_is_told_who_waits_and_who_holds() {
     locked.recv().expect("it is locked");
     let waiter = named("waiter", move || {
         let m = heap.attach();
-        cell.get(&m).set(&m, 1);
+        cell.set(&m, 1);
         Gc::as_ptr(&cell) as usize
     });
     let address = waiter.join().expect("it waits until the other one has unlocked");
@@ -770,7 +770,7 @@ fn a_hook_for_slow_locks_may_lock_the_cell_and_is_not_called_for_its_own_wait() 
         move |_| {
             if calls.fetch_add(1, SeqCst) == 0 {
                 call.send(()).expect("the holder listens");
-                Mutator::with_current(|m| *cell.get(m).lock(m) += 1).expect("an attached thread");
+                Mutator::with_current(|m| *cell.lock(m) += 1).expect("an attached thread");
             }
         }
     });
@@ -779,7 +779,7 @@ fn a_hook_for_slow_locks_may_lock_the_cell_and_is_not_called_for_its_own_wait() 
         let (heap, cell) = (heap.clone(), cell.clone());
         named("holder", move || {
             let m = heap.attach();
-            let guard = cell.get(&m).lock(&m);
+            let guard = cell.lock(&m);
             lock.send(()).expect("the waiter listens");
             called.recv().expect("a report");
             // Long enough for the hook's own wait to become a slow one.
@@ -789,8 +789,8 @@ fn a_hook_for_slow_locks_may_lock_the_cell_and_is_not_called_for_its_own_wait() 
     };
     locked.recv().expect("it is locked");
     let m = heap.attach();
-    *cell.get(&m).lock(&m) += 1;
-    assert_eq!((cell.get(&m).get(&m), calls.load(SeqCst)), (2, 1));
+    *cell.lock(&m) += 1;
+    assert_eq!((cell.get(&m), calls.load(SeqCst)), (2, 1));
     drop(m);
     holder.join().expect("a thread");
 }
@@ -830,7 +830,7 @@ fn join_recv_and_scope_hold_up_no_stop() {
         }
         m.alloc(7u32)
     });
-    assert_eq!((*result.get(&m), done.load(SeqCst)), (7, 3));
+    assert_eq!((*result, done.load(SeqCst)), (7, 3));
     assert_eq!(m.collect().collected, 0);
     assert_eq!(heap.stats().mutators, 1);
 }
@@ -872,7 +872,7 @@ fn a_scope_that_panics_leaves_its_thread_attached() {
 fn a_scope_inside_a_destructor_is_refused_before_it_starts_anything() {
     struct Asks(Mutex<mpsc::Sender<Option<String>>>);
     impl Trace for Asks {
-        fn traverse(&self, _: &mut Tracer) {}
+        fn traverse(_: &Self, _: &mut Tracer) {}
     }
     thread_local! {
         static MUTATOR: RefCell<Option<Mutator>> = const { RefCell::new(None) };

@@ -261,13 +261,13 @@ impl Filled {
             let found = unsafe { dynamic::get_attribute(m, self.raw(), "value") };
             let found =
                 found.unwrap_or_else(|fault| panic!("{when}: the attribute is lost: {fault}"));
-            assert!(AnyGc::ptr_eq(&found, value), "{when}: another attribute");
+            assert!(found == *value, "{when}: another attribute");
         }
         if let Some(weak) = &self.weak {
             // SAFETY: a living weak reference.
             let target = unsafe { dynamic::weakref_target(m, dynamic::as_raw(weak)) }.unwrap();
             assert!(
-                target.is_some_and(|target| AnyGc::ptr_eq(&target, self.gc.as_ref().unwrap())),
+                target.is_some_and(|target| target == *self.gc.as_ref().unwrap()),
                 "{when}: weak"
             );
         }
@@ -442,9 +442,9 @@ where
     let len = size.saturating_sub(before + size_of::<H>()) / size_of::<T>();
     let make =
         |m: &Mutator, fill| m.alloc_slice(header(fill), std::iter::repeat_n(item(fill), len));
-    let check = |m: &Mutator, slices: &[(&GcSlice<H, T>, u8)]| {
+    let check = |_: &Mutator, slices: &[(&GcSlice<H, T>, u8)]| {
         for &(slice, fill) in slices {
-            let value = slice.get(m);
+            let value = &*slice;
             let address = (&raw const value.items).addr();
             assert_eq!((value.items.len(), address % align_of::<T>()), (len, 0));
             assert_eq!((&raw const value.header).addr() % align_of::<H>(), 0);
@@ -510,9 +510,8 @@ macro_rules! each_value {
 /// Values of a size that the compiler knows.
 fn values<const N: usize>(m: &mut Mutator) {
     let make = |m: &Mutator, fill| m.alloc([fill; N]);
-    let check = |m: &Mutator, all: &[(&Gc<[u8; N]>, u8)]| {
-        all.iter()
-            .for_each(|&(gc, fill)| assert!(is_all(gc.get(m), fill), "{N} bytes of {fill:#04x}"));
+    let check = |_: &Mutator, all: &[(&Gc<[u8; N]>, u8)]| {
+        all.iter().for_each(|&(gc, fill)| assert!(is_all(&**gc, fill), "{N} bytes of {fill:#04x}"));
     };
     let (a, b, c) = (make(m, 0xa1), make(m, 0xb2), make(m, 0xc3));
     drop(b);
@@ -580,7 +579,7 @@ fn a_slice_has_as_many_items_as_were_promised_or_none() {
     }
     for (says, has) in [(0, 1), (4, 5)] {
         let slice = m.alloc_slice(0u8, liar(says, has));
-        assert_eq!(slice.get(&m).items.len(), says);
+        assert_eq!(slice.items.len(), says);
         drop(slice);
         assert_eq!(std::sync::Arc::strong_count(&made), 1, "an item was lost");
     }

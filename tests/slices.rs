@@ -42,9 +42,9 @@ impl Made {
     /// Lets it refer to `target`, somewhere. Which cell that was, if what was there before is gone.
     fn refer(&self, target: &Self, place: usize, m: &Mutator) -> Option<usize> {
         let (cell, cells): (usize, &[GcCell<Option<AnyGc>>]) = match self {
-            Self::Cells(cells) => (place % cells.get(m).items.len(), &cells.get(m).items),
+            Self::Cells(cells) => (place % cells.items.len(), &cells.items),
             Self::Lists(lists) => {
-                let lists = lists.get(m);
+                let lists = &*lists;
                 match (place % 8, target) {
                     (0 | 1, Self::Lists(target)) => lists.plain.lock(m).push(target.clone()),
                     (2, Self::Lists(target)) => {
@@ -143,14 +143,14 @@ fn a_cell_among_others_that_is_locked_for_ever() {
         let mut m = ours.attach();
         let cells: Cells = m.alloc_slice(0, (0..size).map(|_| GcCell::new(None)));
         let targets: Vec<Gc<Lists>> = (0..size).map(|_| lists(&m)).collect();
-        for (cell, target) in cells.get(&m).items.iter().zip(&targets) {
+        for (cell, target) in cells.items.iter().zip(&targets) {
             cell.set(&m, Some(target.clone().into()));
             // A cycle, so that counts alone would not end it.
-            target.get(&m).plain.lock(&m).push(target.clone());
+            target.plain.lock(&m).push(target.clone());
         }
         let seen: Vec<_> = targets.iter().map(|target| Gc::downgrade(target, &m)).collect();
         drop(targets);
-        std::mem::forget(cells.get(&m).items[locked].lock(&m));
+        std::mem::forget(cells.items[locked].lock(&m));
         for _ in 0..2 {
             assert_eq!(m.collect().collected, 0);
         }
@@ -166,9 +166,9 @@ fn a_cell_among_others_that_is_locked_for_ever() {
 struct Shared(Arc<Box<[GcCell<Option<AnyGc>>]>>);
 
 impl Trace for Shared {
-    fn traverse(&self, tracer: &mut Tracer) {
+    fn traverse(this: &Self, tracer: &mut Tracer) {
         // Not the `Arc`'s, which is skipped.
-        Box::traverse(&self.0, tracer);
+        Box::traverse(&this.0, tracer);
     }
 }
 

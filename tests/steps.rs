@@ -57,8 +57,8 @@ static ATTACHED: AtomicUsize = AtomicUsize::new(0);
 struct Ends(GcCell<Option<Gc<Ends>>>);
 
 impl Trace for Ends {
-    fn traverse(&self, tracer: &mut Tracer) {
-        self.0.traverse(tracer);
+    fn traverse(this: &Self, tracer: &mut Tracer) {
+        Trace::traverse(&this.0, tracer);
     }
 }
 

@@ -23,7 +23,7 @@ fn node(m: &Mutator) -> Gc<Node> {
 }
 
 fn link(from: &Gc<Node>, to: &Gc<Node>, m: &Mutator) {
-    from.get(m).next.lock(m).push(to.clone());
+    from.next.lock(m).push(to.clone());
 }
 
 /// A heap that collects when it is told to, or under stress.
@@ -160,7 +160,7 @@ fn a_field_that_leads_to_no_object_is_found() {
     let (object, target) = (node(&m), node(&m));
     link(&object, &target, &m);
     // As a field that was copied bytewise, and whose original was dropped.
-    let field: *mut usize = object.get(&m).next.lock(&m).as_mut_ptr().cast();
+    let field: *mut usize = object.next.lock(&m).as_mut_ptr().cast();
     // SAFETY: a handle is one word. Nobody reads it until it is put right.
     let before = unsafe { field.read() };
     for wrong in [before + 8, before + (1 << 20)] {
@@ -178,9 +178,9 @@ fn a_field_that_leads_to_no_object_is_found() {
 struct Liar(Gc<Node>);
 
 impl Trace for Liar {
-    fn traverse(&self, t: &mut Tracer) {
-        self.0.traverse(t);
-        self.0.traverse(t);
+    fn traverse(this: &Self, t: &mut Tracer) {
+        Trace::traverse(&this.0, t);
+        Trace::traverse(&this.0, t);
     }
 }
 
@@ -206,7 +206,7 @@ fn freed_memory_is_loud_header_included() {
     let m = heap.attach();
     let object = node(&m);
     let memory = header(&object);
-    assert_eq!(object.get(&m).number, 7);
+    assert_eq!(object.number, 7);
     drop(object);
     // SAFETY: the page stays: the arena keeps one.
     let bytes = unsafe { std::slice::from_raw_parts(memory, size_of::<Node>() + 16) };

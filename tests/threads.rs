@@ -27,14 +27,14 @@ struct Board<const FINAL: bool> {
 }
 
 impl<const FINAL: bool> standstill::Trace for Board<FINAL> {
-    fn traverse(&self, tracer: &mut standstill::Tracer) {
-        self.slots.traverse(tracer);
-        self.cells.traverse(tracer);
+    fn traverse(this: &Self, tracer: &mut standstill::Tracer) {
+        standstill::Trace::traverse(&this.slots, tracer);
+        standstill::Trace::traverse(&this.cells, tracer);
     }
 
-    fn clear(&self, m: &Mutator) {
-        self.slots.clear(m);
-        self.cells.clear(m);
+    fn clear(this: &Self, m: &Mutator) {
+        standstill::Trace::clear(&this.slots, m);
+        standstill::Trace::clear(&this.cells, m);
     }
 }
 
@@ -82,10 +82,10 @@ impl<const FINAL: bool> Shared<FINAL> {
         if name.is_multiple_of(8) {
             value = value.with_action(move |this: &Gc<Thing<FINAL>>, m| {
                 // Some come back, some make more, some break up.
-                match this.get(m).name() % 24 {
+                match this.name() % 24 {
                     0 if lively.load(SeqCst) => saved.push(this.clone()),
                     8 => drop(cut(m, this)),
-                    _ => drop(m.alloc(Thing::<FINAL>::value(this.get(m).witness.census(), 1))),
+                    _ => drop(m.alloc(Thing::<FINAL>::value(this.witness.census(), 1))),
                 }
             });
         }
@@ -117,7 +117,7 @@ impl<const FINAL: bool> Shared<FINAL> {
             5..=7 => {
                 if let (Some(a), Some(b)) = (self.pick(rng), self.pick(rng)) {
                     // Not too many edges to one object, or a single knot holds everything.
-                    if a.get(m).edges.lock(m).len() < 4 {
+                    if a.edges.lock(m).len() < 4 {
                         link(m, &a, &b);
                     }
                 }
@@ -137,7 +137,7 @@ impl<const FINAL: bool> Shared<FINAL> {
             13 | 14 => {
                 let weak = self.weaks[rng.below(SLOTS)].lock().unwrap().clone();
                 if let Some(gc) = weak.upgrade(m) {
-                    gc.get(m).witness.check();
+                    gc.witness.check();
                     if rng.one_in(2) {
                         self.put(rng, Some(gc));
                     }
@@ -145,8 +145,8 @@ impl<const FINAL: bool> Shared<FINAL> {
             }
             15 => {
                 if let Some(gc) = self.pick(rng) {
-                    watching.push(m.alloc_weak(&gc, self.clone(), |weak, m| {
-                        weak.get(m).data().callbacks.fetch_add(1, SeqCst);
+                    watching.push(m.alloc_weak(&gc, self.clone(), |weak, _| {
+                        weak.data().callbacks.fetch_add(1, SeqCst);
                     }));
                     if watching.len() > 20 {
                         watching.clear();
@@ -155,7 +155,7 @@ impl<const FINAL: bool> Shared<FINAL> {
             }
             16 | 17 => {
                 let Some(board) = self.board.lock().unwrap().clone() else { return };
-                let board = board.get(m);
+                let board = &*board;
                 let slot = &board.slots[rng.below(8)];
                 match rng.below(4) {
                     0 => slot.store(m, self.pick(rng)),
@@ -176,7 +176,7 @@ impl<const FINAL: bool> Shared<FINAL> {
             }
             18 => {
                 let Some(board) = self.board.lock().unwrap().clone() else { return };
-                let cell = &board.get(m).cells[rng.below(8)];
+                let cell = &board.cells[rng.below(8)];
                 let new = self.pick(rng);
                 let mut inside = cell.lock(m);
                 let old = if inside.len() > 4 { std::mem::take(&mut *inside) } else { Vec::new() };
@@ -731,12 +731,12 @@ fn upgrades_race_with_deaths() {
                     while clock.running() {
                         let weak = weak[rng.below(8)].lock().unwrap().clone();
                         if let Some(gc) = weak.upgrade(&m) {
-                            gc.get(&m).witness.check();
+                            gc.witness.check();
                             let edges = edge_names(&m, &gc);
                             // Its only reference is to itself; cleared it would be empty, which no
                             // upgrade may see: that edge is made before anybody can find the object
                             // dead.
-                            assert!(edges.iter().all(|&name| name == gc.get(&m).name()));
+                            assert!(edges.iter().all(|&name| name == gc.name()));
                         }
                         m.safepoint();
                     }
@@ -760,7 +760,7 @@ fn no_upgrade_shows_a_cleared_object() {
                     while clock.running() {
                         let weak = current.lock().unwrap().clone();
                         if let Some(gc) = weak.upgrade(&m) {
-                            assert_eq!(gc.get(&m).edges.lock(&m).len(), 2, "a cleared object");
+                            assert_eq!(gc.edges.lock(&m).len(), 2, "a cleared object");
                         }
                         m.safepoint();
                     }

@@ -53,13 +53,13 @@ fn trap_two_mutators_on_one_thread() {
                 assert_eq!(a.try_attach().err(), Some(AttachError::AlreadyAttached));
                 let gc = inner.alloc(7u8);
                 inner.collect();
-                assert_eq!(*gc.get(inner), 7);
+                assert_eq!(*gc, 7);
                 inner.detach(|| heap.attach_scoped(|m| m.collect()));
             });
         }
     });
     // The refusals have cost nothing.
-    assert_eq!(*m.alloc(1u8).get(&m), 1);
+    assert_eq!(*m.alloc(1u8), 1);
     m.collect();
     drop(m);
     drop(b.attach());
@@ -76,8 +76,8 @@ fn trap_with_current_lends_nothing_over_a_safepoint() {
     let mut m = heap.attach();
     let slot = m.alloc(vec![AtomicGc::new(Some(node(&m, &census, 7)))]);
     Mutator::with_current(|lent| {
-        let peeked = slot.get(lent)[0].peek(lent).expect("full");
-        slot.get(lent)[0].store(lent, None);
+        let peeked = slot[0].peek(lent).expect("full");
+        slot[0].store(lent, None);
         // Refused or without effect, whichever: the borrow is good afterwards.
         for _ in 0..3 {
             let _ = panic_text(|| m.safepoint());
@@ -109,7 +109,7 @@ fn trap_a_destructor_reaches_for_its_threads_mutator() {
     thread_local! { static MINE: RefCell<Option<Mutator>> = const { RefCell::new(None) }; }
     struct Grabby(Arc<Mutex<Vec<&'static str>>>, #[allow(dead_code)] Witness);
     impl Trace for Grabby {
-        fn traverse(&self, _: &mut Tracer) {}
+        fn traverse(_: &Self, _: &mut Tracer) {}
     }
     impl Drop for Grabby {
         fn drop(&mut self) {
@@ -163,7 +163,7 @@ fn trap_a_panic_leaves_a_detach_attached() {
     let gc = node(&m, &census, 3);
     assert!(panic_text(|| m.detach(|| panic!("inside"))).is_some());
     assert!(Mutator::with_current(|_| ()).is_some());
-    assert_eq!(gc.get(&m).name(), 3);
+    assert_eq!(gc.name(), 3);
     assert!(panic_text(|| m.detach(|| heap.attach_scoped(|_| panic!("deeper")))).is_some());
     assert_eq!(heap.stats().mutators, 1);
     garbage_loop(&m, &census, 0);
@@ -225,7 +225,7 @@ fn trap_a_thread_ends_without_dropping_its_mutator() {
                 .spawn_scoped(scope, || {
                     let m: &'static Mutator = Box::leak(Box::new(heap.attach()));
                     let gc: &'static Gc<Node> = Box::leak(Box::new(node(m, &Census::new(), 42)));
-                    lend.send(gc.get(m)).unwrap();
+                    lend.send(&*gc).unwrap();
                     if stop_first {
                         stopping.wait();
                         // Time for the stop to begin; it cannot succeed either way.
@@ -245,7 +245,7 @@ fn trap_a_thread_ends_without_dropping_its_mutator() {
         });
         // The heap still works, except for what needs a stop, and says so each time.
         let mut m = heap.attach();
-        assert_eq!(*m.alloc(5u8).get(&m), 5);
+        assert_eq!(*m.alloc(5u8), 5);
         m.safepoint();
         for _ in 0..3 {
             assert!(matches!(m.try_collect(Collect::young()), Err(CollectError::Stop(_))));
@@ -323,7 +323,7 @@ fn trap_a_poisoned_plain_lock() {
 fn trap_a_cell_locked_twice() {
     on_every_heap_attached(|lab, m| {
         let gc = node(m, &lab.census, 0);
-        let edges = &gc.get(m).edges;
+        let edges = &gc.edges;
         let first = edges.lock(m);
         assert!(edges.try_lock(m).is_none());
         let again: [(&str, Box<dyn Fn() + '_>); 5] = [
@@ -413,10 +413,10 @@ fn trap_attach_and_detach_race_with_stops() {
     // stopped.
     struct Flag(Arc<AtomicUsize>);
     impl Trace for Flag {
-        fn traverse(&self, _: &mut Tracer) {
-            let before = self.0.load(SeqCst);
+        fn traverse(this: &Self, _: &mut Tracer) {
+            let before = this.0.load(SeqCst);
             std::thread::yield_now();
-            if self.0.load(SeqCst) != before {
+            if this.0.load(SeqCst) != before {
                 die("an attached thread ran while the world was stopped");
             }
         }
@@ -610,7 +610,7 @@ fn trap_handles_outlive_their_heap() {
         link(&m, &kept[0], &kept[1]);
         let weak: Vec<_> = kept.iter().map(|gc| Gc::downgrade(gc, &m)).collect();
         drop(heap);
-        assert_eq!(kept[3].get(&m).name(), 3, "the mutator keeps the heap");
+        assert_eq!(kept[3].name(), 3, "the mutator keeps the heap");
         drop(m);
         assert!(census.dead_names().is_empty(), "handles keep their objects");
 
@@ -619,14 +619,16 @@ fn trap_handles_outlive_their_heap() {
             let other = small().build().unwrap();
             let mut m = other.attach();
             let fresh: Vec<_> = (0..1000).map(|i| m.alloc([i as u64; 4])).collect();
-            for gc in &kept {
-                assert!(gc.try_get(&m).is_err(), "a stale handle is a foreign one");
+            for (name, gc) in kept.iter().enumerate() {
+                assert_eq!(gc.name(), name, "its value is whole");
+                let refused = panic_text(|| _ = Gc::downgrade(gc, &m));
+                assert!(refused.is_some(), "a stale handle is a foreign one");
                 let at = Gc::as_ptr(gc) as usize;
                 assert!(fresh.iter().all(|fresh| (Gc::as_ptr(fresh) as usize).abs_diff(at) >= 64));
             }
             assert!(weak.iter().all(|weak| weak.upgrade(&m).is_none()), "the heap is gone");
             m.collect();
-            assert!(fresh.iter().enumerate().all(|(i, gc)| gc.get(&m)[0] == i as u64));
+            assert!(fresh.iter().enumerate().all(|(i, gc)| gc[0] == i as u64));
         }
 
         // A drop destroys on the dropping thread, attached somewhere or not, and follows the edges.
@@ -913,7 +915,7 @@ fn trap_the_owner_ends_while_others_drop() {
                         loop {
                             let next = m.detach(|| take.lock().unwrap().recv());
                             let Ok(gc) = next else { break };
-                            assert!(gc.get(&m).name() < 50);
+                            assert!(gc.name() < 50);
                             drop(gc);
                         }
                     });
@@ -962,7 +964,7 @@ fn trap_a_stop_is_requested_in_the_middle_of_a_destructor() {
                     })
                 };
                 let friend = new(&m, 0, None);
-                friend.get(&m).next.set(&m, Some(friend.clone()));
+                friend.next.set(&m, Some(friend.clone()));
                 let slow = new(
                     &m,
                     1,
@@ -975,7 +977,7 @@ fn trap_a_stop_is_requested_in_the_middle_of_a_destructor() {
                         std::thread::sleep(Duration::from_millis(5));
                     })),
                 );
-                slow.get(&m).next.set(&m, Some(friend));
+                slow.next.set(&m, Some(friend));
                 drop(slow);
                 m.safepoint();
             });
@@ -995,8 +997,8 @@ fn trap_a_stop_is_requested_in_the_middle_of_a_destructor() {
 fn trap_objects_that_die_in_the_merge() {
     struct Fuse(Arc<AtomicBool>);
     impl Trace for Fuse {
-        fn traverse(&self, _: &mut Tracer) {
-            assert!(!self.0.load(SeqCst), "abandon this one");
+        fn traverse(this: &Self, _: &mut Tracer) {
+            assert!(!this.0.load(SeqCst), "abandon this one");
         }
     }
     on_every_heap(|lab| {
@@ -1072,11 +1074,11 @@ fn trap_a_cell_shared_between_heaps() {
         _witness: Witness,
     }
     impl Trace for Window {
-        fn traverse(&self, tracer: &mut Tracer) {
-            self.shared.as_ref().traverse(tracer);
+        fn traverse(this: &Self, tracer: &mut Tracer) {
+            Trace::traverse(this.shared.as_ref(), tracer);
         }
-        fn clear(&self, m: &Mutator) {
-            self.shared.as_ref().clear(m);
+        fn clear(this: &Self, m: &Mutator) {
+            Trace::clear(this.shared.as_ref(), m);
         }
     }
     on_every_heap(|lab| {
@@ -1165,7 +1167,7 @@ fn trap_a_cell_of_one_heap_locked_through_another() {
     let m = here.attach();
     let gc = node(&m, &census, 0);
     link(&m, &gc, &gc);
-    let lent: &Node = gc.get(&m);
+    let lent: &Node = &*gc;
     std::thread::scope(|scope| {
         scope.spawn(|| {
             let other = there.attach();
@@ -1204,7 +1206,7 @@ fn trap_an_atomic_slot_is_read_while_others_swap_and_free() {
                     let mut m = lab.heap.attach();
                     while clock.running() {
                         for _ in 0..50 {
-                            let slot = &board.get(&m).slots[rng.below(4)];
+                            let slot = &board.slots[rng.below(4)];
                             let new = |m: &Mutator| node(m, &lab.census, made.fetch_add(1, SeqCst));
                             match rng.below(8) {
                                 0 => slot.store(&m, Some(new(&m))),
@@ -1212,12 +1214,12 @@ fn trap_an_atomic_slot_is_read_while_others_swap_and_free() {
                                 2 => {
                                     let taken = slot.take(&m);
                                     if let Some(gc) = &taken {
-                                        gc.get(&m).witness.check();
+                                        gc.witness.check();
                                     }
                                 }
                                 3 | 4 => {
                                     if let Some(gc) = slot.load(&m) {
-                                        gc.get(&m).witness.check();
+                                        gc.witness.check();
                                         link(&m, &gc, &gc);
                                     }
                                 }
@@ -1284,11 +1286,11 @@ fn trap_a_cycle_through_an_atomic_slot() {
             m.alloc(Vertex { next: AtomicGc::new(None), once: standstill::GcOnce::new(), _witness })
         };
         let (a, b) = (new(0), new(1));
-        a.get(m).next.store(m, Some(b.clone()));
-        assert!(b.get(m).once.set(m, a.clone()).is_ok());
-        assert!(Gc::ptr_eq(&b.get(m).once.set(m, b.clone()).expect_err("set once"), &b));
-        assert!(Gc::ptr_eq(&b.get(m).once.handle(m).expect("set"), &a));
-        assert!(std::ptr::eq(b.get(m).once.get(m).expect("set"), a.get(m)));
+        a.next.store(m, Some(b.clone()));
+        assert!(b.once.set(m, a.clone()).is_ok());
+        assert!(b.once.set(m, b.clone()).expect_err("set once") == b);
+        assert!(b.once.handle(m).expect("set") == a);
+        assert!(std::ptr::eq(b.once.get(m).expect("set"), &*a));
         drop((a, b));
         let report = m.collect();
         assert_eq!((report.unreachable, report.uncollectable), (2, 0));

@@ -64,20 +64,20 @@ struct Item {
 impl Trace for Item {
     const HAS_FINALIZER: bool = true;
 
-    fn traverse(&self, tracer: &mut Tracer) {
-        self.links.traverse(tracer);
-        self.weak.traverse(tracer);
-        self.watch.traverse(tracer);
+    fn traverse(this: &Self, tracer: &mut Tracer) {
+        Trace::traverse(&this.links, tracer);
+        Trace::traverse(&this.weak, tracer);
+        Trace::traverse(&this.watch, tracer);
     }
 
-    fn clear(&self, m: &Mutator) {
-        self.links.clear(m);
-        self.weak.clear(m);
-        self.watch.clear(m);
+    fn clear(this: &Self, m: &Mutator) {
+        Trace::clear(&this.links, m);
+        Trace::clear(&this.weak, m);
+        Trace::clear(&this.watch, m);
     }
 
-    fn finalize(this: &Gc<Self>, m: &Mutator) {
-        let item = this.get(m);
+    fn finalize(this: &Gc<Self>, _: &Mutator) {
+        let item = &*this;
         item.server.tally.finalized.fetch_add(1, Relaxed);
         if item.returns {
             item.server.keep(Gc::as_ptr(this).addr() / 32 % CACHE, this.clone());
@@ -134,8 +134,8 @@ fn item(m: &Mutator, server: &Arc<Server>, random: &mut Random) -> Gc<Item> {
     })
 }
 
-fn called_back(weak: &Gc<Watch>, m: &Mutator) {
-    weak.get(m).data().called_back.fetch_add(1, Relaxed);
+fn called_back(weak: &Gc<Watch>, _: &Mutator) {
+    weak.data().called_back.fetch_add(1, Relaxed);
 }
 
 /// One request: a tree with references back to its root, and some to what others have left.
@@ -145,32 +145,29 @@ fn serve(m: &Mutator, server: &Arc<Server>, random: &mut Random) {
     for _ in 0..random.below(120) {
         let next = item(m, server, random);
         let parent = &all[random.below(all.len())];
-        parent.get(m).links.lock(m).push(next.clone());
+        parent.links.lock(m).push(next.clone());
         match random.below(12) {
-            0..3 => next.get(m).links.lock(m).push(root.clone()),
-            3 => drop(next.get(m).weak.replace(m, Some(Gc::downgrade(&root, m)))),
+            0..3 => next.links.lock(m).push(root.clone()),
+            3 => drop(next.weak.replace(m, Some(Gc::downgrade(&root, m)))),
             4 => {
                 let watch = m.alloc_weak(&root, Arc::clone(&server.tally), called_back);
-                drop(next.get(m).watch.replace(m, Some(watch)));
+                drop(next.watch.replace(m, Some(watch)));
             }
             5 => {
                 // What is old now refers to what is new; the other way round only weakly, or history would never end.
                 if let Some(old) = server.cached(random.below(CACHE)) {
                     let cut = {
-                        let mut links = old.get(m).links.lock(m);
+                        let mut links = old.links.lock(m);
                         let cut =
                             if links.len() > 1 { std::mem::take(&mut *links) } else { Vec::new() };
                         links.push(next.clone());
                         cut
                     };
                     drop(cut);
-                    drop(next.get(m).weak.replace(m, Some(Gc::downgrade(&old, m))));
+                    drop(next.weak.replace(m, Some(Gc::downgrade(&old, m))));
                 }
             }
-            6 => assert!(
-                next.get(m).buffer.iter().all(|&byte| byte == 0),
-                "somebody wrote into a buffer"
-            ),
+            6 => assert!(next.buffer.iter().all(|&byte| byte == 0), "somebody wrote into a buffer"),
             _ => {}
         }
         all.push(next);

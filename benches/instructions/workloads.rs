@@ -228,14 +228,14 @@ fn last_drop_without_owner() -> usize {
 fn get() -> usize {
     here(|m| {
         let gc = m.alloc(Plain::new());
-        each(|| assert_eq!(black_box(&gc).get(m).0[0], 1))
+        each(|| assert_eq!(black_box(&gc).0[0], 1))
     })
 }
 
 fn lock_a_cell() -> usize {
     here(|m| {
         let gc = m.alloc(Link::default());
-        let link = gc.get(m);
+        let link = &*gc;
         assert_eq!(link.payload, [0; 2]);
         each(|| assert!(black_box(link).next.lock(m).is_none()))
     })
@@ -244,7 +244,7 @@ fn lock_a_cell() -> usize {
 fn set_a_cell() -> usize {
     here(|m| {
         let (from, to) = (m.alloc(Link::default()), m.alloc(Link::default()));
-        each(|| from.get(m).next.set(m, Some(to.clone())))
+        each(|| from.next.set(m, Some(to.clone())))
     })
 }
 
@@ -291,7 +291,7 @@ fn edges(edges: usize, mut set: impl FnMut(usize, usize, usize)) {
 fn graph<const E: usize>(m: &Mutator) -> Vec<Gc<Node<E>>> {
     let node = |_| m.alloc(Node { edges: array::from_fn(|_| GcCell::default()) });
     let mut nodes: Vec<_> = (0..NODES).map(node).collect();
-    edges(E, |from, edge, to| nodes[from].get(m).edges[edge].set(m, Some(nodes[to].clone())));
+    edges(E, |from, edge, to| nodes[from].edges[edge].set(m, Some(nodes[to].clone())));
     if E > 0 {
         nodes.truncate(1);
     }
@@ -340,7 +340,7 @@ fn rings(m: &Mutator, nodes: usize) {
     for _ in 0..nodes / RING {
         let ring: [_; RING] = array::from_fn(|_| m.alloc(Link::default()));
         for at in 0..RING {
-            ring[at].get(m).next.set(m, Some(ring[(at + 1) % RING].clone()));
+            ring[at].next.set(m, Some(ring[(at + 1) % RING].clone()));
         }
     }
 }

@@ -42,9 +42,9 @@ fn create() -> f64 {
 fn tree(m: &Mutator, depth: u32) -> Gc<Tree> {
     let node = m.alloc(Tree { children: Default::default(), parent: GcCell::default() });
     if depth > 1 {
-        for child in &node.get(m).children {
+        for child in &node.children {
             let below = tree(m, depth - 1);
-            below.get(m).parent.set(m, Some(node.clone()));
+            below.parent.set(m, Some(node.clone()));
             child.set(m, Some(below));
         }
     }

@@ -177,8 +177,8 @@ fn checked_mode_takes_an_object_of_a_rust_type_for_none_of_c() {
 struct Node(AnyGc);
 
 impl Trace for Node {
-    fn traverse(&self, tracer: &mut Tracer) {
-        self.0.traverse(tracer);
+    fn traverse(this: &Self, tracer: &mut Tracer) {
+        Trace::traverse(&this.0, tracer);
     }
 }
 
@@ -236,7 +236,7 @@ fn a_name_that_is_an_object_of_a_rust_type_names_no_module() {
 struct Loud;
 
 impl Trace for Loud {
-    fn traverse(&self, _: &mut Tracer) {}
+    fn traverse(_: &Self, _: &mut Tracer) {}
 }
 
 impl Drop for Loud {
@@ -258,7 +258,7 @@ impl Drop for Payload {
 struct Odd;
 
 impl Trace for Odd {
-    fn traverse(&self, _: &mut Tracer) {}
+    fn traverse(_: &Self, _: &mut Tracer) {}
 }
 
 impl Drop for Odd {

@@ -64,7 +64,7 @@ use syn::{
 ///
 /// impl<T: Trace> Window<T> {
 ///     fn finalize(this: &Gc<Self>, m: &Mutator) {
-///         this.get(m).handle.close();
+///         this.handle.close();
 ///     }
 /// }
 /// ```
@@ -358,13 +358,14 @@ fn names(tokens: TokenStream, parameter: &Ident) -> bool {
     })
 }
 
-/// `fn method(&self, argument: takes)` that calls the same method on each field.
+/// `fn method(this: &Self, argument: takes)` that calls the same method on each field.
 fn forward(
     shapes: &[Shape<'_>],
     method: TokenStream,
     takes: TokenStream,
     krate: &Path,
 ) -> TokenStream {
+    let this = Ident::new("__this", Span::mixed_site());
     let argument = Ident::new("__argument", Span::mixed_site());
     let arms = shapes.iter().map(|Shape { path, fields }| {
         let members = fields.iter().map(|field| &field.member);
@@ -378,12 +379,12 @@ fn forward(
     });
     // An enum without variants has no value, and only a match on the place itself knows that.
     let body =
-        if shapes.is_empty() { quote!(match *self {}) } else { quote!(match self { #(#arms)* }) };
+        if shapes.is_empty() { quote!(match *#this {}) } else { quote!(match #this { #(#arms)* }) };
     let used = shapes.iter().any(|shape| !shape.fields.is_empty());
     let parameter = if used { quote!(#argument) } else { quote!(_) };
     quote! {
         #[inline]
-        fn #method(&self, #parameter: #takes) {
+        fn #method(#this: &Self, #parameter: #takes) {
             #body
         }
     }
@@ -425,7 +426,7 @@ fn untracked(
     let members = quote! {
         const TRACKED: bool = false;
 
-        fn traverse(&self, _: &mut #krate::Tracer) {
+        fn traverse(_: &Self, _: &mut #krate::Tracer) {
             #later
         }
     };

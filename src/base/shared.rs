@@ -29,11 +29,6 @@ impl<T> Shared<T> {
         Ok(Self(NonNull::from(Box::leak(shared))))
     }
 
-    /// Whether both are the same value.
-    pub(crate) fn ptr_eq(one: &Self, other: &Self) -> bool {
-        one.0 == other.0
-    }
-
     fn shared(&self) -> &SharedValue<T> {
         // SAFETY: rule V: there is an owner, so the value has not been freed.
         unsafe { self.0.as_ref() }

@@ -112,11 +112,11 @@ mod tests {
     struct Node(GcCell<Vec<Gc<Node>>>);
 
     impl Trace for Node {
-        fn traverse(&self, tracer: &mut Tracer) {
-            self.0.traverse(tracer);
+        fn traverse(this: &Self, tracer: &mut Tracer) {
+            Trace::traverse(&this.0, tracer);
         }
-        fn clear(&self, m: &Mutator) {
-            self.0.clear(m);
+        fn clear(this: &Self, m: &Mutator) {
+            Trace::clear(&this.0, m);
         }
     }
 
@@ -125,7 +125,7 @@ mod tests {
     }
 
     fn link(m: &Mutator, from: &Gc<Node>, to: &Gc<Node>) {
-        from.get(m).0.lock(m).push(to.clone());
+        from.0.lock(m).push(to.clone());
     }
 
     /// The handles that keep a shape alive.

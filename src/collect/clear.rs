@@ -296,7 +296,7 @@ mod tests {
 
     impl Trace for Held {
         const TRACKED: bool = false;
-        fn traverse(&self, _: &mut Tracer) {}
+        fn traverse(_: &Self, _: &mut Tracer) {}
     }
 
     impl Drop for Held {
@@ -314,20 +314,20 @@ mod tests {
     }
 
     impl<const N: usize> Trace for Ring<N> {
-        fn traverse(&self, tracer: &mut Tracer) {
-            self.next.traverse(tracer);
-            self.held.traverse(tracer);
+        fn traverse(this: &Self, tracer: &mut Tracer) {
+            Trace::traverse(&this.next, tracer);
+            Trace::traverse(&this.held, tracer);
         }
-        fn clear(&self, m: &Mutator) {
-            let number = self.shared.cleared.fetch_add(1, Ordering::Relaxed) + 1;
-            if number == self.shared.waits {
-                self.shared.is_waiting.store(true, Ordering::Relaxed);
+        fn clear(this: &Self, m: &Mutator) {
+            let number = this.shared.cleared.fetch_add(1, Ordering::Relaxed) + 1;
+            if number == this.shared.waits {
+                this.shared.is_waiting.store(true, Ordering::Relaxed);
                 while m.raw().poll() & safepoint::STOP == 0 {
                     std::thread::yield_now();
                 }
             }
-            self.next.clear(m);
-            self.held.clear(m);
+            Trace::clear(&this.next, m);
+            Trace::clear(&this.held, m);
         }
     }
 
@@ -342,7 +342,7 @@ mod tests {
             let held = Some(m.alloc(Held(shared.clone())));
             let (next, held) = (GcCell::new(None), GcCell::new(held));
             let ring = m.alloc(Ring { next, held, shared: shared.clone(), _size: [0; N] });
-            ring.get(m).next.set(m, Some(ring.clone()));
+            ring.next.set(m, Some(ring.clone()));
         }
     }
 
@@ -473,7 +473,7 @@ mod tests {
             for _ in 0..2_000 {
                 let (next, held) = (GcCell::new(None), GcCell::new(None));
                 let ring = m.alloc(Ring::<1> { next, held, shared: shared.clone(), _size: [0; 1] });
-                ring.get(m).next.set(m, Some(ring.clone()));
+                ring.next.set(m, Some(ring.clone()));
             }
         };
         let new = |m: &Mutator| m.raw().core().pace.new_objects();

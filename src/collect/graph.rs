@@ -33,17 +33,17 @@ mod tests {
 
     impl<const FINAL: bool> Trace for Node<FINAL> {
         const HAS_FINALIZER: bool = FINAL;
-        fn traverse(&self, tracer: &mut Tracer) {
-            if self.is_locked.load(Ordering::Relaxed) {
+        fn traverse(this: &Self, tracer: &mut Tracer) {
+            if this.is_locked.load(Ordering::Relaxed) {
                 tracer.unreadable();
             }
-            self.edges.traverse(tracer);
+            Trace::traverse(&this.edges, tracer);
         }
-        fn clear(&self, m: &Mutator) {
-            self.edges.clear(m);
+        fn clear(this: &Self, m: &Mutator) {
+            Trace::clear(&this.edges, m);
         }
-        fn finalize(this: &Gc<Self>, m: &Mutator) {
-            let node = this.get(m);
+        fn finalize(this: &Gc<Self>, _: &Mutator) {
+            let node = &*this;
             node.shared.finalized.lock().expect("no panic").push(node.number);
             if is_brought_back(node.number) {
                 node.shared.brought_back.lock().expect("no panic").push(this.clone().into());
@@ -127,8 +127,8 @@ mod tests {
             let weak = Gc::downgrade(&node, m);
             self.weak.push(Box::new(move |m| weak.upgrade(m).is_some()));
             if is_watched(self.held.len()) {
-                let watcher = m.alloc_weak(&node, Called(self.shared.clone()), |weak, m| {
-                    weak.get(m).data().0.called_back.fetch_add(1, Ordering::Relaxed);
+                let watcher = m.alloc_weak(&node, Called(self.shared.clone()), |weak, _| {
+                    weak.data().0.called_back.fetch_add(1, Ordering::Relaxed);
                 });
                 self.watchers.push(Box::new(watcher));
             }
@@ -341,7 +341,7 @@ mod tests {
 
     impl Trace for Called {
         const TRACKED: bool = false;
-        fn traverse(&self, _: &mut Tracer) {}
+        fn traverse(_: &Self, _: &mut Tracer) {}
     }
 
     #[test]
@@ -383,8 +383,8 @@ mod tests {
 
     impl<const FINAL: bool> Trace for Moody<FINAL> {
         const HAS_FINALIZER: bool = FINAL;
-        fn traverse(&self, tracer: &mut Tracer) {
-            let mut script = self.script.lock().expect("no panic while it is held");
+        fn traverse(this: &Self, tracer: &mut Tracer) {
+            let mut script = this.script.lock().expect("no panic while it is held");
             let look = script[0];
             if script.len() > 1 {
                 script.rotate_left(1);
@@ -392,16 +392,16 @@ mod tests {
             }
             drop(script);
             match look {
-                Look::Shows => self.edges.traverse(tracer),
+                Look::Shows => Trace::traverse(&this.edges, tracer),
                 Look::Hides => tracer.unreadable(),
                 Look::Panics => panic!("on purpose"),
             }
         }
-        fn clear(&self, m: &Mutator) {
-            self.edges.clear(m);
+        fn clear(this: &Self, m: &Mutator) {
+            Trace::clear(&this.edges, m);
         }
-        fn finalize(this: &Gc<Self>, m: &Mutator) {
-            this.get(m).shared.brought_back.lock().expect("no panic").push(this.clone().into());
+        fn finalize(this: &Gc<Self>, _: &Mutator) {
+            this.shared.brought_back.lock().expect("no panic").push(this.clone().into());
         }
     }
 
@@ -415,7 +415,7 @@ mod tests {
         shared: &Arc<Shared>,
     ) -> Gc<Moody<FINAL>> {
         let ring = m.alloc(Ring(GcCell::new(None), false));
-        ring.get(m).0.set(m, Some(ring.clone()));
+        ring.0.set(m, Some(ring.clone()));
         let edges = (0..edges).map(|_| ring.clone().into()).collect();
         let script = Arc::new(Mutex::new(script.to_vec()));
         m.alloc(Moody { edges: GcCell::new(edges), script, shared: shared.clone() })
@@ -465,7 +465,7 @@ mod tests {
                         "{kind:?}, {edges} edges, {workers} workers"
                     );
                     assert_eq!(report.collected, if expected.is_none() { 3 } else { 0 });
-                    *kept.get(&m).script.lock().expect("no panic") = vec![Shows];
+                    *kept.script.lock().expect("no panic") = vec![Shows];
                     m.verify().expect("a sound heap");
                     assert_eq!(m.collect().collected, if expected.is_none() { 0 } else { 3 });
                     assert_eq!(heap.stats().live_objects, 2, "it, and its ring");
@@ -494,7 +494,7 @@ mod tests {
             let shared: Arc<Shared> = Arc::default();
             let lost: Gc<Moody<true>> = moody(&m, 2, script, &shared);
             let itself = lost.clone().into();
-            lost.get(&m).edges.lock(&m).push(itself);
+            lost.edges.lock(&m).push(itself);
             drop(lost);
             rings(&m, 3, false);
             let report = m.collect();

@@ -231,12 +231,12 @@ mod tests {
         #[expect(dead_code, reason = "the numbers are there to fill the page")]
         struct Ring(GcCell<Option<Gc<Ring>>>, Arc<AtomicBool>, [u64; 6_000]);
         impl Trace for Ring {
-            fn traverse(&self, tracer: &mut Tracer) {
-                assert!(!self.1.load(Ordering::Relaxed), "on purpose");
-                self.0.traverse(tracer);
+            fn traverse(this: &Self, tracer: &mut Tracer) {
+                assert!(!this.1.load(Ordering::Relaxed), "on purpose");
+                Trace::traverse(&this.0, tracer);
             }
-            fn clear(&self, m: &crate::Mutator) {
-                self.0.clear(m);
+            fn clear(this: &Self, m: &crate::Mutator) {
+                Trace::clear(&this.0, m);
             }
         }
 
@@ -248,7 +248,7 @@ mod tests {
         let mut rings = Vec::new();
         for _ in 0..900 {
             let ring = m.alloc(Ring(GcCell::default(), panics.clone(), [0; 6_000]));
-            ring.get(&m).0.set(&m, Some(ring.clone()));
+            ring.0.set(&m, Some(ring.clone()));
             rings.push(ring);
         }
         for (garbage, rooms) in [(0, 1), (50, 1), (180, 0), (0, 1), (140, 0)] {

@@ -505,16 +505,16 @@ pub(crate) mod tests {
     struct Slotted(AtomicGc<Slotted>, Arc<AtomicUsize>);
 
     impl Trace for Slotted {
-        fn traverse(&self, tracer: &mut Tracer) {
-            self.0.traverse(tracer);
+        fn traverse(this: &Self, tracer: &mut Tracer) {
+            Trace::traverse(&this.0, tracer);
         }
-        fn clear(&self, m: &Mutator) {
+        fn clear(this: &Self, m: &Mutator) {
             // Until the thread is surely back from the stop before.
-            let before = self.1.load(Ordering::Relaxed);
-            while self.1.load(Ordering::Relaxed) < before + 2 {
+            let before = this.1.load(Ordering::Relaxed);
+            while this.1.load(Ordering::Relaxed) < before + 2 {
                 std::thread::yield_now();
             }
-            self.0.clear(m);
+            Trace::clear(&this.0, m);
         }
     }
 
@@ -522,12 +522,12 @@ pub(crate) mod tests {
     pub(crate) struct Ring(pub(crate) GcCell<Option<Gc<Ring>>>, pub(crate) bool);
 
     impl Trace for Ring {
-        fn traverse(&self, tracer: &mut Tracer) {
-            self.0.traverse(tracer);
+        fn traverse(this: &Self, tracer: &mut Tracer) {
+            Trace::traverse(&this.0, tracer);
         }
-        fn clear(&self, m: &Mutator) {
-            if !self.1 {
-                self.0.clear(m);
+        fn clear(this: &Self, m: &Mutator) {
+            if !this.1 {
+                Trace::clear(&this.0, m);
             }
         }
     }
@@ -544,7 +544,7 @@ pub(crate) mod tests {
     pub(crate) fn rings(m: &Mutator, n: usize, refuses: bool) {
         for _ in 0..n {
             let ring = m.alloc(Ring(GcCell::new(None), refuses));
-            ring.get(m).0.set(m, Some(ring.clone()));
+            ring.0.set(m, Some(ring.clone()));
         }
     }
 
@@ -588,7 +588,7 @@ pub(crate) mod tests {
             let garbage = |m: &Mutator| {
                 for _ in 0..OBJECTS {
                     let slotted = m.alloc(Slotted(AtomicGc::new(None), rounds.clone()));
-                    slotted.get(m).0.store(m, Some(slotted.clone()));
+                    slotted.0.store(m, Some(slotted.clone()));
                 }
             };
             garbage(&m);

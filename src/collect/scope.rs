@@ -168,8 +168,8 @@ pub(crate) mod tests {
     struct Item<const N: usize>(GcCell<Option<Gc<Item<N>>>>, [u64; N]);
 
     impl<const N: usize> Trace for Item<N> {
-        fn traverse(&self, tracer: &mut Tracer) {
-            self.0.traverse(tracer);
+        fn traverse(this: &Self, tracer: &mut Tracer) {
+            Trace::traverse(&this.0, tracer);
         }
     }
 

@@ -213,8 +213,8 @@ pub(crate) mod tests {
         #[expect(dead_code, reason = "the numbers are there to fill the page")]
         struct Page(GcCell<Option<Gc<Page>>>, [u64; 6_000]);
         impl Trace for Page {
-            fn traverse(&self, tracer: &mut Tracer) {
-                self.0.traverse(tracer);
+            fn traverse(this: &Self, tracer: &mut Tracer) {
+                Trace::traverse(&this.0, tracer);
             }
         }
 

@@ -265,8 +265,8 @@ mod tests {
 
     // By hand: the derive names the crate, which this is.
     impl Trace for Node {
-        fn traverse(&self, t: &mut Tracer) {
-            self.next.traverse(t);
+        fn traverse(this: &Self, t: &mut Tracer) {
+            Trace::traverse(&this.next, t);
         }
     }
 
@@ -290,7 +290,7 @@ mod tests {
             .unwrap();
         let mut m = heap.attach();
         let (a, b) = (node(&m), node(&m));
-        a.get(&m).next.set(&m, Some(b.clone()));
+        a.next.set(&m, Some(b.clone()));
         drop(node(&m));
         let large = m.alloc([0u64; PAGE_SIZE / 4]);
         m.verify().expect("a sound heap");

@@ -23,7 +23,7 @@ use crate::{AnyGc, Mutator};
 /// let (a, b) = (node.instantiate(&m)?, node.instantiate(&m)?);
 /// a.set_attribute(&m, "next", Some(b.clone()))?;
 /// b.set_attribute(&m, "next", Some(a.clone()))?;
-/// assert!(standstill::AnyGc::ptr_eq(&a.attribute(&m, "next")?, &b));
+/// assert!(a.attribute(&m, "next")? == b);
 /// drop((a, b));
 /// assert_eq!(m.collect().collected, 2);
 /// # Ok::<(), standstill::Fault>(())

@@ -110,8 +110,8 @@ mod tests {
     }
 
     impl Trace for Legacy {
-        fn traverse(&self, tracer: &mut Tracer) {
-            self.to.traverse(tracer);
+        fn traverse(this: &Self, tracer: &mut Tracer) {
+            Trace::traverse(&this.to, tracer);
         }
     }
 
@@ -134,7 +134,7 @@ mod tests {
     unsafe fn traverse(value: NonNull<u8>, tracer: &mut Tracer) {
         tracer.enter(value, size_of::<Legacy>());
         // SAFETY: rule Y: the table belongs to objects of this type, and the caller has a live one.
-        unsafe { value.cast::<Legacy>().as_ref() }.traverse(tracer);
+        Trace::traverse(unsafe { value.cast::<Legacy>().as_ref() }, tracer);
     }
 
     unsafe fn traverse_each(objects: &[Object], tracer: &mut Tracer, ends: &mut Ends<'_>) {

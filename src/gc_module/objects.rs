@@ -291,8 +291,8 @@ mod tests {
     struct Dropper(std::sync::Mutex<Option<crate::Gc<Witness>>>);
 
     impl Trace for Dropper {
-        fn traverse(&self, _: &mut Tracer) {
-            drop(self.0.lock().expect("no panic").take());
+        fn traverse(this: &Self, _: &mut Tracer) {
+            drop(this.0.lock().expect("no panic").take());
         }
     }
 
@@ -300,7 +300,7 @@ mod tests {
     struct Witness(Arc<[std::sync::atomic::AtomicUsize; 2]>);
 
     impl Trace for Witness {
-        fn traverse(&self, _: &mut Tracer) {}
+        fn traverse(_: &Self, _: &mut Tracer) {}
     }
 
     impl Drop for Witness {

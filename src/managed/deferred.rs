@@ -203,7 +203,7 @@ mod tests {
         // It ends like any other.
         m.raw().local().queue.reopen();
         drain_deferred(m.raw());
-        assert_eq!((live(), *alive.get(&m)), (1, 2));
+        assert_eq!((live(), *alive), (1, 2));
         drop(m);
         drop(alive);
         drop(heap.attach());

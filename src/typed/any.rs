@@ -2,7 +2,9 @@
 
 use std::any::TypeId;
 use std::fmt;
+use std::hash::{Hash, Hasher};
 use std::mem::ManuallyDrop;
+use std::ops::Deref;
 use std::ptr::NonNull;
 
 use crate::base::prefetch::prefetch;
@@ -111,11 +113,6 @@ impl AnyGc {
         }
     }
 
-    /// Whether two handles refer to the same object.
-    pub fn ptr_eq(this: &Self, other: &Self) -> bool {
-        this.header == other.header
-    }
-
     /// See [`Gc::strong_count`].
     pub fn strong_count(&self, m: &Mutator) -> usize {
         strong_count(self.header, m)
@@ -170,6 +167,24 @@ impl<T: Trace> From<Gc<T>> for AnyGc {
     }
 }
 
+impl PartialEq for AnyGc {
+    /// Whether both refer to the same object.
+    #[inline]
+    fn eq(&self, other: &Self) -> bool {
+        self.header == other.header
+    }
+}
+
+impl Eq for AnyGc {}
+
+impl Hash for AnyGc {
+    /// The identity of the object, as in `==`.
+    #[inline]
+    fn hash<S: Hasher>(&self, state: &mut S) {
+        self.header.hash(state);
+    }
+}
+
 impl Clone for AnyGc {
     #[inline(always)]
     fn clone(&self) -> Self {
@@ -191,19 +206,19 @@ impl Trace for AnyGc {
     const IS_HANDLE: bool = true;
 
     #[inline(always)]
-    fn fetch_target(&self) -> bool {
-        prefetch(self.header.as_ptr().cast());
+    fn fetch_target(this: &Self) -> bool {
+        prefetch(this.header.as_ptr().cast());
         true
     }
 
     #[inline(always)]
-    fn traverse(&self, tracer: &mut Tracer) {
-        tracer.target(self.target());
+    fn traverse(this: &Self, tracer: &mut Tracer) {
+        tracer.target(Self::target(this));
     }
 
     #[inline(always)]
-    fn target(&self) -> Edge<'_> {
-        Edge::at(self.header.as_ptr() as usize)
+    fn target(this: &Self) -> Edge<'_> {
+        Edge::at(this.header.as_ptr() as usize)
     }
 }
 
@@ -225,8 +240,8 @@ impl fmt::Debug for AnyGc {
 /// let heap = Heap::new();
 /// let m = heap.attach();
 /// type Shown = GcDyn<dyn Display>;
-/// let shown = [Shown::new(m.alloc(1u8), |n| n, &m), Shown::new(m.alloc("two".to_owned()), |s| s, &m)];
-/// assert_eq!(shown[1].get(&m).to_string(), "two");
+/// let shown = [Shown::new(m.alloc(1u8), |n| n), Shown::new(m.alloc("two".to_owned()), |s| s)];
+/// assert_eq!(shown[1].to_string(), "two");
 /// ```
 pub struct GcDyn<D: ?Sized> {
     gc: AnyGc,
@@ -240,35 +255,44 @@ unsafe impl<D: ?Sized + Sync> Sync for GcDyn<D> {}
 
 impl<D: ?Sized> GcDyn<D> {
     /// Looks at `gc`'s value through `view` from now on.
-    ///
-    /// # Panics
-    ///
-    /// When the object belongs to another heap than the mutator.
-    pub fn new<T: Trace>(
-        gc: Gc<T>,
-        view: impl for<'a> FnOnce(&'a T) -> &'a D,
-        m: &Mutator,
-    ) -> Self {
+    pub fn new<T: Trace>(gc: Gc<T>, view: impl for<'a> FnOnce(&'a T) -> &'a D) -> Self {
         // The value is only ever shared until it is destroyed, and does not move. So the borrow could last
         // as long as the object, and `view` is good for every length.
-        let view = NonNull::from(view(gc.get(m)));
+        let view = NonNull::from(view(&*gc));
         Self { gc: Gc::into_any(gc), view }
-    }
-
-    /// The view.
-    ///
-    /// # Panics
-    ///
-    /// When the object belongs to another heap than the mutator.
-    pub fn get<'a>(&'a self, m: &'a Mutator) -> &'a D {
-        check(self.gc.header, m);
-        // SAFETY: rule R: made from a borrow of the value, which lasts as long as the object; `gc` keeps that alive.
-        unsafe { self.view.as_ref() }
     }
 
     /// The untyped handle.
     pub fn as_any(&self) -> &AnyGc {
         &self.gc
+    }
+}
+
+impl<D: ?Sized> PartialEq for GcDyn<D> {
+    /// Whether both refer to the same object.
+    #[inline]
+    fn eq(&self, other: &Self) -> bool {
+        self.gc == other.gc
+    }
+}
+
+impl<D: ?Sized> Eq for GcDyn<D> {}
+
+impl<D: ?Sized> Hash for GcDyn<D> {
+    /// The identity of the object, as in `==`.
+    #[inline]
+    fn hash<S: Hasher>(&self, state: &mut S) {
+        self.gc.hash(state);
+    }
+}
+
+impl<D: ?Sized> Deref for GcDyn<D> {
+    type Target = D;
+
+    #[inline(always)]
+    fn deref(&self) -> &D {
+        // SAFETY: rule R: made from a borrow of the value, which lasts as long as the object; `gc` keeps that alive.
+        unsafe { self.view.as_ref() }
     }
 }
 
@@ -279,8 +303,8 @@ impl<D: ?Sized> Clone for GcDyn<D> {
 }
 
 impl<D: ?Sized + 'static> Trace for GcDyn<D> {
-    fn traverse(&self, tracer: &mut Tracer) {
-        tracer.visit_any(&self.gc);
+    fn traverse(this: &Self, tracer: &mut Tracer) {
+        tracer.visit_any(&this.gc);
     }
 }
 

@@ -102,7 +102,7 @@ impl Mutator {
     ///     m.collect();
     ///     sender.send(m.alloc(7)).unwrap();
     /// });
-    /// assert_eq!(*m.recv(&receiver).unwrap().get(&m), 7);
+    /// assert_eq!(*m.recv(&receiver).unwrap(), 7);
     /// m.join(other).unwrap();
     /// ```
     ///

@@ -38,7 +38,7 @@ use crate::{Mutator, Trace, Tracer, managed};
 /// let heap = Heap::new();
 /// let mut m = heap.attach();
 /// let a = m.alloc(Node { next: GcCell::new(None) });
-/// a.get(&m).next.set(&m, Some(a.clone()));
+/// a.next.set(&m, Some(a.clone()));
 /// drop(a);
 /// assert_eq!(m.collect().collected, 1);
 /// ```
@@ -213,7 +213,7 @@ impl<T: Trace> GcCell<T> {
             return tracer.unreadable();
         }
         let guard = GcCellGuard { cell: self, thread: PhantomData };
-        guard.traverse(tracer);
+        T::traverse(&guard, tracer);
     }
 }
 
@@ -222,32 +222,32 @@ impl<T: Trace + Default> Trace for GcCell<T> {
     const INDIRECT: bool = T::INDIRECT;
 
     #[inline]
-    fn prefetch(&self, tracer: &Tracer) {
+    fn prefetch(this: &Self, tracer: &Tracer) {
         // Relaxed: as in `traverse`.
         if T::INDIRECT
-            && tracer.owns(std::ptr::from_ref(self) as usize)
-            && self.holder.load(Ordering::Relaxed) == 0
+            && tracer.owns(std::ptr::from_ref(this) as usize)
+            && this.holder.load(Ordering::Relaxed) == 0
         {
             // SAFETY: as in `traverse`.
-            unsafe { &*self.value.get() }.prefetch(tracer);
+            T::prefetch(unsafe { &*this.value.get() }, tracer);
         }
     }
 
     #[inline]
-    fn traverse(&self, tracer: &mut Tracer) {
+    fn traverse(this: &Self, tracer: &mut Tracer) {
         if !T::TRACKED {
             return;
         }
-        if tracer.owns(std::ptr::from_ref(self) as usize) {
+        if tracer.owns(std::ptr::from_ref(this) as usize) {
             // Relaxed: the stop orders it. Locked now means locked for ever: its guard was leaked.
-            if self.holder.load(Ordering::Relaxed) != 0 {
+            if this.holder.load(Ordering::Relaxed) != 0 {
                 return tracer.unreadable();
             }
             // SAFETY: rules W and X: the cell is part of an object of a stopped heap, and unlocked: to lock it takes
             // a mutator of this heap (`refuse_foreign`), and those are parked.
-            unsafe { &*self.value.get() }.traverse(tracer);
+            T::traverse(unsafe { &*this.value.get() }, tracer);
         } else {
-            self.traverse_elsewhere(tracer);
+            this.traverse_elsewhere(tracer);
         }
     }
 
@@ -258,7 +258,7 @@ impl<T: Trace + Default> Trace for GcCell<T> {
         let is_own = tracer.owns(start)
             && these.last().is_some_and(|cell| tracer.owns(std::ptr::from_ref(cell) as usize));
         if !(T::IS_HANDLE && is_own) {
-            return these.iter().for_each(|cell| cell.traverse(tracer));
+            return these.iter().for_each(|cell| Self::traverse(cell, tracer));
         }
         let mut is_any_locked = false;
         tracer.edges_to(these, |cell| {
@@ -268,20 +268,20 @@ impl<T: Trace + Default> Trace for GcCell<T> {
                 return Edge::NONE;
             }
             // SAFETY: as in `traverse`.
-            unsafe { &*cell.value.get() }.target()
+            T::target(unsafe { &*cell.value.get() })
         });
         if is_any_locked {
             tracer.unreadable();
         }
     }
 
-    fn clear(&self, m: &Mutator) {
+    fn clear(this: &Self, m: &Mutator) {
         if !T::TRACKED {
             return;
         }
         let empty = T::default();
         // Locked by somebody: then it is in use, and the cycle waits for the next collection.
-        if let Some(mut guard) = self.try_lock(m) {
+        if let Some(mut guard) = this.try_lock(m) {
             let old = std::mem::replace(&mut *guard, empty);
             drop(guard);
             managed::drop_later(m.raw(), old);

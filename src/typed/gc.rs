@@ -5,8 +5,10 @@
 
 use std::any::TypeId;
 use std::fmt;
+use std::hash::{Hash, Hasher};
 use std::marker::PhantomData;
 use std::mem::ManuallyDrop;
+use std::ops::Deref;
 use std::ptr::NonNull;
 
 use crate::base::error::{AllocError, ForeignGc};
@@ -61,7 +63,7 @@ impl<T: Trace> Typed<T> {
     unsafe fn traverse_each(objects: &[Object], tracer: &mut Tracer, ends: &mut Ends<'_>) {
         tracer.each(objects, ends, |object, tracer| {
             // SAFETY: as in `enter`.
-            unsafe { Self::enter(object, tracer) }.traverse(tracer)
+            T::traverse(unsafe { Self::enter(object, tracer) }, tracer)
         });
     }
 
@@ -69,7 +71,7 @@ impl<T: Trace> Typed<T> {
         for &object in objects {
             tracer.go_on(object);
             // SAFETY: as in `enter`.
-            unsafe { Self::enter(object, tracer) }.prefetch(tracer);
+            T::prefetch(unsafe { Self::enter(object, tracer) }, tracer);
         }
     }
 
@@ -84,7 +86,7 @@ impl<T: Trace> Typed<T> {
 
     unsafe fn clear(value: NonNull<u8>, m: *const ()) {
         // SAFETY: as in `enter`; `m` is a mutator.
-        unsafe { value.cast::<T>().as_ref().clear(mutator(m)) };
+        unsafe { T::clear(value.cast::<T>().as_ref(), mutator(m)) };
     }
 
     unsafe fn finalize(header: NonNull<Header>, m: *const ()) {
@@ -214,8 +216,8 @@ unsafe fn publish<T: Trace + Send + Sync>(m: &Raw, cell: NonNull<u8>) -> Gc<T> {
 /// let m = heap.attach();
 /// let a = m.alloc(String::from("shared"));
 /// let b = a.clone();
-/// assert!(Gc::ptr_eq(&a, &b));
-/// assert_eq!(b.get(&m), "shared");
+/// assert!(a == b, "the same object");
+/// assert_eq!(*b, "shared");
 /// ```
 #[repr(transparent)]
 pub struct Gc<T> {
@@ -255,38 +257,6 @@ impl<T> Gc<T> {
         unsafe { self.header.as_ref() }
     }
 
-    /// Whether two handles refer to the same object.
-    #[inline]
-    pub fn ptr_eq(this: &Self, other: &Self) -> bool {
-        this.header == other.header
-    }
-}
-
-impl<T: Trace> Gc<T> {
-    /// The value, for as long as both the handle and the mutator are borrowed: that is, up to the next
-    /// safepoint at most.
-    ///
-    /// # Panics
-    ///
-    /// When the object belongs to another heap than the mutator; see [`try_get`](Self::try_get).
-    #[inline]
-    pub fn get<'a>(&'a self, m: &'a Mutator) -> &'a T {
-        match self.try_get(m) {
-            Ok(value) => value,
-            Err(foreign) => foreign_panic(foreign),
-        }
-    }
-
-    /// The value, or an error if the object belongs to another heap than the mutator.
-    #[inline]
-    pub fn try_get<'a>(&'a self, m: &'a Mutator) -> Result<&'a T, ForeignGc> {
-        if !m.raw().owns(object(self.header)) {
-            return Err(ForeignGc);
-        }
-        // SAFETY: rule R: this reference keeps the object alive, and nobody gets `&mut` to its value.
-        Ok(unsafe { self.value().as_ref() })
-    }
-
     #[inline(always)]
     fn value(&self) -> NonNull<T> {
         // SAFETY: rule Y: an object of type `T` has its value there.
@@ -297,7 +267,9 @@ impl<T: Trace> Gc<T> {
     pub fn as_ptr(this: &Self) -> *const T {
         this.value().as_ptr()
     }
+}
 
+impl<T: Trace> Gc<T> {
     /// How many references to the object exist; `usize::MAX`: it is immortal. A snapshot while other threads
     /// run, and never a proof of anything; for tests and statistics.
     ///
@@ -426,6 +398,34 @@ pub(super) fn strong_count(header: NonNull<Header>, m: &Mutator) -> usize {
     }
 }
 
+impl<T> PartialEq for Gc<T> {
+    /// Whether both refer to the same object.
+    #[inline]
+    fn eq(&self, other: &Self) -> bool {
+        self.header == other.header
+    }
+}
+
+impl<T> Eq for Gc<T> {}
+
+impl<T> Hash for Gc<T> {
+    /// The identity of the object, as in `==`.
+    #[inline]
+    fn hash<S: Hasher>(&self, state: &mut S) {
+        self.header.hash(state);
+    }
+}
+
+impl<T> Deref for Gc<T> {
+    type Target = T;
+
+    #[inline(always)]
+    fn deref(&self) -> &T {
+        // SAFETY: rule R: this reference keeps the object alive, and nobody gets `&mut` to its value.
+        unsafe { self.value().as_ref() }
+    }
+}
+
 impl<T> Clone for Gc<T> {
     #[inline(always)]
     fn clone(&self) -> Self {
@@ -453,19 +453,19 @@ impl<T: Trace> Trace for Gc<T> {
     const IS_HANDLE: bool = true;
 
     #[inline(always)]
-    fn fetch_target(&self) -> bool {
-        prefetch(self.header.as_ptr().cast());
+    fn fetch_target(this: &Self) -> bool {
+        prefetch(this.header.as_ptr().cast());
         true
     }
 
     #[inline(always)]
-    fn traverse(&self, tracer: &mut Tracer) {
-        tracer.target(self.target());
+    fn traverse(this: &Self, tracer: &mut Tracer) {
+        tracer.target(Self::target(this));
     }
 
     #[inline(always)]
-    fn target(&self) -> Edge<'_> {
-        Edge::at(self.header.as_ptr() as usize)
+    fn target(this: &Self) -> Edge<'_> {
+        Edge::at(this.header.as_ptr() as usize)
     }
 }
 

@@ -35,7 +35,7 @@ use crate::safepoint::SlowStop;
 /// let mut m = heap.attach();
 /// let a = m.alloc(Node { label: "a".into(), next: GcCell::new(None) });
 /// let b = m.alloc(Node { label: "b".into(), next: GcCell::new(Some(a.clone())) });
-/// a.get(&m).next.set(&m, Some(b.clone()));
+/// a.next.set(&m, Some(b.clone()));
 /// drop((a, b));
 /// assert_eq!(m.collect().collected, 2);
 /// ```

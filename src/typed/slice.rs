@@ -9,8 +9,10 @@
 use std::alloc::Layout;
 use std::any::{TypeId, type_name};
 use std::fmt;
+use std::hash::{Hash, Hasher};
 use std::marker::PhantomData;
 use std::mem::ManuallyDrop;
+use std::ops::Deref;
 use std::panic::resume_unwind;
 use std::ptr::NonNull;
 
@@ -23,7 +25,7 @@ use crate::object::state;
 use crate::object::type_info::{Edge, Ends, Object, Tracer, TypeInfo};
 use crate::safepoint::current;
 use crate::typed::any::AnyGc;
-use crate::typed::gc::{check, offset};
+use crate::typed::gc::offset;
 use crate::typed::mutator::mutator;
 use crate::{Mutator, Trace};
 
@@ -88,7 +90,7 @@ impl<H: Trace, T: Trace> Sliced<H, T> {
         // SAFETY: rule Y: the table belongs to objects of this type, and the caller has a live one.
         let value = unsafe { Self::value(start).as_ref() };
         tracer.enter(NonNull::from(value).cast(), size_of_val(value));
-        value.header.traverse(tracer);
+        H::traverse(&value.header, tracer);
         if T::TRACKED {
             T::traverse_slice(&value.items, tracer);
         }
@@ -104,14 +106,16 @@ impl<H: Trace, T: Trace> Sliced<H, T> {
     unsafe fn clear(start: NonNull<u8>, m: *const ()) {
         // SAFETY: as in `traverse`; `m` is a mutator.
         let (value, m) = unsafe { (Self::value(start).as_ref(), mutator(m)) };
-        value.header.clear(m);
+        H::clear(&value.header, m);
         if !T::TRACKED {
             return;
         }
         // All of them, also when what was in one panics as it is dropped: the first such panic goes on, later.
         let mut items = value.items.iter();
         let mut first = None;
-        while let Err(payload) = event::guarded(|| items.by_ref().for_each(|item| item.clear(m))) {
+        while let Err(payload) =
+            event::guarded(|| items.by_ref().for_each(|item| T::clear(item, m)))
+        {
             match first {
                 None => first = Some(payload),
                 Some(_) => m.raw().core().hooks.unraisable(
@@ -159,8 +163,8 @@ impl<H: Trace, T: Trace> Drop for Partial<'_, H, T> {
 /// let heap = Heap::new();
 /// let m = heap.attach();
 /// let tuple: GcSlice<&str, i32> = m.alloc_slice("triple", [1, 2, 3]);
-/// assert_eq!(tuple.get(&m).items, [1, 2, 3]);
-/// assert_eq!(tuple.get(&m).header, "triple");
+/// assert_eq!(tuple.items, [1, 2, 3]);
+/// assert_eq!(tuple.header, "triple");
 /// ```
 pub struct GcSlice<H, T> {
     header: NonNull<Header>,
@@ -225,26 +229,38 @@ impl<H: Trace, T: Trace> GcSlice<H, T> {
         Ok(Self { header: cell.cast(), owns: PhantomData })
     }
 
-    /// Header and items, for as long as handle and mutator are borrowed.
-    ///
-    /// # Panics
-    ///
-    /// When the object belongs to another heap than the mutator.
-    pub fn get<'a>(&'a self, m: &'a Mutator) -> &'a HeaderSlice<H, [T]> {
-        check(self.header, m);
-        // SAFETY: rules R and Y: this reference keeps the object alive.
-        unsafe { Sliced::<H, T>::value(self.header.cast()).as_ref() }
-    }
-
     /// The same reference without its type.
     pub fn into_any(this: Self) -> AnyGc {
         // SAFETY: rule R: the reference goes over.
         unsafe { AnyGc::from_header(ManuallyDrop::new(this).header) }
     }
+}
 
-    /// Whether two handles refer to the same object.
-    pub fn ptr_eq(this: &Self, other: &Self) -> bool {
-        this.header == other.header
+impl<H, T> PartialEq for GcSlice<H, T> {
+    /// Whether both refer to the same object.
+    #[inline]
+    fn eq(&self, other: &Self) -> bool {
+        self.header == other.header
+    }
+}
+
+impl<H, T> Eq for GcSlice<H, T> {}
+
+impl<H, T> Hash for GcSlice<H, T> {
+    /// The identity of the object, as in `==`.
+    #[inline]
+    fn hash<S: Hasher>(&self, state: &mut S) {
+        self.header.hash(state);
+    }
+}
+
+impl<H: Trace, T: Trace> Deref for GcSlice<H, T> {
+    type Target = HeaderSlice<H, [T]>;
+
+    #[inline]
+    fn deref(&self) -> &HeaderSlice<H, [T]> {
+        // SAFETY: rules R and Y: this reference keeps the object alive.
+        unsafe { Sliced::<H, T>::value(self.header.cast()).as_ref() }
     }
 }
 
@@ -269,13 +285,13 @@ impl<H: Trace, T: Trace> Trace for GcSlice<H, T> {
     const IS_HANDLE: bool = true;
 
     #[inline(always)]
-    fn traverse(&self, tracer: &mut Tracer) {
-        tracer.target(self.target());
+    fn traverse(this: &Self, tracer: &mut Tracer) {
+        tracer.target(Self::target(this));
     }
 
     #[inline(always)]
-    fn target(&self) -> Edge<'_> {
-        Edge::at(self.header.as_ptr() as usize)
+    fn target(this: &Self) -> Edge<'_> {
+        Edge::at(this.header.as_ptr() as usize)
     }
 }
 

@@ -32,7 +32,7 @@ use crate::{Gc, Mutator, Trace, Tracer};
 /// let slot = AtomicGc::new(Some(m.alloc(1)));
 /// assert_eq!(slot.peek(&m), Some(&1));
 /// let old = slot.swap(&m, Some(m.alloc(2)));
-/// assert_eq!((old.unwrap().get(&m), slot.peek(&m)), (&1, Some(&2)));
+/// assert_eq!((*old.unwrap(), slot.peek(&m)), (1, Some(&2)));
 /// ```
 pub struct AtomicGc<T> {
     slot: AtomicPtr<Header>,
@@ -185,17 +185,17 @@ impl<T> Drop for AtomicGc<T> {
 }
 
 impl<T: Trace> Trace for AtomicGc<T> {
-    fn traverse(&self, tracer: &mut Tracer) {
+    fn traverse(this: &Self, tracer: &mut Tracer) {
         // Relaxed: whoever can put an object of this heap into the slot is parked, and the stop orders what it did. The
         // address of another heap's object leads nowhere here.
-        let header = self.slot.load(Ordering::Relaxed);
+        let header = this.slot.load(Ordering::Relaxed);
         if !header.is_null() {
             tracer.edge(header as usize);
         }
     }
 
-    fn clear(&self, m: &Mutator) {
-        if let Some(header) = NonNull::new(self.put(std::ptr::null_mut())) {
+    fn clear(this: &Self, m: &Mutator) {
+        if let Some(header) = NonNull::new(this.put(std::ptr::null_mut())) {
             if m.raw().owns(object(header)) {
                 managed::retire(m.raw(), header);
             } else {
@@ -292,12 +292,12 @@ impl<T> Default for GcOnce<T> {
 }
 
 impl<T: Trace> Trace for GcOnce<T> {
-    fn traverse(&self, tracer: &mut Tracer) {
-        self.0.traverse(tracer);
+    fn traverse(this: &Self, tracer: &mut Tracer) {
+        Trace::traverse(&this.0, tracer);
     }
 
-    fn clear(&self, m: &Mutator) {
-        self.0.clear(m);
+    fn clear(this: &Self, m: &Mutator) {
+        Trace::clear(&this.0, m);
     }
 }
 

@@ -29,9 +29,9 @@ use crate::{Gc, Mutator, Tracer};
 /// let mut m = heap.attach();
 /// let ann = m.alloc(Person { name: "Ann".into(), friends: GcCell::default() });
 /// let bob = m.alloc(Person { name: "Bob".into(), friends: GcCell::default() });
-/// ann.get(&m).friends.lock(&m).push(bob.clone());
-/// bob.get(&m).friends.lock(&m).push(ann.clone());
-/// assert_eq!(bob.get(&m).name, "Bob");
+/// ann.friends.lock(&m).push(bob.clone());
+/// bob.friends.lock(&m).push(ann.clone());
+/// assert_eq!(bob.name, "Bob");
 ///
 /// drop((ann, bob)); // they still hold each other
 /// assert_eq!(m.collect().collected, 2);
@@ -81,12 +81,12 @@ use crate::{Gc, Mutator, Tracer};
 /// }
 ///
 /// impl<T: Trace> Trace for Stack<T> {
-///     fn traverse(&self, tracer: &mut Tracer) {
-///         self.items.traverse(tracer);
+///     fn traverse(this: &Self, tracer: &mut Tracer) {
+///         Trace::traverse(&this.items, tracer);
 ///     }
 ///
-///     fn clear(&self, m: &Mutator) {
-///         self.items.clear(m);
+///     fn clear(this: &Self, m: &Mutator) {
+///         Trace::clear(&this.items, m);
 ///     }
 /// }
 /// # let stack: Stack<Option<Gc<u8>>> = Stack { items: GcCell::default(), limit: 8 };
@@ -153,7 +153,7 @@ pub trait Trace: 'static {
     /// Do nothing else: no allocation in a heap, no attaching, and above all no waiting for a lock,
     /// since its holder may be a thread that is stopped. The guard around the call answers what it
     /// can tell from the safe list with a panic, and a panic abandons the collection.
-    fn traverse(&self, tracer: &mut Tracer);
+    fn traverse(this: &Self, tracer: &mut Tracer);
 
     /// Asks memory for what [`traverse`](Self::traverse) is going to read behind the value's own bytes, with
     /// [`Tracer::fetch`].
@@ -162,8 +162,8 @@ pub trait Trace: 'static {
     /// [`INDIRECT`](Self::INDIRECT); else it would spend most of a pause waiting for small buffers. The derive
     /// forwards it to the fields. Doing nothing is always right; the rules are those of `traverse`.
     #[inline]
-    fn prefetch(&self, tracer: &Tracer) {
-        let _ = tracer;
+    fn prefetch(this: &Self, tracer: &Tracer) {
+        let _ = (this, tracer);
     }
 
     /// Whether the value is a handle, or an optional one: [`target`](Self::target) says all that [`traverse`](Self::traverse) would,
@@ -174,7 +174,7 @@ pub trait Trace: 'static {
     /// Of a handle: what it refers to.
     #[doc(hidden)]
     #[inline(always)]
-    fn target(&self) -> Edge<'_> {
+    fn target(_: &Self) -> Edge<'_> {
         Edge::NONE
     }
 
@@ -188,7 +188,7 @@ pub trait Trace: 'static {
         if Self::IS_HANDLE {
             tracer.edges_to(these, Self::target);
         } else {
-            these.iter().for_each(|value| value.traverse(tracer));
+            these.iter().for_each(|value| Self::traverse(value, tracer));
         }
     }
 
@@ -196,14 +196,14 @@ pub trait Trace: 'static {
     /// its handles lie in; `false`: it knows of none.
     #[doc(hidden)]
     #[inline]
-    fn fetch_target(&self) -> bool {
+    fn fetch_target(_: &Self) -> bool {
         false
     }
 
     /// Asks memory for the counts that the handles in the value's buffer lead to. The buffer has been fetched.
     #[doc(hidden)]
     #[inline]
-    fn fetch_targets(&self) {}
+    fn fetch_targets(_: &Self) {}
 
     /// Lets go of the references that can close a cycle.
     ///
@@ -215,8 +215,8 @@ pub trait Trace: 'static {
     ///
     /// Take the old value out under the field's lock, unlock, and only then drop it: dropping runs
     /// destructors, which may want the same lock. Skip a field whose lock is held.
-    fn clear(&self, m: &Mutator) {
-        let _ = m;
+    fn clear(this: &Self, m: &Mutator) {
+        let _ = (this, m);
     }
 
     /// Called once in an object's life, when a collection finds it unreachable, before anything is
@@ -239,11 +239,11 @@ impl<T: Trace> Batched for T {
 
     #[inline]
     fn prefetch_first(&self) -> bool {
-        self.fetch_target()
+        T::fetch_target(self)
     }
 
     #[inline]
     fn prefetch_buffered(&self) {
-        self.fetch_targets();
+        T::fetch_targets(self);
     }
 }

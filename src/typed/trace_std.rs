@@ -28,7 +28,7 @@ macro_rules! leaves {
             const TRACKED: bool = false;
 
             #[inline]
-            fn traverse(&self, _: &mut Tracer) {}
+            fn traverse(_: &Self, _: &mut Tracer) {}
         }
     )*};
 }
@@ -113,20 +113,20 @@ macro_rules! parts {
             const INDIRECT: bool = $(<$owner>::INDIRECT)||+;
 
             #[inline]
-            fn traverse(&self, tracer: &mut Tracer) {
-                let $this = self;
+            fn traverse(this: &Self, tracer: &mut Tracer) {
+                let $this = this;
                 $(<$owner>::traverse($part, tracer);)+
             }
 
             #[inline]
-            fn prefetch(&self, tracer: &Tracer) {
-                let $this = self;
+            fn prefetch(this: &Self, tracer: &Tracer) {
+                let $this = this;
                 $(<$owner>::prefetch($part, tracer);)+
             }
 
             #[inline]
-            fn clear(&self, m: &Mutator) {
-                let $this = self;
+            fn clear(this: &Self, m: &Mutator) {
+                let $this = this;
                 $(<$owner>::clear($part, m);)+
             }
         }
@@ -171,18 +171,18 @@ impl<T: Trace + ?Sized> Trace for Box<T> {
     const INDIRECT: bool = T::TRACKED;
 
     #[inline]
-    fn traverse(&self, tracer: &mut Tracer) {
-        (**self).traverse(tracer);
+    fn traverse(this: &Self, tracer: &mut Tracer) {
+        T::traverse(this, tracer);
     }
 
     #[inline]
-    fn prefetch(&self, tracer: &Tracer) {
-        tracer.fetch((&raw const **self).cast::<u8>());
+    fn prefetch(this: &Self, tracer: &Tracer) {
+        tracer.fetch((&raw const **this).cast::<u8>());
     }
 
     #[inline]
-    fn clear(&self, m: &Mutator) {
-        (**self).clear(m);
+    fn clear(this: &Self, m: &Mutator) {
+        T::clear(this, m);
     }
 }
 
@@ -192,48 +192,48 @@ impl<T: Trace> Trace for Option<T> {
     const IS_HANDLE: bool = T::IS_HANDLE;
 
     #[inline(always)]
-    fn target(&self) -> Edge<'_> {
-        self.as_ref().map_or(Edge::NONE, T::target)
+    fn target(this: &Self) -> Edge<'_> {
+        this.as_ref().map_or(Edge::NONE, T::target)
     }
 
     #[inline]
-    fn traverse(&self, tracer: &mut Tracer) {
+    fn traverse(this: &Self, tracer: &mut Tracer) {
         if T::IS_HANDLE {
-            tracer.target(self.target());
+            tracer.target(Self::target(this));
         } else if T::TRACKED
-            && let Some(value) = self
+            && let Some(value) = this
         {
-            value.traverse(tracer);
+            T::traverse(value, tracer);
         }
     }
 
     #[inline]
-    fn prefetch(&self, tracer: &Tracer) {
+    fn prefetch(this: &Self, tracer: &Tracer) {
         if T::INDIRECT
-            && let Some(value) = self
+            && let Some(value) = this
         {
-            value.prefetch(tracer);
+            T::prefetch(value, tracer);
         }
     }
 
     #[inline]
-    fn fetch_target(&self) -> bool {
-        self.as_ref().is_some_and(T::fetch_target)
+    fn fetch_target(this: &Self) -> bool {
+        this.as_ref().is_some_and(T::fetch_target)
     }
 
     #[inline]
-    fn fetch_targets(&self) {
-        if let Some(value) = self {
-            value.fetch_targets();
+    fn fetch_targets(this: &Self) {
+        if let Some(value) = this {
+            T::fetch_targets(value);
         }
     }
 
     #[inline]
-    fn clear(&self, m: &Mutator) {
+    fn clear(this: &Self, m: &Mutator) {
         if T::TRACKED
-            && let Some(value) = self
+            && let Some(value) = this
         {
-            value.clear(m);
+            T::clear(value, m);
         }
     }
 }
@@ -247,9 +247,9 @@ macro_rules! slices {
             slices!($place |$this| $slices);
 
             #[inline]
-            fn traverse(&self, tracer: &mut Tracer) {
+            fn traverse(this: &Self, tracer: &mut Tracer) {
                 if T::TRACKED {
-                    let $this = self;
+                    let $this = this;
                     for slice in $slices {
                         T::traverse_slice(slice, tracer);
                     }
@@ -257,11 +257,11 @@ macro_rules! slices {
             }
 
             #[inline]
-            fn clear(&self, m: &Mutator) {
+            fn clear(this: &Self, m: &Mutator) {
                 if T::TRACKED {
-                    let $this = self;
+                    let $this = this;
                     for element in $slices.into_iter().flatten() {
-                        element.clear(m);
+                        T::clear(element, m);
                     }
                 }
             }
@@ -271,9 +271,9 @@ macro_rules! slices {
         const INDIRECT: bool = T::INDIRECT;
 
         #[inline]
-        fn prefetch(&self, tracer: &Tracer) {
+        fn prefetch(this: &Self, tracer: &Tracer) {
             if T::INDIRECT {
-                self.iter().for_each(|element| element.prefetch(tracer));
+                this.iter().for_each(|element| T::prefetch(element, tracer));
             }
         }
     };
@@ -281,8 +281,8 @@ macro_rules! slices {
         const INDIRECT: bool = T::TRACKED;
 
         #[inline]
-        fn fetch_target(&self) -> bool {
-            let $this = self;
+        fn fetch_target(this: &Self) -> bool {
+            let $this = this;
             let mut any = false;
             for slice in $slices {
                 if let (Some(first), Some(last)) = (slice.first(), slice.last()) {
@@ -295,16 +295,16 @@ macro_rules! slices {
         }
 
         #[inline]
-        fn fetch_targets(&self) {
-            let $this = self;
+        fn fetch_targets(this: &Self) {
+            let $this = this;
             for element in $slices.into_iter().flatten() {
-                element.fetch_target();
+                T::fetch_target(element);
             }
         }
 
         #[inline]
-        fn prefetch(&self, tracer: &Tracer) {
-            let $this = self;
+        fn prefetch(this: &Self, tracer: &Tracer) {
+            let $this = this;
             for slice in $slices {
                 // The two ends: of a small buffer that is all of it.
                 if let (Some(first), Some(last)) = (slice.first(), slice.last()) {
@@ -332,21 +332,21 @@ macro_rules! sequences {
             const TRACKED: bool = T::TRACKED;
 
             #[inline]
-            fn traverse(&self, tracer: &mut Tracer) {
+            fn traverse(this: &Self, tracer: &mut Tracer) {
                 if T::TRACKED {
-                    let $this = self;
+                    let $this = this;
                     for element in $elements {
-                        element.traverse(tracer);
+                        T::traverse(element, tracer);
                     }
                 }
             }
 
             #[inline]
-            fn clear(&self, m: &Mutator) {
+            fn clear(this: &Self, m: &Mutator) {
                 if T::TRACKED {
-                    let $this = self;
+                    let $this = this;
                     for element in $elements {
-                        element.clear(m);
+                        T::clear(element, m);
                     }
                 }
             }
@@ -374,21 +374,21 @@ macro_rules! maps {
             const TRACKED: bool = K::TRACKED || V::TRACKED;
 
             #[inline]
-            fn traverse(&self, tracer: &mut Tracer) {
+            fn traverse(this: &Self, tracer: &mut Tracer) {
                 if Self::TRACKED {
-                    for (key, value) in self {
-                        key.traverse(tracer);
-                        value.traverse(tracer);
+                    for (key, value) in this {
+                        K::traverse(key, tracer);
+                        V::traverse(value, tracer);
                     }
                 }
             }
 
             #[inline]
-            fn clear(&self, m: &Mutator) {
+            fn clear(this: &Self, m: &Mutator) {
                 if Self::TRACKED {
-                    for (key, value) in self {
-                        key.clear(m);
-                        value.clear(m);
+                    for (key, value) in this {
+                        K::clear(key, m);
+                        V::clear(value, m);
                     }
                 }
             }
@@ -405,18 +405,18 @@ impl<T: Trace, E: Trace> Trace for Result<T, E> {
     const TRACKED: bool = T::TRACKED || E::TRACKED;
 
     #[inline]
-    fn traverse(&self, tracer: &mut Tracer) {
-        match self {
-            Ok(value) => value.traverse(tracer),
-            Err(error) => error.traverse(tracer),
+    fn traverse(this: &Self, tracer: &mut Tracer) {
+        match this {
+            Ok(value) => T::traverse(value, tracer),
+            Err(error) => E::traverse(error, tracer),
         }
     }
 
     #[inline]
-    fn clear(&self, m: &Mutator) {
-        match self {
-            Ok(value) => value.clear(m),
-            Err(error) => error.clear(m),
+    fn clear(this: &Self, m: &Mutator) {
+        match this {
+            Ok(value) => T::clear(value, m),
+            Err(error) => E::clear(error, m),
         }
     }
 }
@@ -429,16 +429,16 @@ where
     const TRACKED: bool = B::Owned::TRACKED;
 
     #[inline]
-    fn traverse(&self, tracer: &mut Tracer) {
-        if let Cow::Owned(value) = self {
-            value.traverse(tracer);
+    fn traverse(this: &Self, tracer: &mut Tracer) {
+        if let Cow::Owned(value) = this {
+            B::Owned::traverse(value, tracer);
         }
     }
 
     #[inline]
-    fn clear(&self, m: &Mutator) {
-        if let Cow::Owned(value) = self {
-            value.clear(m);
+    fn clear(this: &Self, m: &Mutator) {
+        if let Cow::Owned(value) = this {
+            B::Owned::clear(value, m);
         }
     }
 }
@@ -461,7 +461,7 @@ fn even_if_poisoned<G>(attempt: TryLockResult<G>) -> Option<G> {
 /// an abandoned collection has changed nothing, so it must not poison somebody's mutex.
 fn traverse_locked<T: Trace>(guard: Option<impl Deref<Target = T>>, tracer: &mut Tracer) {
     let Some(guard) = guard else { return tracer.unreadable() };
-    let outcome = catch_unwind(AssertUnwindSafe(|| guard.traverse(tracer)));
+    let outcome = catch_unwind(AssertUnwindSafe(|| T::traverse(&guard, tracer)));
     drop(guard);
     if let Err(panic) = outcome {
         resume_unwind(panic);
@@ -481,17 +481,17 @@ macro_rules! locks {
         impl<T: Trace + Default> Trace for $lock {
             const TRACKED: bool = T::TRACKED;
 
-            fn traverse(&self, tracer: &mut Tracer) {
+            fn traverse(this: &Self, tracer: &mut Tracer) {
                 if T::TRACKED {
-                    let $this = self;
+                    let $this = this;
                     traverse_locked($read, tracer);
                 }
             }
 
-            fn clear(&self, _: &Mutator) {
+            fn clear(this: &Self, _: &Mutator) {
                 if T::TRACKED {
                     let empty = T::default();
-                    let $this = self;
+                    let $this = this;
                     let Some(mut guard) = $write else { return };
                     let old = std::mem::replace(&mut *guard, empty);
                     drop(guard);

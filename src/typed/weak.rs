@@ -1,6 +1,7 @@
 //! Floor 5: references that do not keep their object alive.
 
 use std::fmt;
+use std::hash::{Hash, Hasher};
 use std::marker::PhantomData;
 use std::mem::ManuallyDrop;
 use std::ptr::NonNull;
@@ -34,13 +35,9 @@ impl<T> GcWeak<T> {
         Self { record: None, target: PhantomData }
     }
 
-    /// Whether two weak references were made for the same object (or both for none).
-    pub fn ptr_eq(&self, other: &Self) -> bool {
-        match (&self.record, &other.record) {
-            (Some(a), Some(b)) => Shared::ptr_eq(a, b),
-            (None, None) => true,
-            _ => false,
-        }
+    /// The address of the record: the identity of the object that this was made for.
+    fn record(&self) -> Option<*const WeakRecord> {
+        self.record.as_deref().map(std::ptr::from_ref)
     }
 }
 
@@ -109,6 +106,24 @@ fn upgrade(record: &WeakRecord, m: &Mutator) -> Option<NonNull<Header>> {
     }
 }
 
+impl<T> PartialEq for GcWeak<T> {
+    /// Whether both were made for the same object, alive or dead; or both for none.
+    #[inline]
+    fn eq(&self, other: &Self) -> bool {
+        self.record() == other.record()
+    }
+}
+
+impl<T> Eq for GcWeak<T> {}
+
+impl<T> Hash for GcWeak<T> {
+    /// The identity of the object, as in `==`.
+    #[inline]
+    fn hash<S: Hasher>(&self, state: &mut S) {
+        self.record().hash(state);
+    }
+}
+
 impl<T> Default for GcWeak<T> {
     fn default() -> Self {
         Self::new()
@@ -124,7 +139,7 @@ impl<T> Clone for GcWeak<T> {
 impl<T: 'static> Trace for GcWeak<T> {
     const TRACKED: bool = false;
 
-    fn traverse(&self, _: &mut Tracer) {}
+    fn traverse(_: &Self, _: &mut Tracer) {}
 }
 
 impl<T> fmt::Debug for GcWeak<T> {
@@ -186,7 +201,7 @@ impl<T: Trace, D: Trace + Send + Sync> WeakRef<T, D> {
         // A handle that borrows the caller's reference.
         // SAFETY: rule Y: registered with an object of this type; `m` is a mutator.
         let (this, m) = unsafe { (ManuallyDrop::new(Gc::<Self>::from_header(header)), mutator(m)) };
-        (this.get(m).callback)(&this, m);
+        (this.callback)(&this, m);
     }
 }
 
@@ -213,12 +228,12 @@ impl<T: Trace, D> WeakRef<T, D> {
 }
 
 impl<T: 'static, D: Trace> Trace for WeakRef<T, D> {
-    fn traverse(&self, tracer: &mut Tracer) {
-        self.data.traverse(tracer);
+    fn traverse(this: &Self, tracer: &mut Tracer) {
+        Trace::traverse(&this.data, tracer);
     }
 
-    fn clear(&self, m: &Mutator) {
-        self.data.clear(m);
+    fn clear(this: &Self, m: &Mutator) {
+        Trace::clear(&this.data, m);
     }
 }
 

@@ -207,18 +207,18 @@ impl<const FINAL: bool> Debug for Thing<FINAL> {
 impl<const FINAL: bool> Trace for Thing<FINAL> {
     const HAS_FINALIZER: bool = FINAL;
 
-    fn traverse(&self, tracer: &mut Tracer) {
-        self.witness.check();
-        self.edges.traverse(tracer);
+    fn traverse(this: &Self, tracer: &mut Tracer) {
+        this.witness.check();
+        Trace::traverse(&this.edges, tracer);
     }
 
-    fn clear(&self, m: &Mutator) {
-        self.witness.census.note(Event::Cleared(self.witness.name));
-        self.edges.clear(m);
+    fn clear(this: &Self, m: &Mutator) {
+        this.witness.census.note(Event::Cleared(this.witness.name));
+        Trace::clear(&this.edges, m);
     }
 
     fn finalize(this: &Gc<Self>, m: &Mutator) {
-        let thing = this.get(m);
+        let thing = &*this;
         thing.witness.check();
         thing.witness.census.finalized.fetch_add(1, SeqCst);
         thing.witness.census.note(Event::Finalized(thing.witness.name));
@@ -253,7 +253,7 @@ pub(crate) fn fin(
 
 /// Adds the reference `from -> to`.
 pub(crate) fn link<const FINAL: bool>(m: &Mutator, from: &Gc<Thing<FINAL>>, to: &Gc<Thing<FINAL>>) {
-    from.get(m).edges.lock(m).push(to.clone());
+    from.edges.lock(m).push(to.clone());
 }
 
 /// Takes the references out of `from`. What they kept alive dies when the result is dropped.
@@ -261,12 +261,12 @@ pub(crate) fn cut<const FINAL: bool>(
     m: &Mutator,
     from: &Gc<Thing<FINAL>>,
 ) -> Vec<Gc<Thing<FINAL>>> {
-    from.get(m).edges.take(m)
+    from.edges.take(m)
 }
 
 /// The names of the objects that `from` refers to, in order.
 pub(crate) fn edge_names<const FINAL: bool>(m: &Mutator, from: &Gc<Thing<FINAL>>) -> Vec<usize> {
-    from.get(m).edges.lock(m).iter().map(|to| to.get(m).name()).collect()
+    from.edges.lock(m).iter().map(|to| to.name()).collect()
 }
 
 /// Links `members` into one ring.
@@ -293,14 +293,14 @@ pub(crate) fn garbage_loop(m: &Mutator, census: &Arc<Census>, name: usize) {
 macro_rules! trace_fields {
     ($ty:ty { $($field:tt),* }) => {
         impl standstill::Trace for $ty {
-            fn traverse(&self, tracer: &mut standstill::Tracer) {
+            fn traverse(this: &Self, tracer: &mut standstill::Tracer) {
                 let _ = &tracer;
-                $(standstill::Trace::traverse(&self.$field, tracer);)*
+                $(standstill::Trace::traverse(&this.$field, tracer);)*
             }
 
-            fn clear(&self, m: &standstill::Mutator) {
+            fn clear(this: &Self, m: &standstill::Mutator) {
                 let _ = m;
-                $(standstill::Trace::clear(&self.$field, m);)*
+                $(standstill::Trace::clear(&this.$field, m);)*
             }
         }
     };
@@ -362,17 +362,11 @@ impl Calls {
 /// A weak reference to `gc` whose callback counts itself in `calls`.
 pub(crate) fn watched(m: &Mutator, gc: &Gc<Fin>, calls: &Arc<Calls>) -> FinWeak {
     fn callback(weak: &FinWeak, m: &Mutator) {
-        let calls = weak.get(m).data();
+        let calls = weak.data();
         calls.count.fetch_add(1, SeqCst);
-        let mut saw = usize::from(weak.get(m).upgrade(m).is_some());
+        let mut saw = usize::from(weak.upgrade(m).is_some());
         saw += calls.weaks.lock().unwrap().iter().filter(|weak| weak.upgrade(m).is_some()).count();
-        saw += calls
-            .others
-            .lock()
-            .unwrap()
-            .iter()
-            .filter(|weak| weak.get(m).upgrade(m).is_some())
-            .count();
+        saw += calls.others.lock().unwrap().iter().filter(|weak| weak.upgrade(m).is_some()).count();
         calls.saw.fetch_add(saw, SeqCst);
     }
     m.alloc_weak(gc, calls.clone(), callback)

@@ -59,9 +59,9 @@ fn ring(m: &Mutator, alive: &Arc<Alive>, len: usize) -> Gc<Node> {
     let first = node(m, alive);
     let last = (1..len).fold(first.clone(), |next, _| {
         let node = node(m, alive);
-        node.get(m).next.set(m, Some(next));
+        node.next.set(m, Some(next));
         node
     });
-    first.get(m).next.set(m, Some(last));
+    first.next.set(m, Some(last));
     first
 }

@@ -87,21 +87,21 @@ struct Touchy {
 impl Trace for Touchy {
     const HAS_FINALIZER: bool = true;
 
-    fn traverse(&self, tracer: &mut Tracer) {
+    fn traverse(this: &Self, tracer: &mut Tracer) {
         // Nothing marks garbage: so the first look counts, and the second is the one after the
         // finalizers.
-        let again = self.traversals.fetch_add(1, SeqCst) > 0;
-        self.plan.reach(if again { TraverseAgain } else { Traverse }, self.who);
-        self.next.traverse(tracer);
+        let again = this.traversals.fetch_add(1, SeqCst) > 0;
+        this.plan.reach(if again { TraverseAgain } else { Traverse }, this.who);
+        Trace::traverse(&this.next, tracer);
     }
 
-    fn clear(&self, m: &Mutator) {
-        self.plan.reach(Clear, self.who);
-        self.next.clear(m);
+    fn clear(this: &Self, m: &Mutator) {
+        this.plan.reach(Clear, this.who);
+        Trace::clear(&this.next, m);
     }
 
-    fn finalize(this: &Gc<Self>, m: &Mutator) {
-        let this = this.get(m);
+    fn finalize(this: &Gc<Self>, _: &Mutator) {
+        let this = &*this;
         this.plan.finalized.fetch_add(1, SeqCst);
         this.plan.reach(Finalize, this.who);
     }
@@ -115,8 +115,8 @@ impl std::ops::Drop for Touchy {
 
 type Watch = WeakRef<Touchy, (usize, Arc<Plan>)>;
 
-fn called_back(weak: &Gc<Watch>, m: &Mutator) {
-    let (who, plan) = weak.get(m).data();
+fn called_back(weak: &Gc<Watch>, _: &Mutator) {
+    let (who, plan) = weak.data();
     plan.reach(Callback, *who);
 }
 
@@ -158,7 +158,7 @@ fn panics_meet(workers: usize, places: [Vec<Place>; 2]) {
         .map(|(who, gc)| m.alloc_weak(gc, (who, Arc::clone(&plan)), called_back))
         .collect();
     for (at, gc) in all.iter().enumerate() {
-        gc.get(&m).next.set(&m, Some(all[(at + 1) % RING].clone()));
+        gc.next.set(&m, Some(all[(at + 1) % RING].clone()));
     }
     drop(all);
 

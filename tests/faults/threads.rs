@@ -207,11 +207,11 @@ fn a_thread_that_leaks_its_mutator_harms_nothing_but_stops() {
     // Its ring is whole: it leads back to its start.
     let mut at = kept.clone();
     for _ in 0..3 {
-        at = at.get(&m).next.get(&m).expect("a ring");
+        at = at.next.get(&m).expect("a ring");
     }
-    assert!(Gc::ptr_eq(&at, &kept));
+    assert!(at == kept);
     drop(at);
-    assert!(weak.upgrade(&m).is_some_and(|strong| Gc::ptr_eq(&strong, &kept)));
+    assert!(weak.upgrade(&m).is_some_and(|strong| strong == kept));
     // Counting works, on objects of its own and of others.
     let before = alive.now();
     for _ in 0..1000 {
@@ -219,7 +219,7 @@ fn a_thread_that_leaks_its_mutator_harms_nothing_but_stops() {
         m.safepoint();
     }
     assert_eq!(alive.now(), before);
-    kept.get(&m).next.set(&m, None);
+    kept.next.set(&m, None);
     drop(kept);
     assert!(m.try_collect(Collect::young()).is_err());
 }
@@ -275,8 +275,8 @@ fn a_thread_that_is_long_in_coming_is_named_and_corrupts_nothing() {
                 // It allocates, links, counts and destroys all the time.
                 drop(node(&m, &alive));
                 let garbage = ring(&m, &alive, 3);
-                let before = kept.get(&m).next.get(&m);
-                kept.get(&m).next.set(&m, before);
+                let before = kept.next.get(&m);
+                kept.next.set(&m, before);
                 drop(garbage);
                 made += 3;
             }
@@ -323,7 +323,7 @@ fn ten_thousand_threads_one_after_the_other_leave_memory_flat() {
                 let old = std::mem::take(&mut *shelf.lock().unwrap());
                 // What the thread before it has left refers to what this one leaves.
                 if let Some(old) = old.first() {
-                    old.get(&m).next.set(&m, Some(mine.clone()));
+                    old.next.set(&m, Some(mine.clone()));
                 }
                 shelf.lock().unwrap().push(mine);
             })
@@ -366,11 +366,8 @@ fn two_thousand_threads_at_once() {
                 shelf.lock().unwrap().push(mine.clone());
                 m.detach(|| all_here.wait());
                 // Collected meanwhile: its own ring is whole.
-                let next = mine.get(&m).next.get(&m).expect("a ring");
-                found.fetch_add(
-                    usize::from(next.get(&m).next.get(&m).is_some_and(|n| Gc::ptr_eq(&n, &mine))),
-                    SeqCst,
-                );
+                let next = mine.next.get(&m).expect("a ring");
+                found.fetch_add(usize::from(next.next.get(&m).is_some_and(|n| n == mine)), SeqCst);
                 m.detach(|| may_end.wait());
                 m.safepoint();
             })

@@ -46,7 +46,7 @@ fn large_graphs(lab: &Lab, n: usize, rounds: u64) {
         let report = m.collect();
         assert_eq!(report.collected + by_count, n - reached, "round {round}: {report:?}");
         assert_eq!(lab.census.alive(), reached);
-        assert!(handles.iter().zip(&held).all(|(gc, &name)| gc.get(&m).name() == name));
+        assert!(handles.iter().zip(&held).all(|(gc, &name)| gc.name() == name));
         drop(handles);
         let by_count = reached - lab.census.alive();
         assert_eq!(m.collect().collected + by_count, reached);

@@ -67,83 +67,83 @@ struct Edges(Vec<Ref>);
 // ----------------------------------------------------------------------------------------- tracing
 
 impl Trace for Ref {
-    fn traverse(&self, tracer: &mut Tracer) {
-        match self {
-            Self::Plain(gc) => gc.traverse(tracer),
-            Self::Final(gc) => gc.traverse(tracer),
-            Self::Slots(gc) => gc.traverse(tracer),
-            Self::Once(gc) => gc.traverse(tracer),
-            Self::Slice(gc) => gc.traverse(tracer),
-            Self::Watch(gc) => gc.traverse(tracer),
-            Self::WatchFinal(gc) => gc.traverse(tracer),
-            Self::Dynamic(gc) => gc.traverse(tracer),
+    fn traverse(this: &Self, tracer: &mut Tracer) {
+        match this {
+            Self::Plain(gc) => Trace::traverse(gc, tracer),
+            Self::Final(gc) => Trace::traverse(gc, tracer),
+            Self::Slots(gc) => Trace::traverse(gc, tracer),
+            Self::Once(gc) => Trace::traverse(gc, tracer),
+            Self::Slice(gc) => Trace::traverse(gc, tracer),
+            Self::Watch(gc) => Trace::traverse(gc, tracer),
+            Self::WatchFinal(gc) => Trace::traverse(gc, tracer),
+            Self::Dynamic(gc) => Trace::traverse(gc, tracer),
         }
     }
 }
 
 impl Trace for Edges {
-    fn traverse(&self, tracer: &mut Tracer) {
-        self.0.iter().for_each(|edge| edge.traverse(tracer));
+    fn traverse(this: &Self, tracer: &mut Tracer) {
+        this.0.iter().for_each(|edge| Trace::traverse(edge, tracer));
     }
 }
 
 impl<const FINAL: bool> Trace for Object<FINAL> {
     const HAS_FINALIZER: bool = FINAL;
 
-    fn traverse(&self, tracer: &mut Tracer) {
-        self.tag.check();
-        self.edges.traverse(tracer);
+    fn traverse(this: &Self, tracer: &mut Tracer) {
+        this.tag.check();
+        Trace::traverse(&this.edges, tracer);
     }
 
-    fn clear(&self, m: &Mutator) {
-        if let Some(me) = &self.me {
+    fn clear(this: &Self, m: &Mutator) {
+        if let Some(me) = &this.me {
             assert!(
                 me.upgrade(m).is_none(),
                 "a weak reference leads to garbage that is being cleared"
             );
         }
-        self.tag.clear();
-        self.edges.clear(m);
+        this.tag.clear();
+        Trace::clear(&this.edges, m);
     }
 
     fn finalize(this: &Gc<Self>, m: &Mutator) {
         // The handle has the type's other face only here.
-        this.get(m).tag.finalize(m, || Ref::of(this.clone().into(), m));
+        this.tag.finalize(m, || Ref::of(this.clone().into(), m));
     }
 }
 
 impl Trace for Slots {
-    fn traverse(&self, tracer: &mut Tracer) {
-        self.tag.check();
-        self.slots.iter().for_each(|slot| slot.traverse(tracer));
+    fn traverse(this: &Self, tracer: &mut Tracer) {
+        this.tag.check();
+        this.slots.iter().for_each(|slot| Trace::traverse(slot, tracer));
     }
 
-    fn clear(&self, m: &Mutator) {
-        self.tag.clear();
-        self.slots.iter().for_each(|slot| slot.clear(m));
+    fn clear(this: &Self, m: &Mutator) {
+        this.tag.clear();
+        this.slots.iter().for_each(|slot| Trace::clear(slot, m));
     }
 }
 
 impl Trace for Single {
-    fn traverse(&self, tracer: &mut Tracer) {
-        self.tag.check();
-        self.once.traverse(tracer);
+    fn traverse(this: &Self, tracer: &mut Tracer) {
+        this.tag.check();
+        Trace::traverse(&this.once, tracer);
     }
 
-    fn clear(&self, m: &Mutator) {
-        self.tag.clear();
-        self.once.clear(m);
+    fn clear(this: &Self, m: &Mutator) {
+        this.tag.clear();
+        Trace::clear(&this.once, m);
     }
 }
 
 impl Trace for Data {
-    fn traverse(&self, tracer: &mut Tracer) {
-        self.tag.check();
-        self.edges.traverse(tracer);
+    fn traverse(this: &Self, tracer: &mut Tracer) {
+        this.tag.check();
+        Trace::traverse(&this.edges, tracer);
     }
 
-    fn clear(&self, m: &Mutator) {
-        self.edges.clear(m);
+    fn clear(this: &Self, m: &Mutator) {
+        Trace::clear(&this.edges, m);
     }
 }
 
@@ -184,14 +184,14 @@ impl Ref {
         };
         let gc = match (self, holds) {
             (Self::Plain(gc), holds) => Self::Watch(m.alloc_weak(gc, data(holds), |weak, m| {
-                assert!(weak.get(m).upgrade(m).is_none(), "cleared before the callback");
-                let tag = &weak.get(m).data().tag;
+                assert!(weak.upgrade(m).is_none(), "cleared before the callback");
+                let tag = &weak.data().tag;
                 tag.world.was_called(tag.id);
             })),
             (Self::Final(gc), holds) => {
                 Self::WatchFinal(m.alloc_weak(gc, data(holds), |weak, m| {
-                    assert!(weak.get(m).upgrade(m).is_none(), "cleared before the callback");
-                    let tag = &weak.get(m).data().tag;
+                    assert!(weak.upgrade(m).is_none(), "cleared before the callback");
+                    let tag = &weak.data().tag;
                     tag.world.was_called(tag.id);
                 }))
             }
@@ -243,15 +243,15 @@ impl Ref {
         }
     }
 
-    pub(crate) fn id(&self, m: &Mutator, world: &World) -> Id {
+    pub(crate) fn id(&self, _: &Mutator, world: &World) -> Id {
         let tag = match self {
-            Self::Plain(gc) => &gc.get(m).tag,
-            Self::Final(gc) => &gc.get(m).tag,
-            Self::Slots(gc) => &gc.get(m).tag,
-            Self::Once(gc) => &gc.get(m).tag,
-            Self::Slice(gc) => &gc.get(m).header,
-            Self::Watch(gc) => &gc.get(m).data().tag,
-            Self::WatchFinal(gc) => &gc.get(m).data().tag,
+            Self::Plain(gc) => &gc.tag,
+            Self::Final(gc) => &gc.tag,
+            Self::Slots(gc) => &gc.tag,
+            Self::Once(gc) => &gc.tag,
+            Self::Slice(gc) => &gc.header,
+            Self::Watch(gc) => &gc.data().tag,
+            Self::WatchFinal(gc) => &gc.data().tag,
             Self::Dynamic(gc) => match dynamics::tag(gc) {
                 Some(tag) => tag,
                 None => return world.names.lock().unwrap()[&self.address()],
@@ -278,12 +278,12 @@ impl<const FINAL: bool> Object<FINAL> {
 // ------------------------------------------------------------------------------------------ fields
 
 impl Ref {
-    fn edges<'a>(&'a self, m: &'a Mutator) -> Option<&'a GcCell<Edges>> {
+    fn edges<'a>(&'a self, _: &'a Mutator) -> Option<&'a GcCell<Edges>> {
         Some(match self {
-            Self::Plain(gc) => &gc.get(m).edges,
-            Self::Final(gc) => &gc.get(m).edges,
-            Self::Watch(gc) => &gc.get(m).data().edges,
-            Self::WatchFinal(gc) => &gc.get(m).data().edges,
+            Self::Plain(gc) => &gc.edges,
+            Self::Final(gc) => &gc.edges,
+            Self::Watch(gc) => &gc.data().edges,
+            Self::WatchFinal(gc) => &gc.data().edges,
             _ => return None,
         })
     }
@@ -291,11 +291,11 @@ impl Ref {
     /// A lock-free slot.
     pub(crate) fn slot<'a>(
         &'a self,
-        m: &'a Mutator,
+        _: &'a Mutator,
         at: usize,
     ) -> Option<&'a AtomicGc<Object<false>>> {
         match self {
-            Self::Slots(gc) => gc.get(m).slots.get(at),
+            Self::Slots(gc) => gc.slots.get(at),
             _ => None,
         }
     }
@@ -311,11 +311,9 @@ impl Ref {
     /// What the object refers to, field by field.
     pub(crate) fn fields(&self, m: &Mutator) -> Vec<Option<Self>> {
         match self {
-            Self::Slots(gc) => {
-                gc.get(m).slots.iter().map(|slot| slot.load(m).map(Self::Plain)).collect()
-            }
-            Self::Once(gc) => vec![gc.get(m).once.handle(m).map(Self::Plain)],
-            Self::Slice(gc) => gc.get(m).items.iter().map(|item| item.get(m)).collect(),
+            Self::Slots(gc) => gc.slots.iter().map(|slot| slot.load(m).map(Self::Plain)).collect(),
+            Self::Once(gc) => vec![gc.once.handle(m).map(Self::Plain)],
+            Self::Slice(gc) => gc.items.iter().map(|item| item.get(m)).collect(),
             Self::Dynamic(gc) => dynamics::fields(m, gc),
             list => list.edges(m).expect("a list").lock(m).0.iter().cloned().map(Some).collect(),
         }
@@ -333,19 +331,17 @@ impl Ref {
         }
         match (self, to) {
             (Self::Slots(gc), Self::Plain(to)) => {
-                let mut slots = gc.get(m).slots.iter();
+                let mut slots = gc.slots.iter();
                 slots.any(|slot| slot.compare_exchange(m, None, Some(to.clone())).is_ok())
             }
-            (Self::Once(gc), Self::Plain(to)) => gc.get(m).once.set(m, to).is_ok(),
-            (Self::Slice(gc), to) => {
-                match gc.get(m).items.iter().find(|item| item.lock(m).is_none()) {
-                    Some(item) => {
-                        item.set(m, Some(to));
-                        true
-                    }
-                    None => false,
+            (Self::Once(gc), Self::Plain(to)) => gc.once.set(m, to).is_ok(),
+            (Self::Slice(gc), to) => match gc.items.iter().find(|item| item.lock(m).is_none()) {
+                Some(item) => {
+                    item.set(m, Some(to));
+                    true
                 }
-            }
+                None => false,
+            },
             (Self::Dynamic(gc), to) if !matches!(to, Self::Slice(_)) => {
                 dynamics::push(m, gc, to.any())
             }
@@ -356,9 +352,9 @@ impl Ref {
     /// Takes a reference out.
     pub(crate) fn remove(&self, m: &Mutator, at: usize) -> Option<Self> {
         match self {
-            Self::Slots(gc) => gc.get(m).slots.get(at)?.take(m).map(Self::Plain),
+            Self::Slots(gc) => gc.slots.get(at)?.take(m).map(Self::Plain),
             Self::Once(_) => None,
-            Self::Slice(gc) => gc.get(m).items.get(at)?.take(m),
+            Self::Slice(gc) => gc.items.get(at)?.take(m),
             Self::Dynamic(gc) => dynamics::remove(m, gc, at).map(|gc| Self::of(gc, m)),
             list => {
                 let mut edges = list.edges(m).expect("a list").lock(m);
@@ -378,8 +374,8 @@ impl Ref {
     /// What a weak reference that is an object leads to; `None`: it is no weak reference.
     pub(crate) fn look(&self, m: &Mutator) -> Option<Option<Self>> {
         match self {
-            Self::Watch(gc) => Some(gc.get(m).upgrade(m).map(Self::Plain)),
-            Self::WatchFinal(gc) => Some(gc.get(m).upgrade(m).map(Self::Final)),
+            Self::Watch(gc) => Some(gc.upgrade(m).map(Self::Plain)),
+            Self::WatchFinal(gc) => Some(gc.upgrade(m).map(Self::Final)),
             Self::Dynamic(gc) => Some(dynamics::look(m, gc)?.map(|gc| Self::of(gc, m))),
             _ => None,
         }
@@ -388,8 +384,8 @@ impl Ref {
     /// Where an object's own weak reference to itself leads, if it has one.
     pub(crate) fn itself(&self, m: &Mutator) -> Option<Option<Self>> {
         match self {
-            Self::Plain(gc) => gc.get(m).me.as_ref().map(|me| me.upgrade(m).map(Self::Plain)),
-            Self::Final(gc) => gc.get(m).me.as_ref().map(|me| me.upgrade(m).map(Self::Final)),
+            Self::Plain(gc) => gc.me.as_ref().map(|me| me.upgrade(m).map(Self::Plain)),
+            Self::Final(gc) => gc.me.as_ref().map(|me| me.upgrade(m).map(Self::Final)),
             _ => None,
         }
     }

@@ -119,12 +119,12 @@ impl Tag {
 
 /// As the header of a slice.
 impl Trace for Tag {
-    fn traverse(&self, _: &mut Tracer) {
-        self.check();
+    fn traverse(this: &Self, _: &mut Tracer) {
+        this.check();
     }
 
-    fn clear(&self, _: &Mutator) {
-        self.clear();
+    fn clear(this: &Self, _: &Mutator) {
+        this.clear();
     }
 }
 

@@ -32,7 +32,7 @@ fn g_02_a_map_that_holds_itself_counts_one() {
     on_every_heap_attached(|lab, m| {
         let dict =
             m.alloc(Dict { entries: GcCell::default(), _witness: Witness::new(&lab.census, 0) });
-        dict.get(m).entries.lock(m).insert("self".into(), dict.clone());
+        dict.entries.lock(m).insert("self".into(), dict.clone());
         m.safepoint();
         drop(dict);
         assert_eq!(m.collect().collected, 1);
@@ -63,9 +63,9 @@ fn g_03_an_immutable_object_in_a_cycle_counts_too() {
             m.alloc(List { items: GcCell::default(), _witness: Witness::new(&lab.census, 0) });
         let tuple =
             m.alloc(Tuple { items: (list.clone(), 7), _witness: Witness::new(&lab.census, 1) });
-        list.get(m).items.lock(m).0.push(AnyGc::from(tuple.clone()));
+        list.items.lock(m).0.push(AnyGc::from(tuple.clone()));
         m.safepoint();
-        assert_eq!(tuple.get(m).items.1, 7);
+        assert_eq!(tuple.items.1, 7);
         drop((list, tuple));
         assert_eq!(m.collect().collected, 2);
     });
@@ -102,12 +102,12 @@ impl Instance {
 fn g_06_an_instance_that_refers_to_itself() {
     on_every_heap_attached(|lab, m| {
         let a = Instance::new(m, &lab.census);
-        a.get(m).attributes.lock(m).insert("me".into(), a.clone());
+        a.attributes.lock(m).insert("me".into(), a.clone());
         drop(a);
         assert_eq!(m.collect().collected, 1, "through its attributes");
 
         let a = Instance::new(m, &lab.census);
-        a.get(m).slot.set(m, Some(a.clone()));
+        a.slot.set(m, Some(a.clone()));
         drop(a);
         assert_eq!(m.collect().collected, 1, "through a slot");
     });
@@ -122,8 +122,8 @@ fn g_08_an_instance_that_holds_its_own_bound_method() {
             function: |this, m| this.attributes.lock(m).len(),
             _witness: Witness::new(&lab.census, 1),
         });
-        assert_eq!((method.get(m).function)(method.get(m).receiver.get(m), m), 0);
-        a.get(m).method.set(m, Some(method));
+        assert_eq!((method.function)(&*method.receiver, m), 0);
+        a.method.set(m, Some(method));
         drop(a);
         assert_eq!(m.collect().collected, 2);
     });
@@ -136,8 +136,8 @@ pub(crate) struct Stubborn {
 }
 
 impl Trace for Stubborn {
-    fn traverse(&self, tracer: &mut Tracer) {
-        self.next.traverse(tracer);
+    fn traverse(this: &Self, tracer: &mut Tracer) {
+        Trace::traverse(&this.next, tracer);
     }
 }
 
@@ -150,7 +150,7 @@ impl Stubborn {
             })
             .collect();
         for (i, member) in members.iter().enumerate() {
-            member.get(m).next.set(m, Some(members[(i + 1) % n].clone()));
+            member.next.set(m, Some(members[(i + 1) % n].clone()));
         }
     }
 
@@ -165,7 +165,7 @@ impl Stubborn {
         for object in m.objects() {
             if let Ok(stubborn) = object.downcast::<Self>(m) {
                 found += 1;
-                drop(stubborn.get(m).next.take(m));
+                drop(stubborn.next.take(m));
             }
         }
         found
@@ -197,7 +197,7 @@ fn g_10_a_function_and_its_globals() {
             function: |_, _| 0,
             _witness: Witness::new(&lab.census, 1),
         });
-        globals.get(m).method.set(m, Some(function.clone()));
+        globals.method.set(m, Some(function.clone()));
         drop((function, globals));
         assert_eq!(m.collect().collected, 2);
     });
@@ -222,9 +222,9 @@ fn g_13_a_frame_among_its_own_locals() {
                 _witness: Witness::new(&lab.census, 0),
             }
         });
-        let myself = frame.get(m).back.upgrade(m).expect("it exists now");
-        assert!(Gc::ptr_eq(&frame, &myself));
-        frame.get(m).locals.lock(m).push(myself);
+        let myself = frame.back.upgrade(m).expect("it exists now");
+        assert!(frame == myself);
+        frame.locals.lock(m).push(myself);
         drop(frame);
         assert_eq!(m.collect().collected, 1);
     });
@@ -260,17 +260,17 @@ struct Nest {
 impl Trace for Nest {
     const HAS_FINALIZER: bool = true;
 
-    fn traverse(&self, tracer: &mut Tracer) {
-        self.inner.traverse(tracer);
+    fn traverse(this: &Self, tracer: &mut Tracer) {
+        Trace::traverse(&this.inner, tracer);
     }
 
-    fn clear(&self, m: &Mutator) {
-        self.inner.clear(m);
+    fn clear(this: &Self, m: &Mutator) {
+        Trace::clear(&this.inner, m);
     }
 
     /// Every 17th makes a deep nest of its own.
     fn finalize(this: &Gc<Self>, m: &Mutator) {
-        let this = this.get(m);
+        let this = &*this;
         if this.finals.fetch_add(1, SeqCst).is_multiple_of(17) && this.witness.name() == 0 {
             drop(Self::build(m, this.witness.census(), &this.finals, 150, 1));
         }
@@ -314,7 +314,7 @@ fn g_18_deep_nests_whose_finalizers_make_more() {
         let finals = Arc::new(AtomicUsize::new(0));
         for _ in 0..10 {
             let nest = Nest::build(m, &lab.census, &finals, 150, 0);
-            nest.get(m).inner.lock(m).0.push(nest.clone());
+            nest.inner.lock(m).0.push(nest.clone());
             drop(nest);
             drop(Nest::build(m, &lab.census, &finals, 150, 0));
             m.collect();
@@ -335,7 +335,7 @@ fn g_19_deep_nests_on_two_threads() {
                     let mut m = lab.heap.attach();
                     for _ in 0..10 {
                         let nest = Nest::build(&m, &lab.census, &finals, 50, 0);
-                        nest.get(&m).inner.lock(&m).0.push(nest.clone());
+                        nest.inner.lock(&m).0.push(nest.clone());
                         m.safepoint();
                         drop(nest);
                         drop(Nest::build(&m, &lab.census, &finals, 50, 0));
@@ -403,11 +403,11 @@ fn reachable_cycles_are_left_alone() {
         // All five are there, linked as before, from the one handle that is left.
         let mut at = first.clone();
         for name in 0..5 {
-            assert_eq!(at.get(m).name(), name);
-            let next = at.get(m).edges.lock(m)[0].clone();
+            assert_eq!(at.name(), name);
+            let next = at.edges.lock(m)[0].clone();
             at = next;
         }
-        assert!(Gc::ptr_eq(&at, &first));
+        assert!(at == first);
         drop((at, first));
         assert_eq!(m.collect().collected, 5);
     });

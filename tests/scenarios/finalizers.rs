@@ -30,8 +30,8 @@ fn member(
     let (shelf, insane) = (shelf.clone(), insane.clone());
     fin(m, &lab.census, name, move |this, m| {
         // The neighbour is whole: nobody was cleared. It may have broken its own links by itself.
-        for neighbour in this.get(m).edges.lock(m).iter() {
-            insane.fetch_add(usize::from(neighbour.get(m).name() != next), SeqCst);
+        for neighbour in this.edges.lock(m).iter() {
+            insane.fetch_add(usize::from(neighbour.name() != next), SeqCst);
         }
         match does {
             Does::Nothing => (),
@@ -64,7 +64,7 @@ fn ring_of(lab: &Lab, m: &mut Mutator, what: &[Does]) {
     lab.census.assert_finalizers_came_first();
     assert_eq!((calls.count(), calls.saw()), (n, 0), "callbacks run once each and see nobody");
     let survivors = shelf.take();
-    let names = set(survivors.iter().map(|gc| gc.get(m).name()));
+    let names = set(survivors.iter().map(|gc| gc.name()));
     assert_eq!(names, set((0..n).filter(|&i| what[i] == Survive)));
 
     // What a survivor reaches survives: everything up to the next broken link.
@@ -77,10 +77,7 @@ fn ring_of(lab: &Lab, m: &mut Mutator, what: &[Does]) {
     }
     for (i, weak) in plain.iter().enumerate() {
         assert_eq!(weak.upgrade(m).is_some(), alive[i], "plain weak reference to {i} of {what:?}");
-        assert!(
-            watching[i].get(m).upgrade(m).is_none(),
-            "a weak reference with a callback is dead"
-        );
+        assert!(watching[i].upgrade(m).is_none(), "a weak reference with a callback is dead");
     }
     let living = alive.iter().filter(|&&alive| alive).count();
     assert_eq!(lab.census.alive(), living);
@@ -165,16 +162,16 @@ fn g_36_resurrection_is_transitive() {
         let report = m.collect();
         assert_eq!((report.resurrected, report.collected), (4, 0));
         let back = shelf.take().pop().expect("resurrected");
-        let cargo0 = back.get(m).edges.lock(m)[1].clone();
-        let cargo1 = cargo0.get(m).edges.lock(m)[0].clone();
-        let cargo2 = cargo1.get(m).edges.lock(m)[0].clone();
+        let cargo0 = back.edges.lock(m)[1].clone();
+        let cargo1 = cargo0.edges.lock(m)[0].clone();
+        let cargo2 = cargo1.edges.lock(m)[0].clone();
         assert_eq!(
             [&cargo0, &cargo1, &cargo2].map(Gc::as_ptr).to_vec(),
             before,
             "the same objects"
         );
-        assert_eq!([&cargo0, &cargo1, &cargo2].map(|gc| gc.get(m).name()), [1, 2, 3]);
-        assert!(Gc::ptr_eq(&cargo2.get(m).edges.lock(m)[0], &cargo0), "linked as before");
+        assert_eq!([&cargo0, &cargo1, &cargo2].map(|gc| gc.name()), [1, 2, 3]);
+        assert!(cargo2.edges.lock(m)[0] == cargo0, "linked as before");
         assert!(!lab.census.events().iter().any(|event| matches!(event, Event::Cleared(_))));
     });
 }
@@ -246,7 +243,7 @@ fn g_59_no_cycle_resurrecting() {
         let back = shelf.take().pop().expect("resurrected");
         assert!(Gc::is_finalized(&back, m));
         assert!(Gc::is_tracked(&back, m));
-        assert_eq!(back.get(m).name(), 0);
+        assert_eq!(back.name(), 0);
         // It can still become garbage of a cycle, and is collected without a second call.
         link(m, &back, &back);
         drop(back);
@@ -266,10 +263,10 @@ impl Trace for Atom {
     const HAS_FINALIZER: bool = true;
     const TRACKED: bool = false;
 
-    fn traverse(&self, _: &mut Tracer) {}
+    fn traverse(_: &Self, _: &mut Tracer) {}
 
-    fn finalize(this: &Gc<Self>, m: &Mutator) {
-        let atom = this.get(m);
+    fn finalize(this: &Gc<Self>, _: &Mutator) {
+        let atom = &*this;
         atom.witness.census().note(Event::Finalized(atom.witness.name()));
         if let Some(shelf) = &atom.shelf {
             shelf.push(this.clone());
@@ -394,7 +391,7 @@ fn what_a_finalizer_sees_of_its_own_object() {
                 assert!(Gc::is_tracked(this, m));
                 assert!(Gc::is_finalized(this, m));
                 let again = Gc::downgrade(this, m).upgrade(m).expect("it lives");
-                assert!(Gc::ptr_eq(this, &again));
+                assert!(*this == again);
                 assert!(Gc::strong_count(this, m) >= 2);
                 counted.fetch_add(1, SeqCst);
             });
@@ -504,7 +501,7 @@ struct Rescue<const FINAL: bool> {
 }
 
 impl<const FINAL: bool> Trace for Rescue<FINAL> {
-    fn traverse(&self, _: &mut Tracer) {}
+    fn traverse(_: &Self, _: &mut Tracer) {}
 }
 
 fn resurrection_by_a_callback<const FINAL: bool>() {
@@ -515,7 +512,7 @@ fn resurrection_by_a_callback<const FINAL: bool>() {
         tie(m, &[a.clone(), b.clone()]);
         let data = Rescue { weak: Gc::downgrade(&b, m), shelf: shelf.clone() };
         let watch = m.alloc_weak(&a, data, |this: &Gc<WeakRef<_, Rescue<FINAL>>>, m| {
-            let rescue = this.get(m).data();
+            let rescue = this.data();
             if let Some(gc) = rescue.weak.upgrade(m) {
                 rescue.shelf.push(gc);
             }
@@ -523,7 +520,7 @@ fn resurrection_by_a_callback<const FINAL: bool>() {
         drop((a, b));
         let report = m.collect();
         assert_eq!((report.unreachable, report.resurrected, report.collected), (2, 2, 0));
-        assert!(watch.get(m).upgrade(m).is_none(), "it was cleared before its callback ran");
+        assert!(watch.upgrade(m).is_none(), "it was cleared before its callback ran");
         assert_eq!(edge_names(m, &shelf.take()[0]), [0]);
     });
 }

@@ -41,7 +41,7 @@ struct Leaf(u64);
 
 impl Trace for Leaf {
     const TRACKED: bool = false;
-    fn traverse(&self, _: &mut Tracer) {}
+    fn traverse(_: &Self, _: &mut Tracer) {}
 }
 
 #[test]
@@ -71,8 +71,8 @@ fn g_21_referents() {
         assert_eq!(found.len(), 7, "a leaf is visited too");
         assert_eq!(names(m, &found), [1, 1, 1, 2, 2, 2]);
         assert_eq!(found.iter().filter(|any| any.is::<Leaf>(m)).count(), 1);
-        assert_eq!(mixed.get(m).leaf.get(m).0, 5);
-        let _ = (&mixed.get(m).row, &mixed.get(m).pair, &mixed.get(m).array);
+        assert_eq!(mixed.leaf.0, 5);
+        let _ = (&mixed.row, &mixed.pair, &mixed.array);
 
         assert!(m.referents(&AnyGc::from(leaf)).is_empty());
         drop(found);
@@ -211,7 +211,7 @@ fn g_32_objects_contains_a_new_object() {
         let objects = m.objects();
         assert_eq!(objects.len(), before + 1, "tracked objects only");
         let found = objects.iter().find_map(|any| any.downcast_ref::<Node>(m)).expect("found");
-        assert!(std::ptr::eq(found, a.get(m)));
+        assert!(std::ptr::eq(found, &*a));
         assert!(objects.iter().all(|any| !any.is::<Leaf>(m)));
         assert_eq!(Gc::strong_count(&a, m), 2, "a strong handle each");
         drop(objects);
@@ -387,7 +387,7 @@ fn g_40_objects_under_collection_are_hidden() {
             tie(&m, &fins);
             let refs =
                 m.alloc(Ref { kept: kept.clone(), fins: GcCell::new(fins), me: GcCell::default() });
-            refs.get(&m).me.set(&m, Some(refs.clone()));
+            refs.me.set(&m, Some(refs.clone()));
             drop(refs);
             let report = m.collect();
             over.store(1, SeqCst);
@@ -514,7 +514,7 @@ fn an_erased_handle_knows_its_type() {
         assert_eq!(any.downcast_ref::<Node>(m).expect("a Node").name(), 3);
         let any = any.downcast::<Fin>(m).expect_err("not a Fin");
         let back = any.downcast::<Node>(m).expect("a Node");
-        assert!(Gc::ptr_eq(&back, &gc));
+        assert!(back == gc);
         assert_eq!(Gc::strong_count(&gc, m), 2);
     });
 }
@@ -539,7 +539,7 @@ fn immortal_objects_are_roots_for_ever() {
         drop(cut(m, &god));
         drop(god);
         assert_eq!(m.collect().collected, 2, "what it let go of dies");
-        assert_eq!(weak.upgrade(m).expect("immortal").get(m).name(), 0);
+        assert_eq!(weak.upgrade(m).expect("immortal").name(), 0);
         lab.leaves_behind(1);
     });
 }

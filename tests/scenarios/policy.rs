@@ -199,7 +199,7 @@ fn bytes_count_as_well_as_objects() {
         _inline: [u64; 1000],
     }
     impl standstill::Trace for Big {
-        fn traverse(&self, _: &mut standstill::Tracer) {}
+        fn traverse(_: &Self, _: &mut standstill::Tracer) {}
     }
     on_paced_heaps(|lab, m| {
         lab.heap

@@ -19,7 +19,7 @@ fn g_11_a_weak_reference_made_by_a_finalizer_is_dead_before_anything_is_cleared(
         let maker = fin(m, &lab.census, 1, {
             let made = made.clone();
             move |this, m| {
-                let target = this.get(m).edges.lock(m)[0].clone();
+                let target = this.edges.lock(m)[0].clone();
                 *made.lock().unwrap() = Some(Gc::downgrade(&target, m));
                 assert!(
                     made.lock().unwrap().as_ref().unwrap().upgrade(m).is_some(),
@@ -54,7 +54,7 @@ fn g_12_plain_weak_references_work_inside_finalizers() {
             let (weak, seen) = (weak.clone(), seen.clone());
             move |_, m| {
                 let state = weak.upgrade(m).expect("its own state is still there");
-                seen.fetch_add(state.get(m).name() + 1, SeqCst);
+                seen.fetch_add(state.name() + 1, SeqCst);
             }
         });
         tie(m, &[state.clone(), user.clone()]);
@@ -87,7 +87,7 @@ struct Hidden {
 }
 
 impl Trace for Hidden {
-    fn traverse(&self, _: &mut Tracer) {}
+    fn traverse(_: &Self, _: &mut Tracer) {}
 }
 
 #[derive(Default)]
@@ -110,10 +110,10 @@ fn g_38_the_callback_of_a_garbage_weak_reference_is_not_called() {
         let target = fin(m, &lab.census, 0, |_, _| ());
         let weak = watched(m, &target, &calls);
         let hidden = m.alloc(Hidden { inside: target, _witness: Witness::new(&lab.census, 1) });
-        assert_eq!(hidden.get(m).inside.get(m).name(), 0);
+        assert_eq!(hidden.inside.name(), 0);
         let holder =
             m.alloc(Holder { parts: GcCell::default(), _witness: Witness::new(&lab.census, 2) });
-        holder.get(m).parts.lock(m).0 = vec![holder.clone().into(), hidden.into(), weak.into()];
+        holder.parts.lock(m).0 = vec![holder.clone().into(), hidden.into(), weak.into()];
         drop(holder);
         let report = m.collect();
         assert_eq!((report.unreachable, report.collected), (3, 3));
@@ -133,11 +133,11 @@ fn g_43_finalizers_walk_a_structure_of_weak_references() {
             move |this: &Gc<Fin>, m: &Mutator| {
                 let weaks = known.lock().unwrap().clone();
                 for class in weaks.iter().filter_map(|weak| weak.upgrade(m)) {
-                    let base = class.get(m).edges.lock(m)[0].clone();
-                    assert_eq!(base.get(m).name(), 0);
+                    let base = class.edges.lock(m)[0].clone();
+                    assert_eq!(base.name(), 0);
                     seen.fetch_add(1, SeqCst);
                 }
-                assert!(!this.get(m).edges.lock(m).is_empty());
+                assert!(!this.edges.lock(m).is_empty());
             }
         };
         let base = fin(m, &lab.census, 0, walk.clone());
@@ -202,11 +202,11 @@ fn a_callback_runs_once_when_the_count_reaches_zero() {
         let gc = fin(m, &lab.census, 0, |_, _| ());
         let weak = watched(m, &gc, &calls);
         let other = Gc::downgrade(&gc, m);
-        assert!(Gc::ptr_eq(&weak.get(m).upgrade(m).expect("alive"), &gc));
-        assert_eq!(Arc::as_ptr(weak.get(m).data()), Arc::as_ptr(&calls));
+        assert!(weak.upgrade(m).expect("alive") == gc);
+        assert_eq!(Arc::as_ptr(weak.data()), Arc::as_ptr(&calls));
         drop(gc);
         assert_eq!((calls.count(), calls.saw()), (1, 0));
-        assert!(weak.get(m).upgrade(m).is_none());
+        assert!(weak.upgrade(m).is_none());
         assert!(other.upgrade(m).is_none());
         m.collect();
         assert_eq!(calls.count(), 1);
@@ -221,9 +221,7 @@ fn callbacks_and_finalizers_in_their_order() {
     on_every_heap_attached(|lab, m| {
         let log = Log::default();
         let watch = |m: &Mutator, gc: &Gc<Fin>| {
-            m.alloc_weak(gc, log.clone(), |weak, m| {
-                weak.get(m).data().lock().unwrap().push("callback")
-            })
+            m.alloc_weak(gc, log.clone(), |weak, _| weak.data().lock().unwrap().push("callback"))
         };
         let new = |m: &Mutator, name| {
             let log = log.clone();
@@ -267,7 +265,7 @@ fn a_callback_may_drop_its_own_weak_reference() {
     type Slot = Arc<std::sync::Mutex<Option<Gc<WeakRef<Fin, Slots>>>>>;
     struct Slots(Slot, Arc<Census>);
     impl Trace for Slots {
-        fn traverse(&self, _: &mut Tracer) {}
+        fn traverse(_: &Self, _: &mut Tracer) {}
     }
     on_every_heap_attached(|lab, m| {
         for by_collection in [false, true] {
@@ -277,9 +275,9 @@ fn a_callback_may_drop_its_own_weak_reference() {
                 link(m, &gc, &gc);
             }
             let weak = m.alloc_weak(&gc, Slots(slot.clone(), lab.census.clone()), |weak, m| {
-                let Slots(slot, census) = weak.get(m).data();
+                let Slots(slot, census) = weak.data();
                 let taken = slot.lock().unwrap().take();
-                assert!(Gc::ptr_eq(&taken.expect("called once"), weak));
+                assert!(taken.expect("called once") == *weak);
                 garbage_loop(m, census, 1);
             });
             *slot.lock().unwrap() = Some(weak);
@@ -306,7 +304,7 @@ fn many_weak_references_to_one_object() {
         let mut weaks: Vec<_> = (0..1000).map(|_| Gc::downgrade(&gc, m)).collect();
         weaks.extend(weaks.clone());
         assert_eq!(Gc::strong_count(&gc, m), 1, "weak references do not count");
-        assert!(weaks.iter().all(|weak| Gc::ptr_eq(&weak.upgrade(m).expect("alive"), &gc)));
+        assert!(weaks.iter().all(|weak| weak.upgrade(m).expect("alive") == gc));
         assert_eq!(Gc::strong_count(&gc, m), 1);
         link(m, &gc, &gc);
         drop(gc);

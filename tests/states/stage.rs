@@ -186,22 +186,22 @@ struct Trap {
 impl Trace for Trap {
     const HAS_FINALIZER: bool = true;
 
-    fn traverse(&self, tracer: &mut Tracer) {
-        if self.state == State::Traverse {
+    fn traverse(this: &Self, tracer: &mut Tracer) {
+        if this.state == State::Traverse {
             perform(Given::Tracer(tracer));
         }
-        self.next.traverse(tracer);
+        Trace::traverse(&this.next, tracer);
     }
 
-    fn clear(&self, m: &Mutator) {
-        if self.state == State::Clear {
+    fn clear(this: &Self, m: &Mutator) {
+        if this.state == State::Clear {
             perform(Given::Mutator(m));
         }
-        self.next.clear(m);
+        Trace::clear(&this.next, m);
     }
 
     fn finalize(this: &Gc<Self>, m: &Mutator) {
-        if this.get(m).state == State::Finalize {
+        if this.state == State::Finalize {
             perform(Given::Mutator(m));
         }
     }
@@ -222,7 +222,7 @@ fn trap(m: &Mutator, state: State) -> Gc<Trap> {
 /// A trap that only a collection finds.
 fn lost_trap(m: &Mutator, state: State) {
     let trap = trap(m, state);
-    trap.get(m).next.set(m, Some(trap.clone()));
+    trap.next.set(m, Some(trap.clone()));
 }
 
 fn callback(_: &Gc<WeakRef<Trap, ()>>, m: &Mutator) {
@@ -280,7 +280,7 @@ fn enter(state: State, call: Call, other: &Heap, mut m: Mutator) -> Option<Mutat
             if call.needs_own_mutator() {
                 return lending(m, || drop(target));
             }
-            target.get(&m).next.set(&m, Some(target.clone()));
+            target.next.set(&m, Some(target.clone()));
             drop(target);
             m.collect();
         }

@@ -20,8 +20,8 @@ pub(crate) struct Leaf {
 }
 
 impl Trace for Leaf {
-    fn traverse(&self, _: &mut Tracer) {
-        self.witness.check();
+    fn traverse(this: &Self, _: &mut Tracer) {
+        this.witness.check();
     }
 }
 
@@ -76,7 +76,7 @@ impl Things {
             |number| m.alloc(Leaf { number, witness: Witness::new(census, number as usize) });
         let seven = leaf(7);
         let once = m.alloc(GcOnce::new());
-        assert!(once.get(m).set(m, leaf(13)).is_ok());
+        assert!(once.set(m, leaf(13)).is_ok());
         let spare_once = GcOnce::new();
         assert!(spare_once.set(m, leaf(23)).is_ok());
         let class = Class::new("states.Class").make(m).expect("a class");
@@ -85,7 +85,7 @@ impl Things {
         let heap = m.heap();
         let spares = Spares {
             leaf: Some(leaf(20)),
-            view: Some(View::new(leaf(21), |leaf| leaf, m)),
+            view: Some(View::new(leaf(21), |leaf| leaf)),
             row: Some(m.alloc_slice(0, [leaf(22)])),
             atomic: Some(AtomicGc::new(Some(leaf(24)))),
             once: Some(spare_once),
@@ -99,7 +99,7 @@ impl Things {
             services: open.then(|| heap.services()),
             other: other.clone(),
             any: leaf(8).into(),
-            view: View::new(leaf(9), |leaf| leaf, m),
+            view: View::new(leaf(9), |leaf| leaf),
             row: m.alloc_slice(10, [leaf(10)]),
             weak: Gc::downgrade(&seven, m),
             weak_ref: m.alloc_weak(&seven, 0, |_, _| ()),

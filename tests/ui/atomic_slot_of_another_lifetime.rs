@@ -7,7 +7,7 @@ struct Function<F>(F);
 
 impl<F: 'static> Trace for Function<F> {
     const TRACKED: bool = false;
-    fn traverse(&self, _: &mut Tracer) {}
+    fn traverse(_: &Self, _: &mut Tracer) {}
 }
 
 type OfAny = for<'a> fn(&'a str);

@@ -6,7 +6,7 @@ fn main() {
     let heap = Heap::new();
     let m = heap.attach();
     let counter = m.alloc(GcCell::new(0_u64));
-    let guard = counter.get(&m).lock(&m);
+    let guard = counter.lock(&m);
     drop(m);
     drop(guard);
 }

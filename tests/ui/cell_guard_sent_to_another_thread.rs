@@ -3,7 +3,7 @@
 use standstill::{Gc, GcCell, Mutator};
 
 fn unlock_elsewhere(counter: &Gc<GcCell<u64>>, m: &Mutator) {
-    let guard = counter.get(m).lock(m);
+    let guard = counter.lock(m);
     std::thread::scope(|scope| {
         scope.spawn(move || drop(guard));
     });

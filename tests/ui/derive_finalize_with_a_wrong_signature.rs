@@ -1,6 +1,6 @@
 //! A finalizer takes the object's handle and a mutator.
 
-use standstill::{Mutator, Trace};
+use standstill::Trace;
 
 #[derive(Trace)]
 #[trace(finalize)]
@@ -9,7 +9,7 @@ struct File {
 }
 
 impl File {
-    fn finalize(&self, _: &Mutator) {}
+    fn finalize(&self, _: u32) {}
 }
 
 #[derive(Trace)]

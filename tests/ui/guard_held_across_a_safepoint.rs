@@ -3,7 +3,7 @@
 use standstill::{Gc, GcCell, Mutator};
 
 fn count(counter: &Gc<GcCell<u64>>, m: &mut Mutator) {
-    let mut number = counter.get(m).lock(m);
+    let mut number = counter.lock(m);
     m.safepoint();
     *number += 1;
 }

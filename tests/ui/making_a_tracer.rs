@@ -4,5 +4,5 @@ use standstill::{Trace, Tracer};
 
 fn main() {
     let mut tracer = Tracer {};
-    7_u64.traverse(&mut tracer);
+    u64::traverse(&7, &mut tracer);
 }

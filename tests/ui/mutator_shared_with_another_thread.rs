@@ -2,9 +2,9 @@
 
 use standstill::{Gc, Mutator};
 
-fn read(number: &Gc<u64>, m: &Mutator) {
+fn count(number: &Gc<u64>, m: &Mutator) {
     std::thread::scope(|scope| {
-        scope.spawn(|| println!("{}", number.get(m)));
+        scope.spawn(|| println!("{}", Gc::strong_count(number, m)));
     });
 }
 

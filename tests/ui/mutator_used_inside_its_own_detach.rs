@@ -2,8 +2,8 @@
 
 use standstill::{Gc, Mutator};
 
-fn print(name: &Gc<String>, m: &mut Mutator) {
-    m.detach(|| println!("{}", name.get(m)));
+fn count(name: &Gc<String>, m: &mut Mutator) {
+    m.detach(|| println!("{}", Gc::strong_count(name, m)));
 }
 
 fn main() {}

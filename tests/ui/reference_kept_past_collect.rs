@@ -1,9 +1,9 @@
-//! A collection may clear what the reference points into.
+//! A collection may drop the reference that a slot held.
 
-use standstill::{Gc, Mutator};
+use standstill::{AtomicGc, Mutator};
 
-fn read(name: &Gc<String>, m: &mut Mutator) {
-    let text = name.get(m);
+fn read(name: &AtomicGc<String>, m: &mut Mutator) {
+    let text = name.peek(m).unwrap();
     m.collect();
     println!("{text}");
 }

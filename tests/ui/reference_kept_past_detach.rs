@@ -1,9 +1,9 @@
-//! While a thread is detached, a collection may run without asking it.
+//! While a thread is detached, references that were taken out of slots are dropped.
 
-use standstill::{Gc, Mutator};
+use standstill::{AtomicGc, Mutator};
 
-fn read(name: &Gc<String>, m: &mut Mutator) {
-    let text = name.get(m);
+fn read(name: &AtomicGc<String>, m: &mut Mutator) {
+    let text = name.peek(m).unwrap();
     m.detach(|| println!("waiting"));
     println!("{text}");
 }

@@ -5,7 +5,7 @@ use standstill::Heap;
 fn main() {
     let m = Heap::new().attach();
     let name = m.alloc(String::from("Ann"));
-    let text = name.get(&m);
+    let text: &String = &name;
     drop(name);
     println!("{text}");
 }

@@ -1,9 +1,9 @@
-//! Inside `detach` the thread is not attached: nothing borrowed from an object may be used there.
+//! Inside `detach` the thread is not attached: nothing lent by a slot may be used there.
 
-use standstill::{Gc, Mutator};
+use standstill::{AtomicGc, Mutator};
 
-fn print(name: &Gc<String>, m: &mut Mutator) {
-    let text = name.get(m);
+fn print(name: &AtomicGc<String>, m: &mut Mutator) {
+    let text = name.peek(m).unwrap();
     m.detach(|| println!("{text}"));
 }
 

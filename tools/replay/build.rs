@@ -279,8 +279,8 @@ impl Drop for Builder<'_> {
 /// Adds the edge from `source` to `target`.
 fn add(m: &Mutator, source: &Gc<Node>, edge: Edge, target: &Gc<Node>) {
     if edge.is_weak() {
-        source.get(m).link_weak(m, target);
+        source.link_weak(m, target);
     } else {
-        source.get(m).link(m, target.clone());
+        source.link(m, target.clone());
     }
 }

@@ -115,7 +115,7 @@ impl<'p> Churner<'p> {
         let random = &mut self.random;
         let mut node = random.pick(self.plan.roots).expect("the root is held").clone();
         for _ in 0..random.below(WALK + 1) {
-            let Some(next) = node.get(m).follow(m, |edges| random.below(edges)) else { break };
+            let Some(next) = node.follow(m, |edges| random.below(edges)) else { break };
             node = next;
         }
         node
@@ -129,14 +129,14 @@ impl<'p> Churner<'p> {
     fn rewire(&mut self, m: &Mutator) {
         let (source, target) = (self.walk(m), self.walk(m));
         let random = &mut self.random;
-        drop(source.get(m).rewire(m, target, |edges| random.below(edges)));
+        drop(source.rewire(m, target, |edges| random.below(edges)));
     }
 
     /// Garbage that counts alone cannot free.
     fn ring(&mut self, m: &Mutator) {
         let ring: Vec<_> = (0..2 + self.random.below(7)).map(|_| self.node(m)).collect();
         for (at, node) in ring.iter().enumerate() {
-            node.get(m).link(m, ring[(at + 1) % ring.len()].clone());
+            node.link(m, ring[(at + 1) % ring.len()].clone());
         }
         if self.random.below(8) == 0 {
             self.watch(m, &ring[0]);
@@ -152,20 +152,20 @@ impl<'p> Churner<'p> {
             let child = self.node(m);
             for _ in 0..self.random.below(4) {
                 let leaf = self.node(m);
-                child.get(m).link(m, leaf);
+                child.link(m, leaf);
             }
             if self.random.below(2) == 0 {
-                child.get(m).link(m, tree.clone());
+                child.link(m, tree.clone());
             }
-            tree.get(m).link(m, child);
+            tree.link(m, child);
         }
-        place.get(m).link(m, tree.clone());
+        place.link(m, tree.clone());
         self.grafts.push_back((place, tree));
         if self.grafts.len() > GRAFTS {
             let oldest = self.grafts.pop_front();
             if let Some((place, tree)) = oldest {
                 // It is gone already if somebody pointed that edge elsewhere.
-                drop(place.get(m).unlink(m, &tree));
+                drop(place.unlink(m, &tree));
             }
         }
     }
@@ -180,11 +180,11 @@ impl<'p> Churner<'p> {
                 node
             }
         };
-        let node = node.get(m);
+        let node = &*node;
         self.sum = self.sum.wrapping_add(node.read());
         let random = &mut self.random;
         if let Some(target) = node.follow_weak(m, |edges| random.below(edges)) {
-            self.sum = self.sum.wrapping_add(target.get(m).read());
+            self.sum = self.sum.wrapping_add(target.read());
         }
     }
 
@@ -203,11 +203,11 @@ impl<'p> Churner<'p> {
     fn swap(&mut self, m: &Mutator) {
         let given = if self.random.below(4) == 0 { None } else { Some(self.walk(m)) };
         let random = &mut self.random;
-        if let Some(taken) = self.plan.board.get(m).swap(m, given, |slots| random.below(slots)) {
-            self.sum = self.sum.wrapping_add(taken.get(m).read());
+        if let Some(taken) = self.plan.board.swap(m, given, |slots| random.below(slots)) {
+            self.sum = self.sum.wrapping_add(taken.read());
             let place = self.walk(m);
             let random = &mut self.random;
-            drop(place.get(m).rewire(m, taken, |edges| random.below(edges)));
+            drop(place.rewire(m, taken, |edges| random.below(edges)));
         }
     }
 }

@@ -105,7 +105,7 @@ impl Node {
     /// Takes one edge to `target` away, if it is still there.
     pub(crate) fn unlink(&self, m: &Mutator, target: &Gc<Node>) -> Option<Gc<Node>> {
         let mut edges = self.edges.lock(m);
-        let at = edges.iter().rposition(|edge| Gc::ptr_eq(edge, target))?;
+        let at = edges.iter().rposition(|edge| *edge == *target)?;
         Some(edges.swap_remove(at))
     }
 }

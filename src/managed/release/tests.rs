@@ -17,7 +17,7 @@ static DIED: AtomicUsize = AtomicUsize::new(0);
 struct Loud;
 
 impl Trace for Loud {
-    fn traverse(&self, _: &mut Tracer) {}
+    fn traverse(_: &Self, _: &mut Tracer) {}
 }
 
 impl Drop for Loud {
@@ -225,7 +225,7 @@ fn finalizers_and_weak_callbacks_run_whoever_drops_the_last_reference() {
     let number = m.alloc(7u64);
     let clone = on_attached_thread(&heap, |_| number.clone());
     drop(number);
-    assert_eq!((live(), *clone.get(&m)), (1, 7));
+    assert_eq!((live(), *clone), (1, 7));
     drop(clone);
     assert_eq!(live(), 0);
 }
@@ -237,7 +237,7 @@ fn a_finalizer_that_panics_is_reported_and_its_object_dies() {
     impl Trace for Fails {
         const HAS_FINALIZER: bool = true;
 
-        fn traverse(&self, _: &mut Tracer) {}
+        fn traverse(_: &Self, _: &mut Tracer) {}
 
         fn finalize(_: &Gc<Self>, _: &Mutator) {
             panic!("a finalizer that panics");
@@ -270,8 +270,8 @@ fn a_long_list_needs_no_stack() {
     }
 
     impl Trace for Link {
-        fn traverse(&self, tracer: &mut Tracer) {
-            self.next.traverse(tracer);
+        fn traverse(this: &Self, tracer: &mut Tracer) {
+            Trace::traverse(&this.next, tracer);
         }
     }
     let run = || {
@@ -310,7 +310,7 @@ fn a_large_value_gives_its_memory_back() {
     }
 
     impl Trace for Large {
-        fn traverse(&self, _: &mut Tracer) {}
+        fn traverse(_: &Self, _: &mut Tracer) {}
     }
     let heap = plain_heap();
     let m = heap.attach();

@@ -6,8 +6,8 @@ use super::{Rows, buried, done, ok};
 use crate::stage::Call::{Free, Shared};
 use crate::things::{Leaf, Things};
 
-fn number(gc: Option<Gc<Leaf>>, m: &Mutator) -> String {
-    ok(gc.map(|gc| gc.get(m).number))
+fn number(gc: Option<Gc<Leaf>>) -> String {
+    ok(gc.map(|gc| gc.number))
 }
 
 /// Another leaf for a slot, of the heap that the slot lies in; where the mutator is of another one,
@@ -29,9 +29,9 @@ pub(super) const ROWS: Rows = &[
     ("GcCell::into_inner", Free(|t| ok(GcCell::new(Some(t.leaf.clone())).into_inner().is_some()))),
     ("GcCell::get_mut", Free(|t| ok(GcCell::new(Some(t.leaf.clone())).get_mut().is_some()))),
     ("GcCell::set", Shared(|t, m| done(t.cell().set(m, new(t, m))))),
-    ("GcCell::replace", Shared(|t, m| number(t.cell().replace(m, new(t, m)), m))),
-    ("GcCell::get", Shared(|t, m| number(t.cell().get(m), m))),
-    ("GcCell::take", Shared(|t, m| number(t.cell().take(m), m))),
+    ("GcCell::replace", Shared(|t, m| number(t.cell().replace(m, new(t, m))))),
+    ("GcCell::get", Shared(|t, m| number(t.cell().get(m)))),
+    ("GcCell::take", Shared(|t, m| number(t.cell().take(m)))),
     ("GcCell::lock", Shared(|t, m| ok(t.cell().lock(m).is_some()))),
     (
         "GcCell::try_lock",
@@ -45,7 +45,7 @@ pub(super) const ROWS: Rows = &[
         "GcCell::try_lock, locked by this thread",
         Shared(|t, m| held(t, m, || ok(t.cell().try_lock(m).is_some()))),
     ),
-    ("GcCell: Trace::clear", Shared(|t, m| done(t.cell().clear(m)))),
+    ("GcCell: Trace::clear", Shared(|t, m| done(Trace::clear(t.cell(), m)))),
     ("GcCell: From", Free(|t| done(GcCell::from(Some(t.leaf.clone()))))),
     ("GcCell: Debug", Free(|t| ok(t.cell()))),
     ("GcCellGuard: Deref", Shared(|t, m| ok((*t.cell().lock(m)).is_some()))),
@@ -56,21 +56,21 @@ pub(super) const ROWS: Rows = &[
         Shared(|t, m| ok(format!("{:?}", t.cell().lock(m)).starts_with("Some("))),
     ),
     ("AtomicGc::new", Free(|t| done(AtomicGc::new(Some(t.leaf.clone()))))),
-    ("AtomicGc::load", Shared(|t, m| number(t.atomic().load(m), m))),
+    ("AtomicGc::load", Shared(|t, m| number(t.atomic().load(m)))),
     ("AtomicGc::peek", Shared(|t, m| ok(t.atomic().peek(m).map(|leaf| leaf.number)))),
     ("AtomicGc::store", Shared(|t, m| done(t.atomic().store(m, new(t, m))))),
-    ("AtomicGc::swap", Shared(|t, m| number(t.atomic().swap(m, new(t, m)), m))),
-    ("AtomicGc::take", Shared(|t, m| number(t.atomic().take(m), m))),
+    ("AtomicGc::swap", Shared(|t, m| number(t.atomic().swap(m, new(t, m))))),
+    ("AtomicGc::take", Shared(|t, m| number(t.atomic().take(m)))),
     (
         "AtomicGc::compare_exchange",
         Shared(|t, m| match t.atomic().compare_exchange(m, None, new(t, m)) {
-            Ok(old) => number(old, m),
+            Ok(old) => number(old),
             Err(refused) => {
-                format!("error: it holds another one, and {} comes back", number(refused, m))
+                format!("error: it holds another one, and {} comes back", number(refused))
             }
         }),
     ),
-    ("AtomicGc: Trace::clear", Shared(|t, m| done(t.atomic().clear(m)))),
+    ("AtomicGc: Trace::clear", Shared(|t, m| done(Trace::clear(t.atomic(), m)))),
     ("AtomicGc: Default", Free(|_| done(AtomicGc::<Leaf>::default()))),
     ("AtomicGc: From", Free(|t| done(AtomicGc::from(t.leaf.clone())))),
     ("AtomicGc: Drop", Free(|t| buried(t, || drop(t.spares.lock().unwrap().atomic.take())))),
@@ -82,17 +82,17 @@ pub(super) const ROWS: Rows = &[
         Shared(|t, m| match t.once().set(m, t.leaf_of(m, 30)) {
             Ok(()) => done(()),
             Err(refused) => {
-                format!("error: it is set, and {} comes back", ok(refused.get(m).number))
+                format!("error: it is set, and {} comes back", ok(refused.number))
             }
         }),
     ),
     ("GcOnce::get", Shared(|t, m| ok(t.once().get(m).map(|leaf| leaf.number)))),
-    ("GcOnce::handle", Shared(|t, m| number(t.once().handle(m), m))),
+    ("GcOnce::handle", Shared(|t, m| number(t.once().handle(m)))),
     (
         "GcOnce::get_or_init",
         Shared(|t, m| ok(t.unset().get_or_init(m, || t.leaf_of(m, 30)).number)),
     ),
-    ("GcOnce: Trace::clear", Shared(|t, m| done(t.once().clear(m)))),
+    ("GcOnce: Trace::clear", Shared(|t, m| done(Trace::clear(t.once(), m)))),
     ("GcOnce: Default", Free(|_| done(GcOnce::<Leaf>::default()))),
     ("GcOnce: Drop", Free(|t| buried(t, || drop(t.spares.lock().unwrap().once.take())))),
     ("GcOnce: Debug", Free(|t| ok(format!("{:?}", t.once()).starts_with("GcOnce(")))),

@@ -126,7 +126,7 @@ pub(super) const ROWS: Rows = &[
             let object = dynamic::into_raw(t.instance.clone());
             // SAFETY: the reference just given up.
             let again: AnyGc = unsafe { dynamic::from_raw(object) };
-            ok(AnyGc::ptr_eq(&again, &t.instance))
+            ok(again == t.instance)
         }),
     ),
     (

@@ -1,5 +1,7 @@
 //! `Gc` and its kin.
 
+use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher, Hash};
+
 use standstill::{AnyGc, Gc, GcSlice, GcWeak, Tracer};
 
 use super::{Rows, buried, done, ok, told};
@@ -8,24 +10,28 @@ use crate::stage::impossible;
 use crate::things::{Leaf, View};
 
 /// What a weak reference led to.
-fn number(gc: Option<Gc<Leaf>>, m: &standstill::Mutator) -> String {
-    gc.map_or_else(|| "None".into(), |gc| ok(gc.get(m).number))
+fn number(gc: Option<Gc<Leaf>>) -> String {
+    gc.map_or_else(|| "None".into(), |gc| ok(gc.number))
+}
+
+fn hash(value: &impl Hash) -> u64 {
+    BuildHasherDefault::<DefaultHasher>::default().hash_one(value)
 }
 
 pub(super) const ROWS: Rows = &[
-    ("Gc::ptr_eq", Free(|t| ok(Gc::ptr_eq(&t.leaf, &t.leaf)))),
-    ("Gc::get", Shared(|t, m| ok(t.leaf.get(m).number))),
-    ("Gc::try_get", Shared(|t, m| told(t.leaf.try_get(m).map(|leaf| leaf.number)))),
+    ("Gc: PartialEq", Free(|t| ok(t.leaf == t.leaf.clone()))),
+    ("Gc: Hash", Free(|t| ok(hash(&t.leaf) == hash(&t.leaf.clone())))),
+    ("Gc: Deref", Free(|t| ok(t.leaf.number))),
     ("Gc::as_ptr", Free(|t| ok(Gc::as_ptr(&t.leaf) == Gc::as_ptr(&t.leaf.clone())))),
     ("Gc::strong_count", Shared(|t, m| ok(Gc::strong_count(&t.leaf, m)))),
-    ("Gc::downgrade", Shared(|t, m| ok(Gc::downgrade(&t.leaf, m).ptr_eq(&t.weak)))),
+    ("Gc::downgrade", Shared(|t, m| ok(Gc::downgrade(&t.leaf, m) == t.weak))),
     (
         "Gc::new_cyclic",
         Shared(|t, m| {
             let gc = Gc::new_cyclic(m, |weak: &GcWeak<Leaf>| {
                 t.value(u32::from(weak.upgrade(m).is_some()))
             });
-            ok(gc.get(m).number)
+            ok(gc.number)
         }),
     ),
     ("Gc::is_tracked", Shared(|t, m| ok(Gc::is_tracked(&t.leaf, m)))),
@@ -33,11 +39,8 @@ pub(super) const ROWS: Rows = &[
     ("Gc::untrack", Shared(|t, m| ok(Gc::untrack(&t.leaf, m)))),
     ("Gc::is_finalized", Shared(|t, m| ok(Gc::is_finalized(&t.leaf, m)))),
     ("Gc::immortalize", Shared(|t, m| done(Gc::immortalize(&t.leaf, m)))),
-    (
-        "Gc::into_any",
-        Free(|t| ok(AnyGc::ptr_eq(&Gc::into_any(t.leaf.clone()), &Gc::into_any(t.leaf.clone())))),
-    ),
-    ("Gc: Clone", Free(|t| ok(Gc::ptr_eq(&t.leaf, &t.leaf.clone())))),
+    ("Gc::into_any", Free(|t| ok(Gc::into_any(t.leaf.clone()) == Gc::into_any(t.leaf.clone())))),
+    ("Gc: Clone", Free(|t| ok(t.leaf == t.leaf.clone()))),
     ("Gc: Drop", Free(|t| buried(t, || drop(t.spares.lock().unwrap().leaf.take())))),
     ("Gc: Debug", Free(|t| ok(format!("{:?}", t.leaf).starts_with("Gc<")))),
     ("Gc: Pointer", Free(|t| ok(format!("{:p}", t.leaf).starts_with("0x")))),
@@ -49,7 +52,7 @@ pub(super) const ROWS: Rows = &[
                 t.any
                     .clone()
                     .downcast::<Leaf>(m)
-                    .map(|leaf| leaf.get(m).number)
+                    .map(|leaf| leaf.number)
                     .map_err(|_| "another type"),
             )
         }),
@@ -59,7 +62,8 @@ pub(super) const ROWS: Rows = &[
         Shared(|t, m| ok(t.any.downcast_ref::<Leaf>(m).map(|leaf| leaf.number))),
     ),
     ("AnyGc::type_name", Shared(|t, m| ok(t.any.type_name(m)))),
-    ("AnyGc::ptr_eq", Free(|t| ok(AnyGc::ptr_eq(&t.any, &t.any)))),
+    ("AnyGc: PartialEq", Free(|t| ok(t.any == t.any.clone()))),
+    ("AnyGc: Hash", Free(|t| ok(hash(&t.any) == hash(&t.any.clone())))),
     ("AnyGc::strong_count", Shared(|t, m| ok(t.any.strong_count(m)))),
     ("AnyGc::is_tracked", Shared(|t, m| ok(t.any.is_tracked(m)))),
     ("AnyGc::track", Shared(|t, m| ok(t.any.track(m)))),
@@ -67,31 +71,35 @@ pub(super) const ROWS: Rows = &[
     ("AnyGc::is_finalized", Shared(|t, m| ok(t.any.is_finalized(m)))),
     ("AnyGc::immortalize", Shared(|t, m| done(t.any.immortalize(m)))),
     ("AnyGc: From", Free(|t| done(AnyGc::from(t.leaf.clone())))),
-    ("AnyGc: Clone", Free(|t| ok(AnyGc::ptr_eq(&t.any, &t.any.clone())))),
+    ("AnyGc: Clone", Free(|t| ok(t.any == t.any.clone()))),
     (
         "AnyGc: Drop",
         Free(|t| buried(t, || drop(t.spares.lock().unwrap().leaf.take().map(Gc::into_any)))),
     ),
     ("AnyGc: Debug", Free(|t| ok(format!("{:?}", t.any).starts_with("AnyGc(")))),
-    ("GcDyn::new", Shared(|t, m| ok(View::new(t.leaf.clone(), |leaf| leaf, m).get(m).to_string()))),
-    ("GcDyn::get", Shared(|t, m| ok(t.view.get(m).to_string()))),
-    ("GcDyn::as_any", Free(|t| ok(AnyGc::ptr_eq(t.view.as_any(), t.view.clone().as_any())))),
+    ("GcDyn::new", Free(|t| ok(View::new(t.leaf.clone(), |leaf| leaf).to_string()))),
+    ("GcDyn: Deref", Free(|t| ok(t.view.to_string()))),
+    ("GcDyn::as_any", Free(|t| ok(t.view.as_any() == t.view.clone().as_any()))),
+    ("GcDyn: PartialEq", Free(|t| ok(t.view == t.view.clone()))),
+    ("GcDyn: Hash", Free(|t| ok(hash(&t.view) == hash(&t.view.clone())))),
     ("GcDyn: Clone", Free(|t| done(t.view.clone()))),
     ("GcDyn: Drop", Free(|t| buried(t, || drop(t.spares.lock().unwrap().view.take())))),
     ("GcDyn: Debug", Free(|t| ok(format!("{:?}", t.view).starts_with("GcDyn<")))),
-    ("GcSlice::get", Shared(|t, m| ok(t.row.get(m).items[0].get(m).number))),
+    ("GcSlice: Deref", Free(|t| ok(t.row.items[0].number))),
     ("GcSlice::into_any", Free(|t| done(GcSlice::into_any(t.row.clone())))),
-    ("GcSlice::ptr_eq", Free(|t| ok(GcSlice::ptr_eq(&t.row, &t.row)))),
-    ("GcSlice: Clone", Free(|t| ok(GcSlice::ptr_eq(&t.row, &t.row.clone())))),
+    ("GcSlice: PartialEq", Free(|t| ok(t.row == t.row.clone()))),
+    ("GcSlice: Hash", Free(|t| ok(hash(&t.row) == hash(&t.row.clone())))),
+    ("GcSlice: Clone", Free(|t| ok(t.row == t.row.clone()))),
     ("GcSlice: Drop", Free(|t| buried(t, || drop(t.spares.lock().unwrap().row.take())))),
     ("GcSlice: Debug", Free(|t| ok(format!("{:?}", t.row).starts_with("GcSlice<")))),
-    ("GcWeak::new", Free(|_| ok(GcWeak::<Leaf>::new().ptr_eq(&GcWeak::new())))),
-    ("GcWeak::ptr_eq", Free(|t| ok(t.weak.ptr_eq(&t.weak)))),
-    ("GcWeak::upgrade", Shared(|t, m| number(t.weak.upgrade(m), m))),
-    ("GcWeak: Default", Free(|t| ok(GcWeak::default().ptr_eq(&t.weak)))),
-    ("GcWeak: Clone", Free(|t| ok(t.weak.clone().ptr_eq(&t.weak)))),
+    ("GcWeak::new", Free(|_| ok(GcWeak::<Leaf>::new() == GcWeak::new()))),
+    ("GcWeak: PartialEq", Free(|t| ok(t.weak == t.weak.clone()))),
+    ("GcWeak: Hash", Free(|t| ok(hash(&t.weak) == hash(&t.weak.clone())))),
+    ("GcWeak::upgrade", Shared(|t, m| number(t.weak.upgrade(m)))),
+    ("GcWeak: Default", Free(|t| ok(GcWeak::default() == t.weak))),
+    ("GcWeak: Clone", Free(|t| ok(t.weak.clone() == t.weak))),
     ("GcWeak: Debug", Free(|t| ok(format!("{:?}", t.weak).starts_with("GcWeak<")))),
-    ("WeakRef::upgrade", Shared(|t, m| number(t.weak_ref().upgrade(m), m))),
+    ("WeakRef::upgrade", Shared(|t, m| number(t.weak_ref().upgrade(m)))),
     ("WeakRef::data", Free(|t| ok(t.weak_ref().data()))),
     ("WeakRef: Debug", Free(|t| ok(t.weak_ref()))),
     ("Tracer::visit", Tracing(|t, tracer| done(tracer.visit(&t.leaf)))),

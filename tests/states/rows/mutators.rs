@@ -25,27 +25,21 @@ fn some(objects: Vec<AnyGc>) -> String {
 
 pub(super) const ROWS: Rows = &[
     ("Mutator::heap", Shared(|t, m| ok(m.heap().ptr_eq(&t.other)))),
-    ("Mutator::alloc", Shared(|t, m| ok(t.leaf_of(m, 30).get(m).number))),
-    (
-        "Mutator::try_alloc",
-        Shared(|t, m| told(m.try_alloc(t.value(30)).map(|gc| gc.get(m).number))),
-    ),
+    ("Mutator::alloc", Shared(|t, m| ok(t.leaf_of(m, 30).number))),
+    ("Mutator::try_alloc", Shared(|t, m| told(m.try_alloc(t.value(30)).map(|gc| gc.number)))),
     (
         "Mutator::alloc_or_collect",
-        Exclusive(|t, m| told(m.alloc_or_collect(t.value(30)).map(|gc| gc.get(m).number))),
+        Exclusive(|t, m| told(m.alloc_or_collect(t.value(30)).map(|gc| gc.number))),
     ),
-    ("Mutator::alloc_slice", Shared(|t, m| ok(m.alloc_slice(1, [t.leaf_of(m, 30)]).get(m).header))),
+    ("Mutator::alloc_slice", Shared(|t, m| ok(m.alloc_slice(1, [t.leaf_of(m, 30)]).header))),
     (
         "Mutator::try_alloc_slice",
         Shared(|t, m| match m.try_alloc_slice(1, [t.leaf_of(m, 30)]) {
-            Ok(slice) => ok(slice.get(m).header),
+            Ok(slice) => ok(slice.header),
             Err(error) => format!("error: {}", error.reason()),
         }),
     ),
-    (
-        "Mutator::alloc_weak",
-        Shared(|t, m| ok(m.alloc_weak(&t.leaf, 0u32, |_, _| ()).get(m).data())),
-    ),
+    ("Mutator::alloc_weak", Shared(|t, m| ok(m.alloc_weak(&t.leaf, 0u32, |_, _| ()).data()))),
     ("Mutator::safepoint", Exclusive(|_, m| done(m.safepoint()))),
     ("Mutator::detach", Exclusive(|_, m| ok(m.detach(|| Mutator::with_current(|_| ()).is_some())))),
     ("Mutator::may_park", Shared(|_, m| ok(m.may_park()))),
@@ -219,7 +213,7 @@ pub(super) const ROWS: Rows = &[
         "Mutator::alloc, inside a traversal guard",
         Shared(|t, m| {
             let _guard = safepoint::traversing();
-            ok(t.leaf_of(m, 30).get(m).number)
+            ok(t.leaf_of(m, 30).number)
         }),
     ),
     (

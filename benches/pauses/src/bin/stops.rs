@@ -479,10 +479,10 @@ fn memory(workers: usize, fate: Fate, value: fn(Memory) -> f64) -> Vec<f64> {
         nodes.push(first.clone());
         for made in 1..N {
             let node = node(&m, Some(nodes[made - 1].clone()));
-            node.get(&m).other.set(&m, Some(nodes[random.below(made)].clone()));
+            node.other.set(&m, Some(nodes[random.below(made)].clone()));
             nodes.push(node);
         }
-        first.get(&m).next.set(&m, nodes.pop());
+        first.next.set(&m, nodes.pop());
     }
     machine::forget_peak_memory();
     let at_rest = peak() - before;

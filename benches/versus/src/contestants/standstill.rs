@@ -58,16 +58,16 @@ impl<const HINT: bool> Peer for Ours<HINT> {
 
     #[inline]
     fn link(m: &Mutator, from: &Gc<Node>, to: &Gc<Node>) {
-        from.get(m).edges.lock(m).push(to.clone());
+        from.edges.lock(m).push(to.clone());
     }
 
     #[inline]
     fn unlink(m: &Mutator, from: &Gc<Node>) -> Option<Gc<Node>> {
-        from.get(m).edges.lock(m).pop()
+        from.edges.lock(m).pop()
     }
 
     fn read(m: &Mutator, node: &Gc<Node>) -> u64 {
-        node.get(m).edges.lock(m).iter().map(|to| u64::from(to.get(m).tally.id())).sum()
+        node.edges.lock(m).iter().map(|to| u64::from(to.tally.id())).sum()
     }
 
     #[inline]

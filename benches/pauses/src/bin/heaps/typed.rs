@@ -46,7 +46,7 @@ pub(crate) fn with_vec(m: &Mutator, graph: &Graph) -> AnyGc {
         .collect();
     for (node, targets) in nodes.iter().zip(graph.targets()) {
         let edges = targets.iter().map(|target| nodes[*target as usize].clone()).collect();
-        node.get(m).edges.set(m, edges);
+        node.edges.set(m, edges);
     }
     Gc::into_any(nodes[0].clone())
 }
@@ -72,7 +72,7 @@ pub(crate) fn inline(m: &Mutator, graph: &Graph) -> AnyGc {
         })
         .collect();
     for (node, targets) in nodes.iter().zip(graph.targets()) {
-        for (edge, target) in node.get(m).items.iter().zip(targets) {
+        for (edge, target) in node.items.iter().zip(targets) {
             edge.0.set(m, Some(nodes[*target as usize].clone()));
         }
     }

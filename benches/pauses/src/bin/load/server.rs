@@ -91,8 +91,8 @@ struct Mailbox {
 }
 
 impl Table {
-    fn bucket<'m>(&'m self, m: &'m Mutator, random: &mut SplitMix) -> &'m Gc<Bucket> {
-        let shard = self.shards[random.below(self.shards.len())].get(m);
+    fn bucket(&self, random: &mut SplitMix) -> &Gc<Bucket> {
+        let shard = &*self.shards[random.below(self.shards.len())];
         &shard.buckets[random.below(SHARD)]
     }
 }
@@ -195,19 +195,19 @@ impl Server<'_> {
     fn fill(&mut self, table: &Gc<Table>, shard: &Gc<Shard>) {
         for place in 0..SHARD {
             let account = self.account(table);
-            shard.get(&self.m).buckets[place].get(&self.m).account.set(&self.m, Some(account));
+            shard.buckets[place].account.set(&self.m, Some(account));
             self.safepoint();
         }
     }
 
     fn account(&mut self, table: &Gc<Table>) -> Gc<Account> {
         let m = &self.m;
-        let friends = [(); 2].map(|()| table.get(m).bucket(m, &mut self.random).clone());
+        let friends = [(); 2].map(|()| table.bucket(&mut self.random).clone());
         let account =
             m.alloc(Account { friends, items: GcCell::default(), witness: Witness::new() });
         let item =
             |amount| m.alloc(Item { account: account.clone(), amount, witness: Witness::new() });
-        account.get(m).items.set(m, (0..ITEMS as u64).map(item).collect());
+        account.items.set(m, (0..ITEMS as u64).map(item).collect());
         account
     }
 
@@ -232,8 +232,8 @@ impl Server<'_> {
         let session = self.session(table);
         if self.random.below(2) == 0 {
             let account = self.account(table);
-            let bucket = table.get(&self.m).bucket(&self.m, &mut self.random);
-            bucket.get(&self.m).account.set(&self.m, Some(account));
+            let bucket = table.bucket(&mut self.random);
+            bucket.account.set(&self.m, Some(account));
         }
         if self.random.below(8) == 0 {
             self.correspond(table, &session);
@@ -258,7 +258,7 @@ impl Server<'_> {
         for made in 1..parts {
             let item = if self.random.below(8) == 0 { self.item(table) } else { None };
             let part = self.part(is_cyclic.then(|| hub.clone()), item);
-            hub.get(&self.m).parts.lock(&self.m).push(part.clone());
+            hub.parts.lock(&self.m).push(part.clone());
             if made % FAN == 0 {
                 hub = part;
             }
@@ -272,25 +272,25 @@ impl Server<'_> {
     /// One of the items of one of the accounts, unless a sum over them says no.
     fn item(&mut self, table: &Gc<Table>) -> Option<Gc<Item>> {
         let m = &self.m;
-        let account = table.get(m).bucket(m, &mut self.random).get(m).account.get(m)?;
-        let items = account.get(m).items.lock(m);
-        let sum: u64 = items.iter().map(|item| item.get(m).amount).sum();
+        let account = table.bucket(&mut self.random).account.get(m)?;
+        let items = account.items.lock(m);
+        let sum: u64 = items.iter().map(|item| item.amount).sum();
         items.get((sum as usize + self.random.below(ITEMS)) % ITEMS).cloned()
     }
 
     /// Sends a session to the next thread, and answers the letters that have come.
     fn correspond(&mut self, table: &Gc<Table>, session: &Gc<Part>) {
-        let mailboxes = &table.get(&self.m).mailboxes;
+        let mailboxes = &table.mailboxes;
         let peer = &mailboxes[(self.id + 1) % mailboxes.len()];
-        let mut letters = peer.get(&self.m).letters.lock(&self.m);
+        let mut letters = peer.letters.lock(&self.m);
         if letters.len() < LETTERS {
             letters.push(session.clone());
         }
         drop(letters);
-        let letters = mailboxes[self.id].get(&self.m).letters.take(&self.m);
+        let letters = mailboxes[self.id].letters.take(&self.m);
         for letter in letters {
             let answer = self.part(Some(letter.clone()), None);
-            letter.get(&self.m).parts.lock(&self.m).push(answer);
+            letter.parts.lock(&self.m).push(answer);
         }
     }
 }

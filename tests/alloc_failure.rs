@@ -395,7 +395,7 @@ fn mixed(state: &mut State, n: usize) {
     // The ring of hubs is alive through the first: cut it.
     let (m, both) = (&state.m, &hubs);
     both.iter().for_each(|hub| {
-        hub.edges.lock(m).retain(|to| !hubs.iter().any(|h| *h == *to));
+        hub.edges.lock(m).retain(|to| !hubs.contains(to));
     });
     keep(state, alive);
     // What the hub alone leads to: as many at once as a work list never has room for by chance.

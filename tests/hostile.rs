@@ -408,7 +408,6 @@ impl Trace for Touchy {
     }
 
     fn finalize(this: &Gc<Self>, _: &Mutator) {
-        let this = &*this;
         this.witness.census().note(Event::Finalized(this.witness.name()));
         if this.finalize {
             panic!("in finalize");

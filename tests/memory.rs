@@ -342,7 +342,6 @@ fn objects_of_several_megabytes() {
         assert!(heap.stats().live_bytes >= 40 * MIB);
         m.collect();
         for (i, slice) in big.iter().enumerate() {
-            let slice = &*slice;
             assert_eq!(usize::from(slice.header), i);
             assert!(
                 slice.items.iter().enumerate().all(|(at, &n)| n == (at + i) as u64),

@@ -134,7 +134,7 @@ impl<const FINAL: bool> Trace for Object<FINAL> {
     }
 
     fn finalize(this: &Gc<Self>, m: &Mutator) {
-        let object = &*this;
+        let object = this;
         object.soul.finalizing();
         let me = Handle { name: object.soul.name(), to: Handle::of(this.clone().into(), m) };
         finalize(&me, &object.soul.world, m);

@@ -1227,7 +1227,7 @@ fn an_object_that_is_merged_in_its_finalizer_dies_all_the_same() {
         const HAS_FINALIZER: bool = true;
         fn traverse(_: &Self, _: &mut Tracer) {}
         fn finalize(this: &Gc<Self>, _: &Mutator) {
-            let mortal = &*this;
+            let mortal = this;
             mortal.begun.send(()).expect("somebody listens");
             drop(mortal.gift.lock().unwrap().recv().expect("somebody gives"));
         }

@@ -444,7 +444,7 @@ where
         |m: &Mutator, fill| m.alloc_slice(header(fill), std::iter::repeat_n(item(fill), len));
     let check = |_: &Mutator, slices: &[(&GcSlice<H, T>, u8)]| {
         for &(slice, fill) in slices {
-            let value = &*slice;
+            let value = slice;
             let address = (&raw const value.items).addr();
             assert_eq!((value.items.len(), address % align_of::<T>()), (len, 0));
             assert_eq!((&raw const value.header).addr() % align_of::<H>(), 0);

@@ -44,7 +44,6 @@ impl Made {
         let (cell, cells): (usize, &[GcCell<Option<AnyGc>>]) = match self {
             Self::Cells(cells) => (place % cells.items.len(), &cells.items),
             Self::Lists(lists) => {
-                let lists = &*lists;
                 match (place % 8, target) {
                     (0 | 1, Self::Lists(target)) => lists.plain.lock(m).push(target.clone()),
                     (2, Self::Lists(target)) => {

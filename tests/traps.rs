@@ -225,7 +225,7 @@ fn trap_a_thread_ends_without_dropping_its_mutator() {
                 .spawn_scoped(scope, || {
                     let m: &'static Mutator = Box::leak(Box::new(heap.attach()));
                     let gc: &'static Gc<Node> = Box::leak(Box::new(node(m, &Census::new(), 42)));
-                    lend.send(&*gc).unwrap();
+                    lend.send(gc).unwrap();
                     if stop_first {
                         stopping.wait();
                         // Time for the stop to begin; it cannot succeed either way.
@@ -1167,7 +1167,7 @@ fn trap_a_cell_of_one_heap_locked_through_another() {
     let m = here.attach();
     let gc = node(&m, &census, 0);
     link(&m, &gc, &gc);
-    let lent: &Node = &*gc;
+    let lent: &Node = &gc;
     std::thread::scope(|scope| {
         scope.spawn(|| {
             let other = there.attach();

@@ -77,7 +77,7 @@ impl Trace for Item {
     }
 
     fn finalize(this: &Gc<Self>, _: &Mutator) {
-        let item = &*this;
+        let item = this;
         item.server.tally.finalized.fetch_add(1, Relaxed);
         if item.returns {
             item.server.keep(Gc::as_ptr(this).addr() / 32 % CACHE, this.clone());

@@ -43,7 +43,7 @@ mod tests {
             Trace::clear(&this.edges, m);
         }
         fn finalize(this: &Gc<Self>, _: &Mutator) {
-            let node = &*this;
+            let node = this;
             node.shared.finalized.lock().expect("no panic").push(node.number);
             if is_brought_back(node.number) {
                 node.shared.brought_back.lock().expect("no panic").push(this.clone().into());

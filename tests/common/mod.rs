@@ -218,7 +218,7 @@ impl<const FINAL: bool> Trace for Thing<FINAL> {
     }
 
     fn finalize(this: &Gc<Self>, m: &Mutator) {
-        let thing = &*this;
+        let thing = this;
         thing.witness.check();
         thing.witness.census.finalized.fetch_add(1, SeqCst);
         thing.witness.census.note(Event::Finalized(thing.witness.name));

@@ -101,7 +101,6 @@ impl Trace for Touchy {
     }
 
     fn finalize(this: &Gc<Self>, _: &Mutator) {
-        let this = &*this;
         this.plan.finalized.fetch_add(1, SeqCst);
         this.plan.reach(Finalize, this.who);
     }

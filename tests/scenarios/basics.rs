@@ -122,7 +122,7 @@ fn g_08_an_instance_that_holds_its_own_bound_method() {
             function: |this, m| this.attributes.lock(m).len(),
             _witness: Witness::new(&lab.census, 1),
         });
-        assert_eq!((method.function)(&*method.receiver, m), 0);
+        assert_eq!((method.function)(&method.receiver, m), 0);
         a.method.set(m, Some(method));
         drop(a);
         assert_eq!(m.collect().collected, 2);
@@ -270,7 +270,6 @@ impl Trace for Nest {
 
     /// Every 17th makes a deep nest of its own.
     fn finalize(this: &Gc<Self>, m: &Mutator) {
-        let this = &*this;
         if this.finals.fetch_add(1, SeqCst).is_multiple_of(17) && this.witness.name() == 0 {
             drop(Self::build(m, this.witness.census(), &this.finals, 150, 1));
         }

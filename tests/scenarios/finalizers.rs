@@ -266,7 +266,7 @@ impl Trace for Atom {
     fn traverse(_: &Self, _: &mut Tracer) {}
 
     fn finalize(this: &Gc<Self>, _: &Mutator) {
-        let atom = &*this;
+        let atom = this;
         atom.witness.census().note(Event::Finalized(atom.witness.name()));
         if let Some(shelf) = &atom.shelf {
             shelf.push(this.clone());

@@ -118,7 +118,7 @@ fn main() {
         assert_eq!(state.entries.len(), CAPACITY);
     } // the guard ends before the next safepoint; the compiler insists on it
 
-    // Displaced entries are gone: what lives is the cache with its entries.
+    // Displaced entries are gone: the cache and its entries live.
     println!("{} objects live", heap.stats().live_objects);
     assert_eq!(heap.stats().live_objects, CAPACITY + 1);
 

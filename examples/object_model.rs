@@ -22,7 +22,7 @@ struct Pair {
     fields: [AtomicPtr<u8>; 2],
 }
 
-/// The model. What it stores concerns the whole heap: here, how many pairs have died.
+/// The model, with the data of the whole heap: here, the number of pairs that have died.
 #[derive(Default)]
 struct Pairs {
     died: AtomicUsize,
@@ -35,8 +35,8 @@ impl Pairs {
     fn pair(m: &Mutator) -> Object {
         let cell = m.allocate(size_of::<Pair>(), align_of::<Pair>()).expect("memory for a pair");
         let fields = [const { AtomicPtr::new(null_mut()) }; 2];
-        // SAFETY: the cell is fresh, of this size and alignment; it holds a pair before the collector
-        // can reach it.
+        // SAFETY: the cell is fresh, of this size and alignment; it holds a pair before the
+        // collector can reach it.
         unsafe {
             cell.cast::<Pair>().write(Pair { count: AtomicUsize::new(1), fields });
             m.publish(Object::new(cell), true);
@@ -46,8 +46,8 @@ impl Pairs {
 
     /// The pair behind an address.
     fn view(&self, object: Object) -> &Pair {
-        // SAFETY: every object of this heap is a pair. The caller holds a reference to it, or is the
-        // collector, which names live objects only.
+        // SAFETY: every object of this heap is a pair. The caller holds a reference to it, or is
+        // the collector, which names live objects only.
         unsafe { object.as_ptr().cast().as_ref() }
     }
 
@@ -63,8 +63,8 @@ impl Pairs {
         object
     }
 
-    /// Drops a reference. The last one destroys the pair, and drops the references in its fields: in a
-    /// loop, because a recursion would be as deep as the list is long.
+    /// Drops a reference. The last one destroys the pair, and drops the references in its fields:
+    /// in a loop, because a recursion would be as deep as the list is long.
     fn drop_reference(&self, object: Object, m: &Mutator) {
         let mut dropped = vec![object];
         while let Some(object) = dropped.pop() {
@@ -79,14 +79,14 @@ impl Pairs {
     }
 }
 
-// SAFETY: the six rules of `ObjectModel`. 1: `count` is the number of references. 2: memory is freed
-// only in `drop_reference`, at 0. 3: only attached threads lower counts, outside of stops. 4:
+// SAFETY: the six rules of `ObjectModel`. 1: `count` is the number of references. 2: memory is
+// freed only in `drop_reference`, at 0. 3: only attached threads lower counts, outside of stops. 4:
 // `traverse` reports the fields, which are counted. 5: no count is pending anywhere. 6: no method
 // reaches a safepoint: all get the mutator as `&`.
 unsafe impl ObjectModel for Pairs {
-    /// What each mutator shares with the others: nothing.
+    /// The data of a mutator that others can read: none.
     type Local = ();
-    /// What each mutator has for itself: nothing.
+    /// The private data of a mutator: none.
     type Private = ();
     /// There are no weak references, so there are no callbacks.
     type Callback = ();

@@ -1,7 +1,7 @@
 //! The loop of an interpreter: safepoints on backward jumps, detached I/O, and a named root.
 //!
-//! Two threads interpret the same program, which makes cycles all the time. The heap collects them by
-//! itself, and stops both threads at their safepoints to do so.
+//! Two threads interpret the same program, which makes cycles all the time. The heap collects them
+//! by itself, and stops both threads at their safepoints to do so.
 //!
 //! ```sh
 //! cargo run --release --example toy_runtime
@@ -161,7 +161,7 @@ fn main() {
 
     let globals = Table::new(&m);
     globals.fields.lock(&m).insert("step", Value::Number(1));
-    // A hint: full collections mark from here first, and count only what is left.
+    // A hint: full collections mark from here first, and count only the other objects.
     let named = heap.known_root(globals.clone());
 
     let program = program(ROUNDS);

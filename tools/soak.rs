@@ -1,7 +1,8 @@
-//! A day of a busy server in a few minutes: threads that come and go serve requests, each of which leaves cycles, weak
-//! references with callbacks, finalizers (some of which bring their object back), references in other threads' hands and
-//! buffers; they detach, collect by hand now and then, and let unattached threads drop what they had. It fails if memory
-//! grows once everything has been seen, or if anything is left when all is over.
+//! A day of a busy server in a few minutes: threads that come and go serve requests, each of which
+//! leaves cycles, weak references with callbacks, finalizers (some of which bring their object
+//! back), references in other threads' hands and buffers; they detach, collect by hand now and
+//! then, and let unattached threads drop references. It fails if memory grows after the warm-up, or
+//! if an object is left at the end.
 //!
 //! ```text
 //! cargo run --release --bin soak -- --minutes 15 --threads 4
@@ -29,14 +30,14 @@ struct Options {
     every: f64,
 }
 
-/// What memory may grow by after the warm-up, in parts of it and in bytes.
+/// The allowed growth of memory after the warm-up, as a fraction of it and in bytes.
 const GROWTH: (usize, usize) = (4, 32 << 20);
 /// Requests in the life of a thread.
 const LIFE: usize = 2000;
-/// Objects that are kept from one request to a later one, whoever serves it.
+/// Objects that are kept from one request to a later one, on any thread.
 const CACHE: usize = 512;
 
-/// What has happened so far.
+/// The events so far.
 #[derive(Default)]
 struct Tally {
     born: AtomicUsize,
@@ -47,7 +48,7 @@ struct Tally {
     threads: AtomicUsize,
 }
 
-/// A weak reference whose callback counts itself.
+/// A weak reference with a callback that counts.
 type Watch = WeakRef<Item, Arc<Tally>>;
 
 /// A part of a request.
@@ -91,7 +92,7 @@ impl Drop for Item {
     }
 }
 
-/// What all threads share.
+/// The data that all threads share.
 struct Server {
     tally: Arc<Tally>,
     cache: Mutex<Vec<Option<Gc<Item>>>>,
@@ -99,7 +100,7 @@ struct Server {
 }
 
 impl Server {
-    /// Puts an item into the cache; what was in its place goes.
+    /// Puts an item into the cache in place of another.
     fn keep(&self, place: usize, item: Gc<Item>) {
         let before = self.cache.lock().expect("no panics")[place % CACHE].replace(item);
         drop(before);
@@ -138,7 +139,7 @@ fn called_back(weak: &Gc<Watch>, _: &Mutator) {
     weak.data().called_back.fetch_add(1, Relaxed);
 }
 
-/// One request: a tree with references back to its root, and some to what others have left.
+/// One request: a tree with references back to its root, and some to objects of other requests.
 fn serve(m: &Mutator, server: &Arc<Server>, random: &mut Random) {
     let root = item(m, server, random);
     let mut all = vec![root.clone()];
@@ -154,7 +155,8 @@ fn serve(m: &Mutator, server: &Arc<Server>, random: &mut Random) {
                 drop(next.watch.replace(m, Some(watch)));
             }
             5 => {
-                // What is old now refers to what is new; the other way round only weakly, or history would never end.
+                // Old objects refer to new ones; the other way round only weakly, or
+                // history would never end.
                 if let Some(old) = server.cached(random.below(CACHE)) {
                     let cut = {
                         let mut links = old.links.lock(m);
@@ -214,7 +216,7 @@ fn resident() -> usize {
 fn main() -> ExitCode {
     let options = Options::parse();
     let length = Duration::from_secs_f64(options.minutes * 60.0);
-    // What grows for good (a cache, the allocator's arenas) has grown by then.
+    // Memory that grows once (a cache, the allocator's arenas) has grown by then.
     let warm = (length / 4).min(Duration::from_secs(120));
     let heap = Heap::builder()
         .pacing(Pacing::default().with_young_objects(20_000))

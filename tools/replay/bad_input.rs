@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 pub(crate) struct Fault {
     /// A JSON path with line and column, a byte of the compressed file, or the step that failed.
     pub(crate) place: String,
-    /// What is wrong there.
+    /// The fault.
     pub(crate) reason: String,
 }
 

@@ -1,17 +1,17 @@
 //! Building the graph from several mutators.
 //!
-//! Each thread owns a slice of the nodes and allocates it. Then it walks the edges out of its slice.
-//! Where an edge leads to another thread's node, a reference must change hands, and the two
-//! threads take turns in who wires, so that references travel both ways:
+//! Each thread owns a slice of the nodes and allocates it. Then it walks the edges out of its
+//! slice. If an edge leads to another thread's node, a reference must be sent. Even and odd edges
+//! are wired by different threads, so that references travel both ways:
 //!
 //! * even edges: the source's owner sends a reference to the *source*, and the target's owner adds
 //!   its node to it (a change to an object of another thread);
-//! * odd edges: the source's owner asks for the *target*, the target's owner sends a reference to it,
-//!   and the source's owner adds it (an object held by another thread).
+//! * odd edges: the source's owner requests the *target*, the target's owner sends a reference to
+//!   it, and the source's owner adds it (an object held by another thread).
 //!
-//! Channels are unbounded, so sending never blocks; receiving blocks, and does so detached, so that
-//! nobody's stop waits for it. A thread is through when everybody else has said so and everything it
-//! asked for has come. Until then it keeps all its nodes; afterwards only the root holds them.
+//! Channels are unbounded, so sending never blocks. Receiving blocks detached, so that no stop
+//! waits for it. A thread has finished when all others have said so and all its requests are
+//! answered. Until then it holds all its nodes; afterwards only the root holds them.
 
 use std::ops::Range;
 use std::sync::atomic::AtomicU8;
@@ -32,7 +32,7 @@ const STRIDE: usize = 64;
 /// Every so many nodes, one is watched through a weak reference.
 const WATCHED: usize = 16;
 
-/// What is left of the build: the references that hold the graph.
+/// The result: the references that hold the graph.
 pub(crate) struct Built {
     /// Node 0 and the targets of its edges.
     pub(crate) roots: Vec<Gc<Node>>,
@@ -40,7 +40,7 @@ pub(crate) struct Built {
     pub(crate) watched: Vec<GcWeak<Node>>,
 }
 
-/// What all builders share.
+/// The data that all builders share.
 pub(crate) struct Plan<'p> {
     pub(crate) snapshot: &'p Snapshot,
     pub(crate) threads: usize,
@@ -100,7 +100,7 @@ fn roots_of(snapshot: &Snapshot) -> Vec<bool> {
     is_root
 }
 
-/// What builders write each other.
+/// The messages between builders.
 enum Letter {
     /// An even edge: add your node `edge.target()` to `source`.
     Offer { source: Gc<Node>, edge: Edge },
@@ -110,7 +110,7 @@ enum Letter {
     Give { source: usize, target: Gc<Node>, edge: Edge },
     /// The sender has walked all its edges: it will offer and ask no more.
     Done,
-    /// The sender has panicked, and will answer nobody.
+    /// The sender has panicked, and will not answer.
     Lost,
 }
 
@@ -266,7 +266,7 @@ impl<'p> Builder<'p> {
 }
 
 impl Drop for Builder<'_> {
-    /// Nobody may wait for a builder that panicked.
+    /// No builder may wait for one that panicked.
     fn drop(&mut self) {
         if thread::panicking() {
             for peer in &self.peers {

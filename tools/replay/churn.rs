@@ -1,8 +1,8 @@
 //! The mutation phase: every thread changes the graph at random, under automatic collection.
 //!
-//! An operation is one of: point an edge elsewhere; make a ring of new nodes and drop it; hang a small
-//! tree of new nodes into the graph, to cut it off later; read through a weak reference; swap a
-//! reference with whoever comes by the same slot of the board. Nodes are found by walking from a
+//! An operation is one of: point an edge elsewhere; make a ring of new nodes and drop it; hang a
+//! small tree of new nodes into the graph, to cut it off later; read through a weak reference; swap
+//! a reference with another thread through a slot of the board. Nodes are found by walking from a
 //! root. After each operation comes a safepoint, where collections happen.
 
 use std::collections::VecDeque;
@@ -25,7 +25,7 @@ const WEAKS: usize = 256;
 /// Operations between two moves of the progress bar.
 const STRIDE: u64 = 256;
 
-/// What all threads share.
+/// The data that all threads share.
 pub(crate) struct Plan<'p> {
     pub(crate) threads: usize,
     /// Operations a thread.
@@ -37,7 +37,7 @@ pub(crate) struct Plan<'p> {
     pub(crate) bar: &'p ProgressBar,
 }
 
-/// What the threads report.
+/// The reports of the threads.
 #[derive(Default)]
 pub(crate) struct Churned {
     /// Operations of all threads.
@@ -71,7 +71,7 @@ struct Churner<'p> {
     /// Trees in the graph, oldest first, each with the node it hangs on.
     grafts: VecDeque<(Gc<Node>, Gc<Node>)>,
     weaks: Vec<GcWeak<Node>>,
-    /// What was read, so that reads cannot be left out.
+    /// A sum of the values read, so that reads are not optimised out.
     sum: u64,
 }
 
@@ -164,7 +164,7 @@ impl<'p> Churner<'p> {
         if self.grafts.len() > GRAFTS {
             let oldest = self.grafts.pop_front();
             if let Some((place, tree)) = oldest {
-                // It is gone already if somebody pointed that edge elsewhere.
+                // Another thread may have redirected that edge already.
                 drop(place.unlink(m, &tree));
             }
         }
@@ -199,7 +199,7 @@ impl<'p> Churner<'p> {
         }
     }
 
-    /// Leaves a reference, or nothing, and hangs what lay there into the graph.
+    /// Leaves a reference, or none, and links the previous one into the graph.
     fn swap(&mut self, m: &Mutator) {
         let given = if self.random.below(4) == 0 { None } else { Some(self.walk(m)) };
         let random = &mut self.random;

@@ -85,7 +85,8 @@ impl Node {
     }
 
     /// Points the edge that `choose` picks to `target`, or adds it where there is none. The old
-    /// target is given back: its death, if this was its last reference, must not happen under the lock.
+    /// target is given back: its death, if this was its last reference, must not happen under the
+    /// lock.
     #[must_use]
     pub(crate) fn rewire(
         &self,
@@ -121,7 +122,7 @@ impl Board {
         Self { slots: (0..slots).map(|_| AtomicGc::new(None)).collect() }
     }
 
-    /// Leaves `given` in the slot that `choose` picks, and takes what lay there.
+    /// Exchanges the content of the slot that `choose` picks for `given`.
     pub(crate) fn swap(
         &self,
         m: &Mutator,

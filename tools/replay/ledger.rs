@@ -17,18 +17,18 @@ pub(crate) struct Ledger {
     pages: Mutex<Vec<&'static [AtomicU8]>>,
 }
 
-/// What the ledger says.
+/// The result of the ledger.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Tally {
     pub(crate) born: usize,
-    /// Objects whose destructor ran, once or more.
+    /// Objects destroyed at least once.
     pub(crate) dead: usize,
-    /// Objects whose destructor ran more than once.
+    /// Objects destroyed more than once.
     pub(crate) twice: usize,
 }
 
 impl Ledger {
-    /// A page for `objects` objects; nobody else writes on it.
+    /// A page for `objects` objects, written by one thread.
     pub(crate) fn page(&self, objects: usize) -> &'static [AtomicU8] {
         let page: &'static [AtomicU8] =
             (0..objects).map(|_| AtomicU8::new(UNBORN)).collect::<Vec<_>>().leak();
@@ -41,7 +41,8 @@ impl Ledger {
         let pages = self.pages.lock().unwrap();
         let mut tally = Tally::default();
         for entry in pages.iter().copied().flatten() {
-            // Relaxed: joining the writing threads, or the end of the collection, ordered the marks.
+            // Relaxed: joining the writing threads, or the end of the collection, ordered the
+            // marks.
             let entry = entry.load(Ordering::Relaxed);
             tally.born += usize::from(entry >= ALIVE);
             tally.dead += usize::from(entry >= DEAD);

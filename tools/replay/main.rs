@@ -5,17 +5,19 @@
 //! ```text
 //! cargo run --release --bin replay -- tools/heaps/sympy.heapsnapshot.zst
 //! ```
+//! The phases, in order, and the condition after each:
 //!
-//! The phases, in order, and what must hold after each:
-//!
-//! 1. **read** (`file`, `snapshot`, `schema`, `source`): the file is what it claims to be, or exit status 2;
+//! 1. **read** (`file`, `snapshot`, `schema`, `source`): the file is valid, or exit
+//!    status 2;
 //! 2. **build** (`build`, `graph`): each of `--threads` mutators makes its share of the nodes and
-//!    hands references to the others. Afterwards only the root and the targets of its edges are held;
-//! 3. **settle**: one full collection, which frees what is unreachable in the file itself, no more;
+//!    hands references to the others. Afterwards only the root and the targets of its edges are
+//!    held;
+//! 3. **settle**: one full collection, which frees only the objects that are unreachable in the
+//!    file;
 //! 4. **collect**: `--collections` full ones with all roots held, which must free nothing;
 //! 5. **churn** (`churn`): `--churn` operations a thread under automatic collection;
-//! 6. **drop**: everything is let go and collected once. Every destructor ran exactly once
-//!    (`ledger`), no weak reference is alive, the heap is empty; or exit status 1.
+//! 6. **drop**: all references are dropped, and one collection runs. Every destructor ran exactly
+//!    once (`ledger`), no weak reference is alive, the heap is empty; or exit status 1.
 
 mod bad_input;
 mod build;
@@ -46,7 +48,7 @@ use crate::pauses::{Pauses, pause};
 use crate::report::{Report, ms, peak_rss_kb, spread};
 use crate::snapshot::Snapshot;
 
-/// What `--help` says last.
+/// The end of the text of `--help`.
 const AFTER_HELP: &str = "\
 Example:
   cargo run --release --bin replay -- tools/heaps/sympy.heapsnapshot.zst --threads 4
@@ -137,7 +139,7 @@ fn main() -> ExitCode {
 struct Checks(Vec<String>);
 
 impl Checks {
-    /// Notes what is wrong unless `holds`.
+    /// Records a failure unless `holds`.
     fn expect(&mut self, holds: bool, wrong: impl FnOnce() -> String) {
         if !holds {
             self.0.push(wrong());

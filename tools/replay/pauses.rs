@@ -1,4 +1,4 @@
-//! What the collections of a heap cost, as it reports them itself.
+//! The costs of a heap's collections, from its own reports.
 
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;

@@ -108,9 +108,9 @@ pub(crate) fn ms(time: Duration) -> f64 {
 pub(crate) fn peak_rss_kb() -> u64 {
     // SAFETY: `rusage` is plain old data, for which all zeros is a value.
     let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
-    // SAFETY: `usage` is valid for writes, and `RUSAGE_SELF` asks for this process.
+    // SAFETY: `usage` is valid for writes, and `RUSAGE_SELF` is this process.
     let failed = unsafe { libc::getrusage(libc::RUSAGE_SELF, &raw mut usage) } != 0;
     let peak = if failed { 0 } else { u64::try_from(usage.ru_maxrss).unwrap_or(0) };
-    // Apple counts in bytes, everybody else in kilobytes.
+    // Apple counts in bytes, other systems in kilobytes.
     if cfg!(target_vendor = "apple") { peak / 1024 } else { peak }
 }

@@ -10,7 +10,7 @@ use std::marker::PhantomData;
 use serde::Deserialize;
 use serde::de::{Deserializer, Error, SeqAccess, Visitor};
 
-/// What a number of a node is for. `Ignored` ones may be any number.
+/// The meaning of a number of a node. An `Ignored` one may have any value.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum NodeField {
     Type,
@@ -20,7 +20,7 @@ pub(crate) enum NodeField {
     Ignored,
 }
 
-/// What a number of an edge is for.
+/// The meaning of a number of an edge.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum EdgeField {
     Type,
@@ -28,7 +28,7 @@ pub(crate) enum EdgeField {
     Ignored,
 }
 
-/// The meaning of the numbers, and what the header claims about their count.
+/// The meaning of the numbers, and their count according to the header.
 #[derive(Debug)]
 pub(crate) struct Schema {
     pub(crate) node: Vec<NodeField>,
@@ -145,7 +145,7 @@ struct Meta {
     edge_types: Short<TypeSpec>,
 }
 
-/// A number that may be anything until somebody needs it whole.
+/// A number of the file. It must be an integer only where its value is used.
 #[derive(Debug)]
 pub(crate) enum Number {
     Whole(u64),

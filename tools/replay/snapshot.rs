@@ -1,11 +1,11 @@
 //! A V8 heap snapshot, read into three flat arrays.
 //!
-//! The file is one JSON object. Its `nodes` and `edges` are flat arrays of numbers, tens of millions
-//! in a large heap, so nothing is parsed into a tree: serde hands over number after number, each is
-//! judged where it stands, and what the replay needs is pushed. Every index and every count that the
-//! file claims is checked against what is there; none is used to reserve memory.
+//! The file is one JSON object. Its `nodes` and `edges` are flat arrays of numbers, tens of
+//! millions in a large heap, so nothing is parsed into a tree: serde passes number after
+//! number, each is checked at once, and the needed ones are pushed. Every index and every count of
+//! the file is checked against its content; none is used to reserve memory.
 //!
-//! V8 writes `snapshot`, `nodes`, `edges` and, near the end, `strings`; each is needed to judge the
+//! V8 writes `snapshot`, `nodes`, `edges` and, near the end, `strings`; each is needed to check the
 //! next, so any other order of these four is refused.
 
 use std::io::BufReader;
@@ -60,7 +60,7 @@ impl Edge {
 }
 
 impl Snapshot {
-    /// Reads what comes out of `source`, and checks all of it.
+    /// Reads `source` to its end, and checks all of it.
     pub(crate) fn read(source: Source) -> Result<Self, Fault> {
         let mut json =
             serde_json::Deserializer::from_reader(BufReader::with_capacity(1 << 16, source));
@@ -143,7 +143,7 @@ impl Section {
     }
 }
 
-/// What has been read so far.
+/// The parts that have been read.
 #[derive(Debug, Default)]
 struct Reading {
     at: At,
@@ -164,7 +164,7 @@ impl Reading {
         E::custom("refused")
     }
 
-    /// What went wrong, and where: `error` came out of the parser.
+    /// The fault and its place, for an `error` of the parser.
     fn fault(&mut self, error: serde_json::Error) -> Fault {
         if error.is_io() {
             return fault_of(error.into());
@@ -520,7 +520,8 @@ impl Visitor<'_> for Text {
 
     fn visit_bytes<E: Error>(self, text: &[u8]) -> Result<Self::Value, E> {
         Ok(self.wanted.then(|| {
-            // A character takes 4 bytes at most; a cut one becomes a replacement character, and is cut.
+            // A character takes 4 bytes at most; a cut one becomes a replacement character, and is
+            // cut.
             let text = String::from_utf8_lossy(&text[..text.len().min(4 * LONGEST_NAME + 4)]);
             text.chars().take(LONGEST_NAME).collect::<String>().into_boxed_str()
         }))

@@ -1,5 +1,4 @@
-//! The tool `replay`, run as a program: what it reports about real heaps, and what it says to bad
-//! files.
+//! The tool `replay`, run as a program: its reports about real heaps, and its errors for bad files.
 
 #![cfg(not(any(loom, miri)))]
 
@@ -101,7 +100,7 @@ fn replays_sympy() {
     let report = report(&heap("sympy"), &["--threads", "2", "--churn", "2000"]);
     assert_fields(&report, "sympy", 83_442, 227_554, 2);
     assert!(report["churn_ns_per_op"].as_f64() > Some(0.0));
-    // What the churn made, and all that hangs together in rings, died too.
+    // The objects of the churn died too, rings included.
     assert!(report["freed"].as_u64() > Some(83_442));
     assert!(report["collected"].as_u64() > Some(0));
 }

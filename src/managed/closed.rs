@@ -15,9 +15,9 @@ use crate::object::header::Dropped;
 type InClosed = (Arc<ManagedCore>, Dead);
 
 const_thread_local! {
-    /// The stack of the `drop_in_closed` that runs on this thread; null: none runs. The vector lies in the frame of
-    /// that call, and [`InUse`] resets the pointer. The pointer has no destructor, so destructors of other
-    /// thread-locals can drop references.
+    /// The stack of the `drop_in_closed` that runs on this thread; null: none runs. The vector lies
+    /// in the frame of that call, and [`InUse`] resets the pointer. The pointer has no destructor,
+    /// so destructors of other thread-locals can drop references.
     static CLOSED: Cell<*mut Vec<InClosed>> = Cell::new(std::ptr::null_mut())
 }
 
@@ -37,7 +37,8 @@ impl Drop for InUse {
     }
 }
 
-/// Drops a reference to an object of a closed heap. All mutators have ended, so no object has an owner.
+/// Drops a reference to an object of a closed heap. All mutators have ended, so no object has an
+/// owner.
 pub(super) fn drop_in_closed(core: &Arc<ManagedCore>, reference: CountedRef) {
     let header = reference.header();
     let is_dead = match header.drop_shared() {
@@ -53,8 +54,9 @@ pub(super) fn drop_in_closed(core: &Arc<ManagedCore>, reference: CountedRef) {
     let dead = (Arc::clone(core), unsafe { Dead::new(reference.into_ptr()) });
     let outer = CLOSED.with(Cell::get);
     if !outer.is_null() {
-        // SAFETY: rule V: the call of this function that set the pointer still runs on this thread, and its frame has
-        // the vector. It uses the vector between destructions only, and this call is inside one.
+        // SAFETY: rule V: the call of this function that set the pointer still runs on this thread,
+        // and its frame has the vector. It uses the vector between destructions only, and this call
+        // is inside one.
         unsafe { (*outer).push(dead) };
         return;
     }
@@ -63,7 +65,8 @@ pub(super) fn drop_in_closed(core: &Arc<ManagedCore>, reference: CountedRef) {
     // Declared behind the vector, so that it is dropped first, also by a panic.
     let in_use = InUse::begin(stack);
     let mut panic = None;
-    // SAFETY: rule V: the vector lies in this frame, and is used through this pointer only; no call pushes now.
+    // SAFETY: rule V: the vector lies in this frame, and is used through this pointer only; no call
+    // pushes now.
     while let Some((core, dead)) = unsafe { (*stack).pop() } {
         if let Err(thrown) = destroy_in_closed(&core, dead) {
             if panic.is_none() && !std::thread::panicking() {
@@ -81,7 +84,8 @@ pub(super) fn drop_in_closed(core: &Arc<ManagedCore>, reference: CountedRef) {
 
 /// Destroys an object of a closed heap.
 ///
-/// Handlers of dynamic objects need a mutator, so they do not run. The references of such an object leak.
+/// Handlers of dynamic objects need a mutator, so they do not run. The references of such an object
+/// leak.
 fn destroy_in_closed(core: &Arc<ManagedCore>, dead: Dead) -> Result<(), Panic> {
     let info = core.model.info(dead.as_ptr());
     if dead.header().has_weak() {
@@ -97,7 +101,8 @@ fn destroy_in_closed(core: &Arc<ManagedCore>, dead: Dead) -> Result<(), Panic> {
         Arena::free_remote(&core.space, header.cast());
         result
     };
-    // AcqRel: the thread that destroys the last object unmaps the range after the last use by the other threads.
+    // AcqRel: the thread that destroys the last object unmaps the range after the last use by the
+    // other threads.
     if core.model.left.fetch_sub(1, Ordering::AcqRel) == 1 {
         let closed = core.model.deferred.lock().closed.take();
         // After the lock is released: this may free the lock.
@@ -106,13 +111,13 @@ fn destroy_in_closed(core: &Arc<ManagedCore>, dead: Dead) -> Result<(), Panic> {
     result
 }
 
-/// Closes a heap whose last handle and last mutator are gone.
+/// Closes a heap, after its last handle and its last mutator are gone.
 pub(crate) fn close(core: &Arc<ManagedCore>) {
     let left = core.live().0;
     let list = {
         let mut deferred = core.model.deferred.lock();
-        // Before a thread can find the heap closed. No object has died since the count: there is no mutator, and
-        // other threads defer.
+        // Before a thread can find the heap closed. No object has died since the count: there is no
+        // mutator, and other threads defer.
         core.model.left.store(left, Ordering::Relaxed);
         if left > 0 {
             deferred.closed = Some(Arc::clone(core));
@@ -155,7 +160,7 @@ mod tests {
         let core = Arc::clone(heap.core());
         drop(deferred);
         {
-            // By misuse, through a mutator of another heap.
+            // A misuse: the mutator is attached to another heap.
             let m = other.attach();
             assert!(event::guarded(|| slot.store(&m, None)).is_err());
         }
@@ -169,7 +174,7 @@ mod tests {
         drop(kept);
         assert_eq!(calls.died.load(SeqCst), 3);
         assert!(!crate::memory::space::is_in_any_heap(address));
-        // Without objects nothing is left.
+        // A heap without objects is unmapped at once.
         let heap = plain_heap();
         let m = heap.attach();
         let address = header_of(&m.alloc(1)).as_ptr() as usize;
@@ -224,7 +229,7 @@ mod tests {
         let object = m.alloc(Noting(calls.clone()));
         let weak = Gc::downgrade(&object, &m);
         let address = header_of(&object).as_ptr() as usize;
-        // Merged: another thread has dropped what this one had counted.
+        // Merged: another thread has dropped a reference that this thread had counted.
         let clone = object.clone();
         on_attached_thread(&heap, |_| drop(clone));
         m.safepoint();

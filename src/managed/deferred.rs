@@ -1,4 +1,4 @@
-//! Floor 3: references that are dropped where they cannot be counted.
+//! Floor 3: references that are dropped on a thread that may not lower the count.
 
 use std::sync::Arc;
 
@@ -20,9 +20,10 @@ use crate::safepoint::is_stopping;
 ///
 /// The object lies in a heap, and is not static.
 pub(super) unsafe fn heap_of(reference: &CountedRef) -> Arc<ManagedCore> {
-    // SAFETY: rule R: the reference keeps the object alive, and the core outlives its objects: handles and mutators own
-    // the core of an open heap, and `Deferred::closed` owns the core of a closed heap until the last object has died.
-    // The caller gets a count of its own: another thread may drop the reference, and with it the core.
+    // SAFETY: rule R: the reference keeps the object alive, and the core outlives its objects:
+    // handles and mutators own the core of an open heap, and `Deferred::closed` owns the core of a
+    // closed heap until the last object has died. The caller gets a count of its own: another
+    // thread may drop the reference, and with it the core.
     unsafe {
         let core = Space::heap_of(reference.address()).cast::<ManagedCore>();
         Arc::increment_strong_count(core);
@@ -41,8 +42,9 @@ pub(super) fn defer(reference: CountedRef) {
     maybe_yield(&core.under, Step::Defer);
     // SAFETY: rules R and G: an object's page was handed out; the reference keeps the object alive.
     let bytes = unsafe { core.space.page_of(reference.address()) }.shape().footprint().bytes();
-    // This thread may have locked the list and the registry, for a fork of this heap. A collection or an inspection drains
-    // the lists after its stop. After a fork the next drop, attach or answer drains them.
+    // This thread may have locked the list and the registry, for a fork of this heap. A collection
+    // or an inspection drains the lists after its stop. After a fork the next drop, attach or
+    // answer drains them.
     if is_stopping() && Raw::is_attached_to(&core) {
         if fallible::push(&mut core.model.deferred_in_stop.lock(), reference).is_err() {
             // Hooks are not called in a stop.
@@ -50,7 +52,8 @@ pub(super) fn defer(reference: CountedRef) {
             return core.model.record_fault(fault);
         }
         core.pace.deferred(bytes);
-        // Relaxed: this thread drains the list itself, and a thread that attaches after the stop has seen its end.
+        // Relaxed: this thread drains the list itself, and a thread that attaches after the stop
+        // has seen its end.
         core.model.has_deferred.store(true, Ordering::Relaxed);
         return;
     }
@@ -83,14 +86,15 @@ fn report_lost_reference(core: &ManagedCore) {
 const LOST_REFERENCE: &str =
     "no memory to note that a reference was dropped: its object stays for ever";
 
-/// Closes the queue of a mutator that cannot destroy objects: in a forked child, where its thread does not exist, or
-/// under a traversal guard.
+/// Closes the queue of a mutator that cannot destroy objects: in a forked child, where its thread
+/// does not exist, or under a traversal guard.
 ///
-/// The queued objects are merged. A dead object goes on the deferred list, and the next attached thread that drains
-/// the list destroys it.
+/// The queued objects are merged. A dead object goes on the deferred list, and the next attached
+/// thread that drains the list destroys it.
 pub(crate) fn orphan(core: &ManagedCore, local: &SharedPart) {
     for target in local.queue.close() {
-        // SAFETY: rule R: a queued object is not freed before the queue has merged it; its owner has ended.
+        // SAFETY: rule R: a queued object is not freed before the queue has merged it; its owner
+        // has ended.
         let header = unsafe { target.0.as_ref() };
         if header.merge_ended() == Dropped::Dead {
             // SAFETY: rule Z: the merge answered this thread.
@@ -112,8 +116,8 @@ mod tests {
     use crate::managed::tests::{on_attached_thread, plain_heap};
     use crate::{Gc, Heap, Mutator};
 
-    /// References that were dropped where they could not be counted keep memory: they make a collection, which drops them, due as new
-    /// objects do.
+    /// Deferred references keep memory allocated. They make a collection due, as new objects do,
+    /// and the collection drops them.
     #[test]
     fn what_is_deferred_makes_a_collection_due() {
         use crate::Pacing;
@@ -170,14 +174,14 @@ mod tests {
             m.safepoint();
             assert_eq!((listed(), live(), model.has_deferred.load(SeqCst)), ((0, false), 0, false));
         }
-        // A thread that attaches finds them, too.
+        // A thread that attaches drains the list, too.
         let object = m.alloc(3);
         m.detach(|| {
             drop(object);
             assert_eq!((listed().0, live()), (1, 1));
             on_attached_thread(&heap, |_| assert_eq!((listed(), live()), ((0, false), 0)));
         });
-        // In a stop of the thread's own there is a list for that thread alone.
+        // The thread that holds the stop has a list of its own.
         let object = m.alloc(4);
         let world = m.raw().stop_here().expect("a stop");
         drop(object);
@@ -200,7 +204,7 @@ mod tests {
         assert_eq!(m.raw().local().queue.len(), None);
         assert_eq!((core.model.deferred.lock().list.len(), live()), (1, 2));
         assert!(core.model.has_deferred.load(SeqCst));
-        // It ends like any other.
+        // The mutator ends like any other.
         m.raw().local().queue.reopen();
         drain_deferred(m.raw());
         assert_eq!((live(), *alive), (1, 2));

@@ -1,4 +1,4 @@
-//! Floor 3: the call of a destructor, which may panic.
+//! Floor 3: the call of a destructor, and its panic.
 
 use std::ptr::NonNull;
 
@@ -8,16 +8,16 @@ use crate::base::hooks::Hooks;
 use crate::object::header::Header;
 use crate::object::type_info::TypeInfo;
 
-/// What happens to a panic of a destructor.
+/// The treatment of a panic of a destructor.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum OnPanic {
-    /// It goes on to the user, who dropped the reference.
+    /// It goes on to the user's code that dropped the reference.
     PassOn,
-    /// It goes to the hook: nobody here asked for this destruction.
+    /// It goes to the hook, because the user's code on the stack did not drop the reference.
     Report,
 }
 
-/// A destructor's panic, and the type whose destructor it was.
+/// A panic of a destructor, and the name of the object's type.
 pub(super) struct Panic {
     pub(super) payload: Box<dyn std::any::Any + Send>,
     pub(super) type_name: &'static str,
@@ -33,12 +33,13 @@ impl Panic {
 ///
 /// # Safety
 ///
-/// The value is the caller's to destroy, and of this type.
+/// The caller has exclusive access to the object, which is of this type, and does not use the value
+/// afterwards.
 #[inline]
 pub(super) unsafe fn run_destructor(info: &TypeInfo, header: NonNull<Header>) -> Result<(), Panic> {
     let Some(drop) = info.drop else { return Ok(()) };
     // SAFETY: as the caller says.
     event::guarded(|| unsafe { drop(info.value(header)) })
-        // SAFETY: rule Z: the memory is still the object's.
+        // SAFETY: rule Z: the memory is not freed yet.
         .map_err(|payload| Panic { payload, type_name: unsafe { (info.name)(header) } })
 }

@@ -16,8 +16,8 @@ pub(super) fn drain_deferred(m: &Raw) {
 
 /// Drops the references that are on the lists now.
 ///
-/// Other threads can add references as fast as this thread drops them. Each addition after this raises the request
-/// again, so the next safepoint drains it.
+/// Other threads can add references as fast as this thread drops them. Each addition after this
+/// raises the request again, so the next safepoint drains it.
 #[cold]
 #[inline(never)]
 pub(super) fn drain_list(m: &Raw) {

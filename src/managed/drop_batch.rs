@@ -1,14 +1,16 @@
 //! Floor 3: a batch of values that were removed from garbage, to be dropped later.
 //!
-//! To clear a field takes a lock for a short time. To drop its value counts references to objects anywhere in
-//! memory. If each value were dropped at once, each count would wait for one cache miss. So a collection gathers the
-//! removed values, and prefetches their counts. When the batch is dropped, the counts are in the cache. If the handles
-//! lie in a buffer, the buffer is prefetched first, and the counts in a second round. A small amount of garbage is in
-//! the caches already, and its values are dropped at once.
+//! To clear a field takes a lock for a short time. To drop its value counts references to objects
+//! anywhere in memory. If each value were dropped at once, each count would wait for one cache
+//! miss. So a collection gathers the removed values, and prefetches their counts. When the batch is
+//! dropped, the counts are in the cache. If the handles lie in a buffer, the buffer is prefetched
+//! first, and the counts in a second round. A small amount of garbage is in the caches already, and
+//! its values are dropped at once.
 //!
-//! A value stays in its [`BatchedValue`] until it is dropped, so a panic loses no value. The collection drops the
-//! batch (`Managed::cleared`), or the mutator drops it when it ends. Values run destructors, which may clear objects
-//! themselves. No object is being cleared then, so the values of those objects are dropped at once.
+//! A value stays in its [`BatchedValue`] until it is dropped, so a panic loses no value. The
+//! collection drops the batch (`Managed::cleared`), or the mutator drops it when it ends. Values
+//! run destructors, which may clear objects themselves. No object is being cleared then, so the
+//! values of those objects are dropped at once.
 
 use std::cell::{Cell, RefCell};
 use std::mem::MaybeUninit;
@@ -19,7 +21,8 @@ use crate::object::type_info::Object;
 
 /// Words of the largest value in a batch: a `Vec`, and one more.
 const VALUE_WORDS: usize = 4;
-/// With fewer objects of garbage the counts are in the caches, and batches cost more than they save.
+/// With fewer objects of garbage the counts are in the caches, and batches cost more than they
+/// save.
 const BATCHING_THRESHOLD: usize = 16_384;
 /// Values in a full batch.
 const BATCH_SIZE: usize = 128;
@@ -29,8 +32,8 @@ pub(crate) trait Batched {
     /// Whether the handles of the value lie in a buffer.
     const IS_BUFFERED: bool;
 
-    /// Prefetches the count of the object that the value refers to, or the buffer of its handles; `false`: the value
-    /// refers to no object.
+    /// Prefetches the count of the object that the value refers to, or the buffer of its handles;
+    /// `false`: the value refers to no object.
     fn prefetch_first(&self) -> bool;
 
     /// Prefetches the counts of the handles in the buffer, which is in the cache.
@@ -43,7 +46,7 @@ struct BatchedValue {
     /// Prefetches the counts behind a buffer; `None`: there is no buffer.
     prefetch: Option<unsafe fn(*const u8)>,
     drop: unsafe fn(*mut u8),
-    /// The object whose field had the value.
+    /// The object that contained the value.
     from: Object,
 }
 
@@ -69,14 +72,17 @@ impl BatchedValue {
         size_of::<T>() <= size_of::<[u64; VALUE_WORDS]>() && align_of::<T>() <= align_of::<u64>()
     }
 
-    /// Adds a value that fits, for which there is room. In its place at once: built elsewhere and copied, the copy's wide loads would
-    /// wait for the narrow stores before them.
+    /// Adds a value that fits, and for which there is room.
+    ///
+    /// The value is written directly to its place. A copy would use wide loads, which wait for the
+    /// narrow stores before them.
     #[inline(always)]
     fn push<T: Batched>(values: &mut Vec<Self>, value: T, from: Object) {
         assert!(const { Self::fits::<T>() });
         assert!(values.len() < values.capacity());
         let place = values.as_mut_ptr();
-        // SAFETY: rule B: there is room for one more, whose fields are all written before it is counted; the value fits.
+        // SAFETY: rule B: there is room for one more, and all its fields are written before it is
+        // counted; the value fits.
         unsafe {
             let place = place.add(values.len());
             (&raw mut (*place).value).cast::<T>().write(value);
@@ -94,23 +100,24 @@ impl BatchedValue {
 
 impl Drop for BatchedValue {
     fn drop(&mut self) {
-        // SAFETY: rule V: the value that `push` wrote; nobody uses it after this.
+        // SAFETY: rule V: `push` wrote the value, and it is not used after this.
         unsafe { (self.drop)(self.value.as_mut_ptr().cast()) };
     }
 }
 
-/// What a mutator has discarded while it clears garbage.
+/// The values that a mutator has removed from garbage, and drops later.
 #[derive(Default)]
 pub(crate) struct DropBatch {
     /// Whether the garbage is more than the caches hold.
     worthwhile: Cell<bool>,
-    /// The object that is being cleared. `None`: nothing is, and values are dropped at once.
+    /// The object that is being cleared; `None`: values are dropped at once.
     clearing: Cell<Option<Object>>,
     values: RefCell<Vec<BatchedValue>>,
 }
 
 impl DropBatch {
-    /// So many objects are about to be cleared. In stress any number is worth it.
+    /// Announces the number of objects that are cleared next. Under stress any number is enough for
+    /// a batch.
     pub(crate) fn expect(&self, objects: usize, stress: Stress) {
         self.worthwhile.set(objects >= stress.shrink(BATCHING_THRESHOLD));
     }
@@ -131,10 +138,10 @@ impl DropBatch {
         f()
     }
 
-    /// Drops `value`: later, if this comes out of what is being cleared.
+    /// Drops `value`: in the next batch, if an object is being cleared.
     #[inline]
     pub(crate) fn drop_later<T: Batched>(&self, value: T) {
-        // What leads to no counts has nothing to wait for.
+        // A value without references needs no prefetch.
         match self.clearing.get() {
             Some(from)
                 if const { BatchedValue::fits::<T>() }
@@ -147,7 +154,7 @@ impl DropBatch {
         }
     }
 
-    /// Whether another value can be kept. Without memory for it, it cannot.
+    /// Whether there is memory for another value.
     #[inline(always)]
     fn has_room(&self) -> bool {
         #[cold]
@@ -159,20 +166,20 @@ impl DropBatch {
         values.len() < values.capacity() || make_room(&mut values)
     }
 
-    /// Whether it is time to drop what there is.
+    /// Whether the batch is full.
     pub(crate) fn is_full(&self) -> bool {
         self.values.borrow().len() >= BATCH_SIZE
     }
 
-    /// Drops everything. `failed` hears of panics, and of the object that the value was taken out of.
+    /// Drops all values. `failed` gets each panic, and the object that contained the value.
     pub(crate) fn drop_all(&self, mut failed: impl FnMut(Object, Box<dyn std::any::Any + Send>)) {
-        // Out of its place: what is dropped may run destructors, and these may do anything, even come here.
+        // Taken out of the cell: destructors of values may call this function.
         let mut values = self.values.take();
         for value in &values {
             if let Some(prefetch) = value.prefetch {
                 // SAFETY: rule V: the value is in its place until it is dropped.
                 let call = || unsafe { prefetch(value.value.as_ptr().cast()) };
-                // The function can be the user's.
+                // The function may be user code, which can panic.
                 if let Err(payload) = event::guarded(call) {
                     failed(value.from, payload);
                 }
@@ -193,7 +200,7 @@ impl DropBatch {
         drop(left);
         let mut place = self.values.borrow_mut();
         if place.is_empty() {
-            // For its room, within reason.
+            // The vector is reused for its memory, up to a limit.
             values.shrink_to(2 * BATCH_SIZE);
             *place = values;
         }

@@ -1,4 +1,4 @@
-//! Floor 3: freed dynamic objects whose memory waits, so that a stale address is recognised.
+//! Floor 3: the memory of freed dynamic objects, in checked mode.
 
 use std::collections::VecDeque;
 
@@ -6,9 +6,10 @@ use crate::base::fallible::NoMemory;
 use crate::memory::shape::Footprint;
 use crate::object::weak::HeaderPtr;
 
-/// Freed dynamic objects whose memory no other object gets yet, so that a stale address is recognised.
+/// Freed dynamic objects. Their memory is not reused yet, so that a stale address is recognised.
 ///
-/// Both limits below hold after each free. When the heap refuses memory, all of it is given back, and the allocation is tried again.
+/// Both limits hold after each free. If the heap refuses memory, all of this memory is freed, and
+/// the allocation is tried again.
 #[derive(Debug, Default)]
 pub(crate) struct FreedObjects {
     /// Oldest first.
@@ -18,12 +19,12 @@ pub(crate) struct FreedObjects {
 }
 
 impl FreedObjects {
-    /// The most objects that it keeps.
+    /// The limit of objects.
     const OBJECTS: usize = 4096;
-    /// The most bytes that it keeps.
+    /// The limit of bytes.
     const BYTES: usize = 4 << 20;
 
-    /// Keeps an object. Call [`pop_excess`](Self::pop_excess) afterwards.
+    /// Adds an object. Call [`pop_excess`](Self::pop_excess) afterwards.
     pub(crate) fn push(&mut self, object: HeaderPtr, footprint: Footprint) -> Result<(), NoMemory> {
         self.objects.try_reserve(1)?;
         self.bytes += footprint.bytes();
@@ -31,13 +32,13 @@ impl FreedObjects {
         Ok(())
     }
 
-    /// Takes out the oldest object, if there are more than may be kept.
+    /// Removes the oldest object, if a limit is exceeded.
     pub(crate) fn pop_excess(&mut self) -> Option<HeaderPtr> {
         let many = self.objects.len() > Self::OBJECTS || self.bytes > Self::BYTES;
         if many { self.pop() } else { None }
     }
 
-    /// Takes out the oldest object.
+    /// Removes the oldest object.
     pub(super) fn pop(&mut self) -> Option<HeaderPtr> {
         let (object, footprint) = self.objects.pop_front()?;
         self.bytes -= footprint.bytes();
@@ -58,9 +59,9 @@ mod tests {
         let most = FreedObjects::BYTES / footprint.bytes();
         let mut freed_objects = FreedObjects::default();
         let mut headers = [0u64; 64];
-        // More and more come, and the oldest go: always as many are left as there is room for.
+        // Each new object removes the oldest one, once the limit is reached.
         for (at, header) in headers.iter_mut().enumerate() {
-            // Never looked at.
+            // Never dereferenced.
             let object = HeaderPtr(NonNull::from(header).cast());
             freed_objects.push(object, footprint).expect("memory");
             assert_eq!(freed_objects.pop_excess().is_some(), at >= most, "object {at}");
@@ -75,7 +76,7 @@ mod tests {
     fn the_quarantine_is_full_at_its_limits_and_not_before() {
         use crate::memory::arena::{CLASSES, shape_of};
         let footprints = || (0..CLASSES as u8).map(|class| shape_of(class).footprint());
-        // As many small ones as it may keep, and larger ones that fill it to the last byte.
+        // Small objects up to the limit of objects, and larger ones up to the exact limit of bytes.
         let small = footprints().next().expect("a class");
         let exact = |footprint: &Footprint| {
             let bytes = footprint.bytes();
@@ -89,7 +90,7 @@ mod tests {
         {
             let mut freed_objects = FreedObjects::default();
             let header = 0u64;
-            // Never looked at.
+            // Never dereferenced.
             let object = || HeaderPtr(NonNull::from(&header).cast());
             for _ in 0..most {
                 freed_objects.push(object(), footprint).expect("memory");

@@ -1,16 +1,20 @@
 //! Floor 3: the merge queue of a mutator.
 //!
-//! A drop by another thread can make the shared half of an object negative. The sum of both halves is known
-//! only to a thread that may read the owner's half. So the object goes into the queue of its owner, which
-//! merges the halves later.
+//! A drop by another thread can make the shared half of an object negative. The sum of both halves
+//! is known only to a thread that may read the owner's half. So the object goes into the queue of
+//! its owner, which merges the halves later.
 //!
-//! | queue | objects are merged by | changed by |
-//! |---|---|---|
-//! | open | the owner at a safepoint; a thread that has suspended the detached owner; a thread that has stopped the world | any attached thread, under the lock |
-//! | closed | the thread that would have enqueued the object | no thread |
+//! While the queue is open, any attached thread may add an object under the lock. Three threads may
+//! merge:
 //!
-//! The owner closes its queue when it ends, and only while the queue is empty. The lock orders the owner's
-//! last count before a thread that finds the queue closed.
+//! * the owner, at a safepoint;
+//! * a thread that has suspended the detached owner;
+//! * a thread that has stopped the world.
+//!
+//! A closed queue stays closed. A thread that finds it closed merges the object itself.
+//!
+//! The owner closes its queue when it ends, and only while the queue is empty. The lock orders the
+//! owner's last count before a thread that finds the queue closed.
 //!
 //! An object is in one queue at most, once. Its memory stays until the queue has merged it.
 
@@ -76,8 +80,8 @@ impl MergeQueue {
         objects
     }
 
-    /// Merges one object ahead of the others, if it is queued. The caller is the owner, and has a reference
-    /// to the object.
+    /// Merges one object ahead of the others, if it is queued. The caller is the owner, and has a
+    /// reference to the object.
     pub(super) fn merge_one(&self, header: &Header) {
         let mut objects = self.objects.lock();
         if let Some(objects) = &mut *objects
@@ -115,7 +119,8 @@ impl MergeQueue {
 
 /// Puts an object into the queue of its owner, and raises the [request](MERGE_REQUEST).
 ///
-/// If the owner is detached, this thread suspends it, merges its queue, and returns the dead objects.
+/// If the owner is detached, this thread suspends it, merges its queue, and returns the dead
+/// objects.
 pub(crate) fn enqueue<S>(
     coordinator: &Coordinator<S>,
     under: &MaybeStrain,
@@ -130,7 +135,8 @@ pub(crate) fn enqueue<S>(
     }
     maybe_yield(under, Step::Queue);
     coordinator.poke(owner, MERGE_REQUEST);
-    // A thread suspends one other thread at a time, whatever the coordinator. Else the owner merges later.
+    // A thread suspends one other thread at a time, whatever the coordinator. Else the owner merges
+    // later.
     if !is_suspending()
         && let Suspend::Suspended(owner) = coordinator.suspend(owner)
     {

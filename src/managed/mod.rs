@@ -1,57 +1,68 @@
-//! Floor 4: the built-in object model: biased counts, types by index, explicit destruction.
+//! Floor 3: the built-in object model.
 //!
-//! # A reference is dropped
+//! Objects have biased counts, and name their type by an index. A thread destroys an object when
+//! its count reaches 0.
 //!
-//! | by | how |
-//! |---|---|
-//! | the owner, attached | `local` goes down, plainly |
-//! | another thread, attached to the same heap | `shared` goes down; below zero the object is queued for its owner |
-//! | anybody else: unattached, attached elsewhere, or inside a traversal | the reference itself is put on the heap's *deferred* list, uncounted for, until an attached thread drains it |
+//! # Drop of a reference
 //!
-//! So no count is lowered while the world is stopped: attached threads are parked, the others defer.
+//! * The owner, if it is attached, lowers `local` by a plain store.
+//! * Another thread that is attached to the same heap lowers `shared`. If the half becomes
+//!   negative, the thread queues the object for its owner.
+//! * Any other thread puts the reference on the *deferred* list of the heap. It is unattached,
+//!   attached to another heap, or inside a traversal.
+//!
+//! A deferred reference still counts. An attached thread drains the list. So no count is lowered
+//! while the world is stopped: attached threads are parked, and other threads defer.
 //!
 //! # Queues
 //!
-//! Each mutator has a queue of objects whose shared half went below zero: their sum is known only once the
-//! owner's half is added. The owner is asked by a request bit and merges at its next safepoint. Is it
-//! detached, whoever enqueued suspends that one thread and merges for it. Has it ended, the queue is closed,
-//! and the object is merged on the spot. A collection merges all queues in its stop.
+//! Each mutator has a [queue](merge_queue) of objects whose shared half went below zero. The sum of
+//! both halves is known only after the owner's half is added. A request bit makes the owner merge
+//! its queue at its next safepoint. If the owner is detached, the enqueuing thread suspends it and
+//! merges on its behalf. If the owner has ended, its queue is closed, and the enqueuing thread
+//! merges the object immediately. A collection merges all queues in its stop.
 //!
 //! # Destruction
 //!
-//! An object without finalizer and weak record whose type is known where its last handle is dropped ends there, in place
-//! (`destroy_in_place`); what dies with it goes the way of all others.
+//! The thread that brings a count to 0 destroys the object. It runs the finalizer, once, which may
+//! revive the object. Then it clears the weak references, runs the destructor, and frees the
+//! memory. The destructor drops references, so other objects can die. The thread puts these on an
+//! explicit stack. The stack is empty when control returns to the user, also after a panic of a
+//! destructor.
 //!
-//! An object whose count has reached 0 is destroyed by the thread that brought it there: finalizer (once;
-//! it may bring the object back), weak references, destructor, memory. References that the destructor drops
-//! come to the same place, so the work goes through an explicit stack, which is empty again before control
-//! returns to the user, also when a destructor panics.
+//! A handle that knows its type destroys the object in place (`destroy_in_place`), if the object
+//! has no finalizer and no weak record. The objects that die with it go on the stack.
 //!
-//! A thread with a [`TraversalGuard`](crate::safepoint::TraversalGuard) has no mutator, which handlers of dynamic objects need. So it
-//! destroys nothing: queues and lists keep what they hold, and requests stay raised until the guard is gone. A mutator that ends under
-//! a guard gives its queue to the deferred list, and asks the others to drain that.
+//! A thread with a [`TraversalGuard`](crate::safepoint::TraversalGuard) has no mutator, and
+//! handlers of dynamic objects need one. So the thread destroys nothing: queues and lists keep
+//! their entries, and requests stay raised until the guard is gone. A mutator that ends under a
+//! guard moves the dead objects of its queue to the deferred list, and requests a drain from the
+//! attached threads.
 //!
 //! # Retirement
 //!
-//! A reference taken out of an [`AtomicGc`](crate::AtomicGc) may still be looked at by a thread that loaded it
-//! a moment ago. It is *retired*: dropped only when each thread that was attached at that time has passed a
-//! safepoint, or detached. Epochs tell: `seen` of a mutator is the epoch that stood at its last safepoint.
+//! A thread may use an object that it has loaded from an [`AtomicGc`](crate::AtomicGc), while
+//! another thread removes the reference from the slot. The removed reference is *retired*. It is
+//! dropped after each thread that was attached at that time has passed a safepoint or has detached.
+//! `seen` of a mutator is the epoch at its last safepoint.
 //!
 //! # After the heap
 //!
-//! When the last handle and mutator are gone the heap is *closed*: its range stays as long as objects do, and
-//! a dropped reference counts down and destroys on the dropping thread, through the same explicit stack.
-//! Finalizers and weak callbacks need a mutator and are not run any more.
+//! A heap is *closed* when its last handle and its last mutator are gone. Its range stays mapped as
+//! long as it contains objects. A thread that drops the last reference destroys the object itself,
+//! with the same kind of stack. Finalizers and weak callbacks need a mutator, so they do not run.
 //!
 //! # Rules
 //!
-//! cited by their letters where unsafe code relies on them:
+//! Unsafe code cites these by letter:
 //!
-//! * **R** (reference): an object's memory is given back at count 0 alone. So it may be used by whoever owns a counted reference, or
-//!   borrows from one who does; a reference is given up once. What was taken out of a slot goes on counting until all who may have
+//! * **R** (reference): an object's memory is freed at count 0 only. So the owner of a counted
+//!   reference may use the object, and so may code that borrows from that owner. A reference is
+//!   given up once. A reference that was removed from a slot counts until all threads that may have
 //!   loaded it have passed a safepoint.
-//! * **Z** (zero): whoever is told [`Dead`](Dropped::Dead), or [takes the last reference](Header::take_last), has the object to
-//!   himself, and ends it, once; attached to its heap, or after the heap.
+//! * **Z** (zero): a thread that receives [`Dead`](Dropped::Dead), or [takes the last
+//!   reference](Header::take_last), has exclusive access to the object and destroys it exactly
+//!   once. It is attached to the object's heap, or the heap is closed.
 
 mod closed;
 mod deferred;
@@ -68,7 +79,7 @@ mod revival;
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod tests;
 mod typed_release;
-mod weak_callbacks;
+mod upgrades;
 
 pub(crate) use closed::close;
 pub(crate) use deferred::orphan;
@@ -83,7 +94,7 @@ pub(crate) use typed_release::{
     destroy_dynamic_in_place, destroy_in_place_reporting, drop_reference_to,
     drop_reference_to_plain,
 };
-pub(crate) use weak_callbacks::{mark_dying_for_upgrades, upgrade};
+pub(crate) use upgrades::{mark_dying_for_upgrades, upgrade};
 
 use std::cell::{Cell, RefCell};
 use std::ptr::NonNull;
@@ -114,8 +125,7 @@ use crate::object::type_info::{Ends, Object, Tracer, TypeInfo};
 use crate::object::weak::{HeaderPtr, WeakWatcher};
 use crate::safepoint::{ThreadId, is_traversing};
 
-/// Has references to objects saved by the observer of the heap: to all of them, or to none where
-/// there is no memory.
+/// Gives the observer of the heap a reference to each object. If there is no memory, it gets none.
 fn save(observer: &dyn Observer, objects: &[Live<'_>], m: &Raw) {
     let mut references = objects.iter().map(|object| {
         let header = header(object.object());
@@ -129,19 +139,21 @@ fn save(observer: &dyn Observer, objects: &[Live<'_>], m: &Raw) {
     }
 }
 
-// SAFETY: rules R, Z and W: 1. `count` sums both halves; `hold` and `release` are a claim and a drop. 2. memory is
-// freed at count 0 alone: in `destroy`, `destroy_in_closed`, `destroy_in_place`, `drop_plain_slowly`, and by dynamic
-// objects' own end. 3. attached threads are parked in a stop, others defer their drops. 4. `Tracer` takes handles
-// only (`Gc`, `AnyGc`), which are counted. 5. `merge` empties every queue; an object at 0 without being queued is on
-// the destruction stack of a thread that is not at a safepoint. 6. call-outs run under `no_safepoint`, with
-// `&Mutator`.
+// SAFETY: rules R, Z and W: 1. `count` sums both halves; `hold` and `release` are a claim and a
+// drop. 2. memory is freed at count 0 only: in `destroy`, `destroy_in_closed`, `destroy_in_place`,
+// `drop_plain_slowly`, and by the handlers of dynamic objects. 3. attached threads are parked in a
+// stop, others defer their drops. 4. `Tracer` takes handles only (`Gc`, `AnyGc`), which are
+// counted. 5. `merge` empties every queue; an object at 0 without being queued is on the
+// destruction stack of a thread that is not at a safepoint. 6. call-outs run under `no_safepoint`,
+// with `&Mutator`.
 unsafe impl ObjectModel for Managed {
     type Local = SharedPart;
     type Private = OwnPart;
     type Callback = DueCallback;
 
     const STABLE_DURING_STOP: bool = true;
-    /// The two lists are the heap's. A queue is its owner's, and each of the owner's objects comes to it once.
+    /// The deferred and the retired references belong to the heap. A queue belongs to its owner,
+    /// and contains each object once.
     const SHARED_REQUESTS: u32 = DRAIN_REQUEST | QUIESCE_REQUEST;
 
     fn local(&self) -> SharedPart {
@@ -170,7 +182,8 @@ unsafe impl ObjectModel for Managed {
             // The lock is free again before the memory goes back.
             let oldest = self.freed_objects.lock().pop();
             let Some(HeaderPtr(oldest)) = oldest else { return any };
-            // SAFETY: rule O: freed before, and nobody's since; the list gives each up once.
+            // SAFETY: rule O: the cell was freed, and has had no owner since; the list returns each
+            // cell once.
             unsafe { m.free(oldest.cast()) };
             any = true;
         }
@@ -271,7 +284,8 @@ unsafe impl ObjectModel for Managed {
     fn finalize(&self, object: Live<'_>, m: &Raw) {
         let header = header(*object);
         if let Some(finalize) = self.info(header).finalize {
-            // SAFETY: rules R and Y: alive, as the proof says, and of the type that its header names.
+            // SAFETY: rules R and Y: alive, as the proof says, and of the type that its header
+            // names.
             unsafe { finalize(header, (&raw const *m).cast()) };
         }
     }
@@ -308,10 +322,10 @@ unsafe impl ObjectModel for Managed {
     }
 
     fn merge(&self, world: &World<'_, Self>, dead: &mut Vec<DeadObject>) {
-        // Everybody is at a safepoint. Relaxed, both: the stop orders them.
+        // Every thread is at a safepoint. Relaxed, both: the stop orders them.
         let epoch = self.epoch.load(Ordering::Relaxed);
         world.locals(|_, local| {
-            // SAFETY: rule Z: its merge answered `Dead`, to this thread alone.
+            // SAFETY: rule Z: the merge answered `Dead` to this thread.
             let merged = |dead: Dead| unsafe { DeadObject::new(object(dead.into_ptr())) };
             dead.extend(merge_queue(&local.queue).map(merged));
             local.seen.store(epoch, Ordering::Relaxed);
@@ -341,7 +355,7 @@ unsafe impl ObjectModel for Managed {
     ) {
         let Some(record) = self.weak.get(header(*target)) else { return };
         for WeakWatcher { weak_ref, invoke, .. } in record.take_watchers() {
-            // Garbage itself, or dead: its callback is dropped with it.
+            // The weak reference is dead, or is garbage: it dies with its callback.
             if weak_ref.with_target(|h| is_unreachable(object(NonNull::from(h)))) != Some(false) {
                 continue;
             }
@@ -359,7 +373,8 @@ unsafe impl ObjectModel for Managed {
     }
 
     fn clear_weak(&self, object: Stopped<'_>) {
-        // The record leaves the table: should the object survive, new weak references get a new one.
+        // The record leaves the table. If the object survives, new weak references get a new
+        // record.
         drop(self.weak.remove(header(*object)));
     }
 
@@ -399,7 +414,7 @@ unsafe impl ObjectModel for Managed {
     }
 
     fn check(&self, object: Stopped<'_>) -> Result<(), String> {
-        // SAFETY: rule R: alive, as the proof says; read as bare memory, whatever lies there.
+        // SAFETY: rule R: alive, as the proof says. Any bytes are a header.
         let header = unsafe { header(*object).as_ref() };
         if self.types.find(header.type_index()).is_none() {
             return Err(format!(
@@ -411,14 +426,16 @@ unsafe impl ObjectModel for Managed {
     }
 
     fn last_type(&self, memory: NonNull<u8>) -> Option<&'static str> {
-        // SAFETY: rule O: a cell is larger than a header, any bytes are one, and the cell is the caller's.
+        // SAFETY: rule O: a cell is larger than a header, any bytes are one, and the cell is the
+        // caller's.
         let index = unsafe { memory.cast::<Header>().as_ref() }.type_index();
         let info = self.types.find(index)?;
-        // A dynamic object's type may have gone before it.
+        // The type of a dynamic object may have been freed before the object.
         Some(if info.dealloc.is_some() {
             "dynamic object"
         } else {
-            // SAFETY: rule Y: the names of other types are constants: the object is not looked at.
+            // SAFETY: rule Y: the name of a typed object is a constant, which is found without
+            // reading the object.
             unsafe { (info.name)(memory.cast()) }
         })
     }
@@ -450,23 +467,23 @@ unsafe impl ObjectModel for Managed {
     fn attached(&self, m: &Raw) {
         // SeqCst: the other half of `new_epoch`.
         let epoch = self.epoch.load(Ordering::SeqCst);
-        // Mostly it stands there already: nobody has retired anything. Relaxed: this thread's own last word, or a
-        // stop's, which happened before this. The load of the epoch is what orders.
+        // Usually they are equal, because no reference was retired. Relaxed: this thread has
+        // written it, or a stop before this. The load of the epoch orders.
         if m.local().seen.load(Ordering::Relaxed) != epoch {
-            // Release: as in `quiesce`, for what this thread loaded when it was attached before.
+            // Release: as in `quiesce`, for the loads of this thread when it was attached before.
             m.local().seen.store(epoch, Ordering::Release);
-            // It may be the first since then.
+            // This thread may be the last for which a retired reference waits.
             reap(m);
         }
         drain_deferred(m);
     }
 
     fn ending(&self, m: &Raw) {
-        // Nothing, unless a panic of a hook has ended a collection.
+        // The batch is empty, unless a panic of a hook has ended a collection.
         self.cleared(m, true);
         if is_traversing() {
             if !publish_retired(m) {
-                // Nobody will hand them over.
+                // They leak, for no thread can publish them.
                 m.private().retired.take();
             }
             orphan(m.core(), m.local());
@@ -475,7 +492,7 @@ unsafe impl ObjectModel for Managed {
         }
         loop {
             if !publish_retired(m) {
-                // Nobody will hand them over.
+                // They leak, for no thread can publish them.
                 m.private().retired.take();
             }
             quiesce(m);
@@ -494,17 +511,18 @@ unsafe impl ObjectModel for Managed {
     }
 }
 
-/// Drops a value that was taken out of an object: a little later, if a collection is clearing that object.
+/// Drops a value that was removed from an object. If a collection is clearing that object, the
+/// value is dropped in the next batch.
 pub(crate) fn drop_later<T: Batched>(m: &Raw, value: T) {
     m.private().drop_batch.drop_later(value);
 }
 
-/// Drops what has been discarded.
+/// Drops the values of the batch.
 #[inline(never)]
 fn drop_batched(m: &Raw) {
     let _lent = m.lend();
     m.private().drop_batch.drop_all(|object, payload| {
-        // SAFETY: rule R: the collection holds what it clears.
+        // SAFETY: rule R: the collection owns a reference to each object that it clears.
         let name = m.model().type_name(unsafe { Live::new(object) });
         let text = event::panic_message(payload);
         m.core().hooks.unraisable_at(During::Clear, name, object.address(), text);

@@ -29,30 +29,32 @@ pub(super) const QUIESCE_REQUEST: u32 = 1 << 10;
 pub(crate) type ManagedCore = mutator::Core<Managed>;
 pub(crate) type Raw = ModelMutator<Managed>;
 
-/// See the [module's page](self).
+/// The part of the heap.
 #[derive(Debug)]
 pub(crate) struct Managed {
     pub(crate) types: TypeRegistry,
     pub(crate) weak: WeakTable,
-    /// A fork holds it, like the registry: unattached threads drop while one happens.
+    /// A fork locks it, like the registry, because unattached threads can drop references during a
+    /// fork.
     pub(super) deferred: lock::ForkMutex<Deferred>,
-    /// What is dropped meanwhile by the thread that holds the stop, which may be the one that forks.
+    /// References that the thread with the stop drops. That thread may be the one that forks.
     pub(super) deferred_in_stop: Mutex<Vec<CountedRef>>,
-    /// Whether one of the lists has entries: what an attaching thread looks at.
+    /// Whether one of the lists may have entries. An attaching thread reads it.
     pub(super) has_deferred: AtomicBool,
+    /// Published retired references, each with its epoch.
     pub(super) retired: Mutex<Vec<(u64, CountedRef)>>,
     pub(super) epoch: AtomicU64,
     /// Objects left in a closed heap.
     pub(super) left: AtomicUsize,
-    /// Checked mode: addresses are looked up, and freed dynamic objects kept for a while.
+    /// Checked mode: addresses are looked up, and the memory of freed dynamic objects is reused
+    /// late.
     pub(super) checked: AtomicBool,
-    /// Nanoseconds that a traverse handler may take without a report; 0: as long as it likes.
+    /// Nanoseconds after which a traverse handler is reported as slow; 0: never.
     pub(super) slow_handler: AtomicU64,
-    /// Freed dynamic objects that checked mode keeps.
     pub(crate) freed_objects: Mutex<FreedObjects>,
-    /// Mistakes of traverse handlers, to be told when the world runs.
+    /// Mistakes of traverse handlers. They are reported when the world runs.
     pub(super) faults: Mutex<RecordedFaults>,
-    /// Types whose traverse handlers were found to visit null.
+    /// Types with a traverse handler that has visited null.
     pub(super) null_visitors: Mutex<HashSet<&'static str>>,
     /// Locked while a traverse handler runs that must not run in parallel.
     pub(crate) serial: Mutex<()>,
@@ -60,24 +62,25 @@ pub(crate) struct Managed {
     pub(super) legacy: AtomicBool,
 }
 
-/// Mistakes of traverse handlers that no hook has been told of yet.
+/// Mistakes of traverse handlers that were not reported yet.
 #[derive(Debug, Default)]
 pub(super) struct RecordedFaults {
     pub(super) list: Vec<Fault>,
-    /// The first one that there was no memory to list.
+    /// The first mistake after the memory for the list ran out.
     pub(super) last: Option<Fault>,
 }
 
+/// The deferred references of a heap.
 #[derive(Debug, Default)]
 pub(crate) struct Deferred {
     pub(super) list: Vec<CountedRef>,
-    /// Attached threads have been asked to drain it.
+    /// The request to drain the list has been raised.
     pub(super) poked: bool,
-    /// The heap is closed, and itself kept alive by its remaining objects.
+    /// The core of a closed heap that still contains objects.
     pub(super) closed: Option<Arc<ManagedCore>>,
 }
 
-/// What a mutator shows to other threads.
+/// The part of a mutator that other threads can use.
 #[derive(Debug)]
 pub(crate) struct SharedPart {
     pub(super) queue: MergeQueue,
@@ -85,24 +88,28 @@ pub(crate) struct SharedPart {
     pub(super) seen: AtomicU64,
 }
 
-/// What a mutator keeps to itself.
+/// The part of a mutator that only its own thread can use.
 pub(crate) struct OwnPart {
     /// Type indices by the address of the type's table: a cache of the registry, for allocation.
     pub(super) types: [Cell<(*const TypeInfo, u32)>; TYPE_CACHE_SIZE],
+    /// The destruction stack.
     pub(super) dying: RefCell<Vec<Dead>>,
-    /// What is on the stack: [`DESTRUCTION`], [`HANDLER_CALL`].
+    /// The calls that are on the thread's stack: [`DESTRUCTION`], [`HANDLER_CALL`].
     pub(super) busy: Cell<u8>,
+    /// Retired references that are not published yet.
     pub(super) retired: RefCell<Vec<CountedRef>>,
     pub(super) drop_batch: DropBatch,
 }
 
-/// An object is being destroyed; what dies with it waits.
+/// The destruction of an object. The objects that die meanwhile go on the destruction stack.
 pub(super) const DESTRUCTION: u8 = 1;
-/// A handler of a dynamic object runs: a C function, through whose frame no panic may pass.
+/// A call of a handler of a dynamic object. The handler is a C function, which a panic must not
+/// leave.
 pub(super) const HANDLER_CALL: u8 = 2;
 
 impl OwnPart {
-    /// Calls a handler of a dynamic object. Destructors that panic meanwhile are reported, for they would end the process.
+    /// Calls a handler of a dynamic object. A panic of a destructor is reported meanwhile: it would
+    /// end the process.
     pub(crate) fn in_handler<R>(&self, f: impl FnOnce() -> R) -> R {
         struct Left<'a>(&'a OwnPart, bool);
         impl Drop for Left<'_> {
@@ -116,7 +123,7 @@ impl OwnPart {
         f()
     }
 
-    /// From here on it is on the stack; `true`: it was already.
+    /// Adds a call to the stack; `true`: there was one already.
     pub(super) fn enter(&self, what: u8) -> bool {
         let busy = self.busy.get();
         self.busy.set(busy | what);
@@ -127,14 +134,15 @@ impl OwnPart {
         self.busy.set(self.busy.get() & !what);
     }
 
-    /// Whether a panic can go on to whoever dropped the reference.
+    /// Whether a panic can go on to the code that dropped the reference.
     pub(super) fn may_unwind(&self) -> bool {
         self.busy.get() & HANDLER_CALL == 0 && !std::thread::panicking()
     }
 }
 
+/// Places of the cache of type indices.
 pub(super) const TYPE_CACHE_SIZE: usize = 64;
-/// Objects that can wait to be destroyed before memory is asked for.
+/// Objects for which the destruction stack has memory from the start.
 pub(super) const DESTRUCTION_STACK_ROOM: usize = 16;
 
 impl Managed {
@@ -158,20 +166,20 @@ impl Managed {
         }
     }
 
-    /// Says whether there may be types with legacy finalizers.
+    /// Sets whether types may have legacy finalizers.
     pub(crate) fn expect_legacy(&self, expect: bool) {
-        // Relaxed: objects of such a type come into being after this, and a stop orders it.
+        // Relaxed: objects of such a type are allocated after this, and a stop orders it.
         self.legacy.store(expect, Ordering::Relaxed);
     }
 
     /// Whether addresses are looked up.
     #[inline(always)]
     pub(crate) fn is_checked(&self) -> bool {
-        // Relaxed: set before anybody else knows the heap.
+        // Relaxed: written before another thread can use the heap.
         self.checked.load(Ordering::Relaxed)
     }
 
-    /// Nanoseconds that a traverse handler may take without a report; 0: as long as it likes.
+    /// Nanoseconds after which a traverse handler is reported as slow; 0: never.
     pub(crate) fn slow_handler(&self) -> u64 {
         // Relaxed: as in `is_checked`.
         self.slow_handler.load(Ordering::Relaxed)
@@ -188,7 +196,7 @@ impl Managed {
     /// Records a mistake of a handler that runs in a stop, where no hook can be called.
     pub(crate) fn record_fault(&self, fault: Fault) {
         let mut faults = self.faults.lock();
-        // A handler that visits null does so all the time: told once for each type.
+        // A handler that visits null does so in each traversal: reported once for each type.
         if fault.code == Code::NullVisit {
             let mut visitors = self.null_visitors.lock();
             let is_new = visitors.try_reserve(1).is_err() || visitors.insert(fault.type_name);
@@ -196,7 +204,7 @@ impl Managed {
                 return;
             }
         }
-        // One of a kind is enough, and there is no end of them.
+        // Each mistake is recorded once, and their number is bounded.
         let same = |n: &Fault| {
             (n.code, n.type_name, n.function) == (fault.code, fault.type_name, fault.function)
         };
@@ -209,7 +217,7 @@ impl Managed {
         }
     }
 
-    /// Tells what was noted.
+    /// Reports the recorded mistakes.
     pub(crate) fn report_faults(&self, hooks: &Hooks) {
         let faults = {
             let mut faults = self.faults.lock();
@@ -228,7 +236,8 @@ impl Managed {
         self.deferred.lock_for_fork()
     }
 
-    /// Whether the child of a fork that holds this guard could take the locks that unattached threads take, too.
+    /// Whether the child of a fork with this guard could take the locks that unattached threads
+    /// take, too.
     #[cfg(all(test, loom))]
     pub(crate) fn is_whole_for_child(&self, deferred: &lock::Guard<'_, Deferred>) -> bool {
         self.deferred.is_held_by_or_open(Some(deferred)) && self.retired.is_held_by_or_open(None)
@@ -239,8 +248,10 @@ impl Managed {
         self.deferred.lock().closed.is_some()
     }
 
-    /// How `objects` are handled, if all are of one type. Without a branch for each: where types alternate, nobody could
-    /// predict how many are alike.
+    /// The type of `objects`, if all are of one type.
+    ///
+    /// There is no branch for each object: the processor could not predict it where types
+    /// alternate.
     #[inline(always)]
     pub(super) fn alike(&self, objects: &[Object]) -> Option<&'static TypeInfo> {
         // SAFETY: rule R: callers have live objects.
@@ -251,7 +262,7 @@ impl Managed {
     }
 
     pub(super) fn info(&self, header: NonNull<Header>) -> &'static TypeInfo {
-        // SAFETY: rule R: callers hold the object, or are destroying it.
+        // SAFETY: rule R: callers have a reference to the object, or are destroying it.
         self.types.get(unsafe { header.as_ref() }.type_index())
     }
 }
@@ -350,7 +361,7 @@ mod tests {
         };
         let (number, info) = index(&m);
         assert_eq!(type_index(m.raw(), info), number);
-        // Another type in its place: asked for again.
+        // Another type in its place: the registry is asked again.
         m.raw().private().types.iter().for_each(|slot| slot.set((std::ptr::null(), 77)));
         assert_eq!(type_index(m.raw(), info), number);
         assert_eq!(type_index(m.raw(), info), number);

@@ -1,13 +1,15 @@
 //! Floor 3: values that prove a right to an object.
 //!
-//! | value | made from | right | given up by |
-//! |---|---|---|---|
-//! | [`CountedRef`] | a reference that its owner gives up | to use the object, to drop the reference once | [`release`](super::release), or the `into_` methods |
-//! | [`Dead`] | the answer `Dead` of a count | exclusive access, to destroy the object once | the destruction, or a revival |
+//! A [`CountedRef`] is a reference that its former owner has given up. Its holder may use the
+//! object, and drops the reference once.
+//!
+//! A [`Dead`] is an object with count 0. Its holder has exclusive access, and destroys or revives
+//! the object once.
 //!
 //! Neither can be copied, and neither has a destructor. A forgotten value leaks its object.
 //!
-//! Both belong to one heap. A function that takes one of them beside a mutator expects a mutator or the core of that heap.
+//! Both belong to one heap. A function that takes one of them beside a mutator expects a mutator or
+//! the core of that heap.
 
 use std::ptr::NonNull;
 
@@ -61,14 +63,15 @@ impl CountedRef {
         (self.header().drop_local() == Dropped::Dead).then_some(Dead(self.0))
     }
 
-    /// The owner takes the last reference; `Err`: it is not the owner, or the reference is not the last.
+    /// The owner takes the last reference; `Err`: it is not the owner, or the reference is not the
+    /// last.
     #[inline(always)]
     pub(super) fn take_last(self, owner: u64) -> Result<Dead, Self> {
         if self.header().take_last(owner) { Ok(Dead(self.0)) } else { Err(self) }
     }
 }
 
-/// An object whose count is 0.
+/// An object with count 0.
 #[must_use]
 #[derive(Debug)]
 pub(crate) struct Dead(NonNull<Header>);

@@ -1,4 +1,4 @@
-//! Floor 3: a reference is dropped, and the object dies with its last one.
+//! Floor 3: the drop of a reference, with which its object may die.
 
 use std::panic::resume_unwind;
 use std::ptr::NonNull;
@@ -12,7 +12,7 @@ use crate::managed::destructor::{OnPanic, Panic, run_destructor};
 use crate::managed::merge_queue::{self, MergeQueue, OwnerEnded};
 use crate::managed::parts::{DESTRUCTION, Managed, Raw, object};
 use crate::managed::proof::{CountedRef, Dead};
-use crate::managed::weak_callbacks::mark_dying_for_upgrades;
+use crate::managed::upgrades::mark_dying_for_upgrades;
 use crate::object::header::{Dropped, Header};
 use crate::object::state;
 use crate::object::type_info::TypeInfo;
@@ -52,7 +52,7 @@ pub(crate) unsafe fn drop_slowly(header: NonNull<Header>) {
     }
 }
 
-/// Destroys an object whose last reference its owner, this thread, has dropped.
+/// Destroys an object. Its owner, this thread, has dropped the last reference.
 fn destroy_owned(dead: Dead) {
     // SAFETY: rule P: the owner is attached, to a heap of this model.
     unsafe { Raw::with_known(|m| destroy_all(m, dead, OnPanic::PassOn)) }
@@ -100,7 +100,8 @@ unsafe fn finish_foreign_drop(
     }
 }
 
-/// Puts an object into its owner's queue, and destroys the objects that this thread merges for the owner.
+/// Puts an object into its owner's queue, and destroys the objects that this thread merges for the
+/// owner.
 ///
 /// # Safety
 ///
@@ -115,7 +116,8 @@ unsafe fn enqueue(m: &Raw, owner: u64, header: NonNull<Header>, on_panic: OnPani
         Ok(dead) => destroy_each(m, prove_dead(dead), on_panic),
         Err(OwnerEnded) => {
             // The lock of the queue, or of the registry, orders the owner's last count before this.
-            // SAFETY: rule R: the object is queued, in no queue, so it is not freed before this merge.
+            // SAFETY: rule R: the object is queued, in no queue, so it is not freed before this
+            // merge.
             if unsafe { header.as_ref() }.merge_ended() == Dropped::Dead {
                 // SAFETY: rule Z: the merge answered this thread.
                 destroy_all(m, unsafe { Dead::new(header) }, on_panic);
@@ -136,8 +138,8 @@ fn prove_dead(merged: Vec<HeaderPtr>) -> impl ExactSizeIterator<Item = Dead> {
     merged.into_iter().map(|object| unsafe { Dead::new(object.0) })
 }
 
-/// Merges the objects of a queue, and returns the dead ones. The caller is the owner, has suspended the owner, or
-/// has stopped the world.
+/// Merges the objects of a queue, and returns the dead ones. The caller is the owner, has suspended
+/// the owner, or has stopped the world.
 pub(super) fn merge_queue(queue: &MergeQueue) -> impl ExactSizeIterator<Item = Dead> {
     prove_dead(queue.merge(merge))
 }
@@ -152,7 +154,8 @@ pub(super) fn merge_own_queue(m: &Raw) {
     }
 }
 
-/// Merges one object, to which the caller has a reference, ahead of the mutator's next safepoint, if it is queued.
+/// Merges one object, to which the caller has a reference, ahead of the mutator's next safepoint,
+/// if it is queued.
 pub(crate) fn merge_early(m: &Raw, header: &Header) {
     m.local().queue.merge_one(header);
 }
@@ -178,7 +181,8 @@ pub(super) fn drop_attached(m: &Raw, reference: CountedRef) {
             // SAFETY: rules Y and Z: the object is of this type, and its last reference is taken.
             let result = event::guarded(|| unsafe { end(header, (&raw const *m).cast()) });
             if let Err(payload) = result {
-                // SAFETY: rule Y: such a type has one name for all its objects, and does not read the object.
+                // SAFETY: rule Y: such a type has one name for all its objects, and does not read
+                // the object.
                 let type_name = unsafe { (info.name)(header) };
                 Panic { payload, type_name }.report(&m.core().hooks);
             }
@@ -187,7 +191,8 @@ pub(super) fn drop_attached(m: &Raw, reference: CountedRef) {
     }
 }
 
-/// Destroys several objects as [`destroy_all`] does. A panic that goes on does so after the last destruction.
+/// Destroys several objects as [`destroy_all`] does. A panic that goes on does so after the last
+/// destruction.
 fn destroy_each(m: &Raw, dead: impl Iterator<Item = Dead>, on_panic: OnPanic) {
     let mut thrown = None;
     for dead in dead {
@@ -203,12 +208,13 @@ fn destroy_each(m: &Raw, dead: impl Iterator<Item = Dead>, on_panic: OnPanic) {
 
 /// Destroys an object, and the objects that die with it.
 pub(super) fn destroy_all(m: &Raw, dead: Dead, on_panic: OnPanic) {
-    // The destruction stack is in use, so drops that come back to this mutator use the stack: rule L.
+    // The destruction stack is in use, so drops that come back to this mutator use the stack: rule
+    // L.
     let _lent = m.lend();
     let private = m.private();
     if private.enter(DESTRUCTION) {
-        // If the object's own handler counts it up and down again, its destruction is under way. The state byte
-        // must be read now: later the cell may contain another object.
+        // If the object's own handler counts it up and down again, its destruction is under way.
+        // The state byte must be read now: later the cell may contain another object.
         if dead.state(m.core()).get() & state::DYING == 0 {
             queue_for_destruction(m, dead);
         }
@@ -243,14 +249,16 @@ pub(super) fn destroy_queued(m: &Raw, panic: Option<Panic>, on_panic: OnPanic) {
         destroy_all(m, next, on_panic);
     }
     match panic {
-        // A second panic while the thread unwinds, or a panic through a C function, would end the process.
+        // A second panic while the thread unwinds, or a panic through a C function, would end the
+        // process.
         Some(panic) if !m.private().may_unwind() => panic.report(&m.core().hooks),
         Some(Panic { payload, .. }) => resume_unwind(payload),
         None => {}
     }
 }
 
-/// Puts a dead object on the stack. It is destroyed after the object whose destruction is under way.
+/// Puts a dead object on the stack. It is destroyed after the object whose destruction is under
+/// way.
 #[inline(always)]
 fn queue_for_destruction(m: &Raw, dead: Dead) {
     let mut dying = m.private().dying.borrow_mut();
@@ -266,9 +274,11 @@ fn queue_for_destruction(m: &Raw, dead: Dead) {
     destroy_nested(m, dead);
 }
 
-/// Destroys a dead object inside the destruction of another, because there is no memory for the stack.
+/// Destroys a dead object inside the destruction of another, because there is no memory for the
+/// stack.
 ///
-/// The call nests as deep as for nested values of Rust. That is rare: a list needs one place on the stack.
+/// The call nests as deep as for nested values of Rust. That is rare: a list needs one place on the
+/// stack.
 #[cold]
 #[inline(never)]
 fn destroy_nested(m: &Raw, dead: Dead) {
@@ -296,7 +306,8 @@ fn destroy(m: &Raw, dead: Dead) -> Result<(), Panic> {
     }
     dead.state(m.core()).dying();
     let header = dead.into_ptr();
-    // SAFETY: rule Z: this thread has exclusive access, and the value is of the type that the header names.
+    // SAFETY: rule Z: this thread has exclusive access, and the value is of the type that the
+    // header names.
     unsafe {
         let result = run_destructor(info, header);
         m.free(header.cast());
@@ -304,8 +315,8 @@ fn destroy(m: &Raw, dead: Dead) -> Result<(), Panic> {
     }
 }
 
-/// Destroys one dynamic object, by the handler of its type. The object may be alive afterwards, so its state byte
-/// keeps the other bits.
+/// Destroys one dynamic object, by the handler of its type. The object may be alive afterwards, so
+/// its state byte keeps the other bits.
 fn destroy_dynamic(
     m: &Raw,
     dead: Dead,
@@ -313,7 +324,8 @@ fn destroy_dynamic(
     dealloc: unsafe fn(NonNull<Header>, *const ()),
 ) -> Result<(), Panic> {
     let header = dead.into_ptr();
-    // SAFETY: rule Z: this thread has exclusive access to the object, until the handler frees or revives it.
+    // SAFETY: rule Z: this thread has exclusive access to the object, until the handler frees or
+    // revives it.
     unsafe {
         if mark_dying(m, header) & state::DYING != 0 {
             // The object's own handler counted it up and down again, while it destroys the object.
@@ -327,10 +339,10 @@ fn destroy_dynamic(
     }
 }
 
-/// Sets `DYING` of a dynamic object whose count is 0, and returns the state byte before.
+/// Sets `DYING` of a dynamic object with count 0, and returns the state byte before.
 ///
-/// Handlers of the object may count it. With a weak record the bit is set under the lock of the record, because an
-/// [upgrade](crate::managed::upgrade) reads the bit under that lock.
+/// Handlers of the object may count it. With a weak record the bit is set under the lock of the
+/// record, because an [upgrade](crate::managed::upgrade) reads the bit under that lock.
 ///
 /// # Safety
 ///
@@ -371,7 +383,8 @@ fn finalize_dead(
     drop_revival(m, reference)
 }
 
-/// Drops the reference of a revival, on the thread that revived the object. `None`: the object stays alive.
+/// Drops the reference of a revival, on the thread that revived the object. `None`: the object
+/// stays alive.
 pub(super) fn drop_revival(m: &Raw, reference: CountedRef) -> Option<Dead> {
     match reference.header().drop_ref(m.id()) {
         // SAFETY: rule Z: the count answered this thread.

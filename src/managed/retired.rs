@@ -1,4 +1,4 @@
-//! Floor 3: references that wait until every thread has passed a safepoint.
+//! Floor 3: retired references, which wait until every thread has passed a safepoint.
 
 use std::ptr::NonNull;
 
@@ -17,13 +17,14 @@ pub(super) const RETIRE_BATCH: usize = 64;
 impl Managed {
     /// An epoch for references that were taken out of their slots before this call.
     pub(super) fn new_epoch(&self) -> u64 {
-        // SeqCst: before the loads of the threads' states in `poke_attached` and `reap`. A thread that attaches after
-        // those loads reads this epoch, and so it finds the slots empty.
+        // SeqCst: before the loads of the threads' states in `poke_attached` and `reap`. A thread
+        // that attaches after those loads reads this epoch, and so it finds the slots empty.
         self.epoch.fetch_add(1, Ordering::SeqCst) + 1
     }
 }
 
-/// Retires a reference that was in a slot. Other threads may have loaded it, and may still use the object.
+/// Retires a reference that was in a slot. Other threads may have loaded it, and may still use the
+/// object.
 ///
 /// The caller gives the reference up.
 pub(crate) fn retire(m: &Raw, header: NonNull<Header>) {
@@ -43,8 +44,9 @@ pub(crate) fn retire(m: &Raw, header: NonNull<Header>) {
     }
 }
 
-/// As [`retire`], on a thread whose mutator is not attached to the object's heap: a misuse, after which the reference
-/// is out of its slot nevertheless. Threads that are attached to that heap may use the object.
+/// As [`retire`], on a thread that is not attached to the object's heap: a misuse, after
+/// which the reference is out of its slot nevertheless. Threads that are attached to that heap may
+/// use the object.
 ///
 /// # Safety
 ///
@@ -60,7 +62,8 @@ pub(crate) unsafe fn retire_elsewhere(header: NonNull<Header>) {
         // The other threads are parked, and use no object.
         return defer(reference);
     }
-    // The lock keeps the end of the heap away, and forks: in the child the lock of the retired would stay locked.
+    // The lock keeps the end of the heap away, and forks: in the child the lock of the retired
+    // would stay locked.
     let deferred = core.model.deferred.lock();
     if deferred.closed.is_some() {
         drop(deferred);
@@ -73,8 +76,8 @@ pub(crate) unsafe fn retire_elsewhere(header: NonNull<Header>) {
     core.coordinator.poke_attached(QUIESCE_REQUEST);
 }
 
-/// Gives the gathered references an epoch, and requests a safepoint of every attached thread. `false`: there is no
-/// memory for that, and the references stay gathered.
+/// Gives the gathered references an epoch, and requests a safepoint of every attached thread.
+/// `false`: there is no memory for that, and the references stay gathered.
 pub(super) fn publish_retired(m: &Raw) -> bool {
     let model = m.model();
     let mut buffer = m.private().retired.borrow_mut();
@@ -98,19 +101,20 @@ pub(super) fn publish_retired(m: &Raw) -> bool {
 pub(super) fn quiesce(m: &Raw) {
     let _ = publish_retired(m);
     let model = m.model();
-    // Acquire: later loads of this thread are at least as new as this epoch. Release: earlier uses by this thread come
-    // before another thread reads the epoch in `seen`.
+    // Acquire: later loads of this thread are at least as new as this epoch. Release: earlier uses
+    // by this thread come before another thread reads the epoch in `seen`.
     m.local().seen.store(model.epoch.load(Ordering::Acquire), Ordering::Release);
     reap(m);
 }
 
-/// Drops the retired references whose epoch every attached thread has seen.
+/// Drops the retired references with an epoch that every attached thread has seen.
 pub(super) fn reap(m: &Raw) {
     let model = m.model();
     if is_traversing() || model.retired.lock().is_empty() {
         return;
     }
-    // Relaxed: with an older epoch fewer references are dropped. It is newer than the retirements below.
+    // Relaxed: with an older epoch fewer references are dropped. It is newer than the retirements
+    // below.
     let mut past = model.epoch.load(Ordering::Relaxed);
     m.core().coordinator.attached(|_, shared| {
         // Acquire: the uses by that thread come before the drops below.
@@ -201,7 +205,7 @@ mod tests {
             assert_eq!(other(true), 0);
             m.safepoint();
             assert_eq!((live(), retired()), (0, 0));
-            // By a safepoint of this thread, and then of the other.
+            // This thread passes a safepoint, and then the other thread.
             retire(&m);
             m.safepoint();
             assert_eq!((gathered(&m), retired(), live()), (0, 1, 1));
@@ -264,7 +268,7 @@ mod tests {
         let epoch = model.new_epoch();
         on_attached_thread(&heap, |m| assert_eq!(m.raw().local().seen.load(SeqCst), epoch));
         assert_eq!(m.raw().local().seen.load(SeqCst), epoch - 1, "not at a safepoint since");
-        // What is waited for is settled with the next look.
+        // The next call drops the references that no thread can use any more.
         let mut held = ManuallyDrop::new(m.alloc(1));
         assert!(!model.after_clear(m.raw()));
         // SAFETY: rule R: the handle is never dropped.

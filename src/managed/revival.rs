@@ -9,7 +9,8 @@ use crate::managed::release::{drop_revival, mark_dying, notify_watchers};
 use crate::object::header::Header;
 use crate::object::state;
 
-/// Revives a dying object for the call of `f`, with one reference; `true`: the object is dying again afterwards.
+/// Revives a dying object for the call of `f`, with one reference; `true`: the object is dying
+/// again afterwards.
 ///
 /// # Safety
 ///

@@ -1,4 +1,4 @@
-//! What the tests of this folder share, and those of the model as a whole.
+//! Helpers of the tests in this folder, and tests of the model as a whole.
 
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 
@@ -18,8 +18,8 @@ pub(super) fn plain_heap() -> Heap {
         .expect("a heap")
 }
 
-/// Does `f` on another thread, which is attached to the heap, and takes part in stops but passes no other safepoint until `f`
-/// returns.
+/// Calls `f` on another thread, which is attached to the heap. The thread parks for stops, and
+/// passes no other safepoint before `f` returns.
 pub(super) fn on_attached_thread<R: Send>(
     heap: &Heap,
     f: impl FnOnce(&mut Mutator) -> R + Send,
@@ -31,7 +31,8 @@ pub(super) fn header_of<T: Trace>(gc: &Gc<T>) -> NonNull<Header> {
     crate::AnyGc::from(gc.clone()).header()
 }
 
-/// How often finalizers of [`Noting`] and [`Plain`], destructors of [`Noting`], and weak callbacks have run.
+/// Calls of finalizers of [`Noting`] and [`Plain`], of destructors of [`Noting`], and of weak
+/// callbacks.
 #[derive(Default)]
 pub(super) struct Calls {
     pub(super) finalized: AtomicUsize,
@@ -45,7 +46,7 @@ impl Calls {
     }
 }
 
-/// With a destructor and a finalizer.
+/// A value with a destructor and a finalizer.
 pub(super) struct Noting(pub(super) Arc<Calls>);
 
 impl Trace for Noting {
@@ -64,7 +65,7 @@ impl Drop for Noting {
     }
 }
 
-/// With a finalizer, and nothing to drop.
+/// A value with a finalizer and without a destructor.
 pub(super) struct Plain(pub(super) &'static Calls);
 
 impl Trace for Plain {
@@ -97,7 +98,8 @@ impl Trace for Holds {
     }
 }
 
-/// Safe code can show a handle twice. That keeps objects alive, and is no report: only handlers of dynamic objects are doubted.
+/// Safe code can visit a handle twice. That keeps objects alive, and is not reported: the collector
+/// verifies the traversals of dynamic objects only.
 #[test]
 fn a_value_that_shows_too_much_is_not_reported() {
     struct Twice(Gc<u64>);
@@ -215,7 +217,8 @@ fn a_mutator_that_ends_leaves_nothing_that_it_can_drop() {
     assert_eq!(live(), 1);
     drop(m);
     assert_eq!(live(), 0, "deferred");
-    // What a thread has retired waits for others, and the next to attach drops it when they have gone.
+    // A retired reference waits for the other threads. When they are gone, the next thread that
+    // attaches drops it.
     let mut m = heap.attach();
     on_attached_thread(&heap, |m| {
         let slot = AtomicGc::new(Some(m.alloc(3)));
@@ -240,7 +243,8 @@ fn callbacks_are_counted_and_headers_are_recognised() {
     drop((first, second));
     // SAFETY: rule R: alive.
     let index = unsafe { number.header().as_ref() }.type_index();
-    // SAFETY: rules R and O: headers are there, and nobody follows what they say.
+    // SAFETY: rules R and O: the headers are values on the stack, and the functions follow no
+    // pointer in them.
     let (check, last_type) = (
         |header: &Header| model.check(unsafe { Stopped::new(object(NonNull::from(header))) }),
         |header: &Header| model.last_type(NonNull::from(header).cast()),

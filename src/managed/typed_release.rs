@@ -1,4 +1,4 @@
-//! Floor 3: the drop of a reference to an object whose type is known.
+//! Floor 3: the drop of a reference to an object of a known type.
 
 use std::mem::ManuallyDrop;
 use std::ptr::NonNull;
@@ -41,7 +41,8 @@ unsafe fn drop_plain_slowly(header: NonNull<Header>, class: u8) {
     } else if !reference.header().is_owned_by(current()) {
         drop_foreign(reference);
     } else if let Some(dead) = reference.drop_local() {
-        // SAFETY: rules P and Z: the owner is attached, to a heap of this model. The size class is as the caller says.
+        // SAFETY: rules P and Z: the owner is attached, to a heap of this model. The size class is
+        // as the caller says.
         unsafe {
             Raw::with_known(|m| {
                 if dead.state(m.core()).get() & state::FINALIZER == 0 && !dead.header().has_weak() {
@@ -58,7 +59,8 @@ unsafe fn drop_plain_slowly(header: NonNull<Header>, class: u8) {
 ///
 /// # Safety
 ///
-/// The caller owns the reference, and gives it up. The object was allocated for a `T`, with this size class.
+/// The caller owns the reference, and gives it up. The object was allocated for a `T`, with this
+/// size class.
 #[inline(always)]
 pub(crate) unsafe fn drop_reference_to<T>(
     header: NonNull<Header>,
@@ -72,10 +74,11 @@ pub(crate) unsafe fn drop_reference_to<T>(
     }
 }
 
-/// As [`drop_slowly`], for a `T`, without a look at the type table.
+/// As [`drop_slowly`], for a `T`. It does not read the type table.
 ///
-/// The calls that need a stack frame are functions of their own. So a foreign drop needs few instructions between
-/// its first read of the header and its count: meanwhile another thread may take the cache line.
+/// The calls that need a stack frame are functions of their own. So a foreign drop needs few
+/// instructions between its first read of the header and its count: meanwhile another thread may
+/// take the cache line.
 ///
 /// # Safety
 ///
@@ -96,7 +99,7 @@ unsafe fn drop_slowly_to<T>(header: NonNull<Header>, offset: usize, class: Optio
     }
 }
 
-/// Destroys a `T` whose last reference its owner, this thread, has taken.
+/// Destroys a `T`. Its owner, this thread, has taken the last reference.
 ///
 /// # Safety
 ///
@@ -106,7 +109,8 @@ unsafe fn destroy_taken<T>(dead: Dead, offset: usize, class: Option<u8>) {
     // SAFETY: rule P: the owner is attached, to a heap of this model. The rest: as the caller says.
     unsafe {
         Raw::with_known(|m| {
-            // A panic that leaves through a C function, or while the thread unwinds, would end the process.
+            // A panic that leaves through a C function, or while the thread unwinds, would end the
+            // process.
             if dead.state(m.core()).get() & state::FINALIZER != 0
                 || m.private().busy.get() != 0
                 || std::thread::panicking()
@@ -119,13 +123,13 @@ unsafe fn destroy_taken<T>(dead: Dead, offset: usize, class: Option<u8>) {
     }
 }
 
-/// Destroys an object without finalizer and weak record, and the objects that die with it: [`destroy_all`] for a
-/// known type.
+/// Destroys an object without finalizer and weak record, and the objects that die with it:
+/// [`destroy_all`] for a known type.
 ///
 /// # Safety
 ///
-/// The mutator has [taken the last reference](Header::take_last), and is not [busy](OwnPart::busy). The object was
-/// allocated for a `T` at this offset, with this size class.
+/// The mutator has [taken the last reference](Header::take_last), and is not [busy](OwnPart::busy).
+/// The object was allocated for a `T` at this offset, with this size class.
 #[inline(always)]
 unsafe fn destroy_in_place<T>(
     m: &Raw,
@@ -174,8 +178,8 @@ unsafe fn destroy_in_place<T>(
     }
 }
 
-/// As [`destroy_in_place`], for a reference that the library owned. Only a panic of the object's own destructor
-/// goes on.
+/// As [`destroy_in_place`], for a reference that the library owned. Only a panic of the object's
+/// own destructor goes on.
 ///
 /// # Safety
 ///
@@ -190,11 +194,13 @@ pub(crate) unsafe fn destroy_in_place_reporting<T>(
     unsafe { destroy_in_place::<T>(m, header, offset, class, OnPanic::Report) }
 }
 
-/// Destroys a dynamic object whose last reference the mutator has [taken](Header::take_last), by its known handler.
+/// Destroys a dynamic object whose last reference the mutator has [taken](Header::take_last), by
+/// its known handler.
 ///
 /// # Safety
 ///
-/// The object is of the mutator's heap. The last reference was taken just now, on a thread that holds no stop.
+/// The object is of the mutator's heap. The last reference was taken just now, on a thread that
+/// holds no stop.
 #[inline(always)]
 pub(crate) unsafe fn destroy_dynamic_in_place(
     m: &Raw,

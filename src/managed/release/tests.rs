@@ -1,4 +1,4 @@
-//! How references are dropped, and how objects die.
+//! Tests of drops and destructions.
 
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 
@@ -27,7 +27,8 @@ impl Drop for Loud {
     }
 }
 
-/// Found by random programs on threads: the first panic left the others of a queue dead, and for ever undestroyed.
+/// Found by random programs on threads: after the first panic the other dead objects of a queue
+/// were never destroyed.
 #[test]
 fn of_several_that_are_dead_all_are_destroyed_whoever_panics() {
     let heap = Heap::builder().reserve(1 << 30).build().unwrap();
@@ -62,14 +63,14 @@ fn what_another_thread_drops_waits_for_its_owner() {
     let live = || heap.stats().live_objects;
     let queued = |m: &Mutator| m.raw().local().queue.len();
     let make = |m: &Mutator| -> Vec<Gc<u64>> { (0..OBJECTS as u64).map(|n| m.alloc(n)).collect() };
-    // The owner is attached: it is asked to merge, and does so at its next safepoint.
+    // The owner is attached: a request makes it merge at its next safepoint.
     let objects = make(&m);
     on_attached_thread(&heap, |_| drop(objects));
     assert_eq!((queued(&m), live()), (Some(OBJECTS), OBJECTS));
     assert_ne!(m.raw().poll() & MERGE_REQUEST, 0, "it is asked");
     m.safepoint();
     assert_eq!((queued(&m), live(), m.raw().poll() & MERGE_REQUEST), (Some(0), 0, 0));
-    // One that has another reference is merged, and lives.
+    // An object with another reference is merged, and stays alive.
     let objects = make(&m);
     let clones = objects.clone();
     on_attached_thread(&heap, |_| drop(objects));
@@ -77,7 +78,7 @@ fn what_another_thread_drops_waits_for_its_owner() {
     assert_eq!((queued(&m), live()), (Some(0), OBJECTS));
     drop(clones);
     assert_eq!(live(), 0);
-    // The owner is detached: whoever drops merges for it.
+    // The owner is detached: the dropping thread merges for it.
     let objects = make(&m);
     m.detach(|| {
         on_attached_thread(&heap, |_| drop(objects));
@@ -96,7 +97,7 @@ fn what_another_thread_drops_waits_for_its_owner() {
     drop(world);
     m.collect();
     assert_eq!((live(), queued(&m)), (0, Some(0)));
-    // And a thread that ends leaves none behind.
+    // A thread that ends empties its queue.
     let (sender, receiver) = std::sync::mpsc::channel();
     let (go, going) = std::sync::mpsc::channel::<()>();
     std::thread::scope(|scope| {
@@ -115,7 +116,7 @@ fn what_another_thread_drops_waits_for_its_owner() {
     assert_eq!(live(), 0);
 }
 
-/// An object without a destructor, one with, and one by a handle that does not know its type, end alike.
+/// Objects without and with a destructor die alike, also by a handle that does not know the type.
 #[test]
 fn an_object_ends_with_its_last_reference_whatever_its_type_and_never_in_a_stop() {
     use crate::AnyGc;
@@ -144,7 +145,7 @@ fn an_object_ends_with_its_last_reference_whatever_its_type_and_never_in_a_stop(
         assert_eq!(live(), 1);
         drop(other);
         assert_eq!(live(), 0);
-        // In a stop it is only noted.
+        // In a stop the reference is deferred.
         let one = make(&m);
         let world = m.raw().stop_here().expect("a stop");
         drop(one);
@@ -198,7 +199,7 @@ fn finalizers_and_weak_callbacks_run_whoever_drops_the_last_reference() {
         let plain = m.alloc(Plain(&PLAIN));
         way(&mut m, plain.into());
         assert_eq!((PLAIN.finalized.load(SeqCst), live()), (2 * round - 1, 0));
-        // The handle that knows its type, and the callback of a weak reference.
+        // A handle that knows the type, and the callback of a weak reference.
         let plain = m.alloc(Plain(&PLAIN));
         let weak = m.alloc_weak(&plain, (), count_callback);
         drop(plain);
@@ -221,7 +222,7 @@ fn finalizers_and_weak_callbacks_run_whoever_drops_the_last_reference() {
     drop(number);
     assert_eq!(PLAIN.called_back.load(SeqCst), before + 1);
     drop(weak);
-    // What another thread has cloned outlives the owner's last reference.
+    // An object that another thread has cloned outlives the owner's last reference.
     let number = m.alloc(7u64);
     let clone = on_attached_thread(&heap, |_| number.clone());
     drop(number);
@@ -261,7 +262,7 @@ fn a_finalizer_that_panics_is_reported_and_its_object_dies() {
     assert_eq!(heap.stats().live_objects, 0);
 }
 
-/// A list is destroyed object by object, not one within the other: a small stack is enough.
+/// A list is destroyed object by object, without nesting: a small stack is enough.
 #[test]
 fn a_long_list_needs_no_stack() {
     struct Link {
@@ -339,7 +340,8 @@ fn a_panic_of_what_dies_with_an_object_comes_out_of_the_drop() {
     }
 }
 
-/// What dies without memory to wait in is destroyed at once, in the middle of another destruction: whatever panics is reported.
+/// Without memory for the stack an object is destroyed inside another destruction. A panic is
+/// reported then.
 #[test]
 fn what_cannot_wait_dies_within() {
     let heap = plain_heap();

@@ -1,4 +1,4 @@
-//! Floor 3: upgrades of weak references to dynamic objects.
+//! Floor 3: the upgrade of weak references to dynamic objects.
 
 use std::ptr::NonNull;
 
@@ -8,7 +8,9 @@ use crate::object::header::Header;
 use crate::object::state;
 use crate::object::weak::WeakRecord;
 
-/// As [`mark_dying`], of an object that may have a weak record.
+/// Sets `DYING` of an object that may have a weak record, and returns the state byte before.
+///
+/// The lock of the record orders this and upgrades.
 ///
 /// # Safety
 ///
@@ -23,11 +25,13 @@ pub(crate) unsafe fn mark_dying_for_upgrades(m: &Raw, header: NonNull<Header>) -
     unsafe { m.core().state(header.as_ptr() as usize) }.set(state::DYING)
 }
 
-/// Adds a reference to a dynamic object to which a weak reference leads, unless it is dying or dead, or another heap's.
+/// Adds a reference to the target of a weak record; `None`: the target is dying or dead, or lies in
+/// another heap.
 pub(crate) fn upgrade(m: &Raw, record: &WeakRecord) -> Option<NonNull<Header>> {
     let upgraded = record.with_target(|header| {
         let header = NonNull::from(header);
-        // SAFETY: rules R and G: the target's memory is not freed meanwhile; an object of this heap.
+        // SAFETY: rules R and G: the record keeps the target's memory for this call; the target
+        // lies in this heap.
         let is_dying =
             || unsafe { m.core().state(header.as_ptr() as usize) }.get() & state::DYING != 0;
         if !m.owns(object(header)) || is_dying() {

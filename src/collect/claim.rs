@@ -50,7 +50,7 @@ impl Homes {
         self.arenas.iter().flatten().copied()
     }
 
-    /// Owner the object is, by the page that it lies on.
+    /// The owner of the object, by its page.
     pub(crate) fn of(&self, object: Object, space: &Space) -> Option<ThreadId> {
         let page = space.page(space.page_index(object.address()));
         self.arenas.get(page.arena() as usize).copied().flatten()

@@ -175,7 +175,7 @@ impl<'a, M: ObjectModel, C: Claims> Marker<'a, M, C> {
                 let why = format!(
                     "the traverse handler of '{name}' visited other references the second time"
                 );
-                // Owner it was, whoever of them was looked at last.
+                // Attributes the fault to this object, whichever object was traversed last.
                 self.tracer.go_on(object.object());
                 // Caught by `guard_traversal`; nobody needs a message on stderr.
                 std::panic::resume_unwind(Box::new(why));

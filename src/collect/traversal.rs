@@ -81,7 +81,7 @@ pub(crate) fn look<M: ObjectModel>(
     while looked < objects.len() {
         let before = tracer.edges().len() as u32;
         let mut own = Ends::new(&mut ends[looked..objects.len()]);
-        // Owner the fault is, should it come to nothing.
+        // A fault of this traversal belongs to this object, if no later one is reached.
         tracer.go_on(objects[looked].object());
         model.traverse_each(&objects[looked..], tracer, &mut own);
         let ends_of = own.filled();

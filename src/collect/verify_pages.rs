@@ -73,7 +73,7 @@ impl Free<'_> {
 /// A page on a list of pages with small objects.
 struct Listed {
     page: u32,
-    /// Owner list it is; 0: the pool's, of abandoned pages.
+    /// The arena of the list; 0: the pool, with its abandoned pages.
     of: u32,
     class: u8,
     /// On an arena's list: whether it is that of the pages with free cells.

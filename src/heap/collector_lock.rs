@@ -82,7 +82,7 @@ pub(crate) struct LockState {
     /// How often `active` has changed.
     changes: u64,
     /// How long a thread had waited since the last change when it reported its wait.
-    told: Duration,
+    last_report: Duration,
 }
 
 impl LockState {
@@ -111,16 +111,16 @@ impl LockState {
 
     fn record_change(&mut self) {
         self.changes += 1;
-        self.told = Duration::ZERO;
+        self.last_report = Duration::ZERO;
     }
 
     /// The report of a thread that has waited for so long since the last change. `None`: a thread
     /// has reported this, and the wait has not doubled since.
     fn overdue(&mut self, waited: Duration) -> Option<Overdue> {
-        if waited < 2 * self.told {
+        if waited < 2 * self.last_report {
             return None;
         }
-        self.told = waited;
+        self.last_report = waited;
         // Without memory the report names no thread.
         let by = fallible::collect(self.active.iter().copied()).unwrap_or_default();
         Some(Overdue { waited, by })

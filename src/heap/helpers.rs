@@ -106,7 +106,7 @@ impl JobSlot {
         }
     }
 
-    /// Calls the job on this thread, whose arena is `arena`, and on up to `n - 1` other threads
+    /// Calls the job on this thread, as that of `arena`, and on up to `n - 1` other threads
     /// that join in time. `invite` is called when they can join. Returns when all calls that began
     /// have returned. Passes a panic on.
     ///
@@ -173,8 +173,8 @@ impl JobSlot {
             state.running += 1;
             (open.job, open.next - 1)
         };
-        // SAFETY: rule V: `running` was raised while the job was open, so `run_on`, whose caller
-        // owns the closure, returns only after it is lowered below.
+        // SAFETY: rule V: the caller of `run_on` owns the closure. `running` was raised while the job
+        // was open, so `run_on` returns only after it is lowered below.
         let job = unsafe { &*job };
         let result = catch_unwind(AssertUnwindSafe(|| job(Worker { index, arena })));
         let mut state = self.state.lock();

@@ -18,10 +18,10 @@ use crate::object::type_info::Object;
 /// the reference is dropped. Hence the rule **R**: an object listed while the world is stopped is
 /// alive until it resumes.
 #[derive(Debug, Default)]
-pub(crate) struct KnownRoots(Mutex<Entries>);
+pub(crate) struct KnownRoots(Mutex<RootTable>);
 
 #[derive(Debug, Default)]
-struct Entries {
+struct RootTable {
     by_key: HashMap<u64, Object>,
     last: u64,
 }

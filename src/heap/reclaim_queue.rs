@@ -11,7 +11,7 @@ use crate::base::fallible::{self, NoMemory};
 use crate::object::type_info::Object;
 use crate::safepoint::ThreadId;
 
-/// A collection whose figures are not complete yet.
+/// The report of a collection, with figures that are not complete yet.
 #[derive(Debug)]
 pub(crate) struct OpenReport {
     pub(crate) report: CollectionReport,
@@ -38,7 +38,7 @@ pub(crate) enum Task {
 }
 
 impl Task {
-    /// The number of objects whose work equals the clearing of one object. A tally reads one byte
+    /// The number of objects that make as much work as one cleared object. A tally reads one byte
     /// of each object.
     pub(crate) fn objects_per_unit(self) -> usize {
         match self {

@@ -104,7 +104,7 @@ impl Workers {
 }
 
 impl Workers {
-    /// Calls the job on this thread, whose arena is `arena`, and on up to `n - 1` other threads
+    /// Calls the job on this thread, as that of `arena`, and on up to `n - 1` other threads
     /// that come in time: parked mutators first, then threads of the pool. Returns when all calls
     /// that began have returned. Passes a panic on.
     pub(crate) fn run(&self, n: usize, arena: u32, job: &Job<'_>) {

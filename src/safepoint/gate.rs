@@ -16,7 +16,7 @@ use crate::base::sync::Ordering;
 impl<T> Coordinator<T> {
     /// Whether a parking thread may use its processor to help. Then no thread that the stop waits
     /// for needs it, and no thread that works for the stop.
-    pub(super) fn has_room(&self, registry: &Registry<T>) -> bool {
+    pub(super) fn may_help(&self, registry: &Registry<T>) -> bool {
         // Relaxed: under the lock.
         self.processors > 1
             && (self.pending.load(Ordering::Relaxed) == 0
@@ -48,7 +48,7 @@ impl<T> Coordinator<T> {
         }
         if is_owed {
             registry.owed -= 1;
-            self.call_queue(&registry);
+            self.notify_requesters(&registry);
         }
         registry
     }
@@ -84,8 +84,9 @@ impl<T> Coordinator<T> {
     ) -> Guard<'a, Registry<T>> {
         let waiting =
             suspended.and_then(|id| registry.position(id)).map(|at| &registry.entries[at]);
-        let limit =
-            self.patience(&registry).max(waiting.map_or(Duration::ZERO, |entry| entry.patience));
+        let limit = self
+            .sleep_limit(&registry)
+            .max(waiting.map_or(Duration::ZERO, |entry| entry.min_sleep));
         let timed_out;
         registry.at_gate += 1;
         (registry, timed_out) = self.gate.wait_for(registry, limit);
@@ -94,11 +95,11 @@ impl<T> Coordinator<T> {
     }
 
     /// Sleeps until the requesters are notified, or until the wait is long.
-    pub(super) fn wait_in_queue<'a>(
+    pub(super) fn sleep_as_requester<'a>(
         &'a self,
         mut registry: Guard<'a, Registry<T>>,
     ) -> Guard<'a, Registry<T>> {
-        let limit = self.patience(&registry);
+        let limit = self.sleep_limit(&registry);
         let timed_out;
         (registry, timed_out) = self.next_stop.wait_for(registry, limit);
         if timed_out { self.report_end(registry, None, limit) } else { registry }
@@ -106,7 +107,7 @@ impl<T> Coordinator<T> {
 
     /// How long a thread that waits for the end of a stop sleeps before it checks the stop: as long
     /// as the world has been stopped.
-    fn patience(&self, registry: &Registry<T>) -> Duration {
+    fn sleep_limit(&self, registry: &Registry<T>) -> Duration {
         registry.stopped_since.map_or(Duration::ZERO, |since| since.elapsed()).max(self.slow_stop)
     }
 
@@ -117,7 +118,7 @@ impl<T> Coordinator<T> {
     }
 
     /// Wakes the waiting requesters when one of them may begin its stop.
-    pub(super) fn call_queue(&self, registry: &Registry<T>) {
+    pub(super) fn notify_requesters(&self, registry: &Registry<T>) {
         if registry.stopper.is_none() && registry.owed == 0 && !registry.requesters.is_empty() {
             self.next_stop.notify_all();
         }

@@ -91,15 +91,15 @@ impl<T: Send + Sync + 'static> Coordinator<T> {
         let registry = &mut *registry;
         let threads = registry.entries.len() + 1;
         registry.entries.try_reserve(1)?;
-        registry.room.try_reserve(threads)?;
+        registry.scratch.try_reserve(threads)?;
         let waiting = registry.requesters.len();
         registry.requesters.try_reserve(threads - waiting.min(threads))?;
         let entry = RegistryEntry {
             record: record.clone(),
             counted: false,
             orphaned: false,
-            told: false,
-            patience: Duration::ZERO,
+            reported: false,
+            min_sleep: Duration::ZERO,
         };
         let at = registry.entries.partition_point(|e| e.record.id < entry.record.id);
         registry.entries.insert(at, entry);
@@ -298,7 +298,7 @@ impl<T> Participant<T> {
         // Before the lock is released. No stop begins while `owed` is not 0, so `meanwhile` meets
         // no other stop.
         registry.owed += 1;
-        if !coordinator.has_room(&registry) {
+        if !coordinator.may_help(&registry) {
             drop(coordinator.step_in(registry, &self.record, true));
             away.disarm();
             return;
@@ -362,7 +362,7 @@ impl<T> Drop for Participant<T> {
         });
         if entry.as_ref().is_some_and(|e| e.orphaned) {
             registry.orphans -= 1;
-            coordinator.call_queue(&registry);
+            coordinator.notify_requesters(&registry);
         }
         drop(registry);
         // The user's data may be dropped here, without the lock.

@@ -20,10 +20,10 @@ pub(super) struct RegistryEntry<T> {
     /// Its OS thread has ended while it was attached.
     pub(super) orphaned: bool,
     /// The callbacks for slow stops have received a report of this.
-    pub(super) told: bool,
+    pub(super) reported: bool,
     /// If the thread waits for the end of a suspension, it sleeps at least this long before its
     /// next report.
-    pub(super) patience: Duration,
+    pub(super) min_sleep: Duration,
 }
 
 /// The data under the lock.
@@ -37,7 +37,7 @@ pub(super) struct Registry<T> {
     /// When the present stop was complete. `None`: no stop is on, or it is not complete.
     pub(super) stopped_since: Option<Instant>,
     /// How long the world had been stopped when a thread last reported that the stop does not end.
-    pub(super) held_told: Duration,
+    pub(super) last_held_report: Duration,
     /// The requester sleeps until `pending` is 0.
     pub(super) stopper_sleeps: bool,
     /// The waiting requesters, in their order.
@@ -51,7 +51,7 @@ pub(super) struct Registry<T> {
     /// Memory for a list of all threads. It is reserved when a thread registers, so that a stop
     /// allocates nothing. It is empty while a list is in use. The memory of `requesters` is
     /// reserved at the same time.
-    pub(super) room: Vec<Shared<Record<T>>>,
+    pub(super) scratch: Vec<Shared<Record<T>>>,
     pub(super) stops: u64,
     pub(super) failed_stops: u64,
     pub(super) time_to_stop: Duration,
@@ -70,7 +70,7 @@ impl<T> Registry<T> {
     }
 
     /// The error for a thread that has ended attached, which no stop can wait for.
-    pub(super) fn gone(&self) -> Option<StopError> {
+    pub(super) fn orphan_error(&self) -> Option<StopError> {
         if self.orphans == 0 {
             return None;
         }
@@ -97,14 +97,14 @@ impl<T> Registry<T> {
     }
 
     /// The threads that have ended attached and were not reported yet. The caller reports them.
-    pub(super) fn untold(&mut self) -> Vec<Straggler> {
+    pub(super) fn take_unreported(&mut self) -> Vec<Straggler> {
         let entries =
             self.entries.iter_mut().filter(|e| e.orphaned && e.record.state() == ATTACHED);
-        let untold = entries.filter(|e| !e.told).map(|entry| {
-            entry.told = true;
+        let unreported = entries.filter(|e| !e.reported).map(|entry| {
+            entry.reported = true;
             Straggler::of(entry, Duration::ZERO)
         });
-        untold.collect()
+        unreported.collect()
     }
 
     /// Whether the stop of `id` may begin: no stop is on, no thread is owed a run, and `id` is the

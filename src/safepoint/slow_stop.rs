@@ -29,9 +29,9 @@ impl<T> Coordinator<T> {
         let stopped_for = registry.stopped_since.map(|since| since.elapsed());
         let (kind, id, waited) = match (registry.stopper, stopped_for) {
             (Some(stopper), Some(waited))
-                if waited >= self.slow_stop.max(2 * registry.held_told) =>
+                if waited >= self.slow_stop.max(2 * registry.last_held_report) =>
             {
-                registry.held_told = waited;
+                registry.last_held_report = waited;
                 (SlowStopKind::Held, Some(stopper), waited)
             }
             (None, _) => (SlowStopKind::Suspended, suspended, limit),
@@ -43,11 +43,11 @@ impl<T> Coordinator<T> {
             if !matches!(entry.record.state(), SUSPENDED | AWAITED) {
                 return registry;
             }
-            entry.patience = limit.saturating_mul(2);
+            entry.min_sleep = limit.saturating_mul(2);
         }
         let stragglers = vec![Straggler::of(entry, waited)];
         drop(registry);
-        let alone = thread_words::Nowhere::new();
+        let alone = thread_words::HiddenAttachment::new();
         self.report(&SlowStop { kind, waited, stragglers });
         drop(alone);
         self.registry.lock()
@@ -83,7 +83,8 @@ impl<T> Coordinator<T> {
     #[cold]
     pub(super) fn report_gone(&self) {
         let mut registry = self.registry.lock();
-        let stragglers = if registry.slow_stop.is_empty() { Vec::new() } else { registry.untold() };
+        let stragglers =
+            if registry.slow_stop.is_empty() { Vec::new() } else { registry.take_unreported() };
         drop(registry);
         if !stragglers.is_empty() {
             self.report(&SlowStop {

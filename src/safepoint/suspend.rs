@@ -133,7 +133,7 @@ impl<T> Drop for Suspended<'_, T> {
         if was_awaited || self.coordinator.stop.load(Ordering::SeqCst) {
             let mut registry = self.coordinator.registry.lock();
             if let Some(at) = registry.position(self.record.id) {
-                registry.entries[at].patience = Duration::ZERO;
+                registry.entries[at].min_sleep = Duration::ZERO;
             }
             // The suspended thread may have attached by now, and a later stop may have counted it.
             // Only the thread itself may acknowledge that stop.

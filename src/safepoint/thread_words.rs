@@ -98,20 +98,20 @@ impl Drop for TraversalGuard {
 
 /// Hides the attachment from user code on this thread, which also cannot attach. For calls by a
 /// thread that is detached while its callers rely on its attachment.
-pub(super) struct Nowhere {
+pub(super) struct HiddenAttachment {
     current: u64,
     aside: u64,
     traversing: Option<TraversalGuard>,
 }
 
-impl Nowhere {
+impl HiddenAttachment {
     pub(super) fn new() -> Self {
         let (current, aside) = WORDS.with(|w| (w.current.replace(0), w.aside.replace(0)));
         Self { current, aside, traversing: Some(traversing()) }
     }
 }
 
-impl Drop for Nowhere {
+impl Drop for HiddenAttachment {
     fn drop(&mut self) {
         drop(self.traversing.take());
         WORDS.with(|w| {

@@ -56,9 +56,9 @@ impl<T> Participant<T> {
         if !registry.may_stop(id) {
             registry = self.wait_for_other_stops(registry);
         }
-        if let Some(gone) = registry.gone() {
+        if let Some(gone) = registry.orphan_error() {
             registry.failed_stops += 1;
-            coordinator.call_queue(&registry);
+            coordinator.notify_requesters(&registry);
             drop(registry);
             coordinator.report_gone();
             return Err(gone);
@@ -81,7 +81,7 @@ impl<T> Participant<T> {
     }
 
     /// Waits among the requesters, detached. It returns attached, when this thread may begin its
-    /// stop, or when no stop can succeed (`Registry::gone`).
+    /// stop, or when no stop can succeed (`Registry::orphan_error`).
     #[cold]
     fn wait_for_other_stops<'a>(
         &'a self,
@@ -93,9 +93,9 @@ impl<T> Participant<T> {
         registry.requesters.push_back(id);
         coordinator.step_out(&mut registry, &self.record);
         loop {
-            let is_gone = registry.stopper.is_none() && registry.gone().is_some();
+            let is_gone = registry.stopper.is_none() && registry.orphan_error().is_some();
             if !is_gone && !registry.may_stop(id) {
-                registry = coordinator.wait_in_queue(registry);
+                registry = coordinator.sleep_as_requester(registry);
                 continue;
             }
             match self.record.step(DETACHED, ATTACHED) {
@@ -138,11 +138,11 @@ impl<T> Coordinator<T> {
         }
         registry.stopper = None;
         registry.stopped_since = None;
-        registry.held_told = Duration::ZERO;
+        registry.last_held_report = Duration::ZERO;
         // Release: a thread that attaches after it reads `false` sees all that the requester wrote.
         self.stop.store(false, Ordering::Release);
         self.open_gate(registry);
-        self.call_queue(registry);
+        self.notify_requesters(registry);
     }
 
     /// Waits until `pending` is 0. Returns how long the stop took from its beginning.
@@ -158,7 +158,7 @@ impl<T> Coordinator<T> {
         let mut patience = self.slow_stop;
         let mut registry = self.registry.lock();
         while self.pending.load(Ordering::Relaxed) != 0 {
-            if let Some(gone) = registry.gone() {
+            if let Some(gone) = registry.orphan_error() {
                 self.resume(&mut registry);
                 registry.failed_stops += 1;
                 return Err(gone);
@@ -214,16 +214,16 @@ impl<T> WorldStopped<'_, T> {
     pub fn threads(&self, mut f: impl FnMut(ThreadId, &T)) {
         let mut records = {
             let registry = &mut *self.coordinator.registry.lock();
-            let mut room = std::mem::take(&mut registry.room);
-            room.extend(registry.entries.iter().map(|e| e.record.clone()));
-            room
+            let mut list = std::mem::take(&mut registry.scratch);
+            list.extend(registry.entries.iter().map(|e| e.record.clone()));
+            list
         };
         for record in records.drain(..) {
             f(record.id, &record.data);
         }
-        let room = &mut self.coordinator.registry.lock().room;
-        if room.capacity() < records.capacity() {
-            *room = records;
+        let scratch = &mut self.coordinator.registry.lock().scratch;
+        if scratch.capacity() < records.capacity() {
+            *scratch = records;
         }
     }
 }

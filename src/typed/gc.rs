@@ -203,8 +203,11 @@ unsafe fn publish<T: Trace + Send + Sync>(m: &Raw, cell: NonNull<u8>) -> Gc<T> {
 /// *between* objects of one heap are those that the objects' [`Trace`] shows; cycles of them are
 /// collected.
 ///
-/// To look at the value takes a [`Mutator`]: [`get`](Self::get). Associated functions are called as
-/// `Gc::downgrade(&gc, &m)`, so that they do not get in the way of names that users choose.
+/// It dereferences to the value, on any thread, attached or not. To change the value takes a
+/// [`Mutator`]: see [`GcCell`](crate::GcCell) and [`AtomicGc`](crate::AtomicGc). Associated functions
+/// are called as `Gc::downgrade(&gc, &m)`, so that they hide no method of the value.
+///
+/// `==` and `Hash` are those of the object's identity. Values are compared as `*a == *b`.
 ///
 /// Dropped on a thread that is not attached to its heap, the reference is put on a list that the next
 /// attached thread at a safepoint drains.

@@ -54,6 +54,8 @@ use crate::{Gc, Mutator, Tracer};
 ///    another object's.
 /// 3. Two traversals of a value that nobody changed show the same.
 /// 4. Whatever can close a cycle is taken out by `clear`.
+/// 5. A lock of std or parking_lot inside an object is changed only by a thread that is attached to
+///    the object's heap, and is not held across a safepoint. A [`GcCell`](crate::GcCell) enforces both.
 ///
 /// None of this is needed for memory safety. The collector never frees: it clears, and an object dies
 /// when its count is 0. So the price of a mistake is bounded:

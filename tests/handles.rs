@@ -1,0 +1,276 @@
+//! A handle is read without a mutator (ADR 25), compared and hashed by the object's identity.
+
+#![cfg(feature = "derive")]
+
+use std::collections::{HashMap, HashSet};
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::sync::{Arc, Mutex};
+
+use standstill::{AnyGc, Gc, GcCell, GcDyn, GcSlice, GcWeak, Heap, Mutator, Pacing, Trace, Tracer};
+
+#[derive(Trace)]
+struct Node {
+    name: String,
+    next: GcCell<Option<Gc<Node>>>,
+}
+
+impl Node {
+    fn new(m: &Mutator, name: &str) -> Gc<Self> {
+        m.alloc(Self { name: name.to_owned(), next: GcCell::default() })
+    }
+}
+
+#[test]
+fn a_value_is_read_on_every_thread_in_every_state() {
+    let heap = Heap::new();
+    let mut m = heap.attach();
+    let node = Node::new(&m, "node");
+    let name: &str = &node.name;
+    m.collect();
+    m.safepoint();
+    assert_eq!(name, "node", "a reference is kept past a collection");
+    m.detach(|| {
+        assert_eq!(name, "node");
+        std::thread::scope(|scope| {
+            scope.spawn(|| assert_eq!(node.name, "node")).join().expect("without a mutator");
+        });
+        Heap::new().attach_scoped(|_| assert_eq!(node.name, "node"));
+    });
+}
+
+#[test]
+fn a_value_is_read_after_its_heap_has_ended() {
+    let heap = Heap::new();
+    let m = heap.attach();
+    let (kept, immortal) = (Node::new(&m, "kept"), Node::new(&m, "immortal"));
+    let slice: GcSlice<String, Gc<Node>> = m.alloc_slice("header".to_owned(), [kept.clone()]);
+    let view: GcDyn<str> = GcDyn::new(kept.clone(), |node| &*node.name);
+    Gc::immortalize(&immortal, &m);
+    drop((m, heap));
+    // Its address range stays reserved: no other heap gets it.
+    let others: Vec<_> =
+        (0..4).map(|_| Heap::builder().reserve(1 << 24).build().unwrap()).collect();
+    others.iter().for_each(|heap| drop(heap.attach().alloc([0_u8; 256])));
+    assert_eq!((&*kept.name, &*immortal.name, &*slice.header), ("kept", "immortal", "header"));
+    assert_eq!((&*slice.items[0].name, &*view), ("kept", "kept"));
+    drop(kept);
+    assert_eq!((&*slice.items[0].name, &*view), ("kept", "kept"));
+}
+
+/// A member of a cycle whose destructor reads another member.
+#[derive(Trace)]
+struct Member {
+    number: usize,
+    peer: Option<Gc<Member>>,
+    ring: GcCell<Option<Gc<Member>>>,
+    #[trace(skip)]
+    read: Arc<AtomicUsize>,
+}
+
+impl Drop for Member {
+    fn drop(&mut self) {
+        if let Some(peer) = &self.peer {
+            // The collector has emptied the cell of the peer, and has not destroyed the peer.
+            self.read.fetch_add(peer.number, SeqCst);
+        }
+    }
+}
+
+#[test]
+fn a_destructor_of_garbage_reads_what_it_refers_to() {
+    let read = Arc::new(AtomicUsize::new(0));
+    let heap = Heap::new();
+    let mut m = heap.attach();
+    let make = |number, peer| {
+        m.alloc(Member { number, peer, ring: GcCell::default(), read: read.clone() })
+    };
+    let first = make(1, None);
+    let second = make(2, Some(first.clone()));
+    first.ring.set(&m, Some(second.clone()));
+    drop((first, second));
+    assert_eq!(m.collect().collected, 2);
+    assert_eq!(read.load(SeqCst), 1);
+}
+
+/// An object whose finalizer makes it reachable again.
+#[derive(Trace)]
+#[trace(finalize)]
+struct Phoenix {
+    name: &'static str,
+    itself: GcCell<Option<Gc<Phoenix>>>,
+    #[trace(skip)]
+    saved: Arc<Mutex<Option<Gc<Phoenix>>>>,
+}
+
+impl Phoenix {
+    fn finalize(this: &Gc<Self>, _: &Mutator) {
+        *this.saved.lock().unwrap() = Some(this.clone());
+    }
+}
+
+#[test]
+fn an_object_that_its_finalizer_has_revived_is_read() {
+    let saved = Arc::new(Mutex::new(None));
+    let heap = Heap::new();
+    let mut m = heap.attach();
+    let phoenix =
+        m.alloc(Phoenix { name: "phoenix", itself: GcCell::default(), saved: saved.clone() });
+    phoenix.itself.set(&m, Some(phoenix.clone()));
+    drop(phoenix);
+    m.collect();
+    let phoenix = saved.lock().unwrap().take().expect("revived");
+    m.detach(|| assert_eq!(phoenix.name, "phoenix"));
+    phoenix.itself.take(&m);
+}
+
+#[test]
+fn a_dropped_reference_that_waits_for_a_drain_leaves_the_others_readable() {
+    let heap = Heap::new();
+    let mut m = heap.attach();
+    let node = Node::new(&m, "node");
+    let clone = node.clone();
+    m.detach(|| {
+        drop(clone);
+        assert_eq!(node.name, "node");
+    });
+    m.safepoint();
+    m.collect();
+    assert_eq!(node.name, "node");
+}
+
+/// Its traversal lets another thread act while the world is stopped.
+struct Door {
+    name: &'static str,
+    inside: Mutex<Option<Gc<Door>>>,
+    cell: GcCell<Option<Gc<Door>>>,
+    /// Turns of the two threads: odd numbers are the detached thread's.
+    turn: Arc<AtomicUsize>,
+    /// The number that lets the detached thread act, before this door is read.
+    at: usize,
+}
+
+impl Trace for Door {
+    fn traverse(this: &Self, tracer: &mut Tracer) {
+        // Only the first traversal: the counting pass.
+        let ask = |now| {
+            if this.turn.compare_exchange(now, now + 1, SeqCst, SeqCst).is_ok() {
+                while this.turn.load(SeqCst) == now + 1 {
+                    std::thread::yield_now();
+                }
+            }
+        };
+        ask(this.at);
+        Trace::traverse(&this.inside, tracer);
+        ask(this.at + 2);
+        Trace::traverse(&this.cell, tracer);
+    }
+
+    fn clear(this: &Self, m: &Mutator) {
+        Trace::clear(&this.inside, m);
+        Trace::clear(&this.cell, m);
+    }
+}
+
+/// The price of changing a lock of std in an object without being attached: the collector may take
+/// live objects for garbage and clear them. It never frees them: what the thread reads stays whole.
+#[test]
+fn a_thread_that_changes_a_lock_during_a_stop_keeps_its_objects_whole() {
+    let turn = Arc::new(AtomicUsize::new(usize::MAX));
+    let heap = Heap::builder().pacing(Pacing::manual()).workers(1).build().unwrap();
+    let mut m = heap.attach();
+    let door = |name, at| {
+        m.alloc(Door {
+            name,
+            inside: Mutex::default(),
+            cell: GcCell::default(),
+            turn: turn.clone(),
+            at,
+        })
+    };
+    let (one, two) = (door("one", 0), door("two", 4));
+    let leaf = door("leaf", usize::MAX / 2);
+    one.cell.set(&m, Some(leaf));
+    let turns = turn.clone();
+    turn.store(0, SeqCst);
+    let detached = std::thread::spawn(move || {
+        let mut hands = [Some(one), Some(two)];
+        let wait = |number| {
+            while turns.load(SeqCst) < number {
+                std::thread::yield_now();
+            }
+        };
+        // The traversal of `one` finds `two` inside of it, and that of `two` finds `one`, though at no time
+        // does either object hold the only reference to the other.
+        for (number, holder) in [(1, 0), (5, 1)] {
+            wait(number);
+            let guest = hands[1 - holder].take();
+            *hands[holder].as_ref().unwrap().inside.lock().unwrap() = guest;
+            turns.store(number + 1, SeqCst);
+            wait(number + 2);
+            let guest = hands[holder].as_ref().unwrap().inside.lock().unwrap().take();
+            hands[1 - holder] = guest;
+            turns.store(number + 3, SeqCst);
+        }
+        hands
+    });
+    let report = m.collect();
+    // If an order of traversal left the thread waiting, it goes on.
+    turn.store(usize::MAX / 4, SeqCst);
+    let [one, two] = detached.join().expect("no panic");
+    let (one, two) = (one.expect("held"), two.expect("held"));
+    assert_eq!((one.name, two.name), ("one", "two"), "the objects are whole: {report:?}");
+    // Cleared or not, both are ordinary objects that die by count.
+    drop((one, two));
+    m.collect();
+    assert_eq!(heap.stats().live_objects, 0);
+}
+
+#[test]
+fn handles_are_equal_if_they_refer_to_one_object() {
+    let heap = Heap::new();
+    let m = heap.attach();
+    let (one, other) = (m.alloc(7), m.alloc(7));
+    assert!(one == one.clone() && one != other && *one == *other);
+    let all: HashSet<Gc<i32>> = [one.clone(), other.clone(), one.clone()].into();
+    assert_eq!(all.len(), 2);
+    let (any, any_other): (AnyGc, AnyGc) = (one.clone().into(), other.clone().into());
+    let names = HashMap::from([(any.clone(), "one"), (any_other, "other")]);
+    assert_eq!(names[&any], "one");
+    let (weak, nothing) = (Gc::downgrade(&one, &m), GcWeak::<i32>::new());
+    let weaks: HashSet<GcWeak<i32>> = [weak.clone(), Gc::downgrade(&one, &m), nothing].into();
+    assert!(weaks.len() == 2 && weaks.contains(&weak) && weak != Gc::downgrade(&other, &m));
+    let view: GcDyn<dyn std::fmt::Display + Sync> =
+        GcDyn::new(one, |number| number as &(dyn std::fmt::Display + Sync));
+    assert!(view == view.clone() && *view.as_any() == any);
+    let slice: GcSlice<(), u8> = m.alloc_slice((), [1, 2]);
+    assert!(slice == slice.clone() && slice != m.alloc_slice((), [1, 2]));
+}
+
+/// A runtime's own pointer type around a handle.
+#[derive(Clone, PartialEq, Eq, Hash, Trace)]
+struct Value(Gc<Body>);
+
+#[derive(Default, Trace)]
+struct Body {
+    name: String,
+    slots: GcCell<Vec<Value>>,
+}
+
+impl std::ops::Deref for Value {
+    type Target = Body;
+
+    fn deref(&self) -> &Body {
+        &self.0
+    }
+}
+
+#[test]
+fn a_runtime_wraps_the_handle_in_a_type_of_its_own() {
+    let heap = Heap::new();
+    let mut m = heap.attach();
+    let value = Value(m.alloc(Body { name: "wrapped".into(), ..Body::default() }));
+    value.slots.lock(&m).push(value.clone());
+    assert_eq!((value.name.len(), value.slots.lock(&m)[0] == value), (7, true));
+    drop(value);
+    assert_eq!(m.collect().collected, 1);
+}

@@ -14,7 +14,7 @@
 //! let services = heap.services();
 //! let mut m = heap.attach();
 //! let node = m.alloc(Node { next: GcCell::default() });
-//! node.get(&m).next.set(&m, Some(node.clone()));
+//! node.next.set(&m, Some(node.clone()));
 //! drop(node);
 //!
 //! assert!(services.disable());

@@ -643,7 +643,7 @@ fn loom_a_requester_finishes_the_reclaim_queue() {
 /// As the heap does: part of the garbage goes to the reclaim queue. The thread reclaims it at its
 /// next safepoints, or another thread does.
 fn collect_by_itself(m: &mut Mutator, _: [Object; 2]) -> usize {
-    let _ = crate::collect::by_itself(m, Collect::full());
+    let _ = crate::collect::collect_due(m, Collect::full());
     m.safepoint();
     0
 }

@@ -281,7 +281,7 @@ fn exempt<M: ObjectModel>(
 #[cfg(all(test, not(any(loom, shuttle))))]
 pub(crate) mod tests {
     use super::*;
-    use crate::collect::clear;
+    use crate::collect::reclaim;
     use crate::collect::script::tests::collect;
     use crate::collect::script::tests::{Raw, Script, are_ordinary, scripted_heap};
     use crate::heap::model::ModelHeap;
@@ -290,7 +290,7 @@ pub(crate) mod tests {
     use crate::base::event::CollectionKind;
     use crate::base::sync::Ordering;
     use crate::collect::Collect;
-    use crate::collect::by_itself;
+    use crate::collect::collect_due;
     use crate::collect::scope::Scope;
     use crate::heap::reclaim_queue::{GARBAGE_BATCH, Owner};
     use crate::{Heap, Pacing};
@@ -421,7 +421,7 @@ pub(crate) mod tests {
                 heap.model().drop_ref(target, &m);
             }
             let told = if by_the_heap {
-                by_itself(&mut m, Collect::full()).expect("a turn");
+                collect_due(&mut m, Collect::full()).expect("a turn");
                 heap.model().told()
             } else {
                 collect(&mut m, Collect::full()).1
@@ -531,7 +531,7 @@ pub(crate) mod tests {
                 });
                 let theirs = m.detach(|| receiver.recv()).expect("a thread");
                 if by_the_heap {
-                    by_itself(&mut m, Collect::full()).expect("a turn");
+                    collect_due(&mut m, Collect::full()).expect("a turn");
                 } else {
                     let report = crate::collect::collect(&mut m, Collect::full()).expect("a stop");
                     assert!(
@@ -547,7 +547,7 @@ pub(crate) mod tests {
                     holders.iter().all(|&holder| holder == expected),
                     "{garbage} {by_the_heap}"
                 );
-                while clear::bury(&mut m, Owner::Any, usize::MAX) {}
+                while reclaim::reclaim(&mut m, Owner::Any, usize::MAX) {}
                 on.store(false, Ordering::Relaxed);
                 m.detach(|| other.join()).expect("no panic");
             });

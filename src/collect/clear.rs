@@ -1,194 +1,26 @@
-//! Step 10: emptying garbage, and letting go of it.
+//! Clearing garbage, and releasing it.
 //!
-//! Garbage that somebody collected is cleared as a whole before the collector lets go of any of it. Garbage of a collection
-//! that the heap started is cleared in pieces, by the threads that it belongs to, see [`turn`](crate::heap::collector_lock): a piece is cleared
-//! before its objects are let go of. Either way a member dies only when nothing that is still to be cleared needs it, since
-//! it is held and counted; destructors that run in between see neighbours that may have been cleared, never ones that have been
-//! freed. Counts do the rest: nothing here frees.
+//! All objects of a batch are cleared before one of them is released. An object dies only when no reference to it is left,
+//! and the collection has one until it releases the object. So a destructor that runs meanwhile may find a neighbour
+//! cleared, and never finds one freed. Nothing here frees memory: the counts do.
 
 use crate::base::event::{self, During, Phase};
-use crate::base::fallible::{self, NoMemory};
 use crate::base::steps;
-use crate::collect::claim::Homes;
-use crate::collect::recheck::Garbage;
 use crate::collect::scope::state_of;
 use crate::heap::model::{ModelMutator, ObjectModel};
-use crate::heap::mutator::{COLLECT, Core};
-use crate::heap::reclaim_queue::{
-    Cleared, GARBAGE_BATCH, GarbageBatch, NextStep, OpenReport, Owner, ReclaimQueue, Task,
-    ThreadGarbage,
-};
 use crate::object::live::{ClaimRef, Live};
 use crate::object::state;
-use crate::object::type_info::Object;
 
-/// Objects between two looks at the poll word.
-const POLL: usize = 256;
+/// Objects between two reads of the poll word.
+pub(super) const POLL_DISTANCE: usize = 256;
 
-/// Objects that a thread buries that would rather collect: what has been found comes first.
-pub(crate) const MANY: usize =
-    if cfg!(all(test, any(loom, shuttle))) { 1 } else { 8 * GARBAGE_BATCH };
-
-/// Step 10, all of it. With the world running. It parks for other stops in between: no borrow into an object is held.
-pub(crate) fn clear<M: ObjectModel>(garbage: Garbage, m: &mut ModelMutator<M>) -> Released {
-    let Garbage { objects, spared, .. } = garbage;
-    uncounted(m, |m| {
-        empty(ClaimRef::live_slice(&objects), objects.len(), m);
-        spared.iter().for_each(|list| let_go(list, m));
-        let_go(&objects, m);
-    });
-    Released { objects: ClaimRef::into_objects(objects) }
-}
-
-/// Garbage that was cleared and let go of.
-#[must_use]
-pub(crate) struct Released {
-    objects: Vec<Object>,
-}
-
-impl Released {
-    /// Counts the survivors, and lets them be ordinary objects again.
-    pub(crate) fn tally<M: ObjectModel>(self, m: &ModelMutator<M>) -> Cleared {
-        tally(&self.objects, m.core())
-    }
-}
-
-/// Leaves step 10, and the turn, to all mutators: each takes pieces of what lies on its own pages. Where there is no memory to
-/// write down what is whose, all of it comes back. (What other threads hold then dies at their next safepoints, after it was
-/// counted.)
-pub(crate) fn leave<M: ObjectModel>(
-    garbage: Garbage,
-    open: OpenReport,
+/// Runs `f`, which frees garbage. Its frees do not count for the pace: otherwise a collection that finds much garbage
+/// would delay the next one.
+pub(crate) fn uncounted<M: ObjectModel>(
     m: &mut ModelMutator<M>,
-) -> Option<(Garbage, OpenReport)> {
-    let me = m.thread_id();
-    let Ok(mut piles) = sort(&garbage.objects, &garbage.homes, m) else {
-        return Some((garbage, open));
-    };
-    if piles.is_empty() && piles.try_reserve_exact(1).is_err() {
-        return Some((garbage, open));
-    }
-    let Garbage { objects, homes, spared, .. } = garbage;
-    if piles.is_empty() {
-        piles.push(ThreadGarbage::new(me, ClaimRef::into_objects(objects)));
-    } else {
-        // The queue has them.
-        drop(ClaimRef::into_objects(objects));
-    }
-    spared.iter().for_each(|list| let_go(list, m));
-    m.core().collector_lock.hand_over(ReclaimQueue::new(piles, open));
-    // They notice at their next refill, or if there is none, now.
-    homes.threads().filter(|&home| home != me).for_each(|home| {
-        m.core().coordinator.poke(home, COLLECT);
-    });
-    None
-}
-
-/// Garbage by the thread on whose pages it lies. Nothing, if all of it is this thread's.
-fn sort<M: ObjectModel>(
-    objects: &[ClaimRef],
-    homes: &Homes,
-    m: &ModelMutator<M>,
-) -> Result<Vec<ThreadGarbage>, NoMemory> {
-    let mut piles: Vec<ThreadGarbage> = Vec::new();
-    if homes.is_empty() {
-        return Ok(piles);
-    }
-    let mut at = 0;
-    for object in objects.iter().map(ClaimRef::object) {
-        let home = homes.of(object, &m.core().space).unwrap_or(m.thread_id());
-        // Mostly the one before: neighbours lie on one page.
-        steps::took(1);
-        if piles.get(at).is_none_or(|pile| !pile.is_of(home)) {
-            steps::took(piles.len());
-            at = match piles.iter().position(|pile| pile.is_of(home)) {
-                Some(at) => at,
-                None => {
-                    fallible::push(&mut piles, ThreadGarbage::new(home, Vec::new()))?;
-                    piles.len() - 1
-                }
-            };
-        }
-        piles[at].push(object)?;
-    }
-    Ok(piles)
-}
-
-/// Takes pieces of one burial, as long as there are any, up to about `limit` objects to clear. `true`: there was one. (Other threads
-/// can end that burial and leave another, again and again.)
-pub(crate) fn bury<M: ObjectModel>(m: &mut ModelMutator<M>, whose: Owner, limit: usize) -> bool {
-    let (mut buried, mut burial) = (0, None);
-    while buried < limit {
-        match bury_piece(m, whose, &mut burial) {
-            Some(work) => buried += work,
-            None => break,
-        }
-    }
-    buried > 0
-}
-
-/// Takes one piece of the burial with that number, or of any and notes the number, if there is one, and does what is to be done with it.
-/// How much that was, in objects to clear.
-fn bury_piece<M: ObjectModel>(
-    m: &mut ModelMutator<M>,
-    whose: Owner,
-    burial: &mut Option<u64>,
-) -> Option<usize> {
-    /// Gives the piece back also when a model's handler unwinds: what it has left undone stays as it is, held.
-    struct Working<'a, M: ObjectModel>(&'a Core<M>, Option<GarbageBatch>);
-    impl<M: ObjectModel> Drop for Working<'_, M> {
-        fn drop(&mut self) {
-            let Some(piece) = self.1.take() else { return };
-            match self.0.collector_lock.finish_batch(piece, Cleared::default()) {
-                NextStep::Settle(open) => self.0.collector_lock.start_tally(open),
-                // A tally calls no handler, so it does not unwind.
-                NextStep::Nothing | NextStep::End(..) => {}
-            }
-        }
-    }
-    let core = std::sync::Arc::clone(m.core());
-    let piece = core.collector_lock.take_batch(whose, *burial)?;
-    *burial = Some(piece.queue());
-    let work = piece.objects().len().div_ceil(piece.task.objects_per_unit());
-    let _span = piece.span.enter();
-    let mut working = Working(&core, Some(piece));
-    let mut cleared = Cleared::default();
-    if let Some(piece) = &working.1 {
-        match piece.task {
-            Task::Clear => uncounted(m, |m| {
-                // SAFETY: rule R: the claim's references. A batch is one thread's, and each object is in one.
-                let claims = unsafe { ClaimRef::slice(piece.objects()) };
-                empty(ClaimRef::live_slice(claims), piece.garbage, m);
-                let_go(claims, m);
-            }),
-            Task::Tally => cleared = tally(piece.objects(), &core),
-        }
-    }
-    match working
-        .1
-        .take()
-        .map_or(NextStep::Nothing, |piece| core.collector_lock.finish_batch(piece, cleared))
-    {
-        NextStep::Nothing => {}
-        NextStep::Settle(mut open) => {
-            super::settle(m, &mut open.report);
-            core.collector_lock.start_tally(open);
-        }
-        NextStep::End(mut open, cleared) => {
-            open.report.collected = cleared.collected;
-            open.report.uncollectable += cleared.uncollectable;
-            let guard = super::CollectorGuard(&core);
-            super::close(m, open, None);
-            drop(guard);
-        }
-    }
-    Some(work)
-}
-
-/// Runs `f`, which frees garbage. These frees do not count for the pace: otherwise a collection that
-/// finds much garbage would delay the next one.
-fn uncounted<M: ObjectModel>(m: &mut ModelMutator<M>, f: impl FnOnce(&mut ModelMutator<M>)) {
-    /// Frees count as before again, also when `f` panics.
+    f: impl FnOnce(&mut ModelMutator<M>),
+) {
+    /// Restores the counting of frees, also when `f` panics.
     struct Before<'m, M: ObjectModel>(&'m mut ModelMutator<M>, bool);
     impl<M: ObjectModel> Drop for Before<'_, M> {
         fn drop(&mut self) {
@@ -200,8 +32,12 @@ fn uncounted<M: ObjectModel>(m: &mut ModelMutator<M>, f: impl FnOnce(&mut ModelM
     f(counting.0);
 }
 
-/// Clears objects that are held, of `garbage` in all.
-fn empty<M: ObjectModel>(objects: &[Live<'_>], garbage: usize, m: &mut ModelMutator<M>) {
+/// Clears objects, of `garbage` in all. The thread parks for stops in between: no borrow into an object is held.
+pub(crate) fn clear_all<M: ObjectModel>(
+    objects: &[Live<'_>],
+    garbage: usize,
+    m: &mut ModelMutator<M>,
+) {
     let _phase = event::phase(Phase::Clear);
     steps::took(objects.len());
     m.model().clearing(m, garbage);
@@ -211,15 +47,15 @@ fn empty<M: ObjectModel>(objects: &[Live<'_>], garbage: usize, m: &mut ModelMuta
             m.model().cleared(m, true);
             m.park();
         }
-        // One guard for many: who fails is the last that was begun, and the others' turn comes all the same.
-        let few = objects.len().min(next + m.core().stress.shrink(POLL));
+        // One guard for many objects. If a handler panics, it is that of the last object that was begun.
+        let few = objects.len().min(next + m.core().stress.shrink(POLL_DISTANCE));
         let _lent = m.lend();
         let core = m.core();
         let result = event::guarded(|| {
             while next < few {
                 let object = objects[next];
                 next += 1;
-                // Else a clear handler, or a destructor it caused, has taken it out of the set.
+                // Otherwise a clear handler, or a destructor that it caused, has untracked the object.
                 if state_of(&core.space, object.object()).get() & state::TRACKED != 0 {
                     core.model.clear(object, m);
                     core.model.cleared(m, false);
@@ -236,437 +72,14 @@ fn empty<M: ObjectModel>(objects: &[Live<'_>], garbage: usize, m: &mut ModelMuta
     m.model().cleared(m, true);
 }
 
-/// Gives back the references that the claim took.
-fn let_go<M: ObjectModel>(claims: &[ClaimRef], m: &mut ModelMutator<M>) {
+/// Releases the references of the claim. The caller does not use `claims` again.
+pub(crate) fn release_all<M: ObjectModel>(claims: &[ClaimRef], m: &mut ModelMutator<M>) {
     for (at, claim) in claims.iter().enumerate() {
-        if at % POLL == 0 && m.poll() != 0 {
+        if at % POLL_DISTANCE == 0 && m.poll() != 0 {
             m.park();
         }
         // SAFETY: rule R: the caller's list is not used again.
         let claim = unsafe { ClaimRef::new(claim.object()) };
         m.model().release(claim, m);
-    }
-}
-
-/// Of objects that were let go of, names of dead ones most of them, counts the survivors, and lets them be ordinary
-/// objects again.
-fn tally<M: ObjectModel>(objects: &[Object], core: &Core<M>) -> Cleared {
-    // Who still has the bit is still the object it was: the bit goes with the death, and no birth sets it.
-    let uncollectable = objects
-        .iter()
-        // In a cell that is in use again the bit is not set, and nothing is changed.
-        .filter(|&&object| state_of(&core.space, object).survive())
-        .count();
-    Cleared { collected: objects.len() - uncollectable, uncollectable }
-}
-
-#[cfg(all(test, not(any(loom, shuttle))))]
-mod tests {
-    use super::*;
-    use crate::collect::clear;
-    use crate::collect::script::tests::collect;
-    use crate::collect::script::tests::{Script, are_ordinary, heap_with, scripted_heap};
-    use crate::collect::tests::{ends, heap};
-    use crate::safepoint;
-    use std::panic::{AssertUnwindSafe, catch_unwind};
-    use std::sync::Arc;
-    use std::sync::mpsc;
-
-    use crate::base::sync::{AtomicBool, AtomicUsize, Ordering};
-    use crate::collect::Collect;
-    use crate::collect::by_itself;
-    use crate::object::type_info::Tracer;
-    use crate::{Gc, GcCell, Heap, Mutator, Pacing, Trace};
-
-    /// What the objects of a test have in common.
-    #[derive(Default)]
-    struct Shared {
-        cleared: AtomicUsize,
-        /// Destructors of rings, and of what they held.
-        died: AtomicUsize,
-        held_died: AtomicUsize,
-        /// Which clear handler waits, by number from 1, until another thread asks for a stop; 0: none.
-        waits: usize,
-        /// One waits.
-        is_waiting: AtomicBool,
-    }
-
-    /// What a ring holds beside itself.
-    struct Held(Arc<Shared>);
-
-    impl Trace for Held {
-        const TRACKED: bool = false;
-        fn traverse(_: &Self, _: &mut Tracer) {}
-    }
-
-    impl Drop for Held {
-        fn drop(&mut self) {
-            self.0.held_died.fetch_add(1, Ordering::Relaxed);
-        }
-    }
-
-    /// Leads to itself, and holds something.
-    struct Ring<const N: usize> {
-        next: GcCell<Option<Gc<Ring<N>>>>,
-        held: GcCell<Option<Gc<Held>>>,
-        shared: Arc<Shared>,
-        _size: [u64; N],
-    }
-
-    impl<const N: usize> Trace for Ring<N> {
-        fn traverse(this: &Self, tracer: &mut Tracer) {
-            Trace::traverse(&this.next, tracer);
-            Trace::traverse(&this.held, tracer);
-        }
-        fn clear(this: &Self, m: &Mutator) {
-            let number = this.shared.cleared.fetch_add(1, Ordering::Relaxed) + 1;
-            if number == this.shared.waits {
-                this.shared.is_waiting.store(true, Ordering::Relaxed);
-                while m.raw().poll() & safepoint::STOP == 0 {
-                    std::thread::yield_now();
-                }
-            }
-            Trace::clear(&this.next, m);
-            Trace::clear(&this.held, m);
-        }
-    }
-
-    impl<const N: usize> Drop for Ring<N> {
-        fn drop(&mut self) {
-            self.shared.died.fetch_add(1, Ordering::Relaxed);
-        }
-    }
-
-    fn rings<const N: usize>(m: &Mutator, n: usize, shared: &Arc<Shared>) {
-        for _ in 0..n {
-            let held = Some(m.alloc(Held(shared.clone())));
-            let (next, held) = (GcCell::new(None), GcCell::new(held));
-            let ring = m.alloc(Ring { next, held, shared: shared.clone(), _size: [0; N] });
-            ring.next.set(m, Some(ring.clone()));
-        }
-    }
-
-    /// Collects garbage, and stops the world from another thread when the clear handler of that number runs: how many were cleared and
-    /// had died by then, and of what they held.
-    fn stopped_while_clearing(garbage: usize, waits: usize) -> [usize; 3] {
-        let heap = heap();
-        let shared = Arc::new(Shared { waits, ..Shared::default() });
-        let mut m = heap.attach();
-        rings::<1>(&m, garbage, &shared);
-        let seen = std::thread::scope(|scope| {
-            let other = scope.spawn(|| {
-                while !shared.is_waiting.load(Ordering::Relaxed) {
-                    std::thread::yield_now();
-                }
-                let m = heap.attach();
-                let _world = m.raw().stop_here().expect("a stop");
-                let count = |count: &AtomicUsize| count.load(Ordering::Relaxed);
-                [count(&shared.cleared), count(&shared.died), count(&shared.held_died)]
-            });
-            assert_eq!(m.collect().collected, garbage);
-            m.join(other).expect("no panic")
-        });
-        assert_eq!(heap.stats().live_objects, 0);
-        seen
-    }
-
-    /// And what was taken out of them is dropped before the thread parks.
-    #[test]
-    fn another_stop_waits_for_a_few_objects_that_are_cleared_and_not_for_all_garbage() {
-        assert_eq!(stopped_while_clearing(3 * POLL, 1), [POLL, 0, POLL]);
-        assert_eq!(stopped_while_clearing(3 * POLL, POLL + 1), [2 * POLL, 0, 2 * POLL]);
-        // When all are cleared, it waits for none to be let go of.
-        assert_eq!(stopped_while_clearing(3 * POLL, 3 * POLL), [3 * POLL, 0, 3 * POLL]);
-    }
-
-    #[test]
-    fn pieces_of_one_burial_are_taken_and_not_of_the_next() {
-        const GARBAGE: usize = MANY + 2 * GARBAGE_BATCH;
-        let heap = heap();
-        let mut m = heap.attach();
-        for number in 1..3 {
-            rings::<1>(&m, GARBAGE, &Arc::default());
-            by_itself(m.raw_mut(), Collect::young()).expect("no other thread collects");
-            let mut burial = Some(number - 1);
-            assert_eq!(
-                bury_piece(m.raw_mut(), Owner::Any, &mut burial),
-                None,
-                "another burial's number"
-            );
-            let mut burial = None;
-            assert_eq!(bury_piece(m.raw_mut(), Owner::Any, &mut burial), Some(GARBAGE_BATCH));
-            assert_eq!(burial, Some(number));
-            while bury_piece(m.raw_mut(), Owner::Any, &mut burial).is_some() {}
-            assert!(!m.raw().core().collector_lock.is_reclaiming());
-        }
-        assert_eq!(heap.stats().live_objects, 0);
-    }
-
-    #[test]
-    fn each_running_thread_buries_what_lies_on_its_own_pages() {
-        // This thread's objects lie on both sides of the other's.
-        const OTHERS: usize = 700;
-        const OWN: [usize; 2] = [500, 300];
-        let heap = heap();
-        let ends = ends(&heap);
-        let (mine, theirs) = (Arc::new(Shared::default()), Arc::new(Shared::default()));
-        let is_left = AtomicBool::new(false);
-        let died = |shared: &Shared| shared.died.load(Ordering::Relaxed);
-        std::thread::scope(|scope| {
-            let mut m = heap.attach();
-            rings::<1>(&m, OWN[0], &mine);
-            let (sender, receiver) = mpsc::channel();
-            let (others, is_left, theirs, heap) = (theirs.clone(), &is_left, &theirs, &heap);
-            let other = scope.spawn(move || {
-                let mut m = heap.attach();
-                rings::<1>(&m, OTHERS, &others);
-                sender.send(()).expect("a receiver");
-                while !is_left.load(Ordering::Acquire) {
-                    m.raw_mut().park();
-                    std::thread::yield_now();
-                }
-                let is_asked = m.raw().poll() & COLLECT != 0;
-                let whose = Owner::This(m.raw().thread_id());
-                assert!(bury(m.raw_mut(), whose, usize::MAX), "its own pile");
-                assert!(
-                    !m.raw().core().collector_lock.is_reclaiming(),
-                    "it is the last, and ends the collection"
-                );
-                is_asked
-            });
-            m.recv(&receiver).expect("a sender");
-            rings::<20>(&m, OWN[1], &mine);
-            by_itself(m.raw_mut(), Collect::young()).expect("nobody else collects");
-            assert_eq!((died(&mine), died(theirs)), (OWN[0] + OWN[1], 0), "each its own");
-            let whose = Owner::This(m.raw().thread_id());
-            assert!(!bury(m.raw_mut(), whose, usize::MAX), "this thread is done");
-            assert_eq!(ends.try_iter().count(), 0);
-            is_left.store(true, Ordering::Release);
-            assert!(m.join(other).expect("no panic"), "it is asked to bury");
-        });
-        assert_eq!((died(&mine), died(&theirs)), (OWN[0] + OWN[1], OTHERS));
-        assert_eq!(ends.try_iter().collect::<Vec<_>>(), [(OWN[0] + OWN[1] + OTHERS, 0)]);
-        assert_eq!(heap.stats().live_objects, 0);
-    }
-
-    /// Else a heap that makes much garbage would have to make as much again before the next collection is due.
-    #[test]
-    fn what_a_collection_frees_does_not_put_the_next_one_off() {
-        let heap = heap();
-        let mut m = heap.attach();
-        let shared = Arc::new(Shared::default());
-        rings::<1>(&m, 1_000, &shared);
-        let counted = |m: &Mutator| m.raw().arena(|arena| arena.take_count());
-        m.collect();
-        let (objects, bytes) = counted(&m);
-        assert!(objects >= 0 && bytes >= 0, "{objects} objects and {bytes} bytes");
-        assert_eq!(heap.stats().live_objects, 0);
-    }
-
-    /// The owner of the memory finds it free later, when frees count again.
-    #[test]
-    fn memory_that_another_thread_freed_as_garbage_is_new_when_it_is_used_again() {
-        let heap = heap();
-        let mut m = heap.attach();
-        let shared = Arc::new(Shared::default());
-        let make = |m: &Mutator| {
-            for _ in 0..2_000 {
-                let (next, held) = (GcCell::new(None), GcCell::new(None));
-                let ring = m.alloc(Ring::<1> { next, held, shared: shared.clone(), _size: [0; 1] });
-                ring.next.set(m, Some(ring.clone()));
-            }
-        };
-        let new = |m: &Mutator| m.raw().core().pace.new_objects();
-        make(&m);
-        std::thread::scope(|scope| {
-            let other = scope.spawn(|| heap.attach_scoped(|m| m.collect().collected));
-            assert_eq!(m.join(other).expect("no panic"), 2_000);
-        });
-        assert_eq!(new(&m), 0);
-        make(&m);
-        // Objects count when a magazine is filled.
-        assert!((1_900..=2_100).contains(&new(&m)), "{} of 2000 objects are new", new(&m));
-    }
-
-    /// Else a thread that receives objects of another one and drops them would make collections due that find nothing.
-    #[test]
-    fn the_pace_hears_of_frees_by_a_thread_that_allocates_nothing() {
-        let heap = heap();
-        let mut m = heap.attach();
-        let shared = Arc::new(Shared::default());
-        let given: Vec<_> = std::thread::scope(|scope| {
-            let maker = scope.spawn(|| {
-                heap.attach_scoped(|m| {
-                    (0..1_000).map(|_| m.alloc(Held(shared.clone()))).collect::<Vec<_>>()
-                })
-            });
-            m.join(maker).expect("no panic")
-        });
-        let new = || m.raw().core().pace.new_objects();
-        assert!(new() >= 1_000, "{} objects are new", new());
-        drop(given);
-        assert!(new() <= 100, "{} objects are new", new());
-    }
-
-    /// A magazine of the thread contains cells that no object ever used.
-    #[test]
-    fn a_thread_that_ends_tells_the_pace_what_it_has_not_used() {
-        let heap = heap();
-        for _ in 0..20 {
-            std::thread::scope(|scope| {
-                scope.spawn(|| heap.attach_scoped(|m| drop(m.alloc(Held(Arc::default())))));
-            });
-        }
-        assert_eq!(heap.attach().raw().core().pace.new_objects(), 0);
-    }
-
-    /// Collects 600 objects. In the call `asked` the thread waits until another thread requests a
-    /// stop. The calls to the model before that stop.
-    fn stopped_in(asked: &'static str) -> Option<Vec<String>> {
-        let heap = scripted_heap()?;
-        let mut m = heap.attach();
-        let named: Vec<(char, &'static str)> =
-            ('\u{4e00}'..).take(600).map(|name| (name, "")).collect();
-        Script::ring(&m, &named);
-        let (sender, receiver) = std::sync::mpsc::channel();
-        heap.model().when(asked, move |m| {
-            sender.send(()).expect("a receiver");
-            while m.poll() & crate::safepoint::STOP == 0 {
-                std::thread::yield_now();
-            }
-        });
-        let told = std::thread::scope(|scope| {
-            let heap = &heap;
-            let other = scope.spawn(move || {
-                receiver.recv().expect("a call");
-                let m = heap.attach();
-                let _world = m.stop_here().expect("a stop");
-                heap.model().told()
-            });
-            assert_eq!(collect(&mut m, Collect::full()).0.collected, 600);
-            m.detach(|| other.join()).expect("no panic")
-        });
-        Some(told)
-    }
-
-    #[test]
-    fn a_thread_that_clears_parks_after_a_few_objects_and_drops_before_what_it_has_taken_out() {
-        let Some(told) = stopped_in("clear \u{4e00}") else { return };
-        assert_eq!(told.iter().filter(|what| what.starts_with("clear \u{4e00}")).count(), 1);
-        assert_eq!(told.iter().filter(|what| *what == "cleared").count(), 256);
-        assert_eq!(told.last().map(String::as_str), Some("all cleared"));
-    }
-
-    #[test]
-    fn a_thread_that_releases_parks_after_a_few_objects() {
-        let Some(told) = stopped_in("release \u{4e0a}") else { return };
-        assert_eq!(told.iter().filter(|what| what.starts_with("release")).count(), 256);
-    }
-
-    #[test]
-    fn what_settling_finds_dead_is_destroyed_after_a_stop_of_its_own() {
-        let Some(heap) = scripted_heap() else { return };
-        let mut m = heap.attach();
-        let late = Script::thing(&m, 'e', "", "s");
-        Script::ring(&m, &[('a', "")]);
-        heap.model().state().settles = true;
-        heap.model().when("settle", move |m| m.model().state().later.push(late));
-        let (_, told) = collect(&mut m, Collect::full());
-        let expected = [
-            "settle",
-            "merge",
-            "bury e, dying: false",
-            "e dies",
-            "resumed",
-            "stop: 2 stops, 1 unreachable, 0 finalized, 0 resurrected, 1 collected, 0 uncollectable",
-        ];
-        assert_eq!(told[told.len() - expected.len()..], expected);
-    }
-
-    /// Objects behind the failed release stay held, and count as uncollectable.
-    #[test]
-    fn a_release_that_unwinds_leaves_a_collection_that_others_can_end() {
-        for by_a_collection in [false, true] {
-            unwinds(by_a_collection);
-        }
-    }
-
-    fn unwinds(by_a_collection: bool) {
-        let Some(heap) = scripted_heap() else { return };
-        let mut m = heap.attach();
-        let ring = Script::ring(&m, &[('a', ""), ('b', ""), ('c', "")]);
-        heap.model().when("release b", |_| panic!("a release, on purpose"));
-        let unwound =
-            catch_unwind(AssertUnwindSafe(|| by_itself(&mut m, Collect::young()).map(|_| ())));
-        assert!(unwound.is_err());
-        assert!(m.arena(|arena| arena.count_frees(true)), "the pace hears of frees again");
-        assert!(m.core().collector_lock.is_reclaiming(), "what became of them is to be counted");
-        let mut told = heap.model().told();
-        if by_a_collection {
-            // A thread that wants to collect ends that collection first, and then takes the turn.
-            told.extend(collect(&mut m, Collect::young()).1);
-            let from = told.iter().rposition(|what| what.starts_with("start")).expect("its start");
-            told.truncate(from);
-        } else {
-            assert!(clear::bury(&mut m, Owner::Any, usize::MAX));
-            told.extend(heap.model().told());
-        }
-        let end = "stop: 1 stops, 3 unreachable, 0 finalized, 0 resurrected, 1 collected, 2 uncollectable";
-        assert_eq!(told[told.len() - 4..], ["release a", "a dies", "release b", end]);
-        assert!(m.core().collector_lock.try_acquire() && !m.core().collector_lock.is_reclaiming());
-        m.core().collector_lock.release();
-        // They still have the claim's references.
-        are_ordinary(&m, &ring[1..], 1);
-        let released: Vec<_> =
-            ring[1..].iter().map(|&object| heap.model().drop_ref(object, &m)).collect();
-        assert_eq!((released.len(), heap.stats().live_objects), (2, 0));
-    }
-
-    #[test]
-    fn what_a_clear_handler_untracks_is_not_cleared() {
-        let Some(heap) = scripted_heap() else { return };
-        let mut m = heap.attach();
-        let ring = Script::ring(&m, &[('a', ""), ('b', "")]);
-        let other = ring[1];
-        // SAFETY: rule R: held since the claim.
-        heap.model().when("clear a", move |m| assert!(unsafe { m.untrack(other) }));
-        let (_, told) = collect(&mut m, Collect::full());
-        assert!(!told.contains(&"clear b".to_owned()), "{told:?}");
-        assert_eq!(heap.stats().live_objects, 0);
-    }
-
-    #[test]
-    fn nothing_is_due_after_a_small_collection_and_its_garbage_slows_no_thread_down() {
-        let Some(heap) = heap_with(Pacing::default().with_young_objects(1)) else { return };
-        let mut m = heap.attach();
-        Script::ring(&m, &[('o', ""); 100]);
-        m.take_collect();
-        by_itself(&mut m, Collect::full()).expect("a turn");
-        assert_eq!(m.poll() & crate::heap::mutator::COLLECT, 0);
-        let pace = &heap.0.core.pace;
-        pace.taken(40, 0);
-        assert!(pace.is_overdue(), "less than half of the garbage of a collection that is over");
-        assert_eq!(heap.stats().live_objects, 0);
-    }
-
-    /// Where pages run short, all of the garbage is cleared at once.
-    #[test]
-    fn in_a_heap_that_is_nearly_full_all_garbage_is_buried_at_once() {
-        for is_tight in [false, true] {
-            let limit = if is_tight { 6 << 16 } else { 1 << 27 };
-            let builder =
-                Heap::builder().reserve(1 << 28).limit(limit).workers(1).pacing(Pacing::manual());
-            let heap = builder.build_with(Script::default()).expect("a heap");
-            let mut m = heap.attach();
-            Script::ring(&m, &vec![('o', ""); clear::MANY + 3 * GARBAGE_BATCH]);
-            let kept: Vec<Object> =
-                (0..3).map(|_| Script::sized(&m, 60_000, 'k', "", "s")).collect();
-            assert_eq!(m.core().space.is_tight(), is_tight);
-            by_itself(&mut m, Collect::full()).expect("a turn");
-            assert_eq!(m.core().collector_lock.is_reclaiming(), !is_tight);
-            while clear::bury(&mut m, Owner::Any, usize::MAX) {}
-            kept.iter().for_each(|&object| heap.model().drop_ref(object, &m));
-            assert_eq!(heap.stats().live_objects, 0);
-        }
     }
 }

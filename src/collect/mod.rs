@@ -14,11 +14,11 @@
 //! | 8 | running | weak callbacks, then finalizers, once per object | [`finalize::finalize`] |
 //! | 9 | **stop**, **start** | what is reachable again leaves the set; remaining weak references are cleared | [`recheck::recheck`] |
 //! | 9 | running | the model is told what is garbage, and may keep it | [`recheck::judge`] |
-//! | 10 | running | clear each, let go of each; counts do the rest | [`clear::clear`], [`clear::bury`] |
-//! | – | running | "stop" callbacks; then the turn is given back | [`close`] |
+//! | 10 | running | clear each, let go of each; counts do the rest | [`clear::clear_all`], [`reclaim`] |
+//! | – | running | "stop" callbacks; then the turn is given back | [`open_report::close`] |
 //!
 //! A collection that somebody asked for goes through all steps in that call ([`collect`]). Of one that the heap started
-//! ([`by_itself`]) step 10 is left to all mutators, in pieces: see [`turn`](crate::heap::collector_lock).
+//! ([`collect_due`]) clearing is left to all mutators, in batches: see [`reclaim`].
 //!
 //! A collection that finds nothing, or nothing that can run code, skips 8 and 9: one stop. One to which step 3 has left no candidate
 //! has no step 5.
@@ -50,17 +50,20 @@ pub(crate) mod log_reader;
 pub(crate) mod mark;
 pub(crate) mod marker;
 pub(crate) mod marks;
+pub(crate) mod open_report;
 pub(crate) mod pass;
 pub(crate) mod pool;
 pub(crate) mod portions;
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod protocol;
 pub(crate) mod recheck;
+pub(crate) mod reclaim;
 pub(crate) mod request;
 pub(crate) mod roots;
 pub(crate) mod scope;
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod script;
+pub(crate) mod stop;
 pub(crate) mod subset;
 pub(crate) mod sweep;
 pub(crate) mod table;
@@ -71,41 +74,39 @@ pub(crate) mod verify_pages;
 pub use self::request::{Collect, CollectError};
 pub(crate) use self::scope::{live, visible};
 
-use crate::object::live::DeadObject;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
-use crate::base::event::{self, CollectionEvent, CollectionKind, CollectionReport, During, Phase};
-use crate::base::fallible::NoMemory;
+use crate::base::event::{self, CollectionKind, CollectionReport};
 use crate::base::sync::Ordering;
 use crate::collect::claim::{Homes, Unreachable};
 use crate::collect::recheck::Garbage;
+use crate::collect::reclaim::CollectorGuard;
 use crate::collect::scope::Scope;
 use crate::collect::traversal::Abandoned;
 use crate::heap::model::{ModelMutator, ObjectModel};
-use crate::heap::mutator::{Core, World};
+use crate::heap::mutator::{COLLECT, World};
 use crate::heap::pacing::Due;
-use crate::heap::reclaim_queue::{GARBAGE_BATCH, OpenReport, Owner};
-use crate::object::state;
+use crate::heap::reclaim_queue::{GARBAGE_BATCH, Owner};
+use crate::object::live::DeadObject;
 use crate::safepoint::StopError;
 
-/// The turn to collect: given back whatever happens.
-struct CollectorGuard<'a, M: ObjectModel>(&'a Core<M>);
-
-impl<M: ObjectModel> Drop for CollectorGuard<'_, M> {
-    fn drop(&mut self) {
-        self.0.collector_lock.release();
-    }
+/// The threads that reclaim the garbage of a collection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum ReclaimedBy {
+    /// The collecting thread, before its call returns.
+    Collector,
+    /// All mutators, in batches, after the call returns.
+    Mutators,
 }
 
-/// Takes the turn, and waits for it if need be.
-pub(crate) fn wait_for_turn<M: ObjectModel>(m: &mut ModelMutator<M>) {
+/// Acquires the collector lock. The thread waits for it as a requester.
+pub(crate) fn acquire_lock<M: ObjectModel>(m: &mut ModelMutator<M>) {
     if m.core().collector_lock.try_acquire() {
         return;
     }
     let core = Arc::clone(m.core());
     let mut request = core.collector_lock.request();
-    while !take_turn(m, || request.try_acquire()) {
+    while !acquire_helping(m, || request.try_acquire()) {
         m.detach(|| {
             while let Some(overdue) = request.wait(core.coordinator.slow_stop()) {
                 core.coordinator.report_collecting(overdue.waited, &overdue.by);
@@ -114,38 +115,35 @@ pub(crate) fn wait_for_turn<M: ObjectModel>(m: &mut ModelMutator<M>) {
     }
 }
 
-/// Takes the turn by `try_take`, unless it is in the hands of somebody who is working.
-fn take_turn<M: ObjectModel>(m: &mut ModelMutator<M>, try_take: impl Fn() -> bool) -> bool {
-    // What is left of another collection, and is in nobody's hands, is in the way.
-    try_take() || (clear::bury(m, Owner::Any, usize::MAX) && try_take())
+/// Acquires the collector lock by `try_acquire`. A reclaim queue in the way is finished first, as far as no other thread
+/// has its batches.
+fn acquire_helping<M: ObjectModel>(
+    m: &mut ModelMutator<M>,
+    try_acquire: impl Fn() -> bool,
+) -> bool {
+    try_acquire() || (reclaim::reclaim(m, Owner::Any, usize::MAX) && try_acquire())
 }
 
-/// Runs one collection, or tells why not.
+/// Runs a collection that a thread has requested, or returns the reason that there was none.
 pub(crate) fn collect<M: ObjectModel>(
     m: &mut ModelMutator<M>,
     what: Collect,
 ) -> Result<CollectionReport, CollectError> {
     if what.wait {
-        wait_for_turn(m);
+        acquire_lock(m);
     }
     let core = Arc::clone(m.core());
-    if !what.wait && !take_turn(m, || core.collector_lock.try_acquire()) {
+    if !what.wait && !acquire_helping(m, || core.collector_lock.try_acquire()) {
         return Err(CollectError::Busy);
     }
-    let _guard = CollectorGuard(&core);
-    let mut open = begin(m, what);
-    let entered = open.span.enter();
-    let found = find_garbage(m, &mut open.report, false);
-    let found = found.map(|garbage| clear_at_once(m, garbage, &mut open.report));
-    drop(entered);
-    let report = close(m, open, found.as_ref().err());
-    found?;
-    Ok(report)
+    let guard = CollectorGuard(&core);
+    // It was reclaimed by this thread, so there is a report.
+    Ok(run(m, what, ReclaimedBy::Collector, guard)?
+        .unwrap_or_else(|| CollectionReport::new(what.kind)))
 }
 
-/// Runs a collection that the heap itself has found due, unless somebody else is collecting. Garbage may be left to bury when
-/// it returns.
-pub(crate) fn by_itself<M: ObjectModel>(
+/// Runs a collection that is due, unless another thread collects. Some garbage may be unreclaimed when the call returns.
+pub(crate) fn collect_due<M: ObjectModel>(
     m: &mut ModelMutator<M>,
     what: Collect,
 ) -> Result<(), CollectError> {
@@ -153,39 +151,46 @@ pub(crate) fn by_itself<M: ObjectModel>(
     if !core.collector_lock.try_acquire() {
         return Err(CollectError::Busy);
     }
-    let guard = CollectorGuard(&core);
-    let mut open = begin(m, what);
+    run(m, what, ReclaimedBy::Mutators, CollectorGuard(&core))?;
+    Ok(())
+}
+
+/// Runs a collection. `None`: the mutators reclaim its garbage, and one of them closes the report.
+fn run<M: ObjectModel>(
+    m: &mut ModelMutator<M>,
+    what: Collect,
+    by: ReclaimedBy,
+    guard: CollectorGuard<'_, M>,
+) -> Result<Option<CollectionReport>, StopError> {
+    let mut open = open_report::open(m, what);
     let entered = open.span.enter();
-    let mut found = find_garbage(m, &mut open.report, true);
-    if let Ok(Some(garbage)) = &mut found
-        && !garbage.objects.is_empty()
-    {
-        let garbage = std::mem::take(garbage);
-        let kept = garbage.kept;
-        drop(entered);
-        open.report.uncollectable = kept;
-        if let Some((garbage, mut open)) = clear::leave(garbage, open, m) {
-            let entered = open.span.enter();
-            clear_at_once(m, Some(garbage), &mut open.report);
-            drop(entered);
-            close(m, open, None);
-            return Ok(());
-        }
-        std::mem::forget(guard);
-        // All of a small collection, to its end; and all of any, if room is wanted.
-        let mine = Owner::This(m.thread_id());
-        let first = if core.space.is_tight() { usize::MAX } else { clear::MANY };
-        clear::bury(m, mine, first);
-        clear::bury(m, mine, GARBAGE_BATCH);
-        if core.collector_lock.is_reclaiming() {
-            m.raise(crate::heap::mutator::COLLECT);
-        }
-        return Ok(());
-    }
-    let found = found.map(|garbage| clear_at_once(m, garbage, &mut open.report));
+    let found = find_garbage(m, &mut open.report, by);
     drop(entered);
-    close(m, open, found.as_ref().err());
-    Ok(found?)
+    let garbage = match found {
+        Ok(Some(garbage)) => garbage,
+        Ok(None) => return Ok(Some(open_report::close(m, open, None))),
+        Err(refused) => {
+            open_report::close(m, open, Some(&refused));
+            return Err(refused);
+        }
+    };
+    open.report.uncollectable = garbage.kept;
+    if by == ReclaimedBy::Collector || garbage.objects.is_empty() {
+        return Ok(Some(reclaim::at_once(garbage, open, m)));
+    }
+    if let Some((garbage, open)) = reclaim::hand_over(garbage, open, m) {
+        return Ok(Some(reclaim::at_once(garbage, open, m)));
+    }
+    std::mem::forget(guard);
+    // All of a small collection, to its end; and all of any, if memory is short.
+    let mine = Owner::This(m.thread_id());
+    let first = if m.core().space.is_tight() { usize::MAX } else { reclaim::RECLAIMED_FIRST };
+    reclaim::reclaim(m, mine, first);
+    reclaim::reclaim(m, mine, GARBAGE_BATCH);
+    if m.core().collector_lock.is_reclaiming() {
+        m.raise(COLLECT);
+    }
+    Ok(None)
 }
 
 /// Makes what is new old without a look at it, where the heap has found that due, unless somebody is collecting: see
@@ -210,12 +215,14 @@ pub(crate) fn promote_now<M: ObjectModel>(m: &mut ModelMutator<M>) -> Result<(),
     let _span = event::promotion(&core.name);
     m.model().prepare(m);
     let mut dead = Vec::new();
-    let world = m.stop().inspect_err(|error| failed(&core, CollectionKind::Young, error))?;
+    let world = m
+        .stop()
+        .inspect_err(|error| open_report::stop_failed(&core, CollectionKind::Young, error))?;
     #[expect(
         clippy::let_underscore_must_use,
         reason = "without memory for its list, the next collection merges"
     )]
-    let _ = merge(&world, &mut dead);
+    let _ = stop::merge_counts(&world, &mut dead);
     let promoted = sweep::promote(&world);
     core.pace.after_promotion(promoted);
     // Relaxed: figures.
@@ -223,92 +230,10 @@ pub(crate) fn promote_now<M: ObjectModel>(m: &mut ModelMutator<M>) -> Result<(),
     verify::stressed(&world, "after a promotion");
     let stopped = world.elapsed();
     drop(world);
-    bury(dead, m);
+    stop::destroy_merged(dead, m);
     m.model().resumed(m);
     event::promoted(promoted, stopped);
     Ok(())
-}
-
-/// A collection begins: the turn is taken.
-fn begin<M: ObjectModel>(m: &mut ModelMutator<M>, what: Collect) -> OpenReport {
-    let core = m.core();
-    let mut report = CollectionReport::new(what.kind);
-    report.generation = usize::from(what.generation);
-    let open = OpenReport {
-        report,
-        quiet: what.quiet,
-        begun: Instant::now(),
-        span: event::collection(what.kind, &core.name),
-    };
-    let _entered = open.span.enter();
-    core.hooks.collection(&CollectionEvent::Start(what.kind));
-    let lent = m.lend();
-    if let Some(observer) = &core.observer {
-        observer.begins(&core.hooks, open.report.generation, what.quiet);
-    }
-    drop(lent);
-    drop(_entered);
-    open
-}
-
-/// The world cannot be stopped, for this reason. Where that is for good, the pace is told: else every
-/// safepoint would try again.
-#[cold]
-fn failed<M: ObjectModel>(core: &Core<M>, kind: CollectionKind, error: &StopError) {
-    if matches!(error, StopError::ThreadGone { .. }) {
-        core.pace.after_nothing(kind);
-    }
-}
-
-/// The end of a collection, the turn still taken: it is told to who wants to know. It counts, unless the world could not be stopped
-/// for it.
-fn close<M: ObjectModel>(
-    m: &ModelMutator<M>,
-    open: OpenReport,
-    refused: Option<&StopError>,
-) -> CollectionReport {
-    verify::after(m);
-    let core = m.core();
-    let OpenReport { mut report, quiet, begun, span } = open;
-    core.pace.buried();
-    if let Some(observer) = &core.observer {
-        observer.after_collection();
-    }
-    report.duration = begun.elapsed();
-    if let Some(error) = refused {
-        failed(core, report.kind, error);
-        report.abandoned = Some(error.to_string().into());
-    } else {
-        if let Some(observer) = &core.observer {
-            observer.record(&report);
-        }
-        // Relaxed: figures.
-        core.totals.collected.fetch_add(report.collected, Ordering::Relaxed);
-    }
-    let _entered = span.enter();
-    event::collected(&span, &report);
-    core.hooks.collection(&CollectionEvent::Stop(&report));
-    let _lent = m.lend();
-    if let Some(observer) = &core.observer {
-        observer.finishes(&core.hooks, &report, quiet);
-    }
-    drop(_entered);
-    report
-}
-
-/// Step 10 in one go. `None`: there is nothing to do, since the collection was abandoned.
-fn clear_at_once<M: ObjectModel>(
-    m: &mut ModelMutator<M>,
-    garbage: Option<Garbage>,
-    report: &mut CollectionReport,
-) {
-    let Some(garbage) = garbage else { return };
-    let kept = garbage.kept;
-    let released = clear::clear(garbage, m);
-    settle(m, report);
-    let cleared = released.tally(m);
-    report.collected = cleared.collected;
-    report.uncollectable = cleared.uncollectable + kept;
 }
 
 /// Steps 1 to 9. `None`: the collection was abandoned. With `shared`, what lies on the pages of other running threads is
@@ -316,7 +241,7 @@ fn clear_at_once<M: ObjectModel>(
 fn find_garbage<M: ObjectModel>(
     m: &mut ModelMutator<M>,
     report: &mut CollectionReport,
-    shared: bool,
+    by: ReclaimedBy,
 ) -> Result<Option<Garbage>, StopError> {
     m.model().prepare(m);
     let mut dead = Vec::new();
@@ -325,30 +250,30 @@ fn find_garbage<M: ObjectModel>(
     let totals = &world.core().totals;
     totals.collections.fetch_add(1, Ordering::Relaxed);
     totals.young.fetch_add(usize::from(report.kind == CollectionKind::Young), Ordering::Relaxed);
-    let found = find(&world, report, &mut dead, shared);
-    leave(world, report);
-    bury(dead, m);
+    let found = find(&world, report, &mut dead, by);
+    stop::resume(world, report);
+    stop::destroy_merged(dead, m);
     m.model().resumed(m);
     let unreachable = match found {
         Ok(unreachable) => unreachable,
         Err(abandoned) => {
             m.core().pace.after_nothing(report.kind);
-            give_up(m, report, abandoned);
+            open_report::abandon(m, report, abandoned);
             return Ok(None);
         }
     };
     let mut pending = finalize::finalize(unreachable, m);
     if let Some(doubt) = pending.doubt.take() {
-        give_up(m, report, doubt);
+        open_report::abandon(m, report, doubt);
     }
     report.finalized = pending.finalized;
     let garbage = if pending.looked_at {
         let mut dead = Vec::new();
         let checked = match m.stop() {
             Ok(world) => {
-                let merged = merge(&world, &mut dead);
+                let merged = stop::merge_counts(&world, &mut dead);
                 let checked = merged.map(|()| recheck::recheck(&world, pending.take()));
-                leave(world, report);
+                stop::resume(world, report);
                 checked.map_err(Abandoned::from)
             }
             // Somebody has ended a thread wrongly since the first stop.
@@ -357,10 +282,10 @@ fn find_garbage<M: ObjectModel>(
         // Doubt keeps everything alive.
         let (garbage, abandoned) =
             checked.unwrap_or_else(|why| (recheck::keep(pending, m), Some(why)));
-        bury(dead, m);
+        stop::destroy_merged(dead, m);
         m.model().resumed(m);
         if let Some(abandoned) = abandoned {
-            give_up(m, report, abandoned);
+            open_report::abandon(m, report, abandoned);
         }
         garbage
     } else {
@@ -371,36 +296,15 @@ fn find_garbage<M: ObjectModel>(
     Ok(Some(garbage))
 }
 
-/// Lets references go that wait until every thread has passed a safepoint: a stop is one for all of them.
-///
-/// Rare: only where something that was cleared is read without a lock, and other threads are running.
-fn settle<M: ObjectModel>(m: &mut ModelMutator<M>, report: &mut CollectionReport) {
-    if !m.model().after_clear(m) {
-        return;
-    }
-    let mut dead = Vec::new();
-    // If the world cannot be stopped, or there is no memory, they go later.
-    if let Ok(world) = m.stop() {
-        #[expect(
-            clippy::let_underscore_must_use,
-            reason = "without memory for its list, the next collection merges"
-        )]
-        let _ = merge(&world, &mut dead);
-        leave(world, report);
-    }
-    bury(dead, m);
-    m.model().resumed(m);
-}
-
 /// Steps 2 to 6, in the first stop.
 fn find<M: ObjectModel>(
     world: &World<'_, M>,
     report: &mut CollectionReport,
     dead: &mut Vec<DeadObject>,
-    shared: bool,
+    by: ReclaimedBy,
 ) -> Result<Unreachable<M>, Abandoned> {
     let core = world.core();
-    merge(world, dead)?;
+    stop::merge_counts(world, dead)?;
     verify::stressed(world, "before a collection");
     let mut scope = Scope::new(&core.space, report.kind)?;
     let cells = scope.cells(&core.space);
@@ -439,7 +343,7 @@ fn find<M: ObjectModel>(
         CollectionKind::Full => core.pace.after_full(report.candidates, found.len()),
     }
     // What makes less than a piece is not worth the sharing.
-    let homes = if shared && found.len() > GARBAGE_BATCH {
+    let homes = if by == ReclaimedBy::Mutators && found.len() > GARBAGE_BATCH {
         Homes::of_parked(world)
     } else {
         Homes::default()
@@ -449,52 +353,10 @@ fn find<M: ObjectModel>(
     Ok(unreachable)
 }
 
-/// Step 2. Objects whose count turns out to be 0 are dying from here on: no candidates.
-fn merge<M: ObjectModel>(world: &World<'_, M>, dead: &mut Vec<DeadObject>) -> Result<(), NoMemory> {
-    let _phase = event::phase(Phase::Merge);
-    let core = world.core();
-    let before = dead.len();
-    dead.try_reserve(core.model.pending(world))?;
-    core.model.merge(world, dead);
-    for object in &dead[before..] {
-        scope::state_of(&core.space, object.object()).set(state::DYING);
-    }
-    Ok(())
-}
-
-/// Resumes the world, and notes what the stop cost.
-fn leave<M: ObjectModel>(world: World<'_, M>, report: &mut CollectionReport) {
-    report.time_to_stop = report.time_to_stop.max(world.time_to_stop());
-    let since = Instant::now();
-    let stopped = world.elapsed();
-    drop(world);
-    if report.stops.try_reserve(1).is_ok() {
-        report.stops.push(stopped + since.elapsed().min(Duration::from_millis(1)));
-    }
-}
-
-/// Destroys what the merge found dead, also when the collection was abandoned.
-fn bury<M: ObjectModel>(dead: Vec<DeadObject>, m: &ModelMutator<M>) {
-    for object in dead {
-        scope::state_of(&m.core().space, object.object()).unset(state::DYING);
-        m.model().destroy_merged(object, m);
-    }
-}
-
-fn give_up<M: ObjectModel>(m: &ModelMutator<M>, report: &mut CollectionReport, why: Abandoned) {
-    // It may have been memory that there was not enough of.
-    m.core().workers.spare.clear();
-    m.core().hooks.unraisable(
-        During::Traverse,
-        why.type_name,
-        crate::base::text::words!("the collection was abandoned: {}", why.reason),
-    );
-    report.abandoned = Some(why.reason);
-}
-
 #[cfg(all(test, not(any(loom, shuttle))))]
 pub(crate) mod tests {
     use super::*;
+    use crate::base::event::CollectionEvent;
     use crate::base::sync::{AtomicBool, AtomicUsize};
     use crate::object::type_info::Tracer;
     use crate::safepoint;
@@ -594,7 +456,7 @@ pub(crate) mod tests {
             garbage(&m);
             let report = m.collect();
             garbage(&m);
-            by_itself(m.raw_mut(), Collect::young()).expect("nobody else collects");
+            collect_due(m.raw_mut(), Collect::young()).expect("nobody else collects");
             on.store(false, Ordering::Relaxed);
             assert_eq!((report.collected, report.uncollectable), (OBJECTS, 0), "by request");
             assert!(report.stops.len() >= 2, "each stop is in the report");
@@ -612,14 +474,14 @@ pub(crate) mod tests {
         let ends = ends(&heap);
         let mut m = heap.attach();
         let whole = Owner::This(m.raw().thread_id());
-        let garbage = clear::MANY + 2 * GARBAGE_BATCH;
+        let garbage = reclaim::RECLAIMED_FIRST + 2 * GARBAGE_BATCH;
         rings(&m, REFUSING, true);
         rings(&m, garbage - REFUSING, false);
-        by_itself(m.raw_mut(), Collect::young()).expect("nobody else collects");
+        collect_due(m.raw_mut(), Collect::young()).expect("nobody else collects");
         let live = || heap.stats().live_objects;
         assert_eq!(live(), GARBAGE_BATCH + REFUSING, "all but one piece");
         assert_ne!(m.raw().poll() & crate::heap::mutator::COLLECT, 0, "the rest is due");
-        assert_eq!(by_itself(m.raw_mut(), Collect::young()), Err(CollectError::Busy));
+        assert_eq!(collect_due(m.raw_mut(), Collect::young()), Err(CollectError::Busy));
         assert_eq!(
             collect(m.raw_mut(), Collect::full().wait(false)).map(|_| ()),
             Ok(()),
@@ -630,7 +492,7 @@ pub(crate) mod tests {
             [(garbage - REFUSING, REFUSING), (0, REFUSING)]
         );
         assert!(!m.raw().core().collector_lock.is_reclaiming());
-        assert!(!clear::bury(m.raw_mut(), whole, usize::MAX), "nothing is left");
+        assert!(!reclaim::reclaim(m.raw_mut(), whole, usize::MAX), "nothing is left");
         assert_eq!(live(), REFUSING);
     }
 

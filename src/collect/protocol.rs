@@ -11,7 +11,7 @@ mod tests {
     use crate::Pacing;
     use crate::collect::promote;
     use crate::collect::{Collect, CollectError};
-    use crate::collect::{by_itself, promote_now};
+    use crate::collect::{collect_due, promote_now};
     use crate::heap::pacing::Due;
     use crate::safepoint::StopError;
 
@@ -27,7 +27,7 @@ mod tests {
             heap.model().state().later.push(merged);
             heap.model().when("finalize a", move |m| m.model().state().later.push(late));
             let told = if by_the_heap {
-                by_itself(&mut m, Collect::full()).expect("a turn");
+                collect_due(&mut m, Collect::full()).expect("a turn");
                 heap.model().told()
             } else {
                 collect(&mut m, Collect::full()).1
@@ -175,7 +175,7 @@ mod tests {
         assert_eq!(heap.stats().collections, before.collections);
         assert_eq!(m.core().pace.new_objects(), 0, "else every safepoint would try again");
         m.core().pace.taken(7, 0);
-        assert_eq!(by_itself(&mut m, Collect::young()), Err(CollectError::Stop(error.clone())));
+        assert_eq!(collect_due(&mut m, Collect::young()), Err(CollectError::Stop(error.clone())));
         assert_eq!(m.core().pace.new_objects(), 0);
         assert_eq!(heap.model().told().len(), 3);
         m.core().pace.taken(7, 0);
@@ -349,7 +349,7 @@ mod tests {
                     Script::ring(&m, &[('a', ""), ('b', "")][..garbage]);
                     let report = crate::collect::collect(&mut m, Collect::full()).expect("a stop");
                     assert_eq!(report.collected, garbage);
-                    by_itself(&mut m, Collect::full()).expect("a turn");
+                    collect_due(&mut m, Collect::full()).expect("a turn");
                 }
             },
         );

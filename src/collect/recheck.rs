@@ -139,8 +139,8 @@ pub(crate) fn judge<M: ObjectModel>(mut garbage: Garbage, m: &ModelMutator<M>) -
 mod tests {
     use super::*;
     use crate::collect::Collect;
-    use crate::collect::by_itself;
     use crate::collect::claim::tests::{heap, things};
+    use crate::collect::collect_due;
     use crate::collect::script::tests::collect;
     use crate::collect::script::tests::{Script, are_ordinary, scripted_heap};
     use crate::object::state::UNREACHABLE;
@@ -180,7 +180,7 @@ mod tests {
                 heap.model().state().keeps = true;
             }
             let told = if by_the_heap {
-                by_itself(&mut m, Collect::full()).expect("a turn");
+                collect_due(&mut m, Collect::full()).expect("a turn");
                 heap.model().told()
             } else {
                 collect(&mut m, Collect::full()).1
@@ -222,7 +222,7 @@ mod tests {
                 assert!(unsafe { m.untrack(u) });
             });
             let told = if by_the_heap {
-                by_itself(&mut m, Collect::full()).expect("a turn");
+                collect_due(&mut m, Collect::full()).expect("a turn");
                 heap.model().told()
             } else {
                 collect(&mut m, Collect::full()).1

@@ -27,7 +27,7 @@ impl Mutator {
             return Err(StopError::NoSafepoint);
         }
         let core = Arc::clone(self.0.core());
-        collect::wait_for_turn(&mut self.0);
+        collect::acquire_lock(&mut self.0);
         let raw = &self.0;
         match raw.prepare_fork() {
             Ok(guard) => {

@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use crate::base::event::CollectionReport;
 use crate::base::stress::{Step, maybe_yield};
-use crate::collect::{self, Collect, CollectError, clear};
+use crate::collect::{self, Collect, CollectError, reclaim};
 use crate::heap::model::{ModelMutator, ObjectModel};
 use crate::heap::pacing::Due;
 use crate::heap::reclaim_queue::{GARBAGE_BATCH, Owner};
@@ -40,19 +40,19 @@ impl<M: ObjectModel> ModelMutator<M> {
             }
             // A stop that fails is told to those who ask for a collection; here nobody did.
             let result = match self.core().pace.due() {
-                _ if stressed => Some(collect::by_itself(self, Collect::full())),
+                _ if stressed => Some(collect::collect_due(self, Collect::full())),
                 Due::Nothing => None,
                 // Where room is short, all garbage that there is counts.
                 Due::Promotion if !self.core().space.is_tight() => Some(collect::promote(self)),
-                Due::Promotion | Due::Young => Some(collect::by_itself(self, Collect::young())),
-                Due::Full => Some(collect::by_itself(self, Collect::full())),
+                Due::Promotion | Due::Young => Some(collect::collect_due(self, Collect::young())),
+                Due::Full => Some(collect::collect_due(self, Collect::full())),
             };
             if let Some(result) = result {
                 // The last one is not over. Far ahead of it, this thread helps with what has been found, whosever it is, or lets
                 // those who work on it keep up.
                 if matches!(result, Err(CollectError::Busy))
                     && self.core().pace.is_overdue()
-                    && !clear::bury(self, Owner::Any, clear::MANY)
+                    && !reclaim::reclaim(self, Owner::Any, reclaim::RECLAIMED_FIRST)
                 {
                     self.keep_pace();
                 }
@@ -69,7 +69,7 @@ impl<M: ObjectModel> ModelMutator<M> {
     fn bury_a_piece(&mut self) {
         if self.core().space.is_tight() {
             // Allocation fails soon, and what it needs may be what is to be buried: all of it, whosever it is.
-            clear::bury(self, Owner::Any, usize::MAX);
+            reclaim::reclaim(self, Owner::Any, usize::MAX);
             return;
         }
         let begun = Instant::now();
@@ -81,11 +81,11 @@ impl<M: ObjectModel> ModelMutator<M> {
             let me = self.thread_id();
             // As much at first as the collecting thread does: then most collections are over at once.
             let few = if self.core().collector_lock.is_untouched(me) {
-                clear::MANY
+                reclaim::RECLAIMED_FIRST
             } else {
                 GARBAGE_BATCH
             };
-            if !clear::bury(self, Owner::This(me), few) {
+            if !reclaim::reclaim(self, Owner::This(me), few) {
                 return;
             }
             self.rest(Instant::now() + begun.elapsed());

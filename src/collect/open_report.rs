@@ -1,0 +1,96 @@
+//! The report of a collection, from the start callbacks to the stop callbacks.
+
+use std::time::Instant;
+
+use crate::base::event::{self, CollectionEvent, CollectionKind, CollectionReport, During};
+use crate::base::sync::Ordering;
+use crate::collect::request::Collect;
+use crate::collect::traversal::Abandoned;
+use crate::collect::verify;
+use crate::heap::model::{ModelMutator, ObjectModel};
+use crate::heap::mutator::Core;
+use crate::heap::reclaim_queue::OpenReport;
+use crate::safepoint::StopError;
+
+/// Opens the report, and calls the start callbacks. The caller holds the collector lock.
+pub(crate) fn open<M: ObjectModel>(m: &mut ModelMutator<M>, what: Collect) -> OpenReport {
+    let core = m.core();
+    let mut report = CollectionReport::new(what.kind);
+    report.generation = usize::from(what.generation);
+    let open = OpenReport {
+        report,
+        quiet: what.quiet,
+        begun: Instant::now(),
+        span: event::collection(what.kind, &core.name),
+    };
+    let _entered = open.span.enter();
+    core.hooks.collection(&CollectionEvent::Start(what.kind));
+    let lent = m.lend();
+    if let Some(observer) = &core.observer {
+        observer.begins(&core.hooks, open.report.generation, what.quiet);
+    }
+    drop(lent);
+    drop(_entered);
+    open
+}
+
+/// Handles a stop that failed. If no stop can succeed any more, no collection is due for a while: otherwise each
+/// safepoint would try again.
+#[cold]
+pub(crate) fn stop_failed<M: ObjectModel>(core: &Core<M>, kind: CollectionKind, error: &StopError) {
+    if matches!(error, StopError::ThreadGone { .. }) {
+        core.pace.after_nothing(kind);
+    }
+}
+
+/// Closes the report, and calls the stop callbacks. The caller still holds the collector lock. A collection that could
+/// not stop the world is not counted.
+pub(crate) fn close<M: ObjectModel>(
+    m: &ModelMutator<M>,
+    open: OpenReport,
+    refused: Option<&StopError>,
+) -> CollectionReport {
+    verify::after(m);
+    let core = m.core();
+    let OpenReport { mut report, quiet, begun, span } = open;
+    core.pace.buried();
+    if let Some(observer) = &core.observer {
+        observer.after_collection();
+    }
+    report.duration = begun.elapsed();
+    if let Some(error) = refused {
+        stop_failed(core, report.kind, error);
+        report.abandoned = Some(error.to_string().into());
+    } else {
+        if let Some(observer) = &core.observer {
+            observer.record(&report);
+        }
+        // Relaxed: figures.
+        core.totals.collected.fetch_add(report.collected, Ordering::Relaxed);
+    }
+    let _entered = span.enter();
+    event::collected(&span, &report);
+    core.hooks.collection(&CollectionEvent::Stop(&report));
+    let _lent = m.lend();
+    if let Some(observer) = &core.observer {
+        observer.finishes(&core.hooks, &report, quiet);
+    }
+    drop(_entered);
+    report
+}
+
+/// Records that the collection was abandoned, and reports the reason.
+pub(crate) fn abandon<M: ObjectModel>(
+    m: &ModelMutator<M>,
+    report: &mut CollectionReport,
+    why: Abandoned,
+) {
+    // It may have been memory that there was not enough of.
+    m.core().workers.spare.clear();
+    m.core().hooks.unraisable(
+        During::Traverse,
+        why.type_name,
+        crate::base::text::words!("the collection was abandoned: {}", why.reason),
+    );
+    report.abandoned = Some(why.reason);
+}

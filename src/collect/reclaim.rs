@@ -1,0 +1,653 @@
+//! Reclaiming garbage: by the collecting thread at once, or by all mutators in batches.
+//!
+//! | state | objects | next |
+//! |---|---|---|
+//! | clearing | carry the claim's reference | *settling*, when all are cleared and released |
+//! | settling | some are retired: they wait until each thread has passed a safepoint | *counting* |
+//! | counting | are addresses, most of freed cells | *closed*: the report has the survivors |
+//!
+//! A collection that a thread requested does all of this in that call ([`at_once`]). The garbage of a collection that the
+//! heap started is handed to the threads on whose pages it lies ([`hand_over`]); the states are those of the
+//! [reclaim queue](crate::heap::collector_lock). The thread that finishes the last batch of a state enters the next one.
+
+use std::sync::Arc;
+
+use crate::base::event::CollectionReport;
+use crate::base::fallible::{self, NoMemory};
+use crate::base::steps;
+use crate::collect::claim::Homes;
+use crate::collect::clear::{clear_all, release_all, uncounted};
+use crate::collect::open_report;
+use crate::collect::recheck::Garbage;
+use crate::collect::scope::state_of;
+use crate::collect::stop;
+use crate::heap::model::{ModelMutator, ObjectModel};
+use crate::heap::mutator::{COLLECT, Core};
+use crate::heap::reclaim_queue::{
+    Cleared, GARBAGE_BATCH, GarbageBatch, NextStep, OpenReport, Owner, ReclaimQueue, Task,
+    ThreadGarbage,
+};
+use crate::object::live::ClaimRef;
+use crate::object::type_info::Object;
+
+/// Objects that a thread reclaims before it may collect: garbage that was found comes first.
+pub(crate) const RECLAIMED_FIRST: usize =
+    if cfg!(all(test, any(loom, shuttle))) { 1 } else { 8 * GARBAGE_BATCH };
+
+/// The collector lock. It is released on drop.
+pub(crate) struct CollectorGuard<'a, M: ObjectModel>(pub(crate) &'a Core<M>);
+
+impl<M: ObjectModel> Drop for CollectorGuard<'_, M> {
+    fn drop(&mut self) {
+        self.0.collector_lock.release();
+    }
+}
+
+/// Reclaims all garbage, and closes the collection. The caller holds the collector lock, and the world is running.
+pub(crate) fn at_once<M: ObjectModel>(
+    garbage: Garbage,
+    mut open: OpenReport,
+    m: &mut ModelMutator<M>,
+) -> CollectionReport {
+    let span = open.span.clone();
+    let entered = span.enter();
+    let Garbage { objects, spared, .. } = garbage;
+    uncounted(m, |m| {
+        clear_all(ClaimRef::live_slice(&objects), objects.len(), m);
+        spared.iter().for_each(|list| release_all(list, m));
+        release_all(&objects, m);
+    });
+    let objects = ClaimRef::into_objects(objects);
+    after_clear(m, &mut open.report);
+    let cleared = tally(&objects, m.core());
+    drop(entered);
+    end(open, cleared, m)
+}
+
+/// The tail of every collection that has found garbage: its figures are complete.
+fn end<M: ObjectModel>(
+    mut open: OpenReport,
+    cleared: Cleared,
+    m: &ModelMutator<M>,
+) -> CollectionReport {
+    open.report.collected = cleared.collected;
+    open.report.uncollectable += cleared.uncollectable;
+    open_report::close(m, open, None)
+}
+
+/// Hands the garbage, with the collector lock, to all mutators: each reclaims the objects on its own pages. Without memory
+/// for the queue the garbage comes back. A spared object that another thread owns may die at a later safepoint of that
+/// thread, after the tally.
+pub(crate) fn hand_over<M: ObjectModel>(
+    garbage: Garbage,
+    open: OpenReport,
+    m: &mut ModelMutator<M>,
+) -> Option<(Garbage, OpenReport)> {
+    let me = m.thread_id();
+    let Ok(mut piles) = by_thread(&garbage.objects, &garbage.homes, m) else {
+        return Some((garbage, open));
+    };
+    if piles.is_empty() && piles.try_reserve_exact(1).is_err() {
+        return Some((garbage, open));
+    }
+    let Garbage { objects, homes, spared, .. } = garbage;
+    if piles.is_empty() {
+        piles.push(ThreadGarbage::new(me, ClaimRef::into_objects(objects)));
+    } else {
+        // The queue has them.
+        drop(ClaimRef::into_objects(objects));
+    }
+    spared.iter().for_each(|list| release_all(list, m));
+    m.core().collector_lock.hand_over(ReclaimQueue::new(piles, open));
+    // A thread notices the queue at its next refill. A thread without a refill notices the request.
+    homes.threads().filter(|&home| home != me).for_each(|home| {
+        m.core().coordinator.poke(home, COLLECT);
+    });
+    None
+}
+
+/// The garbage by the thread on whose pages it lies. Empty, if all of it is the calling thread's.
+fn by_thread<M: ObjectModel>(
+    objects: &[ClaimRef],
+    homes: &Homes,
+    m: &ModelMutator<M>,
+) -> Result<Vec<ThreadGarbage>, NoMemory> {
+    let mut piles: Vec<ThreadGarbage> = Vec::new();
+    if homes.is_empty() {
+        return Ok(piles);
+    }
+    let mut at = 0;
+    for object in objects.iter().map(ClaimRef::object) {
+        let home = homes.of(object, &m.core().space).unwrap_or(m.thread_id());
+        // Mostly the thread of the object before: neighbours lie on one page.
+        steps::took(1);
+        if piles.get(at).is_none_or(|pile| !pile.is_of(home)) {
+            steps::took(piles.len());
+            at = match piles.iter().position(|pile| pile.is_of(home)) {
+                Some(at) => at,
+                None => {
+                    fallible::push(&mut piles, ThreadGarbage::new(home, Vec::new()))?;
+                    piles.len() - 1
+                }
+            };
+        }
+        piles[at].push(object)?;
+    }
+    Ok(piles)
+}
+
+/// Reclaims batches of one queue until about `limit` objects were cleared. `false`: there was no batch. The limit to one
+/// queue bounds the call: other threads can finish the queue and hand over another one, again and again.
+pub(crate) fn reclaim<M: ObjectModel>(m: &mut ModelMutator<M>, owner: Owner, limit: usize) -> bool {
+    let (mut reclaimed, mut queue) = (0, None);
+    while reclaimed < limit {
+        match reclaim_batch(m, owner, &mut queue) {
+            Some(work) => reclaimed += work,
+            None => break,
+        }
+    }
+    reclaimed > 0
+}
+
+/// Reclaims one batch of the queue with that number, or, without one, of the queue that there is, and stores its number.
+/// The result is the work done, in objects to clear.
+fn reclaim_batch<M: ObjectModel>(
+    m: &mut ModelMutator<M>,
+    owner: Owner,
+    queue: &mut Option<u64>,
+) -> Option<usize> {
+    /// Finishes the batch also when a handler of the model unwinds. Objects that were not released keep the reference.
+    struct Working<'a, M: ObjectModel>(&'a Core<M>, Option<GarbageBatch>);
+    impl<M: ObjectModel> Drop for Working<'_, M> {
+        fn drop(&mut self) {
+            let Some(batch) = self.1.take() else { return };
+            match self.0.collector_lock.finish_batch(batch, Cleared::default()) {
+                NextStep::Settle(open) => self.0.collector_lock.start_tally(open),
+                // A tally calls no handler, so it does not unwind.
+                NextStep::Nothing | NextStep::End(..) => {}
+            }
+        }
+    }
+    let core = Arc::clone(m.core());
+    let batch = core.collector_lock.take_batch(owner, *queue)?;
+    *queue = Some(batch.queue());
+    let work = batch.objects().len().div_ceil(batch.task.objects_per_unit());
+    let _span = batch.span.enter();
+    let mut working = Working(&core, Some(batch));
+    let mut cleared = Cleared::default();
+    if let Some(batch) = &working.1 {
+        match batch.task {
+            Task::Clear => uncounted(m, |m| {
+                // SAFETY: rule R: the claim's references. Each object is in one batch, and one thread has the batch.
+                let claims = unsafe { ClaimRef::slice(batch.objects()) };
+                clear_all(ClaimRef::live_slice(claims), batch.garbage, m);
+                release_all(claims, m);
+            }),
+            Task::Tally => cleared = tally(batch.objects(), &core),
+        }
+    }
+    match working
+        .1
+        .take()
+        .map_or(NextStep::Nothing, |batch| core.collector_lock.finish_batch(batch, cleared))
+    {
+        NextStep::Nothing => {}
+        NextStep::Settle(mut open) => {
+            after_clear(m, &mut open.report);
+            core.collector_lock.start_tally(open);
+        }
+        NextStep::End(open, cleared) => {
+            let guard = CollectorGuard(&core);
+            end(open, cleared, m);
+            drop(guard);
+        }
+    }
+    Some(work)
+}
+
+/// Releases references that wait until each thread has passed a safepoint: a stop is one for all threads.
+///
+/// Rare: only objects whose cleared fields are read without a lock wait, and only while other threads run.
+fn after_clear<M: ObjectModel>(m: &mut ModelMutator<M>, report: &mut CollectionReport) {
+    if !m.model().after_clear(m) {
+        return;
+    }
+    let mut dead = Vec::new();
+    // Without a stop, or without memory, the references are released later.
+    if let Ok(world) = m.stop() {
+        #[expect(
+            clippy::let_underscore_must_use,
+            reason = "without memory for its list, the next collection merges"
+        )]
+        let _ = stop::merge_counts(&world, &mut dead);
+        stop::resume(world, report);
+    }
+    stop::destroy_merged(dead, m);
+    m.model().resumed(m);
+}
+
+/// Counts the released objects that are still alive. They become ordinary objects again. Most addresses name freed cells.
+fn tally<M: ObjectModel>(objects: &[Object], core: &Core<M>) -> Cleared {
+    // The death of an object removes the bit, and no birth sets it. So a cell with the bit has the same object.
+    let uncollectable =
+        objects.iter().filter(|&&object| state_of(&core.space, object).survive()).count();
+    Cleared { collected: objects.len() - uncollectable, uncollectable }
+}
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use super::*;
+    use crate::collect::clear::POLL_DISTANCE;
+    use crate::collect::reclaim;
+    use crate::collect::script::tests::collect;
+    use crate::collect::script::tests::{Script, are_ordinary, heap_with, scripted_heap};
+    use crate::collect::tests::{ends, heap};
+    use crate::safepoint;
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+    use std::sync::Arc;
+    use std::sync::mpsc;
+
+    use crate::base::sync::{AtomicBool, AtomicUsize, Ordering};
+    use crate::collect::Collect;
+    use crate::collect::collect_due;
+    use crate::object::type_info::Tracer;
+    use crate::{Gc, GcCell, Heap, Mutator, Pacing, Trace};
+
+    /// What the objects of a test have in common.
+    #[derive(Default)]
+    struct Shared {
+        cleared: AtomicUsize,
+        /// Destructors of rings, and of what they held.
+        died: AtomicUsize,
+        held_died: AtomicUsize,
+        /// Which clear handler waits, by number from 1, until another thread asks for a stop; 0: none.
+        waits: usize,
+        /// One waits.
+        is_waiting: AtomicBool,
+    }
+
+    /// What a ring holds beside itself.
+    struct Held(Arc<Shared>);
+
+    impl Trace for Held {
+        const TRACKED: bool = false;
+        fn traverse(_: &Self, _: &mut Tracer) {}
+    }
+
+    impl Drop for Held {
+        fn drop(&mut self) {
+            self.0.held_died.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Leads to itself, and holds something.
+    struct Ring<const N: usize> {
+        next: GcCell<Option<Gc<Ring<N>>>>,
+        held: GcCell<Option<Gc<Held>>>,
+        shared: Arc<Shared>,
+        _size: [u64; N],
+    }
+
+    impl<const N: usize> Trace for Ring<N> {
+        fn traverse(this: &Self, tracer: &mut Tracer) {
+            Trace::traverse(&this.next, tracer);
+            Trace::traverse(&this.held, tracer);
+        }
+        fn clear(this: &Self, m: &Mutator) {
+            let number = this.shared.cleared.fetch_add(1, Ordering::Relaxed) + 1;
+            if number == this.shared.waits {
+                this.shared.is_waiting.store(true, Ordering::Relaxed);
+                while m.raw().poll() & safepoint::STOP == 0 {
+                    std::thread::yield_now();
+                }
+            }
+            Trace::clear(&this.next, m);
+            Trace::clear(&this.held, m);
+        }
+    }
+
+    impl<const N: usize> Drop for Ring<N> {
+        fn drop(&mut self) {
+            self.shared.died.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    fn rings<const N: usize>(m: &Mutator, n: usize, shared: &Arc<Shared>) {
+        for _ in 0..n {
+            let held = Some(m.alloc(Held(shared.clone())));
+            let (next, held) = (GcCell::new(None), GcCell::new(held));
+            let ring = m.alloc(Ring { next, held, shared: shared.clone(), _size: [0; N] });
+            ring.next.set(m, Some(ring.clone()));
+        }
+    }
+
+    /// Collects garbage, and stops the world from another thread when the clear handler of that number runs: how many were cleared and
+    /// had died by then, and of what they held.
+    fn stopped_while_clearing(garbage: usize, waits: usize) -> [usize; 3] {
+        let heap = heap();
+        let shared = Arc::new(Shared { waits, ..Shared::default() });
+        let mut m = heap.attach();
+        rings::<1>(&m, garbage, &shared);
+        let seen = std::thread::scope(|scope| {
+            let other = scope.spawn(|| {
+                while !shared.is_waiting.load(Ordering::Relaxed) {
+                    std::thread::yield_now();
+                }
+                let m = heap.attach();
+                let _world = m.raw().stop_here().expect("a stop");
+                let count = |count: &AtomicUsize| count.load(Ordering::Relaxed);
+                [count(&shared.cleared), count(&shared.died), count(&shared.held_died)]
+            });
+            assert_eq!(m.collect().collected, garbage);
+            m.join(other).expect("no panic")
+        });
+        assert_eq!(heap.stats().live_objects, 0);
+        seen
+    }
+
+    /// And what was taken out of them is dropped before the thread parks.
+    #[test]
+    fn another_stop_waits_for_a_few_objects_that_are_cleared_and_not_for_all_garbage() {
+        assert_eq!(stopped_while_clearing(3 * POLL_DISTANCE, 1), [POLL_DISTANCE, 0, POLL_DISTANCE]);
+        assert_eq!(
+            stopped_while_clearing(3 * POLL_DISTANCE, POLL_DISTANCE + 1),
+            [2 * POLL_DISTANCE, 0, 2 * POLL_DISTANCE]
+        );
+        // When all are cleared, it waits for none to be let go of.
+        assert_eq!(
+            stopped_while_clearing(3 * POLL_DISTANCE, 3 * POLL_DISTANCE),
+            [3 * POLL_DISTANCE, 0, 3 * POLL_DISTANCE]
+        );
+    }
+
+    #[test]
+    fn pieces_of_one_burial_are_taken_and_not_of_the_next() {
+        const GARBAGE: usize = RECLAIMED_FIRST + 2 * GARBAGE_BATCH;
+        let heap = heap();
+        let mut m = heap.attach();
+        for number in 1..3 {
+            rings::<1>(&m, GARBAGE, &Arc::default());
+            collect_due(m.raw_mut(), Collect::young()).expect("no other thread collects");
+            let mut burial = Some(number - 1);
+            assert_eq!(
+                reclaim_batch(m.raw_mut(), Owner::Any, &mut burial),
+                None,
+                "another burial's number"
+            );
+            let mut burial = None;
+            assert_eq!(reclaim_batch(m.raw_mut(), Owner::Any, &mut burial), Some(GARBAGE_BATCH));
+            assert_eq!(burial, Some(number));
+            while reclaim_batch(m.raw_mut(), Owner::Any, &mut burial).is_some() {}
+            assert!(!m.raw().core().collector_lock.is_reclaiming());
+        }
+        assert_eq!(heap.stats().live_objects, 0);
+    }
+
+    #[test]
+    fn each_running_thread_buries_what_lies_on_its_own_pages() {
+        // This thread's objects lie on both sides of the other's.
+        const OTHERS: usize = 700;
+        const OWN: [usize; 2] = [500, 300];
+        let heap = heap();
+        let ends = ends(&heap);
+        let (mine, theirs) = (Arc::new(Shared::default()), Arc::new(Shared::default()));
+        let is_left = AtomicBool::new(false);
+        let died = |shared: &Shared| shared.died.load(Ordering::Relaxed);
+        std::thread::scope(|scope| {
+            let mut m = heap.attach();
+            rings::<1>(&m, OWN[0], &mine);
+            let (sender, receiver) = mpsc::channel();
+            let (others, is_left, theirs, heap) = (theirs.clone(), &is_left, &theirs, &heap);
+            let other = scope.spawn(move || {
+                let mut m = heap.attach();
+                rings::<1>(&m, OTHERS, &others);
+                sender.send(()).expect("a receiver");
+                while !is_left.load(Ordering::Acquire) {
+                    m.raw_mut().park();
+                    std::thread::yield_now();
+                }
+                let is_asked = m.raw().poll() & COLLECT != 0;
+                let whose = Owner::This(m.raw().thread_id());
+                assert!(reclaim(m.raw_mut(), whose, usize::MAX), "its own pile");
+                assert!(
+                    !m.raw().core().collector_lock.is_reclaiming(),
+                    "it is the last, and ends the collection"
+                );
+                is_asked
+            });
+            m.recv(&receiver).expect("a sender");
+            rings::<20>(&m, OWN[1], &mine);
+            collect_due(m.raw_mut(), Collect::young()).expect("nobody else collects");
+            assert_eq!((died(&mine), died(theirs)), (OWN[0] + OWN[1], 0), "each its own");
+            let whose = Owner::This(m.raw().thread_id());
+            assert!(!reclaim(m.raw_mut(), whose, usize::MAX), "this thread is done");
+            assert_eq!(ends.try_iter().count(), 0);
+            is_left.store(true, Ordering::Release);
+            assert!(m.join(other).expect("no panic"), "it is asked to bury");
+        });
+        assert_eq!((died(&mine), died(&theirs)), (OWN[0] + OWN[1], OTHERS));
+        assert_eq!(ends.try_iter().collect::<Vec<_>>(), [(OWN[0] + OWN[1] + OTHERS, 0)]);
+        assert_eq!(heap.stats().live_objects, 0);
+    }
+
+    /// Else a heap that makes much garbage would have to make as much again before the next collection is due.
+    #[test]
+    fn what_a_collection_frees_does_not_put_the_next_one_off() {
+        let heap = heap();
+        let mut m = heap.attach();
+        let shared = Arc::new(Shared::default());
+        rings::<1>(&m, 1_000, &shared);
+        let counted = |m: &Mutator| m.raw().arena(|arena| arena.take_count());
+        m.collect();
+        let (objects, bytes) = counted(&m);
+        assert!(objects >= 0 && bytes >= 0, "{objects} objects and {bytes} bytes");
+        assert_eq!(heap.stats().live_objects, 0);
+    }
+
+    /// The owner of the memory finds it free later, when frees count again.
+    #[test]
+    fn memory_that_another_thread_freed_as_garbage_is_new_when_it_is_used_again() {
+        let heap = heap();
+        let mut m = heap.attach();
+        let shared = Arc::new(Shared::default());
+        let make = |m: &Mutator| {
+            for _ in 0..2_000 {
+                let (next, held) = (GcCell::new(None), GcCell::new(None));
+                let ring = m.alloc(Ring::<1> { next, held, shared: shared.clone(), _size: [0; 1] });
+                ring.next.set(m, Some(ring.clone()));
+            }
+        };
+        let new = |m: &Mutator| m.raw().core().pace.new_objects();
+        make(&m);
+        std::thread::scope(|scope| {
+            let other = scope.spawn(|| heap.attach_scoped(|m| m.collect().collected));
+            assert_eq!(m.join(other).expect("no panic"), 2_000);
+        });
+        assert_eq!(new(&m), 0);
+        make(&m);
+        // Objects count when a magazine is filled.
+        assert!((1_900..=2_100).contains(&new(&m)), "{} of 2000 objects are new", new(&m));
+    }
+
+    /// Else a thread that receives objects of another one and drops them would make collections due that find nothing.
+    #[test]
+    fn the_pace_hears_of_frees_by_a_thread_that_allocates_nothing() {
+        let heap = heap();
+        let mut m = heap.attach();
+        let shared = Arc::new(Shared::default());
+        let given: Vec<_> = std::thread::scope(|scope| {
+            let maker = scope.spawn(|| {
+                heap.attach_scoped(|m| {
+                    (0..1_000).map(|_| m.alloc(Held(shared.clone()))).collect::<Vec<_>>()
+                })
+            });
+            m.join(maker).expect("no panic")
+        });
+        let new = || m.raw().core().pace.new_objects();
+        assert!(new() >= 1_000, "{} objects are new", new());
+        drop(given);
+        assert!(new() <= 100, "{} objects are new", new());
+    }
+
+    /// A magazine of the thread contains cells that no object ever used.
+    #[test]
+    fn a_thread_that_ends_tells_the_pace_what_it_has_not_used() {
+        let heap = heap();
+        for _ in 0..20 {
+            std::thread::scope(|scope| {
+                scope.spawn(|| heap.attach_scoped(|m| drop(m.alloc(Held(Arc::default())))));
+            });
+        }
+        assert_eq!(heap.attach().raw().core().pace.new_objects(), 0);
+    }
+
+    /// Collects 600 objects. In the call `asked` the thread waits until another thread requests a
+    /// stop. The calls to the model before that stop.
+    fn stopped_in(asked: &'static str) -> Option<Vec<String>> {
+        let heap = scripted_heap()?;
+        let mut m = heap.attach();
+        let named: Vec<(char, &'static str)> =
+            ('\u{4e00}'..).take(600).map(|name| (name, "")).collect();
+        Script::ring(&m, &named);
+        let (sender, receiver) = std::sync::mpsc::channel();
+        heap.model().when(asked, move |m| {
+            sender.send(()).expect("a receiver");
+            while m.poll() & crate::safepoint::STOP == 0 {
+                std::thread::yield_now();
+            }
+        });
+        let told = std::thread::scope(|scope| {
+            let heap = &heap;
+            let other = scope.spawn(move || {
+                receiver.recv().expect("a call");
+                let m = heap.attach();
+                let _world = m.stop_here().expect("a stop");
+                heap.model().told()
+            });
+            assert_eq!(collect(&mut m, Collect::full()).0.collected, 600);
+            m.detach(|| other.join()).expect("no panic")
+        });
+        Some(told)
+    }
+
+    #[test]
+    fn a_thread_that_clears_parks_after_a_few_objects_and_drops_before_what_it_has_taken_out() {
+        let Some(told) = stopped_in("clear \u{4e00}") else { return };
+        assert_eq!(told.iter().filter(|what| what.starts_with("clear \u{4e00}")).count(), 1);
+        assert_eq!(told.iter().filter(|what| *what == "cleared").count(), 256);
+        assert_eq!(told.last().map(String::as_str), Some("all cleared"));
+    }
+
+    #[test]
+    fn a_thread_that_releases_parks_after_a_few_objects() {
+        let Some(told) = stopped_in("release \u{4e0a}") else { return };
+        assert_eq!(told.iter().filter(|what| what.starts_with("release")).count(), 256);
+    }
+
+    #[test]
+    fn what_settling_finds_dead_is_destroyed_after_a_stop_of_its_own() {
+        let Some(heap) = scripted_heap() else { return };
+        let mut m = heap.attach();
+        let late = Script::thing(&m, 'e', "", "s");
+        Script::ring(&m, &[('a', "")]);
+        heap.model().state().settles = true;
+        heap.model().when("settle", move |m| m.model().state().later.push(late));
+        let (_, told) = collect(&mut m, Collect::full());
+        let expected = [
+            "settle",
+            "merge",
+            "bury e, dying: false",
+            "e dies",
+            "resumed",
+            "stop: 2 stops, 1 unreachable, 0 finalized, 0 resurrected, 1 collected, 0 uncollectable",
+        ];
+        assert_eq!(told[told.len() - expected.len()..], expected);
+    }
+
+    /// Objects behind the failed release stay held, and count as uncollectable.
+    #[test]
+    fn a_release_that_unwinds_leaves_a_collection_that_others_can_end() {
+        for by_a_collection in [false, true] {
+            unwinds(by_a_collection);
+        }
+    }
+
+    fn unwinds(by_a_collection: bool) {
+        let Some(heap) = scripted_heap() else { return };
+        let mut m = heap.attach();
+        let ring = Script::ring(&m, &[('a', ""), ('b', ""), ('c', "")]);
+        heap.model().when("release b", |_| panic!("a release, on purpose"));
+        let unwound =
+            catch_unwind(AssertUnwindSafe(|| collect_due(&mut m, Collect::young()).map(|_| ())));
+        assert!(unwound.is_err());
+        assert!(m.arena(|arena| arena.count_frees(true)), "the pace hears of frees again");
+        assert!(m.core().collector_lock.is_reclaiming(), "what became of them is to be counted");
+        let mut told = heap.model().told();
+        if by_a_collection {
+            // A thread that wants to collect ends that collection first, and then takes the turn.
+            told.extend(collect(&mut m, Collect::young()).1);
+            let from = told.iter().rposition(|what| what.starts_with("start")).expect("its start");
+            told.truncate(from);
+        } else {
+            assert!(reclaim::reclaim(&mut m, Owner::Any, usize::MAX));
+            told.extend(heap.model().told());
+        }
+        let end = "stop: 1 stops, 3 unreachable, 0 finalized, 0 resurrected, 1 collected, 2 uncollectable";
+        assert_eq!(told[told.len() - 4..], ["release a", "a dies", "release b", end]);
+        assert!(m.core().collector_lock.try_acquire() && !m.core().collector_lock.is_reclaiming());
+        m.core().collector_lock.release();
+        // They still have the claim's references.
+        are_ordinary(&m, &ring[1..], 1);
+        let released: Vec<_> =
+            ring[1..].iter().map(|&object| heap.model().drop_ref(object, &m)).collect();
+        assert_eq!((released.len(), heap.stats().live_objects), (2, 0));
+    }
+
+    #[test]
+    fn what_a_clear_handler_untracks_is_not_cleared() {
+        let Some(heap) = scripted_heap() else { return };
+        let mut m = heap.attach();
+        let ring = Script::ring(&m, &[('a', ""), ('b', "")]);
+        let other = ring[1];
+        // SAFETY: rule R: held since the claim.
+        heap.model().when("clear a", move |m| assert!(unsafe { m.untrack(other) }));
+        let (_, told) = collect(&mut m, Collect::full());
+        assert!(!told.contains(&"clear b".to_owned()), "{told:?}");
+        assert_eq!(heap.stats().live_objects, 0);
+    }
+
+    #[test]
+    fn nothing_is_due_after_a_small_collection_and_its_garbage_slows_no_thread_down() {
+        let Some(heap) = heap_with(Pacing::default().with_young_objects(1)) else { return };
+        let mut m = heap.attach();
+        Script::ring(&m, &[('o', ""); 100]);
+        m.take_collect();
+        collect_due(&mut m, Collect::full()).expect("a turn");
+        assert_eq!(m.poll() & crate::heap::mutator::COLLECT, 0);
+        let pace = &heap.0.core.pace;
+        pace.taken(40, 0);
+        assert!(pace.is_overdue(), "less than half of the garbage of a collection that is over");
+        assert_eq!(heap.stats().live_objects, 0);
+    }
+
+    /// Where pages run short, all of the garbage is cleared at once.
+    #[test]
+    fn in_a_heap_that_is_nearly_full_all_garbage_is_buried_at_once() {
+        for is_tight in [false, true] {
+            let limit = if is_tight { 6 << 16 } else { 1 << 27 };
+            let builder =
+                Heap::builder().reserve(1 << 28).limit(limit).workers(1).pacing(Pacing::manual());
+            let heap = builder.build_with(Script::default()).expect("a heap");
+            let mut m = heap.attach();
+            Script::ring(&m, &vec![('o', ""); reclaim::RECLAIMED_FIRST + 3 * GARBAGE_BATCH]);
+            let kept: Vec<Object> =
+                (0..3).map(|_| Script::sized(&m, 60_000, 'k', "", "s")).collect();
+            assert_eq!(m.core().space.is_tight(), is_tight);
+            collect_due(&mut m, Collect::full()).expect("a turn");
+            assert_eq!(m.core().collector_lock.is_reclaiming(), !is_tight);
+            while reclaim::reclaim(&mut m, Owner::Any, usize::MAX) {}
+            kept.iter().for_each(|&object| heap.model().drop_ref(object, &m));
+            assert_eq!(heap.stats().live_objects, 0);
+        }
+    }
+}

@@ -36,7 +36,8 @@ class Versus:
     def best_rival(self, workload, threads=1):
         names = {line["contestant"] for line in self.lines}
         names -= {"standstill", "standstill-hint", "Arc"}
-        return min(filter(None, (self.median(workload, name, threads) for name in names)), default=None)
+        medians = (self.median(workload, name, threads) for name in names)
+        return min(filter(None, medians), default=None)
 
 
 def cell(page, row, column, section=""):

@@ -1,12 +1,15 @@
 #!/usr/bin/env python3
 """Makes docs/generated/conformance.md: each row of the conformance table with the tests that show it.
 
-The rows are in ci/conformance-rows.tsv: id, section, item, note. A note says why a row is shown in part only
-("partly: ...") or not at all ("n/a: ..."). A row is shown when docs/generated/conformance-mutants.tsv has a change of the code under which a test
-of the row fails (`ci/mutants.sh --rows` finds these). A row with tests and without such a change is tested. The tests are found by their names, which begin with the ids of what they show:
-s_055_track_twice_is_reported, s_172_to_174_..., u_33_u_35_..., d_01_..., g_74_....
+The rows are in ci/conformance-rows.tsv: id, section, item, note. A note has the reason why a row is
+shown in part only ("partly: ...") or not at all ("n/a: ..."). A row is *shown* if
+docs/generated/conformance-mutants.tsv has a change of the code under which a test of the row fails
+(`ci/mutants.sh --rows` finds these changes). A row with tests, but without such a change, is
+*tested*.
+The name of a test begins with the ids of its rows: s_055_track_twice_is_reported, s_172_to_174_...,
+u_33_u_35_..., d_01_..., g_74_....
 
-With --check nothing is written: fails when a row has no test, a test no row, or the page is stale.
+With --check nothing is written: fails if a row has no test, a test no row, or the page is stale.
 """
 
 import pathlib
@@ -41,7 +44,8 @@ SECTIONS = {
     "scenarios": "Scenarios",
 }
 
-# A test's name, up to where its words begin: letters and numbers of rows, "to" and "and" between them.
+# A test's name, up to where its words begin: letters and numbers of rows, "to" and "and" between
+# them.
 IDS = re.compile(r"^(?:r_)?([sudg])_(\d+)((?:_(?:to|and|[sudg]|\d+))*)(?:_|$)")
 RUST = re.compile(r"#\[test\]\s*(?:#\[[^\]]*\]\s*)*(?:pub(?:\([a-z]+\))?\s+)?fn\s+(\w+)")
 C = re.compile(r"\bTEST(?:_AS)?\(\s*(\w+)")
@@ -75,7 +79,8 @@ def tests():
     for folder in (ROOT / "tests", ROOT / "capi/tests", ROOT / "src", ROOT / "capi/src"):
         for path in sorted(folder.rglob("*.rs")):
             text = path.read_text(encoding="utf-8")
-            # What is not a plain function is made by a macro of the file: names in it count when they look like a test's.
+            # What is not a plain function is made by a macro of the file: names in it count when
+            # they look like a test's.
             names = RUST.findall(text) + re.findall(r"^\s*fn\s+([sudg]_\d+_\w+)\s*\(", text, re.MULTILINE)
             found += [(name, path, "Rust") for name in dict.fromkeys(names)]
             # Trials of a harness of its own.

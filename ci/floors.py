@@ -5,8 +5,9 @@
     ci/floors.py --edges    prints the upward imports and the circles, file by file
     ci/floors.py --write    writes the names of the files into the layout of docs/architecture.md
 
-The layout of docs/architecture.md is a line for each folder, with its floor, and below it the names of
-its files. It must equal the tree. Comments, documentation and test modules do not count. An exception that nothing needs is an error.
+The layout of docs/architecture.md is a line for each folder, with its floor, and below it the names
+of its files. It must equal the tree. Comments, documentation and test modules do not count. An
+exception that nothing needs is an error.
 """
 
 import re
@@ -171,7 +172,8 @@ def layout():
     found, expected = page[start:end], ""
     listed = {line.split("/")[0]: line for line in found.splitlines() if not line.startswith(" ")}
     for number, folders in enumerate(FLOORS):
-        for folder in sorted(folders, key=lambda name: list(listed).index(name) if name in listed else 99):
+        order = list(listed)
+        for folder in sorted(folders, key=lambda name: order.index(name) if name in order else 99):
             line = listed.get(folder, f"{folder}/")
             words = re.sub(r"^\S+\s+(?:\d\s+)?", "", line) if folder in listed else ""
             expected += f"{folder + '/':14} {number}  {words}\n"
@@ -227,7 +229,8 @@ def main():
         failures.append(f"the exception {pair} in ci/floors.py is not needed any more")
     _, found, expected = layout()
     if found != expected:
-        gone, new = [sorted(set(a.split()) - set(b.split())) for a, b in ((found, expected), (expected, found))]
+        listed, present = set(found.split()), set(expected.split())
+        gone, new = sorted(listed - present), sorted(present - listed)
         words = "".join(f"; {what}: {' '.join(names)}" for what, names in (("gone", gone), ("new", new)) if names)
         failures.append(f"the layout in docs/architecture.md differs from src/{words}. Run ci/floors.py --write")
     if failures:

@@ -1,19 +1,21 @@
 #!/usr/bin/env python3
 """Weakens the protocols, one ordering or check at a time, and shows which model fails.
 
-    ci/mutations.py --check         the table fits the code: every text is there once, every model exists, every
-                                    ordering is in the table
+    ci/mutations.py --check         the table fits the code: every text occurs once, every model
+                                    exists, every ordering is in the table
     ci/mutations.py --all           every mutation
     ci/mutations.py --sample N      N of them, drawn by --seed, or by the commit
     ci/mutations.py ID...           these
-    ci/mutations.py --survey ID...  prints the model that fails first, without the table (no ID: for all of them)
+    ci/mutations.py --survey ID...  prints the model that fails first, without the table (no ID: for
+                                    all mutations)
     ci/mutations.py --markdown      with --all: writes docs/generated/mutations.md
-    ci/mutations.py --thorough      with the others: explained mutations are run against every model, and not only against
-                                    those that catch another mutation of the same file
+    ci/mutations.py --thorough      with the others: runs explained mutations against every model,
+                                    and not only against those that catch another mutation of the
+                                    same file
 
-The table is loom_tests/mutations.toml. All its mutations are woven into one copy of the tree, each behind
-a switch; so that is built once, and a run is a matter of an environment variable. Nothing outside the target folder
-is written (but docs/generated/mutations.md, by --markdown).
+The table is loom_tests/mutations.toml. All its mutations are woven into one copy of the tree, each
+behind a switch. The copy is built once, and an environment variable selects the mutation of a run.
+Nothing outside the target folder is written, except docs/generated/mutations.md by --markdown.
 """
 
 import argparse
@@ -191,7 +193,8 @@ def check(rows, unseen):
         mine = [row for row in rows if row.file == file and row.within]
         for offset, token in orderings(text):
             touching = [row for row in mine if changes(row, offset, token)]
-            # Each half of `AcqRel`; `SeqCst` without its place in the one order, and without any order.
+            # Each half of `AcqRel`; `SeqCst` without its place in the one order, and without any
+            # order.
             wanted = 2 if token in ("Ordering::AcqRel", "Ordering::SeqCst") else 1
             if len(touching) < wanted:
                 at = f"{file}:{line_of(text, offset)} ({function_of(text, offset)})"
@@ -284,7 +287,8 @@ def build(rows, texts):
     command += [f"--config=profile.release.package.standstill.{key}={value}" for key, value in quick.items()]
     env = os.environ | {"RUSTFLAGS": flags, "CARGO_INCREMENTAL": "1"}
     begun = time.monotonic()
-    built = subprocess.run(command, cwd=tree, env=env, stdout=subprocess.PIPE, text=True, check=False)
+    pipe = subprocess.PIPE
+    built = subprocess.run(command, cwd=tree, env=env, stdout=pipe, text=True, check=False)
     messages = [json.loads(line) for line in built.stdout.splitlines() if line.startswith("{")]
     if built.returncode != 0:
         for message in messages:
@@ -325,7 +329,10 @@ def seeing(row, rows):
 def try_all(chosen, rows, texts, thorough):
     """Runs the mutations; comes back: rows, failing models and seconds, and whether all is as the table says."""
     program, whole = build(rows, texts), True
-    asked = {row.id: row.models or (sorted(models()) if thorough else seeing(row, rows)) for row in chosen}
+    asked = {
+        row.id: row.models or (sorted(models()) if thorough else seeing(row, rows))
+        for row in chosen
+    }
     for name in sorted({name for names in asked.values() for name in names}):
         if run(program, name)[0]:
             print(f"{name} fails without any mutation", flush=True)
@@ -406,7 +413,8 @@ def page(results, unseen, texts):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    raw = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=raw)
     parser.add_argument("--check", action="store_true")
     parser.add_argument("--all", action="store_true")
     parser.add_argument("--sample", type=int, metavar="N")
@@ -429,7 +437,8 @@ def main():
         chosen = rows
     elif asked.sample is not None:
         head = ["git", "rev-parse", "HEAD"]
-        seed = asked.seed or subprocess.run(head, cwd=ROOT, capture_output=True, text=True).stdout.strip()
+        commit = subprocess.run(head, cwd=ROOT, capture_output=True, text=True).stdout
+        seed = asked.seed or commit.strip()
         chosen = random.Random(seed).sample(rows, min(asked.sample, len(rows)))
         print(f"a sample, by the seed {seed}")
     else:

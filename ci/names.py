@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Names of src/: one word has one meaning.
 
-    ci/names.py            fails when a type name is defined twice, or when a verb names functions in several modules
+    ci/names.py            fails if a type name is defined twice, or if a verb names functions in
+                           several modules
 """
 
 import re

@@ -134,8 +134,10 @@ left_out() {
 
 # Not `ui`, which runs only the compiler; not `fork`: its child starts threads, which
 # ThreadSanitizer refuses.
-quick_threads=(--lib --test={threads,traps,coordinator,dynamic,services,model,helping,burial,slices,oracle_threads})
-quick_memory=(--lib --test={threads,hostile,dynamic,sizes,regressions,slices,oracle,oracle_threads,stress_modes})
+quick_threads=(--lib --test={threads,traps,coordinator,dynamic,services,model,helping,burial}
+    --test={slices,oracle_threads})
+quick_memory=(--lib --test={threads,hostile,dynamic,sizes,regressions,slices,oracle}
+    --test={oracle_threads,stress_modes})
 more_threads=(--test={hostile,memory,scenarios,regressions,events,derive,detached,laws,oracle})
 more_memory=(--test={traps,services,model,memory,scenarios})
 

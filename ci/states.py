@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """The tables of hostile uses: no public function without a row, and the pages made of them.
 
-        ci/states.py            fails if a public function has no row in tests/states/expected.tsv, if a row calls
-                            no existing function, or if docs/generated/states.md or pointers.md is stale
+    ci/states.py            fails if a public function has no row in tests/states/expected.tsv, if a
+                            row calls no existing function, or if docs/generated/states.md or
+                            docs/generated/pointers.md is stale
     ci/states.py --write    writes the two pages
 """
 
@@ -68,14 +69,15 @@ COORDINATOR = {
 INTRO = """\
 # Hostile uses of the typed face
 
-This page lists every public function that safe Rust can call, in every state of the calling thread. Each cell is a test
-(`cargo test --test states`), which runs on fresh heaps, one process for each function. Afterwards the heaps are verified,
-collected, and must be empty, with every object destroyed exactly once. No cell crashes the process, hangs, or silently
-returns a wrong result.
+This page lists every public function that safe Rust can call, in every state of the calling thread.
+Each cell is a test (`cargo test --test states`), which runs on fresh heaps, one process for each
+function. Afterwards the heaps are verified, collected, and must be empty, with every object
+destroyed exactly once. No cell crashes the process, hangs, or silently returns a wrong result.
 
-`ci/states.py` makes this page from `tests/states/expected.tsv`, and fails if a public function has no row. `unsafe`
-functions have contracts that forbid the wrong states, and no row; [pointers.md](pointers.md) has the C functions over them,
-with wrong pointers. Also without rows: {exempt}.
+`ci/states.py` makes this page from `tests/states/expected.tsv`, and fails if a public function has
+no row. `unsafe` functions have contracts that forbid the wrong states, and no row;
+[pointers.md](pointers.md) has the C functions over them, with wrong pointers. Also without rows:
+{exempt}.
 
 | in a cell | means |
 |---|---|
@@ -86,11 +88,12 @@ with wrong pointers. Also without rows: {exempt}.
 | – | the type system prevents the call |
 | E*n*, P*n* | an error, a panic: see [the texts](#the-texts) |
 
-A reference is dropped *later* if the thread is not attached to the heap, or is already destroying another object. In a
-closed heap the object is destroyed at once, on the thread that drops the last reference. Handlers of dynamic objects need a
-mutator, and are not called in such a heap: references that a dynamic object holds stay. In destructors, finalizers and
-callbacks, a function that takes `&mut Mutator` or `Mutator` is called with a mutator from a thread-local, the only way in
-safe Rust. Such a mutator is lent to a caller up the stack, and does not park: its safepoints do nothing.
+A reference is dropped *later* if the thread is not attached to the heap, or is already destroying
+another object. In a closed heap the object is destroyed at once, on the thread that drops the last
+reference. Handlers of dynamic objects need a mutator, and are not called in such a heap: references
+that a dynamic object holds stay. In destructors, finalizers and callbacks, a function that takes
+`&mut Mutator` or `Mutator` is called with a mutator from a thread-local, the only way in safe Rust.
+Such a mutator is lent to a caller up the stack, and does not park: its safepoints do nothing.
 """
 
 
@@ -210,7 +213,8 @@ def short(outcome, texts):
 
 def cells(row, columns, texts):
     found = [short(row.get(state, row["*"]), texts) for state in columns]
-    # If the outcome is `none` in every callable state, `none` is the function's result, and no refusal.
+    # If the outcome is `none` in every callable state, `none` is the function's result, and no
+    # refusal.
     if found[0] == "none":
         found = ["ok" if cell == "none" else cell for cell in found]
     return found
@@ -264,7 +268,9 @@ def page(table):
     )
     listed = "".join(
         f"\n| {kind}{number} | {text.replace('|', chr(92) + '|')} |"
-        for (kind, text), number in sorted(texts.numbers.items(), key=lambda item: (item[0][0], item[1]))
+        for (kind, text), number in sorted(
+            texts.numbers.items(), key=lambda item: (item[0][0], item[1])
+        )
     )
     out.append("## The texts\n\n| | |\n|---|---|" + listed + "\n")
     return "\n".join(out)
@@ -279,7 +285,7 @@ def is_coordinators(name):
     return re.split(r"::|:", name)[0] in OF_COORDINATOR
 
 
-# ---------------------------------------------------------------------------------------- wrong pointers, from C
+# --------------------------------------------------------------------------- wrong pointers, from C
 
 # The arguments of a parameter, by the columns of the page.
 FOREIGN = ["zeroed", "random", "stack", "interior", "unmapped", "another heap's"]
@@ -289,13 +295,15 @@ SORTS = ["an instance", "a number", "a tuple", "a string", "a module", "a type",
 POINTERS_INTRO = """\
 # Wrong pointers, in checked mode
 
-This page lists every exported function of the C ABI, called with wrong pointers for each of its parameters in turn. Each call
-is made in a process of its own (`cargo test -p standstill-capi --test pointers`), which reads the functions and their
-parameters from the header: a new function is covered when it is declared. No call ends in a crash, a deadlock, or an
-unreported wrong result. `ci/states.py` makes this page from `capi/tests/pointers/expected.tsv`.
+This page lists every exported function of the C ABI, called with wrong pointers for each of its
+parameters in turn. Each call is made in a process of its own (`cargo test -p standstill-capi --test
+pointers`), which reads the functions and their parameters from the header: a new function is
+covered when it is declared. No call ends in a crash, a deadlock, or an unreported wrong result.
+`ci/states.py` makes this page from `capi/tests/pointers/expected.tsv`.
 
-Checked mode (`STANDSTILL_CHECKED=1`, or `checked` in the options of a heap) looks up every object and every type that is passed in,
-traverse handlers included. Without it, the caller must keep the contract of the header.
+Checked mode (`STANDSTILL_CHECKED=1`, or `checked` in the options of a heap) looks up every object
+and every type that is passed in, traverse handlers included. Without it, the caller must keep the
+contract of the header.
 
 | column | arguments |
 |---|---|
@@ -311,9 +319,10 @@ traverse handlers included. Without it, the caller must keep the contract of the
 | ok | no mistake, or none that can be detected; or the function returns NULL, 0 or -1 for such an argument, as the header says |
 | *sort*: ok | that sort is correct |
 
-Wrong arguments that cannot be distinguished from correct ones are not tried: a text without an end, a description with wrong
-addresses in it, an address that is no function, a result's address that leads elsewhere. An opaque argument of the program
-may be any address. An exported function that is not here takes no pointer.
+Wrong arguments that cannot be distinguished from correct ones are not tried: a text without an end,
+a description with wrong addresses in it, an address that is no function, a result's address that
+leads elsewhere. An opaque argument of the program may be any address. An exported function that is
+not here takes no pointer.
 
 | function | parameter | null | foreign | freed | other sorts |
 |---|---|---|---|---|---|

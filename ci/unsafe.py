@@ -2,14 +2,15 @@
 """The inventory of unsafe code: the rule that each block relies on, and the tests of each rule.
 
     ci/unsafe.py            writes docs/generated/unsafe.md
-    ci/unsafe.py --check    fails if the page is stale, if a block, an implementation or an attribute has
-                            no `SAFETY:` comment that leads to a rule, if an unsafe function has no
-                            `# Safety` section, or if a rule of ci/unsafe-rules.toml is not stated in
-                            its file or names a missing test
+    ci/unsafe.py --check    fails if the page is stale, if a block, an implementation or an
+                            attribute has no `SAFETY:` comment that leads to a rule, if an unsafe
+                            function has no `# Safety` section, or if a rule of
+                            ci/unsafe-rules.toml is not stated in its file or names a missing test
 
-A comment leads to a rule by naming it ("rule R", "rules R and Y"), by "the caller" in an unsafe function (then the function's
-`# Safety` section is what it relies on), by "as above" (the comment before it in the file), or by "as in `f`" and "as for `f`"
-(the comments in the function `f` of that file, or its `# Safety` section).
+A comment leads to a rule by naming it ("rule R", "rules R and Y"), by "the caller" in an unsafe
+function (the block then relies on the function's `# Safety` section), by "as above" (the comment
+before it in the file), or by "as in `f`" and "as for `f`" (the comments in the function `f` of that
+file, or its `# Safety` section).
 """
 
 import argparse
@@ -173,7 +174,8 @@ class Source:
             owner = self.owner(found.start())
             unsafe = "unsafe" in found.group(1)
             safety = self.safety_section(self.line(found.start())) if unsafe else None
-            functions.append(Function(found.group(2), found.start(), end, unsafe, owner and owner[3], safety))
+            name, type_ = found.group(2), owner and owner[3]
+            functions.append(Function(name, found.start(), end, unsafe, type_, safety))
         return functions
 
     def safety_section(self, line):
@@ -254,7 +256,10 @@ class Source:
             begin, stop = self.begin_of(at)
             line = self.line(begin)
             # Between there and here; or behind it, on its line.
-            inside = [c for c in self.comments if self.line(at) >= c.line >= line and c.after <= self.line(offset) + 1]
+            after = self.line(offset) + 1
+            inside = [
+                c for c in self.comments if self.line(at) >= c.line >= line and c.after <= after
+            ]
             if inside:
                 return inside[-1]
             if self.line(begin) in ends:
@@ -268,7 +273,8 @@ class Source:
             at = stop
 
     def opens_function(self, offset):
-        return any(body(self.code, f.start)[0] == offset for f in self.functions if f.start < offset < f.end)
+        around = (f for f in self.functions if f.start < offset < f.end)
+        return any(body(self.code, f.start)[0] == offset for f in around)
 
     def begin_of(self, offset):
         """Where the expression that an offset lies in begins, attributes included, and the offset of what stands before it."""
@@ -428,7 +434,8 @@ def page(sources, rules, left):
     order = [rule["letter"] for rule in rules]
     blocks = Counter(site.kind for source in sources for site in source.sites)
     functions = sum(f.unsafe for source in sources for f in source.functions)
-    relying = Counter(letter for source in sources for site in source.sites for letter in site.rules)
+    sites = [site for source in sources for site in source.sites]
+    relying = Counter(letter for site in sites for letter in site.rules)
     in_tests = sum(bool(site.module) for source in sources for site in source.sites)
     lines = [
         "# Unsafe code",
@@ -466,7 +473,8 @@ def page(sources, rules, left):
         unsafe = [f for f in source.functions if f.unsafe]
         if not kinds and not unsafe:
             continue
-        test = sum(bool(site.module) for site in source.sites) + sum(in_module(source, f) is not None for f in unsafe)
+        test = sum(bool(site.module) for site in source.sites)
+        test += sum(in_module(source, f) is not None for f in unsafe)
         used = listed({letter for site in source.sites for letter in site.rules} - {CALLER}, order)
         numbers = (kinds["block"], kinds["impl"], len(unsafe), test)
         lines.append(f"| `{source.name}` | {' | '.join(str(n or '') for n in numbers)} | {used} |")
@@ -484,7 +492,8 @@ def page(sources, rules, left):
 
 
 def in_module(source, function):
-    return next((name for begin, end, name in source.modules if begin <= function.start < end), None)
+    at = function.start
+    return next((name for begin, end, name in source.modules if begin <= at < end), None)
 
 
 def places(source, order):
@@ -526,7 +535,8 @@ def asked(source, resolver, unsafe):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    raw = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=raw)
     parser.add_argument("--check", action="store_true")
     asked_for = parser.parse_args()
     table = tomllib.loads(RULES.read_text())

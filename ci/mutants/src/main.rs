@@ -27,21 +27,23 @@ use table::Table;
 use tree::{AREAS, Entry, Tree};
 
 const USAGE: &str = "usage: ci/mutants.sh [OPTION]...
-    (nothing)          a sample, drawn by the commit, within the time of --seconds (100); it asks the programs that catch most in
-                       little time, unless some are named by --program
+    (nothing)          a sample, drawn by the commit, within the time of --seconds (100), against the
+                       programs that catch most in little time, unless --program names some
     --all              every mutant
-    --file PART        mutants of files whose path contains PART
-    --function PART    mutants of functions whose name contains PART
+    --file PART        mutants of files with PART in the path
+    --function PART    mutants of functions with PART in the name
     --id N             one mutant
-    --program NAME     builds and asks only this program with tests, and others named in the same way (`standstill`: the tests
-                       inside the library). What they do not catch, others may
-    --again            only those that the last run of each did not catch, and that have no reason
+    --program NAME     builds and runs only this program with tests (may be repeated; `standstill`:
+                       the tests inside the library). Other programs may catch the rest
+    --again            only mutants that their last run did not catch, without a reason
     --list             lists the mutants, checks that each reason names one, and runs nothing
     --seconds N        stops after N seconds of running tests
-    --patience N       passes a mutant as a survivor after N seconds of tests (default: 4 in a sample, else all tests that reach it)
-    --built            uses the programs of the last build, if no file that is changed has changed since
+    --patience N       passes a mutant as a survivor after N seconds of tests (default: 4 in a
+                       sample, else all tests that reach it)
+    --built            uses the programs of the last build, if no mutated file has changed since
     --seed WORD        draws another sample
-    --rows             breaks each row of the conformance table, and writes docs/generated/conformance-mutants.tsv
+    --rows             breaks each row of the conformance table, and writes
+                       docs/generated/conformance-mutants.tsv
     --jobs N           tests at a time (default: the number of cores)
     --markdown         with --all: writes docs/generated/mutants.md";
 
@@ -407,11 +409,13 @@ fn page(judged: &[(Entry, Verdict)], table: &Table, rates: &Rates, refused: usiz
     let mut page = format!(
         "# Changes of the code that tests notice
 
-Made by `ci/mutants.sh --all --markdown`; do not edit. A mutant is one small change: another operator, a condition that is
-always true or false, a statement left out, a function that returns at once. `ci/mutants/src/find.rs` says which changes there
-are. Memory orderings are not among them: [mutations.md](mutations.md) has those.
+Made by `ci/mutants.sh --all --markdown`; do not edit. A mutant is one small change: another
+operator, a condition that is always true or false, a statement left out, a function that returns at
+once. `ci/mutants/src/find.rs` has the kinds of changes. Memory orderings are not among them:
+[mutations.md](mutations.md) has those.
 
-{} mutants: {caught} caught ({:.1} %), {hung} of them by a test that does not end; {} survive. Further {refused} do not compile.
+{} mutants: {caught} caught ({:.1} %), {hung} of them by a test that does not end; {} survive.
+Further {refused} do not compile.
 
 | file | caught | survive, explained | survive, unexplained | rate |
 |---|---|---|---|---|

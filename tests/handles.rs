@@ -274,3 +274,33 @@ fn a_runtime_wraps_the_handle_in_a_type_of_its_own() {
     drop(value);
     assert_eq!(m.collect().collected, 1);
 }
+
+#[test]
+fn a_panic_names_the_line_of_the_caller() {
+    let heap = Heap::new();
+    let m = heap.attach();
+    let (far, lines) = std::thread::scope(|scope| {
+        let far = scope.spawn(|| Heap::new().attach().alloc(1)).join().expect("no panic");
+        (far, Arc::new(Mutex::new(Vec::new())))
+    });
+    let (seen, hook) = (lines.clone(), std::panic::take_hook());
+    std::panic::set_hook(Box::new(move |info| {
+        let location = info.location().expect("known");
+        seen.lock().unwrap().push((location.file().to_owned(), location.line()));
+    }));
+    let slot = standstill::AtomicGc::new(None);
+    let calls: [(u32, &dyn Fn()); 5] = [
+        (line!(), &|| drop(Gc::downgrade(&far, &m))),
+        (line!(), &|| drop(Gc::is_tracked(&far, &m))),
+        (line!(), &|| slot.store(&m, Some(far.clone()))),
+        (line!(), &|| drop(heap.attach())),
+        (line!(), &|| drop(heap.known_root(far.clone()))),
+    ];
+    for (_, call) in &calls {
+        let call = std::panic::AssertUnwindSafe(call);
+        std::panic::catch_unwind(|| call()).expect_err("a panic");
+    }
+    std::panic::set_hook(hook);
+    let expected: Vec<_> = calls.iter().map(|(line, _)| (file!().to_owned(), *line)).collect();
+    assert_eq!(*lines.lock().unwrap(), expected);
+}

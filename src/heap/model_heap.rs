@@ -23,8 +23,12 @@ impl<M: ObjectModel> ModelHeap<M> {
     /// # Panics
     ///
     /// Where [`try_attach`](Self::try_attach) gives an error.
+    #[track_caller]
     pub fn attach(&self) -> ModelMutator<M> {
-        self.try_attach().unwrap_or_else(|error| panic!("{error}"))
+        match self.try_attach() {
+            Ok(mutator) => mutator,
+            Err(error) => panic!("{error}"),
+        }
     }
 
     /// Makes the calling thread a mutator.

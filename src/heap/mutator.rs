@@ -77,7 +77,7 @@ impl<M: ObjectModel> Drop for Lent<M> {
             // Once: what is destroyed on the way lends it again.
             // SAFETY: rules P and L, as below.
             unsafe { inner.as_ref() }.dropped.set(false);
-            drop(ModelMutator { inner, thread: PhantomData });
+            drop(ModelMutator { inner: Unmarked(inner), thread: PhantomData });
         }
         // SAFETY: rules P and L: a mutator that is dropped meanwhile waits for this.
         let inner = unsafe { self.0.as_ref() };
@@ -100,12 +100,22 @@ const_thread_local! {
     static HERE: Here = Here { inner: Cell::new(std::ptr::null()), detached: Cell::new(false) }
 }
 
+/// A field of a type that another field, a marker, binds to its thread. Compiler errors about
+/// threads then name the marker, and not the type of this field.
+#[repr(transparent)]
+pub(crate) struct Unmarked<T>(pub(crate) T);
+
+// SAFETY: rule X: it stands only beside a marker that is not `Send`.
+unsafe impl<T> Send for Unmarked<T> {}
+// SAFETY: rule X: it stands only beside a marker that is not `Sync`.
+unsafe impl<T> Sync for Unmarked<T> {}
+
 /// A thread attached to a heap of objects of model `M`.
 ///
 /// The typed face wraps it as [`Mutator`](crate::Mutator); a runtime with objects of its own uses it
 /// directly, see [`model`](crate::heap::model).
 pub struct ModelMutator<M: ObjectModel> {
-    inner: NonNull<Inner<M>>,
+    inner: Unmarked<NonNull<Inner<M>>>,
     /// Neither `Send` nor `Sync`.
     thread: PhantomData<*mut ()>,
 }
@@ -171,7 +181,7 @@ impl<M: ObjectModel> ModelMutator<M> {
             rest: Cell::new(Instant::now()),
         });
         let inner = NonNull::from(Box::leak(room)).cast::<Inner<M>>();
-        let this = Self { inner, thread: PhantomData };
+        let this = Self { inner: Unmarked(inner), thread: PhantomData };
         this.arrive();
         Ok(this)
     }
@@ -201,7 +211,7 @@ impl<M: ObjectModel> ModelMutator<M> {
     /// As [`arrive`](Self::arrive), in a core that the caller had looked up before it attached.
     #[inline(always)]
     fn arrive_in(&self, core: &Core<M>) {
-        HERE.with(|here| here.inner.set(self.inner.as_ptr().cast::<TypeId>()));
+        HERE.with(|here| here.inner.set(self.inner.0.as_ptr().cast::<TypeId>()));
         if core.under.is_some() {
             self.arrive_under_stress();
         }
@@ -234,7 +244,7 @@ impl<M: ObjectModel> ModelMutator<M> {
         // SAFETY: rule P: attached, as `current` says, and of this model.
         let inner =
             unsafe { NonNull::new_unchecked(HERE.with(|here| here.inner.get()).cast_mut().cast()) };
-        f(&ManuallyDrop::new(Self { inner, thread: PhantomData }))
+        f(&ManuallyDrop::new(Self { inner: Unmarked(inner), thread: PhantomData }))
     }
 
     /// This thread's mutator, if it is attached to a heap of this model, traverses nothing, and holds no stop.
@@ -251,7 +261,7 @@ impl<M: ObjectModel> ModelMutator<M> {
         if unsafe { inner.read() } != TypeId::of::<M>() {
             return None;
         }
-        Some(ManuallyDrop::new(Self { inner: inner.cast(), thread: PhantomData }))
+        Some(ManuallyDrop::new(Self { inner: Unmarked(inner.cast()), thread: PhantomData }))
     }
 
     /// Calls `f` with this thread's mutator, if it is attached to a heap of this model.
@@ -286,7 +296,7 @@ impl<M: ObjectModel> ModelMutator<M> {
     pub(crate) fn lend(&self) -> Lent<M> {
         let lent = &self.inner().lent;
         lent.set(lent.get() + 1);
-        Lent(self.inner)
+        Lent(self.inner.0)
     }
 
     /// Whether user code up the stack has the mutator, or something else forbids a safepoint.
@@ -298,7 +308,7 @@ impl<M: ObjectModel> ModelMutator<M> {
     #[inline(always)]
     fn inner(&self) -> &Inner<M> {
         // SAFETY: rule P.
-        unsafe { self.inner.as_ref() }
+        unsafe { self.inner.0.as_ref() }
     }
 
     /// This mutator's id, as [`safepoint::current`] tells it.
@@ -441,6 +451,7 @@ impl<M: ObjectModel> ModelMutator<M> {
     ///
     /// Inside a destructor, finalizer, callback or traversal. The process aborts if the thread cannot be attached
     /// again, since `f` left it attached elsewhere: code further up relies on the attachment.
+    #[track_caller]
     pub fn detach<R>(&mut self, f: impl FnOnce() -> R) -> R {
         self.refuse_lent();
         let away = self.step_out();
@@ -449,6 +460,7 @@ impl<M: ObjectModel> ModelMutator<M> {
     }
 
     /// Runs `f` attached, with a scope for threads, and waits for these detached; see [`Mutator::scope`](crate::Mutator::scope).
+    #[track_caller]
     pub(crate) fn scope<'env, R>(
         &mut self,
         f: impl for<'scope> FnOnce(&'scope Scope<'scope, 'env>, &mut Self) -> R,
@@ -480,6 +492,7 @@ impl<M: ObjectModel> ModelMutator<M> {
         result.unwrap_or_else(|payload| resume_unwind(payload))
     }
 
+    #[track_caller]
     fn refuse_lent(&self) {
         assert!(
             !self.is_lent(),
@@ -511,6 +524,7 @@ impl<M: ObjectModel> ModelMutator<M> {
     }
 
     /// Detaches, with nothing left to answer that this thread alone can answer. A panic leaves the thread attached.
+    #[track_caller]
     pub(crate) fn step_out(&self) -> Away {
         let participant = &self.inner().participant;
         let mut answered = 0;
@@ -607,7 +621,7 @@ impl<M: ObjectModel> Drop for ModelMutator<M> {
         self.leave();
         // SAFETY: rule P: made by `Box::leak` in `attach_unchecked`, and `HERE` no longer points to it.
         let Inner { participant, arena_id, handle, .. } =
-            *unsafe { Box::from_raw(self.inner.as_ptr()) };
+            *unsafe { Box::from_raw(self.inner.0.as_ptr()) };
         // In this order: the thread leaves, then its arena's id is free, then the heap may be torn down. Were the id free first, a
         // new mutator could share it for a moment with this one. That would do no harm: the arena has retired and owns no page.
         drop(participant);

@@ -68,6 +68,7 @@ impl AnyGc {
         ManuallyDrop::new(self).header
     }
 
+    #[track_caller]
     fn info(&self, m: &Mutator) -> &'static TypeInfo {
         check(self.header, m);
         // SAFETY: rule R: this reference keeps the object alive.
@@ -79,11 +80,13 @@ impl AnyGc {
     /// # Panics
     ///
     /// Like all methods that take a mutator, when the object belongs to another heap.
+    #[track_caller]
     pub fn is<T: 'static>(&self, m: &Mutator) -> bool {
         (self.info(m).id)() == TypeId::of::<T>()
     }
 
     /// The typed handle, or this one back if the value is not a `T`.
+    #[track_caller]
     pub fn downcast<T: Trace>(self, m: &Mutator) -> Result<Gc<T>, Self> {
         if self.is::<T>(m) {
             // SAFETY: rules Y and R: just asked; the reference goes over.
@@ -94,6 +97,7 @@ impl AnyGc {
     }
 
     /// The value, if it is a `T`.
+    #[track_caller]
     pub fn downcast_ref<'a, T: Trace>(&'a self, m: &'a Mutator) -> Option<&'a T> {
         self.is::<T>(m).then(|| {
             // SAFETY: rules Y and R: just asked; this reference keeps the object alive for `'a`.
@@ -102,6 +106,7 @@ impl AnyGc {
     }
 
     /// The name of the value's type, as [`std::any::type_name`] gives it, or that of a dynamic object's type.
+    #[track_caller]
     pub fn type_name(&self, m: &Mutator) -> &str {
         let info = self.info(m);
         // SAFETY: rules R, Y and D: this reference keeps the object alive, and thereby its type.
@@ -114,11 +119,13 @@ impl AnyGc {
     }
 
     /// See [`Gc::strong_count`].
+    #[track_caller]
     pub fn strong_count(&self, m: &Mutator) -> usize {
         strong_count(self.header, m)
     }
 
     /// See [`Gc::is_tracked`].
+    #[track_caller]
     pub fn is_tracked(&self, m: &Mutator) -> bool {
         check(self.header, m);
         // SAFETY: rule R: alive, and of this heap.
@@ -126,6 +133,7 @@ impl AnyGc {
     }
 
     /// See [`Gc::track`]. `false` also for a dynamic object that takes no part in cycle collection: it stays untracked.
+    #[track_caller]
     pub fn track(&self, m: &Mutator) -> bool {
         check(self.header, m);
         if let Some(types) = DynamicTypes::of(self.info(m)) {
@@ -140,6 +148,7 @@ impl AnyGc {
     }
 
     /// See [`Gc::untrack`].
+    #[track_caller]
     pub fn untrack(&self, m: &Mutator) -> bool {
         check(self.header, m);
         // SAFETY: as in `is_tracked`.
@@ -147,6 +156,7 @@ impl AnyGc {
     }
 
     /// See [`Gc::is_finalized`].
+    #[track_caller]
     pub fn is_finalized(&self, m: &Mutator) -> bool {
         check(self.header, m);
         // SAFETY: as in `is_tracked`.
@@ -154,6 +164,7 @@ impl AnyGc {
     }
 
     /// See [`Gc::immortalize`].
+    #[track_caller]
     pub fn immortalize(&self, m: &Mutator) {
         check(self.header, m);
         // SAFETY: rule R: this reference keeps the object alive.

@@ -146,6 +146,7 @@ impl Mutator {
     /// Where [`detach`](Self::detach) does, before `f` is run; and, as [`std::thread::scope`], when
     /// `f` panics, or one of the threads that nobody has joined. The thread is attached again then,
     /// too.
+    #[track_caller]
     pub fn scope<'env, R>(
         &mut self,
         f: impl for<'scope> FnOnce(&'scope Scope<'scope, 'env>, &mut Self) -> R,

@@ -231,8 +231,12 @@ impl Heap {
         clippy::new_without_default,
         reason = "a heap reserves address space: to make one is a decision"
     )]
+    #[track_caller]
     pub fn new() -> Self {
-        Self::builder().build().unwrap_or_else(|error| panic!("{error}"))
+        match Self::builder().build() {
+            Ok(heap) => heap,
+            Err(error) => panic!("{error}"),
+        }
     }
 
     /// A heap with other settings.

@@ -10,7 +10,7 @@ impl Mutator {
     /// Whether this thread may reach a safepoint, detach or collect now: not inside a destructor, finalizer, callback or
     /// traversal, and not while it holds a stop.
     pub fn may_park(&self) -> bool {
-        self.0.may_step_out()
+        self.raw().may_step_out()
     }
 
     /// Detaches without a closure, for languages that mark the two ends of a blocking region. The thread may attach
@@ -24,7 +24,7 @@ impl Mutator {
             return Err(self);
         }
         // The mutator is put away: nothing relies on the attachment any more.
-        self.0.step_out().disarm();
+        self.raw().step_out().disarm();
         Ok(Detached(std::mem::ManuallyDrop::new(self)))
     }
 }
@@ -44,7 +44,7 @@ impl Detached {
     /// [`Mutator::detach`].
     pub fn attach(self) -> Result<Mutator, Self> {
         // Inside the closure of another mutator's detach, this one could outlive the closure.
-        if Raw::is_inside_detach() || !self.0.0.step_in() {
+        if Raw::is_inside_detach() || !self.0.raw().step_in() {
             return Err(self);
         }
         let mut this = std::mem::ManuallyDrop::new(self);
@@ -60,7 +60,7 @@ impl Detached {
 
 impl Drop for Detached {
     fn drop(&mut self) {
-        if self.0.0.step_in() {
+        if self.0.raw().step_in() {
             // SAFETY: rule V: attached again, and not used any more.
             unsafe { std::mem::ManuallyDrop::drop(&mut self.0) };
         }

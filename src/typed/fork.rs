@@ -23,12 +23,12 @@ impl Mutator {
     ///
     /// When the world cannot be stopped.
     pub fn prepare_fork(&mut self) -> Result<Fork<'_>, StopError> {
-        if self.0.is_lent() {
+        if self.raw().is_lent() {
             return Err(StopError::NoSafepoint);
         }
-        let core = Arc::clone(self.0.core());
-        collect::acquire_lock(&mut self.0);
-        let raw = &self.0;
+        let core = Arc::clone(self.raw().core());
+        collect::acquire_lock(self.raw_mut());
+        let raw = self.raw();
         match raw.prepare_fork() {
             Ok(guard) => {
                 let core = raw.core();

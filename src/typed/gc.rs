@@ -279,6 +279,7 @@ impl<T: Trace> Gc<T> {
     /// # Panics
     ///
     /// When the object belongs to another heap than the mutator.
+    #[track_caller]
     pub fn strong_count(this: &Self, m: &Mutator) -> usize {
         strong_count(this.header, m)
     }
@@ -288,6 +289,7 @@ impl<T: Trace> Gc<T> {
     /// # Panics
     ///
     /// Like the following, when the object belongs to another heap than the mutator.
+    #[track_caller]
     pub fn is_tracked(this: &Self, m: &Mutator) -> bool {
         check(this.header, m);
         // SAFETY: rule R: alive, and of this heap.
@@ -296,6 +298,7 @@ impl<T: Trace> Gc<T> {
 
     /// Puts the object into the tracked set; `false`: it was in it. Objects are born tracked, unless
     /// their type says otherwise ([`Trace::TRACKED`]). Any attached thread may do this, at any time.
+    #[track_caller]
     pub fn track(this: &Self, m: &Mutator) -> bool {
         check(this.header, m);
         // SAFETY: as in `is_tracked`.
@@ -304,6 +307,7 @@ impl<T: Trace> Gc<T> {
 
     /// Takes the object out of the tracked set; `false`: it was not in it. The object's references count as
     /// held from outside then: they keep their targets alive, and cycles through it leak.
+    #[track_caller]
     pub fn untrack(this: &Self, m: &Mutator) -> bool {
         check(this.header, m);
         // SAFETY: as in `is_tracked`.
@@ -311,6 +315,7 @@ impl<T: Trace> Gc<T> {
     }
 
     /// Whether the object's finalizer has been called.
+    #[track_caller]
     pub fn is_finalized(this: &Self, m: &Mutator) -> bool {
         check(this.header, m);
         // SAFETY: as in `is_tracked`.
@@ -319,6 +324,7 @@ impl<T: Trace> Gc<T> {
 
     /// Makes the object immortal: it is never freed, nor is what it refers to. For what lives as long as the
     /// program and is shared by many threads.
+    #[track_caller]
     pub fn immortalize(this: &Self, m: &Mutator) {
         check(this.header, m);
         this.counts().make_immortal();
@@ -334,8 +340,9 @@ impl Mutator {
     ///
     /// When the heap is full; see [`try_alloc`](Self::try_alloc) and [`alloc_or_collect`](Self::alloc_or_collect).
     #[inline]
+    #[track_caller]
     pub fn alloc<T: Trace + Send + Sync>(&self, value: T) -> Gc<T> {
-        match allocate(&self.0, value) {
+        match allocate(self.raw(), value) {
             Ok(gc) => gc,
             Err(error) => out_of_memory(error),
         }
@@ -348,7 +355,7 @@ impl Mutator {
     /// When the heap is full. The heap is as it was.
     #[inline]
     pub fn try_alloc<T: Trace + Send + Sync>(&self, value: T) -> Result<Gc<T>, AllocError<T>> {
-        allocate(&self.0, value)
+        allocate(self.raw(), value)
     }
 
     /// Allocates an object; collects in full first if there is no room.
@@ -373,12 +380,14 @@ impl Mutator {
 
 #[cold]
 #[inline(never)]
+#[track_caller]
 pub(super) fn out_of_memory<T>(error: AllocError<T>) -> ! {
     panic!("{error}")
 }
 
 #[cold]
 #[inline(never)]
+#[track_caller]
 pub(super) fn foreign_panic(foreign: ForeignGc) -> ! {
     panic!("{foreign}")
 }
@@ -392,6 +401,7 @@ pub(crate) fn check(header: NonNull<Header>, m: &Mutator) {
     }
 }
 
+#[track_caller]
 pub(super) fn strong_count(header: NonNull<Header>, m: &Mutator) -> usize {
     check(header, m);
     // SAFETY: rule R: the caller's reference keeps the object alive.

@@ -64,6 +64,7 @@ impl Heap {
     /// # Panics
     ///
     /// When [`Pacing::full_growth`] is negative or not a number. Nothing has changed then.
+    #[track_caller]
     pub fn set_pacing(&self, pacing: Pacing) {
         if let Some(reason) = pacing.refused() {
             panic!("{reason}");

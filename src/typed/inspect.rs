@@ -55,8 +55,12 @@ pub(crate) fn edges_of(world: &World<'_, Managed>, object: Object, tracer: &mut 
 }
 
 impl Mutator {
+    #[track_caller]
     fn stopped<R>(&mut self, f: impl FnOnce(&Self, &World<'_, Managed>) -> R) -> R {
-        let world = self.raw().stop_here().unwrap_or_else(|error| panic!("{error}"));
+        let world = match self.raw().stop_here() {
+            Ok(world) => world,
+            Err(error) => panic!("{error}"),
+        };
         let result = f(self, &world);
         drop(world);
         crate::heap::model::ObjectModel::resumed(self.raw().model(), self.raw());
@@ -68,6 +72,7 @@ impl Mutator {
     /// # Panics
     ///
     /// Like the following, when the world cannot be stopped.
+    #[track_caller]
     pub fn objects(&mut self) -> Vec<AnyGc> {
         self.stopped(|m, world| {
             let mut all = Vec::new();
@@ -81,6 +86,7 @@ impl Mutator {
     /// # Panics
     ///
     /// When `target` belongs to another heap, or a traversal panics.
+    #[track_caller]
     pub fn referrers(&mut self, target: &AnyGc) -> Vec<AnyGc> {
         crate::typed::gc::check(target.header(), self);
         let address = target.header().as_ptr() as usize;
@@ -98,6 +104,7 @@ impl Mutator {
     /// # Panics
     ///
     /// When `source` belongs to another heap, or its traversal panics.
+    #[track_caller]
     pub fn referents(&mut self, source: &AnyGc) -> Vec<AnyGc> {
         crate::typed::gc::check(source.header(), self);
         let object = Object::new(source.header().cast());

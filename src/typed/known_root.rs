@@ -19,6 +19,7 @@ impl Heap {
     /// # Panics
     ///
     /// When the object belongs to another heap.
+    #[track_caller]
     pub fn known_root(&self, root: impl Into<AnyGc>) -> KnownRoot {
         let root = root.into();
         let object = Object::new(root.header().cast());

@@ -1,6 +1,7 @@
 //! Floor 5: the typed face of mutators.
 
 use std::fmt;
+use std::marker::PhantomData;
 use std::sync::Arc;
 
 use crate::base::error::AttachError;
@@ -8,6 +9,7 @@ use crate::base::event::CollectionReport;
 use crate::collect::{Collect, CollectError};
 use crate::heap::core::Handle;
 use crate::heap::model::ModelMutator;
+use crate::heap::mutator::Unmarked;
 use crate::managed::{Managed, Raw};
 use crate::typed::heap::Heap;
 
@@ -22,21 +24,25 @@ use crate::typed::heap::Heap;
 /// belongs into [`detach`](Self::detach). Dropping the mutator detaches the thread for good; one that is
 /// leaked makes stops of its heap fail once its thread has ended.
 #[repr(transparent)]
-pub struct Mutator(pub(super) Raw);
+pub struct Mutator {
+    pub(super) raw: Unmarked<Raw>,
+    /// Neither `Send` nor `Sync`.
+    thread: PhantomData<*mut ()>,
+}
 
 impl Mutator {
     #[inline(always)]
     pub(crate) fn raw(&self) -> &Raw {
-        &self.0
+        &self.raw.0
     }
 
     #[inline(always)]
     pub(crate) fn id(&self) -> u64 {
-        self.0.id()
+        self.raw.0.id()
     }
 
     pub(crate) fn raw_mut(&mut self) -> &mut Raw {
-        &mut self.0
+        &mut self.raw.0
     }
 
     pub(crate) fn from_raw_mut(raw: &mut Raw) -> &mut Self {
@@ -58,7 +64,7 @@ impl Mutator {
 
     /// The heap.
     pub fn heap(&self) -> &Heap {
-        let handle: *const Arc<Handle<Managed>> = self.0.handle();
+        let handle: *const Arc<Handle<Managed>> = self.raw.0.handle();
         // SAFETY: rule Y: `Heap` is a transparent wrapper of `ModelHeap`, and that of the handle.
         unsafe { &*handle.cast::<Heap>() }
     }
@@ -68,8 +74,9 @@ impl Mutator {
     ///
     /// The closure cannot use this mutator. Handles can be cloned and dropped in it; another heap (or the
     /// same) can be entered with [`Heap::attach_scoped`].
+    #[track_caller]
     pub fn detach<R>(&mut self, f: impl FnOnce() -> R) -> R {
-        self.0.detach(f)
+        self.raw.0.detach(f)
     }
 
     /// Collects in full: waits for a collection that is running, and then runs one.
@@ -78,8 +85,12 @@ impl Mutator {
     ///
     /// When the world cannot be stopped because a thread ended without dropping its mutator; see
     /// [`try_collect`](Self::try_collect).
+    #[track_caller]
     pub fn collect(&mut self) -> CollectionReport {
-        self.try_collect(Collect::full()).unwrap_or_else(|error| panic!("{error}"))
+        match self.try_collect(Collect::full()) {
+            Ok(report) => report,
+            Err(error) => panic!("{error}"),
+        }
     }
 
     /// Collects among what is new since the last collection, or [promotion](crate::HeapStats::promotions).
@@ -87,8 +98,12 @@ impl Mutator {
     /// # Panics
     ///
     /// Like [`collect`](Self::collect).
+    #[track_caller]
     pub fn collect_young(&mut self) -> CollectionReport {
-        self.try_collect(Collect::young()).unwrap_or_else(|error| panic!("{error}"))
+        match self.try_collect(Collect::young()) {
+            Ok(report) => report,
+            Err(error) => panic!("{error}"),
+        }
     }
 
     /// Collects as `what` says.
@@ -97,7 +112,7 @@ impl Mutator {
     ///
     /// When the world cannot be stopped, or another thread is collecting and `what` says not to wait.
     pub fn try_collect(&mut self, what: Collect) -> Result<CollectionReport, CollectError> {
-        self.0.try_collect(what)
+        self.raw.0.try_collect(what)
     }
 }
 
@@ -107,8 +122,12 @@ impl Heap {
     /// # Panics
     ///
     /// Where [`try_attach`](Self::try_attach) gives an error.
+    #[track_caller]
     pub fn attach(&self) -> Mutator {
-        self.try_attach().unwrap_or_else(|error| panic!("{error}"))
+        match self.try_attach() {
+            Ok(mutator) => mutator,
+            Err(error) => panic!("{error}"),
+        }
     }
 
     /// Makes the calling thread a mutator of this heap. Waits while the heap's world is stopped.
@@ -118,7 +137,7 @@ impl Heap {
     /// When the thread is attached already, to whatever heap; inside a traversal; and in the closure of
     /// [`Mutator::detach`], where only [`attach_scoped`](Self::attach_scoped) is allowed.
     pub fn try_attach(&self) -> Result<Mutator, AttachError> {
-        self.0.try_attach().map(Mutator)
+        self.0.try_attach().map(|raw| Mutator { raw: Unmarked(raw), thread: PhantomData })
     }
 
     /// Attaches for the length of a closure. Also allowed inside [`Mutator::detach`], to enter a second heap.
@@ -126,9 +145,12 @@ impl Heap {
     /// # Panics
     ///
     /// When the thread is attached, or inside a traversal.
+    #[track_caller]
     pub fn attach_scoped<R>(&self, f: impl FnOnce(&mut Mutator) -> R) -> R {
-        ModelMutator::attach_scoped(&self.0.0, |raw| f(Mutator::from_raw_mut(raw)))
-            .unwrap_or_else(|error| panic!("{error}"))
+        match ModelMutator::attach_scoped(&self.0.0, |raw| f(Mutator::from_raw_mut(raw))) {
+            Ok(result) => result,
+            Err(error) => panic!("{error}"),
+        }
     }
 }
 

@@ -111,6 +111,6 @@ impl Mutator {
     /// Lets the heap stop or collect here, if it wants to. One relaxed load if it does not.
     #[inline(always)]
     pub fn safepoint(&mut self) {
-        self.0.safepoint();
+        self.raw_mut().safepoint();
     }
 }

@@ -313,13 +313,17 @@ impl Mutator {
     /// # Panics
     ///
     /// When the heap is full, or the iterator gives fewer items than it promises.
+    #[track_caller]
     pub fn alloc_slice<H, T, I>(&self, header: H, items: I) -> GcSlice<H, T>
     where
         H: Trace + Send + Sync,
         T: Trace + Send + Sync,
         I: IntoIterator<Item = T, IntoIter: ExactSizeIterator>,
     {
-        self.try_alloc_slice(header, items).unwrap_or_else(|error| panic!("{}", error.reason()))
+        match self.try_alloc_slice(header, items) {
+            Ok(slice) => slice,
+            Err(error) => panic!("{}", error.reason()),
+        }
     }
 
     /// Allocates one object for a header and items, or gives them back.
@@ -327,6 +331,7 @@ impl Mutator {
     /// # Errors
     ///
     /// When the heap is full. The heap is as it was.
+    #[track_caller]
     pub fn try_alloc_slice<H, T, I>(
         &self,
         header: H,
@@ -337,7 +342,7 @@ impl Mutator {
         T: Trace + Send + Sync,
         I: IntoIterator<Item = T, IntoIter: ExactSizeIterator>,
     {
-        GcSlice::allocate(&self.0, header, items.into_iter())
+        GcSlice::allocate(self.raw(), header, items.into_iter())
     }
 }
 

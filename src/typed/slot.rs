@@ -66,6 +66,7 @@ impl<T: Trace> AtomicGc<T> {
     ///
     /// Like all methods, when the mutator is one of another heap than the object's.
     #[inline]
+    #[track_caller]
     pub fn load(&self, m: &Mutator) -> Option<Gc<T>> {
         self.guarded(m).map(|header| {
             // SAFETY: rule R: `guarded`.
@@ -78,6 +79,7 @@ impl<T: Trace> AtomicGc<T> {
     /// The value that the slot refers to, lent without counting: it stays as long as the mutator is borrowed,
     /// also when another thread changes the slot meanwhile.
     #[inline]
+    #[track_caller]
     pub fn peek<'a>(&'a self, m: &'a Mutator) -> Option<&'a T> {
         self.guarded(m).map(|header| {
             // A handle that borrows the slot's reference.
@@ -91,6 +93,7 @@ impl<T: Trace> AtomicGc<T> {
     /// The address in the slot. Its object lives as long as `m` is borrowed: the slot holds a reference
     /// now, and when it is taken out, it is dropped only after this thread's next safepoint.
     #[inline]
+    #[track_caller]
     fn guarded(&self, m: &Mutator) -> Option<NonNull<Header>> {
         // Acquire: pairs with the release of whoever stored it.
         let header = NonNull::new(self.slot.load(Ordering::Acquire))?;
@@ -100,18 +103,21 @@ impl<T: Trace> AtomicGc<T> {
     }
 
     /// Puts `gc` into the slot, and retires what was there.
+    #[track_caller]
     pub fn store(&self, m: &Mutator, gc: Option<Gc<T>>) {
         let raw = Self::accept(m, gc);
         Self::retire(m, self.put(raw));
     }
 
     /// Puts `gc` into the slot, and gives back what was there.
+    #[track_caller]
     pub fn swap(&self, m: &Mutator, gc: Option<Gc<T>>) -> Option<Gc<T>> {
         let raw = Self::accept(m, gc);
         Self::take_over(m, self.put(raw))
     }
 
     /// Empties the slot, and gives back what was there.
+    #[track_caller]
     pub fn take(&self, m: &Mutator) -> Option<Gc<T>> {
         self.swap(m, None)
     }
@@ -119,6 +125,7 @@ impl<T: Trace> AtomicGc<T> {
     /// Puts `new` into the slot if it holds `current` (the same object, or nothing).
     ///
     /// `Ok`: what was there. `Err`: the slot holds something else, and `new` comes back.
+    #[track_caller]
     pub fn compare_exchange(
         &self,
         m: &Mutator,
@@ -137,6 +144,7 @@ impl<T: Trace> AtomicGc<T> {
         }
     }
 
+    #[track_caller]
     fn accept(m: &Mutator, gc: Option<Gc<T>>) -> *mut Header {
         if let Some(gc) = &gc {
             check(gc.header(), m);
@@ -144,6 +152,7 @@ impl<T: Trace> AtomicGc<T> {
         into_raw(gc)
     }
 
+    #[track_caller]
     fn retire(m: &Mutator, old: *mut Header) {
         if let Some(header) = NonNull::new(old) {
             Self::check_taken(m, header);
@@ -153,6 +162,7 @@ impl<T: Trace> AtomicGc<T> {
 
     /// Panics for an object of another heap that was taken out of the slot, and loses no reference: it is retired there, where
     /// others may be about to count up.
+    #[track_caller]
     fn check_taken(m: &Mutator, header: NonNull<Header>) {
         if !m.raw().owns(object(header)) {
             // SAFETY: rule R: the slot owned the reference.
@@ -162,6 +172,7 @@ impl<T: Trace> AtomicGc<T> {
     }
 
     /// A reference for the caller; the slot's own is retired, since others may be about to count up.
+    #[track_caller]
     fn take_over(m: &Mutator, old: *mut Header) -> Option<Gc<T>> {
         let header = NonNull::new(old)?;
         Self::check_taken(m, header);
@@ -258,6 +269,7 @@ impl<T: Trace> GcOnce<T> {
     /// # Panics
     ///
     /// Like all methods, when the mutator is one of another heap than the object's.
+    #[track_caller]
     pub fn set(&self, m: &Mutator, gc: Gc<T>) -> Result<(), Gc<T>> {
         match self.0.compare_exchange(m, None, Some(gc)) {
             Ok(_) => Ok(()),
@@ -266,17 +278,20 @@ impl<T: Trace> GcOnce<T> {
     }
 
     /// The value, once the slot is set.
+    #[track_caller]
     pub fn get<'a>(&'a self, m: &'a Mutator) -> Option<&'a T> {
         self.0.peek(m)
     }
 
     /// The reference, once the slot is set.
+    #[track_caller]
     pub fn handle(&self, m: &Mutator) -> Option<Gc<T>> {
         self.0.load(m)
     }
 
     /// The value; the first to come makes it. Several threads may make one, and all but one of these are
     /// dropped.
+    #[track_caller]
     pub fn get_or_init<'a>(&'a self, m: &'a Mutator, init: impl FnOnce() -> Gc<T>) -> &'a T {
         if self.get(m).is_none() {
             drop(self.set(m, init()));

@@ -47,6 +47,7 @@ impl<T: Trace> GcWeak<T> {
     /// # Panics
     ///
     /// When the object lives in another heap than the mutator's.
+    #[track_caller]
     pub fn upgrade(&self, m: &Mutator) -> Option<Gc<T>> {
         let header = upgrade(self.record.as_ref()?, m)?;
         // SAFETY: rules R and Y: a fresh reference; the record was made for an object of type `T`.
@@ -60,6 +61,7 @@ impl<T: Trace> Gc<T> {
     /// # Panics
     ///
     /// When the object belongs to another heap than the mutator.
+    #[track_caller]
     pub fn downgrade(this: &Self, m: &Mutator) -> GcWeak<T> {
         check(this.header(), m);
         let record = m.raw().model().weak.record(this.counts());
@@ -73,6 +75,7 @@ impl<T: Trace> Gc<T> {
     /// # Panics
     ///
     /// When the heap is full.
+    #[track_caller]
     pub fn new_cyclic(m: &Mutator, value: impl FnOnce(&GcWeak<T>) -> T) -> Self
     where
         T: Send + Sync,
@@ -87,6 +90,7 @@ impl<T: Trace> Gc<T> {
 }
 
 /// Upgrades through a record; panics for a live object of another heap that is still open.
+#[track_caller]
 fn upgrade(record: &WeakRecord, m: &Mutator) -> Option<NonNull<Header>> {
     let raw = m.raw();
     let result = record.with_target(|header| {
@@ -169,6 +173,7 @@ pub struct WeakRef<T, D> {
 }
 
 impl<T: Trace, D: Trace + Send + Sync> WeakRef<T, D> {
+    #[track_caller]
     pub(crate) fn alloc(
         target: &Gc<T>,
         data: D,
@@ -211,6 +216,7 @@ impl<T: Trace, D> WeakRef<T, D> {
     /// # Panics
     ///
     /// When the target lives in another heap than the mutator's.
+    #[track_caller]
     pub fn upgrade(&self, m: &Mutator) -> Option<Gc<T>> {
         // Acquire: pairs with the release in `take_watchers`.
         if self.cleared.load(Ordering::Acquire) {
@@ -249,6 +255,7 @@ impl Mutator {
     /// # Panics
     ///
     /// When the heap is full, or the target belongs to another one.
+    #[track_caller]
     pub fn alloc_weak<T, D>(
         &self,
         target: &Gc<T>,
@@ -259,6 +266,9 @@ impl Mutator {
         T: Trace,
         D: Trace + Send + Sync,
     {
-        WeakRef::alloc(target, data, callback, self).unwrap_or_else(|error| out_of_memory(error))
+        match WeakRef::alloc(target, data, callback, self) {
+            Ok(weak) => weak,
+            Err(error) => out_of_memory(error),
+        }
     }
 }

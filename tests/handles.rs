@@ -291,14 +291,14 @@ fn a_panic_names_the_line_of_the_caller() {
     let slot = standstill::AtomicGc::new(None);
     let calls: [(u32, &dyn Fn()); 5] = [
         (line!(), &|| drop(Gc::downgrade(&far, &m))),
-        (line!(), &|| drop(Gc::is_tracked(&far, &m))),
+        (line!(), &|| _ = Gc::is_tracked(&far, &m)),
         (line!(), &|| slot.store(&m, Some(far.clone()))),
         (line!(), &|| drop(heap.attach())),
         (line!(), &|| drop(heap.known_root(far.clone()))),
     ];
     for (_, call) in &calls {
         let call = std::panic::AssertUnwindSafe(call);
-        std::panic::catch_unwind(|| call()).expect_err("a panic");
+        std::panic::catch_unwind(call).expect_err("a panic");
     }
     std::panic::set_hook(hook);
     let expected: Vec<_> = calls.iter().map(|(line, _)| (file!().to_owned(), *line)).collect();

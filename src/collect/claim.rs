@@ -1,6 +1,6 @@
 //! Step 6b: taking hold of the unreachable.
 
-use crate::collect::portions::Portions;
+use crate::collect::work_list::WorkList;
 use std::ops::Range;
 
 use crate::base::event::{self, Phase};
@@ -91,8 +91,8 @@ pub(crate) fn claim<M: ObjectModel>(
     let _phase = event::phase(Phase::Claim);
     let core = world.core();
     let has_legacy = core.model.has_legacy();
-    let mut looks = hold_all(world, &found, &homes, if has_legacy { 1 } else { workers });
-    // SAFETY: rule R: `hold_all` has just taken a reference on each.
+    let mut looks = claim_all(world, &found, &homes, if has_legacy { 1 } else { workers });
+    // SAFETY: rule R: `claim_all` has just taken a reference on each.
     let mut objects = unsafe { ClaimRef::all(found) };
     let (mut left_out, mut doubt) = (Exempt::default(), None);
     if has_legacy {
@@ -104,10 +104,10 @@ pub(crate) fn claim<M: ObjectModel>(
                 doubt = Some(abandoned);
             }
         }
-        looks = Looks::default();
-        objects.iter().for_each(|reference| looks.look(claimed(world, reference), core));
+        looks = ClaimSummary::default();
+        objects.iter().for_each(|reference| looks.add_object(claimed(world, reference), core));
     }
-    let Looks { mut runs_code, mut weak, looked } = looks;
+    let ClaimSummary { mut runs_code, mut weak, looked } = looks;
     let due = weak.iter().map(|&object| core.model.callbacks(object)).sum();
     let mut callbacks = Vec::new();
     let looked = looked.and_then(|()| Ok(callbacks.try_reserve_exact(due)?));
@@ -139,22 +139,22 @@ pub(crate) fn claim<M: ObjectModel>(
 }
 
 /// What one look at each claimed object has shown.
-struct Looks<'w> {
+struct ClaimSummary<'w> {
     runs_code: bool,
     /// Those with weak references.
     weak: Vec<Stopped<'w>>,
     looked: Result<(), NoMemory>,
 }
 
-impl Default for Looks<'_> {
+impl Default for ClaimSummary<'_> {
     fn default() -> Self {
         Self { runs_code: false, weak: Vec::new(), looked: Ok(()) }
     }
 }
 
-impl<'w> Looks<'w> {
+impl<'w> ClaimSummary<'w> {
     #[inline(always)]
-    fn look<M: ObjectModel>(&mut self, object: Stopped<'w>, core: &Core<M>) {
+    fn add_object<M: ObjectModel>(&mut self, object: Stopped<'w>, core: &Core<M>) {
         let state = state_of(&core.space, object.object()).get();
         self.runs_code |= state & state::FINALIZED == 0 && core.model.has_finalizer(object.live());
         if core.model.has_weak(object.live()) {
@@ -163,7 +163,7 @@ impl<'w> Looks<'w> {
     }
 
     /// Takes the objects, each for the thread that is to bury it.
-    fn hold<M: ObjectModel>(
+    fn claim<M: ObjectModel>(
         &mut self,
         world: &World<'_, M>,
         objects: &[Stopped<'w>],
@@ -177,7 +177,7 @@ impl<'w> Looks<'w> {
             core.model.claim_ref(object, holder.unwrap_or(world.requester()));
             // Alone: whoever else changes states is attached, hence parked, or works on other objects here.
             state_of(&core.space, *object).change_plainly(state::UNREACHABLE, 0);
-            self.look(object, core);
+            self.add_object(object, core);
         }
     }
 
@@ -190,26 +190,26 @@ impl<'w> Looks<'w> {
 
 /// Holds all of `found`, page by page: each worker first what lies on its own pages, and is in its caches. Without memory to write
 /// down what is whose, this thread does it alone.
-fn hold_all<'w, M: ObjectModel>(
+fn claim_all<'w, M: ObjectModel>(
     world: &World<'_, M>,
     found: &[Stopped<'w>],
     homes: &Homes,
     workers: usize,
-) -> Looks<'w> {
+) -> ClaimSummary<'w> {
     let space = &world.core().space;
-    let mut looks = Looks::default();
+    let mut looks = ClaimSummary::default();
     let pages = if workers > 1 { pages_of(found, space) } else { Err(NoMemory) };
     let Ok(pages) = pages else {
-        looks.hold(world, found, homes);
+        looks.claim(world, found, homes);
         return looks;
     };
     let share = pages.share(1);
-    let all = Mutex::new(Looks::default());
+    let all = Mutex::new(ClaimSummary::default());
     world.share(workers, &|worker| {
-        let mut mine = Looks::default();
+        let mut mine = ClaimSummary::default();
         for pages in share.of(worker) {
             for range in pages {
-                mine.hold(world, &found[range.clone()], homes);
+                mine.claim(world, &found[range.clone()], homes);
             }
         }
         all.lock().add(mine);
@@ -222,7 +222,7 @@ fn hold_all<'w, M: ObjectModel>(
 }
 
 /// Ranges of `found`, which goes up, each on a page of its own.
-fn pages_of(found: &[Stopped<'_>], space: &Space) -> Result<Portions<Range<usize>>, NoMemory> {
+fn pages_of(found: &[Stopped<'_>], space: &Space) -> Result<WorkList<Range<usize>>, NoMemory> {
     let page = |object: Stopped<'_>| space.page_index(object.address());
     let mut ranges = Vec::new();
     steps::took(found.len());
@@ -231,7 +231,7 @@ fn pages_of(found: &[Stopped<'_>], space: &Space) -> Result<Portions<Range<usize
         fallible::push(&mut ranges, start..start + part.len())?;
     }
     let home = |range: &Range<usize>| space.page(page(found[range.start])).arena();
-    Portions::by_home(ranges, home, |range| range.start)
+    WorkList::by_home(ranges, home, |range| range.start)
 }
 
 /// Tells the objects with legacy finalizers, and all that they reach in the set, from the rest. A field that cannot be
@@ -346,8 +346,8 @@ pub(crate) mod tests {
         // The first page, of small objects, is this thread's.
         pages[..2].iter().for_each(|&page| own(page, arenas[0] + 7));
         pages[2..].iter().for_each(|&page| own(page, arenas[0]));
-        let Looks { runs_code, weak, looked } =
-            hold_all(&world, stopped(&things), &Homes::default(), 2);
+        let ClaimSummary { runs_code, weak, looked } =
+            claim_all(&world, stopped(&things), &Homes::default(), 2);
         pages.iter().zip(arenas).for_each(|(&page, arena)| own(page, arena));
         assert_eq!((runs_code, looked), (false, Ok(())));
         assert_eq!(Stopped::objects(&weak), things);
@@ -355,8 +355,8 @@ pub(crate) mod tests {
 
     #[test]
     fn a_look_that_a_worker_had_no_memory_for_is_not_forgotten() {
-        let lost = || Looks { looked: Err(NoMemory), ..Looks::default() };
-        let code = || Looks { runs_code: true, ..Looks::default() };
+        let lost = || ClaimSummary { looked: Err(NoMemory), ..ClaimSummary::default() };
+        let code = || ClaimSummary { runs_code: true, ..ClaimSummary::default() };
         for (mut all, more) in [(lost(), code()), (code(), lost())] {
             all.add(more);
             assert_eq!((all.looked, all.runs_code), (Err(NoMemory), true));

@@ -10,7 +10,7 @@
 //! for each object that ends where nobody can predict. A full collection writes the edges down in the same loop ([`log`](super::log)),
 //! so that marking need not ask for them again.
 
-use crate::collect::portions::Share;
+use crate::collect::work_list::WorkCursor;
 use crate::object::live::Stopped;
 use std::collections::HashMap;
 
@@ -23,7 +23,7 @@ use crate::collect::log::{Batch, Budget, Log, Writer};
 use crate::collect::scope::{Scope, granules_of, object_from};
 use crate::collect::table::{Delay, Spills, add, add_bytes, exclusively, is_far, plainly, spill};
 use crate::collect::traversal::{
-    Abandoned, TOGETHER, guard_traversal, look, prefetch_each, tracer,
+    Abandoned, BATCH_PART, guard_traversal, prefetch_each, tracer, traverse_batch,
 };
 use crate::heap::helpers::Worker;
 use crate::heap::model::ObjectModel;
@@ -36,10 +36,10 @@ use crate::object::type_info::Tracer;
 const BATCH: usize = 64;
 
 /// Objects between the request for one and the look at it.
-const AHEAD: usize = 6 * TOGETHER;
+const PREFETCH_DISTANCE: usize = 6 * BATCH_PART;
 
 /// Objects between the request for what an object leads to outside of the heap, and the look.
-const CONTENTS_AHEAD: usize = 2 * TOGETHER;
+const CONTENTS_DISTANCE: usize = 2 * BATCH_PART;
 
 /// What counting found.
 #[derive(Debug, Default)]
@@ -151,7 +151,7 @@ pub(crate) fn count<M: ObjectModel>(
 struct Work<'a, M: ObjectModel> {
     world: &'a World<'a, M>,
     scope: &'a Scope,
-    share: &'a Share<'a, u32>,
+    share: &'a WorkCursor<'a, u32>,
     stop: &'a AtomicBool,
     budget: &'a Budget<'a>,
 }
@@ -206,31 +206,39 @@ impl<M: ObjectModel> Work<'_, M> {
                 let Some(&last) = candidates.last() else { continue };
                 // In a full collection they lie one after the other, which the machine would guess, up to the end of its pages;
                 // in a young one far apart.
-                candidates.iter().take(AHEAD).for_each(ask_for);
+                candidates.iter().take(PREFETCH_DISTANCE).for_each(prefetch_object);
                 if logs {
                     log.begin(page, origin.granule(last.address()) as u32);
                 }
                 for (number, batch) in candidates.chunks(BATCH).enumerate() {
                     tracer.clear();
                     let mut ends = [0; BATCH];
-                    for (place, few) in batch.chunks(TOGETHER).enumerate() {
-                        let first = number * BATCH + place * TOGETHER;
-                        few_from(&candidates, first + AHEAD).iter().for_each(ask_for);
+                    for (place, few) in batch.chunks(BATCH_PART).enumerate() {
+                        let first = number * BATCH + place * BATCH_PART;
+                        few_from(&candidates, first + PREFETCH_DISTANCE)
+                            .iter()
+                            .for_each(prefetch_object);
                         if prefetches {
-                            let ahead = few_from(&candidates, first + CONTENTS_AHEAD);
+                            let ahead = few_from(&candidates, first + CONTENTS_DISTANCE);
                             prefetch_each(model, ahead, tracer);
                         }
                         let unreadable = &mut counter.counts.unreadable;
                         let unreadable = |at: usize| {
                             fallible::push(unreadable, origin.granule(few[at].address()) as u32)
                         };
-                        look(model, few, tracer, &mut ends[place * TOGETHER..], unreadable)?;
+                        traverse_batch(
+                            model,
+                            few,
+                            tracer,
+                            &mut ends[place * BATCH_PART..],
+                            unreadable,
+                        )?;
                     }
                     let mut granules = [0; BATCH];
                     counter.take_own(model, batch, &mut granules)?;
                     let mut unlogged = 0;
                     if doubts || !M::STABLE_DURING_STOP {
-                        unlogged = counter.keep(model, batch, tracer.edges(), &ends)?;
+                        unlogged = counter.remember(model, batch, tracer.edges(), &ends)?;
                     }
                     if logs {
                         let (sizes, most) = sizes(&ends, batch.len());
@@ -242,7 +250,7 @@ impl<M: ObjectModel> Work<'_, M> {
                     }
                 }
                 if logs {
-                    log.end();
+                    log.end_page();
                 }
             }
         }
@@ -261,7 +269,7 @@ impl<M: ObjectModel> Work<'_, M> {
 /// A one in each of eight bytes.
 const EACH: u64 = 0x0101_0101_0101_0101;
 
-/// Looks for candidates among the states of a page, which begins at granule `first`, eight at a time.
+/// ClaimSummary for candidates among the states of a page, which begins at granule `first`, eight at a time.
 #[inline(never)]
 fn gather<const YOUNG: bool>(
     states: &[u8],
@@ -357,7 +365,7 @@ impl<const YOUNG: bool> Counter<'_, YOUNG> {
 
     /// Keeps what was seen of the objects that are to be seen twice, or cannot be. Which those are, by number.
     #[cold]
-    fn keep<M: ObjectModel>(
+    fn remember<M: ObjectModel>(
         &mut self,
         model: &M,
         objects: &[Stopped<'_>],
@@ -447,7 +455,7 @@ fn sizes(ends: &[u32; BATCH], len: usize) -> ([u32; BATCH], u32) {
 
 /// Asks for an object.
 #[inline(always)]
-fn ask_for(object: &Stopped<'_>) {
+fn prefetch_object(object: &Stopped<'_>) {
     prefetch(object.as_ptr().as_ptr());
 }
 
@@ -455,7 +463,7 @@ fn ask_for(object: &Stopped<'_>) {
 #[inline(always)]
 fn few_from<'s, 'w>(objects: &'s [Stopped<'w>], first: usize) -> &'s [Stopped<'w>] {
     let rest = objects.get(first..).unwrap_or_default();
-    &rest[..rest.len().min(TOGETHER)]
+    &rest[..rest.len().min(BATCH_PART)]
 }
 
 /// Adds the workers' private tables to the heap's, and leaves them zero.

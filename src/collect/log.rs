@@ -266,7 +266,7 @@ impl<'a> Writer<'a> {
         let mut end = start;
         for (&granule, &size) in batch.granules.iter().zip(batch.sizes) {
             end += size as usize;
-            self.note(granule, size as usize, end);
+            self.write_field(granule, size as usize, end);
         }
         let room = &mut self.chunk.spare()[start..start + edges];
         for (target, place) in targets.zip(room) {
@@ -293,7 +293,7 @@ impl<'a> Writer<'a> {
                 continue;
             }
             let start = self.at;
-            self.note(granule, size, start + size);
+            self.write_field(granule, size, start + size);
             let room = &mut self.chunk.spare()[start..start + size];
             for (target, place) in own.zip(room) {
                 place.write(target as u32);
@@ -310,7 +310,7 @@ impl<'a> Writer<'a> {
             self.chunk.spare()[start..start + UNLOGGED].fill(MaybeUninit::new(0));
         }
         // A closed page has no logged objects behind this one: only the sums of this word need to be right, if any.
-        self.note(granule, UNLOGGED, (start + UNLOGGED).min(u16::MAX.into()));
+        self.write_field(granule, UNLOGGED, (start + UNLOGGED).min(u16::MAX.into()));
     }
 
     /// Makes room for `more` elements; where it cannot be, the page is closed.
@@ -327,7 +327,7 @@ impl<'a> Writer<'a> {
 
     /// Notes how many edges an object has, and where they end.
     #[inline(always)]
-    fn note(&mut self, granule: u32, edges: usize, end: usize) {
+    fn write_field(&mut self, granule: u32, edges: usize, end: usize) {
         let word = &mut self.words[granule as usize % PAGE_GRANULES / GROUP];
         *word = (*word & FIELDS)
             | ((edges as u64) << (granule as usize % GROUP * FIELD))
@@ -336,7 +336,7 @@ impl<'a> Writer<'a> {
     }
 
     /// The page ends.
-    pub(crate) fn end(&mut self) {
+    pub(crate) fn end_page(&mut self) {
         self.close();
         let len = self.closed_at;
         if len == 0 {
@@ -410,7 +410,7 @@ mod tests {
                 });
                 assert_eq!(counted, edges);
             }
-            writer.end();
+            writer.end_page();
         }
         writer.finish().unwrap_or_default()
     }
@@ -427,7 +427,7 @@ mod tests {
             let batch = Batch { granules: &[*within], sizes: &sizes, most: sizes[0], unlogged: 0 };
             writer.write(&batch, edges.iter().map(|&edge| edge as usize), |_| ());
         }
-        writer.end();
+        writer.end_page();
         let logs: Vec<Log> = writer.finish().into_iter().collect();
         assert_eq!(check(&logs, &pages), 0);
         assert!(Reader::new(&[], 5).is_empty(), "of no logs");
@@ -454,7 +454,7 @@ mod tests {
         }
     }
 
-    /// Looks everything up: what is logged is right. How many candidates are.
+    /// ClaimSummary everything up: what is logged is right. How many candidates are.
     fn check(logs: &[Log], pages: &[(u32, Page)]) -> usize {
         let reader =
             Reader::new(logs, 1 + pages.iter().map(|(page, _)| *page as usize).max().unwrap_or(0));
@@ -478,7 +478,7 @@ mod tests {
         logged
     }
 
-    /// Looks at a page from its beginning to its end: what is logged has its edges there, and what is no candidate none.
+    /// ClaimSummary at a page from its beginning to its end: what is logged has its edges there, and what is no candidate none.
     fn check_sequence(sequence: Option<Sequence<'_>>, candidates: &Page) {
         let Some(sequence) = sequence else { return };
         let (mut at, mut next) = (0, candidates.iter().peekable());

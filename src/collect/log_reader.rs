@@ -54,7 +54,7 @@ impl<'a> Reader<'a> {
         segment.as_ptr().wrapping_add(2 * (granule % PAGE_GRANULES / GROUP)).cast()
     }
 
-    /// Looks up what the candidate at a granule was seen to refer to, and asks memory for it.
+    /// ClaimSummary up what the candidate at a granule was seen to refer to, and asks memory for it.
     #[inline(always)]
     pub(crate) fn find(&self, granule: u32) -> Entry<'a> {
         let (count, rest) = self.edges(granule as usize).unwrap_or((UNLOGGED, &[]));

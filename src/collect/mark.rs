@@ -13,11 +13,11 @@ use crate::base::sync::{Mutex, Ordering, yield_now};
 use crate::collect::count::Counts;
 use crate::collect::log::Log;
 use crate::collect::log_reader::Reader;
-use crate::collect::marker::{Met, marker};
+use crate::collect::marker::{Leftovers, marker};
 use crate::collect::marks;
-use crate::collect::marks::{Claims, Known};
+use crate::collect::marks::{Claims, Premark};
 use crate::collect::pass;
-use crate::collect::pass::InOrder;
+use crate::collect::pass::PassMarks;
 use crate::collect::pool::{CHUNK, Pool};
 use crate::collect::roots::Roots;
 use crate::collect::scope::{Scope, granules_of, object_at};
@@ -32,7 +32,7 @@ use crate::object::state::{self, StateByte};
 const SAMPLE: usize = 64;
 
 /// Attempts to read a field that counting could read and marking could not.
-const PATIENCE: usize = 100;
+const RETRIES: usize = 100;
 
 /// Step 3. Marks what the roots that the runtime has named lead to as alive: it is no candidate of this collection.
 ///
@@ -49,7 +49,7 @@ pub(crate) fn premark<M: ObjectModel>(
         return Ok(());
     }
     let _phase = event::phase(Phase::Premark);
-    let claims = Known { states: core.space.states() };
+    let claims = Premark { states: core.space.states() };
     let granules = named.iter().map(|object| core.space.granule(object.address()));
     let mut roots = Vec::new();
     roots.try_reserve_exact(named.len()).map_err(NoMemory::from)?;
@@ -78,25 +78,25 @@ pub(crate) fn mark<M: ObjectModel>(
     let (states, marks, counts) = (core.space.states(), core.space.counts(), &*counts);
     match scope.kind {
         CollectionKind::Young => {
-            let claims = marks::Found::<true> { states, marks, counts, log: &log };
+            let claims = marks::MarkBytes::<true> { states, marks, counts, log: &log };
             let met = drive(world, claims, roots.stacks, workers)?;
-            resolve_doubt(world, claims, met.doubtful)
+            retry_unreadable(world, claims, met.unreadable_now)
         }
         CollectionKind::Full => {
-            let claims = marks::Found::<false> { states, marks, counts, log: &log };
-            let (mut stacks, mut doubtful) = (roots.stacks, Vec::new());
+            let claims = marks::MarkBytes::<false> { states, marks, counts, log: &log };
+            let (mut stacks, mut unreadable_now) = (roots.stacks, Vec::new());
             if roots.noted {
-                let rest = pass::pass(world, InOrder::new(marks, counts, &log))?;
-                doubtful = rest.doubtful;
+                let rest = pass::pass(world, PassMarks::new(marks, counts, &log))?;
+                unreadable_now = rest.unreadable_now;
                 if !rest.stack.is_empty() {
                     fallible::push(&mut stacks, rest.stack)?;
                 }
             }
             if !stacks.is_empty() {
                 let mut met = drive(world, claims, stacks, workers)?;
-                fallible::append(&mut doubtful, &mut met.doubtful)?;
+                fallible::append(&mut unreadable_now, &mut met.unreadable_now)?;
             }
-            resolve_doubt(world, claims, doubtful)?;
+            retry_unreadable(world, claims, unreadable_now)?;
             let is_large = logs.iter().any(Log::is_large);
             if is_large && !has_much_garbage(&core.space, scope) {
                 core.workers.spare.put_back(logs.into_iter().flat_map(Log::into_rooms));
@@ -132,7 +132,7 @@ fn drive<M: ObjectModel, C: Claims>(
     claims: C,
     stacks: impl IntoIterator<Item = Vec<u32>>,
     workers: usize,
-) -> Result<Met, Abandoned> {
+) -> Result<Leftovers, Abandoned> {
     let pool = Pool::new();
     for stack in stacks {
         let most = world.core().stress.shrink(CHUNK);
@@ -146,7 +146,7 @@ fn drive<M: ObjectModel, C: Claims>(
         }
     }
     let failed = Mutex::new(None);
-    let met = Mutex::new(Met::default());
+    let met = Mutex::new(Leftovers::default());
     world.share(workers, &|_| {
         pool.joined.fetch_add(1, Ordering::Relaxed);
         let result = guard_traversal(world, &mut tracer(&world.core().space), |tracer| {
@@ -157,8 +157,8 @@ fn drive<M: ObjectModel, C: Claims>(
                 marker.run(&pool)?;
             }
             let mut met = met.lock();
-            fallible::append(&mut met.doubtful, &mut marker.met.doubtful)?;
-            fallible::append(&mut met.immortal, &mut marker.met.immortal)
+            fallible::append(&mut met.unreadable_now, &mut marker.leftovers.unreadable_now)?;
+            fallible::append(&mut met.immortal, &mut marker.leftovers.immortal)
         });
         if let Err(abandoned) = result.and_then(|marked| Ok(marked?)) {
             // Relaxed: a hint to hurry; the lock carries the reason.
@@ -172,25 +172,25 @@ fn drive<M: ObjectModel, C: Claims>(
     }
 }
 
-/// Looks again, alone (in a pool of its own, where nobody is idle and given work), at objects that counting could
+/// ClaimSummary again, alone (in a pool of its own, where nobody is idle and given work), at objects that counting could
 /// read and marking could not: whoever has the lock is an unattached thread and may let go of it. If it does not, the collection is abandoned.
 #[cold]
-fn resolve_doubt<M: ObjectModel, C: Claims>(
+fn retry_unreadable<M: ObjectModel, C: Claims>(
     world: &World<'_, M>,
     claims: C,
-    doubtful: Vec<u32>,
+    unreadable_now: Vec<u32>,
 ) -> Result<(), Abandoned> {
-    if doubtful.is_empty() {
+    if unreadable_now.is_empty() {
         return Ok(());
     }
     let pool = Pool::new();
     let locked = guard_traversal(world, &mut tracer(&world.core().space), |tracer| {
-        let mut marker = marker(world, claims, tracer, doubtful);
-        for _ in 0..PATIENCE {
+        let mut marker = marker(world, claims, tracer, unreadable_now);
+        for _ in 0..RETRIES {
             yield_now();
             steps::took(marker.stack.len());
             marker.run(&pool)?;
-            fallible::append(&mut marker.stack, &mut marker.met.doubtful)?;
+            fallible::append(&mut marker.stack, &mut marker.leftovers.unreadable_now)?;
             if marker.stack.is_empty() {
                 break;
             }
@@ -217,7 +217,7 @@ mod tests {
     use crate::base::sync::AtomicBool;
     use crate::collect::Collect;
     use crate::collect::marker::granule;
-    use crate::collect::table::PUSHED;
+    use crate::collect::table::EXCLUDED;
     use crate::object::type_info::{Object, Tracer};
 
     #[cfg(target_os = "linux")]
@@ -277,7 +277,7 @@ mod tests {
             let marks = world.core().space.counts();
             let has_much = |unreached: &dyn Fn(usize) -> bool| {
                 for (place, &at) in granules.iter().enumerate() {
-                    marks[at].store(if unreached(place) { 0 } else { PUSHED }, Ordering::Relaxed);
+                    marks[at].store(if unreached(place) { 0 } else { EXCLUDED }, Ordering::Relaxed);
                 }
                 let much = has_much_garbage(&world.core().space, scope);
                 granules.iter().for_each(|&at| marks[at].store(0, Ordering::Relaxed));
@@ -299,14 +299,14 @@ mod tests {
         });
         stopped(64, |world, scope, granules| {
             let marks = world.core().space.counts();
-            granules.iter().for_each(|&at| marks[at].store(PUSHED, Ordering::Relaxed));
+            granules.iter().for_each(|&at| marks[at].store(EXCLUDED, Ordering::Relaxed));
             granules[55..].iter().for_each(|&at| marks[at].store(0, Ordering::Relaxed));
             assert!(has_much_garbage(&world.core().space, scope), "9 of 64: all are looked at");
             granules.iter().for_each(|&at| marks[at].store(0, Ordering::Relaxed));
         });
         stopped(63, |world, scope, granules| {
             let marks = world.core().space.counts();
-            granules[8..].iter().for_each(|&at| marks[at].store(PUSHED, Ordering::Relaxed));
+            granules[8..].iter().for_each(|&at| marks[at].store(EXCLUDED, Ordering::Relaxed));
             assert!(has_much_garbage(&world.core().space, scope), "8 of 63");
             granules.iter().for_each(|&at| marks[at].store(0, Ordering::Relaxed));
         });

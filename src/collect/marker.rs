@@ -20,7 +20,7 @@ use crate::collect::marks::Claims;
 use crate::collect::pool::{CHUNK, Pool, give_oldest};
 use crate::collect::scope::{object_at, object_from};
 use crate::collect::table::{Delay, is_far};
-use crate::collect::traversal::{TOGETHER, look, prefetch_each};
+use crate::collect::traversal::{BATCH_PART, prefetch_each, traverse_batch};
 use crate::heap::model::ObjectModel;
 use crate::heap::mutator::World;
 use crate::memory::space::{Origin, Space};
@@ -31,19 +31,19 @@ use crate::object::type_info::{Object, Tracer};
 const RING: usize = 256;
 
 /// Of these, between the request for what an object leads to outside of the heap, and the look.
-const CONTENTS_AHEAD: usize = 2 * TOGETHER;
+const CONTENTS_DISTANCE: usize = 2 * BATCH_PART;
 
 /// Objects whose edges are taken from the log together.
 const BATCH: usize = 32;
 
 /// Edges of a batch that are not asked for together: their notes would not stay in the caches, and a list of them takes memory.
-const MANY: usize = 2048;
+const EDGES_AT_ONCE: usize = 2048;
 
 /// With fewer objects to look at there is nothing to overlap.
-const FEW: usize = 4;
+const FEW_OBJECTS: usize = 4;
 
 /// What a worker keeps for itself when it gives work away, ring included.
-const KEEP: usize = 8;
+const KEPT_OBJECTS: usize = 8;
 
 /// One worker's part of marking.
 pub(crate) struct Marker<'a, M: ObjectModel, C: Claims> {
@@ -52,7 +52,7 @@ pub(crate) struct Marker<'a, M: ObjectModel, C: Claims> {
     pub(super) claims: C,
     pub(super) tracer: &'a mut Tracer,
     pub(super) stack: Vec<u32>,
-    pub(super) met: Met,
+    pub(super) leftovers: Leftovers,
     /// Whether the model has more to prefetch than objects.
     pub(super) prefetches: bool,
     pub(super) stress: Stress,
@@ -63,20 +63,20 @@ pub(crate) struct Marker<'a, M: ObjectModel, C: Claims> {
 
 /// What a worker has met and could not deal with.
 #[derive(Default)]
-pub(crate) struct Met {
+pub(crate) struct Leftovers {
     /// Objects with a field that could not be read now.
-    pub(super) doubtful: Vec<u32>,
+    pub(super) unreadable_now: Vec<u32>,
     /// In step 3: immortal objects. Later steps learn of them from counting.
     pub(super) immortal: Vec<u32>,
 }
 
-impl Met {
+impl Leftovers {
     /// A field of an object cannot be read. If counting could not read it either, or will not look at the object,
     /// its targets are roots and nothing is lost. Else what counting saw there would be missed: look again later.
     #[cold]
-    fn doubt(&mut self, granule: u32, counts: Option<&Counts>) -> Result<(), NoMemory> {
+    fn add_unreadable(&mut self, granule: u32, counts: Option<&Counts>) -> Result<(), NoMemory> {
         if counts.is_some_and(|counts| counts.unreadable.binary_search(&granule).is_err()) {
-            fallible::push(&mut self.doubtful, granule)?;
+            fallible::push(&mut self.unreadable_now, granule)?;
         }
         Ok(())
     }
@@ -95,7 +95,7 @@ pub(crate) fn marker<'a, M: ObjectModel, C: Claims>(
         claims,
         tracer,
         stack,
-        met: Met::default(),
+        leftovers: Leftovers::default(),
         prefetches: model.prefetches(),
         stress: world.core().stress,
         far: is_far(world, space.counts().len()),
@@ -111,18 +111,18 @@ impl<'a, M: ObjectModel, C: Claims> Marker<'a, M, C> {
         unsafe { Stopped::new(object_at(self.space, granule as usize)) }
     }
 
-    /// Looks at an object: pushes what it refers to and nobody has claimed.
+    /// ClaimSummary at an object: pushes what it refers to and nobody has claimed.
     #[inline(always)]
     pub(super) fn scan(&mut self, granule: u32) -> Result<(), NoMemory> {
-        self.look(&[self.object(granule)])?;
+        self.traverse(&[self.object(granule)])?;
         let origin = self.space.origin();
         let targets = self.tracer.edges().iter().map(|&edge| origin.granule(edge));
         push_or_delay(&mut self.stack, &mut self.delay, self.far, self.claims, targets)
     }
 
-    /// Looks at objects: the tracer has what they refer to.
+    /// ClaimSummary at objects: the tracer has what they refer to.
     #[inline(always)]
-    fn look(&mut self, objects: &[Stopped<'_>]) -> Result<(), NoMemory> {
+    fn traverse(&mut self, objects: &[Stopped<'_>]) -> Result<(), NoMemory> {
         steps::took(objects.len());
         self.tracer.clear();
         let claims = self.claims;
@@ -132,19 +132,22 @@ impl<'a, M: ObjectModel, C: Claims> Marker<'a, M, C> {
             objects.iter().for_each(|object| self.recall(object.object(), counts));
             return self.tracer.lost_nothing();
         }
-        let mut ends = [0; TOGETHER];
-        let doubts = self.met.doubtful.len();
-        let (space, met) = (self.space, &mut self.met);
+        let mut ends = [0; BATCH_PART];
+        let doubts = self.leftovers.unreadable_now.len();
+        let (space, met) = (self.space, &mut self.leftovers);
         let unreadable =
-            |at: usize| met.doubt(granule(space, objects[at].object()), claims.counts());
-        look(self.model, objects, self.tracer, &mut ends, unreadable)?;
+            |at: usize| met.add_unreadable(granule(space, objects[at].object()), claims.counts());
+        traverse_batch(self.model, objects, self.tracer, &mut ends, unreadable)?;
         match claims.counts() {
             None => {
                 let is_immortal = |&object: &Stopped<'_>| self.model.is_immortal(object);
                 // No branch for each: there are hardly any.
                 if objects.iter().fold(false, |any, object| any | is_immortal(object)) {
                     for &object in objects.iter().filter(|object| is_immortal(object)) {
-                        fallible::push(&mut self.met.immortal, granule(space, object.object()))?;
+                        fallible::push(
+                            &mut self.leftovers.immortal,
+                            granule(space, object.object()),
+                        )?;
                     }
                 }
             }
@@ -155,7 +158,7 @@ impl<'a, M: ObjectModel, C: Claims> Marker<'a, M, C> {
     }
 
     /// Objects that have kept what counting saw in them must show the same again. Those that could not be read this time are in the
-    /// list of doubtful ones from place `doubts` on.
+    /// list of unreadable_now ones from place `doubts` on.
     #[cold]
     fn compare(&mut self, objects: &[Stopped<'_>], ends: &[u32], counts: &Counts, doubts: usize) {
         let mut start = 0;
@@ -165,9 +168,11 @@ impl<'a, M: ObjectModel, C: Claims> Marker<'a, M, C> {
             let granule = granule(self.space, object.object());
             let Some(kept) = counts.kept.get(&granule) else { continue };
             // What cannot be read, or could not be, shows nothing, and that is nobody's fault.
-            let doubtful = &self.met.doubtful[doubts..];
-            steps::took(1 + edges.len() + doubtful.len());
-            if counts.unreadable.binary_search(&granule).is_ok() || doubtful.contains(&granule) {
+            let unreadable_now = &self.leftovers.unreadable_now[doubts..];
+            steps::took(1 + edges.len() + unreadable_now.len());
+            if counts.unreadable.binary_search(&granule).is_ok()
+                || unreadable_now.contains(&granule)
+            {
                 continue;
             }
             if !edges.iter().map(|&edge| self.space.granule(edge) as u32).eq(kept.iter().copied()) {
@@ -225,7 +230,7 @@ impl<'a, M: ObjectModel, C: Claims> Marker<'a, M, C> {
             for (entry, &granule) in next.iter_mut().zip(&asked[..asked_len]) {
                 *entry = log.find(granule);
                 if entry.is_body() {
-                    ask_for_body(object_at(self.space, granule as usize));
+                    prefetch_body(object_at(self.space, granule as usize));
                 }
             }
             let next_len = asked_len;
@@ -289,7 +294,7 @@ impl<'a, M: ObjectModel, C: Claims> Marker<'a, M, C> {
     /// until there is more.
     fn follow_few(&mut self, log: &Reader<'_>, pool: &Pool) -> Result<(), NoMemory> {
         let mut ticks = 0u32;
-        while self.stack.len() < FEW
+        while self.stack.len() < FEW_OBJECTS
             && let Some(granule) = self.stack.pop()
         {
             steps::took(1);
@@ -315,7 +320,7 @@ impl<'a, M: ObjectModel, C: Claims> Marker<'a, M, C> {
         Ok(())
     }
 
-    /// Looks at objects, and asks for them ahead.
+    /// ClaimSummary at objects, and asks for them ahead.
     fn run_by_bodies(&mut self, pool: &Pool) -> Result<(), NoMemory> {
         // A queue in an array: entered at `head`, left at `tail`; both run on and wrap.
         let mut ring = [object_at(self.space, 0); RING];
@@ -335,24 +340,24 @@ impl<'a, M: ObjectModel, C: Claims> Marker<'a, M, C> {
                 continue;
             }
             // Together, as far as they lie side by side.
-            let batch = (head - tail).min(TOGETHER - tail % TOGETHER);
+            let batch = (head - tail).min(BATCH_PART - tail % BATCH_PART);
             if self.prefetches {
                 // Their own bytes are here by now; what they lead to is not.
                 let (first, ahead) = (
-                    (tail + CONTENTS_AHEAD) % RING,
-                    batch.min((head - tail).saturating_sub(CONTENTS_AHEAD)),
+                    (tail + CONTENTS_DISTANCE) % RING,
+                    batch.min((head - tail).saturating_sub(CONTENTS_DISTANCE)),
                 );
                 prefetch_each(self.model, entered(&ring[first..first + ahead]), self.tracer);
             }
             let first = tail % RING;
-            self.look(entered(&ring[first..first + batch]))?;
+            self.traverse(entered(&ring[first..first + batch]))?;
             tail += batch;
             // The edges of all of them in one go: how many each has cannot be predicted, and here nothing asks. They are claimed
             // with the next batch, when the notes about their targets have arrived.
             std::mem::swap(&mut asked, &mut arrived);
             let (origin, edges) = (self.space.origin(), self.tracer.edges());
-            if edges.len() <= MANY {
-                ask_for_notes(self.claims, origin, edges, &mut asked)?;
+            if edges.len() <= EDGES_AT_ONCE {
+                prefetch_marks(self.claims, origin, edges, &mut asked)?;
             } else {
                 asked.clear();
                 let targets = edges.iter().map(|&edge| origin.granule(edge));
@@ -376,7 +381,7 @@ impl<'a, M: ObjectModel, C: Claims> Marker<'a, M, C> {
         let rest = self.stack.len() - taken;
         for (at, &granule) in self.stack[rest..].iter().rev().enumerate() {
             let object = object_from(origin, granule as usize);
-            ask_for_body(object);
+            prefetch_body(object);
             ring[(head + at) % RING] = object;
         }
         self.stack.truncate(rest);
@@ -398,7 +403,7 @@ impl<'a, M: ObjectModel, C: Claims> Marker<'a, M, C> {
     fn give_some(&mut self, pool: &Pool, waiting: usize) {
         // Relaxed: a hint.
         if pool.idle.load(Ordering::Relaxed) > 0
-            && self.stack.len() + waiting > self.stress.shrink(KEEP)
+            && self.stack.len() + waiting > self.stress.shrink(KEPT_OBJECTS)
         {
             give_oldest(&mut self.stack, pool, self.stress.shrink(CHUNK));
         }
@@ -420,7 +425,7 @@ pub(crate) fn granule(space: &Space, object: Object) -> u32 {
 
 /// Puts the granules of `edges` into `targets`, and asks for the notes about them.
 #[inline(never)]
-fn ask_for_notes<C: Claims>(
+fn prefetch_marks<C: Claims>(
     claims: C,
     origin: Origin,
     edges: &[usize],
@@ -445,7 +450,7 @@ fn push_all<C: Claims>(stack: &mut Vec<u32>, claims: C, targets: &[u32]) -> Resu
 
 /// Asks for an object's body.
 #[inline(always)]
-pub(crate) fn ask_for_body(object: Object) {
+pub(crate) fn prefetch_body(object: Object) {
     let address = object.as_ptr().as_ptr();
     // The second line too: half of all objects are longer than one, or cross into it.
     prefetch(address);

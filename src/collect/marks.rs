@@ -6,7 +6,7 @@
 use crate::base::sync::{AtomicU8, Ordering};
 use crate::collect::count::Counts;
 use crate::collect::log_reader::Reader;
-use crate::collect::table::PUSHED;
+use crate::collect::table::EXCLUDED;
 use crate::object::state::{self, StateByte};
 
 /// Where a worker notes that an object has been reached.
@@ -29,11 +29,11 @@ pub(crate) trait Claims: Copy + Sync {
 
 /// In step 3: as a bit of the state, which takes the object out of the candidates.
 #[derive(Clone, Copy)]
-pub(crate) struct Known<'a> {
+pub(crate) struct Premark<'a> {
     pub(super) states: &'a [AtomicU8],
 }
 
-impl Claims for Known<'_> {
+impl Claims for Premark<'_> {
     #[inline(always)]
     fn claim(&self, target: usize) -> bool {
         // Relaxed load and store: nobody changes a state byte in a stop but workers that set this very bit, so none
@@ -60,7 +60,7 @@ impl Claims for Known<'_> {
 
 /// In step 5b: as a mark in the side table.
 #[derive(Clone, Copy)]
-pub(crate) struct Found<'a, const YOUNG: bool> {
+pub(crate) struct MarkBytes<'a, const YOUNG: bool> {
     pub(super) states: &'a [AtomicU8],
     pub(super) marks: &'a [AtomicU8],
     pub(super) counts: &'a Counts,
@@ -68,7 +68,7 @@ pub(crate) struct Found<'a, const YOUNG: bool> {
     pub(super) log: &'a Reader<'a>,
 }
 
-impl<const YOUNG: bool> Claims for Found<'_, YOUNG> {
+impl<const YOUNG: bool> Claims for MarkBytes<'_, YOUNG> {
     #[inline(always)]
     fn claim(&self, target: usize) -> bool {
         // In a young collection the table belongs to young candidates alone: it must stay zero elsewhere.
@@ -77,7 +77,7 @@ impl<const YOUNG: bool> Claims for Found<'_, YOUNG> {
         }
         // Relaxed: a duplicate is harmless; see the module's page.
         let fresh = self.marks[target].load(Ordering::Relaxed) == 0;
-        self.marks[target].store(PUSHED, Ordering::Relaxed);
+        self.marks[target].store(EXCLUDED, Ordering::Relaxed);
         fresh
     }
 

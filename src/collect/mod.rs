@@ -53,7 +53,6 @@ pub(crate) mod marks;
 pub(crate) mod open_report;
 pub(crate) mod pass;
 pub(crate) mod pool;
-pub(crate) mod portions;
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod protocol;
 pub(crate) mod recheck;
@@ -70,6 +69,7 @@ pub(crate) mod table;
 pub(crate) mod traversal;
 pub(crate) mod verify;
 pub(crate) mod verify_pages;
+pub(crate) mod work_list;
 
 pub use self::request::{Collect, CollectError};
 pub(crate) use self::scope::{live, visible};
@@ -281,7 +281,7 @@ fn find_garbage<M: ObjectModel>(
         };
         // Doubt keeps everything alive.
         let (garbage, abandoned) =
-            checked.unwrap_or_else(|why| (recheck::keep(pending, m), Some(why)));
+            checked.unwrap_or_else(|why| (recheck::keep_all(pending, m), Some(why)));
         stop::destroy_merged(dead, m);
         m.model().resumed(m);
         if let Some(abandoned) = abandoned {

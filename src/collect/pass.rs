@@ -23,8 +23,8 @@
 //! | mark | during the pass |
 //! |---|---|
 //! | 0 | a candidate that nobody has reached |
-//! | [`NOTED`](super::table::NOTED) | a candidate that was reached. Ahead: the pass will look at it. Behind: it was looked at, or pushed |
-//! | [`PUSHED`](super::table::PUSHED) | no candidate |
+//! | [`REACHED`](super::table::REACHED) | a candidate that was reached. Ahead: the pass will look at it. Behind: it was looked at, or pushed |
+//! | [`EXCLUDED`](super::table::EXCLUDED) | no candidate |
 //! | both | no candidate, that some edge leads to |
 //!
 //! Afterwards, and where there is no pass, nothing counts but whether a mark is 0.
@@ -40,27 +40,27 @@ use crate::base::sync::{AtomicU8, Ordering};
 use crate::collect::count::Counts;
 use crate::collect::log::{UNLOGGED, WIDE};
 use crate::collect::log_reader::{Reader, Sequence};
-use crate::collect::marker::{Marker, ask_for_body, marker};
+use crate::collect::marker::{Marker, marker, prefetch_body};
 use crate::collect::marks::Claims;
 use crate::collect::pool::Pool;
 use crate::collect::scope::{granules_of, object_at};
-use crate::collect::table::{LANES, NOTED, PUSHED, plainly};
+use crate::collect::table::{EXCLUDED, LANES, REACHED, plainly};
 use crate::collect::traversal::{Abandoned, guard_traversal, tracer};
 use crate::heap::model::ObjectModel;
 use crate::heap::mutator::World;
 use crate::memory::space::{PAGE_GRANULES, Space, Starts};
 
 /// So many objects on the stack are looked at before the pass goes on.
-const ENOUGH: usize = 2048;
+const STACK_LIMIT: usize = 2048;
 
 /// After so many objects the pass asks itself whether it is worth it.
-const TRIAL: usize = 512;
+const TRIAL_OBJECTS: usize = 512;
 
 /// Objects between the request for one that is not in the log, and the look at it.
-const AHEAD: usize = 8;
+const PREFETCH_DISTANCE: usize = 8;
 
 /// With more edges for each object, those that are not in the log counted as [`UNLOGGED`], the pass is not worth it.
-const EDGES_EACH: usize = 6;
+const EDGE_LIMIT: usize = 6;
 
 /// Edges whose owners are told together, at least; and in the same breath those of one more object.
 const PIECE: usize = 4096;
@@ -70,27 +70,30 @@ pub(super) struct Rest {
     /// What was pushed.
     pub(super) stack: Vec<u32>,
     /// Objects with a field that could not be read now.
-    pub(super) doubtful: Vec<u32>,
+    pub(super) unreadable_now: Vec<u32>,
 }
 
 /// Marks what is noted, and of what that leads to as much as lies in the order of memory.
 pub(super) fn pass<M: ObjectModel>(
     world: &World<'_, M>,
-    claims: InOrder<'_>,
+    claims: PassMarks<'_>,
 ) -> Result<Rest, Abandoned> {
     // Of its own, where nobody is idle.
     let pool = Pool::new();
     let rest = guard_traversal(world, &mut tracer(&world.core().space), |tracer| {
         let mut marker = marker(world, claims, tracer, Vec::new());
         marker.pass(&pool)?;
-        Ok::<_, NoMemory>(Rest { stack: marker.stack, doubtful: marker.met.doubtful })
+        Ok::<_, NoMemory>(Rest {
+            stack: marker.stack,
+            unreadable_now: marker.leftovers.unreadable_now,
+        })
     })?;
     Ok(rest?)
 }
 
 /// The pass's claims: they note everything, and have pushed what the pass has behind it.
 #[derive(Clone, Copy)]
-pub(super) struct InOrder<'a> {
+pub(super) struct PassMarks<'a> {
     marks: &'a [AtomicU8],
     counts: &'a Counts,
     log: &'a Reader<'a>,
@@ -98,19 +101,19 @@ pub(super) struct InOrder<'a> {
     upto: usize,
 }
 
-impl<'a> InOrder<'a> {
+impl<'a> PassMarks<'a> {
     pub(super) fn new(marks: &'a [AtomicU8], counts: &'a Counts, log: &'a Reader<'a>) -> Self {
         Self { marks, counts, log, upto: 0 }
     }
 
     #[inline(always)]
-    fn is_noted(&self, granule: usize) -> bool {
+    fn is_reached(&self, granule: usize) -> bool {
         // Relaxed: there is one worker.
-        self.marks[granule].load(Ordering::Relaxed) == NOTED
+        self.marks[granule].load(Ordering::Relaxed) == REACHED
     }
 }
 
-impl InOrder<'_> {
+impl PassMarks<'_> {
     /// Calls `f` with the marks of a page and the first one's granule, for scans that the compiler can make wide. `None`: no object
     /// starts there.
     fn on_page<R>(
@@ -124,12 +127,12 @@ impl InOrder<'_> {
     }
 }
 
-impl Claims for InOrder<'_> {
+impl Claims for PassMarks<'_> {
     #[inline(always)]
     fn claim(&self, target: usize) -> bool {
         // Relaxed: there is one worker.
         let mark = self.marks[target].load(Ordering::Relaxed);
-        self.marks[target].store(mark | NOTED, Ordering::Relaxed);
+        self.marks[target].store(mark | REACHED, Ordering::Relaxed);
         (mark == 0) & (target <= self.upto)
     }
 
@@ -147,7 +150,7 @@ impl Claims for InOrder<'_> {
     }
 }
 
-impl<M: ObjectModel> Marker<'_, M, InOrder<'_>> {
+impl<M: ObjectModel> Marker<'_, M, PassMarks<'_>> {
     fn pass(&mut self, pool: &Pool) -> Result<(), NoMemory> {
         let mut owners = Owners { by_edge: [0; _], unlogged: Vec::new() };
         let space = self.space;
@@ -157,21 +160,21 @@ impl<M: ObjectModel> Marker<'_, M, InOrder<'_>> {
             && let Some(page) = pages.next()
         {
             steps::took(PAGE_GRANULES);
-            if self.claims.on_page(space, page, |marks, _| marks.contains(&NOTED)) != Some(true) {
+            if self.claims.on_page(space, page, |marks, _| marks.contains(&REACHED)) != Some(true) {
                 continue;
             }
             edges += self.pass_page(page, &mut owners)?;
-            if self.stack.len() > self.stress.shrink(ENOUGH) {
+            if self.stack.len() > self.stress.shrink(STACK_LIMIT) {
                 self.run(pool)?;
             }
-            let noted = |marks: &[u8], _| (how_many(marks, NOTED), how_many(marks, 0));
+            let noted = |marks: &[u8], _| (how_many(marks, REACHED), how_many(marks, 0));
             let (now_reached, not_reached) =
                 self.claims.on_page(space, page, noted).unwrap_or_default();
             reached += now_reached;
             candidates += now_reached + not_reached;
             let in_vain = candidates - reached;
-            if candidates > self.stress.shrink(TRIAL)
-                && (in_vain > candidates / 4 || edges > EDGES_EACH * candidates)
+            if candidates > self.stress.shrink(TRIAL_OBJECTS)
+                && (in_vain > candidates / 4 || edges > EDGE_LIMIT * candidates)
             {
                 break;
             }
@@ -180,7 +183,7 @@ impl<M: ObjectModel> Marker<'_, M, InOrder<'_>> {
             steps::took(PAGE_GRANULES);
             let stack = &mut self.stack;
             self.claims
-                .on_page(space, page, |marks, first| push_noted(marks, first, stack))
+                .on_page(space, page, |marks, first| push_reached(marks, first, stack))
                 .transpose()?;
         }
         Ok(())
@@ -211,10 +214,10 @@ impl<M: ObjectModel> Marker<'_, M, InOrder<'_>> {
             }
         }
         self.claims.upto = first + PAGE_GRANULES - 1;
-        owners.unlogged.retain(|&object| self.claims.is_noted(object as usize));
+        owners.unlogged.retain(|&object| self.claims.is_reached(object as usize));
         for (at, &object) in owners.unlogged.iter().enumerate() {
-            if let Some(&ahead) = owners.unlogged.get(at + AHEAD) {
-                ask_for_body(object_at(space, ahead as usize));
+            if let Some(&ahead) = owners.unlogged.get(at + PREFETCH_DISTANCE) {
+                prefetch_body(object_at(space, ahead as usize));
             }
             self.scan(object)?;
         }
@@ -236,14 +239,14 @@ impl<M: ObjectModel> Marker<'_, M, InOrder<'_>> {
             let owner = usize::from(owner) % PAGE_GRANULES;
             let target = target as usize;
             // Relaxed: there is one worker. What is stored is often what was there: that is cheaper than to ask.
-            let noted = own[owner].load(Ordering::Relaxed) & NOTED;
+            let noted = own[owner].load(Ordering::Relaxed) & REACHED;
             let mark = marks[target].load(Ordering::Relaxed);
             marks[target].store(mark | noted, Ordering::Relaxed);
             let behind = noted & u8::from(target < first + owner);
             // SAFETY: rule B: there is room for all edges, and an element is written before it is counted.
             unsafe { elements.add(len).write(target as u32) };
             // Of what is marked already, the shift leaves nothing.
-            len += usize::from(behind >> (mark & (NOTED | PUSHED)));
+            len += usize::from(behind >> (mark & (REACHED | EXCLUDED)));
         }
         // SAFETY: as above.
         unsafe { stack.set_len(len) };
@@ -258,16 +261,16 @@ fn how_many(marks: &[u8], wanted: u8) -> usize {
 }
 
 /// Pushes what is noted, the first mark being that of granule `first`.
-fn push_noted(marks: &[u8], first: usize, stack: &mut Vec<u32>) -> Result<(), NoMemory> {
+fn push_reached(marks: &[u8], first: usize, stack: &mut Vec<u32>) -> Result<(), NoMemory> {
     for (at, lane) in marks.chunks(LANES).enumerate() {
-        if how_many(lane, NOTED) == 0 {
+        if how_many(lane, REACHED) == 0 {
             continue;
         }
         // All are written, and only the noted ones counted.
         let (mut noted, mut len) = ([0; LANES], 0);
         for (place, &mark) in lane.iter().enumerate() {
             noted[len % LANES] = (first + at * LANES + place) as u32;
-            len += usize::from(mark == NOTED);
+            len += usize::from(mark == REACHED);
         }
         stack.try_reserve(len)?;
         stack.extend_from_slice(&noted[..len]);
@@ -322,19 +325,20 @@ mod tests {
     #[test]
     fn marks_are_counted_and_the_noted_ones_pushed_lane_by_lane() {
         // A lane of which all are noted, one of which none is, and a part of one with marks of all kinds.
-        let mut marks = vec![NOTED; LANES];
-        marks.extend([PUSHED; LANES]);
-        marks.extend([0, NOTED, PUSHED, NOTED | PUSHED, NOTED, 0, 0]);
+        let mut marks = vec![REACHED; LANES];
+        marks.extend([EXCLUDED; LANES]);
+        marks.extend([0, REACHED, EXCLUDED, REACHED | EXCLUDED, REACHED, 0, 0]);
         assert_eq!(
-            [0, NOTED, PUSHED].map(|mark| how_many(&marks, mark)),
+            [0, REACHED, EXCLUDED].map(|mark| how_many(&marks, mark)),
             [3, LANES + 2, LANES + 1]
         );
-        assert_eq!(how_many(&marks[LANES..], NOTED), 2);
-        assert_eq!(how_many(&[], NOTED), 0);
+        assert_eq!(how_many(&marks[LANES..], REACHED), 2);
+        assert_eq!(how_many(&[], REACHED), 0);
         let first = 100;
         let mut stack = vec![7];
-        push_noted(&marks, first, &mut stack).expect("memory");
-        let noted = (0..marks.len()).filter(|&at| marks[at] == NOTED).map(|at| (first + at) as u32);
+        push_reached(&marks, first, &mut stack).expect("memory");
+        let noted =
+            (0..marks.len()).filter(|&at| marks[at] == REACHED).map(|at| (first + at) as u32);
         assert!(stack.into_iter().eq(std::iter::once(7).chain(noted)));
     }
 

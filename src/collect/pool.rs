@@ -3,7 +3,7 @@
 //! Work is shared through a queue of chunks. It starts with the roots; a worker that sees an idle one gives
 //! half of its stack away, counting what its ring holds. A worker may join at any time or never, so nobody
 //! waits for a thread that the machine is slow to start. (The queue is a vector under a lock: a chunk is thousands of
-//! objects, and unlike a lock-free queue's, its growth can be refused.) Lists have one object to look at at a time: they
+//! objects, and unlike a lock-free queue's, its growth can be refused.) PageLists have one object to look at at a time: they
 //! are marked by one worker, whatever there is.
 
 use crossbeam_utils::CachePadded;

@@ -92,7 +92,7 @@ pub(crate) fn recheck<M: ObjectModel>(
 }
 
 /// Instead of step 9, when the world cannot be stopped any more: keeps the whole set.
-pub(crate) fn keep<M: ObjectModel>(pending: Pending, m: &ModelMutator<M>) -> Garbage {
+pub(crate) fn keep_all<M: ObjectModel>(pending: Pending, m: &ModelMutator<M>) -> Garbage {
     for claim in &pending.objects {
         state_of(&m.core().space, claim.object()).survive();
     }

@@ -61,11 +61,11 @@ pub(crate) fn at_once<M: ObjectModel>(
     after_clear(m, &mut open.report);
     let cleared = tally(&objects, m.core());
     drop(entered);
-    end(open, cleared, m)
+    close_with(open, cleared, m)
 }
 
 /// The tail of every collection that has found garbage: its figures are complete.
-fn end<M: ObjectModel>(
+fn close_with<M: ObjectModel>(
     mut open: OpenReport,
     cleared: Cleared,
     m: &ModelMutator<M>,
@@ -198,7 +198,7 @@ fn reclaim_batch<M: ObjectModel>(
         }
         NextStep::End(open, cleared) => {
             let guard = CollectorGuard(&core);
-            end(open, cleared, m);
+            close_with(open, cleared, m);
             drop(guard);
         }
     }

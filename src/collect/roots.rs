@@ -9,9 +9,9 @@ use crate::base::fallible::{self, NoMemory};
 use crate::base::steps;
 use crate::base::sync::{Mutex, Ordering};
 use crate::collect::count::Counts;
-use crate::collect::portions::Share;
 use crate::collect::scope::{Scope, granules_of};
-use crate::collect::table::{LANES, NOTED, PUSHED, exclusively};
+use crate::collect::table::{EXCLUDED, LANES, REACHED, exclusively};
+use crate::collect::work_list::WorkCursor;
 use crate::heap::helpers::Worker;
 use crate::heap::model::ObjectModel;
 use crate::heap::mutator::World;
@@ -77,7 +77,7 @@ pub(crate) fn roots<M: ObjectModel>(
 fn roots_of_share(
     space: &Space,
     scope: &Scope,
-    (share, worker): (&Share<'_, u32>, Worker),
+    (share, worker): (&WorkCursor<'_, u32>, Worker),
     noted: bool,
     stack: &mut Vec<u32>,
     overvisited: &mut Vec<u32>,
@@ -113,9 +113,9 @@ fn roots_of_share(
                             }
                         }
                         for (&state, mark) in states.iter().zip(marks) {
-                            let of_root = if noted { NOTED } else { PUSHED };
+                            let of_root = if noted { REACHED } else { EXCLUDED };
                             *mark = match (scope.contains(state), *mark) {
-                                (false, _) => PUSHED,
+                                (false, _) => EXCLUDED,
                                 (true, 0) => 0,
                                 (true, _) => of_root,
                             };
@@ -198,11 +198,11 @@ mod tests {
                 let pushed = if roots.noted { Vec::new() } else { with(|sum| sum != 0) };
                 assert_eq!(sorted(roots.stacks.concat()), pushed, "{workers} workers");
                 assert!(roots.stacks.iter().all(|stack| !stack.is_empty()));
-                let of_root = if roots.noted { NOTED } else { PUSHED };
+                let of_root = if roots.noted { REACHED } else { EXCLUDED };
                 let places: HashMap<usize, usize> = candidates.iter().copied().zip(0..).collect();
                 for at in granules(world, scope) {
                     let expected = match places.get(&at) {
-                        None => PUSHED,
+                        None => EXCLUDED,
                         Some(&place) if sum(place) == 0 => 0,
                         Some(_) => of_root,
                     };

@@ -6,7 +6,7 @@ use crate::base::event::CollectionKind;
 use crate::base::fallible::NoMemory;
 use crate::base::steps;
 use crate::base::sync::Ordering;
-use crate::collect::portions::{Portions, Share};
+use crate::collect::work_list::{WorkCursor, WorkList};
 use crate::heap::model::ObjectModel;
 use crate::heap::mutator::World;
 use crate::memory::space::{GRANULE, Origin, PAGE_GRANULES, PageKind, Space};
@@ -21,7 +21,7 @@ const CHUNK: usize = 4;
 #[derive(Debug)]
 pub(crate) struct Scope {
     pub(crate) kind: CollectionKind,
-    pages: Portions<u32>,
+    pages: WorkList<u32>,
     /// Of these state bits a candidate has `TRACKED` alone.
     mask: u8,
 }
@@ -43,7 +43,7 @@ impl Scope {
             CollectionKind::Full => state::FULL,
             CollectionKind::Young => state::YOUNG,
         };
-        Ok(Self { kind, pages: Portions::new(pages)?, mask })
+        Ok(Self { kind, pages: WorkList::new(pages)?, mask })
     }
 
     /// Whether an object in this state is a candidate.
@@ -64,14 +64,14 @@ impl Scope {
 
     /// Has the pages handed out first to the threads that they belong to.
     pub(crate) fn sort_by_home(&mut self, space: &Space) -> Result<(), NoMemory> {
-        let pages = std::mem::replace(&mut self.pages, Portions::new(Vec::new())?).into_items();
+        let pages = std::mem::replace(&mut self.pages, WorkList::new(Vec::new())?).into_items();
         self.pages =
-            Portions::by_home(pages, |&page| space.page(page as usize).arena(), |&page| page)?;
+            WorkList::by_home(pages, |&page| space.page(page as usize).arena(), |&page| page)?;
         Ok(())
     }
 
     /// Hands the pages out to workers, a few at a time.
-    pub(crate) fn share(&self, workers: usize) -> Share<'_, u32> {
+    pub(crate) fn share(&self, workers: usize) -> WorkCursor<'_, u32> {
         self.pages.share((self.pages().len() / (4 * workers)).clamp(1, CHUNK))
     }
 }

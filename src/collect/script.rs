@@ -86,7 +86,7 @@ pub(crate) mod tests {
             self.state().things[&object].has.contains(what)
         }
 
-        pub(crate) fn is_noted(told: &[String], what: &str) -> bool {
+        pub(crate) fn is_reached(told: &[String], what: &str) -> bool {
             told.iter().any(|told| told == what)
         }
 
@@ -253,7 +253,7 @@ pub(crate) mod tests {
         }
         fn has_finalizer(&self, object: Live<'_>) -> bool {
             // It is asked once in the stop, and again just before the finalizer runs.
-            let is_asked_again = Self::is_noted(&self.state().told, "resumed");
+            let is_asked_again = Self::is_reached(&self.state().told, "resumed");
             if self.has(*object, 'r') && is_asked_again {
                 let core = self.state().core.upgrade().expect("a heap");
                 // SAFETY: rule R: as the caller says.

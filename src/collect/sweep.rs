@@ -1,6 +1,6 @@
 //! Step 6a: sweeping up what was not reached.
 
-use crate::collect::portions::Share;
+use crate::collect::work_list::WorkCursor;
 use crate::object::live::Stopped;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -115,7 +115,7 @@ pub(crate) fn promote<M: ObjectModel>(world: &World<'_, M>) -> usize {
 fn sweep_share<'w>(
     space: &Space,
     scope: &Scope,
-    (share, worker): (&Share<'_, u32>, Worker),
+    (share, worker): (&WorkCursor<'_, u32>, Worker),
     unreachable: &mut Vec<Stopped<'w>>,
     complete: impl Fn(&mut Vec<Stopped<'w>>) -> Result<(), NoMemory>,
 ) -> Result<(), NoMemory> {
@@ -198,7 +198,7 @@ fn merge_runs<T: Copy + Ord>(runs: &mut Vec<Vec<T>>) -> Result<Vec<T>, NoMemory>
 pub(crate) mod tests {
     use super::*;
     use crate::base::event::CollectionKind;
-    use crate::collect::table::PUSHED;
+    use crate::collect::table::EXCLUDED;
     use crate::object::state::StateByte;
     use crate::object::type_info::Object;
     use crate::object::type_info::Tracer;
@@ -243,7 +243,7 @@ pub(crate) mod tests {
             for workers in [1, 3] {
                 for (place, &at) in granules.iter().enumerate() {
                     let is_reached = place % 4 != 0;
-                    marks[at].store(if is_reached { PUSHED } else { 0 }, Ordering::Relaxed);
+                    marks[at].store(if is_reached { EXCLUDED } else { 0 }, Ordering::Relaxed);
                     StateByte(&states[at]).unset(state::OLD);
                     if place % 8 == 1 {
                         StateByte(&states[at]).set(state::ALIVE);
@@ -295,7 +295,7 @@ pub(crate) mod tests {
             for is_garbage in [false, true] {
                 for &at in granules {
                     StateByte(&states[at]).unset(state::OLD);
-                    marks[at].store(if is_garbage { 0 } else { PUSHED }, Ordering::Relaxed);
+                    marks[at].store(if is_garbage { 0 } else { EXCLUDED }, Ordering::Relaxed);
                 }
                 let found = sweep(world, &scope, 1).expect("memory");
                 let all = granules.iter().map(|&at| object_at(space, at)).filter(|_| is_garbage);

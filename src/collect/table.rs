@@ -18,20 +18,20 @@ use crate::memory::space::Space;
 use crate::object::state;
 
 /// A mark: see the module's page.
-pub(crate) const NOTED: u8 = 1;
+pub(crate) const REACHED: u8 = 1;
 
 /// A mark: see the module's page. Without a pass, of what was pushed, too.
-pub(crate) const PUSHED: u8 = 2;
+pub(crate) const EXCLUDED: u8 = 2;
 
 /// Bytes that are looked at together.
 pub(crate) const LANES: usize = 32;
 
 /// Entries of a side table from which on it is too large for the caches, and is asked for ahead: that of 256 MiB.
-const FAR: usize = 8 << 20;
+const FAR_TABLE_SIZE: usize = 8 << 20;
 
 /// Whether table entries are to be asked for ahead. In stress also of small heaps, so that these show it too.
 pub(crate) fn is_far<M: ObjectModel>(world: &World<'_, M>, entries: usize) -> bool {
-    entries >= world.core().stress.shrink(FAR)
+    entries >= world.core().stress.shrink(FAR_TABLE_SIZE)
 }
 
 /// Targets whose table entries have been asked for and not yet been looked at.

@@ -36,7 +36,7 @@ impl From<NoMemory> for Abandoned {
 }
 
 /// Objects that are looked at together.
-pub(crate) const TOGETHER: usize = 16;
+pub(crate) const BATCH_PART: usize = 16;
 
 /// A tracer for a collection in this space.
 pub(crate) fn tracer(space: &Space) -> Tracer {
@@ -70,7 +70,7 @@ pub(crate) fn guard_traversal<M: ObjectModel, R>(
 /// Has `objects` report what they refer to, behind what the tracer has already, and notes in `ends` where each one's
 /// references end. One with a field that cannot be read reports nothing, and `unreadable` is called with its number.
 #[inline(always)]
-pub(crate) fn look<M: ObjectModel>(
+pub(crate) fn traverse_batch<M: ObjectModel>(
     model: &M,
     objects: &[Stopped<'_>],
     tracer: &mut Tracer,

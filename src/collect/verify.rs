@@ -12,7 +12,7 @@ use std::collections::HashMap;
 
 use crate::base::sync::Ordering;
 use crate::collect::traversal::guard_traversal;
-use crate::collect::verify_pages::{Lists, pages};
+use crate::collect::verify_pages::{PageLists, pages};
 use crate::heap::model::{ModelMutator, ObjectModel};
 use crate::heap::mutator::World;
 use crate::object::state::StateByte;
@@ -39,13 +39,13 @@ const ADVICE: &str = "Unsafe code, an object model or a C extension has damaged 
 #[inline]
 pub(crate) fn stressed<M: ObjectModel>(world: &World<'_, M>, when: &str) {
     if world.core().stress.verifies() {
-        look(world, when);
+        verify_now(world, when);
     }
 }
 
 #[cold]
 #[inline(never)]
-fn look<M: ObjectModel>(world: &World<'_, M>, when: &str) {
+fn verify_now<M: ObjectModel>(world: &World<'_, M>, when: &str) {
     let core = world.core();
     let depth = if core.stress.verifies_counts() { Depth::Counts } else { Depth::Structure };
     if let Err(error) = check(world, depth) {
@@ -60,16 +60,16 @@ fn look<M: ObjectModel>(world: &World<'_, M>, when: &str) {
 #[inline]
 pub(crate) fn after<M: ObjectModel>(m: &ModelMutator<M>) {
     if m.core().stress.verifies() {
-        stop_and_look(m);
+        stop_and_verify(m);
     }
 }
 
 #[cold]
 #[inline(never)]
-fn stop_and_look<M: ObjectModel>(m: &ModelMutator<M>) {
+fn stop_and_verify<M: ObjectModel>(m: &ModelMutator<M>) {
     // If the world cannot be stopped any more, others say so.
     if let Ok(world) = m.stop_here() {
-        look(&world, "after a collection");
+        verify_now(&world, "after a collection");
         drop(world);
         m.model().resumed(m);
     }
@@ -81,7 +81,7 @@ pub(crate) fn check<M: ObjectModel>(world: &World<'_, M>, depth: Depth) -> Resul
     if let Some(granule) = space.counts().iter().position(|c| c.load(Ordering::Relaxed) != 0) {
         return Err(format!("the counting table is not zero at {:#x}", space.address(granule)));
     }
-    pages(world, Lists::of(world))?;
+    pages(world, PageLists::of(world))?;
     objects(world, depth)
 }
 

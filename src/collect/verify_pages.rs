@@ -81,7 +81,7 @@ struct Listed {
 }
 
 /// What the pool, the arenas and the quarantine say about pages and free cells.
-pub(crate) struct Lists {
+pub(crate) struct PageLists {
     pool: PoolView,
     pages: Vec<Listed>,
     /// Cells in magazines, by granule, with the arena.
@@ -90,7 +90,7 @@ pub(crate) struct Lists {
     quarantine: Vec<usize>,
 }
 
-impl Lists {
+impl PageLists {
     pub(super) fn of<M: ObjectModel>(world: &World<'_, M>) -> Self {
         let space = &world.core().space;
         let pool = space.pool();
@@ -111,7 +111,7 @@ impl Lists {
 }
 
 /// The pages against the lists that they are on, and the cells against the places where free ones wait.
-pub(crate) fn pages<M: ObjectModel>(world: &World<'_, M>, lists: Lists) -> Result<(), String> {
+pub(crate) fn pages<M: ObjectModel>(world: &World<'_, M>, lists: PageLists) -> Result<(), String> {
     let space = &world.core().space;
     let states = space.states();
     let mut free = Free { space, places: vec![Place::Nowhere; states.len()] };
@@ -522,7 +522,7 @@ mod tests {
     /// A page of small objects, a hole of two pages, a large object of two pages, another page of
     /// small objects, and at the end a large object of two pages. `plant` damages the heap or the
     /// lists, and returns the error that the verifier is to find.
-    fn says(plant: impl FnOnce(&Space, &mut Lists) -> String) {
+    fn says(plant: impl FnOnce(&Space, &mut PageLists) -> String) {
         let heap = Heap::builder().pacing(Pacing::manual()).reserve(1 << 30).build().unwrap();
         let m = heap.attach();
         let two_pages = || m.alloc([0u64; PAGE_SIZE / 8]);
@@ -540,7 +540,7 @@ mod tests {
         assert_eq!(kinds, [Small, Free, Free, Large, Tail, Small, Large, Tail]);
         assert_eq!(check(&world, Depth::Complete), Ok(()));
         if heap.core().stress.is_none() {
-            let mut lists = Lists::of(&world);
+            let mut lists = PageLists::of(&world);
             assert!(!lists.cached.is_empty());
             lists.pages.sort_by_key(|entry| entry.page);
             let expected = plant(space, &mut lists);
@@ -688,7 +688,7 @@ mod tests {
         let m = heap.attach();
         let kept = std::thread::scope(|scope| scope.spawn(|| node(&heap.attach())).join().unwrap());
         let world = m.raw().stop_here().unwrap();
-        let lists = Lists::of(&world);
+        let lists = PageLists::of(&world);
         let page = granule(&world.core().space, &kept) / PAGE_GRANULES;
         let Listed { of, has_free, .. } =
             lists.pages.iter().find(|entry| entry.page as usize == page).unwrap();
@@ -711,12 +711,12 @@ mod tests {
         drop(node(&m));
         let world = m.raw().stop_here().unwrap();
         let space = &world.core().space;
-        let freed = Lists::of(&world).quarantine;
+        let freed = PageLists::of(&world).quarantine;
         assert_eq!(freed.len(), 1);
-        assert_eq!(pages(&world, Lists::of(&world)), Ok(()));
+        assert_eq!(pages(&world, PageLists::of(&world)), Ok(()));
         let address = space.address(freed[0]);
         let found = |granule: usize| {
-            let mut lists = Lists::of(&world);
+            let mut lists = PageLists::of(&world);
             lists.quarantine.push(granule);
             pages(&world, lists)
         };

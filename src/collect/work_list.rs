@@ -13,7 +13,7 @@ use crate::heap::helpers::Worker;
 
 /// Pieces of work by the arena that they belong to.
 #[derive(Debug)]
-pub(crate) struct Portions<T> {
+pub(crate) struct WorkList<T> {
     items: Vec<T>,
     groups: Vec<Group>,
 }
@@ -29,7 +29,7 @@ struct Group {
     start: usize,
 }
 
-impl<T> Portions<T> {
+impl<T> WorkList<T> {
     /// All of it is everybody's.
     pub(crate) fn new(items: Vec<T>) -> Result<Self, NoMemory> {
         Self::grouped(items, |_| 0)
@@ -72,35 +72,35 @@ impl<T> Portions<T> {
     }
 
     /// Hands everything out anew, at most `chunk` items at a time. One step after the other.
-    pub(crate) fn share(&self, chunk: usize) -> Share<'_, T> {
+    pub(crate) fn share(&self, chunk: usize) -> WorkCursor<'_, T> {
         // Relaxed, here and below: numbers that must be unique; what is handed out is ordered by whoever calls the threads.
         self.groups.iter().for_each(|group| group.next.store(group.start, Ordering::Relaxed));
-        Share { portions: self, chunk }
+        WorkCursor { portions: self, chunk }
     }
 }
 
 /// Pieces of work, being handed out.
 #[derive(Debug)]
-pub(crate) struct Share<'a, T> {
-    portions: &'a Portions<T>,
+pub(crate) struct WorkCursor<'a, T> {
+    portions: &'a WorkList<T>,
     chunk: usize,
 }
 
-impl<'a, T> Share<'a, T> {
+impl<'a, T> WorkCursor<'a, T> {
     /// What a thread gets, a few items at a time: its own first, and then those of others, until all are handed out.
-    pub(crate) fn of(&self, worker: Worker) -> Taking<'a, T> {
+    pub(crate) fn of(&self, worker: Worker) -> WorkChunks<'a, T> {
         let groups = &self.portions.groups;
         steps::took(groups.len());
         let own =
             groups.iter().position(|group| group.home == worker.arena).unwrap_or(worker.index);
-        Taking { portions: self.portions, chunk: self.chunk, group: own, left: groups.len() }
+        WorkChunks { portions: self.portions, chunk: self.chunk, group: own, left: groups.len() }
     }
 }
 
 /// The way of one thread through the groups. Each is looked at until it has no more, and not again.
 #[derive(Debug)]
-pub(crate) struct Taking<'a, T> {
-    portions: &'a Portions<T>,
+pub(crate) struct WorkChunks<'a, T> {
+    portions: &'a WorkList<T>,
     chunk: usize,
     /// Where it is, less the rounds.
     group: usize,
@@ -108,11 +108,11 @@ pub(crate) struct Taking<'a, T> {
     left: usize,
 }
 
-impl<'a, T> Iterator for Taking<'a, T> {
+impl<'a, T> Iterator for WorkChunks<'a, T> {
     type Item = &'a [T];
 
     fn next(&mut self) -> Option<&'a [T]> {
-        let Portions { items, groups } = self.portions;
+        let WorkList { items, groups } = self.portions;
         while self.left > 0 {
             steps::took(1);
             let group = &groups[self.group % groups.len()];
@@ -131,14 +131,14 @@ impl<'a, T> Iterator for Taking<'a, T> {
 mod tests {
     use super::*;
 
-    fn taken(share: &Share<'_, (u32, u32)>, worker: Worker) -> Vec<(u32, u32)> {
+    fn taken(share: &WorkCursor<'_, (u32, u32)>, worker: Worker) -> Vec<(u32, u32)> {
         share.of(worker).flatten().copied().collect()
     }
 
     #[test]
     fn everybody_begins_with_his_own_and_nothing_is_left() {
         let items: Vec<(u32, u32)> = (0..40).map(|at| (at % 4, at)).collect();
-        let portions = Portions::by_home(items.clone(), |item| item.0, |item| item.1).unwrap();
+        let portions = WorkList::by_home(items.clone(), |item| item.0, |item| item.1).unwrap();
         for home in 0..6 {
             let share = portions.share(3);
             let mut seen = taken(&share, Worker { index: 1, arena: home });
@@ -154,7 +154,7 @@ mod tests {
 
     #[test]
     fn two_threads_share_what_one_has_too_much_of() {
-        let portions = Portions::new((0..10).map(|at| (7, at)).collect()).unwrap();
+        let portions = WorkList::new((0..10).map(|at| (7, at)).collect()).unwrap();
         let share = portions.share(4);
         let mut one = share.of(Worker { index: 0, arena: 7 });
         let mut other = share.of(Worker { index: 1, arena: 8 });
@@ -167,7 +167,7 @@ mod tests {
 
     #[test]
     fn the_end_of_a_group_is_found_where_the_last_portion_is_full() {
-        let portions = Portions::new((0..8).collect()).unwrap();
+        let portions = WorkList::new((0..8).collect()).unwrap();
         let share = portions.share(4);
         let taken: Vec<&[i32]> = share.of(Worker { index: 0, arena: 0 }).collect();
         assert_eq!(taken, [[0, 1, 2, 3], [4, 5, 6, 7]]);
@@ -176,7 +176,7 @@ mod tests {
 
     #[test]
     fn nothing_is_handed_out_at_once() {
-        let portions = Portions::<(u32, u32)>::new(Vec::new()).unwrap();
+        let portions = WorkList::<(u32, u32)>::new(Vec::new()).unwrap();
         assert!(portions.share(1).of(Worker { index: 3, arena: 2 }).next().is_none());
     }
 }

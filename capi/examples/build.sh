@@ -1,5 +1,5 @@
 #!/bin/sh
-# Builds the C examples with nothing but cc: ./build.sh [directory of libstandstill_capi.a [where to]].
+# Builds the C examples with cc: ./build.sh [directory of libstandstill_capi.a [output directory]].
 # CC and CFLAGS are respected. Before it: cargo build --release -p standstill-capi
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)

@@ -1,5 +1,5 @@
-/* The smallest collected C type: an object with one reference. Two of them refer to each other, are dropped, and are
- * collected. */
+/* The smallest collected C type: an object with one reference. Two of them refer to each other, are
+ * dropped, and are collected. */
 #include <standstill.h>
 #include <stdio.h>
 
@@ -8,21 +8,21 @@ typedef struct {
     PyObject *other;
 } Link;
 
-/* What does it refer to? */
+/* Reports the object's reference. */
 static int link_traverse(PyObject *op, visitproc visit, void *arg)
 {
     Py_VISIT(((Link *)op)->other);
     return 0;
 }
 
-/* Let go of it. */
+/* Drops it. */
 static int link_clear(PyObject *op)
 {
     Py_CLEAR(((Link *)op)->other);
     return 0;
 }
 
-/* The last reference is gone. */
+/* Runs when the last reference is dropped. */
 static void link_dealloc(PyObject *op)
 {
     PyObject_GC_UnTrack(op);
@@ -56,7 +56,7 @@ int main(void)
     a->other = Py_NewRef(b);
     b->other = Py_NewRef(a);
     Py_DECREF(a);
-    Py_DECREF(b); /* nobody knows them now, but each other */
+    Py_DECREF(b); /* only they refer to each other now */
 
     Py_ssize_t collected = PyGC_Collect();
     printf("collected %ld objects\n", (long)collected);

@@ -442,7 +442,7 @@ fn young(args: &Args, value: fn(&standstill::CollectionReport) -> Duration) -> V
     m.collect();
     let mut round = || {
         let new: Vec<_> = (0..NEW).map(|_| node(&m, Some(old.clone()))).collect();
-        assert_eq!(new[0].get(&m).payload, [1, 2]);
+        assert_eq!(new[0].payload, [1, 2]);
         let report = m.collect_young();
         assert!((NEW..2 * NEW).contains(&report.candidates), "{report:?}");
         us(value(&report)) / 1e3

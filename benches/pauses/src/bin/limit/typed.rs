@@ -33,6 +33,6 @@ pub(crate) fn object_size(shape: Shape) -> usize {
 fn build_with<const N: usize>(m: &Mutator, shape: Shape, n: usize) -> AnyGc {
     let empty = || Node::<N> { edges: std::array::from_fn(|_| GcCell::default()) };
     let nodes: Vec<_> = (0..n).map(|_| m.alloc(empty())).collect();
-    shape.edges(n, |from, nth, to| nodes[from].get(m).edges[nth].set(m, Some(nodes[to].clone())));
+    shape.edges(n, |from, nth, to| nodes[from].edges[nth].set(m, Some(nodes[to].clone())));
     nodes[0].clone().into()
 }

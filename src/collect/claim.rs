@@ -1,4 +1,4 @@
-//! Step 6b: taking hold of the unreachable.
+//! `Phase::Claim`: taking a reference on each unreachable object.
 
 use crate::collect::work_list::WorkList;
 use std::ops::Range;
@@ -19,7 +19,8 @@ use crate::object::state;
 use crate::object::type_info::Object;
 use crate::safepoint::ThreadId;
 
-/// Which threads go on after the stop and can bury what lies on their pages; all else is the collecting thread's.
+/// Which threads go on after the stop and can bury what lies on their pages; all else is the
+/// collecting thread's.
 #[derive(Debug, Default)]
 pub(crate) struct Homes {
     /// By the number of the arena, which is small.
@@ -27,7 +28,8 @@ pub(crate) struct Homes {
 }
 
 impl Homes {
-    /// The threads that are parked now. Those for whom there is no memory leave theirs to the collecting one.
+    /// The threads that are parked now. Those for whom there is no memory leave theirs to the
+    /// collecting one.
     pub(crate) fn of_parked<M: ObjectModel>(world: &World<'_, M>) -> Self {
         let mut arenas = Vec::new();
         world.parked(|arena, thread| {
@@ -57,8 +59,8 @@ impl Homes {
     }
 }
 
-/// Candidates that nothing outside refers to. Each is held by the thread that is to bury it, and carries the
-/// `UNREACHABLE` bit. Still in the stop that found them.
+/// Candidates that nothing outside refers to. Each is held by the thread that is to bury it, and
+/// carries the `UNREACHABLE` bit. Still in the stop that found them.
 #[must_use]
 pub(crate) struct Unreachable<M: ObjectModel> {
     pub(super) objects: Vec<ClaimRef>,
@@ -69,7 +71,8 @@ pub(crate) struct Unreachable<M: ObjectModel> {
     pub(super) doubt: Option<Abandoned>,
 }
 
-/// Unreachable objects that were taken out of the set right after the claim: ordinary objects again, but held.
+/// Unreachable objects that were taken out of the set right after the claim: ordinary objects
+/// again, but held.
 #[derive(Debug, Default)]
 pub(crate) struct Exempt {
     /// Uncollectable: objects with a legacy finalizer, and what these reach.
@@ -80,8 +83,8 @@ pub(crate) struct Exempt {
     pub(super) spared: Vec<ClaimRef>,
 }
 
-/// Step 6b. Claims the unreachable objects, clears their weak references with callbacks, and, if nothing
-/// in the set can run code, all others too.
+/// Step 6b. Claims the unreachable objects, clears their weak references with callbacks, and, if
+/// nothing in the set can run code, all others too.
 pub(crate) fn claim<M: ObjectModel>(
     world: &World<'_, M>,
     found: Vec<Stopped<'_>>,
@@ -112,7 +115,8 @@ pub(crate) fn claim<M: ObjectModel>(
     let mut callbacks = Vec::new();
     let looked = looked.and_then(|()| Ok(callbacks.try_reserve_exact(due)?));
     if let Err(no_memory) = looked {
-        // Weak references that are not known, or whose callbacks are lost, could lead to what is cleared.
+        // Weak references that are not known, or whose callbacks are lost, could lead to what is
+        // cleared.
         left_out.spared = std::mem::take(&mut objects);
         (runs_code, doubt) = (false, Some(no_memory.into()));
         weak.clear();
@@ -175,7 +179,8 @@ impl<'w> ClaimSummary<'w> {
             maybe_yield(&core.under, Step::Hold);
             let holder = if homes.is_empty() { None } else { homes.of(*object, &core.space) };
             core.model.claim_ref(object, holder.unwrap_or(world.requester()));
-            // Alone: whoever else changes states is attached, hence parked, or works on other objects here.
+            // Alone: whoever else changes states is attached, hence parked, or works on other
+            // objects here.
             state_of(&core.space, *object).change_plainly(state::UNREACHABLE, 0);
             self.add_object(object, core);
         }
@@ -188,8 +193,8 @@ impl<'w> ClaimSummary<'w> {
     }
 }
 
-/// Holds all of `found`, page by page: each worker first what lies on its own pages, and is in its caches. Without memory to write
-/// down what is whose, this thread does it alone.
+/// Holds all of `found`, page by page: each worker first what lies on its own pages, and is in its
+/// caches. Without memory to write down what is whose, this thread does it alone.
 fn claim_all<'w, M: ObjectModel>(
     world: &World<'_, M>,
     found: &[Stopped<'w>],
@@ -234,8 +239,8 @@ fn pages_of(found: &[Stopped<'_>], space: &Space) -> Result<WorkList<Range<usize
     WorkList::by_home(ranges, home, |range| range.start)
 }
 
-/// Tells the objects with legacy finalizers, and all that they reach in the set, from the rest. A field that cannot be
-/// read now, or a handler that fails, leaves open who is reached.
+/// Tells the objects with legacy finalizers, and all that they reach in the set, from the rest. A
+/// field that cannot be read now, or a handler that fails, leaves open who is reached.
 fn exempt<M: ObjectModel>(
     world: &World<'_, M>,
     objects: &mut Vec<ClaimRef>,
@@ -507,8 +512,8 @@ pub(crate) mod tests {
         }
     }
 
-    /// In a collection that the heap starts, each thread buries the garbage on its own pages, unless
-    /// all garbage is a single piece.
+    /// In a collection that the heap starts, each thread buries the garbage on its own pages,
+    /// unless all garbage is a single piece.
     #[test]
     fn garbage_is_held_for_the_thread_that_is_to_let_go_of_it() {
         for (garbage, by_the_heap) in

@@ -1,8 +1,9 @@
 //! Clearing garbage, and releasing it.
 //!
-//! All objects of a batch are cleared before one of them is released. An object dies only when no reference to it is left,
-//! and the collection has one until it releases the object. So a destructor that runs meanwhile may find a neighbour
-//! cleared, and never finds one freed. Nothing here frees memory: the counts do.
+//! All objects of a batch are cleared before one of them is released. An object dies only when no
+//! reference to it is left, and the collection has one until it releases the object. So a
+//! destructor that runs meanwhile may find a neighbour cleared, and never finds one freed. Nothing
+//! here frees memory: the counts do.
 
 use crate::base::event::{self, During, Phase};
 use crate::base::steps;
@@ -14,8 +15,8 @@ use crate::object::state;
 /// Objects between two reads of the poll word.
 pub(super) const POLL_DISTANCE: usize = 256;
 
-/// Runs `f`, which frees garbage. Its frees do not count for the pace: otherwise a collection that finds much garbage
-/// would delay the next one.
+/// Runs `f`, which frees garbage. Its frees do not count for the pace: otherwise a collection that
+/// finds much garbage would delay the next one.
 pub(crate) fn uncounted<M: ObjectModel>(
     m: &mut ModelMutator<M>,
     f: impl FnOnce(&mut ModelMutator<M>),
@@ -32,7 +33,8 @@ pub(crate) fn uncounted<M: ObjectModel>(
     f(counting.0);
 }
 
-/// Clears objects, of `garbage` in all. The thread parks for stops in between: no borrow into an object is held.
+/// Clears objects, of `garbage` in all. The thread parks for stops in between: no borrow into an
+/// object is held.
 pub(crate) fn clear_all<M: ObjectModel>(
     objects: &[Live<'_>],
     garbage: usize,
@@ -47,7 +49,8 @@ pub(crate) fn clear_all<M: ObjectModel>(
             m.model().cleared(m, true);
             m.park();
         }
-        // One guard for many objects. If a handler panics, it is that of the last object that was begun.
+        // One guard for many objects. If a handler panics, it is that of the last object that was
+        // begun.
         let few = objects.len().min(next + m.core().stress.shrink(POLL_DISTANCE));
         let _lent = m.lend();
         let core = m.core();
@@ -55,7 +58,8 @@ pub(crate) fn clear_all<M: ObjectModel>(
             while next < few {
                 let object = objects[next];
                 next += 1;
-                // Otherwise a clear handler, or a destructor that it caused, has untracked the object.
+                // Otherwise a clear handler, or a destructor that it caused, has untracked the
+                // object.
                 if state_of(&core.space, object.object()).get() & state::TRACKED != 0 {
                     core.model.clear(object, m);
                     core.model.cleared(m, false);

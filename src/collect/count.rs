@@ -1,14 +1,16 @@
-//! Step 4: counting the references that candidates hold to each other.
+//! `Phase::Count`: counting the references between candidates.
 //!
-//! Candidates are walked in address order. In a side table of one byte an object, each edge into the set counts
-//! *up*, and the visit of the object counts its real count *down*: what is left is 0 when the set explains
-//! every reference. So an object's memory is looked at once, and telling roots is a scan of the table. Nothing
-//! is written into the objects. Each worker counts into a table of its own; the tables are
-//! added afterwards, without a locked instruction anywhere.
+//! The side table has a signed byte for each object. The traversal of a candidate adds 1 to the
+//! byte of each target, and the candidate's real count is subtracted from its own byte. A byte is 0
+//! in the end if the candidates explain all references to the object. Candidates are traversed in
+//! address order, each once, and nothing is written into them.
 //!
-//! A batch of objects is traversed before the edges of all of them are counted: one loop of hundreds of edges, instead of one
-//! for each object that ends where nobody can predict. A full collection writes the edges down in the same loop ([`log`](super::log)),
-//! so that marking need not ask for them again.
+//! Each worker counts into its own table. The tables are added afterwards, so counting needs no
+//! atomic read-modify-write.
+//!
+//! A batch of objects is traversed before its edges are counted. One loop over hundreds of edges
+//! has no unpredictable end, as a loop over the edges of one object has. In a full collection the
+//! same loop writes the [`log`](super::log), so that marking need not traverse the objects again.
 
 use crate::collect::work_list::WorkCursor;
 use crate::object::live::Stopped;
@@ -51,12 +53,13 @@ pub(crate) struct Counts {
     pub(super) spills: Spills,
     /// Candidates that turned out to be immortal.
     pub(super) immortal: Vec<u32>,
-    /// Objects with a field that could not be read: none of their edges were counted, so all their targets
-    /// are roots, and marking need not look at them.
+    /// Objects with a field that could not be read: none of their edges were counted, so all their
+    /// targets are roots, and marking need not look at them.
     pub(crate) unreadable: Vec<u32>,
     /// What each object was seen to refer to, by granule: for models whose traversals do not repeat
-    /// themselves ([`ObjectModel::STABLE_DURING_STOP`]), where marking must follow what was counted; and of objects
-    /// that are [doubted](ObjectModel::is_doubted), where it must see the same.
+    /// themselves ([`ObjectModel::STABLE_DURING_STOP`]), where marking must follow what was
+    /// counted; and of objects that are [doubted](ObjectModel::is_doubted), where it must see the
+    /// same.
     pub(crate) kept: HashMap<u32, Box<[u32]>>,
     /// What the workers of a full collection have written down of the rest, for marking.
     pub(crate) logs: Vec<Log>,
@@ -204,8 +207,8 @@ impl<M: ObjectModel> Work<'_, M> {
                 });
                 steps::took(PAGE_GRANULES / 8 + candidates.len());
                 let Some(&last) = candidates.last() else { continue };
-                // In a full collection they lie one after the other, which the machine would guess, up to the end of its pages;
-                // in a young one far apart.
+                // In a full collection they lie one after the other, which the machine would guess,
+                // up to the end of its pages; in a young one far apart.
                 candidates.iter().take(PREFETCH_DISTANCE).for_each(prefetch_object);
                 if logs {
                     log.begin(page, origin.granule(last.address()) as u32);
@@ -269,7 +272,8 @@ impl<M: ObjectModel> Work<'_, M> {
 /// A one in each of eight bytes.
 const EACH: u64 = 0x0101_0101_0101_0101;
 
-/// ClaimSummary for candidates among the states of a page, which begins at granule `first`, eight at a time.
+/// ClaimSummary for candidates among the states of a page, which begins at granule `first`, eight
+/// at a time.
 #[inline(never)]
 fn gather<const YOUNG: bool>(
     states: &[u8],
@@ -311,12 +315,14 @@ fn gather<const YOUNG: bool>(
     counts.tracked += gathered + known_alive + others;
 }
 
-/// Of eight bytes in a word, those that have of the bits of `mask` just those of `value`: by their highest bits.
+/// Of eight bytes in a word, those that have of the bits of `mask` just those of `value`: by their
+/// highest bits.
 #[inline(always)]
 fn matching(word: u64, mask: u8, value: u8) -> u64 {
     const LOW: u64 = 0x7f * EACH;
     let differs = (word & (EACH * u64::from(mask))) ^ (EACH * u64::from(value));
-    // A byte is 0 if adding 0x7f to its low bits reaches the highest bit no more than that bit was set.
+    // A byte is 0 if adding 0x7f to its low bits reaches the highest bit no more than that bit was
+    // set.
     !(((differs & LOW) + LOW) | differs | LOW)
 }
 
@@ -363,7 +369,8 @@ impl<const YOUNG: bool> Counter<'_, YOUNG> {
         Ok(())
     }
 
-    /// Keeps what was seen of the objects that are to be seen twice, or cannot be. Which those are, by number.
+    /// Keeps what was seen of the objects that are to be seen twice, or cannot be. Which those are,
+    /// by number.
     #[cold]
     fn remember<M: ObjectModel>(
         &mut self,
@@ -389,8 +396,8 @@ impl<const YOUNG: bool> Counter<'_, YOUNG> {
         Ok(kept)
     }
 
-    /// Counts the edges of a batch up, and writes them down: all of them in one go. How many each object has cannot be
-    /// predicted, and here nothing asks.
+    /// Counts the edges of a batch up, and writes them down: all of them in one go. How many each
+    /// object has cannot be predicted, and here nothing asks.
     #[inline(never)]
     fn take_edges(&mut self, edges: &[usize], log: Option<(&mut Writer<'_>, &Batch<'_>)>) {
         steps::took(edges.len());
@@ -416,8 +423,9 @@ impl<const YOUNG: bool> Counter<'_, YOUNG> {
     }
 }
 
-/// Counts an edge up. In a full collection every tracked object is a candidate, and a byte counted for another is
-/// ignored. In a young one, edges to old objects must leave the table alone: it stays zero there.
+/// Counts an edge up. In a full collection every tracked object is a candidate, and a byte counted
+/// for another is ignored. In a young one, edges to old objects must leave the table alone: it
+/// stays zero there.
 #[inline(always)]
 fn take_edge<const YOUNG: bool>(
     states: &[AtomicU8],

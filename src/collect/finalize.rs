@@ -1,4 +1,4 @@
-//! Step 8: running user code on the unreachable.
+//! `Phase::Callbacks` and `Phase::Finalize`: running user code on unreachable objects.
 
 use crate::base::event::{self, During, Phase};
 use crate::collect::claim::{Exempt, Homes, Unreachable};
@@ -53,7 +53,8 @@ pub(crate) fn finalize<M: ObjectModel>(set: Unreachable<M>, m: &ModelMutator<M>)
         if state.get() & state::FINALIZED != 0 || !core.model.has_finalizer(object) {
             continue;
         }
-        // Before the call: once, whatever the finalizer does, and whoever else calls it now by a weak reference.
+        // Before the call: once, whatever the finalizer does, and whoever else calls it now by a
+        // weak reference.
         if state.set(state::FINALIZED) & state::FINALIZED != 0 {
             continue;
         }

@@ -1,4 +1,4 @@
-//! Tests: collections of graphs of any shape, held against a plain search for what is reached.
+//! Tests: collections of random graphs, compared with a plain search for reachable objects.
 
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod tests {
@@ -151,7 +151,8 @@ mod tests {
             let there: Vec<usize> =
                 (0..first + n).filter(|&number| self.held[number].is_some()).collect();
             for from in first..first + n {
-                // Most have few edges. Some have more than are taken from the log at once, than it holds, and than a batch.
+                // Most have few edges. Some have more than are taken from the log at once, than it
+                // holds, and than a batch.
                 let edges = match random(100) {
                     0 => 3_000,
                     1..4 => 70,
@@ -222,7 +223,8 @@ mod tests {
             reached
         }
 
-        /// Notes what dies by count alone, now that it was let go of, also by finalizers; and what finalizers and callbacks that makes.
+        /// Notes what dies by count alone, now that it was let go of, also by finalizers; and what
+        /// finalizers and callbacks that makes.
         fn die(&mut self) -> (Vec<usize>, usize) {
             loop {
                 let brought_back =
@@ -329,7 +331,8 @@ mod tests {
                 self.is_called[number] |= unreachable[number];
                 self.is_finalized[number] |= finalized.binary_search(&number).is_ok();
             }
-            // What was brought back is let go of again. What could not be read dies with who held it.
+            // What was brought back is let go of again. What could not be read dies with who held
+            // it.
             let (mut others, more_calls) = self.die();
             others.extend(finalized);
             self.check_told(others, calls + more_calls);
@@ -407,7 +410,8 @@ mod tests {
 
     const LOCKED: &str = "a field that could be read when references were counted is locked now";
 
-    /// An object that refers to a ring, by so many edges, and is held or else garbage; and a moody object before it that shows nothing else.
+    /// An object that refers to a ring, by so many edges, and is held or else garbage; and a moody
+    /// object before it that shows nothing else.
     fn moody<const FINAL: bool>(
         m: &Mutator,
         edges: usize,
@@ -476,7 +480,8 @@ mod tests {
         }
     }
 
-    /// After finalizers have run, which have brought the object back: once to count, and once to see what it reaches.
+    /// After finalizers have run, which have brought the object back: once to count, and once to
+    /// see what it reaches.
     #[test]
     fn a_field_that_is_locked_in_the_second_look_keeps_what_it_may_lead_to() {
         use Look::{Hides, Panics, Shows};

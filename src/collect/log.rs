@@ -1,8 +1,9 @@
 //! What counting has seen, written down for marking: the edge log of a full collection.
 //!
-//! Counting calls every candidate's traversal, in address order. Marking would call each again, in the order of the graph: a
-//! type to find, a lock to test, a buffer to follow, each in another cache line, for edges that were all there
-//! before. So counting writes them down, and marking reads here: four bytes an edge, close together, nothing to call.
+//! Counting calls every candidate's traversal, in address order. Marking would call each again, in
+//! the order of the graph: a type to find, a lock to test, a buffer to follow, each in another
+//! cache line, for edges that were all there before. So counting writes them down, and marking
+//! reads here: four bytes an edge, close together, nothing to call.
 //!
 //! ```text
 //! chunk   | segment of a page                         | segment of another page     | ...
@@ -11,32 +12,35 @@
 //! word    | 63..48: end | 47..42: last of eight | ... | 11..6 | 5..0: first of eight |
 //! ```
 //!
-//! A segment starts with one word for each eight granules, up to the last candidate's: for each of the eight how many edges
-//! its object has, and where in the segment the edges of the last of them end. Those of an object
-//! end where those of the ones behind it in the word begin, so they are found by adding up at most eight
-//! numbers, which takes two masks and a multiplication. The filler is there because a reader takes [`WIDE`] edges at
-//! a time, whether they are the object's or not: how many it has cannot be predicted, and that way nothing asks.
+//! A segment starts with one word for each eight granules, up to the last candidate's: for each of
+//! the eight how many edges its object has, and where in the segment the edges of the last of them
+//! end. Those of an object end where those of the ones behind it in the word begin, so they are
+//! found by adding up at most eight numbers, which takes two masks and a multiplication. The filler
+//! is there because a reader takes [`WIDE`] edges at a time, whether they are the object's or not:
+//! how many it has cannot be predicted, and that way nothing asks.
 //!
 //! # Nothing depends on it
 //!
-//! Memory for the log may be refused, and is bounded ([`Budget`]). What is not logged is traversed again, as without a log:
-//! objects of many edges (where the traversal costs little an edge), what lies on a page whose
-//! edges are too many for the words, everything on a page that there was no memory for, and objects whose traversals are to
-//! be seen twice ([`ObjectModel::is_doubted`](crate::heap::model::ObjectModel::is_doubted)).
+//! Memory for the log may be refused, and is bounded ([`Budget`]). What is not logged is traversed
+//! again, as without a log: objects of many edges (where the traversal costs little an edge), what
+//! lies on a page whose edges are too many for the words, everything on a page that there was no
+//! memory for, and objects whose traversals are to be seen twice
+//! ([`ObjectModel::is_doubted`](crate::heap::model::ObjectModel::is_doubted)).
 //!
 //! # Invariants
 //!
-//! * On a page that has a segment every candidate either was written down, with the very edges that were counted, or its
-//!   field says that it was not. Marking asks for candidates alone.
-//! * The edges of a segment are those of one candidate after the other, as `Space::starts` tells where candidates are. The
-//!   [pass](super::pass) counts on it.
-//! * A segment is written by the worker that counts the page, and by nobody after that; it is read when all workers are done
-//!   (`Workers::run` orders the two).
-//! * A log does not outlive the marking. Its memory is kept for the next full collection ([`Spare`]), for the system to take if
-//!   it needs some; where much of the heap is garbage it is gone before the sweep, which then asks for some.
+//! * On a page that has a segment every candidate either was written down, with the very edges that
+//!   were counted, or its field says that it was not. Marking asks for candidates alone.
+//! * The edges of a segment are those of one candidate after the other, as `Space::starts` tells
+//!   where candidates are. The [pass](super::pass) counts on it.
+//! * A segment is written by the worker that counts the page, and by nobody after that; it is read
+//!   when all workers are done (`Workers::run` orders the two).
+//! * A log does not outlive the marking. Its memory is kept for the next full collection
+//!   ([`Spare`]), for the system to take if it needs some; where much of the heap is garbage it is
+//!   gone before the sweep, which then asks for some.
 //!
-//! A logged object cannot surprise marking: what was unreadable when it was counted has no edges here and its targets are roots, and
-//! what becomes of its locks afterwards is nobody's business.
+//! A logged object cannot surprise marking: what was unreadable when it was counted has no edges
+//! here and its targets are roots, and what becomes of its locks afterwards is nobody's business.
 
 use std::mem::MaybeUninit;
 
@@ -59,7 +63,8 @@ const WORDS: usize = PAGE_GRANULES.div_ceil(GROUP);
 /// Bits for the number of an object's edges.
 pub(crate) const FIELD: usize = 6;
 
-/// So many edges are too many. As a field: not logged; in the sums it counts as so many edges, which are left free.
+/// So many edges are too many. As a field: not logged; in the sums it counts as so many edges,
+/// which are left free.
 pub(crate) const UNLOGGED: usize = (1 << FIELD) - 1;
 
 /// From this bit on a word says where the edges of its last object end.
@@ -71,10 +76,12 @@ pub(crate) const FIELDS: u64 = (1 << END) - 1;
 /// Every other field of a word.
 pub(crate) const EVEN: u64 = 0x03f0_3f03_f03f;
 
-/// Where a page's edges end at most: if all that follows in the same word is not logged, its sums still fit.
+/// Where a page's edges end at most: if all that follows in the same word is not logged, its sums
+/// still fit.
 const MOST: usize = (1 << 16) - UNLOGGED * GROUP;
 
-/// What a page gets room for, as a first guess: three edges for each of a thousand objects, and the words.
+/// What a page gets room for, as a first guess: three edges for each of a thousand objects, and the
+/// words.
 const PAGE_ROOM: usize = PAGE_SIZE / 16;
 
 /// Numbers in a chunk at most: 32 MiB, of which the system gives what is used.
@@ -176,7 +183,8 @@ pub(crate) struct Batch<'a> {
 pub(crate) struct Writer<'a> {
     budget: &'a Budget<'a>,
     log: Log,
-    /// The chunk that is being filled: elements up to its length belong to segments that are complete.
+    /// The chunk that is being filled: elements up to its length belong to segments that are
+    /// complete.
     chunk: HugeBuffer,
     page: u32,
     /// The page's words, until the segment is complete.
@@ -309,7 +317,8 @@ impl<'a> Writer<'a> {
             // The sums of its word count it as so many.
             self.chunk.spare()[start..start + UNLOGGED].fill(MaybeUninit::new(0));
         }
-        // A closed page has no logged objects behind this one: only the sums of this word need to be right, if any.
+        // A closed page has no logged objects behind this one: only the sums of this word need to
+        // be right, if any.
         self.write_field(granule, UNLOGGED, (start + UNLOGGED).min(u16::MAX.into()));
     }
 
@@ -352,8 +361,9 @@ impl<'a> Writer<'a> {
         self.chunk.spare()[len..len + WIDE].fill(MaybeUninit::new(0));
         let len = len + WIDE;
         self.log.segments.push(Segment { page, chunk, start: start as u32, len: len as u32 });
-        // SAFETY: rule B: the words have been written just now, and the filler; what lies between by `write`, which is given
-        // the iterators of slices, whose lengths are right, and the sizes that add up to them, and by `skip`.
+        // SAFETY: rule B: the words have been written just now, and the filler; what lies between
+        // by `write`, which is given the iterators of slices, whose lengths are right, and the
+        // sizes that add up to them, and by `skip`.
         unsafe { self.chunk.add(len) };
     }
 
@@ -478,7 +488,8 @@ mod tests {
         logged
     }
 
-    /// ClaimSummary at a page from its beginning to its end: what is logged has its edges there, and what is no candidate none.
+    /// ClaimSummary at a page from its beginning to its end: what is logged has its edges there,
+    /// and what is no candidate none.
     fn check_sequence(sequence: Option<Sequence<'_>>, candidates: &Page) {
         let Some(sequence) = sequence else { return };
         let (mut at, mut next) = (0, candidates.iter().peekable());
@@ -633,7 +644,8 @@ mod tests {
         let spare = SpareBuffers::default();
         let mut place = None;
         for (round, edges) in [3, 5, 4].into_iter().enumerate() {
-            // Other numbers each time, and some pages more: what is left of the last log is not seen.
+            // Other numbers each time, and some pages more: what is left of the last log is not
+            // seen.
             let pages: Vec<_> =
                 (0..40 + round as u32).map(|at| (at, page(2, [edges; 1000]))).collect();
             let log = log(&Budget { spare: &spare, ..budget(1 << 20) }, &pages);

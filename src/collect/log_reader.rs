@@ -36,7 +36,8 @@ impl<'a> Reader<'a> {
     /// What was written down of a page; `None`: nothing.
     pub(crate) fn sequence(&self, page: usize) -> Option<Sequence<'a>> {
         let segment = *self.pages.get(page)?;
-        // A word of no candidates is 0; one of some says where their edges end, and the first edges are behind the last word.
+        // A word of no candidates is 0; one of some says where their edges end, and the first edges
+        // are behind the last word.
         let first =
             segment.as_chunks().0.iter().map(|&word| joined(word)).find(|&word| word != 0)?;
         let (words, edges) = segment.split_at_checked(begin(first, first & FIELDS))?;
@@ -54,7 +55,8 @@ impl<'a> Reader<'a> {
         segment.as_ptr().wrapping_add(2 * (granule % PAGE_GRANULES / GROUP)).cast()
     }
 
-    /// ClaimSummary up what the candidate at a granule was seen to refer to, and asks memory for it.
+    /// ClaimSummary up what the candidate at a granule was seen to refer to, and asks memory for
+    /// it.
     #[inline(always)]
     pub(crate) fn find(&self, granule: u32) -> Entry<'a> {
         let (count, rest) = self.edges(granule as usize).unwrap_or((UNLOGGED, &[]));
@@ -86,12 +88,14 @@ impl<'a> Reader<'a> {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sequence<'a> {
     words: &'a [[u32; 2]],
-    /// The edges of one candidate after the other; [`UNLOGGED`] meaningless ones, or fewer at the end, of one that is not logged.
+    /// The edges of one candidate after the other; [`UNLOGGED`] meaningless ones, or fewer at the
+    /// end, of one that is not logged.
     pub(crate) edges: &'a [u32],
 }
 
 impl Sequence<'_> {
-    /// How many of the edges are those of the object at a granule, which is none for what is no candidate.
+    /// How many of the edges are those of the object at a granule, which is none for what is no
+    /// candidate.
     #[inline(always)]
     pub(crate) fn count(&self, granule: usize) -> usize {
         let word = self.words.get(granule % PAGE_GRANULES / GROUP).map_or(0, |&word| joined(word));
@@ -105,7 +109,8 @@ fn joined([low, high]: [u32; 2]) -> u64 {
     u64::from(low) | u64::from(high) << 32
 }
 
-/// Where the edges of the objects begin whose fields these are, or that lie behind them in this word.
+/// Where the edges of the objects begin whose fields these are, or that lie behind them in this
+/// word.
 #[inline(always)]
 fn begin(word: u64, fields: u64) -> usize {
     ((word >> END) as usize).wrapping_sub(sum(fields))

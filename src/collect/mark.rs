@@ -1,10 +1,12 @@
-//! Steps 3 and 5b: marking from the roots.
+//! `Phase::Premark` and `Phase::Mark`: marking from roots.
 //!
-//! Marking happens twice, by the same code, told apart by where a worker notes what it has reached
-//! ([`Claims`](super::marks::Claims)). In step 3 it starts from the roots that the runtime has named, and takes objects out of the
-//! candidates by a bit of their state; in step 5b from the roots that counting has found, in the side table.
+//! Both phases run the same code. They differ in the byte that marks an object
+//! ([`Claims`](super::marks::Claims)): `Premark` starts from the known roots and sets a bit in the
+//! state byte, so that the object is no candidate. `Mark` starts from the roots that counting
+//! found, and writes the side table.
 //!
-//! With one worker, what lies in the order of memory is marked in that order before: the [`pass`](super::pass).
+//! With one worker the [`pass`](super::pass) first marks the objects that lie in the order of the
+//! graph.
 
 use crate::base::event::{self, CollectionKind, Phase};
 use crate::base::fallible::{self, NoMemory};
@@ -34,9 +36,11 @@ const SAMPLE: usize = 64;
 /// Attempts to read a field that counting could read and marking could not.
 const RETRIES: usize = 100;
 
-/// Step 3. Marks what the roots that the runtime has named lead to as alive: it is no candidate of this collection.
+/// Step 3. Marks what the roots that the runtime has named lead to as alive: it is no candidate of
+/// this collection.
 ///
-/// A field that cannot be read leaves its targets candidates, with a reference that nothing explains: roots.
+/// A field that cannot be read leaves its targets candidates, with a reference that nothing
+/// explains: roots.
 pub(crate) fn premark<M: ObjectModel>(
     world: &World<'_, M>,
     scope: &Scope,
@@ -106,7 +110,8 @@ pub(crate) fn mark<M: ObjectModel>(
     }
 }
 
-/// Whether a list of what was not reached is going to take memory that matters. A guess, from some of the pages.
+/// Whether a list of what was not reached is going to take memory that matters. A guess, from some
+/// of the pages.
 fn has_much_garbage(space: &Space, scope: &Scope) -> bool {
     let (states, marks) = (space.states(), space.counts());
     let (mut candidates, mut unreached) = (0, 0);
@@ -172,8 +177,9 @@ fn drive<M: ObjectModel, C: Claims>(
     }
 }
 
-/// ClaimSummary again, alone (in a pool of its own, where nobody is idle and given work), at objects that counting could
-/// read and marking could not: whoever has the lock is an unattached thread and may let go of it. If it does not, the collection is abandoned.
+/// ClaimSummary again, alone (in a pool of its own, where nobody is idle and given work), at
+/// objects that counting could read and marking could not: whoever has the lock is an unattached
+/// thread and may let go of it. If it does not, the collection is abandoned.
 #[cold]
 fn retry_unreadable<M: ObjectModel, C: Claims>(
     world: &World<'_, M>,
@@ -376,8 +382,8 @@ mod tests {
         for heap in heaps {
             let Some(heap) = heap else { return };
             let mut m = heap.attach();
-            // Each object refers to the one before, so marking goes down the memory. The last one, which
-            // the test holds, has ten edges, and one to the untracked object.
+            // Each object refers to the one before, so marking goes down the memory. The last one,
+            // which the test holds, has ten edges, and one to the untracked object.
             let mut list = vec![Script::thing(&m, 'u', "", "s")];
             // SAFETY: rule R: the test has a reference.
             assert!(unsafe { m.untrack(list[0]) });

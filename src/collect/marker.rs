@@ -1,12 +1,12 @@
-//! One worker's marking.
+//! The marking of one worker.
 //!
-//! In front of the stack stands a ring of prefetched bodies: an object is asked for from memory when it enters the ring and
-//! looked at when it leaves, so that many misses overlap instead of one being waited for. What it refers to waits once more, while
-//! the notes about that, which the claims read, are asked for.
+//! Objects on the stack pass through a ring. An object is prefetched when it enters the ring, and
+//! traversed when it leaves the ring, so that cache misses overlap. Its targets wait one more round
+//! while their mark bytes are prefetched.
 //!
-//! In a full collection step 5b finds the edges of most objects in the [`log`](super::log) that counting wrote, and does not look
-//! at them: instead of the ring there are four batches on their way, see `Marker::run_by_log`. What is not in the
-//! log, and all in step 3 and in young collections, is traversed.
+//! In a full collection most edges come from the [`log`](super::log), see `Marker::run_by_log`.
+//! Objects that are not in the log are traversed, and so are all objects in `Phase::Premark` and in
+//! young collections.
 
 use crate::base::fallible::{self, NoMemory};
 use crate::base::prefetch::prefetch;
@@ -36,7 +36,8 @@ const CONTENTS_DISTANCE: usize = 2 * BATCH_PART;
 /// Objects whose edges are taken from the log together.
 const BATCH: usize = 32;
 
-/// Edges of a batch that are not asked for together: their notes would not stay in the caches, and a list of them takes memory.
+/// Edges of a batch that are not asked for together: their notes would not stay in the caches, and
+/// a list of them takes memory.
 const EDGES_AT_ONCE: usize = 2048;
 
 /// With fewer objects to look at there is nothing to overlap.
@@ -56,7 +57,8 @@ pub(crate) struct Marker<'a, M: ObjectModel, C: Claims> {
     /// Whether the model has more to prefetch than objects.
     pub(super) prefetches: bool,
     pub(super) stress: Stress,
-    /// Whether the side tables are so large that they are asked for ahead also for objects of many edges.
+    /// Whether the side tables are so large that they are asked for ahead also for objects of many
+    /// edges.
     pub(super) far: bool,
     pub(super) delay: Delay,
 }
@@ -71,8 +73,9 @@ pub(crate) struct Leftovers {
 }
 
 impl Leftovers {
-    /// A field of an object cannot be read. If counting could not read it either, or will not look at the object,
-    /// its targets are roots and nothing is lost. Else what counting saw there would be missed: look again later.
+    /// A field of an object cannot be read. If counting could not read it either, or will not look
+    /// at the object, its targets are roots and nothing is lost. Else what counting saw there would
+    /// be missed: look again later.
     #[cold]
     fn add_unreadable(&mut self, granule: u32, counts: Option<&Counts>) -> Result<(), NoMemory> {
         if counts.is_some_and(|counts| counts.unreadable.binary_search(&granule).is_err()) {
@@ -157,8 +160,8 @@ impl<'a, M: ObjectModel, C: Claims> Marker<'a, M, C> {
         Ok(())
     }
 
-    /// Objects that have kept what counting saw in them must show the same again. Those that could not be read this time are in the
-    /// list of unreadable_now ones from place `doubts` on.
+    /// Objects that have kept what counting saw in them must show the same again. Those that could
+    /// not be read this time are in the list of unreadable_now ones from place `doubts` on.
     #[cold]
     fn compare(&mut self, objects: &[Stopped<'_>], ends: &[u32], counts: &Counts, doubts: usize) {
         let mut start = 0;
@@ -207,9 +210,10 @@ impl<'a, M: ObjectModel, C: Claims> Marker<'a, M, C> {
 
     /// From the log: no object is looked at but those that are not in it.
     ///
-    /// Four batches are on their way: of one the words of the log were asked for, of one the edges; of one the edges are put side
-    /// by side, [`WIDE`] for each object whether it has them or not, and their targets' notes asked for; and those of the last are
-    /// claimed in one go. How many edges an object has cannot be predicted, and a wrong guess for each is what marking would
+    /// Four batches are on their way: of one the words of the log were asked for, of one the edges;
+    /// of one the edges are put side by side, [`WIDE`] for each object whether it has them or not,
+    /// and their targets' notes asked for; and those of the last are claimed in one go. How many
+    /// edges an object has cannot be predicted, and a wrong guess for each is what marking would
     /// consist of.
     fn run_by_log(&mut self, log: &Reader<'_>, pool: &Pool) -> Result<(), NoMemory> {
         let (mut asked, mut asked_len) = ([0; BATCH], 0);
@@ -221,8 +225,9 @@ impl<'a, M: ObjectModel, C: Claims> Marker<'a, M, C> {
                 self.follow_few(log, pool)?;
             }
             steps::took(1 + asked_len + found_len);
-            // What was asked for is found, and its edges asked for; and what comes off the stack is asked for. After that, so that
-            // both have some time, what was found a round ago is dealt with.
+            // What was asked for is found, and its edges asked for; and what comes off the stack is
+            // asked for. After that, so that both have some time, what was found a round ago is
+            // dealt with.
             let [one, other] = &mut found;
             let (arrived, next) = if turn { (&*other, one) } else { (&*one, other) };
             turn = !turn;
@@ -290,8 +295,8 @@ impl<'a, M: ObjectModel, C: Claims> Marker<'a, M, C> {
         }
     }
 
-    /// Where there is hardly anything to look at, as in a list, batches would only be waited for: one after the other,
-    /// until there is more.
+    /// Where there is hardly anything to look at, as in a list, batches would only be waited for:
+    /// one after the other, until there is more.
     fn follow_few(&mut self, log: &Reader<'_>, pool: &Pool) -> Result<(), NoMemory> {
         let mut ticks = 0u32;
         while self.stack.len() < FEW_OBJECTS
@@ -352,8 +357,9 @@ impl<'a, M: ObjectModel, C: Claims> Marker<'a, M, C> {
             let first = tail % RING;
             self.traverse(entered(&ring[first..first + batch]))?;
             tail += batch;
-            // The edges of all of them in one go: how many each has cannot be predicted, and here nothing asks. They are claimed
-            // with the next batch, when the notes about their targets have arrived.
+            // The edges of all of them in one go: how many each has cannot be predicted, and here
+            // nothing asks. They are claimed with the next batch, when the notes about their
+            // targets have arrived.
             std::mem::swap(&mut asked, &mut arrived);
             let (origin, edges) = (self.space.origin(), self.tracer.edges());
             if edges.len() <= EDGES_AT_ONCE {
@@ -372,7 +378,8 @@ impl<'a, M: ObjectModel, C: Claims> Marker<'a, M, C> {
         }
     }
 
-    /// Moves objects from the stack to the ring, from place `head` on, where there is `room`, and asks memory for them. How many.
+    /// Moves objects from the stack to the ring, from place `head` on, where there is `room`, and
+    /// asks memory for them. How many.
     #[inline(never)]
     fn enter(&mut self, ring: &mut [Object; RING], head: usize, room: usize) -> usize {
         let origin = self.space.origin();
@@ -398,7 +405,8 @@ impl<'a, M: ObjectModel, C: Claims> Marker<'a, M, C> {
         pushed
     }
 
-    /// Gives work away if somebody is idle. So many objects have left the stack and wait to be looked at.
+    /// Gives work away if somebody is idle. So many objects have left the stack and wait to be
+    /// looked at.
     #[inline(always)]
     fn give_some(&mut self, pool: &Pool, waiting: usize) {
         // Relaxed: a hint.
@@ -457,8 +465,8 @@ pub(crate) fn prefetch_body(object: Object) {
     prefetch(address.wrapping_add(64));
 }
 
-/// Pushes those of `targets` that the caller is the first to claim; where the side tables are `far`, when their notes
-/// have arrived.
+/// Pushes those of `targets` that the caller is the first to claim; where the side tables are
+/// `far`, when their notes have arrived.
 #[inline(always)]
 fn push_or_delay<C: Claims>(
     stack: &mut Vec<u32>,
@@ -480,8 +488,9 @@ fn push_or_delay<C: Claims>(
 
 /// Pushes those of `targets` that the caller is the first to claim.
 ///
-/// All are written, and only the claimed ones counted: no branch, for the reason given at [`Claims::claim`]. The
-/// stack's length is in a register meanwhile: through memory, each edge would wait for the one before.
+/// All are written, and only the claimed ones counted: no branch, for the reason given at
+/// [`Claims::claim`]. The stack's length is in a register meanwhile: through memory, each edge
+/// would wait for the one before.
 #[inline(always)]
 fn push_claimed<C: Claims>(
     stack: &mut Vec<u32>,
@@ -494,8 +503,8 @@ fn push_claimed<C: Claims>(
     let elements = stack.as_mut_ptr();
     for target in targets {
         let fresh = claims.claim(target);
-        // SAFETY: rule B: there is room for all targets: the callers' iterators are those of slices, whose lengths
-        // are right. An element is written before it is counted.
+        // SAFETY: rule B: there is room for all targets: the callers' iterators are those of
+        // slices, whose lengths are right. An element is written before it is counted.
         unsafe { elements.add(len).write(target as u32) };
         len += usize::from(fresh);
     }

@@ -1,7 +1,7 @@
-//! Where a worker notes what it has reached.
+//! The byte in which a worker marks an object as reached.
 //!
-//! A worker claims an object when it *pushes* it, with a relaxed load and store of one byte:
-//! two workers may push the same object, which costs a second look and harms nothing.
+//! A worker claims an object when it pushes the object, by a relaxed load and a relaxed store of
+//! one byte. Two workers may push the same object: it is traversed twice, which does no harm.
 
 use crate::base::sync::{AtomicU8, Ordering};
 use crate::collect::count::Counts;
@@ -13,8 +13,8 @@ use crate::object::state::{self, StateByte};
 pub(crate) trait Claims: Copy + Sync {
     /// Claims the object at a granule; `false`: somebody has, or it is no candidate.
     ///
-    /// Without a branch: whether an edge leads to something new cannot be predicted, and a wrong guess would stop
-    /// the loads of the next edges' notes from overlapping.
+    /// Without a branch: whether an edge leads to something new cannot be predicted, and a wrong
+    /// guess would stop the loads of the next edges' notes from overlapping.
     fn claim(&self, target: usize) -> bool;
 
     /// Where the note about a granule lies.
@@ -36,8 +36,8 @@ pub(crate) struct Premark<'a> {
 impl Claims for Premark<'_> {
     #[inline(always)]
     fn claim(&self, target: usize) -> bool {
-        // Relaxed load and store: nobody changes a state byte in a stop but workers that set this very bit, so none
-        // loses another's change; a duplicate is harmless.
+        // Relaxed load and store: nobody changes a state byte in a stop but workers that set this
+        // very bit, so none loses another's change; a duplicate is harmless.
         let state = self.states[target].load(Ordering::Relaxed);
         let fresh = state::is_candidate(state);
         self.states[target].store(state | (state::ALIVE * u8::from(fresh)), Ordering::Relaxed);
@@ -71,7 +71,8 @@ pub(crate) struct MarkBytes<'a, const YOUNG: bool> {
 impl<const YOUNG: bool> Claims for MarkBytes<'_, YOUNG> {
     #[inline(always)]
     fn claim(&self, target: usize) -> bool {
-        // In a young collection the table belongs to young candidates alone: it must stay zero elsewhere.
+        // In a young collection the table belongs to young candidates alone: it must stay zero
+        // elsewhere.
         if YOUNG && !state::is_young_candidate(StateByte(&self.states[target]).get()) {
             return false;
         }

@@ -1,43 +1,47 @@
-//! Floor 4: one collection, step by step.
+//! One collection, phase by phase.
 //!
-//! | # | world | step | where |
+//! | phase | world | work | where |
 //! |---|---|---|---|
-//! | 0 | running | one collector takes the turn; "start" callbacks; then the model prepares: deferred drops are drained | [`collect`], the model |
-//! | 1 | **stop** | the time it takes is measured | |
-//! | 2 | stopped | merge pending counts; objects at 0 leave, to be destroyed after the restart | the model |
-//! | 3 | stopped | full collections: what known roots reach is alive, and no candidate | [`mark::premark`] |
-//! | 4 | stopped | count the references between candidates; full collections: write them down | [`count::count`], [`log`] |
-//! | 5 | stopped | roots are candidates whose count differs; mark from them | [`roots::roots`], [`mark::mark`] |
-//! | 6 | stopped | what has no mark is unreachable: claim it, clear weak references | [`sweep::sweep`], [`claim::claim`] |
-//! | 6 | stopped | where the model knows legacy finalizers: objects with one, and all that they reach, leave the set | [`claim::claim`] |
-//! | 7 | **start** | | |
-//! | 8 | running | weak callbacks, then finalizers, once per object | [`finalize::finalize`] |
-//! | 9 | **stop**, **start** | what is reachable again leaves the set; remaining weak references are cleared | [`recheck::recheck`] |
-//! | 9 | running | the model is told what is garbage, and may keep it | [`recheck::judge`] |
-//! | 10 | running | clear each, let go of each; counts do the rest | [`clear::clear_all`], [`reclaim`] |
-//! | – | running | "stop" callbacks; then the turn is given back | [`open_report::close`] |
+//! | | running | one thread holds the collector lock; start callbacks; the model drains deferred drops | [`collect`], [`open_report`] |
+//! | | **stop** | | |
+//! | `Merge` | stopped | counts become exact; objects with the count 0 leave the candidates, and are destroyed after the stop | [`stop`], the model |
+//! | `Premark` | stopped | full collections: objects that known roots reach are no candidates | [`mark::premark`] |
+//! | `Count` | stopped | count the references between candidates; full collections log the edges | [`count::count`], [`log`] |
+//! | `Roots` | stopped | a candidate whose count differs is a root | [`roots::roots`] |
+//! | `Mark` | stopped | mark from the roots | [`mark::mark`] |
+//! | `Sweep` | stopped | list the unmarked candidates | [`sweep::sweep`] |
+//! | `Claim` | stopped | take a reference on each, clear weak references; objects that legacy finalizers reach leave the set | [`claim::claim`] |
+//! | | **start** | | |
+//! | `Callbacks`, `Finalize` | running | weak callbacks, then finalizers, once per object | [`finalize::finalize`] |
+//! | `Recheck` | **stop**, **start** | resurrected objects leave the set; the other objects lose their weak references | [`recheck::recheck`] |
+//! | | running | the model may keep the garbage | [`recheck::judge`] |
+//! | `Clear` | running | clear each object, then release each; the counts free them | [`clear::clear_all`], [`reclaim`] |
+//! | | running | stop callbacks; the collector lock is released | [`open_report::close`] |
 //!
-//! A collection that somebody asked for goes through all steps in that call ([`collect`]). Of one that the heap started
-//! ([`collect_due`]) clearing is left to all mutators, in batches: see [`reclaim`].
+//! A requested collection goes through all phases in the call ([`collect`]). A collection that the
+//! heap started ([`collect_due`]) leaves `Clear` to all mutators, in batches: see [`reclaim`].
 //!
-//! A collection that finds nothing, or nothing that can run code, skips 8 and 9: one stop. One to which step 3 has left no candidate
-//! has no step 5.
+//! If no object of the set can run code, there is one stop: the phases from `Callbacks` to
+//! `Recheck` are omitted. If `Premark` leaves no candidate, `Roots` and `Mark` are omitted.
 //!
-//! The steps consume one another's results, so none can be left out, and those that need the stop
-//! take its token. Everything of one collection lives in these values: there is no collector state
-//! between collections but the side tables, all zero, the age bits, and memory that is kept for the next one.
+//! Each phase consumes the result of the phase before it, so no phase can be omitted by mistake.
+//! The phases that need the stop take its token. All data of a collection is in these values.
+//! Between collections there are only the side tables (all zero), the age bits, and memory that is
+//! kept for the next collection.
 //!
-//! # Giving up
+//! # Abandoned collections
 //!
-//! A traversal that panics, a field that counting could read and marking cannot, or memory that runs out, abandons the
-//! collection: before anything was claimed with nothing changed, in the recheck with the whole set kept.
+//! A traversal that panics abandons the collection. So does a field that was readable in `Count`
+//! and is locked in `Mark`, and memory that runs out. Before the claim nothing has changed. In
+//! `Recheck` the whole set is kept.
 //!
 //! # A rule
 //!
-//! cited by its letter where unsafe code relies on it:
+//! cited by its letter in `SAFETY` comments:
 //!
-//! * **W** (world): whoever has the stop's token, or works for one who has, finds nothing freed and no count lowered until the world
-//!   runs again. A candidate is alive, and so is whatever an edge of a living object leads to; what mutators own stands still.
+//! * **W** (world): while the world is stopped, no thread frees an object or lowers a count. So a
+//!   candidate is alive, and so is the target of each edge of a live object. The data of mutators
+//!   does not change.
 
 pub(crate) mod claim;
 pub(crate) mod clear;
@@ -115,8 +119,8 @@ pub(crate) fn acquire_lock<M: ObjectModel>(m: &mut ModelMutator<M>) {
     }
 }
 
-/// Acquires the collector lock by `try_acquire`. A reclaim queue in the way is finished first, as far as no other thread
-/// has its batches.
+/// Acquires the collector lock by `try_acquire`. A reclaim queue in the way is finished first, as
+/// far as no other thread has its batches.
 fn acquire_helping<M: ObjectModel>(
     m: &mut ModelMutator<M>,
     try_acquire: impl Fn() -> bool,
@@ -142,7 +146,8 @@ pub(crate) fn collect<M: ObjectModel>(
         .unwrap_or_else(|| CollectionReport::new(what.kind)))
 }
 
-/// Runs a collection that is due, unless another thread collects. Some garbage may be unreclaimed when the call returns.
+/// Runs a collection that is due, unless another thread collects. Some garbage may be unreclaimed
+/// when the call returns.
 pub(crate) fn collect_due<M: ObjectModel>(
     m: &mut ModelMutator<M>,
     what: Collect,
@@ -193,9 +198,9 @@ fn run<M: ObjectModel>(
     Ok(None)
 }
 
-/// Makes what is new old without a look at it, where the heap has found that due, unless somebody is collecting: see
-/// [`pacing`](crate::heap::pacing). No collection, so nobody is called back; what else a collection's first stop does happens in this
-/// one.
+/// Makes what is new old without a look at it, where the heap has found that due, unless somebody
+/// is collecting: see [`pacing`](crate::heap::pacing). No collection, so nobody is called back;
+/// what else a collection's first stop does happens in this one.
 pub(crate) fn promote<M: ObjectModel>(m: &mut ModelMutator<M>) -> Result<(), CollectError> {
     let core = Arc::clone(m.core());
     if !core.collector_lock.try_acquire() {
@@ -236,8 +241,8 @@ pub(crate) fn promote_now<M: ObjectModel>(m: &mut ModelMutator<M>) -> Result<(),
     Ok(())
 }
 
-/// Steps 1 to 9. `None`: the collection was abandoned. With `shared`, what lies on the pages of other running threads is
-/// held by those.
+/// Steps 1 to 9. `None`: the collection was abandoned. With `shared`, what lies on the pages of
+/// other running threads is held by those.
 fn find_garbage<M: ObjectModel>(
     m: &mut ModelMutator<M>,
     report: &mut CollectionReport,
@@ -320,7 +325,8 @@ fn find<M: ObjectModel>(
             report.candidates = counts.candidates;
             report.known_alive = counts.known_alive;
             if counts.candidates == counts.known_alive {
-                // There are none, or all of them have been reached from the roots that the runtime has named.
+                // There are none, or all of them have been reached from the roots that the runtime
+                // has named.
                 return Ok(());
             }
             let roots = roots::roots(world, &scope, &counts, workers)?;
@@ -363,7 +369,8 @@ pub(crate) mod tests {
     use crate::{AtomicGc, Gc, GcCell, Heap, Mutator, Pacing, Trace};
     use std::sync::mpsc;
 
-    /// Leads to itself, by a slot that is read without a lock. It has the rounds of a thread that runs.
+    /// Leads to itself, by a slot that is read without a lock. It has the rounds of a thread that
+    /// runs.
     struct Slotted(AtomicGc<Slotted>, Arc<AtomicUsize>);
 
     impl Trace for Slotted {
@@ -421,8 +428,8 @@ pub(crate) mod tests {
         receiver
     }
 
-    /// Another thread is attached all the time, takes part in stops, and passes no other safepoint. So it counts as a reader of each slot
-    /// until the collection stops the world once more.
+    /// Another thread is attached all the time, takes part in stops, and passes no other safepoint.
+    /// So it counts as a reader of each slot until the collection stops the world once more.
     #[test]
     fn what_lock_free_slots_held_is_gone_when_the_collection_ends_though_other_threads_run() {
         const OBJECTS: usize = 100;

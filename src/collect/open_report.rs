@@ -34,8 +34,8 @@ pub(crate) fn open<M: ObjectModel>(m: &mut ModelMutator<M>, what: Collect) -> Op
     open
 }
 
-/// Handles a stop that failed. If no stop can succeed any more, no collection is due for a while: otherwise each
-/// safepoint would try again.
+/// Handles a stop that failed. If no stop can succeed any more, no collection is due for a while:
+/// otherwise each safepoint would try again.
 #[cold]
 pub(crate) fn stop_failed<M: ObjectModel>(core: &Core<M>, kind: CollectionKind, error: &StopError) {
     if matches!(error, StopError::ThreadGone { .. }) {
@@ -43,8 +43,8 @@ pub(crate) fn stop_failed<M: ObjectModel>(core: &Core<M>, kind: CollectionKind, 
     }
 }
 
-/// Closes the report, and calls the stop callbacks. The caller still holds the collector lock. A collection that could
-/// not stop the world is not counted.
+/// Closes the report, and calls the stop callbacks. The caller still holds the collector lock. A
+/// collection that could not stop the world is not counted.
 pub(crate) fn close<M: ObjectModel>(
     m: &ModelMutator<M>,
     open: OpenReport,

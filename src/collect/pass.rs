@@ -1,20 +1,24 @@
 //! Marking in the order of memory, where the heap lies in that order.
 //!
-//! Objects are often made in the order in which they lead to each other, a tree from its root on, and then they lie in memory so
-//! too, and their edges in the [log](crate::collect::log). Going through the log from its beginning to its end needs no lookup for each
-//! object, and hardly a stack. So a full collection of one worker goes up the pages, the *pass*:
+//! Objects are often made in the order in which they lead to each other, a tree from its root on,
+//! and then they lie in memory so too, and their edges in the [log](crate::collect::log). Going
+//! through the log from its beginning to its end needs no lookup for each object, and hardly a
+//! stack. So a full collection of one worker goes up the pages, the *pass*:
 //!
 //! * What is reached and lies ahead is only *noted*, by its mark: the pass will come there.
-//! * What is reached and lies behind is noted and goes to the stack, for [`Marker::run`]. Where the stack grows, it is looked at
-//!   before the pass goes on, in the same way: what lies behind the page is pushed, the rest noted.
+//! * What is reached and lies behind is noted and goes to the stack, for [`Marker::run`]. Where the
+//!   stack grows, it is looked at before the pass goes on, in the same way: what lies behind the
+//!   page is pushed, the rest noted.
 //! * What is not in the log is traversed when its page is through.
 //!
-//! On a page that has something noted all edges are followed, one after the other as they were written, from whatever objects they are:
-//! those of an object that is not noted lead to nothing. That way the loop asks neither where an object's edges
-//! end nor whether it is reached, neither of which can be predicted. It needs to know whose each edge is, which [`Owners`] tell.
+//! On a page that has something noted all edges are followed, one after the other as they were
+//! written, from whatever objects they are: those of an object that is not noted lead to nothing.
+//! That way the loop asks neither where an object's edges end nor whether it is reached, neither of
+//! which can be predicted. It needs to know whose each edge is, which [`Owners`] tell.
 //!
-//! Where much of that is in vain, objects do not lie in order: the pass gives up, and pushes what is noted ahead. So it does where objects have
-//! many edges, since what it saves, it saves for each object, and each edge takes more steps here than on the way from the stack.
+//! Where much of that is in vain, objects do not lie in order: the pass gives up, and pushes what
+//! is noted ahead. So it does where objects have many edges, since what it saves, it saves for each
+//! object, and each edge takes more steps here than on the way from the stack.
 //!
 //! Where there is no log at all, there is no pass either: what is noted is pushed.
 //!
@@ -31,8 +35,9 @@
 //!
 //! # Why one worker
 //!
-//! Others would push what the pass would note, each object's edges would be followed twice, and to note without a locked instruction
-//! what another worker may have passed just now would lose it. Several workers mark as in step 3, each from its own stack.
+//! Others would push what the pass would note, each object's edges would be followed twice, and to
+//! note without a locked instruction what another worker may have passed just now would lose it.
+//! Several workers mark as in step 3, each from its own stack.
 
 use crate::base::fallible::{self, NoMemory};
 use crate::base::steps;
@@ -59,7 +64,8 @@ const TRIAL_OBJECTS: usize = 512;
 /// Objects between the request for one that is not in the log, and the look at it.
 const PREFETCH_DISTANCE: usize = 8;
 
-/// With more edges for each object, those that are not in the log counted as [`UNLOGGED`], the pass is not worth it.
+/// With more edges for each object, those that are not in the log counted as [`UNLOGGED`], the pass
+/// is not worth it.
 const EDGE_LIMIT: usize = 6;
 
 /// Edges whose owners are told together, at least; and in the same breath those of one more object.
@@ -114,8 +120,8 @@ impl<'a> PassMarks<'a> {
 }
 
 impl PassMarks<'_> {
-    /// Calls `f` with the marks of a page and the first one's granule, for scans that the compiler can make wide. `None`: no object
-    /// starts there.
+    /// Calls `f` with the marks of a page and the first one's granule, for scans that the compiler
+    /// can make wide. `None`: no object starts there.
     fn on_page<R>(
         &self,
         space: &Space,
@@ -189,7 +195,8 @@ impl<M: ObjectModel> Marker<'_, M, PassMarks<'_>> {
         Ok(())
     }
 
-    /// Follows the edges of what is noted on a page: notes their targets, and pushes what lies behind. How many edges the page has.
+    /// Follows the edges of what is noted on a page: notes their targets, and pushes what lies
+    /// behind. How many edges the page has.
     fn pass_page(&mut self, page: usize, owners: &mut Owners) -> Result<usize, NoMemory> {
         let (space, first) = (self.space, page * PAGE_GRANULES);
         let mut cells = space.starts(page);
@@ -238,12 +245,14 @@ impl<M: ObjectModel> Marker<'_, M, PassMarks<'_>> {
         for (&owner, &target) in owners.iter().zip(edges) {
             let owner = usize::from(owner) % PAGE_GRANULES;
             let target = target as usize;
-            // Relaxed: there is one worker. What is stored is often what was there: that is cheaper than to ask.
+            // Relaxed: there is one worker. What is stored is often what was there: that is cheaper
+            // than to ask.
             let noted = own[owner].load(Ordering::Relaxed) & REACHED;
             let mark = marks[target].load(Ordering::Relaxed);
             marks[target].store(mark | noted, Ordering::Relaxed);
             let behind = noted & u8::from(target < first + owner);
-            // SAFETY: rule B: there is room for all edges, and an element is written before it is counted.
+            // SAFETY: rule B: there is room for all edges, and an element is written before it is
+            // counted.
             unsafe { elements.add(len).write(target as u32) };
             // Of what is marked already, the shift leaves nothing.
             len += usize::from(behind >> (mark & (REACHED | EXCLUDED)));
@@ -280,7 +289,8 @@ fn push_reached(marks: &[u8], first: usize, stack: &mut Vec<u32>) -> Result<(), 
 
 /// Which objects of a page some edges in its log belong to.
 struct Owners {
-    /// By edge: the object's granule, counted from the page's first; 0, where no object can be, for edges of nobody.
+    /// By edge: the object's granule, counted from the page's first; 0, where no object can be, for
+    /// edges of nobody.
     by_edge: [u16; PIECE + UNLOGGED],
     /// Objects that are not in the log.
     unlogged: Vec<u32>,
@@ -324,7 +334,8 @@ mod tests {
 
     #[test]
     fn marks_are_counted_and_the_noted_ones_pushed_lane_by_lane() {
-        // A lane of which all are noted, one of which none is, and a part of one with marks of all kinds.
+        // A lane of which all are noted, one of which none is, and a part of one with marks of all
+        // kinds.
         let mut marks = vec![REACHED; LANES];
         marks.extend([EXCLUDED; LANES]);
         marks.extend([0, REACHED, EXCLUDED, REACHED | EXCLUDED, REACHED, 0, 0]);
@@ -342,8 +353,8 @@ mod tests {
         assert!(stack.into_iter().eq(std::iter::once(7).chain(noted)));
     }
 
-    /// An object with too many edges for the log refers to the last object of the page, and that one
-    /// to the first.
+    /// An object with too many edges for the log refers to the last object of the page, and that
+    /// one to the first.
     #[test]
     fn the_last_object_of_a_page_leads_on_where_it_is_found_late() {
         let Some(heap) = scripted_heap() else { return };

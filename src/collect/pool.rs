@@ -1,10 +1,12 @@
-//! The work that the workers of marking share.
+//! The work that marking workers share.
 //!
-//! Work is shared through a queue of chunks. It starts with the roots; a worker that sees an idle one gives
-//! half of its stack away, counting what its ring holds. A worker may join at any time or never, so nobody
-//! waits for a thread that the machine is slow to start. (The queue is a vector under a lock: a chunk is thousands of
-//! objects, and unlike a lock-free queue's, its growth can be refused.) PageLists have one object to look at at a time: they
-//! are marked by one worker, whatever there is.
+//! The queue of chunks starts with the roots. A worker that finds another worker idle gives half of
+//! its stack away. A worker may join at any time or never, so no worker waits for a thread that the
+//! system starts late.
+//!
+//! The queue is a vector under a lock: a chunk has thousands of objects, and the growth of a
+//! lock-free queue could not be refused. A long list has one object at a time to traverse, so one
+//! worker marks it.
 
 use crossbeam_utils::CachePadded;
 
@@ -64,8 +66,8 @@ impl Pool {
 
     /// More work for a worker that has none; `None`: there is none anywhere, marking is over.
     pub(super) fn take(&self) -> Option<Vec<u32>> {
-        // Relaxed counters: they bound how long one looks. A chunk is in the queue or in the hands of a
-        // worker that is not idle; whoever leaves early only leaves the rest to others.
+        // Relaxed counters: they bound how long one looks. A chunk is in the queue or in the hands
+        // of a worker that is not idle; whoever leaves early only leaves the rest to others.
         self.idle.fetch_add(1, Ordering::Relaxed);
         let mut looks = 0u32;
         loop {
@@ -84,8 +86,9 @@ impl Pool {
     }
 }
 
-/// Gives the older half of a stack away, `most` at most: it is nearer to the roots, so likely the larger part of the graph. The newest
-/// take the places of what is given: what else is on the stack stays where it is, however much that is.
+/// Gives the older half of a stack away, `most` at most: it is nearer to the roots, so likely the
+/// larger part of the graph. The newest take the places of what is given: what else is on the stack
+/// stays where it is, however much that is.
 #[cold]
 #[inline(never)]
 pub(crate) fn give_oldest(stack: &mut Vec<u32>, pool: &Pool, most: usize) {

@@ -159,7 +159,8 @@ mod tests {
         assert_eq!(told[from..], expected);
         are_ordinary(&m, &ring, 1);
 
-        // The next collection fails at its first stop. Callbacks hear of it. Figures do not count it.
+        // The next collection fails at its first stop. Callbacks hear of it. Figures do not count
+        // it.
         m.core().pace.taken(7, 0);
         assert_eq!(m.core().pace.new_objects(), 7);
         let before = heap.stats();
@@ -315,8 +316,8 @@ mod tests {
         assert_eq!(collect(&mut m, Collect::full()).0.collected, 2);
     }
 
-    /// A thread leaves the span of a collection before it enters the span again. (A thread that clears
-    /// garbage in pieces may end the collection inside of the span.)
+    /// A thread leaves the span of a collection before it enters the span again. (A thread that
+    /// clears garbage in pieces may end the collection inside of the span.)
     #[test]
     fn the_span_of_a_collection_is_entered_once_at_a_time() {
         use tracing::span::Id;

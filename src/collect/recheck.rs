@@ -1,4 +1,4 @@
-//! Step 9: looking again at what finalizers may have made reachable.
+//! `Phase::Recheck`: finding the objects that finalizers have made reachable again.
 
 use crate::base::event::{self, During, Phase};
 use crate::base::fallible::NoMemory;
@@ -19,11 +19,12 @@ use crate::object::type_info::Object;
 pub(crate) struct Garbage {
     pub(crate) objects: Vec<ClaimRef>,
     pub(crate) homes: Homes,
-    /// Held, but reachable again, or no longer tracked: only the hold is dropped. Several lists, because putting them
-    /// into one would take memory.
+    /// Held, but reachable again, or no longer tracked: only the hold is dropped. Several lists,
+    /// because putting them into one would take memory.
     pub(crate) spared: [Vec<ClaimRef>; 4],
     pub(crate) resurrected: usize,
-    /// Those that count as uncollectable although nobody tries to clear them; among the spared, once judged.
+    /// Those that count as uncollectable although nobody tries to clear them; among the spared,
+    /// once judged.
     pub(crate) kept: usize,
     exempt: Exempt,
 }
@@ -42,10 +43,11 @@ impl Pending {
     }
 }
 
-/// Step 9. What is reachable from outside the set again, with all it reaches, leaves it; the rest loses
-/// its remaining weak references.
+/// Step 9. What is reachable from outside the set again, with all it reaches, leaves it; the rest
+/// loses its remaining weak references.
 ///
-/// The same counting as in step 4, over the set alone. A handler that fails here keeps the whole set alive.
+/// The same counting as in step 4, over the set alone. A handler that fails here keeps the whole
+/// set alive.
 pub(crate) fn recheck<M: ObjectModel>(
     world: &World<'_, M>,
     mut pending: Pending,

@@ -6,9 +6,10 @@
 //! | settling | some are retired: they wait until each thread has passed a safepoint | *counting* |
 //! | counting | are addresses, most of freed cells | *closed*: the report has the survivors |
 //!
-//! A collection that a thread requested does all of this in that call ([`at_once`]). The garbage of a collection that the
-//! heap started is handed to the threads on whose pages it lies ([`hand_over`]); the states are those of the
-//! [reclaim queue](crate::heap::collector_lock). The thread that finishes the last batch of a state enters the next one.
+//! A collection that a thread requested does all of this in that call ([`at_once`]). The garbage of
+//! a collection that the heap started is handed to the threads on whose pages it lies
+//! ([`hand_over`]); the states are those of the [reclaim queue](crate::heap::collector_lock). The
+//! thread that finishes the last batch of a state enters the next one.
 
 use std::sync::Arc;
 
@@ -43,7 +44,8 @@ impl<M: ObjectModel> Drop for CollectorGuard<'_, M> {
     }
 }
 
-/// Reclaims all garbage, and closes the collection. The caller holds the collector lock, and the world is running.
+/// Reclaims all garbage, and closes the collection. The caller holds the collector lock, and the
+/// world is running.
 pub(crate) fn at_once<M: ObjectModel>(
     garbage: Garbage,
     mut open: OpenReport,
@@ -75,9 +77,9 @@ fn close_with<M: ObjectModel>(
     open_report::close(m, open, None)
 }
 
-/// Hands the garbage, with the collector lock, to all mutators: each reclaims the objects on its own pages. Without memory
-/// for the queue the garbage comes back. A spared object that another thread owns may die at a later safepoint of that
-/// thread, after the tally.
+/// Hands the garbage, with the collector lock, to all mutators: each reclaims the objects on its
+/// own pages. Without memory for the queue the garbage comes back. A spared object that another
+/// thread owns may die at a later safepoint of that thread, after the tally.
 pub(crate) fn hand_over<M: ObjectModel>(
     garbage: Garbage,
     open: OpenReport,
@@ -136,8 +138,9 @@ fn by_thread<M: ObjectModel>(
     Ok(piles)
 }
 
-/// Reclaims batches of one queue until about `limit` objects were cleared. `false`: there was no batch. The limit to one
-/// queue bounds the call: other threads can finish the queue and hand over another one, again and again.
+/// Reclaims batches of one queue until about `limit` objects were cleared. `false`: there was no
+/// batch. The limit to one queue bounds the call: other threads can finish the queue and hand over
+/// another one, again and again.
 pub(crate) fn reclaim<M: ObjectModel>(m: &mut ModelMutator<M>, owner: Owner, limit: usize) -> bool {
     let (mut reclaimed, mut queue) = (0, None);
     while reclaimed < limit {
@@ -149,14 +152,15 @@ pub(crate) fn reclaim<M: ObjectModel>(m: &mut ModelMutator<M>, owner: Owner, lim
     reclaimed > 0
 }
 
-/// Reclaims one batch of the queue with that number, or, without one, of the queue that there is, and stores its number.
-/// The result is the work done, in objects to clear.
+/// Reclaims one batch of the queue with that number, or, without one, of the queue that there is,
+/// and stores its number. The result is the work done, in objects to clear.
 fn reclaim_batch<M: ObjectModel>(
     m: &mut ModelMutator<M>,
     owner: Owner,
     queue: &mut Option<u64>,
 ) -> Option<usize> {
-    /// Finishes the batch also when a handler of the model unwinds. Objects that were not released keep the reference.
+    /// Finishes the batch also when a handler of the model unwinds. Objects that were not released
+    /// keep the reference.
     struct Working<'a, M: ObjectModel>(&'a Core<M>, Option<GarbageBatch>);
     impl<M: ObjectModel> Drop for Working<'_, M> {
         fn drop(&mut self) {
@@ -178,7 +182,8 @@ fn reclaim_batch<M: ObjectModel>(
     if let Some(batch) = &working.1 {
         match batch.task {
             Task::Clear => uncounted(m, |m| {
-                // SAFETY: rule R: the claim's references. Each object is in one batch, and one thread has the batch.
+                // SAFETY: rule R: the claim's references. Each object is in one batch, and one
+                // thread has the batch.
                 let claims = unsafe { ClaimRef::slice(batch.objects()) };
                 clear_all(ClaimRef::live_slice(claims), batch.garbage, m);
                 release_all(claims, m);
@@ -205,9 +210,11 @@ fn reclaim_batch<M: ObjectModel>(
     Some(work)
 }
 
-/// Releases references that wait until each thread has passed a safepoint: a stop is one for all threads.
+/// Releases references that wait until each thread has passed a safepoint: a stop is one for all
+/// threads.
 ///
-/// Rare: only objects whose cleared fields are read without a lock wait, and only while other threads run.
+/// Rare: only objects whose cleared fields are read without a lock wait, and only while other
+/// threads run.
 fn after_clear<M: ObjectModel>(m: &mut ModelMutator<M>, report: &mut CollectionReport) {
     if !m.model().after_clear(m) {
         return;
@@ -226,9 +233,11 @@ fn after_clear<M: ObjectModel>(m: &mut ModelMutator<M>, report: &mut CollectionR
     m.model().resumed(m);
 }
 
-/// Counts the released objects that are still alive. They become ordinary objects again. Most addresses name freed cells.
+/// Counts the released objects that are still alive. They become ordinary objects again. Most
+/// addresses name freed cells.
 fn tally<M: ObjectModel>(objects: &[Object], core: &Core<M>) -> Cleared {
-    // The death of an object removes the bit, and no birth sets it. So a cell with the bit has the same object.
+    // The death of an object removes the bit, and no birth sets it. So a cell with the bit has the
+    // same object.
     let uncollectable =
         objects.iter().filter(|&&object| state_of(&core.space, object).survive()).count();
     Cleared { collected: objects.len() - uncollectable, uncollectable }
@@ -260,7 +269,8 @@ mod tests {
         /// Destructors of rings, and of what they held.
         died: AtomicUsize,
         held_died: AtomicUsize,
-        /// Which clear handler waits, by number from 1, until another thread asks for a stop; 0: none.
+        /// Which clear handler waits, by number from 1, until another thread asks for a stop; 0:
+        /// none.
         waits: usize,
         /// One waits.
         is_waiting: AtomicBool,
@@ -321,8 +331,8 @@ mod tests {
         }
     }
 
-    /// Collects garbage, and stops the world from another thread when the clear handler of that number runs: how many were cleared and
-    /// had died by then, and of what they held.
+    /// Collects garbage, and stops the world from another thread when the clear handler of that
+    /// number runs: how many were cleared and had died by then, and of what they held.
     fn stopped_while_clearing(garbage: usize, waits: usize) -> [usize; 3] {
         let heap = heap();
         let shared = Arc::new(Shared { waits, ..Shared::default() });
@@ -430,7 +440,8 @@ mod tests {
         assert_eq!(heap.stats().live_objects, 0);
     }
 
-    /// Else a heap that makes much garbage would have to make as much again before the next collection is due.
+    /// Else a heap that makes much garbage would have to make as much again before the next
+    /// collection is due.
     #[test]
     fn what_a_collection_frees_does_not_put_the_next_one_off() {
         let heap = heap();
@@ -469,7 +480,8 @@ mod tests {
         assert!((1_900..=2_100).contains(&new(&m)), "{} of 2000 objects are new", new(&m));
     }
 
-    /// Else a thread that receives objects of another one and drops them would make collections due that find nothing.
+    /// Else a thread that receives objects of another one and drops them would make collections due
+    /// that find nothing.
     #[test]
     fn the_pace_hears_of_frees_by_a_thread_that_allocates_nothing() {
         let heap = heap();

@@ -1,4 +1,4 @@
-//! The request for a collection, with its answer if there is none.
+//! The request for a collection.
 
 use std::fmt;
 

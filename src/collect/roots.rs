@@ -1,8 +1,9 @@
-//! Step 5a: telling roots.
+//! `Phase::Roots`: finding the roots.
 //!
-//! A candidate with a remainder is a root: more references exist than the set explains, or (a traversal that
-//! visits too much) fewer, and doubt keeps it alive. The byte then becomes the [mark](super::pass#marks): not 0 for roots
-//! and for whatever must not be visited, 0 for the rest.
+//! A candidate with a remainder is a root. A negative remainder means references from outside the
+//! set. A positive one means that a traversal reported too many references; then the object is
+//! kept. The byte of a root becomes a [mark](super::pass#marks), and so does the byte of each
+//! object that marking must not enter. Other bytes are 0.
 
 use crate::base::event::{self, CollectionKind, Phase};
 use crate::base::fallible::{self, NoMemory};
@@ -66,8 +67,8 @@ pub(crate) fn roots<M: ObjectModel>(
     let (all, result) = std::mem::replace(&mut *all.lock(), (Roots::default(), Ok(())));
     result?;
     for &granule in &counts.immortal {
-        // An immortal needs no collector: what it refers to counts as held from outside from the next
-        // collection on.
+        // An immortal needs no collector: what it refers to counts as held from outside from the
+        // next collection on.
         StateByte(&states[granule as usize]).untrack();
     }
     Ok(all)

@@ -1,6 +1,7 @@
-//! The pages and objects that a step goes through.
+//! The pages and objects of a phase.
 //!
-//! A collection looks at the pages in use, and on them at its candidates: a [`Scope`]. Enumerations look at all objects.
+//! A collection works on the pages in use, and on the candidates on them: a [`Scope`]. Enumerations
+//! visit all objects.
 
 use crate::base::event::CollectionKind;
 use crate::base::fallible::NoMemory;
@@ -97,7 +98,8 @@ pub(crate) fn stopped_at<'w, M: ObjectModel>(
     (state & state::LIVE != 0).then(|| unsafe { Stopped::new(object_at(space, granule)) })
 }
 
-/// An object with a reference that the collection owns. Nothing releases the reference before the stop ends.
+/// An object with a reference that the collection owns. Nothing releases the reference before the
+/// stop ends.
 pub(crate) fn claimed<'w, M: ObjectModel>(
     _: &'w World<'_, M>,
     reference: &ClaimRef,
@@ -121,8 +123,8 @@ pub(crate) fn object_at(space: &Space, granule: usize) -> Object {
 
 #[inline(always)]
 pub(crate) fn object_from(origin: Origin, granule: usize) -> Object {
-    // SAFETY: rule G: granules come from `Space::starts`, from states that are not 0, and from edges, which were checked against
-    // the range.
+    // SAFETY: rule G: granules come from `Space::starts`, from states that are not 0, and from
+    // edges, which were checked against the range.
     Object::new(unsafe { origin.cell(granule) })
 }
 
@@ -173,7 +175,8 @@ pub(crate) mod tests {
         }
     }
 
-    /// A heap with several pages of small objects and one large object, stopped, and all of its pages.
+    /// A heap with several pages of small objects and one large object, stopped, and all of its
+    /// pages.
     pub(crate) fn stopped(f: impl FnOnce(&World<'_, Managed>, &Scope)) {
         let builder =
             Heap::builder().reserve(1 << 30).workers(3).serial_below(0).pacing(Pacing::manual());

@@ -1,5 +1,5 @@
-//! The scripted object model of this folder's tests: it writes down each call that a collection makes, and answers as
-//! a test says.
+//! The scripted object model of the tests. It records each call of a collection, and answers as a
+//! test has set.
 
 #[cfg(all(test, not(any(loom, shuttle))))]
 pub(crate) mod tests {

@@ -1,7 +1,7 @@
 //! The claimed objects as a graph of their own: which of them some members reach.
 //!
-//! A member is tracked and carries the `UNREACHABLE` bit. Reached members are marked in the side table, which is zero
-//! before and after.
+//! A member is tracked and carries the `UNREACHABLE` bit. Reached members are marked in the side
+//! table, which is zero before and after.
 
 use std::collections::HashMap;
 
@@ -18,8 +18,9 @@ use crate::object::type_info::{Object, Tracer};
 /// The members of the claimed set, in a stop.
 pub(crate) struct Subset<'w, M: ObjectModel> {
     world: &'w World<'w, M>,
-    /// The edges that counting saw, by granule. A model whose traversals do not repeat themselves has all of them here. Of
-    /// other models only objects with an unreadable field are here: they have no edges.
+    /// The edges that counting saw, by granule. A model whose traversals do not repeat themselves
+    /// has all of them here. Of other models only objects with an unreadable field are here: they
+    /// have no edges.
     counted: HashMap<usize, Vec<usize>>,
 }
 
@@ -67,7 +68,8 @@ impl<'w, M: ObjectModel> Subset<'w, M> {
         });
     }
 
-    /// Traverses a member: the tracer has its edges. `false`: a field cannot be read, and there are no edges.
+    /// Traverses a member: the tracer has its edges. `false`: a field cannot be read, and there are
+    /// no edges.
     fn traverse(&self, object: Stopped<'_>, tracer: &mut Tracer) -> Result<bool, NoMemory> {
         tracer.begin(object.object());
         self.world.core().model.traverse(object, tracer);
@@ -79,8 +81,9 @@ impl<'w, M: ObjectModel> Subset<'w, M> {
         Ok(is_readable)
     }
 
-    /// Marks the members that have more references than the claim's and those from other members, or fewer. The result lists
-    /// them. A member with an unreadable field has no edges: its targets are marked.
+    /// Marks the members that have more references than the claim's and those from other members,
+    /// or fewer. The result lists them. A member with an unreadable field has no edges: its targets
+    /// are marked.
     pub(crate) fn reach_from_outside(
         &mut self,
         objects: &[ClaimRef],
@@ -123,8 +126,9 @@ impl<'w, M: ObjectModel> Subset<'w, M> {
         Ok(reached)
     }
 
-    /// Marks the members that `stack`, of marked members, leads to. The result is a member with a field that cannot be read now
-    /// and could be read when references were counted. Then marks are missing.
+    /// Marks the members that `stack`, of marked members, leads to. The result is a member with a
+    /// field that cannot be read now and could be read when references were counted. Then marks are
+    /// missing.
     pub(crate) fn follow(
         &self,
         mut stack: Vec<Stopped<'w>>,

@@ -1,4 +1,4 @@
-//! Step 6a: sweeping up what was not reached.
+//! `Phase::Sweep`: listing the candidates that marking did not reach.
 
 use crate::collect::work_list::WorkCursor;
 use crate::object::live::Stopped;
@@ -19,7 +19,8 @@ use crate::object::state;
 
 /// Step 6a. Collects what was not reached, ages what was, and leaves the side table zero.
 ///
-/// Without memory for the list the collection is over: what was reached has aged, nothing else has changed.
+/// Without memory for the list the collection is over: what was reached has aged, nothing else has
+/// changed.
 pub(crate) fn sweep<'w, M: ObjectModel>(
     world: &'w World<'_, M>,
     scope: &Scope,
@@ -70,14 +71,15 @@ fn magazines_stay_young<M: ObjectModel>(world: &World<'_, M>) {
     });
 }
 
-/// What a tracked object's state is when its page is young no more: nothing on it may be new, frozen objects included.
+/// What a tracked object's state is when its page is young no more: nothing on it may be new,
+/// frozen objects included.
 #[inline(always)]
 fn aged(state: u8) -> u8 {
     state | if state & state::TRACKED != 0 { state::OLD } else { 0 }
 }
 
-/// Makes all that is new old, without a look at it: the sweep of a young collection that has found everything alive. How many
-/// were candidates.
+/// Makes all that is new old, without a look at it: the sweep of a young collection that has found
+/// everything alive. How many were candidates.
 ///
 /// It asks for no memory, and one thread does it: there is a nanosecond of work for an object.
 pub(crate) fn promote<M: ObjectModel>(world: &World<'_, M>) -> usize {
@@ -111,7 +113,8 @@ pub(crate) fn promote<M: ObjectModel>(world: &World<'_, M>) -> usize {
     promoted
 }
 
-/// One worker's part of the sweep. What it finds goes up, as its pages do; where these begin anew, a run is complete.
+/// One worker's part of the sweep. What it finds goes up, as its pages do; where these begin anew,
+/// a run is complete.
 fn sweep_share<'w>(
     space: &Space,
     scope: &Scope,
@@ -166,8 +169,9 @@ fn sweep_share<'w>(
     Ok(())
 }
 
-/// Makes one list of runs that each go up and have something in them, and that goes up too: clearing then walks memory forwards, whoever found
-/// what, and runs repeat. A run consists of whole pages, so that it gives long pieces at a time.
+/// Makes one list of runs that each go up and have something in them, and that goes up too:
+/// clearing then walks memory forwards, whoever found what, and runs repeat. A run consists of
+/// whole pages, so that it gives long pieces at a time.
 fn merge_runs<T: Copy + Ord>(runs: &mut Vec<Vec<T>>) -> Result<Vec<T>, NoMemory> {
     if runs.len() <= 1 {
         // The only list there is, mostly: not a second time in memory.

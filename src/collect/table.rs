@@ -1,7 +1,7 @@
 //! The side table: one byte for each granule.
 //!
-//! While references are counted a byte is a signed number. One that overflows carries into a small map (*spills*), so the sums
-//! are exact, also for hubs. Afterwards the byte is a mark.
+//! During `Phase::Count` a byte is a signed number. A byte that overflows carries into a small map
+//! (*spills*), so that sums are exact. From `Phase::Roots` on a byte is a mark.
 
 use std::collections::HashMap;
 
@@ -26,10 +26,12 @@ pub(crate) const EXCLUDED: u8 = 2;
 /// Bytes that are looked at together.
 pub(crate) const LANES: usize = 32;
 
-/// Entries of a side table from which on it is too large for the caches, and is asked for ahead: that of 256 MiB.
+/// Entries of a side table from which on it is too large for the caches, and is asked for ahead:
+/// that of 256 MiB.
 const FAR_TABLE_SIZE: usize = 8 << 20;
 
-/// Whether table entries are to be asked for ahead. In stress also of small heaps, so that these show it too.
+/// Whether table entries are to be asked for ahead. In stress also of small heaps, so that these
+/// show it too.
 pub(crate) fn is_far<M: ObjectModel>(world: &World<'_, M>, entries: usize) -> bool {
     entries >= world.core().stress.shrink(FAR_TABLE_SIZE)
 }
@@ -89,7 +91,8 @@ pub(crate) fn spill(spills: &mut Spills, granule: usize, carry: i64) {
 #[derive(Debug, Default)]
 pub(crate) struct Spills {
     pub(super) carries: HashMap<u32, i64>,
-    /// There was no room for some carry. Looked at once, in the end: carries come out of the innermost loops.
+    /// There was no room for some carry. Looked at once, in the end: carries come out of the
+    /// innermost loops.
     pub(super) lost: bool,
 }
 
@@ -121,22 +124,23 @@ pub(crate) fn add_bytes(main: &[AtomicU8], table: &[u8], mut carry: impl FnMut(u
     });
 }
 
-/// Table bytes as plain memory, for scans that the compiler can make wide. The caller is the only one to touch
-/// them: the world is stopped, and each page is handed to one worker.
+/// Table bytes as plain memory, for scans that the compiler can make wide. The caller is the only
+/// one to touch them: the world is stopped, and each page is handed to one worker.
 #[cfg(not(all(test, loom)))]
 pub(crate) fn exclusively<R>(bytes: &[AtomicU8], f: impl FnOnce(&mut [u8]) -> R) -> R {
-    // SAFETY: rule X: an atomic byte has the layout of a byte and may be written through a shared reference; nobody
-    // else accesses these now (rule of this function, which all callers state).
+    // SAFETY: rule X: an atomic byte has the layout of a byte and may be written through a shared
+    // reference; nobody else accesses these now (rule of this function, which all callers state).
     f(unsafe {
         std::slice::from_raw_parts_mut(bytes.as_ptr().cast::<u8>().cast_mut(), bytes.len())
     })
 }
 
-/// Table bytes as plain memory, as `exclusively`, for scans that only read. Nobody writes them meanwhile.
+/// Table bytes as plain memory, as `exclusively`, for scans that only read. Nobody writes them
+/// meanwhile.
 #[cfg(not(all(test, loom)))]
 pub(crate) fn plainly<R>(bytes: &[AtomicU8], f: impl FnOnce(&[u8]) -> R) -> R {
-    // SAFETY: rule X: an atomic byte has the layout of a byte; nobody writes these now (rule of this function, which
-    // all callers state).
+    // SAFETY: rule X: an atomic byte has the layout of a byte; nobody writes these now (rule of
+    // this function, which all callers state).
     f(unsafe { std::slice::from_raw_parts(bytes.as_ptr().cast::<u8>(), bytes.len()) })
 }
 

@@ -1,5 +1,6 @@
-//! Traversing objects: several together, so that a model that knows of some that they are alike calls one function for all of
-//! them.
+//! Traversal of objects in batches.
+//!
+//! A model that finds several objects of one type calls one function for all of them.
 
 use crate::collect::scope::stopped_at;
 use crate::object::live::Stopped;
@@ -49,8 +50,8 @@ pub(crate) fn type_name<M: ObjectModel>(world: &World<'_, M>, object: Object) ->
     stopped_at(world, granule).map_or("", |object| world.core().model.type_name(object.live()))
 }
 
-/// Runs `scan` over objects and turns a panic of a traversal into [`Abandoned`]. The tracer knows which object was
-/// being traversed.
+/// Runs `scan` over objects and turns a panic of a traversal into [`Abandoned`]. The tracer knows
+/// which object was being traversed.
 pub(crate) fn guard_traversal<M: ObjectModel, R>(
     world: &World<'_, M>,
     tracer: &mut Tracer,
@@ -67,8 +68,9 @@ pub(crate) fn guard_traversal<M: ObjectModel, R>(
     })
 }
 
-/// Has `objects` report what they refer to, behind what the tracer has already, and notes in `ends` where each one's
-/// references end. One with a field that cannot be read reports nothing, and `unreadable` is called with its number.
+/// Has `objects` report what they refer to, behind what the tracer has already, and notes in `ends`
+/// where each one's references end. One with a field that cannot be read reports nothing, and
+/// `unreadable` is called with its number.
 #[inline(always)]
 pub(crate) fn traverse_batch<M: ObjectModel>(
     model: &M,

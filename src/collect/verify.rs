@@ -1,10 +1,10 @@
-//! Looking at a whole heap for what must not be: for stress modes, tests, and
+//! Verification of a whole heap: for stress modes, tests, and
 //! [`Mutator::verify`](crate::Mutator::verify).
 //!
-//! Two views of the same memory are held against each other. The *pages*: what the pool, the arenas' lists, the free bits,
-//! the remote stacks and the quarantine say about which cells are free. The *objects*: what the state bytes say is alive,
-//! what the headers say, and what the fields lead to. A cell that neither knows is no error: its memory may have been handed
-//! out and hold no object yet.
+//! Two views of the same memory are compared. The *pages*: the free cells according to the pool,
+//! the arenas' lists, the free bits, the remote stacks and the quarantine. The *objects*: the live
+//! objects according to the state bytes, the headers and the fields. A cell in neither view is no
+//! error: its memory may be allocated and hold no object yet.
 
 use crate::collect::scope::stopped_at;
 use crate::object::state::{DYING, LIVE, TRACKED, UNREACHABLE};
@@ -21,10 +21,11 @@ use crate::object::type_info::Tracer;
 /// How much to look at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd)]
 pub(crate) enum Depth {
-    /// What holds whatever user code does: pages, tables, headers, and that edges lead to live objects.
+    /// What holds whatever user code does: pages, tables, headers, and that edges lead to live
+    /// objects.
     Structure,
-    /// Also that no object is visited more often than it is referred to, which a wrong traversal can
-    /// break.
+    /// Also that no object is visited more often than it is referred to, which a wrong traversal
+    /// can break.
     Counts,
     /// Also that no traversal panics, which leaves what it would have shown unseen.
     Complete,
@@ -85,7 +86,8 @@ pub(crate) fn check<M: ObjectModel>(world: &World<'_, M>, depth: Depth) -> Resul
     objects(world, depth)
 }
 
-/// Every object: its state, its header, what its fields lead to; and, if asked, the edges against the counts.
+/// Every object: its state, its header, what its fields lead to; and, if asked, the edges against
+/// the counts.
 fn objects<M: ObjectModel>(world: &World<'_, M>, depth: Depth) -> Result<(), String> {
     let core = world.core();
     let space = &core.space;
@@ -185,8 +187,8 @@ mod tests {
     use crate::object::type_info::Object;
     use crate::{Heap, Pacing};
 
-    /// Two objects that lead to each other, and an untracked one, each with one more reference, that of
-    /// the test. `damage` changes them. The verifier's answer at each depth.
+    /// Two objects that lead to each other, and an untracked one, each with one more reference,
+    /// that of the test. `damage` changes them. The verifier's answer at each depth.
     fn found(damage: impl FnOnce(&Raw, [Object; 3])) -> [Result<(), String>; 3] {
         let builder = Heap::builder().name("scripted").pacing(Pacing::manual()).reserve(1 << 28);
         let heap = builder.build_with(Script::default()).unwrap();
@@ -237,7 +239,8 @@ mod tests {
 
     #[test]
     fn fields_of_tracked_objects_lead_to_objects() {
-        // The middle of an object, the memory of a dead object, and memory without an object so far.
+        // The middle of an object, the memory of a dead object, and memory without an object so
+        // far.
         let middle = |_: &Raw, b: Object| {
             Object::new(b.as_ptr().map_addr(|address| address.saturating_add(16)))
         };
@@ -261,7 +264,8 @@ mod tests {
                 Script::of(m, a, |thing| thing.edges.push(target));
             });
             assert_eq!(result, always(text));
-            // The verifier does not traverse untracked objects, nor follow edges of unreadable ones.
+            // The verifier does not traverse untracked objects, nor follow edges of unreadable
+            // ones.
             let result = found(|m, [_, b, c]| {
                 let target = target(m, b);
                 Script::of(m, c, |thing| thing.edges.push(target));
@@ -328,8 +332,8 @@ mod tests {
         assert_eq!(result, always(text));
     }
 
-    /// Runs a collection or a promotion under this stress, after `damage` to a ring of two objects. The
-    /// message of the verifier's panic, and how many times the verifier found a sound heap.
+    /// Runs a collection or a promotion under this stress, after `damage` to a ring of two objects.
+    /// The message of the verifier's panic, and how many times the verifier found a sound heap.
     fn stressed_by(
         stress: Stress,
         damage: impl FnOnce(&Raw, &[Object]),

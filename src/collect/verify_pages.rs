@@ -1,5 +1,4 @@
-//! The part of the verifier that looks at pages: which cells the pool, the arenas, the free bits, the remote stacks and the
-//! quarantine say are free.
+//! The part of the verifier that compares pages with the lists of free cells.
 
 use crate::object::state::{DYING, OLD, TRACKED, UNREACHABLE};
 use std::collections::HashMap;
@@ -110,7 +109,8 @@ impl PageLists {
     }
 }
 
-/// The pages against the lists that they are on, and the cells against the places where free ones wait.
+/// The pages against the lists that they are on, and the cells against the places where free ones
+/// wait.
 pub(crate) fn pages<M: ObjectModel>(world: &World<'_, M>, lists: PageLists) -> Result<(), String> {
     let space = &world.core().space;
     let states = space.states();
@@ -274,8 +274,8 @@ mod tests {
         m.alloc(Node { next: GcCell::new(None) })
     }
 
-    /// Damages a heap of two nodes, a freed one, and a large object, by `plant`; what is found has to contain `expected`. Then
-    /// mends it, by `mend`.
+    /// Damages a heap of two nodes, a freed one, and a large object, by `plant`; what is found has
+    /// to contain `expected`. Then mends it, by `mend`.
     fn finds(
         expected: &str,
         plant: impl FnOnce(&World<'_, Managed>, Gc<Node>) -> Box<dyn FnOnce(&World<'_, Managed>)>,
@@ -381,8 +381,8 @@ mod tests {
             unsafe { space.push_remote(cell) };
             Box::new(move |world| {
                 let space = &world.core().space;
-                // SAFETY: rules O and W: the world is stopped, and with it the page's owner. The bit is set already,
-                // and the count one too high.
+                // SAFETY: rules O and W: the world is stopped, and with it the page's owner. The
+                // bit is set already, and the count one too high.
                 unsafe {
                     space.free_bits(PAGE, |bits| {
                         let at = space.granule(cell.as_ptr().addr());

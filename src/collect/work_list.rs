@@ -1,8 +1,8 @@
-//! Floor 4: the work of one step, handed out in portions, to each thread first what is its own.
+//! The work of one phase, handed out in chunks: to each thread first its own.
 //!
-//! What a mutator has made lies in the caches of the processor that it runs on. So where parked mutators take part in a collection,
-//! each begins with its own pages, and takes those of others when it has no more; the rest, of threads that are not here, comes last
-//! or whenever somebody is done.
+//! The objects of a mutator are in the caches of its processor. So a parked mutator that takes part
+//! in a collection begins with its own pages. Then it takes pages of other threads. Pages of
+//! threads that are not attached come last.
 
 use std::cmp::Reverse;
 
@@ -35,7 +35,8 @@ impl<T> WorkList<T> {
         Self::grouped(items, |_| 0)
     }
 
-    /// Each item is `home`'s, a number of an arena or 0. They are sorted by it, and otherwise stay in the order of `place`.
+    /// Each item is `home`'s, a number of an arena or 0. They are sorted by it, and otherwise stay
+    /// in the order of `place`.
     pub(crate) fn by_home<K: Ord>(
         mut items: Vec<T>,
         home: impl Fn(&T) -> u32,
@@ -73,7 +74,8 @@ impl<T> WorkList<T> {
 
     /// Hands everything out anew, at most `chunk` items at a time. One step after the other.
     pub(crate) fn share(&self, chunk: usize) -> WorkCursor<'_, T> {
-        // Relaxed, here and below: numbers that must be unique; what is handed out is ordered by whoever calls the threads.
+        // Relaxed, here and below: numbers that must be unique; what is handed out is ordered by
+        // whoever calls the threads.
         self.groups.iter().for_each(|group| group.next.store(group.start, Ordering::Relaxed));
         WorkCursor { portions: self, chunk }
     }
@@ -87,7 +89,8 @@ pub(crate) struct WorkCursor<'a, T> {
 }
 
 impl<'a, T> WorkCursor<'a, T> {
-    /// What a thread gets, a few items at a time: its own first, and then those of others, until all are handed out.
+    /// What a thread gets, a few items at a time: its own first, and then those of others, until
+    /// all are handed out.
     pub(crate) fn of(&self, worker: Worker) -> WorkChunks<'a, T> {
         let groups = &self.portions.groups;
         steps::took(groups.len());

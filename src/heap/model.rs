@@ -10,11 +10,12 @@
 //!
 //! # The end of a heap
 //!
-//! There is no hook for it. When the last [`ModelHeap`] and the last mutator are gone the heap's range is
-//! unmapped, with all objects that are still in it: they are neither collected nor cleared nor destroyed, so
-//! what they own outside the heap leaks, and whoever still has their addresses has dangling ones. A runtime
-//! that wants its objects destroyed collects, and drops what it holds, before it lets go of the heap. (The
-//! typed face does more: it collects once more, and keeps the range as long as objects are referred to.)
+//! There is no hook for it. When the last [`ModelHeap`] and the last mutator are gone the heap's
+//! range is unmapped, with all objects that are still in it: they are neither collected nor cleared
+//! nor destroyed, so what they own outside the heap leaks, and whoever still has their addresses
+//! has dangling ones. A runtime that wants its objects destroyed collects, and drops what it holds,
+//! before it lets go of the heap. (The typed face does more: it collects once more, and keeps the
+//! range as long as objects are referred to.)
 
 pub use crate::heap::core::MODEL_REQUESTS;
 pub use crate::heap::model_heap::ModelHeap;
@@ -51,8 +52,8 @@ impl<'a> Found<'a> {
 pub enum Verdict {
     /// The garbage is cleared.
     Clear,
-    /// Nothing is cleared: all of it is ordinary objects again, and counts as uncollectable. Weak references to them are
-    /// dead, and finalizers have run.
+    /// Nothing is cleared: all of it is ordinary objects again, and counts as uncollectable. Weak
+    /// references to them are dead, and finalizers have run.
     Keep,
 }
 
@@ -60,25 +61,30 @@ pub enum Verdict {
 ///
 /// # Safety
 ///
-/// The collector trusts an implementation with the following. Breaking a rule is undefined behaviour.
+/// The collector trusts an implementation with the following. Breaking a rule is undefined
+/// behaviour.
 ///
-/// 1. **Counts are real.** [`count`](Self::count) tells the number of references that exist to an object,
-///    wherever they are held. [`claim_ref`](Self::claim_ref) adds one, [`release`](Self::release) takes one away.
+/// 1. **Counts are real.** [`count`](Self::count) tells the number of references that exist to an
+///    object, wherever they are held. [`claim_ref`](Self::claim_ref) adds one,
+///    [`release`](Self::release) takes one away.
 /// 2. **Memory is freed only at count 0**, by the model, with
 ///    [`ModelMutator::free`](crate::heap::model::ModelMutator::free).
-/// 3. **A stop is a stop.** Between a stop and the resume no thread lowers a count or frees an object,
-///    attached or not. (Unattached threads may add references to what they hold references to.)
-/// 4. **Traversal reports live references only**: each address given to
-///    [`Tracer::visit_object`] is an object that the traversed one holds a counted reference to. To
-///    report too few, or one twice, is allowed: it keeps alive or clears the wrong object, and no more.
-/// 5. **Pending counts are merged when asked.** After [`merge`](Self::merge), `count` is exact, and every
-///    object whose count is 0 has been put into `dead`, or is one whose destruction has begun.
-/// 6. **No safepoint inside.** No method, and nothing it calls, reaches a safepoint, detaches, or stops
-///    the world. (The mutator is passed as `&`, which cannot.)
+/// 3. **A stop is a stop.** Between a stop and the resume no thread lowers a count or frees an
+///    object, attached or not. (Unattached threads may add references to what they hold references
+///    to.)
+/// 4. **Traversal reports live references only**: each address given to [`Tracer::visit_object`] is
+///    an object that the traversed one holds a counted reference to. To report too few, or one
+///    twice, is allowed: it keeps alive or clears the wrong object, and no more.
+/// 5. **Pending counts are merged when asked.** After [`merge`](Self::merge), `count` is exact, and
+///    every object whose count is 0 has been put into `dead`, or is one whose destruction has
+///    begun.
+/// 6. **No safepoint inside.** No method, and nothing it calls, reaches a safepoint, detaches, or
+///    stops the world. (The mutator is passed as `&`, which cannot.)
 ///
 /// Methods that are given a [`World`] token run while the world is stopped, possibly on a thread of
-/// the collector's pool; the others on the collecting thread, attached, with the world running. Garbage of a collection that the
-/// heap started itself is cleared and released by any attached thread, each object by one.
+/// the collector's pool; the others on the collecting thread, attached, with the world running.
+/// Garbage of a collection that the heap started itself is cleared and released by any attached
+/// thread, each object by one.
 pub unsafe trait ObjectModel: Sized + Send + Sync + 'static {
     /// What the model keeps for each mutator. Other threads read it, so it synchronises itself.
     type Local: Send + Sync + 'static;
@@ -93,10 +99,11 @@ pub unsafe trait ObjectModel: Sized + Send + Sync + 'static {
     /// collector keeps what the counting pass saw for the marking pass.
     const STABLE_DURING_STOP: bool;
 
-    /// Of [`MODEL_REQUESTS`], those that any attached thread can answer, or the next one to attach, in place of the thread that was
-    /// asked. A thread that is about to detach answers what it was asked by then; requests of these kinds that come while it
-    /// does so are passed on to the attached threads, since others could go on asking for as long as it answers. Without this
-    /// it answers until nothing is asked of it.
+    /// Of [`MODEL_REQUESTS`], those that any attached thread can answer, or the next one to attach,
+    /// in place of the thread that was asked. A thread that is about to detach answers what it was
+    /// asked by then; requests of these kinds that come while it does so are passed on to the
+    /// attached threads, since others could go on asking for as long as it answers. Without this it
+    /// answers until nothing is asked of it.
     const SHARED_REQUESTS: u32 = 0;
 
     /// The shared part of a new mutator.
@@ -123,30 +130,34 @@ pub unsafe trait ObjectModel: Sized + Send + Sync + 'static {
     /// Reports every reference that `object` holds. May panic: the collection is abandoned.
     fn traverse(&self, object: Stopped<'_>, tracer: &mut Tracer);
 
-    /// Reports the references of the first few of `objects`, as [`traverse`](Self::traverse) does of each, by calling
-    /// [`Tracer::each`] for one or more of them, in their order and without gaps. There is at least one.
+    /// Reports the references of the first few of `objects`, as [`traverse`](Self::traverse) does
+    /// of each, by calling [`Tracer::each`] for one or more of them, in their order and without
+    /// gaps. There is at least one.
     ///
-    /// For models to which it is faster to deal with several objects of one type than to look up each one's type. What is reported
-    /// otherwise than by [`Tracer::each`], or under another object, counts as the next one's, or that one's (rule 4 says what this leads to).
-    /// If nothing is looked at the collection is abandoned.
+    /// For models to which it is faster to deal with several objects of one type than to look up
+    /// each one's type. What is reported otherwise than by [`Tracer::each`], or under another
+    /// object, counts as the next one's, or that one's (rule 4 says what this leads to). If nothing
+    /// is looked at the collection is abandoned.
     #[inline(always)]
     fn traverse_each(&self, objects: &[Stopped<'_>], tracer: &mut Tracer, ends: &mut Ends<'_>) {
         tracer.each(objects, ends, |object, tracer| self.traverse(object, tracer));
     }
 
-    /// Whether [`prefetch`](Self::prefetch) is worth calling: asked once for each pass over the heap.
+    /// Whether [`prefetch`](Self::prefetch) is worth calling: asked once for each pass over the
+    /// heap.
     fn prefetches(&self) -> bool {
         false
     }
 
-    /// Asks memory for what [`traverse`](Self::traverse) is going to read outside of the object, with
-    /// [`Tracer::fetch`]. Called some objects ahead of it; it reports nothing to the tracer.
+    /// Asks memory for what [`traverse`](Self::traverse) is going to read outside of the object,
+    /// with [`Tracer::fetch`]. Called some objects ahead of it; it reports nothing to the tracer.
     #[inline]
     fn prefetch(&self, object: Stopped<'_>, tracer: &mut Tracer) {
         let _ = (object, tracer);
     }
 
-    /// As [`prefetch`](Self::prefetch), for several objects, of which there is at least one. The collector calls this.
+    /// As [`prefetch`](Self::prefetch), for several objects, of which there is at least one. The
+    /// collector calls this.
     #[inline(always)]
     fn prefetch_each(&self, objects: &[Stopped<'_>], tracer: &mut Tracer) {
         for &object in objects {
@@ -155,16 +166,18 @@ pub unsafe trait ObjectModel: Sized + Send + Sync + 'static {
         }
     }
 
-    /// Adds a reference on behalf of the thread `by`: the collecting one, or another mutator that is parked now, and will most
-    /// likely be the one to release it. Called once for each object, on several of the collection's threads at a time.
+    /// Adds a reference on behalf of the thread `by`: the collecting one, or another mutator that
+    /// is parked now, and will most likely be the one to release it. Called once for each object,
+    /// on several of the collection's threads at a time.
     fn claim_ref(&self, object: Stopped<'_>, by: ThreadId);
 
-    /// Drops a reference that [`claim_ref`](Self::claim_ref) added, and destroys the object if it was the last. Mostly on the thread that
-    /// `claim_ref` named, but any attached one may come to it first.
+    /// Drops a reference that [`claim_ref`](Self::claim_ref) added, and destroys the object if it
+    /// was the last. Mostly on the thread that `claim_ref` named, but any attached one may come to
+    /// it first.
     fn release(&self, reference: ClaimRef, m: &ModelMutator<Self>);
 
-    /// Takes the references out of those fields of `object` that can close a cycle. May panic: that is
-    /// reported, and the collection goes on.
+    /// Takes the references out of those fields of `object` that can close a cycle. May panic: that
+    /// is reported, and the collection goes on.
     fn clear(&self, object: Live<'_>, m: &ModelMutator<Self>);
 
     /// Objects are about to be cleared by this thread, of so many in all.
@@ -172,8 +185,9 @@ pub unsafe trait ObjectModel: Sized + Send + Sync + 'static {
         let _ = (m, objects);
     }
 
-    /// Some objects have been cleared: drops what [`clear`](Self::clear) took out of them, if it has put that off.
-    /// Called every few objects, and `last` before any is released, and before the thread may park.
+    /// Some objects have been cleared: drops what [`clear`](Self::clear) took out of them, if it
+    /// has put that off. Called every few objects, and `last` before any is released, and before
+    /// the thread may park.
     fn cleared(&self, m: &ModelMutator<Self>, last: bool) {
         let _ = (m, last);
     }
@@ -184,7 +198,8 @@ pub unsafe trait ObjectModel: Sized + Send + Sync + 'static {
         false
     }
 
-    /// Runs the finalizer. May panic, make the object reachable again, allocate, and change the graph.
+    /// Runs the finalizer. May panic, make the object reachable again, allocate, and change the
+    /// graph.
     fn finalize(&self, object: Live<'_>, m: &ModelMutator<Self>) {
         let _ = (object, m);
     }
@@ -194,20 +209,21 @@ pub unsafe trait ObjectModel: Sized + Send + Sync + 'static {
         false
     }
 
-    /// Whether the two traversals of `object` in one stop are to be compared: if they differ, the collection is abandoned. Slow,
-    /// and for finding mistakes.
+    /// Whether the two traversals of `object` in one stop are to be compared: if they differ, the
+    /// collection is abandoned. Slow, and for finding mistakes.
     fn verifies_traversal(&self, object: Stopped<'_>) -> bool {
         let _ = object;
         false
     }
 
-    /// More references to `object` were reported than exist: some traversal is wrong. The object is kept.
+    /// More references to `object` were reported than exist: some traversal is wrong. The object is
+    /// kept.
     fn overvisited(&self, object: Stopped<'_>) {
         let _ = object;
     }
 
-    /// The heap has no memory for a new object. A model that keeps freed memory gives it back here. `true`: it gave some back,
-    /// and the allocation is tried again.
+    /// The heap has no memory for a new object. A model that keeps freed memory gives it back here.
+    /// `true`: it gave some back, and the allocation is tried again.
     fn refused(&self, m: &ModelMutator<Self>) -> bool {
         let _ = m;
         false
@@ -218,16 +234,17 @@ pub unsafe trait ObjectModel: Sized + Send + Sync + 'static {
         let _ = m;
     }
 
-    /// How many objects [`merge`](Self::merge) may put into `dead`, at most. The collector makes room for them first: if there is
-    /// none, the collection is abandoned before anything is merged. More than that asks for memory in `merge`, where it ends the
-    /// process if there is none.
+    /// How many objects [`merge`](Self::merge) may put into `dead`, at most. The collector makes
+    /// room for them first: if there is none, the collection is abandoned before anything is
+    /// merged. More than that asks for memory in `merge`, where it ends the process if there is
+    /// none.
     fn pending(&self, world: &World<'_, Self>) -> usize {
         let _ = world;
         0
     }
 
-    /// Makes counts exact (rule 5): merges what threads have pending in their [`Local`](Self::Local)s,
-    /// which [`World::locals`] lists.
+    /// Makes counts exact (rule 5): merges what threads have pending in their
+    /// [`Local`](Self::Local)s, which [`World::locals`] lists.
     fn merge(&self, world: &World<'_, Self>, dead: &mut Vec<DeadObject>) {
         let _ = (world, dead);
     }
@@ -243,8 +260,9 @@ pub unsafe trait ObjectModel: Sized + Send + Sync + 'static {
         false
     }
 
-    /// How many callbacks [`take_callbacks`](Self::take_callbacks) may put into `due` for `object`, at most. The collector makes
-    /// room for them first: if there is none, nothing is cleared, and the collection is abandoned. As for [`pending`](Self::pending).
+    /// How many callbacks [`take_callbacks`](Self::take_callbacks) may put into `due` for `object`,
+    /// at most. The collector makes room for them first: if there is none, nothing is cleared, and
+    /// the collection is abandoned. As for [`pending`](Self::pending).
     fn callbacks(&self, object: Stopped<'_>) -> usize {
         let _ = object;
         0
@@ -272,21 +290,24 @@ pub unsafe trait ObjectModel: Sized + Send + Sync + 'static {
         let _ = object;
     }
 
-    /// Whether there may be objects with a legacy finalizer: only then [`legacy`](Self::legacy) is asked.
+    /// Whether there may be objects with a legacy finalizer: only then [`legacy`](Self::legacy) is
+    /// asked.
     fn has_legacy(&self) -> bool {
         false
     }
 
-    /// Whether `object` has a *legacy finalizer*: one that the collector must not call, since it expects all that it
-    /// reaches to be whole, and that it must not destroy the object without. Such an object is not cleared when it is
-    /// unreachable, nor is what it reaches: they count as uncollectable.
+    /// Whether `object` has a *legacy finalizer*: one that the collector must not call, since it
+    /// expects all that it reaches to be whole, and that it must not destroy the object without.
+    /// Such an object is not cleared when it is unreachable, nor is what it reaches: they count as
+    /// uncollectable.
     fn legacy(&self, object: Stopped<'_>) -> bool {
         let _ = object;
         false
     }
 
-    /// Decides what happens to the garbage, when finalizers have run and it is known what is garbage. The world is
-    /// running. All objects named are held until this returns; the model may add references of its own.
+    /// Decides what happens to the garbage, when finalizers have run and it is known what is
+    /// garbage. The world is running. All objects named are held until this returns; the model may
+    /// add references of its own.
     fn judge(&self, found: &Found<'_>, m: &ModelMutator<Self>) -> Verdict {
         let _ = (found, m);
         Verdict::Clear
@@ -298,8 +319,8 @@ pub unsafe trait ObjectModel: Sized + Send + Sync + 'static {
         "*object"
     }
 
-    /// Looks at what `object` itself keeps, a header, for what cannot be: asked when the heap is verified, before anything
-    /// else is asked of it.
+    /// Looks at what `object` itself keeps, a header, for what cannot be: asked when the heap is
+    /// verified, before anything else is asked of it.
     ///
     /// # Errors
     /// What is wrong with it.
@@ -308,9 +329,9 @@ pub unsafe trait ObjectModel: Sized + Send + Sync + 'static {
         Ok(())
     }
 
-    /// The name of the type of an object that has just been destroyed, if what is left of it still tells: for a report, should
-    /// somebody write there. The memory may never have been an object. Asked where [freed memory is
-    /// poisoned](crate::Stress::poison).
+    /// The name of the type of an object that has just been destroyed, if what is left of it still
+    /// tells: for a report, should somebody write there. The memory may never have been an object.
+    /// Asked where [freed memory is poisoned](crate::Stress::poison).
     fn last_type(&self, memory: std::ptr::NonNull<u8>) -> Option<&'static str> {
         let _ = memory;
         None
@@ -321,8 +342,8 @@ pub unsafe trait ObjectModel: Sized + Send + Sync + 'static {
         let _ = m;
     }
 
-    /// After everything was cleared: lets go of what can be let go of. `true`: something waits until every thread
-    /// has passed a safepoint, and a stop would help.
+    /// After everything was cleared: lets go of what can be let go of. `true`: something waits
+    /// until every thread has passed a safepoint, and a stop would help.
     fn after_clear(&self, m: &ModelMutator<Self>) -> bool {
         let _ = m;
         false
@@ -339,8 +360,9 @@ pub unsafe trait ObjectModel: Sized + Send + Sync + 'static {
         let _ = m;
     }
 
-    /// A mutator is ending, on its own thread, still attached. A panic comes out of the mutator's drop once the thread has left; if
-    /// the thread unwinds already, the panic is reported as unraisable.
+    /// A mutator is ending, on its own thread, still attached. A panic comes out of the mutator's
+    /// drop once the thread has left; if the thread unwinds already, the panic is reported as
+    /// unraisable.
     fn ending(&self, m: &ModelMutator<Self>) {
         let _ = m;
     }

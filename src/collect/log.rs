@@ -1,9 +1,8 @@
-//! What counting has seen, written down for marking: the edge log of a full collection.
+//! The edge log of a full collection: counting writes it, marking reads it.
 //!
-//! Counting calls every candidate's traversal, in address order. Marking would call each again, in
-//! the order of the graph: a type to find, a lock to test, a buffer to follow, each in another
-//! cache line, for edges that were all there before. So counting writes them down, and marking
-//! reads here: four bytes an edge, close together, nothing to call.
+//! Counting traverses each candidate, in address order. Marking would traverse each again, in the
+//! order of the graph: a type to find, a lock to test, a buffer to follow, each in another cache
+//! line. So counting logs the edges: four bytes each, close together.
 //!
 //! ```text
 //! chunk   | segment of a page                         | segment of another page     | ...
@@ -12,35 +11,33 @@
 //! word    | 63..48: end | 47..42: last of eight | ... | 11..6 | 5..0: first of eight |
 //! ```
 //!
-//! A segment starts with one word for each eight granules, up to the last candidate's: for each of
-//! the eight how many edges its object has, and where in the segment the edges of the last of them
-//! end. Those of an object end where those of the ones behind it in the word begin, so they are
-//! found by adding up at most eight numbers, which takes two masks and a multiplication. The filler
-//! is there because a reader takes [`WIDE`] edges at a time, whether they are the object's or not:
-//! how many it has cannot be predicted, and that way nothing asks.
+//! A segment starts with one word per eight granules, up to the last candidate. A word has the
+//! number of edges of each of the eight objects, and the end of the edges of the last one in the
+//! segment. The edges of an object end where those of the next object in the word begin: at most
+//! eight numbers are added, with two masks and a multiplication. A reader takes [`WIDE`] edges at a
+//! time, without a branch on the number. The filler keeps the last read in the segment.
 //!
-//! # Nothing depends on it
+//! # The log is optional
 //!
-//! Memory for the log may be refused, and is bounded ([`Budget`]). What is not logged is traversed
-//! again, as without a log: objects of many edges (where the traversal costs little an edge), what
-//! lies on a page whose edges are too many for the words, everything on a page that there was no
-//! memory for, and objects whose traversals are to be seen twice
-//! ([`ObjectModel::is_doubted`](crate::heap::model::ObjectModel::is_doubted)).
+//! Memory for the log may be refused, and is bounded ([`Budget`]). An object that is not in the log
+//! is traversed again: an object with many edges, an object on a page with too many edges for its
+//! words or without memory, and an object whose traversals are compared
+//! ([`ObjectModel::verifies_traversal`](crate::heap::model::ObjectModel::verifies_traversal)).
 //!
 //! # Invariants
 //!
-//! * On a page that has a segment every candidate either was written down, with the very edges that
-//!   were counted, or its field says that it was not. Marking asks for candidates alone.
-//! * The edges of a segment are those of one candidate after the other, as `Space::starts` tells
-//!   where candidates are. The [pass](super::pass) counts on it.
-//! * A segment is written by the worker that counts the page, and by nobody after that; it is read
-//!   when all workers are done (`Workers::run` orders the two).
-//! * A log does not outlive the marking. Its memory is kept for the next full collection
-//!   ([`Spare`]), for the system to take if it needs some; where much of the heap is garbage it is
-//!   gone before the sweep, which then asks for some.
+//! * On a page with a segment each candidate is in the log with the counted edges, or its field
+//!   says that it is not. Marking asks only for candidates.
+//! * A segment has the edges of its candidates in the order of `Space::starts`. The
+//!   [pass](super::pass) relies on it.
+//! * Only the worker that counts a page writes its segment. Readers start when all workers have
+//!   finished (`Workers::run` orders the two).
+//! * A log does not outlive marking. Its memory is kept for the next full collection ([`Spare`]).
+//!   The system may take it. If much of the heap is garbage, it is freed before the sweep, which
+//!   then needs memory.
 //!
-//! A logged object cannot surprise marking: what was unreadable when it was counted has no edges
-//! here and its targets are roots, and what becomes of its locks afterwards is nobody's business.
+//! Marking never traverses a logged object again. A field that was unreadable during counting has
+//! no edges, so its targets are roots.
 
 use std::mem::MaybeUninit;
 

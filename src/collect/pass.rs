@@ -1,43 +1,40 @@
-//! Marking in the order of memory, where the heap lies in that order.
+//! Marking in the order of memory.
 //!
-//! Objects are often made in the order in which they lead to each other, a tree from its root on,
-//! and then they lie in memory so too, and their edges in the [log](crate::collect::log). Going
-//! through the log from its beginning to its end needs no lookup for each object, and hardly a
-//! stack. So a full collection of one worker goes up the pages, the *pass*:
+//! A tree that is built from its root lies in memory in the order of its edges, and so do its edges
+//! in the [log](crate::collect::log). To read the log from its start to its end needs no lookup for
+//! each object, and hardly a stack. So a full collection with one worker goes up the pages, the
+//! *pass*:
 //!
-//! * What is reached and lies ahead is only *noted*, by its mark: the pass will come there.
-//! * What is reached and lies behind is noted and goes to the stack, for [`Marker::run`]. Where the
-//!   stack grows, it is looked at before the pass goes on, in the same way: what lies behind the
-//!   page is pushed, the rest noted.
-//! * What is not in the log is traversed when its page is through.
+//! * A reached object ahead is only marked: the pass comes to its page later.
+//! * A reached object behind is marked and pushed. When the stack grows, `Marker::run` empties it
+//!   before the next page.
+//! * Objects that are not in the log are traversed at the end of their page.
 //!
-//! On a page that has something noted all edges are followed, one after the other as they were
-//! written, from whatever objects they are: those of an object that is not noted lead to nothing.
-//! That way the loop asks neither where an object's edges end nor whether it is reached, neither of
-//! which can be predicted. It needs to know whose each edge is, which [`Owners`] tell.
+//! On a page with a reached object the loop follows all edges, in the order of the log. An edge of
+//! an object that is not reached marks nothing. So the loop has no branch on the end of an object's
+//! edges or on its mark. [`Owners`] has the object of each edge.
 //!
-//! Where much of that is in vain, objects do not lie in order: the pass gives up, and pushes what
-//! is noted ahead. So it does where objects have many edges, since what it saves, it saves for each
-//! object, and each edge takes more steps here than on the way from the stack.
-//!
-//! Where there is no log at all, there is no pass either: what is noted is pushed.
+//! If much of that work is in vain, the objects do not lie in order. Then the pass ends, and pushes
+//! the reached objects ahead. It also ends where objects have many edges: it saves time for each
+//! object, and loses some for each edge. Without a log there is no pass, and all reached objects
+//! are pushed.
 //!
 //! # Marks
 //!
 //! | mark | during the pass |
 //! |---|---|
-//! | 0 | a candidate that nobody has reached |
-//! | [`REACHED`](super::table::REACHED) | a candidate that was reached. Ahead: the pass will look at it. Behind: it was looked at, or pushed |
+//! | 0 | a candidate that was not reached |
+//! | [`REACHED`](super::table::REACHED) | a reached candidate; an object behind was also traversed or pushed |
 //! | [`EXCLUDED`](super::table::EXCLUDED) | no candidate |
-//! | both | no candidate, that some edge leads to |
+//! | both | no candidate, with an edge to it |
 //!
-//! Afterwards, and where there is no pass, nothing counts but whether a mark is 0.
+//! After the pass, and without one, only a mark of 0 differs from the others.
 //!
 //! # Why one worker
 //!
-//! Others would push what the pass would note, each object's edges would be followed twice, and to
-//! note without a locked instruction what another worker may have passed just now would lose it.
-//! Several workers mark as in step 3, each from its own stack.
+//! A second worker would push the objects that the pass only marks, so that their edges would be
+//! followed twice. It could also mark an object just after the pass has left its page: without an
+//! atomic read-modify-write that mark would be lost.
 
 use crate::base::fallible::{self, NoMemory};
 use crate::base::steps;

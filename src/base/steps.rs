@@ -129,13 +129,13 @@ mod tests {
     }
 
     /// The handles that keep a shape alive.
-    type Shape = Vec<Box<dyn std::any::Any>>;
+    type Handles = Vec<Box<dyn std::any::Any>>;
 
     /// Makes a shape of `n` objects.
-    type Build = fn(&Mutator, usize) -> Shape;
+    type Build = fn(&Mutator, usize) -> Handles;
 
     /// One object that refers to all others, and to itself.
-    fn array(m: &Mutator, n: usize) -> Shape {
+    fn array(m: &Mutator, n: usize) -> Handles {
         let elements = (0..n).map(|_| node(m, Vec::new())).collect();
         let array = node(m, elements);
         link(m, &array, &array);
@@ -143,7 +143,7 @@ mod tests {
     }
 
     /// Each object refers to the object made before it, and the first to the last.
-    fn list(m: &Mutator, n: usize) -> Shape {
+    fn list(m: &Mutator, n: usize) -> Handles {
         let first = node(m, Vec::new());
         let last = (1..n).fold(first.clone(), |next, _| node(m, vec![next]));
         link(m, &first, &last);
@@ -151,7 +151,7 @@ mod tests {
     }
 
     /// A binary tree with links to the parents.
-    fn tree(m: &Mutator, n: usize) -> Shape {
+    fn tree(m: &Mutator, n: usize) -> Handles {
         let nodes: Vec<_> = (0..n).map(|_| node(m, Vec::new())).collect();
         for at in 1..n {
             link(m, &nodes[(at - 1) / 2], &nodes[at]);
@@ -161,7 +161,7 @@ mod tests {
     }
 
     /// One object that refers to all others, which refer to it.
-    fn star(m: &Mutator, n: usize) -> Shape {
+    fn star(m: &Mutator, n: usize) -> Handles {
         let hub = node(m, Vec::new());
         for _ in 1..n {
             let spoke = node(m, vec![hub.clone()]);
@@ -171,7 +171,7 @@ mod tests {
     }
 
     /// Rings of two objects, each with a handle.
-    fn roots(m: &Mutator, n: usize) -> Shape {
+    fn roots(m: &Mutator, n: usize) -> Handles {
         let ring = |_| {
             let one = node(m, Vec::new());
             let other = node(m, vec![one.clone()]);
@@ -182,9 +182,9 @@ mod tests {
     }
 
     /// As [`roots`], with a weak reference to each object, half of them with a callback.
-    fn weak(m: &Mutator, n: usize) -> Shape {
+    fn weak(m: &Mutator, n: usize) -> Handles {
         let rings = roots(m, n);
-        let mut kept: Shape = Vec::new();
+        let mut kept: Handles = Vec::new();
         for ring in &rings {
             let ring: &Gc<Node> = ring.downcast_ref().expect("a ring");
             let weak: GcWeak<Node> = Gc::downgrade(ring, m);
@@ -196,9 +196,9 @@ mod tests {
     }
 
     /// All weak references lead to one object.
-    fn watched(m: &Mutator, n: usize) -> Shape {
+    fn watched(m: &Mutator, n: usize) -> Handles {
         let target = node(m, Vec::new());
-        let mut kept: Shape =
+        let mut kept: Handles =
             (0..n).map(|_| Box::new(m.alloc_weak(&target, (), |_, _| {})) as _).collect();
         link(m, &target, &target);
         kept.push(Box::new(target));
@@ -206,7 +206,7 @@ mod tests {
     }
 
     /// Each object has a type of its own.
-    fn types(m: &Mutator, n: usize) -> Shape {
+    fn types(m: &Mutator, n: usize) -> Handles {
         let instance = |number: usize| {
             let class = dynamic::Class::new(format!("T{number}")).make(m).expect("a class");
             let object = class.instantiate(m).expect("an instance");

@@ -1,6 +1,7 @@
 //! Proofs that an object is alive.
 //!
-//! An [`Object`] is an address. These types add what the holder may rely on. A value of each has the layout of the address.
+//! An [`Object`] is an address. These types add what the holder may rely on. A value of each has
+//! the layout of the address.
 //!
 //! | type | the object | made from |
 //! |---|---|---|
@@ -150,7 +151,8 @@ impl ClaimRef {
 
     /// The proofs, as long as the references are lent.
     pub(crate) const fn live_slice(these: &[Self]) -> &[Live<'_>] {
-        // SAFETY: rule X: both are transparent over the address. Each reference exists for the borrow.
+        // SAFETY: rule X: both are transparent over the address. Each reference exists for the
+        // borrow.
         unsafe { std::slice::from_raw_parts(these.as_ptr().cast(), these.len()) }
     }
 
@@ -178,7 +180,8 @@ impl DeadObject {
     ///
     /// # Safety
     ///
-    /// The count of the object is 0, no other thread finds the object, and no other value stands for it.
+    /// The count of the object is 0, no other thread finds the object, and no other value stands
+    /// for it.
     pub const unsafe fn new(object: Object) -> Self {
         Self(object)
     }

@@ -93,7 +93,7 @@ pub(crate) fn recheck<M: ObjectModel>(
     (garbage, abandoned)
 }
 
-/// Instead of step 9, when the world cannot be stopped any more: keeps the whole set.
+/// Keeps the whole set: the world cannot be stopped for the recheck.
 pub(crate) fn keep_all<M: ObjectModel>(pending: Pending, m: &ModelMutator<M>) -> Garbage {
     for claim in &pending.objects {
         state_of(&m.core().space, claim.object()).survive();

@@ -121,6 +121,7 @@ impl MergeQueue {
 ///
 /// If the owner is detached, this thread suspends it, merges its queue, and returns the dead
 /// objects.
+#[inline(always)]
 pub(crate) fn enqueue<S>(
     coordinator: &Coordinator<S>,
     under: &MaybeStrain,

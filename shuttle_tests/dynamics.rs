@@ -70,8 +70,12 @@ unsafe extern "C" fn traverse(object: *mut RawObject, visit: VisitProc, arg: *mu
     let Some(object) = NonNull::new(object) else { return 0 };
     // SAFETY: rule H: called for a living object, with a visitor and its argument.
     unsafe {
-        let result = visit(dynamic::type_of(object).object(), arg);
-        if result != 0 { result } else { dynamic::visit_managed_dict(object, visit, arg) }
+        let result = visit(dynamic::Obj::new(object).record().object(), arg);
+        if result != 0 {
+            result
+        } else {
+            dynamic::Obj::new(object).visit_managed_dict(dynamic::Visitor::new(visit, arg))
+        }
     }
 }
 
@@ -81,12 +85,12 @@ unsafe extern "C" fn dealloc(object: *mut RawObject) {
     // SAFETY: rules H and Z: called once, for a dying object.
     unsafe {
         Mutator::with_current(|m| {
-            let type_object = NonNull::new(dynamic::type_of(object).object());
-            dynamic::untrack(m, object).expect("a container");
-            drop(dynamic::share(object));
-            dynamic::clear_weak_references(m, object);
-            dynamic::clear_managed_dict(object);
-            drop(dynamic::share(object));
+            let type_object = NonNull::new(dynamic::Obj::new(object).record().object());
+            dynamic::Obj::new(object).untrack(m).expect("a container");
+            drop(dynamic::Obj::new(object).share());
+            dynamic::Dying::new(m, dynamic::Obj::new(object)).clear_weak_references();
+            dynamic::Obj::new(object).clear_managed_dict();
+            drop(dynamic::Obj::new(object).share());
             ENDED.set(ENDED.get() + 1);
             dynamic::free(m, object, Family::Container).expect("nobody refers to it");
             drop(type_object.map(|ty| dynamic::from_raw(ty)));
@@ -99,7 +103,7 @@ unsafe extern "C" fn called(_: *mut RawObject, weak_ref: *mut RawObject) {
     let Some(weak_ref) = NonNull::new(weak_ref) else { return };
     Mutator::with_current(|m| {
         // SAFETY: a living weak reference.
-        let target = unsafe { dynamic::weakref_target(m, weak_ref) };
+        let target = unsafe { dynamic::Obj::new(weak_ref).weakref_target(m) };
         assert!(target.expect("a weak reference").is_none(), "called while it leads to something");
     });
 }
@@ -149,8 +153,9 @@ impl Shared {
             (8 | 9, _) => {
                 let weak = self.weaks[place].lock().clone();
                 // SAFETY: a living weak reference.
-                let target =
-                    weak.map(|weak| unsafe { dynamic::weakref_target(m, dynamic::as_raw(&weak)) });
+                let target = weak.map(|weak| unsafe {
+                    dynamic::Obj::new(dynamic::as_raw(&weak)).weakref_target(m)
+                });
                 if let Some(Ok(Some(target))) = target {
                     self.body(&target, m);
                     held.push(target);

@@ -42,7 +42,7 @@ unsafe extern "C" fn pair_traverse(
 ) -> c_int {
     // SAFETY: a living pair.
     unsafe {
-        let record = dynamic::type_of(NonNull::new_unchecked(object));
+        let record = dynamic::Obj::new(NonNull::new_unchecked(object)).record();
         if record.is_heap_type() {
             let result = visit(record.object(), arg);
             if result != 0 {
@@ -79,9 +79,9 @@ unsafe extern "C" fn pair_dealloc(object: *mut RawObject) {
     unsafe {
         Mutator::with_current(|m| {
             let this = NonNull::new_unchecked(object);
-            dynamic::untrack(m, this).unwrap();
+            dynamic::Obj::new(this).untrack(m).unwrap();
             pair_clear(object);
-            let record = dynamic::type_of(this);
+            let record = dynamic::Obj::new(this).record();
             let type_object = NonNull::new(record.object());
             dynamic::free(m, this, Family::Container).unwrap();
             if let Some(type_object) = type_object {
@@ -191,7 +191,7 @@ fn s_008_s_111_a_heap_type_dies_with_its_instances() {
     // The type's own attributes refer to an instance: type and instance are one cycle.
     let object = dynamic::as_raw(ty.object().unwrap());
     // SAFETY: a living type.
-    unsafe { dynamic::set_attribute(&m, object, "first", Some(a.clone())) }.unwrap();
+    unsafe { dynamic::Obj::new(object).set_attribute(&m, "first", Some(a.clone())) }.unwrap();
     drop(a);
     assert_eq!(m.collect().collected, 0);
     drop(ty);
@@ -211,10 +211,10 @@ fn s_117_a_cycle_through_an_attribute_is_collected() {
     let (a, b) = (new(&m, ty.record()), new(&m, ty.record()));
     // SAFETY: living objects.
     unsafe {
-        dynamic::set_attribute(&m, dynamic::as_raw(&a), "peer", Some(b.clone())).unwrap();
-        dynamic::set_attribute(&m, dynamic::as_raw(&b), "peer", Some(a.clone())).unwrap();
-        assert!(dynamic::get_attribute(&m, dynamic::as_raw(&a), "peer").unwrap() == b);
-        let none = dynamic::get_attribute(&m, dynamic::as_raw(&a), "none").unwrap_err();
+        dynamic::Obj::new(dynamic::as_raw(&a)).set_attribute(&m, "peer", Some(b.clone())).unwrap();
+        dynamic::Obj::new(dynamic::as_raw(&b)).set_attribute(&m, "peer", Some(a.clone())).unwrap();
+        assert!(dynamic::Obj::new(dynamic::as_raw(&a)).get_attribute(&m, "peer").unwrap() == b);
+        let none = dynamic::Obj::new(dynamic::as_raw(&a)).get_attribute(&m, "none").unwrap_err();
         assert_eq!(none.code, Code::NoAttribute);
     }
     assert_eq!(m.collect().collected, 0);
@@ -256,7 +256,7 @@ static FINALIZED: AtomicUsize = AtomicUsize::new(0);
 unsafe extern "C" fn resurrect(object: *mut RawObject) {
     FINALIZED.fetch_add(1, SeqCst);
     // SAFETY: a living object; the new reference goes to the thread-local.
-    assert!(unsafe { dynamic::incref(NonNull::new_unchecked(object)) });
+    assert!(unsafe { dynamic::Obj::new(NonNull::new_unchecked(object)).incref() });
     SAVED.set(object);
 }
 
@@ -300,7 +300,8 @@ fn u_33_u_35_weak_references_with_callbacks() {
         CALLED.fetch_add(1, SeqCst);
         Mutator::with_current(|m| {
             // SAFETY: the weak reference is alive.
-            let target = unsafe { dynamic::weakref_target(m, NonNull::new_unchecked(weak_ref)) };
+            let target =
+                unsafe { dynamic::Obj::new(NonNull::new_unchecked(weak_ref)).weakref_target(m) };
             assert!(target.unwrap().is_none(), "cleared before the callback");
         });
     }
@@ -328,7 +329,11 @@ fn u_33_u_35_weak_references_with_callbacks() {
     assert_eq!(CALLED.load(SeqCst), 2);
     for gone in [&outside, &plain, &at_zero] {
         // SAFETY: alive.
-        assert!(unsafe { dynamic::weakref_target(&m, dynamic::as_raw(gone)) }.unwrap().is_none());
+        assert!(
+            unsafe { dynamic::Obj::new(dynamic::as_raw(gone)).weakref_target(&m) }
+                .unwrap()
+                .is_none()
+        );
     }
     drop((outside, plain, at_zero, c));
     m.collect();
@@ -428,7 +433,7 @@ fn items_type() -> &'static TypeRecord {
     ) -> c_int {
         // SAFETY: a living object of this type.
         unsafe {
-            let n = dynamic::size(NonNull::new_unchecked(object)).unwrap();
+            let n = dynamic::Obj::new(NonNull::new_unchecked(object)).size().unwrap();
             let items = object.cast::<RawVarObject>().add(1).cast::<*mut RawObject>();
             for i in 0..n as usize {
                 let item = *items.add(i);
@@ -463,28 +468,28 @@ fn s_041_to_s_047_resize() {
             items(object).add(i).write(i * 8);
         }
         let object = dynamic::resize(&m, object, 4000).unwrap();
-        assert_eq!(dynamic::size(object).unwrap(), 4000);
+        assert_eq!(dynamic::Obj::new(object).size().unwrap(), 4000);
         assert_eq!((0..4).map(|i| items(object).add(i).read()).collect::<Vec<_>>(), [0, 8, 16, 24]);
         assert!((4..4000).all(|i| items(object).add(i).read() == 0));
         let refused = |n, code| {
             assert_eq!(dynamic::resize(&m, object, n).unwrap_err().code, code);
-            assert_eq!(dynamic::size(object).unwrap(), 4000);
+            assert_eq!(dynamic::Obj::new(object).size().unwrap(), 4000);
         };
         refused(-1, Code::BadSize);
         refused(isize::MAX, Code::Memory);
         refused(2, Code::CutReferences);
-        dynamic::track(&m, object).unwrap_err(); // fields that are no objects: checked mode says so
+        dynamic::Obj::new(object).track(&m).unwrap_err(); // fields that are no objects: checked mode says so
         for i in 0..4 {
             items(object).add(i).write(0);
         }
-        dynamic::track(&m, object).unwrap();
+        dynamic::Obj::new(object).track(&m).unwrap();
         refused(8, Code::TrackedResize);
-        dynamic::untrack(&m, object).unwrap();
-        assert!(dynamic::incref(object));
+        dynamic::Obj::new(object).untrack(&m).unwrap();
+        assert!(dynamic::Obj::new(object).incref());
         refused(8, Code::SharedResize);
         assert!(dynamic::decref(object));
         let object = dynamic::resize(&m, object, 0).unwrap();
-        assert_eq!(dynamic::size(object).unwrap(), 0);
+        assert_eq!(dynamic::Obj::new(object).size().unwrap(), 0);
         assert!(dynamic::decref(object));
         let fixed = dynamic::allocate(&m, static_pair(false), 0, 0).unwrap();
         assert_eq!(dynamic::resize(&m, fixed, 1).unwrap_err().code, Code::NotResizable);
@@ -507,7 +512,7 @@ fn s_035_extra_bytes_are_zero_and_writable() {
     // SAFETY: a pair with 1,000 bytes behind it.
     unsafe {
         let object = dynamic::allocate(&m, record, 0, 1000).unwrap();
-        assert!(!dynamic::is_tracked(&m, object));
+        assert!(!dynamic::Obj::new(object).is_tracked(&m));
         let extra = object.cast::<u8>().add(record.basic_size());
         assert!((0..1000).all(|i| extra.add(i).read() == 0));
         extra.add(999).write(7);
@@ -528,7 +533,7 @@ fn s_073_s_074_freeing_what_is_tracked_or_referred_to() {
             dynamic::free(&m, object, Family::Plain).unwrap_err().code,
             Code::WrongAllocator
         );
-        assert!(dynamic::incref(object));
+        assert!(dynamic::Obj::new(object).incref());
         assert_eq!(
             dynamic::free(&m, object, Family::Container).unwrap_err().code,
             Code::ReferencesLeft
@@ -653,10 +658,13 @@ fn s_148_to_s_153_modules_types_and_tokens() {
     let module = unsafe { dynamic::new_module(&m, spec) }.unwrap();
     // SAFETY: a module with 24 bytes of state.
     unsafe {
-        let state = dynamic::module_state(dynamic::as_raw(&module)).unwrap();
+        let state = dynamic::Obj::new(dynamic::as_raw(&module)).module_state().unwrap();
         assert!((0..24).all(|i| state.cast::<u8>().add(i).read() == 0));
-        assert_eq!(dynamic::module_token(dynamic::as_raw(&module)), Some(0x77));
-        assert_eq!(dynamic::module_name(dynamic::as_raw(&module)).unwrap(), c"tests.module");
+        assert_eq!(dynamic::Obj::new(dynamic::as_raw(&module)).module_token(), Some(0x77));
+        assert_eq!(
+            dynamic::Obj::new(dynamic::as_raw(&module)).module_name().unwrap(),
+            c"tests.module"
+        );
     }
     let mut spec = pair_spec("tests.Member");
     (spec.module, spec.token) = (Some(module.clone()), 0x99);
@@ -672,13 +680,14 @@ fn s_148_to_s_153_modules_types_and_tokens() {
     // SAFETY: a living type.
     unsafe {
         let member = new(&m, sub.record());
-        dynamic::set_attribute(&m, dynamic::as_raw(ty.object().unwrap()), "member", Some(member))
+        dynamic::Obj::new(dynamic::as_raw(ty.object().unwrap()))
+            .set_attribute(&m, "member", Some(member))
             .unwrap();
         assert!(std::ptr::eq(
-            dynamic::describe(dynamic::as_raw(ty.object().unwrap())).unwrap(),
+            dynamic::Obj::new(dynamic::as_raw(ty.object().unwrap())).describe().unwrap(),
             ty.record()
         ));
-        assert!(dynamic::describe(dynamic::as_raw(&module)).is_none());
+        assert!(dynamic::Obj::new(dynamic::as_raw(&module)).describe().is_none());
     }
     assert!(METATYPE.get().has_gc() && MODULE.get().has_gc() && !BASE.get().has_gc());
     drop((ty, sub, spec));
@@ -699,7 +708,8 @@ fn s_085_a_walk_shows_the_direct_referents() {
     set(&b, 0, Some(&c));
     let mut seen = Vec::new();
     // SAFETY: a living object, of one thread.
-    unsafe { dynamic::referents(&m, dynamic::as_raw(&a), |target| seen.push(target)) }.unwrap();
+    unsafe { dynamic::Obj::new(dynamic::as_raw(&a)).referents(&m, |target| seen.push(target)) }
+        .unwrap();
     assert_eq!(seen, [dynamic::as_raw(&b); 2]);
 }
 
@@ -716,11 +726,11 @@ fn s_054_tracking_an_object_with_a_dangling_field_is_refused() {
         );
         fields(a.as_ptr())[0] = b.as_ptr();
         assert!(dynamic::decref(b));
-        assert_eq!(dynamic::track(&m, a).unwrap_err().code, Code::FreedPointer);
-        assert!(!dynamic::is_tracked(&m, a));
+        assert_eq!(dynamic::Obj::new(a).track(&m).unwrap_err().code, Code::FreedPointer);
+        assert!(!dynamic::Obj::new(a).is_tracked(&m));
         fields(a.as_ptr())[0] = std::ptr::null_mut();
-        dynamic::track(&m, a).unwrap();
-        assert_eq!(dynamic::track(&m, a).unwrap_err().code, Code::AlreadyTracked);
+        dynamic::Obj::new(a).track(&m).unwrap();
+        assert_eq!(dynamic::Obj::new(a).track(&m).unwrap_err().code, Code::AlreadyTracked);
         assert!(dynamic::decref(a));
     }
 }
@@ -747,9 +757,9 @@ fn s_059_tracking_and_finalizing_at_once_lose_nothing() {
                 loop {
                     // SAFETY: a living object, which `all` keeps alive.
                     let was_met = unsafe {
-                        dynamic::untrack(&m, dynamic::as_raw(object)).unwrap();
-                        dynamic::track(&m, dynamic::as_raw(object)).unwrap();
-                        dynamic::is_finalized(&m, dynamic::as_raw(object))
+                        dynamic::Obj::new(dynamic::as_raw(object)).untrack(&m).unwrap();
+                        dynamic::Obj::new(dynamic::as_raw(object)).track(&m).unwrap();
+                        dynamic::Obj::new(dynamic::as_raw(object)).is_finalized(&m)
                     };
                     rounds += 1;
                     if rounds >= 20 && (i > 0 || was_met) {
@@ -758,7 +768,7 @@ fn s_059_tracking_and_finalizing_at_once_lose_nothing() {
                 }
                 if i % 2 == 0 {
                     // SAFETY: as above.
-                    unsafe { dynamic::untrack(&m, dynamic::as_raw(object)).unwrap() };
+                    unsafe { dynamic::Obj::new(dynamic::as_raw(object)).untrack(&m).unwrap() };
                 }
                 m.safepoint();
             }
@@ -773,8 +783,8 @@ fn s_059_tracking_and_finalizing_at_once_lose_nothing() {
             if let Some(object) = all.get(at).map(dynamic::as_raw) {
                 // SAFETY: as above.
                 unsafe {
-                    if !dynamic::is_finalized(&m, object) {
-                        dynamic::call_finalizer(&m, object);
+                    if !dynamic::Obj::new(object).is_finalized(&m) {
+                        dynamic::Obj::new(object).call_finalizer(&m);
                         finalized += 1;
                     }
                 }
@@ -785,8 +795,8 @@ fn s_059_tracking_and_finalizing_at_once_lose_nothing() {
     for (i, object) in all.iter().enumerate() {
         // SAFETY: as above.
         unsafe {
-            assert_eq!(dynamic::is_tracked(&m, dynamic::as_raw(object)), i % 2 == 1);
-            finalized -= usize::from(dynamic::is_finalized(&m, dynamic::as_raw(object)));
+            assert_eq!(dynamic::Obj::new(dynamic::as_raw(object)).is_tracked(&m), i % 2 == 1);
+            finalized -= usize::from(dynamic::Obj::new(dynamic::as_raw(object)).is_finalized(&m));
         }
     }
     assert_eq!(finalized, 0, "a finalized mark was lost");
@@ -902,7 +912,7 @@ unsafe extern "C" fn hostile_traverse(
             4 => visit(std::ptr::null_mut(), arg),
             5 => {
                 // Refused, all of it.
-                assert!(!dynamic::incref(this) || fields[0].is_null());
+                assert!(!dynamic::Obj::new(this).incref() || fields[0].is_null());
                 assert!(!dynamic::decref(this) || fields[0].is_null());
                 assert!(Mutator::with_current(|_| ()).is_none());
                 pair_traverse(object, visit, arg)
@@ -931,7 +941,7 @@ unsafe extern "C" fn hostile_clear(object: *mut RawObject) -> c_int {
             // A collection inside a handler is refused; objects can be made and dropped.
             Mutator::with_current(|m| {
                 // SAFETY: the type of a living object.
-                let record = unsafe { dynamic::type_of(NonNull::new_unchecked(object)) };
+                let record = unsafe { dynamic::Obj::new(NonNull::new_unchecked(object)).record() };
                 let extra = new(m, record);
                 set(&extra, 0, Some(&extra));
             });
@@ -1034,10 +1044,7 @@ fn s_128_a_handler_that_waits_is_reported_with_its_type() {
 #[test]
 fn s_030_an_allocator_that_returns_something_else_is_an_error() {
     unsafe extern "C" fn of_another_type(_: *mut c_void, _: isize) -> *mut RawObject {
-        // SAFETY: a ready type; the reference goes over.
-        let made = Mutator::with_current(|m| unsafe {
-            dynamic::allocate_tracked(m, static_pair(false), 0)
-        });
+        let made = Mutator::with_current(|m| dynamic::allocate_tracked(m, static_pair(false), 0));
         made.expect("attached").expect("room").as_ptr()
     }
     let heap = heap();
@@ -1178,9 +1185,9 @@ fn a_dealloc_handler_that_counts_its_object_up_and_down_destroys_nothing_else() 
         // SAFETY: a dying pair.
         unsafe {
             let this = NonNull::new_unchecked(object);
-            assert!(dynamic::incref(this));
+            assert!(dynamic::Obj::new(this).incref());
             assert!(dynamic::decref(this));
-            let record = dynamic::type_of(this);
+            let record = dynamic::Obj::new(this).record();
             pair_dealloc(object);
             // Most likely where the old one was.
             if MADE.fetch_add(1, SeqCst) == 0 {
@@ -1218,14 +1225,11 @@ fn what_is_in_a_queue_leaves_it_before_its_memory_is_given_back() {
             .build()
             .unwrap();
         let mut m = heap.attach();
-        let make = || {
-            // SAFETY: a ready type.
-            unsafe { dynamic::allocate(&m, record, 4, 0) }.unwrap()
-        };
+        let make = || dynamic::allocate(&m, record, 4, 0).unwrap();
         let object = make();
         // SAFETY: objects of this heap; every reference is dropped once.
         unsafe {
-            assert!(dynamic::incref(object));
+            assert!(dynamic::Obj::new(object).incref());
             let (heap, theirs) = (&heap, dynamic::from_raw(object));
             std::thread::scope(|scope| {
                 scope.spawn(move || {
@@ -1261,9 +1265,9 @@ fn s_074_a_dealloc_handler_cannot_free_what_it_has_given_away() {
         // SAFETY: a dying pair.
         unsafe {
             let this = NonNull::new_unchecked(object);
-            assert!(dynamic::incref(this));
+            assert!(dynamic::Obj::new(this).incref());
             Mutator::with_current(|m| {
-                dynamic::untrack(m, this).unwrap();
+                dynamic::Obj::new(this).untrack(m).unwrap();
                 *CODE.lock().unwrap() =
                     dynamic::free(m, this, Family::Container).err().map(|fault| fault.code);
             });
@@ -1294,7 +1298,7 @@ fn a_weak_reference_does_not_lead_to_what_its_dealloc_handler_counts() {
         // SAFETY: a dying pair.
         unsafe {
             let this = NonNull::new_unchecked(object);
-            assert!(dynamic::incref(this));
+            assert!(dynamic::Obj::new(this).incref());
             COUNTED.wait();
             ASKED.wait();
             assert!(dynamic::decref(this));
@@ -1319,7 +1323,8 @@ fn a_weak_reference_does_not_lead_to_what_its_dealloc_handler_counts() {
             let m = heap.attach();
             COUNTED.wait();
             // SAFETY: alive.
-            let target = unsafe { dynamic::weakref_target(&m, dynamic::as_raw(&weak)) }.unwrap();
+            let target =
+                unsafe { dynamic::Obj::new(dynamic::as_raw(&weak)).weakref_target(&m) }.unwrap();
             ASKED.wait();
             target.map(std::mem::forget).is_none()
         });

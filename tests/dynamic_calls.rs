@@ -75,7 +75,7 @@ fn in_a_traversal_what_makes_or_changes_objects_is_refused_and_does_nothing() {
     unsafe {
         let weak = dynamic::new_weakref(&m, tracked, None).unwrap();
         let untracked = dynamic::allocate(&m, bytes.record(), 3, 0).unwrap();
-        let (count, live) = (dynamic::count(tracked), heap.stats().live_objects);
+        let (count, live) = (dynamic::Obj::new(tracked).count(), heap.stats().live_objects);
         let guard = safepoint::traversing();
         let refused = [
             ("allocate", code(dynamic::allocate(&m, class.record(), 0, 0))),
@@ -83,22 +83,22 @@ fn in_a_traversal_what_makes_or_changes_objects_is_refused_and_does_nothing() {
             ("allocate_tracked", code(dynamic::allocate_tracked(&m, class.record(), 0))),
             ("instantiate", code(class.instantiate(&m))),
             ("make", code(Class::new("tests.Other").make(&m))),
-            ("get_attribute", code(dynamic::get_attribute(&m, tracked, "name"))),
-            ("set_attribute", code(dynamic::set_attribute(&m, tracked, "name", None))),
+            ("get_attribute", code(dynamic::Obj::new(tracked).get_attribute(&m, "name"))),
+            ("set_attribute", code(dynamic::Obj::new(tracked).set_attribute(&m, "name", None))),
             ("resize", code(dynamic::resize(&m, untracked, 5))),
-            ("track", code(dynamic::track(&m, untracked))),
-            ("untrack", code(dynamic::untrack(&m, tracked))),
+            ("track", code(dynamic::Obj::new(untracked).track(&m))),
+            ("untrack", code(dynamic::Obj::new(tracked).untrack(&m))),
             ("free", code(dynamic::free(&m, untracked, Family::Container))),
             ("new_weakref", code(dynamic::new_weakref(&m, tracked, None))),
-            ("weakref_target", code(dynamic::weakref_target(&m, dynamic::as_raw(&weak)))),
+            ("weakref_target", code(dynamic::Obj::new(dynamic::as_raw(&weak)).weakref_target(&m))),
         ];
         let fault = dynamic::resize(&m, untracked, 5).unwrap_err();
         assert_eq!(fault.function, "resize", "before anything is looked at");
         let fault = dynamic::new_weakref(&m, tracked, None).unwrap_err();
         assert_eq!(fault.function, "new_weakref");
-        assert!(!dynamic::has_attribute(&m, tracked, "name"));
+        assert!(!dynamic::Obj::new(tracked).has_attribute(&m, "name"));
         assert!(
-            !dynamic::incref(tracked)
+            !dynamic::Obj::new(tracked).incref()
                 && !dynamic::decref(tracked)
                 && !dynamic::decref_last(&m, tracked)
         );
@@ -106,10 +106,13 @@ fn in_a_traversal_what_makes_or_changes_objects_is_refused_and_does_nothing() {
         for (function, code) in refused {
             assert_eq!(code, Code::InTraversal, "{function}");
         }
-        assert_eq!((dynamic::count(tracked), heap.stats().live_objects), (count, live));
-        assert!(dynamic::has_attribute(&m, tracked, "name") && dynamic::is_tracked(&m, tracked));
-        assert!(!dynamic::is_tracked(&m, untracked));
-        assert_eq!(dynamic::size(untracked).unwrap(), 3);
+        assert_eq!((dynamic::Obj::new(tracked).count(), heap.stats().live_objects), (count, live));
+        assert!(
+            dynamic::Obj::new(tracked).has_attribute(&m, "name")
+                && dynamic::Obj::new(tracked).is_tracked(&m)
+        );
+        assert!(!dynamic::Obj::new(untracked).is_tracked(&m));
+        assert_eq!(dynamic::Obj::new(untracked).size().unwrap(), 3);
         drop(dynamic::from_raw(untracked));
     }
 }
@@ -132,20 +135,26 @@ fn objects_of_another_heap_are_refused() {
     assert_eq!(code(object.set_attribute(&m, "name", None)), Code::ForeignPointer);
     // SAFETY: the object lives, and no other thread uses it.
     unsafe {
-        assert!(dynamic::is_gc(foreign));
-        assert_eq!(code(dynamic::track(&m, foreign)), Code::NotGcObject);
-        assert_eq!(code(dynamic::untrack(&m, foreign)), Code::NotGcObject);
+        assert!(dynamic::Obj::new(foreign).is_gc());
+        assert_eq!(code(dynamic::Obj::new(foreign).track(&m)), Code::NotGcObject);
+        assert_eq!(code(dynamic::Obj::new(foreign).untrack(&m)), Code::NotGcObject);
         assert_eq!(code(dynamic::free(&m, foreign, Family::Container)), Code::WrongAllocator);
-        assert!(!dynamic::track_common(&m, foreign) && !dynamic::untrack_common(&m, foreign));
+        assert!(
+            !dynamic::Obj::new(foreign).track_common(&m)
+                && !dynamic::Obj::new(foreign).untrack_common(&m)
+        );
         assert!(!dynamic::free_common(&m, foreign));
-        assert!(!dynamic::is_tracked(&m, foreign) && !dynamic::is_finalized(&m, foreign));
+        assert!(
+            !dynamic::Obj::new(foreign).is_tracked(&m)
+                && !dynamic::Obj::new(foreign).is_finalized(&m)
+        );
     }
     m.collect();
     drop(m);
     let mut m = other.attach();
     assert!(object.attribute(&m, "name").unwrap() == object);
     // SAFETY: as above.
-    assert!(unsafe { dynamic::is_tracked(&m, foreign) });
+    assert!(unsafe { dynamic::Obj::new(foreign).is_tracked(&m) });
     object.set_attribute(&m, "name", None).unwrap();
     drop((object, class));
     m.collect();
@@ -224,7 +233,8 @@ fn visits(object: Ptr, last: usize) -> (c_int, Vec<*mut RawObject>) {
     let mut visits = Visits { seen: Vec::new(), last };
     // SAFETY: a living object, its own handler, and a visitor with its argument.
     let answer = unsafe {
-        let handler = dynamic::type_of(object).slots().traverse.expect("a traverse handler");
+        let handler =
+            dynamic::Obj::new(object).record().slots().traverse.expect("a traverse handler");
         handler(object.as_ptr(), note_visit, (&raw mut visits).cast())
     };
     (answer, visits.seen)
@@ -245,11 +255,19 @@ fn the_managed_dictionary_of_a_type_is_none() {
     // SAFETY: living objects of this thread; the visitor takes the argument.
     unsafe {
         let arg = (&raw mut seen).cast();
-        assert_eq!(dynamic::visit_managed_dict(dynamic::as_raw(of_type), note_visit, arg), 0);
-        assert_eq!(dynamic::visit_managed_dict(dynamic::as_raw(&object), note_visit, arg), 0);
+        assert_eq!(
+            dynamic::Obj::new(dynamic::as_raw(of_type))
+                .visit_managed_dict(dynamic::Visitor::new(note_visit, arg)),
+            0
+        );
+        assert_eq!(
+            dynamic::Obj::new(dynamic::as_raw(&object))
+                .visit_managed_dict(dynamic::Visitor::new(note_visit, arg)),
+            0
+        );
         assert_eq!(seen.seen, [dynamic::as_raw(&object).as_ptr()]);
-        dynamic::clear_managed_dict(dynamic::as_raw(of_type));
-        dynamic::clear_managed_dict(dynamic::as_raw(&object));
+        dynamic::Obj::new(dynamic::as_raw(of_type)).clear_managed_dict();
+        dynamic::Obj::new(dynamic::as_raw(&object)).clear_managed_dict();
     }
     assert!(of_type.attribute(&m, "name").unwrap() == object);
     assert_eq!(code(object.attribute(&m, "name")), Code::NoAttribute);
@@ -272,7 +290,10 @@ unsafe extern "C" fn changes(value: *mut RawObject, arg: *mut c_void) -> c_int {
     }
     // The visit keeps the value alive, although its attribute is gone.
     // SAFETY: a living object.
-    assert_eq!(unsafe { dynamic::type_of(NonNull::new(value).unwrap()) }.name(), "tests.Node");
+    assert_eq!(
+        unsafe { dynamic::Obj::new(NonNull::new(value).unwrap()).record() }.name(),
+        "tests.Node"
+    );
     assert!(dynamic::is_dynamic(object));
     0
 }
@@ -290,7 +311,8 @@ fn a_visitor_outside_of_traversals_may_change_the_dictionary_that_it_visits() {
     let mut arg: Changes<'_> = (&m, &object, 0);
     // SAFETY: a living object of this thread; the visitor takes the argument.
     let answer = unsafe {
-        dynamic::visit_managed_dict(dynamic::as_raw(&object), changes, (&raw mut arg).cast())
+        dynamic::Obj::new(dynamic::as_raw(&object))
+            .visit_managed_dict(dynamic::Visitor::new(changes, (&raw mut arg).cast()))
     };
     assert_eq!((answer, arg.2), (0, 2));
     let has = ["one", "other", "new1", "new2"].map(|name| object.attribute(&m, name).is_ok());
@@ -422,7 +444,7 @@ fn handlers_of_the_library_bear_null_and_objects_that_are_not_whole() {
                 record.name()
             );
             assert_eq!(slots.clear.unwrap()(object.as_ptr()), 0, "{}", record.name());
-            assert_eq!(dynamic::module_state(object), None);
+            assert_eq!(dynamic::Obj::new(object).module_state(), None);
             let live = heap.stats().live_objects;
             drop(dynamic::from_raw(object));
             assert_eq!(heap.stats().live_objects, live - 1);
@@ -485,7 +507,7 @@ unsafe extern "C" fn own_alloc(face: *mut c_void, items: isize) -> *mut RawObjec
     // SAFETY: the face of these types is their record, or the object of a heap type, whose record
     // the library finds.
     let made = Mutator::with_current(|m| unsafe {
-        let record = dynamic::describe(NonNull::new(face.cast()).unwrap()).unwrap();
+        let record = dynamic::Obj::new(NonNull::new(face.cast()).unwrap()).describe().unwrap();
         dynamic::allocate_tracked(m, record, items)
     });
     made.expect("attached").expect("room").as_ptr()
@@ -632,7 +654,7 @@ fn a_handler_that_forgets_its_type_or_dictionary_is_reported_at_the_first_instan
                 // for it.
                 unsafe {
                     let object = dynamic::allocate(&m, ty.record(), 0, 0).unwrap();
-                    dynamic::track(&m, object).unwrap();
+                    dynamic::Obj::new(object).track(&m).unwrap();
                     drop(dynamic::from_raw(object));
                 }
                 assert_eq!(take(&reports), [], "{ty:?}, tracked by hand");
@@ -647,7 +669,7 @@ unsafe extern "C" fn visit_type(
     arg: *mut c_void,
 ) -> c_int {
     // SAFETY: a living object of a heap type, and a visitor with its argument.
-    unsafe { visit(dynamic::type_of(NonNull::new_unchecked(object)).object(), arg) }
+    unsafe { visit(dynamic::Obj::new(NonNull::new_unchecked(object)).record().object(), arg) }
 }
 
 /// Without checked mode a clear handler is called, and its object is looked at no further.
@@ -690,7 +712,7 @@ fn a_reference_that_a_clear_handler_leaves_is_no_mistake() {
     unsafe {
         let this = dynamic::as_raw(&object);
         assert_eq!(
-            dynamic::count(NonNull::new((*this.as_ptr().cast::<Link>()).to).unwrap()),
+            dynamic::Obj::new(NonNull::new((*this.as_ptr().cast::<Link>()).to).unwrap()).count(),
             Some(1)
         );
     }
@@ -704,8 +726,8 @@ fn a_reference_that_a_clear_handler_leaves_is_no_mistake() {
 
 unsafe extern "C" fn note_mistakes(_: *mut RawObject, _: VisitProc, _: *mut c_void) -> c_int {
     let fault = || Fault::new(Code::Custom, "tests");
-    dynamic::note(fault()).unwrap();
-    dynamic::note(fault().of_type("tests.Named")).unwrap();
+    dynamic::record_fault(fault()).unwrap();
+    dynamic::record_fault(fault().of_type("tests.Named")).unwrap();
     0
 }
 
@@ -724,8 +746,10 @@ fn a_mistake_in_a_walk_is_told_when_the_walk_is_over() {
     assert_eq!(take(&reports), []);
     for _ in 0..2 {
         // SAFETY: a living object of this thread.
-        unsafe { dynamic::referents(&m, dynamic::as_raw(&object), |_| panic!("there is none")) }
-            .unwrap();
+        unsafe {
+            dynamic::Obj::new(dynamic::as_raw(&object)).referents(&m, |_| panic!("there is none"))
+        }
+        .unwrap();
         assert_eq!(
             take(&reports),
             [(Code::Custom, "tests.Noting", false), (Code::Custom, "tests.Named", false)]
@@ -773,7 +797,7 @@ fn a_new_object_is_zero_and_its_neighbours_are_as_they_were() {
                     at.is_multiple_of(2).then(|| dynamic::allocate_common(&m, record)).flatten();
                 let made =
                     common.unwrap_or_else(|| dynamic::allocate_tracked(&m, record, 0).unwrap());
-                assert_eq!(dynamic::is_tracked(&m, made), gc);
+                assert_eq!(dynamic::Obj::new(made).is_tracked(&m), gc);
                 let bytes =
                     std::slice::from_raw_parts(made.as_ptr().cast::<u8>().add(head), size - head);
                 assert!(bytes.iter().all(|&byte| byte == 0), "{size} bytes are not zero");
@@ -794,7 +818,7 @@ fn a_new_object_is_zero_and_its_neighbours_are_as_they_were() {
                 // SAFETY: alive, and of this size.
                 unsafe {
                     assert_eq!(
-                        dynamic::count(this),
+                        dynamic::Obj::new(this).count(),
                         Some(1),
                         "the head of an object of {size} bytes"
                     );
@@ -804,7 +828,7 @@ fn a_new_object_is_zero_and_its_neighbours_are_as_they_were() {
                         first,
                         "the head of an object of {size} bytes"
                     );
-                    assert!(std::ptr::eq(dynamic::type_of(this), record));
+                    assert!(std::ptr::eq(dynamic::Obj::new(this).record(), record));
                     let bytes = std::slice::from_raw_parts(
                         this.as_ptr().cast::<u8>().add(head),
                         size - head,
@@ -926,14 +950,14 @@ fn a_constructor_may_track_what_its_allocator_has_tracked() {
         unsafe {
             for (ty, count) in [(&items, 3), (&items, 0), (&class, 0)] {
                 let object = dynamic::allocate_tracked(&m, ty.record(), count).unwrap();
-                assert!(dynamic::is_tracked(&m, object));
-                dynamic::track(&m, object).unwrap();
-                assert_eq!(code(dynamic::track(&m, object)), Code::AlreadyTracked);
-                dynamic::untrack(&m, object).unwrap();
-                dynamic::untrack(&m, object).unwrap();
-                assert!(!dynamic::is_tracked(&m, object));
-                dynamic::track(&m, object).unwrap();
-                assert_eq!(code(dynamic::track(&m, object)), Code::AlreadyTracked);
+                assert!(dynamic::Obj::new(object).is_tracked(&m));
+                dynamic::Obj::new(object).track(&m).unwrap();
+                assert_eq!(code(dynamic::Obj::new(object).track(&m)), Code::AlreadyTracked);
+                dynamic::Obj::new(object).untrack(&m).unwrap();
+                dynamic::Obj::new(object).untrack(&m).unwrap();
+                assert!(!dynamic::Obj::new(object).is_tracked(&m));
+                dynamic::Obj::new(object).track(&m).unwrap();
+                assert_eq!(code(dynamic::Obj::new(object).track(&m)), Code::AlreadyTracked);
                 drop(dynamic::from_raw(object));
             }
             assert!(dynamic::allocate_common(&m, class.record()).is_none(), "it has a dictionary");
@@ -950,11 +974,14 @@ unsafe extern "C" fn end_in_common(object: *mut RawObject) {
     Mutator::with_current(|m| unsafe {
         let object = NonNull::new_unchecked(object);
         assert!(
-            dynamic::is_tracked(m, object) && !dynamic::free_common(m, object),
+            dynamic::Obj::new(object).is_tracked(m) && !dynamic::free_common(m, object),
             "it is tracked"
         );
         for _ in 0..2 {
-            assert!(dynamic::untrack_common(m, object) && !dynamic::is_tracked(m, object));
+            assert!(
+                dynamic::Obj::new(object).untrack_common(m)
+                    && !dynamic::Obj::new(object).is_tracked(m)
+            );
         }
         assert!(dynamic::free_common(m, object));
     });
@@ -993,25 +1020,39 @@ fn the_common_cases_leave_everything_else_to_the_functions_behind_them() {
         let m = heap.attach();
         let object = dynamic::allocate_common(&m, record).unwrap();
         // Tracked by its allocator: once more, and no further.
-        assert!(dynamic::track_common(&m, object) && !dynamic::track_common(&m, object));
-        assert!(dynamic::untrack_common(&m, object) && !dynamic::is_tracked(&m, object));
-        assert!(dynamic::untrack_common(&m, object));
-        assert!(dynamic::track_common(&m, object) && dynamic::is_tracked(&m, object));
-        assert!(!dynamic::track_common(&m, object));
+        assert!(
+            dynamic::Obj::new(object).track_common(&m)
+                && !dynamic::Obj::new(object).track_common(&m)
+        );
+        assert!(
+            dynamic::Obj::new(object).untrack_common(&m)
+                && !dynamic::Obj::new(object).is_tracked(&m)
+        );
+        assert!(dynamic::Obj::new(object).untrack_common(&m));
+        assert!(
+            dynamic::Obj::new(object).track_common(&m) && dynamic::Obj::new(object).is_tracked(&m)
+        );
+        assert!(!dynamic::Obj::new(object).track_common(&m));
         assert!(!dynamic::free_common(&m, object), "it is alive");
-        assert!(dynamic::untrack_common(&m, object) && !dynamic::free_common(&m, object));
+        assert!(dynamic::Obj::new(object).untrack_common(&m) && !dynamic::free_common(&m, object));
         // One that another thread refers to, too.
         let shared = dynamic::allocate_tracked(&m, record, 0).unwrap();
-        let handle = dynamic::share(shared);
+        let handle = dynamic::Obj::new(shared).share();
         std::thread::scope(|scope| {
             scope.spawn(|| drop(handle.clone())).join().unwrap();
         });
-        assert!(dynamic::track_common(&m, shared) && !dynamic::track_common(&m, shared));
-        assert_eq!(code(dynamic::track(&m, shared)), Code::AlreadyTracked);
+        assert!(
+            dynamic::Obj::new(shared).track_common(&m)
+                && !dynamic::Obj::new(shared).track_common(&m)
+        );
+        assert_eq!(code(dynamic::Obj::new(shared).track(&m)), Code::AlreadyTracked);
         drop(handle);
         let leaf = dynamic::allocate(&m, plain, 0, 0).unwrap();
-        assert!(!dynamic::track_common(&m, leaf) && !dynamic::untrack_common(&m, leaf));
-        assert!(!dynamic::free_common(&m, leaf) && !dynamic::is_tracked(&m, leaf));
+        assert!(
+            !dynamic::Obj::new(leaf).track_common(&m)
+                && !dynamic::Obj::new(leaf).untrack_common(&m)
+        );
+        assert!(!dynamic::free_common(&m, leaf) && !dynamic::Obj::new(leaf).is_tracked(&m));
         for object in [object, shared, leaf] {
             drop(dynamic::from_raw(object));
         }
@@ -1042,13 +1083,13 @@ fn checked_mode_tracks_no_object_with_a_reference_to_a_freed_one() {
                 let gone = dynamic::allocate(&m, plain, 0, 0).unwrap();
                 drop(dynamic::from_raw(gone));
                 (*link).to = gone.as_ptr();
-                let tracked = dynamic::track(&m, object);
+                let tracked = dynamic::Obj::new(object).track(&m);
                 (*link).to = std::ptr::null_mut();
                 match checked {
                     true => assert_eq!(code(tracked), Code::FreedPointer),
                     false => tracked.unwrap(),
                 }
-                assert_eq!(dynamic::is_tracked(&m, object), by_allocator || !checked);
+                assert_eq!(dynamic::Obj::new(object).is_tracked(&m), by_allocator || !checked);
                 drop(dynamic::from_raw(object));
             }
         }
@@ -1095,15 +1136,20 @@ fn an_address_is_told_by_what_lies_there() {
             assert_eq!(dynamic::look_up(&m, address), what, "{address:?}");
             assert_eq!(dynamic::look_up_here(address), Some(what), "{address:?}");
         }
-        assert!(dynamic::try_type_of(fixed).is_none() && !dynamic::is_gc(fixed));
+        assert!(dynamic::try_type_of(fixed).is_none() && !dynamic::Obj::new(fixed).is_gc());
         dynamic::set_static_type(fixed, BASE.get());
         assert!(dynamic::try_type_of(fixed).is_some_and(|record| std::ptr::eq(record, BASE.get())));
         assert_eq!(code(dynamic::new_weakref(&m, fixed, None)), Code::WrongType);
         assert!(
-            dynamic::incref(fixed) && dynamic::decref(fixed) && dynamic::count(fixed).is_none()
+            dynamic::Obj::new(fixed).incref()
+                && dynamic::decref(fixed)
+                && dynamic::Obj::new(fixed).count().is_none()
         );
-        drop(dynamic::share(fixed));
-        assert!(dynamic::describe(fixed).is_none() && dynamic::describe(live).is_some());
+        drop(dynamic::Obj::new(fixed).share());
+        assert!(
+            dynamic::Obj::new(fixed).describe().is_none()
+                && dynamic::Obj::new(live).describe().is_some()
+        );
     }
 }
 
@@ -1127,12 +1173,12 @@ fn descriptions_of_nothing_make_the_simplest_types_and_modules() {
         assert_eq!((BASE.get().token(), BASE.get().data_size(), BASE.get().item_size()), (0, 0, 0));
         let module = dynamic::new_module(&m, ModuleSpec::new("tests.module")).unwrap();
         let this = dynamic::as_raw(&module);
-        assert_eq!(dynamic::module_state(this), Some(std::ptr::null_mut()));
+        assert_eq!(dynamic::Obj::new(this).module_state(), Some(std::ptr::null_mut()));
         assert_eq!(
-            (dynamic::module_token(this), dynamic::module_face(this)),
+            (dynamic::Obj::new(this).module_token(), dynamic::Obj::new(this).module_face()),
             (Some(0), Some(std::ptr::null()))
         );
-        assert!(dynamic::is_tracked(&m, this));
+        assert!(dynamic::Obj::new(this).is_tracked(&m));
         let mut spec = TypeSpec::new("tests.OfModule");
         spec.module = Some(module.clone());
         let of_module = dynamic::ready_heap(&m, &spec, |_, _| {}).unwrap();
@@ -1174,12 +1220,14 @@ fn an_answer_of_a_handlers_own_is_an_error_of_the_walk() {
             (make("tests.Seven", answer_seven), make(&format!("tests.Null{flags:?}"), visit_null));
         // SAFETY: living objects of this thread.
         unsafe {
-            let fault =
-                dynamic::referents(&m, dynamic::as_raw(&seven), |_| panic!("there is none"))
-                    .unwrap_err();
+            let fault = dynamic::Obj::new(dynamic::as_raw(&seven))
+                .referents(&m, |_| panic!("there is none"))
+                .unwrap_err();
             assert_eq!((fault.code, fault.type_name), (Code::HandlerError, "tests.Seven"));
             assert!(fault.to_string().contains("returned 7"), "{fault}");
-            dynamic::referents(&m, dynamic::as_raw(&null), |_| panic!("there is none")).unwrap();
+            dynamic::Obj::new(dynamic::as_raw(&null))
+                .referents(&m, |_| panic!("there is none"))
+                .unwrap();
         }
         assert_eq!(std::mem::take(&mut *addresses.lock().unwrap()), [(Code::NullVisit, 0)]);
     }
@@ -1208,11 +1256,11 @@ fn the_slots_that_are_filled_in_can_be_called() {
             for is_tracked in [true, false] {
                 let object = NonNull::new(alloc(record.face(), 0)).unwrap();
                 assert!(
-                    std::ptr::eq(dynamic::type_of(object), record)
-                        && dynamic::is_tracked(&m, object)
+                    std::ptr::eq(dynamic::Obj::new(object).record(), record)
+                        && dynamic::Obj::new(object).is_tracked(&m)
                 );
                 if !is_tracked {
-                    dynamic::untrack(&m, object).unwrap();
+                    dynamic::Obj::new(object).untrack(&m).unwrap();
                 }
                 free(object.as_ptr().cast());
                 let report = (Code::StillTracked, record.kept_name(), false);
@@ -1294,17 +1342,23 @@ fn an_object_of_another_type_has_no_parts() {
         let link = Type::from_static(record).instantiate(&m).unwrap();
         let (this, held) = (dynamic::as_raw(&link), bytes_type(&m).instantiate(&m).unwrap());
         set_link(&link, &held);
-        assert_eq!((dynamic::module_state(this), dynamic::module_token(this)), (None, None));
-        assert!(dynamic::module_face(this).is_none() && dynamic::module_name(this).is_none());
-        assert_eq!(code(dynamic::weakref_target(&m, this)), Code::WrongType);
+        assert_eq!(
+            (dynamic::Obj::new(this).module_state(), dynamic::Obj::new(this).module_token()),
+            (None, None)
+        );
         assert!(
-            dynamic::item_data(dynamic::as_raw(&held)).is_none(),
+            dynamic::Obj::new(this).module_face().is_none()
+                && dynamic::Obj::new(this).module_name().is_none()
+        );
+        assert_eq!(code(dynamic::Obj::new(this).weakref_target(&m)), Code::WrongType);
+        assert!(
+            dynamic::Obj::new(dynamic::as_raw(&held)).item_data().is_none(),
             "its items are not at the end"
         );
         let mut spec = TypeSpec::new("tests.NoItems");
         spec.flags = Flags::ITEMS_AT_END;
         let none = dynamic::ready_heap(&m, &spec, |_, _| {}).unwrap().instantiate(&m).unwrap();
-        assert!(dynamic::item_data(dynamic::as_raw(&none)).is_none(), "it has no items");
+        assert!(dynamic::Obj::new(dynamic::as_raw(&none)).item_data().is_none(), "it has no items");
     }
 }
 
@@ -1432,7 +1486,7 @@ fn a_face_is_written_by_nobody_else() {
             let bytes =
                 std::slice::from_raw_parts(this.as_ptr().cast::<u8>().add(head), size - head);
             assert!(bytes.iter().all(|&byte| byte == 0xff), "{size}");
-            assert!(std::ptr::eq(dynamic::describe(this).unwrap(), ty.record()));
+            assert!(std::ptr::eq(dynamic::Obj::new(this).describe().unwrap(), ty.record()));
         }
     }
     for record in [METATYPE.get(), MODULE.get(), WEAKREF.get(), BASE.get()] {

@@ -40,7 +40,7 @@ fn bytes_type(m: &Mutator, change: impl FnOnce(&mut TypeSpec)) -> Type {
 unsafe fn items<'a>(object: Ptr) -> &'a mut [u8] {
     // SAFETY: called for instances of `bytes_type`, by their one user.
     unsafe {
-        let count = dynamic::size(object).unwrap().unsigned_abs();
+        let count = dynamic::Obj::new(object).size().unwrap().unsigned_abs();
         std::slice::from_raw_parts_mut(
             object.cast::<u8>().add(size_of::<RawVarObject>()).as_ptr(),
             count,
@@ -170,12 +170,9 @@ impl Oracle<'_> {
         let what = self.below(13);
         let Some(id) = self.any().filter(|_| what > 0) else {
             let (n, tracked) = (self.below(40), self.below(3) > 0);
-            // SAFETY: a ready type of this heap.
-            let at = unsafe {
-                match tracked {
-                    true => dynamic::allocate_tracked(&self.m, self.ty.record(), n as isize),
-                    false => dynamic::allocate(&self.m, self.ty.record(), n as isize, 0),
-                }
+            let at = match tracked {
+                true => dynamic::allocate_tracked(&self.m, self.ty.record(), n as isize),
+                false => dynamic::allocate(&self.m, self.ty.record(), n as isize, 0),
             };
             self.objects.insert(
                 self.next,
@@ -226,13 +223,13 @@ impl Oracle<'_> {
                 }
                 5 | 6 => {
                     let to = self.any().unwrap();
-                    let value = dynamic::share(self.objects[&to].at);
-                    dynamic::set_attribute(&self.m, at, name, Some(value)).unwrap();
+                    let value = dynamic::Obj::new(self.objects[&to].at).share();
+                    dynamic::Obj::new(at).set_attribute(&self.m, name, Some(value)).unwrap();
                     self.objects.get_mut(&id).unwrap().attributes.insert(name, to);
                 }
                 7 => {
                     let removed = self.objects.get_mut(&id).unwrap().attributes.remove(name);
-                    let result = dynamic::set_attribute(m, at, name, None);
+                    let result = dynamic::Obj::new(at).set_attribute(m, name, None);
                     assert_eq!(
                         result.err().map(|f| f.code),
                         removed.is_none().then_some(Code::NoAttribute)
@@ -248,24 +245,24 @@ impl Oracle<'_> {
                 9 => {
                     let shadow = self.objects.get_mut(&id).unwrap();
                     let twice = shadow.tracked && !shadow.by_allocator;
-                    let result = dynamic::track(m, at);
+                    let result = dynamic::Obj::new(at).track(m);
                     assert_eq!(result.err().map(|f| f.code), twice.then_some(Code::AlreadyTracked));
                     (shadow.tracked, shadow.by_allocator) = (true, false);
                 }
                 10 => {
-                    dynamic::untrack(m, at).unwrap();
+                    dynamic::Obj::new(at).untrack(m).unwrap();
                     let shadow = self.objects.get_mut(&id).unwrap();
                     (shadow.tracked, shadow.by_allocator) = (false, false);
                 }
                 11 => {
-                    dynamic::call_finalizer(m, at);
+                    dynamic::Obj::new(at).call_finalizer(m);
                     let shadow = self.objects.get_mut(&id).unwrap();
                     assert_eq!(FINALIZED.take().len(), usize::from(!shadow.finalized));
                     shadow.finalized = true;
                 }
                 _ => {
                     if self.random & 8 != 0 {
-                        std::mem::forget(dynamic::share(at));
+                        std::mem::forget(dynamic::Obj::new(at).share());
                         self.objects.get_mut(&id).unwrap().held += 1;
                     } else {
                         self.objects.get_mut(&id).unwrap().held -= 1;
@@ -292,18 +289,28 @@ impl Oracle<'_> {
         for (&id, shadow) in &self.objects {
             // SAFETY: a living object of this heap and thread, all of it.
             unsafe {
-                assert_eq!(dynamic::size(shadow.at).unwrap() as usize, shadow.bytes.len());
-                assert_eq!(items(shadow.at), shadow.bytes, "items");
-                assert_eq!(dynamic::is_tracked(&self.m, shadow.at), shadow.tracked);
                 assert_eq!(
-                    dynamic::is_finalized(&self.m, shadow.at),
+                    dynamic::Obj::new(shadow.at).size().unwrap() as usize,
+                    shadow.bytes.len()
+                );
+                assert_eq!(items(shadow.at), shadow.bytes, "items");
+                assert_eq!(dynamic::Obj::new(shadow.at).is_tracked(&self.m), shadow.tracked);
+                assert_eq!(
+                    dynamic::Obj::new(shadow.at).is_finalized(&self.m),
                     shadow.finalized,
                     "finalized"
                 );
-                assert_eq!(dynamic::count(shadow.at), Some(self.count(id) as i64), "references");
+                assert_eq!(
+                    dynamic::Obj::new(shadow.at).count(),
+                    Some(self.count(id) as i64),
+                    "references"
+                );
                 for name in ATTRIBUTES {
-                    let found = dynamic::get_attribute(&self.m, shadow.at, name);
-                    assert_eq!(dynamic::has_attribute(&self.m, shadow.at, name), found.is_ok());
+                    let found = dynamic::Obj::new(shadow.at).get_attribute(&self.m, name);
+                    assert_eq!(
+                        dynamic::Obj::new(shadow.at).has_attribute(&self.m, name),
+                        found.is_ok()
+                    );
                     match shadow.attributes.get(name) {
                         Some(to) => {
                             assert_eq!(dynamic::as_raw(&found.unwrap()), self.objects[to].at)
@@ -312,14 +319,16 @@ impl Oracle<'_> {
                     }
                 }
                 for (weak, _) in &shadow.weak {
-                    let target = dynamic::weakref_target(&self.m, dynamic::as_raw(weak)).unwrap();
+                    let target =
+                        dynamic::Obj::new(dynamic::as_raw(weak)).weakref_target(&self.m).unwrap();
                     assert_eq!(dynamic::as_raw(&target.expect("it lives")), shadow.at);
                 }
             }
         }
         for weak in &self.gone {
             // SAFETY: a living weak reference.
-            let target = unsafe { dynamic::weakref_target(&self.m, dynamic::as_raw(weak)) };
+            let target =
+                unsafe { dynamic::Obj::new(dynamic::as_raw(weak)).weakref_target(&self.m) };
             assert!(target.unwrap().is_none());
         }
         let weak = self.gone.len() + self.objects.values().map(|o| o.weak.len()).sum::<usize>();
@@ -378,7 +387,7 @@ fn instances_are_what_the_model_says_after_every_step() {
             // SAFETY: alive, if an attribute refers to it.
             unsafe {
                 if dynamic::look_up(&oracle.m, shadow.at) == Address::Live && !shadow.tracked {
-                    dynamic::track(&oracle.m, shadow.at).unwrap_or(());
+                    dynamic::Obj::new(shadow.at).track(&oracle.m).unwrap_or(());
                 }
             }
         }
@@ -408,12 +417,14 @@ fn memory_that_is_given_back_takes_weak_references_and_attributes_along() {
         unsafe {
             let object = dynamic::allocate(&m, ty.record(), 3, 0).unwrap();
             let value = Gc::into_any(m.alloc(1u8));
-            dynamic::set_attribute(&m, object, "value", Some(value)).unwrap();
+            dynamic::Obj::new(object).set_attribute(&m, "value", Some(value)).unwrap();
             let weak =
                 dynamic::new_weakref(&m, object, Some((callback.clone(), count_call))).unwrap();
             assert_eq!(live(&heap), before + 3);
             dynamic::free(&m, object, Family::Container).unwrap();
-            assert!(dynamic::weakref_target(&m, dynamic::as_raw(&weak)).unwrap().is_none());
+            assert!(
+                dynamic::Obj::new(dynamic::as_raw(&weak)).weakref_target(&m).unwrap().is_none()
+            );
             assert_eq!(CALLED.take(), [dynamic::as_raw(&weak).as_ptr() as usize]);
             // The weak reference is left. (`free` gives no type back: the constructor does.)
             assert_eq!(live(&heap), before + 1);
@@ -470,7 +481,7 @@ fn a_finalizer_called_by_hand_is_called_once() {
         let object = ty.instantiate(&m).unwrap();
         for calls in [1, 0, 0] {
             // SAFETY: alive.
-            unsafe { dynamic::call_finalizer(&m, dynamic::as_raw(&object)) };
+            unsafe { dynamic::Obj::new(dynamic::as_raw(&object)).call_finalizer(&m) };
             assert_eq!(FINALIZED.take().len(), calls);
             assert!(object.is_finalized(&m));
         }
@@ -534,8 +545,9 @@ fn attributes_are_gone_when_the_clear_handler_of_a_dying_object_runs() {
             // SAFETY: a living or dying object.
             unsafe {
                 let object = NonNull::new_unchecked(object);
-                assert!(!dynamic::has_attribute(m, object, "value"), "there yet");
-                dynamic::set_attribute(m, object, "late", Some(Gc::into_any(m.alloc(2u8))))
+                assert!(!dynamic::Obj::new(object).has_attribute(m, "value"), "there yet");
+                dynamic::Obj::new(object)
+                    .set_attribute(m, "late", Some(Gc::into_any(m.alloc(2u8))))
                     .unwrap();
             }
         });
@@ -647,8 +659,8 @@ fn a_field_that_leads_to_another_heap_is_no_mistake() {
     set(&a, 1, &foreign);
     // SAFETY: a living object of this heap.
     unsafe {
-        dynamic::untrack(&m, dynamic::as_raw(&a)).unwrap();
-        dynamic::track(&m, dynamic::as_raw(&a)).unwrap();
+        dynamic::Obj::new(dynamic::as_raw(&a)).untrack(&m).unwrap();
+        dynamic::Obj::new(dynamic::as_raw(&a)).track(&m).unwrap();
     }
     m.collect();
     drop((a, b));
@@ -669,7 +681,7 @@ fn a_mistake_in_a_traversal_is_told_with_its_type() {
         visit: VisitProc,
         arg: *mut c_void,
     ) -> c_int {
-        dynamic::note(standstill::Fault::new(Code::Custom, "tests")).unwrap();
+        dynamic::record_fault(standstill::Fault::new(Code::Custom, "tests")).unwrap();
         // SAFETY: the visitor belongs to the argument.
         unsafe { visit(std::ptr::null_mut(), arg) }
     }
@@ -796,7 +808,7 @@ fn an_object_that_a_finalizer_untracks_does_not_count_as_resurrected() {
     unsafe extern "C" fn finalize(_: *mut RawObject) {
         let Some(object) = NonNull::new(TO_UNTRACK.take()) else { return };
         // SAFETY: a living object.
-        Mutator::with_current(|m| unsafe { dynamic::untrack(m, object).unwrap() });
+        Mutator::with_current(|m| unsafe { dynamic::Obj::new(object).untrack(m).unwrap() });
     }
     let heap = heap(false);
     let mut m = heap.attach();
@@ -810,13 +822,13 @@ fn an_object_that_a_finalizer_untracks_does_not_count_as_resurrected() {
     // What is untracked counts as outside: what it refers to is reachable from there.
     assert_eq!((report.finalized, report.resurrected, report.collected), (2, 1, 0));
     // SAFETY: a living weak reference.
-    let a = unsafe { dynamic::weakref_target(&m, dynamic::as_raw(&weak)) }
+    let a = unsafe { dynamic::Obj::new(dynamic::as_raw(&weak)).weakref_target(&m) }
         .unwrap()
         .expect("it was spared");
     // SAFETY: a living pair, and what its field refers to.
     unsafe {
         let b = fields(dynamic::as_raw(&a).as_ptr())[0].get();
-        dynamic::track(&m, NonNull::new(b).unwrap()).unwrap();
+        dynamic::Obj::new(NonNull::new(b).unwrap()).track(&m).unwrap();
     }
     drop(a);
     assert_eq!(m.collect().collected, 2);
@@ -904,7 +916,7 @@ fn what_a_clear_handler_untracks_is_not_cleared() {
         CLEARED.with_borrow_mut(|all| all.push(object as usize));
         if let Some(other) = NonNull::new(TO_UNTRACK.take()) {
             // SAFETY: a living object.
-            Mutator::with_current(|m| unsafe { dynamic::untrack(m, other).unwrap() });
+            Mutator::with_current(|m| unsafe { dynamic::Obj::new(other).untrack(m).unwrap() });
         }
         // SAFETY: a living pair.
         unsafe { pair_clear(object) }
@@ -914,7 +926,7 @@ fn what_a_clear_handler_untracks_is_not_cleared() {
         unsafe {
             Mutator::with_current(|m| {
                 let this = NonNull::new_unchecked(object);
-                dynamic::untrack(m, this).unwrap();
+                dynamic::Obj::new(this).untrack(m).unwrap();
                 pair_clear(object);
                 dynamic::free(m, this, Family::Container).unwrap();
             });

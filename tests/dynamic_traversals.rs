@@ -58,7 +58,7 @@ struct Empty;
 
 impl Trace for Empty {
     fn traverse(_: &Self, _: &mut Tracer) {
-        match dynamic::note(Fault::new(Code::Custom, "tests")) {
+        match dynamic::record_fault(Fault::new(Code::Custom, "tests")) {
             Ok(()) => &KEPT,
             Err(_) => &GIVEN_BACK,
         }
@@ -116,9 +116,9 @@ fn a_fault_noted_without_a_handler_comes_back() {
     let keep = class.instantiate(&m).unwrap();
     m.collect();
     let fault = || Fault::new(Code::Custom, "tests");
-    assert_eq!(dynamic::note(fault()), Err(fault()));
+    assert_eq!(dynamic::record_fault(fault()), Err(fault()));
     let guard = safepoint::traversing();
-    assert_eq!(dynamic::note(fault()), Err(fault()));
+    assert_eq!(dynamic::record_fault(fault()), Err(fault()));
     drop(guard);
     drop(keep);
 }

@@ -518,7 +518,7 @@ fn a_free_function_for_other_memory_is_refused_for_bases_alone() {
 /// A module's state: one reference.
 unsafe fn state<'a>(module: *mut RawObject) -> &'a Cell<*mut RawObject> {
     // SAFETY: called for modules with such a state.
-    unsafe { &*dynamic::module_state(NonNull::new_unchecked(module)).unwrap().cast() }
+    unsafe { &*dynamic::Obj::new(NonNull::new_unchecked(module)).module_state().unwrap().cast() }
 }
 
 unsafe extern "C" fn state_traverse(
@@ -599,10 +599,10 @@ fn a_module_just_read_from_a_type_outlives_the_clearing_of_the_type_by_another_t
             assert_eq!(dynamic::type_module_by_token(class.record(), 7), None);
             assert!(!FREED.load(SeqCst), "this thread has passed no safepoint");
             // SAFETY: the module was read after the last safepoint.
-            let module = unsafe { dynamic::share(module) };
+            let module = unsafe { dynamic::Obj::new(module).share() };
             m.safepoint();
             // SAFETY: the handle owns a reference.
-            assert_eq!(unsafe { dynamic::module_token(dynamic::as_raw(&module)) }, Some(7));
+            assert_eq!(dynamic::Obj::of(&module).and_then(dynamic::Obj::module_token), Some(7));
         });
         is_read.recv().unwrap();
         let handler = dynamic::METATYPE.get().slots().clear.unwrap();

@@ -114,14 +114,18 @@ unsafe extern "C" fn traverse(object: *mut RawObject, visit: VisitProc, arg: *mu
     // SAFETY: called for living objects.
     unsafe {
         let this = NonNull::new_unchecked(object);
-        let result = visit(dynamic::type_of(this).object(), arg);
-        if result != 0 { result } else { dynamic::visit_managed_dict(this, visit, arg) }
+        let result = visit(dynamic::Obj::new(this).record().object(), arg);
+        if result != 0 {
+            result
+        } else {
+            dynamic::Obj::new(this).visit_managed_dict(dynamic::Visitor::new(visit, arg))
+        }
     }
 }
 
 unsafe extern "C" fn clear(object: *mut RawObject) -> c_int {
     // SAFETY: called for living objects.
-    unsafe { dynamic::clear_managed_dict(NonNull::new_unchecked(object)) };
+    unsafe { dynamic::Obj::new(NonNull::new_unchecked(object)).clear_managed_dict() };
     0
 }
 
@@ -196,13 +200,15 @@ impl Kind {
         object.fill(fill);
         if self.gc && !self.is_in_type() {
             // SAFETY: a living object, untracked, that can be traversed.
-            unsafe { dynamic::track(m, object.raw()) }.unwrap();
+            unsafe { dynamic::Obj::new(object.raw()).track(m) }.unwrap();
         }
         if self.dict {
             object.value = Some(AnyGc::from(m.alloc(u64::from(fill))));
             // SAFETY: a living object.
-            unsafe { dynamic::set_attribute(m, object.raw(), "value", object.value.clone()) }
-                .unwrap();
+            unsafe {
+                dynamic::Obj::new(object.raw()).set_attribute(m, "value", object.value.clone())
+            }
+            .unwrap();
         }
         object
     }
@@ -258,14 +264,15 @@ impl Filled {
         }
         if let Some(value) = &self.value {
             // SAFETY: a living object.
-            let found = unsafe { dynamic::get_attribute(m, self.raw(), "value") };
+            let found = unsafe { dynamic::Obj::new(self.raw()).get_attribute(m, "value") };
             let found =
                 found.unwrap_or_else(|fault| panic!("{when}: the attribute is lost: {fault}"));
             assert!(found == *value, "{when}: another attribute");
         }
         if let Some(weak) = &self.weak {
             // SAFETY: a living weak reference.
-            let target = unsafe { dynamic::weakref_target(m, dynamic::as_raw(weak)) }.unwrap();
+            let target =
+                unsafe { dynamic::Obj::new(dynamic::as_raw(weak)).weakref_target(m) }.unwrap();
             assert!(
                 target.is_some_and(|target| target == *self.gc.as_ref().unwrap()),
                 "{when}: weak"
@@ -284,7 +291,8 @@ impl Filled {
         drop(self.gc.take());
         if let Some(weak) = &self.weak {
             // SAFETY: a living weak reference.
-            let target = unsafe { dynamic::weakref_target(m, dynamic::as_raw(weak)) }.unwrap();
+            let target =
+                unsafe { dynamic::Obj::new(dynamic::as_raw(weak)).weakref_target(m) }.unwrap();
             assert!(target.is_none(), "a dead object is found");
         }
     }
@@ -294,7 +302,7 @@ impl Filled {
         let (kept, fill) = (self.end.min(size), self.fill);
         // SAFETY: a living object of this thread, to which this is the only reference.
         unsafe {
-            dynamic::untrack(m, self.raw()).unwrap();
+            dynamic::Obj::new(self.raw()).untrack(m).unwrap();
             let old = dynamic::into_raw(self.gc.take().unwrap());
             let new = dynamic::resize(m, old, (size - HEAD) as isize).unwrap();
             self.gc = Some(dynamic::from_raw(new));
@@ -303,7 +311,7 @@ impl Filled {
             assert!(is_all(&bytes[..kept - HEAD], fill), "an old item has changed");
             assert!(is_all(&bytes[kept - HEAD..], 0), "a new item is not zero");
             self.fill(fill);
-            dynamic::track(m, self.raw()).unwrap();
+            dynamic::Obj::new(self.raw()).track(m).unwrap();
         }
     }
 }
@@ -621,8 +629,7 @@ fn a_type_of_a_size_that_no_instance_can_have_is_refused() {
         spec.bases = vec![half.clone()];
     });
     assert_eq!(derived.unwrap_err(), Code::BadSize);
-    // SAFETY: a ready type.
-    let refused = unsafe { dynamic::allocate(&m, half.record(), 0, 0) }.unwrap_err();
+    let refused = dynamic::allocate(&m, half.record(), 0, 0).unwrap_err();
     assert_eq!(refused.code, Code::Memory);
     for face in [usize::MAX, usize::MAX - 7, 1 << 63, isize::MAX as usize / 2 + 1] {
         assert_eq!(
@@ -652,9 +659,7 @@ fn an_instance_of_a_size_that_no_memory_has_is_refused() {
         for unit in [1, 8, 24, 1 << 40, isize::MAX] {
             let kind = Kind { part: Part::Items(unit as usize), gc: true, dict: true };
             let of = kind.new_type(&m, 0);
-            // SAFETY: a ready type.
-            let allocate =
-                |items, extra| unsafe { dynamic::allocate(&m, of.record(), items, extra) };
+            let allocate = |items, extra| dynamic::allocate(&m, of.record(), items, extra);
             for items in [-1, isize::MIN] {
                 assert_eq!(
                     allocate(items, 0).unwrap_err().code,
@@ -688,8 +693,7 @@ fn an_instance_of_a_size_that_no_memory_has_is_refused() {
             isize::MAX as usize / 2,
             1 << 47,
         ] {
-            // SAFETY: a ready type.
-            let refused = unsafe { dynamic::allocate(&m, of.record(), 0, extra) }.unwrap_err();
+            let refused = dynamic::allocate(&m, of.record(), 0, extra).unwrap_err();
             assert_eq!(refused.code, Code::Memory, "{extra} bytes behind it");
         }
     }
@@ -710,7 +714,7 @@ fn no_more_is_copied_than_an_object_has_whatever_its_number_of_items_says() {
             let before = *count;
             // SAFETY: a living object of this thread, to which this is the only reference; it stays
             // as it is when this fails.
-            unsafe { dynamic::untrack(&m, object.raw()) }.unwrap();
+            unsafe { dynamic::Obj::new(object.raw()).untrack(&m) }.unwrap();
             for wrong in [size as isize * 2 + 100, isize::MAX, isize::MIN] {
                 *count = wrong;
                 // SAFETY: as above.

@@ -302,9 +302,9 @@ fn expected(function: &'static str, what: &str, object: NonNull<PyObject>) -> Fa
 pub(crate) unsafe fn items<'a>(object: NonNull<PyObject>) -> &'a [Cell<*mut PyObject>] {
     // SAFETY: as the caller says, a tuple; rule E of the library says when items may change.
     unsafe {
-        let length = dynamic::size(object).unwrap_or(0).unsigned_abs();
+        let length = dynamic::Obj::new(object).size().unwrap_or(0).unsigned_abs();
         // A derived type may have fields before the items.
-        let place = dynamic::type_of(object).basic_size();
+        let place = dynamic::Obj::new(object).record().basic_size();
         std::slice::from_raw_parts(object.as_ptr().byte_add(place).cast(), length)
     }
 }
@@ -334,8 +334,8 @@ unsafe extern "C" fn dealloc_tuple(object: *mut PyObject) {
     // SAFETY: rule H: called once, for a dying tuple.
     unsafe {
         Mutator::with_current(|m| {
-            dynamic::untrack(m, object).unwrap_or_else(errors::misuse);
-            dynamic::clear_weak_references(m, object);
+            dynamic::Obj::new(object).untrack(m).unwrap_or_else(errors::misuse);
+            dynamic::Dying::new(m, dynamic::Obj::new(object)).clear_weak_references();
             for item in items(object) {
                 if let Some(item) = NonNull::new(item.replace(std::ptr::null_mut())) {
                     drop(dynamic::from_raw(item));
@@ -343,7 +343,7 @@ unsafe extern "C" fn dealloc_tuple(object: *mut PyObject) {
             }
             // For an instance of a heap type that derives from this type, the calling handler
             // releases the type.
-            if let Some(free) = dynamic::type_of(object).slots().free {
+            if let Some(free) = dynamic::Obj::new(object).record().slots().free {
                 free(object.as_ptr().cast());
             }
         });
@@ -407,8 +407,7 @@ pub(crate) unsafe extern "C" fn invoke_callback(callback: *mut PyObject, weak_re
 ///
 /// There is no memory, or `length` is negative.
 pub(crate) fn new_tuple(m: &Mutator, length: isize) -> Result<NonNull<PyObject>, Fault> {
-    // SAFETY: rule S: a ready, static type.
-    unsafe { dynamic::allocate_tracked(m, own(&standstill_PyTuple_Type)?, length) }
+    dynamic::allocate_tracked(m, own(&standstill_PyTuple_Type)?, length)
 }
 
 /// A new tuple of these objects. It takes over their references.
@@ -439,8 +438,8 @@ pub(crate) unsafe fn string<'a>(object: NonNull<PyObject>) -> Option<&'a CStr> {
         if !is_a(object, &standstill_PyUnicode_Type) {
             return None;
         }
-        let place = dynamic::type_of(object).basic_size();
-        let length = dynamic::size(object).unwrap_or(0).unsigned_abs();
+        let place = dynamic::Obj::new(object).record().basic_size();
+        let length = dynamic::Obj::new(object).size().unwrap_or(0).unsigned_abs();
         let bytes = std::slice::from_raw_parts(object.as_ptr().byte_add(place).cast(), length);
         // A string that has not been filled yet has no text.
         Some(CStr::from_bytes_until_nul(bytes).unwrap_or(c""))
@@ -664,9 +663,9 @@ export! {
                 let callback = object.cast::<Callback>().as_ptr();
                 (*callback).function = function;
                 if let Some(held) = held {
-                    (*callback).own = dynamic::into_raw(dynamic::share(held)).as_ptr();
+                    (*callback).own = dynamic::into_raw(dynamic::Obj::new(held).share()).as_ptr();
                 }
-                dynamic::track(m, object)?;
+                dynamic::Obj::new(object).track(m)?;
                 Ok(object.as_ptr())
             }
         })

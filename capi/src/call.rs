@@ -5,7 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
-use standstill::dynamic::{self, Address, METATYPE, TypeRecord};
+use standstill::dynamic::{self, Address, METATYPE, Obj, TypeRecord};
 use standstill::{Code, Fault, Mutator, safepoint, stderr, words};
 
 use crate::errors;
@@ -150,29 +150,30 @@ pub(crate) unsafe fn object(
 ///
 /// # Safety
 ///
-/// Rule C.
-pub(crate) unsafe fn typed_object(
+/// Rule C, for `'a`.
+pub(crate) unsafe fn typed_object<'a>(
     m: &Mutator,
     pointer: *mut PyObject,
     code: Code,
-) -> Result<NonNull<PyObject>, Fault> {
+) -> Result<Obj<'a>, Fault> {
     // SAFETY: rule C.
-    unsafe {
-        let object = object(m, pointer)?;
-        must_have_type(object, code)?;
-        Ok(object)
-    }
+    unsafe { with_type(object(m, pointer)?, code) }
 }
 
 /// Fails for a static type that is not ready.
 ///
 /// # Safety
 ///
-/// The object is alive or static.
-pub(crate) unsafe fn must_have_type(object: NonNull<PyObject>, code: Code) -> Result<(), Fault> {
+/// For `'a` the object is alive or static.
+pub(crate) unsafe fn with_type<'a>(
+    object: NonNull<PyObject>,
+    code: Code,
+) -> Result<Obj<'a>, Fault> {
     // SAFETY: as the caller says.
-    if unsafe { dynamic::try_type_of(object) }.is_some() {
-        return Ok(());
+    unsafe {
+        if dynamic::try_type_of(object).is_some() {
+            return Ok(Obj::new(object));
+        }
     }
     let fault = Fault::new(code, "argument").at(object.as_ptr() as usize);
     Err(fault.because("the object is a static type that is not ready"))

@@ -23,7 +23,7 @@ unsafe fn place<'a>(
         let object = call::object(m, object)?;
         call::some(name.cast_mut())?;
         let name = call::utf_8(CStr::from_ptr(name))?;
-        if dynamic::count(object).is_none() {
+        if dynamic::Obj::new(object).count().is_none() {
             let text = words!("a static object has no attribute '{name}'");
             return Err(Fault::new(Code::NoAttribute, function)
                 .at(object.as_ptr() as usize)
@@ -46,8 +46,8 @@ export! {
             unsafe {
                 let (object, name) = place(m, object, name, FUNCTION)?;
                 let value = call::optional(m, value)?;
-                let value = value.map(|value| dynamic::share(value));
-                dynamic::set_attribute(m, object, name, value).map(|()| 0)
+                let value = value.map(|value| dynamic::Obj::new(value).share());
+                dynamic::Obj::new(object).set_attribute(m, name, value).map(|()| 0)
             }
         })
     }
@@ -59,7 +59,7 @@ export! {
             // SAFETY: rule C.
             unsafe {
                 let (object, name) = place(m, object, name, FUNCTION)?;
-                Ok(dynamic::into_raw(dynamic::get_attribute(m, object, name)?).as_ptr())
+                Ok(dynamic::into_raw(dynamic::Obj::new(object).get_attribute(m, name)?).as_ptr())
             }
         })
     }
@@ -71,7 +71,7 @@ export! {
             // SAFETY: rule C.
             match unsafe { place(m, object, name, FUNCTION) } {
                 // SAFETY: as above.
-                Ok((object, name)) => Ok(c_int::from(unsafe { dynamic::has_attribute(m, object, name) })),
+                Ok((object, name)) => Ok(c_int::from(unsafe { dynamic::Obj::new(object).has_attribute(m, name) })),
                 Err(fault) if fault.code == Code::NoAttribute => Ok(0),
                 Err(fault) => Err(fault),
             }
@@ -90,7 +90,7 @@ export! {
             if !call::is_object(object, FUNCTION) || dynamic::try_type_of(object).is_none() {
                 return 0;
             }
-            dynamic::visit_managed_dict(object, visit, arg)
+            dynamic::Obj::new(object).visit_managed_dict(dynamic::Visitor::new(visit, arg))
         }
     }
 
@@ -102,7 +102,7 @@ export! {
             unsafe {
                 let object = call::object(m, object)?;
                 if dynamic::try_type_of(object).is_some() {
-                    dynamic::clear_managed_dict(object);
+                    dynamic::Obj::new(object).clear_managed_dict();
                 }
             }
             Ok(())

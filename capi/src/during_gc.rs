@@ -60,7 +60,7 @@ export! {
         const FUNCTION: &str = "PyObject_GetTypeData_DuringGC";
         // SAFETY: rule C.
         or_null(FUNCTION, || unsafe {
-            dynamic::type_data(known(object, FUNCTION)?, ready(class, FUNCTION)?).map(NonNull::as_ptr)
+            dynamic::Obj::new(known(object, FUNCTION)?).type_data(ready(class, FUNCTION)?).map(NonNull::as_ptr)
         })
     }
 
@@ -69,7 +69,7 @@ export! {
         const FUNCTION: &str = "PyObject_GetItemData_DuringGC";
         // SAFETY: rule C.
         or_null(FUNCTION, || unsafe {
-            dynamic::item_data(known(object, FUNCTION)?).map(NonNull::as_ptr)
+            dynamic::Obj::new(known(object, FUNCTION)?).item_data().map(NonNull::as_ptr)
         })
     }
 
@@ -78,7 +78,7 @@ export! {
         const FUNCTION: &str = "PyType_GetModuleState_DuringGC";
         // SAFETY: rule C.
         or_null(FUNCTION, || unsafe {
-            dynamic::module_state(dynamic::type_module(ready(face, FUNCTION)?)?)
+            dynamic::Obj::new(dynamic::type_module(ready(face, FUNCTION)?)?).module_state()
         })
     }
 
@@ -86,7 +86,7 @@ export! {
     fn standstill_PyModule_GetState_DuringGC(module: *mut PyObject) -> *mut c_void {
         const FUNCTION: &str = "PyModule_GetState_DuringGC";
         // SAFETY: rule C.
-        or_null(FUNCTION, || unsafe { dynamic::module_state(known(module, FUNCTION)?) })
+        or_null(FUNCTION, || unsafe { dynamic::Obj::new(known(module, FUNCTION)?).module_state() })
     }
 
     /// Like `PyModule_GetToken`.
@@ -98,7 +98,7 @@ export! {
         }
         // SAFETY: rule C.
         unsafe {
-            let token = known(module, FUNCTION).filter(|_| inside).and_then(|module| dynamic::module_token(module));
+            let token = known(module, FUNCTION).filter(|_| inside).and_then(|module| dynamic::Obj::new(module).module_token());
             *result = std::ptr::with_exposed_provenance_mut(token.unwrap_or(0));
             if token.is_some() { 0 } else { -1 }
         }

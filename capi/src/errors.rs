@@ -171,9 +171,9 @@ unsafe fn set(code: Code, exception: NonNull<PyObject>, message: Text) {
     // SAFETY: as the caller says.
     let held = unsafe {
         // A static type that is not ready has no type, and its references are not counted.
-        let is_counted =
-            dynamic::try_type_of(exception).is_some() && dynamic::count(exception).is_some();
-        is_counted.then(|| dynamic::share(exception))
+        let is_counted = dynamic::try_type_of(exception).is_some()
+            && dynamic::Obj::new(exception).count().is_some();
+        is_counted.then(|| dynamic::Obj::new(exception).share())
     };
     let new = Indicator { code, exception, held, message };
     let old = with(|errors| {
@@ -368,7 +368,7 @@ fn taken<T: ?Sized>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
 #[cold]
 #[inline(never)]
 pub(crate) fn misuse(fault: Fault) {
-    if let Err(fault) = dynamic::note(fault) {
+    if let Err(fault) = dynamic::record_fault(fault) {
         deliver(&fault);
     }
 }

@@ -112,8 +112,8 @@ unsafe fn list(m: &Mutator, objects: *const *mut PyObject, n: isize) -> Result<V
             let object = call::object(m, *objects.add(at))?;
             // A static object belongs to no heap. No tracked object counts as its referrer, and it
             // refers to no tracked object.
-            if dynamic::count(object).is_some() {
-                fallible::push(&mut all, dynamic::share(object))?;
+            if dynamic::Obj::new(object).count().is_some() {
+                fallible::push(&mut all, dynamic::Obj::new(object).share())?;
             }
         }
     }

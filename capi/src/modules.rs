@@ -29,9 +29,9 @@ unsafe fn new_module(
         let mut name = call::text(def.m_name)?;
         let own_name;
         let spec = call::optional(m, spec)?;
-        spec.map_or(Ok(()), |spec| call::must_have_type(spec, Code::WrongType))?;
+        spec.map(|spec| call::with_type(spec, Code::WrongType)).transpose()?;
         if let Some(spec) = spec
-            && let Ok(given) = dynamic::get_attribute(m, spec, "name")
+            && let Ok(given) = dynamic::Obj::new(spec).get_attribute(m, "name")
             && dynamic::is_dynamic(&given)
             && let Some(given) = builtins::string(dynamic::as_raw(&given))
         {
@@ -91,7 +91,7 @@ export! {
             unsafe {
                 let module = call::object(m, module)?;
                 known(module, FUNCTION)?;
-                dynamic::module_state(module).ok_or_else(|| no_module(FUNCTION, module))
+                dynamic::Obj::new(module).module_state().ok_or_else(|| no_module(FUNCTION, module))
             }
         })
     }
@@ -104,7 +104,7 @@ export! {
             unsafe {
                 let module = call::object(m, module)?;
                 known(module, FUNCTION)?;
-                let face = dynamic::module_face(module).ok_or_else(|| no_module(FUNCTION, module))?;
+                let face = dynamic::Obj::new(module).module_face().ok_or_else(|| no_module(FUNCTION, module))?;
                 Ok(face.cast_mut().cast())
             }
         })
@@ -119,7 +119,7 @@ export! {
             unsafe {
                 let module = call::object(m, module)?;
                 known(module, FUNCTION)?;
-                dynamic::module_token(module).map(Some).ok_or_else(|| no_module(FUNCTION, module))
+                dynamic::Obj::new(module).module_token().map(Some).ok_or_else(|| no_module(FUNCTION, module))
             }
         });
         if !result.is_null() {
@@ -137,7 +137,7 @@ export! {
             unsafe {
                 let module = call::object(m, module)?;
                 known(module, FUNCTION)?;
-                dynamic::module_name(module).map(CStr::as_ptr).ok_or_else(|| no_module(FUNCTION, module))
+                dynamic::Obj::new(module).module_name().map(CStr::as_ptr).ok_or_else(|| no_module(FUNCTION, module))
             }
         })
     }

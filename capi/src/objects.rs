@@ -138,7 +138,7 @@ fn memory_given_back(object: *mut c_void, family: Family, function: &'static str
                     fault
                 },
             )?;
-            dynamic::free(m, object, family)
+            dynamic::free(m, object.address(), family)
         }
     });
 }
@@ -147,7 +147,7 @@ fn memory_given_back(object: *mut c_void, family: Family, function: &'static str
 /// call.
 unsafe fn dying(object: NonNull<PyObject>, function: &'static str) -> Result<(), Fault> {
     // SAFETY: rule C.
-    match unsafe { dynamic::count(object) } {
+    match unsafe { dynamic::Obj::new(object).count() } {
         Some(0) => Ok(()),
         _ => {
             let fault = Fault::new(Code::NotAllowedHere, function).at(object.as_ptr() as usize);
@@ -161,7 +161,7 @@ unsafe fn dying(object: NonNull<PyObject>, function: &'static str) -> Result<(),
 unsafe fn track_slow(object: *mut c_void) {
     call::reported("PyObject_GC_Track", (), |m| {
         // SAFETY: rule C.
-        unsafe { dynamic::track(m, call::typed_object(m, object.cast(), Code::NotGcObject)?) }
+        unsafe { call::typed_object(m, object.cast(), Code::NotGcObject)?.track(m) }
     });
 }
 
@@ -170,7 +170,7 @@ unsafe fn track_slow(object: *mut c_void) {
 unsafe fn untrack_slow(object: *mut c_void) {
     call::reported("PyObject_GC_UnTrack", (), |m| {
         // SAFETY: rule C.
-        unsafe { dynamic::untrack(m, call::typed_object(m, object.cast(), Code::NotGcObject)?) }
+        unsafe { call::typed_object(m, object.cast(), Code::NotGcObject)?.untrack(m) }
     });
 }
 
@@ -183,7 +183,7 @@ export! {
             if !call::is_object(object, "Py_IncRef") {
                 return;
             }
-            if !dynamic::incref(object) {
+            if !dynamic::Obj::new(object).incref() {
                 call::refuse("Py_IncRef");
             }
         }
@@ -214,7 +214,7 @@ export! {
                 if !call::is_object(object, "Py_REFCNT") {
                     return 0;
                 }
-                dynamic::count(object).map_or(IMMORTAL, |count| count as isize)
+                dynamic::Obj::new(object).count().map_or(IMMORTAL, |count| count as isize)
             }
         })
     }
@@ -229,7 +229,7 @@ export! {
                     return 0;
                 }
                 match dynamic::try_type_of(object) {
-                    Some(_) => dynamic::size(object),
+                    Some(_) => dynamic::Obj::new(object).size(),
                     None => Err(Fault::new(Code::WrongType, FUNCTION).at(object.as_ptr() as usize)),
                 }
             },
@@ -315,7 +315,7 @@ export! {
             // SAFETY: rule C.
             unsafe {
                 let object = call::typed_object(m, object.cast(), Code::NotGcObject)?;
-                dynamic::resize(m, object, items).map(|object| object.as_ptr().cast())
+                dynamic::resize(m, object.address(), items).map(|object| object.as_ptr().cast())
             }
         })
     }
@@ -327,7 +327,7 @@ export! {
             && !call::is_special()
         {
             // SAFETY: rule C.
-            if unsafe { dynamic::track_common(m, object) } {
+            if unsafe { dynamic::Obj::new(object).track_common(m) } {
                 return;
             }
         }
@@ -342,7 +342,7 @@ export! {
             && !call::is_special()
         {
             // SAFETY: rule C.
-            if unsafe { dynamic::untrack_common(m, object) } {
+            if unsafe { dynamic::Obj::new(object).untrack_common(m) } {
                 return;
             }
         }
@@ -384,7 +384,7 @@ export! {
                 if !call::is_object(object, FUNCTION) {
                     return 0;
                 }
-                c_int::from(dynamic::is_gc(object))
+                c_int::from(dynamic::Obj::new(object).is_gc())
             }
         })
     }
@@ -393,7 +393,7 @@ export! {
     fn standstill_PyObject_GC_IsTracked(object: *mut PyObject) -> c_int {
         call::reported("PyObject_GC_IsTracked", 0, |m| {
             // SAFETY: rule C.
-            unsafe { Ok(c_int::from(dynamic::is_tracked(m, call::object(m, object)?))) }
+            unsafe { Ok(c_int::from(dynamic::Obj::new(call::object(m, object)?).is_tracked(m))) }
         })
     }
 
@@ -401,7 +401,7 @@ export! {
     fn standstill_PyObject_GC_IsFinalized(object: *mut PyObject) -> c_int {
         call::reported("PyObject_GC_IsFinalized", 0, |m| {
             // SAFETY: rule C.
-            unsafe { Ok(c_int::from(dynamic::is_finalized(m, call::object(m, object)?))) }
+            unsafe { Ok(c_int::from(dynamic::Obj::new(call::object(m, object)?).is_finalized(m))) }
         })
     }
 
@@ -409,7 +409,7 @@ export! {
     fn standstill_PyObject_CallFinalizer(object: *mut PyObject) {
         call::reported("PyObject_CallFinalizer", (), |m| {
             // SAFETY: rule C.
-            unsafe { dynamic::call_finalizer(m, call::typed_object(m, object, Code::NotReady)?) };
+            unsafe { call::typed_object(m, object, Code::NotReady)?.call_finalizer(m) };
             Ok(())
         });
     }
@@ -422,7 +422,7 @@ export! {
             unsafe {
                 let object = call::object(m, object)?;
                 dying(object, FUNCTION)?;
-                Ok(-c_int::from(dynamic::call_finalizer_from_dealloc(m, object)))
+                Ok(-c_int::from(dynamic::Dying::new(m, dynamic::Obj::new(object)).call_finalizer()))
             }
         })
     }
@@ -435,7 +435,7 @@ export! {
             unsafe {
                 let object = call::object(m, object)?;
                 dying(object, FUNCTION)?;
-                dynamic::clear_weak_references(m, object);
+                dynamic::Dying::new(m, dynamic::Obj::new(object)).clear_weak_references();
             }
             Ok(())
         });
@@ -449,9 +449,9 @@ export! {
             unsafe {
                 let object = call::typed_object(m, object, Code::WrongType)?;
                 let record = call::record(m, class)?;
-                dynamic::type_data(object, record).map(NonNull::as_ptr).ok_or_else(|| {
+                object.type_data(record).map(NonNull::as_ptr).ok_or_else(|| {
                     let text = words!("the object has no part of type '{}'", record.name());
-                    Fault::new(Code::WrongType, FUNCTION).at(object.as_ptr() as usize).because(text)
+                    Fault::new(Code::WrongType, FUNCTION).at(object.address().as_ptr() as usize).because(text)
                 })
             }
         })
@@ -464,9 +464,9 @@ export! {
             // SAFETY: rule C.
             unsafe {
                 let object = call::typed_object(m, object, Code::WrongType)?;
-                dynamic::item_data(object).map(NonNull::as_ptr).ok_or_else(|| {
+                object.item_data().map(NonNull::as_ptr).ok_or_else(|| {
                     let text = "the type does not keep its items at the end";
-                    Fault::new(Code::WrongType, FUNCTION).at(object.as_ptr() as usize).because(text)
+                    Fault::new(Code::WrongType, FUNCTION).at(object.address().as_ptr() as usize).because(text)
                 })
             }
         })

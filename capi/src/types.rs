@@ -257,10 +257,7 @@ unsafe fn ready_static(face: *mut PyTypeObject, depth: usize) -> Result<(), Faul
         let base = (*face).tp_base;
         if bases.is_empty() && !base.is_null() {
             ready_static(base, depth + 1)?;
-            fallible::push(
-                &mut bases,
-                own(base).map(|base| Type::from_record(base)).expect("it is ready"),
-            )?;
+            fallible::push(&mut bases, own(base).map(Type::from_record).expect("it is ready"))?;
         }
         let mut spec = TypeSpec::new(name);
         spec.basic_size = (*face).tp_basicsize;
@@ -320,7 +317,7 @@ pub(crate) unsafe fn own<'a>(face: *mut PyTypeObject) -> Option<&'a TypeRecord> 
     unsafe {
         (*face).ss_own.as_ref().or_else(|| {
             let object = NonNull::new_unchecked(face).cast();
-            dynamic::try_type_of(object).and_then(|_| dynamic::describe(object))
+            dynamic::try_type_of(object).and_then(|_| dynamic::Obj::new(object).describe())
         })
     }
 }
@@ -471,8 +468,10 @@ unsafe fn from_spec(
         let name = CStr::from_ptr(spec.name);
         let text = fallible::owned(call::utf_8(name)?)?;
         let module = call::optional(m, module)?;
-        module.map_or(Ok(()), |module| call::must_have_type(module, Code::WrongType))?;
-        if let Some(module) = module.filter(|&module| dynamic::module_face(module).is_none()) {
+        module.map(|module| call::with_type(module, Code::WrongType)).transpose()?;
+        if let Some(module) =
+            module.filter(|&module| dynamic::Obj::new(module).module_face().is_none())
+        {
             let fault = Fault::new(Code::WrongType, FUNCTION).at(module.as_ptr() as usize);
             return Err(fault.because(words!("type '{text}': this is no module")));
         }
@@ -486,7 +485,7 @@ unsafe fn from_spec(
                     let _one = readying();
                     ready_static(given.tp_base, 0)?;
                 }
-                let base = own(given.tp_base).map(|base| Type::from_record(base));
+                let base = own(given.tp_base).map(Type::from_record);
                 fallible::push(&mut list, base.expect("it is ready"))?;
             }
         }
@@ -504,7 +503,7 @@ unsafe fn from_spec(
             alloc: given.tp_alloc,
             free: given.tp_free,
         };
-        wanted.module = module.map(|module| dynamic::share(module));
+        wanted.module = module.map(|module| dynamic::Obj::new(module).share());
         wanted.token = token;
         wanted.face_size = size_of::<PyTypeObject>();
         let doc = given.tp_doc;
@@ -724,7 +723,7 @@ export! {
             unsafe {
                 let record = call::record(m, face)?;
                 let module = dynamic::type_module(record).ok_or_else(|| no_module(FUNCTION, record))?;
-                Ok(dynamic::module_state(module).unwrap_or(std::ptr::null_mut()))
+                Ok(dynamic::Obj::new(module).module_state().unwrap_or(std::ptr::null_mut()))
             }
         })
     }
@@ -738,7 +737,7 @@ export! {
             unsafe {
                 let record = call::record(m, face)?;
                 let found = record.mro().filter_map(dynamic::type_module).find(|&module| {
-                    dynamic::module_face(module).is_some_and(|face| std::ptr::addr_eq(face, def))
+                    dynamic::Obj::new(module).module_face().is_some_and(|face| std::ptr::addr_eq(face, def))
                 });
                 found.map(NonNull::as_ptr).ok_or_else(|| no_module(FUNCTION, record))
             }
@@ -755,7 +754,7 @@ export! {
                 let record = call::record(m, face)?;
                 let found = dynamic::type_module_by_token(record, token as usize);
                 let module = found.ok_or_else(|| no_module(FUNCTION, record))?;
-                Ok(dynamic::into_raw(dynamic::share(module)).as_ptr())
+                Ok(dynamic::into_raw(dynamic::Obj::new(module).share()).as_ptr())
             }
         })
     }
@@ -776,7 +775,7 @@ export! {
                 && !result.is_null()
             {
                 // SAFETY: rule R: the base of a living type. The caller receives the reference.
-                std::mem::forget(unsafe { dynamic::share(object) });
+                std::mem::forget(unsafe { dynamic::Obj::new(object).share() });
             }
             Ok(Ok(found.map_or(std::ptr::null_mut(), |base| base.face().cast::<PyTypeObject>())))
         });

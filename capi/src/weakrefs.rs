@@ -22,7 +22,7 @@ export! {
                 let callback = match callback {
                     None => None,
                     Some(callback) if builtins::is_callback(callback) => {
-                        Some((dynamic::share(callback), builtins::invoke_callback as WeakCall))
+                        Some((dynamic::Obj::new(callback).share(), builtins::invoke_callback as WeakCall))
                     }
                     Some(other) => {
                         let fault = Fault::new(Code::WrongType, FUNCTION).at(other.as_ptr() as usize);
@@ -50,7 +50,7 @@ export! {
                     let fault = Fault::new(Code::WrongType, FUNCTION).at(weak_ref.as_ptr() as usize);
                     return Err(fault.because("this is no weak reference"));
                 }
-                match dynamic::weakref_target(m, weak_ref)? {
+                match dynamic::Obj::new(weak_ref).weakref_target(m)? {
                     Some(target) => {
                         out.write(dynamic::into_raw(target).as_ptr());
                         Ok(1)

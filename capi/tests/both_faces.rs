@@ -57,7 +57,7 @@ fn made_in_c(bases: *mut RawObject) -> Option<AnyGc> {
 
 fn type_of(object: &AnyGc) -> Type {
     // SAFETY: the handle keeps the type.
-    unsafe { Type::from_record(dynamic::describe(dynamic::as_raw(object)).unwrap()) }
+    unsafe { Type::from_record(dynamic::Obj::new(dynamic::as_raw(object)).describe().unwrap()) }
 }
 
 #[test]

@@ -188,7 +188,7 @@ unsafe extern "C" fn count_visit(object: *mut PyObject, _: *mut c_void) -> c_int
     assert!(dynamic::is_dynamic(
         // SAFETY: an object of this heap, which is visited: a reference more keeps the count as it
         // was.
-        &unsafe { dynamic::share(NonNull::new(object).expect("an address")) }
+        &unsafe { dynamic::Obj::new(NonNull::new(object).expect("an address")).share() }
     ));
     VISITED.fetch_add(1, SeqCst);
     1
@@ -220,8 +220,9 @@ fn a_name_that_is_an_object_of_a_rust_type_names_no_module() {
         unsafe {
             let from = standstill_PyType_FromSpec(&mut spec());
             let object = NonNull::new(from).expect("a type");
-            let set =
-                |value| Mutator::with_current(|m| dynamic::set_attribute(m, object, "name", value));
+            let set = |value| {
+                Mutator::with_current(|m| dynamic::Obj::new(object).set_attribute(m, "name", value))
+            };
             set(Some(alloc(0x4141_4141_4141_4141_u64)))
                 .expect("attached")
                 .expect("a type has attributes");
@@ -322,7 +323,7 @@ fn a_handle_of_rust_and_a_reference_of_c_are_one_count() {
         // SAFETY: a tuple, with a reference for C and one for Rust.
         unsafe {
             let tuple = NonNull::new(standstill_PyTuple_New(1)).expect("a tuple");
-            let handle = dynamic::share(tuple);
+            let handle = dynamic::Obj::new(tuple).share();
             assert_eq!(standstill_Py_REFCNT(tuple.as_ptr()), 2);
             standstill_Py_DecRef(tuple.as_ptr());
             assert_eq!(standstill_Py_REFCNT(tuple.as_ptr()), 1);

@@ -1,26 +1,26 @@
-//! Attributes: what a managed dictionary of an instance, and the dictionary of a heap type, holds.
+//! Attributes: the managed dictionary of an instance, and the dictionary of a heap type.
 //!
-//! An instance's dictionary comes into being with its first attribute, and hangs at the object's tail, which is
-//! written once. Its lock is held by attached threads alone, for a look or a change, and never over a call out; so in a stop
-//! nobody changes a dictionary. Traversals share the lock: two markers may visit one object at the same time, and each has to
-//! see all of it. They try it only: locked all the same means that nothing is visited, which keeps everything alive. Their visitors
-//! cannot come back to the lock, since all functions for attributes refuse a thread that traverses. A visitor outside of
-//! traversals can: it is called without the lock.
+//! The first attribute of an instance creates its dictionary. The tail of the object points to it,
+//! and is written once.
+//!
+//! Attached threads hold the lock of a dictionary for one read or one change, and never over a call
+//! of user code. So in a stop no thread changes a dictionary. Traversals share the lock: two markers
+//! may visit one object at the same time, and each must see all of it. A traversal only tries the
+//! lock. If it fails, nothing is visited, and all values stay alive. The visitor of a traversal
+//! cannot take the lock again, because all functions for attributes fail in a traverse handler. A
+//! visitor outside of traversals can, so it is called without the lock.
 
 use std::collections::HashMap;
 use std::ffi::{c_int, c_void};
 use std::ptr::NonNull;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicPtr, Ordering};
 
 use crate::base::error::{Code, Fault};
 use crate::base::fallible::{self, NoMemory};
 use crate::base::sync::RwLock;
 use crate::base::text::words;
-use crate::dynamic::builtin::describe;
 use crate::dynamic::handlers;
-use crate::dynamic::object::{
-    RawObject, VisitProc, as_raw, refuse_in_traversal, tail_slot, type_of,
-};
+use crate::dynamic::object::{Obj, RawObject, Visitor, refuse_in_traversal, tail_slot};
 use crate::dynamic::record::Flags;
 use crate::safepoint::is_traversing;
 use crate::{AnyGc, Mutator};
@@ -49,24 +49,20 @@ impl Attributes {
         Ok(entries.insert(name, value))
     }
 
-    /// Takes everything out, and drops it once the lock is free: destructors may come back here.
+    /// Removes all values, and drops them without the lock: a destructor may use this dictionary.
     pub(crate) fn clear(&self) {
         let old = std::mem::take(&mut *self.0.write());
-        // One by one: a map drops nothing more once a destructor has panicked, but what is left of its iterator is dropped.
+        // One by one: after a panic a map drops no further values, but its iterator does.
         old.into_values().for_each(drop);
     }
 
-    /// Visits the values: 0, or the visitor's answer. Outside of traversals the values are held meanwhile, each by one reference
-    /// more; without memory for these none is visited, and the answer is -1.
-    ///
-    /// # Safety
-    ///
-    /// `visit` belongs to `arg`.
-    pub(crate) unsafe fn visit(&self, visit: VisitProc, arg: *mut c_void) -> c_int {
+    /// Visits the values: 0, or the visitor's answer. Outside of traversals each value gets one more
+    /// reference for the time of the visit. Without memory for these references no value is visited,
+    /// and the answer is -1.
+    pub(crate) fn visit(&self, visitor: Visitor<'_>) -> c_int {
         if is_traversing() {
             let Some(entries) = self.0.try_read() else { return 0 };
-            // SAFETY: as the caller says; the dictionary owns the references.
-            return unsafe { visit_each(entries.values(), visit, arg) };
+            return visit_each(entries.values(), visitor);
         }
         let mut values = Vec::new();
         {
@@ -76,201 +72,138 @@ impl Attributes {
             }
             values.extend(entries.values().cloned());
         }
-        // SAFETY: as the caller says; the references are in this frame.
-        unsafe { visit_each(values.iter(), visit, arg) }
+        visit_each(values.iter(), visitor)
     }
 }
 
-/// Visits values up to the first to which the visitor does not answer 0: its answer.
-///
-/// # Safety
-///
-/// `visit` belongs to `arg`; the references live as long as this call.
-unsafe fn visit_each<'a>(
-    values: impl Iterator<Item = &'a AnyGc>,
-    visit: VisitProc,
-    arg: *mut c_void,
-) -> c_int {
-    for value in values {
-        // SAFETY: rule R: as the caller says.
-        let result = unsafe { visit(as_raw(value).as_ptr(), arg) };
-        if result != 0 {
-            return result;
-        }
-    }
-    0
+/// Visits values up to the first with an answer other than 0, and returns that answer.
+fn visit_each<'a>(mut values: impl Iterator<Item = &'a AnyGc>, visitor: Visitor<'_>) -> c_int {
+    values
+        .find_map(|value| Some(visitor.visit_gc(value)).filter(|&answer| answer != 0))
+        .unwrap_or(0)
 }
 
-/// The dictionary of an object, if its type has any and it has been made.
-///
-/// # Safety
-///
-/// `object` is a living dynamic object of a heap; the result is borrowed from it.
-unsafe fn existing<'a>(object: NonNull<RawObject>) -> Option<&'a Attributes> {
-    // SAFETY: rule D; with the flag there is a tail.
-    unsafe {
-        if type_of(object).flags().has(Flags::MANAGED_DICT) {
-            // Acquire: pairs with the exchange in `of`.
-            tail_slot(object).load(Ordering::Acquire).cast::<Attributes>().as_ref()
-        } else {
-            describe(object).map(|record| &record.attributes)
-        }
-    }
+fn no_attribute(object: Obj<'_>, name: &str, function: &'static str) -> Fault {
+    let type_name = object.record().kept_name();
+    let text = words!("'{type_name}' object has no attribute '{name}'");
+    Fault::new(Code::NoAttribute, function).of_type(type_name).because(text)
 }
 
-/// As [`existing`], made if need be; an error when the type has none.
-///
-/// # Safety
-///
-/// As for [`existing`].
-unsafe fn of<'a>(
-    object: NonNull<RawObject>,
-    function: &'static str,
-) -> Result<&'a Attributes, Fault> {
-    // SAFETY: as the caller says.
-    unsafe {
-        if let Some(attributes) = existing(object) {
+impl<'a> Obj<'a> {
+    /// The tail of an object whose type has managed dictionaries; `None`: its type has none.
+    fn dict_slot(self) -> Option<&'a AtomicPtr<c_void>> {
+        let has_dict = self.record().flags().has(Flags::MANAGED_DICT);
+        // SAFETY: rule D; with the flag there is a tail.
+        has_dict.then(|| unsafe { tail_slot(self.address()) })
+    }
+
+    /// Its dictionary, if its type has dictionaries and this one was made.
+    fn attributes(self) -> Option<&'a Attributes> {
+        let Some(slot) = self.dict_slot() else {
+            return self.describe().map(|record| &record.attributes);
+        };
+        // Acquire: pairs with the exchange in `make_attributes`.
+        let dict = slot.load(Ordering::Acquire).cast::<Attributes>();
+        // SAFETY: rule D: the tail of such an object points to its dictionary, or nowhere.
+        unsafe { dict.as_ref() }
+    }
+
+    /// As [`attributes`](Self::attributes), but makes the dictionary. Fails if its type has none.
+    fn make_attributes(self, function: &'static str) -> Result<&'a Attributes, Fault> {
+        if let Some(attributes) = self.attributes() {
             return Ok(attributes);
         }
-        let record = type_of(object);
-        if !record.flags().has(Flags::MANAGED_DICT) {
-            let text = words!("objects of type '{}' have no attributes", record.kept_name());
-            let fault = Fault::new(Code::NoAttribute, function).of_type(record.kept_name());
-            return Err(fault.at(object.as_ptr() as usize).because(text));
-        }
-        let slot = tail_slot(object);
+        let Some(slot) = self.dict_slot() else {
+            let text = words!("objects of type '{}' have no attributes", self.record().kept_name());
+            return Err(self.fault(Code::NoAttribute, function).because(text));
+        };
         let made = Box::into_raw(fallible::boxed(Attributes::default())?);
-        // AcqRel: publishes the empty dictionary, or takes over another thread's.
-        match slot.compare_exchange(
+        // AcqRel: publishes the empty dictionary, or acquires the dictionary of another thread.
+        let other = slot.compare_exchange(
             std::ptr::null_mut(),
             made.cast(),
             Ordering::AcqRel,
             Ordering::Acquire,
-        ) {
-            Ok(_) => Ok(&*made),
-            Err(theirs) => {
-                drop(Box::from_raw(made));
-                Ok(&*theirs.cast::<Attributes>())
-            }
+        );
+        // SAFETY: rule D: the winner's dictionary lives as long as the object. No other thread has
+        // the address of a loser's.
+        unsafe {
+            Ok(match other {
+                Ok(_) => &*made,
+                Err(theirs) => {
+                    drop(Box::from_raw(made));
+                    &*theirs.cast::<Attributes>()
+                }
+            })
         }
     }
-}
 
-/// The value of an attribute.
-///
-/// # Errors
-///
-/// When there is none; in a traverse handler.
-///
-/// # Safety
-///
-/// `object` is a living dynamic object of the mutator's heap.
-pub unsafe fn get_attribute(
-    _: &Mutator,
-    object: NonNull<RawObject>,
-    name: &str,
-) -> Result<AnyGc, Fault> {
-    const FUNCTION: &str = "get_attribute";
-    refuse_in_traversal(FUNCTION)?;
-    // SAFETY: as the caller says.
-    let found = unsafe { existing(object) }.and_then(|attributes| attributes.get(name));
-    found.ok_or_else(|| {
-        // SAFETY: as the caller says.
-        let type_name = unsafe { type_of(object) }.kept_name();
-        let text = words!("'{type_name}' object has no attribute '{name}'");
-        Fault::new(Code::NoAttribute, FUNCTION)
-            .of_type(type_name)
-            .at(object.as_ptr() as usize)
-            .because(text)
-    })
-}
-
-/// Whether there is such an attribute.
-///
-/// # Safety
-///
-/// As for [`get_attribute`].
-pub unsafe fn has_attribute(_: &Mutator, object: NonNull<RawObject>, name: &str) -> bool {
-    // SAFETY: as the caller says.
-    !is_traversing()
-        && unsafe { existing(object) }.is_some_and(|attributes| attributes.get(name).is_some())
-}
-
-/// Sets an attribute, or removes it.
-///
-/// # Errors
-///
-/// When objects of this type have no attributes, when there is none to remove, and in a traverse handler.
-///
-/// # Safety
-///
-/// As for [`get_attribute`].
-pub unsafe fn set_attribute(
-    _: &Mutator,
-    object: NonNull<RawObject>,
-    name: &str,
-    value: Option<AnyGc>,
-) -> Result<(), Fault> {
-    const FUNCTION: &str = "set_attribute";
-    refuse_in_traversal(FUNCTION)?;
-    let removes = value.is_none();
-    // SAFETY: as the caller says.
-    let old = unsafe { of(object, FUNCTION) }?.set(name, value)?;
-    if removes && old.is_none() {
-        // SAFETY: as the caller says.
-        let type_name = unsafe { type_of(object) }.kept_name();
-        let text = words!("'{type_name}' object has no attribute '{name}'");
-        return Err(Fault::new(Code::NoAttribute, FUNCTION).of_type(type_name).because(text));
+    /// The value of an attribute.
+    ///
+    /// # Errors
+    ///
+    /// When there is none; in a traverse handler.
+    pub fn get_attribute(self, _: &Mutator, name: &str) -> Result<AnyGc, Fault> {
+        const FUNCTION: &str = "get_attribute";
+        refuse_in_traversal(FUNCTION)?;
+        let found = self.attributes().and_then(|attributes| attributes.get(name));
+        found.ok_or_else(|| no_attribute(self, name, FUNCTION).at(self.number()))
     }
-    Ok(())
-}
 
-/// Visits the values of an object's managed dictionary: 0, or the visitor's answer. For traverse handlers.
-///
-/// Outside of traversals the visitor may change the dictionary: the values that it is shown are those of before, and each is held
-/// by one reference more meanwhile. Without memory for these none is visited, and the answer is -1.
-///
-/// # Safety
-///
-/// `object` is a living dynamic object of a heap; `visit` belongs to `arg`.
-pub unsafe fn visit_managed_dict(
-    object: NonNull<RawObject>,
-    visit: VisitProc,
-    arg: *mut c_void,
-) -> c_int {
-    // SAFETY: as the caller says.
-    unsafe {
-        if !type_of(object).flags().has(Flags::MANAGED_DICT) {
+    /// Whether there is such an attribute. `false` in a traverse handler.
+    pub fn has_attribute(self, _: &Mutator, name: &str) -> bool {
+        !is_traversing() && self.attributes().is_some_and(|it| it.get(name).is_some())
+    }
+
+    /// Sets an attribute, or removes it.
+    ///
+    /// # Errors
+    ///
+    /// When objects of this type have no attributes, when there is none to remove, and in a traverse
+    /// handler.
+    pub fn set_attribute(self, _: &Mutator, name: &str, value: Option<AnyGc>) -> Result<(), Fault> {
+        const FUNCTION: &str = "set_attribute";
+        refuse_in_traversal(FUNCTION)?;
+        let removes = value.is_none();
+        let old = self.make_attributes(FUNCTION)?.set(name, value)?;
+        if removes && old.is_none() {
+            return Err(no_attribute(self, name, FUNCTION));
+        }
+        Ok(())
+    }
+
+    /// Visits the values of the managed dictionary: 0, or the visitor's answer. For traverse
+    /// handlers.
+    ///
+    /// Outside of traversals the visitor may change the dictionary. It is shown the values of before,
+    /// and each has one more reference meanwhile. Without memory for these references no value is
+    /// visited, and the answer is -1.
+    pub fn visit_managed_dict(self, visitor: Visitor<'_>) -> c_int {
+        if !self.record().flags().has(Flags::MANAGED_DICT) {
             return 0;
         }
-        handlers::note_dict_visit();
-        existing(object).map_or(0, |attributes| attributes.visit(visit, arg))
+        handlers::record_dict_visit();
+        self.attributes().map_or(0, |attributes| attributes.visit(visitor))
     }
-}
 
-/// Empties an object's managed dictionary. Nothing for an object without one.
-///
-/// # Safety
-///
-/// `object` is a living dynamic object of a heap.
-pub unsafe fn clear_managed_dict(object: NonNull<RawObject>) {
-    // SAFETY: as the caller says.
-    unsafe {
-        if type_of(object).flags().has(Flags::MANAGED_DICT)
-            && let Some(attributes) = existing(object)
+    /// Empties the managed dictionary. Does nothing for an object without one.
+    pub fn clear_managed_dict(self) {
+        if self.record().flags().has(Flags::MANAGED_DICT)
+            && let Some(attributes) = self.attributes()
         {
             attributes.clear();
         }
     }
 }
 
-/// Gives the dictionary's own memory back, with the object's.
+/// Frees the dictionary itself, with the object.
 ///
 /// # Safety
 ///
-/// The object is of a type with managed dictionaries, and being freed.
-pub(crate) unsafe fn drop_dict(object: NonNull<RawObject>) {
-    // SAFETY: rules D and Z: with the flag there is a tail; whoever frees the object is alone with it.
+/// The object's type has managed dictionaries, and the object is being freed.
+pub(super) unsafe fn drop_dict(object: NonNull<RawObject>) {
+    // SAFETY: rules D and Z: with the flag there is a tail, and the freeing thread has exclusive
+    // access.
     unsafe {
         let dict = tail_slot(object).swap(std::ptr::null_mut(), Ordering::AcqRel);
         if !dict.is_null() {
@@ -294,7 +227,7 @@ mod tests {
         // SAFETY: rule V: what is handed on below, which nobody else uses meanwhile.
         unsafe {
             let (attributes, visited) = &mut *arg.cast::<(&Attributes, usize)>();
-            attributes.visit(count, (&raw mut *visited).cast())
+            attributes.visit(Visitor::new(count, (&raw mut *visited).cast()))
         }
     }
 
@@ -308,7 +241,8 @@ mod tests {
             }
             let mut seen = (&attributes, 0usize);
             // SAFETY: rule V: the argument is what the visitor takes, and is in this frame.
-            assert_eq!(unsafe { attributes.visit(again, (&raw mut seen).cast()) }, 0);
+            let visitor = unsafe { Visitor::new(again, (&raw mut seen).cast()) };
+            assert_eq!(attributes.visit(visitor), 0);
             assert_eq!(seen.1, 9);
         });
     }

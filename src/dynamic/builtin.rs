@@ -1,4 +1,4 @@
-//! The built-in types: those that are there from the start.
+//! The built-in types.
 
 use std::ffi::c_void;
 use std::fmt;
@@ -10,29 +10,28 @@ use crate::Mutator;
 use crate::base::error::Fault;
 use crate::base::fallible;
 use crate::dynamic::attributes::Attributes;
-use crate::dynamic::object::{RawObject, RawVarObject, VisitProc, from_raw, type_of};
+use crate::dynamic::dealloc::Dying;
+use crate::dynamic::object::{
+    Obj, RawObject, RawVarObject, VisitProc, Visitor, from_raw, tail_slot,
+};
 use crate::dynamic::ready::{DEFAULTS, TypeSpec, draft};
 use crate::dynamic::record::{Flags, Slots, Type, TypeRecord};
-use crate::dynamic::{dealloc, module, object, tracking, weakref};
+use crate::dynamic::{dealloc, module, weakref};
 use crate::managed;
 use crate::memory::arena::class_for;
 
-/// The record that a heap type's object describes; `None`: the object is no heap type's.
-///
-/// # Safety
-///
-/// `object` is a living dynamic object. The record is borrowed from it.
-pub unsafe fn describe<'a>(object: NonNull<RawObject>) -> Option<&'a TypeRecord> {
-    // SAFETY: rule D; objects of the metatype in a heap have a tail with their record.
-    unsafe {
-        if !std::ptr::eq(type_of(object), METATYPE.get()) || object::is_static(object) {
+impl<'a> Obj<'a> {
+    /// The record that the object of a heap type describes; `None`: it is another object.
+    pub fn describe(self) -> Option<&'a TypeRecord> {
+        if !std::ptr::eq(self.record(), METATYPE.get()) || self.is_static() {
             return None;
         }
-        object::tail(object).cast::<TypeRecord>().as_ref()
+        // SAFETY: rule D: an object of the metatype in a heap has a tail with its record.
+        unsafe { tail_slot(self.address()).load(Ordering::Acquire).cast::<TypeRecord>().as_ref() }
     }
 }
 
-/// A type that is there from the start.
+/// A built-in type, whose record is made when it is first needed.
 pub struct Builtin {
     cell: OnceLock<&'static TypeRecord>,
     make: fn() -> Result<TypeRecord, Fault>,
@@ -45,7 +44,7 @@ impl fmt::Debug for Builtin {
 }
 
 impl Builtin {
-    /// Its record. Where a heap has been made it is there.
+    /// Its record. It exists in a process that has made a heap.
     pub fn get(&self) -> &'static TypeRecord {
         self.cell
             .get()
@@ -53,7 +52,7 @@ impl Builtin {
             .unwrap_or_else(|| self.try_get().unwrap_or_else(|fault| panic!("{fault}")))
     }
 
-    /// Its record, made if need be.
+    /// Its record. Makes it, if it does not exist yet.
     ///
     /// # Errors
     ///
@@ -63,11 +62,11 @@ impl Builtin {
             return Ok(record);
         }
         let record = Box::into_raw(fallible::boxed((self.make)()?)?);
-        // SAFETY: rule V: made just now, and never freed once it is in the cell.
+        // SAFETY: rule V: just made, and never freed once it is in the cell.
         let known = unsafe { &*record };
         known.face.store(record.cast(), Ordering::Relaxed);
         if self.cell.set(known).is_err() {
-            // SAFETY: rule V: another thread was first, and this record is known to nobody.
+            // SAFETY: rule V: another thread was first, and no other thread has this record.
             drop(unsafe { Box::from_raw(record) });
         }
         Ok(self.get())
@@ -78,7 +77,7 @@ impl Builtin {
         Type::from_static(self.get())
     }
 
-    /// Gives it a face, before anything is made of it.
+    /// Gives it a face, before it has instances or derived types.
     ///
     /// # Safety
     ///
@@ -140,7 +139,7 @@ fn builtin(
     draft(&spec, false).map(|draft| TypeRecord { made_by: None, ..draft.record })
 }
 
-/// Makes the built-in types, so that nobody needs memory for them later.
+/// Makes the built-in types, so that their first use needs no memory.
 ///
 /// # Errors
 ///
@@ -162,7 +161,7 @@ pub static METATYPE: Builtin = Builtin {
             ..Slots::default()
         };
         let record = builtin("type", size_of::<RawVarObject>(), Flags(1 << 31), slots)?;
-        // Never allocated by size alone: a type without a record would be none. `instance_size` refuses it.
+        // No size class: a type's object needs a record, so `instance_size` refuses to allocate one.
         Ok(TypeRecord { class: None, common_class: None, ..record })
     },
 };
@@ -179,45 +178,34 @@ pub static WEAKREF: Builtin = Builtin {
     make: || builtin("weakref", weakref::SIZE, Flags::default(), weakref::SLOTS),
 };
 
-/// Visits what a heap type owns: its bases, its module, its attributes.
+/// Visits the references of a heap type: its bases, its module, its attributes.
 unsafe extern "C" fn traverse_type(
     object: *mut RawObject,
     visit: VisitProc,
     arg: *mut c_void,
 ) -> std::ffi::c_int {
-    // SAFETY: rule H: called for a living object of the metatype.
-    let Some(record) = NonNull::new(object).and_then(|object| unsafe { describe(object) }) else {
-        return 0;
-    };
-    for base in &record.bases {
-        let base = base.get().object;
-        if !base.is_null() {
-            // SAFETY: rules H and R: `visit` belongs to `arg`, and the type owns the reference.
-            let result = unsafe { visit(base, arg) };
-            if result != 0 {
-                return result;
-            }
-        }
-    }
-    let module = record.module();
-    if !module.is_null() {
-        // SAFETY: as above.
-        let result = unsafe { visit(module, arg) };
+    // SAFETY: rule H: called for a living object of the metatype, with a visitor and its argument.
+    let (object, visitor) = unsafe { (Obj::from_ptr(object), Visitor::new(visit, arg)) };
+    let Some(record) = object.and_then(Obj::describe) else { return 0 };
+    let bases = record.bases.iter().filter_map(|base| base.get().type_object());
+    // SAFETY: rule R: the type owns a reference to its module, which is retired when it is cleared.
+    let module = unsafe { Obj::from_ptr(record.module()) };
+    for target in bases.chain(module) {
+        let result = visitor.visit(target);
         if result != 0 {
             return result;
         }
     }
-    // SAFETY: as above.
-    unsafe { record.attributes.visit(visit, arg) }
+    record.attributes.visit(visitor)
 }
 
-/// Takes attributes and module out. Handlers stay, so instances can still be used, and freed.
+/// Removes attributes and module. Handlers stay, so instances can still be used and freed.
 ///
-/// Other threads may have read the module's address from the type just now. So the reference is
-/// retired: it is dropped when each attached thread has passed a safepoint.
+/// Another thread may just have read the module's address from the type. So the reference is
+/// retired: it is dropped after each attached thread has passed a safepoint.
 unsafe extern "C" fn clear_type(object: *mut RawObject) -> std::ffi::c_int {
     // SAFETY: rule H: called for a living object of the metatype.
-    if let Some(record) = NonNull::new(object).and_then(|object| unsafe { describe(object) }) {
+    if let Some(record) = unsafe { Obj::from_ptr(object) }.and_then(Obj::describe) {
         record.attributes.clear();
         if let Some(module) = NonNull::new(record.take_module()) {
             // SAFETY: rule R: the type owned the reference.
@@ -227,7 +215,7 @@ unsafe extern "C" fn clear_type(object: *mut RawObject) -> std::ffi::c_int {
     0
 }
 
-/// Retires a reference. One to a static object, which never dies, is given up at once.
+/// Retires a reference. A reference to a static object, which never dies, is dropped at once.
 ///
 /// # Safety
 ///
@@ -235,10 +223,10 @@ unsafe extern "C" fn clear_type(object: *mut RawObject) -> std::ffi::c_int {
 unsafe fn retire(object: NonNull<RawObject>) {
     // SAFETY: rule R: as the caller says; an object that is not static lies in a heap.
     unsafe {
-        if object::is_static(object) {
+        if Obj::new(object).is_static() {
             return drop(from_raw(object));
         }
-        let header = object::header(object);
+        let header = object.cast();
         let is_retired = Mutator::with_current(|m| {
             let is_here = m.raw().owns(managed::object(header));
             if is_here {
@@ -252,26 +240,22 @@ unsafe fn retire(object: NonNull<RawObject>) {
     }
 }
 
-/// The end of a heap type: nobody has instances, or subtypes, any more.
+/// The dealloc handler of heap types. The type has no instances and no subtypes any more.
 unsafe extern "C" fn dealloc_type(object: *mut RawObject) {
     let Some(object) = NonNull::new(object) else { return };
     // SAFETY: rules H and Z: called once, for a dying object of the metatype, which owns its record.
     unsafe {
         Mutator::with_current(|m| {
-            tracking::untrack_dying(m, object);
-            dealloc::clear_weak_references(m, object);
+            let dying = Dying::new(m, Obj::new(object));
+            dying.untrack();
+            dying.clear_weak_references();
         });
-        let record = Box::from_raw(object::tail(object).cast::<TypeRecord>());
+        let record = Box::from_raw(tail_slot(object).load(Ordering::Acquire).cast::<TypeRecord>());
         record.attributes.clear();
         // No thread has the type any more, so none reads its module.
-        if let Some(module) = NonNull::new(record.take_module()) {
-            drop(from_raw(module));
-        }
-        for base in &record.bases {
-            if let Some(base) = NonNull::new(base.get().object) {
-                drop(from_raw(base));
-            }
-        }
+        let bases = record.bases.iter().map(|base| base.get().object);
+        let owned = std::iter::once(record.take_module()).chain(bases);
+        owned.filter_map(NonNull::new).for_each(|object| drop(from_raw(object)));
         drop(record);
         Mutator::with_current(|m| {
             if let Err(fault) = dealloc::free(m, object, dealloc::Family::Container) {

@@ -5,13 +5,13 @@ use std::ptr::NonNull;
 use crate::base::error::{Code, Fault};
 use crate::base::text::words;
 use crate::dynamic::builtin::{METATYPE, MODULE};
-use crate::dynamic::object::{AllocProc, RawObject, as_raw, from_raw, is_dynamic, type_of};
+use crate::dynamic::instance;
+use crate::dynamic::object::{AllocProc, Obj, RawObject, from_raw};
 use crate::dynamic::ready::{TypeSpec, ready_heap};
 use crate::dynamic::record::{Flags, Type};
-use crate::dynamic::{attributes, instance};
 use crate::{AnyGc, Mutator};
 
-/// What a class is to be: a heap type whose instances have attributes.
+/// A description of a class: a heap type whose instances have attributes.
 ///
 /// ```
 /// use standstill::Heap;
@@ -37,8 +37,8 @@ pub struct Class {
     module: Option<AnyGc>,
 }
 
-/// A class's finalizer: called once in an object's life, when it is unreachable or its count reaches 0. It may bring it
-/// back by keeping a clone of the handle.
+/// The finalizer of a class. It is called once in an object's life, when the object is unreachable or
+/// its count reaches 0. It revives the object if it stores a clone of the handle.
 pub type Finalizer = fn(&AnyGc, &Mutator);
 
 impl Class {
@@ -47,7 +47,7 @@ impl Class {
         Self { name: name.into(), bases: Vec::new(), finalizer: None, module: None }
     }
 
-    /// With another base, after those there are. The first is the primary one.
+    /// With another base, after the bases so far. The first is the primary base.
     pub fn base(mut self, base: &Type) -> Self {
         self.bases.push(base.clone());
         self
@@ -69,7 +69,7 @@ impl Class {
     ///
     /// # Errors
     ///
-    /// When the bases do not fit together, the module is none, or there is no memory.
+    /// When the bases do not fit together, `module` is no module, or there is no memory.
     pub fn make(self, m: &Mutator) -> Result<Type, Fault> {
         if self.module.as_ref().is_some_and(|module| !is_module(module)) {
             let text = words!("what class '{}' was said to belong to is no module", self.name);
@@ -95,26 +95,24 @@ impl Class {
 }
 
 fn is_module(object: &AnyGc) -> bool {
-    // SAFETY: rules R and D: the handle keeps the object alive.
-    is_dynamic(object) && unsafe { type_of(as_raw(object)) }.is_subtype_of(MODULE.get())
+    Obj::of(object).is_some_and(|object| object.record().is_subtype_of(MODULE.get()))
 }
 
-/// Calls a class's finalizer.
+/// Calls the finalizer of a class.
 unsafe extern "C" fn finalize(object: *mut RawObject) {
-    let Some(object) = NonNull::new(object) else { return };
     Mutator::with_current(|m| {
-        // SAFETY: rules H and R: called for a living object, to which whoever calls has a reference: this handle
-        // borrows it.
-        let (finalizer, this) = unsafe {
-            let finalizer = type_of(object).mro().find_map(|record| record.finalizer);
-            (finalizer, std::mem::ManuallyDrop::new(from_raw(object)))
+        // SAFETY: rules H and R: called for a living object. The caller's reference outlives this
+        // handle, which borrows it.
+        let (object, this) = unsafe {
+            let Some(object) = Obj::from_ptr(object) else { return };
+            (object, std::mem::ManuallyDrop::new(from_raw(object.address())))
         };
+        let finalizer = object.record().mro().find_map(|record| record.finalizer);
         if let Some(finalizer) = finalizer
             && let Err(payload) = crate::base::event::guarded(|| finalizer(&this, m))
         {
-            // Not through the frames of a C program that may lie in between.
-            // SAFETY: rule R: alive.
-            let name = unsafe { type_of(object) }.kept_name();
+            // The panic must not pass through the frames of a C program.
+            let name = object.record().kept_name();
             let message = crate::base::event::panic_message(payload);
             m.raw().core().hooks.unraisable(crate::During::Finalize, name, message);
         }
@@ -122,7 +120,7 @@ unsafe extern "C" fn finalize(object: *mut RawObject) {
 }
 
 impl Type {
-    /// A new instance, made by the type's own allocator: tracked, its fields null, without attributes.
+    /// A new instance from the type's own allocator: tracked, with null fields and no attributes.
     ///
     /// # Errors
     ///
@@ -141,15 +139,18 @@ impl Type {
         }
         let generic: AllocProc = instance::generic_alloc;
         if std::ptr::fn_addr_eq(record.alloc, generic) {
-            // Without the detour by the face, which may be that of another allocator.
-            // SAFETY: rule N: a ready type of this heap, or a static one; the reference goes over.
-            return Ok(unsafe { from_raw(instance::allocate_tracked(m, record, 0)?) });
+            // Without the detour through the face, which may belong to another allocator.
+            let made = instance::allocate_tracked(m, record, 0)?;
+            // SAFETY: rule N: the handle takes over the reference of the new object.
+            return Ok(unsafe { from_raw(made) });
         }
         // SAFETY: a ready type's own allocator, with its face (rule H); what it returns is a reference.
         unsafe {
             let made = NonNull::new((record.alloc)(record.face(), 0));
             match made {
-                Some(object) if std::ptr::eq(type_of(object), record) => Ok(from_raw(object)),
+                Some(object) if std::ptr::eq(Obj::new(object).record(), record) => {
+                    Ok(from_raw(object))
+                }
                 Some(object) => {
                     drop(from_raw(object));
                     Err(Fault::new(Code::BadAllocResult, FUNCTION).of_type(record.kept_name()))
@@ -166,8 +167,7 @@ impl Type {
     /// When the object belongs to another heap than the mutator.
     pub fn of(object: &AnyGc, m: &Mutator) -> Option<Self> {
         crate::typed::gc::check(object.header(), m);
-        // SAFETY: rules R and D: the handle keeps the object alive, and thereby its type.
-        is_dynamic(object).then(|| unsafe { Self::from_record(type_of(as_raw(object))) })
+        Obj::of(object).map(|object| Self::from_record(object.record()))
     }
 }
 
@@ -176,23 +176,16 @@ fn check_heap(object: &AnyGc, m: &Mutator, function: &'static str) -> Result<(),
         return Ok(());
     }
     Err(Fault::new(Code::ForeignPointer, function)
-        .at(as_raw(object).as_ptr() as usize)
+        .at(object.header().as_ptr() as usize)
         .because("the object belongs to another heap than the mutator"))
 }
 
-/// The object, if it can be asked for attributes.
-fn dynamic(
-    object: &AnyGc,
-    m: &Mutator,
-    function: &'static str,
-) -> Result<NonNull<RawObject>, Fault> {
+/// The object of a handle, if objects of its kind can have attributes.
+fn dynamic<'a>(object: &'a AnyGc, m: &Mutator, function: &'static str) -> Result<Obj<'a>, Fault> {
     check_heap(object, m, function)?;
-    if !is_dynamic(object) {
-        return Err(
-            Fault::new(Code::NoAttribute, function).because("a typed object has no attributes")
-        );
-    }
-    Ok(as_raw(object))
+    Obj::of(object).ok_or_else(|| {
+        Fault::new(Code::NoAttribute, function).because("a typed object has no attributes")
+    })
 }
 
 impl AnyGc {
@@ -202,20 +195,17 @@ impl AnyGc {
     ///
     /// When there is no such attribute, or the object belongs to another heap.
     pub fn attribute(&self, m: &Mutator, name: &str) -> Result<Self, Fault> {
-        let object = dynamic(self, m, "attribute")?;
-        // SAFETY: rule R: this handle keeps the object alive; it is the mutator's heap's.
-        unsafe { attributes::get_attribute(m, object, name) }
+        dynamic(self, m, "attribute")?.get_attribute(m, name)
     }
 
     /// Sets a dynamic object's attribute, or removes it.
     ///
     /// # Errors
     ///
-    /// When objects of its type have no attributes, when there is none to remove, or the object belongs to another heap. A value of another
-    /// heap is no error: it counts as held from outside.
+    /// When objects of its type have no attributes, when there is none to remove, or the object
+    /// belongs to another heap. A value of another heap is no error: the reference counts as an
+    /// external one.
     pub fn set_attribute(&self, m: &Mutator, name: &str, value: Option<Self>) -> Result<(), Fault> {
-        let object = dynamic(self, m, "set_attribute")?;
-        // SAFETY: as in `attribute`.
-        unsafe { attributes::set_attribute(m, object, name, value) }
+        dynamic(self, m, "set_attribute")?.set_attribute(m, name, value)
     }
 }

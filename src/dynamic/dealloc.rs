@@ -1,129 +1,239 @@
 //! The end of an object.
 //!
-//! When the count reaches 0 the object is *dying*, and its type's dealloc handler has it. The generic one finalizes
-//! (which may bring it back), clears weak references, takes it out of the tracked set, lets its references go by whatever handler there
-//! is, and gives the memory back. One written in C does the same by itself, in [`free`] at last. Until then the memory stays: a
-//! handler that forgets leaks.
+//! When the count reaches 0, the object is *dying*, and the dealloc handler of its type gets
+//! exclusive access. The generic handler calls the finalizer, which may revive the object. Then it
+//! clears weak references, takes the object out of the tracked set, releases its references with the
+//! clear handler, and frees the memory. A handler written in C does the same itself, and calls
+//! [`free`] last. The memory is not freed before: a handler that forgets this leaks.
 //!
-//! In checked mode freed memory is poisoned, and kept in quarantine for a while, so that a stale address is recognised.
+//! In checked mode freed memory is poisoned, and kept in quarantine for a while, so that a stale
+//! address is recognised.
 
 use std::ffi::c_void;
 use std::ptr::NonNull;
 
-use crate::Mutator;
 use crate::base::error::{Code, Fault};
-use crate::dynamic::object::{
-    RawObject, fault_at, from_raw, header, is_checked, object_of, raw, refuse_in_traversal, type_of,
-};
+use crate::dynamic::object::{Obj, RawObject, is_checked, raw, refuse_in_traversal};
 use crate::dynamic::record::{Flags, TypeRecord};
-use crate::dynamic::tracking::{is_at_hand, is_finalized};
+use crate::dynamic::tracking::state_of;
 use crate::dynamic::{attributes, handlers};
-use crate::managed;
 use crate::memory::quarantine::POISON;
 use crate::object::header::Header;
 use crate::object::state;
 use crate::object::weak::HeaderPtr;
-use crate::safepoint;
 use crate::typed::mutator::mutator;
+use crate::{AnyGc, During, Mutator, managed, safepoint};
 
-/// The two kinds of objects, by who gives their memory back.
+/// The two kinds of objects, by the function that frees their memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Family {
-    /// Those whose types take part in cycle collection.
+    /// Objects whose types take part in cycle collection.
     Container,
     /// The others.
     Plain,
 }
 
-/// Gives an object's memory back: the last step of a dealloc handler, or of a constructor that failed.
+/// An object in its dealloc handler, on the thread that runs the handler.
+#[derive(Debug)]
+pub struct Dying<'m> {
+    m: &'m Mutator,
+    object: Obj<'m>,
+}
+
+impl<'m> Dying<'m> {
+    /// The object of a dealloc handler.
+    ///
+    /// # Safety
+    ///
+    /// The object lies in the mutator's heap, and its dealloc handler runs on this thread.
+    pub unsafe fn new(m: &'m Mutator, object: Obj<'m>) -> Self {
+        Self { m, object }
+    }
+
+    /// Takes the object out of the tracked set.
+    pub fn untrack(&self) {
+        self.change_plainly(state::TRACKED | state::BY_ALLOCATOR);
+    }
+
+    /// Removes bits of the state byte.
+    #[inline(always)]
+    fn change_plainly(&self, bits: u8) {
+        // SAFETY: rules G and Z: an object of this heap, to which this thread has exclusive access.
+        unsafe { raw(self.m).core().state(self.object.number()) }.change_plainly(0, bits);
+    }
+
+    /// Calls the finalizer; `true`: the object is alive again, and the handler must return at once.
+    pub fn call_finalizer(&self) -> bool {
+        let Self { m, object } = *self;
+        if object.record().finalize.is_none() || object.is_finalized(m) {
+            return false;
+        }
+        // SAFETY: rule Z: dying on this thread.
+        !unsafe { managed::revived(raw(m), object.header_ptr(), || object.call_finalizer(m)) }
+    }
+
+    /// Clears the weak references to the object, and calls their callbacks.
+    pub fn clear_weak_references(&self) {
+        // SAFETY: rule Z: dying on this thread.
+        unsafe { managed::clear_weak_references(raw(self.m), self.object.header_ptr()) };
+    }
+
+    /// Calls the legacy finalizer; `true`: the object is alive again.
+    fn call_legacy(&self) -> bool {
+        let Self { m, object } = *self;
+        if object.record().del.is_none() {
+            return false;
+        }
+        let call = || {
+            handlers::guarded(m, During::Finalize, object, || object.run(|record| record.del));
+        };
+        // SAFETY: rule Z: dying on this thread.
+        !unsafe { managed::revived(raw(m), object.header_ptr(), call) }
+    }
+
+    /// Calls the clear handler, if the type has one.
+    #[inline(always)]
+    fn clear(&self) {
+        let Self { m, object } = *self;
+        if object.record().clear.is_some() {
+            handlers::guarded(m, During::Clear, object, || object.run_clear());
+        }
+    }
+
+    /// The reference that the object owns to its heap type, for the end of the dealloc handler.
+    #[inline(always)]
+    fn take_type(&self) -> OwnedType {
+        OwnedType(NonNull::new(self.object.record().object))
+    }
+}
+
+/// The reference that a dying object owned to its heap type. It outlives the object, whose memory
+/// may be the last that keeps the type alive.
+struct OwnedType(Option<NonNull<RawObject>>);
+
+impl OwnedType {
+    #[inline(always)]
+    fn release(self) {
+        if let Some(type_object) = self.0 {
+            // SAFETY: rule R: a dying object gives up its reference, once.
+            drop(unsafe { AnyGc::from_header(type_object.cast()) });
+        }
+    }
+}
+
+impl Obj<'_> {
+    /// Calls the finalizer, unless it was called before.
+    pub fn call_finalizer(self, m: &Mutator) {
+        if self.record().finalize.is_none() {
+            return;
+        }
+        if let Some(state) = state_of(m, self)
+            // Before the call: so it happens once, whatever the finalizer does.
+            && state.set(state::FINALIZED) & state::FINALIZED != 0
+        {
+            return;
+        }
+        handlers::guarded(m, During::Finalize, self, || self.run(|record| record.finalize));
+    }
+
+    /// Whether the object has exactly `count` references, and no merge queue contains it. A queue
+    /// would outlive it.
+    pub(super) fn is_last(self, m: &Mutator, count: i64) -> bool {
+        let header = self.header();
+        let is_so = || header.count() == Some(count);
+        if is_so() && count > 0 && header.is_queued() {
+            // Other threads have dropped references that this thread had counted.
+            managed::merge_early(raw(m), header);
+        }
+        is_so() && !header.is_queued()
+    }
+}
+
+/// Frees the memory of an object: the last step of a dealloc handler, or of a constructor that
+/// failed.
 ///
-/// It neither releases fields nor the type, and runs no handler.
+/// It releases neither the fields nor the type, and calls no handler.
 ///
 /// # Errors
 ///
-/// When the memory is of the other family, or references are left: nothing has happened then. [`Code::StillTracked`] alone comes
-/// after the memory was given back.
+/// When the object is of the other family, or references are left: nothing has happened then. Only
+/// [`Code::StillTracked`] comes after the memory was freed.
 ///
 /// # Safety
 ///
-/// `object` is a dynamic object of the mutator's heap that nobody uses any more.
+/// `object` is a dynamic object of the mutator's heap that no code uses any more.
 pub unsafe fn free(m: &Mutator, object: NonNull<RawObject>, family: Family) -> Result<(), Fault> {
     const FUNCTION: &str = "free";
     refuse_in_traversal(FUNCTION)?;
     // SAFETY: as the caller says.
-    unsafe {
-        let record = type_of(object);
-        let fault = |code| fault_at(code, FUNCTION, object, record);
-        if !raw(m).owns(object_of(object)) || record.has_gc() != (family == Family::Container) {
-            return Err(fault(Code::WrongAllocator));
+    let dying = Dying { m, object: unsafe { Obj::new(object) } };
+    let object = dying.object;
+    let record = object.record();
+    let Some(state) =
+        state_of(m, object).filter(|_| record.has_gc() == (family == Family::Container))
+    else {
+        return Err(object.fault(Code::WrongAllocator, FUNCTION));
+    };
+    // From here on no weak reference leads to it. In a dealloc handler that is so already.
+    // SAFETY: rule Z: as the caller says.
+    let before = unsafe { managed::mark_dying_for_upgrades(raw(m), object.header_ptr()) };
+    let was_dying = before & state::DYING != 0;
+    // A constructor owns one reference, and a dealloc handler none. If code in a dealloc handler has
+    // added one, it still exists.
+    if !object.is_last(m, 0) && (was_dying || !object.is_last(m, 1)) {
+        if !was_dying {
+            state.unset(state::DYING);
         }
-        let state = raw(m).core().state(object.as_ptr() as usize);
-        // From here on no weak reference leads to it. In a dealloc handler that is so already.
-        let was_dying =
-            managed::mark_dying_for_upgrades(raw(m), header(object)) & state::DYING != 0;
-        // A constructor has a reference. In a dealloc handler there is none: who has taken one there still has it.
-        if !is_last(m, object, 0) && (was_dying || !is_last(m, object, 1)) {
-            if !was_dying {
-                state.unset(state::DYING);
-            }
-            return Err(fault(Code::ReferencesLeft));
-        }
-        // Whoever frees an object has it alone.
-        let was_tracked = state.change_alone(0, state::TRACKED) & state::TRACKED != 0;
-        let result = if was_tracked { Err(fault(Code::StillTracked)) } else { Ok(()) };
-        clear_weak_references(m, object);
-        if record.flags().has(Flags::MANAGED_DICT) {
-            attributes::drop_dict(object);
-        }
-        give_back(m, object);
-        result
+        return Err(object.fault(Code::ReferencesLeft, FUNCTION));
     }
-}
-
-/// Whether `count` references to an object are all there are, and no queue knows it, which would outlive it.
-///
-/// # Safety
-///
-/// `object` is a dynamic object of the mutator's heap, that nobody else uses.
-pub(super) unsafe fn is_last(m: &Mutator, object: NonNull<RawObject>, count: i64) -> bool {
+    // This thread has exclusive access.
+    let was_tracked = state.change_alone(0, state::TRACKED) & state::TRACKED != 0;
+    let result = if was_tracked { Err(object.fault(Code::StillTracked, FUNCTION)) } else { Ok(()) };
+    dying.clear_weak_references();
     // SAFETY: as the caller says.
-    let header = unsafe { header(object).as_ref() };
-    let is_so = || header.count() == Some(count);
-    if is_so() && count > 0 && header.is_queued() {
-        // Others have dropped what this thread had counted, or has.
-        managed::merge_early(raw(m), header);
+    unsafe {
+        if record.flags().has(Flags::MANAGED_DICT) {
+            attributes::drop_dict(object.address());
+        }
+        give_back(m, object.address());
     }
-    is_so() && !header.is_queued()
+    result
 }
 
-/// The common case of [`free`] for objects that take part in cycle collection: dying, untracked, without weak references or a
-/// dictionary. `false`: nothing was done, ask [`free`].
+/// The common case of [`free`] for objects that take part in cycle collection: dying, untracked,
+/// without weak references or a dictionary. `false`: nothing was done; `free` must be called.
 ///
 /// # Safety
 ///
-/// As for [`free`], and as for `track_common`.
+/// As for [`free`]. The heap is not in checked mode, and this thread runs no traverse handler in a
+/// stop.
 #[inline]
 pub unsafe fn free_common(m: &Mutator, object: NonNull<RawObject>) -> bool {
+    debug_assert!(!is_checked(m));
     // SAFETY: as the caller says.
-    unsafe {
-        // Such types take part in cycle collection, and have no dictionary.
-        if !is_at_hand(m, object) || type_of(object).common_class.is_none() {
-            return false;
-        }
-        let state = raw(m).core().state(object.as_ptr() as usize).get();
-        let dying = state & (state::DYING | state::TRACKED) == state::DYING;
-        if !dying || !header(object).as_ref().is_spent() {
-            return false;
-        }
-        raw(m).free(object.cast());
-        true
+    let this = unsafe { Obj::new(object) };
+    let Some(state) = state_of(m, this) else { return false };
+    // Types with a common class take part in cycle collection, and have no dictionaries.
+    if this.record().common_class.is_none() {
+        return false;
     }
+    let dying = state.get() & (state::DYING | state::TRACKED) == state::DYING;
+    if !dying || !this.header().is_spent() {
+        return false;
+    }
+    // SAFETY: as the caller says.
+    unsafe { raw(m).free(object.cast()) };
+    true
 }
 
-/// Gives memory back, in checked mode by way of the quarantine.
+/// Frees memory. In checked mode it goes through the quarantine.
+///
+/// # Safety
+///
+/// As for [`free`].
 pub(super) unsafe fn give_back(m: &Mutator, object: NonNull<RawObject>) {
     let model = raw(m).model();
-    // SAFETY: as for `free`: the callers are done with the object.
+    // SAFETY: as the caller says.
     unsafe {
         if !model.is_checked() {
             raw(m).free(object.cast());
@@ -141,7 +251,7 @@ pub(super) unsafe fn give_back(m: &Mutator, object: NonNull<RawObject>) {
             return raw(m).free(object.cast());
         }
         loop {
-            // The lock is free again before the memory goes back.
+            // The lock is released before the memory is freed.
             let oldest = model.freed_objects.lock().pop_excess();
             let Some(HeaderPtr(oldest)) = oldest else { return };
             raw(m).free(oldest.cast());
@@ -149,188 +259,115 @@ pub(super) unsafe fn give_back(m: &Mutator, object: NonNull<RawObject>) {
     }
 }
 
-/// Calls an object's finalizer, unless that has been done.
-///
-/// # Safety
-///
-/// `object` is a living dynamic object of the mutator's heap, to which the caller has a reference.
-pub unsafe fn call_finalizer(m: &Mutator, object: NonNull<RawObject>) {
-    // SAFETY: as the caller says; rule H.
-    unsafe {
-        let record = type_of(object);
-        let Some(finalize) = record.finalize else { return };
-        if record.has_gc() || raw(m).owns(object_of(object)) {
-            let state = raw(m).core().state(object.as_ptr() as usize);
-            // Before the call: once, whatever it does.
-            if state.set(state::FINALIZED) & state::FINALIZED != 0 {
-                return;
-            }
-        }
-        handlers::guarded(m, crate::During::Finalize, object, || finalize(object.as_ptr()));
-    }
-}
-
-/// Calls a dying object's finalizer, in its dealloc handler; `true`: the object is alive again, and the handler is to return at
-/// once.
-///
-/// # Safety
-///
-/// `object` is dying on this thread, in its dealloc handler.
-pub unsafe fn call_finalizer_from_dealloc(m: &Mutator, object: NonNull<RawObject>) -> bool {
-    // SAFETY: as the caller says.
-    unsafe {
-        if type_of(object).finalize.is_none() || is_finalized(m, object) {
-            return false;
-        }
-        !managed::revived(raw(m), header(object), || call_finalizer(m, object))
-    }
-}
-
-/// Kills the weak references of a dying object, and calls their callbacks.
-///
-/// # Safety
-///
-/// As for [`call_finalizer_from_dealloc`].
-pub unsafe fn clear_weak_references(m: &Mutator, object: NonNull<RawObject>) {
-    // SAFETY: as the caller says.
-    unsafe { managed::clear_weak_references(raw(m), header(object)) };
-}
-
 /// The generic dealloc handler.
 ///
 /// # Safety
 ///
-/// As for [`call_finalizer_from_dealloc`].
+/// `object` is a dynamic object of the mutator's heap, and its dealloc handler runs on this thread.
 #[inline]
 pub unsafe fn dealloc(m: &Mutator, object: NonNull<RawObject>) {
-    // SAFETY: as the caller says; rules D and H.
-    unsafe {
-        let record = type_of(object);
-        if record.ends_simply && !is_checked(m) {
-            end_simply(m, object, record);
-        } else {
-            end_in_full(m, object, record);
-        }
+    // SAFETY: as the caller says.
+    let dying = unsafe { Dying::new(m, Obj::new(object)) };
+    if dying.object.record().ends_simply && !is_checked(m) {
+        dealloc_simply(dying);
+    } else {
+        dealloc_in_full(dying);
     }
 }
 
-/// [`dealloc`], whatever there is to do.
+/// [`dealloc`] with all its steps.
 #[inline(never)]
-unsafe fn end_in_full(m: &Mutator, object: NonNull<RawObject>, record: &TypeRecord) {
-    // SAFETY: as for `dealloc`.
-    unsafe {
-        let gc = record.has_gc();
-        // Tracked as it was, while they run: one that comes back needs nothing done to it.
-        if call_finalizer_from_dealloc(m, object) {
+fn dealloc_in_full(dying: Dying<'_>) {
+    let object = dying.object;
+    let record = object.record();
+    // Still tracked: a finalizer that revives the object need not restore anything.
+    if dying.call_finalizer() {
+        return;
+    }
+    if record.del.is_some() {
+        // Before the legacy finalizer, as in CPython.
+        dying.clear_weak_references();
+        if dying.call_legacy() {
             return;
         }
-        if record.del.is_some() {
-            // A legacy finalizer finds them gone, as in CPython.
-            clear_weak_references(m, object);
-            if call_legacy(m, object, record) {
-                return;
-            }
-        }
-        if gc {
-            // Dying: nobody else knows it.
-            raw(m).core().state(object.as_ptr() as usize).change_plainly(0, state::TRACKED);
-        }
-        clear_weak_references(m, object);
-        if record.flags().has(Flags::MANAGED_DICT) {
-            attributes::clear_managed_dict(object);
-        }
-        // Kept past the object: its memory may be the last to hold the type.
-        let type_object = NonNull::new(record.object);
-        // Called by a type's own handler, this does the rest.
-        let mut primary = std::iter::successors(Some(record), |record| record.base());
-        let base = primary.find(|base| base.own_dealloc).filter(|_| !record.own_dealloc);
-        if let Some(base) = base
-            && let Some(dealloc) = base.dealloc
-        {
-            let base_is_heap_type = base.is_heap_type();
-            dealloc(object.as_ptr());
-            if let Some(type_object) = type_object.filter(|_| !base_is_heap_type) {
-                drop(from_raw(type_object));
-            }
-            return;
-        }
-        if let Some(clear) = record.clear {
-            handlers::guarded(m, crate::During::Clear, object, || {
-                clear(object.as_ptr());
-            });
-        }
-        (record.free)(object.as_ptr().cast());
-        if let Some(type_object) = type_object {
-            drop(from_raw(type_object));
-        }
     }
+    if record.has_gc() {
+        dying.change_plainly(state::TRACKED);
+    }
+    dying.clear_weak_references();
+    object.clear_managed_dict();
+    let owned_type = dying.take_type();
+    // The nearest base with a dealloc handler does the rest.
+    let mut primary = std::iter::successors(Some(record), |record| record.base());
+    let base = primary.find(|base| base.own_dealloc).filter(|_| !record.own_dealloc);
+    if let Some((base, dealloc)) = base.and_then(|base| Some((base, base.dealloc?))) {
+        let base_is_heap_type = base.is_heap_type();
+        // SAFETY: rule H: called for an object of a derived type.
+        unsafe { dealloc(object.address().as_ptr()) };
+        if !base_is_heap_type {
+            owned_type.release();
+        }
+        return;
+    }
+    dying.clear();
+    // SAFETY: rule H: called at the end of an object of its type.
+    unsafe { (record.free)(object.address().as_ptr().cast()) };
+    owned_type.release();
 }
 
-/// [`dealloc`], where there is little to do.
+/// [`dealloc`] for a type whose instances need few steps.
 #[inline(never)]
-unsafe fn end_simply(m: &Mutator, object: NonNull<RawObject>, record: &TypeRecord) {
-    // SAFETY: as for `dealloc`.
+fn dealloc_simply(dying: Dying<'_>) {
+    let (m, object) = (dying.m, dying.object);
+    let record = object.record();
+    dying.untrack();
+    dying.clear_weak_references();
+    let owned_type = dying.take_type();
+    dying.clear();
+    // SAFETY: rules Z and H: the end of an object of this type.
     unsafe {
-        raw(m)
-            .core()
-            .state(object.as_ptr() as usize)
-            .change_plainly(0, state::TRACKED | state::BY_ALLOCATOR);
-        clear_weak_references(m, object);
-        let type_object = NonNull::new(record.object);
-        if let Some(clear) = record.clear {
-            handlers::guarded(m, crate::During::Clear, object, || {
-                clear(object.as_ptr());
-            });
-        }
-        if header(object).as_ref().is_spent() {
-            raw(m).free(object.cast());
+        if object.header().is_spent() {
+            raw(m).free(object.address().cast());
         } else {
-            (record.free)(object.as_ptr().cast());
-        }
-        if let Some(type_object) = type_object {
-            drop(from_raw(type_object));
+            (record.free)(object.address().as_ptr().cast());
         }
     }
+    owned_type.release();
 }
 
-/// Calls the legacy finalizer of a dying object; `true`: it is alive again.
-unsafe fn call_legacy(m: &Mutator, object: NonNull<RawObject>, record: &TypeRecord) -> bool {
-    let Some(del) = record.del else { return false };
-    // SAFETY: as for `dealloc`; rule H.
-    unsafe {
-        !managed::revived(raw(m), header(object), || {
-            handlers::guarded(m, crate::During::Finalize, object, || del(object.as_ptr()));
-        })
-    }
-}
-
-/// Drops the last reference of an object that this thread has made and nobody else refers to; `false`: that is not so, and
-/// nothing was done. The object's dealloc handler runs.
+/// Drops the last reference of an object that this thread has made and to which no other reference
+/// exists. `false`: that is not so, and nothing was done. The object's dealloc handler runs.
 ///
 /// # Safety
 ///
-/// As for `decref`. The thread holds no stop.
+/// The caller owns the reference, and gives it up. The thread holds no stop.
 #[inline(always)]
 #[must_use = "where nothing was done the caller still owns the reference"]
 pub unsafe fn decref_last(m: &Mutator, object: NonNull<RawObject>) -> bool {
+    let header = object.cast::<Header>();
     // SAFETY: rule R: the reference keeps the object alive; an owner is attached to the object's heap.
     unsafe {
-        let last = !safepoint::is_traversing() && header(object).as_ref().take_last(m.raw().id());
+        let last = !safepoint::is_traversing() && header.as_ref().take_last(m.raw().id());
         if last {
-            managed::destroy_dynamic_in_place(m.raw(), header(object), |raw| {
-                call_dealloc(header(object), (&raw const *raw).cast());
+            managed::destroy_dynamic_in_place(m.raw(), header, |raw| {
+                call_dealloc(header, (&raw const *raw).cast());
             });
         }
         last
     }
 }
 
+/// Calls the dealloc handler of a dying object: its type's own, or the generic one.
+///
+/// # Safety
+///
+/// Rule Y: a dying dynamic object; `m` is a mutator.
 #[inline]
-pub(crate) unsafe fn call_dealloc(header: NonNull<Header>, m: *const ()) {
+pub(super) unsafe fn call_dealloc(header: NonNull<Header>, m: *const ()) {
     let object = header.cast::<RawObject>();
-    // SAFETY: rules Y, Z and H: a dying dynamic object; `m` is a mutator.
+    // SAFETY: as the caller says; rules Z and H.
     unsafe {
-        let record = type_of(object);
+        let record: &TypeRecord = Obj::new(object).record();
         match record.dealloc.filter(|_| record.own_dealloc) {
             Some(handler) => handler(object.as_ptr()),
             None => dealloc(mutator(m), object),
@@ -339,15 +376,17 @@ pub(crate) unsafe fn call_dealloc(header: NonNull<Header>, m: *const ()) {
 }
 
 /// [`free`] as a slot.
-pub(crate) unsafe extern "C" fn generic_free(object: *mut c_void) {
-    let Some(object) = NonNull::new(object.cast::<RawObject>()) else { return };
+pub(super) unsafe extern "C" fn generic_free(object: *mut c_void) {
     Mutator::with_current(|m| {
         // SAFETY: rule H: called at an object's end.
-        unsafe {
-            let family = if type_of(object).has_gc() { Family::Container } else { Family::Plain };
-            if let Err(fault) = free(m, object, family) {
-                raw(m).core().hooks.misuse(&fault);
-            }
+        let result = unsafe {
+            let Some(object) = Obj::from_ptr(object.cast()) else { return };
+            let is_container = object.record().has_gc();
+            let family = if is_container { Family::Container } else { Family::Plain };
+            free(m, object.address(), family)
+        };
+        if let Err(fault) = result {
+            raw(m).core().hooks.misuse(&fault);
         }
     });
 }

@@ -5,82 +5,70 @@ use std::ffi::c_void;
 use std::ptr::NonNull;
 use std::sync::atomic::Ordering;
 
-use crate::Mutator;
 use crate::base::error::{Code, Fault};
 use crate::base::text::words;
-use crate::dynamic::builtin::{METATYPE, describe};
-use crate::dynamic::dealloc::{give_back, is_last};
+use crate::dynamic::builtin::METATYPE;
+use crate::dynamic::dealloc::give_back;
 use crate::dynamic::handlers;
 use crate::dynamic::object::{
-    RawObject, RawVarObject, TYPE_INDEX, fault_at, from_raw, header, is_checked, object_of, raw,
-    refuse_in_traversal, set_tail, share, tail, type_of,
+    Obj, RawObject, RawVarObject, TYPE_INDEX, is_checked, raw, refuse_in_traversal, tail_slot,
 };
 use crate::dynamic::record::{Flags, TypeRecord};
-use crate::dynamic::tracking::is_tracked;
 use crate::memory::space::GRANULE;
 use crate::object::header::Header;
 use crate::object::state;
 use crate::object::type_info::Object;
+use crate::{AnyGc, Mutator};
 
 /// The most bytes that an instance, or a type's object, may have.
-pub(crate) const MOST: usize = isize::MAX as usize / 2;
+pub(super) const MOST: usize = isize::MAX as usize / 2;
 
 /// Allocates an instance of the type: zeroed, with one reference, untracked.
 ///
-/// `items`: how many, 0 for types without items. `extra`: bytes behind it all.
+/// `items` is the number of items, 0 for types without. `extra` bytes follow the object.
 ///
 /// # Errors
 ///
-/// When the number is negative, the type has no items, the size is too large, or there is no memory; in a traverse handler.
-///
-/// # Safety
-///
-/// The record is a ready type's, and the type is alive.
-pub unsafe fn allocate(
+/// When the number is negative, the type has no items, the size is too large, or there is no memory;
+/// in a traverse handler.
+pub fn allocate(
     m: &Mutator,
     record: &TypeRecord,
     items: isize,
     extra: usize,
 ) -> Result<NonNull<RawObject>, Fault> {
-    // SAFETY: as the caller says.
-    unsafe { allocate_as(m, record, items, extra, false) }
+    allocate_as(m, record, items, extra, false)
 }
 
-/// As [`allocate`], tracked at once if the type takes part in cycle collection: its fields are null until somebody sets them.
+/// As [`allocate`], but tracked at once if the type takes part in cycle collection. The fields are
+/// null.
 ///
 /// # Errors
 ///
 /// As for [`allocate`].
-///
-/// # Safety
-///
-/// As for [`allocate`].
 #[inline]
-pub unsafe fn allocate_tracked(
+pub fn allocate_tracked(
     m: &Mutator,
     record: &TypeRecord,
     items: isize,
 ) -> Result<NonNull<RawObject>, Fault> {
-    // SAFETY: as the caller says.
-    unsafe {
-        let object = allocate_as(m, record, items, 0, record.has_gc())?;
-        if is_checked(m)
-            && record.has_gc()
-            && !record.tried.load(Ordering::Relaxed)
-            && let Err(fault) = handlers::check_fields(m, object, "allocation")
-        {
+    let object = allocate_as(m, record, items, 0, record.has_gc())?;
+    if is_checked(m) && record.has_gc() && !record.tried.load(Ordering::Relaxed) {
+        // SAFETY: rule N: just made.
+        let made = unsafe { Obj::new(object) };
+        if let Err(fault) = handlers::check_fields(m, made, "allocation") {
             raw(m).core().hooks.misuse(&fault);
         }
-        Ok(object)
     }
+    Ok(object)
 }
 
-/// The common case of [`allocate_tracked`]: a type that takes part in cycle collection, without items or a dictionary, whose instances are
-/// small. `None`: ask [`allocate_tracked`].
+/// The common case of [`allocate_tracked`]: a type that takes part in cycle collection, without items
+/// or a dictionary, with small instances. `None`: [`allocate_tracked`] must be called.
 ///
 /// # Safety
 ///
-/// As for [`allocate`]. No traverse handler is running on this thread.
+/// This thread runs no traverse handler.
 #[inline(always)]
 pub unsafe fn allocate_common(m: &Mutator, record: &TypeRecord) -> Option<NonNull<RawObject>> {
     let class = record.common_class?;
@@ -88,35 +76,35 @@ pub unsafe fn allocate_common(m: &Mutator, record: &TypeRecord) -> Option<NonNul
         return None;
     }
     let cell = m.raw().allocate_cell(class).ok()?;
-    // SAFETY: rule N: fresh memory of an instance's size at least. Cells are whole granules, so whole words can be
-    // cleared.
+    // SAFETY: rule N: fresh memory, at least as large as an instance. Cells are whole granules, so
+    // whole words can be cleared.
     unsafe {
         let object = cell.cast::<RawObject>();
         object.write(RawObject { header: Header::new(m.id(), TYPE_INDEX), record });
         let words = cell.cast::<u64>();
         let mut at = size_of::<RawObject>() / size_of::<u64>();
         while at * size_of::<u64>() < record.basic_size {
-            // Volatile, so that it is not made a call: there are a few of them.
+            // Volatile, so that the compiler makes no call of it: there are only a few words.
             words.add(at).write_volatile(0);
             at += 1;
         }
-        if let Some(type_object) = NonNull::new(record.object) {
+        if let Some(type_object) = record.type_object() {
             own_type(type_object);
         }
-        m.raw().publish_as(object_of(object), state::TRACKED | state::BY_ALLOCATOR);
+        m.raw().publish_as(Object::new(cell), state::TRACKED | state::BY_ALLOCATOR);
         Some(object)
     }
 }
 
-/// The reference that an instance owns to its heap type. By itself, so that instances of others need no registers for it.
+/// Adds the reference that an instance owns to its heap type. A function of its own, so that
+/// instances of static types need no registers for it.
 #[inline(never)]
-unsafe fn own_type(type_object: NonNull<RawObject>) {
-    // SAFETY: rule R: the type is alive, as whoever allocates says. The instance owns what the handle does.
-    std::mem::forget(unsafe { share(type_object) });
+fn own_type(type_object: Obj<'_>) {
+    std::mem::forget(type_object.share());
 }
 
 #[inline]
-unsafe fn allocate_as(
+fn allocate_as(
     m: &Mutator,
     record: &TypeRecord,
     items: isize,
@@ -129,7 +117,7 @@ unsafe fn allocate_as(
         && let Some(class) = record.class
         && !crate::safepoint::is_traversing()
     {
-        // The common case: everything about the size is known.
+        // The common case: the size is known.
         let size = record.basic_size + if record.flags().has(Flags::MANAGED_DICT) { 8 } else { 0 };
         let cell =
             m.raw().allocate_cell(class).map_err(|reason| memory(record, words!("{reason}")))?;
@@ -137,17 +125,14 @@ unsafe fn allocate_as(
         return Ok(unsafe { be_born(m, record, cell, size, tracked) });
     }
     let size = instance_size(record, items, extra)?;
-    // SAFETY: as for `allocate`.
-    let object =
-        unsafe { allocate_sized(m, record, size, record.flags().has(Flags::MANAGED_DICT)) }?;
-    if record.item_size != 0 {
-        // SAFETY: rule N: objects with items have the room for their number.
-        unsafe { (*object.cast::<RawVarObject>().as_ptr()).size = items };
-    }
-    if tracked {
-        // SAFETY: rule N: just made.
-        unsafe {
-            m.raw().track(object_of(object));
+    let object = allocate_sized(m, record, size, record.flags().has(Flags::MANAGED_DICT))?;
+    // SAFETY: rule N: just made. Objects with items have a word for their number.
+    unsafe {
+        if record.item_size != 0 {
+            (*object.cast::<RawVarObject>().as_ptr()).size = items;
+        }
+        if tracked {
+            m.raw().track(Object::new(object.cast()));
             m.raw().core().state(object.as_ptr() as usize).set(state::BY_ALLOCATOR);
         }
     }
@@ -191,13 +176,10 @@ fn instance_size(record: &TypeRecord, items: isize, extra: usize) -> Result<usiz
     }
 }
 
-/// Allocates `size` bytes as an object of a type, untracked, with or without a tail. What is in the tail is not said, but for objects
-/// with a dictionary, which have none yet.
-///
-/// # Safety
-///
-/// The record is a ready type's, and the type is alive; `size` is that of an instance at least.
-pub(crate) unsafe fn allocate_sized(
+/// Allocates `size` bytes as an object of a type, untracked, with or without a tail. The size is at
+/// least that of an instance. The tail is not initialised, except that an object with a managed
+/// dictionary has none yet.
+pub(super) fn allocate_sized(
     m: &Mutator,
     record: &TypeRecord,
     size: usize,
@@ -212,7 +194,11 @@ pub(crate) unsafe fn allocate_sized(
     Ok(unsafe { be_born(m, record, cell, size, false) })
 }
 
-/// Makes fresh memory an object.
+/// Makes an object of fresh memory.
+///
+/// # Safety
+///
+/// The memory has `size` bytes, and a word more for a tail.
 #[inline(always)]
 unsafe fn be_born(
     m: &Mutator,
@@ -222,37 +208,39 @@ unsafe fn be_born(
     tracked: bool,
 ) -> NonNull<RawObject> {
     let object = cell.cast::<RawObject>();
-    // SAFETY: rule N: the memory is fresh, and of that size; nobody else knows it.
+    // SAFETY: rule N: the memory is fresh, and of that size; no other thread has its address.
     unsafe {
         object.write(RawObject { header: Header::new(m.id(), TYPE_INDEX), record });
         let head = size_of::<RawObject>();
         cell.add(head).write_bytes(0, size - head);
         if record.flags().has(Flags::MANAGED_DICT) {
-            set_tail(object, std::ptr::null_mut());
+            tail_slot(object).store(std::ptr::null_mut(), Ordering::Release);
         }
-        if let Some(type_object) = NonNull::new(record.object) {
-            std::mem::forget(share(type_object));
+        if let Some(type_object) = record.type_object() {
+            std::mem::forget(type_object.share());
         }
         m.raw().publish_as(
-            object_of(object),
+            Object::new(cell),
             if tracked { state::TRACKED | state::BY_ALLOCATOR } else { 0 },
         );
     }
     object
 }
 
-/// Gives an object another number of items. It may move: the old address is dead then. New items are zero.
+/// Gives an object another number of items. It may move: then the old address is dead. New items are
+/// zero.
 ///
 /// # Errors
 ///
-/// When the object is tracked, shared, or weakly referred to, is of a type without items or without cycle collection, the
-/// number is negative or too large, the number that the object says it has is more than it has room for, there is no memory, or in
-/// checked mode a reference would be cut off. The object is as it was then.
+/// When the object is tracked, shared, or has a weak reference; when its type has no items, or takes
+/// no part in cycle collection; when the number is negative or too large; when the object claims more
+/// items than its cell has room for; when there is no memory; and in checked mode, when a reference
+/// would be cut off. The object is unchanged then.
 ///
 /// # Safety
 ///
-/// `object` is a living dynamic object of the mutator's heap; the caller owns its reference, and gives it up for
-/// the new one if this succeeds.
+/// `object` is a living dynamic object of the mutator's heap. The caller owns its reference. On
+/// success the caller gives it up, and owns the reference to the new object.
 pub unsafe fn resize(
     m: &Mutator,
     object: NonNull<RawObject>,
@@ -260,88 +248,97 @@ pub unsafe fn resize(
 ) -> Result<NonNull<RawObject>, Fault> {
     const FUNCTION: &str = "resize";
     refuse_in_traversal(FUNCTION)?;
-    // SAFETY: rule D, and as the caller says; the new object is as large as its type and number ask.
-    unsafe {
-        let record = type_of(object);
-        let fault = |code| Err(fault_at(code, FUNCTION, object, record));
-        if !record.has_gc() {
-            return fault(Code::NotGcObject);
+    // SAFETY: as the caller says.
+    let old = unsafe { Obj::new(object) };
+    let record = old.record();
+    let fault = |code| Err(old.fault(code, FUNCTION));
+    if !record.has_gc() {
+        return fault(Code::NotGcObject);
+    }
+    if record.item_size == 0 {
+        return fault(Code::NotResizable);
+    }
+    if old.is_tracked(m) {
+        return fault(Code::TrackedResize);
+    }
+    if !old.is_last(m, 1) || m.raw().model().weak.get(old.header_ptr()).is_some() {
+        return fault(Code::SharedResize);
+    }
+    let size = instance_size(record, items, 0)?;
+    let dict = record.flags().has(Flags::MANAGED_DICT);
+    let count = old.items();
+    // SAFETY: rule G: an object of this heap.
+    let room = unsafe { m.raw().core().space.memory(object.cast()) }.room();
+    // The program can write to the number, so the copy is limited by the cell.
+    let most = if dict { room.last_word() } else { room.bytes() }.saturating_sub(record.basic_size);
+    let before = match count.unsigned_abs().checked_mul(record.item_size) {
+        Some(before) if before <= most => before,
+        _ => {
+            let text =
+                format!("its number of items was changed to {count}, which it has no room for");
+            return Err(old.fault(Code::BadSize, FUNCTION).because(text));
         }
-        if record.item_size == 0 {
-            return fault(Code::NotResizable);
-        }
-        if is_tracked(m, object) {
-            return fault(Code::TrackedResize);
-        }
-        if !is_last(m, object, 1) || m.raw().model().weak.get(header(object)).is_some() {
-            return fault(Code::SharedResize);
-        }
-        let size = instance_size(record, items, 0)?;
-        let dict = record.flags().has(Flags::MANAGED_DICT);
-        let count = (*object.cast::<RawVarObject>().as_ptr()).size;
-        // The number lies where the object's user can write to it: no more is copied than there is.
-        let room = m.raw().core().space.memory(object.cast()).room();
-        let most =
-            if dict { room.last_word() } else { room.bytes() }.saturating_sub(record.basic_size);
-        let before = match count.unsigned_abs().checked_mul(record.item_size) {
-            Some(before) if before <= most => before,
-            _ => {
-                let text =
-                    format!("its number of items was changed to {count}, which it has no room for");
-                return Err(fault_at(Code::BadSize, FUNCTION, object, record).because(text));
-            }
+    };
+    // `instance_size` has checked this product.
+    let after = items.unsigned_abs() * record.item_size;
+    if is_checked(m) && record.flags().has(Flags::ITEMS_ARE_REFERENCES) {
+        let mut cut = (after..before).step_by(size_of::<usize>());
+        // SAFETY: rule B: `before` was compared with the cell.
+        let at = |offset: usize| unsafe {
+            object.cast::<u8>().add(record.basic_size + offset).cast::<usize>().read()
         };
-        // `instance_size` has looked at this product.
-        let after = items.unsigned_abs() * record.item_size;
-        if is_checked(m) && record.flags().has(Flags::ITEMS_ARE_REFERENCES) {
-            let cut = (after..before).step_by(size_of::<usize>());
-            let at = |offset: usize| {
-                object.cast::<u8>().add(record.basic_size + offset).cast::<usize>().read()
-            };
-            if cut.map(at).any(|item| item != 0) {
-                return fault(Code::CutReferences);
-            }
+        if cut.any(|offset| at(offset) != 0) {
+            return fault(Code::CutReferences);
         }
-        let new = allocate_sized(m, record, size, dict)?;
-        // Everything between header and record, and the end of what both have.
-        let head = size_of::<RawObject>();
-        let kept = record.basic_size - head + before.min(after);
+    }
+    let new = allocate_sized(m, record, size, dict)?;
+    // Everything after the head, up to the end of the shorter object.
+    let head = size_of::<RawObject>();
+    let kept = record.basic_size - head + before.min(after);
+    // SAFETY: rules B and N: both objects have that many bytes. The old object has exclusive access.
+    unsafe {
         object.cast::<u8>().add(head).copy_to_nonoverlapping(new.cast::<u8>().add(head), kept);
         (*new.cast::<RawVarObject>().as_ptr()).size = items;
         if dict {
-            set_tail(new, tail(object));
+            let dict = tail_slot(object).load(Ordering::Acquire);
+            tail_slot(new).store(dict, Ordering::Release);
         }
-        let was_finalized = m.raw().is_finalized(object_of(object));
-        if was_finalized {
+        if old.is_finalized(m) {
             m.raw().core().state(new.as_ptr() as usize).set(state::FINALIZED);
         }
         give_back(m, object);
         if let Some(type_object) = NonNull::new(record.object) {
             // The new object has its own.
-            drop(from_raw(type_object));
+            drop(AnyGc::from_header(type_object.cast()));
         }
-        Ok(new)
     }
+    Ok(new)
 }
 
-/// [`allocate_tracked`] as a slot, for types whose face is their record or object.
-pub(crate) unsafe extern "C" fn generic_alloc(face: *mut c_void, items: isize) -> *mut RawObject {
-    // SAFETY: rule H: called with a type's face, by a runtime without a better function: its object, or the record.
-    let made = Mutator::with_current(|m| unsafe {
-        let record = record_of_face(m, face)?;
+/// [`allocate_tracked`] as a slot, for types whose face is their record or their object.
+pub(super) unsafe extern "C" fn generic_alloc(face: *mut c_void, items: isize) -> *mut RawObject {
+    let made = Mutator::with_current(|m| {
+        // SAFETY: rule H: a runtime without a function of its own calls this with the face of a type:
+        // its object, or its record.
+        let record = unsafe { record_of_face(m, face) }?;
         allocate_tracked(m, record, items).ok()
     });
     made.flatten().map_or(std::ptr::null_mut(), NonNull::as_ptr)
 }
 
-/// The record behind a face that no runtime has given: the record itself, or the type's object.
+/// The record behind a default face: the face is the record itself, or the type's object.
+///
+/// # Safety
+///
+/// The face is null, or a type's.
 unsafe fn record_of_face<'a>(m: &Mutator, face: *mut c_void) -> Option<&'a TypeRecord> {
     let face = NonNull::new(face)?;
-    if raw(m).owns(Object::new(face.cast())) {
-        // SAFETY: rule H: an object of this heap, and a type's, as whoever calls the slot says.
-        unsafe { describe(face.cast()) }
-    } else {
-        // SAFETY: rule H: a static type's record.
-        Some(unsafe { face.cast::<TypeRecord>().as_ref() })
+    // SAFETY: as the caller says: a type's object in this heap, or a static type's record.
+    unsafe {
+        if raw(m).owns(Object::new(face.cast())) {
+            Obj::new(face.cast()).describe()
+        } else {
+            Some(face.cast::<TypeRecord>().as_ref())
+        }
     }
 }

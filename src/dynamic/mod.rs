@@ -66,31 +66,21 @@ mod table;
 mod tracking;
 mod weakref;
 
-pub use attributes::{
-    clear_managed_dict, get_attribute, has_attribute, set_attribute, visit_managed_dict,
-};
-pub use builtin::{BASE, METATYPE, MODULE, WEAKREF, describe};
+pub use builtin::{BASE, METATYPE, MODULE, WEAKREF};
 pub use class::{Class, Finalizer};
-pub use dealloc::{
-    Family, call_finalizer, call_finalizer_from_dealloc, clear_weak_references, dealloc,
-    decref_last, free, free_common,
-};
-pub use handlers::{note, referents};
+pub use dealloc::{Dying, Family, dealloc, decref_last, free, free_common};
+pub use handlers::record_fault;
 pub use instance::{allocate, allocate_common, allocate_tracked, resize};
 pub use lookup::{Address, look_up, look_up_here};
-pub use module::{
-    ModuleSpec, module_face, module_name, module_state, module_token, new_module, type_module,
-    type_module_by_token,
-};
+pub use module::{ModuleSpec, new_module, type_module, type_module_by_token};
 #[cfg(test)]
 pub(crate) use object::TYPE_INDEX;
 pub use object::{
-    AllocProc, Destructor, FreeProc, Inquiry, RawObject, RawVarObject, TraverseProc, VisitProc,
-    as_raw, count, decref, decref_common, decref_slow, from_raw, incref, into_raw, is_checked,
-    is_dynamic, set_static_type, share, size, try_type_of, type_of,
+    AllocProc, Destructor, FreeProc, Inquiry, Obj, RawObject, RawVarObject, TraverseProc,
+    VisitProc, Visitor, as_raw, decref, decref_common, decref_slow, from_raw, into_raw, is_checked,
+    is_dynamic, set_static_type, try_type_of,
 };
 pub use ready::{FACE, TypeSpec, ready_heap, ready_static};
-pub use record::{Defaults, Flags, Slots, Type, TypeRecord, base_by_token, item_data, type_data};
+pub use record::{Defaults, Flags, Slots, Type, TypeRecord, base_by_token};
 pub(crate) use table::EXTENSION;
-pub use tracking::{is_finalized, is_gc, is_tracked, track, track_common, untrack, untrack_common};
-pub use weakref::{WeakCall, new_weakref, weakref_target};
+pub use weakref::{WeakCall, new_weakref};

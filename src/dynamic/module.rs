@@ -1,36 +1,36 @@
 //! Modules: objects with a name, a token and a state of bytes, to which types can belong.
 
 use std::cell::UnsafeCell;
-use std::ffi::{CString, c_int, c_void};
+use std::ffi::{CStr, CString, c_int, c_void};
 use std::ptr::NonNull;
 
 use crate::base::error::{Code, Fault};
 use crate::base::fallible;
 use crate::dynamic::builtin::MODULE;
-use crate::dynamic::dealloc::clear_weak_references;
+use crate::dynamic::dealloc::Dying;
+use crate::dynamic::instance;
 use crate::dynamic::object::{
-    Destructor, FreeProc, Inquiry, RawObject, TraverseProc, VisitProc, from_raw, type_of,
+    Destructor, FreeProc, Inquiry, Obj, RawObject, TraverseProc, VisitProc, from_raw,
 };
 use crate::dynamic::record::{Slots, TypeRecord};
-use crate::dynamic::{instance, tracking};
 use crate::{AnyGc, Mutator};
 
-/// What a module is to be.
+/// A description of a module.
 #[derive(Clone, Debug)]
 pub struct ModuleSpec {
     /// Its name.
     pub name: String,
     /// Bytes of state, zeroed; 0: none.
     pub state_size: usize,
-    /// What it is found by.
+    /// The token that finds it.
     pub token: usize,
-    /// An address that the runtime keeps with it.
+    /// An address for the runtime's own use.
     pub face: *const c_void,
-    /// Visits what the state holds. Called with the module.
+    /// Visits the references of the state. Called with the module.
     pub traverse: Option<TraverseProc>,
-    /// Lets go of what the state holds.
+    /// Clears the references of the state.
     pub clear: Option<Inquiry>,
-    /// Called before the state goes.
+    /// Called before the state is freed.
     pub free: Option<FreeProc>,
 }
 
@@ -59,7 +59,8 @@ struct Module {
 
 struct Parts {
     name: CString,
-    /// Words, so that the state is aligned for anything. In cells: the program writes to it while others have the parts.
+    /// Words, so that the state has the largest alignment. Cells, since the program writes to it while
+    /// there are references to the parts.
     state: Box<[UnsafeCell<u128>]>,
     state_size: usize,
     token: usize,
@@ -114,73 +115,49 @@ pub unsafe fn new_module(m: &Mutator, spec: ModuleSpec) -> Result<AnyGc, Fault> 
         clear: spec.clear,
         free: spec.free,
     })?;
-    // SAFETY: rule N: a built-in type, whose objects are of that size; nobody else knows the object.
+    let object = instance::allocate(m, MODULE.get(), 0, 0)?;
+    // SAFETY: rule N: a built-in type with objects of that size. No other thread has the object.
     unsafe {
-        let object = instance::allocate(m, MODULE.get(), 0, 0)?;
         (*object.cast::<Module>().as_ptr()).parts = Box::into_raw(parts);
         m.raw().track(crate::object::type_info::Object::new(object.cast()));
         Ok(from_raw(object))
     }
 }
 
-/// The parts of a module; `None`: the object is none.
-///
-/// # Safety
-///
-/// `object` is a living dynamic object; the result is borrowed from it.
-unsafe fn parts<'a>(object: NonNull<RawObject>) -> Option<&'a Parts> {
-    // SAFETY: as the caller says. Types derived from `module` start with the same fields.
-    unsafe {
-        if !type_of(object).is_subtype_of(MODULE.get()) {
+impl<'a> Obj<'a> {
+    /// The parts of a module; `None`: the object is no module.
+    fn module_parts(self) -> Option<&'a Parts> {
+        if !self.record().is_subtype_of(MODULE.get()) {
             return None;
         }
-        (*object.cast::<Module>().as_ptr()).parts.as_ref()
+        // SAFETY: rule D: types derived from `module` start with the same fields.
+        unsafe { (*self.address().cast::<Module>().as_ptr()).parts.as_ref() }
     }
-}
 
-/// A module's state; `None`: the object is no module. Null: it has no state.
-///
-/// # Safety
-///
-/// `object` is a living dynamic object.
-pub unsafe fn module_state(object: NonNull<RawObject>) -> Option<*mut c_void> {
-    // SAFETY: as the caller says.
-    let parts = unsafe { parts(object) }?;
-    Some(if parts.state_size == 0 {
-        std::ptr::null_mut()
-    } else {
-        UnsafeCell::raw_get(parts.state.as_ptr()).cast()
-    })
-}
+    /// The state of a module; `None`: the object is no module. Null: it has no state.
+    pub fn module_state(self) -> Option<*mut c_void> {
+        let parts = self.module_parts()?;
+        Some(if parts.state_size == 0 {
+            std::ptr::null_mut()
+        } else {
+            UnsafeCell::raw_get(parts.state.as_ptr()).cast()
+        })
+    }
 
-/// A module's token; `None`: the object is no module.
-///
-/// # Safety
-///
-/// `object` is a living dynamic object.
-pub unsafe fn module_token(object: NonNull<RawObject>) -> Option<usize> {
-    // SAFETY: as the caller says.
-    unsafe { parts(object) }.map(|parts| parts.token)
-}
+    /// The token of a module; `None`: the object is no module.
+    pub fn module_token(self) -> Option<usize> {
+        self.module_parts().map(|parts| parts.token)
+    }
 
-/// The address that the runtime keeps with a module; `None`: the object is no module.
-///
-/// # Safety
-///
-/// `object` is a living dynamic object.
-pub unsafe fn module_face(object: NonNull<RawObject>) -> Option<*const c_void> {
-    // SAFETY: as the caller says.
-    unsafe { parts(object) }.map(|parts| parts.face)
-}
+    /// The address that the runtime has given the module; `None`: the object is no module.
+    pub fn module_face(self) -> Option<*const c_void> {
+        self.module_parts().map(|parts| parts.face)
+    }
 
-/// A module's name; `None`: the object is no module.
-///
-/// # Safety
-///
-/// `object` is a living dynamic object; the result is borrowed from it.
-pub unsafe fn module_name<'a>(object: NonNull<RawObject>) -> Option<&'a std::ffi::CStr> {
-    // SAFETY: as the caller says.
-    unsafe { parts(object) }.map(|parts| parts.name.as_c_str())
+    /// The name of a module; `None`: the object is no module.
+    pub fn module_name(self) -> Option<&'a CStr> {
+        self.module_parts().map(|parts| parts.name.as_c_str())
+    }
 }
 
 /// The module that exactly this type belongs to, borrowed. It lives as long as the type belongs to
@@ -189,54 +166,51 @@ pub fn type_module(record: &TypeRecord) -> Option<NonNull<RawObject>> {
     NonNull::new(record.module())
 }
 
-/// The module, with this token, of the first type in `record`'s order that belongs to such a one. Borrowed,
-/// as from [`type_module`].
+/// The first module with this token, of the types in `record`'s order. Borrowed, as from
+/// [`type_module`].
 pub fn type_module_by_token(record: &TypeRecord, token: usize) -> Option<NonNull<RawObject>> {
     record.mro().filter_map(type_module).find(|&module| {
         // SAFETY: rule R: the type owns a reference to its module.
-        token != 0 && unsafe { module_token(module) } == Some(token)
+        token != 0 && unsafe { Obj::new(module) }.module_token() == Some(token)
     })
 }
 
 unsafe extern "C" fn traverse(object: *mut RawObject, visit: VisitProc, arg: *mut c_void) -> c_int {
     // SAFETY: rule H: called for a living module, with a visitor and its argument.
     unsafe {
-        let handler =
-            NonNull::new(object).and_then(|object| parts(object)).and_then(|parts| parts.traverse);
-        handler.map_or(0, |handler| handler(object, visit, arg))
+        let parts = Obj::from_ptr(object).and_then(Obj::module_parts);
+        parts.and_then(|parts| parts.traverse).map_or(0, |handler| handler(object, visit, arg))
     }
 }
 
 unsafe extern "C" fn clear(object: *mut RawObject) -> c_int {
     // SAFETY: rule H: called for a living module.
     unsafe {
-        let handler =
-            NonNull::new(object).and_then(|object| parts(object)).and_then(|parts| parts.clear);
-        handler.map_or(0, |handler| handler(object))
+        let parts = Obj::from_ptr(object).and_then(Obj::module_parts);
+        parts.and_then(|parts| parts.clear).map_or(0, |handler| handler(object))
     }
 }
 
 unsafe extern "C" fn dealloc(object: *mut RawObject) {
-    let Some(object) = NonNull::new(object) else { return };
-    // SAFETY: rules H and Z: called once, for a dying module.
-    unsafe {
-        Mutator::with_current(|m| {
-            tracking::untrack_dying(m, object);
-            clear_weak_references(m, object);
-            let record = type_of(object);
-            // Nothing is borrowed from the parts while the handler runs, which asks for the state.
-            if let Some(free) = parts(object).and_then(|parts| parts.free) {
-                free(object.as_ptr().cast());
+    Mutator::with_current(|m| {
+        // SAFETY: rules H and Z: called once, for a dying module.
+        unsafe {
+            let Some(object) = Obj::from_ptr(object) else { return };
+            let dying = Dying::new(m, object);
+            dying.untrack();
+            dying.clear_weak_references();
+            let record = object.record();
+            // No reference to the parts is alive while the handler runs, which may read the state.
+            if let Some(free) = object.module_parts().and_then(|parts| parts.free) {
+                free(object.address().as_ptr().cast());
             }
-            let parts = std::mem::replace(
-                &mut (*object.cast::<Module>().as_ptr()).parts,
-                std::ptr::null_mut(),
-            );
+            let module = object.address().cast::<Module>().as_ptr();
+            let parts = std::mem::replace(&mut (*module).parts, std::ptr::null_mut());
             if !parts.is_null() {
                 drop(Box::from_raw(parts));
             }
-            // Of a heap type derived from this one, too: then whoever called this lets go of the type.
-            (record.free)(object.as_ptr().cast());
-        });
-    }
+            // Also for a heap type derived from this one: its dealloc handler drops the type.
+            (record.free)(object.address().as_ptr().cast());
+        }
+    });
 }

@@ -1,9 +1,10 @@
-//! An object's layout, and its references.
+//! The layout of an object, and pointers to objects.
 
 use std::ffi::{c_int, c_void};
 use std::fmt;
+use std::marker::PhantomData;
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicPtr, Ordering};
+use std::sync::atomic::AtomicPtr;
 
 use crate::base::error::{Code, Fault};
 use crate::dynamic::record::TypeRecord;
@@ -16,7 +17,7 @@ use crate::{AnyGc, Mutator};
 
 /// The start of every dynamic object: 24 bytes.
 ///
-/// Only its address means something outside of this module.
+/// Outside of this module only its address has a meaning.
 #[repr(C)]
 pub struct RawObject {
     pub(super) header: Header,
@@ -45,53 +46,200 @@ impl fmt::Debug for RawVarObject {
 }
 
 impl RawObject {
-    /// An immortal object outside any heap, for statics: it is counted by nobody, and of no type until
-    /// [`set_static_type`] says so.
+    /// An immortal object outside of all heaps, for statics. Its references are not counted. It has
+    /// no type before [`set_static_type`] gives it one.
     pub const fn immortal() -> Self {
         Self { header: Header::immortal(), record: std::ptr::null() }
     }
 }
 
-/// Called by a traverse handler for each reference, with the argument that the handler was given. What is not 0 is to be
-/// returned at once.
+/// A traverse handler calls this for each reference, with the argument that the handler received. If
+/// the result is not 0, the handler must return it at once.
 pub type VisitProc = unsafe extern "C" fn(*mut RawObject, *mut c_void) -> c_int;
-
-/// Visits what an object refers to.
+/// Visits the targets of an object's references.
 pub type TraverseProc = unsafe extern "C" fn(*mut RawObject, VisitProc, *mut c_void) -> c_int;
-
-/// Answers a question about an object, or clears it.
+/// Answers a question about an object, or clears the object.
 pub type Inquiry = unsafe extern "C" fn(*mut RawObject) -> c_int;
-
 /// Finalizes or destroys an object.
 pub type Destructor = unsafe extern "C" fn(*mut RawObject);
-
 /// Makes an instance of the type with this face.
 pub type AllocProc = unsafe extern "C" fn(*mut c_void, isize) -> *mut RawObject;
-
-/// Gives an object's memory back.
+/// Frees the memory of an object.
 pub type FreeProc = unsafe extern "C" fn(*mut c_void);
 
 /// The type index of dynamic objects, in every heap: rule D.
 pub(crate) const TYPE_INDEX: u32 = 0;
 
-/// The record of an object's type.
+/// A pointer to a dynamic object, with the promise that the object can be used for `'a`.
 ///
-/// # Safety
-///
-/// `object` is a living dynamic object. The record is borrowed from it: rule D.
-#[inline(always)]
-pub unsafe fn type_of<'a>(object: NonNull<RawObject>) -> &'a TypeRecord {
-    // SAFETY: rule D.
-    unsafe { &*(*object.as_ptr()).record }
+/// The promise is made once, where a pointer comes in ([`Obj::new`]). Its methods need no further
+/// promise.
+#[derive(Clone, Copy)]
+#[repr(transparent)]
+pub struct Obj<'a> {
+    address: NonNull<RawObject>,
+    object: PhantomData<&'a RawObject>,
 }
 
-/// The record of an object's type; `None`: it is static, and nobody has given it a type yet.
+impl fmt::Debug for Obj<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Obj({:p})", self.address)
+    }
+}
+
+impl<'a> Obj<'a> {
+    /// The object at this address.
+    ///
+    /// # Safety
+    ///
+    /// For `'a` there is a dynamic object. It is alive, or its dealloc handler runs on this thread. It
+    /// lies in a heap, or it is a static immortal object. Its fields agree with the handlers of its
+    /// type. For a static object that has no type yet, only [`count`](Self::count),
+    /// [`incref`](Self::incref), [`share`](Self::share) and [`is_gc`](Self::is_gc) are called.
+    #[inline(always)]
+    pub unsafe fn new(address: NonNull<RawObject>) -> Self {
+        Self { address, object: PhantomData }
+    }
+
+    /// The object that a handler was called for; `None`: the pointer is null.
+    ///
+    /// # Safety
+    ///
+    /// As for [`new`](Self::new), if the pointer is not null.
+    #[inline(always)]
+    pub unsafe fn from_ptr(pointer: *mut RawObject) -> Option<Self> {
+        // SAFETY: as the caller says.
+        NonNull::new(pointer).map(|address| unsafe { Self::new(address) })
+    }
+
+    /// The object of a handle; `None`: it is a typed object.
+    pub fn of(gc: &'a AnyGc) -> Option<Self> {
+        // SAFETY: rule R: the handle keeps the object alive.
+        is_dynamic(gc).then(|| unsafe { Self::new(as_raw(gc)) })
+    }
+
+    /// Its address.
+    #[inline(always)]
+    pub fn address(self) -> NonNull<RawObject> {
+        self.address
+    }
+
+    /// Its address as a number.
+    #[inline(always)]
+    pub(super) fn number(self) -> usize {
+        self.address.as_ptr() as usize
+    }
+
+    /// The object as the collector's code refers to it.
+    #[inline(always)]
+    pub(super) fn object(self) -> Object {
+        Object::new(self.address.cast())
+    }
+
+    #[inline(always)]
+    pub(super) fn header(self) -> &'a Header {
+        // SAFETY: rule D: a dynamic object starts with its header.
+        unsafe { &(*self.address.as_ptr()).header }
+    }
+
+    #[inline(always)]
+    pub(super) fn header_ptr(self) -> NonNull<Header> {
+        self.address.cast()
+    }
+
+    /// The record of its type.
+    #[inline(always)]
+    pub fn record(self) -> &'a TypeRecord {
+        // SAFETY: rule D: the object has a type, and keeps its record.
+        unsafe { &*(*self.address.as_ptr()).record }
+    }
+
+    /// Calls a handler of the object's type, if it has that one.
+    #[inline(always)]
+    pub(super) fn run(self, slot: impl FnOnce(&TypeRecord) -> Option<Destructor>) {
+        if let Some(handler) = slot(self.record()) {
+            // SAFETY: rule H: called for an object of its type.
+            unsafe { handler(self.address.as_ptr()) };
+        }
+    }
+
+    /// Calls the clear handler of the object's type, if it has one.
+    #[inline(always)]
+    pub(super) fn run_clear(self) {
+        if let Some(handler) = self.record().clear {
+            // SAFETY: rule H: called for an object of its type.
+            unsafe { handler(self.address.as_ptr()) };
+        }
+    }
+
+    /// Adds a reference; `false`: refused, in a traverse handler. [`share`](Self::share) makes a
+    /// handle, and is never refused.
+    #[inline(always)]
+    #[must_use = "where this is refused no reference was added"]
+    pub fn incref(self) -> bool {
+        let current = safepoint::current();
+        let header = self.header();
+        if header.is_owned_by(current) {
+            header.clone_ref(current);
+            return true;
+        }
+        incref_slow(header, current)
+    }
+
+    /// A handle with a reference of its own. In a traverse handler, too: there the reference is
+    /// counted as a reference of another thread.
+    #[inline(always)]
+    pub fn share(self) -> AnyGc {
+        if !self.incref() {
+            share_in_traversal(self.header());
+        }
+        // SAFETY: rule R: the handle owns the reference that was counted here.
+        unsafe { from_raw(self.address) }
+    }
+
+    /// The number of its items.
+    ///
+    /// # Errors
+    ///
+    /// When its type has no items.
+    pub fn size(self) -> Result<isize, Fault> {
+        if self.record().item_size() == 0 {
+            return Err(self.fault(Code::NotResizable, "size"));
+        }
+        Ok(self.items())
+    }
+
+    /// The word behind the head: the number of items, if its type has any.
+    pub(super) fn items(self) -> isize {
+        debug_assert_ne!(self.record().item_size(), 0);
+        // SAFETY: rule D: objects with items have their number there.
+        unsafe { (*self.address.cast::<RawVarObject>().as_ptr()).size }
+    }
+
+    /// The number of references to it; `None`: it is immortal. A snapshot.
+    pub fn count(self) -> Option<i64> {
+        self.header().count()
+    }
+
+    /// Whether it lies outside of all heaps. By its count alone it might also be a merged immortal
+    /// object of a heap.
+    pub(super) fn is_static(self) -> bool {
+        self.header().is_static() && !crate::memory::space::is_in_any_heap(self.number())
+    }
+
+    /// A fault that concerns it.
+    pub(super) fn fault(self, code: Code, function: &'static str) -> Fault {
+        Fault::new(code, function).of_type(self.record().kept_name()).at(self.number())
+    }
+}
+
+/// The record of an object's type; `None`: it is static, and has no type yet.
 ///
 /// # Safety
 ///
-/// As for [`type_of`].
+/// `object` is a living dynamic object. The record is borrowed from it.
 pub unsafe fn try_type_of<'a>(object: NonNull<RawObject>) -> Option<&'a TypeRecord> {
-    // SAFETY: rule D; a static's word is null until it is set.
+    // SAFETY: rule D; the word of a static object is null before it is set.
     unsafe { (*object.as_ptr()).record.as_ref() }
 }
 
@@ -99,32 +247,10 @@ pub unsafe fn try_type_of<'a>(object: NonNull<RawObject>) -> Option<&'a TypeReco
 ///
 /// # Safety
 ///
-/// The object lies in a static, is [immortal](RawObject::immortal), and nobody else looks at it now.
+/// The object lies in a static and is [immortal](RawObject::immortal). No other thread reads it now.
 pub unsafe fn set_static_type(object: NonNull<RawObject>, record: &'static TypeRecord) {
     // SAFETY: as the caller says.
     unsafe { (*object.as_ptr()).record = record };
-}
-
-pub(super) fn header(object: NonNull<RawObject>) -> NonNull<Header> {
-    object.cast()
-}
-
-/// Adds a reference; `false`: refused, in a traverse handler. Who wants a handle calls [`share`], which is never refused.
-///
-/// # Safety
-///
-/// The caller has a reference to the object.
-#[inline(always)]
-#[must_use = "where this is refused no reference was added"]
-pub unsafe fn incref(object: NonNull<RawObject>) -> bool {
-    let current = safepoint::current();
-    // SAFETY: rule R: the caller's reference keeps the object alive.
-    let header = unsafe { header(object).as_ref() };
-    if header.is_owned_by(current) {
-        header.clone_ref(current);
-        return true;
-    }
-    incref_slow(header, current)
 }
 
 #[inline(never)]
@@ -132,40 +258,27 @@ fn incref_slow(header: &Header, current: u64) -> bool {
     if safepoint::is_traversing() {
         return false;
     }
-    // An immortal's count means nothing, and its line may be shared by everybody.
-    if header.count().is_some() {
-        header.clone_ref(current);
-    }
+    share_in_traversal_by(header, current);
     true
 }
 
-/// A handle with a reference of its own to an object to which the caller has one. In a traverse handler, too: there the reference
-/// is counted as another thread's would be.
-///
-/// # Safety
-///
-/// The caller has a reference to the object.
+/// Counts a reference, but not to an immortal object: its count has no meaning, and all threads may
+/// share its cache line.
 #[inline(always)]
-pub unsafe fn share(object: NonNull<RawObject>) -> AnyGc {
-    // SAFETY: as the caller says; the handle owns the reference that is counted here.
-    unsafe {
-        if !incref(object) {
-            share_in_traversal(header(object).as_ref());
-        }
-        from_raw(object)
+fn share_in_traversal_by(header: &Header, current: u64) {
+    if header.count().is_some() {
+        header.clone_ref(current);
     }
 }
 
 #[cold]
 #[inline(never)]
 fn share_in_traversal(header: &Header) {
-    // As in `incref_slow`.
-    if header.count().is_some() {
-        header.clone_ref(safepoint::current());
-    }
+    share_in_traversal_by(header, safepoint::current());
 }
 
-/// Drops a reference; `false`: refused, in a traverse handler. Dropping a [handle](from_raw) is never refused.
+/// Drops a reference; `false`: refused, in a traverse handler. The drop of a [handle](from_raw) is
+/// never refused.
 ///
 /// # Safety
 ///
@@ -173,16 +286,12 @@ fn share_in_traversal(header: &Header) {
 #[inline(always)]
 #[must_use = "where this is refused the caller still owns the reference"]
 pub unsafe fn decref(object: NonNull<RawObject>) -> bool {
-    // SAFETY: rule R: the reference keeps the object alive.
-    if unsafe { header(object).as_ref() }.try_drop_local(safepoint::current()) {
-        return true;
-    }
     // SAFETY: as the caller says.
-    unsafe { decref_slow(object) }
+    unsafe { decref_common(object) || decref_slow(object) }
 }
 
-/// The common case of [`decref`]: the calling thread owns the object, and there are other references. `false`: nothing was done, ask
-/// [`decref`].
+/// The common case of [`decref`]: the calling thread owns the object, and there are other
+/// references. `false`: nothing was done; [`decref`] must be called.
 ///
 /// # Safety
 ///
@@ -191,7 +300,7 @@ pub unsafe fn decref(object: NonNull<RawObject>) -> bool {
 #[must_use = "where nothing was done the caller still owns the reference"]
 pub unsafe fn decref_common(object: NonNull<RawObject>) -> bool {
     // SAFETY: rule R: the reference keeps the object alive.
-    unsafe { header(object).as_ref() }.try_drop_local(safepoint::current())
+    unsafe { object.cast::<Header>().as_ref() }.try_drop_local(safepoint::current())
 }
 
 /// Drops a reference where [`decref_common`] could not; `false`: refused, in a traverse handler.
@@ -202,36 +311,36 @@ pub unsafe fn decref_common(object: NonNull<RawObject>) -> bool {
 #[inline(never)]
 #[must_use = "where this is refused the caller still owns the reference"]
 pub unsafe fn decref_slow(object: NonNull<RawObject>) -> bool {
-    // SAFETY: as the caller says. An owner is attached, and in no traversal.
+    let header = object.cast::<Header>();
+    // SAFETY: as the caller says. An owner is attached, and in no traversal. An immortal object may
+    // lie in no heap.
     unsafe {
-        if header(object).as_ref().is_owned_by(safepoint::current()) {
-            managed::drop_slowly(header(object));
+        if header.as_ref().is_owned_by(safepoint::current()) {
+            managed::drop_slowly(header);
             return true;
         }
-    }
-    if safepoint::is_traversing() {
-        return false;
-    }
-    // SAFETY: as the caller says. An immortal may lie in no heap.
-    unsafe {
-        if header(object).as_ref().count().is_some() {
-            managed::drop_reference(header(object));
+        if safepoint::is_traversing() {
+            return false;
+        }
+        if header.as_ref().count().is_some() {
+            managed::drop_reference(header);
         }
     }
     true
 }
 
-/// A handle to an object, from a reference that the caller gives up.
+/// A handle to an object. It takes over a reference of the caller.
 ///
 /// # Safety
 ///
 /// The caller owns a reference to the object, which lies in a heap.
+#[inline(always)]
 pub unsafe fn from_raw(object: NonNull<RawObject>) -> AnyGc {
     // SAFETY: as the caller says.
-    unsafe { AnyGc::from_header(header(object)) }
+    unsafe { AnyGc::from_header(object.cast()) }
 }
 
-/// The address of the object that a handle refers to. It holds no reference.
+/// The address of the object that a handle refers to. It owns no reference.
 pub fn as_raw(gc: &AnyGc) -> NonNull<RawObject> {
     gc.header().cast()
 }
@@ -248,29 +357,16 @@ pub fn is_dynamic(gc: &AnyGc) -> bool {
     unsafe { gc.header().as_ref() }.type_index() == TYPE_INDEX
 }
 
-pub(super) fn object_of(object: NonNull<RawObject>) -> Object {
-    Object::new(object.cast())
-}
-
-/// A fault concerning an object.
-pub(super) fn fault_at(
-    code: Code,
-    function: &'static str,
-    object: NonNull<RawObject>,
-    record: &TypeRecord,
-) -> Fault {
-    Fault::new(code, function).of_type(record.kept_name()).at(object.as_ptr() as usize)
-}
-
-/// The last word of an object's room.
+/// The tail: the last word of an object's cell. It is written with release and read with acquire, so
+/// that a reader also sees the memory that it points to.
 ///
 /// # Safety
 ///
 /// The object lies in a heap, and was allocated with a tail.
-pub(crate) unsafe fn tail_slot<'a>(object: NonNull<RawObject>) -> &'a AtomicPtr<c_void> {
+pub(super) unsafe fn tail_slot<'a>(object: NonNull<RawObject>) -> &'a AtomicPtr<c_void> {
     let address = object.as_ptr() as usize;
-    // SAFETY: rules R and G: the object lives, so its heap's core does; its room is at least as large as was asked for,
-    // the last word included.
+    // SAFETY: rules R and G: the object lives, and so does the core of its heap. The cell is at least
+    // as large as the allocation, the last word included.
     unsafe {
         let core = &*Space::heap_of(address).cast::<managed::ManagedCore>();
         let cell = core.space.memory(object.cast());
@@ -278,70 +374,14 @@ pub(crate) unsafe fn tail_slot<'a>(object: NonNull<RawObject>) -> &'a AtomicPtr<
     }
 }
 
-/// # Safety
-///
-/// As for [`tail_slot`].
-pub(crate) unsafe fn set_tail(object: NonNull<RawObject>, tail: *mut c_void) {
-    // SAFETY: as the caller says. Release: who reads the word sees what it leads to.
-    unsafe { tail_slot(object) }.store(tail, Ordering::Release);
-}
-
-/// # Safety
-///
-/// As for [`tail_slot`].
-pub(crate) unsafe fn tail(object: NonNull<RawObject>) -> *mut c_void {
-    // SAFETY: as the caller says. Acquire: pairs with the release in `set_tail`.
-    unsafe { tail_slot(object) }.load(Ordering::Acquire)
-}
-
-/// How many items an object has; an error for one of a type without.
-///
-/// # Errors
-///
-/// See above.
-///
-/// # Safety
-///
-/// `object` is a living dynamic object.
-pub unsafe fn size(object: NonNull<RawObject>) -> Result<isize, Fault> {
-    // SAFETY: rule D; objects with items have their number there.
-    unsafe {
-        let record = type_of(object);
-        if record.item_size == 0 {
-            return Err(fault_at(Code::NotResizable, "size", object, record));
-        }
-        Ok((*object.cast::<RawVarObject>().as_ptr()).size)
-    }
-}
-
-/// How many references there are; `None`: the object is immortal. A snapshot.
-///
-/// # Safety
-///
-/// `object` is a living dynamic object.
-pub unsafe fn count(object: NonNull<RawObject>) -> Option<i64> {
-    // SAFETY: as the caller says.
-    unsafe { header(object).as_ref() }.count()
-}
-
-/// Whether an object lies outside of all heaps. By its count alone it might also be one of a heap, merged and immortal.
-///
-/// # Safety
-///
-/// `object` is a living dynamic object.
-pub(super) unsafe fn is_static(object: NonNull<RawObject>) -> bool {
-    // SAFETY: as the caller says.
-    unsafe { header(object).as_ref() }.is_static()
-        && !crate::memory::space::is_in_any_heap(object.as_ptr() as usize)
-}
-
-/// Whether a static object is at an address outside of all heaps, by what lies there; no, where nothing does.
+/// Whether a static object lies at an address outside of all heaps, as far as the bytes there tell.
+/// `false` for memory that cannot be read.
 pub(super) fn is_static_at(object: NonNull<RawObject>) -> bool {
     let address = object.as_ptr() as usize;
     address.is_multiple_of(align_of::<RawObject>())
         && crate::base::system::is_readable(address, size_of::<Header>())
-        // SAFETY: rule B: readable, and not a heap's.
-        && unsafe { header(object).as_ref() }.is_static()
+        // SAFETY: rule B: readable, and outside of all heaps.
+        && unsafe { object.cast::<Header>().as_ref() }.is_static()
 }
 
 /// Whether the mutator's heap is in checked mode.
@@ -350,7 +390,7 @@ pub fn is_checked(m: &Mutator) -> bool {
     m.raw().model().is_checked()
 }
 
-/// Fails outside of traversals as `function` unless the mutator can be used for what changes objects.
+/// Fails in a traverse handler, for a function that changes objects.
 pub(super) fn refuse_in_traversal(function: &'static str) -> Result<(), Fault> {
     if safepoint::is_traversing() {
         return Err(Fault::new(Code::InTraversal, function));
@@ -360,4 +400,48 @@ pub(super) fn refuse_in_traversal(function: &'static str) -> Result<(), Fault> {
 
 pub(super) fn raw(m: &Mutator) -> &Raw {
     m.raw()
+}
+
+/// A visitor of a traverse handler, with its argument.
+#[derive(Clone, Copy)]
+pub struct Visitor<'a> {
+    visit: VisitProc,
+    arg: *mut c_void,
+    argument: PhantomData<&'a ()>,
+}
+
+impl fmt::Debug for Visitor<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Visitor").finish_non_exhaustive()
+    }
+}
+
+impl Visitor<'_> {
+    /// The visitor and the argument that a traverse handler received.
+    ///
+    /// # Safety
+    ///
+    /// For `'a` the function can be called with the argument, for any living object.
+    #[inline(always)]
+    pub unsafe fn new(visit: VisitProc, arg: *mut c_void) -> Self {
+        Self { visit, arg, argument: PhantomData }
+    }
+
+    /// Visits one reference: 0, or the answer that the handler must return.
+    #[inline(always)]
+    pub fn visit(self, target: Obj<'_>) -> c_int {
+        self.visit_at(target.address)
+    }
+
+    /// Visits the object of a handle, which may be a typed one.
+    #[inline(always)]
+    pub(super) fn visit_gc(self, target: &AnyGc) -> c_int {
+        self.visit_at(as_raw(target))
+    }
+
+    #[inline(always)]
+    fn visit_at(self, target: NonNull<RawObject>) -> c_int {
+        // SAFETY: as `new` was promised; the callers have a living object.
+        unsafe { (self.visit)(target.as_ptr(), self.arg) }
+    }
 }

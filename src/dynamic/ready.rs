@@ -18,7 +18,7 @@ use std::ffi::c_void;
 use std::fmt;
 use std::ptr::NonNull;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicPtr};
+use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 
 use crate::base::error::{Code, Fault};
 use crate::base::event;
@@ -27,7 +27,7 @@ use crate::base::text::words;
 use crate::dynamic::attributes::Attributes;
 use crate::dynamic::builtin::{BASE, METATYPE};
 use crate::dynamic::class::Finalizer;
-use crate::dynamic::object::{FreeProc, RawObject, RawVarObject, into_raw, share};
+use crate::dynamic::object::{FreeProc, RawObject, RawVarObject, into_raw};
 use crate::dynamic::record::{Defaults, Flags, RecordRef, Slots, Type, TypeRecord};
 use crate::dynamic::{dealloc, handlers, instance, object};
 use crate::memory::arena::class_for;
@@ -502,8 +502,8 @@ pub unsafe fn ready_heap(
         return Err(fault(Code::BadSize, &spec.name, format_args!("a face of {size} bytes")));
     }
     let mut record = fallible::boxed(draft(spec, true)?.record)?;
-    // SAFETY: rule N: a fresh object of the metatype with a tail; it is not tracked before it is whole.
-    let object = unsafe { instance::allocate_sized(m, METATYPE.get(), size, true) }
+    // It is not tracked before its tail is set.
+    let object = instance::allocate_sized(m, METATYPE.get(), size, true)
         .map_err(|why| fault(why.code, &record.name, format_args!("{}", why.text)))?;
     record.object = object.as_ptr();
     *record.face.get_mut() = object.as_ptr().cast();
@@ -511,16 +511,16 @@ pub unsafe fn ready_heap(
         *record.module.get_mut() = into_raw(module.clone()).as_ptr();
     }
     for base in &record.bases {
-        if let Some(base) = NonNull::new(base.get().object) {
-            // SAFETY: rule R: the spec's handles hold the bases; the type gets references of its own.
-            std::mem::forget(unsafe { share(base) });
+        if let Some(base) = base.get().type_object() {
+            // The type gets references of its own.
+            std::mem::forget(base.share());
         }
     }
     let record = Box::into_raw(record);
     // SAFETY: rule N: the object has a tail, and belongs to this thread until it is tracked; the reference goes over.
     unsafe {
         // Before any other code can ask the object for its record.
-        object::set_tail(object, record.cast());
+        object::tail_slot(object).store(record.cast(), Ordering::Release);
         init(object, &*record);
         m.raw().track(crate::object::type_info::Object::new(object.cast()));
         Ok(Type {

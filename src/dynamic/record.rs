@@ -17,7 +17,7 @@ use crate::base::sync::Mutex;
 use crate::dynamic::attributes::Attributes;
 use crate::dynamic::class::Finalizer;
 use crate::dynamic::object::{
-    AllocProc, Destructor, FreeProc, Inquiry, RawObject, TraverseProc, share, type_of,
+    AllocProc, Destructor, FreeProc, Inquiry, Obj, RawObject, TraverseProc,
 };
 
 /// Flags of a type: CPython's bits.
@@ -130,13 +130,8 @@ impl Type {
     }
 
     /// The type with this record.
-    ///
-    /// # Safety
-    ///
-    /// The type is alive.
-    pub unsafe fn from_record(record: &TypeRecord) -> Self {
-        // SAFETY: as the caller says: somebody has a reference to the type's object.
-        let object = NonNull::new(record.object).map(|object| unsafe { share(object) });
+    pub fn from_record(record: &TypeRecord) -> Self {
+        let object = record.type_object().map(Obj::share);
         Self { record: RecordRef(NonNull::from(record)), object }
     }
 
@@ -264,6 +259,13 @@ impl TypeRecord {
         self.object
     }
 
+    /// The object of a heap type.
+    #[inline(always)]
+    pub(super) fn type_object(&self) -> Option<Obj<'_>> {
+        // SAFETY: rule D: a borrowed record is of a living type.
+        unsafe { Obj::from_ptr(self.object) }
+    }
+
     /// Bytes of an instance without items.
     pub fn basic_size(&self) -> usize {
         self.basic_size
@@ -349,35 +351,21 @@ pub fn base_by_token(record: &TypeRecord, token: usize) -> Option<&TypeRecord> {
     record.mro().find(|base| token != 0 && base.token == token)
 }
 
-/// The part of an object that its class `record` has asked for with a negative size.
-///
-/// # Safety
-///
-/// `object` is a living dynamic object.
-pub unsafe fn type_data(
-    object: NonNull<RawObject>,
-    record: &TypeRecord,
-) -> Option<NonNull<c_void>> {
-    // SAFETY: rule D.
-    let own = unsafe { type_of(object) };
-    if record.data.1 == 0 || !own.is_subtype_of(record) {
-        return None;
+impl<'a> Obj<'a> {
+    /// The part of the object that its class `record` has reserved with a negative size; `None`:
+    /// there is none.
+    pub fn type_data(self, record: &TypeRecord) -> Option<NonNull<c_void>> {
+        let (start, size) = record.data;
+        let has_part = size != 0 && self.record().is_subtype_of(record);
+        // SAFETY: rule D: instances are at least that large.
+        has_part.then(|| unsafe { self.address().cast::<u8>().add(start).cast() })
     }
-    // SAFETY: rule D: instances are at least so large.
-    Some(unsafe { object.cast::<u8>().add(record.data.0).cast() })
-}
 
-/// Where the items of an object lie whose type keeps them at the end.
-///
-/// # Safety
-///
-/// `object` is a living dynamic object.
-pub unsafe fn item_data(object: NonNull<RawObject>) -> Option<NonNull<c_void>> {
-    // SAFETY: rule D.
-    let record = unsafe { type_of(object) };
-    if !record.flags.has(Flags::ITEMS_AT_END) || record.item_size == 0 {
-        return None;
+    /// The first item of an object whose type places its items at the end; `None`: it does not.
+    pub fn item_data(self) -> Option<NonNull<c_void>> {
+        let record = self.record();
+        let has_items = record.flags.has(Flags::ITEMS_AT_END) && record.item_size != 0;
+        // SAFETY: rule D: instances are at least that large.
+        has_items.then(|| unsafe { self.address().cast::<u8>().add(record.basic_size).cast() })
     }
-    // SAFETY: rule D: instances are at least so large.
-    Some(unsafe { object.cast::<u8>().add(record.basic_size).cast() })
 }

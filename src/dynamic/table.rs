@@ -1,4 +1,4 @@
-//! The built-in model's table for dynamic objects.
+//! The built-in model's table of functions for dynamic objects.
 
 use std::any::TypeId;
 use std::ptr::NonNull;
@@ -7,14 +7,13 @@ use crate::During;
 use crate::dynamic::builtin::make_builtins;
 use crate::dynamic::dealloc::call_dealloc;
 use crate::dynamic::handlers::{CLEARED, check_fields, guarded, traverse};
-use crate::dynamic::object::{RawObject, TYPE_INDEX, raw, type_of};
-use crate::dynamic::tracking::is_gc;
+use crate::dynamic::object::{Obj, RawObject, TYPE_INDEX, raw};
 use crate::object::header::Header;
 use crate::object::type_info::{Ends, Object, Tracer, TypeInfo};
 use crate::typed::extensions::DynamicTypes;
 use crate::typed::mutator::mutator;
 
-/// How dynamic objects are handled: the table that their headers lead to.
+/// The table that the headers of dynamic objects lead to.
 static INFO: TypeInfo = TypeInfo {
     id: TypeId::of::<RawObject>,
     name,
@@ -31,64 +30,74 @@ static INFO: TypeInfo = TypeInfo {
     dealloc: Some(call_dealloc),
 };
 
-/// What a heap of typed objects calls for dynamic ones.
+/// The functions that a heap of typed objects calls for dynamic objects.
 pub(crate) const EXTENSION: DynamicTypes =
     DynamicTypes { info: &INFO, index: TYPE_INDEX, make_builtins, type_name, takes_part };
 
 unsafe fn type_name(header: &Header) -> &str {
-    // SAFETY: rules Y and D: called for a living dynamic object, which keeps its type alive.
-    unsafe { type_of(NonNull::from(header).cast()) }.name()
+    // SAFETY: rule Y: the object keeps its type alive.
+    unsafe { obj(NonNull::from(header)) }.record().name()
 }
 
 unsafe fn takes_part(header: NonNull<Header>) -> bool {
-    // SAFETY: rule Y: called for a living dynamic object.
-    unsafe { is_gc(header.cast()) }
+    // SAFETY: rule Y.
+    unsafe { obj(header) }.is_gc()
+}
+
+/// The dynamic object with this header.
+///
+/// # Safety
+///
+/// Rule Y: a function of the table was called with it.
+#[inline(always)]
+unsafe fn obj<'a>(header: NonNull<Header>) -> Obj<'a> {
+    // SAFETY: rules Y and D: a living dynamic object.
+    unsafe { Obj::new(header.cast()) }
 }
 
 unsafe fn traverse_each(objects: &[Object], tracer: &mut Tracer, ends: &mut Ends<'_>) {
-    // SAFETY: rules Y and D: called for living dynamic objects.
-    tracer.each(objects, ends, |object, tracer| unsafe { traverse(object.as_ptr(), tracer) });
+    tracer.each(objects, ends, |object, tracer| {
+        // SAFETY: rules Y and D: called for living dynamic objects.
+        traverse(unsafe { obj(object.as_ptr().cast()) }, tracer);
+    });
 }
 
 unsafe fn name(header: NonNull<Header>) -> &'static str {
-    // SAFETY: rule Y: called for a living dynamic object.
-    unsafe { type_of(header.cast()) }.kept_name()
+    // SAFETY: rule Y.
+    unsafe { obj(header) }.record().kept_name()
 }
 
 unsafe fn legacy(header: NonNull<Header>) -> bool {
-    // SAFETY: rule Y: called for a living dynamic object.
-    unsafe { type_of(header.cast()) }.del.is_some()
+    // SAFETY: rule Y.
+    unsafe { obj(header) }.record().del.is_some()
 }
 
 unsafe fn has_finalizer(header: NonNull<Header>) -> bool {
-    // SAFETY: rule Y: called for a living dynamic object.
-    unsafe { type_of(header.cast()) }.finalize.is_some()
+    // SAFETY: rule Y.
+    unsafe { obj(header) }.record().finalize.is_some()
 }
 
 unsafe fn clear(value: NonNull<u8>, m: *const ()) {
-    let object = value.cast::<RawObject>();
-    // SAFETY: rules Y and H: a living dynamic object; `m` is a mutator.
-    unsafe {
-        let (record, m) = (type_of(object), mutator(m));
-        let Some(handler) = record.clear else { return };
-        guarded(m, During::Clear, object, || {
-            raw(m).private().in_handler(|| handler(object.as_ptr()));
-        });
-        if raw(m).model().is_checked()
-            && let Err(fault) = check_fields(m, object, CLEARED)
-        {
-            raw(m).core().hooks.misuse(&fault);
-        }
+    // SAFETY: rule Y; `m` is a mutator.
+    let (object, m) = unsafe { (obj(value.cast()), mutator(m)) };
+    if object.record().clear.is_none() {
+        return;
+    }
+    guarded(m, During::Clear, object, || raw(m).private().in_handler(|| object.run_clear()));
+    if raw(m).model().is_checked()
+        && let Err(fault) = check_fields(m, object, CLEARED)
+    {
+        raw(m).core().hooks.misuse(&fault);
     }
 }
 
 unsafe fn finalize(header: NonNull<Header>, m: *const ()) {
-    // SAFETY: rules Y and H: a living dynamic object, whose state was set before; `m` is a mutator.
-    unsafe {
-        let (record, m) = (type_of(header.cast()), mutator(m));
-        let Some(handler) = record.finalize else { return };
-        guarded(m, During::Finalize, header.cast(), || {
-            raw(m).private().in_handler(|| handler(header.as_ptr().cast()));
-        });
+    // SAFETY: rule Y: the state was set before; `m` is a mutator.
+    let (object, m) = unsafe { (obj(header), mutator(m)) };
+    if object.record().finalize.is_none() {
+        return;
     }
+    guarded(m, During::Finalize, object, || {
+        raw(m).private().in_handler(|| object.run(|record| record.finalize));
+    });
 }

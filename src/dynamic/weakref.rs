@@ -1,4 +1,5 @@
-//! Weak references as objects: they lead to their target while it lives, own their callback, and visit it alone.
+//! Weak references as objects. A weak reference owns and visits its callback, and does not own its
+//! target.
 
 use std::ffi::{c_int, c_void};
 use std::ptr::NonNull;
@@ -9,12 +10,12 @@ use crate::base::fallible;
 use crate::base::shared::Shared;
 use crate::base::sync::{AtomicBool, Ordering, RwLock};
 use crate::dynamic::builtin::WEAKREF;
-use crate::dynamic::dealloc::clear_weak_references;
+use crate::dynamic::dealloc::Dying;
 use crate::dynamic::object::{
-    Destructor, RawObject, VisitProc, as_raw, from_raw, header, refuse_in_traversal, type_of,
+    Destructor, Obj, RawObject, VisitProc, Visitor, as_raw, from_raw, refuse_in_traversal,
 };
 use crate::dynamic::record::Slots;
-use crate::dynamic::{handlers, instance, tracking};
+use crate::dynamic::{handlers, instance};
 use crate::managed;
 use crate::object::header::Header;
 use crate::object::weak::{WeakRecord, WeakWatcher};
@@ -33,9 +34,9 @@ struct WeakRef {
 
 struct Parts {
     record: Shared<WeakRecord>,
-    /// Shared with the record's watcher: set, this leads to the target no longer.
+    /// Shared with the record's watcher. When set, the reference has no target any more.
     cleared: Shared<AtomicBool>,
-    /// Taken by whoever calls it, or clears this.
+    /// Taken out by the thread that calls it, or that clears this object.
     callback: RwLock<Option<(AnyGc, WeakCall)>>,
 }
 
@@ -70,128 +71,114 @@ pub unsafe fn new_weakref(
     const FUNCTION: &str = "new_weakref";
     refuse_in_traversal(FUNCTION)?;
     let raw = m.raw();
-    if !raw.owns(managed::object(header(target))) {
+    // SAFETY: as the caller says.
+    let target = unsafe { Obj::new(target) };
+    if !raw.owns(target.object()) {
         return Err(Fault::new(Code::WrongType, FUNCTION)
-            .at(target.as_ptr() as usize)
+            .at(target.number())
             .because("an immortal object outside of the heap cannot be referred to weakly"));
     }
-    // SAFETY: rule N: a built-in type, whose objects are of that size; nobody else knows the object.
-    unsafe {
-        let record = raw.model().weak.record(header(target).as_ref())?;
-        let cleared = Shared::new(AtomicBool::new(false))?;
-        let called = callback.is_some();
-        let parts = Parts {
-            record: record.clone(),
-            cleared: cleared.clone(),
-            callback: RwLock::new(callback),
-        };
-        let parts = fallible::boxed(parts)?;
-        let object = instance::allocate(m, WEAKREF.get(), 0, 0)?;
-        (*object.cast::<WeakRef>().as_ptr()).parts = Box::into_raw(parts);
-        // Dropped where something is refused: with it go the parts.
-        let made = from_raw(object);
-        if called {
-            let own = raw.model().weak.record(header(object).as_ref())?;
-            record.watch(WeakWatcher { weak_ref: own, cleared, invoke })?;
-        }
-        raw.track(managed::object(header(object)));
-        Ok(made)
+    let record = raw.model().weak.record(target.header())?;
+    let cleared = Shared::new(AtomicBool::new(false))?;
+    let called = callback.is_some();
+    let parts =
+        Parts { record: record.clone(), cleared: cleared.clone(), callback: RwLock::new(callback) };
+    let parts = fallible::boxed(parts)?;
+    let address = instance::allocate(m, WEAKREF.get(), 0, 0)?;
+    // SAFETY: rule N: a built-in type with objects of that size. No other thread has the object. If a
+    // later step fails, the handle drops it with its parts.
+    let (object, made) = unsafe {
+        (*address.cast::<WeakRef>().as_ptr()).parts = Box::into_raw(parts);
+        (Obj::new(address), from_raw(address))
+    };
+    if called {
+        let own = raw.model().weak.record(object.header())?;
+        record.watch(WeakWatcher { weak_ref: own, cleared, invoke })?;
     }
+    // SAFETY: rule N: a living object of this heap.
+    unsafe { raw.track(object.object()) };
+    Ok(made)
 }
 
-/// The target of a weak reference; `None`: gone.
-///
-/// # Errors
-///
-/// When the object is no weak reference; in a traverse handler.
-///
-/// # Safety
-///
-/// `object` is a living dynamic object.
-pub unsafe fn weakref_target(
-    m: &Mutator,
-    object: NonNull<RawObject>,
-) -> Result<Option<AnyGc>, Fault> {
-    const FUNCTION: &str = "weakref_target";
-    refuse_in_traversal(FUNCTION)?;
-    // SAFETY: as the caller says.
-    unsafe {
-        let Some(parts) = parts(object) else {
-            return Err(Fault::new(Code::WrongType, FUNCTION).of_type(type_of(object).kept_name()));
+impl<'a> Obj<'a> {
+    /// The target of a weak reference; `None`: it is gone.
+    ///
+    /// # Errors
+    ///
+    /// When the object is no weak reference; in a traverse handler.
+    pub fn weakref_target(self, m: &Mutator) -> Result<Option<AnyGc>, Fault> {
+        const FUNCTION: &str = "weakref_target";
+        refuse_in_traversal(FUNCTION)?;
+        let Some(parts) = self.weakref_parts() else {
+            let type_name = self.record().kept_name();
+            return Err(Fault::new(Code::WrongType, FUNCTION).of_type(type_name));
         };
         // Acquire: pairs with the release in `take_watchers`.
         if parts.cleared.load(Ordering::Acquire) {
             return Ok(None);
         }
-        Ok(managed::upgrade(m.raw(), &parts.record).map(|header| AnyGc::from_header(header)))
+        // SAFETY: rule R: `upgrade` has added the reference.
+        Ok(managed::upgrade(m.raw(), &parts.record).map(|it| unsafe { AnyGc::from_header(it) }))
     }
-}
 
-/// # Safety
-///
-/// `object` is a living dynamic object; the result is borrowed from it.
-unsafe fn parts<'a>(object: NonNull<RawObject>) -> Option<&'a Parts> {
-    // SAFETY: as the caller says.
-    unsafe {
-        if !type_of(object).is_subtype_of(WEAKREF.get()) {
+    fn weakref_parts(self) -> Option<&'a Parts> {
+        if !self.record().is_subtype_of(WEAKREF.get()) {
             return None;
         }
-        (*object.cast::<WeakRef>().as_ptr()).parts.as_ref()
+        // SAFETY: rule D: a weak reference starts with these fields.
+        unsafe { (*self.address().cast::<WeakRef>().as_ptr()).parts.as_ref() }
+    }
+
+    /// Takes the callback out of a weak reference.
+    fn take_callback(self) -> Option<(AnyGc, WeakCall)> {
+        self.weakref_parts().and_then(|parts| parts.callback.write().take())
     }
 }
 
-/// The target is gone: calls the callback, once.
+/// Calls the callback, once. The target is gone.
 unsafe fn invoke(header: NonNull<Header>, m: *const ()) {
-    let object = header.cast::<RawObject>();
-    // SAFETY: rules Y and R: registered with a weak reference, which is held meanwhile; `m` is a mutator.
-    unsafe {
-        let m = mutator(m);
-        let callback = parts(object).and_then(|parts| parts.callback.write().take());
-        if let Some((callback, call)) = callback {
-            handlers::guarded(m, During::WeakCallback, object, || {
-                m.raw().private().in_handler(|| call(as_raw(&callback).as_ptr(), object.as_ptr()));
-            });
-        }
+    // SAFETY: rules Y and R: registered with a weak reference, which the caller keeps alive; `m` is a
+    // mutator.
+    let (object, m) = unsafe { (Obj::new(header.cast()), mutator(m)) };
+    if let Some((callback, call)) = object.take_callback() {
+        handlers::guarded(m, During::WeakCallback, object, || {
+            let (callback, this) = (as_raw(&callback).as_ptr(), object.address().as_ptr());
+            // SAFETY: the function was registered with this callback.
+            m.raw().private().in_handler(|| unsafe { call(callback, this) });
+        });
     }
 }
 
 unsafe extern "C" fn traverse(object: *mut RawObject, visit: VisitProc, arg: *mut c_void) -> c_int {
     // SAFETY: rule H: called for a living weak reference, with a visitor and its argument.
-    unsafe {
-        let Some(parts) = NonNull::new(object).and_then(|object| parts(object)) else { return 0 };
-        // In a stop nobody changes it: attached threads do, for a moment. Markers share it: two may visit one object at the
-        // same time. Anywhere else what it guards counts as outside.
-        let Some(callback) = parts.callback.try_read() else { return 0 };
-        callback.as_ref().map_or(0, |(callback, _)| visit(as_raw(callback).as_ptr(), arg))
-    }
+    let (object, visitor) = unsafe { (Obj::from_ptr(object), Visitor::new(visit, arg)) };
+    let Some(parts) = object.and_then(Obj::weakref_parts) else { return 0 };
+    // Attached threads take the lock for a moment, so in a stop it is free. Markers share it: two may
+    // visit one object at the same time. If it is locked, the reference counts as an external one.
+    let Some(callback) = parts.callback.try_read() else { return 0 };
+    callback.as_ref().map_or(0, |(callback, _)| visitor.visit_gc(callback))
 }
 
 unsafe extern "C" fn clear(object: *mut RawObject) -> c_int {
     // SAFETY: rule H: called for a living weak reference.
-    let callback = unsafe {
-        NonNull::new(object)
-            .and_then(|object| parts(object))
-            .and_then(|parts| parts.callback.write().take())
-    };
-    drop(callback);
+    drop(unsafe { Obj::from_ptr(object) }.and_then(Obj::take_callback));
     0
 }
 
 unsafe extern "C" fn dealloc(object: *mut RawObject) {
-    let Some(object) = NonNull::new(object) else { return };
-    // SAFETY: rules H and Z: called once, for a dying weak reference.
-    unsafe {
-        Mutator::with_current(|m| {
-            tracking::untrack_dying(m, object);
-            clear_weak_references(m, object);
-            let parts = std::mem::replace(
-                &mut (*object.cast::<WeakRef>().as_ptr()).parts,
-                std::ptr::null_mut(),
-            );
+    Mutator::with_current(|m| {
+        // SAFETY: rules H and Z: called once, for a dying weak reference.
+        unsafe {
+            let Some(object) = Obj::from_ptr(object) else { return };
+            let dying = Dying::new(m, object);
+            dying.untrack();
+            dying.clear_weak_references();
+            let this = object.address().cast::<WeakRef>().as_ptr();
+            let parts = std::mem::replace(&mut (*this).parts, std::ptr::null_mut());
             if !parts.is_null() {
                 drop(Box::from_raw(parts));
             }
-            (type_of(object).free)(object.as_ptr().cast());
-        });
-    }
+            (object.record().free)(object.address().as_ptr().cast());
+        }
+    });
 }

@@ -38,9 +38,11 @@ const NAMES: [&str; 2] = ["first", "second"];
 unsafe fn parts<'a>(object: Ptr) -> (&'a Cell<*mut Tag>, &'a [Cell<Field>]) {
     // SAFETY: such objects are laid out like this.
     unsafe {
-        let (head, fields) = match dynamic::size(object) {
+        let (head, fields) = match dynamic::Obj::new(object).size() {
             Ok(items) => (size_of::<RawVarObject>(), items as usize),
-            Err(_) if dynamic::type_of(object).is_heap_type() => (size_of::<RawObject>(), 0),
+            Err(_) if dynamic::Obj::new(object).record().is_heap_type() => {
+                (size_of::<RawObject>(), 0)
+            }
             Err(_) => (size_of::<RawObject>(), PAIR),
         };
         let tag = object.byte_add(head).cast::<Cell<*mut Tag>>();
@@ -54,8 +56,9 @@ pub(crate) fn tag(gc: &AnyGc) -> Option<&Tag> {
     // SAFETY: the handle keeps the object alive, and the tag lives as long. Types made here have a
     // tag's room, others are the metatype and that of weak references.
     unsafe {
-        let record = dynamic::type_of(object);
-        let own = !record.is_subtype_of(WEAKREF.get()) && dynamic::describe(object).is_none();
+        let record = dynamic::Obj::new(object).record();
+        let own =
+            !record.is_subtype_of(WEAKREF.get()) && dynamic::Obj::new(object).describe().is_none();
         own.then(|| parts(object).0.get().as_ref()).flatten()
     }
 }
@@ -90,7 +93,7 @@ unsafe extern "C" fn traverse(object: *mut RawObject, visit: VisitProc, arg: *mu
         if let Some(tag) = tag.get().as_ref() {
             tag.check();
         }
-        let class = dynamic::type_of(object).object();
+        let class = dynamic::Obj::new(object).record().object();
         for field in [class].into_iter().chain(fields.iter().map(Cell::get)) {
             if !field.is_null() {
                 let result = visit(field, arg);
@@ -99,7 +102,7 @@ unsafe extern "C" fn traverse(object: *mut RawObject, visit: VisitProc, arg: *mu
                 }
             }
         }
-        dynamic::visit_managed_dict(object, visit, arg)
+        dynamic::Obj::new(object).visit_managed_dict(dynamic::Visitor::new(visit, arg))
     }
 }
 
@@ -113,7 +116,7 @@ unsafe extern "C" fn clear(object: *mut RawObject) -> c_int {
         for field in fields {
             drop(own(field.replace(std::ptr::null_mut())));
         }
-        dynamic::clear_managed_dict(object);
+        dynamic::Obj::new(object).clear_managed_dict();
     }
     0
 }
@@ -130,7 +133,7 @@ unsafe extern "C" fn finalize(object: *mut RawObject) {
                 // SAFETY: whoever calls a finalizer has a reference; this handle gets one of its
                 // own.
                 Ref::Dynamic(unsafe {
-                    assert!(dynamic::incref(object));
+                    assert!(dynamic::Obj::new(object).incref());
                     dynamic::from_raw(object)
                 })
             });
@@ -145,11 +148,11 @@ unsafe extern "C" fn dealloc(object: *mut RawObject) {
         // SAFETY: called for a dying object of a type made here, which owns its fields.
         unsafe {
             let object = NonNull::new_unchecked(object);
-            if dynamic::call_finalizer_from_dealloc(m, object) {
+            if dynamic::Dying::new(m, dynamic::Obj::new(object)).call_finalizer() {
                 return;
             }
-            dynamic::untrack(m, object).expect("a container");
-            dynamic::clear_weak_references(m, object);
+            dynamic::Obj::new(object).untrack(m).expect("a container");
+            dynamic::Dying::new(m, dynamic::Obj::new(object)).clear_weak_references();
             clear(object.as_ptr());
             free(object.as_ptr().cast());
         }
@@ -242,7 +245,7 @@ pub(crate) fn alloc(m: &Mutator, shape: Shape, tag: Tag) -> AnyGc {
 
 fn has_attributes(gc: &AnyGc) -> bool {
     // SAFETY: the handle keeps the object alive.
-    unsafe { dynamic::type_of(dynamic::as_raw(gc)) }.flags().has(Flags::MANAGED_DICT)
+    unsafe { dynamic::Obj::new(dynamic::as_raw(gc)).record() }.flags().has(Flags::MANAGED_DICT)
 }
 
 /// The fields of an object that has any of its own.
@@ -266,7 +269,7 @@ pub(crate) fn fields(m: &Mutator, gc: &AnyGc) -> Vec<Option<Ref>> {
         // SAFETY: the field's reference keeps the object alive; the handle gets its own.
         Some(Ref::of(
             unsafe {
-                assert!(dynamic::incref(object));
+                assert!(dynamic::Obj::new(object).incref());
                 dynamic::from_raw(object)
             },
             m,
@@ -314,7 +317,7 @@ pub(crate) fn watch(m: &Mutator, target: &AnyGc, holds: Option<AnyGc>) -> AnyGc 
                 (world(NonNull::new_unchecked(callback)), NonNull::new_unchecked(weak_ref))
             };
             // SAFETY: alive.
-            let target = unsafe { dynamic::weakref_target(m, weak_ref) };
+            let target = unsafe { dynamic::Obj::new(weak_ref).weakref_target(m) };
             assert!(target.expect("a weak reference").is_none(), "cleared before the callback");
             let id = world.names.lock().unwrap()[&(weak_ref.as_ptr() as usize)];
             world.was_called(id);
@@ -329,7 +332,7 @@ pub(crate) fn watch(m: &Mutator, target: &AnyGc, holds: Option<AnyGc>) -> AnyGc 
 /// What a weak reference leads to; `None`: it is none.
 pub(crate) fn look(m: &Mutator, gc: &AnyGc) -> Option<Option<AnyGc>> {
     // SAFETY: alive.
-    unsafe { dynamic::weakref_target(m, dynamic::as_raw(gc)) }.ok()
+    unsafe { dynamic::Obj::new(dynamic::as_raw(gc)).weakref_target(m) }.ok()
 }
 
 /// A handle to the object that lies at an address.
@@ -342,7 +345,7 @@ pub(crate) unsafe fn at(_: &Mutator, address: usize) -> AnyGc {
     // SAFETY: as the caller says; the handle gets a reference of its own.
     unsafe {
         let object = NonNull::new_unchecked(object);
-        assert!(dynamic::incref(object));
+        assert!(dynamic::Obj::new(object).incref());
         dynamic::from_raw(object)
     }
 }

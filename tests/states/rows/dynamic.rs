@@ -118,7 +118,7 @@ pub(super) const ROWS: Rows = &[
     ("TypeSpec::with_attributes", Free(|_| done(TypeSpec::with_attributes("states.New")))),
     ("ModuleSpec::new", Free(|_| done(ModuleSpec::new("states")))),
     ("RawObject::immortal", Free(|_| done(RawObject::immortal()))),
-    ("dynamic::note", Free(|_| told(dynamic::note(Fault::new(Code::Custom, "states"))))),
+    ("dynamic::note", Free(|_| told(dynamic::record_fault(Fault::new(Code::Custom, "states"))))),
     ("dynamic::as_raw", Free(|t| ok(dynamic::as_raw(&t.instance) == dynamic::as_raw(&t.any)))),
     (
         "dynamic::into_raw",

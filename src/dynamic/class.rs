@@ -71,7 +71,7 @@ impl Class {
     ///
     /// When the bases do not fit together, `module` is no module, or there is no memory.
     pub fn make(self, m: &Mutator) -> Result<Type, Fault> {
-        if self.module.as_ref().is_some_and(|module| !is_module(module)) {
+        if self.module.as_ref().is_some_and(|module| !is_module(module, m)) {
             let text = words!("what class '{}' was said to belong to is no module", self.name);
             return Err(Fault::new(Code::WrongType, "make").because(text));
         }
@@ -94,8 +94,8 @@ impl Class {
     }
 }
 
-fn is_module(object: &AnyGc) -> bool {
-    Obj::of(object).is_some_and(|object| object.record().is_subtype_of(MODULE.get()))
+fn is_module(object: &AnyGc, m: &Mutator) -> bool {
+    Obj::of(object, m).is_some_and(|object| object.record().is_subtype_of(MODULE.get()))
 }
 
 /// Calls the finalizer of a class.
@@ -167,7 +167,7 @@ impl Type {
     /// When the object belongs to another heap than the mutator.
     pub fn of(object: &AnyGc, m: &Mutator) -> Option<Self> {
         crate::typed::gc::check(object.header(), m);
-        Obj::of(object).map(|object| Self::from_record(object.record()))
+        Obj::of(object, m).map(|object| Self::from_record(object.record()))
     }
 }
 
@@ -181,9 +181,13 @@ fn check_heap(object: &AnyGc, m: &Mutator, function: &'static str) -> Result<(),
 }
 
 /// The object of a handle, if objects of its kind can have attributes.
-fn dynamic<'a>(object: &'a AnyGc, m: &Mutator, function: &'static str) -> Result<Obj<'a>, Fault> {
+fn dynamic<'a>(
+    object: &'a AnyGc,
+    m: &'a Mutator,
+    function: &'static str,
+) -> Result<Obj<'a>, Fault> {
     check_heap(object, m, function)?;
-    Obj::of(object).ok_or_else(|| {
+    Obj::of(object, m).ok_or_else(|| {
         Fault::new(Code::NoAttribute, function).because("a typed object has no attributes")
     })
 }

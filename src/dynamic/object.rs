@@ -92,7 +92,8 @@ impl<'a> Obj<'a> {
     ///
     /// # Safety
     ///
-    /// For `'a` there is a dynamic object. It is alive, or its dealloc handler runs on this thread. It
+    /// For `'a` this thread is attached, or runs a traverse handler, and there is a dynamic object. It
+    /// is alive, or its dealloc handler runs on this thread. It
     /// lies in a heap, or it is a static immortal object. Its fields agree with the handlers of its
     /// type. For a static object that has no type yet, only [`count`](Self::count),
     /// [`incref`](Self::incref), [`share`](Self::share) and [`is_gc`](Self::is_gc) are called.
@@ -113,7 +114,7 @@ impl<'a> Obj<'a> {
     }
 
     /// The object of a handle; `None`: it is a typed object.
-    pub fn of(gc: &'a AnyGc) -> Option<Self> {
+    pub(super) fn of(gc: &'a AnyGc, _attached: &'a Mutator) -> Option<Self> {
         // SAFETY: rule R: the handle keeps the object alive.
         is_dynamic(gc).then(|| unsafe { Self::new(as_raw(gc)) })
     }
@@ -441,7 +442,7 @@ impl Visitor<'_> {
 
     #[inline(always)]
     fn visit_at(self, target: NonNull<RawObject>) -> c_int {
-        // SAFETY: as `new` was promised; the callers have a living object.
+        // SAFETY: rule V: as `new` was promised; the callers have a living object.
         unsafe { (self.visit)(target.as_ptr(), self.arg) }
     }
 }

@@ -143,7 +143,7 @@ unsafe fn invoke(header: NonNull<Header>, m: *const ()) {
     if let Some((callback, call)) = object.take_callback() {
         handlers::guarded(m, During::WeakCallback, object, || {
             let (callback, this) = (as_raw(&callback).as_ptr(), object.address().as_ptr());
-            // SAFETY: the function was registered with this callback.
+            // SAFETY: rule H: the function was registered with this callback.
             m.raw().private().in_handler(|| unsafe { call(callback, this) });
         });
     }

@@ -52,6 +52,7 @@ pub(super) const ROWS: Rows = &[
     ),
     ("Type::of", Shared(|t, m| ok(Type::of(&t.instance, m)))),
     ("Type::of, a typed object", Shared(|t, m| ok(Type::of(&t.any, m)))),
+    ("Type::from_record", Free(|t| ok(Type::from_record(t.class.record())))),
     ("Type::from_static", Free(|_| ok(Type::from_static(BASE.get())))),
     ("Type::record", Free(|t| ok(t.class.record().name()))),
     ("Type::object", Free(|t| ok(t.class.object().is_some()))),
@@ -118,7 +119,26 @@ pub(super) const ROWS: Rows = &[
     ("TypeSpec::with_attributes", Free(|_| done(TypeSpec::with_attributes("states.New")))),
     ("ModuleSpec::new", Free(|_| done(ModuleSpec::new("states")))),
     ("RawObject::immortal", Free(|_| done(RawObject::immortal()))),
-    ("dynamic::note", Free(|_| told(dynamic::record_fault(Fault::new(Code::Custom, "states"))))),
+    (
+        "dynamic::record_fault",
+        Free(|_| told(dynamic::record_fault(Fault::new(Code::Custom, "states")))),
+    ),
+    (
+        "dynamic::allocate",
+        Shared(|t, m| {
+            // SAFETY: the reference to the new object.
+            let own = |object| drop(unsafe { dynamic::from_raw(object) });
+            told(dynamic::allocate(m, t.class.record(), 0, 0).map(own))
+        }),
+    ),
+    (
+        "dynamic::allocate_tracked",
+        Shared(|t, m| {
+            // SAFETY: the reference to the new object.
+            let own = |object| drop(unsafe { dynamic::from_raw(object) });
+            told(dynamic::allocate_tracked(m, t.class.record(), 0).map(own))
+        }),
+    ),
     ("dynamic::as_raw", Free(|t| ok(dynamic::as_raw(&t.instance) == dynamic::as_raw(&t.any)))),
     (
         "dynamic::into_raw",

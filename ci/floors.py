@@ -44,8 +44,9 @@ CIRCLES = {
     ),
     "dynamic types": (
         {
-            "dynamic/attributes", "dynamic/builtin", "dynamic/class", "dynamic/handlers",
-            "dynamic/object", "dynamic/ready", "dynamic/record",
+            "dynamic/attributes", "dynamic/builtin", "dynamic/class", "dynamic/dealloc",
+            "dynamic/handlers", "dynamic/instance", "dynamic/object", "dynamic/ready",
+            "dynamic/record", "dynamic/tracking",
         },
         "types are objects, and objects have types",
     ),

@@ -329,11 +329,8 @@ fn u_33_u_35_weak_references_with_callbacks() {
     assert_eq!(CALLED.load(SeqCst), 2);
     for gone in [&outside, &plain, &at_zero] {
         // SAFETY: alive.
-        assert!(
-            unsafe { dynamic::Obj::new(dynamic::as_raw(gone)).weakref_target(&m) }
-                .unwrap()
-                .is_none()
-        );
+        let weak = unsafe { dynamic::Obj::new(dynamic::as_raw(gone)) };
+        assert!(weak.weakref_target(&m).unwrap().is_none());
     }
     drop((outside, plain, at_zero, c));
     m.collect();

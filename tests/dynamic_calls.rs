@@ -290,10 +290,8 @@ unsafe extern "C" fn changes(value: *mut RawObject, arg: *mut c_void) -> c_int {
     }
     // The visit keeps the value alive, although its attribute is gone.
     // SAFETY: a living object.
-    assert_eq!(
-        unsafe { dynamic::Obj::new(NonNull::new(value).unwrap()).record() }.name(),
-        "tests.Node"
-    );
+    let value = unsafe { dynamic::Obj::new(NonNull::new(value).unwrap()) };
+    assert_eq!(value.record().name(), "tests.Node");
     assert!(dynamic::is_dynamic(object));
     0
 }

@@ -602,10 +602,8 @@ fn a_module_just_read_from_a_type_outlives_the_clearing_of_the_type_by_another_t
             let module = unsafe { dynamic::Obj::new(module).share() };
             m.safepoint();
             // SAFETY: the handle owns a reference.
-            assert_eq!(
-                unsafe { dynamic::Obj::new(dynamic::as_raw(&module)) }.module_token(),
-                Some(7)
-            );
+            let module = unsafe { dynamic::Obj::new(dynamic::as_raw(&module)) };
+            assert_eq!(module.module_token(), Some(7));
         });
         is_read.recv().unwrap();
         let handler = dynamic::METATYPE.get().slots().clear.unwrap();

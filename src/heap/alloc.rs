@@ -1,9 +1,10 @@
-//! Floor 3: the memory of objects, from its allocation to its release.
+//! Floor 3: the memory of objects, from the allocation to the release.
 //!
-//! The rule about it, cited by its letter:
+//! The safety rule, cited by its letter:
 //!
-//! * **N** (new): what [`allocate`](ModelMutator::allocate) has just given is as large and as aligned as was asked for, and nobody else
-//!   knows it until it is [published](ModelMutator::publish) and its address passed on.
+//! * **N** (new): the memory that [`allocate`](ModelMutator::allocate) has just returned has the
+//!   requested size and alignment. No other thread has its address until the object is
+//!   [published](ModelMutator::publish) and the address is passed on.
 
 use std::ptr::NonNull;
 
@@ -20,13 +21,13 @@ use crate::object::state::{self};
 use crate::object::type_info::Object;
 
 impl<M: ObjectModel> ModelMutator<M> {
-    /// Memory for an object of `size` bytes on a multiple of `align`, a power of two. Its bytes are arbitrary. It is no
-    /// object before [`publish`](Self::publish).
+    /// Allocates memory for an object of `size` bytes at a multiple of `align`. Its bytes are
+    /// arbitrary. [`publish`](Self::publish) makes it an object.
     ///
     /// # Errors
     ///
-    /// When the heap's limit is reached or the system refuses, when no heap holds so large an object, and when the
-    /// alignment is no power of two, or above 32 KiB. Nothing has changed then.
+    /// When the heap's limit is reached, or the system refuses. When the object is too large for a
+    /// heap. When the alignment is not a power of two or exceeds 32 KiB. Then nothing has changed.
     pub fn allocate(&self, size: usize, align: usize) -> Result<NonNull<u8>, OutOfMemory> {
         if !align.is_power_of_two() || align > MAX_ALIGN {
             return Err(OutOfMemory::Alignment { align });
@@ -37,7 +38,7 @@ impl<M: ObjectModel> ModelMutator<M> {
         }
     }
 
-    /// Memory for an object of a known size class.
+    /// Allocates memory for an object of a known size class.
     #[inline(always)]
     pub(crate) fn allocate_cell(&self, class: u8) -> Result<NonNull<u8>, OutOfMemory> {
         match self.arena(|arena| arena.pop(class)) {
@@ -62,7 +63,7 @@ impl<M: ObjectModel> ModelMutator<M> {
         self.twice(size, || self.arena(|arena| arena.alloc_large(space, size, align)).map_err(Some))
     }
 
-    /// Memory from the arena; a second attempt where the model had some to give back.
+    /// Allocates from the arena. If that fails and the model can release memory, tries once more.
     fn twice(
         &self,
         size: usize,
@@ -90,14 +91,15 @@ impl<M: ObjectModel> ModelMutator<M> {
             }
             Some(SpaceError::Alignment { align }) => OutOfMemory::Alignment { align },
             Some(SpaceError::Refused { .. }) | None => {
-                // So that the next attempt may have it.
+                // The next attempt may then succeed.
                 self.core().workers.spare.clear();
                 OutOfMemory::System
             }
         }
     }
 
-    /// Tells the pace what this thread has allocated and freed. It never collects: it raises a flag.
+    /// Reports this thread's allocations and frees to the pace. If a collection is due, requests
+    /// it.
     fn account(&self) {
         let (objects, bytes) = self.arena(Arena::take_count);
         let pace = &self.core().pace;
@@ -107,12 +109,12 @@ impl<M: ObjectModel> ModelMutator<M> {
         }
     }
 
-    /// Gives memory back that was allocated and not published, or makes an object's memory free.
+    /// Gives memory back that was allocated and not published, or that held an object.
     ///
     /// # Safety
     ///
-    /// The memory came from [`allocate`](Self::allocate) of this heap, nobody refers to it, and its
-    /// content has been destroyed.
+    /// [`allocate`](Self::allocate) of this heap returned the memory. No reference to it exists.
+    /// Its content has been destroyed.
     #[inline]
     pub unsafe fn free(&self, cell: NonNull<u8>) {
         let core = self.core();
@@ -126,7 +128,7 @@ impl<M: ObjectModel> ModelMutator<M> {
         }
     }
 
-    /// As [`free`](Self::free), for an object whose size class the caller knows.
+    /// Like [`free`](Self::free), for an object of a known size class.
     ///
     /// # Safety
     ///
@@ -144,7 +146,7 @@ impl<M: ObjectModel> ModelMutator<M> {
         }
     }
 
-    /// As `free`, of memory that is not on a page of this thread's arena.
+    /// Like `free`, for memory that is not on a page of this thread's arena.
     ///
     /// # Safety
     ///
@@ -157,23 +159,24 @@ impl<M: ObjectModel> ModelMutator<M> {
         }
     }
 
-    /// Makes the memory an object, in the tracked set or not.
+    /// Makes the memory an object, and puts it into the tracked set if `tracked`.
     ///
     /// # Safety
     ///
-    /// The memory came from [`allocate`](Self::allocate) of this mutator, and now holds what the model
-    /// can count and traverse.
+    /// [`allocate`](Self::allocate) of this mutator returned the memory. The model can count and
+    /// traverse its content.
     #[inline(always)]
     pub unsafe fn publish(&self, object: Object, tracked: bool) {
         // SAFETY: as the caller says.
         unsafe {
-            // Since it was allocated a stop may have taken the page for old. Relaxed: see `PageInfo::young`.
+            // A stop since the allocation may have marked the page as old. Relaxed: see
+            // `PageInfo::young`.
             self.core().space.page_of(object.address()).young.store(1, Ordering::Relaxed);
             self.publish_as(object, if tracked { state::TRACKED } else { 0 });
         }
     }
 
-    /// As [`publish`](Self::publish), with the state bits that the object is born with.
+    /// Like [`publish`](Self::publish), with these initial state bits.
     ///
     /// # Safety
     ///
@@ -184,7 +187,7 @@ impl<M: ObjectModel> ModelMutator<M> {
         unsafe { self.core().state(object.address()) }.birth(bits);
     }
 
-    /// Puts an object into the tracked set; `false`: it was in it already.
+    /// Puts an object into the tracked set. `false`: it was already in the set.
     ///
     /// # Safety
     ///
@@ -194,12 +197,12 @@ impl<M: ObjectModel> ModelMutator<M> {
         // SAFETY: as the caller says.
         let (state, page) =
             unsafe { (core.state(object.address()), core.space.page_of(object.address())) };
-        // Relaxed: see `PageInfo::young`. Before the bit: a stop between the two costs a look at the page.
+        // Relaxed: see `PageInfo::young`. Before the bit: a stop in between traverses the page.
         page.young.store(1, Ordering::Relaxed);
         state.track()
     }
 
-    /// Takes an object out of the tracked set; `false`: it was not in it.
+    /// Removes an object from the tracked set. `false`: it was not in the set.
     ///
     /// # Safety
     ///
@@ -219,7 +222,7 @@ impl<M: ObjectModel> ModelMutator<M> {
         unsafe { self.core().state(object.address()) }.get() & state::TRACKED != 0
     }
 
-    /// Whether an object's finalizer has been called by a collection.
+    /// Whether a collection has called the object's finalizer.
     ///
     /// # Safety
     ///

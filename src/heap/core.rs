@@ -1,4 +1,4 @@
-//! Floor 3: what the threads of one heap share.
+//! Floor 3: the data that the threads of one heap share.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -23,7 +23,7 @@ use crate::memory::space::Space;
 use crate::object::state::{self, StateByte};
 use crate::safepoint::{self, Coordinator, lock};
 
-/// A request: a collection is due.
+/// The request bit for a collection that is due.
 pub(crate) const COLLECT: u32 = 1 << 1;
 /// The request bits that belong to the [`ObjectModel`].
 pub const MODEL_REQUESTS: u32 = !0xff;
@@ -36,19 +36,19 @@ pub(crate) struct Core<M: ObjectModel> {
     pub(crate) pace: Pace,
     pub(crate) hooks: Arc<Hooks>,
     pub(crate) slow: Arc<slow::SlowHooks>,
-    /// Observes collections; `None`: nothing does.
+    /// Observes collections, if there is an observer.
     pub(crate) observer: Option<Arc<dyn Observer>>,
     pub(crate) workers: Workers,
     pub(crate) roots: Arc<KnownRoots>,
     pub(crate) name: Cow<'static, str>,
-    /// The stress modes, and what they do.
+    /// The stress modes of this heap. `under` is their state.
     pub(crate) stress: Stress,
     pub(crate) under: MaybeStrain,
-    /// Objects below which one thread counts and marks alone.
+    /// A collection over fewer cells counts and marks on one thread.
     pub(crate) serial_below: usize,
     pub(crate) collector_lock: CollectorLock,
     pub(crate) totals: Totals,
-    /// A fork holds it: threads that attach, or have just left, take it.
+    /// Locked during a fork: an attaching thread, and a thread that has just detached, lock it too.
     pub(crate) arena_ids: lock::ForkMutex<ArenaIds>,
 }
 
@@ -61,7 +61,7 @@ impl<M: ObjectModel> fmt::Debug for Core<M> {
     }
 }
 
-/// What [`Core::new`] needs beside the space and the model.
+/// The settings for [`Core::new`].
 #[derive(Debug)]
 pub(crate) struct CoreConfig {
     pub(crate) name: Cow<'static, str>,
@@ -97,7 +97,8 @@ impl<M: ObjectModel> Core<M> {
         let workers = Workers::new(config.workers)?;
         fallible::room_for_arc::<Self>()?;
         Ok(Arc::new_cyclic(|weak: &std::sync::Weak<Self>| {
-            // The word that leads from an object to its heap when no mutator is at hand.
+            // The heap word of each page leads from an object to its heap where no mutator is at
+            // hand.
             space.set_heap(weak.as_ptr().cast());
             let core = weak.clone();
             let name = move |dead| core.upgrade().and_then(|core| core.model.last_type(dead));
@@ -128,7 +129,7 @@ impl<M: ObjectModel> Core<M> {
     ///
     /// # Safety
     ///
-    /// An object of this heap, alive or just allocated.
+    /// `address` names an object of this heap that is alive or has just been allocated.
     #[inline(always)]
     pub(crate) unsafe fn state(&self, address: usize) -> StateByte<'_> {
         // SAFETY: rule G: an object lies on a page that was handed out.
@@ -149,36 +150,38 @@ impl<M: ObjectModel> Core<M> {
         Ok(ArenaId { ids: &self.arena_ids, id })
     }
 
-    /// In a forked child: gives up the arena of a mutator whose thread does not exist here. Its id is not
-    /// given out again.
+    /// In the child of a fork: retires the arena of a mutator without a thread in this process. The
+    /// id of the arena is not reused.
     pub(crate) fn abandon(&self, ended: &Shared<M>) {
-        // SAFETY: rule A: the owner is gone, and this is the only thread.
+        // SAFETY: rule A: the owner does not exist, and this is the only thread.
         ended.arena.with_mut(|arena| self.retire(unsafe { &mut *arena }));
     }
 
-    /// Empties an arena whose thread allocates no more, and tells the pace its last count.
+    /// Empties the arena of a thread that ends, and reports its last count to the pace.
     pub(super) fn retire(&self, arena: &mut Arena) {
         arena.retire(&self.space);
         let (objects, bytes) = arena.take_count();
         self.pace.taken(objects, bytes);
     }
 
-    /// Objects alive and the bytes of their cells: a snapshot when the world is running.
+    /// The number of live objects, and the bytes of their cells. While other threads run, this is a
+    /// snapshot.
     pub(crate) fn live(&self) -> (usize, usize) {
         self.count(state::LIVE)
     }
 
-    /// Objects alive that can be in cycles: a snapshot when another thread works in the heap.
+    /// The number of live objects in the tracked set. While other threads run, this is a snapshot.
     pub(crate) fn live_tracked(&self) -> usize {
         self.count(state::LIVE | state::TRACKED).0
     }
 
-    /// Objects with these bits, and the bytes of their cells.
+    /// The number of objects with all these state bits, and the bytes of their cells.
     fn count(&self, wanted: u8) -> (usize, usize) {
         let (mut objects, mut bytes) = (0, 0);
         let states = self.space.states();
         for page in 0..states.len() / crate::memory::space::PAGE_GRANULES {
-            // The caller need not be attached, so a stop does not wait for it, save for one page of this.
+            // The caller may be detached, so a stop does not wait for it. It holds the lock for one
+            // page at a time, so a stop waits at most for one page.
             let _table = self.collector_lock.lock_states();
             let shape = self.space.page(page).shape();
             let size = shape.footprint().bytes();
@@ -193,22 +196,22 @@ impl<M: ObjectModel> Core<M> {
     }
 }
 
-/// Ids for arenas: small, reused only after the arena that had one has retired. There is room for all of them in `free`, so to
-/// give one back takes no memory.
+/// The ids of arenas. They are small, and an id is reused after its arena has retired. `free` has
+/// room for all ids, so returning an id needs no memory.
 #[derive(Debug, Default)]
 pub(crate) struct ArenaIds {
     pub(super) free: Vec<u32>,
     last: u32,
 }
 
-/// An arena's id, which goes back when this is dropped.
+/// The id of an arena. Dropping this returns the id.
 pub(super) struct ArenaId<'a> {
     ids: &'a lock::ForkMutex<ArenaIds>,
     pub(super) id: u32,
 }
 
 impl ArenaId<'_> {
-    /// The id, whose owner gives it back itself.
+    /// The id. The caller must return it to [`ArenaIds`].
     pub(super) fn keep(self) -> u32 {
         ManuallyDrop::new(self).id
     }
@@ -220,7 +223,7 @@ impl Drop for ArenaId<'_> {
     }
 }
 
-/// Counters over a heap's life. Relaxed: figures.
+/// Counters over the life of a heap. Relaxed: they are statistics.
 #[derive(Debug)]
 pub(crate) struct Totals {
     pub(crate) collections: AtomicUsize,
@@ -240,11 +243,12 @@ impl Default for Totals {
     }
 }
 
-/// What a mutator is to other threads.
+/// The part of a mutator that other threads can read.
 pub(crate) struct Shared<M: ObjectModel> {
     pub(super) arena: UnsafeCell<Arena>,
     pub(super) arena_id: u32,
-    /// The thread is at a safepoint, and goes on soon. Relaxed: written by its thread before it parks, read in a stop.
+    /// The thread is parked at a safepoint and continues when the stop ends. Relaxed: the thread
+    /// writes it before it parks, and a stop reads it.
     pub(super) parked: AtomicBool,
     pub(crate) waits: slow::Waits,
     pub(crate) local: M::Local,
@@ -253,7 +257,8 @@ pub(crate) struct Shared<M: ObjectModel> {
 // SAFETY: the arena is touched under rule A; the rest is `Sync`.
 unsafe impl<M: ObjectModel> Sync for Shared<M> {}
 
-/// A heap is kept open by its handles and mutators: when the last goes, `last` tears it down.
+/// The handles and mutators of a heap share this. When the last of them is dropped, `last` tears
+/// the heap down.
 pub(crate) struct Handle<M: ObjectModel> {
     pub(crate) core: Arc<Core<M>>,
     pub(crate) last: fn(&Arc<Core<M>>),

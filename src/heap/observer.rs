@@ -1,7 +1,7 @@
-//! Floor 3: the seam to a module that observes the collections of a heap and may pace them.
+//! Floor 3: the interface to a module that observes the collections of a heap and may pace them.
 //!
-//! The core of a heap has at most one [`Observer`], which it is given when it is built. Neither the
-//! core nor the collector depends on a particular observer.
+//! A heap has at most one [`Observer`], set when the heap is built. The core and the collector do
+//! not depend on a particular observer.
 
 use std::any::Any;
 use std::fmt;
@@ -12,7 +12,7 @@ use crate::base::fallible::NoMemory;
 use crate::base::hooks::Hooks;
 use crate::object::weak::HeaderPtr;
 
-/// What a collection does with an unreachable object.
+/// Whether a collection may clear an unreachable object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fate {
     /// It is cleared.
@@ -21,45 +21,45 @@ pub(crate) enum Fate {
     Uncollectable,
 }
 
-/// A module that observes the collections of a heap. Unless a method says otherwise it is called
-/// with the world running, and it may call user code.
+/// A module that observes the collections of a heap. Unless a method says otherwise, it is called
+/// while the world runs, and may call user code.
 pub(crate) trait Observer: Any + fmt::Debug + Send + Sync {
-    /// A collection begins. In a `quiet` one the program's own callbacks are not called.
+    /// A collection begins. If it is `quiet`, the program's own callbacks are not called.
     fn begins(&self, hooks: &Hooks, generation: usize, quiet: bool);
 
-    /// A collection has done its work. Comes before [`finishes`](Self::finishes).
+    /// The work of a collection is done. Called before [`finishes`](Self::finishes).
     fn after_collection(&self);
 
-    /// Records the figures of a collection that was not prevented.
+    /// Records the figures of a collection that could stop the world.
     fn record(&self, report: &CollectionReport);
 
-    /// A collection is over.
+    /// A collection is finished.
     fn finishes(&self, hooks: &Hooks, report: &CollectionReport, quiet: bool);
 
-    /// Whether [`found`](Self::found) is to be called for objects of this fate.
+    /// Whether [`found`](Self::found) must be called for objects of this fate.
     fn wants(&self, fate: Fate) -> bool;
 
     /// A collection has found an unreachable object.
     fn found(&self, hooks: &Hooks, fate: Fate, type_name: &'static str, address: usize);
 
-    /// Whether all unreachable objects are saved, so that none is cleared.
+    /// Whether all unreachable objects are saved. Then none is cleared.
     fn saves_all(&self) -> bool;
 
-    /// Takes over the references that the iterator makes: all of them, or none.
+    /// Takes the references of the iterator: all of them, or none.
     ///
     /// # Errors
     ///
-    /// When there is no memory for them. The iterator was not advanced then.
+    /// When there is no memory for them. The iterator is then unchanged.
     fn save(&self, objects: &mut dyn ExactSizeIterator<Item = HeaderPtr>) -> Result<(), NoMemory>;
 
-    /// Gives up all references that were saved.
+    /// Removes and returns all saved references.
     fn take_saved(&self) -> Vec<HeaderPtr>;
 
-    /// The observer itself, for the module that made it.
+    /// The observer itself, so that the module that made it can downcast it.
     fn as_any(&self) -> &dyn Any;
 }
 
-/// Numbers of a heap that a [`PacingRule`] decides by.
+/// The figures by which a [`PacingRule`] decides.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Figures {
     /// New objects, without those set aside.
@@ -75,8 +75,8 @@ pub(crate) struct Figures {
 /// The decision of a [`PacingRule`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Ruling {
-    /// No collection is due. The new objects are set aside, so that the rule is not consulted again
-    /// before as many objects more are new.
+    /// No collection is due. The new objects are set aside: the rule is next consulted when as many
+    /// further objects are new.
     SetAside,
     /// A young collection is due.
     Young,
@@ -84,13 +84,12 @@ pub(crate) enum Ruling {
     Full,
 }
 
-/// A rule that decides when a heap collects, in place of the settings of
-/// [`Pacing`](crate::Pacing).
+/// A rule that decides when a heap collects. It replaces the settings of [`Pacing`](crate::Pacing).
 pub(crate) trait PacingRule: fmt::Debug + Send + Sync {
-    /// What is due. Called when at least [`first_due`](crate::heap::policy::RuleNumbers::first_due)
-    /// objects are new.
+    /// The action that is due. Called when at least
+    /// [`first_due`](crate::heap::policy::RuleNumbers::first_due) objects are new.
     fn decide(&self, numbers: [u32; 3], figures: Figures) -> Ruling;
 }
 
-/// One object as the observer of a heap and as its pacing rule.
+/// The observer and the pacing rule of a heap. Both are the same object.
 pub(crate) type ObserverAndRule = (Arc<dyn Observer>, Arc<dyn PacingRule>);

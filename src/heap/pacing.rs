@@ -1,40 +1,56 @@
 //! Floor 3: when to collect.
 //!
-//! Two questions, asked whenever a mutator's arena has been refilled (so never on the fast path):
-//! are there enough *new* cells to look at the young objects, and has the *old* set grown enough since
-//! the last full collection to look at everything? Both count net cells, taken from arenas less given
-//! back, so a program that allocates and frees as it goes never collects, and one that only makes
-//! cycles collects in proportion to what it makes: it can neither starve nor run away. What is given back in burying
-//! garbage is left out: else a collection would put off the next by what it has found.
+//! The heap decides this each time a mutator has refilled its arena, so never on the fast path. A
+//! young collection is due when there are enough *new* cells. A full collection is due when the
+//! *old* set has grown enough since the last full collection. Both numbers are net: cells that
+//! arenas took, minus cells that were given back. So a program that frees as much as it allocates
+//! never collects, and a program that makes only cycles collects in proportion to its allocation.
+//! Cells that a collection frees are not subtracted: otherwise the garbage of one collection would
+//! delay the next one.
 //!
-//! Threads that allocate while another one collects are slowed down once they are far ahead of it.
+//! While one thread collects, a thread that allocates far ahead of it is slowed down.
 //!
-//! A young collection that frees little doubles the young threshold (up to a share of the old set,
-//! where its cost stays below that of the full collections to come); one that frees much halves it.
+//! A young collection that frees little doubles the young threshold, up to a share of the old set.
+//! Up to this share, young collections cost less than the full collections to come. A young
+//! collection that frees much halves the threshold.
+//!
+//! A [`PacingRule`] may decide instead. Under a rule nothing is promoted.
 //!
 //! # Promotion
 //!
-//! While a heap is being built, young collections look at each new object once and find nothing. So what a young collection
-//! would wait for, a *period*, is cut into up to [`SLICES`] equal slices. Only the last is looked at: a sample. When
-//! another falls due its objects are *promoted*: in a stop as short as that they become old, without being looked at.
+//! While a heap is being built, young collections traverse each new object once and find no
+//! garbage. So a *period*, the number of new objects until the next young collection, is divided
+//! into up to [`SLICES`] equal slices. Only the last slice of a period is collected, as a sample.
+//! When another slice is complete, its objects are *promoted*: a stop makes them old without
+//! traversing them.
 //!
-//! | slices | when |
-//! |---|---|
-//! | 1, so that nothing is promoted | in the beginning; after a look that found a [`LITTLE`]th of its candidates dead or more; after a full collection that was not lean; when the policy changes |
-//! | twice as many, at most [`SLICES`], and none below `young_objects` | after a look at enough objects that found less, if the last full collection was lean |
-//! | as many as before | after a look at few objects, and after a lean full collection |
+//! The number of slices of the next period is:
 //!
-//! Any look, also one that was asked for, begins a period. Bytes alone never make a promotion due: who makes few large objects pays
-//! little for looks, and loses much by garbage. Where the heap's pages are nearly used up everything is looked at.
+//! * 1, so that nothing is promoted: in a new heap; after a young collection in which at least one
+//!   in [`LITTLE`] candidates was dead; after a full collection that was not lean; after a change
+//!   of the policy;
+//! * doubled, up to [`SLICES`], while a slice has at least `young_objects`: after a young
+//!   collection with enough candidates, of which fewer were dead, if the last full collection was
+//!   lean;
+//! * unchanged: after a young collection with few candidates, and after a lean full collection.
 //!
-//! Bounds. From one look to the next no more is new than one young collection could wait for without promotions: `young_objects`
-//! or a sixteenth of the old set. So this is what a program that turns from building to making garbage can leave unseen,
-//! however suddenly. What is promoted counts as growth like what survives, so a full collection, which finds it, is due as
-//! before. Less than a `LITTLE`th of what grows steadily may be garbage that only a full collection sees. And garbage that lives longer
-//! than a slice, and no longer than a period, is taken for life until the next full collection finds that it was much;
-//! then everything is looked at, until one is lean again.
+//! Each collection begins a period, also one that the program requested. New bytes alone never make
+//! a promotion due: a program that makes few large objects pays little for young collections, and
+//! loses much memory to garbage. When few pages of the heap are left, a young collection replaces
+//! each promotion.
 //!
-//! A [`PacingRule`] may decide instead. Nothing is promoted under it.
+//! # Bounds of promotion
+//!
+//! * Between two collections, at most as many objects are new as without promotions:
+//!   `young_objects`, or a sixteenth of the old set. A program that suddenly starts to make garbage
+//!   can leave this much of it unfound.
+//! * Promoted objects count as growth, like survivors. So the full collection that finds the
+//!   garbage among them is due as early as without promotions.
+//! * Of objects that grow steadily, less than one in `LITTLE` may be garbage that only a full
+//!   collection finds.
+//! * Garbage that lives longer than a slice and at most a period looks like live data to the
+//!   samples. If the next full collection finds much of it, nothing is promoted until a full
+//!   collection is lean again.
 
 use std::sync::Arc;
 
@@ -43,51 +59,54 @@ use crate::base::sync::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use crate::heap::observer::{Figures, PacingRule, Ruling};
 use crate::heap::policy::{Pacing, RuleNumbers};
 
-/// What is due.
+/// The action that is due.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Due {
     Nothing,
-    /// What is new becomes old without a look.
+    /// New objects become old without a traversal.
     Promotion,
     Young,
     Full,
 }
 
-/// Into how many slices a period is cut, at most.
+/// The largest number of slices in a period.
 const SLICES: usize = 8;
-/// The share of candidates from which on dead ones are not few. An eighth would do for the cost of looks, but not for memory: it is
-/// what all that grows may consist of, unseen, until a full collection.
+/// A young collection finds little if fewer than one in this many candidates are dead. One in eight
+/// would be enough to limit the cost of young collections. But all growth may contain this share of
+/// garbage until a full collection finds it.
 const LITTLE: usize = 32;
 
-/// A heap's pace: the policy, and what it counts. All counters are relaxed: they advise.
+/// A heap's pace: its policy and its counters. All counters are relaxed: they only advise.
 #[derive(Debug)]
 pub(crate) struct Pace {
     policy: crate::base::sync::Mutex<Pacing>,
-    /// New objects from one look to the next: of the policy, or what was learned.
+    /// New objects between two collections: the policy's number, or the one that the heap has
+    /// learned.
     period: AtomicUsize,
-    /// Into how many slices a period is cut.
+    /// The number of slices in a period.
     slices: AtomicUsize,
-    /// How many of them are still to be promoted before the next look.
+    /// The slices of this period that are still to be promoted.
     unseen: AtomicUsize,
-    /// What makes something due: one slice. Readable without the policy's lock.
+    /// The number of new objects in a slice. Readable without the policy's lock.
     young_objects: AtomicUsize,
     young_bytes: AtomicUsize,
     /// [`DeferGuard`](crate::DeferGuard)s alive, plus one while automatic collection is off.
     held_off: AtomicUsize,
     new_objects: AtomicUsize,
     new_bytes: AtomicUsize,
-    /// What survived young collections, or was promoted, since the last full one; and what survived that one.
+    /// Objects that survived young collections, or were promoted, since the last full collection.
+    /// `old_objects` are those that survived the full collection.
     grown_objects: AtomicUsize,
     old_objects: AtomicUsize,
-    /// The last full collection freed next to nothing.
+    /// The last full collection freed little: less than an eighth.
     lean: AtomicBool,
-    /// What the running collection has found, and is destroying.
+    /// The garbage that the running collection has found and is reclaiming.
     burying: AtomicUsize,
-    /// Bytes that unattached threads have dropped and nobody has freed yet.
+    /// Bytes that deferred drops may free once they are drained.
     deferred: AtomicU64,
     /// New objects that the rule has set aside.
     set_aside: AtomicUsize,
-    /// Decides in place of the policy's settings where the policy has numbers for it.
+    /// Decides in place of the policy's settings, if the policy has numbers for it.
     rule: Option<Arc<dyn PacingRule>>,
 }
 
@@ -113,12 +132,12 @@ impl Pace {
         }
     }
 
-    /// New objects with which something may be due under a policy of which nothing has been learned yet.
+    /// The number of new objects at which an action may first be due under a new policy.
     fn first_objects(policy: &Pacing) -> usize {
         policy.rule.map_or(policy.young_objects, |rule| rule.first_due)
     }
 
-    /// As above, in bytes.
+    /// The number of new bytes at which an action may first be due under a new policy.
     fn first_bytes(policy: &Pacing) -> usize {
         policy.rule.map_or(policy.young_bytes, |_| usize::MAX)
     }
@@ -131,7 +150,7 @@ impl Pace {
         self.change_policy(|current| *current = policy);
     }
 
-    /// Changes the policy, with nobody else doing so in between.
+    /// Changes the policy under its lock.
     pub(crate) fn change_policy(&self, change: impl FnOnce(&mut Pacing)) {
         let mut current = self.policy.lock();
         let mut policy = *current;
@@ -151,7 +170,7 @@ impl Pace {
         self.young_bytes.store(Self::first_bytes(&policy), Ordering::Relaxed);
     }
 
-    /// What is due by `rule`.
+    /// The action that is due by `rule`.
     fn due_by(&self, rule: &dyn PacingRule, numbers: [u32; 3], new: usize) -> Due {
         let figures = Figures {
             new,
@@ -178,13 +197,14 @@ impl Pace {
         self.held_off.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// Cells were taken from (positive) or given back to (negative) pages.
+    /// Records cells that were taken from pages (positive) or given back to them (negative).
     pub(crate) fn taken(&self, objects: isize, bytes: isize) {
         Self::add(&self.new_objects, objects);
         Self::add(&self.new_bytes, bytes);
     }
 
-    /// Adds with zero as the floor: giving back what an earlier cycle took must not postpone the next.
+    /// Adds, with zero as the floor: cells that were taken in an earlier cycle and given back in
+    /// this one must not delay the next collection.
     fn add(counter: &AtomicUsize, delta: isize) {
         let mut now = counter.load(Ordering::Relaxed);
         while let Err(seen) = counter.compare_exchange_weak(
@@ -197,17 +217,18 @@ impl Pace {
         }
     }
 
-    /// An unattached thread dropped a reference that keeps up to `bytes` alive until somebody drains it.
+    /// A detached thread dropped a reference. Up to `bytes` stay in use until an attached thread
+    /// drains the deferred references.
     pub(crate) fn deferred(&self, bytes: usize) {
         self.deferred.fetch_add(bytes as u64, Ordering::Relaxed);
     }
 
-    /// The deferred references were dropped.
+    /// The deferred references were drained.
     pub(crate) fn drained(&self) {
         self.deferred.store(0, Ordering::Relaxed);
     }
 
-    /// What is due now.
+    /// The action that is due now.
     pub(crate) fn due(&self) -> Due {
         if self.held_off.load(Ordering::Relaxed) != 0 {
             return Due::Nothing;
@@ -231,7 +252,7 @@ impl Pace {
         if self.unseen.load(Ordering::Relaxed) != 0
             && new >= self.young_objects.load(Ordering::Relaxed)
         {
-            // Full collections begin where a period ends, as if it had no slices.
+            // A full collection begins only where a period ends, as if the period had one slice.
             Due::Promotion
         } else if grown as f64 > allowed {
             Due::Full
@@ -240,26 +261,27 @@ impl Pace {
         }
     }
 
-    /// Whether allocation has run so far ahead of the collection that is running, that it should wait.
+    /// Whether an allocating thread is so far ahead of the running collection that it should wait.
     ///
-    /// Destroying garbage costs more than making it: without this, threads that allocate while another one
-    /// collects would make each collection larger than the one before. Half of what is being destroyed may be made
-    /// meanwhile, so that a large collection slows nobody down, and the next is smaller all the same.
+    /// Destroying garbage costs more than making it. Without this limit, each collection would be
+    /// larger than the last, because threads allocate while another thread collects. They may
+    /// allocate half as many objects as are being reclaimed. So a large collection does not delay
+    /// them, and the next collection is still smaller.
     pub(crate) fn is_overdue(&self) -> bool {
         const AHEAD: usize = 4;
         let burying = self.burying.load(Ordering::Relaxed);
         let young = self.young_objects.load(Ordering::Relaxed);
         let period = self.period.load(Ordering::Relaxed);
         let objects = period.saturating_mul(AHEAD).max(burying / 2);
-        // As many bytes more as objects.
+        // The limit of bytes exceeds its threshold by the same factor as the limit of objects.
         let bytes = self.young_bytes.load(Ordering::Relaxed).saturating_mul(objects / young.max(1));
         self.held_off.load(Ordering::Relaxed) == 0
             && (self.new_objects.load(Ordering::Relaxed) > objects
                 || self.new_bytes.load(Ordering::Relaxed) > bytes)
     }
 
-    /// Whether the next collection, which waits until the garbage of this one is buried, and that was much, has twice as much to look
-    /// at as it should.
+    /// Whether much garbage is left to reclaim while twice as many objects are new as a collection
+    /// should have. The next collection cannot begin before the garbage is reclaimed.
     pub(crate) fn is_late(&self) -> bool {
         const MUCH: usize = 8;
         let period = self.period.load(Ordering::Relaxed);
@@ -268,19 +290,19 @@ impl Pace {
             && self.new_objects.load(Ordering::Relaxed) > period.saturating_mul(2)
     }
 
-    /// The running collection is over.
+    /// The running collection is finished.
     pub(crate) fn buried(&self) {
         self.burying.store(0, Ordering::Relaxed);
     }
 
-    /// Whatever is new was seen to, one way or another.
+    /// Resets the numbers of new objects and bytes: they were collected, promoted, or given up.
     fn nothing_is_new(&self) {
         self.new_objects.store(0, Ordering::Relaxed);
         self.new_bytes.store(0, Ordering::Relaxed);
         self.set_aside.store(0, Ordering::Relaxed);
     }
 
-    /// A young collection looked at `candidates` and found `dead` of them unreachable.
+    /// A young collection traversed `candidates`, of which `dead` were unreachable.
     pub(crate) fn after_young(&self, candidates: usize, dead: usize) {
         self.nothing_is_new();
         self.burying.store(dead, Ordering::Relaxed);
@@ -311,29 +333,29 @@ impl Pace {
         self.begin_period(&policy, next, slices);
     }
 
-    /// Everything new is seen to: what is learned from that holds from here on.
+    /// Begins a period after a collection: sets the thresholds that the heap has learned from it.
     fn begin_period(&self, policy: &Pacing, period: usize, slices: usize) {
-        // A slice below the threshold would cost more stops than its looks are worth.
+        // Promoting smaller slices than the threshold would cost more than collecting them.
         let slices = slices.min(SLICES).min(period / policy.young_objects.max(1)).max(1);
         let slice = period / slices;
         self.period.store(period, Ordering::Relaxed);
         self.slices.store(slices, Ordering::Relaxed);
         self.unseen.store(slices - 1, Ordering::Relaxed);
         self.young_objects.store(slice, Ordering::Relaxed);
-        // Bytes follow, so that large objects do not undo what was learned.
+        // The threshold of bytes rises too, so that large objects do not shorten the period.
         let scale = slice / policy.young_objects.max(1);
         self.young_bytes.store(policy.young_bytes.saturating_mul(scale.max(1)), Ordering::Relaxed);
     }
 
-    /// A slice was promoted, with `promoted` candidates in it.
+    /// A slice with `promoted` candidates was promoted.
     pub(crate) fn after_promotion(&self, promoted: usize) {
         self.nothing_is_new();
         self.grown_objects.fetch_add(promoted, Ordering::Relaxed);
         Self::add(&self.unseen, -1);
     }
 
-    /// A collection was abandoned. The next one comes when it would after a collection that has found everything alive: whatever was
-    /// in the way may be there for long, and the new objects are still to be looked at.
+    /// A collection was abandoned. The next one is due as after a collection that found no garbage:
+    /// the obstacle may persist. Later collections still traverse the new objects.
     pub(crate) fn after_nothing(&self, kind: CollectionKind) {
         if kind == CollectionKind::Full {
             self.grown_objects.store(0, Ordering::Relaxed);
@@ -341,7 +363,7 @@ impl Pace {
         self.nothing_is_new();
     }
 
-    /// A full collection looked at `candidates` and found `dead` of them unreachable.
+    /// A full collection traversed `candidates`, of which `dead` were unreachable.
     pub(crate) fn after_full(&self, candidates: usize, dead: usize) {
         self.burying.store(dead, Ordering::Relaxed);
         let lean = dead * 8 < candidates;
@@ -373,7 +395,7 @@ mod tests {
         Pace::new(policy, None)
     }
 
-    /// A pace with the rule of thresholds, for policies that have them.
+    /// A pace with the rule of the gc module, for policies with thresholds.
     #[cfg(feature = "cpython")]
     fn pace_by_rule(policy: Pacing) -> Pace {
         Pace::new(policy, Some(gc_module::new_state().expect("memory").1))
@@ -402,12 +424,13 @@ mod tests {
             match p.due() {
                 Due::Young => p.after_young(p.new_objects(), 0),
                 Due::Full => break,
-                Due::Promotion => panic!("before anything is known"),
+                Due::Promotion => panic!("before the first full collection"),
                 Due::Nothing => panic!("starved"),
             }
             young += 1;
         }
-        // Nothing dies, and the old set is small: each step is the threshold, until the minimum is exceeded.
+        // No object dies, and the old set is small. So each period is as long as the threshold,
+        // until the growth exceeds the minimum.
         let policy = Pacing::default();
         assert_eq!(young, policy.full_minimum / policy.young_objects + 1);
         p.after_full(1_000_000, 0);
@@ -449,12 +472,13 @@ mod tests {
         }
     }
 
-    /// Lets new objects come, and be promoted with `candidates` among them, until something else is due: how often they were.
+    /// Allocates and promotes, with `candidates` in each slice, until another action is due.
+    /// Returns the number of promotions and the action.
     fn promotions(p: &Pace, candidates: usize) -> (usize, Due) {
         for promoted in 0.. {
             assert_eq!(p.due(), Due::Nothing);
             p.taken(p.young_objects.load(Ordering::Relaxed) as isize - 1, 0);
-            assert_eq!(p.due(), Due::Nothing, "one is missing");
+            assert_eq!(p.due(), Due::Nothing, "one object below the threshold");
             p.taken(1, 0);
             match p.due() {
                 Due::Promotion => p.after_promotion(candidates),
@@ -464,7 +488,7 @@ mod tests {
         unreachable!()
     }
 
-    /// As above, with nothing that counts as growth.
+    /// The same, without growth.
     fn after_promotions(p: &Pace) -> (usize, Due) {
         promotions(p, 0)
     }
@@ -480,17 +504,17 @@ mod tests {
             assert_eq!(
                 p.young_objects.load(Ordering::Relaxed),
                 period / slices,
-                "the period is as long as ever"
+                "the slices divide the period"
             );
             p.after_young(young, 0);
         }
-        // What was asked for is a look too.
+        // A requested collection begins a period too.
         assert_eq!(after_promotions(&p).0, 7);
         p.after_young(young, 0);
         assert_eq!(after_promotions(&p).0, 7);
     }
 
-    /// A heap of a million objects that has found nothing for long.
+    /// The pace of a heap of a million objects, after many collections without garbage.
     fn being_built() -> Pace {
         build(pace(Pacing::default()))
     }
@@ -517,7 +541,7 @@ mod tests {
             p.after_full(1_000_000, dead);
             assert_eq!(after_promotions(&p), (slices - 1, Due::Young), "{dead} of a million dead");
         }
-        // It takes a lean full collection to begin again, and then looks.
+        // Promotions begin again only after a lean full collection and further young collections.
         let p = being_built();
         p.after_full(1_000_000, 500_000);
         (0..10).for_each(|_| p.after_young(2_500, 0));
@@ -526,7 +550,7 @@ mod tests {
         assert_eq!(after_promotions(&p), (0, Due::Young));
         p.after_young(2_500, 0);
         assert_eq!(after_promotions(&p), (1, Due::Young));
-        // And any change of the policy begins anew.
+        // A change of the policy resets everything that was learned.
         let p = being_built();
         p.change_policy(|_| ());
         assert_eq!(after_promotions(&p), (0, Due::Young));
@@ -553,7 +577,8 @@ mod tests {
         assert_eq!(promotions(&p, slice), (7, Due::Young));
         assert_eq!(p.grown_objects.load(Ordering::Relaxed), grown + 7 * slice);
         p.after_young(slice, 0);
-        // Twice the growth, since the heap is being built; and not in the middle of a period.
+        // The heap is being built, so it waits for twice the growth, and then for the end of the
+        // period.
         assert_eq!(promotions(&p, 1_999_999), (7, Due::Full));
     }
 
@@ -594,7 +619,7 @@ mod tests {
         assert_eq!(due(&p), Due::Full);
         p.after_nothing(CollectionKind::Full);
         assert_eq!(p.due(), Due::Nothing);
-        assert_eq!(due(&p), Due::Young, "and no full one, until the heap has grown again");
+        assert_eq!(due(&p), Due::Young, "a full collection waits until the heap has grown again");
     }
 
     #[test]
@@ -619,13 +644,13 @@ mod tests {
         let young = Pacing::default().young_objects;
         p.after_full(1_000_000, 1_000_000);
         p.taken(500_000, 0);
-        assert!(!p.is_overdue(), "half of what is being destroyed");
+        assert!(!p.is_overdue(), "half of the garbage");
         p.taken(1, 0);
         assert!(p.is_overdue());
         p.buried();
         p.after_young(0, 0);
         p.taken(4 * young as isize, 0);
-        assert!(!p.is_overdue(), "four times the threshold, while next to nothing is destroyed");
+        assert!(!p.is_overdue(), "four times the threshold, while no garbage is destroyed");
         p.taken(1, 0);
         assert!(p.is_overdue());
     }
@@ -637,7 +662,7 @@ mod tests {
         for (dead, late) in [(8 * young, false), (8 * young + 1, true)] {
             p.after_full(1_000_000, dead);
             p.taken(2 * young as isize, 0);
-            assert!(!p.is_late(), "twice as much as it should");
+            assert!(!p.is_late(), "twice the period");
             p.taken(1, 0);
             assert_eq!(p.is_late(), late, "{dead} dead");
         }
@@ -677,7 +702,7 @@ mod tests {
                         full_minimum: at,
                         rule: thresholds.map(Thresholds::into),
                     });
-                    // More than any heap has: its objects are numbered with 32 bits.
+                    // A heap has fewer objects: their numbers have 32 bits.
                     for many in [0, 1, 1 << 32] {
                         pace.taken(many as isize, many as isize);
                         pace.deferred(many);

@@ -11,7 +11,8 @@ use crate::heap::model::ObjectModel;
 use crate::memory::arena::Arena;
 use crate::safepoint::{ThreadId, WorldStopped};
 
-/// Proof that the world is stopped, and what that gives access to. Dropping it resumes.
+/// Proof that the world is stopped, with access to the data of the stopped threads. Dropping it
+/// resumes the world.
 #[derive(Debug)]
 pub struct World<'a, M: ObjectModel> {
     pub(super) stopped: WorldStopped<'a, Shared<M>>,
@@ -28,17 +29,18 @@ impl<M: ObjectModel> World<'_, M> {
         self.requester
     }
 
-    /// From the request to the last thread's parking.
+    /// The time from the request until the last thread parked.
     pub fn time_to_stop(&self) -> Duration {
         self.stopped.time_to_stop()
     }
 
-    /// Calls `f` with each mutator's id and the model's part of it.
+    /// Calls `f` with the id of each mutator and the part of the mutator that belongs to the model.
     pub fn locals(&self, mut f: impl FnMut(ThreadId, &M::Local)) {
         self.stopped.threads(|id, shared| f(id, &shared.local));
     }
 
-    /// Calls `f` with the number of each arena whose thread is parked, and with that thread: it goes on when the world does.
+    /// Calls `f` with the arena id and the thread of each mutator that is parked and continues when
+    /// the world does.
     pub(crate) fn parked(&self, mut f: impl FnMut(u32, ThreadId)) {
         self.stopped.threads(|id, shared| {
             steps::took(1);
@@ -48,7 +50,7 @@ impl<M: ObjectModel> World<'_, M> {
         });
     }
 
-    /// Shares a job with up to `n - 1` other threads: see [`Workers::run`].
+    /// Runs a job on this thread and up to `n - 1` others; see [`Workers::run`].
     pub(crate) fn share(&self, n: usize, job: &Job<'_>) {
         let others = steps::HelperSteps::expect(n - 1);
         self.core
@@ -57,7 +59,7 @@ impl<M: ObjectModel> World<'_, M> {
         others.join();
     }
 
-    /// How long the world has been stopped.
+    /// The time since the world was stopped.
     pub(crate) fn elapsed(&self) -> Duration {
         self.since.elapsed()
     }
@@ -66,11 +68,11 @@ impl<M: ObjectModel> World<'_, M> {
         self.core
     }
 
-    /// Calls `f` with each mutator's arena.
+    /// Calls `f` with the arena of each mutator.
     pub(crate) fn arenas(&self, mut f: impl FnMut(&mut Arena)) {
         self.stopped.threads(|_, shared| {
-            // SAFETY: rule A: the world is stopped, and `self` is not `Send`, so this is the one thread
-            // that is in any arena.
+            // SAFETY: rule A: the world is stopped, and `self` is not `Send`, so no other thread
+            // uses an arena.
             shared.arena.with_mut(|arena| f(unsafe { &mut *arena }));
         });
     }

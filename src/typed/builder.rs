@@ -1,4 +1,4 @@
-//! Floor 5: the settings of a heap, and how it is made from them.
+//! Floor 5: the settings of a heap, and its construction.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -18,13 +18,13 @@ use crate::memory::space::{Space, SpaceConfig};
 use crate::typed::heap::Heap;
 use crate::typed::teardown::teardown;
 
-/// Objects below which one thread collects alone, where nobody says how many.
+/// Default of [`HeapBuilder::serial_below`].
 const SERIAL_BELOW: usize = 50_000;
-/// Threads that work on a collection, at most. Each has a table of counts and a list in memory; with more of them these would
-/// take longer than the work that they share.
+/// The largest value of [`HeapBuilder::workers`]. Each worker has a table of counts and a list in
+/// memory. With more workers the setup of these takes longer than the divided work.
 const MOST_WORKERS: usize = 1024;
 
-/// How to build a heap. Made by [`Heap::builder`].
+/// The settings of a new heap. Made by [`Heap::builder`].
 #[derive(Clone, Debug)]
 #[must_use = "a builder does nothing until `build` is called"]
 pub struct HeapBuilder {
@@ -58,80 +58,95 @@ impl Default for HeapBuilder {
 }
 
 impl HeapBuilder {
-    /// Bytes of address space to reserve: the most the heap can ever hold. It costs nothing until used.
-    /// Default: four times the machine's memory, 64 GiB at most, and no more than a sixteenth of the process's address space divided by the
-    /// number of its heaps; half of what the system would give, if it refuses that. No heap holds more than 128 GiB: what is
-    /// asked for beyond that is not reserved.
+    /// The bytes of address space to reserve. A heap cannot grow beyond its reservation. Reserved
+    /// address space takes no memory until it is used.
+    ///
+    /// By default, four times the machine's memory, but at most 64 GiB, and at most a sixteenth of
+    /// the process's address space divided by the number of the process's heaps. If the system
+    /// refuses the default, the heap reserves half of the size that the system would grant.
+    ///
+    /// A heap reserves at most 128 GiB, even if `bytes` is more.
     pub fn reserve(mut self, bytes: usize) -> Self {
         self.reserve = Some(bytes);
         self
     }
 
-    /// Bytes that objects may occupy at a time, in whole pages of 64 KiB. Beyond it allocation fails with
-    /// an [`AllocError`](crate::AllocError). Default: what is reserved.
+    /// The bytes that objects may occupy at a time, in whole pages of 64 KiB. An allocation beyond
+    /// the limit fails with an [`AllocError`](crate::AllocError). By default, the size of the
+    /// reservation.
     pub fn limit(mut self, bytes: usize) -> Self {
         self.limit = Some(bytes);
         self
     }
 
-    /// Threads that work on a collection, the collecting one included: 1,024 at most; [`build`](Self::build) refuses
-    /// other numbers. Default: the machine's parallelism.
+    /// The number of threads that work on one collection, including the collecting thread: 1 to
+    /// 1,024. [`build`](Self::build) returns an error for other numbers. By default, the
+    /// parallelism of the machine.
     pub fn workers(mut self, workers: usize) -> Self {
         self.workers = Some(workers);
         self
     }
 
-    /// Objects below which a collection wakes nobody to help, since that costs more. Threads that are parked for it anyway
-    /// help from 2,000 on. What is counted are the places for objects on the pages that are looked at. Default: 50,000.
+    /// A collection of fewer objects wakes no helper threads, because waking them costs more than
+    /// it saves. Threads that are already parked for the collection help from 2,000 objects on. The
+    /// comparison counts the object-sized cells on the visited pages, whether allocated or free.
+    /// Default: 50,000.
     pub fn serial_below(mut self, objects: usize) -> Self {
         self.serial_below = Some(objects);
         self
     }
 
-    /// When the heap collects by itself.
+    /// When the heap starts automatic collections.
     pub fn pacing(mut self, pacing: Pacing) -> Self {
         self.pacing = pacing;
         self
     }
 
-    /// Stress modes, for tests: see [`Stress`]. Very slow. `true` stands for a full collection at every safepoint, verified,
-    /// with small constants.
+    /// Stress modes, for tests: see [`Stress`]. They are very slow. `true` selects a verified full
+    /// collection at every safepoint, with small constants.
     ///
-    /// The environment variable `STANDSTILL_STRESS` adds modes to those given here, for programs that cannot be changed. It is read
-    /// once in a process, and not in one with more rights than its caller has. With a word in it that is none it adds nothing, and
-    /// one line on standard error says so.
+    /// The environment variable `STANDSTILL_STRESS` adds modes to the given ones, for programs that
+    /// cannot be changed. It is read once in a process. A process with more rights than its caller
+    /// (setuid) ignores it. If it contains an unknown word, it adds no modes, and one line on
+    /// standard error reports the word.
     pub fn stress(mut self, stress: impl Into<Stress>) -> Self {
         self.stress = stress.into();
         self
     }
 
-    /// How long a wait may take before it is reported. [`Heap::on_slow_stop`] receives the threads that a
-    /// stop waits for, the thread that keeps the world stopped, and the thread that collects while
-    /// another thread waits for its turn. [`Heap::on_slow_lock`] receives the wait for a
-    /// [`GcCell`](crate::GcCell). Default: one second. A shorter time than a millisecond,
-    /// zero too, is taken for a millisecond.
+    /// The time after which a wait is reported. Default: one second. A duration below one
+    /// millisecond, including zero, means one millisecond.
+    ///
+    /// [`Heap::on_slow_stop`] receives three kinds of wait: a stop that waits for threads, a thread
+    /// that waits for the end of another thread's stop, and a thread that waits for the end of
+    /// another thread's collection. [`Heap::on_slow_lock`] receives waits for a
+    /// [`GcCell`](crate::GcCell).
     pub fn slow_stop(mut self, after: Duration) -> Self {
         self.slow_stop = after;
         self
     }
 
-    /// Checked mode, for dynamic objects: their addresses are looked up, what handlers visit is verified, and freed
-    /// memory is poisoned and kept for a while. Default: on in builds with debug assertions; the environment variable
-    /// `STANDSTILL_CHECKED` (`0` or `1`) decides over that. It is read as `STANDSTILL_STRESS` is: see [`stress`](Self::stress).
+    /// Checked mode, for dynamic objects. The heap looks up the addresses that it is given,
+    /// verifies the references that traverse handlers visit, and poisons and quarantines freed
+    /// memory.
+    ///
+    /// By default, on in builds with debug assertions and off in others. The environment variable
+    /// `STANDSTILL_CHECKED` (`0` or `1`) changes the default. It is read under the same conditions
+    /// as `STANDSTILL_STRESS`: see [`stress`](Self::stress).
     pub fn checked(mut self, checked: bool) -> Self {
         self.checked = checked;
         self
     }
 
-    /// How long one call of a dynamic type's traverse handler may take before it is reported to
-    /// [`Heap::on_misuse`], with its type: a handler that waits for something waits for a thread that is stopped. It is told when
-    /// the world runs again. Off by default, which is what zero means.
+    /// The time after which one call of a dynamic type's traverse handler is reported to
+    /// [`Heap::on_misuse`], with its type. A handler that blocks may wait for a stopped thread. The
+    /// report follows when the world runs again. Default: zero, which disables the report.
     pub fn slow_handler(mut self, after: Duration) -> Self {
         self.slow_handler = after;
         self
     }
 
-    /// A name for reports.
+    /// The heap's name in reports. Default: `heap`.
     pub fn name(mut self, name: &str) -> Self {
         self.name = fallible::owned(name).map(Cow::Owned);
         self
@@ -141,7 +156,8 @@ impl HeapBuilder {
     ///
     /// # Errors
     ///
-    /// When the system refuses the address space, or a setting makes no sense.
+    /// [`BuildError`], if the system refuses the address space or other memory, or if a setting is
+    /// invalid.
     pub fn build(self) -> Result<Heap, BuildError> {
         let model = Managed::new();
         model.set_checked(self.checked);
@@ -162,7 +178,7 @@ impl HeapBuilder {
     ///
     /// # Errors
     ///
-    /// Like [`build`](Self::build).
+    /// The same as [`build`](Self::build).
     pub fn build_with<M: ObjectModel>(self, model: M) -> Result<ModelHeap<M>, BuildError> {
         ModelHeap::build(self, model, |_| {})
     }
@@ -222,11 +238,12 @@ impl<M: ObjectModel> ModelHeap<M> {
 }
 
 impl Heap {
-    /// A heap with the default settings.
+    /// Builds a heap with the default settings.
     ///
     /// # Panics
     ///
-    /// When the system refuses the address space; see [`HeapBuilder::build`].
+    /// If [`HeapBuilder::build`] returns an error, for example because the system refuses the
+    /// address space.
     #[expect(
         clippy::new_without_default,
         reason = "a heap reserves address space: to make one is a decision"
@@ -239,7 +256,7 @@ impl Heap {
         }
     }
 
-    /// A heap with other settings.
+    /// Starts with the default settings for a new heap.
     pub fn builder() -> HeapBuilder {
         HeapBuilder::default()
     }

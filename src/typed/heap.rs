@@ -16,14 +16,16 @@ use crate::safepoint::SlowStop;
 
 /// A garbage collected heap of typed objects.
 ///
-/// A value, of which there may be many: each has its own threads, stops only these, and knows nothing of
-/// others. It is a counted handle, cheap to clone and to send; the heap is torn down when the last handle
-/// and the last mutator are gone. Objects to which references remain then stay until these are dropped.
+/// A process may have many heaps. Each heap has its own threads, and stops only these. `Heap` is a
+/// counted handle, cheap to clone and to send to another thread. The heap is torn down when the
+/// last handle and the last mutator are dropped. An object that is still referenced then stays
+/// alive until its references are dropped.
 ///
-/// The thread that drops the last handle attaches for a last collection. This is impossible while the
-/// thread is attached to another heap, is in a traversal, or is ending. Then the cycles of the heap are
-/// never freed, and the hook of [`on_unraisable`](Self::on_unraisable) receives the number of objects that
-/// are left. Drop the last handle on another thread, or inside of [`Mutator::detach`](crate::Mutator::detach).
+/// The thread that drops the last handle attaches to the heap for a last collection. It cannot
+/// attach if it is attached to another heap, inside a traversal, or ending. Then the heap's cycles
+/// are never freed, and the hook of [`on_unraisable`](Self::on_unraisable) receives the number of
+/// remaining objects. To prevent this, drop the last handle on another thread, or inside
+/// [`Mutator::detach`](crate::Mutator::detach).
 ///
 /// ```
 /// use standstill::{Gc, GcCell, Heap, Trace};
@@ -44,26 +46,30 @@ use crate::safepoint::SlowStop;
 pub struct Heap(pub(super) ModelHeap<Managed>);
 
 impl Heap {
-    /// What the heap's stress modes have done so far.
+    /// Counters of the heap's stress modes.
     pub fn stress_stats(&self) -> StressStats {
         self.0.stress_stats()
     }
 
-    /// Figures about the heap.
+    /// Statistics of the heap.
+    ///
+    /// # Panics
+    ///
+    /// On a thread that holds a [`Fork`](crate::Fork) of this heap.
     pub fn stats(&self) -> HeapStats {
         self.0.stats()
     }
 
-    /// When the heap collects by itself.
+    /// When the heap starts automatic collections.
     pub fn pacing(&self) -> Pacing {
         self.core().pace.policy()
     }
 
-    /// Changes when the heap collects by itself.
+    /// Changes when the heap starts automatic collections.
     ///
     /// # Panics
     ///
-    /// When [`Pacing::full_growth`] is negative or not a number. Nothing has changed then.
+    /// If [`Pacing::full_growth`] is negative or not a number. The setting is unchanged then.
     #[track_caller]
     pub fn set_pacing(&self, pacing: Pacing) {
         if let Some(reason) = pacing.refused() {
@@ -72,27 +78,29 @@ impl Heap {
         self.core().pace.set_policy(pacing);
     }
 
-    /// Switches automatic collections off while the guard lives: for building something large of which one
-    /// knows that it will stay. Explicit collections are not affected.
+    /// Disables automatic collections while the guard is alive. Explicit collections still work.
+    /// This helps a program that builds a large structure of which nothing becomes garbage.
     pub fn defer_collections(&self) -> DeferGuard {
         self.core().pace.hold_off();
         DeferGuard { heap: self.clone() }
     }
 
-    /// Registers a callback that is called before and after each collection, on the collecting thread, with the
-    /// world running. A panic in it goes to the hook of [`on_unraisable`](Self::on_unraisable).
+    /// Registers a callback for the start and the end of each collection. The collecting thread
+    /// calls it while the world runs. If it panics, the hook of
+    /// [`on_unraisable`](Self::on_unraisable) receives the panic.
     pub fn on_collection(&self, f: impl Fn(&CollectionEvent<'_>) + Send + Sync + 'static) {
         self.core().hooks.on_collection(Hook::new(Arc::new(f)));
     }
 
-    /// Sets the hook for failures that no caller can be told of: panics of finalizers, callbacks, clear
-    /// handlers, and of destructors that a collection caused; and the reason when one was abandoned.
-    /// Without a hook they go to stderr.
+    /// Sets the hook for failures that no caller can receive. These are panics of finalizers,
+    /// callbacks, clear handlers, and destructors that a collection has called, and the reason why
+    /// a collection was abandoned. Without a hook the failures are written to standard error.
     pub fn on_unraisable(&self, f: impl Fn(&Unraisable) + Send + Sync + 'static) {
         self.try_on_unraisable(f).unwrap_or_else(NoMemory::abort_process);
     }
 
-    /// As [`on_unraisable`](Self::on_unraisable), where memory may be refused: nothing has changed then.
+    /// Like [`on_unraisable`](Self::on_unraisable), but returns an error if memory is refused.
+    /// Nothing has changed then.
     #[doc(hidden)]
     pub fn try_on_unraisable(
         &self,
@@ -102,13 +110,14 @@ impl Heap {
         Ok(())
     }
 
-    /// Sets the hook for mistakes in the use of dynamic objects that no caller can be told of. Without a hook they go to
-    /// stderr, five of a kind at most.
+    /// Sets the hook for wrong uses of dynamic objects that no caller can receive. Without a hook
+    /// they are written to standard error, at most five of each kind.
     pub fn on_misuse(&self, f: impl Fn(&Fault) + Send + Sync + 'static) {
         self.try_on_misuse(f).unwrap_or_else(NoMemory::abort_process);
     }
 
-    /// As [`on_misuse`](Self::on_misuse), where memory may be refused: nothing has changed then.
+    /// Like [`on_misuse`](Self::on_misuse), but returns an error if memory is refused. Nothing has
+    /// changed then.
     #[doc(hidden)]
     pub fn try_on_misuse(
         &self,
@@ -118,21 +127,33 @@ impl Heap {
         Ok(())
     }
 
-    /// Sets the hook for stops that take longer than [`HeapBuilder::slow_stop`](crate::HeapBuilder::slow_stop): it is told which
-    /// threads have not come to a safepoint. It is called on the thread that wants to stop the world,
-    /// and again each time the wait has doubled. It is also told, once, of a thread that has ended
-    /// without dropping its [`Mutator`](crate::Mutator): then no stop succeeds any more. And a thread that waits for the end of
-    /// another thread's stop tells it which thread that is, once the world has been stopped for so long, and again each time
-    /// that has doubled: inside of this call the hook cannot attach, and uses no object. A thread that waits for its turn to collect
-    /// tells it which thread collects, if for so long nothing of that collection has come to an end. Without a hook, and without a
-    /// `tracing` subscriber that takes the event, a line goes to standard error. [`SlowStop::kind`] says what has happened.
+    /// Sets the hook for waits that last longer than
+    /// [`HeapBuilder::slow_stop`](crate::HeapBuilder::slow_stop). [`SlowStop::kind`] distinguishes
+    /// the cases:
     ///
-    /// The hook should wait for nothing that one of those threads may have. A panic in it is caught.
+    /// * A stop waits for threads that have not reached a safepoint. The thread that requests the
+    ///   stop calls the hook with these threads.
+    /// * A thread has ended without dropping its [`Mutator`](crate::Mutator), so every later stop
+    ///   fails. This is reported once.
+    /// * A thread waits for the end of another thread's stop. The waiting thread calls the hook
+    ///   with the thread that stopped the world. This call of the hook cannot attach, and must not
+    ///   use objects.
+    /// * A thread waits to collect while another thread collects, and no step of that collection
+    ///   has ended for this time. The waiting thread calls the hook with the collecting thread.
+    /// * A thread waits to attach, because another thread has suspended it. The suspended thread
+    ///   calls the hook.
+    ///
+    /// The report of a wait is repeated each time the wait has doubled. Without a hook, and without
+    /// a `tracing` subscriber that accepts the event, a report is one line on standard error.
+    ///
+    /// The hook should not wait for a resource that a reported thread may hold. A panic of the hook
+    /// is caught.
     pub fn on_slow_stop(&self, f: impl Fn(&SlowStop) + Send + Sync + 'static) {
         self.try_on_slow_stop(f).unwrap_or_else(NoMemory::abort_process);
     }
 
-    /// As [`on_slow_stop`](Self::on_slow_stop), where memory may be refused: nothing has changed then.
+    /// Like [`on_slow_stop`](Self::on_slow_stop), but returns an error if memory is refused.
+    /// Nothing has changed then.
     #[doc(hidden)]
     pub fn try_on_slow_stop(
         &self,
@@ -142,28 +163,31 @@ impl Heap {
         Ok(())
     }
 
-    /// Sets the hook for threads that wait for a [`GcCell`](crate::GcCell) longer than
-    /// [`HeapBuilder::slow_stop`](crate::HeapBuilder::slow_stop). It is called on the thread that waits, once for each wait, and told
-    /// which thread has the cell, and for which cell that thread may wait itself: two cells that two
-    /// threads lock in opposite order are a deadlock. Without a hook, and without a `tracing`
-    /// subscriber that takes the event, a line goes to standard error.
+    /// Sets the hook for threads that wait longer than
+    /// [`HeapBuilder::slow_stop`](crate::HeapBuilder::slow_stop) for a [`GcCell`](crate::GcCell).
+    /// The waiting thread calls it, once for each wait. The report names the thread that has locked
+    /// the cell, and the cell for which that thread itself waits, if any. Two threads that lock two
+    /// cells in opposite order are reported as a deadlock. Without a hook, and without a `tracing`
+    /// subscriber that accepts the event, one line is written to standard error.
     ///
-    /// The hook should lock no cell: its thread may have locked some. A slow wait of the hook itself
-    /// goes to standard error, and does not call the hook again. A panic in it is caught.
+    /// The hook should not lock a cell, because its thread may have locked some. A slow wait inside
+    /// the hook is written to standard error, and does not call the hook again. A panic of the hook
+    /// is caught.
     pub fn on_slow_lock(&self, f: impl Fn(&SlowLock) + Send + Sync + 'static) {
         self.core().slow.on_slow_lock(Hook::new(Arc::new(f)));
     }
 
-    /// Says what is done around the handlers of dynamic types, by a runtime with an error indicator: once in a heap's life.
+    /// Sets the functions that run before and after each handler of a dynamic type, for a runtime
+    /// with an error indicator. They can be set once in a heap's life.
     ///
     /// # Errors
     ///
-    /// The guards themselves, when the heap has some already. Those stay.
+    /// The given guards, if the heap already has guards. The existing guards stay.
     pub fn set_call_guards(&self, guards: CallGuards) -> Result<(), CallGuards> {
         self.core().hooks.guards.set(guards)
     }
 
-    /// Whether two handles are of the same heap.
+    /// Whether both handles refer to the same heap.
     pub fn ptr_eq(&self, other: &Self) -> bool {
         Arc::ptr_eq(self.core(), other.core())
     }
@@ -179,7 +203,7 @@ impl fmt::Debug for Heap {
     }
 }
 
-/// Automatic collections of a heap are off while this lives. Made by [`Heap::defer_collections`].
+/// Disables automatic collections of a heap while it is alive. Made by [`Heap::defer_collections`].
 #[must_use = "automatic collections are on again when the guard is dropped"]
 #[derive(Debug)]
 pub struct DeferGuard {

@@ -1,4 +1,4 @@
-//! Floor 5: the typed face of mutators.
+//! Floor 5: mutators of a heap of typed objects.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -13,16 +13,19 @@ use crate::heap::mutator::Unmarked;
 use crate::managed::{Managed, Raw};
 use crate::typed::heap::Heap;
 
-/// A thread that is attached to a heap: the proof of it, and what it can do.
+/// A thread's attachment to a heap. Its methods need an attached thread, and the value proves that
+/// the thread is attached.
 ///
-/// It belongs to its thread (neither `Send` nor `Sync`), and there is at most one per thread. Whatever is
-/// borrowed from an object borrows the mutator, and [`safepoint`](Self::safepoint),
-/// [`detach`](Self::detach) and [`collect`](Self::collect) take `&mut self`: so the compiler proves
-/// that nobody parks in the middle of a change to an object, or keeps a reference over a stop.
+/// A mutator stays on its thread (it is neither `Send` nor `Sync`), and a thread has at most one. A
+/// borrow from an object also borrows the mutator, and [`safepoint`](Self::safepoint),
+/// [`detach`](Self::detach) and [`collect`](Self::collect) take `&mut self`. So the compiler proves
+/// that no thread parks during a change of an object, and that no thread keeps a borrow across a
+/// stop.
 ///
-/// Call [`safepoint`](Self::safepoint) regularly (in loops, between bytecodes): stops wait for it. Blocking
-/// belongs into [`detach`](Self::detach). Dropping the mutator detaches the thread for good; one that is
-/// leaked makes stops of its heap fail once its thread has ended.
+/// Call [`safepoint`](Self::safepoint) regularly, in loops or between bytecodes, because a stop
+/// waits for it. Block only inside [`detach`](Self::detach). When the mutator is dropped, the
+/// thread detaches and the attachment ends. If the mutator is leaked, every stop of its heap fails
+/// once its thread has ended.
 #[repr(transparent)]
 pub struct Mutator {
     pub(super) raw: Unmarked<Raw>,
@@ -50,11 +53,12 @@ impl Mutator {
         unsafe { &mut *std::ptr::from_mut(raw).cast::<Self>() }
     }
 
-    /// Calls `f` with the calling thread's mutator, if it has one: for code that is not handed one, as a
-    /// destructor. It can touch objects; it can reach no safepoint under somebody's borrow.
+    /// Calls `f` with the calling thread's mutator. This is for code that gets no mutator as a
+    /// parameter, such as a destructor. The code can use objects. It cannot reach a safepoint, so
+    /// no borrow of its caller crosses a stop.
     ///
-    /// `None` on a thread that is not attached (to a heap of typed objects), inside a traversal, and while
-    /// the thread holds a stop.
+    /// Returns `None` if the thread is not attached to a heap of typed objects, is inside a
+    /// traversal, or holds a stop.
     pub fn with_current<R>(f: impl FnOnce(&Self) -> R) -> Option<R> {
         Raw::with_current(|raw| {
             // SAFETY: rule Y: a transparent wrapper.
@@ -62,28 +66,35 @@ impl Mutator {
         })
     }
 
-    /// The heap.
+    /// The heap to which the thread is attached.
     pub fn heap(&self) -> &Heap {
         let handle: *const Arc<Handle<Managed>> = self.raw.0.handle();
-        // SAFETY: rule Y: `Heap` is a transparent wrapper of `ModelHeap`, and that of the handle.
+        // SAFETY: rule Y: `Heap` is a transparent wrapper of `ModelHeap`, which is a transparent
+        // wrapper of the handle.
         unsafe { &*handle.cast::<Heap>() }
     }
 
-    /// Runs `f` detached: stops do not wait for this thread meanwhile, so it may block. Attached again
-    /// afterwards, also when `f` panics.
+    /// Runs `f` detached. Stops do not wait for the thread meanwhile, so `f` may block. The thread
+    /// attaches again afterwards, even if `f` panics.
     ///
-    /// The closure cannot use this mutator. Handles can be cloned and dropped in it; another heap (or the
-    /// same) can be entered with [`Heap::attach_scoped`].
+    /// The closure cannot use this mutator. It can clone and drop handles, and it can enter this
+    /// heap or another heap with [`Heap::attach_scoped`].
+    ///
+    /// # Panics
+    ///
+    /// Inside a destructor, finalizer or callback that the library calls, inside a traversal, and
+    /// while the thread holds a stop. The process aborts if `f` leaves the thread attached
+    /// elsewhere, because the callers of this function rely on the attachment.
     #[track_caller]
     pub fn detach<R>(&mut self, f: impl FnOnce() -> R) -> R {
         self.raw.0.detach(f)
     }
 
-    /// Collects in full: waits for a collection that is running, and then runs one.
+    /// Runs a full collection. Waits first for the end of a running collection.
     ///
     /// # Panics
     ///
-    /// When the world cannot be stopped because a thread ended without dropping its mutator; see
+    /// If the world cannot be stopped because a thread ended without dropping its mutator; see
     /// [`try_collect`](Self::try_collect).
     #[track_caller]
     pub fn collect(&mut self) -> CollectionReport {
@@ -93,11 +104,12 @@ impl Mutator {
         }
     }
 
-    /// Collects among what is new since the last collection, or [promotion](crate::HeapStats::promotions).
+    /// Collects among the objects allocated since the last collection or
+    /// [promotion](crate::HeapStats::promotions).
     ///
     /// # Panics
     ///
-    /// Like [`collect`](Self::collect).
+    /// The same as [`collect`](Self::collect).
     #[track_caller]
     pub fn collect_young(&mut self) -> CollectionReport {
         match self.try_collect(Collect::young()) {
@@ -106,22 +118,23 @@ impl Mutator {
         }
     }
 
-    /// Collects as `what` says.
+    /// Runs the collection that `what` describes.
     ///
     /// # Errors
     ///
-    /// When the world cannot be stopped, or another thread is collecting and `what` says not to wait.
+    /// If the world cannot be stopped, or if another thread is collecting and `what` says not to
+    /// wait.
     pub fn try_collect(&mut self, what: Collect) -> Result<CollectionReport, CollectError> {
         self.raw.0.try_collect(what)
     }
 }
 
 impl Heap {
-    /// Makes the calling thread a mutator of this heap.
+    /// Attaches the calling thread to this heap.
     ///
     /// # Panics
     ///
-    /// Where [`try_attach`](Self::try_attach) gives an error.
+    /// If [`try_attach`](Self::try_attach) returns an error.
     #[track_caller]
     pub fn attach(&self) -> Mutator {
         match self.try_attach() {
@@ -130,21 +143,23 @@ impl Heap {
         }
     }
 
-    /// Makes the calling thread a mutator of this heap. Waits while the heap's world is stopped.
+    /// Attaches the calling thread to this heap. Waits while the heap's world is stopped.
     ///
     /// # Errors
     ///
-    /// When the thread is attached already, to whatever heap; inside a traversal; and in the closure of
-    /// [`Mutator::detach`], where only [`attach_scoped`](Self::attach_scoped) is allowed.
+    /// If the thread is already attached to this heap or another heap, is inside a traversal, or is
+    /// ending. Inside the closure of [`Mutator::detach`], only
+    /// [`attach_scoped`](Self::attach_scoped) is allowed. [`AttachError`] lists all cases.
     pub fn try_attach(&self) -> Result<Mutator, AttachError> {
         self.0.try_attach().map(|raw| Mutator { raw: Unmarked(raw), thread: PhantomData })
     }
 
-    /// Attaches for the length of a closure. Also allowed inside [`Mutator::detach`], to enter a second heap.
+    /// Attaches the calling thread for the duration of a closure. It is also allowed inside
+    /// [`Mutator::detach`], for this heap or another heap.
     ///
     /// # Panics
     ///
-    /// When the thread is attached, or inside a traversal.
+    /// If the thread is attached, is inside a traversal, or is ending.
     #[track_caller]
     pub fn attach_scoped<R>(&self, f: impl FnOnce(&mut Mutator) -> R) -> R {
         match ModelMutator::attach_scoped(&self.0.0, |raw| f(Mutator::from_raw_mut(raw))) {
@@ -154,11 +169,11 @@ impl Heap {
     }
 }
 
-/// The mutator behind an opaque pointer, as the functions of type tables get it.
+/// The mutator behind an opaque pointer, for the functions of type tables.
 ///
 /// # Safety
 ///
-/// The pointer was made from a `&Raw`, which is the content of a [`Mutator`].
+/// The pointer was made from a `&Raw` that is the content of a [`Mutator`].
 pub(crate) unsafe fn mutator<'a>(m: *const ()) -> &'a Mutator {
     // SAFETY: rule Y: `Mutator` is a transparent wrapper of `Raw`.
     unsafe { &*m.cast::<Mutator>() }

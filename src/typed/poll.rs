@@ -1,4 +1,4 @@
-//! Floor 5: what happens at a safepoint.
+//! Floor 5: the work of a thread at a safepoint.
 
 use std::time::Instant;
 
@@ -12,9 +12,9 @@ use crate::safepoint::StopError;
 use crate::typed::mutator::Mutator;
 
 impl<M: ObjectModel> ModelMutator<M> {
-    /// Lets the heap stop or collect here, if it wants to. One relaxed load if it does not.
+    /// Parks or collects here if the heap has requested it. Otherwise this is one relaxed load.
     ///
-    /// It takes `&mut self`, so nothing borrowed from an object is held across it.
+    /// It takes `&mut self`, so no borrow from an object is held across it.
     #[inline(always)]
     pub fn safepoint(&mut self) {
         if self.poll() != 0 {
@@ -31,25 +31,26 @@ impl<M: ObjectModel> ModelMutator<M> {
         self.answer();
         maybe_yield(&self.core().under, Step::Safepoint);
         self.park();
-        // What was asked for while this thread was parked may not have been asked of it.
+        // A parked thread may have missed requests to the model.
         self.model().attached(self);
         if self.take_collect() {
             let stressed = self.core().under.as_ref().is_some_and(|strain| strain.collects_now());
             if self.core().collector_lock.is_reclaiming() {
                 self.bury_a_piece();
             }
-            // A stop that fails is told to those who ask for a collection; here nobody did.
+            // An error of an automatic collection has no caller to receive it.
             let result = match self.core().pace.due() {
                 _ if stressed => Some(collect::collect_due(self, Collect::full())),
                 Due::Nothing => None,
-                // Where room is short, all garbage that there is counts.
+                // If memory is short, a collection that frees garbage is better than a promotion.
                 Due::Promotion if !self.core().space.is_tight() => Some(collect::promote(self)),
                 Due::Promotion | Due::Young => Some(collect::collect_due(self, Collect::young())),
                 Due::Full => Some(collect::collect_due(self, Collect::full())),
             };
             if let Some(result) = result {
-                // The last one is not over. Far ahead of it, this thread helps with what has been found, whosever it is, or lets
-                // those who work on it keep up.
+                // The previous collection is not fully reclaimed. A thread far ahead of it helps to
+                // reclaim any thread's garbage. If there is none left to take, it waits briefly for
+                // the reclaiming threads.
                 if matches!(result, Err(CollectError::Busy))
                     && self.core().pace.is_overdue()
                     && !reclaim::reclaim(self, Owner::Any, reclaim::RECLAIMED_FIRST)
@@ -63,23 +64,27 @@ impl<M: ObjectModel> ModelMutator<M> {
         }
     }
 
-    /// Works on what a collection of the heap's own has left to bury. A piece at a time, so that no pause is long, and half of
-    /// the time at most, so that the program comes on between the pieces; but at each safepoint once the next collection is late:
-    /// it waits for this, and has the more to look at the later it comes.
+    /// Reclaims a batch of the garbage of an automatic collection. The work is in batches, so no
+    /// pause is long. It takes at most half of the thread's time, so the program progresses between
+    /// the batches. If the next collection is late, the thread reclaims at each safepoint: the next
+    /// collection must wait for the garbage, and becomes larger as it waits.
     fn bury_a_piece(&mut self) {
         if self.core().space.is_tight() {
-            // Allocation fails soon, and what it needs may be what is to be buried: all of it, whosever it is.
+            // Allocation fails soon, and the garbage may contain the memory that it needs. So this
+            // thread reclaims all garbage, of every thread.
             reclaim::reclaim(self, Owner::Any, usize::MAX);
             return;
         }
         let begun = Instant::now();
-        // Models know no time, so what they do must not depend on it, the look at the pace included.
+        // Models have no clock. Their behaviour must not depend on time, so they do not evaluate
+        // the pace either.
         let is_time = cfg!(all(test, any(loom, shuttle)))
             || begun >= self.rest_until()
             || self.core().pace.is_late();
         if is_time {
             let me = self.thread_id();
-            // As much at first as the collecting thread does: then most collections are over at once.
+            // The first batch is as large as the first batch of the collecting thread. Most garbage
+            // is reclaimed at once then.
             let few = if self.core().collector_lock.is_untouched(me) {
                 reclaim::RECLAIMED_FIRST
             } else {
@@ -90,15 +95,16 @@ impl<M: ObjectModel> ModelMutator<M> {
             }
             self.rest(Instant::now() + begun.elapsed());
         }
-        // More of it may be there.
+        // The queue may contain more garbage.
         self.raise(crate::heap::mutator::COLLECT);
     }
 
-    /// Collects.
+    /// Runs the collection that `what` describes.
     ///
     /// # Errors
     ///
-    /// When the world cannot be stopped, or another thread is collecting and `what` says not to wait.
+    /// If the world cannot be stopped, or if another thread is collecting and `what` says not to
+    /// wait.
     pub fn try_collect(&mut self, what: Collect) -> Result<CollectionReport, CollectError> {
         if self.is_lent() {
             return Err(StopError::NoSafepoint.into());
@@ -108,7 +114,9 @@ impl<M: ObjectModel> ModelMutator<M> {
 }
 
 impl Mutator {
-    /// Lets the heap stop or collect here, if it wants to. One relaxed load if it does not.
+    /// Parks or collects here if the heap has requested it. Otherwise this is one relaxed load.
+    ///
+    /// It takes `&mut self`, so no borrow from an object is held across it.
     #[inline(always)]
     pub fn safepoint(&mut self) {
         self.raw_mut().safepoint();

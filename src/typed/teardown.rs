@@ -12,10 +12,12 @@ use crate::heap::model::ModelMutator;
 use crate::managed::{self};
 use crate::typed::mutator::Mutator;
 
-/// The last handle and the last mutator are gone: collects once more, and closes the heap.
+/// Runs the last collection and closes the heap, after the last handle and the last mutator are
+/// dropped.
 pub(super) fn teardown(core: &Arc<managed::ManagedCore>) {
-    // Finalizers get a mutator, which can make handles: this one counts them. If any outlives the
-    // collection the heap stays open, and its last handle closes it.
+    // Finalizers get a mutator, and can make handles from it. This handle makes those handles
+    // ordinary clones. If a clone outlives the collection, the heap stays open, and the drop of the
+    // last clone closes it.
     let handle = fallible::arc(Handle { core: Arc::clone(core), last: managed::close });
     let cycles_are_left = |why: &'static str| core.hooks.unraisable(During::Shutdown, "", why);
     let no_memory = "no memory for the last collection: cycles are left";
@@ -27,7 +29,7 @@ pub(super) fn teardown(core: &Arc<managed::ManagedCore>) {
         let m = Mutator::from_raw_mut(m);
         match crate::EXTENSIONS.last_collection {
             Some(collect) => collect(m),
-            // Fails when a thread ended without dropping its mutator. Then nothing can be collected.
+            // Fails if a thread ended without dropping its mutator. Then nothing can be collected.
             None => drop(m.try_collect(Collect::full().quietly())),
         }
     });
@@ -42,12 +44,13 @@ pub(super) fn teardown(core: &Arc<managed::ManagedCore>) {
         Err(AttachError::Traversing) => "is in a traversal",
         Err(AttachError::Suspending) => "keeps another thread suspended",
         Err(AttachError::ThreadEnding) => "is ending",
-        // Inside of a detach it can attach for a while.
+        // Inside a detach, the thread could attach to this heap.
         Err(AttachError::AlreadyAttached | AttachError::InsideDetach) => {
             "is attached to another heap"
         }
     };
-    // This closes the heap, and destroys what only deferred drops have kept. Then what is left is counted.
+    // The drop closes the heap and destroys the objects that only deferred drops kept alive. The
+    // remaining objects are counted afterwards.
     let closed = event::guarded(|| drop(handle));
     let left = core.live_tracked();
     if left != 0 {

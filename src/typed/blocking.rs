@@ -1,15 +1,15 @@
-//! Floor 5: waiting for others without holding up a stop: [`Mutator::lock`],
-//! [`join`](Mutator::join), [`recv`](Mutator::recv) and [`scope`](Mutator::scope). Each of them
-//! waits detached.
+//! Floor 5: blocking operations during which the thread is detached, so stops do not wait for it:
+//! [`Mutator::lock`], [`join`](Mutator::join), [`recv`](Mutator::recv) and
+//! [`scope`](Mutator::scope).
 
 use std::sync::{LockResult, MutexGuard, TryLockError, mpsc};
 use std::thread::{JoinHandle, Scope, ScopedJoinHandle};
 
 use crate::Mutator;
 
-/// A handle to a thread that [`Mutator::join`] can wait for: std's two kinds.
+/// A thread handle for [`Mutator::join`]: one of std's two kinds.
 pub trait Join: sealed::Sealed {
-    /// What the thread gives back.
+    /// The return value of the thread.
     type Output;
 
     /// Waits for the end of the thread.
@@ -44,13 +44,16 @@ impl<T> Join for ScopedJoinHandle<'_, T> {
 }
 
 impl Mutator {
-    /// Locks an ordinary mutex that lies outside the heap: tries, and else waits detached. A thread
-    /// that waits attached for somebody who is parked with the lock would make the stop wait for
-    /// ever.
+    /// Locks a std mutex outside the heap. Tries first, and otherwise waits detached. If an
+    /// attached thread waited for a mutex whose holder is parked, the stop would never end.
     ///
     /// # Errors
     ///
-    /// When the mutex is poisoned, like [`Mutex::lock`](std::sync::Mutex::lock).
+    /// If the mutex is poisoned, as in [`Mutex::lock`](std::sync::Mutex::lock).
+    ///
+    /// # Panics
+    ///
+    /// If the mutex is locked, and [`detach`](Self::detach) would panic.
     pub fn lock<'a, T: ?Sized>(
         &mut self,
         mutex: &'a std::sync::Mutex<T>,
@@ -64,8 +67,8 @@ impl Mutator {
 
     /// Waits, detached, for the end of a thread.
     ///
-    /// A thread that waited attached would hold up every stop, and so every collection, until the
-    /// other thread has ended; and for ever, if that one collects.
+    /// An attached thread that waited would delay every stop, and so every collection, until the
+    /// other thread ends. If the other thread collects, neither would ever continue.
     ///
     /// ```
     /// use standstill::Heap;
@@ -79,16 +82,17 @@ impl Mutator {
     ///
     /// # Errors
     ///
-    /// When the thread has panicked, as [`JoinHandle::join`].
+    /// If the thread has panicked, as in [`JoinHandle::join`].
     ///
     /// # Panics
     ///
-    /// Where [`detach`](Self::detach) does.
+    /// If [`detach`](Self::detach) would panic.
     pub fn join<J: Join>(&mut self, thread: J) -> std::thread::Result<J::Output> {
         self.detach(|| thread.join())
     }
 
-    /// Receives the next message of a channel: takes one that is there, and else waits detached.
+    /// Receives the next message of a channel. Takes a message that is already there, and otherwise
+    /// waits detached.
     ///
     /// ```
     /// use standstill::{Gc, Heap};
@@ -108,11 +112,11 @@ impl Mutator {
     ///
     /// # Errors
     ///
-    /// When the channel is empty and has no sender any more, as [`mpsc::Receiver::recv`].
+    /// If the channel is empty and all senders are dropped, as in [`mpsc::Receiver::recv`].
     ///
     /// # Panics
     ///
-    /// Where [`detach`](Self::detach) does, unless a message is there.
+    /// If the channel is empty, and [`detach`](Self::detach) would panic.
     pub fn recv<T>(&mut self, receiver: &mpsc::Receiver<T>) -> Result<T, mpsc::RecvError> {
         match receiver.try_recv() {
             Ok(message) => Ok(message),
@@ -121,11 +125,11 @@ impl Mutator {
         }
     }
 
-    /// Runs `f`, attached, with a scope in which it can start threads that borrow from this one.
-    /// When `f` has returned, waits for these threads, detached.
+    /// Runs `f`, attached, with a scope for threads that borrow from this thread. When `f` has
+    /// returned, waits detached for these threads.
     ///
-    /// It is [`std::thread::scope`] for attached threads: that function waits at its end too, and a
-    /// thread that is attached then holds up every stop until its threads have ended.
+    /// This is [`std::thread::scope`] for attached threads. The function of std waits at its end
+    /// too, and an attached thread would delay every stop until the scope's threads end.
     ///
     /// ```
     /// use standstill::Heap;
@@ -143,9 +147,9 @@ impl Mutator {
     ///
     /// # Panics
     ///
-    /// Where [`detach`](Self::detach) does, before `f` is run; and, as [`std::thread::scope`], when
-    /// `f` panics, or one of the threads that nobody has joined. The thread is attached again then,
-    /// too.
+    /// If [`detach`](Self::detach) would panic; `f` does not run then. As in
+    /// [`std::thread::scope`], also if `f` panics, or if a thread panics that was not joined. The
+    /// thread is attached again in these cases too.
     #[track_caller]
     pub fn scope<'env, R>(
         &mut self,

@@ -1,4 +1,4 @@
-//! Floor 5: mutators whose thread is detached.
+//! Floor 5: mutators of detached threads.
 
 use std::fmt;
 
@@ -7,43 +7,45 @@ use crate::typed::heap::Heap;
 use crate::typed::mutator::Mutator;
 
 impl Mutator {
-    /// Whether this thread may reach a safepoint, detach or collect now: not inside a destructor, finalizer, callback or
-    /// traversal, and not while it holds a stop.
+    /// Whether this thread may now reach a safepoint, detach or collect. It may not inside a
+    /// destructor, finalizer, callback or traversal, while it holds a stop, or while it keeps
+    /// another thread suspended.
     pub fn may_park(&self) -> bool {
         self.raw().may_step_out()
     }
 
-    /// Detaches without a closure, for languages that mark the two ends of a blocking region. The thread may attach
-    /// elsewhere meanwhile, as long as it has left there again when it comes back.
+    /// Detaches without a closure, for languages that mark the two ends of a blocking region. The
+    /// thread may attach to another heap meanwhile. It must end that attachment before it attaches
+    /// here again.
     ///
     /// # Errors
     ///
-    /// The mutator itself, where [`may_park`](Self::may_park) says no.
+    /// The mutator itself, if [`may_park`](Self::may_park) returns `false`.
     pub fn into_detached(self) -> Result<Detached, Self> {
         if !self.may_park() {
             return Err(self);
         }
-        // The mutator is put away: nothing relies on the attachment any more.
+        // The mutator is inside `Detached` now, so no code relies on the attachment.
         self.raw().step_out().disarm();
         Ok(Detached(std::mem::ManuallyDrop::new(self)))
     }
 }
 
-/// A mutator whose thread is detached. Made by [`Mutator::into_detached`].
+/// The mutator of a detached thread. Made by [`Mutator::into_detached`].
 ///
-/// To drop it attaches the thread once more, to leave the heap in order.
+/// The drop attaches the thread once more, to end the attachment properly.
 #[must_use = "dropping it ends the attachment for good"]
 pub struct Detached(std::mem::ManuallyDrop<Mutator>);
 
 impl Detached {
-    /// Attaches the thread again. If the world is stopped, that waits.
+    /// Attaches the thread again. Waits while the world is stopped.
     ///
     /// # Errors
     ///
-    /// The value itself, when the thread is attached elsewhere, inside a traversal, or in the closure of a
-    /// [`Mutator::detach`].
+    /// The value itself, if the thread is attached elsewhere, is inside a traversal, or is in the
+    /// closure of a [`Mutator::detach`].
     pub fn attach(self) -> Result<Mutator, Self> {
-        // Inside the closure of another mutator's detach, this one could outlive the closure.
+        // In the closure of another mutator's detach, the new mutator could outlive the closure.
         if Raw::is_inside_detach() || !self.0.raw().step_in() {
             return Err(self);
         }
@@ -52,7 +54,7 @@ impl Detached {
         Ok(unsafe { std::mem::ManuallyDrop::take(&mut this.0) })
     }
 
-    /// The heap.
+    /// The heap to which the mutator belongs.
     pub fn heap(&self) -> &Heap {
         self.0.heap()
     }
@@ -64,7 +66,7 @@ impl Drop for Detached {
             // SAFETY: rule V: attached again, and not used any more.
             unsafe { std::mem::ManuallyDrop::drop(&mut self.0) };
         }
-        // Else the thread is busy elsewhere, and leaks it, as it would leak a mutator.
+        // Otherwise the thread is attached elsewhere or traverses, and the mutator is leaked.
     }
 }
 

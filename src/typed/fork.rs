@@ -11,17 +11,21 @@ use crate::safepoint::{ForkGuard, StopError, lock};
 use crate::typed::mutator::Mutator;
 
 impl Mutator {
-    /// To be called right before `fork`: waits until no collection runs, stops the world, and keeps it so
-    /// that the child finds the heap whole. Then the parent calls [`Fork::parent`], the child
-    /// [`Fork::child`]. In between, [`Heap::stats`](crate::Heap::stats) panics on this thread, which holds the lock of the heap's threads.
+    /// Prepares the heap for a `fork`. Call it directly before `fork`.
     ///
-    /// What threads that are not attached do cannot be waited for. They may drop references, attach and detach at that moment; but one
-    /// that is naming a [root](crate::Heap::known_root), changing a heap's settings or hooks, or making or ending a heap would leave a lock in
-    /// the child that nobody opens.
+    /// It waits for the end of a running collection, and stops the world so that the child inherits
+    /// a consistent heap. After the `fork`, the parent calls [`Fork::parent`] and the child calls
+    /// [`Fork::child`]. Until then this thread holds the lock of the heap's thread list, so
+    /// [`Heap::stats`](crate::Heap::stats) panics on it.
+    ///
+    /// A stop does not wait for threads that are not attached. During the fork they may drop
+    /// references, attach and detach. They must not name a [root](crate::Heap::known_root), change
+    /// a heap's settings or hooks, or make or end a heap: the child could inherit a locked lock
+    /// whose holder does not exist there.
     ///
     /// # Errors
     ///
-    /// When the world cannot be stopped.
+    /// If the world cannot be stopped.
     pub fn prepare_fork(&mut self) -> Result<Fork<'_>, StopError> {
         if self.raw().is_lent() {
             return Err(StopError::NoSafepoint);
@@ -54,11 +58,11 @@ impl Mutator {
     }
 }
 
-/// A lock that a fork keeps.
+/// A lock that is held across a fork.
 type Held<'a, T> = (lock::ForkHold<'a>, lock::Guard<'a, T>);
 
-/// What threads that are not attached may be in the middle of changing, when nobody keeps them from it: the child would wait
-/// for them for ever.
+/// Locks that unattached threads take too. If the child inherited one of them locked by another
+/// thread, it would wait for that lock for ever.
 struct Lists<'a> {
     _deferred: Held<'a, managed::Deferred>,
     _arenas: Held<'a, crate::heap::mutator::ArenaIds>,
@@ -67,33 +71,35 @@ struct Lists<'a> {
 
 /// The world is stopped for a `fork`. Made by [`Mutator::prepare_fork`].
 ///
-/// It must not be leaked, as by [`std::mem::forget`]: the world then stays stopped and the heap's locks
-/// stay locked. This thread panics when it needs one of these locks: when it collects, detaches, asks for
-/// a fork or for statistics, or drops its mutator. Other threads wait for ever when they attach or pass
-/// a safepoint. A thread that begins to wait for one of the locks later says so on standard error after a second. A
-/// thread that has parked for the fork says nothing.
+/// It must not be leaked, for example by [`std::mem::forget`]: the world would stay stopped, and
+/// the heap's locks would stay locked. This thread then panics when it takes one of these locks:
+/// when it collects, detaches, prepares a fork, reads statistics, or drops its mutator. Other
+/// threads wait for ever when they attach or reach a safepoint. A thread that starts to wait for
+/// one of the locks after the leak reports the wait on standard error after one second. A thread
+/// that had already parked for the fork reports nothing.
 #[must_use = "the world stays stopped until `parent` or `child` is called"]
 pub struct Fork<'a> {
     guard: Option<ForkGuard<'a, crate::heap::mutator::Shared<Managed>>>,
     lists: Option<Lists<'a>>,
     collector_lock: Option<Held<'a, crate::heap::collector_lock::LockState>>,
     core: &'a managed::ManagedCore,
-    /// Dropped last: the thread knows that it keeps the locks of the others above.
+    /// Excludes the locks above from the thread's count of held locks. Dropped last.
     _known: Aside,
 }
 
 impl Fork<'_> {
-    /// In the parent (also when `fork` failed): the world runs again. In the child this does what
-    /// [`child`](Self::child) does, and so does a drop.
+    /// Resumes the world in the parent. Call it also if `fork` failed. In the child it does the
+    /// same as [`child`](Self::child), and so does a drop.
     pub fn parent(self) {}
 
-    /// In the child: this thread is the heap's only one. Objects of the others are nobody's now, and
-    /// collected like any. The marking pool is started anew when it is needed.
+    /// Repairs the heap in the child, where this thread is the heap's only thread. Objects of the
+    /// other threads become unowned, and are collected like all others. The helper threads for
+    /// collections are started again on demand.
     ///
     /// # Panics
     ///
-    /// In the process that prepared the fork, which still has its other threads. The world runs again then, as after
-    /// [`parent`](Self::parent).
+    /// In the process that prepared the fork, because its other threads still exist. The world runs
+    /// again then, as after [`parent`](Self::parent).
     pub fn child(self) {
         if let Some(guard) = &self.guard {
             guard.must_be_child();
@@ -103,8 +109,8 @@ impl Fork<'_> {
 
 #[cfg(all(test, loom))]
 impl Fork<'_> {
-    /// Whether a child, which has this thread alone, could take each lock that threads take which are not attached: this
-    /// fork holds it, or it is open.
+    /// Whether this thread, as the only one of a child, could take every lock that unattached
+    /// threads take. A lock is available if this fork holds it or if it is unlocked.
     pub(crate) fn is_whole_for_child(&self) -> bool {
         let (lists, guard) =
             (self.lists.as_ref().expect("held"), self.guard.as_ref().expect("held"));
@@ -124,7 +130,7 @@ impl Drop for Fork<'_> {
                     state.forget_others();
                 }
                 for ended in guard.child() {
-                    // This thread is the only one there is.
+                    // No other thread exists in the child.
                     self.core.abandon(ended.data());
                     managed::orphan(self.core, &ended.data().local);
                 }

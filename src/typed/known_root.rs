@@ -1,4 +1,4 @@
-//! Floor 5: objects that full collections start from.
+//! Floor 5: objects from which full collections start.
 
 use std::fmt;
 use std::sync::Arc;
@@ -9,16 +9,17 @@ use crate::object::type_info::Object;
 use crate::typed::heap::Heap;
 
 impl Heap {
-    /// Names an object from which much of the heap is reached, and which will live long: a module table, an
-    /// interpreter's root frame.
+    /// Names a long-lived object from which much of the heap is reachable, such as a module table
+    /// or an interpreter's root frame.
     ///
-    /// A hint, which makes full collections faster: whatever the named objects lead to is marked first, and looked at
-    /// once instead of twice. What is collected is the same with and without. The object is held, and the
-    /// name is valid, as long as the returned value lives.
+    /// This is a hint that makes full collections faster. Objects reachable from named objects are
+    /// marked first, and traversed once instead of twice. The hint does not change which objects
+    /// are collected. The returned value holds a reference to the object, and the hint is valid as
+    /// long as that value is alive.
     ///
     /// # Panics
     ///
-    /// When the object belongs to another heap.
+    /// If the object belongs to another heap.
     #[track_caller]
     pub fn known_root(&self, root: impl Into<AnyGc>) -> KnownRoot {
         let root = root.into();
@@ -32,13 +33,13 @@ impl Heap {
     }
 }
 
-/// An object that full collections start from. Made by [`Heap::known_root`]; to drop it withdraws the hint, and the
-/// reference.
+/// An object from which full collections start. Made by [`Heap::known_root`]. The drop withdraws
+/// the hint and drops the reference.
 #[must_use = "the hint is withdrawn when this is dropped"]
 pub struct KnownRoot {
     key: u64,
     names: Arc<KnownRoots>,
-    /// Dropped after the name is gone: rule R of `roots`.
+    /// Dropped after the name is removed: rule R of `known_roots`.
     _root: AnyGc,
 }
 

@@ -15,9 +15,8 @@ use crate::typed::mutator::Mutator;
 /// Runs the last collection and closes the heap, after the last handle and the last mutator are
 /// dropped.
 pub(super) fn teardown(core: &Arc<managed::ManagedCore>) {
-    // Finalizers get a mutator, and can make handles from it. This handle makes those handles
-    // ordinary clones. If a clone outlives the collection, the heap stays open, and the drop of the
-    // last clone closes it.
+    // A finalizer can clone this handle through its mutator. If a clone outlives the collection,
+    // the heap stays open, and the drop of the last clone closes it.
     let handle = fallible::arc(Handle { core: Arc::clone(core), last: managed::close });
     let cycles_are_left = |why: &'static str| core.hooks.unraisable(During::Shutdown, "", why);
     let no_memory = "no memory for the last collection: cycles are left";

@@ -1,4 +1,4 @@
-//! Floor 5: handles to objects whose type is not known when the program is compiled.
+//! Handles to objects of a type that is unknown at compile time.
 
 use std::any::TypeId;
 use std::fmt;
@@ -26,13 +26,16 @@ impl Tracer {
 }
 
 impl<T: Trace> Gc<T> {
-    /// The same reference without its type.
+    /// Converts the handle to one without a type. The reference count is unchanged.
     pub fn into_any(this: Self) -> AnyGc {
         AnyGc { header: this.into_header() }
     }
 }
 
-/// A [`Gc`] without its type: one word, counted, for registries, interpreters' values and inspection.
+/// A [`Gc`] without its type.
+///
+/// It is a counted reference of one word, for registries, the values of an interpreter, and
+/// inspection.
 ///
 /// ```
 /// use standstill::{AnyGc, Gc, Heap};
@@ -53,9 +56,11 @@ unsafe impl Send for AnyGc {}
 unsafe impl Sync for AnyGc {}
 
 impl AnyGc {
+    /// Takes over a counted reference.
+    ///
     /// # Safety
     ///
-    /// The caller gives a reference.
+    /// The caller owns a reference to the object and gives the reference up.
     pub(crate) unsafe fn from_header(header: NonNull<Header>) -> Self {
         Self { header }
     }
@@ -79,17 +84,25 @@ impl AnyGc {
     ///
     /// # Panics
     ///
-    /// Like all methods that take a mutator, when the object belongs to another heap.
+    /// If the object belongs to another heap than the mutator.
     #[track_caller]
     pub fn is<T: 'static>(&self, m: &Mutator) -> bool {
         (self.info(m).id)() == TypeId::of::<T>()
     }
 
-    /// The typed handle, or this one back if the value is not a `T`.
+    /// Converts the handle to a typed one.
+    ///
+    /// # Errors
+    ///
+    /// If the value is not a `T`. The error is the unchanged handle.
+    ///
+    /// # Panics
+    ///
+    /// If the object belongs to another heap than the mutator.
     #[track_caller]
     pub fn downcast<T: Trace>(self, m: &Mutator) -> Result<Gc<T>, Self> {
         if self.is::<T>(m) {
-            // SAFETY: rules Y and R: just asked; the reference goes over.
+            // SAFETY: rules Y and R: the value is a `T`; the new handle takes over the reference.
             Ok(unsafe { Gc::from_header(self.into_header()) })
         } else {
             Err(self)
@@ -97,19 +110,32 @@ impl AnyGc {
     }
 
     /// The value, if it is a `T`.
+    ///
+    /// # Panics
+    ///
+    /// If the object belongs to another heap than the mutator.
     #[track_caller]
     pub fn downcast_ref<'a, T: Trace>(&'a self, m: &'a Mutator) -> Option<&'a T> {
         self.is::<T>(m).then(|| {
-            // SAFETY: rules Y and R: just asked; this reference keeps the object alive for `'a`.
+            // SAFETY: rules Y and R: the value is a `T`; this reference keeps the object alive for
+            // `'a`.
             unsafe { self.header.cast::<u8>().add(Layout::<T>::OFFSET).cast::<T>().as_ref() }
         })
     }
 
-    /// The name of the value's type, as [`std::any::type_name`] gives it, or that of a dynamic object's type.
+    /// The name of the object's type.
+    ///
+    /// For a typed object it is the result of [`std::any::type_name`]. For a dynamic object it is
+    /// the name of its dynamic type.
+    ///
+    /// # Panics
+    ///
+    /// If the object belongs to another heap than the mutator.
     #[track_caller]
     pub fn type_name(&self, m: &Mutator) -> &str {
         let info = self.info(m);
-        // SAFETY: rules R, Y and D: this reference keeps the object alive, and thereby its type.
+        // SAFETY: rules R, Y and D: this reference keeps the object alive, and the object keeps its
+        // type.
         unsafe {
             match DynamicTypes::of(info) {
                 Some(types) => (types.type_name)(self.header.as_ref()),
@@ -119,12 +145,20 @@ impl AnyGc {
     }
 
     /// See [`Gc::strong_count`].
+    ///
+    /// # Panics
+    ///
+    /// If the object belongs to another heap than the mutator.
     #[track_caller]
     pub fn strong_count(&self, m: &Mutator) -> usize {
         strong_count(self.header, m)
     }
 
     /// See [`Gc::is_tracked`].
+    ///
+    /// # Panics
+    ///
+    /// If the object belongs to another heap than the mutator.
     #[track_caller]
     pub fn is_tracked(&self, m: &Mutator) -> bool {
         check(self.header, m);
@@ -132,12 +166,19 @@ impl AnyGc {
         unsafe { m.raw().is_tracked(object(self.header)) }
     }
 
-    /// See [`Gc::track`]. `false` also for a dynamic object that takes no part in cycle collection: it stays untracked.
+    /// See [`Gc::track`].
+    ///
+    /// If the type of a dynamic object takes no part in cycle collection, the object stays
+    /// untracked. The result is then `false`.
+    ///
+    /// # Panics
+    ///
+    /// If the object belongs to another heap than the mutator.
     #[track_caller]
     pub fn track(&self, m: &Mutator) -> bool {
         check(self.header, m);
         if let Some(types) = DynamicTypes::of(self.info(m)) {
-            // SAFETY: rules R, Y and D: this reference keeps the object alive, which is a dynamic one.
+            // SAFETY: rules R, Y and D: a dynamic object, which this reference keeps alive.
             let takes_part = unsafe { (types.takes_part)(self.header) };
             if !takes_part {
                 return false;
@@ -148,6 +189,10 @@ impl AnyGc {
     }
 
     /// See [`Gc::untrack`].
+    ///
+    /// # Panics
+    ///
+    /// If the object belongs to another heap than the mutator.
     #[track_caller]
     pub fn untrack(&self, m: &Mutator) -> bool {
         check(self.header, m);
@@ -156,6 +201,10 @@ impl AnyGc {
     }
 
     /// See [`Gc::is_finalized`].
+    ///
+    /// # Panics
+    ///
+    /// If the object belongs to another heap than the mutator.
     #[track_caller]
     pub fn is_finalized(&self, m: &Mutator) -> bool {
         check(self.header, m);
@@ -164,6 +213,10 @@ impl AnyGc {
     }
 
     /// See [`Gc::immortalize`].
+    ///
+    /// # Panics
+    ///
+    /// If the object belongs to another heap than the mutator.
     #[track_caller]
     pub fn immortalize(&self, m: &Mutator) {
         check(self.header, m);
@@ -239,10 +292,11 @@ impl fmt::Debug for AnyGc {
     }
 }
 
-/// A [`Gc`] whose value is looked at through a trait, on stable Rust.
+/// A [`Gc`] that dereferences to a trait object, on stable Rust.
 ///
-/// Two words and a half of indirection less than `Gc<Box<dyn Trait>>`: the handle, and the reference that the
-/// given function made of the value.
+/// It consists of an [`AnyGc`] and a reference of type `&D` to the value: three words if `D` is a
+/// `dyn Trait`. An access follows one pointer. An access through a `Gc<Box<dyn Trait>>` follows
+/// two.
 ///
 /// ```
 /// use std::fmt::Display;
@@ -259,16 +313,19 @@ pub struct GcDyn<D: ?Sized> {
     view: NonNull<D>,
 }
 
-// SAFETY: rule X: as of a `Gc`: the view is shared, and what it belongs to may be dropped anywhere.
+// SAFETY: rule X: as for `Gc`: threads share the view, and any thread may drop the object.
 unsafe impl<D: ?Sized + Sync> Send for GcDyn<D> {}
-// SAFETY: as above. The object itself is `Send + Sync`; the view needs `Sync` alone, being only shared.
+// SAFETY: as above. The object itself is `Send + Sync`. Threads only share the view, so the view
+// needs `Sync` alone.
 unsafe impl<D: ?Sized + Sync> Sync for GcDyn<D> {}
 
 impl<D: ?Sized> GcDyn<D> {
-    /// Looks at `gc`'s value through `view` from now on.
+    /// A handle to the object of `gc` that dereferences to the result of `view`.
+    ///
+    /// `view` is called once.
     pub fn new<T: Trace>(gc: Gc<T>, view: impl for<'a> FnOnce(&'a T) -> &'a D) -> Self {
-        // The value is only ever shared until it is destroyed, and does not move. So the borrow could last
-        // as long as the object, and `view` is good for every length.
+        // The value does not move, and no `&mut` to it exists before its destruction. So the borrow
+        // may last as long as the object. `view` accepts a borrow of any lifetime.
         let view = NonNull::from(view(&*gc));
         Self { gc: Gc::into_any(gc), view }
     }
@@ -302,7 +359,8 @@ impl<D: ?Sized> Deref for GcDyn<D> {
 
     #[inline(always)]
     fn deref(&self) -> &D {
-        // SAFETY: rule R: made from a borrow of the value, which lasts as long as the object; `gc` keeps that alive.
+        // SAFETY: rule R: `new` made the view from a borrow of the value, which is valid as long as
+        // the object lives. `gc` keeps the object alive.
         unsafe { self.view.as_ref() }
     }
 }
@@ -330,7 +388,7 @@ impl Mutator {
         &self,
         header: std::ptr::NonNull<crate::object::header::Header>,
     ) -> AnyGc {
-        // SAFETY: rule R: callers name a live object of this heap; the count makes the reference.
+        // SAFETY: rule R: callers pass a live object of this heap; the clone counts the reference.
         unsafe {
             header.as_ref().clone_ref(self.id());
             AnyGc::from_header(header)

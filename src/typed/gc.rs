@@ -1,7 +1,8 @@
-//! Floor 5: handles to typed objects.
+//! Handles to typed objects.
 //!
-//! An object is a header with its value behind it, at an offset that the value's alignment gives.
-//! [`Gc<T>`] is the header's address, [`AnyGc`] the same without the type.
+//! An object is a header followed by its value. The alignment of the value determines its offset.
+//! [`Gc<T>`] is the address of the header. [`AnyGc`](crate::AnyGc) is the same address without the
+//! type.
 
 use std::any::TypeId;
 use std::fmt;
@@ -24,11 +25,11 @@ use crate::safepoint::current;
 use crate::typed::mutator::mutator;
 use crate::{Mutator, Trace};
 
-/// Where a value of type `T` lies in its object.
+/// The layout of an object with a value of type `T`.
 pub(super) struct Layout<T>(PhantomData<T>);
 
 impl<T> Layout<T> {
-    /// From the header to the value.
+    /// The distance from the header to the value, in bytes.
     pub(super) const OFFSET: usize = offset(align_of::<T>());
     pub(super) const SIZE: usize = Self::OFFSET + size_of::<T>();
     pub(super) const ALIGN: usize =
@@ -36,7 +37,7 @@ impl<T> Layout<T> {
     pub(super) const CLASS: Option<u8> = class_for(Self::SIZE, Self::ALIGN);
 }
 
-/// How a value of type `T` is handled: the table behind [`Gc<T>`].
+/// Builds the function table of objects with a value of type `T`.
 struct Typed<T>(PhantomData<T>);
 
 impl<T: Trace> Typed<T> {
@@ -75,7 +76,7 @@ impl<T: Trace> Typed<T> {
         }
     }
 
-    /// The value of an object, which is going to be looked at.
+    /// Prepares `tracer` for an object and returns the value of the object.
     #[inline(always)]
     unsafe fn enter<'a>(object: Object, tracer: &mut Tracer) -> &'a T {
         // SAFETY: rule Y: the table belongs to objects of type `T`, and the caller has a live one.
@@ -111,23 +112,24 @@ impl<T: Trace> Typed<T> {
     }
 
     unsafe fn drop(value: NonNull<u8>) {
-        // SAFETY: as in `enter`; the value is given up.
+        // SAFETY: as in `enter`; the value is not used again.
         unsafe { value.cast::<T>().drop_in_place() };
     }
 }
 
-/// The state bits that objects of this type are born with.
+/// The initial state bits of objects of this type.
 const fn born<T: Trace>() -> u8 {
     let tracked = if T::TRACKED { state::TRACKED } else { 0 };
     tracked | if T::HAS_FINALIZER { state::FINALIZER } else { 0 }
 }
 
-/// The size class of objects whose values need no destructor; `None`: they need one, or are large.
+/// The size class of objects of this type. `None` if the values need a destructor or the objects
+/// are large.
 const fn class_of_plain<T>() -> Option<u8> {
     if std::mem::needs_drop::<T>() { None } else { Layout::<T>::CLASS }
 }
 
-/// From a header to a value with this alignment.
+/// The distance in bytes from a header to a value with this alignment.
 pub(crate) const fn offset(align: usize) -> usize {
     assert!(
         align <= crate::memory::space::MAX_ALIGN,
@@ -136,7 +138,7 @@ pub(crate) const fn offset(align: usize) -> usize {
     size_of::<Header>().next_multiple_of(align)
 }
 
-/// Allocates an object, and gives the value back if there is no room.
+/// Allocates an object. Returns the value in the error if the heap is full.
 #[inline]
 pub(crate) fn allocate<T: Trace + Send + Sync>(m: &Raw, value: T) -> Result<Gc<T>, AllocError<T>> {
     match const { Layout::<T>::CLASS } {
@@ -151,11 +153,12 @@ fn allocate_small<T: Trace + Send + Sync>(
     class: u8,
     value: T,
 ) -> Result<Gc<T>, AllocError<T>> {
-    // Nothing in between unwinds; if the compiler had to drop the value in that case, it would build it on the stack
-    // first and copy it, with loads that wait for the stores.
+    // No call before the write unwinds. If the compiler had to drop `value` on an unwind, it would
+    // build the value on the stack and copy it, and the loads of the copy would wait for the
+    // stores.
     let value = ManuallyDrop::new(value);
     match m.allocate_cell(class) {
-        // SAFETY: rule N: fresh memory of the type's class, which nobody else knows.
+        // SAFETY: rule N: fresh memory of the type's class; no other thread has its address.
         Ok(cell) => unsafe {
             cell.add(Layout::<T>::OFFSET).cast().write(value);
             Ok(publish(m, cell))
@@ -164,11 +167,11 @@ fn allocate_small<T: Trace + Send + Sync>(
     }
 }
 
-/// As few copies of the value as can be: it is large.
+/// Not inlined: each inlined frame could copy the large value once more.
 #[inline(never)]
 fn allocate_large<T: Trace + Send + Sync>(m: &Raw, value: T) -> Result<Gc<T>, AllocError<T>> {
     match m.allocate(Layout::<T>::SIZE, Layout::<T>::ALIGN) {
-        // SAFETY: rule N: fresh memory of the type's size, which nobody else knows.
+        // SAFETY: rule N: fresh memory of the type's size; no other thread has its address.
         Ok(cell) => unsafe {
             cell.add(Layout::<T>::OFFSET).cast::<T>().write(value);
             Ok(publish(m, cell))
@@ -177,16 +180,16 @@ fn allocate_large<T: Trace + Send + Sync>(m: &Raw, value: T) -> Result<Gc<T>, Al
     }
 }
 
-/// Makes memory that holds a value an object.
+/// Writes the header in front of a value and publishes the object.
 ///
 /// # Safety
 ///
-/// There is a `T` at its offset, and nobody else knows the memory.
+/// The cell holds a `T` at its offset. No other thread has the address of the cell.
 #[inline(always)]
 unsafe fn publish<T: Trace + Send + Sync>(m: &Raw, cell: NonNull<u8>) -> Gc<T> {
     let index = managed::type_index(m, Typed::<T>::INFO);
     let header = cell.cast::<Header>();
-    // SAFETY: as the caller says.
+    // SAFETY: rule N: the caller has initialized the value and has exclusive access to the cell.
     unsafe {
         header.write(Header::new(m.id(), index));
         m.publish_as(object(header), const { born::<T>() });
@@ -196,21 +199,24 @@ unsafe fn publish<T: Trace + Send + Sync>(m: &Raw, cell: NonNull<u8>) -> Gc<T> {
 
 /// A counted reference to an object of a [`Heap`](crate::Heap).
 ///
-/// One word, never null. Cloning and dropping it counts: plainly and without an atomic
-/// read-modify-write on the thread that allocated the object, atomically elsewhere. It can be sent to
-/// other threads, held while detached, in statics, and in objects of other heaps: a reference held
-/// anywhere outside its heap keeps the object alive, like a root, and needs no registration. References
-/// *between* objects of one heap are those that the objects' [`Trace`] shows; cycles of them are
-/// collected.
+/// A `Gc` is one word and never null. A clone increments the object's reference count and a drop
+/// decrements it. The thread that allocated the object counts without atomic read-modify-write
+/// instructions. Other threads count atomically.
 ///
-/// It dereferences to the value, on any thread, attached or not. To change the value takes a
-/// [`Mutator`]: see [`GcCell`](crate::GcCell) and [`AtomicGc`](crate::AtomicGc). Associated functions
-/// are called as `Gc::downgrade(&gc, &m)`, so that they hide no method of the value.
+/// A `Gc` can be sent to other threads and held while a thread is detached. It can be stored in a
+/// static or in an object of another heap. A reference outside its heap keeps the object alive,
+/// like a root, and needs no registration. The objects of a heap report their own references in
+/// [`Trace::traverse`]. The collector frees unreachable cycles of these references.
 ///
-/// `==` and `Hash` are those of the object's identity. Values are compared as `*a == *b`.
+/// Any thread can dereference a `Gc` to its value, attached or not. A change of the value requires
+/// a
+/// [`Mutator`]: see [`GcCell`](crate::GcCell) and [`AtomicGc`](crate::AtomicGc). Associated
+/// functions are called as `Gc::downgrade(&gc, &m)`, so that they hide no method of the value.
 ///
-/// Dropped on a thread that is not attached to its heap, the reference is put on a list that the next
-/// attached thread at a safepoint drains.
+/// `==` and `Hash` use the identity of the object. Compare values with `*a == *b`.
+///
+/// If a thread that is not attached to the heap drops a reference, the reference goes onto a list.
+/// The next attached thread that reaches a safepoint drains the list.
 ///
 /// ```
 /// use standstill::{Gc, Heap};
@@ -228,7 +234,8 @@ pub struct Gc<T> {
     owns: PhantomData<T>,
 }
 
-// SAFETY: rule X: a `Gc` gives `&T` to any thread and may drop `T` on any: hence both bounds, as for `Arc`.
+// SAFETY: rule X: a `Gc` gives `&T` to any thread, and any thread may drop the `T`. So both bounds
+// are required, as for `Arc`.
 unsafe impl<T: Send + Sync> Send for Gc<T> {}
 // SAFETY: as above.
 unsafe impl<T: Send + Sync> Sync for Gc<T> {}
@@ -237,9 +244,11 @@ impl<T> std::panic::UnwindSafe for Gc<T> {}
 impl<T> std::panic::RefUnwindSafe for Gc<T> {}
 
 impl<T> Gc<T> {
+    /// Takes over a counted reference.
+    ///
     /// # Safety
     ///
-    /// The caller gives a reference to an object that holds a `T`.
+    /// The caller owns a reference to an object that holds a `T` and gives the reference up.
     pub(crate) unsafe fn from_header(header: NonNull<Header>) -> Self {
         Self { header, owns: PhantomData }
     }
@@ -249,7 +258,7 @@ impl<T> Gc<T> {
         self.header
     }
 
-    /// Gives the reference up as a bare pointer.
+    /// Returns the address of the header. The count is unchanged and the caller owns the reference.
     pub(crate) fn into_header(self) -> NonNull<Header> {
         ManuallyDrop::new(self).header
     }
@@ -262,33 +271,35 @@ impl<T> Gc<T> {
 
     #[inline(always)]
     fn value(&self) -> NonNull<T> {
-        // SAFETY: rule Y: an object of type `T` has its value there.
+        // SAFETY: rule Y: an object of type `T` has its value at this offset.
         unsafe { self.header.cast::<u8>().add(Layout::<T>::OFFSET).cast() }
     }
 
-    /// The address of the value. It stays where it is as long as the object lives.
+    /// The address of the value. It is constant for the lifetime of the object.
     pub fn as_ptr(this: &Self) -> *const T {
         this.value().as_ptr()
     }
 }
 
 impl<T: Trace> Gc<T> {
-    /// How many references to the object exist; `usize::MAX`: it is immortal. A snapshot while other threads
-    /// run, and never a proof of anything; for tests and statistics.
+    /// The number of references to the object, or `usize::MAX` for an immortal object.
+    ///
+    /// Other threads can change the number at any time. Use it for tests and statistics only.
     ///
     /// # Panics
     ///
-    /// When the object belongs to another heap than the mutator.
+    /// If the object belongs to another heap than the mutator.
     #[track_caller]
     pub fn strong_count(this: &Self, m: &Mutator) -> usize {
         strong_count(this.header, m)
     }
 
-    /// Whether the object is in the tracked set: only tracked objects are collected in cycles.
+    /// Whether the object is in the tracked set. The collector frees only cycles of tracked
+    /// objects.
     ///
     /// # Panics
     ///
-    /// Like the following, when the object belongs to another heap than the mutator.
+    /// If the object belongs to another heap than the mutator.
     #[track_caller]
     pub fn is_tracked(this: &Self, m: &Mutator) -> bool {
         check(this.header, m);
@@ -296,8 +307,14 @@ impl<T: Trace> Gc<T> {
         unsafe { m.raw().is_tracked(object(this.header)) }
     }
 
-    /// Puts the object into the tracked set; `false`: it was in it. Objects are born tracked, unless
-    /// their type says otherwise ([`Trace::TRACKED`]). Any attached thread may do this, at any time.
+    /// Adds the object to the tracked set. Returns whether the object was untracked before.
+    ///
+    /// [`Trace::TRACKED`] of the type determines whether a new object is tracked. Any attached
+    /// thread may call this function at any time.
+    ///
+    /// # Panics
+    ///
+    /// If the object belongs to another heap than the mutator.
     #[track_caller]
     pub fn track(this: &Self, m: &Mutator) -> bool {
         check(this.header, m);
@@ -305,8 +322,14 @@ impl<T: Trace> Gc<T> {
         unsafe { m.raw().track(object(this.header)) }
     }
 
-    /// Takes the object out of the tracked set; `false`: it was not in it. The object's references count as
-    /// held from outside then: they keep their targets alive, and cycles through it leak.
+    /// Removes the object from the tracked set. Returns whether the object was tracked before.
+    ///
+    /// The references of an untracked object count as references from outside the heap. They keep
+    /// their targets alive, and a cycle through the object leaks.
+    ///
+    /// # Panics
+    ///
+    /// If the object belongs to another heap than the mutator.
     #[track_caller]
     pub fn untrack(this: &Self, m: &Mutator) -> bool {
         check(this.header, m);
@@ -314,7 +337,11 @@ impl<T: Trace> Gc<T> {
         unsafe { m.raw().untrack(object(this.header)) }
     }
 
-    /// Whether the object's finalizer has been called.
+    /// Whether the finalizer of the object has been called.
+    ///
+    /// # Panics
+    ///
+    /// If the object belongs to another heap than the mutator.
     #[track_caller]
     pub fn is_finalized(this: &Self, m: &Mutator) -> bool {
         check(this.header, m);
@@ -322,8 +349,13 @@ impl<T: Trace> Gc<T> {
         unsafe { m.raw().is_finalized(object(this.header)) }
     }
 
-    /// Makes the object immortal: it is never freed, nor is what it refers to. For what lives as long as the
-    /// program and is shared by many threads.
+    /// Makes the object immortal: neither it nor its targets are ever freed.
+    ///
+    /// This is for objects that many threads share and that live as long as the program.
+    ///
+    /// # Panics
+    ///
+    /// If the object belongs to another heap than the mutator.
     #[track_caller]
     pub fn immortalize(this: &Self, m: &Mutator) {
         check(this.header, m);
@@ -332,13 +364,14 @@ impl<T: Trace> Gc<T> {
 }
 
 impl Mutator {
-    /// Allocates an object. Its type is tracked at birth if [`Trace::TRACKED`] says so.
+    /// Allocates an object. The object is tracked if [`Trace::TRACKED`] is `true` for its type.
     ///
-    /// `T` is `Send + Sync`, since any thread may look at the object, and any may destroy it.
+    /// `T` must be `Send + Sync`: any thread may access the object, and any thread may destroy it.
     ///
     /// # Panics
     ///
-    /// When the heap is full; see [`try_alloc`](Self::try_alloc) and [`alloc_or_collect`](Self::alloc_or_collect).
+    /// If the heap is full. [`try_alloc`](Self::try_alloc) returns an error instead.
+    /// [`alloc_or_collect`](Self::alloc_or_collect) collects first.
     #[inline]
     #[track_caller]
     pub fn alloc<T: Trace + Send + Sync>(&self, value: T) -> Gc<T> {
@@ -348,21 +381,22 @@ impl Mutator {
         }
     }
 
-    /// Allocates an object, or gives the value back.
+    /// Allocates an object.
     ///
     /// # Errors
     ///
-    /// When the heap is full. The heap is as it was.
+    /// If the heap is full. The error contains the value, and the heap is unchanged.
     #[inline]
     pub fn try_alloc<T: Trace + Send + Sync>(&self, value: T) -> Result<Gc<T>, AllocError<T>> {
         allocate(self.raw(), value)
     }
 
-    /// Allocates an object; collects in full first if there is no room.
+    /// Allocates an object. If the heap is full, runs a full collection and tries once more.
     ///
     /// # Errors
     ///
-    /// When the heap is full even then, or cannot be collected.
+    /// If the heap is full after the collection, or if the collection cannot run. The error
+    /// contains the value.
     pub fn alloc_or_collect<T: Trace + Send + Sync>(
         &mut self,
         value: T,
@@ -370,7 +404,7 @@ impl Mutator {
         self.try_alloc(value).or_else(|error| {
             #[expect(
                 clippy::let_underscore_must_use,
-                reason = "the second attempt says why there is no room"
+                reason = "the second attempt returns the error"
             )]
             let _ = self.try_collect(Collect::full());
             self.try_alloc(error.into_inner())
@@ -392,7 +426,7 @@ pub(super) fn foreign_panic(foreign: ForeignGc) -> ! {
     panic!("{foreign}")
 }
 
-/// Panics for an object of another heap.
+/// Panics if the object belongs to another heap than the mutator.
 #[track_caller]
 #[inline]
 pub(crate) fn check(header: NonNull<Header>, m: &Mutator) {
@@ -434,7 +468,7 @@ impl<T> Deref for Gc<T> {
 
     #[inline(always)]
     fn deref(&self) -> &T {
-        // SAFETY: rule R: this reference keeps the object alive, and nobody gets `&mut` to its value.
+        // SAFETY: rule R: this reference keeps the object alive, and no `&mut` to its value exists.
         unsafe { self.value().as_ref() }
     }
 }
@@ -495,7 +529,8 @@ impl<T> fmt::Pointer for Gc<T> {
 }
 
 impl Tracer {
-    /// Reports a reference: call it for each handle that the traversed value owns.
+    /// Reports a reference. An implementation of [`Trace::traverse`] calls it for each handle that
+    /// the value owns.
     #[inline(always)]
     pub fn visit<T>(&mut self, gc: &Gc<T>) {
         self.edge(gc.header.as_ptr() as usize);

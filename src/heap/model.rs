@@ -1,21 +1,22 @@
-//! Floor 3: the seam between the collector and objects of whatever shape.
+//! Floor 3: the interface between the collector and the objects of a runtime.
 //!
-//! The collector knows addresses, side tables and steps. Everything about the objects themselves,
-//! where their counts lie, what they refer to, how they are emptied and destroyed, it asks an
-//! [`ObjectModel`]. The typed face ([`Gc`](crate::Gc), [`Trace`](crate::Trace)) is one model; a
-//! runtime that already has objects brings its own, and gets the same collector, monomorphised.
+//! The collector works on addresses and side tables. It calls an [`ObjectModel`] for everything
+//! about the objects: their counts, their references, how to clear them and how to destroy them.
+//! The typed API ([`Gc`](crate::Gc), [`Trace`](crate::Trace)) is one model. A runtime that already
+//! has objects implements its own model and gets the same collector, monomorphised.
 //!
-//! A model's objects live in memory that a [`ModelMutator`] hands out; so the
-//! collector's tables cover them, and "is this an object of mine" needs no look at it.
+//! The objects of a model lie in memory from [`ModelMutator::allocate`]. The side tables of the
+//! heap therefore cover them, and the collector recognises an object of its heap without reading
+//! it.
 //!
 //! # The end of a heap
 //!
-//! There is no hook for it. When the last [`ModelHeap`] and the last mutator are gone the heap's
-//! range is unmapped, with all objects that are still in it: they are neither collected nor cleared
-//! nor destroyed, so what they own outside the heap leaks, and whoever still has their addresses
-//! has dangling ones. A runtime that wants its objects destroyed collects, and drops what it holds,
-//! before it lets go of the heap. (The typed face does more: it collects once more, and keeps the
-//! range as long as objects are referred to.)
+//! No method is called when a heap ends. When the last [`ModelHeap`] and the last mutator are
+//! dropped, the heap unmaps its memory. Objects that still exist are not collected, cleared or
+//! destroyed: resources that they own outside the heap leak, and their addresses dangle. A runtime
+//! that wants its objects destroyed releases its references and collects before it drops the heap.
+//! (The typed API does more: it collects once more, and keeps the memory mapped while references to
+//! objects exist.)
 
 pub use crate::heap::core::MODEL_REQUESTS;
 pub use crate::heap::model_heap::ModelHeap;
@@ -25,15 +26,15 @@ pub use crate::object::live::{ClaimRef, DeadObject, Live, Stopped};
 pub use crate::object::type_info::{Ends, Object, Tracer};
 use crate::safepoint::ThreadId;
 
-/// What a collection has found, for [`ObjectModel::judge`].
+/// The result of a collection, for [`ObjectModel::judge`].
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct Found<'a> {
-    /// To be cleared.
+    /// The objects to be cleared.
     pub garbage: &'a [Live<'a>],
-    /// Not to be cleared: they have a legacy finalizer, or are reached by such objects.
+    /// The objects that are not cleared: they have a legacy finalizer, or such objects reach them.
     pub uncollectable: &'a [Live<'a>],
-    /// Of the uncollectable ones, those with a legacy finalizer.
+    /// The uncollectable objects that have a legacy finalizer.
     pub legacy: &'a [Live<'a>],
 }
 
@@ -47,117 +48,124 @@ impl<'a> Found<'a> {
     }
 }
 
-/// What [`ObjectModel::judge`] has decided.
+/// The decision of [`ObjectModel::judge`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// The garbage is cleared.
     Clear,
-    /// Nothing is cleared: all of it is ordinary objects again, and counts as uncollectable. Weak
-    /// references to them are dead, and finalizers have run.
+    /// Nothing is cleared. The garbage becomes ordinary objects again and is reported as
+    /// uncollectable. Its weak references stay cleared, and its finalizers have run.
     Keep,
 }
 
-/// The objects of a runtime, as a [`ModelHeap`] sees them.
+/// The objects of a runtime, as a [`ModelHeap`] uses them.
 ///
 /// # Safety
 ///
-/// The collector trusts an implementation with the following. Breaking a rule is undefined
+/// The collector relies on the following rules. An implementation that breaks one causes undefined
 /// behaviour.
 ///
-/// 1. **Counts are real.** [`count`](Self::count) tells the number of references that exist to an
-///    object, wherever they are held. [`claim_ref`](Self::claim_ref) adds one,
-///    [`release`](Self::release) takes one away.
+/// 1. **Counts are real.** [`count`](Self::count) returns the number of existing references to an
+///    object, including those outside the heap. [`claim_ref`](Self::claim_ref) adds one reference.
+///    [`release`](Self::release) removes one.
 /// 2. **Memory is freed only at count 0**, by the model, with
 ///    [`ModelMutator::free`](crate::heap::model::ModelMutator::free).
-/// 3. **A stop is a stop.** Between a stop and the resume no thread lowers a count or frees an
-///    object, attached or not. (Unattached threads may add references to what they hold references
-///    to.)
-/// 4. **Traversal reports live references only**: each address given to [`Tracer::visit_object`] is
-///    an object that the traversed one holds a counted reference to. To report too few, or one
-///    twice, is allowed: it keeps alive or clears the wrong object, and no more.
-/// 5. **Pending counts are merged when asked.** After [`merge`](Self::merge), `count` is exact, and
-///    every object whose count is 0 has been put into `dead`, or is one whose destruction has
-///    begun.
-/// 6. **No safepoint inside.** No method, and nothing it calls, reaches a safepoint, detaches, or
-///    stops the world. (The mutator is passed as `&`, which cannot.)
+/// 3. **A stop is a stop.** Between a stop and the resume no thread, attached or not, lowers a
+///    count or frees an object. (Unattached threads may add references to objects that they hold
+///    references to.)
+/// 4. **Traversal reports live references only.** For each address given to
+///    [`Tracer::visit_object`], the traversed object holds a counted reference to the object at
+///    that address. To report too few references, or one reference twice, is not undefined
+///    behaviour, but the collector then keeps or clears the wrong objects.
+/// 5. **`merge` merges pending counts.** After [`merge`](Self::merge), `count` is exact. Every
+///    object with count 0 has been put into `dead`, unless its destruction has already begun.
+/// 6. **No safepoint inside.** No method, and no function that it calls, reaches a safepoint,
+///    detaches or stops the world. (The mutator is passed as `&`, which allows none of them.)
 ///
-/// Methods that are given a [`World`] token run while the world is stopped, possibly on a thread of
-/// the collector's pool; the others on the collecting thread, attached, with the world running.
-/// Garbage of a collection that the heap started itself is cleared and released by any attached
-/// thread, each object by one.
+/// # Threads
+///
+/// Methods with a [`World`] or a [`Stopped`] parameter run while the world is stopped, possibly on
+/// a worker thread of the collector. Methods with a [`ModelMutator`] parameter run on an attached
+/// thread with the world running. This is the collecting thread, with one exception: if the heap
+/// started the collection by itself, any attached thread may clear and release garbage. Each object
+/// is cleared by one thread. All other methods may run in either state.
 pub unsafe trait ObjectModel: Sized + Send + Sync + 'static {
-    /// What the model keeps for each mutator. Other threads read it, so it synchronises itself.
+    /// The data of the model for each mutator. Other threads read it, so it must synchronise
+    /// itself.
     type Local: Send + Sync + 'static;
 
-    /// A weak callback that is due: made in a stop, called after it.
+    /// A due weak callback. It is created in a stop and called after the stop.
     type Callback: Send;
 
-    /// What the model keeps for each mutator that no other thread ever sees.
+    /// The data of the model for each mutator that only its own thread uses.
     type Private: 'static;
 
-    /// Whether two traversals of an object in one stop report the same references. If not, the
-    /// collector keeps what the counting pass saw for the marking pass.
+    /// Whether two traversals of an object in one stop always report the same references. If
+    /// `false`, the collector records the references that the counting pass reported and marks from
+    /// the record.
     const STABLE_DURING_STOP: bool;
 
-    /// Of [`MODEL_REQUESTS`], those that any attached thread can answer, or the next one to attach,
-    /// in place of the thread that was asked. A thread that is about to detach answers what it was
-    /// asked by then; requests of these kinds that come while it does so are passed on to the
-    /// attached threads, since others could go on asking for as long as it answers. Without this it
-    /// answers until nothing is asked of it.
+    /// The requests of [`MODEL_REQUESTS`] that another thread may answer for the requested thread:
+    /// any attached thread, or the next thread that attaches.
+    ///
+    /// A thread answers its pending requests before it detaches. Shared requests that arrive
+    /// meanwhile are passed on to the attached threads. Without this, other threads could delay the
+    /// detach without end. The thread answers all other requests itself until none is pending.
     const SHARED_REQUESTS: u32 = 0;
 
-    /// The shared part of a new mutator.
+    /// Creates the shared data of a new mutator.
     fn local(&self) -> Self::Local;
 
-    /// The private part of a new mutator.
+    /// Creates the private data of a new mutator.
     fn private(&self) -> Self::Private;
 
-    /// As [`private`](Self::private), where memory may be refused.
+    /// As [`private`](Self::private); `None` if there is no memory.
     #[doc(hidden)]
     fn try_private(&self) -> Option<Self::Private> {
         Some(self.private())
     }
 
-    /// How many references exist; `None`: the object is immortal, and never a candidate.
+    /// Returns the number of existing references to `object`. `None`: the object is immortal, and
+    /// never a candidate.
     fn count(&self, object: Stopped<'_>) -> Option<i64>;
 
-    /// Whether [`count`](Self::count) gives `None`.
+    /// Whether [`count`](Self::count) returns `None`.
     #[inline(always)]
     fn is_immortal(&self, object: Stopped<'_>) -> bool {
         self.count(object).is_none()
     }
 
-    /// Reports every reference that `object` holds. May panic: the collection is abandoned.
+    /// Reports every reference that `object` holds. May panic: the collection is then abandoned.
     fn traverse(&self, object: Stopped<'_>, tracer: &mut Tracer);
 
-    /// Reports the references of the first few of `objects`, as [`traverse`](Self::traverse) does
-    /// of each, by calling [`Tracer::each`] for one or more of them, in their order and without
-    /// gaps. There is at least one.
+    /// Reports the references of one or more objects at the front of `objects`, as
+    /// [`traverse`](Self::traverse) does for one. It passes these objects to [`Tracer::each`] in
+    /// order and without gaps. `objects` is not empty.
     ///
-    /// For models to which it is faster to deal with several objects of one type than to look up
-    /// each one's type. What is reported otherwise than by [`Tracer::each`], or under another
-    /// object, counts as the next one's, or that one's (rule 4 says what this leads to). If nothing
-    /// is looked at the collection is abandoned.
+    /// A model overrides this if it can traverse several objects of one type faster than it can
+    /// look up the type of each. A reference reported outside [`Tracer::each`] is attributed to the
+    /// next object. A reference reported under another object is attributed to that object. Rule 4
+    /// names the consequences. If the call traverses no object, the collection is abandoned.
     #[inline(always)]
     fn traverse_each(&self, objects: &[Stopped<'_>], tracer: &mut Tracer, ends: &mut Ends<'_>) {
         tracer.each(objects, ends, |object, tracer| self.traverse(object, tracer));
     }
 
-    /// Whether [`prefetch`](Self::prefetch) is worth calling: asked once for each pass over the
-    /// heap.
+    /// Whether [`prefetch`](Self::prefetch) has an effect. Called once for each pass over the heap.
     fn prefetches(&self) -> bool {
         false
     }
 
-    /// Asks memory for what [`traverse`](Self::traverse) is going to read outside of the object,
-    /// with [`Tracer::fetch`]. Called some objects ahead of it; it reports nothing to the tracer.
+    /// Prefetches memory outside `object` that [`traverse`](Self::traverse) will read, with
+    /// [`Tracer::fetch`]. The collector calls it some objects ahead of the traversal. It reports
+    /// nothing to the tracer.
     #[inline]
     fn prefetch(&self, object: Stopped<'_>, tracer: &mut Tracer) {
         let _ = (object, tracer);
     }
 
-    /// As [`prefetch`](Self::prefetch), for several objects, of which there is at least one. The
-    /// collector calls this.
+    /// As [`prefetch`](Self::prefetch), for several objects. `objects` is not empty. The collector
+    /// calls only this method.
     #[inline(always)]
     fn prefetch_each(&self, objects: &[Stopped<'_>], tracer: &mut Tracer) {
         for &object in objects {
@@ -166,90 +174,90 @@ pub unsafe trait ObjectModel: Sized + Send + Sync + 'static {
         }
     }
 
-    /// Adds a reference on behalf of the thread `by`: the collecting one, or another mutator that
-    /// is parked now, and will most likely be the one to release it. Called once for each object,
-    /// on several of the collection's threads at a time.
+    /// Adds a reference on behalf of the thread `by`. This is the collecting thread or another
+    /// mutator that is parked, and most likely the thread that will release the reference. Called
+    /// once for each object, on several threads of the collection at the same time.
     fn claim_ref(&self, object: Stopped<'_>, by: ThreadId);
 
     /// Drops a reference that [`claim_ref`](Self::claim_ref) added, and destroys the object if it
-    /// was the last. Mostly on the thread that `claim_ref` named, but any attached one may come to
-    /// it first.
+    /// was the last reference. It usually runs on the thread that `claim_ref` named, but any
+    /// attached thread may run it.
     fn release(&self, reference: ClaimRef, m: &ModelMutator<Self>);
 
-    /// Takes the references out of those fields of `object` that can close a cycle. May panic: that
-    /// is reported, and the collection goes on.
+    /// Removes the references from those fields of `object` that can be part of a cycle. May panic:
+    /// the panic is reported, and the collection continues.
     fn clear(&self, object: Live<'_>, m: &ModelMutator<Self>);
 
-    /// Objects are about to be cleared by this thread, of so many in all.
+    /// This thread is about to clear objects of a collection that clears `objects` in all.
     fn clearing(&self, m: &ModelMutator<Self>, objects: usize) {
         let _ = (m, objects);
     }
 
-    /// Some objects have been cleared: drops what [`clear`](Self::clear) took out of them, if it
-    /// has put that off. Called every few objects, and `last` before any is released, and before
-    /// the thread may park.
+    /// This thread has cleared an object. The model may defer the drops of the references that
+    /// [`clear`](Self::clear) removed, and drop them here in batches. If `last` is true it must
+    /// drop all of them: objects are about to be released, or the thread is about to park.
     fn cleared(&self, m: &ModelMutator<Self>, last: bool) {
         let _ = (m, last);
     }
 
-    /// Whether `object` has a finalizer. It is asked only for objects that were not finalized yet.
+    /// Whether `object` has a finalizer. Called only for objects that were not finalized yet.
     fn has_finalizer(&self, object: Live<'_>) -> bool {
         let _ = object;
         false
     }
 
-    /// Runs the finalizer. May panic, make the object reachable again, allocate, and change the
-    /// graph.
+    /// Runs the finalizer of `object`. May panic, make the object reachable again, allocate, and
+    /// change the graph.
     fn finalize(&self, object: Live<'_>, m: &ModelMutator<Self>) {
         let _ = (object, m);
     }
 
-    /// Whether [`verifies_traversal`](Self::verifies_traversal) is worth asking.
+    /// Whether the collector calls [`verifies_traversal`](Self::verifies_traversal).
     fn verifies_traversals(&self) -> bool {
         false
     }
 
-    /// Whether the two traversals of `object` in one stop are to be compared: if they differ, the
-    /// collection is abandoned. Slow, and for finding mistakes.
+    /// Whether the collector compares the two traversals of `object` in one stop. If they differ,
+    /// the collection is abandoned. The comparison is slow, and meant for debugging.
     fn verifies_traversal(&self, object: Stopped<'_>) -> bool {
         let _ = object;
         false
     }
 
-    /// More references to `object` were reported than exist: some traversal is wrong. The object is
-    /// kept.
+    /// Traversals reported more references to `object` than exist, so a traversal is wrong. The
+    /// object is kept.
     fn overvisited(&self, object: Stopped<'_>) {
         let _ = object;
     }
 
-    /// The heap has no memory for a new object. A model that keeps freed memory gives it back here.
-    /// `true`: it gave some back, and the allocation is tried again.
+    /// The heap has no memory for a new object. A model that caches freed memory returns it to the
+    /// heap here. `true`: it returned some, and the heap tries the allocation again.
     fn refused(&self, m: &ModelMutator<Self>) -> bool {
         let _ = m;
         false
     }
 
-    /// Before a collection stops the world: drop what was deferred.
+    /// Drops deferred references, before a collection stops the world.
     fn prepare(&self, m: &ModelMutator<Self>) {
         let _ = m;
     }
 
-    /// How many objects [`merge`](Self::merge) may put into `dead`, at most. The collector makes
-    /// room for them first: if there is none, the collection is abandoned before anything is
-    /// merged. More than that asks for memory in `merge`, where it ends the process if there is
-    /// none.
+    /// An upper limit for the number of objects that [`merge`](Self::merge) puts into `dead`. The
+    /// collector reserves room for them first. If there is no memory, the collection is abandoned
+    /// before the merge. Objects above the limit make `merge` allocate, and a failed allocation
+    /// there ends the process.
     fn pending(&self, world: &World<'_, Self>) -> usize {
         let _ = world;
         0
     }
 
-    /// Makes counts exact (rule 5): merges what threads have pending in their
-    /// [`Local`](Self::Local)s, which [`World::locals`] lists.
+    /// Makes counts exact (rule 5): merges the pending counts in the [`Local`](Self::Local)s of all
+    /// threads. [`World::locals`] lists them.
     fn merge(&self, world: &World<'_, Self>, dead: &mut Vec<DeadObject>) {
         let _ = (world, dead);
     }
 
-    /// Destroys an object whose count was found to be 0 in [`merge`](Self::merge).
+    /// Destroys an object that [`merge`](Self::merge) found with count 0.
     fn destroy_merged(&self, dead: DeadObject, m: &ModelMutator<Self>) {
         let _ = (dead.object(), m);
     }
@@ -260,16 +268,17 @@ pub unsafe trait ObjectModel: Sized + Send + Sync + 'static {
         false
     }
 
-    /// How many callbacks [`take_callbacks`](Self::take_callbacks) may put into `due` for `object`,
-    /// at most. The collector makes room for them first: if there is none, nothing is cleared, and
-    /// the collection is abandoned. As for [`pending`](Self::pending).
+    /// An upper limit for the number of callbacks that [`take_callbacks`](Self::take_callbacks)
+    /// puts into `due` for `object`. The collector reserves room for them first. If there is no
+    /// memory, the collection is abandoned and clears nothing. [`pending`](Self::pending) says what
+    /// a wrong limit causes.
     fn callbacks(&self, object: Stopped<'_>) -> usize {
         let _ = object;
         0
     }
 
-    /// Clears those weak references to the unreachable `object` that have a callback, and puts the
-    /// callbacks of those that are not garbage themselves into `due`.
+    /// Clears those weak references to the unreachable `object` that have a callback. Puts their
+    /// callbacks into `due`, except the callbacks of weak references that are garbage themselves.
     #[expect(unused_variables, reason = "a model without callbacks takes none")]
     fn take_callbacks(
         &self,
@@ -285,84 +294,85 @@ pub unsafe trait ObjectModel: Sized + Send + Sync + 'static {
         let _ = (callback, m);
     }
 
-    /// Clears all weak references to `object`: upgrading one fails from now on.
+    /// Clears all weak references to `object`. Later upgrades fail.
     fn clear_weak(&self, object: Stopped<'_>) {
         let _ = object;
     }
 
-    /// Whether there may be objects with a legacy finalizer: only then [`legacy`](Self::legacy) is
-    /// asked.
+    /// Whether objects with a legacy finalizer may exist. If `false`, the collector does not call
+    /// [`legacy`](Self::legacy).
     fn has_legacy(&self) -> bool {
         false
     }
 
-    /// Whether `object` has a *legacy finalizer*: one that the collector must not call, since it
-    /// expects all that it reaches to be whole, and that it must not destroy the object without.
-    /// Such an object is not cleared when it is unreachable, nor is what it reaches: they count as
-    /// uncollectable.
+    /// Whether `object` has a *legacy finalizer*. The collector must not call such a finalizer,
+    /// since it expects all objects that it reaches to be intact. The object must not be destroyed
+    /// without a call of it either. If such an object is unreachable, neither it nor the objects
+    /// that it reaches are cleared. They are reported as uncollectable.
     fn legacy(&self, object: Stopped<'_>) -> bool {
         let _ = object;
         false
     }
 
-    /// Decides what happens to the garbage, when finalizers have run and it is known what is
-    /// garbage. The world is running. All objects named are held until this returns; the model may
-    /// add references of its own.
+    /// Decides about the garbage after finalizers have run and the recheck is complete. The world
+    /// is running. The collection holds references to all objects in `found` until this returns.
+    /// The model may add references of its own.
     fn judge(&self, found: &Found<'_>, m: &ModelMutator<Self>) -> Verdict {
         let _ = (found, m);
         Verdict::Clear
     }
 
-    /// A name for the type of `object`, for reports.
+    /// Returns a name for the type of `object`, for reports.
     fn type_name(&self, object: Live<'_>) -> &'static str {
         let _ = object;
         "*object"
     }
 
-    /// Looks at what `object` itself keeps, a header, for what cannot be: asked when the heap is
-    /// verified, before anything else is asked of it.
+    /// Checks the header of `object` for invalid content. Called when the heap is verified, before
+    /// any other method is called for the object.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// A description of the defect.
     fn check(&self, object: Stopped<'_>) -> Result<(), String> {
         let _ = object;
         Ok(())
     }
 
-    /// The name of the type of an object that has just been destroyed, if what is left of it still
-    /// tells: for a report, should somebody write there. The memory may never have been an object.
-    /// Asked where [freed memory is poisoned](crate::Stress::poison).
+    /// Returns the name of the type of a destroyed object, if the remaining bytes still identify
+    /// it. The report about a write to freed memory contains it. The memory may never have held an
+    /// object. Called only if [freed memory is poisoned](crate::Stress::poison).
     fn last_type(&self, memory: std::ptr::NonNull<u8>) -> Option<&'static str> {
         let _ = memory;
         None
     }
 
-    /// After a stop in which everything was quiescent, the world running again.
+    /// Called with the world running again, after a stop in which every thread was quiescent.
     fn resumed(&self, m: &ModelMutator<Self>) {
         let _ = m;
     }
 
-    /// After everything was cleared: lets go of what can be let go of. `true`: something waits
-    /// until every thread has passed a safepoint, and a stop would help.
+    /// Called after a collection has cleared its garbage. Releases retired memory that no thread
+    /// can be reading. `true`: the rest waits until every thread has passed a safepoint, and a stop
+    /// would help.
     fn after_clear(&self, m: &ModelMutator<Self>) -> bool {
         let _ = m;
         false
     }
 
-    /// Answers requests that the model has raised with the bits from
-    /// [`MODEL_REQUESTS`]: at a safepoint, before a detach, after an attach.
+    /// Answers requests that the model has raised with the bits of [`MODEL_REQUESTS`]. Called at a
+    /// safepoint, before a detach and after an attach.
     fn answer(&self, requests: u32, m: &ModelMutator<Self>) {
         let _ = (requests, m);
     }
 
-    /// After each attach, the world running.
+    /// Called after each attach, with the world running.
     fn attached(&self, m: &ModelMutator<Self>) {
         let _ = m;
     }
 
-    /// A mutator is ending, on its own thread, still attached. A panic comes out of the mutator's
-    /// drop once the thread has left; if the thread unwinds already, the panic is reported as
-    /// unraisable.
+    /// Called when a mutator ends, on its own thread, still attached. A panic leaves the mutator's
+    /// drop after the thread has detached. If the thread is already unwinding, the panic is
+    /// reported as unraisable.
     fn ending(&self, m: &ModelMutator<Self>) {
         let _ = m;
     }

@@ -22,7 +22,7 @@ impl<M: ObjectModel> ModelHeap<M> {
     ///
     /// # Panics
     ///
-    /// Where [`try_attach`](Self::try_attach) gives an error.
+    /// If [`try_attach`](Self::try_attach) returns an error.
     #[track_caller]
     pub fn attach(&self) -> ModelMutator<M> {
         match self.try_attach() {
@@ -35,8 +35,8 @@ impl<M: ObjectModel> ModelHeap<M> {
     ///
     /// # Errors
     ///
-    /// When the thread is attached already, to whatever heap, when it is inside a traversal, or in a
-    /// closure of a detach.
+    /// If the thread is already attached to any heap, inside a traversal, or in the closure of a
+    /// detach.
     pub fn try_attach(&self) -> Result<ModelMutator<M>, AttachError> {
         ModelMutator::attach(&self.0)
     }
@@ -46,17 +46,19 @@ impl<M: ObjectModel> ModelHeap<M> {
         &self.0.core.model
     }
 
-    /// Names a root that full collections start from, and returns the key for [`forget_root`](Self::forget_root). A
-    /// hint: what is collected is the same without it.
+    /// Names a root that full collections start from, and returns its key for
+    /// [`forget_root`](Self::forget_root). Known roots are a hint: collections find the same
+    /// garbage without them.
     ///
     /// # Safety
     ///
-    /// `object` is one of this heap's. The caller holds a reference to it until it is forgotten.
+    /// `object` is an object of this heap. The caller holds a reference to it until the root is
+    /// forgotten.
     pub unsafe fn known_root(&self, object: Object) -> u64 {
         self.0.core.roots.add(object)
     }
 
-    /// Takes back what [`known_root`](Self::known_root) said.
+    /// Forgets the root with this key of [`known_root`](Self::known_root).
     pub fn forget_root(&self, key: u64) {
         self.0.core.roots.remove(key);
     }
@@ -66,7 +68,7 @@ impl<M: ObjectModel> ModelHeap<M> {
         self.0.core.slow.on_slow_stop(Hook::new(Arc::new(f)));
     }
 
-    /// What the heap's stress modes have done so far.
+    /// The figures of the heap's stress modes so far.
     pub fn stress_stats(&self) -> StressStats {
         let core = &self.0.core;
         let mut stats =
@@ -80,7 +82,8 @@ impl<M: ObjectModel> ModelHeap<M> {
     /// Figures about the heap. See [`HeapStats`].
     pub fn stats(&self) -> HeapStats {
         let core = &self.0.core;
-        // First: it refuses a thread that holds a fork, which would wait for itself below.
+        // First: it panics on a thread that holds a fork. The calls below would wait for that
+        // thread itself.
         let coordinator = core.coordinator.stats();
         let (live_objects, live_bytes) = core.live();
         HeapStats {
@@ -90,7 +93,7 @@ impl<M: ObjectModel> ModelHeap<M> {
             committed_bytes: core.space.committed_bytes(),
             reserved_bytes: core.space.reserved_bytes(),
             mutators: coordinator.threads,
-            // Relaxed: figures.
+            // Relaxed: statistics.
             collections: core.totals.collections.load(Ordering::Relaxed),
             young_collections: core.totals.young.load(Ordering::Relaxed),
             promotions: core.totals.promotions.load(Ordering::Relaxed),
@@ -120,11 +123,11 @@ impl<M: ObjectModel> fmt::Debug for ModelHeap<M> {
 pub struct HeapStats {
     /// Objects alive, tracked or not.
     pub live_objects: usize,
-    /// Bytes of their cells, headers and rounding included.
+    /// The bytes of their cells, including headers and rounding.
     pub live_bytes: usize,
     /// Bytes of the pages that hold them.
     pub in_use_bytes: usize,
-    /// Bytes made accessible, side tables included.
+    /// Bytes made accessible, including side tables.
     pub committed_bytes: usize,
     /// Bytes of address space for pages.
     pub reserved_bytes: usize,
@@ -132,19 +135,21 @@ pub struct HeapStats {
     pub mutators: usize,
     /// Collections so far.
     pub collections: usize,
-    /// How many of them were young ones.
+    /// The young collections among them.
     pub young_collections: usize,
-    /// How often what was new was taken for old, where a young collection would have found next to nothing. No collections: nothing was
-    /// looked at, and nobody called back. See [`Pacing::young_objects`](crate::Pacing::young_objects).
+    /// How often new objects became old without a collection, because a young collection would have
+    /// found almost no garbage. A promotion traverses no object and calls no callback. See
+    /// [`Pacing::young_objects`](crate::Pacing::young_objects).
     pub promotions: usize,
-    /// Objects that collections destroyed so far. Objects that died by count are not among them.
+    /// Objects that collections have destroyed so far. Objects destroyed by reference counting are
+    /// not included.
     pub collected: usize,
-    /// Stops so far, for collections and otherwise.
+    /// Stops so far, including those outside collections.
     pub stops: u64,
-    /// The longest time from a stop's request to the last thread's parking.
+    /// The longest time from the request of a stop until the last thread parked.
     pub time_to_stop_max: Duration,
-    /// The threads that have ended attached, since they leaked their [`Mutator`](crate::Mutator): each with its name,
-    /// and its number at the operating system. While there is one, no stop succeeds, and so no
-    /// collection.
+    /// The threads that ended attached because they leaked their [`Mutator`](crate::Mutator), each
+    /// with its name and its number in the operating system. While this list is not empty, every
+    /// stop fails, and so does every collection.
     pub leaked_mutators: Vec<String>,
 }

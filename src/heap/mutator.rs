@@ -1,26 +1,29 @@
 //! Floor 3: a thread that is attached to a heap.
 //!
-//! A [`ModelMutator`] is the proof that the calling thread is attached to one heap: it is neither `Send`
-//! nor `Sync`, it parks only through `&mut self`, and everything borrowed from an object borrows it.
+//! A [`ModelMutator`] is the proof that the calling thread is attached to one heap. It is neither
+//! `Send` nor `Sync`. It parks only through `&mut self`, and every borrow from an object borrows
+//! the mutator.
 //!
-//! # Who may touch what
+//! # Access to the data
 //!
-//! | data | who, when |
+//! | data | access |
 //! |---|---|
-//! | [`Shared::arena`] | its thread, while attached; whoever holds the [`World`], for any of them |
-//! | [`Shared::local`] | anybody; it synchronises itself |
+//! | [`Shared::arena`] | its thread, while attached; a thread with a [`World`], for all mutators |
+//! | [`Shared::local`] | all threads; it synchronises itself |
 //! | [`Inner`] | its thread only |
-//! | `HERE` | its thread only: which mutator `with_current` finds; null while detached |
+//! | `HERE` | its thread only: the mutator that `with_current` finds; null while detached |
 //!
-//! The rule that makes the first row sound is rule **A** below, cited by its letter:
+//! Rule **A** makes the first row sound. The rules, cited by their letters:
 //!
-//! * **A** (arena): `&ModelMutator` exists only on an attached thread, and the world is not stopped
-//!   while such a thread runs. So either the owner is in its arena, or a stop is, never both.
-//! * **P** (pointer): [`Inner`] lives in a box from attach to the mutator's drop; `HERE` points to it
-//!   only in between.
-//! * **L** (lending): whoever lends a `&ModelMutator` that nothing ties to the mutator itself (`with_current`, and
-//!   every call into user code) holds a [`Lent`]. While one lives, this thread reaches no safepoint, does
-//!   not detach, collect or stop, and a mutator that is dropped ends only with the last of them.
+//! * **A** (arena): `&ModelMutator` exists only on an attached thread, and an attached thread does
+//!   not run while the world is stopped. So either the owner or a stop accesses an arena, never
+//!   both.
+//! * **P** (pointer): [`Inner`] lives in a box from the attach to the mutator's drop. `HERE` points
+//!   to it only in between.
+//! * **L** (lending): `with_current`, and every call into user code, lends a `&ModelMutator` with a
+//!   lifetime that is independent of the mutator. The lender holds a [`Lent`]. While one lives,
+//!   this thread reaches no safepoint, and does not detach, collect or stop. A mutator that is
+//!   dropped meanwhile ends when its last `Lent` is dropped.
 
 use std::any::TypeId;
 use std::cell::Cell;
@@ -48,7 +51,7 @@ use crate::safepoint::{self, Away, ForkGuard, Participant, StopError, ThreadId, 
 
 #[repr(C)]
 struct Inner<M: ObjectModel> {
-    /// First, so that `with_current` can read it whatever the model is.
+    /// First, so that `with_current` can read it for any model.
     model: TypeId,
     id: u64,
     participant: Participant<Shared<M>>,
@@ -56,15 +59,15 @@ struct Inner<M: ObjectModel> {
     private: M::Private,
     arena_id: u32,
     handle: Arc<Handle<M>>,
-    /// How many [`Lent`]s live.
+    /// The number of live [`Lent`]s.
     lent: Cell<u32>,
     /// The mutator was dropped while lent.
     dropped: Cell<bool>,
-    /// Before that it buries nothing.
+    /// The thread reclaims no garbage before this time.
     rest: Cell<Instant>,
 }
 
-/// A `&ModelMutator` is in user code's hands: rule L.
+/// User code has a `&ModelMutator` while this lives: rule L.
 #[must_use = "the mutator is lent while this lives"]
 pub(crate) struct Lent<M: ObjectModel>(NonNull<Inner<M>>);
 
@@ -74,12 +77,13 @@ impl<M: ObjectModel> Drop for Lent<M> {
         #[cold]
         #[inline(never)]
         fn end<M: ObjectModel>(inner: NonNull<Inner<M>>) {
-            // Once: what is destroyed on the way lends it again.
+            // Reset first: destructors that run in the drop lend the mutator again.
             // SAFETY: rules P and L, as below.
             unsafe { inner.as_ref() }.dropped.set(false);
             drop(ModelMutator { inner: Unmarked(inner), thread: PhantomData });
         }
-        // SAFETY: rules P and L: a mutator that is dropped meanwhile waits for this.
+        // SAFETY: rules P and L: a mutator that is dropped meanwhile ends only when this is
+        // dropped.
         let inner = unsafe { self.0.as_ref() };
         inner.lent.set(inner.lent.get() - 1);
         if inner.lent.get() == 0 && inner.dropped.get() {
@@ -88,11 +92,11 @@ impl<M: ObjectModel> Drop for Lent<M> {
     }
 }
 
-/// Which mutator this thread has.
+/// The mutator of this thread.
 struct Here {
-    /// The attached mutator's [`Inner`]; null: none.
+    /// The [`Inner`] of the attached mutator, or null.
     inner: Cell<*const TypeId>,
-    /// Inside the closure of a detach, where a mutator must not outlive the closure.
+    /// The thread is in the closure of a detach. A mutator must not outlive that closure.
     detached: Cell<bool>,
 }
 
@@ -105,14 +109,14 @@ const_thread_local! {
 #[repr(transparent)]
 pub(crate) struct Unmarked<T>(pub(crate) T);
 
-// SAFETY: rule X: it stands only beside a marker that is not `Send`.
+// SAFETY: rule X: used only beside a marker field that is not `Send`.
 unsafe impl<T> Send for Unmarked<T> {}
-// SAFETY: rule X: it stands only beside a marker that is not `Sync`.
+// SAFETY: rule X: used only beside a marker field that is not `Sync`.
 unsafe impl<T> Sync for Unmarked<T> {}
 
 /// A thread attached to a heap of objects of model `M`.
 ///
-/// The typed face wraps it as [`Mutator`](crate::Mutator); a runtime with objects of its own uses it
+/// The typed API wraps it as [`Mutator`](crate::Mutator). A runtime with its own objects uses it
 /// directly, see [`model`](crate::heap::model).
 pub struct ModelMutator<M: ObjectModel> {
     inner: Unmarked<NonNull<Inner<M>>>,
@@ -137,8 +141,8 @@ impl<M: ObjectModel> ModelMutator<M> {
         Self::attach_unchecked(handle)
     }
 
-    /// As [`attach`](Self::attach), also inside a detach: the caller sees to it that the mutator does not
-    /// outlive the detach.
+    /// As [`attach`](Self::attach), also inside a detach. The caller ensures that the mutator does
+    /// not outlive the detach.
     fn attach_unchecked(handle: &Arc<Handle<M>>) -> Result<Self, AttachError> {
         if safepoint::is_traversing() {
             return Err(AttachError::Traversing);
@@ -186,7 +190,7 @@ impl<M: ObjectModel> ModelMutator<M> {
         Ok(this)
     }
 
-    /// Attaches for the length of a closure; allowed inside [`detach`](Self::detach).
+    /// Attaches for the duration of a closure. Allowed inside [`detach`](Self::detach).
     pub(crate) fn attach_scoped<R>(
         handle: &Arc<Handle<M>>,
         f: impl FnOnce(&mut Self) -> R,
@@ -197,18 +201,19 @@ impl<M: ObjectModel> ModelMutator<M> {
                 HERE.with(|here| here.detached.set(self.0));
             }
         }
-        // Dropped last: what runs when the mutator ends, and maybe its heap, is inside the detach again.
+        // Dropped last: destructors that run when the mutator (and perhaps its heap) ends run
+        // inside the detach again.
         let mut mutator = Self::attach_unchecked(handle)?;
         let _restore = Restore(HERE.with(|here| here.detached.replace(false)));
         Ok(f(&mut mutator))
     }
 
-    /// The thread has just been attached.
+    /// Completes an attach.
     fn arrive(&self) {
         self.arrive_in(self.core());
     }
 
-    /// As [`arrive`](Self::arrive), in a core that the caller had looked up before it attached.
+    /// As [`arrive`](Self::arrive), with a core that the caller looked up before it attached.
     #[inline(always)]
     fn arrive_in(&self, core: &Core<M>) {
         HERE.with(|here| here.inner.set(self.inner.0.as_ptr().cast::<TypeId>()));
@@ -227,14 +232,12 @@ impl<M: ObjectModel> ModelMutator<M> {
         }
     }
 
-    /// The thread is about to be detached.
+    /// Prepares a detach.
     fn leave(&self) {
         HERE.with(|here| here.inner.set(std::ptr::null()));
     }
 
-    /// Calls `f` with this thread's mutator, which the caller knows to be of this model.
-    ///
-    /// It is not lent: `f` calls no user code.
+    /// Calls `f` with this thread's mutator. The mutator is not lent: `f` calls no user code.
     ///
     /// # Safety
     ///
@@ -247,10 +250,11 @@ impl<M: ObjectModel> ModelMutator<M> {
         f(&ManuallyDrop::new(Self { inner: Unmarked(inner), thread: PhantomData }))
     }
 
-    /// This thread's mutator, if it is attached to a heap of this model, traverses nothing, and holds no stop.
+    /// Returns this thread's mutator, if it is attached to a heap of this model, is not traversing
+    /// and holds no stop.
     ///
-    /// A second value for the same attachment: it is never dropped, and it is not lent. Who calls user code with it
-    /// lends it first.
+    /// The result is a second value for the same attachment. It is never dropped, and it is not
+    /// lent. A caller lends it before it calls user code with it.
     #[inline(always)]
     fn here() -> Option<ManuallyDrop<Self>> {
         if current() == 0 || safepoint::is_stopping() {
@@ -264,22 +268,23 @@ impl<M: ObjectModel> ModelMutator<M> {
         Some(ManuallyDrop::new(Self { inner: Unmarked(inner.cast()), thread: PhantomData }))
     }
 
-    /// Calls `f` with this thread's mutator, if it is attached to a heap of this model.
+    /// Calls `f` with this thread's mutator, if the thread is attached to a heap of this model.
     ///
-    /// `None` when it is not, while it runs a traversal, and while it holds a stop.
+    /// Returns `None` if it is not attached, during a traversal, and while it holds a stop.
     pub fn with_current<R>(f: impl FnOnce(&Self) -> R) -> Option<R> {
         let mutator = Self::here()?;
         let _lent = mutator.lend();
         Some(f(&mutator))
     }
 
-    /// This thread's mutator, not lent, if it is attached to the heap that `object` lies in; else as `with_current`.
+    /// Returns this thread's mutator, not lent, if it is attached to the heap of `object`.
+    /// Otherwise as `with_current`.
     #[inline(always)]
     pub(crate) fn current_owning(object: Object) -> Option<ManuallyDrop<Self>> {
         Self::here().filter(|mutator| mutator.owns(object))
     }
 
-    /// Whether this thread has a mutator of this very heap.
+    /// Whether this thread has a mutator of this heap.
     pub(crate) fn is_attached_to(core: &Core<M>) -> bool {
         let Some(inner) = NonNull::new(HERE.with(|here| here.inner.get()).cast_mut()) else {
             return false;
@@ -299,7 +304,7 @@ impl<M: ObjectModel> ModelMutator<M> {
         Lent(self.inner.0)
     }
 
-    /// Whether user code up the stack has the mutator, or something else forbids a safepoint.
+    /// Whether a caller up the stack has lent the mutator, or a guard forbids safepoints.
     #[inline]
     pub(crate) fn is_lent(&self) -> bool {
         self.inner().lent.get() != 0 || self.inner().participant.no_safepoint_depth() != 0
@@ -311,13 +316,13 @@ impl<M: ObjectModel> ModelMutator<M> {
         unsafe { self.inner.0.as_ref() }
     }
 
-    /// This mutator's id, as [`safepoint::current`] tells it.
+    /// The id of this mutator, as [`safepoint::current`] returns it.
     #[inline(always)]
     pub(crate) fn id(&self) -> u64 {
         self.inner().id
     }
 
-    /// This thread's id at the coordinator.
+    /// The id of this thread at the coordinator.
     pub fn thread_id(&self) -> ThreadId {
         self.inner().participant.id()
     }
@@ -337,18 +342,18 @@ impl<M: ObjectModel> ModelMutator<M> {
         &self.inner().core.model
     }
 
-    /// What the model keeps for this mutator and others may see.
+    /// The data of the model for this mutator that other threads may read.
     #[inline(always)]
     pub fn local(&self) -> &M::Local {
         &self.inner().participant.data().local
     }
 
-    /// What this thread shows of its wait for a cell.
+    /// The published data about this thread's wait for a cell.
     pub(crate) fn waits(&self) -> &slow::Waits {
         &self.inner().participant.data().waits
     }
 
-    /// What the model keeps for this mutator alone.
+    /// The data of the model for this mutator alone.
     #[inline(always)]
     pub fn private(&self) -> &M::Private {
         &self.inner().private
@@ -369,28 +374,29 @@ impl<M: ObjectModel> ModelMutator<M> {
     #[inline(always)]
     pub(crate) fn arena<R>(&self, f: impl FnOnce(&mut Arena) -> R) -> R {
         self.inner().participant.data().arena.with_mut(|arena| {
-            // SAFETY: rule A; arenas call nobody back, so this does not nest.
+            // SAFETY: rule A; arenas call no foreign code, so this does not nest.
             f(unsafe { &mut *arena })
         })
     }
 
-    /// Raises request bits of this thread itself.
+    /// Raises request bits of this thread.
     pub fn raise(&self, requests: u32) {
         self.inner().participant.raise(requests);
     }
 
-    /// What this thread is asked for: one relaxed load.
+    /// The pending requests to this thread: one relaxed load.
     #[inline(always)]
     pub(crate) fn poll(&self) -> u32 {
         self.inner().participant.poll()
     }
 
-    /// Takes back the flag that a collection is due; whether it was up.
+    /// Clears the flag that a collection is due. Returns whether it was set.
     pub(crate) fn take_collect(&self) -> bool {
         self.inner().participant.take_requests(COLLECT) != 0
     }
 
-    /// Lets the model answer what was asked of it. Under a traversal guard the requests stay raised.
+    /// Makes the model answer its pending requests. Under a traversal guard the requests stay
+    /// raised.
     pub(crate) fn answer(&self) {
         if safepoint::is_traversing() {
             return;
@@ -401,7 +407,7 @@ impl<M: ObjectModel> ModelMutator<M> {
         }
     }
 
-    /// Takes part in a stop, if one is on.
+    /// Parks for a stop, if one is requested.
     pub(crate) fn park(&mut self) {
         if self.poll() & safepoint::STOP == 0 {
             return;
@@ -420,22 +426,23 @@ impl<M: ObjectModel> ModelMutator<M> {
         self.comes_back(false);
     }
 
-    /// Whether this thread is about to wait for nothing but a stop, or a collection.
+    /// Sets whether this thread is about to wait only for a stop or a collection.
     fn comes_back(&self, soon: bool) {
         self.inner().participant.data().parked.store(soon, Ordering::Relaxed);
     }
 
-    /// When this thread may bury the next piece.
+    /// The time at which this thread may reclaim the next batch.
     pub(crate) fn rest_until(&self) -> Instant {
         self.inner().rest.get()
     }
 
-    /// Buries nothing for a while.
+    /// Reclaims nothing until `until`.
     pub(crate) fn rest(&self, until: Instant) {
         self.inner().rest.set(until);
     }
 
-    /// Lets the collection that is running catch up with this thread, for a few milliseconds at most.
+    /// Waits a few milliseconds at most, so that the running collection catches up with this
+    /// thread.
     pub(crate) fn keep_pace(&mut self) {
         let core = Arc::clone(self.core());
         self.comes_back(true);
@@ -443,14 +450,16 @@ impl<M: ObjectModel> ModelMutator<M> {
         self.comes_back(false);
     }
 
-    /// Runs `f` detached: stops do not wait for this thread meanwhile, and it can block.
+    /// Runs `f` detached. Stops do not wait for this thread meanwhile, so `f` can block.
     ///
-    /// It is attached again afterwards, also when `f` panics; if the world is stopped then, that waits.
+    /// The thread attaches again afterwards, also if `f` panics. If the world is stopped at that
+    /// time, the thread waits for the resume.
     ///
     /// # Panics
     ///
-    /// Inside a destructor, finalizer, callback or traversal. The process aborts if the thread cannot be attached
-    /// again, since `f` left it attached elsewhere: code further up relies on the attachment.
+    /// Inside a destructor, finalizer, callback or traversal. The process aborts if the thread
+    /// cannot attach again because `f` left it attached to another heap: code up the stack relies
+    /// on the attachment.
     #[track_caller]
     pub fn detach<R>(&mut self, f: impl FnOnce() -> R) -> R {
         self.refuse_lent();
@@ -459,17 +468,20 @@ impl<M: ObjectModel> ModelMutator<M> {
         f()
     }
 
-    /// Runs `f` attached, with a scope for threads, and waits for these detached; see [`Mutator::scope`](crate::Mutator::scope).
+    /// Runs `f` attached, with a scope for threads, and waits for these threads detached. See
+    /// [`Mutator::scope`](crate::Mutator::scope).
     #[track_caller]
     pub(crate) fn scope<'env, R>(
         &mut self,
         f: impl for<'scope> FnOnce(&'scope Scope<'scope, 'env>, &mut Self) -> R,
     ) -> R {
-        /// Detaches where `f` has returned or panicked, and notes what the thread was inside of before.
+        /// Detaches when `f` has returned or panicked, and records the previous state of the
+        /// thread.
         struct Leave<'a, M: ObjectModel>(&'a mut ModelMutator<M>, &'a mut Option<(bool, Away)>);
         impl<M: ObjectModel> Drop for Leave<'_, M> {
             fn drop(&mut self) {
-                // Else `f` has leaked what forbids it, and the thread waits attached.
+                // Otherwise `f` has leaked a guard that forbids a detach, and the thread waits
+                // attached.
                 if self.0.may_step_out() {
                     let away = self.0.step_out();
                     *self.1 = Some((HERE.with(|here| here.detached.replace(true)), away));
@@ -496,7 +508,7 @@ impl<M: ObjectModel> ModelMutator<M> {
     fn refuse_lent(&self) {
         assert!(
             !self.is_lent(),
-            "`Mutator::detach` inside a destructor, finalizer or callback: whoever called that relies on the \
+            "`Mutator::detach` inside a destructor, finalizer or callback: its caller relies on the \
              attachment; detach when it has returned"
         );
     }
@@ -514,7 +526,8 @@ impl<M: ObjectModel> ModelMutator<M> {
             && !safepoint::is_suspending()
     }
 
-    /// Attaches again after [`step_out`](Self::step_out); `false`: the thread is attached elsewhere, or traverses.
+    /// Attaches again after [`step_out`](Self::step_out). Returns `false` if the thread is attached
+    /// to another heap, or is traversing.
     pub(crate) fn step_in(&self) -> bool {
         let attached = self.inner().participant.attach().is_ok();
         if attached {
@@ -523,7 +536,8 @@ impl<M: ObjectModel> ModelMutator<M> {
         attached
     }
 
-    /// Detaches, with nothing left to answer that this thread alone can answer. A panic leaves the thread attached.
+    /// Detaches, after this thread has answered every request that only it can answer. A panic
+    /// leaves the thread attached.
     #[track_caller]
     pub(crate) fn step_out(&self) -> Away {
         let participant = &self.inner().participant;
@@ -535,7 +549,8 @@ impl<M: ObjectModel> ModelMutator<M> {
             let (away, requests) = participant.step_away().expect(
                 "`Mutator::detach` inside a traversal or a stop of this thread; detach when that is over",
             );
-            // Another thread may have asked for something in between, and found this one attached.
+            // Another thread may have raised a request meanwhile, while this thread was still
+            // attached.
             let requests = requests & MODEL_REQUESTS;
             if requests == 0 {
                 self.leave();
@@ -543,7 +558,7 @@ impl<M: ObjectModel> ModelMutator<M> {
             }
             answered += 1;
             if answered > 1 && requests & !M::SHARED_REQUESTS == 0 {
-                // Others can ask again for as long as this thread goes back.
+                // Each further answer would give other threads time to raise the next request.
                 self.core().coordinator.poke_attached(requests);
                 self.leave();
                 return away;
@@ -553,17 +568,18 @@ impl<M: ObjectModel> ModelMutator<M> {
         }
     }
 
-    /// Stops the world: every other thread of this heap parks at its next safepoint, or is detached.
+    /// Stops the world: every other thread of this heap parks at its next safepoint or is detached.
     ///
     /// # Errors
     ///
-    /// When a thread has ended without dropping its mutator (it can never be stopped), or inside
-    /// another stop.
+    /// If a thread has ended without dropping its mutator (it can never be stopped), if this
+    /// thread's mutator is lent, or inside another stop.
     pub fn stop(&mut self) -> Result<World<'_, M>, StopError> {
         self.stop_here()
     }
 
-    /// As [`stop`](Self::stop), for callers that have the mutator exclusively and need it meanwhile.
+    /// As [`stop`](Self::stop), for callers that have exclusive access to the mutator and use it
+    /// during the stop.
     pub(crate) fn stop_here(&self) -> Result<World<'_, M>, StopError> {
         if self.is_lent() {
             return Err(StopError::NoSafepoint);
@@ -585,8 +601,8 @@ impl<M: ObjectModel> ModelMutator<M> {
     }
 }
 
-/// Attaches a thread that is away for a while, where this is dropped: it takes over from the thread's [`Away`]. The second value:
-/// whether the thread was inside of another detach when it left.
+/// Attaches a detached thread again when this is dropped. It takes over the duty of the thread's
+/// [`Away`]. The second field: whether the thread was inside another detach before.
 struct Reattach<'a, M: ObjectModel>(&'a ModelMutator<M>, bool);
 
 impl<'a, M: ObjectModel> Reattach<'a, M> {
@@ -609,21 +625,24 @@ impl<M: ObjectModel> Drop for Reattach<'_, M> {
 impl<M: ObjectModel> Drop for ModelMutator<M> {
     fn drop(&mut self) {
         if self.is_lent() {
-            // Somebody up the stack is still using it: rule L.
+            // A caller up the stack still uses it: rule L.
             self.inner().dropped.set(true);
             return;
         }
-        // A panic of the model's waits until the thread has left: else it would stay attached, and every stop would wait for it.
+        // A panic of the model is resumed after the thread has left. Otherwise the thread would
+        // stay attached, and every stop would wait for it.
         let answered = guarded(|| self.answer());
         let ended = guarded(|| self.core().model.ending(self));
         let core = Arc::clone(self.core());
         self.arena(|arena| core.retire(arena));
         self.leave();
-        // SAFETY: rule P: made by `Box::leak` in `attach_unchecked`, and `HERE` no longer points to it.
+        // SAFETY: rule P: created by `Box::leak` in `attach_unchecked`, and `HERE` no longer points
+        // to it.
         let Inner { participant, arena_id, handle, .. } =
             *unsafe { Box::from_raw(self.inner.0.as_ptr()) };
-        // In this order: the thread leaves, then its arena's id is free, then the heap may be torn down. Were the id free first, a
-        // new mutator could share it for a moment with this one. That would do no harm: the arena has retired and owns no page.
+        // In this order: the thread leaves, then its arena's id becomes free, then the heap may
+        // end. In the reverse order a new mutator could briefly share the id. That would do no
+        // harm: the arena has retired and owns no page.
         drop(participant);
         core.arena_ids.lock().free.push(arena_id);
         drop(handle);

@@ -72,7 +72,7 @@ impl Class {
     /// When the bases do not fit together, `module` is no module, or there is no memory.
     pub fn make(self, m: &Mutator) -> Result<Type, Fault> {
         if self.module.as_ref().is_some_and(|module| !is_module(module, m)) {
-            let text = words!("what class '{}' was said to belong to is no module", self.name);
+            let text = words!("the module of class '{}' is an object that is no module", self.name);
             return Err(Fault::new(Code::WrongType, "make").because(text));
         }
         let mut spec = TypeSpec::new(self.name);

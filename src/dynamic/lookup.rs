@@ -1,4 +1,4 @@
-//! Looking up an address: whether an object is there.
+//! Looks up an address: does an object lie there?
 
 use std::ptr::NonNull;
 
@@ -7,34 +7,37 @@ use crate::dynamic::handlers;
 use crate::dynamic::object::{RawObject, is_static_at};
 use crate::managed;
 
-/// What an address is, as far as looking it up can tell.
+/// The result of looking up an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Address {
     /// A living object of the mutator's heap.
     Live,
-    /// An immortal object outside of all heaps, by what lies there.
+    /// An immortal object outside of all heaps, as far as the bytes there tell.
     Static,
     /// An object of the mutator's heap that was freed.
     Freed,
-    /// In a heap, but no object of the mutator's.
+    /// An address in another heap, or in the mutator's heap where no object can start.
     Foreign,
-    /// Memory outside of all heaps, with no immortal object in it.
+    /// Readable memory outside of all heaps, without an immortal object.
     Outside,
-    /// Nothing that could be read.
+    /// Memory that cannot be read.
     Nowhere,
 }
 
-/// Looks an address up in the mutator's heap: what checked mode does with every pointer that comes in.
+/// Looks up an address in the mutator's heap. The C ABI does this in checked mode with each pointer
+/// that it receives.
 ///
 /// # Safety
 ///
-/// Outside of all heaps the address is looked at if it can be read; nobody may take it away meanwhile.
+/// If the address is outside of all heaps and its memory can be read, the memory stays readable
+/// during the call.
 pub unsafe fn look_up(m: &Mutator, object: NonNull<RawObject>) -> Address {
     look_up_in(m.raw().core(), object)
 }
 
-/// As [`look_up`], wherever this thread is: in a traverse handler the heap is the one that is traversed. `None`: the thread has no
-/// heap, or one that is not in checked mode.
+/// As [`look_up`], without a mutator. In a traverse handler it uses the heap that is traversed,
+/// otherwise the heap to which this thread is attached. `None`: there is no such heap, or the heap
+/// is not in checked mode.
 ///
 /// # Safety
 ///
@@ -61,7 +64,7 @@ fn look_up_in(core: &managed::ManagedCore, object: NonNull<RawObject>) -> Addres
     if state & crate::object::state::LIVE != 0 { Address::Live } else { Address::Freed }
 }
 
-/// What lies at an address that is not the heap's own.
+/// Looks up an address outside of the heap.
 fn look_outside(object: NonNull<RawObject>) -> Address {
     let address = object.as_ptr() as usize;
     if crate::memory::space::is_in_any_heap(address) {

@@ -1,55 +1,70 @@
-//! Floor 5: dynamic objects: types made at run time, with handlers, as in CPython's object protocol.
+//! Floor 5: dynamic objects: types made at run time, with handlers, as in CPython's object
+//! protocol.
 //!
-//! For runtimes whose objects have types that a program makes: classes, extension types, modules. The C ABI (the
-//! package `standstill-capi`) is this module with C's names. Dynamic and typed objects live in one heap, refer to
-//! each other ([`AnyGc`](crate::AnyGc) is a handle to either), and are collected together.
+//! This module is for runtimes whose programs make types: classes, extension types, modules. The C
+//! ABI (the package `standstill-capi`) is this module with C's names. Dynamic and typed objects lie
+//! in one heap and can refer to each other. The collector treats them alike, and
+//! [`AnyGc`](crate::AnyGc) is a handle to either kind.
 //!
 //! # An object
 //!
 //! ```text
 //!  0          16         24         32
 //! +----------+----------+----------+----------------------+-----------+------+
-//! | header   | record   | (items)  | fields …             | items …   | tail |
+//! | header   | record   | (size)   | fields …             | items …   | tail |
 //! +----------+----------+----------+----------------------+-----------+------+
 //!                        only of types with an item size               last word of the cell
 //! ```
 //!
-//! The *record* is the type as the collector sees it: sizes, handlers, bases. It does not change after the type was made
-//! ready. Sizes count from the object's first byte, as CPython's do. The *tail* is there for objects with a managed
-//! dictionary, and for heap types.
+//! The *record* is the type as the collector uses it: sizes, handlers, bases. It is constant once
+//! the type is ready. Sizes count from the object's first byte, as in CPython. The *size* is the
+//! number of items. Objects with a managed dictionary have a *tail*, which points to the
+//! dictionary. The object of a heap type has one, too, which points to the type's record.
 //!
 //! # A type
 //!
-//! is *static* (its record lives for ever, and nobody counts it) or a *heap type*: an object itself, whose tail leads
-//! to the record, and to which each instance owns a reference. A type has a *face*: the address by which a runtime knows it.
-//! For a heap type that is its object; for a static one whatever the runtime says (in C: its `PyTypeObject`).
+//! A *static* type is no object. Its record lives for ever, and is not counted. A *heap type* is an
+//! object itself, to which each instance owns a reference.
 //!
-//! # Who runs what, when
+//! The *face* of a type is the address by which a runtime identifies it. For a heap type the face
+//! is the type's object. For a static type the runtime chooses the address (in C: the
+//! `PyTypeObject`).
 //!
-//! | handler | world | may |
-//! |---|---|---|
-//! | traverse | stopped, on any thread, several at once | call the visitor, and what is listed as safe |
-//! | finalize, weak callbacks | running, in steps 8 and 10, or at count 0 | anything but a safepoint |
-//! | clear | running, in step 10 | the same |
-//! | dealloc | running, at count 0, on the thread that brought it there | the same |
+//! # When handlers run
 //!
-//! A handler written in Rust catches its own panics: one that leaves an `extern "C"` function aborts the process, as everywhere in
-//! Rust. (The finalizer of a [`Class`] may panic: that goes to the hook.)
+//! | handler | when | where | allowed |
+//! |---|---|---|---|
+//! | traverse | stop | any thread, several in parallel | the visitor, and see below |
+//! | finalize | phase `Finalize`, count 0 | one thread, world running | all but safepoints |
+//! | weak callback | phase `Callbacks`, count 0 | as above | as above |
+//! | clear | phase `Clear`, count 0 | as above | as above |
+//! | dealloc | count 0 | the thread that drops the count to 0 | as above |
 //!
-//! A handler that breaks its rules can leak, or empty a live object; it cannot make the collector free memory that
-//! is referred to, since nothing is freed but at count 0. What is noticed goes to
-//! [`Heap::on_misuse`](crate::Heap::on_misuse).
+//! A traverse handler may also call the functions that are documented for traverse handlers.
+//! [`Obj::referents`] and checked mode also call traverse handlers while the world runs, under the
+//! same restrictions.
+//!
+//! A handler written in Rust must catch its own panics: a panic that leaves an `extern "C"`
+//! function aborts the process. The finalizer of a [`Class`] may panic. Its panic is reported to
+//! [`Heap::on_unraisable`](crate::Heap::on_unraisable).
+//!
+//! A handler that breaks its rules can leak objects, or clear a live object. It cannot make the
+//! collector free memory that is still referenced, because an object is freed only when its count
+//! is 0. Detected mistakes are reported to [`Heap::on_misuse`](crate::Heap::on_misuse).
 //!
 //! # Rules
 //!
-//! cited by their letters where unsafe code relies on them:
+//! Unsafe code cites these rules by their letters:
 //!
-//! * **D** (dynamic): a header with type index 0 belongs to a dynamic object, and is followed by the address of
-//!   a record. The record of a living object lives: static ones for ever, others as long as their type's object, to
-//!   which the instance owns a reference.
-//! * **E** (exclusive): fields of an object may be read and written by whoever is attached and holds a reference, as the
-//!   runtime's own locking arranges it. A stop finds nobody in the middle of it.
-//! * **H** (handlers): a handler is what its type's maker said it is. Making a type with handlers is unsafe, for this reason.
+//! * **D** (dynamic): a header with type index 0 belongs to a dynamic object. The address of the
+//!   type's record follows it. The record lives as long as the object: a static record lives for
+//!   ever, and a heap type's record as long as the type's object, to which each instance owns a
+//!   reference.
+//! * **E** (exclusive): an attached thread that holds a reference to an object may read and write
+//!   its fields. The runtime's own locking prevents data races. In a stop no such access is in
+//!   progress.
+//! * **H** (handlers): each handler fulfils its contract for all objects of its type. The function
+//!   that makes a type with handlers is unsafe, because its caller promises this.
 
 mod attributes;
 mod builtin;

@@ -1,17 +1,19 @@
 //! How a type is made ready from a [`TypeSpec`].
 //!
-//! Making a type *ready* fills in what it inherits and then checks it.
+//! Making a type *ready* computes its record: the spec, completed by inheritance, and checked.
 //!
 //! # Inheritance
 //!
-//! Sizes, flags and handlers come from the *primary* base, the first one. Flag, traverse and clear come together or not
-//! at all: a type that sets the flag brings its handlers itself. The order of all bases (C3) is for subtype tests
-//! and tokens.
+//! A type inherits sizes, flags and handlers from its *primary* base, the first one. The flag
+//! `HAVE_GC`, the traverse handler and the clear handler are inherited together or not at all. So a
+//! type that sets the flag must bring its own handlers. The order of all bases (C3) serves subtype
+//! tests and searches by token.
 //!
 //! # Runtimes
 //!
-//! A runtime's functions take the faces of its own types. An inherited function would get a face of another runtime, so all bases of a
-//! type are made by the runtime that makes the type: they have the same [`Defaults`]. The built-in types are bases for all.
+//! A runtime's functions can read only the faces of the runtime's own types. An inherited function
+//! is called with the face of the derived type. So a type and all its bases must be made by one
+//! runtime, that is, with the same [`Defaults`]. The built-in types are bases for all runtimes.
 
 use std::any::Any;
 use std::ffi::c_void;
@@ -33,26 +35,28 @@ use crate::dynamic::{dealloc, handlers, instance, object};
 use crate::memory::arena::class_for;
 use crate::{AnyGc, Mutator};
 
-/// The functions of this module itself, with faces that are records. A static: its address says who made a type.
+/// The functions for types that are made in Rust: the face is the record, or the type's object. A
+/// static, because its address identifies the maker of a type.
 pub(crate) static DEFAULTS: Defaults = Defaults {
     alloc: instance::generic_alloc,
     gc_free: dealloc::generic_free,
     plain_free: dealloc::generic_free,
 };
 
-/// Bytes that the object of each heap type has at least. All runtimes may read so many, and find zeros behind the head of a type that
-/// another runtime made.
+/// The smallest size of a heap type's object, in bytes. Every runtime may read so many bytes of any
+/// heap type. If another runtime made the type, the bytes behind the head are zero.
 pub const FACE: usize = 264;
 
-/// What a type is to be.
+/// The description of a type.
 #[derive(Clone, Debug)]
 pub struct TypeSpec {
-    /// `module.name`.
+    /// The name, customarily `module.name`.
     pub name: String,
-    /// Bytes of an instance, from its first; 0: the base's; negative: so many behind the base's, to be found with
-    /// `type_data`.
+    /// Bytes of an instance, from its first byte; 0: as many as the base. A negative number
+    /// reserves a part of that many bytes behind the base's, for
+    /// [`type_data`](crate::dynamic::Obj::type_data).
     pub basic_size: isize,
-    /// Bytes of an item; 0: the base's.
+    /// Bytes of an item; 0: as many as the base.
     pub item_size: isize,
     /// Its flags.
     pub flags: Flags,
@@ -62,20 +66,22 @@ pub struct TypeSpec {
     pub slots: Slots,
     /// The module that it belongs to.
     pub module: Option<AnyGc>,
-    /// What `base_by_token` finds it by; 0: nothing.
+    /// The token by which [`base_by_token`](crate::dynamic::base_by_token) finds it; 0: none.
     pub token: usize,
-    /// What fills its empty slots; `None`: this library's own functions. Its bases have the same, by address, or are built in.
+    /// The functions for its empty slots; `None`: this library's own. Each base has the same
+    /// functions, at the same address, or is built in.
     pub defaults: Option<&'static Defaults>,
-    /// Bytes of the type's own object, [`FACE`] at least: for a heap type's face.
+    /// Bytes of a heap type's object, in which the runtime stores the face. At least [`FACE`] bytes
+    /// are allocated.
     pub face_size: usize,
-    /// What is dropped when the type goes: texts to which its face leads, for example.
+    /// Data that is dropped with the type, for example texts to which its face points.
     pub keeps: Option<Arc<dyn Any + Send + Sync>>,
-    /// For classes.
+    /// The finalizer of a class.
     pub(crate) finalizer: Option<Finalizer>,
 }
 
 impl TypeSpec {
-    /// A type with nothing but a name.
+    /// A type with this name, and defaults for everything else.
     pub fn new(name: impl Into<String>) -> Self {
         Self {
             name: name.into(),
@@ -93,7 +99,8 @@ impl TypeSpec {
         }
     }
 
-    /// A type whose instances have attributes, take part in cycle collection, and need no handlers of their own.
+    /// A heap type for instances that have attributes and no fields. It takes part in cycle
+    /// collection, with this library's handlers.
     pub fn with_attributes(name: impl Into<String>) -> Self {
         let mut spec = Self::new(name);
         spec.flags = Flags::HAVE_GC.and(Flags::MANAGED_DICT).and(Flags::BASE_TYPE);
@@ -103,20 +110,22 @@ impl TypeSpec {
     }
 }
 
-/// The type does not become ready. Its name stands in the text alone: names that are [kept](kept) are those of types that there are.
+/// A fault of a type that does not become ready. Its name is only part of the text: copies of names
+/// ([`TypeRecord::kept_name`]) are never freed, so only ready types get one.
 fn fault(code: Code, name: &str, text: fmt::Arguments<'_>) -> Fault {
     Fault::new(code, "type readiness").because(words!("type '{name}': {text}"))
 }
 
-/// Bytes of an instance that are cleared in a plain loop.
+/// The largest size of an instance that is allocated by `instance::allocate_common`, which clears
+/// the fields in a plain loop.
 const COMMON: usize = 128;
 
-/// What a type is, before it has an address.
+/// The record of a type, before it has its final address.
 pub(super) struct Draft {
     pub(super) record: TypeRecord,
 }
 
-/// Fills in what a type inherits, and checks it.
+/// Computes the record of a type: adds the inherited values, and checks the result.
 pub(super) fn draft(spec: &TypeSpec, heap_type: bool) -> Result<Draft, Fault> {
     let name = &spec.name;
     if name.is_empty() {
@@ -137,14 +146,14 @@ pub(super) fn draft(spec: &TypeSpec, heap_type: bool) -> Result<Draft, Fault> {
     }
     let inherited = Flags::MANAGED_DICT.0 | Flags::ITEMS_AT_END.0 | Flags::ITEMS_ARE_REFERENCES.0;
     flags = flags.and(Flags(base.flags.0 & inherited));
-    // Type families go down the line.
+    // The bits for type families (CPython's `Py_TPFLAGS_*_SUBCLASS`) are inherited.
     flags = flags.and(Flags(base.flags.0 & 0xff00_0000));
     flags = Flags(flags.0 & !Flags::HEAP_TYPE.0).and(Flags::READY);
     if heap_type {
         flags = flags.and(Flags::HEAP_TYPE);
     }
     if flags.has(Flags::MANAGED_DICT) && !(flags.has(Flags::HAVE_GC) && heap_type) {
-        let text = format_args!("a managed dictionary takes Py_TPFLAGS_HAVE_GC, and a heap type");
+        let text = format_args!("a managed dictionary requires Py_TPFLAGS_HAVE_GC and a heap type");
         return Err(fault(Code::BadFlags, name, text));
     }
     let (basic_size, data) = sizes(name, spec.basic_size, base)?;
@@ -155,7 +164,7 @@ pub(super) fn draft(spec: &TypeSpec, heap_type: bool) -> Result<Draft, Fault> {
             return Err(fault(
                 Code::BadSize,
                 name,
-                format_args!("items of another size than the base's"),
+                format_args!("its items have another size than the base's"),
             ));
         }
         Err(_) => return Err(fault(Code::BadSize, name, format_args!("a negative item size"))),
@@ -164,10 +173,10 @@ pub(super) fn draft(spec: &TypeSpec, heap_type: bool) -> Result<Draft, Fault> {
         return Err(fault(
             Code::BadSize,
             name,
-            format_args!("items need the room for their number in front of them"),
+            format_args!("a type with items needs room for their number behind the head"),
         ));
     }
-    // The number of items lies behind the head, where such a base has its first field.
+    // The number of items lies behind the head. A base without items has its first field there.
     if item_size != 0 && base.item_size == 0 && base.basic_size > size_of::<RawObject>() {
         let text = format_args!(
             "the number of items would lie in the fields of '{}', which has none",
@@ -175,13 +184,13 @@ pub(super) fn draft(spec: &TypeSpec, heap_type: bool) -> Result<Draft, Fault> {
         );
         return Err(fault(Code::BadSize, name, text));
     }
-    // What cuts items off, or gives them to C as references, reads whole words.
+    // `resize` and C programs read such items as whole words.
     const WORD: usize = size_of::<usize>();
     if flags.has(Flags::ITEMS_ARE_REFERENCES)
         && (item_size != WORD || !basic_size.is_multiple_of(WORD))
     {
         let text = format_args!(
-            "items that are references have {WORD} bytes, and begin on a multiple of it"
+            "items that are references must have {WORD} bytes, at a multiple of {WORD}"
         );
         return Err(fault(Code::BadSize, name, text));
     }
@@ -211,7 +220,7 @@ pub(super) fn draft(spec: &TypeSpec, heap_type: bool) -> Result<Draft, Fault> {
             dealloc,
             own_dealloc,
             is_gc: slots.is_gc.or(base.is_gc),
-            // A base of another face has its functions for that face: the root's are nobody's.
+            // The root's allocator is not inherited: it reads only faces of types made in Rust.
             alloc: slots.alloc.or((!is_root(base)).then_some(base.alloc)).unwrap_or(defaults.alloc),
             free,
             flags,
@@ -251,7 +260,7 @@ fn check_bases(
             return Err(fault(
                 Code::BadBase,
                 name,
-                format_args!("'{}' does not allow to be a base", record.name),
+                format_args!("'{}' cannot be a base", record.name),
             ));
         }
         if record.made_by.is_some_and(|maker| !std::ptr::eq(maker, defaults)) {
@@ -312,7 +321,8 @@ fn solid(record: &TypeRecord) -> &TypeRecord {
     record
 }
 
-/// Flag, traverse and clear: all from the base, or all the type's own.
+/// Inherits the flag `HAVE_GC` with the traverse and clear handlers, unless the type sets the flag.
+/// Handlers without the flag are an error under a base with the flag.
 fn inherit_collection(
     name: &str,
     flags: &mut Flags,
@@ -326,7 +336,7 @@ fn inherit_collection(
             return Err(fault(
                 Code::MissingTraverse,
                 name,
-                format_args!("Py_TPFLAGS_HAVE_GC takes a traverse handler"),
+                format_args!("Py_TPFLAGS_HAVE_GC requires a traverse handler"),
             ));
         }
         return Ok(());
@@ -343,7 +353,8 @@ fn inherit_collection(
     }
     *flags = flags.and(Flags::HAVE_GC);
     slots.traverse = match base.traverse {
-        // Instances own their type now, which the base's handler knows nothing of.
+        // Instances of a heap type own a reference to it. A static base's handler does not visit
+        // it.
         Some(_) if heap_type && !base.is_heap_type() => Some(handlers::traverse_inherited),
         inherited => inherited,
     };
@@ -351,7 +362,7 @@ fn inherit_collection(
     Ok(())
 }
 
-/// Bytes of an instance, and place and size of the part that a negative number has asked for.
+/// Bytes of an instance, and offset and size of the part that a negative number reserves.
 fn sizes(name: &str, asked: isize, base: &TypeRecord) -> Result<(usize, (usize, usize)), Fault> {
     const ALIGN: usize = 16;
     if asked < 0 {
@@ -359,10 +370,11 @@ fn sizes(name: &str, asked: isize, base: &TypeRecord) -> Result<(usize, (usize, 
             return Err(fault(
                 Code::BadSize,
                 name,
-                format_args!("the items of '{}' lie where its own part would", base.name),
+                format_args!("its own part would overlap the items of '{}'", base.name),
             ));
         }
-        // No base is larger than `MOST`, and no number's size larger than twice as much: rounding them up cannot overflow.
+        // A base has at most `MOST` bytes, and `asked` is at least -2^63. So rounding up cannot
+        // overflow.
         let start = base.basic_size.next_multiple_of(ALIGN);
         let size = asked.unsigned_abs().next_multiple_of(ALIGN);
         return match start.checked_add(size) {
@@ -396,7 +408,8 @@ fn free_function(
         Some(free)
             if gc && flags.has(Flags::BASE_TYPE) && distinct && same(free, defaults.plain_free) =>
         {
-            let text = "it takes part in cycle collection and may be a base, with a free function for other memory";
+            let text =
+                "it may be a base and takes part in cycle collection, but frees as other types do";
             Err(fault(Code::BadFree, name, format_args!("{text}")))
         }
         Some(free) => Ok(free),
@@ -406,10 +419,11 @@ fn free_function(
     }
 }
 
-/// C3: the bases of the bases in an order that respects that of each of them.
+/// All ancestors in C3 order. It keeps the order of the bases, and the order of each base's own
+/// ancestors.
 fn linearize(name: &str, bases: &[RecordRef]) -> Result<Box<[RecordRef]>, Fault> {
     if let [base] = bases {
-        // The order of one base is consistent. Merging it with itself would take time quadratic in its length.
+        // A single base needs no merge, which would take time quadratic in the number of ancestors.
         let order = &base.get().mro;
         let mut all = Vec::new();
         all.try_reserve_exact(1 + order.len()).map_err(NoMemory::from)?;
@@ -431,7 +445,8 @@ fn linearize(name: &str, bases: &[RecordRef]) -> Result<Box<[RecordRef]>, Fault>
     loop {
         lists.retain(|list| !list.is_empty());
         if lists.is_empty() {
-            // A copy of the right size, since to shrink the list would take memory, too.
+            // A copy of the exact size. Shrinking the list also allocates, and cannot report
+            // failure.
             return Ok(fallible::collect(order.iter().copied())?.into());
         }
         let next = lists
@@ -463,15 +478,16 @@ impl fmt::Display for Names<'_> {
     }
 }
 
-/// Makes a static type ready. `face`: the address by which the runtime knows it, or null for the record itself.
+/// Makes a static type ready. `face` is the address by which the runtime identifies it; null: the
+/// record itself.
 ///
 /// # Errors
 ///
-/// When the spec makes no sense. Nothing has changed then.
+/// When the spec is inconsistent, or there is no memory. Nothing has changed then.
 ///
 /// # Safety
 ///
-/// The handlers are what they are said to be, for objects that are laid out as the spec says: rule H.
+/// Each handler fulfils its contract, for objects with the layout of the spec: rule H.
 pub unsafe fn ready_static(
     spec: &TypeSpec,
     face: *mut c_void,
@@ -482,12 +498,12 @@ pub unsafe fn ready_static(
     Ok(record)
 }
 
-/// Makes a heap type. `init` gets its object, zeroed behind the first 24 bytes, and its record, before anybody else
-/// sees them.
+/// Makes a heap type. `init` receives the type's object and record, before any other code can use
+/// them. The object is zero behind its first 24 bytes.
 ///
 /// # Errors
 ///
-/// When the spec makes no sense, or there is no memory. Nothing has changed then.
+/// When the spec is inconsistent, or there is no memory. Nothing has changed then.
 ///
 /// # Safety
 ///
@@ -502,7 +518,7 @@ pub unsafe fn ready_heap(
         return Err(fault(Code::BadSize, &spec.name, format_args!("a face of {size} bytes")));
     }
     let mut record = fallible::boxed(draft(spec, true)?.record)?;
-    // It is not tracked before its tail is set.
+    // It stays untracked until its tail is set: a traversal reads the record there.
     let object = instance::allocate_sized(m, METATYPE.get(), size, true)
         .map_err(|why| fault(why.code, &record.name, format_args!("{}", why.text)))?;
     record.object = object.as_ptr();
@@ -512,14 +528,15 @@ pub unsafe fn ready_heap(
     }
     for base in &record.bases {
         if let Some(base) = base.get().type_object() {
-            // The type gets references of its own.
+            // The type owns a reference to each heap type among its bases.
             std::mem::forget(base.share());
         }
     }
     let record = Box::into_raw(record);
-    // SAFETY: rule N: the object has a tail, and belongs to this thread until it is tracked; the reference goes over.
+    // SAFETY: rule N: the object has a tail. No other thread has its address until it is tracked.
+    // The handle takes over the reference.
     unsafe {
-        // Before any other code can ask the object for its record.
+        // Before any other code can read the record from the object.
         object::tail_slot(object).store(record.cast(), Ordering::Release);
         init(object, &*record);
         m.raw().track(crate::object::type_info::Object::new(object.cast()));

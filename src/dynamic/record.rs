@@ -1,7 +1,8 @@
-//! A type's record: what a ready type is.
+//! A type's record: the type as the collector uses it.
 //!
-//! Nothing of a record changes after the type was made ready but what synchronises itself: the module, the type's own
-//! attributes, and a note that the first instance was looked at.
+//! Once the type is ready, its record is constant, except for three fields: the module, the type's
+//! own attributes, and the flag that checked mode has examined an instance. Each of them is an
+//! atomic or has a lock.
 
 use std::any::Any;
 use std::collections::HashSet;
@@ -37,18 +38,19 @@ impl Flags {
     pub const HAVE_GC: Self = Self(1 << 14);
     /// Items lie behind the fields of the most derived type.
     pub const ITEMS_AT_END: Self = Self(1 << 23);
-    /// Not CPython's: items are references, so cutting off one that is not null is a mistake.
+    /// Not in CPython: items are references. In checked mode [`resize`](crate::dynamic::resize)
+    /// refuses to cut off an item that is not null.
     pub const ITEMS_ARE_REFERENCES: Self = Self(1 << 61);
-    /// Not CPython's: traverse handlers of types with this flag are called one at a time.
+    /// Not in CPython: traverse handlers of types with this flag are called one at a time.
     pub const SERIAL_TRAVERSE: Self = Self(1 << 62);
 
-    /// Both.
+    /// The flags of both sets.
     #[must_use]
     pub const fn and(self, other: Self) -> Self {
         Self(self.0 | other.0)
     }
 
-    /// Whether all of `other` are set.
+    /// Whether all flags of `other` are set.
     #[inline(always)]
     pub const fn has(self, other: Self) -> bool {
         self.0 & other.0 == other.0
@@ -61,7 +63,7 @@ impl fmt::Debug for Flags {
     }
 }
 
-/// The handlers of a type. What is `None` is inherited, or has a default.
+/// The handlers of a type. An empty slot (`None`) is inherited, or gets a default.
 #[derive(Clone, Copy, Default)]
 #[expect(missing_docs, reason = "named after the slots; the types say what each is")]
 pub struct Slots {
@@ -87,22 +89,24 @@ impl fmt::Debug for Slots {
     }
 }
 
-/// The functions that fill empty slots: a runtime's own names for what this module does.
+/// A runtime's functions for empty slots. They take the faces of the runtime's own types.
 #[derive(Clone, Copy, Debug)]
 pub struct Defaults {
-    /// Allocates an instance of whatever type, tracked if it takes part in cycle collection.
+    /// Allocates an instance of any type of the runtime. The instance is tracked if its type takes
+    /// part in cycle collection.
     pub alloc: AllocProc,
-    /// Gives back memory of types that take part in cycle collection.
+    /// Frees an instance of a type that takes part in cycle collection.
     pub gc_free: FreeProc,
-    /// Gives back other memory.
+    /// Frees an instance of any other type.
     pub plain_free: FreeProc,
 }
 
-/// A reference to a type's record that the type holding it keeps valid.
+/// A pointer to a type's record. Its holder, a [`Type`] or the record of a derived type, keeps the
+/// record alive.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct RecordRef(pub(super) NonNull<TypeRecord>);
 
-// SAFETY: rule X: a record synchronises what changes in it.
+// SAFETY: rule X: a record synchronises its own changes.
 unsafe impl Send for RecordRef {}
 
 // SAFETY: as above.
@@ -110,16 +114,16 @@ unsafe impl Sync for RecordRef {}
 
 impl RecordRef {
     pub(crate) fn get(&self) -> &TypeRecord {
-        // SAFETY: rule D: static records live for ever; a heap type's are kept by its subtypes and instances.
+        // SAFETY: rule D: a static record lives for ever. The holder keeps a heap type's record.
         unsafe { self.0.as_ref() }
     }
 }
 
-/// A handle to a type: counted for a heap type.
+/// A handle to a type. It owns a reference to the object of a heap type.
 #[derive(Clone)]
 pub struct Type {
     pub(super) record: RecordRef,
-    /// Keeps a heap type.
+    /// The object of a heap type, which keeps the record alive; `None`: the type is static.
     pub(super) object: Option<AnyGc>,
 }
 
@@ -140,7 +144,7 @@ impl Type {
         self.record.get()
     }
 
-    /// The object of a heap type.
+    /// The object of a heap type; `None`: the type is static.
     pub fn object(&self) -> Option<&AnyGc> {
         self.object.as_ref()
     }
@@ -152,18 +156,20 @@ impl fmt::Debug for Type {
     }
 }
 
-/// A type as the collector sees it.
+/// A type as the collector uses it.
 #[repr(C)]
 pub struct TypeRecord {
-    /// First, where faces may read it.
+    /// The first field, so that its offset is fixed.
     pub(super) face: AtomicPtr<c_void>,
     pub(crate) traverse: Option<TraverseProc>,
-    /// The traverse handler of the nearest static type in the line of primary bases; see `handlers::traverse_inherited`.
+    /// The traverse handler of the nearest static type in the chain of primary bases; see
+    /// `handlers::traverse_inherited`.
     pub(crate) static_traverse: Option<TraverseProc>,
     pub(crate) clear: Option<Inquiry>,
     pub(crate) finalize: Option<Destructor>,
     pub(crate) del: Option<Destructor>,
-    /// The type's own, or its nearest base's that has one; `None`: the generic one alone.
+    /// The dealloc handler of the type, or of the nearest primary base that has one; `None`: only
+    /// the generic handler.
     pub(crate) dealloc: Option<Destructor>,
     /// Whether `dealloc` is this type's own.
     pub(crate) own_dealloc: bool,
@@ -173,36 +179,39 @@ pub struct TypeRecord {
     pub(super) flags: Flags,
     pub(crate) basic_size: usize,
     pub(crate) item_size: usize,
-    /// Where the part is that a negative size has asked for; 0: there is none.
+    /// Offset and size of the part that the type reserved with a negative size. Size 0: no part.
     pub(super) data: (usize, usize),
     /// The size class of an instance without items.
     pub(crate) class: Option<u8>,
-    /// The same, where allocation is as simple as can be; see `instance::allocate_common`.
+    /// The same, for a type that `instance::allocate_common` can allocate.
     pub(crate) common_class: Option<u8>,
-    /// Whether instances end without finalizers, dictionaries and handlers of bases, and their memory goes back the usual way.
+    /// Whether the short path of the generic dealloc handler is enough. Instances have no finalizer
+    /// and no dictionary, no primary base has a dealloc handler, and the default function frees
+    /// the memory.
     pub(crate) ends_simply: bool,
     /// The object of a heap type; null: static.
     pub(crate) object: *mut RawObject,
     pub(crate) bases: Box<[RecordRef]>,
-    /// All bases in their order, without the type itself.
+    /// All bases in the order in which they are searched, without the type itself.
     pub(super) mro: Box<[RecordRef]>,
     pub(super) name: Box<str>,
-    /// What goes with the type: see [`TypeSpec::keeps`].
+    /// Data that is dropped with the type: see `TypeSpec::keeps`.
     pub(super) keeps: Option<Arc<dyn Any + Send + Sync>>,
     /// The module: the type owns a reference.
     pub(super) module: AtomicPtr<RawObject>,
     pub(super) token: usize,
     /// A heap type's own attributes.
     pub(crate) attributes: Attributes,
-    /// A class's finalizer, called by the handler of the same name.
+    /// The finalizer of a class, which the class's finalize handler calls.
     pub(crate) finalizer: Option<Finalizer>,
-    /// Checked mode has looked at an instance.
+    /// Whether checked mode has examined an instance.
     pub(crate) tried: AtomicBool,
-    /// Who made the type, and reads its face; `None`: built in, with a face that all may read.
+    /// The runtime that made the type and can read its face. The address of its functions
+    /// identifies it. `None`: a built-in type, with a face that all runtimes can read.
     pub(super) made_by: Option<&'static Defaults>,
 }
 
-// SAFETY: rule X: everything but the atomics and the locked attributes is constant once the type is ready.
+// SAFETY: rule X: once the type is ready, only the atomics and the locked attributes change.
 unsafe impl Send for TypeRecord {}
 
 // SAFETY: as above.
@@ -230,13 +239,13 @@ impl TypeRecord {
         &self.name
     }
 
-    /// The same for a report, which may outlive the type. Each name that was asked for in this way is kept as long as the process
-    /// runs, once. Empty where there is no memory for that.
+    /// The type's name for a report, which may outlive the type. The first call copies the name,
+    /// and the copy is never freed. Empty if there is no memory for a copy.
     pub fn kept_name(&self) -> &'static str {
         kept(&self.name)
     }
 
-    /// Its flags, with what was inherited.
+    /// Its flags, with the inherited ones.
     #[inline(always)]
     pub fn flags(&self) -> Flags {
         self.flags
@@ -248,7 +257,7 @@ impl TypeRecord {
         self.flags.has(Flags::HAVE_GC)
     }
 
-    /// Whether it is an object of a heap.
+    /// Whether the type is an object of a heap.
     #[inline(always)]
     pub fn is_heap_type(&self) -> bool {
         !self.object.is_null()
@@ -259,10 +268,10 @@ impl TypeRecord {
         self.object
     }
 
-    /// The object of a heap type.
+    /// The object of a heap type; `None`: the type is static.
     #[inline(always)]
     pub(super) fn type_object(&self) -> Option<Obj<'_>> {
-        // SAFETY: rule D: a borrowed record is of a living type.
+        // SAFETY: rule D: a borrowed record belongs to a living type.
         unsafe { Obj::from_ptr(self.object) }
     }
 
@@ -276,12 +285,14 @@ impl TypeRecord {
         self.item_size
     }
 
-    /// Bytes of the part that this very type has asked for with a negative size.
+    /// Bytes of the part that this type reserved with a negative size. The parts of its bases do
+    /// not count.
     pub fn data_size(&self) -> usize {
         self.data.1
     }
 
-    /// The handlers in force, inherited ones and defaults included; `dealloc` is `None` where there is only the generic one.
+    /// The handlers in force, with inherited handlers and defaults. `dealloc` is `None` if the type
+    /// has no dealloc handler of its own.
     pub fn slots(&self) -> Slots {
         Slots {
             traverse: self.traverse,
@@ -310,19 +321,19 @@ impl TypeRecord {
         std::iter::once(self).chain(self.mro.iter().map(RecordRef::get))
     }
 
-    /// Whether it is `other`, or derived from it.
+    /// Whether the type is `other`, or derived from `other`.
     pub fn is_subtype_of(&self, other: &Self) -> bool {
         self.mro().any(|base| std::ptr::eq(base, other))
     }
 
     /// The module that the type belongs to; null: none. Borrowed.
     pub fn module(&self) -> *mut RawObject {
-        // Acquire: pairs with the release of whoever clears it. `clear_type` retires the module, so it lives
-        // until this thread's next safepoint.
+        // Acquire: pairs with the release in `take_module`. `clear_type` retires the module, so the
+        // module lives until this thread's next safepoint.
         self.module.load(Ordering::Acquire)
     }
 
-    /// What it is found by; 0: nothing.
+    /// The token by which [`base_by_token`] finds the type; 0: it has none.
     pub fn token(&self) -> usize {
         self.token
     }
@@ -332,7 +343,8 @@ impl TypeRecord {
     }
 }
 
-/// Names in reports outlive their types: each is copied once. Empty: there is no memory for a copy.
+/// A copy of a type's name that is never freed. Each name is copied once. Empty if there is no
+/// memory for a copy.
 fn kept(name: &str) -> &'static str {
     static NAMES: OnceLock<Mutex<HashSet<&'static str>>> = OnceLock::new();
     let mut names = NAMES.get_or_init(Mutex::default).lock();
@@ -352,8 +364,8 @@ pub fn base_by_token(record: &TypeRecord, token: usize) -> Option<&TypeRecord> {
 }
 
 impl<'a> Obj<'a> {
-    /// The part of the object that its class `record` has reserved with a negative size; `None`:
-    /// there is none.
+    /// The part of the object that the type of `record` reserved with a negative size. `None`: the
+    /// type reserved none, or the object is no instance of it.
     pub fn type_data(self, record: &TypeRecord) -> Option<NonNull<c_void>> {
         let (start, size) = record.data;
         let has_part = size != 0 && self.record().is_subtype_of(record);
@@ -361,7 +373,7 @@ impl<'a> Obj<'a> {
         has_part.then(|| unsafe { self.address().cast::<u8>().add(start).cast() })
     }
 
-    /// The first item of an object whose type places its items at the end; `None`: it does not.
+    /// The first item of an object. `None`: its type does not place items at the end.
     pub fn item_data(self) -> Option<NonNull<c_void>> {
         let record = self.record();
         let has_items = record.flags.has(Flags::ITEMS_AT_END) && record.item_size != 0;

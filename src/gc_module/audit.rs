@@ -1,4 +1,4 @@
-//! The audit hook, which is called before a question about the heap is answered.
+//! The audit hook. It is called before the module answers a question about the heap.
 
 use std::fmt;
 
@@ -24,7 +24,7 @@ impl Audit {
         drop(old);
     }
 
-    /// Calls the hook, without the lock.
+    /// Calls the hook without the lock.
     pub(super) fn call(&self, hooks: &Hooks, what: &str) {
         let hook = self.0.lock().clone();
         if let Some(hook) = hook

@@ -1,4 +1,4 @@
-//! The callbacks that a program registers for the begin and the end of collections.
+//! The callbacks for the start and the end of collections.
 
 use std::fmt;
 use std::time::Duration;
@@ -8,12 +8,12 @@ use crate::base::fallible::{self, NoMemory};
 use crate::base::hooks::Hooks;
 use crate::base::sync::Mutex;
 
-/// When a progress callback is called.
+/// The time at which a progress callback is called.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum CallbackPhase {
     /// Before a collection.
     Start,
-    /// After it.
+    /// After a collection.
     Stop,
 }
 
@@ -27,27 +27,28 @@ impl CallbackPhase {
     }
 }
 
-/// What a progress callback is told. At the start all figures but the generation are 0.
+/// The figures for a progress callback. At the start of a collection all are 0 except the
+/// generation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct CallbackInfo {
-    /// 0 or 1: a young collection, 2: a full one.
+    /// 0 or 1: a young collection. 2: a full one.
     pub generation: usize,
     /// Objects that were destroyed.
     pub collected: usize,
-    /// Unreachable objects that were not.
+    /// Unreachable objects that were not destroyed.
     pub uncollectable: usize,
-    /// Objects that were considered.
+    /// Objects that the collection decided about.
     pub candidates: usize,
-    /// How long it took.
+    /// The duration of the collection.
     pub duration: Duration,
-    /// Of this, how long the world was stopped.
+    /// The part of `duration` in which the world was stopped.
     pub stopped: Duration,
 }
 
 type Callback = Hook<dyn Fn(CallbackPhase, &CallbackInfo) + Send + Sync>;
 
-/// The callbacks that are registered.
+/// The registered callbacks.
 #[derive(Default)]
 pub(super) struct Callbacks(Mutex<List>);
 
@@ -82,11 +83,11 @@ impl Callbacks {
             let list = &mut self.0.lock().list;
             list.iter().position(|(other, _)| *other == id).map(|at| list.remove(at))
         };
-        // Dropped without the lock: what it has captured is the user's.
+        // Dropped without the lock: the callback has captured data of the user.
         removed.is_some()
     }
 
-    /// Calls those that are registered now. Each is called without the lock.
+    /// Calls the callbacks that are registered now, each without the lock.
     pub(super) fn call(&self, hooks: &Hooks, phase: CallbackPhase, info: &CallbackInfo) {
         let call = |callback: Callback| {
             if let Err(message) = callback.call(|callback| callback(phase, info)) {
@@ -103,7 +104,8 @@ impl Callbacks {
         if let Ok(list) = list {
             return list.into_iter().for_each(call);
         }
-        // Without memory for a list, one after the other, by their ids, which grow: one that is removed meanwhile is left out.
+        // There is no memory for a list. The callbacks are called one after the other in the order
+        // of their ids. A callback that is removed meanwhile is not called.
         let mut before = 0;
         loop {
             let callbacks = self.0.lock();

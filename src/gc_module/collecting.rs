@@ -1,4 +1,4 @@
-//! The calls that collect.
+//! The calls that switch automatic collections on and off, and that collect.
 
 use crate::Mutator;
 use crate::base::error::{Code, Fault};
@@ -10,48 +10,53 @@ use crate::gc_module::services::Services;
 use crate::safepoint::StopError;
 
 impl Services {
-    /// Switches automatic collections on; returns whether they were. A heap begins with them on.
+    /// Switches automatic collections on. Returns whether they were on, as in a new heap.
     pub fn enable(&self) -> bool {
         self.state().switch.enable(self.pace(), true)
     }
 
-    /// Switches automatic collections, and [`collect_if_enabled`](Self::collect_if_enabled), off; returns whether they
-    /// were on. A collection that is running goes on.
+    /// Switches automatic collections and [`collect_if_enabled`](Self::collect_if_enabled) off.
+    /// Returns whether they were on. A running collection continues.
     pub fn disable(&self) -> bool {
         self.state().switch.enable(self.pace(), false)
     }
 
-    /// What was last said by [`enable`](Self::enable) and [`disable`](Self::disable). What suspends
-    /// collections for a while does not change it.
+    /// Whether collections are enabled, by the last call of [`enable`](Self::enable) or
+    /// [`disable`](Self::disable). A visit or a [`DeferGuard`](crate::DeferGuard) does not change
+    /// it.
     pub fn is_enabled(&self) -> bool {
         self.state().switch.is_enabled()
     }
 
-    /// Whether a visit to all objects is going on, on any thread: then nothing here collects.
+    /// Whether any thread is visiting all objects. Meanwhile the collecting calls of this module do
+    /// nothing.
     pub fn is_visiting(&self) -> bool {
         self.state().switch.is_visited()
     }
 
-    /// Collects in full, as `PyGC_Collect` does. `None`, at once: collections are disabled, one is running on whatever
-    /// thread, all objects are being visited, or this thread must not reach a safepoint now.
+    /// Runs a full collection, as `PyGC_Collect` does. Returns `None` at once if collections are
+    /// disabled, a collection is running on any thread, all objects are being visited, or this
+    /// thread must not reach a safepoint now.
     ///
-    /// What CPython returns is [`CollectionReport::found`]. That the world could not be stopped, because a thread ended without
-    /// dropping its mutator, goes to the hook of [`Heap::on_unraisable`](crate::Heap::on_unraisable).
+    /// CPython returns [`CollectionReport::found`]. If the world cannot be stopped because a thread
+    /// ended without dropping its mutator, the hook of
+    /// [`Heap::on_unraisable`](crate::Heap::on_unraisable) is called.
     ///
     /// # Panics
     ///
-    /// Like all functions that take a mutator, when it is of another heap.
+    /// When the mutator belongs to another heap. All functions that take a mutator do this.
     pub fn collect_if_enabled(&self, m: &mut Mutator) -> Option<CollectionReport> {
         self.check(m);
         if self.is_enabled() { self.run(m, Collect::full()) } else { None }
     }
 
-    /// Collects a generation, enabled or not: 0 and 1 are young collections, 2 is a full one. `None` where
-    /// [`collect_if_enabled`](Self::collect_if_enabled) gives it, but for the first reason.
+    /// Collects a generation, also while collections are disabled: 0 and 1 are young collections, 2
+    /// is a full one. Otherwise returns `None` in the same cases as
+    /// [`collect_if_enabled`](Self::collect_if_enabled).
     ///
     /// # Errors
     ///
-    /// [`Code::BadGeneration`] for other numbers; nothing has happened.
+    /// [`Code::BadGeneration`] for other numbers. Then nothing has happened.
     pub fn collect(
         &self,
         m: &mut Mutator,
@@ -67,8 +72,9 @@ impl Services {
         Ok(self.run(m, what))
     }
 
-    /// As [`collect`](Self::collect), and returns what CPython's `gc.collect` does: how many unreachable objects there were,
-    /// those included that could not be destroyed. 0 where nothing was done.
+    /// Like [`collect`](Self::collect), but returns the number of unreachable objects, as CPython's
+    /// `gc.collect` does. The number includes objects that could not be destroyed. It is 0 if no
+    /// collection ran.
     ///
     /// # Errors
     ///
@@ -94,9 +100,10 @@ impl Services {
         }
     }
 
-    /// The last collection of a runtime that ends before its heap does: a full one, without progress callbacks. Is anything in
-    /// the garbage list then, the hook of [`Heap::on_unraisable`](crate::Heap::on_unraisable) hears of it; with `DEBUG_UNCOLLECTABLE` the
-    /// debugging sink hears of each object too. The list stays as it is.
+    /// The last collection of a runtime that ends before its heap. It is full, and calls no
+    /// progress callbacks. If the garbage list then has objects, the hook of
+    /// [`Heap::on_unraisable`](crate::Heap::on_unraisable) is called. With `DEBUG_UNCOLLECTABLE`,
+    /// the debugging sink also gets a line for each of them. The list keeps its objects.
     pub fn final_collection(&self, m: &mut Mutator) -> Option<CollectionReport> {
         self.check(m);
         let report = m.try_collect(Collect::full().quietly()).ok();
@@ -106,7 +113,8 @@ impl Services {
 }
 
 impl CollectionReport {
-    /// What CPython's `gc.collect` returns: all unreachable objects, collected or not, but those that are reachable again.
+    /// The result of CPython's `gc.collect`: all objects that were found unreachable, destroyed or
+    /// not. Objects that became reachable again are not included.
     pub fn found(&self) -> usize {
         self.collected.saturating_add(self.uncollectable)
     }

@@ -1,4 +1,4 @@
-//! Lines for debugging collections.
+//! Debugging lines about collections.
 
 use std::fmt;
 
@@ -6,23 +6,23 @@ use crate::base::event::{self, During, Hook};
 use crate::base::hooks::Hooks;
 use crate::base::sync::{AtomicU32, Mutex, Ordering};
 
-/// Debugging: a line at the start and one at the end of each collection.
+/// A line at the start and one at the end of each collection.
 pub const DEBUG_STATS: u32 = 1;
-/// Debugging: a line for each object that is about to be cleared.
+/// A line for each object that is about to be cleared.
 pub const DEBUG_COLLECTABLE: u32 = 2;
-/// Debugging: a line for each object that must not be cleared.
+/// A line for each object that must not be cleared.
 pub const DEBUG_UNCOLLECTABLE: u32 = 4;
-/// Debugging: unreachable objects go to the garbage list, whole, instead of being cleared.
+/// Unreachable objects are not cleared. They are saved in the garbage list.
 pub const DEBUG_SAVEALL: u32 = 32;
-/// Debugging a program that leaks: the three before.
+/// The flags for a program that leaks: the three flags above.
 pub const DEBUG_LEAK: u32 = DEBUG_COLLECTABLE | DEBUG_UNCOLLECTABLE | DEBUG_SAVEALL;
 
 type Line = Hook<dyn Fn(&str) + Send + Sync>;
 
-/// Which lines are written, and to where.
+/// The debugging flags, and the sink for the lines.
 #[derive(Default)]
 pub(super) struct DebugLines {
-    /// Relaxed: read by itself.
+    /// Relaxed: independent of other data.
     flags: AtomicU32,
     sink: Mutex<Option<Line>>,
 }
@@ -51,7 +51,7 @@ impl DebugLines {
         drop(old);
     }
 
-    /// Writes a line for debugging: to the sink, else to stderr.
+    /// Writes a debugging line to the sink. Without a sink it goes to stderr.
     pub(super) fn write(&self, hooks: &Hooks, line: fmt::Arguments<'_>) {
         let sink = self.sink.lock().clone();
         match sink {

@@ -13,14 +13,16 @@ use crate::object::weak::HeaderPtr;
 use crate::{AnyGc, Mutator};
 
 impl Services {
-    /// Whether there may be types with legacy finalizers, which the collector must not call: unreachable objects with
-    /// one, and what they reach, are not cleared, count as uncollectable, and the former go to the garbage
-    /// list. Off by default, since each unreachable object is asked then. Typed objects have none.
+    /// Sets whether there may be types with legacy finalizers, which the collector must not call.
+    /// An unreachable object with one, and the objects reachable from it, are not cleared and count
+    /// as uncollectable. The object with the finalizer is put into the garbage list. Off by
+    /// default, because it costs a check of each unreachable object. Typed objects have no legacy
+    /// finalizers.
     pub fn expect_legacy_finalizers(&self, expect: bool) {
         self.core().model.expect_legacy(expect);
     }
 
-    /// How many objects the garbage list holds.
+    /// The number of objects in the garbage list.
     pub fn garbage_len(&self, m: &Mutator) -> usize {
         self.check(m);
         self.state().garbage.len()
@@ -38,22 +40,23 @@ impl Services {
         self.state().garbage.map(|header| m.any_from(header))
     }
 
-    /// Takes an object out of the garbage list; those behind it move up.
+    /// Removes an object from the garbage list. The objects behind it move up.
     pub fn garbage_remove(&self, m: &Mutator, index: usize) -> Option<AnyGc> {
         self.check(m);
         self.state().garbage.remove(index).map(own)
     }
 
-    /// Empties the garbage list. What is dropped dies, or is found by the next collection again.
+    /// Empties the garbage list. An object without other references dies when the result is
+    /// dropped. The next collection finds unreachable cycles again.
     pub fn garbage_take(&self, m: &Mutator) -> Vec<AnyGc> {
         self.check(m);
         take_garbage(self.state())
     }
 }
 
-/// The reference that a list gives up.
+/// Turns a reference of the garbage list into a handle.
 fn own(target: HeaderPtr) -> AnyGc {
-    // SAFETY: rule R: the garbage list owned the reference; the caller has just taken it out.
+    // SAFETY: rule R: the garbage list owned the reference. The caller has just removed it.
     unsafe { AnyGc::from_header(target.0) }
 }
 
@@ -61,24 +64,25 @@ pub(super) fn take_garbage(state: &GcState) -> Vec<AnyGc> {
     state.garbage.take().into_iter().map(own).collect()
 }
 
-/// Tells of what is in the garbage list at the end; how many that are.
+/// Reports the objects in the garbage list at the end of a heap. Returns their number.
 pub(super) fn tell_garbage(core: &ManagedCore) -> usize {
     let state = GcState::of(core);
     let count = state.garbage.len();
     if count != 0 {
         let text = words!(
-            "{count} objects are in the garbage list of heap '{}' at its end: they were unreachable, and could not be \
-             destroyed",
+            "{count} objects are in the garbage list of heap '{}' at its end: they were \
+             unreachable, and could not be destroyed",
             core.name
         );
         core.hooks.unraisable(During::Shutdown, "", text);
     }
     if state.debug.has(DEBUG_UNCOLLECTABLE) {
-        // Nobody else has the heap any more, so the list stays as it is; the lines are written without its lock.
+        // No other thread uses the heap any more, so the list does not change. The lines are
+        // written without its lock.
         for at in 0..count {
             let named = state.garbage.with(at, |header| {
                 let object = Object::new(header.cast());
-                // SAFETY: rule R: the list's reference keeps the object alive while the lock is held.
+                // SAFETY: rule R: the list's reference keeps the object alive under the lock.
                 (core.model.type_name(unsafe { Live::new(object) }), object.address())
             });
             let Some((name, address)) = named else { break };
@@ -104,7 +108,7 @@ mod tests {
     use crate::typed::mutator::mutator;
     use crate::{GcCell, Heap, Pacing, Trace, managed};
 
-    /// What a type with a legacy finalizer would be.
+    /// An object with a legacy finalizer.
     struct Legacy {
         to: GcCell<Option<AnyGc>>,
     }
@@ -154,7 +158,7 @@ mod tests {
         unsafe { value.cast::<Legacy>().drop_in_place() };
     }
 
-    /// A new object that refers to itself, through another one.
+    /// Makes an object that refers to itself through another object.
     fn cycle(m: &Mutator) {
         let cell = m.raw().allocate(INFO.offset + size_of::<Legacy>(), 32).expect("memory");
         let header = cell.cast::<Header>();
@@ -191,7 +195,7 @@ mod tests {
         assert_eq!(heap.stats().live_objects, 0);
     }
 
-    /// What the hooks of a heap hear.
+    /// Collects the reports to the hooks of a heap.
     fn heard(services: &Services) -> Arc<std::sync::Mutex<Vec<String>>> {
         let heard = Arc::new(std::sync::Mutex::new(Vec::new()));
         let note = |heard: &Arc<std::sync::Mutex<Vec<String>>>| {
@@ -230,8 +234,8 @@ mod tests {
                 .extract_if(.., |line| line.starts_with("gc: uncollectable at the end <"))
                 .collect();
             assert_eq!(lines.len(), if flags == DEBUG_SAVEALL { 0 } else { 2 }, "{lines:?}");
-            let text = "Shutdown: 2 objects are in the garbage list of heap 'library' at its end: they were unreachable, and \
-                        could not be destroyed";
+            let text = "Shutdown: 2 objects are in the garbage list of heap 'library' at its end: \
+                        they were unreachable, and could not be destroyed";
             assert_eq!(heard, ["collected 0", text, "collected 2"]);
         }
     }

@@ -7,7 +7,7 @@ use crate::base::sync::Mutex;
 use crate::object::header::Header;
 use crate::object::weak::HeaderPtr;
 
-/// The garbage list. Attached threads use it, under its lock. A collection adds to it between its
+/// The garbage list. Attached threads use it under its lock. A collection adds to it between its
 /// recheck and the clearing.
 #[derive(Debug, Default)]
 pub(super) struct GarbageList(Mutex<Vec<HeaderPtr>>);
@@ -17,7 +17,7 @@ impl GarbageList {
         self.0.lock().len()
     }
 
-    /// Appends the references that the iterator makes: all of them, or none without memory.
+    /// Appends the references of the iterator: all of them, or none if there is no memory.
     pub(super) fn append(
         &self,
         objects: &mut dyn ExactSizeIterator<Item = HeaderPtr>,
@@ -28,23 +28,23 @@ impl GarbageList {
         Ok(())
     }
 
-    /// Calls `f` with an object, under the lock: the reference of the list keeps the object alive.
+    /// Calls `f` with an object under the lock. The list's reference keeps the object alive.
     pub(super) fn with<R>(&self, index: usize, f: impl FnOnce(NonNull<Header>) -> R) -> Option<R> {
         self.0.lock().get(index).map(|target| f(target.0))
     }
 
-    /// Maps all objects under the lock, as [`with`](Self::with) does one.
+    /// Calls `f` with each object under the lock, as [`with`](Self::with) does.
     pub(super) fn map<R>(&self, f: impl Fn(NonNull<Header>) -> R) -> Vec<R> {
         self.0.lock().iter().map(|target| f(target.0)).collect()
     }
 
-    /// Takes one reference out. The references behind it move up.
+    /// Removes one reference. The references behind it move up.
     pub(super) fn remove(&self, index: usize) -> Option<HeaderPtr> {
         let mut list = self.0.lock();
         (index < list.len()).then(|| list.remove(index))
     }
 
-    /// Takes all references out.
+    /// Removes all references.
     pub(super) fn take(&self) -> Vec<HeaderPtr> {
         std::mem::take(&mut *self.0.lock())
     }

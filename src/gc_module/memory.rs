@@ -5,11 +5,11 @@ use std::fmt;
 use crate::base::event::Hook;
 use crate::base::sync::{AtomicBool, Mutex, Ordering};
 
-/// Tells how much memory the process uses; `None`: it cannot be told now.
+/// Returns the memory use of the process. `None`: it is unknown now.
 pub(super) type MemorySource = Hook<dyn Fn() -> Option<usize> + Send + Sync>;
 
-/// Memory must have grown since the last collection, if there is a source that tells how much is
-/// in use.
+/// The condition that memory use has grown since the last collection. It applies if there is a
+/// source of memory use.
 #[derive(Default)]
 pub(super) struct MemoryCondition {
     /// Whether there is a source. Read before the lock is taken.
@@ -19,7 +19,7 @@ pub(super) struct MemoryCondition {
 
 struct Source {
     source: MemorySource,
-    /// Its answer after the last collection.
+    /// The memory use after the last collection.
     last: Option<usize>,
 }
 
@@ -41,13 +41,13 @@ impl MemoryCondition {
         drop(old);
     }
 
-    /// After a collection, the world running: records how much memory is in use.
+    /// Records the memory use after a collection, while the world runs.
     pub(super) fn remember(&self) {
         if !self.is_set.load(Ordering::Relaxed) {
             return;
         }
         let source = self.source.lock().as_ref().map(|slot| slot.source.clone());
-        // Asked without the lock: it is user code.
+        // Called without the lock: the source is user code.
         if let Some(now) = source.map(|source| ask(&source))
             && let Some(slot) = &mut *self.source.lock()
         {
@@ -55,10 +55,10 @@ impl MemoryCondition {
         }
     }
 
-    /// Whether memory has grown by a tenth since the last collection, or so many objects are new
-    /// that it does not matter.
+    /// Whether memory use has grown by a tenth since the last collection, or so many objects are
+    /// new that a collection is due anyway.
     pub(super) fn holds(&self, t0: u32, new: usize) -> bool {
-        /// So many times the threshold may be new.
+        /// With more new objects than this many times the threshold, a collection is due anyway.
         const PATIENCE: usize = 40;
         if !self.is_set.load(Ordering::Relaxed) {
             return true;
@@ -75,17 +75,18 @@ impl MemoryCondition {
     }
 }
 
-/// Asks how much memory is in use. A source that panics cannot tell.
+/// Calls the source. `None` if the source panics.
 fn ask(source: &MemorySource) -> Option<usize> {
     source.call(|source| source()).unwrap_or(None)
 }
 
-/// How much memory the process uses now, in bytes, what was swapped out included; `None`: the system does not tell.
+/// The memory that the process uses now, in bytes, including swapped-out memory. `None`: the system
+/// does not provide it.
 pub fn process_memory() -> Option<usize> {
     memory_of(&std::fs::read_to_string("/proc/self/status").ok()?)
 }
 
-/// What [`process_memory`] is, by the system's page on a process.
+/// The result of [`process_memory`], from the text of `/proc/self/status`.
 fn memory_of(status: &str) -> Option<usize> {
     let kilobytes = |name: &str| {
         let line = status.lines().find_map(|line| line.strip_prefix(name))?;

@@ -1,8 +1,10 @@
 //! Floor 5: the services of CPython's `gc` module, for a heap of typed and dynamic objects.
 //!
-//! [`Heap::services`](crate::Heap::services) gives a handle: switching automatic collections on and off, thresholds, counters, records,
-//! progress callbacks, debugging, the garbage list, freezing, and questions about who refers to whom. All handles of a heap are
-//! alike, since the state lies with the heap; who does not ask for any of this pays nothing for it.
+//! [`Heap::services`](crate::Heap::services) returns a handle. It switches automatic collections on
+//! and off, sets thresholds, callbacks and debugging flags, reads counters, records and the garbage
+//! list, freezes objects, and lists objects and references. All handles of a heap are
+//! equal, because the heap holds the state. A program that does not use the services pays nothing
+//! for them.
 //!
 //! ```
 //! use standstill::{Gc, GcCell, Heap, Trace};
@@ -25,48 +27,61 @@
 //!
 //! # Generations
 //!
-//! The interface is in three generations; the collector has two kinds of collection. So:
+//! CPython's interface has three generations, and the collector has two kinds of collection:
 //!
-//! | number | a collection | objects | a counter |
+//! | number | collection | objects | counter |
 //! |---|---|---|---|
-//! | 0 | young | new since the last collection (or [promotion](crate::HeapStats::promotions), in a heap without thresholds) | how many of them there are |
-//! | 1 | young, under this number | none | 0 |
-//! | 2 | full | the others | young collections since the last full one |
+//! | 0 | young | new since the last collection or promotion | the number of these objects |
+//! | 1 | young, recorded as 1 | none | 0 |
+//! | 2 | full | all others | young collections since the last full one |
 //!
-//! # Where the state is, and who may touch it
+//! A [promotion](crate::HeapStats::promotions) makes new objects old without a collection. A heap
+//! with thresholds promotes nothing.
 //!
-//! | state | values | where | who |
-//! |---|---|---|---|
-//! | what the user has said | enabled, disabled | `pacing` | anybody: one atomic swap. A collection that runs goes on |
-//! | visits to all objects | how many are going on | `pacing` | who visits. While it is not 0 nothing collects by itself, and the collecting calls here do nothing |
-//! | thresholds, source of memory | | `pacing` | anybody |
-//! | callbacks, debugging flags and sink, audit hook, records | | `notices` | anybody; see there |
-//! | the garbage list | references | the built-in model | attached threads, under its lock; a collection adds to it between its recheck and the clearing |
-//! | legacy finalizers | unknown, expected | the built-in model | anybody; off by default |
+//! # State and access
 //!
-//! Automatic collections happen when the user has enabled them, nobody visits, no [`DeferGuard`](crate::DeferGuard) lives, and
-//! [`Pacing::automatic`](crate::Pacing::automatic) is set: the first of these is all that [`Services::is_enabled`] tells.
+//! Each entry names a state, its file, and the threads that may read and change it:
+//!
+//! * Enabled or disabled, as the user has set it (`switch`): any thread, with one atomic swap. A
+//!   running collection continues.
+//! * The number of visits to all objects (`switch`): the visiting threads. While it is not 0, the
+//!   heap starts no collection, and the collecting calls of this module do nothing.
+//! * The source of memory (`memory`): any thread, under its lock. The thresholds are a part of the
+//!   heap's [`Pacing`](crate::Pacing).
+//! * Callbacks, debugging flags and sink, audit hook, records (`callbacks`, `debug`, `audit`,
+//!   `records`): any thread.
+//! * The garbage list (`garbage_list`): attached threads, under its lock. A collection adds to it
+//!   between the recheck and the clearing.
+//! * Whether legacy finalizers are expected (the built-in model): any thread. Off by default.
+//!
+//! The heap starts collections if the user has enabled them, no thread visits all objects, no
+//! [`DeferGuard`](crate::DeferGuard) exists, and [`Pacing::automatic`](crate::Pacing::automatic) is
+//! set. [`Services::is_enabled`] returns only the first condition.
 //!
 //! # Calls from inside
 //!
-//! What collects or stops the world takes `&mut Mutator`, which no finalizer, destructor, weak callback or progress callback has. Where
-//! a language cannot express that, its layer has a mutator while user code up the stack is using it; then collecting calls give
-//! nothing and the others a [`Fault`](crate::Fault) with [`Code::NotAllowedHere`](crate::Code::NotAllowedHere). On other threads, collecting calls give nothing while
-//! one collects, and do not wait.
+//! A function that collects or stops the world takes `&mut Mutator`. No finalizer, destructor, weak
+//! callback or progress callback has one. The layer of another language may have a mutator while a
+//! caller further up the stack uses it. Then collecting calls do nothing, and other calls return a
+//! [`Fault`](crate::Fault) with [`Code::NotAllowedHere`](crate::Code::NotAllowedHere). While
+//! another thread collects, collecting calls return at once and do nothing.
 //!
 //! # The end of a heap
 //!
-//! When the last handle and mutator are gone the heap collects in full once more, without the progress callbacks of this
-//! module, and with finalizers. Is anything in the garbage list then, the hook of
-//! [`Heap::on_unraisable`](crate::Heap::on_unraisable) hears of it, the list is emptied, and the heap collected again. What is left after that (but
-//! immortal objects) is told by type to the same hook, if the services were ever asked for; see [`Services::tell_leaks`].
-//! Where the thread cannot attach to the heap, there is no last collection; that hook is told how many objects are left.
+//! When the last handle and mutator of a heap are gone, the heap runs a last full collection. It
+//! calls finalizers, but no progress callbacks of this module. If the garbage list then has
+//! objects, the hook of [`Heap::on_unraisable`](crate::Heap::on_unraisable) is called, the list is
+//! emptied, and the heap is collected again. If the program has used the services, the hook then
+//! gets the number of remaining objects of each type, without immortal ones; see
+//! [`Services::tell_leaks`]. If the thread cannot attach to the heap, there is no last collection,
+//! and the hook gets the number of remaining objects.
 //!
 //! # Out of memory
 //!
-//! Snapshots of objects fail as a [`Fault`](crate::Fault) with [`Code::Memory`](crate::Code::Memory), and nothing has happened. A collection whose work lists
-//! cannot grow is abandoned, and its report says so. What is left, in which a refusal aborts the process as it does in std, is
-//! listed in `tests/alloc_failure.rs`.
+//! If memory for a snapshot of objects is refused, the call returns a [`Fault`](crate::Fault) with
+//! [`Code::Memory`](crate::Code::Memory), and nothing has happened. A collection that gets no
+//! memory for its work lists is abandoned, and its report says so. In the remaining cases a refusal
+//! aborts the process, as in std. `tests/alloc_failure.rs` lists them.
 
 mod audit;
 mod callbacks;

@@ -1,4 +1,4 @@
-//! Questions about the objects of a heap.
+//! The calls that list and freeze the objects of a heap.
 
 use crate::base::error::{Code, Fault};
 use crate::base::fallible;
@@ -18,22 +18,25 @@ use crate::object::type_info::{Object, Tracer};
 use crate::typed::inspect;
 use crate::{AnyGc, Mutator};
 
-/// Whether a visit to all objects goes on. See [`Services::visit_objects`].
+/// Whether [`Services::visit_objects`] continues.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Visit {
     /// With the next object.
     Continue,
-    /// No: this was the last.
+    /// Not with another object.
     Stop,
 }
 
 impl Services {
-    /// The tracked objects, or those of one generation (see the [module's page](crate::gc_module#generations)), but frozen ones and
-    /// those that a running collection has found unreachable.
+    /// Returns the tracked objects, or those of one generation (see the [module's
+    /// page](crate::gc_module#generations)). Frozen objects are left out, and objects that a
+    /// running collection has found unreachable.
     ///
     /// # Errors
     ///
-    /// [`Code::BadGeneration`] for a generation other than 0, 1 and 2; [`Code::Memory`]; or the world cannot be stopped.
+    /// * [`Code::BadGeneration`] for a generation other than 0, 1 and 2.
+    /// * [`Code::Memory`].
+    /// * When the world cannot be stopped.
     pub fn objects(&self, m: &mut Mutator, generation: Option<i32>) -> Result<Vec<AnyGc>, Fault> {
         const NAME: &str = "objects";
         self.check(m);
@@ -48,13 +51,16 @@ impl Services {
         stopped(m, NAME, |m, world| snapshot(m, world, NAME, wanted))
     }
 
-    /// The tracked objects that refer to one of `targets`, each once, but frozen ones and those that a running collection has
-    /// found unreachable. They may be half built: for debugging only.
+    /// Returns the tracked objects that refer to one of `targets`, each once. Frozen objects are
+    /// left out, and objects that a running collection has found unreachable. The result can
+    /// contain objects that are not fully initialized: use it only for debugging.
     ///
     /// # Errors
     ///
-    /// [`Code::ForeignPointer`] when a target belongs to another heap; [`Code::HandlerError`] when a traversal panics;
-    /// [`Code::Memory`]; or the world cannot be stopped.
+    /// * [`Code::ForeignPointer`] when a target belongs to another heap.
+    /// * [`Code::HandlerError`] when a traversal panics.
+    /// * [`Code::Memory`].
+    /// * When the world cannot be stopped.
     pub fn referrers(&self, m: &mut Mutator, targets: &[AnyGc]) -> Result<Vec<AnyGc>, Fault> {
         const NAME: &str = "referrers";
         self.check(m);
@@ -77,7 +83,8 @@ impl Services {
         })
     }
 
-    /// What `sources` refer to, in their order, as often as they do, tracked or not. Sources that are not tracked are asked too.
+    /// Returns the objects to which `sources` refer, in the order of the sources, one entry for
+    /// each reference. Neither a source nor a result needs to be tracked.
     ///
     /// # Errors
     ///
@@ -108,7 +115,7 @@ impl Services {
         })
     }
 
-    /// Whether the collector looks at an object.
+    /// Whether an object is in the tracked set.
     pub fn is_tracked(&self, m: &Mutator, object: &AnyGc) -> bool {
         object.is_tracked(m)
     }
@@ -118,20 +125,26 @@ impl Services {
         object.is_finalized(m)
     }
 
-    /// Calls `f` with every tracked object, frozen ones too, until it says [`Visit::Stop`]; returns how many calls that
-    /// were. In no particular order, each once; objects that a running collection has found unreachable are left out.
+    /// Calls `f` with each tracked object, once and in no particular order, until `f` returns
+    /// [`Visit::Stop`]. Returns the number of calls. Frozen objects are included. Objects that a
+    /// running collection has found unreachable are left out.
     ///
-    /// The set is fixed in a short stop at the start, and its members are held: objects made meanwhile are not visited,
-    /// and one that nobody else holds any more lives until its turn is over. The callback runs with the world running, so it may do
-    /// anything, visit all objects in turn included; other threads change objects meanwhile. Nothing collects by itself until the visit
-    /// is over, and the collecting calls of this module give nothing, on every thread; the user's setting stays as it is, and may be
-    /// changed. (Explicit collections by [`Mutator::collect`] are harmless, and run.)
+    /// A short stop at the start collects references to all these objects. So objects that are made
+    /// later are not visited, and an object without other references lives until it has been
+    /// visited. The world runs during the calls. So `f` may do anything, also visit all objects,
+    /// and other threads can change objects meanwhile.
     ///
-    /// Should `f` panic, what was held is let go of, automatic collections are on again, and the panic goes on.
+    /// Until the visit is finished, the heap starts no collection, and on all threads the
+    /// collecting calls of this module do nothing. The setting of [`enable`](Self::enable) is kept
+    /// and may be changed. [`Mutator::collect`] still collects, which is harmless.
+    ///
+    /// If `f` panics, the references are dropped, automatic collections are possible again, and the
+    /// panic continues.
     ///
     /// # Errors
     ///
-    /// [`Code::Memory`] when there is no room for the set, or the world cannot be stopped: nothing was visited.
+    /// [`Code::Memory`] when there is no memory for the references. When the world cannot be
+    /// stopped. Then no object was visited.
     pub fn visit_objects(
         &self,
         m: &mut Mutator,
@@ -147,7 +160,7 @@ impl Services {
         self.check(m);
         let (switch, pace) = (&self.state().switch, self.pace());
         switch.visit_begins(pace);
-        // Dropped after the set, also when a destructor panics.
+        // Dropped after the references, also when a destructor panics.
         let _suspended = Suspended(switch, pace);
         let set = stopped(m, NAME, |m, world| snapshot(m, world, NAME, |_| true))?;
         let mut visited = 0;
@@ -161,7 +174,7 @@ impl Services {
     }
 }
 
-/// References to the visible objects whose state `wanted` likes.
+/// References to the visible objects for which `wanted` accepts the state.
 fn snapshot(
     m: &Mutator,
     world: &World<'_, Managed>,
@@ -179,7 +192,7 @@ fn snapshot(
     Ok(all)
 }
 
-/// An empty list with room for so many.
+/// An empty list with room for `count` entries.
 fn room<T>(count: usize, function: &'static str) -> Result<Vec<T>, Fault> {
     let mut list = Vec::new();
     list.try_reserve_exact(count).map_err(|error| {
@@ -206,8 +219,9 @@ fn failed_traversal(function: &'static str, reason: &str, type_name: &'static st
 }
 
 impl Services {
-    /// Freezes all tracked objects: collections leave them alone, and what they refer to stays. Objects that
-    /// a running collection has found unreachable are not frozen. Returns how many are frozen now.
+    /// Freezes all tracked objects, except objects that a running collection has found unreachable.
+    /// Collections ignore frozen objects, and keep the objects to which they refer. Returns the
+    /// number of frozen objects.
     ///
     /// # Errors
     ///
@@ -224,7 +238,7 @@ impl Services {
         })
     }
 
-    /// Ends the freeze of all objects.
+    /// Unfreezes all objects.
     ///
     /// # Errors
     ///
@@ -232,7 +246,8 @@ impl Services {
     pub fn unfreeze(&self, m: &mut Mutator) -> Result<(), Fault> {
         self.check(m);
         stopped(m, "unfreeze", |_, world| {
-            // All of them: one that was untracked meanwhile would come back frozen.
+            // All live objects: an object that was untracked since would otherwise be frozen when
+            // it is tracked again.
             collect::live(world, |_, state| {
                 state.unset(FROZEN);
             });
@@ -240,7 +255,7 @@ impl Services {
         })
     }
 
-    /// How many objects are frozen.
+    /// The number of frozen objects.
     ///
     /// # Errors
     ///
@@ -256,7 +271,8 @@ impl Services {
 }
 
 impl Services {
-    /// The three counters, exact: see the [module's page](crate::gc_module#generations).
+    /// The exact counters of the three generations; see the [module's
+    /// page](crate::gc_module#generations).
     ///
     /// # Errors
     ///
@@ -273,8 +289,8 @@ impl Services {
         Ok([new, 0, self.state().records.get().1])
     }
 
-    /// What collections did so far, by the number of their generation. Collections by other means, automatic ones for
-    /// example, are among them.
+    /// The records of all collections so far, by generation. Collections that were not started
+    /// through these services are included.
     pub fn stats(&self) -> [GenerationStats; 3] {
         self.state().records.get().0
     }
@@ -287,7 +303,7 @@ mod tests {
     use super::*;
     use crate::{Heap, Pacing, Trace};
 
-    /// Drops what it holds when it is looked at, which it should not.
+    /// Drops its content when it is traversed, which a traversal should not do.
     struct Dropper(std::sync::Mutex<Option<crate::Gc<Witness>>>);
 
     impl Trace for Dropper {
@@ -296,7 +312,7 @@ mod tests {
         }
     }
 
-    /// Counts its destructions, and those in a stop.
+    /// Counts how often it is destroyed outside and inside of a stop.
     struct Witness(Arc<[std::sync::atomic::AtomicUsize; 2]>);
 
     impl Trace for Witness {

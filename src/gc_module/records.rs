@@ -5,25 +5,26 @@ use std::time::Duration;
 use crate::base::event::{CollectionKind, CollectionReport};
 use crate::base::sync::Mutex;
 
-/// What collections of one generation did since the heap was made: the sums of their reports.
+/// The sums of the reports of all collections of one generation since the heap was made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct GenerationStats {
-    /// How many there were.
+    /// The number of collections.
     pub collections: usize,
-    /// Objects that they destroyed.
+    /// Objects that the collections destroyed.
     pub collected: usize,
-    /// Unreachable objects that they did not. An object that several collections found counts several times.
+    /// Unreachable objects that they did not destroy. An object that several collections found
+    /// counts several times.
     pub uncollectable: usize,
-    /// Objects that they considered.
+    /// Objects that they decided about.
     pub candidates: usize,
-    /// From first step to last.
+    /// The time from the first step of each collection to the last.
     pub duration: Duration,
-    /// Of this, how long the world was stopped.
+    /// The part of `duration` in which the world was stopped.
     pub stopped: Duration,
 }
 
-/// The records of the three generations. A collection adds its figures when it is over.
+/// The records of the three generations. A finished collection adds its figures.
 #[derive(Debug, Default)]
 pub(super) struct Records(Mutex<Figures>);
 
@@ -35,7 +36,7 @@ struct Figures {
 }
 
 impl Records {
-    /// Adds the figures of a collection that was not prevented.
+    /// Adds the figures of a collection that could stop the world.
     pub(super) fn add(&self, report: &CollectionReport) {
         let mut records = self.0.lock();
         records.young = if report.kind == CollectionKind::Full { 0 } else { records.young + 1 };
@@ -49,7 +50,7 @@ impl Records {
         }
     }
 
-    /// The three records, and how many young collections there were since the last full one.
+    /// The three records, and the number of young collections since the last full one.
     pub(super) fn get(&self) -> ([GenerationStats; 3], usize) {
         let records = self.0.lock();
         (records.generations, records.young)

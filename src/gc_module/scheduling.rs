@@ -9,15 +9,16 @@ use crate::gc_module::services::Services;
 use crate::gc_module::thresholds::Thresholds;
 
 impl Services {
-    /// Sets the thresholds; see [`Thresholds`] for what they mean. Those that are `None` stay. `t0` at 0 switches automatic
-    /// collections off, whatever [`is_enabled`](Self::is_enabled) says.
+    /// Sets the thresholds, which [`Thresholds`] explains. A threshold that is `None` keeps its
+    /// value. With `t0` at 0 the heap starts no collection, even if
+    /// [`is_enabled`](Self::is_enabled) returns `true`.
     ///
-    /// The heap's other [`Pacing`](crate::Pacing) means nothing from now on, but for
-    /// [`automatic`](crate::Pacing::automatic).
+    /// From now on the other settings of the heap's [`Pacing`](crate::Pacing) have no effect,
+    /// except [`automatic`](crate::Pacing::automatic).
     ///
     /// # Errors
     ///
-    /// [`Code::BadThreshold`] when one is negative; nothing has changed.
+    /// [`Code::BadThreshold`] when a threshold is negative. Then nothing has changed.
     pub fn set_threshold(&self, t0: i32, t1: Option<i32>, t2: Option<i32>) -> Result<(), Fault> {
         let number = |threshold: i32| {
             u32::try_from(threshold).map_err(|_| {
@@ -35,25 +36,26 @@ impl Services {
         Ok(())
     }
 
-    /// The thresholds. In a heap that was given none, by [`set_threshold`](Self::set_threshold) or
-    /// [`Pacing::with_thresholds`](crate::Pacing::with_thresholds), those that would be the default; its other
-    /// [`Pacing`](crate::Pacing) decides there.
+    /// The thresholds. A heap without thresholds returns the default ones, although the other
+    /// settings of its [`Pacing`](crate::Pacing) decide. [`set_threshold`](Self::set_threshold) and
+    /// [`Pacing::with_thresholds`](crate::Pacing::with_thresholds) set thresholds.
     pub fn threshold(&self) -> [i32; 3] {
         let Thresholds { t0, t1, t2 } = self.pace().policy().thresholds().unwrap_or_default();
         [t0, t1, t2].map(|number| i32::try_from(number).unwrap_or(i32::MAX))
     }
 
-    /// Makes memory a condition of collections by [`Thresholds`]: one that is due is skipped if memory has not
-    /// grown by a tenth since the last, and no more than 40 times `t0` objects are new since. [`process_memory`](crate::gc_module::process_memory) is such
-    /// a source. Without one (the default) there is no such condition.
+    /// Makes memory use a condition of collections by [`Thresholds`]. A due collection is skipped
+    /// if memory use has not grown by a tenth since the last collection, and at most 40 times `t0`
+    /// objects are new. [`process_memory`](crate::gc_module::process_memory) can be the source. By
+    /// default there is no source and no condition.
     ///
-    /// The source is called when a thread has run out of cells and a collection is due, and after collections. It must use no heap. Where it
-    /// cannot tell, the condition holds.
+    /// The source is called after collections, and when a thread has run out of cells and a
+    /// collection is due. It must not use a heap. If it returns `None`, the condition holds.
     pub fn set_memory_source(&self, source: impl Fn() -> Option<usize> + Send + Sync + 'static) {
         self.state().memory.set_source(Some(Hook::new(Arc::new(source))));
     }
 
-    /// Ends the condition of memory.
+    /// Removes the source, and with it the condition.
     pub fn remove_memory_source(&self) {
         self.state().memory.set_source(None);
     }

@@ -8,7 +8,7 @@ use crate::heap::pacing::Pace;
 use crate::managed::ManagedCore;
 use crate::{Heap, Mutator};
 
-/// The services of a heap: a handle, which keeps the heap open. See the [module's page](super).
+/// A handle to the services of a heap. It keeps the heap open. See the [module's page](super).
 #[derive(Clone)]
 pub struct Services {
     heap: Heap,
@@ -46,7 +46,8 @@ impl Services {
     pub(super) fn check(&self, m: &Mutator) {
         assert!(
             Arc::ptr_eq(m.raw().core(), self.core()),
-            "the services of one heap were used with the Mutator of another; take them from the Mutator's own heap"
+            "the services of one heap were used with the Mutator of another; take them from the \
+             Mutator's own heap"
         );
     }
 
@@ -55,7 +56,7 @@ impl Services {
         self.state().audit.call(&self.core().hooks, what);
     }
 
-    /// The heap.
+    /// The heap of these services.
     pub fn heap(&self) -> &Heap {
         &self.heap
     }

@@ -15,21 +15,23 @@ use crate::heap::model::ObjectModel;
 use crate::object::state::DYING;
 
 impl Services {
-    /// Whether the end of the heap tells what is left in it. Who has asked for services has said yes; this changes it.
+    /// Sets whether the end of the heap reports the remaining objects. It does once
+    /// [`Heap::services`](crate::Heap::services) has been called, unless this switches it off.
     pub fn tell_leaks(&self, tell: bool) {
         self.state().tell_leaks(tell);
     }
 }
 
-/// The end of a heap, on whatever thread: see the [module's page](super#the-end-of-a-heap).
+/// The end of a heap, on the thread that ends it. See the [module's page](super#the-end-of-a-heap).
 pub(crate) fn at_the_end(m: &mut Mutator) {
     let core = Arc::clone(m.raw().core());
     let state = GcState::of(&core);
-    // Fails when a thread ended without dropping its mutator. Then nothing can be collected.
+    // Fails if a thread ended without dropping its mutator. Then nothing can be collected.
     let collect = |m: &mut Mutator| drop(m.try_collect(Collect::full().quietly()));
     collect(m);
     if tell_garbage(&core) != 0 {
-        // Cleared this time, as far as that is possible. No collection reads the flags after this one.
+        // Without the flags, this collection clears the objects, as far as possible. No later
+        // collection reads the flags.
         state.debug.set_flags(0);
         drop(take_garbage(state));
         collect(m);

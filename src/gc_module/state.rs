@@ -1,7 +1,7 @@
 //! The state of the gc module of one heap.
 //!
-//! All of it is empty until a program uses it. Then a collection reads a few empty lists, and
-//! nothing else in the heap costs anything.
+//! All of it is empty until a program uses it. Then it costs only the check of a few empty lists in
+//! each collection.
 
 use std::any::Any;
 use std::sync::Arc;
@@ -34,25 +34,25 @@ pub(super) struct GcState {
     pub(super) garbage: GarbageList,
     pub(super) memory: MemoryCondition,
     pub(super) switch: Switch,
-    /// The services were asked for.
+    /// [`Heap::services`](crate::Heap::services) has been called.
     used: AtomicBool,
-    /// The end of the heap is not to tell what is left.
+    /// The end of the heap does not report the remaining objects.
     leaks_untold: AtomicBool,
 }
 
-/// The state for a new heap, as its observer and as its pacing rule.
+/// Makes the state of a new heap. It is the observer and the pacing rule of the heap.
 pub(crate) fn new_state() -> Result<ObserverAndRule, NoMemory> {
     let state = fallible::arc(GcState::default())?;
     Ok((Arc::clone(&state) as _, state))
 }
 
 impl GcState {
-    /// The state of the heap with this core.
+    /// The state of the heap of this core.
     ///
     /// # Panics
     ///
-    /// When the heap has another observer. Heaps that [`Heap::builder`](crate::Heap::builder) builds
-    /// have none but this.
+    /// When the heap has another observer. Heaps of [`Heap::builder`](crate::Heap::builder) have
+    /// this one.
     pub(super) fn of(core: &ManagedCore) -> &Self {
         let observer = core.observer.as_ref().map(|observer| observer.as_any());
         observer
@@ -67,7 +67,7 @@ impl GcState {
         }
     }
 
-    /// Whether the end of the heap tells what is left in it.
+    /// Whether the end of the heap reports the remaining objects.
     pub(super) fn tells_leaks(&self) -> bool {
         self.used.load(Ordering::Relaxed) && !self.leaks_untold.load(Ordering::Relaxed)
     }
@@ -105,8 +105,8 @@ impl Observer for GcState {
             self.debug.write(
                 hooks,
                 format_args!(
-                    "gc: the collection of generation {} ends: {} unreachable, {} collected, {} uncollectable, \
-                     {:.6} s elapsed",
+                    "gc: the collection of generation {} ends: {} unreachable, {} collected, \
+                     {} uncollectable, {:.6} s elapsed",
                     report.generation,
                     report.unreachable,
                     report.collected,

@@ -1,4 +1,4 @@
-//! A stop of the world for one question.
+//! A stop of the world for one call of the services.
 
 use crate::Mutator;
 use crate::base::error::{Code, Fault};
@@ -8,7 +8,7 @@ use crate::heap::world::World;
 use crate::managed::Managed;
 use crate::safepoint::StopError;
 
-/// Runs `f` in a stop of its own, and then what is due after one.
+/// Runs `f` in its own stop, and then the work that is due after a stop.
 pub(super) fn stopped<R>(
     m: &mut Mutator,
     function: &'static str,

@@ -3,11 +3,11 @@
 use crate::base::sync::{AtomicBool, AtomicUsize, Ordering};
 use crate::heap::pacing::Pace;
 
-/// Whether a heap collects by itself, as far as the services decide about it.
+/// Whether the services allow a heap to start collections.
 #[derive(Debug)]
 pub(super) struct Switch {
     enabled: AtomicBool,
-    /// Visits to all objects that are going on.
+    /// The number of running visits to all objects.
     visits: AtomicUsize,
 }
 
@@ -18,9 +18,10 @@ impl Default for Switch {
 }
 
 impl Switch {
-    /// Switches automatic collections on or off; returns whether they were on.
+    /// Switches automatic collections on or off. Returns whether they were on.
     pub(super) fn enable(&self, pace: &Pace, enabled: bool) -> bool {
-        // The swap decides who changes the counter, so it counts changes, in whatever order they come to it.
+        // Only the thread that changes `enabled` changes the counter. So the counter is right in
+        // whatever order the changes reach it.
         let before = self.enabled.swap(enabled, Ordering::AcqRel);
         match (before, enabled) {
             (true, false) => pace.hold_off(),
@@ -30,24 +31,24 @@ impl Switch {
         before
     }
 
-    /// The last argument of [`enable`](Self::enable).
+    /// The argument `enabled` of the last call of [`enable`](Self::enable).
     pub(super) fn is_enabled(&self) -> bool {
         self.enabled.load(Ordering::Acquire)
     }
 
-    /// A visit to all objects begins: nothing collects by itself until it is over.
+    /// A visit to all objects begins. The heap starts no collection until it is finished.
     pub(super) fn visit_begins(&self, pace: &Pace) {
         self.visits.fetch_add(1, Ordering::AcqRel);
         pace.hold_off();
     }
 
-    /// A visit to all objects is over.
+    /// A visit to all objects is finished.
     pub(super) fn visit_finishes(&self, pace: &Pace) {
         pace.let_go();
         self.visits.fetch_sub(1, Ordering::AcqRel);
     }
 
-    /// Whether a visit to all objects is going on.
+    /// Whether a thread is visiting all objects.
     pub(super) fn is_visited(&self) -> bool {
         self.visits.load(Ordering::Acquire) != 0
     }

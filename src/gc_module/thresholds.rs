@@ -5,21 +5,24 @@ use crate::gc_module::memory::MemoryCondition;
 use crate::heap::observer::{Figures, Ruling};
 use crate::heap::policy::RuleNumbers;
 
-/// When a heap collects by itself, in the terms of CPython's `gc.set_threshold`.
+/// When a heap starts collections, in the terms of CPython's `gc.set_threshold`.
 ///
-/// More than `t0` new objects make a collection due: a full one if `t1` is 0, or if there are more objects than the last
-/// full collection left by over a quarter; else a young one. The cost of those does not depend on the size of the
-/// heap, so they need no such condition. With `t0` at 0 the heap never collects by itself.
+/// A collection is due when more than `t0` objects are new. It is full if `t1` is 0, or if the
+/// objects since the last full collection exceed a quarter of the objects that it left. Otherwise
+/// it is young. The cost of a young collection does not depend on the size of the heap, so it has
+/// no such condition. With `t0` at 0 the heap starts no collection.
 ///
-/// New objects are counted like everywhere in [`Pacing`]: as cells, tracked or not, less those given back, and when a
-/// thread fetches them, up to 64 of a size at a time. So a collection starts that much early, or late.
+/// New objects are counted as in [`Pacing`]: tracked and untracked cells, minus cells that were
+/// given back. A thread counts cells when it fetches them, up to 64 of one size at a time. So a
+/// collection can begin that much early or late.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Thresholds {
-    /// New objects that may be there without a collection; 0: any number.
+    /// The number of new objects that makes no collection due yet. 0: any number.
     pub t0: u32,
-    /// 0: every automatic collection is a full one. Other values are alike.
+    /// 0: every automatic collection is full. All other values have the same effect.
     pub t1: u32,
-    /// Kept for who asks; it means nothing.
+    /// Without effect. It is stored so that
+    /// [`Services::threshold`](crate::gc_module::Services::threshold) returns it.
     pub t2: u32,
 }
 
@@ -30,7 +33,7 @@ impl Default for Thresholds {
 }
 
 impl Thresholds {
-    /// New objects with which something may be due.
+    /// The number of new objects at which a collection may first be due.
     fn first_due(self) -> usize {
         if self.t0 == 0 { usize::MAX } else { self.t0 as usize + 1 }
     }
@@ -44,19 +47,19 @@ impl From<Thresholds> for RuleNumbers {
 }
 
 impl Pacing {
-    /// By the rule of these thresholds, instead of the four other settings.
+    /// Sets thresholds, which replace the four other settings.
     pub fn with_thresholds(mut self, thresholds: Thresholds) -> Self {
         self.rule = Some(thresholds.into());
         self
     }
 
-    /// The thresholds that decide; `None`: the other settings do.
+    /// The thresholds. `None`: the other settings decide.
     pub fn thresholds(&self) -> Option<Thresholds> {
         self.rule.map(|RuleNumbers { numbers: [t0, t1, t2], .. }| Thresholds { t0, t1, t2 })
     }
 }
 
-/// What is due when more than `t0` objects are new.
+/// The decision when more than `t0` objects are new.
 pub(super) fn decide([t0, t1, _]: [u32; 3], memory: &MemoryCondition, figures: Figures) -> Ruling {
     let Figures { new, set_aside, grown, old } = figures;
     if !memory.holds(t0, new + set_aside) {

@@ -1,4 +1,4 @@
-//! How a program watches collections: callbacks, debugging lines, the audit hook.
+//! The calls with which a program observes collections: callbacks, debugging lines, the audit hook.
 
 use crate::base::error::{Code, Fault};
 use crate::base::event::Hook;
@@ -9,11 +9,13 @@ use crate::gc_module::debug::{DEBUG_LEAK, DEBUG_STATS};
 use crate::gc_module::services::Services;
 
 impl Services {
-    /// Registers a callback that is called before and after each collection but the heap's last, on the collecting thread, the world
-    /// running; returns the id for [`remove_callback`](Self::remove_callback). One that is added or removed by a callback is so from
-    /// the next phase on. Panics go to the hook of [`Heap::on_unraisable`](crate::Heap::on_unraisable).
+    /// Registers a callback for the start and the end of each collection except the heap's last. It
+    /// is called on the collecting thread, while the world runs. Returns the id for
+    /// [`remove_callback`](Self::remove_callback). If a callback adds or removes a callback, that
+    /// takes effect from the next phase on. Panics go to the hook of
+    /// [`Heap::on_unraisable`](crate::Heap::on_unraisable).
     ///
-    /// A callback that holds the heap, or its services, keeps it open for ever.
+    /// A callback that holds the heap or its services keeps the heap open forever.
     pub fn add_callback(
         &self,
         f: impl Fn(CallbackPhase, &CallbackInfo) + Send + Sync + 'static,
@@ -21,7 +23,8 @@ impl Services {
         self.try_add_callback(f).unwrap_or_else(NoMemory::abort_process)
     }
 
-    /// As [`add_callback`](Self::add_callback), where memory may be refused: nothing has changed then.
+    /// Like [`add_callback`](Self::add_callback), but returns an error when memory is refused. Then
+    /// nothing has changed.
     #[doc(hidden)]
     pub fn try_add_callback(
         &self,
@@ -30,16 +33,16 @@ impl Services {
         self.state().callbacks.add(Hook::new(fallible::arc(f)?))
     }
 
-    /// Removes a callback; `false`: there is none of this id.
+    /// Removes a callback. `false`: no callback has this id.
     pub fn remove_callback(&self, id: u64) -> bool {
         self.state().callbacks.remove(id)
     }
 
-    /// Sets the debugging flags, an or of the `DEBUG_` constants.
+    /// Sets the debugging flags: a combination of the `DEBUG_` constants.
     ///
     /// # Errors
     ///
-    /// [`Code::BadDebugFlags`] for other bits; nothing has changed.
+    /// [`Code::BadDebugFlags`] for other bits. Then nothing has changed.
     pub fn set_debug(&self, flags: u32) -> Result<(), Fault> {
         if flags & !(DEBUG_STATS | DEBUG_LEAK) != 0 {
             let text =
@@ -55,12 +58,14 @@ impl Services {
         self.state().debug.flags()
     }
 
-    /// Sends debugging lines there instead of to stderr. Panics go to the hook of [`Heap::on_unraisable`](crate::Heap::on_unraisable).
+    /// Sends debugging lines to `sink` instead of stderr. Panics go to the hook of
+    /// [`Heap::on_unraisable`](crate::Heap::on_unraisable).
     pub fn set_debug_sink(&self, sink: impl Fn(&str) + Send + Sync + 'static) {
         self.try_set_debug_sink(sink).unwrap_or_else(NoMemory::abort_process);
     }
 
-    /// As [`set_debug_sink`](Self::set_debug_sink), where memory may be refused: nothing has changed then.
+    /// Like [`set_debug_sink`](Self::set_debug_sink), but returns an error when memory is refused.
+    /// Then nothing has changed.
     #[doc(hidden)]
     pub fn try_set_debug_sink(
         &self,
@@ -75,14 +80,15 @@ impl Services {
         self.state().debug.set_sink(None);
     }
 
-    /// Sets a hook that is told of questions about the heap before they are answered: `gc.get_objects`,
-    /// `gc.get_referrers`, `gc.get_referents`. It is called by the thread that asks; panics go to the hook of
+    /// Sets a hook that is called before `gc.get_objects`, `gc.get_referrers` and
+    /// `gc.get_referents`, with these names. The calling thread calls it. Panics go to the hook of
     /// [`Heap::on_unraisable`](crate::Heap::on_unraisable).
     pub fn set_audit_hook(&self, hook: impl Fn(&str) + Send + Sync + 'static) {
         self.try_set_audit_hook(hook).unwrap_or_else(NoMemory::abort_process);
     }
 
-    /// As [`set_audit_hook`](Self::set_audit_hook), where memory may be refused: nothing has changed then.
+    /// Like [`set_audit_hook`](Self::set_audit_hook), but returns an error when memory is refused.
+    /// Then nothing has changed.
     #[doc(hidden)]
     pub fn try_set_audit_hook(
         &self,

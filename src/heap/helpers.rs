@@ -12,7 +12,7 @@
 //! | state | `job` | `running` | next |
 //! |---|---|---|---|
 //! | no job | none | 0 | *open*, by `run_on` |
-//! | open | some | threads inside | *open*, by `join`; *closing*, by `run_on`, after the caller's call |
+//! | open | some | threads inside | *open*, by `join`; *closing*, by `run_on`, after its call |
 //! | closing | none | threads inside | *no job*, when the last thread inside returns |
 //!
 //! One lock protects this. Each thread takes it twice per job. `open` and `helpers` are hints
@@ -173,8 +173,8 @@ impl JobSlot {
             state.running += 1;
             (open.job, open.next - 1)
         };
-        // SAFETY: rule V: the caller of `run_on` owns the closure. `running` was raised while the job
-        // was open, so `run_on` returns only after it is lowered below.
+        // SAFETY: rule V: the caller of `run_on` owns the closure. `running` was raised while the
+        // job was open, so `run_on` returns only after it is lowered below.
         let job = unsafe { &*job };
         let result = catch_unwind(AssertUnwindSafe(|| job(Worker { index, arena })));
         let mut state = self.state.lock();

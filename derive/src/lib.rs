@@ -1,9 +1,9 @@
 //! `#[derive(Trace)]` for [`standstill`](https://docs.rs/standstill).
 //!
 //! Use it through `standstill`, which re-exports it beside the trait. The macro forwards `traverse`
-//! and `clear` to each field, and nothing else; there is no `unsafe` in what it writes. Three steps:
-//! *attributes* are read into `Container` and `Field`, *bounds* are chosen, *code* is written.
-//! Every mistake found on the way is collected, so that one compilation shows them all.
+//! and `clear` to each field. The generated code has no `unsafe`. The macro works in three steps:
+//! it reads the attributes into `Container` and `Field`, chooses the bounds, and writes the code.
+//! It collects all mistakes, so one compilation reports them all.
 
 use proc_macro2::{Group, Ident, Span, TokenStream, TokenTree};
 use quote::{format_ident, quote, quote_spanned};
@@ -19,32 +19,33 @@ use syn::{
 
 /// Implements `Trace` for a struct or an enum by forwarding to its fields.
 ///
-/// Every field's type must implement `Trace`, or be skipped.
+/// Every field's type must implement `Trace`, or the field must be skipped.
 ///
 /// # On the type
 ///
-/// * `#[trace(finalize)]`: objects of this type have a finalizer, the type's own function
-///   `fn finalize(this: &Gc<Self>, m: &Mutator)`. It is required to exist.
+/// * `#[trace(finalize)]`: objects of this type have a finalizer. It is the type's own function
+///   `fn finalize(this: &Gc<Self>, m: &Mutator)`, which must exist.
 /// * `#[trace(finalize = path)]`: the same, with any function of that signature.
-/// * `#[trace(untracked)]`: values hold no references, so the collector never looks at them. It is
-///   checked: a field whose type may hold references is an error (in a generic type, where it is
-///   used with such a type). A finalizer is allowed beside it, but no collection will find the
-///   object unreachable.
+/// * `#[trace(untracked)]`: values hold no references, so the collector never traverses them. A
+///   field of a type that may hold references is a compile error. In a generic type, the error
+///   appears where the type is used with such a parameter. A finalizer is allowed beside this
+///   setting, but no collection finds the object unreachable.
 /// * `#[trace(bound = "T: Bound, ...")]`: replaces the bounds that the derive adds.
-/// * `#[trace(crate = path)]`: where `standstill` is found, if not at `::standstill`.
+/// * `#[trace(crate = path)]`: the path of `standstill`, if it is not `::standstill`.
 ///
 /// # On a field
 ///
 /// * `#[trace(skip)]`: the field is neither traversed nor cleared, and its type need not implement
-///   `Trace`. A reference in it counts as held from outside: it keeps its target, and a cycle
-///   through it is never collected.
+///   `Trace`. A reference in the field counts as held from outside: its target stays alive, and a
+///   cycle through it is never collected.
 ///
 /// # Generics
 ///
-/// A type parameter that is named in the type of a field which is not skipped gets the bound
-/// `T: Trace`, every other one `T: 'static`. That is simple and at times wrong: a field of type
-/// `I::Item` needs `I::Item: Trace` instead, and `Mutex<T>` needs `T: Default` besides. Write such
-/// bounds on the type itself, or with `bound`; `T: 'static` is kept then, since `Trace` demands it.
+/// A type parameter that appears in the type of a traversed field gets the bound `T: Trace`. Every
+/// other type parameter gets `T: 'static`. This rule is simple and sometimes wrong: a field of type
+/// `I::Item` needs `I::Item: Trace` instead, and `Mutex<T>` also needs `T: Default`. Write such
+/// bounds on the type itself, or with `bound`. The derive still adds `T: 'static` then, because
+/// `Trace` requires it.
 ///
 /// A type with a lifetime parameter cannot be traced: objects of the heap outlive every borrow.
 ///
@@ -99,7 +100,7 @@ const FOR_TYPES: [&str; 4] = ["crate", "untracked", "finalize", "bound"];
 const ON_TYPE: &str =
     "`crate = path`, `untracked`, `finalize`, `finalize = path` and `bound = \"...\"`";
 
-/// What `#[trace(...)]` on the type says.
+/// The settings of `#[trace(...)]` on the type.
 #[derive(Default)]
 struct Container {
     krate: Option<Path>,
@@ -145,7 +146,7 @@ impl Container {
     }
 }
 
-/// A field that is traversed.
+/// A traversed field.
 struct Field<'a> {
     member: Member,
     ty: &'a Type,
@@ -177,7 +178,7 @@ impl<'a> Field<'a> {
         traced
     }
 
-    /// How a message names the field.
+    /// The field's name in a message.
     fn name(&self) -> String {
         match &self.member {
             Member::Named(name) => name.unraw().to_string(),
@@ -186,7 +187,7 @@ impl<'a> Field<'a> {
     }
 }
 
-/// Reads the settings of every `#[trace(...)]` among `attributes`, going on after a mistake.
+/// Reads the settings of every `#[trace(...)]` among `attributes`. Continues after a mistake.
 fn for_each_setting(
     attributes: &[Attribute],
     mistakes: &mut Mistakes,
@@ -207,7 +208,7 @@ fn for_each_setting(
     }
 }
 
-/// Puts down a setting that may be given once.
+/// Stores a setting. A second value for the same setting is a mistake.
 fn once<T>(slot: &mut Option<T>, setting: &ParseNestedMeta<'_>, value: T) -> syn::Result<()> {
     match slot.replace(value) {
         None => Ok(()),
@@ -224,7 +225,7 @@ fn expect_end(input: ParseStream<'_>) -> syn::Result<()> {
     }
 }
 
-/// Passes over what a setting that was not understood left behind.
+/// Skips the rest of an invalid setting.
 fn skip_to_comma(input: ParseStream<'_>) -> syn::Result<()> {
     while !input.is_empty() && !input.peek(Token![,]) {
         input.parse::<TokenTree>()?;
@@ -232,7 +233,8 @@ fn skip_to_comma(input: ParseStream<'_>) -> syn::Result<()> {
     Ok(())
 }
 
-/// A `#[trace(...)]` where none is read would be a silent misunderstanding.
+/// Rejects `#[trace(...)]` in a place where the derive reads no settings. If it were ignored, the
+/// mistake would stay hidden.
 fn refuse_settings(attributes: &[Attribute], place: &str, mistakes: &mut Mistakes) {
     for attribute in attributes.iter().filter(|attribute| attribute.path().is_ident("trace")) {
         let text = format!(
@@ -244,7 +246,7 @@ fn refuse_settings(attributes: &[Attribute], place: &str, mistakes: &mut Mistake
 
 // -------------------------------------------------------------------------------- code
 
-/// A struct, or one variant of an enum: the path of its constructor and what to traverse in it.
+/// A struct, or one variant of an enum: the path of its constructor, and its traversed fields.
 struct Shape<'a> {
     path: TokenStream,
     fields: Vec<Field<'a>>,
@@ -303,7 +305,7 @@ fn shapes<'a>(input: &'a DeriveInput, mistakes: &mut Mistakes) -> Vec<Shape<'a>>
             })
             .collect(),
         Data::Union(data) => {
-            let text = "`Trace` cannot be derived for a union: nobody knows which field is the live one; \
+            let text = "`Trace` cannot be derived for a union: the active field is unknown; \
                         use an enum, or implement `Trace` by hand";
             mistakes.push(syn::Error::new(data.union_token.span, text));
             Vec::new()
@@ -327,7 +329,7 @@ fn check_generics(generics: &Generics, mistakes: &mut Mistakes) {
     }
 }
 
-/// The type's own where clause and what the derive adds to it.
+/// The type's own where clause, and the bounds that the derive adds.
 fn bounds(
     generics: &Generics,
     shapes: &[Shape<'_>],
@@ -348,8 +350,8 @@ fn bounds(
     clause
 }
 
-/// Whether `parameter` is among `tokens`. Says yes too often for a path segment of the same name,
-/// which at worst asks for a bound too many.
+/// Whether `parameter` is among `tokens`. A path segment of the same name also counts. Then the
+/// derive may add an unneeded bound.
 fn names(tokens: TokenStream, parameter: &Ident) -> bool {
     tokens.into_iter().any(|token| match token {
         TokenTree::Ident(ident) => ident == *parameter,
@@ -358,7 +360,7 @@ fn names(tokens: TokenStream, parameter: &Ident) -> bool {
     })
 }
 
-/// `fn method(this: &Self, argument: takes)` that calls the same method on each field.
+/// A `fn method(this: &Self, argument: takes)` that calls the same method on each field.
 fn forward(
     shapes: &[Shape<'_>],
     method: TokenStream,
@@ -377,7 +379,8 @@ fn forward(
             }
         }
     });
-    // An enum without variants has no value, and only a match on the place itself knows that.
+    // An enum without variants has no value. The compiler accepts an empty match only on the place
+    // itself.
     let body =
         if shapes.is_empty() { quote!(match *#this {}) } else { quote!(match #this { #(#arms)* }) };
     let used = shapes.iter().any(|shape| !shape.fields.is_empty());
@@ -390,17 +393,18 @@ fn forward(
     }
 }
 
-/// Hygiene keeps these names from meeting the fields'; the underscores, from meeting a constant, since a
-/// pattern would name that instead of binding.
+/// The name of a field's binding in a pattern. Hygiene prevents clashes with the names of fields.
+/// The underscores prevent clashes with constants, because a pattern matches a constant instead of
+/// binding.
 fn binding(index: usize) -> Ident {
     format_ident!("__field{index}", span = Span::mixed_site())
 }
 
-/// The members of a type without references, and the proof that it is one.
+/// The members of a type without references, and the check that its fields hold none.
 ///
-/// The proof stands apart from `TRACKED`: a recursive type's constant would depend on itself. Where
-/// nothing is generic it is evaluated at once, by `cargo check` too; else with each `traverse` that
-/// is compiled.
+/// The check is separate from `TRACKED`, because the constant of a recursive type would depend on
+/// itself. In a type without generics the check is evaluated once, also by `cargo check`. In a
+/// generic type it is evaluated with each compiled `traverse`.
 fn untracked(
     input: &DeriveInput,
     shapes: &[Shape<'_>],
@@ -433,7 +437,7 @@ fn untracked(
     (members, now)
 }
 
-/// `tokens` with `Self` written out, for use outside the implementation.
+/// `tokens` with `Self` replaced by the type's name, for use outside the implementation.
 fn without_self(tokens: TokenStream, name: &Ident) -> TokenStream {
     let spelled = |token| match token {
         TokenTree::Ident(ident) if ident == "Self" => {
@@ -451,9 +455,9 @@ fn without_self(tokens: TokenStream, name: &Ident) -> TokenStream {
     tokens.into_iter().map(spelled).collect()
 }
 
-/// The finalizer and the constant that announces it.
+/// The finalizer, and the constant `HAS_FINALIZER`.
 fn finalize(finalizer: Finalizer, krate: &Path) -> TokenStream {
-    // Located at the attribute, where a wrong signature is to be reported.
+    // Located at the attribute, so that a wrong signature is reported there.
     let place = match &finalizer {
         Finalizer::Inherent(span) => *span,
         Finalizer::Function(path) => path.span(),
@@ -462,8 +466,9 @@ fn finalize(finalizer: Finalizer, krate: &Path) -> TokenStream {
     let mutator = Ident::new("__mutator", Span::mixed_site().located_at(place));
     let call = match finalizer {
         Finalizer::Function(path) => quote_spanned!(place=> #path(#this, #mutator)),
-        // An inherent function wins over a trait's. Without one, `Self::finalize` would be the very
-        // function written here, and call itself for ever; a second candidate makes that an error.
+        // An inherent function takes precedence over a trait's. If there were none,
+        // `Self::finalize` would be the generated function, which would call itself for ever. A
+        // second candidate makes that call an error.
         Finalizer::Inherent(_) => {
             let own = Ident::new("finalize", place);
             quote! {

@@ -45,7 +45,7 @@ impl<T> Join for ScopedJoinHandle<'_, T> {
 
 impl Mutator {
     /// Locks a std mutex outside the heap. Tries first, and otherwise waits detached. If an
-    /// attached thread waited for a mutex whose holder is parked, the stop would never end.
+    /// attached thread waited for a mutex of a parked thread, the stop would never end.
     ///
     /// # Errors
     ///

@@ -27,7 +27,7 @@ pub(crate) struct Extensions {
 /// Makes the observer of a new heap, and returns it twice: as the observer and as a pacing rule.
 pub(crate) type NewObserver = fn() -> Result<ObserverAndRule, NoMemory>;
 
-/// How a heap handles objects whose type was made at run time.
+/// How a heap handles objects of types made at run time.
 pub(crate) struct DynamicTypes {
     /// The table of these objects. It is the first that each heap registers.
     pub(crate) info: &'static TypeInfo,

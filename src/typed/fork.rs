@@ -20,8 +20,8 @@ impl Mutator {
     ///
     /// A stop does not wait for threads that are not attached. During the fork they may drop
     /// references, attach and detach. They must not name a [root](crate::Heap::known_root), change
-    /// a heap's settings or hooks, or make or end a heap: the child could inherit a locked lock
-    /// whose holder does not exist there.
+    /// a heap's settings or hooks, or make or end a heap: the child could inherit a lock that a
+    /// thread of the parent holds.
     ///
     /// # Errors
     ///

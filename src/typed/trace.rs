@@ -1,9 +1,10 @@
-//! Floor 5: what the collector asks of an object's type.
+//! Floor 5: the operations of an object's type that the collector calls.
 //!
-//! [`Trace`] is the whole contract between a type and the collector. `trace_std` implements it
-//! for types that are not ours; the library's own ([`Gc`], [`GcCell`] and their
-//! kin) implement it where they are defined. There is no state here and no `unsafe`: a traverse is
-//! safe code that runs under a guard, and a wrong one costs memory or a value, never soundness.
+//! [`Trace`] is the whole contract between a type and the collector. `trace_std` implements it for
+//! types of other crates. The types of this crate ([`Gc`], [`GcCell`] and so on) implement it in
+//! their own modules. This module has no state and no `unsafe` code: a traversal is safe code that
+//! runs under a guard. A wrong traversal can leak memory or lose a value, but it cannot break
+//! memory safety.
 //!
 //! [`GcCell`]: crate::GcCell
 
@@ -13,8 +14,8 @@ use crate::{Gc, Mutator, Tracer};
 
 /// A type whose references the collector can follow.
 ///
-/// Everything that lives in a [`Heap`](crate::Heap), and everything in such a value that may hold a
-/// [`Gc`], implements this trait. Derive it:
+/// Every value in a [`Heap`](crate::Heap) implements this trait, and so does every part of such a
+/// value that may hold a [`Gc`]. Derive it:
 ///
 /// ```
 /// use standstill::{Gc, GcCell, Heap, Trace};
@@ -37,42 +38,44 @@ use crate::{Gc, Mutator, Tracer};
 /// assert_eq!(m.collect().collected, 2);
 /// ```
 ///
-/// # What the collector does with it
+/// # How the collector uses it
 ///
-/// Counting frees most objects. What it cannot free is a cycle, and to find one the collector stops
-/// the world and calls [`traverse`](Self::traverse) on every tracked object, counting for each
-/// object the references that come from other objects. An object whose count is thereby explained in
-/// full, and which nothing explained otherwise leads to, is garbage: its
-/// [`finalize`](Self::finalize) runs, and if it is still unreachable then, its
-/// [`clear`](Self::clear) takes out the references that close the cycle. Counting does the rest.
+/// Reference counts free most objects, but not cycles. To find cycles the collector stops the world
+/// and calls [`traverse`](Self::traverse) on every tracked object. For each object it counts the
+/// references from other objects. If these explain an object's whole reference count, no reference
+/// comes from outside. Such an object is garbage, unless it is reachable from an object that is
+/// referenced from outside. The collector runs the [`finalize`](Self::finalize) of garbage. If the
+/// object is still unreachable then, [`clear`](Self::clear) removes the references that close the
+/// cycle, and the counts free the objects.
 ///
 /// # The contract, and why the trait is safe
 ///
-/// 1. `traverse` shows each reference that the value *owns* to the tracer, once for each handle:
-///    a `Vec` that holds the same `Gc` twice shows it twice.
-/// 2. It shows nothing else: not what a shared pointer (`Arc`, `&'static`) leads to, and nothing of
-///    another object's.
-/// 3. Two traversals of a value that nobody changed show the same.
-/// 4. Whatever can close a cycle is taken out by `clear`.
+/// 1. `traverse` visits each reference that the value *owns*, once for each handle. A `Vec` that
+///    holds the same `Gc` twice visits it twice.
+/// 2. `traverse` visits no other references: no references behind a shared pointer (`Arc`,
+///    `&'static`), and no references of another object.
+/// 3. Two traversals of an unchanged value visit the same references.
+/// 4. `clear` removes every reference that can close a cycle.
 /// 5. A lock of std or parking_lot inside an object is changed only by a thread that is attached to
-///    the object's heap, and is not held across a safepoint. A [`GcCell`](crate::GcCell) enforces both.
+///    the object's heap, and is not held across a safepoint. A [`GcCell`](crate::GcCell) enforces
+///    both.
 ///
-/// None of this is needed for memory safety. The collector never frees: it clears, and an object dies
-/// when its count is 0. So the price of a mistake is bounded:
+/// Memory safety needs none of these rules. The collector never frees: it clears, and an object
+/// dies when its count is 0. So the effect of a mistake is bounded:
 ///
-/// | mistake | price |
+/// | mistake | effect |
 /// |---|---|
-/// | a reference is not shown | it seems to come from outside: its target stays, a cycle through it leaks |
-/// | a reference is shown too often | its target may be finalized and cleared while in use |
+/// | a reference is not visited | it counts as external: its target stays, a cycle through it leaks |
+/// | a reference is visited too often | its target may be finalized and cleared while in use |
 /// | `clear` leaves a cycle closed | its members stay, and are reported as `uncollectable` |
-/// | `traverse` panics | the collection is abandoned, everything stays |
+/// | `traverse` panics | the collection is abandoned, and every object stays |
 ///
-/// (Where an object is shown more often than it is counted, the mistake is plain: it is kept, and
-/// reported.)
+/// If an object is visited more often than its count, the mistake is detected: the object is kept
+/// and reported as `overvisited`.
 ///
 /// # By hand
 ///
-/// Forward to the fields. Their types know whether they hold references, and how to let go of them:
+/// Forward to the fields. Their types visit and clear their own references:
 ///
 /// ```
 /// use standstill::{Gc, GcCell, Mutator, Trace, Tracer};
@@ -98,25 +101,27 @@ use crate::{Gc, Mutator, Tracer};
 /// # Types of the standard library
 ///
 /// * **Leaves**: numbers, `bool`, `char`, strings and paths, times, addresses, atomics, function
-///   pointers, `PhantomData`. Nothing to show.
+///   pointers, `PhantomData`. They hold no references.
 /// * **Containers**: `Option`, `Result`, `Box`, `Vec`, arrays, slices, tuples up to 12, all of
-///   `std::collections`, `Cow<'static, _>`, `OnceLock`. They show what their elements show (a map:
-///   keys and values). An element type that holds no references costs nothing: a `Vec<u8>` is not
-///   walked.
-/// * **Locks**: `Mutex` and `RwLock`, those of std and of `parking_lot`. Only ever tried, never waited for.
-/// * **Shared pointers**: `Arc<T>`, `sync::Weak<T>`, `&'static T`. Skipped; see `Arc`'s
-///   implementation for the reason.
+///   `std::collections`, `Cow<'static, _>`, `OnceLock`. They visit the references of their elements
+///   (a map: of keys and values). If the element type holds no references, the elements are not
+///   traversed: a `Vec<u8>` costs nothing.
+/// * **Locks**: `Mutex` and `RwLock`, those of std and of `parking_lot`. A traversal tries the
+///   lock, and never waits for it.
+/// * **Shared pointers**: `Arc<T>`, `sync::Weak<T>`, `&'static T`. They are skipped; the
+///   implementation for `Arc` explains the reason.
 ///
-/// Left out on purpose:
+/// These types do not implement `Trace`, on purpose:
 ///
-/// * `Cell`, `RefCell`, `OnceCell`, `Rc`: any thread may clear or destroy an object, so what it holds
-///   must be `Send` and `Sync`. Use [`GcCell`](crate::GcCell), [`GcOnce`](crate::GcOnce), `Arc` or
-///   `Gc`.
-/// * `LazyLock`: looking into it would run its initialiser. Use [`GcOnce`](crate::GcOnce).
-/// * `Box<dyn Any>` and its like: nothing can be asked of it. Use [`AnyGc`](crate::AnyGc),
-///   [`GcDyn`](crate::GcDyn), or your own enum.
-/// * Function pointers with a lifetime in the signature (`fn(&T)`): Rust has no way to name them all.
-///   Such a field takes `#[trace(skip)]`, which loses nothing.
+/// * `Cell`, `RefCell`, `OnceCell`, `Rc`: any thread may clear or destroy an object, so its
+///   contents must be `Send` and `Sync`. Use [`GcCell`](crate::GcCell), [`GcOnce`](crate::GcOnce),
+///   `Arc` or `Gc`.
+/// * `LazyLock`: a traversal would run its initializer. Use [`GcOnce`](crate::GcOnce).
+/// * `Box<dyn Any>` and similar types: they have no way to visit their references. Use
+///   [`AnyGc`](crate::AnyGc), [`GcDyn`](crate::GcDyn), or your own enum.
+/// * Function pointers with a lifetime in the signature (`fn(&T)`): Rust has no way to name them
+///   all. Put `#[trace(skip)]` on such a field. This loses nothing, because a function pointer
+///   holds no references.
 #[diagnostic::on_unimplemented(
     message = "the collector cannot look into `{Self}`: it does not implement `Trace`",
     label = "does not implement `Trace`",
@@ -129,58 +134,60 @@ use crate::{Gc, Mutator, Tracer};
 pub trait Trace: 'static {
     /// Whether [`finalize`](Self::finalize) does anything.
     ///
-    /// Where no garbage object of a collection can run code, the collector saves a stop. The derive
-    /// sets it with `#[trace(finalize)]`. It counts for the object only: the finalizer of a *field's*
-    /// type never runs.
+    /// If no garbage object of a collection can run code, the collector saves a stop. The derive
+    /// sets this constant with `#[trace(finalize)]`. The constant describes the object's type only:
+    /// finalizers of *field* types never run.
     const HAS_FINALIZER: bool = false;
 
-    /// Whether values of this type may hold references at all.
+    /// Whether values of this type may hold references.
     ///
-    /// `false` promises that [`traverse`](Self::traverse) shows nothing. Such objects are never
-    /// tracked: collections do not even see them, and containers of such values are not walked. The
-    /// derive sets it with `#[trace(untracked)]`.
+    /// `false` promises that [`traverse`](Self::traverse) visits no reference. Such objects are
+    /// never tracked, so collections do not process them, and containers of such values are not
+    /// traversed. The derive sets this constant with `#[trace(untracked)]`.
     const TRACKED: bool = true;
 
-    /// Whether [`prefetch`](Self::prefetch) does anything: whether references lie in memory that the value leads to,
-    /// such as the buffer of a `Vec`. The derive sets it.
+    /// Whether [`prefetch`](Self::prefetch) does anything: whether some references lie outside the
+    /// value's own bytes, for example in the buffer of a `Vec`. The derive sets this constant.
     const INDIRECT: bool = false;
 
-    /// Shows the references this value owns to the collector.
+    /// Visits the references that this value owns.
     ///
-    /// Runs **while the world is stopped**, on any thread, possibly on several values at once, and more
-    /// than once in a collection. Look at the fields and call their `traverse`, or
-    /// [`Tracer::visit`] for a reference; where a field cannot be read just now, say so with
-    /// [`Tracer::unreadable`], which keeps what it may lead to alive.
+    /// It runs **while the world is stopped**, on any thread, possibly on several values in
+    /// parallel, and possibly more than once in a collection. Call `traverse` of the fields, or
+    /// [`Tracer::visit`] for a reference. If a field cannot be read now, call
+    /// [`Tracer::unreadable`], which keeps the field's targets alive.
     ///
-    /// Do nothing else: no allocation in a heap, no attaching, and above all no waiting for a lock,
-    /// since its holder may be a thread that is stopped. The guard around the call answers what it
-    /// can tell from the safe list with a panic, and a panic abandons the collection.
+    /// Do nothing else: do not allocate in a heap, do not attach, and above all do not wait for a
+    /// lock, because its holder may be a stopped thread. A guard around the call detects these uses
+    /// where it can, and panics. A panic abandons the collection.
     fn traverse(this: &Self, tracer: &mut Tracer);
 
-    /// Asks memory for what [`traverse`](Self::traverse) is going to read behind the value's own bytes, with
-    /// [`Tracer::fetch`].
+    /// Prefetches the memory outside the value's own bytes that [`traverse`](Self::traverse) is
+    /// going to read, with [`Tracer::fetch`].
     ///
-    /// The collector calls it some objects ahead of the traversal, under the same guard, where the type is
-    /// [`INDIRECT`](Self::INDIRECT); else it would spend most of a pause waiting for small buffers. The derive
-    /// forwards it to the fields. Doing nothing is always right; the rules are those of `traverse`.
+    /// If the type is [`INDIRECT`](Self::INDIRECT), the collector calls this some objects ahead of
+    /// the traversal, under the same guard. Without it, cache misses on small buffers would take
+    /// most of a pause. The derive forwards it to the fields. An empty function is always correct.
+    /// The rules are those of `traverse`.
     #[inline]
     fn prefetch(this: &Self, tracer: &Tracer) {
         let _ = (this, tracer);
     }
 
-    /// Whether the value is a handle, or an optional one: [`target`](Self::target) says all that [`traverse`](Self::traverse) would,
-    /// without a branch that nobody can predict.
+    /// Whether the value is a handle or an optional handle. If so, [`target`](Self::target) returns
+    /// the same edge that [`traverse`](Self::traverse) visits, without an unpredictable branch.
     #[doc(hidden)]
     const IS_HANDLE: bool = false;
 
-    /// Of a handle: what it refers to.
+    /// The edge of a handle.
     #[doc(hidden)]
     #[inline(always)]
     fn target(_: &Self) -> Edge<'_> {
         Edge::NONE
     }
 
-    /// As [`traverse`](Self::traverse), of each of `these`: handles among themselves are copied at once.
+    /// Calls [`traverse`](Self::traverse) for each of `these`. The edges of a slice of handles are
+    /// copied in one loop.
     #[doc(hidden)]
     #[inline(always)]
     fn traverse_slice(these: &[Self], tracer: &mut Tracer)
@@ -194,39 +201,42 @@ pub trait Trace: 'static {
         }
     }
 
-    /// The value is to be dropped soon: asks memory for the counts of the object that it leads to, or for the buffer that
-    /// its handles lie in; `false`: it knows of none.
+    /// Prefetches before the value is dropped: the counts of its target, or the buffer that
+    /// contains its handles. `false`: the value refers to no object.
     #[doc(hidden)]
     #[inline]
     fn fetch_target(_: &Self) -> bool {
         false
     }
 
-    /// Asks memory for the counts that the handles in the value's buffer lead to. The buffer has been fetched.
+    /// Prefetches the counts of the targets of the handles in the value's buffer. The buffer is in
+    /// the cache.
     #[doc(hidden)]
     #[inline]
     fn fetch_targets(_: &Self) {}
 
-    /// Lets go of the references that can close a cycle.
+    /// Drops the references that can close a cycle.
     ///
-    /// Called once the value is known to be garbage, with the world running, on the thread that
-    /// collects. Only fields that can change through `&self` have work to do, and every cycle
-    /// passes through one of them; a plain container forwards to its elements. The value may be
-    /// seen afterwards, by a destructor of another member of the cycle, so leave it in a state that
-    /// its methods can bear.
+    /// The collecting thread calls this when the value is known to be garbage, while the world
+    /// runs. Only fields that can change through `&self` have work to do, and every cycle passes
+    /// through such a field. A plain container forwards to its elements. A destructor of another
+    /// member of the cycle may use the value afterwards, so leave it in a state that its methods
+    /// can handle.
     ///
-    /// Take the old value out under the field's lock, unlock, and only then drop it: dropping runs
-    /// destructors, which may want the same lock. Skip a field whose lock is held.
+    /// Take the old value out under the field's lock, unlock, and only then drop the old value. The
+    /// drop runs destructors, which may take the same lock. If a field's lock is held, skip the
+    /// field.
     fn clear(this: &Self, m: &Mutator) {
         let _ = (this, m);
     }
 
-    /// Called once in an object's life, when a collection finds it unreachable, before anything is
-    /// cleared.
+    /// Called once in an object's life, when a collection finds the object unreachable. At that
+    /// time no object is cleared yet.
     ///
-    /// The object and all it refers to are whole. It may be made reachable again, by putting
-    /// a clone of `this` somewhere: it is then not collected, and its finalizer does not run a second
-    /// time. Set [`HAS_FINALIZER`](Self::HAS_FINALIZER) beside it. A panic lands in
+    /// The object and all objects reachable from it are intact. The finalizer can make the object
+    /// reachable again, by storing a clone of `this`. The object is not collected then, and its
+    /// finalizer does not run a second time. A type with a finalizer must set
+    /// [`HAS_FINALIZER`](Self::HAS_FINALIZER). A panic goes to
     /// [`Heap::on_unraisable`](crate::Heap::on_unraisable).
     fn finalize(this: &Gc<Self>, m: &Mutator)
     where

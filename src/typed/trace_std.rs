@@ -5,8 +5,8 @@
 //! | kind | `traverse` | `clear` | `TRACKED` |
 //! |---|---|---|---|
 //! | leaves: numbers, strings, shared pointers | nothing | nothing | `false` |
-//! | containers: `Option`, `Vec`, maps | each element | each element's `clear` | if an element type is |
-//! | locks: `Mutex`, `RwLock` | the contents, if free | takes the contents out | if the contents are |
+//! | containers: `Option`, `Vec`, maps | each element | each element | if an element type is |
+//! | locks: `Mutex`, `RwLock` | contents, if unlocked | takes contents out | if the contents are |
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap, HashMap, HashSet, LinkedList, VecDeque};
@@ -61,22 +61,22 @@ leaves! {
     std::sync::atomic::AtomicI8; std::sync::atomic::AtomicI16; std::sync::atomic::AtomicI32;
     std::sync::atomic::AtomicI64; std::sync::atomic::AtomicIsize;
 
-    /// An address is no edge: edges come only from a [`Gc`](crate::Gc).
+    /// Skipped. An address is no edge: edges come only from a [`Gc`](crate::Gc).
     std::sync::atomic::AtomicPtr<T> where [T: 'static];
     std::marker::PhantomData<T> where [T: ?Sized + 'static];
 
-    /// Skipped. What an `Arc` leads to is owned by all its clones together: if each showed it, one
-    /// reference would be counted once a clone, and a live object could be taken for garbage.
-    /// Skipping is the safe side: whatever the contents refer to counts as **held from outside**,
-    /// so a cycle through an `Arc` is never collected. Where it should be, make the shared value an
-    /// object of the heap: `Gc<T>`.
+    /// Skipped. All clones of an `Arc` own its contents together. If each clone visited the
+    /// contents, one reference would be counted once for each clone, and a live object could be
+    /// taken for garbage. Skipping is safe: references in the contents count as **held from
+    /// outside**, so a cycle through an `Arc` is never collected. To make such a cycle collectable,
+    /// make the shared value an object of the heap: `Gc<T>`.
     ///
-    /// Because nothing is asked of the contents, they need not implement `Trace`.
+    /// The contents are never traversed, so they need not implement `Trace`.
     std::sync::Arc<T> where [T: ?Sized + 'static];
-    /// Skipped, as `Arc` is; it owns nothing anyway.
+    /// Skipped, like `Arc`. It owns nothing in any case.
     std::sync::Weak<T> where [T: ?Sized + 'static];
-    /// Skipped: a borrowed value is not owned by the object, and many may borrow it. What it refers
-    /// to counts as held from outside.
+    /// Skipped: the object does not own a borrowed value, and other objects may borrow it too.
+    /// References in the value count as held from outside.
     &'static T where [T: ?Sized];
 }
 
@@ -104,7 +104,8 @@ functions! {
 
 // ----------------------------------------------------------------------- plain containers
 
-/// Types with a fixed number of parts. `$this` names the value, each `$part` is a reference into it.
+/// Types with a fixed number of parts. `$this` names the value. Each `$part` is a reference into
+/// it.
 macro_rules! parts {
     ($($(#[$doc:meta])* [$($params:tt)*] $ty:ty, |$this:ident| $($owner:ty = $part:expr),+;)*) => {$(
         $(#[$doc])*
@@ -165,7 +166,8 @@ tuples! {
     A.0 B.1 C.2 D.3 E.4 F.5 G.6 H.7 I.8 J.9 K.10 L.11;
 }
 
-/// Walks by recursion, as dropping does: a long list belongs into objects of its own (`Gc`), not into boxes.
+/// Traverses by recursion, like the drop. Make the nodes of a long list objects of the heap (`Gc`),
+/// not boxes.
 impl<T: Trace + ?Sized> Trace for Box<T> {
     const TRACKED: bool = T::TRACKED;
     const INDIRECT: bool = T::TRACKED;
@@ -238,8 +240,8 @@ impl<T: Trace> Trace for Option<T> {
     }
 }
 
-/// Types whose elements lie side by side: `$slices` are the places, behind a pointer (`behind`) or in the value
-/// itself (`within`).
+/// Types with contiguous elements. `$slices` are the slices of elements. They lie behind a
+/// pointer (`behind`) or in the value itself (`within`).
 macro_rules! slices {
     ($([$($params:tt)*] $ty:ty, $place:ident |$this:ident| $slices:expr;)*) => {$(
         impl<T: Trace $($params)*> Trace for $ty {
@@ -306,7 +308,7 @@ macro_rules! slices {
         fn prefetch(this: &Self, tracer: &Tracer) {
             let $this = this;
             for slice in $slices {
-                // The two ends: of a small buffer that is all of it.
+                // The first and the last element. They cover a small buffer completely.
                 if let (Some(first), Some(last)) = (slice.first(), slice.last()) {
                     tracer.fetch(first);
                     tracer.fetch(last);
@@ -324,7 +326,7 @@ slices! {
     [] BinaryHeap<T>, behind |this| [this.as_slice()];
 }
 
-/// Types with any number of elements, reached through an iterator over references.
+/// Types with any number of elements, traversed by an iterator over references.
 macro_rules! sequences {
     ($($(#[$doc:meta])* [$($params:tt)*] $ty:ty, |$this:ident| $elements:expr;)*) => {$(
         $(#[$doc])*
@@ -359,15 +361,15 @@ sequences! {
     [] BTreeSet<T>, |this| this.iter();
     [, S: 'static] HashSet<T, S>, |this| this.iter();
 
-    /// Traversed, but it **cannot be cleared**: a value that was set once stays. A cycle that
-    /// passes through no other interior-mutable field is found, and reported as `uncollectable` by
-    /// every full collection. [`GcOnce`](crate::GcOnce) is a once-cell that can be cleared.
+    /// Traversed, but it **cannot be cleared**: once a value is set, it stays. If a cycle passes
+    /// through no other field with interior mutability, every full collection finds it and reports
+    /// it as `uncollectable`. [`GcOnce`](crate::GcOnce) is a once-cell that can be cleared.
     ///
-    /// What the value itself can clear (an `OnceLock<GcCell<_>>`) is cleared.
+    /// The value's own interior is cleared, as in an `OnceLock<GcCell<_>>`.
     [] OnceLock<T>, |this| this.get().into_iter();
 }
 
-/// Maps show their keys and their values.
+/// Maps visit the references of their keys and their values.
 macro_rules! maps {
     ($([$($params:tt)*] $ty:ty;)*) => {$(
         impl<K: Trace, V: Trace $($params)*> Trace for $ty {
@@ -421,7 +423,7 @@ impl<T: Trace, E: Trace> Trace for Result<T, E> {
     }
 }
 
-/// A borrowed value is skipped, as every `&'static` is; an owned one is traversed.
+/// A borrowed value is skipped, like every `&'static`. An owned value is traversed.
 impl<B> Trace for Cow<'static, B>
 where
     B: ToOwned<Owned: Trace> + ?Sized + 'static,
@@ -445,8 +447,8 @@ where
 
 // ------------------------------------------------------------------------------------ locks
 
-/// The guard of a std lock that was free; whoever panicked under it earlier left references like
-/// any others.
+/// The guard of a std lock that was unlocked. A poisoned lock counts as unlocked: after a panic its
+/// contents hold valid references.
 fn even_if_poisoned<G>(attempt: TryLockResult<G>) -> Option<G> {
     match attempt {
         Ok(guard) => Some(guard),
@@ -455,10 +457,10 @@ fn even_if_poisoned<G>(attempt: TryLockResult<G>) -> Option<G> {
     }
 }
 
-/// Traverses what `guard` protects, or tells the tracer that nobody can read it.
+/// Traverses the contents of `guard`. Without a guard, reports them as unreadable.
 ///
-/// A panic of the contents' traverse is carried past the unlocking: it abandons the collection, and
-/// an abandoned collection has changed nothing, so it must not poison somebody's mutex.
+/// A panic in the contents' `traverse` is caught and continues after the unlock, so it does not
+/// poison the user's mutex. Such a panic abandons the collection, which has changed nothing.
 fn traverse_locked<T: Trace>(guard: Option<impl Deref<Target = T>>, tracer: &mut Tracer) {
     let Some(guard) = guard else { return tracer.unreadable() };
     let outcome = catch_unwind(AssertUnwindSafe(|| T::traverse(&guard, tracer)));
@@ -468,16 +470,18 @@ fn traverse_locked<T: Trace>(guard: Option<impl Deref<Target = T>>, tracer: &mut
     }
 }
 
-/// `clear` on a lock has four steps, and their order matters. The default is made first and the old
-/// value dropped last, since both run code that may want the same lock; the lock is tried, since
-/// its holder may never come back.
+/// `clear` on a lock makes the default, tries the lock, swaps the contents, unlocks, and drops the
+/// old contents. The order matters. The default is made first and the old contents are dropped
+/// last, because both run user code that may take the same lock. The lock is only tried, because
+/// its holder may never unlock it.
 macro_rules! locks {
     ($($lock:ty, |$this:ident| read $read:expr, write $write:expr;)*) => {$(
-        /// The lock is only ever tried. While it is held, the contents are unreadable, which keeps
-        /// all they lead to alive, and `clear` skips it. Poison is ignored.
+        /// A traversal tries the lock and never waits for it. While the lock is held, the contents
+        /// are unreadable, so their targets stay alive, and `clear` skips the lock. Poison is
+        /// ignored.
         ///
-        /// `clear` leaves `T::default()` behind, if `T` can hold references; a `Mutex<u64>` keeps
-        /// its number.
+        /// `clear` leaves `T::default()` in the lock if `T` may hold references. A `Mutex<u64>`
+        /// keeps its number.
         impl<T: Trace + Default> Trace for $lock {
             const TRACKED: bool = T::TRACKED;
 

@@ -1,16 +1,19 @@
-//! Floor 5: [`GcCell`], the lock for what changes inside objects.
+//! [`GcCell`], an exclusive lock around a mutable field of an object.
 //!
-//! The lock is one word: 0, or the id of the mutator that has it. Ids are unique in the process, so a
-//! cell locked twice by its own thread is told from one that somebody else has.
+//! The lock is one word: 0 if the cell is free, otherwise the id of the mutator that holds it. Ids
+//! are unique in the process. So a thread can distinguish a cell that it has locked itself from a
+//! cell that another thread has locked.
 //!
-//! A guard borrows the mutator, so no thread parks with a cell locked: in a stop every cell inside the
-//! heap's objects is unlocked, unless its guard was leaked. That is why one relaxed load is enough for
-//! the collector there. A cell anywhere else (behind an `Arc`, in a static) may be locked through a mutator
-//! of another heap at that very moment; there it takes the lock.
+//! A guard borrows its mutator, so a thread cannot park while it holds a cell. In a stop every cell
+//! inside the heap's objects is therefore unlocked, unless its guard was leaked. For these cells
+//! the collector tests the lock with one relaxed load. A cell outside the heap's objects (behind an
+//! `Arc`, in a static) may be locked through a mutator of another heap during the stop. For such a
+//! cell the collector takes the lock.
 //!
-//! Waiting is spinning, then yielding: critical sections are a few field accesses. It delays no stop for
-//! longer than the holder, which is attached too, takes to unlock. A wait as long as a slow stop is reported once, with both
-//! threads: see [`slow`](crate::heap::slow).
+//! A waiting thread spins first and then yields, because critical sections are a few field
+//! accesses. The holder is attached, too. So a wait delays a stop only until the holder unlocks the
+//! cell. A wait as long as a slow stop is reported once, with both threads: see
+//! [`slow`](crate::heap::slow).
 
 use std::cell::UnsafeCell;
 use std::fmt;
@@ -22,12 +25,18 @@ use crate::heap::cell_wait::Patience;
 use crate::object::type_info::Edge;
 use crate::{Mutator, Trace, Tracer, managed};
 
-/// A field of an object that can change: a small exclusive lock around a value.
+/// A mutable field of an object: a small exclusive lock around a value.
 ///
-/// Cycles can be made, and broken by the collector, only through fields that can change. So the value
-/// must have a [`Default`]: that is what the collector leaves behind when it takes the references out.
-/// `GcCell<Option<Gc<T>>>` and `GcCell<Vec<Gc<T>>>` are typical; `GcCell<Gc<T>>` is refused by the compiler,
-/// since a cycle through it could never be broken.
+/// # The `Default` bound
+///
+/// Only a mutable field can close a cycle, and only through a mutable field can the collector break
+/// one. To break a cycle, the collector clears the garbage objects: it removes the value of each
+/// cell and leaves [`Default::default`] in the cell. `GcCell<T>` therefore implements [`Trace`]
+/// only if `T` implements [`Default`].
+///
+/// `GcCell<Option<Gc<T>>>` and `GcCell<Vec<Gc<T>>>` are typical. `GcCell<Gc<T>>` does not compile
+/// as a field of an object: a [`Gc`](crate::Gc) has no default, so the collector could not break a
+/// cycle through it.
 ///
 /// ```
 /// use standstill::{Gc, GcCell, Heap, Trace};
@@ -44,14 +53,15 @@ use crate::{Mutator, Trace, Tracer, managed};
 /// ```
 #[derive(Default)]
 pub struct GcCell<T: ?Sized> {
-    /// The id of the mutator that has the lock; 0: free.
+    /// The id of the mutator that holds the lock, or 0 if the cell is free.
     holder: AtomicU64,
     value: UnsafeCell<T>,
 }
 
-// SAFETY: rule X: the lock gives the value to one thread at a time, as a mutex does.
+// SAFETY: rule X: the lock gives one thread at a time access to the value, as a mutex does.
 unsafe impl<T: ?Sized + Send> Send for GcCell<T> {}
-// SAFETY: as above; and the collector's workers look at the value of one cell together, hence `Sync`.
+// SAFETY: as above. Several GC workers may read the value of one cell at the same time, so `T` must
+// be `Sync`.
 unsafe impl<T: ?Sized + Send + Sync> Sync for GcCell<T> {}
 
 impl<T> GcCell<T> {
@@ -61,44 +71,44 @@ impl<T> GcCell<T> {
         Self { holder: AtomicU64::new(0), value: UnsafeCell::new(value) }
     }
 
-    /// As outside models, and not constant: loom's atomics are made at run time.
+    /// As outside of models, but not `const`: loom creates its atomics at run time.
     #[cfg(all(test, loom))]
     pub(crate) fn new(value: T) -> Self {
         Self { holder: AtomicU64::new(0), value: UnsafeCell::new(value) }
     }
 
-    /// The value, once nobody else has the cell.
+    /// Consumes the cell and returns the value. No lock is needed.
     pub fn into_inner(self) -> T {
         self.value.into_inner()
     }
 
-    /// Replaces the value. The old one is dropped after the lock is let go.
+    /// Replaces the value. The old value is dropped after the cell is unlocked.
     ///
     /// # Panics
     ///
-    /// Like [`lock`](Self::lock).
+    /// As [`lock`](Self::lock).
     #[inline]
     #[track_caller]
     pub fn set(&self, m: &Mutator, value: T) {
         drop(self.replace(m, value));
     }
 
-    /// Replaces the value, and gives the old one back.
+    /// Replaces the value and returns the old value.
     ///
     /// # Panics
     ///
-    /// Like [`lock`](Self::lock).
+    /// As [`lock`](Self::lock).
     #[inline]
     #[track_caller]
     pub fn replace(&self, m: &Mutator, value: T) -> T {
         std::mem::replace(&mut *self.lock(m), value)
     }
 
-    /// A copy of the value.
+    /// A clone of the value. The clone is made while the cell is locked.
     ///
     /// # Panics
     ///
-    /// Like [`lock`](Self::lock).
+    /// As [`lock`](Self::lock).
     #[inline]
     #[track_caller]
     pub fn get(&self, m: &Mutator) -> T
@@ -108,11 +118,11 @@ impl<T> GcCell<T> {
         self.lock(m).clone()
     }
 
-    /// Takes the value out, and leaves the default.
+    /// Removes the value and returns it. The default stays in the cell.
     ///
     /// # Panics
     ///
-    /// Like [`lock`](Self::lock).
+    /// As [`lock`](Self::lock).
     #[inline]
     #[track_caller]
     pub fn take(&self, m: &Mutator) -> T
@@ -124,22 +134,24 @@ impl<T> GcCell<T> {
 }
 
 impl<T: ?Sized> GcCell<T> {
-    /// Takes the lock for `holder` if it is free; `Err`: who has it.
+    /// Takes the lock for `holder` if it is free. Otherwise the error is the id of the present
+    /// holder.
     #[inline(always)]
     fn take_lock(&self, holder: u64) -> Result<u64, u64> {
         // Acquire: pairs with the release in the guard's drop.
         self.holder.compare_exchange(0, holder, Ordering::Acquire, Ordering::Relaxed)
     }
 
-    /// Locks the cell. Waits while another thread has it.
+    /// Locks the cell. Waits while another thread holds the lock.
     ///
-    /// The guard borrows the mutator: it cannot be kept over a safepoint. A thread that waits long, as in a deadlock, is
-    /// reported: see [`Heap::on_slow_lock`](crate::Heap::on_slow_lock).
+    /// The guard borrows the mutator, so it cannot be kept across a safepoint. The heap reports a
+    /// thread that waits for a long time, as in a deadlock: see
+    /// [`Heap::on_slow_lock`](crate::Heap::on_slow_lock).
     ///
     /// # Panics
     ///
-    /// When this thread has the cell locked already: it would wait for itself. When the cell lies in an object
-    /// of another heap than the mutator's.
+    /// * If this thread has already locked the cell. It would wait for itself.
+    /// * If the cell is part of an object of another heap than the mutator's.
     #[inline]
     #[track_caller]
     pub fn lock<'a>(&'a self, m: &'a Mutator) -> GcCellGuard<'a, T> {
@@ -150,15 +162,22 @@ impl<T: ?Sized> GcCell<T> {
         GcCellGuard { cell: self, thread: PhantomData }
     }
 
-    /// Locks the cell if nobody has it, this thread included.
+    /// Locks the cell if it is free. Returns `None` if any thread, including this one, holds the
+    /// lock.
+    ///
+    /// # Panics
+    ///
+    /// If the cell is part of an object of another heap than the mutator's.
     #[inline]
     pub fn try_lock<'a>(&'a self, m: &'a Mutator) -> Option<GcCellGuard<'a, T>> {
         self.refuse_foreign(m);
         self.take_lock(m.id()).is_ok().then(|| GcCellGuard { cell: self, thread: PhantomData })
     }
 
-    /// A cell inside an object is locked through a mutator of its own heap, or that heap's stops would not keep
-    /// it unlocked.
+    /// Panics if the cell is part of an object of another heap.
+    ///
+    /// Such a cell could stay locked in a stop of that heap, because the stop does not park this
+    /// thread.
     #[inline(always)]
     #[track_caller]
     fn refuse_foreign(&self, m: &Mutator) {
@@ -193,7 +212,8 @@ impl<T: ?Sized> GcCell<T> {
     }
 }
 
-/// Panics for a cell that lies in an object of some heap: not the mutator's, as the caller has found.
+/// Panics if the address lies in any heap. The caller has tested that it does not lie in the
+/// mutator's heap.
 #[cold]
 #[track_caller]
 fn refuse_in_other_heap(address: usize) {
@@ -204,11 +224,12 @@ fn refuse_in_other_heap(address: usize) {
 }
 
 impl<T: Trace> GcCell<T> {
-    /// Traverses a cell that lies in no object of the stopped heap: somebody may lock it at this very moment.
+    /// Traverses a cell outside the objects of the stopped heap. A running thread of another heap
+    /// may lock it at any time.
     #[cold]
     #[inline(never)]
     fn traverse_elsewhere(&self, tracer: &mut Tracer) {
-        // An id that no mutator has, so that a thread that locks the cell itself waits instead of panicking.
+        // No mutator has this id. A thread that locks the cell now waits and does not panic.
         if self.take_lock(u64::MAX).is_err() {
             return tracer.unreadable();
         }
@@ -217,6 +238,7 @@ impl<T: Trace> GcCell<T> {
     }
 }
 
+/// The `Default` bound is for `clear`, which leaves the default of `T` in the cell.
 impl<T: Trace + Default> Trace for GcCell<T> {
     const TRACKED: bool = T::TRACKED;
     const INDIRECT: bool = T::INDIRECT;
@@ -239,19 +261,22 @@ impl<T: Trace + Default> Trace for GcCell<T> {
             return;
         }
         if tracer.owns(std::ptr::from_ref(this) as usize) {
-            // Relaxed: the stop orders it. Locked now means locked for ever: its guard was leaked.
+            // Relaxed: the stop orders the load after all earlier stores. A cell that is locked now
+            // stays locked forever: its guard was leaked.
             if this.holder.load(Ordering::Relaxed) != 0 {
                 return tracer.unreadable();
             }
-            // SAFETY: rules W and X: the cell is part of an object of a stopped heap, and unlocked: to lock it takes
-            // a mutator of this heap (`refuse_foreign`), and those are parked.
+            // SAFETY: rules W and X: the cell is part of an object of a stopped heap, and it is
+            // unlocked. Only a mutator of this heap can lock it (`refuse_foreign`), and these
+            // mutators are parked.
             T::traverse(unsafe { &*this.value.get() }, tracer);
         } else {
             this.traverse_elsewhere(tracer);
         }
     }
 
-    /// Of handles, some cells at a time: their locks are looked at, and nothing asks how many cells there are.
+    /// Cells that contain handles are read in groups by `Tracer::edges_to`, without a branch on the
+    /// number of cells. The lock of each cell is tested.
     #[inline]
     fn traverse_slice(these: &[Self], tracer: &mut Tracer) {
         let start = these.as_ptr() as usize;
@@ -280,7 +305,7 @@ impl<T: Trace + Default> Trace for GcCell<T> {
             return;
         }
         let empty = T::default();
-        // Locked by somebody: then it is in use, and the cycle waits for the next collection.
+        // If a thread holds the lock, the cell is in use. A later collection breaks the cycle.
         if let Some(mut guard) = this.try_lock(m) {
             let old = std::mem::replace(&mut *guard, empty);
             drop(guard);
@@ -302,14 +327,16 @@ impl<T> From<T> for GcCell<T> {
     }
 }
 
-/// Access to the value of a locked [`GcCell`]; dropping it unlocks. Neither `Send` nor kept over a safepoint.
+/// Access to the value of a locked [`GcCell`]. The drop of the guard unlocks the cell.
+///
+/// A guard is not `Send` and cannot be kept across a safepoint.
 #[must_use = "the cell is unlocked when the guard is dropped"]
 pub struct GcCellGuard<'a, T: ?Sized> {
     cell: &'a GcCell<T>,
     thread: PhantomData<*mut ()>,
 }
 
-// SAFETY: rule X: a shared guard gives `&T` only.
+// SAFETY: rule X: a shared guard gives only `&T`.
 unsafe impl<T: ?Sized + Sync> Sync for GcCellGuard<'_, T> {}
 
 impl<T: ?Sized> Deref for GcCellGuard<'_, T> {
@@ -317,7 +344,7 @@ impl<T: ?Sized> Deref for GcCellGuard<'_, T> {
 
     #[inline]
     fn deref(&self) -> &T {
-        // SAFETY: rule X: the guard has the lock.
+        // SAFETY: rule X: the guard holds the lock.
         unsafe { &*self.cell.value.get() }
     }
 }
@@ -325,7 +352,7 @@ impl<T: ?Sized> Deref for GcCellGuard<'_, T> {
 impl<T: ?Sized> DerefMut for GcCellGuard<'_, T> {
     #[inline]
     fn deref_mut(&mut self) -> &mut T {
-        // SAFETY: rule X: the guard has the lock, and is borrowed exclusively.
+        // SAFETY: rule X: the guard holds the lock and is borrowed exclusively.
         unsafe { &mut *self.cell.value.get() }
     }
 }
@@ -333,7 +360,7 @@ impl<T: ?Sized> DerefMut for GcCellGuard<'_, T> {
 impl<T: ?Sized> Drop for GcCellGuard<'_, T> {
     #[inline]
     fn drop(&mut self) {
-        // Release: what was written is seen by the next to lock.
+        // Release: pairs with the acquire in `take_lock`. The next holder sees all writes.
         self.cell.holder.store(0, Ordering::Release);
     }
 }

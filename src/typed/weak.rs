@@ -1,4 +1,4 @@
-//! Floor 5: references that do not keep their object alive.
+//! Weak references, which do not keep their target alive.
 
 use std::fmt;
 use std::hash::{Hash, Hasher};
@@ -19,48 +19,53 @@ use crate::typed::gc::{allocate, check, foreign_panic, out_of_memory};
 use crate::typed::mutator::mutator;
 use crate::{Mutator, Trace};
 
-/// A reference that does not keep its object alive.
+/// A weak reference: it does not keep its target alive.
 ///
-/// It is dead once the object's destruction has begun, or a collection has found the object to be
-/// garbage and run the finalizers. It can be cloned, sent and dropped anywhere. It holds no edge: a
-/// cycle through it is none.
+/// An upgrade fails once the destruction of the target has begun. It also fails once a collection
+/// has found the target to be garbage and has run the finalizers.
+///
+/// Any thread can clone, send and drop a `GcWeak`. The collector does not count it as a reference
+/// between objects, so it forms no cycle.
 pub struct GcWeak<T> {
     record: Option<Shared<WeakRecord>>,
     target: PhantomData<fn() -> Gc<T>>,
 }
 
 impl<T> GcWeak<T> {
-    /// A weak reference to nothing.
+    /// A weak reference without a target.
     pub const fn new() -> Self {
         Self { record: None, target: PhantomData }
     }
 
-    /// The address of the record: the identity of the object that this was made for.
+    /// The address of the record. It represents the identity of the target, alive or dead.
     fn record(&self) -> Option<*const WeakRecord> {
         self.record.as_deref().map(std::ptr::from_ref)
     }
 }
 
 impl<T: Trace> GcWeak<T> {
-    /// A strong reference, if the object lives.
+    /// A strong reference to the target, or `None` if the target is dead.
     ///
     /// # Panics
     ///
-    /// When the object lives in another heap than the mutator's.
+    /// If the target is alive and belongs to another heap than the mutator. A dead target and a
+    /// target in a closed heap give `None` instead.
     #[track_caller]
     pub fn upgrade(&self, m: &Mutator) -> Option<Gc<T>> {
         let header = upgrade(self.record.as_ref()?, m)?;
-        // SAFETY: rules R and Y: a fresh reference; the record was made for an object of type `T`.
+        // SAFETY: rules R and Y: the upgrade counted a reference; the record's target is a `T`.
         Some(unsafe { Gc::from_header(header) })
     }
 }
 
 impl<T: Trace> Gc<T> {
-    /// A weak reference to the object: it does not keep it alive.
+    /// A weak reference to the object.
+    ///
+    /// The process aborts if there is no memory for the weak record.
     ///
     /// # Panics
     ///
-    /// When the object belongs to another heap than the mutator.
+    /// If the object belongs to another heap than the mutator.
     #[track_caller]
     pub fn downgrade(this: &Self, m: &Mutator) -> GcWeak<T> {
         check(this.header(), m);
@@ -68,13 +73,14 @@ impl<T: Trace> Gc<T> {
         GcWeak { record: Some(record.unwrap_or_else(NoMemory::abort_process)), target: PhantomData }
     }
 
-    /// Allocates an object whose value holds weak references to the object itself.
+    /// Allocates an object with weak references to itself.
     ///
-    /// Until it is allocated, upgrading them gives `None`.
+    /// The function `value` gets a weak reference to the future object and makes the value. Until
+    /// the object is allocated, an upgrade gives `None`.
     ///
     /// # Panics
     ///
-    /// When the heap is full.
+    /// If the heap is full.
     #[track_caller]
     pub fn new_cyclic(m: &Mutator, value: impl FnOnce(&GcWeak<T>) -> T) -> Self
     where
@@ -89,13 +95,14 @@ impl<T: Trace> Gc<T> {
     }
 }
 
-/// Upgrades through a record; panics for a live object of another heap that is still open.
+/// Upgrades through a record. Panics if the target is alive in another heap that is still open.
 #[track_caller]
 fn upgrade(record: &WeakRecord, m: &Mutator) -> Option<NonNull<Header>> {
     let raw = m.raw();
     let result = record.with_target(|header| {
         if !raw.owns(object(NonNull::from(header))) {
-            // SAFETY: rule R: the object lives while the record says so, and keeps its heap's core.
+            // SAFETY: rule R: the object lives while the record names it as the target. An object
+            // keeps the core of its heap alive.
             let core = unsafe {
                 &*crate::memory::space::Space::heap_of(std::ptr::from_ref(header) as usize)
                     .cast::<managed::ManagedCore>()
@@ -111,7 +118,7 @@ fn upgrade(record: &WeakRecord, m: &Mutator) -> Option<NonNull<Header>> {
 }
 
 impl<T> PartialEq for GcWeak<T> {
-    /// Whether both were made for the same object, alive or dead; or both for none.
+    /// Whether both have the same target, alive or dead, or both have none.
     #[inline]
     fn eq(&self, other: &Self) -> bool {
         self.record() == other.record()
@@ -121,7 +128,7 @@ impl<T> PartialEq for GcWeak<T> {
 impl<T> Eq for GcWeak<T> {}
 
 impl<T> Hash for GcWeak<T> {
-    /// The identity of the object, as in `==`.
+    /// The identity of the target, as in `==`.
     #[inline]
     fn hash<S: Hasher>(&self, state: &mut S) {
         self.record().hash(state);
@@ -152,18 +159,23 @@ impl<T> fmt::Debug for GcWeak<T> {
     }
 }
 
-/// The function that a [`WeakRef`] calls when its target is gone.
+/// The function that is called when the target of a [`WeakRef`] dies.
 pub type WeakCallback<T, D> = fn(&Gc<WeakRef<T, D>>, &Mutator);
 
-/// A weak reference with a callback: an object of the heap itself, made by
-/// [`Mutator::alloc_weak`].
+/// A weak reference with a callback. It is an object of the heap itself;
+/// [`Mutator::alloc_weak`] allocates it.
 ///
-/// When the target dies, or a collection finds it to be garbage, the weak reference is cleared and its callback
-/// is called, once, with the world running, unless the weak reference is garbage itself by then. In a
-/// collection that is before any finalizer runs, and before the other weak references
-/// to the target are cleared: CPython's order.
+/// The weak reference is cleared when its target dies or when a collection finds the target to be
+/// garbage. Then the callback is called once, while the world runs. It is not called if the weak
+/// reference is garbage itself at that time.
 ///
-/// `data` is whatever the callback needs; it is traced.
+/// A collection uses CPython's order:
+///
+/// 1. It clears the weak references with a callback and calls the callbacks.
+/// 2. It runs the finalizers.
+/// 3. It clears the other weak references to the target.
+///
+/// `data` holds the values that the callback needs. The collector traverses it.
 pub struct WeakRef<T, D> {
     record: Shared<WeakRecord>,
     cleared: Shared<AtomicBool>,
@@ -204,18 +216,21 @@ impl<T: Trace, D: Trace + Send + Sync> WeakRef<T, D> {
 
     unsafe fn invoke(header: NonNull<Header>, m: *const ()) {
         // A handle that borrows the caller's reference.
-        // SAFETY: rule Y: registered with an object of this type; `m` is a mutator.
+        // SAFETY: rule Y: `alloc` registered this function for an object of this type; `m` is a
+        // mutator.
         let (this, m) = unsafe { (ManuallyDrop::new(Gc::<Self>::from_header(header)), mutator(m)) };
         (this.callback)(&this, m);
     }
 }
 
 impl<T: Trace, D> WeakRef<T, D> {
-    /// A strong reference to the target, if it lives and this weak reference has not been cleared.
+    /// A strong reference to the target, or `None` if the target is dead or this weak reference has
+    /// been cleared.
     ///
     /// # Panics
     ///
-    /// When the target lives in another heap than the mutator's.
+    /// If the target is alive and belongs to another heap than the mutator. A target in a closed
+    /// heap gives `None` instead.
     #[track_caller]
     pub fn upgrade(&self, m: &Mutator) -> Option<Gc<T>> {
         // Acquire: pairs with the release in `take_watchers`.
@@ -223,11 +238,11 @@ impl<T: Trace, D> WeakRef<T, D> {
             return None;
         }
         let header = upgrade(&self.record, m)?;
-        // SAFETY: rules R and Y: a fresh reference; the record was made for an object of type `T`.
+        // SAFETY: rules R and Y: the upgrade counted a reference; the record's target is a `T`.
         Some(unsafe { Gc::from_header(header) })
     }
 
-    /// What the callback was given to work with.
+    /// The data for the callback.
     pub fn data(&self) -> &D {
         &self.data
     }
@@ -250,11 +265,11 @@ impl<T, D> fmt::Debug for WeakRef<T, D> {
 }
 
 impl Mutator {
-    /// Allocates a weak reference to `target` that calls `callback` when the target is gone.
+    /// Allocates a weak reference to `target`. `callback` is called when the target dies.
     ///
     /// # Panics
     ///
-    /// When the heap is full, or the target belongs to another one.
+    /// If the heap is full, or if the target belongs to another heap than the mutator.
     #[track_caller]
     pub fn alloc_weak<T, D>(
         &self,

@@ -3,12 +3,13 @@
 //! The first attribute of an instance creates its dictionary. The tail of the object points to it,
 //! and is written once.
 //!
-//! Attached threads hold the lock of a dictionary for one read or one change, and never over a call
-//! of user code. So in a stop no thread changes a dictionary. Traversals share the lock: two markers
-//! may visit one object at the same time, and each must see all of it. A traversal only tries the
-//! lock. If it fails, nothing is visited, and all values stay alive. The visitor of a traversal
-//! cannot take the lock again, because all functions for attributes fail in a traverse handler. A
-//! visitor outside of traversals can, so it is called without the lock.
+//! Attached threads hold the lock of a dictionary for one read or one change, and never during a
+//! call of user code. So in a stop no thread changes a dictionary. Traversals share the lock: two
+//! markers may visit one object at the same time, and each must visit all values. A traversal only
+//! tries the lock. If it fails, no value is visited, and all values stay alive.
+//!
+//! The visitor of a traversal cannot take the lock again, because all functions for attributes fail
+//! in a traverse handler. A visitor outside of traversals can, so it is called without the lock.
 
 use std::collections::HashMap;
 use std::ffi::{c_int, c_void};
@@ -25,7 +26,7 @@ use crate::dynamic::record::Flags;
 use crate::safepoint::is_traversing;
 use crate::{AnyGc, Mutator};
 
-/// A dictionary by name.
+/// A dictionary from names to values.
 #[derive(Default)]
 pub(crate) struct Attributes(RwLock<HashMap<Box<str>, AnyGc>>);
 
@@ -56,9 +57,9 @@ impl Attributes {
         old.into_values().for_each(drop);
     }
 
-    /// Visits the values: 0, or the visitor's answer. Outside of traversals each value gets one more
-    /// reference for the time of the visit. Without memory for these references no value is visited,
-    /// and the answer is -1.
+    /// Visits the values: 0, or the visitor's answer. Outside of traversals each value has one more
+    /// reference during the visit. Without memory for the list of these references, no value is
+    /// visited, and the answer is -1.
     pub(crate) fn visit(&self, visitor: Visitor<'_>) -> c_int {
         if is_traversing() {
             let Some(entries) = self.0.try_read() else { return 0 };
@@ -90,21 +91,22 @@ fn no_attribute(object: Obj<'_>, name: &str, function: &'static str) -> Fault {
 }
 
 impl<'a> Obj<'a> {
-    /// The tail of an object whose type has managed dictionaries; `None`: its type has none.
+    /// The tail of an object with a managed dictionary; `None`: its type has no dictionaries.
     fn dict_slot(self) -> Option<&'a AtomicPtr<c_void>> {
         let has_dict = self.record().flags().has(Flags::MANAGED_DICT);
         // SAFETY: rule D; with the flag there is a tail.
         has_dict.then(|| unsafe { tail_slot(self.address()) })
     }
 
-    /// Its dictionary, if its type has dictionaries and this one was made.
+    /// The dictionary of an instance, or of a heap type's object. `None`: there can be none, or it
+    /// was not made yet.
     fn attributes(self) -> Option<&'a Attributes> {
         let Some(slot) = self.dict_slot() else {
             return self.describe().map(|record| &record.attributes);
         };
         // Acquire: pairs with the exchange in `make_attributes`.
         let dict = slot.load(Ordering::Acquire).cast::<Attributes>();
-        // SAFETY: rule D: the tail of such an object points to its dictionary, or nowhere.
+        // SAFETY: rule D: the tail of such an object points to its dictionary, or is null.
         unsafe { dict.as_ref() }
     }
 
@@ -142,7 +144,7 @@ impl<'a> Obj<'a> {
     ///
     /// # Errors
     ///
-    /// When there is none; in a traverse handler.
+    /// When there is no such attribute, and in a traverse handler.
     pub fn get_attribute(self, _: &Mutator, name: &str) -> Result<AnyGc, Fault> {
         const FUNCTION: &str = "get_attribute";
         refuse_in_traversal(FUNCTION)?;
@@ -159,8 +161,8 @@ impl<'a> Obj<'a> {
     ///
     /// # Errors
     ///
-    /// When objects of this type have no attributes, when there is none to remove, and in a traverse
-    /// handler.
+    /// When objects of this type have no attributes, when there is none to remove, and in a
+    /// traverse handler.
     pub fn set_attribute(self, _: &Mutator, name: &str, value: Option<AnyGc>) -> Result<(), Fault> {
         const FUNCTION: &str = "set_attribute";
         refuse_in_traversal(FUNCTION)?;
@@ -175,9 +177,9 @@ impl<'a> Obj<'a> {
     /// Visits the values of the managed dictionary: 0, or the visitor's answer. For traverse
     /// handlers.
     ///
-    /// Outside of traversals the visitor may change the dictionary. It is shown the values of before,
-    /// and each has one more reference meanwhile. Without memory for these references no value is
-    /// visited, and the answer is -1.
+    /// Outside of traversals the visitor may change the dictionary. It still receives the values
+    /// from before the visit, and each of them has one more reference during the visit. Without
+    /// memory for the list of these references, no value is visited, and the answer is -1.
     pub fn visit_managed_dict(self, visitor: Visitor<'_>) -> c_int {
         if !self.record().flags().has(Flags::MANAGED_DICT) {
             return 0;
@@ -196,7 +198,7 @@ impl<'a> Obj<'a> {
     }
 }
 
-/// Frees the dictionary itself, with the object.
+/// Frees the dictionary of an object, with its values.
 ///
 /// # Safety
 ///
@@ -217,14 +219,14 @@ mod tests {
     use super::*;
     use crate::Heap;
 
-    /// A visit in the middle of a visit: as two markers do that have claimed one object together.
+    /// Starts a second visit during a visit, as two markers do that traverse one object.
     unsafe extern "C" fn again(_: *mut RawObject, arg: *mut c_void) -> c_int {
         unsafe extern "C" fn count(_: *mut RawObject, arg: *mut c_void) -> c_int {
             // SAFETY: rule V: the counter below.
             unsafe { *arg.cast::<usize>() += 1 };
             0
         }
-        // SAFETY: rule V: what is handed on below, which nobody else uses meanwhile.
+        // SAFETY: rule V: the argument of the visitor below. Only this function uses it now.
         unsafe {
             let (attributes, visited) = &mut *arg.cast::<(&Attributes, usize)>();
             attributes.visit(Visitor::new(count, (&raw mut *visited).cast()))
@@ -240,7 +242,7 @@ mod tests {
                 attributes.set(name, Some(m.alloc(0u8).into())).unwrap();
             }
             let mut seen = (&attributes, 0usize);
-            // SAFETY: rule V: the argument is what the visitor takes, and is in this frame.
+            // SAFETY: rule V: the argument has the visitor's type, and lies in this frame.
             let visitor = unsafe { Visitor::new(again, (&raw mut seen).cast()) };
             assert_eq!(attributes.visit(visitor), 0);
             assert_eq!(seen.1, 9);

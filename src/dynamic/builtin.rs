@@ -31,7 +31,7 @@ impl<'a> Obj<'a> {
     }
 }
 
-/// A built-in type, whose record is made when it is first needed.
+/// A built-in type. Its record is made at the first use.
 pub struct Builtin {
     cell: OnceLock<&'static TypeRecord>,
     make: fn() -> Result<TypeRecord, Fault>,
@@ -161,7 +161,8 @@ pub static METATYPE: Builtin = Builtin {
             ..Slots::default()
         };
         let record = builtin("type", size_of::<RawVarObject>(), Flags(1 << 31), slots)?;
-        // No size class: a type's object needs a record, so `instance_size` refuses to allocate one.
+        // Without a size class, allocation calls `instance_size`, which refuses: a type's object
+        // needs a record.
         Ok(TypeRecord { class: None, common_class: None, ..record })
     },
 };
@@ -243,7 +244,7 @@ unsafe fn retire(object: NonNull<RawObject>) {
 /// The dealloc handler of heap types. The type has no instances and no subtypes any more.
 unsafe extern "C" fn dealloc_type(object: *mut RawObject) {
     let Some(object) = NonNull::new(object) else { return };
-    // SAFETY: rules H and Z: called once, for a dying object of the metatype, which owns its record.
+    // SAFETY: rules H and Z: called once, for a dying object of the metatype. It owns its record.
     unsafe {
         Mutator::with_current(|m| {
             let dying = Dying::new(m, Obj::new(object));

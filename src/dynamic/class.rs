@@ -1,4 +1,4 @@
-//! Classes: types that need no unsafe code, for runtimes whose objects are bags of attributes.
+//! Classes: types for objects that have only attributes. Making a class needs no unsafe code.
 
 use std::ptr::NonNull;
 
@@ -11,7 +11,7 @@ use crate::dynamic::ready::{TypeSpec, ready_heap};
 use crate::dynamic::record::{Flags, Type};
 use crate::{AnyGc, Mutator};
 
-/// A description of a class: a heap type whose instances have attributes.
+/// A description of a class: a heap type for objects with attributes.
 ///
 /// ```
 /// use standstill::Heap;
@@ -37,8 +37,8 @@ pub struct Class {
     module: Option<AnyGc>,
 }
 
-/// The finalizer of a class. It is called once in an object's life, when the object is unreachable or
-/// its count reaches 0. It revives the object if it stores a clone of the handle.
+/// The finalizer of a class. It is called once in an object's life, when the object is unreachable
+/// or its count reaches 0. It revives the object if it stores a clone of the handle.
 pub type Finalizer = fn(&AnyGc, &Mutator);
 
 impl Class {
@@ -59,7 +59,7 @@ impl Class {
         self
     }
 
-    /// Belonging to a module.
+    /// With a module, to which the class belongs.
     pub fn module(mut self, module: &AnyGc) -> Self {
         self.module = Some(module.clone());
         self
@@ -79,7 +79,7 @@ impl Class {
         spec.bases = self.bases;
         spec.module = self.module;
         spec.flags = Flags::BASE_TYPE;
-        // Flag and handlers come with a base that has them.
+        // A base with the flag `HAVE_GC` passes on its flags and handlers.
         if !spec.bases.first().is_some_and(|base| base.record().has_gc()) {
             let own = TypeSpec::with_attributes("");
             spec.flags = own.flags;
@@ -89,7 +89,8 @@ impl Class {
             spec.slots.finalize = Some(finalize);
         }
         spec.finalizer = self.finalizer;
-        // SAFETY: rule H: the handlers are for attributes, which the type has itself or inherits with them.
+        // SAFETY: rule H: the handlers serve attributes. The type has both of its own, or inherits
+        // both.
         unsafe { ready_heap(m, &spec, |_, _| {}) }
     }
 }
@@ -139,12 +140,13 @@ impl Type {
         }
         let generic: AllocProc = instance::generic_alloc;
         if std::ptr::fn_addr_eq(record.alloc, generic) {
-            // Without the detour through the face, which may belong to another allocator.
+            // Called directly: the generic allocator cannot read a face of another runtime.
             let made = instance::allocate_tracked(m, record, 0)?;
             // SAFETY: rule N: the handle takes over the reference of the new object.
             return Ok(unsafe { from_raw(made) });
         }
-        // SAFETY: a ready type's own allocator, with its face (rule H); what it returns is a reference.
+        // SAFETY: rule H: the allocator of a ready type, called with the type's face, returns a new
+        // reference.
         unsafe {
             let made = NonNull::new((record.alloc)(record.face(), 0));
             match made {
@@ -160,7 +162,7 @@ impl Type {
         }
     }
 
-    /// The type of an object; `None`: it is a typed one. In a traversal, too.
+    /// The type of an object; `None`: the object is typed. It may be called in a traversal.
     ///
     /// # Panics
     ///

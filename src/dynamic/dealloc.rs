@@ -2,12 +2,12 @@
 //!
 //! When the count reaches 0, the object is *dying*, and the dealloc handler of its type gets
 //! exclusive access. The generic handler calls the finalizer, which may revive the object. Then it
-//! clears weak references, takes the object out of the tracked set, releases its references with the
-//! clear handler, and frees the memory. A handler written in C does the same itself, and calls
-//! [`free`] last. The memory is not freed before: a handler that forgets this leaks.
+//! removes the object from the tracked set, clears weak references, releases the object's
+//! references with the clear handler, and frees the memory. A handler written in C does the same
+//! itself, and calls [`free`] last. If it omits that call, the memory leaks.
 //!
-//! In checked mode freed memory is poisoned, and kept in quarantine for a while, so that a stale
-//! address is recognised.
+//! In checked mode freed memory is poisoned, and kept in quarantine for a while, so that stale
+//! addresses are detected.
 
 use std::ffi::c_void;
 use std::ptr::NonNull;
@@ -27,9 +27,9 @@ use crate::{AnyGc, During, Mutator, managed, safepoint};
 /// The two kinds of objects, by the function that frees their memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Family {
-    /// Objects whose types take part in cycle collection.
+    /// Objects of types that take part in cycle collection.
     Container,
-    /// The others.
+    /// All other objects.
     Plain,
 }
 
@@ -107,8 +107,8 @@ impl<'m> Dying<'m> {
     }
 }
 
-/// The reference that a dying object owned to its heap type. It outlives the object, whose memory
-/// may be the last that keeps the type alive.
+/// The reference of a dying object to its heap type; `None`: the type is static. It is released
+/// after the object is freed: it may be the last one, and freeing still reads the type's record.
 struct OwnedType(Option<NonNull<RawObject>>);
 
 impl OwnedType {
@@ -128,7 +128,7 @@ impl Obj<'_> {
             return;
         }
         if let Some(state) = state_of(m, self)
-            // Before the call: so it happens once, whatever the finalizer does.
+            // Set before the call, so that a nested call does nothing.
             && state.set(state::FINALIZED) & state::FINALIZED != 0
         {
             return;
@@ -136,8 +136,8 @@ impl Obj<'_> {
         handlers::guarded(m, During::Finalize, self, || self.run(|record| record.finalize));
     }
 
-    /// Whether the object has exactly `count` references, and no merge queue contains it. A queue
-    /// would outlive it.
+    /// Whether the object has exactly `count` references, and no merge queue contains it. The entry
+    /// of a queue would outlive the object.
     pub(super) fn is_last(self, m: &Mutator, count: i64) -> bool {
         let header = self.header();
         let is_so = || header.count() == Some(count);
@@ -156,8 +156,8 @@ impl Obj<'_> {
 ///
 /// # Errors
 ///
-/// When the object is of the other family, or references are left: nothing has happened then. Only
-/// [`Code::StillTracked`] comes after the memory was freed.
+/// When the object is of the other family, or references are left. Nothing has happened then.
+/// [`Code::StillTracked`] is different: the memory was freed.
 ///
 /// # Safety
 ///
@@ -174,12 +174,12 @@ pub unsafe fn free(m: &Mutator, object: NonNull<RawObject>, family: Family) -> R
     else {
         return Err(object.fault(Code::WrongAllocator, FUNCTION));
     };
-    // From here on no weak reference leads to it. In a dealloc handler that is so already.
+    // From here on no weak reference can be upgraded. In a dealloc handler this is so already.
     // SAFETY: rule Z: as the caller says.
     let before = unsafe { managed::mark_dying_for_upgrades(raw(m), object.header_ptr()) };
     let was_dying = before & state::DYING != 0;
-    // A constructor owns one reference, and a dealloc handler none. If code in a dealloc handler has
-    // added one, it still exists.
+    // A constructor owns one reference, and a dealloc handler none. In a dealloc handler any
+    // reference was added by the handler, and still exists.
     if !object.is_last(m, 0) && (was_dying || !object.is_last(m, 1)) {
         if !was_dying {
             state.unset(state::DYING);
@@ -280,7 +280,7 @@ pub unsafe fn dealloc(m: &Mutator, object: NonNull<RawObject>) {
 fn dealloc_in_full(dying: Dying<'_>) {
     let object = dying.object;
     let record = object.record();
-    // Still tracked: a finalizer that revives the object need not restore anything.
+    // The object is still tracked, so a revival needs to restore nothing.
     if dying.call_finalizer() {
         return;
     }
@@ -297,7 +297,8 @@ fn dealloc_in_full(dying: Dying<'_>) {
     dying.clear_weak_references();
     object.clear_managed_dict();
     let owned_type = dying.take_type();
-    // The nearest base with a dealloc handler does the rest.
+    // The dealloc handler of the nearest base does the remaining steps. The handler of a heap type
+    // also releases the instance's type, as in CPython.
     let mut primary = std::iter::successors(Some(record), |record| record.base());
     let base = primary.find(|base| base.own_dealloc).filter(|_| !record.own_dealloc);
     if let Some((base, dealloc)) = base.and_then(|base| Some((base, base.dealloc?))) {
@@ -315,7 +316,7 @@ fn dealloc_in_full(dying: Dying<'_>) {
     owned_type.release();
 }
 
-/// [`dealloc`] for a type whose instances need few steps.
+/// [`dealloc`] for a type with [`ends_simply`](TypeRecord::ends_simply).
 #[inline(never)]
 fn dealloc_simply(dying: Dying<'_>) {
     let (m, object) = (dying.m, dying.object);
@@ -335,8 +336,9 @@ fn dealloc_simply(dying: Dying<'_>) {
     owned_type.release();
 }
 
-/// Drops the last reference of an object that this thread has made and to which no other reference
-/// exists. `false`: that is not so, and nothing was done. The object's dealloc handler runs.
+/// Drops the only reference to an object that this thread owns, and runs its dealloc handler.
+/// `false`: nothing was done, since other references or a weak record exist, another thread is the
+/// owner, or a traverse handler runs.
 ///
 /// # Safety
 ///
@@ -345,7 +347,8 @@ fn dealloc_simply(dying: Dying<'_>) {
 #[must_use = "where nothing was done the caller still owns the reference"]
 pub unsafe fn decref_last(m: &Mutator, object: NonNull<RawObject>) -> bool {
     let header = object.cast::<Header>();
-    // SAFETY: rule R: the reference keeps the object alive; an owner is attached to the object's heap.
+    // SAFETY: rule R: the reference keeps the object alive. An owner is attached to the object's
+    // heap.
     unsafe {
         let last = !safepoint::is_traversing() && header.as_ref().take_last(m.raw().id());
         if last {
@@ -375,10 +378,10 @@ pub(super) unsafe fn call_dealloc(header: NonNull<Header>, m: *const ()) {
     }
 }
 
-/// [`free`] as a slot.
+/// The default free function: [`free`] with the family of the object's type.
 pub(super) unsafe extern "C" fn generic_free(object: *mut c_void) {
     Mutator::with_current(|m| {
-        // SAFETY: rule H: called at an object's end.
+        // SAFETY: rule H: called by a dealloc handler, or by a constructor that failed.
         let result = unsafe {
             let Some(object) = Obj::from_ptr(object.cast()) else { return };
             let is_container = object.record().has_gc();

@@ -1,12 +1,12 @@
 //! Calls of traverse handlers, and the checks around a call of any handler.
 //!
-//! A traverse handler receives a C function as its visitor, and the tracer as an opaque argument. The
-//! visitor trusts the argument only if it is the tracer that this thread handed out last and its
+//! A traverse handler receives a C function as its visitor, and the tracer as an opaque argument.
+//! The visitor uses the argument only if it is the tracer that this thread handed out last and its
 //! traversal has not ended.
 //!
-//! While a handler runs, its thread keeps the address of the object in [`RUNNING`]. Reports take the
-//! type from there. No other address is dereferenced for a report, and the tracer is reached only
-//! through the argument of the visitor.
+//! While a handler runs, its thread keeps the address of the object in [`RUNNING`]. Reports read
+//! the type from there, and dereference no other address. The tracer is accessed only through the
+//! argument of the visitor.
 
 use std::cell::Cell;
 use std::ffi::{c_int, c_void};
@@ -36,7 +36,7 @@ const_thread_local! {
 }
 
 const_thread_local! {
-    /// The object whose traverse handler this thread runs, in `HEAP`; null: it runs none.
+    /// The object of the traverse handler that this thread runs, in `HEAP`; null: it runs none.
     static RUNNING: Cell<*mut RawObject> = Cell::new(std::ptr::null_mut())
 }
 
@@ -69,7 +69,8 @@ pub(super) fn traverse(object: Obj<'_>, tracer: &mut Tracer) {
     }
 }
 
-/// A tracer is handed out for the first time, or after another one, with this object.
+/// Sets up a tracer that is handed out for the first time, or after another tracer. The object is
+/// the next one in its traversal.
 #[cold]
 fn begin(object: Obj<'_>, tracer: &mut Tracer) {
     let core = core_of(object);
@@ -83,15 +84,15 @@ fn begin(object: Obj<'_>, tracer: &mut Tracer) {
 fn call(handler: TraverseProc, object: Obj<'_>, tracer: &mut Tracer) -> c_int {
     let address = object.address().as_ptr();
     RUNNING.with(|word| word.set(address));
-    // SAFETY: rule H; the visitor belongs to its argument. This call returns: a panic that leaves an
-    // `extern "C"` function ends the process.
+    // SAFETY: rule H; the visitor belongs to its argument. This call does not unwind: a panic that
+    // leaves an `extern "C"` function aborts the process.
     let result = unsafe { handler(address, visit, (&raw mut *tracer).cast()) };
     RUNNING.with(|word| word.set(std::ptr::null_mut()));
     result
 }
 
-/// [`call`] for a handler whose time is measured, or that must not run in parallel with others of its
-/// kind. Not inline, so that the common call needs no registers for this.
+/// [`call`] for a handler that is timed, or that must not run in parallel with other serial
+/// handlers. Not inline, so that the common call needs no registers for this.
 #[cold]
 #[inline(never)]
 fn call_specially(handler: TraverseProc, object: Obj<'_>, tracer: &mut Tracer) {
@@ -139,7 +140,7 @@ fn stopped(tracer: &Tracer, record: &TypeRecord, result: c_int) {
 /// from the first sought object on, and ignores each later visit of that traversal.
 unsafe extern "C" fn visit(target: *mut RawObject, arg: *mut c_void) -> c_int {
     let tracer = arg.cast::<Tracer>();
-    // A tracer whose traversal has ended is not handed out any more.
+    // The end of a traversal withdraws its tracer.
     if !Tracer::is_handed_out(tracer) {
         return stale(target);
     }
@@ -184,16 +185,18 @@ fn doubt(core: &ManagedCore, target: NonNull<RawObject>) -> Option<Code> {
     (!lives).then_some(Code::FreedPointer)
 }
 
-/// The fault of an address that is visited `times` times after an object was cleared. The running
-/// collection may be the only owner of a reference to the object there; then the field is a dangling
-/// one. While garbage is reclaimed in batches, the collection's own reference may be gone already.
+/// The fault of an address that a cleared object's handler visits `times` times. The collection
+/// owns a reference to each object of the garbage, so a dangling field may point to a living
+/// object. The object's count reveals it: the count is below the number of visits plus the
+/// collection's reference. While garbage is reclaimed in batches, that reference may be gone
+/// already.
 fn doubt_cleared(core: &ManagedCore, target: NonNull<RawObject>, times: usize) -> Option<Code> {
     let address = target.as_ptr() as usize;
     doubt(core, target).or_else(|| {
         if !core.space.contains(address) {
             return None;
         }
-        // SAFETY: rules G and D: no doubt, and in the heap: a living object.
+        // SAFETY: rules G and D: `doubt` has found a living object of this heap there.
         let (state, object) = unsafe { (core.state(address), Obj::new(target)) };
         let held = state.get() & state::UNREACHABLE != 0;
         let count = object.count()?;
@@ -212,8 +215,8 @@ fn complain(code: Code, address: usize) -> c_int {
 
 /// The heap of the traversal that this thread is in.
 fn heap<'a>() -> &'a ManagedCore {
-    // SAFETY: rule V: the callers have a tracer that was handed out. The word was set with it, to the
-    // heap that is being traversed.
+    // SAFETY: rule V: the callers have a tracer that was handed out. The word was set with it, to
+    // the heap that is being traversed.
     unsafe { &*HEAP.with(Cell::get) }
 }
 
@@ -230,11 +233,11 @@ fn running<'a>() -> Option<&'a TypeRecord> {
 
 /// Records a fault of the traverse handler that runs on this thread. It is reported when the world
 /// runs again, since no hook is called in a stop. A fault without a type gets the type of the
-/// traversed object. If this thread runs no handler, the fault comes back.
+/// traversed object.
 ///
 /// # Errors
 ///
-/// See above.
+/// The fault itself, if this thread runs no traverse handler.
 pub fn record_fault(mut fault: Fault) -> Result<(), Fault> {
     let Some(record) = running() else { return Err(fault) };
     if fault.type_name.is_empty() {
@@ -259,12 +262,11 @@ pub(super) fn record_dict_visit() {
     DICT_VISITED.with(|word| word.set(true));
 }
 
-/// Traverses one object outside of a collection, and returns the visited addresses, wherever they
-/// lie.
+/// Traverses one object outside of a collection. Returns all visited addresses, in any memory.
 ///
-/// The guard of traversals is on: the handler may do what it may in a stop.
+/// The handler is restricted as in a stop.
 fn walk(m: &Mutator, object: Obj<'_>) -> Result<Vec<usize>, Fault> {
-    // From 1 on: nothing lies at 0.
+    // The range of all addresses but 0, at which no object lies.
     let mut tracer = Tracer::new(1, usize::MAX);
     let guard = safepoint::traversing();
     let result = crate::base::event::guarded(|| traverse(object, &mut tracer));
@@ -286,7 +288,8 @@ impl Obj<'_> {
     ///
     /// # Errors
     ///
-    /// When the handler refuses, or panics; for an object of another heap.
+    /// When the handler returns a result other than 0, or panics, and for an object of another
+    /// heap.
     pub fn referents(
         self,
         m: &Mutator,
@@ -304,11 +307,12 @@ impl Obj<'_> {
     }
 }
 
-/// The function that [`check_fields`] receives after a clear handler.
+/// The name that [`check_fields`] receives as its function after a clear handler.
 pub(super) const CLEARED: &str = "clear";
 
-/// Checked mode: the fields of an object must refer to objects. The first instance of a type shows
-/// whether its handler visits the type and the dictionary. The object lies in the mutator's heap.
+/// Checks, for checked mode, that the fields of an object of the mutator's heap refer to objects.
+/// For the first instance of a type it also reports a handler that does not visit the type or the
+/// dictionary.
 pub(super) fn check_fields(
     m: &Mutator,
     object: Obj<'_>,
@@ -330,7 +334,7 @@ pub(super) fn check_fields(
             _ => doubt(core, target),
         });
         if let Some(code) = code {
-            let text = words!("a field leads to {address:#x}, where no object is");
+            let text = words!("a field refers to {address:#x}, where no object is");
             return Err(object.fault(code, function).because(text));
         }
     }
@@ -347,7 +351,8 @@ pub(super) fn check_fields(
     Ok(())
 }
 
-/// Runs a handler of a living or dying object. No caller can receive its failure.
+/// Runs a handler of a living or dying object, between the heap's guards, if it has guards. An
+/// error that the guards find is unraisable.
 #[inline]
 pub(super) fn guarded(m: &Mutator, during: During, object: Obj<'_>, f: impl FnOnce()) {
     match raw(m).core().hooks.guards.get() {
@@ -356,12 +361,12 @@ pub(super) fn guarded(m: &Mutator, during: During, object: Obj<'_>, f: impl FnOn
     }
 }
 
-/// [`guarded`] in a heap that has guards. Not inline, so that a call in a heap without them needs no
-/// registers for this.
+/// [`guarded`] in a heap that has guards. Not inline, so that a call in a heap without them needs
+/// no registers for this.
 #[inline(never)]
 fn run_between(guards: CallGuards, m: &Mutator, during: During, object: Obj<'_>, f: impl FnOnce()) {
     (guards.enter)();
-    // A panic is not caught here: it passes through, and the indicator is restored.
+    // A panic passes through, and the runtime's error indicator is restored.
     struct Leave<'a>(&'a Mutator, During, Obj<'a>, CallGuards);
     impl Drop for Leave<'_> {
         fn drop(&mut self) {
@@ -375,9 +380,9 @@ fn run_between(guards: CallGuards, m: &Mutator, during: During, object: Obj<'_>,
     f();
 }
 
-/// The traverse handler of a heap type without its own, under a static base. It visits the type, and
-/// then calls the handler of the base. Types derived from this one inherit it unchanged, so the type
-/// is visited once.
+/// The traverse handler of a heap type that has none of its own and a static base. It visits the
+/// type, and then calls the handler of the base. Derived types inherit it unchanged, so the type is
+/// visited once.
 pub(crate) unsafe extern "C" fn traverse_inherited(
     object: *mut RawObject,
     visit: VisitProc,

@@ -29,8 +29,8 @@ pub(super) const MOST: usize = isize::MAX as usize / 2;
 ///
 /// # Errors
 ///
-/// When the number is negative, the type has no items, the size is too large, or there is no memory;
-/// in a traverse handler.
+/// When the number is negative, the type has no items, the size is too large, or there is no
+/// memory; in a traverse handler.
 pub fn allocate(
     m: &Mutator,
     record: &TypeRecord,
@@ -63,8 +63,8 @@ pub fn allocate_tracked(
     Ok(object)
 }
 
-/// The common case of [`allocate_tracked`]: a type that takes part in cycle collection, without items
-/// or a dictionary, with small instances. `None`: [`allocate_tracked`] must be called.
+/// The common case of [`allocate_tracked`]: a type that takes part in cycle collection, without
+/// items or a dictionary, with small instances. `None`: [`allocate_tracked`] must be called.
 ///
 /// # Safety
 ///
@@ -84,7 +84,7 @@ pub unsafe fn allocate_common(m: &Mutator, record: &TypeRecord) -> Option<NonNul
         let words = cell.cast::<u64>();
         let mut at = size_of::<RawObject>() / size_of::<u64>();
         while at * size_of::<u64>() < record.basic_size {
-            // Volatile, so that the compiler makes no call of it: there are only a few words.
+            // Volatile, so that the compiler does not make the loop a call: it clears few words.
             words.add(at).write_volatile(0);
             at += 1;
         }
@@ -176,9 +176,9 @@ fn instance_size(record: &TypeRecord, items: isize, extra: usize) -> Result<usiz
     }
 }
 
-/// Allocates `size` bytes as an object of a type, untracked, with or without a tail. The size is at
-/// least that of an instance. The tail is not initialised, except that an object with a managed
-/// dictionary has none yet.
+/// Allocates `size` bytes as an untracked object of a type, with or without a tail. The size is at
+/// least that of an instance. If the type has managed dictionaries, the tail is null. Otherwise it
+/// is uninitialised.
 pub(super) fn allocate_sized(
     m: &Mutator,
     record: &TypeRecord,
@@ -227,15 +227,20 @@ unsafe fn be_born(
     object
 }
 
-/// Gives an object another number of items. It may move: then the old address is dead. New items are
-/// zero.
+/// Changes the number of an object's items. New items are zero. The object moves, and the old
+/// address is invalid.
 ///
 /// # Errors
 ///
-/// When the object is tracked, shared, or has a weak reference; when its type has no items, or takes
-/// no part in cycle collection; when the number is negative or too large; when the object claims more
-/// items than its cell has room for; when there is no memory; and in checked mode, when a reference
-/// would be cut off. The object is unchanged then.
+/// The object is unchanged after an error.
+///
+/// - The object is tracked, shared, or has a weak record.
+/// - Its type has no items, or takes no part in cycle collection.
+/// - The number is negative or too large.
+/// - The object's present number of items is larger than its cell.
+/// - There is no memory.
+/// - In checked mode: a reference would be cut off.
+/// - A traverse handler runs on this thread.
 ///
 /// # Safety
 ///
@@ -275,7 +280,7 @@ pub unsafe fn resize(
         Some(before) if before <= most => before,
         _ => {
             let text =
-                format!("its number of items was changed to {count}, which it has no room for");
+                format!("its number of items was changed to {count}, more than it has room for");
             return Err(old.fault(Code::BadSize, FUNCTION).because(text));
         }
     };
@@ -295,7 +300,8 @@ pub unsafe fn resize(
     // Everything after the head, up to the end of the shorter object.
     let head = size_of::<RawObject>();
     let kept = record.basic_size - head + before.min(after);
-    // SAFETY: rules B and N: both objects have that many bytes. The old object has exclusive access.
+    // SAFETY: rules B and N: both objects have that many bytes. This thread has exclusive access to
+    // both.
     unsafe {
         object.cast::<u8>().add(head).copy_to_nonoverlapping(new.cast::<u8>().add(head), kept);
         (*new.cast::<RawVarObject>().as_ptr()).size = items;
@@ -308,18 +314,17 @@ pub unsafe fn resize(
         }
         give_back(m, object);
         if let Some(type_object) = NonNull::new(record.object) {
-            // The new object has its own.
+            // The reference of the old object: the new object has its own.
             drop(AnyGc::from_header(type_object.cast()));
         }
     }
     Ok(new)
 }
 
-/// [`allocate_tracked`] as a slot, for types whose face is their record or their object.
+/// The default allocator: [`allocate_tracked`] for a face that is a type's record or object.
 pub(super) unsafe extern "C" fn generic_alloc(face: *mut c_void, items: isize) -> *mut RawObject {
     let made = Mutator::with_current(|m| {
-        // SAFETY: rule H: a runtime without a function of its own calls this with the face of a type:
-        // its object, or its record.
+        // SAFETY: rule H: a type with this allocator has its record or its object as its face.
         let record = unsafe { record_of_face(m, face) }?;
         allocate_tracked(m, record, items).ok()
     });
@@ -330,7 +335,7 @@ pub(super) unsafe extern "C" fn generic_alloc(face: *mut c_void, items: isize) -
 ///
 /// # Safety
 ///
-/// The face is null, or a type's.
+/// The face is null, or the default face of a type.
 unsafe fn record_of_face<'a>(m: &Mutator, face: *mut c_void) -> Option<&'a TypeRecord> {
     let face = NonNull::new(face)?;
     // SAFETY: as the caller says: a type's object in this heap, or a static type's record.

@@ -22,7 +22,7 @@ pub struct ModuleSpec {
     pub name: String,
     /// Bytes of state, zeroed; 0: none.
     pub state_size: usize,
-    /// The token that finds it.
+    /// The token by which [`type_module_by_token`] finds it.
     pub token: usize,
     /// An address for the runtime's own use.
     pub face: *const c_void,
@@ -59,8 +59,8 @@ struct Module {
 
 struct Parts {
     name: CString,
-    /// Words, so that the state has the largest alignment. Cells, since the program writes to it while
-    /// there are references to the parts.
+    /// Words, so that the state has the largest alignment. Cells, since the program writes to the
+    /// state while references to the parts exist.
     state: Box<[UnsafeCell<u128>]>,
     state_size: usize,
     token: usize,
@@ -200,7 +200,7 @@ unsafe extern "C" fn dealloc(object: *mut RawObject) {
             dying.untrack();
             dying.clear_weak_references();
             let record = object.record();
-            // No reference to the parts is alive while the handler runs, which may read the state.
+            // The handler may use the state, so no reference to the parts exists during the call.
             if let Some(free) = object.module_parts().and_then(|parts| parts.free) {
                 free(object.address().as_ptr().cast());
             }

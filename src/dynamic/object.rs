@@ -53,8 +53,8 @@ impl RawObject {
     }
 }
 
-/// A traverse handler calls this for each reference, with the argument that the handler received. If
-/// the result is not 0, the handler must return it at once.
+/// A traverse handler calls this for each reference, with the argument that the handler received.
+/// If the result is not 0, the handler must return it at once.
 pub type VisitProc = unsafe extern "C" fn(*mut RawObject, *mut c_void) -> c_int;
 /// Visits the targets of an object's references.
 pub type TraverseProc = unsafe extern "C" fn(*mut RawObject, VisitProc, *mut c_void) -> c_int;
@@ -72,8 +72,8 @@ pub(crate) const TYPE_INDEX: u32 = 0;
 
 /// A pointer to a dynamic object, with the promise that the object can be used for `'a`.
 ///
-/// The promise is made once, where a pointer comes in ([`Obj::new`]). Its methods need no further
-/// promise.
+/// The promise is made once, where a pointer comes in ([`Obj::new`]). The methods of `Obj` need no
+/// further promise.
 #[derive(Clone, Copy)]
 #[repr(transparent)]
 pub struct Obj<'a> {
@@ -92,17 +92,21 @@ impl<'a> Obj<'a> {
     ///
     /// # Safety
     ///
-    /// For `'a` this thread is attached, or runs a traverse handler, and there is a dynamic object. It
-    /// is alive, or its dealloc handler runs on this thread. It
-    /// lies in a heap, or it is a static immortal object. Its fields agree with the handlers of its
-    /// type. For a static object that has no type yet, only [`count`](Self::count),
-    /// [`incref`](Self::incref), [`share`](Self::share) and [`is_gc`](Self::is_gc) are called.
+    /// During `'a`:
+    ///
+    /// - This thread is attached, or runs a traverse handler.
+    /// - A dynamic object lies at the address. It is alive, or its dealloc handler runs on this
+    ///   thread.
+    /// - The object lies in a heap, or it is a static immortal object.
+    /// - Its fields agree with the handlers of its type.
+    /// - If it is a static object without a type, only [`count`](Self::count),
+    ///   [`incref`](Self::incref), [`share`](Self::share) and [`is_gc`](Self::is_gc) are called.
     #[inline(always)]
     pub unsafe fn new(address: NonNull<RawObject>) -> Self {
         Self { address, object: PhantomData }
     }
 
-    /// The object that a handler was called for; `None`: the pointer is null.
+    /// The object at an address that may be null; `None`: it is null.
     ///
     /// # Safety
     ///
@@ -113,7 +117,7 @@ impl<'a> Obj<'a> {
         NonNull::new(pointer).map(|address| unsafe { Self::new(address) })
     }
 
-    /// The object of a handle; `None`: it is a typed object.
+    /// The object of a handle; `None`: the object is typed.
     pub(super) fn of(gc: &'a AnyGc, _attached: &'a Mutator) -> Option<Self> {
         // SAFETY: rule R: the handle keeps the object alive.
         is_dynamic(gc).then(|| unsafe { Self::new(as_raw(gc)) })
@@ -155,7 +159,7 @@ impl<'a> Obj<'a> {
         unsafe { &*(*self.address.as_ptr()).record }
     }
 
-    /// Calls a handler of the object's type, if it has that one.
+    /// Calls a handler of the object's type, if the type has this handler.
     #[inline(always)]
     pub(super) fn run(self, slot: impl FnOnce(&TypeRecord) -> Option<Destructor>) {
         if let Some(handler) = slot(self.record()) {
@@ -187,8 +191,8 @@ impl<'a> Obj<'a> {
         incref_slow(header, current)
     }
 
-    /// A handle with a reference of its own. In a traverse handler, too: there the reference is
-    /// counted as a reference of another thread.
+    /// A new handle, with its own reference. A traverse handler may call this, too: there the
+    /// reference is counted like another thread's.
     #[inline(always)]
     pub fn share(self) -> AnyGc {
         if !self.incref() {
@@ -222,8 +226,8 @@ impl<'a> Obj<'a> {
         self.header().count()
     }
 
-    /// Whether it lies outside of all heaps. By its count alone it might also be a merged immortal
-    /// object of a heap.
+    /// Whether it lies outside of all heaps. The header is not enough to decide this: an immortal
+    /// object of a heap can have the same one.
     pub(super) fn is_static(self) -> bool {
         self.header().is_static() && !crate::memory::space::is_in_any_heap(self.number())
     }
@@ -248,7 +252,8 @@ pub unsafe fn try_type_of<'a>(object: NonNull<RawObject>) -> Option<&'a TypeReco
 ///
 /// # Safety
 ///
-/// The object lies in a static and is [immortal](RawObject::immortal). No other thread reads it now.
+/// The object lies in a static and is [immortal](RawObject::immortal). No other thread reads it
+/// during the call.
 pub unsafe fn set_static_type(object: NonNull<RawObject>, record: &'static TypeRecord) {
     // SAFETY: as the caller says.
     unsafe { (*object.as_ptr()).record = record };
@@ -358,16 +363,16 @@ pub fn is_dynamic(gc: &AnyGc) -> bool {
     unsafe { gc.header().as_ref() }.type_index() == TYPE_INDEX
 }
 
-/// The tail: the last word of an object's cell. It is written with release and read with acquire, so
-/// that a reader also sees the memory that it points to.
+/// The tail: the last word of an object's cell. It is written with release and read with acquire,
+/// so that a reader also sees the memory that it points to.
 ///
 /// # Safety
 ///
 /// The object lies in a heap, and was allocated with a tail.
 pub(super) unsafe fn tail_slot<'a>(object: NonNull<RawObject>) -> &'a AtomicPtr<c_void> {
     let address = object.as_ptr() as usize;
-    // SAFETY: rules R and G: the object lives, and so does the core of its heap. The cell is at least
-    // as large as the allocation, the last word included.
+    // SAFETY: rules R and G: the object lives, and so does the core of its heap. The cell is at
+    // least as large as the allocation, the last word included.
     unsafe {
         let core = &*Space::heap_of(address).cast::<managed::ManagedCore>();
         let cell = core.space.memory(object.cast());
@@ -442,7 +447,7 @@ impl Visitor<'_> {
 
     #[inline(always)]
     fn visit_at(self, target: NonNull<RawObject>) -> c_int {
-        // SAFETY: rule V: as `new` was promised; the callers have a living object.
+        // SAFETY: rule V: the promise to `new`. The callers have a living object.
         unsafe { (self.visit)(target.as_ptr(), self.arg) }
     }
 }

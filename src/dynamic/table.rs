@@ -13,7 +13,7 @@ use crate::object::type_info::{Ends, Object, Tracer, TypeInfo};
 use crate::typed::extensions::DynamicTypes;
 use crate::typed::mutator::mutator;
 
-/// The table that the headers of dynamic objects lead to.
+/// The table for the type index of dynamic objects.
 static INFO: TypeInfo = TypeInfo {
     id: TypeId::of::<RawObject>,
     name,

@@ -13,8 +13,8 @@ pub(super) fn state_of<'m>(m: &'m Mutator, object: Obj<'m>) -> Option<StateByte<
     raw(m).owns(object.object()).then(|| unsafe { raw(m).core().state(object.number()) })
 }
 
-/// Ends the time in which a constructor may track an object that its allocator has tracked; `true`:
-/// it had not ended.
+/// Clears the bit with which a constructor may track an object that its allocator has tracked;
+/// `true`: the bit was set.
 #[inline(always)]
 fn take_over(m: &Mutator, object: Obj<'_>, state: &StateByte<'_>) -> bool {
     let before = if object.header().is_alone(m.id()) {
@@ -54,7 +54,7 @@ impl<'m> Obj<'m> {
         Ok(())
     }
 
-    /// Takes the object out of the tracked set. Does nothing for an untracked object.
+    /// Removes the object from the tracked set. Does nothing for an untracked object.
     ///
     /// # Errors
     ///
@@ -78,8 +78,8 @@ impl<'m> Obj<'m> {
         state.ok_or_else(|| self.fault(Code::NotGcObject, function))
     }
 
-    /// The common case of [`track`](Self::track): nothing is wrong, and no code of the program runs.
-    /// `false`: nothing was done; `track` must be called.
+    /// The common case of [`track`](Self::track), in which no error occurs and no code of the
+    /// program runs. `false`: nothing was done; `track` must be called.
     ///
     /// # Safety
     ///

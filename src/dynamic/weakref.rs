@@ -36,7 +36,7 @@ struct Parts {
     record: Shared<WeakRecord>,
     /// Shared with the record's watcher. When set, the reference has no target any more.
     cleared: Shared<AtomicBool>,
-    /// Taken out by the thread that calls it, or that clears this object.
+    /// Removed before it is called, and when this object is cleared.
     callback: RwLock<Option<(AnyGc, WeakCall)>>,
 }
 
@@ -52,17 +52,20 @@ pub(crate) const SLOTS: Slots = Slots {
     free: None,
 };
 
-/// Makes a weak reference to a dynamic object, with a callback or without.
+/// Makes a weak reference to a dynamic object, with an optional callback.
 ///
-/// The callback is called once, when the target is gone, unless the weak reference is gone by then.
+/// The callback is called once, when the target is gone. It is not called if the weak reference has
+/// died before.
 ///
 /// # Errors
 ///
-/// When the target lies in no heap or another one, or there is no memory.
+/// When the target is not an object of the mutator's heap, when there is no memory, and in a
+/// traverse handler.
 ///
 /// # Safety
 ///
-/// `target` is a living dynamic object to which the caller has a reference; the function can be called with the callback.
+/// `target` is a living dynamic object to which the caller has a reference. The function can be
+/// called with the callback.
 pub unsafe fn new_weakref(
     m: &Mutator,
     target: NonNull<RawObject>,
@@ -76,7 +79,7 @@ pub unsafe fn new_weakref(
     if !raw.owns(target.object()) {
         return Err(Fault::new(Code::WrongType, FUNCTION)
             .at(target.number())
-            .because("an immortal object outside of the heap cannot be referred to weakly"));
+            .because("a weak reference needs a target in the mutator's heap"));
     }
     let record = raw.model().weak.record(target.header())?;
     let cleared = Shared::new(AtomicBool::new(false))?;
@@ -85,8 +88,8 @@ pub unsafe fn new_weakref(
         Parts { record: record.clone(), cleared: cleared.clone(), callback: RwLock::new(callback) };
     let parts = fallible::boxed(parts)?;
     let address = instance::allocate(m, WEAKREF.get(), 0, 0)?;
-    // SAFETY: rule N: a built-in type with objects of that size. No other thread has the object. If a
-    // later step fails, the handle drops it with its parts.
+    // SAFETY: rule N: a built-in type with objects of that size. No other thread has the object. If
+    // a later step fails, the handle drops it with its parts.
     let (object, made) = unsafe {
         (*address.cast::<WeakRef>().as_ptr()).parts = Box::into_raw(parts);
         (Obj::new(address), from_raw(address))
@@ -135,10 +138,10 @@ impl<'a> Obj<'a> {
     }
 }
 
-/// Calls the callback, once. The target is gone.
+/// Calls the callback, unless it was removed. The target is gone.
 unsafe fn invoke(header: NonNull<Header>, m: *const ()) {
-    // SAFETY: rules Y and R: registered with a weak reference, which the caller keeps alive; `m` is a
-    // mutator.
+    // SAFETY: rules Y and R: registered with a weak reference, which the caller keeps alive; `m` is
+    // a mutator.
     let (object, m) = unsafe { (Obj::new(header.cast()), mutator(m)) };
     if let Some((callback, call)) = object.take_callback() {
         handlers::guarded(m, During::WeakCallback, object, || {
@@ -153,8 +156,9 @@ unsafe extern "C" fn traverse(object: *mut RawObject, visit: VisitProc, arg: *mu
     // SAFETY: rule H: called for a living weak reference, with a visitor and its argument.
     let (object, visitor) = unsafe { (Obj::from_ptr(object), Visitor::new(visit, arg)) };
     let Some(parts) = object.and_then(Obj::weakref_parts) else { return 0 };
-    // Attached threads take the lock for a moment, so in a stop it is free. Markers share it: two may
-    // visit one object at the same time. If it is locked, the reference counts as an external one.
+    // An attached thread holds the lock only for a moment, so in a stop it is free. Markers share
+    // it, since two may visit one object at the same time. If it is locked, the callback is not
+    // visited, and the reference counts as an external one.
     let Some(callback) = parts.callback.try_read() else { return 0 };
     callback.as_ref().map_or(0, |(callback, _)| visitor.visit_gc(callback))
 }

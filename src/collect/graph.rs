@@ -13,11 +13,12 @@ mod tests {
     use crate::object::type_info::Tracer;
     use crate::{AnyGc, Gc, GcCell, Heap, Mutator, Pacing, Trace};
 
-    /// What the objects of a graph share.
+    /// The data that all objects of a graph share.
     #[derive(Default)]
     struct Shared {
-        /// Numbers of objects whose finalizers have run, and of those that bring themselves back.
+        /// The finalizers that have run, by the numbers of their objects.
         finalized: Mutex<Vec<usize>>,
+        /// The objects that their finalizers resurrected.
         brought_back: Mutex<Vec<AnyGc>>,
         called_back: AtomicUsize,
     }
@@ -26,7 +27,7 @@ mod tests {
     struct Node<const FINAL: bool> {
         number: usize,
         edges: GcCell<Vec<AnyGc>>,
-        /// A field that no traversal can read.
+        /// Whether a traversal finds a field unreadable.
         is_locked: AtomicBool,
         shared: Arc<Shared>,
     }
@@ -51,7 +52,7 @@ mod tests {
         }
     }
 
-    /// Neighbours.
+    /// The number of objects in a group of neighbours.
     const GROUP: usize = 25;
 
     fn has_finalizer(number: usize) -> bool {
@@ -79,22 +80,22 @@ mod tests {
     /// Whether a weak reference can be upgraded.
     type Upgrades = Box<dyn Fn(&Mutator) -> bool>;
 
-    /// Objects, and what is known of them without a look at the heap.
+    /// Objects, and a model of their expected state that does not read the heap.
     struct Graph {
         m: Mutator,
         shared: Arc<Shared>,
         weak: Vec<Upgrades>,
         watchers: Vec<Box<dyn std::any::Any>>,
-        /// What holds objects from outside, by number.
+        /// The references from outside to objects, by number.
         held: Vec<Option<AnyGc>>,
         edges: Vec<Vec<usize>>,
         is_old: Vec<bool>,
         is_gone: Vec<bool>,
         is_locked: Vec<bool>,
         is_finalized: Vec<bool>,
-        /// The callback of its weak reference.
+        /// Whether the callback of the object's weak reference has run.
         is_called: Vec<bool>,
-        /// Collected, finalized, brought back and called back by all collections.
+        /// Objects collected, finalized and resurrected, and callbacks run, by all collections.
         sums: [usize; 4],
     }
 
@@ -141,7 +142,8 @@ mod tests {
             self.is_called.push(false);
         }
 
-        /// More objects, all of them held, with edges from and to all that are held.
+        /// Adds `n` objects. The test holds all of them. They have edges to each other and to older
+        /// objects that the test holds.
         fn grow(&mut self, n: usize, seed: u64) {
             let first = self.held.len();
             for number in first..first + n {
@@ -151,8 +153,8 @@ mod tests {
             let there: Vec<usize> =
                 (0..first + n).filter(|&number| self.held[number].is_some()).collect();
             for from in first..first + n {
-                // Most have few edges. Some have more than are taken from the log at once, than it
-                // holds, and than a batch.
+                // Most objects have few edges. Some have more edges than a reader takes from the
+                // log at once, more than the log holds for one object, or more than a batch.
                 let edges = match random(100) {
                     0 => 3_000,
                     1..4 => 70,
@@ -160,7 +162,7 @@ mod tests {
                     10..40 => 0,
                     _ => 1 + random(3),
                 };
-                // Nearly all lead to neighbours, so that there are garbage rings.
+                // Nearly all edges lead to neighbours, so that garbage rings form.
                 let group = from - from % GROUP;
                 for _ in 0..edges {
                     let to = match random(edges.max(100)) {
@@ -170,7 +172,7 @@ mod tests {
                     };
                     self.link(from, to);
                 }
-                // As in a list, which is marked one by one.
+                // A list, which is marked one object at a time.
                 if (from + 1) % GROUP != 0 && from % 7 < 5 {
                     self.link(from, from + 1);
                 }
@@ -197,7 +199,8 @@ mod tests {
             self.edges[from].push(to);
         }
 
-        /// Lets go of all objects but one of so many.
+        /// Drops the test's references, except those to objects with a multiple of `but_one_of` as
+        /// number.
         fn let_go(&mut self, but_one_of: usize) {
             for (number, held) in self.held.iter_mut().enumerate() {
                 if number % but_one_of != 0 {
@@ -208,7 +211,8 @@ mod tests {
             self.check_told(finalized, calls);
         }
 
-        /// What some objects lead to, themselves included, as far as it is among these.
+        /// The objects of `among` that are reachable from `from` within `among`. Includes `from`
+        /// itself.
         fn reached(&self, from: impl IntoIterator<Item = usize>, among: &[bool]) -> Vec<bool> {
             let mut reached = vec![false; among.len()];
             let mut stack: Vec<usize> = from.into_iter().collect();
@@ -223,8 +227,9 @@ mod tests {
             reached
         }
 
-        /// Notes what dies by count alone, now that it was let go of, also by finalizers; and what
-        /// finalizers and callbacks that makes.
+        /// Records the objects that die by reference counting, including those that finalizers
+        /// resurrected. Returns the due finalizers by the numbers of their objects, and the number
+        /// of due callbacks.
         fn die(&mut self) -> (Vec<usize>, usize) {
             loop {
                 let brought_back =
@@ -259,7 +264,7 @@ mod tests {
             (finalized, calls)
         }
 
-        /// Holds which finalizers and callbacks have run against those that were due.
+        /// Compares the finalizers and callbacks that have run with those that were due.
         fn check_told(&mut self, mut finalized: Vec<usize>, calls: usize) {
             finalized.sort_unstable();
             let mut told = std::mem::take(&mut *self.shared.finalized.lock().expect("no panic"));
@@ -276,7 +281,7 @@ mod tests {
             }
         }
 
-        /// Collects, and holds what has become of each object against what the edges say.
+        /// Collects, and compares the state of each object with the state that the edges imply.
         fn collect(&mut self, kind: CollectionKind) {
             let all = self.edges.len();
             let is_candidate: Vec<bool> = (0..all)
@@ -285,7 +290,8 @@ mod tests {
                 })
                 .collect();
             let held = (0..all).filter(|&number| self.held[number].is_some());
-            // What is no candidate, or cannot be read, leads from outside to what it refers to.
+            // An object that is not a candidate or is unreadable makes its targets reachable from
+            // outside.
             let outside = (0..all).filter(|&number| {
                 !self.is_gone[number] && (!is_candidate[number] || self.is_locked[number])
             });
@@ -331,8 +337,8 @@ mod tests {
                 self.is_called[number] |= unreachable[number];
                 self.is_finalized[number] |= finalized.binary_search(&number).is_ok();
             }
-            // What was brought back is let go of again. What could not be read dies with who held
-            // it.
+            // The test drops resurrected objects again. A target of an unreadable object dies with
+            // that object.
             let (mut others, more_calls) = self.die();
             others.extend(finalized);
             self.check_told(others, calls + more_calls);
@@ -368,16 +374,17 @@ mod tests {
         }
     }
 
-    /// How each look at a moody object ends; looks beyond the last end like the last.
+    /// The outcome of one traversal of a moody object. Traversals beyond the end of its script
+    /// repeat the last outcome.
     #[derive(Clone, Copy, PartialEq)]
     enum Look {
         Shows,
-        /// A field cannot be read.
+        /// A field is unreadable.
         Hides,
         Panics,
     }
 
-    /// Leads to others, where its script says so.
+    /// An object with a script that determines the outcome of each traversal.
     struct Moody<const FINAL: bool> {
         edges: GcCell<Vec<AnyGc>>,
         script: Arc<Mutex<Vec<Look>>>,
@@ -410,8 +417,7 @@ mod tests {
 
     const LOCKED: &str = "a field that could be read when references were counted is locked now";
 
-    /// An object that refers to a ring, by so many edges, and is held or else garbage; and a moody
-    /// object before it that shows nothing else.
+    /// Makes a ring of one object, and a moody object with `edges` references to it.
     fn moody<const FINAL: bool>(
         m: &Mutator,
         edges: usize,
@@ -425,7 +431,8 @@ mod tests {
         m.alloc(Moody { edges: GcCell::new(edges), script, shared: shared.clone() })
     }
 
-    /// What is logged is not looked at again, so in a full collection the object has many edges.
+    /// Marking does not traverse logged objects again. In a full collection only an object with
+    /// many edges is traversed twice.
     #[test]
     fn a_field_that_is_locked_after_it_was_counted_is_tried_again_and_else_keeps_everything() {
         use Look::{Hides, Panics, Shows};
@@ -480,8 +487,8 @@ mod tests {
         }
     }
 
-    /// After finalizers have run, which have brought the object back: once to count, and once to
-    /// see what it reaches.
+    /// The finalizer resurrects the object. The recheck then traverses it twice: to count, and to
+    /// find the objects that it reaches.
     #[test]
     fn a_field_that_is_locked_in_the_second_look_keeps_what_it_may_lead_to() {
         use Look::{Hides, Panics, Shows};

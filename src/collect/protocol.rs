@@ -1,5 +1,5 @@
-//! Tests of the calls that a collection makes to an object model: their order, and
-//! the effects of each answer.
+//! Tests of the calls of a collection to an object model: their order, and the effects of each
+//! result.
 
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod tests {
@@ -119,7 +119,7 @@ mod tests {
             "settle",
             "stop: 2 stops, 3 unreachable, 2 finalized, 0 resurrected, 1 collected, 2 uncollectable",
         ];
-        // b is not cleared. It keeps itself, and c.
+        // b is not cleared. It keeps itself and c alive.
         assert_eq!(told[from..], expected);
         are_ordinary(&m, &ring[2..], 1);
         are_ordinary(&m, &ring[1..2], 1);
@@ -159,8 +159,8 @@ mod tests {
         assert_eq!(told[from..], expected);
         are_ordinary(&m, &ring, 1);
 
-        // The next collection fails at its first stop. Callbacks hear of it. Figures do not count
-        // it.
+        // The next collection fails at its first stop. Callbacks run for it. Statistics do not
+        // count it.
         m.core().pace.taken(7, 0);
         assert_eq!(m.core().pace.new_objects(), 7);
         let before = heap.stats();
@@ -209,7 +209,7 @@ mod tests {
         heap.model().state().later.push(late);
         assert_eq!(promote(&mut m), Ok(()), "it is not due");
         assert_eq!(heap.model().told(), [""; 0]);
-        // The pace has seen collections of a growing heap, which find no garbage.
+        // The pace has recorded collections of a growing heap that find no garbage.
         let pace = &heap.0.core.pace;
         pace.after_full(1_000_000, 0);
         (0..10).for_each(|_| pace.after_young(2_500, 0));
@@ -239,7 +239,7 @@ mod tests {
         );
     }
 
-    /// The thread that waits is detached. An attached thread would hold up the stop.
+    /// The waiting thread is detached. An attached thread would delay the stop.
     #[test]
     fn a_collection_waits_for_its_turn_and_stops_of_others_do_not_wait_for_it() {
         let Some(heap) = scripted_heap() else { return };
@@ -272,7 +272,7 @@ mod tests {
         let figures =
             "0 finalized, 0 resurrected, 0 collected, 0 uncollectable, abandoned: memory ran out";
         let failure = "failure: Traverse '': the collection was abandoned: memory ran out";
-        // First the list of dead objects of the merge.
+        // First: no memory for the merge's list of dead objects.
         let Some(heap) = scripted_heap() else { return };
         let mut m = heap.attach();
         let ring = Script::ring(&m, &[('a', "w"), ('b', "")]);
@@ -282,7 +282,7 @@ mod tests {
         assert_eq!(told, ["start Full", "prepare", "resumed", failure, &end]);
         heap.model().state().floods = false;
         assert_eq!(collect(&mut m, Collect::full()).0.collected, ring.len());
-        // Then the same list after finalizers have run: everything is kept.
+        // Then: no memory for that list after finalizers have run. Everything is kept.
         let ring = Script::ring(&m, &[('a', "f"), ('b', "w")]);
         heap.model().when("finalize a", |m| m.model().state().floods = true);
         let (report, told) = collect(&mut m, Collect::full());
@@ -291,7 +291,8 @@ mod tests {
         are_ordinary(&m, &ring, 1);
         heap.model().state().floods = false;
         assert_eq!(collect(&mut m, Collect::full()).0.collected, 2);
-        // Then the list of callbacks: no weak reference is cleared, no finalizer runs.
+        // Then: no memory for the list of callbacks. No weak reference is cleared, and no finalizer
+        // runs.
         let ring = Script::ring(&m, &[('a', "fw"), ('b', "wm")]);
         let (_, told) = collect(&mut m, Collect::full());
         let end = format!("stop: 1 stops, 2 unreachable, {figures}");
@@ -317,7 +318,7 @@ mod tests {
     }
 
     /// A thread leaves the span of a collection before it enters the span again. (A thread that
-    /// clears garbage in pieces may end the collection inside of the span.)
+    /// clears garbage in batches may end the collection inside the span.)
     #[test]
     fn the_span_of_a_collection_is_entered_once_at_a_time() {
         use tracing::span::Id;

@@ -1,5 +1,5 @@
-//! The scripted object model of the tests. It records each call of a collection, and answers as a
-//! test has set.
+//! The scripted object model of the tests. It records each call of a collection, and returns the
+//! results that a test has set.
 
 #[cfg(all(test, not(any(loom, shuttle))))]
 pub(crate) mod tests {
@@ -25,25 +25,26 @@ pub(crate) mod tests {
 
     type Act = Box<dyn FnOnce(&Raw) + Send>;
 
-    /// The model's knowledge of an object, in a table beside the heap.
+    /// The model's data about an object, in a table outside the heap.
     pub(crate) struct Thing {
         pub(crate) name: char,
         /// The number of references to it.
         pub(crate) count: i64,
         pub(crate) edges: Vec<Object>,
         /// `f`: a finalizer. `l`: a legacy finalizer. `w`: a weak reference. `c`: a weak reference
-        /// with a callback. `x`: a damaged header. `i`: immortal. `d`: doubted. `m`: more callbacks
-        /// than there is memory for. `r`: another thread runs the finalizer first.
+        /// with a callback. `x`: a damaged header. `i`: immortal. `d`: its two traversals are
+        /// compared. `m`: more callbacks than memory for them. `r`: another thread runs the
+        /// finalizer first.
         pub(crate) has: &'static str,
-        /// The effect of each traversal. `s`: it shows the edges. `h`: it shows them, and has a
-        /// field that cannot be read. `p`: it panics. `t`: it shows them twice. Later traversals
-        /// repeat the last one. `q`: a traversal of several objects that begins with this one
-        /// panics. `e`: such a traversal shows the edges once more at its end.
+        /// The effect of each traversal. `s`: it reports the edges. `h`: it reports them, and a
+        /// field is unreadable. `p`: it panics. `t`: it reports them twice. Later traversals repeat
+        /// the last effect. `q`: a traversal of several objects that begins with this object
+        /// panics. `e`: such a traversal reports the edges once more at its end.
         pub(crate) looks: &'static str,
         pub(crate) looked: usize,
     }
 
-    /// A model that writes down each call, and then runs the action that a test has set for it.
+    /// A model that records each call, and then runs the action that a test has set for the call.
     #[derive(Default)]
     pub(crate) struct Script(Mutex<State>);
 
@@ -57,12 +58,12 @@ pub(crate) mod tests {
         pub(crate) later: Vec<Object>,
         /// Whether settling needs another stop.
         pub(crate) settles: bool,
-        /// Whether the dead of a merge are more than there is memory for.
+        /// Whether a merge finds more dead objects than memory for their list.
         pub(crate) floods: bool,
-        /// Traversals wait until this many threads have come to one.
+        /// Traversals wait until this many threads have started one.
         pub(crate) meets: usize,
         pub(crate) there: HashSet<std::thread::ThreadId>,
-        /// Which thread is to release an object.
+        /// The thread that releases each object.
         pub(crate) holders: Vec<ThreadId>,
         pub(crate) core: std::sync::Weak<Core<Script>>,
         /// The verdict.
@@ -102,7 +103,7 @@ pub(crate) mod tests {
             self.state().told.push(what);
         }
 
-        /// Writes down a call, and runs its action.
+        /// Records a call, and runs its action.
         pub(crate) fn asked(&self, what: String, m: &Raw) {
             let act = self.state().acts.remove(&what[..]);
             self.tell(what);
@@ -111,7 +112,7 @@ pub(crate) mod tests {
             }
         }
 
-        /// From now on each verdict is to keep the garbage.
+        /// Makes all later verdicts keep the garbage.
         pub(crate) fn keep_all(&self) {
             self.state().keeps = true;
         }
@@ -120,12 +121,12 @@ pub(crate) mod tests {
             self.state().acts.insert(what, Box::new(act));
         }
 
-        /// A tracked object with one reference, the caller's.
+        /// Makes a tracked object with one reference, for the caller.
         pub(crate) fn thing(m: &Raw, name: char, has: &'static str, looks: &'static str) -> Object {
             Self::sized(m, 32, name, has, looks)
         }
 
-        /// The same, of this size.
+        /// As `thing`, of this size.
         pub(crate) fn sized(
             m: &Raw,
             size: usize,
@@ -141,7 +142,7 @@ pub(crate) mod tests {
             object
         }
 
-        /// Objects of which each refers to the next, and the last to the first. There are no other
+        /// Makes objects that each refer to the next, and the last to the first. There are no other
         /// references to them.
         pub(crate) fn ring(m: &Raw, of: &[(char, &'static str)]) -> Vec<Object> {
             let mut objects: Vec<Object> =
@@ -152,7 +153,7 @@ pub(crate) mod tests {
                 Self::of(m, object, |thing| (thing.name, thing.has) = (name, has));
             }
             for at in 0..objects.len() {
-                // The caller's reference becomes that of the object before.
+                // The caller's reference becomes the reference of the previous object.
                 let next = objects[(at + 1) % objects.len()];
                 Self::of(m, objects[at], |thing| thing.edges.push(next));
             }
@@ -168,7 +169,7 @@ pub(crate) mod tests {
             Self::of(m, from, |thing| thing.edges.push(to));
         }
 
-        /// Drops a reference, and destroys all objects that have none left.
+        /// Drops a reference, and destroys all objects whose count becomes 0.
         pub(crate) fn drop_ref(&self, object: Object, m: &Raw) {
             let mut dropped = vec![object];
             while let Some(object) = dropped.pop() {
@@ -182,19 +183,20 @@ pub(crate) mod tests {
             }
         }
 
-        /// Ends an object, and returns its edges.
+        /// Destroys an object, and returns its edges.
         pub(crate) fn destroy(&self, object: Object, m: &Raw) -> Vec<Object> {
             let Thing { name, edges, .. } = self.state().things.remove(&object).expect("alive");
             self.tell(format!("{name} dies"));
-            // SAFETY: rule Z: the count is 0, and nothing else knows it.
+            // SAFETY: rule Z: the count is 0, and no other reference exists.
             unsafe { m.free(object.as_ptr()) };
             edges
         }
     }
 
-    // SAFETY: rule X: 1. `count` has every reference, `hold` adds one and `release` takes one away.
-    // 2. `destroy` frees, at 0. 3. Counts go down on attached threads and in `merge`. 4. Edges are
-    // counted. 5. `merge` drops all references that wait. 6. No method reaches a safepoint.
+    // SAFETY: rule X: 1. `count` includes every reference, `claim_ref` adds one and `release`
+    // removes one.
+    // 2. `destroy` frees, at 0. 3. Counts are lowered on attached threads and in `merge`. 4. Edges
+    //    are counted. 5. `merge` drops all deferred references. 6. No method reaches a safepoint.
     unsafe impl ObjectModel for Script {
         type Local = ();
         type Private = ();
@@ -252,7 +254,7 @@ pub(crate) mod tests {
             self.asked(if last { "all cleared" } else { "cleared" }.to_owned(), m);
         }
         fn has_finalizer(&self, object: Live<'_>) -> bool {
-            // It is asked once in the stop, and again just before the finalizer runs.
+            // Called once in the stop, and again just before the finalizer runs.
             let is_asked_again = Self::is_reached(&self.state().told, "resumed");
             if self.has(*object, 'r') && is_asked_again {
                 let core = self.state().core.upgrade().expect("a heap");
@@ -299,7 +301,7 @@ pub(crate) mod tests {
                 let thing = state.things.get_mut(&object).expect("alive");
                 thing.count -= 1;
                 if thing.count == 0 {
-                    // SAFETY: rule Z: the count is 0, and nothing else knows it.
+                    // SAFETY: rule Z: the count is 0, and no other reference exists.
                     dead.push(unsafe { DeadObject::new(object) });
                 }
             }
@@ -374,7 +376,7 @@ pub(crate) mod tests {
         }
     }
 
-    /// A heap of scripted objects. `None` where the environment asks for stress, since the verifier
+    /// A heap of scripted objects. `None` if the environment sets stress modes, since the verifier
     /// makes calls of its own.
     pub(crate) fn heap_with(pacing: Pacing) -> Option<ModelHeap<Script>> {
         let builder = Heap::builder().name("scripted").reserve(1 << 28).workers(1).pacing(pacing);
@@ -432,7 +434,7 @@ pub(crate) mod tests {
         (report, m.model().told())
     }
 
-    /// Checks that all of these are ordinary old objects with this many references.
+    /// Checks that all these objects are ordinary old objects with this many references.
     pub(crate) fn are_ordinary(m: &Raw, objects: &[Object], count: i64) {
         for &object in objects {
             // SAFETY: rule R: the test has a reference.
@@ -457,8 +459,8 @@ pub(crate) mod tests {
         objects[1..].iter().for_each(|&object| m.model().drop_ref(object, m));
     }
 
-    /// An object that refers to this many others, each of which refers to one more. The test holds
-    /// the first one.
+    /// An object that refers to this many others, each of which refers to one more object. The test
+    /// holds the first object.
     pub(crate) fn fan(m: &Raw, width: usize) -> Vec<Object> {
         let mut objects = vec![Script::thing(m, 'r', "", "s")];
         for _ in 0..width {

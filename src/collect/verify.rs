@@ -1,10 +1,10 @@
 //! Verification of a whole heap: for stress modes, tests, and
 //! [`Mutator::verify`](crate::Mutator::verify).
 //!
-//! Two views of the same memory are compared. The *pages*: the free cells according to the pool,
-//! the arenas' lists, the free bits, the remote stacks and the quarantine. The *objects*: the live
-//! objects according to the state bytes, the headers and the fields. A cell in neither view is no
-//! error: its memory may be allocated and hold no object yet.
+//! The verifier compares two views of the same memory. The *pages*: the free cells according to the
+//! pool, the arenas' lists, the free bits, the remote stacks and the quarantine. The *objects*: the
+//! live objects according to the state bytes, the headers and the fields. A cell in neither view is
+//! no error: it may be allocated and hold no object yet.
 
 use crate::collect::scope::stopped_at;
 use crate::object::state::{DYING, LIVE, TRACKED, UNREACHABLE};
@@ -18,25 +18,26 @@ use crate::heap::mutator::World;
 use crate::object::state::StateByte;
 use crate::object::type_info::Tracer;
 
-/// How much to look at.
+/// The extent of a verification.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd)]
 pub(crate) enum Depth {
-    /// What holds whatever user code does: pages, tables, headers, and that edges lead to live
-    /// objects.
+    /// The conditions that safe user code cannot break: pages, tables and headers are sound, and
+    /// edges lead to live objects.
     Structure,
-    /// Also that no object is visited more often than it is referred to, which a wrong traversal
-    /// can break.
+    /// Also that no object is visited more often than references to it exist. A wrong traversal can
+    /// break this.
     Counts,
-    /// Also that no traversal panics, which leaves what it would have shown unseen.
+    /// Also that no traversal panics. The edges of an object are unknown if its traversal panics.
     Complete,
 }
 
-/// What whoever reads a finding can do about it.
-const ADVICE: &str = "Unsafe code, an object model or a C extension has damaged the heap or a count since it was looked at \
-                      last, or this library has. With more of `standstill::Stress`, or STANDSTILL_STRESS=all, it may be found earlier: \
-                      poison and quarantine find writes through stale pointers";
+/// The end of each message: possible causes, and how to find the cause.
+const ADVICE: &str = "Unsafe code, an object model, a C extension or this library has damaged the \
+                      heap or a count since the last verification. More of `standstill::Stress`, \
+                      or STANDSTILL_STRESS=all, may find the damage earlier: poison and quarantine \
+                      find writes through stale pointers";
 
-/// Under stress that asks for it, looks at the heap; panics if it is not sound.
+/// Verifies the heap if its stress modes include verification. Panics if the heap is damaged.
 #[inline]
 pub(crate) fn stressed<M: ObjectModel>(world: &World<'_, M>, when: &str) {
     if world.core().stress.verifies() {
@@ -57,7 +58,7 @@ fn verify_now<M: ObjectModel>(world: &World<'_, M>, when: &str) {
     }
 }
 
-/// As [`stressed`], when a collection is over and the world runs.
+/// As [`stressed`], after a collection, with the world running.
 #[inline]
 pub(crate) fn after<M: ObjectModel>(m: &ModelMutator<M>) {
     if m.core().stress.verifies() {
@@ -68,7 +69,7 @@ pub(crate) fn after<M: ObjectModel>(m: &ModelMutator<M>) {
 #[cold]
 #[inline(never)]
 fn stop_and_verify<M: ObjectModel>(m: &ModelMutator<M>) {
-    // If the world cannot be stopped any more, others say so.
+    // A stop that fails permanently is reported elsewhere.
     if let Ok(world) = m.stop_here() {
         verify_now(&world, "after a collection");
         drop(world);
@@ -76,7 +77,7 @@ fn stop_and_verify<M: ObjectModel>(m: &ModelMutator<M>) {
     }
 }
 
-/// Checks the heap; the error names the first thing found.
+/// Checks the heap. The error names the first defect found.
 pub(crate) fn check<M: ObjectModel>(world: &World<'_, M>, depth: Depth) -> Result<(), String> {
     let space = &world.core().space;
     if let Some(granule) = space.counts().iter().position(|c| c.load(Ordering::Relaxed) != 0) {
@@ -86,8 +87,8 @@ pub(crate) fn check<M: ObjectModel>(world: &World<'_, M>, depth: Depth) -> Resul
     objects(world, depth)
 }
 
-/// Every object: its state, its header, what its fields lead to; and, if asked, the edges against
-/// the counts.
+/// Checks the state, the header and the edges of every object. If `depth` includes counts, also
+/// compares the edges with the counts.
 fn objects<M: ObjectModel>(world: &World<'_, M>, depth: Depth) -> Result<(), String> {
     let core = world.core();
     let space = &core.space;
@@ -119,7 +120,7 @@ fn objects<M: ObjectModel>(world: &World<'_, M>, depth: Depth) -> Result<(), Str
                     ));
                     return;
                 }
-                // Enumerations skip the unreachable, but the heap does not.
+                // An unreachable object is included, although enumerations skip it.
                 if bits & TRACKED == 0 {
                     continue;
                 }
@@ -146,7 +147,7 @@ fn objects<M: ObjectModel>(world: &World<'_, M>, depth: Depth) -> Result<(), Str
         }
     });
     if let Err(abandoned) = result {
-        // A traversal that panics is the user's bug, and the collection's to deal with.
+        // A traversal that panics is a defect in user code. The collection handles it.
         return if depth == Depth::Complete { Err(abandoned.reason.into_owned()) } else { Ok(()) };
     }
     if let Some(error) = error {
@@ -187,8 +188,8 @@ mod tests {
     use crate::object::type_info::Object;
     use crate::{Heap, Pacing};
 
-    /// Two objects that lead to each other, and an untracked one, each with one more reference,
-    /// that of the test. `damage` changes them. The verifier's answer at each depth.
+    /// Applies `damage` to two objects that refer to each other and an untracked third object. The
+    /// test holds a reference to each. Returns the verifier's result at each depth.
     fn found(damage: impl FnOnce(&Raw, [Object; 3])) -> [Result<(), String>; 3] {
         let builder = Heap::builder().name("scripted").pacing(Pacing::manual()).reserve(1 << 28);
         let heap = builder.build_with(Script::default()).unwrap();
@@ -239,8 +240,8 @@ mod tests {
 
     #[test]
     fn fields_of_tracked_objects_lead_to_objects() {
-        // The middle of an object, the memory of a dead object, and memory without an object so
-        // far.
+        // The middle of an object, the memory of a dead object, and memory that never held an
+        // object.
         let middle = |_: &Raw, b: Object| {
             Object::new(b.as_ptr().map_addr(|address| address.saturating_add(16)))
         };
@@ -264,8 +265,8 @@ mod tests {
                 Script::of(m, a, |thing| thing.edges.push(target));
             });
             assert_eq!(result, always(text));
-            // The verifier does not traverse untracked objects, nor follow edges of unreadable
-            // ones.
+            // The verifier does not traverse untracked objects, and does not follow the edges of
+            // unreadable objects.
             let result = found(|m, [_, b, c]| {
                 let target = target(m, b);
                 Script::of(m, c, |thing| thing.edges.push(target));
@@ -299,7 +300,7 @@ mod tests {
             );
         });
         assert_eq!((structure, counts, complete), (Ok(()), Err(text.clone()), Err(text)));
-        // Objects that are about to be cleared are left out.
+        // Objects that are about to be cleared are excluded.
         let unreachable = |m: &Raw, things: [Object; 3]| {
             twice(m, things);
             m.model().drop_ref(things[1], m);
@@ -332,8 +333,9 @@ mod tests {
         assert_eq!(result, always(text));
     }
 
-    /// Runs a collection or a promotion under this stress, after `damage` to a ring of two objects.
-    /// The message of the verifier's panic, and how many times the verifier found a sound heap.
+    /// Applies `damage` to a ring of two objects. Then runs a collection or a promotion under this
+    /// stress. Returns the message of the verifier's panic, and how often the verifier found a
+    /// sound heap.
     fn stressed_by(
         stress: Stress,
         damage: impl FnOnce(&Raw, &[Object]),
@@ -378,7 +380,7 @@ mod tests {
             assert!(text.starts_with(&start) && text.ends_with(&end), "{text}");
             assert_eq!(looks, 0);
         }
-        // The model is told that the world runs, and it does.
+        // `resumed` is called on the model, and the world is running then.
         let resumed = Arc::new(AtomicBool::new(false));
         let told = resumed.clone();
         let looks_again = |m: &Raw, _: &[Object]| {
@@ -391,7 +393,7 @@ mod tests {
         };
         assert_eq!(stressed_by(verify, looks_again, false), (String::new(), 3));
         assert!(resumed.load(Ordering::Relaxed));
-        // Damage that happens later is found by the next look.
+        // Later damage is found by the next verification.
         let later = |m: &Raw, _: &[Object]| {
             m.model().when("settle", |m| assert_ne!(Script::thing(m, 'z', "x", "s").address(), 0));
         };

@@ -11,7 +11,7 @@ use crate::memory::arena::{CLASSES, shape_of};
 use crate::memory::space::{PAGE_GRANULES, PageKind, PoolView, Space};
 use crate::object::state::StateByte;
 
-/// Where a free cell can wait.
+/// The place where a free cell is kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 enum Place {
@@ -29,7 +29,8 @@ struct Free<'a> {
 }
 
 impl Free<'_> {
-    /// A cell is found to be free at a place: it must be a cell, dead, and at no other place.
+    /// Records that a free cell was found at `place`. The address must be the start of a cell. The
+    /// cell must be dead and at no other place.
     fn found(&mut self, granule: usize, place: Place) -> Result<(), String> {
         let space = self.space;
         let address = space.address(granule);
@@ -52,15 +53,16 @@ impl Free<'_> {
         Ok(())
     }
 
-    /// All of them, found to be in one place each, must be as they were left.
+    /// Checks that no free cell was written to since it was freed. Each of them was found at one
+    /// place.
     fn untouched(&self) -> Result<(), String> {
         let Some(freed) = self.space.quarantine() else { return Ok(()) };
         for (granule, &place) in
             self.places.iter().enumerate().filter(|&(_, &place)| place != Place::Nowhere)
         {
-            // The first bytes of one on a remote stack are a link.
+            // The first bytes of a cell on a remote stack are a link.
             let from = if place == Place::RemoteStack { size_of::<u32>() } else { 0 };
-            // SAFETY: rules O and G: the cell is nobody's, and lies on a page that was handed out.
+            // SAFETY: rules O and G: the cell is unowned, and lies on a page that was handed out.
             unsafe {
                 freed.check(self.space.memory(object_at(self.space, granule).as_ptr()), from)?
             };
@@ -72,20 +74,21 @@ impl Free<'_> {
 /// A page on a list of pages with small objects.
 struct Listed {
     page: u32,
-    /// The arena of the list; 0: the pool, with its abandoned pages.
+    /// The arena of the list; 0: the pool, for abandoned pages.
     of: u32,
     class: u8,
-    /// On an arena's list: whether it is that of the pages with free cells.
+    /// Which list of an arena: the pages with free cells (`true`) or without. `None`: not an
+    /// arena's list.
     has_free: Option<bool>,
 }
 
-/// What the pool, the arenas and the quarantine say about pages and free cells.
+/// The pages and free cells that the pool, the arenas and the quarantine list.
 pub(crate) struct PageLists {
     pool: PoolView,
     pages: Vec<Listed>,
-    /// Cells in magazines, by granule, with the arena.
+    /// The cells in magazines, by granule, with the arena of the magazine.
     cached: Vec<(usize, u32)>,
-    /// Cells in quarantine, by granule.
+    /// The cells in quarantine, by granule.
     quarantine: Vec<usize>,
 }
 
@@ -109,8 +112,7 @@ impl PageLists {
     }
 }
 
-/// The pages against the lists that they are on, and the cells against the places where free ones
-/// wait.
+/// Compares the pages with the lists that they are on, and the cells with the places of free cells.
 pub(crate) fn pages<M: ObjectModel>(world: &World<'_, M>, lists: PageLists) -> Result<(), String> {
     let space = &world.core().space;
     let states = space.states();
@@ -150,8 +152,8 @@ pub(crate) fn pages<M: ObjectModel>(world: &World<'_, M>, lists: PageLists) -> R
             // SAFETY: rules G and W: the page is in use, and the world is stopped.
             if unsafe { Space::heap_of(start) } != heap {
                 return Err(format!(
-                    "the header of the page at {start:#x} does not name this heap: something was written in front of its \
-                     first object, or behind the end of the object before it"
+                    "the header of the page at {start:#x} does not name this heap: a write in front \
+                     of its first object, or past the end of the previous object, damaged it"
                 ));
             }
         }
@@ -169,19 +171,21 @@ pub(crate) fn pages<M: ObjectModel>(world: &World<'_, M>, lists: PageLists) -> R
                     || shape != shape_of(class)
                 {
                     return Err(format!(
-                        "page {page} of arena {owner} with {shape:?} is on the list of arena {of} and class {class}"
+                        "page {page} of arena {owner} with {shape:?} is on the list of arena {of} and \
+                         class {class}"
                     ));
                 }
                 small_page(page as u32, has_free, &mut free)?;
             }
         }
-        // What is new must lie on a page that says so, or no young collection would look at it.
+        // A page with a new object must be marked as young. Otherwise no young collection examines
+        // it.
         if info.young.load(Ordering::Relaxed) == 0 {
             for granule in space.starts(page) {
                 let state = StateByte(&states[granule]).get();
                 if state & (TRACKED | OLD | UNREACHABLE | DYING) == TRACKED {
                     return Err(format!(
-                        "the object at {:#x} is new, and its page says that none is",
+                        "the object at {:#x} is new, but its page is not marked as young",
                         space.address(granule)
                     ));
                 }
@@ -198,9 +202,7 @@ pub(crate) fn pages<M: ObjectModel>(world: &World<'_, M>, lists: PageLists) -> R
         ));
     }
     if let Some(Listed { page, of, .. }) = listed.into_values().next() {
-        return Err(format!(
-            "page {page} is on a list of arena {of}, and is no page of small objects"
-        ));
+        return Err(format!("page {page} is on a list of arena {of}, but holds no small objects"));
     }
     for (granule, id) in lists.cached {
         free.found(granule, Place::Magazine)?;
@@ -215,11 +217,11 @@ pub(crate) fn pages<M: ObjectModel>(world: &World<'_, M>, lists: PageLists) -> R
     free.untouched()
 }
 
-/// The free cells of one page, and how many it thinks there are.
+/// Checks the free cells of one page, and the page's number of free cells.
 fn small_page(page: u32, has_free: Option<bool>, free: &mut Free<'_>) -> Result<(), String> {
     let space = free.space;
     let first = page as usize * PAGE_GRANULES;
-    // SAFETY: rules O and W: the world is stopped: what is the owner's is ours to look at.
+    // SAFETY: rules O and W: the world is stopped, so the owner does not access its data.
     let (bits, marked, remote) = unsafe {
         (
             space.free_bits(page, |bits| *bits),
@@ -236,11 +238,11 @@ fn small_page(page: u32, has_free: Option<bool>, free: &mut Free<'_>) -> Result<
         }
     }
     if found != marked {
-        return Err(format!("page {page} has {found} free bits, and thinks {marked}"));
+        return Err(format!("page {page} has {found} free bits, but counts {marked}"));
     }
     if has_free.is_some_and(|has_free| has_free != (found != 0)) {
         return Err(format!(
-            "page {page} has {found} free bits, and is on the list of those that have {}",
+            "page {page} has {found} free bits, and is on the list of pages that have {}",
             if found == 0 { "some" } else { "none" }
         ));
     }
@@ -280,7 +282,7 @@ mod tests {
         expected: &str,
         plant: impl FnOnce(&World<'_, Managed>, Gc<Node>) -> Box<dyn FnOnce(&World<'_, Managed>)>,
     ) {
-        // No room in magazines: what is free is so in the free bits.
+        // Magazines have no room, so free cells are in the free bits.
         let stress = Stress::none().poison(true);
         let heap = Heap::builder()
             .pacing(Pacing::manual())
@@ -350,7 +352,7 @@ mod tests {
 
     #[test]
     fn a_page_that_miscounts_its_free_bits() {
-        finds("and thinks", |world, _| {
+        finds("but counts", |world, _| {
             let add = |world: &World<'_, Managed>, by: u32| unsafe {
                 // SAFETY: rule W: the world is stopped.
                 world
@@ -426,7 +428,7 @@ mod tests {
 
     #[test]
     fn a_page_with_new_objects_that_calls_itself_old() {
-        finds("its page says that none is", |world, _| {
+        finds("its page is not marked as young", |world, _| {
             let young = |world: &World<'_, Managed>, young| {
                 world.core().space.page(PAGE as usize).young.store(young, Ordering::Relaxed);
             };
@@ -483,7 +485,7 @@ mod tests {
         let node = node(&m);
         let cell = object_at(&heap.core().space, granule(&heap.core().space, &node)).as_ptr();
         let world = m.raw().stop_here().unwrap();
-        // Freed by a stranger, as far as the page knows; then somebody writes to it.
+        // The cell is freed as if by another thread, and then written to.
         // SAFETY: rule W: the world is stopped, and the handle is leaked below.
         unsafe {
             world.core().state(cell.as_ptr() as usize).death();
@@ -508,20 +510,20 @@ mod tests {
         finds("written to after it was freed", |world, node| {
             let space = &world.core().space;
             let cell = object_at(space, granule(space, &node)).as_ptr();
-            // The third cell of the page was freed, and is the neighbour of the second.
+            // The third cell of the page was freed. It follows the second cell.
             // SAFETY: rule B: on the page.
             let freed =
                 unsafe { cell.add(2 * space.page(PAGE as usize).shape().room().bytes() + 20) };
-            // SAFETY: rule O: nobody uses it.
+            // SAFETY: rule O: nothing uses it.
             unsafe { freed.write(0) };
             // SAFETY: as above.
             Box::new(move |_| unsafe { freed.write(crate::memory::quarantine::POISON) })
         });
     }
 
-    /// A page of small objects, a hole of two pages, a large object of two pages, another page of
-    /// small objects, and at the end a large object of two pages. `plant` damages the heap or the
-    /// lists, and returns the error that the verifier is to find.
+    /// The heap has a page of small objects, a hole of two pages, a large object of two pages,
+    /// another page of small objects, and at the end a large object of two pages. `plant` damages
+    /// the heap or the lists, and returns the error that the verifier must find.
     fn says(plant: impl FnOnce(&Space, &mut PageLists) -> String) {
         let heap = Heap::builder().pacing(Pacing::manual()).reserve(1 << 30).build().unwrap();
         let m = heap.attach();
@@ -578,7 +580,7 @@ mod tests {
         says(|space, lists| {
             lists.pages.push(Listed { page: 3, of: 9, class: 0, has_free: None });
             assert_eq!(space.page(3).shape().kind(), PageKind::Large);
-            "page 3 is on a list of arena 9, and is no page of small objects".to_owned()
+            "page 3 is on a list of arena 9, but holds no small objects".to_owned()
         });
         let is_on_another_list = |of: u32, space: &Space, entry: &Listed| {
             let shape = space.page(5).shape();
@@ -603,7 +605,7 @@ mod tests {
             is_on_another_list(arena(space), space, &lists.pages[1])
         });
         says(|space, lists| {
-            // The page has the right class, and cells of another size.
+            // The page has the right class and a wrong cell size.
             shape(space, 5, Shape::small(lists.pages[1].class, 32));
             is_on_another_list(arena(space), space, &lists.pages[1])
         });
@@ -614,7 +616,7 @@ mod tests {
             assert_eq!(has_free, free > 0);
             lists.pages[1].has_free = Some(!has_free);
             let which = if free == 0 { "some" } else { "none" };
-            format!("page 5 has {free} free bits, and is on the list of those that have {which}")
+            format!("page 5 has {free} free bits, and is on the list of pages that have {which}")
         });
     }
 
@@ -756,7 +758,7 @@ mod tests {
         assert!(error.contains("bytes 0 to 0 are no longer 0xde"), "{error}");
         // SAFETY: as above.
         unsafe { here.write(crate::memory::quarantine::POISON) };
-        // Freed by a stranger.
+        // The cell is freed as if by another thread.
         // SAFETY: rules O and W: the world is stopped, and the handle was leaked above.
         unsafe {
             world.core().state(there.as_ptr().addr()).death();

@@ -65,7 +65,7 @@ use crate::{Gc, Mutator, Tracer};
 ///
 /// | mistake | effect |
 /// |---|---|
-/// | a reference is not visited | it counts as external: its target stays, a cycle through it leaks |
+/// | a reference is not visited | it counts as external: its target stays, its cycles leak |
 /// | a reference is visited too often | its target may be finalized and cleared while in use |
 /// | `clear` leaves a cycle closed | its members stay, and are reported as `uncollectable` |
 /// | `traverse` panics | the collection is abandoned, and every object stays |

@@ -1,6 +1,7 @@
-//! Floor 5: looking at a heap from outside: all objects, who refers to whom, what is frozen.
+//! Inspection of a heap: its objects, their references, and the frozen objects.
 //!
-//! Each question stops the world. Objects that a running collection is about to clear are not shown.
+//! Each function stops the world. Objects that a running collection is about to clear are not
+//! listed.
 
 use std::borrow::Cow;
 
@@ -14,7 +15,7 @@ use crate::object::state::{FROZEN, TRACKED};
 use crate::object::type_info::{Object, Tracer};
 use crate::{AnyGc, Mutator};
 
-/// Calls `f` with each object that lists show.
+/// Calls `f` with each object that the functions of this module list.
 fn listed(world: &World<'_, Managed>, mut f: impl FnMut(Object)) {
     collect::visible(world, |object, state| {
         if state.get() & FROZEN == 0 {
@@ -43,7 +44,7 @@ pub(crate) fn referring(
     Ok(tracer.lost_nothing())
 }
 
-/// Fills `tracer` with what an object refers to.
+/// Replaces the edges in `tracer` by the edges of `object`.
 pub(crate) fn edges_of(world: &World<'_, Managed>, object: Object, tracer: &mut Tracer) {
     use crate::heap::model::ObjectModel;
     tracer.begin(object);
@@ -55,6 +56,7 @@ pub(crate) fn edges_of(world: &World<'_, Managed>, object: Object, tracer: &mut 
 }
 
 impl Mutator {
+    /// Calls `f` while the world is stopped.
     #[track_caller]
     fn stopped<R>(&mut self, f: impl FnOnce(&Self, &World<'_, Managed>) -> R) -> R {
         let world = match self.raw().stop_here() {
@@ -67,11 +69,12 @@ impl Mutator {
         result
     }
 
-    /// Every tracked object of the heap that is not frozen.
+    /// All tracked objects of the heap except the frozen objects.
     ///
     /// # Panics
     ///
-    /// Like the following, when the world cannot be stopped.
+    /// If the world cannot be stopped: in a destructor, finalizer, callback or traversal, or if
+    /// another thread has ended without dropping its mutator.
     #[track_caller]
     pub fn objects(&mut self) -> Vec<AnyGc> {
         self.stopped(|m, world| {
@@ -81,11 +84,14 @@ impl Mutator {
         })
     }
 
-    /// The tracked objects that refer to `target` and are not frozen, each once.
+    /// All tracked objects that refer to `target`, except the frozen objects. Each object is listed
+    /// once.
     ///
     /// # Panics
     ///
-    /// When `target` belongs to another heap, or a traversal panics.
+    /// * If `target` belongs to another heap than the mutator.
+    /// * If a traversal panics.
+    /// * If the world cannot be stopped; see [`objects`](Self::objects).
     #[track_caller]
     pub fn referrers(&mut self, target: &AnyGc) -> Vec<AnyGc> {
         crate::typed::gc::check(target.header(), self);
@@ -99,11 +105,14 @@ impl Mutator {
         .unwrap_or_else(|reason| panic!("a traversal failed: {reason}"))
     }
 
-    /// What `source` refers to, as often as it does, tracked or not.
+    /// All targets of the references in `source`, tracked and untracked. An object is listed once
+    /// per reference to it.
     ///
     /// # Panics
     ///
-    /// When `source` belongs to another heap, or its traversal panics.
+    /// * If `source` belongs to another heap than the mutator.
+    /// * If the traversal of `source` panics.
+    /// * If the world cannot be stopped; see [`objects`](Self::objects).
     #[track_caller]
     pub fn referents(&mut self, source: &AnyGc) -> Vec<AnyGc> {
         crate::typed::gc::check(source.header(), self);
@@ -122,8 +131,14 @@ impl Mutator {
         .unwrap_or_else(|abandoned| panic!("a traversal failed: {}", abandoned.reason))
     }
 
-    /// Freezes every tracked object: none is looked at by collections until [`unfreeze`](Self::unfreeze),
-    /// and what they refer to stays. Returns how many are frozen now.
+    /// Freezes all tracked objects. Returns the number of frozen objects.
+    ///
+    /// Collections ignore frozen objects until [`unfreeze`](Self::unfreeze). The references of a
+    /// frozen object keep their targets alive.
+    ///
+    /// # Panics
+    ///
+    /// If the world cannot be stopped; see [`objects`](Self::objects).
     pub fn freeze(&mut self) -> usize {
         self.stopped(|_, world| {
             let mut frozen = 0;
@@ -135,17 +150,26 @@ impl Mutator {
         })
     }
 
-    /// Ends the freeze of all objects.
+    /// Unfreezes all objects.
+    ///
+    /// # Panics
+    ///
+    /// If the world cannot be stopped; see [`objects`](Self::objects).
     pub fn unfreeze(&mut self) {
         self.stopped(|_, world| {
-            // All of them: one that was untracked meanwhile would come back frozen.
+            // Untracked objects too: an object that was untracked after the freeze would be frozen
+            // when it is tracked again.
             collect::live(world, |_, state| {
                 state.unset(FROZEN);
             });
         });
     }
 
-    /// How many objects are frozen.
+    /// The number of frozen objects.
+    ///
+    /// # Panics
+    ///
+    /// If the world cannot be stopped; see [`objects`](Self::objects).
     pub fn frozen(&mut self) -> usize {
         self.stopped(|_, world| {
             let mut frozen = 0;
@@ -156,12 +180,20 @@ impl Mutator {
         })
     }
 
-    /// Looks at the whole heap for what must not be: damaged tables, references to where no object is, and
-    /// objects that are visited more often than they are referred to (which a wrong traversal can cause).
+    /// Checks the whole heap for damage. It looks for these defects:
+    ///
+    /// * damaged tables;
+    /// * references to addresses without an object;
+    /// * overvisited objects, which traversals visit more often than references to them exist. A
+    ///   wrong [`Trace::traverse`](crate::Trace::traverse) can cause this defect.
     ///
     /// # Errors
     ///
-    /// The first thing found.
+    /// A description of the first defect.
+    ///
+    /// # Panics
+    ///
+    /// If the world cannot be stopped; see [`objects`](Self::objects).
     pub fn verify(&mut self) -> Result<(), String> {
         self.stopped(|_, world| verify::check(world, Depth::Complete))
     }

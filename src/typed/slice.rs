@@ -1,10 +1,12 @@
-//! Floor 5: [`GcSlice`], one object for a header and a number of items that is known when it is made.
+//! [`GcSlice`], a handle to one object with a header and items. The number of items is fixed at the
+//! allocation.
 //!
 //! ```text
 //! | Header | length | HeaderSlice<H, [T]>: header, items … |
 //! ```
 //!
-//! The handle is one word: the length lies in the object, and the wide reference is made on access.
+//! The handle is one word. The length is stored in the object, and an access makes the wide
+//! reference.
 
 use std::alloc::Layout;
 use std::any::{TypeId, type_name};
@@ -29,25 +31,26 @@ use crate::typed::gc::offset;
 use crate::typed::mutator::mutator;
 use crate::{Mutator, Trace};
 
-/// A value with a sequence of items behind it, in one piece of memory: what a [`GcSlice`] holds.
+/// The value of a [`GcSlice`]: a header followed by items, in one piece of memory.
 #[derive(Debug)]
 #[repr(C)]
 pub struct HeaderSlice<H, S: ?Sized> {
-    /// What there is one of.
+    /// The single value in front of the items.
     pub header: H,
-    /// What there are many of; `[T]` in a [`GcSlice`].
+    /// The items; `[T]` in a [`GcSlice`].
     pub items: S,
 }
 
+/// Builds the function table of slice objects with a header `H` and items `T`.
 struct Sliced<H, T>(PhantomData<(H, T)>);
 
 impl<H: Trace, T: Trace> Sliced<H, T> {
     const ALIGN: usize = align_of::<HeaderSlice<H, [T; 0]>>();
-    /// From the header to the length.
+    /// The distance from the object's start to the length, in bytes.
     const LEN: usize = offset(align_of::<usize>());
-    /// From the header to the value.
+    /// The distance from the object's start to the value, in bytes.
     const VALUE: usize = {
-        // Refuses an alignment that no object can have.
+        // Fails at compile time if the alignment is too large for an object.
         let _ = offset(Self::ALIGN);
         (Self::LEN + size_of::<usize>()).next_multiple_of(Self::ALIGN)
     };
@@ -72,7 +75,7 @@ impl<H: Trace, T: Trace> Sliced<H, T> {
         },
     };
 
-    /// The value of a live object, given its first byte.
+    /// The value of a live object that begins at `start`.
     unsafe fn value(start: NonNull<u8>) -> NonNull<HeaderSlice<H, [T]>> {
         // SAFETY: rule Y: an object of this type, laid out by `allocate`.
         unsafe {
@@ -81,7 +84,7 @@ impl<H: Trace, T: Trace> Sliced<H, T> {
                 start.add(Self::VALUE).as_ptr().cast::<T>(),
                 len,
             );
-            // The cast keeps the length: both end in a `[T]`.
+            // The cast keeps the length: both types end in a `[T]`.
             NonNull::new_unchecked(wide as *mut HeaderSlice<H, [T]>)
         }
     }
@@ -110,7 +113,8 @@ impl<H: Trace, T: Trace> Sliced<H, T> {
         if !T::TRACKED {
             return;
         }
-        // All of them, also when what was in one panics as it is dropped: the first such panic goes on, later.
+        // All items are cleared, even if the drop of a removed value panics. The first panic
+        // resumes after the last item. Later panics are reported as unraisable.
         let mut items = value.items.iter();
         let mut first = None;
         while let Err(payload) =
@@ -131,12 +135,13 @@ impl<H: Trace, T: Trace> Sliced<H, T> {
     }
 
     unsafe fn drop(start: NonNull<u8>) {
-        // SAFETY: as in `traverse`; the value is given up.
+        // SAFETY: as in `traverse`; the value is not used again.
         unsafe { Self::value(start).drop_in_place() };
     }
 }
 
-/// Memory with some items written into it: dropped and given back if making the others panics.
+/// An unpublished cell with some of its items written. If the iterator panics, the drop of
+/// `Partial` drops these items and frees the cell.
 struct Partial<'a, H: Trace, T: Trace> {
     m: &'a Raw,
     cell: NonNull<u8>,
@@ -147,7 +152,7 @@ struct Partial<'a, H: Trace, T: Trace> {
 
 impl<H: Trace, T: Trace> Drop for Partial<'_, H, T> {
     fn drop(&mut self) {
-        // SAFETY: rule N: these items were written and the memory was never published.
+        // SAFETY: rule N: these items were written, and the cell was never published.
         unsafe {
             std::ptr::slice_from_raw_parts_mut(self.items.as_ptr(), self.written).drop_in_place();
             self.m.free(self.cell);
@@ -155,7 +160,7 @@ impl<H: Trace, T: Trace> Drop for Partial<'_, H, T> {
     }
 }
 
-/// A counted reference to a [`HeaderSlice<H, [T]>`](HeaderSlice) in a heap: one word.
+/// A counted reference to a [`HeaderSlice<H, [T]>`](HeaderSlice) in a heap. It is one word.
 ///
 /// ```
 /// use standstill::{GcSlice, Heap};
@@ -171,13 +176,13 @@ pub struct GcSlice<H, T> {
     owns: PhantomData<(H, T)>,
 }
 
-// SAFETY: rule X: as of a `Gc`.
+// SAFETY: rule X: as for `Gc`.
 unsafe impl<H: Send + Sync, T: Send + Sync> Send for GcSlice<H, T> {}
 // SAFETY: as above.
 unsafe impl<H: Send + Sync, T: Send + Sync> Sync for GcSlice<H, T> {}
 
 impl<H: Trace, T: Trace> GcSlice<H, T> {
-    /// Allocates; if there is no room, header and items come back.
+    /// Allocates an object. If the heap is full, the error contains the header and the items.
     pub(crate) fn allocate<I>(m: &Raw, header: H, mut items: I) -> Result<Self, AllocError<(H, I)>>
     where
         H: Send + Sync,
@@ -202,15 +207,15 @@ impl<H: Trace, T: Trace> GcSlice<H, T> {
             Err(reason) => return Err(AllocError::new((header, items), reason)),
         };
         let index = managed::type_index(m, Sliced::<H, T>::INFO);
-        // SAFETY: rule N: fresh memory, large enough for the parts at their places; nobody else knows it, and it is
-        // published when all of it is written.
+        // SAFETY: rule N: fresh memory, large enough for all parts at their offsets. No other
+        // thread has its address. It is published after all parts are written.
         unsafe {
             cell.add(Sliced::<H, T>::LEN).cast::<usize>().write(len);
             let value = Sliced::<H, T>::value(cell);
             let first = NonNull::new_unchecked((&raw mut (*value.as_ptr()).items).cast::<T>());
             let mut partial =
                 Partial::<H, T> { m, cell, items: first, written: 0, header: PhantomData };
-            // The room is for `len` items, whatever the iterator gives.
+            // The cell has room for `len` items. The iterator may yield more or fewer.
             while partial.written < len {
                 let Some(item) = items.next() else {
                     panic!("the iterator gave {} items and had promised {len}", partial.written);
@@ -229,9 +234,9 @@ impl<H: Trace, T: Trace> GcSlice<H, T> {
         Ok(Self { header: cell.cast(), owns: PhantomData })
     }
 
-    /// The same reference without its type.
+    /// Converts the handle to one without a type. The reference count is unchanged.
     pub fn into_any(this: Self) -> AnyGc {
-        // SAFETY: rule R: the reference goes over.
+        // SAFETY: rule R: the new handle takes over the reference.
         unsafe { AnyGc::from_header(ManuallyDrop::new(this).header) }
     }
 }
@@ -308,11 +313,14 @@ impl<H, T> fmt::Debug for GcSlice<H, T> {
 }
 
 impl Mutator {
-    /// Allocates one object for a header and items.
+    /// Allocates one object with a header and items.
+    ///
+    /// The number of items is the [length](ExactSizeIterator::len) of the iterator. Further items
+    /// stay in the iterator.
     ///
     /// # Panics
     ///
-    /// When the heap is full, or the iterator gives fewer items than it promises.
+    /// If the heap is full, or if the iterator yields fewer items than its length.
     #[track_caller]
     pub fn alloc_slice<H, T, I>(&self, header: H, items: I) -> GcSlice<H, T>
     where
@@ -326,11 +334,16 @@ impl Mutator {
         }
     }
 
-    /// Allocates one object for a header and items, or gives them back.
+    /// Allocates one object with a header and items.
     ///
     /// # Errors
     ///
-    /// When the heap is full. The heap is as it was.
+    /// If the heap is full. The error contains the header and the iterator, and the heap is
+    /// unchanged.
+    ///
+    /// # Panics
+    ///
+    /// If the iterator yields fewer items than its [length](ExactSizeIterator::len).
     #[track_caller]
     pub fn try_alloc_slice<H, T, I>(
         &self,
@@ -346,5 +359,5 @@ impl Mutator {
     }
 }
 
-/// Header and items of a slice that found no room.
+/// The error of [`Mutator::try_alloc_slice`]. It contains the header and the iterator.
 pub type RefusedSlice<H, I> = AllocError<(H, <I as IntoIterator>::IntoIter)>;

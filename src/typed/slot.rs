@@ -1,16 +1,19 @@
-//! Floor 5: slots for one reference that are read without a lock: [`AtomicGc`], and [`GcOnce`] on top.
+//! Slots for one reference that are read without a lock: [`AtomicGc`] and [`GcOnce`].
 //!
-//! The slot owns one counted reference. To load is to read the address and count up, and between the
-//! two another thread may swap the reference out. So a reference taken out of a slot is not dropped
-//! but *retired*: it is dropped when every thread that was attached at that time has passed a safepoint or
-//! detached, that is, when nobody can be between the two any more. The same wait is what lets
-//! [`peek`](AtomicGc::peek) lend the value without counting.
+//! A slot owns one counted reference. A load reads the address and then increments the count.
+//! Between these two steps another thread may remove the reference from the slot. So a removed
+//! reference is not dropped immediately but *retired*. It is dropped when every thread that was
+//! attached at the removal has passed a safepoint or detached. No thread can then be between the
+//! two steps of a load of this reference. For the same reason [`peek`](AtomicGc::peek) can borrow
+//! the value without counting.
 //!
 //! # Orderings
 //!
-//! Stores and exchanges release the object's content with its address, loads acquire it. An exchange acquires what was done before
-//! the reference was put in that it takes out. That the wait is long enough is the protocol of
-//! [`managed`](crate::managed)'s retirement. `loom_tests/slot.rs` explores both.
+//! * Stores and exchanges release the content of the new object. Loads acquire it.
+//! * An exchange also acquires the writes that came before the store of the removed reference.
+//! * Retirement in [`managed`](crate::managed) delays the drop long enough.
+//!
+//! `loom_tests/slot.rs` explores the orderings and the delay.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -22,7 +25,8 @@ use crate::object::header::Header;
 use crate::typed::gc::check;
 use crate::{Gc, Mutator, Trace, Tracer};
 
-/// A field that holds a reference or nothing, changed and read by any thread without a lock.
+/// A field that holds a reference or nothing. Any attached thread can read and change it without a
+/// lock.
 ///
 /// ```
 /// use standstill::{AtomicGc, Heap};
@@ -37,7 +41,7 @@ use crate::{Gc, Mutator, Trace, Tracer};
 pub struct AtomicGc<T> {
     slot: AtomicPtr<Header>,
     owns: PhantomData<Gc<T>>,
-    /// What is put in through `&self` comes out as a `T`: neither a subtype nor a supertype will do for it, as in a `Cell`.
+    /// Invariant in `T`, as a `Cell`: values go in and come out through `&self`.
     invariant: PhantomData<fn(T) -> T>,
 }
 
@@ -47,10 +51,11 @@ impl<T> AtomicGc<T> {
         Self { slot: AtomicPtr::new(into_raw(gc)), owns: PhantomData, invariant: PhantomData }
     }
 
-    /// Changes the address in the slot, and gives back the old one.
+    /// Replaces the address in the slot and returns the old address.
     #[inline(always)]
     fn put(&self, raw: *mut Header) -> *mut Header {
-        // AcqRel: release for those who load the new address; acquire of what came before the store of the old one.
+        // AcqRel: the release pairs with the acquire of threads that load the new address. The
+        // acquire pairs with the release of the thread that stored the old address.
         self.slot.swap(raw, Ordering::AcqRel)
     }
 }
@@ -60,11 +65,11 @@ fn into_raw<T>(gc: Option<Gc<T>>) -> *mut Header {
 }
 
 impl<T: Trace> AtomicGc<T> {
-    /// The reference in the slot, counted.
+    /// A new counted reference to the object in the slot.
     ///
     /// # Panics
     ///
-    /// Like all methods, when the mutator is one of another heap than the object's.
+    /// If the object belongs to another heap than the mutator.
     #[inline]
     #[track_caller]
     pub fn load(&self, m: &Mutator) -> Option<Gc<T>> {
@@ -76,8 +81,14 @@ impl<T: Trace> AtomicGc<T> {
         })
     }
 
-    /// The value that the slot refers to, lent without counting: it stays as long as the mutator is borrowed,
-    /// also when another thread changes the slot meanwhile.
+    /// Borrows the value of the object in the slot, without counting a reference.
+    ///
+    /// The borrow stays valid while the mutator is borrowed, even if another thread changes the
+    /// slot in the meantime.
+    ///
+    /// # Panics
+    ///
+    /// If the object belongs to another heap than the mutator.
     #[inline]
     #[track_caller]
     pub fn peek<'a>(&'a self, m: &'a Mutator) -> Option<&'a T> {
@@ -90,41 +101,63 @@ impl<T: Trace> AtomicGc<T> {
         })
     }
 
-    /// The address in the slot. Its object lives as long as `m` is borrowed: the slot holds a reference
-    /// now, and when it is taken out, it is dropped only after this thread's next safepoint.
+    /// The address in the slot. Its object lives as long as `m` is borrowed.
+    ///
+    /// The slot holds a reference at the time of the load. If another thread removes this
+    /// reference, it is dropped only after this thread's next safepoint.
     #[inline]
     #[track_caller]
     fn guarded(&self, m: &Mutator) -> Option<NonNull<Header>> {
-        // Acquire: pairs with the release of whoever stored it.
+        // Acquire: pairs with the release of the store, swap or exchange.
         let header = NonNull::new(self.slot.load(Ordering::Acquire))?;
-        // Before the object is touched: one of another heap is not protected by this mutator.
+        // This test comes before any access to the object: this mutator does not protect objects of
+        // another heap.
         check(header, m);
         Some(header)
     }
 
-    /// Puts `gc` into the slot, and retires what was there.
+    /// Stores `gc` in the slot and retires the old reference.
+    ///
+    /// # Panics
+    ///
+    /// If `gc` or the old object belongs to another heap than the mutator.
     #[track_caller]
     pub fn store(&self, m: &Mutator, gc: Option<Gc<T>>) {
         let raw = Self::accept(m, gc);
         Self::retire(m, self.put(raw));
     }
 
-    /// Puts `gc` into the slot, and gives back what was there.
+    /// Stores `gc` in the slot and returns the old reference.
+    ///
+    /// # Panics
+    ///
+    /// If `gc` or the old object belongs to another heap than the mutator.
     #[track_caller]
     pub fn swap(&self, m: &Mutator, gc: Option<Gc<T>>) -> Option<Gc<T>> {
         let raw = Self::accept(m, gc);
         Self::take_over(m, self.put(raw))
     }
 
-    /// Empties the slot, and gives back what was there.
+    /// Empties the slot and returns the old reference.
+    ///
+    /// # Panics
+    ///
+    /// If the old object belongs to another heap than the mutator.
     #[track_caller]
     pub fn take(&self, m: &Mutator) -> Option<Gc<T>> {
         self.swap(m, None)
     }
 
-    /// Puts `new` into the slot if it holds `current` (the same object, or nothing).
+    /// Stores `new` in the slot if the slot holds `current` (the same object, or nothing). Returns
+    /// the old reference.
     ///
-    /// `Ok`: what was there. `Err`: the slot holds something else, and `new` comes back.
+    /// # Errors
+    ///
+    /// If the slot holds another reference. The slot is unchanged, and the error is `new`.
+    ///
+    /// # Panics
+    ///
+    /// If `new` or the removed object belongs to another heap than the mutator.
     #[track_caller]
     pub fn compare_exchange(
         &self,
@@ -134,16 +167,18 @@ impl<T: Trace> AtomicGc<T> {
     ) -> Result<Option<Gc<T>>, Option<Gc<T>>> {
         let current = current.map_or(std::ptr::null_mut(), |gc| gc.header().as_ptr());
         let raw = Self::accept(m, new);
-        // AcqRel: as in `put`. Relaxed on failure: nothing is read through the address.
+        // AcqRel: as in `put`. Relaxed on failure: the address is not dereferenced.
         match self.slot.compare_exchange(current, raw, Ordering::AcqRel, Ordering::Relaxed) {
             Ok(old) => Ok(Self::take_over(m, old)),
             Err(_) => Err(NonNull::new(raw).map(|header| {
-                // SAFETY: rule R: `accept` gave the reference up, and nobody took it.
+                // SAFETY: rule R: the reference from `accept` was not stored, so this function
+                // still owns it.
                 unsafe { Gc::from_header(header) }
             })),
         }
     }
 
+    /// Tests the heap of `gc` and takes over the reference.
     #[track_caller]
     fn accept(m: &Mutator, gc: Option<Gc<T>>) -> *mut Header {
         if let Some(gc) = &gc {
@@ -160,8 +195,10 @@ impl<T: Trace> AtomicGc<T> {
         }
     }
 
-    /// Panics for an object of another heap that was taken out of the slot, and loses no reference: it is retired there, where
-    /// others may be about to count up.
+    /// Panics if the object removed from the slot belongs to another heap.
+    ///
+    /// The reference is retired in that heap first, because threads of that heap may be about to
+    /// increment the count.
     #[track_caller]
     fn check_taken(m: &Mutator, header: NonNull<Header>) {
         if !m.raw().owns(object(header)) {
@@ -171,12 +208,13 @@ impl<T: Trace> AtomicGc<T> {
         }
     }
 
-    /// A reference for the caller; the slot's own is retired, since others may be about to count up.
+    /// Returns a new reference to the removed object. The slot's own reference is retired, because
+    /// other threads may be about to increment the count.
     #[track_caller]
     fn take_over(m: &Mutator, old: *mut Header) -> Option<Gc<T>> {
         let header = NonNull::new(old)?;
         Self::check_taken(m, header);
-        // SAFETY: rule R: the slot's reference is ours now, and still counted.
+        // SAFETY: rule R: the slot's reference was removed by this thread and is still counted.
         unsafe { header.as_ref() }.clone_ref(m.id());
         managed::retire(m.raw(), header);
         // SAFETY: rule R: the reference just counted.
@@ -186,8 +224,8 @@ impl<T: Trace> AtomicGc<T> {
 
 impl<T> Drop for AtomicGc<T> {
     fn drop(&mut self) {
-        // Nobody borrows the slot, so nobody is in the middle of a load; and whoever peeked borrowed it.
-        // Relaxed: exclusive.
+        // `&mut self` excludes loads in progress, and also borrows from `peek`, which borrow the
+        // slot. Relaxed: for the same reason.
         if let Some(header) = NonNull::new(self.slot.load(Ordering::Relaxed)) {
             // SAFETY: rule R: the slot owned the reference.
             unsafe { drop_reference(header) };
@@ -197,8 +235,9 @@ impl<T> Drop for AtomicGc<T> {
 
 impl<T: Trace> Trace for AtomicGc<T> {
     fn traverse(this: &Self, tracer: &mut Tracer) {
-        // Relaxed: whoever can put an object of this heap into the slot is parked, and the stop orders what it did. The
-        // address of another heap's object leads nowhere here.
+        // Relaxed: only mutators of this heap can store an object of this heap in the slot. They
+        // are parked, and the stop orders the load after their stores. The tracer ignores the
+        // address of an object of another heap.
         let header = this.slot.load(Ordering::Relaxed);
         if !header.is_null() {
             tracer.edge(header as usize);
@@ -210,7 +249,7 @@ impl<T: Trace> Trace for AtomicGc<T> {
             if m.raw().owns(object(header)) {
                 managed::retire(m.raw(), header);
             } else {
-                // Stored through a mutator of its own heap.
+                // A mutator of another heap has stored this object.
                 // SAFETY: rule R: the slot owned the reference.
                 unsafe { retire_elsewhere(header) };
             }
@@ -232,7 +271,7 @@ impl<T> From<Gc<T>> for AtomicGc<T> {
 
 impl<T> fmt::Debug for AtomicGc<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Relaxed: only the address is shown.
+        // Relaxed: only the address is printed.
         write!(
             f,
             "AtomicGc<{}>({:p})",
@@ -242,7 +281,7 @@ impl<T> fmt::Debug for AtomicGc<T> {
     }
 }
 
-/// A slot that is set once: what `OnceLock<Gc<T>>` is, but a cycle through it can be collected.
+/// A slot that is set once, as a `OnceLock<Gc<T>>`. The collector can break a cycle through it.
 ///
 /// ```
 /// use standstill::{GcOnce, Heap};
@@ -264,39 +303,57 @@ impl<T> GcOnce<T> {
 }
 
 impl<T: Trace> GcOnce<T> {
-    /// Sets the slot; `Err`: it was set, and the reference comes back.
+    /// Sets the slot.
+    ///
+    /// # Errors
+    ///
+    /// If the slot is already set. The error is `gc`.
     ///
     /// # Panics
     ///
-    /// Like all methods, when the mutator is one of another heap than the object's.
+    /// If `gc` belongs to another heap than the mutator.
     #[track_caller]
     pub fn set(&self, m: &Mutator, gc: Gc<T>) -> Result<(), Gc<T>> {
         match self.0.compare_exchange(m, None, Some(gc)) {
             Ok(_) => Ok(()),
-            Err(gc) => Err(gc.expect("what was offered comes back")),
+            Err(gc) => Err(gc.expect("a failed exchange returns the new reference")),
         }
     }
 
-    /// The value, once the slot is set.
+    /// The value, or `None` if the slot is not set.
+    ///
+    /// # Panics
+    ///
+    /// If the object belongs to another heap than the mutator.
     #[track_caller]
     pub fn get<'a>(&'a self, m: &'a Mutator) -> Option<&'a T> {
         self.0.peek(m)
     }
 
-    /// The reference, once the slot is set.
+    /// A counted reference to the object, or `None` if the slot is not set.
+    ///
+    /// # Panics
+    ///
+    /// If the object belongs to another heap than the mutator.
     #[track_caller]
     pub fn handle(&self, m: &Mutator) -> Option<Gc<T>> {
         self.0.load(m)
     }
 
-    /// The value; the first to come makes it. Several threads may make one, and all but one of these are
-    /// dropped.
+    /// The value. If the slot is not set, the slot is set to the result of `init` first.
+    ///
+    /// Several threads may call `init` at the same time. The slot keeps the first result, and the
+    /// other results are dropped.
+    ///
+    /// # Panics
+    ///
+    /// If the object belongs to another heap than the mutator.
     #[track_caller]
     pub fn get_or_init<'a>(&'a self, m: &'a Mutator, init: impl FnOnce() -> Gc<T>) -> &'a T {
         if self.get(m).is_none() {
             drop(self.set(m, init()));
         }
-        self.get(m).expect("set by this thread or another, and cleared only when unreachable")
+        self.get(m).expect("the slot is set, and only the collector clears it")
     }
 }
 

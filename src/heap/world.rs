@@ -50,7 +50,8 @@ impl<M: ObjectModel> World<'_, M> {
         });
     }
 
-    /// Runs a job on this thread and up to `n - 1` others; see [`Workers::run`].
+    /// Runs a job on this thread and up to `n - 1` others; see
+    /// [`Workers::run`](crate::heap::workers::Workers::run).
     pub(crate) fn share(&self, n: usize, job: &Job<'_>) {
         let others = steps::HelperSteps::expect(n - 1);
         self.core

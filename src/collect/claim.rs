@@ -19,8 +19,8 @@ use crate::object::state;
 use crate::object::type_info::Object;
 use crate::safepoint::ThreadId;
 
-/// Which threads go on after the stop and can bury what lies on their pages; all else is the
-/// collecting thread's.
+/// The threads that continue after the stop and can reclaim the garbage on their own pages. The
+/// collecting thread reclaims all other garbage.
 #[derive(Debug, Default)]
 pub(crate) struct Homes {
     /// By the number of the arena, which is small.
@@ -28,8 +28,8 @@ pub(crate) struct Homes {
 }
 
 impl Homes {
-    /// The threads that are parked now. Those for whom there is no memory leave theirs to the
-    /// collecting one.
+    /// The threads that are parked now. If memory for the list runs out, the collecting thread
+    /// reclaims the garbage of the missing threads.
     pub(crate) fn of_parked<M: ObjectModel>(world: &World<'_, M>) -> Self {
         let mut arenas = Vec::new();
         world.parked(|arena, thread| {
@@ -42,12 +42,12 @@ impl Homes {
         Self { arenas }
     }
 
-    /// Whether all is one thread's.
+    /// Whether one thread reclaims all garbage.
     pub(crate) fn is_empty(&self) -> bool {
         self.arenas.is_empty()
     }
 
-    /// Those threads.
+    /// The threads in the list.
     pub(crate) fn threads(&self) -> impl Iterator<Item = ThreadId> {
         self.arenas.iter().flatten().copied()
     }
@@ -59,8 +59,9 @@ impl Homes {
     }
 }
 
-/// Candidates that nothing outside refers to. Each is held by the thread that is to bury it, and
-/// carries the `UNREACHABLE` bit. Still in the stop that found them.
+/// Candidates without a reference from outside, still in the stop that found them. A reference on
+/// behalf of the thread that will reclaim the object keeps each alive. Each has the `UNREACHABLE`
+/// bit.
 #[must_use]
 pub(crate) struct Unreachable<M: ObjectModel> {
     pub(super) objects: Vec<ClaimRef>,
@@ -71,20 +72,20 @@ pub(crate) struct Unreachable<M: ObjectModel> {
     pub(super) doubt: Option<Abandoned>,
 }
 
-/// Unreachable objects that were taken out of the set right after the claim: ordinary objects
-/// again, but held.
+/// Unreachable objects that were removed from the set right after the claim. They are ordinary
+/// objects again, and the claim's references keep them alive.
 #[derive(Debug, Default)]
 pub(crate) struct Exempt {
-    /// Uncollectable: objects with a legacy finalizer, and what these reach.
+    /// Uncollectable: objects with a legacy finalizer, and all objects that they reach.
     pub(super) objects: Vec<ClaimRef>,
-    /// Of these, the ones with a legacy finalizer.
+    /// The objects of `objects` with a legacy finalizer.
     pub(super) legacy: Vec<Object>,
-    /// Kept out of doubt.
+    /// Objects that are kept because the claim failed.
     pub(super) spared: Vec<ClaimRef>,
 }
 
-/// Step 6b. Claims the unreachable objects, clears their weak references with callbacks, and, if
-/// nothing in the set can run code, all others too.
+/// Step 6b. Claims the unreachable objects and clears their weak references with callbacks. If
+/// nothing in the set can run code, also clears all other weak references to them.
 pub(crate) fn claim<M: ObjectModel>(
     world: &World<'_, M>,
     found: Vec<Stopped<'_>>,
@@ -99,7 +100,7 @@ pub(crate) fn claim<M: ObjectModel>(
     let mut objects = unsafe { ClaimRef::all(found) };
     let (mut left_out, mut doubt) = (Exempt::default(), None);
     if has_legacy {
-        // First, so that what leaves the set is like any object outside for the rest.
+        // First, so that an object that leaves the set is treated as an outside object below.
         match exempt(world, &mut objects) {
             Ok(exempt) => left_out = exempt,
             Err(abandoned) => {
@@ -115,8 +116,7 @@ pub(crate) fn claim<M: ObjectModel>(
     let mut callbacks = Vec::new();
     let looked = looked.and_then(|()| Ok(callbacks.try_reserve_exact(due)?));
     if let Err(no_memory) = looked {
-        // Weak references that are not known, or whose callbacks are lost, could lead to what is
-        // cleared.
+        // An unlisted weak reference, or one with a lost callback, could lead to a cleared object.
         left_out.spared = std::mem::take(&mut objects);
         (runs_code, doubt) = (false, Some(no_memory.into()));
         weak.clear();
@@ -142,10 +142,10 @@ pub(crate) fn claim<M: ObjectModel>(
     set
 }
 
-/// What one look at each claimed object has shown.
+/// Facts about the claimed objects, from one visit to each.
 struct ClaimSummary<'w> {
     runs_code: bool,
-    /// Those with weak references.
+    /// The objects with weak references.
     weak: Vec<Stopped<'w>>,
     looked: Result<(), NoMemory>,
 }
@@ -166,7 +166,7 @@ impl<'w> ClaimSummary<'w> {
         }
     }
 
-    /// Takes the objects, each for the thread that is to bury it.
+    /// Claims the objects, each on behalf of the thread that will reclaim it.
     fn claim<M: ObjectModel>(
         &mut self,
         world: &World<'_, M>,
@@ -179,8 +179,8 @@ impl<'w> ClaimSummary<'w> {
             maybe_yield(&core.under, Step::Hold);
             let holder = if homes.is_empty() { None } else { homes.of(*object, &core.space) };
             core.model.claim_ref(object, holder.unwrap_or(world.requester()));
-            // Alone: whoever else changes states is attached, hence parked, or works on other
-            // objects here.
+            // No other thread changes this state: attached threads are parked, and other workers
+            // process other objects.
             state_of(&core.space, *object).change_plainly(state::UNREACHABLE, 0);
             self.add_object(object, core);
         }
@@ -193,8 +193,8 @@ impl<'w> ClaimSummary<'w> {
     }
 }
 
-/// Holds all of `found`, page by page: each worker first what lies on its own pages, and is in its
-/// caches. Without memory to write down what is whose, this thread does it alone.
+/// Claims all of `found`, page by page. Each worker begins with its own pages, which are in its
+/// caches. Without memory for the list of pages, this thread claims all objects alone.
 fn claim_all<'w, M: ObjectModel>(
     world: &World<'_, M>,
     found: &[Stopped<'w>],
@@ -220,13 +220,13 @@ fn claim_all<'w, M: ObjectModel>(
         all.lock().add(mine);
     });
     std::mem::swap(&mut looks, &mut all.lock());
-    // In the order of memory, whoever has found what.
+    // In the order of memory, so that runs repeat regardless of the division of work.
     steps::took(looks.weak.len());
     looks.weak.sort_unstable();
     looks
 }
 
-/// Ranges of `found`, which goes up, each on a page of its own.
+/// Divides `found`, which is sorted by address, into one range for each page.
 fn pages_of(found: &[Stopped<'_>], space: &Space) -> Result<WorkList<Range<usize>>, NoMemory> {
     let page = |object: Stopped<'_>| space.page_index(object.address());
     let mut ranges = Vec::new();
@@ -239,8 +239,9 @@ fn pages_of(found: &[Stopped<'_>], space: &Space) -> Result<WorkList<Range<usize
     WorkList::by_home(ranges, home, |range| range.start)
 }
 
-/// Tells the objects with legacy finalizers, and all that they reach in the set, from the rest. A
-/// field that cannot be read now, or a handler that fails, leaves open who is reached.
+/// Moves the objects with legacy finalizers, and all objects of the set that they reach, out of
+/// `objects`. Fails if a field is unreadable now or a handler panics: the reached objects are then
+/// unknown.
 fn exempt<M: ObjectModel>(
     world: &World<'_, M>,
     objects: &mut Vec<ClaimRef>,
@@ -512,8 +513,8 @@ pub(crate) mod tests {
         }
     }
 
-    /// In a collection that the heap starts, each thread buries the garbage on its own pages,
-    /// unless all garbage is a single piece.
+    /// In a collection that the heap starts, each thread reclaims the garbage on its own pages,
+    /// unless all garbage fits one batch.
     #[test]
     fn garbage_is_held_for_the_thread_that_is_to_let_go_of_it() {
         for (garbage, by_the_heap) in

@@ -8,22 +8,22 @@ use crate::heap::model::{ModelMutator, ObjectModel};
 use crate::object::live::ClaimRef;
 use crate::object::state;
 
-/// Unreachable objects whose finalizers have run: some may be reachable again.
+/// Unreachable objects after their finalizers have run. Some may be reachable again.
 #[must_use]
 #[derive(Default)]
 pub(crate) struct Pending {
     pub(super) objects: Vec<ClaimRef>,
     pub(super) homes: Homes,
     pub(crate) finalized: usize,
-    /// Whether user code ran: only then can anything have changed.
+    /// Whether user code ran. Otherwise nothing can have changed.
     pub(crate) looked_at: bool,
     pub(super) exempt: Exempt,
-    /// Why everything was kept, if it was.
+    /// The reason why everything was kept, if it was.
     pub(crate) doubt: Option<Abandoned>,
 }
 
 impl Pending {
-    /// Moves the set out, for a step that may not come to pass.
+    /// Moves the set out, for a step that may fail.
     pub(crate) fn take(&mut self) -> Self {
         std::mem::take(self)
     }
@@ -53,8 +53,8 @@ pub(crate) fn finalize<M: ObjectModel>(set: Unreachable<M>, m: &ModelMutator<M>)
         if state.get() & state::FINALIZED != 0 || !core.model.has_finalizer(object) {
             continue;
         }
-        // Before the call: once, whatever the finalizer does, and whoever else calls it now by a
-        // weak reference.
+        // Set before the call, so that the finalizer runs once, even if another thread calls it now
+        // through a weak reference.
         if state.set(state::FINALIZED) & state::FINALIZED != 0 {
             continue;
         }

@@ -5,53 +5,53 @@ use std::fmt;
 use crate::base::event::CollectionKind;
 use crate::safepoint::StopError;
 
-/// What to collect, and what to do if somebody else is collecting.
+/// The extent of a collection, and its behaviour while another thread is collecting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Collect {
     pub(super) kind: CollectionKind,
     pub(super) wait: bool,
-    /// What the records and callbacks are told.
+    /// The number for records and callbacks.
     pub(super) generation: u8,
-    /// The callbacks of the services are not to know.
+    /// The callbacks of the services are not called.
     pub(super) quiet: bool,
 }
 
 impl Collect {
-    /// Everything that is tracked and not frozen.
+    /// All objects that are tracked and not frozen.
     pub fn full() -> Self {
         Self { kind: CollectionKind::Full, wait: true, generation: 2, quiet: false }
     }
 
-    /// What is new since the last collection, or [promotion](crate::HeapStats::promotions).
+    /// The objects since the last collection or [promotion](crate::HeapStats::promotions).
     pub fn young() -> Self {
         Self { kind: CollectionKind::Young, wait: true, generation: 0, quiet: false }
     }
 
-    /// Whether to wait, detached, for a collection that another thread is running, and then collect
-    /// (the default); else [`CollectError::Busy`] comes back at once.
+    /// Whether to wait, detached, until another thread's collection ends, and then collect (the
+    /// default). Otherwise the call returns [`CollectError::Busy`] at once.
     pub fn wait(mut self, wait: bool) -> Self {
         self.wait = wait;
         self
     }
 
-    /// Under another number than its kind's.
+    /// Sets the number to a value other than the default of the kind.
     pub(crate) fn named(mut self, generation: u8) -> Self {
         self.generation = generation;
         self
     }
 
-    /// Without the callbacks of the services.
+    /// Disables the callbacks of the services.
     pub(crate) fn quietly(mut self) -> Self {
         self.quiet = true;
         self
     }
 }
 
-/// Why there was no collection.
+/// The reason why no collection ran.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum CollectError {
-    /// Another thread is collecting, and the caller did not want to wait.
+    /// Another thread is collecting, and the request was not to wait.
     Busy,
     /// The world cannot be stopped.
     Stop(StopError),

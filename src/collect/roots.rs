@@ -19,18 +19,18 @@ use crate::heap::mutator::World;
 use crate::memory::space::Space;
 use crate::object::state::StateByte;
 
-/// What stands in for the world outside: the candidates to start marking from.
+/// The candidates from which marking starts.
 #[derive(Debug, Default)]
 pub(crate) struct Roots {
-    /// Whether they are on no stack, but noted, for the pass.
+    /// Whether the roots are marked in the table, for the pass, and not on stacks.
     pub(crate) noted: bool,
     /// By worker.
     pub(crate) stacks: Vec<Vec<u32>>,
-    /// Those with more visits than references.
+    /// The candidates with more visits than references.
     pub(crate) overvisited: Vec<u32>,
 }
 
-/// Step 5a. Tells roots by their remainder, and turns the table into marks.
+/// Step 5a. Finds the roots by their remainders, and turns the table into marks.
 pub(crate) fn roots<M: ObjectModel>(
     world: &World<'_, M>,
     scope: &Scope,
@@ -42,7 +42,7 @@ pub(crate) fn roots<M: ObjectModel>(
     let space = &core.space;
     let (states, marks) = (space.states(), space.counts());
     steps::took(counts.spills.carries.len() + counts.immortal.len());
-    // What the bytes alone cannot tell: the sums that have wrapped become 0, 1 or -1.
+    // A sum that has wrapped becomes 0, 1 or -1: its byte alone is not exact.
     for (&granule, &carry) in &counts.spills.carries {
         let mark = &marks[granule as usize];
         let exact = carry + i64::from(mark.load(Ordering::Relaxed) as i8);
@@ -67,14 +67,14 @@ pub(crate) fn roots<M: ObjectModel>(
     let (all, result) = std::mem::replace(&mut *all.lock(), (Roots::default(), Ok(())));
     result?;
     for &granule in &counts.immortal {
-        // An immortal needs no collector: what it refers to counts as held from outside from the
-        // next collection on.
+        // An immortal object needs no collector. From the next collection on its references come
+        // from outside the set.
         StateByte(&states[granule as usize]).untrack();
     }
     Ok(all)
 }
 
-/// One worker's part of telling roots.
+/// One worker's part of finding roots.
 fn roots_of_share(
     space: &Space,
     scope: &Scope,
@@ -89,7 +89,7 @@ fn roots_of_share(
             let Some(range) = granules_of(space, page) else { continue };
             let first = range.start;
             steps::took(range.len());
-            // This page is this worker's.
+            // Only this worker accesses this page.
             exclusively(&states[range.clone()], |states| {
                 exclusively(&marks[range], |marks| {
                     let lanes = states.chunks(LANES).zip(marks.chunks_mut(LANES));
@@ -150,7 +150,7 @@ mod tests {
                 .into_iter()
                 .filter(|&at| scope.contains(StateByte(&states[at]).get()))
                 .collect();
-            // Of each ten: the remainder, as byte and what it has lost.
+            // For each ten objects: the remainder, as a byte and a carry.
             let remainders: [(i8, i64); 10] = [
                 (0, 0),
                 (1, 0),
@@ -165,7 +165,7 @@ mod tests {
             ];
             let sums = remainders.map(|(byte, carry)| i64::from(byte) + carry);
             for workers in [1, 3] {
-                // What is no candidate has any byte.
+                // An object that is not a candidate has an arbitrary byte.
                 table.iter().for_each(|byte| byte.store(77, Ordering::Relaxed));
                 let mut counts = Counts::default();
                 for (place, &at) in candidates.iter().enumerate() {
@@ -209,7 +209,7 @@ mod tests {
                     };
                     assert_eq!(table[at].load(Ordering::Relaxed), expected, "granule {at}");
                 }
-                // An immortal is out of the next collections.
+                // An immortal object is excluded from the next collections.
                 assert_eq!(StateByte(&states[immortal]).get() & TRACKED, 0);
                 StateByte(&states[immortal]).set(TRACKED);
                 table.iter().for_each(|byte| byte.store(0, Ordering::Relaxed));

@@ -1,4 +1,4 @@
-//! What every stop of a collection does.
+//! The steps of every stop of a collection.
 
 use std::time::{Duration, Instant};
 
@@ -10,7 +10,7 @@ use crate::heap::mutator::World;
 use crate::object::live::DeadObject;
 use crate::object::state;
 
-/// Makes all counts exact. An object with the count 0 is dying from now on, and no candidate.
+/// Makes all counts exact. An object with count 0 is dying from now on, and not a candidate.
 pub(crate) fn merge_counts<M: ObjectModel>(
     world: &World<'_, M>,
     dead: &mut Vec<DeadObject>,

@@ -17,10 +17,10 @@ use crate::heap::mutator::World;
 use crate::memory::space::Space;
 use crate::object::state;
 
-/// Step 6a. Collects what was not reached, ages what was, and leaves the side table zero.
+/// Step 6a. Lists the unreached candidates, ages the reached ones, and zeroes the side table.
 ///
-/// Without memory for the list the collection is over: what was reached has aged, nothing else has
-/// changed.
+/// Without memory for the list the collection is over: reached objects have aged, and all else is
+/// unchanged.
 pub(crate) fn sweep<'w, M: ObjectModel>(
     world: &'w World<'_, M>,
     scope: &Scope,
@@ -50,7 +50,7 @@ pub(crate) fn sweep<'w, M: ObjectModel>(
     let (mut runs, result) = std::mem::replace(&mut *all.lock(), (Vec::new(), Ok(())));
     let swept = result.and_then(|()| merge_runs(&mut runs));
     if swept.is_err() {
-        // What is new and was not reached is to be looked at again.
+        // A later collection must examine the new objects that were not reached.
         scope
             .pages()
             .iter()
@@ -59,7 +59,8 @@ pub(crate) fn sweep<'w, M: ObjectModel>(
     swept
 }
 
-/// Cells that wait in magazines will be handed out without a word: their pages stay young.
+/// A cell in a magazine becomes an object without another change to its page: such pages stay
+/// young.
 fn magazines_stay_young<M: ObjectModel>(world: &World<'_, M>) {
     let space = &world.core().space;
     world.arenas(|arena| {
@@ -71,17 +72,17 @@ fn magazines_stay_young<M: ObjectModel>(world: &World<'_, M>) {
     });
 }
 
-/// What a tracked object's state is when its page is young no more: nothing on it may be new,
-/// frozen objects included.
+/// The state of an object when its page stops being young. A tracked object becomes old, even if it
+/// is frozen.
 #[inline(always)]
 fn aged(state: u8) -> u8 {
     state | if state & state::TRACKED != 0 { state::OLD } else { 0 }
 }
 
-/// Makes all that is new old, without a look at it: the sweep of a young collection that has found
-/// everything alive. How many were candidates.
+/// Makes all new objects old without a traversal, like the sweep of a young collection that found
+/// no garbage. Returns the number of candidates among them.
 ///
-/// It asks for no memory, and one thread does it: there is a nanosecond of work for an object.
+/// It allocates no memory. One thread does the work, which takes about a nanosecond for an object.
 pub(crate) fn promote<M: ObjectModel>(world: &World<'_, M>) -> usize {
     let core = world.core();
     let (space, states) = (&core.space, core.space.states());
@@ -113,8 +114,8 @@ pub(crate) fn promote<M: ObjectModel>(world: &World<'_, M>) -> usize {
     promoted
 }
 
-/// One worker's part of the sweep. What it finds goes up, as its pages do; where these begin anew,
-/// a run is complete.
+/// One worker's part of the sweep. It lists objects in the order of its pages. When the page
+/// numbers start again from a lower number, it completes the run.
 fn sweep_share<'w>(
     space: &Space,
     scope: &Scope,
@@ -135,7 +136,7 @@ fn sweep_share<'w>(
             let Some(range) = granules_of(space, page) else { continue };
             let first = range.start;
             steps::took(range.len());
-            // This page is this worker's.
+            // Only this worker accesses this page.
             exclusively(&states[range.clone()], |states| {
                 exclusively(&marks[range], |marks| {
                     let lanes = states.chunks_mut(LANES).zip(marks.chunks(LANES));
@@ -169,17 +170,17 @@ fn sweep_share<'w>(
     Ok(())
 }
 
-/// Makes one list of runs that each go up and have something in them, and that goes up too:
-/// clearing then walks memory forwards, whoever found what, and runs repeat. A run consists of
-/// whole pages, so that it gives long pieces at a time.
+/// Merges sorted, non-empty runs into one sorted list. Clearing then walks memory forwards, and
+/// runs of the program repeat regardless of the division of work. A run consists of whole pages, so
+/// long pieces are copied at a time.
 fn merge_runs<T: Copy + Ord>(runs: &mut Vec<Vec<T>>) -> Result<Vec<T>, NoMemory> {
     if runs.len() <= 1 {
-        // The only list there is, mostly: not a second time in memory.
+        // Usually the only list: it is not copied.
         return Ok(runs.pop().unwrap_or_default());
     }
     let mut merged = Vec::new();
     merged.try_reserve_exact(runs.iter().map(Vec::len).sum())?;
-    // The run with the least object first; it is compared with others by that one.
+    // Runs are ordered by their first object, the least one first.
     let mut rest =
         BinaryHeap::from(fallible::collect(runs.iter().map(|run| Reverse(run.as_slice())))?);
     while let Some(Reverse(run)) = rest.pop() {
@@ -191,7 +192,7 @@ fn merge_runs<T: Copy + Ord>(runs: &mut Vec<Vec<T>>) -> Result<Vec<T>, NoMemory>
         steps::took(upto);
         merged.extend_from_slice(piece);
         if !left.is_empty() {
-            // In the place of what was popped: no memory is asked for.
+            // This reuses the slot of the popped run and allocates nothing.
             rest.push(Reverse(left));
         }
     }
@@ -207,7 +208,7 @@ pub(crate) mod tests {
     use crate::object::type_info::Object;
     use crate::object::type_info::Tracer;
 
-    /// A heap of tracked objects that fill a page each, stopped, and all of its pages.
+    /// A stopped heap of tracked objects that fill a page each, and all of its pages.
     pub(crate) fn stopped(
         pages: usize,
         f: impl FnOnce(&World<'_, crate::managed::Managed>, &Scope, &[usize]),
@@ -253,7 +254,7 @@ pub(crate) mod tests {
                         StateByte(&states[at]).set(state::ALIVE);
                     }
                 }
-                // Frozen, so no candidate, whatever its mark.
+                // Frozen, so not a candidate with any mark.
                 StateByte(&states[granules[4]]).set(state::FROZEN);
                 for &page in scope.pages() {
                     space.page(page as usize).young.store(1, Ordering::Relaxed);
@@ -282,7 +283,7 @@ pub(crate) mod tests {
         });
     }
 
-    /// Pages are handed out by arena: one thread comes to pages of high addresses first.
+    /// Pages are distributed by arena: one thread reaches pages of high addresses first.
     #[test]
     fn what_the_sweep_lists_goes_up_where_pages_come_in_another_order() {
         stopped(8, |world, _, granules| {
@@ -315,10 +316,10 @@ pub(crate) mod tests {
             let space = &world.core().space;
             let states = space.states();
             let is_old = |place: usize| StateByte(&states[granules[place]]).get() & state::OLD != 0;
-            // Frozen ones age, and are no candidates.
+            // Frozen objects age, and are not candidates.
             StateByte(&states[granules[3]]).set(state::FROZEN);
             assert!(!(0..10).any(is_old));
-            // A page that is not young has nothing that is: it is not looked at.
+            // A page that is not young has no young object: it is skipped.
             let page = space.page(scope.pages()[5] as usize);
             page.young.store(0, Ordering::Relaxed);
             assert_eq!(promote(world), 8);

@@ -17,26 +17,25 @@ use crate::heap::mutator::World;
 use crate::memory::space::Space;
 use crate::object::state;
 
-/// A mark: see the module's page.
+/// A mark: see [the table of marks](super::pass#marks).
 pub(crate) const REACHED: u8 = 1;
 
-/// A mark: see the module's page. Without a pass, of what was pushed, too.
+/// A mark: see [the table of marks](super::pass#marks). Without a pass, pushed objects have it too.
 pub(crate) const EXCLUDED: u8 = 2;
 
-/// Bytes that are looked at together.
+/// The bytes that a scan examines together.
 pub(crate) const LANES: usize = 32;
 
-/// Entries of a side table from which on it is too large for the caches, and is asked for ahead:
-/// that of 256 MiB.
+/// Side tables of at least this many entries (256 MiB of memory) do not fit the caches, so their
+/// entries are prefetched.
 const FAR_TABLE_SIZE: usize = 8 << 20;
 
-/// Whether table entries are to be asked for ahead. In stress also of small heaps, so that these
-/// show it too.
+/// Whether table entries are prefetched. Under stress also for small heaps, so that tests cover it.
 pub(crate) fn is_far<M: ObjectModel>(world: &World<'_, M>, entries: usize) -> bool {
     entries >= world.core().stress.shrink(FAR_TABLE_SIZE)
 }
 
-/// Targets whose table entries have been asked for and not yet been looked at.
+/// Targets with table entries that are being prefetched.
 #[derive(Debug)]
 pub(crate) struct Delay {
     ring: [u32; Self::LEN],
@@ -52,7 +51,8 @@ impl Default for Delay {
 impl Delay {
     pub(crate) const LEN: usize = 64;
 
-    /// Asks for the entry of `target`, and gives back the target whose entry has arrived by now.
+    /// Prefetches the entry of `target`. Returns an earlier target with an entry that has arrived
+    /// by now.
     #[inline(always)]
     pub(crate) fn swap(&mut self, target: usize, entry: *const u8) -> Option<usize> {
         prefetch(entry);
@@ -62,7 +62,7 @@ impl Delay {
         (self.count > Self::LEN).then_some(before as usize)
     }
 
-    /// Calls `f` with the targets that are left.
+    /// Calls `f` with the remaining targets.
     pub(crate) fn drain(&mut self, mut f: impl FnMut(usize)) {
         for at in self.count.saturating_sub(Self::LEN)..self.count {
             f(self.ring[at % Self::LEN] as usize);
@@ -71,7 +71,7 @@ impl Delay {
     }
 }
 
-/// Counts `by`, at most 127, up or down in a signed byte that wraps, and notes it if it does.
+/// Adds `by`, at most 127, to a signed byte that wraps, and records a carry if it wraps.
 #[inline(always)]
 pub(crate) fn add(table: &mut [u8], granule: usize, by: i8, spills: &mut Spills) {
     let (sum, wrapped) = (table[granule] as i8).overflowing_add(by);
@@ -87,11 +87,11 @@ pub(crate) fn spill(spills: &mut Spills, granule: usize, carry: i64) {
     spills.add(granule as u32, carry);
 }
 
-/// What the bytes have lost by wrapping, by granule.
+/// The carries of bytes that have wrapped, by granule.
 #[derive(Debug, Default)]
 pub(crate) struct Spills {
     pub(super) carries: HashMap<u32, i64>,
-    /// There was no room for some carry. Looked at once, in the end: carries come out of the
+    /// There was no memory for some carry. Checked once at the end, since carries come from the
     /// innermost loops.
     pub(super) lost: bool,
 }
@@ -124,23 +124,24 @@ pub(crate) fn add_bytes(main: &[AtomicU8], table: &[u8], mut carry: impl FnMut(u
     });
 }
 
-/// Table bytes as plain memory, for scans that the compiler can make wide. The caller is the only
-/// one to touch them: the world is stopped, and each page is handed to one worker.
+/// Table bytes as plain memory, for scans that the compiler can vectorise. The caller has exclusive
+/// access to them: the world is stopped, and each page is given to one worker.
 #[cfg(not(all(test, loom)))]
 pub(crate) fn exclusively<R>(bytes: &[AtomicU8], f: impl FnOnce(&mut [u8]) -> R) -> R {
     // SAFETY: rule X: an atomic byte has the layout of a byte and may be written through a shared
-    // reference; nobody else accesses these now (rule of this function, which all callers state).
+    // reference. No other thread accesses these bytes now (rule of this function, which all callers
+    // state).
     f(unsafe {
         std::slice::from_raw_parts_mut(bytes.as_ptr().cast::<u8>().cast_mut(), bytes.len())
     })
 }
 
-/// Table bytes as plain memory, as `exclusively`, for scans that only read. Nobody writes them
+/// Table bytes as plain memory, as `exclusively`, for scans that only read. No thread writes them
 /// meanwhile.
 #[cfg(not(all(test, loom)))]
 pub(crate) fn plainly<R>(bytes: &[AtomicU8], f: impl FnOnce(&[u8]) -> R) -> R {
-    // SAFETY: rule X: an atomic byte has the layout of a byte; nobody writes these now (rule of
-    // this function, which all callers state).
+    // SAFETY: rule X: an atomic byte has the layout of a byte. No thread writes these bytes now
+    // (rule of this function, which all callers state).
     f(unsafe { std::slice::from_raw_parts(bytes.as_ptr().cast::<u8>(), bytes.len()) })
 }
 
@@ -157,13 +158,13 @@ pub(crate) fn exclusively<R>(bytes: &[AtomicU8], f: impl FnOnce(&mut [u8]) -> R)
     result
 }
 
-/// Zeroes the side table where the scope used it, and forgets who was known to be alive.
+/// Zeroes the side table on the pages of the scope, and removes the `ALIVE` bits there.
 pub(crate) fn wipe(space: &Space, pages: &[u32]) {
     let (states, counts) = (space.states(), space.counts());
     for &page in pages {
         if let Some(range) = granules_of(space, page) {
             steps::took(range.len());
-            // This page is this worker's.
+            // Only this worker accesses this page.
             exclusively(&counts[range.clone()], |bytes| bytes.fill(0));
             exclusively(&states[range], |states| {
                 states.iter_mut().for_each(|s| *s &= !state::ALIVE)
@@ -211,7 +212,7 @@ mod tests {
             }
         }
         assert!(spills.lost_nothing().is_ok());
-        // The first wrap is one that is noted, and what does not wrap is not.
+        // A wrap is recorded. A sum that does not wrap is not.
         let mut spills = Spills::default();
         let mut table = [0u8; 1];
         (0..127).for_each(|_| add(&mut table, 0, 1, &mut spills));

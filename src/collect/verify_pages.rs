@@ -276,8 +276,9 @@ mod tests {
         m.alloc(Node { next: GcCell::new(None) })
     }
 
-    /// Damages a heap of two nodes, a freed one, and a large object, by `plant`; what is found has
-    /// to contain `expected`. Then mends it, by `mend`.
+    /// Damages a heap of two nodes, a freed node and a large object with `plant`. The verifier's
+    /// message must contain `expected`. Then repairs the damage with the closure that `plant`
+    /// returned.
     fn finds(
         expected: &str,
         plant: impl FnOnce(&World<'_, Managed>, Gc<Node>) -> Box<dyn FnOnce(&World<'_, Managed>)>,

@@ -167,7 +167,7 @@ fn allocate_small<T: Trace + Send + Sync>(
     }
 }
 
-/// Not inlined: each inlined frame could copy the large value once more.
+/// Not inlined, so that the large value is copied as few times as possible.
 #[inline(never)]
 fn allocate_large<T: Trace + Send + Sync>(m: &Raw, value: T) -> Result<Gc<T>, AllocError<T>> {
     match m.allocate(Layout::<T>::SIZE, Layout::<T>::ALIGN) {
@@ -209,8 +209,7 @@ unsafe fn publish<T: Trace + Send + Sync>(m: &Raw, cell: NonNull<u8>) -> Gc<T> {
 /// [`Trace::traverse`]. The collector frees unreachable cycles of these references.
 ///
 /// Any thread can dereference a `Gc` to its value, attached or not. A change of the value requires
-/// a
-/// [`Mutator`]: see [`GcCell`](crate::GcCell) and [`AtomicGc`](crate::AtomicGc). Associated
+/// a [`Mutator`]: see [`GcCell`](crate::GcCell) and [`AtomicGc`](crate::AtomicGc). Associated
 /// functions are called as `Gc::downgrade(&gc, &m)`, so that they hide no method of the value.
 ///
 /// `==` and `Hash` use the identity of the object. Compare values with `*a == *b`.

@@ -4,15 +4,15 @@ use crate::base::prefetch::prefetch;
 use crate::collect::log::{END, EVEN, FIELD, FIELDS, GROUP, Log, Segment, UNLOGGED, WIDE};
 use crate::memory::space::PAGE_GRANULES;
 
-/// The logs of all workers, to look into.
+/// Read access to the logs of all workers.
 #[derive(Debug, Default)]
 pub(crate) struct Reader<'a> {
-    /// By page; an empty one has no segment.
+    /// The segments, by page. A page without a segment has an empty slice.
     pages: Vec<&'a [u32]>,
 }
 
 impl<'a> Reader<'a> {
-    /// For a heap of `pages` pages. Without memory nothing was logged.
+    /// A reader for a heap of `pages` pages. Without memory it is empty.
     pub(crate) fn new(logs: &'a [Log], pages: usize) -> Self {
         let mut reader = Self::default();
         if logs.is_empty() || reader.pages.try_reserve_exact(pages).is_err() {
@@ -33,11 +33,11 @@ impl<'a> Reader<'a> {
         self.pages.is_empty()
     }
 
-    /// What was written down of a page; `None`: nothing.
+    /// The log of a page, if it has one.
     pub(crate) fn sequence(&self, page: usize) -> Option<Sequence<'a>> {
         let segment = *self.pages.get(page)?;
-        // A word of no candidates is 0; one of some says where their edges end, and the first edges
-        // are behind the last word.
+        // A word without candidates is 0. Any other word has the end of its objects' edges. The
+        // first edges follow the last word.
         let first =
             segment.as_chunks().0.iter().map(|&word| joined(word)).find(|&word| word != 0)?;
         let (words, edges) = segment.split_at_checked(begin(first, first & FIELDS))?;
@@ -47,7 +47,7 @@ impl<'a> Reader<'a> {
         })
     }
 
-    /// Where the word of a granule lies, if its page has a segment.
+    /// The address of the word of a granule, if its page has a segment.
     #[inline(always)]
     pub(crate) fn word(&self, granule: u32) -> *const u8 {
         let granule = granule as usize;
@@ -55,8 +55,7 @@ impl<'a> Reader<'a> {
         segment.as_ptr().wrapping_add(2 * (granule % PAGE_GRANULES / GROUP)).cast()
     }
 
-    /// ClaimSummary up what the candidate at a granule was seen to refer to, and asks memory for
-    /// it.
+    /// Looks up the edges of the candidate at a granule, and prefetches them.
     #[inline(always)]
     pub(crate) fn find(&self, granule: u32) -> Entry<'a> {
         let (count, rest) = self.edges(granule as usize).unwrap_or((UNLOGGED, &[]));
@@ -66,13 +65,13 @@ impl<'a> Reader<'a> {
         Entry { edges, count: count as u32, granule }
     }
 
-    /// All that the candidate at a granule was seen to refer to; `None`: it is not logged.
+    /// All edges of the candidate at a granule. `None`: it is not logged.
     pub(crate) fn all(&self, granule: u32) -> Option<&'a [u32]> {
         let (count, rest) = self.edges(granule as usize)?;
         if count == UNLOGGED { None } else { rest.get(..count) }
     }
 
-    /// How many edges a candidate has, and its segment from where they begin.
+    /// The number of edges of a candidate, and its segment from the first of these edges.
     #[inline(always)]
     fn edges(&self, granule: usize) -> Option<(usize, &'a [u32])> {
         let segment = *self.pages.get(granule / PAGE_GRANULES)?;
@@ -84,18 +83,17 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// What was written down of a page, from its beginning to its end.
+/// The log of one page, from its beginning to its end.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sequence<'a> {
     words: &'a [[u32; 2]],
-    /// The edges of one candidate after the other; [`UNLOGGED`] meaningless ones, or fewer at the
-    /// end, of one that is not logged.
+    /// The edges of one candidate after the other. A candidate that is not logged has [`UNLOGGED`]
+    /// meaningless edges, or fewer at the end.
     pub(crate) edges: &'a [u32],
 }
 
 impl Sequence<'_> {
-    /// How many of the edges are those of the object at a granule, which is none for what is no
-    /// candidate.
+    /// The number of edges of the object at a granule. It is 0 if the object is not a candidate.
     #[inline(always)]
     pub(crate) fn count(&self, granule: usize) -> usize {
         let word = self.words.get(granule % PAGE_GRANULES / GROUP).map_or(0, |&word| joined(word));
@@ -103,23 +101,23 @@ impl Sequence<'_> {
     }
 }
 
-/// A word of which the log has the halves.
+/// The word with these halves in the log.
 #[inline(always)]
 fn joined([low, high]: [u32; 2]) -> u64 {
     u64::from(low) | u64::from(high) << 32
 }
 
-/// Where the edges of the objects begin whose fields these are, or that lie behind them in this
-/// word.
+/// The start of the edges of the first object in `fields`. `fields` has the fields of this object
+/// and of all later objects of the word.
 #[inline(always)]
 fn begin(word: u64, fields: u64) -> usize {
     ((word >> END) as usize).wrapping_sub(sum(fields))
 }
 
-/// What the log says of an object.
+/// The log entry of an object.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Entry<'a> {
-    /// Its edges, if they are few, and then some of somebody else's.
+    /// Its edges, if they are few, followed by edges of other objects.
     pub(crate) edges: &'a [u32; WIDE],
     count: u32,
     pub(crate) granule: u32,
@@ -132,7 +130,7 @@ impl Default for Entry<'_> {
 }
 
 impl Entry<'_> {
-    /// How many edges it has, if they are few; others are to be had of [`Reader::all`].
+    /// The number of its edges, if they are few. [`Reader::all`] has the edges of other objects.
     #[inline(always)]
     pub(crate) fn few(&self) -> Option<usize> {
         let count = self.count as usize;

@@ -30,24 +30,24 @@ use crate::heap::mutator::World;
 use crate::memory::space::Space;
 use crate::object::state::{self, StateByte};
 
-/// So many pages are looked at to guess how much garbage there is.
+/// The number of pages examined to estimate the amount of garbage.
 const SAMPLE: usize = 64;
 
 /// Attempts to read a field that counting could read and marking could not.
 const RETRIES: usize = 100;
 
-/// Step 3. Marks what the roots that the runtime has named lead to as alive: it is no candidate of
-/// this collection.
+/// Step 3. Marks the objects that known roots reach as alive. They are not candidates of this
+/// collection.
 ///
-/// A field that cannot be read leaves its targets candidates, with a reference that nothing
-/// explains: roots.
+/// If a field is unreadable, its targets stay candidates. They have a reference that counting does
+/// not find, so they are roots.
 pub(crate) fn premark<M: ObjectModel>(
     world: &World<'_, M>,
     scope: &Scope,
     workers: usize,
 ) -> Result<(), Abandoned> {
     let core = world.core();
-    // A young collection does not look at old objects, where nearly all of this would be.
+    // A young collection does not examine old objects, and most objects here are old.
     let named = if scope.kind == CollectionKind::Full { core.roots.list()? } else { Vec::new() };
     if named.is_empty() {
         return Ok(());
@@ -60,13 +60,14 @@ pub(crate) fn premark<M: ObjectModel>(
     roots.extend(granules.filter(|&granule| claims.claim(granule)).map(|granule| granule as u32));
     let met = drive(world, claims, [roots], workers)?;
     for granule in met.immortal {
-        // Back among the candidates: counting knows what to do with immortals.
+        // A candidate again: counting handles immortal objects.
         StateByte(&claims.states[granule as usize]).unset(state::ALIVE);
     }
     Ok(())
 }
 
-/// Step 5b. Marks what the roots reach. Afterwards a candidate whose byte is 0 is unreachable.
+/// Step 5b. Marks the objects that the roots reach. Afterwards a candidate with byte 0 is
+/// unreachable.
 pub(crate) fn mark<M: ObjectModel>(
     world: &World<'_, M>,
     scope: &Scope,
@@ -110,14 +111,13 @@ pub(crate) fn mark<M: ObjectModel>(
     }
 }
 
-/// Whether a list of what was not reached is going to take memory that matters. A guess, from some
-/// of the pages.
+/// Whether the list of unreached objects will need much memory. An estimate from some of the pages.
 fn has_much_garbage(space: &Space, scope: &Scope) -> bool {
     let (states, marks) = (space.states(), space.counts());
     let (mut candidates, mut unreached) = (0, 0);
     for &page in scope.pages().iter().step_by(scope.pages().len().div_ceil(SAMPLE).max(1)) {
         let Some(range) = granules_of(space, page) else { continue };
-        // Marking is over, and nobody else is here.
+        // Marking is over, and no other thread accesses these bytes.
         plainly(&states[range.clone()], |states| {
             plainly(&marks[range], |marks| {
                 for (&state, &mark) in states.iter().zip(marks) {
@@ -131,7 +131,8 @@ fn has_much_garbage(space: &Space, scope: &Scope) -> bool {
     unreached > candidates / 8
 }
 
-/// Marks what the claimed objects on `stacks` lead to; and tells what was met on the way.
+/// Marks the objects that the claimed objects on `stacks` reach. Returns the immortal and
+/// unreadable objects that it found.
 fn drive<M: ObjectModel, C: Claims>(
     world: &World<'_, M>,
     claims: C,
@@ -166,7 +167,7 @@ fn drive<M: ObjectModel, C: Claims>(
             fallible::append(&mut met.immortal, &mut marker.leftovers.immortal)
         });
         if let Err(abandoned) = result.and_then(|marked| Ok(marked?)) {
-            // Relaxed: a hint to hurry; the lock carries the reason.
+            // Relaxed: a hint to finish. The lock protects the reason.
             pool.failed.store(true, Ordering::Relaxed);
             failed.lock().get_or_insert(abandoned);
         }
@@ -177,9 +178,9 @@ fn drive<M: ObjectModel, C: Claims>(
     }
 }
 
-/// ClaimSummary again, alone (in a pool of its own, where nobody is idle and given work), at
-/// objects that counting could read and marking could not: whoever has the lock is an unattached
-/// thread and may let go of it. If it does not, the collection is abandoned.
+/// Tries again to read fields that counting could read and marking could not. An unattached thread
+/// holds the lock, and may release it. If it does not, the collection is abandoned. One thread does
+/// this, with its own pool, so that no worker is idle and receives work.
 #[cold]
 fn retry_unreadable<M: ObjectModel, C: Claims>(
     world: &World<'_, M>,
@@ -264,12 +265,12 @@ mod tests {
             assert_eq!(kept(&m), rooms, "young collections have no log");
         }
         assert_eq!((m.collect().collected, kept(&m)), (0, 1));
-        // Next there is nothing to write down.
+        // The next collection logs nothing.
         let named: Vec<_> = rings.iter().map(|ring| heap.known_root(ring.clone())).collect();
         assert_eq!((m.collect().known_alive, kept(&m)), (rings.len(), 0));
         drop(named);
         assert_eq!((m.collect().collected, kept(&m)), (0, 1));
-        // A young collection that is given up: memory may be why.
+        // An abandoned young collection: memory may be the reason.
         let _new = m.alloc(Ring(GcCell::default(), panics.clone(), [0; 6_000]));
         panics.store(true, Ordering::Relaxed);
         assert!(m.collect_young().abandoned.is_some());
@@ -289,12 +290,12 @@ mod tests {
                 granules.iter().for_each(|&at| marks[at].store(0, Ordering::Relaxed));
                 much
             };
-            // 80 pages are more than 64: each second one is looked at.
+            // 80 pages are more than 64: every second page is examined.
             assert!(!has_much(&|_| false));
             assert!(!has_much(&|place| place % 2 == 0 && place < 10), "5 of 40");
             assert!(has_much(&|place| place % 2 == 0 && place < 12), "6 of 40");
             assert!(!has_much(&|place| place % 2 == 1), "nobody looks there");
-            // No candidate is no garbage.
+            // An object that is not a candidate is not garbage.
             for &at in granules {
                 StateByte(&world.core().space.states()[at]).set(state::FROZEN);
             }

@@ -9,25 +9,26 @@ use crate::collect::log_reader::Reader;
 use crate::collect::table::EXCLUDED;
 use crate::object::state::{self, StateByte};
 
-/// Where a worker notes that an object has been reached.
+/// The place where a worker records that an object is reached.
 pub(crate) trait Claims: Copy + Sync {
-    /// Claims the object at a granule; `false`: somebody has, or it is no candidate.
+    /// Claims the object at a granule. Returns `false` if it was claimed before or is not a
+    /// candidate.
     ///
-    /// Without a branch: whether an edge leads to something new cannot be predicted, and a wrong
-    /// guess would stop the loads of the next edges' notes from overlapping.
+    /// Without a branch: whether an edge leads to an unclaimed object cannot be predicted. A
+    /// misprediction would prevent the loads of the next mark bytes from overlapping.
     fn claim(&self, target: usize) -> bool;
 
-    /// Where the note about a granule lies.
+    /// The address of the mark byte of a granule.
     fn entry(&self, target: usize) -> *const u8;
 
-    /// What counting has seen, where it has been done.
+    /// The result of counting, if counting is complete.
     fn counts(&self) -> Option<&Counts>;
 
-    /// What counting has written down, if anything.
+    /// The edges that counting has logged, if any.
     fn log(&self) -> Option<&Reader<'_>>;
 }
 
-/// In step 3: as a bit of the state, which takes the object out of the candidates.
+/// In step 3: a bit in the state byte, which excludes the object from the candidates.
 #[derive(Clone, Copy)]
 pub(crate) struct Premark<'a> {
     pub(super) states: &'a [AtomicU8],
@@ -36,8 +37,8 @@ pub(crate) struct Premark<'a> {
 impl Claims for Premark<'_> {
     #[inline(always)]
     fn claim(&self, target: usize) -> bool {
-        // Relaxed load and store: nobody changes a state byte in a stop but workers that set this
-        // very bit, so none loses another's change; a duplicate is harmless.
+        // Relaxed load and store: in a stop only workers change state bytes, and they set only this
+        // bit. So no change is lost, and a duplicate claim is harmless.
         let state = self.states[target].load(Ordering::Relaxed);
         let fresh = state::is_candidate(state);
         self.states[target].store(state | (state::ALIVE * u8::from(fresh)), Ordering::Relaxed);
@@ -64,15 +65,14 @@ pub(crate) struct MarkBytes<'a, const YOUNG: bool> {
     pub(super) states: &'a [AtomicU8],
     pub(super) marks: &'a [AtomicU8],
     pub(super) counts: &'a Counts,
-    /// In full collections: what counting has written down.
+    /// In full collections: the edges that counting has logged.
     pub(super) log: &'a Reader<'a>,
 }
 
 impl<const YOUNG: bool> Claims for MarkBytes<'_, YOUNG> {
     #[inline(always)]
     fn claim(&self, target: usize) -> bool {
-        // In a young collection the table belongs to young candidates alone: it must stay zero
-        // elsewhere.
+        // In a young collection only young candidates use the table. It must stay zero elsewhere.
         if YOUNG && !state::is_young_candidate(StateByte(&self.states[target]).get()) {
             return false;
         }

@@ -20,11 +20,11 @@ pub(crate) const CHUNK: usize = 2048;
 /// The work that the workers share.
 pub(crate) struct Pool {
     pub(super) chunks: Mutex<Vec<Vec<u32>>>,
-    /// How many there are: a hint, for those who look again and again.
+    /// The number of chunks: a hint for workers that poll.
     pub(super) waiting: CachePadded<AtomicUsize>,
     /// Workers that have joined.
     pub(super) joined: CachePadded<AtomicUsize>,
-    /// Of these, how many have nothing to do.
+    /// The number of joined workers without work.
     pub(super) idle: CachePadded<AtomicUsize>,
     pub(super) failed: AtomicBool,
 }
@@ -40,7 +40,7 @@ impl Pool {
         }
     }
 
-    /// Adds a chunk of work. If there is no memory for its place, it comes back.
+    /// Adds a chunk of work. Returns the chunk if there is no memory for its place.
     pub(super) fn give(&self, chunk: Vec<u32>) -> Result<(), Vec<u32>> {
         let mut chunks = self.chunks.lock();
         if chunks.try_reserve(1).is_err() {
@@ -52,9 +52,10 @@ impl Pool {
         Ok(())
     }
 
-    /// A chunk, if there is one.
+    /// Takes a chunk, if there is one.
     pub(super) fn steal(&self) -> Option<Vec<u32>> {
-        // Relaxed: who misses a chunk looks again, or leaves it to whoever has put it there.
+        // Relaxed: a worker that misses a chunk polls again, or the worker that added the chunk
+        // processes it.
         if self.waiting.load(Ordering::Relaxed) == 0 {
             return None;
         }
@@ -64,10 +65,10 @@ impl Pool {
         chunk
     }
 
-    /// More work for a worker that has none; `None`: there is none anywhere, marking is over.
+    /// Waits for work. `None`: no worker has any, and marking is over.
     pub(super) fn take(&self) -> Option<Vec<u32>> {
-        // Relaxed counters: they bound how long one looks. A chunk is in the queue or in the hands
-        // of a worker that is not idle; whoever leaves early only leaves the rest to others.
+        // Relaxed counters: they only limit the polling. A chunk is in the queue, or a worker that
+        // is not idle has it. If a worker leaves early, other workers do the remaining work.
         self.idle.fetch_add(1, Ordering::Relaxed);
         let mut looks = 0u32;
         loop {
@@ -86,18 +87,18 @@ impl Pool {
     }
 }
 
-/// Gives the older half of a stack away, `most` at most: it is nearer to the roots, so likely the
-/// larger part of the graph. The newest take the places of what is given: what else is on the stack
-/// stays where it is, however much that is.
+/// Gives the older half of a stack away, at most `most` objects. Older objects are nearer to the
+/// roots, so their part of the graph is likely larger. The newest objects move to the free places.
+/// All other objects stay in place, which limits the copying.
 #[cold]
 #[inline(never)]
 pub(crate) fn give_oldest(stack: &mut Vec<u32>, pool: &Pool, most: usize) {
-    // Relaxed, both: hints. The chunks that wait are enough for those who are idle.
+    // Relaxed, both: hints. The waiting chunks are enough for the idle workers.
     if pool.waiting.load(Ordering::Relaxed) >= pool.idle.load(Ordering::Relaxed) {
         return;
     }
     let give = stack.len().div_ceil(2).min(most);
-    // Without memory to give it away in, the work is done here.
+    // Without memory for the chunk, this worker keeps the work.
     if give > 0
         && let Ok(chunk) = fallible::collect(stack[..give].iter().copied())
         && pool.give(chunk).is_ok()
@@ -128,14 +129,14 @@ mod tests {
         assert_eq!((idle(), waiting()), (0, 1), "who has work is not idle");
         assert_eq!(pool.steal(), Some(vec![1]));
         assert_eq!((pool.steal(), waiting()), (None, 0));
-        // The other one gives its work away while this one waits, and then has nothing either.
+        // The other worker gives its work away while this worker waits, and then also has none.
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 while idle() == 0 {
                     yield_now();
                 }
                 pool.give(vec![3]).expect("memory");
-                // It is taken before the giver is idle.
+                // The chunk is taken before the giver is idle.
                 while waiting() > 0 {
                     yield_now();
                 }
@@ -145,7 +146,7 @@ mod tests {
             assert_eq!(pool.take(), None, "both are idle: that is all");
         });
         assert_eq!(idle(), 2);
-        // Where one has failed, others need not wait.
+        // If a worker has failed, other workers need not wait.
         let pool = Pool::new();
         pool.joined.store(2, Ordering::Relaxed);
         pool.failed.store(true, Ordering::Relaxed);
@@ -178,7 +179,7 @@ mod tests {
         assert!(pool.chunks.lock().is_empty(), "nothing is no chunk");
     }
 
-    /// A worker whose stack holds all there is to mark, and another that takes each chunk at once.
+    /// A worker with all objects on its stack, and another that takes each chunk at once.
     #[test]
     fn work_that_is_given_away_costs_what_is_given_however_much_is_left() {
         for n in [0, 1, 2, CHUNK, 2 * CHUNK, 2 * CHUNK + 1, 100 * CHUNK + 7] {

@@ -13,18 +13,19 @@ use crate::object::live::{ClaimRef, Live};
 use crate::object::state;
 use crate::object::type_info::Object;
 
-/// Objects that are to be cleared: nothing reaches them, and all weak references to them are dead.
+/// Objects to be cleared: nothing outside the set reaches them, and all weak references to them are
+/// cleared.
 #[must_use]
 #[derive(Default)]
 pub(crate) struct Garbage {
     pub(crate) objects: Vec<ClaimRef>,
     pub(crate) homes: Homes,
-    /// Held, but reachable again, or no longer tracked: only the hold is dropped. Several lists,
-    /// because putting them into one would take memory.
+    /// Claimed objects that are reachable again or no longer tracked. Only the claim's reference is
+    /// dropped. There are several lists because joining them would allocate.
     pub(crate) spared: [Vec<ClaimRef>; 4],
     pub(crate) resurrected: usize,
-    /// Those that count as uncollectable although nobody tries to clear them; among the spared,
-    /// once judged.
+    /// The number of objects that are uncollectable without an attempt to clear them. `judge` moves
+    /// them to `spared`.
     pub(crate) kept: usize,
     exempt: Exempt,
 }
@@ -36,18 +37,17 @@ impl Garbage {
 }
 
 impl Pending {
-    /// Nothing ran that could have changed anything: what was unreachable is garbage.
+    /// No user code ran, so all unreachable objects are garbage.
     pub(crate) fn untouched(self) -> Garbage {
         debug_assert!(!self.looked_at);
         Garbage { objects: self.objects, ..Garbage::none(self.homes, self.exempt) }
     }
 }
 
-/// Step 9. What is reachable from outside the set again, with all it reaches, leaves it; the rest
-/// loses its remaining weak references.
+/// Step 9. Objects that are reachable from outside the set again leave it, and so do the objects
+/// that they reach. The other objects lose their remaining weak references.
 ///
-/// The same counting as in step 4, over the set alone. A handler that fails here keeps the whole
-/// set alive.
+/// The count is as in step 4, over the set alone. If a traversal fails, the whole set is kept.
 pub(crate) fn recheck<M: ObjectModel>(
     world: &World<'_, M>,
     mut pending: Pending,
@@ -67,7 +67,7 @@ pub(crate) fn recheck<M: ObjectModel>(
         Ok(Err(no_memory)) => Some(no_memory.into()),
         Err(abandoned) => Some(abandoned),
     };
-    // The two lists share the set's memory, but for those that are few, mostly.
+    // `spared` is usually short: the other objects stay in their list.
     let mut spared = Vec::new();
     let is_garbage = |object: Object| !set.is_reached(object) && set.contains(object);
     let many = pending.objects.iter().filter(|claim| !is_garbage(claim.object())).count();
@@ -93,7 +93,7 @@ pub(crate) fn recheck<M: ObjectModel>(
     (garbage, abandoned)
 }
 
-/// Keeps the whole set: the world cannot be stopped for the recheck.
+/// Keeps the whole set, because the world cannot be stopped for the recheck.
 pub(crate) fn keep_all<M: ObjectModel>(pending: Pending, m: &ModelMutator<M>) -> Garbage {
     for claim in &pending.objects {
         state_of(&m.core().space, claim.object()).survive();
@@ -104,7 +104,7 @@ pub(crate) fn keep_all<M: ObjectModel>(pending: Pending, m: &ModelMutator<M>) ->
     garbage
 }
 
-/// Between steps 9 and 10, the world running: the model hears what is garbage, and decides.
+/// Between steps 9 and 10, with the world running: passes the garbage to the model, which decides.
 pub(crate) fn judge<M: ObjectModel>(mut garbage: Garbage, m: &ModelMutator<M>) -> Garbage {
     let exempt = std::mem::take(&mut garbage.exempt);
     // SAFETY: rule R: these objects are among those that `exempt` holds.
@@ -118,7 +118,7 @@ pub(crate) fn judge<M: ObjectModel>(mut garbage: Garbage, m: &ModelMutator<M>) -
         match event::guarded(|| m.model().judge(&found, m)) {
             Ok(decided) => verdict = decided,
             Err(payload) => {
-                // Doubt keeps everything alive.
+                // After a failure everything is kept.
                 verdict = Verdict::Keep;
                 m.core().hooks.unraisable(During::Clear, "", event::panic_message(payload));
             }
@@ -129,7 +129,7 @@ pub(crate) fn judge<M: ObjectModel>(mut garbage: Garbage, m: &ModelMutator<M>) -
     garbage.spared[2] = exempt.spared;
     if verdict == Verdict::Keep {
         for claim in &garbage.objects {
-            // One that somebody has untracked meanwhile is no less kept.
+            // An object that was untracked meanwhile also counts as kept.
             garbage.kept += usize::from(state_of(&m.core().space, claim.object()).survive());
         }
         garbage.spared[3] = std::mem::take(&mut garbage.objects);
@@ -147,7 +147,7 @@ mod tests {
     use crate::collect::script::tests::{Script, are_ordinary, scripted_heap};
     use crate::object::state::UNREACHABLE;
 
-    /// Also with objects that legacy finalizers keep.
+    /// Also with objects that legacy finalizers keep alive.
     #[test]
     fn objects_that_are_kept_out_of_doubt_stay_held_whatever_the_verdict() {
         let heap = heap();
@@ -241,7 +241,7 @@ mod tests {
         }
     }
 
-    /// The unreadable field may still hold the references that counting saw in the first stop.
+    /// The unreadable field may still hold the references that counting found in the first stop.
     #[test]
     fn a_field_that_is_locked_after_finalizers_have_run_keeps_what_it_led_to() {
         let Some(heap) = scripted_heap() else { return };

@@ -18,12 +18,12 @@ use crate::object::type_info::Object;
 /// Pages that a worker takes at a time, at most.
 const CHUNK: usize = 4;
 
-/// What a collection looks at: the pages, and which objects on them are candidates.
+/// The pages of a collection, and the condition for candidates on them.
 #[derive(Debug)]
 pub(crate) struct Scope {
     pub(crate) kind: CollectionKind,
     pages: WorkList<u32>,
-    /// Of these state bits a candidate has `TRACKED` alone.
+    /// A candidate has `TRACKED` and no other of these state bits.
     mask: u8,
 }
 
@@ -199,7 +199,7 @@ pub(crate) mod tests {
         scope.pages().iter().filter_map(|&page| granules_of(space, page)).flatten().collect()
     }
 
-    /// Each page comes to somebody, once; a page to its own thread first.
+    /// Each page is given to one thread. A page is given to its own thread first.
     #[test]
     fn a_young_collection_looks_at_the_pages_on_which_something_may_be_new() {
         stopped(|world, scope| {

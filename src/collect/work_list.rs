@@ -1,4 +1,4 @@
-//! The work of one phase, handed out in chunks: to each thread first its own.
+//! The work of one phase, distributed in chunks. Each thread gets its own work first.
 //!
 //! The objects of a mutator are in the caches of its processor. So a parked mutator that takes part
 //! in a collection begins with its own pages. Then it takes pages of other threads. Pages of
@@ -23,26 +23,26 @@ pub(crate) struct WorkList<T> {
 struct Group {
     home: u32,
     end: usize,
-    /// The first that nobody has taken.
+    /// The first item that no thread has taken.
     next: AtomicUsize,
-    /// Where `next` begins.
+    /// The initial value of `next`.
     start: usize,
 }
 
 impl<T> WorkList<T> {
-    /// All of it is everybody's.
+    /// A list without homes.
     pub(crate) fn new(items: Vec<T>) -> Result<Self, NoMemory> {
         Self::grouped(items, |_| 0)
     }
 
-    /// Each item is `home`'s, a number of an arena or 0. They are sorted by it, and otherwise stay
-    /// in the order of `place`.
+    /// A list of items with a home: the number of an arena, or 0. The items are sorted by home, and
+    /// within a home by `place`.
     pub(crate) fn by_home<K: Ord>(
         mut items: Vec<T>,
         home: impl Fn(&T) -> u32,
         place: impl Fn(&T) -> K,
     ) -> Result<Self, NoMemory> {
-        // Unstable: the stable sort takes memory. Nobody's last.
+        // Unstable, since the stable sort allocates. Home 0 comes last.
         items.sort_unstable_by_key(|item| (Reverse(home(item)), place(item)));
         Self::grouped(items, home)
     }
@@ -72,16 +72,17 @@ impl<T> WorkList<T> {
         &self.items
     }
 
-    /// Hands everything out anew, at most `chunk` items at a time. One step after the other.
+    /// Distributes all items again, at most `chunk` items at a time. Only one phase at a time does
+    /// this.
     pub(crate) fn share(&self, chunk: usize) -> WorkCursor<'_, T> {
-        // Relaxed, here and below: numbers that must be unique; what is handed out is ordered by
-        // whoever calls the threads.
+        // Relaxed, here and below: the numbers must only be unique. The start of the worker threads
+        // orders the accesses to the items.
         self.groups.iter().for_each(|group| group.next.store(group.start, Ordering::Relaxed));
         WorkCursor { portions: self, chunk }
     }
 }
 
-/// Pieces of work, being handed out.
+/// The distribution of the items to threads.
 #[derive(Debug)]
 pub(crate) struct WorkCursor<'a, T> {
     portions: &'a WorkList<T>,
@@ -89,8 +90,8 @@ pub(crate) struct WorkCursor<'a, T> {
 }
 
 impl<'a, T> WorkCursor<'a, T> {
-    /// What a thread gets, a few items at a time: its own first, and then those of others, until
-    /// all are handed out.
+    /// The chunks of one thread: first from its own items, then from the items of others, until all
+    /// items are taken.
     pub(crate) fn of(&self, worker: Worker) -> WorkChunks<'a, T> {
         let groups = &self.portions.groups;
         steps::took(groups.len());
@@ -100,14 +101,15 @@ impl<'a, T> WorkCursor<'a, T> {
     }
 }
 
-/// The way of one thread through the groups. Each is looked at until it has no more, and not again.
+/// The iteration of one thread over the groups. It visits each group once, until the group is
+/// empty.
 #[derive(Debug)]
 pub(crate) struct WorkChunks<'a, T> {
     portions: &'a WorkList<T>,
     chunk: usize,
-    /// Where it is, less the rounds.
+    /// The current group, modulo the number of groups.
     group: usize,
-    /// Groups to look at, this one included.
+    /// The number of groups left, including the current one.
     left: usize,
 }
 

@@ -52,36 +52,37 @@ use crate::heap::model::ObjectModel;
 use crate::heap::mutator::World;
 use crate::memory::space::{PAGE_GRANULES, Space, Starts};
 
-/// So many objects on the stack are looked at before the pass goes on.
+/// The pass empties the stack when it has more objects than this.
 const STACK_LIMIT: usize = 2048;
 
-/// After so many objects the pass asks itself whether it is worth it.
+/// After this many candidates the pass checks whether it saves time.
 const TRIAL_OBJECTS: usize = 512;
 
-/// Objects between the request for one that is not in the log, and the look at it.
+/// The distance, in objects, from the prefetch of an object that is not in the log to its
+/// traversal.
 const PREFETCH_DISTANCE: usize = 8;
 
-/// With more edges for each object, those that are not in the log counted as [`UNLOGGED`], the pass
-/// is not worth it.
+/// With more edges for each object the pass costs time. An object that is not in the log counts as
+/// [`UNLOGGED`] edges.
 const EDGE_LIMIT: usize = 6;
 
-/// Edges whose owners are told together, at least; and in the same breath those of one more object.
+/// The least number of edges in a piece. A piece also has the other edges of its last object.
 const PIECE: usize = 4096;
 
-/// What the pass has left to do.
+/// The work that the pass leaves.
 pub(super) struct Rest {
-    /// What was pushed.
+    /// The pushed objects.
     pub(super) stack: Vec<u32>,
-    /// Objects with a field that could not be read now.
+    /// Objects with a field that is unreadable now.
     pub(super) unreadable_now: Vec<u32>,
 }
 
-/// Marks what is noted, and of what that leads to as much as lies in the order of memory.
+/// Follows the edges of reached objects in the order of memory.
 pub(super) fn pass<M: ObjectModel>(
     world: &World<'_, M>,
     claims: PassMarks<'_>,
 ) -> Result<Rest, Abandoned> {
-    // Of its own, where nobody is idle.
+    // Its own pool, so that no worker is idle.
     let pool = Pool::new();
     let rest = guard_traversal(world, &mut tracer(&world.core().space), |tracer| {
         let mut marker = marker(world, claims, tracer, Vec::new());
@@ -94,13 +95,13 @@ pub(super) fn pass<M: ObjectModel>(
     Ok(rest?)
 }
 
-/// The pass's claims: they note everything, and have pushed what the pass has behind it.
+/// The claims of the pass. They mark all targets, and push the targets behind the pass.
 #[derive(Clone, Copy)]
 pub(super) struct PassMarks<'a> {
     marks: &'a [AtomicU8],
     counts: &'a Counts,
     log: &'a Reader<'a>,
-    /// The last granule of the page where the pass is.
+    /// The last granule of the current page.
     upto: usize,
 }
 
@@ -117,8 +118,8 @@ impl<'a> PassMarks<'a> {
 }
 
 impl PassMarks<'_> {
-    /// Calls `f` with the marks of a page and the first one's granule, for scans that the compiler
-    /// can make wide. `None`: no object starts there.
+    /// Calls `f` with the marks of a page and its first granule, for scans that the compiler can
+    /// vectorise. `None`: no object starts on the page.
     fn on_page<R>(
         &self,
         space: &Space,
@@ -192,8 +193,8 @@ impl<M: ObjectModel> Marker<'_, M, PassMarks<'_>> {
         Ok(())
     }
 
-    /// Follows the edges of what is noted on a page: notes their targets, and pushes what lies
-    /// behind. How many edges the page has.
+    /// Follows the edges of the reached objects of a page. It marks their targets, and pushes the
+    /// targets behind the pass. Returns the number of edges of the page.
     fn pass_page(&mut self, page: usize, owners: &mut Owners) -> Result<usize, NoMemory> {
         let (space, first) = (self.space, page * PAGE_GRANULES);
         let mut cells = space.starts(page);
@@ -225,7 +226,7 @@ impl<M: ObjectModel> Marker<'_, M, PassMarks<'_>> {
             }
             self.scan(object)?;
         }
-        // While the pass is here.
+        // Before the pass moves on: the delayed targets are compared with its place.
         self.drain_delayed()?;
         Ok(followed)
     }
@@ -242,8 +243,8 @@ impl<M: ObjectModel> Marker<'_, M, PassMarks<'_>> {
         for (&owner, &target) in owners.iter().zip(edges) {
             let owner = usize::from(owner) % PAGE_GRANULES;
             let target = target as usize;
-            // Relaxed: there is one worker. What is stored is often what was there: that is cheaper
-            // than to ask.
+            // Relaxed: there is one worker. The stored value is often the old one. A store is
+            // cheaper than a check.
             let noted = own[owner].load(Ordering::Relaxed) & REACHED;
             let mark = marks[target].load(Ordering::Relaxed);
             marks[target].store(mark | noted, Ordering::Relaxed);
@@ -251,7 +252,7 @@ impl<M: ObjectModel> Marker<'_, M, PassMarks<'_>> {
             // SAFETY: rule B: there is room for all edges, and an element is written before it is
             // counted.
             unsafe { elements.add(len).write(target as u32) };
-            // Of what is marked already, the shift leaves nothing.
+            // For a target with a mark the shift leaves 0.
             len += usize::from(behind >> (mark & (REACHED | EXCLUDED)));
         }
         // SAFETY: as above.
@@ -260,19 +261,19 @@ impl<M: ObjectModel> Marker<'_, M, PassMarks<'_>> {
     }
 }
 
-/// How many of the marks are this one.
+/// The number of marks that are equal to `wanted`.
 fn how_many(marks: &[u8], wanted: u8) -> usize {
     let of_lane = |lane: &[u8]| lane.iter().fold(0, |sum, &mark| sum + u8::from(mark == wanted));
     marks.chunks(LANES).map(|lane| usize::from(of_lane(lane))).sum()
 }
 
-/// Pushes what is noted, the first mark being that of granule `first`.
+/// Pushes the reached objects. The first mark is that of granule `first`.
 fn push_reached(marks: &[u8], first: usize, stack: &mut Vec<u32>) -> Result<(), NoMemory> {
     for (at, lane) in marks.chunks(LANES).enumerate() {
         if how_many(lane, REACHED) == 0 {
             continue;
         }
-        // All are written, and only the noted ones counted.
+        // All are written, but only the reached objects are counted.
         let (mut noted, mut len) = ([0; LANES], 0);
         for (place, &mark) in lane.iter().enumerate() {
             noted[len % LANES] = (first + at * LANES + place) as u32;
@@ -284,17 +285,18 @@ fn push_reached(marks: &[u8], first: usize, stack: &mut Vec<u32>) -> Result<(), 
     Ok(())
 }
 
-/// Which objects of a page some edges in its log belong to.
+/// The owner of each edge of a piece of a page's log.
 struct Owners {
-    /// By edge: the object's granule, counted from the page's first; 0, where no object can be, for
-    /// edges of nobody.
+    /// By edge: the granule of the object, relative to the page. 0, where no object starts, for
+    /// edges without an owner.
     by_edge: [u16; PIECE + UNLOGGED],
     /// Objects that are not in the log.
     unlogged: Vec<u32>,
 }
 
 impl Owners {
-    /// Notes whose edges come next, those of the next cells. How many that are, at most.
+    /// Records the owners of the next edges, for the next cells. Returns an upper limit of their
+    /// number.
     #[inline(never)]
     fn tell(&mut self, cells: &mut Starts, sequence: Sequence<'_>) -> Result<usize, NoMemory> {
         let mut at = 0;
@@ -305,12 +307,14 @@ impl Owners {
             let count = sequence.count(cell);
             let owner = (cell % PAGE_GRANULES) as u16;
             if count <= WIDE {
-                // How many it has cannot be predicted: what is too much is the next one's.
+                // The number cannot be predicted, so the fill is always this long. The next object
+                // overwrites the excess.
                 self.by_edge[at..at + WIDE].fill(owner);
             } else if count < UNLOGGED {
                 self.by_edge[at..at + count].fill(owner);
             } else {
-                // So many edges of nobody; or none any more, where the log of the page has ended.
+                // Such an object has this many edges without an owner, or none where the log of the
+                // page has ended.
                 self.by_edge[at..at + count].fill(0);
                 fallible::push(&mut self.unlogged, cell as u32)?;
             }
@@ -331,7 +335,7 @@ mod tests {
 
     #[test]
     fn marks_are_counted_and_the_noted_ones_pushed_lane_by_lane() {
-        // A lane of which all are noted, one of which none is, and a part of one with marks of all
+        // A lane with all objects reached, a lane with none, and a part of a lane with marks of all
         // kinds.
         let mut marks = vec![REACHED; LANES];
         marks.extend([EXCLUDED; LANES]);

@@ -137,7 +137,7 @@ pub(crate) mod tests {
             let object = Object::new(m.allocate(size, 32).expect("memory"));
             let thing = Thing { name, count: 1, edges: Vec::new(), has, looks, looked: 0 };
             m.model().state().things.insert(object, thing);
-            // SAFETY: rule N: new memory of this heap. The model's table says what is there.
+            // SAFETY: rule N: new memory of this heap. The model's table describes the object.
             unsafe { m.publish(object, true) };
             object
         }
@@ -169,7 +169,7 @@ pub(crate) mod tests {
             Self::of(m, from, |thing| thing.edges.push(to));
         }
 
-        /// Drops a reference, and destroys all objects whose count becomes 0.
+        /// Drops a reference, and destroys each object with count 0 after that.
         pub(crate) fn drop_ref(&self, object: Object, m: &Raw) {
             let mut dropped = vec![object];
             while let Some(object) = dropped.pop() {

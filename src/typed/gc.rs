@@ -371,7 +371,7 @@ impl Mutator {
     ///
     /// If the heap is full. [`try_alloc`](Self::try_alloc) returns an error instead.
     /// [`alloc_or_collect`](Self::alloc_or_collect) collects first.
-    #[inline]
+    #[inline(always)]
     #[track_caller]
     pub fn alloc<T: Trace + Send + Sync>(&self, value: T) -> Gc<T> {
         match allocate(self.raw(), value) {

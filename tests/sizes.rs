@@ -482,9 +482,17 @@ fn is_all_alike<T>(items: &[T]) -> bool {
         || bytes[size_of::<T>()..] == bytes[..bytes.len() - size_of::<T>()]
 }
 
+/// Stack for values of 32 KiB, which unoptimised code copies in each of many frames.
+const DEEP: usize = 16 << 20;
+
 #[test]
 fn every_byte_of_a_slice_is_its_own() {
     let _watch = deadline("sizes of slices");
+    let thread = std::thread::Builder::new().stack_size(DEEP);
+    thread.spawn(every_slice_in_each_mode).unwrap().join().unwrap();
+}
+
+fn every_slice_in_each_mode() {
     let boundaries = boundaries();
     for mode in MODES {
         let heap = heap(mode);

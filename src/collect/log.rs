@@ -1,8 +1,9 @@
 //! The edge log of a full collection: counting writes it, marking reads it.
 //!
-//! Counting traverses each candidate, in address order. Marking would traverse each again, in the
-//! order of the graph: a type to find, a lock to test, a buffer to follow, each in another cache
-//! line. So counting logs the edges: four bytes each, close together.
+//! Counting traverses each candidate, in address order. Without a log, marking would traverse each
+//! candidate again, in the order of the graph. Each traversal finds a type, tests a lock and
+//! follows a buffer, each in another cache line. So counting logs the edges. Logged edges lie close
+//! together, and each takes four bytes.
 //!
 //! ```text
 //! chunk   | segment of a page                         | segment of another page     | ...
@@ -11,30 +12,35 @@
 //! word    | 63..48: end | 47..42: last of eight | ... | 11..6 | 5..0: first of eight |
 //! ```
 //!
-//! A segment starts with one word per eight granules, up to the last candidate. A word has the
-//! number of edges of each of the eight objects, and the end of the edges of the last one in the
-//! segment. The edges of an object end where those of the next object in the word begin: at most
-//! eight numbers are added, with two masks and a multiplication. A reader takes [`WIDE`] edges at a
-//! time, without a branch on the number. The filler keeps the last read in the segment.
+//! A segment starts with one word per eight granules, up to the last candidate. A word contains the
+//! number of edges of each of the eight objects. It also contains the position in the segment at
+//! which the edges of its last object end. The edges of the other objects lie before it, without
+//! gaps. So a reader finds the edges of an object by adding at most eight numbers, with two masks
+//! and a multiplication. A reader reads [`WIDE`] edges at a time, without a branch on the number.
+//! The filler keeps the last read in the segment.
 //!
 //! # The log is optional
 //!
-//! Memory for the log may be refused, and is bounded ([`Budget`]). An object that is not in the log
-//! is traversed again: an object with many edges, an object on a page with too many edges for its
-//! words or without memory, and an object whose traversals are compared
-//! ([`ObjectModel::verifies_traversal`](crate::heap::model::ObjectModel::verifies_traversal)).
+//! Memory for the log is bounded ([`Budget`]), and the system may refuse it. Marking traverses an
+//! object again if the object is not in the log. These objects are not logged:
+//!
+//! * An object with [`UNLOGGED`] or more edges.
+//! * An object on a page with more edges than the words can address.
+//! * An object on a page for which there was no memory.
+//! * An object for which the model compares traversals
+//!   ([`ObjectModel::verifies_traversal`](crate::heap::model::ObjectModel::verifies_traversal)).
 //!
 //! # Invariants
 //!
-//! * On a page with a segment each candidate is in the log with the counted edges, or its field
-//!   says that it is not. Marking asks only for candidates.
+//! * On a page with a segment, each candidate is in the log with the counted edges, or its field is
+//!   [`UNLOGGED`]. Marking looks up only candidates.
 //! * A segment has the edges of its candidates in the order of `Space::starts`. The
-//!   [pass](super::pass) relies on it.
+//!   [pass](super::pass) relies on this order.
 //! * Only the worker that counts a page writes its segment. Readers start when all workers have
-//!   finished (`Workers::run` orders the two).
-//! * A log does not outlive marking. Its memory is kept for the next full collection ([`Spare`]).
-//!   The system may take it. If much of the heap is garbage, it is freed before the sweep, which
-//!   then needs memory.
+//!   finished. `Workers::run` orders the writes before the reads.
+//! * A log does not outlive marking. Its memory is kept for the next full collection
+//!   ([`SpareBuffers`]). The system may reclaim this memory. If much of the heap is garbage, the
+//!   memory is freed before the sweep, because the sweep then needs memory.
 //!
 //! Marking never traverses a logged object again. A field that was unreadable during counting has
 //! no edges, so its targets are roots.
@@ -48,59 +54,61 @@ use crate::base::stress::Stress;
 use crate::base::sync::{AtomicUsize, Ordering};
 use crate::memory::space::{PAGE_GRANULES, PAGE_SIZE, Space};
 
-/// Edges that are taken out at once.
+/// The number of edges in one read.
 pub(crate) const WIDE: usize = 8;
 
 /// Granules that share a word.
 pub(crate) const GROUP: usize = 8;
 
-/// Words of a page.
+/// The number of words for a full page.
 const WORDS: usize = PAGE_GRANULES.div_ceil(GROUP);
 
 /// Bits for the number of an object's edges.
 pub(crate) const FIELD: usize = 6;
 
-/// So many edges are too many. As a field: not logged; in the sums it counts as so many edges,
-/// which are left free.
+/// The field of an object that is not logged. An object with this many edges or more is not logged.
+/// In the sums the field counts as this many edges, so the segment has unused room for them.
 pub(crate) const UNLOGGED: usize = (1 << FIELD) - 1;
 
-/// From this bit on a word says where the edges of its last object end.
+/// The first bit of a word's end.
 pub(crate) const END: usize = FIELD * GROUP;
 
-/// The fields of a word.
+/// The bits of all fields of a word.
 pub(crate) const FIELDS: u64 = (1 << END) - 1;
 
-/// Every other field of a word.
+/// The bits of every other field of a word.
 pub(crate) const EVEN: u64 = 0x03f0_3f03_f03f;
 
-/// Where a page's edges end at most: if all that follows in the same word is not logged, its sums
-/// still fit.
+/// The greatest end of a page's logged edges. If no later object of the same word is logged, the
+/// sums of the word still fit its end.
 const MOST: usize = (1 << 16) - UNLOGGED * GROUP;
 
-/// What a page gets room for, as a first guess: three edges for each of a thousand objects, and the
-/// words.
+/// The first estimate of a page's room, in elements: the words, and three edges for each of a
+/// thousand objects.
 const PAGE_ROOM: usize = PAGE_SIZE / 16;
 
-/// Numbers in a chunk at most: 32 MiB, of which the system gives what is used.
+/// The greatest number of elements in a chunk: 32 MiB. The system provides only the memory that is
+/// written.
 const CHUNK: usize = 8 << 20;
 
-/// The log may have one of so many parts of the size of the pages in use.
+/// The log's memory is at most the size of the pages in use, divided by this number.
 const PART: usize = 2;
 
-/// What the workers of one collection may take for their logs.
+/// The memory that the workers of one collection may use for their logs.
 #[derive(Debug)]
 pub(crate) struct Budget<'a> {
     spare: &'a SpareBuffers,
     /// Bytes.
     left: AtomicUsize,
-    /// Numbers in a chunk.
+    /// Elements in a chunk.
     chunk: usize,
-    /// Where the edges of a page end at most.
+    /// The greatest end of a page's logged edges.
     most: usize,
 }
 
 impl<'a> Budget<'a> {
-    /// For the pages of a scope. In stress only the first objects of each page are logged.
+    /// A budget for a scope of `pages` pages. In stress only the first objects of each page are
+    /// logged.
     pub(crate) fn new(
         spare: &'a SpareBuffers,
         space: &Space,
@@ -109,7 +117,7 @@ impl<'a> Budget<'a> {
         workers: usize,
     ) -> Self {
         let chunk = pages.saturating_mul(PAGE_ROOM).div_ceil(workers);
-        // Where room is short, the collection may be what makes some.
+        // If the heap is nearly full, the log takes no memory: the collection must free some.
         let is_tight = space.is_tight();
         if is_tight {
             spare.clear();
@@ -122,11 +130,11 @@ impl<'a> Budget<'a> {
         }
     }
 
-    /// An empty chunk, with room for at least so many numbers, if there is memory.
+    /// An empty chunk with room for at least `least` elements.
     fn chunk(&self, least: usize) -> Result<HugeBuffer, NoMemory> {
         let edges = self.chunk.max(least);
         let bytes = edges * size_of::<u32>();
-        // Relaxed: a bare number, that nothing else goes by.
+        // Relaxed: the number orders no other memory.
         let taken = self
             .left
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(bytes));
@@ -135,7 +143,7 @@ impl<'a> Budget<'a> {
     }
 }
 
-/// What one worker has written.
+/// The log that one worker has written.
 #[derive(Debug, Default)]
 pub(crate) struct Log {
     pub(super) chunks: Vec<HugeBuffer>,
@@ -143,18 +151,19 @@ pub(crate) struct Log {
 }
 
 impl Log {
-    /// Whether it lies in memory that is worth keeping: the allocator keeps what is smaller.
+    /// Whether a chunk of the log is a mapping. Only mappings are worth keeping: the allocator
+    /// itself keeps smaller buffers.
     pub(crate) fn is_large(&self) -> bool {
         self.chunks.iter().any(HugeBuffer::is_mapping)
     }
 
-    /// What it was written in.
+    /// The chunks, as memory for the next log.
     pub(crate) fn into_rooms(self) -> Vec<HugeBuffer> {
         self.chunks
     }
 }
 
-/// Where a page's edges are.
+/// The position of a page's words and edges in the log.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Segment {
     pub(super) page: u32,
@@ -163,15 +172,15 @@ pub(crate) struct Segment {
     pub(super) len: u32,
 }
 
-/// Some candidates, in address order, whose edges are known.
+/// Some candidates, in address order, with their numbers of edges.
 #[derive(Debug)]
 pub(crate) struct Batch<'a> {
     pub(crate) granules: &'a [u32],
-    /// How many edges each has.
+    /// The number of edges of each candidate.
     pub(crate) sizes: &'a [u32],
-    /// None is greater: the bits of all of those.
+    /// An upper bound of the sizes: the bitwise or of all sizes.
     pub(crate) most: u32,
-    /// Which are not, by number.
+    /// The candidates that are not logged: bit `i` stands for `granules[i]`.
     pub(crate) unlogged: u64,
 }
 
@@ -180,18 +189,18 @@ pub(crate) struct Batch<'a> {
 pub(crate) struct Writer<'a> {
     budget: &'a Budget<'a>,
     log: Log,
-    /// The chunk that is being filled: elements up to its length belong to segments that are
-    /// complete.
+    /// The chunk that is being filled. The elements up to its length belong to complete segments.
     chunk: HugeBuffer,
     page: u32,
     /// The page's words, until the segment is complete.
     words: [u64; WORDS],
     used_words: usize,
-    /// Where the edges of the next object go, from the start of the segment on.
+    /// The position of the next object's edges, from the start of the segment.
     at: usize,
-    /// Where they end at most; 0: nothing more of this page is logged, it is closed.
+    /// The greatest end of the edges in this chunk. 0: the page is closed, and no more of its
+    /// candidates are logged.
     end: usize,
-    /// If so, where what was logged ends; 0: nothing was.
+    /// The end of the logged edges of a closed page. 0: no candidate of the page is logged.
     closed_at: usize,
 }
 
@@ -210,7 +219,7 @@ impl<'a> Writer<'a> {
         }
     }
 
-    /// A page begins, of which the last candidate lies at granule `last`.
+    /// Begins a page. Its last candidate lies at granule `last`.
     pub(crate) fn begin(&mut self, page: u32, last: u32) {
         self.page = page;
         self.used_words = last as usize % PAGE_GRANULES / GROUP + 1;
@@ -223,7 +232,7 @@ impl<'a> Writer<'a> {
         }
     }
 
-    /// Makes room for `least` elements of the segment; where it cannot be, the page is closed.
+    /// Makes room for `least` elements of the segment. Without memory it closes the page.
     fn open(&mut self, least: usize) {
         let least = least + WIDE;
         if self.chunk.spare().len() < least && self.change_chunk(least).is_err() {
@@ -233,7 +242,7 @@ impl<'a> Writer<'a> {
         self.end = (self.chunk.spare().len() - WIDE).min(self.budget.most);
     }
 
-    /// Goes on in another chunk, and takes along what the segment has already.
+    /// Takes another chunk, and copies the incomplete segment to it.
     fn change_chunk(&mut self, least: usize) -> Result<(), NoMemory> {
         self.log.chunks.try_reserve(1)?;
         let mut chunk = self.budget.chunk(least)?;
@@ -248,7 +257,7 @@ impl<'a> Writer<'a> {
         Ok(())
     }
 
-    /// Nothing more of this page is logged.
+    /// Closes the page: no more of its candidates are logged.
     fn close(&mut self) {
         if self.end > 0 {
             self.closed_at = self.at;
@@ -256,7 +265,7 @@ impl<'a> Writer<'a> {
         }
     }
 
-    /// Writes down the edges of some candidates, and calls `each` with the granule of each target.
+    /// Logs the edges of some candidates, and calls `each` with the granule of each target.
     #[inline(always)]
     pub(crate) fn write(
         &mut self,
@@ -280,7 +289,8 @@ impl<'a> Writer<'a> {
         }
     }
 
-    /// As `write`, one by one: there is no room for all, or one has too many edges.
+    /// Does the same as `write`, one candidate at a time. `write` calls it if there is no room for
+    /// all edges, or if a candidate is not logged or has too many edges.
     #[cold]
     #[inline(never)]
     fn write_slowly(
@@ -307,19 +317,20 @@ impl<'a> Writer<'a> {
         }
     }
 
-    /// The candidate at a granule is not logged.
+    /// Marks the candidate at a granule as not logged.
     fn skip(&mut self, granule: u32) {
         let start = self.at;
         if self.has_room(UNLOGGED) {
-            // The sums of its word count it as so many.
+            // The sums of the word count the candidate as `UNLOGGED` edges.
             self.chunk.spare()[start..start + UNLOGGED].fill(MaybeUninit::new(0));
         }
-        // A closed page has no logged objects behind this one: only the sums of this word need to
-        // be right, if any.
+        // A closed page has no logged objects after this candidate. So only the sums of this word
+        // need to be right, for the logged objects before the candidate.
         self.write_field(granule, UNLOGGED, (start + UNLOGGED).min(u16::MAX.into()));
     }
 
-    /// Makes room for `more` elements; where it cannot be, the page is closed.
+    /// Makes room for `more` elements. If they do not fit, it closes the page. The result is
+    /// whether the page is open.
     fn has_room(&mut self, more: usize) -> bool {
         if self.end > 0 && self.at + more > self.end {
             if self.at + more > self.budget.most {
@@ -331,7 +342,7 @@ impl<'a> Writer<'a> {
         self.end > 0
     }
 
-    /// Notes how many edges an object has, and where they end.
+    /// Writes the number of edges of an object, and their end, to the object's word.
     #[inline(always)]
     fn write_field(&mut self, granule: u32, edges: usize, end: usize) {
         let word = &mut self.words[granule as usize % PAGE_GRANULES / GROUP];
@@ -341,7 +352,7 @@ impl<'a> Writer<'a> {
         self.at = end;
     }
 
-    /// The page ends.
+    /// Ends the page, and completes its segment.
     pub(crate) fn end_page(&mut self) {
         self.close();
         let len = self.closed_at;
@@ -354,17 +365,18 @@ impl<'a> Writer<'a> {
             *place = [MaybeUninit::new(*word as u32), MaybeUninit::new((*word >> 32) as u32)];
         }
         let (page, chunk) = (self.page, self.log.chunks.len() as u32);
-        // Who takes out the last edges takes more than there are.
+        // The read of the last edges goes beyond their end.
         self.chunk.spare()[len..len + WIDE].fill(MaybeUninit::new(0));
         let len = len + WIDE;
         self.log.segments.push(Segment { page, chunk, start: start as u32, len: len as u32 });
-        // SAFETY: rule B: the words have been written just now, and the filler; what lies between
-        // by `write`, which is given the iterators of slices, whose lengths are right, and the
-        // sizes that add up to them, and by `skip`.
+        // SAFETY: rule B: the words and the filler are written above. `write` and `skip` have
+        // written the elements between them. The callers of `write` pass iterators of slices, so
+        // their lengths are right, and sizes that add up to these lengths.
         unsafe { self.chunk.add(len) };
     }
 
-    /// The log, all pages having ended; `None`: there is nothing in it.
+    /// The log, after the last page. `None`: it is empty, or there was no memory for the list of
+    /// its chunks.
     pub(crate) fn finish(&mut self) -> Option<Log> {
         let (mut log, chunk) = (std::mem::take(&mut self.log), std::mem::take(&mut self.chunk));
         if log.segments.is_empty() {
@@ -389,7 +401,7 @@ mod tests {
         Budget { spare: &SPARE, left: AtomicUsize::new(usize::MAX), chunk, most: MOST }
     }
 
-    /// Logs pages as counting does, by one worker, and looks whether every edge is counted.
+    /// Logs pages with one worker, as counting does, and checks that every edge is counted.
     fn log(budget: &Budget, pages: &[(u32, Page)]) -> Log {
         log_but(budget, pages, |_| false)
     }
@@ -461,7 +473,8 @@ mod tests {
         }
     }
 
-    /// ClaimSummary everything up: what is logged is right. How many candidates are.
+    /// Looks up every candidate, and checks the logged edges. The result is the number of logged
+    /// candidates.
     fn check(logs: &[Log], pages: &[(u32, Page)]) -> usize {
         let reader =
             Reader::new(logs, 1 + pages.iter().map(|(page, _)| *page as usize).max().unwrap_or(0));
@@ -485,8 +498,8 @@ mod tests {
         logged
     }
 
-    /// ClaimSummary at a page from its beginning to its end: what is logged has its edges there,
-    /// and what is no candidate none.
+    /// Reads a page from its beginning to its end. Checks that each logged candidate has its edges,
+    /// and that a granule without a candidate has none.
     fn check_sequence(sequence: Option<Sequence<'_>>, candidates: &Page) {
         let Some(sequence) = sequence else { return };
         let (mut at, mut next) = (0, candidates.iter().peekable());
@@ -505,7 +518,7 @@ mod tests {
         assert!(at >= sequence.edges.len(), "all that is there is somebody's");
     }
 
-    /// Candidates `stride` granules apart, with so many edges each.
+    /// Candidates that lie `stride` granules apart, with the numbers of edges from `sizes`.
     fn page(stride: u32, sizes: impl IntoIterator<Item = usize>) -> Page {
         let edges = |at: usize, size: usize| (0..size).map(|i| (at * 1000 + i) as u32).collect();
         sizes
@@ -554,9 +567,9 @@ mod tests {
 
     #[test]
     fn a_page_with_too_many_edges_is_logged_up_to_there() {
-        // 2000 of 60 are twice too many.
+        // 2000 objects with 60 edges each: about twice as many as fit.
         let many = page(1, [60; 2000]);
-        // These end just at the limit, with words for all granules before.
+        // These edges end exactly at the limit. Words for all granules lie before them.
         let words = 2 * WORDS;
         let mut just: Page = page(1, [62; 2000]);
         just.truncate((MOST - words) / 62);
@@ -570,7 +583,8 @@ mod tests {
             let pages = [(1, page.clone())];
             assert_eq!(check(&[log(&budget(CHUNK), &pages)], &pages), logged);
         }
-        // What comes behind, in the same word and in others, is not; a page after it is.
+        // Objects after the limit are not logged, in the same word and in later words. The next
+        // page is logged.
         let mut behind = over.clone();
         behind.push((2047, vec![]));
         let pages = [(1, behind), (2, page(2, [3; 1000]))];
@@ -641,8 +655,8 @@ mod tests {
         let spare = SpareBuffers::default();
         let mut place = None;
         for (round, edges) in [3, 5, 4].into_iter().enumerate() {
-            // Other numbers each time, and some pages more: what is left of the last log is not
-            // seen.
+            // Each round has other sizes and one more page. The rest of the previous log in the
+            // memory has no effect.
             let pages: Vec<_> =
                 (0..40 + round as u32).map(|at| (at, page(2, [edges; 1000]))).collect();
             let log = log(&Budget { spare: &spare, ..budget(1 << 20) }, &pages);

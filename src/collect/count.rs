@@ -37,31 +37,32 @@ use crate::object::type_info::Tracer;
 /// Objects that are traversed before their edges are counted.
 const BATCH: usize = 64;
 
-/// Objects between the request for one and the look at it.
+/// The number of candidates between the prefetch of an object and its traversal.
 const PREFETCH_DISTANCE: usize = 6 * BATCH_PART;
 
-/// Objects between the request for what an object leads to outside of the heap, and the look.
+/// The number of candidates between the prefetch of an object's contents outside the heap and its
+/// traversal.
 const CONTENTS_DISTANCE: usize = 2 * BATCH_PART;
 
-/// What counting found.
+/// The result of counting.
 #[derive(Debug, Default)]
 pub(crate) struct Counts {
     pub(crate) tracked: usize,
     pub(crate) candidates: usize,
-    /// Of these, what a known root was found to reach: not counted, and kept.
+    /// Candidates that a known root reaches. They are not counted, and stay alive.
     pub(crate) known_alive: usize,
     pub(super) spills: Spills,
-    /// Candidates that turned out to be immortal.
+    /// The granules of immortal candidates.
     pub(super) immortal: Vec<u32>,
-    /// Objects with a field that could not be read: none of their edges were counted, so all their
-    /// targets are roots, and marking need not look at them.
+    /// Objects with an unreadable field. None of their edges were counted, so all their targets are
+    /// roots. Marking need not traverse them.
     pub(crate) unreadable: Vec<u32>,
-    /// What each object was seen to refer to, by granule: for models whose traversals do not repeat
-    /// themselves ([`ObjectModel::STABLE_DURING_STOP`]), where marking must follow what was
-    /// counted; and of objects that are [doubted](ObjectModel::is_doubted), where it must see the
-    /// same.
+    /// The counted edges of some objects, by granule. A model without
+    /// [`ObjectModel::STABLE_DURING_STOP`] has all objects here, because marking must follow the
+    /// counted edges. Other models have the objects that [`ObjectModel::verifies_traversal`]
+    /// selects. Marking compares their second traversal with these edges.
     pub(crate) kept: HashMap<u32, Box<[u32]>>,
-    /// What the workers of a full collection have written down of the rest, for marking.
+    /// The edges of the other objects, which the workers of a full collection logged for marking.
     pub(crate) logs: Vec<Log>,
 }
 
@@ -93,7 +94,7 @@ impl Counts {
     }
 }
 
-/// Step 4. Counts the edges between the scope's candidates into the side table.
+/// `Phase::Count`: counts the edges between the scope's candidates into the side table.
 pub(crate) fn count<M: ObjectModel>(
     world: &World<'_, M>,
     scope: &Scope,
@@ -103,7 +104,7 @@ pub(crate) fn count<M: ObjectModel>(
     let core = world.core();
     let share = scope.share(workers);
     let mut tables = Vec::new();
-    // The first worker needs none.
+    // The first worker counts into the heap's table.
     tables.try_reserve_exact(workers - 1).map_err(NoMemory::from)?;
     let total = Mutex::new((Counts::default(), tables));
     let failed = Mutex::new(None);
@@ -115,13 +116,13 @@ pub(crate) fn count<M: ObjectModel>(
         let mut counts = Counts::default();
         let mut private = None;
         if worker.index > 0 {
-            // Without a table of its own a worker leaves its share to the others.
+            // Without memory for a private table, this worker leaves its share to the others.
             let Ok(table) = core.workers.take_table(core.space.counts().len()) else { return };
             private = Some(table);
         }
         let mut tracer = tracer(&core.space);
         let result = guard_traversal(world, &mut tracer, |tracer| match &mut private {
-            // The heap's own table is this worker's now.
+            // Only the first worker accesses the heap's table.
             None => exclusively(core.space.counts(), |table| {
                 work.count(worker, table, &mut counts, tracer)
             }),
@@ -133,13 +134,13 @@ pub(crate) fn count<M: ObjectModel>(
         drop(total);
         let result = result.and_then(|counted| Ok(counted.and(added)?));
         if let Err(abandoned) = result {
-            // Relaxed: a hint to hurry; the lock carries the reason.
+            // Relaxed: a hint to finish. The lock protects the reason.
             stop.store(true, Ordering::Relaxed);
             failed.lock().get_or_insert(abandoned);
         }
     });
     if scope.kind == CollectionKind::Full {
-        // Of the last log more was kept than this one needed.
+        // Frees the memory of the previous log that this log did not need.
         core.workers.spare.clear();
     }
     let (mut counts, tables) = std::mem::take(&mut *total.lock());
@@ -150,7 +151,7 @@ pub(crate) fn count<M: ObjectModel>(
     }
 }
 
-/// What the workers that count share.
+/// The data that all counting workers share.
 struct Work<'a, M: ObjectModel> {
     world: &'a World<'a, M>,
     scope: &'a Scope,
@@ -160,7 +161,7 @@ struct Work<'a, M: ObjectModel> {
 }
 
 impl<M: ObjectModel> Work<'_, M> {
-    /// One worker's part, into a table of its own.
+    /// Counts one worker's share into `table`.
     fn count(
         &self,
         worker: Worker,
@@ -188,27 +189,27 @@ impl<M: ObjectModel> Work<'_, M> {
         let far = is_far(world, table.len());
         let mut counter =
             Counter::<YOUNG> { origin, states, table, far, delay: Delay::default(), counts };
-        // Young objects are few and in the caches.
+        // A young collection has no log: young objects are few and in the caches.
         let logs = !YOUNG && M::STABLE_DURING_STOP;
         let mut log = Writer::new(self.budget);
         let mut candidates: Vec<Stopped<'_>> = Vec::new();
         candidates.try_reserve_exact(PAGE_GRANULES)?;
         for pages in self.share.of(worker) {
-            // Relaxed: see where it is set.
+            // Relaxed: a hint, see `count`.
             if self.stop.load(Ordering::Relaxed) {
                 return Ok(());
             }
             for &page in pages {
                 let Some(range) = granules_of(space, page) else { continue };
                 let first = range.start;
-                // Nobody changes a state while references are counted.
+                // No thread changes a state byte during counting.
                 plainly(&states[range], |bytes| {
                     gather::<YOUNG>(bytes, (origin, first), &mut candidates, counter.counts);
                 });
                 steps::took(PAGE_GRANULES / 8 + candidates.len());
                 let Some(&last) = candidates.last() else { continue };
-                // In a full collection they lie one after the other, which the machine would guess,
-                // up to the end of its pages; in a young one far apart.
+                // In a full collection candidates are adjacent. The hardware prefetches them, but
+                // only up to the end of its page. In a young collection they are far apart.
                 candidates.iter().take(PREFETCH_DISTANCE).for_each(prefetch_object);
                 if logs {
                     log.begin(page, origin.granule(last.address()) as u32);
@@ -272,8 +273,8 @@ impl<M: ObjectModel> Work<'_, M> {
 /// A one in each of eight bytes.
 const EACH: u64 = 0x0101_0101_0101_0101;
 
-/// ClaimSummary for candidates among the states of a page, which begins at granule `first`, eight
-/// at a time.
+/// Gathers the candidates of the page that begins at granule `first`. Examines eight state bytes at
+/// a time.
 #[inline(never)]
 fn gather<const YOUNG: bool>(
     states: &[u8],
@@ -308,46 +309,46 @@ fn gather<const YOUNG: bool>(
             found &= found - 1;
         }
     }
-    // SAFETY: rule B: so many have been written.
+    // SAFETY: rule B: the loop has written `gathered` elements.
     unsafe { candidates.set_len(gathered) };
     counts.known_alive += known_alive;
     counts.candidates += gathered + known_alive;
     counts.tracked += gathered + known_alive + others;
 }
 
-/// Of eight bytes in a word, those that have of the bits of `mask` just those of `value`: by their
-/// highest bits.
+/// Compares each byte of `word`, masked with `mask`, with `value`. The result has the highest bit
+/// of each equal byte.
 #[inline(always)]
 fn matching(word: u64, mask: u8, value: u8) -> u64 {
     const LOW: u64 = 0x7f * EACH;
     let differs = (word & (EACH * u64::from(mask))) ^ (EACH * u64::from(value));
-    // A byte is 0 if adding 0x7f to its low bits reaches the highest bit no more than that bit was
-    // set.
+    // A byte is 0 if its highest bit is clear and adding 0x7f to its low bits does not set it.
     !(((differs & LOW) + LOW) | differs | LOW)
 }
 
-/// How many bytes [`matching`] has told.
+/// The number of bytes that [`matching`] has found.
 #[inline(always)]
 fn matches(found: u64) -> usize {
-    // Not every machine that this is compiled for counts bits.
+    // Not all target machines have an instruction that counts bits.
     ((found >> 7).wrapping_mul(EACH) >> 56) as usize
 }
 
-/// What one worker counts into.
+/// The counting state of one worker.
 ///
-/// Its loops are functions of their own, each with what it needs in registers.
+/// Each loop is a separate function, so that the compiler keeps its variables in registers.
 struct Counter<'a, const YOUNG: bool> {
     origin: Origin,
     states: &'a [AtomicU8],
     table: &'a mut [u8],
-    /// Whether the table is so large that its entries are asked for ahead.
+    /// Whether the table is so large that its entries are prefetched.
     far: bool,
     delay: Delay,
     counts: &'a mut Counts,
 }
 
 impl<const YOUNG: bool> Counter<'_, YOUNG> {
-    /// Counts the references to each of `objects` down, and notes their granules.
+    /// Subtracts the real count of each object from its byte, and stores the granules of the
+    /// objects.
     #[inline(never)]
     fn take_own<M: ObjectModel>(
         &mut self,
@@ -369,8 +370,8 @@ impl<const YOUNG: bool> Counter<'_, YOUNG> {
         Ok(())
     }
 
-    /// Keeps what was seen of the objects that are to be seen twice, or cannot be. Which those are,
-    /// by number.
+    /// Keeps the edges of the objects that belong into [`Counts::kept`]. Returns a bit set of these
+    /// objects, by their number in the batch.
     #[cold]
     fn remember<M: ObjectModel>(
         &mut self,
@@ -396,8 +397,8 @@ impl<const YOUNG: bool> Counter<'_, YOUNG> {
         Ok(kept)
     }
 
-    /// Counts the edges of a batch up, and writes them down: all of them in one go. How many each
-    /// object has cannot be predicted, and here nothing asks.
+    /// Counts the edges of a batch, and logs them. One loop handles all edges, so that no branch
+    /// depends on the number of edges of an object, which is unpredictable.
     #[inline(never)]
     fn take_edges(&mut self, edges: &[usize], log: Option<(&mut Writer<'_>, &Batch<'_>)>) {
         steps::took(edges.len());
@@ -416,16 +417,16 @@ impl<const YOUNG: bool> Counter<'_, YOUNG> {
         }
     }
 
-    /// Counts those whose entries were asked for ahead.
+    /// Counts the delayed targets.
     fn drain_delayed(&mut self) {
         let (states, table, spills) = (self.states, &mut *self.table, &mut self.counts.spills);
         self.delay.drain(|target| take_edge::<YOUNG>(states, table, target, spills));
     }
 }
 
-/// Counts an edge up. In a full collection every tracked object is a candidate, and a byte counted
-/// for another is ignored. In a young one, edges to old objects must leave the table alone: it
-/// stays zero there.
+/// Adds 1 to the byte of an edge's target. In a full collection every tracked object is a
+/// candidate, and the bytes of other objects are ignored. In a young collection the bytes of old
+/// objects must stay zero.
 #[inline(always)]
 fn take_edge<const YOUNG: bool>(
     states: &[AtomicU8],
@@ -438,7 +439,7 @@ fn take_edge<const YOUNG: bool>(
     }
 }
 
-/// Calls `each` with every target, and writes them down where there is a log.
+/// Calls `each` with every target. Logs the targets if there is a log.
 #[inline(always)]
 fn for_each(
     targets: impl ExactSizeIterator<Item = usize>,
@@ -451,7 +452,7 @@ fn for_each(
     }
 }
 
-/// How many references each object of a batch has, and a number that none is greater than.
+/// The number of edges of each object of a batch, and an upper bound of these numbers.
 fn sizes(ends: &[u32; BATCH], len: usize) -> ([u32; BATCH], u32) {
     let mut sizes = *ends;
     for (size, before) in sizes[1..len].iter_mut().zip(ends) {
@@ -461,20 +462,20 @@ fn sizes(ends: &[u32; BATCH], len: usize) -> ([u32; BATCH], u32) {
     (sizes, most)
 }
 
-/// Asks for an object.
+/// Prefetches an object.
 #[inline(always)]
 fn prefetch_object(object: &Stopped<'_>) {
     prefetch(object.as_ptr().as_ptr());
 }
 
-/// The few of `objects` from number `first` on, as far as there are any.
+/// At most [`BATCH_PART`] of the objects, from number `first` on.
 #[inline(always)]
 fn few_from<'s, 'w>(objects: &'s [Stopped<'w>], first: usize) -> &'s [Stopped<'w>] {
     let rest = objects.get(first..).unwrap_or_default();
     &rest[..rest.len().min(BATCH_PART)]
 }
 
-/// Adds the workers' private tables to the heap's, and leaves them zero.
+/// Adds the workers' private tables to the heap's table. Zeroes and keeps the private tables.
 fn merge_tables<M: ObjectModel>(
     world: &World<'_, M>,
     scope: &Scope,
@@ -533,7 +534,7 @@ mod tests {
     use crate::object::type_info::Object;
     use crate::{Heap, Pacing};
 
-    /// Numbers of a signed byte, of both signs, in no order.
+    /// Arbitrary positive and negative numbers of a signed byte.
     fn numbers(seed: usize) -> impl Fn(usize) -> i8 {
         move |at| ((at * 31 + seed * 17) % 251) as u8 as i8
     }
@@ -560,7 +561,7 @@ mod tests {
                     table
                 };
                 let tables: Vec<_> = (1..=helpers).map(private).collect();
-                // What the workers' own bytes have lost before is there still.
+                // The earlier carries of the workers' bytes are kept.
                 let mut counts = Counts::default();
                 counts.spills.add(granules[7] as u32, 256);
                 counts.spills.add(granules[8] as u32, -256);
@@ -573,7 +574,7 @@ mod tests {
                     let sum = i64::from(table[at].load(Ordering::Relaxed) as i8) + carry - before;
                     assert_eq!(sum, expected(at), "granule {at}, {helpers} tables");
                 }
-                // A kept one has all of its length; another would be made for this one number.
+                // A kept table has its full length. A new table would have length 1.
                 let again: Vec<_> =
                     (0..helpers).map(|_| workers.take_table(1).expect("memory")).collect();
                 again.into_iter().for_each(|again| {
@@ -582,7 +583,7 @@ mod tests {
                     workers.give_table(again);
                 });
             }
-            // The one sum of two bytes that wraps to 0.
+            // The only sum of two signed bytes that overflows to 0.
             table[granules[5]].store(-128i8 as u8, Ordering::Relaxed);
             let mut private = vec![0; table.len()];
             private[granules[5]] = -128i8 as u8;
@@ -649,7 +650,7 @@ mod tests {
         }
     }
 
-    /// For each kind of collection, on pages of any length.
+    /// Tests both kinds of collections on pages of several lengths.
     #[test]
     fn candidates_are_gathered_and_the_others_counted() {
         fn check<const YOUNG: bool>(space: &Space, states: &[u8], scope: &Scope) {
@@ -694,7 +695,7 @@ mod tests {
         });
     }
 
-    /// Each of two threads waits in its first traversal for the other.
+    /// Each of the two workers waits for the other in its first traversal.
     #[test]
     fn each_worker_but_the_first_counts_into_a_table_of_its_own_which_is_kept() {
         let builder =
@@ -707,7 +708,7 @@ mod tests {
         let (report, _) = collect(&mut m, Collect::full());
         assert_eq!((report.workers, report.candidates, report.unreachable), (2, 16, 0));
         assert_eq!(heap.model().state().there.len(), 2);
-        // A table that was kept is as long as the heap's own.
+        // A kept table is as long as the heap's table.
         let table = m.core().workers.take_table(1).expect("memory");
         assert_eq!(table.len(), m.core().space.counts().len());
         assert!(table.iter().all(|&byte| byte == 0));

@@ -27,23 +27,25 @@ use crate::memory::space::{Origin, Space};
 use crate::object::live::Stopped;
 use crate::object::type_info::{Object, Tracer};
 
-/// Objects between the request to memory and the look.
+/// The size of the ring: the largest number of objects between an object's prefetch and its
+/// traversal.
 const RING: usize = 256;
 
-/// Of these, between the request for what an object leads to outside of the heap, and the look.
+/// The number of objects between the prefetch of an object's contents outside the heap and its
+/// traversal.
 const CONTENTS_DISTANCE: usize = 2 * BATCH_PART;
 
-/// Objects whose edges are taken from the log together.
+/// The number of objects that marking looks up in the log together.
 const BATCH: usize = 32;
 
-/// Edges of a batch that are not asked for together: their notes would not stay in the caches, and
-/// a list of them takes memory.
+/// The most edges of a batch that wait together for their mark bytes. The mark bytes of more edges
+/// would not stay in the caches, and the list of targets takes memory.
 const EDGES_AT_ONCE: usize = 2048;
 
-/// With fewer objects to look at there is nothing to overlap.
+/// With fewer objects on the stack, batches have no cache misses to overlap.
 const FEW_OBJECTS: usize = 4;
 
-/// What a worker keeps for itself when it gives work away, ring included.
+/// The number of objects that a worker keeps when it gives work away, including the ring.
 const KEPT_OBJECTS: usize = 8;
 
 /// One worker's part of marking.
@@ -54,28 +56,29 @@ pub(crate) struct Marker<'a, M: ObjectModel, C: Claims> {
     pub(super) tracer: &'a mut Tracer,
     pub(super) stack: Vec<u32>,
     pub(super) leftovers: Leftovers,
-    /// Whether the model has more to prefetch than objects.
+    /// Whether the model prefetches the contents of objects.
     pub(super) prefetches: bool,
     pub(super) stress: Stress,
-    /// Whether the side tables are so large that they are asked for ahead also for objects of many
-    /// edges.
+    /// Whether the side tables are so large that mark bytes are prefetched for objects with many
+    /// edges too.
     pub(super) far: bool,
     pub(super) delay: Delay,
 }
 
-/// What a worker has met and could not deal with.
+/// Objects that a worker could not handle.
 #[derive(Default)]
 pub(crate) struct Leftovers {
-    /// Objects with a field that could not be read now.
+    /// Objects with a field that counting could read and marking could not.
     pub(super) unreadable_now: Vec<u32>,
-    /// In step 3: immortal objects. Later steps learn of them from counting.
+    /// In `Phase::Premark`: immortal objects. Later phases use [`Counts::immortal`].
     pub(super) immortal: Vec<u32>,
 }
 
 impl Leftovers {
-    /// A field of an object cannot be read. If counting could not read it either, or will not look
-    /// at the object, its targets are roots and nothing is lost. Else what counting saw there would
-    /// be missed: look again later.
+    /// Records an object with an unreadable field. If counting could read the field, marking would
+    /// miss counted references, and traverses the object again later. Otherwise the targets are
+    /// roots, and no record is needed: counting could not read the field either, or counting will
+    /// skip the object (in `Phase::Premark`).
     #[cold]
     fn add_unreadable(&mut self, granule: u32, counts: Option<&Counts>) -> Result<(), NoMemory> {
         if counts.is_some_and(|counts| counts.unreadable.binary_search(&granule).is_err()) {
@@ -114,7 +117,7 @@ impl<'a, M: ObjectModel, C: Claims> Marker<'a, M, C> {
         unsafe { Stopped::new(object_at(self.space, granule as usize)) }
     }
 
-    /// ClaimSummary at an object: pushes what it refers to and nobody has claimed.
+    /// Traverses an object, and pushes its unclaimed targets.
     #[inline(always)]
     pub(super) fn scan(&mut self, granule: u32) -> Result<(), NoMemory> {
         self.traverse(&[self.object(granule)])?;
@@ -123,7 +126,7 @@ impl<'a, M: ObjectModel, C: Claims> Marker<'a, M, C> {
         push_or_delay(&mut self.stack, &mut self.delay, self.far, self.claims, targets)
     }
 
-    /// ClaimSummary at objects: the tracer has what they refer to.
+    /// Traverses objects. Their edges are in the tracer afterwards.
     #[inline(always)]
     fn traverse(&mut self, objects: &[Stopped<'_>]) -> Result<(), NoMemory> {
         steps::took(objects.len());
@@ -144,7 +147,7 @@ impl<'a, M: ObjectModel, C: Claims> Marker<'a, M, C> {
         match claims.counts() {
             None => {
                 let is_immortal = |&object: &Stopped<'_>| self.model.is_immortal(object);
-                // No branch for each: there are hardly any.
+                // One branch for all objects, because immortal objects are rare.
                 if objects.iter().fold(false, |any, object| any | is_immortal(object)) {
                     for &object in objects.iter().filter(|object| is_immortal(object)) {
                         fallible::push(
@@ -160,8 +163,9 @@ impl<'a, M: ObjectModel, C: Claims> Marker<'a, M, C> {
         Ok(())
     }
 
-    /// Objects that have kept what counting saw in them must show the same again. Those that could
-    /// not be read this time are in the list of unreadable_now ones from place `doubts` on.
+    /// Compares the edges of objects with the edges that counting has kept. Panics if they differ.
+    /// The objects that were unreadable in this traversal are in the list `unreadable_now`, from
+    /// index `doubts` on.
     #[cold]
     fn compare(&mut self, objects: &[Stopped<'_>], ends: &[u32], counts: &Counts, doubts: usize) {
         let mut start = 0;
@@ -170,7 +174,7 @@ impl<'a, M: ObjectModel, C: Claims> Marker<'a, M, C> {
             start = end as usize;
             let granule = granule(self.space, object.object());
             let Some(kept) = counts.kept.get(&granule) else { continue };
-            // What cannot be read, or could not be, shows nothing, and that is nobody's fault.
+            // An unreadable object has no edges, which is no fault of its handler.
             let unreadable_now = &self.leftovers.unreadable_now[doubts..];
             steps::took(1 + edges.len() + unreadable_now.len());
             if counts.unreadable.binary_search(&granule).is_ok()
@@ -183,15 +187,15 @@ impl<'a, M: ObjectModel, C: Claims> Marker<'a, M, C> {
                 let why = format!(
                     "the traverse handler of '{name}' visited other references the second time"
                 );
-                // Attributes the fault to this object, whichever object was traversed last.
+                // Attributes the fault to this object, not to the last traversed object.
                 self.tracer.go_on(object.object());
-                // Caught by `guard_traversal`; nobody needs a message on stderr.
+                // `guard_traversal` catches the panic. The panic hook must not print a message.
                 std::panic::resume_unwind(Box::new(why));
             }
         }
     }
 
-    /// As `look`, at what the counting pass saw.
+    /// Adds the kept edges of an object to the tracer, without a traversal.
     fn recall(&mut self, object: Object, counts: &Counts) {
         let kept = counts.kept.get(&granule(self.space, object));
         for &edge in kept.map_or(&[][..], |edges| edges) {
@@ -199,7 +203,7 @@ impl<'a, M: ObjectModel, C: Claims> Marker<'a, M, C> {
         }
     }
 
-    /// Marks until the own stack is empty; gives work away while somebody is idle.
+    /// Marks until this worker's stack is empty. Gives work away while another worker is idle.
     pub(super) fn run(&mut self, pool: &Pool) -> Result<(), NoMemory> {
         let claims = self.claims;
         match claims.log() {
@@ -208,13 +212,18 @@ impl<'a, M: ObjectModel, C: Claims> Marker<'a, M, C> {
         }
     }
 
-    /// From the log: no object is looked at but those that are not in it.
+    /// Marks with the edges in the log. Only objects that are not in the log are traversed.
     ///
-    /// Four batches are on their way: of one the words of the log were asked for, of one the edges;
-    /// of one the edges are put side by side, [`WIDE`] for each object whether it has them or not,
-    /// and their targets' notes asked for; and those of the last are claimed in one go. How many
-    /// edges an object has cannot be predicted, and a wrong guess for each is what marking would
-    /// consist of.
+    /// A batch passes through four stages, and each stage works on another batch:
+    ///
+    /// 1. The words of the log are prefetched.
+    /// 2. The words are read, and the edges are prefetched.
+    /// 3. The edges are copied into one list, and the mark bytes of their targets are prefetched.
+    ///    The copy of an object's edges always has the length [`WIDE`].
+    /// 4. The targets are claimed in one loop.
+    ///
+    /// The number of edges of an object is unpredictable. A branch on it would cost a misprediction
+    /// per object, and mispredictions would dominate the time of marking.
     fn run_by_log(&mut self, log: &Reader<'_>, pool: &Pool) -> Result<(), NoMemory> {
         let (mut asked, mut asked_len) = ([0; BATCH], 0);
         let (mut found, mut found_len) = ([[Entry::default(); BATCH]; 2], 0);
@@ -225,9 +234,8 @@ impl<'a, M: ObjectModel, C: Claims> Marker<'a, M, C> {
                 self.follow_few(log, pool)?;
             }
             steps::took(1 + asked_len + found_len);
-            // What was asked for is found, and its edges asked for; and what comes off the stack is
-            // asked for. After that, so that both have some time, what was found a round ago is
-            // dealt with.
+            // Stages 2 and 1 come first, so that their prefetches have time. Then stages 3 and 4
+            // handle the batches of the previous rounds.
             let [one, other] = &mut found;
             let (arrived, next) = if turn { (&*other, one) } else { (&*one, other) };
             turn = !turn;
@@ -295,8 +303,8 @@ impl<'a, M: ObjectModel, C: Claims> Marker<'a, M, C> {
         }
     }
 
-    /// Where there is hardly anything to look at, as in a list, batches would only be waited for:
-    /// one after the other, until there is more.
+    /// Marks one object at a time while the stack is short, as in a linked list. A batch would only
+    /// add latency there.
     fn follow_few(&mut self, log: &Reader<'_>, pool: &Pool) -> Result<(), NoMemory> {
         let mut ticks = 0u32;
         while self.stack.len() < FEW_OBJECTS
@@ -325,15 +333,16 @@ impl<'a, M: ObjectModel, C: Claims> Marker<'a, M, C> {
         Ok(())
     }
 
-    /// ClaimSummary at objects, and asks for them ahead.
+    /// Marks by traversing objects, which are prefetched.
     fn run_by_bodies(&mut self, pool: &Pool) -> Result<(), NoMemory> {
-        // A queue in an array: entered at `head`, left at `tail`; both run on and wrap.
+        // A queue: objects enter at `head` and leave at `tail`. Both only grow, and index modulo
+        // `RING`.
         let mut ring = [object_at(self.space, 0); RING];
         let (mut head, mut tail) = (0usize, 0usize);
         let (mut asked, mut arrived) = (Vec::new(), Vec::new());
         loop {
             steps::took(1);
-            // Fill the ring from the stack, and look at the oldest in it.
+            // Fills the ring from the stack, and traverses the oldest objects of the ring.
             head += self.enter(&mut ring, head, RING - (head - tail));
             if head == tail {
                 push_all(&mut self.stack, self.claims, &asked)?;
@@ -344,10 +353,10 @@ impl<'a, M: ObjectModel, C: Claims> Marker<'a, M, C> {
                 }
                 continue;
             }
-            // Together, as far as they lie side by side.
+            // A batch is contiguous in the ring.
             let batch = (head - tail).min(BATCH_PART - tail % BATCH_PART);
             if self.prefetches {
-                // Their own bytes are here by now; what they lead to is not.
+                // The bodies of these objects have arrived by now. Their contents have not.
                 let (first, ahead) = (
                     (tail + CONTENTS_DISTANCE) % RING,
                     batch.min((head - tail).saturating_sub(CONTENTS_DISTANCE)),
@@ -357,9 +366,9 @@ impl<'a, M: ObjectModel, C: Claims> Marker<'a, M, C> {
             let first = tail % RING;
             self.traverse(entered(&ring[first..first + batch]))?;
             tail += batch;
-            // The edges of all of them in one go: how many each has cannot be predicted, and here
-            // nothing asks. They are claimed with the next batch, when the notes about their
-            // targets have arrived.
+            // One loop handles the edges of the whole batch, so that no branch depends on the
+            // number of edges of an object. The targets are claimed together with the next batch,
+            // when their mark bytes have arrived.
             std::mem::swap(&mut asked, &mut arrived);
             let (origin, edges) = (self.space.origin(), self.tracer.edges());
             if edges.len() <= EDGES_AT_ONCE {
@@ -378,8 +387,8 @@ impl<'a, M: ObjectModel, C: Claims> Marker<'a, M, C> {
         }
     }
 
-    /// Moves objects from the stack to the ring, from place `head` on, where there is `room`, and
-    /// asks memory for them. How many.
+    /// Moves up to `room` objects from the stack to the ring, from index `head` on, and prefetches
+    /// them. Returns their number.
     #[inline(never)]
     fn enter(&mut self, ring: &mut [Object; RING], head: usize, room: usize) -> usize {
         let origin = self.space.origin();
@@ -395,7 +404,7 @@ impl<'a, M: ObjectModel, C: Claims> Marker<'a, M, C> {
         taken
     }
 
-    /// What waits for its table entry may be the rest of the graph.
+    /// Claims and pushes the delayed targets. The rest of the graph may depend on them.
     pub(super) fn drain_delayed(&mut self) -> Result<(), NoMemory> {
         let (stack, claims) = (&mut self.stack, self.claims);
         let mut pushed = Ok(());
@@ -405,8 +414,8 @@ impl<'a, M: ObjectModel, C: Claims> Marker<'a, M, C> {
         pushed
     }
 
-    /// Gives work away if somebody is idle. So many objects have left the stack and wait to be
-    /// looked at.
+    /// Gives work away if another worker is idle. `waiting` is the number of objects that have left
+    /// the stack and are not yet traversed.
     #[inline(always)]
     fn give_some(&mut self, pool: &Pool, waiting: usize) {
         // Relaxed: a hint.
@@ -418,7 +427,7 @@ impl<'a, M: ObjectModel, C: Claims> Marker<'a, M, C> {
     }
 }
 
-/// Objects that have entered the ring from the stack.
+/// Objects of the ring, as objects in a stop.
 #[inline(always)]
 fn entered<'a>(objects: &[Object]) -> &[Stopped<'a>] {
     // SAFETY: rule W: workers push candidates. A candidate is alive, and the world is stopped.
@@ -431,7 +440,7 @@ pub(crate) fn granule(space: &Space, object: Object) -> u32 {
     space.granule(object.address()) as u32
 }
 
-/// Puts the granules of `edges` into `targets`, and asks for the notes about them.
+/// Replaces `targets` by the granules of `edges`, and prefetches their mark bytes.
 #[inline(never)]
 fn prefetch_marks<C: Claims>(
     claims: C,
@@ -450,23 +459,23 @@ fn prefetch_marks<C: Claims>(
     Ok(())
 }
 
-/// As `push_claimed`: a function of its own, with what its loop needs in registers.
+/// As `push_claimed`, but a separate function, so that the loop's variables are in registers.
 #[inline(never)]
 fn push_all<C: Claims>(stack: &mut Vec<u32>, claims: C, targets: &[u32]) -> Result<(), NoMemory> {
     push_claimed(stack, claims, targets.iter().map(|&target| target as usize))
 }
 
-/// Asks for an object's body.
+/// Prefetches an object's body.
 #[inline(always)]
 pub(crate) fn prefetch_body(object: Object) {
     let address = object.as_ptr().as_ptr();
-    // The second line too: half of all objects are longer than one, or cross into it.
+    // The second cache line too: half of all objects extend into it.
     prefetch(address);
     prefetch(address.wrapping_add(64));
 }
 
-/// Pushes those of `targets` that the caller is the first to claim; where the side tables are
-/// `far`, when their notes have arrived.
+/// Claims `targets`, and pushes the newly claimed ones. If the side tables are `far`, prefetches
+/// the mark bytes first and delays the targets.
 #[inline(always)]
 fn push_or_delay<C: Claims>(
     stack: &mut Vec<u32>,
@@ -486,11 +495,11 @@ fn push_or_delay<C: Claims>(
     Ok(())
 }
 
-/// Pushes those of `targets` that the caller is the first to claim.
+/// Claims `targets`, and pushes the newly claimed ones.
 ///
-/// All are written, and only the claimed ones counted: no branch, for the reason given at
-/// [`Claims::claim`]. The stack's length is in a register meanwhile: through memory, each edge
-/// would wait for the one before.
+/// The loop has no branch, for the reason given at [`Claims::claim`]: it writes every target, and
+/// increments the length only for a newly claimed one. The length is in a register during the loop.
+/// In memory, each edge would wait for the store of the previous edge.
 #[inline(always)]
 fn push_claimed<C: Claims>(
     stack: &mut Vec<u32>,
@@ -503,8 +512,8 @@ fn push_claimed<C: Claims>(
     let elements = stack.as_mut_ptr();
     for target in targets {
         let fresh = claims.claim(target);
-        // SAFETY: rule B: there is room for all targets: the callers' iterators are those of
-        // slices, whose lengths are right. An element is written before it is counted.
+        // SAFETY: rule B: there is room for all targets: the callers' iterators are iterators of
+        // slices and have exact lengths. An element is written before it is counted.
         unsafe { elements.add(len).write(target as u32) };
         len += usize::from(fresh);
     }
@@ -520,7 +529,7 @@ mod tests {
     use crate::collect::script::tests::collect;
     use crate::collect::script::tests::{Script, fan, scripted_heap, small_heap};
 
-    /// Two objects that each show other references the second time that they are traversed.
+    /// Two objects report other references in their second traversal.
     #[test]
     fn doubted_objects_that_change_their_mind_give_the_collection_up() {
         let why =
@@ -531,7 +540,7 @@ mod tests {
             (["", "d"], ["s", "st"], true, Some(why)),
             (["", "d"], ["s", "st"], false, Some(why)),
             (["d", ""], ["st", "s"], false, Some(why)),
-            // An object that is not doubted, and one that cannot be read.
+            // An object without verification, and an unreadable object.
             (["d", ""], ["s", "st"], false, None),
             (["d", "d"], ["s", "h"], false, None),
         ] {
@@ -556,7 +565,7 @@ mod tests {
 
     #[test]
     fn everything_that_many_edges_lead_to_is_found() {
-        // More than wait for memory at once, and more than are asked for ahead together.
+        // More than `RING` objects, and more than `EDGES_AT_ONCE` edges.
         for width in [300, 2_500] {
             for workers in [1, 2] {
                 for is_small in [false, true] {
@@ -575,7 +584,7 @@ mod tests {
         }
     }
 
-    /// So many objects lie behind the first one that the collector marks from the stack in between.
+    /// The first object has so many targets that the collector marks from the stack in between.
     #[test]
     fn marking_from_the_stack_takes_edges_from_the_log_too() {
         let Some(heap) = scripted_heap() else { return };

@@ -1,4 +1,4 @@
-//! The claimed objects as a graph of their own: which of them some members reach.
+//! Reachability among the claimed objects.
 //!
 //! A member is tracked and carries the `UNREACHABLE` bit. Reached members are marked in the side
 //! table, which is zero before and after.
@@ -18,9 +18,9 @@ use crate::object::type_info::{Object, Tracer};
 /// The members of the claimed set, in a stop.
 pub(crate) struct Subset<'w, M: ObjectModel> {
     world: &'w World<'w, M>,
-    /// The edges that counting saw, by granule. A model whose traversals do not repeat themselves
-    /// has all of them here. Of other models only objects with an unreadable field are here: they
-    /// have no edges.
+    /// The edges that counting found, by granule. A model without
+    /// [`ObjectModel::STABLE_DURING_STOP`] has all members here. Other models have only the members
+    /// with an unreadable field, which have no edges.
     counted: HashMap<usize, Vec<usize>>,
 }
 
@@ -44,16 +44,16 @@ impl<'w, M: ObjectModel> Subset<'w, M> {
         self.world.core().space.granule(object.address())
     }
 
-    /// Marks a member. `true`: it had no mark.
+    /// Marks a member. Returns `true` if it had no mark.
     fn reach(&self, object: Object) -> bool {
-        // Relaxed: one thread does this.
+        // Relaxed: one thread accesses the marks.
         let mark = &self.world.core().space.counts()[self.granule(object)];
         let is_new = mark.load(Ordering::Relaxed) == 0;
         mark.store(1, Ordering::Relaxed);
         is_new
     }
 
-    /// Removes the marks of `objects`, which all members are among.
+    /// Removes the marks of `objects`, which include all members.
     pub(crate) fn forget(self, objects: impl Iterator<Item = Object>) {
         let marks = self.world.core().space.counts();
         for object in objects {
@@ -61,15 +61,15 @@ impl<'w, M: ObjectModel> Subset<'w, M> {
         }
     }
 
-    /// Marks `objects`, some members.
+    /// Marks `objects`, which are members.
     pub(crate) fn reach_all(&self, objects: &[Stopped<'w>]) {
         objects.iter().for_each(|&object| {
             self.reach(*object);
         });
     }
 
-    /// Traverses a member: the tracer has its edges. `false`: a field cannot be read, and there are
-    /// no edges.
+    /// Traverses a member. Its edges are in the tracer afterwards. Returns `false` if a field is
+    /// unreadable. Then the tracer has no edges.
     fn traverse(&self, object: Stopped<'_>, tracer: &mut Tracer) -> Result<bool, NoMemory> {
         tracer.begin(object.object());
         self.world.core().model.traverse(object, tracer);
@@ -81,9 +81,9 @@ impl<'w, M: ObjectModel> Subset<'w, M> {
         Ok(is_readable)
     }
 
-    /// Marks the members that have more references than the claim's and those from other members,
-    /// or fewer. The result lists them. A member with an unreadable field has no edges: its targets
-    /// are marked.
+    /// Marks and returns the members with references from outside. The count of any other member is
+    /// the claim's reference plus the references from members. A member with an unreadable field
+    /// has no edges, so its targets are marked.
     pub(crate) fn reach_from_outside(
         &mut self,
         objects: &[ClaimRef],
@@ -126,9 +126,8 @@ impl<'w, M: ObjectModel> Subset<'w, M> {
         Ok(reached)
     }
 
-    /// Marks the members that `stack`, of marked members, leads to. The result is a member with a
-    /// field that cannot be read now and could be read when references were counted. Then marks are
-    /// missing.
+    /// Marks the members that the marked members on `stack` reach. Returns a member with a field
+    /// that is unreadable now and was readable during counting. Then marks are missing.
     pub(crate) fn follow(
         &self,
         mut stack: Vec<Stopped<'w>>,

@@ -1,6 +1,6 @@
 //! Traversal of objects in batches.
 //!
-//! A model that finds several objects of one type calls one function for all of them.
+//! A model can call one function for several objects of one type.
 
 use crate::collect::scope::stopped_at;
 use crate::object::live::Stopped;
@@ -13,7 +13,7 @@ use crate::heap::mutator::World;
 use crate::memory::space::Space;
 use crate::object::type_info::{Ends, Object, Tracer};
 
-/// Why a collection cannot go on.
+/// The reason to abandon a collection.
 #[derive(Debug)]
 pub(crate) struct Abandoned {
     pub(crate) reason: Cow<'static, str>,
@@ -21,7 +21,7 @@ pub(crate) struct Abandoned {
 }
 
 impl Abandoned {
-    /// A field that could be read in the first traversal of an object cannot be read in the second.
+    /// A field was readable in an object's first traversal and is unreadable in the second.
     pub(crate) fn locked(type_name: &'static str) -> Self {
         Self {
             reason: "a field that could be read when references were counted is locked now".into(),
@@ -36,7 +36,7 @@ impl From<NoMemory> for Abandoned {
     }
 }
 
-/// Objects that are looked at together.
+/// The number of objects that are traversed together.
 pub(crate) const BATCH_PART: usize = 16;
 
 /// A tracer for a collection in this space.
@@ -44,22 +44,23 @@ pub(crate) fn tracer(space: &Space) -> Tracer {
     Tracer::for_collection(space.base(), space.reserved_bytes())
 }
 
-/// The name of an object's type; empty, if the object is dead.
+/// The name of an object's type. It is empty if the object is dead.
 pub(crate) fn type_name<M: ObjectModel>(world: &World<'_, M>, object: Object) -> &'static str {
     let granule = world.core().space.granule(object.address());
     stopped_at(world, granule).map_or("", |object| world.core().model.type_name(object.live()))
 }
 
-/// Runs `scan` over objects and turns a panic of a traversal into [`Abandoned`]. The tracer knows
-/// which object was being traversed.
+/// Runs `scan`, and turns a panic of a traversal into [`Abandoned`]. The tracer has the object that
+/// was being traversed.
 pub(crate) fn guard_traversal<M: ObjectModel, R>(
     world: &World<'_, M>,
     tracer: &mut Tracer,
     scan: impl FnOnce(&mut Tracer) -> R,
 ) -> Result<R, Abandoned> {
-    // Inside, `current` is 0: clones count shared, drops are deferred, attaching is refused.
+    // While the guard lives, `current` is 0: clones use the shared count, drops are deferred, and
+    // attaching is refused.
     let guard = crate::safepoint::traversing();
-    // The payload too is dropped inside: it may hold references.
+    // The panic's payload is dropped before the guard, because it may hold references.
     let result = event::guarded(|| scan(tracer)).map_err(event::panic_message);
     drop(guard);
     result.map_err(|reason| Abandoned {
@@ -68,9 +69,9 @@ pub(crate) fn guard_traversal<M: ObjectModel, R>(
     })
 }
 
-/// Has `objects` report what they refer to, behind what the tracer has already, and notes in `ends`
-/// where each one's references end. One with a field that cannot be read reports nothing, and
-/// `unreadable` is called with its number.
+/// Traverses `objects`, and appends their edges to the tracer. `ends` receives the end of each
+/// object's edges. An object with an unreadable field gets no edges, and `unreadable` is called
+/// with its number.
 #[inline(always)]
 pub(crate) fn traverse_batch<M: ObjectModel>(
     model: &M,
@@ -83,7 +84,7 @@ pub(crate) fn traverse_batch<M: ObjectModel>(
     while looked < objects.len() {
         let before = tracer.edges().len() as u32;
         let mut own = Ends::new(&mut ends[looked..objects.len()]);
-        // A fault of this traversal belongs to this object, if no later one is reached.
+        // A panic is attributed to this object, unless the traversal reaches a later object.
         tracer.go_on(objects[looked].object());
         model.traverse_each(&objects[looked..], tracer, &mut own);
         let ends_of = own.filled();
@@ -96,7 +97,7 @@ pub(crate) fn traverse_batch<M: ObjectModel>(
             tracer.truncate(start as usize);
             unreadable(looked + last)?;
         } else if tracer.edges().len() > ends_of[last] as usize {
-            // Reported for an object that did not come: nobody's.
+            // Edges after the last end belong to no object.
             tracer.truncate(ends_of[last] as usize);
         }
         looked += last + 1;
@@ -104,7 +105,7 @@ pub(crate) fn traverse_batch<M: ObjectModel>(
     Ok(())
 }
 
-/// Has the model ask memory for what traversing `objects`, if there are any, is going to read.
+/// Makes the model prefetch the memory that the traversal of `objects` will read.
 #[inline(always)]
 pub(crate) fn prefetch_each<M: ObjectModel>(
     model: &M,
@@ -133,7 +134,7 @@ mod tests {
         assert_eq!(report.abandoned.as_deref(), Some("a look at several, on purpose"));
         assert!(told[4].starts_with("failure: Traverse 'thing': "), "{told:?}");
         heap.model().drop_ref(fails, &m);
-        // Edges that are shown behind the last object belong to no object.
+        // Edges that are reported after the last object belong to no object.
         for what in [Collect::young(), Collect::full()] {
             let ring = Script::ring(&m, &[('a', ""), ('b', "")]);
             Script::of(&m, ring[0], |thing| thing.looks = "e");

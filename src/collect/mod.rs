@@ -1,22 +1,29 @@
 //! One collection, phase by phase.
 //!
-//! | phase | world | work | where |
-//! |---|---|---|---|
-//! | | running | one thread holds the collector lock; start callbacks; the model drains deferred drops | [`collect`], [`open_report`] |
-//! | | **stop** | | |
-//! | `Merge` | stopped | counts become exact; objects with the count 0 leave the candidates, and are destroyed after the stop | [`stop`], the model |
-//! | `Premark` | stopped | full collections: objects that known roots reach are no candidates | [`mark::premark`] |
-//! | `Count` | stopped | count the references between candidates; full collections log the edges | [`count::count`], [`log`] |
-//! | `Roots` | stopped | a candidate whose count differs is a root | [`roots::roots`] |
-//! | `Mark` | stopped | mark from the roots | [`mark::mark`] |
-//! | `Sweep` | stopped | list the unmarked candidates | [`sweep::sweep`] |
-//! | `Claim` | stopped | take a reference on each, clear weak references; objects that legacy finalizers reach leave the set | [`claim::claim`] |
-//! | | **start** | | |
-//! | `Callbacks`, `Finalize` | running | weak callbacks, then finalizers, once per object | [`finalize::finalize`] |
-//! | `Recheck` | **stop**, **start** | resurrected objects leave the set; the other objects lose their weak references | [`recheck::recheck`] |
-//! | | running | the model may keep the garbage | [`recheck::judge`] |
-//! | `Clear` | running | clear each object, then release each; the counts free them | [`clear::clear_all`], [`reclaim`] |
-//! | | running | stop callbacks; the collector lock is released | [`open_report::close`] |
+//! * Open ([`open_report`]): one thread acquires the collector lock, and calls the start
+//!   callbacks. The model drains deferred drops.
+//! * **The world stops.**
+//! * `Merge` ([`stop`], and the model): counts become exact. Objects with the count 0 leave the
+//!   candidates, and are destroyed after the stop.
+//! * `Premark` ([`mark::premark`]), in full collections: objects that known roots reach are no
+//!   candidates.
+//! * `Count` ([`count::count`]): counts the references between candidates. Full collections log
+//!   the edges ([`log`]).
+//! * `Roots` ([`roots::roots`]): a candidate is a root if this number differs from its count.
+//! * `Mark` ([`mark::mark`]): marks from the roots.
+//! * `Sweep` ([`sweep::sweep`]): lists the unmarked candidates.
+//! * `Claim` ([`claim::claim`]): takes a reference on each listed object, and clears weak
+//!   references. Objects that legacy finalizers reach leave the set.
+//! * **The world starts.**
+//! * `Callbacks`, `Finalize` ([`finalize::finalize`]): calls the weak callbacks, then the
+//!   finalizers, once per object.
+//! * `Recheck` ([`recheck::recheck`]), in a second stop: resurrected objects leave the set. The
+//!   other objects lose their weak references.
+//! * Judge ([`recheck::judge`]): the model may keep the garbage.
+//! * `Clear` ([`clear::clear_all`], [`reclaim`]): clears each object, then releases each. The
+//!   counts free the objects.
+//! * Close ([`open_report::close`]): calls the stop callbacks. Then the collector lock is
+//!   released.
 //!
 //! A requested collection goes through all phases in the call ([`collect`]). A collection that the
 //! heap started ([`collect_due`]) leaves `Clear` to all mutators, in batches: see [`reclaim`].
@@ -25,19 +32,19 @@
 //! `Recheck` are omitted. If `Premark` leaves no candidate, `Roots` and `Mark` are omitted.
 //!
 //! Each phase consumes the result of the phase before it, so no phase can be omitted by mistake.
-//! The phases that need the stop take its token. All data of a collection is in these values.
-//! Between collections there are only the side tables (all zero), the age bits, and memory that is
-//! kept for the next collection.
+//! The phases that need the stop take its token. All data of a collection is in these values. Three
+//! things remain between collections: the side tables (all zero), the age bits, and memory for the
+//! next collection.
 //!
 //! # Abandoned collections
 //!
-//! A traversal that panics abandons the collection. So does a field that was readable in `Count`
-//! and is locked in `Mark`, and memory that runs out. Before the claim nothing has changed. In
-//! `Recheck` the whole set is kept.
+//! A collection is abandoned if a traversal panics, if a field that was readable in `Count` is
+//! locked in `Mark`, or if memory runs out. Before `Claim`, an abandoned collection has changed no
+//! object. In `Recheck`, an abandoned collection keeps the whole set alive.
 //!
 //! # A rule
 //!
-//! cited by its letter in `SAFETY` comments:
+//! `SAFETY` comments cite this rule by its letter:
 //!
 //! * **W** (world): while the world is stopped, no thread frees an object or lowers a count. So a
 //!   candidate is alive, and so is the target of each edge of a live object. The data of mutators
@@ -119,8 +126,8 @@ pub(crate) fn acquire_lock<M: ObjectModel>(m: &mut ModelMutator<M>) {
     }
 }
 
-/// Acquires the collector lock by `try_acquire`. A reclaim queue in the way is finished first, as
-/// far as no other thread has its batches.
+/// Acquires the collector lock by `try_acquire`. If a reclaim queue holds the lock, the thread
+/// first reclaims all batches of the queue that no other thread has taken.
 fn acquire_helping<M: ObjectModel>(
     m: &mut ModelMutator<M>,
     try_acquire: impl Fn() -> bool,
@@ -128,7 +135,7 @@ fn acquire_helping<M: ObjectModel>(
     try_acquire() || (reclaim::reclaim(m, Owner::Any, usize::MAX) && try_acquire())
 }
 
-/// Runs a collection that a thread has requested, or returns the reason that there was none.
+/// Runs a collection that a thread has requested.
 pub(crate) fn collect<M: ObjectModel>(
     m: &mut ModelMutator<M>,
     what: Collect,
@@ -141,13 +148,13 @@ pub(crate) fn collect<M: ObjectModel>(
         return Err(CollectError::Busy);
     }
     let guard = CollectorGuard(&core);
-    // It was reclaimed by this thread, so there is a report.
+    // This thread has reclaimed the garbage, so there is a report.
     Ok(run(m, what, ReclaimedBy::Collector, guard)?
         .unwrap_or_else(|| CollectionReport::new(what.kind)))
 }
 
-/// Runs a collection that is due, unless another thread collects. Some garbage may be unreclaimed
-/// when the call returns.
+/// Runs a collection that is due, unless another thread collects. The call may return before all
+/// garbage is reclaimed.
 pub(crate) fn collect_due<M: ObjectModel>(
     m: &mut ModelMutator<M>,
     what: Collect,
@@ -160,7 +167,8 @@ pub(crate) fn collect_due<M: ObjectModel>(
     Ok(())
 }
 
-/// Runs a collection. `None`: the mutators reclaim its garbage, and one of them closes the report.
+/// Runs a collection. `None`: the mutators reclaim its garbage, and the last of them closes the
+/// report.
 fn run<M: ObjectModel>(
     m: &mut ModelMutator<M>,
     what: Collect,
@@ -187,7 +195,8 @@ fn run<M: ObjectModel>(
         return Ok(Some(reclaim::at_once(garbage, open, m)));
     }
     std::mem::forget(guard);
-    // All of a small collection, to its end; and all of any, if memory is short.
+    // This thread reclaims all garbage of a small collection, and closes it. If memory is short, it
+    // reclaims all of its own garbage.
     let mine = Owner::This(m.thread_id());
     let first = if m.core().space.is_tight() { usize::MAX } else { reclaim::RECLAIMED_FIRST };
     reclaim::reclaim(m, mine, first);
@@ -198,23 +207,23 @@ fn run<M: ObjectModel>(
     Ok(None)
 }
 
-/// Makes what is new old without a look at it, where the heap has found that due, unless somebody
-/// is collecting: see [`pacing`](crate::heap::pacing). No collection, so nobody is called back;
-/// what else a collection's first stop does happens in this one.
+/// Makes all new objects old without traversing them, if a promotion is due and no other thread
+/// collects: see [`pacing`](crate::heap::pacing). A promotion is no collection, so it calls no
+/// callbacks. Its stop merges counts, as the first stop of a collection does.
 pub(crate) fn promote<M: ObjectModel>(m: &mut ModelMutator<M>) -> Result<(), CollectError> {
     let core = Arc::clone(m.core());
     if !core.collector_lock.try_acquire() {
         return Err(CollectError::Busy);
     }
     let _guard = CollectorGuard(&core);
-    // Somebody may have collected, or promoted, since this thread looked.
+    // Another thread may have collected or promoted since this thread found the promotion due.
     if core.pace.due() != Due::Promotion {
         return Ok(());
     }
     Ok(promote_now(m)?)
 }
 
-/// A promotion. The caller has the turn.
+/// Promotes all new objects. The caller holds the collector lock.
 pub(crate) fn promote_now<M: ObjectModel>(m: &mut ModelMutator<M>) -> Result<(), StopError> {
     let core = Arc::clone(m.core());
     let _span = event::promotion(&core.name);
@@ -241,8 +250,8 @@ pub(crate) fn promote_now<M: ObjectModel>(m: &mut ModelMutator<M>) -> Result<(),
     Ok(())
 }
 
-/// Steps 1 to 9. `None`: the collection was abandoned. With `shared`, what lies on the pages of
-/// other running threads is held by those.
+/// Runs the phases up to the judgement of the model. `None`: the collection was abandoned before
+/// `Claim`.
 fn find_garbage<M: ObjectModel>(
     m: &mut ModelMutator<M>,
     report: &mut CollectionReport,
@@ -281,10 +290,10 @@ fn find_garbage<M: ObjectModel>(
                 stop::resume(world, report);
                 checked.map_err(Abandoned::from)
             }
-            // Somebody has ended a thread wrongly since the first stop.
+            // A thread has ended without detaching since the first stop.
             Err(error) => Err(Abandoned { reason: error.to_string().into(), type_name: "" }),
         };
-        // Doubt keeps everything alive.
+        // Without a recheck all objects of the set are kept.
         let (garbage, abandoned) =
             checked.unwrap_or_else(|why| (recheck::keep_all(pending, m), Some(why)));
         stop::destroy_merged(dead, m);
@@ -301,7 +310,7 @@ fn find_garbage<M: ObjectModel>(
     Ok(Some(garbage))
 }
 
-/// Steps 2 to 6, in the first stop.
+/// Runs the phases of the first stop, `Merge` to `Claim`.
 fn find<M: ObjectModel>(
     world: &World<'_, M>,
     report: &mut CollectionReport,
@@ -325,8 +334,7 @@ fn find<M: ObjectModel>(
             report.candidates = counts.candidates;
             report.known_alive = counts.known_alive;
             if counts.candidates == counts.known_alive {
-                // There are none, or all of them have been reached from the roots that the runtime
-                // has named.
+                // There are no candidates, or premarking has reached all of them.
                 return Ok(());
             }
             let roots = roots::roots(world, &scope, &counts, workers)?;
@@ -348,7 +356,7 @@ fn find<M: ObjectModel>(
         CollectionKind::Young => core.pace.after_young(report.candidates, found.len()),
         CollectionKind::Full => core.pace.after_full(report.candidates, found.len()),
     }
-    // What makes less than a piece is not worth the sharing.
+    // Garbage of at most one batch is not worth sharing.
     let homes = if by == ReclaimedBy::Mutators && found.len() > GARBAGE_BATCH {
         Homes::of_parked(world)
     } else {
@@ -369,8 +377,8 @@ pub(crate) mod tests {
     use crate::{AtomicGc, Gc, GcCell, Heap, Mutator, Pacing, Trace};
     use std::sync::mpsc;
 
-    /// Leads to itself, by a slot that is read without a lock. It has the rounds of a thread that
-    /// runs.
+    /// References itself, by a slot that is read without a lock. The second field counts the rounds
+    /// of a running thread.
     struct Slotted(AtomicGc<Slotted>, Arc<AtomicUsize>);
 
     impl Trace for Slotted {
@@ -378,7 +386,7 @@ pub(crate) mod tests {
             Trace::traverse(&this.0, tracer);
         }
         fn clear(this: &Self, m: &Mutator) {
-            // Until the thread is surely back from the stop before.
+            // Two more rounds: the thread has certainly returned from the previous stop.
             let before = this.1.load(Ordering::Relaxed);
             while this.1.load(Ordering::Relaxed) < before + 2 {
                 std::thread::yield_now();
@@ -387,7 +395,7 @@ pub(crate) mod tests {
         }
     }
 
-    /// Leads to itself, and may refuse to be cleared.
+    /// References itself, and may refuse to be cleared.
     pub(crate) struct Ring(pub(crate) GcCell<Option<Gc<Ring>>>, pub(crate) bool);
 
     impl Trace for Ring {
@@ -428,8 +436,8 @@ pub(crate) mod tests {
         receiver
     }
 
-    /// Another thread is attached all the time, takes part in stops, and passes no other safepoint.
-    /// So it counts as a reader of each slot until the collection stops the world once more.
+    /// Another thread is attached all the time. It takes part in stops, and passes no other
+    /// safepoint. So it counts as a reader of each slot until the collection stops the world again.
     #[test]
     fn what_lock_free_slots_held_is_gone_when_the_collection_ends_though_other_threads_run() {
         const OBJECTS: usize = 100;
@@ -472,7 +480,7 @@ pub(crate) mod tests {
         });
     }
 
-    /// In pieces, so many at once, and each object counted once.
+    /// The thread reclaims batches up to a limit, and the report counts each object once.
     #[test]
     fn a_thread_that_would_rather_collect_buries_a_bounded_number_and_the_figures_are_exact_in_the_end()
      {
@@ -503,7 +511,7 @@ pub(crate) mod tests {
         assert_eq!(live(), REFUSING);
     }
 
-    /// Also where it lies in a cell that an allocator has kept at hand since before.
+    /// An object is new also in a cell that an allocator has kept since before the collection.
     #[test]
     fn what_is_made_after_a_collection_is_new() {
         let heap = heap();

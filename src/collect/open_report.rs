@@ -34,8 +34,8 @@ pub(crate) fn open<M: ObjectModel>(m: &mut ModelMutator<M>, what: Collect) -> Op
     open
 }
 
-/// Handles a stop that failed. If no stop can succeed any more, no collection is due for a while:
-/// otherwise each safepoint would try again.
+/// Handles a stop that failed. If no stop can succeed any more, it postpones the next collection.
+/// Otherwise each safepoint would try again.
 #[cold]
 pub(crate) fn stop_failed<M: ObjectModel>(core: &Core<M>, kind: CollectionKind, error: &StopError) {
     if matches!(error, StopError::ThreadGone { .. }) {
@@ -85,7 +85,7 @@ pub(crate) fn abandon<M: ObjectModel>(
     report: &mut CollectionReport,
     why: Abandoned,
 ) {
-    // It may have been memory that there was not enough of.
+    // Lack of memory may be the reason, so the spare memory is freed.
     m.core().workers.spare.clear();
     m.core().hooks.unraisable(
         During::Traverse,

@@ -6,10 +6,10 @@
 //! | settling | some are retired: they wait until each thread has passed a safepoint | *counting* |
 //! | counting | are addresses, most of freed cells | *closed*: the report has the survivors |
 //!
-//! A collection that a thread requested does all of this in that call ([`at_once`]). The garbage of
-//! a collection that the heap started is handed to the threads on whose pages it lies
-//! ([`hand_over`]); the states are those of the [reclaim queue](crate::heap::collector_lock). The
-//! thread that finishes the last batch of a state enters the next one.
+//! A requested collection goes through all states in the requesting call ([`at_once`]). If the heap
+//! started the collection, each thread receives the garbage on its own pages ([`hand_over`]). Then
+//! the [reclaim queue](crate::heap::collector_lock) has the state. The thread that finishes the
+//! last batch of a state enters the next state.
 
 use std::sync::Arc;
 
@@ -31,7 +31,8 @@ use crate::heap::reclaim_queue::{
 use crate::object::live::ClaimRef;
 use crate::object::type_info::Object;
 
-/// Objects that a thread reclaims before it may collect: garbage that was found comes first.
+/// The number of objects that a thread reclaims in its first call on a new queue. A thread that is
+/// far ahead of a collection reclaims as many in one call.
 pub(crate) const RECLAIMED_FIRST: usize =
     if cfg!(all(test, any(loom, shuttle))) { 1 } else { 8 * GARBAGE_BATCH };
 
@@ -66,7 +67,7 @@ pub(crate) fn at_once<M: ObjectModel>(
     close_with(open, cleared, m)
 }
 
-/// The tail of every collection that has found garbage: its figures are complete.
+/// Completes the figures of a collection that has found garbage, and closes its report.
 fn close_with<M: ObjectModel>(
     mut open: OpenReport,
     cleared: Cleared,
@@ -77,9 +78,9 @@ fn close_with<M: ObjectModel>(
     open_report::close(m, open, None)
 }
 
-/// Hands the garbage, with the collector lock, to all mutators: each reclaims the objects on its
-/// own pages. Without memory for the queue the garbage comes back. A spared object that another
-/// thread owns may die at a later safepoint of that thread, after the tally.
+/// Hands the garbage, with the collector lock, to all mutators. Each mutator reclaims the objects
+/// on its own pages. Without memory for the queue the garbage is returned. A spared object that
+/// another thread owns may die at a later safepoint of the owner, after the tally.
 pub(crate) fn hand_over<M: ObjectModel>(
     garbage: Garbage,
     open: OpenReport,
@@ -96,7 +97,7 @@ pub(crate) fn hand_over<M: ObjectModel>(
     if piles.is_empty() {
         piles.push(ThreadGarbage::new(me, ClaimRef::into_objects(objects)));
     } else {
-        // The queue has them.
+        // The queue has the references.
         drop(ClaimRef::into_objects(objects));
     }
     spared.iter().for_each(|list| release_all(list, m));
@@ -108,7 +109,8 @@ pub(crate) fn hand_over<M: ObjectModel>(
     None
 }
 
-/// The garbage by the thread on whose pages it lies. Empty, if all of it is the calling thread's.
+/// The garbage, divided by the thread that owns the objects' pages. Empty, if the calling thread
+/// owns all pages.
 fn by_thread<M: ObjectModel>(
     objects: &[ClaimRef],
     homes: &Homes,
@@ -121,7 +123,7 @@ fn by_thread<M: ObjectModel>(
     let mut at = 0;
     for object in objects.iter().map(ClaimRef::object) {
         let home = homes.of(object, &m.core().space).unwrap_or(m.thread_id());
-        // Mostly the thread of the object before: neighbours lie on one page.
+        // Mostly the home of the previous object: neighbours lie on one page.
         steps::took(1);
         if piles.get(at).is_none_or(|pile| !pile.is_of(home)) {
             steps::took(piles.len());
@@ -138,9 +140,9 @@ fn by_thread<M: ObjectModel>(
     Ok(piles)
 }
 
-/// Reclaims batches of one queue until about `limit` objects were cleared. `false`: there was no
-/// batch. The limit to one queue bounds the call: other threads can finish the queue and hand over
-/// another one, again and again.
+/// Reclaims batches of one queue until about `limit` objects are cleared. `false`: there was no
+/// batch. The call stays with one queue because other threads can finish the queue and hand over a
+/// new queue without end.
 pub(crate) fn reclaim<M: ObjectModel>(m: &mut ModelMutator<M>, owner: Owner, limit: usize) -> bool {
     let (mut reclaimed, mut queue) = (0, None);
     while reclaimed < limit {
@@ -152,15 +154,16 @@ pub(crate) fn reclaim<M: ObjectModel>(m: &mut ModelMutator<M>, owner: Owner, lim
     reclaimed > 0
 }
 
-/// Reclaims one batch of the queue with that number, or, without one, of the queue that there is,
-/// and stores its number. The result is the work done, in objects to clear.
+/// Reclaims one batch of the queue with the number `queue`. If `queue` is `None`, it takes a batch
+/// of the current queue, and stores the queue's number. The result is the work done, in objects to
+/// clear.
 fn reclaim_batch<M: ObjectModel>(
     m: &mut ModelMutator<M>,
     owner: Owner,
     queue: &mut Option<u64>,
 ) -> Option<usize> {
-    /// Finishes the batch also when a handler of the model unwinds. Objects that were not released
-    /// keep the reference.
+    /// Finishes the batch also when a handler of the model unwinds. Objects that are not released
+    /// yet keep the claim's reference.
     struct Working<'a, M: ObjectModel>(&'a Core<M>, Option<GarbageBatch>);
     impl<M: ObjectModel> Drop for Working<'_, M> {
         fn drop(&mut self) {
@@ -210,11 +213,11 @@ fn reclaim_batch<M: ObjectModel>(
     Some(work)
 }
 
-/// Releases references that wait until each thread has passed a safepoint: a stop is one for all
-/// threads.
+/// Stops the world if references wait until each thread has passed a safepoint, and releases these
+/// references. A stop is a safepoint of all threads.
 ///
-/// Rare: only objects whose cleared fields are read without a lock wait, and only while other
-/// threads run.
+/// Such references are rare. They come from cleared fields that are read without a lock, and they
+/// wait only while other threads run.
 fn after_clear<M: ObjectModel>(m: &mut ModelMutator<M>, report: &mut CollectionReport) {
     if !m.model().after_clear(m) {
         return;
@@ -233,11 +236,11 @@ fn after_clear<M: ObjectModel>(m: &mut ModelMutator<M>, report: &mut CollectionR
     m.model().resumed(m);
 }
 
-/// Counts the released objects that are still alive. They become ordinary objects again. Most
-/// addresses name freed cells.
+/// Counts the released objects that are still alive, and makes them ordinary objects again. Most
+/// addresses are those of freed cells.
 fn tally<M: ObjectModel>(objects: &[Object], core: &Core<M>) -> Cleared {
-    // The death of an object removes the bit, and no birth sets it. So a cell with the bit has the
-    // same object.
+    // The death of an object clears the bit, and an allocation does not set it. So a cell with the
+    // bit still has the same object.
     let uncollectable =
         objects.iter().filter(|&&object| state_of(&core.space, object).survive()).count();
     Cleared { collected: objects.len() - uncollectable, uncollectable }
@@ -262,21 +265,21 @@ mod tests {
     use crate::object::type_info::Tracer;
     use crate::{Gc, GcCell, Heap, Mutator, Pacing, Trace};
 
-    /// What the objects of a test have in common.
+    /// Counts that all objects of a test share.
     #[derive(Default)]
     struct Shared {
         cleared: AtomicUsize,
-        /// Destructors of rings, and of what they held.
+        /// Destructors of rings that have run; `held_died`: of the objects that rings held.
         died: AtomicUsize,
         held_died: AtomicUsize,
-        /// Which clear handler waits, by number from 1, until another thread asks for a stop; 0:
-        /// none.
+        /// The number of the clear handler, from 1, that waits until another thread requests a
+        /// stop. 0: none.
         waits: usize,
-        /// One waits.
+        /// Whether a handler waits now.
         is_waiting: AtomicBool,
     }
 
-    /// What a ring holds beside itself.
+    /// The object that a ring holds besides itself.
     struct Held(Arc<Shared>);
 
     impl Trace for Held {
@@ -290,7 +293,7 @@ mod tests {
         }
     }
 
-    /// Leads to itself, and holds something.
+    /// References itself and a `Held`.
     struct Ring<const N: usize> {
         next: GcCell<Option<Gc<Ring<N>>>>,
         held: GcCell<Option<Gc<Held>>>,
@@ -331,8 +334,9 @@ mod tests {
         }
     }
 
-    /// Collects garbage, and stops the world from another thread when the clear handler of that
-    /// number runs: how many were cleared and had died by then, and of what they held.
+    /// Collects garbage, and stops the world from another thread when the clear handler with the
+    /// number `waits` runs. The result is three numbers at the stop: cleared objects, dead objects,
+    /// and dead held objects.
     fn stopped_while_clearing(garbage: usize, waits: usize) -> [usize; 3] {
         let heap = heap();
         let shared = Arc::new(Shared { waits, ..Shared::default() });
@@ -355,7 +359,7 @@ mod tests {
         seen
     }
 
-    /// And what was taken out of them is dropped before the thread parks.
+    /// The thread drops the references from the cleared fields before it parks.
     #[test]
     fn another_stop_waits_for_a_few_objects_that_are_cleared_and_not_for_all_garbage() {
         assert_eq!(stopped_while_clearing(3 * POLL_DISTANCE, 1), [POLL_DISTANCE, 0, POLL_DISTANCE]);
@@ -363,7 +367,7 @@ mod tests {
             stopped_while_clearing(3 * POLL_DISTANCE, POLL_DISTANCE + 1),
             [2 * POLL_DISTANCE, 0, 2 * POLL_DISTANCE]
         );
-        // When all are cleared, it waits for none to be let go of.
+        // When all objects are cleared, the stop waits for no release.
         assert_eq!(
             stopped_while_clearing(3 * POLL_DISTANCE, 3 * POLL_DISTANCE),
             [3 * POLL_DISTANCE, 0, 3 * POLL_DISTANCE]
@@ -395,7 +399,7 @@ mod tests {
 
     #[test]
     fn each_running_thread_buries_what_lies_on_its_own_pages() {
-        // This thread's objects lie on both sides of the other's.
+        // This thread's objects lie on both sides of the other thread's objects.
         const OTHERS: usize = 700;
         const OWN: [usize; 2] = [500, 300];
         let heap = heap();
@@ -440,7 +444,7 @@ mod tests {
         assert_eq!(heap.stats().live_objects, 0);
     }
 
-    /// Else a heap that makes much garbage would have to make as much again before the next
+    /// Otherwise a heap with much garbage would have to allocate as much again before the next
     /// collection is due.
     #[test]
     fn what_a_collection_frees_does_not_put_the_next_one_off() {
@@ -455,7 +459,7 @@ mod tests {
         assert_eq!(heap.stats().live_objects, 0);
     }
 
-    /// The owner of the memory finds it free later, when frees count again.
+    /// The owner of the memory finds the free cells later, when frees count again.
     #[test]
     fn memory_that_another_thread_freed_as_garbage_is_new_when_it_is_used_again() {
         let heap = heap();
@@ -480,8 +484,8 @@ mod tests {
         assert!((1_900..=2_100).contains(&new(&m)), "{} of 2000 objects are new", new(&m));
     }
 
-    /// Else a thread that receives objects of another one and drops them would make collections due
-    /// that find nothing.
+    /// Otherwise collections without garbage would become due when a thread drops objects that
+    /// another thread allocated.
     #[test]
     fn the_pace_hears_of_frees_by_a_thread_that_allocates_nothing() {
         let heap = heap();
@@ -514,7 +518,7 @@ mod tests {
     }
 
     /// Collects 600 objects. In the call `asked` the thread waits until another thread requests a
-    /// stop. The calls to the model before that stop.
+    /// stop. The result is the list of calls to the model before the stop.
     fn stopped_in(asked: &'static str) -> Option<Vec<String>> {
         let heap = scripted_heap()?;
         let mut m = heap.attach();
@@ -576,7 +580,7 @@ mod tests {
         assert_eq!(told[told.len() - expected.len()..], expected);
     }
 
-    /// Objects behind the failed release stay held, and count as uncollectable.
+    /// The objects after the failed release keep their references, and count as uncollectable.
     #[test]
     fn a_release_that_unwinds_leaves_a_collection_that_others_can_end() {
         for by_a_collection in [false, true] {
@@ -596,7 +600,7 @@ mod tests {
         assert!(m.core().collector_lock.is_reclaiming(), "what became of them is to be counted");
         let mut told = heap.model().told();
         if by_a_collection {
-            // A thread that wants to collect ends that collection first, and then takes the turn.
+            // The thread first finishes the unfinished collection. Then it runs its own.
             told.extend(collect(&mut m, Collect::young()).1);
             let from = told.iter().rposition(|what| what.starts_with("start")).expect("its start");
             told.truncate(from);
@@ -608,7 +612,7 @@ mod tests {
         assert_eq!(told[told.len() - 4..], ["release a", "a dies", "release b", end]);
         assert!(m.core().collector_lock.try_acquire() && !m.core().collector_lock.is_reclaiming());
         m.core().collector_lock.release();
-        // They still have the claim's references.
+        // The objects still have the claim's references.
         are_ordinary(&m, &ring[1..], 1);
         let released: Vec<_> =
             ring[1..].iter().map(|&object| heap.model().drop_ref(object, &m)).collect();
@@ -642,7 +646,7 @@ mod tests {
         assert_eq!(heap.stats().live_objects, 0);
     }
 
-    /// Where pages run short, all of the garbage is cleared at once.
+    /// If pages run short, the collecting thread clears all garbage before its call returns.
     #[test]
     fn in_a_heap_that_is_nearly_full_all_garbage_is_buried_at_once() {
         for is_tight in [false, true] {

@@ -7,10 +7,10 @@
                             function has no `# Safety` section, or if a rule of
                             ci/unsafe-rules.toml is not stated in its file or names a missing test
 
-A comment leads to a rule by naming it ("rule R", "rules R and Y"), by "the caller" in an unsafe
-function (the block then relies on the function's `# Safety` section), by "as above" (the comment
-before it in the file), or by "as in `f`" and "as for `f`" (the comments in the function `f` of that
-file, or its `# Safety` section).
+A comment leads to a rule by naming it ("rule *counted*", "rules *counted* and *typed*"), by "the
+caller" in an unsafe function (the block then relies on the function's `# Safety` section), by "as
+above" (the comment before it in the file), or by "as in `f`" and "as for `f`" (the comments in the
+function `f` of that file, or its `# Safety` section).
 """
 
 import argparse
@@ -301,10 +301,14 @@ def first_sentence(text):
     return (found.group(1) if found else text).strip()
 
 
-def letters(text):
+WORD = r"\*[a-z]+\*"
+CITATION = rf"rules? ({WORD}(?:, {WORD})*(?:,? and {WORD})?)"
+
+
+def cited(text):
     """The rules that a text names."""
-    found = re.findall(r"\brules? ([A-Z](?:, [A-Z])*(?:,? and [A-Z])?)\b", text)
-    return {letter for group in found for letter in re.findall(r"[A-Z]", group)}
+    found = re.findall(rf"\b{CITATION}", text, re.I)
+    return {word for group in found for word in re.findall(r"\*(\w+)\*", group)}
 
 
 class Resolver:
@@ -327,7 +331,7 @@ class Resolver:
         if comment.line in seen:
             return set()
         seen = (*seen, comment.line)
-        found, function = letters(comment.text), comment.function
+        found, function = cited(comment.text), comment.function
         if re.search(r"\bthe caller\b", comment.text) and function and function.unsafe:
             if self.asks(function):
                 found.add(CALLER)
@@ -348,7 +352,7 @@ class Resolver:
             for f in named:
                 if f.unsafe and self.asks(f) and re.search(f"as for `{name}`", comment.text, re.I):
                     found.add(CALLER)
-            if CALLER not in found and not letters(comment.text):
+            if CALLER not in found and not cited(comment.text):
                 for other in comments:
                     found |= self.rules(source, other, seen)
         if not found:
@@ -373,38 +377,38 @@ def resolve(sources, known):
                 site.rules = resolver.rules(source, site.comment)
             except Stale as stale:
                 problems.append(f"{at}: {stale}: \"{site.comment.text}\"")
-            for letter in sorted(site.rules - known - {CALLER}):
-                problems.append(f"{at}: there is no rule {letter}")
+            for word in sorted(site.rules - known - {CALLER}):
+                problems.append(f"{at}: there is no rule {word}")
     return problems
 
 
 def statement(rule):
     """What a rule says, in the file that keeps it, without the links."""
     text = re.sub(r"(?m)^//!? ?", "", (ROOT / rule["file"]).read_text())
-    found = re.search(rf"^\* \*\*{rule['letter']}\*\* \(([^)]*)\): ((?:.+\n(?!\* |\n))*.+)", text, re.M)
+    found = re.search(rf"^\* \*\*{rule['word']}\*\*: ((?:.+\n(?!\* |\n))*.+)", text, re.M)
     if found is None:
-        raise Stale(f"rule {rule['letter']} is not stated in {rule['file']}")
-    words = " ".join(found.group(2).split())
-    return found.group(1), re.sub(r"\[(`[^`]*`|[^\]]*)\](\([^)]*\))?", r"\1", words)
+        raise Stale(f"rule {rule['word']} is not stated in {rule['file']}")
+    words = " ".join(found.group(1).split())
+    return re.sub(r"\[(`[^`]*`|[^\]]*)\](\([^)]*\))?", r"\1", words)
 
 
 def check_evidence(rule):
     """Names that do not exist, and what is missing."""
-    problems, letter = [], rule["letter"]
+    problems, word = [], rule["word"]
     for model in rule.get("models", []):
         file, _, name = model.partition("::")
         path = ROOT / f"loom_tests/{file}.rs"
         if not path.exists() or (name and f"fn {name}(" not in path.read_text()):
-            problems.append(f"rule {letter}: there is no model {model}")
+            problems.append(f"rule {word}: there is no model {model}")
     for entry in rule.get("tests", []) + rule.get("runs", []):
         file, _, name = entry.partition("::")
         path = ROOT / file
         if not path.exists() or (name and not re.search(rf"\bfn {name}\b", path.read_text())):
-            problems.append(f"rule {letter}: there is no {entry}")
+            problems.append(f"rule {word}: there is no {entry}")
     if not rule.get("tests"):
-        problems.append(f"rule {letter}: no test")
+        problems.append(f"rule {word}: no test")
     if bool(rule.get("models")) == bool(rule.get("no_model")):
-        problems.append(f"rule {letter}: models, or why there is none; one of the two")
+        problems.append(f"rule {word}: models, or why there is none; one of the two")
     return problems
 
 
@@ -413,12 +417,12 @@ def cell(text):
 
 
 def listed(rules, order):
-    return ", ".join(sorted(rules, key=lambda letter: order.index(letter) if letter in order else len(order)))
+    return ", ".join(sorted(rules, key=lambda word: order.index(word) if word in order else len(order)))
 
 
 def shown(comment):
     """The comment's words, less the rules in front, which have a column of their own."""
-    text = re.sub(r"^rules? [A-Z](?:, [A-Z])*(?:,? and [A-Z])?(?:[:.;,] ?|$)", "", comment.text).strip()
+    text = re.sub(rf"^{CITATION}(?:[:.;,] ?|$)", "", comment.text).strip()
     return cell(text[:1].lower() + text[1:] if text[:2] != text[:2].upper() else text).rstrip(".")
 
 
@@ -431,11 +435,11 @@ def evidence(rule):
 
 
 def page(sources, rules, left):
-    order = [rule["letter"] for rule in rules]
+    order = [rule["word"] for rule in rules]
     blocks = Counter(site.kind for source in sources for site in source.sites)
     functions = sum(f.unsafe for source in sources for f in source.functions)
     sites = [site for source in sources for site in source.sites]
-    relying = Counter(letter for site in sites for letter in site.rules)
+    relying = Counter(word for site in sites for word in site.rules)
     in_tests = sum(bool(site.module) for source in sources for site in source.sites)
     lines = [
         "# Unsafe code",
@@ -448,7 +452,7 @@ def page(sources, rules, left):
         f"{blocks['block']} blocks, {blocks['impl']} implementations, {functions} functions, {blocks['attribute']} attributes and",
         f"{blocks['extern']} foreign declaration; {in_tests} of them in tests. *Caller*: the block relies on the contract of the enclosing",
         "function, its `# Safety` section. The second table of each file has the section's first sentence. The functions that",
-        "`export!` defines in `capi/src/` are unsafe too, and rely on rule C.",
+        "`export!` defines in `capi/src/` are unsafe too, and rely on rule *argument*.",
         "",
         "## Rules",
         "",
@@ -456,9 +460,8 @@ def page(sources, rules, left):
         "",
     ]
     for rule in rules:
-        name, words = statement(rule)
-        uses = relying[rule["letter"]]
-        lines += [f"### {rule['letter']}: {name}", "", words[:1].upper() + words[1:], ""]
+        words, uses = statement(rule), relying[rule["word"]]
+        lines += [f"### {rule['word']}", "", words[:1].upper() + words[1:], ""]
         lines += [f"- stated in `{rule['file']}`; {uses} places rely on it", *evidence(rule), ""]
     lines += [
         f"*Caller*: {relying[CALLER]} places rely on the contract of the enclosing function, and so on the rules that its callers name.",
@@ -475,7 +478,7 @@ def page(sources, rules, left):
             continue
         test = sum(bool(site.module) for site in source.sites)
         test += sum(in_module(source, f) is not None for f in unsafe)
-        used = listed({letter for site in source.sites for letter in site.rules} - {CALLER}, order)
+        used = listed({word for site in source.sites for word in site.rules} - {CALLER}, order)
         numbers = (kinds["block"], kinds["impl"], len(unsafe), test)
         lines.append(f"| `{source.name}` | {' | '.join(str(n or '') for n in numbers)} | {used} |")
     lines += ["", "## Reviewed blocks that stay", ""]
@@ -541,11 +544,11 @@ def main():
     asked_for = parser.parse_args()
     table = tomllib.loads(RULES.read_text())
     rules, sources = table["rule"], read()
-    problems = resolve(sources, {rule["letter"] for rule in rules})
+    problems = resolve(sources, {rule["word"] for rule in rules})
     for rule in rules:
         problems += check_evidence(rule)
-        if not any(rule["letter"] in site.rules for source in sources for site in source.sites):
-            problems.append(f"rule {rule['letter']}: nothing relies on it")
+        if not any(rule["word"] in site.rules for source in sources for site in source.sites):
+            problems.append(f"rule {rule['word']}: nothing relies on it")
     if problems:
         raise Stale("\n".join(problems))
     text = page(sources, rules, table["left"])

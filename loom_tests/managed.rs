@@ -551,20 +551,20 @@ fn loom_upgrade_meets_the_start_of_a_dynamic_destruction() {
         let (heap, mut m, object, destroyed) = world();
         let object = std::mem::ManuallyDrop::new(Gc::into_any(object));
         let header = object.header();
-        // SAFETY: rule R: this thread has a reference.
+        // SAFETY: rule *counted*: this thread has a reference.
         let record = m.raw().model().weak.record(unsafe { header.as_ref() });
         let Ok(record) = record else { panic!("no memory") };
         let stranger = thread::spawn(move || {
             let m = heap.attach();
             if let Some(header) = managed::upgrade(m.raw(), &record) {
-                // SAFETY: rule R: the upgrade added a reference.
+                // SAFETY: rule *counted*: the upgrade added a reference.
                 let object = unsafe { AnyGc::from_header(header) };
                 object.downcast::<Value>(&m).unwrap_or_else(|_| unreachable!()).touch();
             }
         });
         let id = m.raw().id();
-        // SAFETY: rules R and Z: the reference is given up here, once; the thread that gets `Dead`
-        // destroys the object.
+        // SAFETY: rules *counted* and *zero*: the reference is given up here, once; the thread that
+        // gets `Dead` destroys the object.
         unsafe {
             if header.as_ref().drop_ref(id) == Dropped::Dead {
                 managed::mark_dying_for_upgrades(m.raw(), header);

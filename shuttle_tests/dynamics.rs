@@ -68,7 +68,7 @@ thread_local! {
 
 unsafe extern "C" fn traverse(object: *mut RawObject, visit: VisitProc, arg: *mut c_void) -> c_int {
     let Some(object) = NonNull::new(object) else { return 0 };
-    // SAFETY: rule H: called for a living object, with a visitor and its argument.
+    // SAFETY: rule *handlers*: called for a living object, with a visitor and its argument.
     unsafe {
         let result = visit(dynamic::Obj::new(object).record().object(), arg);
         if result != 0 {
@@ -82,7 +82,7 @@ unsafe extern "C" fn traverse(object: *mut RawObject, visit: VisitProc, arg: *mu
 /// The dealloc handler. As C code does, it takes and drops a reference to the dying object.
 unsafe extern "C" fn dealloc(object: *mut RawObject) {
     let Some(object) = NonNull::new(object) else { return };
-    // SAFETY: rules H and Z: called once, for a dying object.
+    // SAFETY: rules *handlers* and *zero*: called once, for a dying object.
     unsafe {
         Mutator::with_current(|m| {
             let type_object = NonNull::new(dynamic::Obj::new(object).record().object());
@@ -181,7 +181,7 @@ fn program() {
     let mut spec = TypeSpec::with_attributes("shuttle.Object");
     spec.slots.traverse = Some(traverse);
     spec.slots.dealloc = Some(dealloc);
-    // SAFETY: rule H: the handlers are for attributes, which the type has.
+    // SAFETY: rule *handlers*: the handlers are for attributes, which the type has.
     let ty = unsafe { dynamic::ready_heap(&m, &spec, |_, _| {}) }.unwrap();
     let shared = Arc::new(Shared {
         ty,

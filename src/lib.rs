@@ -13,13 +13,13 @@ compile_error!("standstill reserves large address ranges: it needs a 64-bit Unix
 // Rules of unsafe code that belong to no single file. Each place that cites one keeps it by itself.
 // docs/generated/unsafe.md lists all rules with their tests.
 //
-// * **B** (bounds): the code nearby has checked the precondition of the operation: it has compared
+// * **bounds**: the code nearby has checked the precondition of the operation: it has compared
 //   a length or an index, made room, or excluded null. Some operations have no precondition, such
 //   as a prefetch or a system call that only inspects an address.
-// * **V** (value): the value behind a bare pointer stays in its place while the pointer is used. A
+// * **pinned**: the value behind a bare pointer stays in its place while the pointer is used. A
 //   box stays until it is taken back, once. A frame stays while it waits for the pointer's user or
 //   lies below the user on the stack. A constant stays for ever.
-// * **X** (exclusion): data that a lock or an atomic guards is accessed only through that lock or
+// * **guarded**: data that a lock or an atomic guards is accessed only through that lock or
 //   atomic. A type that crosses threads consists of such data, or it is a bare address, or it
 //   requires of its value the bounds that `Arc` and `Mutex` require. Code that dereferences a bare
 //   address cites another rule.

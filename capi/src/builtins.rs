@@ -21,7 +21,8 @@ use crate::types;
 macro_rules! faces {
     ($($(#[$meta:meta])* $name:ident = $text:literal;)*) => {$(
         $(#[$meta])*
-        // SAFETY: rule B: no other name begins with `standstill_`; `ci/capi_symbols.sh` looks.
+        // SAFETY: rule *bounds*: no other name begins with `standstill_`; `ci/capi_symbols.sh`
+        // looks.
         #[unsafe(no_mangle)]
         pub static $name: Global<PyTypeObject> = Global::new(PyTypeObject::named($text));
     )*};
@@ -49,7 +50,7 @@ static CALLBACK_TYPE: Global<PyTypeObject> =
     Global::new(PyTypeObject::named(c"standstill.Callback"));
 
 /// None.
-// SAFETY: rule B: no other name begins with `standstill_`; `ci/capi_symbols.sh` looks.
+// SAFETY: rule *bounds*: no other name begins with `standstill_`; `ci/capi_symbols.sh` looks.
 #[unsafe(no_mangle)]
 pub static standstill__Py_NoneStruct: Global<PyObject> = Global::new(PyObject::immortal());
 
@@ -99,7 +100,7 @@ impl Exception {
 
     /// The static object of the exception type.
     pub(crate) const fn object(self) -> NonNull<PyObject> {
-        // SAFETY: rule S: the address of a static.
+        // SAFETY: rule *statics*: the address of a static.
         unsafe { NonNull::new_unchecked(self.face().cast()) }
     }
 }
@@ -107,7 +108,8 @@ impl Exception {
 macro_rules! exceptions {
     ($($(#[$meta:meta])* $name:ident = $which:ident;)*) => {$(
         $(#[$meta])*
-        // SAFETY: rule B: no other name begins with `standstill_`; `ci/capi_symbols.sh` looks.
+        // SAFETY: rule *bounds*: no other name begins with `standstill_`; `ci/capi_symbols.sh`
+        // looks.
         #[unsafe(no_mangle)]
         pub static $name: Global<*mut PyObject> = Global::new(Exception::$which.object().as_ptr());
     )*};
@@ -139,7 +141,7 @@ pub(crate) fn exception_matches(error: *mut PyObject, exception: *mut PyObject) 
     if known(error) || error.is_null() || exception.is_null() {
         return false;
     }
-    // SAFETY: rule C: the program has passed this pointer as its own exception type.
+    // SAFETY: rule *argument*: the program has passed this pointer as its own exception type.
     unsafe { types::is_subtype(error.cast(), exception.cast()) }
 }
 
@@ -195,8 +197,8 @@ fn make_all() -> Result<(), Fault> {
         (&MODULE, standstill_PyModule_Type.get()),
         (&WEAKREF, standstill_PyWeakref_Type.get()),
     ] {
-        // SAFETY: rule S: the library is starting. The functions of this crate accept faces of this
-        // kind.
+        // SAFETY: rule *statics*: the library is starting. The functions of this crate accept faces
+        // of this kind.
         unsafe {
             let record = builtin.try_get()?;
             if (*face).ss_own.is_null() {
@@ -229,7 +231,7 @@ fn make_all() -> Result<(), Fault> {
     for which in Exception::ALL {
         make_at(&spec(which.name(), 0, Flags::BASE_TYPE.and(Flags(1 << 30)))?, which.face())?;
     }
-    // SAFETY: rule S: a static object of this crate.
+    // SAFETY: rule *statics*: a static object of this crate.
     unsafe {
         dynamic::set_static_type(NonNull::new_unchecked(standstill__Py_NoneStruct.get()), none)
     };
@@ -252,7 +254,7 @@ fn make(
 }
 
 fn make_at(spec: &TypeSpec, face: *mut PyTypeObject) -> Result<&'static TypeRecord, Fault> {
-    // SAFETY: rule S; the handlers fit objects of these layouts.
+    // SAFETY: rule *statics*; the handlers fit objects of these layouts.
     unsafe {
         if let Some(made) = (*face).ss_own.as_ref() {
             return Ok(made);
@@ -281,12 +283,12 @@ pub(crate) unsafe fn is_a(object: NonNull<PyObject>, face: &Global<PyTypeObject>
 
 fn own(face: &Global<PyTypeObject>) -> Result<&'static TypeRecord, Fault> {
     start()?;
-    // SAFETY: rule S: after the start there is a record, which is static.
+    // SAFETY: rule *statics*: after the start there is a record, which is static.
     Ok(unsafe { &*(*face.get()).ss_own })
 }
 
 fn expected(function: &'static str, what: &str, object: NonNull<PyObject>) -> Fault {
-    // SAFETY: rule R: the callers' object is alive.
+    // SAFETY: rule *counted*: the callers' object is alive.
     let type_name = unsafe { dynamic::try_type_of(object) }.map_or("type", TypeRecord::kept_name);
     Fault::new(Code::WrongType, function)
         .of_type(type_name)
@@ -300,7 +302,8 @@ fn expected(function: &'static str, what: &str, object: NonNull<PyObject>) -> Fa
 ///
 /// The object is a living tuple.
 pub(crate) unsafe fn items<'a>(object: NonNull<PyObject>) -> &'a [Cell<*mut PyObject>] {
-    // SAFETY: as the caller says, a tuple; rule E of the library says when items may change.
+    // SAFETY: as the caller says, a tuple; rule *locking* of the library says when items may
+    // change.
     unsafe {
         let length = dynamic::Obj::new(object).size().unwrap_or(0).unsigned_abs();
         // A derived type may have fields before the items.
@@ -315,7 +318,7 @@ unsafe extern "C" fn traverse_tuple(
     arg: *mut c_void,
 ) -> c_int {
     let Some(object) = NonNull::new(object) else { return 0 };
-    // SAFETY: rule H: called for a living tuple.
+    // SAFETY: rule *handlers*: called for a living tuple.
     unsafe {
         for item in items(object) {
             if !item.get().is_null() {
@@ -331,7 +334,7 @@ unsafe extern "C" fn traverse_tuple(
 
 unsafe extern "C" fn dealloc_tuple(object: *mut PyObject) {
     let Some(object) = NonNull::new(object) else { return };
-    // SAFETY: rule H: called once, for a dying tuple.
+    // SAFETY: rule *handlers*: called once, for a dying tuple.
     unsafe {
         Mutator::with_current(|m| {
             dynamic::Obj::new(object).untrack(m).unwrap_or_else(errors::misuse);
@@ -355,7 +358,7 @@ unsafe extern "C" fn traverse_callback(
     visit: VisitProc,
     arg: *mut c_void,
 ) -> c_int {
-    // SAFETY: rule H: called for a living callback, with a visitor and its argument.
+    // SAFETY: rule *handlers*: called for a living callback, with a visitor and its argument.
     unsafe {
         let own = (*object.cast::<Callback>()).own;
         if own.is_null() { 0 } else { visit(own, arg) }
@@ -363,7 +366,7 @@ unsafe extern "C" fn traverse_callback(
 }
 
 unsafe extern "C" fn clear_callback(object: *mut PyObject) -> c_int {
-    // SAFETY: rule H: called for a living callback.
+    // SAFETY: rule *handlers*: called for a living callback.
     unsafe {
         let callback = object.cast::<Callback>();
         (*callback).function = None;
@@ -420,7 +423,7 @@ pub(crate) fn tuple_of(
     objects: Vec<standstill::AnyGc>,
 ) -> Result<NonNull<PyObject>, Fault> {
     let tuple = new_tuple(m, objects.len() as isize)?;
-    // SAFETY: rule N: the tuple is new and as long as the list.
+    // SAFETY: rule *new*: the tuple is new and as long as the list.
     for (place, object) in unsafe { items(tuple) }.iter().zip(objects) {
         place.set(dynamic::into_raw(object).as_ptr());
     }
@@ -455,7 +458,7 @@ macro_rules! checks {
                     errors::misuse(Fault::new(Code::NullArgument, $text));
                     return 0;
                 };
-                // SAFETY: rule C.
+                // SAFETY: rule *argument*.
                 unsafe {
                     if !call::is_object(object, $text) {
                         return 0;
@@ -491,7 +494,7 @@ unsafe fn tuple(
     object: *mut PyObject,
     function: &'static str,
 ) -> Result<NonNull<PyObject>, Fault> {
-    // SAFETY: rule C.
+    // SAFETY: rule *argument*.
     unsafe {
         let object = call::object(m, object)?;
         if is_a(object, &standstill_PyTuple_Type) {
@@ -511,7 +514,7 @@ unsafe fn long(
     object: *mut PyObject,
     function: &'static str,
 ) -> Result<c_longlong, Fault> {
-    // SAFETY: rule C.
+    // SAFETY: rule *argument*.
     unsafe {
         let object = call::object(m, object)?;
         if is_a(object, &standstill_PyLong_Type) {
@@ -523,7 +526,7 @@ unsafe fn long(
 }
 
 fn new_long(m: &Mutator, value: c_longlong) -> Result<*mut PyObject, Fault> {
-    // SAFETY: rules S and N: a ready, static type of this layout.
+    // SAFETY: rules *statics* and *new*: a ready, static type of this layout.
     unsafe {
         let object = dynamic::allocate(m, own(&standstill_PyLong_Type)?, 0, 0)?;
         (*object.cast::<Number>().as_ptr()).value = value;
@@ -540,7 +543,7 @@ export! {
     /// The number of items of a tuple.
     fn standstill_PyTuple_Size(object: *mut PyObject) -> isize {
         const FUNCTION: &str = "PyTuple_Size";
-        // SAFETY: rule C.
+        // SAFETY: rule *argument*.
         call::fallible(FUNCTION, -1, |m| unsafe { Ok(items(tuple(m, object, FUNCTION)?).len() as isize) })
     }
 
@@ -548,7 +551,7 @@ export! {
     fn standstill_PyTuple_GetItem(object: *mut PyObject, index: isize) -> *mut PyObject {
         const FUNCTION: &str = "PyTuple_GetItem";
         call::fallible(FUNCTION, std::ptr::null_mut(), |m| {
-            // SAFETY: rule C.
+            // SAFETY: rule *argument*.
             let items = unsafe { items(tuple(m, object, FUNCTION)?) };
             usize::try_from(index).ok().and_then(|at| items.get(at)).map(Cell::get).ok_or_else(|| no_item(FUNCTION, index))
         })
@@ -560,7 +563,7 @@ export! {
         let came = Cell::new(false);
         let result = call::fallible(FUNCTION, -1, |m| {
             came.set(true);
-            // SAFETY: rule C.
+            // SAFETY: rule *argument*.
             unsafe {
                 let item = call::optional(m, item)?;
                 let place = tuple(m, object, FUNCTION).and_then(|tuple| {
@@ -583,7 +586,7 @@ export! {
         {
             // The call was refused: the thread is not attached, or runs a traverse handler. The
             // reference is dropped later, by an attached thread.
-            // SAFETY: rule C: the reference that was passed.
+            // SAFETY: rule *argument*: the reference that was passed.
             unsafe {
                 if call::is_object(item, FUNCTION) {
                     drop(dynamic::from_raw(item));
@@ -598,11 +601,11 @@ export! {
         const FUNCTION: &str = "PyUnicode_FromString";
         call::fallible(FUNCTION, std::ptr::null_mut(), |m| {
             call::some(text.cast_mut())?;
-            // SAFETY: rule C.
+            // SAFETY: rule *argument*.
             let text = unsafe { CStr::from_ptr(text) };
             call::utf_8(text)?;
             let bytes = text.to_bytes_with_nul();
-            // SAFETY: rules S and N: a ready, static type with room for the bytes.
+            // SAFETY: rules *statics* and *new*: a ready, static type with room for the bytes.
             unsafe {
                 let object = dynamic::allocate(m, own(&standstill_PyUnicode_Type)?, bytes.len() as isize, 0)?;
                 let place = object.as_ptr().byte_add(STRING_SIZE).cast::<u8>();
@@ -616,7 +619,7 @@ export! {
     fn standstill_PyUnicode_AsUTF8(object: *mut PyObject) -> *const c_char {
         const FUNCTION: &str = "PyUnicode_AsUTF8";
         call::fallible(FUNCTION, std::ptr::null(), |m| {
-            // SAFETY: rule C.
+            // SAFETY: rule *argument*.
             unsafe {
                 let object = call::object(m, object)?;
                 string(object).map(CStr::as_ptr).ok_or_else(|| expected(FUNCTION, "a string", object))
@@ -636,13 +639,13 @@ export! {
 
     /// The value of a number.
     fn standstill_PyLong_AsLong(object: *mut PyObject) -> c_long {
-        // SAFETY: rule C.
+        // SAFETY: rule *argument*.
         call::fallible("PyLong_AsLong", -1, |m| unsafe { long(m, object, "PyLong_AsLong") })
     }
 
     /// The value of a number.
     fn standstill_PyLong_AsLongLong(object: *mut PyObject) -> c_longlong {
-        // SAFETY: rule C.
+        // SAFETY: rule *argument*.
         call::fallible("PyLong_AsLongLong", -1, |m| unsafe { long(m, object, "PyLong_AsLongLong") })
     }
 
@@ -656,7 +659,7 @@ export! {
             if function.is_none() {
                 return Err(Fault::new(Code::NullArgument, FUNCTION));
             }
-            // SAFETY: rule C; a ready, static type of this layout.
+            // SAFETY: rule *argument*; a ready, static type of this layout.
             unsafe {
                 let held = call::optional(m, own_object)?;
                 let object = dynamic::allocate(m, own(&CALLBACK_TYPE)?, 0, 0)?;

@@ -19,8 +19,9 @@ macro_rules! export {
         ///
         /// # Safety
         ///
-        /// Rule C of the crate: each pointer is valid as the header says.
-        // SAFETY: rule B: no other name begins with `standstill_`; `ci/capi_symbols.sh` looks.
+        /// Rule *argument* of the crate: each pointer is valid as the header says.
+        // SAFETY: rule *bounds*: no other name begins with `standstill_`; `ci/capi_symbols.sh`
+        // looks.
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $name($($arg: $type),*) $(-> $result)? $body
     )*};
@@ -132,14 +133,14 @@ pub(crate) fn some<T>(pointer: *mut T) -> Result<NonNull<T>, Fault> {
 ///
 /// # Safety
 ///
-/// Rule C.
+/// Rule *argument*.
 pub(crate) unsafe fn object(
     m: &Mutator,
     pointer: *mut PyObject,
 ) -> Result<NonNull<PyObject>, Fault> {
     let object = some(pointer)?;
     if dynamic::is_checked(m) {
-        // SAFETY: rule C.
+        // SAFETY: rule *argument*.
         unsafe { look_at(m, object) }?;
     }
     Ok(object)
@@ -150,13 +151,13 @@ pub(crate) unsafe fn object(
 ///
 /// # Safety
 ///
-/// Rule C, for `'a`.
+/// Rule *argument*, for `'a`.
 pub(crate) unsafe fn typed_object<'a>(
     m: &Mutator,
     pointer: *mut PyObject,
     code: Code,
 ) -> Result<Obj<'a>, Fault> {
-    // SAFETY: rule C.
+    // SAFETY: rule *argument*.
     unsafe { with_type(object(m, pointer)?, code) }
 }
 
@@ -183,12 +184,12 @@ pub(crate) unsafe fn with_type<'a>(
 ///
 /// # Safety
 ///
-/// Rule C.
+/// Rule *argument*.
 pub(crate) unsafe fn optional(
     m: &Mutator,
     pointer: *mut PyObject,
 ) -> Result<Option<NonNull<PyObject>>, Fault> {
-    // SAFETY: rule C.
+    // SAFETY: rule *argument*.
     if pointer.is_null() { Ok(None) } else { unsafe { object(m, pointer) }.map(Some) }
 }
 
@@ -196,7 +197,7 @@ pub(crate) unsafe fn optional(
 ///
 /// # Safety
 ///
-/// Rule C, except that the address may be no object.
+/// Rule *argument*, except that the address may be no object.
 pub(crate) unsafe fn look_at(m: &Mutator, object: NonNull<PyObject>) -> Result<(), Fault> {
     // SAFETY: as the caller says.
     unsafe { judge(dynamic::look_up(m, object), object) }
@@ -225,7 +226,7 @@ unsafe fn judge(address: Address, object: NonNull<PyObject>) -> Result<(), Fault
 ///
 /// # Safety
 ///
-/// Rule C, except that the address may be no object.
+/// Rule *argument*, except that the address may be no object.
 #[inline(always)]
 pub(crate) unsafe fn is_object(object: NonNull<PyObject>, function: &'static str) -> bool {
     // SAFETY: as the caller says.
@@ -256,7 +257,7 @@ fn told(looked: Result<(), Fault>, function: &'static str) -> bool {
 #[cold]
 #[inline(never)]
 unsafe fn look_here(object: NonNull<PyObject>) -> Result<(), Fault> {
-    // SAFETY: rule C; `address` is the result of this lookup.
+    // SAFETY: rule *argument*; `address` is the result of this lookup.
     unsafe { dynamic::look_up_here(object).map_or(Ok(()), |address| judge(address, object)) }
 }
 
@@ -293,7 +294,7 @@ unsafe fn is_sound(object: NonNull<PyObject>) -> bool {
     if (1..TYPES).contains(&index) {
         return false;
     }
-    // SAFETY: rule D: the record's address follows the header.
+    // SAFETY: rule *dynamic*: the record's address follows the header.
     let record = unsafe { object.as_ptr().cast::<usize>().add(2).read() };
     if index != 0 || record < 4096 || !record.is_multiple_of(align_of::<TypeRecord>()) {
         let head = object.as_ptr();
@@ -308,12 +309,12 @@ unsafe fn is_sound(object: NonNull<PyObject>) -> bool {
 ///
 /// # Safety
 ///
-/// Rule C. The record lives as long as the type.
+/// Rule *argument*. The record lives as long as the type.
 pub(crate) unsafe fn record<'a>(
     m: &Mutator,
     face: *mut PyTypeObject,
 ) -> Result<&'a TypeRecord, Fault> {
-    // SAFETY: rules C and F.
+    // SAFETY: rules *argument* and *record*.
     unsafe {
         if dynamic::is_checked(m) && !face.is_null() {
             let face = NonNull::new_unchecked(face);
@@ -328,12 +329,13 @@ pub(crate) unsafe fn record<'a>(
 ///
 /// # Safety
 ///
-/// Rule C.
+/// Rule *argument*.
 pub(crate) unsafe fn ready<'a>(face: *mut PyTypeObject) -> Result<&'a TypeRecord, Fault> {
     let face = some(face)?;
-    // SAFETY: rules C and F. The pointer to the record is published once; see `types`.
+    // SAFETY: rules *argument* and *record*. The pointer to the record is published once; see
+    // `types`.
     unsafe { types::own(face.as_ptr()) }.ok_or_else(|| {
-        // SAFETY: rule C.
+        // SAFETY: rule *argument*.
         let name = unsafe { text((*face.as_ptr()).tp_name) }.ok().flatten();
         let name = name.unwrap_or("without a name");
         Fault::new(Code::NotReady, "argument").because(words!("type '{name}' is not ready"))

@@ -18,7 +18,7 @@ unsafe fn place<'a>(
     name: *const c_char,
     function: &'static str,
 ) -> Result<(NonNull<PyObject>, &'a str), Fault> {
-    // SAFETY: rule C.
+    // SAFETY: rule *argument*.
     unsafe {
         let object = call::object(m, object)?;
         call::some(name.cast_mut())?;
@@ -42,7 +42,7 @@ export! {
     ) -> c_int {
         const FUNCTION: &str = "PyObject_SetAttrString";
         call::fallible(FUNCTION, -1, |m| {
-            // SAFETY: rule C.
+            // SAFETY: rule *argument*.
             unsafe {
                 let (object, name) = place(m, object, name, FUNCTION)?;
                 let value = call::optional(m, value)?;
@@ -56,7 +56,7 @@ export! {
     fn standstill_PyObject_GetAttrString(object: *mut PyObject, name: *const c_char) -> *mut PyObject {
         const FUNCTION: &str = "PyObject_GetAttrString";
         call::fallible(FUNCTION, std::ptr::null_mut(), |m| {
-            // SAFETY: rule C.
+            // SAFETY: rule *argument*.
             unsafe {
                 let (object, name) = place(m, object, name, FUNCTION)?;
                 Ok(dynamic::into_raw(dynamic::Obj::new(object).get_attribute(m, name)?).as_ptr())
@@ -68,7 +68,7 @@ export! {
     fn standstill_PyObject_HasAttrString(object: *mut PyObject, name: *const c_char) -> c_int {
         const FUNCTION: &str = "PyObject_HasAttrString";
         call::reported(FUNCTION, 0, |m| {
-            // SAFETY: rule C.
+            // SAFETY: rule *argument*.
             match unsafe { place(m, object, name, FUNCTION) } {
                 // SAFETY: as above.
                 Ok((object, name)) => Ok(c_int::from(unsafe { dynamic::Obj::new(object).has_attribute(m, name) })),
@@ -85,7 +85,7 @@ export! {
             errors::misuse(Fault::new(Code::NullArgument, FUNCTION));
             return 0;
         };
-        // SAFETY: rule C; a static object has no dictionary.
+        // SAFETY: rule *argument*; a static object has no dictionary.
         unsafe {
             if !call::is_object(object, FUNCTION) || dynamic::try_type_of(object).is_none() {
                 return 0;
@@ -98,7 +98,7 @@ export! {
     fn standstill_PyObject_ClearManagedDict(object: *mut PyObject) {
         const FUNCTION: &str = "PyObject_ClearManagedDict";
         call::reported(FUNCTION, (), |m| {
-            // SAFETY: rule C.
+            // SAFETY: rule *argument*.
             unsafe {
                 let object = call::object(m, object)?;
                 if dynamic::try_type_of(object).is_some() {

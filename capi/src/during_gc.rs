@@ -39,7 +39,7 @@ fn or_null<T>(function: &'static str, f: impl FnOnce() -> Option<*mut T>) -> *mu
 
 /// Checks that an object has a type.
 unsafe fn known(object: *mut PyObject, function: &'static str) -> Option<NonNull<PyObject>> {
-    // SAFETY: rule C.
+    // SAFETY: rule *argument*.
     NonNull::new(object).filter(|&object| unsafe {
         call::is_object(object, function) && dynamic::try_type_of(object).is_some()
     })
@@ -47,7 +47,7 @@ unsafe fn known(object: *mut PyObject, function: &'static str) -> Option<NonNull
 
 /// The record of a ready type.
 unsafe fn ready<'a>(face: *mut PyTypeObject, function: &'static str) -> Option<&'a TypeRecord> {
-    // SAFETY: rule C.
+    // SAFETY: rule *argument*.
     unsafe {
         NonNull::new(face).filter(|&face| call::is_type(face, function))?;
         call::ready(face).ok()
@@ -58,7 +58,7 @@ export! {
     /// Like `PyObject_GetTypeData`.
     fn standstill_PyObject_GetTypeData_DuringGC(object: *mut PyObject, class: *mut PyTypeObject) -> *mut c_void {
         const FUNCTION: &str = "PyObject_GetTypeData_DuringGC";
-        // SAFETY: rule C.
+        // SAFETY: rule *argument*.
         or_null(FUNCTION, || unsafe {
             dynamic::Obj::new(known(object, FUNCTION)?).type_data(ready(class, FUNCTION)?).map(NonNull::as_ptr)
         })
@@ -67,7 +67,7 @@ export! {
     /// Like `PyObject_GetItemData`.
     fn standstill_PyObject_GetItemData_DuringGC(object: *mut PyObject) -> *mut c_void {
         const FUNCTION: &str = "PyObject_GetItemData_DuringGC";
-        // SAFETY: rule C.
+        // SAFETY: rule *argument*.
         or_null(FUNCTION, || unsafe {
             dynamic::Obj::new(known(object, FUNCTION)?).item_data().map(NonNull::as_ptr)
         })
@@ -76,7 +76,7 @@ export! {
     /// Like `PyType_GetModuleState`.
     fn standstill_PyType_GetModuleState_DuringGC(face: *mut PyTypeObject) -> *mut c_void {
         const FUNCTION: &str = "PyType_GetModuleState_DuringGC";
-        // SAFETY: rule C.
+        // SAFETY: rule *argument*.
         or_null(FUNCTION, || unsafe {
             dynamic::Obj::new(dynamic::type_module(ready(face, FUNCTION)?)?).module_state()
         })
@@ -85,7 +85,7 @@ export! {
     /// Like `PyModule_GetState`.
     fn standstill_PyModule_GetState_DuringGC(module: *mut PyObject) -> *mut c_void {
         const FUNCTION: &str = "PyModule_GetState_DuringGC";
-        // SAFETY: rule C.
+        // SAFETY: rule *argument*.
         or_null(FUNCTION, || unsafe { dynamic::Obj::new(known(module, FUNCTION)?).module_state() })
     }
 
@@ -96,7 +96,7 @@ export! {
         if result.is_null() {
             return -1;
         }
-        // SAFETY: rule C.
+        // SAFETY: rule *argument*.
         unsafe {
             let token = known(module, FUNCTION).filter(|_| inside).and_then(|module| dynamic::Obj::new(module).module_token());
             *result = std::ptr::with_exposed_provenance_mut(token.unwrap_or(0));
@@ -112,7 +112,7 @@ export! {
     ) -> c_int {
         const FUNCTION: &str = "PyType_GetBaseByToken_DuringGC";
         let inside = is_inside(FUNCTION);
-        // SAFETY: rule C.
+        // SAFETY: rule *argument*.
         unsafe {
             if !result.is_null() {
                 *result = std::ptr::null_mut();
@@ -132,7 +132,7 @@ export! {
     /// Like `PyType_GetModule`.
     fn standstill_PyType_GetModule_DuringGC(face: *mut PyTypeObject) -> *mut PyObject {
         const FUNCTION: &str = "PyType_GetModule_DuringGC";
-        // SAFETY: rule C.
+        // SAFETY: rule *argument*.
         or_null(FUNCTION, || unsafe {
             dynamic::type_module(ready(face, FUNCTION)?).map(NonNull::as_ptr)
         })
@@ -141,7 +141,7 @@ export! {
     /// Like `PyType_GetModuleByToken`.
     fn standstill_PyType_GetModuleByToken_DuringGC(face: *mut PyTypeObject, token: *const c_void) -> *mut PyObject {
         const FUNCTION: &str = "PyType_GetModuleByToken_DuringGC";
-        // SAFETY: rule C.
+        // SAFETY: rule *argument*.
         or_null(FUNCTION, || unsafe {
             dynamic::type_module_by_token(ready(face, FUNCTION)?, token as usize).map(NonNull::as_ptr)
         })

@@ -189,7 +189,7 @@ unsafe fn set(code: Code, exception: NonNull<PyObject>, message: Text) {
 #[cold]
 #[inline(never)]
 pub(crate) fn set_fault(fault: &Fault) {
-    // SAFETY: rule S: a static object of this crate.
+    // SAFETY: rule *statics*: a static object of this crate.
     unsafe { set(fault.code, exception_for(fault.code).object(), Text::new(fault)) };
 }
 
@@ -422,7 +422,7 @@ fn deliver(fault: &Fault) {
         object: std::ptr::without_provenance(fault.address),
         text: text.as_ptr(),
     };
-    // SAFETY: rule C: the program has set the hook for such reports.
+    // SAFETY: rule *argument*: the program has set the hook for such reports.
     if !in_hook(|| unsafe { function(&report, hook.arg) }) {
         line(fault);
     }
@@ -517,10 +517,10 @@ export! {
     /// Sets an error of the program.
     fn standstill_PyErr_SetString(exception: *mut PyObject, message: *const c_char) {
         call::outside("PyErr_SetString", (), || {
-            // SAFETY: rule C.
+            // SAFETY: rule *argument*.
             let message = if message.is_null() { c"" } else { unsafe { CStr::from_ptr(message) } };
             let message = Text::copy(message);
-            // SAFETY: rule C.
+            // SAFETY: rule *argument*.
             unsafe {
                 let known = NonNull::new(exception)
                     .filter(|exception| call::is_type(exception.cast(), "PyErr_SetString"));
@@ -539,7 +539,7 @@ export! {
     fn standstill_PyErr_BadInternalCall() {
         call::outside("PyErr_BadInternalCall", (), || {
             let message = Text::new("bad argument to an internal function");
-            // SAFETY: rule S: a static object of this crate.
+            // SAFETY: rule *statics*: a static object of this crate.
             unsafe { set(Code::Custom, Exception::System.object(), message) };
         });
     }
@@ -549,7 +549,7 @@ export! {
         const FUNCTION: &str = "PyErr_ExceptionMatches";
         call::outside(FUNCTION, 0, || {
             let Some(known) = NonNull::new(exception.cast()) else { return 0 };
-            // SAFETY: rule C.
+            // SAFETY: rule *argument*.
             if !unsafe { call::is_type(known, FUNCTION) } {
                 return 0;
             }
@@ -564,7 +564,7 @@ export! {
     fn standstill_PyErr_WriteUnraisable(object: *mut PyObject) {
         call::outside("PyErr_WriteUnraisable", (), || {
             let Some(now) = with(|errors| errors.now.take()).flatten() else { return };
-            // SAFETY: rule C.
+            // SAFETY: rule *argument*.
             let type_name = unsafe {
                 NonNull::new(object)
                     .filter(|&object| call::is_object(object, "PyErr_WriteUnraisable"))

@@ -23,7 +23,7 @@ thread_local! {
 
 type Handler = Option<unsafe extern "C" fn()>;
 
-// SAFETY: rule B: this is the declaration in the system's headers.
+// SAFETY: rule *bounds*: this is the declaration in the system's headers.
 unsafe extern "C" {
     fn pthread_atfork(prepare: Handler, parent: Handler, child: Handler) -> c_int;
 }
@@ -32,16 +32,16 @@ unsafe extern "C" {
 pub(crate) fn watch() {
     static WATCH: Once = Once::new();
     WATCH.call_once(|| {
-        // SAFETY: rule B: the three functions are fork handlers. If there is no memory to register
-        // them, forks happen without them.
+        // SAFETY: rule *bounds*: the three functions are fork handlers. If there is no memory to
+        // register them, forks happen without them.
         let _ = unsafe { pthread_atfork(Some(prepare), Some(parent), Some(child)) };
     });
 }
 
 unsafe extern "C" fn prepare() {
     let Some(mutator) = thread::take_up() else { return };
-    // SAFETY: rule T of the crate: `take_up` has taken the mutator, so no other code uses it until
-    // `give_back`, and the fork ends before that.
+    // SAFETY: rule *thread* of the crate: `take_up` has taken the mutator, so no other code uses it
+    // until `give_back`, and the fork ends before that.
     match unsafe { &mut *mutator }.prepare_fork() {
         Ok(fork) => FORKING.set(Some(ManuallyDrop::new((mutator, fork)))),
         Err(_) => thread::give_back(mutator),

@@ -107,7 +107,7 @@ unsafe fn list(m: &Mutator, objects: *const *mut PyObject, n: isize) -> Result<V
     }
     let mut all = Vec::new();
     for at in 0..n {
-        // SAFETY: rule C: the array has `n` elements.
+        // SAFETY: rule *argument*: the array has `n` elements.
         unsafe {
             let object = call::object(m, *objects.add(at))?;
             // A static object belongs to no heap. No tracked object counts as its referrer, and it
@@ -157,7 +157,7 @@ pub(crate) struct Bound<F> {
     pub(crate) arg: *mut c_void,
 }
 
-// SAFETY: rule X: the argument is only passed back to the function. C must make that safe.
+// SAFETY: rule *guarded*: the argument is only passed back to the function. C must make that safe.
 unsafe impl<F: Send> Send for Bound<F> {}
 // SAFETY: as above.
 unsafe impl<F: Sync> Sync for Bound<F> {}
@@ -165,7 +165,7 @@ unsafe impl<F: Sync> Sync for Bound<F> {}
 impl Bound<Line> {
     fn call(&self, text: &str) {
         let text = errors::Text::new(text);
-        // SAFETY: rule C: the program has set the function for this call.
+        // SAFETY: rule *argument*: the program has set the function for this call.
         unsafe { (self.function)(text.as_ptr(), self.arg) };
     }
 }
@@ -195,8 +195,8 @@ fn visit_all(function: &'static str, callback: &Bound<VisitAll>) -> Result<(), F
             VISITING.set(VISITING.get() + 1);
             let leave = Leave;
             let object = dynamic::as_raw(object).as_ptr();
-            // SAFETY: rule C: the program has passed the function for this call; the visit holds
-            // the object.
+            // SAFETY: rule *argument*: the program has passed the function for this call; the visit
+            // holds the object.
             let answer =
                 thread::lend_again(m, || unsafe { (callback.function)(object, callback.arg) });
             drop(leave);
@@ -313,7 +313,7 @@ export! {
     fn standstill_gc_get_threshold(out: *mut c_int) -> c_int {
         ask("standstill_gc_get_threshold", -1, |services, _| {
             let out = call::some(out)?;
-            // SAFETY: rule C: `out` has room for three.
+            // SAFETY: rule *argument*: `out` has room for three.
             unsafe { out.cast::<[c_int; 3]>().write(services.threshold()) };
             Ok(0)
         })
@@ -324,7 +324,7 @@ export! {
         stop_and_ask("standstill_gc_get_count", -1, |services, m| {
             let out = call::some(out)?;
             let counts = services.counts(m)?.map(|count| count as isize);
-            // SAFETY: rule C: `out` has room for three.
+            // SAFETY: rule *argument*: `out` has room for three.
             unsafe { out.cast::<[isize; 3]>().write(counts) };
             Ok(0)
         })
@@ -342,7 +342,7 @@ export! {
                 duration: stats.duration.as_secs_f64(),
                 stopped: stats.stopped.as_secs_f64(),
             });
-            // SAFETY: rule C: `out` has room for three.
+            // SAFETY: rule *argument*: `out` has room for three.
             unsafe { out.cast::<[standstill_gc_stats; 3]>().write(stats) };
             Ok(0)
         })
@@ -465,7 +465,7 @@ export! {
     /// The tracked objects that refer to one of these.
     fn standstill_gc_get_referrers(objects: *const *mut PyObject, n: isize) -> *mut PyObject {
         stop_and_ask("standstill_gc_get_referrers", std::ptr::null_mut(), |services, m| {
-            // SAFETY: rule C.
+            // SAFETY: rule *argument*.
             let targets = unsafe { list(m, objects, n) }?;
             let found = services.referrers(m, &targets)?;
             tuple(m, found)
@@ -475,7 +475,7 @@ export! {
     /// The objects to which these refer.
     fn standstill_gc_get_referents(objects: *const *mut PyObject, n: isize) -> *mut PyObject {
         stop_and_ask("standstill_gc_get_referents", std::ptr::null_mut(), |services, m| {
-            // SAFETY: rule C.
+            // SAFETY: rule *argument*.
             let sources = unsafe { list(m, objects, n) }?;
             let found = services.referents(m, &sources)?;
             tuple(m, found)
@@ -484,13 +484,13 @@ export! {
 
     /// The same as `PyObject_GC_IsTracked`.
     fn standstill_gc_is_tracked(object: *mut PyObject) -> c_int {
-        // SAFETY: rule C.
+        // SAFETY: rule *argument*.
         unsafe { objects::standstill_PyObject_GC_IsTracked(object) }
     }
 
     /// The same as `PyObject_GC_IsFinalized`.
     fn standstill_gc_is_finalized(object: *mut PyObject) -> c_int {
-        // SAFETY: rule C.
+        // SAFETY: rule *argument*.
         unsafe { objects::standstill_PyObject_GC_IsFinalized(object) }
     }
 

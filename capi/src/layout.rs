@@ -170,11 +170,11 @@ impl fmt::Debug for PyModuleDef {
     }
 }
 
-/// An exported static that C may write: rule S.
+/// An exported static that C may write: rule *statics*.
 #[repr(transparent)]
 pub struct Global<T>(UnsafeCell<T>);
 
-// SAFETY: rule S.
+// SAFETY: rule *statics*.
 unsafe impl<T> Sync for Global<T> {}
 
 impl<T> Global<T> {

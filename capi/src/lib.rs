@@ -28,16 +28,16 @@
 //!
 //! # Rules
 //!
-//! Unsafe code cites these rules by their letters:
+//! Unsafe code cites these rules:
 //!
-//! * **C** (caller): a pointer from C is NULL, or valid as the header says. In checked mode the
+//! * **argument**: a pointer from C is NULL, or valid as the header says. In checked mode the
 //!   library has looked it up.
-//! * **F** (faces): `ss_own` of a type is null, or the address of the type's record. The record
+//! * **record**: `ss_own` of a type is null, or the address of the type's record. The record
 //!   lives as long as the type.
-//! * **T** (thread): the thread's mutator pointer is null, or points to the mutator that this
+//! * **thread**: the thread's mutator pointer is null, or points to the mutator that this
 //!   thread attached. No other thread uses this mutator. The pointer is null while a caller up the
 //!   stack has the mutator exclusively.
-//! * **S** (statics): one thread writes the exported statics while the library starts. Afterwards
+//! * **statics**: one thread writes the exported statics while the library starts. Afterwards
 //!   only type readiness writes to them.
 
 #![warn(clippy::let_underscore_must_use)]

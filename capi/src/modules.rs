@@ -22,7 +22,7 @@ unsafe fn new_module(
     function: &'static str,
 ) -> Result<*mut PyObject, Fault> {
     builtins::start()?;
-    // SAFETY: rule C: a definition outlives its modules.
+    // SAFETY: rule *argument*: a definition outlives its modules.
     unsafe {
         let address = def;
         let def = call::some(def)?.as_ref();
@@ -70,7 +70,7 @@ export! {
     /// Makes a module.
     fn standstill_PyModule_Create(def: *mut PyModuleDef) -> *mut PyObject {
         const FUNCTION: &str = "PyModule_Create";
-        // SAFETY: rule C.
+        // SAFETY: rule *argument*.
         call::fallible(FUNCTION, std::ptr::null_mut(), |m| unsafe {
             new_module(m, def, std::ptr::null_mut(), FUNCTION)
         })
@@ -79,7 +79,7 @@ export! {
     /// Makes a module with the name from a spec.
     fn standstill_PyModule_FromDefAndSpec(def: *mut PyModuleDef, spec: *mut PyObject) -> *mut PyObject {
         const FUNCTION: &str = "PyModule_FromDefAndSpec";
-        // SAFETY: rule C.
+        // SAFETY: rule *argument*.
         call::fallible(FUNCTION, std::ptr::null_mut(), |m| unsafe { new_module(m, def, spec, FUNCTION) })
     }
 
@@ -87,7 +87,7 @@ export! {
     fn standstill_PyModule_GetState(module: *mut PyObject) -> *mut c_void {
         const FUNCTION: &str = "PyModule_GetState";
         call::fallible(FUNCTION, std::ptr::null_mut(), |m| {
-            // SAFETY: rule C.
+            // SAFETY: rule *argument*.
             unsafe {
                 let module = call::object(m, module)?;
                 known(module, FUNCTION)?;
@@ -100,7 +100,7 @@ export! {
     fn standstill_PyModule_GetDef(module: *mut PyObject) -> *mut PyModuleDef {
         const FUNCTION: &str = "PyModule_GetDef";
         call::fallible(FUNCTION, std::ptr::null_mut(), |m| {
-            // SAFETY: rule C.
+            // SAFETY: rule *argument*.
             unsafe {
                 let module = call::object(m, module)?;
                 known(module, FUNCTION)?;
@@ -115,7 +115,7 @@ export! {
         const FUNCTION: &str = "PyModule_GetToken";
         let token = call::fallible(FUNCTION, None, |m| {
             call::some(result)?;
-            // SAFETY: rule C.
+            // SAFETY: rule *argument*.
             unsafe {
                 let module = call::object(m, module)?;
                 known(module, FUNCTION)?;
@@ -123,7 +123,7 @@ export! {
             }
         });
         if !result.is_null() {
-            // SAFETY: rule C.
+            // SAFETY: rule *argument*.
             unsafe { *result = std::ptr::with_exposed_provenance_mut(token.unwrap_or(0)) };
         }
         if token.is_some() { 0 } else { -1 }
@@ -133,7 +133,7 @@ export! {
     fn standstill_PyModule_GetName(module: *mut PyObject) -> *const c_char {
         const FUNCTION: &str = "PyModule_GetName";
         call::fallible(FUNCTION, std::ptr::null(), |m| {
-            // SAFETY: rule C.
+            // SAFETY: rule *argument*.
             unsafe {
                 let module = call::object(m, module)?;
                 known(module, FUNCTION)?;
@@ -145,7 +145,7 @@ export! {
 
 /// Fails for a static object without a type. Such an object must not be passed on to the library.
 unsafe fn known(object: NonNull<PyObject>, function: &'static str) -> Result<(), Fault> {
-    // SAFETY: rule C.
+    // SAFETY: rule *argument*.
     match unsafe { dynamic::try_type_of(object) } {
         Some(_) => Ok(()),
         None => Err(no_module(function, object)),

@@ -20,7 +20,7 @@ const IMMORTAL: isize = 1 << 30;
 /// Drops a reference that is most likely the last one.
 #[inline(always)]
 unsafe fn decref_last(object: NonNull<PyObject>) {
-    // SAFETY: rule C.
+    // SAFETY: rule *argument*.
     unsafe {
         if let Some(m) = thread::at_hand() {
             match catch_unwind(AssertUnwindSafe(|| dynamic::decref_last(m, object))) {
@@ -38,7 +38,7 @@ unsafe fn decref_last(object: NonNull<PyObject>) {
 #[inline(never)]
 unsafe fn decref_slow(object: NonNull<PyObject>) {
     const FUNCTION: &str = "Py_DecRef";
-    // SAFETY: rule C.
+    // SAFETY: rule *argument*.
     unsafe {
         if !call::is_object(object, FUNCTION) {
             return;
@@ -56,7 +56,7 @@ unsafe fn allocatable<'a>(
     face: *mut PyTypeObject,
     function: &'static str,
 ) -> Result<&'a TypeRecord, Fault> {
-    // SAFETY: rule C.
+    // SAFETY: rule *argument*.
     unsafe {
         let record = call::record(m, face)?;
         if dynamic::is_checked(m) {
@@ -71,7 +71,7 @@ unsafe fn allocatable<'a>(
 unsafe fn generic_alloc_slow(face: *mut PyTypeObject, items: isize) -> *mut PyObject {
     const FUNCTION: &str = "PyType_GenericAlloc";
     call::fallible(FUNCTION, std::ptr::null_mut(), |m| {
-        // SAFETY: rule C.
+        // SAFETY: rule *argument*.
         unsafe {
             let record = allocatable(m, face, FUNCTION)?;
             dynamic::allocate_tracked(m, record, items).map(NonNull::as_ptr).map_err(sized)
@@ -96,7 +96,7 @@ unsafe fn allocate(
     function: &'static str,
 ) -> *mut PyObject {
     call::fallible(function, std::ptr::null_mut(), |m| {
-        // SAFETY: rule C.
+        // SAFETY: rule *argument*.
         unsafe {
             let record = allocatable(m, face, function)?;
             family_fits(record, family, function)?;
@@ -127,7 +127,7 @@ fn family_fits(record: &TypeRecord, family: Family, function: &'static str) -> R
 #[inline(never)]
 fn memory_given_back(object: *mut c_void, family: Family, function: &'static str) {
     call::reported(function, (), |m| {
-        // SAFETY: rule C.
+        // SAFETY: rule *argument*.
         unsafe {
             let object = call::typed_object(m, object.cast(), Code::WrongAllocator).map_err(
                 |mut fault| {
@@ -146,7 +146,7 @@ fn memory_given_back(object: *mut c_void, family: Family, function: &'static str
 /// Fails unless the destruction of the object has begun. For functions that only deallocators may
 /// call.
 unsafe fn dying(object: NonNull<PyObject>, function: &'static str) -> Result<(), Fault> {
-    // SAFETY: rule C.
+    // SAFETY: rule *argument*.
     match unsafe { dynamic::Obj::new(object).count() } {
         Some(0) => Ok(()),
         _ => {
@@ -160,7 +160,7 @@ unsafe fn dying(object: NonNull<PyObject>, function: &'static str) -> Result<(),
 #[inline(never)]
 unsafe fn track_slow(object: *mut c_void) {
     call::reported("PyObject_GC_Track", (), |m| {
-        // SAFETY: rule C.
+        // SAFETY: rule *argument*.
         unsafe { call::typed_object(m, object.cast(), Code::NotGcObject)?.track(m) }
     });
 }
@@ -169,7 +169,7 @@ unsafe fn track_slow(object: *mut c_void) {
 #[inline(never)]
 unsafe fn untrack_slow(object: *mut c_void) {
     call::reported("PyObject_GC_UnTrack", (), |m| {
-        // SAFETY: rule C.
+        // SAFETY: rule *argument*.
         unsafe { call::typed_object(m, object.cast(), Code::NotGcObject)?.untrack(m) }
     });
 }
@@ -178,7 +178,7 @@ export! {
     /// Adds a reference.
     fn standstill_Py_IncRef(object: *mut PyObject) {
         let Some(object) = NonNull::new(object) else { return };
-        // SAFETY: rule C.
+        // SAFETY: rule *argument*.
         unsafe {
             if !call::is_object(object, "Py_IncRef") {
                 return;
@@ -192,7 +192,7 @@ export! {
     /// Drops a reference.
     fn standstill_Py_DecRef(object: *mut PyObject) {
         let Some(object) = NonNull::new(object) else { return };
-        // SAFETY: rule C.
+        // SAFETY: rule *argument*.
         unsafe {
             if call::is_special() {
                 decref_slow(object);
@@ -209,7 +209,7 @@ export! {
                 errors::misuse(Fault::new(Code::NullArgument, "Py_REFCNT"));
                 return 0;
             };
-            // SAFETY: rule C.
+            // SAFETY: rule *argument*.
             unsafe {
                 if !call::is_object(object, "Py_REFCNT") {
                     return 0;
@@ -223,7 +223,7 @@ export! {
     fn standstill_Py_SIZE(object: *mut PyObject) -> isize {
         const FUNCTION: &str = "Py_SIZE";
         let size = match NonNull::new(object) {
-            // SAFETY: rule C.
+            // SAFETY: rule *argument*.
             Some(object) => unsafe {
                 if !call::is_object(object, FUNCTION) {
                     return 0;
@@ -253,7 +253,7 @@ export! {
             && !face.is_null()
             && !call::is_special()
         {
-            // SAFETY: rules C and F.
+            // SAFETY: rules *argument* and *record*.
             unsafe {
                 if let Some(record) = (*face).ss_own.as_ref()
                     && items == 0
@@ -264,31 +264,31 @@ export! {
                 }
             }
         }
-        // SAFETY: rule C.
+        // SAFETY: rule *argument*.
         unsafe { generic_alloc_slow(face, items) }
     }
 
     /// Allocates a container object, untracked.
     fn standstill__PyObject_GC_New(face: *mut PyTypeObject) -> *mut PyObject {
-        // SAFETY: rule C.
+        // SAFETY: rule *argument*.
         unsafe { allocate(face, 0, Family::Container, "PyObject_GC_New") }
     }
 
     /// Allocates a container object with items, untracked.
     fn standstill__PyObject_GC_NewVar(face: *mut PyTypeObject, items: isize) -> *mut PyVarObject {
-        // SAFETY: rule C.
+        // SAFETY: rule *argument*.
         unsafe { allocate(face, items, Family::Container, "PyObject_GC_NewVar") }.cast()
     }
 
     /// Allocates a plain object.
     fn standstill__PyObject_New(face: *mut PyTypeObject) -> *mut PyObject {
-        // SAFETY: rule C.
+        // SAFETY: rule *argument*.
         unsafe { allocate(face, 0, Family::Plain, "PyObject_New") }
     }
 
     /// Allocates a plain object with items.
     fn standstill__PyObject_NewVar(face: *mut PyTypeObject, items: isize) -> *mut PyVarObject {
-        // SAFETY: rule C.
+        // SAFETY: rule *argument*.
         unsafe { allocate(face, items, Family::Plain, "PyObject_NewVar") }.cast()
     }
 
@@ -296,7 +296,7 @@ export! {
     fn standstill_PyUnstable_Object_GC_NewWithExtraData(face: *mut PyTypeObject, extra: usize) -> *mut PyObject {
         const FUNCTION: &str = "PyUnstable_Object_GC_NewWithExtraData";
         call::fallible(FUNCTION, std::ptr::null_mut(), |m| {
-            // SAFETY: rule C.
+            // SAFETY: rule *argument*.
             unsafe {
                 let record = allocatable(m, face, FUNCTION)?;
                 family_fits(record, Family::Container, FUNCTION)?;
@@ -312,7 +312,7 @@ export! {
     /// Changes the number of items.
     fn standstill__PyObject_GC_Resize(object: *mut PyVarObject, items: isize) -> *mut PyVarObject {
         call::fallible("PyObject_GC_Resize", std::ptr::null_mut(), |m| {
-            // SAFETY: rule C.
+            // SAFETY: rule *argument*.
             unsafe {
                 let object = call::typed_object(m, object.cast(), Code::NotGcObject)?;
                 dynamic::resize(m, object.address(), items).map(|object| object.as_ptr().cast())
@@ -326,12 +326,12 @@ export! {
             && let Some(object) = NonNull::new(object.cast::<PyObject>())
             && !call::is_special()
         {
-            // SAFETY: rule C.
+            // SAFETY: rule *argument*.
             if unsafe { dynamic::Obj::new(object).track_common(m) } {
                 return;
             }
         }
-        // SAFETY: rule C.
+        // SAFETY: rule *argument*.
         unsafe { track_slow(object) };
     }
 
@@ -341,12 +341,12 @@ export! {
             && let Some(object) = NonNull::new(object.cast::<PyObject>())
             && !call::is_special()
         {
-            // SAFETY: rule C.
+            // SAFETY: rule *argument*.
             if unsafe { dynamic::Obj::new(object).untrack_common(m) } {
                 return;
             }
         }
-        // SAFETY: rule C.
+        // SAFETY: rule *argument*.
         unsafe { untrack_slow(object) };
     }
 
@@ -356,7 +356,7 @@ export! {
             && let Some(object) = NonNull::new(object.cast::<PyObject>())
             && !call::is_special()
         {
-            // SAFETY: rule C.
+            // SAFETY: rule *argument*.
             if unsafe { dynamic::free_common(m, object) } {
                 return;
             }
@@ -379,7 +379,7 @@ export! {
                 errors::misuse(Fault::new(Code::NullArgument, FUNCTION));
                 return 0;
             };
-            // SAFETY: rule C.
+            // SAFETY: rule *argument*.
             unsafe {
                 if !call::is_object(object, FUNCTION) {
                     return 0;
@@ -392,7 +392,7 @@ export! {
     /// Whether the object is tracked now.
     fn standstill_PyObject_GC_IsTracked(object: *mut PyObject) -> c_int {
         call::reported("PyObject_GC_IsTracked", 0, |m| {
-            // SAFETY: rule C.
+            // SAFETY: rule *argument*.
             unsafe { Ok(c_int::from(dynamic::Obj::new(call::object(m, object)?).is_tracked(m))) }
         })
     }
@@ -400,7 +400,7 @@ export! {
     /// Whether the object's finalizer has been called.
     fn standstill_PyObject_GC_IsFinalized(object: *mut PyObject) -> c_int {
         call::reported("PyObject_GC_IsFinalized", 0, |m| {
-            // SAFETY: rule C.
+            // SAFETY: rule *argument*.
             unsafe { Ok(c_int::from(dynamic::Obj::new(call::object(m, object)?).is_finalized(m))) }
         })
     }
@@ -408,7 +408,7 @@ export! {
     /// Calls the finalizer, unless it has been called for this object before.
     fn standstill_PyObject_CallFinalizer(object: *mut PyObject) {
         call::reported("PyObject_CallFinalizer", (), |m| {
-            // SAFETY: rule C.
+            // SAFETY: rule *argument*.
             unsafe { call::typed_object(m, object, Code::NotReady)?.call_finalizer(m) };
             Ok(())
         });
@@ -418,7 +418,7 @@ export! {
     fn standstill_PyObject_CallFinalizerFromDealloc(object: *mut PyObject) -> c_int {
         const FUNCTION: &str = "PyObject_CallFinalizerFromDealloc";
         call::reported(FUNCTION, 0, |m| {
-            // SAFETY: rule C.
+            // SAFETY: rule *argument*.
             unsafe {
                 let object = call::object(m, object)?;
                 dying(object, FUNCTION)?;
@@ -431,7 +431,7 @@ export! {
     fn standstill_PyObject_ClearWeakRefs(object: *mut PyObject) {
         const FUNCTION: &str = "PyObject_ClearWeakRefs";
         call::reported(FUNCTION, (), |m| {
-            // SAFETY: rule C.
+            // SAFETY: rule *argument*.
             unsafe {
                 let object = call::object(m, object)?;
                 dying(object, FUNCTION)?;
@@ -445,7 +445,7 @@ export! {
     fn standstill_PyObject_GetTypeData(object: *mut PyObject, class: *mut PyTypeObject) -> *mut c_void {
         const FUNCTION: &str = "PyObject_GetTypeData";
         call::fallible(FUNCTION, std::ptr::null_mut(), |m| {
-            // SAFETY: rule C.
+            // SAFETY: rule *argument*.
             unsafe {
                 let object = call::typed_object(m, object, Code::WrongType)?;
                 let record = call::record(m, class)?;
@@ -461,7 +461,7 @@ export! {
     fn standstill_PyObject_GetItemData(object: *mut PyObject) -> *mut c_void {
         const FUNCTION: &str = "PyObject_GetItemData";
         call::fallible(FUNCTION, std::ptr::null_mut(), |m| {
-            // SAFETY: rule C.
+            // SAFETY: rule *argument*.
             unsafe {
                 let object = call::typed_object(m, object, Code::WrongType)?;
                 object.item_data().map(NonNull::as_ptr).ok_or_else(|| {

@@ -16,7 +16,7 @@ use crate::errors;
 use crate::world::{self, standstill_heap};
 
 thread_local! {
-    /// The mutator that this library has attached: rule T.
+    /// The mutator that this library has attached: rule *thread*.
     static MUTATOR: Cell<*mut Mutator> = const { Cell::new(std::ptr::null_mut()) };
     /// Whether a caller up the stack has the mutator exclusively, for a collection or a safepoint.
     static EXCLUSIVE: Cell<bool> = const { Cell::new(false) };
@@ -69,7 +69,7 @@ impl Drop for AtExit {
             .try_with(|down| std::mem::take(&mut down.borrow_mut().saved))
             .unwrap_or_default();
         for state in saved {
-            // SAFETY: rule V: the state is in the list, so it has not been freed.
+            // SAFETY: rule *pinned*: the state is in the list, so it has not been freed.
             drop(unsafe { Box::from_raw(state) });
         }
     }
@@ -83,8 +83,8 @@ impl Drop for AtExit {
 /// [`Mutator::with_current`], which lends the mutator.
 #[inline(always)]
 pub(crate) fn at_hand<'a>() -> Option<&'a Mutator> {
-    // SAFETY: rule T. The caller is on this thread, and ends its use before the mutator can be
-    // taken.
+    // SAFETY: rule *thread*. The caller is on this thread, and ends its use before the mutator can
+    // be taken.
     unsafe { MUTATOR.get().as_ref() }
 }
 
@@ -115,7 +115,7 @@ pub(crate) fn exclusively<R>(
         }
     }
     let mutator = MUTATOR.get();
-    // SAFETY: rule T.
+    // SAFETY: rule *thread*.
     match unsafe { mutator.as_ref() } {
         Some(m) if m.may_park() => {}
         None if !is_attached() => return Err(Fault::new(Code::NotAttached, function)),
@@ -124,8 +124,8 @@ pub(crate) fn exclusively<R>(
     MUTATOR.set(std::ptr::null_mut());
     EXCLUSIVE.set(true);
     let _put_back = PutBack(mutator);
-    // SAFETY: rule T: the pointer is null now, so no other code can get the mutator, and no caller
-    // up the stack has borrowed it.
+    // SAFETY: rule *thread*: the pointer is null now, so no other code can get the mutator, and no
+    // caller up the stack has borrowed it.
     Ok(f(unsafe { &mut *mutator }))
 }
 
@@ -148,7 +148,7 @@ pub(crate) fn lend_again<R>(m: &mut Mutator, f: impl FnOnce() -> R) -> R {
 /// using the mutator.
 pub(crate) fn take_up() -> Option<*mut Mutator> {
     let mutator = MUTATOR.get();
-    // SAFETY: rule T.
+    // SAFETY: rule *thread*.
     let free = unsafe { mutator.as_ref() }.is_some_and(Mutator::may_park);
     free.then(|| {
         EXCLUSIVE.set(true);
@@ -186,14 +186,14 @@ fn arrive(mutator: Mutator, mut place: Place) {
 
 /// Takes the mutator out, with its memory. Fails if code up the stack is using it.
 fn take(function: &'static str) -> Result<(Mutator, Place), Fault> {
-    // SAFETY: rule T.
+    // SAFETY: rule *thread*.
     match unsafe { MUTATOR.get().as_ref() } {
         Some(m) if m.may_park() && GUESTS.get() == 0 => {}
         None if !is_attached() => return Err(Fault::new(Code::NotAttached, function)),
         _ => return Err(Fault::new(Code::NotAllowedHere, function)),
     }
     let mutator = MUTATOR.replace(std::ptr::null_mut());
-    // SAFETY: rule T: `arrive` has put it there, and it is read once.
+    // SAFETY: rule *thread*: `arrive` has put it there, and it is read once.
     unsafe {
         let place: Place = Box::from_raw(mutator.cast());
         Ok((place.assume_init_read(), place))
@@ -266,8 +266,8 @@ fn release(function: &'static str) -> Result<(), Fault> {
         return Ok(());
     };
     match mutator.into_detached() {
-        // SAFETY: rule V: the saved state still exists, since `restore` refuses to free it before
-        // this release.
+        // SAFETY: rule *pinned*: the saved state still exists, since `restore` refuses to free it
+        // before this release.
         Ok(detached) => unsafe {
             (*state).detached = Some(detached);
             (*state).place = Some(place);
@@ -309,7 +309,7 @@ fn restore(state: *mut standstill_thread_state, function: &'static str) -> Resul
     let Some(at) = known else {
         return fault(Code::ForeignPointer, "this is no saved state of this thread");
     };
-    // SAFETY: rule V: the state is in the list, so it has not been freed.
+    // SAFETY: rule *pinned*: the state is in the list, so it has not been freed.
     let parts = unsafe { &mut *state };
     // Both are present or neither is.
     let (Some(detached), Some(place)) = (parts.detached.take(), parts.place.take()) else {
@@ -340,7 +340,7 @@ fn ensure(function: &'static str) -> Result<Option<Ensured>, Fault> {
     must_not_be_ending(function)?;
     PUT_DOWN.with(|down| down.borrow_mut().ensured.try_reserve(1)).map_err(NoMemory::from)?;
     let state = PUT_DOWN.with(|down| down.borrow().saved.last().copied());
-    // SAFETY: rule V: the state is in the list.
+    // SAFETY: rule *pinned*: the state is in the list.
     let parts = state.map(|state| unsafe { ((*state).detached.take(), (*state).place.take()) });
     if let Some(state) = state
         && let Some((Some(detached), Some(place))) = parts

@@ -31,7 +31,7 @@ pub(crate) static DEFAULTS: Defaults = Defaults {
 /// The `tp_dealloc` of a type without its own: the library's generic deallocator.
 unsafe extern "C" fn generic_dealloc(object: *mut PyObject) {
     call::reported("tp_dealloc", (), |m| {
-        // SAFETY: rule C: called for a dying object.
+        // SAFETY: rule *argument*: called for a dying object.
         unsafe { dynamic::dealloc(m, call::object(m, object)?) };
         Ok(())
     });
@@ -119,7 +119,7 @@ fn is_intact(face: &PyTypeObject, record: &TypeRecord) -> bool {
 ///
 /// # Safety
 ///
-/// Rule C; the record is the face's.
+/// Rule *argument*; the record is the face's.
 pub(crate) unsafe fn check_intact(
     face: *mut PyTypeObject,
     record: &TypeRecord,
@@ -185,7 +185,7 @@ pub(crate) fn expect_ready() -> Result<(), NoMemory> {
 ///
 /// # Safety
 ///
-/// Rule C, except that the address may be no type.
+/// Rule *argument*, except that the address may be no type.
 unsafe fn may_become_ready(face: NonNull<PyTypeObject>) -> Result<(), Fault> {
     let fault = |code, text: &'static str| {
         Err(Fault::new(code, "argument").at(face.as_ptr() as usize).because(text))
@@ -230,9 +230,9 @@ fn readying() -> MutexGuard<'static, ()> {
 ///
 /// # Safety
 ///
-/// Rule C.
+/// Rule *argument*.
 unsafe fn ready_static(face: *mut PyTypeObject, depth: usize) -> Result<(), Fault> {
-    // SAFETY: rule C.
+    // SAFETY: rule *argument*.
     unsafe {
         if own(face).is_some() {
             return Ok(());
@@ -297,7 +297,7 @@ fn complete(spec: &mut TypeSpec, bases: Vec<Type>) {
 /// Inherits the members that the library only stores.
 unsafe fn inherit(face: *mut PyTypeObject, record: &TypeRecord) {
     let base = base_face(record);
-    // SAFETY: rule F: the face of the base lives as long as its record.
+    // SAFETY: rule *record*: the face of the base lives as long as its record.
     unsafe {
         if let Some(base) = base.as_ref() {
             (*face).tp_new = (*face).tp_new.or(base.tp_new);
@@ -311,9 +311,10 @@ unsafe fn inherit(face: *mut PyTypeObject, record: &TypeRecord) {
 ///
 /// # Safety
 ///
-/// Rule C; `face` is not null. The record is borrowed from the type.
+/// Rule *argument*; `face` is not null. The record is borrowed from the type.
 pub(crate) unsafe fn own<'a>(face: *mut PyTypeObject) -> Option<&'a TypeRecord> {
-    // SAFETY: rules C and F. An object with a ready type may be passed to `describe`.
+    // SAFETY: rules *argument* and *record*. An object with a ready type may be passed to
+    // `describe`.
     unsafe {
         (*face).ss_own.as_ref().or_else(|| {
             let object = NonNull::new_unchecked(face).cast();
@@ -343,7 +344,7 @@ unsafe fn collect_bases(
     bases: &mut Vec<Type>,
     name: &str,
 ) -> Result<(), Fault> {
-    // SAFETY: rule C.
+    // SAFETY: rule *argument*.
     unsafe {
         if let Some(record) = record_of(object) {
             return Ok(fallible::push(bases, Type::from_record(record))?);
@@ -407,8 +408,8 @@ unsafe fn parse(spec: &PyType_Spec, name: &str) -> Result<Parsed, Fault> {
         Err(Fault::new(Code::BadSlot, "PyType_FromSpec").because(text))
     };
     let mut slot = spec.slots;
-    // SAFETY: rule C: the list ends with the slot 0, and the number of a slot determines the type
-    // of its value.
+    // SAFETY: rule *argument*: the list ends with the slot 0, and the number of a slot determines
+    // the type of its value.
     unsafe {
         while !slot.is_null() && (*slot).slot != 0 {
             let (number, value) = ((*slot).slot, (*slot).pfunc);
@@ -459,7 +460,7 @@ unsafe fn from_spec(
 ) -> Result<*mut PyObject, Fault> {
     const FUNCTION: &str = "PyType_FromSpec";
     builtins::start()?;
-    // SAFETY: rule C.
+    // SAFETY: rule *argument*.
     unsafe {
         let spec = call::some(spec.cast_mut())?.as_ref();
         if spec.name.is_null() {
@@ -533,9 +534,9 @@ unsafe fn from_spec(
 ///
 /// # Safety
 ///
-/// Rule C; neither pointer is null.
+/// Rule *argument*; neither pointer is null.
 pub(crate) unsafe fn is_subtype(a: *mut PyTypeObject, b: *mut PyTypeObject) -> bool {
-    // SAFETY: rules C and F.
+    // SAFETY: rules *argument* and *record*.
     unsafe {
         match (own(a), own(b)) {
             (Some(a), Some(b)) => a.is_subtype_of(b),
@@ -546,7 +547,7 @@ pub(crate) unsafe fn is_subtype(a: *mut PyTypeObject, b: *mut PyTypeObject) -> b
 
 /// The flags of a type, ready or not.
 unsafe fn flags(face: *mut PyTypeObject) -> u64 {
-    // SAFETY: rules C and F.
+    // SAFETY: rules *argument* and *record*.
     unsafe { own(face).map_or((*face).tp_flags, |record| record.flags().0) }
 }
 
@@ -565,7 +566,7 @@ export! {
     fn standstill_PyType_Ready(face: *mut PyTypeObject) -> c_int {
         const FUNCTION: &str = "PyType_Ready";
         call::outside(FUNCTION, -1, || {
-            // SAFETY: rule C.
+            // SAFETY: rule *argument*.
             let result = call::some(face).and_then(|known| unsafe {
                 builtins::start()?;
                 if call::is_special() {
@@ -593,7 +594,7 @@ export! {
 
     /// Makes a heap type.
     fn standstill_PyType_FromSpec(spec: *mut PyType_Spec) -> *mut PyObject {
-        // SAFETY: rule C.
+        // SAFETY: rule *argument*.
         call::fallible("PyType_FromSpec", std::ptr::null_mut(), |m| unsafe {
             from_spec(m, std::ptr::null_mut(), spec, std::ptr::null_mut())
         })
@@ -601,7 +602,7 @@ export! {
 
     /// Makes a heap type with these bases.
     fn standstill_PyType_FromSpecWithBases(spec: *mut PyType_Spec, bases: *mut PyObject) -> *mut PyObject {
-        // SAFETY: rule C.
+        // SAFETY: rule *argument*.
         call::fallible("PyType_FromSpecWithBases", std::ptr::null_mut(), |m| unsafe {
             from_spec(m, std::ptr::null_mut(), spec, bases)
         })
@@ -613,7 +614,7 @@ export! {
         spec: *mut PyType_Spec,
         bases: *mut PyObject,
     ) -> *mut PyObject {
-        // SAFETY: rule C.
+        // SAFETY: rule *argument*.
         call::fallible("PyType_FromModuleAndSpec", std::ptr::null_mut(), |m| unsafe {
             from_spec(m, module, spec, bases)
         })
@@ -623,7 +624,7 @@ export! {
     fn standstill_PyType_IsSubtype(a: *mut PyTypeObject, b: *mut PyTypeObject) -> c_int {
         const FUNCTION: &str = "PyType_IsSubtype";
         let (Some(one), Some(other)) = (NonNull::new(a), NonNull::new(b)) else { return null_type(FUNCTION) };
-        // SAFETY: rule C; neither is null.
+        // SAFETY: rule *argument*; neither is null.
         unsafe {
             let known = call::is_type(one, FUNCTION) && call::is_type(other, FUNCTION);
             c_int::from(known && is_subtype(a, b))
@@ -636,7 +637,7 @@ export! {
         let Some(object) = NonNull::new(object).filter(|_| !face.is_null()) else {
             return null_type(FUNCTION);
         };
-        // SAFETY: rules C and F.
+        // SAFETY: rules *argument* and *record*.
         unsafe {
             if !call::is_object(object, FUNCTION) || !call::is_type(NonNull::new_unchecked(face), FUNCTION) {
                 return 0;
@@ -652,7 +653,7 @@ export! {
     fn standstill_PyType_HasFeature(face: *mut PyTypeObject, feature: c_ulong) -> c_int {
         const FUNCTION: &str = "PyType_HasFeature";
         let Some(known) = NonNull::new(face) else { return null_type(FUNCTION) };
-        // SAFETY: rule C.
+        // SAFETY: rule *argument*.
         c_int::from(unsafe { call::is_type(known, FUNCTION) && flags(face) & feature != 0 })
     }
 
@@ -664,7 +665,7 @@ export! {
                 null_type(FUNCTION);
                 return 0;
             };
-            // SAFETY: rule C.
+            // SAFETY: rule *argument*.
             unsafe { if call::is_type(known, FUNCTION) { flags(face) } else { 0 } }
         })
     }
@@ -673,7 +674,7 @@ export! {
     fn standstill_PyType_GetSlot(face: *mut PyTypeObject, slot: c_int) -> *mut c_void {
         const FUNCTION: &str = "PyType_GetSlot";
         call::fallible(FUNCTION, std::ptr::null_mut(), |m| {
-            // SAFETY: rule C.
+            // SAFETY: rule *argument*.
             let record = unsafe { call::record(m, face) }?;
             // SAFETY: as above; the pointer is not null.
             let face = unsafe { &*face };
@@ -709,7 +710,7 @@ export! {
     fn standstill_PyType_GetModule(face: *mut PyTypeObject) -> *mut PyObject {
         const FUNCTION: &str = "PyType_GetModule";
         call::fallible(FUNCTION, std::ptr::null_mut(), |m| {
-            // SAFETY: rule C.
+            // SAFETY: rule *argument*.
             let record = unsafe { call::record(m, face) }?;
             dynamic::type_module(record).map(NonNull::as_ptr).ok_or_else(|| no_module(FUNCTION, record))
         })
@@ -719,7 +720,7 @@ export! {
     fn standstill_PyType_GetModuleState(face: *mut PyTypeObject) -> *mut c_void {
         const FUNCTION: &str = "PyType_GetModuleState";
         call::fallible(FUNCTION, std::ptr::null_mut(), |m| {
-            // SAFETY: rule C; the type owns its module.
+            // SAFETY: rule *argument*; the type owns its module.
             unsafe {
                 let record = call::record(m, face)?;
                 let module = dynamic::type_module(record).ok_or_else(|| no_module(FUNCTION, record))?;
@@ -733,7 +734,7 @@ export! {
         const FUNCTION: &str = "PyType_GetModuleByDef";
         call::fallible(FUNCTION, std::ptr::null_mut(), |m| {
             call::some(def)?;
-            // SAFETY: rule C; types own their modules.
+            // SAFETY: rule *argument*; types own their modules.
             unsafe {
                 let record = call::record(m, face)?;
                 let found = record.mro().filter_map(dynamic::type_module).find(|&module| {
@@ -749,7 +750,7 @@ export! {
         const FUNCTION: &str = "PyType_GetModuleByToken";
         call::fallible(FUNCTION, std::ptr::null_mut(), |m| {
             call::some(token.cast_mut())?;
-            // SAFETY: rule C; the type owns its module.
+            // SAFETY: rule *argument*; the type owns its module.
             unsafe {
                 let record = call::record(m, face)?;
                 let found = dynamic::type_module_by_token(record, token as usize);
@@ -768,19 +769,20 @@ export! {
         const FUNCTION: &str = "PyType_GetBaseByToken";
         let found = call::fallible(FUNCTION, Err(()), |m| {
             call::some(token)?;
-            // SAFETY: rule C.
+            // SAFETY: rule *argument*.
             let record = unsafe { call::record(m, face) }?;
             let found = dynamic::base_by_token(record, token as usize);
             if let Some(object) = found.and_then(|base| NonNull::new(base.object()))
                 && !result.is_null()
             {
-                // SAFETY: rule R: the base of a living type. The caller receives the reference.
+                // SAFETY: rule *counted*: the base of a living type. The caller receives the
+                // reference.
                 std::mem::forget(unsafe { dynamic::Obj::new(object).share() });
             }
             Ok(Ok(found.map_or(std::ptr::null_mut(), |base| base.face().cast::<PyTypeObject>())))
         });
         if !result.is_null() {
-            // SAFETY: rule C.
+            // SAFETY: rule *argument*.
             unsafe { *result = found.unwrap_or(std::ptr::null_mut()) };
         }
         found.map_or(-1, |base| c_int::from(!base.is_null()))
@@ -788,7 +790,7 @@ export! {
 
     /// The number of bytes that the type reserves in its instances.
     fn standstill_PyType_GetTypeDataSize(face: *mut PyTypeObject) -> isize {
-        // SAFETY: rule C.
+        // SAFETY: rule *argument*.
         call::fallible("PyType_GetTypeDataSize", -1, |m| unsafe {
             Ok(call::record(m, face)?.data_size() as isize)
         })

@@ -14,7 +14,7 @@ export! {
     fn standstill_PyWeakref_NewRef(object: *mut PyObject, callback: *mut PyObject) -> *mut PyObject {
         const FUNCTION: &str = "PyWeakref_NewRef";
         call::fallible(FUNCTION, std::ptr::null_mut(), |m| {
-            // SAFETY: rule C.
+            // SAFETY: rule *argument*.
             unsafe {
                 let target = call::object(m, object)?;
                 let none = builtins::standstill__Py_NoneStruct.get();
@@ -38,12 +38,12 @@ export! {
     fn standstill_PyWeakref_GetRef(weak_ref: *mut PyObject, out: *mut *mut PyObject) -> c_int {
         const FUNCTION: &str = "PyWeakref_GetRef";
         if !out.is_null() && !standstill::safepoint::is_traversing() {
-            // SAFETY: rule C.
+            // SAFETY: rule *argument*.
             unsafe { *out = std::ptr::null_mut() };
         }
         call::fallible(FUNCTION, -1, |m| {
             let out = call::some(out)?;
-            // SAFETY: rule C.
+            // SAFETY: rule *argument*.
             unsafe {
                 let weak_ref = call::object(m, weak_ref)?;
                 if !builtins::is_a(weak_ref, &builtins::standstill_PyWeakref_Type) {

@@ -129,12 +129,12 @@ unsafe fn given(options: *const standstill_heap_options) -> Option<standstill_he
     if options.is_null() {
         return None;
     }
-    // SAFETY: rule C: as the caller says; `size` is the first field.
+    // SAFETY: rule *argument*: as the caller says; `size` is the first field.
     let size = match unsafe { options.cast::<usize>().read() } {
         0 => first,
         size => size.min(size_of::<standstill_heap_options>()),
     };
-    // SAFETY: rule C: the struct has this many bytes. Any bytes form valid integers.
+    // SAFETY: rule *argument*: the struct has this many bytes. Any bytes form valid integers.
     unsafe { options.cast::<u8>().copy_to_nonoverlapping((&raw mut given).cast(), size) };
     Some(given)
 }
@@ -182,7 +182,7 @@ export! {
     /// Makes a heap in addition to the default one.
     fn standstill_heap_new(options: *const standstill_heap_options) -> *mut standstill_heap {
         call::outside("standstill_heap_new", std::ptr::null_mut(), || {
-            // SAFETY: rule C.
+            // SAFETY: rule *argument*.
             match new_heap(unsafe { given(options) }.as_ref()) {
                 Ok(address) => std::ptr::with_exposed_provenance_mut(address),
                 Err(fault) => {
@@ -286,7 +286,7 @@ mod tests {
             [size, reserve, limit, workers, checked as usize, stress as usize, serial_below, slow]
         };
         let of_size = |size| {
-            // SAFETY: rule C: the struct is complete, whatever its `size` is.
+            // SAFETY: rule *argument*: the struct is complete, whatever its `size` is.
             unsafe { given(&standstill_heap_options { size, ..all }) }.map(|given| fields(&given))
         };
         let all = [0, 1, 2, 3, 4, 5, 6, 7];
@@ -301,7 +301,7 @@ mod tests {
         up_to(0, 7);
         up_to(size_of::<standstill_heap_options>(), 8);
         up_to(1000, 8);
-        // SAFETY: rule C: null means no options.
+        // SAFETY: rule *argument*: null means no options.
         assert!(unsafe { given(std::ptr::null()) }.is_none());
     }
 

@@ -68,7 +68,7 @@ fn has_more_rights_than_its_caller() -> bool {
     use std::ffi::c_ulong;
     /// The kernel's answer, which covers file capabilities.
     const AT_SECURE: c_ulong = 23;
-    // SAFETY: rule B: a function of the C library, of this type, which only reads.
+    // SAFETY: rule *bounds*: a function of the C library, of this type, which only reads.
     unsafe extern "C" {
         safe fn getauxval(kind: c_ulong) -> c_ulong;
     }
@@ -78,7 +78,7 @@ fn has_more_rights_than_its_caller() -> bool {
 #[cfg(all(not(any(target_os = "linux", target_os = "android")), not(miri)))]
 fn has_more_rights_than_its_caller() -> bool {
     use std::ffi::c_int;
-    // SAFETY: rule B: a function of the C library, of this type, which only reads.
+    // SAFETY: rule *bounds*: a function of the C library, of this type, which only reads.
     unsafe extern "C" {
         safe fn issetugid() -> c_int;
     }

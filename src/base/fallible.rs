@@ -71,13 +71,13 @@ pub(crate) fn zeroes(len: usize) -> Result<Vec<u8>, NoMemory> {
     if len == 0 {
         return Ok(Vec::new());
     }
-    // SAFETY: rule B: the layout is not empty.
+    // SAFETY: rule *bounds*: the layout is not empty.
     let bytes = unsafe { std::alloc::alloc_zeroed(layout) };
     if bytes.is_null() {
         return Err(NoMemory);
     }
-    // SAFETY: rule B: from the global allocator, with the layout of `len` bytes, which are all
-    // initialised.
+    // SAFETY: rule *bounds*: from the global allocator, with the layout of `len` bytes, which are
+    // all initialised.
     Ok(unsafe { Vec::from_raw_parts(bytes, len, len) })
 }
 
@@ -109,12 +109,12 @@ pub fn boxed<T>(value: T) -> Result<Box<T>, NoMemory> {
     if layout.size() == 0 {
         return Ok(Box::new(value));
     }
-    // SAFETY: rule B: the layout is not empty.
+    // SAFETY: rule *bounds*: the layout is not empty.
     let place = unsafe { std::alloc::alloc(layout) }.cast::<T>();
     if place.is_null() {
         return Err(NoMemory);
     }
-    // SAFETY: rule B: from the global allocator, with the layout of a box of this type.
+    // SAFETY: rule *bounds*: from the global allocator, with the layout of a box of this type.
     unsafe {
         place.write(value);
         Ok(Box::from_raw(place))

@@ -22,7 +22,7 @@ pub(crate) struct HugeBuffer {
 /// The size of a huge page.
 const HUGE_PAGE: usize = 2 << 20;
 
-// SAFETY: rule X: it owns its memory, which holds numbers.
+// SAFETY: rule *guarded*: it owns its memory, which holds numbers.
 unsafe impl Send for HugeBuffer {}
 // SAFETY: as above.
 unsafe impl Sync for HugeBuffer {}
@@ -47,14 +47,14 @@ impl HugeBuffer {
         let mapped = bytes.checked_add(HUGE_PAGE).ok_or(NoMemory)?;
         let (access, flags) =
             (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE | MapFlags::NORESERVE);
-        // SAFETY: rule B: a new mapping at an address that the system chooses.
+        // SAFETY: rule *bounds*: a new mapping at an address that the system chooses.
         let mapping = unsafe { mmap_anonymous(std::ptr::null_mut(), mapped, access, flags) };
         let mapping = NonNull::new(mapping.map_err(|_| NoMemory)?.cast::<u8>()).ok_or(NoMemory)?;
-        // SAFETY: rule B: the offset is less than the `HUGE_PAGE` bytes that were added.
+        // SAFETY: rule *bounds*: the offset is less than the `HUGE_PAGE` bytes that were added.
         let start = unsafe { mapping.add(mapping.as_ptr().align_offset(HUGE_PAGE)) };
         #[cfg(any(target_os = "linux", target_os = "android"))]
         #[expect(clippy::let_underscore_must_use, reason = "a refusal costs speed only")]
-        // SAFETY: rule B: inside the mapping. The advice changes no contents.
+        // SAFETY: rule *bounds*: inside the mapping. The advice changes no contents.
         let _ = unsafe {
             rustix::mm::madvise(start.as_ptr().cast(), bytes, rustix::mm::Advice::LinuxHugepage)
         };
@@ -70,14 +70,14 @@ impl HugeBuffer {
     /// The numbers in the buffer.
     #[inline(always)]
     pub(crate) fn numbers(&self) -> &[u32] {
-        // SAFETY: rule B: `len` numbers have been written.
+        // SAFETY: rule *bounds*: `len` numbers have been written.
         unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.len) }
     }
 
     /// The unfilled part.
     #[inline(always)]
     pub(crate) fn spare(&mut self) -> &mut [MaybeUninit<u32>] {
-        // SAFETY: rule B: from the last number to the end of the allocation.
+        // SAFETY: rule *bounds*: from the last number to the end of the allocation.
         unsafe {
             let start = self.start.as_ptr().add(self.len).cast::<MaybeUninit<u32>>();
             std::slice::from_raw_parts_mut(start, self.capacity - self.len)
@@ -105,8 +105,8 @@ impl HugeBuffer {
         #[cfg(any(target_os = "linux", target_os = "android"))]
         if bytes > 0 {
             use rustix::mm::{Advice, madvise};
-            // SAFETY: rule B: inside the mapping. The contents may become zeros, and no code reads
-            // them.
+            // SAFETY: rule *bounds*: inside the mapping. The contents may become zeros, and no code
+            // reads them.
             return unsafe { madvise(self.start.as_ptr().cast(), bytes, Advice::LinuxFree) }
                 .is_ok();
         }
@@ -155,11 +155,11 @@ impl Drop for HugeBuffer {
     fn drop(&mut self) {
         match self.mapping {
             Some((mapping, bytes)) => {
-                // SAFETY: rule B: mapped by `map`. No reference into it is left.
+                // SAFETY: rule *bounds*: mapped by `map`. No reference into it is left.
                 let unmapped = unsafe { rustix::mm::munmap(mapping.as_ptr().cast(), bytes) };
                 debug_assert!(unmapped.is_ok());
             }
-            // SAFETY: rule B: the parts of a vector of numbers, which have no destructors.
+            // SAFETY: rule *bounds*: the parts of a vector of numbers, which have no destructors.
             None => drop(unsafe { Vec::from_raw_parts(self.start.as_ptr(), 0, self.capacity) }),
         }
     }
@@ -223,7 +223,7 @@ mod tests {
                 let half = capacity / 2;
                 let spare = &mut room.spare()[..half];
                 spare.iter_mut().zip(round..).for_each(|(place, number)| _ = place.write(number));
-                // SAFETY: rule B: `half` numbers have just been written.
+                // SAFETY: rule *bounds*: `half` numbers have just been written.
                 unsafe { room.add(half) };
                 assert_eq!(room.len(), (round as usize + 1) * half);
                 assert!(
@@ -238,7 +238,7 @@ mod tests {
         for capacity in [usize::MAX, usize::MAX / 4, isize::MAX as usize / 4] {
             assert!(HugeBuffer::new(capacity).is_err());
         }
-        // SAFETY: rule B: the call is refused.
+        // SAFETY: rule *bounds*: the call is refused.
         assert!(std::panic::catch_unwind(|| unsafe { HugeBuffer::default().add(1) }).is_err());
     }
 
@@ -250,7 +250,7 @@ mod tests {
         for capacity in [HUGE_PAGE / 4, HUGE_PAGE / 2 + 1, HUGE_PAGE] {
             let mut room = spare.take(capacity).unwrap();
             room.spare()[0].write(7);
-            // SAFETY: rule B: the number has just been written.
+            // SAFETY: rule *bounds*: the number has just been written.
             unsafe { room.add(1) };
             let start = room.numbers().as_ptr();
             spare.put_back([room]);

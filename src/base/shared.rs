@@ -18,7 +18,8 @@ struct SharedValue<T> {
     value: T,
 }
 
-// SAFETY: rule X: as for `Arc`, the value is shared, and dropped on the thread of the last owner.
+// SAFETY: rule *guarded*: as for `Arc`, the value is shared, and dropped on the thread of the last
+// owner.
 unsafe impl<T: Send + Sync> Send for Shared<T> {}
 // SAFETY: as above.
 unsafe impl<T: Send + Sync> Sync for Shared<T> {}
@@ -30,7 +31,7 @@ impl<T> Shared<T> {
     }
 
     fn shared(&self) -> &SharedValue<T> {
-        // SAFETY: rule V: there is an owner, so the value has not been freed.
+        // SAFETY: rule *pinned*: there is an owner, so the value has not been freed.
         unsafe { self.0.as_ref() }
     }
 }
@@ -58,7 +59,7 @@ impl<T> Drop for Shared<T> {
     fn drop(&mut self) {
         // AcqRel: all uses by other owners happen before the value is freed.
         if self.shared().owners.fetch_sub(1, std::sync::atomic::Ordering::AcqRel) == 1 {
-            // SAFETY: rule V: this was the last owner.
+            // SAFETY: rule *pinned*: this was the last owner.
             unsafe { self.free() };
         }
     }
@@ -72,7 +73,7 @@ impl<T> Shared<T> {
     /// The last owner calls this, once, and does not use the value afterwards.
     #[inline(never)]
     unsafe fn free(&mut self) {
-        // SAFETY: rule V: it was made from a box, and the caller was the last owner.
+        // SAFETY: rule *pinned*: it was made from a box, and the caller was the last owner.
         drop(unsafe { Box::from_raw(self.0.as_ptr()) });
     }
 }

@@ -6,7 +6,7 @@
 pub(crate) fn os_thread() -> u64 {
     #[cfg(any(target_os = "linux", target_os = "android"))]
     {
-        // SAFETY: rule B: a query to the system without arguments, which always succeeds.
+        // SAFETY: rule *bounds*: a query to the system without arguments, which always succeeds.
         let number = unsafe { libc::syscall(libc::SYS_gettid) };
         number.try_into().unwrap_or(0)
     }
@@ -25,8 +25,8 @@ pub(crate) fn has_ended(os_thread: u64) -> bool {
         if number == 0 {
             return false;
         }
-        // SAFETY: rule B: it sends no signal, and fails with `ESRCH` if this process has no such
-        // thread.
+        // SAFETY: rule *bounds*: it sends no signal, and fails with `ESRCH` if this process has no
+        // such thread.
         let result = unsafe { libc::syscall(libc::SYS_tgkill, libc::getpid(), number, NO_SIGNAL) };
         result != 0 && std::io::Error::last_os_error().raw_os_error() == Some(libc::ESRCH)
     }
@@ -54,7 +54,7 @@ pub(crate) fn is_readable(addr: usize, len: usize) -> bool {
 fn is_page_readable(start: usize) -> bool {
     const NO_OPERATION: libc::c_long = -1;
     let none = std::ptr::null::<u64>();
-    // SAFETY: rule B: the system reads at the address, and returns an error if it cannot.
+    // SAFETY: rule *bounds*: the system reads at the address, and returns an error if it cannot.
     let result = unsafe {
         libc::syscall(libc::SYS_rt_sigprocmask, NO_OPERATION, start, none, size_of::<u64>())
     };
@@ -66,7 +66,7 @@ fn is_page_readable(start: usize) -> bool {
 #[cfg(not(target_os = "linux"))]
 fn is_page_readable(start: usize) -> bool {
     let page = rustix::param::page_size();
-    // SAFETY: rule B: the call only inspects the mapping, and fails if there is none.
+    // SAFETY: rule *bounds*: the call only inspects the mapping, and fails if there is none.
     unsafe {
         let start = std::ptr::with_exposed_provenance_mut(start);
         rustix::mm::msync(start, page, rustix::mm::MsyncFlags::ASYNC).is_ok()
@@ -84,7 +84,7 @@ mod tests {
     fn memory_without_access_is_not_readable() {
         use rustix::mm::{MapFlags, MprotectFlags, ProtFlags, mmap_anonymous, mprotect, munmap};
         let page = rustix::param::page_size();
-        // SAFETY: rule B: a mapping of this test.
+        // SAFETY: rule *bounds*: a mapping of this test.
         let start = unsafe {
             let start =
                 mmap_anonymous(std::ptr::null_mut(), 2 * page, ProtFlags::READ, MapFlags::PRIVATE);
@@ -96,7 +96,7 @@ mod tests {
         assert!(is_readable(first, page) && is_readable(second - 8, 8));
         assert!(!is_readable(second, 1) && !is_readable(second + page - 8, 8));
         assert!(!is_readable(second - 8, 16), "its end is not");
-        // SAFETY: rule B: as above.
+        // SAFETY: rule *bounds*: as above.
         unsafe { munmap(start, 2 * page) }.expect("to unmap");
         assert!(!is_readable(0, 8) && !is_readable(8, 8) && !is_readable(usize::MAX - 7, 8));
         let local = 7u64;

@@ -96,7 +96,7 @@ pub(crate) fn claim<M: ObjectModel>(
     let core = world.core();
     let has_legacy = core.model.has_legacy();
     let mut looks = claim_all(world, &found, &homes, if has_legacy { 1 } else { workers });
-    // SAFETY: rule R: `claim_all` has just taken a reference on each.
+    // SAFETY: rule *counted*: `claim_all` has just taken a reference on each.
     let mut objects = unsafe { ClaimRef::all(found) };
     let (mut left_out, mut doubt) = (Exempt::default(), None);
     if has_legacy {
@@ -309,7 +309,7 @@ pub(crate) mod tests {
 
     /// The objects, which the test holds, in a stop.
     fn stopped(things: &[Object]) -> &[Stopped<'_>] {
-        // SAFETY: rule R: the test has a reference to each.
+        // SAFETY: rule *counted*: the test has a reference to each.
         unsafe { Stopped::slice(things) }
     }
 
@@ -346,7 +346,7 @@ pub(crate) mod tests {
         let arenas: Vec<u32> =
             pages.iter().map(|&page| space.page(page as usize).arena()).collect();
         let own = |page: u32, arena: u32| {
-            // SAFETY: rule W: the world is stopped.
+            // SAFETY: rule *stopped*: the world is stopped.
             unsafe { space.info(page).set_arena(arena) };
         };
         // The first page, of small objects, is this thread's.

@@ -82,7 +82,7 @@ pub(crate) fn release_all<M: ObjectModel>(claims: &[ClaimRef], m: &mut ModelMuta
         if at % POLL_DISTANCE == 0 && m.poll() != 0 {
             m.park();
         }
-        // SAFETY: rule R: the caller's list is not used again.
+        // SAFETY: rule *counted*: the caller's list is not used again.
         let claim = unsafe { ClaimRef::new(claim.object()) };
         m.model().release(claim, m);
     }

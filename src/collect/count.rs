@@ -303,13 +303,13 @@ fn gather<const YOUNG: bool>(
         }
         while found != 0 {
             let granule = first + 8 * at + found.trailing_zeros() as usize / 8;
-            // SAFETY: rule W: the state says that an object is alive there.
+            // SAFETY: rule *stopped*: the state says that an object is alive there.
             room[gathered].write(unsafe { Stopped::new(object_from(origin, granule)) });
             gathered += 1;
             found &= found - 1;
         }
     }
-    // SAFETY: rule B: the loop has written `gathered` elements.
+    // SAFETY: rule *bounds*: the loop has written `gathered` elements.
     unsafe { candidates.set_len(gathered) };
     counts.known_alive += known_alive;
     counts.candidates += gathered + known_alive;

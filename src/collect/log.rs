@@ -369,9 +369,9 @@ impl<'a> Writer<'a> {
         self.chunk.spare()[len..len + WIDE].fill(MaybeUninit::new(0));
         let len = len + WIDE;
         self.log.segments.push(Segment { page, chunk, start: start as u32, len: len as u32 });
-        // SAFETY: rule B: the words and the filler are written above. `write` and `skip` have
-        // written the elements between them. The callers of `write` pass iterators of slices, so
-        // their lengths are right, and sizes that add up to these lengths.
+        // SAFETY: rule *bounds*: the words and the filler are written above. `write` and `skip`
+        // have written the elements between them. The callers of `write` pass iterators of slices,
+        // so their lengths are right, and sizes that add up to these lengths.
         unsafe { self.chunk.add(len) };
     }
 

@@ -356,7 +356,7 @@ mod tests {
             Script::link(&m, from, to);
         }
         objects.iter().for_each(|&object| heap.model().drop_ref(object, &m));
-        // SAFETY: rule R: the test has a reference.
+        // SAFETY: rule *counted*: the test has a reference.
         let key = unsafe { heap.known_root(root) };
         let (report, _) = collect(&mut m, Collect::young());
         assert_eq!(
@@ -365,10 +365,10 @@ mod tests {
             "young collections do without known roots"
         );
         // The first collection has untracked the immortal object.
-        // SAFETY: rule R: the root leads there.
+        // SAFETY: rule *counted*: the root leads there.
         let is_tracked = |m: &Raw| unsafe { m.is_tracked(objects[1]) };
         assert!(!is_tracked(&m));
-        // SAFETY: rule R: the root leads there.
+        // SAFETY: rule *counted*: the root leads there.
         assert!(unsafe { m.track(objects[1]) });
         let (report, _) = collect(&mut m, Collect::full());
         assert_eq!((report.known_alive, report.candidates, report.unreachable), (3, 4, 0));
@@ -386,7 +386,7 @@ mod tests {
             // Each object refers to the one before, so marking goes down the memory. The last one,
             // which the test holds, has ten edges, and one to the untracked object.
             let mut list = vec![Script::thing(&m, 'u', "", "s")];
-            // SAFETY: rule R: the test has a reference.
+            // SAFETY: rule *counted*: the test has a reference.
             assert!(unsafe { m.untrack(list[0]) });
             for at in 1..6 {
                 let object = Script::thing(&m, 'o', "", "s");

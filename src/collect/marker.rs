@@ -113,7 +113,8 @@ impl<'a, M: ObjectModel, C: Claims> Marker<'a, M, C> {
     /// The object that starts at a granule of the stack.
     #[inline(always)]
     fn object(&self, granule: u32) -> Stopped<'a> {
-        // SAFETY: rule W: workers push candidates. A candidate is alive, and the world is stopped.
+        // SAFETY: rule *stopped*: workers push candidates. A candidate is alive, and the world is
+        // stopped.
         unsafe { Stopped::new(object_at(self.space, granule as usize)) }
     }
 
@@ -430,7 +431,8 @@ impl<'a, M: ObjectModel, C: Claims> Marker<'a, M, C> {
 /// Objects of the ring, as objects in a stop.
 #[inline(always)]
 fn entered<'a>(objects: &[Object]) -> &[Stopped<'a>] {
-    // SAFETY: rule W: workers push candidates. A candidate is alive, and the world is stopped.
+    // SAFETY: rule *stopped*: workers push candidates. A candidate is alive, and the world is
+    // stopped.
     unsafe { Stopped::slice(objects) }
 }
 
@@ -512,8 +514,8 @@ fn push_claimed<C: Claims>(
     let elements = stack.as_mut_ptr();
     for target in targets {
         let fresh = claims.claim(target);
-        // SAFETY: rule B: there is room for all targets: the callers' iterators are iterators of
-        // slices and have exact lengths. An element is written before it is counted.
+        // SAFETY: rule *bounds*: there is room for all targets: the callers' iterators are
+        // iterators of slices and have exact lengths. An element is written before it is counted.
         unsafe { elements.add(len).write(target as u32) };
         len += usize::from(fresh);
     }

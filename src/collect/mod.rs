@@ -44,9 +44,9 @@
 //!
 //! # A rule
 //!
-//! `SAFETY` comments cite this rule by its letter:
+//! `SAFETY` comments cite this rule:
 //!
-//! * **W** (world): while the world is stopped, no thread frees an object or lowers a count. So a
+//! * **stopped**: while the world is stopped, no thread frees an object or lowers a count. So a
 //!   candidate is alive, and so is the target of each edge of a live object. The data of mutators
 //!   does not change.
 

@@ -249,8 +249,8 @@ impl<M: ObjectModel> Marker<'_, M, PassMarks<'_>> {
             let mark = marks[target].load(Ordering::Relaxed);
             marks[target].store(mark | noted, Ordering::Relaxed);
             let behind = noted & u8::from(target < first + owner);
-            // SAFETY: rule B: there is room for all edges, and an element is written before it is
-            // counted.
+            // SAFETY: rule *bounds*: there is room for all edges, and an element is written before
+            // it is counted.
             unsafe { elements.add(len).write(target as u32) };
             // For a target with a mark the shift leaves 0.
             len += usize::from(behind >> (mark & (REACHED | EXCLUDED)));

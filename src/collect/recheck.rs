@@ -107,7 +107,7 @@ pub(crate) fn keep_all<M: ObjectModel>(pending: Pending, m: &ModelMutator<M>) ->
 /// Between steps 9 and 10, with the world running: passes the garbage to the model, which decides.
 pub(crate) fn judge<M: ObjectModel>(mut garbage: Garbage, m: &ModelMutator<M>) -> Garbage {
     let exempt = std::mem::take(&mut garbage.exempt);
-    // SAFETY: rule R: these objects are among those that `exempt` holds.
+    // SAFETY: rule *counted*: these objects are among those that `exempt` holds.
     let legacy = unsafe { Live::slice(&exempt.legacy) };
     let [objects, uncollectable] =
         [&garbage.objects, &exempt.objects].map(|l| ClaimRef::live_slice(l));
@@ -154,7 +154,7 @@ mod tests {
         let m = heap.attach();
         let things = things(&m);
         let claims = |things: &[Object]| -> Vec<ClaimRef> {
-            // SAFETY: rule R: the test's references stand for the claim's.
+            // SAFETY: rule *counted*: the test's references stand for the claim's.
             things.iter().map(|&thing| unsafe { ClaimRef::new(thing) }).collect()
         };
         heap.model().keep_all();
@@ -220,7 +220,7 @@ mod tests {
                     thing.edges.retain(|&edge| edge != c);
                 });
                 m.model().drop_ref(c, m);
-                // SAFETY: rule R: held since the claim.
+                // SAFETY: rule *counted*: held since the claim.
                 assert!(unsafe { m.untrack(u) });
             });
             let told = if by_the_heap {
@@ -236,7 +236,7 @@ mod tests {
             are_ordinary(&m, &ring[1..], 1);
             are_ordinary(&m, &ring[..1], 2);
             assert_eq!((m.model().count_of(u), m.model().count_of(v)), (1, 2));
-            // SAFETY: rule R: counted by itself.
+            // SAFETY: rule *counted*: counted by itself.
             assert_eq!(unsafe { m.core().state(u.address()) }.get() & UNREACHABLE, 0);
         }
     }

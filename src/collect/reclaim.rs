@@ -185,8 +185,8 @@ fn reclaim_batch<M: ObjectModel>(
     if let Some(batch) = &working.1 {
         match batch.task {
             Task::Clear => uncounted(m, |m| {
-                // SAFETY: rule R: the claim's references. Each object is in one batch, and one
-                // thread has the batch.
+                // SAFETY: rule *counted*: the claim's references. Each object is in one batch, and
+                // one thread has the batch.
                 let claims = unsafe { ClaimRef::slice(batch.objects()) };
                 clear_all(ClaimRef::live_slice(claims), batch.garbage, m);
                 release_all(claims, m);
@@ -625,7 +625,7 @@ mod tests {
         let mut m = heap.attach();
         let ring = Script::ring(&m, &[('a', ""), ('b', "")]);
         let other = ring[1];
-        // SAFETY: rule R: held since the claim.
+        // SAFETY: rule *counted*: held since the claim.
         heap.model().when("clear a", move |m| assert!(unsafe { m.untrack(other) }));
         let (_, told) = collect(&mut m, Collect::full());
         assert!(!told.contains(&"clear b".to_owned()), "{told:?}");

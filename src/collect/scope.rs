@@ -94,7 +94,7 @@ pub(crate) fn stopped_at<'w, M: ObjectModel>(
 ) -> Option<Stopped<'w>> {
     let space = &world.core().space;
     let state = StateByte(space.states().get(granule)?).get();
-    // SAFETY: rule W: the state says that an object is alive there.
+    // SAFETY: rule *stopped*: the state says that an object is alive there.
     (state & state::LIVE != 0).then(|| unsafe { Stopped::new(object_at(space, granule)) })
 }
 
@@ -104,7 +104,8 @@ pub(crate) fn claimed<'w, M: ObjectModel>(
     _: &'w World<'_, M>,
     reference: &ClaimRef,
 ) -> Stopped<'w> {
-    // SAFETY: rules R and W: the reference keeps the object alive, and the world is stopped.
+    // SAFETY: rules *counted* and *stopped*: the reference keeps the object alive, and the world is
+    // stopped.
     unsafe { Stopped::new(reference.object()) }
 }
 
@@ -123,8 +124,8 @@ pub(crate) fn object_at(space: &Space, granule: usize) -> Object {
 
 #[inline(always)]
 pub(crate) fn object_from(origin: Origin, granule: usize) -> Object {
-    // SAFETY: rule G: granules come from `Space::starts`, from states that are not 0, and from
-    // edges, which were checked against the range.
+    // SAFETY: rule *mapped*: granules come from `Space::starts`, from states that are not 0, and
+    // from edges, which were checked against the range.
     Object::new(unsafe { origin.cell(granule) })
 }
 

@@ -137,7 +137,7 @@ pub(crate) mod tests {
             let object = Object::new(m.allocate(size, 32).expect("memory"));
             let thing = Thing { name, count: 1, edges: Vec::new(), has, looks, looked: 0 };
             m.model().state().things.insert(object, thing);
-            // SAFETY: rule N: new memory of this heap. The model's table describes the object.
+            // SAFETY: rule *new*: new memory of this heap. The model's table describes the object.
             unsafe { m.publish(object, true) };
             object
         }
@@ -187,14 +187,14 @@ pub(crate) mod tests {
         pub(crate) fn destroy(&self, object: Object, m: &Raw) -> Vec<Object> {
             let Thing { name, edges, .. } = self.state().things.remove(&object).expect("alive");
             self.tell(format!("{name} dies"));
-            // SAFETY: rule Z: the count is 0, and no other reference exists.
+            // SAFETY: rule *zero*: the count is 0, and no other reference exists.
             unsafe { m.free(object.as_ptr()) };
             edges
         }
     }
 
-    // SAFETY: rule X: 1. `count` includes every reference, `claim_ref` adds one and `release`
-    // removes one.
+    // SAFETY: rule *guarded*: 1. `count` includes every reference, `claim_ref` adds one and
+    // `release` removes one.
     // 2. `destroy` frees, at 0. 3. Counts are lowered on attached threads and in `merge`. 4. Edges
     //    are counted. 5. `merge` drops all deferred references. 6. No method reaches a safepoint.
     unsafe impl ObjectModel for Script {
@@ -225,7 +225,7 @@ pub(crate) mod tests {
             };
             assert!(look != b'p', "a traversal, on purpose");
             for edge in std::iter::repeat_n(edges, if look == b't' { 2 } else { 1 }).flatten() {
-                // SAFETY: rule R: the edge is counted.
+                // SAFETY: rule *counted*: the edge is counted.
                 unsafe { tracer.visit_object(edge) };
             }
             if look == b'h' {
@@ -258,7 +258,7 @@ pub(crate) mod tests {
             let is_asked_again = Self::is_reached(&self.state().told, "resumed");
             if self.has(*object, 'r') && is_asked_again {
                 let core = self.state().core.upgrade().expect("a heap");
-                // SAFETY: rule R: as the caller says.
+                // SAFETY: rule *counted*: as the caller says.
                 unsafe { core.state(object.address()) }.set(FINALIZED);
             }
             self.has(*object, 'f')
@@ -272,11 +272,11 @@ pub(crate) mod tests {
         fn traverse_each(&self, objects: &[Stopped<'_>], tracer: &mut Tracer, ends: &mut Ends<'_>) {
             let looks = self.state().things[&objects[0].object()].looks;
             assert!(looks != "q", "a look at several, on purpose");
-            // SAFETY: rule R: as the caller says.
+            // SAFETY: rule *counted*: as the caller says.
             tracer.each(objects, ends, |object, tracer| self.traverse(object, tracer));
             if looks == "e" {
                 let edges = self.state().things[&objects[0].object()].edges.clone();
-                // SAFETY: rule R: the edges are counted.
+                // SAFETY: rule *counted*: the edges are counted.
                 edges.into_iter().for_each(|edge| unsafe { tracer.visit_object(edge) });
             }
         }
@@ -301,14 +301,14 @@ pub(crate) mod tests {
                 let thing = state.things.get_mut(&object).expect("alive");
                 thing.count -= 1;
                 if thing.count == 0 {
-                    // SAFETY: rule Z: the count is 0, and no other reference exists.
+                    // SAFETY: rule *zero*: the count is 0, and no other reference exists.
                     dead.push(unsafe { DeadObject::new(object) });
                 }
             }
             assert!(!world.core().collector_lock.try_acquire(), "who collects has the turn");
         }
         fn destroy_merged(&self, dead: DeadObject, m: &Raw) {
-            // SAFETY: rule Z: it is alive until here.
+            // SAFETY: rule *zero*: it is alive until here.
             let state = unsafe { m.core().state(dead.object().address()) }.get();
             self.asked(
                 format!("bury {}, dying: {}", self.name(dead.object()), state & DYING != 0),
@@ -437,7 +437,7 @@ pub(crate) mod tests {
     /// Checks that all these objects are ordinary old objects with this many references.
     pub(crate) fn are_ordinary(m: &Raw, objects: &[Object], count: i64) {
         for &object in objects {
-            // SAFETY: rule R: the test has a reference.
+            // SAFETY: rule *counted*: the test has a reference.
             let state = unsafe { m.core().state(object.address()) }.get();
             let name = m.model().name(object);
             assert_eq!(state & (TRACKED | UNREACHABLE | OLD), TRACKED | OLD, "{name}");

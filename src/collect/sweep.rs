@@ -150,7 +150,8 @@ fn sweep_share<'w>(
                             for (at, (&state, &mark)) in states.iter().zip(marks).enumerate() {
                                 if scope.contains(state) && mark == 0 {
                                     let object = object_at(space, first + chunk * LANES + at);
-                                    // SAFETY: rule W: the state says that an object is alive there.
+                                    // SAFETY: rule *stopped*: the state says that an object is
+                                    // alive there.
                                     unreachable.push(unsafe { Stopped::new(object) });
                                 }
                             }
@@ -292,7 +293,7 @@ pub(crate) mod tests {
             let mut scope = Scope::new(space, CollectionKind::Full).expect("memory");
             let pages = scope.pages().to_vec();
             let arena = space.page(pages[0] as usize).arena();
-            // SAFETY: rule W: the world is stopped.
+            // SAFETY: rule *stopped*: the world is stopped.
             let own = |page: u32, arena: u32| unsafe { space.info(page).set_arena(arena) };
             pages[4..].iter().for_each(|&page| own(page, arena + 1));
             scope.sort_by_home(space).expect("memory");

@@ -128,9 +128,9 @@ pub(crate) fn add_bytes(main: &[AtomicU8], table: &[u8], mut carry: impl FnMut(u
 /// access to them: the world is stopped, and each page is given to one worker.
 #[cfg(not(all(test, loom)))]
 pub(crate) fn exclusively<R>(bytes: &[AtomicU8], f: impl FnOnce(&mut [u8]) -> R) -> R {
-    // SAFETY: rule X: an atomic byte has the layout of a byte and may be written through a shared
-    // reference. No other thread accesses these bytes now (rule of this function, which all callers
-    // state).
+    // SAFETY: rule *guarded*: an atomic byte has the layout of a byte and may be written through a
+    // shared reference. No other thread accesses these bytes now (rule of this function, which all
+    // callers state).
     f(unsafe {
         std::slice::from_raw_parts_mut(bytes.as_ptr().cast::<u8>().cast_mut(), bytes.len())
     })
@@ -140,8 +140,8 @@ pub(crate) fn exclusively<R>(bytes: &[AtomicU8], f: impl FnOnce(&mut [u8]) -> R)
 /// meanwhile.
 #[cfg(not(all(test, loom)))]
 pub(crate) fn plainly<R>(bytes: &[AtomicU8], f: impl FnOnce(&[u8]) -> R) -> R {
-    // SAFETY: rule X: an atomic byte has the layout of a byte. No thread writes these bytes now
-    // (rule of this function, which all callers state).
+    // SAFETY: rule *guarded*: an atomic byte has the layout of a byte. No thread writes these bytes
+    // now (rule of this function, which all callers state).
     f(unsafe { std::slice::from_raw_parts(bytes.as_ptr().cast::<u8>(), bytes.len()) })
 }
 

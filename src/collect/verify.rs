@@ -197,7 +197,7 @@ mod tests {
         let things = ['a', 'b', 'c'].map(|name| Script::thing(&m, name, "", "s"));
         Script::link(&m, things[0], things[1]);
         Script::link(&m, things[1], things[0]);
-        // SAFETY: rule R: the test has a reference.
+        // SAFETY: rule *counted*: the test has a reference.
         assert!(unsafe { m.untrack(things[2]) });
         let at_each_depth = || {
             let world = m.stop_here().unwrap();
@@ -215,7 +215,7 @@ mod tests {
     const NOTHING: [Result<(), String>; 3] = [const { Ok(()) }; 3];
 
     fn state(m: &Raw, object: Object) -> StateByte<'_> {
-        // SAFETY: rule G: on a page that was handed out.
+        // SAFETY: rule *mapped*: on a page that was handed out.
         unsafe { m.core().state(object.address()) }
     }
 

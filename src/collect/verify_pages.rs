@@ -62,7 +62,8 @@ impl Free<'_> {
         {
             // The first bytes of a cell on a remote stack are a link.
             let from = if place == Place::RemoteStack { size_of::<u32>() } else { 0 };
-            // SAFETY: rules O and G: the cell is unowned, and lies on a page that was handed out.
+            // SAFETY: rules *owner* and *mapped*: the cell is unowned, and lies on a page that was
+            // handed out.
             unsafe {
                 freed.check(self.space.memory(object_at(self.space, granule).as_ptr()), from)?
             };
@@ -149,7 +150,7 @@ pub(crate) fn pages<M: ObjectModel>(world: &World<'_, M>, lists: PageLists) -> R
         used += usize::from(!in_hole);
         if matches!(shape.kind(), PageKind::Small | PageKind::Large) {
             let start = space.address(page * PAGE_GRANULES);
-            // SAFETY: rules G and W: the page is in use, and the world is stopped.
+            // SAFETY: rules *mapped* and *stopped*: the page is in use, and the world is stopped.
             if unsafe { Space::heap_of(start) } != heap {
                 return Err(format!(
                     "the header of the page at {start:#x} does not name this heap: a write in front \
@@ -221,7 +222,8 @@ pub(crate) fn pages<M: ObjectModel>(world: &World<'_, M>, lists: PageLists) -> R
 fn small_page(page: u32, has_free: Option<bool>, free: &mut Free<'_>) -> Result<(), String> {
     let space = free.space;
     let first = page as usize * PAGE_GRANULES;
-    // SAFETY: rules O and W: the world is stopped, so the owner does not access its data.
+    // SAFETY: rules *owner* and *stopped*: the world is stopped, so the owner does not access its
+    // data.
     let (bits, marked, remote) = unsafe {
         (
             space.free_bits(page, |bits| *bits),
@@ -330,7 +332,7 @@ mod tests {
     fn a_live_cell_that_is_free() {
         finds("has state", |world, node| {
             let flip = move |world: &World<'_, Managed>, at: usize| unsafe {
-                // SAFETY: rule W: the world is stopped.
+                // SAFETY: rule *stopped*: the world is stopped.
                 world.core().space.free_bits(PAGE, |bits| bits[at / 64] ^= 1 << (at % 64));
             };
             let at = granule(&world.core().space, &node);
@@ -343,7 +345,7 @@ mod tests {
     fn a_free_bit_where_no_cell_starts() {
         finds("where no cell starts", |world, _| {
             let flip = |world: &World<'_, Managed>| unsafe {
-                // SAFETY: rule W: the world is stopped.
+                // SAFETY: rule *stopped*: the world is stopped.
                 world.core().space.free_bits(PAGE, |bits| bits[0] ^= 1);
             };
             flip(world);
@@ -355,7 +357,7 @@ mod tests {
     fn a_page_that_miscounts_its_free_bits() {
         finds("but counts", |world, _| {
             let add = |world: &World<'_, Managed>, by: u32| unsafe {
-                // SAFETY: rule W: the world is stopped.
+                // SAFETY: rule *stopped*: the world is stopped.
                 world
                     .core()
                     .space
@@ -371,7 +373,7 @@ mod tests {
     fn a_cell_that_waits_at_two_places() {
         finds("free twice", |world, _| {
             let space = &world.core().space;
-            // SAFETY: rule W: the world is stopped; the free bits stand still.
+            // SAFETY: rule *stopped*: the world is stopped; the free bits stand still.
             let cell = unsafe {
                 let first = space.free_bits(PAGE, |bits| {
                     bits.iter()
@@ -380,12 +382,12 @@ mod tests {
                 });
                 object_at(space, first.unwrap()).as_ptr()
             };
-            // SAFETY: rule O: it is free, if twice.
+            // SAFETY: rule *owner*: it is free, if twice.
             unsafe { space.push_remote(cell) };
             Box::new(move |world| {
                 let space = &world.core().space;
-                // SAFETY: rules O and W: the world is stopped, and with it the page's owner. The
-                // bit is set already, and the count one too high.
+                // SAFETY: rules *owner* and *stopped*: the world is stopped, and with it the page's
+                // owner. The bit is set already, and the count one too high.
                 unsafe {
                     space.free_bits(PAGE, |bits| {
                         let at = space.granule(cell.as_ptr().addr());
@@ -402,7 +404,7 @@ mod tests {
     fn a_state_byte_of_a_free_cell() {
         finds("has state", |world, node| {
             let space = &world.core().space;
-            // SAFETY: rule W: the world is stopped.
+            // SAFETY: rule *stopped*: the world is stopped.
             let at = unsafe {
                 space.free_bits(PAGE, |bits| {
                     bits.iter().position(|&word| word >> 63 != 0).unwrap() * 64 + 63
@@ -442,7 +444,7 @@ mod tests {
     fn a_page_of_another_arena_than_its_list() {
         finds("is on the list of arena", |world, _| {
             let own = |world: &World<'_, Managed>, id| unsafe {
-                // SAFETY: rule W: the world is stopped.
+                // SAFETY: rule *stopped*: the world is stopped.
                 world.core().space.info(PAGE).set_arena(id);
             };
             let id = world.core().space.page(PAGE as usize).arena();
@@ -458,7 +460,7 @@ mod tests {
             let shape = space.page(PAGE as usize).shape();
             let other = shape_of(shape.class() + 1);
             let set = |world: &World<'_, Managed>, shape: Shape| unsafe {
-                // SAFETY: rule W: the world is stopped.
+                // SAFETY: rule *stopped*: the world is stopped.
                 world.core().space.info(PAGE).set_shape(shape);
             };
             set(world, other);
@@ -470,9 +472,10 @@ mod tests {
     fn a_page_header_that_was_written_to() {
         finds("does not name this heap", |world, _| {
             let space = &world.core().space;
-            // SAFETY: rule G: inside the range.
+            // SAFETY: rule *mapped*: inside the range.
             let header = unsafe { space.cell(PAGE as usize * PAGE_GRANULES) }.cast::<u64>();
-            // SAFETY: rules O and W: the header of a page in use; the world is stopped.
+            // SAFETY: rules *owner* and *stopped*: the header of a page in use; the world is
+            // stopped.
             let before = unsafe { header.replace(0xdbdb_dbdb_dbdb_dbdb) };
             // SAFETY: as above.
             Box::new(move |_| unsafe { header.write(before) })
@@ -487,7 +490,7 @@ mod tests {
         let cell = object_at(&heap.core().space, granule(&heap.core().space, &node)).as_ptr();
         let world = m.raw().stop_here().unwrap();
         // The cell is freed as if by another thread, and then written to.
-        // SAFETY: rule W: the world is stopped, and the handle is leaked below.
+        // SAFETY: rule *stopped*: the world is stopped, and the handle is leaked below.
         unsafe {
             world.core().state(cell.as_ptr() as usize).death();
             world.core().space.push_remote(cell);
@@ -512,10 +515,10 @@ mod tests {
             let space = &world.core().space;
             let cell = object_at(space, granule(space, &node)).as_ptr();
             // The third cell of the page was freed. It follows the second cell.
-            // SAFETY: rule B: on the page.
+            // SAFETY: rule *bounds*: on the page.
             let freed =
                 unsafe { cell.add(2 * space.page(PAGE as usize).shape().room().bytes() + 20) };
-            // SAFETY: rule O: nothing uses it.
+            // SAFETY: rule *owner*: nothing uses it.
             unsafe { freed.write(0) };
             // SAFETY: as above.
             Box::new(move |_| unsafe { freed.write(crate::memory::quarantine::POISON) })
@@ -549,7 +552,7 @@ mod tests {
             let expected = plant(space, &mut lists);
             assert_eq!(pages(&world, lists), Err(expected));
             for (page, (shape, arena)) in shapes.into_iter().enumerate() {
-                // SAFETY: rule W: the world is stopped.
+                // SAFETY: rule *stopped*: the world is stopped.
                 unsafe {
                     space.info(page as u32).set_shape(shape);
                     space.info(page as u32).set_arena(arena);
@@ -562,7 +565,7 @@ mod tests {
     }
 
     fn shape(space: &Space, page: u32, shape: Shape) {
-        // SAFETY: rule W: the world is stopped.
+        // SAFETY: rule *stopped*: the world is stopped.
         unsafe { space.info(page).set_shape(shape) };
     }
 
@@ -611,7 +614,7 @@ mod tests {
             is_on_another_list(arena(space), space, &lists.pages[1])
         });
         says(|space, lists| {
-            // SAFETY: rules O and W: the world is stopped.
+            // SAFETY: rules *owner* and *stopped*: the world is stopped.
             let free = unsafe { space.info(5).owned(|owned| owned.free) };
             let has_free = lists.pages[1].has_free.unwrap();
             assert_eq!(has_free, free > 0);
@@ -753,14 +756,15 @@ mod tests {
         std::mem::forget(there);
         let world = m.raw().stop_here().unwrap();
         let [here, there] = cells.map(Object::as_ptr);
-        // SAFETY: rule O: it is free, and nothing uses it.
+        // SAFETY: rule *owner*: it is free, and nothing uses it.
         unsafe { here.write(0) };
         let error = check(&world, Depth::Structure).expect_err("a write");
         assert!(error.contains("bytes 0 to 0 are no longer 0xde"), "{error}");
         // SAFETY: as above.
         unsafe { here.write(crate::memory::quarantine::POISON) };
         // The cell is freed as if by another thread.
-        // SAFETY: rules O and W: the world is stopped, and the handle was leaked above.
+        // SAFETY: rules *owner* and *stopped*: the world is stopped, and the handle was leaked
+        // above.
         unsafe {
             world.core().state(there.as_ptr().addr()).death();
             there.write_bytes(
@@ -770,7 +774,7 @@ mod tests {
             world.core().space.push_remote(there);
         }
         assert_eq!(check(&world, Depth::Structure), Ok(()));
-        // SAFETY: rule O: it is free, and nothing uses it.
+        // SAFETY: rule *owner*: it is free, and nothing uses it.
         let behind = unsafe { there.add(size_of::<u32>()) };
         // SAFETY: as above.
         unsafe { behind.write(0) };

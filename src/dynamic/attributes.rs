@@ -94,7 +94,7 @@ impl<'a> Obj<'a> {
     /// The tail of an object with a managed dictionary; `None`: its type has no dictionaries.
     fn dict_slot(self) -> Option<&'a AtomicPtr<c_void>> {
         let has_dict = self.record().flags().has(Flags::MANAGED_DICT);
-        // SAFETY: rule D; with the flag there is a tail.
+        // SAFETY: rule *dynamic*; with the flag there is a tail.
         has_dict.then(|| unsafe { tail_slot(self.address()) })
     }
 
@@ -106,7 +106,7 @@ impl<'a> Obj<'a> {
         };
         // Acquire: pairs with the exchange in `make_attributes`.
         let dict = slot.load(Ordering::Acquire).cast::<Attributes>();
-        // SAFETY: rule D: the tail of such an object points to its dictionary, or is null.
+        // SAFETY: rule *dynamic*: the tail of such an object points to its dictionary, or is null.
         unsafe { dict.as_ref() }
     }
 
@@ -127,8 +127,8 @@ impl<'a> Obj<'a> {
             Ordering::AcqRel,
             Ordering::Acquire,
         );
-        // SAFETY: rule D: the winner's dictionary lives as long as the object. No other thread has
-        // the address of a loser's.
+        // SAFETY: rule *dynamic*: the winner's dictionary lives as long as the object. No other
+        // thread has the address of a loser's.
         unsafe {
             Ok(match other {
                 Ok(_) => &*made,
@@ -204,8 +204,8 @@ impl<'a> Obj<'a> {
 ///
 /// The object's type has managed dictionaries, and the object is being freed.
 pub(super) unsafe fn drop_dict(object: NonNull<RawObject>) {
-    // SAFETY: rules D and Z: with the flag there is a tail, and the freeing thread has exclusive
-    // access.
+    // SAFETY: rules *dynamic* and *zero*: with the flag there is a tail, and the freeing thread has
+    // exclusive access.
     unsafe {
         let dict = tail_slot(object).swap(std::ptr::null_mut(), Ordering::AcqRel);
         if !dict.is_null() {
@@ -222,11 +222,11 @@ mod tests {
     /// Starts a second visit during a visit, as two markers do that traverse one object.
     unsafe extern "C" fn again(_: *mut RawObject, arg: *mut c_void) -> c_int {
         unsafe extern "C" fn count(_: *mut RawObject, arg: *mut c_void) -> c_int {
-            // SAFETY: rule V: the counter below.
+            // SAFETY: rule *pinned*: the counter below.
             unsafe { *arg.cast::<usize>() += 1 };
             0
         }
-        // SAFETY: rule V: the argument of the visitor below. Only this function uses it now.
+        // SAFETY: rule *pinned*: the argument of the visitor below. Only this function uses it now.
         unsafe {
             let (attributes, visited) = &mut *arg.cast::<(&Attributes, usize)>();
             attributes.visit(Visitor::new(count, (&raw mut *visited).cast()))
@@ -242,7 +242,7 @@ mod tests {
                 attributes.set(name, Some(m.alloc(0u8).into())).unwrap();
             }
             let mut seen = (&attributes, 0usize);
-            // SAFETY: rule V: the argument has the visitor's type, and lies in this frame.
+            // SAFETY: rule *pinned*: the argument has the visitor's type, and lies in this frame.
             let visitor = unsafe { Visitor::new(again, (&raw mut seen).cast()) };
             assert_eq!(attributes.visit(visitor), 0);
             assert_eq!(seen.1, 9);

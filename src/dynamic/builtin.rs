@@ -26,7 +26,7 @@ impl<'a> Obj<'a> {
         if !std::ptr::eq(self.record(), METATYPE.get()) || self.is_static() {
             return None;
         }
-        // SAFETY: rule D: an object of the metatype in a heap has a tail with its record.
+        // SAFETY: rule *dynamic*: an object of the metatype in a heap has a tail with its record.
         unsafe { tail_slot(self.address()).load(Ordering::Acquire).cast::<TypeRecord>().as_ref() }
     }
 }
@@ -62,11 +62,11 @@ impl Builtin {
             return Ok(record);
         }
         let record = Box::into_raw(fallible::boxed((self.make)()?)?);
-        // SAFETY: rule V: just made, and never freed once it is in the cell.
+        // SAFETY: rule *pinned*: just made, and never freed once it is in the cell.
         let known = unsafe { &*record };
         known.face.store(record.cast(), Ordering::Relaxed);
         if self.cell.set(known).is_err() {
-            // SAFETY: rule V: another thread was first, and no other thread has this record.
+            // SAFETY: rule *pinned*: another thread was first, and no other thread has this record.
             drop(unsafe { Box::from_raw(record) });
         }
         Ok(self.get())
@@ -185,11 +185,13 @@ unsafe extern "C" fn traverse_type(
     visit: VisitProc,
     arg: *mut c_void,
 ) -> std::ffi::c_int {
-    // SAFETY: rule H: called for a living object of the metatype, with a visitor and its argument.
+    // SAFETY: rule *handlers*: called for a living object of the metatype, with a visitor and its
+    // argument.
     let (object, visitor) = unsafe { (Obj::from_ptr(object), Visitor::new(visit, arg)) };
     let Some(record) = object.and_then(Obj::describe) else { return 0 };
     let bases = record.bases.iter().filter_map(|base| base.get().type_object());
-    // SAFETY: rule R: the type owns a reference to its module, which is retired when it is cleared.
+    // SAFETY: rule *counted*: the type owns a reference to its module, which is retired when it is
+    // cleared.
     let module = unsafe { Obj::from_ptr(record.module()) };
     for target in bases.chain(module) {
         let result = visitor.visit(target);
@@ -205,11 +207,11 @@ unsafe extern "C" fn traverse_type(
 /// Another thread may just have read the module's address from the type. So the reference is
 /// retired: it is dropped after each attached thread has passed a safepoint.
 unsafe extern "C" fn clear_type(object: *mut RawObject) -> std::ffi::c_int {
-    // SAFETY: rule H: called for a living object of the metatype.
+    // SAFETY: rule *handlers*: called for a living object of the metatype.
     if let Some(record) = unsafe { Obj::from_ptr(object) }.and_then(Obj::describe) {
         record.attributes.clear();
         if let Some(module) = NonNull::new(record.take_module()) {
-            // SAFETY: rule R: the type owned the reference.
+            // SAFETY: rule *counted*: the type owned the reference.
             unsafe { retire(module) };
         }
     }
@@ -222,7 +224,7 @@ unsafe extern "C" fn clear_type(object: *mut RawObject) -> std::ffi::c_int {
 ///
 /// The caller owns the reference.
 unsafe fn retire(object: NonNull<RawObject>) {
-    // SAFETY: rule R: as the caller says; an object that is not static lies in a heap.
+    // SAFETY: rule *counted*: as the caller says; an object that is not static lies in a heap.
     unsafe {
         if Obj::new(object).is_static() {
             return drop(from_raw(object));
@@ -244,7 +246,8 @@ unsafe fn retire(object: NonNull<RawObject>) {
 /// The dealloc handler of heap types. The type has no instances and no subtypes any more.
 unsafe extern "C" fn dealloc_type(object: *mut RawObject) {
     let Some(object) = NonNull::new(object) else { return };
-    // SAFETY: rules H and Z: called once, for a dying object of the metatype. It owns its record.
+    // SAFETY: rules *handlers* and *zero*: called once, for a dying object of the metatype. It owns
+    // its record.
     unsafe {
         Mutator::with_current(|m| {
             let dying = Dying::new(m, Obj::new(object));

@@ -89,8 +89,8 @@ impl Class {
             spec.slots.finalize = Some(finalize);
         }
         spec.finalizer = self.finalizer;
-        // SAFETY: rule H: the handlers serve attributes. The type has both of its own, or inherits
-        // both.
+        // SAFETY: rule *handlers*: the handlers serve attributes. The type has both of its own, or
+        // inherits both.
         unsafe { ready_heap(m, &spec, |_, _| {}) }
     }
 }
@@ -102,8 +102,8 @@ fn is_module(object: &AnyGc, m: &Mutator) -> bool {
 /// Calls the finalizer of a class.
 unsafe extern "C" fn finalize(object: *mut RawObject) {
     Mutator::with_current(|m| {
-        // SAFETY: rules H and R: called for a living object. The caller's reference outlives this
-        // handle, which borrows it.
+        // SAFETY: rules *handlers* and *counted*: called for a living object. The caller's
+        // reference outlives this handle, which borrows it.
         let (object, this) = unsafe {
             let Some(object) = Obj::from_ptr(object) else { return };
             (object, std::mem::ManuallyDrop::new(from_raw(object.address())))
@@ -142,11 +142,11 @@ impl Type {
         if std::ptr::fn_addr_eq(record.alloc, generic) {
             // Called directly: the generic allocator cannot read a face of another runtime.
             let made = instance::allocate_tracked(m, record, 0)?;
-            // SAFETY: rule N: the handle takes over the reference of the new object.
+            // SAFETY: rule *new*: the handle takes over the reference of the new object.
             return Ok(unsafe { from_raw(made) });
         }
-        // SAFETY: rule H: the allocator of a ready type, called with the type's face, returns a new
-        // reference.
+        // SAFETY: rule *handlers*: the allocator of a ready type, called with the type's face,
+        // returns a new reference.
         unsafe {
             let made = NonNull::new((record.alloc)(record.face(), 0));
             match made {

@@ -58,7 +58,8 @@ impl<'m> Dying<'m> {
     /// Removes bits of the state byte.
     #[inline(always)]
     fn change_plainly(&self, bits: u8) {
-        // SAFETY: rules G and Z: an object of this heap, to which this thread has exclusive access.
+        // SAFETY: rules *mapped* and *zero*: an object of this heap, to which this thread has
+        // exclusive access.
         unsafe { raw(self.m).core().state(self.object.number()) }.change_plainly(0, bits);
     }
 
@@ -68,13 +69,13 @@ impl<'m> Dying<'m> {
         if object.record().finalize.is_none() || object.is_finalized(m) {
             return false;
         }
-        // SAFETY: rule Z: dying on this thread.
+        // SAFETY: rule *zero*: dying on this thread.
         !unsafe { managed::revived(raw(m), object.header_ptr(), || object.call_finalizer(m)) }
     }
 
     /// Clears the weak references to the object, and calls their callbacks.
     pub fn clear_weak_references(&self) {
-        // SAFETY: rule Z: dying on this thread.
+        // SAFETY: rule *zero*: dying on this thread.
         unsafe { managed::clear_weak_references(raw(self.m), self.object.header_ptr()) };
     }
 
@@ -87,7 +88,7 @@ impl<'m> Dying<'m> {
         let call = || {
             handlers::guarded(m, During::Finalize, object, || object.run(|record| record.del));
         };
-        // SAFETY: rule Z: dying on this thread.
+        // SAFETY: rule *zero*: dying on this thread.
         !unsafe { managed::revived(raw(m), object.header_ptr(), call) }
     }
 
@@ -115,7 +116,7 @@ impl OwnedType {
     #[inline(always)]
     fn release(self) {
         if let Some(type_object) = self.0 {
-            // SAFETY: rule R: a dying object gives up its reference, once.
+            // SAFETY: rule *counted*: a dying object gives up its reference, once.
             drop(unsafe { AnyGc::from_header(type_object.cast()) });
         }
     }
@@ -175,7 +176,7 @@ pub unsafe fn free(m: &Mutator, object: NonNull<RawObject>, family: Family) -> R
         return Err(object.fault(Code::WrongAllocator, FUNCTION));
     };
     // From here on no weak reference can be upgraded. In a dealloc handler this is so already.
-    // SAFETY: rule Z: as the caller says.
+    // SAFETY: rule *zero*: as the caller says.
     let before = unsafe { managed::mark_dying_for_upgrades(raw(m), object.header_ptr()) };
     let was_dying = before & state::DYING != 0;
     // A constructor owns one reference, and a dealloc handler none. In a dealloc handler any
@@ -303,7 +304,7 @@ fn dealloc_in_full(dying: Dying<'_>) {
     let base = primary.find(|base| base.own_dealloc).filter(|_| !record.own_dealloc);
     if let Some((base, dealloc)) = base.and_then(|base| Some((base, base.dealloc?))) {
         let base_is_heap_type = base.is_heap_type();
-        // SAFETY: rule H: called for an object of a derived type.
+        // SAFETY: rule *handlers*: called for an object of a derived type.
         unsafe { dealloc(object.address().as_ptr()) };
         if !base_is_heap_type {
             owned_type.release();
@@ -311,7 +312,7 @@ fn dealloc_in_full(dying: Dying<'_>) {
         return;
     }
     dying.clear();
-    // SAFETY: rule H: called at the end of an object of its type.
+    // SAFETY: rule *handlers*: called at the end of an object of its type.
     unsafe { (record.free)(object.address().as_ptr().cast()) };
     owned_type.release();
 }
@@ -325,7 +326,7 @@ fn dealloc_simply(dying: Dying<'_>) {
     dying.clear_weak_references();
     let owned_type = dying.take_type();
     dying.clear();
-    // SAFETY: rules Z and H: the end of an object of this type.
+    // SAFETY: rules *zero* and *handlers*: the end of an object of this type.
     unsafe {
         if object.header().is_spent() {
             raw(m).free(object.address().cast());
@@ -347,8 +348,8 @@ fn dealloc_simply(dying: Dying<'_>) {
 #[must_use = "where nothing was done the caller still owns the reference"]
 pub unsafe fn decref_last(m: &Mutator, object: NonNull<RawObject>) -> bool {
     let header = object.cast::<Header>();
-    // SAFETY: rule R: the reference keeps the object alive. An owner is attached to the object's
-    // heap.
+    // SAFETY: rule *counted*: the reference keeps the object alive. An owner is attached to the
+    // object's heap.
     unsafe {
         let last = !safepoint::is_traversing() && header.as_ref().take_last(m.raw().id());
         if last {
@@ -364,11 +365,11 @@ pub unsafe fn decref_last(m: &Mutator, object: NonNull<RawObject>) -> bool {
 ///
 /// # Safety
 ///
-/// Rule Y: a dying dynamic object; `m` is a mutator.
+/// Rule *typed*: a dying dynamic object; `m` is a mutator.
 #[inline]
 pub(super) unsafe fn call_dealloc(header: NonNull<Header>, m: *const ()) {
     let object = header.cast::<RawObject>();
-    // SAFETY: as the caller says; rules Z and H.
+    // SAFETY: as the caller says; rules *zero* and *handlers*.
     unsafe {
         let record: &TypeRecord = Obj::new(object).record();
         match record.dealloc.filter(|_| record.own_dealloc) {
@@ -381,7 +382,7 @@ pub(super) unsafe fn call_dealloc(header: NonNull<Header>, m: *const ()) {
 /// The default free function: [`free`] with the family of the object's type.
 pub(super) unsafe extern "C" fn generic_free(object: *mut c_void) {
     Mutator::with_current(|m| {
-        // SAFETY: rule H: called by a dealloc handler, or by a constructor that failed.
+        // SAFETY: rule *handlers*: called by a dealloc handler, or by a constructor that failed.
         let result = unsafe {
             let Some(object) = Obj::from_ptr(object.cast()) else { return };
             let is_container = object.record().has_gc();

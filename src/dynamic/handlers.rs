@@ -48,7 +48,8 @@ const_thread_local! {
 
 /// The core of the heap that an object lies in. The object is being traversed.
 fn core_of<'a>(object: Obj<'a>) -> &'a ManagedCore {
-    // SAFETY: rule R: the object is alive, so its heap is; the callers have an object of a heap.
+    // SAFETY: rule *counted*: the object is alive, so its heap is; the callers have an object of a
+    // heap.
     unsafe { &*Space::heap_of(object.number()).cast::<ManagedCore>() }
 }
 
@@ -84,8 +85,8 @@ fn begin(object: Obj<'_>, tracer: &mut Tracer) {
 fn call(handler: TraverseProc, object: Obj<'_>, tracer: &mut Tracer) -> c_int {
     let address = object.address().as_ptr();
     RUNNING.with(|word| word.set(address));
-    // SAFETY: rule H; the visitor belongs to its argument. This call does not unwind: a panic that
-    // leaves an `extern "C"` function aborts the process.
+    // SAFETY: rule *handlers*; the visitor belongs to its argument. This call does not unwind: a
+    // panic that leaves an `extern "C"` function aborts the process.
     let result = unsafe { handler(address, visit, (&raw mut *tracer).cast()) };
     RUNNING.with(|word| word.set(std::ptr::null_mut()));
     result
@@ -144,7 +145,7 @@ unsafe extern "C" fn visit(target: *mut RawObject, arg: *mut c_void) -> c_int {
     if !Tracer::is_handed_out(tracer) {
         return stale(target);
     }
-    // SAFETY: rule V: the tracer of this thread's current traversal.
+    // SAFETY: rule *pinned*: the tracer of this thread's current traversal.
     let tracer = unsafe { &mut *tracer };
     let Some(target) = NonNull::new(target) else {
         return complain(Code::NullVisit, 0);
@@ -179,7 +180,7 @@ fn doubt(core: &ManagedCore, target: NonNull<RawObject>) -> Option<Code> {
         let known = crate::memory::space::is_in_any_heap(address) || is_static_at(target);
         return (!known).then_some(Code::ForeignPointer);
     }
-    // SAFETY: rule G: objects can start there, so the page was handed out.
+    // SAFETY: rule *mapped*: objects can start there, so the page was handed out.
     let lives =
         core.space.starts_at(address) && unsafe { core.state(address) }.get() & state::LIVE != 0;
     (!lives).then_some(Code::FreedPointer)
@@ -196,7 +197,8 @@ fn doubt_cleared(core: &ManagedCore, target: NonNull<RawObject>, times: usize) -
         if !core.space.contains(address) {
             return None;
         }
-        // SAFETY: rules G and D: `doubt` has found a living object of this heap there.
+        // SAFETY: rules *mapped* and *dynamic*: `doubt` has found a living object of this heap
+        // there.
         let (state, object) = unsafe { (core.state(address), Obj::new(target)) };
         let held = state.get() & state::UNREACHABLE != 0;
         let count = object.count()?;
@@ -215,8 +217,8 @@ fn complain(code: Code, address: usize) -> c_int {
 
 /// The heap of the traversal that this thread is in.
 fn heap<'a>() -> &'a ManagedCore {
-    // SAFETY: rule V: the callers have a tracer that was handed out. The word was set with it, to
-    // the heap that is being traversed.
+    // SAFETY: rule *pinned*: the callers have a tracer that was handed out. The word was set with
+    // it, to the heap that is being traversed.
     unsafe { &*HEAP.with(Cell::get) }
 }
 
@@ -227,7 +229,8 @@ pub(crate) fn traversed_heap<'a>() -> Option<&'a ManagedCore> {
 
 /// The type of the object whose traverse handler this thread runs, if it runs one.
 fn running<'a>() -> Option<&'a TypeRecord> {
-    // SAFETY: rules R and D: the object is being traversed, and lives while its handler runs.
+    // SAFETY: rules *counted* and *dynamic*: the object is being traversed, and lives while its
+    // handler runs.
     unsafe { Obj::from_ptr(RUNNING.with(Cell::get)) }.map(Obj::record)
 }
 
@@ -388,7 +391,7 @@ pub(crate) unsafe extern "C" fn traverse_inherited(
     visit: VisitProc,
     arg: *mut c_void,
 ) -> c_int {
-    // SAFETY: rule H: called for a living object, with a visitor and its argument.
+    // SAFETY: rule *handlers*: called for a living object, with a visitor and its argument.
     unsafe {
         let Some(this) = Obj::from_ptr(object) else { return 0 };
         let record = this.record();
@@ -408,7 +411,7 @@ pub(crate) unsafe extern "C" fn traverse_attributes(
     visit: VisitProc,
     arg: *mut c_void,
 ) -> c_int {
-    // SAFETY: rule H: called for a living object, with a visitor and its argument.
+    // SAFETY: rule *handlers*: called for a living object, with a visitor and its argument.
     let (object, visitor) = unsafe { (Obj::from_ptr(object), Visitor::new(visit, arg)) };
     let Some(object) = object else { return 0 };
     if let Some(type_object) = object.record().type_object() {
@@ -422,7 +425,7 @@ pub(crate) unsafe extern "C" fn traverse_attributes(
 
 /// The clear handler of types that have only attributes.
 pub(crate) unsafe extern "C" fn clear_attributes(object: *mut RawObject) -> c_int {
-    // SAFETY: rule H: called for a living object.
+    // SAFETY: rule *handlers*: called for a living object.
     if let Some(object) = unsafe { Obj::from_ptr(object) } {
         object.clear_managed_dict();
     }

@@ -54,7 +54,7 @@ pub fn allocate_tracked(
 ) -> Result<NonNull<RawObject>, Fault> {
     let object = allocate_as(m, record, items, 0, record.has_gc())?;
     if is_checked(m) && record.has_gc() && !record.tried.load(Ordering::Relaxed) {
-        // SAFETY: rule N: just made.
+        // SAFETY: rule *new*: just made.
         let made = unsafe { Obj::new(object) };
         if let Err(fault) = handlers::check_fields(m, made, "allocation") {
             raw(m).core().hooks.misuse(&fault);
@@ -76,8 +76,8 @@ pub unsafe fn allocate_common(m: &Mutator, record: &TypeRecord) -> Option<NonNul
         return None;
     }
     let cell = m.raw().allocate_cell(class).ok()?;
-    // SAFETY: rule N: fresh memory, at least as large as an instance. Cells are whole granules, so
-    // whole words can be cleared.
+    // SAFETY: rule *new*: fresh memory, at least as large as an instance. Cells are whole granules,
+    // so whole words can be cleared.
     unsafe {
         let object = cell.cast::<RawObject>();
         object.write(RawObject { header: Header::new(m.id(), TYPE_INDEX), record });
@@ -121,12 +121,12 @@ fn allocate_as(
         let size = record.basic_size + if record.flags().has(Flags::MANAGED_DICT) { 8 } else { 0 };
         let cell =
             m.raw().allocate_cell(class).map_err(|reason| memory(record, words!("{reason}")))?;
-        // SAFETY: rule N: fresh memory of at least `size` bytes.
+        // SAFETY: rule *new*: fresh memory of at least `size` bytes.
         return Ok(unsafe { be_born(m, record, cell, size, tracked) });
     }
     let size = instance_size(record, items, extra)?;
     let object = allocate_sized(m, record, size, record.flags().has(Flags::MANAGED_DICT))?;
-    // SAFETY: rule N: just made. Objects with items have a word for their number.
+    // SAFETY: rule *new*: just made. Objects with items have a word for their number.
     unsafe {
         if record.item_size != 0 {
             (*object.cast::<RawVarObject>().as_ptr()).size = items;
@@ -190,7 +190,7 @@ pub(super) fn allocate_sized(
     let whole = size + if tail { size_of::<usize>() } else { 0 };
     let cell =
         m.raw().allocate(whole, GRANULE).map_err(|reason| memory(record, words!("{reason}")))?;
-    // SAFETY: rule N: fresh memory of that size.
+    // SAFETY: rule *new*: fresh memory of that size.
     Ok(unsafe { be_born(m, record, cell, size, false) })
 }
 
@@ -208,7 +208,7 @@ unsafe fn be_born(
     tracked: bool,
 ) -> NonNull<RawObject> {
     let object = cell.cast::<RawObject>();
-    // SAFETY: rule N: the memory is fresh, and of that size; no other thread has its address.
+    // SAFETY: rule *new*: the memory is fresh, and of that size; no other thread has its address.
     unsafe {
         object.write(RawObject { header: Header::new(m.id(), TYPE_INDEX), record });
         let head = size_of::<RawObject>();
@@ -272,7 +272,7 @@ pub unsafe fn resize(
     let size = instance_size(record, items, 0)?;
     let dict = record.flags().has(Flags::MANAGED_DICT);
     let count = old.items();
-    // SAFETY: rule G: an object of this heap.
+    // SAFETY: rule *mapped*: an object of this heap.
     let room = unsafe { m.raw().core().space.memory(object.cast()) }.room();
     // The program can write to the number, so the copy is limited by the cell.
     let most = if dict { room.last_word() } else { room.bytes() }.saturating_sub(record.basic_size);
@@ -288,7 +288,7 @@ pub unsafe fn resize(
     let after = items.unsigned_abs() * record.item_size;
     if is_checked(m) && record.flags().has(Flags::ITEMS_ARE_REFERENCES) {
         let mut cut = (after..before).step_by(size_of::<usize>());
-        // SAFETY: rule B: `before` was compared with the cell.
+        // SAFETY: rule *bounds*: `before` was compared with the cell.
         let at = |offset: usize| unsafe {
             object.cast::<u8>().add(record.basic_size + offset).cast::<usize>().read()
         };
@@ -300,8 +300,8 @@ pub unsafe fn resize(
     // Everything after the head, up to the end of the shorter object.
     let head = size_of::<RawObject>();
     let kept = record.basic_size - head + before.min(after);
-    // SAFETY: rules B and N: both objects have that many bytes. This thread has exclusive access to
-    // both.
+    // SAFETY: rules *bounds* and *new*: both objects have that many bytes. This thread has
+    // exclusive access to both.
     unsafe {
         object.cast::<u8>().add(head).copy_to_nonoverlapping(new.cast::<u8>().add(head), kept);
         (*new.cast::<RawVarObject>().as_ptr()).size = items;
@@ -324,7 +324,8 @@ pub unsafe fn resize(
 /// The default allocator: [`allocate_tracked`] for a face that is a type's record or object.
 pub(super) unsafe extern "C" fn generic_alloc(face: *mut c_void, items: isize) -> *mut RawObject {
     let made = Mutator::with_current(|m| {
-        // SAFETY: rule H: a type with this allocator has its record or its object as its face.
+        // SAFETY: rule *handlers*: a type with this allocator has its record or its object as its
+        // face.
         let record = unsafe { record_of_face(m, face) }?;
         allocate_tracked(m, record, items).ok()
     });

@@ -59,7 +59,7 @@ fn look_up_in(core: &managed::ManagedCore, object: NonNull<RawObject>) -> Addres
     if !core.space.starts_at(address) {
         return Address::Foreign;
     }
-    // SAFETY: rule G: an object can start there, so its page was handed out.
+    // SAFETY: rule *mapped*: an object can start there, so its page was handed out.
     let state = unsafe { core.state(address) }.get();
     if state & crate::object::state::LIVE != 0 { Address::Live } else { Address::Freed }
 }

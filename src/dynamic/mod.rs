@@ -54,16 +54,16 @@
 //!
 //! # Rules
 //!
-//! Unsafe code cites these rules by their letters:
+//! Unsafe code cites these rules:
 //!
-//! * **D** (dynamic): a header with type index 0 belongs to a dynamic object. The address of the
+//! * **dynamic**: a header with type index 0 belongs to a dynamic object. The address of the
 //!   type's record follows it. The record lives as long as the object: a static record lives for
 //!   ever, and a heap type's record as long as the type's object, to which each instance owns a
 //!   reference.
-//! * **E** (exclusive): an attached thread that holds a reference to an object may read and write
+//! * **locking**: an attached thread that holds a reference to an object may read and write
 //!   its fields. The runtime's own locking prevents data races. In a stop no such access is in
 //!   progress.
-//! * **H** (handlers): each handler fulfils its contract for all objects of its type. The function
+//! * **handlers**: each handler fulfils its contract for all objects of its type. The function
 //!   that makes a type with handlers is unsafe, because its caller promises this.
 
 mod attributes;

@@ -116,7 +116,8 @@ pub unsafe fn new_module(m: &Mutator, spec: ModuleSpec) -> Result<AnyGc, Fault> 
         free: spec.free,
     })?;
     let object = instance::allocate(m, MODULE.get(), 0, 0)?;
-    // SAFETY: rule N: a built-in type with objects of that size. No other thread has the object.
+    // SAFETY: rule *new*: a built-in type with objects of that size. No other thread has the
+    // object.
     unsafe {
         (*object.cast::<Module>().as_ptr()).parts = Box::into_raw(parts);
         m.raw().track(crate::object::type_info::Object::new(object.cast()));
@@ -130,7 +131,7 @@ impl<'a> Obj<'a> {
         if !self.record().is_subtype_of(MODULE.get()) {
             return None;
         }
-        // SAFETY: rule D: types derived from `module` start with the same fields.
+        // SAFETY: rule *dynamic*: types derived from `module` start with the same fields.
         unsafe { (*self.address().cast::<Module>().as_ptr()).parts.as_ref() }
     }
 
@@ -170,13 +171,13 @@ pub fn type_module(record: &TypeRecord) -> Option<NonNull<RawObject>> {
 /// [`type_module`].
 pub fn type_module_by_token(record: &TypeRecord, token: usize) -> Option<NonNull<RawObject>> {
     record.mro().filter_map(type_module).find(|&module| {
-        // SAFETY: rule R: the type owns a reference to its module.
+        // SAFETY: rule *counted*: the type owns a reference to its module.
         token != 0 && unsafe { Obj::new(module) }.module_token() == Some(token)
     })
 }
 
 unsafe extern "C" fn traverse(object: *mut RawObject, visit: VisitProc, arg: *mut c_void) -> c_int {
-    // SAFETY: rule H: called for a living module, with a visitor and its argument.
+    // SAFETY: rule *handlers*: called for a living module, with a visitor and its argument.
     unsafe {
         let parts = Obj::from_ptr(object).and_then(Obj::module_parts);
         parts.and_then(|parts| parts.traverse).map_or(0, |handler| handler(object, visit, arg))
@@ -184,7 +185,7 @@ unsafe extern "C" fn traverse(object: *mut RawObject, visit: VisitProc, arg: *mu
 }
 
 unsafe extern "C" fn clear(object: *mut RawObject) -> c_int {
-    // SAFETY: rule H: called for a living module.
+    // SAFETY: rule *handlers*: called for a living module.
     unsafe {
         let parts = Obj::from_ptr(object).and_then(Obj::module_parts);
         parts.and_then(|parts| parts.clear).map_or(0, |handler| handler(object))
@@ -193,7 +194,7 @@ unsafe extern "C" fn clear(object: *mut RawObject) -> c_int {
 
 unsafe extern "C" fn dealloc(object: *mut RawObject) {
     Mutator::with_current(|m| {
-        // SAFETY: rules H and Z: called once, for a dying module.
+        // SAFETY: rules *handlers* and *zero*: called once, for a dying module.
         unsafe {
             let Some(object) = Obj::from_ptr(object) else { return };
             let dying = Dying::new(m, object);

@@ -67,7 +67,7 @@ pub type AllocProc = unsafe extern "C" fn(*mut c_void, isize) -> *mut RawObject;
 /// Frees the memory of an object.
 pub type FreeProc = unsafe extern "C" fn(*mut c_void);
 
-/// The type index of dynamic objects, in every heap: rule D.
+/// The type index of dynamic objects, in every heap: rule *dynamic*.
 pub(crate) const TYPE_INDEX: u32 = 0;
 
 /// A pointer to a dynamic object, with the promise that the object can be used for `'a`.
@@ -119,7 +119,7 @@ impl<'a> Obj<'a> {
 
     /// The object of a handle; `None`: the object is typed.
     pub(super) fn of(gc: &'a AnyGc, _attached: &'a Mutator) -> Option<Self> {
-        // SAFETY: rule R: the handle keeps the object alive.
+        // SAFETY: rule *counted*: the handle keeps the object alive.
         is_dynamic(gc).then(|| unsafe { Self::new(as_raw(gc)) })
     }
 
@@ -143,7 +143,7 @@ impl<'a> Obj<'a> {
 
     #[inline(always)]
     pub(super) fn header(self) -> &'a Header {
-        // SAFETY: rule D: a dynamic object starts with its header.
+        // SAFETY: rule *dynamic*: a dynamic object starts with its header.
         unsafe { &(*self.address.as_ptr()).header }
     }
 
@@ -155,7 +155,7 @@ impl<'a> Obj<'a> {
     /// The record of its type.
     #[inline(always)]
     pub fn record(self) -> &'a TypeRecord {
-        // SAFETY: rule D: the object has a type, and keeps its record.
+        // SAFETY: rule *dynamic*: the object has a type, and keeps its record.
         unsafe { &*(*self.address.as_ptr()).record }
     }
 
@@ -163,7 +163,7 @@ impl<'a> Obj<'a> {
     #[inline(always)]
     pub(super) fn run(self, slot: impl FnOnce(&TypeRecord) -> Option<Destructor>) {
         if let Some(handler) = slot(self.record()) {
-            // SAFETY: rule H: called for an object of its type.
+            // SAFETY: rule *handlers*: called for an object of its type.
             unsafe { handler(self.address.as_ptr()) };
         }
     }
@@ -172,7 +172,7 @@ impl<'a> Obj<'a> {
     #[inline(always)]
     pub(super) fn run_clear(self) {
         if let Some(handler) = self.record().clear {
-            // SAFETY: rule H: called for an object of its type.
+            // SAFETY: rule *handlers*: called for an object of its type.
             unsafe { handler(self.address.as_ptr()) };
         }
     }
@@ -198,7 +198,7 @@ impl<'a> Obj<'a> {
         if !self.incref() {
             share_in_traversal(self.header());
         }
-        // SAFETY: rule R: the handle owns the reference that was counted here.
+        // SAFETY: rule *counted*: the handle owns the reference that was counted here.
         unsafe { from_raw(self.address) }
     }
 
@@ -217,7 +217,7 @@ impl<'a> Obj<'a> {
     /// The word behind the head: the number of items, if its type has any.
     pub(super) fn items(self) -> isize {
         debug_assert_ne!(self.record().item_size(), 0);
-        // SAFETY: rule D: objects with items have their number there.
+        // SAFETY: rule *dynamic*: objects with items have their number there.
         unsafe { (*self.address.cast::<RawVarObject>().as_ptr()).size }
     }
 
@@ -244,7 +244,7 @@ impl<'a> Obj<'a> {
 ///
 /// `object` is a living dynamic object. The record is borrowed from it.
 pub unsafe fn try_type_of<'a>(object: NonNull<RawObject>) -> Option<&'a TypeRecord> {
-    // SAFETY: rule D; the word of a static object is null before it is set.
+    // SAFETY: rule *dynamic*; the word of a static object is null before it is set.
     unsafe { (*object.as_ptr()).record.as_ref() }
 }
 
@@ -305,7 +305,7 @@ pub unsafe fn decref(object: NonNull<RawObject>) -> bool {
 #[inline(always)]
 #[must_use = "where nothing was done the caller still owns the reference"]
 pub unsafe fn decref_common(object: NonNull<RawObject>) -> bool {
-    // SAFETY: rule R: the reference keeps the object alive.
+    // SAFETY: rule *counted*: the reference keeps the object alive.
     unsafe { object.cast::<Header>().as_ref() }.try_drop_local(safepoint::current())
 }
 
@@ -359,7 +359,7 @@ pub fn into_raw(gc: AnyGc) -> NonNull<RawObject> {
 
 /// Whether a handle refers to a dynamic object.
 pub fn is_dynamic(gc: &AnyGc) -> bool {
-    // SAFETY: rule R: the handle keeps the object alive.
+    // SAFETY: rule *counted*: the handle keeps the object alive.
     unsafe { gc.header().as_ref() }.type_index() == TYPE_INDEX
 }
 
@@ -371,8 +371,8 @@ pub fn is_dynamic(gc: &AnyGc) -> bool {
 /// The object lies in a heap, and was allocated with a tail.
 pub(super) unsafe fn tail_slot<'a>(object: NonNull<RawObject>) -> &'a AtomicPtr<c_void> {
     let address = object.as_ptr() as usize;
-    // SAFETY: rules R and G: the object lives, and so does the core of its heap. The cell is at
-    // least as large as the allocation, the last word included.
+    // SAFETY: rules *counted* and *mapped*: the object lives, and so does the core of its heap. The
+    // cell is at least as large as the allocation, the last word included.
     unsafe {
         let core = &*Space::heap_of(address).cast::<managed::ManagedCore>();
         let cell = core.space.memory(object.cast());
@@ -386,7 +386,7 @@ pub(super) fn is_static_at(object: NonNull<RawObject>) -> bool {
     let address = object.as_ptr() as usize;
     address.is_multiple_of(align_of::<RawObject>())
         && crate::base::system::is_readable(address, size_of::<Header>())
-        // SAFETY: rule B: readable, and outside of all heaps.
+        // SAFETY: rule *bounds*: readable, and outside of all heaps.
         && unsafe { object.cast::<Header>().as_ref() }.is_static()
 }
 
@@ -447,7 +447,7 @@ impl Visitor<'_> {
 
     #[inline(always)]
     fn visit_at(self, target: NonNull<RawObject>) -> c_int {
-        // SAFETY: rule V: the promise to `new`. The callers have a living object.
+        // SAFETY: rule *pinned*: the promise to `new`. The callers have a living object.
         unsafe { (self.visit)(target.as_ptr(), self.arg) }
     }
 }

@@ -487,7 +487,7 @@ impl fmt::Display for Names<'_> {
 ///
 /// # Safety
 ///
-/// Each handler fulfils its contract, for objects with the layout of the spec: rule H.
+/// Each handler fulfils its contract, for objects with the layout of the spec: rule *handlers*.
 pub unsafe fn ready_static(
     spec: &TypeSpec,
     face: *mut c_void,
@@ -533,8 +533,8 @@ pub unsafe fn ready_heap(
         }
     }
     let record = Box::into_raw(record);
-    // SAFETY: rule N: the object has a tail. No other thread has its address until it is tracked.
-    // The handle takes over the reference.
+    // SAFETY: rule *new*: the object has a tail. No other thread has its address until it is
+    // tracked. The handle takes over the reference.
     unsafe {
         // Before any other code can read the record from the object.
         object::tail_slot(object).store(record.cast(), Ordering::Release);

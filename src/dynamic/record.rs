@@ -106,7 +106,7 @@ pub struct Defaults {
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct RecordRef(pub(super) NonNull<TypeRecord>);
 
-// SAFETY: rule X: a record synchronises its own changes.
+// SAFETY: rule *guarded*: a record synchronises its own changes.
 unsafe impl Send for RecordRef {}
 
 // SAFETY: as above.
@@ -114,7 +114,8 @@ unsafe impl Sync for RecordRef {}
 
 impl RecordRef {
     pub(crate) fn get(&self) -> &TypeRecord {
-        // SAFETY: rule D: a static record lives for ever. The holder keeps a heap type's record.
+        // SAFETY: rule *dynamic*: a static record lives for ever. The holder keeps a heap type's
+        // record.
         unsafe { self.0.as_ref() }
     }
 }
@@ -211,7 +212,8 @@ pub struct TypeRecord {
     pub(super) made_by: Option<&'static Defaults>,
 }
 
-// SAFETY: rule X: once the type is ready, only the atomics and the locked attributes change.
+// SAFETY: rule *guarded*: once the type is ready, only the atomics and the locked attributes
+// change.
 unsafe impl Send for TypeRecord {}
 
 // SAFETY: as above.
@@ -271,7 +273,7 @@ impl TypeRecord {
     /// The object of a heap type; `None`: the type is static.
     #[inline(always)]
     pub(super) fn type_object(&self) -> Option<Obj<'_>> {
-        // SAFETY: rule D: a borrowed record belongs to a living type.
+        // SAFETY: rule *dynamic*: a borrowed record belongs to a living type.
         unsafe { Obj::from_ptr(self.object) }
     }
 
@@ -369,7 +371,7 @@ impl<'a> Obj<'a> {
     pub fn type_data(self, record: &TypeRecord) -> Option<NonNull<c_void>> {
         let (start, size) = record.data;
         let has_part = size != 0 && self.record().is_subtype_of(record);
-        // SAFETY: rule D: instances are at least that large.
+        // SAFETY: rule *dynamic*: instances are at least that large.
         has_part.then(|| unsafe { self.address().cast::<u8>().add(start).cast() })
     }
 
@@ -377,7 +379,7 @@ impl<'a> Obj<'a> {
     pub fn item_data(self) -> Option<NonNull<c_void>> {
         let record = self.record();
         let has_items = record.flags.has(Flags::ITEMS_AT_END) && record.item_size != 0;
-        // SAFETY: rule D: instances are at least that large.
+        // SAFETY: rule *dynamic*: instances are at least that large.
         has_items.then(|| unsafe { self.address().cast::<u8>().add(record.basic_size).cast() })
     }
 }

@@ -35,12 +35,12 @@ pub(crate) const EXTENSION: DynamicTypes =
     DynamicTypes { info: &INFO, index: TYPE_INDEX, make_builtins, type_name, takes_part };
 
 unsafe fn type_name(header: &Header) -> &str {
-    // SAFETY: rule Y: the object keeps its type alive.
+    // SAFETY: rule *typed*: the object keeps its type alive.
     unsafe { obj(NonNull::from(header)) }.record().name()
 }
 
 unsafe fn takes_part(header: NonNull<Header>) -> bool {
-    // SAFETY: rule Y.
+    // SAFETY: rule *typed*.
     unsafe { obj(header) }.is_gc()
 }
 
@@ -48,37 +48,37 @@ unsafe fn takes_part(header: NonNull<Header>) -> bool {
 ///
 /// # Safety
 ///
-/// Rule Y: a function of the table was called with it.
+/// Rule *typed*: a function of the table was called with it.
 #[inline(always)]
 unsafe fn obj<'a>(header: NonNull<Header>) -> Obj<'a> {
-    // SAFETY: rules Y and D: a living dynamic object.
+    // SAFETY: rules *typed* and *dynamic*: a living dynamic object.
     unsafe { Obj::new(header.cast()) }
 }
 
 unsafe fn traverse_each(objects: &[Object], tracer: &mut Tracer, ends: &mut Ends<'_>) {
     tracer.each(objects, ends, |object, tracer| {
-        // SAFETY: rules Y and D: called for living dynamic objects.
+        // SAFETY: rules *typed* and *dynamic*: called for living dynamic objects.
         traverse(unsafe { obj(object.as_ptr().cast()) }, tracer);
     });
 }
 
 unsafe fn name(header: NonNull<Header>) -> &'static str {
-    // SAFETY: rule Y.
+    // SAFETY: rule *typed*.
     unsafe { obj(header) }.record().kept_name()
 }
 
 unsafe fn legacy(header: NonNull<Header>) -> bool {
-    // SAFETY: rule Y.
+    // SAFETY: rule *typed*.
     unsafe { obj(header) }.record().del.is_some()
 }
 
 unsafe fn has_finalizer(header: NonNull<Header>) -> bool {
-    // SAFETY: rule Y.
+    // SAFETY: rule *typed*.
     unsafe { obj(header) }.record().finalize.is_some()
 }
 
 unsafe fn clear(value: NonNull<u8>, m: *const ()) {
-    // SAFETY: rule Y; `m` is a mutator.
+    // SAFETY: rule *typed*; `m` is a mutator.
     let (object, m) = unsafe { (obj(value.cast()), mutator(m)) };
     if object.record().clear.is_none() {
         return;
@@ -92,7 +92,7 @@ unsafe fn clear(value: NonNull<u8>, m: *const ()) {
 }
 
 unsafe fn finalize(header: NonNull<Header>, m: *const ()) {
-    // SAFETY: rule Y: the state was set before; `m` is a mutator.
+    // SAFETY: rule *typed*: the state was set before; `m` is a mutator.
     let (object, m) = unsafe { (obj(header), mutator(m)) };
     if object.record().finalize.is_none() {
         return;

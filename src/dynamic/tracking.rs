@@ -9,7 +9,7 @@ use crate::object::state::{self, StateByte};
 /// The state of an object; `None`: it is not of the mutator's heap.
 #[inline(always)]
 pub(super) fn state_of<'m>(m: &'m Mutator, object: Obj<'m>) -> Option<StateByte<'m>> {
-    // SAFETY: rules G and D: an object of this heap.
+    // SAFETY: rules *mapped* and *dynamic*: an object of this heap.
     raw(m).owns(object.object()).then(|| unsafe { raw(m).core().state(object.number()) })
 }
 
@@ -48,7 +48,7 @@ impl<'m> Obj<'m> {
             handlers::check_fields(m, self, FUNCTION)?;
         }
         if !was_tracked {
-            // SAFETY: rule W: a living object of this heap.
+            // SAFETY: rule *stopped*: a living object of this heap.
             unsafe { raw(m).track(self.object()) };
         }
         Ok(())
@@ -90,7 +90,7 @@ impl<'m> Obj<'m> {
         let Some(state) = state_of(m, self) else { return false };
         let now = state.get();
         if now & state::TRACKED == 0 {
-            // SAFETY: rule W: a living object of this heap.
+            // SAFETY: rule *stopped*: a living object of this heap.
             return self.is_common() && unsafe { raw(m).track(self.object()) };
         }
         // The allocator tracks only objects that take part in cycle collection.
@@ -143,7 +143,7 @@ impl<'m> Obj<'m> {
             return false;
         }
         let record = self.record();
-        // SAFETY: rule H: the test is called for an object of its type.
+        // SAFETY: rule *handlers*: the test is called for an object of its type.
         let passes = |test: Inquiry| unsafe { test(self.address().as_ptr()) } != 0;
         record.has_gc() && record.is_gc.is_none_or(passes)
     }

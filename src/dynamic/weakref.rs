@@ -88,8 +88,8 @@ pub unsafe fn new_weakref(
         Parts { record: record.clone(), cleared: cleared.clone(), callback: RwLock::new(callback) };
     let parts = fallible::boxed(parts)?;
     let address = instance::allocate(m, WEAKREF.get(), 0, 0)?;
-    // SAFETY: rule N: a built-in type with objects of that size. No other thread has the object. If
-    // a later step fails, the handle drops it with its parts.
+    // SAFETY: rule *new*: a built-in type with objects of that size. No other thread has the
+    // object. If a later step fails, the handle drops it with its parts.
     let (object, made) = unsafe {
         (*address.cast::<WeakRef>().as_ptr()).parts = Box::into_raw(parts);
         (Obj::new(address), from_raw(address))
@@ -98,7 +98,7 @@ pub unsafe fn new_weakref(
         let own = raw.model().weak.record(object.header())?;
         record.watch(WeakWatcher { weak_ref: own, cleared, invoke })?;
     }
-    // SAFETY: rule N: a living object of this heap.
+    // SAFETY: rule *new*: a living object of this heap.
     unsafe { raw.track(object.object()) };
     Ok(made)
 }
@@ -120,7 +120,7 @@ impl<'a> Obj<'a> {
         if parts.cleared.load(Ordering::Acquire) {
             return Ok(None);
         }
-        // SAFETY: rule R: `upgrade` has added the reference.
+        // SAFETY: rule *counted*: `upgrade` has added the reference.
         Ok(managed::upgrade(m.raw(), &parts.record).map(|it| unsafe { AnyGc::from_header(it) }))
     }
 
@@ -128,7 +128,7 @@ impl<'a> Obj<'a> {
         if !self.record().is_subtype_of(WEAKREF.get()) {
             return None;
         }
-        // SAFETY: rule D: a weak reference starts with these fields.
+        // SAFETY: rule *dynamic*: a weak reference starts with these fields.
         unsafe { (*self.address().cast::<WeakRef>().as_ptr()).parts.as_ref() }
     }
 
@@ -140,20 +140,20 @@ impl<'a> Obj<'a> {
 
 /// Calls the callback, unless it was removed. The target is gone.
 unsafe fn invoke(header: NonNull<Header>, m: *const ()) {
-    // SAFETY: rules Y and R: registered with a weak reference, which the caller keeps alive; `m` is
-    // a mutator.
+    // SAFETY: rules *typed* and *counted*: registered with a weak reference, which the caller keeps
+    // alive; `m` is a mutator.
     let (object, m) = unsafe { (Obj::new(header.cast()), mutator(m)) };
     if let Some((callback, call)) = object.take_callback() {
         handlers::guarded(m, During::WeakCallback, object, || {
             let (callback, this) = (as_raw(&callback).as_ptr(), object.address().as_ptr());
-            // SAFETY: rule H: the function was registered with this callback.
+            // SAFETY: rule *handlers*: the function was registered with this callback.
             m.raw().private().in_handler(|| unsafe { call(callback, this) });
         });
     }
 }
 
 unsafe extern "C" fn traverse(object: *mut RawObject, visit: VisitProc, arg: *mut c_void) -> c_int {
-    // SAFETY: rule H: called for a living weak reference, with a visitor and its argument.
+    // SAFETY: rule *handlers*: called for a living weak reference, with a visitor and its argument.
     let (object, visitor) = unsafe { (Obj::from_ptr(object), Visitor::new(visit, arg)) };
     let Some(parts) = object.and_then(Obj::weakref_parts) else { return 0 };
     // An attached thread holds the lock only for a moment, so in a stop it is free. Markers share
@@ -164,14 +164,14 @@ unsafe extern "C" fn traverse(object: *mut RawObject, visit: VisitProc, arg: *mu
 }
 
 unsafe extern "C" fn clear(object: *mut RawObject) -> c_int {
-    // SAFETY: rule H: called for a living weak reference.
+    // SAFETY: rule *handlers*: called for a living weak reference.
     drop(unsafe { Obj::from_ptr(object) }.and_then(Obj::take_callback));
     0
 }
 
 unsafe extern "C" fn dealloc(object: *mut RawObject) {
     Mutator::with_current(|m| {
-        // SAFETY: rules H and Z: called once, for a dying weak reference.
+        // SAFETY: rules *handlers* and *zero*: called once, for a dying weak reference.
         unsafe {
             let Some(object) = Obj::from_ptr(object) else { return };
             let dying = Dying::new(m, object);

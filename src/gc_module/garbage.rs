@@ -56,7 +56,7 @@ impl Services {
 
 /// Turns a reference of the garbage list into a handle.
 fn own(target: HeaderPtr) -> AnyGc {
-    // SAFETY: rule R: the garbage list owned the reference. The caller has just removed it.
+    // SAFETY: rule *counted*: the garbage list owned the reference. The caller has just removed it.
     unsafe { AnyGc::from_header(target.0) }
 }
 
@@ -82,7 +82,8 @@ pub(super) fn tell_garbage(core: &ManagedCore) -> usize {
         for at in 0..count {
             let named = state.garbage.with(at, |header| {
                 let object = Object::new(header.cast());
-                // SAFETY: rule R: the list's reference keeps the object alive under the lock.
+                // SAFETY: rule *counted*: the list's reference keeps the object alive under the
+                // lock.
                 (core.model.type_name(unsafe { Live::new(object) }), object.address())
             });
             let Some((name, address)) = named else { break };
@@ -137,7 +138,8 @@ mod tests {
 
     unsafe fn traverse(value: NonNull<u8>, tracer: &mut Tracer) {
         tracer.enter(value, size_of::<Legacy>());
-        // SAFETY: rule Y: the table belongs to objects of this type, and the caller has a live one.
+        // SAFETY: rule *typed*: the table belongs to objects of this type, and the caller has a
+        // live one.
         Trace::traverse(unsafe { value.cast::<Legacy>().as_ref() }, tracer);
     }
 
@@ -162,7 +164,7 @@ mod tests {
     fn cycle(m: &Mutator) {
         let cell = m.raw().allocate(INFO.offset + size_of::<Legacy>(), 32).expect("memory");
         let header = cell.cast::<Header>();
-        // SAFETY: rule N: fresh memory, large enough for both.
+        // SAFETY: rule *new*: fresh memory, large enough for both.
         let legacy = unsafe {
             header.write(Header::new(m.id(), managed::type_index(m.raw(), &INFO)));
             cell.add(INFO.offset).cast().write(Legacy { to: GcCell::new(None) });

@@ -1,8 +1,8 @@
 //! Floor 3: the memory of objects, from the allocation to the release.
 //!
-//! The safety rule, cited by its letter:
+//! The safety rule:
 //!
-//! * **N** (new): the memory that [`allocate`](ModelMutator::allocate) has just returned has the
+//! * **new**: the memory that [`allocate`](ModelMutator::allocate) has just returned has the
 //!   requested size and alignment. No other thread has its address until the object is
 //!   [published](ModelMutator::publish) and the address is passed on.
 
@@ -118,7 +118,7 @@ impl<M: ObjectModel> ModelMutator<M> {
     #[inline]
     pub unsafe fn free(&self, cell: NonNull<u8>) {
         let core = self.core();
-        // SAFETY: rule G: the cell was handed out by this heap's space.
+        // SAFETY: rule *mapped*: the cell was handed out by this heap's space.
         unsafe { core.state(cell.as_ptr() as usize) }.death();
         // SAFETY: as the caller says; the state byte is 0.
         unsafe {
@@ -183,7 +183,7 @@ impl<M: ObjectModel> ModelMutator<M> {
     /// As for `publish`.
     #[inline(always)]
     pub(crate) unsafe fn publish_as(&self, object: Object, bits: u8) {
-        // SAFETY: rule N: handed out by this heap's space.
+        // SAFETY: rule *new*: handed out by this heap's space.
         unsafe { self.core().state(object.address()) }.birth(bits);
     }
 

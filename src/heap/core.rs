@@ -132,7 +132,7 @@ impl<M: ObjectModel> Core<M> {
     /// `address` names an object of this heap that is alive or has just been allocated.
     #[inline(always)]
     pub(crate) unsafe fn state(&self, address: usize) -> StateByte<'_> {
-        // SAFETY: rule G: an object lies on a page that was handed out.
+        // SAFETY: rule *mapped*: an object lies on a page that was handed out.
         StateByte(unsafe { self.space.state(self.space.granule(address)) })
     }
 
@@ -153,7 +153,7 @@ impl<M: ObjectModel> Core<M> {
     /// In the child of a fork: retires the arena of a mutator without a thread in this process. The
     /// id of the arena is not reused.
     pub(crate) fn abandon(&self, ended: &Shared<M>) {
-        // SAFETY: rule A: the owner does not exist, and this is the only thread.
+        // SAFETY: rule *attached*: the owner does not exist, and this is the only thread.
         ended.arena.with_mut(|arena| self.retire(unsafe { &mut *arena }));
     }
 
@@ -254,7 +254,7 @@ pub(crate) struct Shared<M: ObjectModel> {
     pub(crate) local: M::Local,
 }
 
-// SAFETY: the arena is touched under rule A; the rest is `Sync`.
+// SAFETY: the arena is touched under rule *attached*; the rest is `Sync`.
 unsafe impl<M: ObjectModel> Sync for Shared<M> {}
 
 /// The handles and mutators of a heap share this. When the last of them is dropped, `last` tears

@@ -93,7 +93,7 @@ struct OpenJob {
     limit: usize,
 }
 
-// SAFETY: rule V: the job is `Sync`, and is called only during the `run_on` that borrows it.
+// SAFETY: rule *pinned*: the job is `Sync`, and is called only during the `run_on` that borrows it.
 unsafe impl Send for OpenJob {}
 
 impl JobSlot {
@@ -112,7 +112,8 @@ impl JobSlot {
     ///
     /// There is one job at a time: the caller has stopped the world.
     pub(crate) fn run_on(&self, n: usize, arena: u32, job: &Job<'_>, invite: impl FnOnce()) {
-        // SAFETY: rule V: only the lifetime changes; `join` calls it only while this frame waits.
+        // SAFETY: rule *pinned*: only the lifetime changes; `join` calls it only while this frame
+        // waits.
         let erased = unsafe { std::mem::transmute::<*const Job<'_>, *const Job<'static>>(job) };
         {
             let mut state = self.state.lock();
@@ -173,8 +174,8 @@ impl JobSlot {
             state.running += 1;
             (open.job, open.next - 1)
         };
-        // SAFETY: rule V: the caller of `run_on` owns the closure. `running` was raised while the
-        // job was open, so `run_on` returns only after it is lowered below.
+        // SAFETY: rule *pinned*: the caller of `run_on` owns the closure. `running` was raised
+        // while the job was open, so `run_on` returns only after it is lowered below.
         let job = unsafe { &*job };
         let result = catch_unwind(AssertUnwindSafe(|| job(Worker { index, arena })));
         let mut state = self.state.lock();

@@ -15,8 +15,8 @@ use crate::object::type_info::Object;
 /// The named roots of one heap.
 ///
 /// Each entry belongs to a handle that holds a reference to the object. The entry is removed before
-/// the reference is dropped. Hence the rule **R**: an object listed while the world is stopped is
-/// alive until it resumes.
+/// the reference is dropped. So an object that is listed while the world is stopped is alive until
+/// the world resumes.
 #[derive(Debug, Default)]
 pub(crate) struct KnownRoots(Mutex<RootTable>);
 

@@ -13,14 +13,14 @@
 //! | [`Inner`] | its thread only |
 //! | `HERE` | its thread only: the mutator that `with_current` finds; null while detached |
 //!
-//! Rule **A** makes the first row sound. The rules, cited by their letters:
+//! Rule *attached* makes the first row sound. The rules that unsafe code cites:
 //!
-//! * **A** (arena): `&ModelMutator` exists only on an attached thread, and an attached thread does
+//! * **attached**: `&ModelMutator` exists only on an attached thread, and an attached thread does
 //!   not run while the world is stopped. So either the owner or a stop accesses an arena, never
 //!   both.
-//! * **P** (pointer): [`Inner`] lives in a box from the attach to the mutator's drop. `HERE` points
+//! * **boxed**: [`Inner`] lives in a box from the attach to the mutator's drop. `HERE` points
 //!   to it only in between.
-//! * **L** (lending): `with_current`, and every call into user code, lends a `&ModelMutator` with a
+//! * **lent**: `with_current`, and every call into user code, lends a `&ModelMutator` with a
 //!   lifetime that is independent of the mutator. The lender holds a [`Lent`]. While one lives,
 //!   this thread reaches no safepoint, and does not detach, collect or stop. A mutator that is
 //!   dropped meanwhile ends when its last `Lent` is dropped.
@@ -67,7 +67,7 @@ struct Inner<M: ObjectModel> {
     rest: Cell<Instant>,
 }
 
-/// User code has a `&ModelMutator` while this lives: rule L.
+/// User code has a `&ModelMutator` while this lives: rule *lent*.
 #[must_use = "the mutator is lent while this lives"]
 pub(crate) struct Lent<M: ObjectModel>(NonNull<Inner<M>>);
 
@@ -78,12 +78,12 @@ impl<M: ObjectModel> Drop for Lent<M> {
         #[inline(never)]
         fn end<M: ObjectModel>(inner: NonNull<Inner<M>>) {
             // Reset first: destructors that run in the drop lend the mutator again.
-            // SAFETY: rules P and L, as below.
+            // SAFETY: rules *boxed* and *lent*, as below.
             unsafe { inner.as_ref() }.dropped.set(false);
             drop(ModelMutator { inner: Unmarked(inner), thread: PhantomData });
         }
-        // SAFETY: rules P and L: a mutator that is dropped meanwhile ends only when this is
-        // dropped.
+        // SAFETY: rules *boxed* and *lent*: a mutator that is dropped meanwhile ends only when this
+        // is dropped.
         let inner = unsafe { self.0.as_ref() };
         inner.lent.set(inner.lent.get() - 1);
         if inner.lent.get() == 0 && inner.dropped.get() {
@@ -109,9 +109,9 @@ const_thread_local! {
 #[repr(transparent)]
 pub(crate) struct Unmarked<T>(pub(crate) T);
 
-// SAFETY: rule X: used only beside a marker field that is not `Send`.
+// SAFETY: rule *guarded*: used only beside a marker field that is not `Send`.
 unsafe impl<T> Send for Unmarked<T> {}
-// SAFETY: rule X: used only beside a marker field that is not `Sync`.
+// SAFETY: rule *guarded*: used only beside a marker field that is not `Sync`.
 unsafe impl<T> Sync for Unmarked<T> {}
 
 /// A thread attached to a heap of objects of model `M`.
@@ -244,7 +244,7 @@ impl<M: ObjectModel> ModelMutator<M> {
     /// `current` is the id of a mutator of model `M`.
     #[inline(always)]
     pub(crate) unsafe fn with_known<R>(f: impl FnOnce(&Self) -> R) -> R {
-        // SAFETY: rule P: attached, as `current` says, and of this model.
+        // SAFETY: rule *boxed*: attached, as `current` says, and of this model.
         let inner =
             unsafe { NonNull::new_unchecked(HERE.with(|here| here.inner.get()).cast_mut().cast()) };
         f(&ManuallyDrop::new(Self { inner: Unmarked(inner), thread: PhantomData }))
@@ -261,7 +261,7 @@ impl<M: ObjectModel> ModelMutator<M> {
             return None;
         }
         let inner = NonNull::new(HERE.with(|here| here.inner.get()).cast_mut())?;
-        // SAFETY: rule P; `model` is the first field of every `Inner`.
+        // SAFETY: rule *boxed*; `model` is the first field of every `Inner`.
         if unsafe { inner.read() } != TypeId::of::<M>() {
             return None;
         }
@@ -289,14 +289,14 @@ impl<M: ObjectModel> ModelMutator<M> {
         let Some(inner) = NonNull::new(HERE.with(|here| here.inner.get()).cast_mut()) else {
             return false;
         };
-        // SAFETY: rule P; the model is compared first.
+        // SAFETY: rule *boxed*; the model is compared first.
         unsafe {
             inner.read() == TypeId::of::<M>()
                 && std::ptr::eq(Arc::as_ptr(&inner.cast::<Inner<M>>().as_ref().core), core)
         }
     }
 
-    /// Lends the mutator to user code: rule L.
+    /// Lends the mutator to user code: rule *lent*.
     #[inline]
     pub(crate) fn lend(&self) -> Lent<M> {
         let lent = &self.inner().lent;
@@ -312,7 +312,7 @@ impl<M: ObjectModel> ModelMutator<M> {
 
     #[inline(always)]
     fn inner(&self) -> &Inner<M> {
-        // SAFETY: rule P.
+        // SAFETY: rule *boxed*.
         unsafe { self.inner.0.as_ref() }
     }
 
@@ -374,7 +374,7 @@ impl<M: ObjectModel> ModelMutator<M> {
     #[inline(always)]
     pub(crate) fn arena<R>(&self, f: impl FnOnce(&mut Arena) -> R) -> R {
         self.inner().participant.data().arena.with_mut(|arena| {
-            // SAFETY: rule A; arenas call no foreign code, so this does not nest.
+            // SAFETY: rule *attached*; arenas call no foreign code, so this does not nest.
             f(unsafe { &mut *arena })
         })
     }
@@ -625,7 +625,7 @@ impl<M: ObjectModel> Drop for Reattach<'_, M> {
 impl<M: ObjectModel> Drop for ModelMutator<M> {
     fn drop(&mut self) {
         if self.is_lent() {
-            // A caller up the stack still uses it: rule L.
+            // A caller up the stack still uses it: rule *lent*.
             self.inner().dropped.set(true);
             return;
         }
@@ -636,8 +636,8 @@ impl<M: ObjectModel> Drop for ModelMutator<M> {
         let core = Arc::clone(self.core());
         self.arena(|arena| core.retire(arena));
         self.leave();
-        // SAFETY: rule P: created by `Box::leak` in `attach_unchecked`, and `HERE` no longer points
-        // to it.
+        // SAFETY: rule *boxed*: created by `Box::leak` in `attach_unchecked`, and `HERE` no longer
+        // points to it.
         let Inner { participant, arena_id, handle, .. } =
             *unsafe { Box::from_raw(self.inner.0.as_ptr()) };
         // In this order: the thread leaves, then its arena's id becomes free, then the heap may

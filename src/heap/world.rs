@@ -72,8 +72,8 @@ impl<M: ObjectModel> World<'_, M> {
     /// Calls `f` with the arena of each mutator.
     pub(crate) fn arenas(&self, mut f: impl FnMut(&mut Arena)) {
         self.stopped.threads(|_, shared| {
-            // SAFETY: rule A: the world is stopped, and `self` is not `Send`, so no other thread
-            // uses an arena.
+            // SAFETY: rule *attached*: the world is stopped, and `self` is not `Send`, so no other
+            // thread uses an arena.
             shared.arena.with_mut(|arena| f(unsafe { &mut *arena }));
         });
     }

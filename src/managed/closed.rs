@@ -50,13 +50,13 @@ pub(super) fn drop_in_closed(core: &Arc<ManagedCore>, reference: CountedRef) {
     if !is_dead {
         return;
     }
-    // SAFETY: rule Z: the count answered this thread.
+    // SAFETY: rule *zero*: the count answered this thread.
     let dead = (Arc::clone(core), unsafe { Dead::new(reference.into_ptr()) });
     let outer = CLOSED.with(Cell::get);
     if !outer.is_null() {
-        // SAFETY: rule V: the call of this function that set the pointer still runs on this thread,
-        // and its frame has the vector. It uses the vector between destructions only, and this call
-        // is inside one.
+        // SAFETY: rule *pinned*: the call of this function that set the pointer still runs on this
+        // thread, and its frame has the vector. It uses the vector between destructions only, and
+        // this call is inside one.
         unsafe { (*outer).push(dead) };
         return;
     }
@@ -65,8 +65,8 @@ pub(super) fn drop_in_closed(core: &Arc<ManagedCore>, reference: CountedRef) {
     // Declared behind the vector, so that it is dropped first, also by a panic.
     let in_use = InUse::begin(stack);
     let mut panic = None;
-    // SAFETY: rule V: the vector lies in this frame, and is used through this pointer only; no call
-    // pushes now.
+    // SAFETY: rule *pinned*: the vector lies in this frame, and is used through this pointer only;
+    // no call pushes now.
     while let Some((core, dead)) = unsafe { (*stack).pop() } {
         if let Err(thrown) = destroy_in_closed(&core, dead) {
             if panic.is_none() && !std::thread::panicking() {
@@ -92,7 +92,8 @@ fn destroy_in_closed(core: &Arc<ManagedCore>, dead: Dead) -> Result<(), Panic> {
         drop(core.model.weak.remove(dead.as_ptr()));
     }
     let header = dead.into_ptr();
-    // SAFETY: rule Z: this thread has exclusive access to the object, which is one of this heap.
+    // SAFETY: rule *zero*: this thread has exclusive access to the object, which is one of this
+    // heap.
     let result = unsafe {
         let state = core.state(header.as_ptr() as usize);
         state.dying();
@@ -127,7 +128,7 @@ pub(crate) fn close(core: &Arc<ManagedCore>) {
     let retired = std::mem::take(&mut *core.model.retired.lock());
     let saved = core.observer.as_ref().map(|observer| observer.take_saved()).unwrap_or_default();
     let retired = retired.into_iter().map(|(_, reference)| reference);
-    // SAFETY: rule R: the observer's list owned the references.
+    // SAFETY: rule *counted*: the observer's list owned the references.
     let saved = saved.into_iter().map(|target| unsafe { CountedRef::new(target.0) });
     for reference in list.into_iter().chain(retired).chain(saved) {
         drop_in_closed(core, reference);

@@ -20,10 +20,10 @@ use crate::safepoint::is_stopping;
 ///
 /// The object lies in a heap, and is not static.
 pub(super) unsafe fn heap_of(reference: &CountedRef) -> Arc<ManagedCore> {
-    // SAFETY: rule R: the reference keeps the object alive, and the core outlives its objects:
-    // handles and mutators own the core of an open heap, and `Deferred::closed` owns the core of a
-    // closed heap until the last object has died. The caller gets a count of its own: another
-    // thread may drop the reference, and with it the core.
+    // SAFETY: rule *counted*: the reference keeps the object alive, and the core outlives its
+    // objects: handles and mutators own the core of an open heap, and `Deferred::closed` owns the
+    // core of a closed heap until the last object has died. The caller gets a count of its own:
+    // another thread may drop the reference, and with it the core.
     unsafe {
         let core = Space::heap_of(reference.address()).cast::<ManagedCore>();
         Arc::increment_strong_count(core);
@@ -37,10 +37,11 @@ pub(super) fn defer(reference: CountedRef) {
         // The object lies in no heap, and its references are not counted.
         return;
     }
-    // SAFETY: rule R: the object lies in a heap.
+    // SAFETY: rule *counted*: the object lies in a heap.
     let core = unsafe { heap_of(&reference) };
     maybe_yield(&core.under, Step::Defer);
-    // SAFETY: rules R and G: an object's page was handed out; the reference keeps the object alive.
+    // SAFETY: rules *counted* and *mapped*: an object's page was handed out; the reference keeps
+    // the object alive.
     let bytes = unsafe { core.space.page_of(reference.address()) }.shape().footprint().bytes();
     // This thread may have locked the list and the registry, for a fork of this heap. A collection
     // or an inspection drains the lists after its stop. After a fork the next drop, attach or
@@ -93,11 +94,11 @@ const LOST_REFERENCE: &str =
 /// thread that drains the list destroys it.
 pub(crate) fn orphan(core: &ManagedCore, local: &SharedPart) {
     for target in local.queue.close() {
-        // SAFETY: rule R: a queued object is not freed before the queue has merged it; its owner
-        // has ended.
+        // SAFETY: rule *counted*: a queued object is not freed before the queue has merged it; its
+        // owner has ended.
         let header = unsafe { target.0.as_ref() };
         if header.merge_ended() == Dropped::Dead {
-            // SAFETY: rule Z: the merge answered this thread.
+            // SAFETY: rule *zero*: the merge answered this thread.
             let reference = unsafe { Dead::new(target.0) }.revive_without_owner();
             core.model.deferred.lock().list.push(reference);
             // Relaxed: this process has one thread.

@@ -40,6 +40,6 @@ pub(super) unsafe fn run_destructor(info: &TypeInfo, header: NonNull<Header>) ->
     let Some(drop) = info.drop else { return Ok(()) };
     // SAFETY: as the caller says.
     event::guarded(|| unsafe { drop(info.value(header)) })
-        // SAFETY: rule Z: the memory is not freed yet.
+        // SAFETY: rule *zero*: the memory is not freed yet.
         .map_err(|payload| Panic { payload, type_name: unsafe { (info.name)(header) } })
 }

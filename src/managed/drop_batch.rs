@@ -81,8 +81,8 @@ impl BatchedValue {
         assert!(const { Self::fits::<T>() });
         assert!(values.len() < values.capacity());
         let place = values.as_mut_ptr();
-        // SAFETY: rule B: there is room for one more, and all its fields are written before it is
-        // counted; the value fits.
+        // SAFETY: rule *bounds*: there is room for one more, and all its fields are written before
+        // it is counted; the value fits.
         unsafe {
             let place = place.add(values.len());
             (&raw mut (*place).value).cast::<T>().write(value);
@@ -100,7 +100,7 @@ impl BatchedValue {
 
 impl Drop for BatchedValue {
     fn drop(&mut self) {
-        // SAFETY: rule V: `push` wrote the value, and it is not used after this.
+        // SAFETY: rule *pinned*: `push` wrote the value, and it is not used after this.
         unsafe { (self.drop)(self.value.as_mut_ptr().cast()) };
     }
 }
@@ -177,7 +177,7 @@ impl DropBatch {
         let mut values = self.values.take();
         for value in &values {
             if let Some(prefetch) = value.prefetch {
-                // SAFETY: rule V: the value is in its place until it is dropped.
+                // SAFETY: rule *pinned*: the value is in its place until it is dropped.
                 let call = || unsafe { prefetch(value.value.as_ptr().cast()) };
                 // The function may be user code, which can panic.
                 if let Err(payload) = event::guarded(call) {

@@ -54,13 +54,13 @@
 //!
 //! # Rules
 //!
-//! Unsafe code cites these by letter:
+//! Unsafe code cites these rules:
 //!
-//! * **R** (reference): an object's memory is freed at count 0 only. So the owner of a counted
+//! * **counted**: an object's memory is freed at count 0 only. So the owner of a counted
 //!   reference may use the object, and so may code that borrows from that owner. A reference is
 //!   given up once. A reference that was removed from a slot counts until all threads that may have
 //!   loaded it have passed a safepoint.
-//! * **Z** (zero): a thread that receives [`Dead`](Dropped::Dead), or [takes the last
+//! * **zero**: a thread that receives [`Dead`](Dropped::Dead), or [takes the last
 //!   reference](Header::take_last), has exclusive access to the object and destroys it exactly
 //!   once. It is attached to the object's heap, or the heap is closed.
 
@@ -129,7 +129,7 @@ use crate::safepoint::{ThreadId, is_traversing};
 fn save(observer: &dyn Observer, objects: &[Live<'_>], m: &Raw) {
     let mut references = objects.iter().map(|object| {
         let header = header(object.object());
-        // SAFETY: rule R: alive, as the proof says. The count makes the list's reference.
+        // SAFETY: rule *counted*: alive, as the proof says. The count makes the list's reference.
         unsafe { header.as_ref() }.clone_ref(m.id());
         HeaderPtr(header)
     });
@@ -139,13 +139,13 @@ fn save(observer: &dyn Observer, objects: &[Live<'_>], m: &Raw) {
     }
 }
 
-// SAFETY: rules R, Z and W: 1. `count` sums both halves; `hold` and `release` are a claim and a
-// drop. 2. memory is freed at count 0 only: in `destroy`, `destroy_in_closed`, `destroy_in_place`,
-// `drop_plain_slowly`, and by the handlers of dynamic objects. 3. attached threads are parked in a
-// stop, others defer their drops. 4. `Tracer` takes handles only (`Gc`, `AnyGc`), which are
-// counted. 5. `merge` empties every queue; an object at 0 without being queued is on the
-// destruction stack of a thread that is not at a safepoint. 6. call-outs run under `no_safepoint`,
-// with `&Mutator`.
+// SAFETY: rules *counted*, *zero* and *stopped*: 1. `count` sums both halves; `hold` and `release`
+// are a claim and a drop. 2. memory is freed at count 0 only: in `destroy`, `destroy_in_closed`,
+// `destroy_in_place`, `drop_plain_slowly`, and by the handlers of dynamic objects. 3. attached
+// threads are parked in a stop, others defer their drops. 4. `Tracer` takes handles only (`Gc`,
+// `AnyGc`), which are counted. 5. `merge` empties every queue; an object at 0 without being queued
+// is on the destruction stack of a thread that is not at a safepoint. 6. call-outs run under
+// `no_safepoint`, with `&Mutator`.
 unsafe impl ObjectModel for Managed {
     type Local = SharedPart;
     type Private = OwnPart;
@@ -182,8 +182,8 @@ unsafe impl ObjectModel for Managed {
             // The lock is free again before the memory goes back.
             let oldest = self.freed_objects.lock().pop();
             let Some(HeaderPtr(oldest)) = oldest else { return any };
-            // SAFETY: rule O: the cell was freed, and has had no owner since; the list returns each
-            // cell once.
+            // SAFETY: rule *owner*: the cell was freed, and has had no owner since; the list
+            // returns each cell once.
             unsafe { m.free(oldest.cast()) };
             any = true;
         }
@@ -191,27 +191,28 @@ unsafe impl ObjectModel for Managed {
 
     #[inline(always)]
     fn count(&self, object: Stopped<'_>) -> Option<i64> {
-        // SAFETY: rule R: alive, as the proof says.
+        // SAFETY: rule *counted*: alive, as the proof says.
         unsafe { header(*object).as_ref() }.count()
     }
 
     #[inline(always)]
     fn is_immortal(&self, object: Stopped<'_>) -> bool {
-        // SAFETY: rule R: alive, as the proof says.
+        // SAFETY: rule *counted*: alive, as the proof says.
         unsafe { header(*object).as_ref() }.is_immortal()
     }
 
     #[inline(always)]
     fn traverse(&self, object: Stopped<'_>, tracer: &mut Tracer) {
         let info = self.info(header(*object));
-        // SAFETY: rules R and Y: alive, as the proof says, and of the type that its header names.
+        // SAFETY: rules *counted* and *typed*: alive, as the proof says, and of the type that its
+        // header names.
         unsafe { (info.traverse_each)(&[*object], tracer, &mut Ends::new(&mut [0])) };
     }
 
     #[inline(always)]
     fn traverse_each(&self, objects: &[Stopped<'_>], tracer: &mut Tracer, ends: &mut Ends<'_>) {
         let objects = Stopped::objects(objects);
-        // SAFETY: rules R and Y: as in `traverse`.
+        // SAFETY: rules *counted* and *typed*: as in `traverse`.
         unsafe {
             match self.alike(objects) {
                 Some(info) => (info.traverse_each)(objects, tracer, ends),
@@ -232,7 +233,7 @@ unsafe impl ObjectModel for Managed {
     fn prefetch_each(&self, objects: &[Stopped<'_>], tracer: &mut Tracer) {
         let mut prefetch = |info: &TypeInfo, objects: &[Object]| {
             if let Some(prefetch_each) = info.prefetch_each {
-                // SAFETY: rules R and Y: as in `traverse`.
+                // SAFETY: rules *counted* and *typed*: as in `traverse`.
                 unsafe { prefetch_each(objects, tracer) };
             }
         };
@@ -246,19 +247,20 @@ unsafe impl ObjectModel for Managed {
     }
 
     fn claim_ref(&self, object: Stopped<'_>, by: ThreadId) {
-        // SAFETY: rule R: alive, as the proof says; the world is stopped.
+        // SAFETY: rule *counted*: alive, as the proof says; the world is stopped.
         unsafe { header(*object).as_ref() }.claim(by.get());
     }
 
     fn release(&self, reference: ClaimRef, m: &Raw) {
-        // SAFETY: rule R: the value is the collection's reference, which it gives up.
+        // SAFETY: rule *counted*: the value is the collection's reference, which it gives up.
         drop_attached(m, unsafe { CountedRef::new(header(reference.object())) });
     }
 
     fn clear(&self, object: Live<'_>, m: &Raw) {
         let header = header(*object);
         let info = self.info(header);
-        // SAFETY: rules R and Y: alive, as the proof says, and of the type that its header names.
+        // SAFETY: rules *counted* and *typed*: alive, as the proof says, and of the type that its
+        // header names.
         let clear = || unsafe { (info.clear)(info.value(header), (&raw const *m).cast()) };
         m.private().drop_batch.clearing(*object, clear);
     }
@@ -276,7 +278,7 @@ unsafe impl ObjectModel for Managed {
 
     fn has_finalizer(&self, object: Live<'_>) -> bool {
         let info = self.info(header(*object));
-        // SAFETY: rule R: alive, as the proof says.
+        // SAFETY: rule *counted*: alive, as the proof says.
         info.finalize.is_some()
             && info.has_finalizer.is_none_or(|has| unsafe { has(header(*object)) })
     }
@@ -284,8 +286,8 @@ unsafe impl ObjectModel for Managed {
     fn finalize(&self, object: Live<'_>, m: &Raw) {
         let header = header(*object);
         if let Some(finalize) = self.info(header).finalize {
-            // SAFETY: rules R and Y: alive, as the proof says, and of the type that its header
-            // names.
+            // SAFETY: rules *counted* and *typed*: alive, as the proof says, and of the type that
+            // its header names.
             unsafe { finalize(header, (&raw const *m).cast()) };
         }
     }
@@ -301,7 +303,7 @@ unsafe impl ObjectModel for Managed {
     fn overvisited(&self, object: Stopped<'_>) {
         let info = self.info(header(*object));
         if info.dealloc.is_some() {
-            // SAFETY: rule R: alive, as the proof says.
+            // SAFETY: rule *counted*: alive, as the proof says.
             let name = unsafe { (info.name)(header(*object)) };
             self.record_fault(
                 Fault::new(Code::OverVisited, "collection").of_type(name).at(object.address()),
@@ -325,7 +327,7 @@ unsafe impl ObjectModel for Managed {
         // Every thread is at a safepoint. Relaxed, both: the stop orders them.
         let epoch = self.epoch.load(Ordering::Relaxed);
         world.locals(|_, local| {
-            // SAFETY: rule Z: the merge answered `Dead` to this thread.
+            // SAFETY: rule *zero*: the merge answered `Dead` to this thread.
             let merged = |dead: Dead| unsafe { DeadObject::new(object(dead.into_ptr())) };
             dead.extend(merge_queue(&local.queue).map(merged));
             local.seen.store(epoch, Ordering::Relaxed);
@@ -333,12 +335,12 @@ unsafe impl ObjectModel for Managed {
     }
 
     fn destroy_merged(&self, dead: DeadObject, m: &Raw) {
-        // SAFETY: rule Z: the merge answered `Dead`.
+        // SAFETY: rule *zero*: the merge answered `Dead`.
         destroy_all(m, unsafe { Dead::new(header(dead.object())) }, OnPanic::Report);
     }
 
     fn has_weak(&self, object: Live<'_>) -> bool {
-        // SAFETY: rule R: alive, as the proof says.
+        // SAFETY: rule *counted*: alive, as the proof says.
         unsafe { header(*object).as_ref() }.has_weak()
     }
 
@@ -361,7 +363,7 @@ unsafe impl ObjectModel for Managed {
             }
             // Counted as shared: the collecting thread need not be the owner.
             if let Some(weak_ref) = weak_ref.upgrade(0) {
-                // SAFETY: rule R: the upgrade made the reference.
+                // SAFETY: rule *counted*: the upgrade made the reference.
                 let weak_ref = unsafe { HeldRef::new(weak_ref) };
                 due.push(DueCallback { weak_ref, invoke });
             }
@@ -383,7 +385,7 @@ unsafe impl ObjectModel for Managed {
     }
 
     fn legacy(&self, object: Stopped<'_>) -> bool {
-        // SAFETY: rule R: alive, as the proof says.
+        // SAFETY: rule *counted*: alive, as the proof says.
         self.info(header(*object)).legacy.is_some_and(|legacy| unsafe { legacy(header(*object)) })
     }
 
@@ -409,12 +411,12 @@ unsafe impl ObjectModel for Managed {
     }
 
     fn type_name(&self, object: Live<'_>) -> &'static str {
-        // SAFETY: rule R: alive, as the proof says.
+        // SAFETY: rule *counted*: alive, as the proof says.
         unsafe { (self.info(header(*object)).name)(header(*object)) }
     }
 
     fn check(&self, object: Stopped<'_>) -> Result<(), String> {
-        // SAFETY: rule R: alive, as the proof says. Any bytes are a header.
+        // SAFETY: rule *counted*: alive, as the proof says. Any bytes are a header.
         let header = unsafe { header(*object).as_ref() };
         if self.types.find(header.type_index()).is_none() {
             return Err(format!(
@@ -426,16 +428,16 @@ unsafe impl ObjectModel for Managed {
     }
 
     fn last_type(&self, memory: NonNull<u8>) -> Option<&'static str> {
-        // SAFETY: rule O: a cell is larger than a header, any bytes are one, and the cell is the
-        // caller's.
+        // SAFETY: rule *owner*: a cell is larger than a header, any bytes are one, and the cell is
+        // the caller's.
         let index = unsafe { memory.cast::<Header>().as_ref() }.type_index();
         let info = self.types.find(index)?;
         // The type of a dynamic object may have been freed before the object.
         Some(if info.dealloc.is_some() {
             "dynamic object"
         } else {
-            // SAFETY: rule Y: the name of a typed object is a constant, which is found without
-            // reading the object.
+            // SAFETY: rule *typed*: the name of a typed object is a constant, which is found
+            // without reading the object.
             unsafe { (info.name)(memory.cast()) }
         })
     }
@@ -522,7 +524,7 @@ pub(crate) fn drop_later<T: Batched>(m: &Raw, value: T) {
 fn drop_batched(m: &Raw) {
     let _lent = m.lend();
     m.private().drop_batch.drop_all(|object, payload| {
-        // SAFETY: rule R: the collection owns a reference to each object that it clears.
+        // SAFETY: rule *counted*: the collection owns a reference to each object that it clears.
         let name = m.model().type_name(unsafe { Live::new(object) });
         let text = event::panic_message(payload);
         m.core().hooks.unraisable_at(During::Clear, name, object.address(), text);

@@ -254,7 +254,7 @@ impl Managed {
     /// alternate.
     #[inline(always)]
     pub(super) fn alike(&self, objects: &[Object]) -> Option<&'static TypeInfo> {
-        // SAFETY: rule R: callers have live objects.
+        // SAFETY: rule *counted*: callers have live objects.
         let index = |object: Object| unsafe { header(object).as_ref() }.type_index();
         let first = index(*objects.first()?);
         let differs = objects.iter().fold(0, |differs, &object| differs | (index(object) ^ first));
@@ -262,7 +262,7 @@ impl Managed {
     }
 
     pub(super) fn info(&self, header: NonNull<Header>) -> &'static TypeInfo {
-        // SAFETY: rule R: callers have a reference to the object, or are destroying it.
+        // SAFETY: rule *counted*: callers have a reference to the object, or are destroying it.
         self.types.get(unsafe { header.as_ref() }.type_index())
     }
 }
@@ -355,7 +355,7 @@ mod tests {
         let one = m.alloc(1u64);
         let index = |m: &Mutator| {
             let value = NonNull::new(Gc::as_ptr(&one).cast_mut()).expect("an address");
-            // SAFETY: rules R and Y: alive; the value lies behind its header.
+            // SAFETY: rules *counted* and *typed*: alive; the value lies behind its header.
             let header = unsafe { value.byte_sub(size_of::<Header>()).cast::<Header>().as_ref() };
             (header.type_index(), m.raw().model().types.get(header.type_index()))
         };

@@ -23,7 +23,7 @@ use crate::object::state::StateByte;
 #[derive(Debug)]
 pub(crate) struct CountedRef(NonNull<Header>);
 
-// SAFETY: rules R and X: any thread may use or drop a reference.
+// SAFETY: rules *counted* and *guarded*: any thread may use or drop a reference.
 unsafe impl Send for CountedRef {}
 
 impl CountedRef {
@@ -42,7 +42,7 @@ impl CountedRef {
 
     #[inline(always)]
     pub(crate) fn header(&self) -> &Header {
-        // SAFETY: rule R: the reference keeps the object alive.
+        // SAFETY: rule *counted*: the reference keeps the object alive.
         unsafe { self.0.as_ref() }
     }
 
@@ -99,7 +99,7 @@ impl Dead {
 
     #[inline(always)]
     pub(super) fn header(&self) -> &Header {
-        // SAFETY: rule Z: the destruction, which frees the memory, consumes this value.
+        // SAFETY: rule *zero*: the destruction, which frees the memory, consumes this value.
         unsafe { self.0.as_ref() }
     }
 
@@ -111,7 +111,7 @@ impl Dead {
     /// The state byte of the object.
     #[inline(always)]
     pub(super) fn state<'h, M: ObjectModel>(&self, heap: &'h Core<M>) -> StateByte<'h> {
-        // SAFETY: rule Z: the object is one of this heap, and its memory is not freed yet.
+        // SAFETY: rule *zero*: the object is one of this heap, and its memory is not freed yet.
         unsafe { heap.state(self.address()) }
     }
 

@@ -26,7 +26,7 @@ use crate::safepoint::{current, is_stopping, is_traversing};
 /// The caller owns the reference, and gives it up.
 #[inline(always)]
 pub(crate) unsafe fn drop_reference(header: NonNull<Header>) {
-    // SAFETY: rule R: the reference keeps the object alive.
+    // SAFETY: rule *counted*: the reference keeps the object alive.
     if !unsafe { header.as_ref() }.try_drop_local(current()) {
         // SAFETY: as the caller says.
         unsafe { drop_slowly(header) };
@@ -54,7 +54,7 @@ pub(crate) unsafe fn drop_slowly(header: NonNull<Header>) {
 
 /// Destroys an object. Its owner, this thread, has dropped the last reference.
 fn destroy_owned(dead: Dead) {
-    // SAFETY: rule P: the owner is attached, to a heap of this model.
+    // SAFETY: rule *boxed*: the owner is attached, to a heap of this model.
     unsafe { Raw::with_known(|m| destroy_all(m, dead, OnPanic::PassOn)) }
 }
 
@@ -72,7 +72,7 @@ pub(super) fn drop_foreign(reference: CountedRef) {
 fn drop_shared(m: &Raw, reference: CountedRef, on_panic: OnPanic) {
     match reference.header().drop_shared() {
         Dropped::Alive => {}
-        // SAFETY: rule Z: the count answered this thread.
+        // SAFETY: rule *zero*: the count answered this thread.
         more => unsafe { finish_foreign_drop(m, reference.into_ptr(), more, on_panic) },
     }
 }
@@ -116,10 +116,10 @@ unsafe fn enqueue(m: &Raw, owner: u64, header: NonNull<Header>, on_panic: OnPani
         Ok(dead) => destroy_each(m, prove_dead(dead), on_panic),
         Err(OwnerEnded) => {
             // The lock of the queue, or of the registry, orders the owner's last count before this.
-            // SAFETY: rule R: the object is queued, in no queue, so it is not freed before this
-            // merge.
+            // SAFETY: rule *counted*: the object is queued, in no queue, so it is not freed before
+            // this merge.
             if unsafe { header.as_ref() }.merge_ended() == Dropped::Dead {
-                // SAFETY: rule Z: the merge answered this thread.
+                // SAFETY: rule *zero*: the merge answered this thread.
                 destroy_all(m, unsafe { Dead::new(header) }, on_panic);
             }
         }
@@ -128,13 +128,13 @@ unsafe fn enqueue(m: &Raw, owner: u64, header: NonNull<Header>, on_panic: OnPani
 
 /// Merges the halves of an object that a queue contained.
 fn merge(queued: NonNull<Header>) -> Dropped {
-    // SAFETY: rule R: a queued object is not freed before the queue has merged it.
+    // SAFETY: rule *counted*: a queued object is not freed before the queue has merged it.
     unsafe { queued.as_ref() }.merge()
 }
 
 /// The objects that a [merge](MergeQueue::merge) found dead.
 fn prove_dead(merged: Vec<HeaderPtr>) -> impl ExactSizeIterator<Item = Dead> {
-    // SAFETY: rule Z: `merge` answered `Dead` for each of them, to this thread.
+    // SAFETY: rule *zero*: `merge` answered `Dead` for each of them, to this thread.
     merged.into_iter().map(|object| unsafe { Dead::new(object.0) })
 }
 
@@ -178,11 +178,12 @@ pub(super) fn drop_attached(m: &Raw, reference: CountedRef) {
     match info.end {
         Some(end) if info.finalize.is_none() && m.private().busy.get() == 0 => {
             let header = dead.into_ptr();
-            // SAFETY: rules Y and Z: the object is of this type, and its last reference is taken.
+            // SAFETY: rules *typed* and *zero*: the object is of this type, and its last reference
+            // is taken.
             let result = event::guarded(|| unsafe { end(header, (&raw const *m).cast()) });
             if let Err(payload) = result {
-                // SAFETY: rule Y: such a type has one name for all its objects, and does not read
-                // the object.
+                // SAFETY: rule *typed*: such a type has one name for all its objects, and does not
+                // read the object.
                 let type_name = unsafe { (info.name)(header) };
                 Panic { payload, type_name }.report(&m.core().hooks);
             }
@@ -209,7 +210,7 @@ fn destroy_each(m: &Raw, dead: impl Iterator<Item = Dead>, on_panic: OnPanic) {
 /// Destroys an object, and the objects that die with it.
 pub(super) fn destroy_all(m: &Raw, dead: Dead, on_panic: OnPanic) {
     // The destruction stack is in use, so drops that come back to this mutator use the stack: rule
-    // L.
+    // *lent*.
     let _lent = m.lend();
     let private = m.private();
     if private.enter(DESTRUCTION) {
@@ -306,7 +307,7 @@ fn destroy(m: &Raw, dead: Dead) -> Result<(), Panic> {
     }
     dead.state(m.core()).dying();
     let header = dead.into_ptr();
-    // SAFETY: rule Z: this thread has exclusive access, and the value is of the type that the
+    // SAFETY: rule *zero*: this thread has exclusive access, and the value is of the type that the
     // header names.
     unsafe {
         let result = run_destructor(info, header);
@@ -324,8 +325,8 @@ fn destroy_dynamic(
     dealloc: unsafe fn(NonNull<Header>, *const ()),
 ) -> Result<(), Panic> {
     let header = dead.into_ptr();
-    // SAFETY: rule Z: this thread has exclusive access to the object, until the handler frees or
-    // revives it.
+    // SAFETY: rule *zero*: this thread has exclusive access to the object, until the handler frees
+    // or revives it.
     unsafe {
         if mark_dying(m, header) & state::DYING != 0 {
             // The object's own handler counted it up and down again, while it destroys the object.
@@ -373,7 +374,8 @@ fn finalize_dead(
     let reference = dead.revive(m.id());
     let _lent = m.lend();
     let header = reference.as_ptr();
-    // SAFETY: rules R and Y: the object is alive, and of the type that its header names.
+    // SAFETY: rules *counted* and *typed*: the object is alive, and of the type that its header
+    // names.
     let result = event::guarded(|| unsafe { finalize(header, (&raw const *m).cast()) });
     if let Err(payload) = result {
         // SAFETY: as above.
@@ -387,11 +389,11 @@ fn finalize_dead(
 /// stays alive.
 pub(super) fn drop_revival(m: &Raw, reference: CountedRef) -> Option<Dead> {
     match reference.header().drop_ref(m.id()) {
-        // SAFETY: rule Z: the count answered this thread.
+        // SAFETY: rule *zero*: the count answered this thread.
         Dropped::Dead => Some(unsafe { Dead::new(reference.into_ptr()) }),
         Dropped::Alive => None,
         more => {
-            // SAFETY: rule Z: the count answered this thread.
+            // SAFETY: rule *zero*: the count answered this thread.
             unsafe { finish_foreign_drop(m, reference.into_ptr(), more, OnPanic::Report) };
             None
         }
@@ -404,7 +406,7 @@ pub(super) fn notify_watchers(m: &Raw, dying: &Header) {
     maybe_yield(&m.core().under, Step::Weak);
     for watcher in m.model().weak.remove(NonNull::from(dying)) {
         if let Some(weak_ref) = watcher.weak_ref.upgrade(m.id()) {
-            // SAFETY: rule R: the upgrade made the reference.
+            // SAFETY: rule *counted*: the upgrade made the reference.
             let weak_ref = unsafe { HeldRef::new(weak_ref) };
             run_callback(DueCallback { weak_ref, invoke: watcher.invoke }, m);
         }
@@ -426,7 +428,7 @@ impl HeldRef {
 
 impl Drop for HeldRef {
     fn drop(&mut self) {
-        // SAFETY: rule R: this value owned the reference.
+        // SAFETY: rule *counted*: this value owned the reference.
         unsafe { drop_reference(self.0.as_ptr()) };
     }
 }
@@ -440,10 +442,10 @@ pub(crate) struct DueCallback {
 pub(super) fn run_callback(callback: DueCallback, m: &Raw) {
     let _lent = m.lend();
     let weak_ref = callback.weak_ref.0.as_ptr();
-    // SAFETY: rule Y: the function was registered with this weak reference.
+    // SAFETY: rule *typed*: the function was registered with this weak reference.
     let result = event::guarded(|| unsafe { (callback.invoke)(weak_ref, (&raw const *m).cast()) });
     if let Err(payload) = result {
-        // SAFETY: rule R: the callback owns a reference.
+        // SAFETY: rule *counted*: the callback owns a reference.
         let name = unsafe { (m.model().info(weak_ref).name)(weak_ref) };
         m.core().hooks.unraisable(During::WeakCallback, name, event::panic_message(payload));
     }

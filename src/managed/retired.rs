@@ -33,7 +33,7 @@ pub(crate) fn retire(m: &Raw, header: NonNull<Header>) {
         // The object leaks: threads that may use it are not known.
         return;
     }
-    // SAFETY: rule R: as the caller says.
+    // SAFETY: rule *counted*: as the caller says.
     buffer.push(unsafe { CountedRef::new(header) });
     if buffer.len() == 1 {
         m.raise(QUIESCE_REQUEST);
@@ -225,7 +225,7 @@ mod tests {
         let model = &core.model;
         let lists = || (model.retired.lock().len(), model.deferred.lock().list.len());
         let live = || heap.stats().live_objects;
-        // SAFETY: rule R: the handle's reference is given up.
+        // SAFETY: rule *counted*: the handle's reference is given up.
         let retire =
             |object: Gc<u64>| unsafe { retire_elsewhere(ManuallyDrop::new(object).header()) };
         retire(m.alloc(1));
@@ -251,7 +251,7 @@ mod tests {
         let address = header_of(&object).as_ptr() as usize;
         drop((m, heap));
         assert!(crate::memory::space::is_in_any_heap(address), "objects keep the range");
-        // SAFETY: rule R: as above.
+        // SAFETY: rule *counted*: as above.
         unsafe { retire_elsewhere(ManuallyDrop::new(object).header()) };
         assert_eq!(calls.get(), [0, 1, 0], "there is no mutator for a finalizer");
         assert!(
@@ -271,7 +271,7 @@ mod tests {
         // The next call drops the references that no thread can use any more.
         let mut held = ManuallyDrop::new(m.alloc(1));
         assert!(!model.after_clear(m.raw()));
-        // SAFETY: rule R: the handle is never dropped.
+        // SAFETY: rule *counted*: the handle is never dropped.
         let reference = unsafe { CountedRef::new(held.header()) };
         model.retired.lock().push((u64::MAX, reference));
         assert!(model.after_clear(m.raw()), "it waits");

@@ -16,7 +16,7 @@ use crate::object::state;
 ///
 /// The object is dying on this thread, which has exclusive access to it.
 pub(crate) unsafe fn revived(m: &Raw, header: NonNull<Header>, f: impl FnOnce()) -> bool {
-    // SAFETY: rule Z: as the caller says.
+    // SAFETY: rule *zero*: as the caller says.
     let dead = unsafe { Dead::new(header) };
     // Before the revival: an upgrade that finds a count reads the bit as well.
     dead.state(m.core()).unset(state::DYING);
@@ -26,7 +26,7 @@ pub(crate) unsafe fn revived(m: &Raw, header: NonNull<Header>, f: impl FnOnce())
     f();
     let dead = drop_revival(m, reference);
     if let Some(dead) = &dead {
-        // SAFETY: rule Z: the count answered this thread. No stop came in between.
+        // SAFETY: rule *zero*: the count answered this thread. No stop came in between.
         unsafe { mark_dying(m, dead.as_ptr()) };
     }
     dead.map(Dead::into_ptr).is_some()

@@ -234,17 +234,17 @@ fn callbacks_are_counted_and_headers_are_recognised() {
     let m = heap.attach();
     let model = m.raw().model();
     let number = m.alloc(7u64);
-    // SAFETY: rule R: alive.
+    // SAFETY: rule *counted*: alive.
     let callbacks = || model.callbacks(unsafe { Stopped::new(object(number.header())) });
     assert_eq!(callbacks(), 0);
     let first = m.alloc_weak(&number, (), |_, _| ());
     let second = m.alloc_weak(&number, (), |_, _| ());
     assert_eq!(callbacks(), 2);
     drop((first, second));
-    // SAFETY: rule R: alive.
+    // SAFETY: rule *counted*: alive.
     let index = unsafe { number.header().as_ref() }.type_index();
-    // SAFETY: rules R and O: the headers are values on the stack, and the functions follow no
-    // pointer in them.
+    // SAFETY: rules *counted* and *owner*: the headers are values on the stack, and the functions
+    // follow no pointer in them.
     let (check, last_type) = (
         |header: &Header| model.check(unsafe { Stopped::new(object(NonNull::from(header))) }),
         |header: &Header| model.last_type(NonNull::from(header).cast()),

@@ -20,7 +20,7 @@ use crate::safepoint::{current, is_stopping};
 /// The caller owns the reference, and gives it up. The object was allocated with this size class.
 #[inline(always)]
 pub(crate) unsafe fn drop_reference_to_plain(header: NonNull<Header>, class: u8) {
-    // SAFETY: rule R: the reference keeps the object alive.
+    // SAFETY: rule *counted*: the reference keeps the object alive.
     if !unsafe { header.as_ref() }.try_drop_local(current()) {
         // SAFETY: as the caller says.
         unsafe { drop_plain_slowly(header, class) };
@@ -41,8 +41,8 @@ unsafe fn drop_plain_slowly(header: NonNull<Header>, class: u8) {
     } else if !reference.header().is_owned_by(current()) {
         drop_foreign(reference);
     } else if let Some(dead) = reference.drop_local() {
-        // SAFETY: rules P and Z: the owner is attached, to a heap of this model. The size class is
-        // as the caller says.
+        // SAFETY: rules *boxed* and *zero*: the owner is attached, to a heap of this model. The
+        // size class is as the caller says.
         unsafe {
             Raw::with_known(|m| {
                 if dead.state(m.core()).get() & state::FINALIZER == 0 && !dead.header().has_weak() {
@@ -67,7 +67,7 @@ pub(crate) unsafe fn drop_reference_to<T>(
     offset: usize,
     class: Option<u8>,
 ) {
-    // SAFETY: rule R: the reference keeps the object alive.
+    // SAFETY: rule *counted*: the reference keeps the object alive.
     if !unsafe { header.as_ref() }.try_drop_local(current()) {
         // SAFETY: as the caller says.
         unsafe { drop_slowly_to::<T>(header, offset, class) };
@@ -94,7 +94,7 @@ unsafe fn drop_slowly_to<T>(header: NonNull<Header>, offset: usize, class: Optio
         // SAFETY: as the caller says.
         Ok(dead) => unsafe { destroy_taken::<T>(dead, offset, class) },
         Err(reference) if !reference.header().is_owned_by(current()) => drop_foreign(reference),
-        // SAFETY: rule R: as above.
+        // SAFETY: rule *counted*: as above.
         Err(reference) => unsafe { drop_slowly(reference.into_ptr()) },
     }
 }
@@ -106,7 +106,8 @@ unsafe fn drop_slowly_to<T>(header: NonNull<Header>, offset: usize, class: Optio
 /// The object was allocated for a `T` at this offset, with this size class.
 #[inline(never)]
 unsafe fn destroy_taken<T>(dead: Dead, offset: usize, class: Option<u8>) {
-    // SAFETY: rule P: the owner is attached, to a heap of this model. The rest: as the caller says.
+    // SAFETY: rule *boxed*: the owner is attached, to a heap of this model. The rest: as the caller
+    // says.
     unsafe {
         Raw::with_known(|m| {
             // A panic that leaves through a C function, or while the thread unwinds, would end the
@@ -143,7 +144,8 @@ unsafe fn destroy_in_place<T>(
     impl FreeAfterDrop<'_> {
         #[inline(always)]
         fn free(&self) {
-            // SAFETY: rule Z: the value has been destroyed, and this thread has exclusive access.
+            // SAFETY: rule *zero*: the value has been destroyed, and this thread has exclusive
+            // access.
             unsafe {
                 match self.2 {
                     Some(class) => self.0.free_of_class(self.1.cast(), class),
@@ -208,7 +210,7 @@ pub(crate) unsafe fn destroy_dynamic_in_place(
     dealloc: impl FnOnce(&Raw),
 ) {
     let private = m.private();
-    // SAFETY: rule Z: as the caller says.
+    // SAFETY: rule *zero*: as the caller says.
     let dead = unsafe { Dead::new(header) };
     if private.enter(DESTRUCTION) {
         return destroy_all(m, dead, OnPanic::PassOn);

@@ -30,14 +30,14 @@ pub(crate) unsafe fn mark_dying_for_upgrades(m: &Raw, header: NonNull<Header>) -
 pub(crate) fn upgrade(m: &Raw, record: &WeakRecord) -> Option<NonNull<Header>> {
     let upgraded = record.with_target(|header| {
         let header = NonNull::from(header);
-        // SAFETY: rules R and G: the record keeps the target's memory for this call; the target
-        // lies in this heap.
+        // SAFETY: rules *counted* and *mapped*: the record keeps the target's memory for this call;
+        // the target lies in this heap.
         let is_dying =
             || unsafe { m.core().state(header.as_ptr() as usize) }.get() & state::DYING != 0;
         if !m.owns(object(header)) || is_dying() {
             return None;
         }
-        // SAFETY: rule R: as above.
+        // SAFETY: rule *counted*: as above.
         unsafe { header.as_ref() }.try_upgrade(m.id()).then_some(header)
     });
     upgraded.flatten()

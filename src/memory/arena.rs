@@ -63,7 +63,8 @@ pub(crate) struct Arena {
     pages: Box<[ClassPages; CLASSES]>,
 }
 
-// SAFETY: rules O and X: the pointers are free cells of pages that the arena owns on any thread.
+// SAFETY: rules *owner* and *guarded*: the pointers are free cells of pages that the arena owns on
+// any thread.
 unsafe impl Send for Arena {}
 
 impl std::fmt::Debug for Arena {
@@ -137,12 +138,12 @@ impl Arena {
     #[inline]
     #[must_use]
     pub(crate) unsafe fn free_here(&mut self, space: &Space, cell: NonNull<u8>) -> bool {
-        // SAFETY: rule G: the cell lies on a page that was handed out.
+        // SAFETY: rule *mapped*: the cell lies on a page that was handed out.
         let page = unsafe { space.page_of(cell.as_ptr().addr()) };
         let is_here = page.arena() == self.id;
         if is_here {
-            // SAFETY: rule O: the pages of an arena are small pages, made from `CLASS_SHAPES`, so
-            // they have a class.
+            // SAFETY: rule *owner*: the pages of an arena are small pages, made from
+            // `CLASS_SHAPES`, so they have a class.
             unsafe { self.free_own(space, cell, page, page.shape().class()) };
         }
         is_here
@@ -162,7 +163,7 @@ impl Arena {
         cell: NonNull<u8>,
         class: u8,
     ) -> bool {
-        // SAFETY: rule G: the cell lies on a page that was handed out.
+        // SAFETY: rule *mapped*: the cell lies on a page that was handed out.
         let page = unsafe { space.page_of(cell.as_ptr().addr()) };
         let is_here = page.arena() == self.id;
         if is_here {
@@ -190,7 +191,7 @@ impl Arena {
     #[inline(always)]
     unsafe fn free_own(&mut self, space: &Space, cell: NonNull<u8>, page: &PageInfo, class: u8) {
         debug_assert_eq!(page.shape().class(), class);
-        // SAFETY: rule B: the class of a page is below `CLASSES`.
+        // SAFETY: rule *bounds*: the class of a page is below `CLASSES`.
         let magazine = unsafe { self.magazines.get_unchecked_mut(usize::from(class)) };
         if magazine.is_full() {
             let half = magazine.capacity / 2;
@@ -200,7 +201,7 @@ impl Arena {
             }
             self.flush(space, class, half);
         }
-        // SAFETY: rule B, as before.
+        // SAFETY: rule *bounds*, as before.
         unsafe { self.magazines.get_unchecked_mut(usize::from(class)) }.push(cell);
         // Relaxed: see `PageInfo::young`.
         page.young.store(1, Ordering::Relaxed);
@@ -211,7 +212,7 @@ impl Arena {
     #[cold]
     #[inline(never)]
     unsafe fn free_to_quarantine(&mut self, space: &Space, cell: NonNull<u8>) {
-        // SAFETY: as for `free_here`. The quarantine gives up its cell (rule O).
+        // SAFETY: as for `free_here`. The quarantine gives up its cell (rule *owner*).
         unsafe {
             self.count_free(space.page_of(cell.as_ptr().addr()).shape());
             let Some(due) = space.pass_quarantine(cell) else { return };
@@ -232,8 +233,8 @@ impl Arena {
     /// As for `free_here`.
     #[cold]
     pub(crate) unsafe fn free_remote(space: &Space, cell: NonNull<u8>) {
-        // SAFETY: rules G and O: the cell lies on a page that was handed out, and the caller owns
-        // it.
+        // SAFETY: rules *mapped* and *owner*: the cell lies on a page that was handed out, and the
+        // caller owns it.
         unsafe {
             if let Some(due) = space.pass_quarantine(cell) {
                 space.free_unowned(due);
@@ -280,7 +281,7 @@ impl Arena {
             space.sweep_abandoned();
             space.acquire_large(size, align)
         })?;
-        // SAFETY: rule G: just handed out.
+        // SAFETY: rule *mapped*: just handed out.
         let shape = unsafe { space.page_of(object.as_ptr().addr()) }.shape();
         self.objects += 1;
         self.bytes += shape.footprint().bytes() as isize;
@@ -313,7 +314,7 @@ impl Arena {
     /// Calls `f` with each page: its class, whether it is on the `partial` list, and its index.
     pub(crate) fn for_each_page(&self, space: &Space, mut f: impl FnMut(u8, bool, u32)) {
         for (class, pages) in self.pages.iter().enumerate() {
-            // SAFETY: rule O: the pages are this arena's.
+            // SAFETY: rule *owner*: the pages are this arena's.
             unsafe {
                 pages.partial.for_each(space, |page| f(class as u8, true, page));
                 pages.full.for_each(space, |page| f(class as u8, false, page));
@@ -335,7 +336,7 @@ impl Arena {
             self.flush(space, class as u8, self.magazines[class].len);
             let pages = &mut self.pages[class];
             pages.spare = None;
-            // SAFETY: rule O: the pages are this arena's, and no magazine holds their cells.
+            // SAFETY: rule *owner*: the pages are this arena's, and no magazine holds their cells.
             unsafe {
                 for _ in 0..pages.full.len() {
                     let Some(page) = pages.full.pop_front(space) else { break };
@@ -361,7 +362,7 @@ impl Arena {
         for (class, pages) in self.pages.iter_mut().enumerate() {
             for list in [&mut pages.partial, &mut pages.full] {
                 if list.len() != 0 {
-                    // SAFETY: rule O: the pages are this arena's, and `trim` has emptied the
+                    // SAFETY: rule *owner*: the pages are this arena's, and `trim` has emptied the
                     // magazines.
                     unsafe { space.abandon(class as u8, std::mem::replace(list, PageList::EMPTY)) };
                 }
@@ -378,7 +379,7 @@ impl Arena {
             self.fill(space, class);
             if let Some(cell) = self.magazines[usize::from(class)].pop() {
                 if let Some(quarantine) = space.quarantine() {
-                    // SAFETY: rule O: the cell is free until this function returns it.
+                    // SAFETY: rule *owner*: the cell is free until this function returns it.
                     unsafe {
                         quarantine.check_out(Cell::of(CLASS_SHAPES[usize::from(class)], cell))
                     };
@@ -389,7 +390,7 @@ impl Arena {
                 continue;
             }
             match space.acquire(CLASS_SHAPES[usize::from(class)], self.id) {
-                // SAFETY: rule O: the page is this arena's now, and on no list.
+                // SAFETY: rule *owner*: the page is this arena's now, and on no list.
                 Ok(page) => unsafe {
                     self.pages[usize::from(class)].partial.push_front(space, page)
                 },
@@ -419,7 +420,7 @@ impl Arena {
         while filled < capacity
             && let Some(page) = pages.partial.front()
         {
-            // SAFETY: rule O: the page is this arena's.
+            // SAFETY: rule *owner*: the page is this arena's.
             unsafe {
                 space.drain(page);
                 filled += take_cells(space, page, &mut magazine.cells[filled..capacity]);
@@ -444,7 +445,7 @@ impl Arena {
     fn probe_full_pages(&mut self, space: &Space, class: u8) -> bool {
         let pages = &mut self.pages[usize::from(class)];
         for _ in 0..space.stress().shrink(PAGES_PROBED).min(pages.full.len()) {
-            // SAFETY: rule O: the pages are this arena's.
+            // SAFETY: rule *owner*: the pages are this arena's.
             unsafe {
                 let Some(page) = pages.full.pop_front(space) else { break };
                 // `fill` drains it.
@@ -465,8 +466,8 @@ impl Arena {
         let (magazine, pages) =
             (&mut self.magazines[usize::from(class)], &mut self.pages[usize::from(class)]);
         let (len, count) = (magazine.len as usize, count as usize);
-        // SAFETY: rule O: the cells of a magazine are free and lie on pages of this arena, of its
-        // class.
+        // SAFETY: rule *owner*: the cells of a magazine are free and lie on pages of this arena, of
+        // its class.
         unsafe { pages.mark(space, class, &magazine.cells[..count]) };
         magazine.cells.copy_within(count..len, 0);
         magazine.len = (len - count) as u32;

@@ -29,7 +29,7 @@ impl ClassPages {
             let first = granule / PAGE_GRANULES * PAGE_GRANULES;
             let page = (first / PAGE_GRANULES) as u32;
             let mut marked = 0;
-            // SAFETY: rules O and G: the cells lie on pages of the arena.
+            // SAFETY: rules *owner* and *mapped*: the cells lie on pages of the arena.
             unsafe {
                 // Neighbours in the magazine mostly lie on one page.
                 space.free_bits(page, |bits| {
@@ -114,7 +114,7 @@ pub(super) unsafe fn is_empty(space: &Space, page: u32) -> bool {
 pub(super) unsafe fn take_cells(space: &Space, page: u32, out: &mut [NonNull<u8>]) -> usize {
     let first = page as usize * PAGE_GRANULES;
     let mut taken = 0;
-    // SAFETY: rule O: the caller owns the page, and the marks are on its granules.
+    // SAFETY: rule *owner*: the caller owns the page, and the marks are on its granules.
     unsafe {
         space.free_bits(page, |bits| {
             for (index, word) in bits.iter_mut().enumerate() {

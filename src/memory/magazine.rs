@@ -19,7 +19,7 @@ impl Magazine {
     #[inline(always)]
     pub(super) fn pop(&mut self) -> Option<NonNull<u8>> {
         self.len = self.len.checked_sub(1)?;
-        // SAFETY: rule B: `len` is below `capacity`, which is at most `MAGAZINE_CAPACITY`.
+        // SAFETY: rule *bounds*: `len` is below `capacity`, which is at most `MAGAZINE_CAPACITY`.
         Some(unsafe { *self.cells.get_unchecked(self.len as usize) })
     }
 
@@ -32,7 +32,7 @@ impl Magazine {
     #[inline(always)]
     pub(super) fn push(&mut self, cell: NonNull<u8>) {
         debug_assert!(self.len < self.capacity);
-        // SAFETY: rule B: `len` is below `capacity`, which is at most `MAGAZINE_CAPACITY`.
+        // SAFETY: rule *bounds*: `len` is below `capacity`, which is at most `MAGAZINE_CAPACITY`.
         unsafe { *self.cells.get_unchecked_mut(self.len as usize) = cell };
         self.len += 1;
     }

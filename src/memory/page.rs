@@ -83,7 +83,7 @@ impl PageInfo {
     /// The caller owns the page, and `f` does not call `owned` for it.
     #[inline]
     pub(crate) unsafe fn owned<R>(&self, f: impl FnOnce(&mut Owned) -> R) -> R {
-        // SAFETY: rule O: the owner is one thread, and it does not nest (caller).
+        // SAFETY: rule *owner*: the owner is one thread, and it does not nest (caller).
         self.owned.with_mut(|owned| f(unsafe { &mut *owned }))
     }
 

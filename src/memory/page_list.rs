@@ -37,7 +37,7 @@ impl PageList {
         for _ in 0..self.len {
             let Some(page) = next else { return };
             f(page);
-            // SAFETY: rule O: the caller owns the page.
+            // SAFETY: rule *owner*: the caller owns the page.
             let link = unsafe { table.info(page).owned(|owned| owned.next) };
             next = (link != NO_PAGE).then_some(link);
         }
@@ -49,7 +49,7 @@ impl PageList {
     ///
     /// The caller owns `page`, which is on no list, and the list's pages.
     pub(crate) unsafe fn push_front(&mut self, table: &PageTable, page: u32) {
-        // SAFETY: rule O: the caller owns all pages involved.
+        // SAFETY: rule *owner*: the caller owns all pages involved.
         unsafe { self.link(table, NO_PAGE, page, self.head) }
     }
 
@@ -59,7 +59,7 @@ impl PageList {
     ///
     /// The caller owns `page`, which is on no list, and the list's pages.
     pub(crate) unsafe fn push_back(&mut self, table: &PageTable, page: u32) {
-        // SAFETY: rule O: the caller owns all pages involved.
+        // SAFETY: rule *owner*: the caller owns all pages involved.
         unsafe { self.link(table, self.tail, page, NO_PAGE) }
     }
 
@@ -70,7 +70,7 @@ impl PageList {
     /// The caller owns the list's pages.
     pub(crate) unsafe fn pop_front(&mut self, table: &PageTable) -> Option<u32> {
         let page = self.front()?;
-        // SAFETY: rule O: it is on this list.
+        // SAFETY: rule *owner*: it is on this list.
         unsafe { self.remove(table, page) };
         Some(page)
     }
@@ -81,8 +81,8 @@ impl PageList {
     ///
     /// The caller owns the list's pages, of which `page` is one.
     pub(crate) unsafe fn remove(&mut self, table: &PageTable, page: u32) {
-        // SAFETY: rule O: the caller owns the page and its neighbours; each closure touches one
-        // entry.
+        // SAFETY: rule *owner*: the caller owns the page and its neighbours; each closure touches
+        // one entry.
         unsafe {
             let (prev, next) = table.info(page).owned(|owned| (owned.prev, owned.next));
             self.set_next(table, prev, next);
@@ -97,7 +97,7 @@ impl PageList {
     ///
     /// The caller owns `page`, which is on no list, and the list's pages.
     pub(super) unsafe fn file(&mut self, table: &PageTable, page: u32) {
-        // SAFETY: rule O: the caller owns all pages involved.
+        // SAFETY: rule *owner*: the caller owns all pages involved.
         unsafe {
             match table.info(page).owned(|owned| owned.free) {
                 0 => self.push_back(table, page),
@@ -110,7 +110,7 @@ impl PageList {
     ///
     /// The caller owns the list and all the pages. `prev` and `next` are neighbours on the list.
     unsafe fn link(&mut self, table: &PageTable, prev: u32, page: u32, next: u32) {
-        // SAFETY: rule O: the caller owns the pages; each closure touches one entry.
+        // SAFETY: rule *owner*: the caller owns the pages; each closure touches one entry.
         unsafe {
             table.info(page).owned(|owned| (owned.prev, owned.next) = (prev, next));
             self.set_next(table, prev, page);
@@ -125,7 +125,7 @@ impl PageList {
     unsafe fn set_next(&mut self, table: &PageTable, page: u32, next: u32) {
         match page {
             NO_PAGE => self.head = next,
-            // SAFETY: rule O: the caller owns the page.
+            // SAFETY: rule *owner*: the caller owns the page.
             page => unsafe { table.info(page).owned(|owned| owned.next = next) },
         }
     }
@@ -136,7 +136,7 @@ impl PageList {
     unsafe fn set_prev(&mut self, table: &PageTable, page: u32, prev: u32) {
         match page {
             NO_PAGE => self.tail = prev,
-            // SAFETY: rule O: the caller owns the page.
+            // SAFETY: rule *owner*: the caller owns the page.
             page => unsafe { table.info(page).owned(|owned| owned.prev = prev) },
         }
     }

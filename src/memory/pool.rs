@@ -113,7 +113,7 @@ pub(crate) struct PoolView {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct HeapWord(pub(super) *const ());
 
-// SAFETY: rule X: an opaque value for this module, never dereferenced here.
+// SAFETY: rule *guarded*: an opaque value for this module, never dereferenced here.
 unsafe impl Send for HeapWord {}
 
 impl PagePool {
@@ -187,8 +187,8 @@ impl PagePool {
             }
         }
         self.in_use += count;
-        // SAFETY: rules O and G: the page is accessible and unowned, and its start is aligned for
-        // any type.
+        // SAFETY: rules *owner* and *mapped*: the page is accessible and unowned, and its start is
+        // aligned for any type.
         unsafe { table.page_start(start).cast::<*const ()>().write(self.heap.0) };
         Ok(start)
     }
@@ -206,7 +206,7 @@ impl PagePool {
             debug_assert!(!info.has_remote(), "a page is released with cells on its stack");
         }
         for free in page..page + pages {
-            // SAFETY: rule G: the pages were handed out before.
+            // SAFETY: rule *mapped*: the pages were handed out before.
             let info = unsafe { table.info(free) };
             info.shape.store(Shape::FREE.to_bits(), Ordering::Relaxed);
             info.young.store(0, Ordering::Relaxed);

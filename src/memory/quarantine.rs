@@ -172,7 +172,7 @@ impl Quarantine {
     /// The caller owns the cell, which is free.
     pub(crate) unsafe fn overwrite_link(&self, cell: NonNull<u8>) {
         if self.poison {
-            // SAFETY: rule O: a cell is at least one granule long.
+            // SAFETY: rule *owner*: a cell is at least one granule long.
             unsafe { cell.write_bytes(POISON, size_of::<u32>()) };
         }
     }
@@ -205,7 +205,8 @@ impl Drop for Quarantine {
             return;
         }
         for cell in self.drain() {
-            // SAFETY: rule G: the space, which has the memory, lives until this function returns.
+            // SAFETY: rule *mapped*: the space, which has the memory, lives until this function
+            // returns.
             if let Err(error) = unsafe { self.check(cell, 0) } {
                 panic!("at the end of the heap: {error}");
             }
@@ -230,7 +231,7 @@ mod tests {
         let quarantine = Quarantine::new(Stress::none().quarantine(2), None).unwrap();
         let mut memory = [memory(), memory(), memory()];
         let cells = memory.each_mut().map(cell);
-        // SAFETY: rule V: the memory belongs to this test.
+        // SAFETY: rule *pinned*: the memory belongs to this test.
         let back = cells.map(|cell| unsafe { quarantine.admit(cell) }.map(Cell::start));
         assert_eq!(back, [None, None, Some(cells[0].start())]);
         assert_eq!(quarantine.drain().len(), 2);
@@ -246,7 +247,7 @@ mod tests {
         let quarantine = Quarantine::new(Stress::none().poison(true), Some(name)).unwrap();
         let mut memory = memory();
         let cell = cell(&mut memory);
-        // SAFETY: rule V: the memory belongs to this test.
+        // SAFETY: rule *pinned*: the memory belongs to this test.
         unsafe {
             assert!(quarantine.admit(cell).is_some());
             quarantine.check(cell, 0).unwrap();

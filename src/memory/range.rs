@@ -123,13 +123,14 @@ mod mapped {
             // One more chunk, to align the base.
             let mapped = end + CHUNK_BYTES;
             let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
-            // SAFETY: rule B: a fresh mapping at an address that the system chooses.
+            // SAFETY: rule *bounds*: a fresh mapping at an address that the system chooses.
             let mapping =
                 unsafe { mmap_anonymous(std::ptr::null_mut(), mapped, ProtFlags::empty(), flags) };
             let mapping = mapping.map_err(|error| error.raw_os_error())?;
             let mapping = NonNull::new(mapping.cast::<u8>()).ok_or(0)?;
             let base_offset = mapping.as_ptr().align_offset(CHUNK_BYTES);
-            // SAFETY: rule G: all offsets are inside the mapping, which has one chunk to spare.
+            // SAFETY: rule *mapped*: all offsets are inside the mapping, which has one chunk to
+            // spare.
             unsafe {
                 let base = mapping.add(base_offset);
                 Ok(Self {
@@ -169,8 +170,8 @@ mod mapped {
                 // Rounded outwards to the system's pages. Opening an open page again is harmless.
                 let (from, to) = (from / unit * unit, to.next_multiple_of(unit));
                 let access = MprotectFlags::READ | MprotectFlags::WRITE;
-                // SAFETY: rule G: inside the mapping (each part ends before the next chunk), and
-                // the access only grows.
+                // SAFETY: rule *mapped*: inside the mapping (each part ends before the next chunk),
+                // and the access only grows.
                 unsafe { mprotect(start.add(from).as_ptr().cast(), to - from, access) }
                     .map_err(|error| error.raw_os_error())?;
                 total += to;
@@ -197,7 +198,7 @@ mod mapped {
                         clippy::let_underscore_must_use,
                         reason = "a refusal costs speed only"
                     )]
-                    // SAFETY: rule G: inside the mapping. The advice changes no contents.
+                    // SAFETY: rule *mapped*: inside the mapping. The advice changes no contents.
                     let _ = unsafe { madvise(start.as_ptr().cast(), bytes, Advice::LinuxHugepage) };
                 }
             }
@@ -210,7 +211,7 @@ mod mapped {
             if pages == 0 {
                 return;
             }
-            // SAFETY: rules G and O: inside the range, on pages without owners.
+            // SAFETY: rules *mapped* and *owner*: inside the range, on pages without owners.
             unsafe {
                 let start = self.base.add(page << PAGE_SHIFT).as_ptr().cast();
                 #[cfg(any(target_os = "linux", target_os = "android"))]
@@ -235,39 +236,39 @@ mod mapped {
         /// The page is open. The same holds for all methods below.
         #[inline(always)]
         pub(in crate::memory) unsafe fn info(&self, page: usize) -> &PageInfo {
-            // SAFETY: rule G: open. Zeroed memory is a valid entry.
+            // SAFETY: rule *mapped*: open. Zeroed memory is a valid entry.
             unsafe { self.infos.add(page).as_ref() }
         }
 
         #[inline(always)]
         pub(in crate::memory) unsafe fn bits(&self, page: usize) -> &UnsafeCell<FreeBits> {
-            // SAFETY: rule G: open. All bytes are valid.
+            // SAFETY: rule *mapped*: open. All bytes are valid.
             unsafe { self.bits.add(page).as_ref() }
         }
 
         #[inline(always)]
         pub(in crate::memory) unsafe fn state(&self, granule: usize) -> &AtomicU8 {
-            // SAFETY: rule G: open. All bytes are valid.
+            // SAFETY: rule *mapped*: open. All bytes are valid.
             unsafe { self.states.add(granule).as_ref() }
         }
 
         #[inline(always)]
         pub(in crate::memory) unsafe fn states(&self, granules: usize) -> &[AtomicU8] {
-            // SAFETY: rule G: open up to there. All bytes are valid.
+            // SAFETY: rule *mapped*: open up to there. All bytes are valid.
             unsafe { std::slice::from_raw_parts(self.states.as_ptr(), granules) }
         }
 
         #[inline(always)]
         pub(in crate::memory) unsafe fn counts(&self, granules: usize) -> &[AtomicU8] {
-            // SAFETY: rule G: open up to there. All bytes are valid.
+            // SAFETY: rule *mapped*: open up to there. All bytes are valid.
             unsafe { std::slice::from_raw_parts(self.counts.as_ptr(), granules) }
         }
     }
 
     impl Drop for Range {
         fn drop(&mut self) {
-            // SAFETY: rule V: the mapping belongs to the range, and no reference into the space is
-            // left.
+            // SAFETY: rule *pinned*: the mapping belongs to the range, and no reference into the
+            // space is left.
             let unmapped = unsafe { munmap(self.mapping.as_ptr().cast(), self.mapped) };
             debug_assert!(unmapped.is_ok());
         }
@@ -354,7 +355,7 @@ mod modelled {
         pub(in crate::memory) fn reserve(bytes: usize) -> Result<Self, ReserveError> {
             let pages = bytes.div_ceil(PAGE_SIZE).clamp(1, MODEL_PAGES);
             let length = pages * PAGE_SIZE;
-            // SAFETY: rule B: the layout is not empty.
+            // SAFETY: rule *bounds*: the layout is not empty.
             let base = NonNull::new(unsafe { alloc_zeroed(Self::layout(length)) });
             let bytes = || (0..pages * PAGE_GRANULES).map(|_| AtomicU8::new(0)).collect();
             Ok(Self {
@@ -400,7 +401,7 @@ mod modelled {
 
     impl Drop for Range {
         fn drop(&mut self) {
-            // SAFETY: rule V: allocated with this layout.
+            // SAFETY: rule *pinned*: allocated with this layout.
             unsafe { dealloc(self.base.as_ptr(), Self::layout(self.length)) }
         }
     }

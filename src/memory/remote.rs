@@ -16,15 +16,15 @@ impl PageTable {
     /// `cell` is the start of a cell in use of a small page of this space, and the caller owns it.
     pub(crate) unsafe fn push_remote(&self, cell: NonNull<u8>) {
         let addr = cell.as_ptr().addr();
-        // SAFETY: rule G: the cell lies on a page that was handed out.
+        // SAFETY: rule *mapped*: the cell lies on a page that was handed out.
         let page = unsafe { self.page_of(addr) };
         let slot = ((addr & (PAGE_SIZE - 1)) >> GRANULE_SHIFT) as u32;
         // A guess instead of a load. It is mostly right, and then the cache line moves once, for
         // writing.
         let mut head = 0;
         loop {
-            // SAFETY: rule O: the cell is dead, and this thread still owns it. It is at least one
-            // granule long and aligned to one.
+            // SAFETY: rule *owner*: the cell is dead, and this thread still owns it. It is at least
+            // one granule long and aligned to one.
             unsafe { cell.cast::<u32>().write(head) };
             // Release: the draining thread sees the link and all writes of this thread to the cell.
             // Pushes in between are read-modify-writes, so they continue the release sequence.
@@ -48,7 +48,7 @@ impl PageTable {
     ///
     /// The caller owns the page.
     pub(crate) unsafe fn drain_remote(&self, page: u32, quarantine: Option<&Quarantine>) {
-        // SAFETY: rule G: an owned page was handed out.
+        // SAFETY: rule *mapped*: an owned page was handed out.
         let info = unsafe { self.info(page) };
         if !info.has_remote() {
             return;
@@ -56,8 +56,8 @@ impl PageTable {
         // Acquire: see `push_remote`.
         let mut slot = info.remote.swap(0, Ordering::Acquire) as usize;
         let start = self.page_start(page);
-        // SAFETY: rule O: the caller owns the page. The chain consists of dead cells of this page,
-        // which the exchange has made the caller's.
+        // SAFETY: rule *owner*: the caller owns the page. The chain consists of dead cells of this
+        // page, which the exchange has made the caller's.
         unsafe {
             let mut drained = 0;
             self.free_bits(page, |bits| {

@@ -97,7 +97,7 @@ pub(crate) struct Cell {
     room: Room,
 }
 
-// SAFETY: rule X: bare memory without an owner.
+// SAFETY: rule *guarded*: bare memory without an owner.
 unsafe impl Send for Cell {}
 
 impl Cell {

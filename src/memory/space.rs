@@ -41,12 +41,12 @@
 //!
 //! # Rules
 //!
-//! Unsafe code cites them by their letters:
+//! Unsafe code cites these rules:
 //!
-//! * **G** (granules): all cells and objects lie on pages that the pool has handed out. Such pages
+//! * **mapped**: all cells and objects lie on pages that the pool has handed out. Such pages
 //!   lie in the range and below the high-water mark. They and their table entries are accessible as
 //!   long as the space exists, and all bytes there are valid values.
-//! * **O** (owner): every page and every cell has exactly one owner, as "Access" says.
+//! * **owner**: every page and every cell has exactly one owner, as "Access" says.
 //!   Only the owner, or a stop, touches it. A page belongs to the arena that took it from the pool.
 //!   An allocated cell belongs to its allocator until it is freed, once.
 
@@ -95,8 +95,8 @@ pub(crate) struct Space {
     pool: Mutex<PagePool>,
 }
 
-// SAFETY: rules O and X: the raw parts are atomics, memory of cells (the users exclude each
-// other), and owner-only data behind `unsafe` methods that name the owner.
+// SAFETY: rules *owner* and *guarded*: the raw parts are atomics, memory of cells (the users
+// exclude each other), and owner-only data behind `unsafe` methods that name the owner.
 unsafe impl Send for Space {}
 // SAFETY: as above. Everything else is behind the pool's lock.
 unsafe impl Sync for Space {}
@@ -210,9 +210,9 @@ impl Space {
     #[inline]
     pub(crate) unsafe fn heap_of(addr: usize) -> *const () {
         let header = std::ptr::with_exposed_provenance::<*const ()>(addr & !(PAGE_SIZE - 1));
-        // SAFETY: rule G: an object starts on the first page of its run, and the page starts with
-        // the word. The word was written before the first cell of the page was handed out, and it
-        // stays while a cell is in use.
+        // SAFETY: rule *mapped*: an object starts on the first page of its run, and the page starts
+        // with the word. The word was written before the first cell of the page was handed out, and
+        // it stays while a cell is in use.
         unsafe { *header }
     }
 
@@ -262,7 +262,7 @@ impl Space {
         let pool = self.pool.lock();
         let mut abandoned = Vec::new();
         for (class, list) in pool.abandoned.iter().enumerate() {
-            // SAFETY: rule O: the lock owns abandoned pages.
+            // SAFETY: rule *owner*: the lock owns abandoned pages.
             unsafe { list.for_each(self, |page| abandoned.push((class as u8, page))) };
         }
         let holes = pool.free.iter().map(|(&start, &len)| (start, len)).collect();
@@ -288,7 +288,7 @@ impl Space {
     /// fails.
     pub(crate) fn drain_quarantine(&self) {
         for cell in self.quarantine().into_iter().flat_map(Quarantine::drain) {
-            // SAFETY: rule O: a cell in quarantine is unowned, and its page stays in use.
+            // SAFETY: rule *owner*: a cell in quarantine is unowned, and its page stays in use.
             unsafe { self.free_unowned(cell.start()) };
         }
     }
@@ -326,12 +326,12 @@ impl Space {
         maybe_yield(&self.strain, Step::Adopt);
         let mut pool = self.pool.lock();
         if let Some(page) = self.adopt(&mut pool, shape.class()) {
-            // SAFETY: rule O: this thread owns the page by the lock.
+            // SAFETY: rule *owner*: this thread owns the page by the lock.
             unsafe { self.info(page).set_arena(id) };
             return Ok(page);
         }
         let page = self.take(&mut pool, 1)?;
-        // SAFETY: rule O: the page came out of the pool, so this thread owns it.
+        // SAFETY: rule *owner*: the page came out of the pool, so this thread owns it.
         unsafe {
             let info = self.info(page);
             self.free_bits(page, |bits| {
@@ -357,7 +357,7 @@ impl Space {
     fn adopt(&self, pool: &mut PagePool, class: u8) -> Option<u32> {
         let list = pool.abandoned.get_mut(usize::from(class))?;
         for _ in 0..self.stress.shrink(PAGES_PROBED).min(list.len()) {
-            // SAFETY: rule O: the lock owns abandoned pages.
+            // SAFETY: rule *owner*: the lock owns abandoned pages.
             unsafe {
                 let page = list.pop_front(self)?;
                 self.drain(page);
@@ -380,7 +380,7 @@ impl Space {
         maybe_yield(&self.strain, Step::Adopt);
         let mut pool = self.pool.lock();
         let class = usize::from(class);
-        // SAFETY: rule O: the caller owns the pages, and the lock owns the pages on its list.
+        // SAFETY: rule *owner*: the caller owns the pages, and the lock owns the pages on its list.
         unsafe {
             while let Some(page) = pages.pop_front(self) {
                 self.info(page).set_arena(0);
@@ -394,7 +394,7 @@ impl Space {
         let mut pool = self.pool.lock();
         for class in 0..pool.abandoned.len() {
             let mut pages = std::mem::replace(&mut pool.abandoned[class], PageList::EMPTY);
-            // SAFETY: rule O: the lock owns abandoned pages.
+            // SAFETY: rule *owner*: the lock owns abandoned pages.
             unsafe {
                 while let Some(page) = pages.pop_front(self) {
                     self.drain(page);
@@ -426,7 +426,7 @@ impl Space {
         })?;
         let pages = shape.pages() as u32;
         let head = self.take(&mut pool, pages)?;
-        // SAFETY: rule O: the pages came out of the pool; the offset is inside the first one.
+        // SAFETY: rule *owner*: the pages came out of the pool; the offset is inside the first one.
         unsafe {
             for tail in head + 1..head + pages {
                 self.info(tail).shape.store(Shape::TAIL.to_bits(), Ordering::Relaxed);
@@ -445,7 +445,7 @@ impl Space {
     /// The caller owns the page. It is on no list and has all its cells marked free, or it is the
     /// first page of the large object. The state bytes of its objects are 0.
     pub(crate) unsafe fn release(&self, page: u32) {
-        // SAFETY: rule G: the caller owns the page, so it was handed out.
+        // SAFETY: rule *mapped*: the caller owns the page, so it was handed out.
         let pages = unsafe { self.info(page) }.shape().pages() as u32;
         let mut pool = self.pool.lock();
         self.put(&mut pool, page, pages);
@@ -473,7 +473,7 @@ mod tests {
     fn resident(start: usize, bytes: usize) -> usize {
         let unit = rustix::param::page_size();
         let mut map = vec![0u8; bytes / unit];
-        // SAFETY: rule B: queries a mapping of this test, one byte a page.
+        // SAFETY: rule *bounds*: queries a mapping of this test, one byte a page.
         let asked = unsafe {
             libc::mincore(
                 std::ptr::with_exposed_provenance_mut(start),
@@ -532,7 +532,7 @@ mod tests {
         for (size, align) in [(1, 1), (3 * PAGE_SIZE, 64), (5, MAX_ALIGN), (PAGE_SIZE, 4096)] {
             let object = space.acquire_large(size, align).unwrap();
             assert_eq!(object.as_ptr().addr() % align, 0);
-            // SAFETY: rule O: a large object in use. All its bytes belong to this thread.
+            // SAFETY: rule *owner*: a large object in use. All its bytes belong to this thread.
             unsafe {
                 object.write_bytes(0xff, size);
                 assert_eq!(Space::heap_of(object.as_ptr().addr()), word);
@@ -551,7 +551,7 @@ mod tests {
     fn runs_coalesce_and_the_lowest_hole_is_reused() {
         let space = space(64 * PAGE_SIZE, usize::MAX);
         let take = |pages: usize| space.acquire_large(pages * PAGE_SIZE - PAGE_HEADER, 1).unwrap();
-        // SAFETY: rule O: each is released once.
+        // SAFETY: rule *owner*: each is released once.
         let give = |object| unsafe { space.release(page_of(&space, object)) };
         let runs: Vec<_> = (0..6).map(|_| take(2)).collect();
         assert_eq!(space.high_water(), 12);
@@ -579,7 +579,7 @@ mod tests {
     }
 
     fn space_at(space: &Space, page: usize) -> NonNull<u8> {
-        // SAFETY: rule G: inside the range.
+        // SAFETY: rule *mapped*: inside the range.
         unsafe { space.cell(page * PAGE_GRANULES + PAGE_HEADER / GRANULE) }
     }
 
@@ -591,14 +591,14 @@ mod tests {
         let (asked, full) = (PAGE_SIZE, 4 * PAGE_SIZE);
         assert_eq!(error, SpaceError::Limit { asked, in_use: full, limit: full });
         assert!(error.to_string().contains("limit"));
-        // SAFETY: rule O: released once.
+        // SAFETY: rule *owner*: released once.
         unsafe { small.release(page_of(&small, object)) };
         assert!(small.acquire_large(1, 1).is_ok());
 
         let tight = space(4 * PAGE_SIZE, usize::MAX);
         let first = tight.acquire_large(1, 1).unwrap();
         let second = tight.acquire_large(PAGE_SIZE, 1).unwrap();
-        // SAFETY: rule O: released once.
+        // SAFETY: rule *owner*: released once.
         unsafe { tight.release(page_of(&tight, first)) };
         // One page is free on each side of the second object, but no two adjacent pages are.
         assert!(matches!(tight.acquire_large(PAGE_SIZE, 1), Err(SpaceError::Full { .. })));
@@ -617,12 +617,12 @@ mod tests {
         for page in 0..pages {
             let object = space.acquire_large(PAGE_SIZE - PAGE_HEADER, 1).unwrap();
             assert_eq!(space.page_index(object.as_ptr().addr()), page);
-            // SAFETY: rule O: all its bytes belong to this thread.
+            // SAFETY: rule *owner*: all its bytes belong to this thread.
             unsafe { object.write_bytes(1, PAGE_SIZE - PAGE_HEADER) };
             assert_eq!(space.states().len(), (page + 1) * PAGE_GRANULES);
             space.states()[(page + 1) * PAGE_GRANULES - 1].store(1, Ordering::Relaxed);
             space.counts()[(page + 1) * PAGE_GRANULES - 1].store(1, Ordering::Relaxed);
-            // SAFETY: rule O: this thread owns the page.
+            // SAFETY: rule *owner*: this thread owns the page.
             unsafe { space.free_bits(page as u32, |bits| assert_eq!(*bits, [0; _])) };
             assert!(space.committed_bytes() >= committed);
             committed = space.committed_bytes();
@@ -632,7 +632,7 @@ mod tests {
         // One run across all chunks.
         let space = self::space(pages * PAGE_SIZE, usize::MAX);
         let bytes = pages * PAGE_SIZE - PAGE_HEADER;
-        // SAFETY: rule O: all its bytes belong to this thread.
+        // SAFETY: rule *owner*: all its bytes belong to this thread.
         unsafe { space.acquire_large(bytes, 1).unwrap().write_bytes(1, bytes) };
         assert!(space.states().iter().all(|state| state.load(Ordering::Relaxed) == 0));
     }
@@ -643,13 +643,13 @@ mod tests {
         let objects: Vec<_> = (0..(80 << 20) / PAGE_SIZE)
             .map(|_| {
                 let object = space.acquire_large(100, 1).unwrap();
-                // SAFETY: rule O: the object belongs to this thread.
+                // SAFETY: rule *owner*: the object belongs to this thread.
                 unsafe { object.write(1) };
                 object
             })
             .collect();
         for object in objects {
-            // SAFETY: rule O: released once.
+            // SAFETY: rule *owner*: released once.
             unsafe { space.release(page_of(&space, object)) };
         }
         assert_eq!(space.in_use_bytes(), 0);
@@ -664,12 +664,12 @@ mod tests {
         for _ in 0..2 {
             let objects: Vec<_> = (0..bytes / PAGE_SIZE).map(|_| take()).collect();
             for object in &objects {
-                // SAFETY: rule O: all its bytes belong to this thread.
+                // SAFETY: rule *owner*: all its bytes belong to this thread.
                 unsafe { object.write_bytes(1, PAGE_SIZE - PAGE_HEADER) };
             }
             assert_eq!(resident(space.base(), bytes), bytes);
             for object in objects {
-                // SAFETY: rule O: released once.
+                // SAFETY: rule *owner*: released once.
                 unsafe { space.release(page_of(&space, object)) };
             }
             assert_eq!(space.in_use_bytes(), 0);
@@ -677,7 +677,7 @@ mod tests {
         }
         // A run that is larger than the cache is returned at once.
         let object = space.acquire_large(bytes - PAGE_HEADER, 1).unwrap();
-        // SAFETY: rule O: all its bytes belong to this thread. It is released once.
+        // SAFETY: rule *owner*: all its bytes belong to this thread. It is released once.
         unsafe {
             object.write_bytes(1, bytes - PAGE_HEADER);
             assert_eq!(resident(space.base(), bytes), bytes);
@@ -691,7 +691,7 @@ mod tests {
         // A mapping of a file that was opened for reading cannot be made writable.
         let file = std::fs::File::open(std::env::current_exe().unwrap()).unwrap();
         let space = space(4 * PAGE_SIZE, usize::MAX);
-        // SAFETY: rule O: replaces a part of the space's mapping that has no users yet.
+        // SAFETY: rule *owner*: replaces a part of the space's mapping that has no users yet.
         unsafe {
             use rustix::mm::{MapFlags, ProtFlags, mmap};
             let start = space.range.base.as_ptr().cast();
@@ -711,12 +711,12 @@ mod tests {
         let class = class_of(2000).unwrap();
         let cells: Vec<_> = (0..100).map(|_| first.alloc(&space, class).unwrap()).collect();
         let in_use = space.in_use_bytes();
-        // SAFETY: rule O: freed once.
+        // SAFETY: rule *owner*: freed once.
         unsafe { first.free(&space, cells[3]) };
         first.retire(&space);
         // Some cells were freed before the arena retired and some after. All are found before a
         // fresh page is taken.
-        // SAFETY: rule O: freed once.
+        // SAFETY: rule *owner*: freed once.
         cells[50..].iter().for_each(|&cell| unsafe { second.free(&space, cell) });
         let mut again = HashSet::new();
         while space.in_use_bytes() == in_use {
@@ -724,7 +724,7 @@ mod tests {
         }
         assert!(again.contains(&cells[3]) && cells[50..].iter().all(|cell| again.contains(cell)));
         for &cell in again.iter().chain(&cells[..3]).chain(&cells[4..50]) {
-            // SAFETY: rule O: freed once each.
+            // SAFETY: rule *owner*: freed once each.
             unsafe { second.free(&space, cell) };
         }
         second.retire(&space);
@@ -741,7 +741,7 @@ mod tests {
         arena.retire(&space);
         space.sweep_abandoned();
         assert!(space.in_use_bytes() >= 20 * PAGE_SIZE);
-        // SAFETY: rule O: freed once each.
+        // SAFETY: rule *owner*: freed once each.
         cells.into_iter().for_each(|cell| unsafe { Arena::free_remote(&space, cell) });
         space.sweep_abandoned();
         assert_eq!(space.in_use_bytes(), 0);

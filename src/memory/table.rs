@@ -137,7 +137,7 @@ impl PageTable {
     #[inline]
     pub(crate) fn page(&self, index: usize) -> &PageInfo {
         assert!(index < self.high_water(), "page {index} was never handed out");
-        // SAFETY: rule G: below the mark.
+        // SAFETY: rule *mapped*: below the mark.
         unsafe { self.range.info(index) }
     }
 
@@ -149,7 +149,7 @@ impl PageTable {
     #[inline(always)]
     pub(crate) unsafe fn page_of(&self, addr: usize) -> &PageInfo {
         debug_assert!(self.handed_out(self.page_index(addr)));
-        // SAFETY: rule G: the page was handed out, so it is below the mark.
+        // SAFETY: rule *mapped*: the page was handed out, so it is below the mark.
         unsafe { self.range.info(self.page_index(addr)) }
     }
 
@@ -161,7 +161,7 @@ impl PageTable {
     #[inline(always)]
     pub(crate) unsafe fn info(&self, page: u32) -> &PageInfo {
         debug_assert!(self.handed_out(page as usize));
-        // SAFETY: rule G: the page was handed out, so it is below the mark.
+        // SAFETY: rule *mapped*: the page was handed out, so it is below the mark.
         unsafe { self.range.info(page as usize) }
     }
 
@@ -175,14 +175,14 @@ impl PageTable {
     /// that it is 0 for free cells.
     #[inline]
     pub(crate) fn states(&self) -> &[AtomicU8] {
-        // SAFETY: rule G: the entries below the mark are accessible.
+        // SAFETY: rule *mapped*: the entries below the mark are accessible.
         unsafe { self.range.states(self.high_water() * PAGE_GRANULES) }
     }
 
     /// One byte for each granule up to the high-water mark, for collections.
     #[inline]
     pub(crate) fn counts(&self) -> &[AtomicU8] {
-        // SAFETY: rule G: the entries below the mark are accessible.
+        // SAFETY: rule *mapped*: the entries below the mark are accessible.
         unsafe { self.range.counts(self.high_water() * PAGE_GRANULES) }
     }
 
@@ -194,7 +194,7 @@ impl PageTable {
     #[inline(always)]
     pub(crate) unsafe fn state(&self, granule: usize) -> &AtomicU8 {
         debug_assert!(self.handed_out(granule / PAGE_GRANULES));
-        // SAFETY: rule G: the page was handed out, so its entries are accessible.
+        // SAFETY: rule *mapped*: the page was handed out, so its entries are accessible.
         unsafe { self.range.state(granule) }
     }
 
@@ -239,8 +239,8 @@ impl PageTable {
     #[inline]
     pub(crate) unsafe fn free_bits<R>(&self, page: u32, f: impl FnOnce(&mut FreeBits) -> R) -> R {
         debug_assert!(self.handed_out(page as usize));
-        // SAFETY: rules G and O: the page was handed out, so its bits are accessible, and only the
-        // owner calls this.
+        // SAFETY: rules *mapped* and *owner*: the page was handed out, so its bits are accessible,
+        // and only the owner calls this.
         unsafe { self.range.bits(page as usize).with_mut(|bits| f(&mut *bits)) }
     }
 
@@ -263,7 +263,7 @@ impl PageTable {
     /// A page's first byte.
     pub(super) fn page_start(&self, page: u32) -> NonNull<u8> {
         debug_assert!((page as usize) < self.length >> PAGE_SHIFT);
-        // SAFETY: rule G: inside the range.
+        // SAFETY: rule *mapped*: inside the range.
         unsafe { self.range.base.add((page as usize) << PAGE_SHIFT) }
     }
 }

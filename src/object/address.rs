@@ -28,7 +28,7 @@ impl Object {
     }
 }
 
-// SAFETY: rule X: a bare address. Code that dereferences it cites a rule of its own.
+// SAFETY: rule *guarded*: a bare address. Code that dereferences it cites a rule of its own.
 unsafe impl Send for Object {}
 // SAFETY: as above.
 unsafe impl Sync for Object {}

@@ -41,7 +41,7 @@ impl Live<'_> {
     ///
     /// As for [`new`](Self::new), for each of them.
     pub(crate) const unsafe fn slice(objects: &[Object]) -> &[Self] {
-        // SAFETY: rule X: transparent over the address.
+        // SAFETY: rule *guarded*: transparent over the address.
         unsafe { std::slice::from_raw_parts(objects.as_ptr().cast(), objects.len()) }
     }
 
@@ -90,14 +90,14 @@ impl<'w> Stopped<'w> {
     /// As for [`new`](Self::new), for each of them.
     #[inline(always)]
     pub(crate) const unsafe fn slice(objects: &[Object]) -> &[Self] {
-        // SAFETY: rule X: transparent over the address.
+        // SAFETY: rule *guarded*: transparent over the address.
         unsafe { std::slice::from_raw_parts(objects.as_ptr().cast(), objects.len()) }
     }
 
     /// The addresses.
     #[inline(always)]
     pub const fn objects(these: &[Self]) -> &[Object] {
-        // SAFETY: rule X: transparent over the address.
+        // SAFETY: rule *guarded*: transparent over the address.
         unsafe { std::slice::from_raw_parts(these.as_ptr().cast(), these.len()) }
     }
 }
@@ -127,7 +127,8 @@ impl ClaimRef {
     pub(crate) unsafe fn all(objects: Vec<Stopped<'_>>) -> Vec<Self> {
         let mut objects = ManuallyDrop::new(objects);
         let (len, capacity) = (objects.len(), objects.capacity());
-        // SAFETY: rule X: both are transparent over the address. The vector is not used again.
+        // SAFETY: rule *guarded*: both are transparent over the address. The vector is not used
+        // again.
         unsafe { Vec::from_raw_parts(objects.as_mut_ptr().cast(), len, capacity) }
     }
 
@@ -145,14 +146,14 @@ impl ClaimRef {
     ///
     /// As for [`new`](Self::new), for each of them.
     pub(crate) const unsafe fn slice(objects: &[Object]) -> &[Self] {
-        // SAFETY: rule X: transparent over the address.
+        // SAFETY: rule *guarded*: transparent over the address.
         unsafe { std::slice::from_raw_parts(objects.as_ptr().cast(), objects.len()) }
     }
 
     /// The proofs, as long as the references are lent.
     pub(crate) const fn live_slice(these: &[Self]) -> &[Live<'_>] {
-        // SAFETY: rule X: both are transparent over the address. Each reference exists for the
-        // borrow.
+        // SAFETY: rule *guarded*: both are transparent over the address. Each reference exists for
+        // the borrow.
         unsafe { std::slice::from_raw_parts(these.as_ptr().cast(), these.len()) }
     }
 

@@ -154,7 +154,7 @@ impl Tracer {
             return self.grow_and_add(address);
         }
         let is_inside = address.wrapping_sub(self.base) < self.len;
-        // SAFETY: rule B: there is room for one more.
+        // SAFETY: rule *bounds*: there is room for one more.
         unsafe {
             self.next.write(address);
             self.next = self.next.add(usize::from(is_inside));
@@ -180,7 +180,7 @@ impl Tracer {
         }
         // A slice of zero-sized values may have any length.
         let most = count.saturating_add(HANDLES_READ_AHEAD);
-        // SAFETY: rule B: both pointers point into the buffer or one past it.
+        // SAFETY: rule *bounds*: both pointers point into the buffer or one past it.
         if most > unsafe { self.end.offset_from_unsigned(self.next) } && !self.grow(most) {
             return;
         }
@@ -192,12 +192,12 @@ impl Tracer {
             for at in 0..HANDLES_READ_AHEAD {
                 let Edge { address, .. } = target(&handles[at.min(count - 1)]);
                 are_inside &= is_inside(address);
-                // SAFETY: rule B: there is room for `HANDLES_READ_AHEAD` more addresses than
+                // SAFETY: rule *bounds*: there is room for `HANDLES_READ_AHEAD` more addresses than
                 // handles.
                 unsafe { next.add(at).write(address) };
             }
             if are_inside {
-                // SAFETY: rule B: `count` addresses have been written.
+                // SAFETY: rule *bounds*: `count` addresses have been written.
                 self.next = unsafe { next.add(count) };
                 return;
             }
@@ -208,7 +208,7 @@ impl Tracer {
             if !is_inside(address) {
                 break;
             }
-            // SAFETY: rule B: there is room for one address for each handle.
+            // SAFETY: rule *bounds*: there is room for one address for each handle.
             unsafe {
                 next.write(address);
                 next = next.add(1);
@@ -235,8 +235,8 @@ impl Tracer {
     fn grow(&mut self, more: usize) -> bool {
         let len = self.edges().len();
         let more = more.max(BUFFER_STEP);
-        // SAFETY: rule B: `len` elements have been written. `before` points into the buffer or one
-        // past it, and is moved with it.
+        // SAFETY: rule *bounds*: `len` elements have been written. `before` points into the buffer
+        // or one past it, and is moved with it.
         unsafe {
             let before = self.before.offset_from_unsigned(self.room.as_ptr());
             self.room.set_len(len);
@@ -326,7 +326,7 @@ impl Tracer {
     /// The addresses visited.
     #[inline(always)]
     pub(crate) fn edges(&self) -> &[usize] {
-        // SAFETY: rule B: the buffer is written from its start to `next`.
+        // SAFETY: rule *bounds*: the buffer is written from its start to `next`.
         unsafe {
             let start = self.room.as_ptr();
             std::slice::from_raw_parts(start, self.next.cast_const().offset_from_unsigned(start))
@@ -337,7 +337,7 @@ impl Tracer {
     #[cold]
     pub(crate) fn truncate(&mut self, len: usize) {
         let len = len.min(self.edges().len());
-        // SAFETY: rule B: `next` only moves back.
+        // SAFETY: rule *bounds*: `next` only moves back.
         self.next = unsafe { self.room.as_mut_ptr().add(len) };
         self.before = self.before.min(self.next);
     }
@@ -458,7 +458,7 @@ impl Tracer {
 
 impl fmt::Debug for Tracer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // SAFETY: rule B: both pointers point into the buffer or one past it.
+        // SAFETY: rule *bounds*: both pointers point into the buffer or one past it.
         let own = unsafe { self.next.offset_from_unsigned(self.before) };
         f.debug_struct("Tracer").field("edges", &own).finish_non_exhaustive()
     }

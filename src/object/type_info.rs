@@ -1,9 +1,9 @@
 //! A type's table of functions: how the built-in model traverses, finalizes and destroys its
 //! objects.
 //!
-//! A rule, which unsafe code cites by its letter:
+//! A rule, which unsafe code cites:
 //!
-//! * **Y** (type): a header's type index names the table that the object was made with, so the
+//! * **typed**: a header's type index names the table that the object was made with, so the
 //!   value lies where the table says. The functions of a table are called with objects of its type
 //!   and with a mutator of their heap. The objects live as long as the call, and functions that
 //!   destroy an object receive it as its owner. `Mutator` and `Heap` are transparent wrappers of
@@ -65,7 +65,7 @@ impl TypeInfo {
     /// The value of the object with this header.
     #[inline(always)]
     pub(crate) fn value(&self, header: NonNull<Header>) -> NonNull<u8> {
-        // SAFETY: rule Y: an object of this type is at least `offset` bytes long.
+        // SAFETY: rule *typed*: an object of this type is at least `offset` bytes long.
         unsafe { header.cast::<u8>().add(self.offset) }
     }
 }

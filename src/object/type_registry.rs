@@ -111,7 +111,7 @@ impl TypeRegistry {
             self.get_late(index)
         };
         assert!(!info.is_null(), "a header names an unknown type: is this memory damaged?");
-        // SAFETY: rule V: only `index_of` stores here, and it stores `'static` references.
+        // SAFETY: rule *pinned*: only `index_of` stores here, and it stores `'static` references.
         unsafe { &*info }
     }
 

@@ -34,7 +34,7 @@ use crate::object::header::Header;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct HeaderPtr(pub(crate) NonNull<Header>);
 
-// SAFETY: rule X: a bare address. It is dereferenced only under the record's lock.
+// SAFETY: rule *guarded*: a bare address. It is dereferenced only under the record's lock.
 unsafe impl Send for HeaderPtr {}
 // SAFETY: as above.
 unsafe impl Sync for HeaderPtr {}
@@ -79,8 +79,8 @@ impl WeakRecord {
     /// Calls `f` with the target while it cannot die. `None`: it is dead, or not yet born.
     pub(crate) fn with_target<R>(&self, f: impl FnOnce(&Header) -> R) -> Option<R> {
         let state = self.state.lock();
-        // SAFETY: rules X and R: while `target` is set and the lock is held, the object's memory is
-        // not freed. The thread that frees it empties `target` first.
+        // SAFETY: rules *guarded* and *counted*: while `target` is set and the lock is held, the
+        // object's memory is not freed. The thread that frees it empties `target` first.
         state.target.map(|target| f(unsafe { target.0.as_ref() }))
     }
 

@@ -50,7 +50,7 @@ pub struct AnyGc {
     header: NonNull<Header>,
 }
 
-// SAFETY: rule X: objects are `Send + Sync` when they are allocated.
+// SAFETY: rule *guarded*: objects are `Send + Sync` when they are allocated.
 unsafe impl Send for AnyGc {}
 // SAFETY: as above.
 unsafe impl Sync for AnyGc {}
@@ -76,7 +76,7 @@ impl AnyGc {
     #[track_caller]
     fn info(&self, m: &Mutator) -> &'static TypeInfo {
         check(self.header, m);
-        // SAFETY: rule R: this reference keeps the object alive.
+        // SAFETY: rule *counted*: this reference keeps the object alive.
         m.raw().model().types.get(unsafe { self.header.as_ref() }.type_index())
     }
 
@@ -102,7 +102,8 @@ impl AnyGc {
     #[track_caller]
     pub fn downcast<T: Trace>(self, m: &Mutator) -> Result<Gc<T>, Self> {
         if self.is::<T>(m) {
-            // SAFETY: rules Y and R: the value is a `T`; the new handle takes over the reference.
+            // SAFETY: rules *typed* and *counted*: the value is a `T`; the new handle takes over
+            // the reference.
             Ok(unsafe { Gc::from_header(self.into_header()) })
         } else {
             Err(self)
@@ -117,8 +118,8 @@ impl AnyGc {
     #[track_caller]
     pub fn downcast_ref<'a, T: Trace>(&'a self, m: &'a Mutator) -> Option<&'a T> {
         self.is::<T>(m).then(|| {
-            // SAFETY: rules Y and R: the value is a `T`; this reference keeps the object alive for
-            // `'a`.
+            // SAFETY: rules *typed* and *counted*: the value is a `T`; this reference keeps the
+            // object alive for `'a`.
             unsafe { self.header.cast::<u8>().add(Layout::<T>::OFFSET).cast::<T>().as_ref() }
         })
     }
@@ -134,8 +135,8 @@ impl AnyGc {
     #[track_caller]
     pub fn type_name(&self, m: &Mutator) -> &str {
         let info = self.info(m);
-        // SAFETY: rules R, Y and D: this reference keeps the object alive, and the object keeps its
-        // type.
+        // SAFETY: rules *counted*, *typed* and *dynamic*: this reference keeps the object alive,
+        // and the object keeps its type.
         unsafe {
             match DynamicTypes::of(info) {
                 Some(types) => (types.type_name)(self.header.as_ref()),
@@ -162,7 +163,7 @@ impl AnyGc {
     #[track_caller]
     pub fn is_tracked(&self, m: &Mutator) -> bool {
         check(self.header, m);
-        // SAFETY: rule R: alive, and of this heap.
+        // SAFETY: rule *counted*: alive, and of this heap.
         unsafe { m.raw().is_tracked(object(self.header)) }
     }
 
@@ -178,7 +179,8 @@ impl AnyGc {
     pub fn track(&self, m: &Mutator) -> bool {
         check(self.header, m);
         if let Some(types) = DynamicTypes::of(self.info(m)) {
-            // SAFETY: rules R, Y and D: a dynamic object, which this reference keeps alive.
+            // SAFETY: rules *counted*, *typed* and *dynamic*: a dynamic object, which this
+            // reference keeps alive.
             let takes_part = unsafe { (types.takes_part)(self.header) };
             if !takes_part {
                 return false;
@@ -220,7 +222,7 @@ impl AnyGc {
     #[track_caller]
     pub fn immortalize(&self, m: &Mutator) {
         check(self.header, m);
-        // SAFETY: rule R: this reference keeps the object alive.
+        // SAFETY: rule *counted*: this reference keeps the object alive.
         unsafe { self.header.as_ref() }.make_immortal();
     }
 }
@@ -252,7 +254,7 @@ impl Hash for AnyGc {
 impl Clone for AnyGc {
     #[inline(always)]
     fn clone(&self) -> Self {
-        // SAFETY: rule R: this reference keeps the object alive.
+        // SAFETY: rule *counted*: this reference keeps the object alive.
         unsafe { self.header.as_ref() }.clone_ref(current());
         Self { header: self.header }
     }
@@ -261,7 +263,7 @@ impl Clone for AnyGc {
 impl Drop for AnyGc {
     #[inline(always)]
     fn drop(&mut self) {
-        // SAFETY: rule R: this value owned a reference.
+        // SAFETY: rule *counted*: this value owned a reference.
         unsafe { drop_reference(self.header) };
     }
 }
@@ -313,7 +315,7 @@ pub struct GcDyn<D: ?Sized> {
     view: NonNull<D>,
 }
 
-// SAFETY: rule X: as for `Gc`: threads share the view, and any thread may drop the object.
+// SAFETY: rule *guarded*: as for `Gc`: threads share the view, and any thread may drop the object.
 unsafe impl<D: ?Sized + Sync> Send for GcDyn<D> {}
 // SAFETY: as above. The object itself is `Send + Sync`. Threads only share the view, so the view
 // needs `Sync` alone.
@@ -359,8 +361,8 @@ impl<D: ?Sized> Deref for GcDyn<D> {
 
     #[inline(always)]
     fn deref(&self) -> &D {
-        // SAFETY: rule R: `new` made the view from a borrow of the value, which is valid as long as
-        // the object lives. `gc` keeps the object alive.
+        // SAFETY: rule *counted*: `new` made the view from a borrow of the value, which is valid as
+        // long as the object lives. `gc` keeps the object alive.
         unsafe { self.view.as_ref() }
     }
 }
@@ -388,7 +390,8 @@ impl Mutator {
         &self,
         header: std::ptr::NonNull<crate::object::header::Header>,
     ) -> AnyGc {
-        // SAFETY: rule R: callers pass a live object of this heap; the clone counts the reference.
+        // SAFETY: rule *counted*: callers pass a live object of this heap; the clone counts the
+        // reference.
         unsafe {
             header.as_ref().clone_ref(self.id());
             AnyGc::from_header(header)

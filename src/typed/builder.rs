@@ -162,7 +162,7 @@ impl HeapBuilder {
         let model = Managed::new();
         model.set_checked(self.checked);
         model.set_slow_handler(self.slow_handler.as_nanos().try_into().unwrap_or(u64::MAX));
-        // The first type: rule D of `dynamic`.
+        // The first type: rule *dynamic* of `dynamic`.
         if let Some(types) = &crate::EXTENSIONS.dynamic {
             let index = model.types.index_of(types.info)?;
             assert_eq!(index, types.index);

@@ -58,7 +58,7 @@ pub struct GcCell<T: ?Sized> {
     value: UnsafeCell<T>,
 }
 
-// SAFETY: rule X: the lock gives one thread at a time access to the value, as a mutex does.
+// SAFETY: rule *guarded*: the lock gives one thread at a time access to the value, as a mutex does.
 unsafe impl<T: ?Sized + Send> Send for GcCell<T> {}
 // SAFETY: as above. Several GC workers may read the value of one cell at the same time, so `T` must
 // be `Sync`.
@@ -266,9 +266,9 @@ impl<T: Trace + Default> Trace for GcCell<T> {
             if this.holder.load(Ordering::Relaxed) != 0 {
                 return tracer.unreadable();
             }
-            // SAFETY: rules W and X: the cell is part of an object of a stopped heap, and it is
-            // unlocked. Only a mutator of this heap can lock it (`refuse_foreign`), and these
-            // mutators are parked.
+            // SAFETY: rules *stopped* and *guarded*: the cell is part of an object of a stopped
+            // heap, and it is unlocked. Only a mutator of this heap can lock it (`refuse_foreign`),
+            // and these mutators are parked.
             T::traverse(unsafe { &*this.value.get() }, tracer);
         } else {
             this.traverse_elsewhere(tracer);
@@ -336,7 +336,7 @@ pub struct GcCellGuard<'a, T: ?Sized> {
     thread: PhantomData<*mut ()>,
 }
 
-// SAFETY: rule X: a shared guard gives only `&T`.
+// SAFETY: rule *guarded*: a shared guard gives only `&T`.
 unsafe impl<T: ?Sized + Sync> Sync for GcCellGuard<'_, T> {}
 
 impl<T: ?Sized> Deref for GcCellGuard<'_, T> {
@@ -344,7 +344,7 @@ impl<T: ?Sized> Deref for GcCellGuard<'_, T> {
 
     #[inline]
     fn deref(&self) -> &T {
-        // SAFETY: rule X: the guard holds the lock.
+        // SAFETY: rule *guarded*: the guard holds the lock.
         unsafe { &*self.cell.value.get() }
     }
 }
@@ -352,7 +352,7 @@ impl<T: ?Sized> Deref for GcCellGuard<'_, T> {
 impl<T: ?Sized> DerefMut for GcCellGuard<'_, T> {
     #[inline]
     fn deref_mut(&mut self) -> &mut T {
-        // SAFETY: rule X: the guard holds the lock and is borrowed exclusively.
+        // SAFETY: rule *guarded*: the guard holds the lock and is borrowed exclusively.
         unsafe { &mut *self.cell.value.get() }
     }
 }

@@ -50,7 +50,7 @@ impl Detached {
             return Err(self);
         }
         let mut this = std::mem::ManuallyDrop::new(self);
-        // SAFETY: rule V: taken once: `this` is neither used again nor dropped.
+        // SAFETY: rule *pinned*: taken once: `this` is neither used again nor dropped.
         Ok(unsafe { std::mem::ManuallyDrop::take(&mut this.0) })
     }
 
@@ -63,7 +63,7 @@ impl Detached {
 impl Drop for Detached {
     fn drop(&mut self) {
         if self.0.raw().step_in() {
-            // SAFETY: rule V: attached again, and not used any more.
+            // SAFETY: rule *pinned*: attached again, and not used any more.
             unsafe { std::mem::ManuallyDrop::drop(&mut self.0) };
         }
         // Otherwise the thread is attached elsewhere or traverses, and the mutator is leaked.

@@ -79,7 +79,8 @@ impl<T: Trace> Typed<T> {
     /// Prepares `tracer` for an object and returns the value of the object.
     #[inline(always)]
     unsafe fn enter<'a>(object: Object, tracer: &mut Tracer) -> &'a T {
-        // SAFETY: rule Y: the table belongs to objects of type `T`, and the caller has a live one.
+        // SAFETY: rule *typed*: the table belongs to objects of type `T`, and the caller has a live
+        // one.
         let value = unsafe { object.as_ptr().add(Layout::<T>::OFFSET).cast::<T>().as_ref() };
         tracer.enter(NonNull::from(value).cast(), size_of::<T>());
         value
@@ -94,12 +95,13 @@ impl<T: Trace> Typed<T> {
         // A handle that borrows the caller's reference.
         // SAFETY: as in `enter`.
         let this = ManuallyDrop::new(unsafe { Gc::<T>::from_header(header) });
-        // SAFETY: rule Y: `m` is a mutator.
+        // SAFETY: rule *typed*: `m` is a mutator.
         T::finalize(&this, unsafe { mutator(m) });
     }
 
     unsafe fn end(header: NonNull<Header>, m: *const ()) {
-        // SAFETY: rules Y and Z: the object is dying, as the table says; `m` is a mutator.
+        // SAFETY: rules *typed* and *zero*: the object is dying, as the table says; `m` is a
+        // mutator.
         unsafe {
             let m = mutator(m).raw();
             managed::destroy_in_place_reporting::<T>(
@@ -158,7 +160,7 @@ fn allocate_small<T: Trace + Send + Sync>(
     // stores.
     let value = ManuallyDrop::new(value);
     match m.allocate_cell(class) {
-        // SAFETY: rule N: fresh memory of the type's class; no other thread has its address.
+        // SAFETY: rule *new*: fresh memory of the type's class; no other thread has its address.
         Ok(cell) => unsafe {
             cell.add(Layout::<T>::OFFSET).cast().write(value);
             Ok(publish(m, cell))
@@ -171,7 +173,7 @@ fn allocate_small<T: Trace + Send + Sync>(
 #[inline(never)]
 fn allocate_large<T: Trace + Send + Sync>(m: &Raw, value: T) -> Result<Gc<T>, AllocError<T>> {
     match m.allocate(Layout::<T>::SIZE, Layout::<T>::ALIGN) {
-        // SAFETY: rule N: fresh memory of the type's size; no other thread has its address.
+        // SAFETY: rule *new*: fresh memory of the type's size; no other thread has its address.
         Ok(cell) => unsafe {
             cell.add(Layout::<T>::OFFSET).cast::<T>().write(value);
             Ok(publish(m, cell))
@@ -189,7 +191,8 @@ fn allocate_large<T: Trace + Send + Sync>(m: &Raw, value: T) -> Result<Gc<T>, Al
 unsafe fn publish<T: Trace + Send + Sync>(m: &Raw, cell: NonNull<u8>) -> Gc<T> {
     let index = managed::type_index(m, Typed::<T>::INFO);
     let header = cell.cast::<Header>();
-    // SAFETY: rule N: the caller has initialized the value and has exclusive access to the cell.
+    // SAFETY: rule *new*: the caller has initialized the value and has exclusive access to the
+    // cell.
     unsafe {
         header.write(Header::new(m.id(), index));
         m.publish_as(object(header), const { born::<T>() });
@@ -233,8 +236,8 @@ pub struct Gc<T> {
     owns: PhantomData<T>,
 }
 
-// SAFETY: rule X: a `Gc` gives `&T` to any thread, and any thread may drop the `T`. So both bounds
-// are required, as for `Arc`.
+// SAFETY: rule *guarded*: a `Gc` gives `&T` to any thread, and any thread may drop the `T`. So both
+// bounds are required, as for `Arc`.
 unsafe impl<T: Send + Sync> Send for Gc<T> {}
 // SAFETY: as above.
 unsafe impl<T: Send + Sync> Sync for Gc<T> {}
@@ -264,13 +267,13 @@ impl<T> Gc<T> {
 
     #[inline(always)]
     pub(super) fn counts(&self) -> &Header {
-        // SAFETY: rule R: this reference keeps the object alive.
+        // SAFETY: rule *counted*: this reference keeps the object alive.
         unsafe { self.header.as_ref() }
     }
 
     #[inline(always)]
     fn value(&self) -> NonNull<T> {
-        // SAFETY: rule Y: an object of type `T` has its value at this offset.
+        // SAFETY: rule *typed*: an object of type `T` has its value at this offset.
         unsafe { self.header.cast::<u8>().add(Layout::<T>::OFFSET).cast() }
     }
 
@@ -302,7 +305,7 @@ impl<T: Trace> Gc<T> {
     #[track_caller]
     pub fn is_tracked(this: &Self, m: &Mutator) -> bool {
         check(this.header, m);
-        // SAFETY: rule R: alive, and of this heap.
+        // SAFETY: rule *counted*: alive, and of this heap.
         unsafe { m.raw().is_tracked(object(this.header)) }
     }
 
@@ -437,7 +440,7 @@ pub(crate) fn check(header: NonNull<Header>, m: &Mutator) {
 #[track_caller]
 pub(super) fn strong_count(header: NonNull<Header>, m: &Mutator) -> usize {
     check(header, m);
-    // SAFETY: rule R: the caller's reference keeps the object alive.
+    // SAFETY: rule *counted*: the caller's reference keeps the object alive.
     match unsafe { header.as_ref() }.count() {
         Some(count) => usize::try_from(count).unwrap_or(0),
         None => usize::MAX,
@@ -467,7 +470,8 @@ impl<T> Deref for Gc<T> {
 
     #[inline(always)]
     fn deref(&self) -> &T {
-        // SAFETY: rule R: this reference keeps the object alive, and no `&mut` to its value exists.
+        // SAFETY: rule *counted*: this reference keeps the object alive, and no `&mut` to its value
+        // exists.
         unsafe { self.value().as_ref() }
     }
 }
@@ -483,7 +487,7 @@ impl<T> Clone for Gc<T> {
 impl<T> Drop for Gc<T> {
     #[inline(always)]
     fn drop(&mut self) {
-        // SAFETY: rule R: this value owned a reference.
+        // SAFETY: rule *counted*: this value owned a reference.
         unsafe {
             match const { class_of_plain::<T>() } {
                 Some(class) => drop_reference_to_plain(self.header, class),

@@ -39,7 +39,7 @@ impl Heap {
 pub struct KnownRoot {
     key: u64,
     names: Arc<KnownRoots>,
-    /// Dropped after the name is removed: rule R of `known_roots`.
+    /// Dropped after the name is removed: rule *counted* of `known_roots`.
     _root: AnyGc,
 }
 

@@ -49,7 +49,7 @@ impl Mutator {
     }
 
     pub(crate) fn from_raw_mut(raw: &mut Raw) -> &mut Self {
-        // SAFETY: rule Y: a transparent wrapper.
+        // SAFETY: rule *typed*: a transparent wrapper.
         unsafe { &mut *std::ptr::from_mut(raw).cast::<Self>() }
     }
 
@@ -61,7 +61,7 @@ impl Mutator {
     /// traversal, or holds a stop.
     pub fn with_current<R>(f: impl FnOnce(&Self) -> R) -> Option<R> {
         Raw::with_current(|raw| {
-            // SAFETY: rule Y: a transparent wrapper.
+            // SAFETY: rule *typed*: a transparent wrapper.
             f(unsafe { &*std::ptr::from_ref(raw).cast::<Self>() })
         })
     }
@@ -69,8 +69,8 @@ impl Mutator {
     /// The heap to which the thread is attached.
     pub fn heap(&self) -> &Heap {
         let handle: *const Arc<Handle<Managed>> = self.raw.0.handle();
-        // SAFETY: rule Y: `Heap` is a transparent wrapper of `ModelHeap`, which is a transparent
-        // wrapper of the handle.
+        // SAFETY: rule *typed*: `Heap` is a transparent wrapper of `ModelHeap`, which is a
+        // transparent wrapper of the handle.
         unsafe { &*handle.cast::<Heap>() }
     }
 
@@ -175,7 +175,7 @@ impl Heap {
 ///
 /// The pointer was made from a `&Raw` that is the content of a [`Mutator`].
 pub(crate) unsafe fn mutator<'a>(m: *const ()) -> &'a Mutator {
-    // SAFETY: rule Y: `Mutator` is a transparent wrapper of `Raw`.
+    // SAFETY: rule *typed*: `Mutator` is a transparent wrapper of `Raw`.
     unsafe { &*m.cast::<Mutator>() }
 }
 

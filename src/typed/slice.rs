@@ -77,7 +77,7 @@ impl<H: Trace, T: Trace> Sliced<H, T> {
 
     /// The value of a live object that begins at `start`.
     unsafe fn value(start: NonNull<u8>) -> NonNull<HeaderSlice<H, [T]>> {
-        // SAFETY: rule Y: an object of this type, laid out by `allocate`.
+        // SAFETY: rule *typed*: an object of this type, laid out by `allocate`.
         unsafe {
             let len = start.add(Self::LEN).cast::<usize>().read();
             let wide = std::ptr::slice_from_raw_parts_mut(
@@ -90,7 +90,8 @@ impl<H: Trace, T: Trace> Sliced<H, T> {
     }
 
     unsafe fn traverse(start: NonNull<u8>, tracer: &mut Tracer) {
-        // SAFETY: rule Y: the table belongs to objects of this type, and the caller has a live one.
+        // SAFETY: rule *typed*: the table belongs to objects of this type, and the caller has a
+        // live one.
         let value = unsafe { Self::value(start).as_ref() };
         tracer.enter(NonNull::from(value).cast(), size_of_val(value));
         H::traverse(&value.header, tracer);
@@ -152,7 +153,7 @@ struct Partial<'a, H: Trace, T: Trace> {
 
 impl<H: Trace, T: Trace> Drop for Partial<'_, H, T> {
     fn drop(&mut self) {
-        // SAFETY: rule N: these items were written, and the cell was never published.
+        // SAFETY: rule *new*: these items were written, and the cell was never published.
         unsafe {
             std::ptr::slice_from_raw_parts_mut(self.items.as_ptr(), self.written).drop_in_place();
             self.m.free(self.cell);
@@ -176,7 +177,7 @@ pub struct GcSlice<H, T> {
     owns: PhantomData<(H, T)>,
 }
 
-// SAFETY: rule X: as for `Gc`.
+// SAFETY: rule *guarded*: as for `Gc`.
 unsafe impl<H: Send + Sync, T: Send + Sync> Send for GcSlice<H, T> {}
 // SAFETY: as above.
 unsafe impl<H: Send + Sync, T: Send + Sync> Sync for GcSlice<H, T> {}
@@ -207,7 +208,7 @@ impl<H: Trace, T: Trace> GcSlice<H, T> {
             Err(reason) => return Err(AllocError::new((header, items), reason)),
         };
         let index = managed::type_index(m, Sliced::<H, T>::INFO);
-        // SAFETY: rule N: fresh memory, large enough for all parts at their offsets. No other
+        // SAFETY: rule *new*: fresh memory, large enough for all parts at their offsets. No other
         // thread has its address. It is published after all parts are written.
         unsafe {
             cell.add(Sliced::<H, T>::LEN).cast::<usize>().write(len);
@@ -236,7 +237,7 @@ impl<H: Trace, T: Trace> GcSlice<H, T> {
 
     /// Converts the handle to one without a type. The reference count is unchanged.
     pub fn into_any(this: Self) -> AnyGc {
-        // SAFETY: rule R: the new handle takes over the reference.
+        // SAFETY: rule *counted*: the new handle takes over the reference.
         unsafe { AnyGc::from_header(ManuallyDrop::new(this).header) }
     }
 }
@@ -264,7 +265,7 @@ impl<H: Trace, T: Trace> Deref for GcSlice<H, T> {
 
     #[inline]
     fn deref(&self) -> &HeaderSlice<H, [T]> {
-        // SAFETY: rules R and Y: this reference keeps the object alive.
+        // SAFETY: rules *counted* and *typed*: this reference keeps the object alive.
         unsafe { Sliced::<H, T>::value(self.header.cast()).as_ref() }
     }
 }
@@ -272,7 +273,7 @@ impl<H: Trace, T: Trace> Deref for GcSlice<H, T> {
 impl<H, T> Clone for GcSlice<H, T> {
     #[inline]
     fn clone(&self) -> Self {
-        // SAFETY: rule R: this reference keeps the object alive.
+        // SAFETY: rule *counted*: this reference keeps the object alive.
         unsafe { self.header.as_ref() }.clone_ref(current());
         Self { header: self.header, owns: PhantomData }
     }
@@ -281,7 +282,7 @@ impl<H, T> Clone for GcSlice<H, T> {
 impl<H, T> Drop for GcSlice<H, T> {
     #[inline]
     fn drop(&mut self) {
-        // SAFETY: rule R: this value owned a reference.
+        // SAFETY: rule *counted*: this value owned a reference.
         unsafe { drop_reference(self.header) };
     }
 }

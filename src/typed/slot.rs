@@ -74,9 +74,9 @@ impl<T: Trace> AtomicGc<T> {
     #[track_caller]
     pub fn load(&self, m: &Mutator) -> Option<Gc<T>> {
         self.guarded(m).map(|header| {
-            // SAFETY: rule R: `guarded`.
+            // SAFETY: rule *counted*: `guarded`.
             unsafe { header.as_ref() }.clone_ref(m.id());
-            // SAFETY: rule R: the reference just counted.
+            // SAFETY: rule *counted*: the reference just counted.
             unsafe { Gc::from_header(header) }
         })
     }
@@ -94,7 +94,7 @@ impl<T: Trace> AtomicGc<T> {
     pub fn peek<'a>(&'a self, m: &'a Mutator) -> Option<&'a T> {
         self.guarded(m).map(|header| {
             // A handle that borrows the slot's reference.
-            // SAFETY: rule R: `guarded`, for as long as `m` is borrowed.
+            // SAFETY: rule *counted*: `guarded`, for as long as `m` is borrowed.
             let gc = std::mem::ManuallyDrop::new(unsafe { Gc::<T>::from_header(header) });
             // SAFETY: as above.
             unsafe { &*Gc::as_ptr(&gc) }
@@ -171,8 +171,8 @@ impl<T: Trace> AtomicGc<T> {
         match self.slot.compare_exchange(current, raw, Ordering::AcqRel, Ordering::Relaxed) {
             Ok(old) => Ok(Self::take_over(m, old)),
             Err(_) => Err(NonNull::new(raw).map(|header| {
-                // SAFETY: rule R: the reference from `accept` was not stored, so this function
-                // still owns it.
+                // SAFETY: rule *counted*: the reference from `accept` was not stored, so this
+                // function still owns it.
                 unsafe { Gc::from_header(header) }
             })),
         }
@@ -202,7 +202,7 @@ impl<T: Trace> AtomicGc<T> {
     #[track_caller]
     fn check_taken(m: &Mutator, header: NonNull<Header>) {
         if !m.raw().owns(object(header)) {
-            // SAFETY: rule R: the slot owned the reference.
+            // SAFETY: rule *counted*: the slot owned the reference.
             unsafe { retire_elsewhere(header) };
             check(header, m);
         }
@@ -214,10 +214,11 @@ impl<T: Trace> AtomicGc<T> {
     fn take_over(m: &Mutator, old: *mut Header) -> Option<Gc<T>> {
         let header = NonNull::new(old)?;
         Self::check_taken(m, header);
-        // SAFETY: rule R: the slot's reference was removed by this thread and is still counted.
+        // SAFETY: rule *counted*: the slot's reference was removed by this thread and is still
+        // counted.
         unsafe { header.as_ref() }.clone_ref(m.id());
         managed::retire(m.raw(), header);
-        // SAFETY: rule R: the reference just counted.
+        // SAFETY: rule *counted*: the reference just counted.
         Some(unsafe { Gc::from_header(header) })
     }
 }
@@ -227,7 +228,7 @@ impl<T> Drop for AtomicGc<T> {
         // `&mut self` excludes loads in progress, and also borrows from `peek`, which borrow the
         // slot. Relaxed: for the same reason.
         if let Some(header) = NonNull::new(self.slot.load(Ordering::Relaxed)) {
-            // SAFETY: rule R: the slot owned the reference.
+            // SAFETY: rule *counted*: the slot owned the reference.
             unsafe { drop_reference(header) };
         }
     }
@@ -250,7 +251,7 @@ impl<T: Trace> Trace for AtomicGc<T> {
                 managed::retire(m.raw(), header);
             } else {
                 // A mutator of another heap has stored this object.
-                // SAFETY: rule R: the slot owned the reference.
+                // SAFETY: rule *counted*: the slot owned the reference.
                 unsafe { retire_elsewhere(header) };
             }
         }

@@ -53,7 +53,8 @@ impl<T: Trace> GcWeak<T> {
     #[track_caller]
     pub fn upgrade(&self, m: &Mutator) -> Option<Gc<T>> {
         let header = upgrade(self.record.as_ref()?, m)?;
-        // SAFETY: rules R and Y: the upgrade counted a reference; the record's target is a `T`.
+        // SAFETY: rules *counted* and *typed*: the upgrade counted a reference; the record's target
+        // is a `T`.
         Some(unsafe { Gc::from_header(header) })
     }
 }
@@ -101,8 +102,8 @@ fn upgrade(record: &WeakRecord, m: &Mutator) -> Option<NonNull<Header>> {
     let raw = m.raw();
     let result = record.with_target(|header| {
         if !raw.owns(object(NonNull::from(header))) {
-            // SAFETY: rule R: the object lives while the record names it as the target. An object
-            // keeps the core of its heap alive.
+            // SAFETY: rule *counted*: the object lives while the record names it as the target. An
+            // object keeps the core of its heap alive.
             let core = unsafe {
                 &*crate::memory::space::Space::heap_of(std::ptr::from_ref(header) as usize)
                     .cast::<managed::ManagedCore>()
@@ -216,8 +217,8 @@ impl<T: Trace, D: Trace + Send + Sync> WeakRef<T, D> {
 
     unsafe fn invoke(header: NonNull<Header>, m: *const ()) {
         // A handle that borrows the caller's reference.
-        // SAFETY: rule Y: `alloc` registered this function for an object of this type; `m` is a
-        // mutator.
+        // SAFETY: rule *typed*: `alloc` registered this function for an object of this type; `m` is
+        // a mutator.
         let (this, m) = unsafe { (ManuallyDrop::new(Gc::<Self>::from_header(header)), mutator(m)) };
         (this.callback)(&this, m);
     }
@@ -238,7 +239,8 @@ impl<T: Trace, D> WeakRef<T, D> {
             return None;
         }
         let header = upgrade(&self.record, m)?;
-        // SAFETY: rules R and Y: the upgrade counted a reference; the record's target is a `T`.
+        // SAFETY: rules *counted* and *typed*: the upgrade counted a reference; the record's target
+        // is a `T`.
         Some(unsafe { Gc::from_header(header) })
     }
 

@@ -26,8 +26,8 @@
 //! +---------+---------+-------------------+---------+---------+-- ─ ─
 //! ```
 //!
-//! Rule U: whatever the graph calls a *place* (edges, stacks, the chase) is the unit at which one
-//! of its own nodes begins.
+//! Rule *place*: whatever the graph calls a *place* (edges, stacks, the chase) is the unit at which
+//! one of its own nodes begins.
 
 use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
 use std::hint::{black_box, spin_loop};
@@ -208,22 +208,22 @@ impl Graph {
 
     #[inline(always)]
     fn body(&self, place: u32) -> *const u32 {
-        // In bounds by rule U.
+        // In bounds by rule *place*.
         self.memory.start.as_ptr().cast::<u32>().wrapping_add(place as usize * WORDS)
     }
 
     #[inline(always)]
     fn header(&self, place: u32) -> &[u32; WORDS] {
-        // SAFETY: rule U: a node begins there, with a header of one unit. Nobody writes once `new`
-        // has returned.
+        // SAFETY: rule *place*: a node begins there, with a header of one unit. Nobody writes once
+        // `new` has returned.
         unsafe { &*self.body(place).cast() }
     }
 
     #[inline(always)]
     fn edges(&self, place: u32) -> &[u32] {
         let count = self.header(place)[0] as usize;
-        // SAFETY: rule U, and `new` made the node large enough for as many edges as its header
-        // says.
+        // SAFETY: rule *place*, and `new` made the node large enough for as many edges as its
+        // header says.
         unsafe { std::slice::from_raw_parts(self.body(place).add(WORDS), count) }
     }
 
@@ -232,7 +232,7 @@ impl Graph {
     fn claim(&self, place: u32) -> bool {
         let at = (place >> self.shift) as usize;
         debug_assert!(at < self.marks.length);
-        // SAFETY: rule U, and the table has a byte for each place.
+        // SAFETY: rule *place*, and the table has a byte for each place.
         let mark = unsafe { self.marks.bytes().get_unchecked(at) };
         // Relaxed: plain instructions. A mark says nothing of anything else.
         let fresh = mark.load(Relaxed) == 0;

@@ -44,9 +44,9 @@ fn of_several_that_are_dead_all_are_destroyed_whoever_panics() {
         .map(|_| {
             let loud = std::mem::ManuallyDrop::new(m.alloc(Loud));
             let header = NonNull::new(Gc::as_ptr(&loud).cast_mut()).unwrap();
-            // SAFETY: rule Y: the value lies behind its header.
+            // SAFETY: rule *typed*: the value lies behind its header.
             let header: NonNull<Header> = unsafe { header.byte_sub(size_of::<Header>()) }.cast();
-            // SAFETY: rule R: alive; the handle is never used again.
+            // SAFETY: rule *counted*: alive; the handle is never used again.
             unsafe { CountedRef::new(header) }.take_last(m.raw().id()).expect("the last")
         })
         .collect();
@@ -352,7 +352,7 @@ fn what_cannot_wait_dies_within() {
     });
     let m = heap.attach();
     let panics = ManuallyDrop::new(m.alloc(Panics));
-    // SAFETY: rule R: alive; the handle is never used again.
+    // SAFETY: rule *counted*: alive; the handle is never used again.
     let reference = unsafe { CountedRef::new(panics.header()) };
     destroy_nested(m.raw(), reference.take_last(m.raw().id()).expect("the last"));
     let told = std::mem::take(&mut *told.lock().expect("no panic"));

@@ -19,7 +19,7 @@ fn addr(cell: NonNull<u8>) -> usize {
 
 /// A cell on its way to another thread.
 struct Sent(NonNull<u8>);
-// SAFETY: rule O: the receiver may free it.
+// SAFETY: rule *owner*: the receiver may free it.
 unsafe impl Send for Sent {}
 
 #[test]
@@ -34,7 +34,7 @@ fn cells_are_aligned_disjoint_ascending_and_reused() {
         }
         for &cell in &cells {
             assert!(space.contains(addr(cell)) && addr(cell).is_multiple_of(class_align(class)));
-            // SAFETY: rule O: all its bytes belong to this thread.
+            // SAFETY: rule *owner*: all its bytes belong to this thread.
             unsafe { cell.write_bytes(0xee, size) };
             let page = space.page_index(addr(cell));
             assert!(space.starts(page).any(|granule| granule == space.granule(addr(cell))));
@@ -42,14 +42,14 @@ fn cells_are_aligned_disjoint_ascending_and_reused() {
             assert_eq!(space.page(page).arena(), 1);
         }
         // The last one freed is the next one out.
-        // SAFETY: rule O: freed once each.
+        // SAFETY: rule *owner*: freed once each.
         unsafe { arena.free(&space, cells[7]) };
         assert_eq!(arena.alloc(&space, class), Some(cells[7]));
-        // SAFETY: rule O: freed once each.
+        // SAFETY: rule *owner*: freed once each.
         cells.iter().for_each(|&cell| unsafe { arena.free(&space, cell) });
         let again: HashSet<_> = (0..200).map(|_| arena.alloc(&space, class).unwrap()).collect();
         assert_eq!(again.len(), 200);
-        // SAFETY: rule O: freed once each.
+        // SAFETY: rule *owner*: freed once each.
         again.iter().for_each(|&cell| unsafe { arena.free(&space, cell) });
     }
     arena.retire(&space);
@@ -68,7 +68,7 @@ fn a_million_cells_come_and_go() {
     assert!(space.in_use_bytes() <= at_most, "{} bytes", space.in_use_bytes());
     // In an order that is unrelated to the addresses.
     for n in 0..cells.len() {
-        // SAFETY: rule O: 7919 is coprime with the length: each index once.
+        // SAFETY: rule *owner*: 7919 is coprime with the length: each index once.
         unsafe { arena.free(&space, cells[n * 7919 % cells.len()]) };
     }
     let given_back = arena.take_count();
@@ -107,7 +107,7 @@ fn large_objects_have_their_own_pages() {
     assert_eq!(space.in_use_bytes(), 12 * PAGE_SIZE);
     assert_eq!(arena.take_count(), (2, 12 * PAGE_SIZE as isize));
     assert_eq!(space.page(space.page_index(addr(huge))).shape().pages(), 11);
-    // SAFETY: rule O: freed once each.
+    // SAFETY: rule *owner*: freed once each.
     unsafe {
         arena.free(&space, object);
         Arena::free_remote(&space, huge);
@@ -130,16 +130,16 @@ fn at_the_limit_nothing_breaks() {
     assert!(arena.alloc_large(&space, 1, 1).is_err());
     // Remote frees are found at once, on any page.
     let last = cells.pop().unwrap();
-    // SAFETY: rule O: freed once.
+    // SAFETY: rule *owner*: freed once.
     unsafe { Arena::free_remote(&space, last) };
     assert_eq!(arena.alloc(&space, class), Some(last));
     cells.push(last);
     assert_eq!(arena.alloc(&space, class), None);
     // An empty page is of use to another class, and to a large object.
-    // SAFETY: rule O: freed once each.
+    // SAFETY: rule *owner*: freed once each.
     cells.drain(..).for_each(|cell| unsafe { arena.free(&space, cell) });
     let large = arena.alloc_large(&space, 7 * PAGE_SIZE, 1).unwrap();
-    // SAFETY: rule O: freed once.
+    // SAFETY: rule *owner*: freed once.
     unsafe { arena.free(&space, large) };
     assert!(arena.alloc(&space, 0).is_some());
 }
@@ -157,7 +157,7 @@ fn the_arena_that_frees_an_object_counts_it() {
     assert!((all..all + MAGAZINE_CAPACITY as isize).contains(&taken), "{taken} taken");
     assert_eq!(taken_bytes, taken * bytes);
     // The thread is to take the count once it has freed as many objects as a magazine contains.
-    // SAFETY: rule O: freed once each.
+    // SAFETY: rule *owner*: freed once each.
     let many: Vec<_> =
         cells.iter().map(|&cell| unsafe { other.free_elsewhere(&space, cell) }).collect();
     assert_eq!(many.iter().position(|&many| many), Some(MAGAZINE_CAPACITY - 1));
@@ -175,7 +175,7 @@ fn the_arena_that_frees_an_object_counts_it() {
     one.take_count();
     // Frees that are not to be counted are not.
     assert!(other.count_frees(false));
-    // SAFETY: rule O: freed once each.
+    // SAFETY: rule *owner*: freed once each.
     unsafe {
         assert!(cells.iter().all(|&cell| !other.free_elsewhere(&space, cell)));
         assert!(!other.free_here(&space, large) && !other.free_elsewhere(&space, large));
@@ -195,7 +195,7 @@ fn a_queue_between_threads_reuses_its_memory() {
         scope.spawn(move || {
             let mut other = Arena::new(2);
             for (n, Sent(cell)) in receive.into_iter().enumerate() {
-                // SAFETY: rule O: freed once each.
+                // SAFETY: rule *owner*: freed once each.
                 unsafe {
                     match n % 2 {
                         0 => other.free(space, cell),
@@ -207,7 +207,7 @@ fn a_queue_between_threads_reuses_its_memory() {
         });
         for _ in 0..300_000 {
             let cell = arena.alloc(space, class).unwrap();
-            // SAFETY: rule O: the cell belongs to this thread.
+            // SAFETY: rule *owner*: the cell belongs to this thread.
             unsafe { cell.write_bytes(0xaa, 64) };
             send.send(Sent(cell)).unwrap();
         }
@@ -241,7 +241,7 @@ fn two_threads_never_share_a_cell() {
             };
             let release = |arena: &mut Arena, cell: NonNull<u8>| {
                 let granule = space.granule(addr(cell));
-                // SAFETY: rule O: in use; freed once.
+                // SAFETY: rule *owner*: in use; freed once.
                 unsafe {
                     assert_eq!(Space::heap_of(addr(cell)).addr(), 0xbeef0);
                     assert_eq!(space.state(granule).swap(0, Ordering::AcqRel), 1, "freed twice");
@@ -256,7 +256,7 @@ fn two_threads_never_share_a_cell() {
                     0 => arena.alloc_large(space, next(5 * PAGE_SIZE), 32).unwrap(),
                     _ => arena.alloc(space, class as u8).unwrap(),
                 };
-                // SAFETY: rule G: handed out.
+                // SAFETY: rule *mapped*: handed out.
                 let state = unsafe { space.state(space.granule(addr(cell))) };
                 assert_eq!(state.swap(1, Ordering::AcqRel), 0, "handed out twice");
                 mine.push(cell);
@@ -306,7 +306,7 @@ fn hot_pair() {
     report("immediate pair", 10_000_000, &mut |arena| {
         for _ in 0..10_000_000 {
             let cell = arena.alloc(&space, 1).unwrap();
-            // SAFETY: rule O: freed once; ours to write.
+            // SAFETY: rule *owner*: freed once; ours to write.
             unsafe {
                 cell.cast::<u64>().write_volatile(1);
                 arena.free(&space, cell);
@@ -322,10 +322,10 @@ fn hot_pair() {
                 for _ in 0..repeat {
                     for place in &mut cells[..count] {
                         *place = arena.alloc(&space, 1).unwrap();
-                        // SAFETY: rule O: this thread may write it.
+                        // SAFETY: rule *owner*: this thread may write it.
                         unsafe { place.cast::<u64>().write(1) };
                     }
-                    // SAFETY: rule O: freed once each.
+                    // SAFETY: rule *owner*: freed once each.
                     order.iter().for_each(|&n| unsafe { arena.free(&space, cells[n]) });
                 }
             });

@@ -6,6 +6,12 @@
                             attribute has no `SAFETY:` comment that leads to a rule, if an unsafe
                             function has no `# Safety` section, or if a rule of
                             ci/unsafe-rules.toml is not stated in its file or names a missing test
+    ci/unsafe.py --map      prints for each folder the unsafe blocks outside tests and the files
+                            with any
+
+Both check the map: `src/lib.rs` and `capi/src/lib.rs` deny unsafe code. The `mod` line of a file
+with unsafe code allows it. A file without any forbids it, and one with unsafe code only in tests
+forbids it outside tests.
 
 A comment leads to a rule by naming it ("rule *counted*", "rules *counted* and *typed*"), by "the
 caller" in an unsafe function (the block then relies on the function's `# Safety` section), by "as
@@ -364,6 +370,105 @@ def read():
     return [Source(path) for tree in TREES for path in sorted((ROOT / tree).rglob("*.rs"))]
 
 
+# Where the lint `unsafe_code` reports something. `export!` defines unsafe functions.
+LINTED = re.compile(
+    r"\bunsafe\s*(?:\{|impl\b|trait\b|extern\b\s*\{|(?:extern\b\s*)?fn\s+\$?\w)|#!?\[unsafe\(|\bexport! "
+)
+FORBID = "#![forbid(unsafe_code)]"
+FORBID_OUTSIDE_TESTS = "#![cfg_attr(not(test), forbid(unsafe_code))]"
+ALLOW = "#[allow(unsafe_code)]"
+
+
+def unsafe_in(source):
+    """Whether a file has unsafe code outside tests, and whether it has any in tests."""
+    found = [in_test(source, found.start()) for found in LINTED.finditer(source.code)]
+    return False in found, True in found
+
+
+def in_test(source, offset):
+    return any(begin <= offset < end for begin, end, _ in source.modules)
+
+
+def module_lines(sources):
+    """The files of the modules that are declared in other files: whether their `mod` line allows unsafe code."""
+    allowed, by_name = {}, {source.name: source for source in sources}
+    line = r"((?:^[ \t]*#\[[^\n]*\n)*)^[ \t]*(?:pub(?:\([^)]*\))? )?mod (\w+);"
+    for source in sources:
+        path = Path(source.name)
+        folder = path.parent if path.stem in ("lib", "mod") else path.with_suffix("")
+        for found in re.finditer(line, source.code, re.M):
+            for name in (f"{folder}/{found.group(2)}.rs", f"{folder}/{found.group(2)}/mod.rs"):
+                if name in by_name:
+                    allowed[name] = source.name, ALLOW in found.group(1)
+    return allowed
+
+
+def check_map(sources):
+    """Comes back: where the map of unsafe code is wrong."""
+    problems, lines = [], module_lines(sources)
+    unsafe = {source.name: unsafe_in(source) for source in sources}
+    for source in sources:
+        outside, tests = unsafe[source.name]
+        problems += check_inner_allows(source)
+        if source.name.endswith("/lib.rs"):
+            if "#![deny(unsafe_code)]" not in source.code and FORBID not in source.code:
+                problems.append(f"{source.name}: lacks #![deny(unsafe_code)]")
+            continue
+        # The whole file is a test module.
+        if any(begin == 0 for begin, _, _ in source.modules):
+            outside, tests = tests, False
+        parent, allowed = lines[source.name]
+        if outside != allowed:
+            what = "does not need" if allowed else "lacks"
+            problems.append(f"{parent}: the line of {source.name} {what} {ALLOW}")
+        needed = None if outside else FORBID_OUTSIDE_TESTS if tests else FORBID
+        if source.name.endswith("/mod.rs"):
+            # `forbid` here would apply to the folder's other files too.
+            folder = source.name.removesuffix("mod.rs")
+            if any(any(unsafe[name]) for name in unsafe if name.startswith(folder)):
+                needed = None
+        for forbid in (FORBID, FORBID_OUTSIDE_TESTS):
+            if (forbid == needed) != bool(re.search(f"^{re.escape(forbid)}$", source.code, re.M)):
+                what = "lacks" if forbid == needed else "must not have"
+                problems.append(f"{source.name}: {what} {forbid}")
+    return problems
+
+
+def check_inner_allows(source):
+    """Each `allow` inside a file stands at a test module with unsafe code, in a file that has no other."""
+    for found in re.finditer(re.escape(ALLOW), source.code):
+        item = re.compile(r"(?:\s*#\[[^\n]*\n)*\s*(?:pub(?:\([^)]*\))? )?mod \w+( \{|;)").match(source.code, found.end())
+        at = f"{source.name}:{source.line(found.start()) + 1}: {ALLOW}"
+        if item is None:
+            yield f"{at} belongs to a module"
+        elif item.group(1) == " {":
+            end = closing(source.code, item.end() - 1)
+            if unsafe_in(source)[0] or not LINTED.search(source.code, item.end(), end):
+                yield f"{at} is not needed"
+
+
+def show_map(sources):
+    folders = {}
+    for source in sources:
+        blocks = sum(site.kind == "block" and not in_test(source, site.start) for site in source.sites)
+        entry = blocks, *unsafe_in(source), FORBID in source.code
+        folders.setdefault(str(Path(source.name).parent), []).append(entry)
+    row = "{:18} {:>6} {:>5} {:>11} {:>14} {:>7}"
+    print(row.format("folder", "blocks", "files", "with unsafe", "only in tests", "forbid"))
+    total = [0] * 5
+    for folder, files in sorted(folders.items()):
+        numbers = (
+            sum(blocks for blocks, *_ in files),
+            len(files),
+            sum(outside or tests for _, outside, tests, _ in files),
+            sum(tests and not outside for _, outside, tests, _ in files),
+            sum(forbid for *_, forbid in files),
+        )
+        total = [a + b for a, b in zip(total, numbers)]
+        print(row.format(folder, *numbers))
+    print(row.format("all", *total))
+
+
 def resolve(sources, known):
     """Gives each site its rules; comes back: what is amiss."""
     problems, resolver = [], Resolver(sources)
@@ -541,10 +646,14 @@ def main():
     raw = argparse.RawDescriptionHelpFormatter
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=raw)
     parser.add_argument("--check", action="store_true")
+    parser.add_argument("--map", action="store_true")
     asked_for = parser.parse_args()
     table = tomllib.loads(RULES.read_text())
     rules, sources = table["rule"], read()
-    problems = resolve(sources, {rule["word"] for rule in rules})
+    if asked_for.map:
+        return show_map(sources)
+    problems = check_map(sources)
+    problems += resolve(sources, {rule["word"] for rule in rules})
     for rule in rules:
         problems += check_evidence(rule)
         if not any(rule["word"] in site.rules for source in sources for site in source.sites):

@@ -1,4 +1,5 @@
 #![doc = include_str!("../README.md")]
+#![deny(unsafe_code)]
 // `base::event` writes the lines. It ignores write errors, at which the macros would panic.
 #![cfg_attr(not(test), deny(clippy::print_stderr, clippy::print_stdout))]
 #![cfg_attr(not(test), warn(clippy::let_underscore_must_use))]
@@ -34,6 +35,7 @@ pub mod safepoint;
 mod heap;
 // Floor 3: collections; the built-in model.
 mod collect;
+#[allow(unsafe_code)]
 mod managed;
 // Floor 4: the typed API for Rust.
 mod typed;
@@ -102,9 +104,11 @@ static EXTENSIONS: typed::extensions::Extensions = typed::extensions::Extensions
     observer: None,
 };
 
+#[allow(unsafe_code)]
 #[cfg(all(test, loom))]
 #[path = "../loom_tests/mod.rs"]
 mod loom_tests;
+#[allow(unsafe_code)]
 #[cfg(all(test, shuttle))]
 #[path = "../shuttle_tests/mod.rs"]
 mod shuttle_tests;

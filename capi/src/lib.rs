@@ -40,6 +40,7 @@
 //! * **statics**: one thread writes the exported statics while the library starts. Afterwards
 //!   only type readiness writes to them.
 
+#![deny(unsafe_code)]
 #![warn(clippy::let_underscore_must_use)]
 // `standstill::stderr` writes the lines. It ignores write errors, at which the macros would panic.
 #![cfg_attr(not(test), deny(clippy::print_stderr, clippy::print_stdout))]
@@ -50,19 +51,33 @@
     reason = "the names are C's"
 )]
 
+#[allow(unsafe_code)]
 pub mod builtins;
+#[allow(unsafe_code)]
 pub(crate) mod call;
+#[allow(unsafe_code)]
 pub mod dict;
+#[allow(unsafe_code)]
 pub mod during_gc;
+#[allow(unsafe_code)]
 pub mod errors;
+#[allow(unsafe_code)]
 mod fork;
+#[allow(unsafe_code)]
 pub mod gc;
+#[allow(unsafe_code)]
 pub mod layout;
+#[allow(unsafe_code)]
 pub mod modules;
+#[allow(unsafe_code)]
 pub mod objects;
+#[allow(unsafe_code)]
 pub mod thread;
+#[allow(unsafe_code)]
 pub mod types;
+#[allow(unsafe_code)]
 pub mod weakrefs;
+#[allow(unsafe_code)]
 pub mod world;
 
 pub use layout::{PyObject, PyTypeObject, PyVarObject};

@@ -5,6 +5,8 @@
 //! it reads the attributes into `Container` and `Field`, chooses the bounds, and writes the code.
 //! It collects all mistakes, so one compilation reports them all.
 
+#![forbid(unsafe_code)]
+
 use proc_macro2::{Group, Ident, Span, TokenStream, TokenTree};
 use quote::{format_ident, quote, quote_spanned};
 use syn::ext::IdentExt;

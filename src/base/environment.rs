@@ -8,10 +8,13 @@
 //! An invalid variable is ignored as a whole, with one line on standard error. No heap fails
 //! because of it.
 
+#![forbid(unsafe_code)]
+
 use std::sync::OnceLock;
 
 use crate::base::event;
 use crate::base::stress::{STRESS_VARIABLE, Stress};
+use crate::base::system;
 
 /// Switches checked mode for all heaps whose builder does not set it.
 const CHECKED_VARIABLE: &str = "STANDSTILL_CHECKED";
@@ -30,7 +33,7 @@ impl Environment {
     pub(crate) fn get() -> &'static Self {
         static READ: OnceLock<Environment> = OnceLock::new();
         READ.get_or_init(|| {
-            if has_more_rights_than_its_caller() {
+            if system::has_more_rights_than_its_caller() {
                 return Self::default();
             }
             let value =
@@ -61,33 +64,6 @@ impl Environment {
         }
         (this, complaints)
     }
-}
-
-#[cfg(all(any(target_os = "linux", target_os = "android"), not(miri)))]
-fn has_more_rights_than_its_caller() -> bool {
-    use std::ffi::c_ulong;
-    /// The kernel's answer, which covers file capabilities.
-    const AT_SECURE: c_ulong = 23;
-    // SAFETY: rule *bounds*: a function of the C library, of this type, which only reads.
-    unsafe extern "C" {
-        safe fn getauxval(kind: c_ulong) -> c_ulong;
-    }
-    getauxval(AT_SECURE) != 0
-}
-
-#[cfg(all(not(any(target_os = "linux", target_os = "android")), not(miri)))]
-fn has_more_rights_than_its_caller() -> bool {
-    use std::ffi::c_int;
-    // SAFETY: rule *bounds*: a function of the C library, of this type, which only reads.
-    unsafe extern "C" {
-        safe fn issetugid() -> c_int;
-    }
-    issetugid() != 0
-}
-
-#[cfg(miri)]
-fn has_more_rights_than_its_caller() -> bool {
-    false
 }
 
 #[cfg(all(test, not(any(loom, shuttle))))]

@@ -1,5 +1,7 @@
 //! Errors as values. Each message says what happened, where, and how to proceed.
 
+#![forbid(unsafe_code)]
+
 use std::borrow::Cow;
 use std::error::Error;
 use std::fmt;

@@ -5,6 +5,8 @@
 //! level, a few dozen times for each collection. Allocation, counting and the safepoint poll emit
 //! nothing.
 
+#![forbid(unsafe_code)]
+
 use std::marker::PhantomData;
 use std::sync::Arc;
 use std::time::Duration;

@@ -3,6 +3,8 @@
 //! Debug builds count, so that [`outside`](crate::base::outside) can refuse to call foreign code
 //! under a lock. In release builds all of this is empty.
 
+#![forbid(unsafe_code)]
+
 use std::ops::{Deref, DerefMut};
 
 #[cfg(debug_assertions)]

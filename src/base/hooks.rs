@@ -1,5 +1,7 @@
 //! The callbacks of a heap.
 
+#![forbid(unsafe_code)]
+
 use std::borrow::Cow;
 use std::collections::HashMap;
 use std::fmt;

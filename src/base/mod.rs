@@ -5,20 +5,25 @@
 pub(crate) mod environment;
 pub(crate) mod error;
 pub(crate) mod event;
+#[allow(unsafe_code)]
 pub(crate) mod fallible;
 #[cfg(not(all(test, any(loom, shuttle))))]
 mod held;
 pub(crate) mod hooks;
+#[allow(unsafe_code)]
 pub(crate) mod huge_buffer;
 #[cfg(all(test, any(loom, shuttle)))]
 pub(crate) mod model_sync;
 pub(crate) mod outside;
+#[allow(unsafe_code)]
 pub(crate) mod prefetch;
 pub(crate) mod report;
+#[allow(unsafe_code)]
 pub(crate) mod shared;
 pub(crate) mod shared_map;
 pub(crate) mod steps;
 pub(crate) mod stress;
 pub(crate) mod sync;
+#[allow(unsafe_code)]
 pub(crate) mod system;
 pub(crate) mod text;

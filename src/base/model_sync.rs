@@ -1,5 +1,7 @@
 //! The primitives of [`sync`](crate::base::sync) in models: loom's and shuttle's.
 
+#![forbid(unsafe_code)]
+
 /// Locks and thread-locals of the tool that runs the models. Both tools have them in std's shape.
 #[cfg(all(test, any(loom, shuttle)))]
 mod mocked {

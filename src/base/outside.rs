@@ -16,6 +16,8 @@
 //!
 //! If the process cannot go on, [`abort`] ends it, without unwinding.
 
+#![forbid(unsafe_code)]
+
 use std::any::Any;
 use std::borrow::Cow;
 use std::fmt;

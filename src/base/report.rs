@@ -1,5 +1,7 @@
 //! Reports: the facts about a collection, or about a failure that no caller could receive.
 
+#![forbid(unsafe_code)]
+
 use std::borrow::Cow;
 use std::fmt;
 use std::time::Duration;

@@ -1,5 +1,7 @@
 //! A map for several threads, with fallible insertions.
 
+#![forbid(unsafe_code)]
+
 use std::collections::HashMap;
 use std::fmt;
 use std::hash::{BuildHasher, BuildHasherDefault, Hash, Hasher};

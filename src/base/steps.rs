@@ -7,6 +7,8 @@
 //!
 //! A new loop of a collection must call [`took`]. Otherwise the tests miss its work.
 
+#![forbid(unsafe_code)]
+
 #[cfg(all(test, not(any(loom, shuttle))))]
 pub(crate) use counting::during;
 pub(crate) use counting::{HelperSteps, took};

@@ -8,6 +8,8 @@
 //! [`Strain`] applies the modes to one heap: it decides when a thread yields, and counts. A heap
 //! without stress modes has none. There it costs one branch, on slow paths only.
 
+#![forbid(unsafe_code)]
+
 use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;

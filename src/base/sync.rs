@@ -50,6 +50,8 @@
 //!   outside models.
 //! * There is no time, as under loom. `std::thread::panicking` is true if any thread panics.
 
+#![forbid(unsafe_code)]
+
 /// Only for code that no model runs: see the table above.
 #[cfg(all(test, any(loom, shuttle)))]
 pub(crate) use parking_lot::RwLock;

@@ -1,4 +1,4 @@
-//! Queries to the operating system: the number of a thread, the readability of memory.
+//! Queries to the operating system about threads, rights and memory.
 
 /// The number that the system's tools show for the calling thread. 0: not known on this system.
 ///
@@ -35,6 +35,22 @@ pub(crate) fn has_ended(os_thread: u64) -> bool {
         let _ = os_thread;
         false
     }
+}
+
+/// Whether the process has more rights than its caller.
+#[cfg(not(miri))]
+pub(crate) fn has_more_rights_than_its_caller() -> bool {
+    // SAFETY: rule *bounds*: the system only reads. The kernel's answer covers file capabilities.
+    #[cfg(any(target_os = "linux", target_os = "android"))]
+    return unsafe { libc::getauxval(libc::AT_SECURE) } != 0;
+    // SAFETY: rule *bounds*: the system only reads.
+    #[cfg(not(any(target_os = "linux", target_os = "android")))]
+    return unsafe { libc::issetugid() } != 0;
+}
+
+#[cfg(miri)]
+pub(crate) fn has_more_rights_than_its_caller() -> bool {
+    false
 }
 
 /// Whether memory can be read. The first page of the address space counts as unreadable.

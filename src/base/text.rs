@@ -1,5 +1,7 @@
 //! Texts, made by fallible allocations.
 
+#![forbid(unsafe_code)]
+
 use std::borrow::Cow;
 use std::ffi::{CStr, CString};
 use std::fmt::{self, Write as _};

@@ -1,5 +1,7 @@
 //! `Phase::Callbacks` and `Phase::Finalize`: running user code on unreachable objects.
 
+#![forbid(unsafe_code)]
+
 use crate::base::event::{self, During, Phase};
 use crate::collect::claim::{Exempt, Homes, Unreachable};
 use crate::collect::scope::state_of;

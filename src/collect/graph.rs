@@ -1,5 +1,7 @@
 //! Tests: collections of random graphs, compared with a plain search for reachable objects.
 
+#![forbid(unsafe_code)]
+
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod tests {
     use crate::collect::tests::{Ring, heap, rings};

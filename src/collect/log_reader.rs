@@ -1,5 +1,7 @@
 //! Reading the edge log.
 
+#![forbid(unsafe_code)]
+
 use crate::base::prefetch::prefetch;
 use crate::collect::log::{END, EVEN, FIELD, FIELDS, GROUP, Log, Segment, UNLOGGED, WIDE};
 use crate::memory::space::PAGE_GRANULES;

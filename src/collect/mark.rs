@@ -8,6 +8,8 @@
 //! With one worker the [`pass`](super::pass) first marks the objects that lie in the order of the
 //! graph.
 
+#![cfg_attr(not(test), forbid(unsafe_code))]
+
 use crate::base::event::{self, CollectionKind, Phase};
 use crate::base::fallible::{self, NoMemory};
 use crate::base::steps;
@@ -213,6 +215,7 @@ fn retry_unreadable<M: ObjectModel, C: Claims>(
     }
 }
 
+#[allow(unsafe_code)]
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod tests {
     use super::*;

@@ -3,6 +3,8 @@
 //! A worker claims an object when it pushes the object, by a relaxed load and a relaxed store of
 //! one byte. Two workers may push the same object: it is traversed twice, which does no harm.
 
+#![forbid(unsafe_code)]
+
 use crate::base::sync::{AtomicU8, Ordering};
 use crate::collect::count::Counts;
 use crate::collect::log_reader::Reader;

@@ -50,35 +50,47 @@
 //!   candidate is alive, and so is the target of each edge of a live object. The data of mutators
 //!   does not change.
 
+#[allow(unsafe_code)]
 pub(crate) mod claim;
+#[allow(unsafe_code)]
 pub(crate) mod clear;
+#[allow(unsafe_code)]
 pub(crate) mod count;
 pub(crate) mod finalize;
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod graph;
+#[allow(unsafe_code)]
 pub(crate) mod log;
 pub(crate) mod log_reader;
 pub(crate) mod mark;
+#[allow(unsafe_code)]
 pub(crate) mod marker;
 pub(crate) mod marks;
 pub(crate) mod open_report;
+#[allow(unsafe_code)]
 pub(crate) mod pass;
 pub(crate) mod pool;
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod protocol;
+#[allow(unsafe_code)]
 pub(crate) mod recheck;
+#[allow(unsafe_code)]
 pub(crate) mod reclaim;
 pub(crate) mod request;
 pub(crate) mod roots;
+#[allow(unsafe_code)]
 pub(crate) mod scope;
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod script;
 pub(crate) mod stop;
 pub(crate) mod subset;
+#[allow(unsafe_code)]
 pub(crate) mod sweep;
+#[allow(unsafe_code)]
 pub(crate) mod table;
 pub(crate) mod traversal;
 pub(crate) mod verify;
+#[allow(unsafe_code)]
 pub(crate) mod verify_pages;
 pub(crate) mod work_list;
 

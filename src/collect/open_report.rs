@@ -1,5 +1,7 @@
 //! The report of a collection, from the start callbacks to the stop callbacks.
 
+#![forbid(unsafe_code)]
+
 use std::time::Instant;
 
 use crate::base::event::{self, CollectionEvent, CollectionKind, CollectionReport, During};

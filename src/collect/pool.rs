@@ -8,6 +8,8 @@
 //! lock-free queue could not be refused. A long list has one object at a time to traverse, so one
 //! worker marks it.
 
+#![forbid(unsafe_code)]
+
 use crossbeam_utils::CachePadded;
 
 use crate::base::fallible;

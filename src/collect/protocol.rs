@@ -1,6 +1,8 @@
 //! Tests of the calls of a collection to an object model: their order, and the effects of each
 //! result.
 
+#![forbid(unsafe_code)]
+
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod tests {
     use crate::collect::script::tests::collect;

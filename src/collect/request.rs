@@ -1,5 +1,7 @@
 //! The request for a collection.
 
+#![forbid(unsafe_code)]
+
 use std::fmt;
 
 use crate::base::event::CollectionKind;

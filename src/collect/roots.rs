@@ -5,6 +5,8 @@
 //! kept. The byte of a root becomes a [mark](super::pass#marks), and so does the byte of each
 //! object that marking must not enter. Other bytes are 0.
 
+#![forbid(unsafe_code)]
+
 use crate::base::event::{self, CollectionKind, Phase};
 use crate::base::fallible::{self, NoMemory};
 use crate::base::steps;

@@ -1,6 +1,9 @@
 //! The scripted object model of the tests. It records each call of a collection, and returns the
 //! results that a test has set.
 
+#![cfg_attr(not(test), forbid(unsafe_code))]
+
+#[allow(unsafe_code)]
 #[cfg(all(test, not(any(loom, shuttle))))]
 pub(crate) mod tests {
     use crate::base::event::Hook;

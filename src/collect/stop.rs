@@ -1,5 +1,7 @@
 //! The steps of every stop of a collection.
 
+#![forbid(unsafe_code)]
+
 use std::time::{Duration, Instant};
 
 use crate::base::event::{self, CollectionReport, Phase};

@@ -3,6 +3,8 @@
 //! A member is tracked and carries the `UNREACHABLE` bit. Reached members are marked in the side
 //! table, which is zero before and after.
 
+#![forbid(unsafe_code)]
+
 use std::collections::HashMap;
 
 use crate::base::fallible::{self, NoMemory};

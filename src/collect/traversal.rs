@@ -2,6 +2,8 @@
 //!
 //! A model can call one function for several objects of one type.
 
+#![forbid(unsafe_code)]
+
 use crate::collect::scope::stopped_at;
 use crate::object::live::Stopped;
 use std::borrow::Cow;

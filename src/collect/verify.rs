@@ -6,6 +6,8 @@
 //! live objects according to the state bytes, the headers and the fields. A cell in neither view is
 //! no error: it may be allocated and hold no object yet.
 
+#![cfg_attr(not(test), forbid(unsafe_code))]
+
 use crate::collect::scope::stopped_at;
 use crate::object::state::{DYING, LIVE, TRACKED, UNREACHABLE};
 use std::collections::HashMap;
@@ -176,6 +178,7 @@ fn objects<M: ObjectModel>(world: &World<'_, M>, depth: Depth) -> Result<(), Str
     Ok(())
 }
 
+#[allow(unsafe_code)]
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod tests {
     use super::*;

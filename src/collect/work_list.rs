@@ -4,6 +4,8 @@
 //! in a collection begins with its own pages. Then it takes pages of other threads. Pages of
 //! threads that are not attached come last.
 
+#![forbid(unsafe_code)]
+
 use std::cmp::Reverse;
 
 use crate::base::fallible::{self, NoMemory};

@@ -66,19 +66,33 @@
 //! * **handlers**: each handler fulfils its contract for all objects of its type. The function
 //!   that makes a type with handlers is unsafe, because its caller promises this.
 
+#[allow(unsafe_code)]
 mod attributes;
+#[allow(unsafe_code)]
 mod builtin;
+#[allow(unsafe_code)]
 mod class;
+#[allow(unsafe_code)]
 mod dealloc;
+#[allow(unsafe_code)]
 mod handlers;
+#[allow(unsafe_code)]
 mod instance;
+#[allow(unsafe_code)]
 mod lookup;
+#[allow(unsafe_code)]
 mod module;
+#[allow(unsafe_code)]
 mod object;
+#[allow(unsafe_code)]
 mod ready;
+#[allow(unsafe_code)]
 mod record;
+#[allow(unsafe_code)]
 mod table;
+#[allow(unsafe_code)]
 mod tracking;
+#[allow(unsafe_code)]
 mod weakref;
 
 pub use builtin::{BASE, METATYPE, MODULE, WEAKREF};

@@ -1,5 +1,7 @@
 //! The audit hook. It is called before the module answers a question about the heap.
 
+#![forbid(unsafe_code)]
+
 use std::fmt;
 
 use crate::base::event::{During, Hook};

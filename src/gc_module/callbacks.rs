@@ -1,5 +1,7 @@
 //! The callbacks for the start and the end of collections.
 
+#![forbid(unsafe_code)]
+
 use std::fmt;
 use std::time::Duration;
 

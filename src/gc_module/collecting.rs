@@ -1,5 +1,7 @@
 //! The calls that switch automatic collections on and off, and that collect.
 
+#![forbid(unsafe_code)]
+
 use crate::Mutator;
 use crate::base::error::{Code, Fault};
 use crate::base::event::{CollectionReport, During};

@@ -1,5 +1,7 @@
 //! Debugging lines about collections.
 
+#![forbid(unsafe_code)]
+
 use std::fmt;
 
 use crate::base::event::{self, During, Hook};

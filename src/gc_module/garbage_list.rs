@@ -1,5 +1,7 @@
 //! The garbage list: references to unreachable objects that were not cleared.
 
+#![forbid(unsafe_code)]
+
 use std::ptr::NonNull;
 
 use crate::base::fallible::NoMemory;

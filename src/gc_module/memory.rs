@@ -1,5 +1,7 @@
 //! Memory as a condition of automatic collections.
 
+#![forbid(unsafe_code)]
+
 use std::fmt;
 
 use crate::base::event::Hook;

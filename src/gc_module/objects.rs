@@ -1,5 +1,7 @@
 //! The calls that list and freeze the objects of a heap.
 
+#![forbid(unsafe_code)]
+
 use crate::base::error::{Code, Fault};
 use crate::base::fallible;
 use crate::base::text::words;

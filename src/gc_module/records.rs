@@ -1,5 +1,7 @@
 //! The records of the collections of each generation.
 
+#![forbid(unsafe_code)]
+
 use std::time::Duration;
 
 use crate::base::event::{CollectionKind, CollectionReport};

@@ -1,5 +1,7 @@
 //! The calls that decide when a heap collects.
 
+#![forbid(unsafe_code)]
+
 use std::sync::Arc;
 
 use crate::base::error::{Code, Fault};

@@ -1,5 +1,7 @@
 //! The handle to the gc module of a heap.
 
+#![forbid(unsafe_code)]
+
 use std::fmt;
 use std::sync::Arc;
 

@@ -1,5 +1,7 @@
 //! The end of a heap.
 
+#![forbid(unsafe_code)]
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 

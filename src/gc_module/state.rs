@@ -3,6 +3,8 @@
 //! All of it is empty until a program uses it. Then it costs only the check of a few empty lists in
 //! each collection.
 
+#![forbid(unsafe_code)]
+
 use std::any::Any;
 use std::sync::Arc;
 

@@ -1,5 +1,7 @@
 //! A stop of the world for one call of the services.
 
+#![forbid(unsafe_code)]
+
 use crate::Mutator;
 use crate::base::error::{Code, Fault};
 use crate::base::text::words;

@@ -1,5 +1,7 @@
 //! The switch of automatic collections.
 
+#![forbid(unsafe_code)]
+
 use crate::base::sync::{AtomicBool, AtomicUsize, Ordering};
 use crate::heap::pacing::Pace;
 

@@ -1,5 +1,7 @@
 //! The thresholds of CPython's `gc.set_threshold`, as a rule that paces a heap.
 
+#![forbid(unsafe_code)]
+
 use crate::Pacing;
 use crate::gc_module::memory::MemoryCondition;
 use crate::heap::observer::{Figures, Ruling};

@@ -1,5 +1,7 @@
 //! The calls with which a program observes collections: callbacks, debugging lines, the audit hook.
 
+#![forbid(unsafe_code)]
+
 use crate::base::error::{Code, Fault};
 use crate::base::event::Hook;
 use crate::base::fallible::{self, NoMemory};

@@ -1,13 +1,19 @@
 //! The data that the threads of one heap share.
 
+#[allow(unsafe_code)]
 pub(crate) mod alloc;
 pub(crate) mod cell_wait;
 pub(crate) mod collector_lock;
+#[allow(unsafe_code)]
 pub(crate) mod core;
+#[allow(unsafe_code)]
 pub(crate) mod helpers;
 pub(crate) mod known_roots;
+#[allow(unsafe_code)]
 pub mod model;
+#[allow(unsafe_code)]
 pub(crate) mod model_heap;
+#[allow(unsafe_code)]
 pub(crate) mod mutator;
 pub(crate) mod observer;
 pub(crate) mod pacing;
@@ -15,4 +21,5 @@ pub(crate) mod policy;
 pub(crate) mod reclaim_queue;
 pub(crate) mod slow;
 pub(crate) mod workers;
+#[allow(unsafe_code)]
 pub(crate) mod world;

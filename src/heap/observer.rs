@@ -3,6 +3,8 @@
 //! A heap has at most one [`Observer`], set when the heap is built. The core and the collector do
 //! not depend on a particular observer.
 
+#![forbid(unsafe_code)]
+
 use std::any::Any;
 use std::fmt;
 use std::sync::Arc;

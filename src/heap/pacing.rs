@@ -52,6 +52,8 @@
 //!   samples. If the next full collection finds much of it, nothing is promoted until a full
 //!   collection is lean again.
 
+#![forbid(unsafe_code)]
+
 use std::sync::Arc;
 
 use crate::base::event::CollectionKind;

@@ -1,5 +1,7 @@
 //! Floor 3: the settings that decide when a heap collects.
 
+#![forbid(unsafe_code)]
+
 /// When a heap starts collections. Set it with [`HeapBuilder::pacing`](crate::HeapBuilder::pacing)
 /// or [`Heap::set_pacing`](crate::Heap::set_pacing).
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -1,5 +1,7 @@
 //! Floor 3: the drop of the deferred references.
 
+#![forbid(unsafe_code)]
+
 use crate::base::sync::Ordering;
 use crate::managed::parts::Raw;
 use crate::managed::release::drop_attached;

@@ -1,5 +1,7 @@
 //! Floor 3: the memory of freed dynamic objects, in checked mode.
 
+#![forbid(unsafe_code)]
+
 use std::collections::VecDeque;
 
 use crate::base::fallible::NoMemory;

@@ -18,6 +18,8 @@
 //!
 //! An object is in one queue at most, once. Its memory stays until the queue has merged it.
 
+#![forbid(unsafe_code)]
+
 use std::ptr::NonNull;
 
 use crate::base::steps;

@@ -64,21 +64,33 @@
 //!   reference](Header::take_last), has exclusive access to the object and destroys it exactly
 //!   once. It is attached to the object's heap, or the heap is closed.
 
+#[allow(unsafe_code)]
 mod closed;
+#[allow(unsafe_code)]
 mod deferred;
+#[allow(unsafe_code)]
 mod destructor;
 mod drain;
+#[allow(unsafe_code)]
 mod drop_batch;
 mod freed_objects;
 pub(crate) mod merge_queue;
+#[allow(unsafe_code)]
 mod parts;
+#[allow(unsafe_code)]
 pub(crate) mod proof;
+#[allow(unsafe_code)]
 mod release;
+#[allow(unsafe_code)]
 mod retired;
+#[allow(unsafe_code)]
 mod revival;
+#[allow(unsafe_code)]
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod tests;
+#[allow(unsafe_code)]
 mod typed_release;
+#[allow(unsafe_code)]
 mod upgrades;
 
 pub(crate) use closed::close;

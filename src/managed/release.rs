@@ -451,5 +451,6 @@ pub(super) fn run_callback(callback: DueCallback, m: &Raw) {
     }
 }
 
+#[allow(unsafe_code)]
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod tests;

@@ -29,6 +29,7 @@
 //!   together then lie together, and the collector traverses them in order.
 //! * `young` of a page is set whenever a cell of it enters a magazine.
 
+#[allow(unsafe_code)]
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod tests;
 

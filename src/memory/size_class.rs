@@ -2,6 +2,8 @@
 //!
 //! All constants here follow from one function, [`sizes`].
 
+#![forbid(unsafe_code)]
+
 use crate::memory::shape::{GRANULE, PAGE_HEADER, PAGE_SIZE, Shape};
 
 /// The largest small object: a page holds two of them.

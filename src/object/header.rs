@@ -58,6 +58,8 @@
 //! uses of the object therefore happen before its destruction. The owner's plain operations happen
 //! on one thread and need no ordering.
 
+#![forbid(unsafe_code)]
+
 use crate::base::sync::{AtomicU32, AtomicU64, Ordering};
 
 /// Bits of the word below the owner's id.

@@ -1,10 +1,16 @@
 //! One object: its header with the reference counts, its state byte, its type, its weak record.
 
+#[allow(unsafe_code)]
 pub(crate) mod address;
 pub(crate) mod header;
+#[allow(unsafe_code)]
 pub(crate) mod live;
 pub(crate) mod state;
+#[allow(unsafe_code)]
 pub(crate) mod tracer;
+#[allow(unsafe_code)]
 pub(crate) mod type_info;
+#[allow(unsafe_code)]
 pub(crate) mod type_registry;
+#[allow(unsafe_code)]
 pub(crate) mod weak;

@@ -40,6 +40,8 @@
 //! worker. Counting reads the bytes so while no thread writes them. All other threads that change
 //! state bytes are attached, and so parked. The claim, on one thread, uses loads and stores.
 
+#![forbid(unsafe_code)]
+
 use crate::base::sync::{AtomicU8, Ordering};
 
 /// An object is here.

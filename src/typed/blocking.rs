@@ -2,6 +2,8 @@
 //! [`Mutator::lock`], [`join`](Mutator::join), [`recv`](Mutator::recv) and
 //! [`scope`](Mutator::scope).
 
+#![forbid(unsafe_code)]
+
 use std::sync::{LockResult, MutexGuard, TryLockError, mpsc};
 use std::thread::{JoinHandle, Scope, ScopedJoinHandle};
 

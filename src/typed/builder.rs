@@ -1,5 +1,7 @@
 //! Floor 5: the settings of a heap, and its construction.
 
+#![forbid(unsafe_code)]
+
 use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;

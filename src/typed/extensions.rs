@@ -3,6 +3,8 @@
 //! The modules above import from this folder, and this folder does not import from them. `lib.rs`
 //! joins the two: its constant `EXTENSIONS` names their functions.
 
+#![forbid(unsafe_code)]
+
 use std::ptr::NonNull;
 
 use crate::Mutator;

@@ -1,5 +1,7 @@
 //! Floor 5: a stop around a `fork`.
 
+#![forbid(unsafe_code)]
+
 use std::fmt;
 use std::sync::Arc;
 

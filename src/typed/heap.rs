@@ -1,5 +1,7 @@
 //! Floor 5: a heap of typed objects.
 
+#![forbid(unsafe_code)]
+
 use std::fmt;
 use std::sync::Arc;
 

@@ -3,6 +3,8 @@
 //! Each function stops the world. Objects that a running collection is about to clear are not
 //! listed.
 
+#![forbid(unsafe_code)]
+
 use std::borrow::Cow;
 
 use crate::base::fallible::NoMemory;

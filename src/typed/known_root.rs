@@ -1,5 +1,7 @@
 //! Floor 5: objects from which full collections start.
 
+#![forbid(unsafe_code)]
+
 use std::fmt;
 use std::sync::Arc;
 

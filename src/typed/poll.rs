@@ -1,5 +1,7 @@
 //! Floor 5: the work of a thread at a safepoint.
 
+#![forbid(unsafe_code)]
+
 use std::time::Instant;
 
 use crate::base::event::CollectionReport;

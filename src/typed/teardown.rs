@@ -1,5 +1,7 @@
 //! Floor 5: the end of a heap of typed objects.
 
+#![forbid(unsafe_code)]
+
 use std::sync::Arc;
 
 use crate::base::error::AttachError;

@@ -8,6 +8,8 @@
 //!
 //! [`GcCell`]: crate::GcCell
 
+#![forbid(unsafe_code)]
+
 use crate::managed::Batched;
 use crate::object::type_info::Edge;
 use crate::{Gc, Mutator, Tracer};

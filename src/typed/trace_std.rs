@@ -8,6 +8,8 @@
 //! | containers: `Option`, `Vec`, maps | each element | each element | if an element type is |
 //! | locks: `Mutex`, `RwLock` | contents, if unlocked | takes contents out | if the contents are |
 
+#![forbid(unsafe_code)]
+
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap, HashMap, HashSet, LinkedList, VecDeque};
 use std::ops::Deref;

@@ -95,10 +95,8 @@ fn destroy_in_closed(core: &Arc<ManagedCore>, dead: Dead) -> Result<(), Panic> {
     // SAFETY: rule *zero*: this thread has exclusive access to the object, which is one of this
     // heap.
     let result = unsafe {
-        let state = core.state(header.as_ptr() as usize);
-        state.dying();
         let result = run_destructor(info, header);
-        state.death();
+        core.state(header.as_ptr() as usize).death();
         Arena::free_remote(&core.space, header.cast());
         result
     };
@@ -220,6 +218,29 @@ mod tests {
             assert_eq!(reported.swap(0, SeqCst), reports);
             assert!(!crate::memory::space::is_in_any_heap(address), "all have died");
         }
+    }
+
+    /// The range stays as long as the heap has objects, and large objects do not.
+    #[test]
+    fn after_the_heap_a_large_object_gives_its_memory_back() {
+        struct Large([u8; 1 << 16], Box<u8>);
+
+        impl crate::Trace for Large {
+            fn traverse(_: &Self, _: &mut crate::Tracer) {}
+        }
+        // Without small constants the heap keeps a few free pages.
+        let stress = crate::Stress::none().small_constants(true);
+        let heap = crate::Heap::builder().reserve(1 << 30).stress(stress).build().expect("a heap");
+        let m = heap.attach();
+        let (large, small) = (m.alloc(Large([0xab; 1 << 16], Box::new(1))), m.alloc(2));
+        let last = &raw const large.0[(1 << 16) - 1];
+        assert_eq!(*large.1, 1);
+        // SAFETY: rule *mapped*: while the heap has objects, its range can be read.
+        let read = || unsafe { last.read_volatile() };
+        drop((m, heap));
+        assert_eq!(read(), 0xab);
+        drop(large);
+        assert_eq!((read(), *small), (0, 2));
     }
 
     #[test]

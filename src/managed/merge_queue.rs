@@ -99,7 +99,7 @@ impl MergeQueue {
     /// Closes the queue if it is empty; `false`: it contains objects, and stays open.
     pub(crate) fn close_if_empty(&self) -> bool {
         let mut objects = self.objects.lock();
-        // MaybeStrain the lock: a thread that finds the queue closed merges the object itself.
+        // Under the lock: a thread that finds the queue closed merges the object itself.
         let is_empty = objects.as_ref().is_some_and(Vec::is_empty);
         if is_empty {
             *objects = None;

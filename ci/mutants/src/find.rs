@@ -19,12 +19,12 @@ use syn::{BinOp, Block, Expr, Lit, ReturnType, Stmt, Type, UnOp};
 /// that compute for which addresses. They change no result, only how long the result takes, so no
 /// test can notice that one is left out.
 const HINTS: [&str; 10] = [
-    "ask_for",
-    "ask_for_body",
     "entry",
     "few_from",
     "prefetch",
+    "prefetch_body",
     "prefetch_each",
+    "prefetch_object",
     "prefetches",
     "spin_loop",
     "word",

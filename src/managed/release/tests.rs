@@ -9,8 +9,9 @@ use crate::managed::tests::{Calls, Holds, Noting, Panics, Plain, on_attached_thr
 use std::mem::ManuallyDrop;
 use std::sync::Arc;
 
-use crate::object::type_info::Tracer;
-use crate::{Gc, Heap, Mutator, Trace};
+use crate::managed::{destroy_dynamic_in_place, type_index};
+use crate::object::type_info::{Object, Tracer};
+use crate::{AnyGc, Gc, Heap, Mutator, Trace};
 
 static DIED: AtomicUsize = AtomicUsize::new(0);
 
@@ -358,4 +359,117 @@ fn what_cannot_wait_dies_within() {
     let told = std::mem::take(&mut *told.lock().expect("no panic"));
     assert_eq!(told, [(During::Drop, "a destructor that panics".to_owned())]);
     assert_eq!(heap.stats().live_objects, 0);
+}
+
+/// The table of objects whose handler panics: before it frees the memory, or after that.
+fn fails(freed: bool) -> &'static TypeInfo {
+    static BEFORE: TypeInfo =
+        table(std::any::TypeId::of::<[(); 0]>, |_, _| panic!("a handler that panics"));
+    static AFTER: TypeInfo = table(std::any::TypeId::of::<[(); 1]>, |header, m| {
+        // SAFETY: rule *zero*: the handler has exclusive access; `m` is a mutator.
+        unsafe { crate::typed::mutator::mutator(m).raw().free(header.cast()) };
+        panic!("a handler that panics");
+    });
+    const fn table(
+        id: fn() -> std::any::TypeId,
+        dealloc: unsafe fn(NonNull<Header>, *const ()),
+    ) -> TypeInfo {
+        TypeInfo {
+            id,
+            name: |_| "Fails",
+            offset: size_of::<Header>(),
+            tracked: false,
+            traverse_each: |_, _, _| (),
+            prefetch_each: None,
+            clear: |_, _| (),
+            finalize: None,
+            has_finalizer: None,
+            legacy: None,
+            drop: None,
+            end: None,
+            dealloc: Some(dealloc),
+        }
+    }
+    if freed { &AFTER } else { &BEFORE }
+}
+
+/// An object with this table, and one reference.
+fn with_table(m: &Mutator, info: &'static TypeInfo) -> NonNull<Header> {
+    let cell = m.raw().allocate(info.offset, align_of::<Header>()).expect("memory");
+    // SAFETY: rule *new*: fresh memory, large enough for a header.
+    unsafe {
+        cell.cast::<Header>().write(Header::new(m.id(), type_index(m.raw(), info)));
+        m.raw().publish_as(Object::new(cell), 0);
+    }
+    cell.cast()
+}
+
+/// The panics that a heap reports: the object's type, and the message.
+type Told = Arc<std::sync::Mutex<Vec<(&'static str, String)>>>;
+
+fn told(heap: &Heap) -> Told {
+    let told = Told::default();
+    let to = Arc::clone(&told);
+    heap.on_unraisable(move |error| {
+        to.lock().expect("no panic").push((error.type_name, error.message.to_string()));
+    });
+    told
+}
+
+fn take(told: &Told) -> Vec<(&'static str, String)> {
+    std::mem::take(&mut *told.lock().expect("no panic"))
+}
+
+/// The type of an object is named as long as the object can be read.
+#[test]
+fn a_panic_of_a_handler_is_reported_with_the_type_of_an_object_that_is_left() {
+    const MESSAGE: &str = "a handler that panics";
+    let heap = plain_heap();
+    let told = told(&heap);
+    let m = heap.attach();
+    for (freed, name) in [(false, "Fails"), (true, "")] {
+        let header = with_table(&m, fails(freed));
+        // SAFETY: rule *counted*: the reference that the object was made with.
+        let reference = unsafe { CountedRef::new(header) };
+        let dead = reference.take_last(m.raw().id()).expect("the last");
+        destroy_all(m.raw(), dead, OnPanic::Report);
+        assert_eq!(take(&told), [(name, MESSAGE.to_owned())]);
+        // By a handle the panic goes on.
+        let header = with_table(&m, fails(freed));
+        // SAFETY: rule *counted*: as above.
+        let handle = unsafe { AnyGc::from_header(header) };
+        let thrown = event::guarded(|| drop(handle)).expect_err("a panic");
+        assert_eq!((event::panic_message(thrown).as_ref(), take(&told).len()), (MESSAGE, 0));
+        assert_eq!(m.raw().private().busy.get(), 0);
+    }
+}
+
+/// The first panic is that of the object which is destroyed in place. Within a handler of another
+/// object no panic goes on.
+#[test]
+fn of_the_panics_of_a_dynamic_object_and_of_what_dies_with_it_the_first_goes_on() {
+    let heap = plain_heap();
+    let told = told(&heap);
+    let m = heap.attach();
+    let destroy = || {
+        let inner = m.alloc(Panics);
+        let header = with_table(&m, fails(false));
+        // SAFETY: rules *counted* and *zero*: the only reference, which is given up. The thread
+        // holds no stop.
+        unsafe {
+            assert!(header.as_ref().take_last(m.raw().id()));
+            destroy_dynamic_in_place(m.raw(), header, |m| {
+                drop(inner);
+                m.free(header.cast());
+                panic!("the first");
+            });
+        }
+    };
+    let second = (std::any::type_name::<Panics>(), "a destructor that panics".to_owned());
+    let thrown = event::guarded(destroy).expect_err("a panic");
+    assert_eq!(event::panic_message(thrown).as_ref(), "the first");
+    assert_eq!(take(&told), std::slice::from_ref(&second));
+    m.raw().private().in_handler(destroy);
+    assert_eq!(take(&told), [second, ("", "the first".to_owned())]);
+    assert_eq!((heap.stats().live_objects, m.raw().private().busy.get()), (0, 0));
 }

@@ -45,7 +45,7 @@ use syn::{
 ///
 /// A type parameter that appears in the type of a traversed field gets the bound `T: Trace`. Every
 /// other type parameter gets `T: 'static`. This rule is simple and sometimes wrong: a field of type
-/// `I::Item` needs `I::Item: Trace` instead, and `Mutex<T>` also needs `T: Default`. Write such
+/// `I::Item` needs `I::Item: Trace` instead, and `GcCell<T>` also needs `T: Default`. Write such
 /// bounds on the type itself, or with `bound`. The derive still adds `T: 'static` then, because
 /// `Trace` requires it.
 ///
@@ -265,7 +265,7 @@ fn expand(input: &DeriveInput) -> syn::Result<TokenStream> {
     let name = &input.ident;
     let (impl_generics, type_generics, _) = input.generics.split_for_impl();
     let where_clause = bounds(&input.generics, &shapes, &container, &krate);
-    let (members, proof) = if container.untracked.is_some() {
+    let (members, checks) = if container.untracked.is_some() {
         untracked(input, &shapes, &krate)
     } else {
         let traverse = forward(&shapes, quote!(traverse), quote!(&mut #krate::Tracer), &krate);
@@ -274,7 +274,7 @@ fn expand(input: &DeriveInput) -> syn::Result<TokenStream> {
         let types = shapes.iter().flat_map(|shape| &shape.fields).map(|field| field.ty);
         let indirect =
             quote!(const INDIRECT: bool = false #(|| <#types as #krate::Trace>::INDIRECT)*;);
-        (quote!(#indirect #traverse #prefetch #clear), TokenStream::new())
+        (quote!(#indirect #traverse #prefetch #clear), evaluate_fields(input, &shapes, &krate))
     };
     let finalize = container.finalize.map(|finalizer| finalize(finalizer, &krate));
 
@@ -285,7 +285,7 @@ fn expand(input: &DeriveInput) -> syn::Result<TokenStream> {
             #members
             #finalize
         }
-        #proof
+        #checks
     })
 }
 
@@ -437,6 +437,23 @@ fn untracked(
         }
     };
     (members, now)
+}
+
+/// Evaluates `TRACKED` of each field, so that `cargo check` reports a lock around references. In a
+/// generic type each compiled `traverse` evaluates it instead.
+fn evaluate_fields(input: &DeriveInput, shapes: &[Shape<'_>], krate: &Path) -> TokenStream {
+    if !input.generics.params.is_empty() {
+        return TokenStream::new();
+    }
+    let fields = shapes.iter().flat_map(|shape| &shape.fields);
+    let constants = fields.map(|Field { ty, .. }| {
+        quote_spanned!(ty.span()=> let _: bool = <#ty as #krate::Trace>::TRACKED;)
+    });
+    let constants = without_self(quote!(#(#constants)*), &input.ident);
+    quote! {
+        #[allow(deprecated)]
+        const _: () = { #constants };
+    }
 }
 
 /// `tokens` with `Self` replaced by the type's name, for use outside the implementation.

@@ -169,6 +169,7 @@ impl<T: ?Sized> GcCell<T> {
     ///
     /// If the cell is part of an object of another heap than the mutator's.
     #[inline]
+    #[track_caller]
     pub fn try_lock<'a>(&'a self, m: &'a Mutator) -> Option<GcCellGuard<'a, T>> {
         self.refuse_foreign(m);
         self.take_lock(m.id()).is_ok().then(|| GcCellGuard { cell: self, thread: PhantomData })

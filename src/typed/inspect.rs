@@ -124,6 +124,7 @@ impl Mutator {
             let mut tracer = Tracer::new(space.base(), space.reserved_bytes());
             let result =
                 guard_traversal(world, &mut tracer, |tracer| edges_of(world, object, tracer));
+            tracer.lost_nothing().unwrap_or_else(NoMemory::abort_process);
             let to_header = |&edge: &usize| {
                 let object = collect::scope::object_at(space, space.granule(edge));
                 m.any_from(object.as_ptr().cast())
@@ -141,6 +142,7 @@ impl Mutator {
     /// # Panics
     ///
     /// If the world cannot be stopped; see [`objects`](Self::objects).
+    #[track_caller]
     pub fn freeze(&mut self) -> usize {
         self.stopped(|_, world| {
             let mut frozen = 0;
@@ -157,6 +159,7 @@ impl Mutator {
     /// # Panics
     ///
     /// If the world cannot be stopped; see [`objects`](Self::objects).
+    #[track_caller]
     pub fn unfreeze(&mut self) {
         self.stopped(|_, world| {
             // Untracked objects too: an object that was untracked after the freeze would be frozen
@@ -172,6 +175,7 @@ impl Mutator {
     /// # Panics
     ///
     /// If the world cannot be stopped; see [`objects`](Self::objects).
+    #[track_caller]
     pub fn frozen(&mut self) -> usize {
         self.stopped(|_, world| {
             let mut frozen = 0;
@@ -196,6 +200,7 @@ impl Mutator {
     /// # Panics
     ///
     /// If the world cannot be stopped; see [`objects`](Self::objects).
+    #[track_caller]
     pub fn verify(&mut self) -> Result<(), String> {
         self.stopped(|_, world| verify::check(world, Depth::Complete))
     }

@@ -58,9 +58,11 @@ use crate::{Gc, Mutator, Tracer};
 ///    `&'static`), and no references of another object.
 /// 3. Two traversals of an unchanged value visit the same references.
 /// 4. `clear` removes every reference that can close a cycle.
-/// 5. A lock of std or parking_lot inside an object is changed only by a thread that is attached to
-///    the object's heap, and is not held across a safepoint. A [`GcCell`](crate::GcCell) enforces
-///    both.
+/// 5. The references of a value do not change during a stop. A field behind a lock or an atomic is
+///    therefore changed only by a thread that is attached to the object's heap, and a lock is not
+///    held across a safepoint. [`GcCell`](crate::GcCell), [`AtomicGc`](crate::AtomicGc) and
+///    [`GcOnce`](crate::GcOnce) enforce this. A `Mutex` or `RwLock` cannot, so one that contains
+///    references does not compile.
 ///
 /// Memory safety needs none of these rules. The collector never frees: it clears, and an object
 /// dies when its count is 0. So the effect of a mistake is bounded:
@@ -69,6 +71,7 @@ use crate::{Gc, Mutator, Tracer};
 /// |---|---|
 /// | a reference is not visited | it counts as external: its target stays, its cycles leak |
 /// | a reference is visited too often | its target may be finalized and cleared while in use |
+/// | references move during a stop | as above: one of them may be visited twice |
 /// | `clear` leaves a cycle closed | its members stay, and are reported as `uncollectable` |
 /// | `traverse` panics | the collection is abandoned, and every object stays |
 ///
@@ -108,8 +111,9 @@ use crate::{Gc, Mutator, Tracer};
 ///   `std::collections`, `Cow<'static, _>`, `OnceLock`. They visit the references of their elements
 ///   (a map: of keys and values). If the element type holds no references, the elements are not
 ///   traversed: a `Vec<u8>` costs nothing.
-/// * **Locks**: `Mutex` and `RwLock`, those of std and of `parking_lot`. A traversal tries the
-///   lock, and never waits for it.
+/// * **Locks**: `Mutex` and `RwLock`, those of std and of `parking_lot`, around values without
+///   references: a `Mutex<u64>` or `RwLock<Vec<String>>`. A lock around references does not compile
+///   (rule 5). Use [`GcCell`](crate::GcCell).
 /// * **Shared pointers**: `Arc<T>`, `sync::Weak<T>`, `&'static T`. They are skipped; the
 ///   implementation for `Arc` explains the reason.
 ///

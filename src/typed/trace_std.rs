@@ -6,15 +6,13 @@
 //! |---|---|---|---|
 //! | leaves: numbers, strings, shared pointers | nothing | nothing | `false` |
 //! | containers: `Option`, `Vec`, maps | each element | each element | if an element type is |
-//! | locks: `Mutex`, `RwLock` | contents, if unlocked | takes contents out | if the contents are |
+//! | locks: `Mutex`, `RwLock` | nothing: contents that may hold references do not compile | nothing | `false` |
 
 #![forbid(unsafe_code)]
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap, HashMap, HashSet, LinkedList, VecDeque};
-use std::ops::Deref;
-use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::sync::{OnceLock, TryLockError, TryLockResult};
+use std::sync::OnceLock;
 
 use crate::Trace;
 use crate::base::prefetch::prefetch;
@@ -449,72 +447,45 @@ where
 
 // ------------------------------------------------------------------------------------ locks
 
-/// The guard of a std lock that was unlocked. A poisoned lock counts as unlocked: after a panic its
-/// contents hold valid references.
-fn even_if_poisoned<G>(attempt: TryLockResult<G>) -> Option<G> {
-    match attempt {
-        Ok(guard) => Some(guard),
-        Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
-        Err(TryLockError::WouldBlock) => None,
-    }
+/// Fails the build if `T` may hold references to objects.
+const fn assert_without_references<T: Trace>() {
+    assert!(
+        !T::TRACKED,
+        "a `Mutex` or `RwLock` that contains references to objects: a detached thread could change it \
+         during a collection. Use `GcCell`. If the contents hold no references, put \
+         `#[trace(untracked)]` on their type"
+    );
 }
 
-/// Traverses the contents of `guard`. Without a guard, reports them as unreadable.
+/// A lock is a leaf. If its contents may hold references, the program does not compile.
 ///
-/// A panic in the contents' `traverse` is caught and continues after the unlock, so it does not
-/// poison the user's mutex. Such a panic abandons the collection, which has changed nothing.
-fn traverse_locked<T: Trace>(guard: Option<impl Deref<Target = T>>, tracer: &mut Tracer) {
-    let Some(guard) = guard else { return tracer.unreadable() };
-    let outcome = catch_unwind(AssertUnwindSafe(|| T::traverse(&guard, tracer)));
-    drop(guard);
-    if let Err(panic) = outcome {
-        resume_unwind(panic);
-    }
-}
-
-/// `clear` on a lock makes the default, tries the lock, swaps the contents, unlocks, and drops the
-/// old contents. The order matters. The default is made first and the old contents are dropped
-/// last, because both run user code that may take the same lock. The lock is only tried, because
-/// its holder may never unlock it.
+/// Any thread can lock and change it through a shared reference, also a detached one during a stop.
+/// It could move a handle from an object that the collector has counted to one that it has not. The
+/// collector would count one reference twice, and could take its target for garbage.
 macro_rules! locks {
-    ($($lock:ty, |$this:ident| read $read:expr, write $write:expr;)*) => {$(
-        /// A traversal tries the lock and never waits for it. While the lock is held, the contents
-        /// are unreadable, so their targets stay alive, and `clear` skips the lock. Poison is
-        /// ignored.
+    ($($lock:ty;)*) => {$(
+        /// A lock around a value without references, such as a `Mutex<u64>`.
         ///
-        /// `clear` leaves `T::default()` in the lock if `T` may hold references. A `Mutex<u64>`
-        /// keeps its number.
-        impl<T: Trace + Default> Trace for $lock {
-            const TRACKED: bool = T::TRACKED;
+        /// If `T` may hold references ([`T::TRACKED`](Trace::TRACKED)), the program does not
+        /// compile. A thread that is not attached could change the contents while the collector
+        /// counts references. Use [`GcCell`](crate::GcCell), whose lock requires a mutator.
+        impl<T: Trace> Trace for $lock {
+            const TRACKED: bool = {
+                assert_without_references::<T>();
+                false
+            };
 
-            fn traverse(this: &Self, tracer: &mut Tracer) {
-                if T::TRACKED {
-                    let $this = this;
-                    traverse_locked($read, tracer);
-                }
-            }
-
-            fn clear(this: &Self, _: &Mutator) {
-                if T::TRACKED {
-                    let empty = T::default();
-                    let $this = this;
-                    let Some(mut guard) = $write else { return };
-                    let old = std::mem::replace(&mut *guard, empty);
-                    drop(guard);
-                    drop(old);
-                }
+            #[inline]
+            fn traverse(_: &Self, _: &mut Tracer) {
+                const { assert_without_references::<T>() };
             }
         }
     )*};
 }
 
 locks! {
-    std::sync::Mutex<T>, |this|
-        read even_if_poisoned(this.try_lock()),
-        write even_if_poisoned(this.try_lock());
-    std::sync::RwLock<T>, |this|
-        read even_if_poisoned(this.try_read()),
-        write even_if_poisoned(this.try_write());
-    parking_lot::Mutex<T>, |this| read this.try_lock(), write this.try_lock();
-    parking_lot::RwLock<T>, |this| read this.try_read(), write this.try_write();
+    std::sync::Mutex<T>;
+    std::sync::RwLock<T>;
+    parking_lot::Mutex<T>;
+    parking_lot::RwLock<T>;
 }

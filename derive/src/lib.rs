@@ -424,8 +424,7 @@ fn untracked(
     });
     let checks = quote!(#(#checks)*);
     let (now, later) = if input.generics.params.is_empty() {
-        let checks = without_self(checks, name);
-        (quote!(const _: () = { #checks };), TokenStream::new())
+        (evaluated_now(checks, name), TokenStream::new())
     } else {
         (TokenStream::new(), quote!(const { #checks }))
     };
@@ -449,10 +448,15 @@ fn evaluate_fields(input: &DeriveInput, shapes: &[Shape<'_>], krate: &Path) -> T
     let constants = fields.map(|Field { ty, .. }| {
         quote_spanned!(ty.span()=> let _: bool = <#ty as #krate::Trace>::TRACKED;)
     });
-    let constants = without_self(quote!(#(#constants)*), &input.ident);
+    evaluated_now(quote!(#(#constants)*), &input.ident)
+}
+
+/// A constant with `statements`, which `cargo check` evaluates.
+fn evaluated_now(statements: TokenStream, name: &Ident) -> TokenStream {
+    let statements = without_self(statements, name);
     quote! {
-        #[allow(deprecated)]
-        const _: () = { #constants };
+        #[allow(deprecated, unused_qualifications)]
+        const _: () = { #statements };
     }
 }
 

@@ -33,6 +33,18 @@ static void a_report_of_memory(void) {
     EXPECT_MISUSE(STANDSTILL_E_MEMORY, 1);
 }
 
+/* Runs `run` on a new thread that is not attached. The calling thread detaches before it starts that thread: to detach takes
+ * memory, and `run` refuses memory to every thread. */
+static void run_on_raw_thread(void (*run)(void *)) {
+    thread t;
+    int failed;
+    Py_BEGIN_ALLOW_THREADS
+    start_raw(&t, run, NULL);
+    failed = pthread_join(t.id, NULL);
+    Py_END_ALLOW_THREADS
+    CHECK(!failed);
+}
+
 static PyTypeObject late_types[40];
 
 /* Many, so that each list that the library keeps of them has to grow. The first one makes the built-in types ready, too. */
@@ -77,9 +89,7 @@ static void attaches_on_a_new_thread(void *arg) {
     with_ever_more_memory(attaches, is_told_what_it_was_for, detaches);
 }
 static void a_thread_attaches_when_there_is_memory(void) {
-    thread t;
-    start_raw(&t, attaches_on_a_new_thread, NULL);
-    join(&t);
+    run_on_raw_thread(attaches_on_a_new_thread);
 }
 
 static PyThreadState *put_down;
@@ -94,7 +104,9 @@ static void still_attached(void) {
 }
 static void puts_its_attachment_down(void *arg) {
     (void)arg;
+    MUST(standstill_attach(check_heap) == 0);
     with_ever_more_memory(puts_down, still_attached, takes_up);
+    detaches();
 }
 static int ensured;
 static int ensures(void) { return (ensured = PyGILState_Ensure()) == PyGILState_UNLOCKED; }
@@ -116,11 +128,9 @@ static void ensures_an_attachment(void *arg) {
 
 /* What PyEval_SaveThread and PyGILState_Ensure need is asked for before anything changes. */
 static void an_attachment_is_put_down_and_ensured_when_there_is_memory(void) {
-    thread t;
     MUST(standstill_default_heap() != NULL);
-    run_on_thread(puts_its_attachment_down, NULL);
-    start_raw(&t, ensures_an_attachment, NULL);
-    join(&t);
+    run_on_raw_thread(puts_its_attachment_down);
+    run_on_raw_thread(ensures_an_attachment);
 }
 
 static int initializes(void) {
@@ -139,10 +149,8 @@ static void initializes_with_ever_more_memory(void *arg) {
     with_ever_more_memory(initializes, still_not_attached, finalizes);
 }
 static void initialize_works_when_there_is_memory(void) {
-    thread t;
     MUST(standstill_default_heap() != NULL);
-    start_raw(&t, initializes_with_ever_more_memory, NULL);
-    join(&t);
+    run_on_raw_thread(initializes_with_ever_more_memory);
 }
 
 /* Finalizers within finalizers, each of which sets an error. */

@@ -201,7 +201,7 @@ fn make_all() -> Result<(), Fault> {
         // of this kind.
         unsafe {
             let record = builtin.try_get()?;
-            if (*face).ss_own.is_null() {
+            if (*face).ss_own.get().is_null() {
                 builtin.set_face(face.cast());
                 types::expect_ready()?;
                 types::wear(face, record);
@@ -256,7 +256,7 @@ fn make(
 fn make_at(spec: &TypeSpec, face: *mut PyTypeObject) -> Result<&'static TypeRecord, Fault> {
     // SAFETY: rule *statics*; the handlers fit objects of these layouts.
     unsafe {
-        if let Some(made) = (*face).ss_own.as_ref() {
+        if let Some(made) = (*face).ss_own.get().as_ref() {
             return Ok(made);
         }
         types::expect_ready()?;
@@ -274,7 +274,7 @@ fn make_at(spec: &TypeSpec, face: *mut PyTypeObject) -> Result<&'static TypeReco
 pub(crate) unsafe fn is_a(object: NonNull<PyObject>, face: &Global<PyTypeObject>) -> bool {
     // SAFETY: as the caller says. A static object without a type is a type that is not ready.
     unsafe {
-        match (dynamic::try_type_of(object), (*face.get()).ss_own.as_ref()) {
+        match (dynamic::try_type_of(object), (*face.get()).ss_own.get().as_ref()) {
             (Some(own), Some(wanted)) => own.is_subtype_of(wanted),
             _ => false,
         }
@@ -284,7 +284,7 @@ pub(crate) unsafe fn is_a(object: NonNull<PyObject>, face: &Global<PyTypeObject>
 fn own(face: &Global<PyTypeObject>) -> Result<&'static TypeRecord, Fault> {
     start()?;
     // SAFETY: rule *statics*: after the start there is a record, which is static.
-    Ok(unsafe { &*(*face.get()).ss_own })
+    Ok(unsafe { &*(*face.get()).ss_own.get() })
 }
 
 fn expected(function: &'static str, what: &str, object: NonNull<PyObject>) -> Fault {
@@ -465,7 +465,7 @@ macro_rules! checks {
                     }
                     if $exact {
                         let record = dynamic::try_type_of(object);
-                        c_int::from(record.is_some_and(|record| std::ptr::eq(record, (*$face.get()).ss_own)))
+                        c_int::from(record.is_some_and(|record| std::ptr::eq(record, (*$face.get()).ss_own.get())))
                     } else {
                         c_int::from(is_a(object, &$face))
                     }

@@ -4,6 +4,7 @@ use std::cell::UnsafeCell;
 use std::ffi::{c_char, c_int, c_uint, c_void};
 use std::fmt;
 use std::mem::offset_of;
+use std::sync::atomic::{AtomicPtr, Ordering};
 
 use standstill::dynamic::{
     AllocProc, Destructor, FreeProc, Inquiry, RawObject, TraverseProc, TypeRecord,
@@ -24,6 +25,27 @@ pub type InitProc = unsafe extern "C" fn(*mut PyObject, *mut PyObject, *mut PyOb
 pub struct PyVarObject {
     pub ob_base: PyObject,
     pub ob_size: isize,
+}
+
+/// The record of a type that this library made or made ready. Null for a type that is not ready,
+/// and for a heap type that was made elsewhere.
+#[repr(transparent)]
+#[derive(Debug)]
+pub struct ShownRecord(AtomicPtr<TypeRecord>);
+
+impl ShownRecord {
+    /// The record, or null. Acquire: pairs with the release in [`set`](Self::set). A thread that
+    /// finds the record reads the complete record and the type's complete members.
+    #[inline(always)]
+    pub fn get(&self) -> *const TypeRecord {
+        self.0.load(Ordering::Acquire)
+    }
+
+    /// Publishes the record. The caller has written all other members of the type: threads read
+    /// them without a lock.
+    pub(crate) fn set(&self, record: &TypeRecord) {
+        self.0.store(std::ptr::from_ref(record).cast_mut(), Ordering::Release);
+    }
 }
 
 /// A type as C reads it: its face.
@@ -53,7 +75,7 @@ pub struct PyTypeObject {
     pub tp_version_tag: c_uint,
     pub tp_finalize: Option<Destructor>,
     pub ss_reserved: [*mut c_void; 7],
-    pub ss_own: *const TypeRecord,
+    pub ss_own: ShownRecord,
 }
 
 impl fmt::Debug for PyTypeObject {
@@ -89,7 +111,7 @@ impl PyTypeObject {
             tp_weaklist: std::ptr::null_mut(),
             tp_version_tag: 0,
             ss_reserved: [std::ptr::null_mut(); 7],
-            ss_own: std::ptr::null(),
+            ss_own: ShownRecord(AtomicPtr::new(std::ptr::null_mut())),
         }
     }
 }

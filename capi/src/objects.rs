@@ -255,7 +255,7 @@ export! {
         {
             // SAFETY: rules *argument* and *record*.
             unsafe {
-                if let Some(record) = (*face).ss_own.as_ref()
+                if let Some(record) = (*face).ss_own.get().as_ref()
                     && items == 0
                     && !safepoint::is_traversing()
                     && let Some(object) = dynamic::allocate_common(m, record)

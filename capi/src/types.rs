@@ -128,7 +128,7 @@ pub(crate) unsafe fn check_intact(
 ) -> bool {
     // SAFETY: as the caller says.
     unsafe {
-        let is_ours = record.face() == face.cast() && std::ptr::eq((*face).ss_own, record);
+        let is_ours = record.face() == face.cast() && std::ptr::eq((*face).ss_own.get(), record);
         if !is_ours || is_intact(&*face, record) {
             return false;
         }
@@ -162,9 +162,8 @@ pub(crate) unsafe fn wear(face: *mut PyTypeObject, record: &'static TypeRecord) 
         head.write(PyObject::immortal());
         dynamic::set_static_type(NonNull::new_unchecked(head), METATYPE.get());
         ready_ones().get_or_insert_default().insert(face as usize);
-        // Last: a thread that reads this pointer without a lock must see the values above.
-        std::sync::atomic::AtomicPtr::from_ptr((&raw mut (*face).ss_own).cast::<*mut TypeRecord>())
-            .store(std::ptr::from_ref(record).cast_mut(), std::sync::atomic::Ordering::Release);
+        // Last: a thread that finds the record without a lock must see the values above.
+        (*face).ss_own.set(record);
     }
 }
 
@@ -207,7 +206,7 @@ unsafe fn may_become_ready(face: NonNull<PyTypeObject>) -> Result<(), Fault> {
                 let known = ready_ones()
                     .as_ref()
                     .is_some_and(|ready| ready.contains(&(face.as_ptr() as usize)));
-                let claims = !(*face.as_ptr()).ss_own.is_null();
+                let claims = !(*face.as_ptr()).ss_own.get().is_null();
                 if claims && !known {
                     return fault(
                         Code::ForeignPointer,
@@ -316,7 +315,7 @@ pub(crate) unsafe fn own<'a>(face: *mut PyTypeObject) -> Option<&'a TypeRecord> 
     // SAFETY: rules *argument* and *record*. An object with a ready type may be passed to
     // `describe`.
     unsafe {
-        (*face).ss_own.as_ref().or_else(|| {
+        (*face).ss_own.get().as_ref().or_else(|| {
             let object = NonNull::new_unchecked(face).cast();
             dynamic::try_type_of(object).and_then(|_| dynamic::Obj::new(object).describe())
         })
@@ -522,7 +521,7 @@ unsafe fn from_spec(
             (*face).tp_init = given.tp_init.take();
             inherit(face, record);
             show(face, record);
-            (*face).ss_own = record;
+            (*face).ss_own.set(record);
         })?;
         let object: Option<AnyGc> = made.object().cloned();
         Ok(object.map_or(std::ptr::null_mut(), |object| dynamic::into_raw(object).as_ptr()))
@@ -573,7 +572,7 @@ export! {
                     may_become_ready(known)?;
                 }
                 let _one = readying();
-                let Some(record) = (*face).ss_own.as_ref() else { return ready_static(face, 0) };
+                let Some(record) = (*face).ss_own.get().as_ref() else { return ready_static(face, 0) };
                 let checked = Mutator::with_current(dynamic::is_checked) == Some(true);
                 if check_intact(face, record, checked, FUNCTION) {
                     let text = "Py_TPFLAGS_HAVE_GC of a ready type cannot be changed";

@@ -71,7 +71,7 @@ fn a_class_made_in_rust_has_no_base_made_in_c() {
             "{fault}"
         );
         // SAFETY: ready since the start.
-        let tuple = Type::from_static(unsafe { &*(*standstill_PyTuple_Type.get()).ss_own });
+        let tuple = Type::from_static(unsafe { &*(*standstill_PyTuple_Type.get()).ss_own.get() });
         let fault = Class::new("tests.Class").base(&tuple).make(m).unwrap_err();
         assert_eq!(fault.code, Code::BadBase);
     });
@@ -102,7 +102,9 @@ fn functions_of_c_know_a_class_made_in_rust() {
         // SAFETY: living types, and an instance.
         unsafe {
             assert!(
-                (*own).tp_name.is_null() && (*own).tp_free.is_none() && (*own).ss_own.is_null()
+                (*own).tp_name.is_null()
+                    && (*own).tp_free.is_none()
+                    && (*own).ss_own.get().is_null()
             );
             assert_eq!(standstill_PyType_GetFlags(own), derived.record().flags().0);
             assert_eq!(standstill_PyType_IsSubtype(own, base), 1);

@@ -85,7 +85,7 @@ impl fmt::Display for AttachError {
             Self::ThreadEnding => {
                 "this thread is ending, and its thread-locals are being destroyed; attach in the thread's own function"
             }
-            Self::Memory => "there is no memory for what a heap keeps about a thread",
+            Self::Memory => "there is no memory for the heap's record of the thread",
             Self::NoThreadIds => "no thread ids are left in this process",
         })
     }

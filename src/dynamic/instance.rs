@@ -153,17 +153,17 @@ fn instance_size(record: &TypeRecord, items: isize, extra: usize) -> Result<usiz
     if std::ptr::eq(record, METATYPE.get()) {
         return fault(
             Code::WrongType,
-            "a type is made from a description, and not allocated".into(),
+            "a type cannot be allocated; make it from a description".into(),
         );
     }
     let Ok(items) = usize::try_from(items) else {
-        return fault(Code::BadSize, words!("{items} items"));
+        return fault(Code::BadSize, words!("the number of items is negative: {items}"));
     };
     if record.item_size == 0 && items != 0 {
         return fault(Code::NotResizable, "the type has no items".into());
     }
     if extra != 0 && record.item_size != 0 {
-        return fault(Code::BadSize, "extra bytes would lie where the items do".into());
+        return fault(Code::BadSize, "the extra bytes would overlap the items".into());
     }
     let size = items
         .checked_mul(record.item_size)
@@ -172,7 +172,7 @@ fn instance_size(record: &TypeRecord, items: isize, extra: usize) -> Result<usiz
         .and_then(|bytes| bytes.checked_next_multiple_of(size_of::<usize>()));
     match size {
         Some(size) if size <= MOST => Ok(size),
-        _ => fault(Code::Memory, "an object of this size cannot exist".into()),
+        _ => fault(Code::Memory, "the object would be larger than any object can be".into()),
     }
 }
 

@@ -124,16 +124,19 @@ impl Container {
         for_each_setting(attributes, mistakes, |setting| {
             let span = setting.path.span();
             if setting.path.is_ident("crate") {
-                once(&mut this.krate, &setting, setting.value()?.call(Path::parse_mod_style)?)
+                let path = unquoted(setting.value()?)?.call(Path::parse_mod_style)?;
+                once(&mut this.krate, &setting, path)
             } else if setting.path.is_ident("untracked") {
                 once(&mut this.untracked, &setting, ())
             } else if setting.path.is_ident("finalize") {
                 let finalizer = if setting.input.peek(Token![=]) {
-                    Finalizer::Function(setting.value()?.parse()?)
+                    Finalizer::Function(unquoted(setting.value()?)?.parse()?)
                 } else {
                     Finalizer::Inherent(span)
                 };
                 once(&mut this.finalize, &setting, finalizer)
+            } else if setting.path.is_ident("bound") && !setting.input.peek(Token![=]) {
+                Err(setting.error("`bound` takes a string: `bound = \"T: Trace\"`"))
             } else if setting.path.is_ident("bound") {
                 let text: LitStr = setting.value()?.parse()?;
                 once(&mut this.bound, &setting, text.parse_with(Punctuated::parse_terminated)?)
@@ -146,6 +149,11 @@ impl Container {
         });
         this
     }
+}
+
+/// `value`, unless it is a string.
+fn unquoted(value: ParseStream<'_>) -> syn::Result<ParseStream<'_>> {
+    if value.peek(LitStr) { Err(value.error("write the path without quotes")) } else { Ok(value) }
 }
 
 /// A traversed field.

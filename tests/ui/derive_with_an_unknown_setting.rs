@@ -10,4 +10,8 @@ struct Window {
     title: String,
 }
 
+#[derive(Trace)]
+#[trace(finalize = "Self::close", bound(T: Trace))]
+struct Door<T>(T);
+
 fn main() {}

@@ -17,10 +17,8 @@ use crate::dynamic::object::{Obj, RawObject, is_checked, raw, refuse_in_traversa
 use crate::dynamic::record::{Flags, TypeRecord};
 use crate::dynamic::tracking::state_of;
 use crate::dynamic::{attributes, handlers};
-use crate::memory::quarantine::POISON;
 use crate::object::header::Header;
 use crate::object::state;
-use crate::object::weak::HeaderPtr;
 use crate::typed::mutator::mutator;
 use crate::{AnyGc, During, Mutator, managed, safepoint};
 
@@ -241,21 +239,13 @@ pub(super) unsafe fn give_back(m: &Mutator, object: NonNull<RawObject>) {
             return;
         }
         let core = raw(m).core();
-        let address = object.as_ptr() as usize;
+        core.state(object.as_ptr() as usize).death();
+        // The header stays: a stress mode reads its type when the memory is freed.
         let head = size_of::<RawObject>();
-        let cell = core.space.memory(object.cast());
-        cell.start().add(head).write_bytes(POISON, cell.room().behind(head));
-        core.state(address).death();
-        let footprint = core.space.page_of(address).shape().footprint();
-        let kept = model.freed_objects.lock().push(HeaderPtr(object.cast()), footprint);
-        if kept.is_err() {
-            return raw(m).free(object.cast());
-        }
-        loop {
-            // The lock is released before the memory is freed.
-            let oldest = model.freed_objects.lock().pop_excess();
-            let Some(HeaderPtr(oldest)) = oldest else { return };
-            raw(m).free(oldest.cast());
+        let mut due = model.quarantine.admit(core.space.memory(object.cast()), head);
+        while let Some(oldest) = due {
+            raw(m).free(oldest.start());
+            due = model.quarantine.pop_excess();
         }
     }
 }

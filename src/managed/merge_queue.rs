@@ -84,6 +84,7 @@ impl MergeQueue {
 
     /// Merges one object ahead of the others, if it is queued. The caller is the owner, and has a
     /// reference to the object.
+    #[cfg(feature = "cpython")]
     pub(super) fn merge_one(&self, header: &Header) {
         let mut objects = self.objects.lock();
         if let Some(objects) = &mut *objects

@@ -73,7 +73,6 @@ mod destructor;
 mod drain;
 #[allow(unsafe_code)]
 mod drop_batch;
-mod freed_objects;
 pub(crate) mod merge_queue;
 #[allow(unsafe_code)]
 mod parts;
@@ -84,6 +83,7 @@ mod release;
 #[allow(unsafe_code)]
 mod retired;
 #[allow(unsafe_code)]
+#[cfg(feature = "cpython")]
 mod revival;
 #[allow(unsafe_code)]
 #[cfg(all(test, not(any(loom, shuttle))))]
@@ -99,13 +99,18 @@ pub(crate) use drop_batch::Batched;
 pub(crate) use parts::{
     Deferred, Managed, ManagedCore, OwnPart, Raw, SharedPart, object, type_index,
 };
-pub(crate) use release::{DueCallback, drop_reference, drop_slowly, merge_early};
+pub(crate) use release::{DueCallback, drop_reference};
+#[cfg(feature = "cpython")]
+pub(crate) use release::{drop_slowly, merge_early};
 pub(crate) use retired::{retire, retire_elsewhere};
+#[cfg(feature = "cpython")]
 pub(crate) use revival::{clear_weak_references, revived};
+#[cfg(feature = "cpython")]
+pub(crate) use typed_release::destroy_dynamic_in_place;
 pub(crate) use typed_release::{
-    destroy_dynamic_in_place, destroy_in_place_reporting, drop_reference_to,
-    drop_reference_to_plain,
+    destroy_in_place_reporting, drop_reference_to, drop_reference_to_plain,
 };
+#[cfg(feature = "cpython")]
 pub(crate) use upgrades::{mark_dying_for_upgrades, upgrade};
 
 use std::cell::{Cell, RefCell};
@@ -190,15 +195,13 @@ unsafe impl ObjectModel for Managed {
 
     fn refused(&self, m: &Raw) -> bool {
         let mut any = false;
-        loop {
-            // The lock is free again before the memory goes back.
-            let oldest = self.freed_objects.lock().pop();
-            let Some(HeaderPtr(oldest)) = oldest else { return any };
-            // SAFETY: rule *owner*: the cell was freed, and has had no owner since; the list
+        while let Some(oldest) = self.quarantine.pop() {
+            // SAFETY: rule *owner*: the cell was freed, and has had no owner since; the quarantine
             // returns each cell once.
-            unsafe { m.free(oldest.cast()) };
+            unsafe { m.free(oldest.start()) };
             any = true;
         }
+        any
     }
 
     #[inline(always)]

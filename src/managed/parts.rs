@@ -12,9 +12,9 @@ use crate::base::sync::{AtomicBool, AtomicU64, AtomicUsize, Mutex, Ordering};
 use crate::heap::model::ModelMutator;
 use crate::heap::mutator;
 use crate::managed::drop_batch::DropBatch;
-use crate::managed::freed_objects::FreedObjects;
 use crate::managed::merge_queue::MergeQueue;
 use crate::managed::proof::{CountedRef, Dead};
+use crate::memory::quarantine::Quarantine;
 use crate::object::header::Header;
 use crate::object::type_info::{Object, TypeInfo};
 use crate::object::type_registry::TypeRegistry;
@@ -51,12 +51,17 @@ pub(crate) struct Managed {
     pub(super) checked: AtomicBool,
     /// Nanoseconds after which a traverse handler is reported as slow; 0: never.
     pub(super) slow_handler: AtomicU64,
-    pub(crate) freed_objects: Mutex<FreedObjects>,
+    /// The memory of freed dynamic objects, in checked mode.
+    pub(crate) quarantine: Quarantine,
     /// Mistakes of traverse handlers. They are reported when the world runs.
     pub(super) faults: Mutex<RecordedFaults>,
     /// Types with a traverse handler that has visited null.
     pub(super) null_visitors: Mutex<HashSet<&'static str>>,
     /// Locked while a traverse handler runs that must not run in parallel.
+    #[cfg_attr(
+        not(feature = "cpython"),
+        allow(dead_code, reason = "only dynamic objects read it")
+    )]
     pub(crate) serial: Mutex<()>,
     /// Whether types may have legacy finalizers.
     pub(super) legacy: AtomicBool,
@@ -110,6 +115,7 @@ pub(super) const HANDLER_CALL: u8 = 2;
 impl OwnPart {
     /// Calls a handler of a dynamic object. A panic of a destructor is reported meanwhile: it would
     /// end the process.
+    #[cfg(any(test, feature = "cpython"))]
     pub(crate) fn in_handler<R>(&self, f: impl FnOnce() -> R) -> R {
         struct Left<'a>(&'a OwnPart, bool);
         impl Drop for Left<'_> {
@@ -158,7 +164,7 @@ impl Managed {
             left: AtomicUsize::new(0),
             checked: AtomicBool::new(false),
             slow_handler: AtomicU64::new(0),
-            freed_objects: Mutex::default(),
+            quarantine: Quarantine::of_objects(),
             faults: Mutex::default(),
             null_visitors: Mutex::default(),
             serial: Mutex::new(()),
@@ -167,6 +173,7 @@ impl Managed {
     }
 
     /// Sets whether types may have legacy finalizers.
+    #[cfg(feature = "cpython")]
     pub(crate) fn expect_legacy(&self, expect: bool) {
         // Relaxed: objects of such a type are allocated after this, and a stop orders it.
         self.legacy.store(expect, Ordering::Relaxed);
@@ -180,6 +187,7 @@ impl Managed {
     }
 
     /// Nanoseconds after which a traverse handler is reported as slow; 0: never.
+    #[cfg(feature = "cpython")]
     pub(crate) fn slow_handler(&self) -> u64 {
         // Relaxed: as in `is_checked`.
         self.slow_handler.load(Ordering::Relaxed)

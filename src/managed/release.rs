@@ -156,6 +156,7 @@ pub(super) fn merge_own_queue(m: &Raw) {
 
 /// Merges one object, to which the caller has a reference, ahead of the mutator's next safepoint,
 /// if it is queued.
+#[cfg(feature = "cpython")]
 pub(crate) fn merge_early(m: &Raw, header: &Header) {
     m.local().queue.merge_one(header);
 }

@@ -5,7 +5,7 @@ use std::ptr::NonNull;
 
 use crate::base::event;
 use crate::managed::deferred::defer;
-use crate::managed::destructor::{OnPanic, Panic};
+use crate::managed::destructor::OnPanic;
 use crate::managed::parts::{DESTRUCTION, Raw};
 use crate::managed::proof::{CountedRef, Dead};
 use crate::managed::release::{destroy_all, destroy_queued, drop_foreign, drop_slowly};
@@ -203,6 +203,7 @@ pub(crate) unsafe fn destroy_in_place_reporting<T>(
 ///
 /// The object is of the mutator's heap. The last reference was taken just now, on a thread that
 /// holds no stop.
+#[cfg(feature = "cpython")]
 #[inline(always)]
 pub(crate) unsafe fn destroy_dynamic_in_place(
     m: &Raw,
@@ -225,6 +226,7 @@ pub(crate) unsafe fn destroy_dynamic_in_place(
         return;
     }
     private.exit(DESTRUCTION);
-    let panic = result.err().map(|payload| Panic { payload, type_name: "" });
+    let panic =
+        result.err().map(|payload| crate::managed::destructor::Panic { payload, type_name: "" });
     destroy_queued(m, panic, OnPanic::PassOn);
 }

@@ -3,7 +3,7 @@
 use std::ptr::NonNull;
 
 use crate::base::stress::{Step, maybe_yield};
-use crate::managed::parts::{Raw, object};
+use crate::managed::parts::Raw;
 use crate::object::header::Header;
 use crate::object::state;
 use crate::object::weak::WeakRecord;
@@ -27,6 +27,7 @@ pub(crate) unsafe fn mark_dying_for_upgrades(m: &Raw, header: NonNull<Header>) -
 
 /// Adds a reference to the target of a weak record; `None`: the target is dying or dead, or lies in
 /// another heap.
+#[cfg(feature = "cpython")]
 pub(crate) fn upgrade(m: &Raw, record: &WeakRecord) -> Option<NonNull<Header>> {
     let upgraded = record.with_target(|header| {
         let header = NonNull::from(header);
@@ -34,7 +35,7 @@ pub(crate) fn upgrade(m: &Raw, record: &WeakRecord) -> Option<NonNull<Header>> {
         // the target lies in this heap.
         let is_dying =
             || unsafe { m.core().state(header.as_ptr() as usize) }.get() & state::DYING != 0;
-        if !m.owns(object(header)) || is_dying() {
+        if !m.owns(crate::managed::parts::object(header)) || is_dying() {
             return None;
         }
         // SAFETY: rule *counted*: as above.

@@ -1,17 +1,24 @@
-//! The quarantine of freed memory, with its poison: for the stress modes that find writes to freed
-//! memory.
+//! The quarantine of freed memory, with its poison.
 //!
-//! A heap without these stress modes has no [`Quarantine`]. In a heap with them magazines have no
-//! capacity, so every free and every allocation takes the arena's slow path, which calls this
-//! module.
+//! | | checked mode | stress modes |
+//! |---|---|---|
+//! | its quarantine belongs to | the built-in model | the space |
+//! | it admits | dynamic objects | every freed cell, also those that checked mode releases |
+//! | its limit | 4,096 objects, 4 MiB | a number of cells |
+//! | the poison serves | a reader of freed memory | the [check](Quarantine::check) for writes |
+//!
+//! A heap without these stress modes has no quarantine in its space. In a heap with them magazines
+//! have no capacity, so every free and every allocation takes the arena's slow path, which calls
+//! this module.
 //!
 //! # Invariants
 //!
-//! * With poison, all bytes of a free cell are [`POISON`], from the time its page is cut until the
-//!   cell is handed out. On the remote stack of its page the first four bytes are the link instead.
+//! * In a stress mode with poison, all bytes of a free cell are [`POISON`], from the time its page
+//!   is cut until the cell is handed out. On the remote stack of its page the first four bytes are
+//!   the link instead.
 //! * A cell in quarantine is neither in use nor free, so its page is not empty and stays in use. A
-//!   cell that leaves the quarantine is freed by the owner of its page if that thread removes it,
-//!   or else as a remote free.
+//!   cell that leaves the quarantine of a space is freed by the owner of its page if that thread
+//!   removes it, or else as a remote free.
 
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
@@ -32,7 +39,8 @@ pub(crate) type TypeNamer = Box<dyn Fn(NonNull<u8>) -> Option<&'static str> + Se
 /// See the [module's page](self).
 pub(crate) struct Quarantine {
     poison: bool,
-    room: usize,
+    most_cells: usize,
+    most_bytes: usize,
     entries: Mutex<Entries>,
     name: Option<TypeNamer>,
     /// Relaxed: statistics.
@@ -44,57 +52,78 @@ pub(crate) struct Quarantine {
 struct Entries {
     /// The cells in quarantine, oldest first.
     cells: VecDeque<Cell>,
+    /// The sum of their sizes.
+    bytes: usize,
     /// The type of the last object at an address.
     names: HashMap<usize, &'static str>,
+}
+
+impl Entries {
+    fn pop(&mut self) -> Option<Cell> {
+        let cell = self.cells.pop_front()?;
+        self.bytes -= cell.room().bytes();
+        Some(cell)
+    }
 }
 
 impl fmt::Debug for Quarantine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Quarantine")
             .field("poison", &self.poison)
-            .field("room", &self.room)
+            .field("most_cells", &self.most_cells)
             .finish_non_exhaustive()
     }
 }
 
 impl Quarantine {
-    /// `None` if no stress mode needs it.
-    pub(crate) fn new(stress: Stress, name: Option<TypeNamer>) -> Option<Box<Self>> {
-        stress.uses_quarantine().then(|| {
-            Box::new(Self {
-                poison: stress.poisons(),
-                room: stress.quarantined(),
-                entries: Mutex::default(),
-                name,
-                poisoned: AtomicU64::new(0),
-                checked: AtomicU64::new(0),
-            })
-        })
+    fn new(poison: bool, most_cells: usize, most_bytes: usize, name: Option<TypeNamer>) -> Self {
+        Self {
+            poison,
+            most_cells,
+            most_bytes,
+            entries: Mutex::default(),
+            name,
+            poisoned: AtomicU64::new(0),
+            checked: AtomicU64::new(0),
+        }
     }
 
-    /// Fills memory with poison.
+    /// For the dynamic objects of a heap in checked mode.
+    pub(crate) fn of_objects() -> Self {
+        Self::new(true, 4096, 4 << 20, None)
+    }
+
+    /// For the cells of a space. `None` if no stress mode needs it.
+    pub(crate) fn of_cells(stress: Stress, name: Option<TypeNamer>) -> Option<Box<Self>> {
+        stress
+            .uses_quarantine()
+            .then(|| Box::new(Self::new(stress.poisons(), stress.quarantined(), usize::MAX, name)))
+    }
+
+    /// Fills memory with poison, from its `from`th byte on.
     ///
     /// # Safety
     ///
     /// The caller owns the memory.
-    pub(crate) unsafe fn poison(&self, cell: Cell) {
+    pub(crate) unsafe fn poison(&self, cell: Cell, from: usize) {
         if self.poison {
             // SAFETY: as the caller says.
-            unsafe { cell.start().write_bytes(POISON, cell.room().bytes()) };
+            unsafe { cell.start().add(from).write_bytes(POISON, cell.room().behind(from)) };
         }
     }
 
-    /// Takes in a freed cell, poisoned if the mode is on. Returns the oldest cell if the quarantine
-    /// is full: the caller then owns it and frees it.
+    /// Takes in a freed cell, poisoned from its `from`th byte on if the mode is on. As
+    /// [`pop_excess`](Self::pop_excess) it returns a cell to free: `cell` itself, if there is no
+    /// memory for its entry.
     ///
     /// # Safety
     ///
     /// The caller owns the cell, and no thread uses it.
-    pub(crate) unsafe fn admit(&self, cell: Cell) -> Option<Cell> {
+    pub(crate) unsafe fn admit(&self, cell: Cell, from: usize) -> Option<Cell> {
         let name = self.name.as_ref().and_then(|name| name(cell.start()));
         if self.poison {
             // SAFETY: as the caller says.
-            unsafe { self.poison(cell) };
+            unsafe { self.poison(cell, from) };
             self.poisoned.fetch_add(1, Ordering::Relaxed);
         }
         let mut entries = self.entries.lock();
@@ -102,13 +131,25 @@ impl Quarantine {
             Some(name) => entries.names.insert(cell.start().as_ptr().addr(), name),
             None => entries.names.remove(&cell.start().as_ptr().addr()),
         };
+        if entries.cells.try_reserve(1).is_err() {
+            return Some(cell);
+        }
+        entries.bytes += cell.room().bytes();
         entries.cells.push_back(cell);
-        if entries.cells.len() > self.room { entries.cells.pop_front() } else { None }
+        drop(entries);
+        self.pop_excess()
     }
 
-    /// Removes all cells. The caller owns them and frees them.
-    pub(crate) fn drain(&self) -> Vec<Cell> {
-        self.entries.lock().cells.drain(..).collect()
+    /// Removes the oldest cell, if a limit is exceeded. The caller owns the cell and frees it.
+    pub(crate) fn pop_excess(&self) -> Option<Cell> {
+        let mut entries = self.entries.lock();
+        let is_full = entries.cells.len() > self.most_cells || entries.bytes > self.most_bytes;
+        if is_full { entries.pop() } else { None }
+    }
+
+    /// Removes the oldest cell. The caller owns the cell and frees it.
+    pub(crate) fn pop(&self) -> Option<Cell> {
+        self.entries.lock().pop()
     }
 
     /// The cells in quarantine.
@@ -164,6 +205,20 @@ impl Quarantine {
         self.checked.fetch_add(u64::from(self.poison), Ordering::Relaxed);
     }
 
+    /// The heap ends: checks the cells in quarantine a last time. Panics on an error.
+    ///
+    /// # Safety
+    ///
+    /// The memory is accessible.
+    pub(crate) unsafe fn check_last(&self) {
+        for cell in self.cells() {
+            // SAFETY: as the caller says.
+            if let Err(error) = unsafe { self.check(cell, 0) } {
+                panic!("at the end of the heap: {error}");
+            }
+        }
+    }
+
     /// Restores the poison of a cell that has left the remote stack, where its first bytes were a
     /// link.
     ///
@@ -198,22 +253,6 @@ unsafe fn is_poison(cell: Cell) -> bool {
         .all(|at| read(at) == u64::from_ne_bytes([POISON; 8]))
 }
 
-/// The heap ends: checks the cells in quarantine a last time.
-impl Drop for Quarantine {
-    fn drop(&mut self) {
-        if std::thread::panicking() {
-            return;
-        }
-        for cell in self.drain() {
-            // SAFETY: rule *mapped*: the space, which has the memory, lives until this function
-            // returns.
-            if let Err(error) = unsafe { self.check(cell, 0) } {
-                panic!("at the end of the heap: {error}");
-            }
-        }
-    }
-}
-
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod tests {
     use super::*;
@@ -228,28 +267,59 @@ mod tests {
 
     #[test]
     fn the_oldest_leaves_when_there_is_no_room() {
-        let quarantine = Quarantine::new(Stress::none().quarantine(2), None).unwrap();
+        let quarantine = Quarantine::of_cells(Stress::none().quarantine(2), None).unwrap();
         let mut memory = [memory(), memory(), memory()];
         let cells = memory.each_mut().map(cell);
         // SAFETY: rule *pinned*: the memory belongs to this test.
-        let back = cells.map(|cell| unsafe { quarantine.admit(cell) }.map(Cell::start));
+        let back = cells.map(|cell| unsafe { quarantine.admit(cell, 0) }.map(Cell::start));
         assert_eq!(back, [None, None, Some(cells[0].start())]);
-        assert_eq!(quarantine.drain().len(), 2);
+        assert_eq!(std::iter::from_fn(|| quarantine.pop()).count(), 2);
         // Without poison the bytes keep their values, and any values pass.
         // SAFETY: as above.
         unsafe { quarantine.check_out(cells[0]) };
         assert_eq!(memory[0], [7; 8]);
     }
 
+    /// Each new cell removes the oldest one, once a limit is reached, and none before.
+    #[test]
+    fn the_quarantine_of_objects_is_full_at_its_limits_and_not_before() {
+        use crate::memory::size_class::{CLASS_SHAPES, CLASSES};
+        use crate::memory::shape::Shape;
+        const BYTES: usize = 4 << 20;
+        let bytes = |shape: Shape| shape.room().bytes();
+        let exact = |shape: &&Shape| BYTES.is_multiple_of(bytes(**shape)) && bytes(**shape) > 1024;
+        // Small objects up to the limit of objects, and others up to the exact limit of bytes.
+        let large = Shape::large(BYTES / 4, 16).expect("a size");
+        for (shape, most) in [CLASS_SHAPES[0], *CLASS_SHAPES[..CLASSES].iter().find(exact).unwrap()]
+            .map(|shape| (shape, (BYTES / bytes(shape)).min(4096)))
+            .into_iter()
+            .chain([(large, BYTES / bytes(large))])
+        {
+            let mut quarantine = Quarantine::of_objects();
+            quarantine.poison = false;
+            let mut memory = vec![0u8; most + 10];
+            for (at, byte) in memory.iter_mut().enumerate() {
+                // Its memory is not accessed.
+                let cell = Cell::of(shape, NonNull::from(byte));
+                // SAFETY: rule *pinned*: without poison the quarantine is a list of addresses.
+                let due = unsafe { quarantine.admit(cell, 0) };
+                assert_eq!(due.is_some(), at >= most, "object {at} of {most}");
+                assert!(quarantine.pop_excess().is_none(), "one left, and that is enough");
+            }
+            assert_eq!(std::iter::from_fn(|| quarantine.pop()).count(), most);
+            assert_eq!(quarantine.entries.lock().bytes, 0);
+        }
+    }
+
     #[test]
     fn a_write_after_the_free_is_found_with_its_place_and_type() {
         let name: TypeNamer = Box::new(|_| Some("Node"));
-        let quarantine = Quarantine::new(Stress::none().poison(true), Some(name)).unwrap();
+        let quarantine = Quarantine::of_cells(Stress::none().poison(true), Some(name)).unwrap();
         let mut memory = memory();
         let cell = cell(&mut memory);
         // SAFETY: rule *pinned*: the memory belongs to this test.
         unsafe {
-            assert!(quarantine.admit(cell).is_some());
+            assert!(quarantine.admit(cell, 0).is_some());
             quarantine.check(cell, 0).unwrap();
             cell.start().add(40).write(1);
             let error = quarantine.check(cell, 0).unwrap_err();
@@ -260,7 +330,7 @@ mod tests {
                     && error.contains("bytes 40 to 40"),
                 "{error}"
             );
-            quarantine.poison(cell);
+            quarantine.poison(cell, 0);
             cell.start().cast::<u32>().write(1);
             assert!(
                 quarantine.check(cell, 0).is_err() && quarantine.check(cell, 4).is_ok(),

@@ -82,8 +82,7 @@ pub(crate) struct SpaceConfig {
 
 /// The range, its tables and the pool of pages.
 pub(crate) struct Space {
-    /// The quarantine of the stress modes. This field is the first, so that it is dropped before
-    /// the range.
+    /// The quarantine of the stress modes.
     quarantine: Option<Box<Quarantine>>,
     strain: MaybeStrain,
     stress: Stress,
@@ -140,6 +139,11 @@ impl Drop for Space {
     fn drop(&mut self) {
         let mut ranges = RANGES.write().unwrap_or_else(std::sync::PoisonError::into_inner);
         ranges.retain(|&(base, _)| base != self.base);
+        drop(ranges);
+        if let Some(quarantine) = self.quarantine().filter(|_| !std::thread::panicking()) {
+            // SAFETY: rule *mapped*: the range is dropped after this function.
+            unsafe { quarantine.check_last() };
+        }
     }
 }
 
@@ -180,7 +184,7 @@ impl Space {
         strain: MaybeStrain,
         name: Option<TypeNamer>,
     ) {
-        self.quarantine = Quarantine::new(stress, name);
+        self.quarantine = Quarantine::of_cells(stress, name);
         self.strain = strain;
         self.stress = stress;
     }
@@ -279,7 +283,7 @@ impl Space {
     pub(crate) unsafe fn pass_quarantine(&self, cell: NonNull<u8>) -> Option<NonNull<u8>> {
         match self.quarantine() {
             // SAFETY: as the caller says.
-            Some(quarantine) => unsafe { quarantine.admit(self.memory(cell)) }.map(Cell::start),
+            Some(quarantine) => unsafe { quarantine.admit(self.memory(cell), 0) }.map(Cell::start),
             None => Some(cell),
         }
     }
@@ -287,7 +291,7 @@ impl Space {
     /// Empties the quarantine and frees its cells, as remote frees. Called before an allocation
     /// fails.
     pub(crate) fn drain_quarantine(&self) {
-        for cell in self.quarantine().into_iter().flat_map(Quarantine::drain) {
+        while let Some(cell) = self.quarantine().and_then(Quarantine::pop) {
             // SAFETY: rule *owner*: a cell in quarantine is unowned, and its page stays in use.
             unsafe { self.free_unowned(cell.start()) };
         }
@@ -346,7 +350,7 @@ impl Space {
             info.shape.store(shape.to_bits(), Ordering::Relaxed);
             if let Some(quarantine) = self.quarantine() {
                 for granule in self.starts(page as usize) {
-                    quarantine.poison(Cell::of(shape, self.cell(granule)));
+                    quarantine.poison(Cell::of(shape, self.cell(granule)), 0);
                 }
             }
         }

@@ -7,6 +7,6 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 source ci/common.bash
 limited 600 "$@"
 
-cargo clippy --quiet --lib --no-default-features -- -D warnings
-cargo clippy --quiet --lib --tests --no-default-features --features derive -- -D warnings
-cargo test --quiet --no-default-features --features derive --test laws --test traps --test threads
+cargo clippy --quiet -p standstill --lib --no-default-features -- -D warnings
+cargo clippy --quiet -p standstill --lib --tests --no-default-features --features derive -- -D warnings
+cargo test --quiet -p standstill --no-default-features --features derive --test laws --test traps --test threads

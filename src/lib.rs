@@ -5,8 +5,6 @@
 #![cfg_attr(not(test), warn(clippy::let_underscore_must_use))]
 // Models build the library only for its tests and use only a part of it.
 #![cfg_attr(all(test, any(loom, shuttle)), allow(dead_code, unused_imports))]
-// Lower floors have functions that only `dynamic` and `gc_module` call.
-#![cfg_attr(not(feature = "cpython"), allow(dead_code, unused_imports))]
 
 #[cfg(not(all(unix, target_pointer_width = "64")))]
 compile_error!("standstill reserves large address ranges: it needs a 64-bit Unix");

@@ -211,6 +211,7 @@ pub(crate) fn collected(span: &Span, report: &CollectionReport) {
 
 /// A type has its own traverse handler, and lacks the clear handler of its base. This is allowed,
 /// and probably a mistake.
+#[cfg(feature = "cpython")]
 pub(crate) fn no_clear_handler(type_name: &str, base: &str) {
     call_outside(|| {
         tracing::info!(target: "standstill", type_name, base, "a type without the clear handler that its base has");

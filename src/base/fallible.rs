@@ -51,6 +51,7 @@ pub(crate) fn append<T>(list: &mut Vec<T>, more: &mut Vec<T>) -> Result<(), NoMe
 }
 
 /// Adds copies of values to a list.
+#[cfg(feature = "cpython")]
 pub(crate) fn extend<T: Copy>(list: &mut Vec<T>, more: &[T]) -> Result<(), NoMemory> {
     list.try_reserve(more.len())?;
     list.extend_from_slice(more);

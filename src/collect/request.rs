@@ -37,6 +37,7 @@ impl Collect {
     }
 
     /// Sets the number to a value other than the default of the kind.
+    #[cfg(feature = "cpython")]
     pub(crate) fn named(mut self, generation: u8) -> Self {
         self.generation = generation;
         self

@@ -58,11 +58,16 @@ pub(crate) trait Observer: Any + fmt::Debug + Send + Sync {
     fn take_saved(&self) -> Vec<HeaderPtr>;
 
     /// The observer itself, so that the module that made it can downcast it.
+    #[cfg(feature = "cpython")]
     fn as_any(&self) -> &dyn Any;
 }
 
 /// The figures by which a [`PacingRule`] decides.
 #[derive(Clone, Copy, Debug)]
+#[cfg_attr(
+    not(feature = "cpython"),
+    allow(dead_code, reason = "only a rule of `gc_module` reads it")
+)]
 pub(crate) struct Figures {
     /// New objects, without those set aside.
     pub(crate) new: usize,
@@ -76,6 +81,10 @@ pub(crate) struct Figures {
 
 /// The decision of a [`PacingRule`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(
+    not(feature = "cpython"),
+    allow(dead_code, reason = "only a rule of `gc_module` makes it")
+)]
 pub(crate) enum Ruling {
     /// No collection is due. The new objects are set aside: the rule is next consulted when as many
     /// further objects are new.

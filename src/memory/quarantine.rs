@@ -283,8 +283,8 @@ mod tests {
     /// Each new cell removes the oldest one, once a limit is reached, and none before.
     #[test]
     fn the_quarantine_of_objects_is_full_at_its_limits_and_not_before() {
-        use crate::memory::size_class::{CLASS_SHAPES, CLASSES};
         use crate::memory::shape::Shape;
+        use crate::memory::size_class::{CLASS_SHAPES, CLASSES};
         const BYTES: usize = 4 << 20;
         let bytes = |shape: Shape| shape.room().bytes();
         let exact = |shape: &&Shape| BYTES.is_multiple_of(bytes(**shape)) && bytes(**shape) > 1024;

@@ -124,6 +124,7 @@ impl Header {
 
     /// The header of an object outside of all heaps, of type 0, without an owner. It is never
     /// freed.
+    #[cfg(feature = "cpython")]
     #[cfg(not(all(test, loom)))]
     pub(crate) const fn immortal() -> Self {
         Self {
@@ -170,6 +171,7 @@ impl Header {
 
     /// Whether the caller, the mutator `current`, has the only reference, and no weak record
     /// exists.
+    #[cfg(feature = "cpython")]
     #[inline(always)]
     pub(crate) fn is_alone(&self, current: u64) -> bool {
         // Relaxed: only a thread with a reference could change this, and the caller has the only
@@ -181,6 +183,7 @@ impl Header {
 
     /// Whether no reference is left and no weak record was ever made. The object must never have
     /// been merged.
+    #[cfg(feature = "cpython")]
     #[inline(always)]
     pub(crate) fn is_spent(&self) -> bool {
         // Relaxed: the caller has exclusive access to the object.
@@ -454,6 +457,7 @@ impl Header {
     }
 
     /// Whether the object is in a queue.
+    #[cfg(feature = "cpython")]
     pub(crate) fn is_queued(&self) -> bool {
         // Relaxed: as for `count`.
         self.shared.load(Ordering::Relaxed) & QUEUED != 0

@@ -66,6 +66,7 @@ pub(crate) const DYING: u8 = 64;
 pub(crate) const FINALIZER: u8 = 128;
 /// For dynamic objects, which consult their type about finalizers: the allocator has tracked the
 /// object, and no other code has since.
+#[cfg(feature = "cpython")]
 pub(crate) const BY_ALLOCATOR: u8 = FINALIZER;
 
 /// A candidate of a full collection has `TRACKED` and no other of these bits.
@@ -140,6 +141,7 @@ impl StateByte<'_> {
     /// Sets and clears bits of a living object to which only this thread has access, while the
     /// world runs. The only other writer is the tally, and only while `UNREACHABLE` is set, which
     /// happens only in a stop.
+    #[cfg(feature = "cpython")]
     #[inline(always)]
     pub(crate) fn change_alone(self, set: u8, clear: u8) -> u8 {
         if self.get() & UNREACHABLE != 0 {
@@ -148,6 +150,7 @@ impl StateByte<'_> {
         self.change_plainly(set, clear)
     }
 
+    #[cfg(feature = "cpython")]
     #[cold]
     fn change_beside_the_tally(self, set: u8, clear: u8) -> u8 {
         let changed = |now: u8| Some((now & !clear) | set);

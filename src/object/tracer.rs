@@ -40,12 +40,20 @@ pub struct Tracer {
     lost: bool,
     /// Whether each visit by a handler of a dynamic type takes the slow path: the heap is in
     /// checked mode, or the tracer was made by [`seeking`](Self::seeking).
+    #[cfg_attr(
+        not(feature = "cpython"),
+        allow(dead_code, reason = "only dynamic objects read it")
+    )]
     pub(crate) careful: bool,
     /// The targets that an inspection seeks, sorted. Empty in a collection.
     sought: Vec<usize>,
     /// A handler of the current object has visited one of the sought objects.
     found: bool,
     /// Whether the run time of the handlers of dynamic types is measured.
+    #[cfg_attr(
+        not(feature = "cpython"),
+        allow(dead_code, reason = "only dynamic objects read it")
+    )]
     pub(crate) timing: bool,
     /// A tracer belongs to the thread that made it.
     local: PhantomData<*mut ()>,
@@ -125,17 +133,20 @@ impl Tracer {
     }
 
     /// Whether this tracer was made by [`seeking`](Self::seeking).
+    #[cfg(feature = "cpython")]
     pub(crate) fn seeks(&self) -> bool {
         !self.sought.is_empty()
     }
 
     /// Records a visit by a handler. Returns whether the handler is to stop.
+    #[cfg(feature = "cpython")]
     pub(crate) fn seek(&mut self, address: usize) -> bool {
         self.found |= self.sought.binary_search(&address).is_ok();
         self.found
     }
 
     /// Whether a handler of the current object has visited a sought object.
+    #[cfg(feature = "cpython")]
     pub(crate) fn has_found(&self) -> bool {
         self.found
     }
@@ -299,6 +310,7 @@ impl Tracer {
     }
 
     /// Whether the tracer accepts all addresses, as for the inspection of a single object.
+    #[cfg(feature = "cpython")]
     pub(crate) fn takes_everything(&self) -> bool {
         self.len == usize::MAX
     }
@@ -437,6 +449,7 @@ const_thread_local! {
 impl Tracer {
     /// Announces that a handler of this thread receives this tracer as an opaque argument. `true`:
     /// the last announced tracer was another.
+    #[cfg(feature = "cpython")]
     #[inline(always)]
     pub(crate) fn hand_out(&mut self) -> bool {
         let this: *const Self = self;
@@ -450,6 +463,7 @@ impl Tracer {
     }
 
     /// Whether `argument` is the tracer that this thread's handler has received.
+    #[cfg(feature = "cpython")]
     #[inline(always)]
     pub(crate) fn is_handed_out(argument: *const Self) -> bool {
         !argument.is_null() && VISITING.with(|visiting| std::ptr::eq(visiting.get(), argument))

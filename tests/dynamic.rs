@@ -1252,6 +1252,29 @@ fn what_is_in_a_queue_leaves_it_before_its_memory_is_given_back() {
     }
 }
 
+/// Such an object stays, but it has no name any more: its type may be gone.
+#[test]
+fn an_object_that_its_dealloc_handler_has_not_freed_is_not_told_at_the_end_of_its_heap() {
+    let _watch = deadline("unfreed object");
+    unsafe extern "C" fn dealloc(_: *mut RawObject) {}
+    let mut spec = pair_spec("tests.Unfreed");
+    spec.slots.dealloc = Some(dealloc);
+    // SAFETY: the handlers are a pair's.
+    let record = unsafe { dynamic::ready_static(&spec, std::ptr::null_mut()) }.unwrap();
+    let heap = heap();
+    let told = Arc::new(Mutex::new(Vec::new()));
+    let to = told.clone();
+    heap.on_unraisable(move |error| to.lock().unwrap().push(error.type_name));
+    drop(heap.services());
+    let m = heap.attach();
+    drop(new(&m, record));
+    let pair = new(&m, static_pair(false));
+    assert_eq!(live(&heap), 2);
+    drop((m, heap));
+    assert_eq!(*told.lock().unwrap(), ["tests.Pair"]);
+    drop(pair);
+}
+
 /// A dealloc handler that has taken a reference to its object has it still: the memory stays, and
 /// what refers to it leads somewhere.
 #[test]

@@ -806,6 +806,25 @@ fn u_09_changes_inside_take_effect_from_the_next_phase() {
 }
 
 #[test]
+fn u_09_a_callback_that_another_one_removes_is_called_once_more() {
+    let heap = manual();
+    let services = Arc::new(heap.services());
+    let mut m = heap.attach();
+    let log = Log::default();
+    let second = Arc::new(AtomicUsize::new(0));
+    let (to, removed, remover) = (log.clone(), Arc::clone(&second), Arc::downgrade(&services));
+    services.add_callback(move |phase, _| {
+        to.add(format!("first {}", phase.name()));
+        remover.upgrade().expect("here").remove_callback(removed.load(SeqCst) as u64);
+    });
+    let to = log.clone();
+    let id = services.add_callback(move |phase, _| to.add(format!("second {}", phase.name())));
+    second.store(id as usize, SeqCst);
+    services.collect_generation(&mut m, 2).expect("a collection");
+    assert_eq!(log.take(), ["first start", "second start", "first stop"]);
+}
+
+#[test]
 fn u_10_debugging_flags_round_trip() {
     let heap = manual();
     let services = heap.services();

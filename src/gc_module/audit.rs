@@ -22,8 +22,8 @@ impl fmt::Debug for Audit {
 
 impl Audit {
     pub(super) fn set(&self, hook: Option<Listener>) {
-        let old = std::mem::replace(&mut *self.0.lock(), hook);
-        drop(old);
+        // The statement releases the lock. The old value is dropped after that.
+        let _old = std::mem::replace(&mut *self.0.lock(), hook);
     }
 
     /// Calls the hook without the lock.

@@ -69,11 +69,8 @@ impl fmt::Debug for Callbacks {
 impl Callbacks {
     pub(super) fn add(&self, callback: Callback) -> Result<u64, NoMemory> {
         let mut callbacks = self.0.lock();
-        if callbacks.list.try_reserve(1).is_err() {
-            drop(callbacks);
-            // `callback` is dropped without the lock.
-            return Err(NoMemory);
-        }
+        // An error releases the lock, and then drops `callback`: a parameter is dropped last.
+        callbacks.list.try_reserve(1)?;
         callbacks.last += 1;
         let id = callbacks.last;
         callbacks.list.push((id, callback));
@@ -98,9 +95,6 @@ impl Callbacks {
         };
         let (list, last) = {
             let callbacks = self.0.lock();
-            if callbacks.list.is_empty() {
-                return;
-            }
             (fallible::collect(callbacks.list.iter().map(|(_, f)| f.clone())), callbacks.last)
         };
         if let Ok(list) = list {

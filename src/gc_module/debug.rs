@@ -49,8 +49,8 @@ impl DebugLines {
     }
 
     pub(super) fn set_sink(&self, sink: Option<Line>) {
-        let old = std::mem::replace(&mut *self.sink.lock(), sink);
-        drop(old);
+        // The statement releases the lock. The old value is dropped after that.
+        let _old = std::mem::replace(&mut *self.sink.lock(), sink);
     }
 
     /// Writes a debugging line to the sink. Without a sink it goes to stderr.

@@ -261,6 +261,39 @@ mod tests {
         drop(kept);
     }
 
+    /// A thread that is attached to another heap cannot run the last collection.
+    #[test]
+    fn the_end_of_a_heap_without_a_last_collection_drops_what_its_garbage_list_holds() {
+        struct Ring {
+            to: GcCell<Option<AnyGc>>,
+            _lives: Arc<()>,
+        }
+
+        impl Trace for Ring {
+            fn traverse(this: &Self, tracer: &mut Tracer) {
+                Trace::traverse(&this.to, tracer);
+            }
+        }
+        let builder = || Heap::builder().pacing(Pacing::manual());
+        let (heap, other) =
+            (builder().build().expect("a heap"), builder().build().expect("another"));
+        let services = heap.services();
+        let mut m = heap.attach();
+        services.set_debug(DEBUG_SAVEALL).expect("flags");
+        let lives = Arc::new(());
+        let ring = m.alloc(Ring { to: GcCell::new(None), _lives: Arc::clone(&lives) });
+        ring.to.set(&m, Some(ring.clone().into()));
+        drop(ring);
+        m.collect();
+        let ring = services.garbage_get(&m, 0).expect("saved");
+        ring.downcast_ref::<Ring>(&m).expect("a ring").to.set(&m, None);
+        drop((ring, m));
+        assert_eq!(Arc::strong_count(&lives), 2, "the list holds it");
+        let _m = other.attach();
+        drop((services, heap));
+        assert_eq!(Arc::strong_count(&lives), 1);
+    }
+
     #[test]
     fn u_17_legacy_finalizers_end_up_in_the_garbage_list() {
         let heap = Heap::builder().pacing(Pacing::manual()).build().expect("a heap");

@@ -5,7 +5,7 @@
 use std::fmt;
 
 use crate::base::event::Hook;
-use crate::base::sync::{AtomicBool, Mutex, Ordering};
+use crate::base::sync::Mutex;
 
 /// Returns the memory use of the process. `None`: it is unknown now.
 pub(super) type MemorySource = Hook<dyn Fn() -> Option<usize> + Send + Sync>;
@@ -14,8 +14,6 @@ pub(super) type MemorySource = Hook<dyn Fn() -> Option<usize> + Send + Sync>;
 /// source of memory use.
 #[derive(Default)]
 pub(super) struct MemoryCondition {
-    /// Whether there is a source. Read before the lock is taken.
-    is_set: AtomicBool,
     source: Mutex<Option<Source>>,
 }
 
@@ -27,7 +25,7 @@ struct Source {
 
 impl fmt::Debug for MemoryCondition {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("MemoryCondition").field("is_set", &self.is_set).finish_non_exhaustive()
+        f.debug_struct("MemoryCondition").finish_non_exhaustive()
     }
 }
 
@@ -35,19 +33,12 @@ impl MemoryCondition {
     /// Sets or removes the source.
     pub(super) fn set_source(&self, source: Option<MemorySource>) {
         let source = source.map(|source| Source { last: ask(&source), source });
-        let old = {
-            let mut slot = self.source.lock();
-            self.is_set.store(source.is_some(), Ordering::Relaxed);
-            std::mem::replace(&mut *slot, source)
-        };
-        drop(old);
+        // The statement releases the lock. The old source is dropped after that.
+        let _old = std::mem::replace(&mut *self.source.lock(), source);
     }
 
     /// Records the memory use after a collection, while the world runs.
     pub(super) fn remember(&self) {
-        if !self.is_set.load(Ordering::Relaxed) {
-            return;
-        }
         let source = self.source.lock().as_ref().map(|slot| slot.source.clone());
         // Called without the lock: the source is user code.
         if let Some(now) = source.map(|source| ask(&source))
@@ -62,9 +53,6 @@ impl MemoryCondition {
     pub(super) fn holds(&self, t0: u32, new: usize) -> bool {
         /// With more new objects than this many times the threshold, a collection is due anyway.
         const PATIENCE: usize = 40;
-        if !self.is_set.load(Ordering::Relaxed) {
-            return true;
-        }
         let (source, last) = match &*self.source.lock() {
             Some(slot) => (slot.source.clone(), slot.last),
             None => return true,
@@ -109,5 +97,39 @@ mod tests {
         assert_eq!(memory_of("VmRSS:\t  300 kB\n"), Some(300 << 10), "no word of swapped memory");
         assert_eq!(memory_of("VmSwap:\t   20 kB\n"), None);
         assert_eq!(memory_of("VmRSS:\t much\n"), None);
+    }
+
+    #[test]
+    fn the_condition_holds_where_memory_has_grown_or_is_unknown_or_objects_are_many() {
+        use std::sync::Arc;
+        use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+
+        let condition = MemoryCondition::default();
+        assert!(condition.holds(10, 0), "without a source");
+        let used = Arc::new(AtomicUsize::new(1000));
+        let source = Arc::clone(&used);
+        let source = move || Some(source.load(SeqCst)).filter(|&used| used != 0);
+        condition.set_source(Some(Hook::new(Arc::new(source))));
+        for (now, new, holds) in [
+            (1000, 0, false),
+            (1099, 0, false),
+            (1100, 0, true),
+            (1000, 400, false),
+            (1000, 401, true),
+            (0, 0, true),
+        ] {
+            used.store(now, SeqCst);
+            assert_eq!(condition.holds(10, new), holds, "{now} bytes, {new} objects");
+        }
+        used.store(2000, SeqCst);
+        condition.remember();
+        assert!(!condition.holds(10, 0), "as after the last collection");
+        used.store(0, SeqCst);
+        condition.remember();
+        used.store(2000, SeqCst);
+        assert!(condition.holds(10, 0), "it was unknown after the last collection");
+        condition.set_source(None);
+        condition.remember();
+        assert!(condition.holds(10, 0));
     }
 }

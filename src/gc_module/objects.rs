@@ -73,9 +73,7 @@ impl Services {
             let mut found: Vec<Object> = Vec::new();
             let mut kept = Ok(());
             inspect::referring(world, addresses, |object| {
-                if kept.is_ok() {
-                    kept = fallible::push(&mut found, object);
-                }
+                kept = kept.and_then(|()| fallible::push(&mut found, object));
             })
             .map_err(|reason| failed_traversal(NAME, &reason, ""))??;
             kept?;

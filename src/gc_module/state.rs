@@ -64,9 +64,7 @@ impl GcState {
 
     /// Records that the services are in use.
     pub(super) fn use_them(&self) {
-        if !self.used.load(Ordering::Relaxed) {
-            self.used.store(true, Ordering::Relaxed);
-        }
+        self.used.store(true, Ordering::Relaxed);
     }
 
     /// Whether the end of the heap reports the remaining objects.

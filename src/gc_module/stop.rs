@@ -28,3 +28,21 @@ pub(super) fn stopped<R>(
     m.raw().model().resumed(m.raw());
     result
 }
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use super::*;
+    use crate::{Heap, Pacing};
+
+    #[test]
+    fn a_call_from_inside_another_call_of_the_mutator_is_an_error() {
+        let heap = Heap::builder().pacing(Pacing::manual()).build().expect("a heap");
+        let services = heap.services();
+        let mut m = heap.attach();
+        let lent = m.raw().lend();
+        let fault = services.objects(&mut m, None).expect_err("the mutator is in use");
+        assert_eq!((fault.code, fault.function), (Code::NotAllowedHere, "objects"));
+        drop(lent);
+        assert!(services.objects(&mut m, None).is_ok());
+    }
+}

@@ -69,3 +69,15 @@ pub(super) fn decide([t0, t1, _]: [u32; 3], memory: &MemoryCondition, figures: F
     }
     if t1 == 0 || grown + set_aside + new > old / 4 { Ruling::Full } else { Ruling::Young }
 }
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_collection_is_due_behind_the_first_threshold_and_0_starts_none() {
+        let first_due =
+            |t0| RuleNumbers::from(Thresholds { t0, ..Thresholds::default() }).first_due;
+        assert_eq!([1, 700, 0].map(first_due), [2, 701, usize::MAX]);
+    }
+}

@@ -3,8 +3,9 @@
 //! A *site* is a piece of code with one or more *mutants*: changes of that piece, one of which is
 //! active at a time. Only code of functions counts. Not changed: `const` code, tests, code for loom
 //! and shuttle, the arguments of macros, `Debug` implementations, calls that are there for tests
-//! alone (`steps`, `maybe_yield`), and what only gives the processor a hint ([`HINTS`]). Memory
-//! orderings are the subject of `ci/mutations.py`.
+//! alone (`steps`, `maybe_yield`), what only gives the processor a hint ([`HINTS`]), and literals
+//! that say how much memory is reserved ([`RESERVES`]). Memory orderings are the subject of
+//! `ci/mutations.py`.
 
 use std::collections::HashSet;
 use std::ops::Range;
@@ -30,6 +31,10 @@ const HINTS: [&str; 10] = [
     "word",
     "yield_now",
 ];
+
+/// Functions that ask for memory ahead of time. A test can notice that such a call is left out,
+/// because a later one cannot fail as a value. No test can notice that it asks for more.
+const RESERVES: [&str; 3] = ["reserve", "try_reserve", "try_reserve_exact"];
 
 /// A change.
 pub struct Mutant {
@@ -734,6 +739,10 @@ impl<'ast> Visit<'ast> for Finder<'_> {
                     }
                     self.visit_arm(arm);
                 }
+            }
+            Expr::MethodCall(call) if RESERVES.iter().any(|name| call.method == name) => {
+                self.visit_expr(&call.receiver);
+                call.args.iter().for_each(|argument| self.operand(argument));
             }
             // The length of an array is constant.
             Expr::Repeat(each) => self.visit_expr(&each.expr),

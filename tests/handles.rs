@@ -230,6 +230,80 @@ fn a_thread_that_changes_a_lock_during_a_stop_keeps_its_objects_whole() {
     assert_eq!(heap.stats().live_objects, 0);
 }
 
+/// Between the traversals of a leaf and of a ring that refers to it, the collector waits for a
+/// detached thread. The thread clones its handle to the leaf out of the ring, and drops the ring.
+/// The collector read the count of the leaf before the clone, and reads that of the ring after the
+/// drop. The drop is deferred until the stop ends, so the ring stays a root.
+#[test]
+fn a_handle_cloned_out_of_an_object_during_a_stop_keeps_its_target() {
+    struct Gate(Arc<AtomicUsize>, GcCell<Option<Gc<Gate>>>);
+
+    impl Trace for Gate {
+        fn traverse(this: &Self, tracer: &mut Tracer) {
+            if this.0.compare_exchange(1, 2, SeqCst, SeqCst).is_ok() {
+                wait_for(&this.0, 3);
+            }
+            Trace::traverse(&this.1, tracer);
+        }
+    }
+
+    #[derive(Trace)]
+    struct Leaf(GcCell<Option<Gc<Leaf>>>);
+
+    #[derive(Trace)]
+    struct Ring {
+        leaf: Gc<Leaf>,
+        next: GcCell<Option<Gc<Ring>>>,
+    }
+
+    fn wait_for(turn: &AtomicUsize, number: usize) {
+        let begun = std::time::Instant::now();
+        while turn.load(SeqCst) != number {
+            assert!(begun.elapsed().as_secs() < 60, "no turn {number}");
+            std::thread::yield_now();
+        }
+    }
+
+    fn objects(m: &Mutator, turn: &Arc<AtomicUsize>) -> (Gc<Gate>, Gc<Ring>) {
+        let leaf = m.alloc(Leaf(GcCell::new(Some(m.alloc(Leaf(GcCell::default()))))));
+        let gate = m.alloc(Gate(turn.clone(), GcCell::default()));
+        let ring = m.alloc(Ring { leaf, next: GcCell::default() });
+        ring.next.set(m, Some(ring.clone()));
+        (gate, ring)
+    }
+
+    fn act(turn: &AtomicUsize, ring: Gc<Ring>) -> Gc<Leaf> {
+        wait_for(turn, 2);
+        let leaf = ring.leaf.clone();
+        drop(ring);
+        turn.store(3, SeqCst);
+        leaf
+    }
+
+    for its_own in [true, false] {
+        let heap = Heap::builder().pacing(Pacing::manual()).workers(1).build().unwrap();
+        let mut m = heap.attach();
+        let turn = Arc::new(AtomicUsize::new(0));
+        let given = (!its_own).then(|| objects(&m, &turn));
+        let (thread_heap, thread_turn) = (heap.clone(), turn.clone());
+        let detached = std::thread::spawn(move || {
+            let mut m = thread_heap.attach();
+            let (gate, ring) = given.unwrap_or_else(|| objects(&m, &thread_turn));
+            let leaf = m.detach(|| {
+                thread_turn.store(1, SeqCst);
+                act(&thread_turn, ring)
+            });
+            (gate, leaf)
+        });
+        m.detach(|| wait_for(&turn, 1));
+        let report = m.collect();
+        let (_gate, leaf) = m.join(detached).expect("no panic");
+        assert_eq!((report.abandoned, report.unreachable), (None, 0), "its own: {its_own}");
+        assert!(leaf.0.get(&m).is_some(), "an object in use was cleared; its own: {its_own}");
+        assert_eq!(m.collect().collected, 1, "the ring; its own: {its_own}");
+    }
+}
+
 #[test]
 fn handles_are_equal_if_they_refer_to_one_object() {
     let heap = Heap::new();

@@ -465,6 +465,34 @@ fn freed_memory_is_poisoned_and_rests() {
     }
 }
 
+/// Checked mode: a heap without free memory reuses the memory of freed objects at once.
+#[test]
+fn freed_memory_rests_only_while_there_is_other_memory() {
+    const ITEMS: isize = 64 << 10;
+    let heap = Heap::builder()
+        .reserve(16 << 20)
+        .pacing(Pacing::manual())
+        .checked(true)
+        .build()
+        .expect("a heap");
+    let m = heap.attach();
+    let ty = bytes_type(&m, |_| {});
+    let fill = || -> Vec<AnyGc> {
+        // SAFETY: objects of this thread.
+        let allocate = || unsafe {
+            dynamic::allocate(&m, ty.record(), ITEMS, 0)
+                .ok()
+                .map(|object| dynamic::from_raw(object))
+        };
+        std::iter::from_fn(allocate).collect()
+    };
+    let objects = fill();
+    let number = objects.len();
+    assert!(number > 100);
+    drop(objects);
+    assert_eq!(fill().len(), number);
+}
+
 /// A finalizer called by hand is called once, whether the type takes part in cycle collection or
 /// not.
 #[test]

@@ -175,6 +175,10 @@ mod tests {
             m.safepoint();
             assert_eq!((listed(), live(), model.has_deferred.load(SeqCst)), ((0, false), 0, false));
         }
+        // A thread that detaches drains the list before.
+        let object = m.alloc(3);
+        std::thread::scope(|scope| scope.spawn(|| drop(object)).join().expect("no panic"));
+        m.detach(|| assert_eq!((listed(), live()), ((0, false), 0)));
         // A thread that attaches drains the list, too.
         let object = m.alloc(3);
         m.detach(|| {

@@ -499,10 +499,8 @@ unsafe impl ObjectModel for Managed {
         // The batch is empty, unless a panic of a hook has ended a collection.
         self.cleared(m, true);
         if is_traversing() {
-            if !publish_retired(m) {
-                // They leak, for no thread can publish them.
-                m.private().retired.take();
-            }
+            // References that it cannot publish leak with the mutator.
+            let _ = publish_retired(m);
             orphan(m.core(), m.local());
             m.core().coordinator.poke_attached(DRAIN_REQUEST);
             return;

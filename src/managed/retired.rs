@@ -280,4 +280,19 @@ mod tests {
         assert_eq!(heap.stats().live_objects, 0);
         let _ = &mut held;
     }
+
+    #[test]
+    fn a_thread_that_attaches_drops_what_waits_for_no_other_thread() {
+        let heap = plain_heap();
+        let mut m = heap.attach();
+        let core = Arc::clone(m.raw().core());
+        let held = ManuallyDrop::new(m.alloc(1));
+        m.detach(|| {
+            // SAFETY: rule *counted*: the handle is never dropped.
+            let reference = unsafe { CountedRef::new(held.header()) };
+            let retired = (core.model.new_epoch(), reference);
+            core.model.retired.lock().push(retired);
+            on_attached_thread(&heap, |_| assert_eq!(heap.stats().live_objects, 0));
+        });
+    }
 }
